@@ -1,0 +1,150 @@
+/* base/file.c - see base/file.h for the contract. */
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+
+enum { PATH_BYTES = 4096, READ_BYTES = 1 << 16 };
+
+static enum status say_errno(struct err *err, enum status st, const char *path, const char *doing) {
+    if (errno == ENOENT && st == ST_IO) st = ST_MISSING;
+    return err_set(err, st, "%s: cannot %s: %s", path, doing, strerror(errno));
+}
+
+static enum status check_regular(int fd, const char *path, struct stat *st, struct err *err) {
+    if (fstat(fd, st) != 0) return say_errno(err, ST_IO, path, "look at");
+    if (S_ISREG(st->st_mode)) return ST_OK;
+    return err_set(err, ST_BAD, "%s: is %s, expected a regular file", path,
+                   S_ISDIR(st->st_mode) ? "a folder" : "a device or a pipe");
+}
+
+enum status file_map_open(const char *path, struct file_map *out, struct err *err) {
+    *out = (struct file_map){NULL, 0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return say_errno(err, ST_IO, path, "open");
+    struct stat info;
+    enum status st = check_regular(fd, path, &info, err);
+    if (st == ST_OK && info.st_size > 0) {
+        size_t len = (size_t)info.st_size;
+        void *ptr = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+        if (ptr == MAP_FAILED)
+            st = say_errno(err, ST_IO, path, "map");
+        else
+            *out = (struct file_map){ptr, len};
+    }
+    close(fd);
+    return st;
+}
+
+void file_map_close(struct file_map *map) {
+    if (map->ptr) munmap((void *)(uintptr_t)map->ptr, map->len);
+    *map = (struct file_map){NULL, 0};
+}
+
+void file_map_release(const struct file_map *map, const void *ptr, size_t len) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t start = ((uintptr_t)ptr + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)ptr + len) & ~(page - 1);
+    bool inside = (uintptr_t)ptr >= (uintptr_t)map->ptr &&
+                  (uintptr_t)ptr + len <= (uintptr_t)map->ptr + map->len;
+    if (inside && start < end) madvise((void *)start, end - start, MADV_DONTNEED);
+}
+
+static enum status read_fd(int fd, const char *path, struct buf *out, struct err *err) {
+    char chunk[READ_BYTES];
+    for (;;) {
+        ssize_t got = read(fd, chunk, sizeof(chunk));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return say_errno(err, ST_IO, path, "read");
+        if (got == 0) return ST_OK;
+        buf_put(out, chunk, (size_t)got);
+        if (buf_status(out) == ST_FULL)
+            return err_set(err, ST_BAD, "%s: more than %zu bytes, which is the most that is read",
+                           path, out->max);
+        if (buf_status(out) != ST_OK)
+            return err_set(err, ST_NOMEM, "%s: out of memory while reading", path);
+    }
+}
+
+enum status file_read(const char *path, struct buf *out, struct err *err) {
+    if (strcmp(path, "-") == 0) return read_fd(STDIN_FILENO, "standard input", out, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return say_errno(err, ST_IO, path, "open");
+    enum status st = read_fd(fd, path, out, err);
+    close(fd);
+    return st;
+}
+
+static bool write_all(int fd, struct str bytes) {
+    while (bytes.len) {
+        ssize_t put = write(fd, bytes.ptr, bytes.len);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return false;
+        bytes = str_skip(bytes, (size_t)put);
+    }
+    return true;
+}
+
+enum status file_write_atomic(const char *path, struct str bytes, struct err *err) {
+    char temp[PATH_BYTES];
+    int need = snprintf(temp, sizeof(temp), "%s.part.%ld", path, (long)getpid());
+    if (need < 0 || need >= (int)sizeof(temp))
+        return err_set(err, ST_CREATE, "%s: name too long", path);
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return say_errno(err, ST_CREATE, path, "create");
+    bool ok = write_all(fd, bytes) && fsync(fd) == 0;
+    if (close(fd) != 0) ok = false;
+    if (ok && rename(temp, path) == 0) return ST_OK;
+    enum status st = say_errno(err, ST_IO, path, "write");
+    unlink(temp);
+    return st;
+}
+
+bool file_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool file_is_dir(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+int64_t file_size(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;
+}
+
+enum status file_make_dirs(const char *path, struct err *err) {
+    char part[PATH_BYTES];
+    size_t len = strlen(path);
+    if (len >= sizeof(part)) return err_set(err, ST_CREATE, "%s: name too long", path);
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0755) == 0 || errno == EEXIST) continue;
+        return say_errno(err, ST_CREATE, part, "create folder");
+    }
+    if (!file_is_dir(path)) return err_set(err, ST_CREATE, "%s: exists and is not a folder", path);
+    return ST_OK;
+}
+
+bool path_join(char *out, size_t out_bytes, const char *dir, const char *name) {
+    const char *slash = *dir && dir[strlen(dir) - 1] == '/' ? "" : "/";
+    int need = snprintf(out, out_bytes, "%s%s%s", dir, slash, name);
+    return need >= 0 && (size_t)need < out_bytes;
+}
+
+struct str path_base(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return str_of(slash ? slash + 1 : path);
+}

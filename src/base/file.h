@@ -1,0 +1,49 @@
+/* base/file.h - whole files: mapping, reading, writing so that no half file is ever seen.
+ *
+ * Every failure names the path and what the system said. ST_MISSING if it does not exist,
+ * ST_CREATE if an output cannot be created, ST_IO otherwise.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+struct buf;
+
+struct file_map {
+    const uint8_t *ptr; /* NULL for an empty file */
+    size_t len;
+};
+
+/* Map a regular file for reading. A file that shrinks while mapped is the system's SIGBUS. */
+enum status file_map_open(const char *path, struct file_map *out, struct err *err);
+void file_map_close(struct file_map *map); /* a closed or zeroed one is fine */
+
+/* Let the system drop these pages of the map from memory; they come back from the file when
+ * touched. For bytes that have been copied elsewhere. */
+void file_map_release(const struct file_map *map, const void *ptr, size_t len);
+
+/* Append the whole of `path` (or of standard input, for "-") to `out`. ST_BAD when it has more
+ * bytes than the buffer may hold. */
+enum status file_read(const char *path, struct buf *out, struct err *err);
+
+/* Write under a temporary name in the same folder, sync, rename. */
+enum status file_write_atomic(const char *path, struct str bytes, struct err *err);
+
+bool file_exists(const char *path); /* anything at all there */
+bool file_is_dir(const char *path);
+int64_t file_size(const char *path); /* -1 if there is none */
+
+/* mkdir -p. */
+enum status file_make_dirs(const char *path, struct err *err);
+
+/* dir + "/" + name in a buffer of the caller's; false if it does not fit. */
+bool path_join(char *out, size_t out_bytes, const char *dir, const char *name);
+struct str path_base(const char *path); /* what follows the last slash */
+
+#endif

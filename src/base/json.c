@@ -1,0 +1,175 @@
+/* base/json.c - see base/json.h for the contract. */
+#include "base/json.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+
+const struct json_limits json_limits_model_file = {
+    .bytes_max = 256u << 20, .depth_max = 64, .values_max = 8u << 20};
+const struct json_limits json_limits_request = {
+    .bytes_max = 8u << 20, .depth_max = 64, .values_max = 100000};
+
+/* What a scan without a parser can count: brackets, and one value for each comma and bracket
+ * outside strings. It over-counts nothing that jansson would accept by more than a constant. */
+struct census {
+    uint32_t depth, depth_max;
+    size_t values;
+};
+
+static const char *skip_string(const char *p, const char *end) {
+    for (p++; p < end && *p != '"'; p++)
+        if (*p == '\\' && p + 1 < end) p++;
+    return p;
+}
+
+static struct census take_census(struct str text) {
+    struct census c = {.values = 1};
+    const char *end = text.ptr + text.len;
+    for (const char *p = text.ptr; p < end; p++) {
+        switch (*p) {
+        case '"':
+            p = skip_string(p, end);
+            break;
+        case '[':
+        case '{':
+            c.values++;
+            if (++c.depth > c.depth_max) c.depth_max = c.depth;
+            break;
+        case ']':
+        case '}':
+            c.depth -= c.depth > 0;
+            break;
+        case ',':
+        case ':':
+            c.values++;
+            break;
+        default:
+            break;
+        }
+    }
+    return c;
+}
+
+enum status json_parse(struct str text, const struct json_limits *limits, struct json **out,
+                       struct err *err) {
+    CHECK(limits);
+    if (text.len > limits->bytes_max)
+        return err_set(err, ST_BAD, "JSON of %zu bytes, at most %zu are read", text.len,
+                       limits->bytes_max);
+    struct census c = take_census(text);
+    if (c.depth_max > limits->depth_max)
+        return err_set(err, ST_BAD, "JSON nested %u deep, at most %u is read", c.depth_max,
+                       limits->depth_max);
+    if (c.values > limits->values_max)
+        return err_set(err, ST_BAD, "JSON of about %zu values, at most %zu are read", c.values,
+                       limits->values_max);
+
+    json_error_t said;
+    size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *root = json_loadb(text.ptr, text.len, flags, &said);
+    if (!root)
+        return err_set(err, ST_BAD, "JSON line %d column %d: %s", said.line, said.column,
+                       said.text);
+    *out = (struct json *)root;
+    return ST_OK;
+}
+
+void json_destroy(struct json *doc) { json_decref((json_t *)doc); }
+
+static const json_t *raw(const struct json *v) { return (const json_t *)v; }
+
+enum json_kind json_kind(const struct json *v) {
+    if (!v) return JS_NONE;
+    switch (json_typeof(raw(v))) {
+    case JSON_OBJECT:
+        return JS_MAP;
+    case JSON_ARRAY:
+        return JS_LIST;
+    case JSON_STRING:
+        return JS_TEXT;
+    case JSON_INTEGER:
+        return JS_INT;
+    case JSON_REAL:
+        return JS_REAL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return JS_BOOL;
+    case JSON_NULL:
+        return JS_NULL;
+    }
+    return JS_NONE;
+}
+
+struct str json_str(const struct json *v) {
+    if (json_kind(v) != JS_TEXT) return STR("");
+    return (struct str){json_string_value(raw(v)), json_string_length(raw(v))};
+}
+
+int64_t json_int(const struct json *v, int64_t fallback) {
+    if (json_kind(v) == JS_INT) return json_integer_value(raw(v));
+    if (json_kind(v) != JS_REAL) return fallback;
+    double real = json_real_value(raw(v));
+    if (real != floor(real) || fabs(real) > 0x1p53) return fallback;
+    return (int64_t)real;
+}
+
+double json_num(const struct json *v, double fallback) {
+    if (json_kind(v) == JS_INT) return (double)json_integer_value(raw(v));
+    return json_kind(v) == JS_REAL ? json_real_value(raw(v)) : fallback;
+}
+
+bool json_bool(const struct json *v, bool fallback) {
+    return json_kind(v) == JS_BOOL ? json_is_true(raw(v)) : fallback;
+}
+
+size_t json_count(const struct json *v) {
+    if (json_kind(v) == JS_LIST) return json_array_size(raw(v));
+    return json_kind(v) == JS_MAP ? json_object_size(raw(v)) : 0;
+}
+
+struct json *json_at(const struct json *v, size_t i) {
+    if (json_kind(v) != JS_LIST) return NULL;
+    return (struct json *)json_array_get(raw(v), i);
+}
+
+struct json *json_get(const struct json *v, const char *key) {
+    if (json_kind(v) != JS_MAP) return NULL;
+    return (struct json *)json_object_get(raw(v), key);
+}
+
+struct json *json_path(const struct json *v, const char *path) {
+    struct json *found = json_get(v, path);
+    const char *dot = found ? NULL : strchr(path, '.');
+    if (!dot) return found;
+    char key[64];
+    size_t len = (size_t)(dot - path);
+    if (len >= sizeof(key)) return NULL;
+    memcpy(key, path, len);
+    key[len] = 0;
+    return json_path(json_get(v, key), dot + 1); /* as deep as the path has dots */
+}
+
+static struct json_iter iter_at(const struct json *map, void *pos) {
+    struct json_iter it = {.map = map, .pos = pos};
+    if (!pos) return it;
+    it.key = (struct str){json_object_iter_key(pos), json_object_iter_key_len(pos)};
+    it.value = (struct json *)json_object_iter_value(pos);
+    return it;
+}
+
+/* Jansson's iterators want a mutable object, but reading through one changes nothing. */
+static json_t *unconst(const struct json *v) { return (json_t *)(uintptr_t)v; }
+
+struct json_iter json_iter_first(const struct json *v) {
+    if (json_kind(v) != JS_MAP) return iter_at(v, NULL);
+    return iter_at(v, json_object_iter(unconst(v)));
+}
+
+bool json_iter_ok(const struct json_iter *it) { return it->pos != NULL; }
+
+void json_iter_next(struct json_iter *it) {
+    *it = iter_at(it->map, json_object_iter_next(unconst(it->map), it->pos));
+}

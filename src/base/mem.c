@@ -1,0 +1,48 @@
+/* base/mem.c - see base/mem.h for the contract. */
+#include "base/mem.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/size.h"
+
+/* malloc(0) may return NULL, which callers would read as "out of memory". */
+static size_t at_least_one(size_t bytes) { return bytes ? bytes : 1; }
+
+void *mem_alloc(size_t bytes) { return malloc(at_least_one(bytes)); }
+
+void *mem_zalloc(size_t bytes) { return calloc(1, at_least_one(bytes)); }
+
+void *mem_alloc_array(size_t count, size_t bytes) {
+    size_t total;
+    return size_mul(count, bytes, &total) ? mem_alloc(total) : NULL;
+}
+
+void *mem_zalloc_array(size_t count, size_t bytes) {
+    size_t total;
+    return size_mul(count, bytes, &total) ? mem_zalloc(total) : NULL;
+}
+
+void *mem_realloc(void *ptr, size_t bytes) { return realloc(ptr, at_least_one(bytes)); }
+
+void *mem_alloc_aligned(size_t align, size_t bytes) {
+    CHECK(align >= sizeof(void *));
+    CHECK((align & (align - 1)) == 0);
+    size_t rounded;
+    if (!size_round_up(at_least_one(bytes), align, &rounded)) return NULL;
+    return aligned_alloc(align, rounded);
+}
+
+char *mem_dup(const void *ptr, size_t bytes) {
+    size_t with_nul;
+    if (!size_add(bytes, 1, &with_nul)) return NULL;
+    char *copy = mem_alloc(with_nul);
+    if (!copy) return NULL;
+    if (bytes) memcpy(copy, ptr, bytes);
+    copy[bytes] = 0;
+    return copy;
+}
+
+void mem_free(void *ptr) { free(ptr); }

@@ -1,0 +1,40 @@
+/* base/pool.h - a team of threads that work through one job together.
+ *
+ * pool_run() calls `fn` once on every thread of the team, the caller being thread 0, and
+ * returns when all have finished. Inside a run the threads meet at pool_barrier() as often as
+ * they like: it spins, because a sleeping barrier costs a thousand times as much as the work
+ * between two of them; it yields when there are more threads than processors. Between runs
+ * the workers spin for a moment and then sleep, so an idle program uses no processor.
+ *
+ * How work is split must never change its result: that is the job's business, not the pool's.
+ *
+ * Lifetime: create, run as often as needed, destroy. Thread: one caller at a time.
+ */
+#ifndef BASE_POOL_H
+#define BASE_POOL_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { POOL_THREADS_MAX = 256 };
+
+struct pool; /* opaque */
+
+typedef void pool_fn(void *ctx, uint32_t thread_idx, uint32_t thread_count);
+
+/* `thread_count` from 1 to POOL_THREADS_MAX, the caller's thread included. */
+enum status pool_create(struct pool **out, uint32_t thread_count, struct err *err);
+void pool_destroy(struct pool *p); /* NULL is fine */
+
+void pool_run(struct pool *p, pool_fn *fn, void *ctx);
+
+/* Everything written before it by any thread of the team is seen after it by all. */
+void pool_barrier(struct pool *p);
+
+uint32_t pool_threads(const struct pool *p);
+
+/* Processors that this process may use: affinity mask and cgroup quota both counted. */
+uint32_t pool_default_threads(void);
+
+#endif

@@ -1,0 +1,198 @@
+/* Goal:   the small tools of base/ keep their contracts at the edges.
+ * Method: named cases; a seeded walk of map against a plain array; pool under many runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/cursor.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+static void test_buf_remembers_that_it_was_full(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 4);
+    buf_put_text(&b, "abcd");
+    assert_int_equal(buf_status(&b), ST_OK);
+    buf_put_char(&b, 'e');
+    buf_put_text(&b, "");
+    assert_int_equal(buf_status(&b), ST_FULL);
+    assert_string_equal(buf_text(&b), "abcd");
+    buf_clear(&b);
+    buf_put_json_string(&b, STR("\n"));
+    assert_string_equal(buf_text(&b), "\"\\n\"");
+    buf_deinit(&b);
+}
+
+static void test_utf8_bad_sequences_are_as_long_as_their_valid_prefix(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 100);
+    utf8_put_lossy(&b, STR("a\xF0\x9F\x98z\xC0\xAF\xED\xA0\x80\xE2\x82"));
+    assert_string_equal(buf_text(&b), "a\xEF\xBF\xBDz\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+                                      "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+    buf_deinit(&b);
+    assert_int_equal(utf8_complete_len(STR("ab\xE2\x82")), 2);
+    assert_int_equal(utf8_complete_len(STR("ab\xE2\x82\xAC")), 5);
+    assert_int_equal(utf8_complete_len(STR("ab\x82\x82\x82\x82")), 6);
+}
+
+static void test_utf8_round_trips_every_character(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 0x110000; code++) {
+        if (code >= 0xD800 && code < 0xE000) continue;
+        char bytes[4];
+        uint32_t back;
+        size_t len = utf8_encode(code, bytes);
+        assert_int_equal(utf8_decode((struct str){bytes, len}, &back), len);
+        assert_int_equal(back, code);
+    }
+}
+
+static void test_numbers_are_read_strictly(void **state) {
+    (void)state;
+    uint64_t u;
+    int64_t i;
+    double d;
+    assert_true(str_to_u64(STR("18446744073709551615"), &u));
+    assert_false(str_to_u64(STR("18446744073709551616"), &u));
+    assert_false(str_to_u64(STR(""), &u));
+    assert_false(str_to_u64(STR("+1"), &u));
+    assert_true(str_to_i64(STR("-9223372036854775808"), &i));
+    assert_int_equal(i, INT64_MIN);
+    assert_false(str_to_i64(STR("9223372036854775808"), &i));
+    assert_true(str_to_f64(STR("1e-3"), &d));
+    assert_false(str_to_f64(STR("1e"), &d));
+    assert_false(str_to_f64(STR(" 1"), &d));
+    assert_int_equal(str_distance(STR("genrate"), STR("generate")), 1);
+}
+
+static void test_cursor_gives_zeros_after_the_end(void **state) {
+    (void)state;
+    struct cursor c = cursor_of("\x01\x02\x03", 3);
+    assert_int_equal(cursor_u16(&c), 0x0201);
+    assert_int_equal(cursor_u32(&c), 0);
+    assert_true(c.failed);
+    assert_int_equal(cursor_u8(&c), 0);
+    assert_int_equal(cursor_left(&c), 0);
+}
+
+static void test_json_limits_hold(void **state) {
+    (void)state;
+    struct json_limits tight = {.bytes_max = 30, .depth_max = 2, .values_max = 8};
+    struct json *doc;
+    struct err err = {0};
+    assert_int_equal(json_parse(STR("[[1]]"), &tight, &doc, &err), ST_OK);
+    assert_int_equal(json_int(json_at(json_at(doc, 0), 0), -1), 1);
+    json_destroy(doc);
+    assert_int_equal(json_parse(STR("[[[1]]]"), &tight, &doc, &err), ST_BAD);
+    assert_int_equal(json_parse(STR("[1,2,3,4,5,6,7,8]"), &tight, &doc, &err), ST_BAD);
+    assert_int_equal(json_parse(STR("\"[[[[[[[\""), &tight, &doc, &err), ST_OK);
+    json_destroy(doc);
+    assert_int_equal(json_parse(STR("{\"a\": nope}"), &tight, &doc, &err), ST_BAD);
+    assert_int_equal(json_parse(STR("{\"a\":{\"b\":7}}"), &tight, &doc, &err), ST_OK);
+    assert_int_equal(json_int(json_path(doc, "a.b"), -1), 7);
+    assert_int_equal(json_kind(json_path(doc, "a.c")), JS_NONE);
+    json_destroy(doc);
+}
+
+static void test_map_agrees_with_an_array(void **state) {
+    (void)state;
+    enum { KEYS = 500, STEPS = 20000 };
+    static char names[KEYS][8];
+    uint32_t model[KEYS];
+    bool present[KEYS] = {false};
+    struct rng rng = {.seed = 7};
+    struct map *m = map_create(0);
+    assert_non_null(m);
+    for (uint32_t i = 0; i < KEYS; i++) snprintf(names[i], sizeof(names[i]), "k%u", i);
+    for (int step = 0; step < STEPS; step++) {
+        uint32_t i = (uint32_t)rng_below(&rng, KEYS);
+        uint32_t found;
+        assert_int_equal(map_find(m, str_of(names[i]), &found), present[i]);
+        if (present[i]) assert_int_equal(found, model[i]);
+        model[i] = (uint32_t)rng_next(&rng);
+        present[i] = true;
+        assert_int_equal(map_put(m, str_of(names[i]), model[i]), ST_OK);
+    }
+    map_destroy(m);
+}
+
+static void test_arena_stops_at_its_limit(void **state) {
+    (void)state;
+    struct arena *a = arena_create(10000);
+    assert_non_null(arena_alloc(a, 6000));
+    assert_null(arena_alloc(a, 6000));
+    assert_non_null(arena_alloc(a, 3000));
+    assert_null(arena_zalloc_array(a, SIZE_MAX / 2, 3));
+    arena_reset(a);
+    assert_int_equal(arena_used(a), 0);
+    assert_string_equal(arena_dup(a, STR("hi")).ptr, "hi");
+    arena_destroy(a);
+}
+
+struct tally {
+    struct pool *pool;
+    uint32_t slots[POOL_THREADS_MAX];
+    uint32_t sums[POOL_THREADS_MAX];
+};
+
+static void count_twice(void *ctx, uint32_t idx, uint32_t count) {
+    struct tally *t = ctx;
+    t->slots[idx]++;
+    pool_barrier(t->pool);
+    t->sums[idx] = 0;
+    for (uint32_t i = 0; i < count; i++) t->sums[idx] += t->slots[i];
+    pool_barrier(t->pool);
+}
+
+static void test_pool_runs_everyone_and_barriers_publish(void **state) {
+    (void)state;
+    for (uint32_t threads = 1; threads <= 5; threads++) {
+        struct tally t = {0};
+        assert_int_equal(pool_create(&t.pool, threads, NULL), ST_OK);
+        for (uint32_t run = 1; run <= 200; run++) {
+            pool_run(t.pool, count_twice, &t);
+            for (uint32_t i = 0; i < threads; i++) assert_int_equal(t.sums[i], threads * run);
+        }
+        pool_destroy(t.pool);
+    }
+}
+
+static void test_rng_is_a_function_of_its_place(void **state) {
+    (void)state;
+    assert_int_equal(rng_at(0, 0, 0), rng_at(0, 0, 0));
+    assert_int_not_equal(rng_at(1, 2, 3), rng_at(1, 2, 4));
+    assert_int_not_equal(rng_at(1, 2, 3), rng_at(1, 3, 3));
+    assert_int_not_equal(rng_at(1, 2, 3), rng_at(2, 2, 3));
+    double sum = 0;
+    for (uint64_t i = 0; i < 10000; i++) sum += rng_unit_at(9, 0, i);
+    assert_true(sum > 4900 && sum < 5100);
+    assert_int_equal((uint32_t)rng_at(0, 0, 0), 0x6627e8d5u); /* Random123's known answer */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buf_remembers_that_it_was_full),
+        cmocka_unit_test(test_utf8_bad_sequences_are_as_long_as_their_valid_prefix),
+        cmocka_unit_test(test_utf8_round_trips_every_character),
+        cmocka_unit_test(test_numbers_are_read_strictly),
+        cmocka_unit_test(test_cursor_gives_zeros_after_the_end),
+        cmocka_unit_test(test_json_limits_hold),
+        cmocka_unit_test(test_map_agrees_with_an_array),
+        cmocka_unit_test(test_arena_stops_at_its_limit),
+        cmocka_unit_test(test_pool_runs_everyone_and_barriers_publish),
+        cmocka_unit_test(test_rng_is_a_function_of_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
