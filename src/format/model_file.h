@@ -1,0 +1,101 @@
+/* format/model_file.h - a model as it lies on disk: facts about it, and its tensors.
+ *
+ * Two kinds are read: a GGUF file, and a Hugging Face folder (config.json, *.safetensors).
+ * Both are memory-mapped; tensors point into the map. Both answer the same questions:
+ *
+ *   facts    key -> number, text, truth or list. For GGUF the keys of the file
+ *            ("llama.block_count"); for a folder the paths in config.json
+ *            ("num_hidden_layers", "rope_scaling.factor").
+ *   tensors  name -> format, shape, bytes. Shapes are row-major, slowest first, so a matrix
+ *            that maps D inputs to N outputs is (N, D) in both kinds.
+ *
+ * Everything in the file is hostile until checked: counts and sizes are held against the
+ * limits in format/limits.h before anything is allocated, and every extent lies inside the
+ * file. A refusal is one sentence that names the file, the key or tensor, and what was
+ * expected.
+ *
+ * Lifetime: open, read, close; everything borrowed dies with close.
+ * Thread: any, once open. To add a kind: one file, one line in format_list.c.
+ */
+#ifndef FORMAT_MODEL_FILE_H
+#define FORMAT_MODEL_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "tensor/dtype.h"
+
+struct json;
+struct model_file; /* opaque */
+
+enum model_kind { MODEL_GGUF, MODEL_HF };
+
+enum { TENSOR_DIMS_MAX = 4 };
+
+struct tensor_info {
+    struct str name;
+    enum dtype type;
+    uint32_t dim_count;
+    uint64_t dims[TENSOR_DIMS_MAX]; /* row-major, slowest first; unused ones are 1 */
+    const void *data;               /* borrowed from the map; any alignment */
+    size_t bytes;
+};
+
+/* `path`: a .gguf file (the first of a split set will do) or a folder. */
+enum status model_file_open(const char *path, struct model_file **out, struct err *err);
+void model_file_close(struct model_file *f); /* NULL is fine */
+
+enum model_kind model_file_kind(const struct model_file *f);
+const char *model_file_path(const struct model_file *f);
+
+/* Facts. `found` is false, and the value untouched, when the key is absent; ST_BAD with a
+ * sentence when it is there with another type or out of the type's range. Never a guess. */
+enum status meta_u64(const struct model_file *f, const char *key, bool *found, uint64_t *out,
+                     struct err *err);
+enum status meta_f64(const struct model_file *f, const char *key, bool *found, double *out,
+                     struct err *err); /* whole numbers count too */
+enum status meta_bool(const struct model_file *f, const char *key, bool *found, bool *out,
+                      struct err *err);
+enum status meta_str(const struct model_file *f, const char *key, bool *found, struct str *out,
+                     struct err *err);
+
+enum meta_type { META_NONE, META_BOOL, META_INT, META_REAL, META_STR, META_LIST, META_MAP };
+enum meta_type meta_kind(const struct model_file *f, const char *key);
+
+/* Lists. The element getters CHECK that `i` is in range and give ST_BAD for another type. */
+enum meta_type meta_list(const struct model_file *f, const char *key, uint64_t *count);
+enum status meta_list_str(const struct model_file *f, const char *key, uint64_t i, struct str *out,
+                          struct err *err);
+enum status meta_list_i64(const struct model_file *f, const char *key, uint64_t i, int64_t *out,
+                          struct err *err);
+enum status meta_list_f64(const struct model_file *f, const char *key, uint64_t i, double *out,
+                          struct err *err);
+
+/* For showing: keys in the order of the file, values as short text. */
+size_t meta_count(const struct model_file *f);
+struct str meta_key(const struct model_file *f, size_t i);
+struct buf;
+void meta_put_value(const struct model_file *f, size_t i, struct buf *out);
+
+/* Tensors, in the order of the file. */
+size_t tensor_count(const struct model_file *f);
+const struct tensor_info *tensor_at(const struct model_file *f, size_t i);
+const struct tensor_info *tensor_find(const struct model_file *f, const char *name); /* or NULL */
+
+/* Tell the system that these mapped bytes were copied and need not stay in memory. */
+void tensor_release(const struct model_file *f, const struct tensor_info *t);
+
+/* Read a small file that lies beside the model (tokenizer.json, tokenizer_config.json, ...) as
+ * JSON. *out is NULL, with ST_OK, if the folder has no such file; for GGUF it never has. The
+ * document belongs to `f`. */
+enum status model_file_json(struct model_file *f, const char *name, const struct json **out,
+                            struct err *err);
+
+/* The same as plain text (chat_template.jinja, ...), borrowed from `f`; found tells. */
+enum status model_file_text(struct model_file *f, const char *name, bool *found, struct str *out,
+                            struct err *err);
+
+#endif

@@ -1,0 +1,70 @@
+/* tensor/dtype.h - the number formats that model files use.
+ *
+ * Plain formats have blocks of one element. Quantised ones store a run of elements as a block
+ * of small integers with scales; a row is a whole number of blocks, laid one after the other.
+ * The names and layouts are those of GGUF; dequantising gives the same bits as the `gguf`
+ * Python package.
+ *
+ * Thread: any; there is no state.
+ */
+#ifndef TENSOR_DTYPE_H
+#define TENSOR_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+enum dtype {
+    DTYPE_F32,
+    DTYPE_F16,
+    DTYPE_BF16,
+    DTYPE_Q4_0,
+    DTYPE_Q4_1,
+    DTYPE_Q5_0,
+    DTYPE_Q5_1,
+    DTYPE_Q8_0,
+    DTYPE_Q2_K,
+    DTYPE_Q3_K,
+    DTYPE_Q4_K,
+    DTYPE_Q5_K,
+    DTYPE_Q6_K,
+    DTYPE_IQ4_NL,
+    DTYPE_IQ4_XS,
+    DTYPE_COUNT
+};
+
+/* The integer form of a quantised block: element i is
+ *     scale[i / group_elems] * q[i] + min[i / group_elems]
+ * with q an int8 and scale, min exact in float32 (min is 0 throughout unless has_min).
+ * This, not the dequantised float, is what a quantised product is defined on. */
+struct dtype_info {
+    const char *name;     /* "Q4_K" */
+    uint32_t block_elems; /* 1 for plain formats */
+    uint32_t block_bytes;
+    uint32_t group_elems; /* 16 or 32; 0 for plain formats */
+    bool has_min;
+};
+
+const struct dtype_info *dtype_info(enum dtype type);
+bool dtype_find(struct str name, enum dtype *out); /* by name, any case */
+bool dtype_is_quantised(enum dtype type);
+
+/* Bytes of `elems` elements: false if they are not a whole number of blocks or the product
+ * wraps. The one place where the size of a tensor is computed. */
+bool dtype_bytes(enum dtype type, uint64_t elems, size_t *out);
+
+/* `elems`, a multiple of the block, from `src` (any alignment) to float32. */
+void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst);
+
+/* One block of a quantised format in its integer form: q[block_elems], scale and min
+ * [block_elems / group_elems]. */
+void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min);
+
+float f16_to_f32(uint16_t half);
+uint16_t f16_from_f32(float value); /* to nearest, ties to even; overflow gives infinity */
+float bf16_to_f32(uint16_t half);
+uint16_t bf16_from_f32(float value);
+
+#endif

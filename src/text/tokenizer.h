@@ -1,0 +1,94 @@
+/* text/tokenizer.h - text to token ids and back.
+ *
+ * A tokenizer is a pipeline built once from a model file:
+ *
+ *   text -> added tokens cut out -> normalise -> pre-tokenize -> model -> post-process -> ids
+ *
+ * The model is byte-level BPE, SentencePiece BPE with byte fallback, unigram or WordPiece.
+ * From GGUF the pipeline follows tokenizer.ggml.model and .pre; from a Hugging Face folder it
+ * follows tokenizer.json. Encoding takes time linear in the text (times a logarithm), whatever
+ * the text. Bytes that are not UTF-8 are read as U+FFFD, as the `tokenizers` package does.
+ *
+ * Lifetime: create from an open model file, which may be closed afterwards; destroy.
+ * Thread: any number may encode and decode at once; nothing in it changes after create.
+ */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+struct buf;
+struct json;
+struct model_file;
+struct tokenizer; /* opaque */
+
+typedef int32_t token_id; /* 0 .. vocab_count-1; -1 is "none" */
+enum { TOKEN_NONE = -1 };
+
+/* A growing list of ids; zero-initialise, tokens_deinit. */
+struct tokens {
+    token_id *ids;
+    size_t count, cap;
+};
+void tokens_deinit(struct tokens *t);
+enum status tokens_push(struct tokens *t, token_id id);
+
+/* ST_BAD with a sentence names the key or the part of tokenizer.json that is wrong or not
+ * supported. */
+enum status tokenizer_create(struct model_file *f, struct tokenizer **out, struct err *err);
+
+/* From a parsed tokenizer.json alone; `config` is tokenizer_config.json or NULL. `name` is for
+ * messages. The documents may be destroyed afterwards. */
+enum status tokenizer_create_json(const struct json *doc, const struct json *config,
+                                  const char *name, struct tokenizer **out, struct err *err);
+void tokenizer_destroy(struct tokenizer *t); /* NULL is fine */
+
+struct encode_options {
+    bool plain_special; /* spellings of special tokens are ordinary text */
+    bool add_special;   /* BOS, EOS, [CLS] ... as the model's post-processor says */
+};
+
+/* Append the ids of `text` to `out`. ST_NOMEM only. */
+enum status tokenizer_encode(const struct tokenizer *t, struct str text,
+                             struct encode_options options, struct tokens *out);
+
+/* What `--add-special` would put around a text, for callers that build their own. */
+token_id tokenizer_bos(const struct tokenizer *t); /* TOKEN_NONE if it has none */
+token_id tokenizer_eos(const struct tokenizer *t);
+bool tokenizer_adds_bos(const struct tokenizer *t);
+
+/* Every token that ends an answer: eos, end of turn, and what generation_config lists. */
+bool tokenizer_is_end(const struct tokenizer *t, token_id id);
+bool tokenizer_is_special(const struct tokenizer *t, token_id id); /* control or added special */
+
+uint32_t tokenizer_vocab(const struct tokenizer *t);                  /* ids are below this */
+struct str tokenizer_piece(const struct tokenizer *t, token_id id);   /* as the file spells it */
+token_id tokenizer_find(const struct tokenizer *t, struct str piece); /* TOKEN_NONE if absent */
+const char *tokenizer_model(const struct tokenizer *t); /* "bpe", "spm", "unigram", "wordpiece" */
+
+/* The chat template as the model ships it; empty if there is none. `tools` asks for the one
+ * meant for tool use where a model ships several. */
+struct str tokenizer_chat_template(const struct tokenizer *t, bool tools);
+
+/* Whole text of some ids, as the `tokenizers` package decodes them; specials left out if asked.
+ * Invalid UTF-8 becomes U+FFFD. */
+enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, size_t count,
+                             bool skip_special, struct buf *out);
+
+/* Text as it comes, token by token, never half a character. The pieces of a stream joined are
+ * what tokenizer_decode gives for all the ids at once. Zero-initialise. */
+struct detok {
+    char held[8]; /* bytes of a character that is not complete yet */
+    uint8_t held_len;
+    bool started; /* a first piece was written: its leading blank rule is over */
+};
+enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, bool skip_special,
+                       struct buf *out);
+void detok_finish(struct detok *d, struct buf *out); /* what is held, as U+FFFD */
+
+#endif
