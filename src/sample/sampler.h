@@ -1,0 +1,75 @@
+/* sample/sampler.h - from logits to a token, the same way every time.
+ *
+ * The order of work: logit_procs (penalties, bias, later grammars) say which tokens are allowed
+ * and what to add to some of them; then temperature; then top-k, typical, top-p, min-p cut the
+ * candidates; then one number drawn from (seed, position) chooses. The logits array is never
+ * written. The random number depends only on the seed and on the absolute position of the
+ * token in its sequence, never on who shares the batch. Ties go to the lower token id.
+ * exp and log are base/fmath.h's, so results are the same on every machine.
+ *
+ * Lifetime: create per sequence, destroy. Thread: its owner. Memory: all taken by create; pick
+ * and accept allocate nothing.
+ */
+#ifndef SAMPLE_SAMPLER_H
+#define SAMPLE_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct sampler; /* opaque */
+
+enum { TOP_LOGPROBS_MAX = 20, LOGIT_BIAS_MAX = 1024 };
+
+struct logit_bias {
+    int32_t token;
+    float bias;
+};
+
+struct sample_params {
+    float temperature;        /* 0: the likeliest token (greedy)              0 .. 10  */
+    uint32_t top_k;           /* 0: off                                                */
+    float top_p;              /* 1: off                                       0 .. 1   */
+    float min_p;              /* 0: off                                       0 .. 1   */
+    float typical_p;          /* 1: off                                       0 .. 1   */
+    float repetition_penalty; /* 1: off; divides positive, multiplies negative logits  */
+    float presence_penalty;   /* 0: off                                      -2 .. 2   */
+    float frequency_penalty;  /* 0: off                                      -2 .. 2   */
+    int32_t penalty_window;   /* how many last tokens count; 0: none, -1: the whole context */
+    uint64_t seed;
+    const struct logit_bias *bias; /* borrowed during create */
+    uint32_t bias_count;           /* at most LOGIT_BIAS_MAX */
+    uint32_t top_logprobs;         /* at most TOP_LOGPROBS_MAX */
+};
+
+struct sample_params sample_params_default(void); /* temperature 0.8, all else off, seed 0 */
+
+/* ST_BAD with a sentence names the field, its value and its range. */
+enum status sample_params_check(const struct sample_params *p, struct err *err);
+
+struct token_logprob {
+    int32_t token;
+    float logprob; /* natural logarithm, of the model's own distribution: before penalties,
+                      bias and temperature */
+};
+
+struct sample_result {
+    struct token_logprob chosen;
+    uint32_t top_count; /* the likeliest first */
+    struct token_logprob top[TOP_LOGPROBS_MAX];
+};
+
+enum status sampler_create(const struct sample_params *p, uint32_t vocab, struct sampler **out,
+                           struct err *err);
+void sampler_destroy(struct sampler *s); /* NULL is fine */
+
+/* Tell it a token of the context (prompt tokens first, then each chosen one), for penalties. */
+void sampler_accept(struct sampler *s, int32_t token);
+
+/* Choose the token for `position`, its absolute place in the sequence. A logit that is NaN
+ * counts as minus infinity; if nothing is allowed the result is ST_BAD. */
+enum status sampler_pick(struct sampler *s, const float *logits, uint64_t position,
+                         struct sample_result *out);
+
+#endif
