@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "graph/kv_space.h"
 #include "sample/sampler.h"
 
 struct engine; /* opaque */
@@ -24,8 +25,6 @@ struct model;
 struct model_file;
 struct tape;
 struct tokenizer;
-
-enum kv_type { KV_F16, KV_F32 };
 
 /* How far loading has come, 0 .. 1, with what is being done. May be NULL. */
 typedef void load_progress_fn(void *ctx, const char *stage, double share);

@@ -1,0 +1,52 @@
+/* graph/kv_space.h - where keys and values lie in memory.
+ *
+ * KV memory is cut into blocks of KV_BLOCK_TOKENS tokens. A block number means the same place
+ * in every layer. Inside a layer, block b, KV head h:
+ *
+ *     K tile: [head_dim][KV_BLOCK_TOKENS]   the tokens of one dimension side by side, so that a
+ *                                           query meets 16 keys in one vector
+ *     V tile: [KV_BLOCK_TOKENS][head_dim]   a token's values side by side
+ *
+ * A sequence finds its blocks through one table per KV group (layers that keep the same tokens
+ * share a group).
+ */
+#ifndef GRAPH_KV_SPACE_H
+#define GRAPH_KV_SPACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KV_BLOCK_TOKENS = 16, KV_GROUPS_MAX = 8 };
+
+enum kv_type { KV_F16, KV_F32 };
+
+struct kv_space {
+    enum kv_type type;
+    uint32_t layers, heads, head_dim;
+    uint32_t block_count;
+    uint8_t *base; /* owned by whoever made the space; 64-byte aligned */
+};
+
+static inline size_t kv_elem_bytes(enum kv_type type) { return type == KV_F16 ? 2 : 4; }
+
+/* One K or V tile of one head. */
+static inline size_t kv_tile_bytes(const struct kv_space *s) {
+    return (size_t)KV_BLOCK_TOKENS * s->head_dim * kv_elem_bytes(s->type);
+}
+
+static inline size_t kv_block_bytes(const struct kv_space *s) {
+    return 2 * (size_t)s->heads * kv_tile_bytes(s);
+}
+
+static inline size_t kv_space_bytes(const struct kv_space *s) {
+    return (size_t)s->layers * s->block_count * kv_block_bytes(s);
+}
+
+/* The K tile; the V tile follows it directly. */
+static inline uint8_t *kv_tile(const struct kv_space *s, uint32_t layer, uint32_t block,
+                               uint32_t head) {
+    size_t index = (size_t)layer * s->block_count + block;
+    return s->base + index * kv_block_bytes(s) + 2 * (size_t)head * kv_tile_bytes(s);
+}
+
+#endif

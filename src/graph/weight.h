@@ -1,0 +1,25 @@
+/* graph/weight.h - a matrix of a model, as the tape names it.
+ *
+ * `data` is what the file holds, row by row; `prepared` is what a device made of it (another
+ * layout, another memory) and belongs to that device.
+ */
+#ifndef GRAPH_WEIGHT_H
+#define GRAPH_WEIGHT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+#include "tensor/dtype.h"
+
+struct weight {
+    struct str name; /* borrowed from the model file */
+    enum dtype type;
+    uint32_t rows, cols; /* N outputs, K inputs */
+    uint32_t experts;    /* 1, or how many such matrices lie one after the other */
+    const void *data;    /* borrowed from the model file */
+    size_t bytes;
+    void *prepared; /* the device's; NULL until it is prepared, or if it needs nothing */
+};
+
+#endif

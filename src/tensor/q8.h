@@ -1,0 +1,45 @@
+/* tensor/q8.h - how a row of activations looks once it is quantised for an integer product.
+ *
+ * A row of K floats (K a multiple of 32) becomes, for each block b of 32,
+ *
+ *     scale[b] = max|x| / 127                        (0 for a block of zeros)
+ *     q[i]     = round to nearest even (x[i] * (127 / max|x|)), -127 .. 127
+ *     isum[b]  = sum of the block's q, exact
+ *     dsum[b]  = scale[b] * (float)isum[b]
+ *     dsum16[2b], dsum16[2b+1] = the same for each half of the block
+ *
+ * stored as five arrays one after the other. The product with a quantised weight row w is
+ * defined as follows, and every kernel gives exactly these bits: with one float accumulator
+ * per output element, starting at 0, for each group g of w in rising order (group of 16 or 32
+ * elements, inside activation block b):
+ *
+ *     acc = fma((float)sum(w.q[i] * q[i]), w.scale[g] * scale[b], acc)
+ *     acc = fma(w.min[g], dsum[b] or dsum16[..], acc)          if the format has minima
+ *
+ * The integer sum is exact; products of scales are rounded once to float.
+ */
+#ifndef TENSOR_Q8_H
+#define TENSOR_Q8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { Q8_BLOCK = 32 };
+
+struct q8_row {
+    const int8_t *q;     /* K */
+    const float *scale;  /* K / 32 */
+    const float *dsum;   /* K / 32 */
+    const float *dsum16; /* K / 16 */
+    const int32_t *isum; /* K / 32 */
+};
+
+/* Bytes of a row of `cols` (a multiple of 32): rounded up to 64, so that rows stay aligned. */
+size_t q8_row_bytes(uint32_t cols);
+
+struct q8_row q8_row_at(const void *row, uint32_t cols);
+
+/* The definition, in plain C. `out` has q8_row_bytes(cols) and is 64-byte aligned. */
+void q8_quantise(const float *x, uint32_t cols, void *out);
+
+#endif
