@@ -1,0 +1,109 @@
+# jitney's front door: short names for what people do. `make help` lists them.
+#
+# The work is done by CMake and Ninja (CMakeLists.txt) and by the scripts in tools/. Everything
+# made here lies under build/: the release build itself, other builds in folders of it, the
+# Python environment of the tests, and stamps that say which set-up has been done.
+
+MODEL   ?= smollm2
+PROMPT  ?= What is the capital of France?
+PREFIX  ?= /usr/local
+SEC     ?= 300
+T       ?=
+export MODEL PROMPT
+
+JITNEY   = build/jitney
+PYTHON   = build/venv/bin/python
+SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
+
+.DEFAULT_GOAL := build
+.PHONY: build run test check bench fuzz diff goldens install clean help
+.PHONY: check-format check-text check-warnings check-headers check-static check-binary
+
+# What one asks of this file is done one thing at a time; ninja and run_tests use the cores.
+.NOTPARALLEL:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+# Set-up: once, and again when what is needed changes.
+build/stamps/run: tools/setup
+	@tools/setup run
+	@mkdir -p build/stamps && touch $@
+
+build/stamps/test: tools/setup tests/requirements.txt
+	@tools/setup test
+	@mkdir -p build/stamps && touch build/stamps/run $@
+
+build/stamps/check: tools/setup tests/requirements.txt
+	@tools/setup check
+	@mkdir -p build/stamps && touch build/stamps/run build/stamps/test $@
+
+build: build/stamps/run ## the program, build/jitney (release)
+	@tools/build build jitney
+
+run: build ## talk to a model: MODEL=name or path; without a terminal, answers PROMPT
+	@[ -e "$$MODEL" ] || $(JITNEY) pull "$$MODEL"
+	@if [ -t 0 ]; then exec $(JITNEY) chat -m "$$MODEL"; \
+	else printf '%s\n' "> $$PROMPT" && \
+	    $(JITNEY) generate -m "$$MODEL" --chat --temp 0 -p "$$PROMPT"; fi
+
+test: build/stamps/test ## every test, also under the address, undefined and thread sanitizers
+	@tools/build build all -DJITNEY_TESTS=ON
+	@tools/build build/asan all $(SANITIZE)=address,undefined
+	@tools/build build/tsan thread_tests $(SANITIZE)=thread
+	@for model in smollm2 minilm; do $(JITNEY) pull $$model || \
+	    echo "without $$model: tests that need it are skipped"; done
+	@tools/run_tests --gate tools/check_layers --gate tools/check_style --gate tools/check_docs \
+	    --pytest $(PYTHON)=tests/e2e --pytest $(PYTHON)=tests/tools \
+	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
+
+check: check-format check-text check-headers check-warnings check-static check-binary ## style gates
+	@echo "check: all gates passed"
+
+check-format: build/stamps/check
+	@echo "check: format"
+	@git ls-files -co --exclude-standard 'src/*.[ch]' 'tests/*.[ch]' 'bench/*.[ch]' | \
+	    xargs clang-format --dry-run -Werror
+
+check-text: build/stamps/check
+	@echo "check: layers, style, docs, scripts"
+	@tools/check_layers && tools/check_style && tools/check_docs
+	@grep -lE '^#!/(bin/sh|usr/bin/env bash)' .ci/* tools/* | xargs shellcheck
+
+check-headers: build/stamps/check
+	@echo "check: each header compiles alone"
+	@tools/check_headers gcc clang
+
+check-warnings: build/stamps/check
+	@echo "check: no warnings from gcc and clang"
+	@tools/build build/gcc all -DCMAKE_C_COMPILER=gcc -DJITNEY_TESTS=ON
+	@tools/build build/clang all -DCMAKE_C_COMPILER=clang -DJITNEY_TESTS=ON
+
+check-static: check-warnings
+	@echo "check: static analysis"
+	@tools/check_static build/clang
+
+check-binary: build
+	@echo "check: hardening of $(JITNEY)"
+	@tools/check_binary $(JITNEY)
+
+bench: build/stamps/run ## how fast: every program of bench/
+	@tools/build build benches
+	@for bench in build/bench/*; do echo "# $$bench" && $$bench || exit 1; done
+
+fuzz: build/stamps/check ## libFuzzer: T=name for one target, SEC=seconds for each
+	@tools/fuzz "$(SEC)" $(T)
+
+diff: build/stamps/test ## 100,000 random strings and templates against the Python packages
+	@tools/build build all -DJITNEY_TESTS=ON
+	@$(PYTHON) tools/diff_tokenizers.py
+	@$(PYTHON) tools/diff_templates.py
+
+goldens: build/stamps/test ## make the committed reference outputs anew (needs torch)
+	@tools/make_goldens
+
+install: build ## into DESTDIR and PREFIX (/usr/local)
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
+
+clean: ## remove build/
+	rm -rf build
