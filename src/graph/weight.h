@@ -15,11 +15,19 @@
 struct weight {
     struct str name; /* borrowed from the model file */
     enum dtype type;
-    uint32_t rows, cols; /* N outputs, K inputs */
-    uint32_t experts;    /* 1, or how many such matrices lie one after the other */
-    const void *data;    /* borrowed from the model file */
-    size_t bytes;
+    uint32_t rows, cols;            /* N outputs, K inputs */
+    uint32_t experts;               /* 1, or how many such matrices lie one after the other */
+    const void *data;               /* borrowed from the model file */
+    size_t bytes;                   /* of all experts together */
+    const void *const *expert_data; /* NULL: the experts lie one after the other in data; else
+                                       where each one lies; model memory */
     void *prepared; /* the device's; NULL until it is prepared, or if it needs nothing */
 };
+
+/* The file's bytes of one expert's matrix; expert 0 is the whole of an ordinary weight. */
+static inline const uint8_t *weight_data(const struct weight *w, uint32_t expert) {
+    if (w->expert_data) return w->expert_data[expert];
+    return (const uint8_t *)w->data + (w->bytes / w->experts) * expert;
+}
 
 #endif
