@@ -15,7 +15,8 @@
  * expected.
  *
  * Lifetime: open, read, close; everything borrowed dies with close.
- * Thread: any, once open. To add a kind: one file, one line in format_list.c.
+ * Thread: any, once open; model_file_json and model_file_text, which remember what they have
+ * read, one at a time. To add a kind: one file, one line in format_list.c.
  */
 #ifndef FORMAT_MODEL_FILE_H
 #define FORMAT_MODEL_FILE_H
@@ -65,7 +66,9 @@ enum status meta_str(const struct model_file *f, const char *key, bool *found, s
 enum meta_type { META_NONE, META_BOOL, META_INT, META_REAL, META_STR, META_LIST, META_MAP };
 enum meta_type meta_kind(const struct model_file *f, const char *key);
 
-/* Lists. The element getters CHECK that `i` is in range and give ST_BAD for another type. */
+/* Lists. meta_list gives the type of the elements, META_NONE with a count of 0 if there is no
+ * such list. A folder's list may mix types: it gives that of the first (META_REAL if numbers
+ * with and without fraction are mixed; META_NONE if it is empty). The element getters CHECK that `i` is in range and give ST_BAD for another type. */
 enum meta_type meta_list(const struct model_file *f, const char *key, uint64_t *count);
 enum status meta_list_str(const struct model_file *f, const char *key, uint64_t i, struct str *out,
                           struct err *err);
@@ -84,6 +87,11 @@ void meta_put_value(const struct model_file *f, size_t i, struct buf *out);
 size_t tensor_count(const struct model_file *f);
 const struct tensor_info *tensor_at(const struct model_file *f, size_t i);
 const struct tensor_info *tensor_find(const struct model_file *f, const char *name); /* or NULL */
+
+/* Why a tensor that the file has is not among them: the name of a number format that is not
+ * read ("I64"), or "more than 4 dims", "no elements". NULL if the file has no such tensor or
+ * tensor_find gives it. For the sentence that says what is missing. */
+const char *tensor_skipped(const struct model_file *f, const char *name);
 
 /* Tell the system that these mapped bytes were copied and need not stay in memory. */
 void tensor_release(const struct model_file *f, const struct tensor_info *t);

@@ -1,0 +1,120 @@
+/* format/format_int.h - what the readers in this folder share; no other folder includes it.
+ *
+ * A reader is a `struct format`: it opens a path into an empty `struct model_file`, adds the
+ * tensors with the functions below, and answers questions about facts with a typed value that
+ * model_file.c turns into the getters of format/model_file.h.
+ */
+#ifndef FORMAT_FORMAT_INT_H
+#define FORMAT_FORMAT_INT_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "format/model_file.h"
+
+/* A fact with its type. Which of the fields hold depends on `kind`. */
+struct meta_value {
+    enum meta_type kind;
+    enum meta_type item_kind; /* META_LIST: of its items */
+    bool truth;               /* META_BOOL */
+    bool negative;            /* META_INT: `whole` is the bits of an int64_t below zero */
+    uint64_t whole;           /* META_INT */
+    double real;              /* META_REAL */
+    struct str text;          /* META_STR, borrowed */
+    uint64_t count;           /* META_LIST, META_MAP */
+    const void *node;         /* META_LIST: where the reader finds the items */
+};
+
+struct format {
+    const char *name; /* "gguf" */
+    enum model_kind kind;
+
+    /* Whether `path`, which exists, is one of these by its looks. */
+    bool (*probe)(const char *path);
+
+    /* Fill `f`, whose path is set. On failure close() is called all the same. */
+    enum status (*open)(struct model_file *f, struct err *err);
+    void (*close)(struct model_file *f); /* frees f->self, which may be NULL */
+
+    /* false if there is no such key. */
+    bool (*find)(const struct model_file *f, struct str key, struct meta_value *out);
+    void (*item)(const struct model_file *f, const struct meta_value *list, uint64_t i,
+                 struct meta_value *out);
+};
+
+/* NULL-terminated; format_list.c holds it. */
+extern const struct format *const formats[];
+
+struct beside; /* a document that lies beside the model, read once */
+
+struct model_file {
+    const struct format *format;
+    char *path;          /* heap */
+    struct arena *arena; /* names and what else lives as long as the model */
+    void *self;          /* the reader's own */
+
+    struct file_map *maps; /* heap; one for each file */
+    uint32_t map_count, map_cap;
+
+    struct tensor_info *tensors; /* heap */
+    size_t tensor_count, tensor_cap;
+    struct map *tensor_names; /* name -> index in tensors */
+
+    struct map *skipped;      /* name -> index in skipped_why */
+    const char **skipped_why; /* heap array of arena text */
+    size_t skipped_count, skipped_cap;
+
+    struct str *keys; /* heap array of borrowed text; the facts in the order of the file */
+    size_t key_count;
+
+    struct beside *beside; /* heap */
+    size_t beside_count;
+};
+
+/* An empty one for `path`, or NULL when out of memory. */
+struct model_file *model_file_create(const struct format *format, const char *path);
+
+/* Map one more file; the map belongs to `f`. */
+enum status model_file_map(struct model_file *f, const char *path, struct str *bytes,
+                           struct err *err);
+
+/* Room for `count` more tensors. `path` is the file that they are in, for the sentence. */
+enum status model_file_reserve(struct model_file *f, const char *path, size_t count,
+                               struct err *err);
+
+/* Add a tensor, whose name must outlive `f`. ST_BAD if the name is taken. */
+enum status model_file_add(struct model_file *f, const char *path, const struct tensor_info *t,
+                           struct err *err);
+
+/* Remember a tensor that the file has but that cannot be used, and why. */
+enum status model_file_skip(struct model_file *f, const char *path, struct str name,
+                            const char *why, struct err *err);
+
+/* A name fit to be looked up and shown: UTF-8, no control characters, 1 to `bytes_max`. */
+bool name_is_sound(struct str name, size_t bytes_max);
+
+enum status no_memory(const char *path, struct err *err);
+
+/* Where a tensor lies in its file. */
+struct extent {
+    uint64_t start, end;
+    struct str name;
+};
+
+/* Sort by start; ST_BAD with a sentence naming both if two overlap. Empty ones never do. */
+enum status extents_sort(const char *path, struct extent *extents, size_t count, struct err *err);
+
+/* Read a GGUF that lies in memory, which must outlive it; `name` stands for the path in
+ * sentences. Tests and fuzzing; a split set is refused. */
+enum status gguf_open_memory(struct str bytes, const char *name, struct model_file **out,
+                             struct err *err);
+
+/* Add the tensors of one safetensors file, `bytes`, to `f`. */
+enum status safetensors_add(struct model_file *f, const char *path, struct str bytes,
+                            struct err *err);
+
+/* The same into a model of its own without facts. Tests and fuzzing. */
+enum status safetensors_open_memory(struct str bytes, const char *name, struct model_file **out,
+                                    struct err *err);
+
+#endif

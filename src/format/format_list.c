@@ -1,0 +1,9 @@
+/* format/format_list.c - every kind of model file, in the order in which they are tried. */
+#include "format/format_int.h"
+
+extern const struct format format_gguf;
+
+const struct format *const formats[] = {
+    &format_gguf,
+    NULL,
+};

@@ -1,0 +1,34 @@
+/* format/limits.h - how much a model file may claim.
+ *
+ * One table for all readers. A count is held against its limit, and against what the bytes
+ * left in the file could hold, before anything is allocated for it. The numbers leave an
+ * order of magnitude above the largest models known; what they keep out is the absurd.
+ */
+#ifndef FORMAT_LIMITS_H
+#define FORMAT_LIMITS_H
+
+enum {
+    LIMIT_GGUF_KEYS = 65536,
+    LIMIT_GGUF_TENSORS = 65536, /* of one file */
+    LIMIT_GGUF_KEY_BYTES = 65535,
+    LIMIT_GGUF_STRING_BYTES = 16 << 20,
+    LIMIT_GGUF_LIST_ITEMS = 16 << 20,
+    LIMIT_GGUF_ALIGNMENT = 4096,
+
+    LIMIT_SAFETENSORS_HEADER_BYTES = 100 * 1000 * 1000, /* as the reference reader has it */
+    LIMIT_SAFETENSORS_HEADER_VALUES = 2 << 20,
+    LIMIT_SAFETENSORS_HEADER_DEPTH = 8,
+    LIMIT_SAFETENSORS_DIMS = 8, /* of tensors that are passed over; those read have 4 */
+
+    LIMIT_TENSOR_NAME_BYTES = 512,
+    LIMIT_TENSORS = 262144, /* of a whole model */
+    LIMIT_PARTS = 1024,     /* files of a split model */
+
+    LIMIT_CONFIG_BYTES = 4 << 20,
+    LIMIT_CONFIG_VALUES = 1 << 17,
+    LIMIT_INDEX_BYTES = 64 << 20,
+    LIMIT_BESIDE_BYTES = 256 << 20, /* tokenizer.json and its like */
+    LIMIT_JSON_DEPTH = 64,
+};
+
+#endif

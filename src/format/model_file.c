@@ -1,0 +1,300 @@
+/* format/model_file.c - opening, closing, tensors and neighbouring files; see the header.
+ *
+ * Entry points: model_file_open, model_file_close, the tensor_* functions, model_file_json,
+ * model_file_text; for the readers, model_file_create, _map, _reserve, _add, _skip. The facts
+ * are in format/meta.c.
+ */
+#include "format/model_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "base/utf8.h"
+#include "format/format_int.h"
+#include "format/limits.h"
+
+enum { ARENA_BYTES_MAX = 256 << 20, PATH_BYTES = 4096 };
+
+struct beside {
+    char *name;        /* heap */
+    struct json *json; /* or NULL */
+    char *text;        /* heap, or NULL */
+    size_t text_len;
+};
+
+enum status no_memory(const char *path, struct err *err) {
+    return err_set(err, ST_NOMEM, "%s: out of memory while opening the model", path);
+}
+
+struct model_file *model_file_create(const struct format *format, const char *path) {
+    struct model_file *f = mem_zalloc(sizeof(*f));
+    if (!f) return NULL;
+    f->format = format;
+    f->path = mem_dup(path, strlen(path));
+    f->arena = arena_create(ARENA_BYTES_MAX);
+    f->tensor_names = map_create(0);
+    f->skipped = map_create(0);
+    if (f->path && f->arena && f->tensor_names && f->skipped) return f;
+    model_file_close(f);
+    return NULL;
+}
+
+static void close_beside(struct model_file *f) {
+    for (size_t i = 0; i < f->beside_count; i++) {
+        mem_free(f->beside[i].name);
+        mem_free(f->beside[i].text);
+        json_destroy(f->beside[i].json);
+    }
+    mem_free(f->beside);
+}
+
+void model_file_close(struct model_file *f) {
+    if (!f) return;
+    f->format->close(f);
+    close_beside(f);
+    mem_free(f->keys);
+    mem_free(f->skipped_why);
+    map_destroy(f->skipped);
+    map_destroy(f->tensor_names);
+    mem_free(f->tensors);
+    for (uint32_t i = 0; i < f->map_count; i++) file_map_close(&f->maps[i]);
+    mem_free(f->maps);
+    arena_destroy(f->arena);
+    mem_free(f->path);
+    mem_free(f);
+}
+
+static const struct format *find_format(const char *path) {
+    for (const struct format *const *p = formats; *p; p++)
+        if ((*p)->probe(path)) return *p;
+    return NULL;
+}
+
+/* No reader wants it: because it cannot be read at all, or because it is something else. */
+static enum status refuse_path(const char *path, struct err *err) {
+    if (!file_is_dir(path)) {
+        struct file_map map;
+        TRY(file_map_open(path, &map, err));
+        file_map_close(&map);
+    }
+    return err_set(err, ST_BAD,
+                   "%s: not a model: expected a GGUF file (its first bytes are GGUF) or a "
+                   "Hugging Face folder (config.json and *.safetensors)",
+                   path);
+}
+
+enum status model_file_open(const char *path, struct model_file **out, struct err *err) {
+    CHECK(path);
+    if (!file_exists(path))
+        return err_set(err, ST_MISSING, "%s: there is no such file or folder", path);
+    const struct format *format = find_format(path);
+    if (!format) return refuse_path(path, err);
+    struct model_file *f = model_file_create(format, path);
+    if (!f) return no_memory(path, err);
+    enum status st = format->open(f, err);
+    if (st == ST_OK)
+        *out = f;
+    else
+        model_file_close(f);
+    return st;
+}
+
+enum model_kind model_file_kind(const struct model_file *f) { return f->format->kind; }
+
+const char *model_file_path(const struct model_file *f) { return f->path; }
+
+enum status model_file_map(struct model_file *f, const char *path, struct str *bytes,
+                           struct err *err) {
+    if (f->map_count == f->map_cap) {
+        uint32_t cap = f->map_cap ? f->map_cap * 2 : 1;
+        CHECK(cap <= 2 * LIMIT_PARTS);
+        struct file_map *maps = mem_realloc(f->maps, cap * sizeof(*maps));
+        if (!maps) return no_memory(path, err);
+        f->maps = maps;
+        f->map_cap = cap;
+    }
+    struct file_map *map = &f->maps[f->map_count];
+    TRY(file_map_open(path, map, err));
+    f->map_count++;
+    *bytes = (struct str){map->ptr ? (const char *)map->ptr : "", map->len};
+    return ST_OK;
+}
+
+enum status model_file_reserve(struct model_file *f, const char *path, size_t count,
+                               struct err *err) {
+    size_t cap, bytes;
+    if (!size_add(f->tensor_count, count, &cap) || cap > LIMIT_TENSORS)
+        return err_set(err, ST_BAD, "%s: %zu tensors on top of %zu, a model may have %d", path,
+                       count, f->tensor_count, LIMIT_TENSORS);
+    if (cap <= f->tensor_cap) return ST_OK;
+    if (!size_mul(cap, sizeof(f->tensors[0]), &bytes)) return no_memory(path, err);
+    struct tensor_info *tensors = mem_realloc(f->tensors, bytes);
+    if (!tensors) return no_memory(path, err);
+    f->tensors = tensors;
+    f->tensor_cap = cap;
+    return ST_OK;
+}
+
+static enum status refuse_twin(const char *path, struct str name, struct err *err) {
+    return err_set(err, ST_BAD, "%s: tensor %.*s: is there twice, expected each name once", path,
+                   STR_ARG(name));
+}
+
+enum status model_file_add(struct model_file *f, const char *path, const struct tensor_info *t,
+                           struct err *err) {
+    CHECK(f->tensor_count < f->tensor_cap);
+    uint32_t idx;
+    if (map_find(f->tensor_names, t->name, &idx) || map_find(f->skipped, t->name, &idx))
+        return refuse_twin(path, t->name, err);
+    if (map_put(f->tensor_names, t->name, (uint32_t)f->tensor_count) != ST_OK)
+        return no_memory(path, err);
+    f->tensors[f->tensor_count++] = *t;
+    return ST_OK;
+}
+
+enum status model_file_skip(struct model_file *f, const char *path, struct str name,
+                            const char *why, struct err *err) {
+    uint32_t idx;
+    if (map_find(f->tensor_names, name, &idx) || map_find(f->skipped, name, &idx))
+        return refuse_twin(path, name, err);
+    if (f->skipped_count == f->skipped_cap) {
+        size_t cap = f->skipped_cap ? f->skipped_cap * 2 : 8;
+        if (cap > LIMIT_TENSORS)
+            return err_set(err, ST_BAD, "%s: more than %d tensors", path, LIMIT_TENSORS);
+        const char **bigger = mem_realloc(f->skipped_why, cap * sizeof(*bigger));
+        if (!bigger) return no_memory(path, err);
+        f->skipped_why = bigger;
+        f->skipped_cap = cap;
+    }
+    struct str copy = arena_dup(f->arena, str_of(why));
+    if (!copy.ptr || map_put(f->skipped, name, (uint32_t)f->skipped_count) != ST_OK)
+        return no_memory(path, err);
+    f->skipped_why[f->skipped_count++] = copy.ptr;
+    return ST_OK;
+}
+
+bool name_is_sound(struct str name, size_t bytes_max) {
+    if (name.len == 0 || name.len > bytes_max) return false;
+    for (size_t i = 0; i < name.len; i++)
+        if ((unsigned char)name.ptr[i] < 0x20 || name.ptr[i] == 0x7F) return false;
+    return utf8_is_valid(name);
+}
+
+static int extent_cmp(const void *a, const void *b) {
+    const struct extent *x = a, *y = b;
+    if (x->start != y->start) return x->start < y->start ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+enum status extents_sort(const char *path, struct extent *extents, size_t count, struct err *err) {
+    if (count == 0) return ST_OK;
+    qsort(extents, count, sizeof(extents[0]), extent_cmp);
+    for (size_t i = 1; i < count; i++) {
+        const struct extent *a = &extents[i - 1], *b = &extents[i];
+        if (b->start >= a->end) continue;
+        return err_set(err, ST_BAD,
+                       "%s: tensor %.*s: its bytes overlap those of %.*s, expected them apart",
+                       path, STR_ARG(b->name), STR_ARG(a->name));
+    }
+    return ST_OK;
+}
+
+size_t tensor_count(const struct model_file *f) { return f->tensor_count; }
+
+const struct tensor_info *tensor_at(const struct model_file *f, size_t i) {
+    CHECK(i < f->tensor_count);
+    return &f->tensors[i];
+}
+
+const struct tensor_info *tensor_find(const struct model_file *f, const char *name) {
+    uint32_t idx;
+    return map_find(f->tensor_names, str_of(name), &idx) ? &f->tensors[idx] : NULL;
+}
+
+const char *tensor_skipped(const struct model_file *f, const char *name) {
+    uint32_t idx;
+    return map_find(f->skipped, str_of(name), &idx) ? f->skipped_why[idx] : NULL;
+}
+
+void tensor_release(const struct model_file *f, const struct tensor_info *t) {
+    for (uint32_t i = 0; i < f->map_count; i++)
+        file_map_release(&f->maps[i], t->data, t->bytes); /* ignores what is not its own */
+}
+
+/* The entry for `name`, made if need be; NULL when out of memory. */
+static struct beside *beside_of(struct model_file *f, const char *name) {
+    for (size_t i = 0; i < f->beside_count; i++)
+        if (strcmp(f->beside[i].name, name) == 0) return &f->beside[i];
+    struct beside *more = mem_realloc(f->beside, (f->beside_count + 1) * sizeof(*more));
+    if (!more) return NULL;
+    f->beside = more;
+    char *copy = mem_dup(name, strlen(name));
+    if (!copy) return NULL;
+    more[f->beside_count] = (struct beside){.name = copy};
+    return &more[f->beside_count++];
+}
+
+/* Map the file `name` of the folder; *found is false if there is none. */
+static enum status map_beside(const struct model_file *f, const char *name, char *path, bool *found,
+                              struct file_map *map, struct err *err) {
+    *found = false;
+    if (!path_join(path, PATH_BYTES, f->path, name))
+        return err_set(err, ST_BAD, "%s: name too long with %s behind it", f->path, name);
+    if (!file_exists(path)) return ST_OK;
+    TRY(file_map_open(path, map, err));
+    *found = true;
+    if (map->len <= LIMIT_BESIDE_BYTES) return ST_OK;
+    err_set(err, ST_BAD, "%s: %zu bytes, at most %d are read", path, map->len, LIMIT_BESIDE_BYTES);
+    file_map_close(map);
+    return ST_BAD;
+}
+
+static struct str map_text(const struct file_map *map) {
+    return (struct str){map->ptr ? (const char *)map->ptr : "", map->len};
+}
+
+enum status model_file_json(struct model_file *f, const char *name, const struct json **out,
+                            struct err *err) {
+    *out = NULL;
+    if (f->format->kind != MODEL_HF) return ST_OK;
+    struct beside *b = beside_of(f, name);
+    if (!b) return no_memory(f->path, err);
+    if (!b->json) {
+        char path[PATH_BYTES];
+        struct file_map map;
+        bool found;
+        TRY(map_beside(f, name, path, &found, &map, err));
+        if (!found) return ST_OK;
+        enum status st = json_parse(map_text(&map), &json_limits_model_file, &b->json, err);
+        file_map_close(&map);
+        if (st != ST_OK) return err_prefix(err, st, path);
+    }
+    *out = b->json;
+    return ST_OK;
+}
+
+enum status model_file_text(struct model_file *f, const char *name, bool *found, struct str *out,
+                            struct err *err) {
+    *found = false;
+    if (f->format->kind != MODEL_HF) return ST_OK;
+    struct beside *b = beside_of(f, name);
+    if (!b) return no_memory(f->path, err);
+    if (!b->text) {
+        char path[PATH_BYTES];
+        struct file_map map;
+        TRY(map_beside(f, name, path, found, &map, err));
+        if (!*found) return ST_OK;
+        /* A copy, so that an edit of the file cannot change text that is in use. */
+        b->text = mem_dup(map.ptr, map.len);
+        b->text_len = map.len;
+        file_map_close(&map);
+        if (!b->text) return no_memory(path, err);
+    }
+    *found = true;
+    *out = (struct str){b->text, b->text_len};
+    return ST_OK;
+}
