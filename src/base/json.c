@@ -69,6 +69,7 @@ enum status json_parse(struct str text, const struct json_limits *limits, struct
 
     json_error_t said;
     size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    if (limits->unique_keys) flags |= JSON_REJECT_DUPLICATES;
     json_t *root = json_loadb(text.ptr, text.len, flags, &said);
     if (!root)
         return err_set(err, ST_BAD, "JSON line %d column %d: %s", said.line, said.column,

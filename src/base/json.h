@@ -22,6 +22,7 @@ struct json_limits {
     size_t bytes_max;
     uint32_t depth_max;
     size_t values_max; /* numbers, strings, keys, arrays, objects: everything */
+    bool unique_keys;  /* refuse a map that has a key twice; otherwise the last one counts */
 };
 
 /* For files that come with a model (tokenizer.json reaches 35 MB), and for small documents. */

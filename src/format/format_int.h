@@ -8,6 +8,7 @@
 #define FORMAT_FORMAT_INT_H
 
 #include "base/arena.h"
+#include "base/cursor.h"
 #include "base/file.h"
 #include "base/map.h"
 #include "format/model_file.h"
@@ -103,6 +104,33 @@ struct extent {
 
 /* Sort by start; ST_BAD with a sentence naming both if two overlap. Empty ones never do. */
 enum status extents_sort(const char *path, struct extent *extents, size_t count, struct err *err);
+
+/* The keys of one GGUF file. */
+struct gguf_facts {
+    struct gguf_fact *facts; /* heap */
+    size_t count;
+    struct map *keys; /* key -> index in facts */
+};
+
+/* One GGUF file while it is being read. */
+struct gguf_part {
+    const char *path;
+    struct cursor c;
+    uint64_t key_count, tensor_count;
+    uint64_t align;
+    struct gguf_facts facts;
+};
+
+/* Read p->key_count keys at the cursor into p->facts; deinit it also after a failure. */
+enum status gguf_read_facts(struct gguf_part *p, struct err *err);
+void gguf_facts_deinit(struct gguf_facts *fs);
+
+struct str gguf_facts_key(const struct gguf_facts *fs, size_t i);
+bool gguf_facts_value(const struct gguf_facts *fs, struct str key, struct meta_value *out);
+void gguf_facts_item(const struct meta_value *list, uint64_t i, struct meta_value *out);
+
+/* A name at the cursor. false if it leaves the file, is too long or is not sound. */
+bool gguf_read_name(struct cursor *c, size_t bytes_max, struct str *out);
 
 /* Read a GGUF that lies in memory, which must outlive it; `name` stands for the path in
  * sentences. Tests and fuzzing; a split set is refused. */

@@ -2,8 +2,10 @@
 #include "format/format_int.h"
 
 extern const struct format format_gguf;
+extern const struct format format_hf;
 
 const struct format *const formats[] = {
     &format_gguf,
+    &format_hf,
     NULL,
 };

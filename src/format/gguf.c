@@ -5,9 +5,7 @@
  *     tensors: string name, u32 dims, u64 dim each (fastest first), u32 type, u64 offset
  *     padding to general.alignment (32 unless given), then the data that offsets count from
  *
- * A list is u32 item type, u64 count, items. Values stay in the mapped file and are read again
- * when asked for; what is built at open is a map from key to place, and for a list of strings a
- * table of where each begins, so that any item is found in constant time.
+ * A list is u32 item type, u64 count, items. The keys are read in format/gguf_facts.c.
  *
  * A split model is a set of such files, NAME-00001-of-0000N.gguf and so on, each with its own
  * head; the facts are those of the first, the tensors those of all.
@@ -34,37 +32,6 @@ enum {
     PATH_BYTES = 4096,
 };
 
-enum value_type {
-    VALUE_U8,
-    VALUE_I8,
-    VALUE_U16,
-    VALUE_I16,
-    VALUE_U32,
-    VALUE_I32,
-    VALUE_F32,
-    VALUE_BOOL,
-    VALUE_STRING,
-    VALUE_LIST,
-    VALUE_U64,
-    VALUE_I64,
-    VALUE_F64,
-    VALUE_COUNT
-};
-
-static const struct {
-    const char *name;
-    uint32_t bytes_min; /* of one value: exactly this, or for a string at least */
-    enum meta_type kind;
-} value_types[VALUE_COUNT] = {
-    [VALUE_U8] = {"u8", 1, META_INT},         [VALUE_I8] = {"i8", 1, META_INT},
-    [VALUE_U16] = {"u16", 2, META_INT},       [VALUE_I16] = {"i16", 2, META_INT},
-    [VALUE_U32] = {"u32", 4, META_INT},       [VALUE_I32] = {"i32", 4, META_INT},
-    [VALUE_F32] = {"f32", 4, META_REAL},      [VALUE_BOOL] = {"bool", 1, META_BOOL},
-    [VALUE_STRING] = {"string", 8, META_STR}, [VALUE_LIST] = {"list", 12, META_LIST},
-    [VALUE_U64] = {"u64", 8, META_INT},       [VALUE_I64] = {"i64", 8, META_INT},
-    [VALUE_F64] = {"f64", 8, META_REAL},
-};
-
 /* The tensor types of ggml by number, also those that are not read, for the sentence. */
 static const char *const tensor_types[] = {
     "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
@@ -76,123 +43,14 @@ static const char *const tensor_types[] = {
 };
 enum { TENSOR_TYPE_COUNT = sizeof(tensor_types) / sizeof(tensor_types[0]) };
 
-struct fact {
-    struct str key;
-    enum value_type type, item_type; /* item_type: of a list */
-    uint64_t count;                  /* items of a list */
-    struct str bytes;                /* the value, or the items, in the file */
-    uint32_t *starts;                /* heap; list of strings: where in `bytes` each begins */
-};
-
-/* The keys of one file. */
-struct facts {
-    struct fact *facts; /* heap */
-    size_t count;
-    struct map *keys; /* key -> index in facts */
-};
-
-/* One file while it is being read. */
-struct part {
-    const char *path;
-    struct cursor c;
-    uint64_t key_count, tensor_count;
-    uint64_t align;
-    struct facts facts;
-};
-
-static void facts_deinit(struct facts *fs) {
-    for (size_t i = 0; i < fs->count; i++) mem_free(fs->facts[i].starts);
-    mem_free(fs->facts);
-    map_destroy(fs->keys);
-}
-
-/* ---- Answering questions about facts ---- */
-
-static int64_t sign_extend(uint64_t value, uint32_t bytes) {
-    uint32_t unused = 64 - 8 * bytes;
-    return (int64_t)(value << unused) >> unused;
-}
-
-static uint64_t read_le(struct cursor *c, uint32_t bytes) {
-    switch (bytes) {
-    case 1:
-        return cursor_u8(c);
-    case 2:
-        return cursor_u16(c);
-    case 4:
-        return cursor_u32(c);
-    default:
-        return cursor_u64(c);
-    }
-}
-
-/* The value of `type` at the cursor, which lies in bytes that were checked at open. */
-static void read_value(struct cursor *c, enum value_type type, struct meta_value *out) {
-    *out = (struct meta_value){.kind = value_types[type].kind};
-    switch (type) {
-    case VALUE_F32:
-        out->real = (double)cursor_f32(c);
-        break;
-    case VALUE_F64:
-        out->real = cursor_f64(c);
-        break;
-    case VALUE_BOOL:
-        out->truth = cursor_u8(c) != 0;
-        break;
-    case VALUE_STRING:
-        out->text = cursor_bytes(c, (size_t)cursor_u64(c));
-        break;
-    case VALUE_I8:
-    case VALUE_I16:
-    case VALUE_I32:
-    case VALUE_I64: {
-        uint32_t bytes = value_types[type].bytes_min;
-        int64_t value = sign_extend(read_le(c, bytes), bytes);
-        out->negative = value < 0;
-        out->whole = (uint64_t)value;
-        break;
-    }
-    default:
-        out->whole = read_le(c, value_types[type].bytes_min);
-        break;
-    }
-    CHECK(!c->failed);
-}
-
-static const struct fact *facts_find(const struct facts *fs, struct str key) {
-    uint32_t idx;
-    return map_find(fs->keys, key, &idx) ? &fs->facts[idx] : NULL;
-}
-
-static bool facts_value(const struct facts *fs, struct str key, struct meta_value *out) {
-    const struct fact *fact = facts_find(fs, key);
-    if (!fact) return false;
-    if (fact->type == VALUE_LIST) {
-        *out = (struct meta_value){.kind = META_LIST,
-                                   .item_kind = value_types[fact->item_type].kind,
-                                   .count = fact->count,
-                                   .node = fact};
-        return true;
-    }
-    struct cursor c = cursor_of(fact->bytes.ptr, fact->bytes.len);
-    read_value(&c, fact->type, out);
-    return true;
-}
-
 static bool gguf_find(const struct model_file *f, struct str key, struct meta_value *out) {
-    return facts_value(f->self, key, out);
+    return gguf_facts_value(f->self, key, out);
 }
 
 static void gguf_item(const struct model_file *f, const struct meta_value *list, uint64_t i,
                       struct meta_value *out) {
     (void)f;
-    const struct fact *fact = list->node;
-    CHECK(i < fact->count);
-    struct cursor c = cursor_of(fact->bytes.ptr, fact->bytes.len);
-    size_t start =
-        fact->starts ? fact->starts[i] : (size_t)i * value_types[fact->item_type].bytes_min;
-    cursor_skip(&c, start);
-    read_value(&c, fact->item_type, out);
+    gguf_facts_item(list, i, out);
 }
 
 /* ---- Reading the head ---- */
@@ -207,7 +65,7 @@ static enum status check_version(const char *path, uint32_t version, struct err 
 }
 
 /* Hold a count from the file against its limit and against the bytes that are left. */
-static enum status check_count(const struct part *p, const char *what, uint64_t count,
+static enum status check_count(const struct gguf_part *p, const char *what, uint64_t count,
                                uint64_t limit, uint32_t bytes_min, struct err *err) {
     if (count > limit)
         return err_set(err, ST_BAD, "%s: %" PRIu64 " %s, at most %" PRIu64 " are read", p->path,
@@ -219,7 +77,7 @@ static enum status check_count(const struct part *p, const char *what, uint64_t 
     return ST_OK;
 }
 
-static enum status read_head(struct part *p, struct err *err) {
+static enum status read_head(struct gguf_part *p, struct err *err) {
     struct str magic = cursor_bytes(&p->c, 4);
     if (!str_is(magic, "GGUF"))
         return err_set(err, ST_BAD, "%s: does not begin with GGUF, expected a GGUF file", p->path);
@@ -237,135 +95,15 @@ static enum status read_head(struct part *p, struct err *err) {
     return check_count(p, "tensors", p->tensor_count, LIMIT_GGUF_TENSORS, TENSOR_BYTES_MIN, err);
 }
 
-/* ---- Reading the keys ---- */
-
-static enum status bad_key(const struct part *p, struct str key, const char *what,
+static enum status bad_key(const struct gguf_part *p, const char *key, const char *what,
                            struct err *err) {
-    return err_set(err, ST_BAD, "%s: key %.*s: %s", p->path, STR_ARG(key), what);
+    return err_set(err, ST_BAD, "%s: key %s: %s", p->path, key, what);
 }
 
-static enum status key_cut_short(const struct part *p, struct str key, struct err *err) {
-    return bad_key(p, key, "the file ends inside its value, so it is cut short", err);
-}
-
-/* Step over one string; false, with no sentence, if it is too long or leaves the file. */
-static bool skip_string(struct cursor *c) {
-    uint64_t bytes = cursor_u64(c);
-    if (bytes > LIMIT_GGUF_STRING_BYTES) return false;
-    cursor_skip(c, (size_t)bytes);
-    return !c->failed;
-}
-
-static enum status bad_string(const struct part *p, struct str key, struct err *err) {
-    if (p->c.failed) return key_cut_short(p, key, err);
-    return err_set(err, ST_BAD, "%s: key %.*s: a string of more than %d bytes", p->path,
-                   STR_ARG(key), LIMIT_GGUF_STRING_BYTES);
-}
-
-static enum status check_bools(const struct part *p, const struct fact *fact, struct err *err) {
-    for (size_t i = 0; i < fact->bytes.len; i++)
-        if ((uint8_t)fact->bytes.ptr[i] > 1)
-            return bad_key(p, fact->key, "a truth value that is neither 0 nor 1", err);
-    return ST_OK;
-}
-
-/* The items of a list of strings, noting where each begins. */
-static enum status read_strings(struct part *p, struct fact *fact, struct err *err) {
-    fact->starts = mem_alloc_array((size_t)fact->count, sizeof(fact->starts[0]));
-    if (!fact->starts) return no_memory(p->path, err);
-    size_t begin = p->c.pos;
-    for (uint64_t i = 0; i < fact->count; i++) {
-        size_t start = p->c.pos - begin;
-        if (start > UINT32_MAX) return bad_key(p, fact->key, "a list of more than 4 GiB", err);
-        fact->starts[i] = (uint32_t)start;
-        if (!skip_string(&p->c)) return bad_string(p, fact->key, err);
-    }
-    fact->bytes = (struct str){(const char *)p->c.base + begin, p->c.pos - begin};
-    return ST_OK;
-}
-
-static enum status check_value_type(const struct part *p, struct str key, uint32_t type,
-                                    const char *what, struct err *err) {
-    if (type < VALUE_COUNT) return ST_OK;
-    return err_set(err, ST_BAD, "%s: key %.*s: %s type %" PRIu32 ", expected 0 to %d", p->path,
-                   STR_ARG(key), what, type, VALUE_COUNT - 1);
-}
-
-static enum status read_list(struct part *p, struct fact *fact, struct err *err) {
-    uint32_t item_type = cursor_u32(&p->c);
-    fact->count = cursor_u64(&p->c);
-    if (p->c.failed) return key_cut_short(p, fact->key, err);
-    TRY(check_value_type(p, fact->key, item_type, "list item", err));
-    if (item_type == VALUE_LIST) return bad_key(p, fact->key, "a list of lists is not read", err);
-    fact->item_type = (enum value_type)item_type;
-    if (fact->count > LIMIT_GGUF_LIST_ITEMS)
-        return err_set(err, ST_BAD,
-                       "%s: key %.*s: a list of %" PRIu64 " items, at most %d are read", p->path,
-                       STR_ARG(fact->key), fact->count, LIMIT_GGUF_LIST_ITEMS);
-    size_t bytes;
-    if (!size_mul((size_t)fact->count, value_types[item_type].bytes_min, &bytes) ||
-        bytes > cursor_left(&p->c))
-        return key_cut_short(p, fact->key, err);
-    if (item_type == VALUE_STRING) return read_strings(p, fact, err);
-    fact->bytes = cursor_bytes(&p->c, bytes);
-    return item_type == VALUE_BOOL ? check_bools(p, fact, err) : ST_OK;
-}
-
-static enum status read_scalar(struct part *p, struct fact *fact, struct err *err) {
-    size_t begin = p->c.pos;
-    if (fact->type == VALUE_STRING) {
-        if (!skip_string(&p->c)) return bad_string(p, fact->key, err);
-    } else {
-        cursor_skip(&p->c, value_types[fact->type].bytes_min);
-    }
-    if (p->c.failed) return key_cut_short(p, fact->key, err);
-    fact->bytes = (struct str){(const char *)p->c.base + begin, p->c.pos - begin};
-    return fact->type == VALUE_BOOL ? check_bools(p, fact, err) : ST_OK;
-}
-
-/* A name at the cursor. false if it leaves the file, is too long or is not sound. */
-static bool read_name(struct cursor *c, size_t bytes_max, struct str *out) {
-    uint64_t bytes = cursor_u64(c);
-    if (c->failed || bytes > bytes_max) return false;
-    *out = cursor_bytes(c, (size_t)bytes);
-    return !c->failed && name_is_sound(*out, bytes_max);
-}
-
-static enum status read_fact(struct part *p, struct fact *fact, struct err *err) {
-    if (!read_name(&p->c, LIMIT_GGUF_KEY_BYTES, &fact->key))
-        return err_set(err, ST_BAD,
-                       "%s: key %zu of %" PRIu64 ": its name is %s, expected 1 to %d bytes of "
-                       "printable UTF-8",
-                       p->path, p->facts.count, p->key_count,
-                       p->c.failed ? "cut short" : "too long or not text", LIMIT_GGUF_KEY_BYTES);
-    if (facts_find(&p->facts, fact->key))
-        return bad_key(p, fact->key, "is there twice, expected each key once", err);
-    uint32_t type = cursor_u32(&p->c);
-    if (p->c.failed) return key_cut_short(p, fact->key, err);
-    TRY(check_value_type(p, fact->key, type, "value", err));
-    fact->type = (enum value_type)type;
-    return type == VALUE_LIST ? read_list(p, fact, err) : read_scalar(p, fact, err);
-}
-
-static enum status read_facts(struct part *p, struct err *err) {
-    struct facts *fs = &p->facts;
-    fs->facts = mem_zalloc_array((size_t)p->key_count, sizeof(fs->facts[0]));
-    fs->keys = map_create((size_t)p->key_count);
-    if (!fs->facts || !fs->keys) return no_memory(p->path, err);
-    for (uint32_t i = 0; i < p->key_count; i++) {
-        struct fact *fact = &fs->facts[fs->count];
-        enum status st = read_fact(p, fact, err);
-        fs->count++; /* also a half-read one, whose table must be freed */
-        if (st != ST_OK) return st;
-        if (map_put(fs->keys, fact->key, i) != ST_OK) return no_memory(p->path, err);
-    }
-    return ST_OK;
-}
-
-static enum status read_alignment(struct part *p, struct err *err) {
+static enum status read_alignment(struct gguf_part *p, struct err *err) {
     p->align = ALIGNMENT_DEFAULT;
     struct meta_value v;
-    if (!facts_value(&p->facts, STR("general.alignment"), &v)) return ST_OK;
+    if (!gguf_facts_value(&p->facts, STR("general.alignment"), &v)) return ST_OK;
     bool power = v.whole && (v.whole & (v.whole - 1)) == 0;
     if (v.kind != META_INT || v.negative || !power || v.whole > LIMIT_GGUF_ALIGNMENT)
         return err_set(err, ST_BAD, "%s: key general.alignment: expected a power of two up to %d",
@@ -376,12 +114,12 @@ static enum status read_alignment(struct part *p, struct err *err) {
 
 /* ---- Reading the tensors ---- */
 
-static enum status bad_tensor(const struct part *p, struct str name, const char *what,
+static enum status bad_tensor(const struct gguf_part *p, struct str name, const char *what,
                               struct err *err) {
     return err_set(err, ST_BAD, "%s: tensor %.*s: %s", p->path, STR_ARG(name), what);
 }
 
-static enum status read_dims(struct part *p, struct tensor_info *t, struct err *err) {
+static enum status read_dims(struct gguf_part *p, struct tensor_info *t, struct err *err) {
     t->dim_count = cursor_u32(&p->c);
     if (p->c.failed) return bad_tensor(p, t->name, "the file ends inside its record", err);
     if (t->dim_count < 1 || t->dim_count > TENSOR_DIMS_MAX)
@@ -395,7 +133,7 @@ static enum status read_dims(struct part *p, struct tensor_info *t, struct err *
     return ST_OK;
 }
 
-static enum status read_type(struct part *p, struct tensor_info *t, struct err *err) {
+static enum status read_type(struct gguf_part *p, struct tensor_info *t, struct err *err) {
     uint32_t type = cursor_u32(&p->c);
     if (p->c.failed) return bad_tensor(p, t->name, "the file ends inside its record", err);
     if (type < TENSOR_TYPE_COUNT && dtype_find(str_of(tensor_types[type]), &t->type)) return ST_OK;
@@ -415,7 +153,7 @@ static enum status read_type(struct part *p, struct tensor_info *t, struct err *
 }
 
 /* How many bytes the tensor takes, from its dims and type. */
-static enum status size_tensor(const struct part *p, struct tensor_info *t, struct err *err) {
+static enum status size_tensor(const struct gguf_part *p, struct tensor_info *t, struct err *err) {
     const struct dtype_info *info = dtype_info(t->type);
     uint64_t row = t->dims[t->dim_count - 1];
     if (row % info->block_elems != 0)
@@ -433,9 +171,9 @@ static enum status size_tensor(const struct part *p, struct tensor_info *t, stru
 }
 
 /* One record. The extent counts from the start of the data, whose place is not known yet. */
-static enum status read_tensor(struct part *p, uint64_t i, struct tensor_info *t,
+static enum status read_tensor(struct gguf_part *p, uint64_t i, struct tensor_info *t,
                                struct extent *extent, struct err *err) {
-    if (!read_name(&p->c, LIMIT_TENSOR_NAME_BYTES, &t->name))
+    if (!gguf_read_name(&p->c, LIMIT_TENSOR_NAME_BYTES, &t->name))
         return err_set(err, ST_BAD,
                        "%s: tensor %" PRIu64 " of %" PRIu64 ": its name is %s, expected 1 to %d "
                        "bytes of printable UTF-8",
@@ -458,7 +196,7 @@ static enum status read_tensor(struct part *p, uint64_t i, struct tensor_info *t
 
 /* Now that the records are read, the data begins at the next multiple of the alignment: point
  * the tensors added since `first` into it. */
-static enum status place_tensors(struct model_file *f, const struct part *p, size_t first,
+static enum status place_tensors(struct model_file *f, const struct gguf_part *p, size_t first,
                                  const struct extent *extents, struct err *err) {
     size_t start;
     if (!size_round_up(p->c.pos, (size_t)p->align, &start) || start > p->c.len)
@@ -476,7 +214,7 @@ static enum status place_tensors(struct model_file *f, const struct part *p, siz
     return ST_OK;
 }
 
-static enum status read_records(struct model_file *f, struct part *p, struct extent *extents,
+static enum status read_records(struct model_file *f, struct gguf_part *p, struct extent *extents,
                                 struct err *err) {
     size_t first = f->tensor_count;
     for (uint64_t i = 0; i < p->tensor_count; i++) {
@@ -488,7 +226,7 @@ static enum status read_records(struct model_file *f, struct part *p, struct ext
     return extents_sort(p->path, extents, (size_t)p->tensor_count, err);
 }
 
-static enum status read_tensors(struct model_file *f, struct part *p, struct err *err) {
+static enum status read_tensors(struct model_file *f, struct gguf_part *p, struct err *err) {
     if (p->tensor_count == 0) return ST_OK; /* a vocabulary alone may lack the padding, too */
     TRY(model_file_reserve(f, p->path, (size_t)p->tensor_count, err));
     struct extent *extents = mem_alloc_array((size_t)p->tensor_count, sizeof(*extents));
@@ -500,38 +238,38 @@ static enum status read_tensors(struct model_file *f, struct part *p, struct err
 
 /* ---- Whole files and sets of them ---- */
 
-static enum status read_part(struct model_file *f, struct part *p, struct err *err) {
+static enum status read_part(struct model_file *f, struct gguf_part *p, struct err *err) {
     TRY(read_head(p, err));
-    TRY(read_facts(p, err));
+    TRY(gguf_read_facts(p, err));
     TRY(read_alignment(p, err));
     return read_tensors(f, p, err);
 }
 
 /* A fact about the set; absent is 0. */
-static enum status split_fact(const struct part *p, const char *key, uint64_t *out,
+static enum status split_fact(const struct gguf_part *p, const char *key, uint64_t *out,
                               struct err *err) {
     struct meta_value v;
     *out = 0;
-    if (!facts_value(&p->facts, str_of(key), &v)) return ST_OK;
+    if (!gguf_facts_value(&p->facts, str_of(key), &v)) return ST_OK;
     if (v.kind != META_INT || v.negative || v.whole > INT32_MAX)
-        return bad_key(p, str_of(key), "expected a small whole number", err);
+        return bad_key(p, key, "expected a small whole number", err);
     *out = v.whole;
     return ST_OK;
 }
 
 static enum status read_first(struct model_file *f, struct str bytes, uint64_t *part_count,
                               uint64_t *set_tensors, struct err *err) {
-    struct facts *facts = mem_zalloc(sizeof(*facts));
+    struct gguf_facts *facts = mem_zalloc(sizeof(*facts));
     if (!facts) return no_memory(f->path, err);
     f->self = facts;
-    struct part p = {.path = f->path, .c = cursor_of(bytes.ptr, bytes.len)};
+    struct gguf_part p = {.path = f->path, .c = cursor_of(bytes.ptr, bytes.len)};
     enum status st = read_part(f, &p, err);
     *facts = p.facts;
     if (st != ST_OK) return st;
 
     f->keys = mem_alloc_array(facts->count, sizeof(f->keys[0]));
     if (!f->keys) return no_memory(f->path, err);
-    for (size_t i = 0; i < facts->count; i++) f->keys[i] = facts->facts[i].key;
+    for (size_t i = 0; i < facts->count; i++) f->keys[i] = gguf_facts_key(facts, i);
     f->key_count = facts->count;
 
     uint64_t number;
@@ -548,7 +286,7 @@ static enum status read_first(struct model_file *f, struct str bytes, uint64_t *
     return ST_OK;
 }
 
-static enum status check_place(const struct part *p, uint64_t number, uint64_t part_count,
+static enum status check_place(const struct gguf_part *p, uint64_t number, uint64_t part_count,
                                struct err *err) {
     uint64_t own_number, own_count;
     TRY(split_fact(p, "split.no", &own_number, err));
@@ -564,10 +302,10 @@ static enum status read_further(struct model_file *f, const char *path, uint64_t
                                 uint64_t part_count, struct err *err) {
     struct str bytes;
     TRY(model_file_map(f, path, &bytes, err));
-    struct part p = {.path = path, .c = cursor_of(bytes.ptr, bytes.len)};
+    struct gguf_part p = {.path = path, .c = cursor_of(bytes.ptr, bytes.len)};
     enum status st = read_part(f, &p, err);
     if (st == ST_OK) st = check_place(&p, number, part_count, err);
-    facts_deinit(&p.facts);
+    gguf_facts_deinit(&p.facts);
     return st;
 }
 
@@ -604,7 +342,7 @@ static enum status gguf_open(struct model_file *f, struct err *err) {
 }
 
 static void gguf_close(struct model_file *f) {
-    if (f->self) facts_deinit(f->self);
+    if (f->self) gguf_facts_deinit(f->self);
     mem_free(f->self);
 }
 

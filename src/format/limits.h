@@ -24,11 +24,8 @@ enum {
     LIMIT_TENSORS = 262144, /* of a whole model */
     LIMIT_PARTS = 1024,     /* files of a split model */
 
-    LIMIT_CONFIG_BYTES = 4 << 20,
-    LIMIT_CONFIG_VALUES = 1 << 17,
-    LIMIT_INDEX_BYTES = 64 << 20,
-    LIMIT_BESIDE_BYTES = 256 << 20, /* tokenizer.json and its like */
-    LIMIT_JSON_DEPTH = 64,
+    LIMIT_BESIDE_BYTES = 256 << 20, /* config.json, tokenizer.json and their like */
+    LIMIT_CONFIG_DEPTH = 8,         /* maps in maps of config.json that are shown as keys */
 };
 
 #endif
