@@ -7,6 +7,20 @@
  * token in its sequence, never on who shares the batch. Ties go to the lower token id.
  * exp and log are base/fmath.h's, so results are the same on every machine.
  *
+ * Exactly, with l the logits after the logit_procs, T the temperature, e = exp((l - max l) / T)
+ * in double, sums from the lowest token id to the highest, and rank meaning larger l first,
+ * then lower id:
+ *
+ *   T = 0      the first in rank, and nothing below applies
+ *   top-k      keep the first k in rank
+ *   typical    p = e / sum e; H = sum -p log p; order by |-log p - H|, then rank; keep the
+ *              shortest prefix whose e add up to typical_p * sum e
+ *   top-p      the shortest prefix in rank whose e add up to top_p * sum e of what is left
+ *   min-p      keep those with e >= min_p * the largest e that is left
+ *   draw       the first, by id, where the running sum of e exceeds u * sum e, 0 <= u < 1
+ *
+ * A prefix holds at least one token.
+ *
  * Lifetime: create per sequence, destroy. Thread: its owner. Memory: all taken by create; pick
  * and accept allocate nothing.
  */
@@ -20,11 +34,14 @@
 
 struct sampler; /* opaque */
 
-enum { TOP_LOGPROBS_MAX = 20, LOGIT_BIAS_MAX = 1024 };
+enum { TOP_LOGPROBS_MAX = 20, LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
+
+/* How many accepted tokens can be taken back. */
+enum { SAMPLE_ROLLBACK_MAX = 64 };
 
 struct logit_bias {
     int32_t token;
-    float bias;
+    float bias; /* -1e6 .. 1e6, or minus infinity: never this token; several add up */
 };
 
 struct sample_params {
@@ -36,14 +53,15 @@ struct sample_params {
     float repetition_penalty; /* 1: off; divides positive, multiplies negative logits  */
     float presence_penalty;   /* 0: off                                      -2 .. 2   */
     float frequency_penalty;  /* 0: off                                      -2 .. 2   */
-    int32_t penalty_window;   /* how many last tokens count; 0: none, -1: the whole context */
+    int32_t penalty_window;   /* how many last tokens count; 0: none, -1: the whole context,
+                                 at most PENALTY_WINDOW_MAX                            */
     uint64_t seed;
     const struct logit_bias *bias; /* borrowed during create */
     uint32_t bias_count;           /* at most LOGIT_BIAS_MAX */
     uint32_t top_logprobs;         /* at most TOP_LOGPROBS_MAX */
 };
 
-struct sample_params sample_params_default(void); /* temperature 0.8, all else off, seed 0 */
+struct sample_params sample_params_default(void); /* temperature 0.8, window 64, else off */
 
 /* ST_BAD with a sentence names the field, its value and its range. */
 enum status sample_params_check(const struct sample_params *p, struct err *err);
@@ -67,8 +85,16 @@ void sampler_destroy(struct sampler *s); /* NULL is fine */
 /* Tell it a token of the context (prompt tokens first, then each chosen one), for penalties. */
 void sampler_accept(struct sampler *s, int32_t token);
 
+/* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX since create and since
+ * the last rollback. */
+void sampler_rollback(struct sampler *s, uint32_t count);
+
+/* A second sampler with the same memory, for a sequence that branches; the caller owns it. */
+enum status sampler_fork(const struct sampler *s, struct sampler **out);
+
 /* Choose the token for `position`, its absolute place in the sequence. A logit that is NaN
- * counts as minus infinity; if nothing is allowed the result is ST_BAD. */
+ * counts as minus infinity, plus infinity as the largest number; if nothing is allowed the
+ * result is ST_BAD. */
 enum status sampler_pick(struct sampler *s, const float *logits, uint64_t position,
                          struct sample_result *out);
 

@@ -1,0 +1,471 @@
+/* Goal:   sampler_pick chooses exactly what the definition in sample/sampler.h says.
+ * Method: the definition written down once more with full sorts and no cleverness (reference
+ *         below), compared token for token over seeded random settings, vocabularies and ties;
+ *         penalties against a plain list of the tokens so far; named cases for the edges. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fmath.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "sample/sampler.h"
+
+enum { VOCAB_BIG = 50257, HISTORY_MAX = 400 };
+
+/* ---- the reference ---- */
+
+struct ref_token {
+    int32_t id;
+    float logit;
+    double weight, distance;
+    bool kept;
+};
+
+static int by_rank(const void *a, const void *b) {
+    const struct ref_token *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static int by_distance(const void *a, const void *b) {
+    const struct ref_token *x = a, *y = b;
+    if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
+    return by_rank(a, b);
+}
+
+static int by_id(const void *a, const void *b) {
+    return ((const struct ref_token *)a)->id < ((const struct ref_token *)b)->id ? -1 : 1;
+}
+
+static double ref_sum(struct ref_token *list, uint32_t count) {
+    qsort(list, count, sizeof(*list), by_id);
+    double sum = 0.0;
+    for (uint32_t i = 0; i < count; i++) sum += list[i].weight;
+    return sum;
+}
+
+/* The length of the shortest prefix in the given order that holds the share. */
+static uint32_t ref_prefix(struct ref_token *list, uint32_t count, double share,
+                           int (*order)(const void *, const void *)) {
+    double wanted = share * ref_sum(list, count), held = 0.0;
+    qsort(list, count, sizeof(*list), order);
+    uint32_t n = 0;
+    do {
+        held += list[n++].weight;
+    } while (held < wanted && n < count);
+    return n;
+}
+
+static void ref_weigh(struct ref_token *list, uint32_t count, double temperature) {
+    for (uint32_t i = 0; i < count; i++)
+        list[i].weight = fm_exp_d(((double)list[i].logit - (double)list[0].logit) / temperature);
+}
+
+static void ref_distances(struct ref_token *list, uint32_t count, double temperature, double top) {
+    double sum = ref_sum(list, count), mean = 0.0;
+    for (uint32_t i = 0; i < count; i++) {
+        double x = ((double)list[i].logit - top) / temperature;
+        if (list[i].weight > 0.0) mean += list[i].weight / sum * x;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        list[i].distance = fabs(mean - ((double)list[i].logit - top) / temperature);
+}
+
+static uint32_t ref_min(struct ref_token *list, uint32_t count, double ratio) {
+    double top = 0.0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) top = fmax(top, list[i].weight);
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].weight >= ratio * top) list[kept++] = list[i];
+    return kept;
+}
+
+static int32_t ref_draw(struct ref_token *list, uint32_t count, double unit) {
+    double target = unit * ref_sum(list, count), sum = 0.0;
+    int32_t chosen = -1;
+    for (uint32_t i = 0; i < count && !(sum > target); i++) {
+        if (list[i].weight == 0.0) continue;
+        sum += list[i].weight;
+        chosen = list[i].id;
+    }
+    return chosen;
+}
+
+/* How often `token` is among the last `window` of the history. */
+static uint32_t ref_times(const struct sample_params *p, const int32_t *history, uint32_t length,
+                          int32_t token) {
+    uint32_t first = 0, times = 0;
+    if (p->penalty_window >= 0 && (uint32_t)p->penalty_window < length)
+        first = length - (uint32_t)p->penalty_window;
+    for (uint32_t i = first; i < length; i++) times += history[i] == token;
+    return times;
+}
+
+static float ref_logit(const struct sample_params *p, const int32_t *history, uint32_t length,
+                       int32_t token, float logit) {
+    uint32_t times = ref_times(p, history, length, token);
+    if (times > 0) {
+        logit = logit > 0.0f ? logit / p->repetition_penalty : logit * p->repetition_penalty;
+        logit += -(p->presence_penalty + p->frequency_penalty * (float)times);
+    }
+    for (uint32_t i = 0; i < p->bias_count; i++)
+        if (p->bias[i].token == token) logit += p->bias[i].bias;
+    return logit;
+}
+
+static int32_t reference_pick(const struct sample_params *p, const float *logits, uint32_t vocab,
+                              const int32_t *history, uint32_t length, uint64_t position) {
+    struct ref_token *list = mem_alloc_array(vocab, sizeof(*list));
+    uint32_t count = 0;
+    for (uint32_t t = 0; t < vocab; t++) {
+        float l = ref_logit(p, history, length, (int32_t)t, logits[t]);
+        if (l > -HUGE_VALF) list[count++] = (struct ref_token){.id = (int32_t)t, .logit = l};
+    }
+    qsort(list, count, sizeof(*list), by_rank);
+    int32_t chosen = count ? list[0].id : -1;
+    if (count > 0 && p->temperature > 0.0f) {
+        double temperature = (double)p->temperature, top = (double)list[0].logit;
+        if (p->top_k > 0 && p->top_k < count) count = p->top_k;
+        ref_weigh(list, count, temperature);
+        if (p->typical_p < 1.0f) {
+            ref_distances(list, count, temperature, top);
+            count = ref_prefix(list, count, (double)p->typical_p, by_distance);
+        }
+        if (p->top_p < 1.0f) count = ref_prefix(list, count, (double)p->top_p, by_rank);
+        if (p->min_p > 0.0f) count = ref_min(list, count, (double)p->min_p);
+        chosen = ref_draw(list, count, rng_unit_at(p->seed, 1, position));
+    }
+    mem_free(list);
+    return chosen;
+}
+
+/* ---- random settings ---- */
+
+static float pick_real(struct rng *r, const float *values, uint32_t count) {
+    return values[rng_below(r, count)];
+}
+
+static struct sample_params random_params(struct rng *r, uint32_t vocab, struct logit_bias *bias) {
+    static const float temperatures[] = {0.0f, 1e-6f, 0.3f, 0.8f, 1.0f, 2.0f, 10.0f};
+    static const float shares[] = {1.0f, 0.0f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f};
+    static const float ratios[] = {0.0f, 0.0f, 0.05f, 0.5f, 1.0f};
+    static const float penalties[] = {0.0f, 0.0f, 0.5f, -0.5f, 2.0f};
+    static const float repetitions[] = {1.0f, 1.0f, 1.1f, 0.8f, 3.0f};
+    static const int32_t windows[] = {-1, 0, 1, 5, 64};
+    struct sample_params p = sample_params_default();
+    p.temperature = pick_real(r, temperatures, 7);
+    p.top_k = rng_below(r, 2) ? (uint32_t)rng_below(r, vocab + 2) : 0;
+    p.top_p = rng_below(r, 2) ? pick_real(r, shares, 7) : 1.0f;
+    p.typical_p = rng_below(r, 3) ? 1.0f : pick_real(r, shares, 7);
+    p.min_p = pick_real(r, ratios, 5);
+    p.repetition_penalty = pick_real(r, repetitions, 5);
+    p.presence_penalty = pick_real(r, penalties, 5);
+    p.frequency_penalty = pick_real(r, penalties, 5);
+    p.penalty_window = windows[rng_below(r, 5)];
+    p.seed = rng_next(r);
+    p.bias = bias;
+    p.bias_count = (uint32_t)rng_below(r, 4);
+    for (uint32_t i = 0; i < p.bias_count; i++)
+        bias[i] = (struct logit_bias){(int32_t)rng_below(r, vocab),
+                                      i == 2 ? -HUGE_VALF : (float)rng_below(r, 20) - 10.0f};
+    return p;
+}
+
+/* Coarse values, so that many tie; sometimes minus infinity and NaN. */
+static void random_logits(struct rng *r, float *logits, uint32_t vocab) {
+    bool coarse = rng_below(r, 2);
+    for (uint32_t t = 0; t < vocab; t++) {
+        double x = rng_unit(r) + rng_unit(r) + rng_unit(r) - 1.5;
+        logits[t] = coarse ? (float)(int)(x * 6.0) : (float)(x * 12.0);
+        if (rng_below(r, 50) == 0) logits[t] = rng_below(r, 2) ? -HUGE_VALF : NAN;
+    }
+}
+
+static void compare_once(struct rng *r, float *logits, uint32_t vocab) {
+    struct logit_bias bias[4];
+    struct sample_params p = random_params(r, vocab, bias);
+    random_logits(r, logits, vocab);
+    int32_t history[HISTORY_MAX];
+    uint32_t length = (uint32_t)rng_below(r, HISTORY_MAX);
+    struct err err = {0};
+    struct sampler *s;
+    assert_int_equal(sampler_create(&p, vocab, &s, &err), ST_OK);
+    for (uint32_t i = 0; i < length; i++) {
+        history[i] = (int32_t)rng_below(r, vocab);
+        sampler_accept(s, history[i]);
+    }
+    for (uint64_t position = 0; position < 3; position++) {
+        struct sample_result got;
+        int32_t expected = reference_pick(&p, logits, vocab, history, length, position);
+        enum status st = sampler_pick(s, logits, position, &got);
+        assert_int_equal(st, expected < 0 ? ST_BAD : ST_OK);
+        if (expected >= 0) assert_int_equal(got.chosen.token, expected);
+    }
+    sampler_destroy(s);
+}
+
+static void test_small_vocabularies_agree_with_the_reference(void **state) {
+    (void)state;
+    float logits[41];
+    struct rng r = {.seed = 11};
+    for (int round = 0; round < 20000; round++)
+        compare_once(&r, logits, 1 + (uint32_t)rng_below(&r, 40));
+}
+
+static void test_a_vocabulary_of_50k_agrees_with_the_reference(void **state) {
+    (void)state;
+    float *logits = mem_alloc_array(VOCAB_BIG, sizeof(*logits));
+    struct rng r = {.seed = 12};
+    for (int round = 0; round < 40; round++) compare_once(&r, logits, VOCAB_BIG);
+    mem_free(logits);
+}
+
+/* ---- named cases ---- */
+
+static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab) {
+    struct err err = {0};
+    struct sampler *s = NULL;
+    assert_int_equal(sampler_create(p, vocab, &s, &err), ST_OK);
+    return s;
+}
+
+static void test_greedy_takes_the_lowest_id_of_a_tie(void **state) {
+    (void)state;
+    struct sample_params p = sample_params_default();
+    p.temperature = 0.0f;
+    struct sampler *s = create_fine(&p, 5);
+    struct sample_result got;
+    float logits[] = {1.0f, NAN, 7.0f, 7.0f, -HUGE_VALF};
+    assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(got.chosen.token, 2);
+    logits[4] = HUGE_VALF;
+    assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(got.chosen.token, 4);
+    assert_true(got.chosen.logprob == 0.0f);
+    sampler_destroy(s);
+}
+
+static void test_nothing_allowed_is_an_error(void **state) {
+    (void)state;
+    struct logit_bias bias[] = {{0, -HUGE_VALF}, {2, -HUGE_VALF}};
+    for (int greedy = 0; greedy < 2; greedy++) {
+        struct sample_params p = sample_params_default();
+        if (greedy) p.temperature = 0.0f;
+        p.bias = bias;
+        p.bias_count = 2;
+        struct sampler *s = create_fine(&p, 3);
+        struct sample_result got;
+        const float logits[] = {5.0f, NAN, 1.0f};
+        assert_int_equal(sampler_pick(s, logits, 0, &got), ST_BAD);
+        const float healthy[] = {5.0f, -3.0f, 1.0f};
+        assert_int_equal(sampler_pick(s, healthy, 0, &got), ST_OK);
+        assert_int_equal(got.chosen.token, 1);
+        sampler_destroy(s);
+    }
+}
+
+static void test_draws_follow_the_softmax(void **state) {
+    (void)state;
+    enum { DRAWS = 200000 };
+    const float logits[] = {0.0f, 1.0f, 2.0f, -1.0f};
+    struct sample_params p = sample_params_default();
+    p.temperature = 2.0f;
+    p.seed = 7;
+    struct sampler *s = create_fine(&p, 4);
+    uint32_t counts[4] = {0};
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        struct sample_result got;
+        assert_int_equal(sampler_pick(s, logits, i, &got), ST_OK);
+        counts[got.chosen.token]++;
+    }
+    double sum = 0.0;
+    for (int t = 0; t < 4; t++) sum += exp((double)logits[t] / 2.0);
+    for (int t = 0; t < 4; t++) {
+        double share = exp((double)logits[t] / 2.0) / sum;
+        double sigma = sqrt(DRAWS * share * (1.0 - share));
+        assert_true(fabs(counts[t] - DRAWS * share) < 5.0 * sigma);
+    }
+    sampler_destroy(s);
+}
+
+static void test_a_draw_depends_on_seed_and_position_only(void **state) {
+    (void)state;
+    float logits[100];
+    struct rng r = {.seed = 5};
+    for (int i = 0; i < 100; i++) logits[i] = (float)rng_unit(&r);
+    struct sample_params p = sample_params_default();
+    p.seed = 99;
+    struct sampler *a = create_fine(&p, 100), *b = create_fine(&p, 100);
+    struct sample_result x, y;
+    uint32_t moved = 0;
+    for (uint64_t i = 0; i < 50; i++) {
+        assert_int_equal(sampler_pick(a, logits, i, &x), ST_OK);
+        assert_int_equal(sampler_pick(b, logits, 49 - i, &y), ST_OK);
+        assert_int_equal(sampler_pick(b, logits, i, &y), ST_OK);
+        assert_int_equal(x.chosen.token, y.chosen.token);
+        assert_int_equal(sampler_pick(a, logits, i + 1, &y), ST_OK);
+        moved += x.chosen.token != y.chosen.token;
+    }
+    assert_true(moved > 40);
+    sampler_destroy(a);
+    sampler_destroy(b);
+}
+
+static void test_logprobs_are_the_models_own(void **state) {
+    (void)state;
+    const float logits[] = {1.0f, 3.0f, NAN, 3.0f, -HUGE_VALF, -2.0f};
+    struct logit_bias bias = {1, -50.0f};
+    struct sample_params p = sample_params_default();
+    p.temperature = 0.0f;
+    p.bias = &bias;
+    p.bias_count = 1;
+    p.top_logprobs = 5;
+    struct sampler *s = create_fine(&p, 6);
+    struct sample_result got;
+    assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+    double log_sum = log(exp(1.0) + 2.0 * exp(3.0) + exp(-2.0));
+    assert_int_equal(got.chosen.token, 3);
+    assert_true(fabs((double)got.chosen.logprob - (3.0 - log_sum)) < 1e-7);
+    const int32_t order[] = {1, 3, 0, 5};
+    assert_int_equal(got.top_count, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(got.top[i].token, order[i]);
+        double expected = (double)logits[order[i]] - log_sum;
+        assert_true(fabs((double)got.top[i].logprob - expected) < 1e-6);
+    }
+    sampler_destroy(s);
+}
+
+static void test_top_logprobs_of_a_big_vocabulary_are_in_rank_order(void **state) {
+    (void)state;
+    float *logits = mem_alloc_array(VOCAB_BIG, sizeof(*logits));
+    struct rng r = {.seed = 21};
+    struct sample_params p = sample_params_default();
+    p.top_logprobs = TOP_LOGPROBS_MAX;
+    struct sampler *s = create_fine(&p, VOCAB_BIG);
+    for (int round = 0; round < 20; round++) {
+        random_logits(&r, logits, VOCAB_BIG);
+        struct sample_result got;
+        assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+        assert_int_equal(got.top_count, TOP_LOGPROBS_MAX);
+        for (uint32_t i = 0; i < got.top_count; i++) {
+            uint32_t before = 0; /* tokens that stand before this one in rank */
+            for (int32_t t = 0; t < VOCAB_BIG; t++) {
+                float mine = logits[got.top[i].token];
+                before += logits[t] > mine || (logits[t] == mine && t < got.top[i].token);
+            }
+            assert_int_equal(before, i);
+        }
+    }
+    sampler_destroy(s);
+    mem_free(logits);
+}
+
+/* One step of the walk below: a sampler and the list that models it change together. */
+static void walk_step(struct rng *r, struct sampler **s, int32_t *history, uint32_t *length,
+                      uint32_t *takeable, uint32_t vocab) {
+    uint32_t what = (uint32_t)rng_below(r, 10);
+    if (what == 0) {
+        uint32_t back = (uint32_t)rng_below(r, *takeable + 1);
+        sampler_rollback(*s, back);
+        *length -= back;
+        *takeable -= back;
+    } else if (what == 1) {
+        struct sampler *fork;
+        assert_int_equal(sampler_fork(*s, &fork), ST_OK);
+        sampler_destroy(*s);
+        *s = fork;
+    } else {
+        history[*length] = (int32_t)rng_below(r, vocab);
+        sampler_accept(*s, history[(*length)++]);
+        if (*takeable < SAMPLE_ROLLBACK_MAX) (*takeable)++;
+    }
+}
+
+static void test_rollback_and_fork_agree_with_a_plain_list(void **state) {
+    (void)state;
+    enum { VOCAB = 12, STEPS = 400 };
+    struct rng r = {.seed = 31};
+    for (int round = 0; round < 60; round++) {
+        const int32_t windows[] = {-1, 1, 7, 100};
+        struct sample_params p = sample_params_default();
+        p.seed = (uint64_t)round;
+        p.repetition_penalty = 1.3f;
+        p.frequency_penalty = 0.4f;
+        p.penalty_window = windows[round % 4];
+        struct sampler *s = create_fine(&p, VOCAB);
+        int32_t history[STEPS];
+        uint32_t length = 0, takeable = 0;
+        for (uint64_t step = 0; step < STEPS; step++) {
+            float logits[VOCAB];
+            walk_step(&r, &s, history, &length, &takeable, VOCAB);
+            random_logits(&r, logits, VOCAB);
+            struct sample_result got;
+            int32_t expected = reference_pick(&p, logits, VOCAB, history, length, step);
+            if (sampler_pick(s, logits, step, &got) == ST_OK)
+                assert_int_equal(got.chosen.token, expected);
+            else
+                assert_int_equal(expected, -1);
+        }
+        sampler_destroy(s);
+    }
+}
+
+static void refuse(struct sample_params p, const char *field) {
+    struct err err = {0};
+    assert_int_equal(sample_params_check(&p, &err), ST_BAD);
+    assert_non_null(strstr(err.text, field));
+}
+
+static void test_settings_out_of_range_are_named(void **state) {
+    (void)state;
+    struct sample_params p = sample_params_default();
+    assert_int_equal(sample_params_check(&p, NULL), ST_OK);
+#define REFUSE(field, value)                                                                       \
+    do {                                                                                           \
+        struct sample_params bad = p;                                                              \
+        bad.field = value;                                                                         \
+        refuse(bad, #field);                                                                       \
+    } while (0)
+    REFUSE(temperature, -0.1f);
+    REFUSE(temperature, NAN);
+    REFUSE(temperature, 10.5f);
+    REFUSE(top_p, 1.5f);
+    REFUSE(min_p, -1.0f);
+    REFUSE(typical_p, NAN);
+    REFUSE(repetition_penalty, 0.0f);
+    REFUSE(presence_penalty, 3.0f);
+    REFUSE(frequency_penalty, -3.0f);
+    REFUSE(penalty_window, -2);
+    REFUSE(top_logprobs, 21);
+    struct logit_bias outside = {5, 1.0f};
+    p.bias = &outside;
+    p.bias_count = 1;
+    struct err err = {0};
+    struct sampler *s;
+    assert_int_equal(sampler_create(&p, 5, &s, &err), ST_BAD);
+    assert_string_equal(err.text, "logit_bias: token 5 is not in the vocabulary (0 to 4)");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small_vocabularies_agree_with_the_reference),
+        cmocka_unit_test(test_a_vocabulary_of_50k_agrees_with_the_reference),
+        cmocka_unit_test(test_greedy_takes_the_lowest_id_of_a_tie),
+        cmocka_unit_test(test_nothing_allowed_is_an_error),
+        cmocka_unit_test(test_draws_follow_the_softmax),
+        cmocka_unit_test(test_a_draw_depends_on_seed_and_position_only),
+        cmocka_unit_test(test_logprobs_are_the_models_own),
+        cmocka_unit_test(test_top_logprobs_of_a_big_vocabulary_are_in_rank_order),
+        cmocka_unit_test(test_rollback_and_fork_agree_with_a_plain_list),
+        cmocka_unit_test(test_settings_out_of_range_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
