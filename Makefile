@@ -38,6 +38,10 @@ build/stamps/check: tools/setup tests/requirements.txt
 	@tools/setup check
 	@mkdir -p build/stamps && touch build/stamps/run build/stamps/test $@
 
+build/stamps/goldens: tools/setup tools/goldens-requirements.txt
+	@tools/setup goldens
+	@mkdir -p build/stamps && touch $@
+
 build: build/stamps/run ## the program, build/jitney (release)
 	@tools/build build jitney
 
@@ -99,8 +103,8 @@ diff: build/stamps/test ## 100,000 random strings and templates against the Pyth
 	@$(PYTHON) tools/diff_tokenizers.py
 	@$(PYTHON) tools/diff_templates.py
 
-goldens: build/stamps/test ## make the committed reference outputs anew (needs torch)
-	@tools/make_goldens
+goldens: build/stamps/goldens ## make the committed reference outputs anew (fetches torch)
+	@build/venv-goldens/bin/python tools/make_goldens.py --out tests/golden/models
 
 install: build ## into DESTDIR and PREFIX (/usr/local)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
