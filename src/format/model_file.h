@@ -68,7 +68,8 @@ enum meta_type meta_kind(const struct model_file *f, const char *key);
 
 /* Lists. meta_list gives the type of the elements, META_NONE with a count of 0 if there is no
  * such list. A folder's list may mix types: it gives that of the first (META_REAL if numbers
- * with and without fraction are mixed; META_NONE if it is empty). The element getters CHECK that `i` is in range and give ST_BAD for another type. */
+ * with and without fraction are mixed; META_NONE if it is empty). The element getters CHECK
+ * that `i` is in range and give ST_BAD for another type. */
 enum meta_type meta_list(const struct model_file *f, const char *key, uint64_t *count);
 enum status meta_list_str(const struct model_file *f, const char *key, uint64_t i, struct str *out,
                           struct err *err);

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/dtype: blocks of every number format and what the gguf package makes of them.
+
+usage: make_dtype_goldens.py [FOLDER]          needs the packages gguf and numpy
+
+One file a format, NAME.bin, little-endian: u32 block count, the blocks, then float32 bits of
+every element. The first blocks have the edges of float16 as scales and minima (zeros of both
+signs, subnormals, the largest, infinities, NaN) over random integers; in the others everything
+is random within what files contain. The same versions give the same bytes.
+"""
+import struct
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x3C00]
+
+# Where in a block its float16 numbers stand.
+HALVES = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "IQ4_NL": [0], "IQ4_XS": [0],
+}
+PLAIN = {"F32": 4, "F16": 2, "BF16": 2}
+PLAIN_ELEMS = 512
+
+
+def quantised_blocks(name, rng):
+    """Random blocks; `EDGES` in turn as every float16, then scales of an ordinary size."""
+    block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][1]
+    places = HALVES[name]
+    count = len(EDGES) * len(places) + 8
+    blocks = rng.integers(0, 256, (count, block_bytes), dtype=np.uint8)
+    for i in range(count):
+        for k, place in enumerate(places):
+            half = rng.normal(0, 0.02, 1).astype(np.float16).view(np.uint16)[0]
+            if i < len(EDGES) * len(places) and i // len(EDGES) == k:
+                half = EDGES[i % len(EDGES)]
+            blocks[i, place:place + 2] = [half & 0xFF, half >> 8]
+    return blocks
+
+
+def plain_blocks(name, rng):
+    """Random bits, which include NaN and infinity, behind the edges."""
+    bytes_each = PLAIN[name]
+    elems = rng.integers(0, 256, (PLAIN_ELEMS, bytes_each), dtype=np.uint8)
+    for i, half in enumerate(EDGES):
+        elems[i, -2:] = [half & 0xFF, half >> 8]
+    return elems
+
+
+def main():
+    """Write one file for each format."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/dtype")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate([*PLAIN, *HALVES]):
+        rng = np.random.default_rng(1000 + number)
+        blocks = (plain_blocks if name in PLAIN else quantised_blocks)(name, rng)
+        source = blocks
+        if name in ("F32", "F16"):  # the package takes these as arrays of their own type
+            source = blocks.view(np.float32 if name == "F32" else np.float16)
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = gguf.quants.dequantize(source, gguf.GGMLQuantizationType[name])
+        data = struct.pack("<I", len(blocks)) + blocks.tobytes()
+        data += values.astype("<f4").tobytes()
+        (folder / f"{name}.bin").write_bytes(data)
+        print(f"{name}: {len(blocks)} blocks, {len(data)} bytes")
+
+
+if __name__ == "__main__":
+    main()
