@@ -56,7 +56,9 @@ struct op_embed {
 
 /* RMS: x / sqrt(mean(x^2) + eps) * weight. LAYER: (x - mean) / sqrt(var + eps) * weight + bias.
  * Over runs of `group` columns (a head, or the whole row); weight has `group` elements.
- * Sums are taken in NORM_LANES lanes by column mod NORM_LANES, joined by halves. */
+ * Sums are taken in NORM_LANES lanes by column mod NORM_LANES (squares by fma), joined by
+ * halves; rate = 1 / sqrt(sum / group + eps); y = (x * rate) * weight, and with a bias
+ * fma((x - mean) * rate, weight, bias). */
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum { NORM_LANES = 16 };
 struct op_norm {
@@ -91,7 +93,7 @@ struct op_matmul {
 
 /* Rotate the first rot_dims of each head by pos * freq. NEOX pairs (i, i + rot/2); ADJACENT
  * pairs (2i, 2i + 1). Angles: float product of pos and freq, sine and cosine of it rounded to
- * float, times `factor`. */
+ * float, times `factor`. a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
 enum rope_style { ROPE_NEOX, ROPE_ADJACENT };
 struct op_rope {
     enum rope_style style;

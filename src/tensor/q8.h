@@ -3,12 +3,13 @@
  * A row of K floats (K a multiple of 32) becomes, for each block b of 32,
  *
  *     scale[b] = max|x| / 127                        (0 for a block of zeros)
- *     q[i]     = round to nearest even (x[i] * (127 / max|x|)), -127 .. 127
+ *     q[i]     = round to nearest even (x[i] * (127 / max|x|)), held to -127 .. 127
  *     isum[b]  = sum of the block's q, exact
  *     dsum[b]  = scale[b] * (float)isum[b]
  *     dsum16[2b], dsum16[2b+1] = the same for each half of the block
  *
- * stored as five arrays one after the other. The product with a quantised weight row w is
+ * stored as five arrays one after the other. What is not a number counts as 0, and infinities
+ * as the largest float of their sign, so that a broken row stays a row. The product with a quantised weight row w is
  * defined as follows, and every kernel gives exactly these bits: with one float accumulator
  * per output element, starting at 0, for each group g of w in rising order (group of 16 or 32
  * elements, inside activation block b):
@@ -39,7 +40,18 @@ size_t q8_row_bytes(uint32_t cols);
 
 struct q8_row q8_row_at(const void *row, uint32_t cols);
 
-/* The definition, in plain C. `out` has q8_row_bytes(cols) and is 64-byte aligned. */
+/* The same places, to be written. */
+struct q8_out {
+    int8_t *q;
+    float *scale, *dsum, *dsum16;
+    int32_t *isum;
+};
+struct q8_out q8_out_of(struct q8_row row);
+
+/* The definition, in plain C, of `blocks` blocks; `x` holds as many times Q8_BLOCK floats. */
+void q8_quantise_blocks(const float *x, uint32_t blocks, struct q8_out out);
+
+/* A whole row. `out` has q8_row_bytes(cols) and is 64-byte aligned. */
 void q8_quantise(const float *x, uint32_t cols, void *out);
 
 #endif

@@ -1,0 +1,146 @@
+/* kernels/cpu/cpu_int.h - what the files of the CPU device share.
+ *
+ * A run is walked by all threads of the pool at once: each op function does the share of
+ * thread `ith` of `nth` and the threads meet at a barrier before the next op. Work is shared
+ * out by rows, panels or heads; every output element is computed wholly by one thread in the
+ * order that graph/op.h states, so the number of threads changes no bits.
+ *
+ * Op functions ("drivers") find the operands and split the work; kernels do the arithmetic on
+ * one row, group or panel. A table names the driver of every op and the kernels they call.
+ */
+#ifndef KERNELS_CPU_CPU_INT_H
+#define KERNELS_CPU_CPU_INT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/kv_space.h"
+#include "graph/op.h"
+#include "graph/step.h"
+#include "graph/tape.h"
+#include "kernels/cpu/pack.h"
+#include "tensor/q8.h"
+
+struct cpu_plan;
+struct cpu_table;
+struct pool;
+
+struct cpu_run {
+    const struct cpu_table *table;
+    const struct cpu_plan *plan;
+    const struct tape *tape;
+    const struct step *step;
+    const struct kv_space *kv; /* NULL for an encoder */
+    uint8_t *slab;
+    struct pool *pool;
+};
+
+typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);
+
+/* Activation rows that one call of a panel kernel takes at most. */
+enum { MM_TILE = 4 };
+
+/* One row of activations: quantised, or plain floats, as the weight asks for. */
+struct mm_row {
+    struct q8_row q8;
+    const float *f32;
+};
+
+/* The products of `count` rows (1 .. MM_TILE) with one panel of packed weights. */
+typedef void mm_panel_fn(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
+                         uint32_t count, float out[MM_TILE][PANEL_ROWS]);
+
+/* Query heads of one KV head that one call of an attention kernel takes at most. */
+enum { ATTN_QUERIES = 4, ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
+
+/* Keys and values of one KV head in one segment, and the queries that look at them. Tokens
+ * [first, end) of the segment are attended; others may hold anything. */
+struct attn_segment {
+    const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_BLOCK_TOKENS] */
+    const uint8_t *v[ATTN_TILES]; /* token j at v + j * v_stride */
+    size_t v_stride;              /* bytes */
+    enum kv_type type;
+    uint32_t head_dim, first, end;
+    float scale, softcap;
+    const float *q; /* query i at q + i * head_dim */
+    uint32_t query_count;
+};
+
+/* The result of a segment, or of several joined ones, for each query. */
+struct attn_part {
+    float max[ATTN_QUERIES], sum[ATTN_QUERIES];
+    float *out; /* query i at out + i * head_dim */
+};
+
+/* Arithmetic on one row or group. `count` is in elements. */
+struct cpu_kernels {
+    void (*norm)(const struct op_norm *n, const float *x, float *y); /* one group; y may be x */
+    void (*quantise)(const float *x, uint32_t count, struct q8_out out);
+    void (*rope)(const struct op_rope *r, const float *cosine, const float *sine, float *head);
+    void (*act)(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
+    void (*add)(const float *src, uint32_t count, float *dst);
+    void (*softcap)(float cap, uint32_t count, float *x);
+    /* One token of one KV head: K goes with a stride of KV_BLOCK_TOKENS elements. */
+    void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                     uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
+    void (*attend)(const struct attn_segment *s, struct attn_part *out);
+    void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t queries,
+                      uint32_t head_dim);
+    void (*attn_finish)(struct attn_part *part, uint32_t queries, uint32_t head_dim);
+    mm_panel_fn *panel[DTYPE_COUNT];
+};
+
+struct cpu_table {
+    const char *name; /* "avx2" */
+    bool packs;       /* weights are packed before they are used */
+    const struct cpu_kernels *kernels;
+    cpu_op_fn *ops[OP_COUNT]; /* NULL: this table lacks the op */
+};
+
+extern const struct cpu_kernels cpu_kernels_ref, cpu_kernels_portable, cpu_kernels_avx2;
+
+/* The table of that name ("auto" is the fastest that runs here), or NULL. */
+const struct cpu_table *cpu_table_find(const char *name);
+bool cpu_table_runs_here(const struct cpu_table *table);
+
+/* Part `ith` of `nth` of `count` things, in one piece. */
+struct span {
+    uint32_t first, end;
+};
+static inline struct span span_share(uint32_t count, uint32_t ith, uint32_t nth) {
+    return (struct span){(uint32_t)((uint64_t)count * ith / nth),
+                         (uint32_t)((uint64_t)count * (ith + 1) / nth)};
+}
+
+/* An operand in memory. */
+struct mat {
+    uint8_t *base;    /* first row of the value; NULL: no operand */
+    size_t row_bytes; /* from one row to the next */
+    uint32_t col, cols;
+    uint32_t all_cols; /* of the value */
+    uint32_t row_count;
+    enum rows_kind kind;
+};
+struct mat mat_of(const struct cpu_run *x, struct operand o);
+struct q8_row mat_q8_read(const struct mat *m, uint32_t row, uint32_t col);
+struct q8_out mat_q8_write(const struct mat *m, uint32_t row, uint32_t col);
+static inline float *mat_f32(const struct mat *m, uint32_t row) {
+    return (float *)(void *)(m->base + row * m->row_bytes) + m->col;
+}
+static inline int32_t *mat_i32(const struct mat *m, uint32_t row) {
+    return (int32_t *)(void *)(m->base + row * m->row_bytes) + m->col;
+}
+
+/* False for rows that the step skips. */
+bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row);
+
+/* Drivers. */
+cpu_op_fn op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run, op_act_run,
+    op_add_run, op_softcap_run, op_route_run, op_expert_sum_run, op_gather_run, op_pool_run;
+cpu_op_fn op_matmul_run, op_expert_matmul_run;       /* on packed weights */
+cpu_op_fn op_attention_run, op_self_attention_run;   /* through kernels->attend */
+cpu_op_fn ref_matmul_run, ref_expert_matmul_run;     /* on weights as the file lays them */
+cpu_op_fn ref_attention_run, ref_self_attention_run; /* straight from the definition */
+
+#endif

@@ -1,0 +1,154 @@
+/* kernels/cpu/device.c - the CPU as a device: memory, weights, and the walk along a tape. */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/fp_mode.h"
+#include "kernels/cpu/plan.h"
+
+enum { NAME_BYTES = 32 };
+
+struct cpu_device {
+    const struct cpu_table *table;
+    struct pool *pool;
+    struct packed *weights; /* all that were prepared */
+    struct cpu_plan *plans; /* one for each tape that was checked */
+    char name[NAME_BYTES];
+};
+
+static void *cpu_alloc(void *self, size_t bytes) {
+    (void)self;
+    return page_alloc(bytes);
+}
+
+static void cpu_free(void *self, void *ptr, size_t bytes) {
+    (void)self;
+    page_free(ptr, bytes);
+}
+
+static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
+    struct cpu_device *dev = self;
+    if (!dev->table->packs || w->prepared) return ST_OK;
+    struct packed *p = pack_weight(w, dev->pool);
+    if (!p)
+        return err_set(err, ST_NOMEM, "cpu: out of memory for weight %.*s of %zu bytes",
+                       (int)w->name.len, w->name.ptr, w->bytes);
+    p->next = dev->weights;
+    dev->weights = p;
+    w->prepared = p;
+    return ST_OK;
+}
+
+static void forget_plan(struct cpu_device *dev, const struct tape *t) {
+    for (struct cpu_plan **link = &dev->plans; *link; link = &(*link)->next) {
+        if ((*link)->tape != t) continue;
+        struct cpu_plan *old = *link;
+        *link = old->next;
+        plan_destroy(old);
+        return;
+    }
+}
+
+static enum status cpu_check(void *self, const struct tape *t, struct err *err) {
+    struct cpu_device *dev = self;
+    for (uint32_t i = 0; i < tape_op_count(t); i++) {
+        const struct op *op = tape_op(t, i);
+        if (!dev->table->ops[op->kind])
+            return err_set(err, ST_BAD, "%s lacks the op %s (op %u, layer %d)", dev->name,
+                           op_name(op->kind), i, op->layer);
+    }
+    forget_plan(dev, t);
+    struct cpu_plan *p;
+    TRY(plan_create(&p, t, pool_threads(dev->pool), err));
+    p->next = dev->plans;
+    dev->plans = p;
+    return ST_OK;
+}
+
+static const struct cpu_plan *find_plan(const struct cpu_device *dev, const struct tape *t) {
+    const struct cpu_plan *p = dev->plans;
+    while (p && p->tape != t) p = p->next;
+    return p;
+}
+
+static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
+    const struct cpu_run *x = ctx;
+    uint64_t mode = fp_mode_enter();
+    plan_fill_ropes(x, ith, nth);
+    for (uint32_t i = 0; i < tape_op_count(x->tape); i++) {
+        const struct op *op = tape_op(x->tape, i);
+        x->table->ops[op->kind](x, op, ith, nth);
+        if (x->plan->meet[i]) pool_barrier(x->pool);
+    }
+    fp_mode_leave(mode);
+}
+
+static void cpu_run(void *self, const struct device_run *run) {
+    struct cpu_device *dev = self;
+    const struct tape_sizes *sizes = tape_sizes(run->tape);
+    struct cpu_run x = {
+        .table = dev->table,
+        .plan = find_plan(dev, run->tape),
+        .tape = run->tape,
+        .step = run->step,
+        .kv = run->kv,
+        .slab = run->slab,
+        .pool = dev->pool,
+    };
+    CHECK(x.plan); /* check() comes before the first run */
+    CHECK(run->step->row_count <= sizes->rows_max);
+    CHECK(run->step->output_count <= sizes->outputs_max);
+    CHECK(run->step->seq_count <= sizes->seqs_max);
+    pool_run(dev->pool, run_share, &x);
+}
+
+static void cpu_close(void *self) {
+    struct cpu_device *dev = self;
+    while (dev->plans) {
+        struct cpu_plan *p = dev->plans;
+        dev->plans = p->next;
+        plan_destroy(p);
+    }
+    while (dev->weights) {
+        struct packed *p = dev->weights;
+        dev->weights = p->next;
+        pack_free(p);
+    }
+    pool_destroy(dev->pool);
+    mem_free(dev);
+}
+
+enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out,
+                            struct err *err) {
+    CHECK(threads >= 1);
+    CHECK(threads <= POOL_THREADS_MAX);
+    const struct cpu_table *table = cpu_table_find(isa);
+    if (!table)
+        return err_set(err, ST_BAD, "no instruction set \"%s\": auto, avx2, portable or ref", isa);
+    if (!cpu_table_runs_here(table))
+        return err_set(err, ST_BAD, "this processor cannot run the instruction set \"%s\"", isa);
+    struct cpu_device *dev = mem_zalloc(sizeof(*dev));
+    if (!dev) return err_set(err, ST_NOMEM, "cpu: out of memory for the device");
+    dev->table = table;
+    memcpy(dev->name, "cpu-", 4);
+    memcpy(dev->name + 4, table->name, strlen(table->name) + 1);
+    enum status st = pool_create(&dev->pool, threads, err);
+    if (st != ST_OK) {
+        mem_free(dev);
+        return st;
+    }
+    *out = (struct device){
+        .name = dev->name,
+        .alloc = cpu_alloc,
+        .free = cpu_free,
+        .prepare = cpu_prepare,
+        .check = cpu_check,
+        .run = cpu_run,
+        .close = cpu_close,
+        .self = dev,
+    };
+    return ST_OK;
+}

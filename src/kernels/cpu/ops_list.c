@@ -1,0 +1,34 @@
+/* kernels/cpu/ops_list.c - the tables: which driver runs each op, with which kernels. */
+#include <string.h>
+
+#include "kernels/cpu/cpu_int.h"
+
+/* The same in every table: the arithmetic is in the kernels, or too small to matter. */
+#define ROW_OPS                                                                                    \
+    [OP_EMBED] = op_embed_run, [OP_NORM] = op_norm_run, [OP_QUANT] = op_quant_run,                 \
+    [OP_ROPE] = op_rope_run, [OP_KV_WRITE] = op_kv_write_run, [OP_ACT] = op_act_run,               \
+    [OP_ADD] = op_add_run, [OP_SOFTCAP] = op_softcap_run, [OP_ROUTE] = op_route_run,               \
+    [OP_EXPERT_SUM] = op_expert_sum_run, [OP_GATHER] = op_gather_run, [OP_POOL] = op_pool_run
+
+static const struct cpu_table ref_table = {
+    .name = "ref",
+    .packs = false,
+    .kernels = &cpu_kernels_ref,
+    .ops = {ROW_OPS, [OP_MATMUL] = ref_matmul_run, [OP_EXPERT_MATMUL] = ref_expert_matmul_run,
+            [OP_ATTENTION] = ref_attention_run, [OP_SELF_ATTENTION] = ref_self_attention_run},
+};
+
+static const struct cpu_table *const tables[] = {&ref_table};
+
+bool cpu_table_runs_here(const struct cpu_table *table) {
+    (void)table;
+    return true;
+}
+
+const struct cpu_table *cpu_table_find(const char *name) {
+    bool any = strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (any ? cpu_table_runs_here(tables[i]) : strcmp(name, tables[i]->name) == 0)
+            return tables[i];
+    return NULL;
+}

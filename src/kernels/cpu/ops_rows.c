@@ -1,0 +1,216 @@
+/* kernels/cpu/ops_rows.c - drivers of the ops that work row by row.
+ *
+ * Entry points: op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run,
+ * op_act_run, op_add_run, op_softcap_run, op_gather_run, op_pool_run.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/plan.h"
+
+/* Columns of a row that one thread takes at a time where a row may be shared: whole blocks of
+ * Q8_BLOCK, and enough of them to be worth a visit. */
+enum { CHUNK_COLS = 256 };
+
+static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
+    switch (e->source) {
+    case EMBED_TOKEN:
+        return (uint32_t)x->step->token[row];
+    case EMBED_POSITION:
+        return (uint32_t)x->step->pos[row];
+    default:
+        return 0;
+    }
+}
+
+void op_embed_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_embed *e = &op->embed;
+    const struct weight *w = e->table;
+    struct mat dst = mat_of(x, e->dst);
+    struct span rows = span_share(dst.row_count, ith, nth);
+    float *scratch = plan_scratch(x->plan, ith);
+    size_t row_bytes;
+    CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, dst.kind, r)) continue;
+        uint32_t index = embed_index(x, e, r);
+        CHECK(index < w->rows);
+        float *out = mat_f32(&dst, r), *in = e->add ? scratch : out;
+        dtype_dequant(w->type, (const uint8_t *)w->data + index * row_bytes, w->cols, in);
+        for (uint32_t i = 0; i < w->cols; i++) in[i] *= e->scale;
+        if (e->add) x->table->kernels->add(in, w->cols, out);
+    }
+}
+
+void op_norm_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_norm *n = &op->norm;
+    const struct cpu_kernels *k = x->table->kernels;
+    struct mat src = mat_of(x, n->src), dst = mat_of(x, n->dst), q8 = mat_of(x, n->q8);
+    struct span rows = span_share(src.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, src.kind, r)) continue;
+        const float *in = mat_f32(&src, r);
+        float *out = dst.base ? mat_f32(&dst, r) : plan_scratch(x->plan, ith);
+        for (uint32_t c = 0; c < src.cols; c += n->group) k->norm(n, in + c, out + c);
+        if (q8.base) k->quantise(out, src.cols, mat_q8_write(&q8, r, 0));
+    }
+}
+
+void op_quant_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    struct mat src = mat_of(x, op->quant.src), q8 = mat_of(x, op->quant.q8);
+    struct span rows = span_share(src.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++)
+        if (run_row_is_live(x, src.kind, r))
+            x->table->kernels->quantise(mat_f32(&src, r), src.cols, mat_q8_write(&q8, r, 0));
+}
+
+void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_rope *p = &op->rope;
+    struct mat m = mat_of(x, p->x);
+    CHECK(m.kind == ROWS_TOKENS);
+    struct span rows = span_share(m.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, m.kind, r)) continue;
+        const float *cosine = plan_rope_row(x->plan, p, r), *sine = cosine + p->rot_dims / 2;
+        for (uint32_t h = 0; h < p->heads; h++)
+            x->table->kernels->rope(p, cosine, sine, mat_f32(&m, r) + (size_t)h * p->head_dim);
+    }
+}
+
+void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_kv_write *w = &op->kv_write;
+    const struct kv_space *kv = x->kv;
+    struct mat k = mat_of(x, w->k), v = mat_of(x, w->v);
+    CHECK(kv);
+    CHECK(k.cols == kv->heads * kv->head_dim);
+    struct span rows = span_share(k.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, k.kind, r)) continue;
+        uint32_t pos = (uint32_t)x->step->pos[r];
+        const struct step_seq *seq = &x->step->seqs[x->step->seq[r]];
+        uint32_t block = seq->blocks[w->group][pos / KV_BLOCK_TOKENS];
+        CHECK(block < kv->block_count);
+        for (uint32_t h = 0; h < kv->heads; h++) {
+            uint8_t *tile = kv_tile(kv, w->layer, block, h);
+            const float *kh = mat_f32(&k, r) + (size_t)h * kv->head_dim;
+            const float *vh = mat_f32(&v, r) + (size_t)h * kv->head_dim;
+            x->table->kernels->kv_store(kv->type, kh, vh, kv->head_dim, tile,
+                                        tile + kv_tile_bytes(kv), pos % KV_BLOCK_TOKENS);
+        }
+    }
+}
+
+/* Columns [col, col + count) of segment `s` of one row. */
+static void act_chunk(const struct cpu_run *x, const struct op_act *a, uint32_t row, uint32_t ith,
+                      struct span cols) {
+    struct mat gate = mat_of(x, a->gate), up = mat_of(x, a->up);
+    struct mat dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
+    uint32_t width = a->gate.cols;
+    float *scratch = plan_scratch(x->plan, ith);
+    float *out = dst.base ? mat_f32(&dst, row) : scratch;
+    for (uint32_t c = cols.first; c < cols.end;) {
+        uint32_t s = c / width, within = c % width;
+        uint32_t count = width - within < cols.end - c ? width - within : cols.end - c;
+        size_t from = (size_t)s * a->stride + within;
+        x->table->kernels->act(a->kind, mat_f32(&gate, row) + from,
+                               up.base ? mat_f32(&up, row) + from : NULL, count, out + c);
+        c += count;
+    }
+    if (q8.base)
+        x->table->kernels->quantise(out + cols.first, cols.end - cols.first,
+                                    mat_q8_write(&q8, row, cols.first));
+}
+
+/* Items are chunks of columns, so that a single row is still shared by all threads. */
+void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_act *a = &op->act;
+    struct mat gate = mat_of(x, a->gate);
+    uint32_t cols = a->gate.cols * a->segments;
+    uint32_t chunks = (cols + CHUNK_COLS - 1) / CHUNK_COLS;
+    struct span items = span_share(gate.row_count * chunks, ith, nth);
+    for (uint32_t i = items.first; i < items.end; i++) {
+        uint32_t row = i / chunks, first = i % chunks * CHUNK_COLS;
+        uint32_t end = first + CHUNK_COLS < cols ? first + CHUNK_COLS : cols;
+        if (run_row_is_live(x, gate.kind, row))
+            act_chunk(x, a, row, ith, (struct span){first, end});
+    }
+}
+
+void op_add_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    struct mat src = mat_of(x, op->add.src), dst = mat_of(x, op->add.dst);
+    struct span rows = span_share(dst.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++)
+        if (run_row_is_live(x, dst.kind, r))
+            x->table->kernels->add(mat_f32(&src, r), dst.cols, mat_f32(&dst, r));
+}
+
+void op_softcap_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    struct mat m = mat_of(x, op->softcap.x);
+    struct span rows = span_share(m.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++)
+        if (run_row_is_live(x, m.kind, r))
+            x->table->kernels->softcap(op->softcap.cap, m.cols, mat_f32(&m, r));
+}
+
+void op_gather_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    struct mat src = mat_of(x, op->gather.src), dst = mat_of(x, op->gather.dst);
+    struct span rows = span_share(dst.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        uint32_t from = x->step->output_row[r];
+        CHECK(from < src.row_count);
+        if (run_row_is_live(x, dst.kind, r))
+            memcpy(mat_f32(&dst, r), mat_f32(&src, from), dst.cols * sizeof(float));
+    }
+}
+
+/* Rising rows, one accumulator per column; then divided by how many there were. */
+static void pool_mean(const struct cpu_run *x, const struct mat *src, const struct step_seq *seq,
+                      float *out) {
+    uint32_t count = 0;
+    memset(out, 0, src->cols * sizeof(*out));
+    for (uint32_t r = seq->first_row; r < seq->first_row + seq->row_count; r++) {
+        if (!run_row_is_live(x, src->kind, r)) continue;
+        x->table->kernels->add(mat_f32(src, r), src->cols, out);
+        count++;
+    }
+    for (uint32_t i = 0; i < src->cols && count > 0; i++) out[i] /= (float)count;
+}
+
+static void pool_copy(const struct cpu_run *x, const struct mat *src, const struct step_seq *seq,
+                      bool last, float *out) {
+    for (uint32_t i = 0; i < seq->row_count; i++) {
+        uint32_t r = seq->first_row + (last ? seq->row_count - 1 - i : i);
+        if (!run_row_is_live(x, src->kind, r)) continue;
+        memcpy(out, mat_f32(src, r), src->cols * sizeof(*out));
+        return;
+    }
+}
+
+/* The square sum is taken as a norm takes it; a vector of zeros stays as it is. */
+static void scale_to_unit(float *x, uint32_t count) {
+    float lanes[NORM_LANES] = {0};
+    for (uint32_t i = 0; i < count; i++)
+        lanes[i % NORM_LANES] = fmaf(x[i], x[i], lanes[i % NORM_LANES]);
+    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    if (!(lanes[0] > 0.0f)) return;
+    float length = sqrtf(lanes[0]);
+    for (uint32_t i = 0; i < count; i++) x[i] /= length;
+}
+
+void op_pool_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_pool *p = &op->pool;
+    struct mat src = mat_of(x, p->src), dst = mat_of(x, p->dst);
+    struct span seqs = span_share(dst.row_count, ith, nth);
+    for (uint32_t s = seqs.first; s < seqs.end; s++) {
+        const struct step_seq *seq = &x->step->seqs[s];
+        float *out = mat_f32(&dst, s);
+        if (p->kind == POOL_MEAN)
+            pool_mean(x, &src, seq, out);
+        else
+            pool_copy(x, &src, seq, p->kind == POOL_LAST, out);
+        if (p->unit_length) scale_to_unit(out, dst.cols);
+    }
+}

@@ -1,0 +1,189 @@
+/* kernels/cpu/pack.c - see kernels/cpu/pack.h for the layouts.
+ *
+ * Every quantised format passes through dtype_unpack, so there is one place that knows the
+ * file's layouts. Threads share the panels.
+ */
+#include "kernels/cpu/pack.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/size.h"
+#include "tensor/q8.h"
+
+enum {
+    BLOCK_ELEMS_MAX = 256,
+    GROUPS_MAX = BLOCK_ELEMS_MAX / 16,
+    QUAD = 4, /* k values of one row side by side */
+    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
+    VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
+};
+
+static enum pack_layout layout_of(enum dtype type) {
+    if (!dtype_is_quantised(type)) return PACK_PLAIN;
+    bool nibbles = type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_Q4_K;
+    return nibbles ? PACK_NIBBLES : PACK_BYTES;
+}
+
+/* Formats with one f16 scale in each block of 32: packing keeps their size. */
+static bool has_half_scales(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_0:
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q8_0:
+    case DTYPE_IQ4_NL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+struct pack_info pack_info(enum dtype type) {
+    const struct dtype_info *d = dtype_info(type);
+    struct pack_info info = {.layout = layout_of(type)};
+    if (info.layout == PACK_PLAIN) {
+        info.step_bytes = PANEL_ROWS * d->block_bytes;
+        return info;
+    }
+    info.half_scales = has_half_scales(type);
+    info.has_min = d->has_min;
+    info.group_elems = d->group_elems;
+    uint32_t numbers = PANEL_ROWS * (Q8_BLOCK / d->group_elems) * (d->has_min ? 2 : 1);
+    info.step_bytes = (info.layout == PACK_NIBBLES ? NIBBLE_BYTES : VALUE_BYTES) +
+                      numbers * (info.half_scales ? 2 : 4);
+    return info;
+}
+
+/* One row's numbers of one 32-block, on their way into a panel. */
+struct row_block {
+    const int8_t *q;
+    const float *scale, *min; /* of the block's groups */
+};
+
+/* Number `i` of an array of f16 or f32. The f16 ones came from f16, so nothing is lost. */
+static void put_number(uint8_t *array, uint32_t i, bool half, float value) {
+    if (half) {
+        uint16_t bits = f16_from_f32(value);
+        memcpy(array + 2 * (size_t)i, &bits, sizeof(bits));
+    } else {
+        memcpy(array + 4 * (size_t)i, &value, sizeof(value));
+    }
+}
+
+static void put_numbers(const struct pack_info *info, const struct row_block *in, uint32_t r,
+                        uint8_t *out) {
+    uint32_t groups = Q8_BLOCK / info->group_elems;
+    for (uint32_t g = 0; g < groups; g++)
+        put_number(out, g * PANEL_ROWS + r, info->half_scales, in->scale[g]);
+    if (!info->has_min) return;
+    for (uint32_t g = 0; g < groups; g++)
+        put_number(out, (groups + g) * PANEL_ROWS + r, info->half_scales, in->min[g]);
+}
+
+static void put_nibbles(const struct row_block *in, int offset, uint32_t r, uint8_t *out) {
+    for (uint32_t i = 0; i < Q8_BLOCK / 2; i++) {
+        uint32_t low = (uint32_t)(in->q[i] + offset), high = (uint32_t)(in->q[i + 16] + offset);
+        out[i / QUAD * PANEL_ROWS * QUAD + r * QUAD + i % QUAD] = (uint8_t)(low | high << 4);
+    }
+}
+
+static void put_values(const struct row_block *in, uint32_t r, uint8_t *out) {
+    for (uint32_t j = 0; j < Q8_BLOCK / QUAD; j++)
+        memcpy(out + j * PANEL_ROWS * QUAD + r * QUAD, in->q + j * QUAD, QUAD);
+}
+
+/* All of row `src` becomes row `r` of the panel. */
+static void put_quantised_row(const struct packed *p, const uint8_t *src, uint32_t r,
+                              uint8_t *panel) {
+    const struct dtype_info *d = dtype_info(p->type);
+    struct pack_info info = pack_info(p->type);
+    int offset = p->type == DTYPE_Q4_0 ? 8 : 0;
+    bool nibbles = info.layout == PACK_NIBBLES;
+    int8_t q[BLOCK_ELEMS_MAX];
+    float scale[GROUPS_MAX], min[GROUPS_MAX];
+    for (uint32_t k = 0; k < p->cols; k += d->block_elems, src += d->block_bytes) {
+        dtype_unpack(p->type, src, q, scale, min);
+        for (uint32_t e = 0; e < d->block_elems; e += Q8_BLOCK) {
+            uint32_t g = e / d->group_elems;
+            struct row_block in = {q + e, scale + g, min + g};
+            uint8_t *out = panel + (size_t)((k + e) / Q8_BLOCK) * info.step_bytes;
+            if (nibbles)
+                put_nibbles(&in, offset, r, out);
+            else
+                put_values(&in, r, out);
+            put_numbers(&info, &in, r, out + (nibbles ? NIBBLE_BYTES : VALUE_BYTES));
+        }
+    }
+}
+
+static void put_plain_row(const struct packed *p, const uint8_t *src, uint32_t r, uint8_t *panel) {
+    uint32_t width = dtype_info(p->type)->block_bytes;
+    for (uint32_t k = 0; k < p->cols; k++)
+        memcpy(panel + ((size_t)k * PANEL_ROWS + r) * width, src + (size_t)k * width, width);
+}
+
+struct pack_job {
+    const struct weight *w;
+    struct packed *p;
+    size_t row_bytes;
+};
+
+static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
+    const struct pack_job *job = ctx;
+    struct packed *p = job->p;
+    bool plain = layout_of(p->type) == PACK_PLAIN;
+    uint64_t panels = (uint64_t)p->panel_count * p->experts;
+    uint64_t end = panels * (thread_idx + 1) / thread_count;
+    for (uint64_t i = panels * thread_idx / thread_count; i < end; i++) {
+        uint32_t expert = (uint32_t)(i / p->panel_count), panel = (uint32_t)(i % p->panel_count);
+        for (uint32_t r = 0; r < PANEL_ROWS && panel * PANEL_ROWS + r < p->rows; r++) {
+            size_t row = (size_t)expert * p->rows + panel * PANEL_ROWS + r;
+            const uint8_t *src = (const uint8_t *)job->w->data + row * job->row_bytes;
+            if (plain)
+                put_plain_row(p, src, r, p->data + i * p->panel_bytes);
+            else
+                put_quantised_row(p, src, r, p->data + i * p->panel_bytes);
+        }
+    }
+}
+
+/* False if the sizes wrap. */
+static bool set_sizes(struct packed *p) {
+    struct pack_info info = pack_info(p->type);
+    size_t steps = info.layout == PACK_PLAIN ? p->cols : p->cols / Q8_BLOCK;
+    size_t panels;
+    p->panel_count = (p->rows + PANEL_ROWS - 1) / PANEL_ROWS;
+    return size_mul(steps, info.step_bytes, &p->panel_bytes) &&
+           size_mul(p->panel_count, p->experts, &panels) &&
+           size_mul(p->panel_bytes, panels, &p->bytes);
+}
+
+struct packed *pack_weight(const struct weight *w, struct pool *pool) {
+    struct pack_job job = {.w = w};
+    CHECK(w->experts >= 1);
+    CHECK(dtype_bytes(w->type, w->cols, &job.row_bytes));
+    struct packed *p = mem_zalloc(sizeof(*p));
+    if (!p) return NULL;
+    p->type = w->type;
+    p->rows = w->rows;
+    p->cols = w->cols;
+    p->experts = w->experts;
+    if (set_sizes(p)) p->data = page_alloc(p->bytes);
+    if (!p->data) {
+        mem_free(p);
+        return NULL;
+    }
+    job.p = p;
+    pool_run(pool, pack_share, &job);
+    return p;
+}
+
+void pack_free(struct packed *p) {
+    if (!p) return;
+    page_free(p->data, p->bytes);
+    mem_free(p);
+}

@@ -1,0 +1,216 @@
+/* kernels/cpu/plan.c - see kernels/cpu/plan.h for the contract. */
+#include "kernels/cpu/plan.h"
+
+#include "base/check.h"
+#include "base/fmath.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "kernels/cpu/cpu_int.h"
+
+enum { ALIGN_FLOATS = 16 };
+
+static size_t round_floats(size_t count) {
+    return (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+uint32_t attn_unit(uint32_t heads, uint32_t head_dim) {
+    uint32_t unit = 1;
+    while (unit < heads && (heads % unit != 0 || unit * head_dim % Q8_BLOCK != 0)) unit++;
+    return unit;
+}
+
+struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t tile_rows) {
+    struct attn_scratch s = {.row = 0};
+    s.joined = round_floats((size_t)heads * head_dim);
+    s.part = s.joined + round_floats((size_t)ATTN_QUERIES * head_dim);
+    s.tiles = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
+    size_t tiles = (tile_rows + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    s.total = s.tiles + tiles * KV_BLOCK_TOKENS * head_dim * attn_unit(heads, head_dim);
+    return s;
+}
+
+static size_t scratch_of(const struct op *op, uint32_t rows_max) {
+    switch (op->kind) {
+    case OP_EMBED:
+        return op->embed.dst.cols;
+    case OP_NORM:
+        return op->norm.src.cols;
+    case OP_ACT:
+        return (size_t)op->act.gate.cols * op->act.segments;
+    case OP_ATTENTION:
+        return attn_scratch(op->attention.heads, op->attention.head_dim, 0).total;
+    case OP_SELF_ATTENTION:
+        return attn_scratch(op->self_attention.heads, op->self_attention.head_dim, rows_max).total;
+    default:
+        return 0;
+    }
+}
+
+static const struct plan_rope *find_rope(const struct cpu_plan *p, const struct op_rope *r) {
+    for (uint32_t i = 0; i < p->rope_count; i++) {
+        const struct plan_rope *known = &p->ropes[i];
+        bool same_kind = known->factor == r->factor && known->pair_count == r->rot_dims / 2;
+        if (known->freqs == r->freqs && same_kind) return known;
+    }
+    return NULL;
+}
+
+static enum status note_rope(struct cpu_plan *p, const struct op_rope *r, uint32_t rows_max,
+                             struct err *err) {
+    if (find_rope(p, r)) return ST_OK;
+    if (p->rope_count == PLAN_ROPES_MAX)
+        return err_set(err, ST_BAD, "cpu: rope: more than %d kinds of frequencies", PLAN_ROPES_MAX);
+    p->ropes[p->rope_count++] = (struct plan_rope){
+        .freqs = r->freqs,
+        .factor = r->factor,
+        .pair_count = r->rot_dims / 2,
+        .first = p->tables_bytes / sizeof(float),
+    };
+    p->tables_bytes += (size_t)rows_max * r->rot_dims * sizeof(float);
+    return ST_OK;
+}
+
+/* Ops whose driver gives row r of every operand to the same thread and touches no other. */
+static bool is_row_local(const struct op *op) {
+    switch (op->kind) {
+    case OP_EMBED:
+    case OP_NORM:
+    case OP_QUANT:
+    case OP_ROPE:
+    case OP_KV_WRITE:
+    case OP_ADD:
+    case OP_SOFTCAP:
+    case OP_ROUTE:
+    case OP_EXPERT_SUM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The values that the ops since the last barrier touch. */
+struct touched {
+    value_id values[2 * OP_OPERANDS_MAX * 8];
+    uint32_t count;
+};
+
+static void touch(struct touched *s, const struct op *op) {
+    struct op copy = *op;
+    struct op_access a = op_access(&copy);
+    for (uint32_t i = 0; i < a.read_count; i++) s->values[s->count++] = a.reads[i]->value;
+    for (uint32_t i = 0; i < a.write_count; i++) s->values[s->count++] = a.writes[i]->value;
+}
+
+static bool places_overlap(const struct tape *t, value_id a, value_id b) {
+    const struct tape_value *x = tape_value_at(t, a), *y = tape_value_at(t, b);
+    uint32_t rows_max = tape_sizes(t)->rows_max;
+    return x->offset < y->offset + y->row_bytes * rows_max &&
+           y->offset < x->offset + x->row_bytes * rows_max;
+}
+
+/* A thread that runs ahead into the next op reads and writes its own rows of that op's values.
+ * That is safe if no other value of the ops before shares their memory, and if the rows of
+ * all are the step's tokens, so that "its own rows" means the same in each. */
+static bool may_run_ahead(const struct tape *t, const struct touched *before,
+                          const struct touched *next) {
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (tape_value_at(t, next->values[i])->rows != ROWS_TOKENS) return false;
+        for (uint32_t j = 0; j < before->count; j++) {
+            if (tape_value_at(t, before->values[j])->rows != ROWS_TOKENS) return false;
+            bool same = before->values[j] == next->values[i];
+            if (!same && places_overlap(t, before->values[j], next->values[i])) return false;
+        }
+    }
+    return true;
+}
+
+static void place_barriers(struct cpu_plan *p) {
+    const struct tape *t = p->tape;
+    const uint32_t room = (uint32_t)(sizeof(((struct touched *)0)->values) / sizeof(value_id));
+    struct touched before = {.count = 0};
+    for (uint32_t i = 0; i < tape_op_count(t); i++) {
+        touch(&before, tape_op(t, i));
+        p->meet[i] = true;
+        if (i + 1 < tape_op_count(t) && is_row_local(tape_op(t, i)) &&
+            is_row_local(tape_op(t, i + 1)) && before.count + 2 * OP_OPERANDS_MAX <= room) {
+            struct touched next = {.count = 0};
+            touch(&next, tape_op(t, i + 1));
+            p->meet[i] = !may_run_ahead(t, &before, &next);
+        }
+        if (p->meet[i]) before.count = 0;
+    }
+}
+
+static enum status measure(struct cpu_plan *p, struct err *err) {
+    uint32_t rows_max = tape_sizes(p->tape)->rows_max;
+    for (uint32_t i = 0; i < tape_op_count(p->tape); i++) {
+        const struct op *op = tape_op(p->tape, i);
+        size_t floats = round_floats(scratch_of(op, rows_max));
+        if (floats > p->scratch_floats) p->scratch_floats = floats;
+        if (op->kind == OP_ROPE) TRY(note_rope(p, &op->rope, rows_max, err));
+    }
+    return ST_OK;
+}
+
+static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *err) {
+    size_t bytes = p->scratch_floats * sizeof(float);
+    p->meet = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->meet));
+    p->tables = page_alloc(p->tables_bytes);
+    if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
+    if (p->meet && p->tables && p->scratch) return ST_OK;
+    return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
+}
+
+enum status plan_create(struct cpu_plan **out, const struct tape *t, uint32_t threads,
+                        struct err *err) {
+    struct cpu_plan *p = mem_zalloc(sizeof(*p));
+    if (!p) return err_set(err, ST_NOMEM, "cpu: out of memory for the plan of a tape");
+    p->tape = t;
+    enum status st = measure(p, err);
+    if (st == ST_OK) st = allocate(p, threads, err);
+    if (st != ST_OK) {
+        plan_destroy(p);
+        return st;
+    }
+    place_barriers(p);
+    *out = p;
+    return ST_OK;
+}
+
+void plan_destroy(struct cpu_plan *p) {
+    if (!p) return;
+    mem_free(p->meet);
+    page_free(p->tables, p->tables_bytes);
+    page_free(p->scratch, p->scratch_bytes);
+    mem_free(p);
+}
+
+static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {
+    for (uint32_t i = 0; i < r->pair_count; i++) {
+        float angle = (float)pos * r->freqs[i];
+        double sine, cosine;
+        fm_sincos_d(angle, &sine, &cosine);
+        row[i] = (float)cosine * r->factor;
+        row[r->pair_count + i] = (float)sine * r->factor;
+    }
+}
+
+static float *rope_row(const struct cpu_plan *p, const struct plan_rope *r, uint32_t row) {
+    return p->tables + r->first + (size_t)row * 2 * r->pair_count;
+}
+
+void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth) {
+    struct span rows = span_share(x->step->row_count, ith, nth);
+    for (uint32_t i = 0; i < x->plan->rope_count; i++) {
+        const struct plan_rope *r = &x->plan->ropes[i];
+        for (uint32_t row = rows.first; row < rows.end; row++)
+            if (x->step->pos[row] >= 0)
+                fill_rope_row(r, x->step->pos[row], rope_row(x->plan, r, row));
+    }
+}
+
+const float *plan_rope_row(const struct cpu_plan *p, const struct op_rope *r, uint32_t row) {
+    const struct plan_rope *known = find_rope(p, r);
+    CHECK(known);
+    return rope_row(p, known, row);
+}

@@ -1,0 +1,73 @@
+/* kernels/cpu/plan.h - what the CPU device works out once for each tape.
+ *
+ * Where the threads must meet, the tables of cosines and sines that rope ops share, and each
+ * thread's scratch memory.
+ *
+ * Lifetime: made when the device checks a tape, kept until the device closes or checks that
+ * tape again. Thread: the tables are written at the start of a run, rows shared out; the rest
+ * is read-only.
+ */
+#ifndef KERNELS_CPU_PLAN_H
+#define KERNELS_CPU_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "graph/op.h"
+
+struct cpu_run;
+struct tape;
+
+enum { PLAN_ROPES_MAX = 8 };
+
+/* Angles of one kind: row r holds `pair_count` cosines, then as many sines. */
+struct plan_rope {
+    const float *freqs;
+    float factor;
+    uint32_t pair_count;
+    size_t first; /* in floats, of the plan's tables */
+};
+
+struct cpu_plan {
+    const struct tape *tape;
+    bool *meet; /* [ops] a barrier follows the op */
+    struct plan_rope ropes[PLAN_ROPES_MAX];
+    uint32_t rope_count;
+    float *tables;
+    size_t tables_bytes;
+    float *scratch; /* [threads][scratch_floats] */
+    size_t scratch_floats, scratch_bytes;
+    struct cpu_plan *next; /* the device's list */
+};
+
+/* ST_BAD if the tape holds more kinds of rope than fit, ST_NOMEM. */
+enum status plan_create(struct cpu_plan **out, const struct tape *t, uint32_t threads,
+                        struct err *err);
+void plan_destroy(struct cpu_plan *p); /* NULL is fine */
+
+/* Fill the rope tables for the step's rows: the share of one thread. */
+void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);
+
+/* The row's cosines; the sines follow them. */
+const float *plan_rope_row(const struct cpu_plan *p, const struct op_rope *r, uint32_t row);
+
+static inline float *plan_scratch(const struct cpu_plan *p, uint32_t thread) {
+    return p->scratch + thread * p->scratch_floats;
+}
+
+/* Where a thread's attention keeps things in its scratch, in floats. */
+struct attn_scratch {
+    size_t row;    /* heads * head_dim: the row that is only wanted quantised */
+    size_t joined; /* ATTN_QUERIES * head_dim: the segments so far */
+    size_t part;   /* ATTN_QUERIES * head_dim: one segment */
+    size_t tiles;  /* an encoder's keys in tiles, `unit` heads */
+    size_t total;
+};
+struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t tile_rows);
+
+/* Heads that are worked on together, so that what they give is whole blocks of Q8_BLOCK. */
+uint32_t attn_unit(uint32_t heads, uint32_t head_dim);
+
+#endif

@@ -1,0 +1,148 @@
+/* kernels/cpu/ref_attention.c - attention straight from its definition in graph/op.h.
+ *
+ * Both ops see keys and values as a function of (position, dimension); they differ only in
+ * where these are read from and in which positions are attended.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fmath.h"
+#include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/plan.h"
+
+/* Keys and values of one KV head: in the cache, or as rows of values. */
+struct kv_view {
+    const struct kv_space *kv; /* NULL: rows */
+    const uint32_t *blocks;
+    uint32_t layer, head;
+    const struct mat *k, *v;
+    uint32_t first_row, head_dim;
+};
+
+static float load_one(const struct kv_view *s, bool value, uint32_t pos, uint32_t d) {
+    if (!s->kv) {
+        const struct mat *m = value ? s->v : s->k;
+        return mat_f32(m, s->first_row + pos)[(size_t)s->head * s->head_dim + d];
+    }
+    uint32_t token = pos % KV_BLOCK_TOKENS;
+    const uint8_t *tile = kv_tile(s->kv, s->layer, s->blocks[pos / KV_BLOCK_TOKENS], s->head);
+    if (value) tile += kv_tile_bytes(s->kv);
+    size_t i = value ? (size_t)token * s->head_dim + d : (size_t)d * KV_BLOCK_TOKENS + token;
+    if (s->kv->type == KV_F32) {
+        float wide;
+        memcpy(&wide, tile + i * sizeof(wide), sizeof(wide));
+        return wide;
+    }
+    uint16_t half;
+    memcpy(&half, tile + i * sizeof(half), sizeof(half));
+    return f16_to_f32(half);
+}
+
+struct query {
+    const float *q;
+    float scale, softcap;
+    uint32_t first, end; /* attended positions */
+};
+
+static float score(const struct kv_view *s, const struct query *q, uint32_t pos) {
+    float acc = 0.0f;
+    for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(s, false, pos, d), acc);
+    acc *= q->scale;
+    return q->softcap > 0.0f ? q->softcap * fm_tanh(acc / q->softcap) : acc;
+}
+
+/* Positions [first, end), all of one segment. */
+static void attend_segment(const struct kv_view *s, const struct query *q, uint32_t first,
+                           uint32_t end, struct attn_part *out) {
+    float p[ATTN_SEGMENT], lanes[ATTN_LANES] = {0}, max = -INFINITY;
+    for (uint32_t j = first; j < end; j++) {
+        p[j - first] = score(s, q, j);
+        if (p[j - first] > max) max = p[j - first];
+    }
+    for (uint32_t j = first; j < end; j++) {
+        p[j - first] = fm_exp(p[j - first] - max);
+        lanes[j % ATTN_LANES] += p[j - first];
+    }
+    for (uint32_t width = ATTN_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    out->max[0] = max;
+    out->sum[0] = lanes[0];
+    for (uint32_t d = 0; d < s->head_dim; d++) {
+        float acc = 0.0f;
+        for (uint32_t j = first; j < end; j++)
+            acc = fmaf(p[j - first], load_one(s, true, j, d), acc);
+        out->out[d] = acc;
+    }
+}
+
+static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_dim) {
+    float max = a->max[0] > b->max[0] ? a->max[0] : b->max[0];
+    float fa = fm_exp(a->max[0] - max), fb = fm_exp(b->max[0] - max);
+    a->max[0] = max;
+    a->sum[0] = fmaf(b->sum[0], fb, a->sum[0] * fa);
+    for (uint32_t d = 0; d < head_dim; d++) a->out[d] = fmaf(b->out[d], fb, a->out[d] * fa);
+}
+
+static void attend(const struct kv_view *s, const struct query *q, float *scratch, float *out) {
+    struct attn_part all = {.out = out}, part = {.out = scratch};
+    for (uint32_t first = q->first; first < q->end;) {
+        uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
+        uint32_t end = edge < q->end ? edge : q->end;
+        attend_segment(s, q, first, end, first == q->first ? &all : &part);
+        if (first != q->first) join(&all, &part, s->head_dim);
+        first = end;
+    }
+    for (uint32_t d = 0; d < s->head_dim; d++) out[d] /= all.sum[0];
+}
+
+void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_attention *a = &op->attention;
+    struct mat q = mat_of(x, a->q), dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
+    struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
+    float *scratch = plan_scratch(x->plan, ith);
+    struct span rows = span_share(q.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, q.kind, r)) continue;
+        uint32_t end = (uint32_t)x->step->pos[r] + 1;
+        float *out = dst.base ? mat_f32(&dst, r) : scratch + places.row;
+        for (uint32_t h = 0; h < a->heads; h++) {
+            struct kv_view view = {.kv = x->kv,
+                                   .blocks = x->step->seqs[x->step->seq[r]].blocks[a->group],
+                                   .layer = a->layer,
+                                   .head = h / (a->heads / a->kv_heads),
+                                   .head_dim = a->head_dim};
+            struct query query = {.q = mat_f32(&q, r) + (size_t)h * a->head_dim,
+                                  .scale = a->scale,
+                                  .softcap = a->softcap,
+                                  .first = a->window > 0 && end > a->window ? end - a->window : 0,
+                                  .end = end};
+            attend(&view, &query, scratch + places.part, out + (size_t)h * a->head_dim);
+        }
+        if (q8.base) x->table->kernels->quantise(out, q.cols, mat_q8_write(&q8, r, 0));
+    }
+}
+
+void ref_self_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
+                            uint32_t nth) {
+    const struct op_self_attention *a = &op->self_attention;
+    struct mat q = mat_of(x, a->q), k = mat_of(x, a->k), v = mat_of(x, a->v);
+    struct mat dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
+    struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
+    float *scratch = plan_scratch(x->plan, ith);
+    struct span rows = span_share(q.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, q.kind, r)) continue;
+        const struct step_seq *seq = &x->step->seqs[x->step->seq[r]];
+        float *out = dst.base ? mat_f32(&dst, r) : scratch + places.row;
+        for (uint32_t h = 0; h < a->heads; h++) {
+            struct kv_view view = {
+                .k = &k, .v = &v, .first_row = seq->first_row, .head = h, .head_dim = a->head_dim};
+            struct query query = {.q = mat_f32(&q, r) + (size_t)h * a->head_dim,
+                                  .scale = a->scale,
+                                  .end = seq->row_count};
+            attend(&view, &query, scratch + places.part, out + (size_t)h * a->head_dim);
+        }
+        if (q8.base) x->table->kernels->quantise(out, q.cols, mat_q8_write(&q8, r, 0));
+    }
+}

@@ -1,0 +1,107 @@
+/* kernels/cpu/ref_rows.c - the row kernels straight from the definitions in graph/op.h. */
+#include <math.h>
+#include <string.h>
+
+#include "base/fmath.h"
+#include "kernels/cpu/cpu_int.h"
+
+static float join_lanes(float lanes[NORM_LANES]) {
+    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
+
+static float square_sum(const float *x, float mean, uint32_t count) {
+    float lanes[NORM_LANES] = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        float d = x[i] - mean;
+        lanes[i % NORM_LANES] = fmaf(d, d, lanes[i % NORM_LANES]);
+    }
+    return join_lanes(lanes);
+}
+
+static float mean_of(const float *x, uint32_t count) {
+    float lanes[NORM_LANES] = {0};
+    for (uint32_t i = 0; i < count; i++) lanes[i % NORM_LANES] += x[i];
+    return join_lanes(lanes) / (float)count;
+}
+
+static void ref_norm(const struct op_norm *n, const float *x, float *y) {
+    uint32_t count = n->group;
+    float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
+    float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
+    for (uint32_t i = 0; i < count; i++) {
+        float unit = (x[i] - mean) * rate;
+        y[i] = n->bias ? fmaf(unit, n->weight[i], n->bias[i]) : unit * n->weight[i];
+    }
+}
+
+static void ref_quantise(const float *x, uint32_t count, struct q8_out out) {
+    q8_quantise_blocks(x, count / Q8_BLOCK, out);
+}
+
+static void ref_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head) {
+    uint32_t pairs = r->rot_dims / 2;
+    bool neox = r->style == ROPE_NEOX;
+    for (uint32_t i = 0; i < pairs; i++) {
+        float *a = head + (neox ? i : 2 * i), *b = a + (neox ? pairs : 1);
+        float x = *a, y = *b;
+        *a = fmaf(x, cosine[i], -(y * sine[i]));
+        *b = fmaf(x, sine[i], y * cosine[i]);
+    }
+}
+
+static float act_one(enum act_kind kind, float x) {
+    switch (kind) {
+    case ACT_SILU:
+        return fm_silu(x);
+    case ACT_GELU_TANH:
+        return fm_gelu_tanh(x);
+    default:
+        return fm_gelu_erf(x);
+    }
+}
+
+static void ref_act(enum act_kind kind, const float *gate, const float *up, uint32_t count,
+                    float *y) {
+    for (uint32_t i = 0; i < count; i++) {
+        float a = act_one(kind, gate[i]);
+        y[i] = up ? a * up[i] : a;
+    }
+}
+
+static void ref_add(const float *src, uint32_t count, float *dst) {
+    for (uint32_t i = 0; i < count; i++) dst[i] += src[i];
+}
+
+static void ref_softcap(float cap, uint32_t count, float *x) {
+    for (uint32_t i = 0; i < count; i++) x[i] = cap * fm_tanh(x[i] / cap);
+}
+
+static void store_one(enum kv_type type, float value, size_t index, uint8_t *tile) {
+    if (type == KV_F32) {
+        memcpy(tile + index * sizeof(value), &value, sizeof(value));
+    } else {
+        uint16_t half = f16_from_f32(value);
+        memcpy(tile + index * sizeof(half), &half, sizeof(half));
+    }
+}
+
+static void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                         uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
+    for (uint32_t d = 0; d < head_dim; d++) {
+        store_one(type, k[d], (size_t)d * KV_BLOCK_TOKENS + token, k_tile);
+        store_one(type, v[d], (size_t)token * head_dim + d, v_tile);
+    }
+}
+
+/* Attention and products have drivers of their own in ref_attention.c and ref_matmul.c. */
+const struct cpu_kernels cpu_kernels_ref = {
+    .norm = ref_norm,
+    .quantise = ref_quantise,
+    .rope = ref_rope,
+    .act = ref_act,
+    .add = ref_add,
+    .softcap = ref_softcap,
+    .kv_store = ref_kv_store,
+};
