@@ -1,0 +1,41 @@
+/* model/arch.h - what an architecture has to know.
+ *
+ * A plug: one file arch_X.c each, listed in arch_list.c. An architecture reads the numbers that
+ * are special to it, says where its weights go by other names than usual, and writes its
+ * forward pass with the blocks of model/blocks.h.
+ */
+#ifndef MODEL_ARCH_H
+#define MODEL_ARCH_H
+
+#include "model/model.h"
+
+/* Where a folder's tensor has another name than most architectures give it. `%u` is the layer;
+ * a second one, in experts, the expert. */
+struct name_override {
+    bool is_vec;
+    int slot; /* enum vec or enum mat */
+    const char *hf;
+};
+
+struct arch {
+    const char *name;       /* general.architecture in GGUF */
+    const char *hf;         /* model_type in config.json */
+    const char *const *aka; /* other spellings of either, NULL-terminated, or NULL */
+    bool encoder;
+
+    /* Change what hparams_read found. ST_BAD names the key at fault. */
+    enum status (*read_hparams)(const struct model_file *f, struct hparams *hp, struct err *err);
+
+    /* NULL-terminated by hf == NULL; NULL if all names are the usual ones. */
+    const struct name_override *names;
+
+    /* Write the forward pass. Pure: same model, same tape. */
+    void (*build)(const struct model *m, enum model_goal goal, struct tape *t);
+};
+
+extern const struct arch *const archs[]; /* NULL-terminated; arch_list.c */
+
+/* By the name a file of that kind uses; NULL if nobody knows it. */
+const struct arch *arch_find(const char *name, bool is_hf);
+
+#endif

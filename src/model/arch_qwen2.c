@@ -1,0 +1,23 @@
+/* model/arch_qwen2.c - Qwen 2 and 2.5: llama with biases on Q, K and V.
+ *
+ * A window is described in config.json but used only if use_sliding_window says so, and then
+ * by the layers from max_window_layers on.
+ */
+#include "model/arch.h"
+#include "model/blocks.h"
+
+static enum status read_hparams(const struct model_file *f, struct hparams *hp, struct err *err) {
+    bool slides;
+    TRY(hparams_read(f, "qwen2", hp, err));
+    TRY(hparams_bool(f, "qwen2", NULL, "use_sliding_window", false, &slides, err));
+    TRY(hparams_u32(f, "qwen2", NULL, "max_window_layers", 0, &hp->window_first, err));
+    if (!slides) hp->window = 0;
+    return ST_OK;
+}
+
+const struct arch arch_qwen2 = {
+    .name = "qwen2",
+    .hf = "qwen2",
+    .read_hparams = read_hparams,
+    .build = build_decoder,
+};

@@ -1,0 +1,19 @@
+/* model/arch_qwen3.c - Qwen 3: every head of Q and K is normalised before rope. */
+#include "model/arch.h"
+#include "model/blocks.h"
+
+static enum status read_hparams(const struct model_file *f, struct hparams *hp, struct err *err) {
+    bool slides;
+    TRY(hparams_read(f, "qwen3", hp, err));
+    TRY(hparams_bool(f, "qwen3", NULL, "use_sliding_window", false, &slides, err));
+    TRY(hparams_u32(f, "qwen3", NULL, "max_window_layers", 0, &hp->window_first, err));
+    if (!slides) hp->window = 0;
+    return ST_OK;
+}
+
+const struct arch arch_qwen3 = {
+    .name = "qwen3",
+    .hf = "qwen3",
+    .read_hparams = read_hparams,
+    .build = build_decoder,
+};

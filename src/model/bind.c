@@ -1,0 +1,331 @@
+/* model/bind.c - see model/bind.h for the contract. */
+#include "model/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "format/model_file.h"
+#include "model/names.h"
+
+/* Folders put the language model under different roots. `layers` is what stands before a
+ * layer's number, `root` before the embedding's and last norm's name. */
+struct roots {
+    const char *root, *layers;
+};
+static const struct roots decoder_roots[] = {
+    {"model.", "model.layers."},
+    {"", "layers."},
+    {"language_model.model.", "language_model.model.layers."},
+    {"model.language_model.", "model.language_model.layers."},
+};
+static const struct roots encoder_roots[] = {
+    {"", "encoder.layer."},
+    {"bert.", "bert.encoder.layer."},
+};
+
+struct binder {
+    struct model *m;
+    bool is_hf;
+    const char *root, *layers;
+    struct err *err;
+};
+
+static enum status say_shape(const struct binder *b, const struct tensor_info *t, uint64_t rows,
+                             uint64_t cols) {
+    return err_set(b->err, ST_BAD,
+                   "%s: tensor %.*s has shape (%llu, %llu, %llu) in %u dims, expected (%llu, %llu)",
+                   model_file_path(b->m->file), STR_ARG(t->name), (unsigned long long)t->dims[0],
+                   (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], t->dim_count,
+                   (unsigned long long)rows, (unsigned long long)cols);
+}
+
+static enum status say_missing(const struct binder *b, const char *name) {
+    return err_set(b->err, ST_BAD, "%s: tensor %s is missing, architecture %s needs it",
+                   model_file_path(b->m->file), name, b->m->arch->name);
+}
+
+static struct weight weight_of(const struct tensor_info *t, uint32_t rows, uint32_t cols,
+                               uint32_t experts) {
+    return (struct weight){.name = t->name,
+                           .type = t->type,
+                           .rows = rows,
+                           .cols = cols,
+                           .experts = experts,
+                           .data = t->data,
+                           .bytes = t->bytes};
+}
+
+/* A matrix of (rows, cols), or NULL data if the file has none. rows == 0: any number. */
+static enum status bind_mat(struct binder *b, const char *name, uint32_t rows, uint32_t cols,
+                            struct weight *out) {
+    const struct tensor_info *t = tensor_find(b->m->file, name);
+    if (!t) return ST_OK;
+    if (t->dim_count != 2 || t->dims[1] != cols) return say_shape(b, t, rows, cols);
+    if (rows ? t->dims[0] != rows : t->dims[0] > 1u << 24) return say_shape(b, t, rows, cols);
+    *out = weight_of(t, (uint32_t)t->dims[0], cols, 1);
+    return ST_OK;
+}
+
+/* All experts in one tensor of three dimensions, as GGUF has them. */
+static enum status bind_expert_stack(struct binder *b, const char *name, uint32_t rows,
+                                     uint32_t cols, struct weight *out) {
+    const struct tensor_info *t = tensor_find(b->m->file, name);
+    uint32_t experts = b->m->hp.experts;
+    if (!t) return ST_OK;
+    bool fits = t->dim_count == 3 && t->dims[0] == experts && t->dims[1] == rows;
+    if (!fits || t->dims[2] != cols) return say_shape(b, t, rows, cols);
+    *out = weight_of(t, rows, cols, experts);
+    return ST_OK;
+}
+
+/* One tensor per expert, as folders have them. All must be of one type. */
+static enum status bind_expert_list(struct binder *b, enum mat mat, uint32_t layer, uint32_t rows,
+                                    uint32_t cols, struct weight *out) {
+    char name[NAME_BYTES];
+    uint32_t experts = b->m->hp.experts;
+    const void **list = arena_zalloc_array(b->m->arena, experts, sizeof(*list));
+    if (!list) return err_set(b->err, ST_NOMEM, "out of memory for %u experts", experts);
+    struct weight first = {.data = NULL};
+    for (uint32_t e = 0; e < experts; e++) {
+        struct weight one = {.data = NULL};
+        CHECK(mat_name(b->m->arch, true, b->layers, mat, layer, e, name));
+        TRY(bind_mat(b, name, rows, cols, &one));
+        if (!one.data && e == 0) return ST_OK;
+        if (!one.data) return say_missing(b, name);
+        if (e == 0) first = one;
+        if (one.type != first.type)
+            return err_set(b->err, ST_BAD, "%s: tensor %s is %s, expert 0 is %s; expected one type",
+                           model_file_path(b->m->file), name, dtype_info(one.type)->name,
+                           dtype_info(first.type)->name);
+        list[e] = one.data;
+    }
+    *out = first;
+    out->experts = experts;
+    out->bytes = first.bytes * experts;
+    out->expert_data = list;
+    return ST_OK;
+}
+
+enum status bind_vec(struct model *m, const char *name, uint32_t count, float shift,
+                     const float **out, struct err *err) {
+    const struct tensor_info *t = tensor_find(m->file, name);
+    *out = NULL;
+    if (!t) return ST_OK;
+    uint64_t elems = t->dims[0] * t->dims[1];
+    if (t->dims[0] > 1u << 28 || t->dims[1] > 1u << 28 || t->dims[2] != 1 || elems != count)
+        return err_set(err, ST_BAD, "%s: tensor %s has %llu elements, expected %u",
+                       model_file_path(m->file), name, (unsigned long long)elems, count);
+    float *copy = arena_zalloc_array(m->arena, count, sizeof(float));
+    if (!copy)
+        return err_set(err, ST_NOMEM, "%s: out of memory for tensor %s", model_file_path(m->file),
+                       name);
+    dtype_dequant(t->type, t->data, count, copy);
+    for (uint32_t i = 0; i < count; i++) copy[i] += shift;
+    *out = copy;
+    return ST_OK;
+}
+
+struct shape {
+    uint32_t rows, cols;
+};
+
+static struct shape mat_shape(const struct model *m, enum mat mat) {
+    const struct hparams *hp = &m->hp;
+    uint32_t q = hp->heads * hp->head_dim, kv = hp->kv_heads * hp->head_dim;
+    switch (mat) {
+    case MAT_Q:
+        return (struct shape){q, hp->dim};
+    case MAT_K:
+    case MAT_V:
+        return (struct shape){kv, hp->dim};
+    case MAT_QKV:
+        return (struct shape){q + 2 * kv, hp->dim};
+    case MAT_O:
+        return (struct shape){hp->dim, q};
+    case MAT_GATE:
+    case MAT_UP:
+        return (struct shape){hp->ffn, hp->dim};
+    case MAT_GATE_UP:
+        return (struct shape){2 * hp->ffn, hp->dim};
+    case MAT_DOWN:
+        return (struct shape){hp->dim, hp->ffn};
+    case MAT_ROUTER:
+        return (struct shape){hp->experts, hp->dim};
+    case MAT_EXPERT_GATE:
+    case MAT_EXPERT_UP:
+        return (struct shape){hp->expert_ffn, hp->dim};
+    case MAT_EXPERT_DOWN:
+        return (struct shape){hp->dim, hp->expert_ffn};
+    case MAT_COUNT:
+        break;
+    }
+    CHECK(false);
+    return (struct shape){0, 0};
+}
+
+static uint32_t vec_count(const struct model *m, enum vec vec) {
+    const struct hparams *hp = &m->hp;
+    uint32_t q = hp->heads * hp->head_dim, kv = hp->kv_heads * hp->head_dim;
+    switch (vec) {
+    case VEC_Q_NORM:
+    case VEC_K_NORM:
+        return hp->head_dim;
+    case VEC_Q_BIAS:
+        return q;
+    case VEC_K_BIAS:
+    case VEC_V_BIAS:
+        return kv;
+    case VEC_QKV_BIAS:
+        return q + 2 * kv;
+    case VEC_UP_BIAS:
+        return hp->ffn;
+    default:
+        return hp->dim;
+    }
+}
+
+/* GGUF's phi3 keeps gate and up together under the name of up. */
+static bool is_fused_up(const struct binder *b, const struct layer *l, const char *name) {
+    const struct tensor_info *t = tensor_find(b->m->file, name);
+    return !b->is_hf && !l->mat[MAT_GATE].data && t && t->dim_count == 2 &&
+           t->dims[0] == 2 * (uint64_t)b->m->hp.ffn;
+}
+
+static enum status bind_layer_mat(struct binder *b, uint32_t layer, enum mat mat) {
+    struct layer *l = &b->m->layers[layer];
+    char name[NAME_BYTES];
+    struct shape s = mat_shape(b->m, mat);
+    bool is_expert = mat >= MAT_EXPERT_GATE;
+    if ((is_expert || mat == MAT_ROUTER) && b->m->hp.experts == 0) return ST_OK;
+    if (!mat_name(b->m->arch, b->is_hf, b->layers, mat, layer, 0, name)) return ST_OK;
+    if (is_expert && b->is_hf) return bind_expert_list(b, mat, layer, s.rows, s.cols, &l->mat[mat]);
+    if (is_expert) return bind_expert_stack(b, name, s.rows, s.cols, &l->mat[mat]);
+    if (mat == MAT_UP && is_fused_up(b, l, name))
+        return bind_mat(b, name, 2 * s.rows, s.cols, &l->mat[MAT_GATE_UP]);
+    return bind_mat(b, name, s.rows, s.cols, &l->mat[mat]);
+}
+
+static bool is_norm(enum vec vec) { return vec <= VEC_K_NORM; }
+
+static enum status bind_layer(struct binder *b, uint32_t layer) {
+    struct model *m = b->m;
+    char name[NAME_BYTES];
+    for (int mat = 0; mat < MAT_COUNT; mat++) TRY(bind_layer_mat(b, layer, (enum mat)mat));
+    for (int v = 0; v < VEC_COUNT; v++) {
+        enum vec vec = (enum vec)v;
+        float shift = is_norm(vec) ? m->hp.norm_shift : 0.0f;
+        if (!vec_name(m->arch, b->is_hf, b->layers, vec, layer, name)) continue;
+        TRY(bind_vec(m, name, vec_count(m, vec), shift, &m->layers[layer].vec[vec], b->err));
+    }
+    return ST_OK;
+}
+
+/* One of the alternatives must be there in whole. */
+static enum status check_layer(struct binder *b, uint32_t layer) {
+    const struct layer *l = &b->m->layers[layer];
+    char name[NAME_BYTES];
+    bool split = l->mat[MAT_Q].data && l->mat[MAT_K].data && l->mat[MAT_V].data;
+    bool dense = l->mat[MAT_UP].data && (l->mat[MAT_GATE].data || b->m->arch->encoder);
+    bool experts = l->mat[MAT_ROUTER].data && l->mat[MAT_EXPERT_GATE].data &&
+                   l->mat[MAT_EXPERT_UP].data && l->mat[MAT_EXPERT_DOWN].data;
+    enum mat missing = MAT_COUNT;
+    if (!split && !l->mat[MAT_QKV].data) missing = l->mat[MAT_Q].data ? MAT_K : MAT_Q;
+    if (l->mat[MAT_K].data && !l->mat[MAT_V].data) missing = MAT_V;
+    if (!l->mat[MAT_O].data) missing = MAT_O;
+    if (!experts && !dense && !l->mat[MAT_GATE_UP].data) missing = MAT_UP;
+    if (!experts && !l->mat[MAT_DOWN].data) missing = MAT_DOWN;
+    if (missing != MAT_COUNT) {
+        mat_name(b->m->arch, b->is_hf, b->layers, missing, layer, 0, name);
+        return say_missing(b, name);
+    }
+    enum vec needed[] = {VEC_ATTN_NORM, VEC_FFN_NORM};
+    for (int i = 0; i < 2; i++) {
+        if (l->vec[needed[i]]) continue;
+        vec_name(b->m->arch, b->is_hf, b->layers, needed[i], layer, name);
+        return say_missing(b, name);
+    }
+    return ST_OK;
+}
+
+static void find_roots(struct binder *b, const char *embedding) {
+    const struct roots *rows = b->m->arch->encoder ? encoder_roots : decoder_roots;
+    size_t count = b->m->arch->encoder ? sizeof(encoder_roots) / sizeof(rows[0])
+                                       : sizeof(decoder_roots) / sizeof(rows[0]);
+    for (size_t i = 0; i < count; i++) {
+        char name[NAME_BYTES];
+        b->root = rows[i].root;
+        b->layers = rows[i].layers;
+        snprintf(name, sizeof(name), "%s%s", b->root, embedding);
+        if (tensor_find(b->m->file, name)) return;
+    }
+    b->root = rows[0].root;
+    b->layers = rows[0].layers;
+}
+
+/* A tensor outside the layers, under either name. */
+static void outer_name(const struct binder *b, const char *gguf, const char *hf,
+                       char out[NAME_BYTES]) {
+    if (b->is_hf)
+        snprintf(out, NAME_BYTES, "%s%s", b->root, hf);
+    else
+        snprintf(out, NAME_BYTES, "%s", gguf);
+}
+
+static enum status bind_embedding(struct binder *b, const char *hf) {
+    struct model *m = b->m;
+    char name[NAME_BYTES];
+    outer_name(b, "token_embd.weight", hf, name);
+    TRY(bind_mat(b, name, 0, m->hp.dim, &m->token_embd));
+    if (!m->token_embd.data) return say_missing(b, name);
+    if (m->hp.vocab && m->hp.vocab != m->token_embd.rows && b->is_hf)
+        return err_set(b->err, ST_BAD, "%s: tensor %s has %u rows, vocab_size says %u",
+                       model_file_path(m->file), name, m->token_embd.rows, m->hp.vocab);
+    m->hp.vocab = m->token_embd.rows;
+    return ST_OK;
+}
+
+/* A model without a head of its own uses its embedding, transposed. */
+static enum status bind_decoder_ends(struct binder *b) {
+    struct model *m = b->m;
+    char name[NAME_BYTES];
+    TRY(bind_embedding(b, "embed_tokens.weight"));
+    outer_name(b, "output_norm.weight", "norm.weight", name);
+    TRY(bind_vec(m, name, m->hp.dim, m->hp.norm_shift, &m->final_norm, b->err));
+    if (!m->final_norm) return say_missing(b, name);
+    TRY(bind_mat(b, b->is_hf ? "lm_head.weight" : "output.weight", m->hp.vocab, m->hp.dim,
+                 &m->head));
+    if (!m->head.data) m->head = m->token_embd;
+    return ST_OK;
+}
+
+static enum status bind_encoder_ends(struct binder *b) {
+    struct model *m = b->m;
+    char name[NAME_BYTES];
+    TRY(bind_embedding(b, "embeddings.word_embeddings.weight"));
+    outer_name(b, "position_embd.weight", "embeddings.position_embeddings.weight", name);
+    TRY(bind_mat(b, name, 0, m->hp.dim, &m->pos_embd));
+    if (!m->pos_embd.data) return say_missing(b, name);
+    m->hp.max_positions = m->pos_embd.rows;
+    outer_name(b, "token_types.weight", "embeddings.token_type_embeddings.weight", name);
+    TRY(bind_mat(b, name, 0, m->hp.dim, &m->type_embd));
+    outer_name(b, "token_embd_norm.weight", "embeddings.LayerNorm.weight", name);
+    TRY(bind_vec(m, name, m->hp.dim, 0, &m->embd_norm, b->err));
+    if (!m->embd_norm) return say_missing(b, name);
+    outer_name(b, "token_embd_norm.bias", "embeddings.LayerNorm.bias", name);
+    return bind_vec(m, name, m->hp.dim, 0, &m->embd_norm_bias, b->err);
+}
+
+enum status model_bind(struct model *m, struct err *err) {
+    struct binder b = {.m = m, .is_hf = model_file_kind(m->file) == MODEL_HF, .err = err};
+    find_roots(&b, m->arch->encoder ? "embeddings.word_embeddings.weight" : "embed_tokens.weight");
+    m->layers = arena_zalloc_array(m->arena, m->hp.layers, sizeof(m->layers[0]));
+    if (!m->layers) return err_set(err, ST_NOMEM, "out of memory for %u layers", m->hp.layers);
+    TRY(m->arch->encoder ? bind_encoder_ends(&b) : bind_decoder_ends(&b));
+    for (uint32_t l = 0; l < m->hp.layers; l++) {
+        TRY(bind_layer(&b, l));
+        TRY(check_layer(&b, l));
+    }
+    return ST_OK;
+}

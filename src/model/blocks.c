@@ -1,0 +1,264 @@
+/* model/blocks.c - see model/blocks.h for the contract. */
+#include "model/blocks.h"
+
+#include "base/check.h"
+
+static struct operand fresh(struct flow *f, const char *name, enum value_type type, uint32_t cols) {
+    enum rows_kind rows = tape_value_at(f->t, f->x.value)->rows;
+    return tape_all(f->t, tape_value(f->t, name, rows, type, cols));
+}
+
+struct flow flow_begin(const struct model *m, struct tape *t) {
+    struct flow f = {.m = m, .t = t};
+    f.x = tape_all(t, tape_value(t, "x", ROWS_TOKENS, VALUE_F32, m->hp.dim));
+    tape_push(t, &(struct op){.kind = OP_EMBED,
+                              .embed = {.table = &m->token_embd,
+                                        .source = EMBED_TOKEN,
+                                        .scale = m->hp.embed_scale,
+                                        .dst = f.x}});
+    return f;
+}
+
+static void push_norm(struct flow *f, struct operand src, struct operand dst, const float *weight,
+                      uint32_t group) {
+    tape_push(f->t, &(struct op){.kind = OP_NORM,
+                                 .norm = {.kind = NORM_RMS,
+                                          .group = group,
+                                          .eps = f->m->hp.norm_eps,
+                                          .weight = weight,
+                                          .src = src,
+                                          .dst = dst,
+                                          .q8 = operand_none}});
+}
+
+struct operand block_norm(struct flow *f, struct operand x, const float *weight) {
+    struct operand out = fresh(f, "norm", VALUE_F32, x.cols);
+    push_norm(f, x, out, weight, x.cols);
+    return out;
+}
+
+/* The quantised form of `input` if any of the matrices wants it, else NONE. */
+static struct operand quantised(struct flow *f, struct operand input,
+                                const struct matmul_part *parts, uint32_t count) {
+    bool wanted = false;
+    for (uint32_t i = 0; i < count; i++)
+        if (dtype_is_quantised(parts[i].weight->type)) wanted = true;
+    if (!wanted) return operand_none;
+    struct operand q8 = fresh(f, "q8", VALUE_Q8, input.cols);
+    tape_push(f->t, &(struct op){.kind = OP_QUANT, .quant = {.src = input, .q8 = q8}});
+    return q8;
+}
+
+static void push_matmul(struct flow *f, struct operand src, struct operand dst,
+                        const struct matmul_part *parts, uint32_t count) {
+    struct op op = {.kind = OP_MATMUL, .matmul = {.part_count = count, .src = src, .dst = dst}};
+    for (uint32_t i = 0; i < count; i++) op.matmul.parts[i] = parts[i];
+    tape_push(f->t, &op);
+}
+
+/* Neighbours of one kind (all plain or all quantised) become one op. */
+static void push_parts(struct flow *f, struct operand plain, struct operand q8, struct operand dst,
+                       const struct matmul_part *parts, uint32_t count) {
+    uint32_t col = 0;
+    for (uint32_t i = 0; i < count;) {
+        bool quant = dtype_is_quantised(parts[i].weight->type);
+        uint32_t end = i, cols = 0;
+        while (end < count && dtype_is_quantised(parts[end].weight->type) == quant)
+            cols += parts[end++].weight->rows;
+        push_matmul(f, quant ? q8 : plain, operand_slice(dst, col, cols), parts + i, end - i);
+        col += cols;
+        i = end;
+    }
+}
+
+struct operand block_matmul(struct flow *f, const char *name, struct operand input,
+                            const struct matmul_part *parts, uint32_t count) {
+    CHECK(count > 0 && count <= OP_PARTS_MAX);
+    uint32_t cols = 0;
+    for (uint32_t i = 0; i < count; i++) cols += parts[i].weight->rows;
+    struct operand q8 = quantised(f, input, parts, count);
+    struct operand dst = fresh(f, name, VALUE_F32, cols);
+    push_parts(f, input, q8, dst, parts, count);
+    return dst;
+}
+
+/* Queries, keys and values side by side in one value. */
+static struct operand project_qkv(struct flow *f, const struct layer *l, struct operand input) {
+    if (l->mat[MAT_QKV].data) {
+        struct matmul_part fused = {&l->mat[MAT_QKV], l->vec[VEC_QKV_BIAS]};
+        return block_matmul(f, "qkv", input, &fused, 1);
+    }
+    struct matmul_part parts[] = {{&l->mat[MAT_Q], l->vec[VEC_Q_BIAS]},
+                                  {&l->mat[MAT_K], l->vec[VEC_K_BIAS]},
+                                  {&l->mat[MAT_V], l->vec[VEC_V_BIAS]}};
+    return block_matmul(f, "qkv", input, parts, 3);
+}
+
+static void push_rope(struct flow *f, const struct layer *l, struct operand x, uint32_t heads) {
+    const struct model *m = f->m;
+    const struct rope_params *r = l->slides ? &m->hp.rope_local : &m->hp.rope;
+    tape_push(f->t,
+              &(struct op){.kind = OP_ROPE,
+                           .rope = {.style = r->style,
+                                    .heads = heads,
+                                    .head_dim = m->hp.head_dim,
+                                    .rot_dims = r->rot_dims,
+                                    .freqs = l->slides ? m->rope_freqs_local : m->rope_freqs,
+                                    .factor = l->slides ? m->rope_factor_local : m->rope_factor,
+                                    .x = x}});
+}
+
+static struct operand push_attention(struct flow *f, uint32_t layer, struct operand q) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer *l = &f->m->layers[layer];
+    struct operand out = fresh(f, "attn", VALUE_F32, q.cols);
+    tape_push(f->t, &(struct op){.kind = OP_ATTENTION,
+                                 .attention = {.layer = layer,
+                                               .group = l->kv_group,
+                                               .heads = hp->heads,
+                                               .kv_heads = hp->kv_heads,
+                                               .head_dim = hp->head_dim,
+                                               .window = l->slides ? hp->window : 0,
+                                               .scale = hp->attn_scale,
+                                               .softcap = hp->attn_softcap,
+                                               .q = q,
+                                               .dst = out,
+                                               .q8 = operand_none}});
+    return out;
+}
+
+struct operand block_attention(struct flow *f, uint32_t layer, struct operand input) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer *l = &f->m->layers[layer];
+    uint32_t q_cols = hp->heads * hp->head_dim, kv_cols = hp->kv_heads * hp->head_dim;
+
+    struct operand qkv = project_qkv(f, l, input);
+    struct operand q = operand_slice(qkv, 0, q_cols);
+    struct operand k = operand_slice(qkv, q_cols, kv_cols);
+    struct operand v = operand_slice(qkv, q_cols + kv_cols, kv_cols);
+    if (l->vec[VEC_Q_NORM]) push_norm(f, q, q, l->vec[VEC_Q_NORM], hp->head_dim);
+    if (l->vec[VEC_K_NORM]) push_norm(f, k, k, l->vec[VEC_K_NORM], hp->head_dim);
+    push_rope(f, l, q, hp->heads);
+    push_rope(f, l, k, hp->kv_heads);
+    tape_push(f->t,
+              &(struct op){.kind = OP_KV_WRITE,
+                           .kv_write = {.layer = layer, .group = l->kv_group, .k = k, .v = v}});
+    struct operand out = push_attention(f, layer, q);
+    struct matmul_part o = {&l->mat[MAT_O], l->vec[VEC_O_BIAS]};
+    return block_matmul(f, "attn_out", out, &o, 1);
+}
+
+/* act(gate) * up over `segments` pairs that lie side by side in gate_up. */
+static struct operand push_glu(struct flow *f, struct operand gate_up, uint32_t ffn,
+                               uint32_t segments) {
+    struct operand out = fresh(f, "act", VALUE_F32, ffn * segments);
+    tape_push(f->t, &(struct op){.kind = OP_ACT,
+                                 .act = {.kind = f->m->hp.act,
+                                         .segments = segments,
+                                         .stride = 2 * ffn,
+                                         .gate = operand_slice(gate_up, 0, ffn),
+                                         .up = operand_slice(gate_up, ffn, ffn),
+                                         .dst = out,
+                                         .q8 = operand_none}});
+    return out;
+}
+
+struct operand block_ffn(struct flow *f, uint32_t layer, struct operand input) {
+    const struct layer *l = &f->m->layers[layer];
+    struct matmul_part fused = {&l->mat[MAT_GATE_UP], NULL};
+    struct matmul_part apart[] = {{&l->mat[MAT_GATE], NULL}, {&l->mat[MAT_UP], NULL}};
+    struct operand gate_up = l->mat[MAT_GATE_UP].data ? block_matmul(f, "gate_up", input, &fused, 1)
+                                                      : block_matmul(f, "gate_up", input, apart, 2);
+    struct operand act = push_glu(f, gate_up, gate_up.cols / 2, 1);
+    struct matmul_part down = {&l->mat[MAT_DOWN], l->vec[VEC_DOWN_BIAS]};
+    return block_matmul(f, "ffn_out", act, &down, 1);
+}
+
+static struct operand push_expert_matmul(struct flow *f, const char *name, struct operand src,
+                                         struct operand ids, const struct matmul_part *parts,
+                                         uint32_t count, bool src_per_expert) {
+    uint32_t used = f->m->hp.experts_used, cols = 0;
+    for (uint32_t i = 0; i < count; i++) cols += parts[i].weight->rows;
+    struct operand dst = fresh(f, name, VALUE_F32, cols * used);
+    struct op op = {.kind = OP_EXPERT_MATMUL,
+                    .expert_matmul = {.part_count = count,
+                                      .used = used,
+                                      .src_per_expert = src_per_expert,
+                                      .src = src,
+                                      .ids = ids,
+                                      .dst = dst}};
+    for (uint32_t i = 0; i < count; i++) op.expert_matmul.parts[i] = parts[i];
+    tape_push(f->t, &op);
+    return dst;
+}
+
+struct operand block_experts(struct flow *f, uint32_t layer, struct operand input) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer *l = &f->m->layers[layer];
+    uint32_t used = hp->experts_used;
+    struct matmul_part router = {&l->mat[MAT_ROUTER], NULL};
+    struct matmul_part gate_up[] = {{&l->mat[MAT_EXPERT_GATE], NULL},
+                                    {&l->mat[MAT_EXPERT_UP], NULL}};
+    struct matmul_part down = {&l->mat[MAT_EXPERT_DOWN], NULL};
+
+    struct operand q8 = quantised(f, input, gate_up, 2);
+    struct operand logits = block_matmul(f, "router", input, &router, 1);
+    struct operand ids = fresh(f, "expert_ids", VALUE_I32, used);
+    struct operand weights = fresh(f, "expert_weights", VALUE_F32, used);
+    tape_push(f->t, &(struct op){.kind = OP_ROUTE,
+                                 .route = {.experts = hp->experts,
+                                           .used = used,
+                                           .normalise = hp->norm_topk,
+                                           .logits = logits,
+                                           .ids = ids,
+                                           .weights = weights}});
+    struct operand src = q8.value == VALUE_NONE ? input : q8;
+    struct operand both = push_expert_matmul(f, "expert_gate_up", src, ids, gate_up, 2, false);
+    struct operand act = push_glu(f, both, hp->expert_ffn, used);
+    struct operand act_q8 = quantised(f, act, &down, 1);
+    src = act_q8.value == VALUE_NONE ? act : act_q8;
+    struct operand each = push_expert_matmul(f, "expert_out", src, ids, &down, 1, true);
+    struct operand out = fresh(f, "ffn_out", VALUE_F32, hp->dim);
+    tape_push(f->t, &(struct op){
+                        .kind = OP_EXPERT_SUM,
+                        .expert_sum = {.used = used, .src = each, .weights = weights, .dst = out}});
+    return out;
+}
+
+void block_add(struct flow *f, struct operand y) {
+    tape_push(f->t, &(struct op){.kind = OP_ADD, .add = {.src = y, .dst = f->x}});
+}
+
+void block_layer(struct flow *f, uint32_t layer) {
+    const struct layer *l = &f->m->layers[layer];
+    tape_set_layer(f->t, (int32_t)layer);
+    struct operand input = block_norm(f, f->x, l->vec[VEC_ATTN_NORM]);
+    block_add(f, block_attention(f, layer, input));
+    input = block_norm(f, f->x, l->vec[VEC_FFN_NORM]);
+    block_add(f, l->mat[MAT_ROUTER].data ? block_experts(f, layer, input)
+                                         : block_ffn(f, layer, input));
+}
+
+void flow_end(struct flow *f, enum model_goal goal) {
+    const struct model *m = f->m;
+    tape_set_layer(f->t, -1);
+    struct operand rows =
+        tape_all(f->t, tape_value(f->t, "rows", ROWS_OUTPUTS, VALUE_F32, m->hp.dim));
+    tape_push(f->t, &(struct op){.kind = OP_GATHER, .gather = {.src = f->x, .dst = rows}});
+    f->x = rows;
+    struct operand out = block_norm(f, rows, m->final_norm);
+    if (goal == GOAL_LOGITS) {
+        struct matmul_part head = {&m->head, NULL};
+        out = block_matmul(f, "logits", out, &head, 1);
+        if (m->hp.final_softcap > 0)
+            tape_push(f->t, &(struct op){.kind = OP_SOFTCAP,
+                                         .softcap = {.cap = m->hp.final_softcap, .x = out}});
+    }
+    tape_set_output(f->t, out.value);
+}
+
+void build_decoder(const struct model *m, enum model_goal goal, struct tape *t) {
+    struct flow f = flow_begin(m, t);
+    for (uint32_t l = 0; l < m->hp.layers; l++) block_layer(&f, l);
+    flow_end(&f, goal);
+}

@@ -1,0 +1,52 @@
+/* model/blocks.h - the parts that forward passes are made of.
+ *
+ * An architecture's build() strings these together; each pushes a few ops onto the tape. `x` is
+ * the residual stream, a value of `dim` columns that blocks read and add to.
+ */
+#ifndef MODEL_BLOCKS_H
+#define MODEL_BLOCKS_H
+
+#include "graph/tape.h"
+#include "model/model.h"
+
+/* A pass under construction. */
+struct flow {
+    const struct model *m;
+    struct tape *t;
+    struct operand x;
+};
+
+/* x = scale * embedding of the row's token. */
+struct flow flow_begin(const struct model *m, struct tape *t);
+
+/* A fresh value of x's rows holding norm(x), RMS by `weight`. */
+struct operand block_norm(struct flow *f, struct operand x, const float *weight);
+
+/* Attention of layer `l` on `input`: projections, biases and per-head norms where the model has
+ * them, rope, cache, attention, output projection. The result is a fresh value of `dim`. */
+struct operand block_attention(struct flow *f, uint32_t l, struct operand input);
+
+/* down(act(gate(input)) * up(input)), a fresh value. */
+struct operand block_ffn(struct flow *f, uint32_t l, struct operand input);
+
+/* The same by the best few of many experts, as the router says. */
+struct operand block_experts(struct flow *f, uint32_t l, struct operand input);
+
+/* x += y. */
+void block_add(struct flow *f, struct operand y);
+
+/* The usual layer: x += attention(norm(x)); x += ffn(norm(x)), by experts where it has them. */
+void block_layer(struct flow *f, uint32_t l);
+
+/* The wanted rows of x, last norm, then the head (GOAL_LOGITS); sets the tape's output. */
+void flow_end(struct flow *f, enum model_goal goal);
+
+/* The usual pass, from embedding to logits. */
+void build_decoder(const struct model *m, enum model_goal goal, struct tape *t);
+
+/* Low-level: dst = product of `input` with one to three matrices side by side, quantising the
+ * input where the matrices ask for it. A fresh value. */
+struct operand block_matmul(struct flow *f, const char *name, struct operand input,
+                            const struct matmul_part *parts, uint32_t count);
+
+#endif

@@ -1,0 +1,179 @@
+/* model/model.c - see model/model.h for the contract. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "format/model_file.h"
+#include "model/arch.h"
+#include "model/bind.h"
+#include "model/rope.h"
+
+/* Vectors as floats, layers, and lists of experts: 1 GiB is far above any real model. */
+enum { ARENA_MAX = 1 << 30, ARCH_NAME_BYTES = 64 };
+
+static void list_archs(struct buf *out, bool is_hf) {
+    for (const struct arch *const *a = archs; *a; a++)
+        buf_printf(out, "%s%s", a == archs ? "" : ", ", is_hf ? (*a)->hf : (*a)->name);
+}
+
+static enum status find_arch(const struct model_file *f, const struct arch **out, struct err *err) {
+    bool is_hf = model_file_kind(f) == MODEL_HF, found = false;
+    const char *key = is_hf ? "model_type" : "general.architecture";
+    struct str name = STR("");
+    char text[ARCH_NAME_BYTES] = "";
+    TRY(meta_str(f, key, &found, &name, err));
+    if (!found)
+        return err_set(err, ST_BAD, "%s: key %s is missing, expected the architecture's name",
+                       model_file_path(f), key);
+    if (name.len < sizeof(text)) memcpy(text, name.ptr, name.len);
+    *out = arch_find(text, is_hf);
+    if (*out) return ST_OK;
+    struct buf known;
+    buf_init(&known, 400);
+    list_archs(&known, is_hf);
+    enum status st =
+        err_set(err, ST_BAD, "%s: architecture \"%.*s\" is not supported; these are: %s",
+                model_file_path(f), STR_ARG(name), buf_text(&known));
+    buf_deinit(&known);
+    return st;
+}
+
+/* Layers that keep the same tokens share a KV group: full ones, sliding ones. */
+static void assign_groups(struct model *m) {
+    bool any_full = false, any_slides = false;
+    for (uint32_t l = 0; l < m->hp.layers; l++) {
+        m->layers[l].slides = hparams_layer_slides(&m->hp, m->file, l);
+        if (m->layers[l].slides)
+            any_slides = true;
+        else
+            any_full = true;
+    }
+    for (uint32_t l = 0; l < m->hp.layers; l++)
+        m->layers[l].kv_group = any_full && m->layers[l].slides ? 1 : 0;
+    m->kv_group_count = any_full && any_slides ? 2 : 1;
+}
+
+/* A list of numbers in config.json, as floats. */
+static enum status read_list(struct model *m, const char *key, uint32_t count, const float **out,
+                             struct err *err) {
+    uint64_t found = 0;
+    if (meta_list(m->file, key, &found) == META_NONE) return ST_OK;
+    if (found != count)
+        return err_set(err, ST_BAD, "%s: %s has %llu numbers, expected %u",
+                       model_file_path(m->file), key, (unsigned long long)found, count);
+    float *list = arena_zalloc_array(m->arena, count, sizeof(float));
+    if (!list) return err_set(err, ST_NOMEM, "out of memory for %s", key);
+    for (uint32_t i = 0; i < count; i++) {
+        double value;
+        TRY(meta_list_f64(m->file, key, i, &value, err));
+        list[i] = (float)value;
+    }
+    *out = list;
+    return ST_OK;
+}
+
+/* What the file divides each frequency by: llama3's GGUFs keep the whole scaling in it, longrope
+ * has a list for sequences up to the original context and one for longer ones. */
+static enum status read_divisors(struct model *m, uint32_t ctx_tokens, const float **out,
+                                 struct err *err) {
+    uint32_t count = m->hp.rope.rot_dims / 2;
+    bool is_long = ctx_tokens > m->hp.rope.original_ctx;
+    *out = NULL;
+    if (model_file_kind(m->file) == MODEL_GGUF) {
+        TRY(bind_vec(m, "rope_freqs.weight", count, 0, out, err));
+        if (*out) return ST_OK;
+        return bind_vec(m, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight",
+                        count, 0, out, err);
+    }
+    if (m->hp.rope.scaling != SCALING_LONGROPE) return ST_OK;
+    const char *keys[] = {"rope_parameters", "rope_scaling"};
+    for (int i = 0; i < 2 && !*out; i++) {
+        char key[64];
+        snprintf(key, sizeof(key), "%s.%s_factor", keys[i], is_long ? "long" : "short");
+        TRY(read_list(m, key, count, out, err));
+    }
+    if (!*out)
+        return err_set(err, ST_BAD, "%s: longrope without long_factor and short_factor lists",
+                       model_file_path(m->file));
+    return ST_OK;
+}
+
+static enum status fill_rope(struct model *m, uint32_t ctx_tokens, struct err *err) {
+    uint32_t count = m->hp.rope.rot_dims / 2;
+    const float *divisors;
+    TRY(read_divisors(m, ctx_tokens, &divisors, err));
+    float *full = arena_zalloc_array(m->arena, count, sizeof(float));
+    float *local = arena_zalloc_array(m->arena, count, sizeof(float));
+    if (!full || !local) return err_set(err, ST_NOMEM, "out of memory for rope frequencies");
+    for (uint32_t i = 0; divisors && i < count; i++)
+        if (!(divisors[i] > 0))
+            return err_set(err, ST_BAD, "%s: rope divisor %u is %g, expected more than 0",
+                           model_file_path(m->file), i, (double)divisors[i]);
+    rope_freqs(&m->hp.rope, divisors, ctx_tokens, full, &m->rope_factor);
+    rope_freqs(&m->hp.rope_local, divisors, ctx_tokens, local, &m->rope_factor_local);
+    m->rope_freqs = full;
+    m->rope_freqs_local = local;
+    return ST_OK;
+}
+
+static enum status fill(struct model *m, const struct model_options *options, struct err *err) {
+    TRY(find_arch(m->file, &m->arch, err));
+    TRY(m->arch->read_hparams(m->file, &m->hp, err));
+    TRY(model_bind(m, err));
+    assign_groups(m);
+    if (m->arch->encoder) return ST_OK;
+    uint32_t ctx = options->ctx_tokens ? options->ctx_tokens : m->hp.ctx_train;
+    return fill_rope(m, ctx, err);
+}
+
+enum status model_open(const struct model_file *f, const struct model_options *options,
+                       struct model **out, struct err *err) {
+    struct model *m = mem_zalloc(sizeof(*m));
+    if (!m) return err_set(err, ST_NOMEM, "out of memory while opening a model");
+    m->file = f;
+    m->arena = arena_create(ARENA_MAX);
+    enum status st = m->arena ? fill(m, options, err)
+                              : err_set(err, ST_NOMEM, "out of memory while opening a model");
+    if (st == ST_OK)
+        *out = m;
+    else
+        model_close(m);
+    return st;
+}
+
+void model_close(struct model *m) {
+    if (!m) return;
+    arena_destroy(m->arena);
+    mem_free(m);
+}
+
+bool model_is_encoder(const struct model *m) { return m->arch->encoder; }
+
+void model_build(const struct model *m, enum model_goal goal, struct tape *t) {
+    m->arch->build(m, goal, t);
+}
+
+enum status model_each_weight(struct model *m, weight_fn *fn, void *ctx, struct err *err) {
+    for (uint32_t l = 0; l < m->hp.layers; l++)
+        for (int mat = 0; mat < MAT_COUNT; mat++)
+            if (m->layers[l].mat[mat].data) TRY(fn(ctx, &m->layers[l].mat[mat], err));
+    if (m->head.data) TRY(fn(ctx, &m->head, err));
+    return ST_OK;
+}
+
+static uint64_t weight_elems(const struct weight *w) {
+    return w->data ? (uint64_t)w->rows * w->cols * w->experts : 0;
+}
+
+uint64_t model_param_count(const struct model *m) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < tensor_count(m->file); i++) {
+        const struct tensor_info *t = tensor_at(m->file, i);
+        count += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    }
+    return count ? count : weight_elems(&m->token_embd);
+}

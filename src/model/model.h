@@ -1,0 +1,107 @@
+/* model/model.h - a model's weights, found, checked and named.
+ *
+ * Opening a model reads its numbers (hparams), finds the architecture that knows them, points
+ * every weight into the model file (nothing is copied but the small vectors, which become
+ * float32) and works out rope frequencies. Building writes the forward pass onto a tape.
+ *
+ * Lifetime: open on a model file that outlives it; close. Thread: read-only once open, but
+ * for `prepared` of its weights, which the device sets while loading.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "graph/weight.h"
+#include "model/hparams.h"
+
+struct arena;
+struct model_file;
+struct tape;
+
+enum mat {
+    MAT_Q,
+    MAT_K,
+    MAT_V,
+    MAT_QKV,
+    MAT_O,
+    MAT_GATE,
+    MAT_UP,
+    MAT_GATE_UP,
+    MAT_DOWN,
+    MAT_ROUTER,
+    MAT_EXPERT_GATE,
+    MAT_EXPERT_UP,
+    MAT_EXPERT_DOWN,
+    MAT_COUNT
+};
+
+enum vec {
+    VEC_ATTN_NORM,
+    VEC_FFN_NORM,
+    VEC_ATTN_POST_NORM,
+    VEC_FFN_POST_NORM,
+    VEC_Q_NORM,
+    VEC_K_NORM,
+    VEC_ATTN_NORM_BIAS,
+    VEC_FFN_NORM_BIAS,
+    VEC_Q_BIAS,
+    VEC_K_BIAS,
+    VEC_V_BIAS,
+    VEC_QKV_BIAS,
+    VEC_O_BIAS,
+    VEC_UP_BIAS,
+    VEC_DOWN_BIAS,
+    VEC_COUNT
+};
+
+struct layer {
+    struct weight mat[MAT_COUNT]; /* data == NULL: the model has none */
+    const float *vec[VEC_COUNT];  /* NULL: the model has none */
+    bool slides;                  /* attends over hp.window tokens */
+    uint32_t kv_group;
+};
+
+struct model {
+    const struct arch *arch;
+    const struct model_file *file;
+    struct arena *arena;
+    struct hparams hp;
+    struct layer *layers;
+    struct weight token_embd, head;    /* head may name the same bytes as token_embd */
+    struct weight pos_embd, type_embd; /* encoders */
+    const float *embd_norm, *embd_norm_bias;
+    const float *final_norm;
+    const float *rope_freqs, *rope_freqs_local; /* rot_dims / 2 */
+    float rope_factor, rope_factor_local;
+    uint32_t kv_group_count;
+};
+
+struct model_options {
+    uint32_t ctx_tokens; /* the longest sequence: longrope chooses its factors by it */
+};
+
+/* ST_BAD names the file and the key or tensor. */
+enum status model_open(const struct model_file *f, const struct model_options *options,
+                       struct model **out, struct err *err);
+void model_close(struct model *m); /* NULL is fine */
+
+bool model_is_encoder(const struct model *m);
+
+/* What the tape gives at its end. */
+enum model_goal {
+    GOAL_LOGITS, /* a row of logits for each wanted output */
+    GOAL_HIDDEN, /* the last hidden state, normalised, for each wanted output */
+    GOAL_POOLED, /* encoders: one vector per sequence */
+};
+void model_build(const struct model *m, enum model_goal goal, struct tape *t);
+
+/* Every matrix once, for the device to prepare. */
+typedef enum status weight_fn(void *ctx, struct weight *w, struct err *err);
+enum status model_each_weight(struct model *m, weight_fn *fn, void *ctx, struct err *err);
+
+uint64_t model_param_count(const struct model *m);
+
+#endif

@@ -1,0 +1,13 @@
+/* model/rope.h - rotation frequencies, stretched for longer contexts as the model says. */
+#ifndef MODEL_ROPE_H
+#define MODEL_ROPE_H
+
+#include "model/hparams.h"
+
+/* freqs[i] for i < rot_dims / 2, rounded to float; *factor scales cosine and sine. `divisors`
+ * (rot_dims / 2 floats, or NULL) are what the file gives to divide each frequency by.
+ * `ctx_tokens` is the longest sequence that will be run. */
+void rope_freqs(const struct rope_params *r, const float *divisors, uint32_t ctx_tokens,
+                float *freqs, float *factor);
+
+#endif
