@@ -6,7 +6,8 @@
  *
  * Each entry point is compiled twice where the processor may lack FMA: with the instruction,
  * and with the C library's fma(), which rounds once as well and so gives the same bits. (clang 14
- * emits the clones under names that do not link, so there it is the library's fma() alone.)
+ * emits the clones under names that do not link, and the thread sanitizer cannot be called by
+ * what picks one while the program is still being loaded; there it is the library's fma() alone.)
  */
 #include "base/fmath.h"
 
@@ -17,7 +18,7 @@
 
 #include "base/fmath_poly.h"
 
-#if defined(__x86_64__) && !defined(__FMA__) && !defined(__clang__)
+#if defined(__x86_64__) && !defined(__FMA__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("fma", "default")))
 #else
 #define CLONES

@@ -76,6 +76,7 @@ def test_a_failed_case_is_counted_and_shown(suite):
 def test_cases_that_a_crash_swallowed_have_failed(suite):
     suite.program("one", RUNNING % 5 + OK + "kill -SEGV $$\n")
     assert suite.count() == (1, 4, 0)
+    assert "ended by SIGSEGV" in suite.run(f"--ctest=x={suite.path}")[1]
 
 
 def test_a_program_that_fails_after_its_cases_has_failed(suite):
