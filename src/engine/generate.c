@@ -1,0 +1,189 @@
+/* engine/generate.c - one request, from prompt to its last token. */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "engine/engine_int.h"
+#include "engine/stops.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+enum { TEXT_MAX = 1 << 20 };
+
+struct generation {
+    struct engine *e;
+    const struct gen_request *req;
+    gen_event_fn *fn;
+    void *ctx;
+    struct gen_usage *usage;
+    struct sampler *sampler;
+    struct detok detok;
+    struct stops stops;
+    struct buf text, shown;
+    uint32_t pos; /* tokens in the cache */
+};
+
+const char *finish_name(enum finish_reason r) {
+    switch (r) {
+    case FINISH_NONE:
+        return "none";
+    case FINISH_STOP:
+        return "stop";
+    case FINISH_LENGTH:
+        return "length";
+    case FINISH_CANCEL:
+        return "cancel";
+    }
+    return "unknown";
+}
+
+void engine_stop(struct engine *e) { atomic_store(&e->stopping, true); }
+
+static bool is_stopped(const struct generation *g) { return atomic_load(&g->e->stopping); }
+
+/* How many tokens at the front of the prompt are in the cache from before. The last one is
+ * always computed: its logits are wanted. */
+static uint32_t count_cached(const struct generation *g) {
+    const struct engine *e = g->e;
+    if (g->req->all_logits) return 0;
+    uint32_t max = g->req->prompt_tokens - 1, same = 0;
+    if (e->cached_count < max) max = e->cached_count;
+    while (same < max && e->cached[same] == g->req->prompt[same]) same++;
+    return same;
+}
+
+/* Compute `count` tokens at g->pos and remember that the cache holds them. */
+static enum status run_tokens(struct generation *g, const int32_t *ids, uint32_t count,
+                              bool is_last, const float **logits) {
+    struct engine *e = g->e;
+    enum row_choice rows = g->req->all_logits ? ROWS_ALL : is_last ? ROWS_LAST : ROWS_NONE;
+    size_t row_floats;
+    e->cached_count = g->pos; /* what follows is being overwritten */
+    const float *out = engine_run(e, &e->logits, ids, count, g->pos, rows, &row_floats);
+    memcpy(e->cached + g->pos, ids, count * sizeof(*ids));
+    e->cached_count = g->pos + count;
+    for (uint32_t r = 0; g->req->all_logits && r < count; r++)
+        TRY(g->req->on_logits(g->req->logits_ctx, g->pos + r, 1, out + r * row_floats));
+    *logits = rows == ROWS_ALL ? out + (count - 1) * row_floats : out;
+    g->pos += count;
+    return ST_OK;
+}
+
+static enum status run_prompt(struct generation *g, const float **logits) {
+    const struct gen_request *req = g->req;
+    int64_t start_us = clock_now(&clock_real);
+    g->pos = count_cached(g);
+    g->usage->cached_tokens = g->pos;
+    while (g->pos < req->prompt_tokens && !is_stopped(g)) {
+        uint32_t left = req->prompt_tokens - g->pos;
+        uint32_t count = left < g->e->chunk_tokens ? left : g->e->chunk_tokens;
+        TRY(run_tokens(g, req->prompt + g->pos, count, count == left, logits));
+    }
+    g->usage->prompt_us = clock_now(&clock_real) - start_us;
+    return ST_OK;
+}
+
+/* Turn a token into the text that may be shown now; true if a stop string was met. */
+static enum status add_text(struct generation *g, int32_t token, bool *met) {
+    bool hide = !g->req->keep_special;
+    buf_clear(&g->text);
+    buf_clear(&g->shown);
+    TRY(detok_push(&g->detok, g->e->tokenizer, token, hide, &g->text));
+    TRY(buf_status(&g->text));
+    *met = stops_push(&g->stops, buf_str(&g->text), &g->shown);
+    return buf_status(&g->shown);
+}
+
+/* What detokenizer and stop strings held back, at an end that was not a stop string. */
+static void flush_text(struct generation *g) {
+    buf_clear(&g->text);
+    detok_finish(&g->detok, &g->text);
+    if (!stops_push(&g->stops, buf_str(&g->text), &g->shown)) stops_finish(&g->stops, &g->shown);
+}
+
+static enum finish_reason why_finished(struct generation *g, int32_t token, bool met_stop) {
+    if (!g->req->ignore_end && tokenizer_is_end(g->e->tokenizer, token)) return FINISH_STOP;
+    if (met_stop) return FINISH_STOP;
+    if (g->usage->completion_tokens >= g->req->max_tokens) return FINISH_LENGTH;
+    if (g->pos >= g->e->ctx_tokens) return FINISH_LENGTH;
+    return is_stopped(g) ? FINISH_CANCEL : FINISH_NONE;
+}
+
+/* Choose, show, and say whether that was the end. */
+static enum status emit_token(struct generation *g, const float *logits, int32_t *token) {
+    struct sample_result picked;
+    bool met_stop = false;
+    TRY(sampler_pick(g->sampler, logits, g->pos, &picked));
+    *token = picked.chosen.token;
+    sampler_accept(g->sampler, *token);
+    g->usage->completion_tokens++;
+    bool is_end = !g->req->ignore_end && tokenizer_is_end(g->e->tokenizer, *token);
+    buf_clear(&g->shown);
+    if (!is_end || g->req->keep_special) TRY(add_text(g, *token, &met_stop));
+    g->usage->finish = why_finished(g, *token, met_stop);
+    if (g->usage->finish != FINISH_NONE && !met_stop) flush_text(g);
+    struct gen_event event = {
+        .token = *token, .text = buf_str(&g->shown), .sample = &picked, .finish = g->usage->finish};
+    if (!g->fn(g->ctx, &event) && g->usage->finish == FINISH_NONE) g->usage->finish = FINISH_CANCEL;
+    return ST_OK;
+}
+
+static enum status decode(struct generation *g, const float *logits) {
+    int64_t start_us = clock_now(&clock_real);
+    while (g->usage->finish == FINISH_NONE) {
+        int32_t token;
+        TRY(emit_token(g, logits, &token));
+        if (g->usage->finish == FINISH_NONE) TRY(run_tokens(g, &token, 1, true, &logits));
+    }
+    g->usage->decode_us = clock_now(&clock_real) - start_us;
+    return ST_OK;
+}
+
+/* The answer ended without a token: stopped during the prompt, or none was asked for. */
+static void emit_end(struct generation *g, enum finish_reason why) {
+    g->usage->finish = why;
+    struct gen_event event = {.token = -1, .text = STR(""), .finish = why};
+    g->fn(g->ctx, &event);
+}
+
+static enum status run_request(struct generation *g, struct err *err) {
+    const float *logits = NULL;
+    TRY(sampler_create(&g->req->sample, g->e->model->hp.vocab, &g->sampler, err));
+    for (uint32_t i = 0; i < g->req->prompt_tokens; i++)
+        sampler_accept(g->sampler, g->req->prompt[i]);
+    TRY(run_prompt(g, &logits));
+    if (g->pos < g->req->prompt_tokens) {
+        emit_end(g, FINISH_CANCEL);
+        return ST_OK;
+    }
+    if (g->req->max_tokens == 0) {
+        emit_end(g, FINISH_LENGTH);
+        return ST_OK;
+    }
+    return decode(g, logits);
+}
+
+enum status engine_generate(struct engine *e, const struct gen_request *req, gen_event_fn *fn,
+                            void *ctx, struct gen_usage *usage, struct err *err) {
+    if (model_is_encoder(e->model))
+        return err_set(err, ST_BAD,
+                       "this model is an encoder: it gives embeddings and cannot generate");
+    TRY(engine_check_ids(e, req->prompt, req->prompt_tokens, err));
+    TRY(sample_params_check(&req->sample, err));
+    CHECK(req->stop_count <= STOP_STRINGS_MAX);
+    atomic_store(&e->stopping, false);
+    *usage = (struct gen_usage){.prompt_tokens = req->prompt_tokens};
+    struct generation g = {.e = e, .req = req, .fn = fn, .ctx = ctx, .usage = usage};
+    stops_init(&g.stops, req->stops, req->stop_count);
+    buf_init(&g.text, TEXT_MAX);
+    buf_init(&g.shown, TEXT_MAX);
+    enum status st = run_request(&g, err);
+    if (st != ST_OK && err && !err->text[0])
+        err_set(err, st, "generating failed: %s", status_name(st));
+    buf_deinit(&g.shown);
+    buf_deinit(&g.text);
+    stops_deinit(&g.stops);
+    sampler_destroy(g.sampler);
+    return st;
+}
