@@ -132,7 +132,7 @@ static enum status load(struct engine *e, const char *path, const struct engine_
     struct loading l = {.e = e, .options = o};
     report(&l, "file", 0);
     TRY(model_file_open(path, &e->file, err));
-    TRY(tokenizer_create(e->file, &e->tokenizer, err));
+    if (!o->tokens_only) TRY(tokenizer_create(e->file, &e->tokenizer, err));
     TRY(model_open(e->file, &(struct model_options){.ctx_tokens = o->ctx_tokens}, &e->model, err));
     e->threads = o->threads ? o->threads : pool_default_threads();
     TRY(cpu_device_open(o->isa ? o->isa : "auto", e->threads, &e->device, err));

@@ -34,7 +34,8 @@ struct engine_options {
     uint32_t ctx_tokens;   /* 0: what the model was made for, at most 8192 */
     uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
     enum kv_type kv_type;
-    const char *isa; /* "auto", "avx2", "portable", "ref"; NULL: auto */
+    const char *isa;  /* "auto", "avx2", "portable", "ref"; NULL: auto */
+    bool tokens_only; /* the model may come without a tokenizer; no text, no generate */
     load_progress_fn *on_progress;
     void *progress_ctx;
 };
@@ -44,7 +45,7 @@ enum status engine_open(const char *path, const struct engine_options *options, 
 void engine_close(struct engine *e); /* NULL is fine */
 
 struct model_file *engine_file(const struct engine *e);
-const struct tokenizer *engine_tokenizer(const struct engine *e);
+const struct tokenizer *engine_tokenizer(const struct engine *e); /* NULL if tokens_only */
 const struct model *engine_model(const struct engine *e);
 const struct tape *engine_tape(const struct engine *e);
 uint32_t engine_vocab(const struct engine *e); /* columns of a row of logits */

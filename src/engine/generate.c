@@ -172,6 +172,7 @@ enum status engine_generate(struct engine *e, const struct gen_request *req, gen
     TRY(engine_check_ids(e, req->prompt, req->prompt_tokens, err));
     TRY(sample_params_check(&req->sample, err));
     CHECK(req->stop_count <= STOP_STRINGS_MAX);
+    CHECK(e->tokenizer);
     atomic_store(&e->stopping, false);
     *usage = (struct gen_usage){.prompt_tokens = req->prompt_tokens};
     struct generation g = {.e = e, .req = req, .fn = fn, .ctx = ctx, .usage = usage};

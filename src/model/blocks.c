@@ -166,7 +166,8 @@ static struct operand push_glu(struct flow *f, struct operand gate_up, uint32_t 
 struct operand block_ffn(struct flow *f, uint32_t layer, struct operand input) {
     const struct layer *l = &f->m->layers[layer];
     struct matmul_part fused = {&l->mat[MAT_GATE_UP], NULL};
-    struct matmul_part apart[] = {{&l->mat[MAT_GATE], NULL}, {&l->mat[MAT_UP], NULL}};
+    struct matmul_part apart[] = {{&l->mat[MAT_GATE], l->vec[VEC_GATE_BIAS]},
+                                  {&l->mat[MAT_UP], l->vec[VEC_UP_BIAS]}};
     struct operand gate_up = l->mat[MAT_GATE_UP].data ? block_matmul(f, "gate_up", input, &fused, 1)
                                                       : block_matmul(f, "gate_up", input, apart, 2);
     struct operand act = push_glu(f, gate_up, gate_up.cols / 2, 1);

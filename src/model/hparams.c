@@ -147,19 +147,20 @@ static enum status scaling_of(const struct model_file *f, struct str name, enum 
     static const struct {
         const char *name;
         enum rope_scaling kind;
-    } known[] = {{"none", SCALING_NONE},     {"default", SCALING_NONE},
-                 {"linear", SCALING_LINEAR}, {"llama3", SCALING_LLAMA3},
-                 {"yarn", SCALING_YARN},     {"longrope", SCALING_LONGROPE},
-                 {"su", SCALING_LONGROPE}};
+    } known[] = {{"none", SCALING_NONE},         {"default", SCALING_NONE},
+                 {"linear", SCALING_LINEAR},     {"dynamic", SCALING_DYNAMIC},
+                 {"llama3", SCALING_LLAMA3},     {"yarn", SCALING_YARN},
+                 {"longrope", SCALING_LONGROPE}, {"su", SCALING_LONGROPE}};
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (!str_is(name, known[i].name)) continue;
         *out = known[i].kind;
         return ST_OK;
     }
-    return err_set(err, ST_BAD,
-                   "%s: rope scaling \"%.*s\" is not supported; none, linear, llama3, yarn and "
-                   "longrope are",
-                   model_file_path(f), STR_ARG(name));
+    return err_set(
+        err, ST_BAD,
+        "%s: rope scaling \"%.*s\" is not supported; none, linear, dynamic, llama3, yarn and "
+        "longrope are",
+        model_file_path(f), STR_ARG(name));
 }
 
 /* config.json keeps these under rope_scaling, or, with the base beside them, rope_parameters. */

@@ -15,7 +15,14 @@
 
 struct model_file;
 
-enum rope_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3, SCALING_YARN, SCALING_LONGROPE };
+enum rope_scaling {
+    SCALING_NONE,
+    SCALING_LINEAR,
+    SCALING_DYNAMIC,
+    SCALING_LLAMA3,
+    SCALING_YARN,
+    SCALING_LONGROPE
+};
 
 struct rope_params {
     enum rope_style style;

@@ -52,6 +52,7 @@ enum vec {
     VEC_V_BIAS,
     VEC_QKV_BIAS,
     VEC_O_BIAS,
+    VEC_GATE_BIAS,
     VEC_UP_BIAS,
     VEC_DOWN_BIAS,
     VEC_COUNT

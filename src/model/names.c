@@ -43,6 +43,7 @@ static const struct name_row vec_rows[VEC_COUNT] = {
     [VEC_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias"},
     [VEC_QKV_BIAS] = {"attn_qkv.bias", "self_attn.qkv_proj.bias"},
     [VEC_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias"},
+    [VEC_GATE_BIAS] = {"ffn_gate.bias", "mlp.gate_proj.bias"},
     [VEC_UP_BIAS] = {"ffn_up.bias", "mlp.up_proj.bias"},
     [VEC_DOWN_BIAS] = {"ffn_down.bias", "mlp.down_proj.bias"},
 };

@@ -2,6 +2,7 @@
  *
  * Plain: freq_i = theta^(-2i / dims). The scalings follow the papers as `transformers` has them:
  *   linear    every frequency divided by the factor
+ *   dynamic   the base grows with the context, once it is longer than the original
  *   llama3    long waves divided by the factor, short ones kept, a ramp between
  *   yarn      the same by dimension index between two bounds; attention scaled by a logarithm
  *   longrope  a divisor per dimension from the file; attention scaled by a logarithm
@@ -13,6 +14,14 @@
 #include "base/fmath.h"
 
 static const double PI = 3.14159265358979323846;
+
+/* `transformers` grows the base with the sequence at hand; we take the longest one possible, so
+ * that a token's numbers do not depend on what comes after it. */
+static double dynamic_theta(const struct rope_params *r, uint32_t ctx_tokens) {
+    if (ctx_tokens <= r->original_ctx || r->rot_dims <= 2) return r->theta;
+    double stretch = r->factor * ctx_tokens / r->original_ctx - (r->factor - 1);
+    return r->theta * fm_pow_d(stretch, r->rot_dims / (r->rot_dims - 2.0));
+}
 
 static double llama3_freq(const struct rope_params *r, double freq) {
     double wave = 2 * PI / freq;
@@ -53,8 +62,9 @@ static double attention_factor(const struct rope_params *r, uint32_t ctx_tokens)
 
 void rope_freqs(const struct rope_params *r, const float *divisors, uint32_t ctx_tokens,
                 float *freqs, float *factor) {
+    double theta = r->scaling == SCALING_DYNAMIC ? dynamic_theta(r, ctx_tokens) : r->theta;
     for (uint32_t i = 0; i < r->rot_dims / 2; i++) {
-        double freq = 1 / fm_pow_d(r->theta, 2.0 * i / r->rot_dims);
+        double freq = 1 / fm_pow_d(theta, 2.0 * i / r->rot_dims);
         if (r->scaling == SCALING_LINEAR) freq /= r->factor;
         if (r->scaling == SCALING_LLAMA3) freq = llama3_freq(r, freq);
         if (r->scaling == SCALING_YARN) freq = yarn_freq(r, i, freq);

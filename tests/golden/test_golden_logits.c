@@ -1,0 +1,216 @@
+/* Goal:   every architecture computes what `transformers` computes.
+ * Method: each tiny model under tests/golden/models is run as a folder and as a GGUF, each
+ *         prompt whole and then in chunks of 5, and its outputs are held against goldens.bin
+ *         (format: tests/golden/README.md). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cursor.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+
+static const char models_dir[] = TEST_SOURCE_DIR "/golden/models";
+
+/* The largest difference allowed. Quantised models differ because activations are rounded to
+ * int8 as well: there the mean square tells, and the single largest only bounds accidents. */
+struct tolerance {
+    float largest, root_mean_square;
+};
+
+static struct tolerance tolerance_of(const char *name) {
+    if (strstr(name, "f16")) return (struct tolerance){2e-2f, 1e-2f};
+    if (strstr(name, "-q") && !strstr(name, "-qwen")) return (struct tolerance){0.7f, 0.09f};
+    if (strstr(name, "-iq")) return (struct tolerance){0.7f, 0.09f};
+    return (struct tolerance){1e-3f, 1e-3f};
+}
+
+struct prompt {
+    uint32_t tokens, rows, width;
+    int32_t *ids;
+    float *values;
+};
+
+enum { PROMPTS_MAX = 8 };
+struct golden {
+    uint32_t count;
+    struct prompt prompts[PROMPTS_MAX];
+};
+
+static void read_prompt(struct cursor *c, uint32_t width, struct prompt *p) {
+    p->tokens = cursor_u32(c);
+    p->rows = cursor_u32(c);
+    p->width = width;
+    p->ids = mem_alloc_array(p->tokens, sizeof(int32_t));
+    p->values = mem_alloc_array((size_t)p->rows * width, sizeof(float));
+    for (uint32_t i = 0; i < p->tokens; i++) p->ids[i] = (int32_t)cursor_u32(c);
+    for (uint32_t i = 0; i < p->rows * width; i++) p->values[i] = cursor_f32(c);
+    assert_false(c->failed);
+}
+
+static bool golden_read(const char *path, struct golden *g) {
+    struct file_map map;
+    if (file_map_open(path, &map, NULL) != ST_OK) return false;
+    struct cursor c = cursor_of(map.ptr, map.len);
+    assert_true(str_is(cursor_bytes(&c, 4), "JGLD"));
+    assert_int_equal(cursor_u32(&c), 1);
+    g->count = cursor_u32(&c);
+    uint32_t width = cursor_u32(&c);
+    assert_in_range(g->count, 1, PROMPTS_MAX);
+    for (uint32_t i = 0; i < g->count; i++) read_prompt(&c, width, &g->prompts[i]);
+    assert_int_equal(cursor_left(&c), 0);
+    file_map_close(&map);
+    return true;
+}
+
+static void golden_free(struct golden *g) {
+    for (uint32_t i = 0; i < g->count; i++) {
+        mem_free(g->prompts[i].ids);
+        mem_free(g->prompts[i].values);
+    }
+}
+
+struct comparison {
+    const char *label;
+    const struct prompt *prompt;
+    struct tolerance allowed;
+    double largest, square_sum;
+    uint64_t values;
+};
+
+static uint32_t best_of(const float *row, uint32_t width) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < width; i++)
+        if (row[i] > row[best]) best = i;
+    return best;
+}
+
+static float lead_of(const float *row, uint32_t width) {
+    uint32_t best = best_of(row, width);
+    float second = -INFINITY;
+    for (uint32_t i = 0; i < width; i++)
+        if (i != best && row[i] > second) second = row[i];
+    return row[best] - second;
+}
+
+static enum status compare_rows(void *ctx, uint32_t first, uint32_t count, const float *got) {
+    struct comparison *c = ctx;
+    uint32_t width = c->prompt->width;
+    for (uint32_t r = 0; r < count; r++) {
+        const float *want = c->prompt->values + (size_t)(first + r) * width;
+        const float *row = got + (size_t)r * width;
+        for (uint32_t i = 0; i < width; i++) {
+            double diff = fabs((double)row[i] - (double)want[i]);
+            if (!(diff <= c->largest)) c->largest = diff; /* keeps NaN */
+            c->square_sum += diff * diff;
+        }
+        c->values += width;
+        if (lead_of(want, width) > 2 * c->allowed.largest)
+            assert_int_equal(best_of(row, width), best_of(want, width));
+    }
+    return ST_OK;
+}
+
+static void judge(const struct comparison *c) {
+    double rms = sqrt(c->square_sum / (double)c->values);
+    if (getenv("JITNEY_TEST_VERBOSE"))
+        printf("%s: largest %.2e, root mean square %.2e\n", c->label, c->largest, rms);
+    if (!(c->largest <= (double)c->allowed.largest) ||
+        !(rms <= (double)c->allowed.root_mean_square))
+        fail_msg("%s: largest difference %g (allowed %g), root mean square %g (allowed %g)",
+                 c->label, c->largest, (double)c->allowed.largest, rms,
+                 (double)c->allowed.root_mean_square);
+}
+
+static void run_prompt(struct engine *e, const struct prompt *p, struct comparison *c) {
+    struct err err = {0};
+    c->prompt = p;
+    assert_int_equal(engine_is_encoder(e) ? engine_embed_dims(e) : engine_vocab(e), p->width);
+    enum status st;
+    if (engine_is_encoder(e)) {
+        float *out = mem_alloc_array(p->width, sizeof(float));
+        st = engine_embed(e, p->ids, p->tokens, out, &err);
+        if (st == ST_OK) compare_rows(c, 0, 1, out);
+        mem_free(out);
+    } else {
+        st = engine_logits(e, p->ids, p->tokens, compare_rows, c, &err);
+    }
+    if (st != ST_OK) fail_msg("%s: %s", c->label, err.text);
+}
+
+/* Every prompt is run with the context at its own length: what depends on the longest possible
+ * sequence (longrope, dynamic) then sees what `transformers` saw. */
+static void run_form(const char *path, const char *name, const struct golden *g, const char *isa,
+                     uint32_t chunk) {
+    struct comparison c = {.label = path, .allowed = tolerance_of(name)};
+    for (uint32_t i = 0; i < g->count; i++) {
+        struct engine_options o = {.threads = 2,
+                                   .ctx_tokens = g->prompts[i].tokens,
+                                   .chunk_tokens = chunk,
+                                   .kv_type = KV_F32,
+                                   .isa = isa,
+                                   .tokens_only = true};
+        struct engine *e = NULL;
+        struct err err = {0};
+        if (engine_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+        run_prompt(e, &g->prompts[i], &c);
+        engine_close(e);
+    }
+    judge(&c);
+}
+
+static void run_golden(const char *dir, const char *name, const char *file, const char *isa) {
+    char path[4096];
+    struct golden g;
+    assert_true(path_join(path, sizeof(path), dir, file));
+    if (!golden_read(path, &g)) return;
+    assert_true(path_join(path, sizeof(path), dir, "config.json"));
+    if (file_exists(path)) {
+        run_form(dir, name, &g, isa, 0);
+        run_form(dir, name, &g, isa, 5);
+    }
+    assert_true(path_join(path, sizeof(path), dir, "model.gguf"));
+    if (file_exists(path)) run_form(path, name, &g, isa, 0);
+    golden_free(&g);
+}
+
+static void test_model(void **state) {
+    const char *name = *state;
+    char dir[4096];
+    assert_true(path_join(dir, sizeof(dir), models_dir, name));
+    static const char *const files[] = {"goldens.bin", "goldens-short.bin", "goldens-beyond.bin"};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        run_golden(dir, name, files[i], "auto");
+    run_golden(dir, name, "goldens.bin", "ref");
+}
+
+enum { MODELS_MAX = 128 };
+
+int main(void) {
+    static struct CMUnitTest tests[MODELS_MAX];
+    struct dirent **entries;
+    int found = scandir(models_dir, &entries, NULL, alphasort);
+    size_t count = 0;
+    for (int i = 0; i < found && count < MODELS_MAX; i++) {
+        if (entries[i]->d_name[0] == '.') continue;
+        tests[count++] = (struct CMUnitTest){.name = entries[i]->d_name,
+                                             .test_func = test_model,
+                                             .initial_state = entries[i]->d_name};
+    }
+    if (count == 0) {
+        fprintf(stderr, "no models under %s\n", models_dir);
+        return 1;
+    }
+    int failed = _cmocka_run_group_tests("golden_logits", tests, count, NULL, NULL);
+    for (int i = 0; i < found; i++) free(entries[i]);
+    free(entries);
+    return failed;
+}
