@@ -227,6 +227,7 @@ static enum status read_rope(const struct model_file *f, const char *arch, struc
             "%s: rope base %g, scaling factor %g, original context %g: all must be positive",
             model_file_path(f), r->theta, r->factor, original);
     r->original_ctx = (uint32_t)original;
+    if (r->scaling == SCALING_LONGROPE && r->factor == 1) r->factor = hp->ctx_train / original;
     r->style = ROPE_NEOX;
     return ST_OK;
 }

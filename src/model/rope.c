@@ -51,13 +51,12 @@ static double yarn_freq(const struct rope_params *r, uint32_t i, double freq) {
     return freq / r->factor * ramp + freq * (1 - ramp);
 }
 
-static double attention_factor(const struct rope_params *r, uint32_t ctx_tokens) {
+static double attention_factor(const struct rope_params *r) {
     if (r->scaling != SCALING_YARN && r->scaling != SCALING_LONGROPE) return 1;
     if (r->attn_factor > 0) return r->attn_factor;
     if (r->scaling == SCALING_YARN) return r->factor <= 1 ? 1 : 0.1 * fm_log_d(r->factor) + 1;
-    double stretch = r->factor > 1 ? r->factor : (double)ctx_tokens / r->original_ctx;
-    if (stretch <= 1) return 1;
-    return sqrt(1 + fm_log_d(stretch) / fm_log_d(r->original_ctx));
+    if (r->factor <= 1) return 1;
+    return sqrt(1 + fm_log_d(r->factor) / fm_log_d(r->original_ctx));
 }
 
 void rope_freqs(const struct rope_params *r, const float *divisors, uint32_t ctx_tokens,
@@ -71,5 +70,5 @@ void rope_freqs(const struct rope_params *r, const float *divisors, uint32_t ctx
         if (divisors) freq /= (double)divisors[i];
         freqs[i] = (float)freq;
     }
-    *factor = (float)attention_factor(r, ctx_tokens);
+    *factor = (float)attention_factor(r);
 }

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "format/model_file.h"
 
 static const char models_dir[] = TEST_SOURCE_DIR "/golden/models";
 
@@ -130,6 +131,21 @@ static void judge(const struct comparison *c) {
                  (double)c->allowed.root_mean_square);
 }
 
+/* A GGUF does not say whether its vectors are scaled to unit length: ours always are. */
+static void compare_embedding(struct engine *e, struct comparison *c, const float *got) {
+    struct prompt scaled = *c->prompt;
+    double sum = 0;
+    for (uint32_t i = 0; i < scaled.width; i++)
+        sum += (double)scaled.values[i] * (double)scaled.values[i];
+    bool rescale = model_file_kind(engine_file(e)) == MODEL_GGUF;
+    scaled.values = mem_alloc_array(scaled.width, sizeof(float));
+    for (uint32_t i = 0; i < scaled.width; i++)
+        scaled.values[i] = c->prompt->values[i] / (rescale ? (float)sqrt(sum) : 1.0f);
+    c->prompt = &scaled;
+    compare_rows(c, 0, 1, got);
+    mem_free(scaled.values);
+}
+
 static void run_prompt(struct engine *e, const struct prompt *p, struct comparison *c) {
     struct err err = {0};
     c->prompt = p;
@@ -138,7 +154,7 @@ static void run_prompt(struct engine *e, const struct prompt *p, struct comparis
     if (engine_is_encoder(e)) {
         float *out = mem_alloc_array(p->width, sizeof(float));
         st = engine_embed(e, p->ids, p->tokens, out, &err);
-        if (st == ST_OK) compare_rows(c, 0, 1, out);
+        if (st == ST_OK) compare_embedding(e, c, out);
         mem_free(out);
     } else {
         st = engine_logits(e, p->ids, p->tokens, compare_rows, c, &err);

@@ -141,8 +141,8 @@ static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
     for (uint64_t i = panels * thread_idx / thread_count; i < end; i++) {
         uint32_t expert = (uint32_t)(i / p->panel_count), panel = (uint32_t)(i % p->panel_count);
         for (uint32_t r = 0; r < PANEL_ROWS && panel * PANEL_ROWS + r < p->rows; r++) {
-            size_t row = (size_t)expert * p->rows + panel * PANEL_ROWS + r;
-            const uint8_t *src = (const uint8_t *)job->w->data + row * job->row_bytes;
+            size_t row = (size_t)panel * PANEL_ROWS + r;
+            const uint8_t *src = weight_data(job->w, expert) + row * job->row_bytes;
             if (plain)
                 put_plain_row(p, src, r, p->data + i * p->panel_bytes);
             else

@@ -17,8 +17,7 @@ struct weight_row {
 static struct weight_row row_of(const struct weight *w, uint32_t expert, uint32_t row) {
     size_t row_bytes;
     CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
-    size_t index = (size_t)expert * w->rows + row;
-    return (struct weight_row){w->type, w->cols, (const uint8_t *)w->data + index * row_bytes};
+    return (struct weight_row){w->type, w->cols, weight_data(w, expert) + row * row_bytes};
 }
 
 static float dot_plain(const struct weight_row *w, const float *x) {
