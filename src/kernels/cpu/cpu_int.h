@@ -88,7 +88,7 @@ struct cpu_kernels {
     void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t queries,
                       uint32_t head_dim);
     void (*attn_finish)(struct attn_part *part, uint32_t queries, uint32_t head_dim);
-    mm_panel_fn *panel[DTYPE_COUNT];
+    mm_panel_fn *const *panel; /* [DTYPE_COUNT] */
 };
 
 struct cpu_table {

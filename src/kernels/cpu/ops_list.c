@@ -18,11 +18,24 @@ static const struct cpu_table ref_table = {
             [OP_ATTENTION] = ref_attention_run, [OP_SELF_ATTENTION] = ref_self_attention_run},
 };
 
-static const struct cpu_table *const tables[] = {&ref_table};
+#define PACKED_OPS                                                                                 \
+    [OP_MATMUL] = op_matmul_run, [OP_EXPERT_MATMUL] = op_expert_matmul_run,                        \
+    [OP_ATTENTION] = op_attention_run, [OP_SELF_ATTENTION] = op_self_attention_run
+
+static const struct cpu_table avx2_table = {
+    .name = "avx2",
+    .packs = true,
+    .kernels = &cpu_kernels_avx2,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
+/* Fastest first. */
+static const struct cpu_table *const tables[] = {&avx2_table, &ref_table};
 
 bool cpu_table_runs_here(const struct cpu_table *table) {
-    (void)table;
-    return true;
+    if (table != &avx2_table) return true;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 const struct cpu_table *cpu_table_find(const char *name) {

@@ -59,10 +59,9 @@ static inline float *plan_scratch(const struct cpu_plan *p, uint32_t thread) {
 
 /* Where a thread's attention keeps things in its scratch, in floats. */
 struct attn_scratch {
-    size_t row;    /* heads * head_dim: the row that is only wanted quantised */
-    size_t joined; /* ATTN_QUERIES * head_dim: the segments so far */
-    size_t part;   /* ATTN_QUERIES * head_dim: one segment */
-    size_t tiles;  /* an encoder's keys in tiles, `unit` heads */
+    size_t row;   /* heads * head_dim: the row that is only wanted quantised */
+    size_t part;  /* ATTN_QUERIES * head_dim: one segment */
+    size_t tiles; /* an encoder's keys in tiles, attn_unit() heads */
     size_t total;
 };
 struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t tile_rows);

@@ -1,0 +1,257 @@
+/* kernels/cpu/rows_avx2.c - the row kernels for AVX2, and the AVX2 table's kernels.
+ *
+ * The operations and their order are those of ref_rows.c. What does not fill a vector goes
+ * through a padded copy of one vector, so that there is one body for each kernel.
+ */
+#include <float.h>
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/fmath_avx2.h"
+#include "kernels/cpu/kernels_avx2.h"
+
+enum { LANES = 8 };
+
+static float join_lanes(float lanes[NORM_LANES]) {
+    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
+
+static float square_sum(const float *x, float mean, uint32_t count) {
+    float lanes[NORM_LANES];
+    __m256 sum0 = _mm256_setzero_ps(), sum1 = sum0, m = _mm256_set1_ps(mean);
+    uint32_t i = 0;
+    for (; i + NORM_LANES <= count; i += NORM_LANES) {
+        __m256 d0 = _mm256_sub_ps(_mm256_loadu_ps(x + i), m);
+        __m256 d1 = _mm256_sub_ps(_mm256_loadu_ps(x + i + LANES), m);
+        sum0 = _mm256_fmadd_ps(d0, d0, sum0);
+        sum1 = _mm256_fmadd_ps(d1, d1, sum1);
+    }
+    _mm256_storeu_ps(lanes, sum0);
+    _mm256_storeu_ps(lanes + LANES, sum1);
+    for (uint32_t lane = 0; i < count; i++, lane++)
+        lanes[lane] = fmaf(x[i] - mean, x[i] - mean, lanes[lane]);
+    return join_lanes(lanes);
+}
+
+static float mean_of(const float *x, uint32_t count) {
+    float lanes[NORM_LANES];
+    __m256 sum0 = _mm256_setzero_ps(), sum1 = sum0;
+    uint32_t i = 0;
+    for (; i + NORM_LANES <= count; i += NORM_LANES) {
+        sum0 = _mm256_add_ps(sum0, _mm256_loadu_ps(x + i));
+        sum1 = _mm256_add_ps(sum1, _mm256_loadu_ps(x + i + LANES));
+    }
+    _mm256_storeu_ps(lanes, sum0);
+    _mm256_storeu_ps(lanes + LANES, sum1);
+    for (uint32_t lane = 0; i < count; i++, lane++) lanes[lane] += x[i];
+    return join_lanes(lanes) / (float)count;
+}
+
+static void avx2_norm(const struct op_norm *n, const float *x, float *y) {
+    uint32_t count = n->group, i = 0;
+    float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
+    float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
+    __m256 m = _mm256_set1_ps(mean), s = _mm256_set1_ps(rate);
+    for (; i + LANES <= count; i += LANES) {
+        __m256 unit = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x + i), m), s);
+        __m256 w = _mm256_loadu_ps(n->weight + i);
+        __m256 out = n->bias ? _mm256_fmadd_ps(unit, w, _mm256_loadu_ps(n->bias + i))
+                             : _mm256_mul_ps(unit, w);
+        _mm256_storeu_ps(y + i, out);
+    }
+    for (; i < count; i++) {
+        float unit = (x[i] - mean) * rate;
+        y[i] = n->bias ? fmaf(unit, n->weight[i], n->bias[i]) : unit * n->weight[i];
+    }
+}
+
+static float max_of(__m256 v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    m = _mm_max_ss(m, _mm_movehdup_ps(m));
+    return _mm_cvtss_f32(m);
+}
+
+static int32_t sum_of(__m256i v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xB1));
+    return _mm_cvtsi128_si32(s);
+}
+
+/* max(|v|, so far): the second operand wins against a NaN, which so does not count. */
+static inline __m256 max_magnitude(__m256 v, __m256 so_far) {
+    return _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v), so_far);
+}
+
+static inline __m256i round_scaled(__m256 v, __m256 inverse) {
+    __m256 y = _mm256_mul_ps(v, inverse);
+    y = _mm256_and_ps(y, _mm256_cmp_ps(y, y, _CMP_ORD_Q));
+    y = _mm256_min_ps(y, _mm256_set1_ps(127.0f));
+    y = _mm256_max_ps(y, _mm256_set1_ps(-127.0f));
+    return _mm256_cvtps_epi32(y);
+}
+
+static void quantise_block(const float *x, uint32_t b, struct q8_out out) {
+    __m256 v[4], largest = _mm256_setzero_ps();
+    __m256i q[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + LANES * i);
+        largest = max_magnitude(v[i], largest);
+    }
+    float max = max_of(largest);
+    max = max < FLT_MAX ? max : FLT_MAX;
+    __m256 inverse = _mm256_set1_ps(max > 0.0f ? 127.0f / max : 0.0f);
+    for (int i = 0; i < 4; i++) q[i] = round_scaled(v[i], inverse);
+    /* The packs interleave 128-bit halves; the permutation puts the bytes in order again. */
+    __m256i words0 = _mm256_packs_epi32(q[0], q[1]), words1 = _mm256_packs_epi32(q[2], q[3]);
+    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words0, words1),
+                                                _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)(out.q + (size_t)b * Q8_BLOCK), bytes);
+    int32_t low = sum_of(_mm256_add_epi32(q[0], q[1]));
+    int32_t high = sum_of(_mm256_add_epi32(q[2], q[3]));
+    float scale = max / 127.0f;
+    out.scale[b] = scale;
+    out.isum[b] = low + high;
+    out.dsum[b] = scale * (float)(low + high);
+    out.dsum16[2 * b] = scale * (float)low;
+    out.dsum16[2 * b + 1] = scale * (float)high;
+}
+
+static void avx2_quantise(const float *x, uint32_t count, struct q8_out out) {
+    for (uint32_t b = 0; b < count / Q8_BLOCK; b++)
+        quantise_block(x + (size_t)b * Q8_BLOCK, b, out);
+}
+
+/* Pairs i and i + rot/2. */
+static void rope_neox(uint32_t pairs, const float *cosine, const float *sine, float *head) {
+    uint32_t i = 0;
+    for (; i + LANES <= pairs; i += LANES) {
+        __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + pairs + i);
+        __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i);
+        _mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
+        _mm256_storeu_ps(head + pairs + i, _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c)));
+    }
+    for (; i < pairs; i++) {
+        float a = head[i], b = head[pairs + i];
+        head[i] = fmaf(a, cosine[i], -(b * sine[i]));
+        head[pairs + i] = fmaf(a, sine[i], b * cosine[i]);
+    }
+}
+
+/* Pairs 2i and 2i + 1: four pairs to a vector. With swapped = (b, a, ..) and the sine negated
+ * in even places, a' and b' are both fma(own x cos ..) of different shape, so the two products
+ * are formed as the definition has them: the fused one is a's. */
+static void rope_adjacent(uint32_t pairs, const float *cosine, const float *sine, float *head) {
+    for (uint32_t i = 0; i < pairs; i++) {
+        float a = head[2 * i], b = head[2 * i + 1];
+        head[2 * i] = fmaf(a, cosine[i], -(b * sine[i]));
+        head[2 * i + 1] = fmaf(a, sine[i], b * cosine[i]);
+    }
+}
+
+static void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine,
+                      float *head) {
+    if (r->style == ROPE_NEOX)
+        rope_neox(r->rot_dims / 2, cosine, sine, head);
+    else
+        rope_adjacent(r->rot_dims / 2, cosine, sine, head);
+}
+
+static inline __m256 act8(enum act_kind kind, __m256 x) {
+    switch (kind) {
+    case ACT_SILU:
+        return fm8_silu(x);
+    case ACT_GELU_TANH:
+        return fm8_gelu_tanh(x);
+    default:
+        return fm8_gelu_erf(x);
+    }
+}
+
+static void avx2_act(enum act_kind kind, const float *gate, const float *up, uint32_t count,
+                     float *y) {
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        __m256 a = act8(kind, _mm256_loadu_ps(gate + i));
+        _mm256_storeu_ps(y + i, up ? _mm256_mul_ps(a, _mm256_loadu_ps(up + i)) : a);
+    }
+    if (i == count) return;
+    float rest[LANES] = {0};
+    memcpy(rest, gate + i, (count - i) * sizeof(float));
+    _mm256_storeu_ps(rest, act8(kind, _mm256_loadu_ps(rest)));
+    for (uint32_t j = 0; i < count; i++, j++) y[i] = up ? rest[j] * up[i] : rest[j];
+}
+
+static void avx2_add(const float *src, uint32_t count, float *dst) {
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        _mm256_storeu_ps(dst + i,
+                         _mm256_add_ps(_mm256_loadu_ps(dst + i), _mm256_loadu_ps(src + i)));
+    for (; i < count; i++) dst[i] += src[i];
+}
+
+static inline __m256 softcap8(__m256 cap, __m256 x) {
+    return _mm256_mul_ps(cap, fm8_tanh(_mm256_div_ps(x, cap)));
+}
+
+static void avx2_softcap(float cap, uint32_t count, float *x) {
+    uint32_t i = 0;
+    __m256 c = _mm256_set1_ps(cap);
+    for (; i + LANES <= count; i += LANES)
+        _mm256_storeu_ps(x + i, softcap8(c, _mm256_loadu_ps(x + i)));
+    if (i == count) return;
+    float rest[LANES] = {0};
+    memcpy(rest, x + i, (count - i) * sizeof(float));
+    _mm256_storeu_ps(rest, softcap8(c, _mm256_loadu_ps(rest)));
+    memcpy(x + i, rest, (count - i) * sizeof(float));
+}
+
+static void store_f32(const float *k, const float *v, uint32_t head_dim, float *k_tile,
+                      float *v_tile, uint32_t token) {
+    for (uint32_t d = 0; d < head_dim; d++) k_tile[d * KV_BLOCK_TOKENS + token] = k[d];
+    memcpy(v_tile + (size_t)token * head_dim, v, head_dim * sizeof(float));
+}
+
+static void store_f16(const float *k, const float *v, uint32_t head_dim, uint16_t *k_tile,
+                      uint16_t *v_tile, uint32_t token) {
+    uint16_t *v_row = v_tile + (size_t)token * head_dim;
+    uint32_t d = 0;
+    for (; d + LANES <= head_dim; d += LANES) {
+        uint16_t halves[LANES];
+        __m128i kh = _mm256_cvtps_ph(_mm256_loadu_ps(k + d), _MM_FROUND_TO_NEAREST_INT);
+        __m128i vh = _mm256_cvtps_ph(_mm256_loadu_ps(v + d), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(void *)halves, kh);
+        _mm_storeu_si128((__m128i *)(void *)(v_row + d), vh);
+        for (uint32_t i = 0; i < LANES; i++) k_tile[(d + i) * KV_BLOCK_TOKENS + token] = halves[i];
+    }
+    for (; d < head_dim; d++) {
+        k_tile[d * KV_BLOCK_TOKENS + token] = f16_from_f32(k[d]);
+        v_row[d] = f16_from_f32(v[d]);
+    }
+}
+
+static void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                          uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
+    if (type == KV_F32)
+        store_f32(k, v, head_dim, (float *)(void *)k_tile, (float *)(void *)v_tile, token);
+    else
+        store_f16(k, v, head_dim, (uint16_t *)(void *)k_tile, (uint16_t *)(void *)v_tile, token);
+}
+
+const struct cpu_kernels cpu_kernels_avx2 = {
+    .norm = avx2_norm,
+    .quantise = avx2_quantise,
+    .rope = avx2_rope,
+    .act = avx2_act,
+    .add = avx2_add,
+    .softcap = avx2_softcap,
+    .kv_store = avx2_kv_store,
+    .attend = avx2_attend,
+    .attn_join = avx2_attn_join,
+    .attn_finish = avx2_attn_finish,
+    .panel = avx2_panels,
+};
