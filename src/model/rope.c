@@ -52,10 +52,10 @@ static double yarn_freq(const struct rope_params *r, uint32_t i, double freq) {
 }
 
 static double attention_factor(const struct rope_params *r) {
-    if (r->scaling != SCALING_YARN && r->scaling != SCALING_LONGROPE) return 1;
     if (r->attn_factor > 0) return r->attn_factor;
-    if (r->scaling == SCALING_YARN) return r->factor <= 1 ? 1 : 0.1 * fm_log_d(r->factor) + 1;
     if (r->factor <= 1) return 1;
+    if (r->scaling == SCALING_YARN) return 0.1 * fm_log_d(r->factor) + 1;
+    if (r->scaling != SCALING_LONGROPE) return 1;
     return sqrt(1 + fm_log_d(r->factor) / fm_log_d(r->original_ctx));
 }
 
