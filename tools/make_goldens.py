@@ -2,6 +2,7 @@
 """Make tests/golden/models: tiny models of every architecture and what they should compute.
 
     python tools/make_goldens.py --out tests/golden/models [--only NAME ...]
+    python tools/make_goldens.py --out tests/golden/models --minilm FOLDER
 
 Needs the packages of tools/goldens-requirements.txt. The same versions give the same files.
 tests/golden/README.md describes what is written.
@@ -135,9 +136,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--only", nargs="*", default=None, help="names of models")
+    parser.add_argument("--minilm", type=pathlib.Path, metavar="FOLDER",
+                        help="make minilm.json and minilm.bin beside --out from this model instead")
     args = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
+    if args.minilm:
+        from goldens import minilm  # the one part that needs sentence-transformers
+
+        print("minilm: tokens", minilm.make(args.minilm, args.out.parent))
+        return
     for spec in SPECS:
         if args.only is None or spec.name in args.only:
             make_model(args.out, spec)
