@@ -109,7 +109,8 @@ enum status extents_sort(const char *path, struct extent *extents, size_t count,
 struct gguf_facts {
     struct gguf_fact *facts; /* heap */
     size_t count;
-    struct map *keys; /* key -> index in facts */
+    uint64_t string_count; /* in all lists */
+    struct map *keys;      /* key -> index in facts */
 };
 
 /* One GGUF file while it is being read. */

@@ -182,6 +182,12 @@ static enum status check_bools(const struct gguf_part *p, const struct gguf_fact
 
 /* The items of a list of strings, noting where each begins. */
 static enum status read_strings(struct gguf_part *p, struct gguf_fact *fact, struct err *err) {
+    p->facts.string_count += fact->count;
+    if (p->facts.string_count > LIMIT_GGUF_LIST_STRINGS)
+        return err_set(err, ST_BAD,
+                       "%s: key %.*s: the lists up to it have %" PRIu64
+                       " strings, at most %d are read",
+                       p->path, STR_ARG(fact->key), p->facts.string_count, LIMIT_GGUF_LIST_STRINGS);
     fact->starts = mem_alloc_array((size_t)fact->count, sizeof(fact->starts[0]));
     if (!fact->starts) return no_memory(p->path, err);
     size_t begin = p->c.pos;

@@ -13,6 +13,7 @@ enum {
     LIMIT_GGUF_KEY_BYTES = 65535,
     LIMIT_GGUF_STRING_BYTES = 16 << 20,
     LIMIT_GGUF_LIST_ITEMS = 16 << 20,
+    LIMIT_GGUF_LIST_STRINGS = 16 << 20, /* in all lists of a file: each costs 4 bytes of memory */
     LIMIT_GGUF_ALIGNMENT = 4096,
 
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 * 1000 * 1000, /* as the reference reader has it */

@@ -529,6 +529,28 @@ static void test_limits_themselves_are_allowed(void **state) {
     buf_deinit(&b);
 }
 
+static void test_many_lists_of_strings_together_have_a_limit(void **state) {
+    (void)state;
+    struct buf b;
+    struct err err = {0};
+    struct model_file *f;
+    enum { ITEMS = LIMIT_GGUF_LIST_STRINGS / 16 };
+    buf_init(&b, 256 << 20);
+    put_head(&b, 3, 0, 17);
+    for (int i = 0; i < 17; i++) {
+        char key[2] = {(char)('a' + i), 0};
+        put_key_list(&b, key, G_STR, i < 16 ? ITEMS : 1);
+        for (int k = 0; k < (i < 16 ? ITEMS : 1); k++) buf_put(&b, "\0\0\0\0\0\0\0", 8);
+    }
+    assert_int_equal(buf_status(&b), ST_OK);
+    assert_int_equal(gguf_open_memory(buf_str(&b), name, &f, &err), ST_BAD);
+    assert_non_null(strstr(err.text, "key q: the lists up to it have 16777217 strings"));
+    b.ptr[16] = 16; /* one key fewer is just at the limit */
+    if (gguf_open_memory(buf_str(&b), name, &f, &err) != ST_OK) fail_msg("%s", err.text);
+    model_file_close(f);
+    buf_deinit(&b);
+}
+
 static void test_a_vocabulary_alone_needs_no_padding(void **state) {
     (void)state;
     struct buf b;
@@ -670,6 +692,34 @@ static void test_a_file_is_known_by_its_first_bytes(void **state) {
     remove_folder(folder);
 }
 
+/* The file has holes, so that it takes no room; only what is touched is read. */
+static void test_a_tensor_of_six_gigabytes_is_mapped(void **state) {
+    (void)state;
+    const uint64_t data_bytes = 6ull << 30;
+    char folder[256], path[4096];
+    struct err err = {0};
+    struct model_file *f;
+    struct buf b;
+    buf_init(&b, FILE_BYTES_MAX);
+    put_head(&b, 3, 2, 0);
+    put_tensor(&b, "big", 1 << 20, data_bytes / 4 >> 20, T_F32, 0);
+    put_tensor(&b, "last", 8, 0, T_F32, data_bytes);
+    put_pad(&b, 32);
+    make_folder(folder, sizeof(folder));
+    write_buf(folder, "big.gguf", &b);
+    assert_true(path_join(path, sizeof(path), folder, "big.gguf"));
+    bool grown = truncate(path, (off_t)(b.len + data_bytes + 32)) == 0;
+    if (grown && model_file_open(path, &f, &err) == ST_OK) {
+        assert_int_equal(tensor_find(f, "big")->bytes, data_bytes);
+        use_model(f);
+        model_file_close(f);
+    }
+    buf_deinit(&b);
+    remove_folder(folder);
+    if (!grown) skip(); /* a file system without room for holes */
+    assert_string_equal(err.text, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_facts_of_every_type_come_back),
@@ -680,11 +730,13 @@ int main(void) {
         cmocka_unit_test(test_values_are_shown_as_short_text),
         cmocka_unit_test(test_every_wrong_file_is_refused_with_one_sentence),
         cmocka_unit_test(test_limits_themselves_are_allowed),
+        cmocka_unit_test(test_many_lists_of_strings_together_have_a_limit),
         cmocka_unit_test(test_a_vocabulary_alone_needs_no_padding),
         cmocka_unit_test(test_numbers_that_are_not_finite_are_refused_where_they_are_asked_for),
         cmocka_unit_test(test_a_split_set_opens_as_one_model),
         cmocka_unit_test(test_a_split_set_whose_parts_disagree_is_refused),
         cmocka_unit_test(test_a_file_is_known_by_its_first_bytes),
+        cmocka_unit_test(test_a_tensor_of_six_gigabytes_is_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
