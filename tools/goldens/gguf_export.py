@@ -155,8 +155,9 @@ def _llama3_divisors(config, scaling):
 
 def _add_rope_keys(writer, config):
     writer.add_rope_freq_base(config["rope_theta"])
-    dims = int(head_dim(config) * config.get("partial_rotary_factor", 1.0))
-    writer.add_rope_dimension_count(dims)
+    if _ARCH[config["model_type"]] in ("llama", "phi3"):  # elsewhere it is the whole head
+        dims = int(head_dim(config) * config.get("partial_rotary_factor", 1.0))
+        writer.add_rope_dimension_count(dims)
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "linear":
@@ -248,7 +249,8 @@ def write_gguf(path, name, config, tensors, *, file_type="F32", tokenizer=None,
     writer.add_type("model")
     writer.add_name(name)
     writer.add_file_type(file_type if isinstance(file_type, int) else _FILE_TYPE[file_type])
-    writer.add_vocab_size(config["vocab_size"])
+    if tokenizer is None or _ARCH[config["model_type"]] == "llama":
+        writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
