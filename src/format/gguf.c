@@ -323,7 +323,7 @@ static bool part_path(const char *first, uint64_t number, uint64_t part_count, c
 
 static enum status gguf_open(struct model_file *f, struct err *err) {
     struct str bytes;
-    uint64_t part_count, set_tensors;
+    uint64_t part_count = 0, set_tensors = 0;
     TRY(model_file_map(f, f->path, &bytes, err));
     TRY(read_first(f, bytes, &part_count, &set_tensors, err));
     for (uint64_t i = 1; i < part_count; i++) {
@@ -368,7 +368,7 @@ enum status gguf_open_memory(struct str bytes, const char *name, struct model_fi
                              struct err *err) {
     struct model_file *f = model_file_create(&format_gguf, name);
     if (!f) return no_memory(name, err);
-    uint64_t part_count, set_tensors;
+    uint64_t part_count = 0, set_tensors = 0;
     enum status st = read_first(f, bytes, &part_count, &set_tensors, err);
     if (st == ST_OK && part_count > 1)
         st = err_set(err, ST_BAD, "%s: one of %" PRIu64 " parts, expected a whole model", name,

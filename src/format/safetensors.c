@@ -140,6 +140,7 @@ static enum status read_entry(struct reading *r, struct str key, const struct js
 }
 
 static enum status keep_entry(struct reading *r, const struct entry *e, struct err *err) {
+    CHECK(e->format);
     if (e->format->type < 0) return model_file_skip(r->f, r->path, e->name, e->format->name, err);
     if (e->elems == 0) return model_file_skip(r->f, r->path, e->name, "no elements", err);
     if (e->dim_count > TENSOR_DIMS_MAX)
