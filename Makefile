@@ -57,7 +57,7 @@ test: build/stamps/test ## every test, also under the address, undefined and thr
 	@tools/build build/tsan thread_tests $(SANITIZE)=thread
 	@for model in smollm2 minilm; do $(JITNEY) pull $$model || \
 	    echo "without $$model: tests that need it are skipped"; done
-	@tools/run_tests --gate tools/check_layers --gate tools/check_style --gate tools/check_docs \
+	@$(PYTHON) tools/run_tests --gate tools/check_layers --gate tools/check_style --gate tools/check_docs \
 	    --pytest $(PYTHON)=tests/e2e --pytest $(PYTHON)=tests/tools \
 	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
 
@@ -70,7 +70,7 @@ check-format: build/stamps/check
 
 check-text: build/stamps/check
 	@echo "check: layers, style, docs, scripts"
-	@tools/check_layers && tools/check_style && tools/check_docs
+	@for gate in layers style docs; do $(PYTHON) tools/check_$$gate || exit 1; done
 	@grep -lE '^#!/(bin/sh|usr/bin/env bash)' .ci/* tools/* | xargs shellcheck
 
 check-headers: build/stamps/check
@@ -92,7 +92,8 @@ check-binary: build
 
 bench: build/stamps/run ## how fast: every program of bench/
 	@tools/build build benches
-	@for bench in build/bench/*; do echo "# $$bench" && $$bench || exit 1; done
+	@for bench in $$(find build/bench -type f -executable | sort); do \
+	    echo "# $$bench" && $$bench || exit 1; done
 
 fuzz: build/stamps/check ## libFuzzer: T=name for one target, SEC=seconds for each
 	@tools/fuzz "$(SEC)" $(T)
@@ -103,7 +104,10 @@ diff: build/stamps/test ## 100,000 random strings and templates against the Pyth
 	@$(PYTHON) tools/diff_templates.py
 
 goldens: build/stamps/goldens ## make the committed reference outputs anew (fetches torch)
+	@tools/build build jitney
 	@build/venv-goldens/bin/python tools/make_goldens.py --out tests/golden/models
+	@build/venv-goldens/bin/python tools/make_goldens.py --out tests/golden/models \
+	    --minilm "$$($(JITNEY) pull minilm | sed 's/.*, //')"
 
 install: build ## into DESTDIR and PREFIX (/usr/local)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
