@@ -62,9 +62,25 @@ static enum status report(const struct pull_target *target, const struct pull_re
     return st;
 }
 
+/* The source of a model that was fetched under a name of its own, so that the name alone can
+ * be pulled again. */
+static bool find_source(const struct model_cache *cache, const char *name,
+                        char source[MANIFEST_SOURCE_BYTES]) {
+    struct manifest m;
+    manifest_init(&m);
+    bool found = model_cache_find(cache, name, &m, NULL) == ST_OK;
+    if (found) memcpy(source, m.source, sizeof(m.source));
+    manifest_deinit(&m);
+    return found;
+}
+
+/* `source` is storage that the target may point into. */
 static enum exit_code parse_target(const struct model_cache *cache, const char *text,
-                                   const char *name, struct pull_target *target, struct err *err) {
+                                   const char *name, char source[MANIFEST_SOURCE_BYTES],
+                                   struct pull_target *target, struct err *err) {
     enum status st = pull_parse(text, name, target, err);
+    if (st == ST_MISSING && !name && find_source(cache, text, source))
+        st = pull_parse(source, text, target, err);
     if (st == ST_OK) return EXIT_FINE;
     if (st == ST_BAD) return EXIT_USAGE;
     char hint[MODEL_NAME_BYTES];
@@ -83,7 +99,8 @@ static enum exit_code pull_one(const struct args *args, const struct model_cache
     };
     struct pull_target target;
     struct pull_result result;
-    enum exit_code code = parse_target(cache, text, args_text(args, "name"), &target, err);
+    char source[MANIFEST_SOURCE_BYTES];
+    enum exit_code code = parse_target(cache, text, args_text(args, "name"), source, &target, err);
     if (code == EXIT_FINE) code = check_flags(&target, &options, err);
     if (code != EXIT_FINE) return code;
     enum status st = pull_model(cache, env, &target, &options, &result, err);

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/outfile.h"
 #include "cli/progress.h"
@@ -51,8 +52,11 @@ struct transfer {
     const struct fetch_item *item;
     struct progress *progress;
     uint64_t base_bytes;
-    bool started;       /* the response's meaning is decided */
-    enum status status; /* why a callback stopped the transfer */
+    bool started;           /* the response's meaning is decided */
+    bool stalled;           /* given up because nothing came for too long */
+    curl_off_t moved_bytes; /* of this request's body, when something last came ... */
+    int64_t moved_us;       /* ... and when that was */
+    enum status status;     /* why a callback stopped the transfer */
     struct err *err;
 };
 
@@ -157,11 +161,20 @@ static long http_code(const struct transfer *t) {
 
 static bool is_success(long code) { return code == HTTP_OK || code == HTTP_PARTIAL; }
 
-static enum status check_length(const struct transfer *t) {
+/* The size the whole file will have according to this response; false if it does not say. */
+static bool stated_bytes(const struct transfer *t, uint64_t *total) {
     curl_off_t length = -1;
     curl_easy_getinfo(t->fetch->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    uint64_t total = outfile_bytes(t->file) + (uint64_t)(length > 0 ? length : 0);
-    if (length < 0 || t->item->bytes == UINT64_MAX || total == t->item->bytes) return ST_OK;
+    if (length < 0) return false;
+    *total = outfile_bytes(t->file) + (uint64_t)length;
+    return true;
+}
+
+static enum status check_length(const struct transfer *t) {
+    uint64_t total;
+    if (!stated_bytes(t, &total)) return ST_OK;
+    if (t->item->bytes == UINT64_MAX) progress_set_total(t->progress, t->base_bytes + total);
+    if (t->item->bytes == UINT64_MAX || total == t->item->bytes) return ST_OK;
     char what[128];
     snprintf(what, sizeof(what), "the server offers %llu bytes, expected %llu",
              (unsigned long long)total, (unsigned long long)t->item->bytes);
@@ -200,6 +213,24 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
     return t->status == ST_OK ? size * count : 0;
 }
 
+/* Called by curl about once a second, also while nothing comes; nonzero ends the transfer.
+ * curl's own low-speed limit averages over several seconds, which is too coarse. */
+static int on_tick(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total,
+                   curl_off_t up_now) {
+    (void)total;
+    (void)up_total;
+    (void)up_now;
+    struct transfer *t = ctx;
+    int64_t now_us = clock_now(&clock_real);
+    if (now != t->moved_bytes) {
+        t->moved_bytes = now;
+        t->moved_us = now_us;
+    }
+    if (t->file) progress_update(t->progress, t->base_bytes + outfile_bytes(t->file));
+    t->stalled = now_us - t->moved_us > (int64_t)t->fetch->settings.stall_s * 1000000;
+    return t->stalled;
+}
+
 /* --- one request ------------------------------------------------------------------------ */
 
 static void set_common(struct fetch *f, struct transfer *t) {
@@ -217,8 +248,9 @@ static void set_common(struct fetch *f, struct transfer *t) {
     uint32_t stall_s = f->settings.stall_s;
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT,
                      (long)(stall_s < CONNECT_TIMEOUT_S ? stall_s : CONNECT_TIMEOUT_S));
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)stall_s);
+    curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_tick);
+    curl_easy_setopt(c, CURLOPT_XFERINFODATA, t);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, f->why);
     if (f->settings.ca_file) curl_easy_setopt(c, CURLOPT_CAINFO, f->settings.ca_file);
     if (f->settings.bearer && !is_file_url(t->url)) {
@@ -274,10 +306,10 @@ static bool is_passing_error(CURLcode rc) {
 
 static enum status judge_curl(const struct transfer *t, CURLcode rc, bool *again) {
     const char *why = t->fetch->why[0] ? t->fetch->why : curl_easy_strerror(rc);
-    *again = is_passing_error(rc);
+    *again = t->stalled || is_passing_error(rc);
     if (rc == CURLE_FILE_COULDNT_READ_FILE) return say(t, ST_MISSING, "no such file");
     if (rc == CURLE_OUT_OF_MEMORY) return say(t, ST_NOMEM, "out of memory");
-    if (rc == CURLE_OPERATION_TIMEDOUT) return say(t, ST_UNAVAILABLE, "the connection stalled");
+    if (t->stalled) return say(t, ST_UNAVAILABLE, "the connection stalled");
     return say(t, ST_UNAVAILABLE, why);
 }
 
@@ -303,7 +335,9 @@ static enum status judge_code(const struct transfer *t, long code, bool *again) 
 static enum status request_once(struct transfer *t, bool *again) {
     struct curl_slist *headers = NULL;
     *again = false;
-    t->started = false;
+    t->started = t->stalled = false;
+    t->moved_bytes = 0;
+    t->moved_us = clock_now(&clock_real);
     t->status = ST_OK;
     t->response = (struct response){.range_start = UINT64_MAX};
     set_common(t->fetch, t);

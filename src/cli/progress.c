@@ -156,6 +156,10 @@ void progress_update(struct progress *p, uint64_t done_bytes) {
         show_line(p, now_us);
 }
 
+void progress_set_total(struct progress *p, uint64_t total_bytes) {
+    if (p) p->total_bytes = total_bytes;
+}
+
 void progress_end(struct progress *p) {
     if (!p || !p->drawn) return;
     show(WIPE, sizeof(WIPE) - 1);

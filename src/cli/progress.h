@@ -42,6 +42,7 @@ void progress_init(struct progress *p, const struct env_settings *env,
 void progress_begin(struct progress *p, const char *label, uint64_t total_bytes,
                     uint64_t done_bytes);
 void progress_update(struct progress *p, uint64_t done_bytes);
+void progress_set_total(struct progress *p, uint64_t total_bytes); /* once it is known */
 void progress_end(struct progress *p);
 
 /* "98.4 MB": a size for people, decimal units, three significant digits. Returns `out`. */
