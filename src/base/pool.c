@@ -20,8 +20,10 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* About 50 us: longer than the gap between two steps of a decode loop. */
-enum { SPINS_BEFORE_SLEEP = 20000, CACHE_LINE = 64 };
+/* A spin is some 15 ns. Before sleeping, about 300 us: longer than the gap between two steps of a
+ * decode loop. Before yielding, about 30 us: by then a team mate has lost its processor to some
+ * other program, and spinning on would keep it from coming back. */
+enum { SPINS_BEFORE_SLEEP = 20000, SPINS_BEFORE_YIELD = 2000, CACHE_LINE = 64 };
 
 struct worker {
     struct pool *pool;
@@ -53,8 +55,8 @@ static void spin_hint(void) {
 #endif
 }
 
-static void relax(const struct pool *p) {
-    if (p->oversubscribed)
+static void relax(const struct pool *p, int spins) {
+    if (p->oversubscribed || spins > SPINS_BEFORE_YIELD)
         sched_yield();
     else
         spin_hint();
@@ -69,7 +71,11 @@ void pool_barrier(struct pool *p) {
         atomic_store_explicit(&p->phase, phase + 1, memory_order_release);
         return;
     }
-    while (atomic_load_explicit(&p->phase, memory_order_acquire) == phase) relax(p);
+    int spins = 0;
+    while (atomic_load_explicit(&p->phase, memory_order_acquire) == phase) {
+        relax(p, spins);
+        if (spins <= SPINS_BEFORE_YIELD) spins++;
+    }
 }
 
 /* Sleep until epoch differs from `seen`. Counting sleepers under the lock closes the gap
@@ -86,7 +92,7 @@ static void wait_for_epoch(struct pool *p, unsigned seen) {
     int spins = p->oversubscribed ? 0 : SPINS_BEFORE_SLEEP;
     for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen) return;
-        relax(p);
+        relax(p, i);
     }
     sleep_until_new(p, seen);
 }
