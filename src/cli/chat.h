@@ -1,0 +1,49 @@
+/* cli/chat.h - a conversation at the terminal: its state, its turns, its slash commands.
+ *
+ * Lifetime: the storage of cmd_chat.c's run. Thread: the main thread.
+ */
+#ifndef CLI_CHAT_H
+#define CLI_CHAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "engine/engine.h"
+
+struct args;
+struct dialog;
+struct interrupt;
+struct line_reader;
+
+struct chat {
+    const struct args *args;
+    struct engine *engine;
+    struct dialog *dialog;
+    struct interrupt *interrupt;
+    struct line_reader *reader;
+    struct logit_bias *bias; /* [LOGIT_BIAS_MAX] */
+    struct sample_params sample;
+    uint32_t max_tokens;    /* 0: as many as fit */
+    struct buf system;      /* the system message; empty: none */
+    struct gen_usage last;  /* of the last answer */
+    uint64_t answer_tokens; /* of all answers */
+    int64_t answer_us;
+    bool on_terminal; /* a person is typing */
+    bool quit;
+    enum status worst; /* of the turns that failed; decides the exit code of a script */
+};
+
+/* One message of the user, and the answer to it. A failure is told on standard error and
+ * leaves the conversation as it was; what is returned ends the program. */
+enum status chat_turn(struct chat *c, struct str text, struct err *err);
+
+/* A line that begins with a slash. What it has to say goes to standard error. */
+void chat_command(struct chat *c, struct str line);
+
+/* A remark for the person at the terminal. */
+void chat_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,90 @@
+/* cli/chat_turn.c - one turn of a conversation. See cli/chat.h. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "cli/answer.h"
+#include "cli/chat.h"
+#include "cli/cli.h"
+#include "cli/dialog.h"
+#include "cli/interrupt.h"
+#include "text/tokenizer.h"
+
+enum { NEARLY_FULL_PERCENT = 80 };
+
+void chat_note(const char *fmt, ...) {
+    va_list list;
+    va_start(list, fmt);
+    vfprintf(stderr, fmt, list);
+    va_end(list);
+    fputc('\n', stderr);
+}
+
+/* The prompt for all that was said, if it leaves room for an answer. */
+static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
+    TRY(dialog_encode(c->dialog, out, err));
+    uint32_t ctx = engine_ctx_tokens(c->engine);
+    if (out->count >= ctx)
+        return err_set(err, ST_BAD,
+                       "the conversation has grown to %zu tokens and the context holds %u; /reset "
+                       "starts a new one",
+                       out->count, ctx);
+    return ST_OK;
+}
+
+static enum status generate(struct chat *c, const struct tokens *prompt, struct answer *answer,
+                            struct err *err) {
+    uint32_t room = engine_ctx_tokens(c->engine) - (uint32_t)prompt->count;
+    const struct gen_request req = {
+        .prompt = prompt->ids,
+        .prompt_tokens = (uint32_t)prompt->count,
+        .max_tokens = c->max_tokens && c->max_tokens < room ? c->max_tokens : room,
+        .sample = c->sample,
+    };
+    c->last = (struct gen_usage){0};
+    interrupt_aim(c->interrupt, c->engine);
+    enum status st = engine_generate(c->engine, &req, answer_take, answer, &c->last, err);
+    interrupt_aim(c->interrupt, NULL);
+    return st;
+}
+
+static void remark_on_end(const struct chat *c) {
+    uint32_t ctx = engine_ctx_tokens(c->engine);
+    uint32_t used = c->last.prompt_tokens + c->last.completion_tokens;
+    if (c->last.finish == FINISH_CANCEL) chat_note("(stopped)");
+    if (used >= ctx)
+        chat_note("(the context of %u tokens is full and cut the answer; /reset starts anew)", ctx);
+    else if ((uint64_t)used * 100 >= (uint64_t)ctx * NEARLY_FULL_PERCENT)
+        chat_note("(%u of %u tokens of context are used; /reset starts anew)", used, ctx);
+    if (args_on(c->args, "verbose")) answer_report_speed(&c->last);
+}
+
+/* The answer ends its line and becomes part of the conversation. */
+static enum status finish_turn(struct chat *c, struct answer *answer, struct err *err) {
+    TRY(answer_status(answer, err));
+    TRY(out_write(STR("\n"), err));
+    TRY(out_flush(err));
+    c->answer_tokens += c->last.completion_tokens;
+    c->answer_us += c->last.decode_us;
+    remark_on_end(c);
+    return dialog_add(c->dialog, "assistant", buf_str(&answer->text), err);
+}
+
+enum status chat_turn(struct chat *c, struct str text, struct err *err) {
+    uint32_t before = dialog_count(c->dialog);
+    struct tokens prompt = {0};
+    struct answer answer;
+    answer_init(&answer, ANSWER_STREAM | ANSWER_COLLECT);
+    struct err turn_err = {0};
+    enum status st = dialog_add(c->dialog, "user", text, &turn_err);
+    if (st == ST_OK) st = encode(c, &prompt, &turn_err);
+    if (st == ST_OK) st = generate(c, &prompt, &answer, &turn_err);
+    if (st != ST_OK) {
+        dialog_truncate(c->dialog, before);
+        chat_note("jitney: %s", turn_err.text);
+        c->worst = st;
+    }
+    enum status end = st == ST_OK ? finish_turn(c, &answer, err) : ST_OK;
+    answer_deinit(&answer);
+    tokens_deinit(&prompt);
+    return end;
+}

@@ -1,0 +1,100 @@
+/* cli/cmd_embed.c - `jitney embed`: texts to vectors. */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/model_args.h"
+#include "cli/stdin_texts.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+enum { LINE_BYTES_MAX = 1 << 24 };
+
+static const struct flag flags[] = {
+    {.name = "null",
+     .letter = '0',
+     .kind = FLAG_BOOL,
+     .help = "The input is several texts with NUL bytes between them."},
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object instead of lines."},
+    {0},
+};
+
+/* What embedding one text after the other needs. */
+struct work {
+    struct engine *engine;
+    struct tokens ids;
+    float *vector; /* [dims] */
+    uint32_t dims;
+    struct buf line;
+    bool json;
+};
+
+static enum status print_vector(struct work *w, bool first, struct err *err) {
+    buf_clear(&w->line);
+    if (w->json) buf_put_text(&w->line, first ? "[" : ",\n[");
+    for (uint32_t i = 0; i < w->dims; i++) {
+        if (i) buf_put_char(&w->line, w->json ? ',' : ' ');
+        put_json_number(&w->line, (double)w->vector[i]);
+    }
+    buf_put_char(&w->line, w->json ? ']' : '\n');
+    if (buf_status(&w->line) != ST_OK) return err_set(err, ST_NOMEM, "out of memory");
+    return out_write(buf_str(&w->line), err);
+}
+
+static enum status embed_text(struct work *w, struct str text, struct err *err) {
+    const struct encode_options options = {.add_special = true};
+    w->ids.count = 0;
+    enum status st = tokenizer_encode(engine_tokenizer(w->engine), text, options, &w->ids);
+    if (st != ST_OK) return err_set(err, st, "out of memory");
+    return engine_embed(w->engine, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
+}
+
+static enum status embed_all(struct work *w, struct stdin_texts *texts, struct err *err) {
+    struct str text;
+    if (w->json) TRY(out_write(STR("{\"embeddings\":["), err));
+    for (bool first = true; stdin_texts_next(texts, &text); first = false) {
+        TRY(embed_text(w, text, err));
+        TRY(print_vector(w, first, err));
+    }
+    if (!w->json) return ST_OK;
+    buf_clear(&w->line);
+    buf_printf(&w->line, "],\"dims\":%u}\n", w->dims);
+    return out_write(buf_str(&w->line), err);
+}
+
+static enum status work_on(struct work *w, struct stdin_texts *texts, struct err *err) {
+    w->dims = engine_embed_dims(w->engine);
+    w->vector = mem_alloc_array(w->dims, sizeof(w->vector[0]));
+    if (!w->vector) return err_set(err, ST_NOMEM, "out of memory");
+    return embed_all(w, texts, err);
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct work w = {.json = args_on(args, "json")};
+    struct stdin_texts texts;
+    enum status st = model_args_engine(args, 0, &w.engine, err);
+    if (st != ST_OK) return exit_of(st);
+    buf_init(&w.line, LINE_BYTES_MAX);
+    st = stdin_texts_read(&texts, args_on(args, "null"), err);
+    if (st == ST_OK) {
+        st = work_on(&w, &texts, err);
+        stdin_texts_deinit(&texts);
+    }
+    buf_deinit(&w.line);
+    mem_free(w.vector);
+    tokens_deinit(&w.ids);
+    engine_close(w.engine);
+    return exit_of(st);
+}
+
+extern const struct command cmd_embed;
+const struct command cmd_embed = {
+    .name = "embed",
+    .summary = "Turn texts into vectors",
+    .operands = "< TEXT",
+    .about = "Reads standard input and prints one vector per text, its numbers separated by "
+             "blanks, pooled and scaled as the model's files say.",
+    .groups = {flags, flags_engine},
+    .takes_model = true,
+    .run = run,
+};

@@ -1,0 +1,266 @@
+/* cli/cmd_generate.c - `jitney generate`: one prompt, one answer. */
+#include <float.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/dialog.h"
+#include "cli/model_args.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+enum { PROMPT_BYTES_MAX = 1 << 28 };
+
+static const struct flag flags[] = {
+    {.name = "prompt",
+     .letter = 'p',
+     .kind = FLAG_TEXT,
+     .value = "TEXT",
+     .help = "The prompt; \"-\" reads standard input to its last byte."},
+    {.name = "file",
+     .letter = 'f',
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Read the prompt from FILE."},
+    {.name = "chat",
+     .kind = FLAG_BOOL,
+     .help = "Treat the prompt as one message of a user, through the model's chat template."},
+    {.name = "system",
+     .kind = FLAG_TEXT,
+     .value = "TEXT",
+     .help = "With --chat: a system message before it."},
+    {.name = "max-tokens",
+     .letter = 'n',
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "256",
+     .min = 0,
+     .max = 1 << 24,
+     .help = "Stop after N tokens."},
+    {.name = "stop",
+     .kind = FLAG_TEXT,
+     .value = "TEXT",
+     .repeats = true,
+     .help = "Stop before TEXT appears in the answer."},
+    {.name = "ignore-eos", .kind = FLAG_BOOL, .help = "Go on past the model's end tokens."},
+    {.name = "show-special", .kind = FLAG_BOOL, .help = "Show special tokens in the answer."},
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object instead of the text."},
+    {.name = "logprobs",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "0",
+     .min = 0,
+     .max = TOP_LOGPROBS_MAX,
+     .help = "With --json: also the N likeliest tokens at every place."},
+    {.name = "hash-logits",
+     .kind = FLAG_BOOL,
+     .help = "Give the SHA-256 of the float32 logits of every position of prompt and answer."},
+    {.name = "verbose",
+     .letter = 'v',
+     .kind = FLAG_BOOL,
+     .help = "Report speed on standard error."},
+    {0},
+};
+
+/* Everything that one run holds. */
+struct job {
+    const struct args *args;
+    struct engine *engine;
+    struct dialog *dialog; /* with --chat */
+    struct tokens prompt;
+    struct sample_params sample;
+    struct logit_bias *bias; /* [LOGIT_BIAS_MAX] */
+    struct sha256 *hash;     /* with --hash-logits */
+    int64_t load_us;
+};
+
+static enum exit_code check_flags(const struct args *a, struct err *err) {
+    if (!args_text(a, "prompt") && !args_text(a, "file"))
+        return usage_set(err, "generate: from what? Give -p TEXT, -p - or -f FILE");
+    if (args_text(a, "prompt") && args_text(a, "file"))
+        return usage_set(err, "generate: give -p or -f, not both");
+    if (args_text(a, "system") && !args_on(a, "chat"))
+        return usage_set(err, "generate: --system needs --chat");
+    if (args_count(a, "stop") > STOP_STRINGS_MAX)
+        return usage_set(err, "generate: --stop was given %u times; at most %d are possible",
+                         args_count(a, "stop"), STOP_STRINGS_MAX);
+    for (uint32_t i = 0; i < args_count(a, "stop"); i++) {
+        size_t len = str_of(args_text_at(a, "stop", i)).len;
+        if (len == 0 || len > STOP_STRING_BYTES_MAX)
+            return usage_set(err, "generate: a --stop text has %zu bytes; it must have 1 to %d",
+                             len, STOP_STRING_BYTES_MAX);
+    }
+    return EXIT_FINE;
+}
+
+static enum status read_prompt(const struct args *a, struct buf *out, struct err *err) {
+    const char *text = args_text(a, "prompt");
+    if (!text) return file_read(args_text(a, "file"), out, err);
+    if (str_is(str_of(text), "-")) return file_read("-", out, err);
+    buf_put_text(out, text);
+    return buf_status(out) == ST_OK ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
+}
+
+static enum status encode_chat(struct job *j, struct str text, struct err *err) {
+    TRY(dialog_open(engine_tokenizer(j->engine), args_model(j->args), &j->dialog, err));
+    TRY(dialog_reset(j->dialog, str_of(args_text(j->args, "system")), err));
+    TRY(dialog_add(j->dialog, "user", text, err));
+    return dialog_encode(j->dialog, &j->prompt, err);
+}
+
+static enum status encode_plain(struct job *j, struct str text, struct err *err) {
+    const struct encode_options options = {.add_special = true};
+    enum status st = tokenizer_encode(engine_tokenizer(j->engine), text, options, &j->prompt);
+    return st == ST_OK ? ST_OK : err_set(err, st, "out of memory");
+}
+
+static enum status check_prompt(const struct job *j, struct err *err) {
+    uint32_t ctx = engine_ctx_tokens(j->engine);
+    if (j->prompt.count == 0)
+        return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
+                       args_model(j->args));
+    if (j->prompt.count > ctx)
+        return err_set(err, ST_BAD,
+                       "generate: the prompt has %zu tokens, but the context holds %u; shorten it "
+                       "or raise --ctx",
+                       j->prompt.count, ctx);
+    return ST_OK;
+}
+
+static enum status prepare(struct job *j, struct str text, struct err *err) {
+    int64_t begun_us = clock_now(&clock_real);
+    TRY(model_args_engine(j->args, model_args_ctx(j->args), &j->engine, err));
+    j->load_us = clock_now(&clock_real) - begun_us;
+    if (engine_is_encoder(j->engine))
+        return err_set(err, ST_BAD, "%s gives embeddings and writes no text; use \"jitney embed\"",
+                       args_model(j->args));
+    if (args_on(j->args, "chat"))
+        TRY(encode_chat(j, text, err));
+    else
+        TRY(encode_plain(j, text, err));
+    TRY(check_prompt(j, err));
+    if (args_on(j->args, "hash-logits") && !(j->hash = sha256_create()))
+        return err_set(err, ST_NOMEM, "out of memory");
+    return ST_OK;
+}
+
+static enum status hash_logits(void *ctx, uint32_t first_pos, uint32_t row_count,
+                               const float *logits) {
+    (void)first_pos;
+    const struct job *j = ctx;
+    /* Little-endian machines only: the bytes in memory are the bytes of the contract. */
+    sha256_add(j->hash, logits, (size_t)row_count * engine_vocab(j->engine) * sizeof(float));
+    return ST_OK;
+}
+
+static void fill_request(struct job *j, struct gen_request *req) {
+    *req = (struct gen_request){
+        .prompt = j->prompt.ids,
+        .prompt_tokens = (uint32_t)j->prompt.count,
+        .max_tokens = (uint32_t)args_int(j->args, "max-tokens"),
+        .sample = j->sample,
+        .ignore_end = args_on(j->args, "ignore-eos"),
+        .keep_special = args_on(j->args, "show-special"),
+        .all_logits = j->hash != NULL,
+        .on_logits = j->hash ? hash_logits : NULL,
+        .logits_ctx = j,
+        .stop_count = args_count(j->args, "stop"),
+    };
+    for (uint32_t i = 0; i < req->stop_count; i++)
+        req->stops[i] = str_of(args_text_at(j->args, "stop", i));
+    req->sample.top_logprobs = (uint32_t)args_int(j->args, "logprobs");
+}
+
+static enum status print_json(struct job *j, struct answer *answer, const struct gen_usage *usage,
+                              struct err *err) {
+    struct buf out;
+    buf_init(&out, PROMPT_BYTES_MAX);
+    buf_put_char(&out, '{');
+    answer_put_json(answer, engine_tokenizer(j->engine), usage, &out);
+    buf_printf(&out, ",\"timings\":{\"load_ms\":%.9g,\"prompt_ms\":%.9g,\"decode_ms\":%.9g}",
+               (double)j->load_us / 1e3, (double)usage->prompt_us / 1e3,
+               (double)usage->decode_us / 1e3);
+    buf_printf(&out, ",\"seed\":%llu", (unsigned long long)j->sample.seed);
+    if (j->hash) {
+        char hex[SHA256_HEX_BYTES];
+        sha256_hex(j->hash, hex);
+        buf_printf(&out, ",\"logits_sha256\":\"%s\"", hex);
+    }
+    buf_put_text(&out, "}\n");
+    enum status st = buf_status(&out);
+    st = st == ST_OK ? out_write(buf_str(&out), err) : err_set(err, st, "out of memory");
+    buf_deinit(&out);
+    return st;
+}
+
+static enum status print_end(struct job *j, const struct gen_usage *usage, struct err *err) {
+    TRY(out_write(STR("\n"), err));
+    TRY(out_flush(err));
+    if (args_on(j->args, "verbose")) answer_report_speed(usage);
+    if (!j->hash) return ST_OK;
+    char hex[SHA256_HEX_BYTES];
+    sha256_hex(j->hash, hex);
+    fprintf(stderr, "logits_sha256 %s\n", hex);
+    return ST_OK;
+}
+
+static enum status answer_prompt(struct job *j, struct err *err) {
+    bool json = args_on(j->args, "json");
+    struct gen_request req;
+    struct gen_usage usage = {0};
+    struct answer answer;
+    fill_request(j, &req);
+    answer_init(&answer, json ? ANSWER_KEEP : ANSWER_STREAM);
+    enum status st = engine_generate(j->engine, &req, answer_take, &answer, &usage, err);
+    if (st == ST_OK) st = answer_status(&answer, err);
+    if (st == ST_OK) st = json ? print_json(j, &answer, &usage, err) : print_end(j, &usage, err);
+    answer_deinit(&answer);
+    return st;
+}
+
+static void drop(struct job *j) {
+    sha256_destroy(j->hash);
+    tokens_deinit(&j->prompt);
+    dialog_close(j->dialog);
+    engine_close(j->engine);
+    mem_free(j->bias);
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct job j = {.args = args};
+    enum exit_code code = check_flags(args, err);
+    if (code != EXIT_FINE) return code;
+    j.bias = mem_alloc_array(LOGIT_BIAS_MAX, sizeof(j.bias[0]));
+    if (!j.bias) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
+    code = model_args_sampling(args, j.bias, &j.sample, err);
+    struct buf text;
+    buf_init(&text, PROMPT_BYTES_MAX);
+    if (code == EXIT_FINE) {
+        enum status st = read_prompt(args, &text, err);
+        if (st == ST_OK) st = prepare(&j, buf_str(&text), err);
+        if (st == ST_OK) st = answer_prompt(&j, err);
+        code = exit_of(st);
+    }
+    buf_deinit(&text);
+    drop(&j);
+    return code;
+}
+
+extern const struct command cmd_generate;
+const struct command cmd_generate = {
+    .name = "generate",
+    .summary = "Continue a text, or answer one message",
+    .operands = "-p TEXT",
+    .about = "Prints the model's continuation of the prompt as it comes. With --chat the prompt is "
+             "a user's message and the output is the answer to it.\n\n"
+             "--json prints one object with text, tokens, logprobs (natural, of the chosen tokens, "
+             "before temperature and penalties), finish_reason, usage, timings and seed.",
+    .groups = {flags, flags_sampling, flags_context, flags_engine},
+    .takes_model = true,
+    .run = run,
+};

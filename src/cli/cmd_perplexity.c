@@ -1,0 +1,219 @@
+/* cli/cmd_perplexity.c - `jitney perplexity`: how surprised a model is by a text.
+ *
+ * The text is cut into windows of --ctx tokens without overlap; the first token of each is
+ * replaced by BOS if the model wants one. In every window the tokens of the second half are
+ * scored, each by what the model expected after all that stands before it in the window. The
+ * result is exp of the mean negative log-likelihood. This is llama.cpp's method, so figures
+ * can be compared.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/fmath.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/model_args.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+enum { TEXT_BYTES_MAX = 1 << 30 };
+
+static const struct flag flags[] = {
+    {.name = "file",
+     .letter = 'f',
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "The text; \"-\" reads standard input."},
+    {.name = "ctx",
+     .letter = 'c',
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "512",
+     .min = 4,
+     .max = 1 << 20,
+     .help = "Tokens in a window."},
+    {.name = "chunks",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "0",
+     .min = 0,
+     .max = 1 << 30,
+     .help = "Score only the first N windows; 0: all."},
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
+    {.name = "dump-logits",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Write the logits of the scored positions to FILE: int32 rows, int32 columns, then "
+             "the rows in float32."},
+    {0},
+};
+
+struct score {
+    struct engine *engine;
+    uint32_t window; /* tokens */
+    uint32_t windows;
+    uint32_t done;      /* windows */
+    const int32_t *ids; /* of the current window */
+    double loss;        /* sum of -log p */
+    uint64_t scored;    /* tokens */
+    FILE *dump;         /* NULL: none */
+    const char *dump_path;
+    bool dump_failed;
+};
+
+static double loss_of(const float *logits, uint32_t vocab, int32_t token) {
+    float top = logits[0];
+    for (uint32_t t = 1; t < vocab; t++)
+        if (logits[t] > top) top = logits[t];
+    return fm_log_d(fm_sum_exp(logits, vocab, top)) - ((double)logits[token] - (double)top);
+}
+
+static bool dump_bytes(struct score *s, const void *bytes, size_t len) {
+    if (s->dump && fwrite(bytes, 1, len, s->dump) != len) s->dump_failed = true;
+    return !s->dump_failed;
+}
+
+static enum status score_rows(void *ctx, uint32_t first_pos, uint32_t row_count,
+                              const float *logits) {
+    struct score *s = ctx;
+    uint32_t vocab = engine_vocab(s->engine);
+    for (uint32_t r = 0; r < row_count; r++) {
+        uint32_t pos = first_pos + r;
+        if (pos < s->window / 2 || pos + 1 >= s->window) continue;
+        const float *row = logits + (size_t)r * vocab;
+        s->loss += loss_of(row, vocab, s->ids[pos + 1]);
+        s->scored++;
+        if (!dump_bytes(s, row, vocab * sizeof(row[0]))) return ST_IO;
+    }
+    return ST_OK;
+}
+
+static double perplexity_so_far(const struct score *s) {
+    return fm_exp_d(s->loss / (double)s->scored);
+}
+
+/* Overwrites itself on a terminal; elsewhere silent. */
+static void show_progress(const struct score *s) {
+    if (!isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r\033[K%u of %u windows, perplexity %.4f", s->done, s->windows,
+            perplexity_so_far(s));
+    if (s->done == s->windows) fprintf(stderr, "\r\033[K");
+}
+
+static enum status score_windows(struct score *s, int32_t *ids, token_id bos, struct err *err) {
+    for (s->done = 0; s->done < s->windows;) {
+        int32_t *first = ids + (size_t)s->done * s->window;
+        if (bos != TOKEN_NONE) first[0] = bos;
+        s->ids = first;
+        enum status st = engine_logits(s->engine, first, s->window, score_rows, s, err);
+        if (s->dump_failed) return err_set(err, ST_IO, "%s: %s", s->dump_path, strerror(errno));
+        if (st != ST_OK) return st;
+        s->done++;
+        show_progress(s);
+    }
+    return ST_OK;
+}
+
+static enum status open_dump(struct score *s, struct err *err) {
+    if (!s->dump_path) return ST_OK;
+    s->dump = fopen(s->dump_path, "wb");
+    if (!s->dump) return err_set(err, ST_CREATE, "%s: %s", s->dump_path, strerror(errno));
+    uint64_t rows = (uint64_t)s->windows * (s->window - 1 - s->window / 2);
+    if (rows > INT32_MAX)
+        return err_set(err, ST_BAD, "--dump-logits: %llu rows are too many; use --chunks",
+                       (unsigned long long)rows);
+    int32_t header[2] = {(int32_t)rows, (int32_t)engine_vocab(s->engine)};
+    dump_bytes(s, header, sizeof(header));
+    return ST_OK;
+}
+
+/* A dump that is not whole is removed. */
+static enum status close_dump(struct score *s, enum status st, struct err *err) {
+    if (!s->dump) return st;
+    bool failed = fclose(s->dump) != 0;
+    if (st == ST_OK && failed) st = err_set(err, ST_IO, "%s: %s", s->dump_path, strerror(errno));
+    if (st != ST_OK) unlink(s->dump_path);
+    return st;
+}
+
+static enum status print_result(const struct score *s, bool json, struct err *err) {
+    struct buf out;
+    buf_init(&out, 4096);
+    if (json) {
+        buf_put_text(&out, "{\"perplexity\":");
+        put_json_number(&out, perplexity_so_far(s));
+        buf_printf(&out, ",\"tokens\":%llu,\"chunks\":%u}\n", (unsigned long long)s->scored,
+                   s->windows);
+    } else {
+        buf_printf(&out, "perplexity %.4f over %llu tokens in %u windows of %u\n",
+                   perplexity_so_far(s), (unsigned long long)s->scored, s->windows, s->window);
+    }
+    enum status st = out_write(buf_str(&out), err);
+    buf_deinit(&out);
+    return st;
+}
+
+/* How many windows there are to score; an error if there is not even one. */
+static enum status count_windows(struct score *s, const struct args *args, size_t tokens,
+                                 struct err *err) {
+    uint32_t wanted = (uint32_t)args_int(args, "chunks");
+    s->window = (uint32_t)args_int(args, "ctx");
+    size_t there = tokens / s->window;
+    if (there == 0)
+        return err_set(err, ST_BAD,
+                       "perplexity: %s has %zu tokens, but a window needs %u; use a "
+                       "longer text or a smaller --ctx",
+                       args_text(args, "file"), tokens, s->window);
+    if (there > INT32_MAX) there = INT32_MAX;
+    s->windows = wanted && wanted < there ? wanted : (uint32_t)there;
+    return ST_OK;
+}
+
+static enum status score_text(struct score *s, const struct args *args, struct str text,
+                              struct err *err) {
+    const struct tokenizer *t = engine_tokenizer(s->engine);
+    const struct encode_options options = {.plain_special = true, .add_special = true};
+    struct tokens ids = {0};
+    enum status st = tokenizer_encode(t, text, options, &ids);
+    if (st != ST_OK) err_set(err, st, "out of memory");
+    if (st == ST_OK) st = count_windows(s, args, ids.count, err);
+    if (st == ST_OK) st = open_dump(s, err);
+    token_id bos = tokenizer_adds_bos(t) ? tokenizer_bos(t) : TOKEN_NONE;
+    if (st == ST_OK) st = score_windows(s, ids.ids, bos, err);
+    st = close_dump(s, st, err);
+    if (st == ST_OK) st = print_result(s, args_on(args, "json"), err);
+    tokens_deinit(&ids);
+    return st;
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    if (!args_text(args, "file")) return usage_set(err, "perplexity: of which text? Give -f FILE");
+    struct score s = {.dump_path = args_text(args, "dump-logits")};
+    struct buf text;
+    buf_init(&text, TEXT_BYTES_MAX);
+    enum status st = file_read(args_text(args, "file"), &text, err);
+    if (st == ST_OK) st = model_args_engine(args, (uint32_t)args_int(args, "ctx"), &s.engine, err);
+    if (st == ST_OK && engine_is_encoder(s.engine))
+        st = err_set(err, ST_BAD, "%s gives embeddings and predicts no text", args_model(args));
+    if (st == ST_OK) st = score_text(&s, args, buf_str(&text), err);
+    engine_close(s.engine);
+    buf_deinit(&text);
+    return exit_of(st);
+}
+
+extern const struct command cmd_perplexity;
+const struct command cmd_perplexity = {
+    .name = "perplexity",
+    .summary = "Measure how well a model predicts a text",
+    .operands = "-f FILE",
+    .about = "Cuts the text into windows without overlap and scores the second half of each, as "
+             "llama.cpp does; lower is better. --json gives perplexity, tokens (scored) and "
+             "chunks.",
+    .groups = {flags, flags_engine},
+    .takes_model = true,
+    .run = run,
+};

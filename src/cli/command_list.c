@@ -1,0 +1,19 @@
+/* cli/command_list.c - every command, in the order in which --help lists them. */
+#include "cli/cli.h"
+
+extern const struct command cmd_chat;
+extern const struct command cmd_generate;
+extern const struct command cmd_embed;
+extern const struct command cmd_perplexity;
+extern const struct command cmd_inspect;
+extern const struct command cmd_tokenize;
+extern const struct command cmd_detokenize;
+extern const struct command cmd_template;
+extern const struct command cmd_pull;
+extern const struct command cmd_list;
+extern const struct command cmd_rm;
+
+const struct command *const commands[] = {
+    &cmd_chat,       &cmd_generate, &cmd_embed, &cmd_perplexity, &cmd_inspect, &cmd_tokenize,
+    &cmd_detokenize, &cmd_template, &cmd_pull,  &cmd_list,       &cmd_rm,      NULL,
+};

@@ -1,0 +1,46 @@
+/* cli/dialog.h - a conversation: who said what, and how a model wants to read it.
+ *
+ * Messages are kept as text; the model's own chat template turns all of them into one prompt
+ * each time, so that nothing depends on how turns were cut before.
+ *
+ * Lifetime: open on a tokenizer that outlives it, close. Thread: the main thread.
+ * Memory: at most DIALOG_BYTES_MAX of text; a message past that is refused with ST_FULL.
+ */
+#ifndef CLI_DIALOG_H
+#define CLI_DIALOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+struct buf;
+struct json;
+struct tokenizer;
+struct tokens;
+struct dialog; /* opaque */
+
+enum { DIALOG_MESSAGES_MAX = 4096, DIALOG_BYTES_MAX = 1 << 24 };
+
+/* ST_BAD if the model has no template, with what to do instead, or one that cannot be read. */
+enum status dialog_open(const struct tokenizer *t, const char *model, struct dialog **out,
+                        struct err *err);
+void dialog_close(struct dialog *d); /* NULL is fine */
+
+uint32_t dialog_count(const struct dialog *d);
+enum status dialog_add(struct dialog *d, const char *role, struct str text, struct err *err);
+void dialog_truncate(struct dialog *d, uint32_t count); /* forget all but the first `count` */
+
+/* The system message, always the first one; an empty text removes it. Forgets the rest. */
+enum status dialog_reset(struct dialog *d, struct str system, struct err *err);
+
+/* The prompt that asks the model for its next message. Appends to `out`. */
+enum status dialog_encode(const struct dialog *d, struct tokens *out, struct err *err);
+
+/* The messages as a JSON list of {"role", "content"}, and back (replacing what was there). */
+void dialog_put_json(const struct dialog *d, struct buf *out);
+enum status dialog_load_json(struct dialog *d, const struct json *list, struct err *err);
+
+#endif

@@ -1,0 +1,89 @@
+/* cli/help.c - what --help prints, made from the tables. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "cli/cli_int.h"
+
+enum { HELP_COLUMNS = 80, FLAG_COLUMN = 26 };
+
+/* Append `text` broken at blanks, from column `at`, later lines indented by `indent`. */
+static void put_wrapped(struct buf *out, const char *text, size_t at, size_t indent) {
+    size_t column = at;
+    for (const char *p = text; *p;) {
+        size_t len = strcspn(p, " \n");
+        if (column > indent && column + 1 + len > HELP_COLUMNS) {
+            buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            buf_put_char(out, ' ');
+            column++;
+        }
+        buf_put(out, p, len);
+        column += len;
+        p += len;
+        if (*p == '\n') {
+            buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+            p++;
+        }
+        while (*p == ' ') p++;
+    }
+    buf_put_char(out, '\n');
+}
+
+/* The sentence with what the table adds to it: default, range, repetition. */
+static void put_flag_facts(struct buf *out, const struct flag *f) {
+    buf_put_text(out, f->help);
+    bool ranged = f->kind == FLAG_INT || f->kind == FLAG_REAL;
+    if (f->fallback) buf_printf(out, " Default: %s.", f->fallback);
+    if (ranged) buf_printf(out, " Range: %.15g to %.15g.", f->min, f->max);
+    if (f->repeats) buf_put_text(out, " May be repeated.");
+}
+
+static void put_flag(struct buf *out, const struct flag *f) {
+    char left[64], letter[8] = "   ";
+    if (f->letter) snprintf(letter, sizeof(letter), "-%c,", f->letter);
+    snprintf(left, sizeof(left), "  %s --%s%s%s", letter, f->name, f->value ? " " : "",
+             f->value ? f->value : "");
+    buf_put_text(out, left);
+    size_t len = strlen(left);
+    if (len + 2 > FLAG_COLUMN) {
+        buf_put_char(out, '\n');
+        len = 0;
+    }
+    buf_printf(out, "%*s", (int)(FLAG_COLUMN - len), "");
+    struct buf facts;
+    buf_init(&facts, 4096);
+    put_flag_facts(&facts, f);
+    put_wrapped(out, buf_text(&facts), FLAG_COLUMN, FLAG_COLUMN);
+    buf_deinit(&facts);
+}
+
+static void put_usage(struct buf *out, const struct command *c) {
+    buf_printf(out, "usage: jitney %s", c->name);
+    if (c->takes_model) buf_put_text(out, c->model_optional ? " [-m MODEL]" : " -m MODEL");
+    if (c->operands[0]) buf_printf(out, " %s", c->operands);
+    buf_put_text(out, " [flags]\n\n");
+}
+
+void help_put_command(const struct command *c, struct buf *out) {
+    put_usage(out, c);
+    put_wrapped(out, c->about, 0, 0);
+    buf_put_text(out, "\nflags:\n");
+    const struct flag *f;
+    for (uint32_t i = 0; (f = flag_at(c, i)); i++) put_flag(out, f);
+}
+
+void help_put_program(struct buf *out) {
+    buf_put_text(out, "usage: jitney COMMAND [flags]\n\n"
+                      "Runs open-weight language models.\n\ncommands:\n");
+    for (const struct command *const *c = commands; *c; c++)
+        buf_printf(out, "  %-12s %s\n", (*c)->name, (*c)->summary);
+    buf_put_text(out, "\nother flags:\n"
+                      "  -h, --help    Show this help and stop.\n"
+                      "  -V, --version Show the version and stop.\n"
+                      "\n\"jitney COMMAND --help\" says more about one of them. To begin:\n\n"
+                      "  jitney pull smollm2\n"
+                      "  jitney chat smollm2\n");
+}

@@ -1,0 +1,169 @@
+/* cli/line_reader.c - see cli/line_reader.h. */
+#include "cli/line_reader.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "cli/interrupt.h"
+
+enum { HISTORY_LINES = 1000, READ_BYTES = 4096 };
+
+struct line_reader {
+    struct interrupt *interrupt; /* borrowed */
+    EditLine *edit;              /* NULL: plain lines */
+    History *history;
+    char *history_path; /* heap or NULL */
+    const char *prompt; /* during line_reader_next */
+    bool interrupted;
+    uint32_t have, used; /* bytes read ahead */
+    char ahead[READ_BYTES];
+};
+
+enum { BYTE_END = -1, BYTE_INTERRUPT = -2 };
+
+/* Fill `ahead`: more than 0 when there are bytes, else BYTE_END or BYTE_INTERRUPT. */
+static int read_ahead(struct line_reader *r) {
+    for (;;) {
+        struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_fd(r->interrupt), POLLIN, 0}};
+        if (poll(fds, 2, -1) < 0) {
+            if (errno == EINTR) continue;
+            return BYTE_END;
+        }
+        if (fds[1].revents && interrupt_take(r->interrupt)) return BYTE_INTERRUPT;
+        if (!fds[0].revents) continue;
+        ssize_t got = read(STDIN_FILENO, r->ahead, sizeof(r->ahead));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return BYTE_END;
+        r->have = (uint32_t)got;
+        r->used = 0;
+        return 1;
+    }
+}
+
+/* 0 .. 255, or BYTE_END or BYTE_INTERRUPT. */
+static int next_byte(struct line_reader *r) {
+    if (r->used == r->have) {
+        int got = read_ahead(r);
+        if (got < 0) return got;
+    }
+    return (unsigned char)r->ahead[r->used++];
+}
+
+/* libedit's question for a character: 1 with one, 0 at the end, -1 to give up the line. */
+static int read_wide(EditLine *edit, wchar_t *out) {
+    struct line_reader *r;
+    if (el_get(edit, EL_CLIENTDATA, &r) != 0) return -1;
+    char bytes[4];
+    size_t len = 0;
+    uint32_t code = UTF8_CUT;
+    while (code == UTF8_CUT && len < sizeof(bytes)) {
+        int byte = next_byte(r);
+        if (byte == BYTE_INTERRUPT) {
+            r->interrupted = true;
+            return -1;
+        }
+        if (byte == BYTE_END) return 0;
+        bytes[len++] = (char)byte;
+        utf8_decode((struct str){bytes, len}, &code);
+    }
+    *out = utf8_is_bad(code) ? 0xFFFD : (wchar_t)code;
+    return 1;
+}
+
+static const char *give_prompt(EditLine *edit) {
+    struct line_reader *r;
+    return el_get(edit, EL_CLIENTDATA, &r) == 0 ? r->prompt : "";
+}
+
+/* libedit turns characters into bytes by the locale; ours are always UTF-8. */
+static void use_utf8(void) {
+    if (setlocale(LC_CTYPE, "") && strcmp(nl_langinfo(CODESET), "UTF-8") == 0) return;
+    setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static bool start_editing(struct line_reader *r) {
+    use_utf8();
+    HistEvent event;
+    r->edit = el_init("jitney", stdin, stdout, stderr);
+    r->history = history_init();
+    if (!r->edit || !r->history) return false;
+    el_set(r->edit, EL_CLIENTDATA, r);
+    el_set(r->edit, EL_PROMPT, give_prompt);
+    el_set(r->edit, EL_EDITOR, "emacs");
+    el_set(r->edit, EL_GETCFN, read_wide);
+    el_set(r->edit, EL_HIST, history, r->history);
+    history(r->history, &event, H_SETSIZE, HISTORY_LINES);
+    history(r->history, &event, H_SETUNIQUE, 1);
+    if (r->history_path) history(r->history, &event, H_LOAD, r->history_path);
+    return true;
+}
+
+enum status line_reader_open(bool edit, const char *history_path, struct interrupt *interrupt,
+                             struct line_reader **out, struct err *err) {
+    struct line_reader *r = mem_zalloc(sizeof(*r));
+    if (!r) return err_set(err, ST_NOMEM, "out of memory");
+    r->interrupt = interrupt;
+    if (history_path) r->history_path = mem_dup(history_path, strlen(history_path));
+    if (edit && !start_editing(r)) {
+        line_reader_close(r);
+        return err_set(err, ST_NOMEM, "out of memory");
+    }
+    *out = r;
+    return ST_OK;
+}
+
+void line_reader_close(struct line_reader *r) {
+    if (!r) return;
+    if (r->edit) el_end(r->edit);
+    if (r->history) {
+        HistEvent event;
+        /* A history that cannot be saved is nobody's error. */
+        if (r->history_path) history(r->history, &event, H_SAVE, r->history_path);
+        history_end(r->history);
+    }
+    mem_free(r->history_path);
+    mem_free(r);
+}
+
+static enum line_result next_edited(struct line_reader *r, const char *prompt, struct buf *out) {
+    r->prompt = prompt;
+    r->interrupted = false;
+    int count = 0;
+    const char *line = el_gets(r->edit, &count);
+    if (r->interrupted) {
+        el_reset(r->edit);
+        return LINE_INTERRUPT;
+    }
+    if (!line || count <= 0) return LINE_END;
+    struct str text = {line, (size_t)count};
+    HistEvent event;
+    if (str_trim(text).len > 0) history(r->history, &event, H_ENTER, line);
+    if (text.ptr[text.len - 1] == '\n') text.len--;
+    buf_put_str(out, text);
+    return buf_status(out) == ST_OK ? LINE_TEXT : LINE_TOO_LONG;
+}
+
+static enum line_result next_plain(struct line_reader *r, struct buf *out) {
+    for (bool any = false;; any = true) {
+        int byte = next_byte(r);
+        if (byte == BYTE_INTERRUPT) return LINE_INTERRUPT;
+        if (byte == BYTE_END && !any) return LINE_END;
+        if (byte == BYTE_END || byte == '\n') break;
+        buf_put_char(out, (char)byte);
+    }
+    return buf_status(out) == ST_OK ? LINE_TEXT : LINE_TOO_LONG;
+}
+
+enum line_result line_reader_next(struct line_reader *r, const char *prompt, struct buf *out) {
+    buf_clear(out);
+    return r->edit ? next_edited(r, prompt, out) : next_plain(r, out);
+}

@@ -1,0 +1,4 @@
+/* cli/main.c - where the program begins. */
+#include "cli/cli.h"
+
+int main(int argc, char **argv) { return cli_main(argc, argv); }

@@ -1,0 +1,254 @@
+/* cli/model_args.c - see cli/model_args.h. */
+#include "cli/model_args.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/pool.h"
+#include "cli/progress.h"
+#include "config/env.h"
+#include "engine/engine.h"
+#include "format/model_file.h"
+#include "text/tokenizer.h"
+
+const struct flag flags_engine[] = {
+    {.name = "threads",
+     .letter = 't',
+     .kind = FLAG_INT,
+     .value = "N",
+     .min = 1,
+     .max = POOL_THREADS_MAX,
+     .help = "Threads that compute; as many as the process may use if not given. The result is "
+             "the same bits with any number."},
+    {.name = "chunk",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "256",
+     .min = 1,
+     .max = 4096,
+     .help = "Tokens of a prompt that are computed at once; changes speed and memory, never the "
+             "result."},
+    {.name = "kv-type",
+     .kind = FLAG_WORD,
+     .value = "f16|f32",
+     .fallback = "f16",
+     .help = "Number format of the KV cache."},
+    {.name = "isa",
+     .kind = FLAG_WORD,
+     .value = "auto|avx2|portable|ref",
+     .fallback = "auto",
+     .help = "Which kernels compute: the best that the processor has, or a named set; ref is the "
+             "slow definition of right."},
+    {0},
+};
+
+const struct flag flags_context[] = {
+    {.name = "ctx",
+     .letter = 'c',
+     .kind = FLAG_INT,
+     .value = "N",
+     .min = 1,
+     .max = 1 << 24,
+     .help = "Tokens of context, prompt and answer together; what the model was made for if not "
+             "given, at most 8192."},
+    {0},
+};
+
+const struct flag flags_sampling[] = {
+    {.name = "temp",
+     .kind = FLAG_REAL,
+     .value = "T",
+     .fallback = "0.8",
+     .min = 0,
+     .max = 10,
+     .help = "Temperature: 0 always takes the likeliest token, more is more daring."},
+    {.name = "seed",
+     .kind = FLAG_INT,
+     .value = "S",
+     .min = 0,
+     .max = 9223372036854775807.0,
+     .help = "Seed of the random numbers; the same seed gives the same answer. Drawn anew for "
+             "each run if not given."},
+    {.name = "top-k",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "0",
+     .min = 0,
+     .max = 2147483647,
+     .help = "Keep only the N likeliest tokens; 0 keeps all."},
+    {.name = "typical",
+     .kind = FLAG_REAL,
+     .value = "P",
+     .fallback = "1",
+     .min = 0,
+     .max = 1,
+     .help = "Keep the tokens whose surprise is nearest to the expected one, up to probability P."},
+    {.name = "top-p",
+     .kind = FLAG_REAL,
+     .value = "P",
+     .fallback = "1",
+     .min = 0,
+     .max = 1,
+     .help = "Keep the likeliest tokens that together reach probability P."},
+    {.name = "min-p",
+     .kind = FLAG_REAL,
+     .value = "P",
+     .fallback = "0",
+     .min = 0,
+     .max = 1,
+     .help = "Drop tokens less likely than P times the likeliest."},
+    {.name = "repeat-penalty",
+     .kind = FLAG_REAL,
+     .value = "X",
+     .fallback = "1",
+     .min = 0.01,
+     .max = 100,
+     .help = "Divide the logits of recent tokens by X (multiply negative ones)."},
+    {.name = "presence-penalty",
+     .kind = FLAG_REAL,
+     .value = "X",
+     .fallback = "0",
+     .min = -2,
+     .max = 2,
+     .help = "Subtract X from the logits of recent tokens, once."},
+    {.name = "frequency-penalty",
+     .kind = FLAG_REAL,
+     .value = "X",
+     .fallback = "0",
+     .min = -2,
+     .max = 2,
+     .help = "Subtract X from the logits of recent tokens, for every occurrence."},
+    {.name = "penalty-window",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "64",
+     .min = -1,
+     .max = PENALTY_WINDOW_MAX,
+     .help = "How many last tokens count as recent; -1: the whole context."},
+    {.name = "logit-bias",
+     .kind = FLAG_TEXT,
+     .value = "ID=B",
+     .repeats = true,
+     .help = "Add B to the logit of token ID; -inf forbids it."},
+    {0},
+};
+
+enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err) {
+    struct env_settings env;
+    struct model_cache cache;
+    env_read(&env);
+    /* Without a cache folder (no HOME) a path still works. */
+    struct err cache_err = {0};
+    enum status st = model_cache_init(&cache, &env, &cache_err);
+    if (st != ST_OK) cache.root[0] = 0;
+    return model_cache_resolve(&cache, args_model(a), path, err);
+}
+
+enum status text_model_open(const struct args *a, struct text_model *out, struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    *out = (struct text_model){0};
+    TRY(model_args_path(a, path, err));
+    TRY(model_file_open(path, &out->file, err));
+    enum status st = tokenizer_create(out->file, &out->tokenizer, err);
+    if (st != ST_OK) text_model_close(out);
+    return st;
+}
+
+void text_model_close(struct text_model *m) {
+    tokenizer_destroy(m->tokenizer);
+    model_file_close(m->file);
+    *m = (struct text_model){0};
+}
+
+/* Loading is told as a share; the bar wants bytes. */
+enum { LOAD_STEPS = 1000 };
+
+static void show_progress(void *ctx, const char *stage, double share) {
+    (void)stage;
+    progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
+}
+
+enum status model_args_engine(const struct args *a, uint32_t ctx_tokens, struct engine **out,
+                              struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    TRY(model_args_path(a, path, err));
+    struct env_settings env;
+    struct progress progress;
+    env_read(&env);
+    progress_init(&progress, &env, PROGRESS_SILENT);
+    const struct engine_options options = {
+        .threads = (uint32_t)args_int(a, "threads"),
+        .ctx_tokens = ctx_tokens,
+        .chunk_tokens = (uint32_t)args_int(a, "chunk"),
+        .kv_type = strcmp(args_text(a, "kv-type"), "f32") == 0 ? KV_F32 : KV_F16,
+        .isa = args_text(a, "isa"),
+        .on_progress = show_progress,
+        .progress_ctx = &progress,
+    };
+    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    enum status st = engine_open(path, &options, out, err);
+    progress_end(&progress);
+    return st;
+}
+
+uint32_t model_args_ctx(const struct args *a) { return (uint32_t)args_int(a, "ctx"); }
+
+/* "ID=B" */
+static bool parse_bias(const char *text, struct logit_bias *out) {
+    const char *equals = strchr(text, '=');
+    if (!equals) return false;
+    uint64_t token;
+    double bias;
+    if (!str_to_u64((struct str){text, (size_t)(equals - text)}, &token)) return false;
+    if (!str_to_f64(str_of(equals + 1), &bias) || token > INT32_MAX) return false;
+    *out = (struct logit_bias){(int32_t)token, (float)bias};
+    return true;
+}
+
+static enum exit_code read_biases(const struct args *a, struct logit_bias bias[LOGIT_BIAS_MAX],
+                                  uint32_t *count, struct err *err) {
+    *count = args_count(a, "logit-bias");
+    if (*count > LOGIT_BIAS_MAX)
+        return usage_set(err, "--logit-bias was given %u times; at most %d are possible", *count,
+                         LOGIT_BIAS_MAX);
+    for (uint32_t i = 0; i < *count; i++) {
+        const char *text = args_text_at(a, "logit-bias", i);
+        if (!parse_bias(text, &bias[i]))
+            return usage_set(err, "--logit-bias is \"%s\"; it must be a token id, '=' and a number",
+                             text);
+    }
+    return EXIT_FINE;
+}
+
+/* 53 bits, so that every reader of JSON keeps it whole. */
+static enum status draw_seed(uint64_t *seed, struct err *err) {
+    if (getrandom(seed, sizeof(*seed), 0) != (ssize_t)sizeof(*seed))
+        return err_set(err, ST_UNAVAILABLE, "the system gives no random numbers; use --seed");
+    *seed >>= 64 - SEED_MAX_BITS;
+    return ST_OK;
+}
+
+enum exit_code model_args_sampling(const struct args *a, struct logit_bias bias[LOGIT_BIAS_MAX],
+                                   struct sample_params *out, struct err *err) {
+    uint32_t bias_count;
+    enum exit_code code = read_biases(a, bias, &bias_count, err);
+    if (code != EXIT_FINE) return code;
+    *out = (struct sample_params){
+        .temperature = (float)args_real(a, "temp"),
+        .top_k = (uint32_t)args_int(a, "top-k"),
+        .top_p = (float)args_real(a, "top-p"),
+        .min_p = (float)args_real(a, "min-p"),
+        .typical_p = (float)args_real(a, "typical"),
+        .repetition_penalty = (float)args_real(a, "repeat-penalty"),
+        .presence_penalty = (float)args_real(a, "presence-penalty"),
+        .frequency_penalty = (float)args_real(a, "frequency-penalty"),
+        .penalty_window = (int32_t)args_int(a, "penalty-window"),
+        .seed = (uint64_t)args_int(a, "seed"),
+        .bias = bias,
+        .bias_count = bias_count,
+    };
+    enum status st = ST_OK;
+    if (!args_given(a, "seed")) st = draw_seed(&out->seed, err);
+    if (st == ST_OK && sample_params_check(out, err) != ST_OK) return EXIT_USAGE;
+    return exit_of(st);
+}

@@ -1,0 +1,51 @@
+/* cli/model_args.h - the flags that several commands share, and opening what they name.
+ *
+ * Lifetime: the tables live for ever; what is opened belongs to the caller.
+ * Thread: the main thread.
+ */
+#ifndef CLI_MODEL_ARGS_H
+#define CLI_MODEL_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "cli/cli.h"
+#include "cli/model_cache.h"
+#include "sample/sampler.h"
+
+struct engine;
+struct model_file;
+struct tokenizer;
+
+extern const struct flag flags_engine[];   /* --threads --chunk --kv-type --isa */
+extern const struct flag flags_context[];  /* --ctx */
+extern const struct flag flags_sampling[]; /* --temp --seed --top-k ... --logit-bias */
+
+enum { SEED_MAX_BITS = 53 };
+
+/* The path of the model that the user named. ST_MISSING says how to get it. */
+enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err);
+
+/* For commands that need no weights. */
+struct text_model {
+    struct model_file *file;
+    struct tokenizer *tokenizer;
+};
+enum status text_model_open(const struct args *a, struct text_model *out, struct err *err);
+void text_model_close(struct text_model *m); /* a zeroed one is fine */
+
+/* The engine that flags_engine describe, with progress on a terminal. `ctx_tokens` as in
+ * struct engine_options. */
+enum status model_args_engine(const struct args *a, uint32_t ctx_tokens, struct engine **out,
+                              struct err *err);
+
+/* A context size from flags_context: 0 if it is left to the model. */
+uint32_t model_args_ctx(const struct args *a);
+
+/* What flags_sampling say. The biases are written to `bias`, which `out` borrows. A seed that
+ * was not given is drawn from the system. */
+enum exit_code model_args_sampling(const struct args *a, struct logit_bias bias[LOGIT_BIAS_MAX],
+                                   struct sample_params *out, struct err *err);
+
+#endif
