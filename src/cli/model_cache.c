@@ -67,6 +67,7 @@ bool model_name_ok(const char *name) {
 
 enum status model_cache_folder(const struct model_cache *c, const char *name, const char *suffix,
                                char path[MODEL_PATH_BYTES], struct err *err) {
+    CHECK(c->root[0]);
     CHECK(model_name_ok(name));
     int root_bytes = snprintf(path, MODEL_PATH_BYTES, "%s/models/", c->root);
     if (root_bytes < 0 || root_bytes >= MODEL_PATH_BYTES)
@@ -85,6 +86,7 @@ enum status model_cache_folder(const struct model_cache *c, const char *name, co
 enum status model_cache_find(const struct model_cache *c, const char *name, struct manifest *out,
                              struct err *err) {
     char folder[MODEL_PATH_BYTES];
+    if (!c->root[0]) return err_set(err, ST_MISSING, "there is no model cache");
     if (!model_name_ok(name)) return err_set(err, ST_MISSING, "%s: is no model's name", name);
     TRY(model_cache_folder(c, name, "", folder, err));
     return manifest_read(out, folder, err);
@@ -243,7 +245,7 @@ static enum status add_folder(const struct model_cache *c, const char *folder,
 static enum status add_folders(const struct model_cache *c, struct model_list *list,
                                struct err *err) {
     char models[MODEL_PATH_BYTES];
-    if (!path_join(models, sizeof(models), c->root, "models")) return ST_OK;
+    if (!c->root[0] || !path_join(models, sizeof(models), c->root, "models")) return ST_OK;
     DIR *dir = opendir(models);
     if (!dir && errno == ENOENT) return ST_OK;
     if (!dir) return err_set(err, ST_IO, "%s: cannot read: %s", models, strerror(errno));

@@ -26,7 +26,7 @@ struct env_settings;
 enum { MODEL_PATH_BYTES = 4096 };
 
 struct model_cache {
-    char root[MODEL_PATH_BYTES]; /* need not exist yet */
+    char root[MODEL_PATH_BYTES]; /* need not exist yet; "": no cache, only paths resolve */
 };
 
 /* Where the cache is. ST_MISSING when the environment names no place for it. */

@@ -18,6 +18,7 @@ enum {
     BAR_CELLS_MAX = 40,
     BAR_CELLS_MIN = 8,
     TEXT_BYTES = 512,
+    SHARE_STEPS = 1000,
 };
 
 static const char WIPE[] = "\r\033[K";
@@ -64,9 +65,15 @@ void progress_begin(struct progress *p, const char *label, uint64_t total_bytes,
                     uint64_t done_bytes) {
     if (!p || !(p->bar || p->lines)) return;
     snprintf(p->label, sizeof(p->label), "%s", label);
+    p->share_only = false;
     p->total_bytes = total_bytes;
     p->first_bytes = p->done_bytes = done_bytes;
     p->began_us = p->shown_us = clock_now(&clock_real);
+}
+
+void progress_begin_share(struct progress *p, const char *label) {
+    progress_begin(p, label, SHARE_STEPS, 0);
+    if (p) p->share_only = true;
 }
 
 static uint32_t percent_of(const struct progress *p) {
@@ -106,8 +113,8 @@ static void put_numbers(const struct progress *p, int64_t now_us, char *out, siz
 
 void progress_render(const struct progress *p, int64_t now_us, uint32_t columns, char *out,
                      uint32_t out_bytes) {
-    char numbers[TEXT_BYTES / 2];
-    put_numbers(p, now_us, numbers, sizeof(numbers));
+    char numbers[TEXT_BYTES / 2] = "";
+    if (!p->share_only) put_numbers(p, now_us, numbers, sizeof(numbers));
     size_t fixed = strlen(p->label) + strlen(numbers) + sizeof("  []  100%    ");
     size_t room = columns > fixed ? columns - fixed : 0;
     if (room > BAR_CELLS_MAX) room = BAR_CELLS_MAX;
@@ -117,12 +124,14 @@ void progress_render(const struct progress *p, int64_t now_us, uint32_t columns,
     for (size_t i = 0; i < room; i++) cells[i] = i < full ? '#' : '-';
     cells[room] = 0;
 
+    const char *gap = numbers[0] ? "  " : "";
     if (p->total_bytes && room >= BAR_CELLS_MIN)
-        snprintf(out, out_bytes, "%s  [%s]  %3u%%  %s", p->label, cells, percent_of(p), numbers);
+        snprintf(out, out_bytes, "%s  [%s]  %3u%%%s%s", p->label, cells, percent_of(p), gap,
+                 numbers);
     else if (p->total_bytes)
-        snprintf(out, out_bytes, "%s  %u%%  %s", p->label, percent_of(p), numbers);
+        snprintf(out, out_bytes, "%s  %u%%%s%s", p->label, percent_of(p), gap, numbers);
     else
-        snprintf(out, out_bytes, "%s  %s", p->label, numbers);
+        snprintf(out, out_bytes, "%s%s%s", p->label, gap, numbers);
     /* One column stays free: a full line makes some terminals wrap. */
     if (columns > 0 && columns <= out_bytes) out[columns - 1] = 0;
 }
@@ -154,6 +163,10 @@ void progress_update(struct progress *p, uint64_t done_bytes) {
         show_bar(p, now_us);
     else
         show_line(p, now_us);
+}
+
+void progress_update_share(struct progress *p, double share) {
+    progress_update(p, share > 0.0 ? (uint64_t)((share < 1.0 ? share : 1.0) * SHARE_STEPS) : 0);
 }
 
 void progress_set_total(struct progress *p, uint64_t total_bytes) {

@@ -29,6 +29,7 @@ enum progress_elsewhere { PROGRESS_SILENT, PROGRESS_LINES };
 struct progress {
     bool bar, lines; /* neither: silent */
     bool drawn;      /* a bar stands on the terminal's line */
+    bool share_only; /* counts no bytes: only the percentage is shown */
     char label[PROGRESS_LABEL_BYTES];
     uint64_t total_bytes; /* 0 = unknown */
     uint64_t first_bytes; /* done before progress_begin: no part of the rate */
@@ -42,6 +43,11 @@ void progress_init(struct progress *p, const struct env_settings *env,
 void progress_begin(struct progress *p, const char *label, uint64_t total_bytes,
                     uint64_t done_bytes);
 void progress_update(struct progress *p, uint64_t done_bytes);
+
+/* The same for work that knows its share (0 to 1) and not its bytes. */
+void progress_begin_share(struct progress *p, const char *label);
+void progress_update_share(struct progress *p, double share);
+
 void progress_set_total(struct progress *p, uint64_t total_bytes); /* once it is known */
 void progress_end(struct progress *p);
 

@@ -638,7 +638,8 @@ def test_a_listing_of_several_pages_is_read_to_its_end(cache, server):
 
 def test_a_listing_cannot_lead_out_of_the_cache(cache, server):
     body = gguf_bytes(41)
-    hub(server, "org/evil", {"../../../evil.gguf": body, "/evil.gguf": body, "a/../../evil.gguf": body})
+    hub(server, "org/evil", dict.fromkeys(["../../../evil.gguf", "/evil.gguf", "a/../../evil.gguf"],
+                                          body))
     cache.fails(MISSING, "pull", "org/evil")
     assert not list(cache.root.parent.glob("**/evil.gguf"))
 

@@ -86,6 +86,11 @@ static void test_the_cache_is_where_the_environment_says(void **state) {
     struct err err = {0};
     assert_int_equal(model_cache_init(&c, &env, &err), ST_MISSING);
     assert_non_null(strstr(err.text, "JITNEY_CACHE"));
+    /* Without a place for it, names are missing and paths still work. */
+    char path[MODEL_PATH_BYTES];
+    c.root[0] = 0;
+    assert_int_equal(model_cache_resolve(&c, "smollm2", path, &err), ST_MISSING);
+    assert_int_equal(model_cache_resolve(&c, "/tmp", path, &err), ST_OK);
 }
 
 static void test_names_that_could_leave_the_cache_are_refused(void **state) {

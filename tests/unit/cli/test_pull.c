@@ -229,6 +229,12 @@ static void test_the_bar_shows_share_rate_and_time_left_within_the_width(void **
     p.total_bytes = 10000000000;
     progress_render(&p, 1000000, 0, line, sizeof(line));
     assert_non_null(strstr(line, "11 h 06 min left"));
+    p = (struct progress){.bar = true};
+    progress_begin_share(&p, "loading");
+    p.shown_us = INT64_MAX / 2; /* never the time to draw */
+    progress_update_share(&p, 0.425);
+    progress_render(&p, p.began_us, 0, line, sizeof(line));
+    assert_string_equal(line, "loading  42%");
 }
 
 int main(void) {
