@@ -29,8 +29,15 @@ static const struct cpu_table avx2_table = {
     .ops = {ROW_OPS, PACKED_OPS},
 };
 
+static const struct cpu_table portable_table = {
+    .name = "portable",
+    .packs = true,
+    .kernels = &cpu_kernels_portable,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
 /* Fastest first. */
-static const struct cpu_table *const tables[] = {&avx2_table, &ref_table};
+static const struct cpu_table *const tables[] = {&avx2_table, &portable_table, &ref_table};
 
 bool cpu_table_runs_here(const struct cpu_table *table) {
     if (table != &avx2_table) return true;

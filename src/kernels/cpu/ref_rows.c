@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/fmath.h"
-#include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/kernels_ref.h"
 
 static float join_lanes(float lanes[NORM_LANES]) {
     for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
@@ -36,11 +36,11 @@ static void ref_norm(const struct op_norm *n, const float *x, float *y) {
     }
 }
 
-static void ref_quantise(const float *x, uint32_t count, struct q8_out out) {
+void ref_quantise(const float *x, uint32_t count, struct q8_out out) {
     q8_quantise_blocks(x, count / Q8_BLOCK, out);
 }
 
-static void ref_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head) {
+void ref_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head) {
     uint32_t pairs = r->rot_dims / 2;
     bool neox = r->style == ROPE_NEOX;
     for (uint32_t i = 0; i < pairs; i++) {
@@ -62,19 +62,18 @@ static float act_one(enum act_kind kind, float x) {
     }
 }
 
-static void ref_act(enum act_kind kind, const float *gate, const float *up, uint32_t count,
-                    float *y) {
+void ref_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y) {
     for (uint32_t i = 0; i < count; i++) {
         float a = act_one(kind, gate[i]);
         y[i] = up ? a * up[i] : a;
     }
 }
 
-static void ref_add(const float *src, uint32_t count, float *dst) {
+void ref_add(const float *src, uint32_t count, float *dst) {
     for (uint32_t i = 0; i < count; i++) dst[i] += src[i];
 }
 
-static void ref_softcap(float cap, uint32_t count, float *x) {
+void ref_softcap(float cap, uint32_t count, float *x) {
     for (uint32_t i = 0; i < count; i++) x[i] = cap * fm_tanh(x[i] / cap);
 }
 
@@ -87,8 +86,8 @@ static void store_one(enum kv_type type, float value, size_t index, uint8_t *til
     }
 }
 
-static void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
-                         uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
+void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                  uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     for (uint32_t d = 0; d < head_dim; d++) {
         store_one(type, k[d], (size_t)d * KV_BLOCK_TOKENS + token, k_tile);
         store_one(type, v[d], (size_t)token * head_dim + d, v_tile);

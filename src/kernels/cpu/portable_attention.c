@@ -1,0 +1,98 @@
+/* kernels/cpu/portable_attention.c - one segment of attention in plain C.
+ *
+ * A tile's 16 keys are scored together, dimension by dimension; a token's values are added to
+ * all columns at once. Both inner loops have no dependence between their elements.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/fmath.h"
+#include "kernels/cpu/kernels_portable.h"
+
+enum { TOKENS = KV_BLOCK_TOKENS };
+
+static void load_row(const uint8_t *p, enum kv_type type, uint32_t count, float *out) {
+    if (type == KV_F32) {
+        memcpy(out, p, count * sizeof(float));
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, p + 2 * (size_t)i, sizeof(half));
+        out[i] = f16_to_f32(half);
+    }
+}
+
+/* Scores of all 16 tokens of tile t; the caller looks only at those that are attended. */
+static void score_tile(const struct attn_segment *s, uint32_t t, const float *q,
+                       float out[TOKENS]) {
+    memset(out, 0, TOKENS * sizeof(float));
+    for (uint32_t d = 0; d < s->head_dim; d++) {
+        float keys[TOKENS];
+        load_row(s->k[t] + (size_t)d * TOKENS * kv_elem_bytes(s->type), s->type, TOKENS, keys);
+        for (int i = 0; i < TOKENS; i++) out[i] = fmaf(q[d], keys[i], out[i]);
+    }
+    for (int i = 0; i < TOKENS; i++) {
+        out[i] *= s->scale;
+        if (s->softcap > 0.0f) out[i] = s->softcap * fm_tanh(out[i] / s->softcap);
+    }
+}
+
+/* p[first, end) become exponentials; the result is their sum by lanes. */
+static float exponentials(const struct attn_segment *s, float *p, float *max_out) {
+    float lanes[ATTN_LANES] = {0}, max = -INFINITY;
+    for (uint32_t j = s->first; j < s->end; j++)
+        if (p[j] > max) max = p[j];
+    for (uint32_t j = s->first; j < s->end; j++) {
+        p[j] = fm_exp(p[j] - max);
+        lanes[j % ATTN_LANES] += p[j];
+    }
+    for (uint32_t width = ATTN_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    *max_out = max;
+    return lanes[0];
+}
+
+/* Columns in chunks, so that the accumulators stay in registers or the nearest cache. */
+static void weigh(const struct attn_segment *s, const float *p, float *out) {
+    enum { CHUNK = 32 };
+    for (uint32_t d = 0; d < s->head_dim; d += CHUNK) {
+        uint32_t count = s->head_dim - d < CHUNK ? s->head_dim - d : CHUNK;
+        float acc[CHUNK] = {0}, values[CHUNK];
+        for (uint32_t j = s->first; j < s->end; j++) {
+            const uint8_t *v = s->v[j / TOKENS] + j % TOKENS * s->v_stride;
+            load_row(v + d * kv_elem_bytes(s->type), s->type, count, values);
+            for (uint32_t i = 0; i < count; i++) acc[i] = fmaf(p[j], values[i], acc[i]);
+        }
+        memcpy(out + d, acc, count * sizeof(float));
+    }
+}
+
+void portable_attend(const struct attn_segment *s, struct attn_part *out) {
+    float p[ATTN_SEGMENT];
+    for (uint32_t i = 0; i < s->query_count; i++) {
+        const float *q = s->q + (size_t)i * s->head_dim;
+        for (uint32_t t = s->first / TOKENS; t * TOKENS < s->end; t++)
+            score_tile(s, t, q, p + (size_t)t * TOKENS);
+        out->sum[i] = exponentials(s, p, &out->max[i]);
+        weigh(s, p, out->out + (size_t)i * s->head_dim);
+    }
+}
+
+void portable_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t queries,
+                        uint32_t head_dim) {
+    for (uint32_t i = 0; i < queries; i++) {
+        float max = into->max[i] > part->max[i] ? into->max[i] : part->max[i];
+        float f1 = fm_exp(into->max[i] - max), f2 = fm_exp(part->max[i] - max);
+        float *a = into->out + (size_t)i * head_dim;
+        const float *b = part->out + (size_t)i * head_dim;
+        into->max[i] = max;
+        into->sum[i] = fmaf(part->sum[i], f2, into->sum[i] * f1);
+        for (uint32_t d = 0; d < head_dim; d++) a[d] = fmaf(b[d], f2, a[d] * f1);
+    }
+}
+
+void portable_attn_finish(struct attn_part *part, uint32_t queries, uint32_t head_dim) {
+    for (uint32_t i = 0; i < queries; i++)
+        for (uint32_t d = 0; d < head_dim; d++) part->out[(size_t)i * head_dim + d] /= part->sum[i];
+}

@@ -1,0 +1,114 @@
+/* Goal:   products have the bits of the definition in every table, for every number format,
+ *         shape and thread count; and the definition is right.
+ * Method: random weights as random file bytes with tame scales; ref, portable and avx2
+ *         compared bit for bit; the reference against a double-precision product with the
+ *         dequantised weights; rows of a batch against the rows alone. */
+#include <math.h>
+
+#include "ops/matmul_rig.h"
+
+static void test_every_format_and_shape_has_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t rows[] = {1, 2, 3, 5, 17, 64, 70};
+    static const uint32_t outputs[] = {1, 15, 16, 17, 48};
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        uint32_t unit = dtype_info(type)->block_elems > 32 ? 256 : 32;
+        for (uint32_t i = 0; i < 7; i++) {
+            struct matmul_case c = {.type = type,
+                                    .rows = rows[i],
+                                    .n = {outputs[i % 5]},
+                                    .k = unit * (1 + i % 3),
+                                    .parts = 1,
+                                    .seed = i};
+            check_matmul(&c);
+        }
+    }
+}
+
+static void test_plain_products_take_any_width(void **state) {
+    (void)state;
+    static const uint32_t widths[] = {1, 3, 31, 576};
+    for (int type = DTYPE_F32; type <= DTYPE_BF16; type++)
+        for (uint32_t i = 0; i < 4; i++) {
+            struct matmul_case c = {
+                .type = type, .rows = 6, .n = {33}, .k = widths[i], .parts = 1, .seed = i};
+            check_matmul(&c);
+        }
+}
+
+static void test_parts_biases_and_sums_have_the_same_bits(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_F16};
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t rows = 1; rows < 10; rows += 4) {
+            struct matmul_case c = {.type = types[i],
+                                    .rows = rows,
+                                    .n = {40, 16, 23},
+                                    .k = 576,
+                                    .parts = 3,
+                                    .bias = true,
+                                    .add = true,
+                                    .seed = i};
+            check_matmul(&c);
+        }
+}
+
+static void test_skipped_rows_are_left_alone(void **state) {
+    (void)state;
+    struct matmul_case c = {
+        .type = DTYPE_Q4_0, .rows = 11, .n = {20}, .k = 64, .parts = 1, .skip = 3};
+    check_matmul(&c);
+}
+
+static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q6_K, DTYPE_F32};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct matmul_case c = {.type = types[i], .rows = 67, .n = {32}, .k = 256, .parts = 1};
+        for (int isa = 0; isa < RIG_ISAS; isa++) {
+            if (!rig_isa_runs(rig_isas[isa])) continue;
+            for (uint32_t row = 0; row < 67; row += 11) check_matmul_row(&c, rig_isas[isa], row);
+        }
+    }
+}
+
+static void test_the_reference_is_the_product_with_the_dequantised_weights(void **state) {
+    (void)state;
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        struct matmul_case c = {
+            .type = type, .rows = 3, .n = {17}, .k = 512, .parts = 1, .seed = 9};
+        check_matmul_value(&c);
+    }
+}
+
+static void test_expert_products_have_the_same_bits(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_Q4_K, DTYPE_Q8_0, DTYPE_BF16};
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t rows = 1; rows < 100; rows = rows * 4 + 1)
+            for (int per_expert = 0; per_expert < 2; per_expert++) {
+                struct matmul_case c = {.type = types[i],
+                                        .rows = rows,
+                                        .n = {24, 24},
+                                        .k = 256,
+                                        .parts = 2,
+                                        .experts = 5,
+                                        .used = 3,
+                                        .src_per_expert = per_expert,
+                                        .seed = i};
+                check_expert_matmul(&c);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_format_and_shape_has_the_same_bits),
+        cmocka_unit_test(test_plain_products_take_any_width),
+        cmocka_unit_test(test_parts_biases_and_sums_have_the_same_bits),
+        cmocka_unit_test(test_skipped_rows_are_left_alone),
+        cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),
+        cmocka_unit_test(test_the_reference_is_the_product_with_the_dequantised_weights),
+        cmocka_unit_test(test_expert_products_have_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
