@@ -1,0 +1,295 @@
+/* Goal:   attention has the bits of its definition in every table; the definition is softmax
+ *         attention; and what unused places of the cache hold never matters.
+ * Method: a cache of random numbers in which every token that no row may see is a NaN; all
+ *         tables compared bit for bit; the reference against a softmax in double; rows of a
+ *         batch against the rows alone. */
+#include <math.h>
+
+#include "ops/ops_rig.h"
+
+struct attn_case {
+    enum kv_type type;
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t first, rows; /* positions first .. first + rows - 1 of one sequence */
+    uint32_t window;
+    float softcap;
+    bool q8, keep_floats;
+    uint32_t skip;
+    uint64_t seed;
+};
+
+static void store(const struct kv_space *kv, uint8_t *tile, size_t index, float value) {
+    if (kv->type == KV_F32) {
+        memcpy(tile + index * 4, &value, 4);
+    } else {
+        uint16_t half = f16_from_f32(value);
+        memcpy(tile + index * 2, &half, 2);
+    }
+}
+
+static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos, uint32_t d,
+                          bool value) {
+    uint64_t at = ((uint64_t)pos << 20) | (head << 12) | d;
+    float x = (float)(rng_unit_at(c->seed + 100, value, at) * 2 - 1);
+    return c->type == KV_F16 ? f16_to_f32(f16_from_f32(x)) : x;
+}
+
+/* Two layers, of which the op reads the second; blocks in reverse order. */
+static struct kv_space cache_init(const struct attn_case *c, struct rig_steps *steps) {
+    uint32_t tokens = c->first + c->rows;
+    struct kv_space kv = {.type = c->type,
+                          .layers = 2,
+                          .heads = c->kv_heads,
+                          .head_dim = c->head_dim,
+                          .block_count = tokens / KV_BLOCK_TOKENS + 2};
+    size_t bytes = kv_space_bytes(&kv);
+    kv.base = mem_alloc_aligned(64, bytes);
+    memset(kv.base, 0xFF, bytes); /* NaN in both formats */
+    for (uint32_t b = 0; b < kv.block_count; b++) steps->blocks[b] = kv.block_count - 1 - b;
+    for (uint32_t pos = 0; pos < tokens; pos++)
+        for (uint32_t h = 0; h < c->kv_heads; h++) {
+            uint8_t *k = kv_tile(&kv, 1, steps->blocks[pos / KV_BLOCK_TOKENS], h);
+            uint8_t *v = k + kv_tile_bytes(&kv);
+            uint32_t token = pos % KV_BLOCK_TOKENS;
+            for (uint32_t d = 0; d < c->head_dim; d++) {
+                store(&kv, k, d * KV_BLOCK_TOKENS + token, cache_number(c, h, pos, d, false));
+                store(&kv, v, token * c->head_dim + d, cache_number(c, h, pos, d, true));
+            }
+        }
+    return kv;
+}
+
+/* Value 0 is q, then the floats if they are kept, then the quantised row if it is wanted. */
+static struct rig attn_rig(const struct attn_case *c, struct rig_steps *steps,
+                           struct kv_space *kv) {
+    uint32_t cols = c->heads * c->head_dim;
+    struct rig r = {.seed = c->seed,
+                    .spread = 3.0f,
+                    .value_count = 1,
+                    .step = rig_one_seq(steps, c->rows, c->first)};
+    for (uint32_t i = 0; c->skip && i < c->rows; i += c->skip) steps->pos[i] = -1;
+    *kv = cache_init(c, steps);
+    r.kv = kv;
+    r.values[0] = (struct rig_value){ROWS_TOKENS, VALUE_F32, cols, 0};
+    r.op.kind = OP_ATTENTION;
+    r.op.attention = (struct op_attention){.layer = 1,
+                                           .heads = c->heads,
+                                           .kv_heads = c->kv_heads,
+                                           .head_dim = c->head_dim,
+                                           .window = c->window,
+                                           .scale = 1.0f / sqrtf((float)c->head_dim),
+                                           .softcap = c->softcap,
+                                           .q = rig_operand(&r, 0),
+                                           .dst = operand_none,
+                                           .q8 = operand_none};
+    if (c->keep_floats) {
+        r.values[r.value_count] = (struct rig_value){ROWS_TOKENS, VALUE_F32, cols, 0};
+        r.op.attention.dst = rig_operand(&r, r.value_count++);
+    }
+    if (c->q8) {
+        r.values[r.value_count] = (struct rig_value){ROWS_TOKENS, VALUE_Q8, cols, 0};
+        r.op.attention.q8 = rig_operand(&r, r.value_count++);
+    }
+    return r;
+}
+
+static void check_attention(const struct attn_case *c) {
+    struct rig_steps steps;
+    struct kv_space kv;
+    struct rig r = attn_rig(c, &steps, &kv);
+    char what[120];
+    snprintf(what, sizeof(what), "attention type %d heads %u/%u dim %u pos %u+%u window %u",
+             c->type, c->heads, c->kv_heads, c->head_dim, c->first, c->rows, c->window);
+    rig_check_only(&r, what);
+    mem_free(kv.base);
+}
+
+static void test_every_head_shape_has_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {8, 20, 32, 48, 64, 80, 96, 128, 256};
+    static const uint32_t ratios[] = {1, 3, 4, 7};
+    for (uint32_t i = 0; i < 9; i++)
+        for (uint32_t j = 0; j < 4; j++) {
+            bool q8 = dims[i] * 4 * ratios[j] % 32 == 0;
+            struct attn_case c = {.type = (i + j) % 2 ? KV_F16 : KV_F32,
+                                  .heads = 4 * ratios[j],
+                                  .kv_heads = 4,
+                                  .head_dim = dims[i],
+                                  .first = i * 3,
+                                  .rows = 1 + j,
+                                  .keep_floats = j % 2 == 0 || !q8,
+                                  .q8 = q8,
+                                  .seed = i};
+            check_attention(&c);
+        }
+}
+
+static void test_segment_edges_and_windows_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t firsts[] = {0, 15, 250, 255, 256, 509, 800};
+    static const uint32_t windows[] = {0, 1, 16, 100, 300};
+    for (uint32_t i = 0; i < 7; i++)
+        for (uint32_t j = 0; j < 5; j++) {
+            struct attn_case c = {.type = j % 2 ? KV_F32 : KV_F16,
+                                  .heads = 6,
+                                  .kv_heads = 2,
+                                  .head_dim = 32,
+                                  .first = firsts[i],
+                                  .rows = 5,
+                                  .window = windows[j],
+                                  .softcap = j == 3 ? 5.0f : 0.0f,
+                                  .q8 = true,
+                                  .seed = i + 50};
+            check_attention(&c);
+        }
+}
+
+static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
+    (void)state;
+    for (uint32_t skip = 0; skip < 4; skip += 3) {
+        struct attn_case c = {.type = KV_F16,
+                              .heads = 9,
+                              .kv_heads = 3,
+                              .head_dim = 64,
+                              .first = 230,
+                              .rows = 64,
+                              .q8 = true,
+                              .keep_floats = true,
+                              .skip = skip};
+        check_attention(&c);
+    }
+}
+
+static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
+    (void)state;
+    struct attn_case c = {.type = KV_F16,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = 64,
+                          .first = 240,
+                          .rows = 40,
+                          .keep_floats = true};
+    for (int isa = 0; isa < RIG_ISAS; isa++) {
+        if (!rig_isa_runs(rig_isas[isa])) continue;
+        for (uint32_t row = 0; row < c.rows; row += 13) {
+            struct rig_steps steps;
+            struct kv_space kv;
+            struct rig r = attn_rig(&c, &steps, &kv);
+            struct rig_result all = rig_run(&r, rig_isas[isa], 2);
+            int32_t pos = (int32_t)(c.first + row);
+            r.step.row_count = r.step.output_count = steps.seqs[0].row_count = 1;
+            r.step.pos = &pos;
+            r.row_base = row;
+            struct rig_result alone = rig_run(&r, rig_isas[isa], 1);
+            assert_memory_equal(rig_row(&all, 1, row), rig_row(&alone, 1, 0), 4 * 64 * 4);
+            rig_free(&all);
+            rig_free(&alone);
+            mem_free(kv.base);
+        }
+    }
+}
+
+/* Plain softmax attention of one head in double. */
+static void softmax_attention(const struct attn_case *c, const float *q, uint32_t kv_head,
+                              uint32_t end, double *out) {
+    double sum = 0;
+    uint32_t first = c->window && end > c->window ? end - c->window : 0;
+    memset(out, 0, c->head_dim * sizeof(*out));
+    for (uint32_t j = first; j < end; j++) {
+        double s = 0;
+        for (uint32_t d = 0; d < c->head_dim; d++)
+            s += (double)q[d] * (double)cache_number(c, kv_head, j, d, false);
+        s /= sqrt(c->head_dim);
+        if (c->softcap > 0) s = (double)c->softcap * tanh(s / (double)c->softcap);
+        double p = exp(s); /* |s| is small here, so no maximum is needed */
+        sum += p;
+        for (uint32_t d = 0; d < c->head_dim; d++)
+            out[d] += p * (double)cache_number(c, kv_head, j, d, true);
+    }
+    for (uint32_t d = 0; d < c->head_dim; d++) out[d] /= sum;
+}
+
+static void test_the_reference_is_softmax_attention(void **state) {
+    (void)state;
+    struct attn_case cases[] = {
+        {.type = KV_F16, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
+        {.type = KV_F32,
+         .heads = 2,
+         .kv_heads = 2,
+         .head_dim = 48,
+         .first = 600,
+         .rows = 2,
+         .window = 300,
+         .softcap = 3.0f},
+    };
+    for (int i = 0; i < 2; i++) {
+        struct attn_case *c = &cases[i];
+        struct rig_steps steps;
+        struct kv_space kv;
+        double want[64];
+        c->keep_floats = true;
+        struct rig r = attn_rig(c, &steps, &kv);
+        struct rig_result got = rig_run(&r, "ref", 1);
+        for (uint32_t row = 0; row < c->rows; row++)
+            for (uint32_t h = 0; h < c->heads; h++) {
+                softmax_attention(c, rig_row(&got, 0, row) + h * c->head_dim,
+                                  h / (c->heads / c->kv_heads), c->first + row + 1, want);
+                const float *have = rig_row(&got, 1, row) + h * c->head_dim;
+                for (uint32_t d = 0; d < c->head_dim; d++)
+                    assert_true(fabs(want[d] - (double)have[d]) < 1e-5);
+            }
+        rig_free(&got);
+        mem_free(kv.base);
+    }
+}
+
+/* Values 0, 1, 2 are q, k, v; 3 the result. */
+static struct rig encoder_rig(uint32_t heads, uint32_t head_dim, struct step step, bool q8) {
+    uint32_t cols = heads * head_dim;
+    struct rig r = {.seed = 5, .spread = 2.0f, .value_count = 4, .step = step};
+    for (int i = 0; i < 3; i++) r.values[i] = (struct rig_value){ROWS_TOKENS, VALUE_F32, cols, 0};
+    r.values[3] = (struct rig_value){ROWS_TOKENS, q8 ? VALUE_Q8 : VALUE_F32, cols, 0};
+    r.op.kind = OP_SELF_ATTENTION;
+    r.op.self_attention = (struct op_self_attention){.heads = heads,
+                                                     .head_dim = head_dim,
+                                                     .scale = 1.0f / sqrtf((float)head_dim),
+                                                     .q = rig_operand(&r, 0),
+                                                     .k = rig_operand(&r, 1),
+                                                     .v = rig_operand(&r, 2),
+                                                     .dst = q8 ? operand_none : rig_operand(&r, 3),
+                                                     .q8 = q8 ? rig_operand(&r, 3) : operand_none};
+    return r;
+}
+
+static void test_encoder_attention_has_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {1, 2, 16, 37, 300};
+    static const uint32_t dims[] = {8, 32, 48, 64};
+    for (uint32_t i = 0; i < 5; i++)
+        for (uint32_t j = 0; j < 4; j++) {
+            struct rig_steps steps;
+            struct step step = rig_one_seq(&steps, lengths[i] + 20, 0);
+            step.seq_count = 2;
+            steps.seqs[0].row_count = lengths[i];
+            steps.seqs[1].first_row = lengths[i];
+            steps.seqs[1].row_count = 20;
+            for (uint32_t row = lengths[i]; row < lengths[i] + 20; row++) {
+                steps.seq[row] = 1;
+                steps.pos[row] = (int32_t)(row - lengths[i]);
+            }
+            struct rig r = encoder_rig(4, dims[j], step, j % 2);
+            rig_check_only(&r, "encoder");
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_head_shape_has_the_same_bits),
+        cmocka_unit_test(test_segment_edges_and_windows_have_the_same_bits),
+        cmocka_unit_test(test_prompts_and_skipped_rows_have_the_same_bits),
+        cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),
+        cmocka_unit_test(test_the_reference_is_softmax_attention),
+        cmocka_unit_test(test_encoder_attention_has_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

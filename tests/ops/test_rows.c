@@ -1,0 +1,521 @@
+/* Goal:   every op that works row by row has the bits of the reference in every table, and the
+ *         reference computes what graph/op_args.h says.
+ * Method: seeded random rows of odd sizes through all tables and thread counts; the reference
+ *         against formulas in double; a dense sweep of the vector functions against the scalar
+ *         ones; broken numbers into the quantisation. */
+#include <math.h>
+
+#include "base/fmath.h"
+#include "ops/matmul_rig.h"
+
+static const uint32_t row_counts[] = {1, 2, 3, 5, 17, 64};
+static const uint32_t widths[] = {32, 64, 96, 576, 1536};
+
+static float *random_floats(uint32_t count, uint64_t seed) {
+    float *x = mem_alloc_array(count, sizeof(float));
+    for (uint32_t i = 0; i < count; i++) x[i] = (float)(rng_unit_at(seed, 1, i) * 2 - 1);
+    return x;
+}
+
+static struct rig_value f32_value(uint32_t cols) {
+    return (struct rig_value){ROWS_TOKENS, VALUE_F32, cols, 0};
+}
+
+static struct rig_value q8_value(uint32_t cols) {
+    return (struct rig_value){ROWS_TOKENS, VALUE_Q8, cols, 0};
+}
+
+static struct rig norm_rig(enum norm_kind kind, uint32_t group, uint32_t cols, const float *w,
+                           const float *b, struct step step) {
+    struct rig r = {.seed = cols, .value_count = 2, .step = step};
+    r.values[0] = r.values[1] = f32_value(cols);
+    r.op.kind = OP_NORM;
+    r.op.norm = (struct op_norm){.kind = kind,
+                                 .group = group,
+                                 .eps = 1e-5f,
+                                 .weight = w,
+                                 .bias = b,
+                                 .src = rig_operand(&r, 0),
+                                 .dst = rig_operand(&r, 1),
+                                 .q8 = operand_none};
+    return r;
+}
+
+static void test_norms_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t groups[] = {1, 7, 16, 23, 64, 80, 576};
+    for (uint32_t i = 0; i < 7; i++)
+        for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++) {
+            struct rig_steps steps;
+            float *w = random_floats(groups[i], 1), *b = random_floats(groups[i], 2);
+            struct step step = rig_one_seq(&steps, row_counts[i % 6], 0);
+            steps.pos[step.row_count / 2] = -1;
+            struct rig r = norm_rig(kind, groups[i], groups[i] * 3, w, kind ? b : NULL, step);
+            rig_check_only(&r, "norm");
+            if (groups[i] % 32 == 0) {
+                r.values[1] = q8_value(groups[i] * 3);
+                r.op.norm.dst = operand_none;
+                r.op.norm.q8 = rig_operand(&r, 1);
+                rig_check_only(&r, "norm to q8");
+            }
+            r.value_count = 1;
+            r.op.norm.q8 = operand_none;
+            r.op.norm.dst = r.op.norm.src;
+            rig_check_only(&r, "norm in place");
+            mem_free(w);
+            mem_free(b);
+        }
+}
+
+static void test_the_reference_norm_is_the_formula(void **state) {
+    (void)state;
+    enum { COLS = 100 };
+    for (int kind = NORM_RMS; kind <= NORM_LAYER; kind++) {
+        struct rig_steps steps;
+        float *w = random_floats(COLS, 1), *b = random_floats(COLS, 2);
+        struct rig r = norm_rig(kind, COLS, COLS, w, kind ? b : NULL, rig_one_seq(&steps, 1, 0));
+        struct rig_result got = rig_run(&r, "ref", 1);
+        const float *x = rig_row(&got, 0, 0), *y = rig_row(&got, 1, 0);
+        double mean = 0, square = 0;
+        for (int i = 0; i < COLS && kind == NORM_LAYER; i++) mean += (double)x[i] / COLS;
+        for (int i = 0; i < COLS; i++) square += pow((double)x[i] - mean, 2) / COLS;
+        for (int i = 0; i < COLS; i++) {
+            double want = ((double)x[i] - mean) / sqrt(square + 1e-5) * (double)w[i];
+            if (kind == NORM_LAYER) want += (double)b[i];
+            assert_true(fabs(want - (double)y[i]) < 1e-6);
+        }
+        rig_free(&got);
+        mem_free(w);
+        mem_free(b);
+    }
+}
+
+static void test_quantising_has_the_same_bits(void **state) {
+    (void)state;
+    static const float spreads[] = {1.0f, 1e-37f, 1e-30f, 1e30f, 3e38f};
+    for (uint32_t i = 0; i < 5; i++) {
+        struct rig_steps steps;
+        struct rig r = {.seed = i,
+                        .spread = spreads[i],
+                        .value_count = 2,
+                        .step = rig_one_seq(&steps, row_counts[i], 0)};
+        r.values[0] = f32_value(widths[i]);
+        r.values[1] = q8_value(widths[i]);
+        r.op.kind = OP_QUANT;
+        r.op.quant = (struct op_quant){rig_operand(&r, 0), rig_operand(&r, 1)};
+        rig_check_only(&r, "quant");
+    }
+}
+
+/* A table of numbers as an embedding: the way to bring chosen bits into a value. */
+static struct rig_result run_broken(const char *isa, const float *numbers) {
+    struct rig_steps steps;
+    struct weight w = {.type = DTYPE_F32,
+                       .rows = 1,
+                       .cols = 64,
+                       .experts = 1,
+                       .data = numbers,
+                       .bytes = 64 * sizeof(float)};
+    struct tape *t;
+    struct device dev;
+    struct rig r = {.value_count = 2, .step = rig_one_seq(&steps, 1, 0)};
+    struct op embed = {.kind = OP_EMBED}, quant = {.kind = OP_QUANT};
+    r.values[0] = f32_value(64);
+    r.values[1] = q8_value(64);
+    embed.embed = (struct op_embed){
+        .table = &w, .source = EMBED_ZERO, .scale = 1.0f, .dst = rig_operand(&r, 0)};
+    quant.quant = (struct op_quant){rig_operand(&r, 0), rig_operand(&r, 1)};
+    assert_int_equal(tape_create(&t), ST_OK);
+    tape_value(t, "x", ROWS_TOKENS, VALUE_F32, 64);
+    tape_value(t, "q", ROWS_TOKENS, VALUE_Q8, 64);
+    tape_push(t, &embed);
+    tape_push(t, &quant);
+    tape_set_output(t, 1);
+    assert_int_equal(tape_finish(t, &(struct tape_sizes){1, 1, 1}, NULL), ST_OK);
+    assert_int_equal(cpu_device_open(isa, 1, &dev, NULL), ST_OK);
+    assert_int_equal(dev.check(dev.self, t, NULL), ST_OK);
+    uint8_t *slab = dev.alloc(dev.self, tape_slab_bytes(t));
+    struct rig_result out = {.bytes = NULL};
+    dev.run(dev.self, &(struct device_run){.tape = t, .step = &r.step, .slab = slab});
+    rig_copy_values(&r, t, slab, &out);
+    dev.free(dev.self, slab, tape_slab_bytes(t));
+    dev.close(dev.self);
+    tape_destroy(t);
+    return out;
+}
+
+static void test_broken_numbers_quantise_alike_and_stay_in_range(void **state) {
+    (void)state;
+    float x[64] = {0};
+    x[0] = NAN;
+    x[1] = 2.0f;
+    x[2] = -1.0f;
+    x[33] = INFINITY;
+    x[34] = -INFINITY;
+    x[35] = 1.0f;
+    struct rig_result ref = run_broken("ref", x);
+    struct q8_row q = q8_row_at(ref.bytes + ref.offset[1], 64);
+    assert_int_equal(q.q[0], 0);
+    assert_int_equal(q.q[1], 127);
+    assert_int_equal(q.q[2], -64);
+    assert_int_equal(q.q[33], 127);
+    assert_int_equal(q.q[34], -127);
+    assert_int_equal(q.q[35], 0);
+    assert_true(isfinite(q.scale[1]));
+    for (int i = 0; i < RIG_ISAS; i++) {
+        if (!rig_isa_runs(rig_isas[i])) continue;
+        struct rig_result got = run_broken(rig_isas[i], x);
+        rig_same(&ref, &got, rig_isas[i], 1, "broken numbers");
+        rig_free(&got);
+    }
+    rig_free(&ref);
+}
+
+static void test_rope_has_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t rots[] = {2, 16, 20, 64};
+    for (uint32_t i = 0; i < 4; i++)
+        for (int style = ROPE_NEOX; style <= ROPE_ADJACENT; style++) {
+            struct rig_steps steps;
+            float *freqs = random_floats(rots[i] / 2, 3);
+            struct rig r = {
+                .seed = i, .value_count = 1, .step = rig_one_seq(&steps, row_counts[i + 1], 4000)};
+            r.values[0] = f32_value(3 * (rots[i] + 4));
+            r.op.kind = OP_ROPE;
+            r.op.rope = (struct op_rope){.style = style,
+                                         .heads = 3,
+                                         .head_dim = rots[i] + 4,
+                                         .rot_dims = rots[i],
+                                         .freqs = freqs,
+                                         .factor = i % 2 ? 1.0f : 1.25f,
+                                         .x = rig_operand(&r, 0)};
+            rig_check_only(&r, "rope");
+            mem_free(freqs);
+        }
+}
+
+static void test_the_reference_rope_turns_pairs(void **state) {
+    (void)state;
+    for (int style = ROPE_NEOX; style <= ROPE_ADJACENT; style++) {
+        struct rig_steps steps;
+        static const float freqs[] = {0.5f, 0.01f};
+        struct rig r = {.value_count = 1, .step = rig_one_seq(&steps, 1, 7)};
+        r.values[0] = f32_value(4);
+        r.op.kind = OP_ROPE;
+        r.op.rope = (struct op_rope){.style = style,
+                                     .heads = 1,
+                                     .head_dim = 4,
+                                     .rot_dims = 4,
+                                     .freqs = freqs,
+                                     .factor = 1.0f,
+                                     .x = rig_operand(&r, 0)};
+        struct rig_result got = rig_run(&r, "ref", 1);
+        for (int i = 0; i < 2; i++) {
+            uint32_t a = style == ROPE_NEOX ? i : 2 * i, b = style == ROPE_NEOX ? i + 2 : 2 * i + 1;
+            double angle = 7 * (double)freqs[i];
+            double x = (double)rig_float(&r, 0, 0, a), y = (double)rig_float(&r, 0, 0, b);
+            const float *out = rig_row(&got, 0, 0);
+            assert_true(fabs(x * cos(angle) - y * sin(angle) - (double)out[a]) < 1e-6);
+            assert_true(fabs(x * sin(angle) + y * cos(angle) - (double)out[b]) < 1e-6);
+        }
+        rig_free(&got);
+    }
+}
+
+static void test_kv_writes_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {8, 20, 64, 128};
+    for (uint32_t i = 0; i < 4; i++)
+        for (int type = KV_F16; type <= KV_F32; type++) {
+            struct rig_steps steps;
+            struct kv_space kv = {
+                .type = type, .layers = 2, .heads = 3, .head_dim = dims[i], .block_count = 6};
+            struct rig r = {.spread = i == 0   ? 1e5f
+                                      : i == 1 ? 1e-7f
+                                               : 1.0f,
+                            .value_count = 2,
+                            .step = rig_one_seq(&steps, row_counts[i], 25),
+                            .kv = &kv};
+            size_t bytes = kv_space_bytes(&kv);
+            kv.base = mem_alloc_aligned(64, bytes);
+            memset(kv.base, 0xAB, bytes);
+            steps.pos[row_counts[i] / 2] = -1;
+            r.values[0] = r.values[1] = f32_value(3 * dims[i]);
+            r.op.kind = OP_KV_WRITE;
+            r.op.kv_write =
+                (struct op_kv_write){.layer = 1, .k = rig_operand(&r, 0), .v = rig_operand(&r, 1)};
+            rig_check_only(&r, "kv_write");
+            mem_free(kv.base);
+        }
+}
+
+static void test_activations_have_the_same_bits(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++)
+        for (int kind = ACT_SILU; kind <= ACT_GELU_ERF; kind++)
+            for (int form = 0; form < 4; form++) {
+                struct rig_steps steps;
+                bool q8 = form & 1, up = form & 2;
+                uint32_t segments = i == 2 ? 3 : 1, cols = widths[i] + (q8 ? 0 : i);
+                struct rig r = {.seed = i,
+                                .spread = 12.0f,
+                                .value_count = 2,
+                                .step = rig_one_seq(&steps, row_counts[i], 0)};
+                r.values[0] = f32_value(2 * cols * segments);
+                r.values[1] = q8 ? q8_value(cols * segments) : f32_value(cols * segments);
+                steps.pos[row_counts[i] / 2] = -1;
+                r.op.kind = OP_ACT;
+                r.op.act =
+                    (struct op_act){.kind = kind,
+                                    .segments = segments,
+                                    .stride = 2 * cols,
+                                    .gate = {0, 0, cols},
+                                    .up = up ? (struct operand){0, cols, cols} : operand_none,
+                                    .dst = q8 ? operand_none : rig_operand(&r, 1),
+                                    .q8 = q8 ? rig_operand(&r, 1) : operand_none};
+                rig_check_only(&r, "act");
+            }
+}
+
+/* Every 4001st float bit pattern, both signs, through the vector functions and the scalar
+ * ones: about a million arguments each. NaN results are only compared as NaN. */
+static void test_vector_functions_equal_the_scalar_ones(void **state) {
+    (void)state;
+    enum { COLS = 1 << 14, STRIDE = 4001 };
+    struct rig_steps steps;
+    float *table = mem_alloc_array(COLS, sizeof(float));
+    struct weight w = {.type = DTYPE_F32,
+                       .rows = 1,
+                       .cols = COLS,
+                       .experts = 1,
+                       .data = table,
+                       .bytes = COLS * sizeof(float)};
+    for (int kind = ACT_SILU; kind <= ACT_GELU_ERF + 1; kind++) {
+        struct tape *t;
+        struct device dev[2];
+        struct step step = rig_one_seq(&steps, 1, 0);
+        struct op embed = {.kind = OP_EMBED}, act = {.kind = OP_ACT};
+        embed.embed = (struct op_embed){
+            .table = &w, .source = EMBED_ZERO, .scale = 1.0f, .dst = {0, 0, COLS}};
+        act.act = (struct op_act){.kind = kind,
+                                  .segments = 1,
+                                  .gate = {0, 0, COLS},
+                                  .up = operand_none,
+                                  .dst = {0, 0, COLS},
+                                  .q8 = operand_none};
+        if (kind > ACT_GELU_ERF) {
+            act.kind = OP_SOFTCAP;
+            act.softcap = (struct op_softcap){.cap = 1.0f, .x = {0, 0, COLS}};
+        }
+        assert_int_equal(tape_create(&t), ST_OK);
+        tape_value(t, "x", ROWS_TOKENS, VALUE_F32, COLS);
+        tape_push(t, &embed);
+        tape_push(t, &act);
+        tape_set_output(t, 0);
+        assert_int_equal(tape_finish(t, &(struct tape_sizes){1, 1, 1}, NULL), ST_OK);
+        bool vectors = rig_isa_runs("avx2");
+        for (int d = 0; d < 2; d++) {
+            const char *isa = d == 0 ? "ref" : vectors ? "avx2" : "portable";
+            assert_int_equal(cpu_device_open(isa, 1, &dev[d], NULL), ST_OK);
+            assert_int_equal(dev[d].check(dev[d].self, t, NULL), ST_OK);
+        }
+        float *slab[2] = {dev[0].alloc(dev[0].self, tape_slab_bytes(t)),
+                          dev[1].alloc(dev[1].self, tape_slab_bytes(t))};
+        for (uint64_t bits = 0; bits < UINT64_C(1) << 32;) {
+            for (uint32_t i = 0; i < COLS; i++, bits += STRIDE) {
+                uint32_t pattern = (uint32_t)bits;
+                memcpy(&table[i], &pattern, sizeof(pattern));
+            }
+            for (int d = 0; d < 2; d++)
+                dev[d].run(dev[d].self, &(struct device_run){t, &step, (uint8_t *)slab[d], NULL});
+            for (uint32_t i = 0; i < COLS; i++) {
+                if (isnan(slab[0][i]) && isnan(slab[1][i])) continue;
+                if (memcmp(&slab[0][i], &slab[1][i], sizeof(float)) != 0)
+                    fail_msg("function %d of %a: %a, not %a", kind, (double)table[i],
+                             (double)slab[1][i], (double)slab[0][i]);
+            }
+        }
+        for (int d = 0; d < 2; d++) {
+            dev[d].free(dev[d].self, slab[d], tape_slab_bytes(t));
+            dev[d].close(dev[d].self);
+        }
+        tape_destroy(t);
+    }
+    mem_free(table);
+}
+
+static void test_small_ops_have_the_same_bits(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct rig_steps steps;
+        struct rig r = {.seed = i,
+                        .spread = 20.0f,
+                        .value_count = 2,
+                        .step = rig_one_seq(&steps, row_counts[i], 0)};
+        uint32_t cols = 13 * (i + 1);
+        steps.pos[row_counts[i] / 2] = -1;
+        r.values[0] = r.values[1] = f32_value(cols);
+        r.op.kind = OP_ADD;
+        r.op.add = (struct op_add){rig_operand(&r, 0), rig_operand(&r, 1)};
+        rig_check_only(&r, "add");
+        r.value_count = 1;
+        r.op.kind = OP_SOFTCAP;
+        r.op.softcap = (struct op_softcap){.cap = 15.0f, .x = rig_operand(&r, 0)};
+        rig_check_only(&r, "softcap");
+        r.value_count = 2;
+        r.values[1].rows = ROWS_OUTPUTS;
+        r.step.output_count = (row_counts[i] + 1) / 2;
+        for (uint32_t o = 0; o < r.step.output_count; o++)
+            steps.output_row[o] = row_counts[i] - 1 - o;
+        r.op.kind = OP_GATHER;
+        r.op.gather = (struct op_gather){rig_operand(&r, 0), rig_operand(&r, 1)};
+        rig_check_only(&r, "gather");
+    }
+}
+
+static void test_embeddings_have_the_same_bits(void **state) {
+    (void)state;
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        for (int source = EMBED_TOKEN; source <= EMBED_ZERO; source++) {
+            struct rig_steps steps;
+            struct weight w = random_weight(type, 17, 256, 1, 4);
+            struct rig r = {.value_count = 1, .step = rig_one_seq(&steps, 17, 0)};
+            steps.pos[3] = -1;
+            r.values[0] = f32_value(256);
+            r.op.kind = OP_EMBED;
+            r.op.embed = (struct op_embed){.table = &w,
+                                           .source = source,
+                                           .add = source == EMBED_POSITION,
+                                           .scale = 1.5f,
+                                           .dst = rig_operand(&r, 0)};
+            rig_check_only(&r, "embed");
+            mem_free((void *)(uintptr_t)w.data);
+        }
+}
+
+static void test_pooling_has_the_same_bits_and_unit_length(void **state) {
+    (void)state;
+    for (int kind = POOL_MEAN; kind <= POOL_LAST; kind++) {
+        struct rig_steps steps;
+        struct rig r = {.value_count = 2, .step = rig_one_seq(&steps, 20, 0)};
+        r.step.seq_count = 2;
+        steps.seqs[0].row_count = 7;
+        steps.seqs[1].first_row = 7;
+        steps.seqs[1].row_count = 13;
+        r.values[0] = f32_value(37);
+        r.values[1] = (struct rig_value){ROWS_SEQS, VALUE_F32, 37, 0};
+        r.op.kind = OP_POOL;
+        r.op.pool = (struct op_pool){kind, true, rig_operand(&r, 0), rig_operand(&r, 1)};
+        struct rig_result ref = rig_check(&r, "pool");
+        double length = 0;
+        for (int i = 0; i < 37; i++) length += pow((double)rig_row(&ref, 1, 1)[i], 2);
+        assert_true(fabs(length - 1) < 1e-6);
+        rig_free(&ref);
+    }
+}
+
+/* Value 0 is the logits, 1 the ids, 2 the weights. */
+static void test_routing_picks_the_likeliest_and_has_the_same_bits(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct rig_steps steps;
+        uint32_t experts = 4 + i * 10, used = 1 + i % 4;
+        struct rig r = {
+            .seed = i, .spread = 4, .value_count = 3, .step = rig_one_seq(&steps, 9, 0)};
+        r.values[0] = f32_value(experts);
+        r.values[1] = (struct rig_value){ROWS_TOKENS, VALUE_I32, used, experts};
+        r.values[2] = f32_value(used);
+        r.op.kind = OP_ROUTE;
+        r.op.route = (struct op_route){.experts = experts,
+                                       .used = used,
+                                       .normalise = true,
+                                       .logits = rig_operand(&r, 0),
+                                       .ids = rig_operand(&r, 1),
+                                       .weights = rig_operand(&r, 2)};
+        struct rig_result ref = rig_check(&r, "route");
+        for (uint32_t row = 0; row < 9; row++) {
+            const float *logits = rig_row(&ref, 0, row), *weights = rig_row(&ref, 2, row);
+            const int32_t *ids = (const int32_t *)(const void *)rig_row(&ref, 1, row);
+            double sum = 0;
+            uint32_t above = 0;
+            for (uint32_t j = 0; j < used; j++) sum += (double)weights[j];
+            for (uint32_t e = 0; e < experts; e++) above += logits[e] > logits[ids[used - 1]];
+            assert_true(fabs(sum - 1) < 1e-6);
+            assert_int_equal(above, used - 1);
+        }
+        rig_free(&ref);
+    }
+}
+
+static void test_equal_logits_are_routed_to_the_lower_number(void **state) {
+    (void)state;
+    struct rig_steps steps;
+    struct rig r = {.spread = 1e-45f, .value_count = 3, .step = rig_one_seq(&steps, 1, 0)};
+    r.values[0] = f32_value(8);
+    r.values[1] = (struct rig_value){ROWS_TOKENS, VALUE_I32, 3, 8};
+    r.values[2] = f32_value(3);
+    r.op.kind = OP_ROUTE;
+    r.op.route = (struct op_route){.experts = 8,
+                                   .used = 3,
+                                   .logits = rig_operand(&r, 0),
+                                   .ids = rig_operand(&r, 1),
+                                   .weights = rig_operand(&r, 2)};
+    struct rig_result ref = rig_check(&r, "route of equals");
+    const int32_t *ids = (const int32_t *)(const void *)rig_row(&ref, 1, 0);
+    for (int j = 0; j < 3; j++) assert_int_equal(ids[j], j);
+    assert_true(rig_row(&ref, 2, 0)[0] == 0.125f);
+    rig_free(&ref);
+}
+
+static void test_expert_sums_have_the_same_bits(void **state) {
+    (void)state;
+    for (int add = 0; add < 2; add++) {
+        struct rig_steps steps;
+        struct rig r = {.value_count = 3, .step = rig_one_seq(&steps, 5, 0)};
+        r.values[0] = f32_value(4 * 33);
+        r.values[1] = f32_value(4);
+        r.values[2] = f32_value(33);
+        r.op.kind = OP_EXPERT_SUM;
+        r.op.expert_sum = (struct op_expert_sum){4, add, rig_operand(&r, 0), rig_operand(&r, 1),
+                                                 rig_operand(&r, 2)};
+        struct rig_result ref = rig_check(&r, "expert sum");
+        double want = add ? (double)rig_float(&r, 2, 1, 9) : 0;
+        for (uint32_t j = 0; j < 4; j++)
+            want += (double)rig_float(&r, 1, 1, j) * (double)rig_float(&r, 0, 1, j * 33 + 9);
+        assert_true(fabs(want - (double)rig_row(&ref, 2, 1)[9]) < 1e-6);
+        rig_free(&ref);
+    }
+}
+
+static void test_a_name_that_is_no_table_is_refused(void **state) {
+    (void)state;
+    struct device dev;
+    struct err err = {{0}};
+    assert_int_equal(cpu_device_open("sse9", 1, &dev, &err), ST_BAD);
+    assert_non_null(strstr(err.text, "sse9"));
+    assert_true(rig_isa_runs("ref"));
+    assert_true(rig_isa_runs("portable"));
+    assert_true(rig_isa_runs("auto"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norms_have_the_same_bits),
+        cmocka_unit_test(test_the_reference_norm_is_the_formula),
+        cmocka_unit_test(test_quantising_has_the_same_bits),
+        cmocka_unit_test(test_broken_numbers_quantise_alike_and_stay_in_range),
+        cmocka_unit_test(test_rope_has_the_same_bits),
+        cmocka_unit_test(test_the_reference_rope_turns_pairs),
+        cmocka_unit_test(test_kv_writes_have_the_same_bits),
+        cmocka_unit_test(test_activations_have_the_same_bits),
+        cmocka_unit_test(test_vector_functions_equal_the_scalar_ones),
+        cmocka_unit_test(test_small_ops_have_the_same_bits),
+        cmocka_unit_test(test_embeddings_have_the_same_bits),
+        cmocka_unit_test(test_pooling_has_the_same_bits_and_unit_length),
+        cmocka_unit_test(test_routing_picks_the_likeliest_and_has_the_same_bits),
+        cmocka_unit_test(test_equal_logits_are_routed_to_the_lower_number),
+        cmocka_unit_test(test_expert_sums_have_the_same_bits),
+        cmocka_unit_test(test_a_name_that_is_no_table_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
