@@ -3,7 +3,7 @@
 
     compare_llamacpp.py dump -m MODEL.gguf -f TEXT --windows 8 --out THEIRS.bin
     compare_llamacpp.py compare THEIRS.bin OURS.bin
-    compare_llamacpp.py perplexity -m MODEL.gguf -f TEXT --windows 20
+    compare_llamacpp.py perplexity -m MODEL.gguf -f TEXT --windows 20 [--exact]
     compare_llamacpp.py excerpt -m MODEL.gguf --golden tests/golden
     compare_llamacpp.py compare-excerpt tests/golden/smollm2_llamacpp.bin OURS.bin
 
@@ -53,6 +53,10 @@ def scored_windows(model, text, context, windows):
 
 
 def open_model(args):
+    if args.exact:
+        from goldens import exact  # the one part that needs torch
+
+        return exact.Model(args.model)
     return llamacpp.Model(args.model, n_ctx=args.context, kv_f32=args.kv_f32)
 
 
@@ -188,6 +192,8 @@ def parse_arguments():
         if name == "excerpt":
             command.add_argument("--golden", type=pathlib.Path, required=True)
             continue
+        command.add_argument("--exact", action="store_true",
+                             help="transformers in float32 on the decoded weights, not llama.cpp")
         command.add_argument("-f", "--file", type=pathlib.Path, required=True)
         command.add_argument("-c", "--context", type=int, default=512)
         command.add_argument("--windows", type=int, default=8)

@@ -86,6 +86,12 @@ def _permute(rows, heads):
     return halves.swapaxes(1, 2).reshape(rows.shape)
 
 
+def unpermute(rows, heads):
+    """From adjacent pairs back to halves."""
+    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+
 def _convert(config, name, values):
     kind = config["model_type"]
     if kind in ("llama", "mistral", "mixtral"):

@@ -88,11 +88,6 @@ def _encode(seed, values, kind):
     return gguf.quants.quantize(values, kind), kind
 
 
-def _unpermute(rows, heads):
-    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(rows.shape)
-
-
 def _checkpoint(config, tensors, names):
     """The decoded weights under the names of a checkpoint."""
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
@@ -103,7 +98,7 @@ def _checkpoint(config, tensors, names):
             values = gguf.quants.dequantize(*values)
         part = name.split(".")[-2]
         if part in heads:
-            values = _unpermute(values, heads[part])
+            values = gguf_export.unpermute(values, heads[part])
         out[name] = torch.from_numpy(values.astype(np.float32)).contiguous()
     return out
 
