@@ -81,14 +81,23 @@ enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, siz
                              bool skip_special, struct buf *out);
 
 /* Text as it comes, token by token, never half a character. The pieces of a stream joined are
- * what tokenizer_decode gives for all the ids at once. Zero-initialise. */
+ * what tokenizer_decode gives for all the ids at once. Zero-initialise; it owns nothing.
+ *
+ * Byte tokens ("<0xE2>") are held until another token ends their run, because a run that is
+ * not UTF-8 as a whole becomes one U+FFFD per byte; a run is decided after DETOK_RUN_BYTES. */
+enum { DETOK_RUN_BYTES = 240 };
 struct detok {
-    char held[8]; /* bytes of a character that is not complete yet */
+    const struct tokenizer *t;  /* borrowed, from the first push */
+    char held[DETOK_RUN_BYTES]; /* a run of byte tokens, or part of a character */
     uint8_t held_len;
-    bool started; /* a first piece was written: its leading blank rule is over */
+    bool bad_run;     /* the run is known not to be UTF-8 */
+    bool has_pending; /* a token waits to hear whether it is the last */
+    token_id pending;
+    uint32_t stripped; /* characters taken off the front so far; capped */
+    uint32_t seen;     /* bit per decoder stage: it has had a token */
 };
 enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, bool skip_special,
                        struct buf *out);
-void detok_finish(struct detok *d, struct buf *out); /* what is held, as U+FFFD */
+void detok_finish(struct detok *d, struct buf *out); /* what is held; half characters as U+FFFD */
 
 #endif
