@@ -46,7 +46,8 @@ enum status model_lock(struct model_stage *s, const struct model_cache *cache, c
     for (int i = 0; i < TRIES; i++) {
         s->lock_fd = open(s->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (s->lock_fd < 0)
-            return err_set(err, ST_CREATE, "%s: cannot create: %s", s->lock_path, strerror(errno));
+            return err_set(err, errno == ENOSPC ? ST_IO : ST_CREATE, "%s: cannot create: %s",
+                           s->lock_path, strerror(errno));
         bool held = flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0;
         if (held && is_still_there(s)) return ST_OK;
         close(s->lock_fd);

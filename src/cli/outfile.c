@@ -25,6 +25,7 @@ struct outfile {
 };
 
 static enum status say_errno(struct err *err, enum status st, const char *path, const char *doing) {
+    if (errno == ENOSPC || errno == EDQUOT) st = ST_IO;
     return err_set(err, st, "%s: cannot %s: %s", path, doing, strerror(errno));
 }
 

@@ -148,7 +148,8 @@ static enum status look_in_cache(const struct model_cache *cache, const struct p
         bool same = strcmp(m.source, target->source) == 0;
         out->bytes = manifest_bytes(&m);
         out->was_there = same && !sum_differs(&m, options) && is_whole(&m, folder);
-        if (!same)
+        /* A known model of another release is simply replaced. */
+        if (!same && target->kind != PULL_KNOWN)
             st = err_set(err, ST_CREATE,
                          "the cache already has a model named %s, from %s; choose another name "
                          "with --name, or `jitney rm %s` first",

