@@ -1,0 +1,47 @@
+/* engine/runner.h - what runs a plan: the plug between scheduling and computing.
+ *
+ * Implementations: local (a model on a device in this process), sim (tokens from a hash and time
+ * from a cost profile, for the simulator and for measuring everything that is not the model).
+ *
+ * Lifetime: opened before the first plan, closed after the last. Thread: the engine thread.
+ */
+#ifndef ENGINE_RUNNER_H
+#define ENGINE_RUNNER_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sample/sampler.h"
+#include "sched/plan.h"
+
+struct kv_cache;
+
+/* What a runner must know of a sequence to sample for it. */
+struct runner_seq {
+    struct sample_params sample; /* its seed is already that of the choice */
+    const int32_t *prompt;       /* request memory */
+    uint32_t prompt_tokens;
+    bool ignore_end;
+    struct token_logprob *logprobs; /* request memory: one per generated token; NULL: not wanted */
+    struct sample_result *tops;     /* the same with the likeliest ones; NULL: not wanted */
+};
+
+struct runner {
+    const char *name;
+
+    /* A sequence begins or has ended; `seq` is the scheduler's index for it. begin may fail with
+     * a sentence: the request is then refused. */
+    enum status (*begin)(void *self, seq_idx seq, const struct runner_seq *info, struct err *err);
+    void (*end)(void *self, seq_idx seq);
+
+    /* Do the plan's moves, compute its rows, sample. submit returns without waiting where it
+     * can; collect gives the result of the oldest submitted plan. A failed row is marked in the
+     * result; a status other than ST_OK means that nothing of the plan can be used. */
+    enum status (*submit)(void *self, const struct plan *plan, struct err *err);
+    enum status (*collect)(void *self, struct step_result *result, struct err *err);
+
+    void (*close)(void *self);
+    void *self;
+};
+
+#endif

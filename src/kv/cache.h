@@ -1,0 +1,132 @@
+/* kv/cache.h - which block holds which tokens of which sequence.
+ *
+ * Layers that keep the same tokens form a group: the full layers, and the layers of each window
+ * width. Each group has its own pool of blocks, and a sequence has one block table per group.
+ * Positions are mapped to blocks by position / block_tokens; a windowed group gives back blocks
+ * that no later token can read.
+ *
+ * Prefix sharing: a block that is full has a key, a 128-bit hash of its tokens and of the key
+ * before it; the chain starts from the tenant's salt. The index finds a block by its key as
+ * long as its contents last, generated tokens included. A prompt's keys are *promised* while
+ * their sequence computes them, so that another request for the same text can wait for them
+ * instead of computing them again. A hit reaches only as far as every group can serve it, and
+ * never to a sequence's last token: that one is always computed.
+ *
+ * Forks share all blocks; a shared block that is about to be written is copied first, and the
+ * copy is told to the caller, who does it in device memory.
+ *
+ * Swapping: a sequence's blocks go to spill slots and come back into other blocks; the moves are
+ * told to the caller likewise.
+ *
+ * Numbers only: no device memory, no clock. Lifetime: one per engine. Thread: the engine thread.
+ * Memory: all taken by create. Every growing call is all or nothing.
+ */
+#ifndef KV_CACHE_H
+#define KV_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kv/pool.h"
+
+struct kv_cache; /* opaque */
+
+enum { KV_CACHE_GROUPS_MAX = 8 };
+
+typedef uint32_t kv_seq; /* a table of block tables; 0 .. seq_max-1 */
+
+struct kv_cache_options {
+    uint32_t block_tokens; /* at least 1; the device may ask for a multiple of its tile */
+    uint32_t group_count;
+    struct {
+        uint32_t block_count;
+        uint32_t window; /* 0: everything is kept */
+    } groups[KV_CACHE_GROUPS_MAX];
+    uint32_t seq_max;     /* sequences with a table at one time, swapped ones included */
+    uint32_t tokens_max;  /* the longest sequence */
+    uint32_t spill_slots; /* blocks that fit the spill store, per group; 0: no swapping */
+    bool prefix_cache;
+    uint64_t identity; /* of model, adapter and KV format: starts every key chain */
+};
+
+/* Device work that the caller must do, in this order, before the step's own writes. */
+enum kv_move_kind { KV_MOVE_OUT, KV_MOVE_IN, KV_MOVE_COPY };
+struct kv_move {
+    enum kv_move_kind kind;
+    uint32_t group;
+    uint32_t from, to; /* blocks; `to` of OUT and `from` of IN are spill slots */
+};
+struct kv_moves {
+    struct kv_move *list; /* the caller's, of `cap` elements: a call that needs more is ST_FULL */
+    uint32_t count, cap;
+};
+
+enum status kv_cache_create(struct kv_cache **out, const struct kv_cache_options *options,
+                            struct err *err);
+void kv_cache_destroy(struct kv_cache *c); /* NULL is fine */
+
+/* How much of `tokens` the index can serve, without changing anything. */
+struct kv_match {
+    uint32_t tokens;  /* a multiple of block_tokens, below `count` */
+    bool is_promised; /* a running sequence is computing the block that comes next */
+};
+struct kv_match kv_cache_match(const struct kv_cache *c, uint64_t salt, const int32_t *tokens,
+                               uint32_t count);
+
+/* A sequence's tables, empty. ST_FULL when seq_max are open. */
+enum status kv_seq_open(struct kv_cache *c, uint64_t salt, kv_seq *out);
+void kv_seq_close(struct kv_cache *c, kv_seq s); /* gives back everything, promises too */
+
+/* Take what kv_cache_match finds for `tokens`; returns how many tokens the tables now hold. The
+ * sequence must be empty. Also promises the keys of the prompt's remaining full blocks. */
+uint32_t kv_seq_attach(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t count);
+
+/* Blocks that holding the positions below `tokens` would take beyond what it has (the largest
+ * over groups), copies of shared blocks that would be written included. */
+uint32_t kv_seq_need(const struct kv_cache *c, kv_seq s, uint32_t tokens);
+uint32_t kv_cache_available(const struct kv_cache *c); /* the smallest over groups */
+
+/* Make positions [held, tokens) writable. On ST_FULL nothing has changed. */
+enum status kv_seq_grow(struct kv_cache *c, kv_seq s, uint32_t tokens, struct kv_moves *moves);
+
+/* Positions below `computed` now hold keys and values of `tokens`: full blocks get their keys,
+ * windowed groups give back what can no longer be read. */
+void kv_seq_commit(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t computed);
+
+/* A new sequence that shares the first `tokens` positions of `parent`. */
+enum status kv_seq_fork(struct kv_cache *c, kv_seq parent, uint32_t tokens, kv_seq *out);
+
+/* Forget positions from `tokens` on (speculation that failed, a row past the end). */
+void kv_seq_trim(struct kv_cache *c, kv_seq s, uint32_t tokens);
+
+/* Swap. Out: ST_FULL when there are not enough slots or moves. In: ST_FULL likewise. Shared
+ * blocks are copied out like others and come back as the sequence's own. */
+enum status kv_seq_swap_out(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
+enum status kv_seq_swap_in(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
+bool kv_seq_is_out(const struct kv_cache *c, kv_seq s);
+
+/* Keep the sequence's keyed blocks until then, also after it has ended (retention hint). */
+void kv_seq_keep(struct kv_cache *c, kv_seq s, int64_t until_us);
+void kv_cache_expire(struct kv_cache *c, int64_t now_us);
+
+/* For the step tables: block of position p of group g is table[p / block_tokens]; entries that a
+ * windowed group gave back are UINT32_MAX. Valid until the next change of s. */
+const uint32_t *kv_seq_table(const struct kv_cache *c, kv_seq s, uint32_t group);
+uint32_t kv_seq_tokens(const struct kv_cache *c, kv_seq s); /* positions it has room for */
+
+struct kv_cache_stats {
+    struct kv_pool_stats groups[KV_CACHE_GROUPS_MAX];
+    uint32_t spilled_blocks;
+    uint64_t lookup_tokens, hit_tokens; /* since create, over attach calls */
+    uint64_t evicted_blocks;
+};
+struct kv_cache_stats kv_cache_stats(const struct kv_cache *c);
+
+/* CHECK all: every block's references equal its appearances in tables; the index points only at
+ * keyed blocks with that key; promises belong to open sequences; no block of one salt in a
+ * table of another. */
+void kv_cache_verify(const struct kv_cache *c);
+
+#endif

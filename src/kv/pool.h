@@ -1,0 +1,69 @@
+/* kv/pool.h - a fixed pool of KV-cache blocks, shared by counting references.
+ *
+ * A block is a run of token slots in device memory. This module deals only in block numbers and
+ * never touches device memory, so it runs as it is in the simulator. A block is in exactly one
+ * of four states:
+ *
+ *     FREE --take--> HELD --unpin, last reference--> KEPT   if keyed and kept until later
+ *                                                    CACHED if keyed
+ *                                                    FREE   otherwise
+ *     HELD <--pin-- CACHED or KEPT          CACHED --take, when nothing is FREE--> HELD
+ *     KEPT --expire, its time is over--> CACHED
+ *
+ * CACHED blocks keep their contents until take() needs them, least recently held first. KEPT
+ * ones are not taken before their time; at most half of the pool is KEPT (the rest is CACHED).
+ *
+ * Lifetime: one per KV group, from boot to exit. Thread: the engine thread only.
+ * Memory:   all of it is allocated by create(); no later call allocates. Every call but verify
+ *           is O(1) per block, expire and a last unpin of a kept block O(log n).
+ */
+#ifndef KV_POOL_H
+#define KV_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef uint32_t kv_block; /* 0 .. block_count-1 */
+
+struct kv_pool; /* opaque */
+
+/* Called by take() just before a keyed block loses its contents, so that the prefix index can
+ * forget it. Must not call back into the pool. */
+typedef void kv_evict_fn(void *ctx, kv_block block);
+
+struct kv_pool_stats {
+    uint32_t free_count, held_count, cached_count, kept_count;
+};
+
+/* On ST_OK the caller owns *out and hands it to destroy(). `on_evict` may be NULL. */
+enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, kv_evict_fn *on_evict,
+                           void *evict_ctx);
+void kv_pool_destroy(struct kv_pool *pool); /* NULL is fine */
+
+/* Give the caller `count` blocks, each holding one reference. All or nothing: on ST_FULL neither
+ * the pool nor `out` has changed. */
+enum status kv_pool_take(struct kv_pool *pool, uint32_t count, kv_block *out);
+uint32_t kv_pool_available(const struct kv_pool *pool); /* what take() could give: free + cached */
+
+/* Add a reference to a HELD, CACHED or KEPT block. One unpin() for each take() and each pin(). */
+void kv_pool_pin(struct kv_pool *pool, kv_block block);
+void kv_pool_unpin(struct kv_pool *pool, kv_block block);
+uint32_t kv_pool_refs(const struct kv_pool *pool, kv_block block); /* 0 unless HELD */
+
+/* Say that the prefix index can find this HELD block, so it is worth keeping. */
+void kv_pool_mark_keyed(struct kv_pool *pool, kv_block block);
+bool kv_pool_is_keyed(const struct kv_pool *pool, kv_block block);
+
+/* Once unpinned, keep this HELD, keyed block until `until_us` (INT64_MAX: until told otherwise).
+ * Zero takes the wish back. */
+void kv_pool_keep(struct kv_pool *pool, kv_block block, int64_t until_us);
+void kv_pool_expire(struct kv_pool *pool, int64_t now_us); /* KEPT blocks whose time is over */
+
+struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool);
+
+/* CHECK every invariant above. Costs a walk of the whole pool: tests and idle time only. */
+void kv_pool_verify(const struct kv_pool *pool);
+
+#endif

@@ -1,0 +1,64 @@
+/* sched/knobs.h - everything about scheduling that can be set, in one table.
+ *
+ * A row: name, kind, default, range, one sentence, and which policy it belongs to (NULL: all).
+ * `--set NAME=VALUE`, `jitney knobs`, docs and messages come from the table (knobs.c).
+ */
+#ifndef SCHED_KNOBS_H
+#define SCHED_KNOBS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+enum preempt_mode { PREEMPT_SWAP, PREEMPT_RECOMPUTE, PREEMPT_AUTO };
+
+struct knobs {
+    /* Memory and batch. */
+    uint32_t kv_blocks;       /* 0: from the memory that the engine was given */
+    uint32_t block_size;      /* tokens in a block */
+    uint32_t max_seqs;        /* seats: sequences that run at one time */
+    uint32_t max_step_tokens; /* tokens computed in one step, at most */
+    double step_target_ms;    /* 0: no target; else prompts get what is left of this time */
+    uint32_t chunk_tokens;    /* of one prompt in one step, at most; 0: no limit of its own */
+    bool prefix_cache;
+    uint32_t kv_type; /* 0 f16, 1 f32, 2 int8 */
+    enum preempt_mode preempt;
+    uint32_t preempt_max;  /* times one request may lose its seat */
+    uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */
+    uint32_t queue_max;    /* sequences waiting, at most */
+    uint32_t threads;      /* 0: as many as the process may use */
+
+    /* Policies. */
+    double static_wait_ms;       /* static: run a batch that is not full after this long */
+    uint32_t dynamic_batch;      /* dynamic: run as soon as so many wait */
+    double dynamic_window_ms;    /* dynamic: or as soon as one has waited so long */
+    double waiting_served_ratio; /* prefill-first: waiting / running that lets prompts in */
+    uint32_t max_waiting_tokens; /* prefill-first: decode steps after which they go in anyway */
+    uint32_t prefill_every;      /* prefill-first: look at the queue every so many steps */
+    uint32_t mlfq_levels;        /* mlfq: queues */
+    double mlfq_quantum_ms;      /* mlfq: of the first queue; doubles from one to the next */
+    double mlfq_starve_ms;       /* mlfq: waiting so long moves one to the first queue */
+    double sjf_margin;           /* sjf: a length this much past its prediction is re-queued */
+    double deadline_shed;        /* deadline: share of the target below which it is hopeless */
+    double fair_output_weight;   /* fair: an output token counts as so many input tokens */
+};
+
+struct knobs knobs_default(void);
+
+/* ST_BAD with a sentence: unknown name (with the nearest), not a number, or out of its range
+ * (which is said). */
+enum status knobs_set(struct knobs *k, struct str name, struct str value, struct err *err);
+
+/* "NAME=VALUE". */
+enum status knobs_set_pair(struct knobs *k, struct str pair, struct err *err);
+
+struct knob_row {
+    const char *name, *policy, *unit, *help;
+    char value[32], fallback[32], range[64]; /* as text */
+};
+uint32_t knobs_count(void);
+void knobs_show(const struct knobs *k, uint32_t i, struct knob_row *out);
+
+#endif

@@ -1,0 +1,62 @@
+/* sched/plan.h - what one step will do, and what came of it.
+ *
+ * A plan is filled by sched_plan, run by a runner, and answered by a result of the same rows.
+ *
+ * Lifetime: one of each per engine, sized at boot. Thread: the engine thread.
+ */
+#ifndef SCHED_PLAN_H
+#define SCHED_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kv/cache.h"
+#include "sched/seq.h"
+
+/* Tokens [first, first + count) of one sequence. */
+struct plan_row {
+    seq_idx seq;
+    uint32_t first, count;
+    bool samples; /* the last of them is the sequence's last: a token is sampled after it */
+    kv_seq kv;
+    const int32_t *tokens; /* the sequence's, from position 0 */
+};
+
+/* Why a sequence lost its seat, for the step record. */
+enum preempt_why { PREEMPT_MEMORY, PREEMPT_POLICY };
+struct plan_preempted {
+    uint64_t request;
+    uint32_t choice;
+    enum preempt_why why;
+    bool swapped; /* else it will be recomputed */
+};
+
+struct plan {
+    struct plan_row *rows; /* decoding sequences first, then prompts */
+    uint32_t row_count, row_cap;
+    uint32_t token_count;     /* sum of the rows' counts */
+    uint32_t sample_count;    /* rows that sample */
+    uint64_t attended_tokens; /* sum over tokens of the context each one reads */
+    struct kv_moves moves;    /* to do before the rows, in order */
+    struct plan_preempted *preempted;
+    uint32_t preempted_count, preempted_cap;
+    uint32_t waiting_count, running_count; /* after planning */
+};
+
+enum status plan_init(struct plan *p, uint32_t row_cap, uint32_t move_cap);
+void plan_deinit(struct plan *p);
+
+/* One per row of the plan, in its order. */
+struct row_result {
+    bool failed;   /* this row's numbers are unusable: the sequence ends with FINISH_ERROR */
+    bool is_end;   /* the sampled token is one that ends an answer */
+    int32_t token; /* if the row samples */
+};
+
+struct step_result {
+    struct row_result *rows;
+    uint32_t row_count;
+    int64_t elapsed_us; /* for the cost model */
+};
+
+#endif

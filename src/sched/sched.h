@@ -1,0 +1,113 @@
+/* sched/sched.h - who runs in the next step, and with how many tokens.
+ *
+ * The mechanism that all policies share: a bounded table of sequences, a heap of waiting ones, a
+ * list of running ones, a timer heap, a token budget, seats and KV blocks.
+ *
+ *     sched_submit, sched_cancel      requests come and go at any moment
+ *     sched_plan                      choose; take blocks; say what to compute
+ *     sched_apply                     advance; append tokens; finish; free
+ *     sched_next_event                what moved, for the clients
+ *
+ * Pure arithmetic on plain structs: no clock, no device, no model, no text, no I/O. A step
+ * allocates nothing and costs in proportion to the sequences that run, not to those that wait.
+ *
+ * Promises: a request that can never fit is refused at once with the numbers. Every accepted
+ * sequence ends exactly once. A running sequence never runs out of blocks without a plan: a
+ * victim gives way (by swap or by recomputation, at most preempt_max times each), and the
+ * oldest running sequence can always finish alone. A sequence whose next prompt block another
+ * one is computing waits for it.
+ *
+ * Lifetime: one per engine. Thread: the engine thread. Memory: all taken by create.
+ */
+#ifndef SCHED_SCHED_H
+#define SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sched/cost.h"
+#include "sched/knobs.h"
+#include "sched/plan.h"
+#include "sched/policy.h"
+#include "sched/seq.h"
+
+struct sched; /* opaque */
+
+struct sched_options {
+    const struct sched_policy *policy;
+    struct knobs knobs;
+    struct cost_model cost;
+    uint32_t ctx_tokens;  /* the longest sequence */
+    uint32_t group_count; /* KV groups and their windows */
+    uint32_t windows[KV_CACHE_GROUPS_MAX];
+    uint64_t kv_identity;
+};
+
+enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err);
+void sched_destroy(struct sched *s); /* NULL is fine */
+
+/* One choice of a request. `tokens` has room for total_max and its first prompt_tokens are the
+ * prompt. Choices 1 .. n-1 of a request name choice 0 as `parent` and share its prompt. */
+struct sched_submit {
+    uint64_t request;
+    uint32_t choice;
+    seq_idx parent; /* SEQ_NONE for choice 0 */
+    uint32_t tenant;
+    uint64_t salt;
+    struct urgency urgency;
+    int32_t *tokens; /* borrowed until the sequence's last event was taken */
+    uint32_t prompt_tokens, total_max;
+};
+
+/* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */
+enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t now_us,
+                         seq_idx *out, struct err *err);
+
+/* End it now, whatever it is doing; a plan under way ignores its rows. Fine if it has ended. */
+void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finish_reason why,
+                  int64_t now_us);
+
+/* Fill `plan`. An empty plan (no rows, no moves) means that there is nothing to do until
+ * sched_next_timer_us or the next submit. */
+void sched_plan(struct sched *s, int64_t now_us, struct plan *plan);
+
+/* The plan was run. Sequences that were cancelled meanwhile are skipped. */
+void sched_apply(struct sched *s, const struct plan *plan, const struct step_result *result,
+                 int64_t now_us);
+
+/* The plan could not be run at all: its sequences end with FINISH_ERROR, the rest go on. */
+void sched_fail(struct sched *s, const struct plan *plan, int64_t now_us);
+
+/* What moved since the last call, each sequence at most once; false when there is no more. After
+ * an event with a finish reason the sequence is gone and its tokens belong to the caller. */
+struct sched_event {
+    uint64_t request;
+    uint32_t choice;
+    uint32_t total; /* tokens there are now, prompt included */
+    enum finish_reason finish;
+    uint32_t cached_tokens, preempt_count;
+    int64_t admitted_us, first_token_us;
+};
+bool sched_next_event(struct sched *s, struct sched_event *out);
+
+int64_t sched_next_timer_us(const struct sched *s); /* INT64_MAX: none */
+bool sched_is_idle(const struct sched *s);          /* nothing waits, runs or is swapped out */
+
+struct sched_stats {
+    uint32_t waiting, running, swapped;
+    uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
+    uint64_t held_slots, used_slots; /* token slots of held blocks and how many hold a token:
+                                        summed over steps; waste = 1 - used / held */
+    struct kv_cache_stats kv;
+};
+struct sched_stats sched_stats(const struct sched *s);
+const struct cost_model *sched_cost(const struct sched *s);
+struct kv_cache *sched_kv(const struct sched *s);
+double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens); /* for Retry-After */
+const struct sched_seq *sched_seq_at(const struct sched *s, seq_idx i);
+
+/* CHECK all invariants; slow. */
+void sched_verify(const struct sched *s);
+
+#endif

@@ -1,0 +1,81 @@
+/* sched/seq.h - a sequence as the scheduler sees it: one stream of tokens.
+ *
+ * There are no phases. `computed` chases `total`: a prompt, a decode step, a prefix hit and a
+ * recomputation after preemption are the same thing with different numbers.
+ *
+ *     WAITING --admitted--> RUNNING --finished--> (gone)
+ *        ^                  |    |
+ *        +---recompute------+    +--swap out--> SWAPPED --swap in--> RUNNING
+ *
+ * A policy reads this struct and never writes it, but for `policy`, its own notes.
+ */
+#ifndef SCHED_SEQ_H
+#define SCHED_SEQ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kv/cache.h"
+
+typedef uint32_t seq_idx; /* a place in the scheduler's table of sequences */
+enum { SEQ_NONE = UINT32_MAX };
+
+enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING, SEQ_SWAPPED, SEQ_FORKING };
+
+enum finish_reason {
+    FINISH_NONE,      /* there is more to come */
+    FINISH_STOP,      /* an end token or a stop string */
+    FINISH_LENGTH,    /* max_tokens, or the context is full */
+    FINISH_CANCELLED, /* the client or the operator asked */
+    FINISH_EXPIRED,   /* its deadline passed, or a policy shed it */
+    FINISH_REFUSED,   /* it could never be served */
+    FINISH_ERROR,     /* its computation failed */
+};
+const char *finish_name(enum finish_reason r); /* "stop", "length", "cancelled", ... */
+
+/* What a client may say about how urgent it is. Zero: not said. */
+struct urgency {
+    int32_t priority; /* larger is more important */
+    int64_t ttft_target_us, tpot_target_us;
+    int64_t expires_us; /* absolute; past it the request ends with FINISH_EXPIRED */
+};
+
+/* Notes of the policy on one sequence. */
+struct policy_notes {
+    int64_t a, b;
+    uint32_t level;
+};
+
+struct sched_seq {
+    enum seq_state state;
+    uint64_t request; /* the engine's number for the request */
+    uint32_t choice;  /* 0 .. n-1 */
+    uint32_t tenant;
+    uint64_t salt;
+    struct urgency urgency;
+
+    int32_t *tokens; /* request memory, room for total_max; the scheduler appends */
+    uint32_t prompt_tokens, total, total_max;
+    uint32_t computed; /* tokens whose keys and values are in the cache or in the spill store */
+    uint32_t planned;  /* of the plan under way: tokens that it computes */
+    uint32_t cached_tokens; /* of the prompt, found in the prefix cache when first admitted */
+    kv_seq kv;              /* valid while RUNNING or SWAPPED */
+
+    int64_t arrived_us, admitted_us, first_token_us, last_token_us;
+    uint32_t preempt_count;
+    uint32_t run_steps;  /* steps it was part of since it was last admitted */
+    seq_idx fork_parent; /* FORKING: whose prompt it waits for */
+    seq_idx next, prev;  /* links of the scheduler's lists */
+    uint32_t heap_pos;   /* place in the waiting heap */
+    int64_t key;         /* policy->key at the last event */
+    struct policy_notes policy;
+};
+
+/* Tokens still to be computed before the next one can be sampled. */
+static inline uint32_t seq_left(const struct sched_seq *s) { return s->total - s->computed; }
+static inline bool seq_in_prompt(const struct sched_seq *s) { return seq_left(s) > 1; }
+static inline uint32_t seq_generated(const struct sched_seq *s) {
+    return s->total - s->prompt_tokens;
+}
+
+#endif
