@@ -3,7 +3,8 @@
  * At each place the longest spelling wins; a match is skipped, and its text left to the model,
  * when it is special and specials are plain text, or when it must be a word by itself and is
  * not. lstrip and rstrip take the white space beside a match into it. Tokens marked
- * `normalized` are looked for after normalising, by their normalised spelling.
+ * `normalized` are looked for after normalising, by their normalised spelling, which is also
+ * what decoding prints.
  *
  * Cost: bytes of text times the longest added token (ADDED_BYTES_MAX at most); a place whose
  * first byte starts no token costs one look.
@@ -50,6 +51,7 @@ static enum status fill_entries(struct tokenizer *t, struct work *work, bool nor
         if (normalized) {
             TRY(norm_apply(&t->norm, text, work, &text, &at_start));
             TRY(text_dup(t, text, &text));
+            TRY(vocab_show(&t->vocab, (uint32_t)a->tokens[i].id, text));
         }
         if (text.len == 0) continue;
         entries[(*count)++] = (struct trie_entry){text, a->count - 1 - i};

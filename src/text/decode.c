@@ -248,7 +248,7 @@ static void transform(struct decoding *g, uint32_t stage, struct str token, stru
         if (!byte_chars_decode(b, token)) buf_put_str(b, token);
         break;
     default:
-        CHECK(!"a stage that changes a token");
+        CHECK(false);
     }
     if (s->kind == DECODE_CTC && b->len == 0) return;
     if (buf_status(b) != ST_OK) g->status = buf_status(b);
@@ -293,6 +293,10 @@ static bool repeats(const struct decode_chain *c, struct detok *d, token_id id) 
     return same;
 }
 
+static struct str text_of(const struct vocab *v, token_id id) {
+    return v->shown && v->shown[id].ptr ? v->shown[id] : v->pieces[id];
+}
+
 enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, bool skip_special,
                        struct buf *out) {
     d->t = t;
@@ -305,9 +309,9 @@ enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, 
         bool had = d->has_pending;
         d->pending = id;
         d->has_pending = true;
-        if (had) run_stage(&g, 0, t->vocab.pieces[before]);
+        if (had) run_stage(&g, 0, text_of(&t->vocab, before));
     } else {
-        run_stage(&g, 0, t->vocab.pieces[id]);
+        run_stage(&g, 0, text_of(&t->vocab, id));
     }
     return g.status != ST_OK ? g.status : buf_status(out);
 }
@@ -315,7 +319,7 @@ enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, 
 void detok_finish(struct detok *d, struct buf *out) {
     if (!d->t) return;
     struct decoding g = {.d = d, .c = &d->t->decode, .out = out, .last = true};
-    if (waits(g.c) && d->has_pending) run_stage(&g, 0, d->t->vocab.pieces[d->pending]);
+    if (waits(g.c) && d->has_pending) run_stage(&g, 0, text_of(&d->t->vocab, d->pending));
     bool bytes = false;
     for (uint32_t i = 0; i < g.c->count; i++) {
         if (g.c->stages[i].kind == DECODE_BYTE_FALLBACK) end_run(&g, i);

@@ -258,7 +258,7 @@ static void cut_plain(const struct pretok_step *step, const struct piece *from, 
         cut_chars(&c, NULL, step->code, text);
         break;
     default:
-        CHECK(!"a step that only cuts");
+        CHECK(false);
     }
 }
 

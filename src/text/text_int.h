@@ -76,6 +76,7 @@ enum piece_kind { /* GGUF's numbers */
 struct vocab {
     struct arena *arena; /* the bytes of all pieces */
     struct str *pieces;  /* by id; ptr == NULL: no such id */
+    struct str *shown;   /* by id; what decoding starts from where it is not the piece; may be NULL */
     uint8_t *kinds;      /* by id; enum piece_kind */
     double *scores;      /* by id; NULL if the model has none */
     struct map *model;   /* text -> id, what the model may produce */
@@ -90,6 +91,8 @@ void vocab_deinit(struct vocab *v);
 enum status vocab_set(struct vocab *v, uint32_t id, struct str text, enum piece_kind kind,
                       struct err *err);
 token_id vocab_find(const struct vocab *v, struct str text); /* what the model may produce */
+/* Decode `id` as `text`, which outlives the vocabulary. Once all pieces are set. */
+enum status vocab_show(struct vocab *v, uint32_t id, struct str text);
 
 /* ---- trie.c: all entries of a set that start at a place of a text ---- */
 

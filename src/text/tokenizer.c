@@ -168,8 +168,7 @@ static bool spells_end(struct str s) {
         "</s>",
         "<eos>",
         "<|END_OF_TURN_TOKEN|>",
-        "<\xEF\xBD\x9C"
-        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+        "<｜end▁of▁sentence｜>",
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (str_is(s, names[i])) return true;

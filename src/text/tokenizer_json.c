@@ -4,12 +4,18 @@
  * pre-tokenizer, post-processor, decoder. The steps of a chain are in steps_json.c. A part
  * that is not supported is refused by name: a tokenizer that is nearly right is wrong.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "text/text_int.h"
+
+enum { POWERS_MAX = 22 }; /* powers of ten that a double holds exactly */
+static const double powers[POWERS_MAX + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                              1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                              1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
 static bool is_absent(const struct json *v) {
     return json_kind(v) == JS_NONE || json_kind(v) == JS_NULL;
@@ -33,6 +39,38 @@ static enum status read_vocab_map(struct tokenizer *t, const struct json *vocab,
     return ST_OK;
 }
 
+/* A score as the tokenizers package reads it. Its JSON reader takes the digits as a whole number
+ * and divides by a power of ten, which is off by a bit where there are more than 15 digits; two
+ * ways to cut a text that are equally good are told apart by such bits. The digits are the
+ * shortest that give the number back, which is how these files are written. */
+static double read_score(double exact) {
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*e", digits - 1, exact);
+        double back;
+        if (str_to_f64(str_of(text), &back) && back == exact) break;
+    }
+    uint64_t significand = 0;
+    int point = 0, exponent = 0;
+    const char *c = text;
+    for (; *c && *c != 'e'; c++) {
+        if (*c == '.') point = 1;
+        if (*c < '0' || *c > '9') continue;
+        significand = significand * 10 + (uint64_t)(*c - '0');
+        exponent -= point;
+    }
+    int64_t written = 0;
+    if (*c == 'e' && str_to_i64(str_of(c + 1 + (c[1] == '+')), &written)) exponent += (int)written;
+    while (significand && significand % 10 == 0) {
+        significand /= 10;
+        exponent++;
+    }
+    if (exponent < -POWERS_MAX || exponent > POWERS_MAX) return exact;
+    double power = powers[exponent < 0 ? -exponent : exponent];
+    double value = exponent < 0 ? (double)significand / power : (double)significand * power;
+    return text[0] == '-' ? -value : value;
+}
+
 /* "model.vocab" of Unigram: [[text, score], ...]. */
 static enum status read_vocab_list(struct tokenizer *t, const struct json *vocab, struct err *err) {
     size_t count = json_count(vocab);
@@ -47,7 +85,7 @@ static enum status read_vocab_list(struct tokenizer *t, const struct json *vocab
         if (json_kind(json_at(pair, 0)) != JS_TEXT || (kind != JS_REAL && kind != JS_INT))
             return err_set(err, ST_BAD, "model: vocab: entry %zu is not a text and a score", i);
         TRY(vocab_set(&t->vocab, (uint32_t)i, json_str(json_at(pair, 0)), PIECE_NORMAL, err));
-        t->vocab.scores[i] = json_num(json_at(pair, 1), 0);
+        t->vocab.scores[i] = read_score(json_num(json_at(pair, 1), 0));
         TRY(map_put(t->vocab.model, t->vocab.pieces[i], (uint32_t)i));
         TRY(map_put(t->vocab.all, t->vocab.pieces[i], (uint32_t)i));
     }

@@ -21,6 +21,7 @@ void vocab_deinit(struct vocab *v) {
     map_destroy(v->all);
     arena_destroy(v->arena);
     mem_free(v->pieces);
+    mem_free(v->shown);
     mem_free(v->kinds);
     mem_free(v->scores);
     memset(v, 0, sizeof(*v));
@@ -73,4 +74,12 @@ enum status vocab_set(struct vocab *v, uint32_t id, struct str text, enum piece_
 token_id vocab_find(const struct vocab *v, struct str text) {
     uint32_t id;
     return map_find(v->model, text, &id) ? (token_id)id : TOKEN_NONE;
+}
+
+enum status vocab_show(struct vocab *v, uint32_t id, struct str text) {
+    CHECK(id < v->count);
+    if (!v->shown) v->shown = mem_zalloc_array(v->count, sizeof(v->shown[0]));
+    if (!v->shown) return ST_NOMEM;
+    v->shown[id] = text;
+    return ST_OK;
 }

@@ -1,8 +1,8 @@
 /* Goal:   drive a tokenizer from a script, in both directions, without the program.
  * Method: tok_driver MODEL [--no-special] [--add-special] [--decode [--skip-special]]; MODEL is
  *         a GGUF file, a Hugging Face folder or a tokenizer.json. Encoding reads texts separated
- *         by NUL and prints a line of ids for each; --decode reads lines of ids and prints each
- *         text followed by a NUL. */
+ *         by NUL and prints a line of ids for each; --decode reads lines of ids and prints for
+ *         each a line with the number of bytes, and then the bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +69,8 @@ static enum status decode_all(const struct tokenizer *t, struct str in, bool ski
         }
         buf_clear(&out);
         st = tokenizer_decode(t, ids.ids, ids.count, skip, &out);
+        printf("%zu\n", out.len);
         fwrite(buf_text(&out), 1, out.len, stdout);
-        putchar(0);
         in = str_skip(in, len + 1);
     }
     tokens_deinit(&ids);
