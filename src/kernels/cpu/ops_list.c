@@ -1,4 +1,5 @@
 /* kernels/cpu/ops_list.c - the tables: which driver runs each op, with which kernels. */
+#include <cpuid.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu_int.h"
@@ -39,10 +40,15 @@ static const struct cpu_table portable_table = {
 /* Fastest first. */
 static const struct cpu_table *const tables[] = {&avx2_table, &portable_table, &ref_table};
 
+/* Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 bool cpu_table_runs_here(const struct cpu_table *table) {
     if (table != &avx2_table) return true;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 const struct cpu_table *cpu_table_find(const char *name) {
