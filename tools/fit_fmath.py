@@ -5,6 +5,7 @@ Each fit minimises the largest relative error of the whole function (Remez excha
 mpmath), with the leading terms held at their exact values; coefficients are then rounded to
 float32. Prints lines to paste and the error that remains.
 """
+
 import struct
 
 from mpmath import mp, mpf
@@ -42,8 +43,9 @@ def fit(name, target, weight, degree, lo, hi):
     count = degree + 2
     nodes = [lo + (hi - lo) * (1 - mp.cos(mp.pi * i / (count - 1))) / 2 for i in range(count)]
     for _ in range(12):
-        rows = [[x**j for j in range(degree + 1)] + [(-1) ** i / weight(x)]
-                for i, x in enumerate(nodes)]
+        rows = [
+            [x**j for j in range(degree + 1)] + [(-1) ** i / weight(x)] for i, x in enumerate(nodes)
+        ]
         sol = solve(rows, [target(x) for x in nodes])
         coef = [sol[j] for j in range(degree + 1)]
         new = extrema(lambda x: weight(x) * (mp.polyval(coef[::-1], x) - target(x)), lo, hi, count)
@@ -52,8 +54,9 @@ def fit(name, target, weight, degree, lo, hi):
         nodes = new
     rounded = [to_f32(c) for c in coef]
     grid = [lo + (hi - lo) * i / 4000 for i in range(4001)]
-    worst = max(abs(weight(x) * (mp.polyval([mpf(c) for c in rounded[::-1]], x) - target(x)))
-                for x in grid)
+    worst = max(
+        abs(weight(x) * (mp.polyval([mpf(c) for c in rounded[::-1]], x) - target(x))) for x in grid
+    )
     print(f"{name}: relative error {mp.nstr(worst, 3)} = 2^{mp.nstr(mp.log(worst, 2), 4)}")
     for j, c in enumerate(rounded):
         print(f"    {c:.9g}f")
@@ -81,14 +84,42 @@ def erf_tail(z):
 
 
 fit("exp: (exp(r)-1-r)/r^2", exp_tail, lambda r: r**2 / mp.exp(r), 4, "-0.3467", "0.3467")
-fit("log: (log(1+f)-f+f^2/2)/f^3", log_tail,
-    lambda f: f**3 / mp.log(1 + f) if abs(f) > TINY else f**2, 8, "-0.29290", "0.41422")
-fit("tanh: (tanh(x)/x-1)/x^2, z=x^2", tanh_tail,
-    lambda z: z * mp.sqrt(z) / mp.tanh(mp.sqrt(z)) if z > TINY else z, 5, "0.01", "0.4225")
-fit("erf: erf(x)/x-1, z=x^2", erf_tail,
-    lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)) if z > TINY else mp.sqrt(mp.pi) / 2, 6, "0.001", "0.8465")
-fit("erfc: log(erfc(a))", lambda a: mp.log(mp.erfc(a)),
-    lambda a: mp.erfc(a) / mp.erf(a), 8, "0.92", "4")
-for name, value in (("LN2", mp.ln(2)), ("LOG2E", 1 / mp.ln(2)), ("PI/2", mp.pi / 2),
-                    ("2/PI", 2 / mp.pi)):
+fit(
+    "log: (log(1+f)-f+f^2/2)/f^3",
+    log_tail,
+    lambda f: f**3 / mp.log(1 + f) if abs(f) > TINY else f**2,
+    8,
+    "-0.29290",
+    "0.41422",
+)
+fit(
+    "tanh: (tanh(x)/x-1)/x^2, z=x^2",
+    tanh_tail,
+    lambda z: z * mp.sqrt(z) / mp.tanh(mp.sqrt(z)) if z > TINY else z,
+    5,
+    "0.01",
+    "0.4225",
+)
+fit(
+    "erf: erf(x)/x-1, z=x^2",
+    erf_tail,
+    lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)) if z > TINY else mp.sqrt(mp.pi) / 2,
+    6,
+    "0.001",
+    "0.8465",
+)
+fit(
+    "erfc: log(erfc(a))",
+    lambda a: mp.log(mp.erfc(a)),
+    lambda a: mp.erfc(a) / mp.erf(a),
+    8,
+    "0.92",
+    "4",
+)
+for name, value in (
+    ("LN2", mp.ln(2)),
+    ("LOG2E", 1 / mp.ln(2)),
+    ("PI/2", mp.pi / 2),
+    ("2/PI", 2 / mp.pi),
+):
     print(name, mp.nstr(value, 45))

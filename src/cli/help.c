@@ -7,6 +7,9 @@
 
 enum { HELP_COLUMNS = 80, FLAG_COLUMN = 26 };
 
+/* Limits beyond this mean "any number" and are not worth saying. */
+static const double WHOLE_MAX = 1e15;
+
 /* Append `text` broken at blanks, from column `at`, later lines indented by `indent`. */
 static void put_wrapped(struct buf *out, const char *text, size_t at, size_t indent) {
     size_t column = at;
@@ -37,7 +40,7 @@ static void put_flag_facts(struct buf *out, const struct flag *f) {
     buf_put_text(out, f->help);
     bool ranged = f->kind == FLAG_INT || f->kind == FLAG_REAL;
     if (f->fallback) buf_printf(out, " Default: %s.", f->fallback);
-    if (ranged) buf_printf(out, " Range: %.15g to %.15g.", f->min, f->max);
+    if (ranged && f->max < WHOLE_MAX) buf_printf(out, " Range: %.15g to %.15g.", f->min, f->max);
     if (f->repeats) buf_put_text(out, " May be repeated.");
 }
 

@@ -51,19 +51,18 @@ static void sift_last(uint32_t *heap, uint32_t count, uint32_t i, const float *l
 
 /* The token that is k-th in rank (k >= 1); UINT32_MAX if fewer than k are possible. */
 static uint32_t find_kth(struct candidates *c, const float *logits, uint32_t vocab, uint32_t k) {
-    uint32_t *heap = c->order, count = 0;
-    for (uint32_t t = 0; t < vocab; t++) {
-        if (!(logits[t] > -HUGE_VALF)) continue;
-        if (count < k) {
-            heap[count++] = t;
-            if (count == k)
-                for (uint32_t i = k / 2; i-- > 0;) sift_last(heap, k, i, logits);
-        } else if (ranks_before(logits, t, heap[0])) {
-            heap[0] = t;
-            sift_last(heap, k, 0, logits);
-        }
+    uint32_t *heap = c->order, count = 0, t = 0;
+    for (; t < vocab && count < k; t++)
+        if (logits[t] > -HUGE_VALF) heap[count++] = t;
+    if (count < k) return UINT32_MAX;
+    for (uint32_t i = k / 2; i-- > 0;) sift_last(heap, k, i, logits);
+    for (; t < vocab; t++) {
+        /* NaN and minus infinity rank before nothing. */
+        if (!ranks_before(logits, t, heap[0])) continue;
+        heap[0] = t;
+        sift_last(heap, k, 0, logits);
     }
-    return count == k ? heap[0] : UINT32_MAX;
+    return heap[0];
 }
 
 void candidates_fill(struct candidates *c, const float *logits, uint32_t vocab, uint32_t top_k) {

@@ -1,0 +1,286 @@
+"""Goal:   a conversation works from a pipe and at a terminal, and Ctrl-C stops what it should.
+Method: the real program with a tiny random model that has a template; a pseudo-terminal from
+        the pty module plays the person."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+from cli_lib import BAD, GOLDEN, JITNEY, answer, out, refusal, run, talking_model
+
+STEADY = ["--seed", "3", "-n", "12"]
+ENDLESS = ["--seed", "3", "--ctx", "8000"]
+
+
+@pytest.fixture(scope="module", name="model")
+def model_fixture(tmp_path_factory):
+    return talking_model(tmp_path_factory.mktemp("chat") / "m")
+
+
+def talk(model, lines, *flags):
+    return run("chat", model, *STEADY, *flags, stdin=lines)
+
+
+def prompt_of(*messages):
+    return "".join(f"<|{role}|>{text}\n" for role, text in messages) + "<|assistant|>"
+
+
+def reply(model, prompt):
+    return answer("generate", model, "-p", prompt, *STEADY)["text"]
+
+
+def test_every_line_of_a_pipe_is_a_turn(model):
+    first = reply(model, prompt_of(("user", "one")))
+    second = reply(model, prompt_of(("user", "one"), ("assistant", first), ("user", "two")))
+    code, stdout, stderr = talk(model, "one\n\ntwo")
+    assert (code, stderr) == (0, b"")
+    assert stdout.decode() == first + "\n" + second + "\n"
+
+
+def test_the_system_message_comes_first(model):
+    expected = reply(model, prompt_of(("system", "be brief"), ("user", "one")))
+    assert talk(model, "one\n", "--system", "be brief")[1].decode() == expected + "\n"
+    assert talk(model, "/system be brief\none\n")[1].decode() == expected + "\n"
+
+
+def test_reset_forgets(model):
+    first = reply(model, prompt_of(("user", "one"))) + "\n"
+    assert talk(model, "one\n/reset\none\n")[1].decode() == first * 2
+
+
+def test_a_message_of_several_lines(model):
+    expected = reply(model, prompt_of(("user", "one\ntwo"))) + "\n"
+    assert talk(model, '"""one\ntwo"""\n')[1].decode() == expected
+    assert talk(model, '"""\none\ntwo\n"""\n')[1].decode() == expected
+    assert talk(model, '"""one"""\n')[1].decode() == reply(model, prompt_of(("user", "one"))) + "\n"
+
+
+def test_a_conversation_can_be_saved_and_loaded(model, tmp_path):
+    path = tmp_path / "talk.json"
+    stdout = talk(model, f"one\n/save {path}\ntwo\n")[1].decode()
+    saved = json.loads(path.read_text())
+    assert [m["role"] for m in saved] == ["user", "assistant"]
+    second = talk(model, f"/load {path}\ntwo\n")[1].decode()
+    assert stdout == saved[1]["content"] + "\n" + second
+    code, _, stderr = talk(model, "/load /no/such\n/save /no/such/folder/x\n/load\n")
+    assert code == 0 and stderr.count(b"\n") == 3
+
+
+def test_commands_answer_on_standard_error(model):
+    code, stdout, stderr = talk(
+        model,
+        "/help\n/stats\n/set\n/set temp 0\n/set tmp 1\n/set temp x\n"
+        "/set temp 99\n/rest\n/zzz\n/quit\nnever\n",
+    )
+    text = stderr.decode()
+    assert (code, stdout) == (0, b"")
+    for part in (
+        "/reset",
+        "context",
+        "repeat-penalty",
+        "(temp is 0)",
+        "did you mean temp",
+        '"x" is not a value',
+        "temperature is 99",
+        "did you mean /reset",
+        "/help lists",
+    ):
+        assert part in text, part
+
+
+def test_set_changes_how_answers_are_drawn(model):
+    greedy = answer("generate", model, "-p", prompt_of(("user", "one")), "-n", "12", "--temp", "0")[
+        "text"
+    ]
+    assert talk(model, "/set temp 0\none\n")[1].decode() == greedy + "\n"
+
+
+def test_a_full_context_is_told_and_nothing_is_dropped(model):
+    code, stdout, stderr = run(
+        "chat",
+        model,
+        "--seed",
+        "3",
+        "--ctx",
+        "60",
+        "-n",
+        "4",
+        stdin="hello\n" + "x" * 200 + "\nagain\n",
+    )
+    assert code == BAD
+    assert b"60" in stderr and b"/reset" in stderr
+    assert stdout.count(b"\n") >= 2  # the first and the third message were answered
+
+
+def test_a_model_without_a_template_does_not_chat():
+    assert "jitney generate" in refusal(BAD, "chat", GOLDEN / "llama")
+
+
+def test_a_template_that_refuses_is_told(tmp_path):
+    model = talking_model(tmp_path / "m", "{{ raise_exception('only system messages') }}")
+    code, stdout, stderr = talk(model, "one\n")
+    assert (code, stdout) == (BAD, b"")
+    assert b"only system messages" in stderr
+
+
+# ---- at a terminal ----
+
+
+class Person:
+    """Someone at a terminal, talking with the program."""
+
+    def __init__(self, model, cache, *flags, term="xterm"):
+        env = {**os.environ, "JITNEY_CACHE": str(cache), "TERM": term, "LC_ALL": "C.UTF-8"}
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(JITNEY, [JITNEY, "chat", str(model), *flags], env)
+        self.seen = b""
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def read_some(self, timeout):
+        if not select.select([self.fd], [], [], timeout)[0]:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:  # the other side is gone
+            return False
+        self.seen += data
+        return bool(data)
+
+    def wait_for(self, pattern, timeout=30):
+        """Read until `pattern` appears; forget what came up to it."""
+        end = time.monotonic() + timeout
+        while True:
+            match = re.search(pattern.encode(), self.seen)
+            if match:
+                before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
+                return before.decode(errors="replace")
+            assert time.monotonic() < end, (pattern, self.seen)
+            self.read_some(0.1)
+
+    def leave(self):
+        """Ctrl-D at the next prompt; before it the terminal is not yet set for editing."""
+        self.wait_for("> ")
+        self.type("\x04")
+        assert self.exit_code() == 0
+
+    def exit_code(self, timeout=30):
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            self.read_some(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        raise AssertionError(f"still running; {self.seen!r}")
+
+
+@pytest.fixture(name="person")
+def person_fixture(model, tmp_path):
+    def make(*flags, **how):
+        return Person(model, tmp_path / "cache", *flags, **how)
+
+    return make
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_person_asks_and_leaves_with_ctrl_d(person, model, term):
+    expected = reply(model, prompt_of(("user", "one"))).split("\n")[0][:5]
+    p = person(*STEADY, term=term)
+    p.wait_for("/help")
+    p.type("one\r" if term == "xterm" else "one\n")
+    assert expected
+    p.wait_for(re.escape(expected))
+    time.sleep(0.5)
+    p.type("\x04")
+    assert p.exit_code() == 0
+
+
+def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(person):
+    p = person(*ENDLESS, "--logit-bias", "2=-inf")
+    p.wait_for("> ")
+    p.type("one\r")
+    p.wait_for("[^ ]{8}")
+    time.sleep(0.2)
+    p.type("\x03")
+    p.wait_for(r"\(stopped\)", timeout=10)
+    p.wait_for("> ")
+    p.type("/stats\r")
+    p.wait_for("2 messages")
+    p.type("/quit\r")
+    assert p.exit_code() == 0
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(person):
+    p = person(*STEADY)
+    p.wait_for("> ")
+    p.type("never sent")
+    p.wait_for("never sent")
+    p.type("\x03")
+    p.wait_for("Ctrl-C again")
+    p.wait_for("> ")
+    p.type("/stats\r")
+    p.wait_for("0 messages")
+    p.wait_for("> ")
+    p.type("\x03")
+    p.wait_for("Ctrl-C again")
+    p.type("\x03")
+    assert p.exit_code() == 0
+
+
+def test_lines_are_remembered_across_runs(person, tmp_path):
+    p = person(*STEADY)
+    p.wait_for("> ")
+    p.type("/set temp 0.25\r")
+    p.wait_for("temp is 0.25")
+    p.leave()
+    assert "/set" in (tmp_path / "cache" / "chat_history").read_text()
+    p = person(*STEADY)
+    p.wait_for("> ")
+    p.type("\x1b[A")
+    p.wait_for("temp 0.25")
+    p.type("\r")
+    p.wait_for(r"\(temp is 0.25\)")
+    p.leave()
+
+
+def test_letters_beyond_ascii_arrive_whole(person, tmp_path):
+    path = tmp_path / "talk.json"
+    p = person(*STEADY)
+    p.wait_for("> ")
+    p.type("naïve 日本\r")
+    p.wait_for("\n> ")
+    p.type(f"/save {path}\r")
+    p.wait_for("messages saved")
+    p.leave()
+    assert json.loads(path.read_text())[0]["content"] == "naïve 日本"
+
+
+def test_ctrl_c_while_loading_ends_the_program(model):
+    """SIGINT right after the start: whatever it is doing, it ends soon."""
+    for delay in (0.0, 0.01, 0.03):
+        child = subprocess.Popen(
+            [JITNEY, "chat", str(model)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        time.sleep(delay)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=20)
+        assert child.returncode in (0, 130, -signal.SIGINT)
+
+
+def test_output_to_a_file_needs_no_terminal(model):
+    assert out("chat", model, *STEADY, stdin="one\n")

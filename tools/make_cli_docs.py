@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Writes what `jitney COMMAND --help` says into docs/cli.md and docs/jitney.1.
+
+usage: make_cli_docs.py [--check] [JITNEY]
+
+The tables in src/cli/ are the source; the parts between the markers in the two documents
+follow from them. --check changes nothing and fails if a document is not up to date.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def help_of(jitney, *words):
+    return subprocess.run(
+        [jitney, *words, "--help"], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def commands_of(jitney):
+    """[(name, summary)] as the program's help lists them."""
+    listing = help_of(jitney).split("commands:\n")[1].split("\n\n")[0]
+    return [line.split(None, 1) for line in listing.splitlines()]
+
+
+def parse_help(text):
+    """(usage, [paragraph], [(spelling, sentences)]) of a command's help."""
+    head, flags = text.split("\nflags:\n")
+    usage, *paragraphs = head.strip().split("\n\n")
+    rows = []
+    for line in flags.splitlines():
+        match = re.match(r"  (?:(-\w),|   ) (--[\w-]+)( [^ ]+)?(?:\s{2,}(.*))?$", line)
+        if match:
+            letter, name, value, rest = match.groups()
+            rows.append([(letter, name, (value or "").strip()), rest or ""])
+        else:
+            rows[-1][1] = (rows[-1][1] + " " + line.strip()).strip()
+    return usage.removeprefix("usage: "), [" ".join(p.split()) for p in paragraphs], rows
+
+
+def markdown(jitney, commands):
+    parts = []
+    for name, summary in commands:
+        parts.append(f"## jitney {name}\n\n{summary}.\n\n```\n{help_of(jitney, name)}```\n")
+    return "\n".join(parts)
+
+
+def roff(text):
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"^([.'])", r"\\&\1", text)
+
+
+def man_flag(spelling):
+    letter, name, value = spelling
+    text = (f"\\fB{roff(letter)}\\fR, " if letter else "") + f"\\fB{roff(name)}\\fR"
+    return text + (f" \\fI{roff(value)}\\fR" if value else "")
+
+
+def man(jitney, commands):
+    lines = []
+    for name, _ in commands:
+        usage, paragraphs, rows = parse_help(help_of(jitney, name))
+        lines += [f".SS {usage.removesuffix(' [flags]')}".replace("-", "\\-")]
+        for i, paragraph in enumerate(paragraphs):
+            lines += ([".PP"] if i else []) + [roff(paragraph)]
+        for spelling, sentences in rows:
+            lines += [".TP", man_flag(spelling), roff(sentences)]
+    return "\n".join(lines) + "\n"
+
+
+def between(text, begin, end, inside):
+    head, rest = text.split(begin)
+    return head + begin + inside + end + rest.split(end)[1]
+
+
+def main():
+    words = [w for w in sys.argv[1:] if w != "--check"]
+    jitney = words[0] if words else str(ROOT / "build/jitney")
+    commands = commands_of(jitney)
+    stale = []
+    for path, begin, end, inside in (
+        (
+            "docs/cli.md",
+            "<!-- made by tools/make_cli_docs.py -->\n",
+            "<!-- end -->\n",
+            "\n" + markdown(jitney, commands) + "\n",
+        ),
+        (
+            "docs/jitney.1",
+            '.\\" made by tools/make_cli_docs.py\n',
+            '.\\" end\n',
+            man(jitney, commands),
+        ),
+    ):
+        old = (ROOT / path).read_text()
+        new = between(old, begin, end, inside)
+        if new != old:
+            stale.append(path)
+            if "--check" not in sys.argv:
+                (ROOT / path).write_text(new)
+    if stale and "--check" in sys.argv:
+        sys.exit(f"{', '.join(stale)}: not what --help says; run tools/make_cli_docs.py")
+
+
+if __name__ == "__main__":
+    main()
