@@ -48,7 +48,10 @@ struct sched_policy {
     void (*init)(void *state, const struct knobs *knobs);
 
     /* The place in line: smaller goes first, ties keep arrival order. It may change only in an
-     * on_* call, so the line is a heap and costs nothing per waiting sequence. */
+     * on_* call, so the line is a heap and costs nothing per waiting sequence. One exception: it
+     * may grow by itself (fair: what the tenant has used meanwhile). The scheduler asks again
+     * when a sequence is first in line and, if its key has grown, puts it back, a bounded number
+     * of times in a step. */
     int64_t (*key)(const void *state, const struct sched_seq *seq, const struct sched_view *view);
 
     /* May a waiting (or swapped) sequence take a seat in this step? NULL: always. Asked once
@@ -66,6 +69,10 @@ struct sched_policy {
     /* How many prompt tokens this step may compute, of at most `budget` that are left beside the
      * decoding sequences. NULL: all of them. */
     uint32_t (*prompt_budget)(const void *state, uint32_t budget, const struct sched_view *view);
+
+    /* How many blocks to keep free ahead of need, by swapping out the victims that pick_victim
+     * names (mlfq: proactive swapping). NULL: 0. */
+    uint32_t (*blocks_to_keep_free)(const void *state, const struct sched_view *view);
 
     /* Do decoding sequences run in this step? NULL: always. prefill-first says no while prompts
      * go in. */
