@@ -1,0 +1,125 @@
+/* sched/policy_sjf.c - S3: shortest job first, by a length that is predicted and learned.
+ *
+ * Past answers are remembered by features of their prompts: its length and max_tokens, both by
+ * powers of two. A cell keeps a running mean and mean deviation of the answers' lengths; the
+ * prediction is mean + half the deviation, from the cell if it has seen enough, else from all
+ * answers, else half of max_tokens. The line is ordered by predicted time left. An answer that
+ * outruns its prediction by the margin is predicted anew at twice its length and, being longer
+ * than thought, may lose its seat to a shorter one.
+ *
+ * Notes: a = predicted answer length, tokens; b = predicted time left, us.
+ */
+#include "base/check.h"
+#include "sched/policy.h"
+
+enum { BUCKETS = 24, SEEN_ENOUGH = 8 };
+static const double LEARN_RATE = 0.05;
+
+struct cell {
+    double mean, deviation;
+    uint64_t seen;
+};
+
+struct sjf_state {
+    struct cell cells[BUCKETS][BUCKETS]; /* [prompt][max_tokens] */
+    struct cell all;
+};
+
+static uint32_t bucket_of(uint32_t tokens) {
+    uint32_t bits = tokens ? 32u - (uint32_t)__builtin_clz(tokens) : 0;
+    return bits < BUCKETS ? bits : BUCKETS - 1;
+}
+
+static uint32_t max_answer(const struct sched_seq *seq) {
+    return seq->total_max - seq->prompt_tokens;
+}
+
+static void learn(struct cell *c, double length) {
+    double rate = c->seen < 1 / LEARN_RATE ? 1.0 / (double)(c->seen + 1) : LEARN_RATE;
+    double miss = length - c->mean;
+    c->mean += rate * miss;
+    c->deviation += rate * ((miss < 0 ? -miss : miss) - c->deviation);
+    c->seen++;
+}
+
+static double predict(const struct sjf_state *s, const struct sched_seq *seq) {
+    uint32_t max = max_answer(seq);
+    const struct cell *c = &s->cells[bucket_of(seq->prompt_tokens)][bucket_of(max)];
+    if (c->seen < SEEN_ENOUGH) c = &s->all;
+    double length = c->seen < SEEN_ENOUGH ? max * 0.5 : c->mean + 0.5 * c->deviation;
+    if (length < 1) length = 1;
+    return length < max ? length : max;
+}
+
+/* Prompt tokens at the price of tokens, answer tokens at the price of steps. */
+static void note_time_left(struct sched_seq *seq, const struct sched_view *view) {
+    double left = (double)seq->policy.a - seq_generated(seq);
+    uint32_t tokens = seq_left(seq);
+    double prompt_us = cost_predict_us(view->cost, tokens, (uint64_t)tokens * seq->total / 2);
+    double step_us = cost_predict_us(view->cost, 1, seq->total);
+    seq->policy.b = (int64_t)(prompt_us + (left > 1 ? left : 1) * step_us);
+}
+
+static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
+    (void)state;
+    (void)view;
+    return seq->policy.b;
+}
+
+static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    seq->policy.a = (int64_t)predict(state, seq);
+    note_time_left(seq, view);
+}
+
+static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
+                    const struct sched_view *view) {
+    (void)state;
+    (void)tokens;
+    double limit = (double)seq->policy.a * (1 + view->knobs->sjf_margin);
+    if (seq_generated(seq) > limit) {
+        int64_t doubled = 2 * (int64_t)seq_generated(seq), max = max_answer(seq);
+        seq->policy.a = doubled < max ? doubled : max;
+    }
+    note_time_left(seq, view);
+}
+
+static void on_finish(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
+    struct sjf_state *s = state;
+    double length = seq_generated(seq);
+    if (length < 1) return; /* it was cancelled before it said anything */
+    learn(&s->cells[bucket_of(seq->prompt_tokens)][bucket_of(max_answer(seq))], length);
+    learn(&s->all, length);
+}
+
+/* Only a running answer that outran its prediction gives way, and only to one that is predicted
+ * to be done in half its time: seats do not change hands for small differences. */
+static bool displaces_seq(const void *state, const struct sched_seq *waiting,
+                          const struct sched_seq *running, const struct sched_view *view) {
+    const struct sjf_state *s = state;
+    bool outran = (double)running->policy.a > 2 * predict(s, running) ||
+                  seq_generated(running) > predict(s, running) * (1 + view->knobs->sjf_margin);
+    return outran && 2 * waiting->policy.b < running->policy.b;
+}
+
+static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
+                            uint32_t count, const struct sched_view *view) {
+    CHECK(count > 0);
+    uint32_t worst = 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (key(state, running[i], view) > key(state, running[worst], view)) worst = i;
+    return worst;
+}
+
+const struct sched_policy sched_policy_sjf = {
+    .name = "sjf",
+    .summary = "S3: shortest predicted answer first, learned from past lengths",
+    .state_bytes = sizeof(struct sjf_state),
+    .displaces = true,
+    .key = key,
+    .displaces_seq = displaces_seq,
+    .pick_victim = pick_victim,
+    .on_arrive = on_arrive,
+    .on_step = on_step,
+    .on_finish = on_finish,
+};
