@@ -94,19 +94,24 @@ static enum status make_tables(struct engine *e, struct err *err) {
 }
 
 static enum status make_kv(struct engine *e, enum kv_type type, struct err *err) {
-    const struct hparams *hp = &e->model->hp;
-    if (model_is_encoder(e->model)) return ST_OK;
-    e->kv =
-        (struct kv_space){.type = type,
-                          .layers = hp->layers,
-                          .heads = hp->kv_heads,
-                          .head_dim = hp->head_dim,
-                          .block_count = (e->ctx_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS};
-    e->kv.base = e->device.alloc(e->device.self, kv_space_bytes(&e->kv));
-    if (e->kv.base) return ST_OK;
-    return err_set(err, ST_NOMEM,
-                   "no memory for %zu MiB of KV cache (%u tokens); a smaller --ctx needs less",
-                   kv_space_bytes(&e->kv) >> 20, e->ctx_tokens);
+    const struct model *m = e->model;
+    if (model_is_encoder(m)) return ST_OK;
+    for (uint32_t g = 0; g < m->kv_group_count; g++) {
+        struct kv_space *kv = &e->kv[g];
+        *kv = (struct kv_space){.type = type,
+                                .layers = m->kv_group_layers[g],
+                                .heads = m->hp.kv_heads,
+                                .head_dim = m->hp.head_dim,
+                                .block_count =
+                                    (e->ctx_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS};
+        kv->base = e->device.alloc(e->device.self, kv_space_bytes(kv));
+        if (!kv->base)
+            return err_set(
+                err, ST_NOMEM,
+                "no memory for %zu MiB of KV cache (%u tokens); a smaller --ctx needs less",
+                kv_space_bytes(kv) >> 20, e->ctx_tokens);
+    }
+    return ST_OK;
 }
 
 enum status engine_make_pass(struct engine *e, int goal, struct engine_pass *out, struct err *err) {
@@ -164,7 +169,8 @@ void engine_close(struct engine *e) {
     if (!e) return;
     free_pass(e, &e->hidden);
     free_pass(e, &e->logits);
-    if (e->kv.base) e->device.free(e->device.self, e->kv.base, kv_space_bytes(&e->kv));
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
+        if (e->kv[g].base) e->device.free(e->device.self, e->kv[g].base, kv_space_bytes(&e->kv[g]));
     if (e->device_open) e->device.close(e->device.self);
     mem_free(e->token);
     mem_free(e->pos);
@@ -205,7 +211,7 @@ const float *engine_run(struct engine *e, const struct engine_pass *pass, const 
                         .output_row = e->output_row,
                         .seqs = &seq};
     struct device_run run = {
-        .tape = pass->tape, .step = &step, .slab = pass->slab, .kv = e->kv.base ? &e->kv : NULL};
+        .tape = pass->tape, .step = &step, .slab = pass->slab, .kv = e->kv[0].base ? e->kv : NULL};
     e->device.run(e->device.self, &run);
     const struct tape_value *out = tape_value_at(pass->tape, tape_output(pass->tape));
     if (row_floats) *row_floats = out->row_bytes / sizeof(float);

@@ -21,9 +21,9 @@ struct engine {
     struct model *model;
     struct device device;
     bool device_open;
-    struct engine_pass logits; /* or the pooled pass of an encoder */
-    struct engine_pass hidden; /* made when a decoder is first asked for an embedding */
-    struct kv_space kv;
+    struct engine_pass logits;         /* or the pooled pass of an encoder */
+    struct engine_pass hidden;         /* made when a decoder is first asked for an embedding */
+    struct kv_space kv[KV_GROUPS_MAX]; /* by group; base NULL: not there */
     uint32_t threads, ctx_tokens, chunk_tokens;
 
     /* Step tables: one sequence, its blocks in order. */

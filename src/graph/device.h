@@ -23,7 +23,7 @@ struct device_run {
     const struct tape *tape;
     const struct step *step;
     uint8_t *slab;
-    const struct kv_space *kv; /* NULL for an encoder */
+    const struct kv_space *kv; /* by KV group; NULL for an encoder */
 };
 
 struct device {

@@ -7,8 +7,9 @@
  *                                           query meets 16 keys in one vector
  *     V tile: [KV_BLOCK_TOKENS][head_dim]   a token's values side by side
  *
- * A sequence finds its blocks through one table per KV group (layers that keep the same tokens
- * share a group).
+ * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
+ * group has a space of its own, whose layers are counted within the group, and a sequence finds
+ * its blocks through one table per group.
  */
 #ifndef GRAPH_KV_SPACE_H
 #define GRAPH_KV_SPACE_H

@@ -80,7 +80,8 @@ struct op_rope {
     struct operand x; /* f32, in place */
 };
 
-/* Put this row's keys and values into the cache in its format. */
+/* Put this row's keys and values into the cache in its format. `layer` counts within the KV
+ * group. */
 struct op_kv_write {
     uint32_t layer, group;
     struct operand k, v; /* f32, heads * head_dim */

@@ -113,7 +113,7 @@ static struct operand push_attention(struct flow *f, uint32_t layer, struct oper
     const struct layer *l = &f->m->layers[layer];
     struct operand out = fresh(f, "attn", VALUE_F32, q.cols);
     tape_push(f->t, &(struct op){.kind = OP_ATTENTION,
-                                 .attention = {.layer = layer,
+                                 .attention = {.layer = l->kv_layer,
                                                .group = l->kv_group,
                                                .heads = hp->heads,
                                                .kv_heads = hp->kv_heads,
@@ -140,9 +140,9 @@ struct operand block_attention(struct flow *f, uint32_t layer, struct operand in
     if (l->vec[VEC_K_NORM]) push_norm(f, k, k, l->vec[VEC_K_NORM], hp->head_dim);
     push_rope(f, l, q, hp->heads);
     push_rope(f, l, k, hp->kv_heads);
-    tape_push(f->t,
-              &(struct op){.kind = OP_KV_WRITE,
-                           .kv_write = {.layer = layer, .group = l->kv_group, .k = k, .v = v}});
+    tape_push(f->t, &(struct op){
+                        .kind = OP_KV_WRITE,
+                        .kv_write = {.layer = l->kv_layer, .group = l->kv_group, .k = k, .v = v}});
     struct operand out = push_attention(f, layer, q);
     struct matmul_part o = {&l->mat[MAT_O], l->vec[VEC_O_BIAS]};
     return block_matmul(f, "attn_out", out, &o, 1);

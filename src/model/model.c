@@ -52,8 +52,11 @@ static void assign_groups(struct model *m) {
         else
             any_full = true;
     }
-    for (uint32_t l = 0; l < m->hp.layers; l++)
-        m->layers[l].kv_group = any_full && m->layers[l].slides ? 1 : 0;
+    for (uint32_t l = 0; l < m->hp.layers; l++) {
+        uint32_t group = any_full && m->layers[l].slides ? 1 : 0;
+        m->layers[l].kv_group = group;
+        m->layers[l].kv_layer = m->kv_group_layers[group]++;
+    }
     m->kv_group_count = any_full && any_slides ? 2 : 1;
 }
 

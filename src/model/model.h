@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "graph/kv_space.h"
 #include "graph/weight.h"
 #include "model/hparams.h"
 
@@ -62,7 +63,7 @@ struct layer {
     struct weight mat[MAT_COUNT]; /* data == NULL: the model has none */
     const float *vec[VEC_COUNT];  /* NULL: the model has none */
     bool slides;                  /* attends over hp.window tokens */
-    uint32_t kv_group;
+    uint32_t kv_group, kv_layer;  /* its KV group, and which of the group's layers it is */
 };
 
 struct model {
@@ -78,6 +79,7 @@ struct model {
     const float *rope_freqs, *rope_freqs_local; /* rot_dims / 2 */
     float rope_factor, rope_factor_local;
     uint32_t kv_group_count;
+    uint32_t kv_group_layers[KV_GROUPS_MAX];
 };
 
 struct model_options {

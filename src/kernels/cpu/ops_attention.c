@@ -141,10 +141,10 @@ static struct attn_row cached_row(const struct cpu_run *x, const struct op_atten
         .end = end,
         .scale = a->scale,
         .softcap = a->softcap,
-        .kv = x->kv,
+        .kv = &x->kv[a->group],
         .blocks = x->step->seqs[x->step->seq[row]].blocks[a->group],
         .layer = a->layer,
-        .v_stride = a->head_dim * kv_elem_bytes(x->kv->type),
+        .v_stride = a->head_dim * kv_elem_bytes(x->kv[a->group].type),
     };
 }
 
@@ -157,7 +157,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row};
     uint32_t unit = attn_unit(a->heads, a->head_dim), units = a->heads / unit;
     CHECK(x->kv);
-    CHECK(x->kv->head_dim == a->head_dim);
+    CHECK(x->kv[a->group].head_dim == a->head_dim);
     uint64_t total = 0, at = 0;
     for (uint32_t r = 0; r < q.row_count; r++) total += row_cost(x, a->window, r) * units;
     uint64_t from = total * ith / nth, to = total * (ith + 1) / nth;

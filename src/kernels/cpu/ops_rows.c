@@ -81,9 +81,9 @@ void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
 
 void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_kv_write *w = &op->kv_write;
-    const struct kv_space *kv = x->kv;
+    const struct kv_space *kv = &x->kv[w->group];
     struct mat k = mat_of(x, w->k), v = mat_of(x, w->v);
-    CHECK(kv);
+    CHECK(x->kv);
     CHECK(k.cols == kv->heads * kv->head_dim);
     struct span rows = span_share(k.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {

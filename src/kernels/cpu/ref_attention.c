@@ -107,7 +107,7 @@ void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t it
         uint32_t end = (uint32_t)x->step->pos[r] + 1;
         float *out = dst.base ? mat_f32(&dst, r) : scratch + places.row;
         for (uint32_t h = 0; h < a->heads; h++) {
-            struct kv_view view = {.kv = x->kv,
+            struct kv_view view = {.kv = &x->kv[a->group],
                                    .blocks = x->step->seqs[x->step->seq[r]].blocks[a->group],
                                    .layer = a->layer,
                                    .head = h / (a->heads / a->kv_heads),
