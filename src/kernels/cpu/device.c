@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/fp_mode.h"
+#include "kernels/cpu/page.h"
 #include "kernels/cpu/plan.h"
 
 enum { NAME_BYTES = 32 };
@@ -15,6 +16,7 @@ struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
     struct packed *weights; /* all that were prepared */
+    struct page_book panels;
     struct cpu_plan *plans; /* one for each tape that was checked */
     char name[NAME_BYTES];
 };
@@ -32,7 +34,7 @@ static void cpu_free(void *self, void *ptr, size_t bytes) {
 static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
     struct cpu_device *dev = self;
     if (!dev->table->packs || w->prepared) return ST_OK;
-    struct packed *p = pack_weight(w, dev->pool);
+    struct packed *p = pack_weight(w, dev->pool, &dev->panels);
     if (!p)
         return err_set(err, ST_NOMEM, "cpu: out of memory for weight %.*s of %zu bytes",
                        (int)w->name.len, w->name.ptr, w->bytes);
@@ -117,6 +119,7 @@ static void cpu_close(void *self) {
         dev->weights = p->next;
         pack_free(p);
     }
+    page_book_deinit(&dev->panels);
     pool_destroy(dev->pool);
     mem_free(dev);
 }

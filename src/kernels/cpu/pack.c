@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
+#include "kernels/cpu/page.h"
 #include "tensor/q8.h"
 
 enum {
@@ -162,7 +163,7 @@ static bool set_sizes(struct packed *p) {
            size_mul(p->panel_bytes, panels, &p->bytes);
 }
 
-struct packed *pack_weight(const struct weight *w, struct pool *pool) {
+struct packed *pack_weight(const struct weight *w, struct pool *pool, struct page_book *book) {
     struct pack_job job = {.w = w};
     CHECK(w->experts >= 1);
     CHECK(dtype_bytes(w->type, w->cols, &job.row_bytes));
@@ -172,7 +173,7 @@ struct packed *pack_weight(const struct weight *w, struct pool *pool) {
     p->rows = w->rows;
     p->cols = w->cols;
     p->experts = w->experts;
-    if (set_sizes(p)) p->data = page_alloc(p->bytes);
+    if (set_sizes(p)) p->data = page_book_take(book, p->bytes);
     if (!p->data) {
         mem_free(p);
         return NULL;
@@ -182,8 +183,4 @@ struct packed *pack_weight(const struct weight *w, struct pool *pool) {
     return p;
 }
 
-void pack_free(struct packed *p) {
-    if (!p) return;
-    page_free(p->data, p->bytes);
-    mem_free(p);
-}
+void pack_free(struct packed *p) { mem_free(p); }

@@ -25,6 +25,7 @@
 
 #include "graph/weight.h"
 
+struct page_book;
 struct pool;
 
 enum { PANEL_ROWS = 16 };
@@ -46,22 +47,17 @@ struct packed {
     uint32_t rows, cols, experts;
     uint32_t panel_count; /* of one expert */
     size_t panel_bytes;
-    uint8_t *data; /* owned */
+    uint8_t *data; /* the book's */
     size_t bytes;
     struct packed *next; /* the device's list */
 };
 
-/* NULL when there is no room. */
-struct packed *pack_weight(const struct weight *w, struct pool *pool);
-void pack_free(struct packed *p);
+/* NULL when there is no room. The panels are taken from `book`. */
+struct packed *pack_weight(const struct weight *w, struct pool *pool, struct page_book *book);
+void pack_free(struct packed *p); /* NULL is fine */
 
 static inline const uint8_t *pack_panel(const struct packed *p, uint32_t expert, uint32_t panel) {
     return p->data + ((size_t)expert * p->panel_count + panel) * p->panel_bytes;
 }
-
-/* Zeroed and 64-byte aligned; large ones come from the system in huge pages where it has
- * them. NULL when there is no room. */
-void *page_alloc(size_t bytes);
-void page_free(void *ptr, size_t bytes);
 
 #endif

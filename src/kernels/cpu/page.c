@@ -1,13 +1,19 @@
-/* kernels/cpu/page.c - large zeroed memory; see kernels/cpu/pack.h. */
+/* kernels/cpu/page.c - see kernels/cpu/page.h for the contract. */
 #define _DEFAULT_SOURCE
+#include "kernels/cpu/page.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/mem.h"
-#include "kernels/cpu/pack.h"
+#include "base/size.h"
 
-/* Below this the heap does: it is checked by sanitizers and wastes no part of a page. */
-enum { MAP_FROM_BYTES = 1 << 20, ALIGN_BYTES = 64 };
+enum {
+    MAP_FROM_BYTES = 1 << 20, /* below, the heap: sanitizers watch it, and no page is wasted */
+    HUGE_BYTES = 2 << 20,
+    CHUNK_BYTES = 32 << 20,
+    ALIGN_BYTES = 64,
+};
 
 void *page_alloc(size_t bytes) {
     if (bytes < MAP_FROM_BYTES) {
@@ -28,4 +34,50 @@ void page_free(void *ptr, size_t bytes) {
         mem_free(ptr);
     else
         munmap(ptr, bytes);
+}
+
+struct page_chunk {
+    struct page_chunk *next;
+    uint8_t *base;
+    size_t bytes, used;
+};
+
+/* A chunk with room for `bytes`; its first byte lies at the start of a huge page. */
+static struct page_chunk *chunk_create(size_t bytes) {
+    size_t wanted = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES, padded;
+    if (!size_add(wanted, HUGE_BYTES, &padded)) return NULL;
+    struct page_chunk *c = mem_zalloc(sizeof(*c));
+    if (!c) return NULL;
+    c->base = page_alloc(padded);
+    if (!c->base) {
+        mem_free(c);
+        return NULL;
+    }
+    c->bytes = padded;
+    c->used = (HUGE_BYTES - (uintptr_t)c->base % HUGE_BYTES) % HUGE_BYTES;
+    return c;
+}
+
+void *page_book_take(struct page_book *book, size_t bytes) {
+    size_t rounded;
+    if (!size_round_up(bytes, ALIGN_BYTES, &rounded)) return NULL;
+    struct page_chunk *c = book->chunks;
+    if (!c || c->bytes - c->used < rounded) {
+        c = chunk_create(rounded);
+        if (!c) return NULL;
+        c->next = book->chunks;
+        book->chunks = c;
+    }
+    uint8_t *ptr = c->base + c->used;
+    c->used += rounded;
+    return ptr;
+}
+
+void page_book_deinit(struct page_book *book) {
+    while (book->chunks) {
+        struct page_chunk *c = book->chunks;
+        book->chunks = c->next;
+        page_free(c->base, c->bytes);
+        mem_free(c);
+    }
 }

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/page.h"
 
 enum { ALIGN_FLOATS = 16 };
 

@@ -1,0 +1,30 @@
+/* kernels/cpu/page.h - large zeroed memory, in huge pages where the system has them.
+ *
+ * Small pages cost a walk through page tables every 4 KiB of weights, a quarter of the speed
+ * of a single row (bench/ops, 2026-11), and most matrices of small models are smaller than
+ * what a mapping of its own is worth. So weights are taken from one book of large mappings.
+ *
+ * Lifetime: everything taken from a book is freed with it. Thread: one at a time.
+ */
+#ifndef KERNELS_CPU_PAGE_H
+#define KERNELS_CPU_PAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zeroed and 64-byte aligned; NULL when there is no room. */
+void *page_alloc(size_t bytes);
+void page_free(void *ptr, size_t bytes); /* NULL is fine */
+
+struct page_chunk;
+
+/* Zero-initialise it. */
+struct page_book {
+    struct page_chunk *chunks; /* the one in use first */
+};
+
+/* As page_alloc, but freed by page_book_deinit alone. */
+void *page_book_take(struct page_book *book, size_t bytes);
+void page_book_deinit(struct page_book *book);
+
+#endif
