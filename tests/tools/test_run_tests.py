@@ -65,6 +65,7 @@ def test_cases_of_all_programs_are_added(suite):
 def test_the_summary_that_cmocka_writes_to_stderr_is_not_counted_again(suite):
     suite.program("one", RUNNING % 2 + OK + SKIPPED + "echo '[  SKIPPED ] b' >&2\n")
     assert suite.count() == (1, 0, 1)
+    assert "skipped:\n  x/one: b\n" in suite.run(f"--ctest=x={suite.path}")[1]
 
 
 def test_a_failed_case_is_counted_and_shown(suite):
@@ -111,7 +112,9 @@ def test_pytest_cases_are_counted(suite):
         "def test_n(n): assert n < 2\n"
         "def test_skip(): pytest.skip('no')\n")
     (folder / "test_b.py").write_text("import nothing_of_that_name\n")
-    assert suite.count(f"--pytest={sys.executable}={folder}") == (2, 2, 1)
+    arguments = f"--pytest={sys.executable}={folder}"
+    assert suite.count(arguments) == (2, 2, 1)
+    assert "test_skip (no)" in suite.run(arguments)[1]
 
 
 def test_gates_are_cases(suite):
