@@ -57,7 +57,8 @@ test: build/stamps/test ## every test, also under the address, undefined and thr
 	@tools/build build/tsan thread_tests $(SANITIZE)=thread
 	@for model in smollm2 minilm; do $(JITNEY) pull $$model || \
 	    echo "without $$model: tests that need it are skipped"; done
-	@$(PYTHON) tools/run_tests --gate tools/check_layers --gate tools/check_style --gate tools/check_docs \
+	@$(PYTHON) tools/run_tests --gate tools/check_layers --gate tools/check_style \
+	    --gate tools/check_docs --gate "tools/make_cli_docs.py --check $(JITNEY)" \
 	    --pytest $(PYTHON)=tests/e2e --pytest $(PYTHON)=tests/tools \
 	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
 
