@@ -15,10 +15,10 @@ out where they are absent), and small ones trained on the spot for every family:
   steps      every other normalizer, pre-tokenizer, decoder and added-token flag
   gguf       the files of DATA/tokenizers
 
-  diff_tokenizers.py --driver BUILD/tests/tok_driver [--count 2000] [--family bytes ...]
-  diff_tokenizers.py --jitney BUILD/jitney ...       (the `tokenize` command; no decoding)
+  diff_tokenizers.py [--driver build/tests/tok_driver] [--count 100000] [--family bytes ...]
+  diff_tokenizers.py --jitney build/jitney ...       (the `tokenize` command; no decoding)
 
-Needs: tokenizers, sentencepiece, gguf, numpy, protobuf-free.
+Needs the packages of tests/requirements.txt.
 """
 import argparse
 import base64
@@ -358,6 +358,9 @@ ADDED_TEXTS = [t.content for t in ADDED] + ["Wordy", "_Word", "Word Word", "LOUD
 
 
 class Builder:
+    sizes = {"bytes": 700, "spm": 1200, "unigram": 900, "wordpiece": 900, "steps": 600}
+    alphabet = 200
+
     def __init__(self, folder, names):
         self.folder, self.names, self.cases = folder, names, {}
         self.lines = corpus()
@@ -377,12 +380,12 @@ class Builder:
 
     # byte-level BPE
 
-    def trained_bpe(self, steps, normalizer=None, size=700, **options):
+    def trained_bpe(self, steps, normalizer=None, **options):
         tok = Tokenizer(models.BPE())
         tok.pre_tokenizer = pre_tokenizers.Sequence(steps)
         if normalizer:
             tok.normalizer = normalizer
-        trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False,
+        trainer = trainers.BpeTrainer(vocab_size=self.sizes["bytes"], show_progress=False,
                                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
         tok.train_from_iterator(self.lines, trainer)
         if options:
@@ -415,7 +418,7 @@ class Builder:
         prefix = os.path.join(self.folder, "sp-%s-%d" % (kind, len(os.listdir(self.folder))))
         with open(prefix + ".txt", "w", encoding="utf-8") as f:
             f.write("\n".join(l.replace("\n", " ") for l in self.lines))
-        args = dict(input=prefix + ".txt", model_prefix=prefix, model_type=kind, vocab_size=1200,
+        args = dict(input=prefix + ".txt", model_prefix=prefix, model_type=kind, vocab_size=self.sizes["spm"],
                     character_coverage=0.98, byte_fallback=True, minloglevel=2, num_threads=1)
         args.update(options)
         sentencepiece.SentencePieceTrainer.train(**args)
@@ -525,7 +528,7 @@ class Builder:
             tok.pre_tokenizer = pre_tokenizers.Metaspace(MARK, "first" if name == "trained" else "always")
             tok.decoder = decoders.Metaspace(MARK, "always")
             tok.train_from_iterator(self.lines, trainers.UnigramTrainer(
-                vocab_size=900, show_progress=False, unk_token="<unk>", special_tokens=["<unk>", "<s>"]))
+                vocab_size=self.sizes["unigram"], show_progress=False, unk_token="<unk>", special_tokens=["<unk>", "<s>"]))
             tok.add_tokens(ADDED)
             self.add("unigram", name, tok)
 
@@ -537,7 +540,7 @@ class Builder:
         tok.pre_tokenizer = pretok
         names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         tok.train_from_iterator(self.lines, trainers.WordPieceTrainer(
-            vocab_size=900, show_progress=False, special_tokens=names))
+            vocab_size=self.sizes["wordpiece"], show_progress=False, special_tokens=names))
         tok.decoder = decoders.WordPiece()
         tok.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
         return tok
@@ -583,7 +586,7 @@ class Builder:
         if normalizer:
             tok.normalizer = normalizer
         options = {k: v for k, v in model.items() if k != "fuse_unk"}
-        trainer = trainers.BpeTrainer(vocab_size=600, limit_alphabet=200, show_progress=False,
+        trainer = trainers.BpeTrainer(vocab_size=self.sizes["steps"], limit_alphabet=self.alphabet, show_progress=False,
                                       special_tokens=["[UNK]"], **options)
         tok.train_from_iterator(self.lines, trainer)
         tok.add_tokens(ADDED)
@@ -626,16 +629,18 @@ class Builder:
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--driver", help="path of tok_driver")
-    p.add_argument("--jitney", help="path of jitney")
-    p.add_argument("--count", type=int, default=2000, help="strings for each family")
+    p.add_argument("--driver", help="path of tok_driver (build/tests/tok_driver)")
+    p.add_argument("--jitney", help="path of jitney; instead of --driver")
+    p.add_argument("--count", type=int, default=100000, help="strings for each family")
     p.add_argument("--seed", default="1")
     p.add_argument("--family", nargs="*", default=[])
     p.add_argument("--data", default=os.environ.get("JITNEY_TEST_DATA", "../shared/data"))
     p.add_argument("--keep", help="folder for the trained vocabularies")
     options = p.parse_args()
-    if bool(options.driver) == bool(options.jitney):
-        p.error("one of --driver and --jitney")
+    if options.driver and options.jitney:
+        p.error("--driver or --jitney, not both")
+    if not options.driver and not options.jitney:
+        options.driver = "build/tests/tok_driver"
     with tempfile.TemporaryDirectory() as folder:
         return run(options, options.keep or folder)
 
@@ -653,7 +658,7 @@ def run(options, folder):
     ours = Ours(options)
     total = wrong = 0
     for family, cases in builder.cases.items():
-        share = -(-options.count // max(1, len(cases))) if family != "gguf" else -(-options.count // 7)
+        share = -(-options.count // max(1, len(cases)))
         for case in cases:
             bad = compare(case, ours, share, options.seed)
             total += share
