@@ -5,7 +5,7 @@
 # Python environment of the tests, and stamps that say which set-up has been done.
 
 MODEL   ?= smollm2
-PROMPT  ?= What is the capital of France?
+PROMPT  ?= Why is the sky blue?
 PREFIX  ?= /usr/local
 SEC     ?= 300
 T       ?=
