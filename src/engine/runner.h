@@ -14,24 +14,21 @@
 #include "sample/sampler.h"
 #include "sched/plan.h"
 
-struct kv_cache;
-
-/* What a runner must know of a sequence to sample for it. */
+/* What a runner must know of a sequence to sample for it. All of it is request memory, made by
+ * the thread that submitted the request: beginning a sequence allocates nothing. */
 struct runner_seq {
-    struct sample_params sample; /* its seed is already that of the choice */
-    const int32_t *prompt;       /* request memory */
+    struct sampler *sampler; /* has accepted the prompt; its seed is that of the choice */
     uint32_t prompt_tokens;
     bool ignore_end;
-    struct token_logprob *logprobs; /* request memory: one per generated token; NULL: not wanted */
+    struct token_logprob *logprobs; /* one per generated token; NULL: not wanted */
     struct sample_result *tops;     /* the same with the likeliest ones; NULL: not wanted */
 };
 
 struct runner {
     const char *name;
 
-    /* A sequence begins or has ended; `seq` is the scheduler's index for it. begin may fail with
-     * a sentence: the request is then refused. */
-    enum status (*begin)(void *self, seq_idx seq, const struct runner_seq *info, struct err *err);
+    /* A sequence begins or has ended; `seq` is the scheduler's index for it. */
+    void (*begin)(void *self, seq_idx seq, const struct runner_seq *info);
     void (*end)(void *self, seq_idx seq);
 
     /* Do the plan's moves, compute its rows, sample. submit returns without waiting where it

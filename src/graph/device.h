@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/pool.h"
 #include "base/status.h"
 
 struct kv_space;
@@ -43,6 +44,10 @@ struct device {
 
     /* Run all ops; results are in the slab when it returns. */
     void (*run)(void *self, const struct device_run *run);
+
+    /* Lend the device's host threads to a job that is not a tape (sampling): `fn` is called once
+     * on each of them, as pool_run does. */
+    void (*parallel)(void *self, pool_fn *fn, void *ctx);
 
     void (*close)(void *self);
     void *self;

@@ -107,6 +107,11 @@ static void cpu_run(void *self, const struct device_run *run) {
     pool_run(dev->pool, run_share, &x);
 }
 
+static void cpu_parallel(void *self, pool_fn *fn, void *ctx) {
+    struct cpu_device *dev = self;
+    pool_run(dev->pool, fn, ctx);
+}
+
 static void cpu_close(void *self) {
     struct cpu_device *dev = self;
     while (dev->plans) {
@@ -150,6 +155,7 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
         .prepare = cpu_prepare,
         .check = cpu_check,
         .run = cpu_run,
+        .parallel = cpu_parallel,
         .close = cpu_close,
         .self = dev,
     };

@@ -1,0 +1,153 @@
+/* engine/host.c - see engine/host.h for the contract. */
+#include "engine/host.h"
+
+#include "base/check.h"
+#include "base/pool.h"
+#include "format/model_file.h"
+#include "graph/step.h"
+#include "kernels/cpu/cpu.h"
+#include "text/tokenizer.h"
+
+enum { CTX_DEFAULT_MAX = 8192, CTX_MAX = 1 << 24 };
+
+struct loading {
+    struct host *h;
+    const struct host_options *options;
+    size_t done, total;
+};
+
+static void report(const struct loading *l, const char *stage, double share) {
+    if (l->options->on_progress) l->options->on_progress(l->options->progress_ctx, stage, share);
+}
+
+static enum status count_weight(void *ctx, struct weight *w, struct err *err) {
+    (void)w;
+    (void)err;
+    ((struct loading *)ctx)->total++;
+    return ST_OK;
+}
+
+static enum status prepare_weight(void *ctx, struct weight *w, struct err *err) {
+    struct loading *l = ctx;
+    TRY(l->h->device.prepare(l->h->device.self, w, err));
+    l->done++;
+    report(l, "weights", (double)l->done / (double)l->total);
+    return ST_OK;
+}
+
+/* Prepared weights are read from the device's memory; embeddings still from the file. */
+static void release_file_pages(struct host *h) {
+    const struct model *m = h->model;
+    const void *kept[] = {m->token_embd.data, m->pos_embd.data, m->type_embd.data};
+    for (size_t i = 0; i < tensor_count(h->file); i++) {
+        const struct tensor_info *t = tensor_at(h->file, i);
+        bool is_kept = false;
+        for (size_t k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
+            if (t->data == kept[k]) is_kept = true;
+        if (!is_kept) tensor_release(h->file, t);
+    }
+}
+
+static enum status choose_ctx(struct host *h, uint32_t asked, struct err *err) {
+    const struct hparams *hp = &h->model->hp;
+    uint32_t usual = hp->ctx_train < CTX_DEFAULT_MAX ? hp->ctx_train : CTX_DEFAULT_MAX;
+    h->ctx_tokens = model_is_encoder(h->model) ? hp->max_positions : asked ? asked : usual;
+    if (h->ctx_tokens <= CTX_MAX) return ST_OK;
+    return err_set(err, ST_BAD, "a context of %u tokens was asked for, at most %u is possible",
+                   asked, CTX_MAX);
+}
+
+static enum status load(struct host *h, const char *path, const struct host_options *o,
+                        struct err *err) {
+    struct loading l = {.h = h, .options = o};
+    report(&l, "file", 0);
+    TRY(model_file_open(path, &h->file, err));
+    if (!o->tokens_only) TRY(tokenizer_create(h->file, &h->tokenizer, err));
+    TRY(model_open(h->file, &(struct model_options){.ctx_tokens = o->ctx_tokens}, &h->model, err));
+    TRY(choose_ctx(h, o->ctx_tokens, err));
+    h->threads = o->threads ? o->threads : pool_default_threads();
+    TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
+    h->device_open = true;
+    TRY(model_each_weight(h->model, count_weight, &l, err));
+    TRY(model_each_weight(h->model, prepare_weight, &l, err));
+    release_file_pages(h);
+    return ST_OK;
+}
+
+enum status host_open(struct host *h, const char *path, const struct host_options *options,
+                      struct err *err) {
+    CHECK(options);
+    *h = (struct host){.file = NULL};
+    enum status st = load(h, path, options, err);
+    if (st != ST_OK) host_close(h);
+    return st;
+}
+
+void host_close(struct host *h) {
+    if (h->device_open) h->device.close(h->device.self);
+    model_close(h->model);
+    tokenizer_destroy(h->tokenizer);
+    model_file_close(h->file);
+    *h = (struct host){.file = NULL};
+}
+
+enum status pass_create(struct host *h, enum model_goal goal, const struct tape_sizes *sizes,
+                        struct pass *out, struct err *err) {
+    *out = (struct pass){.tape = NULL};
+    if (tape_create(&out->tape) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the forward pass");
+    model_build(h->model, goal, out->tape);
+    enum status st = tape_finish(out->tape, sizes, err);
+    if (st == ST_OK) st = h->device.check(h->device.self, out->tape, err);
+    if (st == ST_OK) out->slab = h->device.alloc(h->device.self, tape_slab_bytes(out->tape));
+    if (st == ST_OK && !out->slab)
+        st =
+            err_set(err, ST_NOMEM, "no memory for %zu MiB of scratch; fewer rows at once need less",
+                    tape_slab_bytes(out->tape) >> 20);
+    if (st != ST_OK) pass_destroy(h, out);
+    return st;
+}
+
+void pass_destroy(struct host *h, struct pass *p) {
+    if (p->slab) h->device.free(h->device.self, p->slab, tape_slab_bytes(p->tape));
+    tape_destroy(p->tape);
+    *p = (struct pass){.tape = NULL};
+}
+
+const float *pass_run(struct host *h, const struct pass *p, const struct step *step,
+                      const struct kv_space *kv, size_t *row_floats) {
+    struct device_run run = {.tape = p->tape, .step = step, .slab = p->slab, .kv = kv};
+    h->device.run(h->device.self, &run);
+    const struct tape_value *out = tape_value_at(p->tape, tape_output(p->tape));
+    if (row_floats) *row_floats = out->row_bytes / sizeof(float);
+    return (const float *)(const void *)(p->slab + out->offset);
+}
+
+enum status kv_memory_create(struct host *h, enum kv_type type, const uint32_t *block_counts,
+                             struct kv_memory *out, struct err *err) {
+    const struct model *m = h->model;
+    *out = (struct kv_memory){.group_count = m->kv_group_count};
+    for (uint32_t g = 0; g < m->kv_group_count; g++) {
+        struct kv_space *kv = &out->spaces[g];
+        *kv = (struct kv_space){.type = type,
+                                .layers = m->kv_group_layers[g],
+                                .heads = m->hp.kv_heads,
+                                .head_dim = m->hp.head_dim,
+                                .block_count = block_counts[g]};
+        kv->base = h->device.alloc(h->device.self, kv_space_bytes(kv));
+        if (kv->base) continue;
+        size_t mib = kv_space_bytes(kv) >> 20;
+        kv_memory_destroy(h, out);
+        return err_set(err, ST_NOMEM,
+                       "no memory for %zu MiB of KV cache; a smaller context needs less", mib);
+    }
+    return ST_OK;
+}
+
+void kv_memory_destroy(struct host *h, struct kv_memory *kv) {
+    for (uint32_t g = 0; g < kv->group_count; g++) {
+        struct kv_space *s = &kv->spaces[g];
+        if (s->base) h->device.free(h->device.self, s->base, kv_space_bytes(s));
+    }
+    *kv = (struct kv_memory){.group_count = 0};
+}

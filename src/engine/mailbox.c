@@ -1,0 +1,221 @@
+/* engine/mailbox.c - see engine/mailbox.h for the contract.
+ *
+ * One lock for each direction; what is done under it takes nanoseconds.
+ */
+#include "engine/mailbox.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+struct submitted {
+    struct request *first, *last;
+    uint32_t count, max;
+};
+
+struct cancelled {
+    struct request *first, *last;
+};
+
+struct moved {
+    struct choice *first, *last;
+};
+
+struct mailbox {
+    pthread_mutex_t in_lock, out_lock;
+    pthread_cond_t in_arrived, out_arrived;
+    struct submitted submitted;
+    struct cancelled cancelled;
+    bool is_woken;
+    struct moved moved;
+    bool has_posted; /* since the last flush; the engine thread's */
+    moved_hook *hook;
+    void *hook_ctx;
+};
+
+static void init_cond(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+enum status mailbox_create(struct mailbox **out, uint32_t submitted_max) {
+    struct mailbox *m = mem_zalloc(sizeof(*m));
+    if (!m) return ST_NOMEM;
+    pthread_mutex_init(&m->in_lock, NULL);
+    pthread_mutex_init(&m->out_lock, NULL);
+    init_cond(&m->in_arrived);
+    init_cond(&m->out_arrived);
+    m->submitted.max = submitted_max;
+    *out = m;
+    return ST_OK;
+}
+
+void mailbox_destroy(struct mailbox *m) {
+    if (!m) return;
+    uint32_t choices;
+    enum finish_reason why;
+    for (struct request *r; (r = mailbox_take_submitted(m));) request_unref(r);
+    for (struct request *r; (r = mailbox_take_cancelled(m, &choices, &why));) request_unref(r);
+    for (struct choice *c; (c = mailbox_take_moved(m, 0));) request_unref(c->request);
+    pthread_cond_destroy(&m->in_arrived);
+    pthread_cond_destroy(&m->out_arrived);
+    pthread_mutex_destroy(&m->in_lock);
+    pthread_mutex_destroy(&m->out_lock);
+    mem_free(m);
+}
+
+enum status mailbox_submit(struct mailbox *m, struct request *r) {
+    struct submitted *s = &m->submitted;
+    pthread_mutex_lock(&m->in_lock);
+    bool has_room = s->count < s->max;
+    if (has_room) {
+        request_ref(r);
+        r->next_submitted = NULL;
+        if (s->last)
+            s->last->next_submitted = r;
+        else
+            s->first = r;
+        s->last = r;
+        s->count++;
+        pthread_cond_signal(&m->in_arrived);
+    }
+    pthread_mutex_unlock(&m->in_lock);
+    return has_room ? ST_OK : ST_FULL;
+}
+
+void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices,
+                    enum finish_reason why) {
+    struct cancelled *c = &m->cancelled;
+    pthread_mutex_lock(&m->in_lock);
+    if (r->cancel_choices == 0) r->cancel_why = why;
+    r->cancel_choices |= choices;
+    if (!r->is_cancel_queued) {
+        request_ref(r);
+        r->is_cancel_queued = true;
+        r->next_cancelled = NULL;
+        if (c->last)
+            c->last->next_cancelled = r;
+        else
+            c->first = r;
+        c->last = r;
+    }
+    pthread_cond_signal(&m->in_arrived);
+    pthread_mutex_unlock(&m->in_lock);
+}
+
+struct request *mailbox_take_submitted(struct mailbox *m) {
+    struct submitted *s = &m->submitted;
+    pthread_mutex_lock(&m->in_lock);
+    struct request *r = s->first;
+    if (r) {
+        s->first = r->next_submitted;
+        if (!s->first) s->last = NULL;
+        s->count--;
+    }
+    pthread_mutex_unlock(&m->in_lock);
+    return r;
+}
+
+struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
+                                       enum finish_reason *why) {
+    struct cancelled *c = &m->cancelled;
+    pthread_mutex_lock(&m->in_lock);
+    struct request *r = c->first;
+    if (r) {
+        c->first = r->next_cancelled;
+        if (!c->first) c->last = NULL;
+        *choices = r->cancel_choices;
+        *why = r->cancel_why;
+        r->cancel_choices = 0;
+        r->is_cancel_queued = false;
+    }
+    pthread_mutex_unlock(&m->in_lock);
+    return r;
+}
+
+static struct timespec deadline_after(int64_t timeout_us) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + timeout_us % 1000000 * 1000;
+    t.tv_sec += (time_t)(timeout_us / 1000000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* False when the time is over. */
+static bool wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_us,
+                    const struct timespec *deadline) {
+    if (timeout_us < 0) return pthread_cond_wait(cond, lock) == 0;
+    return pthread_cond_timedwait(cond, lock, deadline) != ETIMEDOUT;
+}
+
+void mailbox_wait(struct mailbox *m, int64_t timeout_us) {
+    struct timespec deadline = deadline_after(timeout_us < 0 ? 0 : timeout_us);
+    pthread_mutex_lock(&m->in_lock);
+    while (!m->submitted.first && !m->cancelled.first && !m->is_woken)
+        if (!wait_on(&m->in_arrived, &m->in_lock, timeout_us, &deadline)) break;
+    m->is_woken = false;
+    pthread_mutex_unlock(&m->in_lock);
+}
+
+void mailbox_wake(struct mailbox *m) {
+    pthread_mutex_lock(&m->in_lock);
+    m->is_woken = true;
+    pthread_cond_signal(&m->in_arrived);
+    pthread_mutex_unlock(&m->in_lock);
+}
+
+void mailbox_post_moved(struct mailbox *m, struct choice *c) {
+    pthread_mutex_lock(&m->out_lock);
+    if (!c->is_moved) {
+        request_ref(c->request);
+        c->is_moved = true;
+        c->next_moved = NULL;
+        if (m->moved.last)
+            m->moved.last->next_moved = c;
+        else
+            m->moved.first = c;
+        m->moved.last = c;
+    }
+    pthread_mutex_unlock(&m->out_lock);
+    m->has_posted = true;
+}
+
+void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx) {
+    pthread_mutex_lock(&m->out_lock);
+    m->hook = hook;
+    m->hook_ctx = ctx;
+    pthread_mutex_unlock(&m->out_lock);
+}
+
+void mailbox_flush(struct mailbox *m) {
+    if (!m->has_posted) return;
+    m->has_posted = false;
+    pthread_mutex_lock(&m->out_lock);
+    moved_hook *hook = m->hook;
+    void *ctx = m->hook_ctx;
+    pthread_cond_broadcast(&m->out_arrived);
+    pthread_mutex_unlock(&m->out_lock);
+    if (hook) hook(ctx);
+}
+
+struct choice *mailbox_take_moved(struct mailbox *m, int64_t timeout_us) {
+    struct timespec deadline = deadline_after(timeout_us < 0 ? 0 : timeout_us);
+    pthread_mutex_lock(&m->out_lock);
+    while (!m->moved.first && timeout_us != 0)
+        if (!wait_on(&m->out_arrived, &m->out_lock, timeout_us, &deadline)) break;
+    struct choice *c = m->moved.first;
+    if (c) {
+        m->moved.first = c->next_moved;
+        if (!m->moved.first) m->moved.last = NULL;
+        c->is_moved = false;
+    }
+    pthread_mutex_unlock(&m->out_lock);
+    return c;
+}

@@ -1,0 +1,50 @@
+/* engine/mailbox.h - the two places where client threads and the engine thread meet.
+ *
+ * The inbox holds requests that were submitted (a bounded number) and cancellations (each request
+ * at most once, so they can never be lost for want of room). The outbox holds choices that have
+ * moved since the client last looked (each at most once). Both are lists through the requests
+ * themselves: nothing is allocated and nothing can overflow.
+ *
+ * Lifetime: init with the engine, deinit after its thread has ended. Thread: any.
+ */
+#ifndef ENGINE_MAILBOX_H
+#define ENGINE_MAILBOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/request.h"
+
+struct mailbox; /* opaque */
+
+enum status mailbox_create(struct mailbox **out, uint32_t submitted_max);
+void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
+
+/* Clients. ST_FULL: try later. The engine gets a reference of its own. */
+enum status mailbox_submit(struct mailbox *m, struct request *r);
+/* Bit i of `choices`: choice i. The first reason given wins. */
+void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
+
+/* The engine. One request, or NULL; the references move to the caller. */
+struct request *mailbox_take_submitted(struct mailbox *m);
+struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
+                                       enum finish_reason *why);
+/* Sleep until something arrives, wake is called, or `timeout_us` (negative: for ever) is over. */
+void mailbox_wait(struct mailbox *m, int64_t timeout_us);
+void mailbox_wake(struct mailbox *m);
+
+/* The engine: the choice has new tokens or has finished. Tells whoever sleeps in take_moved and
+ * calls the hook, if one was set. The choice's request must stay alive until it is taken: the
+ * outbox holds a reference. */
+void mailbox_post_moved(struct mailbox *m, struct choice *c);
+/* Called once per step that posted something, on the engine thread. */
+typedef void moved_hook(void *ctx);
+void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx);
+void mailbox_flush(struct mailbox *m);
+
+/* Clients: the next choice that moved, with a reference to its request that the caller releases;
+ * NULL when `timeout_us` is over (0: at once). */
+struct choice *mailbox_take_moved(struct mailbox *m, int64_t timeout_us);
+
+#endif

@@ -1,0 +1,38 @@
+/* engine/record.h - what each step did, kept in a ring and exportable as a trace.
+ *
+ * Lifetime: as its engine. Thread: the engine thread writes; anyone reads through record_copy,
+ * under the ring's lock.
+ */
+#ifndef ENGINE_RECORD_H
+#define ENGINE_RECORD_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sched/plan.h"
+
+struct buf;
+struct record_ring; /* opaque */
+
+enum { RECORD_PREEMPTED_MAX = 4 };
+
+struct step_record {
+    uint64_t step;
+    int64_t at_us, elapsed_us, sched_us;
+    uint32_t rows, tokens, samples, prompts; /* prompts: rows of more than one token */
+    uint32_t running, waiting, free_blocks, moves;
+    uint32_t preempted_count; /* all; the first few are named */
+    struct plan_preempted preempted[RECORD_PREEMPTED_MAX];
+};
+
+enum status record_ring_create(struct record_ring **out, uint32_t capacity);
+void record_ring_destroy(struct record_ring *ring); /* NULL is fine */
+void record_push(struct record_ring *ring, const struct step_record *record);
+
+/* The newest records, oldest first; returns how many. */
+uint32_t record_copy(struct record_ring *ring, struct step_record *out, uint32_t max);
+
+/* All of them in the trace format that browsers and Perfetto open (an array of events). */
+void record_put_trace(struct record_ring *ring, struct buf *out);
+
+#endif

@@ -1,0 +1,117 @@
+/* engine/request.c - see engine/request.h for the contract. */
+#include "engine/request.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+static enum status check_spec(const struct request_spec *spec, uint32_t vocab, uint32_t ctx,
+                              struct err *err) {
+    if (spec->prompt_tokens == 0)
+        return err_set(err, ST_BAD, "the prompt is empty, expected at least one token");
+    if (spec->prompt_tokens >= ctx)
+        return err_set(err, ST_BAD,
+                       "the prompt has %u tokens and the context holds %u, the answer included",
+                       spec->prompt_tokens, ctx);
+    if (spec->n < 1 || spec->n > CHOICES_MAX)
+        return err_set(err, ST_BAD, "n is %u, expected 1 to %d", spec->n, CHOICES_MAX);
+    if (spec->max_tokens < 1) return err_set(err, ST_BAD, "max_tokens is 0, expected at least 1");
+    for (uint32_t i = 0; i < spec->prompt_tokens; i++)
+        if (spec->prompt[i] < 0 || (uint32_t)spec->prompt[i] >= vocab)
+            return err_set(err, ST_BAD, "token %u is %d, the model's vocabulary has 0 to %u", i,
+                           spec->prompt[i], vocab - 1);
+    return sample_params_check(&spec->sample, err);
+}
+
+static void free_choice(struct choice *c) {
+    mem_free(c->tokens);
+    mem_free(c->logprobs);
+    mem_free(c->tops);
+    sampler_destroy(c->sampler);
+}
+
+static enum status fill_choice(struct choice *c, const struct request_spec *spec, uint32_t vocab,
+                               uint32_t ctx, struct err *err) {
+    uint32_t room = ctx - spec->prompt_tokens;
+    uint32_t answer = spec->max_tokens < room ? spec->max_tokens : room;
+    struct sample_params sample = spec->sample;
+    sample.seed += c->index;
+    c->prompt_tokens = spec->prompt_tokens;
+    c->total_max = spec->prompt_tokens + answer;
+    c->tokens = mem_alloc_array(c->total_max, sizeof(*c->tokens));
+    bool has_room = c->tokens != NULL;
+    if (spec->want_logprobs) {
+        c->logprobs = mem_zalloc_array(answer, sizeof(*c->logprobs));
+        has_room = has_room && c->logprobs;
+    }
+    if (spec->want_logprobs && sample.top_logprobs > 0) {
+        c->tops = mem_zalloc_array(answer, sizeof(*c->tops));
+        has_room = has_room && c->tops;
+    }
+    if (!has_room)
+        return err_set(err, ST_NOMEM, "out of memory for a request of %u tokens", c->total_max);
+    memcpy(c->tokens, spec->prompt, spec->prompt_tokens * sizeof(*c->tokens));
+    TRY(sampler_create(&sample, vocab, &c->sampler, err));
+    for (uint32_t i = 0; i < spec->prompt_tokens; i++) sampler_accept(c->sampler, spec->prompt[i]);
+    atomic_init(&c->ready, spec->prompt_tokens);
+    atomic_init(&c->finish, FINISH_NONE);
+    c->seq = SEQ_NONE;
+    return ST_OK;
+}
+
+/* Without a salt of its own a tenant shares only with itself. */
+static uint64_t salt_of(const struct request_spec *spec) {
+    if (spec->cache_salt.len == 0) return XXH3_64bits(&spec->tenant, sizeof(spec->tenant));
+    return XXH3_64bits_withSeed(spec->cache_salt.ptr, spec->cache_salt.len, spec->tenant);
+}
+
+enum status request_create(const struct request_spec *spec, uint64_t id, uint32_t vocab,
+                           uint32_t ctx_tokens, int64_t now_us, struct request **out,
+                           struct err *err) {
+    TRY(check_spec(spec, vocab, ctx_tokens, err));
+    struct request *r = mem_zalloc(sizeof(*r) + spec->n * sizeof(r->choices[0]));
+    if (!r) return err_set(err, ST_NOMEM, "out of memory for a request");
+    r->id = id;
+    r->n = spec->n;
+    r->tenant = spec->tenant;
+    r->salt = salt_of(spec);
+    r->urgency = spec->urgency;
+    if (r->urgency.expires_us > 0) r->urgency.expires_us += now_us;
+    r->ignore_end = spec->ignore_end;
+    r->user = spec->user;
+    atomic_init(&r->refs, 1);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < r->n && st == ST_OK; i++) {
+        r->choices[i] = (struct choice){.request = r, .index = i, .submitted_us = now_us};
+        st = fill_choice(&r->choices[i], spec, vocab, ctx_tokens, err);
+    }
+    if (st != ST_OK) {
+        request_unref(r);
+        return st;
+    }
+    *out = r;
+    return ST_OK;
+}
+
+void request_ref(struct request *r) {
+    atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+}
+
+/* acq_rel: whoever frees has seen everything that the other holder wrote. */
+void request_unref(struct request *r) {
+    if (!r) return;
+    unsigned before = atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel);
+    CHECK(before > 0);
+    if (before > 1) return;
+    for (uint32_t i = 0; i < r->n; i++) free_choice(&r->choices[i]);
+    mem_free(r);
+}
+
+/* `finish` first: once it is set, `ready` is final. */
+enum finish_reason choice_poll(const struct choice *c, uint32_t *ready) {
+    enum finish_reason finish = (enum finish_reason)atomic_load(&c->finish);
+    *ready = atomic_load_explicit(&c->ready, memory_order_acquire);
+    return finish;
+}

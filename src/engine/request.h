@@ -1,0 +1,97 @@
+/* engine/request.h - a request while it lives: what was asked, and the tokens as they come.
+ *
+ * One block of memory, made by the thread that submits. The engine thread appends tokens and
+ * publishes their number; the client reads them at its own pace. What a slow client can leave
+ * unread is bounded by max_tokens, which is allocated up front, so there is no queue that can
+ * overflow and nobody waits for anybody.
+ *
+ * Lifetime: request_create; the client and the engine each hold a reference, request_unref.
+ * Thread: tokens[] up to `ready` may be read by the client after it has seen `ready` (acquire;
+ * the engine stores it with release); everything else says who owns it.
+ */
+#ifndef ENGINE_REQUEST_H
+#define ENGINE_REQUEST_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "engine/runner.h"
+#include "sample/sampler.h"
+#include "sched/seq.h"
+
+enum { CHOICES_MAX = 16 };
+
+/* What a client asks for, in tokens. */
+struct request_spec {
+    const int32_t *prompt; /* copied */
+    uint32_t prompt_tokens;
+    uint32_t max_tokens;
+    uint32_t n; /* choices; choice i draws with seed + i */
+    struct sample_params sample;
+    bool ignore_end;
+    bool want_logprobs;
+    uint32_t tenant;
+    struct str cache_salt;  /* tenants with the same salt share prefixes */
+    struct urgency urgency; /* expires_us relative to now; 0: never */
+    void *user;             /* the client's own */
+};
+
+struct choice {
+    struct request *request;
+    uint32_t index;
+    int32_t *tokens; /* prompt, then answer */
+    uint32_t prompt_tokens, total_max;
+    struct token_logprob *logprobs; /* NULL: not wanted */
+    struct sample_result *tops;     /* NULL: not wanted */
+    struct sampler *sampler;        /* the engine thread's once submitted */
+
+    atomic_uint ready;  /* tokens, prompt included, that may be read */
+    atomic_uint finish; /* enum finish_reason; set after the last `ready` */
+
+    /* The engine thread's. */
+    seq_idx seq;
+    bool is_live;
+    /* Published with `finish`. */
+    uint32_t cached_tokens, preempt_count;
+    int64_t submitted_us, first_token_us, finished_us;
+
+    /* The outbox's, under its lock. */
+    struct choice *next_moved;
+    bool is_moved;
+};
+
+struct request {
+    uint64_t id;
+    uint32_t n;
+    uint32_t tenant;
+    uint64_t salt;
+    struct urgency urgency;
+    bool ignore_end;
+    void *user;
+    struct err refusal; /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
+    atomic_uint refs;
+
+    /* The inbox's, under its lock. */
+    struct request *next_submitted, *next_cancelled;
+    uint32_t cancel_choices; /* bit per choice */
+    enum finish_reason cancel_why;
+    bool is_cancel_queued;
+
+    struct choice choices[]; /* n */
+};
+
+/* ST_BAD: a parameter out of its range, with the sentence. ctx_tokens caps every choice. */
+enum status request_create(const struct request_spec *spec, uint64_t id, uint32_t vocab,
+                           uint32_t ctx_tokens, int64_t now_us, struct request **out,
+                           struct err *err);
+void request_ref(struct request *r);
+void request_unref(struct request *r); /* NULL is fine; frees at the last one */
+
+/* What the client has not read of a choice: tokens [seen, ready). Returns the finish reason,
+ * FINISH_NONE while there is more to come. */
+enum finish_reason choice_poll(const struct choice *c, uint32_t *ready);
+
+#endif

@@ -1,0 +1,254 @@
+/* engine/runner_local.c - see engine/runner_local.h for the contract.
+ *
+ * A step: the plan's moves, then its rows as one forward pass, then sampling, shared out over
+ * the device's threads. The pipeline has depth 0: submit does everything, collect hands over.
+ */
+#include "engine/runner_local.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/spill.h"
+#include "graph/step.h"
+#include "kv/cache.h"
+#include "text/tokenizer.h"
+
+struct local {
+    struct host *host;
+    const struct kv_cache *kv_cache;
+    struct runner_local_options options;
+    struct pass pass;
+    struct kv_memory kv;
+    struct spill spill;
+    uint32_t tiles_per_block;
+    struct runner_seq *seqs; /* seq_max; sampler NULL: not begun */
+
+    /* Step tables. */
+    int32_t *token, *pos;       /* row_max */
+    uint32_t *seq, *output_row; /* row_max, sample_max */
+    struct step_seq *step_seqs; /* sample_max */
+    uint32_t *tiles; /* sample_max * groups * tiles of the longest, if blocks are not tiles */
+    uint32_t tiles_max;
+
+    struct row_result *results; /* sample_max */
+    struct step_result result;
+    const struct plan *plan;
+    const float *logits;
+    size_t row_floats;
+};
+
+static void local_begin(void *self, seq_idx seq, const struct runner_seq *info) {
+    struct local *l = self;
+    CHECK(seq < l->options.seq_max);
+    CHECK(!l->seqs[seq].sampler);
+    CHECK(info->sampler);
+    l->seqs[seq] = *info;
+}
+
+static void local_end(void *self, seq_idx seq) {
+    struct local *l = self;
+    CHECK(seq < l->options.seq_max);
+    l->seqs[seq] = (struct runner_seq){.sampler = NULL};
+}
+
+static void do_moves(struct local *l, const struct kv_moves *moves) {
+    for (uint32_t i = 0; i < moves->count; i++) {
+        const struct kv_move *m = &moves->list[i];
+        switch (m->kind) {
+        case KV_MOVE_OUT:
+            spill_out(&l->spill, &l->kv, m->group, m->from, m->to);
+            break;
+        case KV_MOVE_IN:
+            spill_in(&l->spill, &l->kv, m->group, m->from, m->to);
+            break;
+        case KV_MOVE_COPY:
+            kv_memory_copy(&l->kv, l->tiles_per_block, m->group, m->from, m->to);
+            break;
+        }
+    }
+}
+
+/* The device counts in tiles, the cache in blocks of several. */
+static const uint32_t *tiles_of(struct local *l, const struct plan_row *row, uint32_t index,
+                                uint32_t group) {
+    const uint32_t *table = kv_seq_table(l->kv_cache, row->kv, group);
+    uint32_t m = l->tiles_per_block;
+    if (m == 1) return table;
+    uint32_t *out = l->tiles + ((size_t)index * l->kv.group_count + group) * l->tiles_max;
+    uint32_t count = (row->first + row->count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    for (uint32_t t = 0; t < count; t++) {
+        uint32_t block = table[t / m];
+        out[t] = block == UINT32_MAX ? UINT32_MAX : block * m + t % m;
+    }
+    return out;
+}
+
+static void fill_row(struct local *l, const struct plan_row *row, uint32_t index,
+                     struct step *step) {
+    struct step_seq *seq = &l->step_seqs[index];
+    seq->first_row = step->row_count;
+    seq->row_count = row->count;
+    for (uint32_t g = 0; g < l->kv.group_count; g++) seq->blocks[g] = tiles_of(l, row, index, g);
+    for (uint32_t i = 0; i < row->count; i++) {
+        uint32_t r = step->row_count++;
+        l->token[r] = row->tokens[row->first + i];
+        l->pos[r] = (int32_t)(row->first + i);
+        l->seq[r] = index;
+    }
+    if (row->samples) l->output_row[step->output_count++] = step->row_count - 1;
+}
+
+static struct step fill_step(struct local *l, const struct plan *plan) {
+    struct step step = {.seq_count = plan->row_count,
+                        .token = l->token,
+                        .pos = l->pos,
+                        .seq = l->seq,
+                        .output_row = l->output_row,
+                        .seqs = l->step_seqs};
+    CHECK(plan->token_count <= l->options.row_max);
+    CHECK(plan->row_count <= l->options.sample_max);
+    for (uint32_t i = 0; i < plan->row_count; i++) fill_row(l, &plan->rows[i], i, &step);
+    return step;
+}
+
+static bool is_usable(const float *logits, uint32_t vocab) {
+    for (uint32_t i = 0; i < vocab; i++)
+        if (isnan(logits[i])) return false;
+    return true;
+}
+
+/* Sample after row `i` of the plan, whose logits are the output-th. */
+static void sample_row(struct local *l, uint32_t i, uint32_t output) {
+    const struct plan_row *row = &l->plan->rows[i];
+    struct row_result *out = &l->results[i];
+    struct runner_seq *seq = &l->seqs[row->seq];
+    const float *logits = l->logits + output * l->row_floats;
+    uint32_t pos = row->first + row->count;
+    struct sample_result picked;
+    if (!is_usable(logits, l->host->model->hp.vocab) ||
+        sampler_pick(seq->sampler, logits, pos, &picked) != ST_OK) {
+        out->failed = true;
+        return;
+    }
+    sampler_accept(seq->sampler, picked.chosen.token);
+    if (seq->logprobs) seq->logprobs[pos - seq->prompt_tokens] = picked.chosen;
+    if (seq->tops) seq->tops[pos - seq->prompt_tokens] = picked;
+    out->token = picked.chosen.token;
+    out->is_end =
+        !seq->ignore_end && l->host->tokenizer && tokenizer_is_end(l->host->tokenizer, out->token);
+}
+
+/* Every thread_count-th sampling row is this thread's. */
+static void sample_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
+    struct local *l = ctx;
+    uint32_t output = 0;
+    for (uint32_t i = 0; i < l->plan->row_count; i++) {
+        if (!l->plan->rows[i].samples) continue;
+        if (output % thread_count == thread_idx) sample_row(l, i, output);
+        output++;
+    }
+}
+
+static enum status local_submit(void *self, const struct plan *plan, struct err *err) {
+    (void)err;
+    struct local *l = self;
+    int64_t start_us = clock_now(&clock_real);
+    l->plan = plan;
+    memset(l->results, 0, plan->row_count * sizeof(l->results[0]));
+    do_moves(l, &plan->moves);
+    if (plan->row_count > 0) {
+        struct step step = fill_step(l, plan);
+        l->logits = pass_run(l->host, &l->pass, &step, l->kv.spaces, &l->row_floats);
+        l->host->device.parallel(l->host->device.self, sample_share, l);
+    }
+    l->result = (struct step_result){.rows = l->results,
+                                     .row_count = plan->row_count,
+                                     .elapsed_us = clock_now(&clock_real) - start_us};
+    return ST_OK;
+}
+
+static enum status local_collect(void *self, struct step_result *result, struct err *err) {
+    (void)err;
+    *result = ((struct local *)self)->result;
+    return ST_OK;
+}
+
+static void local_close(void *self) {
+    struct local *l = self;
+    spill_close(&l->spill);
+    kv_memory_destroy(l->host, &l->kv);
+    pass_destroy(l->host, &l->pass);
+    mem_free(l->seqs);
+    mem_free(l->token);
+    mem_free(l->pos);
+    mem_free(l->seq);
+    mem_free(l->output_row);
+    mem_free(l->step_seqs);
+    mem_free(l->tiles);
+    mem_free(l->results);
+    mem_free(l);
+}
+
+static enum status make_tables(struct local *l, struct err *err) {
+    const struct runner_local_options *o = &l->options;
+    l->tiles_max = (o->tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    size_t tiles =
+        l->tiles_per_block == 1 ? 1 : (size_t)o->sample_max * l->kv.group_count * l->tiles_max;
+    l->seqs = mem_zalloc_array(o->seq_max, sizeof(*l->seqs));
+    l->token = mem_zalloc_array(o->row_max, sizeof(*l->token));
+    l->pos = mem_zalloc_array(o->row_max, sizeof(*l->pos));
+    l->seq = mem_zalloc_array(o->row_max, sizeof(*l->seq));
+    l->output_row = mem_zalloc_array(o->sample_max, sizeof(*l->output_row));
+    l->step_seqs = mem_zalloc_array(o->sample_max, sizeof(*l->step_seqs));
+    l->tiles = mem_zalloc_array(tiles, sizeof(*l->tiles));
+    l->results = mem_zalloc_array(o->sample_max, sizeof(*l->results));
+    bool has_room = l->seqs && l->token && l->pos && l->seq && l->output_row && l->step_seqs;
+    if (has_room && l->tiles && l->results) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for the tables of %u rows", o->row_max);
+}
+
+static enum status open_memory(struct local *l, struct err *err) {
+    const struct runner_local_options *o = &l->options;
+    uint32_t tiles[KV_GROUPS_MAX] = {0};
+    struct tape_sizes sizes = {o->row_max, o->sample_max, o->sample_max};
+    for (uint32_t g = 0; g < l->host->model->kv_group_count; g++) {
+        if (o->block_counts[g] > UINT32_MAX / l->tiles_per_block)
+            return err_set(err, ST_BAD, "%u blocks are more than can be numbered",
+                           o->block_counts[g]);
+        tiles[g] = o->block_counts[g] * l->tiles_per_block;
+    }
+    TRY(pass_create(l->host, GOAL_LOGITS, &sizes, &l->pass, err));
+    TRY(kv_memory_create(l->host, o->kv_type, tiles, &l->kv, err));
+    TRY(spill_open(&l->spill, &l->kv, l->tiles_per_block, o->spill_slots, o->spill_dir, err));
+    return make_tables(l, err);
+}
+
+enum status runner_local_open(struct host *host, const struct kv_cache *kv,
+                              const struct runner_local_options *options, struct runner *out,
+                              struct err *err) {
+    if (options->block_tokens % KV_BLOCK_TOKENS != 0 || options->block_tokens == 0)
+        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %d",
+                       options->block_tokens, KV_BLOCK_TOKENS);
+    struct local *l = mem_zalloc(sizeof(*l));
+    if (!l) return err_set(err, ST_NOMEM, "out of memory for a runner");
+    l->host = host;
+    l->kv_cache = kv;
+    l->options = *options;
+    l->tiles_per_block = options->block_tokens / KV_BLOCK_TOKENS;
+    enum status st = open_memory(l, err);
+    if (st != ST_OK) {
+        local_close(l);
+        return st;
+    }
+    *out = (struct runner){.name = "local",
+                           .begin = local_begin,
+                           .end = local_end,
+                           .submit = local_submit,
+                           .collect = local_collect,
+                           .close = local_close,
+                           .self = l};
+    return ST_OK;
+}
