@@ -82,6 +82,7 @@ void sched_fail(struct sched *s, const struct plan *plan, int64_t now_us);
 /* What moved since the last call, each sequence at most once; false when there is no more. After
  * an event with a finish reason the sequence is gone and its tokens belong to the caller. */
 struct sched_event {
+    seq_idx seq; /* its place; free again after the last event */
     uint64_t request;
     uint32_t choice;
     uint32_t total; /* tokens there are now, prompt included */
