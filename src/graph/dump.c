@@ -10,7 +10,7 @@ static const char *const rows_names[] = {"T", "R", "S"};
 
 static void put_operand(const struct tape *t, struct operand o, struct buf *out) {
     const struct tape_value *v = &t->values[o.value];
-    buf_printf(out, "%s%u", v->name, o.value);
+    buf_printf(out, "%s.%u", v->name, o.value);
     if (o.cols != v->cols) buf_printf(out, "[%u:%u]", o.col, o.col + o.cols);
     buf_printf(out, "(%s,%u)%s", rows_names[v->rows], o.cols, type_names[v->type]);
 }
