@@ -201,27 +201,35 @@ INLINE void nibble_panel(const struct packed *w, const uint8_t *p, const struct 
     store_accs(acc, count, out);
 }
 
-/* Group g of block b for half h of the panel. */
-INLINE void byte_group(const uint8_t *p, const struct mm_row *rows, const int8_t *const *q,
-                       const int count, const struct format f, uint32_t b, const uint32_t g,
-                       const int h, __m256 acc[MM_TILE][HALVES]) {
+/* Where a tile stands: block b of the panel, the rows' activations of that block. */
+struct tile {
+    const struct mm_row *rows;
+    const int8_t *q[MM_TILE];
+    uint32_t b;
+};
+
+/* Group g of the tile's block for half h of the panel. */
+INLINE void byte_group(const uint8_t *p, const struct tile *t, const int count,
+                       const struct format f, const uint32_t g, const int h,
+                       __m256 acc[MM_TILE][HALVES]) {
     const uint32_t number_bytes = f.half ? 2 : 4;
     const uint8_t *scales = p + VALUE_BYTES;
     const uint8_t *mins = scales + f.groups * PANEL_ROWS * number_bytes;
     __m256i sums[MM_TILE];
     const int8_t *from[MM_TILE];
-    for (int m = 0; m < count; m++) from[m] = q[m] + 16 * g;
+    for (int m = 0; m < count; m++) from[m] = t->q[m] + 16 * g;
     forget_loads();
     byte_sums(p + 32 * h + 4 * STEP_BYTES * g, from, count, f, sums);
     __m256 scale = load_numbers(scales, (int)(HALVES * g) + h, f.half);
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++)
-        acc[m][h] = add_scaled(acc[m][h], sums[m], scale, rows[m].q8.scale[b]);
+        acc[m][h] = add_scaled(acc[m][h], sums[m], scale, t->rows[m].q8.scale[t->b]);
     if (!f.has_min) return;
     __m256 min = load_numbers(mins, (int)(HALVES * g) + h, f.half);
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
-        float dsum = f.groups == 1 ? rows[m].q8.dsum[b] : rows[m].q8.dsum16[2 * b + g];
+        const struct q8_row *x = &t->rows[m].q8;
+        float dsum = f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g];
         acc[m][h] = _mm256_fmadd_ps(min, _mm256_set1_ps(dsum), acc[m][h]);
     }
 }
@@ -231,18 +239,18 @@ INLINE void byte_panel(const struct packed *w, const uint8_t *p, const struct mm
     const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = VALUE_BYTES + f.groups * PANEL_ROWS * number_bytes;
     __m256 acc[MM_TILE][HALVES];
-    const int8_t *q[MM_TILE];
+    struct tile t = {.rows = rows};
     for (int m = 0; m < count; m++) {
         acc[m][0] = acc[m][1] = _mm256_setzero_ps();
-        q[m] = rows[m].q8.q;
+        t.q[m] = rows[m].q8.q;
     }
-    for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, p += step) {
+    for (; t.b < w->cols / Q8_BLOCK; t.b++, p += step) {
         if (count == 1) prefetch_ahead(p, step);
 #pragma GCC unroll 2
         for (int h = 0; h < HALVES; h++)
 #pragma GCC unroll 2
-            for (uint32_t g = 0; g < f.groups; g++) byte_group(p, rows, q, count, f, b, g, h, acc);
-        for (int m = 0; m < count; m++) q[m] += Q8_BLOCK;
+            for (uint32_t g = 0; g < f.groups; g++) byte_group(p, &t, count, f, g, h, acc);
+        for (int m = 0; m < count; m++) t.q[m] += Q8_BLOCK;
     }
     store_accs(acc, count, out);
 }

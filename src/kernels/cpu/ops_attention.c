@@ -3,17 +3,23 @@
  * The work is a list of items (row, unit): a unit is the fewest heads whose results are whole
  * blocks of Q8_BLOCK, mostly one. A thread takes a run of items of about equal cost, a row
  * costing as much as it attends to; the heads of a run that share a KV head go through the
- * kernel together.
+ * kernel together. Where there are too few items for the threads and the context is long, the
+ * items are (row, segment, heads of one KV head) instead; each leaves its part, and once all
+ * are there the parts of a head are joined in rising order. The bits are the same either way.
  *
  * Entry points: op_attention_run, op_self_attention_run.
  */
 #include <string.h>
 
 #include "base/check.h"
+#include "base/pool.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/plan.h"
 
-enum { ROW_COST = 32 }; /* what a row costs beside its attended tokens, in tokens */
+enum {
+    ROW_COST = 32,        /* what a row costs beside its attended tokens, in tokens */
+    ITEMS_PER_THREAD = 8, /* with fewer, threads wait for each other for too long */
+};
 
 /* One row's attention. */
 struct attn_row {
@@ -57,10 +63,8 @@ static void fill_segment(const struct attn_row *a, uint32_t kv_head, uint32_t fi
         find_tile(a, kv_head, start / KV_BLOCK_TOKENS + t, &s->k[t], &s->v[t]);
 }
 
-/* Heads [head, head + count), all of one KV head. */
-static void attend_heads(const struct cpu_kernels *k, const struct attn_row *a, uint32_t head,
-                         uint32_t count, float *scratch) {
-    struct attn_segment s = {
+static struct attn_segment segment_of(const struct attn_row *a, uint32_t head, uint32_t count) {
+    return (struct attn_segment){
         .v_stride = a->v_stride,
         .type = a->kv ? a->kv->type : KV_F32,
         .head_dim = a->head_dim,
@@ -69,6 +73,12 @@ static void attend_heads(const struct cpu_kernels *k, const struct attn_row *a, 
         .q = a->q + (size_t)head * a->head_dim,
         .query_count = count,
     };
+}
+
+/* Heads [head, head + count), all of one KV head. */
+static void attend_heads(const struct cpu_kernels *k, const struct attn_row *a, uint32_t head,
+                         uint32_t count, float *scratch) {
+    struct attn_segment s = segment_of(a, head, count);
     struct attn_part all = {.out = a->out + (size_t)head * a->head_dim}, part = {.out = scratch};
     for (uint32_t first = a->first; first < a->end;) {
         uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
@@ -81,12 +91,17 @@ static void attend_heads(const struct cpu_kernels *k, const struct attn_row *a, 
     k->attn_finish(&all, count, a->head_dim);
 }
 
+/* The end of the longest run of heads from `head` that a kernel takes at once. */
+static uint32_t heads_end(const struct attn_row *a, uint32_t head, uint32_t limit) {
+    uint32_t end = (head / a->heads_per_kv + 1) * a->heads_per_kv;
+    if (end > limit) end = limit;
+    return end > head + ATTN_QUERIES ? head + ATTN_QUERIES : end;
+}
+
 static void attend_row(const struct cpu_kernels *k, const struct attn_row *a, struct span heads,
                        float *scratch) {
     for (uint32_t h = heads.first; h < heads.end;) {
-        uint32_t end = (h / a->heads_per_kv + 1) * a->heads_per_kv;
-        if (end > heads.end) end = heads.end;
-        if (end > h + ATTN_QUERIES) end = h + ATTN_QUERIES;
+        uint32_t end = heads_end(a, h, heads.end);
         attend_heads(k, a, h, end - h, scratch);
         h = end;
     }
@@ -148,29 +163,149 @@ static struct attn_row cached_row(const struct cpu_run *x, const struct op_atten
     };
 }
 
+/* An attention op, as all threads see it. */
+struct attn_op {
+    const struct cpu_run *x;
+    const struct op_attention *a;
+    struct mat q;
+    uint32_t unit, units; /* heads in a unit, units in a row */
+};
+
+static void run_whole_rows(const struct attn_op *o, const struct attn_results *results,
+                           float *scratch, uint32_t ith, uint32_t nth) {
+    const struct op_attention *a = o->a;
+    uint64_t total = 0, at = 0;
+    for (uint32_t r = 0; r < o->q.row_count; r++) total += row_cost(o->x, a->window, r) * o->units;
+    uint64_t from = total * ith / nth, to = total * (ith + 1) / nth;
+    for (uint32_t r = 0; r < o->q.row_count && at < to; r++) {
+        uint64_t cost = row_cost(o->x, a->window, r);
+        if (cost == 0) continue;
+        struct span mine = units_within(at, cost, o->units, from, to);
+        struct span heads = {mine.first * o->unit, mine.end * o->unit};
+        struct attn_row row = cached_row(o->x, a, &o->q, r, results_row(results, r));
+        attend_row(o->x->table->kernels, &row, heads, scratch);
+        quantise_heads(o->x->table->kernels, results, r, heads, a->head_dim);
+        at += cost * o->units;
+    }
+}
+
+static uint32_t segment_count(const struct attn_row *a) {
+    return (a->end - 1) / ATTN_SEGMENT - a->first / ATTN_SEGMENT + 1;
+}
+
+/* The parts of a step in the plan's memory. Part i has its maximum and sum at numbers[2i] and
+ * its values at out[i * head_dim]; a row's parts run segment by segment, head by head. */
+struct attn_parts {
+    float *numbers, *out;
+    uint64_t count;
+};
+
+/* How many parts the step has, and whether leaving parts is worth it. */
+static bool wants_parts(const struct attn_op *o, uint32_t nth, struct attn_parts *parts) {
+    uint64_t live = 0, longest = 0;
+    parts->count = 0;
+    for (uint32_t r = 0; r < o->q.row_count; r++) {
+        if (o->x->step->pos[r] < 0) continue;
+        struct attn_row row = cached_row(o->x, o->a, &o->q, r, NULL);
+        uint64_t segments = segment_count(&row);
+        parts->count += segments * o->a->heads;
+        if (segments > longest) longest = segments;
+        live++;
+    }
+    parts->numbers = o->x->plan->parts;
+    parts->out = parts->numbers + 2 * parts->count;
+    bool fits = parts->count * (o->a->head_dim + 2) <= PLAN_PARTS_FLOATS;
+    return nth > 1 && longest > 1 && live * o->units < (uint64_t)nth * ITEMS_PER_THREAD && fits;
+}
+
+/* Heads [head, head + count) of one segment of a row whose parts start at `base`. */
+static void leave_part(const struct attn_op *o, const struct attn_row *row, uint32_t segment,
+                       struct span heads, const struct attn_parts *parts, uint64_t base) {
+    uint32_t start = (row->first / ATTN_SEGMENT + segment) * ATTN_SEGMENT;
+    uint32_t end = start + ATTN_SEGMENT < row->end ? start + ATTN_SEGMENT : row->end;
+    uint64_t idx = base + (uint64_t)segment * o->a->heads + heads.first;
+    struct attn_part part = {.out = parts->out + idx * row->head_dim};
+    struct attn_segment s = segment_of(row, heads.first, heads.end - heads.first);
+    fill_segment(row, heads.first / row->heads_per_kv, start > row->first ? start : row->first, end,
+                 &s);
+    o->x->table->kernels->attend(&s, &part);
+    for (uint32_t i = 0; i < heads.end - heads.first; i++) {
+        parts->numbers[2 * (idx + i)] = part.max[i];
+        parts->numbers[2 * (idx + i) + 1] = part.sum[i];
+    }
+}
+
+/* Items in the order row, segment, run of heads; item i belongs to thread i mod nth. */
+static void leave_parts(const struct attn_op *o, const struct attn_parts *parts, uint32_t ith,
+                        uint32_t nth) {
+    uint64_t base = 0, item = 0;
+    for (uint32_t r = 0; r < o->q.row_count; r++) {
+        if (o->x->step->pos[r] < 0) continue;
+        struct attn_row row = cached_row(o->x, o->a, &o->q, r, NULL);
+        for (uint32_t i = 0; i < segment_count(&row); i++)
+            for (uint32_t h = 0; h < o->a->heads;) {
+                uint32_t end = heads_end(&row, h, o->a->heads);
+                if (item++ % nth == ith) leave_part(o, &row, i, (struct span){h, end}, parts, base);
+                h = end;
+            }
+        base += (uint64_t)segment_count(&row) * o->a->heads;
+    }
+}
+
+static struct attn_part part_at(const struct attn_parts *parts, uint64_t idx, uint32_t head_dim) {
+    struct attn_part part = {.out = parts->out + idx * head_dim};
+    part.max[0] = parts->numbers[2 * idx];
+    part.sum[0] = parts->numbers[2 * idx + 1];
+    return part;
+}
+
+static void join_head(const struct attn_op *o, const struct attn_row *row, uint32_t head,
+                      const struct attn_parts *parts, uint64_t base) {
+    const struct cpu_kernels *k = o->x->table->kernels;
+    struct attn_part all = part_at(parts, base + head, row->head_dim);
+    for (uint32_t i = 1; i < segment_count(row); i++) {
+        struct attn_part next =
+            part_at(parts, base + (uint64_t)i * o->a->heads + head, row->head_dim);
+        k->attn_join(&all, &next, 1, row->head_dim);
+    }
+    k->attn_finish(&all, 1, row->head_dim);
+    memcpy(row->out + (size_t)head * row->head_dim, all.out, row->head_dim * sizeof(float));
+}
+
+static void join_parts(const struct attn_op *o, const struct attn_results *results,
+                       const struct attn_parts *parts, uint32_t ith, uint32_t nth) {
+    uint64_t base = 0, item = 0;
+    for (uint32_t r = 0; r < o->q.row_count; r++) {
+        if (o->x->step->pos[r] < 0) continue;
+        struct attn_row row = cached_row(o->x, o->a, &o->q, r, results_row(results, r));
+        for (uint32_t u = 0; u < o->units; u++) {
+            struct span heads = {u * o->unit, (u + 1) * o->unit};
+            if (item++ % nth != ith) continue;
+            for (uint32_t h = heads.first; h < heads.end; h++) join_head(o, &row, h, parts, base);
+            quantise_heads(o->x->table->kernels, results, r, heads, row.head_dim);
+        }
+        base += (uint64_t)segment_count(&row) * o->a->heads;
+    }
+}
+
 void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_attention *a = &op->attention;
-    const struct cpu_kernels *k = x->table->kernels;
-    struct mat q = mat_of(x, a->q);
     float *scratch = plan_scratch(x->plan, ith);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
     struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row};
-    uint32_t unit = attn_unit(a->heads, a->head_dim), units = a->heads / unit;
+    struct attn_op o = {.x = x, .a = a, .q = mat_of(x, a->q)};
+    struct attn_parts parts;
+    o.unit = attn_unit(a->heads, a->head_dim);
+    o.units = a->heads / o.unit;
     CHECK(x->kv);
-    CHECK(x->kv[a->group].head_dim == a->head_dim);
-    uint64_t total = 0, at = 0;
-    for (uint32_t r = 0; r < q.row_count; r++) total += row_cost(x, a->window, r) * units;
-    uint64_t from = total * ith / nth, to = total * (ith + 1) / nth;
-    for (uint32_t r = 0; r < q.row_count && at < to; r++) {
-        uint64_t cost = row_cost(x, a->window, r);
-        if (cost == 0) continue;
-        struct span mine = units_within(at, cost, units, from, to);
-        struct span heads = {mine.first * unit, mine.end * unit};
-        struct attn_row row = cached_row(x, a, &q, r, results_row(&results, r));
-        attend_row(k, &row, heads, scratch + places.part);
-        quantise_heads(k, &results, r, heads, a->head_dim);
-        at += cost * units;
+    CHECK(x->kv->head_dim == a->head_dim);
+    if (!wants_parts(&o, nth, &parts)) {
+        run_whole_rows(&o, &results, scratch + places.part, ith, nth);
+        return;
     }
+    leave_parts(&o, &parts, ith, nth);
+    pool_barrier(x->pool);
+    join_parts(&o, &results, &parts, ith, nth);
 }
 
 /* The keys of `count` heads of a sequence as tiles, the last one padded with zeros. */

@@ -152,12 +152,20 @@ static enum status measure(struct cpu_plan *p, struct err *err) {
     return ST_OK;
 }
 
+static bool has_op(const struct tape *t, enum op_kind kind) {
+    for (uint32_t i = 0; i < tape_op_count(t); i++)
+        if (tape_op(t, i)->kind == kind) return true;
+    return false;
+}
+
 static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *err) {
+    bool attends = has_op(p->tape, OP_ATTENTION);
     size_t bytes = p->scratch_floats * sizeof(float);
     p->meet = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->meet));
     p->tables = page_alloc(p->tables_bytes);
     if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
-    if (p->meet && p->tables && p->scratch) return ST_OK;
+    if (attends) p->parts = page_alloc(PLAN_PARTS_FLOATS * sizeof(float));
+    if (p->meet && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
 
@@ -182,6 +190,7 @@ void plan_destroy(struct cpu_plan *p) {
     mem_free(p->meet);
     page_free(p->tables, p->tables_bytes);
     page_free(p->scratch, p->scratch_bytes);
+    page_free(p->parts, PLAN_PARTS_FLOATS * sizeof(float));
     mem_free(p);
 }
 

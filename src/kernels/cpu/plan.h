@@ -20,7 +20,8 @@
 struct cpu_run;
 struct tape;
 
-enum { PLAN_ROPES_MAX = 8 };
+/* Parts: enough for one row of 32 heads of 128 at 60,000 tokens; only touched when used. */
+enum { PLAN_ROPES_MAX = 8, PLAN_PARTS_FLOATS = 1 << 20 };
 
 /* Angles of one kind: row r holds `pair_count` cosines, then as many sines. */
 struct plan_rope {
@@ -39,6 +40,7 @@ struct cpu_plan {
     size_t tables_bytes;
     float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats, scratch_bytes;
+    float *parts;          /* PLAN_PARTS_FLOATS shared by all threads; NULL without attention */
     struct cpu_plan *next; /* the device's list */
 };
 
