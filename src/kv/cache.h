@@ -51,7 +51,7 @@ struct kv_cache_options {
     uint64_t identity; /* of model, adapter and KV format: starts every key chain */
 };
 
-/* Device work that the caller must do, in this order, before the step's own writes. */
+/* Device work that the caller must do, in the order of the list, before the step's own writes. */
 enum kv_move_kind { KV_MOVE_OUT, KV_MOVE_IN, KV_MOVE_COPY };
 struct kv_move {
     enum kv_move_kind kind;
@@ -88,26 +88,32 @@ uint32_t kv_seq_attach(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint
 uint32_t kv_seq_need(const struct kv_cache *c, kv_seq s, uint32_t tokens);
 uint32_t kv_cache_available(const struct kv_cache *c); /* the smallest over groups */
 
-/* Make positions [held, tokens) writable. On ST_FULL nothing has changed. */
+/* Make positions [computed, tokens) writable: call it before every step that writes. On ST_FULL
+ * nothing has changed. `moves` may be NULL for a sequence that was never forked. */
 enum status kv_seq_grow(struct kv_cache *c, kv_seq s, uint32_t tokens, struct kv_moves *moves);
 
 /* Positions below `computed` now hold keys and values of `tokens`: full blocks get their keys,
  * windowed groups give back what can no longer be read. */
 void kv_seq_commit(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t computed);
 
-/* A new sequence that shares the first `tokens` positions of `parent`. */
+/* A new sequence that shares the first `tokens` positions of `parent`, which must be computed.
+ * With windowed groups at most one token before what `parent` last committed, as for trim. */
 enum status kv_seq_fork(struct kv_cache *c, kv_seq parent, uint32_t tokens, kv_seq *out);
 
-/* Forget positions from `tokens` on (speculation that failed, a row past the end). */
+/* Forget positions from `tokens` on (speculation that failed, a row past the end). Computed ones
+ * may be forgotten too, but with windowed groups only the last one, or all. */
 void kv_seq_trim(struct kv_cache *c, kv_seq s, uint32_t tokens);
 
 /* Swap. Out: ST_FULL when there are not enough slots or moves. In: ST_FULL likewise. Shared
- * blocks are copied out like others and come back as the sequence's own. */
+ * blocks are copied out like others and come back as the sequence's own. Out gives up room past
+ * what is computed, and the promises. kv_seq_need of one that is out counts all its blocks. */
 enum status kv_seq_swap_out(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
 enum status kv_seq_swap_in(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
 bool kv_seq_is_out(const struct kv_cache *c, kv_seq s);
 
-/* Keep the sequence's keyed blocks until then, also after it has ended (retention hint). */
+/* Keep the sequence's keyed blocks until then, also after it has ended (retention hint; zero takes
+ * it back). At most half of a pool is kept, heads of sequences first. Kept blocks are not
+ * available: who needs them more ends the time of all with kv_cache_expire(c, INT64_MAX). */
 void kv_seq_keep(struct kv_cache *c, kv_seq s, int64_t until_us);
 void kv_cache_expire(struct kv_cache *c, int64_t now_us);
 

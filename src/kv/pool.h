@@ -10,12 +10,13 @@
  *     HELD <--pin-- CACHED or KEPT          CACHED --take, when nothing is FREE--> HELD
  *     KEPT --expire, its time is over--> CACHED
  *
- * CACHED blocks keep their contents until take() needs them, least recently held first. KEPT
- * ones are not taken before their time; at most half of the pool is KEPT (the rest is CACHED).
+ * CACHED blocks keep their contents until take() needs them, least recently held first (time
+ * spent KEPT counts as held). KEPT ones are not taken before their time; at most half of the
+ * pool is KEPT (the rest is CACHED).
  *
  * Lifetime: one per KV group, from boot to exit. Thread: the engine thread only.
  * Memory:   all of it is allocated by create(); no later call allocates. Every call but verify
- *           is O(1) per block, expire and a last unpin of a kept block O(log n).
+ *           is O(1) per block, and O(log n) where a block becomes KEPT or ceases to be.
  */
 #ifndef KV_POOL_H
 #define KV_POOL_H
@@ -55,11 +56,16 @@ uint32_t kv_pool_refs(const struct kv_pool *pool, kv_block block); /* 0 unless H
 /* Say that the prefix index can find this HELD block, so it is worth keeping. */
 void kv_pool_mark_keyed(struct kv_pool *pool, kv_block block);
 bool kv_pool_is_keyed(const struct kv_pool *pool, kv_block block);
+/* Say that the index finds this HELD block no longer: its owner is about to write to it. */
+void kv_pool_unmark_keyed(struct kv_pool *pool, kv_block block);
 
 /* Once unpinned, keep this HELD, keyed block until `until_us` (INT64_MAX: until told otherwise).
- * Zero takes the wish back. */
+ * The latest of several wishes counts; zero takes them all back. */
 void kv_pool_keep(struct kv_pool *pool, kv_block block, int64_t until_us);
-void kv_pool_expire(struct kv_pool *pool, int64_t now_us); /* KEPT blocks whose time is over */
+uint32_t kv_pool_keep_room(const struct kv_pool *pool); /* how many more may become KEPT */
+
+/* KEPT blocks whose time is over become CACHED; INT64_MAX ends the time of all. */
+void kv_pool_expire(struct kv_pool *pool, int64_t now_us);
 
 struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool);
 

@@ -1,0 +1,117 @@
+/* kv/prefix.c - see kv/prefix.h for the contract. */
+#include "kv/prefix.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+struct cell {
+    struct kv_key key;
+    uint32_t value; /* KV_PREFIX_NONE: empty */
+};
+
+struct kv_prefix {
+    uint32_t key_max, count;
+    uint64_t mask; /* cells - 1; a power of two */
+    struct cell cells[];
+};
+
+static struct kv_key key_of(const void *bytes, size_t len, uint64_t seed) {
+    XXH128_hash_t h = XXH3_128bits_withSeed(bytes, len, seed);
+    return (struct kv_key){.low = h.low64, .high = h.high64};
+}
+
+struct kv_key kv_key_root(uint64_t identity, uint64_t salt) {
+    return key_of(&salt, sizeof(salt), identity);
+}
+
+size_t kv_key_scratch_bytes(uint32_t count) {
+    return sizeof(struct kv_key) + (size_t)count * sizeof(int32_t);
+}
+
+struct kv_key kv_key_next(struct kv_key before, const int32_t *tokens, uint32_t count,
+                          uint8_t *scratch) {
+    CHECK(count > 0);
+    memcpy(scratch, &before, sizeof(before));
+    memcpy(scratch + sizeof(before), tokens, (size_t)count * sizeof(int32_t));
+    return key_of(scratch, kv_key_scratch_bytes(count), 0);
+}
+
+/* ---- the table ---- */
+
+static uint64_t cell_count_for(uint32_t key_max) {
+    uint64_t cells = 2;
+    while (cells < 2 * (uint64_t)key_max) cells *= 2;
+    return cells;
+}
+
+enum status kv_prefix_create(struct kv_prefix **out, uint32_t key_max) {
+    CHECK(key_max > 0);
+    uint64_t cells = cell_count_for(key_max);
+    struct kv_prefix *t = mem_alloc(sizeof(*t) + cells * sizeof(t->cells[0]));
+    if (!t) return ST_NOMEM;
+    t->key_max = key_max;
+    t->count = 0;
+    t->mask = cells - 1;
+    for (uint64_t i = 0; i < cells; i++) t->cells[i].value = KV_PREFIX_NONE;
+    *out = t;
+    return ST_OK;
+}
+
+void kv_prefix_destroy(struct kv_prefix *t) { mem_free(t); }
+
+/* A key is a hash already: its low bits say where it would like to be. */
+static uint64_t home_of(const struct kv_prefix *t, struct kv_key key) { return key.low & t->mask; }
+
+/* The cell of `key`, or the empty one where it belongs. There is always an empty one. */
+static uint64_t probe(const struct kv_prefix *t, struct kv_key key) {
+    uint64_t i = home_of(t, key);
+    while (t->cells[i].value != KV_PREFIX_NONE && !kv_key_eq(t->cells[i].key, key))
+        i = (i + 1) & t->mask;
+    return i;
+}
+
+uint32_t kv_prefix_find(const struct kv_prefix *t, struct kv_key key) {
+    return t->cells[probe(t, key)].value;
+}
+
+bool kv_prefix_put(struct kv_prefix *t, struct kv_key key, uint32_t value) {
+    CHECK(value != KV_PREFIX_NONE);
+    struct cell *c = &t->cells[probe(t, key)];
+    if (c->value != KV_PREFIX_NONE || t->count == t->key_max) return false;
+    *c = (struct cell){.key = key, .value = value};
+    t->count++;
+    return true;
+}
+
+/* Close the hole: a later key of the same run moves into it unless it would then stand before
+ * its home, which leaves a hole further on. */
+void kv_prefix_remove(struct kv_prefix *t, struct kv_key key) {
+    uint64_t hole = probe(t, key);
+    CHECK(t->cells[hole].value != KV_PREFIX_NONE);
+    for (uint64_t i = (hole + 1) & t->mask; t->cells[i].value != KV_PREFIX_NONE;
+         i = (i + 1) & t->mask) {
+        uint64_t from_home = (i - home_of(t, t->cells[i].key)) & t->mask;
+        uint64_t from_hole = (i - hole) & t->mask;
+        if (from_home < from_hole) continue;
+        t->cells[hole] = t->cells[i];
+        hole = i;
+    }
+    t->cells[hole].value = KV_PREFIX_NONE;
+    t->count--;
+}
+
+uint32_t kv_prefix_count(const struct kv_prefix *t) { return t->count; }
+
+void kv_prefix_verify(const struct kv_prefix *t) {
+    uint32_t seen = 0;
+    for (uint64_t i = 0; i <= t->mask; i++) {
+        if (t->cells[i].value == KV_PREFIX_NONE) continue;
+        CHECK(probe(t, t->cells[i].key) == i);
+        seen++;
+    }
+    CHECK(seen == t->count);
+    CHECK(seen <= t->key_max);
+}
