@@ -181,17 +181,14 @@ static void seed_bytes(const struct bpe *b, struct str piece, struct bpe_work *w
 
 /* The piece for one character, with the prefix and suffix that its place asks for. */
 static token_id find_char(const struct vocab *v, const struct bpe *b, struct str one, bool first,
-                          bool last) {
+                          bool last, struct buf *spelled) {
     bool prefix = !first && b->prefix.len, suffix = last && b->suffix.len;
     if (!prefix && !suffix) return vocab_find(v, one);
-    struct buf spelled;
-    buf_init(&spelled, 2 * (size_t)PIECE_BYTES_MAX + 8);
-    if (prefix) buf_put_str(&spelled, b->prefix);
-    buf_put_str(&spelled, one);
-    if (suffix) buf_put_str(&spelled, b->suffix);
-    token_id id = buf_status(&spelled) == ST_OK ? vocab_find(v, buf_str(&spelled)) : TOKEN_NONE;
-    buf_deinit(&spelled);
-    return id;
+    spelled->len = 0;
+    if (prefix) buf_put_str(spelled, b->prefix);
+    buf_put_str(spelled, one);
+    if (suffix) buf_put_str(spelled, b->suffix);
+    return vocab_find(v, buf_str(spelled));
 }
 
 static bool fall_back(const struct bpe *b, struct str one, size_t start, struct bpe_work *w) {
@@ -205,14 +202,15 @@ static bool fall_back(const struct bpe *b, struct str one, size_t start, struct 
 
 /* One symbol per character. An unknown one becomes its bytes, or the unknown token; runs of
  * unknowns may become one. */
-static void seed_chars(const struct vocab *v, const struct bpe *b, struct str piece,
-                       struct bpe_work *w) {
+static enum status seed_chars(const struct vocab *v, const struct bpe *b, struct str piece,
+                              struct bpe_work *w, struct buf *spelled) {
+    buf_clear(spelled);
     size_t unk_start = 0, unk_len = 0;
     for (size_t pos = 0; pos < piece.len;) {
         size_t start = pos;
         (void)uc_next(piece, &pos);
         struct str one = {piece.ptr + start, pos - start};
-        token_id id = find_char(v, b, one, start == 0, pos == piece.len);
+        token_id id = find_char(v, b, one, start == 0, pos == piece.len, spelled);
         if (id == TOKEN_NONE && (fall_back(b, one, start, w) || b->unk == TOKEN_NONE)) continue;
         if (unk_len && (id != TOKEN_NONE || !b->fuse_unk)) {
             add_symbol(w, (uint32_t)b->unk, unk_start, unk_len);
@@ -226,6 +224,7 @@ static void seed_chars(const struct vocab *v, const struct bpe *b, struct str pi
         unk_len += one.len;
     }
     if (unk_len) add_symbol(w, (uint32_t)b->unk, unk_start, unk_len);
+    return buf_status(spelled);
 }
 
 /* By score every character is a symbol, known or not: two unknown ones may join to a piece. */
@@ -272,7 +271,7 @@ enum status bpe_encode(const struct vocab *v, const struct bpe *b, struct str pi
     if (raw)
         seed_bytes(b, piece, w);
     else if (b->merges)
-        seed_chars(v, b, piece, w);
+        TRY(seed_chars(v, b, piece, w, &work->spare));
     else
         seed_by_score(v, piece, w);
     if (w->count == 0) return ST_OK;
@@ -338,8 +337,9 @@ enum status bpe_index_raw(const struct vocab *v, struct bpe *b) {
         if (!v->pieces[i].ptr || vocab_find(v, v->pieces[i]) != (token_id)i) continue;
         buf_clear(&bytes);
         if (!byte_chars_decode(&bytes, v->pieces[i])) continue;
+        st = buf_status(&bytes);
         struct str kept = arena_dup(v->arena, buf_str(&bytes));
-        st = kept.ptr ? map_put(b->raw, kept, i) : ST_NOMEM;
+        if (st == ST_OK) st = kept.ptr ? map_put(b->raw, kept, i) : ST_NOMEM;
     }
     buf_deinit(&bytes);
     return st;

@@ -53,13 +53,16 @@ static void emit_bytes(struct decoding *g, struct str bytes) {
 
 static void run_stage(struct decoding *g, uint32_t stage, struct str token);
 
-static void replace_text(struct buf *b, struct buf *spare, const char *what, const char *with) {
-    struct pattern p = {.literal = (char *)(uintptr_t)what, .literal_len = strlen(what)};
+/* Replace in `b`, by way of `spare`. A buffer that has failed stays failed. */
+static void replace_text(struct buf *b, struct buf *spare, struct str what, struct str with) {
+    struct pattern p = {.literal = (char *)(uintptr_t)what.ptr, .literal_len = what.len};
+    enum status before = buf_status(b);
     buf_clear(spare);
-    pattern_replace(&p, str_of(with), NULL, buf_str(b), spare);
+    pattern_replace(&p, with, NULL, buf_str(b), spare);
     struct buf swap = *b;
     *b = *spare;
     *spare = swap;
+    if (before != ST_OK) b->status = before;
 }
 
 /* English spacing as WordPiece models print it. */
@@ -70,7 +73,7 @@ static void clean_up(struct buf *b, struct buf *spare) {
         {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
-        replace_text(b, spare, pairs[i][0], pairs[i][1]);
+        replace_text(b, spare, str_of(pairs[i][0]), str_of(pairs[i][1]));
 }
 
 static void stage_replace(struct decoding *g, const struct decode_stage *s, struct str token,
@@ -120,17 +123,11 @@ static void stage_bpe(struct decoding *g, const struct decode_stage *s, struct s
 static void stage_ctc(const struct decode_stage *s, struct str token, struct buf *b) {
     struct buf spare;
     buf_init(&spare, TEXT_BYTES_MAX);
-    struct pattern pad = {.literal = (char *)(uintptr_t)s->text.ptr, .literal_len = s->text.len};
-    pattern_replace(&pad, STR(""), NULL, token, b);
+    buf_put_str(b, token);
+    replace_text(b, &spare, s->text, STR(""));
     if (s->cleanup) {
         clean_up(b, &spare);
-        struct pattern delimiter = {.literal = (char *)(uintptr_t)s->delimiter.ptr,
-                                    .literal_len = s->delimiter.len};
-        buf_clear(&spare);
-        pattern_replace(&delimiter, STR(" "), NULL, buf_str(b), &spare);
-        struct buf swap = *b;
-        *b = spare;
-        spare = swap;
+        replace_text(b, &spare, s->delimiter, STR(" "));
     }
     buf_deinit(&spare);
 }
@@ -250,8 +247,8 @@ static void transform(struct decoding *g, uint32_t stage, struct str token, stru
     default:
         CHECK(false);
     }
-    if (s->kind == DECODE_CTC && b->len == 0) return;
     if (buf_status(b) != ST_OK) g->status = buf_status(b);
+    if (s->kind == DECODE_CTC && b->len == 0) return;
     if (s->kind == DECODE_BYTE_LEVEL)
         emit_bytes(g, buf_str(b));
     else
@@ -326,6 +323,7 @@ void detok_finish(struct detok *d, struct buf *out) {
         if (g.c->stages[i].kind == DECODE_BYTE_LEVEL) bytes = true;
     }
     if (bytes) utf8_put_lossy(out, (struct str){d->held, d->held_len});
+    if (g.status != ST_OK) out->status = g.status; /* the caller asks its buffer */
     *d = (struct detok){0};
 }
 

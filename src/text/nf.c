@@ -118,5 +118,6 @@ enum status nf_apply(enum nf_form form, struct str text, struct buf *out) {
     }
     for (size_t i = 0; ok && i < codes.count; i++) uc_put(out, (uint32_t)codes.at[i]);
     mem_free(codes.at);
-    return ok ? buf_status(out) : ST_NOMEM;
+    if (!ok) out->status = ST_NOMEM;
+    return buf_status(out);
 }

@@ -181,27 +181,47 @@ static void spm(const struct norm_step *step, struct str in, struct buf *out) {
     while (str_ends(buf_str(out), mark)) out->len -= mark.len;
 }
 
+/* The five stages of BERT's cleaning, each from one buffer to the other. */
+static void bert_stage(int stage, struct str in, struct buf *out) {
+    switch (stage) {
+    case 0:
+        bert_clean(in, out);
+        break;
+    case 1:
+        bert_cjk(in, out);
+        break;
+    case 2:
+        (void)nf_apply(NF_D, in, out);
+        break;
+    case 3:
+        drop_if(in, uc_is_mark_nonspacing, out);
+        break;
+    case 4:
+        lower(in, out);
+        break;
+    }
+}
+
 static void bert(const struct norm_step *step, struct str in, struct buf *out, struct buf *spare) {
+    const bool on[] = {step->clean, step->cjk, step->accents, step->accents, step->lower};
     struct buf *from = spare, *to = out;
+    enum status st = ST_OK;
     buf_put_str(to, in);
     for (int stage = 0; stage < 5; stage++) {
-        bool on[] = {step->clean, step->cjk, step->accents, step->accents, step->lower};
         if (!on[stage]) continue;
+        if (st == ST_OK) st = buf_status(to);
         struct buf *swap = from;
         from = to;
         to = swap;
         buf_clear(to);
-        struct str text = buf_str(from);
-        if (stage == 0) bert_clean(text, to);
-        if (stage == 1) bert_cjk(text, to);
-        if (stage == 2 && nf_apply(NF_D, text, to) == ST_NOMEM) to->status = ST_NOMEM;
-        if (stage == 3) drop_if(text, uc_is_mark_nonspacing, to);
-        if (stage == 4) lower(text, to);
+        bert_stage(stage, buf_str(from), to);
     }
-    if (to == out) return;
-    buf_clear(out);
-    buf_put_str(out, buf_str(to));
-    if (to->status != ST_OK) out->status = to->status;
+    if (st == ST_OK) st = buf_status(to);
+    if (to != out) {
+        buf_clear(out);
+        buf_put_str(out, buf_str(to));
+    }
+    if (st != ST_OK) out->status = st;
 }
 
 static void apply(const struct norm_step *step, struct str in, struct work *work, struct buf *out) {
@@ -213,7 +233,7 @@ static void apply(const struct norm_step *step, struct str in, struct work *work
         lower(in, out);
         break;
     case NORM_NF:
-        if (nf_apply(step->form, in, out) != ST_OK) out->status = ST_NOMEM;
+        (void)nf_apply(step->form, in, out); /* out remembers */
         break;
     case NORM_STRIP_ACCENTS:
         drop_if(in, uc_is_mark, out);

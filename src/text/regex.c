@@ -32,7 +32,6 @@ enum {
 
 struct regex {
     pcre2_code *code;
-    bool jit;
 };
 
 struct regex_work {
@@ -51,6 +50,12 @@ static void take_memory(void *ptr, void *ctx) {
     mem_free(ptr);
 }
 
+static enum status refuse(const char *what, int code, size_t at, struct err *err) {
+    char reason[128] = "";
+    pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof(reason));
+    return err_set(err, ST_BAD, "%s: regular expression: %s at byte %zu", what, reason, at);
+}
+
 static enum status compile(struct str pattern, const char *what, pcre2_code **out,
                            struct err *err) {
     pcre2_general_context *general = pcre2_general_context_create(give_memory, take_memory, NULL);
@@ -63,15 +68,20 @@ static enum status compile(struct str pattern, const char *what, pcre2_code **ou
         size_t at;
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
         *out = pcre2_compile((PCRE2_SPTR)pattern.ptr, pattern.len, options, &code, &at, context);
-        char reason[128] = "";
-        if (!*out) pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof(reason));
-        st = *out
-                 ? ST_OK
-                 : err_set(err, ST_BAD, "%s: regular expression: %s at byte %zu", what, reason, at);
+        if (*out)
+            st = ST_OK;
+        else if (code != PCRE2_ERROR_HEAP_FAILED)
+            st = refuse(what, code, at, err);
     }
     pcre2_compile_context_free(context);
     pcre2_general_context_free(general);
     return st;
+}
+
+void regex_destroy(struct regex *re) {
+    if (!re) return;
+    pcre2_code_free(re->code);
+    mem_free(re);
 }
 
 enum status regex_create(struct str pattern, const char *what, struct regex **out,
@@ -90,15 +100,14 @@ enum status regex_create(struct str pattern, const char *what, struct regex **ou
         mem_free(re);
         return st;
     }
-    re->jit = pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
+    /* Where there is no JIT the interpreter does the same, more slowly. */
+    if (pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) ==
+        PCRE2_ERROR_NOMEMORY) {
+        regex_destroy(re);
+        return ST_NOMEM;
+    }
     *out = re;
     return ST_OK;
-}
-
-void regex_destroy(struct regex *re) {
-    if (!re) return;
-    pcre2_code_free(re->code);
-    mem_free(re);
 }
 
 struct regex_work *regex_work_create(void) {

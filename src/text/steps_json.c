@@ -107,9 +107,11 @@ static enum status read_charsmap(const struct json *v, struct charsmap **out, st
     if (!text.len) return ST_OK;
     struct buf blob;
     buf_init(&blob, 1 << 24);
-    enum status st = base64_decode(text, &blob) && buf_status(&blob) == ST_OK
-                         ? charsmap_create(buf_str(&blob), out, err)
-                         : err_set(err, ST_BAD, "normalizer Precompiled: not base64");
+    enum status st = ST_OK;
+    if (!base64_decode(text, &blob) || buf_status(&blob) == ST_FULL)
+        st = err_set(err, ST_BAD, "normalizer Precompiled: not base64 of at most 16 MiB");
+    if (st == ST_OK) st = buf_status(&blob);
+    if (st == ST_OK) st = charsmap_create(buf_str(&blob), out, err);
     buf_deinit(&blob);
     return st;
 }

@@ -223,6 +223,7 @@ static enum status add_merge(struct reading *r, struct str merge, uint32_t rank,
     buf_clear(joined);
     buf_put_str(joined, left);
     buf_put_str(joined, right);
+    TRY(buf_status(joined));
     if (!map_find(ids, left, &left_id) || !map_find(ids, right, &right_id)) return ST_OK;
     if (!map_find(ids, buf_str(joined), &id)) return ST_OK;
     uint64_t key = (uint64_t)left_id << 32 | right_id, old;

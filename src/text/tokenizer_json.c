@@ -117,6 +117,7 @@ static enum status add_merge(struct tokenizer *t, const struct json *v, uint32_t
     buf_clear(joined);
     buf_put_str(joined, left);
     buf_put_str(joined, str_skip(right, prefix));
+    TRY(buf_status(joined));
     token_id left_id = vocab_find(&t->vocab, left), right_id = vocab_find(&t->vocab, right);
     token_id id = vocab_find(&t->vocab, buf_str(joined));
     if (left_id == TOKEN_NONE || right_id == TOKEN_NONE || id == TOKEN_NONE)
