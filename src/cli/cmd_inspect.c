@@ -48,6 +48,7 @@ struct subject {
     struct model_file *file;
     struct model *model;         /* NULL: see model_err */
     struct tokenizer *tokenizer; /* NULL: see tokenizer_err */
+    enum status model_status;
     struct err model_err, tokenizer_err;
     uint64_t tensor_bytes;
     struct {
@@ -61,8 +62,8 @@ static enum status open_subject(const struct args *args, struct subject *s, stru
     TRY(model_args_path(args, path, err));
     TRY(model_file_open(path, &s->file, err));
     const struct model_options options = {.ctx_tokens = 0};
-    if (model_open(s->file, &options, &s->model, &s->model_err) != ST_OK) s->model = NULL;
-    if (tokenizer_create(s->file, &s->tokenizer, &s->tokenizer_err) != ST_OK) s->tokenizer = NULL;
+    s->model_status = model_open(s->file, &options, &s->model, &s->model_err);
+    tokenizer_create(s->file, &s->tokenizer, &s->tokenizer_err); /* stays NULL if it fails */
     for (size_t i = 0; i < tensor_count(s->file); i++) {
         const struct tensor_info *t = tensor_at(s->file, i);
         s->types[t->type].tensors++;
@@ -280,7 +281,7 @@ static enum status build_tape(const struct subject *s, uint32_t rows, struct tap
 
 static enum status put_graph(const struct subject *s, const struct args *args, struct buf *out,
                              struct err *err) {
-    if (!s->model) return err_set(err, ST_BAD, "%s", s->model_err.text);
+    if (!s->model) return err_set(err, s->model_status, "%s", s->model_err.text);
     uint32_t rows = (uint32_t)args_int(args, "rows"), ctx = (uint32_t)args_int(args, "ctx");
     struct tape *tape = NULL;
     enum status st = build_tape(s, rows, &tape, err);

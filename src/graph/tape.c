@@ -7,11 +7,20 @@
 #include "base/mem.h"
 #include "graph/graph_int.h"
 
+enum { FIRST_CAP = 64 };
+
 const struct operand operand_none = {.value = VALUE_NONE};
 
 enum status tape_create(struct tape **out) {
     struct tape *t = mem_zalloc(sizeof(*t));
     if (!t) return ST_NOMEM;
+    /* Value 0 can always be made: it is what tape_value gives when memory runs out later. */
+    t->values = mem_alloc_array(FIRST_CAP, sizeof(t->values[0]));
+    if (!t->values) {
+        mem_free(t);
+        return ST_NOMEM;
+    }
+    t->value_cap = FIRST_CAP;
     t->layer = -1;
     t->output = VALUE_NONE;
     *out = t;
@@ -29,7 +38,7 @@ void tape_destroy(struct tape *t) {
 static void *grow(void *array, uint32_t count, uint32_t *cap, size_t bytes, uint32_t max) {
     if (count < *cap) return array;
     if (count >= max) return NULL;
-    uint32_t bigger = *cap ? *cap * 2 : 64;
+    uint32_t bigger = *cap ? *cap * 2 : FIRST_CAP;
     void *moved = mem_realloc(array, bigger * bytes);
     if (moved) *cap = bigger;
     return moved;
