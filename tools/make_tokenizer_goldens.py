@@ -13,6 +13,7 @@ where the reference cannot give it, where "plain" equals "ids" or "skipped" equa
 "special" after the first texts. index.json lists the files. The same versions of the packages
 (tests/requirements.txt) give the same bytes, except where training is not deterministic.
 """
+
 import argparse
 import json
 import os
@@ -23,7 +24,14 @@ import diff_tokenizers as diff
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 TEXTS_EACH = 10
-TABLE = [("\ufb01", "fi"), ("\u00c5", "A"), ("\u2126", "\u03a9"), ("\u3000", " "), ("\t", " "), ("A\u0301", "a")]
+TABLE = [
+    ("\ufb01", "fi"),
+    ("\u00c5", "A"),
+    ("\u2126", "\u03a9"),
+    ("\u3000", " "),
+    ("\t", " "),
+    ("A\u0301", "a"),
+]
 
 
 class Small(diff.Builder):
@@ -32,14 +40,22 @@ class Small(diff.Builder):
 
     def __init__(self, folder):
         super().__init__(folder, [])
-        self.lines = ["".join(c for c in line if c.isalnum() and ord(c) < 128 or c in " \u00e9\u00ef,.!'<>|") for line in self.lines[:600]]
+        self.lines = [
+            "".join(
+                c for c in line if c.isalnum() and ord(c) < 128 or c in " \u00e9\u00ef,.!'<>|"
+            )
+            for line in self.lines[:600]
+        ]
 
     def sp_model(self, kind, **options):
         if options.get("normalization_rule_name") != "identity":
             path = os.path.join(self.folder, "table.tsv")
             with open(path, "w", encoding="utf-8") as f:
                 for left, right in TABLE:
-                    f.write("%s\t%s\n" % tuple(" ".join("%X" % ord(c) for c in side) for side in (left, right)))
+                    f.write(
+                        "%s\t%s\n"
+                        % tuple(" ".join("%X" % ord(c) for c in side) for side in (left, right))
+                    )
             options["normalization_rule_tsv"] = path
         if not options.get("byte_fallback", True):
             options["vocab_size"] = 140
@@ -48,23 +64,42 @@ class Small(diff.Builder):
     def bytes_gguf(self):
         """Byte-level BPE as GGUF, with the pre-tokenizer by name."""
         for pre in ("llama-bpe", "smollm", "deepseek-coder"):
-            tok = self.trained_bpe(diff.PRE[pre], **({"ignore_merges": True} if pre == "llama-bpe" else {}))
-            tok.add_tokens([diff.AddedToken("<|bos|>", special=True, normalized=False),
-                            diff.AddedToken("<|im_end|>", special=True, normalized=False),
-                            diff.AddedToken("  \n", normalized=False)])
+            tok = self.trained_bpe(
+                diff.PRE[pre], **({"ignore_merges": True} if pre == "llama-bpe" else {})
+            )
+            tok.add_tokens(
+                [
+                    diff.AddedToken("<|bos|>", special=True, normalized=False),
+                    diff.AddedToken("<|im_end|>", special=True, normalized=False),
+                    diff.AddedToken("  \n", normalized=False),
+                ]
+            )
             vocab = sorted(tok.get_vocab().items(), key=lambda kv: kv[1])
             tokens = [t for t, _ in vocab]
             types = [1] * (len(tokens) - 3) + [3, 3, 4]
             bos = len(tokens) - 3
             diff.set_template(tok, "<|bos|>", bos)
             merges = [" ".join(m) for m in json.loads(tok.to_str())["model"]["merges"]]
-            path = self.write_gguf("bytes-" + pre, "gpt2", tokens, None, types,
-                                   [("add_tokenizer_pre", pre), ("add_token_merges", merges),
-                                    ("add_bos_token_id", bos), ("add_eos_token_id", bos + 1),
-                                    ("add_add_bos_token", True),
-                                    ("add_chat_template", "{{ messages[0]['content'] }}")])
+            path = self.write_gguf(
+                "bytes-" + pre,
+                "gpt2",
+                tokens,
+                None,
+                types,
+                [
+                    ("add_tokenizer_pre", pre),
+                    ("add_token_merges", merges),
+                    ("add_bos_token_id", bos),
+                    ("add_eos_token_id", bos + 1),
+                    ("add_add_bos_token", True),
+                    ("add_chat_template", "{{ messages[0]['content'] }}"),
+                ],
+            )
             self.cases.setdefault("gguf", []).append(
-                diff.Case("gguf/bytes-" + pre, path, diff.HF(tok), ["<|bos|>", "<|im_end|>", "  \n"]))
+                diff.Case(
+                    "gguf/bytes-" + pre, path, diff.HF(tok), ["<|bos|>", "<|im_end|>", "  \n"]
+                )
+            )
 
 
 def encode(case, batch, plain, special):
@@ -80,7 +115,13 @@ def text_entry(raw):
 
 def golden(case):
     texts = diff.Texts("golden/" + case.name, case.specials)
-    batch = [b"", b" ", b"Hello, world!", b"  two  blanks ", "na\u00efve \u4f60\u597d \U0001f600".encode()]
+    batch = [
+        b"",
+        b" ",
+        b"Hello, world!",
+        b"  two  blanks ",
+        "na\u00efve \u4f60\u597d \U0001f600".encode(),
+    ]
     batch += [texts.next()[:64] for _ in range(TEXTS_EACH)]
     batch = [b.replace(case.without, b"") if case.without else b for b in batch]
     out = [text_entry(b) for b in batch]
@@ -105,13 +146,16 @@ def golden(case):
     return out
 
 
-WANTED = """bytes/llama-bpe bytes/prefix bytes/nfc bytes/punct-first spm/gguf-sentencepiece spm/legacy
+WANTED = """
+bytes/llama-bpe bytes/prefix bytes/nfc bytes/punct-first spm/gguf-sentencepiece spm/legacy
 spm/first spm/always spm/unknowns unigram/gguf-nmt-nfkc unigram/nmt-nfkc unigram/no-bytes
 unigram/trained-nmt wordpiece/gguf wordpiece/uncased wordpiece/words steps/split-removed-0
 steps/split-merged_with_previous-0 steps/split-merged_with_next-1 steps/split-contiguous-0
-steps/punct-contiguous steps/blanks steps/prefix steps/both steps/delimiter steps/digits steps/literal
-steps/words steps/onig steps/groups steps/strip steps/strip-left steps/replace steps/lower
-steps/byte-norm steps/roberta gguf/bytes-llama-bpe gguf/bytes-smollm gguf/bytes-deepseek-coder""".split()
+steps/punct-contiguous steps/blanks steps/prefix steps/both steps/delimiter steps/digits
+steps/literal steps/words steps/onig steps/groups steps/strip steps/strip-left
+steps/replace steps/lower steps/byte-norm steps/roberta gguf/bytes-llama-bpe
+gguf/bytes-smollm gguf/bytes-deepseek-coder
+""".split()
 
 
 def dump(path, value):
