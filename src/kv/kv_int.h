@@ -10,8 +10,8 @@
  * Shared or keyed blocks therefore lie below `computed`, and the only one of them that can be
  * written next is the one that position `computed` falls into.
  */
-#ifndef KV_INT_H
-#define KV_INT_H
+#ifndef KV_KV_INT_H
+#define KV_KV_INT_H
 
 #include "base/check.h"
 #include "kv/cache.h"
