@@ -261,11 +261,11 @@ static void model_unpin(struct model *m, kv_block b) {
 }
 
 /* Times differ in the walk, so that the order of expiry is theirs alone. */
-static void model_expire(struct model *m) {
+static void model_expire(struct model *m, int64_t now_us) {
     for (;;) {
         kv_block first = UINT32_MAX;
         for (kv_block b = 0; b < m->count; b++)
-            if (m->kept[b] && m->until_us[b] <= m->now_us &&
+            if (m->kept[b] && m->until_us[b] <= now_us &&
                 (first == UINT32_MAX || m->until_us[b] < m->until_us[first]))
                 first = b;
         if (first == UINT32_MAX) return;
@@ -311,11 +311,8 @@ static void walk_step(struct model *m, struct kv_pool *p, struct evictions *e, s
         if (until > m->until_us[b]) m->until_us[b] = until;
     }
     if (op == 7) {
-        int64_t now = m->now_us;
-        m->now_us = now * BLOCKS_MAX;
-        kv_pool_expire(p, m->now_us);
-        model_expire(m);
-        m->now_us = now;
+        kv_pool_expire(p, m->now_us * BLOCKS_MAX);
+        model_expire(m, m->now_us * BLOCKS_MAX);
     }
 }
 
