@@ -138,6 +138,9 @@ static enum line_result next_edited(struct line_reader *r, const char *prompt, s
     r->prompt = prompt;
     r->interrupted = false;
     int count = 0;
+    /* el_gets would show the prompt first and set the terminal after it; a Ctrl-D in between
+     * would be lost. */
+    el_set(r->edit, EL_PREP_TERM, 1);
     const char *line = el_gets(r->edit, &count);
     if (r->interrupted) {
         el_reset(r->edit);

@@ -202,9 +202,11 @@ def test_a_person_asks_and_leaves_with_ctrl_d(person, model, term):
     p.type("one\r" if term == "xterm" else "one\n")
     assert expected
     p.wait_for(re.escape(expected))
-    time.sleep(0.5)
-    p.type("\x04")
-    assert p.exit_code() == 0
+    if term == "xterm":
+        p.leave()
+    else:  # no prompt to wait for; the terminal keeps the Ctrl-D until it is read
+        p.type("\x04")
+        assert p.exit_code() == 0
 
 
 def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(person):
