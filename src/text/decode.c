@@ -1,57 +1,14 @@
-/* text/decode.c - ids to text, one id at a time.
+/* text/decode.c - what each decoder stage does to one token, and which chains can stream.
  *
- * A decoder is a list of stages. Each takes tokens (texts) and hands tokens to the next; what
- * it must remember between two tokens lives in struct detok. Decoding a whole list is pushing
- * its ids one by one, so a stream and a whole always agree.
- *
- * After FUSE (and in BYTE_LEVEL) there is only one token, the whole text, of which chunks
- * arrive; decode_check refuses the few chains that would need to see all of it at once. The
- * last thing any chunk passes is `emit`, which keeps half a character back.
+ * Stages that keep something back between two tokens (ByteFallback, Fuse, ByteLevel's bytes) are
+ * in detok.c; those here are functions of the token, of whether it is the first, and of whether
+ * it is the last.
  */
 #include <string.h>
 
 #include "base/check.h"
 #include "base/utf8.h"
 #include "text/text_int.h"
-
-struct decoding {
-    struct detok *d;
-    const struct decode_chain *c;
-    struct buf *out;
-    bool last; /* no token follows */
-    enum status status;
-};
-
-#define REPLACEMENT "\xEF\xBF\xBD"
-
-static bool first_time(struct decoding *g, uint32_t stage) {
-    bool first = !(g->d->seen >> stage & 1);
-    g->d->seen |= 1u << stage;
-    return first;
-}
-
-/* Bytes that may be cut inside a character: held until the rest comes. */
-static void emit_bytes(struct decoding *g, struct str bytes) {
-    struct detok *d = g->d;
-    for (size_t i = 0; i < bytes.len;) {
-        if (d->held_len == 0) {
-            size_t whole = utf8_complete_len(str_skip(bytes, i));
-            utf8_put_lossy(g->out, str_take(str_skip(bytes, i), whole));
-            i += whole;
-            if (i == bytes.len) return;
-        }
-        CHECK(d->held_len < DETOK_RUN_BYTES);
-        d->held[d->held_len++] = bytes.ptr[i++];
-        struct str held = {d->held, d->held_len};
-        size_t whole = utf8_complete_len(held);
-        if (whole == 0) continue;
-        utf8_put_lossy(g->out, str_take(held, whole));
-        memmove(d->held, d->held + whole, held.len - whole);
-        d->held_len = (uint8_t)(held.len - whole);
-    }
-}
-
-static void run_stage(struct decoding *g, uint32_t stage, struct str token);
 
 /* Replace in `b`, by way of `spare`. A buffer that has failed stays failed. */
 static void replace_text(struct buf *b, struct buf *spare, struct str what, struct str with) {
@@ -76,14 +33,12 @@ static void clean_up(struct buf *b, struct buf *spare) {
         replace_text(b, spare, str_of(pairs[i][0]), str_of(pairs[i][1]));
 }
 
-static void stage_replace(struct decoding *g, const struct decode_stage *s, struct str token,
-                          struct buf *b) {
+static enum status stage_replace(const struct decode_stage *s, struct str token, struct buf *b) {
     struct regex_work *work = s->pattern.re ? regex_work_create() : NULL;
-    if (s->pattern.re && !work)
-        g->status = ST_NOMEM;
-    else
-        pattern_replace(&s->pattern, s->text, work, token, b);
+    if (s->pattern.re && !work) return ST_NOMEM;
+    pattern_replace(&s->pattern, s->text, work, token, b);
     regex_work_destroy(work);
+    return ST_OK;
 }
 
 static void stage_metaspace(const struct decode_stage *s, struct str token, bool first,
@@ -110,16 +65,6 @@ static void stage_wordpiece(const struct decode_stage *s, struct str token, bool
     buf_deinit(&spare);
 }
 
-static void stage_bpe(struct decoding *g, const struct decode_stage *s, struct str token,
-                      struct buf *b) {
-    if (s->text.len == 0) {
-        buf_put_str(b, token);
-        return;
-    }
-    struct pattern p = {.literal = (char *)(uintptr_t)s->text.ptr, .literal_len = s->text.len};
-    pattern_replace(&p, g->last ? STR("") : STR(" "), NULL, token, b);
-}
-
 static void stage_ctc(const struct decode_stage *s, struct str token, struct buf *b) {
     struct buf spare;
     buf_init(&spare, TEXT_BYTES_MAX);
@@ -129,6 +74,14 @@ static void stage_ctc(const struct decode_stage *s, struct str token, struct buf
         clean_up(b, &spare);
         replace_text(b, &spare, s->delimiter, STR(" "));
     }
+    buf_deinit(&spare);
+}
+
+static void stage_bpe(const struct decode_stage *s, struct str token, bool last, struct buf *b) {
+    struct buf spare;
+    buf_init(&spare, TEXT_BYTES_MAX);
+    buf_put_str(b, token);
+    replace_text(b, &spare, s->text, last ? STR("") : STR(" "));
     buf_deinit(&spare);
 }
 
@@ -142,87 +95,11 @@ static struct str strip_token(const struct decode_stage *s, struct str token) {
     return token;
 }
 
-/* A chunk of the whole text: off the front of the whole. */
-static struct str strip_chunk(struct decoding *g, const struct decode_stage *s, struct str chunk) {
-    char mark[4];
-    struct str one = {mark, utf8_encode(s->code, mark)};
-    while (chunk.len && g->d->stripped < s->start) {
-        if (!str_starts(chunk, one)) {
-            g->d->stripped = UINT32_MAX;
-            break;
-        }
-        chunk = str_skip(chunk, one.len);
-        g->d->stripped++;
-    }
-    return chunk;
-}
-
-/* A run of byte tokens has ended: its text, or one U+FFFD for each byte. */
-static void end_run(struct decoding *g, uint32_t stage) {
-    struct detok *d = g->d;
-    if (d->held_len == 0) return;
-    char held[DETOK_RUN_BYTES];
-    struct str run = {held, d->held_len};
-    memcpy(held, d->held, run.len);
-    d->held_len = 0;
-    if (utf8_is_valid(run)) {
-        run_stage(g, stage + 1, run);
-        return;
-    }
-    for (size_t i = 0; i < run.len; i++) run_stage(g, stage + 1, STR(REPLACEMENT));
-}
-
-static bool is_hopeless(struct str run) {
-    size_t whole = utf8_complete_len(run);
-    return !utf8_is_valid(str_take(run, whole));
-}
-
-static void add_to_run(struct decoding *g, uint32_t stage, uint8_t byte) {
-    struct detok *d = g->d;
-    if (d->bad_run) {
-        run_stage(g, stage + 1, STR(REPLACEMENT));
-        return;
-    }
-    d->held[d->held_len++] = (char)byte;
-    struct str run = {d->held, d->held_len};
-    if (is_hopeless(run)) {
-        d->bad_run = true;
-        end_run(g, stage);
-    } else if (d->held_len == DETOK_RUN_BYTES) { /* what is whole so far is decided */
-        size_t whole = utf8_complete_len(run), rest = run.len - whole;
-        char tail[4];
-        memcpy(tail, d->held + whole, rest);
-        d->held_len = (uint8_t)whole;
-        end_run(g, stage);
-        memcpy(d->held, tail, rest);
-        d->held_len = (uint8_t)rest;
-    }
-}
-
-static void stage_byte_fallback(struct decoding *g, uint32_t stage, struct str token) {
-    int byte = byte_of_spelling(token);
-    if (byte >= 0) {
-        add_to_run(g, stage, (uint8_t)byte);
-        return;
-    }
-    end_run(g, stage);
-    g->d->bad_run = false;
-    run_stage(g, stage + 1, token);
-}
-
-/* Whether stages from here on see chunks of one text and not tokens. */
-static bool is_fused(const struct decode_chain *c, uint32_t stage) {
-    for (uint32_t i = 0; i < stage; i++)
-        if (c->stages[i].kind == DECODE_FUSE) return true;
-    return false;
-}
-
-static void transform(struct decoding *g, uint32_t stage, struct str token, struct buf *b) {
-    const struct decode_stage *s = &g->c->stages[stage];
-    bool first = first_time(g, stage);
+enum status decode_token(const struct decode_stage *s, struct str token, bool first, bool last,
+                         struct buf *b) {
     switch (s->kind) {
     case DECODE_REPLACE:
-        stage_replace(g, s, token, b);
+        TRY(stage_replace(s, token, b));
         break;
     case DECODE_METASPACE:
         stage_metaspace(s, token, first, b);
@@ -232,10 +109,13 @@ static void transform(struct decoding *g, uint32_t stage, struct str token, stru
         stage_wordpiece(s, token, first, b);
         break;
     case DECODE_BPE:
-        stage_bpe(g, s, token, b);
+        stage_bpe(s, token, last, b);
         break;
     case DECODE_CTC:
         stage_ctc(s, token, b);
+        break;
+    case DECODE_STRIP:
+        buf_put_str(b, strip_token(s, token));
         break;
     case DECODE_JOIN:
         if (!first) buf_put_char(b, ' ');
@@ -247,92 +127,7 @@ static void transform(struct decoding *g, uint32_t stage, struct str token, stru
     default:
         CHECK(false);
     }
-    if (buf_status(b) != ST_OK) g->status = buf_status(b);
-    if (s->kind == DECODE_CTC && b->len == 0) return;
-    if (s->kind == DECODE_BYTE_LEVEL)
-        emit_bytes(g, buf_str(b));
-    else
-        run_stage(g, stage + 1, buf_str(b));
-}
-
-/* Recursion goes one level down per stage: DECODE_STAGES_MAX at most. */
-static void run_stage(struct decoding *g, uint32_t stage, struct str token) {
-    if (stage == g->c->count) {
-        buf_put_str(g->out, token);
-        return;
-    }
-    const struct decode_stage *s = &g->c->stages[stage];
-    if (s->kind == DECODE_FUSE) {
-        run_stage(g, stage + 1, token);
-    } else if (s->kind == DECODE_BYTE_FALLBACK) {
-        stage_byte_fallback(g, stage, token);
-    } else if (s->kind == DECODE_STRIP) {
-        bool fused = is_fused(g->c, stage);
-        run_stage(g, stage + 1, fused ? strip_chunk(g, s, token) : strip_token(s, token));
-    } else {
-        struct buf b;
-        buf_init(&b, TEXT_BYTES_MAX);
-        transform(g, stage, token, &b);
-        buf_deinit(&b);
-    }
-}
-
-/* BPEDecoder treats the last token differently, and CTC drops a repeated one. */
-static bool waits(const struct decode_chain *c) {
-    return c->count && c->stages[0].kind == DECODE_BPE;
-}
-
-static bool repeats(const struct decode_chain *c, struct detok *d, token_id id) {
-    if (!c->count || c->stages[0].kind != DECODE_CTC) return false;
-    bool same = d->has_pending && d->pending == id;
-    d->has_pending = true;
-    d->pending = id;
-    return same;
-}
-
-static struct str text_of(const struct vocab *v, token_id id) {
-    return v->shown && v->shown[id].ptr ? v->shown[id] : v->pieces[id];
-}
-
-enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, bool skip_special,
-                       struct buf *out) {
-    d->t = t;
-    if (id < 0 || (uint32_t)id >= t->vocab.count || !t->vocab.pieces[id].ptr) return ST_OK;
-    if (skip_special && (t->flags[id] & TOKEN_SPECIAL)) return ST_OK;
-    struct decoding g = {.d = d, .c = &t->decode, .out = out};
-    if (repeats(g.c, d, id)) return ST_OK;
-    if (waits(g.c)) {
-        token_id before = d->pending;
-        bool had = d->has_pending;
-        d->pending = id;
-        d->has_pending = true;
-        if (had) run_stage(&g, 0, text_of(&t->vocab, before));
-    } else {
-        run_stage(&g, 0, text_of(&t->vocab, id));
-    }
-    return g.status != ST_OK ? g.status : buf_status(out);
-}
-
-void detok_finish(struct detok *d, struct buf *out) {
-    if (!d->t) return;
-    struct decoding g = {.d = d, .c = &d->t->decode, .out = out, .last = true};
-    if (waits(g.c) && d->has_pending) run_stage(&g, 0, text_of(&d->t->vocab, d->pending));
-    bool bytes = false;
-    for (uint32_t i = 0; i < g.c->count; i++) {
-        if (g.c->stages[i].kind == DECODE_BYTE_FALLBACK) end_run(&g, i);
-        if (g.c->stages[i].kind == DECODE_BYTE_LEVEL) bytes = true;
-    }
-    if (bytes) utf8_put_lossy(out, (struct str){d->held, d->held_len});
-    if (g.status != ST_OK) out->status = g.status; /* the caller asks its buffer */
-    *d = (struct detok){0};
-}
-
-enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, size_t count,
-                             bool skip_special, struct buf *out) {
-    struct detok d = {0};
-    for (size_t i = 0; i < count; i++) TRY(detok_push(&d, t, ids[i], skip_special, out));
-    detok_finish(&d, out);
-    return buf_status(out);
+    return buf_status(b);
 }
 
 static bool holds_bytes(enum decode_kind k) {

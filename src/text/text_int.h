@@ -76,11 +76,11 @@ enum piece_kind { /* GGUF's numbers */
 struct vocab {
     struct arena *arena; /* the bytes of all pieces */
     struct str *pieces;  /* by id; ptr == NULL: no such id */
-    struct str *shown;   /* by id; what decoding starts from where it is not the piece; may be NULL */
-    uint8_t *kinds;      /* by id; enum piece_kind */
-    double *scores;      /* by id; NULL if the model has none */
-    struct map *model;   /* text -> id, what the model may produce */
-    struct map *all;     /* text -> id, added tokens first */
+    struct str *shown; /* by id; what decoding starts from where it is not the piece; may be NULL */
+    uint8_t *kinds;    /* by id; enum piece_kind */
+    double *scores;    /* by id; NULL if the model has none */
+    struct map *model; /* text -> id, what the model may produce */
+    struct map *all;   /* text -> id, added tokens first */
     uint32_t count, cap; /* ids are below count */
     uint32_t longest;    /* bytes of the longest piece */
 };
@@ -291,10 +291,12 @@ struct bpe {
     token_id unk;
     bool byte_fallback, fuse_unk, ignore_merges;
     struct str prefix, suffix; /* vocab arena */
+    bool by_word; /* no piece joins a U+2581 to what stands before it: words are apart */
 };
 enum status bpe_encode(const struct vocab *v, const struct bpe *b, struct str piece, bool raw,
                        struct work *work, struct tokens *out);
 void bpe_fill_bytes(const struct vocab *v, struct bpe *b);
+void bpe_find_words(const struct vocab *v, struct bpe *b); /* sets by_word */
 enum status bpe_rank_scores(const struct vocab *v, struct bpe *b);
 enum status bpe_index_raw(const struct vocab *v, struct bpe *b);
 void bpe_deinit(struct bpe *b);
@@ -365,7 +367,7 @@ struct post { /* ids, and POST_SEQUENCE where the text's ids go */
 /* Put `outer`, whose sequences stand for what `p` gives, in the place of `p`. */
 bool post_nest(struct post *p, const struct post *outer); /* false: too many items */
 
-/* ---- decode.c ---- */
+/* ---- decode.c; detok.c ---- */
 
 enum decode_kind {
     DECODE_REPLACE,
@@ -396,6 +398,9 @@ struct decode_chain {
     struct decode_stage stages[DECODE_STAGES_MAX];
     uint32_t count;
 };
+/* What a stage makes of one token, put into `out`. Not for BYTE_FALLBACK and FUSE. */
+enum status decode_token(const struct decode_stage *s, struct str token, bool first, bool last,
+                         struct buf *out);
 /* The rules that make a chain fit for streaming; ST_BAD names the stage that breaks one. */
 enum status decode_check(const struct decode_chain *c, struct err *err);
 void decode_deinit(struct decode_chain *c);

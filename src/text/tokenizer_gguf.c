@@ -309,6 +309,7 @@ static enum status read_spm(struct reading *r) {
     bpe_fill_bytes(&r->t->vocab, &r->t->bpe);
     r->t->bpe.unk = r->unk;
     TRY(bpe_rank_scores(&r->t->vocab, &r->t->bpe));
+    bpe_find_words(&r->t->vocab, &r->t->bpe);
     struct norm_chain *n = &r->t->norm;
     if (r->add_prefix)
         n->steps[n->count++] = (struct norm_step){.kind = NORM_PREPEND, .text = STR(BLANK_MARK)};

@@ -166,6 +166,7 @@ static enum status read_bpe(struct tokenizer *t, const struct json *model, struc
     b->byte_fallback = json_bool(json_get(model, "byte_fallback"), false);
     b->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
     bpe_fill_bytes(&t->vocab, b);
+    bpe_find_words(&t->vocab, b);
     if (b->byte_fallback) t->model = TOK_SPM;
     return ST_OK;
 }
