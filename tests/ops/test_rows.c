@@ -277,71 +277,93 @@ static void test_activations_have_the_same_bits(void **state) {
             }
 }
 
-/* Every 4001st float bit pattern, both signs, through the vector functions and the scalar
- * ones: about a million arguments each. NaN results are only compared as NaN. */
+enum { SWEEP_COLS = 1 << 14 };
+
+/* A vector table and the reference side by side, fed with the same row of arguments. */
+struct sweep {
+    float table[SWEEP_COLS];
+    struct weight w;
+    struct rig_steps steps;
+    struct step step;
+    struct tape *tape;
+    struct device dev[2];
+    float *slab[2];
+};
+
+/* The functions are the kinds of act, and one more: softcap by 1, which is tanh. */
+static void sweep_open(struct sweep *s, int function) {
+    struct operand x = {0, 0, SWEEP_COLS};
+    struct op embed = {.kind = OP_EMBED}, op = {.kind = OP_ACT};
+    s->w = (struct weight){.type = DTYPE_F32,
+                           .rows = 1,
+                           .cols = SWEEP_COLS,
+                           .experts = 1,
+                           .data = s->table,
+                           .bytes = sizeof(s->table)};
+    s->step = rig_one_seq(&s->steps, 1, 0);
+    embed.embed = (struct op_embed){.table = &s->w, .source = EMBED_ZERO, .scale = 1.0f, .dst = x};
+    op.act = (struct op_act){.kind = function,
+                             .segments = 1,
+                             .gate = x,
+                             .up = operand_none,
+                             .dst = x,
+                             .q8 = operand_none};
+    if (function > ACT_GELU_ERF) {
+        op.kind = OP_SOFTCAP;
+        op.softcap = (struct op_softcap){.cap = 1.0f, .x = x};
+    }
+    assert_int_equal(tape_create(&s->tape), ST_OK);
+    tape_value(s->tape, "x", ROWS_TOKENS, VALUE_F32, SWEEP_COLS);
+    tape_push(s->tape, &embed);
+    tape_push(s->tape, &op);
+    tape_set_output(s->tape, 0);
+    assert_int_equal(tape_finish(s->tape, &(struct tape_sizes){1, 1, 1}, NULL), ST_OK);
+    for (int d = 0; d < 2; d++) {
+        assert_int_equal(cpu_device_open(d ? "auto" : "ref", 1, &s->dev[d], NULL), ST_OK);
+        assert_int_equal(s->dev[d].check(s->dev[d].self, s->tape, NULL), ST_OK);
+        s->slab[d] = s->dev[d].alloc(s->dev[d].self, tape_slab_bytes(s->tape));
+    }
+}
+
+static void sweep_close(struct sweep *s) {
+    for (int d = 0; d < 2; d++) {
+        s->dev[d].free(s->dev[d].self, s->slab[d], tape_slab_bytes(s->tape));
+        s->dev[d].close(s->dev[d].self);
+    }
+    tape_destroy(s->tape);
+}
+
+/* Bit patterns from `first` to `end`; NaN results are only compared as NaN. */
+static void sweep_run(struct sweep *s, int function, uint64_t first, uint64_t end,
+                      uint32_t stride) {
+    for (uint64_t bits = first; bits < end;) {
+        for (uint32_t i = 0; i < SWEEP_COLS; i++, bits += stride) {
+            uint32_t pattern = (uint32_t)bits;
+            memcpy(&s->table[i], &pattern, sizeof(pattern));
+        }
+        for (int d = 0; d < 2; d++)
+            s->dev[d].run(s->dev[d].self,
+                          &(struct device_run){s->tape, &s->step, (uint8_t *)s->slab[d], NULL});
+        for (uint32_t i = 0; i < SWEEP_COLS; i++) {
+            if (isnan(s->slab[0][i]) && isnan(s->slab[1][i])) continue;
+            if (memcmp(&s->slab[0][i], &s->slab[1][i], sizeof(float)) != 0)
+                fail_msg("function %d of %a: %a, not %a", function, (double)s->table[i],
+                         (double)s->slab[1][i], (double)s->slab[0][i]);
+        }
+    }
+}
+
+/* The whole range of floats coarsely, and 1/16 to 16, where the polynomials work, finely. */
 static void test_vector_functions_equal_the_scalar_ones(void **state) {
     (void)state;
-    enum { COLS = 1 << 14, STRIDE = 4001 };
-    struct rig_steps steps;
-    float *table = mem_alloc_array(COLS, sizeof(float));
-    struct weight w = {.type = DTYPE_F32,
-                       .rows = 1,
-                       .cols = COLS,
-                       .experts = 1,
-                       .data = table,
-                       .bytes = COLS * sizeof(float)};
-    for (int kind = ACT_SILU; kind <= ACT_GELU_ERF + 1; kind++) {
-        struct tape *t;
-        struct device dev[2];
-        struct step step = rig_one_seq(&steps, 1, 0);
-        struct op embed = {.kind = OP_EMBED}, act = {.kind = OP_ACT};
-        embed.embed = (struct op_embed){
-            .table = &w, .source = EMBED_ZERO, .scale = 1.0f, .dst = {0, 0, COLS}};
-        act.act = (struct op_act){.kind = kind,
-                                  .segments = 1,
-                                  .gate = {0, 0, COLS},
-                                  .up = operand_none,
-                                  .dst = {0, 0, COLS},
-                                  .q8 = operand_none};
-        if (kind > ACT_GELU_ERF) {
-            act.kind = OP_SOFTCAP;
-            act.softcap = (struct op_softcap){.cap = 1.0f, .x = {0, 0, COLS}};
-        }
-        assert_int_equal(tape_create(&t), ST_OK);
-        tape_value(t, "x", ROWS_TOKENS, VALUE_F32, COLS);
-        tape_push(t, &embed);
-        tape_push(t, &act);
-        tape_set_output(t, 0);
-        assert_int_equal(tape_finish(t, &(struct tape_sizes){1, 1, 1}, NULL), ST_OK);
-        bool vectors = rig_isa_runs("avx2");
-        for (int d = 0; d < 2; d++) {
-            const char *isa = d == 0 ? "ref" : vectors ? "avx2" : "portable";
-            assert_int_equal(cpu_device_open(isa, 1, &dev[d], NULL), ST_OK);
-            assert_int_equal(dev[d].check(dev[d].self, t, NULL), ST_OK);
-        }
-        float *slab[2] = {dev[0].alloc(dev[0].self, tape_slab_bytes(t)),
-                          dev[1].alloc(dev[1].self, tape_slab_bytes(t))};
-        for (uint64_t bits = 0; bits < UINT64_C(1) << 32;) {
-            for (uint32_t i = 0; i < COLS; i++, bits += STRIDE) {
-                uint32_t pattern = (uint32_t)bits;
-                memcpy(&table[i], &pattern, sizeof(pattern));
-            }
-            for (int d = 0; d < 2; d++)
-                dev[d].run(dev[d].self, &(struct device_run){t, &step, (uint8_t *)slab[d], NULL});
-            for (uint32_t i = 0; i < COLS; i++) {
-                if (isnan(slab[0][i]) && isnan(slab[1][i])) continue;
-                if (memcmp(&slab[0][i], &slab[1][i], sizeof(float)) != 0)
-                    fail_msg("function %d of %a: %a, not %a", kind, (double)table[i],
-                             (double)slab[1][i], (double)slab[0][i]);
-            }
-        }
-        for (int d = 0; d < 2; d++) {
-            dev[d].free(dev[d].self, slab[d], tape_slab_bytes(t));
-            dev[d].close(dev[d].self);
-        }
-        tape_destroy(t);
+    static struct sweep s;
+    for (int function = ACT_SILU; function <= ACT_GELU_ERF + 1; function++) {
+        sweep_open(&s, function);
+        sweep_run(&s, function, 0, UINT64_C(1) << 32, 4001);
+        sweep_run(&s, function, 0x3D800000, 0x41800000, 61);
+        sweep_run(&s, function, 0xBD800000, 0xC1800000, 61);
+        sweep_close(&s);
     }
-    mem_free(table);
 }
 
 static void test_small_ops_have_the_same_bits(void **state) {

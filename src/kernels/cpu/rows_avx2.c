@@ -142,11 +142,25 @@ static void rope_neox(uint32_t pairs, const float *cosine, const float *sine, fl
     }
 }
 
-/* Pairs 2i and 2i + 1: four pairs to a vector. With swapped = (b, a, ..) and the sine negated
- * in even places, a' and b' are both fma(own x cos ..) of different shape, so the two products
- * are formed as the definition has them: the fused one is a's. */
+static inline __m256 in_pair_order(const float *x) {
+    __m256d quads = _mm256_castps_pd(_mm256_loadu_ps(x));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(quads, 0xD8));
+}
+
+/* Pairs 2i and 2i + 1. Shuffling two vectors sorts eight pairs into their first and second
+ * members in the order 0 1 4 5 2 3 6 7; cosines and sines are brought into that order too. */
 static void rope_adjacent(uint32_t pairs, const float *cosine, const float *sine, float *head) {
-    for (uint32_t i = 0; i < pairs; i++) {
+    uint32_t i = 0;
+    for (; i + LANES <= pairs; i += LANES) {
+        __m256 v0 = _mm256_loadu_ps(head + 2 * i), v1 = _mm256_loadu_ps(head + 2 * i + LANES);
+        __m256 a = _mm256_shuffle_ps(v0, v1, 0x88), b = _mm256_shuffle_ps(v0, v1, 0xDD);
+        __m256 c = in_pair_order(cosine + i), s = in_pair_order(sine + i);
+        __m256 first = _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s));
+        __m256 second = _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c));
+        _mm256_storeu_ps(head + 2 * i, _mm256_unpacklo_ps(first, second));
+        _mm256_storeu_ps(head + 2 * i + LANES, _mm256_unpackhi_ps(first, second));
+    }
+    for (; i < pairs; i++) {
         float a = head[2 * i], b = head[2 * i + 1];
         head[2 * i] = fmaf(a, cosine[i], -(b * sine[i]));
         head[2 * i + 1] = fmaf(a, sine[i], b * cosine[i]);
