@@ -99,10 +99,13 @@ bench: build/stamps/run ## how fast: every program of bench/
 fuzz: build/stamps/check ## libFuzzer: T=name for one target, SEC=seconds for each
 	@tools/fuzz "$(SEC)" $(T)
 
-diff: build/stamps/test ## 100,000 random strings and templates against the Python packages
+diff: build/stamps/test ## 100,000 random strings a tokenizer family, and as many templates
 	@tools/build build all -DJITNEY_TESTS=ON
-	@$(PYTHON) tools/diff_tokenizers.py
-	@$(PYTHON) tools/diff_templates.py
+	@$(PYTHON) tools/diff_tokenizers.py --driver build/tests/tok_driver --count 100000
+	@for seed in 1 2 3 4 5 6 7 8 9 10; do \
+	    $(PYTHON) tools/random_templates.py build/templates/$$seed 10000 $$seed && \
+	    JITNEY_TEMPLATE_GOLDENS=build/templates/$$seed build/tests/test_template_golden \
+	    || exit 1; done
 
 goldens: build/stamps/goldens ## make the committed reference outputs anew (fetches torch)
 	@tools/build build jitney
