@@ -145,7 +145,6 @@ static kv_block take_one(struct kv_pool *p) {
         p->free_count--;
     unlink_slot(p, b);
     p->slots[b].keyed = false;
-    p->slots[b].keep_until_us = 0;
     p->slots[b].refs = 1;
     return b;
 }
