@@ -293,7 +293,7 @@ static size_t word_end(struct str text) {
     size_t i = 0;
     while (i < text.len && mark_at(text, i)) i += mark;
     while (i < text.len) {
-        const char *hit = memchr(text.ptr + i, BLANK_MARK[0], text.len - i);
+        const char *hit = memchr(text.ptr + i, 0xE2, text.len - i);
         if (!hit) return text.len;
         i = (size_t)(hit - text.ptr);
         if (mark_at(text, i)) return i;

@@ -456,6 +456,9 @@ static enum status read_model(struct reading *r) {
     if (str_is(model, "llama")) return read_spm(r);
     if (str_is(model, "t5")) return read_unigram(r);
     if (str_is(model, "bert")) return read_wordpiece(r);
+    if (str_is(model, "none") || str_is(model, "no_vocab"))
+        return err_set(r->err, ST_BAD, "this file has no vocabulary (" KEY("model") " is \"%.*s\")",
+                       STR_ARG(model));
     return err_set(r->err, ST_BAD, KEY("model") ": tokenizer \"%.*s\" is not supported",
                    STR_ARG(model));
 }
