@@ -1,7 +1,7 @@
 /* text/steps_json.c - normalisers, pre-tokenizers and decoders of a tokenizer.json.
  *
  * Each chain is a tree of "Sequence" nodes in the file and a flat list here. To add a step:
- * its kind in text_int.h, its work in normalize.c, pretok.c or decode.c, a row here.
+ * its kind in normalize.h, pretok.h or decode.h, its work in the .c beside it, a row here.
  */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* text/vocab.c - pieces and ids. See text/text_int.h. */
+/* text/vocab.c - pieces and ids. See text/vocab.h. */
 #include <string.h>
 
 #include "base/arena.h"
