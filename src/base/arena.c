@@ -23,6 +23,7 @@ struct arena {
     struct chunk *newest;
     size_t limit_bytes, held_bytes, used_bytes;
     size_t next_cap;
+    enum status status; /* of the last request that failed */
 };
 
 struct arena *arena_create(size_t limit_bytes) {
@@ -60,11 +61,13 @@ void arena_reset(struct arena *a) {
 static struct chunk *add_chunk(struct arena *a, size_t need) {
     size_t cap = a->next_cap > need ? a->next_cap : need;
     size_t room = a->limit_bytes - a->held_bytes;
+    a->status = ST_FULL;
     if (need > room) return NULL;
     if (cap > room) cap = room;
     size_t total;
     if (!size_add(sizeof(struct chunk), cap, &total)) return NULL;
     struct chunk *c = mem_alloc(total);
+    a->status = c ? ST_OK : ST_NOMEM;
     if (!c) return NULL;
     *c = (struct chunk){.next = a->newest, .cap = cap};
     a->newest = c;
@@ -102,5 +105,7 @@ struct str arena_dup(struct arena *a, struct str s) {
     copy[s.len] = 0;
     return (struct str){copy, s.len};
 }
+
+enum status arena_status(const struct arena *a) { return a->status == ST_OK ? ST_FULL : a->status; }
 
 size_t arena_used(const struct arena *a) { return a->used_bytes; }

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 
+#include "base/status.h"
 #include "base/str.h"
 
 struct arena; /* opaque */
@@ -21,6 +22,9 @@ void arena_reset(struct arena *a);              /* forget everything; keeps its 
 void *arena_alloc(struct arena *a, size_t bytes);                      /* aligned for any type */
 void *arena_zalloc_array(struct arena *a, size_t count, size_t bytes); /* zeroed, checked */
 struct str arena_dup(struct arena *a, struct str s); /* ptr == NULL when full; NUL behind it */
+
+/* Why the last request that got NULL got it: ST_FULL (the limit) or ST_NOMEM (the heap). */
+enum status arena_status(const struct arena *a);
 
 size_t arena_used(const struct arena *a); /* bytes asked for since the last reset */
 

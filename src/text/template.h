@@ -35,9 +35,9 @@ enum status template_create(struct str source, struct template **out, struct err
 void template_destroy(struct template *t); /* NULL is fine */
 
 /* Append the result to `out`, whose own maximum limits it. `vars` is a JSON map: its keys are
- * the template's variables. `now_s` is the time that strftime_now sees (UTC seconds since 1970; shown in
- * local time as Python's datetime.now() does). ST_BAD with a sentence for an error in the
- * template or one that the template itself raised ("raise_exception: ..."), ST_FULL for a
+ * the template's variables. `now_s` is the time that strftime_now sees (UTC seconds since 1970;
+ * shown in local time as Python's datetime.now() does). ST_BAD with a sentence for an error in
+ * the template or one that the template itself raised ("raise_exception: ..."), ST_FULL for a
  * limit. */
 enum status template_render(const struct template *t, const struct json *vars, int64_t now_s,
                             const struct template_limits *limits, struct buf *out, struct err *err);

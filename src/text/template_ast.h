@@ -150,11 +150,11 @@ struct node {
         struct {
             struct macro *macro;
             struct node *target; /* N_MACRO: the name; N_CALL_BLOCK: the call */
-        } macro;
+        } macro;                 /* and N_GENERATION, without a target */
         struct {
             struct nodes targets, values, body; /* N_FILTER_BLOCK: values[0] is the filter */
             struct scope *scope;
-        } with; /* N_WITH, N_FILTER_BLOCK, N_GENERATION */
+        } with; /* N_WITH, N_FILTER_BLOCK */
     };
 };
 

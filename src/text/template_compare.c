@@ -15,8 +15,8 @@ static long double wide(struct value v) {
     return (long double)(v.type == V_INT ? v.integer : v.truth);
 }
 
-/* A comparison of texts or lists is work in proportion to their size. jinja_dict_find_str() compares
- * without a run. */
+/* A comparison of texts or lists is work in proportion to their size. jinja_dict_find_str()
+ * compares without a run. */
 static enum status charge(struct run *r, size_t bytes) {
     return r ? jinja_run_steps(r, bytes / 64) : ST_OK;
 }
@@ -91,7 +91,7 @@ static enum status same_type_equal(struct run *r, struct value a, struct value b
         return ST_OK;
     case V_TEXT:
         *equal = str_eq(jinja_value_str(a), jinja_value_str(b));
-        return *equal ? charge(r, jinja_value_str(a).len) : ST_OK;
+        return charge(r, jinja_value_str(a).len); /* they may differ in their last byte only */
     case V_LIST:
     case V_TUPLE:
         return lists_equal(r, a.list, b.list, equal);

@@ -394,6 +394,14 @@ static enum status exec_call_block(struct run *r, struct frame *f, const struct 
     return jinja_put_str(r, result);
 }
 
+static enum status exec_generation(struct run *r, struct frame *f, const struct node *n) {
+    const struct macro_value body = {n->macro.macro, f};
+    const struct args none = {0};
+    struct value result;
+    TRY(jinja_call_macro(r, &body, &none, &result));
+    return jinja_put_str(r, result);
+}
+
 static enum status exec_for(struct run *r, struct frame *f, const struct node *n, enum flow *flow) {
     struct value iterable;
     TRY(jinja_eval(r, f, n->loop->iter, &iterable));
@@ -421,8 +429,9 @@ static enum status exec_one(struct run *r, struct frame *f, const struct node *n
     case N_FILTER_BLOCK:
         return exec_filter_block(r, f, n, flow);
     case N_WITH:
-    case N_GENERATION:
         return exec_with(r, f, n, flow);
+    case N_GENERATION:
+        return exec_generation(r, f, n);
     case N_BREAK:
         *flow = FLOW_BREAK;
         return ST_OK;

@@ -3,7 +3,8 @@
  *   a if b else c | or | and | not | == != < <= > >= in | + - | ~ | * / // % | ** |
  *   unary + - | literals, names, .attribute [item] (call) |filter  is test
  *
- * Entry points: jinja_parse_expression(), jinja_parse_tuple(), jinja_parse_target(), jinja_parse_filters().
+ * Entry points: jinja_parse_expression(), jinja_parse_tuple(), jinja_parse_target(),
+ * jinja_parse_target_name(), jinja_parse_filters().
  */
 #include <string.h>
 

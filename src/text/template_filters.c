@@ -142,6 +142,7 @@ static enum status filter_int(struct run *r, struct call *call, struct value *ou
         return int_of_float(r, v.real, fallback, out);
     }
     if (v.type != V_TEXT) return ST_OK;
+    TRY(jinja_run_steps(r, jinja_value_str(v).len / 64));
     bool base_is_right = base == 0 || (base >= 2 && base <= 36);
     if (base_is_right && jinja_parse_python_int(jinja_value_str(v), base, &number, &too_big)) {
         if (too_big) return jinja_run_fail(r, "an integer does not fit in 64 bits");

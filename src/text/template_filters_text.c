@@ -201,10 +201,11 @@ enum status jinja_filter_truncate(struct run *r, struct call *call, struct value
         while (blank > 0 && s.ptr[blank - 1] != ' ') blank--;
         if (blank > 0) s.len = blank - 1;
     }
-    size_t mark = r->work.len;
-    buf_put_str(&r->work, s);
-    buf_put_str(&r->work, end);
-    return jinja_run_take(r, mark, out);
+    struct value head, tail;
+    TRY(jinja_value_text(r, s, &head));
+    TRY(jinja_value_text(r, end, &tail));
+    head.text->markup = call->self.text->markup;
+    return jinja_op_binary(r, T_ADD, head, tail, out);
 }
 
 /* ------------------------------------------------------------------ HTML and URLs */

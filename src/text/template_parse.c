@@ -31,6 +31,7 @@ enum status jinja_parse_fail(struct parse *p, uint32_t line, const char *fmt, ..
 }
 
 enum status jinja_parse_full(struct parse *p) {
+    if (arena_status(p->arena) == ST_NOMEM) return err_set(p->err, ST_NOMEM, "out of memory");
     return err_set(p->err, ST_FULL, "the template is too large to parse");
 }
 
@@ -365,8 +366,12 @@ static enum status parse_filter_block(struct parse *p, struct node *n) {
     return parse_simple_body(p, "endfilter", &n->with.body);
 }
 
+/* What a model generated, marked for training: to rendering, a macro called on the spot. */
 static enum status parse_generation(struct parse *p, struct node *n) {
-    return parse_macro_body(p, "endgeneration", &n->with.body);
+    struct macro *m = arena_zalloc_array(p->arena, 1, sizeof(*m));
+    if (!m) return jinja_parse_full(p);
+    n->macro.macro = m;
+    return parse_macro_body(p, "endgeneration", &m->body);
 }
 
 static enum status parse_print(struct parse *p, struct node *n) {

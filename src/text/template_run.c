@@ -34,7 +34,11 @@ enum status jinja_run_fail(struct run *r, const char *fmt, ...) {
     return err_set(r->err, ST_BAD, "line %u: %s", r->line, text);
 }
 
+/* Both the arena and the work buffer tell a limit from a heap that said no. */
 enum status jinja_run_full(struct run *r) {
+    bool no_memory = buf_status(&r->work) == ST_NOMEM ||
+                     (buf_status(&r->work) == ST_OK && arena_status(r->arena) == ST_NOMEM);
+    if (no_memory) return err_set(r->err, ST_NOMEM, "out of memory");
     return err_set(r->err, ST_FULL, "line %u: the template needs more than %llu bytes of memory",
                    r->line, (unsigned long long)r->limits->memory_max);
 }
@@ -210,7 +214,8 @@ enum status template_render(const struct template *t, const struct json *vars, i
     if (st == ST_OK) {
         buf_put_str(out, buf_str(&r.work));
         st = buf_status(out);
-        if (st != ST_OK)
+        if (st == ST_NOMEM) err_set(err, st, "out of memory");
+        if (st == ST_FULL)
             err_set(err, st, "the template's result does not fit in %zu bytes", out->max);
     }
     buf_deinit(&r.work);

@@ -285,9 +285,9 @@ static enum status find_in_statement(struct resolver *rs, struct node *n) {
         return visit_list(rs, &n->set.body, find_specials);
     case N_MACRO:
     case N_CALL_BLOCK:
+    case N_GENERATION:
         return find_in_macro(rs, n);
     case N_FILTER_BLOCK:
-    case N_GENERATION:
     case N_WITH:
         TRY(visit_list(rs, &n->with.targets, find_specials));
         TRY(visit_list(rs, &n->with.values, find_specials));
@@ -493,9 +493,10 @@ static enum status bind_kind(struct resolver *rs, struct node *n) {
     case N_CALL_BLOCK:
         TRY(bind_macro(rs, n->macro.macro, n->line));
         return bind(rs, n->macro.target);
+    case N_GENERATION:
+        return bind_macro(rs, n->macro.macro, n->line);
     case N_FILTER_BLOCK:
     case N_WITH:
-    case N_GENERATION:
         return bind_with(rs, n);
     case N_COND:
         return bind_cond(rs, n);

@@ -167,6 +167,7 @@ static enum status strip(struct run *r, struct call *call, bool left, bool right
                          struct value *out) {
     struct str s = jinja_value_str(call->self), set;
     uint32_t code;
+    TRY(jinja_run_steps(r, s.len / 64));
     if (!jinja_arg_given(call, 0))
         return part_of(r, call->self, jinja_str_strip_space(s, left, right), out);
     TRY(jinja_arg_text(r, call, 0, STR(""), &set));
@@ -222,6 +223,7 @@ static size_t word_start(struct str s) {
 static enum status split_words(struct run *r, struct value v, int64_t splits, bool from_right,
                                struct value *out) {
     struct str s = jinja_str_strip_space(jinja_value_str(v), !from_right, from_right);
+    TRY(jinja_run_steps(r, jinja_value_str(v).len / 64));
     for (int64_t done = 0; s.len; done++) {
         struct str word;
         TRY(jinja_run_steps(r, 1));

@@ -32,9 +32,27 @@ TYPE_TEST(test_callable, v.type == V_MACRO || v.type == V_FUNCTION || v.type == 
                              v.type == V_LOOP || v.type == V_JOINER || v.type == V_UNDEFINED)
 TYPE_TEST(test_sequence, v.type == V_TEXT || v.type == V_LIST || v.type == V_TUPLE ||
                              v.type == V_DICT || v.type == V_RANGE || v.type == V_UNDEFINED)
-TYPE_TEST(test_sameas, jinja_value_same(v, call->argv[0]))
-TYPE_TEST(test_filter, v.type == V_TEXT && jinja_filter_find(jinja_value_str(v)))
-TYPE_TEST(test_test, v.type == V_TEXT && jinja_test_find(jinja_value_str(v)))
+
+/* What cannot be a key cannot be looked up in the list of names. */
+static enum status is_known(struct run *r, struct value v,
+                            const struct builtin *(*find)(struct str name), struct value *out) {
+    uint64_t hash;
+    TRY(jinja_value_hash(r, v, &hash));
+    return answer(v.type == V_TEXT && find(jinja_value_str(v)), out);
+}
+
+static enum status test_filter(struct run *r, struct call *call, struct value *out) {
+    return is_known(r, call->self, jinja_filter_find, out);
+}
+static enum status test_test(struct run *r, struct call *call, struct value *out) {
+    return is_known(r, call->self, jinja_test_find, out);
+}
+
+static enum status test_sameas(struct run *r, struct call *call, struct value *out) {
+    struct value v = call->self;
+    if (v.type == V_TEXT) TRY(jinja_run_steps(r, jinja_value_str(v).len / 64));
+    return answer(jinja_value_same(v, call->argv[0]), out);
+}
 
 static enum status test_eq(struct run *r, struct call *call, struct value *out) {
     bool equal;

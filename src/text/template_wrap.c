@@ -119,7 +119,7 @@ static enum status break_chunk(struct wrap *w, struct value *chunk, int64_t room
         *part = *chunk;
         return jinja_value_text(r, STR(""), chunk);
     }
-    int64_t cut = room < 1 ? 1 : room;
+    int64_t cut = room < 0 ? 0 : room; /* an empty part still ends the line */
     if (w->break_hyphens && jinja_text_chars(chunk->text) > cut) {
         struct str head = str_take(jinja_value_str(*chunk), jinja_text_offset(chunk->text, cut));
         size_t hyphen = head.len;
