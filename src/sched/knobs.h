@@ -27,6 +27,7 @@ struct knobs {
     enum preempt_mode preempt;
     uint32_t preempt_max;  /* times one request may lose its seat */
     uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */
+    double watermark;      /* share of the blocks that admission leaves free */
     uint32_t queue_max;    /* sequences waiting, at most */
     uint32_t threads;      /* 0: as many as the process may use */
 

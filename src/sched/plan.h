@@ -13,7 +13,8 @@
 #include "kv/cache.h"
 #include "sched/seq.h"
 
-/* Tokens [first, first + count) of one sequence. */
+/* Tokens [first, first + count) of one sequence. The sum of counts is at most max_step_tokens,
+ * with one exception: a policy that never splits prompts runs a longer one as the only row. */
 struct plan_row {
     seq_idx seq;
     uint32_t first, count;
@@ -43,14 +44,17 @@ struct plan {
     uint32_t waiting_count, running_count; /* after planning */
 };
 
+/* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves. A swap that does not
+ * fit into the moves is a recomputation instead; a copy that does not waits for the next step. */
 enum status plan_init(struct plan *p, uint32_t row_cap, uint32_t move_cap);
 void plan_deinit(struct plan *p);
+void plan_clear(struct plan *p); /* no rows, no moves */
 
 /* One per row of the plan, in its order. */
 struct row_result {
     bool failed;   /* this row's numbers are unusable: the sequence ends with FINISH_ERROR */
     bool is_end;   /* the sampled token is one that ends an answer */
-    int32_t token; /* if the row samples */
+    int32_t token; /* if the row samples; appended, also when it ends the answer */
 };
 
 struct step_result {

@@ -41,9 +41,8 @@ struct sched_policy {
 
     /* Flags of the mechanism, not of taste: */
     bool whole_prompts; /* a prompt is computed in one step, never in chunks */
-    bool
-        reserves_all; /* admission counts blocks for prompt and max_tokens: no preemption by memory */
-    bool displaces;   /* a waiting sequence with a smaller key may take a running one's seat */
+    bool reserves_all;  /* admission counts blocks for prompt and max_tokens: none run out */
+    bool displaces;     /* a waiting sequence with a smaller key may take a running one's seat */
 
     void (*init)(void *state, const struct knobs *knobs);
 
@@ -82,7 +81,9 @@ struct sched_policy {
      * the batch is empty. */
     bool (*frees_seat)(const void *state, const struct sched_view *view);
 
-    /* Events. NULL: nothing to note. */
+    /* Events. NULL: nothing to note. Every sequence arrives once and finishes once (cancelled
+     * ones too, wherever they are); in between it may be admitted and preempted several times.
+     * The view already counts the change. */
     void (*on_arrive)(void *state, struct sched_seq *seq, const struct sched_view *view);
     void (*on_admit)(void *state, struct sched_seq *seq, const struct sched_view *view);
     void (*on_preempt)(void *state, struct sched_seq *seq, const struct sched_view *view);

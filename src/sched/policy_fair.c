@@ -1,13 +1,12 @@
 /* sched/policy_fair.c - tenants share by what they use, counted in tokens.
  *
  * Each tenant has a counter of service: tokens computed for it, an output token weighing
- * `fair_output_weight` input tokens. The line is ordered by a start tag: a request is tagged when it
- * arrives with its tenant's last tag plus the service that the request before it is expected
- * to take, and never before the tag of whoever was admitted last, so that a tenant who was away
- * has saved up nothing and a tenant who sends ten requests at once waits ten times. What a
- * request really took is set against what was expected; the difference moves the tags of the
- * tenant's waiting requests (their keys grow; the scheduler asks again at the front of the
- * line).
+ * `fair_output_weight` input tokens. The line is ordered by a start tag. A request is tagged when
+ * it arrives with its tenant's last tag plus the service that the request before it is expected
+ * to take, and never before the tag of whoever was admitted last: so a tenant who was away has
+ * saved up nothing, and a tenant who sends ten requests at once waits ten times. What a request
+ * really took is set against what was expected; the difference moves the tags of the tenant's
+ * waiting requests (their keys grow; the scheduler asks again at the front of the line).
  *
  * Notes: a = start tag, without the tenant's correction; b = expected service.
  */

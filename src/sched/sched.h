@@ -64,19 +64,23 @@ struct sched_submit {
 enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t now_us,
                          seq_idx *out, struct err *err);
 
-/* End it now, whatever it is doing; a plan under way ignores its rows. Fine if it has ended. */
+/* End it now, whatever it is doing. If a plan is under way that may read its blocks or tokens,
+ * its rows are ignored and its last event comes with the apply of that plan. Fine if it has
+ * ended. */
 void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finish_reason why,
                   int64_t now_us);
 
-/* Fill `plan`. An empty plan (no rows, no moves) means that there is nothing to do until
- * sched_next_timer_us or the next submit. */
+/* Fill `plan`, which has room for max_seqs rows. An empty one (no rows, no moves) means that there
+ * is nothing to do until sched_next_timer_us or the next submit; any other is under way until
+ * sched_apply or sched_fail is called with it, and there is at most one under way. */
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan);
 
 /* The plan was run. Sequences that were cancelled meanwhile are skipped. */
 void sched_apply(struct sched *s, const struct plan *plan, const struct step_result *result,
                  int64_t now_us);
 
-/* The plan could not be run at all: its sequences end with FINISH_ERROR, the rest go on. */
+/* The plan could not be run at all: its sequences end with FINISH_ERROR, the rest go on (those
+ * whose blocks it should have moved are recomputed). */
 void sched_fail(struct sched *s, const struct plan *plan, int64_t now_us);
 
 /* What moved since the last call, each sequence at most once; false when there is no more. After
@@ -98,14 +102,19 @@ bool sched_is_idle(const struct sched *s);          /* nothing waits, runs or is
 struct sched_stats {
     uint32_t waiting, running, swapped;
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
-    uint64_t held_slots, used_slots; /* token slots of held blocks and how many hold a token:
-                                        summed over steps; waste = 1 - used / held */
+    /* Token slots of held blocks (of reserved ones where the policy reserves) and how many of
+     * them hold a token, summed over steps; waste = 1 - used / held. */
+    uint64_t held_slots, used_slots;
+    uint64_t heap_moves; /* steps of sifting in the heaps since create: what queues cost */
     struct kv_cache_stats kv;
 };
 struct sched_stats sched_stats(const struct sched *s);
 const struct cost_model *sched_cost(const struct sched *s);
 struct kv_cache *sched_kv(const struct sched *s);
-double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens); /* for Retry-After */
+
+/* How long a request with such a prompt, arriving now, would wait for its first token: an
+ * estimate for Retry-After from what waits, what runs and the cost model. */
+double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens);
 const struct sched_seq *sched_seq_at(const struct sched *s, seq_idx i);
 
 /* CHECK all invariants; slow. */

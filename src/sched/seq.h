@@ -3,9 +3,13 @@
  * There are no phases. `computed` chases `total`: a prompt, a decode step, a prefix hit and a
  * recomputation after preemption are the same thing with different numbers.
  *
- *     WAITING --admitted--> RUNNING --finished--> (gone)
- *        ^                  |    |
- *        +---recompute------+    +--swap out--> SWAPPED --swap in--> RUNNING
+ *     WAITING --admitted--> RUNNING --finished--> ENDED --last event taken--> FREE
+ *        ^  ^               |  ^ |
+ *        |  +--recompute----+  | +--swap out--> SWAPPED --swap in--> RUNNING
+ *        |                     |
+ *        +--parent is gone-- FORKING (a choice that waits for its parent's prompt)
+ *
+ * Any of them can be cancelled: it is ENDED then.
  *
  * A policy reads this struct and never writes it, but for `policy`, its own notes.
  */
@@ -18,9 +22,9 @@
 #include "kv/cache.h"
 
 typedef uint32_t seq_idx; /* a place in the scheduler's table of sequences */
-enum { SEQ_NONE = UINT32_MAX };
+#define SEQ_NONE UINT32_MAX
 
-enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING, SEQ_SWAPPED, SEQ_FORKING };
+enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING, SEQ_SWAPPED, SEQ_FORKING, SEQ_ENDED };
 
 enum finish_reason {
     FINISH_NONE,      /* there is more to come */
@@ -57,7 +61,7 @@ struct sched_seq {
     int32_t *tokens; /* request memory, room for total_max; the scheduler appends */
     uint32_t prompt_tokens, total, total_max;
     uint32_t computed; /* tokens whose keys and values are in the cache or in the spill store */
-    uint32_t planned;  /* of the plan under way: tokens that it computes */
+    uint32_t planned;  /* tokens that the plan under way computes; 0 if it has no row */
     uint32_t cached_tokens; /* of the prompt, found in the prefix cache when first admitted */
     kv_seq kv;              /* valid while RUNNING or SWAPPED */
 
@@ -66,7 +70,6 @@ struct sched_seq {
     uint32_t run_steps;  /* steps it was part of since it was last admitted */
     seq_idx fork_parent; /* FORKING: whose prompt it waits for */
     seq_idx next, prev;  /* links of the scheduler's lists */
-    uint32_t heap_pos;   /* place in the waiting heap */
     int64_t key;         /* policy->key at the last event */
     struct policy_notes policy;
 };

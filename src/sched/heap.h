@@ -1,0 +1,47 @@
+/* sched/heap.h - a binary heap of sequences that can also be taken from its middle.
+ *
+ * Ordered by (key, tie), smallest first. Each sequence is in it at most once, and the heap
+ * remembers where, so that removing or moving any of them is O(log n).
+ *
+ * Lifetime: init, use, deinit. Thread: its owner. Memory: all taken by init.
+ */
+#ifndef SCHED_HEAP_H
+#define SCHED_HEAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "sched/seq.h"
+
+struct heap_entry {
+    int64_t key;
+    uint64_t tie;
+    seq_idx seq;
+};
+
+struct seq_heap {
+    struct heap_entry *entries;
+    uint32_t *places; /* by seq_idx; UINT32_MAX: not in it */
+    uint32_t count, cap;
+    uint64_t moves; /* entries shifted since init: what the heap has cost */
+};
+
+enum status heap_init(struct seq_heap *h, uint32_t cap); /* for sequences 0 .. cap-1 */
+void heap_deinit(struct seq_heap *h);
+void heap_clear(struct seq_heap *h); /* costs in proportion to what is in it */
+
+static inline bool heap_has(const struct seq_heap *h, seq_idx i) {
+    return h->places[i] != UINT32_MAX;
+}
+
+void heap_push(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie); /* must not be in it */
+void heap_remove(struct seq_heap *h, seq_idx i);                          /* must be in it */
+void heap_change(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie);
+seq_idx heap_top(const struct seq_heap *h); /* SEQ_NONE if empty */
+int64_t heap_key(const struct seq_heap *h, seq_idx i);
+
+/* CHECK order and places; slow. */
+void heap_verify(const struct seq_heap *h);
+
+#endif

@@ -1,0 +1,256 @@
+/* sched/knobs.c - see sched/knobs.h. To add a knob: a field there, a row and a default here. */
+#include "sched/knobs.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum kind { KIND_COUNT, KIND_REAL, KIND_SWITCH, KIND_KV_TYPE, KIND_PREEMPT };
+
+struct row {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    double min, max;
+    const char *unit, *policy, *help;
+};
+
+#define AT(field) offsetof(struct knobs, field)
+
+static const struct row rows[] = {
+    {"kv_blocks", KIND_COUNT, AT(kv_blocks), 0, 16777216, "blocks", NULL,
+     "KV blocks in the pool; 0 takes what the engine's memory limit gives"},
+    {"block_size", KIND_COUNT, AT(block_size), 1, 1024, "tokens", NULL,
+     "tokens in a block; a device asks for a multiple of 16"},
+    {"max_seqs", KIND_COUNT, AT(max_seqs), 1, 4096, "sequences", NULL,
+     "seats: sequences that run at one time"},
+    {"max_step_tokens", KIND_COUNT, AT(max_step_tokens), 1, 65536, "tokens", NULL,
+     "tokens computed in one step, at most"},
+    {"step_target_ms", KIND_REAL, AT(step_target_ms), 0, 60000, "ms", NULL,
+     "time a step should take: prompts get what decoding leaves of it; 0 is no target"},
+    {"chunk_tokens", KIND_COUNT, AT(chunk_tokens), 0, 65536, "tokens", NULL,
+     "tokens of one prompt in one step, at most; 0 is no limit of its own"},
+    {"prefix_cache", KIND_SWITCH, AT(prefix_cache), 0, 1, "", NULL,
+     "keep computed blocks and find them again by their text"},
+    {"kv_type", KIND_KV_TYPE, AT(kv_type), 0, 2, "", NULL, "number format of keys and values"},
+    {"preempt", KIND_PREEMPT, AT(preempt), 0, 2, "", NULL,
+     "what happens to the blocks of a sequence that loses its seat; auto takes the cheaper"},
+    {"preempt_max", KIND_COUNT, AT(preempt_max), 0, 1000, "times", NULL,
+     "how often one sequence may lose its seat; past it only the oldest can take its blocks"},
+    {"spill_blocks", KIND_COUNT, AT(spill_blocks), 0, 16777216, "blocks", NULL,
+     "blocks that the spill store holds; 0 is no swapping"},
+    {"watermark", KIND_REAL, AT(watermark), 0, 0.5, "share", NULL,
+     "share of the blocks that stay free when a sequence is admitted"},
+    {"queue_max", KIND_COUNT, AT(queue_max), 1, 1048576, "sequences", NULL,
+     "sequences that may wait; more are refused"},
+    {"threads", KIND_COUNT, AT(threads), 0, 1024, "threads", NULL,
+     "threads that compute; 0 is as many as the process may use"},
+    {"static_wait_ms", KIND_REAL, AT(static_wait_ms), 0, 600000, "ms", "static",
+     "a batch that is not full starts when its oldest request has waited so long"},
+    {"dynamic_batch", KIND_COUNT, AT(dynamic_batch), 1, 4096, "sequences", "dynamic",
+     "a batch starts as soon as so many wait"},
+    {"dynamic_window_ms", KIND_REAL, AT(dynamic_window_ms), 0, 600000, "ms", "dynamic",
+     "or as soon as one has waited so long"},
+    {"waiting_served_ratio", KIND_REAL, AT(waiting_served_ratio), 0, 1000, "ratio", "prefill-first",
+     "prompts go in when waiting / running reaches this"},
+    {"max_waiting_tokens", KIND_COUNT, AT(max_waiting_tokens), 1, 1000000, "steps", "prefill-first",
+     "prompts go in anyway after so many decoding steps"},
+    {"prefill_every", KIND_COUNT, AT(prefill_every), 1, 1000000, "steps", "prefill-first",
+     "the ratio is looked at every so many steps"},
+    {"mlfq_levels", KIND_COUNT, AT(mlfq_levels), 1, 16, "queues", "mlfq", "number of queues"},
+    {"mlfq_quantum_ms", KIND_REAL, AT(mlfq_quantum_ms), 0.001, 600000, "ms", "mlfq",
+     "computing time in the first queue before a sequence sinks; doubles per queue"},
+    {"mlfq_starve_ms", KIND_REAL, AT(mlfq_starve_ms), 1, 3600000, "ms", "mlfq",
+     "waiting so long moves a sequence to the first queue"},
+    {"sjf_margin", KIND_REAL, AT(sjf_margin), 0, 100, "share", "sjf",
+     "an answer this much longer than predicted is predicted anew and may lose its seat"},
+    {"deadline_shed", KIND_REAL, AT(deadline_shed), 0, 100, "share", "deadline",
+     "late by more than this share of its target a request is ended; 0 only delays it"},
+    {"fair_output_weight", KIND_REAL, AT(fair_output_weight), 0, 100, "ratio", "fair",
+     "an output token counts as so many input tokens"},
+};
+enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
+
+/* Names of the values of KIND_SWITCH, KIND_KV_TYPE and KIND_PREEMPT, by number. */
+static const char *const switch_words[] = {"off", "on", NULL};
+static const char *const kv_type_words[] = {"f16", "f32", "int8", NULL};
+static const char *const preempt_words[] = {"swap", "recompute", "auto", NULL};
+
+static const char *const *words_of(enum kind kind) {
+    switch (kind) {
+    case KIND_SWITCH:
+        return switch_words;
+    case KIND_KV_TYPE:
+        return kv_type_words;
+    case KIND_PREEMPT:
+        return preempt_words;
+    default:
+        return NULL;
+    }
+}
+
+struct knobs knobs_default(void) {
+    return (struct knobs){
+        .block_size = 16,
+        .max_seqs = 64,
+        .max_step_tokens = 512,
+        .prefix_cache = true,
+        .preempt = PREEMPT_AUTO,
+        .preempt_max = 3,
+        .spill_blocks = 256,
+        .watermark = 0.01,
+        .queue_max = 1024,
+        .static_wait_ms = 100,
+        .dynamic_batch = 8,
+        .dynamic_window_ms = 20,
+        .waiting_served_ratio = 0.3,
+        .max_waiting_tokens = 20,
+        .prefill_every = 1,
+        .mlfq_levels = 6,
+        .mlfq_quantum_ms = 10,
+        .mlfq_starve_ms = 3000,
+        .sjf_margin = 0.5,
+        .deadline_shed = 0.5,
+        .fair_output_weight = 2,
+    };
+}
+
+static double get(const struct knobs *k, const struct row *r) {
+    const char *at = (const char *)k + r->offset;
+    double real;
+    uint32_t count;
+    enum preempt_mode mode;
+    bool on;
+    switch (r->kind) {
+    case KIND_REAL:
+        return memcpy(&real, at, sizeof(real)), real;
+    case KIND_SWITCH:
+        return memcpy(&on, at, sizeof(on)), on;
+    case KIND_PREEMPT:
+        return memcpy(&mode, at, sizeof(mode)), mode;
+    default:
+        return memcpy(&count, at, sizeof(count)), count;
+    }
+}
+
+static void put(struct knobs *k, const struct row *r, double value) {
+    char *at = (char *)k + r->offset;
+    uint32_t count = (uint32_t)value;
+    enum preempt_mode mode = (enum preempt_mode)count;
+    bool on = count != 0;
+    switch (r->kind) {
+    case KIND_REAL:
+        memcpy(at, &value, sizeof(value));
+        break;
+    case KIND_SWITCH:
+        memcpy(at, &on, sizeof(on));
+        break;
+    case KIND_PREEMPT:
+        memcpy(at, &mode, sizeof(mode));
+        break;
+    default:
+        memcpy(at, &count, sizeof(count));
+    }
+}
+
+static void show_range(const struct row *r, char *out, size_t size) {
+    const char *const *words = words_of(r->kind);
+    if (!words) {
+        snprintf(out, size, "%.15g to %.15g", r->min, r->max);
+        return;
+    }
+    size_t used = 0;
+    out[0] = 0;
+    for (; *words && used < size; words++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? "|" : "", *words);
+}
+
+static void show_value(const struct row *r, double value, char *out, size_t size) {
+    const char *const *words = words_of(r->kind);
+    if (words)
+        snprintf(out, size, "%s", words[(uint32_t)value]);
+    else
+        snprintf(out, size, "%.15g", value);
+}
+
+/* Switches also take what people type for them. */
+static bool parse_word(const struct row *r, struct str value, double *out) {
+    const char *const *words = words_of(r->kind);
+    for (uint32_t i = 0; words[i]; i++)
+        if (str_is(value, words[i])) return *out = i, true;
+    if (r->kind != KIND_SWITCH) return false;
+    bool on = str_is(value, "true") || str_is(value, "yes") || str_is(value, "1");
+    bool off = str_is(value, "false") || str_is(value, "no") || str_is(value, "0");
+    *out = on;
+    return on || off;
+}
+
+static bool parse_number(const struct row *r, struct str value, double *out) {
+    uint64_t count;
+    if (r->kind == KIND_REAL) return str_to_f64(value, out) && isfinite(*out);
+    if (!str_to_u64(value, &count)) return false;
+    *out = (double)count;
+    return true;
+}
+
+static const struct row *nearest(struct str name) {
+    const struct row *best = &rows[0];
+    uint32_t best_distance = UINT32_MAX;
+    for (uint32_t i = 0; i < ROW_COUNT; i++) {
+        uint32_t d = str_distance(name, str_of(rows[i].name));
+        if (d < best_distance) {
+            best_distance = d;
+            best = &rows[i];
+        }
+    }
+    return best;
+}
+
+enum status knobs_set(struct knobs *k, struct str name, struct str value, struct err *err) {
+    const struct row *r = nearest(name);
+    if (!str_is(name, r->name))
+        return err_set(err, ST_BAD, "unknown knob '%.*s'; the nearest is '%s'", STR_ARG(name),
+                       r->name);
+    char range[64];
+    show_range(r, range, sizeof(range));
+    if (words_of(r->kind)) {
+        double word;
+        if (!parse_word(r, value, &word))
+            return err_set(err, ST_BAD, "knob %s: '%.*s' is not one of %s", r->name, STR_ARG(value),
+                           range);
+        put(k, r, word);
+        return ST_OK;
+    }
+    double number;
+    if (!parse_number(r, value, &number))
+        return err_set(err, ST_BAD, "knob %s: '%.*s' is not a%s number (%s)", r->name,
+                       STR_ARG(value), r->kind == KIND_COUNT ? " whole" : "", range);
+    if (number < r->min || number > r->max)
+        return err_set(err, ST_BAD, "knob %s: %.*s is out of its range, %s", r->name,
+                       STR_ARG(value), range);
+    put(k, r, number);
+    return ST_OK;
+}
+
+enum status knobs_set_pair(struct knobs *k, struct str pair, struct err *err) {
+    const char *equals = pair.len ? memchr(pair.ptr, '=', pair.len) : NULL;
+    if (!equals) return err_set(err, ST_BAD, "'%.*s' is not of the form NAME=VALUE", STR_ARG(pair));
+    size_t name_len = (size_t)(equals - pair.ptr);
+    return knobs_set(k, str_take(pair, name_len), str_skip(pair, name_len + 1), err);
+}
+
+uint32_t knobs_count(void) { return ROW_COUNT; }
+
+void knobs_show(const struct knobs *k, uint32_t i, struct knob_row *out) {
+    CHECK(i < ROW_COUNT);
+    const struct row *r = &rows[i];
+    const struct knobs fallback = knobs_default();
+    *out =
+        (struct knob_row){.name = r->name, .policy = r->policy, .unit = r->unit, .help = r->help};
+    show_value(r, get(k, r), out->value, sizeof(out->value));
+    show_value(r, get(&fallback, r), out->fallback, sizeof(out->fallback));
+    show_range(r, out->range, sizeof(out->range));
+}

@@ -1,0 +1,29 @@
+/* sched/policy_static.c - fill the batch, run it to the end.
+ *
+ * What serving did before continuous batching, and the yardstick for it. A batch starts when
+ * every seat can be filled or `static_wait_ms` has passed; memory is reserved to the end.
+ */
+#include "sched/policy_batch.h"
+#include "sched/policy_fcfs.h"
+
+static void init(void *state, const struct knobs *knobs) {
+    struct batch_state *b = state;
+    b->size_max = knobs->max_seqs;
+    b->wait_us = (int64_t)(knobs->static_wait_ms * 1000);
+}
+
+const struct sched_policy sched_policy_static = {
+    .name = "static",
+    .summary = "fill every seat, run the batch to its end, refill",
+    .state_bytes = sizeof(struct batch_state),
+    .whole_prompts = true,
+    .reserves_all = true,
+    .init = init,
+    .key = fcfs_key,
+    .may_admit = batch_may_admit,
+    .pick_victim = fcfs_pick_victim,
+    .frees_seat = batch_frees_seat,
+    .on_admit = batch_on_admit,
+    .next_timer = batch_next_timer,
+    .verify = batch_verify,
+};

@@ -1,0 +1,337 @@
+/* sched/sched.c - birth, submit, cancel, events and numbers; see sched/sched.h.
+ *
+ * Entry points: sched_create, sched_destroy, sched_submit, sched_cancel, sched_next_event,
+ * sched_next_timer_us, sched_is_idle, sched_stats, sched_predict_wait_us.
+ */
+#include "sched/sched_int.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Tokens of an answer before any was seen. */
+static const double MEAN_OUTPUT_START = 128;
+
+/* ---- birth and death ---- */
+
+static enum status check_options(const struct sched_options *o, struct err *err) {
+    const struct knobs *k = &o->knobs;
+    if (k->kv_blocks == 0) return err_set(err, ST_BAD, "scheduler: kv_blocks is 0");
+    if (k->block_size == 0 || k->max_seqs == 0 || k->max_step_tokens == 0 || k->queue_max == 0)
+        return err_set(err, ST_BAD,
+                       "scheduler: block_size, max_seqs, max_step_tokens and queue_max must be "
+                       "at least 1");
+    if (o->ctx_tokens < 2)
+        return err_set(err, ST_BAD, "scheduler: a context of %u tokens", o->ctx_tokens);
+    if (o->group_count == 0 || o->group_count > KV_CACHE_GROUPS_MAX)
+        return err_set(err, ST_BAD, "scheduler: %u KV groups, expected 1 to %d", o->group_count,
+                       KV_CACHE_GROUPS_MAX);
+    return ST_OK;
+}
+
+static enum status create_kv(struct sched *s, const struct sched_options *o, struct err *err) {
+    struct kv_cache_options kv = {
+        .block_tokens = o->knobs.block_size,
+        .group_count = o->group_count,
+        .seq_max = 2 * o->knobs.max_seqs, /* as many swapped out as there are seats */
+        .tokens_max = o->ctx_tokens,
+        .spill_slots = o->knobs.spill_blocks,
+        .prefix_cache = o->knobs.prefix_cache,
+        .identity = o->kv_identity,
+    };
+    for (uint32_t g = 0; g < o->group_count; g++) {
+        kv.groups[g].block_count = o->knobs.kv_blocks;
+        kv.groups[g].window = o->windows[g];
+    }
+    return kv_cache_create(&s->kv, &kv, err);
+}
+
+static enum status create_heaps(struct sched *s) {
+    TRY(heap_init(&s->line, s->slot_count));
+    TRY(heap_init(&s->oldest, s->slot_count));
+    TRY(heap_init(&s->timers, s->slot_count));
+    return heap_init(&s->prompts, s->slot_count);
+}
+
+static enum status create_tables(struct sched *s) {
+    uint32_t seats = s->knobs.max_seqs, buckets = 1;
+    while (buckets < s->slot_count) buckets *= 2;
+    s->bucket_mask = buckets - 1;
+    s->slots = mem_zalloc_array(s->slot_count, sizeof(s->slots[0]));
+    s->buckets = mem_alloc_array(buckets, sizeof(s->buckets[0]));
+    s->candidates = mem_zalloc_array(seats, sizeof(s->candidates[0]));
+    s->order = mem_zalloc_array(seats, sizeof(s->order[0]));
+    s->rows = mem_zalloc_array(seats, sizeof(s->rows[0]));
+    s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
+    if (!s->slots || !s->buckets || !s->candidates || !s->order || !s->rows || !s->state)
+        return ST_NOMEM;
+    for (uint32_t b = 0; b < buckets; b++) s->buckets[b] = SEQ_NONE;
+    s->free_first = SEQ_NONE;
+    for (uint32_t i = s->slot_count; i-- > 0;) {
+        s->slots[i].seq.next = s->free_first;
+        s->free_first = i;
+    }
+    return create_heaps(s);
+}
+
+enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err) {
+    CHECK(options->policy);
+    TRY(check_options(options, err));
+    struct sched *s = mem_zalloc(sizeof(*s));
+    if (!s) return err_set(err, ST_NOMEM, "scheduler: out of memory");
+    s->policy = options->policy;
+    s->knobs = options->knobs;
+    s->cost = options->cost;
+    s->ctx_tokens = options->ctx_tokens;
+    /* Those that wait, run and are swapped out, and as many again that have ended and whose
+     * last event nobody has taken yet. */
+    s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs;
+    s->slot_count = s->live_max + s->knobs.max_seqs;
+    s->run_first = s->event_first = s->event_last = s->ending_first = SEQ_NONE;
+    s->mean_output = MEAN_OUTPUT_START;
+    s->epoch = 1;
+    s->view = (struct sched_view){.knobs = &s->knobs, .cost = &s->cost};
+
+    enum status st = create_tables(s);
+    if (st == ST_OK)
+        st = create_kv(s, options, err);
+    else
+        err_set(err, st, "scheduler: out of memory for %u sequences", s->slot_count);
+    if (st != ST_OK) {
+        sched_destroy(s);
+        return st;
+    }
+    if (s->policy->init) s->policy->init(s->state, &s->knobs);
+    *out = s;
+    return ST_OK;
+}
+
+void sched_destroy(struct sched *s) {
+    if (!s) return;
+    kv_cache_destroy(s->kv);
+    heap_deinit(&s->line);
+    heap_deinit(&s->oldest);
+    heap_deinit(&s->timers);
+    heap_deinit(&s->prompts);
+    mem_free(s->slots);
+    mem_free(s->buckets);
+    mem_free(s->candidates);
+    mem_free(s->order);
+    mem_free(s->rows);
+    mem_free(s->state);
+    mem_free(s);
+}
+
+/* ---- the table ---- */
+
+static seq_idx *bucket_of(const struct sched *s, uint64_t request, uint32_t choice) {
+    uint64_t h = request * 0x9e3779b97f4a7c15u + choice * 0xc2b2ae3d27d4eb4fu; /* odd, mixed */
+    return &s->buckets[(uint32_t)(h >> 32) & s->bucket_mask];
+}
+
+seq_idx sched_find(const struct sched *s, uint64_t request, uint32_t choice) {
+    seq_idx i = *bucket_of(s, request, choice);
+    while (i != SEQ_NONE && (seq_at(s, i)->request != request || seq_at(s, i)->choice != choice))
+        i = s->slots[i].hash_next;
+    return i;
+}
+
+static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
+    seq_idx i = s->free_first;
+    CHECK(i != SEQ_NONE);
+    s->free_first = seq_at(s, i)->next;
+    seq_idx *bucket = bucket_of(s, in->request, in->choice);
+    s->slots[i] = (struct slot){
+        .seq = {.request = in->request,
+                .choice = in->choice,
+                .tenant = in->tenant,
+                .salt = in->salt,
+                .urgency = in->urgency,
+                .tokens = in->tokens,
+                .prompt_tokens = in->prompt_tokens,
+                .total = in->prompt_tokens,
+                .total_max = in->total_max,
+                .fork_parent = SEQ_NONE,
+                .next = SEQ_NONE,
+                .prev = SEQ_NONE},
+        .serial = s->next_serial++,
+        .hash_next = *bucket,
+        .event_next = SEQ_NONE,
+        .ending_next = SEQ_NONE,
+        .child_first = SEQ_NONE,
+        .row = ROW_NONE,
+    };
+    *bucket = i;
+    s->live_count++;
+    return i;
+}
+
+static void slot_free(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    seq_idx *link = bucket_of(s, slot->seq.request, slot->seq.choice);
+    while (*link != i) link = &s->slots[*link].hash_next;
+    *link = slot->hash_next;
+    slot->seq.state = SEQ_FREE;
+    slot->seq.next = s->free_first;
+    s->free_first = i;
+}
+
+/* ---- submit and cancel ---- */
+
+static enum status check_submit(const struct sched *s, const struct sched_submit *in,
+                                struct err *err) {
+    if (in->prompt_tokens == 0) return err_set(err, ST_BAD, "the prompt is empty");
+    if (in->total_max <= in->prompt_tokens)
+        return err_set(err, ST_BAD, "max_tokens is 0: %u tokens in all and %u of them prompt",
+                       in->total_max, in->prompt_tokens);
+    if (in->total_max > s->ctx_tokens)
+        return err_set(err, ST_BAD,
+                       "the request needs %u tokens (%u of prompt and %u of answer), the context "
+                       "has %u",
+                       in->total_max, in->prompt_tokens, in->total_max - in->prompt_tokens,
+                       s->ctx_tokens);
+    uint32_t need = sched_blocks_for(s, in->total_max);
+    if (need > s->knobs.kv_blocks)
+        return err_set(err, ST_BAD, "the request needs %u KV blocks for %u tokens, the pool has %u",
+                       need, in->total_max, s->knobs.kv_blocks);
+    if (s->oldest.count + s->forking_count >= s->knobs.queue_max)
+        return err_set(err, ST_FULL, "the queue is full: %u sequences wait", s->knobs.queue_max);
+    if (s->live_count >= s->live_max || s->free_first == SEQ_NONE)
+        return err_set(err, ST_FULL, "the table is full: %u sequences", s->live_max);
+    return ST_OK;
+}
+
+/* Will `parent` still compute the prompt that `in` shares? */
+static bool can_fork(const struct sched *s, const struct sched_submit *in) {
+    if (in->parent >= s->slot_count || in->prompt_tokens < 2) return false;
+    const struct slot *parent = &s->slots[in->parent];
+    bool is_live = parent->seq.state == SEQ_WAITING || parent->seq.state == SEQ_RUNNING ||
+                   parent->seq.state == SEQ_SWAPPED;
+    return is_live && parent->ending == FINISH_NONE && parent->seq.request == in->request &&
+           parent->seq.prompt_tokens == in->prompt_tokens &&
+           parent->seq.total == parent->seq.prompt_tokens;
+}
+
+enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t now_us,
+                         seq_idx *out, struct err *err) {
+    TRY(check_submit(s, in, err));
+    CHECK(sched_find(s, in->request, in->choice) == SEQ_NONE);
+    seq_idx i = slot_take(s, in);
+    struct sched_seq *seq = seq_at(s, i);
+    seq->arrived_us = now_us;
+    seq->key = INT64_MAX; /* last in line until the policy has said */
+    if (can_fork(s, in)) {
+        seq->state = SEQ_FORKING;
+        seq->fork_parent = in->parent;
+        seq->next = s->slots[in->parent].child_first;
+        s->slots[in->parent].child_first = i;
+        s->forking_count++;
+    } else {
+        sched_wait(s, i);
+    }
+    const struct sched_view *view = sched_look(s, now_us);
+    if (s->policy->on_arrive) s->policy->on_arrive(s->state, seq, view);
+    sched_rekey(s, i);
+    *out = i;
+    if (s->policy->sheds && s->policy->sheds(s->state, seq, view))
+        sched_end(s, i, FINISH_EXPIRED, now_us);
+    return ST_OK;
+}
+
+void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finish_reason why,
+                  int64_t now_us) {
+    seq_idx i = sched_find(s, request, choice);
+    if (i == SEQ_NONE) return;
+    struct slot *slot = &s->slots[i];
+    if (slot->seq.state == SEQ_ENDED || slot->ending != FINISH_NONE) return;
+    bool has_blocks = slot->seq.state == SEQ_RUNNING || slot->seq.state == SEQ_SWAPPED;
+    if (!s->is_under_way || !has_blocks) {
+        sched_end(s, i, why, now_us);
+        return;
+    }
+    slot->ending = why; /* sched_apply ends it: the plan under way may use its blocks (I8) */
+    slot->ending_next = s->ending_first;
+    s->ending_first = i;
+}
+
+/* ---- events ---- */
+
+bool sched_next_event(struct sched *s, struct sched_event *out) {
+    seq_idx i = s->event_first;
+    if (i == SEQ_NONE) return false;
+    struct slot *slot = &s->slots[i];
+    s->event_first = slot->event_next;
+    if (s->event_first == SEQ_NONE) s->event_last = SEQ_NONE;
+    slot->has_event = false;
+    *out = (struct sched_event){
+        .request = slot->seq.request,
+        .choice = slot->seq.choice,
+        .total = slot->seq.total,
+        .finish = slot->seq.state == SEQ_ENDED ? slot->finish : FINISH_NONE,
+        .cached_tokens = slot->seq.cached_tokens,
+        .preempt_count = slot->seq.preempt_count,
+        .admitted_us = slot->seq.admitted_us,
+        .first_token_us = slot->seq.first_token_us,
+    };
+    if (slot->seq.state == SEQ_ENDED) slot_free(s, i);
+    return true;
+}
+
+int64_t sched_next_timer_us(const struct sched *s) {
+    seq_idx i = heap_top(&s->timers);
+    return i == SEQ_NONE ? INT64_MAX : heap_key(&s->timers, i);
+}
+
+bool sched_is_idle(const struct sched *s) { return s->live_count == 0; }
+
+/* ---- numbers ---- */
+
+struct sched_stats sched_stats(const struct sched *s) {
+    return (struct sched_stats){
+        .waiting = s->oldest.count + s->forking_count,
+        .running = s->running_count,
+        .swapped = s->swapped_count,
+        .steps = s->steps,
+        .preempted = s->preempted,
+        .swapped_out = s->swapped_out,
+        .recomputed_tokens = s->recomputed_tokens,
+        .finished = s->finished,
+        .held_slots = s->held_slots,
+        .used_slots = s->used_slots,
+        .heap_moves = s->line.moves + s->oldest.moves + s->timers.moves + s->prompts.moves,
+        .kv = kv_cache_stats(s->kv),
+    };
+}
+
+const struct cost_model *sched_cost(const struct sched *s) { return &s->cost; }
+struct kv_cache *sched_kv(const struct sched *s) {
+    return s->kv;
+}
+
+const struct sched_seq *sched_seq_at(const struct sched *s, seq_idx i) {
+    CHECK(i < s->slot_count);
+    return seq_at(s, i);
+}
+
+/* Two things stand before a new request: prompts that go first, and seats that must fall free.
+ * Prompts are computed at the speed of full steps. A seat falls free when a sequence has its
+ * answer, of mean length, a token a step; the seats that memory allows are those that run while
+ * others wait. */
+double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens) {
+    uint32_t step_tokens = s->knobs.max_step_tokens;
+    double target_us = s->knobs.step_target_ms * 1000;
+    if (target_us > 0) {
+        uint32_t fit = cost_tokens_within(&s->cost, target_us, s->decode_count, 0, 0, step_tokens);
+        step_tokens = fit > 0 ? fit : 1;
+    }
+    double token_us = cost_predict_us(&s->cost, step_tokens, 0) / step_tokens;
+    double prompt_us = ((double)s->line_tokens + prompt_tokens) * token_us;
+
+    uint32_t waiting = s->line.count + s->forking_count, free_seats = 0;
+    if (s->running_count < s->knobs.max_seqs && waiting == 0)
+        free_seats = s->knobs.max_seqs - s->running_count;
+    uint32_t ahead = waiting + 1 > free_seats ? waiting + 1 - free_seats : 0;
+    if (ahead == 0 || s->running_count == 0) return prompt_us;
+    double step_us = cost_predict_us(&s->cost, s->running_count, 0);
+    return prompt_us + ahead * s->mean_output * step_us / s->running_count;
+}

@@ -1,0 +1,226 @@
+/* sched/sched_admit.c - may the first in line take a seat, and for how many tokens.
+ *
+ * Entry points: sched_chunk, sched_admit, sched_seat, sched_fork_fits.
+ *
+ * Memory has a plan before anyone is seated (I3). A policy that reserves counts blocks to the
+ * end of every running sequence. The others are optimistic: the blocks of the whole prompt must
+ * be there beside those that running prompts still lack, and a watermark stays free for the
+ * answers; when answers outgrow that, somebody gives way (sched_memory.c).
+ */
+#include "sched/sched_int.h"
+
+enum {
+    PROMISE_LOOKS_MAX = 64, /* looks at a promise that does not advance, before it is ignored */
+    PROMPT_FLOOR = 16,      /* tokens of a prompt in a step that has nothing else, target or not */
+};
+
+/* ---- tokens ---- */
+
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* A prompt that is never split goes whole: beside the others if it fits, else it is the first
+ * prompt of the step and the decodes wait for the next one. */
+static uint32_t whole_chunk(const struct planning *p, uint32_t left) {
+    if (left <= p->prompt_left || !p->has_prompt) return left;
+    return 0;
+}
+
+static uint32_t within_target(const struct planning *p, uint32_t first, uint32_t max) {
+    const struct sched *s = p->s;
+    double target_us = s->knobs.step_target_ms * 1000;
+    if (!(target_us > 0)) return max;
+    uint32_t fit = cost_tokens_within(&s->cost, target_us, p->plan->token_count,
+                                      p->plan->attended_tokens, first, max);
+    if (fit < PROMPT_FLOOR && p->plan->token_count == 0) fit = min_u32(PROMPT_FLOOR, max);
+    return fit;
+}
+
+uint32_t sched_chunk(const struct planning *p, seq_idx i, uint32_t first) {
+    const struct knobs *k = &p->s->knobs;
+    uint32_t left = seq_at(p->s, i)->total - first;
+    if (p->is_solo) return 0;
+    if (left == 1) return p->plan->token_count < k->max_step_tokens ? 1 : 0;
+    if (p->s->policy->whole_prompts) return whole_chunk(p, left);
+    uint32_t count = min_u32(left, p->prompt_left);
+    if (k->chunk_tokens > 0) count = min_u32(count, k->chunk_tokens);
+    return count > 0 ? within_target(p, first, count) : 0;
+}
+
+/* ---- memory ---- */
+
+static uint32_t watermark(const struct sched *s) {
+    return (uint32_t)(s->knobs.watermark * s->knobs.kv_blocks) + 1;
+}
+
+static uint32_t kept_blocks(const struct sched *s) {
+    struct kv_cache_stats kv = kv_cache_stats(s->kv);
+    uint32_t most = 0;
+    for (uint32_t g = 0; g < KV_CACHE_GROUPS_MAX; g++)
+        if (kv.groups[g].kept_count > most) most = kv.groups[g].kept_count;
+    return most;
+}
+
+/* Blocks that the running ones lack for the tokens they have; a walk, once in a plan. */
+static uint64_t pending_blocks(struct planning *p) {
+    struct sched *s = p->s;
+    if (p->is_pending_known) return p->pending;
+    p->pending = 0;
+    p->is_pending_known = true;
+    seq_idx i = s->run_first;
+    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
+        p->pending += kv_seq_need(s->kv, seq_at(s, i)->kv, seq_at(s, i)->total);
+    return p->pending;
+}
+
+/* Available blocks that must be there for a sequence that lacks `need`. */
+static uint64_t wanted_blocks(struct planning *p, uint32_t need) {
+    const struct sched *s = p->s;
+    if (s->running_count == 0 || s->policy->reserves_all) return need;
+    uint32_t spare = watermark(s);
+    if (spare < p->keep_free) spare = p->keep_free;
+    return need + pending_blocks(p) + spare;
+}
+
+static bool reservation_fits(const struct sched *s, seq_idx i) {
+    uint64_t all = s->reserved_blocks + sched_blocks_for(s, seq_at(s, i)->total_max);
+    return all + kept_blocks(s) <= s->knobs.kv_blocks;
+}
+
+/* Nothing runs, so the first in line must fit: retention hints give way to it (I6). */
+static void release_kept_if_idle(struct planning *p) {
+    if (p->s->running_count > 0 || p->is_kept_released) return;
+    kv_cache_expire(p->s->kv, INT64_MAX);
+    p->is_kept_released = true;
+}
+
+/* Does a sequence that lacks `need` blocks for its tokens fit now? Notes what it would take. */
+static bool memory_fits(struct planning *p, seq_idx i, uint32_t need) {
+    struct sched *s = p->s;
+    struct slot *slot = &s->slots[i];
+    uint64_t wanted = wanted_blocks(p, need);
+    bool fits = wanted <= kv_cache_available(s->kv);
+    if (fits && s->policy->reserves_all) fits = reservation_fits(s, i);
+    if (fits) return true;
+    slot->seen_epoch = s->epoch;
+    slot->seen_need = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
+    return false;
+}
+
+/* ---- seats ---- */
+
+void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us) {
+    struct slot *slot = &s->slots[i];
+    bool is_first = slot->seq.admitted_us == 0;
+    slot->seq.kv = kv;
+    slot->seq.computed = computed;
+    slot->seated_in = s->plan_number;
+    sched_run_link(s, i);
+    if (is_first) slot->seq.admitted_us = now_us;
+    const struct sched_view *view = sched_look(s, now_us);
+    if (s->policy->on_admit) s->policy->on_admit(s->state, &slot->seq, view);
+    sched_rekey(s, i);
+}
+
+/* Its row, once it has a seat; a prompt that does not fit beside decodes sends them away. */
+static void add_first_row(struct planning *p, seq_idx i, uint32_t count) {
+    if (p->plan->token_count + count > p->s->knobs.max_step_tokens) sched_rows_drop_all(p);
+    if (!sched_make_room(p, i, seq_at(p->s, i)->computed + count)) return;
+    sched_row_add(p, i, count);
+    if (p->is_pending_known)
+        p->pending += kv_seq_need(p->s->kv, seq_at(p->s, i)->kv, seq_at(p->s, i)->total);
+}
+
+/* ---- a sequence that waits ---- */
+
+/* Nothing has changed since it was looked at? Then neither has the answer. */
+static bool recall(const struct sched *s, const struct slot *slot, enum admission *out) {
+    if (slot->seen_epoch != s->epoch || s->running_count == 0) return false;
+    *out = slot->seen_promised ? ADMIT_ASIDE : ADMIT_NO_MEMORY;
+    if (slot->seen_promised) return true;
+    return slot->seen_need > 0 && kv_cache_available(s->kv) < slot->seen_need;
+}
+
+/* Another one computes the block that it needs next: wait, as long as that advances (I7). */
+static bool waits_for_promise(const struct sched *s, struct slot *slot, struct kv_match match) {
+    if (match.tokens > slot->seen_match) slot->promise_looks = 0;
+    slot->seen_match = match.tokens;
+    slot->seen_promised =
+        match.is_promised && s->running_count > 0 && slot->promise_looks++ < PROMISE_LOOKS_MAX;
+    slot->seen_epoch = s->epoch;
+    return slot->seen_promised;
+}
+
+/* Tables with its prefix attached, if memory allows for the rest. */
+static bool open_tables(struct planning *p, seq_idx i, kv_seq *kv, uint32_t *computed) {
+    struct sched *s = p->s;
+    const struct sched_seq *seq = seq_at(s, i);
+    if (kv_seq_open(s->kv, seq->salt, kv) != ST_OK) return false;
+    *computed = kv_seq_attach(s->kv, *kv, seq->tokens, seq->total);
+    /* Only now is it known how many of its prefix's blocks were idle and are not available any
+     * more. */
+    if (memory_fits(p, i, kv_seq_need(s->kv, *kv, seq->total))) return true;
+    kv_seq_close(s->kv, *kv);
+    return false;
+}
+
+static enum admission admit_waiting(struct planning *p, seq_idx i) {
+    struct sched *s = p->s;
+    struct slot *slot = &s->slots[i];
+    enum admission known;
+    if (recall(s, slot, &known)) return known;
+    slot->seen_need = 0;
+
+    struct kv_match match =
+        kv_cache_match(s->kv, slot->seq.salt, slot->seq.tokens, slot->seq.total);
+    if (waits_for_promise(s, slot, match)) return ADMIT_ASIDE;
+    uint32_t count = sched_chunk(p, i, match.tokens);
+    if (count == 0) return ADMIT_NO_TOKENS;
+    uint32_t at_least = sched_blocks_for(s, slot->seq.total) - match.tokens / s->knobs.block_size;
+    release_kept_if_idle(p);
+    kv_seq kv;
+    uint32_t computed;
+    if (!memory_fits(p, i, at_least) || !open_tables(p, i, &kv, &computed)) return ADMIT_NO_MEMORY;
+    CHECK(computed == match.tokens);
+
+    if (slot->seq.preempt_count == 0)
+        slot->seq.cached_tokens = min_u32(computed, slot->seq.prompt_tokens);
+    sched_line_remove(s, i);
+    sched_seat(s, i, kv, computed, p->now_us);
+    add_first_row(p, i, count);
+    return ADMITTED;
+}
+
+/* ---- a sequence that is swapped out ---- */
+
+static enum admission admit_swapped(struct planning *p, seq_idx i) {
+    struct sched *s = p->s;
+    struct slot *slot = &s->slots[i];
+    uint32_t count = sched_chunk(p, i, slot->seq.computed);
+    if (count == 0) return ADMIT_NO_TOKENS;
+    release_kept_if_idle(p);
+    if (!memory_fits(p, i, kv_seq_need(s->kv, slot->seq.kv, slot->seq.total)))
+        return ADMIT_NO_MEMORY;
+    if (kv_seq_swap_in(s->kv, slot->seq.kv, &p->plan->moves) != ST_OK) {
+        /* The list of moves is full. If it is empty too, it is too short for this sequence. */
+        if (p->plan->moves.count == 0) sched_drop_blocks(s, i);
+        return ADMIT_NO_TOKENS;
+    }
+    slot->moved_in = s->plan_number;
+    sched_line_remove(s, i);
+    sched_seat(s, i, slot->seq.kv, slot->seq.computed, p->now_us);
+    add_first_row(p, i, count);
+    return ADMITTED;
+}
+
+enum admission sched_admit(struct planning *p, seq_idx i) {
+    return seq_at(p->s, i)->state == SEQ_SWAPPED ? admit_swapped(p, i) : admit_waiting(p, i);
+}
+
+/* ---- a choice beside its parent ---- */
+
+/* It shares the prompt's blocks and needs a copy of the last one and the next. */
+bool sched_fork_fits(const struct sched *s, seq_idx child) {
+    if (s->running_count + s->held_seats >= s->knobs.max_seqs) return false;
+    if (s->policy->reserves_all) return reservation_fits(s, child);
+    return kv_cache_available(s->kv) >= 2 + watermark(s);
+}

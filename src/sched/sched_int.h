@@ -1,0 +1,198 @@
+/* sched/sched_int.h - what the files of the scheduler share: its struct, and verbs on one sequence.
+ *
+ *     sched.c         birth, submit, cancel, events, numbers
+ *     sched_seq.c     how a sequence changes its state: line, seat, end; timers
+ *     sched_plan.c    one plan: decodes, prompts, the line
+ *     sched_admit.c   may this one in, and for how many tokens
+ *     sched_memory.c  blocks for a row; who gives way
+ *     sched_apply.c   what came of a plan
+ *     sched_verify.c  every invariant
+ *
+ * README.md numbers the invariants; the code cites them as "sched I3".
+ */
+#ifndef SCHED_INT_H
+#define SCHED_INT_H
+
+#include "base/check.h"
+#include "kv/cache.h"
+#include "sched/heap.h"
+#include "sched/sched.h"
+
+#define ROW_NONE UINT32_MAX
+
+/* A sequence, and what only the mechanism knows of it. */
+struct slot {
+    struct sched_seq seq;
+    uint64_t serial;   /* order of submission: the one order that never changes */
+    seq_idx hash_next; /* in its bucket */
+
+    seq_idx event_next; /* in the list of those that moved */
+    bool has_event;
+    enum finish_reason finish; /* once ENDED */
+    enum finish_reason ending; /* asked to end while a plan was under way */
+    seq_idx ending_next;
+
+    seq_idx child_first; /* FORKING choices that wait for its prompt, linked by seq.next */
+    bool is_prompt;      /* how a RUNNING one is counted: prompt or decode */
+    uint32_t row;        /* in the plan being made */
+    uint64_t seated_in, preempted_in, moved_in; /* numbers of the last plans that did so */
+
+    /* What the last look at it in line found, so that a step costs nothing for it while
+     * nothing has changed. */
+    uint64_t seen_epoch;
+    uint32_t seen_need;     /* blocks it lacked; 0: not looked at */
+    uint32_t seen_match;    /* tokens of its prefix that were there */
+    bool seen_promised;     /* and the next block was promised */
+    uint32_t promise_looks; /* since the match last grew */
+};
+
+struct sched {
+    const struct sched_policy *policy;
+    struct knobs knobs;
+    struct cost_model cost;
+    uint32_t ctx_tokens;
+    void *state; /* the policy's */
+    struct kv_cache *kv;
+
+    struct slot *slots;
+    uint32_t slot_count;
+    seq_idx free_first; /* linked by seq.next */
+    seq_idx *buckets;   /* (request, choice) -> slot */
+    uint32_t bucket_mask;
+
+    struct seq_heap line;    /* WAITING and SWAPPED, by policy key */
+    struct seq_heap oldest;  /* WAITING, by arrival */
+    struct seq_heap timers;  /* by time */
+    struct seq_heap prompts; /* RUNNING in their prompts, by policy key; one plan's scratch */
+    seq_idx run_first;       /* RUNNING: a ring linked by seq.next and prev */
+    uint32_t running_count, swapped_count, forking_count, live_count;
+    uint32_t decode_count, prompt_count; /* of running_count */
+    uint32_t held_seats;                 /* of ended sequences whose seats are not free yet */
+    uint32_t live_max;                   /* sequences that may be live at one time */
+    uint64_t reserved_blocks;            /* of RUNNING ones, where the policy reserves */
+    uint64_t line_tokens;                /* still to compute, over the line */
+
+    seq_idx event_first, event_last;
+    seq_idx ending_first;
+    uint64_t next_serial;
+    uint64_t plan_number;
+    bool is_under_way; /* a plan is */
+    uint64_t epoch;    /* counts what may change an answer of the prefix cache for the better */
+
+    /* Scratch of one plan, of max_seqs elements. */
+    const struct sched_seq **candidates;
+    seq_idx *order;
+    struct plan_row *rows;
+
+    struct sched_view view;
+    double mean_output; /* tokens of an answer, learned */
+    uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
+    uint64_t held_slots, used_slots;
+};
+
+/* A plan being made. */
+struct planning {
+    struct sched *s;
+    struct plan *plan;
+    int64_t now_us;
+    seq_idx eldest;       /* RUNNING with the smallest serial, or SEQ_NONE */
+    uint32_t prompt_left; /* tokens that prompts may still take */
+    uint32_t keep_free;   /* blocks that admission leaves alone */
+    uint64_t pending;     /* blocks that running sequences lack for the tokens they have */
+    bool is_pending_known;
+    bool is_admitting;
+    uint32_t rekeyed;      /* so far, for the bound */
+    bool has_prompt;       /* a prompt row is planned */
+    bool is_solo;          /* its only row is a prompt too long to share a step */
+    uint32_t displaced;    /* so far, for the bound */
+    bool is_kept_released; /* retention hints were given up */
+};
+
+/* ---- sched.c ---- */
+
+seq_idx sched_find(const struct sched *s, uint64_t request, uint32_t choice);
+
+/* ---- sched_seq.c ---- */
+
+static inline struct sched_seq *seq_at(const struct sched *s, seq_idx i) {
+    return &s->slots[i].seq;
+}
+static inline seq_idx idx_of(const struct sched *s, const struct sched_seq *seq) {
+    return (seq_idx)((const struct slot *)(const void *)seq - s->slots);
+}
+
+/* Refresh the view; it is what a policy is shown next. */
+const struct sched_view *sched_look(struct sched *s, int64_t now_us);
+
+/* Policy order: smaller key first, then the order of submission. */
+bool sched_goes_before(const struct sched *s, seq_idx a, seq_idx b);
+
+uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens);
+
+uint64_t sched_line_tie(const struct sched *s, seq_idx i);
+void sched_line_push(struct sched *s, seq_idx i); /* WAITING or SWAPPED, its key is fresh */
+void sched_line_remove(struct sched *s, seq_idx i);
+
+/* Something happened to it: ask the policy for its key and its timer again. */
+void sched_rekey(struct sched *s, seq_idx i);
+
+seq_idx sched_eldest(const struct sched *s);     /* RUNNING, submitted first; SEQ_NONE if none */
+void sched_run_link(struct sched *s, seq_idx i); /* becomes RUNNING, takes a seat */
+void sched_run_unlink(struct sched *s, seq_idx i);
+void sched_reclass(struct sched *s, seq_idx i); /* decode or prompt, after `computed` moved */
+
+void sched_event_push(struct sched *s, seq_idx i);
+
+/* The one place where sequences end. Not while a plan is under way that may use it. */
+void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us);
+
+/* Choices that wait for `parent` take their own place in line. */
+void sched_children_to_line(struct sched *s, seq_idx parent, int64_t now_us);
+void sched_child_unlink(struct sched *s, seq_idx child);
+void sched_wait(struct sched *s, seq_idx i); /* into the line, all to be computed */
+
+void sched_fire_timers(struct sched *s, int64_t now_us);
+
+/* ---- sched_memory.c ---- */
+
+/* Room for the positions below `tokens`; may preempt others. False: it must wait. */
+bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens);
+
+/* A sequence whose blocks cannot be used: back into the line, all to be computed again. */
+void sched_drop_blocks(struct sched *s, seq_idx i);
+
+/* Take the seat of one that `waiting` may displace; false if there is none, or if all of them
+ * together could not make so many blocks available. */
+bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks);
+
+/* Swap out ahead of need, as the policy wants. */
+void sched_keep_free(struct planning *p);
+
+/* ---- sched_admit.c ---- */
+
+enum admission {
+    ADMITTED,
+    ADMIT_ASIDE, /* another computes its prefix: others may pass */
+    ADMIT_NO_MEMORY,
+    ADMIT_NO_TOKENS, /* this step has none left for it */
+};
+
+/* On ADMIT_NO_MEMORY its slot's seen_need says how many blocks would have to be available. */
+enum admission sched_admit(struct planning *p, seq_idx i);
+
+/* Prompt tokens that sequence i may compute now, from position `first` on; 0: none. */
+uint32_t sched_chunk(const struct planning *p, seq_idx i, uint32_t first);
+
+/* The sequence takes a seat with the tables it has. */
+void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us);
+
+/* May a choice take a seat beside its parent now? */
+bool sched_fork_fits(const struct sched *s, seq_idx child);
+
+/* ---- sched_plan.c ---- */
+
+void sched_row_add(struct planning *p, seq_idx i, uint32_t count);
+void sched_row_drop(struct planning *p, seq_idx i);
+void sched_rows_drop_all(struct planning *p); /* decodes make way for a long prompt */
+
+#endif

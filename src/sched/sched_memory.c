@@ -1,0 +1,198 @@
+/* sched/sched_memory.c - blocks for a row, and who gives way when there are none.
+ *
+ * Entry points: sched_make_room, sched_displace, sched_keep_free, sched_drop_blocks.
+ *
+ * A sequence that lacks blocks takes them from one that stands behind it in policy order and has
+ * not yet lost its seat preempt_max times (I4). The eldest running sequence, by submission, may
+ * take them from anyone (I5). Who can take from nobody waits with the blocks that it has.
+ */
+#include "sched/sched_int.h"
+
+/* Seats that may change hands by taste in one plan: each costs a walk over those that run. */
+enum { DISPLACE_MAX = 8 };
+/* A policy may keep one part in so many of the pool free ahead of need. */
+enum { KEEP_FREE_PART = 4 };
+
+static bool is_protected(const struct sched *s, seq_idx i) {
+    return seq_at(s, i)->preempt_count >= s->knobs.preempt_max;
+}
+
+/* ---- preempting ---- */
+
+/* Is copying its blocks out and in cheaper than computing them again? */
+static bool swap_is_cheaper(const struct sched *s, const struct sched_seq *seq) {
+    double moves_us = 2 * s->cost.per_move_us * sched_blocks_for(s, seq->computed);
+    double again_us = cost_predict_us(&s->cost, seq->computed, cost_attended(0, seq->computed)) -
+                      cost_predict_us(&s->cost, 0, 0);
+    return moves_us < again_us;
+}
+
+static bool may_swap(const struct sched *s, const struct sched_seq *seq) {
+    return s->knobs.spill_blocks > 0 && s->knobs.preempt != PREEMPT_RECOMPUTE &&
+           s->swapped_count < s->knobs.max_seqs && seq->computed > 0;
+}
+
+static bool swap_out(struct planning *p, seq_idx i) {
+    struct sched *s = p->s;
+    if (!may_swap(s, seq_at(s, i))) return false;
+    if (kv_seq_swap_out(s->kv, seq_at(s, i)->kv, &p->plan->moves) != ST_OK) return false;
+    s->slots[i].moved_in = s->plan_number;
+    sched_run_unlink(s, i);
+    seq_at(s, i)->state = SEQ_SWAPPED;
+    sched_line_push(s, i);
+    s->swapped_out++;
+    return true;
+}
+
+void sched_drop_blocks(struct sched *s, seq_idx i) {
+    struct sched_seq *seq = seq_at(s, i);
+    s->recomputed_tokens += seq->computed;
+    kv_seq_close(s->kv, seq->kv);
+    if (seq->state == SEQ_RUNNING)
+        sched_run_unlink(s, i);
+    else
+        sched_line_remove(s, i);
+    sched_wait(s, i);
+    s->epoch++;
+}
+
+static void note_preempted(struct planning *p, seq_idx i, enum preempt_why why) {
+    struct sched *s = p->s;
+    struct slot *slot = &s->slots[i];
+    CHECK(p->plan->preempted_count < p->plan->preempted_cap);
+    p->plan->preempted[p->plan->preempted_count++] = (struct plan_preempted){
+        .request = slot->seq.request,
+        .choice = slot->seq.choice,
+        .why = why,
+        .swapped = slot->seq.state == SEQ_SWAPPED,
+    };
+    slot->preempted_in = s->plan_number;
+    slot->seq.preempt_count++;
+    s->preempted++;
+    s->epoch++;
+    p->is_pending_known = false;
+    if (why == PREEMPT_MEMORY) p->is_admitting = false;
+    if (i == p->eldest) p->eldest = sched_eldest(s);
+    const struct sched_view *view = sched_look(s, p->now_us);
+    if (s->policy->on_preempt) s->policy->on_preempt(s->state, &slot->seq, view);
+    sched_rekey(s, i);
+}
+
+static void leave_plan(struct planning *p, seq_idx i) {
+    if (p->s->slots[i].row != ROW_NONE) sched_row_drop(p, i);
+    if (heap_has(&p->s->prompts, i)) heap_remove(&p->s->prompts, i);
+}
+
+static void preempt(struct planning *p, seq_idx i, enum preempt_why why) {
+    struct sched *s = p->s;
+    leave_plan(p, i);
+    bool wants_swap = s->knobs.preempt == PREEMPT_SWAP || swap_is_cheaper(s, seq_at(s, i));
+    if (!wants_swap || !swap_out(p, i)) sched_drop_blocks(s, i);
+    note_preempted(p, i, why);
+}
+
+/* ---- choosing ---- */
+
+enum who { WHO_JUNIOR, WHO_UNPROTECTED, WHO_ANYONE };
+
+/* Whoever was seated by this plan stays: nobody moves twice in a plan. */
+static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_whom, enum who who) {
+    const struct sched *s = p->s;
+    if (i == for_whom || s->slots[i].seated_in == s->plan_number) return false;
+    if (who == WHO_ANYONE) return true;
+    if (is_protected(s, i)) return false;
+    return who == WHO_UNPROTECTED || sched_goes_before(s, for_whom, i);
+}
+
+static uint32_t collect(struct planning *p, seq_idx for_whom, enum who who) {
+    struct sched *s = p->s;
+    uint32_t count = 0;
+    seq_idx i = s->run_first;
+    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
+        if (is_candidate(p, i, for_whom, who)) s->candidates[count++] = seq_at(s, i);
+    return count;
+}
+
+static seq_idx pick(struct planning *p, uint32_t count) {
+    struct sched *s = p->s;
+    const struct sched_view *view = sched_look(s, p->now_us);
+    uint32_t k = s->policy->pick_victim(s->state, s->candidates, count, view);
+    CHECK(k < count);
+    return idx_of(s, s->candidates[k]);
+}
+
+/* Somebody's blocks become available, or retention hints are given up; false if nothing can. */
+static bool give_way(struct planning *p, seq_idx for_whom) {
+    uint32_t count = collect(p, for_whom, WHO_JUNIOR);
+    if (count == 0 && !p->is_kept_released) {
+        kv_cache_expire(p->s->kv, INT64_MAX);
+        p->is_kept_released = true;
+        return true;
+    }
+    bool is_eldest = for_whom == p->eldest;
+    if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_UNPROTECTED);
+    if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_ANYONE);
+    if (count == 0) return false;
+    preempt(p, pick(p, count), PREEMPT_MEMORY);
+    return true;
+}
+
+bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens) {
+    struct sched *s = p->s;
+    struct slot *slot = &s->slots[i];
+    for (;;) {
+        uint32_t moves = p->plan->moves.count;
+        enum status st = kv_seq_grow(s->kv, slot->seq.kv, tokens, &p->plan->moves);
+        if (p->plan->moves.count > moves) slot->moved_in = s->plan_number;
+        if (st == ST_OK) return true;
+        /* Enough blocks, so it is the list of moves that is full: the next step has a new one. */
+        if (kv_seq_need(s->kv, slot->seq.kv, tokens) <= kv_cache_available(s->kv)) return false;
+        if (!give_way(p, i)) return false;
+    }
+}
+
+/* ---- by taste ---- */
+
+static bool displaces(const struct sched *s, seq_idx waiting, seq_idx running) {
+    if (s->policy->displaces_seq)
+        return s->policy->displaces_seq(s->state, seq_at(s, waiting), seq_at(s, running), &s->view);
+    return seq_at(s, waiting)->key < seq_at(s, running)->key;
+}
+
+bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
+    struct sched *s = p->s;
+    if (!s->policy->displaces || p->displaced == DISPLACE_MAX) return false;
+    sched_look(s, p->now_us);
+    uint64_t gain = kv_cache_available(s->kv);
+    uint32_t count = 0;
+    seq_idx i = s->run_first;
+    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next) {
+        if (is_protected(s, i) || s->slots[i].seated_in == s->plan_number) continue;
+        if (!displaces(s, waiting, i)) continue;
+        s->candidates[count++] = seq_at(s, i);
+        gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
+    }
+    if (count == 0 || gain < blocks) return false;
+    preempt(p, pick(p, count), PREEMPT_POLICY);
+    p->displaced++;
+    return true;
+}
+
+/* Only by swapping: what would have to be computed again is worth more than a free block. */
+void sched_keep_free(struct planning *p) {
+    struct sched *s = p->s;
+    p->keep_free = 0;
+    if (!s->policy->blocks_to_keep_free) return;
+    uint32_t wish = s->policy->blocks_to_keep_free(s->state, sched_look(s, p->now_us));
+    uint32_t most = s->knobs.kv_blocks / KEEP_FREE_PART;
+    p->keep_free = wish < most ? wish : most;
+    while (s->running_count > 1 && p->displaced < DISPLACE_MAX &&
+           kv_cache_available(s->kv) < p->keep_free) {
+        uint32_t count = collect(p, p->eldest, WHO_UNPROTECTED);
+        if (count == 0) return;
+        seq_idx victim = pick(p, count);
+        if (!swap_out(p, victim)) return;
+        note_preempted(p, victim, PREEMPT_POLICY);
+        p->displaced++;
+    }
+}

@@ -1,0 +1,293 @@
+/* sched/sched_plan.c - one plan; see sched/sched.h.
+ *
+ * Entry point: sched_plan.
+ *
+ * Decoding sequences first, a token each. What is left of the budget goes to prompts: those that
+ * run and those that stand in line, in one policy order. (A policy that lets decodes wait plans
+ * prompts first.) Everything costs in proportion to the sequences that run: of the line only its
+ * head is looked at, a bounded number of times.
+ */
+#include "sched/sched_int.h"
+
+enum {
+    ASIDE_MAX = 8,  /* sequences that wait for another's prefix and are passed, in one plan */
+    REKEY_MAX = 16, /* keys that grew by themselves, asked anew in one plan */
+};
+
+/* ---- rows ---- */
+
+static bool is_decode_row(const struct plan_row *row) { return row->samples && row->count == 1; }
+
+void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
+    struct slot *slot = &p->s->slots[i];
+    struct sched_seq *seq = &slot->seq;
+    struct plan *plan = p->plan;
+    CHECK(slot->row == ROW_NONE);
+    CHECK(count > 0);
+    CHECK(count <= seq_left(seq));
+    CHECK(plan->row_count < plan->row_cap);
+    uint32_t max = p->s->knobs.max_step_tokens;
+
+    bool samples = count == seq_left(seq);
+    slot->row = plan->row_count;
+    seq->planned = count;
+    if (seq_in_prompt(seq)) p->has_prompt = true;
+    plan->rows[plan->row_count++] = (struct plan_row){.seq = i,
+                                                      .first = seq->computed,
+                                                      .count = count,
+                                                      .samples = samples,
+                                                      .kv = seq->kv,
+                                                      .tokens = seq->tokens};
+    plan->token_count += count;
+    plan->sample_count += samples;
+    plan->attended_tokens += cost_attended(seq->computed, count);
+    p->is_solo = plan->token_count > max;
+    uint32_t room = p->is_solo ? 0 : max - plan->token_count;
+    uint32_t left = p->prompt_left > count ? p->prompt_left - count : 0;
+    p->prompt_left = left < room ? left : room;
+}
+
+/* The last row takes its place. */
+void sched_row_drop(struct planning *p, seq_idx i) {
+    struct slot *slot = &p->s->slots[i];
+    struct plan *plan = p->plan;
+    struct plan_row *row = &plan->rows[slot->row];
+    CHECK(row->seq == i);
+    plan->token_count -= row->count;
+    plan->sample_count -= row->samples;
+    plan->attended_tokens -= cost_attended(row->first, row->count);
+    *row = plan->rows[--plan->row_count];
+    p->s->slots[row->seq].row = slot->row;
+    slot->row = ROW_NONE;
+    slot->seq.planned = 0;
+}
+
+void sched_rows_drop_all(struct planning *p) {
+    while (p->plan->row_count > 0) sched_row_drop(p, p->plan->rows[p->plan->row_count - 1].seq);
+}
+
+/* Decodes first. */
+static void close_rows(struct planning *p) {
+    struct plan *plan = p->plan;
+    uint32_t count = 0;
+    for (int decodes = 1; decodes >= 0; decodes--)
+        for (uint32_t r = 0; r < plan->row_count; r++)
+            if (is_decode_row(&plan->rows[r]) == (decodes == 1))
+                p->s->rows[count++] = plan->rows[r];
+    CHECK(count == plan->row_count);
+    for (uint32_t r = 0; r < count; r++) {
+        plan->rows[r] = p->s->rows[r];
+        p->s->slots[plan->rows[r].seq].row = ROW_NONE;
+    }
+}
+
+/* ---- decodes ---- */
+
+/* All that run, the eldest first: nobody may take what it needs (I5). */
+static uint32_t running_order(struct planning *p) {
+    struct sched *s = p->s;
+    uint32_t count = 0;
+    seq_idx i = s->run_first;
+    if (p->eldest != SEQ_NONE) s->order[count++] = p->eldest;
+    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
+        if (i != p->eldest) s->order[count++] = i;
+    return count;
+}
+
+static void plan_decodes(struct planning *p) {
+    struct sched *s = p->s;
+    uint32_t count = running_order(p);
+    for (uint32_t n = 0; n < count; n++) {
+        seq_idx i = s->order[n];
+        const struct sched_seq *seq = seq_at(s, i);
+        /* One that a row before it has preempted is not RUNNING any more. */
+        if (seq->state != SEQ_RUNNING || s->slots[i].row != ROW_NONE || seq_left(seq) != 1)
+            continue;
+        if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {
+            s->run_first = i; /* more decodes than tokens: the next step starts with it */
+            return;
+        }
+        if (sched_make_room(p, i, seq->total)) sched_row_add(p, i, 1);
+    }
+}
+
+/* ---- prompts ---- */
+
+/* The most of `count` tokens for which there are blocks; at least one is tried for. */
+static uint32_t cut_to_memory(const struct sched *s, seq_idx i, uint32_t count) {
+    const struct sched_seq *seq = seq_at(s, i);
+    uint32_t available = kv_cache_available(s->kv);
+    if (kv_seq_need(s->kv, seq->kv, seq->computed + count) <= available) return count;
+    uint32_t blocks = sched_blocks_for(s, kv_seq_tokens(s->kv, seq->kv)) + available;
+    uint64_t fit = (uint64_t)blocks * s->knobs.block_size;
+    if (fit <= seq->computed) return 1;
+    uint32_t cut = fit - seq->computed < count ? (uint32_t)(fit - seq->computed) : count;
+    return kv_seq_need(s->kv, seq->kv, seq->computed + cut) <= available ? cut : 1;
+}
+
+static void plan_prompt(struct planning *p, seq_idx i, uint32_t count) {
+    struct sched *s = p->s;
+    const struct sched_seq *seq = seq_at(s, i);
+    if (!s->policy->whole_prompts) count = cut_to_memory(s, i, count);
+    uint32_t before = kv_seq_need(s->kv, seq->kv, seq->total);
+    if (!sched_make_room(p, i, seq->computed + count)) return;
+    uint32_t after = kv_seq_need(s->kv, seq->kv, seq->total);
+    if (p->is_pending_known) p->pending -= before > after ? before - after : 0;
+    if (p->plan->token_count + count > s->knobs.max_step_tokens) sched_rows_drop_all(p);
+    sched_row_add(p, i, count);
+}
+
+static void plan_running_prompt(struct planning *p, seq_idx i) {
+    heap_remove(&p->s->prompts, i);
+    uint32_t count = sched_chunk(p, i, seq_at(p->s, i)->computed);
+    if (count > 0)
+        plan_prompt(p, i, count);
+    else
+        heap_clear(&p->s->prompts); /* no tokens or no time left, for anyone */
+}
+
+/* ---- the line ---- */
+
+struct asides {
+    seq_idx list[ASIDE_MAX];
+    uint32_t count;
+};
+
+/* They stay WAITING; only the heap does not see them for the rest of the plan. */
+static void set_aside(struct planning *p, struct asides *a, seq_idx i) {
+    heap_remove(&p->s->line, i);
+    a->list[a->count++] = i;
+    if (a->count == ASIDE_MAX) p->is_admitting = false;
+}
+
+static void return_asides(struct sched *s, const struct asides *a) {
+    for (uint32_t n = 0; n < a->count; n++)
+        heap_push(&s->line, a->list[n], seq_at(s, a->list[n])->key, sched_line_tie(s, a->list[n]));
+}
+
+/* The first in line, after keys that grew by themselves have found their place; SEQ_NONE if
+ * nobody may come in. Who was preempted by this plan does not come back in it. */
+static seq_idx line_front(struct planning *p) {
+    struct sched *s = p->s;
+    while (p->is_admitting) {
+        seq_idx i = heap_top(&s->line);
+        if (i == SEQ_NONE || s->slots[i].preempted_in == s->plan_number) break;
+        if (p->rekeyed == REKEY_MAX) return i;
+        int64_t key = seq_at(s, i)->key;
+        sched_rekey(s, i);
+        if (seq_at(s, i)->key <= key) return i;
+        p->rekeyed++;
+    }
+    p->is_admitting = false;
+    return SEQ_NONE;
+}
+
+static void plan_first_in_line(struct planning *p, struct asides *a, seq_idx i) {
+    struct sched *s = p->s;
+    const struct sched_view *view = sched_look(s, p->now_us);
+    if (s->policy->may_admit && !s->policy->may_admit(s->state, view)) {
+        p->is_admitting = false;
+        return;
+    }
+    if (s->running_count + s->held_seats >= s->knobs.max_seqs) {
+        if (!sched_displace(p, i, 0)) p->is_admitting = false;
+        return;
+    }
+    switch (sched_admit(p, i)) {
+    case ADMITTED:
+        break;
+    case ADMIT_ASIDE:
+        set_aside(p, a, i);
+        break;
+    case ADMIT_NO_MEMORY:
+        if (!sched_displace(p, i, s->slots[i].seen_need)) p->is_admitting = false;
+        break;
+    case ADMIT_NO_TOKENS:
+        p->is_admitting = false;
+        break;
+    }
+}
+
+static void gather_prompts(struct sched *s) {
+    heap_clear(&s->prompts);
+    if (s->prompt_count == 0) return;
+    seq_idx i = s->run_first;
+    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
+        if (seq_left(seq_at(s, i)) > 1)
+            heap_push(&s->prompts, i, seq_at(s, i)->key, s->slots[i].serial);
+}
+
+static void plan_prompts_and_line(struct planning *p) {
+    struct sched *s = p->s;
+    struct asides asides = {.count = 0};
+    gather_prompts(s);
+    while (!p->is_solo && p->plan->token_count < s->knobs.max_step_tokens) {
+        seq_idx waiting = line_front(p), running = heap_top(&s->prompts);
+        if (waiting == SEQ_NONE && running == SEQ_NONE) break;
+        if (running == SEQ_NONE || (waiting != SEQ_NONE && sched_goes_before(s, waiting, running)))
+            plan_first_in_line(p, &asides, waiting);
+        else
+            plan_running_prompt(p, running);
+    }
+    return_asides(s, &asides);
+    heap_clear(&s->prompts);
+}
+
+/* ---- the plan ---- */
+
+/* What the policy leaves for prompts of the tokens that are left. With nothing else in the step
+ * a policy cannot refuse them all. */
+static void set_prompt_budget(struct planning *p) {
+    struct sched *s = p->s;
+    uint32_t used = p->plan->token_count, max = s->knobs.max_step_tokens;
+    p->prompt_left = used < max ? max - used : 0;
+    if (!s->policy->prompt_budget) return;
+    const struct sched_view *view = sched_look(s, p->now_us);
+    uint32_t wish = s->policy->prompt_budget(s->state, p->prompt_left, view);
+    if (wish == 0 && used == 0) return;
+    if (wish < p->prompt_left) p->prompt_left = wish;
+}
+
+/* Whatever the policy and the budgets say, somebody runs: the eldest (I5). */
+static void force_progress(struct planning *p) {
+    struct sched *s = p->s;
+    p->eldest = sched_eldest(s);
+    uint32_t left = seq_left(seq_at(s, p->eldest)), max = s->knobs.max_step_tokens;
+    bool is_whole = s->policy->whole_prompts || left <= max;
+    plan_prompt(p, p->eldest, is_whole ? left : max);
+    CHECK(p->plan->row_count > 0 || p->plan->moves.count > 0);
+}
+
+static void plan_rows(struct planning *p) {
+    struct sched *s = p->s;
+    if (!s->policy->runs_decodes) {
+        plan_decodes(p);
+        set_prompt_budget(p);
+        plan_prompts_and_line(p);
+        return;
+    }
+    set_prompt_budget(p);
+    plan_prompts_and_line(p);
+    const struct sched_view *view = sched_look(s, p->now_us);
+    if (p->plan->token_count == 0 || s->policy->runs_decodes(s->state, view)) plan_decodes(p);
+}
+
+void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
+    CHECK(!s->is_under_way);
+    CHECK(plan->row_cap >= s->knobs.max_seqs);
+    plan_clear(plan);
+    s->plan_number++;
+    sched_fire_timers(s, now_us);
+    kv_cache_expire(s->kv, now_us);
+
+    struct planning p = {.s = s, .plan = plan, .now_us = now_us, .is_admitting = true};
+    p.eldest = sched_eldest(s);
+    sched_keep_free(&p);
+    plan_rows(&p);
+    if (plan->token_count == 0 && plan->moves.count == 0 && s->running_count > 0)
+        force_progress(&p);
+    close_rows(&p);
+    plan->waiting_count = s->oldest.count + s->forking_count;
+    plan->running_count = s->running_count;
+    s->is_under_way = plan->row_count > 0 || plan->moves.count > 0;
+}

@@ -1,0 +1,264 @@
+/* sched/sched_seq.c - how a sequence changes its state; see sched/sched_int.h.
+ *
+ * Entry points, in the order of a sequence's life: sched_wait, sched_line_push,
+ * sched_line_remove, sched_run_link, sched_run_unlink, sched_end; sched_rekey and
+ * sched_fire_timers for what happens meanwhile.
+ */
+#include "sched/sched_int.h"
+
+static const double OUTPUT_LEARN_RATE = 0.05;
+
+uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens) {
+    return tokens / s->knobs.block_size + (tokens % s->knobs.block_size != 0);
+}
+
+bool sched_goes_before(const struct sched *s, seq_idx a, seq_idx b) {
+    int64_t key_a = seq_at(s, a)->key, key_b = seq_at(s, b)->key;
+    return key_a != key_b ? key_a < key_b : s->slots[a].serial < s->slots[b].serial;
+}
+
+const struct sched_view *sched_look(struct sched *s, int64_t now_us) {
+    seq_idx oldest = heap_top(&s->oldest);
+    s->view.now_us = now_us;
+    s->view.running_count = s->running_count;
+    s->view.waiting_count = s->oldest.count;
+    s->view.swapped_count = s->swapped_count;
+    s->view.decode_count = s->decode_count;
+    s->view.prompt_count = s->prompt_count;
+    s->view.oldest_waiting_us = oldest == SEQ_NONE ? INT64_MAX : seq_at(s, oldest)->arrived_us;
+    s->view.free_blocks = kv_cache_available(s->kv);
+    s->view.steps = s->steps;
+    return &s->view;
+}
+
+/* ---- keys and timers ---- */
+
+/* Of two with one key the one that is swapped out goes first: it holds spill slots. */
+uint64_t sched_line_tie(const struct sched *s, seq_idx i) {
+    uint64_t is_waiting = seq_at(s, i)->state == SEQ_WAITING;
+    return is_waiting << 63 | s->slots[i].serial;
+}
+
+/* The earlier of its expiry and the policy's wish, which lies in the future. */
+static int64_t timer_of(struct sched *s, const struct sched_seq *seq) {
+    int64_t t = seq->urgency.expires_us > 0 ? seq->urgency.expires_us : INT64_MAX;
+    if (!s->policy->next_timer) return t;
+    int64_t wish = s->policy->next_timer(s->state, seq, &s->view);
+    if (wish <= s->view.now_us) wish = s->view.now_us + 1;
+    return wish < t ? wish : t;
+}
+
+static void set_timer(struct sched *s, seq_idx i) {
+    int64_t t = timer_of(s, seq_at(s, i));
+    bool has = heap_has(&s->timers, i);
+    if (t == INT64_MAX) {
+        if (has) heap_remove(&s->timers, i);
+    } else if (!has) {
+        heap_push(&s->timers, i, t, s->slots[i].serial);
+    } else if (heap_key(&s->timers, i) != t) {
+        heap_change(&s->timers, i, t, s->slots[i].serial);
+    }
+}
+
+void sched_rekey(struct sched *s, seq_idx i) {
+    struct sched_seq *seq = seq_at(s, i);
+    int64_t key = s->policy->key(s->state, seq, &s->view);
+    if (key != seq->key) {
+        seq->key = key;
+        if (heap_has(&s->line, i)) heap_change(&s->line, i, key, sched_line_tie(s, i));
+    }
+    if (s->policy->next_timer || seq->urgency.expires_us > 0) set_timer(s, i);
+}
+
+/* Each sequence fires at most once: a timer set anew lies in the future. */
+void sched_fire_timers(struct sched *s, int64_t now_us) {
+    for (;;) {
+        seq_idx i = heap_top(&s->timers);
+        if (i == SEQ_NONE || heap_key(&s->timers, i) > now_us) return;
+        struct sched_seq *seq = seq_at(s, i);
+        const struct sched_view *view = sched_look(s, now_us);
+        bool is_over = seq->urgency.expires_us > 0 && seq->urgency.expires_us <= now_us;
+        if (!is_over && s->policy->sheds) is_over = s->policy->sheds(s->state, seq, view);
+        if (is_over) {
+            sched_end(s, i, FINISH_EXPIRED, now_us);
+            continue;
+        }
+        if (s->policy->on_timer) s->policy->on_timer(s->state, seq, view);
+        sched_rekey(s, i);
+        CHECK(!heap_has(&s->timers, i) || heap_key(&s->timers, i) > now_us);
+    }
+}
+
+/* ---- the line ---- */
+
+void sched_line_push(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    CHECK(slot->seq.state == SEQ_WAITING || slot->seq.state == SEQ_SWAPPED);
+    slot->seen_need = 0;
+    slot->seen_promised = false;
+    heap_push(&s->line, i, slot->seq.key, sched_line_tie(s, i));
+    if (slot->seq.state == SEQ_WAITING)
+        heap_push(&s->oldest, i, slot->seq.arrived_us, slot->serial);
+    else
+        s->swapped_count++;
+    s->line_tokens += seq_left(&slot->seq);
+}
+
+void sched_line_remove(struct sched *s, seq_idx i) {
+    const struct sched_seq *seq = seq_at(s, i);
+    heap_remove(&s->line, i);
+    if (seq->state == SEQ_WAITING)
+        heap_remove(&s->oldest, i);
+    else
+        s->swapped_count--;
+    s->line_tokens -= seq_left(seq);
+}
+
+void sched_wait(struct sched *s, seq_idx i) {
+    struct sched_seq *seq = seq_at(s, i);
+    seq->state = SEQ_WAITING;
+    seq->computed = 0;
+    sched_line_push(s, i);
+}
+
+/* ---- the seats ---- */
+
+static uint32_t reservation(const struct sched *s, seq_idx i) {
+    return s->policy->reserves_all ? sched_blocks_for(s, seq_at(s, i)->total_max) : 0;
+}
+
+void sched_reclass(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    bool is_prompt = seq_in_prompt(&slot->seq);
+    if (is_prompt == slot->is_prompt) return;
+    slot->is_prompt = is_prompt;
+    s->prompt_count += is_prompt ? 1 : -1u;
+    s->decode_count += is_prompt ? -1u : 1;
+}
+
+seq_idx sched_eldest(const struct sched *s) {
+    seq_idx eldest = s->run_first, i = eldest;
+    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
+        if (s->slots[i].serial < s->slots[eldest].serial) eldest = i;
+    return eldest;
+}
+
+void sched_run_link(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    struct sched_seq *seq = &slot->seq;
+    if (s->run_first == SEQ_NONE) {
+        seq->next = seq->prev = s->run_first = i;
+    } else {
+        seq_idx last = seq_at(s, s->run_first)->prev;
+        seq->prev = last;
+        seq->next = s->run_first;
+        seq_at(s, last)->next = seq_at(s, s->run_first)->prev = i;
+    }
+    seq->state = SEQ_RUNNING;
+    seq->run_steps = 0;
+    s->running_count++;
+    s->reserved_blocks += reservation(s, i);
+    slot->is_prompt = seq_in_prompt(seq);
+    if (slot->is_prompt)
+        s->prompt_count++;
+    else
+        s->decode_count++;
+}
+
+void sched_run_unlink(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    struct sched_seq *seq = &slot->seq;
+    CHECK(seq->state == SEQ_RUNNING);
+    if (seq->next == i) {
+        s->run_first = SEQ_NONE;
+    } else {
+        seq_at(s, seq->prev)->next = seq->next;
+        seq_at(s, seq->next)->prev = seq->prev;
+        if (s->run_first == i) s->run_first = seq->next;
+    }
+    seq->next = seq->prev = SEQ_NONE;
+    s->running_count--;
+    s->reserved_blocks -= reservation(s, i);
+    if (slot->is_prompt)
+        s->prompt_count--;
+    else
+        s->decode_count--;
+    if (s->running_count == 0) s->held_seats = 0;
+}
+
+/* ---- choices that wait for their parent ---- */
+
+void sched_child_unlink(struct sched *s, seq_idx child) {
+    struct sched_seq *seq = seq_at(s, child);
+    CHECK(seq->state == SEQ_FORKING);
+    seq_idx *link = &s->slots[seq->fork_parent].child_first;
+    while (*link != child) link = &seq_at(s, *link)->next;
+    *link = seq->next;
+    seq->next = seq->fork_parent = SEQ_NONE;
+    s->forking_count--;
+}
+
+void sched_children_to_line(struct sched *s, seq_idx parent, int64_t now_us) {
+    for (seq_idx i; (i = s->slots[parent].child_first) != SEQ_NONE;) {
+        sched_child_unlink(s, i);
+        sched_wait(s, i);
+        sched_look(s, now_us);
+        sched_rekey(s, i);
+    }
+}
+
+/* ---- events and the end ---- */
+
+void sched_event_push(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    if (slot->has_event) return;
+    slot->has_event = true;
+    slot->event_next = SEQ_NONE;
+    if (s->event_first == SEQ_NONE)
+        s->event_first = i;
+    else
+        s->slots[s->event_last].event_next = i;
+    s->event_last = i;
+}
+
+static void leave_seat(struct sched *s, seq_idx i, int64_t now_us) {
+    const struct sched_policy *policy = s->policy;
+    kv_seq_close(s->kv, seq_at(s, i)->kv);
+    s->epoch++;
+    sched_run_unlink(s, i);
+    const struct sched_view *view = sched_look(s, now_us);
+    if (s->running_count > 0 && policy->frees_seat && !policy->frees_seat(s->state, view))
+        s->held_seats++;
+}
+
+void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us) {
+    struct slot *slot = &s->slots[i];
+    CHECK(why != FINISH_NONE);
+    switch (slot->seq.state) {
+    case SEQ_WAITING:
+        sched_line_remove(s, i);
+        break;
+    case SEQ_SWAPPED:
+        sched_line_remove(s, i);
+        kv_seq_close(s->kv, slot->seq.kv);
+        break;
+    case SEQ_RUNNING:
+        leave_seat(s, i, now_us);
+        break;
+    case SEQ_FORKING:
+        sched_child_unlink(s, i);
+        break;
+    default:
+        CHECK(!"a sequence that has ended ends again");
+    }
+    slot->seq.state = SEQ_ENDED;
+    slot->finish = why;
+    if (heap_has(&s->timers, i)) heap_remove(&s->timers, i);
+    s->live_count--;
+    s->finished++;
+    if (why == FINISH_STOP || why == FINISH_LENGTH)
+        s->mean_output += OUTPUT_LEARN_RATE * (seq_generated(&slot->seq) - s->mean_output);
+    sched_children_to_line(s, i, now_us);
+    if (s->policy->on_finish) s->policy->on_finish(s->state, &slot->seq, sched_look(s, now_us));
+    sched_event_push(s, i);
+}

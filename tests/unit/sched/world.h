@@ -1,0 +1,318 @@
+/* unit/sched/world.h - a small world around a scheduler, for its tests.
+ *
+ * A device of plain arrays stands in for the KV memory: each token slot holds a hash of the text
+ * up to and including its token. A row first checks that every position it reads holds what its
+ * sequence says it should (so a block that was shared, moved or reused wrongly shows at once),
+ * then writes its own. The sampled token is a function of that hash and of the request, so an
+ * answer can be computed without any scheduler and must come out the same.
+ */
+#ifndef TESTS_SCHED_WORLD_H
+#define TESTS_SCHED_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "sched/sched.h"
+
+enum { WORLD_REQUESTS = 4096, WORLD_VOCAB = 1000 };
+
+struct world_request {
+    uint64_t request;
+    uint32_t choice;
+    int32_t *tokens;
+    uint32_t prompt_tokens, total_max, end_at; /* end_at: total at which it ends by itself */
+    uint64_t salt;
+    bool is_live, is_cancelled;
+    uint32_t events_total; /* of the last event */
+    enum finish_reason finish;
+    struct sched_event last;
+    uint64_t submitted_step;
+};
+
+struct world {
+    struct sched *s;
+    struct sched_options options;
+    struct plan plan;
+    struct row_result *results;
+    uint64_t *memory, *spill; /* [group][block][slot] */
+    struct world_request *requests;
+    uint32_t request_count, live_count;
+    int64_t now_us;
+    uint64_t step;
+    uint32_t failed_rows_every; /* one row in so many fails; 0: none */
+    struct rng rng;
+    bool verify;
+};
+
+static inline struct sched_options world_options(const char *policy, uint32_t kv_blocks,
+                                                 uint32_t block_size, uint32_t max_seqs) {
+    struct sched_options o = {.policy = sched_policy_find(policy),
+                              .knobs = knobs_default(),
+                              .ctx_tokens = 4096,
+                              .group_count = 1};
+    assert_non_null(o.policy);
+    cost_init(&o.cost, cost_profile_find("this-cpu"));
+    o.knobs.kv_blocks = kv_blocks;
+    o.knobs.block_size = block_size;
+    o.knobs.max_seqs = max_seqs;
+    o.knobs.spill_blocks = 64;
+    return o;
+}
+
+static inline void world_open(struct world *w, const struct sched_options *o) {
+    struct err err = {0};
+    *w = (struct world){.options = *o, .now_us = 1000, .verify = true};
+    enum status st = sched_create(&w->s, o, &err);
+    if (st != ST_OK) fail_msg("%s", err.text);
+    assert_int_equal(plan_init(&w->plan, o->knobs.max_seqs, 4 * o->knobs.kv_blocks + 64), ST_OK);
+    size_t slots = (size_t)o->knobs.kv_blocks * o->knobs.block_size * o->group_count;
+    size_t spilled = (size_t)o->knobs.spill_blocks * o->knobs.block_size * o->group_count;
+    w->results = mem_zalloc_array(o->knobs.max_seqs, sizeof(w->results[0]));
+    w->memory = mem_zalloc_array(slots, sizeof(w->memory[0]));
+    w->spill = mem_zalloc_array(spilled + 1, sizeof(w->spill[0]));
+    w->requests = mem_zalloc_array(WORLD_REQUESTS, sizeof(w->requests[0]));
+}
+
+static inline void world_close(struct world *w) {
+    sched_destroy(w->s);
+    plan_deinit(&w->plan);
+    for (uint32_t i = 0; i < w->request_count; i++) mem_free(w->requests[i].tokens);
+    mem_free(w->results);
+    mem_free(w->memory);
+    mem_free(w->spill);
+    mem_free(w->requests);
+}
+
+/* ---- the text and its hashes ---- */
+
+static inline uint64_t text_hash(uint64_t before, int32_t token) {
+    uint64_t h = (before ^ (uint64_t)(uint32_t)token) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static inline int32_t next_token(uint64_t hash, uint32_t choice) {
+    return (int32_t)(text_hash(hash, (int32_t)choice + 7) % WORLD_VOCAB);
+}
+
+static inline struct world_request *world_find(struct world *w, uint64_t request, uint32_t choice) {
+    for (uint32_t i = w->request_count; i-- > 0;)
+        if (w->requests[i].request == request && w->requests[i].choice == choice)
+            return &w->requests[i];
+    fail_msg("no such request");
+    return NULL;
+}
+
+/* The answer, without a scheduler. */
+static inline void check_answer(const struct world_request *r, uint32_t total) {
+    uint64_t h = r->salt;
+    for (uint32_t p = 0; p < total; p++) {
+        if (p >= r->prompt_tokens && r->tokens[p] != next_token(h, r->choice))
+            fail_msg("request %lu.%u: token %u differs", (unsigned long)r->request, r->choice, p);
+        h = text_hash(h, r->tokens[p]);
+    }
+}
+
+/* ---- the device ---- */
+
+static inline void world_move(struct world *w, const struct kv_move *m) {
+    uint32_t bs = w->options.knobs.block_size;
+    uint64_t *memory = w->memory + (size_t)m->group * w->options.knobs.kv_blocks * bs;
+    uint64_t *spill = w->spill + (size_t)m->group * w->options.knobs.spill_blocks * bs;
+    uint64_t *from = (m->kind == KV_MOVE_IN ? spill : memory) + (size_t)m->from * bs;
+    uint64_t *to = (m->kind == KV_MOVE_OUT ? spill : memory) + (size_t)m->to * bs;
+    memmove(to, from, bs * sizeof(*to));
+}
+
+static inline void world_row(struct world *w, const struct plan_row *row, struct row_result *out) {
+    const struct sched_seq *seq = sched_seq_at(w->s, row->seq);
+    uint32_t bs = w->options.knobs.block_size, end = row->first + row->count;
+    uint64_t h = seq->salt;
+    for (uint32_t p = 0; p < end; p++) {
+        h = text_hash(h, row->tokens[p]);
+        for (uint32_t g = 0; g < w->options.group_count; g++) {
+            const uint32_t *table = kv_seq_table(sched_kv(w->s), row->kv, g);
+            uint32_t window = w->options.windows[g];
+            if (p < row->first && window > 0 && p + window <= row->first) continue;
+            uint64_t *slot =
+                &w->memory[((size_t)g * w->options.knobs.kv_blocks + table[p / bs]) * bs + p % bs];
+            if (p < row->first && *slot != h)
+                fail_msg("request %lu.%u reads a wrong block at position %u (step %lu)",
+                         (unsigned long)seq->request, seq->choice, p, (unsigned long)w->step);
+            if (p >= row->first) *slot = h;
+        }
+    }
+    const struct world_request *r = world_find(w, seq->request, seq->choice);
+    *out = (struct row_result){.token = next_token(h, seq->choice)};
+    out->is_end = seq->total + 1 == r->end_at;
+    out->failed = w->failed_rows_every && rng_below(&w->rng, w->failed_rows_every) == 0;
+}
+
+static inline void check_plan(const struct world *w) {
+    const struct knobs *k = &w->options.knobs;
+    uint32_t tokens = 0, samples = 0;
+    bool in_prompts = false;
+    for (uint32_t r = 0; r < w->plan.row_count; r++) {
+        const struct plan_row *row = &w->plan.rows[r];
+        const struct sched_seq *seq = sched_seq_at(w->s, row->seq);
+        tokens += row->count;
+        samples += row->samples;
+        assert_int_equal(seq->state, SEQ_RUNNING);
+        assert_int_equal(row->first, seq->computed);
+        assert_true(row->count >= 1 && row->count <= seq_left(seq));
+        assert_int_equal(row->samples, row->count == seq_left(seq));
+        bool is_decode = row->samples && row->count == 1;
+        assert_false(in_prompts && is_decode);
+        in_prompts = !is_decode;
+        for (uint32_t q = 0; q < r; q++) assert_true(w->plan.rows[q].seq != row->seq);
+        if (w->options.policy->whole_prompts) assert_true(row->samples);
+        if (k->chunk_tokens > 0 && !w->options.policy->whole_prompts && w->plan.row_count > 1)
+            assert_true(row->count <= k->chunk_tokens);
+    }
+    assert_int_equal(tokens, w->plan.token_count);
+    assert_int_equal(samples, w->plan.sample_count);
+    bool is_solo = w->options.policy->whole_prompts && w->plan.row_count == 1;
+    assert_true(tokens <= k->max_step_tokens || is_solo);
+}
+
+/* ---- events ---- */
+
+static inline void world_events(struct world *w) {
+    struct sched_event e;
+    while (sched_next_event(w->s, &e)) {
+        struct world_request *r = world_find(w, e.request, e.choice);
+        assert_true(r->is_live);
+        assert_true(e.total >= r->events_total);
+        assert_true(e.total <= r->total_max);
+        r->events_total = e.total;
+        r->last = e;
+        if (e.finish == FINISH_NONE) continue;
+        r->finish = e.finish;
+        r->is_live = false;
+        w->live_count--;
+        if (e.finish == FINISH_LENGTH) assert_int_equal(e.total, r->total_max);
+        if (e.finish == FINISH_STOP && !r->is_cancelled) assert_int_equal(e.total, r->end_at);
+        check_answer(r, e.total);
+    }
+}
+
+/* ---- steps ---- */
+
+static inline void world_plan(struct world *w) {
+    sched_plan(w->s, w->now_us, &w->plan);
+    if (w->verify) sched_verify(w->s);
+    if (w->verify) check_plan(w);
+}
+
+static inline bool world_is_empty_plan(const struct world *w) {
+    return w->plan.row_count == 0 && w->plan.moves.count == 0;
+}
+
+static inline void world_run(struct world *w) {
+    for (uint32_t m = 0; m < w->plan.moves.count; m++) world_move(w, &w->plan.moves.list[m]);
+    for (uint32_t r = 0; r < w->plan.row_count; r++) world_row(w, &w->plan.rows[r], &w->results[r]);
+}
+
+static inline void world_apply(struct world *w) {
+    int64_t us = 100 + 10 * (int64_t)w->plan.token_count;
+    w->now_us += us;
+    struct step_result result = {
+        .rows = w->results, .row_count = w->plan.row_count, .elapsed_us = us};
+    sched_apply(w->s, &w->plan, &result, w->now_us);
+    w->step++;
+    if (w->verify) sched_verify(w->s);
+    world_events(w);
+}
+
+/* One turn; false if there was nothing to do. */
+static inline bool world_step(struct world *w) {
+    world_plan(w);
+    if (world_is_empty_plan(w)) {
+        world_events(w);
+        return false;
+    }
+    world_run(w);
+    world_apply(w);
+    return true;
+}
+
+/* Until nothing is left, waiting for timers where nothing can be done. */
+static inline void world_drain(struct world *w, uint32_t steps_max) {
+    for (uint32_t n = 0; n < steps_max; n++) {
+        if (world_step(w)) continue;
+        if (sched_is_idle(w->s)) return;
+        int64_t t = sched_next_timer_us(w->s);
+        if (t == INT64_MAX) fail_msg("stuck at step %lu", (unsigned long)w->step);
+        if (t > w->now_us) w->now_us = t;
+    }
+    fail_msg("not done after %u steps", steps_max);
+}
+
+/* ---- requests ---- */
+
+struct world_submit {
+    uint32_t prompt_tokens, max_tokens;
+    uint32_t end_after; /* answer tokens after which it ends by itself; 0: by length */
+    uint64_t text;      /* which text the prompt is taken from */
+    uint32_t shared;    /* first tokens that all prompts of one text share */
+    uint64_t request;   /* 0: the next number */
+    uint32_t choice, tenant;
+    seq_idx parent;
+    bool is_fork;
+    struct urgency urgency;
+};
+
+static inline enum status world_try_submit(struct world *w, struct world_submit in, seq_idx *out,
+                                           struct err *err) {
+    assert_true(w->request_count < WORLD_REQUESTS);
+    struct world_request *r = &w->requests[w->request_count];
+    *r = (struct world_request){.request = in.request ? in.request : 1000 + w->request_count,
+                                .choice = in.choice,
+                                .prompt_tokens = in.prompt_tokens,
+                                .total_max = in.prompt_tokens + in.max_tokens,
+                                .salt = in.tenant,
+                                .is_live = true,
+                                .submitted_step = w->step};
+    r->end_at = in.end_after ? in.prompt_tokens + in.end_after : UINT32_MAX;
+    r->tokens = mem_zalloc_array(r->total_max + 1, sizeof(r->tokens[0]));
+    for (uint32_t p = 0; p < in.prompt_tokens; p++) {
+        uint64_t own = p < in.shared ? 0 : r->request;
+        r->tokens[p] = (int32_t)(rng_at(in.text, own, p) % WORLD_VOCAB);
+    }
+    struct sched_submit submit = {.request = r->request,
+                                  .choice = in.choice,
+                                  .parent = in.is_fork ? in.parent : SEQ_NONE,
+                                  .tenant = in.tenant,
+                                  .salt = in.tenant,
+                                  .urgency = in.urgency,
+                                  .tokens = r->tokens,
+                                  .prompt_tokens = in.prompt_tokens,
+                                  .total_max = r->total_max};
+    enum status st = sched_submit(w->s, &submit, w->now_us, out, err);
+    if (st != ST_OK) {
+        mem_free(r->tokens);
+        return st;
+    }
+    w->request_count++;
+    w->live_count++;
+    return ST_OK;
+}
+
+static inline seq_idx world_submit(struct world *w, struct world_submit in) {
+    struct err err = {0};
+    seq_idx i = SEQ_NONE;
+    if (world_try_submit(w, in, &i, &err) != ST_OK) fail_msg("%s", err.text);
+    return i;
+}
+
+static inline struct world_request *world_last(struct world *w) {
+    return &w->requests[w->request_count - 1];
+}
+
+#endif
