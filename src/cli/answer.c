@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 #include "text/tokenizer.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, STEPS_BYTES_MAX = 1 << 30 };

@@ -1,6 +1,6 @@
 /* cli/answer.h - an answer as it arrives: shown at once, or kept for JSON; both if asked.
  *
- * Lifetime: init, give answer_take to engine_generate, read, deinit. Thread: the main thread.
+ * Lifetime: init, give answer_take to solo_generate, read, deinit. Thread: the main thread.
  */
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 
 struct args;
 struct dialog;
@@ -20,7 +20,7 @@ struct line_reader;
 
 struct chat {
     const struct args *args;
-    struct engine *engine;
+    struct solo *solo;
     struct dialog *dialog;
     struct interrupt *interrupt;
     struct line_reader *reader;

@@ -113,8 +113,8 @@ static void run_stats(struct chat *c, struct str argument) {
     chat_note("%u messages, %u of %u tokens of context; %llu tokens answered, %.1f/s; %s kernels, "
               "%u threads, seed %llu",
               dialog_count(c->dialog), c->last.prompt_tokens + c->last.completion_tokens,
-              engine_ctx_tokens(c->engine), (unsigned long long)c->answer_tokens, rate,
-              engine_isa(c->engine), engine_threads(c->engine), (unsigned long long)c->sample.seed);
+              solo_ctx_tokens(c->solo), (unsigned long long)c->answer_tokens, rate,
+              solo_isa(c->solo), solo_threads(c->solo), (unsigned long long)c->sample.seed);
 }
 
 static double get_setting(const struct sample_params *p, const struct setting *s) {

@@ -22,7 +22,7 @@ void chat_note(const char *fmt, ...) {
 /* The prompt for all that was said, if it leaves room for an answer. */
 static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
     TRY(dialog_encode(c->dialog, out, err));
-    uint32_t ctx = engine_ctx_tokens(c->engine);
+    uint32_t ctx = solo_ctx_tokens(c->solo);
     if (out->count >= ctx)
         return err_set(err, ST_BAD,
                        "the conversation has grown to %zu tokens and the context holds %u; /reset "
@@ -33,7 +33,7 @@ static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
 
 static enum status generate(struct chat *c, const struct tokens *prompt, struct answer *answer,
                             struct err *err) {
-    uint32_t room = engine_ctx_tokens(c->engine) - (uint32_t)prompt->count;
+    uint32_t room = solo_ctx_tokens(c->solo) - (uint32_t)prompt->count;
     const struct gen_request req = {
         .prompt = prompt->ids,
         .prompt_tokens = (uint32_t)prompt->count,
@@ -41,16 +41,16 @@ static enum status generate(struct chat *c, const struct tokens *prompt, struct 
         .sample = c->sample,
     };
     c->last = (struct gen_usage){0};
-    interrupt_aim(c->interrupt, c->engine);
-    enum status st = engine_generate(c->engine, &req, answer_take, answer, &c->last, err);
+    interrupt_aim(c->interrupt, c->solo);
+    enum status st = solo_generate(c->solo, &req, answer_take, answer, &c->last, err);
     interrupt_aim(c->interrupt, NULL);
     return st;
 }
 
 static void remark_on_end(const struct chat *c) {
-    uint32_t ctx = engine_ctx_tokens(c->engine);
+    uint32_t ctx = solo_ctx_tokens(c->solo);
     uint32_t used = c->last.prompt_tokens + c->last.completion_tokens;
-    if (c->last.finish == FINISH_CANCEL) chat_note("(stopped)");
+    if (c->last.finish == FINISH_CANCELLED) chat_note("(stopped)");
     if (used >= ctx)
         chat_note("(the context of %u tokens is full and cut the answer; /reset starts anew)", ctx);
     else if ((uint64_t)used * 100 >= (uint64_t)ctx * NEARLY_FULL_PERCENT)

@@ -103,8 +103,8 @@ static void greet(const struct chat *c) {
     if (!c->on_terminal) return;
     chat_note("%s: %u tokens of context, %s kernels, %u threads. /help lists commands, Ctrl-D "
               "leaves.",
-              args_model(c->args), engine_ctx_tokens(c->engine), engine_isa(c->engine),
-              engine_threads(c->engine));
+              args_model(c->args), solo_ctx_tokens(c->solo), solo_isa(c->solo),
+              solo_threads(c->solo));
 }
 
 static enum status open_reader(struct chat *c, struct err *err) {
@@ -125,11 +125,11 @@ static enum status prepare(struct chat *c, struct err *err) {
     buf_put_text(&c->system, args_text(c->args, "system") ? args_text(c->args, "system") : "");
     /* Before the engine, whose threads must not take the signal. */
     TRY(interrupt_create(&c->interrupt, err));
-    TRY(model_args_engine(c->args, model_args_ctx(c->args), &c->engine, err));
-    if (engine_is_encoder(c->engine))
+    TRY(model_args_solo(c->args, model_args_ctx(c->args), &c->solo, err));
+    if (solo_is_encoder(c->solo))
         return err_set(err, ST_BAD, "%s gives embeddings and does not talk; use \"jitney embed\"",
                        args_model(c->args));
-    TRY(dialog_open(engine_tokenizer(c->engine), args_model(c->args), &c->dialog, err));
+    TRY(dialog_open(solo_tokenizer(c->solo), args_model(c->args), &c->dialog, err));
     TRY(dialog_reset(c->dialog, buf_str(&c->system), err));
     return open_reader(c, err);
 }
@@ -149,7 +149,7 @@ static enum status talk(struct chat *c, struct err *err) {
 static void drop(struct chat *c) {
     line_reader_close(c->reader);
     dialog_close(c->dialog);
-    engine_close(c->engine);
+    solo_close(c->solo);
     interrupt_destroy(c->interrupt);
     buf_deinit(&c->system);
     mem_free(c->bias);

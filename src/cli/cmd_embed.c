@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "cli/model_args.h"
 #include "cli/stdin_texts.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 #include "text/tokenizer.h"
 
 enum { LINE_BYTES_MAX = 1 << 24 };
@@ -21,7 +21,7 @@ static const struct flag flags[] = {
 
 /* What embedding one text after the other needs. */
 struct work {
-    struct engine *engine;
+    struct solo *solo;
     struct tokens ids;
     float *vector; /* [dims] */
     uint32_t dims;
@@ -44,9 +44,9 @@ static enum status print_vector(struct work *w, bool first, struct err *err) {
 static enum status embed_text(struct work *w, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
     w->ids.count = 0;
-    enum status st = tokenizer_encode(engine_tokenizer(w->engine), text, options, &w->ids);
+    enum status st = tokenizer_encode(solo_tokenizer(w->solo), text, options, &w->ids);
     if (st != ST_OK) return err_set(err, st, "out of memory");
-    return engine_embed(w->engine, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
+    return solo_embed(w->solo, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
 }
 
 static enum status embed_all(struct work *w, struct stdin_texts *texts, struct err *err) {
@@ -63,7 +63,7 @@ static enum status embed_all(struct work *w, struct stdin_texts *texts, struct e
 }
 
 static enum status work_on(struct work *w, struct stdin_texts *texts, struct err *err) {
-    w->dims = engine_embed_dims(w->engine);
+    w->dims = solo_embed_dims(w->solo);
     w->vector = mem_alloc_array(w->dims, sizeof(w->vector[0]));
     if (!w->vector) return err_set(err, ST_NOMEM, "out of memory");
     return embed_all(w, texts, err);
@@ -72,7 +72,7 @@ static enum status work_on(struct work *w, struct stdin_texts *texts, struct err
 static enum exit_code run(const struct args *args, struct err *err) {
     struct work w = {.json = args_on(args, "json")};
     struct stdin_texts texts;
-    enum status st = model_args_engine(args, 0, &w.engine, err);
+    enum status st = model_args_solo(args, 0, &w.solo, err);
     if (st != ST_OK) return exit_of(st);
     buf_init(&w.line, LINE_BYTES_MAX);
     st = stdin_texts_read(&texts, args_on(args, "null"), err);
@@ -83,7 +83,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     buf_deinit(&w.line);
     mem_free(w.vector);
     tokens_deinit(&w.ids);
-    engine_close(w.engine);
+    solo_close(w.solo);
     return exit_of(st);
 }
 

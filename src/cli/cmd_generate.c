@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/dialog.h"
 #include "cli/model_args.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 #include "text/tokenizer.h"
 
 enum { PROMPT_BYTES_MAX = 1 << 28 };
@@ -70,7 +70,7 @@ static const struct flag flags[] = {
 /* Everything that one run holds. */
 struct job {
     const struct args *args;
-    struct engine *engine;
+    struct solo *solo;
     struct dialog *dialog; /* with --chat */
     struct tokens prompt;
     struct sample_params sample;
@@ -107,7 +107,7 @@ static enum status read_prompt(const struct args *a, struct buf *out, struct err
 }
 
 static enum status encode_chat(struct job *j, struct str text, struct err *err) {
-    TRY(dialog_open(engine_tokenizer(j->engine), args_model(j->args), &j->dialog, err));
+    TRY(dialog_open(solo_tokenizer(j->solo), args_model(j->args), &j->dialog, err));
     TRY(dialog_reset(j->dialog, str_of(args_text(j->args, "system")), err));
     TRY(dialog_add(j->dialog, "user", text, err));
     return dialog_encode(j->dialog, &j->prompt, err);
@@ -115,12 +115,12 @@ static enum status encode_chat(struct job *j, struct str text, struct err *err) 
 
 static enum status encode_plain(struct job *j, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
-    enum status st = tokenizer_encode(engine_tokenizer(j->engine), text, options, &j->prompt);
+    enum status st = tokenizer_encode(solo_tokenizer(j->solo), text, options, &j->prompt);
     return st == ST_OK ? ST_OK : err_set(err, st, "out of memory");
 }
 
 static enum status check_prompt(const struct job *j, struct err *err) {
-    uint32_t ctx = engine_ctx_tokens(j->engine);
+    uint32_t ctx = solo_ctx_tokens(j->solo);
     if (j->prompt.count == 0)
         return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
                        args_model(j->args));
@@ -134,9 +134,9 @@ static enum status check_prompt(const struct job *j, struct err *err) {
 
 static enum status prepare(struct job *j, struct str text, struct err *err) {
     int64_t begun_us = clock_now(&clock_real);
-    TRY(model_args_engine(j->args, model_args_ctx(j->args), &j->engine, err));
+    TRY(model_args_solo(j->args, model_args_ctx(j->args), &j->solo, err));
     j->load_us = clock_now(&clock_real) - begun_us;
-    if (engine_is_encoder(j->engine))
+    if (solo_is_encoder(j->solo))
         return err_set(err, ST_BAD, "%s gives embeddings and writes no text; use \"jitney embed\"",
                        args_model(j->args));
     if (args_on(j->args, "chat"))
@@ -154,7 +154,7 @@ static enum status hash_logits(void *ctx, uint32_t first_pos, uint32_t row_count
     (void)first_pos;
     const struct job *j = ctx;
     /* Little-endian machines only: the bytes in memory are the bytes of the contract. */
-    sha256_add(j->hash, logits, (size_t)row_count * engine_vocab(j->engine) * sizeof(float));
+    sha256_add(j->hash, logits, (size_t)row_count * solo_vocab(j->solo) * sizeof(float));
     return ST_OK;
 }
 
@@ -181,7 +181,7 @@ static enum status print_json(struct job *j, struct answer *answer, const struct
     struct buf out;
     buf_init(&out, PROMPT_BYTES_MAX);
     buf_put_char(&out, '{');
-    answer_put_json(answer, engine_tokenizer(j->engine), usage, &out);
+    answer_put_json(answer, solo_tokenizer(j->solo), usage, &out);
     buf_printf(&out, ",\"timings\":{\"load_ms\":%.9g,\"prompt_ms\":%.9g,\"decode_ms\":%.9g}",
                (double)j->load_us / 1e3, (double)usage->prompt_us / 1e3,
                (double)usage->decode_us / 1e3);
@@ -216,7 +216,7 @@ static enum status answer_prompt(struct job *j, struct err *err) {
     struct answer answer;
     fill_request(j, &req);
     answer_init(&answer, json ? ANSWER_KEEP : ANSWER_STREAM);
-    enum status st = engine_generate(j->engine, &req, answer_take, &answer, &usage, err);
+    enum status st = solo_generate(j->solo, &req, answer_take, &answer, &usage, err);
     if (st == ST_OK) st = answer_status(&answer, err);
     if (st == ST_OK) st = json ? print_json(j, &answer, &usage, err) : print_end(j, &usage, err);
     answer_deinit(&answer);
@@ -227,7 +227,7 @@ static void drop(struct job *j) {
     sha256_destroy(j->hash);
     tokens_deinit(&j->prompt);
     dialog_close(j->dialog);
-    engine_close(j->engine);
+    solo_close(j->solo);
     mem_free(j->bias);
 }
 

@@ -17,7 +17,7 @@
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 #include "text/tokenizer.h"
 
 enum { TEXT_BYTES_MAX = 1 << 30 };
@@ -53,7 +53,7 @@ static const struct flag flags[] = {
 };
 
 struct score {
-    struct engine *engine;
+    struct solo *solo;
     uint32_t window; /* tokens */
     uint32_t windows;
     uint32_t done;      /* windows */
@@ -80,7 +80,7 @@ static bool dump_bytes(struct score *s, const void *bytes, size_t len) {
 static enum status score_rows(void *ctx, uint32_t first_pos, uint32_t row_count,
                               const float *logits) {
     struct score *s = ctx;
-    uint32_t vocab = engine_vocab(s->engine);
+    uint32_t vocab = solo_vocab(s->solo);
     for (uint32_t r = 0; r < row_count; r++) {
         uint32_t pos = first_pos + r;
         if (pos < s->window / 2 || pos + 1 >= s->window) continue;
@@ -109,7 +109,7 @@ static enum status score_windows(struct score *s, int32_t *ids, token_id bos, st
         int32_t *first = ids + (size_t)s->done * s->window;
         if (bos != TOKEN_NONE) first[0] = bos;
         s->ids = first;
-        enum status st = engine_logits(s->engine, first, s->window, score_rows, s, err);
+        enum status st = solo_logits(s->solo, first, s->window, score_rows, s, err);
         if (s->dump_failed) return err_set(err, ST_IO, "%s: %s", s->dump_path, strerror(errno));
         if (st != ST_OK) return st;
         s->done++;
@@ -126,7 +126,7 @@ static enum status open_dump(struct score *s, struct err *err) {
     if (rows > INT32_MAX)
         return err_set(err, ST_BAD, "--dump-logits: %llu rows are too many; use --chunks",
                        (unsigned long long)rows);
-    int32_t header[2] = {(int32_t)rows, (int32_t)engine_vocab(s->engine)};
+    int32_t header[2] = {(int32_t)rows, (int32_t)solo_vocab(s->solo)};
     dump_bytes(s, header, sizeof(header));
     return ST_OK;
 }
@@ -175,7 +175,7 @@ static enum status count_windows(struct score *s, const struct args *args, size_
 
 static enum status score_text(struct score *s, const struct args *args, struct str text,
                               struct err *err) {
-    const struct tokenizer *t = engine_tokenizer(s->engine);
+    const struct tokenizer *t = solo_tokenizer(s->solo);
     const struct encode_options options = {.plain_special = true, .add_special = true};
     struct tokens ids = {0};
     enum status st = tokenizer_encode(t, text, options, &ids);
@@ -196,11 +196,11 @@ static enum exit_code run(const struct args *args, struct err *err) {
     struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
     enum status st = file_read(args_text(args, "file"), &text, err);
-    if (st == ST_OK) st = model_args_engine(args, (uint32_t)args_int(args, "ctx"), &s.engine, err);
-    if (st == ST_OK && engine_is_encoder(s.engine))
+    if (st == ST_OK) st = model_args_solo(args, (uint32_t)args_int(args, "ctx"), &s.solo, err);
+    if (st == ST_OK && solo_is_encoder(s.solo))
         st = err_set(err, ST_BAD, "%s gives embeddings and predicts no text", args_model(args));
     if (st == ST_OK) st = score_text(&s, args, buf_str(&text), err);
-    engine_close(s.engine);
+    solo_close(s.solo);
     buf_deinit(&text);
     return exit_of(st);
 }

@@ -10,14 +10,14 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 
 struct interrupt {
     pthread_t thread;
     sigset_t set;
     int pipe[2];          /* read end, write end; both do not block */
     pthread_mutex_t lock; /* of what follows */
-    struct engine *engine;
+    struct solo *solo;
     bool loading, ending;
 };
 
@@ -26,8 +26,8 @@ static bool handle(struct interrupt *i) {
     pthread_mutex_lock(&i->lock);
     bool ending = i->ending;
     if (!ending && i->loading) _exit(EXIT_SIGINT);
-    if (!ending && i->engine) engine_stop(i->engine);
-    if (!ending && !i->engine) {
+    if (!ending && i->solo) solo_stop(i->solo);
+    if (!ending && !i->solo) {
         ssize_t put = write(i->pipe[1], "", 1); /* a full pipe says it already */
         (void)put;
     }
@@ -97,9 +97,9 @@ void interrupt_settle(struct interrupt *i) {
     pthread_mutex_unlock(&i->lock);
 }
 
-void interrupt_aim(struct interrupt *i, struct engine *engine) {
+void interrupt_aim(struct interrupt *i, struct solo *solo) {
     pthread_mutex_lock(&i->lock);
-    i->engine = engine;
+    i->solo = solo;
     pthread_mutex_unlock(&i->lock);
 }
 

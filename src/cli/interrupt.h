@@ -3,8 +3,8 @@
  * A thread of its own waits for SIGINT, which every other thread blocks. What it does with one
  * depends on what the program is doing:
  *
- *     LOADING --settle--> IDLE --aim(engine)--> ANSWERING --aim(NULL)--> IDLE
- *     ends the program    interrupt_fd is       engine_stop(engine)
+ *     LOADING --settle--> IDLE --aim(solo) --> ANSWERING --aim(NULL)--> IDLE
+ *     ends the program    interrupt_fd is       solo_stop(solo)
  *                         readable
  *
  * Lifetime: create before any other thread is started, destroy. Thread: the main thread.
@@ -16,14 +16,14 @@
 
 #include "base/status.h"
 
-struct engine;
+struct solo;
 struct interrupt; /* opaque */
 
 enum status interrupt_create(struct interrupt **out, struct err *err);
 void interrupt_destroy(struct interrupt *i); /* NULL is fine */
 
 void interrupt_settle(struct interrupt *i);
-void interrupt_aim(struct interrupt *i, struct engine *engine); /* NULL: at nothing */
+void interrupt_aim(struct interrupt *i, struct solo *solo); /* NULL: at nothing */
 
 /* Becomes readable when Ctrl-C was pressed while idle; take() empties it and tells. */
 int interrupt_fd(const struct interrupt *i);

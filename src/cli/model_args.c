@@ -7,7 +7,7 @@
 #include "base/pool.h"
 #include "cli/progress.h"
 #include "config/env.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 #include "format/model_file.h"
 #include "text/tokenizer.h"
 
@@ -168,15 +168,15 @@ static void show_progress(void *ctx, const char *stage, double share) {
     progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
 }
 
-enum status model_args_engine(const struct args *a, uint32_t ctx_tokens, struct engine **out,
-                              struct err *err) {
+enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
+                            struct err *err) {
     char path[MODEL_PATH_BYTES];
     TRY(model_args_path(a, path, err));
     struct env_settings env;
     struct progress progress;
     env_read(&env);
     progress_init(&progress, &env, PROGRESS_SILENT);
-    const struct engine_options options = {
+    const struct solo_options options = {
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
         .chunk_tokens = (uint32_t)args_int(a, "chunk"),
@@ -186,7 +186,7 @@ enum status model_args_engine(const struct args *a, uint32_t ctx_tokens, struct 
         .progress_ctx = &progress,
     };
     progress_begin(&progress, "loading", LOAD_STEPS, 0);
-    enum status st = engine_open(path, &options, out, err);
+    enum status st = solo_open(path, &options, out, err);
     progress_end(&progress);
     return st;
 }

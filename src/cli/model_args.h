@@ -14,7 +14,7 @@
 #include "cli/model_cache.h"
 #include "sample/sampler.h"
 
-struct engine;
+struct solo;
 struct model_file;
 struct tokenizer;
 
@@ -36,9 +36,9 @@ enum status text_model_open(const struct args *a, struct text_model *out, struct
 void text_model_close(struct text_model *m); /* a zeroed one is fine */
 
 /* The engine that flags_engine describe, with progress on a terminal. `ctx_tokens` as in
- * struct engine_options. */
-enum status model_args_engine(const struct args *a, uint32_t ctx_tokens, struct engine **out,
-                              struct err *err);
+ * struct solo_options. */
+enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
+                            struct err *err);
 
 /* A context size from flags_context: 0 if it is left to the model. */
 uint32_t model_args_ctx(const struct args *a);

@@ -1,313 +1,418 @@
-/* engine/engine.c - opening a model and running steps on it; see engine/engine.h.
+/* engine/engine.c - see engine/engine.h for the contract.
  *
- * Entry points: engine_open, engine_close, engine_logits, engine_embed, engine_run, and the
- * getters at the end. engine/generate.c has engine_generate.
+ * Entry points: engine_step (read it first), engine_create, engine_start, engine_submit,
+ * engine_next, engine_stats.
  */
 #include "engine/engine.h"
 
-#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "base/pool.h"
-#include "engine/engine_int.h"
-#include "format/model_file.h"
-#include "graph/tape.h"
-#include "kernels/cpu/cpu.h"
-#include "model/arch.h"
-#include "model/model.h"
-#include "text/tokenizer.h"
 
-enum { CHUNK_DEFAULT = 256, CHUNK_MAX = 4096, CTX_DEFAULT_MAX = 8192, CTX_MAX = 1 << 24 };
+enum { RECORDS_DEFAULT = 4096 };
+/* An engine with nothing to do looks around this often, whatever it was told to wait for. */
+static const int64_t IDLE_WAIT_US = 1000000;
 
-struct loading {
-    struct engine *e;
-    const struct engine_options *options;
-    size_t done, total;
+struct engine {
+    const struct clock *clock;
+    struct runner runner;
+    bool is_plugged;
+    struct sched *sched;
+    struct sched_options sched_options;
+    struct plan plan;
+    struct step_result result;
+    struct mailbox *mailbox;
+    struct record_ring *records;
+    uint32_t vocab;
+
+    /* The engine thread's. */
+    struct choice **choices; /* by seq_idx; NULL: free */
+    uint32_t choice_cap;
+    uint64_t step_count;
+
+    /* Anyone's. */
+    atomic_ullong next_id, submitted, refused;
+    atomic_llong sched_us, step_us, step_began_us; /* step_began_us 0: between steps */
+    pthread_mutex_t stats_lock;
+    struct sched_stats stats; /* as of the last step; under stats_lock */
+    double predicted_wait_us;
+
+    pthread_t thread, watch_thread;
+    bool is_running, is_watched;
+    atomic_bool stopping;
+    int64_t stall_limit_us;
+    stall_fn *on_stall;
+    void *stall_ctx;
 };
 
-static void report(const struct loading *l, const char *stage, double share) {
-    if (l->options->on_progress) l->options->on_progress(l->options->progress_ctx, stage, share);
-}
+static uint32_t seq_cap_of(const struct knobs *k) { return k->queue_max + k->max_seqs * 2; }
 
-static enum status count_weight(void *ctx, struct weight *w, struct err *err) {
-    (void)w;
-    (void)err;
-    ((struct loading *)ctx)->total++;
-    return ST_OK;
-}
-
-static enum status prepare_weight(void *ctx, struct weight *w, struct err *err) {
-    struct loading *l = ctx;
-    TRY(l->e->device.prepare(l->e->device.self, w, err));
-    l->done++;
-    report(l, "weights", (double)l->done / (double)l->total);
-    return ST_OK;
-}
-
-/* Prepared weights are read from the device's memory; embeddings still from the file. */
-static void release_file_pages(struct engine *e) {
-    const struct model *m = e->model;
-    const void *kept[] = {m->token_embd.data, m->pos_embd.data, m->type_embd.data};
-    for (size_t i = 0; i < tensor_count(e->file); i++) {
-        const struct tensor_info *t = tensor_at(e->file, i);
-        bool is_kept = false;
-        for (size_t k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
-            if (t->data == kept[k]) is_kept = true;
-        if (!is_kept) tensor_release(e->file, t);
+/* Forget a choice: its last event is out. */
+static void let_go(struct engine *e, struct choice *c) {
+    if (c->seq != SEQ_NONE) {
+        e->runner.end(e->runner.self, c->seq);
+        e->choices[c->seq] = NULL;
     }
+    c->seq = SEQ_NONE;
+    c->is_live = false;
+    request_unref(c->request);
 }
 
-static enum status choose_sizes(struct engine *e, const struct engine_options *o, struct err *err) {
-    const struct hparams *hp = &e->model->hp;
-    uint32_t ctx = o->ctx_tokens;
-    if (model_is_encoder(e->model)) {
-        e->ctx_tokens = hp->max_positions;
-        e->chunk_tokens = hp->max_positions;
-        return ST_OK;
+static void publish(struct engine *e, struct choice *c, enum finish_reason finish, int64_t now_us) {
+    if (finish != FINISH_NONE) {
+        c->finished_us = now_us;
+        atomic_store(&c->finish, finish);
     }
-    if (ctx == 0) ctx = hp->ctx_train < CTX_DEFAULT_MAX ? hp->ctx_train : CTX_DEFAULT_MAX;
-    if (ctx > CTX_MAX)
-        return err_set(err, ST_BAD, "a context of %u tokens was asked for, at most %u is possible",
-                       ctx, CTX_MAX);
-    e->ctx_tokens = ctx;
-    e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : CHUNK_DEFAULT;
-    if (e->chunk_tokens > CHUNK_MAX) e->chunk_tokens = CHUNK_MAX;
-    if (e->chunk_tokens > ctx) e->chunk_tokens = ctx;
+    mailbox_post_moved(e->mailbox, c);
+}
+
+/* A choice that the scheduler never saw. */
+static void refuse(struct engine *e, struct choice *c, const struct err *why, int64_t now_us) {
+    c->request->refusal = *why;
+    atomic_fetch_add(&e->refused, 1);
+    publish(e, c, FINISH_REFUSED, now_us);
+}
+
+static enum status submit_choice(struct engine *e, struct choice *c, seq_idx parent, int64_t now_us,
+                                 struct err *err) {
+    struct request *r = c->request;
+    struct sched_submit in = {.request = r->id,
+                              .choice = c->index,
+                              .parent = parent,
+                              .tenant = r->tenant,
+                              .salt = r->salt,
+                              .urgency = r->urgency,
+                              .tokens = c->tokens,
+                              .prompt_tokens = c->prompt_tokens,
+                              .total_max = c->total_max};
+    TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
+    CHECK(c->seq < e->choice_cap);
+    e->choices[c->seq] = c;
+    c->is_live = true;
+    request_ref(r); /* let_go releases it */
+    struct runner_seq info = {.sampler = c->sampler,
+                              .prompt_tokens = c->prompt_tokens,
+                              .ignore_end = r->ignore_end,
+                              .logprobs = c->logprobs,
+                              .tops = c->tops};
+    e->runner.begin(e->runner.self, c->seq, &info);
     return ST_OK;
 }
 
-static enum status make_tables(struct engine *e, struct err *err) {
-    size_t rows = e->chunk_tokens, ctx = e->ctx_tokens;
-    size_t blocks = (ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    e->token = mem_zalloc_array(rows, sizeof(*e->token));
-    e->pos = mem_zalloc_array(rows, sizeof(*e->pos));
-    e->seq = mem_zalloc_array(rows, sizeof(*e->seq));
-    e->output_row = mem_zalloc_array(rows, sizeof(*e->output_row));
-    e->blocks = mem_zalloc_array(blocks, sizeof(*e->blocks));
-    e->cached = mem_zalloc_array(ctx, sizeof(*e->cached));
-    if (!e->token || !e->pos || !e->seq || !e->output_row || !e->blocks || !e->cached)
-        return err_set(err, ST_NOMEM, "out of memory for a context of %u tokens", e->ctx_tokens);
-    for (uint32_t b = 0; b < blocks; b++) e->blocks[b] = b;
-    return ST_OK;
-}
-
-static enum status make_kv(struct engine *e, enum kv_type type, struct err *err) {
-    const struct model *m = e->model;
-    if (model_is_encoder(m)) return ST_OK;
-    for (uint32_t g = 0; g < m->kv_group_count; g++) {
-        struct kv_space *kv = &e->kv[g];
-        *kv = (struct kv_space){.type = type,
-                                .layers = m->kv_group_layers[g],
-                                .heads = m->hp.kv_heads,
-                                .head_dim = m->hp.head_dim,
-                                .block_count =
-                                    (e->ctx_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS};
-        kv->base = e->device.alloc(e->device.self, kv_space_bytes(kv));
-        if (!kv->base)
-            return err_set(
-                err, ST_NOMEM,
-                "no memory for %zu MiB of KV cache (%u tokens); a smaller --ctx needs less",
-                kv_space_bytes(kv) >> 20, e->ctx_tokens);
+static void accept_request(struct engine *e, struct request *r, int64_t now_us) {
+    seq_idx parent = SEQ_NONE;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct err err = {0};
+        struct choice *c = &r->choices[i];
+        if (submit_choice(e, c, parent, now_us, &err) != ST_OK)
+            refuse(e, c, &err, now_us);
+        else if (i == 0)
+            parent = c->seq;
     }
-    return ST_OK;
+    request_unref(r); /* the inbox's reference */
 }
 
-enum status engine_make_pass(struct engine *e, int goal, struct engine_pass *out, struct err *err) {
-    struct tape_sizes sizes = {e->chunk_tokens, e->chunk_tokens, 1};
-    if (tape_create(&out->tape) != ST_OK)
-        return err_set(err, ST_NOMEM, "out of memory for the forward pass");
-    model_build(e->model, (enum model_goal)goal, out->tape);
-    TRY(tape_finish(out->tape, &sizes, err));
-    TRY(e->device.check(e->device.self, out->tape, err));
-    out->slab = e->device.alloc(e->device.self, tape_slab_bytes(out->tape));
-    if (out->slab) return ST_OK;
-    return err_set(err, ST_NOMEM, "no memory for %zu MiB of scratch; a smaller --chunk needs less",
-                   tape_slab_bytes(out->tape) >> 20);
+static void cancel_choices(struct engine *e, struct request *r, uint32_t choices,
+                           enum finish_reason why, int64_t now_us) {
+    for (uint32_t i = 0; i < r->n; i++)
+        if ((choices >> i & 1) && r->choices[i].is_live)
+            sched_cancel(e->sched, r->id, i, why, now_us);
+    request_unref(r);
 }
 
-static void free_pass(struct engine *e, struct engine_pass *pass) {
-    if (pass->slab) e->device.free(e->device.self, pass->slab, tape_slab_bytes(pass->tape));
-    tape_destroy(pass->tape);
+/* New and cancelled requests. Submissions first: a request may have been cancelled since. */
+static void inbox_drain(struct engine *e, int64_t now_us) {
+    uint32_t choices;
+    enum finish_reason why;
+    for (struct request *r; (r = mailbox_take_submitted(e->mailbox));) accept_request(e, r, now_us);
+    for (struct request *r; (r = mailbox_take_cancelled(e->mailbox, &choices, &why));)
+        cancel_choices(e, r, choices, why, now_us);
 }
 
-static enum status load(struct engine *e, const char *path, const struct engine_options *o,
-                        struct err *err) {
-    struct loading l = {.e = e, .options = o};
-    report(&l, "file", 0);
-    TRY(model_file_open(path, &e->file, err));
-    if (!o->tokens_only) TRY(tokenizer_create(e->file, &e->tokenizer, err));
-    TRY(model_open(e->file, &(struct model_options){.ctx_tokens = o->ctx_tokens}, &e->model, err));
-    e->threads = o->threads ? o->threads : pool_default_threads();
-    TRY(cpu_device_open(o->isa ? o->isa : "auto", e->threads, &e->device, err));
-    e->device_open = true;
-    TRY(choose_sizes(e, o, err));
-    TRY(model_each_weight(e->model, count_weight, &l, err));
-    TRY(model_each_weight(e->model, prepare_weight, &l, err));
-    release_file_pages(e);
-    TRY(make_tables(e, err));
-    TRY(make_kv(e, o->kv_type, err));
-    int goal = model_is_encoder(e->model) ? GOAL_POOLED : GOAL_LOGITS;
-    return engine_make_pass(e, goal, &e->logits, err);
+/* One event per sequence that moved. */
+static void outbox_publish(struct engine *e, int64_t now_us) {
+    struct sched_event event;
+    while (sched_next_event(e->sched, &event)) {
+        struct choice *c = e->choices[event.seq];
+        CHECK(c);
+        CHECK(c->request->id == event.request);
+        c->cached_tokens = event.cached_tokens;
+        c->preempt_count = event.preempt_count;
+        c->first_token_us = event.first_token_us;
+        atomic_store_explicit(&c->ready, event.total, memory_order_release);
+        publish(e, c, event.finish, now_us);
+        if (event.finish != FINISH_NONE) let_go(e, c);
+    }
+    mailbox_flush(e->mailbox);
 }
 
-enum status engine_open(const char *path, const struct engine_options *options, struct engine **out,
-                        struct err *err) {
-    CHECK(options);
-    struct engine *e = mem_zalloc(sizeof(*e));
-    if (!e) return err_set(err, ST_NOMEM, "out of memory while opening %s", path);
-    enum status st = load(e, path, options, err);
-    if (st == ST_OK)
-        *out = e;
-    else
-        engine_close(e);
+static void record_step(struct engine *e, int64_t began_us, int64_t sched_us, int64_t now_us) {
+    const struct plan *p = &e->plan;
+    struct step_record r = {.step = e->step_count,
+                            .at_us = began_us,
+                            .elapsed_us = now_us - began_us,
+                            .sched_us = sched_us,
+                            .rows = p->row_count,
+                            .tokens = p->token_count,
+                            .samples = p->sample_count,
+                            .running = p->running_count,
+                            .waiting = p->waiting_count,
+                            .free_blocks = kv_cache_available(sched_kv(e->sched)),
+                            .moves = p->moves.count,
+                            .preempted_count = p->preempted_count};
+    for (uint32_t i = 0; i < p->row_count; i++) r.prompts += p->rows[i].count > 1;
+    for (uint32_t i = 0; i < p->preempted_count && i < RECORD_PREEMPTED_MAX; i++)
+        r.preempted[i] = p->preempted[i];
+    record_push(e->records, &r);
+}
+
+static void keep_stats(struct engine *e) {
+    struct sched_stats stats = sched_stats(e->sched);
+    double wait_us = sched_predict_wait_us(e->sched, 512);
+    pthread_mutex_lock(&e->stats_lock);
+    e->stats = stats;
+    e->predicted_wait_us = wait_us;
+    pthread_mutex_unlock(&e->stats_lock);
+}
+
+static enum status run_plan(struct engine *e) {
+    struct err err = {0};
+    TRY(e->runner.submit(e->runner.self, &e->plan, &err));
+    return e->runner.collect(e->runner.self, &e->result, &err);
+}
+
+/* One turn of the engine. */
+enum status engine_step(struct engine *e, bool *did_work) {
+    int64_t began_us = clock_now(e->clock);
+    atomic_store(&e->step_began_us, began_us);
+    inbox_drain(e, began_us);                 /* new and cancelled requests                 */
+    sched_plan(e->sched, began_us, &e->plan); /* who runs, how many tokens, which KV blocks */
+    int64_t planned_us = clock_now(e->clock);
+    *did_work = e->plan.row_count > 0 || e->plan.moves.count > 0;
+    enum status st = *did_work ? run_plan(e) : ST_OK; /* forward, sample                       */
+    int64_t ran_us = clock_now(e->clock);
+    if (*did_work && st == ST_OK)
+        sched_apply(e->sched, &e->plan, &e->result, ran_us); /* advance, finish, free          */
+    else if (*did_work)
+        sched_fail(e->sched, &e->plan, ran_us); /* its sequences end; the others go on        */
+    outbox_publish(e, ran_us);                  /* one event per sequence that moved          */
+    int64_t done_us = clock_now(e->clock);
+    if (*did_work) {
+        int64_t sched_us = (planned_us - began_us) + (done_us - ran_us);
+        record_step(e, began_us, sched_us, done_us);
+        atomic_fetch_add(&e->sched_us, sched_us);
+        atomic_fetch_add(&e->step_us, done_us - began_us);
+        e->step_count++;
+    }
+    keep_stats(e);
+    atomic_store(&e->step_began_us, 0);
     return st;
 }
 
-void engine_close(struct engine *e) {
+/* How long to sleep when there is nothing to do. */
+static int64_t idle_us(const struct engine *e) {
+    int64_t next_us = sched_next_timer_us(e->sched);
+    if (next_us == INT64_MAX) return IDLE_WAIT_US;
+    int64_t left_us = next_us - clock_now(e->clock);
+    return left_us < 0 ? 0 : left_us < IDLE_WAIT_US ? left_us : IDLE_WAIT_US;
+}
+
+static void cancel_all(struct engine *e) {
+    int64_t now_us = clock_now(e->clock);
+    inbox_drain(e, now_us);
+    for (uint32_t i = 0; i < e->choice_cap; i++)
+        if (e->choices[i])
+            sched_cancel(e->sched, e->choices[i]->request->id, e->choices[i]->index,
+                         FINISH_CANCELLED, now_us);
+    outbox_publish(e, now_us);
+}
+
+static void *engine_main(void *arg) {
+    struct engine *e = arg;
+    while (!atomic_load(&e->stopping)) {
+        bool did_work;
+        engine_step(e, &did_work);
+        if (!did_work) mailbox_wait(e->mailbox, idle_us(e));
+    }
+    cancel_all(e);
+    return NULL;
+}
+
+static void sleep_us(int64_t us) {
+    struct timespec t = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
+    nanosleep(&t, NULL);
+}
+
+/* A stall is told once: `told_us` is the beginning of the step that was complained about. */
+static void *watch_main(void *arg) {
+    struct engine *e = arg;
+    int64_t told_us = 0, nap_us = e->stall_limit_us / 8 + 1;
+    if (nap_us > 200000) nap_us = 200000;
+    while (!atomic_load(&e->stopping)) {
+        int64_t began_us = atomic_load(&e->step_began_us);
+        int64_t stalled_us = began_us ? clock_now(e->clock) - began_us : 0;
+        if (stalled_us > e->stall_limit_us && told_us != began_us) {
+            told_us = began_us;
+            e->on_stall(e->stall_ctx, stalled_us);
+        }
+        sleep_us(nap_us);
+    }
+    return NULL;
+}
+
+static enum status create_parts(struct engine *e, const struct engine_options *o, struct err *err) {
+    const struct knobs *k = &o->sched.knobs;
+    uint32_t moves = 2 * k->max_seqs + 2 * (k->spill_blocks + k->kv_blocks) * o->sched.group_count;
+    TRY(sched_create(&e->sched, &o->sched, err));
+    e->choice_cap = seq_cap_of(k);
+    e->choices = mem_zalloc_array(e->choice_cap, sizeof(*e->choices));
+    uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
+    bool made = e->choices && plan_init(&e->plan, k->max_seqs, moves) == ST_OK &&
+                mailbox_create(&e->mailbox, k->queue_max) == ST_OK &&
+                record_ring_create(&e->records, records) == ST_OK;
+    return made ? ST_OK : err_set(err, ST_NOMEM, "out of memory for an engine");
+}
+
+enum status engine_create(struct engine **out, const struct engine_options *options,
+                          struct err *err) {
+    struct engine *e = mem_zalloc(sizeof(*e));
+    if (!e) return err_set(err, ST_NOMEM, "out of memory for an engine");
+    e->clock = options->clock ? options->clock : &clock_real;
+    e->vocab = options->vocab;
+    e->sched_options = options->sched;
+    pthread_mutex_init(&e->stats_lock, NULL);
+    enum status st = create_parts(e, options, err);
+    if (st == ST_OK)
+        *out = e;
+    else
+        engine_destroy(e);
+    return st;
+}
+
+const struct kv_cache *engine_kv(const struct engine *e) { return sched_kv(e->sched); }
+
+void engine_plug(struct engine *e, const struct runner *runner) {
+    CHECK(!e->is_plugged);
+    e->runner = *runner;
+    e->is_plugged = true;
+}
+
+void engine_destroy(struct engine *e) {
     if (!e) return;
-    free_pass(e, &e->hidden);
-    free_pass(e, &e->logits);
-    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
-        if (e->kv[g].base) e->device.free(e->device.self, e->kv[g].base, kv_space_bytes(&e->kv[g]));
-    if (e->device_open) e->device.close(e->device.self);
-    mem_free(e->token);
-    mem_free(e->pos);
-    mem_free(e->seq);
-    mem_free(e->output_row);
-    mem_free(e->blocks);
-    mem_free(e->cached);
-    model_close(e->model);
-    tokenizer_destroy(e->tokenizer);
-    model_file_close(e->file);
+    engine_stop(e);
+    if (e->is_plugged && e->mailbox) cancel_all(e);
+    if (e->is_plugged) e->runner.close(e->runner.self);
+    mailbox_destroy(e->mailbox);
+    record_ring_destroy(e->records);
+    plan_deinit(&e->plan);
+    sched_destroy(e->sched);
+    mem_free(e->choices);
+    pthread_mutex_destroy(&e->stats_lock);
     mem_free(e);
 }
 
-static uint32_t fill_outputs(struct engine *e, uint32_t count, enum row_choice rows) {
-    uint32_t outputs = rows == ROWS_ALL ? count : rows == ROWS_LAST ? 1 : 0;
-    for (uint32_t r = 0; r < outputs; r++) e->output_row[r] = count - outputs + r;
-    return outputs;
+void engine_watch(struct engine *e, int64_t limit_us, stall_fn *on_stall, void *ctx) {
+    CHECK(!e->is_running);
+    e->stall_limit_us = limit_us;
+    e->on_stall = on_stall;
+    e->stall_ctx = ctx;
 }
 
-const float *engine_run(struct engine *e, const struct engine_pass *pass, const int32_t *ids,
-                        uint32_t count, uint32_t first_pos, enum row_choice rows,
-                        size_t *row_floats) {
-    CHECK(count > 0);
-    CHECK(count <= e->chunk_tokens);
-    CHECK(first_pos + count <= e->ctx_tokens);
-    for (uint32_t i = 0; i < count; i++) {
-        e->token[i] = ids[i];
-        e->pos[i] = (int32_t)(first_pos + i);
+enum status engine_start(struct engine *e, struct err *err) {
+    CHECK(e->is_plugged);
+    CHECK(!e->is_running);
+    atomic_store(&e->stopping, false);
+    int rc = pthread_create(&e->thread, NULL, engine_main, e);
+    if (rc != 0)
+        return err_set(err, ST_NOMEM, "cannot start the engine's thread: %s", strerror(rc));
+    e->is_running = true;
+    if (!e->on_stall) return ST_OK;
+    rc = pthread_create(&e->watch_thread, NULL, watch_main, e);
+    if (rc != 0) {
+        engine_stop(e);
+        return err_set(err, ST_NOMEM, "cannot start the watchdog's thread: %s", strerror(rc));
     }
-    struct step_seq seq = {.first_row = 0, .row_count = count};
-    for (int g = 0; g < KV_GROUPS_MAX; g++) seq.blocks[g] = e->blocks;
-    struct step step = {.row_count = count,
-                        .output_count = fill_outputs(e, count, rows),
-                        .seq_count = 1,
-                        .token = e->token,
-                        .pos = e->pos,
-                        .seq = e->seq,
-                        .output_row = e->output_row,
-                        .seqs = &seq};
-    struct device_run run = {
-        .tape = pass->tape, .step = &step, .slab = pass->slab, .kv = e->kv[0].base ? e->kv : NULL};
-    e->device.run(e->device.self, &run);
-    const struct tape_value *out = tape_value_at(pass->tape, tape_output(pass->tape));
-    if (row_floats) *row_floats = out->row_bytes / sizeof(float);
-    return (const float *)(const void *)(pass->slab + out->offset);
-}
-
-enum status engine_check_ids(const struct engine *e, const int32_t *ids, uint32_t count,
-                             struct err *err) {
-    if (count == 0) return err_set(err, ST_BAD, "the prompt is empty, expected at least one token");
-    if (count > e->ctx_tokens)
-        return err_set(err, ST_BAD, "the prompt has %u tokens and the context holds %u", count,
-                       e->ctx_tokens);
-    for (uint32_t i = 0; i < count; i++)
-        if (ids[i] < 0 || (uint32_t)ids[i] >= e->model->hp.vocab)
-            return err_set(err, ST_BAD, "token %u is %d, the model's vocabulary has 0 to %u", i,
-                           ids[i], e->model->hp.vocab - 1);
+    e->is_watched = true;
     return ST_OK;
 }
 
-static enum status need_decoder(const struct engine *e, struct err *err) {
-    if (!model_is_encoder(e->model)) return ST_OK;
-    return err_set(err, ST_BAD, "%s: is an encoder (%s): it gives embeddings and cannot generate",
-                   model_file_path(e->file), e->model->arch->name);
+void engine_stop(struct engine *e) {
+    if (!e->is_running) return;
+    atomic_store(&e->stopping, true);
+    mailbox_wake(e->mailbox);
+    pthread_join(e->thread, NULL);
+    if (e->is_watched) pthread_join(e->watch_thread, NULL);
+    e->is_running = e->is_watched = false;
 }
 
-/* Hand rows to the callback one after the other where padding separates them, all at once where
- * it does not. */
-static enum status hand_rows(const struct engine *e, const float *rows, size_t row_floats,
-                             uint32_t first_pos, uint32_t count, logits_fn *fn, void *ctx) {
-    if (row_floats == e->model->hp.vocab) return fn(ctx, first_pos, count, rows);
-    for (uint32_t r = 0; r < count; r++) TRY(fn(ctx, first_pos + r, 1, rows + r * row_floats));
-    return ST_OK;
-}
-
-enum status engine_logits(struct engine *e, const int32_t *ids, uint32_t count, logits_fn *fn,
-                          void *ctx, struct err *err) {
-    TRY(need_decoder(e, err));
-    TRY(engine_check_ids(e, ids, count, err));
-    e->cached_count = 0;
-    for (uint32_t pos = 0; pos < count;) {
-        uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
-        size_t row_floats;
-        const float *logits =
-            engine_run(e, &e->logits, ids + pos, rows, pos, ROWS_ALL, &row_floats);
-        TRY(hand_rows(e, logits, row_floats, pos, rows, fn, ctx));
-        pos += rows;
+enum status engine_submit(struct engine *e, const struct request_spec *spec, struct request **out,
+                          struct err *err) {
+    uint64_t id = atomic_fetch_add(&e->next_id, 1) + 1;
+    struct request *r;
+    TRY(request_create(spec, id, e->vocab, e->sched_options.ctx_tokens, clock_now(e->clock), &r,
+                       err));
+    enum status st = mailbox_submit(e->mailbox, r);
+    if (st != ST_OK) {
+        request_unref(r);
+        return err_set(err, ST_FULL, "the queue is full: %u requests wait already",
+                       e->sched_options.knobs.queue_max);
     }
+    atomic_fetch_add(&e->submitted, 1);
+    *out = r;
     return ST_OK;
 }
 
-static void scale_to_unit(float *v, uint32_t dims) {
-    double sum = 0;
-    for (uint32_t i = 0; i < dims; i++) sum += (double)v[i] * (double)v[i];
-    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
-    for (uint32_t i = 0; i < dims; i++) v[i] = (float)(v[i] * scale);
+void engine_cancel(struct engine *e, struct request *r) {
+    mailbox_cancel(e->mailbox, r, UINT32_MAX, FINISH_CANCELLED);
 }
 
-/* A decoder's embedding: the mean of its last hidden states, to unit length. Added up in the
- * order of positions, so chunks change nothing. */
-static enum status embed_decoder(struct engine *e, const int32_t *ids, uint32_t count, float *out,
-                                 struct err *err) {
-    uint32_t dims = e->model->hp.dim;
-    if (!e->hidden.slab) TRY(engine_make_pass(e, GOAL_HIDDEN, &e->hidden, err));
-    memset(out, 0, dims * sizeof(float));
-    e->cached_count = 0;
-    for (uint32_t pos = 0; pos < count;) {
-        uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
-        size_t row_floats;
-        const float *hidden =
-            engine_run(e, &e->hidden, ids + pos, rows, pos, ROWS_ALL, &row_floats);
-        for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t i = 0; i < dims; i++) out[i] += hidden[r * row_floats + i];
-        pos += rows;
+void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
+                          enum finish_reason why) {
+    CHECK(choice < r->n);
+    mailbox_cancel(e->mailbox, r, 1u << choice, why);
+}
+
+struct choice *engine_next(struct engine *e, int64_t timeout_us) {
+    return mailbox_take_moved(e->mailbox, timeout_us);
+}
+
+void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx) {
+    mailbox_set_hook(e->mailbox, hook, ctx);
+}
+
+struct engine_stats engine_stats(struct engine *e) {
+    struct engine_stats s = {.submitted = atomic_load(&e->submitted),
+                             .refused = atomic_load(&e->refused),
+                             .sched_us = atomic_load(&e->sched_us),
+                             .step_us = atomic_load(&e->step_us)};
+    int64_t began_us = atomic_load(&e->step_began_us);
+    if (began_us) s.stalled_us = clock_now(e->clock) - began_us;
+    pthread_mutex_lock(&e->stats_lock);
+    s.sched = e->stats;
+    s.predicted_wait_us = e->predicted_wait_us;
+    pthread_mutex_unlock(&e->stats_lock);
+    return s;
+}
+
+void engine_put_trace(struct engine *e, struct buf *out) { record_put_trace(e->records, out); }
+
+/* Every live sequence has its choice and its choice knows it. */
+void engine_verify(const struct engine *e) {
+    sched_verify(e->sched);
+    for (uint32_t i = 0; i < e->choice_cap; i++) {
+        const struct choice *c = e->choices[i];
+        if (!c) continue;
+        CHECK(c->seq == i);
+        CHECK(c->is_live);
+        CHECK(sched_seq_at(e->sched, i)->request == c->request->id);
     }
-    scale_to_unit(out, dims);
-    return ST_OK;
 }
 
-enum status engine_embed(struct engine *e, const int32_t *ids, uint32_t count, float *out,
-                         struct err *err) {
-    TRY(engine_check_ids(e, ids, count, err));
-    if (!model_is_encoder(e->model)) return embed_decoder(e, ids, count, out, err);
-    const float *pooled = engine_run(e, &e->logits, ids, count, 0, ROWS_NONE, NULL);
-    memcpy(out, pooled, e->model->hp.dim * sizeof(float));
-    return ST_OK;
+struct sched *engine_sched(struct engine *e) {
+    return e->sched;
 }
-
-uint32_t engine_embed_dims(const struct engine *e) { return e->model->hp.dim; }
-struct model_file *engine_file(const struct engine *e) {
-    return e->file;
-}
-const struct tokenizer *engine_tokenizer(const struct engine *e) { return e->tokenizer; }
-const struct model *engine_model(const struct engine *e) { return e->model; }
-const struct tape *engine_tape(const struct engine *e) { return e->logits.tape; }
-uint32_t engine_vocab(const struct engine *e) { return e->model->hp.vocab; }
-uint32_t engine_ctx_tokens(const struct engine *e) { return e->ctx_tokens; }
-const char *engine_isa(const struct engine *e) { return e->device.name; }
-uint32_t engine_threads(const struct engine *e) { return e->threads; }
-bool engine_is_encoder(const struct engine *e) { return model_is_encoder(e->model); }

@@ -1,118 +1,83 @@
-/* engine/engine.h - one model, ready to answer.
+/* engine/engine.h - requests in, tokens out: the step that everything happens in.
  *
- * Opens a model file, binds it to a device, owns its KV cache, and runs requests on it. A
- * request goes in as tokens and comes out as a row of events, each with one token and the text
- * that it completed; the last one carries the reason for the end. Several engines may live in
- * one process; there are no statics.
+ * An engine owns a scheduler and a runner and turns plans into tokens, step by step. Clients on
+ * any thread submit requests and take what has moved; the engine runs on one thread of its own
+ * (engine_start) or is stepped by hand (the simulator). Several engines may live in one process;
+ * there are no statics.
  *
- * Lifetime: open, use, close. Thread: one caller at a time; engine_stop from anywhere, also
- * from a signal handler.
+ * Lifetime: create over a runner; start; stop; destroy. Thread: submit, cancel, next and the
+ * statistics from anywhere; step from one thread.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/status.h"
-#include "base/str.h"
-#include "graph/kv_space.h"
-#include "sample/sampler.h"
+#include "engine/mailbox.h"
+#include "engine/record.h"
+#include "engine/request.h"
+#include "engine/runner.h"
+#include "sched/sched.h"
 
 struct engine; /* opaque */
-struct model;
-struct model_file;
-struct tape;
-struct tokenizer;
-
-/* How far loading has come, 0 .. 1, with what is being done. May be NULL. */
-typedef void load_progress_fn(void *ctx, const char *stage, double share);
 
 struct engine_options {
-    uint32_t threads;      /* 0: as many as the process may use           */
-    uint32_t ctx_tokens;   /* 0: what the model was made for, at most 8192 */
-    uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
-    enum kv_type kv_type;
-    const char *isa;  /* "auto", "avx2", "portable", "ref"; NULL: auto */
-    bool tokens_only; /* the model may come without a tokenizer; no text, no generate */
-    load_progress_fn *on_progress;
-    void *progress_ctx;
+    struct sched_options sched;
+    uint32_t vocab;
+    const struct clock *clock; /* NULL: the real one */
+    uint32_t record_count;     /* step records kept; 0: 4096 */
 };
 
-enum status engine_open(const char *path, const struct engine_options *options, struct engine **out,
-                        struct err *err);
-void engine_close(struct engine *e); /* NULL is fine */
+/* The scheduler is made first, because a runner needs its KV cache: */
+enum status engine_create(struct engine **out, const struct engine_options *options,
+                          struct err *err);
+const struct kv_cache *engine_kv(const struct engine *e);
+/* ... then the runner is plugged in; the engine closes it. */
+void engine_plug(struct engine *e, const struct runner *runner);
+void engine_destroy(struct engine *e); /* NULL is fine; stops it first */
 
-struct model_file *engine_file(const struct engine *e);
-const struct tokenizer *engine_tokenizer(const struct engine *e); /* NULL if tokens_only */
-const struct model *engine_model(const struct engine *e);
-const struct tape *engine_tape(const struct engine *e);
-uint32_t engine_vocab(const struct engine *e); /* columns of a row of logits */
-uint32_t engine_ctx_tokens(const struct engine *e);
-const char *engine_isa(const struct engine *e); /* the path chosen: "avx2" */
-uint32_t engine_threads(const struct engine *e);
-bool engine_is_encoder(const struct engine *e); /* gives embeddings, does not generate */
-
-/* Logits of every position of `ids`, in order, through the callback, in rows of `vocab`. The
- * KV cache starts empty. ST_BAD when the ids do not fit the context (both numbers are said) or
- * an id is outside the vocabulary. */
-typedef enum status logits_fn(void *ctx, uint32_t first_pos, uint32_t row_count,
-                              const float *logits);
-enum status engine_logits(struct engine *e, const int32_t *ids, uint32_t count, logits_fn *fn,
-                          void *ctx, struct err *err);
-
-/* The embedding of one text: pooled and scaled as the model's files say. */
-uint32_t engine_embed_dims(const struct engine *e);
-enum status engine_embed(struct engine *e, const int32_t *ids, uint32_t count, float *out,
-                         struct err *err);
-
-enum finish_reason {
-    FINISH_NONE,   /* there is more to come */
-    FINISH_STOP,   /* an end token or a stop string */
-    FINISH_LENGTH, /* max_tokens, or the context is full */
-    FINISH_CANCEL, /* engine_stop */
-};
-const char *finish_name(enum finish_reason r); /* "stop", "length", "cancel" */
-
-enum { STOP_STRINGS_MAX = 16, STOP_STRING_BYTES_MAX = 256 };
-
-struct gen_request {
-    const int32_t *prompt; /* borrowed until generate returns */
-    uint32_t prompt_tokens;
-    uint32_t max_tokens;
-    struct sample_params sample;
-    struct str stops[STOP_STRINGS_MAX]; /* the text ends before the first of these */
-    uint32_t stop_count;
-    bool ignore_end;   /* go on past end tokens */
-    bool keep_special; /* show special tokens in the text */
-    bool all_logits;   /* call on_logits for every position of prompt and answer */
-    logits_fn *on_logits;
-    void *logits_ctx;
-};
-
-/* One per generated token (and one last without a token if the end comes otherwise). */
-struct gen_event {
-    int32_t token;   /* -1: none */
-    struct str text; /* may be empty: half a character, or a stop string's beginning is
-                            held back; valid during the call */
-    const struct sample_result *sample; /* NULL without a token */
-    enum finish_reason finish;
-};
-/* Return false to stop: the finish reason of the answer is then FINISH_CANCEL. */
-typedef bool gen_event_fn(void *ctx, const struct gen_event *event);
-
-struct gen_usage {
-    uint32_t prompt_tokens, completion_tokens;
-    uint32_t cached_tokens; /* prompt tokens whose KV was still there from the last request */
-    int64_t prompt_us, decode_us;
-    enum finish_reason finish;
-};
-
-enum status engine_generate(struct engine *e, const struct gen_request *req, gen_event_fn *fn,
-                            void *ctx, struct gen_usage *usage, struct err *err);
-
-/* Ask the running engine_generate to end soon. Async-signal-safe. */
+/* Run on a thread of its own. stop ends the requests that are left as cancelled. */
+enum status engine_start(struct engine *e, struct err *err);
 void engine_stop(struct engine *e);
+
+/* One turn. Everything the server does for its clients happens in it. `did_work` tells whether
+ * there was anything to do. */
+enum status engine_step(struct engine *e, bool *did_work);
+
+/* Clients. On ST_OK the caller holds a reference (request_unref) and takes events until each
+ * choice has finished. ST_BAD: it can never be served, with the numbers. ST_FULL: the queue is
+ * full. */
+enum status engine_submit(struct engine *e, const struct request_spec *spec, struct request **out,
+                          struct err *err);
+void engine_cancel(struct engine *e, struct request *r); /* all choices */
+void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
+                          enum finish_reason why); /* FINISH_STOP: a stop string was met */
+
+/* The next choice that moved (its request is referenced: request_unref), or NULL. */
+struct choice *engine_next(struct engine *e, int64_t timeout_us);
+/* Call `hook` on the engine thread after each step that moved somebody; for event loops. */
+void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
+
+struct engine_stats {
+    struct sched_stats sched;
+    uint64_t submitted, refused;
+    int64_t sched_us, step_us; /* spent planning and applying; spent in steps altogether */
+    int64_t stalled_us;        /* how long the step under way has taken; 0: none is under way */
+    double predicted_wait_us;  /* for a prompt of 512 tokens */
+};
+struct engine_stats engine_stats(struct engine *e);
+void engine_put_trace(struct engine *e, struct buf *out);
+
+/* Watchdog: how long the current step may take before `on_stall` is called, once per stall, on
+ * the watchdog's thread. Before engine_start. */
+typedef void stall_fn(void *ctx, int64_t stalled_us);
+void engine_watch(struct engine *e, int64_t limit_us, stall_fn *on_stall, void *ctx);
+
+/* For the simulator: CHECK everything. Only between steps. */
+void engine_verify(const struct engine *e);
+struct sched *engine_sched(struct engine *e);
 
 #endif

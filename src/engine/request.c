@@ -1,6 +1,7 @@
 /* engine/request.c - see engine/request.h for the contract. */
 #include "engine/request.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <xxhash.h>
 

@@ -12,7 +12,6 @@
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,8 +47,8 @@ struct choice {
     struct sample_result *tops;     /* NULL: not wanted */
     struct sampler *sampler;        /* the engine thread's once submitted */
 
-    atomic_uint ready;  /* tokens, prompt included, that may be read */
-    atomic_uint finish; /* enum finish_reason; set after the last `ready` */
+    _Atomic unsigned ready;  /* tokens, prompt included, that may be read */
+    _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
     /* The engine thread's. */
     seq_idx seq;
@@ -72,7 +71,7 @@ struct request {
     bool ignore_end;
     void *user;
     struct err refusal; /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
-    atomic_uint refs;
+    _Atomic unsigned refs;
 
     /* The inbox's, under its lock. */
     struct request *next_submitted, *next_cancelled;

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/sha256.h"
-#include "engine/engine.h"
+#include "engine/solo.h"
 
 enum { PROMPT_TOKENS = 70 };
 
@@ -49,24 +49,24 @@ static enum status add_rows(void *ctx, uint32_t first, uint32_t count, const flo
 
 static void hash_logits(const char *path, const struct shape *s, uint32_t tokens,
                         char out[SHA256_HEX_BYTES]) {
-    struct engine_options o = {.threads = s->threads,
-                               .ctx_tokens = 2 * tokens,
-                               .chunk_tokens = s->chunk,
-                               .isa = s->isa,
-                               .tokens_only = true};
-    struct engine *e = NULL;
+    struct solo_options o = {.threads = s->threads,
+                             .ctx_tokens = 2 * tokens,
+                             .chunk_tokens = s->chunk,
+                             .isa = s->isa,
+                             .tokens_only = true};
+    struct solo *e = NULL;
     struct err err = {0};
     struct rng rng = {.seed = 11};
     int32_t ids[PROMPT_TOKENS];
-    if (engine_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < tokens; i++) ids[i] = (int32_t)rng_below(&rng, engine_vocab(e));
-    struct hashing h = {.hash = sha256_create(), .vocab = engine_vocab(e)};
+    if (solo_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < tokens; i++) ids[i] = (int32_t)rng_below(&rng, solo_vocab(e));
+    struct hashing h = {.hash = sha256_create(), .vocab = solo_vocab(e)};
     assert_non_null(h.hash);
-    if (engine_logits(e, ids, tokens, add_rows, &h, &err) != ST_OK) fail_msg("%s", err.text);
+    if (solo_logits(e, ids, tokens, add_rows, &h, &err) != ST_OK) fail_msg("%s", err.text);
     assert_int_equal(h.rows, tokens);
     sha256_hex(h.hash, out);
     sha256_destroy(h.hash);
-    engine_close(e);
+    solo_close(e);
 }
 
 static void check_path(const char *path, uint32_t tokens, size_t shape_count) {

@@ -1,6 +1,6 @@
 /* Goal:   shapes are checked, neighbours are fused only where that is safe, and no two values
  *         that live at the same time share memory.
- * Method: small tapes built by hand; then seeded random tapes whose plan is checked pair by pair. */
+ * Method: small tapes built by hand; then seeded random tapes, their plans checked pair by pair. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
-/* engine/generate.c - one request, from prompt to its last token. */
+/* engine/solo_generate.c - one request, from prompt to its last token. */
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "engine/engine_int.h"
+#include "engine/solo_int.h"
 #include "engine/stops.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -12,7 +12,7 @@
 enum { TEXT_MAX = 1 << 20 };
 
 struct generation {
-    struct engine *e;
+    struct solo *e;
     const struct gen_request *req;
     gen_event_fn *fn;
     void *ctx;
@@ -24,28 +24,14 @@ struct generation {
     uint32_t pos; /* tokens in the cache */
 };
 
-const char *finish_name(enum finish_reason r) {
-    switch (r) {
-    case FINISH_NONE:
-        return "none";
-    case FINISH_STOP:
-        return "stop";
-    case FINISH_LENGTH:
-        return "length";
-    case FINISH_CANCEL:
-        return "cancel";
-    }
-    return "unknown";
-}
-
-void engine_stop(struct engine *e) { atomic_store(&e->stopping, true); }
+void solo_stop(struct solo *e) { atomic_store(&e->stopping, true); }
 
 static bool is_stopped(const struct generation *g) { return atomic_load(&g->e->stopping); }
 
 /* How many tokens at the front of the prompt are in the cache from before. The last one is
  * always computed: its logits are wanted. */
 static uint32_t count_cached(const struct generation *g) {
-    const struct engine *e = g->e;
+    const struct solo *e = g->e;
     if (g->req->all_logits) return 0;
     uint32_t max = g->req->prompt_tokens - 1, same = 0;
     if (e->cached_count < max) max = e->cached_count;
@@ -56,11 +42,11 @@ static uint32_t count_cached(const struct generation *g) {
 /* Compute `count` tokens at g->pos and remember that the cache holds them. */
 static enum status run_tokens(struct generation *g, const int32_t *ids, uint32_t count,
                               bool is_last, const float **logits) {
-    struct engine *e = g->e;
+    struct solo *e = g->e;
     enum row_choice rows = g->req->all_logits ? ROWS_ALL : is_last ? ROWS_LAST : ROWS_NONE;
     size_t row_floats;
     e->cached_count = g->pos; /* what follows is being overwritten */
-    const float *out = engine_run(e, &e->logits, ids, count, g->pos, rows, &row_floats);
+    const float *out = solo_run(e, &e->logits, ids, count, g->pos, rows, &row_floats);
     memcpy(e->cached + g->pos, ids, count * sizeof(*ids));
     e->cached_count = g->pos + count;
     for (uint32_t r = 0; g->req->all_logits && r < count; r++)
@@ -89,7 +75,7 @@ static enum status add_text(struct generation *g, int32_t token, bool *met) {
     bool hide = !g->req->keep_special;
     buf_clear(&g->text);
     buf_clear(&g->shown);
-    TRY(detok_push(&g->detok, g->e->tokenizer, token, hide, &g->text));
+    TRY(detok_push(&g->detok, g->e->host.tokenizer, token, hide, &g->text));
     TRY(buf_status(&g->text));
     *met = stops_push(&g->stops, buf_str(&g->text), &g->shown);
     return buf_status(&g->shown);
@@ -103,11 +89,11 @@ static void flush_text(struct generation *g) {
 }
 
 static enum finish_reason why_finished(struct generation *g, int32_t token, bool met_stop) {
-    if (!g->req->ignore_end && tokenizer_is_end(g->e->tokenizer, token)) return FINISH_STOP;
+    if (!g->req->ignore_end && tokenizer_is_end(g->e->host.tokenizer, token)) return FINISH_STOP;
     if (met_stop) return FINISH_STOP;
     if (g->usage->completion_tokens >= g->req->max_tokens) return FINISH_LENGTH;
     if (g->pos >= g->e->ctx_tokens) return FINISH_LENGTH;
-    return is_stopped(g) ? FINISH_CANCEL : FINISH_NONE;
+    return is_stopped(g) ? FINISH_CANCELLED : FINISH_NONE;
 }
 
 /* Choose, show, and say whether that was the end. */
@@ -118,14 +104,15 @@ static enum status emit_token(struct generation *g, const float *logits, int32_t
     *token = picked.chosen.token;
     sampler_accept(g->sampler, *token);
     g->usage->completion_tokens++;
-    bool is_end = !g->req->ignore_end && tokenizer_is_end(g->e->tokenizer, *token);
+    bool is_end = !g->req->ignore_end && tokenizer_is_end(g->e->host.tokenizer, *token);
     buf_clear(&g->shown);
     if (!is_end || g->req->keep_special) TRY(add_text(g, *token, &met_stop));
     g->usage->finish = why_finished(g, *token, met_stop);
     if (g->usage->finish != FINISH_NONE && !met_stop) flush_text(g);
     struct gen_event event = {
         .token = *token, .text = buf_str(&g->shown), .sample = &picked, .finish = g->usage->finish};
-    if (!g->fn(g->ctx, &event) && g->usage->finish == FINISH_NONE) g->usage->finish = FINISH_CANCEL;
+    if (!g->fn(g->ctx, &event) && g->usage->finish == FINISH_NONE)
+        g->usage->finish = FINISH_CANCELLED;
     return ST_OK;
 }
 
@@ -149,12 +136,12 @@ static void emit_end(struct generation *g, enum finish_reason why) {
 
 static enum status run_request(struct generation *g, struct err *err) {
     const float *logits = NULL;
-    TRY(sampler_create(&g->req->sample, g->e->model->hp.vocab, &g->sampler, err));
+    TRY(sampler_create(&g->req->sample, g->e->host.model->hp.vocab, &g->sampler, err));
     for (uint32_t i = 0; i < g->req->prompt_tokens; i++)
         sampler_accept(g->sampler, g->req->prompt[i]);
     TRY(run_prompt(g, &logits));
     if (g->pos < g->req->prompt_tokens) {
-        emit_end(g, FINISH_CANCEL);
+        emit_end(g, FINISH_CANCELLED);
         return ST_OK;
     }
     if (g->req->max_tokens == 0) {
@@ -164,15 +151,15 @@ static enum status run_request(struct generation *g, struct err *err) {
     return decode(g, logits);
 }
 
-enum status engine_generate(struct engine *e, const struct gen_request *req, gen_event_fn *fn,
-                            void *ctx, struct gen_usage *usage, struct err *err) {
-    if (model_is_encoder(e->model))
+enum status solo_generate(struct solo *e, const struct gen_request *req, gen_event_fn *fn,
+                          void *ctx, struct gen_usage *usage, struct err *err) {
+    if (model_is_encoder(e->host.model))
         return err_set(err, ST_BAD,
                        "this model is an encoder: it gives embeddings and cannot generate");
-    TRY(engine_check_ids(e, req->prompt, req->prompt_tokens, err));
+    TRY(solo_check_ids(e, req->prompt, req->prompt_tokens, err));
     TRY(sample_params_check(&req->sample, err));
     CHECK(req->stop_count <= STOP_STRINGS_MAX);
-    CHECK(e->tokenizer);
+    CHECK(e->host.tokenizer);
     atomic_store(&e->stopping, false);
     *usage = (struct gen_usage){.prompt_tokens = req->prompt_tokens};
     struct generation g = {.e = e, .req = req, .fn = fn, .ctx = ctx, .usage = usage};
