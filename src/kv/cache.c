@@ -141,9 +141,14 @@ struct kv_key kv_key_before(const struct kv_cache *c, uint64_t salt, const struc
 
 void kv_publish(struct kv_group *g, kv_block block, struct kv_key key) {
     CHECK(!kv_pool_is_keyed(g->pool, block));
-    if (!kv_prefix_put(g->index, key, block)) return;
-    g->notes[block].key = key;
-    kv_pool_mark_keyed(g->pool, block);
+    if (kv_prefix_put(g->index, key, block)) {
+        g->notes[block].key = key;
+        kv_pool_mark_keyed(g->pool, block);
+    } else {
+        kv_block twin = kv_prefix_find(g->index, key);
+        kv_pool_pin(g->pool, twin); /* its text has just been used: it counts as held */
+        kv_pool_unpin(g->pool, twin);
+    }
 }
 
 void kv_unpublish(struct kv_group *g, kv_block block) {

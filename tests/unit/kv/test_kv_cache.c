@@ -256,6 +256,21 @@ static void test_a_twin_stays_unkeyed(void **state) {
     tear_down(&f);
 }
 
+static void test_a_block_computed_again_counts_as_just_used(void **state) {
+    (void)state;
+    struct fixture f;
+    kv_seq s;
+    set_up(&f, &PLAIN);
+    kv_seq_close(f.c, computed_seq(&f, 0, 4, NULL)); /* the oldest */
+    kv_seq_close(f.c, computed_seq(&f, 1, 16, NULL));
+    kv_seq_close(f.c, computed_seq(&f, 0, 4, NULL)); /* its only block holds the last token */
+    assert_int_equal(kv_seq_open(f.c, 2, &s), ST_OK);
+    assert_int_equal(kv_seq_grow(f.c, s, 16, NULL), ST_OK); /* 3 free ones and an eviction */
+    assert_int_equal(match(&f, 0, 5).tokens, 4);
+    assert_int_equal(match(&f, 1, 17).tokens, 12);
+    tear_down(&f);
+}
+
 static void test_a_prefix_loses_its_tail_before_its_head(void **state) {
     (void)state;
     struct fixture f;
@@ -770,6 +785,7 @@ int main(void) {
         cmocka_unit_test(test_another_salt_finds_nothing),
         cmocka_unit_test(test_without_a_prefix_cache_nothing_is_found_or_kept),
         cmocka_unit_test(test_a_twin_stays_unkeyed),
+        cmocka_unit_test(test_a_block_computed_again_counts_as_just_used),
         cmocka_unit_test(test_a_prefix_loses_its_tail_before_its_head),
         cmocka_unit_test(test_a_prompt_is_promised_until_it_is_computed),
         cmocka_unit_test(test_promises_end_with_their_sequence),
