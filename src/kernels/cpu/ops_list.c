@@ -1,5 +1,7 @@
 /* kernels/cpu/ops_list.c - the tables: which driver runs each op, with which kernels. */
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 #include <string.h>
 
 #include "kernels/cpu/cpu_int.h"
@@ -23,17 +25,19 @@ static const struct cpu_table ref_table = {
     [OP_MATMUL] = op_matmul_run, [OP_EXPERT_MATMUL] = op_expert_matmul_run,                        \
     [OP_ATTENTION] = op_attention_run, [OP_SELF_ATTENTION] = op_self_attention_run
 
-static const struct cpu_table avx2_table = {
-    .name = "avx2",
-    .packs = true,
-    .kernels = &cpu_kernels_avx2,
-    .ops = {ROW_OPS, PACKED_OPS},
-};
-
 static const struct cpu_table portable_table = {
     .name = "portable",
     .packs = true,
     .kernels = &cpu_kernels_portable,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
+#if defined(__x86_64__)
+
+static const struct cpu_table avx2_table = {
+    .name = "avx2",
+    .packs = true,
+    .kernels = &cpu_kernels_avx2,
     .ops = {ROW_OPS, PACKED_OPS},
 };
 
@@ -50,6 +54,17 @@ bool cpu_table_runs_here(const struct cpu_table *table) {
     if (table != &avx2_table) return true;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
+
+#else
+
+static const struct cpu_table *const tables[] = {&portable_table, &ref_table};
+
+bool cpu_table_runs_here(const struct cpu_table *table) {
+    (void)table;
+    return true;
+}
+
+#endif
 
 const struct cpu_table *cpu_table_find(const char *name) {
     bool any = strcmp(name, "auto") == 0;
