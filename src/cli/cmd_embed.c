@@ -1,4 +1,6 @@
 /* cli/cmd_embed.c - `jitney embed`: texts to vectors. */
+#include <stdio.h>
+
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/answer.h"
@@ -46,6 +48,10 @@ static enum status embed_text(struct work *w, struct str text, struct err *err) 
     w->ids.count = 0;
     enum status st = tokenizer_encode(solo_tokenizer(w->solo), text, options, &w->ids);
     if (st != ST_OK) return err_set(err, st, "out of memory");
+    uint32_t max = solo_embed_tokens_max(w->solo);
+    if (w->ids.count > max)
+        fprintf(stderr, "jitney: a text of %zu tokens is cut to the %u that the model takes\n",
+                w->ids.count, max);
     return solo_embed(w->solo, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
 }
 

@@ -196,17 +196,41 @@ static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t co
     return ST_OK;
 }
 
-enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,
-                       struct err *err) {
-    TRY(solo_check_ids(e, ids, count, err));
-    if (!model_is_encoder(e->host.model)) return embed_decoder(e, ids, count, out, err);
-    const float *pooled = solo_run(e, &e->logits, ids, count, 0, ROWS_NONE, NULL);
+static enum status embed_encoder(struct solo *e, const int32_t *ids, uint32_t count, float *out,
+                                 struct err *err) {
+    uint32_t max = solo_embed_tokens_max(e), kept = count < max ? count : max;
+    const float *pooled;
+    if (kept == count) {
+        pooled = solo_run(e, &e->logits, ids, count, 0, ROWS_NONE, NULL);
+    } else {
+        int32_t *cut = mem_alloc_array(kept, sizeof(*cut));
+        if (!cut) return err_set(err, ST_NOMEM, "out of memory for a text of %u tokens", kept);
+        memcpy(cut, ids, kept * sizeof(*cut));
+        cut[kept - 1] = ids[count - 1];
+        pooled = solo_run(e, &e->logits, cut, kept, 0, ROWS_NONE, NULL);
+        mem_free(cut);
+    }
     memcpy(out, pooled, e->host.model->hp.dim * sizeof(float));
     return ST_OK;
 }
 
+enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,
+                       struct err *err) {
+    bool is_encoder = model_is_encoder(e->host.model);
+    uint32_t checked = is_encoder && count > e->ctx_tokens ? e->ctx_tokens : count;
+    TRY(solo_check_ids(e, ids, checked, err));
+    return is_encoder ? embed_encoder(e, ids, count, out, err)
+                      : embed_decoder(e, ids, count, out, err);
+}
+
+uint32_t solo_embed_tokens_max(const struct solo *e) {
+    return model_is_encoder(e->host.model) ? e->host.model->hp.embed_tokens_max : e->ctx_tokens;
+}
+
 uint32_t solo_embed_dims(const struct solo *e) { return e->host.model->hp.dim; }
-struct model_file *solo_file(const struct solo *e) { return e->host.file; }
+struct model_file *solo_file(const struct solo *e) {
+    return e->host.file;
+}
 const struct tokenizer *solo_tokenizer(const struct solo *e) { return e->host.tokenizer; }
 const struct model *solo_model(const struct solo *e) { return e->host.model; }
 const struct tape *solo_tape(const struct solo *e) { return e->logits.tape; }

@@ -59,6 +59,10 @@ enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logi
 
 /* The embedding of one text: pooled and scaled as the model's files say. */
 uint32_t solo_embed_dims(const struct solo *e);
+/* How many tokens of a text can be embedded. An encoder cuts longer texts there, keeping their
+ * last token (its end mark), as the packages that such models come from do; a decoder refuses
+ * them. */
+uint32_t solo_embed_tokens_max(const struct solo *e);
 enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,
                        struct err *err);
 

@@ -35,9 +35,12 @@ static bool has_normalize(const struct json *modules) {
 static enum status read_folder_pooling(const struct model_file *f, struct hparams *hp,
                                        struct err *err) {
     struct model_file *file = (struct model_file *)(uintptr_t)f;
-    const struct json *pooling, *modules;
+    const struct json *pooling, *modules, *sentence;
     TRY(model_file_json(file, "1_Pooling/config.json", &pooling, err));
     TRY(model_file_json(file, "modules.json", &modules, err));
+    TRY(model_file_json(file, "sentence_bert_config.json", &sentence, err));
+    int64_t longest = json_int(json_get(sentence, "max_seq_length"), 0);
+    hp->embed_tokens_max = longest > 0 && longest < INT32_MAX ? (uint32_t)longest : 0;
     hp->pooling = POOL_MEAN;
     if (json_bool(json_get(pooling, "pooling_mode_cls_token"), false)) hp->pooling = POOL_FIRST;
     if (json_bool(json_get(pooling, "pooling_mode_lasttoken"), false)) hp->pooling = POOL_LAST;

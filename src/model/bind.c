@@ -308,6 +308,8 @@ static enum status bind_encoder_ends(struct binder *b) {
     TRY(bind_mat(b, name, 0, m->hp.dim, &m->pos_embd));
     if (!m->pos_embd.data) return say_missing(b, name);
     m->hp.max_positions = m->pos_embd.rows;
+    if (m->hp.embed_tokens_max == 0 || m->hp.embed_tokens_max > m->hp.max_positions)
+        m->hp.embed_tokens_max = m->hp.max_positions;
     outer_name(b, "token_types.weight", "embeddings.token_type_embeddings.weight", name);
     TRY(bind_mat(b, name, 0, m->hp.dim, &m->type_embd));
     outer_name(b, "token_embd_norm.weight", "embeddings.LayerNorm.weight", name);

@@ -53,8 +53,9 @@ struct hparams {
     /* Which layers slide, if window > 0: all (period 0), or all but each period-th (layer l is
      * full when (l + 1) % period == 0), unless the file lists them. */
     uint32_t window_period;
-    uint32_t window_first;               /* layers below this one do not slide */
-    uint32_t max_positions, token_types; /* encoders */
+    uint32_t window_first;     /* layers below this one do not slide */
+    uint32_t max_positions;    /* encoders: positions that were learned */
+    uint32_t embed_tokens_max; /* encoders: longer texts are cut to this; 0: max_positions */
     enum pool_kind pooling;
     bool unit_length;
 };
