@@ -1,9 +1,10 @@
 /* cli/cmd_rm.c - `jitney rm`: remove models from the cache. */
 #include "base/buf.h"
 #include "cli/cli.h"
-#include "cli/model_cache.h"
+#include "cli/model_stage.h"
 #include "cli/progress.h"
 #include "config/env.h"
+#include "config/model_cache.h"
 
 static const struct flag flags[] = {{0}};
 

@@ -2,13 +2,9 @@
 #include "cli/dialog.h"
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "text/template.h"
-#include "text/tokenizer.h"
-
-enum { PROMPT_BYTES_MAX = 4 * DIALOG_BYTES_MAX };
+#include "text/chat_prompt.h"
 
 struct message {
     char *role, *text; /* heap */
@@ -16,9 +12,7 @@ struct message {
 };
 
 struct dialog {
-    const struct tokenizer *tokenizer; /* borrowed */
-    struct template *template;
-    const char *model; /* borrowed, for messages */
+    struct chat_prompt *prompt;
     uint32_t count;
     size_t bytes;
     struct message messages[DIALOG_MESSAGES_MAX];
@@ -26,20 +20,16 @@ struct dialog {
 
 enum status dialog_open(const struct tokenizer *t, const char *model, struct dialog **out,
                         struct err *err) {
-    struct str source = tokenizer_chat_template(t, false);
-    if (source.len == 0)
+    struct dialog *d = mem_zalloc(sizeof(*d));
+    if (!d) return err_set(err, ST_NOMEM, "out of memory");
+    enum status st = chat_prompt_create(t, &d->prompt, err);
+    if (st != ST_OK) {
+        dialog_close(d);
+        if (st != ST_MISSING) return st;
         return err_set(err, ST_BAD,
                        "%s has no chat template, so it was not made for conversations; \"jitney "
                        "generate\" continues any text",
                        model);
-    struct dialog *d = mem_zalloc(sizeof(*d));
-    if (!d) return err_set(err, ST_NOMEM, "out of memory");
-    d->tokenizer = t;
-    d->model = model;
-    enum status st = template_create(source, &d->template, err);
-    if (st != ST_OK) {
-        dialog_close(d);
-        return err_prefix(err, st, "chat template");
     }
     *out = d;
     return ST_OK;
@@ -48,7 +38,7 @@ enum status dialog_open(const struct tokenizer *t, const char *model, struct dia
 void dialog_close(struct dialog *d) {
     if (!d) return;
     dialog_truncate(d, 0);
-    template_destroy(d->template);
+    chat_prompt_destroy(d->prompt);
     mem_free(d);
 }
 
@@ -98,47 +88,16 @@ void dialog_put_json(const struct dialog *d, struct buf *out) {
     buf_put_text(out, "\n]");
 }
 
-static void put_token_text(struct buf *out, const struct dialog *d, const char *key, token_id id) {
-    if (id == TOKEN_NONE) return;
-    buf_printf(out, ",\"%s\":", key);
-    buf_put_json_string(out, tokenizer_piece(d->tokenizer, id));
-}
-
-/* The variables that `transformers` hands to a template: tools and documents are there, null. */
-static void put_vars(const struct dialog *d, struct buf *out) {
-    buf_put_text(out, "{\"messages\":");
-    dialog_put_json(d, out);
-    buf_put_text(out, ",\"tools\":null,\"documents\":null,\"add_generation_prompt\":true");
-    put_token_text(out, d, "bos_token", tokenizer_bos(d->tokenizer));
-    put_token_text(out, d, "eos_token", tokenizer_eos(d->tokenizer));
-    buf_put_char(out, '}');
-}
-
-static enum status render(const struct dialog *d, struct buf *out, struct err *err) {
-    struct buf text;
-    struct json *vars = NULL;
-    buf_init(&text, PROMPT_BYTES_MAX);
-    put_vars(d, &text);
-    enum status st = buf_status(&text);
-    if (st != ST_OK) err_set(err, st, "out of memory");
-    if (st == ST_OK) st = json_parse(buf_str(&text), &json_limits_model_file, &vars, err);
-    if (st == ST_OK)
-        st = template_render(d->template, vars, clock_wall_s(), &template_limits_default, out, err);
-    json_destroy(vars);
-    buf_deinit(&text);
-    return st == ST_OK ? ST_OK : err_prefix(err, st == ST_FULL ? ST_BAD : st, "chat template");
-}
-
 enum status dialog_encode(const struct dialog *d, struct tokens *out, struct err *err) {
-    struct buf prompt;
-    buf_init(&prompt, PROMPT_BYTES_MAX);
-    enum status st = render(d, &prompt, err);
-    /* Templates spell BOS themselves, so the tokenizer adds nothing. */
-    if (st == ST_OK) {
-        st = tokenizer_encode(d->tokenizer, buf_str(&prompt), (struct encode_options){0}, out);
-        if (st != ST_OK) err_set(err, st, "out of memory");
-    }
-    buf_deinit(&prompt);
+    struct buf messages;
+    buf_init(&messages, CHAT_PROMPT_BYTES_MAX);
+    dialog_put_json(d, &messages);
+    enum status st = buf_status(&messages);
+    if (st == ST_OK)
+        st = chat_prompt_encode(d->prompt, buf_str(&messages), out, err);
+    else
+        err_set(err, st, "out of memory");
+    buf_deinit(&messages);
     return st;
 }
 

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/fetch.h"
-#include "cli/manifest.h"
+#include "config/manifest.h"
 
 enum { HUB_FILES_MAX = 20000 };
 

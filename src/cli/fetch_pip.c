@@ -14,8 +14,8 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/tree.h"
 #include "cli/progress.h"
-#include "cli/tree.h"
 #include "config/env.h"
 
 enum { PATH_BYTES = 4096, LOG_BYTES_MAX = 1 << 20, ARGS_MAX = 20, POLL_MS = 100 };

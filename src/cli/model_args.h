@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "cli/cli.h"
-#include "cli/model_cache.h"
+#include "config/model_cache.h"
 #include "sample/sampler.h"
 
 struct solo;

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "cli/tree.h"
+#include "base/tree.h"
 
 static enum status too_long(struct err *err, const char *path) {
     return err_set(err, ST_CREATE, "%s: name too long", path);
@@ -68,7 +68,7 @@ void model_unlock(struct model_stage *s) {
 enum status model_stage_open(struct model_stage *s, const struct model_cache *cache,
                              const char *name, struct err *err) {
     TRY(model_lock(s, cache, name, err));
-    enum status st = model_cache_folder(cache, name, ".part", s->folder, err);
+    enum status st = model_cache_folder(cache, name, MODEL_PARTIAL_SUFFIX, s->folder, err);
     if (st == ST_OK) st = file_make_dirs(s->folder, err);
     if (st != ST_OK) model_unlock(s);
     return st;
@@ -134,4 +134,33 @@ enum status model_stage_commit(struct model_stage *s, struct manifest *m, struct
     char models[MODEL_PATH_BYTES];
     if (path_join(models, sizeof(models), s->cache->root, "models")) sync_folder(models);
     return tree_remove(s->folder, NULL, err);
+}
+
+static enum status remove_locked(const struct model_cache *c, const char *name,
+                                 uint64_t *freed_bytes, struct err *err) {
+    char folder[MODEL_PATH_BYTES], partial[MODEL_PATH_BYTES];
+    TRY(model_cache_folder(c, name, "", folder, err));
+    TRY(model_cache_folder(c, name, MODEL_PARTIAL_SUFFIX, partial, err));
+    TRY(tree_remove(folder, freed_bytes, err));
+    return tree_remove(partial, freed_bytes, err);
+}
+
+enum status model_cache_remove(const struct model_cache *c, const char *name, uint64_t *freed_bytes,
+                               struct err *err) {
+    char folder[MODEL_PATH_BYTES], partial[MODEL_PATH_BYTES], hint[MODEL_NAME_BYTES];
+    bool there = model_name_ok(name);
+    if (there) {
+        TRY(model_cache_folder(c, name, "", folder, err));
+        TRY(model_cache_folder(c, name, MODEL_PARTIAL_SUFFIX, partial, err));
+        there = file_exists(folder) || file_exists(partial);
+    }
+    if (!there) {
+        model_cache_suggest(c, name, hint);
+        return err_set(err, ST_MISSING, "there is no model named %s in the cache%s", name, hint);
+    }
+    struct model_stage lock;
+    TRY(model_lock(&lock, c, name, err));
+    enum status st = remove_locked(c, name, freed_bytes, err);
+    model_unlock(&lock);
+    return st;
 }

@@ -9,7 +9,7 @@
 #ifndef CLI_MODEL_STAGE_H
 #define CLI_MODEL_STAGE_H
 
-#include "cli/model_cache.h"
+#include "config/model_cache.h"
 
 struct model_stage {
     const struct model_cache *cache;
@@ -33,5 +33,10 @@ void model_stage_close(struct model_stage *s);
 enum status model_lock(struct model_stage *s, const struct model_cache *cache, const char *name,
                        struct err *err);
 void model_unlock(struct model_stage *s);
+
+/* Remove a model and what was fetched of it, adding to *freed_bytes. ST_MISSING if there is
+ * neither; ST_FULL while somebody is fetching it. */
+enum status model_cache_remove(const struct model_cache *c, const char *name, uint64_t *freed_bytes,
+                               struct err *err);
 
 #endif

@@ -11,14 +11,15 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/tree.h"
 #include "cli/fetch.h"
 #include "cli/fetch_hub.h"
 #include "cli/fetch_pip.h"
-#include "cli/known_models.h"
 #include "cli/model_stage.h"
 #include "cli/progress.h"
-#include "cli/tree.h"
+#include "cli/wheel.h"
 #include "config/env.h"
+#include "config/known_models.h"
 #include "format/model_file.h"
 
 enum { TRY_COUNT = 3, PAUSE_MS = 500 };

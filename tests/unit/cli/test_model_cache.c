@@ -15,11 +15,11 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "cli/manifest.h"
-#include "cli/model_cache.h"
+#include "base/tree.h"
 #include "cli/model_stage.h"
-#include "cli/tree.h"
 #include "config/env.h"
+#include "config/manifest.h"
+#include "config/model_cache.h"
 
 static const char HELLO_SHA256[] =
     "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";

@@ -12,9 +12,9 @@
 #include "base/buf.h"
 #include "cli/fetch.h"
 #include "cli/fetch_hub.h"
-#include "cli/known_models.h"
 #include "cli/progress.h"
 #include "cli/pull.h"
+#include "config/known_models.h"
 
 static const struct {
     const char *text, *name; /* as given */

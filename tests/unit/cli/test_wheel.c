@@ -13,9 +13,10 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/tree.h"
 #include "cli/outfile.h"
-#include "cli/tree.h"
 #include "cli/wheel.h"
+#include "config/known_models.h"
 
 enum { PATH_BYTES = 512, BOMB_BYTES = 8 << 20 };
 

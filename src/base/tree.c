@@ -1,9 +1,9 @@
-/* cli/tree.c - see cli/tree.h for the contract.
+/* base/tree.c - see base/tree.h for the contract.
  *
  * Works through folder descriptors (openat, O_NOFOLLOW), so a folder swapped for a link while
  * we walk cannot lead outside.
  */
-#include "cli/tree.h"
+#include "base/tree.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* cli/tree.h - a folder with everything in it: how big it is, and away with it.
+/* base/tree.h - a folder with everything in it: how big it is, and away with it.
  *
  * Links are never followed, so nothing outside the folder is counted or touched. Folders
  * nested deeper than the cache ever makes them are refused.
  */
-#ifndef CLI_TREE_H
-#define CLI_TREE_H
+#ifndef BASE_TREE_H
+#define BASE_TREE_H
 
 #include <stdint.h>
 

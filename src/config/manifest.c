@@ -1,5 +1,5 @@
-/* cli/manifest.c - see cli/manifest.h for the contract. */
-#include "cli/manifest.h"
+/* config/manifest.c - see config/manifest.h for the contract. */
+#include "config/manifest.h"
 
 #include <stdio.h>
 #include <string.h>

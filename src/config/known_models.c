@@ -1,5 +1,5 @@
-/* cli/known_models.c - every model with a short name, in the order `jitney list` shows them. */
-#include "cli/known_models.h"
+/* config/known_models.c - every model with a short name, in the order `jitney list` shows them. */
+#include "config/known_models.h"
 
 #include <string.h>
 

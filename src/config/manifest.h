@@ -1,4 +1,4 @@
-/* cli/manifest.h - the note that lies beside a cached model: where it came from, which files
+/* config/manifest.h - the note that lies beside a cached model: where it came from, which files
  * it has, and how they looked when their checksums were right.
  *
  * Stored as jitney.json in the model's folder. Size and time of change of each file stand in
@@ -6,8 +6,8 @@
  *
  * Lifetime: the caller's storage; init, use, deinit. Thread: its owner.
  */
-#ifndef CLI_MANIFEST_H
-#define CLI_MANIFEST_H
+#ifndef CONFIG_MANIFEST_H
+#define CONFIG_MANIFEST_H
 
 #include <stdbool.h>
 #include <stdint.h>

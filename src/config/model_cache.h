@@ -1,7 +1,7 @@
-/* cli/model_cache.h - the folder where fetched models live, and how MODEL becomes a path.
+/* config/model_cache.h - the folder where fetched models live, and how MODEL becomes a path.
  *
  *     CACHE/models/NAME/        a model: its files and jitney.json      (see manifest.h)
- *     CACHE/models/NAME.part/   one that is being fetched               (see model_stage.h)
+ *     CACHE/models/NAME.part/   one that is being fetched               (`jitney pull`)
  *     CACHE/locks/NAME          held by whoever changes that model
  *
  * CACHE is $JITNEY_CACHE, else $XDG_CACHE_HOME/jitney, else ~/.cache/jitney. A name is
@@ -11,15 +11,15 @@
  *
  * Lifetime: struct model_cache is a value. Thread: any; other processes may come and go.
  */
-#ifndef CLI_MODEL_CACHE_H
-#define CLI_MODEL_CACHE_H
+#ifndef CONFIG_MODEL_CACHE_H
+#define CONFIG_MODEL_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "cli/manifest.h"
+#include "config/manifest.h"
 
 struct env_settings;
 
@@ -42,7 +42,9 @@ bool model_name_ok(const char *name);
 enum status model_cache_resolve(const struct model_cache *c, const char *model,
                                 char path[MODEL_PATH_BYTES], struct err *err);
 
-/* The folder of a model (of an acceptable name), there or not; `suffix` is "" or ".part". */
+/* The folder of a model (of an acceptable name), there or not; `suffix` is "" or
+ * MODEL_PARTIAL_SUFFIX. */
+extern const char MODEL_PARTIAL_SUFFIX[]; /* ".part" */
 enum status model_cache_folder(const struct model_cache *c, const char *name, const char *suffix,
                                char path[MODEL_PATH_BYTES], struct err *err);
 
@@ -77,10 +79,5 @@ struct model_list {
 };
 enum status model_list_create(const struct model_cache *c, struct model_list *out, struct err *err);
 void model_list_destroy(struct model_list *list);
-
-/* Remove a model and what was fetched of it, adding to *freed_bytes. ST_MISSING if there is
- * neither; ST_FULL while somebody is fetching it. */
-enum status model_cache_remove(const struct model_cache *c, const char *name, uint64_t *freed_bytes,
-                               struct err *err);
 
 #endif
