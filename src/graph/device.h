@@ -39,7 +39,8 @@ struct device {
      * table. Preparing one twice is fine. */
     enum status (*prepare)(void *self, struct weight *w, struct err *err);
 
-    /* ST_BAD with the op's name if the tape holds one that this device lacks. */
+    /* ST_BAD with the op's name if the tape holds one that this device lacks. Comes before the
+     * tape's first run: whatever the device needs for running it is made here. */
     enum status (*check)(void *self, const struct tape *t, struct err *err);
 
     /* Run all ops; results are in the slab when it returns. */
