@@ -5,6 +5,8 @@ extern const struct command cmd_chat;
 extern const struct command cmd_generate;
 extern const struct command cmd_embed;
 extern const struct command cmd_perplexity;
+extern const struct command cmd_replay;
+extern const struct command cmd_knobs;
 extern const struct command cmd_inspect;
 extern const struct command cmd_tokenize;
 extern const struct command cmd_detokenize;
@@ -14,6 +16,7 @@ extern const struct command cmd_list;
 extern const struct command cmd_rm;
 
 const struct command *const commands[] = {
-    &cmd_chat,       &cmd_generate, &cmd_embed, &cmd_perplexity, &cmd_inspect, &cmd_tokenize,
-    &cmd_detokenize, &cmd_template, &cmd_pull,  &cmd_list,       &cmd_rm,      NULL,
+    &cmd_chat,    &cmd_generate, &cmd_embed,      &cmd_perplexity, &cmd_replay, &cmd_knobs,
+    &cmd_inspect, &cmd_tokenize, &cmd_detokenize, &cmd_template,   &cmd_pull,   &cmd_list,
+    &cmd_rm,      NULL,
 };

@@ -23,6 +23,7 @@ void env_read(struct env_settings *out) {
         .hub_endpoint = text_of("HF_ENDPOINT"),
         .hub_token = text_of("HF_TOKEN"),
         .ca_file = text_of("SSL_CERT_FILE"),
+        .tmp_dir = text_of("TMPDIR"),
         .no_color = text_of("NO_COLOR") != NULL,
         .dumb_terminal = !term || strcmp(term, "dumb") == 0,
     };

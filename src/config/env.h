@@ -19,6 +19,7 @@ struct env_settings {
     const char *hub_endpoint;   /* HF_ENDPOINT: another Hugging Face hub          */
     const char *hub_token;      /* HF_TOKEN: who we are there                     */
     const char *ca_file;        /* SSL_CERT_FILE: certificates to trust           */
+    const char *tmp_dir;        /* TMPDIR: where files without a name are made    */
     bool no_color;              /* NO_COLOR is set to anything                    */
     bool dumb_terminal;         /* TERM is "dumb" or unset: no cursor movement    */
 };

@@ -50,8 +50,6 @@ struct engine {
     void *stall_ctx;
 };
 
-static uint32_t seq_cap_of(const struct knobs *k) { return k->queue_max + k->max_seqs * 2; }
-
 /* Forget a choice: its last event is out. */
 static void let_go(struct engine *e, struct choice *c) {
     if (c->seq != SEQ_NONE) {
@@ -73,7 +71,8 @@ static void publish(struct engine *e, struct choice *c, enum finish_reason finis
 
 /* A choice that the scheduler never saw. */
 static void refuse(struct engine *e, struct choice *c, const struct err *why, int64_t now_us) {
-    c->request->refusal = *why;
+    /* The first sentence stays: a client may be reading it by the time the next choice comes. */
+    if (!c->request->refusal.text[0]) c->request->refusal = *why;
     atomic_fetch_add(&e->refused, 1);
     publish(e, c, FINISH_REFUSED, now_us);
 }
@@ -125,13 +124,20 @@ static void cancel_choices(struct engine *e, struct request *r, uint32_t choices
     request_unref(r);
 }
 
-/* New and cancelled requests. Submissions first: a request may have been cancelled since. */
+static void accept_submitted(struct engine *e, int64_t now_us) {
+    for (struct request *r; (r = mailbox_take_submitted(e->mailbox));) accept_request(e, r, now_us);
+}
+
+/* New and cancelled requests. One whose cancellation was taken had been submitted before, so
+ * that it is known by the time it is cancelled, however the two came in. */
 static void inbox_drain(struct engine *e, int64_t now_us) {
     uint32_t choices;
     enum finish_reason why;
-    for (struct request *r; (r = mailbox_take_submitted(e->mailbox));) accept_request(e, r, now_us);
-    for (struct request *r; (r = mailbox_take_cancelled(e->mailbox, &choices, &why));)
+    for (struct request *r; (r = mailbox_take_cancelled(e->mailbox, &choices, &why));) {
+        accept_submitted(e, now_us);
         cancel_choices(e, r, choices, why, now_us);
+    }
+    accept_submitted(e, now_us);
 }
 
 /* One event per sequence that moved. */
@@ -186,24 +192,26 @@ static enum status run_plan(struct engine *e) {
     return e->runner.collect(e->runner.self, &e->result, &err);
 }
 
-/* One turn of the engine. */
+/* One turn of the engine. What scheduling costs is real time, on a simulated clock too. */
 enum status engine_step(struct engine *e, bool *did_work) {
     int64_t began_us = clock_now(e->clock);
+    int64_t sched_us = -clock_now(&clock_real);
     atomic_store(&e->step_began_us, began_us);
     inbox_drain(e, began_us);                 /* new and cancelled requests                 */
     sched_plan(e->sched, began_us, &e->plan); /* who runs, how many tokens, which KV blocks */
-    int64_t planned_us = clock_now(e->clock);
+    sched_us += clock_now(&clock_real);
     *did_work = e->plan.row_count > 0 || e->plan.moves.count > 0;
     enum status st = *did_work ? run_plan(e) : ST_OK; /* forward, sample                       */
     int64_t ran_us = clock_now(e->clock);
+    sched_us -= clock_now(&clock_real);
     if (*did_work && st == ST_OK)
         sched_apply(e->sched, &e->plan, &e->result, ran_us); /* advance, finish, free          */
     else if (*did_work)
         sched_fail(e->sched, &e->plan, ran_us); /* its sequences end; the others go on        */
     outbox_publish(e, ran_us);                  /* one event per sequence that moved          */
+    sched_us += clock_now(&clock_real);
     int64_t done_us = clock_now(e->clock);
     if (*did_work) {
-        int64_t sched_us = (planned_us - began_us) + (done_us - ran_us);
         record_step(e, began_us, sched_us, done_us);
         atomic_fetch_add(&e->sched_us, sched_us);
         atomic_fetch_add(&e->step_us, done_us - began_us);
@@ -269,7 +277,7 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     const struct knobs *k = &o->sched.knobs;
     uint32_t moves = 2 * k->max_seqs + 2 * (k->spill_blocks + k->kv_blocks) * o->sched.group_count;
     TRY(sched_create(&e->sched, &o->sched, err));
-    e->choice_cap = seq_cap_of(k);
+    e->choice_cap = sched_seq_max(k);
     e->choices = mem_zalloc_array(e->choice_cap, sizeof(*e->choices));
     uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
     bool made = e->choices && plan_init(&e->plan, k->max_seqs, moves) == ST_OK &&

@@ -1,0 +1,290 @@
+/* cli/cmd_replay.c - `jitney replay`: a list of requests through the real engine. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/model_args.h"
+#include "cli/progress.h"
+#include "cli/replay.h"
+#include "cli/request_list.h"
+#include "config/env.h"
+#include "engine/service.h"
+#include "sim/replay.h"
+#include "text/tokenizer.h"
+
+static const size_t LIST_BYTES_MAX = (size_t)1 << 31, OUT_BYTES_MAX = (size_t)1 << 33;
+
+enum {
+    LOAD_STEPS = 1000,      /* loading is told as a share; the bar wants bytes */
+    SIM_CTX_TOKENS = 32768, /* a simulated model says no context of its own */
+    SIM_VOCAB = 32000,      /* nor a vocabulary, if none is named */
+    SIM_KV_BLOCKS = 49152,  /* 96 GiB of blocks of 16 tokens of an 8B model */
+};
+
+static const struct flag flags[] = {
+    {.name = "requests",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "The requests, one JSON object a line; \"-\" reads standard input."},
+    {.name = "policy",
+     .kind = FLAG_TEXT,
+     .value = "NAME",
+     .fallback = "chunked",
+     .help = "The scheduling policy; \"jitney knobs\" lists them."},
+    {.name = "set",
+     .kind = FLAG_TEXT,
+     .value = "KNOB=VALUE",
+     .repeats = true,
+     .help = "Set a knob; \"jitney knobs\" lists them."},
+    {.name = "out",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Write the answers there, one JSON object a line; \"-\" is standard output."},
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print a summary as one JSON object."},
+    {.name = "trace",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Write what each of the last 4096 steps did, for chrome://tracing and the like."},
+    {.name = "sim",
+     .kind = FLAG_TEXT,
+     .value = "PROFILE",
+     .help = "Simulate the model and the clock with a cost profile: h200-8b, this-cpu, or a JSON "
+             "file with fixed_us, per_token_us, per_attended_us and per_move_us."},
+    {0},
+};
+
+struct job {
+    const struct args *args;
+    const struct sched_policy *policy;
+    struct knobs knobs;
+    struct buf text; /* of the list */
+    struct request_list list;
+    struct replay replay;
+    struct service service;  /* the real engine */
+    struct text_model words; /* a simulated one's tokenizer, if a model was named */
+    struct sim_clock clock;
+    struct engine *sim;
+};
+
+/* ---- what was asked ---- */
+
+static enum exit_code read_settings(struct job *j, struct err *err) {
+    const struct args *a = j->args;
+    if (!args_text(a, "requests"))
+        return usage_set(err, "replay: which requests? Give --requests FILE");
+    if (!args_model(a) && !args_text(a, "sim"))
+        return usage_set(err, "replay: which model? Give -m MODEL, or --sim PROFILE");
+    j->policy = sched_policy_find(args_text(a, "policy"));
+    if (!j->policy)
+        return usage_set(err, "replay: unknown policy \"%s\"; \"jitney knobs\" lists them",
+                         args_text(a, "policy"));
+    j->knobs = knobs_default();
+    for (uint32_t i = 0; i < args_count(a, "set"); i++) {
+        struct err why = {0};
+        if (knobs_set_pair(&j->knobs, str_of(args_text_at(a, "set", i)), &why) != ST_OK)
+            return usage_set(err, "replay: %s", why.text);
+    }
+    return EXIT_FINE;
+}
+
+static bool knob_given(const struct args *a, const char *name) {
+    size_t len = strlen(name);
+    for (uint32_t i = 0; i < args_count(a, "set"); i++) {
+        const char *pair = args_text_at(a, "set", i);
+        if (strncmp(pair, name, len) == 0 && pair[len] == '=') return true;
+    }
+    return false;
+}
+
+static void note_line(void *ctx, uint32_t line, bool is_bad, const char *reason) {
+    const struct job *j = ctx;
+    fprintf(stderr, "jitney: %s:%u: %s%s\n", args_text(j->args, "requests"), line, reason,
+            is_bad ? "; the line is left out" : "");
+}
+
+/* A list that is there from the beginning is no reason to refuse: unless the user said how many
+ * may wait, all may. */
+static void widen_queue(struct job *j) {
+    uint32_t choices = request_list_choices(&j->list);
+    if (!knob_given(j->args, "queue_max") && j->knobs.queue_max < choices)
+        j->knobs.queue_max = choices;
+}
+
+static enum status read_list(struct job *j, const struct prompt_source *source, struct err *err) {
+    TRY(request_list_read(&j->list, buf_str(&j->text), source, note_line, j, err));
+    widen_queue(j);
+    return replay_init(&j->replay, &j->list, err);
+}
+
+/* ---- the engine that is real ---- */
+
+static void show_progress(void *ctx, const char *stage, double share) {
+    (void)stage;
+    progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
+}
+
+static enum status open_service(struct job *j, const char *path, const struct env_settings *env,
+                                struct err *err) {
+    struct progress progress;
+    progress_init(&progress, env, PROGRESS_SILENT);
+    const struct service_options options = {.policy = j->policy,
+                                            .knobs = j->knobs,
+                                            .ctx_tokens = model_args_ctx(j->args),
+                                            .spill_dir = env->tmp_dir,
+                                            .on_progress = show_progress,
+                                            .progress_ctx = &progress};
+    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    enum status st = service_open(&j->service, path, &options, err);
+    progress_end(&progress);
+    return st;
+}
+
+/* The list is read first, with a tokenizer of its own: how long it is decides how many may
+ * wait, and an engine is made for a number. */
+static enum status run_real(struct job *j, struct engine_stats *stats, struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    struct env_settings env;
+    env_read(&env);
+    TRY(model_args_path(j->args, path, err));
+    TRY(text_model_open(j->args, &j->words, err));
+    struct prompt_source source = {j->words.tokenizer, tokenizer_vocab(j->words.tokenizer)};
+    TRY(read_list(j, &source, err));
+    TRY(open_service(j, path, &env, err));
+    TRY(engine_start(j->service.engine, err));
+    TRY(replay_run(&j->replay, j->service.engine, err));
+    engine_stop(j->service.engine); /* its numbers are those of its last step now */
+    *stats = engine_stats(j->service.engine);
+    return ST_OK;
+}
+
+/* ---- the engine that is simulated ---- */
+
+static enum status open_sim(struct job *j, uint32_t vocab, struct err *err) {
+    uint32_t ctx = model_args_ctx(j->args);
+    struct sim_engine_options o = {.engine = {.vocab = vocab,
+                                              .sched = {.policy = j->policy,
+                                                        .knobs = j->knobs,
+                                                        .ctx_tokens = ctx ? ctx : SIM_CTX_TOKENS,
+                                                        .group_count = 1}}};
+    if (j->knobs.kv_blocks == 0) o.engine.sched.knobs.kv_blocks = SIM_KV_BLOCKS;
+    TRY(sim_profile_load(args_text(j->args, "sim"), &o.profile, err));
+    return sim_engine_open(&j->sim, &j->clock, &o, err);
+}
+
+static enum status run_sim(struct job *j, struct engine_stats *stats, struct err *err) {
+    struct prompt_source source = {.vocab = SIM_VOCAB};
+    if (args_model(j->args)) {
+        TRY(text_model_open(j->args, &j->words, err));
+        source = (struct prompt_source){j->words.tokenizer, tokenizer_vocab(j->words.tokenizer)};
+    }
+    TRY(read_list(j, &source, err));
+    TRY(open_sim(j, source.vocab, err));
+    TRY(replay_run_sim(&j->replay, j->sim, &j->clock, err));
+    *stats = engine_stats(j->sim);
+    return ST_OK;
+}
+
+/* ---- output ---- */
+
+static enum status write_to(const char *path, struct buf *bytes, struct err *err) {
+    enum status st = buf_status(bytes);
+    if (st != ST_OK) return err_set(err, st, "out of memory for the answers");
+    if (strcmp(path, "-") == 0) return out_write(buf_str(bytes), err);
+    return file_write_atomic(path, buf_str(bytes), err);
+}
+
+static enum status write_results(const struct job *j, const char *path, struct err *err) {
+    struct buf out;
+    buf_init(&out, OUT_BYTES_MAX);
+    replay_put_results(&j->replay, &out);
+    enum status st = write_to(path, &out, err);
+    buf_deinit(&out);
+    return st;
+}
+
+static enum status write_trace(const struct job *j, const char *path, struct err *err) {
+    struct buf out;
+    buf_init(&out, OUT_BYTES_MAX);
+    engine_put_trace(j->sim ? j->sim : j->service.engine, &out);
+    enum status st = write_to(path, &out, err);
+    buf_deinit(&out);
+    return st;
+}
+
+static enum status write_summary(const struct job *j, const struct engine_stats *stats,
+                                 struct err *err) {
+    struct replay_summary summary = replay_summarize(&j->replay, stats);
+    struct buf out;
+    buf_init(&out, OUT_BYTES_MAX);
+    if (args_on(j->args, "json"))
+        replay_put_summary(&summary, &out);
+    else
+        replay_put_table(&summary, &out);
+    enum status st = write_to("-", &out, err);
+    buf_deinit(&out);
+    return st;
+}
+
+/* Answers go to --out; without it to standard output, unless the summary goes there. */
+static enum status write_all(const struct job *j, const struct engine_stats *stats,
+                             struct err *err) {
+    const char *path = args_text(j->args, "out"), *trace = args_text(j->args, "trace");
+    bool json = args_on(j->args, "json");
+    if (path || !json) TRY(write_results(j, path ? path : "-", err));
+    if (trace) TRY(write_trace(j, trace, err));
+    bool is_taken = !path || strcmp(path, "-") == 0;
+    if (json || !is_taken) TRY(write_summary(j, stats, err));
+    if (j->list.bad_lines == 0) return ST_OK;
+    return err_set(err, ST_BAD, "%s: %u line%s could not be used", args_text(j->args, "requests"),
+                   j->list.bad_lines, j->list.bad_lines == 1 ? "" : "s");
+}
+
+static void drop(struct job *j) {
+    engine_destroy(j->sim);
+    service_close(&j->service);
+    replay_deinit(&j->replay);
+    request_list_deinit(&j->list);
+    text_model_close(&j->words);
+    buf_deinit(&j->text);
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct job j = {.args = args};
+    struct engine_stats stats = {0};
+    enum exit_code code = read_settings(&j, err);
+    if (code != EXIT_FINE) return code;
+    buf_init(&j.text, LIST_BYTES_MAX);
+    enum status st = file_read(args_text(args, "requests"), &j.text, err);
+    if (st == ST_OK)
+        st = args_text(args, "sim") ? run_sim(&j, &stats, err) : run_real(&j, &stats, err);
+    if (st == ST_OK) st = write_all(&j, &stats, err);
+    drop(&j);
+    return exit_of(st);
+}
+
+extern const struct command cmd_replay;
+const struct command cmd_replay = {
+    .name = "replay",
+    .summary = "Run a list of requests through the engine, as they would arrive",
+    .operands = "--requests FILE",
+    .about =
+        "Each line of FILE is a request: {\"id\", \"at_ms\", \"prompt\" | \"prompt_tokens\" | "
+        "\"prompt_len\", \"max_tokens\", \"temperature\", \"seed\", \"ignore_eos\", \"n\", "
+        "\"priority\", \"tenant\", \"ttft_target_ms\", \"tpot_target_ms\", "
+        "\"cancel_after_ms\"}. max_tokens and one form of prompt are needed: a text, token ids, "
+        "or a length for random tokens that follow from the id. It arrives at_ms after the start "
+        "and is cancelled cancel_after_ms after that. The temperature is 0 if not given, the "
+        "seed follows from the id. A line that cannot be used is told on standard error and left "
+        "out; the exit code is 65 then.\n\n"
+        "An answer is {\"id\", \"choice\", \"tokens\", \"logprobs\", \"finish_reason\", "
+        "\"ttft_ms\", \"tpot_ms\", \"preempted\", \"cached_tokens\"}, one per choice; "
+        "finish_reason is stop, length, cancelled, expired, refused or error, \"error\" says why "
+        "a request was refused. Answers go to --out, or to standard output if --json does not "
+        "want it. They do not depend on the policy, the knobs or the other requests.",
+    .groups = {flags, flags_context},
+    .takes_model = true,
+    .model_optional = true,
+    .run = run,
+};

@@ -1,0 +1,227 @@
+/* cli/replay.c - results and summary; see cli/replay.h for the contract. */
+#include "cli/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "cli/answer.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+
+enum status replay_init(struct replay *r, const struct request_list *list, struct err *err) {
+    *r = (struct replay){.list = list, .choice_count = request_list_choices(list)};
+    r->results = mem_zalloc_array(r->choice_count + 1, sizeof(r->results[0]));
+    r->first = mem_zalloc_array(list->count + 1, sizeof(r->first[0]));
+    if (!r->results || !r->first) {
+        replay_deinit(r);
+        return err_set(err, ST_NOMEM, "out of memory for %u results", r->choice_count);
+    }
+    for (uint32_t i = 0; i < list->count; i++) r->first[i + 1] = r->first[i] + list->items[i].n;
+    return ST_OK;
+}
+
+void replay_deinit(struct replay *r) {
+    for (uint32_t i = 0; r->results && i < r->choice_count; i++) {
+        mem_free(r->results[i].tokens);
+        mem_free(r->results[i].logprobs);
+        mem_free(r->results[i].refusal);
+    }
+    mem_free(r->results);
+    mem_free(r->first);
+    *r = (struct replay){.list = NULL};
+}
+
+static enum status keep_reason(struct choice_result *out, const char *why) {
+    if (!why[0]) return ST_OK;
+    out->refusal = mem_dup(why, strlen(why));
+    return out->refusal ? ST_OK : ST_NOMEM;
+}
+
+static enum status keep_answer(struct choice_result *out, const struct choice *c, uint32_t ready) {
+    out->answer_tokens = ready - c->prompt_tokens;
+    if (out->answer_tokens == 0) return ST_OK;
+    out->tokens = mem_alloc_array(out->answer_tokens, sizeof(out->tokens[0]));
+    out->logprobs = mem_alloc_array(out->answer_tokens, sizeof(out->logprobs[0]));
+    if (!out->tokens || !out->logprobs) return ST_NOMEM;
+    for (uint32_t i = 0; i < out->answer_tokens; i++) {
+        out->tokens[i] = c->tokens[c->prompt_tokens + i];
+        out->logprobs[i] = c->logprobs ? c->logprobs[i].logprob : 0;
+    }
+    return ST_OK;
+}
+
+enum status replay_take(struct replay *r, uint32_t request, const struct choice *c,
+                        int64_t began_us) {
+    CHECK(request < r->list->count);
+    struct choice_result *out = &r->results[r->first[request] + c->index];
+    CHECK(!out->is_done);
+    int64_t arrived_us = began_us + r->list->items[request].at_us;
+    uint32_t ready;
+    out->finish = choice_poll(c, &ready);
+    CHECK(out->finish != FINISH_NONE);
+    out->is_done = true;
+    r->done_count++;
+    out->cached_tokens = c->cached_tokens;
+    out->preempt_count = c->preempt_count;
+    if (ready > c->prompt_tokens) out->first_token_us = c->first_token_us - arrived_us;
+    out->finished_us = c->finished_us - arrived_us;
+    if (c->finished_us - began_us > r->end_us) r->end_us = c->finished_us - began_us;
+    TRY(keep_answer(out, c, ready));
+    bool has_reason = out->finish == FINISH_REFUSED || out->finish == FINISH_ERROR;
+    return has_reason ? keep_reason(out, c->request->refusal.text) : ST_OK;
+}
+
+enum status replay_refuse(struct replay *r, uint32_t request, const char *why) {
+    for (uint32_t i = r->first[request]; i < r->first[request + 1]; i++) {
+        struct choice_result *out = &r->results[i];
+        CHECK(!out->is_done);
+        out->is_done = true;
+        out->finish = FINISH_REFUSED;
+        r->done_count++;
+        TRY(keep_reason(out, why));
+    }
+    return ST_OK;
+}
+
+/* ---- summary ---- */
+
+static bool has_ttft(const struct choice_result *c) { return c->answer_tokens > 0; }
+
+/* The pace of an answer that was cut off tells nothing: its end is not its last token. */
+static bool has_tpot(const struct choice_result *c) {
+    return c->answer_tokens > 1 && (c->finish == FINISH_STOP || c->finish == FINISH_LENGTH);
+}
+
+static double ttft_ms(const struct choice_result *c) { return (double)c->first_token_us / 1e3; }
+
+static double tpot_ms(const struct choice_result *c) {
+    return (double)(c->finished_us - c->first_token_us) / 1e3 / (c->answer_tokens - 1);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* By nearest rank: the smallest value that `share` of all do not exceed. */
+static double percentile(const double *sorted, uint32_t count, double share) {
+    uint32_t rank = (uint32_t)(share * count);
+    if (rank < share * count) rank++;
+    return sorted[rank > 0 ? rank - 1 : 0];
+}
+
+static struct spread spread_of(const struct replay *r, bool (*has)(const struct choice_result *),
+                               double (*get)(const struct choice_result *)) {
+    struct spread out = {.count = 0};
+    double *values = mem_alloc_array(r->choice_count + 1, sizeof(values[0]));
+    if (!values) return out;
+    for (uint32_t i = 0; i < r->choice_count; i++)
+        if (has(&r->results[i])) values[out.count++] = get(&r->results[i]);
+    qsort(values, out.count, sizeof(values[0]), by_value);
+    if (out.count > 0) {
+        out.p50 = percentile(values, out.count, 0.5);
+        out.p99 = percentile(values, out.count, 0.99);
+    }
+    mem_free(values);
+    return out;
+}
+
+struct replay_summary replay_summarize(const struct replay *r, const struct engine_stats *stats) {
+    struct replay_summary s = {.requests = r->list->count,
+                               .choices = r->choice_count,
+                               .elapsed_s = (double)r->end_us / 1e6,
+                               .ttft_ms = spread_of(r, has_ttft, ttft_ms),
+                               .tpot_ms = spread_of(r, has_tpot, tpot_ms),
+                               .preemptions = stats->sched.preempted,
+                               .steps = stats->sched.steps};
+    for (uint32_t i = 0; i < r->list->count; i++)
+        s.prompt_tokens += (uint64_t)r->list->items[i].prompt_tokens * r->list->items[i].n;
+    for (uint32_t i = 0; i < r->choice_count; i++) {
+        s.ends[r->results[i].finish]++;
+        s.output_tokens += r->results[i].answer_tokens;
+        s.cached_tokens += r->results[i].cached_tokens;
+    }
+    if (r->end_us > 0) s.output_tokens_per_s = (double)s.output_tokens / s.elapsed_s;
+    const struct sched_stats *sched = &stats->sched;
+    if (sched->held_slots > 0)
+        s.kv_waste = 1 - (double)sched->used_slots / (double)sched->held_slots;
+    if (sched->steps > 0) s.sched_us_per_step = (double)stats->sched_us / (double)sched->steps;
+    return s;
+}
+
+/* ---- output ---- */
+
+static void put_time(const char *name, bool has, double ms, struct buf *out) {
+    buf_printf(out, ",\"%s\":", name);
+    if (has)
+        put_json_number(out, ms);
+    else
+        buf_put_text(out, "null");
+}
+
+static void put_result(const struct choice_result *c, const char *id, uint32_t index,
+                       struct buf *out) {
+    buf_printf(out, "{\"id\":%s,\"choice\":%u,\"tokens\":[", id, index);
+    for (uint32_t i = 0; i < c->answer_tokens; i++)
+        buf_printf(out, "%s%d", i ? "," : "", c->tokens[i]);
+    buf_put_text(out, "],\"logprobs\":[");
+    for (uint32_t i = 0; i < c->answer_tokens; i++) {
+        if (i) buf_put_char(out, ',');
+        put_json_number(out, (double)c->logprobs[i]);
+    }
+    buf_printf(out, "],\"finish_reason\":\"%s\"", finish_name(c->finish));
+    put_time("ttft_ms", has_ttft(c), ttft_ms(c), out);
+    put_time("tpot_ms", has_tpot(c), has_tpot(c) ? tpot_ms(c) : 0, out);
+    buf_printf(out, ",\"preempted\":%u,\"cached_tokens\":%u", c->preempt_count, c->cached_tokens);
+    if (c->refusal) {
+        buf_put_text(out, ",\"error\":");
+        buf_put_json_string(out, str_of(c->refusal));
+    }
+    buf_put_text(out, "}\n");
+}
+
+void replay_put_results(const struct replay *r, struct buf *out) {
+    for (uint32_t i = 0; i < r->list->count; i++)
+        for (uint32_t c = r->first[i]; c < r->first[i + 1]; c++)
+            put_result(&r->results[c], r->list->items[i].id, c - r->first[i], out);
+}
+
+static void put_spread(const char *name, const struct spread *s, struct buf *out) {
+    buf_printf(out, ",\"%s\":", name);
+    if (s->count > 0)
+        buf_printf(out, "{\"p50\":%.9g,\"p99\":%.9g}", s->p50, s->p99);
+    else
+        buf_put_text(out, "{\"p50\":null,\"p99\":null}");
+}
+
+void replay_put_summary(const struct replay_summary *s, struct buf *out) {
+    buf_printf(out, "{\"output_tokens_per_s\":%.9g", s->output_tokens_per_s);
+    put_spread("ttft_ms", &s->ttft_ms, out);
+    put_spread("tpot_ms", &s->tpot_ms, out);
+    buf_printf(out, ",\"preemptions\":%llu,\"kv_waste\":%.9g,\"steps\":%llu",
+               (unsigned long long)s->preemptions, s->kv_waste, (unsigned long long)s->steps);
+    buf_printf(out, ",\"sched_us_per_step\":%.9g,\"elapsed_s\":%.9g", s->sched_us_per_step,
+               s->elapsed_s);
+    buf_printf(out, ",\"requests\":%u,\"choices\":%u", s->requests, s->choices);
+    buf_printf(out, ",\"prompt_tokens\":%llu,\"output_tokens\":%llu,\"cached_tokens\":%llu",
+               (unsigned long long)s->prompt_tokens, (unsigned long long)s->output_tokens,
+               (unsigned long long)s->cached_tokens);
+    buf_put_text(out, ",\"finish_reasons\":{");
+    for (uint32_t i = FINISH_STOP; i <= FINISH_ERROR; i++)
+        buf_printf(out, "%s\"%s\":%u", i > FINISH_STOP ? "," : "",
+                   finish_name((enum finish_reason)i), s->ends[i]);
+    buf_put_text(out, "}}\n");
+}
+
+void replay_put_table(const struct replay_summary *s, struct buf *out) {
+    buf_printf(out, "%u requests, %llu output tokens in %.2f s: %.1f tokens/s\n", s->requests,
+               (unsigned long long)s->output_tokens, s->elapsed_s, s->output_tokens_per_s);
+    buf_printf(out, "first token  p50 %.1f ms  p99 %.1f ms\n", s->ttft_ms.p50, s->ttft_ms.p99);
+    buf_printf(out, "per token    p50 %.1f ms  p99 %.1f ms\n", s->tpot_ms.p50, s->tpot_ms.p99);
+    buf_printf(out, "%llu steps, %.1f us of scheduling each, %llu preemptions, %.1f %% KV waste\n",
+               (unsigned long long)s->steps, s->sched_us_per_step,
+               (unsigned long long)s->preemptions, 100 * s->kv_waste);
+}

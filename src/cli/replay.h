@@ -1,0 +1,81 @@
+/* cli/replay.h - what came of a list of requests: per choice, and as a summary.
+ *
+ * Filled by whatever runs the list, on the real clock (replay_run) or on the simulated one.
+ *
+ * Lifetime: create for a list, which outlives it; destroy. Thread: its owner.
+ */
+#ifndef CLI_REPLAY_H
+#define CLI_REPLAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "cli/request_list.h"
+#include "sched/seq.h"
+
+struct buf;
+struct choice;
+struct engine;
+struct engine_stats;
+struct sim_clock;
+
+struct choice_result {
+    bool is_done;
+    enum finish_reason finish;
+    int32_t *tokens; /* answer_tokens of each */
+    float *logprobs;
+    uint32_t answer_tokens;
+    uint32_t cached_tokens, preempt_count;
+    int64_t first_token_us, finished_us; /* from the arrival of the request; 0: no token came */
+    char *refusal;                       /* why, or NULL */
+};
+
+/* Percentiles of the choices that have the number. */
+struct spread {
+    double p50, p99;
+    uint32_t count;
+};
+
+struct replay_summary {
+    uint32_t requests, choices;
+    uint32_t ends[FINISH_ERROR + 1]; /* choices by finish reason */
+    uint64_t prompt_tokens, output_tokens, cached_tokens;
+    double elapsed_s, output_tokens_per_s;
+    struct spread ttft_ms, tpot_ms;
+    uint64_t preemptions, steps;
+    double kv_waste, sched_us_per_step;
+};
+
+struct replay {
+    const struct request_list *list;
+    struct choice_result *results; /* of all choices, in the order of the list */
+    uint32_t *first;               /* by request: where its choices begin */
+    uint32_t choice_count, done_count;
+    int64_t end_us; /* when the last one finished, from the start of the replay */
+};
+
+enum status replay_init(struct replay *r, const struct request_list *list, struct err *err);
+void replay_deinit(struct replay *r); /* a zeroed one is fine */
+
+/* A choice has finished; `began_us` is the start of the replay on the engine's clock. Once for
+ * each; copies what it needs. */
+enum status replay_take(struct replay *r, uint32_t request, const struct choice *c,
+                        int64_t began_us);
+/* All choices of a request ended before they began. */
+enum status replay_refuse(struct replay *r, uint32_t request, const char *why);
+
+/* Run the list to the last choice: on a started engine and the real clock, or stepping the
+ * engine by hand on the simulated one. */
+enum status replay_run(struct replay *r, struct engine *e, struct err *err);
+enum status replay_run_sim(struct replay *r, struct engine *e, struct sim_clock *clock,
+                           struct err *err);
+
+struct replay_summary replay_summarize(const struct replay *r, const struct engine_stats *stats);
+
+/* One object per choice and line, in the order of the list. */
+void replay_put_results(const struct replay *r, struct buf *out);
+void replay_put_summary(const struct replay_summary *s, struct buf *out); /* one JSON object */
+void replay_put_table(const struct replay_summary *s, struct buf *out);   /* for people */
+
+#endif

@@ -1,0 +1,63 @@
+/* cli/request_list.h - the requests of a replay, read from lines of JSON.
+ *
+ * A line is one request (docs/cli.md, replay):
+ *
+ *     {"id": "a", "at_ms": 10, "prompt": "Once", "max_tokens": 16, "temperature": 0.7, "seed": 3}
+ *
+ * A line that cannot be used is told to the caller and left out; the others stay in the order of
+ * the file. Empty lines are passed over.
+ *
+ * Lifetime: read, use, deinit. Thread: its owner.
+ */
+#ifndef CLI_REQUEST_LIST_H
+#define CLI_REQUEST_LIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+struct tokenizer;
+
+struct listed_request {
+    char *id;      /* as JSON text, quotes included; the line's number if it has none */
+    uint32_t line; /* 1 .. */
+    int64_t at_us;
+    int64_t cancel_after_us; /* from arrival; -1: never */
+    int32_t *prompt;
+    uint32_t prompt_tokens;
+    uint32_t max_tokens, n;
+    double temperature;
+    uint64_t seed; /* made from the id if it is not given */
+    bool ignore_eos;
+    int32_t priority;
+    uint32_t tenant;   /* numbered in the order of appearance, 0 for those without one */
+    char *tenant_name; /* of the first request that names it; else NULL */
+    int64_t ttft_target_us, tpot_target_us;
+};
+
+struct request_list {
+    struct listed_request *items;
+    uint32_t count, cap;
+    uint32_t bad_lines;
+};
+
+/* What turns a prompt into tokens. */
+struct prompt_source {
+    const struct tokenizer *tokenizer; /* NULL: text cannot be used */
+    uint32_t vocab;
+};
+
+/* A line that is left out, or (is_bad false) a remark on one that is used. */
+typedef void line_note_fn(void *ctx, uint32_t line, bool is_bad, const char *reason);
+
+/* ST_NOMEM only; lines that are wrong are counted and told to `note`. */
+enum status request_list_read(struct request_list *list, struct str text,
+                              const struct prompt_source *source, line_note_fn *note, void *ctx,
+                              struct err *err);
+void request_list_deinit(struct request_list *list); /* a zeroed one is fine */
+
+uint32_t request_list_choices(const struct request_list *list); /* of all requests together */
+
+#endif

@@ -1,0 +1,143 @@
+/* engine/service.c - see engine/service.h for the contract. */
+#include "engine/service.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "engine/runner_local.h"
+#include "sched/cost.h"
+
+static const uint64_t KV_BYTES_DEFAULT = (uint64_t)1 << 30;
+_Static_assert((int)KV_GROUPS_MAX <= (int)KV_CACHE_GROUPS_MAX, "every group of a model has a pool");
+static const char SPILL_DIR_DEFAULT[] = "/tmp";
+
+/* The number in struct knobs is that of the words in its table. */
+static const struct {
+    enum kv_type type;
+    bool is_supported;
+} kv_types[] = {{KV_F16, true}, {KV_F32, true}, {KV_F16, false}};
+
+static enum status check_model(const struct host *h, const char *path, struct err *err) {
+    if (!model_is_encoder(h->model)) return ST_OK;
+    return err_set(err, ST_BAD, "%s gives embeddings and writes no text", path);
+}
+
+static enum status check_knobs(const struct knobs *k, struct err *err) {
+    if (k->kv_type >= sizeof(kv_types) / sizeof(kv_types[0]) || !kv_types[k->kv_type].is_supported)
+        return err_set(err, ST_BAD, "knob kv_type: the CPU device keeps f16 or f32");
+    if (k->block_size % KV_BLOCK_TOKENS != 0)
+        return err_set(err, ST_BAD, "knob block_size: %u, the CPU device asks for a multiple of %d",
+                       k->block_size, KV_BLOCK_TOKENS);
+    return ST_OK;
+}
+
+/* Bytes that one block takes: a number stands for a block in every group, in every layer. */
+static uint64_t bytes_per_block(const struct model *m, const struct knobs *k) {
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < m->kv_group_count; g++) {
+        struct kv_space one = {.type = kv_types[k->kv_type].type,
+                               .layers = m->kv_group_layers[g],
+                               .heads = m->hp.kv_heads,
+                               .head_dim = m->hp.head_dim,
+                               .block_count = k->block_size / KV_BLOCK_TOKENS};
+        bytes += kv_space_bytes(&one);
+    }
+    return bytes;
+}
+
+/* More blocks than max_seqs whole contexts could only hold old prefixes; who wants that says
+ * kv_blocks or kv_bytes. */
+static enum status count_blocks(const struct host *h, const struct service_options *o,
+                                struct knobs *k, struct err *err) {
+    if (k->kv_blocks > 0) return ST_OK;
+    uint64_t bytes = o->kv_bytes ? o->kv_bytes : KV_BYTES_DEFAULT;
+    uint64_t blocks = bytes / bytes_per_block(h->model, k);
+    uint64_t per_seq = (h->ctx_tokens + (uint64_t)k->block_size - 1) / k->block_size;
+    if (!o->kv_bytes && blocks > per_seq * k->max_seqs) blocks = per_seq * k->max_seqs;
+    if (blocks == 0)
+        return err_set(err, ST_BAD, "%llu bytes of KV memory do not hold a block of %llu",
+                       (unsigned long long)bytes, (unsigned long long)bytes_per_block(h->model, k));
+    k->kv_blocks = blocks < UINT32_MAX / 2 ? (uint32_t)blocks : UINT32_MAX / 2;
+    return ST_OK;
+}
+
+/* Keys of blocks hold for one model file and one number format. */
+static uint64_t kv_identity(const char *path, const struct knobs *k) {
+    return XXH3_64bits_withSeed(path, strlen(path), k->kv_type);
+}
+
+static enum status create_engine(struct service *s, const char *path,
+                                 const struct sched_policy *policy, struct err *err) {
+    const struct model *m = s->host.model;
+    struct engine_options o = {.vocab = m->hp.vocab,
+                               .sched = {.policy = policy,
+                                         .knobs = s->knobs,
+                                         .ctx_tokens = s->host.ctx_tokens,
+                                         .group_count = m->kv_group_count,
+                                         .kv_identity = kv_identity(path, &s->knobs)}};
+    const struct cost_profile *start = cost_profile_find("this-cpu");
+    CHECK(start);
+    cost_init(&o.sched.cost, start);
+    for (uint32_t l = 0; l < m->hp.layers; l++)
+        if (m->layers[l].slides) o.sched.windows[m->layers[l].kv_group] = m->hp.window;
+    return engine_create(&s->engine, &o, err);
+}
+
+/* A policy that never splits prompts may run one as long as the context. */
+static uint32_t rows_in_step(const struct service *s, const struct sched_policy *policy) {
+    uint32_t rows = s->knobs.max_step_tokens;
+    return policy->whole_prompts && rows < s->host.ctx_tokens ? s->host.ctx_tokens : rows;
+}
+
+static enum status plug_runner(struct service *s, const struct sched_policy *policy,
+                               const char *spill_dir, struct err *err) {
+    const struct knobs *k = &s->knobs;
+    struct runner_local_options o = {
+        .kv_type = kv_types[k->kv_type].type,
+        .block_tokens = k->block_size,
+        .spill_slots = k->spill_blocks,
+        .spill_dir = spill_dir ? spill_dir : SPILL_DIR_DEFAULT,
+        .seq_max = sched_seq_max(k),
+        .row_max = rows_in_step(s, policy),
+        .sample_max = k->max_seqs,
+        .tokens_max = s->host.ctx_tokens,
+    };
+    for (uint32_t g = 0; g < s->host.model->kv_group_count; g++) o.block_counts[g] = k->kv_blocks;
+    struct runner runner;
+    TRY(runner_local_open(&s->host, engine_kv(s->engine), &o, &runner, err));
+    engine_plug(s->engine, &runner);
+    return ST_OK;
+}
+
+static enum status open_parts(struct service *s, const char *path, const struct service_options *o,
+                              struct err *err) {
+    const struct sched_policy *policy = o->policy ? o->policy : sched_policies[0];
+    struct host_options host = {.threads = o->knobs.threads,
+                                .ctx_tokens = o->ctx_tokens,
+                                .isa = o->isa,
+                                .tokens_only = o->tokens_only,
+                                .on_progress = o->on_progress,
+                                .progress_ctx = o->progress_ctx};
+    TRY(check_knobs(&o->knobs, err));
+    TRY(host_open(&s->host, path, &host, err));
+    TRY(check_model(&s->host, path, err));
+    s->knobs.threads = s->host.threads;
+    TRY(count_blocks(&s->host, o, &s->knobs, err));
+    TRY(create_engine(s, path, policy, err));
+    return plug_runner(s, policy, o->spill_dir, err);
+}
+
+enum status service_open(struct service *s, const char *path, const struct service_options *options,
+                         struct err *err) {
+    *s = (struct service){.knobs = options->knobs};
+    enum status st = open_parts(s, path, options, err);
+    if (st != ST_OK) service_close(s);
+    return st;
+}
+
+void service_close(struct service *s) {
+    engine_destroy(s->engine);
+    host_close(&s->host);
+    *s = (struct service){.engine = NULL};
+}

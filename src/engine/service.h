@@ -1,0 +1,49 @@
+/* engine/service.h - a model file as a running engine: host, scheduler, KV memory and runner.
+ *
+ * What every program that serves does in the same way: open the model, work out how many KV
+ * blocks the given memory holds, make the engine and plug in the runner that computes here.
+ *
+ *     service_open -> engine_submit, engine_next ... on s.engine -> service_close
+ *
+ * Lifetime: the caller's storage, which stays where it is; open, close. Several may live in one
+ * process. Thread: open and close from one thread; the engine's own rules in between.
+ */
+#ifndef ENGINE_SERVICE_H
+#define ENGINE_SERVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "engine/host.h"
+#include "sched/knobs.h"
+#include "sched/policy.h"
+
+struct service_options {
+    const struct sched_policy *policy; /* NULL: the first of the list */
+    struct knobs knobs;                /* kv_blocks 0: as many as kv_bytes hold */
+    uint64_t kv_bytes;     /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
+    uint32_t ctx_tokens;   /* as in struct host_options */
+    const char *isa;       /* as in struct host_options */
+    const char *spill_dir; /* where swapped blocks go; NULL: /tmp */
+    bool tokens_only;      /* the model may come without a tokenizer; no token ends an answer */
+    load_progress_fn *on_progress; /* may be NULL */
+    void *progress_ctx;
+};
+
+/* Read it; change nothing. */
+struct service {
+    struct host host;
+    struct engine *engine;
+    struct knobs knobs; /* as they are in force: kv_blocks and threads are filled in */
+};
+
+/* The engine is made and plugged, not started. ST_BAD names what cannot be: a knob that the
+ * device does not support, an encoder. */
+enum status service_open(struct service *s, const char *path, const struct service_options *options,
+                         struct err *err);
+void service_close(struct service *s); /* stops it first; a zeroed one is fine */
+
+#endif
