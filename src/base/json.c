@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 
 const struct json_limits json_limits_model_file = {
@@ -17,12 +18,34 @@ const struct json_limits json_limits_request = {
 struct census {
     uint32_t depth, depth_max;
     size_t values;
+    bool has_big; /* a whole number that int64_t cannot hold */
 };
+
+enum { BIG_DIGITS_MIN = 19 }; /* the least that can be too many for int64_t */
 
 static const char *skip_string(const char *p, const char *end) {
     for (p++; p < end && *p != '"'; p++)
         if (*p == '\\' && p + 1 < end) p++;
     return p;
+}
+
+static bool starts_number(char c) { return c == '-' || (c >= '0' && c <= '9'); }
+
+/* The number, or what looks like one, that begins at `p`. */
+static struct str number_at(const char *p, const char *end) {
+    const char *q = p + 1;
+    while (q < end && (starts_number(*q) || *q == '+' || *q == '.' || *q == 'e' || *q == 'E')) q++;
+    return (struct str){p, (size_t)(q - p)};
+}
+
+/* Python writes whole numbers of any size, and tokenizer_config.json often has one of 31 digits
+ * for "no limit"; jansson takes none past int64_t. */
+static bool is_big(struct str number) {
+    int64_t value;
+    if (number.len < BIG_DIGITS_MIN) return false;
+    for (size_t i = 1; i < number.len; i++)
+        if (number.ptr[i] < '0' || number.ptr[i] > '9') return false;
+    return !str_to_i64(number, &value);
 }
 
 static struct census take_census(struct str text) {
@@ -47,10 +70,43 @@ static struct census take_census(struct str text) {
             c.values++;
             break;
         default:
+            if (!starts_number(*p)) break;
+            c.has_big |= is_big(number_at(p, end));
+            p += number_at(p, end).len - 1;
             break;
         }
     }
     return c;
+}
+
+/* The text with every such number as one with a fraction of zero. */
+static void put_widened(struct str text, struct buf *out) {
+    const char *end = text.ptr + text.len, *copied = text.ptr;
+    for (const char *p = text.ptr; p < end; p++) {
+        if (*p == '"') p = skip_string(p, end);
+        if (p >= end || !starts_number(*p)) continue;
+        struct str number = number_at(p, end);
+        p += number.len - 1;
+        if (!is_big(number)) continue;
+        buf_put(out, copied, (size_t)(p + 1 - copied));
+        buf_put_text(out, ".0");
+        copied = p + 1;
+    }
+    buf_put(out, copied, (size_t)(end - copied));
+}
+
+static json_t *load(struct str text, size_t flags, json_error_t *said) {
+    return json_loadb(text.ptr, text.len, flags, said);
+}
+
+static json_t *load_widened(struct str text, size_t flags, json_error_t *said) {
+    struct buf wide;
+    buf_init(&wide, 2 * text.len);
+    put_widened(text, &wide);
+    *said = (json_error_t){.line = 1, .text = "out of memory"};
+    json_t *root = buf_status(&wide) == ST_OK ? load(buf_str(&wide), flags, said) : NULL;
+    buf_deinit(&wide);
+    return root;
 }
 
 enum status json_parse(struct str text, const struct json_limits *limits, struct json **out,
@@ -70,7 +126,7 @@ enum status json_parse(struct str text, const struct json_limits *limits, struct
     json_error_t said;
     size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
     if (limits->unique_keys) flags |= JSON_REJECT_DUPLICATES;
-    json_t *root = json_loadb(text.ptr, text.len, flags, &said);
+    json_t *root = c.has_big ? load_widened(text, flags, &said) : load(text, flags, &said);
     if (!root)
         return err_set(err, ST_BAD, "JSON line %d column %d: %s", said.line, said.column,
                        said.text);

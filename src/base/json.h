@@ -2,7 +2,8 @@
  *
  * Jansson does the parsing; this module sees to it that no input can nest, weigh or count
  * more than the limits say, before jansson sees it. Values are borrowed from their document
- * and live as long as it does. Object keys keep the order of the text.
+ * and live as long as it does. Object keys keep the order of the text. A whole number past
+ * int64_t becomes a JS_REAL.
  *
  * Lifetime: json_parse, read, json_destroy. Thread: one at a time per document.
  */

@@ -106,6 +106,32 @@ static void test_json_limits_hold(void **state) {
     json_destroy(doc);
 }
 
+static void test_json_whole_numbers_past_int64_become_real(void **state) {
+    (void)state;
+    struct json *doc;
+    struct err err = {0};
+    struct str text = STR("{\"max\":1000000000000000019884624838656,\"s\":\"12345678901234567890\","
+                          "\"l\":[-9223372036854775809,-9223372036854775808,9223372036854775807,"
+                          "9223372036854775808,0.12345678901234567890,12345678901234567890e2]}");
+    assert_int_equal(json_parse(text, &json_limits_request, &doc, &err), ST_OK);
+    const struct json *l = json_get(doc, "l");
+    assert_true(json_num(json_get(doc, "max"), 0) == 1000000000000000019884624838656.0);
+    assert_true(str_is(json_str(json_get(doc, "s")), "12345678901234567890"));
+    assert_int_equal(json_kind(json_at(l, 0)), JS_REAL);
+    assert_true(json_int(json_at(l, 1), 0) == INT64_MIN);
+    assert_true(json_int(json_at(l, 2), 0) == INT64_MAX);
+    assert_true(json_num(json_at(l, 3), 0) == 9223372036854775808.0);
+    assert_true(json_num(json_at(l, 4), 0) == 0.12345678901234567890);
+    assert_true(json_num(json_at(l, 5), 0) == 12345678901234567890e2);
+    json_destroy(doc);
+    assert_int_equal(json_parse(STR("12345678901234567890"), &json_limits_request, &doc, &err),
+                     ST_OK);
+    assert_true(json_num(doc, 0) == 12345678901234567890.0);
+    json_destroy(doc);
+    assert_int_equal(json_parse(STR("12345678901234567890 x"), &json_limits_request, &doc, &err),
+                     ST_BAD);
+}
+
 static void test_map_agrees_with_an_array(void **state) {
     (void)state;
     enum { KEYS = 500, STEPS = 20000 };
@@ -189,6 +215,7 @@ int main(void) {
         cmocka_unit_test(test_numbers_are_read_strictly),
         cmocka_unit_test(test_cursor_gives_zeros_after_the_end),
         cmocka_unit_test(test_json_limits_hold),
+        cmocka_unit_test(test_json_whole_numbers_past_int64_become_real),
         cmocka_unit_test(test_map_agrees_with_an_array),
         cmocka_unit_test(test_arena_stops_at_its_limit),
         cmocka_unit_test(test_pool_runs_everyone_and_barriers_publish),
