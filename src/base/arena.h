@@ -17,7 +17,7 @@ struct arena; /* opaque */
 
 struct arena *arena_create(size_t limit_bytes); /* NULL when out of memory */
 void arena_destroy(struct arena *a);            /* NULL is fine */
-void arena_reset(struct arena *a);              /* forget everything; keeps its first chunk */
+void arena_reset(struct arena *a);              /* forget everything; keeps its newest chunk */
 
 void *arena_alloc(struct arena *a, size_t bytes);                      /* aligned for any type */
 void *arena_zalloc_array(struct arena *a, size_t count, size_t bytes); /* zeroed, checked */

@@ -29,7 +29,8 @@ static enum status check_regular(int fd, const char *path, struct stat *st, stru
 
 enum status file_map_open(const char *path, struct file_map *out, struct err *err) {
     *out = (struct file_map){NULL, 0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Not blocking: opening a pipe would else wait for a writer before we can refuse it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return say_errno(err, ST_IO, path, "open");
     struct stat info;
     enum status st = check_regular(fd, path, &info, err);

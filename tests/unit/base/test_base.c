@@ -6,11 +6,15 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/cursor.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "base/pool.h"
@@ -195,6 +199,45 @@ static void test_pool_runs_everyone_and_barriers_publish(void **state) {
     }
 }
 
+static void test_a_pipe_is_refused_without_waiting_for_a_writer(void **state) {
+    (void)state;
+    char folder[] = "/tmp/jitney-test-XXXXXX", path[64];
+    struct file_map map;
+    struct err err = {0};
+    assert_non_null(mkdtemp(folder));
+    assert_true(path_join(path, sizeof(path), folder, "pipe"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_map_open(path, &map, &err), ST_BAD);
+    assert_non_null(strstr(err.text, "a pipe"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* A reader that opened the old file goes on reading it: the new one is another inode. */
+static void test_an_atomic_write_replaces_the_file_and_leaves_no_other(void **state) {
+    (void)state;
+    char folder[] = "/tmp/jitney-test-XXXXXX", path[64];
+    struct file_map old;
+    struct buf now;
+    struct err err = {0};
+    assert_non_null(mkdtemp(folder));
+    assert_true(path_join(path, sizeof(path), folder, "file"));
+    assert_int_equal(file_write_atomic(path, STR("first"), &err), ST_OK);
+    assert_int_equal(file_map_open(path, &old, &err), ST_OK);
+    assert_int_equal(file_write_atomic(path, STR("2nd"), &err), ST_OK);
+    assert_memory_equal(old.ptr, "first", 5);
+    file_map_close(&old);
+    buf_init(&now, 100);
+    assert_int_equal(file_read(path, &now, &err), ST_OK);
+    assert_string_equal(buf_text(&now), "2nd");
+    buf_deinit(&now);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0); /* what cannot be replaced stays, and no part of ours */
+    assert_int_equal(file_write_atomic(path, STR("third"), &err), ST_IO);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0); /* fails if anything is left in it */
+}
+
 static void test_rng_is_a_function_of_its_place(void **state) {
     (void)state;
     assert_int_equal(rng_at(0, 0, 0), rng_at(0, 0, 0));
@@ -219,6 +262,8 @@ int main(void) {
         cmocka_unit_test(test_map_agrees_with_an_array),
         cmocka_unit_test(test_arena_stops_at_its_limit),
         cmocka_unit_test(test_pool_runs_everyone_and_barriers_publish),
+        cmocka_unit_test(test_a_pipe_is_refused_without_waiting_for_a_writer),
+        cmocka_unit_test(test_an_atomic_write_replaces_the_file_and_leaves_no_other),
         cmocka_unit_test(test_rng_is_a_function_of_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
