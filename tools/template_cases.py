@@ -77,6 +77,20 @@ def _expressions():
 1e3
 1.5e-3
 1E5
+1e999
+-1e999
+1e-999
+'1e999' | float
+'-1e-999' | float
+'1.e5' | float
+'.5e1' | float
+'1e' | float
+'0x10' | float
+'5_' | float
+(html | e) | list
+(html | e) | last is escaped
+(html | e) | first is escaped
+-0.5 | round(0, 'ceil')
 0.1 + 0.2
 1e16
 1e15

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "text/template_char.h"
@@ -33,6 +34,15 @@ static bool is_word(struct str s, const char *word) {
     return true;
 }
 
+/* Past the range of a double, Python gives infinity or zero, and so does the C library. */
+static bool read_decimal(const char *text, double *out) {
+    size_t len = strspn(text, "0123456789.eE+-");
+    char *end;
+    if (!len || text[len] || !strchr("0123456789.", text[0])) return false;
+    *out = strtod(text, &end);
+    return *end == 0;
+}
+
 bool jinja_parse_python_float(struct str s, double *out) {
     char text[400];
     size_t len;
@@ -45,10 +55,7 @@ bool jinja_parse_python_float(struct str s, double *out) {
         *out = INFINITY;
     else if (is_word(body, "nan"))
         *out = NAN;
-    else if (!body.len || !strchr("0123456789.", body.ptr[0]) || memchr(body.ptr, 'x', body.len) ||
-             memchr(body.ptr, 'X', body.len))
-        return false;
-    else if (!str_to_f64(body, out))
+    else if (!read_decimal(body.ptr, out))
         return false;
     if (is_negative) *out = -*out;
     return true;
@@ -217,7 +224,7 @@ static enum status filter_round(struct run *r, struct call *call, struct value *
     double unit = pow(10, (double)precision);
     double scaled = is_ceil ? ceil(real * unit) : floor(real * unit);
     if (!isfinite(scaled)) return jinja_run_fail(r, "cannot round an infinite number");
-    *out = jinja_value_float(scaled / unit);
+    *out = jinja_value_float(scaled == 0 ? 0 : scaled / unit); /* never a negative zero */
     return ST_OK;
 }
 

@@ -122,9 +122,7 @@ static enum status next_char(struct run *r, struct iter *it, struct value *out, 
     uint32_t code;
     size_t len = utf8_decode(rest, &code);
     it->pos += len;
-    TRY(jinja_value_text(r, str_take(rest, len), out));
-    out->text->markup = it->of.text->markup;
-    return ST_OK;
+    return jinja_value_text(r, str_take(rest, len), out); /* no longer marked as safe HTML */
 }
 
 static enum status next_entry(struct run *r, struct iter *it, struct value *out, bool *done) {
@@ -334,7 +332,9 @@ enum status jinja_iter_reversed(struct run *r, struct value v, struct value *out
         v.range = back;
         TRY(jinja_iter_open(r, v, &it));
     } else if (v.type == V_LIST || v.type == V_TUPLE || v.type == V_TEXT) {
+        bool markup = v.type == V_TEXT && v.text->markup;
         if (v.type == V_TEXT) TRY(jinja_iter_to_list(r, v, &v));
+        for (size_t i = 0; markup && i < v.list->count; i++) v.list->items[i].text->markup = true;
         TRY(new_iter(r, ITER_LIST_REVERSED, &it));
         it->of = v;
     } else if (v.type == V_DICT || v.type == V_VIEW) {

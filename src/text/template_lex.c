@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "text/template_char.h"
 #include "text/template_parse.h"
+#include "text/template_run.h"
 
 enum { BRACKETS_MAX = 256 };
 
@@ -189,7 +190,7 @@ static enum status number_text(struct lexer *lx, size_t end, char out[400], stru
     size_t len = 0;
     for (size_t i = lx->pos; i < end; i++) {
         if (lx->source.ptr[i] == '_') continue;
-        if (len >= 399) return jinja_parse_fail(lx->p, lx->line, "a number of over 399 digits");
+        if (len >= 390) return jinja_parse_fail(lx->p, lx->line, "a number of over 390 digits");
         out[len++] = lx->source.ptr[i];
     }
     *text = (struct str){out, len};
@@ -201,8 +202,7 @@ static enum status lex_float(struct lexer *lx, size_t end) {
     struct str text;
     TRY(number_text(lx, end, digits, &text));
     struct token token = {.kind = T_FLOAT, .line = lx->line};
-    if (!str_to_f64(text, &token.real))
-        return jinja_parse_fail(lx->p, lx->line, "number '%.*s' is out of range", STR_ARG(text));
+    jinja_parse_python_float(text, &token.real); /* the lexer took nothing else */
     TRY(push_token(lx, token));
     advance(lx, end);
     return ST_OK;
