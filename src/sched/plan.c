@@ -6,11 +6,12 @@
 
 enum status plan_init(struct plan *p, uint32_t row_cap, uint32_t move_cap) {
     CHECK(row_cap > 0);
+    CHECK(move_cap >= KV_CACHE_GROUPS_MAX);
     *p = (struct plan){.row_cap = row_cap, .preempted_cap = row_cap};
     p->rows = mem_zalloc_array(row_cap, sizeof(p->rows[0]));
     p->preempted = mem_zalloc_array(row_cap, sizeof(p->preempted[0]));
     p->moves.cap = move_cap;
-    p->moves.list = mem_zalloc_array(move_cap ? move_cap : 1, sizeof(p->moves.list[0]));
+    p->moves.list = mem_zalloc_array(move_cap, sizeof(p->moves.list[0]));
     if (p->rows && p->preempted && p->moves.list) return ST_OK;
     plan_deinit(p);
     return ST_NOMEM;

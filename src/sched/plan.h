@@ -44,7 +44,8 @@ struct plan {
     uint32_t waiting_count, running_count; /* after planning */
 };
 
-/* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves. A swap that does not
+/* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves, at least
+ * KV_CACHE_GROUPS_MAX: a copy of one block of each group. A swap that does not
  * fit into the moves is a recomputation instead; a copy that does not waits for the next step. */
 enum status plan_init(struct plan *p, uint32_t row_cap, uint32_t move_cap);
 void plan_deinit(struct plan *p);

@@ -57,22 +57,28 @@ static enum status create_tables(struct sched *s) {
     uint32_t seats = s->knobs.max_seqs, buckets = 1;
     while (buckets < s->slot_count) buckets *= 2;
     s->bucket_mask = buckets - 1;
-    s->slots = mem_zalloc_array(s->slot_count, sizeof(s->slots[0]));
+    s->slots = mem_alloc_aligned(_Alignof(struct slot), s->slot_count * sizeof(s->slots[0]));
+    s->run = mem_zalloc_array(seats, sizeof(s->run[0]));
     s->buckets = mem_alloc_array(buckets, sizeof(s->buckets[0]));
     s->candidates = mem_zalloc_array(seats, sizeof(s->candidates[0]));
     s->order = mem_zalloc_array(seats, sizeof(s->order[0]));
     s->rows = mem_zalloc_array(seats, sizeof(s->rows[0]));
     s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
-    if (!s->slots || !s->buckets || !s->candidates || !s->order || !s->rows || !s->state)
+    if (!s->slots || !s->run || !s->buckets || !s->candidates || !s->order || !s->rows || !s->state)
         return ST_NOMEM;
     for (uint32_t b = 0; b < buckets; b++) s->buckets[b] = SEQ_NONE;
     s->free_first = SEQ_NONE;
     for (uint32_t i = s->slot_count; i-- > 0;) {
+        s->slots[i] = (struct slot){0};
         s->slots[i].seq.next = s->free_first;
         s->free_first = i;
     }
     return create_heaps(s);
 }
+
+/* Those that wait, run and are swapped out, and as many again as there are seats that have ended
+ * and whose last event nobody has taken yet. */
+uint32_t sched_seq_max(const struct knobs *k) { return k->queue_max + 3 * k->max_seqs; }
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err) {
     CHECK(options->policy);
@@ -83,11 +89,9 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->knobs = options->knobs;
     s->cost = options->cost;
     s->ctx_tokens = options->ctx_tokens;
-    /* Those that wait, run and are swapped out, and as many again that have ended and whose
-     * last event nobody has taken yet. */
-    s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs;
-    s->slot_count = s->live_max + s->knobs.max_seqs;
-    s->run_first = s->event_first = s->event_last = s->ending_first = SEQ_NONE;
+    s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs; /* wait, run, are swapped out */
+    s->slot_count = sched_seq_max(&s->knobs);
+    s->eldest = s->event_first = s->event_last = s->ending_first = SEQ_NONE;
     s->mean_output = MEAN_OUTPUT_START;
     s->epoch = 1;
     s->view = (struct sched_view){.knobs = &s->knobs, .cost = &s->cost};
@@ -114,6 +118,7 @@ void sched_destroy(struct sched *s) {
     heap_deinit(&s->timers);
     heap_deinit(&s->prompts);
     mem_free(s->slots);
+    mem_free(s->run);
     mem_free(s->buckets);
     mem_free(s->candidates);
     mem_free(s->order);
@@ -152,14 +157,12 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .total = in->prompt_tokens,
                 .total_max = in->total_max,
                 .fork_parent = SEQ_NONE,
-                .next = SEQ_NONE,
-                .prev = SEQ_NONE},
+                .next = SEQ_NONE},
         .serial = s->next_serial++,
         .hash_next = *bucket,
         .event_next = SEQ_NONE,
         .ending_next = SEQ_NONE,
         .child_first = SEQ_NONE,
-        .row = ROW_NONE,
     };
     *bucket = i;
     s->live_count++;
@@ -264,6 +267,7 @@ bool sched_next_event(struct sched *s, struct sched_event *out) {
     if (s->event_first == SEQ_NONE) s->event_last = SEQ_NONE;
     slot->has_event = false;
     *out = (struct sched_event){
+        .seq = i,
         .request = slot->seq.request,
         .choice = slot->seq.choice,
         .total = slot->seq.total,

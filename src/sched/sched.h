@@ -45,7 +45,8 @@ struct sched_options {
 };
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err);
-void sched_destroy(struct sched *s); /* NULL is fine */
+void sched_destroy(struct sched *s);           /* NULL is fine */
+uint32_t sched_seq_max(const struct knobs *k); /* every seq_idx is below this */
 
 /* One choice of a request. `tokens` has room for total_max and its first prompt_tokens are the
  * prompt. Choices 1 .. n-1 of a request name choice 0 as `parent` and share its prompt. */

@@ -52,23 +52,16 @@ static uint32_t watermark(const struct sched *s) {
     return (uint32_t)(s->knobs.watermark * s->knobs.kv_blocks) + 1;
 }
 
-static uint32_t kept_blocks(const struct sched *s) {
-    struct kv_cache_stats kv = kv_cache_stats(s->kv);
-    uint32_t most = 0;
-    for (uint32_t g = 0; g < KV_CACHE_GROUPS_MAX; g++)
-        if (kv.groups[g].kept_count > most) most = kv.groups[g].kept_count;
-    return most;
-}
-
 /* Blocks that the running ones lack for the tokens they have; a walk, once in a plan. */
 static uint64_t pending_blocks(struct planning *p) {
     struct sched *s = p->s;
     if (p->is_pending_known) return p->pending;
     p->pending = 0;
     p->is_pending_known = true;
-    seq_idx i = s->run_first;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
-        p->pending += kv_seq_need(s->kv, seq_at(s, i)->kv, seq_at(s, i)->total);
+    for (uint32_t n = 0; n < s->running_count; n++) {
+        const struct sched_seq *seq = seq_at(s, s->run[n]);
+        p->pending += kv_seq_need(s->kv, seq->kv, seq->total);
+    }
     return p->pending;
 }
 
@@ -83,14 +76,12 @@ static uint64_t wanted_blocks(struct planning *p, uint32_t need) {
 
 static bool reservation_fits(const struct sched *s, seq_idx i) {
     uint64_t all = s->reserved_blocks + sched_blocks_for(s, seq_at(s, i)->total_max);
-    return all + kept_blocks(s) <= s->knobs.kv_blocks;
+    return all + sched_kept_blocks(s) <= s->knobs.kv_blocks;
 }
 
 /* Nothing runs, so the first in line must fit: retention hints give way to it (I6). */
-static void release_kept_if_idle(struct planning *p) {
-    if (p->s->running_count > 0 || p->is_kept_released) return;
-    kv_cache_expire(p->s->kv, INT64_MAX);
-    p->is_kept_released = true;
+static void release_kept_if_idle(struct sched *s) {
+    if (s->running_count == 0) sched_release_kept(s);
 }
 
 /* Does a sequence that lacks `need` blocks for its tokens fit now? Notes what it would take. */
@@ -113,6 +104,7 @@ void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_
     bool is_first = slot->seq.admitted_us == 0;
     slot->seq.kv = kv;
     slot->seq.computed = computed;
+    slot->seq.writable_end = 0; /* its last block may be another's too */
     slot->seated_in = s->plan_number;
     sched_run_link(s, i);
     if (is_first) slot->seq.admitted_us = now_us;
@@ -176,7 +168,7 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
     uint32_t count = sched_chunk(p, i, match.tokens);
     if (count == 0) return ADMIT_NO_TOKENS;
     uint32_t at_least = sched_blocks_for(s, slot->seq.total) - match.tokens / s->knobs.block_size;
-    release_kept_if_idle(p);
+    release_kept_if_idle(s);
     kv_seq kv;
     uint32_t computed;
     if (!memory_fits(p, i, at_least) || !open_tables(p, i, &kv, &computed)) return ADMIT_NO_MEMORY;
@@ -197,7 +189,7 @@ static enum admission admit_swapped(struct planning *p, seq_idx i) {
     struct slot *slot = &s->slots[i];
     uint32_t count = sched_chunk(p, i, slot->seq.computed);
     if (count == 0) return ADMIT_NO_TOKENS;
-    release_kept_if_idle(p);
+    release_kept_if_idle(s);
     if (!memory_fits(p, i, kv_seq_need(s->kv, slot->seq.kv, slot->seq.total)))
         return ADMIT_NO_MEMORY;
     if (kv_seq_swap_in(s->kv, slot->seq.kv, &p->plan->moves) != ST_OK) {

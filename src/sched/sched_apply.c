@@ -15,14 +15,22 @@ static void end_cancelled(struct sched *s, int64_t now_us) {
 
 /* ---- numbers ---- */
 
+/* Slots of its blocks that hold no token after this step. */
+static uint32_t empty_slots(const struct sched *s, uint32_t tokens) {
+    uint32_t used = tokens % s->knobs.block_size;
+    return used > 0 ? s->knobs.block_size - used : 0;
+}
+
 /* How much of the held memory holds tokens, the ones just computed included. */
-static void count_slots(struct sched *s) {
+static void count_slots(struct sched *s, const struct plan *plan) {
     uint64_t block = s->knobs.block_size, empty = 0;
-    seq_idx i = s->run_first;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next) {
-        const struct sched_seq *seq = seq_at(s, i);
-        uint64_t blocks = sched_blocks_for(s, kv_seq_tokens(s->kv, seq->kv));
-        empty += blocks * block - (seq->computed + seq->planned);
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        empty += empty_slots(s, plan->rows[r].first + plan->rows[r].count);
+    if (plan->row_count < s->running_count) {
+        for (uint32_t n = 0; n < s->running_count; n++) {
+            const struct sched_seq *seq = seq_at(s, s->run[n]);
+            if (seq->planned == 0) empty += empty_slots(s, seq->computed);
+        }
     }
     uint64_t held = kv_cache_stats(s->kv).groups[0].held_count * block;
     uint64_t used = held > empty ? held - empty : 0;
@@ -50,6 +58,7 @@ static void learn_cost(struct sched *s, const struct plan *plan, int64_t elapsed
 static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
     const struct sched_seq *from = seq_at(s, parent);
     uint32_t shared = from->prompt_tokens - 1; /* each computes the last one for itself */
+    seq_at(s, parent)->writable_end = 0;       /* its last block will be others' too */
     for (seq_idx i; (i = s->slots[parent].child_first) != SEQ_NONE;) {
         kv_seq kv;
         if (!sched_fork_fits(s, i) || kv_seq_fork(s->kv, from->kv, shared, &kv) != ST_OK) break;
@@ -63,8 +72,8 @@ static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
 static enum finish_reason append(struct sched_seq *seq, const struct row_result *result,
                                  int64_t now_us) {
     CHECK(seq->total < seq->total_max);
+    if (seq->total == seq->prompt_tokens) seq->first_token_us = now_us;
     seq->tokens[seq->total++] = result->token;
-    if (seq->first_token_us == 0) seq->first_token_us = now_us;
     seq->last_token_us = now_us;
     if (result->is_end) return FINISH_STOP;
     return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;
@@ -88,8 +97,10 @@ static void apply_row(struct sched *s, const struct plan_row *row, const struct 
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
     sched_reclass(s, row->seq);
-    if (s->policy->on_step) s->policy->on_step(s->state, seq, row->count, &s->view);
-    sched_rekey(s, row->seq);
+    if (s->policy->on_step) {
+        s->policy->on_step(s->state, seq, row->count, &s->view);
+        sched_rekey(s, row->seq);
+    }
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
         fork_children(s, row->seq, now_us);
     if (finish != FINISH_NONE)
@@ -105,7 +116,7 @@ void sched_apply(struct sched *s, const struct plan *plan, const struct step_res
     s->is_under_way = false;
     s->steps++;
     learn_cost(s, plan, result->elapsed_us);
-    count_slots(s);
+    count_slots(s, plan);
     sched_look(s, now_us);
     for (uint32_t r = 0; r < plan->row_count; r++)
         apply_row(s, &plan->rows[r], &result->rows[r], now_us);
@@ -125,12 +136,8 @@ static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
 /* Its moves did not happen: whose blocks they were must compute them again. */
 static void drop_moved(struct sched *s, const struct plan *plan, int64_t now_us) {
     if (plan->moves.count == 0) return;
-    seq_idx i = s->run_first;
-    for (uint32_t n = s->running_count; n > 0; n--) {
-        seq_idx next = seq_at(s, i)->next;
-        if (s->slots[i].moved_in == s->plan_number) drop_running(s, i, now_us);
-        i = next;
-    }
+    for (uint32_t n = s->running_count; n-- > 0;) /* the last one takes the place of one dropped */
+        if (s->slots[s->run[n]].moved_in == s->plan_number) drop_running(s, s->run[n], now_us);
     for (uint32_t n = 0; n < plan->preempted_count; n++) {
         const struct plan_preempted *v = &plan->preempted[n];
         seq_idx k = sched_find(s, v->request, v->choice);

@@ -18,23 +18,21 @@
 #include "sched/heap.h"
 #include "sched/sched.h"
 
-#define ROW_NONE UINT32_MAX
-
-/* A sequence, and what only the mechanism knows of it. */
+/* A sequence, and what only the mechanism knows of it. Aligned, so that a step touches two cache
+ * lines of it. */
 struct slot {
-    struct sched_seq seq;
-    uint64_t serial;   /* order of submission: the one order that never changes */
-    seq_idx hash_next; /* in its bucket */
+    _Alignas(64) struct sched_seq seq; /* first: idx_of relies on it */
 
-    seq_idx event_next; /* in the list of those that moved */
-    bool has_event;
-    enum finish_reason finish; /* once ENDED */
+    /* What every step touches. */
+    uint64_t serial;           /* order of submission: the one order that never changes */
+    seq_idx child_first;       /* FORKING choices that wait for its prompt, linked by seq.next */
+    seq_idx event_next;        /* in the list of those that moved */
     enum finish_reason ending; /* asked to end while a plan was under way */
-    seq_idx ending_next;
+    bool has_event;
+    bool is_prompt; /* how a RUNNING one is counted: prompt or decode */
 
-    seq_idx child_first; /* FORKING choices that wait for its prompt, linked by seq.next */
-    bool is_prompt;      /* how a RUNNING one is counted: prompt or decode */
-    uint32_t row;        /* in the plan being made */
+    enum finish_reason finish; /* once ENDED */
+    seq_idx ending_next, hash_next;
     uint64_t seated_in, preempted_in, moved_in; /* numbers of the last plans that did so */
 
     /* What the last look at it in line found, so that a step costs nothing for it while
@@ -64,7 +62,9 @@ struct sched {
     struct seq_heap oldest;  /* WAITING, by arrival */
     struct seq_heap timers;  /* by time */
     struct seq_heap prompts; /* RUNNING in their prompts, by policy key; one plan's scratch */
-    seq_idx run_first;       /* RUNNING: a ring linked by seq.next and prev */
+    seq_idx *run;            /* RUNNING, in no order that matters; max_seqs elements */
+    uint32_t run_start;      /* where the next plan begins among them */
+    seq_idx eldest;          /* of them, the one submitted first; SEQ_NONE if none runs */
     uint32_t running_count, swapped_count, forking_count, live_count;
     uint32_t decode_count, prompt_count; /* of running_count */
     uint32_t held_seats;                 /* of ended sequences whose seats are not free yet */
@@ -81,7 +81,7 @@ struct sched {
 
     /* Scratch of one plan, of max_seqs elements. */
     const struct sched_seq **candidates;
-    seq_idx *order;
+    seq_idx *order; /* who ran when the plan began, the eldest first */
     struct plan_row *rows;
 
     struct sched_view view;
@@ -95,17 +95,17 @@ struct planning {
     struct sched *s;
     struct plan *plan;
     int64_t now_us;
-    seq_idx eldest;       /* RUNNING with the smallest serial, or SEQ_NONE */
     uint32_t prompt_left; /* tokens that prompts may still take */
     uint32_t keep_free;   /* blocks that admission leaves alone */
     uint64_t pending;     /* blocks that running sequences lack for the tokens they have */
     bool is_pending_known;
     bool is_admitting;
-    uint32_t rekeyed;      /* so far, for the bound */
-    bool has_prompt;       /* a prompt row is planned */
-    bool is_solo;          /* its only row is a prompt too long to share a step */
-    uint32_t displaced;    /* so far, for the bound */
-    bool is_kept_released; /* retention hints were given up */
+    uint32_t rekeyed;     /* so far, for the bound */
+    bool has_prompt;      /* a prompt row is planned */
+    bool is_mixed;        /* a decode row stands behind a prompt */
+    uint32_t order_count; /* of s->order */
+    bool is_solo;         /* its only row is a prompt too long to share a step */
+    uint32_t displaced;   /* so far, for the bound */
 };
 
 /* ---- sched.c ---- */
@@ -136,7 +136,6 @@ void sched_line_remove(struct sched *s, seq_idx i);
 /* Something happened to it: ask the policy for its key and its timer again. */
 void sched_rekey(struct sched *s, seq_idx i);
 
-seq_idx sched_eldest(const struct sched *s);     /* RUNNING, submitted first; SEQ_NONE if none */
 void sched_run_link(struct sched *s, seq_idx i); /* becomes RUNNING, takes a seat */
 void sched_run_unlink(struct sched *s, seq_idx i);
 void sched_reclass(struct sched *s, seq_idx i); /* decode or prompt, after `computed` moved */
@@ -165,6 +164,11 @@ void sched_drop_blocks(struct sched *s, seq_idx i);
  * together could not make so many blocks available. */
 bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks);
 
+/* Blocks that retention hints keep from being available (the most of any group); and give them
+ * all up, true if there were any. */
+uint32_t sched_kept_blocks(const struct sched *s);
+bool sched_release_kept(struct sched *s);
+
 /* Swap out ahead of need, as the policy wants. */
 void sched_keep_free(struct planning *p);
 
@@ -192,7 +196,7 @@ bool sched_fork_fits(const struct sched *s, seq_idx child);
 /* ---- sched_plan.c ---- */
 
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count);
-void sched_row_drop(struct planning *p, seq_idx i);
-void sched_rows_drop_all(struct planning *p); /* decodes make way for a long prompt */
+void sched_row_drop(struct planning *p, seq_idx i); /* it has one */
+void sched_rows_drop_all(struct planning *p);       /* decodes make way for a long prompt */
 
 #endif

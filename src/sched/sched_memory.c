@@ -9,7 +9,7 @@
 #include "sched/sched_int.h"
 
 /* Seats that may change hands by taste in one plan: each costs a walk over those that run. */
-enum { DISPLACE_MAX = 8 };
+enum { DISPLACE_MAX = 2 };
 /* A policy may keep one part in so many of the pool free ahead of need. */
 enum { KEEP_FREE_PART = 4 };
 
@@ -72,14 +72,13 @@ static void note_preempted(struct planning *p, seq_idx i, enum preempt_why why) 
     s->epoch++;
     p->is_pending_known = false;
     if (why == PREEMPT_MEMORY) p->is_admitting = false;
-    if (i == p->eldest) p->eldest = sched_eldest(s);
     const struct sched_view *view = sched_look(s, p->now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, &slot->seq, view);
     sched_rekey(s, i);
 }
 
 static void leave_plan(struct planning *p, seq_idx i) {
-    if (p->s->slots[i].row != ROW_NONE) sched_row_drop(p, i);
+    if (seq_at(p->s, i)->planned > 0) sched_row_drop(p, i);
     if (heap_has(&p->s->prompts, i)) heap_remove(&p->s->prompts, i);
 }
 
@@ -92,6 +91,20 @@ static void preempt(struct planning *p, seq_idx i, enum preempt_why why) {
 }
 
 /* ---- choosing ---- */
+
+uint32_t sched_kept_blocks(const struct sched *s) {
+    struct kv_cache_stats kv = kv_cache_stats(s->kv);
+    uint32_t most = 0;
+    for (uint32_t g = 0; g < KV_CACHE_GROUPS_MAX; g++)
+        if (kv.groups[g].kept_count > most) most = kv.groups[g].kept_count;
+    return most;
+}
+
+bool sched_release_kept(struct sched *s) {
+    if (sched_kept_blocks(s) == 0) return false;
+    kv_cache_expire(s->kv, INT64_MAX);
+    return true;
+}
 
 enum who { WHO_JUNIOR, WHO_UNPROTECTED, WHO_ANYONE };
 
@@ -107,9 +120,9 @@ static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_whom, 
 static uint32_t collect(struct planning *p, seq_idx for_whom, enum who who) {
     struct sched *s = p->s;
     uint32_t count = 0;
-    seq_idx i = s->run_first;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
-        if (is_candidate(p, i, for_whom, who)) s->candidates[count++] = seq_at(s, i);
+    for (uint32_t n = 0; n < s->running_count; n++)
+        if (is_candidate(p, s->run[n], for_whom, who))
+            s->candidates[count++] = seq_at(s, s->run[n]);
     return count;
 }
 
@@ -124,12 +137,8 @@ static seq_idx pick(struct planning *p, uint32_t count) {
 /* Somebody's blocks become available, or retention hints are given up; false if nothing can. */
 static bool give_way(struct planning *p, seq_idx for_whom) {
     uint32_t count = collect(p, for_whom, WHO_JUNIOR);
-    if (count == 0 && !p->is_kept_released) {
-        kv_cache_expire(p->s->kv, INT64_MAX);
-        p->is_kept_released = true;
-        return true;
-    }
-    bool is_eldest = for_whom == p->eldest;
+    if (count == 0 && sched_release_kept(p->s)) return true;
+    bool is_eldest = for_whom == p->s->eldest;
     if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_UNPROTECTED);
     if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_ANYONE);
     if (count == 0) return false;
@@ -137,14 +146,26 @@ static bool give_way(struct planning *p, seq_idx for_whom) {
     return true;
 }
 
+/* To the end of the last block: the same blocks, and the steps in between need not ask. */
+static uint32_t end_of_block(const struct sched *s, uint32_t tokens) {
+    uint64_t end = (uint64_t)sched_blocks_for(s, tokens) * s->knobs.block_size;
+    return end < s->ctx_tokens ? (uint32_t)end : s->ctx_tokens;
+}
+
+static bool grow(struct planning *p, struct slot *slot, uint32_t tokens) {
+    uint32_t moves = p->plan->moves.count;
+    enum status st = kv_seq_grow(p->s->kv, slot->seq.kv, tokens, &p->plan->moves);
+    if (p->plan->moves.count > moves) slot->moved_in = p->s->plan_number;
+    if (st == ST_OK) slot->seq.writable_end = tokens;
+    return st == ST_OK;
+}
+
 bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
+    if (tokens <= slot->seq.writable_end) return true;
     for (;;) {
-        uint32_t moves = p->plan->moves.count;
-        enum status st = kv_seq_grow(s->kv, slot->seq.kv, tokens, &p->plan->moves);
-        if (p->plan->moves.count > moves) slot->moved_in = s->plan_number;
-        if (st == ST_OK) return true;
+        if (grow(p, slot, end_of_block(s, tokens))) return true;
         /* Enough blocks, so it is the list of moves that is full: the next step has a new one. */
         if (kv_seq_need(s->kv, slot->seq.kv, tokens) <= kv_cache_available(s->kv)) return false;
         if (!give_way(p, i)) return false;
@@ -165,8 +186,8 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
     sched_look(s, p->now_us);
     uint64_t gain = kv_cache_available(s->kv);
     uint32_t count = 0;
-    seq_idx i = s->run_first;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next) {
+    for (uint32_t n = 0; n < s->running_count; n++) {
+        seq_idx i = s->run[n];
         if (is_protected(s, i) || s->slots[i].seated_in == s->plan_number) continue;
         if (!displaces(s, waiting, i)) continue;
         s->candidates[count++] = seq_at(s, i);
@@ -188,7 +209,7 @@ void sched_keep_free(struct planning *p) {
     p->keep_free = wish < most ? wish : most;
     while (s->running_count > 1 && p->displaced < DISPLACE_MAX &&
            kv_cache_available(s->kv) < p->keep_free) {
-        uint32_t count = collect(p, p->eldest, WHO_UNPROTECTED);
+        uint32_t count = collect(p, s->eldest, WHO_UNPROTECTED);
         if (count == 0) return;
         seq_idx victim = pick(p, count);
         if (!swap_out(p, victim)) return;

@@ -9,6 +9,8 @@
  */
 #include "sched/sched_int.h"
 
+#include <string.h>
+
 enum {
     ASIDE_MAX = 8,  /* sequences that wait for another's prefix and are passed, in one plan */
     REKEY_MAX = 16, /* keys that grew by themselves, asked anew in one plan */
@@ -19,19 +21,20 @@ enum {
 static bool is_decode_row(const struct plan_row *row) { return row->samples && row->count == 1; }
 
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
-    struct slot *slot = &p->s->slots[i];
-    struct sched_seq *seq = &slot->seq;
+    struct sched_seq *seq = seq_at(p->s, i);
     struct plan *plan = p->plan;
-    CHECK(slot->row == ROW_NONE);
+    CHECK(seq->planned == 0);
     CHECK(count > 0);
     CHECK(count <= seq_left(seq));
     CHECK(plan->row_count < plan->row_cap);
     uint32_t max = p->s->knobs.max_step_tokens;
 
     bool samples = count == seq_left(seq);
-    slot->row = plan->row_count;
     seq->planned = count;
-    if (seq_in_prompt(seq)) p->has_prompt = true;
+    if (seq_in_prompt(seq))
+        p->has_prompt = true;
+    else if (p->has_prompt)
+        p->is_mixed = true;
     plan->rows[plan->row_count++] = (struct plan_row){.seq = i,
                                                       .first = seq->computed,
                                                       .count = count,
@@ -47,64 +50,69 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
     p->prompt_left = left < room ? left : room;
 }
 
-/* The last row takes its place. */
-void sched_row_drop(struct planning *p, seq_idx i) {
-    struct slot *slot = &p->s->slots[i];
+static void drop_row(struct planning *p, uint32_t r) {
     struct plan *plan = p->plan;
-    struct plan_row *row = &plan->rows[slot->row];
-    CHECK(row->seq == i);
+    struct plan_row *row = &plan->rows[r];
     plan->token_count -= row->count;
     plan->sample_count -= row->samples;
     plan->attended_tokens -= cost_attended(row->first, row->count);
-    *row = plan->rows[--plan->row_count];
-    p->s->slots[row->seq].row = slot->row;
-    slot->row = ROW_NONE;
-    slot->seq.planned = 0;
+    seq_at(p->s, row->seq)->planned = 0;
+    *row = plan->rows[--plan->row_count]; /* the last one takes its place */
+}
+
+void sched_row_drop(struct planning *p, seq_idx i) {
+    for (uint32_t r = 0; r < p->plan->row_count; r++)
+        if (p->plan->rows[r].seq == i) {
+            drop_row(p, r);
+            p->is_mixed = true;
+            return;
+        }
+    CHECK(!"a sequence that is planned has a row");
 }
 
 void sched_rows_drop_all(struct planning *p) {
-    while (p->plan->row_count > 0) sched_row_drop(p, p->plan->rows[p->plan->row_count - 1].seq);
+    while (p->plan->row_count > 0) drop_row(p, p->plan->row_count - 1);
 }
 
 /* Decodes first. */
-static void close_rows(struct planning *p) {
+static void sort_rows(struct planning *p) {
     struct plan *plan = p->plan;
     uint32_t count = 0;
+    if (!p->is_mixed) return;
     for (int decodes = 1; decodes >= 0; decodes--)
         for (uint32_t r = 0; r < plan->row_count; r++)
             if (is_decode_row(&plan->rows[r]) == (decodes == 1))
                 p->s->rows[count++] = plan->rows[r];
     CHECK(count == plan->row_count);
-    for (uint32_t r = 0; r < count; r++) {
-        plan->rows[r] = p->s->rows[r];
-        p->s->slots[plan->rows[r].seq].row = ROW_NONE;
-    }
+    memcpy(plan->rows, p->s->rows, count * sizeof(plan->rows[0]));
 }
 
 /* ---- decodes ---- */
 
-/* All that run, the eldest first: nobody may take what it needs (I5). */
-static uint32_t running_order(struct planning *p) {
+/* All that run: the eldest first, for nobody may take what it needs (I5); then from where the
+ * last plan ran out of tokens. A copy, since who is preempted leaves s->run. */
+static void note_running(struct planning *p) {
     struct sched *s = p->s;
-    uint32_t count = 0;
-    seq_idx i = s->run_first;
-    if (p->eldest != SEQ_NONE) s->order[count++] = p->eldest;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
-        if (i != p->eldest) s->order[count++] = i;
-    return count;
+    uint32_t count = s->running_count;
+    p->order_count = count;
+    if (count == 0) return;
+    uint32_t start = s->run_start < count ? s->run_start : 0;
+    memcpy(s->order, s->run + start, (count - start) * sizeof(s->order[0]));
+    memcpy(s->order + (count - start), s->run, start * sizeof(s->order[0]));
+    uint32_t place = (seq_at(s, s->eldest)->run_place + count - start) % count;
+    s->order[place] = s->order[0];
+    s->order[0] = s->eldest;
 }
 
 static void plan_decodes(struct planning *p) {
     struct sched *s = p->s;
-    uint32_t count = running_order(p);
-    for (uint32_t n = 0; n < count; n++) {
+    for (uint32_t n = 0; n < p->order_count; n++) {
         seq_idx i = s->order[n];
         const struct sched_seq *seq = seq_at(s, i);
         /* One that a row before it has preempted is not RUNNING any more. */
-        if (seq->state != SEQ_RUNNING || s->slots[i].row != ROW_NONE || seq_left(seq) != 1)
-            continue;
+        if (seq->state != SEQ_RUNNING || seq->planned > 0 || seq_left(seq) != 1) continue;
         if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {
-            s->run_first = i; /* more decodes than tokens: the next step starts with it */
+            s->run_start = seq->run_place; /* the next step begins with it */
             return;
         }
         if (sched_make_room(p, i, seq->total)) sched_row_add(p, i, 1);
@@ -211,10 +219,11 @@ static void plan_first_in_line(struct planning *p, struct asides *a, seq_idx i) 
 static void gather_prompts(struct sched *s) {
     heap_clear(&s->prompts);
     if (s->prompt_count == 0) return;
-    seq_idx i = s->run_first;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
+    for (uint32_t n = 0; n < s->running_count; n++) {
+        seq_idx i = s->run[n];
         if (seq_left(seq_at(s, i)) > 1)
             heap_push(&s->prompts, i, seq_at(s, i)->key, s->slots[i].serial);
+    }
 }
 
 static void plan_prompts_and_line(struct planning *p) {
@@ -251,10 +260,9 @@ static void set_prompt_budget(struct planning *p) {
 /* Whatever the policy and the budgets say, somebody runs: the eldest (I5). */
 static void force_progress(struct planning *p) {
     struct sched *s = p->s;
-    p->eldest = sched_eldest(s);
-    uint32_t left = seq_left(seq_at(s, p->eldest)), max = s->knobs.max_step_tokens;
+    uint32_t left = seq_left(seq_at(s, s->eldest)), max = s->knobs.max_step_tokens;
     bool is_whole = s->policy->whole_prompts || left <= max;
-    plan_prompt(p, p->eldest, is_whole ? left : max);
+    plan_prompt(p, s->eldest, is_whole ? left : max);
     CHECK(p->plan->row_count > 0 || p->plan->moves.count > 0);
 }
 
@@ -281,12 +289,12 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     kv_cache_expire(s->kv, now_us);
 
     struct planning p = {.s = s, .plan = plan, .now_us = now_us, .is_admitting = true};
-    p.eldest = sched_eldest(s);
+    note_running(&p);
     sched_keep_free(&p);
     plan_rows(&p);
     if (plan->token_count == 0 && plan->moves.count == 0 && s->running_count > 0)
         force_progress(&p);
-    close_rows(&p);
+    sort_rows(&p);
     plan->waiting_count = s->oldest.count + s->forking_count;
     plan->running_count = s->running_count;
     s->is_under_way = plan->row_count > 0 || plan->moves.count > 0;

@@ -7,6 +7,7 @@
 #include "sched/sched_int.h"
 
 static const double OUTPUT_LEARN_RATE = 0.05;
+enum { TIMERS_MAX = 16 }; /* that fire in one plan */
 
 uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens) {
     return tokens / s->knobs.block_size + (tokens % s->knobs.block_size != 0);
@@ -70,9 +71,10 @@ void sched_rekey(struct sched *s, seq_idx i) {
     if (s->policy->next_timer || seq->urgency.expires_us > 0) set_timer(s, i);
 }
 
-/* Each sequence fires at most once: a timer set anew lies in the future. */
+/* A timer set anew lies in the future. A burst is spread over plans; sched_next_timer_us is in the
+ * past then. */
 void sched_fire_timers(struct sched *s, int64_t now_us) {
-    for (;;) {
+    for (uint32_t n = 0; n < TIMERS_MAX; n++) {
         seq_idx i = heap_top(&s->timers);
         if (i == SEQ_NONE || heap_key(&s->timers, i) > now_us) return;
         struct sched_seq *seq = seq_at(s, i);
@@ -136,27 +138,22 @@ void sched_reclass(struct sched *s, seq_idx i) {
     s->decode_count += is_prompt ? -1u : 1;
 }
 
-seq_idx sched_eldest(const struct sched *s) {
-    seq_idx eldest = s->run_first, i = eldest;
-    for (uint32_t n = 0; n < s->running_count; n++, i = seq_at(s, i)->next)
-        if (s->slots[i].serial < s->slots[eldest].serial) eldest = i;
+static seq_idx find_eldest(const struct sched *s) {
+    seq_idx eldest = s->running_count > 0 ? s->run[0] : SEQ_NONE;
+    for (uint32_t n = 1; n < s->running_count; n++)
+        if (s->slots[s->run[n]].serial < s->slots[eldest].serial) eldest = s->run[n];
     return eldest;
 }
 
 void sched_run_link(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
-    if (s->run_first == SEQ_NONE) {
-        seq->next = seq->prev = s->run_first = i;
-    } else {
-        seq_idx last = seq_at(s, s->run_first)->prev;
-        seq->prev = last;
-        seq->next = s->run_first;
-        seq_at(s, last)->next = seq_at(s, s->run_first)->prev = i;
-    }
+    CHECK(s->running_count < s->knobs.max_seqs);
+    seq->run_place = s->running_count;
+    s->run[s->running_count++] = i;
+    if (s->eldest == SEQ_NONE || slot->serial < s->slots[s->eldest].serial) s->eldest = i;
     seq->state = SEQ_RUNNING;
     seq->run_steps = 0;
-    s->running_count++;
     s->reserved_blocks += reservation(s, i);
     slot->is_prompt = seq_in_prompt(seq);
     if (slot->is_prompt)
@@ -165,19 +162,16 @@ void sched_run_link(struct sched *s, seq_idx i) {
         s->decode_count++;
 }
 
+/* The last one takes its place. */
 void sched_run_unlink(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
     CHECK(seq->state == SEQ_RUNNING);
-    if (seq->next == i) {
-        s->run_first = SEQ_NONE;
-    } else {
-        seq_at(s, seq->prev)->next = seq->next;
-        seq_at(s, seq->next)->prev = seq->prev;
-        if (s->run_first == i) s->run_first = seq->next;
-    }
-    seq->next = seq->prev = SEQ_NONE;
-    s->running_count--;
+    CHECK(s->run[seq->run_place] == i);
+    seq_idx last = s->run[--s->running_count];
+    s->run[seq->run_place] = last;
+    seq_at(s, last)->run_place = seq->run_place;
+    if (s->eldest == i) s->eldest = find_eldest(s);
     s->reserved_blocks -= reservation(s, i);
     if (slot->is_prompt)
         s->prompt_count--;

@@ -15,7 +15,6 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     CHECK(heap_has(&s->line, i) == (is_waiting || is_swapped));
     CHECK(heap_has(&s->oldest, i) == is_waiting);
     CHECK(!heap_has(&s->prompts, i));
-    CHECK(slot->row == ROW_NONE);
     CHECK((seq->fork_parent != SEQ_NONE) == (seq->state == SEQ_FORKING));
     CHECK(seq->prompt_tokens > 0);
     CHECK(seq->prompt_tokens <= seq->total);
@@ -59,13 +58,14 @@ static struct census take_census(const struct sched *s) {
 }
 
 static void verify_lists(const struct sched *s, const struct census *c) {
-    uint32_t seen = 0, events = 0, children = 0, free_count = 0;
-    seq_idx i = s->run_first;
-    for (; seen < s->running_count; seen++, i = seq_at(s, i)->next) {
-        CHECK(seq_at(s, i)->state == SEQ_RUNNING);
-        CHECK(seq_at(s, seq_at(s, i)->next)->prev == i);
+    uint32_t events = 0, children = 0, free_count = 0;
+    seq_idx i;
+    for (uint32_t n = 0; n < s->running_count; n++) {
+        CHECK(seq_at(s, s->run[n])->state == SEQ_RUNNING);
+        CHECK(seq_at(s, s->run[n])->run_place == n);
+        CHECK(s->slots[s->eldest].serial <= s->slots[s->run[n]].serial);
     }
-    CHECK(i == s->run_first);
+    CHECK((s->eldest == SEQ_NONE) == (s->running_count == 0));
     for (i = s->event_first; i != SEQ_NONE; i = s->slots[i].event_next) {
         CHECK(s->slots[i].has_event);
         CHECK(++events <= c->events);

@@ -51,27 +51,31 @@ struct policy_notes {
 };
 
 struct sched_seq {
+    /* What every step touches, in one cache line. */
     enum seq_state state;
-    uint64_t request; /* the engine's number for the request */
-    uint32_t choice;  /* 0 .. n-1 */
-    uint32_t tenant;
-    uint64_t salt;
-    struct urgency urgency;
-
+    kv_seq kv;       /* valid while RUNNING or SWAPPED */
     int32_t *tokens; /* request memory, room for total_max; the scheduler appends */
     uint32_t prompt_tokens, total, total_max;
-    uint32_t computed; /* tokens whose keys and values are in the cache or in the spill store */
-    uint32_t planned;  /* tokens that the plan under way computes; 0 if it has no row */
-    uint32_t cached_tokens; /* of the prompt, found in the prefix cache when first admitted */
-    kv_seq kv;              /* valid while RUNNING or SWAPPED */
+    uint32_t computed;     /* tokens whose keys and values are in the cache or the spill store */
+    uint32_t planned;      /* tokens that the plan under way computes; 0 if it has no row */
+    uint32_t writable_end; /* positions below it, from `computed` on, are its own to write */
+    uint32_t run_steps;    /* steps it was part of since it was last admitted */
+    uint32_t run_place;    /* in the scheduler's array of RUNNING ones */
+    int64_t last_token_us;
+    int64_t key; /* policy->key at the last event */
 
-    int64_t arrived_us, admitted_us, first_token_us, last_token_us;
-    uint32_t preempt_count;
-    uint32_t run_steps;  /* steps it was part of since it was last admitted */
-    seq_idx fork_parent; /* FORKING: whose prompt it waits for */
-    seq_idx next, prev;  /* links of the scheduler's lists */
-    int64_t key;         /* policy->key at the last event */
     struct policy_notes policy;
+    int64_t arrived_us, admitted_us, first_token_us;
+    seq_idx next; /* in the scheduler's lists */
+    uint32_t preempt_count;
+    uint32_t cached_tokens; /* of the prompt, found in the prefix cache when first admitted */
+    seq_idx fork_parent;    /* FORKING: whose prompt it waits for */
+
+    uint32_t choice;  /* 0 .. n-1 */
+    uint64_t request; /* the engine's number for the request */
+    uint64_t salt;
+    uint32_t tenant;
+    struct urgency urgency;
 };
 
 /* Tokens still to be computed before the next one can be sampled. */

@@ -60,9 +60,11 @@ static struct sched_options draw_options(struct rng *rng, const struct sched_pol
 
 static void submit_some(struct world *w) {
     uint32_t ctx = w->options.ctx_tokens;
-    struct world_submit in = {.prompt_tokens = draw(w, 1, ctx), .text = draw(w, 1, 3)};
+    bool is_writer = chance(w, 50); /* a short prompt and a long answer */
+    struct world_submit in = {.text = draw(w, 1, 3)};
+    in.prompt_tokens = draw(w, 1, is_writer ? ctx / 4 : ctx);
     in.shared = draw(w, 0, in.prompt_tokens);
-    in.max_tokens = draw(w, 1, 30);
+    in.max_tokens = draw(w, 1, is_writer ? ctx / 2 : 10);
     in.end_after = chance(w, 50) ? draw(w, 1, in.max_tokens) : 0;
     if (in.end_after == in.max_tokens) in.end_after = 0;
     in.tenant = draw(w, 1, 2);
@@ -77,20 +79,12 @@ static void submit_some(struct world *w) {
         struct err err = {0};
         in.choice = choice;
         in.is_fork = choice > 0;
-        if (choice > 0) in.shared = 0; /* the same request number: the same text */
         enum status st = world_try_submit(w, in, &i, &err);
         if (st != ST_OK) {
             assert_true(err.text[0] != 0);
             return;
         }
-        if (choice == 0) {
-            in.parent = i;
-            /* What the prompt of choice 0 is, the others have too. */
-        }
-        struct world_request *r = world_last(w);
-        if (choice > 0)
-            memcpy(r->tokens, world_find(w, r->request, 0)->tokens,
-                   in.prompt_tokens * sizeof(r->tokens[0]));
+        if (choice == 0) in.parent = i;
     }
 }
 
@@ -137,6 +131,10 @@ static void walk(const struct sched_policy *policy, uint64_t seed) {
     struct sched_options o = draw_options(&rng, policy);
     world_open(&w, &o);
     w.rng = rng;
+    if (chance(&w, 30)) {
+        plan_deinit(&w.plan);
+        assert_int_equal(plan_init(&w.plan, o.knobs.max_seqs, draw(&w, 8, 24)), ST_OK);
+    }
     w.failed_rows_every = chance(&w, 30) ? 50 : 0;
     snprintf(name, sizeof(name), "%s seed %lu\n", policy->name, (unsigned long)seed);
     for (uint32_t n = 0; n < STEPS; n++) walk_step(&w);
