@@ -7,6 +7,9 @@
  *                                           query meets 16 keys in one vector
  *     V tile: [KV_BLOCK_TOKENS][head_dim]   a token's values side by side
  *
+ * KV_I8 keeps signed bytes and, behind the bytes of either tile, an f16 scale for each of its
+ * tokens: a token's key has one, its value another.
+ *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds
  * its blocks through one table per group.
@@ -19,7 +22,7 @@
 
 enum { KV_BLOCK_TOKENS = 16, KV_GROUPS_MAX = 8 };
 
-enum kv_type { KV_F16, KV_F32 };
+enum kv_type { KV_F16, KV_F32, KV_I8 };
 
 struct kv_space {
     enum kv_type type;
@@ -28,11 +31,22 @@ struct kv_space {
     uint8_t *base; /* owned by whoever made the space; 64-byte aligned */
 };
 
-static inline size_t kv_elem_bytes(enum kv_type type) { return type == KV_F16 ? 2 : 4; }
+static inline size_t kv_elem_bytes(enum kv_type type) {
+    return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
+}
+
+/* What a token's key or value has beside its elements. */
+static inline size_t kv_scale_bytes(enum kv_type type) { return type == KV_I8 ? 2 : 0; }
 
 /* One K or V tile of one head. */
 static inline size_t kv_tile_bytes(const struct kv_space *s) {
-    return (size_t)KV_BLOCK_TOKENS * s->head_dim * kv_elem_bytes(s->type);
+    size_t token_bytes = s->head_dim * kv_elem_bytes(s->type) + kv_scale_bytes(s->type);
+    return KV_BLOCK_TOKENS * token_bytes;
+}
+
+/* Where the scales of a K or V tile of KV_I8 begin. */
+static inline size_t kv_scales_offset(uint32_t head_dim) {
+    return (size_t)KV_BLOCK_TOKENS * head_dim;
 }
 
 static inline size_t kv_block_bytes(const struct kv_space *s) {

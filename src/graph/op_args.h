@@ -81,7 +81,13 @@ struct op_rope {
 };
 
 /* Put this row's keys and values into the cache in its format. `layer` counts within the KV
- * group. */
+ * group.
+ * KV_F16: each number rounded to nearest even. KV_I8, for a head's key and for its value alone:
+ *     m = max |x[d]|, NaN not counting
+ *     scale = the least f16 not below m / 127, at most 65504 (the largest f16)
+ *     q[d] = x[d] / scale rounded to nearest even, kept within -127 .. 127; 0 for a NaN, and
+ *            all 0 if scale is 0
+ * A number comes back as q[d] * scale, at most half a scale away unless m is above 127 * 65504. */
 struct op_kv_write {
     uint32_t layer, group;
     struct operand k, v; /* f32, heads * head_dim */
@@ -94,7 +100,10 @@ struct op_kv_write {
  *     m = max s_j; p_j = exp(s_j - m)
  *     l = sum of p_j in 16 lanes by j mod 16, joined by halves
  *     o[d] = sum of p_j * v_j[d]                  (one accumulator, fma in rising j)
- * and the segments are joined in rising order: with M = max(m1, m2), a = exp(m1 - M),
+ * In a cache of KV_I8, k_j[d] and v_j[d] are the bytes as floats; the scales enter once a token:
+ *     s_j = ((sum over d of q[d] * k_j[d]) * key scale_j) * scale
+ *     o[d] = sum of (p_j * value scale_j) * v_j[d], the product in brackets rounded to float
+ * The segments are joined in rising order: with M = max(m1, m2), a = exp(m1 - M),
  * b = exp(m2 - M): l = l1*a + l2*b, o = o1*a + o2*b (fma on the second product). Result o / l.
  * Positions below pos - window + 1 are not attended if window > 0. */
 enum { ATTN_SEGMENT = 256, ATTN_LANES = 16 };

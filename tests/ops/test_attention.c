@@ -18,9 +18,18 @@ struct attn_case {
     uint64_t seed;
 };
 
-static void store(const struct kv_space *kv, uint8_t *tile, size_t index, float value) {
-    if (kv->type == KV_F32) {
+/* One for a head's keys, one for its values, different from token to token. */
+static uint16_t cache_scale(const struct attn_case *c, uint32_t head, uint32_t pos, bool value) {
+    uint64_t at = ((uint64_t)pos << 20) | head;
+    return f16_from_f32((float)(rng_unit_at(c->seed + 200, value, at) + 0.1) / 127.0f);
+}
+
+static void store(const struct attn_case *c, uint8_t *tile, size_t index, float value,
+                  uint16_t scale) {
+    if (c->type == KV_F32) {
         memcpy(tile + index * 4, &value, 4);
+    } else if (c->type == KV_I8) {
+        tile[index] = (uint8_t)(int8_t)lrintf(value / f16_to_f32(scale));
     } else {
         uint16_t half = f16_from_f32(value);
         memcpy(tile + index * 2, &half, 2);
@@ -31,6 +40,7 @@ static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos
                           bool value) {
     uint64_t at = ((uint64_t)pos << 20) | (head << 12) | d;
     float x = (float)(rng_unit_at(c->seed + 100, value, at) * 2 - 1);
+    if (c->type == KV_I8) return rintf(127 * x) * f16_to_f32(cache_scale(c, head, pos, value));
     return c->type == KV_F16 ? f16_to_f32(f16_from_f32(x)) : x;
 }
 
@@ -44,17 +54,22 @@ static struct kv_space cache_init(const struct attn_case *c, struct rig_steps *s
                           .block_count = tokens / KV_BLOCK_TOKENS + 2};
     size_t bytes = kv_space_bytes(&kv);
     kv.base = mem_alloc_aligned(64, bytes);
-    memset(kv.base, 0xFF, bytes); /* NaN in both formats */
+    memset(kv.base, 0xFF, bytes); /* NaN in both float formats and as a scale */
     for (uint32_t b = 0; b < kv.block_count; b++) steps->blocks[b] = kv.block_count - 1 - b;
     for (uint32_t pos = 0; pos < tokens; pos++)
         for (uint32_t h = 0; h < c->kv_heads; h++) {
             uint8_t *k = kv_tile(&kv, 1, steps->blocks[pos / KV_BLOCK_TOKENS], h);
             uint8_t *v = k + kv_tile_bytes(&kv);
             uint32_t token = pos % KV_BLOCK_TOKENS;
+            uint16_t scales[] = {cache_scale(c, h, pos, false), cache_scale(c, h, pos, true)};
             for (uint32_t d = 0; d < c->head_dim; d++) {
-                store(&kv, k, d * KV_BLOCK_TOKENS + token, cache_number(c, h, pos, d, false));
-                store(&kv, v, token * c->head_dim + d, cache_number(c, h, pos, d, true));
+                float key = cache_number(c, h, pos, d, false);
+                store(c, k, d * KV_BLOCK_TOKENS + token, key, scales[0]);
+                store(c, v, token * c->head_dim + d, cache_number(c, h, pos, d, true), scales[1]);
             }
+            if (c->type != KV_I8) continue;
+            memcpy(k + kv_scales_offset(c->head_dim) + 2 * token, &scales[0], 2);
+            memcpy(v + kv_scales_offset(c->head_dim) + 2 * token, &scales[1], 2);
         }
     return kv;
 }
@@ -109,14 +124,14 @@ static void test_every_head_shape_has_the_same_bits(void **state) {
     static const uint32_t dims[] = {8, 20, 32, 48, 64, 80, 96, 128, 256};
     static const uint32_t ratios[] = {1, 3, 4, 7};
     for (uint32_t i = 0; i < 9; i++)
-        for (uint32_t j = 0; j < 4; j++) {
-            bool q8 = dims[i] * 4 * ratios[j] % 32 == 0;
-            struct attn_case c = {.type = (i + j) % 2 ? KV_F16 : KV_F32,
-                                  .heads = 4 * ratios[j],
+        for (uint32_t j = 0; j < 12; j++) {
+            bool q8 = dims[i] * 4 * ratios[j % 4] % 32 == 0;
+            struct attn_case c = {.type = (enum kv_type)(j / 4),
+                                  .heads = 4 * ratios[j % 4],
                                   .kv_heads = 4,
                                   .head_dim = dims[i],
                                   .first = i * 3,
-                                  .rows = 1 + j,
+                                  .rows = 1 + j % 4,
                                   .keep_floats = j % 2 == 0 || !q8,
                                   .q8 = q8,
                                   .seed = i};
@@ -129,15 +144,15 @@ static void test_segment_edges_and_windows_have_the_same_bits(void **state) {
     static const uint32_t firsts[] = {0, 15, 250, 255, 256, 509, 800};
     static const uint32_t windows[] = {0, 1, 16, 100, 300};
     for (uint32_t i = 0; i < 7; i++)
-        for (uint32_t j = 0; j < 5; j++) {
-            struct attn_case c = {.type = j % 2 ? KV_F32 : KV_F16,
+        for (uint32_t j = 0; j < 15; j++) {
+            struct attn_case c = {.type = (enum kv_type)(j / 5),
                                   .heads = 6,
                                   .kv_heads = 2,
                                   .head_dim = 32,
                                   .first = firsts[i],
                                   .rows = 5,
-                                  .window = windows[j],
-                                  .softcap = j == 3 ? 5.0f : 0.0f,
+                                  .window = windows[j % 5],
+                                  .softcap = j % 5 == 3 ? 5.0f : 0.0f,
                                   .q8 = true,
                                   .seed = i + 50};
             check_attention(&c);
@@ -146,8 +161,8 @@ static void test_segment_edges_and_windows_have_the_same_bits(void **state) {
 
 static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
     (void)state;
-    for (uint32_t skip = 0; skip < 4; skip += 3) {
-        struct attn_case c = {.type = KV_F16,
+    for (uint32_t i = 0; i < 4; i++) {
+        struct attn_case c = {.type = i / 2 ? KV_I8 : KV_F16,
                               .heads = 9,
                               .kv_heads = 3,
                               .head_dim = 64,
@@ -155,14 +170,13 @@ static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
                               .rows = 64,
                               .q8 = true,
                               .keep_floats = true,
-                              .skip = skip};
+                              .skip = i % 2 ? 3 : 0};
         check_attention(&c);
     }
 }
 
-static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
-    (void)state;
-    struct attn_case c = {.type = KV_F16,
+static void check_row_alone(enum kv_type type) {
+    struct attn_case c = {.type = type,
                           .heads = 4,
                           .kv_heads = 2,
                           .head_dim = 64,
@@ -187,6 +201,11 @@ static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
             mem_free(kv.base);
         }
     }
+}
+
+static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
+    (void)state;
+    for (int type = KV_F16; type <= KV_I8; type++) check_row_alone((enum kv_type)type);
 }
 
 /* Plain softmax attention of one head in double. */
@@ -221,8 +240,9 @@ static void test_the_reference_is_softmax_attention(void **state) {
          .rows = 2,
          .window = 300,
          .softcap = 3.0f},
+        {.type = KV_I8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
     };
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct attn_case *c = &cases[i];
         struct rig_steps steps;
         struct kv_space kv;

@@ -2,8 +2,8 @@
  *         many threads run it, and whoever else is in the step.
  * Method: a two-layer model with random weights, run over a prompt that crosses segment edges:
  *         whole, in chunks of 1, 7 and 64, with 1, 2 and 5 threads, beside another sequence and
- *         between skipped rows; hashes of the logits of every position compared. Barriers that
- *         the plan leaves out would show here, and under a thread sanitizer. */
+ *         between skipped rows, in every cache format; the logits of every position compared.
+ *         Barriers that the plan leaves out would show here, and under a thread sanitizer. */
 #include <math.h>
 
 #include "ops/matmul_rig.h"
@@ -194,6 +194,7 @@ struct manner {
     const char *isa;
     uint32_t threads, chunk;
     bool company; /* another sequence and skipped rows stand before it in every step */
+    enum kv_type type;
 };
 
 struct session {
@@ -267,7 +268,7 @@ static void session_open(struct session *s, struct toy *m, const struct manner *
     s->tape = toy_tape(m);
     if (s->dev.check(s->dev.self, s->tape, &err) != ST_OK) fail_msg("%s", err.text);
     s->slab = s->dev.alloc(s->dev.self, tape_slab_bytes(s->tape));
-    s->kv = (struct kv_space){.type = KV_F16,
+    s->kv = (struct kv_space){.type = how->type,
                               .layers = LAYERS,
                               .heads = KV_HEADS,
                               .head_dim = DIM,
@@ -304,28 +305,33 @@ static void same_as(struct toy *m, const float *want, struct manner how) {
     float *got = run_prompt(m, &how);
     for (uint32_t i = 0; i < PROMPT; i++)
         if (memcmp(got + (size_t)i * VOCAB, want + (size_t)i * VOCAB, VOCAB * sizeof(float)) != 0)
-            fail_msg("%s, %u threads, chunks of %u%s: position %u differs", how.isa, how.threads,
-                     how.chunk, how.company ? " in company" : "", i);
+            fail_msg("%s, %u threads, chunks of %u%s, cache format %d: position %u differs",
+                     how.isa, how.threads, how.chunk, how.company ? " in company" : "", how.type,
+                     i);
     mem_free(got);
+}
+
+static void check_cache_format(struct toy *m, enum kv_type type) {
+    float *want = run_prompt(m, &(struct manner){"ref", 1, ROWS, false, type});
+    for (uint32_t i = 0; i < PROMPT * VOCAB; i++) assert_true(isfinite(want[i]));
+    assert_memory_not_equal(want, want + VOCAB, VOCAB * sizeof(float));
+    for (int isa = 0; isa < RIG_ISAS; isa++) {
+        same_as(m, want, (struct manner){rig_isas[isa], 1, ROWS, false, type});
+        same_as(m, want, (struct manner){rig_isas[isa], 2, 7, false, type});
+        same_as(m, want, (struct manner){rig_isas[isa], 5, 40, true, type});
+        same_as(m, want, (struct manner){rig_isas[isa], 2, 1, true, type});
+    }
+    same_as(m, want, (struct manner){"avx2", 5, 1, false, type});
+    same_as(m, want, (struct manner){"avx2", 5, 7, false, type});
+    same_as(m, want, (struct manner){"avx2", 2, ROWS, false, type});
+    mem_free(want);
 }
 
 static void test_chunks_threads_and_company_change_no_bit(void **state) {
     (void)state;
     struct toy m;
     toy_init(&m);
-    float *want = run_prompt(&m, &(struct manner){"ref", 1, ROWS, false});
-    for (uint32_t i = 0; i < PROMPT * VOCAB; i++) assert_true(isfinite(want[i]));
-    assert_memory_not_equal(want, want + VOCAB, VOCAB * sizeof(float));
-    for (int isa = 0; isa < RIG_ISAS; isa++) {
-        same_as(&m, want, (struct manner){rig_isas[isa], 1, ROWS, false});
-        same_as(&m, want, (struct manner){rig_isas[isa], 2, 7, false});
-        same_as(&m, want, (struct manner){rig_isas[isa], 5, 40, true});
-        same_as(&m, want, (struct manner){rig_isas[isa], 2, 1, true});
-    }
-    same_as(&m, want, (struct manner){"avx2", 5, 1, false});
-    same_as(&m, want, (struct manner){"avx2", 5, 7, false});
-    same_as(&m, want, (struct manner){"avx2", 2, ROWS, false});
-    mem_free(want);
+    for (int type = KV_F16; type <= KV_I8; type++) check_cache_format(&m, (enum kv_type)type);
     toy_deinit(&m);
 }
 

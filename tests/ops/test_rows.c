@@ -108,7 +108,8 @@ static void test_quantising_has_the_same_bits(void **state) {
 }
 
 /* A table of numbers as an embedding: the way to bring chosen bits into a value. */
-static struct rig_result run_broken(const char *isa, const float *numbers) {
+static struct rig_result run_broken(const char *isa, const float *numbers, const struct op *op,
+                                    const struct kv_space *cache) {
     struct rig_steps steps;
     struct weight w = {.type = DTYPE_F32,
                        .rows = 1,
@@ -119,24 +120,27 @@ static struct rig_result run_broken(const char *isa, const float *numbers) {
     struct tape *t;
     struct device dev;
     struct rig r = {.value_count = 2, .step = rig_one_seq(&steps, 1, 0)};
-    struct op embed = {.kind = OP_EMBED}, quant = {.kind = OP_QUANT};
+    struct op embed = {.kind = OP_EMBED};
     r.values[0] = f32_value(64);
     r.values[1] = q8_value(64);
     embed.embed = (struct op_embed){
         .table = &w, .source = EMBED_ZERO, .scale = 1.0f, .dst = rig_operand(&r, 0)};
-    quant.quant = (struct op_quant){rig_operand(&r, 0), rig_operand(&r, 1)};
     assert_int_equal(tape_create(&t), ST_OK);
     tape_value(t, "x", ROWS_TOKENS, VALUE_F32, 64);
     tape_value(t, "q", ROWS_TOKENS, VALUE_Q8, 64);
     tape_push(t, &embed);
-    tape_push(t, &quant);
+    tape_push(t, op);
     tape_set_output(t, 1);
     assert_int_equal(tape_finish(t, &(struct tape_sizes){1, 1, 1}, NULL), ST_OK);
     assert_int_equal(cpu_device_open(isa, 1, &dev, NULL), ST_OK);
     assert_int_equal(dev.check(dev.self, t, NULL), ST_OK);
     uint8_t *slab = dev.alloc(dev.self, tape_slab_bytes(t));
     struct rig_result out = {.bytes = NULL};
-    dev.run(dev.self, &(struct device_run){.tape = t, .step = &r.step, .slab = slab});
+    struct kv_space kv = *cache;
+    out.kv_bytes = kv_space_bytes(&kv);
+    kv.base = out.kv = mem_alloc_aligned(64, out.kv_bytes + 1);
+    memset(out.kv, 0xFF, out.kv_bytes);
+    dev.run(dev.self, &(struct device_run){.tape = t, .step = &r.step, .slab = slab, .kv = &kv});
     rig_copy_values(&r, t, slab, &out);
     dev.free(dev.self, slab, tape_slab_bytes(t));
     dev.close(dev.self);
@@ -153,7 +157,9 @@ static void test_broken_numbers_quantise_alike_and_stay_in_range(void **state) {
     x[33] = INFINITY;
     x[34] = -INFINITY;
     x[35] = 1.0f;
-    struct rig_result ref = run_broken("ref", x);
+    const struct op quant = {.kind = OP_QUANT, .quant = {{0, 0, 64}, {1, 0, 64}}};
+    const struct kv_space none = {.layers = 0};
+    struct rig_result ref = run_broken("ref", x, &quant, &none);
     struct q8_row q = q8_row_at(ref.bytes + ref.offset[1], 64);
     assert_int_equal(q.q[0], 0);
     assert_int_equal(q.q[1], 127);
@@ -164,7 +170,7 @@ static void test_broken_numbers_quantise_alike_and_stay_in_range(void **state) {
     assert_true(isfinite(q.scale[1]));
     for (int i = 0; i < RIG_ISAS; i++) {
         if (!rig_isa_runs(rig_isas[i])) continue;
-        struct rig_result got = run_broken(rig_isas[i], x);
+        struct rig_result got = run_broken(rig_isas[i], x, &quant, &none);
         rig_same(&ref, &got, rig_isas[i], 1, "broken numbers");
         rig_free(&got);
     }
@@ -226,7 +232,7 @@ static void test_kv_writes_have_the_same_bits(void **state) {
     (void)state;
     static const uint32_t dims[] = {8, 20, 64, 128};
     for (uint32_t i = 0; i < 4; i++)
-        for (int type = KV_F16; type <= KV_F32; type++) {
+        for (int type = KV_F16; type <= KV_I8; type++) {
             struct rig_steps steps;
             struct kv_space kv = {
                 .type = type, .layers = 2, .heads = 3, .head_dim = dims[i], .block_count = 6};
@@ -247,6 +253,90 @@ static void test_kv_writes_have_the_same_bits(void **state) {
             rig_check_only(&r, "kv_write");
             mem_free(kv.base);
         }
+}
+
+static float half_at(const uint8_t *p) {
+    uint16_t half;
+    memcpy(&half, p, sizeof(half));
+    return f16_to_f32(half);
+}
+
+/* The numbers of one head of one token, in a K tile (stride 16) or a V tile. */
+static void check_int8_row(const float *x, uint32_t dim, const int8_t *q, size_t stride,
+                           float scale) {
+    float max = 0.0f;
+    for (uint32_t d = 0; d < dim; d++) max = fmaxf(max, fabsf(x[d]));
+    float below = f16_to_f32((uint16_t)(f16_from_f32(scale) - 1));
+    assert_true(scale >= max / 127.0f);
+    assert_true(below < max / 127.0f);
+    for (uint32_t d = 0; d < dim; d++)
+        assert_true(fabsf(x[d] - (float)q[d * stride] * scale) <= scale * 0.50001f);
+}
+
+static void test_an_int8_cache_holds_every_number_to_half_a_step(void **state) {
+    (void)state;
+    enum { DIM = 40, HEADS = 2, ROWS = 21 };
+    static const float spreads[] = {1e-6f, 1e-3f, 1.0f, 300.0f, 5e6f};
+    for (int i = 0; i < 5; i++) {
+        struct rig_steps steps;
+        struct kv_space kv = {
+            .type = KV_I8, .layers = 1, .heads = HEADS, .head_dim = DIM, .block_count = 2};
+        struct rig r = {.seed = 70,
+                        .spread = spreads[i],
+                        .value_count = 2,
+                        .step = rig_one_seq(&steps, ROWS, 0),
+                        .kv = &kv};
+        kv.base = mem_alloc_aligned(64, kv_space_bytes(&kv));
+        memset(kv.base, 0xFF, kv_space_bytes(&kv));
+        r.values[0] = r.values[1] = f32_value(HEADS * DIM);
+        r.op.kind = OP_KV_WRITE;
+        r.op.kv_write = (struct op_kv_write){.k = rig_operand(&r, 0), .v = rig_operand(&r, 1)};
+        struct rig_result got = rig_check(&r, "kv_write int8");
+        struct kv_space left = kv;
+        left.base = got.kv;
+        for (uint32_t row = 0; row < ROWS; row++)
+            for (uint32_t h = 0; h < HEADS; h++) {
+                uint32_t token = row % KV_BLOCK_TOKENS;
+                const uint8_t *k = kv_tile(&left, 0, row / KV_BLOCK_TOKENS, h);
+                const uint8_t *v = k + kv_tile_bytes(&left);
+                size_t scale = kv_scales_offset(DIM) + 2 * token;
+                check_int8_row(rig_row(&got, 0, row) + h * DIM, DIM, (const int8_t *)k + token,
+                               KV_BLOCK_TOKENS, half_at(k + scale));
+                check_int8_row(rig_row(&got, 1, row) + h * DIM, DIM,
+                               (const int8_t *)v + token * DIM, 1, half_at(v + scale));
+            }
+        rig_free(&got);
+        mem_free(kv.base);
+    }
+}
+
+/* Heads of 16: one with broken numbers, one that is all zeros, one below every f16, one above. */
+static void test_broken_numbers_enter_an_int8_cache_alike(void **state) {
+    (void)state;
+    enum { DIM = 16 };
+    const struct op write = {.kind = OP_KV_WRITE, .kv_write = {.k = {0, 0, 64}, .v = {0, 0, 64}}};
+    const struct kv_space kv = {
+        .type = KV_I8, .layers = 1, .heads = 4, .head_dim = DIM, .block_count = 1};
+    float x[64] = {NAN, INFINITY, -INFINITY, 1e6f, -2.0f};
+    x[2 * DIM] = 1e-12f;
+    x[2 * DIM + 1] = -1e-39f;
+    x[3 * DIM] = 3e38f;
+    x[3 * DIM + 1] = -65504.0f * 100.0f;
+    struct rig_result ref = run_broken("ref", x, &write, &kv);
+    static const float scales[] = {65504.0f, 0.0f, 0x1p-24f, 65504.0f};
+    static const int8_t want[4][5] = {{0, 127, -127, 15, 0}, {0}, {0}, {127, -100}};
+    for (uint32_t h = 0; h < 4; h++) {
+        const uint8_t *v = ref.kv + (2 * h + 1) * kv_tile_bytes(&kv);
+        assert_true(half_at(v + kv_scales_offset(DIM)) == scales[h]);
+        assert_memory_equal(v, want[h], sizeof(want[h]));
+    }
+    for (int i = 0; i < RIG_ISAS; i++) {
+        if (!rig_isa_runs(rig_isas[i])) continue;
+        struct rig_result got = run_broken(rig_isas[i], x, &write, &kv);
+        rig_same(&ref, &got, rig_isas[i], 1, "broken numbers in an int8 cache");
+        rig_free(&got);
+    }
+    rig_free(&ref);
 }
 
 static void test_activations_have_the_same_bits(void **state) {
@@ -529,6 +619,8 @@ int main(void) {
         cmocka_unit_test(test_rope_has_the_same_bits),
         cmocka_unit_test(test_the_reference_rope_turns_pairs),
         cmocka_unit_test(test_kv_writes_have_the_same_bits),
+        cmocka_unit_test(test_an_int8_cache_holds_every_number_to_half_a_step),
+        cmocka_unit_test(test_broken_numbers_enter_an_int8_cache_alike),
         cmocka_unit_test(test_activations_have_the_same_bits),
         cmocka_unit_test(test_vector_functions_equal_the_scalar_ones),
         cmocka_unit_test(test_small_ops_have_the_same_bits),

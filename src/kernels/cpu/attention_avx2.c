@@ -17,14 +17,19 @@
 
 enum { LANES = 8, CHUNK = 2 * LANES };
 
-/* Elements i .. i + 7 of a run of f16 or f32. */
+/* Elements i .. i + 7 of a run of the cache's numbers. */
 INLINE __m256 load8(const uint8_t *p, size_t i, const enum kv_type type) {
+    if (type == KV_I8) {
+        __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(p + i));
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
     if (type == KV_F16)
         return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i)));
     return _mm256_loadu_ps((const float *)(const void *)(p + 4 * i));
 }
 
 INLINE float load1(const uint8_t *p, size_t i, const enum kv_type type) {
+    if (type == KV_I8) return (float)(int8_t)p[i];
     if (type == KV_F16) {
         uint16_t half;
         memcpy(&half, p + 2 * i, sizeof(half));
@@ -69,6 +74,14 @@ INLINE void score_tile(const struct attn_segment *s, uint32_t t, const int queri
             acc[i][1] = _mm256_fmadd_ps(q, k1, acc[i][1]);
         }
     }
+    if (type == KV_I8) {
+        const uint8_t *scales = k + kv_scales_offset(s->head_dim);
+        __m256 scale0 = load8(scales, 0, KV_F16), scale1 = load8(scales, LANES, KV_F16);
+        for (int i = 0; i < queries; i++) {
+            acc[i][0] = _mm256_mul_ps(acc[i][0], scale0);
+            acc[i][1] = _mm256_mul_ps(acc[i][1], scale1);
+        }
+    }
     uint32_t base = t * KV_BLOCK_TOKENS;
     __m256 mask0 = attended(base, s->first, s->end);
     __m256 mask1 = attended(base + LANES, s->first, s->end);
@@ -103,6 +116,20 @@ INLINE float exponentials(float *p, uint32_t first, uint32_t end, float *max_out
     l = _mm_add_ps(l, _mm_movehl_ps(l, l));
     l = _mm_add_ss(l, _mm_movehdup_ps(l));
     return _mm_cvtss_f32(l);
+}
+
+/* The exponentials of tile t take the scales of its values. Those that are not attended may
+ * become NaN; they are not looked at again. */
+INLINE void scale_tile(const struct attn_segment *s, uint32_t t, const int queries,
+                       float p[ATTN_QUERIES][ATTN_SEGMENT]) {
+    const uint8_t *scales = s->v[t] + kv_scales_offset(s->head_dim);
+    for (uint32_t j = 0; j < KV_BLOCK_TOKENS; j += LANES) {
+        __m256 scale = load8(scales, j, KV_F16);
+        for (int i = 0; i < queries; i++) {
+            float *at = p[i] + t * KV_BLOCK_TOKENS + j;
+            _mm256_storeu_ps(at, _mm256_mul_ps(_mm256_loadu_ps(at), scale));
+        }
+    }
 }
 
 /* Columns d .. d + 15 of the result, for all queries. */
@@ -147,6 +174,7 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
     for (int i = 0; i < queries; i++)
         out->sum[i] = exponentials(p[i], first_tile * KV_BLOCK_TOKENS, end_tile * KV_BLOCK_TOKENS,
                                    &out->max[i]);
+    for (uint32_t t = first_tile; t < end_tile && type == KV_I8; t++) scale_tile(s, t, queries, p);
     uint32_t d = 0;
     for (; d + CHUNK <= s->head_dim; d += CHUNK) weigh_chunk(s, d, queries, type, p, out->out);
     for (; d < s->head_dim; d++)
@@ -157,6 +185,8 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
 #define ATTEND(queries)                                                                            \
     if (s->type == KV_F16)                                                                         \
         attend(s, queries, KV_F16, out);                                                           \
+    else if (s->type == KV_I8)                                                                     \
+        attend(s, queries, KV_I8, out);                                                            \
     else                                                                                           \
         attend(s, queries, KV_F32, out);                                                           \
     break

@@ -16,11 +16,23 @@ static void load_row(const uint8_t *p, enum kv_type type, uint32_t count, float 
         memcpy(out, p, count * sizeof(float));
         return;
     }
+    if (type == KV_I8) {
+        for (uint32_t i = 0; i < count; i++) out[i] = (float)(int8_t)p[i];
+        return;
+    }
     for (uint32_t i = 0; i < count; i++) {
         uint16_t half;
         memcpy(&half, p + 2 * (size_t)i, sizeof(half));
         out[i] = f16_to_f32(half);
     }
+}
+
+/* x[i] *= scale of token i of the tile, for the formats that have scales. */
+static void apply_scales(const struct attn_segment *s, const uint8_t *tile, float x[TOKENS]) {
+    float scales[TOKENS];
+    if (s->type != KV_I8) return;
+    load_row(tile + kv_scales_offset(s->head_dim), KV_F16, TOKENS, scales);
+    for (int i = 0; i < TOKENS; i++) x[i] *= scales[i];
 }
 
 /* Scores of all 16 tokens of tile t; the caller looks only at those that are attended. */
@@ -32,6 +44,7 @@ static void score_tile(const struct attn_segment *s, uint32_t t, const float *q,
         load_row(s->k[t] + (size_t)d * TOKENS * kv_elem_bytes(s->type), s->type, TOKENS, keys);
         for (int i = 0; i < TOKENS; i++) out[i] = fmaf(q[d], keys[i], out[i]);
     }
+    apply_scales(s, s->k[t], out);
     for (int i = 0; i < TOKENS; i++) {
         out[i] *= s->scale;
         if (s->softcap > 0.0f) out[i] = s->softcap * fm_tanh(out[i] / s->softcap);
@@ -75,6 +88,8 @@ void portable_attend(const struct attn_segment *s, struct attn_part *out) {
         for (uint32_t t = s->first / TOKENS; t * TOKENS < s->end; t++)
             score_tile(s, t, q, p + (size_t)t * TOKENS);
         out->sum[i] = exponentials(s, p, &out->max[i]);
+        for (uint32_t t = s->first / TOKENS; t * TOKENS < s->end; t++)
+            apply_scales(s, s->v[t], p + (size_t)t * TOKENS);
         weigh(s, p, out->out + (size_t)i * s->head_dim);
     }
 }

@@ -20,23 +20,37 @@ struct kv_view {
     uint32_t first_row, head_dim;
 };
 
+static const uint8_t *tile_of(const struct kv_view *s, bool value, uint32_t pos) {
+    const uint8_t *k = kv_tile(s->kv, s->layer, s->blocks[pos / KV_BLOCK_TOKENS], s->head);
+    return value ? k + kv_tile_bytes(s->kv) : k;
+}
+
+static float load_half(const uint8_t *halves, size_t i) {
+    uint16_t half;
+    memcpy(&half, halves + i * sizeof(half), sizeof(half));
+    return f16_to_f32(half);
+}
+
+/* What a token's numbers are multiples of; 1 where they are kept as they are. */
+static float load_scale(const struct kv_view *s, bool value, uint32_t pos) {
+    if (!s->kv || s->kv->type != KV_I8) return 1.0f;
+    return load_half(tile_of(s, value, pos) + kv_scales_offset(s->head_dim), pos % KV_BLOCK_TOKENS);
+}
+
 static float load_one(const struct kv_view *s, bool value, uint32_t pos, uint32_t d) {
     if (!s->kv) {
         const struct mat *m = value ? s->v : s->k;
         return mat_f32(m, s->first_row + pos)[(size_t)s->head * s->head_dim + d];
     }
     uint32_t token = pos % KV_BLOCK_TOKENS;
-    const uint8_t *tile = kv_tile(s->kv, s->layer, s->blocks[pos / KV_BLOCK_TOKENS], s->head);
-    if (value) tile += kv_tile_bytes(s->kv);
+    const uint8_t *tile = tile_of(s, value, pos);
     size_t i = value ? (size_t)token * s->head_dim + d : (size_t)d * KV_BLOCK_TOKENS + token;
     if (s->kv->type == KV_F32) {
         float wide;
         memcpy(&wide, tile + i * sizeof(wide), sizeof(wide));
         return wide;
     }
-    uint16_t half;
-    memcpy(&half, tile + i * sizeof(half), sizeof(half));
-    return f16_to_f32(half);
+    return s->kv->type == KV_F16 ? load_half(tile, i) : (float)(int8_t)tile[i];
 }
 
 struct query {
@@ -48,7 +62,7 @@ struct query {
 static float score(const struct kv_view *s, const struct query *q, uint32_t pos) {
     float acc = 0.0f;
     for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(s, false, pos, d), acc);
-    acc *= q->scale;
+    acc = acc * load_scale(s, false, pos) * q->scale;
     return q->softcap > 0.0f ? q->softcap * fm_tanh(acc / q->softcap) : acc;
 }
 
@@ -68,6 +82,7 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
         for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
     out->max[0] = max;
     out->sum[0] = lanes[0];
+    for (uint32_t j = first; j < end; j++) p[j - first] *= load_scale(s, true, j);
     for (uint32_t d = 0; d < s->head_dim; d++) {
         float acc = 0.0f;
         for (uint32_t j = first; j < end; j++)

@@ -5,6 +5,8 @@
 #include "base/fmath.h"
 #include "kernels/cpu/kernels_ref.h"
 
+static const float F16_MAX = 65504.0f;
+
 static float join_lanes(float lanes[NORM_LANES]) {
     for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
         for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
@@ -77,6 +79,34 @@ void ref_softcap(float cap, uint32_t count, float *x) {
     for (uint32_t i = 0; i < count; i++) x[i] = cap * fm_tanh(x[i] / cap);
 }
 
+/* The least f16 not below m / 127. Positive halves are in the order of their bits. */
+static uint16_t int8_scale(const float *x, uint32_t count) {
+    float max = 0.0f;
+    for (uint32_t i = 0; i < count; i++)
+        if (fabsf(x[i]) > max) max = fabsf(x[i]);
+    float want = max / 127.0f;
+    if (want >= F16_MAX) return f16_from_f32(F16_MAX);
+    uint16_t half = f16_from_f32(want);
+    return f16_to_f32(half) < want ? (uint16_t)(half + 1) : half;
+}
+
+/* The comparisons are false for a NaN. */
+static int8_t int8_of(float x, float scale) {
+    float y = scale > 0.0f ? x / scale : 0.0f;
+    if (y > 127.0f) return 127;
+    if (y < -127.0f) return -127;
+    return y == y ? (int8_t)(int32_t)rintf(y) : 0;
+}
+
+static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t stride,
+                       uint32_t token, uint8_t *tile) {
+    uint16_t half = int8_scale(x, head_dim);
+    float scale = f16_to_f32(half);
+    memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
+    for (uint32_t d = 0; d < head_dim; d++)
+        tile[first + d * stride] = (uint8_t)int8_of(x[d], scale);
+}
+
 static void store_one(enum kv_type type, float value, size_t index, uint8_t *tile) {
     if (type == KV_F32) {
         memcpy(tile + index * sizeof(value), &value, sizeof(value));
@@ -88,6 +118,11 @@ static void store_one(enum kv_type type, float value, size_t index, uint8_t *til
 
 void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                   uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
+    if (type == KV_I8) {
+        store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+        store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
+        return;
+    }
     for (uint32_t d = 0; d < head_dim; d++) {
         store_one(type, k[d], (size_t)d * KV_BLOCK_TOKENS + token, k_tile);
         store_one(type, v[d], (size_t)token * head_dim + d, v_tile);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/kernels_avx2.h"
 
 enum { LANES = 8 };
+static const float F16_MAX = 65504.0f;
 
 static float join_lanes(float lanes[NORM_LANES]) {
     for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
@@ -87,8 +88,8 @@ static inline __m256 max_magnitude(__m256 v, __m256 so_far) {
     return _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v), so_far);
 }
 
-static inline __m256i round_scaled(__m256 v, __m256 inverse) {
-    __m256 y = _mm256_mul_ps(v, inverse);
+/* To nearest even within -127 .. 127; a NaN becomes 0. */
+static inline __m256i round_to_int8(__m256 y) {
     y = _mm256_and_ps(y, _mm256_cmp_ps(y, y, _CMP_ORD_Q));
     y = _mm256_min_ps(y, _mm256_set1_ps(127.0f));
     y = _mm256_max_ps(y, _mm256_set1_ps(-127.0f));
@@ -105,7 +106,7 @@ static void quantise_block(const float *x, uint32_t b, struct q8_out out) {
     float max = max_of(largest);
     max = max < FLT_MAX ? max : FLT_MAX;
     __m256 inverse = _mm256_set1_ps(max > 0.0f ? 127.0f / max : 0.0f);
-    for (int i = 0; i < 4; i++) q[i] = round_scaled(v[i], inverse);
+    for (int i = 0; i < 4; i++) q[i] = round_to_int8(_mm256_mul_ps(v[i], inverse));
     /* The packs interleave 128-bit halves; the permutation puts the bytes in order again. */
     __m256i words0 = _mm256_packs_epi32(q[0], q[1]), words1 = _mm256_packs_epi32(q[2], q[3]);
     __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words0, words1),
@@ -248,12 +249,56 @@ static void store_f16(const float *k, const float *v, uint32_t head_dim, uint16_
     }
 }
 
+/* Rows are padded to a whole vector: zeros change neither the scale nor anything that is kept. */
+static __m256 load_padded(const float *x, uint32_t d, uint32_t count) {
+    float rest[LANES] = {0};
+    if (d + LANES <= count) return _mm256_loadu_ps(x + d);
+    memcpy(rest, x + d, (count - d) * sizeof(float));
+    return _mm256_loadu_ps(rest);
+}
+
+/* Rounding up from at most F16_MAX never reaches infinity. */
+static uint16_t int8_scale(const float *x, uint32_t count) {
+    __m256 largest = _mm256_setzero_ps();
+    for (uint32_t d = 0; d < count; d += LANES)
+        largest = max_magnitude(load_padded(x, d, count), largest);
+    float want = max_of(largest) / 127.0f;
+    want = want < F16_MAX ? want : F16_MAX;
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(want), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    return (uint16_t)_mm_extract_epi16(half, 0);
+}
+
+/* Eight numbers as int8 in the low bytes. */
+static __m128i int8_of(__m256 v, __m256 scale) {
+    __m256i q = round_to_int8(_mm256_div_ps(v, scale));
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    return _mm_packs_epi16(words, words);
+}
+
+static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t stride,
+                       uint32_t token, uint8_t *tile) {
+    uint16_t half = int8_scale(x, head_dim);
+    __m256 scale = _mm256_cvtph_ps(_mm_set1_epi16((short)half));
+    if (half == 0) scale = _mm256_set1_ps(INFINITY); /* all become 0 */
+    memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
+    for (uint32_t d = 0; d < head_dim; d += LANES) {
+        uint8_t bytes[LANES];
+        uint32_t count = head_dim - d < LANES ? head_dim - d : LANES;
+        _mm_storel_epi64((__m128i *)(void *)bytes, int8_of(load_padded(x, d, head_dim), scale));
+        for (uint32_t i = 0; i < count; i++) tile[first + (d + i) * stride] = bytes[i];
+    }
+}
+
 static void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                           uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
-    if (type == KV_F32)
+    if (type == KV_I8) {
+        store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+        store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
+    } else if (type == KV_F32) {
         store_f32(k, v, head_dim, (float *)(void *)k_tile, (float *)(void *)v_tile, token);
-    else
+    } else {
         store_f16(k, v, head_dim, (uint16_t *)(void *)k_tile, (uint16_t *)(void *)v_tile, token);
+    }
 }
 
 const struct cpu_kernels cpu_kernels_avx2 = {
