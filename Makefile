@@ -16,14 +16,14 @@ PYTHON   = build/venv/bin/python
 SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
-.PHONY: build run test check bench fuzz diff goldens install clean help
+.PHONY: build run test test-identity check bench fuzz diff goldens install clean help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # What one asks of this file is done one thing at a time; ninja and run_tests use the cores.
 .NOTPARALLEL:
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 # Set-up: once, and again when what is needed changes.
 build/stamps/run: tools/setup
@@ -61,6 +61,11 @@ test: build/stamps/test ## every test, also under the address, undefined and thr
 	    --gate tools/check_docs --gate "tools/make_cli_docs.py --check $(JITNEY)" \
 	    --pytest $(PYTHON)=tests/e2e --pytest $(PYTHON)=tests/tools \
 	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
+
+test-identity: build/stamps/test ## answers in a crowd against answers alone, all on the real model
+	@tools/build build test_rides jitney -DJITNEY_TESTS=ON
+	@$(JITNEY) pull smollm2
+	@JITNEY_IDENTITY=full build/tests/test_rides
 
 check: check-format check-text check-headers check-warnings check-static check-binary ## style gates
 	@echo "check: all gates passed"

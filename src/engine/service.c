@@ -13,10 +13,7 @@ _Static_assert((int)KV_GROUPS_MAX <= (int)KV_CACHE_GROUPS_MAX, "every group of a
 static const char SPILL_DIR_DEFAULT[] = "/tmp";
 
 /* The number in struct knobs is that of the words in its table. */
-static const struct {
-    enum kv_type type;
-    bool is_supported;
-} kv_types[] = {{KV_F16, true}, {KV_F32, true}, {KV_F16, false}};
+static const enum kv_type kv_types[] = {KV_F16, KV_F32, KV_I8};
 
 static enum status check_model(const struct host *h, const char *path, struct err *err) {
     if (!model_is_encoder(h->model)) return ST_OK;
@@ -24,8 +21,9 @@ static enum status check_model(const struct host *h, const char *path, struct er
 }
 
 static enum status check_knobs(const struct knobs *k, struct err *err) {
-    if (k->kv_type >= sizeof(kv_types) / sizeof(kv_types[0]) || !kv_types[k->kv_type].is_supported)
-        return err_set(err, ST_BAD, "knob kv_type: the CPU device keeps f16 or f32");
+    if (k->kv_type >= sizeof(kv_types) / sizeof(kv_types[0]))
+        return err_set(err, ST_BAD, "knob kv_type: number %u, expected f16, f32 or int8",
+                       k->kv_type);
     if (k->block_size % KV_BLOCK_TOKENS != 0)
         return err_set(err, ST_BAD, "knob block_size: %u, the CPU device asks for a multiple of %d",
                        k->block_size, KV_BLOCK_TOKENS);
@@ -36,7 +34,7 @@ static enum status check_knobs(const struct knobs *k, struct err *err) {
 static uint64_t bytes_per_block(const struct model *m, const struct knobs *k) {
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < m->kv_group_count; g++) {
-        struct kv_space one = {.type = kv_types[k->kv_type].type,
+        struct kv_space one = {.type = kv_types[k->kv_type],
                                .layers = m->kv_group_layers[g],
                                .heads = m->hp.kv_heads,
                                .head_dim = m->hp.head_dim,
@@ -67,10 +65,11 @@ static uint64_t kv_identity(const char *path, const struct knobs *k) {
     return XXH3_64bits_withSeed(path, strlen(path), k->kv_type);
 }
 
-static enum status create_engine(struct service *s, const char *path,
+static enum status create_engine(struct service *s, const char *path, const struct clock *clock,
                                  const struct sched_policy *policy, struct err *err) {
     const struct model *m = s->host.model;
     struct engine_options o = {.vocab = m->hp.vocab,
+                               .clock = clock,
                                .sched = {.policy = policy,
                                          .knobs = s->knobs,
                                          .ctx_tokens = s->host.ctx_tokens,
@@ -94,7 +93,7 @@ static enum status plug_runner(struct service *s, const struct sched_policy *pol
                                const char *spill_dir, struct err *err) {
     const struct knobs *k = &s->knobs;
     struct runner_local_options o = {
-        .kv_type = kv_types[k->kv_type].type,
+        .kv_type = kv_types[k->kv_type],
         .block_tokens = k->block_size,
         .spill_slots = k->spill_blocks,
         .spill_dir = spill_dir ? spill_dir : SPILL_DIR_DEFAULT,
@@ -124,7 +123,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     TRY(check_model(&s->host, path, err));
     s->knobs.threads = s->host.threads;
     TRY(count_blocks(&s->host, o, &s->knobs, err));
-    TRY(create_engine(s, path, policy, err));
+    TRY(create_engine(s, path, o->clock, policy, err));
     return plug_runner(s, policy, o->spill_dir, err);
 }
 

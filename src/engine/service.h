@@ -29,6 +29,7 @@ struct service_options {
     const char *isa;       /* as in struct host_options */
     const char *spill_dir; /* where swapped blocks go; NULL: /tmp */
     bool tokens_only;      /* the model may come without a tokenizer; no token ends an answer */
+    const struct clock *clock;     /* NULL: the real one */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

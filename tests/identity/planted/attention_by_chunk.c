@@ -1,0 +1,56 @@
+/* Rule broken: sums are cut at fixed absolute places. Here attention cuts its sum in the middle
+ * when a step has many rows.
+ * wrap: pass_run avx2_attend portable_attend */
+#include "graph/step.h"
+#include "kernels/cpu/kernels_avx2.h"
+#include "kernels/cpu/kernels_portable.h"
+
+struct host;
+struct pass;
+
+enum { MANY_ROWS = 8, HEAD_DIM_MAX = 256 };
+
+const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats);
+const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats);
+void __real_avx2_attend(const struct attn_segment *s, struct attn_part *out);
+void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out);
+void __real_portable_attend(const struct attn_segment *s, struct attn_part *out);
+void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out);
+
+static uint32_t rows; /* of the step under way */
+
+const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats) {
+    rows = step->row_count;
+    return __real_pass_run(h, p, step, kv, row_floats);
+}
+
+typedef void attend_fn(const struct attn_segment *s, struct attn_part *out);
+typedef void join_fn(struct attn_part *into, const struct attn_part *part, uint32_t queries,
+                     uint32_t head_dim);
+
+static void attend_in_halves(attend_fn *attend, join_fn *join, const struct attn_segment *s,
+                             struct attn_part *out) {
+    uint32_t middle = s->first + (s->end - s->first) / 2;
+    if (rows < MANY_ROWS || middle == s->first) {
+        attend(s, out);
+        return;
+    }
+    _Alignas(64) float values[ATTN_QUERIES * HEAD_DIM_MAX];
+    struct attn_segment first = *s, second = *s;
+    struct attn_part part = {.out = values};
+    first.end = second.first = middle;
+    attend(&first, out);
+    attend(&second, &part);
+    join(out, &part, s->query_count, s->head_dim);
+}
+
+void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out) {
+    attend_in_halves(__real_avx2_attend, avx2_attn_join, s, out);
+}
+
+void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out) {
+    attend_in_halves(__real_portable_attend, portable_attn_join, s, out);
+}

@@ -1,0 +1,36 @@
+/* Goal:   the rides notice a broken rule.
+ * Method: this program is linked with one file of planted/, which replaces functions by faulty
+ *         ones. It runs rides on tiny models until an answer differs, and says which one; to
+ *         get to the end without a difference is the failure. */
+#include <stdio.h>
+
+#include "identity/lines.h"
+#include "identity/ride.h"
+
+enum { RIDES_MAX = 20 };
+
+/* True: a ride noticed. */
+static bool ride_until_caught(const char *name) {
+    struct line line;
+    struct err err = {0};
+    struct coverage seen = {0};
+    char path[4096];
+    if (!lines_path(name, path, sizeof(path))) return false;
+    if (line_open(&line, name, path, false, &err) != ST_OK) return false;
+    bool caught = false;
+    for (uint32_t i = 0; i < RIDES_MAX && !caught; i++) {
+        struct ride r = ride_draw(&line, i);
+        caught = ride_check(&line, &r, &seen, &err) != ST_OK;
+    }
+    if (caught) printf("caught after %u pairs: %s\n", seen.pairs, err.text);
+    line_close(&line);
+    return caught;
+}
+
+int main(void) {
+    static const char *const names[] = {"llama", "gemma3", "qwen3moe"};
+    for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (ride_until_caught(names[i])) return 0;
+    printf("no ride noticed the fault\n");
+    return 1;
+}
