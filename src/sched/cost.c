@@ -18,6 +18,7 @@ static const double FORGET = 0.995;     /* half the memory is the last 140 steps
 static const double NOISE_SHARE = 0.1;  /* spread of a step around its prediction */
 static const double OUTLIER_TIMES = 4;  /* more than this times the prediction is clipped */
 static const double FLOOR_SHARE = 0.01; /* of a weight's start */
+static const double SCALE_STEP = 0.1;
 static const double MOVE_LEARN_RATE = 0.1;
 
 /* h200-8b: Llama-3.1-8B in bf16 on one H200. 16 GB of weights at 4.3 TB/s are 3.7 ms; published
@@ -80,6 +81,42 @@ static void cap_doubt(struct cost_model *m) {
     }
 }
 
+static double at_least(double w, double floor) { return w > floor ? w : floor; }
+
+/* Weight i is known to be its floor: what that says about the others (conditioning a normal
+ * distribution on one coordinate), so that their sum still explains the steps seen. */
+static void pin_to_floor(struct cost_model *m, int i) {
+    double floor = m->start[i] * FLOOR_SHARE, doubt = m->cov[i][i];
+    for (int j = 0; j < WEIGHTS && doubt > 0; j++) {
+        if (j == i) continue;
+        double share = m->cov[j][i] / doubt;
+        m->weight[j] += share * (floor - m->weight[i]);
+        for (int k = 0; k < WEIGHTS; k++)
+            if (k != i) m->cov[j][k] -= share * m->cov[i][k];
+    }
+    for (int j = 0; j < WEIGHTS; j++) m->cov[i][j] = m->cov[j][i] = 0;
+    m->cov[i][i] = floor * floor;
+    m->weight[i] = floor;
+}
+
+static void move_weights(struct cost_model *m, const double *gain, double error) {
+    for (int i = 0; i < WEIGHTS; i++) m->weight[i] += gain[i] * error;
+    for (int turn = 0; turn < WEIGHTS; turn++)
+        for (int i = 0; i < WEIGHTS; i++)
+            if (m->weight[i] < m->start[i] * FLOOR_SHARE) pin_to_floor(m, i);
+    for (int i = 0; i < WEIGHTS; i++)
+        m->weight[i] = at_least(m->weight[i], m->start[i] * FLOOR_SHARE);
+}
+
+/* Where floors made a move go the wrong way: all weights a little up or down together. */
+static void scale_weights(struct cost_model *m, const double *before, double ratio) {
+    ratio = ratio > 1 + SCALE_STEP   ? 1 + SCALE_STEP
+            : ratio < 1 - SCALE_STEP ? 1 - SCALE_STEP
+                                     : ratio;
+    for (int i = 0; i < WEIGHTS; i++)
+        m->weight[i] = at_least(before[i] * ratio, m->start[i] * FLOOR_SHARE);
+}
+
 void cost_observe(struct cost_model *m, uint32_t tokens, uint64_t attended, double us) {
     if (!(us > 0)) return;
     const double x[WEIGHTS] = {1, tokens, (double)attended};
@@ -93,15 +130,16 @@ void cost_observe(struct cost_model *m, uint32_t tokens, uint64_t attended, doub
     double noise = NOISE_SHARE * predicted;
     double scale = 1 / (FORGET * noise * noise + spread);
 
-    for (int i = 0; i < WEIGHTS; i++) {
-        double w = m->weight[i] + px[i] * scale * (us - predicted);
-        double floor = m->start[i] * FLOOR_SHARE;
-        m->weight[i] = w > floor ? w : floor;
-    }
+    double gain[WEIGHTS], before[WEIGHTS];
+    memcpy(before, m->weight, sizeof(before));
+    for (int i = 0; i < WEIGHTS; i++) gain[i] = px[i] * scale;
     for (int i = 0; i < WEIGHTS; i++)
         for (int j = 0; j < WEIGHTS; j++)
             m->cov[i][j] = (m->cov[i][j] - px[i] * px[j] * scale) / FORGET;
     cap_doubt(m);
+    move_weights(m, gain, us - predicted);
+    if (fabs(us - cost_predict_us(m, tokens, attended)) > fabs(us - predicted))
+        scale_weights(m, before, us / predicted);
     m->seen++;
 }
 

@@ -67,6 +67,8 @@ static const struct row rows[] = {
      "waiting so long moves a sequence to the first queue"},
     {"sjf_margin", KIND_REAL, AT(sjf_margin), 0, 100, "share", "sjf",
      "an answer this much longer than predicted is predicted anew and may lose its seat"},
+    {"sjf_patience", KIND_REAL, AT(sjf_patience), 0, 1000000, "ratio", "sjf",
+     "shorter requests pass a longer one for so many times its own work; 0 is first come first"},
     {"deadline_shed", KIND_REAL, AT(deadline_shed), 0, 100, "share", "deadline",
      "late by more than this share of its target a request is ended; 0 only delays it"},
     {"fair_output_weight", KIND_REAL, AT(fair_output_weight), 0, 100, "ratio", "fair",
@@ -113,6 +115,7 @@ struct knobs knobs_default(void) {
         .mlfq_quantum_ms = 10,
         .mlfq_starve_ms = 3000,
         .sjf_margin = 0.5,
+        .sjf_patience = 50,
         .deadline_shed = 0.5,
         .fair_output_weight = 2,
     };

@@ -42,6 +42,7 @@ struct knobs {
     double mlfq_quantum_ms;      /* mlfq: of the first queue; doubles from one to the next */
     double mlfq_starve_ms;       /* mlfq: waiting so long moves one to the first queue */
     double sjf_margin;           /* sjf: a length this much past its prediction is re-queued */
+    double sjf_patience;         /* sjf: shorter ones pass one for so many times its own work */
     double deadline_shed;        /* deadline: share of the target below which it is hopeless */
     double fair_output_weight;   /* fair: an output token counts as so many input tokens */
 };

@@ -30,7 +30,7 @@ struct sched_view {
     uint32_t decode_count;     /* running sequences that need one token */
     uint32_t prompt_count;     /* running sequences that are still in their prompt */
     int64_t oldest_waiting_us; /* arrival of the longest waiting; INT64_MAX if none waits */
-    uint32_t free_blocks;
+    uint32_t free_blocks, free_spill_blocks;
     uint64_t steps; /* since boot */
 };
 
@@ -97,7 +97,8 @@ struct sched_policy {
 
     /* When to look at this sequence again though nothing has happened to it (demotion,
      * starvation, a hopeless deadline): an absolute time, INT64_MAX for never. NULL: never. At
-     * that time on_timer is called, then its key is asked anew. */
+     * that time on_timer is called, then its key is asked anew. Asked after every event of the
+     * sequence, and in every plan of whoever is first in line. */
     int64_t (*next_timer)(const void *state, const struct sched_seq *seq,
                           const struct sched_view *view);
     void (*on_timer)(void *state, struct sched_seq *seq, const struct sched_view *view);

@@ -28,11 +28,12 @@ void batch_on_admit(void *state, struct sched_seq *seq, const struct sched_view 
     b->admitted_step = view->steps;
 }
 
-/* When a batch that is not full starts because of this one. */
+/* When a batch that is not full starts because of this one: only the oldest counts, and the
+ * scheduler asks anew for whoever comes to the front of the line. */
 int64_t batch_next_timer(const void *state, const struct sched_seq *seq,
                          const struct sched_view *view) {
     const struct batch_state *b = state;
-    if (seq->state != SEQ_WAITING) return INT64_MAX;
+    if (seq->state != SEQ_WAITING || seq->arrived_us > view->oldest_waiting_us) return INT64_MAX;
     int64_t due_us = seq->arrived_us + b->wait_us;
     return due_us > view->now_us ? due_us : INT64_MAX; /* past that the queue is open anyway */
 }

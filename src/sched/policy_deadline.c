@@ -1,12 +1,16 @@
-/* sched/policy_deadline.c - least slack first; what cannot be met does not hurt what can.
+/* sched/policy_deadline.c - what can still be in time goes first; what cannot does not hurt it.
  *
- * A request may name a target for its first token and for the time between tokens. The line is
- * ordered by the latest moment at which a prompt can start and still be in time. A request whose
- * first token would already be late by more than `deadline_shed` of its target is ended
- * (deadline_shed 0: it is never ended but goes behind all that can still be met). A prompt is let
- * in, and given tokens, only as far as the tightest running target between tokens allows.
+ * A request may name a target for its first token and for the mean time between tokens. From
+ * these and the cost model follows the latest moment at which its prompt can start. Until then
+ * the request stands in line by that moment, the earliest first. Past it the request is hopeless:
+ * it goes behind all that can still be met and, when it is late by more than `deadline_shed` of
+ * its target, it is ended (0: never). So under overload the time goes to requests that make it,
+ * instead of to each one just too late.
  *
- * Notes: a = latest start, absolute us; b = 1 once it is known to be hopeless.
+ * Steps are cut so that the tightest running target between tokens is kept with some room, and
+ * nobody is let in whose token in every step would break it.
+ *
+ * Notes: a = latest start, absolute us; b = 1 once it is hopeless.
  */
 #include "base/check.h"
 #include "sched/policy.h"
@@ -15,21 +19,50 @@
 static const int64_t NO_TARGET_US = 60 * 1000000;
 /* Keys of hopeless requests lie behind all others. */
 static const int64_t HOPELESS = (int64_t)1 << 61;
+/* Of a target between tokens: what a step is planned to take. The rest is for steps that take
+ * longer than predicted. */
+static const double PACE_SHARE = 0.8;
 
 struct deadline_state {
     uint64_t step;        /* of the minimum below */
-    int64_t tpot_min_us;  /* of the sequences in that step; 0: none has a target */
+    int64_t tpot_min_us;  /* of the sequences in the last whole step; 0: none has a target */
     int64_t gathering_us; /* the same for the step being reported */
 };
 
-static int64_t ttft_target(const struct sched_seq *seq) {
-    return seq->urgency.ttft_target_us > 0 ? seq->urgency.ttft_target_us : NO_TARGET_US;
+static int64_t tightest(const struct deadline_state *s) {
+    if (s->gathering_us == 0 || s->tpot_min_us == 0) return s->gathering_us + s->tpot_min_us;
+    return s->gathering_us < s->tpot_min_us ? s->gathering_us : s->tpot_min_us;
 }
 
-static double prompt_us(const struct sched_seq *seq, const struct sched_view *view) {
-    uint32_t tokens = seq_left(seq);
-    return cost_predict_us(view->cost, tokens, (uint64_t)tokens * seq->total / 2);
+static uint32_t prompt_budget(const void *state, uint32_t budget, const struct sched_view *view) {
+    double pace_us = PACE_SHARE * (double)tightest(state);
+    if (!(pace_us > 0) || view->decode_count == 0) return budget;
+    return cost_tokens_within(view->cost, pace_us, view->decode_count, 0, 0, budget);
 }
+
+/* One more sequence must leave the running ones their time between tokens. */
+static bool may_admit(const void *state, const struct sched_view *view) {
+    double pace_us = PACE_SHARE * (double)tightest(state);
+    if (!(pace_us > 0) || view->running_count == 0) return true;
+    return cost_predict_us(view->cost, view->running_count + 1, 0) <= pace_us;
+}
+
+/* How long its prompt takes once it is first in line. Alone with the decodes, its own steps; with
+ * other prompts about, steps are full, and one of them is under way when its turn comes. */
+static double prompt_us(const struct deadline_state *s, const struct sched_seq *seq,
+                        const struct sched_view *view) {
+    uint32_t left = seq_left(seq);
+    uint32_t budget = prompt_budget(s, view->knobs->max_step_tokens, view);
+    if (budget == 0) budget = 1;
+    uint32_t steps = (left - 1) / budget + 1;
+    double own_us = cost_predict_us(view->cost, left, cost_attended(seq->computed, left)) +
+                    steps * cost_predict_us(view->cost, view->decode_count, 0);
+    if (view->prompt_count == 0 && view->waiting_count <= 1) return own_us;
+    double full_us = (steps + 1) * cost_predict_us(view->cost, view->decode_count + budget, 0);
+    return own_us > full_us ? own_us : full_us;
+}
+
+/* ---- the line ---- */
 
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
@@ -38,37 +71,39 @@ static int64_t key(const void *state, const struct sched_seq *seq, const struct 
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
-    (void)state;
-    int64_t due_us = seq->arrived_us + ttft_target(seq);
-    seq->policy.a = due_us - (int64_t)prompt_us(seq, view);
-    seq->policy.b = 0;
+    int64_t target = seq->urgency.ttft_target_us;
+    int64_t due_us = seq->arrived_us + (target > 0 ? target : NO_TARGET_US);
+    seq->policy.a = due_us - (int64_t)prompt_us(state, seq, view);
+    seq->policy.b = target > 0 && seq->policy.a < view->now_us;
 }
 
-static bool is_started(const struct sched_seq *seq) { return seq->first_token_us > 0; }
+/* Only the first token of a request that waits can be too late. */
+static bool is_timed(const struct sched_seq *seq) {
+    return seq->urgency.ttft_target_us > 0 && seq->first_token_us == 0 && seq->state == SEQ_WAITING;
+}
 
-static bool is_late(const struct sched_seq *seq, double share, int64_t now_us) {
-    if (seq->urgency.ttft_target_us <= 0 || is_started(seq)) return false;
-    return (double)(now_us - seq->policy.a) > share * (double)seq->urgency.ttft_target_us;
+/* When to end it; INT64_MAX if never. */
+static int64_t shed_us(const struct sched_seq *seq, const struct sched_view *view) {
+    double grace = view->knobs->deadline_shed * (double)seq->urgency.ttft_target_us;
+    return grace > 0 ? seq->policy.a + (int64_t)grace : INT64_MAX;
 }
 
 static bool sheds(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
-    double share = view->knobs->deadline_shed;
-    return share > 0 && seq->state == SEQ_WAITING && is_late(seq, share, view->now_us);
+    return is_timed(seq) && view->now_us > shed_us(seq, view);
 }
 
 static int64_t next_timer(const void *state, const struct sched_seq *seq,
                           const struct sched_view *view) {
     (void)state;
-    if (seq->state != SEQ_WAITING || seq->policy.b || is_started(seq)) return INT64_MAX;
-    if (seq->urgency.ttft_target_us <= 0) return INT64_MAX;
-    double grace = view->knobs->deadline_shed * (double)seq->urgency.ttft_target_us;
-    return seq->policy.a + (int64_t)grace + 1;
+    if (!is_timed(seq)) return INT64_MAX;
+    int64_t at_us = seq->policy.b ? shed_us(seq, view) : seq->policy.a;
+    return at_us < INT64_MAX ? at_us + 1 : at_us;
 }
 
 static void on_timer(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
-    if (is_late(seq, view->knobs->deadline_shed, view->now_us)) seq->policy.b = 1;
+    if (is_timed(seq) && view->now_us > seq->policy.a) seq->policy.b = 1;
 }
 
 /* The tightest target between tokens of the last whole step. on_step is called once for each
@@ -86,25 +121,6 @@ static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
     if (target > 0 && (s->gathering_us == 0 || target < s->gathering_us)) s->gathering_us = target;
 }
 
-static int64_t tightest(const struct deadline_state *s) {
-    if (s->gathering_us == 0 || s->tpot_min_us == 0) return s->gathering_us + s->tpot_min_us;
-    return s->gathering_us < s->tpot_min_us ? s->gathering_us : s->tpot_min_us;
-}
-
-/* One more sequence must leave the running ones their time between tokens. */
-static bool may_admit(const void *state, const struct sched_view *view) {
-    int64_t target = tightest(state);
-    if (target == 0 || view->running_count == 0) return true;
-    double step_us = cost_predict_us(view->cost, view->running_count + 1, 0);
-    return step_us <= (double)target;
-}
-
-static uint32_t prompt_budget(const void *state, uint32_t budget, const struct sched_view *view) {
-    int64_t target = tightest(state);
-    if (target == 0 || view->decode_count == 0) return budget;
-    return cost_tokens_within(view->cost, (double)target, view->decode_count, 0, 0, budget);
-}
-
 static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
                             uint32_t count, const struct sched_view *view) {
     CHECK(count > 0);
@@ -116,7 +132,7 @@ static uint32_t pick_victim(const void *state, const struct sched_seq *const *ru
 
 const struct sched_policy sched_policy_deadline = {
     .name = "deadline",
-    .summary = "least slack first by TTFT and TPOT targets; hopeless requests are shed or delayed",
+    .summary = "by TTFT and TPOT targets: the most urgent first, hopeless ones delayed or shed",
     .state_bytes = sizeof(struct deadline_state),
     .key = key,
     .may_admit = may_admit,

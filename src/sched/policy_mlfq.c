@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "sched/policy.h"
 
-enum { JOIN_BITS = 48 };
+enum { JOIN_BITS = 48, SPILL_SPARE_PART = 10 };
 
 static double quantum_us(const struct knobs *k, uint32_t level) {
     return k->mlfq_quantum_ms * 1000.0 * (double)((uint64_t)1 << level);
@@ -50,11 +50,18 @@ static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
     if (seq->policy.level < last_level(view->knobs)) join(seq, seq->policy.level + 1, view->now_us);
 }
 
+/* Seats change hands only by swapping, and some of the spill store stays free for memory that runs
+ * out: who would have to be computed again keeps its seat. */
+static bool can_swap(const struct sched_seq *running, const struct sched_view *view) {
+    uint32_t blocks = running->computed / view->knobs->block_size + 1;
+    uint32_t spare = view->knobs->spill_blocks / SPILL_SPARE_PART;
+    return view->swapped_count < view->knobs->max_seqs && view->free_spill_blocks >= blocks + spare;
+}
+
 static bool displaces_seq(const void *state, const struct sched_seq *waiting,
                           const struct sched_seq *running, const struct sched_view *view) {
     (void)state;
-    (void)view;
-    return waiting->policy.level < running->policy.level;
+    return waiting->policy.level < running->policy.level && can_swap(running, view);
 }
 
 static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
@@ -78,7 +85,9 @@ static int64_t next_timer(const void *state, const struct sched_seq *seq,
     (void)state;
     if (seq->state != SEQ_WAITING && seq->state != SEQ_SWAPPED) return INT64_MAX;
     if (seq->policy.level == 0) return INT64_MAX;
-    return seq->policy.b + (int64_t)(view->knobs->mlfq_starve_ms * 1000.0);
+    /* Who lost its seat has waited since its last token, not since it joined the queue. */
+    int64_t since_us = seq->policy.b > seq->last_token_us ? seq->policy.b : seq->last_token_us;
+    return since_us + (int64_t)(view->knobs->mlfq_starve_ms * 1000.0);
 }
 
 static void on_timer(void *state, struct sched_seq *seq, const struct sched_view *view) {

@@ -3,11 +3,13 @@
  * Past answers are remembered by features of their prompts: its length and max_tokens, both by
  * powers of two. A cell keeps a running mean and mean deviation of the answers' lengths; the
  * prediction is mean + half the deviation, from the cell if it has seen enough, else from all
- * answers, else half of max_tokens. The line is ordered by predicted time left. An answer that
- * outruns its prediction by the margin is predicted anew at twice its length and, being longer
- * than thought, may lose its seat to a shorter one.
+ * answers, else half of max_tokens. The line is ordered by arrival plus `sjf_patience` times the
+ * work that is left: a shorter job passes a longer one, but only for a time in proportion to the
+ * longer one's own work, so nobody waits for ever. An answer that outruns its prediction by the
+ * margin is predicted anew at twice its length and may then lose its seat to a shorter one.
  *
- * Notes: a = predicted answer length, tokens; b = predicted time left, us.
+ * Notes: a = predicted answer length, tokens; b = predicted work left, us; level = 1 once it has
+ * outrun its prediction.
  */
 #include "base/check.h"
 #include "sched/policy.h"
@@ -51,36 +53,38 @@ static double predict(const struct sjf_state *s, const struct sched_seq *seq) {
     return length < max ? length : max;
 }
 
-/* Prompt tokens at the price of tokens, answer tokens at the price of steps. */
-static void note_time_left(struct sched_seq *seq, const struct sched_view *view) {
-    double left = (double)seq->policy.a - seq_generated(seq);
-    uint32_t tokens = seq_left(seq);
-    double prompt_us = cost_predict_us(view->cost, tokens, (uint64_t)tokens * seq->total / 2);
-    double step_us = cost_predict_us(view->cost, 1, seq->total);
-    seq->policy.b = (int64_t)(prompt_us + (left > 1 ? left : 1) * step_us);
+/* Its prompt, and its share of the steps in which it decodes: somebody waits, so every seat is
+ * taken. */
+static void note_work_left(struct sched_seq *seq, const struct sched_view *view) {
+    double answer = (double)seq->policy.a - seq_generated(seq);
+    uint32_t tokens = seq_left(seq), seats = view->knobs->max_seqs;
+    double fixed_us = cost_predict_us(view->cost, 0, 0);
+    double prompt_us =
+        cost_predict_us(view->cost, tokens, cost_attended(seq->computed, tokens)) - fixed_us;
+    double share_us = cost_predict_us(view->cost, 1, seq->total) - fixed_us + fixed_us / seats;
+    seq->policy.b = (int64_t)(prompt_us + (answer > 1 ? answer : 1) * share_us);
 }
 
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
-    (void)view;
-    return seq->policy.b;
+    return seq->arrived_us + (int64_t)(view->knobs->sjf_patience * (double)seq->policy.b);
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
     seq->policy.a = (int64_t)predict(state, seq);
-    note_time_left(seq, view);
+    note_work_left(seq, view);
 }
 
 static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)state;
     (void)tokens;
-    double limit = (double)seq->policy.a * (1 + view->knobs->sjf_margin);
-    if (seq_generated(seq) > limit) {
-        int64_t doubled = 2 * (int64_t)seq_generated(seq), max = max_answer(seq);
-        seq->policy.a = doubled < max ? doubled : max;
+    uint32_t generated = seq_generated(seq), max = max_answer(seq);
+    if (generated > (double)seq->policy.a * (1 + view->knobs->sjf_margin)) {
+        seq->policy.a = generated < max / 2 ? 2 * generated : max;
+        seq->policy.level = 1;
     }
-    note_time_left(seq, view);
+    note_work_left(seq, view);
 }
 
 static void on_finish(void *state, struct sched_seq *seq, const struct sched_view *view) {
@@ -93,13 +97,12 @@ static void on_finish(void *state, struct sched_seq *seq, const struct sched_vie
 }
 
 /* Only a running answer that outran its prediction gives way, and only to one that is predicted
- * to be done in half its time: seats do not change hands for small differences. */
+ * to take half the work that it still has: seats do not change hands for small differences. */
 static bool displaces_seq(const void *state, const struct sched_seq *waiting,
                           const struct sched_seq *running, const struct sched_view *view) {
-    const struct sjf_state *s = state;
-    bool outran = (double)running->policy.a > 2 * predict(s, running) ||
-                  seq_generated(running) > predict(s, running) * (1 + view->knobs->sjf_margin);
-    return outran && 2 * waiting->policy.b < running->policy.b;
+    (void)state;
+    (void)view;
+    return running->policy.level > 0 && 2 * waiting->policy.b < running->policy.b;
 }
 
 static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,

@@ -90,7 +90,8 @@ static void apply_row(struct sched *s, const struct plan_row *row, const struct 
         sched_end(s, row->seq, FINISH_ERROR, now_us);
         return;
     }
-    if (row->count > 1) s->epoch++; /* blocks of a prompt may be found now */
+    /* Blocks of a prompt may be found now, also of one that is computed token by token. */
+    if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;
     seq->computed += row->count;
     seq->run_steps++;
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);

@@ -10,8 +10,8 @@
  *
  * README.md numbers the invariants; the code cites them as "sched I3".
  */
-#ifndef SCHED_INT_H
-#define SCHED_INT_H
+#ifndef SCHED_SCHED_INT_H
+#define SCHED_SCHED_INT_H
 
 #include "base/check.h"
 #include "kv/cache.h"
@@ -109,11 +109,9 @@ struct planning {
 };
 
 /* ---- sched.c ---- */
-
 seq_idx sched_find(const struct sched *s, uint64_t request, uint32_t choice);
 
 /* ---- sched_seq.c ---- */
-
 static inline struct sched_seq *seq_at(const struct sched *s, seq_idx i) {
     return &s->slots[i].seq;
 }
@@ -153,7 +151,6 @@ void sched_wait(struct sched *s, seq_idx i); /* into the line, all to be compute
 void sched_fire_timers(struct sched *s, int64_t now_us);
 
 /* ---- sched_memory.c ---- */
-
 /* Room for the positions below `tokens`; may preempt others. False: it must wait. */
 bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens);
 
@@ -173,7 +170,6 @@ bool sched_release_kept(struct sched *s);
 void sched_keep_free(struct planning *p);
 
 /* ---- sched_admit.c ---- */
-
 enum admission {
     ADMITTED,
     ADMIT_ASIDE, /* another computes its prefix: others may pass */
@@ -194,7 +190,6 @@ void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_
 bool sched_fork_fits(const struct sched *s, seq_idx child);
 
 /* ---- sched_plan.c ---- */
-
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count);
 void sched_row_drop(struct planning *p, seq_idx i); /* it has one */
 void sched_rows_drop_all(struct planning *p);       /* decodes make way for a long prompt */

@@ -100,7 +100,7 @@ static void note_running(struct planning *p) {
     memcpy(s->order, s->run + start, (count - start) * sizeof(s->order[0]));
     memcpy(s->order + (count - start), s->run, start * sizeof(s->order[0]));
     uint32_t place = (seq_at(s, s->eldest)->run_place + count - start) % count;
-    s->order[place] = s->order[0];
+    memmove(s->order + 1, s->order, place * sizeof(s->order[0]));
     s->order[0] = s->eldest;
 }
 

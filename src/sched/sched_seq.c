@@ -28,6 +28,7 @@ const struct sched_view *sched_look(struct sched *s, int64_t now_us) {
     s->view.prompt_count = s->prompt_count;
     s->view.oldest_waiting_us = oldest == SEQ_NONE ? INT64_MAX : seq_at(s, oldest)->arrived_us;
     s->view.free_blocks = kv_cache_available(s->kv);
+    s->view.free_spill_blocks = kv_cache_spill_free(s->kv);
     s->view.steps = s->steps;
     return &s->view;
 }

@@ -1,0 +1,145 @@
+/* Goal:   the cost model finds the weights that made the steps it saw, follows a machine that
+ *         changes, is not upset by outliers, and never predicts nonsense.
+ * Method: steps drawn from known weights, with and without noise; the inverse question
+ *         (tokens within a time) against a search by hand. */
+#include <math.h>
+
+#include "unit/sched/world.h"
+
+static struct cost_model start(void) {
+    struct cost_model m;
+    cost_init(&m, cost_profile_find("this-cpu"));
+    return m;
+}
+
+/* A step of a mixed load, at 1,000 + 200 * tokens + 0.1 * attended. */
+static double draw_step(struct rng *rng, double times, uint32_t *tokens, uint64_t *attended) {
+    *tokens = 1 + (uint32_t)rng_below(rng, rng_below(rng, 4) ? 32 : 512);
+    *attended = *tokens * rng_below(rng, 2000);
+    return times * (1000 + 200.0 * *tokens + 0.1 * (double)*attended);
+}
+
+static void near(double got, double want, double share) {
+    if (!(fabs(got - want) <= share * want)) fail_msg("%g is not near %g", got, want);
+}
+
+static void test_weights_are_found_from_mixed_steps(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct rng rng = {.seed = 1};
+    for (int n = 0; n < 2000; n++) {
+        uint32_t tokens;
+        uint64_t attended;
+        double us = draw_step(&rng, 1, &tokens, &attended);
+        cost_observe(&m, tokens, attended, us * (0.95 + 0.1 * rng_unit(&rng)));
+    }
+    near(m.weight[0], 1000, 0.1);
+    near(m.weight[1], 200, 0.05);
+    near(m.weight[2], 0.1, 0.1);
+    near(cost_predict_us(&m, 100, 50000), 26000, 0.03);
+}
+
+static void test_a_machine_that_slows_down_is_followed(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct rng rng = {.seed = 2};
+    for (int n = 0; n < 2000; n++) {
+        uint32_t tokens;
+        uint64_t attended;
+        double us = draw_step(&rng, n < 1000 ? 1 : 2, &tokens, &attended);
+        cost_observe(&m, tokens, attended, us);
+    }
+    near(cost_predict_us(&m, 100, 50000), 52000, 0.05);
+}
+
+static void test_one_stalled_step_does_not_upset_it(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    for (int n = 0; n < 500; n++) cost_observe(&m, 8, 4000, 3000);
+    double before = cost_predict_us(&m, 8, 4000);
+    near(before, 3000, 0.02);
+    cost_observe(&m, 8, 4000, 10e6);
+    assert_true(cost_predict_us(&m, 8, 4000) < 1.5 * before);
+    for (int n = 0; n < 300; n++) cost_observe(&m, 8, 4000, 3000);
+    near(cost_predict_us(&m, 8, 4000), 3000, 0.02);
+}
+
+/* The same step for hours, then another: doubt must not have grown without limit meanwhile. */
+static void test_a_long_monotonous_load_keeps_predictions_sane(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    for (int n = 0; n < 200000; n++) cost_observe(&m, 16, 16000, 20000 + (n % 7) * 100);
+    for (uint32_t tokens = 1; tokens <= 512; tokens *= 2) {
+        double us = cost_predict_us(&m, tokens, tokens * 1000);
+        assert_true(isfinite(us));
+        assert_true(us > 0);
+    }
+    for (int i = 0; i < 3; i++) assert_true(m.weight[i] > 0);
+    near(cost_predict_us(&m, 16, 16000), 20300, 0.02);
+}
+
+static void test_nothing_is_learned_from_no_time(void **state) {
+    (void)state;
+    struct cost_model m = start(), before = m;
+    cost_observe(&m, 8, 0, 0);
+    cost_observe(&m, 8, 0, -5);
+    cost_observe(&m, 8, 0, NAN);
+    assert_memory_equal(&m, &before, sizeof(m));
+}
+
+static void test_tokens_within_is_the_largest_that_fits(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct rng rng = {.seed = 3};
+    for (int n = 0; n < 2000; n++) {
+        uint32_t held = (uint32_t)rng_below(&rng, 64), context = (uint32_t)rng_below(&rng, 3000);
+        uint64_t attended = held * rng_below(&rng, 2000);
+        double target = (double)rng_below(&rng, 1000000);
+        uint32_t fit = cost_tokens_within(&m, target, held, attended, context, 512);
+        uint32_t want = 0;
+        while (want < 512 && cost_predict_us(&m, held + want + 1,
+                                             attended + cost_attended(context, want + 1)) <= target)
+            want++;
+        assert_in_range(fit, want > 0 ? want - 1 : 0, want + 1);
+    }
+}
+
+static void test_attended_counts_every_token_read(void **state) {
+    (void)state;
+    uint64_t sum = 0;
+    for (uint32_t p = 10; p < 17; p++) sum += p + 1;
+    assert_int_equal(cost_attended(10, 7), sum);
+    assert_int_equal(cost_attended(0, 1), 1);
+    assert_int_equal(cost_attended(5, 0), 0);
+}
+
+static void test_the_price_of_moves_is_learned(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    for (int n = 0; n < 200; n++) cost_observe_moves(&m, 10, 10 * 25);
+    near(m.per_move_us, 25, 0.02);
+    cost_observe_moves(&m, 0, 100);
+    near(m.per_move_us, 25, 0.02);
+}
+
+static void test_profiles_are_found_by_name(void **state) {
+    (void)state;
+    assert_non_null(cost_profile_find("h200-8b"));
+    assert_non_null(cost_profile_find("this-cpu"));
+    assert_null(cost_profile_find("h200"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_weights_are_found_from_mixed_steps),
+        cmocka_unit_test(test_a_machine_that_slows_down_is_followed),
+        cmocka_unit_test(test_one_stalled_step_does_not_upset_it),
+        cmocka_unit_test(test_a_long_monotonous_load_keeps_predictions_sane),
+        cmocka_unit_test(test_nothing_is_learned_from_no_time),
+        cmocka_unit_test(test_tokens_within_is_the_largest_that_fits),
+        cmocka_unit_test(test_attended_counts_every_token_read),
+        cmocka_unit_test(test_the_price_of_moves_is_learned),
+        cmocka_unit_test(test_profiles_are_found_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
