@@ -29,6 +29,10 @@ struct arch {
     /* NULL-terminated by hf == NULL; NULL if all names are the usual ones. */
     const struct name_override *names;
 
+    /* Vectors that every layer has beside its two norms, ended by VEC_COUNT; NULL if none. A file
+     * without one is damaged: leaving the step out would give wrong numbers, not an error. */
+    const enum vec *needs;
+
     /* Write the forward pass. Pure: same model, same tape. */
     void (*build)(const struct model *m, enum model_goal goal, struct tape *t);
 };

@@ -48,25 +48,18 @@ static enum status read_folder_pooling(const struct model_file *f, struct hparam
     return ST_OK;
 }
 
-static enum status read_act(const struct model_file *f, struct hparams *hp, struct err *err) {
-    struct str act = STR("gelu");
-    bool found = false;
-    hp->act = ACT_GELU_ERF;
-    if (model_file_kind(f) == MODEL_HF) TRY(meta_str(f, "hidden_act", &found, &act, err));
-    if (str_is(act, "gelu")) return ST_OK;
-    if (str_is(act, "gelu_new") || str_is(act, "gelu_pytorch_tanh")) {
-        hp->act = ACT_GELU_TANH;
-        return ST_OK;
-    }
-    return err_set(err, ST_BAD, "%s: hidden_act \"%.*s\" is not supported; gelu and gelu_new are",
-                   model_file_path(f), STR_ARG(act));
-}
-
 static enum status read_hparams(const struct model_file *f, struct hparams *hp, struct err *err) {
     TRY(hparams_read(f, "bert", hp, err));
     TRY(hparams_f32(f, "bert", "attention.layer_norm_epsilon", "layer_norm_eps", 1e-12f,
                     &hp->norm_eps, err));
-    TRY(read_act(f, hp, err));
+    TRY(hparams_act(f, ACT_GELU_ERF, &hp->act, err));
+    hp->experts = 0;
+    if (hp->heads * hp->head_dim != hp->dim || hp->kv_heads != hp->heads)
+        return err_set(
+            err, ST_BAD,
+            "%s: %u heads of %u on %u KV heads, expected as many KV heads and a width of "
+            "%u in all",
+            model_file_path(f), hp->heads, hp->head_dim, hp->kv_heads, hp->dim);
     return model_file_kind(f) == MODEL_GGUF ? read_gguf_pooling(f, hp, err)
                                             : read_folder_pooling(f, hp, err);
 }
@@ -90,6 +83,8 @@ static const struct name_override names[] = {
     {true, VEC_FFN_NORM_BIAS, "output.LayerNorm.bias"},
     {false, 0, NULL},
 };
+
+static const enum vec needs[] = {VEC_ATTN_NORM_BIAS, VEC_FFN_NORM_BIAS, VEC_COUNT};
 
 static void push_embed(struct flow *f, const struct weight *table, enum embed_source source) {
     tape_push(
@@ -181,5 +176,6 @@ const struct arch arch_bert = {
     .encoder = true,
     .read_hparams = read_hparams,
     .names = names,
+    .needs = needs,
     .build = build,
 };

@@ -9,10 +9,13 @@ static enum status read_hparams(const struct model_file *f, struct hparams *hp, 
     return ST_OK;
 }
 
+static const enum vec needs[] = {VEC_ATTN_POST_NORM, VEC_FFN_POST_NORM, VEC_COUNT};
+
 const struct arch arch_gemma2 = {
     .name = "gemma2",
     .hf = "gemma2",
     .read_hparams = read_hparams,
     .names = gemma_names,
+    .needs = needs,
     .build = gemma_build,
 };

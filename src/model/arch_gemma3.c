@@ -37,11 +37,15 @@ static enum status read_hparams(const struct model_file *f, struct hparams *hp, 
 
 static const char *const aka[] = {"gemma3", NULL};
 
+static const enum vec needs[] = {VEC_ATTN_POST_NORM, VEC_FFN_POST_NORM, VEC_Q_NORM, VEC_K_NORM,
+                                 VEC_COUNT};
+
 const struct arch arch_gemma3 = {
     .name = "gemma3",
     .hf = "gemma3_text",
     .aka = aka,
     .read_hparams = read_hparams,
     .names = gemma_names,
+    .needs = needs,
     .build = gemma_build,
 };

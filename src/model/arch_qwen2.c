@@ -15,9 +15,12 @@ static enum status read_hparams(const struct model_file *f, struct hparams *hp, 
     return ST_OK;
 }
 
+static const enum vec needs[] = {VEC_Q_BIAS, VEC_K_BIAS, VEC_V_BIAS, VEC_COUNT};
+
 const struct arch arch_qwen2 = {
     .name = "qwen2",
     .hf = "qwen2",
     .read_hparams = read_hparams,
+    .needs = needs,
     .build = build_decoder,
 };

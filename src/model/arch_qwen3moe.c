@@ -16,9 +16,12 @@ static enum status read_hparams(const struct model_file *f, struct hparams *hp, 
     return ST_OK;
 }
 
+static const enum vec needs[] = {VEC_Q_NORM, VEC_K_NORM, VEC_COUNT};
+
 const struct arch arch_qwen3moe = {
     .name = "qwen3moe",
     .hf = "qwen3_moe",
     .read_hparams = read_hparams,
+    .needs = needs,
     .build = build_decoder,
 };

@@ -42,6 +42,10 @@ static enum status say_shape(const struct binder *b, const struct tensor_info *t
 }
 
 static enum status say_missing(const struct binder *b, const char *name) {
+    const char *why = tensor_skipped(b->m->file, name);
+    if (why)
+        return err_set(b->err, ST_BAD, "%s: tensor %s cannot be used: %s",
+                       model_file_path(b->m->file), name, why);
     return err_set(b->err, ST_BAD, "%s: tensor %s is missing, architecture %s needs it",
                    model_file_path(b->m->file), name, b->m->arch->name);
 }
@@ -113,8 +117,9 @@ enum status bind_vec(struct model *m, const char *name, uint32_t count, float sh
     const struct tensor_info *t = tensor_find(m->file, name);
     *out = NULL;
     if (!t) return ST_OK;
-    uint64_t elems = t->dims[0] * t->dims[1];
-    if (t->dims[0] > 1u << 28 || t->dims[1] > 1u << 28 || t->dims[2] != 1 || elems != count)
+    uint64_t elems = 1; /* fits: their bytes lie in the file */
+    for (int i = 0; i < TENSOR_DIMS_MAX; i++) elems *= t->dims[i];
+    if (elems != count)
         return err_set(err, ST_BAD, "%s: tensor %s has %llu elements, expected %u",
                        model_file_path(m->file), name, (unsigned long long)elems, count);
     float *copy = arena_zalloc_array(m->arena, count, sizeof(float));
@@ -179,6 +184,7 @@ static uint32_t vec_count(const struct model *m, enum vec vec) {
         return kv;
     case VEC_QKV_BIAS:
         return q + 2 * kv;
+    case VEC_GATE_BIAS:
     case VEC_UP_BIAS:
         return hp->ffn;
     default:
@@ -222,31 +228,50 @@ static enum status bind_layer(struct binder *b, uint32_t layer) {
     return ST_OK;
 }
 
-/* One of the alternatives must be there in whole. */
-static enum status check_layer(struct binder *b, uint32_t layer) {
-    const struct layer *l = &b->m->layers[layer];
-    char name[NAME_BYTES];
-    bool split = l->mat[MAT_Q].data && l->mat[MAT_K].data && l->mat[MAT_V].data;
-    bool dense = l->mat[MAT_UP].data && (l->mat[MAT_GATE].data || b->m->arch->encoder);
-    bool experts = l->mat[MAT_ROUTER].data && l->mat[MAT_EXPERT_GATE].data &&
-                   l->mat[MAT_EXPERT_UP].data && l->mat[MAT_EXPERT_DOWN].data;
-    enum mat missing = MAT_COUNT;
-    if (!split && !l->mat[MAT_QKV].data) missing = l->mat[MAT_Q].data ? MAT_K : MAT_Q;
-    if (l->mat[MAT_K].data && !l->mat[MAT_V].data) missing = MAT_V;
+/* The first of `wanted` (ended by MAT_COUNT) that the layer has not; MAT_COUNT if it has all. */
+static enum mat first_missing(const struct layer *l, const enum mat *wanted) {
+    while (*wanted != MAT_COUNT && l->mat[*wanted].data) wanted++;
+    return *wanted;
+}
+
+/* What the layer lacks, given what it has: a router asks for experts, one half of Q, K and V for
+ * the others. */
+static enum mat missing_mat(const struct layer *l, bool is_encoder) {
+    static const enum mat split[] = {MAT_Q, MAT_K, MAT_V, MAT_COUNT};
+    static const enum mat experts[] = {MAT_EXPERT_GATE, MAT_EXPERT_UP, MAT_EXPERT_DOWN, MAT_COUNT};
+    static const enum mat gated[] = {MAT_GATE, MAT_UP, MAT_DOWN, MAT_COUNT};
+    static const enum mat plain[] = {MAT_UP, MAT_DOWN, MAT_COUNT};
+    static const enum mat fused[] = {MAT_DOWN, MAT_COUNT};
+    const enum mat *ffn = l->mat[MAT_GATE_UP].data ? fused : gated;
+    if (l->mat[MAT_ROUTER].data) ffn = experts;
+    if (is_encoder) ffn = plain;
+    enum mat missing = first_missing(l, ffn);
     if (!l->mat[MAT_O].data) missing = MAT_O;
-    if (!experts && !dense && !l->mat[MAT_GATE_UP].data) missing = MAT_UP;
-    if (!experts && !l->mat[MAT_DOWN].data) missing = MAT_DOWN;
-    if (missing != MAT_COUNT) {
-        mat_name(b->m->arch, b->is_hf, b->layers, missing, layer, 0, name);
-        return say_missing(b, name);
-    }
-    enum vec needed[] = {VEC_ATTN_NORM, VEC_FFN_NORM};
-    for (int i = 0; i < 2; i++) {
-        if (l->vec[needed[i]]) continue;
-        vec_name(b->m->arch, b->is_hf, b->layers, needed[i], layer, name);
+    bool has_qkv = l->mat[MAT_QKV].data && !is_encoder;
+    if (!has_qkv && first_missing(l, split) != MAT_COUNT) missing = first_missing(l, split);
+    return missing;
+}
+
+static enum status check_vecs(struct binder *b, uint32_t layer, const enum vec *needed) {
+    char name[NAME_BYTES];
+    for (; needed && *needed != VEC_COUNT; needed++) {
+        if (b->m->layers[layer].vec[*needed]) continue;
+        vec_name(b->m->arch, b->is_hf, b->layers, *needed, layer, name);
         return say_missing(b, name);
     }
     return ST_OK;
+}
+
+static enum status check_layer(struct binder *b, uint32_t layer) {
+    static const enum vec norms[] = {VEC_ATTN_NORM, VEC_FFN_NORM, VEC_COUNT};
+    enum mat missing = missing_mat(&b->m->layers[layer], b->m->arch->encoder);
+    if (missing != MAT_COUNT) {
+        char name[NAME_BYTES];
+        mat_name(b->m->arch, b->is_hf, b->layers, missing, layer, 0, name);
+        return say_missing(b, name);
+    }
+    TRY(check_vecs(b, layer, norms));
+    return check_vecs(b, layer, b->m->arch->needs);
 }
 
 static void find_roots(struct binder *b, const char *embedding) {
@@ -286,7 +311,19 @@ static enum status bind_embedding(struct binder *b, const char *hf) {
     return ST_OK;
 }
 
-/* A model without a head of its own uses its embedding, transposed. */
+/* A model without a head of its own uses its embedding, transposed, unless it says that it has
+ * one. */
+static enum status bind_head(struct binder *b) {
+    struct model *m = b->m;
+    const char *name = b->is_hf ? "lm_head.weight" : "output.weight";
+    bool is_tied;
+    TRY(bind_mat(b, name, m->hp.vocab, m->hp.dim, &m->head));
+    TRY(hparams_bool(m->file, "", NULL, "tie_word_embeddings", true, &is_tied, b->err));
+    if (!m->head.data && !is_tied) return say_missing(b, name);
+    if (!m->head.data) m->head = m->token_embd;
+    return ST_OK;
+}
+
 static enum status bind_decoder_ends(struct binder *b) {
     struct model *m = b->m;
     char name[NAME_BYTES];
@@ -294,10 +331,7 @@ static enum status bind_decoder_ends(struct binder *b) {
     outer_name(b, "output_norm.weight", "norm.weight", name);
     TRY(bind_vec(m, name, m->hp.dim, m->hp.norm_shift, &m->final_norm, b->err));
     if (!m->final_norm) return say_missing(b, name);
-    TRY(bind_mat(b, b->is_hf ? "lm_head.weight" : "output.weight", m->hp.vocab, m->hp.dim,
-                 &m->head));
-    if (!m->head.data) m->head = m->token_embd;
-    return ST_OK;
+    return bind_head(b);
 }
 
 static enum status bind_encoder_ends(struct binder *b) {
@@ -316,7 +350,8 @@ static enum status bind_encoder_ends(struct binder *b) {
     TRY(bind_vec(m, name, m->hp.dim, 0, &m->embd_norm, b->err));
     if (!m->embd_norm) return say_missing(b, name);
     outer_name(b, "token_embd_norm.bias", "embeddings.LayerNorm.bias", name);
-    return bind_vec(m, name, m->hp.dim, 0, &m->embd_norm_bias, b->err);
+    TRY(bind_vec(m, name, m->hp.dim, 0, &m->embd_norm_bias, b->err));
+    return m->embd_norm_bias ? ST_OK : say_missing(b, name);
 }
 
 enum status model_bind(struct model *m, struct err *err) {

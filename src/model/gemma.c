@@ -14,6 +14,7 @@ enum status gemma_read(const struct model_file *f, const char *arch, uint32_t la
     TRY(hparams_read(f, arch, hp, err));
     hp->embed_scale = (float)sqrt((double)hp->dim);
     hp->act = ACT_GELU_TANH;
+    hp->experts = 0;
     hp->norm_shift = model_file_kind(f) == MODEL_HF ? 1.0f : 0.0f;
     float per_head =
         hp->layers == large_layers ? (float)(hp->dim / hp->heads) : (float)hp->head_dim;

@@ -1,6 +1,7 @@
 /* model/hparams.c - see model/hparams.h for the contract. */
 #include "model/hparams.h"
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "base/check.h"
 #include "format/model_file.h"
 
-enum { KEY_BYTES = 128 };
+enum { KEY_BYTES = 128, EXPERTS_MAX = 4096, EXPERTS_USED_MAX = 256, FFN_MAX = 1 << 20 };
 
 /* The full key in this kind of file; false if it has no such key. Models that see pictures too
  * keep the numbers of their language part under "text_config". */
@@ -83,11 +84,12 @@ static const struct number_row number_rows[] = {
     {"attention.head_count", "num_attention_heads", offsetof(struct hparams, heads), 1, 4096},
     {"attention.head_count_kv", "num_key_value_heads", offsetof(struct hparams, kv_heads), 0, 4096},
     {"attention.key_length", "head_dim", offsetof(struct hparams, head_dim), 0, 4096},
-    {"feed_forward_length", "intermediate_size", offsetof(struct hparams, ffn), 0, 1 << 20},
+    {"feed_forward_length", "intermediate_size", offsetof(struct hparams, ffn), 0, FFN_MAX},
     {"vocab_size", "vocab_size", offsetof(struct hparams, vocab), 0, 1 << 24},
     {"context_length", "max_position_embeddings", offsetof(struct hparams, ctx_train), 0, 1 << 28},
-    {"expert_count", "num_local_experts", offsetof(struct hparams, experts), 0, 4096},
-    {"expert_used_count", "num_experts_per_tok", offsetof(struct hparams, experts_used), 0, 256},
+    {"expert_count", "num_local_experts", offsetof(struct hparams, experts), 0, EXPERTS_MAX},
+    {"expert_used_count", "num_experts_per_tok", offsetof(struct hparams, experts_used), 0,
+     EXPERTS_USED_MAX},
     {"attention.sliding_window", "sliding_window", offsetof(struct hparams, window), 0, 1 << 28},
 };
 
@@ -115,13 +117,9 @@ static enum status fill_defaults(const struct model_file *f, struct hparams *hp,
     if (hp->heads % hp->kv_heads != 0)
         return err_set(err, ST_BAD, "%s: %u heads cannot share %u KV heads evenly",
                        model_file_path(f), hp->heads, hp->kv_heads);
-    if (hp->experts_used > hp->experts && hp->experts > 0)
-        return err_set(err, ST_BAD, "%s: %u experts used of %u", model_file_path(f),
-                       hp->experts_used, hp->experts);
     if (hp->ctx_train == 0) hp->ctx_train = 2048;
     hp->attn_scale = (float)(1.0 / sqrt((double)hp->head_dim));
     hp->embed_scale = 1.0f;
-    hp->act = ACT_SILU;
     hp->expert_ffn = hp->ffn;
     hp->norm_topk = true;
     return ST_OK;
@@ -133,6 +131,9 @@ static enum status read_rot_dims(const struct model_file *f, const char *arch, s
     double share;
     TRY(hparams_f64(f, arch, NULL, "partial_rotary_factor", 1.0, &share, err));
     TRY(hparams_f64(f, arch, NULL, "rope_parameters.partial_rotary_factor", share, &share, err));
+    if (!(share >= 0 && share <= 1))
+        return err_set(err, ST_BAD, "%s: partial_rotary_factor is %g, expected 0 to 1",
+                       model_file_path(f), share);
     uint32_t dims = (uint32_t)(hp->head_dim * share);
     TRY(hparams_u32(f, arch, "rope.dimension_count", NULL, dims, &dims, err));
     if (dims % 2 != 0 || dims > hp->head_dim)
@@ -232,11 +233,69 @@ static enum status read_rope(const struct model_file *f, const char *arch, struc
     return ST_OK;
 }
 
+enum status hparams_act(const struct model_file *f, enum act_kind fallback, enum act_kind *out,
+                        struct err *err) {
+    static const struct {
+        const char *name;
+        enum act_kind kind;
+    } known[] = {{"silu", ACT_SILU},
+                 {"swish", ACT_SILU},
+                 {"gelu", ACT_GELU_ERF},
+                 {"gelu_new", ACT_GELU_TANH},
+                 {"gelu_pytorch_tanh", ACT_GELU_TANH}};
+    char key[KEY_BYTES];
+    struct str name = STR("");
+    bool found = false;
+    *out = fallback;
+    if (!full_key(f, "", NULL, "hidden_act", key)) return ST_OK;
+    TRY(meta_str(f, key, &found, &name, err));
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (!str_is(name, known[i].name)) continue;
+        *out = known[i].kind;
+        return ST_OK;
+    }
+    return err_set(err, ST_BAD,
+                   "%s: %s \"%.*s\" is not supported; silu, gelu, gelu_new and gelu_pytorch_tanh "
+                   "are",
+                   model_file_path(f), key, STR_ARG(name));
+}
+
+static enum status check_experts(const struct model_file *f, const struct hparams *hp,
+                                 struct err *err) {
+    if (hp->experts == 0) return ST_OK;
+    if (hp->experts > EXPERTS_MAX || hp->expert_ffn == 0 || hp->expert_ffn > FFN_MAX)
+        return err_set(err, ST_BAD,
+                       "%s: %u experts with an inner width of %u, expected at most %u with 1 to %u",
+                       model_file_path(f), hp->experts, hp->expert_ffn, EXPERTS_MAX, FFN_MAX);
+    if (hp->experts_used >= 1 && hp->experts_used <= hp->experts) return ST_OK;
+    return err_set(err, ST_BAD, "%s: %u of %u experts used for a token, expected 1 to %u",
+                   model_file_path(f), hp->experts_used, hp->experts, hp->experts);
+}
+
+enum status hparams_check(const struct model_file *f, const struct hparams *hp, struct err *err) {
+    const struct {
+        const char *name;
+        float value;
+    } numbers[] = {{"the epsilon of norms", hp->norm_eps},
+                   {"the scale of attention", hp->attn_scale},
+                   {"the soft cap of attention", hp->attn_softcap},
+                   {"the soft cap of logits", hp->final_softcap}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (!(numbers[i].value >= 0 && numbers[i].value <= FLT_MAX))
+            return err_set(err, ST_BAD, "%s: %s is %g, expected a number that is not negative",
+                           model_file_path(f), numbers[i].name, (double)numbers[i].value);
+    if (hp->experts == 0 && hp->ffn == 0)
+        return err_set(err, ST_BAD, "%s: the inner width of the feed-forward layers is missing",
+                       model_file_path(f));
+    return check_experts(f, hp, err);
+}
+
 enum status hparams_read(const struct model_file *f, const char *arch, struct hparams *hp,
                          struct err *err) {
     *hp = (struct hparams){.layers = 0};
     TRY(read_numbers(f, arch, hp, err));
     TRY(fill_defaults(f, hp, err));
+    TRY(hparams_act(f, ACT_SILU, &hp->act, err));
     TRY(hparams_f32(f, arch, "attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6f,
                     &hp->norm_eps, err));
     TRY(read_rope(f, arch, hp, err));

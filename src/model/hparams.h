@@ -64,6 +64,14 @@ struct hparams {
 enum status hparams_read(const struct model_file *f, const char *arch, struct hparams *hp,
                          struct err *err);
 
+/* What holds for every architecture once it has had its say: counts that can be multiplied
+ * without wrapping, experts that exist, finite numbers. ST_BAD names the file and the number. */
+enum status hparams_check(const struct model_file *f, const struct hparams *hp, struct err *err);
+
+/* What config.json calls the activation; `fallback` for a GGUF, which never says. */
+enum status hparams_act(const struct model_file *f, enum act_kind fallback, enum act_kind *out,
+                        struct err *err);
+
 /* One number of the file, by its GGUF name (without the architecture's prefix) or its path in
  * config.json; NULL where the kind of file has none. `fallback` if it is not there. */
 enum status hparams_u32(const struct model_file *f, const char *arch, const char *gguf,

@@ -126,6 +126,7 @@ static enum status fill_rope(struct model *m, uint32_t ctx_tokens, struct err *e
 static enum status fill(struct model *m, const struct model_options *options, struct err *err) {
     TRY(find_arch(m->file, &m->arch, err));
     TRY(m->arch->read_hparams(m->file, &m->hp, err));
+    TRY(hparams_check(m->file, &m->hp, err));
     TRY(model_bind(m, err));
     assign_groups(m);
     if (m->arch->encoder) return ST_OK;
