@@ -93,8 +93,9 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices,
                     enum finish_reason why) {
     struct cancelled *c = &m->cancelled;
     pthread_mutex_lock(&m->in_lock);
-    if (r->cancel_choices == 0) r->cancel_why = why;
-    r->cancel_choices |= choices;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (choices & ~r->cancel_choices & (1u << i)) r->cancel_why[i] = why;
+    r->cancel_choices |= choices & ((1u << r->n) - 1);
     if (!r->is_cancel_queued) {
         request_ref(r);
         r->is_cancel_queued = true;
@@ -122,18 +123,32 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
     return r;
 }
 
+/* The choices of `r` that are cancelled for the same reason as the first of them. */
+static uint32_t same_reason(const struct request *r, enum finish_reason *why) {
+    uint32_t choices = 0;
+    *why = FINISH_CANCELLED;
+    for (uint32_t i = r->n; i-- > 0;)
+        if (r->cancel_choices >> i & 1) *why = r->cancel_why[i];
+    for (uint32_t i = 0; i < r->n; i++)
+        if ((r->cancel_choices >> i & 1) && r->cancel_why[i] == *why) choices |= 1u << i;
+    return choices;
+}
+
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why) {
     struct cancelled *c = &m->cancelled;
     pthread_mutex_lock(&m->in_lock);
     struct request *r = c->first;
     if (r) {
+        *choices = same_reason(r, why);
+        r->cancel_choices &= ~*choices;
+        r->is_cancel_queued = r->cancel_choices != 0;
+    }
+    if (r && r->is_cancel_queued) {
+        request_ref(r); /* it comes again */
+    } else if (r) {
         c->first = r->next_cancelled;
         if (!c->first) c->last = NULL;
-        *choices = r->cancel_choices;
-        *why = r->cancel_why;
-        r->cancel_choices = 0;
-        r->is_cancel_queued = false;
     }
     pthread_mutex_unlock(&m->in_lock);
     return r;

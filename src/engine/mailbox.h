@@ -23,10 +23,11 @@ void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left 
 
 /* Clients. ST_FULL: try later. The engine gets a reference of its own. */
 enum status mailbox_submit(struct mailbox *m, struct request *r);
-/* Bit i of `choices`: choice i. The first reason given wins. */
+/* Bit i of `choices`: choice i. The first reason given for a choice wins. */
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
 
-/* The engine. One request, or NULL; the references move to the caller. */
+/* The engine. One request, or NULL; the references move to the caller. A request whose choices are
+ * cancelled for several reasons comes once for each. */
 struct request *mailbox_take_submitted(struct mailbox *m);
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why);

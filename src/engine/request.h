@@ -33,7 +33,7 @@ struct request_spec {
     bool ignore_end;
     bool want_logprobs;
     uint32_t tenant;
-    struct str cache_salt;  /* tenants with the same salt share prefixes */
+    struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
     void *user;             /* the client's own */
 };
@@ -76,7 +76,7 @@ struct request {
     /* The inbox's, under its lock. */
     struct request *next_submitted, *next_cancelled;
     uint32_t cancel_choices; /* bit per choice */
-    enum finish_reason cancel_why;
+    enum finish_reason cancel_why[CHOICES_MAX];
     bool is_cancel_queued;
 
     struct choice choices[]; /* n */

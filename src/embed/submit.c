@@ -1,0 +1,215 @@
+/* embed/submit.c - see embed/submit.h for the contract. */
+#include "embed/submit.h"
+
+#include <jitney.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "embed/tickets.h"
+#include "engine/request.h"
+#include "text/chat_prompt.h"
+
+enum { STOP_BYTES_MAX = 256, MESSAGE_BYTES_MAX = CHAT_PROMPT_BYTES_MAX };
+static const double TIME_MS_MAX = 1e12;
+
+_Static_assert(sizeof(struct jitney_bias) == sizeof(struct logit_bias), "same layout");
+_Static_assert(offsetof(struct jitney_bias, bias) == offsetof(struct logit_bias, bias),
+               "same layout");
+
+/* 53 bits, so that every reader of JSON keeps it whole. */
+static uint64_t draw_seed(void) {
+    enum { SEED_BITS = 53 };
+    uint64_t seed;
+    if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+        seed = (uint64_t)clock_now(&clock_real) * 0x9e3779b97f4a7c15u;
+    return seed >> (64 - SEED_BITS);
+}
+
+struct jitney_request jitney_request_default(void) {
+    const struct sample_params p = sample_params_default();
+    return (struct jitney_request){
+        .size = sizeof(struct jitney_request),
+        .max_tokens = 256,
+        .n = 1,
+        .temperature = p.temperature,
+        .top_p = p.top_p,
+        .typical_p = p.typical_p,
+        .repetition_penalty = p.repetition_penalty,
+        .penalty_window = p.penalty_window,
+        .seed = draw_seed(),
+    };
+}
+
+enum status submit_read(const struct jitney_request *in, struct jitney_request *out,
+                        struct err *err) {
+    if (in->size < offsetof(struct jitney_request, user) + sizeof(void *))
+        return err_set(err, ST_BAD,
+                       "the request has no size; it must begin as jitney_request_default() gives "
+                       "it");
+    *out = jitney_request_default();
+    memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
+    out->size = sizeof(*out);
+    return ST_OK;
+}
+
+/* --- the prompt ------------------------------------------------------------------------- */
+
+static enum status encode_chat(const struct submit_model *m, struct str messages,
+                               struct tokens *prompt, struct err *err) {
+    if (m->chat) return chat_prompt_encode(m->chat, messages, prompt, err);
+    return err_set(err, ST_BAD,
+                   "the model has no chat template, so it was not made for conversations; `text` "
+                   "continues any text");
+}
+
+static enum status encode_message(const struct submit_model *m, const char *message,
+                                  struct tokens *prompt, struct err *err) {
+    struct buf messages;
+    buf_init(&messages, MESSAGE_BYTES_MAX);
+    buf_put_text(&messages, "[{\"role\":\"user\",\"content\":");
+    buf_put_json_string(&messages, str_of(message));
+    buf_put_text(&messages, "}]");
+    enum status st = buf_status(&messages);
+    if (st == ST_OK)
+        st = encode_chat(m, buf_str(&messages), prompt, err);
+    else
+        err_set(err, st, st == ST_FULL ? "the message is too long" : "out of memory");
+    buf_deinit(&messages);
+    return st == ST_FULL ? ST_BAD : st;
+}
+
+static enum status encode_text(const struct submit_model *m, const char *text,
+                               struct tokens *prompt, struct err *err) {
+    const struct encode_options options = {.add_special = true};
+    if (tokenizer_encode(m->tokenizer, str_of(text), options, prompt) == ST_OK) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for the prompt");
+}
+
+static enum status copy_tokens(const struct jitney_request *in, struct tokens *prompt,
+                               struct err *err) {
+    enum status st = ST_OK;
+    for (size_t i = 0; i < in->token_count && st == ST_OK; i++)
+        st = tokens_push(prompt, in->tokens[i]);
+    return st == ST_OK ? ST_OK : err_set(err, st, "out of memory for the prompt");
+}
+
+static enum status encode_prompt(const struct submit_model *m, const struct jitney_request *in,
+                                 struct tokens *prompt, struct err *err) {
+    int given = !!in->chat + !!in->chat_json + !!in->text + !!in->tokens;
+    if (given != 1)
+        return err_set(err, ST_BAD,
+                       "the request has %d of chat, chat_json, text and tokens; it must have one",
+                       given);
+    if (in->chat) return encode_message(m, in->chat, prompt, err);
+    if (in->chat_json) return encode_chat(m, str_of(in->chat_json), prompt, err);
+    if (in->text) return encode_text(m, in->text, prompt, err);
+    return copy_tokens(in, prompt, err);
+}
+
+/* --- the rest --------------------------------------------------------------------------- */
+
+static enum status read_time(const char *name, double ms, int64_t *us, struct err *err) {
+    if (!(ms >= 0 && ms <= TIME_MS_MAX))
+        return err_set(err, ST_BAD, "%s is %g; it must be from 0 to %g", name, ms, TIME_MS_MAX);
+    *us = (int64_t)(ms * 1000);
+    if (*us == 0 && ms > 0) *us = 1; /* 0 means that none is wanted */
+    return ST_OK;
+}
+
+static struct sample_params read_sampling(const struct jitney_request *in) {
+    return (struct sample_params){
+        .temperature = in->temperature,
+        .top_k = in->top_k,
+        .top_p = in->top_p,
+        .min_p = in->min_p,
+        .typical_p = in->typical_p,
+        .repetition_penalty = in->repetition_penalty,
+        .presence_penalty = in->presence_penalty,
+        .frequency_penalty = in->frequency_penalty,
+        .penalty_window = in->penalty_window,
+        .seed = in->seed,
+        .bias = (const struct logit_bias *)(const void *)in->bias,
+        .bias_count = (uint32_t)in->bias_count,
+        .top_logprobs = in->top_logprobs,
+    };
+}
+
+enum status submit_spec(const struct submit_model *m, const struct jitney_request *in,
+                        struct tokens *prompt, struct request_spec *spec, struct err *err) {
+    if (in->bias_count > LOGIT_BIAS_MAX || (in->bias_count > 0 && !in->bias))
+        return err_set(err, ST_BAD, "%zu logit biases; at most %d are possible", in->bias_count,
+                       LOGIT_BIAS_MAX);
+    if (in->top_logprobs > 0 && !in->logprobs)
+        return err_set(err, ST_BAD, "top_logprobs is %u, but logprobs is off", in->top_logprobs);
+    *spec = (struct request_spec){.max_tokens = in->max_tokens,
+                                  .n = in->n,
+                                  .sample = read_sampling(in),
+                                  .ignore_end = in->ignore_end,
+                                  .want_logprobs = in->logprobs,
+                                  .tenant = in->tenant,
+                                  .urgency = {.priority = in->priority}};
+    struct urgency *u = &spec->urgency;
+    TRY(read_time("ttft_target_ms", in->ttft_target_ms, &u->ttft_target_us, err));
+    TRY(read_time("tpot_target_ms", in->tpot_target_ms, &u->tpot_target_us, err));
+    TRY(read_time("expires_ms", in->expires_ms, &u->expires_us, err));
+    TRY(encode_prompt(m, in, prompt, err));
+    if (prompt->count > UINT32_MAX)
+        return err_set(err, ST_BAD, "the prompt has %zu tokens", prompt->count);
+    spec->prompt = prompt->ids;
+    spec->prompt_tokens = (uint32_t)prompt->count;
+    return ST_OK;
+}
+
+/* --- the ticket ------------------------------------------------------------------------- */
+
+static enum status check_stop(const char *stop, uint32_t i, struct err *err) {
+    if (i == JITNEY_STOPS_MAX)
+        return err_set(err, ST_BAD, "there are more than %d stop strings", JITNEY_STOPS_MAX);
+    size_t len = strlen(stop);
+    if (len >= 1 && len <= STOP_BYTES_MAX) return ST_OK;
+    return err_set(err, ST_BAD, "stop string %u has %zu bytes; it must have 1 to %d", i, len,
+                   STOP_BYTES_MAX);
+}
+
+/* One block: the strings, then their bytes. */
+static bool copy_stops(struct ticket *t, const char *const *stop, uint32_t count) {
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) bytes += strlen(stop[i]);
+    if (count == 0) return true;
+    t->stop_strings = mem_alloc(count * sizeof(*t->stop_strings) + bytes);
+    if (!t->stop_strings) return false;
+    char *at = (char *)(t->stop_strings + count);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t len = strlen(stop[i]);
+        memcpy(at, stop[i], len);
+        t->stop_strings[i] = (struct str){at, len};
+        at += len;
+    }
+    t->stop_count = count;
+    return true;
+}
+
+enum status submit_ticket(const struct jitney_request *in, struct ticket **out, struct err *err) {
+    uint32_t stop_count = 0;
+    if (in->n < 1 || in->n > CHOICES_MAX)
+        return err_set(err, ST_BAD, "n is %u; it must be from 1 to %d", in->n, CHOICES_MAX);
+    for (; in->stop && in->stop[stop_count]; stop_count++)
+        TRY(check_stop(in->stop[stop_count], stop_count, err));
+    struct ticket *t = ticket_create(in->n);
+    if (!t || !copy_stops(t, in->stop, stop_count)) {
+        ticket_destroy(t);
+        return err_set(err, ST_NOMEM, "out of memory for a request");
+    }
+    t->user = in->user;
+    t->logprobs = in->logprobs;
+    t->top_count = in->top_logprobs;
+    t->keep_special = in->keep_special;
+    for (uint32_t i = 0; i < in->n; i++)
+        stops_init(&t->answers[i].stops, t->stop_strings, t->stop_count);
+    *out = t;
+    return ST_OK;
+}
