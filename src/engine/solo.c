@@ -219,6 +219,7 @@ enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float
     bool is_encoder = model_is_encoder(e->host.model);
     uint32_t checked = is_encoder && count > e->ctx_tokens ? e->ctx_tokens : count;
     TRY(solo_check_ids(e, ids, checked, err));
+    if (checked < count) TRY(solo_check_ids(e, ids + count - 1, 1, err)); /* kept by the cut */
     return is_encoder ? embed_encoder(e, ids, count, out, err)
                       : embed_decoder(e, ids, count, out, err);
 }

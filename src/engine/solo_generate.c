@@ -167,6 +167,11 @@ enum status solo_generate(struct solo *e, const struct gen_request *req, gen_eve
     buf_init(&g.text, TEXT_MAX);
     buf_init(&g.shown, TEXT_MAX);
     enum status st = run_request(&g, err);
+    if (st == ST_BAD && err && !err->text[0])
+        err_set(err, st,
+                "no token is possible after %u of the answer: the model's logits are not numbers, "
+                "or every token is forbidden by a bias",
+                usage->completion_tokens);
     if (st != ST_OK && err && !err->text[0])
         err_set(err, st, "generating failed: %s", status_name(st));
     buf_deinit(&g.shown);
