@@ -30,7 +30,7 @@ struct sched_view {
     uint32_t decode_count;     /* running sequences that need one token */
     uint32_t prompt_count;     /* running sequences that are still in their prompt */
     int64_t oldest_waiting_us; /* arrival of the longest waiting; INT64_MAX if none waits */
-    uint32_t free_blocks, free_spill_blocks;
+    uint32_t free_blocks;
     uint64_t steps; /* since boot */
 };
 

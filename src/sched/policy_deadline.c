@@ -12,8 +12,7 @@
  *
  * Notes: a = latest start, absolute us; b = 1 once it is hopeless.
  */
-#include "base/check.h"
-#include "sched/policy.h"
+#include "sched/policy_pick.h"
 
 /* Without a target: as if a minute were fine. */
 static const int64_t NO_TARGET_US = 60 * 1000000;
@@ -121,22 +120,13 @@ static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
     if (target > 0 && (s->gathering_us == 0 || target < s->gathering_us)) s->gathering_us = target;
 }
 
-static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
-                            uint32_t count, const struct sched_view *view) {
-    CHECK(count > 0);
-    uint32_t worst = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (key(state, running[i], view) > key(state, running[worst], view)) worst = i;
-    return worst;
-}
-
 const struct sched_policy sched_policy_deadline = {
     .name = "deadline",
     .summary = "by TTFT and TPOT targets: the most urgent first, hopeless ones delayed or shed",
     .state_bytes = sizeof(struct deadline_state),
     .key = key,
     .may_admit = may_admit,
-    .pick_victim = pick_victim,
+    .pick_victim = pick_last_in_order,
     .prompt_budget = prompt_budget,
     .on_arrive = on_arrive,
     .on_step = on_step,

@@ -4,15 +4,24 @@
  * starts high and sinks as it uses time. Queue i gives a quantum of base * 2^i. A request joins
  * the first queue whose quantum covers its prompt (it would only sink through the others), moves
  * to the end of the next queue when its quantum is used up, and returns to the first one when it
- * has waited too long. A waiting request takes the seat of a running one from a lower queue; to
- * make that cheap, blocks are kept free by swapping out the lowest ahead of need.
+ * has waited too long. A waiting request takes the seat of a running one that is two queues below
+ * it or more; to make that cheap, blocks are kept free by swapping out the lowest ahead of need.
  *
- * Notes: level = queue; a = time used in it, us; b = when it joined it.
+ * Who has lost its seat holds blocks in the spill store or has to be computed again, so there are
+ * at most half as many of them as seats. Without that limit a long line would take turns, a step
+ * each, and most of the time would go into moving.
+ *
+ * Notes: level = queue; a = time used in it, us; b = when it joined it; mark = 1 while it is out of
+ * a seat that it had.
  */
 #include "base/check.h"
-#include "sched/policy.h"
+#include "sched/policy_pick.h"
 
-enum { JOIN_BITS = 48, SPILL_SPARE_PART = 10 };
+enum { JOIN_BITS = 48, DISPLACE_LEVELS = 2 };
+
+struct mlfq_state {
+    uint32_t out_count; /* marked sequences */
+};
 
 static double quantum_us(const struct knobs *k, uint32_t level) {
     return k->mlfq_quantum_ms * 1000.0 * (double)((uint64_t)1 << level);
@@ -28,7 +37,9 @@ static int64_t key(const void *state, const struct sched_seq *seq, const struct 
 }
 
 static void join(struct sched_seq *seq, uint32_t level, int64_t now_us) {
-    seq->policy = (struct policy_notes){.level = level, .a = 0, .b = now_us};
+    seq->policy.level = level;
+    seq->policy.a = 0;
+    seq->policy.b = now_us;
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
@@ -50,27 +61,35 @@ static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
     if (seq->policy.level < last_level(view->knobs)) join(seq, seq->policy.level + 1, view->now_us);
 }
 
-/* Seats change hands only by swapping, and some of the spill store stays free for memory that runs
- * out: who would have to be computed again keeps its seat. */
-static bool can_swap(const struct sched_seq *running, const struct sched_view *view) {
-    uint32_t blocks = running->computed / view->knobs->block_size + 1;
-    uint32_t spare = view->knobs->spill_blocks / SPILL_SPARE_PART;
-    return view->swapped_count < view->knobs->max_seqs && view->free_spill_blocks >= blocks + spare;
+static bool may_displace(const struct mlfq_state *m, const struct sched_view *view) {
+    return m->out_count < (view->knobs->max_seqs + 1) / 2;
+}
+
+/* With every seat taken and none to be had there is no use in looking. */
+static bool may_admit(const void *state, const struct sched_view *view) {
+    return view->running_count < view->knobs->max_seqs || may_displace(state, view);
 }
 
 static bool displaces_seq(const void *state, const struct sched_seq *waiting,
                           const struct sched_seq *running, const struct sched_view *view) {
-    (void)state;
-    return waiting->policy.level < running->policy.level && can_swap(running, view);
+    return may_displace(state, view) &&
+           waiting->policy.level + DISPLACE_LEVELS <= running->policy.level;
 }
 
-static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
-                            uint32_t count, const struct sched_view *view) {
-    CHECK(count > 0);
-    uint32_t worst = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (key(state, running[i], view) > key(state, running[worst], view)) worst = i;
-    return worst;
+static void on_preempt(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
+    struct mlfq_state *m = state;
+    CHECK(seq->policy.mark == 0);
+    seq->policy.mark = 1;
+    m->out_count++;
+}
+
+/* It has a seat again, or needs none any more. */
+static void unmark(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
+    struct mlfq_state *m = state;
+    m->out_count -= seq->policy.mark;
+    seq->policy.mark = 0;
 }
 
 /* Room for the next block of every seat, while there is more than one to choose from. */
@@ -97,13 +116,18 @@ static void on_timer(void *state, struct sched_seq *seq, const struct sched_view
 const struct sched_policy sched_policy_mlfq = {
     .name = "mlfq",
     .summary = "FastServe: multi-level feedback queues, skip-join, proactive swap",
+    .state_bytes = sizeof(struct mlfq_state),
     .displaces = true,
     .key = key,
+    .may_admit = may_admit,
     .displaces_seq = displaces_seq,
-    .pick_victim = pick_victim,
+    .pick_victim = pick_last_in_order,
     .blocks_to_keep_free = blocks_to_keep_free,
     .on_arrive = on_arrive,
+    .on_admit = unmark,
+    .on_preempt = on_preempt,
     .on_step = on_step,
+    .on_finish = unmark,
     .next_timer = next_timer,
     .on_timer = on_timer,
 };

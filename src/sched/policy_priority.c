@@ -3,8 +3,7 @@
  * A waiting request of higher priority takes the seat of the least important running one, the
  * youngest of equals. Within a priority it is first come, first served.
  */
-#include "base/check.h"
-#include "sched/policy.h"
+#include "sched/policy_pick.h"
 
 /* A key is priority, then arrival: 2^44 us is half a year, which leaves 19 bits of priority. */
 enum { ARRIVAL_BITS = 44, PRIORITY_MAX = (1 << 18) - 1 };
@@ -27,20 +26,11 @@ static bool displaces_seq(const void *state, const struct sched_seq *waiting,
     return waiting->urgency.priority > running->urgency.priority;
 }
 
-static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
-                            uint32_t count, const struct sched_view *view) {
-    CHECK(count > 0);
-    uint32_t worst = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (key(state, running[i], view) > key(state, running[worst], view)) worst = i;
-    return worst;
-}
-
 const struct sched_policy sched_policy_priority = {
     .name = "priority",
     .summary = "higher priority first; a waiting one displaces a running lower one",
     .displaces = true,
     .key = key,
     .displaces_seq = displaces_seq,
-    .pick_victim = pick_victim,
+    .pick_victim = pick_last_in_order,
 };

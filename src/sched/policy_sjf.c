@@ -9,12 +9,12 @@
  * margin is predicted anew at twice its length and may then lose its seat to a shorter one.
  *
  * Notes: a = predicted answer length, tokens; b = predicted work left, us; level = 1 once it has
- * outrun its prediction.
+ * outrun its prediction; mark = 1 if it is counted in `outran_count`.
  */
-#include "base/check.h"
-#include "sched/policy.h"
+#include "sched/policy_pick.h"
 
 enum { BUCKETS = 24, SEEN_ENOUGH = 8 };
+enum { LOOK_TOKENS = 16 }; /* of an answer, between two looks at the work that is left */
 static const double LEARN_RATE = 0.05;
 
 struct cell {
@@ -25,6 +25,7 @@ struct cell {
 struct sjf_state {
     struct cell cells[BUCKETS][BUCKETS]; /* [prompt][max_tokens] */
     struct cell all;
+    uint32_t outran_count; /* running answers that have outrun their predictions */
 };
 
 static uint32_t bucket_of(uint32_t tokens) {
@@ -75,14 +76,30 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     note_work_left(seq, view);
 }
 
+/* It runs and has outrun its prediction, or not. */
+static void mark(struct sjf_state *s, struct sched_seq *seq, bool on) {
+    s->outran_count += on - seq->policy.mark;
+    seq->policy.mark = on;
+}
+
+static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
+    mark(state, seq, seq->policy.level > 0);
+}
+
+static void on_preempt(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
+    mark(state, seq, false);
+}
+
 static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
-    (void)state;
-    (void)tokens;
     uint32_t generated = seq_generated(seq), max = max_answer(seq);
+    if (tokens == 1 && generated % LOOK_TOKENS != 0) return;
     if (generated > (double)seq->policy.a * (1 + view->knobs->sjf_margin)) {
         seq->policy.a = generated < max / 2 ? 2 * generated : max;
         seq->policy.level = 1;
+        mark(state, seq, true);
     }
     note_work_left(seq, view);
 }
@@ -91,6 +108,7 @@ static void on_finish(void *state, struct sched_seq *seq, const struct sched_vie
     (void)view;
     struct sjf_state *s = state;
     double length = seq_generated(seq);
+    mark(s, seq, false);
     if (length < 1) return; /* it was cancelled before it said anything */
     learn(&s->cells[bucket_of(seq->prompt_tokens)][bucket_of(max_answer(seq))], length);
     learn(&s->all, length);
@@ -105,13 +123,10 @@ static bool displaces_seq(const void *state, const struct sched_seq *waiting,
     return running->policy.level > 0 && 2 * waiting->policy.b < running->policy.b;
 }
 
-static uint32_t pick_victim(const void *state, const struct sched_seq *const *running,
-                            uint32_t count, const struct sched_view *view) {
-    CHECK(count > 0);
-    uint32_t worst = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (key(state, running[i], view) > key(state, running[worst], view)) worst = i;
-    return worst;
+/* With every seat taken and none to be had there is no use in looking. */
+static bool may_admit(const void *state, const struct sched_view *view) {
+    const struct sjf_state *s = state;
+    return view->running_count < view->knobs->max_seqs || s->outran_count > 0;
 }
 
 const struct sched_policy sched_policy_sjf = {
@@ -120,9 +135,12 @@ const struct sched_policy sched_policy_sjf = {
     .state_bytes = sizeof(struct sjf_state),
     .displaces = true,
     .key = key,
+    .may_admit = may_admit,
     .displaces_seq = displaces_seq,
-    .pick_victim = pick_victim,
+    .pick_victim = pick_last_in_order,
     .on_arrive = on_arrive,
+    .on_admit = on_admit,
+    .on_preempt = on_preempt,
     .on_step = on_step,
     .on_finish = on_finish,
 };

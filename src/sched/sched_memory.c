@@ -191,7 +191,7 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
         if (is_protected(s, i) || s->slots[i].seated_in == s->plan_number) continue;
         if (!displaces(s, waiting, i)) continue;
         s->candidates[count++] = seq_at(s, i);
-        gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
+        if (gain < blocks) gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
     }
     if (count == 0 || gain < blocks) return false;
     preempt(p, pick(p, count), PREEMPT_POLICY);

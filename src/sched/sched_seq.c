@@ -28,7 +28,6 @@ const struct sched_view *sched_look(struct sched *s, int64_t now_us) {
     s->view.prompt_count = s->prompt_count;
     s->view.oldest_waiting_us = oldest == SEQ_NONE ? INT64_MAX : seq_at(s, oldest)->arrived_us;
     s->view.free_blocks = kv_cache_available(s->kv);
-    s->view.free_spill_blocks = kv_cache_spill_free(s->kv);
     s->view.steps = s->steps;
     return &s->view;
 }
@@ -244,7 +243,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
         sched_child_unlink(s, i);
         break;
     default:
-        CHECK(!"a sequence that has ended ends again");
+        CHECK(false); /* it has ended before */
     }
     slot->seq.state = SEQ_ENDED;
     slot->finish = why;

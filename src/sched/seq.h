@@ -47,7 +47,7 @@ struct urgency {
 /* Notes of the policy on one sequence. */
 struct policy_notes {
     int64_t a, b;
-    uint32_t level;
+    uint32_t level, mark;
 };
 
 struct sched_seq {
