@@ -15,7 +15,14 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* A file without a name, `bytes` long, mapped. Its blocks appear on disk only as they are used. */
+/* All of it is claimed now where the file system can do that: a disk that fills up later would
+ * otherwise end the process at a write. */
+static bool claim(int fd, size_t bytes) {
+    if (ftruncate(fd, (off_t)bytes) != 0) return false;
+    return fallocate(fd, 0, 0, (off_t)bytes) == 0 || errno == EOPNOTSUPP;
+}
+
+/* A file without a name, `bytes` long, mapped. */
 static enum status map_file(const char *dir, size_t bytes, uint8_t **out, struct err *err) {
     char path[PATH_BYTES];
     int need = snprintf(path, sizeof(path), "%s/jitney-spill-XXXXXX", dir);
@@ -26,8 +33,7 @@ static enum status map_file(const char *dir, size_t bytes, uint8_t **out, struct
         return err_set(err, ST_CREATE, "%s: cannot create a spill file: %s", dir, strerror(errno));
     unlink(path);
     void *base = MAP_FAILED;
-    if (ftruncate(fd, (off_t)bytes) == 0)
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (claim(fd, bytes)) base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int why = errno;
     close(fd);
     if (base == MAP_FAILED)

@@ -254,6 +254,7 @@ struct ride ride_draw(const struct line *l, uint32_t number) {
     static const uint32_t chunks[] = {0, 1, 2, 3, 5, 15, 16, 17, 31, 64, 128, 512};
     static const uint32_t steps[] = {2, 7, 16, 33, 64, 128, 512, 512};
     static const uint32_t blocks[] = {16, 16, 32, 64};
+    static const uint32_t kv_types[] = {0, 0, 1, 2};
     static const uint32_t seats[] = {2, 3, 4, 8, 16};
     struct rng rng = {.seed = 9000 + number};
     struct ride r = {.number = number,
@@ -265,7 +266,7 @@ struct ride ride_draw(const struct line *l, uint32_t number) {
     k->block_size = PICK(&rng, blocks);
     k->max_seqs = PICK(&rng, seats);
     k->prefix_cache = rng_below(&rng, 4) != 0;
-    k->kv_type = rng_below(&rng, 4) == 0;
+    k->kv_type = PICK(&rng, kv_types);
     r.ticket_end = rng_below(&rng, 3) == 0 ? TICKETS : SHORT_TICKETS;
     k->kv_blocks = draw_blocks(l, &rng, k->block_size, r.ticket_end);
     k->preempt = (enum preempt_mode)rng_below(&rng, 3);

@@ -1,0 +1,334 @@
+/* Goal:   every request ends exactly once with its reason, whatever clients, runner and clock do,
+ *         and a fault stays with whom it belongs to.
+ * Method: the engine over the simulated runner, whose tokens can be checked; stepped by hand to
+ *         hit every moment. tests/unit/engine/test_engine_threads.c lets it run by itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "unit/engine/rig.h"
+
+static void drop(struct rig *rig, struct request *r) {
+    request_unref(r);
+    engine_destroy(rig->engine);
+}
+
+/* Nothing lives and nothing is held but idle prefixes. */
+static void assert_all_given_back(const struct rig *rig) {
+    assert_true(sched_is_idle(engine_sched(rig->engine)));
+    assert_int_equal(kv_cache_available(engine_kv(rig->engine)), rig_knobs().kv_blocks);
+}
+
+static void test_an_answer_comes_token_by_token(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 20, 12, 1);
+    uint32_t seen = 20, events = 0;
+    while (rig_finish(r, 0) == FINISH_NONE) {
+        bool did_work;
+        assert_int_equal(engine_step(rig.engine, &did_work), ST_OK);
+        for (struct choice *c; (c = engine_next(rig.engine, 0)); events++) {
+            uint32_t ready;
+            choice_poll(c, &ready);
+            assert_int_equal(ready, ++seen);
+            request_unref(c->request);
+        }
+    }
+    assert_int_equal(events, 12);
+    assert_int_equal(rig_finish(r, 0), FINISH_LENGTH);
+    rig_check_answer(&rig, &r->choices[0]);
+    const struct choice *c = &r->choices[0];
+    assert_true(c->submitted_us < c->first_token_us);
+    assert_true(c->first_token_us < c->finished_us);
+    assert_all_given_back(&rig);
+    drop(&rig, r);
+}
+
+static void test_all_choices_end(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 33, 20, CHOICES_MAX);
+    rig_run(&rig, r);
+    for (uint32_t i = 0; i < r->n; i++) {
+        assert_int_equal(rig_finish(r, i), FINISH_LENGTH);
+        rig_check_answer(&rig, &r->choices[i]);
+    }
+    assert_all_given_back(&rig);
+    drop(&rig, r);
+}
+
+/* Between any two steps, with company that must not notice. */
+static void test_a_request_can_be_cancelled_at_any_moment(void **state) {
+    (void)state;
+    for (uint32_t moment = 0; moment < 40; moment++) {
+        struct rig rig;
+        struct knobs k = rig_knobs();
+        k.max_step_tokens = 16;
+        rig_open(&rig, &k, NULL, false, 0);
+        struct request *other = rig_submit(&rig, 2, 40, 30, 1);
+        struct request *r = rig_submit(&rig, 1, 50, 25, 1 + moment % 3);
+        bool did_work;
+        for (uint32_t i = 0; i < moment; i++) engine_step(rig.engine, &did_work);
+        engine_cancel(rig.engine, r);
+        engine_cancel(rig.engine, r); /* twice is once */
+        rig_run(&rig, r);
+        for (uint32_t i = 0; i < r->n; i++) {
+            if (rig_finish(r, i) != FINISH_LENGTH)
+                assert_int_equal(rig_finish(r, i), FINISH_CANCELLED);
+            rig_check_answer(&rig, &r->choices[i]);
+        }
+        rig_run(&rig, other);
+        assert_int_equal(rig_finish(other, 0), FINISH_LENGTH);
+        rig_check_answer(&rig, &other->choices[0]);
+        assert_all_given_back(&rig);
+        engine_cancel(rig.engine, r); /* long over: fine */
+        engine_step(rig.engine, &did_work);
+        request_unref(other);
+        drop(&rig, r);
+    }
+}
+
+static void test_one_choice_stops_and_the_others_go_on(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 10, 20, 3);
+    bool did_work;
+    for (uint32_t i = 0; i < 5; i++) engine_step(rig.engine, &did_work);
+    engine_cancel_choice(rig.engine, r, 1, FINISH_STOP);
+    engine_cancel_choice(rig.engine, r, 2, FINISH_CANCELLED);
+    rig_run(&rig, r);
+    assert_int_equal(rig_finish(r, 0), FINISH_LENGTH);
+    assert_int_equal(rig_finish(r, 1), FINISH_STOP);
+    assert_int_equal(rig_finish(r, 2), FINISH_CANCELLED);
+    drop(&rig, r);
+}
+
+static void test_what_can_never_fit_is_refused_with_the_numbers(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    k.kv_blocks = 4;
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 60, 30, 2);
+    rig_run(&rig, r);
+    assert_int_equal(rig_finish(r, 0), FINISH_REFUSED);
+    assert_int_equal(rig_finish(r, 1), FINISH_REFUSED);
+    assert_non_null(strstr(r->refusal.text, "6 KV blocks for 90 tokens, the pool has 4"));
+    assert_int_equal(engine_stats(rig.engine).refused, 2);
+    struct request *fits = rig_submit(&rig, 2, 40, 24, 1);
+    rig_run(&rig, fits);
+    assert_int_equal(rig_finish(fits, 0), FINISH_LENGTH);
+    request_unref(fits);
+    drop(&rig, r);
+}
+
+static void test_a_full_queue_says_so(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    k.queue_max = 3;
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r[4];
+    for (uint32_t i = 0; i < 3; i++) r[i] = rig_submit(&rig, i, 10, 5, 1);
+    int32_t prompt[RIG_CTX];
+    struct err err = {0};
+    struct request_spec spec = rig_spec(prompt, 10, 3, 5);
+    assert_int_equal(engine_submit(rig.engine, &spec, &r[3], &err), ST_FULL);
+    assert_non_null(strstr(err.text, "3 requests wait"));
+    for (uint32_t i = 0; i < 3; i++) rig_run(&rig, r[i]);
+    r[3] = rig_submit(&rig, 3, 10, 5, 1); /* there is room again */
+    rig_run(&rig, r[3]);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(rig_finish(r[i], 0), FINISH_LENGTH);
+        request_unref(r[i]);
+    }
+    engine_destroy(rig.engine);
+}
+
+static void test_more_choices_than_may_wait_are_refused_one_by_one(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    k.queue_max = 3;
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 10, 5, 6);
+    rig_run(&rig, r);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(rig_finish(r, i), i < 3 ? FINISH_LENGTH : FINISH_REFUSED);
+    assert_non_null(strstr(r->refusal.text, "3"));
+    drop(&rig, r);
+}
+
+static void test_a_request_expires(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    int32_t prompt[RIG_CTX];
+    struct request_spec spec = rig_spec(prompt, 10, 1, 200);
+    struct request *r;
+    spec.urgency.expires_us = 100000; /* the profile's steps take 5 ms */
+    assert_int_equal(engine_submit(rig.engine, &spec, &r, NULL), ST_OK);
+    rig_run(&rig, r);
+    uint32_t ready;
+    assert_int_equal(choice_poll(&r->choices[0], &ready), FINISH_EXPIRED);
+    assert_true(ready > 10 && ready < 100);
+    assert_all_given_back(&rig);
+    drop(&rig, r);
+}
+
+/* ---- faults ---- */
+
+struct trouble {
+    uint32_t plans, at; /* the at-th plan goes wrong */
+    bool whole_step;
+    seq_idx victim; /* whose row it was */
+};
+
+static void cause_trouble(void *ctx, const struct plan *plan, struct sim_fault *fault) {
+    struct trouble *t = ctx;
+    if (++t->plans != t->at || plan->row_count == 0) return;
+    fault->submit_fails = t->whole_step;
+    fault->row_fails = !t->whole_step;
+    fault->failed_row = plan->row_count - 1;
+    t->victim = plan->rows[fault->failed_row].seq;
+}
+
+static void test_a_failed_row_ends_its_request_alone(void **state) {
+    (void)state;
+    for (uint32_t at = 1; at < 20; at++) {
+        struct trouble trouble = {.at = at};
+        struct sim_watch watch = {.on_plan = cause_trouble, .ctx = &trouble};
+        struct rig rig;
+        struct knobs k = rig_knobs();
+        rig_open(&rig, &k, &watch, false, 0);
+        struct request *r[3];
+        uint32_t errors = 0;
+        for (uint32_t i = 0; i < 3; i++) r[i] = rig_submit(&rig, i, 30, 20, 1);
+        for (uint32_t i = 0; i < 3; i++) rig_run(&rig, r[i]);
+        for (uint32_t i = 0; i < 3; i++) {
+            errors += rig_finish(r[i], 0) == FINISH_ERROR;
+            if (rig_finish(r[i], 0) != FINISH_ERROR)
+                assert_int_equal(rig_finish(r[i], 0), FINISH_LENGTH);
+            rig_check_answer(&rig, &r[i]->choices[0]);
+            request_unref(r[i]);
+        }
+        assert_int_equal(errors, 1);
+        assert_all_given_back(&rig);
+        engine_destroy(rig.engine);
+    }
+}
+
+static void test_a_failed_step_ends_those_in_it_and_no_others(void **state) {
+    (void)state;
+    for (uint32_t at = 1; at < 20; at++) {
+        struct trouble trouble = {.at = at, .whole_step = true};
+        struct sim_watch watch = {.on_plan = cause_trouble, .ctx = &trouble};
+        struct rig rig;
+        struct knobs k = rig_knobs();
+        k.max_seqs = 2; /* the others wait */
+        rig_open(&rig, &k, &watch, false, 0);
+        struct request *r[4];
+        uint32_t errors = 0;
+        for (uint32_t i = 0; i < 4; i++) r[i] = rig_submit(&rig, i, 30, 20, 1);
+        for (uint32_t i = 0; i < 4; i++) rig_run(&rig, r[i]);
+        for (uint32_t i = 0; i < 4; i++) {
+            errors += rig_finish(r[i], 0) == FINISH_ERROR;
+            rig_check_answer(&rig, &r[i]->choices[0]);
+            request_unref(r[i]);
+        }
+        assert_in_range(errors, 1, 2);
+        assert_all_given_back(&rig);
+        engine_destroy(rig.engine);
+    }
+}
+
+/* ---- ends ---- */
+
+static void test_destroying_ends_what_is_in_flight(void **state) {
+    (void)state;
+    for (uint32_t steps = 0; steps < 12; steps++) {
+        struct rig rig;
+        struct knobs k = rig_knobs();
+        rig_open(&rig, &k, NULL, false, 0);
+        struct request *r[6];
+        bool did_work;
+        for (uint32_t i = 0; i < 6; i++) r[i] = rig_submit(&rig, i, 40, 30, 1 + i % 2);
+        for (uint32_t i = 0; i < steps; i++) engine_step(rig.engine, &did_work);
+        engine_destroy(rig.engine);
+        for (uint32_t i = 0; i < 6; i++) {
+            for (uint32_t c = 0; c < r[i]->n; c++) /* the clients' part outlives the engine */
+                assert_int_equal(rig_finish(r[i], c), FINISH_CANCELLED);
+            request_unref(r[i]);
+        }
+    }
+}
+
+static void test_an_engine_without_a_runner_can_be_destroyed(void **state) {
+    (void)state;
+    struct knobs k = rig_knobs();
+    struct engine_options o = rig_options(&k);
+    struct engine *e = NULL;
+    int32_t prompt[RIG_CTX];
+    struct request_spec spec = rig_spec(prompt, 10, 1, 5);
+    struct request *r;
+    assert_int_equal(engine_create(&e, &o, NULL), ST_OK);
+    assert_int_equal(engine_submit(e, &spec, &r, NULL), ST_OK);
+    engine_destroy(e);
+    request_unref(r);
+    engine_destroy(NULL);
+}
+
+/* ---- what is told ---- */
+
+static void test_numbers_and_trace_tell_what_happened(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 20, 12, 1);
+    rig_run(&rig, r);
+    struct engine_stats s = engine_stats(rig.engine);
+    assert_int_equal(s.submitted, 1);
+    assert_int_equal(s.refused, 0);
+    assert_int_equal(s.stalled_us, 0);
+    assert_int_equal(s.sched.finished, 1);
+    assert_int_equal(s.sched.steps, 12);
+    assert_true(s.step_us > 0);
+    struct buf trace;
+    buf_init(&trace, 1 << 20);
+    engine_put_trace(rig.engine, &trace);
+    uint32_t steps = 0;
+    for (const char *at = buf_text(&trace); (at = strstr(at, "\"ph\":\"X\"")); at++) steps++;
+    assert_int_equal(steps, 12);
+    buf_deinit(&trace);
+    drop(&rig, r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_answer_comes_token_by_token),
+        cmocka_unit_test(test_all_choices_end),
+        cmocka_unit_test(test_a_request_can_be_cancelled_at_any_moment),
+        cmocka_unit_test(test_one_choice_stops_and_the_others_go_on),
+        cmocka_unit_test(test_what_can_never_fit_is_refused_with_the_numbers),
+        cmocka_unit_test(test_a_full_queue_says_so),
+        cmocka_unit_test(test_more_choices_than_may_wait_are_refused_one_by_one),
+        cmocka_unit_test(test_a_request_expires),
+        cmocka_unit_test(test_a_failed_row_ends_its_request_alone),
+        cmocka_unit_test(test_a_failed_step_ends_those_in_it_and_no_others),
+        cmocka_unit_test(test_destroying_ends_what_is_in_flight),
+        cmocka_unit_test(test_an_engine_without_a_runner_can_be_destroyed),
+        cmocka_unit_test(test_numbers_and_trace_tell_what_happened),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* Goal:   what a client may ask for is checked before anything is allocated for it, and each
+ *         choice has what it needs: room, seed, salt.
+ * Method: specs at and past every edge; reasons must carry the numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "engine/request.h"
+
+enum { VOCAB = 50, CTX = 32 };
+
+static const int32_t prompt[CTX] = {1, 2, 3, 4, 5};
+
+static struct request_spec usual(void) {
+    return (struct request_spec){.prompt = prompt,
+                                 .prompt_tokens = 5,
+                                 .max_tokens = 10,
+                                 .n = 1,
+                                 .sample = sample_params_default(),
+                                 .want_logprobs = true};
+}
+
+static void refused(const struct request_spec *spec, const char *part) {
+    struct err err = {0};
+    struct request *r = NULL;
+    assert_int_equal(request_create(spec, 1, VOCAB, CTX, 0, &r, &err), ST_BAD);
+    assert_null(r);
+    if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
+}
+
+static struct request *made(const struct request_spec *spec) {
+    struct err err = {0};
+    struct request *r = NULL;
+    if (request_create(spec, 1, VOCAB, CTX, 7, &r, &err) != ST_OK) fail_msg("%s", err.text);
+    return r;
+}
+
+static void test_what_can_never_be_served_is_refused_with_the_numbers(void **state) {
+    (void)state;
+    struct request_spec s = usual();
+    s.prompt_tokens = 0;
+    refused(&s, "empty");
+    s.prompt_tokens = CTX;
+    refused(&s, "32 tokens and the context holds 32");
+    s = usual();
+    s.n = 0;
+    refused(&s, "n is 0, expected 1 to 16");
+    s.n = CHOICES_MAX + 1;
+    refused(&s, "n is 17");
+    s = usual();
+    s.max_tokens = 0;
+    refused(&s, "max_tokens is 0");
+    s = usual();
+    s.sample.temperature = -1;
+    refused(&s, "temperature");
+    const int32_t high[] = {1, VOCAB}, low[] = {-1};
+    s = usual();
+    s.prompt = high;
+    s.prompt_tokens = 2;
+    refused(&s, "token 1 is 50, the model's vocabulary has 0 to 49");
+    s.prompt = low;
+    s.prompt_tokens = 1;
+    refused(&s, "token 0 is -1");
+}
+
+static void test_an_answer_is_capped_by_the_context(void **state) {
+    (void)state;
+    struct request_spec s = usual();
+    s.max_tokens = UINT32_MAX;
+    struct request *r = made(&s);
+    assert_int_equal(r->choices[0].total_max, CTX);
+    request_unref(r);
+    s.prompt_tokens = CTX - 1;
+    r = made(&s);
+    assert_int_equal(r->choices[0].total_max, CTX);
+    request_unref(r);
+}
+
+static void test_every_choice_has_its_own_room(void **state) {
+    (void)state;
+    struct request_spec s = usual();
+    s.n = CHOICES_MAX;
+    s.sample.top_logprobs = 2;
+    struct request *r = made(&s);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct choice *c = &r->choices[i];
+        uint32_t ready;
+        assert_ptr_equal(c->request, r);
+        assert_int_equal(c->index, i);
+        assert_int_equal(choice_poll(c, &ready), FINISH_NONE);
+        assert_int_equal(ready, s.prompt_tokens);
+        assert_memory_equal(c->tokens, prompt, s.prompt_tokens * sizeof(prompt[0]));
+        assert_non_null(c->tops);
+        for (uint32_t k = 0; k < i; k++) assert_ptr_not_equal(c->tokens, r->choices[k].tokens);
+    }
+    request_unref(r);
+}
+
+/* Choice i draws what a request with seed + i draws. */
+static void test_choices_draw_with_the_seeds_that_follow(void **state) {
+    (void)state;
+    struct request_spec s = usual();
+    s.sample.temperature = 2;
+    s.sample.seed = 40;
+    s.n = 4;
+    struct request *four = made(&s);
+    const float logits[VOCAB] = {0};
+    s.n = 1;
+    for (uint32_t i = 0; i < 4; i++) {
+        s.sample.seed = 40 + i;
+        struct request *one = made(&s);
+        struct sample_result a, b;
+        for (uint32_t pos = 5; pos < 12; pos++) {
+            assert_int_equal(sampler_pick(four->choices[i].sampler, logits, pos, &a), ST_OK);
+            assert_int_equal(sampler_pick(one->choices[0].sampler, logits, pos, &b), ST_OK);
+            assert_int_equal(a.chosen.token, b.chosen.token);
+        }
+        request_unref(one);
+    }
+    request_unref(four);
+}
+
+static uint64_t salt(uint32_t tenant, const char *cache_salt) {
+    struct request_spec s = usual();
+    s.tenant = tenant;
+    s.cache_salt = str_of(cache_salt);
+    struct request *r = made(&s);
+    uint64_t out = r->salt;
+    request_unref(r);
+    return out;
+}
+
+static void test_prefixes_are_kept_apart_by_tenant_and_salt(void **state) {
+    (void)state;
+    assert_int_equal(salt(1, NULL), salt(1, NULL));
+    assert_int_equal(salt(1, "a"), salt(1, "a"));
+    assert_int_not_equal(salt(1, NULL), salt(2, NULL));
+    assert_int_not_equal(salt(1, "a"), salt(1, "b"));
+    assert_int_not_equal(salt(1, "a"), salt(1, NULL));
+    assert_int_not_equal(salt(1, "a"), salt(2, "a"));
+}
+
+static void test_an_expiry_counts_from_now(void **state) {
+    (void)state;
+    struct request_spec s = usual();
+    struct request *r = made(&s);
+    assert_int_equal(r->urgency.expires_us, 0);
+    request_unref(r);
+    s.urgency.expires_us = 100;
+    r = made(&s);
+    assert_int_equal(r->urgency.expires_us, 107);
+    request_unref(r);
+}
+
+static void test_the_last_reference_frees(void **state) {
+    (void)state;
+    struct request_spec s = usual();
+    struct request *r = made(&s);
+    request_ref(r);
+    request_unref(r);
+    assert_int_equal(atomic_load(&r->refs), 1);
+    request_unref(r);
+    request_unref(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_can_never_be_served_is_refused_with_the_numbers),
+        cmocka_unit_test(test_an_answer_is_capped_by_the_context),
+        cmocka_unit_test(test_every_choice_has_its_own_room),
+        cmocka_unit_test(test_choices_draw_with_the_seeds_that_follow),
+        cmocka_unit_test(test_prefixes_are_kept_apart_by_tenant_and_salt),
+        cmocka_unit_test(test_an_expiry_counts_from_now),
+        cmocka_unit_test(test_the_last_reference_frees),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

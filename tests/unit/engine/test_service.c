@@ -1,0 +1,179 @@
+/* Goal:   a model file becomes a running engine with the memory that was given, settings that the
+ *         device cannot serve are refused with a sentence, and engines with models of their own
+ *         live in one process and die one by one.
+ * Method: tiny models of the tree; answers compared with the same request elsewhere. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "engine/service.h"
+
+#define MODELS TEST_SOURCE_DIR "/golden/models/"
+
+enum { PROMPT = 70, ANSWER = 20, CTX = 128 };
+
+static struct service_options usual(void) {
+    struct service_options o = {
+        .knobs = knobs_default(), .ctx_tokens = CTX, .tokens_only = true, .isa = "portable"};
+    o.knobs.max_seqs = 4;
+    o.knobs.threads = 1;
+    o.knobs.spill_blocks = 8;
+    o.knobs.queue_max = 16;
+    return o;
+}
+
+static void open_ok(struct service *s, const char *path, const struct service_options *o) {
+    struct err err = {0};
+    if (service_open(s, path, o, &err) != ST_OK) fail_msg("%s", err.text);
+}
+
+static void refused(const char *path, const struct service_options *o, const char *part) {
+    struct service s;
+    struct err err = {0};
+    assert_int_equal(service_open(&s, path, o, &err), ST_BAD);
+    if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
+    service_close(&s); /* a refused one is fine */
+}
+
+static struct request *submit(struct service *s, uint32_t seed) {
+    int32_t prompt[PROMPT];
+    struct err err = {0};
+    struct request *r = NULL;
+    for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = (int32_t)((i * 7 + seed) % 60);
+    struct request_spec spec = {.prompt = prompt,
+                                .prompt_tokens = PROMPT,
+                                .max_tokens = ANSWER,
+                                .n = 2,
+                                .sample = sample_params_default(),
+                                .ignore_end = true,
+                                .want_logprobs = true};
+    if (engine_submit(s->engine, &spec, &r, &err) != ST_OK) fail_msg("%s", err.text);
+    return r;
+}
+
+static void finish(struct service *s, const struct request *r) {
+    for (uint32_t i = 0; i < r->n; i++)
+        while (atomic_load(&r->choices[i].finish) == FINISH_NONE) {
+            struct choice *c = engine_next(s->engine, 30000000);
+            assert_non_null(c);
+            request_unref(c->request);
+        }
+}
+
+static void assert_same(const struct request *a, const struct request *b) {
+    for (uint32_t i = 0; i < a->n; i++) {
+        assert_int_equal(atomic_load(&a->choices[i].finish), FINISH_LENGTH);
+        assert_int_equal(atomic_load(&b->choices[i].finish), FINISH_LENGTH);
+        assert_memory_equal(a->choices[i].tokens, b->choices[i].tokens,
+                            (PROMPT + ANSWER) * sizeof(int32_t));
+        assert_memory_equal(a->choices[i].logprobs, b->choices[i].logprobs,
+                            ANSWER * sizeof(struct token_logprob));
+    }
+}
+
+static void test_blocks_follow_from_memory(void **state) {
+    (void)state;
+    struct service s;
+    struct service_options o = usual();
+    open_ok(&s, MODELS "llama", &o);
+    assert_int_equal(s.knobs.kv_blocks, 4 * CTX / 16); /* more could not be used */
+    assert_int_equal(s.knobs.threads, 1);
+    service_close(&s);
+    o.kv_bytes = 1 << 20;
+    open_ok(&s, MODELS "llama", &o);
+    uint32_t f16_blocks = s.knobs.kv_blocks;
+    service_close(&s);
+    o.knobs.kv_type = 1;
+    open_ok(&s, MODELS "llama", &o);
+    assert_int_equal(s.knobs.kv_blocks, f16_blocks / 2);
+    service_close(&s);
+    o.knobs.block_size = 64;
+    open_ok(&s, MODELS "llama", &o);
+    assert_int_equal(s.knobs.kv_blocks, f16_blocks / 8);
+    service_close(&s);
+    o.knobs.kv_blocks = 33; /* said is said */
+    open_ok(&s, MODELS "llama", &o);
+    assert_int_equal(s.knobs.kv_blocks, 33);
+    service_close(&s);
+}
+
+static void test_what_the_device_cannot_do_is_refused(void **state) {
+    (void)state;
+    struct service_options o = usual();
+    o.knobs.block_size = 24;
+    refused(MODELS "llama", &o, "block_size: 24");
+    o = usual();
+    o.kv_bytes = 10;
+    refused(MODELS "llama", &o, "10 bytes of KV memory do not hold a block");
+    o = usual();
+    refused(MODELS "bert", &o, "gives embeddings");
+    o.spill_dir = "/no/such/folder";
+    struct service s;
+    struct err err = {0};
+    assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_CREATE);
+    assert_non_null(strstr(err.text, "/no/such/folder"));
+    assert_int_equal(service_open(&s, MODELS "no-such-model", &o, &err), ST_MISSING);
+}
+
+/* A policy that never splits prompts computes one that is longer than a step may be. */
+static void test_whole_prompts_may_be_longer_than_a_step(void **state) {
+    (void)state;
+    struct service split, whole;
+    struct err err = {0};
+    struct service_options o = usual();
+    o.knobs.max_step_tokens = 8;
+    open_ok(&split, MODELS "llama", &o);
+    o.policy = sched_policy_find("orca");
+    open_ok(&whole, MODELS "llama", &o);
+    assert_int_equal(engine_start(split.engine, &err), ST_OK);
+    assert_int_equal(engine_start(whole.engine, &err), ST_OK);
+    struct request *a = submit(&split, 1), *b = submit(&whole, 1);
+    finish(&split, a);
+    finish(&whole, b);
+    assert_same(a, b);
+    request_unref(a);
+    request_unref(b);
+    service_close(&split);
+    service_close(&whole);
+}
+
+static void test_several_models_live_in_one_process_and_die_one_by_one(void **state) {
+    (void)state;
+    struct service s[3];
+    struct request *r[3], *again;
+    struct err err = {0};
+    struct service_options o = usual();
+    const char *paths[] = {MODELS "llama", MODELS "gemma3", MODELS "llama"};
+    for (uint32_t i = 0; i < 3; i++) {
+        open_ok(&s[i], paths[i], &o);
+        assert_int_equal(engine_start(s[i].engine, &err), ST_OK);
+        r[i] = submit(&s[i], 1);
+    }
+    service_close(&s[1]); /* in the middle of its work */
+    finish(&s[0], r[0]);
+    finish(&s[2], r[2]);
+    assert_same(r[0], r[2]);
+    service_close(&s[0]);
+    open_ok(&s[1], paths[1], &o); /* and one can come back */
+    assert_int_equal(engine_start(s[1].engine, &err), ST_OK);
+    again = submit(&s[1], 1);
+    finish(&s[1], again);
+    service_close(&s[1]);
+    service_close(&s[2]);
+    for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
+    request_unref(again);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks_follow_from_memory),
+        cmocka_unit_test(test_what_the_device_cannot_do_is_refused),
+        cmocka_unit_test(test_whole_prompts_may_be_longer_than_a_step),
+        cmocka_unit_test(test_several_models_live_in_one_process_and_die_one_by_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
