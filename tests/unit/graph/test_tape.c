@@ -87,6 +87,48 @@ static void test_floats_are_kept_while_somebody_reads_them(void **state) {
     tape_destroy(t);
 }
 
+/* The product cannot go straight into the residual: its own result is wanted once more. */
+static void test_a_product_that_is_read_again_is_not_fused(void **state) {
+    (void)state;
+    struct tape *t;
+    assert_int_equal(tape_create(&t), ST_OK);
+    struct operand x = value(t, VALUE_F32, 64), z = value(t, VALUE_F32, 64);
+    struct operand q = value(t, VALUE_Q8, 64), y = value(t, VALUE_F32, 64);
+    push_quant(t, x, q);
+    push_product(t, q, y);
+    push_add(t, y, x);
+    push_add(t, y, z);
+    tape_set_output(t, z.value);
+    assert_int_equal(tape_finish(t, &sizes, NULL), ST_OK);
+    assert_int_equal(tape_op_count(t), 4);
+    assert_false(tape_op(t, 1)->matmul.add);
+    assert_int_equal(tape_op(t, 1)->matmul.dst.value, y.value);
+    tape_destroy(t);
+}
+
+/* Adding in place would change the rows that the product is still reading. */
+static void test_a_product_of_the_residual_itself_is_not_fused(void **state) {
+    (void)state;
+    static const struct weight plain = {.name = {"p", 1},
+                                        .type = DTYPE_F32,
+                                        .rows = 64,
+                                        .cols = 64,
+                                        .experts = 1,
+                                        .bytes = 64 * 64 * 4};
+    struct tape *t;
+    assert_int_equal(tape_create(&t), ST_OK);
+    struct operand x = value(t, VALUE_F32, 64), y = value(t, VALUE_F32, 64);
+    tape_push(t, &(struct op){
+                     .kind = OP_MATMUL,
+                     .matmul = {.parts = {{&plain, NULL}}, .part_count = 1, .src = x, .dst = y}});
+    push_add(t, y, x);
+    tape_set_output(t, x.value);
+    assert_int_equal(tape_finish(t, &sizes, NULL), ST_OK);
+    assert_int_equal(tape_op_count(t), 2);
+    assert_false(tape_op(t, 0)->matmul.add);
+    tape_destroy(t);
+}
+
 static void expect_refusal(struct tape *t, const char *word) {
     struct err err = {0};
     assert_int_equal(tape_finish(t, &sizes, &err), ST_BAD);
@@ -186,6 +228,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm_quant_product_and_add_become_two_ops),
         cmocka_unit_test(test_floats_are_kept_while_somebody_reads_them),
+        cmocka_unit_test(test_a_product_that_is_read_again_is_not_fused),
+        cmocka_unit_test(test_a_product_of_the_residual_itself_is_not_fused),
         cmocka_unit_test(test_wrong_shapes_are_named),
         cmocka_unit_test(test_random_plans_never_overlap),
         cmocka_unit_test(test_dump_and_drawing_name_every_op),
