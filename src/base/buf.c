@@ -76,6 +76,20 @@ void buf_printf(struct buf *b, const char *fmt, ...) {
     b->len += (size_t)need;
 }
 
+static bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
+
+void buf_put_plain(struct buf *b, struct str s) {
+    while (s.len) {
+        uint32_t code;
+        size_t len = utf8_decode(s, &code);
+        if (utf8_is_bad(code) || is_control(code))
+            buf_put_char(b, '?');
+        else
+            buf_put(b, s.ptr, len);
+        s = str_skip(s, len);
+    }
+}
+
 static void put_json_char(struct buf *b, uint32_t code, const char *bytes, size_t len) {
     switch (code) {
     case '"':

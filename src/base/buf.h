@@ -29,6 +29,7 @@ void buf_put_char(struct buf *b, char c);
 void buf_put_str(struct buf *b, struct str s);
 void buf_put_text(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_put_plain(struct buf *b, struct str s); /* for a terminal: controls and bad UTF-8 -> '?' */
 void buf_put_json_string(struct buf *b, struct str s); /* with the quotes; bad UTF-8 -> U+FFFD */
 
 enum status buf_status(const struct buf *b); /* ST_OK, ST_FULL (maximum) or ST_NOMEM */

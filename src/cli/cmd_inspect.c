@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 
-enum { REPORT_BYTES_MAX = 1 << 28, GRAPH_ROWS_MAX = 4096 };
+enum { REPORT_BYTES_MAX = 1 << 28, GRAPH_ROWS_MAX = 4096, SHOWN_BYTES_MAX = 200 };
 
 static const struct flag flags[] = {
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
@@ -160,11 +160,18 @@ static void put_meta(const struct subject *s, struct buf *out) {
     }
 }
 
+/* What the file says of itself may hold anything, also what a terminal obeys. */
+static void put_plain_row(struct buf *out, const char *title, struct str value) {
+    buf_put_text(out, title);
+    buf_put_plain(out, str_take(value, SHOWN_BYTES_MAX));
+    buf_put_char(out, '\n');
+}
+
 static void put_summary(const struct subject *s, struct buf *out) {
     char size[PROGRESS_SIZE_BYTES];
     buf_printf(out, "file          %s (%s)\n", model_file_path(s->file), format_name(s));
-    if (own_name(s).len) buf_printf(out, "name          %.*s\n", STR_ARG(own_name(s)));
-    buf_printf(out, "architecture  %.*s\n", STR_ARG(arch_name(s)));
+    if (own_name(s).len) put_plain_row(out, "name          ", own_name(s));
+    put_plain_row(out, "architecture  ", arch_name(s));
     if (s->model) {
         buf_put_text(out, "parameters    ");
         put_count(out, model_param_count(s->model));

@@ -332,6 +332,7 @@ static void note_arch(struct pull *p) {
     const char *key = p->manifest.entry[0] ? "general.architecture" : "model_type";
     if (meta_str(file, key, &found, &arch, NULL) == ST_OK && found)
         copy(p->manifest.arch, sizeof(p->manifest.arch), arch);
+    if (!model_name_ok(p->manifest.arch)) p->manifest.arch[0] = 0; /* it is shown in tables */
     model_file_close(file);
 }
 

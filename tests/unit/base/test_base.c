@@ -38,6 +38,15 @@ static void test_buf_remembers_that_it_was_full(void **state) {
     buf_deinit(&b);
 }
 
+static void test_plain_text_holds_nothing_that_a_terminal_obeys(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 100);
+    buf_put_plain(&b, STR("a\x1b[2J\n\x7f\xc2\x9b \xc3\xa9\xff\xe2\x82"));
+    assert_string_equal(buf_text(&b), "a?[2J??? \xc3\xa9??");
+    buf_deinit(&b);
+}
+
 static void test_utf8_bad_sequences_are_as_long_as_their_valid_prefix(void **state) {
     (void)state;
     struct buf b;
@@ -253,6 +262,7 @@ static void test_rng_is_a_function_of_its_place(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buf_remembers_that_it_was_full),
+        cmocka_unit_test(test_plain_text_holds_nothing_that_a_terminal_obeys),
         cmocka_unit_test(test_utf8_bad_sequences_are_as_long_as_their_valid_prefix),
         cmocka_unit_test(test_utf8_round_trips_every_character),
         cmocka_unit_test(test_numbers_are_read_strictly),
