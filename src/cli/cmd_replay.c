@@ -89,6 +89,21 @@ static enum exit_code read_settings(struct job *j, struct err *err) {
     return EXIT_FINE;
 }
 
+/* Said before the run, not after hours of it. */
+static enum status check_folder(const char *path, struct err *err) {
+    char dir[MODEL_PATH_BYTES];
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (!slash || slash == path) return ST_OK;
+    snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+    return file_is_dir(dir) ? ST_OK : err_set(err, ST_CREATE, "%s: there is no such folder", dir);
+}
+
+static enum status read_input(struct job *j, struct err *err) {
+    TRY(check_folder(args_text(j->args, "out"), err));
+    TRY(check_folder(args_text(j->args, "trace"), err));
+    return file_read(args_text(j->args, "requests"), &j->text, err);
+}
+
 static bool knob_given(const struct args *a, const char *name) {
     size_t len = strlen(name);
     for (uint32_t i = 0; i < args_count(a, "set"); i++) {
@@ -256,7 +271,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     enum exit_code code = read_settings(&j, err);
     if (code != EXIT_FINE) return code;
     buf_init(&j.text, LIST_BYTES_MAX);
-    enum status st = file_read(args_text(args, "requests"), &j.text, err);
+    enum status st = read_input(&j, err);
     if (st == ST_OK)
         st = args_text(args, "sim") ? run_sim(&j, &stats, err) : run_real(&j, &stats, err);
     if (st == ST_OK) st = write_all(&j, &stats, err);

@@ -35,6 +35,13 @@ static const struct run runs[] = {
     {"abcdefghijklmnopqrstuvwxyz",
      {"jitney", "perplexity", MODELS "llama", "-f", "-", "-c", "8", "--threads", "1"}},
     {"text", {"jitney", "embed", MODELS "bert", "--threads", "1"}},
+    {"{\"prompt\":\"ab\",\"max_tokens\":2,\"n\":2,\"tenant\":\"t\"}\n",
+     {"jitney", "replay", MODELS "llama", "--requests", "-", "--set", "threads=1", "--set",
+      "max_seqs=2", "--set", "queue_max=2"}},
+    {"{\"prompt_len\":9,\"max_tokens\":2}\n",
+     {"jitney", "replay", "--sim", "this-cpu", "--requests", "-", "--set", "kv_blocks=9",
+      "--json"}},
+    {"", {"jitney", "knobs", "--json"}},
     {"", {"jitney", "generate", "--help"}},
 };
 
