@@ -32,7 +32,7 @@ struct tape_value {
     uint32_t first_op, last_op;
 };
 
-enum { TAPE_VALUES_MAX = 8192, TAPE_OPS_MAX = 16384 };
+enum { TAPE_VALUES_MAX = 16384, TAPE_OPS_MAX = 16384 };
 
 enum status tape_create(struct tape **out);
 void tape_destroy(struct tape *t); /* NULL is fine */

@@ -10,7 +10,14 @@
 #include "base/check.h"
 #include "format/model_file.h"
 
-enum { KEY_BYTES = 128, EXPERTS_MAX = 4096, EXPERTS_USED_MAX = 256, FFN_MAX = 1 << 20 };
+/* A layer takes at most 17 values and 25 ops of a tape (graph/tape.h): all of them fit. */
+enum {
+    KEY_BYTES = 128,
+    LAYERS_MAX = 512,
+    EXPERTS_MAX = 4096,
+    EXPERTS_USED_MAX = 256,
+    FFN_MAX = 1 << 20
+};
 
 /* The full key in this kind of file; false if it has no such key. Models that see pictures too
  * keep the numbers of their language part under "text_config". */
@@ -79,7 +86,7 @@ struct number_row {
 };
 
 static const struct number_row number_rows[] = {
-    {"block_count", "num_hidden_layers", offsetof(struct hparams, layers), 1, 1024},
+    {"block_count", "num_hidden_layers", offsetof(struct hparams, layers), 1, LAYERS_MAX},
     {"embedding_length", "hidden_size", offsetof(struct hparams, dim), 1, 1 << 17},
     {"attention.head_count", "num_attention_heads", offsetof(struct hparams, heads), 1, 4096},
     {"attention.head_count_kv", "num_key_value_heads", offsetof(struct hparams, kv_heads), 0, 4096},

@@ -147,7 +147,7 @@ static void test_numbers_that_cannot_be_are_refused(void **state) {
         {0, "attention.head_count_kv", 3, "3 KV heads"},
         {0, "attention.head_count_kv", 8, "8 KV heads"},
         {0, "embedding_length", 0, "embedding_length"},
-        {0, "block_count", 1025, "block_count"},
+        {0, "block_count", 513, "block_count"},
         {0, "block_count", 2, "blk.1."},
     };
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
