@@ -71,7 +71,7 @@ static void submit(struct load *l, uint32_t count) {
                                   .tokens = tokens,
                                   .prompt_tokens = PROMPT,
                                   .total_max = PROMPT + ANSWER};
-        enum status st = sched_submit(l->s, &in, l->now_us, &i, &err);
+        enum status st = sched_submit(l->s, &in, l->now_us++, &i, &err);
         CHECK(st == ST_OK);
     }
 }

@@ -235,6 +235,7 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
     const struct sched_view *view = sched_look(s, now_us);
     if (s->policy->on_arrive) s->policy->on_arrive(s->state, seq, view);
     sched_rekey(s, i);
+    sched_set_timer(s, i); /* its expiry */
     *out = i;
     if (s->policy->sheds && s->policy->sheds(s->state, seq, view))
         sched_end(s, i, FINISH_EXPIRED, now_us);

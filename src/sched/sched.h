@@ -13,9 +13,9 @@
  *
  * Promises: a request that can never fit is refused at once with the numbers. Every accepted
  * sequence ends exactly once. A running sequence never runs out of blocks without a plan: a
- * victim gives way (by swap or by recomputation, at most preempt_max times each), and the
- * oldest running sequence can always finish alone. A sequence whose next prompt block another
- * one is computing waits for it.
+ * victim gives way, by swap or by recomputation. One that has lost its seat preempt_max times
+ * gives way only to the eldest running sequence, which can always finish (README.md, I4 and I5).
+ * A sequence whose next prompt block another one is computing waits for it.
  *
  * Lifetime: one per engine. Thread: the engine thread. Memory: all taken by create.
  */

@@ -28,7 +28,7 @@ struct slot {
     seq_idx child_first;       /* FORKING choices that wait for its prompt, linked by seq.next */
     seq_idx event_next;        /* in the list of those that moved */
     enum finish_reason ending; /* asked to end while a plan was under way */
-    bool has_event;
+    bool has_event, has_timer;
     bool is_prompt; /* how a RUNNING one is counted: prompt or decode */
 
     enum finish_reason finish; /* once ENDED */
@@ -133,6 +133,7 @@ void sched_line_remove(struct sched *s, seq_idx i);
 
 /* Something happened to it: ask the policy for its key and its timer again. */
 void sched_rekey(struct sched *s, seq_idx i);
+void sched_set_timer(struct sched *s, seq_idx i);
 
 void sched_run_link(struct sched *s, seq_idx i); /* becomes RUNNING, takes a seat */
 void sched_run_unlink(struct sched *s, seq_idx i);

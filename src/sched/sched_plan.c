@@ -67,7 +67,7 @@ void sched_row_drop(struct planning *p, seq_idx i) {
             p->is_mixed = true;
             return;
         }
-    CHECK(!"a sequence that is planned has a row");
+    CHECK(false); /* a sequence that is planned has a row */
 }
 
 void sched_rows_drop_all(struct planning *p) {
@@ -174,12 +174,14 @@ static void return_asides(struct sched *s, const struct asides *a) {
 }
 
 /* The first in line, after keys that grew by themselves have found their place; SEQ_NONE if
- * nobody may come in. Who was preempted by this plan does not come back in it. */
+ * nobody may come in. Who was preempted by this plan does not come back in it, unless nobody else
+ * runs (I6). */
 static seq_idx line_front(struct planning *p) {
     struct sched *s = p->s;
     while (p->is_admitting) {
         seq_idx i = heap_top(&s->line);
-        if (i == SEQ_NONE || s->slots[i].preempted_in == s->plan_number) break;
+        if (i == SEQ_NONE) break;
+        if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;
         if (p->rekeyed == REKEY_MAX) return i;
         int64_t key = seq_at(s, i)->key;
         sched_rekey(s, i);

@@ -49,15 +49,21 @@ static int64_t timer_of(struct sched *s, const struct sched_seq *seq) {
     return wish < t ? wish : t;
 }
 
-static void set_timer(struct sched *s, seq_idx i) {
-    int64_t t = timer_of(s, seq_at(s, i));
-    bool has = heap_has(&s->timers, i);
+static void drop_timer(struct sched *s, seq_idx i) {
+    if (s->slots[i].has_timer) heap_remove(&s->timers, i);
+    s->slots[i].has_timer = false;
+}
+
+void sched_set_timer(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    int64_t t = timer_of(s, &slot->seq);
     if (t == INT64_MAX) {
-        if (has) heap_remove(&s->timers, i);
-    } else if (!has) {
-        heap_push(&s->timers, i, t, s->slots[i].serial);
+        drop_timer(s, i);
+    } else if (!slot->has_timer) {
+        heap_push(&s->timers, i, t, slot->serial);
+        slot->has_timer = true;
     } else if (heap_key(&s->timers, i) != t) {
-        heap_change(&s->timers, i, t, s->slots[i].serial);
+        heap_change(&s->timers, i, t, slot->serial);
     }
 }
 
@@ -66,9 +72,10 @@ void sched_rekey(struct sched *s, seq_idx i) {
     int64_t key = s->policy->key(s->state, seq, &s->view);
     if (key != seq->key) {
         seq->key = key;
-        if (heap_has(&s->line, i)) heap_change(&s->line, i, key, sched_line_tie(s, i));
+        if (seq->state != SEQ_RUNNING && heap_has(&s->line, i))
+            heap_change(&s->line, i, key, sched_line_tie(s, i));
     }
-    if (s->policy->next_timer || seq->urgency.expires_us > 0) set_timer(s, i);
+    if (s->policy->next_timer) sched_set_timer(s, i);
 }
 
 /* A timer set anew lies in the future. A burst is spread over plans; sched_next_timer_us is in the
@@ -247,7 +254,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     }
     slot->seq.state = SEQ_ENDED;
     slot->finish = why;
-    if (heap_has(&s->timers, i)) heap_remove(&s->timers, i);
+    drop_timer(s, i);
     s->live_count--;
     s->finished++;
     if (why == FINISH_STOP || why == FINISH_LENGTH)

@@ -15,6 +15,7 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     CHECK(heap_has(&s->line, i) == (is_waiting || is_swapped));
     CHECK(heap_has(&s->oldest, i) == is_waiting);
     CHECK(!heap_has(&s->prompts, i));
+    CHECK(heap_has(&s->timers, i) == slot->has_timer);
     CHECK((seq->fork_parent != SEQ_NONE) == (seq->state == SEQ_FORKING));
     CHECK(seq->prompt_tokens > 0);
     CHECK(seq->prompt_tokens <= seq->total);

@@ -316,6 +316,27 @@ static void test_past_preempt_max_only_the_eldest_takes_blocks(void **state) {
     world_close(&w);
 }
 
+/* A stream of more important requests takes the seat of a lesser one preempt_max times, no more. */
+static void test_a_seat_is_lost_preempt_max_times_at_most(void **state) {
+    (void)state;
+    struct sched_options o = world_options("priority", 64, 4, 1);
+    o.knobs.preempt_max = 2;
+    struct world w;
+    world_open(&w, &o);
+    seq_idx low = world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 60});
+    for (int n = 0; n < 12; n++) {
+        while (state_of(&w, low) == SEQ_WAITING || state_of(&w, low) == SEQ_SWAPPED) world_step(&w);
+        struct urgency high = {.priority = 5};
+        world_submit(&w,
+                     (struct world_submit){.prompt_tokens = 4, .max_tokens = 2, .urgency = high});
+        world_step(&w);
+        assert_int_equal(state_of(&w, low) != SEQ_RUNNING, n < 2);
+    }
+    world_drain(&w, 500);
+    assert_int_equal(w.requests[0].last.preempt_count, 2);
+    world_close(&w);
+}
+
 static void test_admission_leaves_what_running_prompts_still_need(void **state) {
     (void)state;
     struct sched_options o = world_options("chunked", 20, 4, 4);
@@ -756,6 +777,7 @@ int main(void) {
         cmocka_unit_test(test_the_younger_gives_way_by_swapping),
         cmocka_unit_test(test_auto_takes_the_cheaper),
         cmocka_unit_test(test_past_preempt_max_only_the_eldest_takes_blocks),
+        cmocka_unit_test(test_a_seat_is_lost_preempt_max_times_at_most),
         cmocka_unit_test(test_admission_leaves_what_running_prompts_still_need),
         cmocka_unit_test(test_reserving_policies_never_preempt),
         cmocka_unit_test(test_kept_blocks_give_way_when_nothing_else_can),

@@ -10,7 +10,7 @@
 
 #include "unit/sched/world.h"
 
-enum { SEEDS_PER_POLICY = 60, STEPS = 150, DRAIN_STEPS = 20000 };
+enum { SEEDS_PER_POLICY = 100, STEPS = 150, DRAIN_STEPS = 20000 };
 
 /* The world that is being walked, for whoever reads a failure: a test ends by teardown, a CHECK by
  * SIGABRT. */

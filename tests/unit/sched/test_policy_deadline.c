@@ -1,0 +1,123 @@
+/* Goal:   what can be in time goes first, what cannot makes room for it, and steps are as long as
+ *         the tightest target allows.
+ * Method: a few requests whose deadlines are known to be feasible or not under the world's own
+ *         step times (100 us and 10 us a token), which the cost model is given to start with. */
+#include "unit/sched/world.h"
+
+static const struct cost_profile world_cost = {
+    .name = "world", .fixed_us = 100, .per_token_us = 10, .per_attended_us = 1e-6};
+
+static struct sched_options options(uint32_t seats, double shed) {
+    struct sched_options o = world_options("deadline", 256, 8, seats);
+    cost_init(&o.cost, &world_cost);
+    o.knobs.deadline_shed = shed;
+    return o;
+}
+
+static struct world_submit timed(uint32_t prompt, uint32_t answer, int64_t ttft_us,
+                                 int64_t tpot_us) {
+    return (struct world_submit){.prompt_tokens = prompt,
+                                 .max_tokens = answer,
+                                 .urgency = {.ttft_target_us = ttft_us, .tpot_target_us = tpot_us}};
+}
+
+static void test_the_earliest_deadline_goes_first(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(1, 0);
+    world_open(&w, &o);
+    world_submit(&w, timed(10, 20, 0, 0));
+    assert_true(world_step(&w));
+    world_submit(&w, timed(10, 2, 0, 0)); /* whenever */
+    world_submit(&w, timed(10, 2, 90000, 0));
+    world_submit(&w, timed(10, 2, 30000, 0));
+    world_drain(&w, 1000);
+    assert_true(w.requests[3].last.first_token_us < w.requests[2].last.first_token_us);
+    assert_true(w.requests[2].last.first_token_us < w.requests[1].last.first_token_us);
+    world_close(&w);
+}
+
+static void test_a_hopeless_request_goes_behind_those_that_can_be_met(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(1, 0);
+    world_open(&w, &o);
+    world_submit(&w, timed(400, 4, 1000, 0)); /* 4.1 ms of prompt: too late when it comes */
+    world_submit(&w, timed(10, 4, 100000, 0));
+    world_drain(&w, 1000);
+    assert_true(w.requests[1].last.first_token_us < w.requests[0].last.first_token_us);
+    assert_int_equal(w.requests[0].finish, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_past_its_grace_a_hopeless_request_is_ended(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(1, 0.5);
+    world_open(&w, &o);
+    world_submit(&w, timed(10, 500, 0, 0)); /* 55 ms in the only seat */
+    assert_true(world_step(&w));
+    world_submit(&w, timed(10, 4, 4000, 0));
+    int64_t came_us = w.now_us;
+    const struct world_request *r = world_last(&w);
+    while (r->is_live) assert_true(world_step(&w));
+    assert_int_equal(r->finish, FINISH_EXPIRED);
+    assert_true(w.now_us - came_us > 4000);
+    assert_true(w.now_us - came_us < 7000);
+    world_close(&w);
+}
+
+static void test_a_request_that_has_begun_is_never_shed(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(2, 0.1);
+    world_open(&w, &o);
+    world_submit(&w, timed(10, 300, 2000, 0));
+    world_drain(&w, 1000);
+    assert_int_equal(w.requests[0].finish, FINISH_LENGTH);
+    world_close(&w);
+}
+
+static void test_prompts_leave_running_answers_their_time_between_tokens(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(4, 0);
+    world_open(&w, &o);
+    world_submit(&w, timed(10, 200, 0, 1000)); /* a token a millisecond: 90 tokens a step */
+    for (int i = 0; i < 3; i++) assert_true(world_step(&w));
+    world_submit(&w, timed(900, 4, 0, 0));
+    uint32_t steps = 0;
+    for (; w.requests[1].is_live; steps++) {
+        assert_true(world_step(&w));
+        if (w.requests[0].is_live) assert_true(w.plan.token_count <= 90);
+    }
+    assert_true(steps >= 900 / 90);
+    world_close(&w);
+}
+
+static void test_nobody_is_let_in_whose_token_would_break_a_running_target(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(64, 0);
+    world_open(&w, &o);
+    for (int i = 0; i < 40; i++) world_submit(&w, timed(4, 100, 0, 400)); /* 22 rows take 320 us */
+    uint32_t most = 0;
+    while (w.live_count > 0) {
+        assert_true(world_step(&w));
+        if (w.step > 3 && w.plan.row_count > most) most = w.plan.row_count;
+    }
+    assert_in_range(most, 15, 26);
+    world_close(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_earliest_deadline_goes_first),
+        cmocka_unit_test(test_a_hopeless_request_goes_behind_those_that_can_be_met),
+        cmocka_unit_test(test_past_its_grace_a_hopeless_request_is_ended),
+        cmocka_unit_test(test_a_request_that_has_begun_is_never_shed),
+        cmocka_unit_test(test_prompts_leave_running_answers_their_time_between_tokens),
+        cmocka_unit_test(test_nobody_is_let_in_whose_token_would_break_a_running_target),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
