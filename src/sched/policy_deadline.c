@@ -105,8 +105,19 @@ static void on_timer(void *state, struct sched_seq *seq, const struct sched_view
     if (is_timed(seq) && view->now_us > seq->policy.a) seq->policy.b = 1;
 }
 
-/* The tightest target between tokens of the last whole step. on_step is called once for each
- * sequence of a step, all with the same step number. */
+/* ---- the tightest target between tokens ---- */
+
+static void note_target(struct deadline_state *s, const struct sched_seq *seq) {
+    int64_t target = seq->urgency.tpot_target_us;
+    if (target > 0 && (s->gathering_us == 0 || target < s->gathering_us)) s->gathering_us = target;
+}
+
+static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
+    note_target(state, seq);
+}
+
+/* Called once for each sequence of a step, all with the same step number. */
 static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)tokens;
@@ -116,8 +127,7 @@ static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
         s->gathering_us = 0;
         s->step = view->steps;
     }
-    int64_t target = seq->urgency.tpot_target_us;
-    if (target > 0 && (s->gathering_us == 0 || target < s->gathering_us)) s->gathering_us = target;
+    note_target(s, seq);
 }
 
 const struct sched_policy sched_policy_deadline = {
@@ -129,6 +139,7 @@ const struct sched_policy sched_policy_deadline = {
     .pick_victim = pick_last_in_order,
     .prompt_budget = prompt_budget,
     .on_arrive = on_arrive,
+    .on_admit = on_admit,
     .on_step = on_step,
     .sheds = sheds,
     .next_timer = next_timer,

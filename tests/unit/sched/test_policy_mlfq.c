@@ -1,0 +1,124 @@
+/* Goal:   everyone starts high and sinks with the time it uses; a short answer does not wait for a
+ *         long one; nobody starves; few are out of their seats at one time.
+ * Method: long answers in every seat, short ones come; the world's step times (100 us and 10 us a
+ *         token) are the cost model's start, so quanta are known numbers of steps. */
+#include "unit/sched/world.h"
+
+static const struct cost_profile world_cost = {.name = "world",
+                                               .fixed_us = 100,
+                                               .per_token_us = 10,
+                                               .per_attended_us = 1e-6,
+                                               .per_move_us = 1};
+
+static struct sched_options options(uint32_t seats) {
+    struct sched_options o = world_options("mlfq", 256, 8, seats);
+    cost_init(&o.cost, &world_cost);
+    o.knobs.mlfq_quantum_ms = 1; /* nine steps of one token */
+    o.knobs.mlfq_levels = 5;
+    o.knobs.mlfq_starve_ms = 100000;
+    return o;
+}
+
+static seq_idx submit(struct world *w, uint32_t prompt_tokens, uint32_t max_tokens) {
+    return world_submit(
+        w, (struct world_submit){.prompt_tokens = prompt_tokens, .max_tokens = max_tokens});
+}
+
+static void test_a_request_joins_the_queue_whose_quantum_covers_its_prompt(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(4);
+    world_open(&w, &o);
+    seq_idx small = submit(&w, 10, 4), large = submit(&w, 250, 4), huge = submit(&w, 2000, 4);
+    assert_int_equal(sched_seq_at(w.s, small)->policy.level, 0); /* 0.2 ms */
+    assert_int_equal(sched_seq_at(w.s, large)->policy.level, 2); /* 2.6 ms: quantum 4 ms */
+    assert_int_equal(sched_seq_at(w.s, huge)->policy.level, 4);  /* the last takes all */
+    world_close(&w);
+}
+
+static void test_a_request_sinks_when_its_quantum_is_used_up(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(1);
+    world_open(&w, &o);
+    seq_idx i = submit(&w, 1, 200);
+    uint32_t last = 0, steps_in_level[5] = {0};
+    while (w.live_count > 0) {
+        assert_true(world_step(&w));
+        if (w.live_count == 0) break;
+        uint32_t level = sched_seq_at(w.s, i)->policy.level;
+        assert_true(level == last || level == last + 1);
+        steps_in_level[level]++;
+        last = level;
+    }
+    assert_int_equal(last, 4);
+    assert_in_range(steps_in_level[0], 8, 10);
+    assert_in_range(steps_in_level[1], 17, 20); /* twice as long */
+    assert_in_range(steps_in_level[2], 35, 39);
+    world_close(&w);
+}
+
+static void test_a_short_answer_passes_long_ones_that_hold_every_seat(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(4);
+    world_open(&w, &o);
+    for (int i = 0; i < 4; i++) submit(&w, 8, 400);
+    for (int i = 0; i < 60; i++) assert_true(world_step(&w)); /* all have sunk two queues */
+    submit(&w, 8, 5);
+    const struct world_request *r = world_last(&w);
+    uint32_t steps = 0;
+    for (; r->is_live; steps++) assert_true(world_step(&w));
+    assert_true(steps <= 7);
+    world_drain(&w, 5000);
+    world_close(&w);
+}
+
+static void test_at_most_half_as_many_are_out_as_there_are_seats(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(8);
+    world_open(&w, &o);
+    for (int i = 0; i < 200; i++) submit(&w, 8, 60);
+    uint32_t most = 0;
+    while (w.live_count > 0) {
+        if (!world_step(&w)) w.now_us = sched_next_timer_us(w.s);
+        uint32_t out = 0;
+        for (uint32_t i = 0; i < w.options.knobs.queue_max; i++) {
+            const struct sched_seq *seq = sched_seq_at(w.s, i);
+            bool waits = seq->state == SEQ_WAITING || seq->state == SEQ_SWAPPED;
+            out += waits && seq->preempt_count > 0;
+        }
+        if (out > most) most = out;
+    }
+    assert_in_range(most, 1, 4);
+    world_close(&w);
+}
+
+static void test_waiting_too_long_lifts_a_request_to_the_first_queue(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(1);
+    o.knobs.mlfq_starve_ms = 20;
+    world_open(&w, &o);
+    submit(&w, 8, 300);
+    assert_true(world_step(&w));
+    seq_idx i = submit(&w, 250, 4);
+    assert_int_equal(sched_seq_at(w.s, i)->policy.level, 2);
+    int64_t came_us = w.now_us;
+    const struct world_request *r = world_last(&w);
+    while (r->is_live) assert_true(world_step(&w));
+    assert_true(w.now_us - came_us < 20000 + 5000);
+    world_close(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_request_joins_the_queue_whose_quantum_covers_its_prompt),
+        cmocka_unit_test(test_a_request_sinks_when_its_quantum_is_used_up),
+        cmocka_unit_test(test_a_short_answer_passes_long_ones_that_hold_every_seat),
+        cmocka_unit_test(test_at_most_half_as_many_are_out_as_there_are_seats),
+        cmocka_unit_test(test_waiting_too_long_lifts_a_request_to_the_first_queue),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
