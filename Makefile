@@ -42,8 +42,8 @@ build/stamps/goldens: tools/setup tools/goldens-requirements.txt
 	@tools/setup goldens
 	@mkdir -p build/stamps && touch $@
 
-build: build/stamps/run ## the program, build/jitney (release)
-	@tools/build build jitney
+build: build/stamps/run ## the program, build/jitney, and the library, build/libjitney.so (release)
+	@tools/build build jitney library
 
 run: build ## talk to a model: MODEL=name or path; without a terminal, answers PROMPT
 	@[ -e "$$MODEL" ] || $(JITNEY) pull "$$MODEL"
@@ -72,7 +72,7 @@ check: check-format check-text check-headers check-warnings check-static check-b
 
 check-format: build/stamps/check
 	@echo "check: format"
-	@find src tests bench -name '*.[ch]' 2>/dev/null | xargs clang-format --dry-run -Werror
+	@find include src tests bench examples -name '*.[ch]' 2>/dev/null | xargs clang-format --dry-run -Werror
 
 check-text: build/stamps/check
 	@echo "check: layers, style, docs, scripts"

@@ -3,7 +3,6 @@
 # Both show the names jitney_* and nothing else: the shared one by a version script, the static
 # one by being a single object whose other symbols were made local. A program can therefore hold
 # any other library, or a function called `buf_put`, beside it.
-set(JITNEY_PC_REQUIRES "jansson libpcre2-8 libutf8proc libcrypto libxxhash")
 
 add_library(jitney_shared SHARED $<TARGET_OBJECTS:embed>)
 target_link_libraries(jitney_shared PRIVATE embed)
@@ -35,7 +34,7 @@ add_custom_command(OUTPUT ${static}
   DEPENDS ${archives} VERBATIM)
 add_custom_target(jitney_static DEPENDS ${static})
 
-add_custom_target(library DEPENDS jitney_shared jitney_static)
+add_custom_target(library ALL DEPENDS jitney_shared jitney_static)
 
 # The example as a program of this tree, too, so that it is compiled with every warning on.
 add_executable(example_chat examples/chat.c)

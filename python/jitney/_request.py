@@ -1,0 +1,81 @@
+"""From what a caller says to the library's struct."""
+import ctypes
+import json
+
+from . import _library
+from .errors import BadRequest
+
+
+def whole(name, value, low, high):
+    """`value` as an integer; ctypes would let it wrap around in silence."""
+    number = int(value)
+    if number != value or not low <= number <= high:
+        raise BadRequest(f"{name} is {value}; it must be a whole number from {low} to {high}")
+    return number
+
+
+def fill_sampling(request, p):
+    request.max_tokens = whole("max_tokens", p.max_tokens, 1, 2**32 - 1)
+    request.n = whole("n", p.n, 1, 16)
+    if p.seed is not None:
+        request.seed = whole("seed", p.seed, 0, 2**64 - 1)
+    request.top_k = whole("top_k", p.top_k, 0, 2**31 - 1)
+    request.penalty_window = whole("penalty_window", p.penalty_window, -1, 2**31 - 1)
+    for name in (
+        "temperature",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "ttft_target_ms",
+        "tpot_target_ms",
+    ):
+        setattr(request, name, float(getattr(p, name)))
+    if p.logprobs is not None:
+        request.logprobs = True
+        request.top_logprobs = whole("logprobs", p.logprobs, 0, 20)
+    if p.logit_bias:
+        biases = [(whole("a biased token", t, 0, 2**31 - 1), float(b)) for t, b in p.logit_bias.items()]
+        request.bias = (_library.Bias * len(biases))(*biases)
+        request.bias_count = len(biases)
+
+
+def fill_rest(request, p):
+    stops = _library.text_list(p.stops)
+    if stops:
+        request.stop = stops
+    request.ignore_end = bool(p.ignore_end)
+    request.keep_special = bool(p.keep_special)
+    request.tenant = whole("tenant", p.tenant, 0, 2**32 - 1)
+    request.priority = whole("priority", p.priority, -(2**31), 2**31 - 1)
+    if p.timeout_s is not None:
+        if not p.timeout_s > 0:
+            raise BadRequest(f"timeout_s is {p.timeout_s}; it must be more than 0")
+        request.expires_ms = p.timeout_s * 1000
+
+
+def fill_tokens(request, tokens):
+    ids = [whole(f"token {i}", t, -(2**31), 2**31 - 1) for i, t in enumerate(tokens)]
+    request.tokens = (ctypes.c_int32 * max(1, len(ids)))(*ids)
+    request.token_count = len(ids)
+
+
+def make(library, params):
+    """A request without its prompt. ctypes keeps alive what its pointers were set to."""
+    request = library.jitney_request_default()
+    fill_sampling(request, params)
+    fill_rest(request, params)
+    return request
+
+
+def is_tokens(prompt):
+    return not isinstance(prompt, str) and all(isinstance(t, int) for t in prompt)
+
+
+def messages_json(messages):
+    """A message of the user, or a whole conversation, as JSON."""
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    return json.dumps(list(messages), ensure_ascii=False)
