@@ -42,7 +42,7 @@ static int by_time(const void *a, const void *b) {
 static enum status run_init(struct run *u) {
     const struct request_list *list = u->replay->list;
     size_t room = list->count + (size_t)1;
-    u->live = mem_zalloc_array(room, sizeof(u->live[0]));
+    u->live = mem_zalloc_array(room, sizeof(struct request *));
     u->left = mem_zalloc_array(room, sizeof(u->left[0]));
     u->arrivals = mem_zalloc_array(room, sizeof(u->arrivals[0]));
     u->cancels = mem_zalloc_array(room, sizeof(u->cancels[0]));

@@ -34,6 +34,7 @@ struct engine {
     struct choice **choices; /* by seq_idx; NULL: free */
     uint32_t choice_cap;
     uint64_t step_count;
+    struct err step_err; /* why the last plan failed; empty: it did not */
 
     /* Anyone's. */
     atomic_ullong next_id, submitted, refused;
@@ -140,6 +141,15 @@ static void inbox_drain(struct engine *e, int64_t now_us) {
     accept_submitted(e, now_us);
 }
 
+/* Why a request ends with FINISH_ERROR. A whole plan has its sentence; a row has none. */
+static void say_why(const struct engine *e, struct request *r) {
+    if (r->refusal.text[0]) return;
+    if (e->step_err.text[0])
+        r->refusal = e->step_err;
+    else
+        err_set(&r->refusal, ST_DEVICE, "the model gave something that is not a number");
+}
+
 /* One event per sequence that moved. */
 static void outbox_publish(struct engine *e, int64_t now_us) {
     struct sched_event event;
@@ -151,6 +161,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         c->preempt_count = event.preempt_count;
         c->first_token_us = event.first_token_us;
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
+        if (event.finish == FINISH_ERROR) say_why(e, c->request);
         publish(e, c, event.finish, now_us);
         if (event.finish != FINISH_NONE) let_go(e, c);
     }
@@ -187,9 +198,9 @@ static void keep_stats(struct engine *e) {
 }
 
 static enum status run_plan(struct engine *e) {
-    struct err err = {0};
-    TRY(e->runner.submit(e->runner.self, &e->plan, &err));
-    return e->runner.collect(e->runner.self, &e->result, &err);
+    e->step_err = (struct err){0};
+    TRY(e->runner.submit(e->runner.self, &e->plan, &e->step_err));
+    return e->runner.collect(e->runner.self, &e->result, &e->step_err);
 }
 
 /* One turn of the engine. What scheduling costs is real time, on a simulated clock too. */
@@ -278,7 +289,7 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     uint32_t moves = 2 * k->max_seqs + 2 * (k->spill_blocks + k->kv_blocks) * o->sched.group_count;
     TRY(sched_create(&e->sched, &o->sched, err));
     e->choice_cap = sched_seq_max(k);
-    e->choices = mem_zalloc_array(e->choice_cap, sizeof(*e->choices));
+    e->choices = mem_zalloc_array(e->choice_cap, sizeof(struct choice *));
     uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
     bool made = e->choices && plan_init(&e->plan, k->max_seqs, moves) == ST_OK &&
                 mailbox_create(&e->mailbox, k->queue_max) == ST_OK &&

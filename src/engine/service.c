@@ -41,6 +41,7 @@ static uint64_t bytes_per_block(const struct model *m, const struct knobs *k) {
                                .block_count = k->block_size / KV_BLOCK_TOKENS};
         bytes += kv_space_bytes(&one);
     }
+    CHECK(bytes > 0);
     return bytes;
 }
 

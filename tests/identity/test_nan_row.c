@@ -16,7 +16,7 @@
 #include "engine/service.h"
 #include "graph/step.h"
 
-enum { CROWD = 3, ANSWER = 6, STEPS_NONE = UINT32_MAX };
+enum { CROWD = 3, ANSWER = 6, STEPS_NONE = INT32_MAX };
 
 const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
                              const struct kv_space *kv, size_t *row_floats);

@@ -217,6 +217,7 @@ static void test_a_failed_row_ends_its_request_alone(void **state) {
         for (uint32_t i = 0; i < 3; i++) rig_run(&rig, r[i]);
         for (uint32_t i = 0; i < 3; i++) {
             errors += rig_finish(r[i], 0) == FINISH_ERROR;
+            assert_int_equal(r[i]->refusal.text[0] != 0, rig_finish(r[i], 0) == FINISH_ERROR);
             if (rig_finish(r[i], 0) != FINISH_ERROR)
                 assert_int_equal(rig_finish(r[i], 0), FINISH_LENGTH);
             rig_check_answer(&rig, &r[i]->choices[0]);
@@ -243,6 +244,7 @@ static void test_a_failed_step_ends_those_in_it_and_no_others(void **state) {
         for (uint32_t i = 0; i < 4; i++) rig_run(&rig, r[i]);
         for (uint32_t i = 0; i < 4; i++) {
             errors += rig_finish(r[i], 0) == FINISH_ERROR;
+            assert_int_equal(r[i]->refusal.text[0] != 0, rig_finish(r[i], 0) == FINISH_ERROR);
             rig_check_answer(&rig, &r[i]->choices[0]);
             request_unref(r[i]);
         }
