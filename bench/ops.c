@@ -205,9 +205,10 @@ static void bench_matmul(struct bench *b, enum dtype type, uint32_t n, uint32_t 
         b->dev.free(b->dev.self, (void *)(uintptr_t)w[i].data, w[i].bytes);
 }
 
-static void bench_attention(struct bench *b, uint32_t rows, uint32_t ctx) {
+static void bench_attention(struct bench *b, enum kv_type type, uint32_t rows, uint32_t ctx) {
+    static const char *const names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_I8] = "int8"};
     enum { HEADS = 9, KV_HEADS = 3, DIM = 64 };
-    struct kv_space kv = {.type = KV_F16,
+    struct kv_space kv = {.type = type,
                           .layers = 1,
                           .heads = KV_HEADS,
                           .head_dim = DIM,
@@ -231,9 +232,10 @@ static void bench_attention(struct bench *b, uint32_t rows, uint32_t ctx) {
     p.kv = &kv;
     set_rows(b, rows, ctx - rows);
     char name[64];
-    snprintf(name, sizeof(name), "attention 9/3x64 T=%u ctx=%u", rows, ctx);
+    snprintf(name, sizeof(name), "attention %s 9/3x64 T=%u ctx=%u", names[type], rows, ctx);
     double seen = (double)rows * (ctx - rows / 2.0);
-    measure(b, name, &p, 2.0 * 2 * KV_HEADS * DIM * ctx, 4.0 * HEADS * DIM * seen);
+    double bytes = (double)kv_block_bytes(&kv) * ctx / KV_BLOCK_TOKENS;
+    measure(b, name, &p, bytes, 4.0 * HEADS * DIM * seen);
     pass_free(b, &p);
     b->dev.free(b->dev.self, kv.base, kv_space_bytes(&kv));
 }
@@ -298,9 +300,13 @@ int main(int argc, char **argv) {
     bench_matmul(&b, DTYPE_F16, 1536, 576, true);
     bench_matmul(&b, DTYPE_F32, 1536, 576, true);
     bench_matmul(&b, DTYPE_Q4_1, 1536, 576, false);
-    bench_attention(&b, 1, 512);
-    bench_attention(&b, 1, 8192);
-    bench_attention(&b, 256, 512);
+    static const enum kv_type kv_types[] = {KV_F16, KV_I8};
+    for (int i = 0; i < 2; i++) {
+        bench_attention(&b, kv_types[i], 1, 512);
+        bench_attention(&b, kv_types[i], 1, 2048);
+        bench_attention(&b, kv_types[i], 1, 8192);
+        bench_attention(&b, kv_types[i], 256, 512);
+    }
     bench_rows(&b, 1);
     bench_rows(&b, 64);
     b.dev.close(b.dev.self);

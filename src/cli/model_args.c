@@ -30,9 +30,10 @@ const struct flag flags_engine[] = {
              "result."},
     {.name = "kv-type",
      .kind = FLAG_WORD,
-     .value = "f16|f32",
+     .value = "f16|f32|int8",
      .fallback = "f16",
-     .help = "Number format of the KV cache."},
+     .help = "Number format of the KV cache. int8 takes about half the memory of f16 and is a "
+             "little less exact."},
     {.name = "isa",
      .kind = FLAG_WORD,
      .value = "auto|avx2|portable|ref",
@@ -168,6 +169,11 @@ static void show_progress(void *ctx, const char *stage, double share) {
     progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
 }
 
+static enum kv_type kv_type_of(const char *word) {
+    if (strcmp(word, "f32") == 0) return KV_F32;
+    return strcmp(word, "int8") == 0 ? KV_I8 : KV_F16;
+}
+
 enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
                             struct err *err) {
     char path[MODEL_PATH_BYTES];
@@ -180,7 +186,7 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
         .chunk_tokens = (uint32_t)args_int(a, "chunk"),
-        .kv_type = strcmp(args_text(a, "kv-type"), "f32") == 0 ? KV_F32 : KV_F16,
+        .kv_type = kv_type_of(args_text(a, "kv-type")),
         .isa = args_text(a, "isa"),
         .on_progress = show_progress,
         .progress_ctx = &progress,

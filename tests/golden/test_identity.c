@@ -2,8 +2,8 @@
  *         instruction set path.
  * Method: each tiny model under tests/golden/models gets a seeded prompt of 70 tokens and is run
  *         whole, in chunks of 1, 7 and 64, with 1, 2 and 5 threads, and on the reference, the
- *         portable and the fast kernels; the SHA-256 of all logits must be one. The real model
- *         is tried too where JITNEY_TEST_MODEL names it. */
+ *         portable and the fast kernels; the SHA-256 of all logits must be one. All of it in
+ *         every cache format. The real model is tried too where JITNEY_TEST_MODEL names it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,11 +47,12 @@ static enum status add_rows(void *ctx, uint32_t first, uint32_t count, const flo
     return ST_OK;
 }
 
-static void hash_logits(const char *path, const struct shape *s, uint32_t tokens,
+static void hash_logits(const char *path, const struct shape *s, enum kv_type type, uint32_t tokens,
                         char out[SHA256_HEX_BYTES]) {
     struct solo_options o = {.threads = s->threads,
                              .ctx_tokens = 2 * tokens,
                              .chunk_tokens = s->chunk,
+                             .kv_type = type,
                              .isa = s->isa,
                              .tokens_only = true};
     struct solo *e = NULL;
@@ -69,14 +70,30 @@ static void hash_logits(const char *path, const struct shape *s, uint32_t tokens
     solo_close(e);
 }
 
-static void check_path(const char *path, uint32_t tokens, size_t shape_count) {
-    char first[SHA256_HEX_BYTES], other[SHA256_HEX_BYTES];
-    hash_logits(path, &shapes[0], tokens, first);
+static const char *const type_names[] = {"f16", "f32", "int8"};
+enum { TYPE_COUNT = sizeof(type_names) / sizeof(type_names[0]) };
+
+/* All shapes agree on the hash that is left in `first`. */
+static void check_type(const char *path, enum kv_type type, uint32_t tokens, size_t shape_count,
+                       char first[SHA256_HEX_BYTES]) {
+    char other[SHA256_HEX_BYTES];
+    hash_logits(path, &shapes[0], type, tokens, first);
     for (size_t i = 1; i < shape_count; i++) {
-        hash_logits(path, &shapes[i], tokens, other);
+        hash_logits(path, &shapes[i], type, tokens, other);
         if (strcmp(first, other) != 0)
-            fail_msg("%s: %u threads, chunks of %u, %s: other bits than 1 thread and one chunk",
-                     path, shapes[i].threads, shapes[i].chunk, shapes[i].isa);
+            fail_msg("%s: %u threads, chunks of %u, %s, cache of %s: other bits than 1 thread and "
+                     "one chunk",
+                     path, shapes[i].threads, shapes[i].chunk, shapes[i].isa, type_names[type]);
+    }
+}
+
+/* A format that were not used would show as the hash of another. */
+static void check_path(const char *path, uint32_t tokens, size_t shape_count) {
+    char hash[TYPE_COUNT][SHA256_HEX_BYTES];
+    for (int type = 0; type < TYPE_COUNT; type++) {
+        check_type(path, (enum kv_type)type, tokens, shape_count, hash[type]);
+        for (int before = 0; before < type; before++)
+            assert_string_not_equal(hash[before], hash[type]);
     }
 }
 

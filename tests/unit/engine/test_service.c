@@ -87,6 +87,12 @@ static void test_blocks_follow_from_memory(void **state) {
     open_ok(&s, MODELS "llama", &o);
     uint32_t f16_blocks = s.knobs.kv_blocks;
     service_close(&s);
+    o.knobs.kv_type = 2; /* int8: a byte for two, and two bytes of scale a token and head */
+    open_ok(&s, MODELS "llama", &o);
+    uint32_t dim = s.host.model->hp.head_dim;
+    assert_in_range(s.knobs.kv_blocks, f16_blocks * 2 * dim / (dim + 2),
+                    (f16_blocks + 1) * 2 * dim / (dim + 2));
+    service_close(&s);
     o.knobs.kv_type = 1;
     open_ok(&s, MODELS "llama", &o);
     assert_int_equal(s.knobs.kv_blocks, f16_blocks / 2);
