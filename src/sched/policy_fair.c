@@ -35,10 +35,16 @@ static struct tenant *tenant_of(struct fair_state *s, const struct sched_seq *se
     return &s->tenants[seq->tenant % TENANTS];
 }
 
-static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
-    (void)view;
-    const struct fair_state *s = state;
+static int64_t tag_of(const struct fair_state *s, const struct sched_seq *seq) {
     return seq->policy.a + (int64_t)s->tenants[seq->tenant % TENANTS].charged;
+}
+
+/* While every seat is taken nobody can come in, and what was charged meanwhile can wait: the line
+ * is not put in order for nothing in every step. */
+static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
+    bool is_full = view->running_count >= view->knobs->max_seqs;
+    bool is_new = seq->key == INT64_MAX;
+    return is_full && !is_new && seq->state == SEQ_WAITING ? seq->key : tag_of(state, seq);
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
@@ -53,8 +59,9 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
 }
 
 static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
+    (void)view;
     struct fair_state *s = state;
-    double tag = (double)key(state, seq, view);
+    double tag = (double)tag_of(s, seq);
     if (tag > s->floor) s->floor = tag;
 }
 

@@ -13,7 +13,7 @@
 
 enum {
     ASIDE_MAX = 8,  /* sequences that wait for another's prefix and are passed, in one plan */
-    REKEY_MAX = 16, /* keys that grew by themselves, asked anew in one plan */
+    REKEY_MAX = 64, /* keys that grew by themselves, asked anew in one plan */
 };
 
 /* ---- rows ---- */
