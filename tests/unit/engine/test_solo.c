@@ -122,6 +122,15 @@ static void test_an_answer_says_why_it_ended(void **state) {
     solo_close(e);
 }
 
+static enum status ignore_logits(void *ctx, uint32_t first_pos, uint32_t row_count,
+                                 const float *logits) {
+    (void)ctx;
+    (void)first_pos;
+    (void)row_count;
+    (void)logits;
+    return ST_OK;
+}
+
 static void test_the_cache_changes_no_token(void **state) {
     (void)state;
     struct solo *e = open_golden("llama"), *fresh = open_golden("llama");
@@ -132,6 +141,12 @@ static void test_the_cache_changes_no_token(void **state) {
     assert_int_equal(first.usage.cached_tokens, 0);
     assert_int_equal(generate(e, &req, &again), ST_OK);
     assert_int_equal(again.usage.cached_tokens, 8);
+    assert_memory_equal(first.tokens, again.tokens, sizeof(first.tokens));
+    /* Other work on the model leaves nothing of it. */
+    const int32_t others[] = {7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    assert_int_equal(solo_logits(e, others, 10, ignore_logits, NULL, &again.err), ST_OK);
+    assert_int_equal(generate(e, &req, &again), ST_OK);
+    assert_int_equal(again.usage.cached_tokens, 0);
     assert_memory_equal(first.tokens, again.tokens, sizeof(first.tokens));
     ids[4] = 99; /* only what stands before it is still true */
     assert_int_equal(generate(e, &req, &again), ST_OK);

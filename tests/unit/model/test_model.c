@@ -7,9 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 
 #include "format/format_int.h"
 #include "graph/tape.h"
+#include "model/arch.h"
 #include "model/model.h"
 #include "unit/model/make_model.h"
 
@@ -55,8 +57,8 @@ static void opens(const struct spec *s) {
 
 /* One of each way in which a layer can be built. */
 static struct spec spec_at(uint32_t i) {
-    static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3", "qwen3moe"};
-    struct spec s = spec_of(archs[i]);
+    static const char *const names[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3", "qwen3moe"};
+    struct spec s = spec_of(names[i]);
     s.has_qkv_bias = i == 1;
     s.has_qk_norm = i == 2 || i >= 4;
     s.has_post_norms = i == 3 || i == 4;
@@ -158,6 +160,32 @@ static void test_numbers_that_cannot_be_are_refused(void **state) {
     }
 }
 
+/* GGUF does not say how Gemma's attention is scaled: the largest size is told by its depth. */
+static void test_gemma_scales_by_head_except_in_its_largest_size(void **state) {
+    (void)state;
+    const struct {
+        const char *arch;
+        uint32_t layers, per_head;
+    } rows[] = {{"gemma2", 26, 8}, {"gemma2", 46, 16}, {"gemma3", 34, 8}, {"gemma3", 62, 16}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct spec s = spec_of(rows[i].arch);
+        struct buf b;
+        struct model_file *f;
+        struct hparams hp;
+        struct err err = {{0}};
+        s.dim = 64; /* 16 to a head, of which attention uses 8 */
+        s.lie_key = "block_count";
+        s.lie_value = rows[i].layers;
+        buf_init(&b, FILE_BYTES_MAX);
+        put_spec(&b, &s);
+        assert_int_equal(gguf_open_memory(buf_str(&b), "tiny", &f, &err), ST_OK);
+        assert_int_equal(arch_find(s.arch, false)->read_hparams(f, &hp, &err), ST_OK);
+        assert_true(fabs((double)hp.attn_scale - 1 / sqrt(rows[i].per_head)) < 1e-6);
+        model_file_close(f);
+        buf_deinit(&b);
+    }
+}
+
 /* ---- Folders: a golden one with another config.json ---- */
 
 static void edit(struct buf *out, struct str text, const char *from, const char *to) {
@@ -232,6 +260,7 @@ int main(void) {
         cmocka_unit_test(test_a_bias_has_as_many_numbers_as_its_matrix_has_rows),
         cmocka_unit_test(test_a_quantised_vector_is_counted_in_all_its_dims),
         cmocka_unit_test(test_numbers_that_cannot_be_are_refused),
+        cmocka_unit_test(test_gemma_scales_by_head_except_in_its_largest_size),
         cmocka_unit_test(test_a_config_that_asks_for_what_we_do_not_do_is_refused),
         cmocka_unit_test(test_a_model_that_says_it_has_a_head_must_have_one),
     };
