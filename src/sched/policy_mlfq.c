@@ -51,12 +51,14 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     join(seq, level, view->now_us);
 }
 
-/* What its tokens cost counts as its time, the step's fixed part included: it held a seat. */
+/* What its tokens cost counts as its time, the step's fixed part included: it held a seat. The
+ * cost model's sum is written out: this runs for every sequence of every step. */
 static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)state;
-    uint64_t attended = (uint64_t)tokens * seq->computed;
-    seq->policy.a += (int64_t)cost_predict_us(view->cost, tokens, attended);
+    const double *w = view->cost->weight;
+    double attended = (double)tokens * seq->computed;
+    seq->policy.a += (int64_t)(w[0] + w[1] * tokens + w[2] * attended);
     if ((double)seq->policy.a <= quantum_us(view->knobs, seq->policy.level)) return;
     if (seq->policy.level < last_level(view->knobs)) join(seq, seq->policy.level + 1, view->now_us);
 }

@@ -7,7 +7,7 @@
 #include "sched/sched_int.h"
 
 static const double OUTPUT_LEARN_RATE = 0.05;
-enum { TIMERS_MAX = 16 }; /* that fire in one plan */
+enum { TIMERS_MAX = 4 }; /* that fire in one plan */
 
 uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens) {
     return tokens / s->knobs.block_size + (tokens % s->knobs.block_size != 0);
