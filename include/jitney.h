@@ -78,7 +78,12 @@ struct jitney_options {
     void (*on_progress)(void *ctx, double share); /* while loading, 0 to 1; NULL: not wanted */
     void *progress_ctx;
 };
-struct jitney_options jitney_options_default(void);
+void jitney_options_init(struct jitney_options *options, size_t size);
+static inline struct jitney_options jitney_options_default(void) {
+    struct jitney_options s;
+    jitney_options_init(&s, sizeof(s));
+    return s;
+}
 
 /* `model`: a name in the model cache, a GGUF file or a Hugging Face folder. `options` may be
  * NULL. Reads JITNEY_CACHE, XDG_CACHE_HOME and HOME to find the cache. */
@@ -133,7 +138,12 @@ struct jitney_request {
     void *user;                                        /* comes back in every event */
 };
 /* max_tokens 256, n 1, temperature 0.8, a seed drawn anew by each call; everything else off. */
-struct jitney_request jitney_request_default(void);
+void jitney_request_init(struct jitney_request *request, size_t size);
+static inline struct jitney_request jitney_request_default(void) {
+    struct jitney_request s;
+    jitney_request_init(&s, sizeof(s));
+    return s;
+}
 
 /* JITNEY_BAD says what of the request is wrong; JITNEY_FULL: try again later. Otherwise each of
  * its n answers gets events until one with a `finish`; the first may be given to another thread
@@ -159,7 +169,12 @@ struct jitney_event {
     const char *error; /* one sentence with JITNEY_REFUSED and JITNEY_ERROR; else NULL */
     void *memory;      /* the library's: keep it from call to call */
 };
-struct jitney_event jitney_event_default(void);
+void jitney_event_init(struct jitney_event *ev, size_t size);
+static inline struct jitney_event jitney_event_default(void) {
+    struct jitney_event s;
+    jitney_event_init(&s, sizeof(s));
+    return s;
+}
 void jitney_event_clear(struct jitney_event *ev); /* frees its memory; also after jitney_close */
 
 /* Wait for the next event of any request: timeout_ms 0 looks only, negative waits for ever.

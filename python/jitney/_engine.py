@@ -73,7 +73,7 @@ class Engine:
             pass
 
     def read(self):
-        event = self.lib.jitney_event_default()
+        event = _library.default(_library.Event)
         while self.wait_for_work():
             status = self.lib.jitney_next(self.handle, ctypes.byref(event), -1)
             if status == _library.OK:

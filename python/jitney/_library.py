@@ -142,14 +142,14 @@ class RawStats(ctypes.Structure):
 
 # name: result, arguments
 FUNCTIONS = {
-    "jitney_options_default": (Options, []),
+    "jitney_options_init": (None, [POINTER(Options), c_size_t]),
     "jitney_open": (c_int, [c_char_p, POINTER(Options), POINTER(c_void_p), c_char_p]),
     "jitney_stop": (None, [c_void_p]),
     "jitney_close": (None, [c_void_p]),
     "jitney_info": (None, [c_void_p, POINTER(Info)]),
-    "jitney_request_default": (Request, []),
+    "jitney_request_init": (None, [POINTER(Request), c_size_t]),
     "jitney_submit": (c_int, [c_void_p, POINTER(Request), POINTER(c_uint64), c_char_p]),
-    "jitney_event_default": (Event, []),
+    "jitney_event_init": (None, [POINTER(Event), c_size_t]),
     "jitney_event_clear": (None, [POINTER(Event)]),
     "jitney_next": (c_int, [c_void_p, POINTER(Event), c_int64]),
     "jitney_cancel": (None, [c_void_p, c_uint64]),
@@ -207,23 +207,7 @@ def open_library():
             raise errors.LibraryNotFound(f"{name} has no {function}; it is of another version") from None
         entry.restype = result
         entry.argtypes = arguments
-    check_layout(library, name)
     return library
-
-
-def check_layout(library, name):
-    """The structs above against the sizes that the library was compiled with."""
-    for make, mine in (
-        (library.jitney_options_default, Options),
-        (library.jitney_request_default, Request),
-        (library.jitney_event_default, Event),
-    ):
-        theirs = make().size
-        if theirs < ctypes.sizeof(mine):
-            raise errors.LibraryNotFound(
-                f"{name} is older than this package: {mine.__name__} has {theirs} bytes there, "
-                f"{ctypes.sizeof(mine)} here"
-            )
 
 
 _opened = []
@@ -234,6 +218,14 @@ def get():
     if not _opened:
         _opened.append(open_library())
     return _opened[0]
+
+
+def default(struct):
+    """An Options, Request or Event as the library begins it."""
+    value = struct()
+    init = getattr(get(), f"jitney_{struct.__name__.lower()}_init")
+    init(ctypes.byref(value), ctypes.sizeof(struct))
+    return value
 
 
 def version():

@@ -62,9 +62,9 @@ def fill_tokens(request, tokens):
     request.token_count = len(ids)
 
 
-def make(library, params):
+def make(params):
     """A request without its prompt. ctypes keeps alive what its pointers were set to."""
-    request = library.jitney_request_default()
+    request = _library.default(_library.Request)
     fill_sampling(request, params)
     fill_rest(request, params)
     return request

@@ -83,7 +83,9 @@ class Stream:
     """One request. Iterate over it, with `for` or `async for`, for its pieces; leaving the loop
     early cancels the request. With n > 1 the pieces of all answers come as they are ready."""
 
-    def __init__(self, engine, request):
+    def __init__(self, llm, request):
+        engine = llm._engine
+        self._llm = llm  # a model is not forgotten while it is being read from
         self._engine = engine
         self._inbox = Inbox()
         self._open_count = request.n
@@ -140,13 +142,13 @@ class Group:
         self.answers = [None] * len(self.waiting)
         self.inbox = Inbox()
         self.open = {}  # index: [id, answers that are not over]
+        self.open_count = 0  # answers that are not over, of all
 
     def fill(self):
         """Submit until the window is full."""
         while self.waiting:
             index, request = self.waiting[0]
-            busy = sum(left for _, left in self.open.values())
-            if busy and busy + request.n > self.window:
+            if self.open_count and self.open_count + request.n > self.window:
                 return
             self.waiting.popleft()
             self.answers[index] = [Answer(choice=i, seed=request.seed + i) for i in range(request.n)]
@@ -158,6 +160,7 @@ class Group:
             except BaseException:
                 del self.open[index]
                 raise
+            self.open_count += request.n
 
     def take(self, item):
         index, piece = item
@@ -166,6 +169,7 @@ class Group:
             answer.add(piece)
             if piece.finish_reason is not None:
                 self.open[index][1] -= 1
+                self.open_count -= 1
             if self.open[index][1] == 0:
                 del self.open[index]
         check_piece(piece, answer)
@@ -214,7 +218,7 @@ class LLM:
         knobs=None,
         on_progress=None,
     ):
-        options = _library.get().jitney_options_default()
+        options = _library.default(_library.Options)
         options.threads = _request.whole("threads", threads, 0, 1024)
         options.ctx_tokens = _request.whole("context_tokens", context_tokens, 0, 2**24)
         options.kv_bytes = _request.whole("kv_bytes", kv_bytes, 0, 2**63)
@@ -275,11 +279,11 @@ class LLM:
 
     def stream(self, prompt, params=None, **changes):
         """Continue a text, piece by piece: a Stream."""
-        return Stream(self._engine, self._prompt_request(prompt, merge(params, changes)))
+        return Stream(self, self._prompt_request(prompt, merge(params, changes)))
 
     def stream_chat(self, messages, params=None, **changes):
         """Answer a message or a conversation, piece by piece: a Stream."""
-        return Stream(self._engine, self._chat_request(messages, merge(params, changes)))
+        return Stream(self, self._chat_request(messages, merge(params, changes)))
 
     # --- text and facts
 
@@ -326,7 +330,7 @@ class LLM:
     # --- how requests are made
 
     def _prompt_request(self, prompt, params):
-        request = _request.make(self._engine.lib, params)
+        request = _request.make(params)
         if isinstance(prompt, str) and "\0" not in prompt:
             request.text = _library.encode(prompt)
         else:  # a C string would end at a NUL
@@ -335,7 +339,7 @@ class LLM:
         return request
 
     def _chat_request(self, messages, params):
-        request = _request.make(self._engine.lib, params)
+        request = _request.make(params)
         request.chat_json = _library.encode(_request.messages_json(messages))
         return request
 

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "embed/struct_give.h"
 #include "engine/engine.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28 };
@@ -29,8 +30,9 @@ _Static_assert((int)JITNEY_STOP == (int)FINISH_STOP, "same reasons");
 _Static_assert((int)JITNEY_ERROR == (int)FINISH_ERROR, "same reasons");
 _Static_assert(JITNEY_TOP_MAX == (int)TOP_LOGPROBS_MAX, "same limit");
 
-struct jitney_event jitney_event_default(void) {
-    return (struct jitney_event){.size = sizeof(struct jitney_event), .text = ""};
+void jitney_event_init(struct jitney_event *ev, size_t size) {
+    const struct jitney_event full = {.size = size, .text = ""};
+    struct_give(ev, size, &full, sizeof(full));
 }
 
 void jitney_event_clear(struct jitney_event *ev) {
@@ -40,16 +42,17 @@ void jitney_event_clear(struct jitney_event *ev) {
     buf_deinit(&m->text);
     mem_free(m->tops);
     mem_free(m);
-    *ev = jitney_event_default();
+    jitney_event_init(ev, ev->size);
 }
 
-bool event_prepare(struct jitney_event *ev) {
-    if (ev->memory) return true;
+enum status event_prepare(struct jitney_event *ev) {
+    if (ev->size < offsetof(struct jitney_event, memory) + sizeof(void *)) return ST_BAD;
+    if (ev->memory) return ST_OK;
     struct event_memory *m = mem_zalloc(sizeof(*m));
-    if (!m) return false;
+    if (!m) return ST_NOMEM;
     buf_init(&m->text, TEXT_BYTES_MAX);
     ev->memory = m;
-    return true;
+    return ST_OK;
 }
 
 /* What is being made of one answer. */
@@ -141,7 +144,7 @@ static void put_fields(struct jitney_event *ev, const struct making *m, uint32_t
     const struct ticket *t = m->ticket;
     uint32_t rows = m->end - m->first, before = m->first - c->prompt_tokens;
     bool has_tops = c->tops && t->top_count > 0;
-    *ev = (struct jitney_event){
+    struct jitney_event full = {
         .size = ev->size,
         .memory = ev->memory,
         .id = t->id,
@@ -157,10 +160,10 @@ static void put_fields(struct jitney_event *ev, const struct making *m, uint32_t
         .cached_tokens = cached_tokens,
         .error = error_of(m),
     };
-    if (c->logprobs) ev->logprobs = (const struct jitney_logprob *)(c->logprobs + before);
-    if (!has_tops) return;
-    ev->top_count = t->top_count;
-    ev->top_logprobs = m->memory->tops;
+    if (c->logprobs) full.logprobs = (const struct jitney_logprob *)(c->logprobs + before);
+    if (has_tops) full.top_count = t->top_count;
+    if (has_tops) full.top_logprobs = m->memory->tops;
+    struct_give(ev, ev->size, &full, sizeof(full));
 }
 
 static struct making begin(struct event_memory *memory, const struct claim *claim,

@@ -11,14 +11,15 @@
 
 #include <stdbool.h>
 
+#include "base/status.h"
 #include "embed/tickets.h"
 
 struct engine;
 struct jitney_event;
 struct tokenizer;
 
-/* Before anything else: true if `ev` was made by jitney_event_default and has memory now. */
-bool event_prepare(struct jitney_event *ev);
+/* Before anything else: `ev` has memory now. ST_BAD: it was not made by jitney_event_default. */
+enum status event_prepare(struct jitney_event *ev);
 
 /* Fill `ev` with what is new of the claimed answer. A stop string ends the answer here, and the
  * engine is told. True if that was its last event. `has_news` false: there is nothing to tell. */

@@ -14,6 +14,7 @@
 #include "config/env.h"
 #include "config/model_cache.h"
 #include "embed/event.h"
+#include "embed/struct_give.h"
 #include "embed/submit.h"
 #include "embed/tickets.h"
 #include "engine/service.h"
@@ -67,8 +68,9 @@ void jitney_free(void *ptr) { mem_free(ptr); }
 
 /* --- opening and closing ---------------------------------------------------------------- */
 
-struct jitney_options jitney_options_default(void) {
-    return (struct jitney_options){.size = sizeof(struct jitney_options)};
+void jitney_options_init(struct jitney_options *options, size_t size) {
+    const struct jitney_options full = {.size = size};
+    struct_give(options, size, &full, sizeof(full));
 }
 
 static enum status read_options(const struct jitney_options *in, struct jitney_options *out,
@@ -79,7 +81,7 @@ static enum status read_options(const struct jitney_options *in, struct jitney_o
         return err_set(err, ST_BAD,
                        "the options have no size; they must begin as jitney_options_default() "
                        "gives them");
-    memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
+    struct_give(out, sizeof(*out), in, in->size);
     return ST_OK;
 }
 
@@ -255,12 +257,12 @@ static int64_t time_after(int64_t timeout_ms) {
 static enum jitney_status next(struct jitney *j, uint64_t id, struct jitney_event *ev,
                                int64_t timeout_ms) {
     int64_t until_us = time_after(timeout_ms);
-    if (ev->size < sizeof(*ev)) return JITNEY_BAD;
-    if (!event_prepare(ev)) return JITNEY_NOMEM;
+    enum status st = event_prepare(ev);
+    if (st != ST_OK) return status_of(st);
     if (!tickets_enter(j->tickets)) return JITNEY_CLOSED;
-    enum jitney_status st = next_inside(j, id, until_us, ev);
+    enum jitney_status result = next_inside(j, id, until_us, ev);
     tickets_leave(j->tickets);
-    return st;
+    return result;
 }
 
 enum jitney_status jitney_next(struct jitney *j, struct jitney_event *ev, int64_t timeout_ms) {
@@ -274,24 +276,20 @@ enum jitney_status jitney_next_of(struct jitney *j, uint64_t id, struct jitney_e
 
 /* --- facts ------------------------------------------------------------------------------ */
 
-/* The caller may know fewer fields than the library, or more. */
-static void give_struct(void *out, size_t out_bytes, void *full, size_t full_bytes) {
-    memcpy(full, &out_bytes, sizeof(out_bytes)); /* `size` comes first */
-    memcpy(out, full, out_bytes < full_bytes ? out_bytes : full_bytes);
-}
-
+/* Nothing but zeros once it was stopped. */
 void jitney_info(struct jitney *j, struct jitney_info *out) {
-    if (!tickets_enter(j->tickets)) return;
-    struct jitney_info full = {.ctx_tokens = j->service.host.ctx_tokens,
-                               .vocab = j->service.host.model->hp.vocab,
-                               .threads = j->service.host.threads,
-                               .has_chat = j->chat != NULL};
-    give_struct(out, out->size, &full, sizeof(full));
-    tickets_leave(j->tickets);
+    struct jitney_info full = {.size = out->size};
+    if (tickets_enter(j->tickets)) {
+        full.ctx_tokens = j->service.host.ctx_tokens;
+        full.vocab = j->service.host.model->hp.vocab;
+        full.threads = j->service.host.threads;
+        full.has_chat = j->chat != NULL;
+        tickets_leave(j->tickets);
+    }
+    struct_give(out, out->size, &full, sizeof(full));
 }
 
-void jitney_stats(struct jitney *j, struct jitney_stats *out) {
-    if (!tickets_enter(j->tickets)) return;
+static struct jitney_stats read_stats(struct jitney *j) {
     const struct engine_stats e = engine_stats(j->service.engine);
     const struct sched_stats *s = &e.sched;
     const struct kv_pool_stats *pool = &s->kv.groups[0];
@@ -306,8 +304,17 @@ void jitney_stats(struct jitney *j, struct jitney_stats *out) {
                                 .kv_blocks = j->service.knobs.kv_blocks,
                                 .kv_blocks_free = pool->free_count + pool->cached_count};
     if (s->held_slots > 0) full.kv_waste = 1 - (double)s->used_slots / (double)s->held_slots;
-    give_struct(out, out->size, &full, sizeof(full));
-    tickets_leave(j->tickets);
+    return full;
+}
+
+void jitney_stats(struct jitney *j, struct jitney_stats *out) {
+    struct jitney_stats full = {0};
+    if (tickets_enter(j->tickets)) {
+        full = read_stats(j);
+        tickets_leave(j->tickets);
+    }
+    full.size = out->size;
+    struct_give(out, out->size, &full, sizeof(full));
 }
 
 /* --- text ------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "embed/struct_give.h"
 #include "embed/tickets.h"
 #include "engine/request.h"
 #include "text/chat_prompt.h"
@@ -29,10 +30,10 @@ static uint64_t draw_seed(void) {
     return seed >> (64 - SEED_BITS);
 }
 
-struct jitney_request jitney_request_default(void) {
+void jitney_request_init(struct jitney_request *request, size_t size) {
     const struct sample_params p = sample_params_default();
-    return (struct jitney_request){
-        .size = sizeof(struct jitney_request),
+    const struct jitney_request full = {
+        .size = size,
         .max_tokens = 256,
         .n = 1,
         .temperature = p.temperature,
@@ -42,6 +43,7 @@ struct jitney_request jitney_request_default(void) {
         .penalty_window = p.penalty_window,
         .seed = draw_seed(),
     };
+    struct_give(request, size, &full, sizeof(full));
 }
 
 enum status submit_read(const struct jitney_request *in, struct jitney_request *out,
@@ -51,8 +53,7 @@ enum status submit_read(const struct jitney_request *in, struct jitney_request *
                        "the request has no size; it must begin as jitney_request_default() gives "
                        "it");
     *out = jitney_request_default();
-    memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
-    out->size = sizeof(*out);
+    struct_give(out, sizeof(*out), in, in->size);
     return ST_OK;
 }
 

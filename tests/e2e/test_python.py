@@ -508,6 +508,13 @@ def test_a_forgotten_model_is_closed():
     assert engine.is_closed
 
 
+def test_a_stream_keeps_its_model():
+    stream = LLM(LLAMA).stream("Hello", STEADY)
+    gc.collect()
+    assert len(list(stream)) > 0
+    assert stream.answer.finish_reason == "length"
+
+
 def test_a_program_that_forgets_to_close_ends_cleanly():
     done = python(
         f"import jitney; llm = jitney.LLM({str(LLAMA)!r}); s = llm.stream('Hello', max_tokens=400);"

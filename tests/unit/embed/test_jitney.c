@@ -187,6 +187,29 @@ static void test_a_default_request_draws_its_own_seed(void **state) {
     assert_int_equal(a.n, 1);
 }
 
+/* A program that was compiled with a later header, whose structs have more fields. */
+static void test_fields_that_the_library_does_not_know_are_left_alone(void **state) {
+    struct {
+        struct jitney_request r;
+        char added[16];
+    } later = {.added = "fifteen letters"};
+    jitney_request_init(&later.r, sizeof(later));
+    later.r.text = "Hello";
+    later.r.max_tokens = 2;
+    assert_string_equal(later.added, "fifteen letters");
+    submit(*state, &later.r);
+    struct {
+        struct jitney_event ev;
+        char added[16];
+    } event = {.added = "fifteen letters"};
+    jitney_event_init(&event.ev, sizeof(event));
+    while (jitney_next(*state, &event.ev, -1) == JITNEY_OK)
+        assert_int_equal(event.ev.size, sizeof(event));
+    assert_string_equal(event.added, "fifteen letters");
+    jitney_event_clear(&event.ev);
+    assert_int_equal(event.ev.size, sizeof(event));
+}
+
 static void refuse(struct jitney *j, const struct jitney_request *r, const char *sentence) {
     char why[JITNEY_ERROR_BYTES] = "";
     uint64_t id = 5;
@@ -459,6 +482,9 @@ static void test_after_stop_everybody_is_sent_away(void **state) {
     assert_int_equal(jitney_next_of(j, id, &ev, -1), JITNEY_CLOSED);
     assert_int_equal(jitney_submit(j, &r, NULL, why), JITNEY_CLOSED);
     assert_non_null(strstr(why, "closed"));
+    struct jitney_info info = {.size = sizeof(info), .vocab = 5};
+    jitney_info(j, &info);
+    assert_int_equal(info.vocab, 0);
     jitney_cancel(j, id);
     jitney_stop(j);
     jitney_close(j);
@@ -561,6 +587,7 @@ int main(void) {
         cmocka_unit_test(test_the_user_pointer_comes_back_in_every_event),
         cmocka_unit_test(test_text_and_tokens_are_the_same_prompt),
         cmocka_unit_test(test_a_default_request_draws_its_own_seed),
+        cmocka_unit_test(test_fields_that_the_library_does_not_know_are_left_alone),
         cmocka_unit_test(test_submit_says_what_is_wrong),
         cmocka_unit_test(test_a_prompt_that_can_never_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_a_request_too_big_for_the_cache_ends_refused),
