@@ -63,7 +63,9 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     report(&l, "file", 0);
     TRY(model_file_open(path, &h->file, err));
     if (!o->tokens_only) TRY(tokenizer_create(h->file, &h->tokenizer, err));
-    TRY(model_open(h->file, &(struct model_options){.ctx_tokens = o->ctx_tokens}, &h->model, err));
+    const struct model_options model = {.ctx_tokens = o->ctx_tokens,
+                                        .ctx_default_max = CTX_DEFAULT_MAX};
+    TRY(model_open(h->file, &model, &h->model, err));
     TRY(choose_ctx(h, o->ctx_tokens, err));
     h->threads = o->threads ? o->threads : pool_default_threads();
     TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));

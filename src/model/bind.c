@@ -1,4 +1,7 @@
-/* model/bind.c - see model/bind.h for the contract. */
+/* model/bind.c - see model/bind.h for the contract.
+ *
+ * Entry points: model_bind, bind_vec.
+ */
 #include "model/bind.h"
 
 #include <stdio.h>
@@ -262,6 +265,17 @@ static enum status check_vecs(struct binder *b, uint32_t layer, const enum vec *
     return ST_OK;
 }
 
+/* The two products of an expert are one op, which reads its input in one form. */
+static enum status check_expert_types(struct binder *b, const struct layer *l) {
+    const struct weight *gate = &l->mat[MAT_EXPERT_GATE], *up = &l->mat[MAT_EXPERT_UP];
+    if (!l->mat[MAT_ROUTER].data) return ST_OK;
+    if (dtype_is_quantised(gate->type) == dtype_is_quantised(up->type)) return ST_OK;
+    return err_set(b->err, ST_BAD,
+                   "%s: tensor %.*s is %s and %.*s is %s, expected both quantised or neither",
+                   model_file_path(b->m->file), STR_ARG(gate->name), dtype_info(gate->type)->name,
+                   STR_ARG(up->name), dtype_info(up->type)->name);
+}
+
 static enum status check_layer(struct binder *b, uint32_t layer) {
     static const enum vec norms[] = {VEC_ATTN_NORM, VEC_FFN_NORM, VEC_COUNT};
     enum mat missing = missing_mat(&b->m->layers[layer], b->m->arch->encoder);
@@ -270,6 +284,7 @@ static enum status check_layer(struct binder *b, uint32_t layer) {
         mat_name(b->m->arch, b->is_hf, b->layers, missing, layer, 0, name);
         return say_missing(b, name);
     }
+    TRY(check_expert_types(b, &b->m->layers[layer]));
     TRY(check_vecs(b, layer, norms));
     return check_vecs(b, layer, b->m->arch->needs);
 }

@@ -1,4 +1,7 @@
-/* model/hparams.c - see model/hparams.h for the contract. */
+/* model/hparams.c - see model/hparams.h for the contract.
+ *
+ * Entry points: hparams_read, hparams_check, hparams_layer_slides, and the hparams_* getters.
+ */
 #include "model/hparams.h"
 
 #include <float.h>

@@ -130,7 +130,9 @@ static enum status fill(struct model *m, const struct model_options *options, st
     TRY(model_bind(m, err));
     assign_groups(m);
     if (m->arch->encoder) return ST_OK;
-    uint32_t ctx = options->ctx_tokens ? options->ctx_tokens : m->hp.ctx_train;
+    uint32_t ctx = m->hp.ctx_train;
+    if (options->ctx_default_max && ctx > options->ctx_default_max) ctx = options->ctx_default_max;
+    if (options->ctx_tokens) ctx = options->ctx_tokens;
     return fill_rope(m, ctx, err);
 }
 

@@ -83,7 +83,9 @@ struct model {
 };
 
 struct model_options {
-    uint32_t ctx_tokens; /* the longest sequence: longrope chooses its factors by it */
+    uint32_t ctx_tokens;      /* the longest sequence: longrope chooses its factors by it; 0: what
+                                 the model was made for ... */
+    uint32_t ctx_default_max; /* ... but no more than this; 0: however much that is */
 };
 
 /* ST_BAD names the file and the key or tensor. */

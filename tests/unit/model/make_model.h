@@ -129,7 +129,7 @@ static inline void put_spec_tensors(struct buf *b, const struct spec_list *l) {
 
 static inline void put_spec(struct buf *b, const struct spec *s) {
     struct spec_list l = list_of(s);
-    put_head(b, 3, l.count, 10);
+    put_head(b, 3, l.count, 12);
     put_key_str(b, "general.architecture", s->arch);
     put_spec_key(b, s, "block_count", 1);
     put_spec_key(b, s, "embedding_length", s->dim);
@@ -140,6 +140,8 @@ static inline void put_spec(struct buf *b, const struct spec *s) {
     put_spec_key(b, s, "expert_count", s->experts);
     put_spec_key(b, s, "expert_used_count", s->experts_used);
     put_spec_key(b, s, "expert_feed_forward_length", s->expert_ffn);
+    put_spec_key(b, s, "context_length", 4096);
+    put_spec_key(b, s, "rope.scaling.original_context_length", 2048);
     put_spec_tensors(b, &l);
 }
 
