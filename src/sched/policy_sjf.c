@@ -38,7 +38,7 @@ static uint32_t max_answer(const struct sched_seq *seq) {
 }
 
 static void learn(struct cell *c, double length) {
-    double rate = c->seen < 1 / LEARN_RATE ? 1.0 / (double)(c->seen + 1) : LEARN_RATE;
+    double rate = (double)c->seen < 1 / LEARN_RATE ? 1.0 / (double)(c->seen + 1) : LEARN_RATE;
     double miss = length - c->mean;
     c->mean += rate * miss;
     c->deviation += rate * ((miss < 0 ? -miss : miss) - c->deviation);
