@@ -19,7 +19,7 @@ static const struct line_plan plans[] = {
     {"qwen3moe", 400, 10}, {"qwen2-window", 500, 6}, {"gemma2", 600, 6},   {"llama-q4_k", 700, 10},
 };
 static const struct line_plan few_plans[] = {
-    {"llama", 0, 3}, {"gemma3", 103, 3}, {"qwen3moe", 406, 2}, {"llama-q4_k", 708, 2}};
+    {"llama", 5, 3}, {"gemma3", 104, 2}, {"qwen3moe", 406, 2}, {"llama-q4_k", 708, 1}};
 
 uint32_t lines_count(void) {
     return IS_SLOW ? sizeof(few_plans) / sizeof(few_plans[0]) : sizeof(plans) / sizeof(plans[0]);

@@ -74,13 +74,20 @@ static struct sample_params sampling_of(uint32_t ticket) {
     return p;
 }
 
+/* Answers to short prompts are long: they outgrow the blocks that were there at admission. */
+static uint32_t answer_of(uint32_t ticket, bool is_real) {
+    bool is_short = ticket < SHORT_TICKETS;
+    if (is_real) return is_short ? 12 + ticket : 4 + ticket % 5;
+    return is_short ? 32 + ticket * 7 % (ANSWER_MAX - 32) : 8 + ticket * 7 % 32;
+}
+
 /* The beginning of a family's stream; one in four ends on its own tokens, so that prefixes meet
  * in the middle of prompts and of blocks. */
 static enum status make_ticket(struct line *l, uint32_t i, uint32_t length, bool is_real) {
     struct ticket *t = &l->tickets[i];
     struct rng stream = {.seed = 77 + i % FAMILIES}, own = {.seed = 500 + i};
     t->sample = sampling_of(i);
-    t->max_tokens = is_real ? 4 + i % 5 : 8 + i * 7 % (ANSWER_MAX - 8);
+    t->max_tokens = answer_of(i, is_real);
     t->prompt_tokens = length;
     t->prompt = mem_alloc_array(length, sizeof(t->prompt[0]));
     if (!t->prompt) return ST_NOMEM;

@@ -24,7 +24,7 @@
 #include "sched/knobs.h"
 #include "sched/policy.h"
 
-enum { TICKETS = 26, CHOICES = 4, KV_TYPES = 3, ANSWER_MAX = 40 };
+enum { TICKETS = 26, CHOICES = 4, KV_TYPES = 3, ANSWER_MAX = 72 };
 
 /* Answers of one choice. */
 struct answer_bits {

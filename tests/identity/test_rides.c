@@ -22,7 +22,7 @@
 #include "identity/lines.h"
 #include "identity/ride.h"
 
-enum { SOLO_TICKETS_STEP = 3 };
+enum { SOLO_TICKETS_STEP = 3, SOLO_TICKETS_STEP_FEW = 9 };
 
 static struct coverage seen;
 static struct line line; /* the one that is open */
@@ -111,7 +111,8 @@ static void test_references(void **state) {
     const struct solo_options o = {
         .threads = 1, .ctx_tokens = line.ctx_tokens, .tokens_only = true, .kv_type = KV_F16};
     if (solo_open(line.path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < TICKETS; i += SOLO_TICKETS_STEP) {
+    uint32_t step = lines_are_few() ? SOLO_TICKETS_STEP_FEW : SOLO_TICKETS_STEP;
+    for (uint32_t i = 0; i < TICKETS; i += step) {
         struct answer_bits got = {0};
         const struct answer_bits *want = line_reference(&line, 0, i, 0, &err);
         if (!want) fail_msg("%s", err.text);
@@ -138,7 +139,7 @@ static void test_all_of_it_was_met(void **state) {
     assert_true(seen.greedy >= 50 && seen.sampled >= 50);
     assert_true(seen.forked >= 50 && seen.cancelled >= 5);
     assert_true(seen.cached >= 50 && seen.cached_midway >= 20 && seen.uncached >= 50);
-    assert_true(seen.preempted >= 20 && seen.swapped >= 5 && seen.recomputed >= 5);
+    assert_true(seen.preempted >= 40 && seen.swapped >= 8 && seen.recomputed >= 8);
     assert_true(seen.chunked >= 50 && seen.threads_1 >= 50 && seen.threads_2 >= 50);
     for (uint32_t i = 0; i < 3; i++) assert_true(seen.block_sizes[i] >= 20);
 }
