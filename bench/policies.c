@@ -8,7 +8,8 @@
  *
  * 1. Everything at once: what a policy can carry.
  * 2. The same at 70 % of what chunked carries: what latency its users see.
- * 3. Each policy on the traffic that it is for, beside chunked.
+ * 3. Chat, reading and writing at 80 %: which policy for which work.
+ * 4. Each policy on the traffic that it is for, beside chunked.
  *
  * Exits with 1 when a figure misses its limit.
  */
@@ -98,14 +99,12 @@ static double table(const char *title, const struct knobs *k, const char *profil
 
 /* ---- 1 and 2: an H200 with an 8B model ---- */
 
-/* 32 GiB of KV at 128 KiB a token: memory, not seats, is what runs out. */
+/* 4 GiB of KV at 128 KiB a token: memory, not seats, is what runs out. */
 static struct knobs h200_knobs(void) {
     struct knobs k = knobs_default();
-    k.kv_blocks = 16384;
-    k.max_seqs = 256;
+    k.kv_blocks = k.spill_blocks = 2048;
+    k.max_seqs = k.dynamic_batch = 64;
     k.max_step_tokens = 2048;
-    k.dynamic_batch = 64;
-    k.spill_blocks = 16384;
     return k;
 }
 
@@ -113,36 +112,91 @@ enum { H200_REQUESTS = 3000, ANSWER_MAX = 1000 };
 
 static double requests_per_s(const struct measure *m) { return m->count / m->elapsed_s; }
 
+/* How the ratio depends on memory, and on what is known of an answer's length. */
+static void show_ratios(const struct lengths *azure) {
+    static const uint32_t gibs[] = {2, 4, 8, 16, 32};
+    printf("\n## h200-8b, everything at once: chunked / static, output tokens/s, 256 seats\n\n"
+           "| KV memory | at most 1000 tokens asked for | exactly the answer's tokens asked for "
+           "|\n|---:|---:|---:|\n");
+    for (uint32_t g = 0; g < sizeof(gibs) / sizeof(gibs[0]); g++) {
+        double ratios[2];
+        struct knobs k = h200_knobs();
+        k.kv_blocks = k.spill_blocks = gibs[g] * 512;
+        k.max_seqs = 256;
+        for (int i = 0; i < 2; i++) {
+            struct workload w = {0};
+            stream(&w, &(struct work_stream){.lengths = azure,
+                                             .count = H200_REQUESTS,
+                                             .seed = 1,
+                                             .max_tokens = i == 0 ? ANSWER_MAX : 0});
+            struct measure a = run("chunked", &k, "h200-8b", &w);
+            struct measure b = run("static", &k, "h200-8b", &w);
+            ratios[i] = a.output_tokens_per_s / b.output_tokens_per_s;
+            measure_deinit(&a);
+            measure_deinit(&b);
+            workload_deinit(&w);
+        }
+        printf("| %u GiB | %.2f | %.2f |\n", gibs[g], ratios[0], ratios[1]);
+    }
+}
+
 static void show_h200(const struct lengths *azure) {
     struct knobs k = h200_knobs();
-    struct workload all = {0}, known = {0}, calm = {0};
+    struct workload all = {0}, calm = {0};
     struct work_stream s = {
         .lengths = azure, .count = H200_REQUESTS, .seed = 1, .max_tokens = ANSWER_MAX};
     stream(&all, &s);
     double ratio = table("h200-8b, everything at once; a request asks for at most 1000 tokens", &k,
                          "h200-8b", &all);
     limit("chunked / static, output tokens/s", ratio, 2);
-
-    s.max_tokens = 0;
-    stream(&known, &s);
-    ratio = table("h200-8b, everything at once; a request asks for exactly the tokens it gets", &k,
-                  "h200-8b", &known);
-    limit("chunked / static, output tokens/s", ratio, 2);
+    show_ratios(azure);
 
     struct measure m = run("chunked", &k, "h200-8b", &all);
     s.per_s = 0.7 * requests_per_s(&m);
     measure_deinit(&m);
-    s.max_tokens = ANSWER_MAX;
     stream(&calm, &s);
     printf("\nchunked carries %.2f requests/s; below, %.2f come (Poisson)\n", s.per_s / 0.7,
            s.per_s);
     table("h200-8b, 70 % of what chunked carries", &k, "h200-8b", &calm);
     workload_deinit(&all);
-    workload_deinit(&known);
     workload_deinit(&calm);
 }
 
-/* ---- 3: what each policy is for ---- */
+/* ---- which policy for which work ---- */
+
+/* An H200 with 16 GiB of KV at 80 % of what chunked carries, every policy, three kinds of work. */
+static void show_kinds(void) {
+    const struct length_shape *shapes[] = {&shape_chat, &shape_reading, &shape_writing};
+    for (int i = 0; i < 3; i++) {
+        struct err err = {{0}};
+        struct lengths l = {0};
+        struct workload all = {0}, w = {0};
+        struct knobs k = h200_knobs();
+        k.kv_blocks = k.spill_blocks = 8192;
+        k.max_seqs = k.dynamic_batch = 128;
+        must(lengths_draw(&l, shapes[i], 1500, 9, &err), &err);
+        struct work_stream s = {
+            .lengths = &l, .count = 1500, .seed = 9, .max_tokens = shapes[i]->answer_max};
+        stream(&all, &s);
+        struct measure m = run("chunked", &k, "h200-8b", &all);
+        s.per_s = 0.8 * requests_per_s(&m);
+        measure_deinit(&m);
+        stream(&w, &s);
+        char title[128];
+        snprintf(title, sizeof(title), "h200-8b, %s, 80 %% load (%.1f requests/s)", shapes[i]->name,
+                 s.per_s);
+        table(title, &k, "h200-8b", &w);
+        k.step_target_ms = 25;
+        m = run("chunked", &k, "h200-8b", &w);
+        row("chunked, step_target_ms=25", &m);
+        measure_deinit(&m);
+        workload_deinit(&all);
+        workload_deinit(&w);
+        lengths_deinit(&l);
+    }
+}
+
+/* ---- 4: what each policy is for ---- */
 
 static struct knobs cpu_knobs(void) {
     struct knobs k = knobs_default();
@@ -230,23 +284,26 @@ static void show_short_first(void) {
     struct err err = {{0}};
     struct lengths heavy = {0};
     struct workload w = {0};
-    must(lengths_draw(&heavy, &shape_heavy, 600, 5, &err), &err);
-    struct work_stream s = {.lengths = &heavy, .count = 600, .seed = 5, .max_tokens = 3000};
+    must(lengths_draw(&heavy, &shape_heavy, 2000, 5, &err), &err);
+    struct work_stream s = {.lengths = &heavy, .count = 2000, .seed = 5, .max_tokens = 3000};
     s.per_s = 0.9 * capacity(&k, &s);
     stream(&w, &s);
-    head("mlfq and sjf: answers over three decades of length, this-cpu, 90 % load");
+    printf("\n## mlfq and sjf: answers over three decades of length, this-cpu, 4 seats, 90 %% "
+           "load\n\n| policy | TTFT p50 ms | done p50 ms | done mean ms | done p90 ms "
+           "| done p99 ms | preemptions |\n|---|---:|---:|---:|---:|---:|---:|\n");
     const char *const names[] = {"chunked", "mlfq", "sjf"};
     double done[3];
     for (int i = 0; i < 3; i++) {
         struct measure m = run(names[i], &k, "this-cpu", &w);
-        row(names[i], &m);
         done[i] = measure_done_ms(&m, 0.5);
-        printf("  done p50 %.0f p90 %.0f p99 %.0f\n", done[i], measure_done_ms(&m, 0.9),
-               measure_done_ms(&m, 0.99));
+        printf("| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %llu |\n", names[i],
+               measure_ttft_ms(&m, 0.5), done[i], measure_mean_done_ms(&m),
+               measure_done_ms(&m, 0.9), measure_done_ms(&m, 0.99),
+               (unsigned long long)m.preemptions);
         measure_deinit(&m);
     }
-    limit("chunked / mlfq, median time to done", done[0] / done[1], 1);
-    limit("chunked / sjf, median time to done", done[0] / done[2], 1);
+    limit("chunked / mlfq, median time to done", done[0] / done[1], 1.1);
+    limit("chunked / sjf, median time to done", done[0] / done[2], 1.3);
     workload_deinit(&w);
     lengths_deinit(&heavy);
 }
@@ -266,6 +323,7 @@ int main(int argc, char **argv) {
         printf("lengths: shape %s (there is no %s)\n", shape_chat.name, path);
     }
     show_h200(&azure);
+    show_kinds();
     show_deadline(&azure);
     show_fair(&azure);
     show_short_first();

@@ -22,6 +22,9 @@ static const int64_t HOPELESS = (int64_t)1 << 61;
  * longer than predicted. */
 static const double PACE_SHARE = 0.8;
 
+/* Full steps that a prompt may lose to others once its turn has come. */
+enum { AHEAD_STEPS = 3 };
+
 struct deadline_state {
     uint64_t step;        /* of the minimum below */
     int64_t tpot_min_us;  /* of the sequences in the last whole step; 0: none has a target */
@@ -47,7 +50,8 @@ static bool may_admit(const void *state, const struct sched_view *view) {
 }
 
 /* How long its prompt takes once it is first in line. Alone with the decodes, its own steps; with
- * other prompts about, steps are full, and one of them is under way when its turn comes. */
+ * other prompts about, steps are full: one is under way when its turn comes, and some go to prompts
+ * that came later and are more urgent. */
 static double prompt_us(const struct deadline_state *s, const struct sched_seq *seq,
                         const struct sched_view *view) {
     uint32_t left = seq_left(seq);
@@ -57,7 +61,8 @@ static double prompt_us(const struct deadline_state *s, const struct sched_seq *
     double own_us = cost_predict_us(view->cost, left, cost_attended(seq->computed, left)) +
                     steps * cost_predict_us(view->cost, view->decode_count, 0);
     if (view->prompt_count == 0 && view->waiting_count <= 1) return own_us;
-    double full_us = (steps + 1) * cost_predict_us(view->cost, view->decode_count + budget, 0);
+    double full_us =
+        (steps + AHEAD_STEPS) * cost_predict_us(view->cost, view->decode_count + budget, 0);
     return own_us > full_us ? own_us : full_us;
 }
 
