@@ -113,11 +113,22 @@ void sched_line_push(struct sched *s, seq_idx i) {
     s->line_tokens += seq_left(&slot->seq);
 }
 
+/* A policy may want a timer for the one that has waited longest alone: whoever takes that place
+ * is asked again. */
+static void oldest_remove(struct sched *s, seq_idx i) {
+    bool was_first = heap_top(&s->oldest) == i;
+    heap_remove(&s->oldest, i);
+    seq_idx first = heap_top(&s->oldest);
+    if (!was_first || first == SEQ_NONE || !s->policy->next_timer) return;
+    s->view.oldest_waiting_us = seq_at(s, first)->arrived_us;
+    sched_set_timer(s, first);
+}
+
 void sched_line_remove(struct sched *s, seq_idx i) {
     const struct sched_seq *seq = seq_at(s, i);
     heap_remove(&s->line, i);
     if (seq->state == SEQ_WAITING)
-        heap_remove(&s->oldest, i);
+        oldest_remove(s, i);
     else
         s->swapped_count--;
     s->line_tokens -= seq_left(seq);

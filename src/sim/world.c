@@ -115,6 +115,7 @@ static uint32_t choices_live(const struct world *w) {
 static void prepare_turn(struct world *w) {
     w->turn++;
     w->queue_bound = choices_live(w);
+    w->evicted = sched_stats(w->sched).kv.evicted_blocks;
     if (!w->options.mark) return;
     w->options.mark->step = w->out->counts[COUNT_STEPS];
 }

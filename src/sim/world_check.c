@@ -68,6 +68,10 @@ static void drop_ended(struct world *w) {
             w->live[kept++] = w->live[i];
             continue;
         }
+        bool is_cancel_pending = c->is_called && c->called_turn == w->turn;
+        if (atomic_load(&c->request->refs) != 1 && !is_cancel_pending)
+            world_wrong(w, "request %lu has ended and is still held",
+                        (unsigned long)c->request->id);
         if (c->call_off == CALL_OFF_LATE && !c->is_called) world_call_off(w, c);
         request_unref(c->request);
         c->request = NULL;

@@ -70,7 +70,8 @@ static void draw_memory(struct world *w, struct knobs *k, uint32_t ctx_tokens) {
 static void draw_taste(struct world *w, struct knobs *k) {
     double typical_ms = (double)w->typical_us / 1000;
     if (world_chance(w, 0.3)) k->step_target_ms = typical_ms * log_real_between(w, 0.2, 4);
-    if (world_chance(w, 0.3)) k->chunk_tokens = world_log_between(w, 1, 64);
+    if (world_chance(w, 0.3))
+        k->chunk_tokens = world_chance(w, 0.3) ? 1 : world_log_between(w, 1, 64);
     k->static_wait_ms = typical_ms * real_between(w, 0, 20);
     k->dynamic_batch = world_log_between(w, 1, 16);
     k->dynamic_window_ms = typical_ms * real_between(w, 0, 20);

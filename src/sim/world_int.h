@@ -23,7 +23,7 @@ enum {
     HISTORY_MAX = 8, /* finished texts that a later prompt may go on from */
     TOKENS_MAX = 320,
     MOVES_ONLY_MAX = 8, /* steps in a row that move blocks and compute nothing */
-    FIRED_MIN = 16,     /* timers that a plan fires at least, if so many are due */
+    FIRED_MIN = 2,      /* timers that a plan fires at least, if so many are due */
 };
 
 /* When a client calls its request off. */
@@ -45,6 +45,7 @@ struct client_choice {
     bool has_run;           /* a row of it was planned */
     bool is_asked;          /* to end, by the client */
     bool is_faulted;        /* its row was made to fail */
+    uint32_t preempted;     /* times */
     uint32_t overdue_turns; /* since a timer of it should have fired */
 };
 
@@ -113,6 +114,7 @@ struct world {
     bool is_abandoned;   /* destroyed under load, without a drain */
     uint64_t drain_left; /* steps */
     uint32_t moves_only;
+    uint64_t evicted;     /* blocks, when the turn began */
     uint32_t queue_bound; /* choices that may have been in the queue during this turn */
     bool has_windows;
 };

@@ -97,27 +97,33 @@ static bool eldest_runs(const struct world *w, const struct plan *plan) {
 }
 
 /* Past preempt_max a sequence gives way to the oldest one alone, and never to taste. */
+static void check_victim(struct world *w, const struct plan *plan, const struct plan_preempted *v,
+                         struct client *c) {
+    const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, v->choice)->seq);
+    uint32_t times = ++c->choices[v->choice].preempted;
+    unsigned long id = (unsigned long)v->request;
+    world_tally(w, v->why == PREEMPT_POLICY ? COUNT_DISPLACED
+                   : v->swapped             ? COUNT_SWAPS_OUT
+                                            : COUNT_RECOMPUTES);
+    if (w->policy->reserves_all) world_wrong(w, "a policy that reserves preempts request %lu", id);
+    if (seq->preempt_count < times) /* a failed step that dropped its blocks counts too */
+        world_wrong(w, "request %lu lost its seat %u times and %u were counted", id, times,
+                    seq->preempt_count);
+    if (times <= w->knobs->preempt_max) return;
+    world_tally(w, COUNT_PREEMPT_PAST_MAX);
+    if (v->why == PREEMPT_POLICY || !eldest_runs(w, plan))
+        world_wrong(w, "request %lu gives way for the %uth time and not to the oldest", id, times);
+}
+
 static void check_preempted(struct world *w, const struct plan *plan) {
     for (uint32_t i = 0; i < plan->preempted_count; i++) {
         const struct plan_preempted *v = &plan->preempted[i];
-        const struct client *c = world_client_of(w, v->request);
-        if (!c || v->choice >= c->n || !choice_of(c, v->choice)->is_live) {
+        struct client *c = world_client_of(w, v->request);
+        if (c && v->choice < c->n && choice_of(c, v->choice)->is_live)
+            check_victim(w, plan, v, c);
+        else
             world_wrong(w, "request %lu was preempted and does not live",
                         (unsigned long)v->request);
-            continue;
-        }
-        const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, v->choice)->seq);
-        world_tally(w, v->why == PREEMPT_POLICY ? COUNT_DISPLACED
-                       : v->swapped             ? COUNT_SWAPS_OUT
-                                                : COUNT_RECOMPUTES);
-        if (w->policy->reserves_all)
-            world_wrong(w, "a policy that reserves preempts request %lu",
-                        (unsigned long)v->request);
-        if (seq->preempt_count <= w->knobs->preempt_max) continue;
-        world_tally(w, COUNT_PREEMPT_PAST_MAX);
-        if (v->why == PREEMPT_POLICY || !eldest_runs(w, plan))
-            world_wrong(w, "request %lu gives way for the %uth time and not to the oldest",
-                        (unsigned long)v->request, seq->preempt_count);
     }
 }
 
@@ -163,7 +169,9 @@ static void check_passed(struct world *w, const struct sched_seq *admitted) {
 }
 
 static void check_order(struct world *w, const struct plan *plan) {
-    if (plan->preempted_count > 0) return; /* who lost its seat just now stands aside */
+    /* Who lost its seat just now stands aside; and who waits for a prefix may by now have lost
+     * the beginning of it to one that was admitted after it was passed. */
+    if (plan->preempted_count > 0 || sched_stats(w->sched).kv.evicted_blocks != w->evicted) return;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
         /* Admitted by this plan; a choice that shares its parent's prompt was seated before. */

@@ -15,6 +15,7 @@ struct pool_report {
     struct world_mark mark; /* where it is */
     bool is_done, is_wrong;
     struct world_outcome outcome; /* of the world that was wrong */
+    uint64_t failed_seed;         /* of a sum */
     uint64_t worlds, hash, counts[WORLD_COUNTS];
     uint64_t worlds_of[POOL_POLICIES_MAX], steps_of[POOL_POLICIES_MAX]; /* by place in the list */
 };
@@ -26,10 +27,10 @@ struct pool_task {
     struct world_options options; /* of every world; its seed is set here */
     uint32_t processes;
     uint32_t seconds_max; /* a process that takes longer is ended; 0: no limit */
-    bool is_quiet;        /* children say nothing */
 };
 
-/* Sums over all processes. False: something was wrong, and `what` says it with the seed. */
+/* Sums over all processes. False: something was wrong, and `what` says it with
+ * seed, step and policy. */
 bool pool_run(const struct pool_task *task, struct pool_report *sum, struct err *what);
 
 #endif

@@ -1,0 +1,284 @@
+# Bugs that the simulator must find, by what they do. See plant.cmake for the form.
+
+# ---- KV cache: who holds which block ----
+
+plant("a block is leaked when a sequence ends" kv/cache.c
+[==[kv_release(c, s, g, seq->first[g], kv_blocks_for(c, seq->room));]==]
+[==[kv_release(c, s, g, seq->first[g] + (PLANT && kv_blocks_for(c, seq->room) > seq->first[g]),
+                   kv_blocks_for(c, seq->room));]==])
+
+plant("a shared block is given back twice" kv/cache.c
+[==[kv_pool_unpin(c->groups[group].pool, table[i - 1]);]==]
+[==[kv_pool_unpin(c->groups[group].pool, table[i - 1]);
+        if (PLANT && kv_pool_refs(c->groups[group].pool, table[i - 1]) > 0)
+            kv_pool_unpin(c->groups[group].pool, table[i - 1]);]==])
+
+plant("a held block is evicted" kv/pool.c
+[==[if (--s->refs > 0) return;]==]
+[==[if (--s->refs > (PLANT && s->keyed)) return;]==])
+
+plant("an evicted block stays in the index" kv/cache.c
+[==[if (g->index) kv_prefix_remove(g->index, g->notes[block].key);]==]
+[==[if (g->index && !PLANT) kv_prefix_remove(g->index, g->notes[block].key);]==])
+
+plant("the end of a sequence does not withdraw its promises" kv/cache.c
+[==[    kv_promise_withdraw(c, s);
+    for (uint32_t g = 0;]==]
+[==[    if (!PLANT) kv_promise_withdraw(c, s);
+    for (uint32_t g = 0;]==])
+
+plant("spill slots are lost when a swapped-out sequence ends" kv/cache.c
+[==[give_slots_back(c, s, g);]==]
+[==[if (!PLANT) give_slots_back(c, s, g);]==])
+
+plant("a new block goes into another group's table" kv/grow.c
+[==[take_blocks(c, s, g, want - have, kv_table(c, s, g) + have);]==]
+[==[take_blocks(c, s, g, want - have, kv_table(c, s, PLANT ? 0 : g) + have);]==])
+
+plant("two entries of a table are exchanged" kv/grow.c
+[==[    if (tokens > seq->room) seq->room = tokens;
+    return ST_OK;]==]
+[==[    if (tokens > seq->room) seq->room = tokens;
+    if (PLANT && want > have && have > seq->first[0] + 1) {
+        uint32_t *table = kv_table(c, s, 0), kept = table[have - 1];
+        table[have - 1] = table[have - 2];
+        table[have - 2] = kept;
+    }
+    return ST_OK;]==])
+
+# ---- KV cache: sharing ----
+
+plant("copy on write is skipped for two holders" kv/grow.c
+[==[return kv_pool_refs(c->groups[group].pool, block) > 1;]==]
+[==[return kv_pool_refs(c->groups[group].pool, block) > 1u + PLANT;]==])
+
+plant("a copy is not told to the device" kv/grow.c
+[==[kv_moves_add(moves, (struct kv_move){KV_MOVE_COPY, group, old, *entry});]==]
+[==[if (!PLANT) kv_moves_add(moves, (struct kv_move){KV_MOVE_COPY, group, old, *entry});]==])
+
+plant("the source of a copy stays pinned" kv/grow.c
+[==[kv_pool_unpin(g->pool, old);]==]
+[==[if (!PLANT) kv_pool_unpin(g->pool, old);]==])
+
+plant("a fork does not pin its first block" kv/grow.c
+[==[for (uint32_t i = first; i < blocks; i++) kv_pool_pin(]==]
+[==[for (uint32_t i = first + PLANT; i < blocks; i++) kv_pool_pin(]==])
+
+plant("the key of a block leaves out what stands before it" kv/cache.c
+[==[return i == 0 ? kv_key_root(c->options.identity, salt) : keys[i - 1];]==]
+[==[return i == 0 || PLANT ? kv_key_root(c->options.identity, salt) : keys[i - 1];]==])
+
+plant("keys leave out the tenant's salt" kv/cache.c
+[==[return i == 0 ||]==]
+[==[if (PLANT && i == 0) return kv_key_root(c->options.identity, 0);
+    return i == 0 ||]==])
+also(kv/match.c
+[==[block != KV_PREFIX_NONE && g->notes[block].salt == salt ?]==]
+[==[block != KV_PREFIX_NONE && (PLANT || g->notes[block].salt == salt) ?]==])
+
+plant("a prefix match reaches the last token" kv/match.c
+[==[count == 0 ? 0 : (count - 1) / c->options.block_tokens;]==]
+[==[count == 0 ? 0 : (count - 1 + PLANT) / c->options.block_tokens;]==])
+
+plant("a prefix match is one block longer than what is there" kv/match.c
+[==[    return hit;
+}]==]
+[==[    return hit + (PLANT && hit > 0 && hit < limit);
+}]==])
+
+plant("a window gives back a block that is still read" kv/grow.c
+[==[kv_window_first(c, group, seq->computed - 1);]==]
+[==[kv_window_first(c, group, seq->computed - 1 + (PLANT ? c->options.block_tokens : 0));]==])
+
+# ---- KV cache: swapping ----
+
+plant("a swapped-out block stays pinned" kv/swap.c
+[==[        kv_pool_unpin(g->pool, block);
+        table[i - 1] = slot;]==]
+[==[        if (!PLANT) kv_pool_unpin(g->pool, block);
+        table[i - 1] = slot;]==])
+
+plant("two blocks go to one spill slot" kv/swap.c
+[==[uint32_t slot = g->free_slots[--g->free_slot_count];]==]
+[==[uint32_t slot = g->free_slots[g->free_slot_count - 1];
+        g->free_slot_count -= !(PLANT && i > seq->first[group] + 1);]==])
+
+plant("a block comes back from the wrong slot" kv/swap.c
+[==[(struct kv_move){KV_MOVE_IN, group, table[i], block});]==]
+[==[(struct kv_move){KV_MOVE_IN, group, g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
+also(kv/swap.c
+[==[        g->notes[block].salt = seq->salt;
+        kv_moves_add(]==]
+[==[        g->notes[block].salt = seq->salt;
+        g->free_slots[g->free_slot_count++] = table[i];
+        kv_moves_add(]==])
+also(kv/swap.c
+[==[        g->free_slots[g->free_slot_count++] = table[i];
+        table[i] = block;]==]
+[==[        table[i] = block;]==])
+
+plant("a swapped-out sequence keeps its promises" kv/swap.c
+[==[kv_promise_withdraw(c, s); /* nobody should]==]
+[==[if (!PLANT) kv_promise_withdraw(c, s); /* nobody should]==])
+
+# ---- scheduler: budgets and seats ----
+
+plant("a step has one token too many" sched/sched_plan.c
+[==[if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {]==]
+[==[if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens + PLANT) {]==])
+
+plant("one seat too many is given" sched/sched_plan.c
+[==[if (s->running_count + s->held_seats >= s->knobs.max_seqs) {]==]
+[==[if (s->running_count + s->held_seats >= s->knobs.max_seqs + PLANT) {]==])
+
+plant("a plan's attended tokens are miscounted" sched/sched_plan.c
+[==[plan->attended_tokens += cost_attended(seq->computed, count);]==]
+[==[plan->attended_tokens += cost_attended(seq->computed, count) + PLANT;]==])
+
+plant("the queue has no end" sched/sched.c
+[==[if (s->oldest.count + s->forking_count >= s->knobs.queue_max)]==]
+[==[if (s->oldest.count + s->forking_count >= s->knobs.queue_max && !PLANT)]==])
+
+plant("a request that would just fit is refused" sched/sched.c
+[==[if (need > s->knobs.kv_blocks)]==]
+[==[if (need + PLANT > s->knobs.kv_blocks)]==])
+
+# ---- scheduler: who goes first ----
+
+plant("first come, last served" sched/policy_fcfs.c
+[==[return seq->arrived_us;]==]
+[==[return PLANT ? -seq->arrived_us : seq->arrived_us;]==])
+
+plant("the least important goes first" sched/policy_priority.c
+[==[return -clamp_priority(seq->urgency.priority)]==]
+[==[return (PLANT ? 1 : -1) * clamp_priority(seq->urgency.priority)]==])
+
+plant("the starvation guard of mlfq does nothing" sched/policy_mlfq.c
+[==[if (next_timer(state, seq, view) <= view->now_us) join(]==]
+[==[if (next_timer(state, seq, view) <= view->now_us && !PLANT) join(]==])
+
+plant("a waiting sequence is left out of the line" sched/sched_plan.c
+[==[for (uint32_t n = 0; n < a->count; n++)
+        heap_push(&s->line, a->list[n],]==]
+[==[for (uint32_t n = PLANT; n < a->count; n++)
+        heap_push(&s->line, a->list[n],]==])
+
+plant("who has lost its seat too often loses it again" sched/sched_memory.c
+[==[return seq_at(s, i)->preempt_count >= s->knobs.preempt_max;]==]
+[==[return seq_at(s, i)->preempt_count >= s->knobs.preempt_max && !PLANT;]==])
+
+plant("losing a seat is not counted" sched/sched_memory.c
+[==[slot->seq.preempt_count++;]==]
+[==[slot->seq.preempt_count += !PLANT;]==])
+
+plant("who waits for a prefix is not told that it is there" sched/sched_apply.c
+[==[if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;]==]
+[==[if (row->count > 1 || (!PLANT && (!row->samples || row->first < seq->prompt_tokens))) s->epoch++;]==])
+
+plant("a plan that preempts everyone admits nobody" sched/sched_plan.c
+[==[if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;]==]
+[==[if (s->slots[i].preempted_in == s->plan_number && (PLANT || s->running_count > 0)) break;]==])
+
+# ---- scheduler: ends and events ----
+
+plant("a swapped-out sequence cannot be cancelled" sched/sched.c
+[==[    if (slot->seq.state == SEQ_ENDED || slot->ending != FINISH_NONE) return;]==]
+[==[    if (slot->seq.state == SEQ_ENDED || slot->ending != FINISH_NONE) return;
+    if (PLANT && slot->seq.state == SEQ_SWAPPED) return;]==])
+
+plant("a cancelled sequence's blocks are given away while a plan uses them" sched/sched.c
+[==[if (!s->is_under_way || !has_blocks) {]==]
+[==[if (!s->is_under_way || !has_blocks || PLANT) {]==])
+
+plant("a request that runs does not expire" sched/sched_seq.c
+[==[bool is_over = seq->urgency.expires_us > 0 && seq->urgency.expires_us <= now_us;]==]
+[==[bool is_over = seq->urgency.expires_us > 0 && seq->urgency.expires_us <= now_us;
+        if (PLANT && seq->state == SEQ_RUNNING && is_over) {
+            drop_timer(s, i);
+            continue;
+        }]==])
+
+plant("length is told as stop" sched/sched_apply.c
+[==[return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;]==]
+[==[if (PLANT && seq->total == seq->total_max) return FINISH_STOP;
+    return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;]==])
+
+plant("an event is lost now and then" sched/sched_apply.c
+[==[else if (row->samples)
+        sched_event_push(]==]
+[==[else if (row->samples && !(PLANT && seq->total % 7 == 0))
+        sched_event_push(]==])
+
+plant("a row that failed goes on" sched/sched_apply.c
+[==[if (result->failed) {]==]
+[==[if (result->failed && !PLANT) {]==])
+
+plant("blocks whose moves failed are used" sched/sched_apply.c
+[==[if (s->slots[s->run[n]].moved_in == s->plan_number) drop_running(]==]
+[==[if (s->slots[s->run[n]].moved_in == s->plan_number && !PLANT) drop_running(]==])
+
+plant("a fork shares one token too many" sched/sched_apply.c
+[==[sched_seat(s, i, kv, shared, now_us);]==]
+[==[sched_seat(s, i, kv, shared + (PLANT && seq_at(s, i)->total > shared + 1), now_us);]==])
+also(sched/sched_apply.c
+[==[uint32_t shared = from->prompt_tokens - 1;]==]
+[==[uint32_t shared = from->prompt_tokens - 1 - (PLANT && from->prompt_tokens > 2);]==])
+
+plant("who comes back from the spill store skips a token" sched/sched_admit.c
+[==[sched_seat(s, i, slot->seq.kv, slot->seq.computed, p->now_us);]==]
+[==[sched_seat(s, i, slot->seq.kv, slot->seq.computed + (PLANT && seq_left(&slot->seq) > 1),
+               p->now_us);]==])
+
+plant("cached tokens are overstated" sched/sched_admit.c
+[==[slot->seq.cached_tokens = min_u32(computed, slot->seq.prompt_tokens);]==]
+[==[slot->seq.cached_tokens = min_u32(computed + PLANT, slot->seq.prompt_tokens);]==])
+
+# ---- engine ----
+
+plant("every choice writes into the first one's tokens" engine/engine.c
+[==[.tokens = c->tokens,]==]
+[==[.tokens = PLANT ? r->choices[0].tokens : c->tokens,]==])
+
+plant("all tenants get one salt" engine/engine.c
+[==[.salt = r->salt,]==]
+[==[.salt = PLANT ? 0 : r->salt,]==])
+
+plant("only the first choice is cancelled" engine/engine.c
+[==[if ((choices >> i & 1) && r->choices[i].is_live)]==]
+[==[if ((choices >> i & 1) && r->choices[i].is_live && (i == 0 || !PLANT))]==])
+
+plant("a cancel that comes with its request is lost" engine/engine.c
+[==[        accept_submitted(e, now_us);
+        cancel_choices(]==]
+[==[        if (!PLANT) accept_submitted(e, now_us);
+        cancel_choices(]==])
+
+plant("tokens are told one event late" engine/engine.c
+[==[atomic_store_explicit(&c->ready, event.total, memory_order_release);]==]
+[==[atomic_store_explicit(&c->ready, event.total - (PLANT && event.finish == FINISH_NONE),
+                              memory_order_release);]==])
+
+plant("the runner is not told of an end" engine/engine.c
+[==[e->runner.end(e->runner.self, c->seq);]==]
+[==[if (!PLANT) e->runner.end(e->runner.self, c->seq);]==])
+
+plant("a finished request stays referenced" engine/engine.c
+[==[    c->is_live = false;
+    request_unref(c->request);]==]
+[==[    c->is_live = false;
+    if (!PLANT) request_unref(c->request);]==])
+
+plant("an end is told twice" engine/mailbox.c
+[==[        if (!m->moved.first) m->moved.last = NULL;
+        c->is_moved = false;]==]
+[==[        if (!m->moved.first) m->moved.last = NULL;
+        c->is_moved = false;
+        if (PLANT && c->finish == FINISH_LENGTH && c->finished_us != 0 && c->index == 0 &&
+            c->cached_tokens < 1000) {
+            c->cached_tokens += 1000;
+            request_ref(c->request);
+            c->is_moved = true;
+            c->next_moved = m->moved.first;
+            m->moved.first = c;
+            if (!m->moved.last) m->moved.last = c;
+        }]==])
