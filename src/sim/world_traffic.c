@@ -203,7 +203,7 @@ static void note_refused(struct world *w, const struct request_spec *spec, enum 
         world_tally(w, COUNT_BAD_REQUESTS);
     else if (st == ST_FULL && !is_too_long)
         world_tally(w, COUNT_INBOX_FULL);
-    else
+    else if (st != ST_NOMEM) /* which is nobody's fault here */
         world_wrong(w, "a request of %u tokens was refused as %s", spec->prompt_tokens,
                     status_name(st));
 }

@@ -105,7 +105,8 @@ plant("two blocks go to one spill slot" kv/swap.c
 
 plant("a block comes back from the wrong slot" kv/swap.c
 [==[(struct kv_move){KV_MOVE_IN, group, table[i], block});]==]
-[==[(struct kv_move){KV_MOVE_IN, group, g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
+[==[(struct kv_move){KV_MOVE_IN, group,
+                                      g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
 also(kv/swap.c
 [==[        g->notes[block].salt = seq->salt;
         kv_moves_add(]==]
@@ -173,7 +174,8 @@ plant("losing a seat is not counted" sched/sched_memory.c
 
 plant("who waits for a prefix is not told that it is there" sched/sched_apply.c
 [==[if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;]==]
-[==[if (row->count > 1 || (!PLANT && (!row->samples || row->first < seq->prompt_tokens))) s->epoch++;]==])
+[==[if (row->count > 1 || (!PLANT && (!row->samples || row->first < seq->prompt_tokens)))
+        s->epoch++;]==])
 
 plant("a plan that preempts everyone admits nobody" sched/sched_plan.c
 [==[if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;]==]
