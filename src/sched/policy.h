@@ -87,8 +87,9 @@ struct sched_policy {
     void (*on_arrive)(void *state, struct sched_seq *seq, const struct sched_view *view);
     void (*on_admit)(void *state, struct sched_seq *seq, const struct sched_view *view);
     void (*on_preempt)(void *state, struct sched_seq *seq, const struct sched_view *view);
-    void (*on_step)(void *state, struct sched_seq *seq, uint32_t tokens,
-                    const struct sched_view *view); /* per sequence that was in the step */
+    /* Per sequence that was in the step; true if its key or timer may have changed. */
+    bool (*on_step)(void *state, struct sched_seq *seq, uint32_t tokens,
+                    const struct sched_view *view);
     void (*on_finish)(void *state, struct sched_seq *seq, const struct sched_view *view);
 
     /* Should this waiting or running sequence be ended as FINISH_EXPIRED now, because its target

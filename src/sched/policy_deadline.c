@@ -123,7 +123,7 @@ static void on_admit(void *state, struct sched_seq *seq, const struct sched_view
 }
 
 /* Called once for each sequence of a step, all with the same step number. */
-static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
+static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)tokens;
     struct deadline_state *s = state;
@@ -133,6 +133,7 @@ static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
         s->step = view->steps;
     }
     note_target(s, seq);
+    return false;
 }
 
 const struct sched_policy sched_policy_deadline = {

@@ -78,13 +78,14 @@ static double beyond_tag(const struct sched_seq *seq, uint32_t output,
 }
 
 /* A token was added to its answer, or nothing but prompt was computed. */
-static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
+static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)tokens;
     uint32_t output = seq_generated(seq);
-    if (output == 0 || seq_left(seq) != 1) return;
+    if (output == 0 || seq_left(seq) != 1) return false;
     double now = beyond_tag(seq, output, view), before = beyond_tag(seq, output - 1, view);
     if (now > 0) charge(tenant_of(state, seq), now - (before > 0 ? before : 0));
+    return false;
 }
 
 static void on_finish(void *state, struct sched_seq *seq, const struct sched_view *view) {

@@ -53,14 +53,16 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
 
 /* What its tokens cost counts as its time, the step's fixed part included: it held a seat. The
  * cost model's sum is written out: this runs for every sequence of every step. */
-static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
+static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)state;
     const double *w = view->cost->weight;
     double attended = (double)tokens * seq->computed;
     seq->policy.a += (int64_t)(w[0] + w[1] * tokens + w[2] * attended);
-    if ((double)seq->policy.a <= quantum_us(view->knobs, seq->policy.level)) return;
-    if (seq->policy.level < last_level(view->knobs)) join(seq, seq->policy.level + 1, view->now_us);
+    if ((double)seq->policy.a <= quantum_us(view->knobs, seq->policy.level)) return false;
+    if (seq->policy.level == last_level(view->knobs)) return false;
+    join(seq, seq->policy.level + 1, view->now_us);
+    return true;
 }
 
 static bool may_displace(const struct mlfq_state *m, const struct sched_view *view) {

@@ -92,16 +92,17 @@ static void on_preempt(void *state, struct sched_seq *seq, const struct sched_vi
     mark(state, seq, false);
 }
 
-static void on_step(void *state, struct sched_seq *seq, uint32_t tokens,
+static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     uint32_t generated = seq_generated(seq), max = max_answer(seq);
-    if (tokens == 1 && generated % LOOK_TOKENS != 0) return;
+    if (tokens == 1 && generated % LOOK_TOKENS != 0) return false;
     if (generated > (double)seq->policy.a * (1 + view->knobs->sjf_margin)) {
         seq->policy.a = generated < max / 2 ? 2 * generated : max;
         seq->policy.level = 1;
         mark(state, seq, true);
     }
     note_work_left(seq, view);
+    return true;
 }
 
 static void on_finish(void *state, struct sched_seq *seq, const struct sched_view *view) {

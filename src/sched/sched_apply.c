@@ -98,10 +98,8 @@ static void apply_row(struct sched *s, const struct plan_row *row, const struct 
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
     sched_reclass(s, row->seq);
-    if (s->policy->on_step) {
-        s->policy->on_step(s->state, seq, row->count, &s->view);
+    if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
-    }
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
         fork_children(s, row->seq, now_us);
     if (finish != FINISH_NONE)
