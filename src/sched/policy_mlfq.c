@@ -8,7 +8,7 @@
  * it or more; to make that cheap, blocks are kept free by swapping out the lowest ahead of need.
  *
  * Who has lost its seat holds blocks in the spill store or has to be computed again, so there are
- * at most half as many of them as seats. Without that limit a long line would take turns, a step
+ * at most a quarter as many of them as seats. Without that limit a long line would take turns, a step
  * each, and most of the time would go into moving.
  *
  * Notes: level = queue; a = time used in it, us; b = when it joined it; mark = 1 while it is out of
@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "sched/policy_pick.h"
 
-enum { JOIN_BITS = 48, DISPLACE_LEVELS = 2 };
+enum { JOIN_BITS = 48, DISPLACE_LEVELS = 2, OUT_PART = 4, CHARGE_STEPS = 4 };
 
 struct mlfq_state {
     uint32_t out_count; /* marked sequences */
@@ -51,14 +51,14 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     join(seq, level, view->now_us);
 }
 
-/* What its tokens cost counts as its time, the step's fixed part included: it held a seat. The
- * cost model's sum is written out: this runs for every sequence of every step. */
+/* What its tokens cost counts as its time, the step's fixed part included: it held a seat. Decodes
+ * are charged every CHARGE_STEPS steps, so that most steps do nothing here. */
 static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)state;
-    const double *w = view->cost->weight;
-    double attended = (double)tokens * seq->computed;
-    seq->policy.a += (int64_t)(w[0] + w[1] * tokens + w[2] * attended);
+    if (tokens == 1 && seq->run_steps % CHARGE_STEPS != 0) return false;
+    double us = cost_predict_us(view->cost, tokens, cost_attended(seq->computed - tokens, tokens));
+    seq->policy.a += (int64_t)(tokens == 1 ? CHARGE_STEPS * us : us);
     if ((double)seq->policy.a <= quantum_us(view->knobs, seq->policy.level)) return false;
     if (seq->policy.level == last_level(view->knobs)) return false;
     join(seq, seq->policy.level + 1, view->now_us);
@@ -66,7 +66,7 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
 }
 
 static bool may_displace(const struct mlfq_state *m, const struct sched_view *view) {
-    return m->out_count < (view->knobs->max_seqs + 1) / 2;
+    return m->out_count < (view->knobs->max_seqs + OUT_PART - 1) / OUT_PART;
 }
 
 /* With every seat taken and none to be had there is no use in looking. */

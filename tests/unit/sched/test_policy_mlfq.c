@@ -52,9 +52,9 @@ static void test_a_request_sinks_when_its_quantum_is_used_up(void **state) {
         last = level;
     }
     assert_int_equal(last, 4);
-    assert_in_range(steps_in_level[0], 8, 10);
-    assert_in_range(steps_in_level[1], 17, 20); /* twice as long */
-    assert_in_range(steps_in_level[2], 35, 39);
+    assert_in_range(steps_in_level[0], 8, 13);
+    assert_in_range(steps_in_level[1], 17, 23); /* twice as long */
+    assert_in_range(steps_in_level[2], 35, 43);
     world_close(&w);
 }
 
@@ -74,7 +74,7 @@ static void test_a_short_answer_passes_long_ones_that_hold_every_seat(void **sta
     world_close(&w);
 }
 
-static void test_at_most_half_as_many_are_out_as_there_are_seats(void **state) {
+static void test_at_most_a_quarter_as_many_are_out_as_there_are_seats(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(8);
@@ -91,7 +91,7 @@ static void test_at_most_half_as_many_are_out_as_there_are_seats(void **state) {
         }
         if (out > most) most = out;
     }
-    assert_in_range(most, 1, 4);
+    assert_in_range(most, 1, 2);
     world_close(&w);
 }
 
@@ -117,7 +117,7 @@ int main(void) {
         cmocka_unit_test(test_a_request_joins_the_queue_whose_quantum_covers_its_prompt),
         cmocka_unit_test(test_a_request_sinks_when_its_quantum_is_used_up),
         cmocka_unit_test(test_a_short_answer_passes_long_ones_that_hold_every_seat),
-        cmocka_unit_test(test_at_most_half_as_many_are_out_as_there_are_seats),
+        cmocka_unit_test(test_at_most_a_quarter_as_many_are_out_as_there_are_seats),
         cmocka_unit_test(test_waiting_too_long_lifts_a_request_to_the_first_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
