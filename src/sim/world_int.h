@@ -23,6 +23,7 @@ enum {
     HISTORY_MAX = 8, /* finished texts that a later prompt may go on from */
     TOKENS_MAX = 320,
     MOVES_ONLY_MAX = 8, /* steps in a row that move blocks and compute nothing */
+    REKEYED_MIN = 12,   /* keys that a plan asks for anew, if so many have grown */
     FIRED_MIN = 2,      /* timers that a plan fires at least, if so many are due */
 };
 

@@ -137,8 +137,13 @@ static bool comes_before(const struct world *w, const struct sched_seq *waiting,
     if (w->policy == sched_policy_find("priority") &&
         waiting->urgency.priority != admitted->urgency.priority)
         return waiting->urgency.priority > admitted->urgency.priority;
-    /* fair: what a tenant has used meanwhile moves the keys of all that it has waiting. */
-    if (w->policy == sched_policy_find("fair")) return false;
+    /* fair: what a tenant has used meanwhile moves the keys of all that it has waiting, but not
+     * their order; a plan asks for a bounded number of them anew. */
+    if (w->policy == sched_policy_find("fair")) {
+        struct sched_stats n = sched_stats(w->sched);
+        return n.waiting + n.swapped + n.running <= REKEYED_MIN &&
+               waiting->tenant == admitted->tenant && waiting->arrived_us < admitted->arrived_us;
+    }
     return waiting->key < admitted->key;
 }
 

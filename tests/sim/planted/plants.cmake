@@ -106,7 +106,7 @@ plant("two blocks go to one spill slot" kv/swap.c
 plant("a block comes back from the wrong slot" kv/swap.c
 [==[(struct kv_move){KV_MOVE_IN, group, table[i], block});]==]
 [==[(struct kv_move){KV_MOVE_IN, group,
-                                      g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
+                               g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
 also(kv/swap.c
 [==[        g->notes[block].salt = seq->salt;
         kv_moves_add(]==]
