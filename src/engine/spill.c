@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/size.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, UNIQUE_CHARS = 6 };
 
 /* All of it is claimed now where the file system can do that: a disk that fills up later would
  * otherwise end the process at a write. */
@@ -24,8 +24,9 @@ static bool claim(int fd, size_t bytes) {
 
 /* A file without a name, `bytes` long, mapped. */
 static enum status map_file(const char *dir, size_t bytes, uint8_t **out, struct err *err) {
-    char path[PATH_BYTES];
-    int need = snprintf(path, sizeof(path), "%s/jitney-spill-XXXXXX", dir);
+    char path[PATH_BYTES], unique[UNIQUE_CHARS + 1] = "";
+    memset(unique, 'X', UNIQUE_CHARS); /* mkostemp puts a name of its own there */
+    int need = snprintf(path, sizeof(path), "%s/jitney-spill-%s", dir, unique);
     if (need < 0 || need >= (int)sizeof(path))
         return err_set(err, ST_CREATE, "%s: name too long for a spill file", dir);
     int fd = mkostemp(path, O_CLOEXEC);

@@ -8,8 +8,8 @@
  * it or more; to make that cheap, blocks are kept free by swapping out the lowest ahead of need.
  *
  * Who has lost its seat holds blocks in the spill store or has to be computed again, so there are
- * at most a quarter as many of them as seats. Without that limit a long line would take turns, a step
- * each, and most of the time would go into moving.
+ * at most a quarter as many of them as seats. Without that limit a long line would take turns, a
+ * step each, and most of the time would go into moving.
  *
  * Notes: level = queue; a = time used in it, us; b = when it joined it; mark = 1 while it is out of
  * a seat that it had.
