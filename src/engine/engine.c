@@ -195,6 +195,7 @@ static void keep_stats(struct engine *e) {
     e->stats = stats;
     e->predicted_wait_us = wait_us;
     pthread_mutex_unlock(&e->stats_lock);
+    mailbox_set_line(e->mailbox, stats.waiting);
 }
 
 static enum status run_plan(struct engine *e) {
@@ -378,7 +379,7 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     enum status st = mailbox_submit(e->mailbox, r);
     if (st != ST_OK) {
         request_unref(r);
-        return err_set(err, ST_FULL, "the queue is full: %u requests wait already",
+        return err_set(err, ST_FULL, "the queue is full: at most %u sequences may wait",
                        e->sched_options.knobs.queue_max);
     }
     atomic_fetch_add(&e->submitted, 1);

@@ -63,7 +63,8 @@ void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
 
 struct engine_stats {
     struct sched_stats sched;
-    uint64_t submitted, refused;
+    uint64_t submitted;        /* requests that engine_submit took */
+    uint64_t refused;          /* choices of them that the scheduler did not */
     int64_t sched_us, step_us; /* spent planning and applying; spent in steps altogether */
     int64_t stalled_us;        /* how long the step under way has taken; 0: none is under way */
     double predicted_wait_us;  /* for a prompt of 512 tokens */

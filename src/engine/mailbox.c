@@ -13,7 +13,9 @@
 
 struct submitted {
     struct request *first, *last;
-    uint32_t count, max;
+    uint64_t choices; /* of those in the list */
+    uint64_t line;    /* choices that wait with the engine: what it said, and took since */
+    uint64_t max;
 };
 
 struct cancelled {
@@ -44,14 +46,14 @@ static void init_cond(pthread_cond_t *cond) {
     pthread_condattr_destroy(&attr);
 }
 
-enum status mailbox_create(struct mailbox **out, uint32_t submitted_max) {
+enum status mailbox_create(struct mailbox **out, uint32_t waiting_max) {
     struct mailbox *m = mem_zalloc(sizeof(*m));
     if (!m) return ST_NOMEM;
     pthread_mutex_init(&m->in_lock, NULL);
     pthread_mutex_init(&m->out_lock, NULL);
     init_cond(&m->in_arrived);
     init_cond(&m->out_arrived);
-    m->submitted.max = submitted_max;
+    m->submitted.max = waiting_max;
     *out = m;
     return ST_OK;
 }
@@ -73,7 +75,8 @@ void mailbox_destroy(struct mailbox *m) {
 enum status mailbox_submit(struct mailbox *m, struct request *r) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);
-    bool has_room = s->count < s->max;
+    uint64_t waiting = s->choices + s->line;
+    bool has_room = waiting == 0 || waiting + r->n <= s->max;
     if (has_room) {
         request_ref(r);
         r->next_submitted = NULL;
@@ -82,7 +85,7 @@ enum status mailbox_submit(struct mailbox *m, struct request *r) {
         else
             s->first = r;
         s->last = r;
-        s->count++;
+        s->choices += r->n;
         pthread_cond_signal(&m->in_arrived);
     }
     pthread_mutex_unlock(&m->in_lock);
@@ -117,10 +120,17 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
     if (r) {
         s->first = r->next_submitted;
         if (!s->first) s->last = NULL;
-        s->count--;
+        s->choices -= r->n;
+        s->line += r->n;
     }
     pthread_mutex_unlock(&m->in_lock);
     return r;
+}
+
+void mailbox_set_line(struct mailbox *m, uint32_t choices) {
+    pthread_mutex_lock(&m->in_lock);
+    m->submitted.line = choices;
+    pthread_mutex_unlock(&m->in_lock);
 }
 
 /* The choices of `r` that are cancelled for the same reason as the first of them. */

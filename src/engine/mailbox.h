@@ -1,7 +1,8 @@
 /* engine/mailbox.h - the two places where client threads and the engine thread meet.
  *
- * The inbox holds requests that were submitted (a bounded number) and cancellations (each request
- * at most once, so they can never be lost for want of room). The outbox holds choices that have
+ * The inbox holds requests that were submitted and cancellations (each request at most once, so
+ * they can never be lost for want of room). How many may be submitted is bounded together with
+ * those that the engine has taken and that still wait there: one queue for whoever submits. The outbox holds choices that have
  * moved since the client last looked (each at most once). Both are lists through the requests
  * themselves: nothing is allocated and nothing can overflow.
  *
@@ -18,10 +19,11 @@
 
 struct mailbox; /* opaque */
 
-enum status mailbox_create(struct mailbox **out, uint32_t submitted_max);
+enum status mailbox_create(struct mailbox **out, uint32_t waiting_max); /* choices */
 void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
 
-/* Clients. ST_FULL: try later. The engine gets a reference of its own. */
+/* Clients. ST_FULL: its choices would be too many beside those that wait already; try later. The
+ * engine gets a reference of its own. */
 enum status mailbox_submit(struct mailbox *m, struct request *r);
 /* Bit i of `choices`: choice i. The first reason given for a choice wins. */
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
@@ -29,6 +31,8 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum
 /* The engine. One request, or NULL; the references move to the caller. A request whose choices are
  * cancelled for several reasons comes once for each. */
 struct request *mailbox_take_submitted(struct mailbox *m);
+/* After each step: so many of the choices that were taken still wait. */
+void mailbox_set_line(struct mailbox *m, uint32_t choices);
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why);
 /* Sleep until something arrives, wake is called, or `timeout_us` (negative: for ever) is over. */

@@ -143,7 +143,7 @@ static void test_a_full_queue_says_so(void **state) {
     struct err err = {0};
     struct request_spec spec = rig_spec(prompt, 10, 3, 5);
     assert_int_equal(engine_submit(rig.engine, &spec, &r[3], &err), ST_FULL);
-    assert_non_null(strstr(err.text, "3 requests wait"));
+    assert_non_null(strstr(err.text, "at most 3 sequences"));
     for (uint32_t i = 0; i < 3; i++) rig_run(&rig, r[i]);
     r[3] = rig_submit(&rig, 3, 10, 5, 1); /* there is room again */
     rig_run(&rig, r[3]);
@@ -152,6 +152,39 @@ static void test_a_full_queue_says_so(void **state) {
         request_unref(r[i]);
     }
     engine_destroy(rig.engine);
+}
+
+/* Who submits is told at once, also when the engine has long taken those that wait. */
+static void test_a_line_in_the_scheduler_counts_as_queue(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    k.queue_max = 3;
+    k.max_seqs = 1;
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r[4];
+    int32_t prompt[RIG_CTX];
+    struct err err = {0};
+    bool did_work;
+    for (uint32_t i = 0; i < 4; i++) {
+        r[i] = rig_submit(&rig, i, 10, 20, 1); /* the first has a seat, the others wait */
+        engine_step(rig.engine, &did_work);
+    }
+    struct request_spec spec = rig_spec(prompt, 10, 4, 20);
+    struct request *late = NULL;
+    assert_int_equal(engine_submit(rig.engine, &spec, &late, &err), ST_FULL);
+    rig_run(&rig, r[0]);
+    engine_step(rig.engine, &did_work); /* the seat changes hands */
+    assert_int_equal(engine_submit(rig.engine, &spec, &late, &err), ST_OK);
+    rig_run(&rig, late);
+    for (uint32_t i = 0; i < 4; i++) {
+        rig_run(&rig, r[i]);
+        assert_int_equal(rig_finish(r[i], 0), FINISH_LENGTH);
+        request_unref(r[i]);
+    }
+    assert_int_equal(rig_finish(late, 0), FINISH_LENGTH);
+    assert_int_equal(engine_stats(rig.engine).refused, 0);
+    drop(&rig, late);
 }
 
 static void test_more_choices_than_may_wait_are_refused_one_by_one(void **state) {
@@ -324,6 +357,7 @@ int main(void) {
         cmocka_unit_test(test_one_choice_stops_and_the_others_go_on),
         cmocka_unit_test(test_what_can_never_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_a_full_queue_says_so),
+        cmocka_unit_test(test_a_line_in_the_scheduler_counts_as_queue),
         cmocka_unit_test(test_more_choices_than_may_wait_are_refused_one_by_one),
         cmocka_unit_test(test_a_request_expires),
         cmocka_unit_test(test_a_failed_row_ends_its_request_alone),

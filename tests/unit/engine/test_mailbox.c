@@ -52,7 +52,7 @@ static void test_requests_are_taken_in_their_order(void **state) {
     mailbox_destroy(m);
 }
 
-static void test_one_more_than_fits_is_full_until_one_is_taken(void **state) {
+static void test_one_more_than_fits_is_full_until_one_waits_no_longer(void **state) {
     (void)state;
     struct mailbox *m = box(2);
     struct request *r[3] = {make(1, 1), make(2, 1), make(3, 1)};
@@ -61,9 +61,29 @@ static void test_one_more_than_fits_is_full_until_one_is_taken(void **state) {
     assert_int_equal(mailbox_submit(m, r[2]), ST_FULL);
     assert_int_equal(atomic_load(&r[2]->refs), 1); /* the caller's alone */
     request_unref(mailbox_take_submitted(m));
+    assert_int_equal(mailbox_submit(m, r[2]), ST_FULL); /* it waits elsewhere now */
+    mailbox_set_line(m, 0);
     assert_int_equal(mailbox_submit(m, r[2]), ST_OK);
     for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
     mailbox_destroy(m); /* releases the two that are left */
+}
+
+static void test_the_queue_is_counted_in_choices(void **state) {
+    (void)state;
+    struct mailbox *m = box(4);
+    struct request *wide = make(1, 6), *three = make(2, 3), *two = make(3, 2);
+    assert_int_equal(mailbox_submit(m, wide), ST_OK); /* nobody waits: later is no better */
+    request_unref(mailbox_take_submitted(m));
+    mailbox_set_line(m, 0);
+    assert_int_equal(mailbox_submit(m, three), ST_OK);
+    assert_int_equal(mailbox_submit(m, two), ST_FULL);
+    request_unref(mailbox_take_submitted(m));
+    mailbox_set_line(m, 2);
+    assert_int_equal(mailbox_submit(m, two), ST_OK);
+    request_unref(wide);
+    request_unref(three);
+    request_unref(two);
+    mailbox_destroy(m);
 }
 
 static void test_cancellations_gather_and_come_once(void **state) {
@@ -198,6 +218,7 @@ static void *engine_main(void *arg) {
             }
             request_unref(r);
         }
+        mailbox_set_line(rush->box, 0);
         mailbox_flush(rush->box);
         mailbox_wait(rush->box, 1000);
     }
@@ -234,7 +255,8 @@ static void test_threads_lose_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_taken_in_their_order),
-        cmocka_unit_test(test_one_more_than_fits_is_full_until_one_is_taken),
+        cmocka_unit_test(test_one_more_than_fits_is_full_until_one_waits_no_longer),
+        cmocka_unit_test(test_the_queue_is_counted_in_choices),
         cmocka_unit_test(test_cancellations_gather_and_come_once),
         cmocka_unit_test(test_choices_cancelled_for_several_reasons_keep_them),
         cmocka_unit_test(test_a_choice_is_in_the_outbox_at_most_once),
