@@ -220,6 +220,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
         sched_apply(e->sched, &e->plan, &e->result, ran_us); /* advance, finish, free          */
     else if (*did_work)
         sched_fail(e->sched, &e->plan, ran_us); /* its sequences end; the others go on        */
+    keep_stats(e);                              /* before clients act on what they see        */
     outbox_publish(e, ran_us);                  /* one event per sequence that moved          */
     sched_us += clock_now(&clock_real);
     int64_t done_us = clock_now(e->clock);
@@ -229,7 +230,6 @@ enum status engine_step(struct engine *e, bool *did_work) {
         atomic_fetch_add(&e->step_us, done_us - began_us);
         e->step_count++;
     }
-    keep_stats(e);
     atomic_store(&e->step_began_us, 0);
     return st;
 }
@@ -249,6 +249,7 @@ static void cancel_all(struct engine *e) {
         if (e->choices[i])
             sched_cancel(e->sched, e->choices[i]->request->id, e->choices[i]->index,
                          FINISH_CANCELLED, now_us);
+    keep_stats(e);
     outbox_publish(e, now_us);
 }
 
