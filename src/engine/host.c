@@ -68,6 +68,9 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     TRY(model_open(h->file, &model, &h->model, err));
     TRY(choose_ctx(h, o->ctx_tokens, err));
     h->threads = o->threads ? o->threads : pool_default_threads();
+    if (h->threads > POOL_THREADS_MAX)
+        return err_set(err, ST_BAD, "%u threads were asked for, at most %d are possible",
+                       h->threads, POOL_THREADS_MAX);
     TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
     h->device_open = true;
     TRY(model_each_weight(h->model, count_weight, &l, err));

@@ -9,6 +9,7 @@
 #include "sched/cost.h"
 
 static const uint64_t KV_BYTES_DEFAULT = (uint64_t)1 << 30;
+enum { KV_BLOCKS_MAX = 1 << 24 }; /* as for the knob: tables grow with the blocks */
 _Static_assert((int)KV_GROUPS_MAX <= (int)KV_CACHE_GROUPS_MAX, "every group of a model has a pool");
 static const char SPILL_DIR_DEFAULT[] = "/tmp";
 
@@ -57,7 +58,10 @@ static enum status count_blocks(const struct host *h, const struct service_optio
     if (blocks == 0)
         return err_set(err, ST_BAD, "%llu bytes of KV memory do not hold a block of %llu",
                        (unsigned long long)bytes, (unsigned long long)bytes_per_block(h->model, k));
-    k->kv_blocks = blocks < UINT32_MAX / 2 ? (uint32_t)blocks : UINT32_MAX / 2;
+    if (blocks > KV_BLOCKS_MAX)
+        return err_set(err, ST_BAD, "%llu bytes of KV memory are %llu blocks, at most %d may be",
+                       (unsigned long long)bytes, (unsigned long long)blocks, KV_BLOCKS_MAX);
+    k->kv_blocks = (uint32_t)blocks;
     return ST_OK;
 }
 

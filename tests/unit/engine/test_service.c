@@ -115,6 +115,11 @@ static void test_what_the_device_cannot_do_is_refused(void **state) {
     o = usual();
     o.kv_bytes = 10;
     refused(MODELS "llama", &o, "10 bytes of KV memory do not hold a block");
+    o.kv_bytes = UINT64_MAX;
+    refused(MODELS "llama", &o, "at most 16777216 may be");
+    o = usual();
+    o.knobs.threads = 1000;
+    refused(MODELS "llama", &o, "1000 threads were asked for, at most 256");
     o = usual();
     refused(MODELS "bert", &o, "gives embeddings");
     o.spill_dir = "/no/such/folder";
