@@ -71,7 +71,9 @@ struct making {
 static bool push_text(struct making *m) {
     struct stops *stops = &m->answer->stops;
     if (stops->count == 0) return buf_put_str(&m->memory->text, buf_str(&m->piece)), false;
-    return stops_push(stops, buf_str(&m->piece), &m->memory->text);
+    bool met = stops_push(stops, buf_str(&m->piece), &m->memory->text);
+    if (buf_status(&stops->held) != ST_OK) m->memory->text.status = stops->held.status;
+    return met;
 }
 
 /* The tokens up to a stop string, or all. True if a stop string was met. */
@@ -196,8 +198,10 @@ bool event_fill(struct jitney_event *ev, const struct claim *claim, const struct
         err_set(&m.memory->error, ST_NOMEM, "out of memory for the text of this answer");
         m.end = m.first;
     }
+    /* Memory that lacks here is no failure of the computation, which shall not report one. */
+    enum finish_reason why = m.finish == FINISH_STOP ? FINISH_STOP : FINISH_CANCELLED;
     if (m.finish != FINISH_NONE && !was_over)
-        engine_cancel_choice(engine, m.ticket->request, claim->answer, m.finish);
+        engine_cancel_choice(engine, m.ticket->request, claim->answer, why);
     *has_news = m.end > m.first || m.finish != FINISH_NONE;
     m.answer->seen = m.end;
     put_fields(ev, &m, claim->cached_tokens);
