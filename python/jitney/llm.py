@@ -8,7 +8,7 @@ import weakref
 
 from . import _library, _request
 from ._engine import Engine
-from .errors import Closed, RequestFailed
+from .errors import Closed, QueueFull, RequestFailed
 from .params import SamplingParams
 from .results import Answer
 
@@ -145,21 +145,23 @@ class Group:
         self.open_count = 0  # answers that are not over, of all
 
     def fill(self):
-        """Submit until the window is full."""
+        """Submit until the window is full, or the engine's queue is, which others fill too."""
         while self.waiting:
             index, request = self.waiting[0]
             if self.open_count and self.open_count + request.n > self.window:
                 return
-            self.waiting.popleft()
             self.answers[index] = [Answer(choice=i, seed=request.seed + i) for i in range(request.n)]
             entry = self.open[index] = [None, request.n]
             try:
                 entry[0] = self.engine.submit(
                     request, lambda piece, index=index: self.inbox.put((index, piece))
                 )
-            except BaseException:
+            except BaseException as error:
                 del self.open[index]
+                if isinstance(error, QueueFull) and self.open:
+                    return  # there is room again when one of ours has ended
                 raise
+            self.waiting.popleft()
             self.open_count += request.n
 
     def take(self, item):

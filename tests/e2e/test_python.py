@@ -220,6 +220,15 @@ def test_more_prompts_than_the_queue_holds_are_all_answered():
         assert all(bits(pair[0]) == bits(got[i % 4][0]) for i, pair in enumerate(got))
 
 
+def test_a_queue_that_others_fill_too_holds_up_but_does_not_fail():
+    with LLM(LLAMA, knobs={"queue_max": 8, "max_seqs": 1, "prefix_cache": False}) as llm:
+        alone = llm.generate("Hello", STEADY, max_tokens=5)
+        others = [llm.stream("A", STEADY, max_tokens=100) for _ in range(4)]
+        got = llm.generate(["Hello"] * 20, STEADY, max_tokens=5)
+        assert all(bits(one) == bits(alone) for one in got)
+        assert [len(list(stream)) > 0 for stream in others] == [True] * 4
+
+
 def test_text_keeps_every_character(llm):
     text = "Grüße 🚐 \0 and more"
     assert llm.detokenize(llm.tokenize(text)) == text
