@@ -1,9 +1,10 @@
 /* kernels/cpu/cpu.h - the CPU as a device.
  *
- * Three tables of the same ops, giving the same bits: "ref" (plain C straight from the
+ * Four tables of the same ops, giving the same bits: "ref" (plain C straight from the
  * definitions in graph/op.h and tensor/q8.h, on weights as the file lays them), "portable"
- * (plain C on packed weights) and "avx2" (AVX2 + FMA + F16C). "auto" takes the fastest that
- * the processor has. All threads set flush-to-zero while they compute.
+ * (plain C on packed weights), "avx2" (AVX2 + FMA + F16C) and "avx512" (products with AVX-512
+ * and VNNI, the rest that of "avx2"). "auto" takes the fastest that the processor has. All
+ * threads set flush-to-zero while they compute.
  */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
@@ -13,7 +14,7 @@
 #include "base/status.h"
 #include "graph/device.h"
 
-/* `isa`: "auto", "avx2", "portable" or "ref". ST_BAD for another name or one that this
+/* `isa`: "auto", "avx512", "avx2", "portable" or "ref". ST_BAD for another name or one that this
  * processor cannot run. The device is given to the caller, who calls out->close(out->self). */
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out, struct err *err);
 

@@ -98,7 +98,8 @@ struct cpu_table {
     cpu_op_fn *ops[OP_COUNT]; /* NULL: this table lacks the op */
 };
 
-extern const struct cpu_kernels cpu_kernels_ref, cpu_kernels_portable, cpu_kernels_avx2;
+extern const struct cpu_kernels cpu_kernels_ref, cpu_kernels_portable, cpu_kernels_avx2,
+    cpu_kernels_avx512;
 
 /* The table of that name ("auto" is the fastest that runs here), or NULL. */
 const struct cpu_table *cpu_table_find(const char *name);

@@ -41,8 +41,16 @@ static const struct cpu_table avx2_table = {
     .ops = {ROW_OPS, PACKED_OPS},
 };
 
+static const struct cpu_table avx512_table = {
+    .name = "avx512",
+    .packs = true,
+    .kernels = &cpu_kernels_avx512,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
 /* Fastest first. */
-static const struct cpu_table *const tables[] = {&avx2_table, &portable_table, &ref_table};
+static const struct cpu_table *const tables[] = {&avx512_table, &avx2_table, &portable_table,
+                                                 &ref_table};
 
 /* Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name. */
 static bool has_f16c(void) {
@@ -50,9 +58,20 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-bool cpu_table_runs_here(const struct cpu_table *table) {
-    if (table != &avx2_table) return true;
+/* The compiler's own check also asks whether the system keeps the wide registers. */
+static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static bool has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni") && has_avx2();
+}
+
+bool cpu_table_runs_here(const struct cpu_table *table) {
+    if (table == &avx512_table) return has_avx512();
+    return table == &avx2_table ? has_avx2() : true;
 }
 
 #else

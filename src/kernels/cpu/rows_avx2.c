@@ -51,7 +51,7 @@ static float mean_of(const float *x, uint32_t count) {
     return join_lanes(lanes) / (float)count;
 }
 
-static void avx2_norm(const struct op_norm *n, const float *x, float *y) {
+void avx2_norm(const struct op_norm *n, const float *x, float *y) {
     uint32_t count = n->group, i = 0;
     float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
     float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
@@ -122,7 +122,7 @@ static void quantise_block(const float *x, uint32_t b, struct q8_out out) {
     out.dsum16[2 * b + 1] = scale * (float)high;
 }
 
-static void avx2_quantise(const float *x, uint32_t count, struct q8_out out) {
+void avx2_quantise(const float *x, uint32_t count, struct q8_out out) {
     for (uint32_t b = 0; b < count / Q8_BLOCK; b++)
         quantise_block(x + (size_t)b * Q8_BLOCK, b, out);
 }
@@ -168,8 +168,7 @@ static void rope_adjacent(uint32_t pairs, const float *cosine, const float *sine
     }
 }
 
-static void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine,
-                      float *head) {
+void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head) {
     if (r->style == ROPE_NEOX)
         rope_neox(r->rot_dims / 2, cosine, sine, head);
     else
@@ -187,8 +186,7 @@ static inline __m256 act8(enum act_kind kind, __m256 x) {
     }
 }
 
-static void avx2_act(enum act_kind kind, const float *gate, const float *up, uint32_t count,
-                     float *y) {
+void avx2_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y) {
     uint32_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         __m256 a = act8(kind, _mm256_loadu_ps(gate + i));
@@ -201,7 +199,7 @@ static void avx2_act(enum act_kind kind, const float *gate, const float *up, uin
     for (uint32_t j = 0; i < count; i++, j++) y[i] = up ? rest[j] * up[i] : rest[j];
 }
 
-static void avx2_add(const float *src, uint32_t count, float *dst) {
+void avx2_add(const float *src, uint32_t count, float *dst) {
     uint32_t i = 0;
     for (; i + LANES <= count; i += LANES)
         _mm256_storeu_ps(dst + i,
@@ -213,7 +211,7 @@ static inline __m256 softcap8(__m256 cap, __m256 x) {
     return _mm256_mul_ps(cap, fm8_tanh(_mm256_div_ps(x, cap)));
 }
 
-static void avx2_softcap(float cap, uint32_t count, float *x) {
+void avx2_softcap(float cap, uint32_t count, float *x) {
     uint32_t i = 0;
     __m256 c = _mm256_set1_ps(cap);
     for (; i + LANES <= count; i += LANES)
@@ -289,8 +287,8 @@ static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t s
     }
 }
 
-static void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
-                          uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
+void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                   uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
         store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
         store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
