@@ -70,7 +70,7 @@ struct jitney; /* an open model */
 
 struct jitney_options {
     size_t size;
-    uint32_t threads;       /* 0: as many as the process may use */
+    uint32_t threads;       /* at most 256; 0: as many as the process may use */
     uint32_t ctx_tokens;    /* the longest sequence; 0: the model's own, at most 8192 */
     uint64_t kv_bytes;      /* memory for the KV cache; 0: 1 GiB or what the seats can use */
     const char *policy;     /* NULL: "chunked" */
@@ -90,7 +90,7 @@ static inline struct jitney_options jitney_options_default(void) {
 enum jitney_status jitney_open(const char *model, const struct jitney_options *options,
                                struct jitney **out, char *error);
 /* Make all who wait, and all who call from now on, get JITNEY_CLOSED, so that threads leave their
- * loops; when they have, close. What is under way ends without an event. */
+ * loops; when they have, close. What is under way gets no more events and ends with close. */
 void jitney_stop(struct jitney *j);
 void jitney_close(struct jitney *j); /* stops first; NULL is fine */
 
