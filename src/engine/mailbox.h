@@ -2,9 +2,9 @@
  *
  * The inbox holds requests that were submitted and cancellations (each request at most once, so
  * they can never be lost for want of room). How many may be submitted is bounded together with
- * those that the engine has taken and that still wait there: one queue for whoever submits. The outbox holds choices that have
- * moved since the client last looked (each at most once). Both are lists through the requests
- * themselves: nothing is allocated and nothing can overflow.
+ * those that the engine has taken and that still wait there: one queue for whoever submits. The
+ * outbox holds choices that have moved since the client last looked (each at most once). All are
+ * lists through the requests themselves: nothing is allocated and nothing can overflow.
  *
  * Lifetime: init with the engine, deinit after its thread has ended. Thread: any.
  */
