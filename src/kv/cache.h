@@ -125,7 +125,7 @@ uint32_t kv_seq_tokens(const struct kv_cache *c, kv_seq s); /* positions it has 
 struct kv_cache_stats {
     struct kv_pool_stats groups[KV_CACHE_GROUPS_MAX];
     uint32_t spilled_blocks;
-    uint64_t lookup_tokens, hit_tokens; /* since create, over attach calls */
+    uint64_t lookup_tokens, hit_tokens; /* since create, of attached sequences that computed */
     uint64_t evicted_blocks;
 };
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c);

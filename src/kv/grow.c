@@ -140,10 +140,19 @@ static void publish_full(struct kv_cache *c, kv_seq s, const int32_t *tokens, ui
         key_block(c, s, i, tokens);
 }
 
+/* Whoever was attached only to find that memory does not allow for the rest has used nothing. */
+static void count_lookup(struct kv_cache *c, struct kv_seq_state *seq) {
+    if (seq->looked_up == 0) return;
+    c->lookup_tokens += seq->looked_up;
+    c->hit_tokens += seq->computed;
+    seq->looked_up = 0;
+}
+
 void kv_seq_commit(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t computed) {
     struct kv_seq_state *seq = kv_resident_state(c, s);
     CHECK(computed >= seq->computed);
     CHECK(computed <= seq->room);
+    count_lookup(c, seq);
     if (c->options.prefix_cache) publish_full(c, s, tokens, computed);
     seq->computed = computed;
     for (uint32_t g = 0; g < c->options.group_count; g++) give_back_unread(c, s, g);

@@ -40,7 +40,8 @@ struct kv_seq_state {
     bool is_open, is_out; /* out: the tables hold spill slots */
     bool is_unpublished;  /* back from the spill store, and nothing committed since */
     uint64_t salt;
-    uint32_t computed, room;               /* positions; computed <= room */
+    uint32_t computed, room; /* positions; computed <= room */
+    uint32_t looked_up;      /* tokens that attach looked for, until the first commit counts them */
     uint32_t promised_first, promised_end; /* blocks whose keys it may have promised */
     int64_t keep_until_us;                 /* 0: no wish */
     uint32_t first[KV_CACHE_GROUPS_MAX];   /* table entries below it are KV_GIVEN_BACK */

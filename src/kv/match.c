@@ -132,8 +132,7 @@ uint32_t kv_seq_attach(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint
     uint32_t hit = find_hit(c, seq->salt, tokens, hit_limit(c, count), keys);
     for (uint32_t g = 0; g < c->options.group_count; g++) pin_hit(c, s, g, hit);
     seq->computed = seq->room = hit * block_tokens;
-    c->lookup_tokens += count;
-    c->hit_tokens += seq->computed;
+    seq->looked_up = count;
 
     for (uint32_t i = hit; i < full; i++)
         keys[i] = kv_key_next(kv_key_before(c, seq->salt, keys, i),

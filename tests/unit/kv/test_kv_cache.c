@@ -165,6 +165,21 @@ static void test_a_hit_is_whole_blocks_and_never_the_last_token(void **state) {
     tear_down(&f);
 }
 
+static void test_a_lookup_that_came_to_nothing_is_not_counted(void **state) {
+    (void)state;
+    struct fixture f;
+    set_up(&f, &PLAIN);
+    kv_seq_close(f.c, computed_seq(&f, 0, 14, NULL));
+    kv_seq s;
+    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_attach(f.c, s, f.text, 12), 8);
+    kv_seq_close(f.c, s);
+    struct kv_cache_stats n = kv_cache_stats(f.c);
+    assert_int_equal(n.lookup_tokens, 14);
+    assert_int_equal(n.hit_tokens, 0);
+    tear_down(&f);
+}
+
 static void test_a_hit_shares_the_same_blocks(void **state) {
     (void)state;
     struct fixture f;
@@ -779,6 +794,7 @@ int main(void) {
         cmocka_unit_test(test_growth_takes_a_block_only_when_one_is_full),
         cmocka_unit_test(test_growth_that_does_not_fit_changes_nothing_in_any_group),
         cmocka_unit_test(test_a_hit_is_whole_blocks_and_never_the_last_token),
+        cmocka_unit_test(test_a_lookup_that_came_to_nothing_is_not_counted),
         cmocka_unit_test(test_a_hit_shares_the_same_blocks),
         cmocka_unit_test(test_generated_tokens_are_found_by_the_next_turn),
         cmocka_unit_test(test_other_text_before_a_block_is_a_miss),
