@@ -221,7 +221,7 @@ class LLM:
         on_progress=None,
     ):
         options = _library.default(_library.Options)
-        options.threads = _request.whole("threads", threads, 0, 1024)
+        options.threads = _request.whole("threads", threads, 0, 256)
         options.ctx_tokens = _request.whole("context_tokens", context_tokens, 0, 2**24)
         options.kv_bytes = _request.whole("kv_bytes", kv_bytes, 0, 2**63)
         if policy is not None:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/pool.h"
 
 enum kind { KIND_COUNT, KIND_REAL, KIND_SWITCH, KIND_KV_TYPE, KIND_PREEMPT };
 
@@ -46,7 +47,7 @@ static const struct row rows[] = {
      "share of the blocks that stay free when a sequence is admitted"},
     {"queue_max", KIND_COUNT, AT(queue_max), 1, 1048576, "sequences", NULL,
      "sequences that may wait; more are refused"},
-    {"threads", KIND_COUNT, AT(threads), 0, 1024, "threads", NULL,
+    {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,
      "threads that compute; 0 is as many as the process may use"},
     {"static_wait_ms", KIND_REAL, AT(static_wait_ms), 0, 600000, "ms", "static",
      "a batch that is not full starts when its oldest request has waited so long"},

@@ -50,6 +50,19 @@ static void test_a_hopeless_request_goes_behind_those_that_can_be_met(void **sta
     world_close(&w);
 }
 
+static void test_a_pace_that_nobody_could_keep_holds_up_nobody(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(4, 0);
+    world_open(&w, &o);
+    world_submit(&w, timed(10, 200, 0, 5)); /* a step alone takes 110 us */
+    assert_true(world_step(&w));
+    world_submit(&w, timed(10, 4, 0, 0));
+    world_drain(&w, 2000);
+    assert_true(w.requests[1].last.first_token_us - w.requests[0].last.first_token_us < 2000);
+    world_close(&w);
+}
+
 static void test_past_its_grace_a_hopeless_request_is_ended(void **state) {
     (void)state;
     struct world w;
@@ -114,6 +127,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_earliest_deadline_goes_first),
         cmocka_unit_test(test_a_hopeless_request_goes_behind_those_that_can_be_met),
+        cmocka_unit_test(test_a_pace_that_nobody_could_keep_holds_up_nobody),
         cmocka_unit_test(test_past_its_grace_a_hopeless_request_is_ended),
         cmocka_unit_test(test_a_request_that_has_begun_is_never_shed),
         cmocka_unit_test(test_prompts_leave_running_answers_their_time_between_tokens),
