@@ -95,7 +95,17 @@ static bool write_all(int fd, struct str bytes) {
     return true;
 }
 
+static enum status write_in_place(const char *path, struct str bytes, struct err *err) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return say_errno(err, ST_CREATE, path, "open");
+    bool ok = write_all(fd, bytes);
+    if (close(fd) != 0) ok = false;
+    return ok ? ST_OK : say_errno(err, ST_IO, path, "write");
+}
+
 enum status file_write_atomic(const char *path, struct str bytes, struct err *err) {
+    bool is_plain = !file_exists(path) || file_is_regular(path) || file_is_dir(path);
+    if (!is_plain) return write_in_place(path, bytes, err);
     char temp[PATH_BYTES];
     int need = snprintf(temp, sizeof(temp), "%s.part.%ld", path, (long)getpid());
     if (need < 0 || need >= (int)sizeof(temp))
@@ -113,6 +123,11 @@ enum status file_write_atomic(const char *path, struct str bytes, struct err *er
 bool file_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+bool file_is_regular(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
 bool file_is_dir(const char *path) {

@@ -32,12 +32,14 @@ void file_map_release(const struct file_map *map, const void *ptr, size_t len);
  * bytes than the buffer may hold. */
 enum status file_read(const char *path, struct buf *out, struct err *err);
 
-/* Write under a temporary name in the same folder, sync, rename. */
+/* Write under a temporary name in the same folder, sync, rename. What is there already
+ * and is no regular file (/dev/stdout, a pipe) is written straight into: it must not be replaced. */
 enum status file_write_atomic(const char *path, struct str bytes, struct err *err);
 
 bool file_exists(const char *path); /* anything at all there */
 bool file_is_dir(const char *path);
-int64_t file_size(const char *path); /* -1 if there is none */
+bool file_is_regular(const char *path); /* false also if there is none */
+int64_t file_size(const char *path);    /* -1 if there is none */
 
 /* mkdir -p. */
 enum status file_make_dirs(const char *path, struct err *err);

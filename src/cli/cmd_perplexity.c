@@ -136,7 +136,7 @@ static enum status close_dump(struct score *s, enum status st, struct err *err) 
     if (!s->dump) return st;
     bool failed = fclose(s->dump) != 0;
     if (st == ST_OK && failed) st = err_set(err, ST_IO, "%s: %s", s->dump_path, strerror(errno));
-    if (st != ST_OK) unlink(s->dump_path);
+    if (st != ST_OK && file_is_regular(s->dump_path)) unlink(s->dump_path);
     return st;
 }
 

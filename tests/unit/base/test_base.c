@@ -259,6 +259,16 @@ static void test_rng_is_a_function_of_its_place(void **state) {
     assert_int_equal((uint32_t)rng_at(0, 0, 0), 0x6627e8d5u); /* Random123's known answer */
 }
 
+static void test_a_device_is_written_into_and_not_replaced(void **state) {
+    (void)state;
+    struct err err = {0};
+    assert_false(file_is_regular("/dev/null"));
+    assert_int_equal(file_write_atomic("/dev/null", STR("gone"), &err), ST_OK);
+    assert_true(file_exists("/dev/null"));
+    assert_false(file_is_regular("/dev/null"));
+    assert_int_equal(file_write_atomic("/dev/full", STR("x"), &err), ST_IO);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buf_remembers_that_it_was_full),
@@ -275,6 +285,7 @@ int main(void) {
         cmocka_unit_test(test_a_pipe_is_refused_without_waiting_for_a_writer),
         cmocka_unit_test(test_an_atomic_write_replaces_the_file_and_leaves_no_other),
         cmocka_unit_test(test_rng_is_a_function_of_its_place),
+        cmocka_unit_test(test_a_device_is_written_into_and_not_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
