@@ -32,8 +32,8 @@ void file_map_release(const struct file_map *map, const void *ptr, size_t len);
  * bytes than the buffer may hold. */
 enum status file_read(const char *path, struct buf *out, struct err *err);
 
-/* Write under a temporary name in the same folder, sync, rename. What is there already
- * and is no regular file (/dev/stdout, a pipe) is written straight into: it must not be replaced. */
+/* Write under a temporary name in the same folder, sync, rename. What is there already and is no
+ * regular file (/dev/stdout, a pipe) is written straight into: it must not be replaced. */
 enum status file_write_atomic(const char *path, struct str bytes, struct err *err);
 
 bool file_exists(const char *path); /* anything at all there */
