@@ -16,7 +16,7 @@ set_target_properties(jitney_shared PROPERTIES
 set(archives "")
 foreach(folder ${FOLDERS})
   string(REPLACE "/" "_" name ${folder})
-  if(TARGET ${name} AND NOT folder STREQUAL "api")
+  if(TARGET ${name} AND NOT folder MATCHES "^(net|metrics|api)$")
     list(APPEND archives ${name})
   endif()
   if(folder STREQUAL "embed")

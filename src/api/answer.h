@@ -1,0 +1,50 @@
+/* api/answer.h - an answer while it comes into being: what a codec's encoder may know.
+ *
+ * Lifetime: made by the server with the request, until nobody can ask for it any more.
+ * Thread: the io thread.
+ */
+#ifndef API_ANSWER_H
+#define API_ANSWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/error.h"
+#include "api/event.h"
+#include "api/request.h"
+#include "base/str.h"
+#include "engine/request.h"
+
+struct tokenizer;
+
+enum { ANSWER_ID_BYTES = 64 };
+
+struct answer_choice {
+    const struct choice *tokens; /* the engine's: ids, log-probabilities, counts */
+    uint32_t answer_tokens;      /* taken over so far */
+    uint32_t prompt;             /* which of the request's prompts */
+    enum finish_reason finish;
+    bool has_tools; /* it made at least one call */
+};
+
+struct answer {
+    const struct api_request *request;
+    const struct tokenizer *tokenizer;
+    char id[ANSWER_ID_BYTES];                        /* without the codec's prefix */
+    struct str model;                                /* the name under which it is served */
+    struct str fingerprint;                          /* "fp_..." */
+    int64_t created_s;                               /* wall time */
+    int64_t arrived_us, first_token_us, finished_us; /* monotonic; 0: not yet */
+    struct event_log *log;
+    uint32_t prompt_tokens, cached_tokens; /* of all prompts */
+    uint32_t choice_count, finished_count;
+    struct answer_choice *choices; /* [choice_count] */
+    struct api_error failure;      /* status 0: none */
+};
+
+static inline bool answer_is_done(const struct answer *a) {
+    return a->failure.status != 0 || a->finished_count == a->choice_count;
+}
+uint32_t answer_completion_tokens(const struct answer *a); /* of all choices */
+
+#endif

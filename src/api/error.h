@@ -1,0 +1,35 @@
+/* api/error.h - what a client is told when something cannot be done.
+ *
+ * One struct for every wire format; a codec words it in its own shape. The status decides what
+ * client libraries do: they retry 408, 409, 429 and 5xx, so a permanent fault is never one of
+ * those, and x-should-retry says so once more.
+ */
+#ifndef API_ERROR_H
+#define API_ERROR_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { API_PARAM_BYTES = 96 };
+
+/* OpenAI's words for `type` and `code`. */
+struct api_error {
+    uint32_t status;  /* HTTP's; 0: nothing is wrong */
+    const char *type; /* "invalid_request_error", "not_found_error", "rate_limit_error", ... */
+    const char *code; /* "model_not_found", "context_length_exceeded", ...; NULL: null */
+    char param[API_PARAM_BYTES]; /* "messages[0].role"; "": null */
+    struct err message;
+    int64_t retry_after_ms; /* 0: not said */
+};
+
+/* Fill it in and return ST_BAD, so that a refusal is one line:
+ *     return api_refuse(e, 400, "temperature", NULL, "temperature is %g; ...", v);
+ * `type` follows from the status. */
+enum status api_refuse(struct api_error *e, uint32_t status, const char *param, const char *code,
+                       const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* Whether the same request can succeed later. */
+int api_error_is_temporary(const struct api_error *e);
+
+#endif

@@ -1,0 +1,49 @@
+/* api/event.h - what happens to an answer, in order, free of any wire format.
+ *
+ * An answer's log of events is the truth about it. Every way to receive it - whole, as a stream,
+ * over a WebSocket, by polling, again after a broken connection - is a view of the log through a
+ * codec's encoder, so all of them tell the same.
+ *
+ * Lifetime: init with the answer, deinit. Thread: its owner's (the io thread).
+ * Memory: about 40 bytes an event and the text, under a maximum.
+ */
+#ifndef API_EVENT_H
+#define API_EVENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "sched/seq.h"
+
+enum api_event_kind {
+    EVENT_TEXT,   /* a piece of the answer; may be empty if it only carries tokens */
+    EVENT_TOOL,   /* a tool call begins; text: the function's name */
+    EVENT_ARGS,   /* a piece of that call's arguments, which are JSON text */
+    EVENT_FINISH, /* the choice's last; text: the stop string that was met, if one was */
+};
+
+struct api_event {
+    enum api_event_kind kind;
+    uint32_t choice;
+    uint32_t tool;                     /* TOOL, ARGS: number of the call within its choice */
+    uint32_t first_token, token_count; /* the answer's tokens that came with it */
+    enum finish_reason finish;         /* FINISH only */
+    struct str text;                   /* the log's */
+};
+
+struct event_log; /* opaque */
+
+enum status event_log_create(struct event_log **out, uint64_t bytes_max);
+void event_log_destroy(struct event_log *log); /* NULL is fine */
+
+/* ST_FULL: the maximum; ST_NOMEM. `ev->text` is copied. */
+enum status event_log_add(struct event_log *log, const struct api_event *ev);
+uint32_t event_log_count(const struct event_log *log);
+struct api_event event_log_at(const struct event_log *log,
+                              uint32_t i); /* text until the next add */
+uint64_t event_log_bytes(const struct event_log *log);
+
+#endif

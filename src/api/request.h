@@ -1,0 +1,95 @@
+/* api/request.h - a request for text, after whichever codec read it.
+ *
+ * Every wire format ends here: OpenAI's chat, completions and responses, Anthropic's messages,
+ * Ollama's chat and generate. From here on nobody knows how it was spelled; `codec` will spell
+ * the answer. Ranges have been checked by the one table in api/fields.h.
+ *
+ * Lifetime: api_request_init, a codec's decode, api_request_deinit. It owns everything that its
+ * strings point into. Thread: its owner.
+ */
+#ifndef API_REQUEST_H
+#define API_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/str.h"
+#include "engine/request.h"
+#include "sample/sampler.h"
+#include "sched/seq.h"
+
+struct codec;
+struct json;
+
+enum {
+    API_STOPS_MAX = 16,
+    API_STOP_BYTES_MAX = 256,
+    API_STOP_TOKENS_MAX = 64,
+    API_PROMPTS_MAX = 128, /* texts in one completions request; times n at most API_CHOICES_MAX */
+    API_CHOICES_MAX = 128,
+    API_MESSAGES_MAX = 2048,
+    API_TOOLS_MAX = 128,
+    API_INPUTS_MAX = 2048, /* texts in one embeddings request */
+};
+
+/* Text to go on from, or its tokens. */
+struct api_prompt {
+    struct str text;
+    int32_t *ids; /* owned; NULL: `text` */
+    uint32_t count;
+};
+
+enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
+
+struct api_request {
+    const struct codec *codec;
+    struct json *doc; /* the body; strings point into it or into `made` */
+    struct buf made;
+    struct str model; /* empty: not said */
+
+    /* Either a conversation: JSON lists in OpenAI's shape with plain string contents, ready for
+     * a chat template ... */
+    bool is_chat;
+    struct str messages, tools, template_kwargs; /* empty: none */
+    bool no_generation_prompt, continue_final;
+    enum tool_choice tool_choice;
+    struct str tool_name; /* TOOLS_NAMED */
+    bool one_tool_call;   /* parallel_tool_calls: false */
+    /* ... or texts. */
+    struct api_prompt *prompts; /* owned */
+    uint32_t prompt_count;
+    bool echo;       /* the prompt is part of the answer */
+    bool raw_prompt; /* no BOS and the like around a text */
+
+    /* The answer. */
+    uint32_t max_tokens; /* 0 with has_max_tokens: none, only the prompt */
+    bool has_max_tokens; /* otherwise as many as the context holds */
+    uint32_t min_tokens;
+    uint32_t n;
+    struct sample_params sample; /* `bias` points to `bias` below */
+    bool has_seed;               /* otherwise the server draws one */
+    struct logit_bias *bias;     /* owned */
+    struct str stops[API_STOPS_MAX];
+    uint32_t stop_count;
+    int32_t stop_tokens[API_STOP_TOKENS_MAX];
+    uint32_t stop_token_count;
+    bool include_stop; /* the stop string is shown */
+    bool ignore_end, keep_special;
+    bool logprobs;
+    uint32_t top_logprobs;
+    bool return_token_ids;
+
+    /* How it is delivered. */
+    bool stream, include_usage;
+    int64_t smooth_ms; /* even out bursts over so long a window; 0: as they come */
+
+    /* How it is scheduled. */
+    struct urgency urgency; /* expires_us relative to now */
+    struct str cache_salt, user;
+};
+
+void api_request_init(struct api_request *r, const struct codec *codec);
+void api_request_deinit(struct api_request *r);
+
+#endif

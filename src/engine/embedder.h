@@ -1,0 +1,52 @@
+/* engine/embedder.h - texts in, vectors out, many at a time.
+ *
+ * A thread of its own gathers the jobs that wait into one forward pass (dynamic batching: as many
+ * as fit batch_tokens, waiting at most window_us for more) and pools each as the model's files
+ * say. Works on an encoder and, beside a serving engine, on a decoder; a vector does not depend
+ * on what else was in its batch.
+ *
+ * Lifetime: open on a host that outlives it; close after the last job was taken. Thread: submit
+ * and next from anywhere; `hook` is called on the embedder's thread.
+ */
+#ifndef ENGINE_EMBEDDER_H
+#define ENGINE_EMBEDDER_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/host.h"
+
+struct embedder; /* opaque */
+
+struct embedder_options {
+    uint32_t batch_tokens; /* 0: 2048 */
+    int64_t window_us;     /* 0: no waiting for company */
+    uint32_t queue_max;    /* jobs; 0: 4096 */
+};
+
+/* The caller's memory until it is taken back by embedder_next. */
+struct embed_job {
+    const int32_t *ids;
+    uint32_t count;
+    float *out; /* embedder_dims floats */
+    void *user;
+    enum status status; /* of the job, when it is done */
+    struct err err;
+    struct embed_job *next; /* the embedder's */
+};
+
+enum status embedder_open(struct embedder **out, struct host *host,
+                          const struct embedder_options *options, struct err *err);
+void embedder_close(struct embedder *e); /* NULL is fine; jobs left are done as ST_CANCELLED */
+
+uint32_t embedder_dims(const struct embedder *e);
+uint32_t embedder_tokens_max(const struct embedder *e); /* of one text */
+
+/* ST_FULL: the queue; ST_BAD: it can never be done, with the numbers. */
+enum status embedder_submit(struct embedder *e, struct embed_job *job, struct err *err);
+/* A job that is done, or NULL. */
+struct embed_job *embedder_next(struct embedder *e);
+typedef void embedder_hook(void *ctx);
+void embedder_set_hook(struct embedder *e, embedder_hook *hook, void *ctx);
+
+#endif

@@ -1,0 +1,46 @@
+/* metrics/metrics.h - numbers that a server counts, told in the text format of Prometheus.
+ *
+ * Counters, gauges and histograms with fixed labels, registered once at start. Values that live
+ * elsewhere (in the scheduler, say) are read by a callback when somebody asks.
+ *
+ * Lifetime: create, register, count, print, destroy. Thread: one (the io thread).
+ * Memory: all taken while registering; counting allocates nothing.
+ */
+#ifndef METRICS_METRICS_H
+#define METRICS_METRICS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct buf;
+struct metrics;   /* opaque */
+struct counter;   /* rises */
+struct gauge;     /* is set */
+struct histogram; /* is observed */
+
+enum status metrics_create(struct metrics **out);
+void metrics_destroy(struct metrics *m); /* NULL is fine; everything registered goes with it */
+
+/* `labels` as they are printed: "model_name=\"smollm2\"", may be ""; the caller has escaped them
+ * (metrics_put_label). The same name may be registered with several labels; help counts once.
+ * NULL when out of memory. */
+struct counter *metrics_counter(struct metrics *m, const char *name, const char *labels,
+                                const char *help);
+struct gauge *metrics_gauge(struct metrics *m, const char *name, const char *labels,
+                            const char *help);
+/* Upper bounds, rising; +Inf is added. */
+struct histogram *metrics_histogram(struct metrics *m, const char *name, const char *labels,
+                                    const char *help, const double *bounds, uint32_t count);
+
+void counter_add(struct counter *c, double by);
+void counter_set(struct counter *c, double total); /* for what somebody else counts */
+void gauge_set(struct gauge *g, double value);
+void histogram_observe(struct histogram *h, double value, uint64_t times);
+
+/* label="value" with Prometheus' escapes. */
+void metrics_put_label(struct buf *out, const char *label, const char *value);
+
+void metrics_print(const struct metrics *m, struct buf *out);
+
+#endif

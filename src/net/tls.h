@@ -1,0 +1,23 @@
+/* net/tls.h - certificates for listeners, which can be changed while connections live.
+ *
+ * TLS 1.2 and 1.3, ALPN for h2 and http/1.1, no renegotiation, no compression. A reload makes a
+ * new OpenSSL context; connections keep the one that they began with.
+ *
+ * Lifetime: create, listen with it, destroy after the server. Thread: the loop's.
+ */
+#ifndef NET_TLS_H
+#define NET_TLS_H
+
+#include "base/status.h"
+
+struct tls_context; /* opaque */
+
+/* PEM files: a chain, and its key. ST_BAD and ST_MISSING name the file. */
+enum status tls_context_create(const char *cert_path, const char *key_path,
+                               struct tls_context **out, struct err *err);
+void tls_context_destroy(struct tls_context *t); /* NULL is fine */
+
+/* Read the files again; if they cannot be used the old certificate stays. */
+enum status tls_context_reload(struct tls_context *t, struct err *err);
+
+#endif
