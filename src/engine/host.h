@@ -32,6 +32,7 @@ struct host_options {
     uint32_t ctx_tokens; /* the longest sequence; 0: what the model was made for, at most 8192 */
     const char *isa;     /* as cpu_device_open takes it; NULL: "auto" */
     bool tokens_only;    /* the model may come without a tokenizer */
+    bool no_weights;     /* names and numbers only: no device, and nothing can be run */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

@@ -40,6 +40,7 @@ struct sim {
     struct step_result result;
     struct sim_memory memory[KV_CACHE_GROUPS_MAX];
     uint64_t *texts;
+    int32_t *words; /* options.words */
     uint64_t steps, garbage_count;
     uint32_t begun;
 };
@@ -78,7 +79,8 @@ static uint64_t draw(const struct runner_sim_options *o, uint64_t seed, uint64_t
 }
 
 int32_t sim_token(const struct runner_sim_options *o, uint64_t seed, uint64_t text) {
-    return (int32_t)(draw(o, seed, text) % o->vocab);
+    uint64_t drawn = draw(o, seed, text);
+    return o->words ? o->words[drawn % o->word_count] : (int32_t)(drawn % o->vocab);
 }
 
 bool sim_token_ends(const struct runner_sim_options *o, uint64_t seed, uint64_t text) {
@@ -234,6 +236,7 @@ static void sim_begin(void *self, seq_idx i, const struct runner_seq *info) {
     CHECK(!seq->is_begun);
     *seq = (struct sim_seq){.is_begun = true, .info = *info, .texts = seq->texts};
     const struct sim_watch *watch = &s->options.watch;
+    if (s->options.draws_by_seed) seq->seed = sampler_seed(info->sampler);
     if (watch->identify) watch->identify(watch->ctx, i, &seq->owner, &seq->seed);
     seq->text = sim_text_begin(seq->owner);
     s->begun++;
@@ -250,6 +253,11 @@ static void sim_end(void *self, seq_idx i) {
 static void pause_us(int64_t us) {
     struct timespec t = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
     if (us > 0) nanosleep(&t, NULL);
+}
+
+/* What a lost device looks like. */
+static void hang(void) {
+    for (;;) pause_us(1000000);
 }
 
 /* Let the step's time pass; returns it. */
@@ -281,7 +289,7 @@ static enum status sim_submit(void *self, const struct plan *plan, struct err *e
     struct sim *s = self;
     struct sim_fault fault = {0};
     CHECK(plan->row_count <= s->options.row_max);
-    s->steps++;
+    if (++s->steps == s->options.hang_after) hang();
     if (s->options.watch.on_plan) s->options.watch.on_plan(s->options.watch.ctx, plan, &fault);
     memset(s->results, 0, plan->row_count * sizeof(s->results[0]));
     for (uint32_t i = 0; i < plan->row_count; i++) run_row(s, plan, i);
@@ -310,6 +318,7 @@ static void sim_close(void *self) {
         mem_free(s->memory[g].writers);
     }
     mem_free(s->texts);
+    mem_free(s->words);
     mem_free(s->seqs);
     mem_free(s->results);
     mem_free(s);
@@ -329,11 +338,21 @@ static enum status make_memory(struct sim *s, uint32_t group) {
     return ST_OK;
 }
 
+static enum status copy_words(struct sim *s) {
+    uint32_t count = s->options.word_count;
+    s->words = mem_alloc_array(count, sizeof(s->words[0]));
+    if (!s->words) return ST_NOMEM;
+    memcpy(s->words, s->options.words, count * sizeof(s->words[0]));
+    s->options.words = s->words;
+    return ST_OK;
+}
+
 static enum status make_parts(struct sim *s) {
     const struct runner_sim_options *o = &s->options;
     s->seqs = mem_zalloc_array(o->seq_max, sizeof(s->seqs[0]));
     s->results = mem_zalloc_array(o->row_max, sizeof(s->results[0]));
     if (!s->seqs || !s->results) return ST_NOMEM;
+    if (o->words) TRY(copy_words(s));
     if (!o->kv) return ST_OK;
     s->texts = mem_zalloc_array(o->seq_max, o->tokens_max * sizeof(s->texts[0]));
     if (!s->texts) return ST_NOMEM;
@@ -346,6 +365,7 @@ static enum status make_parts(struct sim *s) {
 enum status runner_sim_open(const struct runner_sim_options *options, struct runner *out,
                             struct err *err) {
     CHECK(options->vocab > 0);
+    CHECK(!options->words || options->word_count > 0);
     CHECK(options->row_max < 1u << WRITER_BITS);
     struct sim *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "out of memory for a simulated runner");

@@ -48,7 +48,7 @@ struct sim_watch {
     /* A plan is about to run: look at it, and say what goes wrong in it. */
     void (*on_plan)(void *ctx, const struct plan *plan, struct sim_fault *fault);
     /* Which sequence is it? `owner`: sequences share KV only if it is equal. `seed`: equal texts
-     * with equal seeds get equal tokens. Without this both are 0. */
+     * with equal seeds get equal tokens. Without this the owner is 0. */
     void (*identify)(void *ctx, seq_idx seq, uint64_t *owner, uint64_t *seed);
     /* A row reads what is not its own, or a plan breaks its rules; one sentence. */
     void (*on_wrong)(void *ctx, const char *sentence);
@@ -59,12 +59,16 @@ struct runner_sim_options {
     uint32_t seq_max; /* every seq_idx is below this */
     uint32_t row_max; /* rows of a plan */
     uint32_t vocab;
+    const int32_t *words; /* answers are made of these; copied; NULL: of the whole vocabulary */
+    uint32_t word_count;
+    bool draws_by_seed;  /* a sampler's seed is the sequence's; else all have seed 0 */
     uint32_t end_one_in; /* one token in so many ends an answer; 0: none does */
     uint64_t key;        /* of the hash; any number */
 
     struct sim_clock *clock;     /* NULL: real time, and step_us */
     struct cost_profile profile; /* of a step on the simulated clock */
     int64_t step_us;             /* a real pause in every step; 0: none */
+    uint64_t hang_after;         /* the so-many-th step never returns; 0: all do */
 
     /* The model of KV memory; kv NULL: none. */
     const struct kv_cache *kv;

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "engine/runner_local.h"
+#include "engine/runner_sim.h"
+#include "engine/sim_words.h"
 #include "sched/cost.h"
 
 static const uint64_t KV_BYTES_DEFAULT = (uint64_t)1 << 30;
@@ -94,8 +96,26 @@ static uint32_t rows_in_step(const struct service *s, const struct sched_policy 
     return policy->whole_prompts && rows < s->host.ctx_tokens ? s->host.ctx_tokens : rows;
 }
 
-static enum status plug_runner(struct service *s, const struct sched_policy *policy,
-                               const char *spill_dir, struct err *err) {
+static enum status plug_sim(struct service *s, const struct service_options *o, struct err *err) {
+    struct runner_sim_options sim = {.seq_max = sched_seq_max(&s->knobs),
+                                     .row_max = s->knobs.max_seqs,
+                                     .vocab = s->host.model->hp.vocab,
+                                     .draws_by_seed = true,
+                                     .step_us = o->sim_step_us,
+                                     .hang_after = o->sim_hang_after};
+    struct sim_words words = {0};
+    struct runner runner;
+    if (s->host.tokenizer) TRY(sim_words_choose(&words, s->host.tokenizer, sim.vocab, err));
+    sim.words = words.list;
+    sim.word_count = words.count;
+    enum status st = runner_sim_open(&sim, &runner, err);
+    sim_words_deinit(&words);
+    if (st == ST_OK) engine_plug(s->engine, &runner);
+    return st;
+}
+
+static enum status plug_local(struct service *s, const struct sched_policy *policy,
+                              const char *spill_dir, struct err *err) {
     const struct knobs *k = &s->knobs;
     struct runner_local_options o = {
         .kv_type = kv_types[k->kv_type],
@@ -121,6 +141,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
                                 .ctx_tokens = o->ctx_tokens,
                                 .isa = o->isa,
                                 .tokens_only = o->tokens_only,
+                                .no_weights = o->is_sim,
                                 .on_progress = o->on_progress,
                                 .progress_ctx = o->progress_ctx};
     TRY(check_knobs(&o->knobs, err));
@@ -129,7 +150,8 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     s->knobs.threads = s->host.threads;
     TRY(count_blocks(&s->host, o, &s->knobs, err));
     TRY(create_engine(s, path, o->clock, policy, err));
-    return plug_runner(s, policy, o->spill_dir, err);
+    if (o->is_sim) return plug_sim(s, o, err);
+    return plug_local(s, policy, o->spill_dir, err);
 }
 
 enum status service_open(struct service *s, const char *path, const struct service_options *options,

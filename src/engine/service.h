@@ -1,7 +1,8 @@
 /* engine/service.h - a model file as a running engine: host, scheduler, KV memory and runner.
  *
  * What every program that serves does in the same way: open the model, work out how many KV
- * blocks the given memory holds, make the engine and plug in the runner that computes here.
+ * blocks the given memory holds, make the engine and plug in the runner that computes here, or
+ * one that only pretends to, for measuring and testing everything that is not the model.
  *
  *     service_open -> engine_submit, engine_next ... on s.engine -> service_close
  *
@@ -29,7 +30,12 @@ struct service_options {
     const char *isa;       /* as in struct host_options */
     const char *spill_dir; /* where swapped blocks go; NULL: /tmp */
     bool tokens_only;      /* the model may come without a tokenizer; no token ends an answer */
-    const struct clock *clock;     /* NULL: the real one */
+    const struct clock *clock; /* NULL: the real one */
+    bool is_sim;               /* no weights are read and nothing is computed: engine/runner_sim.h
+                                answers with ordinary words of the model's vocabulary, up to
+                                max_tokens */
+    int64_t sim_step_us;       /* a pause in every step; 0: none */
+    uint64_t sim_hang_after;   /* the so-many-th step never returns; 0: all do */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

@@ -158,6 +158,10 @@ enum status sampler_fork(const struct sampler *s, struct sampler **out) {
     return ST_OK;
 }
 
+uint64_t sampler_seed(const struct sampler *s) {
+    return s->params.temperature > 0.0f ? s->params.seed : 0;
+}
+
 void sampler_accept(struct sampler *s, int32_t token) {
     for (uint32_t i = 0; i < s->proc_count; i++)
         if (s->procs[i].kind->accept) s->procs[i].kind->accept(s->procs[i].self, token);

@@ -82,6 +82,9 @@ enum status sampler_create(const struct sample_params *p, uint32_t vocab, struct
                            struct err *err);
 void sampler_destroy(struct sampler *s); /* NULL is fine */
 
+/* What its draws depend on beside logits, settings and position; 0 if it draws nothing. */
+uint64_t sampler_seed(const struct sampler *s);
+
 /* Tell it a token of the context (prompt tokens first, then each chosen one), for penalties. */
 void sampler_accept(struct sampler *s, int32_t token);
 

@@ -9,8 +9,12 @@
 #include <cmocka.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "engine/service.h"
+#include "text/tokenizer.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
@@ -179,12 +183,78 @@ static void test_several_models_live_in_one_process_and_die_one_by_one(void **st
     request_unref(again);
 }
 
+/* No device is opened, so there can be no weights in its memory. */
+static void test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens(void **state) {
+    (void)state;
+    struct service s;
+    struct err err = {0};
+    struct service_options o = usual();
+    o.tokens_only = false;
+    o.is_sim = true;
+    open_ok(&s, MODELS "llama", &o);
+    assert_false(s.host.device_open);
+    assert_int_equal(s.knobs.kv_blocks, 4 * CTX / 16); /* accounted for as if it were there */
+    assert_int_equal(engine_start(s.engine, &err), ST_OK);
+    struct request *a = submit(&s, 1), *b = submit(&s, 1);
+    finish(&s, a);
+    finish(&s, b);
+    assert_same(a, b); /* the same question and seed, the same answer */
+    for (uint32_t i = PROMPT; i < PROMPT + ANSWER; i++) {
+        int32_t token = a->choices[0].tokens[i];
+        assert_in_range(token, 0, tokenizer_vocab(s.host.tokenizer) - 1);
+        assert_false(tokenizer_is_special(s.host.tokenizer, token));
+        assert_false(tokenizer_is_end(s.host.tokenizer, token));
+    }
+    assert_memory_not_equal(a->choices[0].tokens + PROMPT, a->choices[1].tokens + PROMPT,
+                            ANSWER * sizeof(int32_t)); /* another choice, another seed */
+    request_unref(a);
+    request_unref(b);
+    service_close(&s);
+    refused(MODELS "bert", &o, "gives embeddings");
+}
+
+static void on_stall(void *ctx, int64_t stalled_us) {
+    (void)stalled_us;
+    (void)ctx;
+    _exit(7);
+}
+
+/* In a process of its own: a step that hangs can only be left with the process. */
+static void test_a_step_that_hangs_is_noticed_by_the_watchdog(void **state) {
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct service s;
+        struct err err = {0};
+        struct service_options o = usual();
+        o.is_sim = true;
+        o.sim_hang_after = 5;
+        alarm(30);
+        if (service_open(&s, MODELS "llama", &o, &err) != ST_OK) _exit(1);
+        engine_watch(s.engine, 50000, on_stall, NULL);
+        if (engine_start(s.engine, &err) != ST_OK) _exit(2);
+        struct request *r = submit(&s, 1);
+        while (atomic_load(&r->choices[0].finish) == FINISH_NONE) {
+            struct choice *c = engine_next(s.engine, 1000000);
+            if (c) request_unref(c->request);
+        }
+        _exit(3);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_follow_from_memory),
         cmocka_unit_test(test_what_the_device_cannot_do_is_refused),
         cmocka_unit_test(test_whole_prompts_may_be_longer_than_a_step),
         cmocka_unit_test(test_several_models_live_in_one_process_and_die_one_by_one),
+        cmocka_unit_test(test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens),
+        cmocka_unit_test(test_a_step_that_hangs_is_noticed_by_the_watchdog),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,28 @@
+/* engine/sim_words.h - the words of a vocabulary that a pretended answer is made of.
+ *
+ * Tokens that stand for words of plain letters, so that an answer reads like text and never
+ * holds a special token, half a character or an end; of a vocabulary without any, every token
+ * that is ordinary.
+ *
+ * Lifetime: choose, deinit. Thread: its owner.
+ */
+#ifndef ENGINE_SIM_WORDS_H
+#define ENGINE_SIM_WORDS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct tokenizer;
+
+struct sim_words {
+    int32_t *list; /* ascending */
+    uint32_t count;
+};
+
+/* Only ids below `vocab`, the model's. ST_BAD: there is no ordinary token at all. */
+enum status sim_words_choose(struct sim_words *w, const struct tokenizer *t, uint32_t vocab,
+                             struct err *err);
+void sim_words_deinit(struct sim_words *w); /* a zeroed one is fine */
+
+#endif
