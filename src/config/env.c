@@ -9,25 +9,27 @@
 
 extern char **environ;
 
-static const char *text_of(const char *name) {
+const char *env_find(const char *name) {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
 }
 
 void env_read(struct env_settings *out) {
-    const char *term = text_of("TERM");
+    const char *term = env_find("TERM");
     *out = (struct env_settings){
-        .cache_dir = text_of("JITNEY_CACHE"),
-        .xdg_cache_home = text_of("XDG_CACHE_HOME"),
-        .home = text_of("HOME"),
-        .hub_endpoint = text_of("HF_ENDPOINT"),
-        .hub_token = text_of("HF_TOKEN"),
-        .ca_file = text_of("SSL_CERT_FILE"),
-        .tmp_dir = text_of("TMPDIR"),
-        .no_color = text_of("NO_COLOR") != NULL,
+        .cache_dir = env_find("JITNEY_CACHE"),
+        .xdg_cache_home = env_find("XDG_CACHE_HOME"),
+        .home = env_find("HOME"),
+        .hub_endpoint = env_find("HF_ENDPOINT"),
+        .hub_token = env_find("HF_TOKEN"),
+        .ca_file = env_find("SSL_CERT_FILE"),
+        .tmp_dir = env_find("TMPDIR"),
+        .no_color = env_find("NO_COLOR") != NULL,
         .dumb_terminal = !term || strcmp(term, "dumb") == 0,
     };
 }
+
+void env_remove(const char *name) { unsetenv(name); }
 
 char **env_for_child(const char *name, const char *value) {
     size_t count = 0;

@@ -26,6 +26,11 @@ struct env_settings {
 
 void env_read(struct env_settings *out);
 
+/* Any other variable, for tables of names (config/settings.h); NULL when unset or empty. */
+const char *env_find(const char *name);
+/* Take a variable out, so that no child inherits it. */
+void env_remove(const char *name);
+
 /* The environment for a child process: ours with the variable `name` set to `value`. One
  * block for mem_free; the other texts in it are borrowed from ours. NULL when out of memory. */
 char **env_for_child(const char *name, const char *value);
