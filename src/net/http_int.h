@@ -26,7 +26,7 @@ enum wait_kind {
     WAIT_HEAD,
     WAIT_BODY,
     WAIT_WRITE,
-    WAIT_PING, /* a WebSocket that is silent */
+    WAIT_TICK, /* a second: HTTP/2 looks at the deadlines of its streams, a WebSocket at its pings */
     WAIT_KINDS,
 };
 
