@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/str.h"
+
+struct buf;
 
 enum { API_PARAM_BYTES = 96 };
 
@@ -25,11 +28,19 @@ struct api_error {
 
 /* Fill it in and return ST_BAD, so that a refusal is one line:
  *     return api_refuse(e, 400, "temperature", NULL, "temperature is %g; ...", v);
- * `type` follows from the status. */
+ * `type` follows from the status. `param` may be NULL. */
 enum status api_refuse(struct api_error *e, uint32_t status, const char *param, const char *code,
                        const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
+/* The same for a failure that is not the client's: 503 for ST_NOMEM and ST_FULL, which pass, else
+ * 500; 400 for ST_BAD. Returns `st`. */
+enum status api_fail(struct api_error *e, enum status st, const char *sentence);
+
 /* Whether the same request can succeed later. */
 int api_error_is_temporary(const struct api_error *e);
+
+/* {"error":{"message","type","param","code"}}, as OpenAI writes it, and its value alone. */
+void api_error_put_openai(const struct api_error *e, struct str request_id, struct buf *out);
+void api_error_put_object(const struct api_error *e, struct buf *out);
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/status.h"
 #include "base/str.h"
 #include "engine/request.h"
 #include "sample/sampler.h"
@@ -31,6 +32,10 @@ enum {
     API_MESSAGES_MAX = 2048,
     API_TOOLS_MAX = 128,
     API_INPUTS_MAX = 2048, /* texts in one embeddings request */
+    API_PROMPT_TOKENS_MAX = 1 << 20,
+    API_TOOLS_BYTES_MAX = 1 << 20,
+    API_MADE_BYTES_MAX = 1 << 26, /* of a text that a codec makes */
+    API_KEPT_MAX = 8,             /* such texts */
 };
 
 /* Text to go on from, or its tokens. */
@@ -44,8 +49,9 @@ enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
 
 struct api_request {
     const struct codec *codec;
-    struct json *doc; /* the body; strings point into it or into `made` */
-    struct buf made;
+    struct json *doc; /* the body; strings point into it or into `kept` */
+    char *kept[API_KEPT_MAX];
+    uint32_t kept_count;
     struct str model; /* empty: not said */
 
     /* Either a conversation: JSON lists in OpenAI's shape with plain string contents, ready for
@@ -89,7 +95,12 @@ struct api_request {
     struct str cache_salt, user;
 };
 
+/* What OpenAI does with a field that is not given: temperature 1, one choice, no limit. */
 void api_request_init(struct api_request *r, const struct codec *codec);
 void api_request_deinit(struct api_request *r);
+
+/* Make the bytes of `made` the request's and let *out be them. ST_FULL, ST_NOMEM: as the buffer
+ * had failed. `made` is empty after ST_OK. */
+enum status api_request_keep(struct api_request *r, struct buf *made, struct str *out);
 
 #endif
