@@ -108,6 +108,12 @@ struct http_options {
     void *ctx;
 };
 
+/* Raise the process's soft limit of descriptors to the hard one; tells what it was and is. Call it
+ * before http_server_create, which derives the limit of connections from it. */
+void http_raise_fd_limit(uint64_t *before, uint64_t *after);
+
+/* Also makes the process ignore SIGPIPE if nothing else was chosen: a write to a client that has
+ * left must be an error and not the end. */
 enum status http_server_create(struct uv_loop_s *loop, const struct http_options *options,
                                struct http_server **out, struct err *err);
 void http_server_destroy(struct http_server *s); /* NULL is fine; after close and a dry loop */
