@@ -285,6 +285,12 @@ const char *args_text(const struct args *a, const char *name) {
     return value_of(a, f);
 }
 
+const char *args_typed(const struct args *a, const char *name) {
+    const struct flag *f = must_find(a, name);
+    CHECK(f->kind != FLAG_BOOL);
+    return args_given(a, name) ? value_of(a, f) : NULL;
+}
+
 uint32_t args_count(const struct args *a, const char *name) {
     const struct flag *f = must_find(a, name);
     uint32_t count = 0;

@@ -33,6 +33,7 @@ enum exit_code {
     EXIT_CREATE = 73,      /* an output cannot be created            */
     EXIT_IO = 74,          /* reading or writing failed              */
     EXIT_LATER = 75,       /* something is full; try again later     */
+    EXIT_CONFIG = 78,      /* a config file or environment is wrong */
     EXIT_SIGINT = 130,     /* stopped by Ctrl-C, as shells count it  */
 };
 enum exit_code exit_of(enum status st);
@@ -91,7 +92,9 @@ bool args_on(const struct args *a, const char *name);
 int64_t args_int(const struct args *a, const char *name);
 double args_real(const struct args *a, const char *name);
 const char *args_text(const struct args *a, const char *name); /* NULL: not given, no fallback */
-uint32_t args_count(const struct args *a, const char *name);   /* of a flag that repeats */
+/* What was typed for a flag of any kind that takes a value; NULL: not given. */
+const char *args_typed(const struct args *a, const char *name);
+uint32_t args_count(const struct args *a, const char *name); /* of a flag that repeats */
 const char *args_text_at(const struct args *a, const char *name, uint32_t i);
 
 /* The operands without the model. */

@@ -1,6 +1,7 @@
 /* cli/command_list.c - every command, in the order in which --help lists them. */
 #include "cli/cli.h"
 
+extern const struct command cmd_serve;
 extern const struct command cmd_chat;
 extern const struct command cmd_generate;
 extern const struct command cmd_embed;
@@ -16,7 +17,7 @@ extern const struct command cmd_list;
 extern const struct command cmd_rm;
 
 const struct command *const commands[] = {
-    &cmd_chat,    &cmd_generate, &cmd_embed,      &cmd_perplexity, &cmd_replay, &cmd_knobs,
-    &cmd_inspect, &cmd_tokenize, &cmd_detokenize, &cmd_template,   &cmd_pull,   &cmd_list,
-    &cmd_rm,      NULL,
+    &cmd_serve,    &cmd_chat,  &cmd_generate, &cmd_embed,    &cmd_perplexity,
+    &cmd_replay,   &cmd_knobs, &cmd_inspect,  &cmd_tokenize, &cmd_detokenize,
+    &cmd_template, &cmd_pull,  &cmd_list,     &cmd_rm,       NULL,
 };

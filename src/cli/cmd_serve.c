@@ -1,0 +1,130 @@
+/* cli/cmd_serve.c - `jitney serve`: models behind an address.
+ *
+ * The flags are the rows of config/settings.def; what they mean is the server's business.
+ */
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/serve_check.h"
+#include "config/env.h"
+#include "config/settings.h"
+#include "server/server.h"
+
+enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+/* A size is a text to the frame; the table of settings reads it. */
+enum {
+    FLAG_OF_BOOL = FLAG_BOOL,
+    FLAG_OF_INT = FLAG_INT,
+    FLAG_OF_REAL = FLAG_REAL,
+    FLAG_OF_TEXT = FLAG_TEXT,
+    FLAG_OF_WORD = FLAG_WORD,
+    FLAG_OF_SIZE = FLAG_TEXT,
+    FLAG_OF_LIST = FLAG_TEXT,
+};
+
+static const struct flag flags_settings[] = {
+#define SECTION(title)
+#define SETTING(field, kind, letter, flag, value, fallback, min, max, reloads, help)               \
+    {flag, letter, (enum flag_kind)FLAG_OF_##kind, value, fallback,                                \
+     min,  max,    SETTING_##kind == SETTING_LIST, help},
+#include "config/settings.def"
+#undef SETTING
+#undef SECTION
+    {0},
+};
+
+static const struct flag flags[] = {
+    {.name = "print-config",
+     .kind = FLAG_BOOL,
+     .help = "Print every setting with its value and where it came from, and stop. The output is "
+             "a config file."},
+    {.name = "check",
+     .kind = FLAG_BOOL,
+     .help = "See whether the settings, key file, certificate and models can be used, and stop."},
+    {0},
+};
+
+static enum status set_from_flag(struct settings *s, const struct args *args,
+                                 const struct setting_row *row, struct err *err) {
+    struct str name = str_of(row->flag);
+    if (row->kind == SETTING_BOOL)
+        return args_on(args, row->flag) ? settings_set(s, name, STR("true"), FROM_FLAG, err)
+                                        : ST_OK;
+    if (row->kind != SETTING_LIST) {
+        const char *value = args_typed(args, row->flag);
+        return value ? settings_set(s, name, str_of(value), FROM_FLAG, err) : ST_OK;
+    }
+    for (uint32_t i = 0; i < args_count(args, row->flag); i++)
+        TRY(settings_set(s, name, str_of(args_text_at(args, row->flag, i)), FROM_FLAG, err));
+    return ST_OK;
+}
+
+static enum exit_code set_from_flags(struct settings *s, const struct args *args, struct err *err) {
+    enum status st = ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < settings_count(); i++)
+        st = set_from_flag(s, args, &setting_rows[i], err);
+    for (uint32_t i = 0; st == ST_OK && i < args_operands(args); i++)
+        st = settings_set(s, STR("model"), str_of(args_operand(args, i)), FROM_FLAG, err);
+    if (st != ST_BAD) return exit_of(st);
+    err_prefix(err, st, "serve");
+    return EXIT_USAGE;
+}
+
+static enum exit_code read_all(struct settings *s, const struct args *args, struct err *err) {
+    enum exit_code code = set_from_flags(s, args, err);
+    if (code != EXIT_FINE) return code;
+    enum status st = settings_read_env(s, env_find, err);
+    if (st == ST_OK && s->config) st = settings_read_file(s, s->config, err);
+    return st == ST_OK || st == ST_NOMEM ? exit_of(st) : EXIT_CONFIG;
+}
+
+static enum exit_code print_config(const struct settings *s, struct err *err) {
+    struct buf out;
+    buf_init(&out, CONFIG_BYTES_MAX);
+    settings_print(s, &out);
+    enum status st = buf_status(&out);
+    st = st == ST_OK ? out_write(buf_str(&out), err) : err_set(err, st, "out of memory");
+    buf_deinit(&out);
+    return exit_of(st);
+}
+
+static enum exit_code act(const struct settings *s, const struct args *args, struct err *err) {
+    if (args_on(args, "print-config")) return print_config(s, err);
+    enum exit_code code = serve_check(s, err);
+    if (code != EXIT_FINE) return code;
+    if (args_on(args, "check")) {
+        code = serve_check_models(s, err);
+        return code == EXIT_FINE ? exit_of(out_write(STR("all is well\n"), err)) : code;
+    }
+    enum status st = server_run(s, err);
+    return st == ST_DEVICE ? EXIT_BUG : exit_of(st);
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct settings settings;
+    enum status st = settings_init(&settings);
+    if (st != ST_OK) return exit_of(err_set(err, st, "out of memory"));
+    enum exit_code code = read_all(&settings, args, err);
+    if (code == EXIT_FINE) code = act(&settings, args, err);
+    settings_deinit(&settings);
+    return code;
+}
+
+extern const struct command cmd_serve;
+const struct command cmd_serve = {
+    .name = "serve",
+    .summary = "Serve models to others over HTTP, as OpenAI's API and others",
+    .operands = "[MODEL]...",
+    .about =
+        "Listens at once, loads the models and serves them until SIGTERM, which lets requests "
+        "under way finish; SIGHUP reads the config file, keys and certificate again. A model that "
+        "writes text and one that embeds may be served together.\n"
+        "Every flag has a twin in the environment, JITNEY_ and its name in capitals "
+        "(--kv-memory: JITNEY_KV_MEMORY; lists with commas), and may stand in a config file "
+        "without its dashes (kv-memory = 2G). A flag outweighs the environment, that the file, "
+        "and that the default. docs/configuration.md has the whole table, docs/operation.md the "
+        "rest.",
+    .groups = {flags_settings, flags},
+    .operands_max = SETTING_LIST_MAX,
+    .run = run,
+};

@@ -1,0 +1,154 @@
+/* cli/serve_check.c - see cli/serve_check.h. */
+#include "cli/serve_check.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/str.h"
+#include "config/env.h"
+#include "config/model_cache.h"
+#include "config/settings.h"
+#include "format/model_file.h"
+#include "net/tls.h"
+#include "sched/knobs.h"
+#include "sched/policy.h"
+#include "server/keys.h"
+#include "text/tokenizer.h"
+
+enum { HOST_BYTES = 256 };
+
+bool host_is_loopback(const char *host) {
+    struct in_addr v4;
+    struct in6_addr v6;
+    char bare[HOST_BYTES];
+    struct str text = str_of(host);
+    if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
+        text = (struct str){text.ptr + 1, text.len - 2};
+    snprintf(bare, sizeof(bare), "%.*s", STR_ARG(text));
+    if (inet_pton(AF_INET, bare, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+    if (inet_pton(AF_INET6, bare, &v6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    return strcmp(bare, "localhost") == 0;
+}
+
+/* Who is to blame for the setting's value. */
+static enum exit_code blame(const struct settings *s, const char *flag) {
+    return settings_origin(s, flag) == FROM_FLAG ? EXIT_USAGE : EXIT_CONFIG;
+}
+
+/* Lack of memory is nobody's fault. */
+static enum exit_code code_of(enum status st, const struct settings *s, const char *flag) {
+    if (st == ST_OK) return EXIT_FINE;
+    return st == ST_NOMEM ? exit_of(st) : blame(s, flag);
+}
+
+static enum exit_code check_scheduling(const struct settings *s, struct err *err) {
+    if (!sched_policy_find(s->policy)) {
+        usage_set(err, "serve: there is no policy \"%.100s\"; \"jitney knobs\" lists them",
+                  s->policy);
+        return blame(s, "policy");
+    }
+    struct knobs knobs = knobs_default();
+    for (uint32_t i = 0; i < s->set.count; i++) {
+        enum status st = knobs_set_pair(&knobs, str_of(s->set.items[i]), err);
+        if (st != ST_OK) return code_of(err_prefix(err, st, "serve: --set"), s, "set");
+    }
+    struct str runner = str_of(s->runner);
+    if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
+    usage_set(err, "serve: --runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
+    return blame(s, "runner");
+}
+
+static enum exit_code check_address(const struct settings *s, struct err *err) {
+    bool has_tcp = !s->uds || settings_origin(s, "port") != FROM_DEFAULT;
+    if (s->uds && strlen(s->uds) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
+        usage_set(err, "serve: --uds: a socket's path has less than %zu bytes",
+                  sizeof(((struct sockaddr_un *)0)->sun_path));
+        return blame(s, "uds");
+    }
+    if (!has_tcp || host_is_loopback(s->host) || s->api_key_file || s->no_auth) return EXIT_FINE;
+    return usage_set(err,
+                     "serve: --host %.100s can be reached from other machines: say who may ask "
+                     "with --api-key-file FILE, or --no-auth to let everybody in",
+                     s->host);
+}
+
+static enum exit_code check_tls(const struct settings *s, struct err *err) {
+    if (!s->tls_cert && !s->tls_key) return EXIT_FINE;
+    if (!s->tls_cert || !s->tls_key) {
+        const char *given = s->tls_cert ? "tls-cert" : "tls-key";
+        const char *missing = s->tls_cert ? "tls-key" : "tls-cert";
+        usage_set(err, "serve: --%s needs --%s too", given, missing);
+        return blame(s, given);
+    }
+    struct tls_context *tls = NULL;
+    enum status st = tls_context_create(s->tls_cert, s->tls_key, &tls, err);
+    tls_context_destroy(tls);
+    return code_of(st, s, "tls-cert");
+}
+
+static enum exit_code check_keys(const struct settings *s, struct err *err) {
+    if (!s->api_key_file) return EXIT_FINE;
+    if (s->no_auth) {
+        usage_set(err, "serve: --api-key-file and --no-auth contradict each other");
+        return blame(s, "no-auth");
+    }
+    struct keys *keys = NULL;
+    enum status st = keys_create(s->api_key_file, &keys, err);
+    keys_destroy(keys);
+    return code_of(st, s, "api-key-file");
+}
+
+static enum exit_code resolve(const char *model, char path[MODEL_PATH_BYTES], struct err *err) {
+    struct env_settings env;
+    struct model_cache cache = {0};
+    env_read(&env);
+    /* Without a cache a path is still a path. */
+    if (model_cache_init(&cache, &env, NULL) != ST_OK) cache.root[0] = 0;
+    return exit_of(model_cache_resolve(&cache, model, path, err));
+}
+
+static enum exit_code check_names(const struct settings *s, struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    if (s->served_model_name.count > s->models.count) {
+        usage_set(err, "serve: %u names for %u models: --served-model-name is given once for each",
+                  s->served_model_name.count, s->models.count);
+        return blame(s, "served-model-name");
+    }
+    for (uint32_t i = 0; i < s->models.count; i++) {
+        enum exit_code code = resolve(s->models.items[i], path, err);
+        if (code != EXIT_FINE) return code;
+    }
+    return EXIT_FINE;
+}
+
+enum exit_code serve_check(const struct settings *s, struct err *err) {
+    enum exit_code (*const checks[])(const struct settings *, struct err *) = {
+        check_address, check_scheduling, check_keys, check_tls, check_names};
+    enum exit_code code = EXIT_FINE;
+    for (uint32_t i = 0; code == EXIT_FINE && i < sizeof(checks) / sizeof(checks[0]); i++)
+        code = checks[i](s, err);
+    return code;
+}
+
+static enum status open_model(const char *path, struct err *err) {
+    struct model_file *file = NULL;
+    struct tokenizer *tokenizer = NULL;
+    enum status st = model_file_open(path, &file, err);
+    if (st == ST_OK) st = tokenizer_create(file, &tokenizer, err);
+    tokenizer_destroy(tokenizer);
+    model_file_close(file);
+    return st;
+}
+
+enum exit_code serve_check_models(const struct settings *s, struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    for (uint32_t i = 0; i < s->models.count; i++) {
+        enum exit_code code = resolve(s->models.items[i], path, err);
+        if (code == EXIT_FINE) code = exit_of(open_model(path, err));
+        if (code != EXIT_FINE) return code;
+    }
+    return EXIT_FINE;
+}
