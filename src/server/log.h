@@ -49,4 +49,6 @@ bool log_wants(const struct log *log, enum log_level level);
 void log_line(struct log *log, enum log_level level, const char *event,
               const struct log_field *fields, uint32_t count);
 
+uint64_t log_lost(const struct log *log); /* lines that nobody took */
+
 #endif
