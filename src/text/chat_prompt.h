@@ -10,9 +10,12 @@
 #ifndef TEXT_CHAT_PROMPT_H
 #define TEXT_CHAT_PROMPT_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "base/str.h"
 
+struct buf;
 struct tokenizer;
 struct tokens;
 struct chat_prompt; /* opaque */
@@ -28,5 +31,19 @@ void chat_prompt_destroy(struct chat_prompt *p); /* NULL is fine */
  * that each have a role. ST_BAD: it is none, with what is wrong, or the template refuses it. */
 enum status chat_prompt_encode(const struct chat_prompt *p, struct str messages, struct tokens *out,
                                struct err *err);
+
+/* The same with everything that a client may say. All are JSON texts that have been checked:
+ * `messages` a list of maps with a role, `tools` a list or empty, `kwargs` a map or empty, whose
+ * members are further variables of the template. */
+struct chat_ask {
+    struct str messages, tools, kwargs;
+    bool no_generation_prompt; /* do not ask for the next message */
+    bool continue_final;       /* leave the last message open, so that the answer goes on with it */
+};
+/* Append the text of the prompt. */
+enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_ask *ask,
+                               struct buf *out, struct err *err);
+enum status chat_prompt_encode_ask(const struct chat_prompt *p, const struct chat_ask *ask,
+                                   struct tokens *out, struct err *err);
 
 #endif
