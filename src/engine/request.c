@@ -41,21 +41,25 @@ static enum status fill_choice(struct choice *c, const struct request_spec *spec
     sample.seed += c->index;
     c->prompt_tokens = spec->prompt_tokens;
     c->total_max = spec->prompt_tokens + answer;
+    /* Room for the longest answer. What is not written is not touched, so a page of it that no
+     * token reaches costs nothing. */
     c->tokens = mem_alloc_array(c->total_max, sizeof(*c->tokens));
     bool has_room = c->tokens != NULL;
     if (spec->want_logprobs) {
-        c->logprobs = mem_zalloc_array(answer, sizeof(*c->logprobs));
+        c->logprobs = mem_alloc_array(answer, sizeof(*c->logprobs));
         has_room = has_room && c->logprobs;
     }
     if (spec->want_logprobs && sample.top_logprobs > 0) {
-        c->tops = mem_zalloc_array(answer, sizeof(*c->tops));
+        c->tops = mem_alloc_array(answer, sizeof(*c->tops));
         has_room = has_room && c->tops;
     }
     if (!has_room)
         return err_set(err, ST_NOMEM, "out of memory for a request of %u tokens", c->total_max);
     memcpy(c->tokens, spec->prompt, spec->prompt_tokens * sizeof(*c->tokens));
-    TRY(sampler_create(&sample, vocab, &c->sampler, err));
+    struct sample_bounds bounds = {.vocab = vocab, .tokens_max = c->total_max};
+    TRY(sampler_create(&sample, &bounds, &c->sampler, err));
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) sampler_accept(c->sampler, spec->prompt[i]);
+    sampler_begin_answer(c->sampler);
     atomic_init(&c->ready, spec->prompt_tokens);
     atomic_init(&c->finish, FINISH_NONE);
     c->seq = SEQ_NONE;

@@ -24,7 +24,8 @@ struct local {
     struct kv_memory kv;
     struct spill spill;
     uint32_t tiles_per_block;
-    struct runner_seq *seqs; /* seq_max; sampler NULL: not begun */
+    struct runner_seq *seqs;           /* seq_max; sampler NULL: not begun */
+    struct sample_scratch **scratches; /* one per thread of the host */
 
     /* Step tables. */
     int32_t *token, *pos;       /* row_max */
@@ -121,7 +122,8 @@ static bool is_usable(const float *logits, uint32_t vocab) {
 }
 
 /* Sample after row `i` of the plan, whose logits are the output-th. */
-static void sample_row(struct local *l, uint32_t i, uint32_t output) {
+static void sample_row(struct local *l, uint32_t i, uint32_t output,
+                       struct sample_scratch *scratch) {
     const struct plan_row *row = &l->plan->rows[i];
     struct row_result *out = &l->results[i];
     struct runner_seq *seq = &l->seqs[row->seq];
@@ -129,7 +131,7 @@ static void sample_row(struct local *l, uint32_t i, uint32_t output) {
     uint32_t pos = row->first + row->count;
     struct sample_result picked;
     if (!is_usable(logits, l->host->model->hp.vocab) ||
-        sampler_pick(seq->sampler, logits, pos, &picked) != ST_OK) {
+        sampler_pick(seq->sampler, scratch, logits, pos, &picked) != ST_OK) {
         out->failed = true;
         return;
     }
@@ -145,9 +147,10 @@ static void sample_row(struct local *l, uint32_t i, uint32_t output) {
 static void sample_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
     struct local *l = ctx;
     uint32_t output = 0;
+    CHECK(thread_count <= l->host->threads);
     for (uint32_t i = 0; i < l->plan->row_count; i++) {
         if (!l->plan->rows[i].samples) continue;
-        if (output % thread_count == thread_idx) sample_row(l, i, output);
+        if (output % thread_count == thread_idx) sample_row(l, i, output, l->scratches[thread_idx]);
         output++;
     }
 }
@@ -181,6 +184,9 @@ static void local_close(void *self) {
     spill_close(&l->spill);
     kv_memory_destroy(l->host, &l->kv);
     pass_destroy(l->host, &l->pass);
+    for (uint32_t t = 0; l->scratches && t < l->host->threads; t++)
+        sample_scratch_destroy(l->scratches[t]);
+    mem_free(l->scratches);
     mem_free(l->seqs);
     mem_free(l->token);
     mem_free(l->pos);
@@ -210,6 +216,16 @@ static enum status make_tables(struct local *l, struct err *err) {
     return err_set(err, ST_NOMEM, "out of memory for the tables of %u rows", o->row_max);
 }
 
+static enum status make_scratches(struct local *l, struct err *err) {
+    uint32_t threads = l->host->threads, vocab = l->host->model->hp.vocab;
+    l->scratches = mem_zalloc_array(threads, sizeof(l->scratches[0]));
+    enum status st = l->scratches ? ST_OK : ST_NOMEM;
+    for (uint32_t t = 0; t < threads && st == ST_OK; t++)
+        st = sample_scratch_create(vocab, &l->scratches[t]);
+    if (st == ST_OK) return ST_OK;
+    return err_set(err, st, "out of memory for sampling from %u tokens", vocab);
+}
+
 static enum status open_memory(struct local *l, struct err *err) {
     const struct runner_local_options *o = &l->options;
     uint32_t tiles[KV_GROUPS_MAX] = {0};
@@ -223,6 +239,7 @@ static enum status open_memory(struct local *l, struct err *err) {
     TRY(pass_create(l->host, GOAL_LOGITS, &sizes, &l->pass, err));
     TRY(kv_memory_create(l->host, o->kv_type, tiles, &l->kv, err));
     TRY(spill_open(&l->spill, &l->kv, l->tiles_per_block, o->spill_slots, o->spill_dir, err));
+    TRY(make_scratches(l, err));
     return make_tables(l, err);
 }
 

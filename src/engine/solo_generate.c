@@ -18,6 +18,7 @@ struct generation {
     void *ctx;
     struct gen_usage *usage;
     struct sampler *sampler;
+    struct sample_scratch *scratch;
     struct detok detok;
     struct stops stops;
     struct buf text, shown;
@@ -100,7 +101,7 @@ static enum finish_reason why_finished(struct generation *g, int32_t token, bool
 static enum status emit_token(struct generation *g, const float *logits, int32_t *token) {
     struct sample_result picked;
     bool met_stop = false;
-    TRY(sampler_pick(g->sampler, logits, g->pos, &picked));
+    TRY(sampler_pick(g->sampler, g->scratch, logits, g->pos, &picked));
     *token = picked.chosen.token;
     sampler_accept(g->sampler, *token);
     g->usage->completion_tokens++;
@@ -134,11 +135,21 @@ static void emit_end(struct generation *g, enum finish_reason why) {
     g->fn(g->ctx, &event);
 }
 
-static enum status run_request(struct generation *g, struct err *err) {
-    const float *logits = NULL;
-    TRY(sampler_create(&g->req->sample, g->e->host.model->hp.vocab, &g->sampler, err));
+static enum status make_sampler(struct generation *g, struct err *err) {
+    struct sample_bounds bounds = {.vocab = g->e->host.model->hp.vocab,
+                                   .tokens_max = g->e->ctx_tokens + 1};
+    TRY(sampler_create(&g->req->sample, &bounds, &g->sampler, err));
+    if (sample_scratch_create(bounds.vocab, &g->scratch) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for sampling");
     for (uint32_t i = 0; i < g->req->prompt_tokens; i++)
         sampler_accept(g->sampler, g->req->prompt[i]);
+    sampler_begin_answer(g->sampler);
+    return ST_OK;
+}
+
+static enum status run_request(struct generation *g, struct err *err) {
+    const float *logits = NULL;
+    TRY(make_sampler(g, err));
     TRY(run_prompt(g, &logits));
     if (g->pos < g->req->prompt_tokens) {
         emit_end(g, FINISH_CANCELLED);
@@ -178,5 +189,6 @@ enum status solo_generate(struct solo *e, const struct gen_request *req, gen_eve
     buf_deinit(&g.text);
     stops_deinit(&g.stops);
     sampler_destroy(g.sampler);
+    sample_scratch_destroy(g.scratch);
     return st;
 }

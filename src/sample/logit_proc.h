@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 
+struct sample_bounds;
 struct sample_params;
 
 struct logit_edit {
@@ -44,18 +45,18 @@ struct logit_proc {
     const char *name;
 
     /* *self stays NULL if `p` asks nothing of this processor; it is then not called again. */
-    enum status (*create)(const struct sample_params *p, uint32_t vocab, void **self,
-                          struct err *err);
+    enum status (*create)(const struct sample_params *p, const struct sample_bounds *bounds,
+                          void **self, struct err *err);
 
-    /* The largest number of edits that one call of edit() adds. */
-    uint32_t (*edits_max)(const void *self);
-
+    /* At most one edit for each token of the vocabulary, or LOGIT_BIAS_MAX of them. */
     void (*edit)(const void *self, struct logit_edits *out);
 
     /* Optional, both or neither: for processors that depend on the tokens so far. rollback
      * takes back the last `count`, at most SAMPLE_ROLLBACK_MAX. */
     void (*accept)(void *self, int32_t token);
     void (*rollback)(void *self, uint32_t count);
+    /* Optional: what is accepted from here on is the answer; no rollback goes behind it. */
+    void (*begin_answer)(void *self);
 
     enum status (*fork)(const void *self, void **out);
     void (*destroy)(void *self);

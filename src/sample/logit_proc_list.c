@@ -5,10 +5,12 @@
 
 extern const struct logit_proc logit_proc_penalty;
 extern const struct logit_proc logit_proc_bias;
+extern const struct logit_proc logit_proc_early;
 
 const struct logit_proc *const logit_procs[] = {
     &logit_proc_penalty,
     &logit_proc_bias,
+    &logit_proc_early,
     NULL,
 };
 _Static_assert(sizeof(logit_procs) / sizeof(logit_procs[0]) <= LOGIT_PROCS_MAX + 1,

@@ -20,8 +20,9 @@ static struct bias *copy_of(const struct logit_bias *list, uint32_t count) {
     return b;
 }
 
-static enum status create(const struct sample_params *p, uint32_t vocab, void **self,
-                          struct err *err) {
+static enum status create(const struct sample_params *p, const struct sample_bounds *bounds,
+                          void **self, struct err *err) {
+    uint32_t vocab = bounds->vocab;
     CHECK(p->bias_count <= LOGIT_BIAS_MAX);
     for (uint32_t i = 0; i < p->bias_count; i++) {
         int32_t token = p->bias[i].token;
@@ -33,8 +34,6 @@ static enum status create(const struct sample_params *p, uint32_t vocab, void **
     *self = copy_of(p->bias, p->bias_count);
     return *self ? ST_OK : err_set(err, ST_NOMEM, "sampler: out of memory");
 }
-
-static uint32_t edits_max(const void *self) { return ((const struct bias *)self)->count; }
 
 static void edit(const void *self, struct logit_edits *out) {
     const struct bias *b = self;
@@ -57,7 +56,6 @@ extern const struct logit_proc logit_proc_bias;
 const struct logit_proc logit_proc_bias = {
     .name = "bias",
     .create = create,
-    .edits_max = edits_max,
     .edit = edit,
     .fork = fork_bias,
     .destroy = mem_free,

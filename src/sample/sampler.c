@@ -1,7 +1,8 @@
 /* sample/sampler.c - see sample/sampler.h for the contract.
  *
- * Entry points: sample_params_default, sample_params_check, sampler_create, sampler_destroy,
- * sampler_accept, sampler_rollback, sampler_fork, sampler_pick.
+ * Entry points: sample_params_default, sample_params_check, sample_scratch_create, sampler_create,
+ * sampler_destroy, sampler_accept, sampler_begin_answer, sampler_rollback, sampler_fork,
+ * sampler_pick.
  */
 #include "sample/sampler.h"
 
@@ -24,10 +25,14 @@ struct proc {
 };
 
 struct sampler {
-    struct sample_params params; /* its bias pointer is not used after create */
-    uint32_t vocab;
+    struct sample_params params; /* its pointers are not used after create */
+    struct sample_bounds bounds;
     uint32_t proc_count;
     struct proc procs[LOGIT_PROCS_MAX];
+};
+
+struct sample_scratch {
+    uint32_t vocab;
     struct logit_edits edits;
     float *work; /* [vocab], the logits after all edits */
     struct candidates candidates;
@@ -86,40 +91,57 @@ void logit_edits_deny(struct logit_edits *e, int32_t token) {
 
 static size_t deny_words(uint32_t vocab) { return ((size_t)vocab + 63) / 64; }
 
-/* The arrays of a sampler whose processors are there. */
-static enum status take_memory(struct sampler *s) {
-    uint64_t cap = 0;
-    for (uint32_t i = 0; i < s->proc_count; i++)
-        cap += s->procs[i].kind->edits_max(s->procs[i].self);
-    CHECK(cap < UINT32_MAX);
-    s->edits.cap = (uint32_t)cap;
-    s->edits.list = mem_alloc_array(cap + 1, sizeof(s->edits.list[0]));
+static enum status take_memory(struct sample_scratch *s) {
+    s->edits.cap = s->vocab + LOGIT_BIAS_MAX;
+    s->edits.list = mem_alloc_array(s->edits.cap, sizeof(s->edits.list[0]));
     s->edits.deny = mem_zalloc_array(deny_words(s->vocab), sizeof(s->edits.deny[0]));
     s->work = mem_alloc_array(s->vocab, sizeof(s->work[0]));
     if (!s->edits.list || !s->edits.deny || !s->work) return ST_NOMEM;
-    return s->params.temperature > 0.0f ? candidates_init(&s->candidates, s->vocab) : ST_OK;
+    return candidates_init(&s->candidates, s->vocab);
+}
+
+enum status sample_scratch_create(uint32_t vocab, struct sample_scratch **out) {
+    CHECK(vocab > 0 && vocab < INT32_MAX);
+    struct sample_scratch *s = mem_zalloc(sizeof(*s));
+    if (!s) return ST_NOMEM;
+    s->vocab = vocab;
+    if (take_memory(s) != ST_OK) {
+        sample_scratch_destroy(s);
+        return ST_NOMEM;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void sample_scratch_destroy(struct sample_scratch *s) {
+    if (!s) return;
+    mem_free(s->edits.list);
+    mem_free(s->edits.deny);
+    mem_free(s->work);
+    candidates_deinit(&s->candidates);
+    mem_free(s);
 }
 
 static enum status create_procs(struct sampler *s, const struct sample_params *p, struct err *err) {
     for (const struct logit_proc *const *kind = logit_procs; *kind; kind++) {
         void *self = NULL;
-        TRY((*kind)->create(p, s->vocab, &self, err));
+        TRY((*kind)->create(p, &s->bounds, &self, err));
         if (self) s->procs[s->proc_count++] = (struct proc){*kind, self};
     }
     return ST_OK;
 }
 
-enum status sampler_create(const struct sample_params *p, uint32_t vocab, struct sampler **out,
-                           struct err *err) {
-    CHECK(vocab > 0 && vocab < INT32_MAX);
+enum status sampler_create(const struct sample_params *p, const struct sample_bounds *bounds,
+                           struct sampler **out, struct err *err) {
+    CHECK(bounds->vocab > 0 && bounds->vocab < INT32_MAX);
     TRY(sample_params_check(p, err));
     struct sampler *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "sampler: out of memory");
     s->params = *p;
     s->params.bias = NULL;
-    s->vocab = vocab;
+    s->params.ends = NULL;
+    s->bounds = *bounds;
     enum status st = create_procs(s, p, err);
-    if (st == ST_OK && (st = take_memory(s)) != ST_OK) err_set(err, st, "sampler: out of memory");
     if (st != ST_OK) {
         sampler_destroy(s);
         return st;
@@ -131,10 +153,6 @@ enum status sampler_create(const struct sample_params *p, uint32_t vocab, struct
 void sampler_destroy(struct sampler *s) {
     if (!s) return;
     for (uint32_t i = s->proc_count; i-- > 0;) s->procs[i].kind->destroy(s->procs[i].self);
-    mem_free(s->edits.list);
-    mem_free(s->edits.deny);
-    mem_free(s->work);
-    candidates_deinit(&s->candidates);
     mem_free(s);
 }
 
@@ -142,14 +160,13 @@ enum status sampler_fork(const struct sampler *s, struct sampler **out) {
     struct sampler *f = mem_zalloc(sizeof(*f));
     if (!f) return ST_NOMEM;
     f->params = s->params;
-    f->vocab = s->vocab;
+    f->bounds = s->bounds;
     enum status st = ST_OK;
     for (uint32_t i = 0; i < s->proc_count && st == ST_OK; i++) {
         void *self = NULL;
         st = s->procs[i].kind->fork(s->procs[i].self, &self);
         if (st == ST_OK) f->procs[f->proc_count++] = (struct proc){s->procs[i].kind, self};
     }
-    if (st == ST_OK) st = take_memory(f);
     if (st != ST_OK) {
         sampler_destroy(f);
         return st;
@@ -165,6 +182,11 @@ uint64_t sampler_seed(const struct sampler *s) {
 void sampler_accept(struct sampler *s, int32_t token) {
     for (uint32_t i = 0; i < s->proc_count; i++)
         if (s->procs[i].kind->accept) s->procs[i].kind->accept(s->procs[i].self, token);
+}
+
+void sampler_begin_answer(struct sampler *s) {
+    for (uint32_t i = 0; i < s->proc_count; i++)
+        if (s->procs[i].kind->begin_answer) s->procs[i].kind->begin_answer(s->procs[i].self);
 }
 
 void sampler_rollback(struct sampler *s, uint32_t count) {
@@ -184,22 +206,24 @@ static float edited(float logit, const struct logit_edit *edit) {
     return tame(scaled + edit->add);
 }
 
-/* s->work = the logits as all processors want them. */
-static void apply_edits(struct sampler *s, const float *logits) {
-    for (uint32_t t = 0; t < s->vocab; t++) s->work[t] = tame(logits[t]);
-    s->edits.count = 0;
-    if (s->edits.any_denied)
-        memset(s->edits.deny, 0, deny_words(s->vocab) * sizeof(s->edits.deny[0]));
-    s->edits.any_denied = false;
-    for (uint32_t i = 0; i < s->proc_count; i++)
-        s->procs[i].kind->edit(s->procs[i].self, &s->edits);
-    for (uint32_t i = 0; i < s->edits.count; i++) {
-        const struct logit_edit *edit = &s->edits.list[i];
-        s->work[edit->token] = edited(s->work[edit->token], edit);
+/* scratch->work = the logits as all processors want them. */
+static void apply_edits(const struct sampler *s, struct sample_scratch *scratch,
+                        const float *logits) {
+    struct logit_edits *edits = &scratch->edits;
+    float *work = scratch->work;
+    for (uint32_t t = 0; t < scratch->vocab; t++) work[t] = tame(logits[t]);
+    edits->count = 0;
+    if (edits->any_denied)
+        memset(edits->deny, 0, deny_words(scratch->vocab) * sizeof(edits->deny[0]));
+    edits->any_denied = false;
+    for (uint32_t i = 0; i < s->proc_count; i++) s->procs[i].kind->edit(s->procs[i].self, edits);
+    for (uint32_t i = 0; i < edits->count; i++) {
+        const struct logit_edit *edit = &edits->list[i];
+        work[edit->token] = edited(work[edit->token], edit);
     }
-    if (!s->edits.any_denied) return;
-    for (uint32_t t = 0; t < s->vocab; t++)
-        if (s->edits.deny[t / 64] >> (t % 64) & 1) s->work[t] = -HUGE_VALF;
+    if (!edits->any_denied) return;
+    for (uint32_t t = 0; t < scratch->vocab; t++)
+        if (edits->deny[t / 64] >> (t % 64) & 1) work[t] = -HUGE_VALF;
 }
 
 static int32_t first_in_rank(const float *logits, uint32_t vocab) {
@@ -209,10 +233,10 @@ static int32_t first_in_rank(const float *logits, uint32_t vocab) {
     return (int32_t)best;
 }
 
-static int32_t draw(struct sampler *s, uint64_t position) {
-    const struct sample_params *p = &s->params;
-    struct candidates *c = &s->candidates;
-    candidates_fill(c, s->work, s->vocab, p->top_k);
+static int32_t draw(const struct sample_params *p, struct sample_scratch *scratch,
+                    uint64_t position) {
+    struct candidates *c = &scratch->candidates;
+    candidates_fill(c, scratch->work, scratch->vocab, p->top_k);
     candidates_weigh(c, p->temperature);
     if (p->typical_p < 1.0f) candidates_cut_typical(c, (double)p->typical_p);
     if (p->top_p < 1.0f) candidates_cut_top(c, (double)p->top_p);
@@ -237,29 +261,32 @@ static float log_share(float logit, float top, double log_sum) {
     return (float)((double)logit - (double)top - log_sum);
 }
 
-static void fill_logprobs(struct sampler *s, const float *logits, struct sample_result *out) {
+static void fill_logprobs(const struct sampler *s, const float *logits, struct sample_result *out) {
+    uint32_t vocab = s->bounds.vocab, wanted = s->params.top_logprobs;
     float top = -HUGE_VALF;
-    for (uint32_t t = 0; t < s->vocab; t++)
+    for (uint32_t t = 0; t < vocab; t++)
         if (logits[t] > top) top = logits[t];
-    double log_sum = top <= FLT_MAX ? fm_log_d(fm_sum_exp(logits, s->vocab, top)) : 0.0;
+    double log_sum = top <= FLT_MAX ? fm_log_d(fm_sum_exp(logits, vocab, top)) : 0.0;
     out->chosen.logprob = log_share(logits[out->chosen.token], top, log_sum);
     out->top_count = 0;
-    if (s->params.top_logprobs == 0) return;
-    for (uint32_t t = 0; t < s->vocab; t++) {
-        bool full = out->top_count == s->params.top_logprobs;
+    if (wanted == 0) return;
+    for (uint32_t t = 0; t < vocab; t++) {
+        bool full = out->top_count == wanted;
         if (full && !(logits[t] > out->top[out->top_count - 1].logprob)) continue;
-        remember_top(out, s->params.top_logprobs, (int32_t)t, logits[t]);
+        remember_top(out, wanted, (int32_t)t, logits[t]);
     }
     for (uint32_t i = 0; i < out->top_count; i++)
         out->top[i].logprob = log_share(out->top[i].logprob, top, log_sum);
 }
 
-enum status sampler_pick(struct sampler *s, const float *logits, uint64_t position,
-                         struct sample_result *out) {
-    apply_edits(s, logits);
-    int32_t best = first_in_rank(s->work, s->vocab);
-    if (!(s->work[best] > -HUGE_VALF)) return ST_BAD;
-    out->chosen.token = s->params.temperature > 0.0f ? draw(s, position) : best;
+enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
+                         const float *logits, uint64_t position, struct sample_result *out) {
+    CHECK(scratch->vocab == s->bounds.vocab);
+    apply_edits(s, scratch, logits);
+    int32_t best = first_in_rank(scratch->work, scratch->vocab);
+    if (!(scratch->work[best] > -HUGE_VALF)) return ST_BAD;
+    bool draws = s->params.temperature > 0.0f;
+    out->chosen.token = draws ? draw(&s->params, scratch, position) : best;
     fill_logprobs(s, logits, out);
     return ST_OK;
 }

@@ -21,6 +21,10 @@
  *
  * A prefix holds at least one token.
  *
+ * A sampler is what one sequence needs to remember, a few hundred bytes; what a choice needs to
+ * work with is a scratch, some 45 bytes for each token of the vocabulary, one for each thread
+ * that chooses.
+ *
  * Lifetime: create per sequence, destroy. Thread: its owner. Memory: all taken by create; pick
  * and accept allocate nothing.
  */
@@ -32,7 +36,8 @@
 
 #include "base/status.h"
 
-struct sampler; /* opaque */
+struct sampler;        /* opaque */
+struct sample_scratch; /* opaque */
 
 enum { TOP_LOGPROBS_MAX = 20, LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
 
@@ -59,6 +64,17 @@ struct sample_params {
     const struct logit_bias *bias; /* borrowed during create */
     uint32_t bias_count;           /* at most LOGIT_BIAS_MAX */
     uint32_t top_logprobs;         /* at most TOP_LOGPROBS_MAX */
+    bool penalty_answer_only;      /* presence and frequency count the answer's tokens only;
+                                      repetition counts the prompt's as well either way */
+    uint32_t min_tokens;           /* of an answer, before one of `ends` may come */
+    const int32_t *ends;           /* borrowed during create */
+    uint32_t end_count;
+};
+
+/* How large things can become for one sequence. */
+struct sample_bounds {
+    uint32_t vocab;
+    uint32_t tokens_max; /* prompt and answer; no more than these are accepted */
 };
 
 struct sample_params sample_params_default(void); /* temperature 0.8, window 64, else off */
@@ -78,8 +94,8 @@ struct sample_result {
     struct token_logprob top[TOP_LOGPROBS_MAX];
 };
 
-enum status sampler_create(const struct sample_params *p, uint32_t vocab, struct sampler **out,
-                           struct err *err);
+enum status sampler_create(const struct sample_params *p, const struct sample_bounds *bounds,
+                           struct sampler **out, struct err *err);
 void sampler_destroy(struct sampler *s); /* NULL is fine */
 
 /* What its draws depend on beside logits, settings and position; 0 if it draws nothing. */
@@ -88,17 +104,23 @@ uint64_t sampler_seed(const struct sampler *s);
 /* Tell it a token of the context (prompt tokens first, then each chosen one), for penalties. */
 void sampler_accept(struct sampler *s, int32_t token);
 
-/* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX since create and since
- * the last rollback. */
+/* The prompt is over: what is accepted from here on is the answer. */
+void sampler_begin_answer(struct sampler *s);
+
+/* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX, and none from before
+ * begin_answer, create or the last rollback. */
 void sampler_rollback(struct sampler *s, uint32_t count);
 
 /* A second sampler with the same memory, for a sequence that branches; the caller owns it. */
 enum status sampler_fork(const struct sampler *s, struct sampler **out);
 
+enum status sample_scratch_create(uint32_t vocab, struct sample_scratch **out);
+void sample_scratch_destroy(struct sample_scratch *s); /* NULL is fine */
+
 /* Choose the token for `position`, its absolute place in the sequence. A logit that is NaN
  * counts as minus infinity, plus infinity as the largest number; if nothing is allowed the
- * result is ST_BAD. */
-enum status sampler_pick(struct sampler *s, const float *logits, uint64_t position,
-                         struct sample_result *out);
+ * result is ST_BAD. The scratch, made for the same vocabulary, keeps nothing between calls. */
+enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
+                         const float *logits, uint64_t position, struct sample_result *out);
 
 #endif

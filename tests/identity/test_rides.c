@@ -84,22 +84,26 @@ static void solo_answer(struct solo *e, const struct ticket *t, struct answer_bi
     static int32_t ids[4096];
     struct err err = {0};
     struct sampler *sampler;
+    struct sample_scratch *scratch;
     struct last_row last = {.vocab = solo_vocab(e)};
     last.row = test_malloc(last.vocab * sizeof(float));
     memcpy(ids, t->prompt, t->prompt_tokens * sizeof(ids[0]));
-    assert_int_equal(sampler_create(&t->sample, last.vocab, &sampler, &err), ST_OK);
+    const struct sample_bounds bounds = {last.vocab, t->prompt_tokens + t->max_tokens};
+    assert_int_equal(sampler_create(&t->sample, &bounds, &sampler, &err), ST_OK);
+    assert_int_equal(sample_scratch_create(last.vocab, &scratch), ST_OK);
     for (uint32_t i = 0; i < t->prompt_tokens; i++) sampler_accept(sampler, ids[i]);
     for (out->count = 0; out->count < t->max_tokens; out->count++) {
         uint32_t pos = t->prompt_tokens + out->count;
         struct sample_result picked;
         last.last = pos - 1;
         if (solo_logits(e, ids, pos, keep_last, &last, &err) != ST_OK) fail_msg("%s", err.text);
-        assert_int_equal(sampler_pick(sampler, last.row, pos, &picked), ST_OK);
+        assert_int_equal(sampler_pick(sampler, scratch, last.row, pos, &picked), ST_OK);
         sampler_accept(sampler, picked.chosen.token);
         out->tokens[out->count] = ids[pos] = picked.chosen.token;
         out->logprobs[out->count] = picked.chosen;
     }
     sampler_destroy(sampler);
+    sample_scratch_destroy(scratch);
     test_free(last.row);
 }
 

@@ -1,5 +1,5 @@
 /* Goal:   a sampler survives the failure of any one allocation: ST_NOMEM, nothing lost.
- * Method: create and fork one with everything switched on, the first time with the first
+ * Method: create and fork one with everything switched on, and a scratch, the first time with the first
  *         allocation failing, then the second, until no more are needed. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +18,18 @@ static enum status create_and_fork(void) {
     p.repetition_penalty = 1.2f;
     p.bias = &bias;
     p.bias_count = 1;
-    struct sampler *s, *fork;
+    p.min_tokens = 1;
+    p.ends = &bias.token;
+    p.end_count = 1;
+    struct sampler *s, *fork = NULL;
+    struct sample_scratch *scratch = NULL;
+    const struct sample_bounds bounds = {VOCAB, VOCAB};
     struct err err = {0};
-    TRY(sampler_create(&p, VOCAB, &s, &err));
+    TRY(sampler_create(&p, &bounds, &s, &err));
     enum status st = sampler_fork(s, &fork);
-    if (st == ST_OK) sampler_destroy(fork);
+    if (st == ST_OK) st = sample_scratch_create(VOCAB, &scratch);
+    sample_scratch_destroy(scratch);
+    sampler_destroy(fork);
     sampler_destroy(s);
     return st;
 }

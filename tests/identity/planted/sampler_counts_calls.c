@@ -3,15 +3,15 @@
  * wrap: sampler_pick */
 #include "sample/sampler.h"
 
-enum status __real_sampler_pick(struct sampler *s, const float *logits, uint64_t position,
-                                struct sample_result *out);
-enum status __wrap_sampler_pick(struct sampler *s, const float *logits, uint64_t position,
-                                struct sample_result *out);
+enum status __real_sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
+                                const float *logits, uint64_t position, struct sample_result *out);
+enum status __wrap_sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
+                                const float *logits, uint64_t position, struct sample_result *out);
 
 static _Atomic uint64_t calls;
 
-enum status __wrap_sampler_pick(struct sampler *s, const float *logits, uint64_t position,
-                                struct sample_result *out) {
+enum status __wrap_sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
+                                const float *logits, uint64_t position, struct sample_result *out) {
     (void)position;
-    return __real_sampler_pick(s, logits, calls++, out);
+    return __real_sampler_pick(s, scratch, logits, calls++, out);
 }

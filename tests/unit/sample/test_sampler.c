@@ -19,6 +19,29 @@
 
 enum { VOCAB_BIG = 50257, HISTORY_MAX = 400 };
 
+/* One scratch for all samplers of a test: none may find anything of another's in it. */
+static struct sample_scratch *scratch;
+static uint32_t scratch_vocab;
+
+static void use_scratch(uint32_t vocab) {
+    if (scratch && scratch_vocab == vocab) return;
+    sample_scratch_destroy(scratch);
+    assert_int_equal(sample_scratch_create(vocab, &scratch), ST_OK);
+    scratch_vocab = vocab;
+}
+
+static int drop_scratch(void **state) {
+    (void)state;
+    sample_scratch_destroy(scratch);
+    scratch = NULL;
+    return 0;
+}
+
+static enum status pick(const struct sampler *s, const float *logits, uint64_t position,
+                        struct sample_result *out) {
+    return sampler_pick(s, scratch, logits, position, out);
+}
+
 /* ---- the reference ---- */
 
 struct ref_token {
@@ -98,34 +121,42 @@ static int32_t ref_draw(struct ref_token *list, uint32_t count, double unit) {
     return chosen;
 }
 
-/* How often `token` is among the last `window` of the history. */
-static uint32_t ref_times(const struct sample_params *p, const int32_t *history, uint32_t length,
-                          int32_t token) {
-    uint32_t first = 0, times = 0;
-    if (p->penalty_window >= 0 && (uint32_t)p->penalty_window < length)
-        first = length - (uint32_t)p->penalty_window;
-    for (uint32_t i = first; i < length; i++) times += history[i] == token;
+/* The tokens so far; the answer begins at `answer`. */
+struct ref_text {
+    const int32_t *ids;
+    uint32_t count, answer;
+};
+
+/* How often `token` is among the last `window` of the text, from `first` on. */
+static uint32_t ref_times(const struct sample_params *p, const struct ref_text *text,
+                          uint32_t first, int32_t token) {
+    uint32_t times = 0, window = (uint32_t)p->penalty_window;
+    if (p->penalty_window >= 0 && window < text->count && first < text->count - window)
+        first = text->count - window;
+    for (uint32_t i = first; i < text->count; i++) times += text->ids[i] == token;
     return times;
 }
 
-static float ref_logit(const struct sample_params *p, const int32_t *history, uint32_t length,
-                       int32_t token, float logit) {
-    uint32_t times = ref_times(p, history, length, token);
-    if (times > 0) {
+static float ref_logit(const struct sample_params *p, const struct ref_text *text, int32_t token,
+                       float logit) {
+    uint32_t times = ref_times(p, text, 0, token);
+    uint32_t counted = p->penalty_answer_only ? ref_times(p, text, text->answer, token) : times;
+    if (times > 0)
         logit = logit > 0.0f ? logit / p->repetition_penalty : logit * p->repetition_penalty;
-        logit += -(p->presence_penalty + p->frequency_penalty * (float)times);
-    }
+    if (counted > 0) logit += -(p->presence_penalty + p->frequency_penalty * (float)counted);
+    for (uint32_t i = 0; i < p->end_count && text->count < text->answer + p->min_tokens; i++)
+        if (p->ends[i] == token) return -HUGE_VALF;
     for (uint32_t i = 0; i < p->bias_count; i++)
         if (p->bias[i].token == token) logit += p->bias[i].bias;
     return logit;
 }
 
 static int32_t reference_pick(const struct sample_params *p, const float *logits, uint32_t vocab,
-                              const int32_t *history, uint32_t length, uint64_t position) {
+                              const struct ref_text *text, uint64_t position) {
     struct ref_token *list = mem_alloc_array(vocab, sizeof(*list));
     uint32_t count = 0;
     for (uint32_t t = 0; t < vocab; t++) {
-        float l = ref_logit(p, history, length, (int32_t)t, logits[t]);
+        float l = ref_logit(p, text, (int32_t)t, logits[t]);
         if (l > -HUGE_VALF) list[count++] = (struct ref_token){.id = (int32_t)t, .logit = l};
     }
     qsort(list, count, sizeof(*list), by_rank);
@@ -153,6 +184,7 @@ static float pick_real(struct rng *r, const float *values, uint32_t count) {
 }
 
 static struct sample_params random_params(struct rng *r, uint32_t vocab, struct logit_bias *bias) {
+    static const int32_t ends[] = {0, 0};
     static const float temperatures[] = {0.0f, 1e-6f, 0.3f, 0.8f, 1.0f, 2.0f, 10.0f};
     static const float shares[] = {1.0f, 0.0f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f};
     static const float ratios[] = {0.0f, 0.0f, 0.05f, 0.5f, 1.0f};
@@ -169,6 +201,10 @@ static struct sample_params random_params(struct rng *r, uint32_t vocab, struct 
     p.presence_penalty = pick_real(r, penalties, 5);
     p.frequency_penalty = pick_real(r, penalties, 5);
     p.penalty_window = windows[rng_below(r, 5)];
+    p.penalty_answer_only = rng_below(r, 2);
+    p.min_tokens = (uint32_t)rng_below(r, 3) * 5;
+    p.ends = ends;
+    p.end_count = (uint32_t)rng_below(r, 3);
     p.seed = rng_next(r);
     p.bias = bias;
     p.bias_count = (uint32_t)rng_below(r, 4);
@@ -188,23 +224,34 @@ static void random_logits(struct rng *r, float *logits, uint32_t vocab) {
     }
 }
 
+static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab,
+                                   uint32_t tokens_max) {
+    const struct sample_bounds bounds = {vocab, tokens_max};
+    struct err err = {0};
+    struct sampler *s = NULL;
+    use_scratch(vocab);
+    if (sampler_create(p, &bounds, &s, &err) != ST_OK) fail_msg("%s", err.text);
+    return s;
+}
+
 static void compare_once(struct rng *r, float *logits, uint32_t vocab) {
     struct logit_bias bias[4];
     struct sample_params p = random_params(r, vocab, bias);
     random_logits(r, logits, vocab);
     int32_t history[HISTORY_MAX];
-    uint32_t length = (uint32_t)rng_below(r, HISTORY_MAX);
-    struct err err = {0};
-    struct sampler *s;
-    assert_int_equal(sampler_create(&p, vocab, &s, &err), ST_OK);
-    for (uint32_t i = 0; i < length; i++) {
+    struct ref_text text = {history, (uint32_t)rng_below(r, HISTORY_MAX), 0};
+    text.answer = (uint32_t)rng_below(r, text.count + 1);
+    struct sampler *s = create_fine(&p, vocab, text.count);
+    for (uint32_t i = 0; i < text.count; i++) {
         history[i] = (int32_t)rng_below(r, vocab);
+        if (i == text.answer) sampler_begin_answer(s);
         sampler_accept(s, history[i]);
     }
+    if (text.answer == text.count) sampler_begin_answer(s);
     for (uint64_t position = 0; position < 3; position++) {
         struct sample_result got;
-        int32_t expected = reference_pick(&p, logits, vocab, history, length, position);
-        enum status st = sampler_pick(s, logits, position, &got);
+        int32_t expected = reference_pick(&p, logits, vocab, &text, position);
+        enum status st = pick(s, logits, position, &got);
         assert_int_equal(st, expected < 0 ? ST_BAD : ST_OK);
         if (expected >= 0) assert_int_equal(got.chosen.token, expected);
     }
@@ -229,24 +276,17 @@ static void test_a_vocabulary_of_50k_agrees_with_the_reference(void **state) {
 
 /* ---- named cases ---- */
 
-static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab) {
-    struct err err = {0};
-    struct sampler *s = NULL;
-    assert_int_equal(sampler_create(p, vocab, &s, &err), ST_OK);
-    return s;
-}
-
 static void test_greedy_takes_the_lowest_id_of_a_tie(void **state) {
     (void)state;
     struct sample_params p = sample_params_default();
     p.temperature = 0.0f;
-    struct sampler *s = create_fine(&p, 5);
+    struct sampler *s = create_fine(&p, 5, 0);
     struct sample_result got;
     float logits[] = {1.0f, NAN, 7.0f, 7.0f, -HUGE_VALF};
-    assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, logits, 0, &got), ST_OK);
     assert_int_equal(got.chosen.token, 2);
     logits[4] = HUGE_VALF;
-    assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, logits, 0, &got), ST_OK);
     assert_int_equal(got.chosen.token, 4);
     assert_true(got.chosen.logprob == 0.0f);
     sampler_destroy(s);
@@ -260,12 +300,12 @@ static void test_nothing_allowed_is_an_error(void **state) {
         if (greedy) p.temperature = 0.0f;
         p.bias = bias;
         p.bias_count = 2;
-        struct sampler *s = create_fine(&p, 3);
+        struct sampler *s = create_fine(&p, 3, 0);
         struct sample_result got;
         const float logits[] = {5.0f, NAN, 1.0f};
-        assert_int_equal(sampler_pick(s, logits, 0, &got), ST_BAD);
+        assert_int_equal(pick(s, logits, 0, &got), ST_BAD);
         const float healthy[] = {5.0f, -3.0f, 1.0f};
-        assert_int_equal(sampler_pick(s, healthy, 0, &got), ST_OK);
+        assert_int_equal(pick(s, healthy, 0, &got), ST_OK);
         assert_int_equal(got.chosen.token, 1);
         sampler_destroy(s);
     }
@@ -278,11 +318,11 @@ static void test_draws_follow_the_softmax(void **state) {
     struct sample_params p = sample_params_default();
     p.temperature = 2.0f;
     p.seed = 7;
-    struct sampler *s = create_fine(&p, 4);
+    struct sampler *s = create_fine(&p, 4, 0);
     uint32_t counts[4] = {0};
     for (uint64_t i = 0; i < DRAWS; i++) {
         struct sample_result got;
-        assert_int_equal(sampler_pick(s, logits, i, &got), ST_OK);
+        assert_int_equal(pick(s, logits, i, &got), ST_OK);
         counts[got.chosen.token]++;
     }
     double sum = 0.0;
@@ -302,15 +342,15 @@ static void test_a_draw_depends_on_seed_and_position_only(void **state) {
     for (int i = 0; i < 100; i++) logits[i] = (float)rng_unit(&r);
     struct sample_params p = sample_params_default();
     p.seed = 99;
-    struct sampler *a = create_fine(&p, 100), *b = create_fine(&p, 100);
+    struct sampler *a = create_fine(&p, 100, 0), *b = create_fine(&p, 100, 0);
     struct sample_result x, y;
     uint32_t moved = 0;
     for (uint64_t i = 0; i < 50; i++) {
-        assert_int_equal(sampler_pick(a, logits, i, &x), ST_OK);
-        assert_int_equal(sampler_pick(b, logits, 49 - i, &y), ST_OK);
-        assert_int_equal(sampler_pick(b, logits, i, &y), ST_OK);
+        assert_int_equal(pick(a, logits, i, &x), ST_OK);
+        assert_int_equal(pick(b, logits, 49 - i, &y), ST_OK);
+        assert_int_equal(pick(b, logits, i, &y), ST_OK);
         assert_int_equal(x.chosen.token, y.chosen.token);
-        assert_int_equal(sampler_pick(a, logits, i + 1, &y), ST_OK);
+        assert_int_equal(pick(a, logits, i + 1, &y), ST_OK);
         moved += x.chosen.token != y.chosen.token;
     }
     assert_true(moved > 40);
@@ -327,9 +367,9 @@ static void test_logprobs_are_the_models_own(void **state) {
     p.bias = &bias;
     p.bias_count = 1;
     p.top_logprobs = 5;
-    struct sampler *s = create_fine(&p, 6);
+    struct sampler *s = create_fine(&p, 6, 0);
     struct sample_result got;
-    assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, logits, 0, &got), ST_OK);
     double log_sum = log(exp(1.0) + 2.0 * exp(3.0) + exp(-2.0));
     assert_int_equal(got.chosen.token, 3);
     assert_true(fabs((double)got.chosen.logprob - (3.0 - log_sum)) < 1e-7);
@@ -349,11 +389,11 @@ static void test_top_logprobs_of_a_big_vocabulary_are_in_rank_order(void **state
     struct rng r = {.seed = 21};
     struct sample_params p = sample_params_default();
     p.top_logprobs = TOP_LOGPROBS_MAX;
-    struct sampler *s = create_fine(&p, VOCAB_BIG);
+    struct sampler *s = create_fine(&p, VOCAB_BIG, 0);
     for (int round = 0; round < 20; round++) {
         random_logits(&r, logits, VOCAB_BIG);
         struct sample_result got;
-        assert_int_equal(sampler_pick(s, logits, 0, &got), ST_OK);
+        assert_int_equal(pick(s, logits, 0, &got), ST_OK);
         assert_int_equal(got.top_count, TOP_LOGPROBS_MAX);
         for (uint32_t i = 0; i < got.top_count; i++) {
             uint32_t before = 0; /* tokens that stand before this one in rank */
@@ -368,54 +408,125 @@ static void test_top_logprobs_of_a_big_vocabulary_are_in_rank_order(void **state
     mem_free(logits);
 }
 
-/* One step of the walk below: a sampler and the list that models it change together. */
-static void walk_step(struct rng *r, struct sampler **s, int32_t *history, uint32_t *length,
-                      uint32_t *takeable, uint32_t vocab) {
+struct walk {
+    struct sampler *s;
+    struct ref_text text;
+    int32_t history[HISTORY_MAX];
+    uint32_t takeable;
+};
+
+/* One step: a sampler and the list that models it change together. */
+static void walk_step(struct rng *r, struct walk *w, uint32_t vocab) {
     uint32_t what = (uint32_t)rng_below(r, 10);
     if (what == 0) {
-        uint32_t back = (uint32_t)rng_below(r, *takeable + 1);
-        sampler_rollback(*s, back);
-        *length -= back;
-        *takeable -= back;
+        uint32_t back = (uint32_t)rng_below(r, w->takeable + 1);
+        sampler_rollback(w->s, back);
+        w->text.count -= back;
+        w->takeable -= back;
     } else if (what == 1) {
         struct sampler *fork;
-        assert_int_equal(sampler_fork(*s, &fork), ST_OK);
-        sampler_destroy(*s);
-        *s = fork;
+        assert_int_equal(sampler_fork(w->s, &fork), ST_OK);
+        sampler_destroy(w->s);
+        w->s = fork;
     } else {
-        history[*length] = (int32_t)rng_below(r, vocab);
-        sampler_accept(*s, history[(*length)++]);
-        if (*takeable < SAMPLE_ROLLBACK_MAX) (*takeable)++;
+        int32_t token = (int32_t)rng_below(r, vocab);
+        w->history[w->text.count++] = token;
+        sampler_accept(w->s, token);
+        if (w->takeable < SAMPLE_ROLLBACK_MAX) w->takeable++;
     }
+}
+
+static struct sample_params walk_params(int round) {
+    static const int32_t windows[] = {-1, 1, 7, 100}, ends[] = {3};
+    struct sample_params p = sample_params_default();
+    p.seed = (uint64_t)round;
+    p.repetition_penalty = 1.3f;
+    p.frequency_penalty = 0.4f;
+    p.penalty_window = windows[round % 4];
+    p.penalty_answer_only = round / 4 % 2;
+    p.min_tokens = 50;
+    p.ends = ends;
+    p.end_count = 1;
+    return p;
 }
 
 static void test_rollback_and_fork_agree_with_a_plain_list(void **state) {
     (void)state;
-    enum { VOCAB = 12, STEPS = 400 };
     struct rng r = {.seed = 31};
     for (int round = 0; round < 60; round++) {
-        const int32_t windows[] = {-1, 1, 7, 100};
-        struct sample_params p = sample_params_default();
-        p.seed = (uint64_t)round;
-        p.repetition_penalty = 1.3f;
-        p.frequency_penalty = 0.4f;
-        p.penalty_window = windows[round % 4];
-        struct sampler *s = create_fine(&p, VOCAB);
-        int32_t history[STEPS];
-        uint32_t length = 0, takeable = 0;
-        for (uint64_t step = 0; step < STEPS; step++) {
-            float logits[VOCAB];
-            walk_step(&r, &s, history, &length, &takeable, VOCAB);
-            random_logits(&r, logits, VOCAB);
+        uint32_t vocab = round % 3 ? 12 : 300;
+        float logits[300];
+        struct sample_params p = walk_params(round);
+        struct walk w = {.s = create_fine(&p, vocab, HISTORY_MAX)};
+        w.text = (struct ref_text){w.history, 0, HISTORY_MAX};
+        for (uint64_t step = 0; step < HISTORY_MAX; step++) {
+            walk_step(&r, &w, vocab);
+            if (step == 100) {
+                sampler_begin_answer(w.s);
+                w.text.answer = w.text.count;
+                w.takeable = 0;
+            }
+            random_logits(&r, logits, vocab);
             struct sample_result got;
-            int32_t expected = reference_pick(&p, logits, VOCAB, history, length, step);
-            if (sampler_pick(s, logits, step, &got) == ST_OK)
+            int32_t expected = reference_pick(&p, logits, vocab, &w.text, step);
+            if (pick(w.s, logits, step, &got) == ST_OK)
                 assert_int_equal(got.chosen.token, expected);
             else
                 assert_int_equal(expected, -1);
         }
+        sampler_destroy(w.s);
+    }
+}
+
+/* What OpenAI's penalties mean: a word of the question may be said in the answer, once. */
+static void test_presence_spares_the_prompt_and_repetition_does_not(void **state) {
+    (void)state;
+    const float logits[] = {1.0f, 0.9f, 0.8f};
+    struct sample_params p = sample_params_default();
+    struct sample_result got;
+    p.temperature = 0.0f;
+    p.penalty_window = -1;
+    p.penalty_answer_only = true;
+    for (int kind = 0; kind < 2; kind++) {
+        p.presence_penalty = kind == 0 ? 0.5f : 0.0f;
+        p.repetition_penalty = kind == 0 ? 1.0f : 2.0f;
+        struct sampler *s = create_fine(&p, 3, 10);
+        sampler_accept(s, 0);
+        sampler_begin_answer(s);
+        assert_int_equal(pick(s, logits, 1, &got), ST_OK);
+        assert_int_equal(got.chosen.token, kind);
+        sampler_accept(s, 0);
+        assert_int_equal(pick(s, logits, 2, &got), ST_OK);
+        assert_int_equal(got.chosen.token, 1);
         sampler_destroy(s);
     }
+}
+
+static void test_an_end_cannot_come_before_min_tokens(void **state) {
+    (void)state;
+    const float logits[] = {3.0f, 2.0f, 1.0f};
+    const int32_t ends[] = {0, 1}, outside[] = {3};
+    struct sample_params p = sample_params_default();
+    struct sample_result got;
+    p.temperature = 0.0f;
+    p.min_tokens = 2;
+    p.ends = ends;
+    p.end_count = 2;
+    struct sampler *s = create_fine(&p, 3, 10);
+    for (int i = 0; i < 4; i++) sampler_accept(s, 1); /* the prompt does not count */
+    sampler_begin_answer(s);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(pick(s, logits, i, &got), ST_OK);
+        assert_int_equal(got.chosen.token, i < 2 ? 2 : 0);
+        sampler_accept(s, got.chosen.token);
+    }
+    sampler_destroy(s);
+    struct err err = {0};
+    const struct sample_bounds bounds = {3, 10};
+    p.ends = outside;
+    p.end_count = 1;
+    assert_int_equal(sampler_create(&p, &bounds, &s, &err), ST_BAD);
+    assert_string_equal(err.text, "stop token 3 is not in the vocabulary (0 to 2)");
 }
 
 static void refuse(struct sample_params p, const char *field) {
@@ -450,7 +561,8 @@ static void test_settings_out_of_range_are_named(void **state) {
     p.bias_count = 1;
     struct err err = {0};
     struct sampler *s;
-    assert_int_equal(sampler_create(&p, 5, &s, &err), ST_BAD);
+    const struct sample_bounds bounds = {5, 10};
+    assert_int_equal(sampler_create(&p, &bounds, &s, &err), ST_BAD);
     assert_string_equal(err.text, "logit_bias: token 5 is not in the vocabulary (0 to 4)");
 }
 
@@ -465,7 +577,9 @@ int main(void) {
         cmocka_unit_test(test_logprobs_are_the_models_own),
         cmocka_unit_test(test_top_logprobs_of_a_big_vocabulary_are_in_rank_order),
         cmocka_unit_test(test_rollback_and_fork_agree_with_a_plain_list),
+        cmocka_unit_test(test_presence_spares_the_prompt_and_repetition_does_not),
+        cmocka_unit_test(test_an_end_cannot_come_before_min_tokens),
         cmocka_unit_test(test_settings_out_of_range_are_named),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, drop_scratch);
 }

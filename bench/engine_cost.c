@@ -1,0 +1,165 @@
+/* bench/engine_cost.c - what serving costs apart from the model: requests and tokens.
+ *
+ * An engine over the simulated runner without a pause, so that everything measured is ours:
+ *
+ *     request   submit, schedule, one token, take the event, release: 128 tokens of prompt
+ *     token     a step shared by all who run, and the mailbox; a client takes every event
+ *     lag       the same with a client that looks only now and then
+ *
+ * Prints CSV: case, running, nanoseconds of processor time on the engine's thread, the same on the
+ * client's, for one request or token. The limit is 500 ns for a token on both together.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "engine/engine.h"
+#include "engine/runner_sim.h"
+
+enum { VOCAB = 49152, CTX = 8192, PROMPT = 128, REQUESTS = 4000, TOKENS = 2000 };
+enum { RUNNING_MAX = 256, LAG_US = 20000, TOKEN_NS_MAX = 500 };
+
+struct load {
+    struct engine *engine;
+    uint32_t running;
+    uint32_t submitted;
+    struct request *requests[RUNNING_MAX];
+    int64_t lag_us; /* the client sleeps so long after it has taken all */
+    atomic_uint ended;
+    double client_ns;
+    uint64_t seen_tokens;
+};
+
+/* Processor time of this thread: others on the machine do not count. */
+static double cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void must(enum status st, const struct err *err) {
+    if (st == ST_OK) return;
+    fprintf(stderr, "%s\n", err->text);
+    exit(1); /* NOLINT */
+}
+
+static void open_load(struct load *l, uint32_t running) {
+    struct err err = {0};
+    struct runner runner;
+    struct engine_options o = {.vocab = VOCAB,
+                               .sched = {.policy = sched_policies[0],
+                                         .knobs = knobs_default(),
+                                         .ctx_tokens = CTX,
+                                         .group_count = 1}};
+    cost_init(&o.sched.cost, cost_profile_find("h200-8b"));
+    o.sched.knobs.max_seqs = running;
+    o.sched.knobs.max_step_tokens = 8192;
+    o.sched.knobs.kv_blocks = running * (PROMPT + TOKENS + 16) / 16;
+    *l = (struct load){.running = running};
+    must(engine_create(&l->engine, &o, &err), &err);
+    struct runner_sim_options sim = {
+        .seq_max = sched_seq_max(&o.sched.knobs), .row_max = running, .vocab = VOCAB};
+    must(runner_sim_open(&sim, &runner, &err), &err);
+    engine_plug(l->engine, &runner);
+}
+
+/* Prompts begin differently, so that nothing is found in the prefix cache. */
+static struct request *submit(struct load *l, uint32_t max_tokens) {
+    int32_t prompt[PROMPT];
+    struct err err = {0};
+    struct request *r = NULL;
+    for (uint32_t i = 0; i < PROMPT; i++)
+        prompt[i] = (int32_t)((l->submitted * 7919u + i * 31u) % VOCAB);
+    l->submitted++;
+    struct request_spec spec = {.prompt = prompt,
+                                .prompt_tokens = PROMPT,
+                                .max_tokens = max_tokens,
+                                .n = 1,
+                                .sample = sample_params_default()};
+    must(engine_submit(l->engine, &spec, &r, &err), &err);
+    return r;
+}
+
+static void take_all(struct load *l) {
+    for (struct choice *c; (c = engine_next(l->engine, 0));) {
+        uint32_t ready;
+        if (choice_poll(c, &ready) != FINISH_NONE) atomic_fetch_add(&l->ended, 1);
+        request_unref(c->request);
+    }
+}
+
+static void measure_requests(void) {
+    struct load l;
+    bool did_work = false;
+    open_load(&l, 64);
+    double start_ns = cpu_ns();
+    for (uint32_t done = 0; done < REQUESTS; done += l.running) {
+        for (uint32_t i = 0; i < l.running; i++) l.requests[i] = submit(&l, 1);
+        while (atomic_load(&l.ended) < done + l.running) {
+            engine_step(l.engine, &did_work);
+            take_all(&l);
+        }
+        for (uint32_t i = 0; i < l.running; i++) request_unref(l.requests[i]);
+    }
+    printf("request,%u,%.0f,\n", l.running, (cpu_ns() - start_ns) / l.submitted);
+    engine_destroy(l.engine);
+}
+
+static void *client_main(void *arg) {
+    struct load *l = arg;
+    double start_ns = cpu_ns();
+    while (atomic_load(&l->ended) < l->running) {
+        struct choice *c = engine_next(l->engine, 100000);
+        if (!c) continue;
+        uint32_t ready;
+        if (choice_poll(c, &ready) != FINISH_NONE) atomic_fetch_add(&l->ended, 1);
+        request_unref(c->request);
+        take_all(l);
+        struct timespec t = {.tv_nsec = l->lag_us * 1000};
+        if (l->lag_us > 0) nanosleep(&t, NULL);
+    }
+    l->client_ns = cpu_ns() - start_ns;
+    return NULL;
+}
+
+/* Returns nanoseconds of both threads for a token. */
+static double measure_tokens(const char *name, uint32_t running, int64_t lag_us) {
+    struct load l;
+    pthread_t client;
+    bool did_work = false;
+    open_load(&l, running);
+    l.lag_us = lag_us;
+    for (uint32_t i = 0; i < running; i++) l.requests[i] = submit(&l, TOKENS);
+    for (int i = 0; i < 4; i++) engine_step(l.engine, &did_work); /* the prompts */
+    int rc = pthread_create(&client, NULL, client_main, &l);
+    CHECK(rc == 0);
+    double start_ns = cpu_ns();
+    do {
+        engine_step(l.engine, &did_work);
+    } while (did_work);
+    double tokens = (double)running * (TOKENS - 4), engine_ns = (cpu_ns() - start_ns) / tokens;
+    pthread_join(client, NULL);
+    double client_ns = l.client_ns / tokens;
+    printf("%s,%u,%.0f,%.0f\n", name, running, engine_ns, client_ns);
+    for (uint32_t i = 0; i < running; i++) request_unref(l.requests[i]);
+    engine_destroy(l.engine);
+    return engine_ns + client_ns;
+}
+
+int main(void) {
+    static const uint32_t sizes[] = {1, 64, RUNNING_MAX};
+    double worst_ns = 0;
+    printf("case,running,engine_ns,client_ns\n");
+    measure_requests();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        double ns = measure_tokens("token", sizes[i], 0);
+        if (sizes[i] >= 64 && ns > worst_ns) worst_ns = ns;
+    }
+    measure_tokens("lag", RUNNING_MAX, LAG_US);
+    printf("# a token with 64 or more running: %.0f ns, limit %d: %s\n", worst_ns, TOKEN_NS_MAX,
+           worst_ns <= TOKEN_NS_MAX ? "met" : "missed");
+    return 0;
+}
