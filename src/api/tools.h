@@ -41,8 +41,8 @@ struct tool_form {
     /* Special tokens that the parser must see although users do not: whoever hides special
      * tokens passes on these spellings. NULL-terminated, may be empty. */
     const char *const *specials;
-    /* The bytes with which something other than text can begin. */
-    const char *openers;
+    /* The byte with which a call can begin in the middle of text; 0: none. */
+    char opener;
     /* The next byte; false: it is not used up and comes again, in another state. */
     bool (*step)(struct tool_parser *p, char c);
 };

@@ -1,0 +1,39 @@
+/* api/tool_form_list.c - every form in which models spell tool calls. */
+#include <string.h>
+
+#include "api/tools.h"
+
+extern const struct tool_form tool_form_hermes, tool_form_llama3, tool_form_mistral, tool_form_json;
+
+/* A template is given to the first whose sign it carries: the vaguest sign comes last. */
+const struct tool_form *const tool_forms[] = {&tool_form_hermes, &tool_form_mistral,
+                                              &tool_form_llama3, &tool_form_json, NULL};
+
+const struct tool_form *tool_form_find(const char *name) {
+    for (size_t i = 0; tool_forms[i]; i++)
+        if (strcmp(tool_forms[i]->name, name) == 0) return tool_forms[i];
+    return NULL;
+}
+
+static bool contains(struct str text, struct str part) {
+    for (; text.len >= part.len; text = str_skip(text, 1)) {
+        const char *at = memchr(text.ptr, part.ptr[0], text.len - part.len + 1);
+        if (!at) return false;
+        text = str_skip(text, (size_t)(at - text.ptr));
+        if (str_starts(text, part)) return true;
+    }
+    return false;
+}
+
+const struct tool_form *tool_form_of_template(struct str chat_template) {
+    for (size_t i = 0; tool_forms[i]; i++)
+        for (const char *const *sign = tool_forms[i]->signs; *sign; sign++)
+            if (contains(chat_template, str_of(*sign))) return tool_forms[i];
+    return NULL;
+}
+
+bool tool_form_needs(const struct tool_form *form, struct str special) {
+    for (const char *const *own = form->specials; *own; own++)
+        if (str_is(special, *own)) return true;
+    return false;
+}

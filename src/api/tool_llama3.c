@@ -1,0 +1,58 @@
+/* api/tool_llama3.c - {"name": .., "parameters": {..}}, as Llama 3 models write it: behind
+ * <|python_tag|> anywhere, or alone where the answer begins; several with ';' between them.
+ *
+ * Alone it must look like nothing but a call, because answers may be JSON. Code behind the tag,
+ * which those models write for their built-in tools, is text. */
+#include "api/tool_int.h"
+
+enum { MARK = TOOL_TEXT + 1, BEFORE, BODY };
+
+static bool step_mark(struct tool_parser *p, char c) {
+    enum tool_match got = tool_match(p, "<|python_tag|>", c);
+    if (got == MATCH_NOT) return tool_give_up(p);
+    if (got == MATCH_DONE) p->state = BEFORE;
+    return true;
+}
+
+static bool step_before(struct tool_parser *p, char c) {
+    if (tool_is_blank(c)) return tool_hold(p, c);
+    if (c != '{') return tool_give_up(p);
+    tool_scan_begin(p, false);
+    return tool_go(p, BODY);
+}
+
+static bool step_body(struct tool_parser *p, char c) {
+    enum tool_scanned got = tool_scan_step(p, c);
+    if (got == SCAN_NOT) return tool_give_up(p); /* with nothing held if the call was told */
+    if (got == SCAN_DONE) p->state = TOOL_TEXT;
+    return true;
+}
+
+static bool step_text(struct tool_parser *p, char c) {
+    if (c == '<') return tool_go(p, MARK);
+    if (c == '{' && !p->has_text) {
+        tool_scan_begin(p, true);
+        return tool_go(p, BODY);
+    }
+    bool separates = c == ';' && p->call_count && !p->has_text;
+    return separates ? tool_take_blank(p, c) : tool_take_text(p, c);
+}
+
+static bool step(struct tool_parser *p, char c) {
+    switch (p->state) {
+    case MARK:
+        return step_mark(p, c);
+    case BEFORE:
+        return step_before(p, c);
+    case BODY:
+        return step_body(p, c);
+    default:
+        return step_text(p, c);
+    }
+}
+
+static const char *const marks[] = {"<|python_tag|>", NULL};
+static const char *const signs[] = {"<|python_tag|>", "\"parameters\": dictionary", NULL};
+
+const struct tool_form tool_form_llama3 = {
+    .name = "llama3", .signs = signs, .specials = marks, .opener = '<', .step = step};

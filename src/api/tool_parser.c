@@ -1,0 +1,198 @@
+/* api/tool_parser.c - what the parsers of all forms have in common; see api/tools.h. */
+#include <string.h>
+
+#include "api/tool_int.h"
+#include "base/check.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+enum {
+    BLANKS_BYTES_MAX = 64 * 1024, /* a model that loops on blanks is telling them */
+    RUN_BYTES_MAX = 1 << 30,
+    STEPS_PER_BYTE_MAX = 8, /* far more states than a byte can fall through */
+};
+
+bool tool_is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static void flush(struct tool_parser *p) {
+    struct str run = buf_str(&p->run);
+    if (run.len && p->run_is_args)
+        p->sink->on_args(p->sink->ctx, p->call_count - 1, run);
+    else if (run.len)
+        p->sink->on_text(p->sink->ctx, run);
+    p->run.len = 0;
+}
+
+static void put_run(struct tool_parser *p, struct str bytes, bool is_args) {
+    if (p->run_is_args != is_args) flush(p);
+    p->run_is_args = is_args;
+    buf_put_str(&p->run, bytes);
+}
+
+static void put_text(struct tool_parser *p, struct str text) {
+    put_run(p, buf_str(&p->blanks), false);
+    p->blanks.len = 0;
+    put_run(p, text, false);
+    p->has_text = true;
+}
+
+bool tool_take_blank(struct tool_parser *p, char c) {
+    if (!p->has_text && p->blanks.len < BLANKS_BYTES_MAX)
+        buf_put_char(&p->blanks, c);
+    else
+        put_text(p, (struct str){&c, 1});
+    return true;
+}
+
+bool tool_take_text(struct tool_parser *p, char c) {
+    if (tool_is_blank(c)) return tool_take_blank(p, c);
+    put_text(p, (struct str){&c, 1});
+    return true;
+}
+
+static void release_held(struct tool_parser *p) {
+    if (p->held.len) put_text(p, buf_str(&p->held));
+    p->held.len = 0;
+}
+
+bool tool_hold(struct tool_parser *p, char c) {
+    buf_put_char(&p->held, c);
+    if (p->held.len < TOOL_HELD_BYTES_MAX) return true;
+    release_held(p);
+    p->state = TOOL_TEXT;
+    return true;
+}
+
+bool tool_give_up(struct tool_parser *p) {
+    release_held(p);
+    p->in_list = p->in_fence = false;
+    p->state = TOOL_TEXT;
+    return false;
+}
+
+bool tool_go(struct tool_parser *p, uint32_t state) {
+    p->state = state;
+    p->matched = 0;
+    return false;
+}
+
+enum tool_match tool_match(struct tool_parser *p, const char *mark, char c) {
+    if (mark[p->matched] != c) return MATCH_NOT;
+    tool_hold(p, c);
+    p->matched++;
+    return mark[p->matched] ? MATCH_MORE : MATCH_DONE;
+}
+
+bool tool_name_is_known(const struct tool_parser *p, struct str name) {
+    if (!name.len) return false;
+    if (!p->names) return true;
+    for (uint32_t i = 0; i < p->name_count; i++)
+        if (str_eq(p->names[i], name)) return true;
+    return false;
+}
+
+void tool_tell_call(struct tool_parser *p) {
+    DCHECK(!p->scan.is_told);
+    flush(p);
+    p->held.len = p->blanks.len = 0;
+    p->has_text = false;
+    p->scan.is_told = true;
+    p->sink->on_call(p->sink->ctx, p->call_count++, buf_str(&p->scan.name));
+    if (p->scan.args.len) tool_tell_args(p, buf_str(&p->scan.args));
+}
+
+void tool_tell_args(struct tool_parser *p, struct str piece) { put_run(p, piece, true); }
+
+static enum status parser_status(const struct tool_parser *p) {
+    const struct buf *all[] = {&p->blanks, &p->held, &p->run, &p->scan.name, &p->scan.args};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (buf_status(all[i]) != ST_OK) return ST_NOMEM;
+    return ST_OK;
+}
+
+/* How much of `text` is certainly text, without looking at each byte by itself. */
+static size_t plain_bytes(const struct tool_parser *p, struct str text) {
+    if (p->state != TOOL_TEXT || !p->has_text) return 0;
+    const char *opener = p->form->opener ? memchr(text.ptr, p->form->opener, text.len) : NULL;
+    return opener ? (size_t)(opener - text.ptr) : text.len;
+}
+
+enum status tool_parser_push(struct tool_parser *p, struct str text, const struct tool_sink *sink) {
+    p->sink = sink;
+    while (text.len) {
+        size_t plain = plain_bytes(p, text);
+        if (plain) put_text(p, str_take(text, plain));
+        text = str_skip(text, plain);
+        if (!text.len) break;
+        int steps = 0;
+        while (!p->form->step(p, text.ptr[0])) CHECK(++steps < STEPS_PER_BYTE_MAX);
+        text = str_skip(text, 1);
+    }
+    flush(p);
+    p->sink = NULL;
+    return parser_status(p);
+}
+
+enum status tool_parser_finish(struct tool_parser *p, const struct tool_sink *sink) {
+    p->sink = sink;
+    if (!p->held_is_tail) release_held(p);
+    if (p->call_count == 0) put_run(p, buf_str(&p->blanks), false);
+    flush(p);
+    p->sink = NULL;
+    return parser_status(p);
+}
+
+/* Names of tools in OpenAI's shape: [{"type": "function", "function": {"name": ..}}]. */
+static enum status read_names(struct tool_parser *p, const struct json *tools) {
+    size_t count = json_count(tools);
+    p->names = mem_zalloc_array(count + 1, sizeof(p->names[0]));
+    if (!p->names) return ST_NOMEM;
+    for (size_t i = 0; i < count; i++)
+        buf_put_str(&p->name_bytes, json_str(json_path(json_at(tools, i), "function.name")));
+    TRY(buf_status(&p->name_bytes));
+
+    struct str rest = buf_str(&p->name_bytes);
+    for (size_t i = 0; i < count; i++) {
+        struct str name = json_str(json_path(json_at(tools, i), "function.name"));
+        p->names[p->name_count++] = str_take(rest, name.len);
+        rest = str_skip(rest, name.len);
+    }
+    return ST_OK;
+}
+
+enum status tool_parser_create(const struct tool_form *form, struct str tools,
+                               struct tool_parser **out) {
+    struct tool_parser *p = mem_zalloc(sizeof(*p));
+    if (!p) return ST_NOMEM;
+    p->form = form;
+    buf_init(&p->blanks, BLANKS_BYTES_MAX);
+    buf_init(&p->held, TOOL_HELD_BYTES_MAX);
+    buf_init(&p->run, RUN_BYTES_MAX);
+    buf_init(&p->name_bytes, json_limits_request.bytes_max);
+    buf_init(&p->scan.name, TOOL_NAME_BYTES_MAX);
+    buf_init(&p->scan.args, TOOL_HELD_BYTES_MAX);
+
+    struct json *doc = NULL;
+    enum status st = ST_OK;
+    if (tools.len) st = json_parse(tools, &json_limits_request, &doc, NULL);
+    if (st == ST_OK && json_kind(doc) == JS_LIST) st = read_names(p, doc);
+    json_destroy(doc);
+    if (st != ST_OK) {
+        tool_parser_destroy(p);
+        return st;
+    }
+    *out = p;
+    return ST_OK;
+}
+
+void tool_parser_destroy(struct tool_parser *p) {
+    if (!p) return;
+    buf_deinit(&p->blanks);
+    buf_deinit(&p->held);
+    buf_deinit(&p->run);
+    buf_deinit(&p->name_bytes);
+    buf_deinit(&p->scan.name);
+    buf_deinit(&p->scan.args);
+    mem_free(p->names);
+    mem_free(p);
+}

@@ -1,0 +1,61 @@
+/* Goal:   a tool parser survives the failure of any one allocation: ST_NOMEM, nothing lost.
+ * Method: parse an answer of each form again and again, the first time with the first allocation
+ *         failing, then the second, until no more are needed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "api/tools.h"
+#include "fault/fail_alloc.h"
+
+enum { ALLOCATIONS_MAX = 1000 };
+
+static const char tools[] = "[{\"function\":{\"name\":\"f\"}}]";
+
+static const struct {
+    const char *form, *text;
+} cases[] = {
+    {"hermes", " \n<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call> text"},
+    {"llama3", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}; {\"name\": \"g\"}"},
+    {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS][{\"arguments\": {}, \"name\": \"f\"}]"},
+    {"json", "```json\n{\"arguments\": \"{}\", \"name\": \"f\"}\n```"},
+};
+
+static void ignore_text(void *ctx, struct str text) { (void)ctx, (void)text; }
+static void ignore_call(void *ctx, uint32_t call, struct str text) {
+    (void)ctx, (void)call, (void)text;
+}
+
+static enum status parse(size_t i) {
+    const struct tool_sink sink = {ignore_text, ignore_call, ignore_call, NULL};
+    struct tool_parser *p = NULL;
+    enum status st = tool_parser_create(tool_form_find(cases[i].form), str_of(tools), &p);
+    if (st == ST_OK) st = tool_parser_push(p, str_of(cases[i].text), &sink);
+    if (st == ST_OK) st = tool_parser_finish(p, &sink);
+    tool_parser_destroy(p);
+    return st;
+}
+
+static void test_every_failed_allocation_is_reported(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        long n = 0;
+        for (; n < ALLOCATIONS_MAX; n++) {
+            fail_alloc_at(n);
+            enum status st = parse(i);
+            if (!fail_alloc_stop()) {
+                assert_int_equal(st, ST_OK);
+                break;
+            }
+            if (st != ST_NOMEM) fail_msg("case %zu, allocation %ld: %s", i, n, status_name(st));
+        }
+        assert_in_range(n, 4, ALLOCATIONS_MAX - 1);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_failed_allocation_is_reported)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
