@@ -4,8 +4,10 @@
  * [admin]; '#' begins a comment. Keys are kept as keyed hashes and compared in constant time. The
  * file is read again when it changes or on SIGHUP; a damaged one leaves the old keys in force.
  *
- * A key's limits are token buckets over a minute: requests (rpm), tokens of prompts and answers
- * (tpm), and how many requests may be under way at one time. They survive a reload.
+ * Limits are over the last minute: requests (rpm), tokens of prompts and answers (tpm); and over
+ * what is under way at one time (concurrent). A line @TENANT [rpm=N] [tpm=N] [concurrent=N] limits
+ * all keys of a tenant together. What was used survives a reload. A request whose prompt alone is
+ * above tpm may go when nothing else was used.
  *
  * Lifetime: create, use, destroy. Thread: the io thread.
  */
@@ -40,12 +42,13 @@ const struct key *keys_find(const struct keys *k, struct str secret);
 const struct key *keys_anyone(const struct keys *k); /* NULL if a key is asked of everybody */
 
 /* Begin and end a request of a key. false: over a limit; *wait_ms says when to try again, *limit
- * which one ("requests", "tokens", "concurrent"). end() charges the tokens that it took. */
+ * which one ("requests", "tokens", "concurrent"). end() charges the tokens that it took; until
+ * then it counts as what the key's requests took before. */
 bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, int64_t now_us,
                 int64_t *wait_ms, const char **limit);
 void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us);
 
-/* For the x-ratelimit-* headers. */
+/* For the x-ratelimit-* headers; UINT32_MAX where there is no limit. */
 struct key_room {
     uint32_t requests_left, tokens_left;
     int64_t requests_reset_ms, tokens_reset_ms;
