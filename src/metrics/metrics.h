@@ -37,6 +37,9 @@ void counter_add(struct counter *c, double by);
 void counter_set(struct counter *c, double total); /* for what somebody else counts */
 void gauge_set(struct gauge *g, double value);
 void histogram_observe(struct histogram *h, double value, uint64_t times);
+/* For what somebody else counts: how many fell into each bucket (one more than there are bounds),
+ * and their sum. */
+void histogram_set(struct histogram *h, const uint64_t *counts, double sum);
 
 /* label="value" with Prometheus' escapes. */
 void metrics_put_label(struct buf *out, const char *label, const char *value);
