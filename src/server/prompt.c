@@ -1,0 +1,94 @@
+/* server/prompt.c - see server/prompt.h. */
+#include "server/prompt.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "server/registry.h"
+#include "text/chat_prompt.h"
+
+static enum status no_memory(struct api_error *e) {
+    api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this prompt");
+    return ST_NOMEM;
+}
+
+static struct chat_turn turn_of(const struct api_request *r) {
+    return (struct chat_turn){.messages = r->messages,
+                              .tools = r->tool_choice == TOOLS_NONE ? (struct str){0} : r->tools,
+                              .kwargs = r->template_kwargs,
+                              .no_generation_prompt = r->no_generation_prompt,
+                              .continue_final = r->continue_final};
+}
+
+static enum status check_chat(const struct served *m, struct api_error *e) {
+    if (m->chat) return ST_OK;
+    return api_refuse(e, 400, "messages", NULL,
+                      "the model \"%s\" cannot be talked to: %s; /v1/completions goes on with any "
+                      "text",
+                      m->name, m->chat_missing.text);
+}
+
+/* A template that refuses the messages says why; that is the client's to read. */
+static enum status word(enum status st, const struct err *err, struct api_error *e) {
+    if (st == ST_OK) return ST_OK;
+    if (st == ST_NOMEM) return no_memory(e);
+    return api_refuse(e, 400, "messages", NULL, "%s", err->text);
+}
+
+enum status prompt_render(const struct served *m, const struct api_request *r, struct buf *out,
+                          struct api_error *e) {
+    struct err err = {0};
+    TRY(check_chat(m, e));
+    struct chat_turn turn = turn_of(r);
+    return word(chat_prompt_render(m->chat, &turn, out, &err), &err, e);
+}
+
+static enum status encode_chat(const struct served *m, const struct api_request *r,
+                               struct tokens *out, struct api_error *e) {
+    struct err err = {0};
+    TRY(check_chat(m, e));
+    struct chat_turn turn = turn_of(r);
+    return word(chat_prompt_encode_turn(m->chat, &turn, out, &err), &err, e);
+}
+
+static enum status copy_ids(const struct served *m, const struct api_prompt *p, struct tokens *out,
+                            struct api_error *e) {
+    uint32_t vocab = tokenizer_vocab(m->tokenizer);
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (p->ids[i] < 0 || (uint32_t)p->ids[i] >= vocab)
+            return api_refuse(e, 400, "prompt", NULL,
+                              "token %u is %d; the model's vocabulary has 0 to %u", i, p->ids[i],
+                              vocab - 1);
+        if (tokens_push(out, p->ids[i]) != ST_OK) return no_memory(e);
+    }
+    return ST_OK;
+}
+
+static enum status encode_prompt(const struct served *m, const struct api_request *r,
+                                 const struct api_prompt *p, struct tokens *out,
+                                 struct api_error *e) {
+    if (p->ids) return copy_ids(m, p, out, e);
+    struct encode_options options = {.add_special = !r->raw_prompt};
+    return tokenizer_encode(m->tokenizer, p->text, options, out) == ST_OK ? ST_OK : no_memory(e);
+}
+
+enum status prompts_prepare(const struct served *m, const struct api_request *r,
+                            struct prompts *out, struct api_error *e) {
+    uint32_t count = r->is_chat ? 1 : r->prompt_count;
+    CHECK(!out->list);
+    CHECK(count > 0);
+    out->list = mem_zalloc_array(count, sizeof(out->list[0]));
+    if (!out->list) return no_memory(e);
+    out->count = count;
+    if (r->is_chat) return encode_chat(m, r, &out->list[0], e);
+    for (uint32_t i = 0; i < count; i++) TRY(encode_prompt(m, r, &r->prompts[i], &out->list[i], e));
+    return ST_OK;
+}
+
+void prompts_deinit(struct prompts *p) {
+    for (uint32_t i = 0; i < p->count; i++) tokens_deinit(&p->list[i]);
+    mem_free(p->list);
+    *p = (struct prompts){0};
+}

@@ -1,0 +1,444 @@
+/* server/registry.c - see server/registry.h.
+ *
+ * The loader thread owns a model's parts until it posts it as done: it writes `loaded`, then
+ * raises `done_count`; the io thread reads them in that order.
+ */
+#include "server/registry.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <uv.h>
+#include <xxhash.h>
+
+#include "api/tools.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "config/env.h"
+#include "config/settings.h"
+#include "engine/embedder.h"
+#include "format/model_file.h"
+#include "model/model.h"
+#include "sched/policy.h"
+#include "text/chat_prompt.h"
+#include "text/tokenizer.h"
+
+struct served_parts {
+    struct registry *registry;
+    struct served *model;
+    struct service service;
+    struct host encoder; /* of an encoder */
+    struct embedder *embedder;
+    struct chat_prompt *chat;
+    enum status status;
+    struct err err, chat_err;
+    char path[MODEL_PATH_BYTES];
+    uv_async_t moved, embedded;
+    bool has_handles;
+};
+
+struct registry {
+    struct uv_loop_s *loop;
+    const struct settings *settings;
+    struct registry_hooks hooks;
+    struct served models[SERVED_MAX];
+    uint32_t count;
+    struct service_options service;
+    struct model_cache cache;
+
+    pthread_t thread;
+    bool has_thread, is_joined, is_closed;
+    uv_async_t changed;
+    bool has_changed;
+    uint32_t seen_count; /* of done_count */
+
+    /* Shared with the loader thread. */
+    atomic_bool stopping;
+    atomic_uint done_count, busy; /* models done; the one under way, counted from 1 */
+    atomic_uint permille;
+    _Atomic(const char *) stage;
+    atomic_bool has_ended;
+};
+
+const char *load_state_name(enum load_state s) {
+    static const char *const names[] = {"waiting", "loading", "ready", "failed"};
+    return names[s];
+}
+
+/* ---- the loader thread ---- */
+
+static void on_progress(void *ctx, const char *stage, double share) {
+    struct registry *r = ctx;
+    atomic_store(&r->stage, stage);
+    atomic_store(&r->permille, (unsigned)(share * 1000));
+}
+
+/* A look at the file without its weights. */
+static bool is_encoder(const char *path) {
+    struct host host = {0};
+    struct err ignored = {0};
+    struct host_options options = {.no_weights = true};
+    bool is = host_open(&host, path, &options, &ignored) == ST_OK && model_is_encoder(host.model);
+    host_close(&host);
+    return is;
+}
+
+static enum status open_encoder(struct registry *r, struct served_parts *p, struct err *err) {
+    struct host_options options = {
+        .threads = r->service.knobs.threads, .on_progress = on_progress, .progress_ctx = r};
+    TRY(host_open(&p->encoder, p->path, &options, err));
+    return embedder_open(&p->embedder, &p->encoder, &(struct embedder_options){0}, err);
+}
+
+static enum status open_text(struct registry *r, struct served_parts *p, struct err *err) {
+    TRY(service_open(&p->service, p->path, &r->service, err));
+    if (chat_prompt_create(p->service.host.tokenizer, &p->chat, &p->chat_err) != ST_OK)
+        p->chat = NULL;
+    if (r->service.is_sim) return ST_OK;
+    return embedder_open(&p->embedder, &p->service.host, &(struct embedder_options){0}, err);
+}
+
+static enum status open_model(struct registry *r, struct served_parts *p) {
+    struct err *err = &p->err;
+    TRY(model_cache_resolve(&r->cache, p->model->operand, p->path, err));
+    enum status st = open_text(r, p, err);
+    if (st != ST_BAD || !is_encoder(p->path)) return st;
+    *err = (struct err){0};
+    return open_encoder(r, p, err);
+}
+
+static void close_parts(struct served_parts *p) {
+    embedder_close(p->embedder);
+    p->embedder = NULL;
+    chat_prompt_destroy(p->chat);
+    p->chat = NULL;
+    service_close(&p->service);
+    host_close(&p->encoder);
+}
+
+static void *load_main(void *arg) {
+    struct registry *r = arg;
+    for (uint32_t i = 0; i < r->count && !atomic_load(&r->stopping); i++) {
+        struct served_parts *p = r->models[i].parts;
+        atomic_store(&r->permille, 0);
+        atomic_store(&r->busy, i + 1);
+        uv_async_send(&r->changed);
+        p->status = open_model(r, p);
+        if (p->status != ST_OK) close_parts(p);
+        atomic_store(&r->busy, 0);
+        atomic_store(&r->done_count, i + 1);
+    }
+    atomic_store(&r->has_ended, true);
+    uv_async_send(&r->changed);
+    return NULL;
+}
+
+/* ---- what the io thread makes of it ---- */
+
+static void hook_moved(void *ctx) { uv_async_send(&((struct served_parts *)ctx)->moved); }
+static void hook_embedded(void *ctx) { uv_async_send(&((struct served_parts *)ctx)->embedded); }
+
+static void on_moved(uv_async_t *handle) {
+    struct served_parts *p = handle->data;
+    if (p->registry->hooks.on_moved(p->registry->hooks.ctx, p->model)) uv_async_send(handle);
+}
+
+static void on_embedded(uv_async_t *handle) {
+    struct served_parts *p = handle->data;
+    p->registry->hooks.on_embedded(p->registry->hooks.ctx, p->model);
+}
+
+static void on_stall(void *ctx, int64_t stalled_us) {
+    struct registry *r = ctx;
+    r->hooks.on_stall(r->hooks.ctx, stalled_us);
+}
+
+/* One number for everything that an answer's bits depend on besides the request. */
+static void make_fingerprint(const struct served_parts *p, char out[FINGERPRINT_BYTES]) {
+    char text[MODEL_PATH_BYTES + 256];
+    const struct host *h = p->model->host;
+    int64_t bytes = file_size(p->path);
+    int len = snprintf(text, sizeof(text), "%s %lld %s %s %u %u %d", p->path, (long long)bytes,
+                       JITNEY_VERSION, h->device_open ? h->device.name : "none",
+                       p->service.knobs.kv_type, h->ctx_tokens, p->registry->service.is_sim);
+    size_t used = len < (int)sizeof(text) ? (size_t)len : sizeof(text) - 1;
+    snprintf(out, FINGERPRINT_BYTES, "fp_%012llx",
+             (unsigned long long)(XXH3_64bits(text, used) >> 16));
+}
+
+static const struct tool_form *choose_tools(const struct registry *r, const struct tokenizer *t) {
+    const char *word = r->settings->tool_form;
+    if (word && strcmp(word, "auto") != 0) return tool_form_find(word);
+    const struct tool_form *form = tool_form_of_template(tokenizer_chat_template(t, true));
+    return form ? form : tool_form_of_template(tokenizer_chat_template(t, false));
+}
+
+static void fill_served(struct registry *r, struct served_parts *p) {
+    struct served *m = p->model;
+    m->is_encoder = !p->service.engine;
+    m->is_sim = r->service.is_sim && !m->is_encoder;
+    m->host = m->is_encoder ? &p->encoder : &p->service.host;
+    m->tokenizer = m->host->tokenizer;
+    m->ctx_tokens = m->host->ctx_tokens;
+    m->knobs = p->service.knobs;
+    m->chat = p->chat;
+    m->chat_missing = p->chat_err;
+    m->engine = p->service.engine;
+    m->embedder = p->embedder;
+    m->tools = choose_tools(r, m->tokenizer);
+    m->created_s = clock_wall_s();
+    m->file_bytes = (uint64_t)(file_size(p->path) > 0 ? file_size(p->path) : 0);
+    snprintf(m->path, sizeof(m->path), "%s", p->path);
+    make_fingerprint(p, m->fingerprint);
+}
+
+static enum status start_served(struct registry *r, struct served *m, struct err *err) {
+    struct served_parts *p = m->parts;
+    fill_served(r, p);
+    if (m->embedder) embedder_set_hook(m->embedder, hook_embedded, p);
+    if (!m->engine) return ST_OK;
+    engine_set_hook(m->engine, hook_moved, p);
+    engine_watch(m->engine, (int64_t)(r->settings->watchdog_s * 1e6), on_stall, r);
+    return engine_start(m->engine, err);
+}
+
+static void finish_model(struct registry *r, struct served *m) {
+    struct served_parts *p = m->parts;
+    enum status st = p->status;
+    m->failure = p->err;
+    if (st == ST_OK) st = start_served(r, m, &m->failure);
+    m->state = st == ST_OK ? LOAD_READY : LOAD_FAILED;
+    r->hooks.on_changed(r->hooks.ctx, m);
+}
+
+static void on_changed(uv_async_t *handle) {
+    struct registry *r = handle->data;
+    bool has_ended = atomic_load(&r->has_ended);
+    uint32_t done = atomic_load(&r->done_count), busy = atomic_load(&r->busy);
+    while (r->seen_count < done) finish_model(r, &r->models[r->seen_count++]);
+    if (busy > done && r->models[busy - 1].state == LOAD_WAITING) {
+        r->models[busy - 1].state = LOAD_BUSY;
+        r->hooks.on_changed(r->hooks.ctx, &r->models[busy - 1]);
+    }
+    if (has_ended && !r->is_joined) {
+        pthread_join(r->thread, NULL);
+        r->is_joined = true;
+        r->hooks.on_changed(r->hooks.ctx, NULL);
+    }
+}
+
+/* ---- names ---- */
+
+/* The file's name without ".gguf"; of a folder, its name. */
+static void make_stem(const char *path, char out[SERVED_NAME_BYTES]) {
+    struct str base = path_base(path);
+    if (str_ends(base, STR(".gguf"))) base.len -= 5;
+    snprintf(out, SERVED_NAME_BYTES, "%.*s", STR_ARG(base));
+}
+
+static void name_model(const struct registry *r, uint32_t i, struct served *m) {
+    const struct setting_list *names = &r->settings->served_model_name;
+    char path[MODEL_PATH_BYTES];
+    struct err ignored = {0};
+    bool is_name = model_name_ok(m->operand) && !str_ends(str_of(m->operand), STR(".gguf"));
+    if (model_cache_resolve(&r->cache, m->operand, path, &ignored) == ST_OK)
+        make_stem(path, m->stem);
+    else
+        make_stem(m->operand, m->stem);
+    const char *name = i < names->count ? names->items[i] : is_name ? m->operand : m->stem;
+    snprintf(m->name, sizeof(m->name), "%s", name);
+}
+
+static bool is_called(const struct served *m, struct str name) {
+    return str_is(name, m->name) || str_is(name, m->stem);
+}
+
+struct served *registry_find(const struct registry *r, struct str name) {
+    if (str_ends(name, STR(":latest"))) name.len -= 7;
+    for (uint32_t i = 0; i < r->count; i++)
+        if (str_is(name, r->models[i].name)) return registry_at(r, i);
+    for (uint32_t i = 0; i < r->count; i++)
+        if (is_called(&r->models[i], name)) return registry_at(r, i);
+    return NULL;
+}
+
+/* ---- birth and end ---- */
+
+/* "local", "sim:STEP_US" or, for tests, "sim:STEP_US,hang-after=N". */
+static enum status read_runner(struct registry *r, const char *word, struct err *err) {
+    struct str text = str_of(word), hang = STR(",hang-after=");
+    if (text.len == 0 || str_is(text, "local")) return ST_OK;
+    uint64_t step_us = 0, hang_after = 0;
+    bool ok = str_starts(text, STR("sim:"));
+    struct str number = str_skip(text, 4);
+    for (size_t i = 0; ok && i < number.len; i++) {
+        if (!str_starts(str_skip(number, i), hang)) continue;
+        ok = str_to_u64(str_skip(number, i + hang.len), &hang_after);
+        number.len = i;
+    }
+    ok = ok && str_to_u64(number, &step_us) && step_us <= 60000000;
+    if (!ok)
+        return err_set(err, ST_BAD, "runner: \"%s\", expected local or sim:STEP_US (0 to 60000000)",
+                       word);
+    r->service.is_sim = true;
+    r->service.sim_step_us = (int64_t)step_us;
+    r->service.sim_hang_after = hang_after;
+    return ST_OK;
+}
+
+static enum status read_settings(struct registry *r, const struct env_settings *env,
+                                 struct err *err) {
+    const struct settings *s = r->settings;
+    struct service_options *o = &r->service;
+    *o = (struct service_options){.knobs = knobs_default(),
+                                  .kv_bytes = s->kv_memory,
+                                  .ctx_tokens = (uint32_t)s->ctx,
+                                  .spill_dir = env->tmp_dir,
+                                  .on_progress = on_progress,
+                                  .progress_ctx = r};
+    o->policy = sched_policy_find(s->policy);
+    if (!o->policy)
+        return err_set(err, ST_BAD, "policy: \"%s\" is none; \"jitney knobs\" lists them",
+                       s->policy);
+    for (uint32_t i = 0; i < s->set.count; i++)
+        TRY(knobs_set_pair(&o->knobs, str_of(s->set.items[i]), err));
+    return read_runner(r, s->runner, err);
+}
+
+static enum status add_model(struct registry *r, const char *operand, struct err *err) {
+    if (r->count == SERVED_MAX)
+        return err_set(err, ST_BAD, "more than %d models cannot be served at one time", SERVED_MAX);
+    if (str_of(operand).len >= MODEL_PATH_BYTES)
+        return err_set(err, ST_BAD, "the name of a model is too long");
+    struct served *m = &r->models[r->count];
+    snprintf(m->operand, sizeof(m->operand), "%s", operand);
+    name_model(r, r->count, m);
+    for (uint32_t i = 0; i < r->count; i++)
+        if (strcmp(r->models[i].name, m->name) == 0)
+            return err_set(err, ST_BAD,
+                           "two models are called \"%s\"; give each its --served-model-name",
+                           m->name);
+    m->parts = mem_zalloc(sizeof(*m->parts));
+    if (!m->parts) return err_set(err, ST_NOMEM, "out of memory for a model");
+    m->parts->registry = r;
+    m->parts->model = m;
+    r->count++;
+    return ST_OK;
+}
+
+static enum status fill(struct registry *r, struct err *err) {
+    const struct settings *s = r->settings;
+    struct env_settings env;
+    struct err cache_err = {0};
+    env_read(&env);
+    /* Without a cache folder (no HOME) a path still works. */
+    if (model_cache_init(&r->cache, &env, &cache_err) != ST_OK) r->cache.root[0] = 0;
+    TRY(read_settings(r, &env, err));
+    if (s->models.count == 0) TRY(add_model(r, "smollm2", err));
+    for (uint32_t i = 0; i < s->models.count; i++) TRY(add_model(r, s->models.items[i], err));
+    if (s->served_model_name.count > r->count)
+        return err_set(err, ST_BAD, "%u names are given for %u models", s->served_model_name.count,
+                       r->count);
+    return ST_OK;
+}
+
+enum status registry_create(struct uv_loop_s *loop, const struct settings *settings,
+                            const struct registry_hooks *hooks, struct registry **out,
+                            struct err *err) {
+    struct registry *r = mem_zalloc(sizeof(*r));
+    if (!r) return err_set(err, ST_NOMEM, "out of memory for the models");
+    r->loop = loop;
+    r->settings = settings;
+    r->hooks = *hooks;
+    enum status st = fill(r, err);
+    if (st == ST_OK)
+        *out = r;
+    else
+        registry_destroy(r);
+    return st;
+}
+
+static void open_handles(struct registry *r) {
+    CHECK(uv_async_init(r->loop, &r->changed, on_changed) == 0);
+    r->changed.data = r;
+    r->has_changed = true;
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct served_parts *p = r->models[i].parts;
+        CHECK(uv_async_init(r->loop, &p->moved, on_moved) == 0);
+        CHECK(uv_async_init(r->loop, &p->embedded, on_embedded) == 0);
+        p->moved.data = p->embedded.data = p;
+        p->has_handles = true;
+    }
+}
+
+enum status registry_start(struct registry *r, struct err *err) {
+    open_handles(r);
+    int rc = pthread_create(&r->thread, NULL, load_main, r);
+    if (rc != 0) return err_set(err, ST_NOMEM, "cannot start a thread: %s", strerror(rc));
+    r->has_thread = true;
+    return ST_OK;
+}
+
+bool registry_stop(struct registry *r) {
+    atomic_store(&r->stopping, true);
+    if (r->has_thread && !r->is_joined) {
+        if (!atomic_load(&r->has_ended)) return false;
+        pthread_join(r->thread, NULL);
+        r->is_joined = true;
+    }
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].engine) engine_stop(r->models[i].engine);
+    return true;
+}
+
+void registry_close(struct registry *r) {
+    if (r->is_closed) return;
+    r->is_closed = true;
+    if (r->has_changed) uv_close((uv_handle_t *)&r->changed, NULL);
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct served_parts *p = r->models[i].parts;
+        close_parts(p); /* first: its threads post to the handles */
+        if (!p->has_handles) continue;
+        uv_close((uv_handle_t *)&p->moved, NULL);
+        uv_close((uv_handle_t *)&p->embedded, NULL);
+    }
+}
+
+void registry_destroy(struct registry *r) {
+    if (!r) return;
+    for (uint32_t i = 0; i < r->count; i++) mem_free(r->models[i].parts);
+    mem_free(r);
+}
+
+uint32_t registry_count(const struct registry *r) { return r->count; }
+
+struct served *registry_at(const struct registry *r, uint32_t i) {
+    CHECK(i < r->count);
+    return r->models[i].parts->model;
+}
+
+struct served *registry_default(const struct registry *r) {
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].state == LOAD_READY && !r->models[i].is_encoder) return registry_at(r, i);
+    return registry_at(r, 0);
+}
+
+bool registry_is_loaded(const struct registry *r) {
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].state == LOAD_WAITING || r->models[i].state == LOAD_BUSY) return false;
+    return true;
+}
+
+struct load_progress registry_progress(const struct registry *r) {
+    struct load_progress p = {.stage = ""};
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].state == LOAD_BUSY) p.model = &r->models[i];
+    if (!p.model) return p;
+    const char *stage = atomic_load(&((struct registry *)r)->stage);
+    p.stage = stage ? stage : "";
+    p.share = (double)atomic_load(&((struct registry *)r)->permille) / 1000;
+    return p;
+}

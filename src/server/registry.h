@@ -1,0 +1,103 @@
+/* server/registry.h - names and the models behind them, while they load and when they serve.
+ *
+ *     WAITING -> LOADING -> READY
+ *                   +-----> FAILED
+ *
+ * A thread of its own opens the models one after the other; what it has done is posted to the
+ * loop, so that everything here is read and changed by the io thread alone, but for the progress
+ * of the model that is being loaded. A model that writes text has an engine, started here; every
+ * model may have an embedder.
+ *
+ * Lifetime: create, start, (loop), stop, destroy. Thread: the io thread.
+ */
+#ifndef SERVER_REGISTRY_H
+#define SERVER_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "config/model_cache.h"
+#include "engine/service.h"
+
+struct chat_prompt;
+struct embedder;
+struct registry; /* opaque */
+struct settings;
+struct tokenizer;
+struct tool_form;
+struct uv_loop_s;
+
+enum load_state { LOAD_WAITING, LOAD_BUSY, LOAD_READY, LOAD_FAILED };
+const char *load_state_name(enum load_state s);
+
+enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24 };
+
+/* A model as the io thread sees it. Everything below `state` is valid once it is READY. */
+struct served {
+    char name[SERVED_NAME_BYTES]; /* what clients call it */
+    char stem[SERVED_NAME_BYTES]; /* its file's name; answers to that, too */
+    char operand[MODEL_PATH_BYTES];
+    enum load_state state;
+    struct err failure; /* FAILED */
+
+    char path[MODEL_PATH_BYTES];
+    int64_t created_s;
+    uint64_t file_bytes;
+    bool is_encoder, is_sim;
+    const struct tokenizer *tokenizer;
+    struct chat_prompt *chat;      /* NULL: it has no template */
+    struct err chat_missing;       /* why not */
+    const struct tool_form *tools; /* NULL: it has none */
+    uint32_t ctx_tokens;
+    char fingerprint[FINGERPRINT_BYTES];
+    struct engine *engine;     /* NULL: an encoder */
+    struct embedder *embedder; /* NULL: it gives no embeddings */
+    const struct host *host;
+    struct knobs knobs;    /* of the engine */
+    uint32_t live_choices; /* asked for and not ended; the rides' (server/ride.h) */
+
+    struct served_parts *parts; /* the registry's */
+};
+
+struct registry_hooks {
+    bool (*on_moved)(void *ctx, struct served *m); /* its engine has something; true: call again */
+    void (*on_embedded)(void *ctx, struct served *m); /* its embedder has */
+    void (*on_changed)(void *ctx, struct served *m);  /* its state has; all is loaded: NULL */
+    void (*on_stall)(void *ctx, int64_t stalled_us);  /* on the watchdog's thread! */
+    void *ctx;
+};
+
+/* What the settings name, WAITING. ST_BAD: a name twice, a runner or a knob that is none. The
+ * settings outlive it. */
+enum status registry_create(struct uv_loop_s *loop, const struct settings *settings,
+                            const struct registry_hooks *hooks, struct registry **out,
+                            struct err *err);
+/* Begin to load. */
+enum status registry_start(struct registry *r, struct err *err);
+
+/* Load nothing further, stop the engines. False: a model is being opened and the thread cannot
+ * be joined yet; on_changed comes when it can. */
+bool registry_stop(struct registry *r);
+/* After registry_stop was true; the handles close with the loop. */
+void registry_close(struct registry *r);
+void registry_destroy(struct registry *r); /* after the loop has run dry; NULL is fine */
+
+uint32_t registry_count(const struct registry *r);
+struct served *registry_at(const struct registry *r, uint32_t i);
+/* By name, by its file's name, or either with ":latest" behind it; NULL: there is none. */
+struct served *registry_find(const struct registry *r, struct str name);
+/* The one that is meant when none is named: the first that writes text, else the first. */
+struct served *registry_default(const struct registry *r);
+
+bool registry_is_loaded(const struct registry *r); /* all are READY or FAILED */
+/* How far loading has come: the model under way (NULL: none), its stage, 0 .. 1 of it. */
+struct load_progress {
+    const struct served *model;
+    const char *stage;
+    double share;
+};
+struct load_progress registry_progress(const struct registry *r);
+
+#endif

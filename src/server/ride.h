@@ -1,0 +1,138 @@
+/* server/ride.h - a request for text under way: from what was asked to the last event told.
+ *
+ *     NEW -> PREPARING -> RUNNING -> DONE -> (kept for a while) -> gone
+ *
+ * A ride owns the request, its answer with the log of events, and the engine's requests (one for
+ * each prompt). It can be cancelled at any time; it is freed when nobody looks at it, the pool of
+ * threads and the engine have let go of it, and nobody can ask for it again.
+ *
+ * A ride whose last sink leaves is cancelled, unless it is to survive that. One that has ended
+ * stays findable for keep_ms, together under keep_bytes, the oldest gives way.
+ *
+ * Lifetime: ride_create, attach sinks, ride_go; it ends by itself. Thread: the io thread; the
+ * template and the tokenizer of a long prompt run in libuv's pool.
+ */
+#ifndef SERVER_RIDE_H
+#define SERVER_RIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/answer.h"
+#include "api/codec.h"
+#include "api/request.h"
+#include "base/status.h"
+#include "server/prompt.h"
+#include "server/tracer.h"
+
+struct encoder;
+struct key;
+struct ride_choice;
+struct ride_part;
+struct rides; /* opaque: all of them */
+struct served;
+struct sink;
+struct smoother;
+struct uv_loop_s;
+
+enum ride_stage { RIDE_NEW, RIDE_PREPARING, RIDE_RUNNING, RIDE_DONE };
+const char *ride_stage_name(enum ride_stage s); /* "queued", "in_progress", ... for clients */
+
+enum { RIDE_ID_BYTES = 132 };
+
+struct ride {
+    struct rides *all;
+    struct served *model;
+    const struct key *key;
+    const char *route;              /* the pattern of the table of routes */
+    char request_id[RIDE_ID_BYTES]; /* x-request-id */
+    enum ride_stage stage;
+    struct api_request request;
+    struct answer answer;
+    bool survives;      /* without a client */
+    bool is_findable;   /* its events are kept for a while after the end */
+    int64_t timeout_us; /* 0: none */
+    uint64_t body_bytes;
+    struct trace_id trace;
+    struct encoder *poll; /* of the last poller (server/sink_poll.c); owned */
+
+    /* The module's own. */
+    struct prompts prompts;
+    struct ride_part *parts;     /* [part_count], owned */
+    struct ride_choice *choices; /* [answer.choice_count], owned */
+    uint32_t part_count;
+    uint32_t open_choices;     /* that the engine has not ended */
+    uint32_t counted;          /* of the model's live_choices */
+    struct smoother *smoother; /* NULL: events are told as they come */
+    struct ride *smooth_next;
+    struct sink *sinks;
+    struct ride_work *work; /* in the pool; NULL: none */
+    bool has_gone, has_ended, is_dirty, is_busy, is_kept, is_smoothing;
+    bool is_abandoned; /* nobody was left to tell */
+    int64_t started_us;
+    uint64_t kept_bytes;
+    int64_t kept_until_us;
+    struct ride *dirty_next, *next, *prev, *kept_next, *kept_prev;
+    struct ride *by_id, *by_request; /* in the tables */
+};
+
+struct rides_options {
+    struct uv_loop_s *loop;
+    int64_t keep_ms;
+    uint64_t keep_bytes;
+    uint64_t log_bytes;       /* of one answer's events; 0: 64 MiB */
+    uint64_t pool_from_bytes; /* bodies of this size are prepared in the pool; 0: 16 KiB */
+    /* A batch of tokens of one choice has come, so long after the last (-1: its first). */
+    void (*on_tokens)(void *ctx, struct ride *r, uint32_t count, int64_t gap_us);
+    void (*on_ended)(void *ctx, struct ride *r); /* once for each ride that has begun to go */
+    void (*on_empty)(void *ctx);                 /* no ride is live any more */
+    void *ctx;
+};
+
+enum status rides_create(const struct rides_options *options, struct rides **out, struct err *err);
+/* Forget the kept ones and close the timers; every live ride has been failed and has ended. */
+void rides_close(struct rides *all);
+void rides_destroy(struct rides *all); /* after the loop has run dry; NULL is fine */
+void rides_set_keep(struct rides *all, int64_t keep_ms, uint64_t keep_bytes);
+
+struct rides_stats {
+    uint32_t live, kept;
+    uint64_t kept_bytes;
+};
+struct rides_stats rides_stats(const struct rides *all);
+void rides_verify(const struct rides *all); /* CHECK every invariant; slow */
+
+/* What is asked. `request` is moved out of: it is empty afterwards, also on failure. */
+struct ride_ask {
+    struct served *model; /* ready, and it writes text */
+    const struct key *key;
+    const char *route;
+    struct str id;         /* the answer's: new, at most ANSWER_ID_BYTES - 1 */
+    struct str request_id; /* x-request-id */
+    struct api_request *request;
+    int64_t arrived_us;
+    uint64_t body_bytes;
+};
+enum status ride_create(struct rides *all, const struct ride_ask *ask, struct ride **out);
+
+void ride_attach(struct ride *r, struct sink *s);
+/* Take a sink off that is not over: its client is gone. May end the ride. */
+void ride_detach(struct ride *r, struct sink *s);
+/* Prepare and submit; sinks hear of it. The ride may be gone afterwards. */
+void ride_go(struct ride *r);
+/* Let a sink that had to wait go on. The ride may be gone afterwards. */
+void ride_wake(struct ride *r, struct sink *s);
+
+/* End it with an error that its sinks are told. The ride may be gone afterwards. */
+void ride_fail(struct ride *r, const struct api_error *e);
+
+/* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: none. */
+struct ride *ride_find(const struct rides *all, struct str id);
+/* End every ride that is not done. */
+void rides_fail(struct rides *all, const struct api_error *e);
+
+/* A model's engine has something: take it and tell it. True: there may be more; call again when
+ * the loop has had its turn. */
+bool rides_on_moved(struct rides *all, struct served *m);
+
+#endif

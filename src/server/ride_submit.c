@@ -1,0 +1,202 @@
+/* server/ride_submit.c - from the request to the engine: tokens, limits, submission.
+ *
+ * A long text is made into tokens in libuv's pool. The pool touches the request and the prompts
+ * and nothing else; a ride that is cancelled meanwhile waits for it.
+ */
+#include <string.h>
+
+#include "api/teller.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/keys.h"
+#include "server/registry.h"
+#include "server/ride_int.h"
+
+struct ride_work {
+    uv_work_t req; /* first: uv_cancel takes the struct */
+    struct ride *ride;
+    enum status status;
+    struct api_error error;
+};
+
+static void refuse_full(const struct ride *r, struct api_error *e) {
+    struct engine_stats stats = engine_stats(r->model->engine);
+    api_refuse(e, 429, NULL, "queue_full", "too many requests wait already; try again later");
+    e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
+}
+
+/* The prompt must leave room for at least one token. */
+static enum status check_length(const struct ride *r, uint32_t tokens, struct api_error *e) {
+    const char *param = r->request.is_chat ? "messages" : "prompt";
+    uint32_t ctx = r->model->ctx_tokens;
+    if (tokens == 0)
+        return api_refuse(e, 400, param, NULL, "the prompt is empty; at least one token is needed");
+    if (tokens < ctx) return ST_OK;
+    return api_refuse(e, 400, param, "context_length_exceeded",
+                      "This model's maximum context length is %u tokens, the answer included, but "
+                      "the prompt has %u tokens",
+                      ctx, tokens);
+}
+
+static int64_t time_left(const struct ride *r, int64_t now_us) {
+    const struct urgency *u = &r->request.urgency;
+    int64_t limit_us = r->timeout_us;
+    if (u->expires_us > 0 && (limit_us == 0 || u->expires_us < limit_us)) limit_us = u->expires_us;
+    if (limit_us == 0) return 0;
+    int64_t left_us = limit_us - (now_us - r->answer.arrived_us);
+    return left_us > 1 ? left_us : 1;
+}
+
+static struct request_spec spec_of(const struct ride *r, const struct tokens *prompt,
+                                   struct ride_part *part) {
+    const struct api_request *q = &r->request;
+    uint32_t room = r->model->ctx_tokens - (uint32_t)prompt->count;
+    uint32_t max = q->has_max_tokens && q->max_tokens < room ? q->max_tokens : room;
+    struct request_spec spec = {.prompt = prompt->ids,
+                                .prompt_tokens = (uint32_t)prompt->count,
+                                .max_tokens = max > 0 ? max : 1,
+                                .n = q->n,
+                                .sample = q->sample,
+                                .ignore_end = q->ignore_end,
+                                .min_tokens = q->min_tokens,
+                                .stop_tokens = q->stop_tokens,
+                                .stop_token_count = q->stop_token_count,
+                                .want_logprobs = q->logprobs,
+                                .cache_salt = q->cache_salt,
+                                .tenant = r->key ? r->key->tenant : 0,
+                                .urgency = q->urgency,
+                                .user = part};
+    spec.sample.top_logprobs = q->top_logprobs;
+    spec.urgency.expires_us = time_left(r, clock_now(&clock_real));
+    return spec;
+}
+
+static enum status make_choice(struct ride *r, uint32_t i, uint32_t part, struct api_error *e) {
+    struct err err = {0};
+    bool has_tools = r->request.tools.len > 0 && r->request.tool_choice != TOOLS_NONE;
+    struct teller_options options = {.request = &r->request,
+                                     .tokenizer = r->model->tokenizer,
+                                     .choice = i,
+                                     .tools = has_tools ? r->model->tools : NULL};
+    r->choices[i].is_over = true; /* until the engine has it */
+    r->answer.choices[i].prompt = part;
+    enum status st = teller_create(&options, &r->choices[i].teller, &err);
+    return st == ST_OK ? ST_OK : api_refuse(e, 503, NULL, NULL, "%s", err.text);
+}
+
+static enum status make_choices(struct ride *r, struct api_error *e) {
+    uint32_t n = r->request.n, count = n * r->prompts.count;
+    r->parts = mem_zalloc_array(r->prompts.count, sizeof(r->parts[0]));
+    r->choices = mem_zalloc_array(count, sizeof(r->choices[0]));
+    r->answer.choices = mem_zalloc_array(count, sizeof(r->answer.choices[0]));
+    if (!r->parts || !r->choices || !r->answer.choices)
+        return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this");
+    r->answer.choice_count = count;
+    for (uint32_t i = 0; i < count; i++) TRY(make_choice(r, i, i / n, e));
+    return ST_OK;
+}
+
+static enum status submit_part(struct ride *r, uint32_t p, struct api_error *e) {
+    const struct tokens *prompt = &r->prompts.list[p];
+    struct ride_part *part = &r->parts[p];
+    struct err err = {0};
+    *part = (struct ride_part){.ride = r, .first = p * r->request.n};
+    TRY(check_length(r, (uint32_t)prompt->count, e));
+    struct request_spec spec = spec_of(r, prompt, part);
+    enum status st = engine_submit(r->model->engine, &spec, &part->request, &err);
+    if (st == ST_FULL) {
+        refuse_full(r, e);
+        return st;
+    }
+    if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "%s", err.text);
+    if (st != ST_OK) return api_refuse(e, 400, NULL, NULL, "%s", err.text);
+    r->part_count = p + 1;
+    for (uint32_t i = 0; i < r->request.n; i++) {
+        r->answer.choices[part->first + i].tokens = &part->request->choices[i];
+        r->choices[part->first + i].is_over = false;
+        r->open_choices++;
+    }
+    r->answer.prompt_tokens += (uint32_t)prompt->count;
+    return ST_OK;
+}
+
+/* All prompts are looked at before the first is submitted. */
+static enum status check_lengths(const struct ride *r, struct api_error *e) {
+    for (uint32_t p = 0; p < r->prompts.count; p++)
+        TRY(check_length(r, (uint32_t)r->prompts.list[p].count, e));
+    return ST_OK;
+}
+
+static enum status submit_parts(struct ride *r, struct api_error *e) {
+    TRY(check_lengths(r, e));
+    TRY(make_choices(r, e));
+    for (uint32_t p = 0; p < r->prompts.count; p++) TRY(submit_part(r, p, e));
+    return ST_OK;
+}
+
+/* The engine has copied the tokens; the ids are not needed any more. */
+static void prepared(struct ride *r, enum status st, struct api_error *e) {
+    if (r->answer.failure.status != 0) return;
+    if (st == ST_OK) st = submit_parts(r, e);
+    prompts_deinit(&r->prompts);
+    if (st != ST_OK) {
+        ride_fail(r, e);
+        return;
+    }
+    r->stage = RIDE_RUNNING;
+    r->started_us = clock_now(&clock_real);
+    ride_tell(r);
+}
+
+static void work_in_pool(uv_work_t *req) {
+    struct ride_work *w = (struct ride_work *)req;
+    struct ride *r = w->ride;
+    w->status = prompts_prepare(r->model, &r->request, &r->prompts, &w->error);
+}
+
+static void work_is_done(uv_work_t *req, int rc) {
+    struct ride_work *w = (struct ride_work *)req;
+    struct ride *r = w->ride;
+    CHECK(rc == 0 || r->answer.failure.status != 0);
+    r->work = NULL;
+    r->is_busy = true;
+    prepared(r, w->status, &w->error);
+    r->is_busy = false;
+    mem_free(w);
+    ride_settle(r);
+}
+
+static void prepare_here(struct ride *r) {
+    struct api_error error = {0};
+    enum status st = prompts_prepare(r->model, &r->request, &r->prompts, &error);
+    prepared(r, st, &error);
+}
+
+void ride_prepare(struct ride *r) {
+    r->is_busy = true;
+    bool is_long = r->body_bytes >= r->all->options.pool_from_bytes;
+    struct ride_work *w = is_long ? mem_zalloc(sizeof(*w)) : NULL;
+    if (w) {
+        w->ride = r;
+        r->work = w;
+        CHECK(uv_queue_work(r->all->options.loop, &w->req, work_in_pool, work_is_done) == 0);
+    } else {
+        prepare_here(r);
+    }
+    r->is_busy = false;
+}
+
+void ride_cancel_parts(struct ride *r) {
+    for (uint32_t p = 0; p < r->part_count; p++)
+        engine_cancel(r->model->engine, r->parts[p].request);
+}
+
+/* A choice may be on its way once more after its end was seen: it must not lead here. */
+void ride_release_parts(struct ride *r) {
+    for (uint32_t p = 0; p < r->part_count; p++) {
+        r->parts[p].request->user = NULL;
+        request_unref(r->parts[p].request);
+    }
+    mem_free(r->parts);
+}
