@@ -28,7 +28,8 @@ struct engine {
     struct step_result result;
     struct mailbox *mailbox;
     struct record_ring *records;
-    uint32_t vocab;
+    struct request_bounds bounds;
+    int32_t *ends; /* bounds.ends */
 
     /* The engine thread's. */
     struct choice **choices; /* by seq_idx; NULL: free */
@@ -98,6 +99,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
     struct runner_seq info = {.sampler = c->sampler,
                               .prompt_tokens = c->prompt_tokens,
                               .ignore_end = r->ignore_end,
+                              .ends = r->ends,
+                              .end_count = r->end_count,
                               .logprobs = c->logprobs,
                               .tops = c->tops};
     e->runner.begin(e->runner.self, c->seq, &info);
@@ -150,6 +153,12 @@ static void say_why(const struct engine *e, struct request *r) {
         err_set(&r->refusal, ST_DEVICE, "the model gave something that is not a number");
 }
 
+/* A choice that has stopped did so at its last token, or because its client asked: -1. */
+static int32_t end_token(const struct choice *c, uint32_t total) {
+    int32_t last = c->tokens[total - 1];
+    return total > c->prompt_tokens && request_ends_at(c->request, last) ? last : -1;
+}
+
 /* One event per sequence that moved. */
 static void outbox_publish(struct engine *e, int64_t now_us) {
     struct sched_event event;
@@ -162,6 +171,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         c->first_token_us = event.first_token_us;
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
         if (event.finish == FINISH_ERROR) say_why(e, c->request);
+        if (event.finish == FINISH_STOP) c->ended_by = end_token(c, event.total);
         publish(e, c, event.finish, now_us);
         if (event.finish != FINISH_NONE) let_go(e, c);
     }
@@ -292,8 +302,14 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     TRY(sched_create(&e->sched, &o->sched, err));
     e->choice_cap = sched_seq_max(k);
     e->choices = mem_zalloc_array(e->choice_cap, sizeof(struct choice *));
+    e->ends = mem_alloc_array(o->end_count + (size_t)1, sizeof(*e->ends));
+    if (e->ends && o->end_count > 0) memcpy(e->ends, o->ends, o->end_count * sizeof(*e->ends));
+    e->bounds = (struct request_bounds){.vocab = o->vocab,
+                                        .ctx_tokens = o->sched.ctx_tokens,
+                                        .ends = e->ends,
+                                        .end_count = o->end_count};
     uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
-    bool made = e->choices && plan_init(&e->plan, k->max_seqs, moves) == ST_OK &&
+    bool made = e->choices && e->ends && plan_init(&e->plan, k->max_seqs, moves) == ST_OK &&
                 mailbox_create(&e->mailbox, k->queue_max) == ST_OK &&
                 record_ring_create(&e->records, records) == ST_OK;
     return made ? ST_OK : err_set(err, ST_NOMEM, "out of memory for an engine");
@@ -304,7 +320,6 @@ enum status engine_create(struct engine **out, const struct engine_options *opti
     struct engine *e = mem_zalloc(sizeof(*e));
     if (!e) return err_set(err, ST_NOMEM, "out of memory for an engine");
     e->clock = options->clock ? options->clock : &clock_real;
-    e->vocab = options->vocab;
     e->sched_options = options->sched;
     pthread_mutex_init(&e->stats_lock, NULL);
     enum status st = create_parts(e, options, err);
@@ -333,6 +348,7 @@ void engine_destroy(struct engine *e) {
     plan_deinit(&e->plan);
     sched_destroy(e->sched);
     mem_free(e->choices);
+    mem_free(e->ends);
     pthread_mutex_destroy(&e->stats_lock);
     mem_free(e);
 }
@@ -375,8 +391,7 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
                           struct err *err) {
     uint64_t id = atomic_fetch_add(&e->next_id, 1) + 1;
     struct request *r;
-    TRY(request_create(spec, id, e->vocab, e->sched_options.ctx_tokens, clock_now(e->clock), &r,
-                       err));
+    TRY(request_create(spec, id, &e->bounds, clock_now(e->clock), &r, err));
     enum status st = mailbox_submit(e->mailbox, r);
     if (st != ST_OK) {
         request_unref(r);

@@ -27,6 +27,8 @@ struct engine; /* opaque */
 struct engine_options {
     struct sched_options sched;
     uint32_t vocab;
+    const int32_t *ends; /* tokens of the model that end an answer; copied */
+    uint32_t end_count;
     const struct clock *clock; /* NULL: the real one */
     uint32_t record_count;     /* step records kept; 0: 4096 */
 };

@@ -8,8 +8,16 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-static enum status check_spec(const struct request_spec *spec, uint32_t vocab, uint32_t ctx,
-                              struct err *err) {
+static enum status check_tokens(const char *name, const int32_t *tokens, uint32_t count,
+                                uint32_t vocab, struct err *err) {
+    for (uint32_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)
+            return err_set(err, ST_BAD, "%s %u is %d, the model's vocabulary has 0 to %u", name, i,
+                           tokens[i], vocab - 1);
+    return ST_OK;
+}
+
+static enum status check_lengths(const struct request_spec *spec, uint32_t ctx, struct err *err) {
     if (spec->prompt_tokens == 0)
         return err_set(err, ST_BAD, "the prompt is empty, expected at least one token");
     if (spec->prompt_tokens >= ctx)
@@ -19,10 +27,20 @@ static enum status check_spec(const struct request_spec *spec, uint32_t vocab, u
     if (spec->n < 1 || spec->n > CHOICES_MAX)
         return err_set(err, ST_BAD, "n is %u, expected 1 to %d", spec->n, CHOICES_MAX);
     if (spec->max_tokens < 1) return err_set(err, ST_BAD, "max_tokens is 0, expected at least 1");
-    for (uint32_t i = 0; i < spec->prompt_tokens; i++)
-        if (spec->prompt[i] < 0 || (uint32_t)spec->prompt[i] >= vocab)
-            return err_set(err, ST_BAD, "token %u is %d, the model's vocabulary has 0 to %u", i,
-                           spec->prompt[i], vocab - 1);
+    if (spec->min_tokens > spec->max_tokens)
+        return err_set(err, ST_BAD, "min_tokens is %u and max_tokens %u, which is less",
+                       spec->min_tokens, spec->max_tokens);
+    if (spec->stop_token_count > STOP_TOKENS_MAX)
+        return err_set(err, ST_BAD, "there are %u stop tokens, at most %d are possible",
+                       spec->stop_token_count, STOP_TOKENS_MAX);
+    return ST_OK;
+}
+
+static enum status check_spec(const struct request_spec *spec, const struct request_bounds *bounds,
+                              struct err *err) {
+    TRY(check_lengths(spec, bounds->ctx_tokens, err));
+    TRY(check_tokens("token", spec->prompt, spec->prompt_tokens, bounds->vocab, err));
+    TRY(check_tokens("stop token", spec->stop_tokens, spec->stop_token_count, bounds->vocab, err));
     return sample_params_check(&spec->sample, err);
 }
 
@@ -33,14 +51,8 @@ static void free_choice(struct choice *c) {
     sampler_destroy(c->sampler);
 }
 
-static enum status fill_choice(struct choice *c, const struct request_spec *spec, uint32_t vocab,
-                               uint32_t ctx, struct err *err) {
-    uint32_t room = ctx - spec->prompt_tokens;
-    uint32_t answer = spec->max_tokens < room ? spec->max_tokens : room;
-    struct sample_params sample = spec->sample;
-    sample.seed += c->index;
-    c->prompt_tokens = spec->prompt_tokens;
-    c->total_max = spec->prompt_tokens + answer;
+static enum status make_room(struct choice *c, const struct request_spec *spec, uint32_t answer,
+                             struct err *err) {
     /* Room for the longest answer. What is not written is not touched, so a page of it that no
      * token reaches costs nothing. */
     c->tokens = mem_alloc_array(c->total_max, sizeof(*c->tokens));
@@ -49,21 +61,59 @@ static enum status fill_choice(struct choice *c, const struct request_spec *spec
         c->logprobs = mem_alloc_array(answer, sizeof(*c->logprobs));
         has_room = has_room && c->logprobs;
     }
-    if (spec->want_logprobs && sample.top_logprobs > 0) {
+    if (spec->want_logprobs && spec->sample.top_logprobs > 0) {
         c->tops = mem_alloc_array(answer, sizeof(*c->tops));
         has_room = has_room && c->tops;
     }
-    if (!has_room)
-        return err_set(err, ST_NOMEM, "out of memory for a request of %u tokens", c->total_max);
-    memcpy(c->tokens, spec->prompt, spec->prompt_tokens * sizeof(*c->tokens));
+    if (has_room) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for a request of %u tokens", c->total_max);
+}
+
+static enum status make_sampler(struct choice *c, const struct request_spec *spec, uint32_t vocab,
+                                struct err *err) {
     struct sample_bounds bounds = {.vocab = vocab, .tokens_max = c->total_max};
+    struct sample_params sample = spec->sample;
+    sample.seed += c->index;
+    sample.min_tokens = spec->min_tokens;
+    sample.ends = c->request->ends;
+    sample.end_count = c->request->end_count;
     TRY(sampler_create(&sample, &bounds, &c->sampler, err));
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) sampler_accept(c->sampler, spec->prompt[i]);
     sampler_begin_answer(c->sampler);
+    return ST_OK;
+}
+
+static enum status fill_choice(struct choice *c, const struct request_spec *spec,
+                               const struct request_bounds *bounds, struct err *err) {
+    uint32_t room = bounds->ctx_tokens - spec->prompt_tokens;
+    uint32_t answer = spec->max_tokens < room ? spec->max_tokens : room;
+    c->prompt_tokens = spec->prompt_tokens;
+    c->total_max = spec->prompt_tokens + answer;
+    TRY(make_room(c, spec, answer, err));
+    memcpy(c->tokens, spec->prompt, spec->prompt_tokens * sizeof(*c->tokens));
+    TRY(make_sampler(c, spec, bounds->vocab, err));
     atomic_init(&c->ready, spec->prompt_tokens);
     atomic_init(&c->finish, FINISH_NONE);
     c->seq = SEQ_NONE;
+    c->ended_by = -1;
     return ST_OK;
+}
+
+/* The model's, unless they are to be ignored, and the request's own. */
+static enum status fill_ends(struct request *r, const struct request_spec *spec,
+                             const struct request_bounds *bounds, struct err *err) {
+    uint32_t models = spec->ignore_end ? 0 : bounds->end_count, own = spec->stop_token_count;
+    if (models + own == 0) return ST_OK;
+    r->ends = mem_alloc_array(models + own, sizeof(*r->ends));
+    if (!r->ends) return err_set(err, ST_NOMEM, "out of memory for a request");
+    if (models > 0) memcpy(r->ends, bounds->ends, models * sizeof(*r->ends));
+    if (own > 0) memcpy(r->ends + models, spec->stop_tokens, own * sizeof(*r->ends));
+    r->end_count = models + own;
+    return ST_OK;
+}
+
+bool request_ends_at(const struct request *r, int32_t token) {
+    return runner_is_among(r->ends, r->end_count, token);
 }
 
 /* Without a salt of its own a tenant shares only with itself. */
@@ -72,26 +122,33 @@ static uint64_t salt_of(const struct request_spec *spec) {
     return XXH3_64bits_withSeed(spec->cache_salt.ptr, spec->cache_salt.len, spec->tenant);
 }
 
-enum status request_create(const struct request_spec *spec, uint64_t id, uint32_t vocab,
-                           uint32_t ctx_tokens, int64_t now_us, struct request **out,
-                           struct err *err) {
-    TRY(check_spec(spec, vocab, ctx_tokens, err));
-    struct request *r = mem_zalloc(sizeof(*r) + spec->n * sizeof(r->choices[0]));
-    if (!r) return err_set(err, ST_NOMEM, "out of memory for a request");
-    r->id = id;
-    r->n = spec->n;
+static enum status fill_request(struct request *r, const struct request_spec *spec,
+                                const struct request_bounds *bounds, int64_t now_us,
+                                struct err *err) {
     r->tenant = spec->tenant;
     r->salt = salt_of(spec);
     r->urgency = spec->urgency;
     if (r->urgency.expires_us > 0) r->urgency.expires_us += now_us;
     r->ignore_end = spec->ignore_end;
     r->user = spec->user;
-    atomic_init(&r->refs, 1);
-    enum status st = ST_OK;
-    for (uint32_t i = 0; i < r->n && st == ST_OK; i++) {
+    TRY(fill_ends(r, spec, bounds, err));
+    for (uint32_t i = 0; i < r->n; i++) {
         r->choices[i] = (struct choice){.request = r, .index = i, .submitted_us = now_us};
-        st = fill_choice(&r->choices[i], spec, vocab, ctx_tokens, err);
+        TRY(fill_choice(&r->choices[i], spec, bounds, err));
     }
+    return ST_OK;
+}
+
+enum status request_create(const struct request_spec *spec, uint64_t id,
+                           const struct request_bounds *bounds, int64_t now_us,
+                           struct request **out, struct err *err) {
+    TRY(check_spec(spec, bounds, err));
+    struct request *r = mem_zalloc(sizeof(*r) + spec->n * sizeof(r->choices[0]));
+    if (!r) return err_set(err, ST_NOMEM, "out of memory for a request");
+    r->id = id;
+    r->n = spec->n;
+    atomic_init(&r->refs, 1);
+    enum status st = fill_request(r, spec, bounds, now_us, err);
     if (st != ST_OK) {
         request_unref(r);
         return st;
@@ -111,6 +168,7 @@ void request_unref(struct request *r) {
     CHECK(before > 0);
     if (before > 1) return;
     for (uint32_t i = 0; i < r->n; i++) free_choice(&r->choices[i]);
+    mem_free(r->ends);
     mem_free(r);
 }
 

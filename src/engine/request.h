@@ -21,7 +21,7 @@
 #include "sample/sampler.h"
 #include "sched/seq.h"
 
-enum { CHOICES_MAX = 16 };
+enum { CHOICES_MAX = 16, STOP_TOKENS_MAX = 64 };
 
 /* What a client asks for, in tokens. */
 struct request_spec {
@@ -30,12 +30,22 @@ struct request_spec {
     uint32_t max_tokens;
     uint32_t n; /* choices; choice i draws with seed + i */
     struct sample_params sample;
-    bool ignore_end;
+    uint32_t min_tokens;        /* of an answer, before a token may end it */
+    bool ignore_end;            /* the model's end tokens do not end it */
+    const int32_t *stop_tokens; /* copied; these do, too */
+    uint32_t stop_token_count;
     bool want_logprobs;
     uint32_t tenant;
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
     void *user;             /* the client's own */
+};
+
+/* What the model that is asked allows. */
+struct request_bounds {
+    uint32_t vocab, ctx_tokens;
+    const int32_t *ends; /* the model's tokens that end an answer */
+    uint32_t end_count;
 };
 
 struct choice {
@@ -54,6 +64,8 @@ struct choice {
     seq_idx seq;
     bool is_live;
     /* Published with `finish`. */
+    int32_t
+        ended_by; /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1 */
     uint32_t cached_tokens, preempt_count;
     int64_t submitted_us, first_token_us, finished_us;
 
@@ -69,6 +81,8 @@ struct request {
     uint64_t salt;
     struct urgency urgency;
     bool ignore_end;
+    int32_t *ends; /* every token that ends a choice; NULL: none */
+    uint32_t end_count;
     void *user;
     struct err refusal; /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
     _Atomic unsigned refs;
@@ -83,9 +97,10 @@ struct request {
 };
 
 /* ST_BAD: a parameter out of its range, with the sentence. ctx_tokens caps every choice. */
-enum status request_create(const struct request_spec *spec, uint64_t id, uint32_t vocab,
-                           uint32_t ctx_tokens, int64_t now_us, struct request **out,
-                           struct err *err);
+enum status request_create(const struct request_spec *spec, uint64_t id,
+                           const struct request_bounds *bounds, int64_t now_us,
+                           struct request **out, struct err *err);
+bool request_ends_at(const struct request *r, int32_t token);
 void request_ref(struct request *r);
 void request_unref(struct request *r); /* NULL is fine; frees at the last one */
 

@@ -8,6 +8,7 @@
 #ifndef ENGINE_RUNNER_H
 #define ENGINE_RUNNER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -19,10 +20,18 @@
 struct runner_seq {
     struct sampler *sampler; /* has accepted the prompt; its seed is that of the choice */
     uint32_t prompt_tokens;
-    bool ignore_end;
+    bool ignore_end;     /* for a runner that has ends of its own */
+    const int32_t *ends; /* the tokens that end it */
+    uint32_t end_count;
     struct token_logprob *logprobs; /* one per generated token; NULL: not wanted */
     struct sample_result *tops;     /* the same with the likeliest ones; NULL: not wanted */
 };
+
+static inline bool runner_is_among(const int32_t *ends, uint32_t end_count, int32_t token) {
+    for (uint32_t i = 0; i < end_count; i++)
+        if (ends[i] == token) return true;
+    return false;
+}
 
 struct runner {
     const char *name;

@@ -14,7 +14,6 @@
 #include "engine/spill.h"
 #include "graph/step.h"
 #include "kv/cache.h"
-#include "text/tokenizer.h"
 
 struct local {
     struct host *host;
@@ -139,8 +138,7 @@ static void sample_row(struct local *l, uint32_t i, uint32_t output,
     if (seq->logprobs) seq->logprobs[pos - seq->prompt_tokens] = picked.chosen;
     if (seq->tops) seq->tops[pos - seq->prompt_tokens] = picked;
     out->token = picked.chosen.token;
-    out->is_end =
-        !seq->ignore_end && l->host->tokenizer && tokenizer_is_end(l->host->tokenizer, out->token);
+    out->is_end = runner_is_among(seq->ends, seq->end_count, out->token);
 }
 
 /* Every thread_count-th sampling row is this thread's. */

@@ -109,7 +109,8 @@ static void sample_row(struct sim *s, const struct plan_row *row, struct row_res
     CHECK(pos == seq->text_tokens); /* a token follows the last one there is */
     CHECK(pos >= seq->info.prompt_tokens);
     out->token = sim_token(o, seq->seed, seq->text);
-    out->is_end = !seq->info.ignore_end && sim_token_ends(o, seq->seed, seq->text);
+    out->is_end = runner_is_among(seq->info.ends, seq->info.end_count, out->token) ||
+                  (!seq->info.ignore_end && sim_token_ends(o, seq->seed, seq->text));
     struct token_logprob chosen = {out->token, sim_logprob(o, seq->seed, seq->text)};
     uint32_t i = pos - seq->info.prompt_tokens;
     if (seq->info.logprobs) seq->info.logprobs[i] = chosen;

@@ -5,10 +5,12 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/mem.h"
 #include "engine/runner_local.h"
 #include "engine/runner_sim.h"
 #include "engine/sim_words.h"
 #include "sched/cost.h"
+#include "text/tokenizer.h"
 
 static const uint64_t KV_BYTES_DEFAULT = (uint64_t)1 << 30;
 enum { KV_BLOCKS_MAX = 1 << 24 }; /* as for the knob: tables grow with the blocks */
@@ -72,6 +74,18 @@ static uint64_t kv_identity(const char *path, const struct knobs *k) {
     return XXH3_64bits_withSeed(path, strlen(path), k->kv_type);
 }
 
+/* The tokens that end an answer, for the caller to free; NULL: none, or no memory. */
+static int32_t *find_ends(const struct host *h, uint32_t *count) {
+    uint32_t vocab = h->model->hp.vocab, found = 0;
+    *count = 0;
+    if (!h->tokenizer) return NULL;
+    for (uint32_t i = 0; i < vocab; i++) *count += tokenizer_is_end(h->tokenizer, (int32_t)i);
+    int32_t *ends = *count > 0 ? mem_alloc_array(*count, sizeof(*ends)) : NULL;
+    for (uint32_t i = 0; ends && i < vocab; i++)
+        if (tokenizer_is_end(h->tokenizer, (int32_t)i)) ends[found++] = (int32_t)i;
+    return ends;
+}
+
 static enum status create_engine(struct service *s, const char *path, const struct clock *clock,
                                  const struct sched_policy *policy, struct err *err) {
     const struct model *m = s->host.model;
@@ -87,7 +101,12 @@ static enum status create_engine(struct service *s, const char *path, const stru
     cost_init(&o.sched.cost, start);
     for (uint32_t l = 0; l < m->hp.layers; l++)
         if (m->layers[l].slides) o.sched.windows[m->layers[l].kv_group] = m->hp.window;
-    return engine_create(&s->engine, &o, err);
+    int32_t *ends = find_ends(&s->host, &o.end_count);
+    if (o.end_count > 0 && !ends) return err_set(err, ST_NOMEM, "out of memory for an engine");
+    o.ends = ends;
+    enum status st = engine_create(&s->engine, &o, err);
+    mem_free(ends);
+    return st;
 }
 
 /* A policy that never splits prompts may run one as long as the context. */

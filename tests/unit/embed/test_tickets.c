@@ -24,11 +24,12 @@ static struct request *make(uint64_t id, uint32_t n, struct ticket **t) {
                                 .max_tokens = ANSWER,
                                 .n = n,
                                 .sample = sample_params_default()};
+    static const struct request_bounds bounds = {.vocab = VOCAB, .ctx_tokens = 100};
     struct request *r;
     *t = ticket_create(n);
     assert_non_null(*t);
     spec.user = *t;
-    assert_int_equal(request_create(&spec, id, VOCAB, 100, 0, &r, NULL), ST_OK);
+    assert_int_equal(request_create(&spec, id, &bounds, 0, &r, NULL), ST_OK);
     return r;
 }
 

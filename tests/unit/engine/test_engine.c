@@ -112,6 +112,30 @@ static void test_one_choice_stops_and_the_others_go_on(void **state) {
     drop(&rig, r);
 }
 
+static void test_a_stop_token_ends_an_answer_and_is_named(void **state) {
+    (void)state;
+    enum { PROMPT = 20, ANSWER = 30 };
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *whole = rig_submit(&rig, 1, PROMPT, ANSWER, 1), *r = NULL;
+    rig_run(&rig, whole);
+    assert_int_equal(whole->choices[0].ended_by, -1);
+    int32_t prompt[RIG_CTX], stops[] = {0, whole->choices[0].tokens[PROMPT + 11]};
+    struct request_spec spec = rig_spec(prompt, PROMPT, 1, ANSWER);
+    uint32_t first = PROMPT, ready;
+    while (whole->choices[0].tokens[first] != stops[1]) first++;
+    spec.stop_tokens = stops; /* although the model's own ends are ignored */
+    spec.stop_token_count = 2;
+    assert_int_equal(engine_submit(rig.engine, &spec, &r, NULL), ST_OK);
+    rig_run(&rig, r);
+    assert_int_equal(choice_poll(&r->choices[0], &ready), FINISH_STOP);
+    assert_int_equal(ready, first + 1);
+    assert_int_equal(r->choices[0].ended_by, stops[1]);
+    request_unref(whole);
+    drop(&rig, r);
+}
+
 static void test_what_can_never_fit_is_refused_with_the_numbers(void **state) {
     (void)state;
     struct rig rig;
@@ -355,6 +379,7 @@ int main(void) {
         cmocka_unit_test(test_all_choices_end),
         cmocka_unit_test(test_a_request_can_be_cancelled_at_any_moment),
         cmocka_unit_test(test_one_choice_stops_and_the_others_go_on),
+        cmocka_unit_test(test_a_stop_token_ends_an_answer_and_is_named),
         cmocka_unit_test(test_what_can_never_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_a_full_queue_says_so),
         cmocka_unit_test(test_a_line_in_the_scheduler_counts_as_queue),

@@ -18,13 +18,14 @@ enum { CLIENTS = 4, REQUESTS_EACH = 200, QUEUE = 16 };
 
 static struct request *make(uint64_t id, uint32_t n) {
     static const int32_t prompt[] = {1, 2};
+    static const struct request_bounds bounds = {.vocab = 16, .ctx_tokens = 32};
     struct request_spec spec = {.prompt = prompt,
                                 .prompt_tokens = 2,
                                 .max_tokens = 2,
                                 .n = n,
                                 .sample = sample_params_default()};
     struct request *r = NULL;
-    assert_int_equal(request_create(&spec, id, 16, 32, 0, &r, NULL), ST_OK);
+    assert_int_equal(request_create(&spec, id, &bounds, 0, &r, NULL), ST_OK);
     return r;
 }
 

@@ -14,6 +14,8 @@
 enum { VOCAB = 50, CTX = 32 };
 
 static const int32_t prompt[CTX] = {1, 2, 3, 4, 5};
+static const int32_t model_ends[] = {7, 8};
+static const struct request_bounds bounds = {VOCAB, CTX, model_ends, 2};
 
 static struct request_spec usual(void) {
     return (struct request_spec){.prompt = prompt,
@@ -27,7 +29,7 @@ static struct request_spec usual(void) {
 static void refused(const struct request_spec *spec, const char *part) {
     struct err err = {0};
     struct request *r = NULL;
-    assert_int_equal(request_create(spec, 1, VOCAB, CTX, 0, &r, &err), ST_BAD);
+    assert_int_equal(request_create(spec, 1, &bounds, 0, &r, &err), ST_BAD);
     assert_null(r);
     if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
 }
@@ -35,7 +37,7 @@ static void refused(const struct request_spec *spec, const char *part) {
 static struct request *made(const struct request_spec *spec) {
     struct err err = {0};
     struct request *r = NULL;
-    if (request_create(spec, 1, VOCAB, CTX, 7, &r, &err) != ST_OK) fail_msg("%s", err.text);
+    if (request_create(spec, 1, &bounds, 7, &r, &err) != ST_OK) fail_msg("%s", err.text);
     return r;
 }
 
@@ -65,6 +67,38 @@ static void test_what_can_never_be_served_is_refused_with_the_numbers(void **sta
     s.prompt = low;
     s.prompt_tokens = 1;
     refused(&s, "token 0 is -1");
+}
+
+static void test_ends_that_cannot_be_are_refused_with_the_numbers(void **state) {
+    (void)state;
+    const int32_t outside[STOP_TOKENS_MAX + 1] = {3, VOCAB};
+    struct request_spec s = usual();
+    s.stop_tokens = outside;
+    s.stop_token_count = 2;
+    refused(&s, "stop token 1 is 50, the model's vocabulary has 0 to 49");
+    s.stop_token_count = STOP_TOKENS_MAX + 1;
+    refused(&s, "there are 65 stop tokens, at most 64");
+    s = usual();
+    s.min_tokens = s.max_tokens + 1;
+    refused(&s, "min_tokens is 11 and max_tokens 10");
+}
+
+static void test_a_request_ends_at_the_models_ends_and_at_its_own(void **state) {
+    (void)state;
+    const int32_t own[] = {9, 10, 11};
+    for (int ignores = 0; ignores < 2; ignores++)
+        for (uint32_t stops = 0; stops < 4; stops++) {
+            struct request_spec s = usual();
+            s.ignore_end = ignores;
+            s.stop_tokens = own;
+            s.stop_token_count = stops;
+            struct request *r = made(&s);
+            for (int32_t t = 0; t < VOCAB; t++) {
+                bool is_models = t == 7 || t == 8, is_own = t >= 9 && t < 9 + (int32_t)stops;
+                assert_int_equal(request_ends_at(r, t), is_own || (is_models && !ignores));
+            }
+            request_unref(r);
+        }
 }
 
 static void test_an_answer_is_capped_by_the_context(void **state) {
@@ -175,6 +209,8 @@ static void test_the_last_reference_frees(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_can_never_be_served_is_refused_with_the_numbers),
+        cmocka_unit_test(test_ends_that_cannot_be_are_refused_with_the_numbers),
+        cmocka_unit_test(test_a_request_ends_at_the_models_ends_and_at_its_own),
         cmocka_unit_test(test_an_answer_is_capped_by_the_context),
         cmocka_unit_test(test_every_choice_has_its_own_room),
         cmocka_unit_test(test_choices_draw_with_the_seeds_that_follow),

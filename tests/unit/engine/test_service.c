@@ -183,6 +183,48 @@ static void test_several_models_live_in_one_process_and_die_one_by_one(void **st
     request_unref(again);
 }
 
+static struct request *ask(struct service *s, const int32_t *stop, uint32_t min_tokens) {
+    int32_t prompt[PROMPT];
+    struct request *r = NULL;
+    struct err err = {0};
+    for (uint32_t i = 0; i < PROMPT; i++) prompt[i] = (int32_t)(i * 7 % 60);
+    struct request_spec spec = {.prompt = prompt,
+                                .prompt_tokens = PROMPT,
+                                .max_tokens = ANSWER,
+                                .min_tokens = min_tokens,
+                                .n = 1,
+                                .sample = sample_params_default(),
+                                .stop_tokens = stop,
+                                .stop_token_count = stop ? 1 : 0};
+    spec.sample.temperature = 0;
+    if (engine_submit(s->engine, &spec, &r, &err) != ST_OK) fail_msg("%s", err.text);
+    finish(s, r);
+    return r;
+}
+
+/* The token that would come as the third of the answer ends it, unless it may not. */
+static void test_a_stop_token_ends_an_answer_but_not_before_min_tokens(void **state) {
+    (void)state;
+    struct service s;
+    struct err err = {0};
+    struct service_options o = usual();
+    open_ok(&s, MODELS "llama", &o);
+    assert_int_equal(engine_start(s.engine, &err), ST_OK);
+    struct request *free = ask(&s, NULL, 0);
+    int32_t stop = free->choices[0].tokens[PROMPT + 2];
+    struct request *cut = ask(&s, &stop, 0), *held = ask(&s, &stop, ANSWER / 2);
+    assert_int_equal(atomic_load(&cut->choices[0].finish), FINISH_STOP);
+    assert_in_range(atomic_load(&cut->choices[0].ready), PROMPT + 1, PROMPT + 3);
+    assert_int_equal(cut->choices[0].ended_by, stop);
+    assert_true(atomic_load(&held->choices[0].ready) > PROMPT + ANSWER / 2);
+    for (uint32_t i = PROMPT; i < PROMPT + ANSWER / 2; i++)
+        assert_int_not_equal(held->choices[0].tokens[i], stop);
+    request_unref(free);
+    request_unref(cut);
+    request_unref(held);
+    service_close(&s);
+}
+
 /* No device is opened, so there can be no weights in its memory. */
 static void test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens(void **state) {
     (void)state;
@@ -253,6 +295,7 @@ int main(void) {
         cmocka_unit_test(test_what_the_device_cannot_do_is_refused),
         cmocka_unit_test(test_whole_prompts_may_be_longer_than_a_step),
         cmocka_unit_test(test_several_models_live_in_one_process_and_die_one_by_one),
+        cmocka_unit_test(test_a_stop_token_ends_an_answer_but_not_before_min_tokens),
         cmocka_unit_test(test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens),
         cmocka_unit_test(test_a_step_that_hangs_is_noticed_by_the_watchdog),
     };
