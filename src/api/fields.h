@@ -39,7 +39,6 @@ enum api_endpoint {
     EP_DETOKENIZE = 1 << 9,      /* /detokenize */
     EP_TEMPLATE = 1 << 10,       /* /apply-template */
     EP_OLLAMA_SHOW = 1 << 11,    /* /api/show */
-    EP_OLLAMA_EMBED = 1 << 12,   /* /api/embed */
 };
 
 /* What it may be: bits. */
@@ -77,7 +76,8 @@ enum field_store {
     STORE_STOPS,    /* the request's stops */
     STORE_IDS,      /* the request's stop_tokens */
     STORE_BIAS,     /* the request's bias */
-    STORE_KWARGS,   /* the request's template_kwargs */
+    STORE_KWARG,    /* the request's template_kwargs: one more, of the field's name */
+    STORE_KWARGS,   /* the request's template_kwargs: all of a map's members */
 };
 
 struct api_field {
@@ -89,7 +89,8 @@ struct api_field {
     enum field_store store;
     uint32_t offset; /* of the member in the endpoint's request struct */
     uint32_t given;  /* of a bool that tells whether it was given; 0: none */
-    /* Both included. Of a number its value, of a text its bytes, of a list or map its members. */
+    /* Both included; both 0: no limit. Of a number its value, of a list or map its members, of a
+     * text its bytes unless it could be a list as well. */
     double min, max;
     const char *words;    /* the values that a text may have, separated by blanks; NULL: any */
     const char *fallback; /* what holds if it is not given, as JSON; NULL: nothing to say */
@@ -103,9 +104,9 @@ extern const uint32_t api_field_count;
 /* The row of a path at an endpoint; NULL if it has none. */
 const struct api_field *api_field_find(enum api_endpoint endpoint, const char *path);
 
-/* Judge the whole body and store what rows can store. `request` is the struct api_request of text
- * endpoints, and what api/embeddings.h and api/tokenize.h say for theirs. ST_BAD: `e` says which
- * field and why; ST_NOMEM leaves `e` alone. */
+/* Judge the whole body and store what rows can store. `request` is a struct api_request, or a
+ * struct that begins with one, as api/embeddings.h and api/tokenize.h have them. ST_BAD: `e` says
+ * which field and why; ST_NOMEM leaves `e` alone. */
 enum status api_fields_read(enum api_endpoint endpoint, const struct json *body, void *request,
                             struct api_error *e);
 

@@ -58,8 +58,8 @@ enum status message_list_finish(struct message_list *l, struct api_request *r);
 enum status messages_read_openai(const struct json *messages, struct api_request *r,
                                  struct api_error *e);
 
-/* OpenAI's `tools`, `tool_choice`: r->tools as the template reads them, r->tool_choice. Judged by
- * the table, too. `choice` may be NULL. */
+/* OpenAI's `tools`, `tool_choice`: r->tool_choice, and r->tools as the template reads them: all,
+ * the named one, or with "none" none. Judged by the table, too. Both may be NULL. */
 enum status tools_read_openai(const struct json *tools, const struct json *choice,
                               struct api_request *r, struct api_error *e);
 

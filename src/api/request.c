@@ -30,3 +30,18 @@ enum status api_request_keep(struct api_request *r, struct buf *made, struct str
     *out = (struct str){bytes, len};
     return ST_OK;
 }
+
+enum status api_request_add_kwarg(struct api_request *r, struct str name, struct str value) {
+    struct buf made;
+    struct str before = r->template_kwargs;
+    buf_init(&made, API_MADE_BYTES_MAX);
+    if (before.len) buf_put_str(&made, str_take(before, before.len - 1)); /* all but the bracket */
+    buf_put_char(&made, before.len ? ',' : '{');
+    buf_put_json_string(&made, name);
+    buf_put_char(&made, ':');
+    buf_put_str(&made, value);
+    buf_put_char(&made, '}');
+    enum status st = api_request_keep(r, &made, &r->template_kwargs);
+    buf_deinit(&made);
+    return st;
+}

@@ -103,4 +103,7 @@ void api_request_deinit(struct api_request *r);
  * had failed. `made` is empty after ST_OK. */
 enum status api_request_keep(struct api_request *r, struct buf *made, struct str *out);
 
+/* One more variable for the chat template; `value` is JSON. A later one of the same name wins. */
+enum status api_request_add_kwarg(struct api_request *r, struct str name, struct str value);
+
 #endif

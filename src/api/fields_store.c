@@ -1,0 +1,199 @@
+/* api/fields_store.c - where the values of a body go. */
+#include <math.h>
+#include <stdio.h>
+
+#include "api/api_int.h"
+#include "api/request.h"
+#include "base/check.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "text/chat_prompt.h"
+
+static const double BIAS_MAX = 100.0; /* OpenAI's */
+
+static enum status add_stop(struct api_request *r, const struct json *v, const char *param,
+                            struct api_error *e) {
+    struct str text = json_str(v);
+    if (json_kind(v) != JS_TEXT) return api_refuse_kind(e, v, FIELD_TEXT, "%s", param);
+    if (text.len == 0 || text.len > API_STOP_BYTES_MAX)
+        return api_refuse(e, 400, param,
+                          text.len ? "string_above_max_length" : "string_below_min_length",
+                          "Invalid '%s': a stop string has 1 to %d bytes, this one %zu.", param,
+                          API_STOP_BYTES_MAX, text.len);
+    if (r->stop_count == API_STOPS_MAX)
+        return api_refuse(e, 400, param, "array_above_max_length",
+                          "Invalid '%s': at most %d stop strings are possible.", param,
+                          API_STOPS_MAX);
+    r->stops[r->stop_count++] = text;
+    return ST_OK;
+}
+
+static enum status store_stops(struct api_request *r, const struct json *v, const char *param,
+                               struct api_error *e) {
+    r->stop_count = 0;
+    if (json_kind(v) == JS_TEXT) return add_stop(r, v, param, e);
+    for (size_t i = 0; i < json_count(v); i++) {
+        char member[API_PARAM_BYTES];
+        snprintf(member, sizeof(member), "%.60s[%zu]", param, i);
+        TRY(add_stop(r, json_at(v, i), member, e));
+    }
+    return ST_OK;
+}
+
+static enum status store_ids(struct api_request *r, const struct json *v, const char *param,
+                             struct api_error *e) {
+    CHECK(json_count(v) <= API_STOP_TOKENS_MAX); /* by the row's max */
+    for (size_t i = 0; i < json_count(v); i++) {
+        const struct json *id = json_at(v, i);
+        if (!field_is_int(id)) return api_refuse_kind(e, id, FIELD_INT, "%s[%zu]", param, i);
+        if (field_int(id) < 0 || field_int(id) > INT32_MAX)
+            return api_refuse(e, 400, param, "invalid_value",
+                              "Invalid '%s': member %zu is no token id.", param, i);
+        r->stop_tokens[i] = (int32_t)field_int(id);
+    }
+    r->stop_token_count = (uint32_t)json_count(v);
+    return ST_OK;
+}
+
+static enum status read_bias(const struct json_iter *it, const char *param, struct logit_bias *out,
+                             struct api_error *e) {
+    int64_t token;
+    if (!str_to_i64(it->key, &token) || token < 0 || token > INT32_MAX)
+        return api_refuse(e, 400, param, "invalid_value", "Invalid '%s': '%.*s' is no token id.",
+                          param, (int)(it->key.len > 32 ? 32 : it->key.len), it->key.ptr);
+    if (json_kind(it->value) != JS_INT && json_kind(it->value) != JS_REAL)
+        return api_refuse_kind(e, it->value, FIELD_REAL, "%s.%d", param, (int)token);
+    double bias = json_num(it->value, 0);
+    if (!(fabs(bias) <= BIAS_MAX))
+        return api_refuse(e, 400, param, "invalid_value",
+                          "Invalid '%s': the bias of token %d is %g; it must be from -100 to 100.",
+                          param, (int)token, bias);
+    *out = (struct logit_bias){.token = (int32_t)token, .bias = (float)bias};
+    return ST_OK;
+}
+
+static enum status store_bias(struct api_request *r, const struct json *v, const char *param,
+                              struct api_error *e) {
+    CHECK(json_count(v) <= LOGIT_BIAS_MAX); /* by the row's max */
+    mem_free(r->bias);
+    r->bias = mem_alloc_array(json_count(v) + 1, sizeof(r->bias[0]));
+    if (!r->bias) return ST_NOMEM;
+    uint32_t count = 0;
+    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it))
+        TRY(read_bias(&it, param, &r->bias[count++], e));
+    r->sample.bias = r->bias;
+    r->sample.bias_count = count;
+    return ST_OK;
+}
+
+static enum status add_kwarg(struct api_request *r, struct str name, const struct json *v) {
+    struct buf text;
+    buf_init(&text, API_MADE_BYTES_MAX);
+    json_put(v, &text);
+    enum status st = buf_status(&text);
+    if (st == ST_OK) st = api_request_add_kwarg(r, name, buf_str(&text));
+    buf_deinit(&text);
+    return st;
+}
+
+/* The members in one go, because each text that a request keeps is a block of its own. */
+static enum status add_kwargs(struct api_request *r, const struct json *v) {
+    struct buf text;
+    struct str before = r->template_kwargs;
+    if (json_count(v) == 0) return ST_OK;
+    buf_init(&text, API_MADE_BYTES_MAX);
+    if (before.len) buf_put_str(&text, str_take(before, before.len - 1));
+    if (before.len) buf_put_char(&text, ',');
+    size_t joint = text.len;
+    json_put(v, &text);
+    if (before.len && buf_status(&text) == ST_OK) text.ptr[joint] = ' '; /* its opening bracket */
+    enum status st = api_request_keep(r, &text, &r->template_kwargs);
+    buf_deinit(&text);
+    return st;
+}
+
+static enum status store_kwargs(struct api_request *r, const struct json *v, const char *param,
+                                struct api_error *e) {
+    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it))
+        if (chat_prompt_is_reserved(it.key))
+            return api_refuse(e, 400, param, "invalid_value",
+                              "Invalid '%s': the server itself sets '%.*s'.", param,
+                              STR_ARG(it.key));
+    return add_kwargs(r, v);
+}
+
+/* Milliseconds in any whole number of microseconds; what rounds to none is still some. */
+static int64_t us_of_ms(double ms) {
+    int64_t us = (int64_t)(ms * 1000);
+    return us == 0 && ms > 0 ? 1 : us;
+}
+
+static void store_number(const struct api_field *f, const struct json *v, void *at) {
+    switch (f->store) {
+    case STORE_U32:
+        *(uint32_t *)at = (uint32_t)field_int(v);
+        return;
+    case STORE_LIMIT:
+        if (field_int(v) >= 0) *(uint32_t *)at = (uint32_t)field_int(v);
+        return;
+    case STORE_TOP_K:
+        *(uint32_t *)at = field_int(v) < 0 ? 0 : (uint32_t)field_int(v);
+        return;
+    case STORE_I32:
+        *(int32_t *)at = (int32_t)field_int(v);
+        return;
+    case STORE_NOT_I32:
+        *(int32_t *)at = (int32_t)-field_int(v);
+        return;
+    case STORE_U64:
+        *(uint64_t *)at = (uint64_t)field_int(v);
+        return;
+    case STORE_FLOAT:
+        *(float *)at = (float)json_num(v, 0);
+        return;
+    case STORE_MS:
+        *(int64_t *)at = (int64_t)json_num(v, 0);
+        return;
+    case STORE_MS_US:
+        *(int64_t *)at = us_of_ms(json_num(v, 0));
+        return;
+    default:
+        check_failed(__FILE__, __LINE__, "a row that stores no number");
+    }
+}
+
+static bool is_unlimited(const struct api_field *f, const struct json *v) {
+    return f->store == STORE_LIMIT && field_int(v) < 0;
+}
+
+enum status field_store(const struct api_field *f, const struct json *v, void *request,
+                        const char *param, struct api_error *e) {
+    void *at = (char *)request + f->offset;
+    if (f->given && !is_unlimited(f, v)) *(bool *)((char *)request + f->given) = true;
+    switch (f->store) {
+    case STORE_NONE:
+        return ST_OK;
+    case STORE_BOOL:
+        *(bool *)at = json_bool(v, false);
+        return ST_OK;
+    case STORE_NOT_BOOL:
+        *(bool *)at = !json_bool(v, false);
+        return ST_OK;
+    case STORE_TEXT:
+        *(struct str *)at = json_str(v);
+        return ST_OK;
+    case STORE_STOPS:
+        return store_stops(request, v, param, e);
+    case STORE_IDS:
+        return store_ids(request, v, param, e);
+    case STORE_BIAS:
+        return store_bias(request, v, param, e);
+    case STORE_KWARG:
+        return add_kwarg(request, str_of(f->path), v);
+    case STORE_KWARGS:
+        return store_kwargs(request, v, param, e);
+    default:
+        store_number(f, v, at);
+        return ST_OK;
+    }
+}
