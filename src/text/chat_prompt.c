@@ -10,31 +10,35 @@
 #include "text/template.h"
 #include "text/tokenizer.h"
 
+/* What a template writes behind the last message. Bounded, because looking for a text that a
+ * client chose costs its length at every place. */
+enum { CLOSING_BYTES_MAX = 1024 };
+
 struct chat_prompt {
     const struct tokenizer *tokenizer; /* borrowed */
     struct template *template;
-    struct template *tools; /* the one for tool use; NULL: `template` is for that too */
+    struct template *tools; /* NULL: `template` is for tools, too */
 };
 
-/* The text that `template_create` gets when the model has one of its own for tools. */
-static enum status create_tools(struct chat_prompt *p, struct str plain, struct err *err) {
-    struct str source = tokenizer_chat_template(p->tokenizer, true);
-    if (source.len == 0 || str_eq(source, plain)) return ST_OK;
-    return template_create(source, &p->tools, err);
+static enum status read_template(struct str source, struct template **out, struct err *err) {
+    enum status st = template_create(source, out, err);
+    return st == ST_OK ? ST_OK : err_prefix(err, st, "chat template");
 }
 
 enum status chat_prompt_create(const struct tokenizer *t, struct chat_prompt **out,
                                struct err *err) {
-    struct str source = tokenizer_chat_template(t, false);
-    if (source.len == 0) return err_set(err, ST_MISSING, "the model has no chat template");
+    struct str source = tokenizer_chat_template(t, false), tools = tokenizer_chat_template(t, true);
+    if (source.len == 0 && tools.len == 0)
+        return err_set(err, ST_MISSING, "the model has no chat template");
     struct chat_prompt *p = mem_zalloc(sizeof(*p));
     if (!p) return err_set(err, ST_NOMEM, "out of memory for a chat template");
     p->tokenizer = t;
-    enum status st = template_create(source, &p->template, err);
-    if (st == ST_OK) st = create_tools(p, source, err);
+    enum status st = read_template(source.len ? source : tools, &p->template, err);
+    if (st == ST_OK && source.len && tools.ptr != source.ptr)
+        st = read_template(tools, &p->tools, err);
     if (st != ST_OK) {
         chat_prompt_destroy(p);
-        return err_prefix(err, st, "chat template");
+        return st;
     }
     *out = p;
     return ST_OK;
@@ -46,6 +50,23 @@ void chat_prompt_destroy(struct chat_prompt *p) {
     template_destroy(p->tools);
     mem_free(p);
 }
+
+struct str chat_prompt_source(const struct chat_prompt *p, bool tools) {
+    struct str source = tokenizer_chat_template(p->tokenizer, tools);
+    return source.len ? source : tokenizer_chat_template(p->tokenizer, true);
+}
+
+bool chat_prompt_is_reserved(struct str name) {
+    static const char *const reserved[] = {
+        "messages",  "tools",     "documents",     "add_generation_prompt",
+        "bos_token", "eos_token", "chat_template", "continue_final_message",
+    };
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
+        if (str_is(name, reserved[i])) return true;
+    return false;
+}
+
+/* --- the text --------------------------------------------------------------------------- */
 
 /* By itself, before it stands among the variables: what is no list must not become one there. */
 static enum status check_messages(struct str messages, struct err *err) {
@@ -67,76 +88,89 @@ static void put_token_text(struct buf *out, const struct tokenizer *t, const cha
     buf_put_json_string(out, tokenizer_piece(t, id));
 }
 
-/* Members of a map without its braces, and a comma behind them. */
-static void put_members(struct buf *out, struct str map) {
-    struct str inside = str_trim(map);
-    if (inside.len < 2) return;
-    inside = str_trim((struct str){inside.ptr + 1, inside.len - 2});
-    if (inside.len == 0) return;
-    buf_put_str(out, inside);
-    buf_put_char(out, ',');
-}
-
-/* The variables that `transformers` hands to a template: tools and documents are there, null.
- * The client's own come first, so that they cannot replace these. */
-static void put_vars(const struct chat_prompt *p, const struct chat_ask *ask, struct buf *out) {
-    bool asks = !ask->no_generation_prompt && !ask->continue_final;
+/* The variables that `transformers` hands to a template: tools and documents are there, null. */
+static void put_vars(const struct chat_prompt *p, const struct chat_turn *turn, struct buf *out) {
+    bool asks = !turn->no_generation_prompt && !turn->continue_final;
     buf_put_char(out, '{');
-    put_members(out, ask->kwargs);
+    if (turn->kwargs.len > 2) { /* its members, without the brackets */
+        buf_put(out, turn->kwargs.ptr + 1, turn->kwargs.len - 2);
+        buf_put_char(out, ',');
+    }
     buf_put_text(out, "\"messages\":");
-    buf_put_str(out, ask->messages);
+    buf_put_str(out, turn->messages);
     buf_put_text(out, ",\"tools\":");
-    buf_put_str(out, ask->tools.len > 0 ? ask->tools : STR("null"));
-    buf_printf(out, ",\"documents\":null,\"add_generation_prompt\":%s", asks ? "true" : "false");
+    buf_put_str(out, turn->tools.len ? turn->tools : STR("null"));
+    buf_put_text(out, ",\"documents\":null,\"add_generation_prompt\":");
+    buf_put_text(out, asks ? "true" : "false");
     put_token_text(out, p->tokenizer, "bos_token", tokenizer_bos(p->tokenizer));
     put_token_text(out, p->tokenizer, "eos_token", tokenizer_eos(p->tokenizer));
     buf_put_char(out, '}');
 }
 
-/* Cut the prompt behind the last place where the last message's text stands. */
-static enum status cut_final(const struct json *vars, size_t from, struct buf *out,
-                             struct err *err) {
+/* Where `needle` last begins in `text`; text.len if more than CLOSING_BYTES_MAX
+ * bytes would follow it. */
+static size_t find_last(struct str text, struct str needle) {
+    if (needle.len > text.len) return text.len;
+    size_t last = text.len - needle.len;
+    for (size_t after = 0; after <= last && after <= CLOSING_BYTES_MAX; after++)
+        if (memcmp(text.ptr + last - after, needle.ptr, needle.len) == 0) return last - after;
+    return text.len;
+}
+
+/* End the prompt where the last message's text ends. A template may have trimmed that text. */
+static enum status cut_after_final(const struct json *vars, struct buf *prompt, size_t start,
+                                   struct err *err) {
     const struct json *messages = json_get(vars, "messages");
-    size_t count = json_count(messages);
-    const struct json *last = count > 0 ? json_at(messages, count - 1) : NULL;
-    struct str text = str_trim(json_str(json_get(last, "content")));
-    if (text.len == 0)
-        return err_set(err, ST_BAD, "continue_final_message: the last message has no text");
-    for (size_t end = out->len; end >= from + text.len; end--) {
-        if (memcmp(out->ptr + end - text.len, text.ptr, text.len) != 0) continue;
-        out->len = end;
-        out->ptr[end] = 0;
-        return ST_OK;
-    }
-    return err_set(err, ST_BAD,
-                   "continue_final_message: the chat template changes the last message's text");
+    const struct json *last = json_at(messages, json_count(messages) - 1);
+    struct str said = json_str(json_get(last, "content")), text = buf_str(prompt);
+    struct str kept = str_trim(said);
+    text = str_skip(text, start);
+    size_t at = find_last(text, kept);
+    if (kept.len == 0 || at == text.len)
+        return err_set(
+            err, ST_BAD,
+            "the prompt does not show the last message's text, so it cannot go on there");
+    size_t blanks = (size_t)(kept.ptr - said.ptr);
+    struct str tail = str_skip(said, blanks);
+    size_t end = at + (str_starts(str_skip(text, at), tail) ? tail.len : kept.len);
+    prompt->len = start + end;
+    prompt->ptr[prompt->len] = 0;
+    return ST_OK;
 }
 
-enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_ask *ask,
-                               struct buf *out, struct err *err) {
+static enum status read_vars(const struct chat_prompt *p, const struct chat_turn *turn,
+                             struct json **out, struct err *err) {
     struct buf text;
-    struct json *vars = NULL;
-    size_t from = out->len;
-    const struct template *t = ask->tools.len > 0 && p->tools ? p->tools : p->template;
     buf_init(&text, CHAT_PROMPT_BYTES_MAX);
-    put_vars(p, ask, &text);
+    put_vars(p, turn, &text);
     enum status st = buf_status(&text);
-    if (st != ST_OK) err_set(err, st, "out of memory for the messages");
-    if (st == ST_OK) st = json_parse(buf_str(&text), &json_limits_model_file, &vars, err);
-    if (st == ST_OK)
-        st = template_render(t, vars, clock_wall_s(), &template_limits_default, out, err);
-    if (st != ST_OK) err_prefix(err, st, "chat template");
-    if (st == ST_OK && ask->continue_final) st = cut_final(vars, from, out, err);
-    json_destroy(vars);
+    if (st == ST_FULL) err_set(err, st, "the messages are too long");
+    if (st == ST_NOMEM) err_set(err, st, "out of memory for the messages");
+    if (st == ST_OK) st = json_parse(buf_str(&text), &json_limits_model_file, out, err);
     buf_deinit(&text);
-    return st == ST_FULL ? ST_BAD : st;
+    return st;
 }
 
-enum status chat_prompt_encode_ask(const struct chat_prompt *p, const struct chat_ask *ask,
-                                   struct tokens *out, struct err *err) {
+enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_turn *turn,
+                               struct buf *out, struct err *err) {
+    const struct template *template = turn->tools.len && p->tools ? p->tools : p->template;
+    size_t start = out->len;
+    struct json *vars = NULL;
+    enum status st = read_vars(p, turn, &vars, err);
+    if (st == ST_OK)
+        st = template_render(template, vars, clock_wall_s(), &template_limits_default, out, err);
+    if (st == ST_OK && turn->continue_final) st = cut_after_final(vars, out, start, err);
+    json_destroy(vars);
+    return st == ST_OK ? ST_OK : err_prefix(err, st == ST_FULL ? ST_BAD : st, "chat template");
+}
+
+/* --- the ids ---------------------------------------------------------------------------- */
+
+enum status chat_prompt_encode_turn(const struct chat_prompt *p, const struct chat_turn *turn,
+                                    struct tokens *out, struct err *err) {
     struct buf prompt;
     buf_init(&prompt, CHAT_PROMPT_BYTES_MAX);
-    enum status st = chat_prompt_render(p, ask, &prompt, err);
+    enum status st = chat_prompt_render(p, turn, &prompt, err);
     /* Templates spell BOS themselves, so the tokenizer adds nothing. */
     if (st == ST_OK) {
         st = tokenizer_encode(p->tokenizer, buf_str(&prompt), (struct encode_options){0}, out);
@@ -149,5 +183,5 @@ enum status chat_prompt_encode_ask(const struct chat_prompt *p, const struct cha
 enum status chat_prompt_encode(const struct chat_prompt *p, struct str messages, struct tokens *out,
                                struct err *err) {
     TRY(check_messages(messages, err));
-    return chat_prompt_encode_ask(p, &(struct chat_ask){.messages = messages}, out, err);
+    return chat_prompt_encode_turn(p, &(struct chat_turn){.messages = messages}, out, err);
 }

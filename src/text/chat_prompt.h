@@ -1,7 +1,7 @@
 /* text/chat_prompt.h - a conversation as a model wants to read it.
  *
- * The model's own chat template turns a list of messages into one text, and the tokenizer that
- * into ids. Messages are JSON as clients send it, {"role", "content", ...}: what a message has
+ * The model's own chat template (the one for tools, where it has one and tools are given) turns a
+ * list of messages into one text, and the tokenizer that into ids. Messages are JSON as clients send it, {"role", "content", ...}: what a message has
  * beyond its role is the template's business.
  *
  * Lifetime: create on a tokenizer that outlives it, destroy. Thread: any number may encode at
@@ -32,18 +32,26 @@ void chat_prompt_destroy(struct chat_prompt *p); /* NULL is fine */
 enum status chat_prompt_encode(const struct chat_prompt *p, struct str messages, struct tokens *out,
                                struct err *err);
 
-/* The same with everything that a client may say. All are JSON texts that have been checked:
- * `messages` a list of maps with a role, `tools` a list or empty, `kwargs` a map or empty, whose
- * members are further variables of the template. */
-struct chat_ask {
-    struct str messages, tools, kwargs;
-    bool no_generation_prompt; /* do not ask for the next message */
-    bool continue_final;       /* leave the last message open, so that the answer goes on with it */
+/* All that can be said about a prompt. Each text is JSON that is whole by itself, which whoever
+ * writes it sees to; what a client wrote is parsed and written again before it comes here. */
+struct chat_turn {
+    struct str messages; /* a list of maps with a role */
+    struct str tools;    /* a list; empty: none */
+    struct str kwargs;   /* a map of further variables, none of them reserved; empty: none */
+    bool no_generation_prompt;
+    bool continue_final; /* end with the text of the last message, without what closes it */
 };
-/* Append the text of the prompt. */
-enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_ask *ask,
+
+/* Append the prompt as text, or its ids. ST_BAD as above. Rendering needs a stack of 512 KiB. */
+enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_turn *turn,
                                struct buf *out, struct err *err);
-enum status chat_prompt_encode_ask(const struct chat_prompt *p, const struct chat_ask *ask,
-                                   struct tokens *out, struct err *err);
+enum status chat_prompt_encode_turn(const struct chat_prompt *p, const struct chat_turn *turn,
+                                    struct tokens *out, struct err *err);
+
+/* Variables that only the server sets: messages, tools, bos_token and so on. */
+bool chat_prompt_is_reserved(struct str name);
+
+/* The template's source, as used for a conversation with or without tools. */
+struct str chat_prompt_source(const struct chat_prompt *p, bool tools);
 
 #endif
