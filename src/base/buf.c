@@ -116,9 +116,22 @@ static void put_json_char(struct buf *b, uint32_t code, const char *bytes, size_
         buf_put(b, bytes, len);
 }
 
+/* How many bytes at the start of `s` stand for themselves: most of most texts. */
+static size_t plain_len(struct str s) {
+    size_t len = 0;
+    while (len < s.len && s.ptr[len] >= 0x20 && s.ptr[len] < 0x7f && s.ptr[len] != '"' &&
+           s.ptr[len] != '\\')
+        len++;
+    return len;
+}
+
 void buf_put_json_string(struct buf *b, struct str s) {
     buf_put_char(b, '"');
     while (s.len) {
+        size_t plain = plain_len(s);
+        if (plain) buf_put(b, s.ptr, plain);
+        s = str_skip(s, plain);
+        if (!s.len) break;
         uint32_t code;
         size_t len = utf8_decode(s, &code);
         if (utf8_is_bad(code))

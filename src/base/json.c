@@ -230,3 +230,59 @@ bool json_iter_ok(const struct json_iter *it) { return it->pos != NULL; }
 void json_iter_next(struct json_iter *it) {
     *it = iter_at(it->map, json_object_iter_next(unconst(it->map), it->pos));
 }
+
+/* Digits that read back as the same number, and never as a whole one. */
+static void put_real(double v, struct buf *out) {
+    size_t start = out->len;
+    buf_printf(out, "%.17g", v);
+    if (buf_status(out) != ST_OK) return;
+    for (const char *p = out->ptr + start; *p; p++)
+        if (*p == '.' || *p == 'e') return;
+    buf_put_text(out, ".0");
+}
+
+static void put_members(const struct json *v, struct buf *out) {
+    const char *comma = "";
+    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it)) {
+        buf_put_text(out, comma);
+        buf_put_json_string(out, it.key);
+        buf_put_char(out, ':');
+        json_put(it.value, out);
+        comma = ",";
+    }
+}
+
+/* Recursion goes as deep as the document, which json_parse has limited. */
+void json_put(const struct json *v, struct buf *out) {
+    switch (json_kind(v)) {
+    case JS_NONE:
+    case JS_NULL:
+        buf_put_text(out, "null");
+        return;
+    case JS_BOOL:
+        buf_put_text(out, json_bool(v, false) ? "true" : "false");
+        return;
+    case JS_INT:
+        buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(raw(v)));
+        return;
+    case JS_REAL:
+        put_real(json_real_value(raw(v)), out);
+        return;
+    case JS_TEXT:
+        buf_put_json_string(out, json_str(v));
+        return;
+    case JS_LIST:
+        buf_put_char(out, '[');
+        for (size_t i = 0; i < json_count(v); i++) {
+            if (i) buf_put_char(out, ',');
+            json_put(json_at(v, i), out);
+        }
+        buf_put_char(out, ']');
+        return;
+    case JS_MAP:
+        buf_put_char(out, '{');
+        put_members(v, out);
+        buf_put_char(out, '}');
+        return;
+    }
+}

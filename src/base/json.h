@@ -1,4 +1,5 @@
-/* base/json.h - reading JSON behind limits. Writing is done by appending to a struct buf.
+/* base/json.h - reading JSON behind limits. Writing is done by appending to a struct buf; json_put
+ * does so for a value that was read.
  *
  * Jansson does the parsing; this module sees to it that no input can nest, weigh or count
  * more than the limits say, before jansson sees it. Values are borrowed from their document
@@ -17,6 +18,7 @@
 #include "base/status.h"
 #include "base/str.h"
 
+struct buf;
 struct json; /* a value; jansson's json_t in disguise */
 
 struct json_limits {
@@ -62,5 +64,8 @@ struct json_iter {
 struct json_iter json_iter_first(const struct json *v);
 bool json_iter_ok(const struct json_iter *it);
 void json_iter_next(struct json_iter *it);
+
+/* Append the value as JSON without blanks; reading that again gives the same value. NULL: null. */
+void json_put(const struct json *v, struct buf *out);
 
 #endif
