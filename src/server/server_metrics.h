@@ -57,7 +57,7 @@ void server_metrics_ride(struct server_metrics *m, const struct metrics_ride *r)
 /* `route`: the pattern of the table of routes, never what the client sent ("other" for what is
  * in none). */
 void server_metrics_response(struct server_metrics *m, const char *route, uint32_t status,
-                             double seconds);
+                             double took_s);
 
 /* What others count. The members of one engine stand at the number of its model; those of models
  * that have none are NULL. */
