@@ -17,10 +17,12 @@ struct args;
 struct dialog;
 struct interrupt;
 struct line_reader;
+struct remote;
 
 struct chat {
     const struct args *args;
-    struct solo *solo;
+    struct solo *solo;     /* who answers: a model in this process ... */
+    struct remote *remote; /* ... or a server; the other one is NULL */
     struct dialog *dialog;
     struct interrupt *interrupt;
     struct line_reader *reader;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/chat.h"
+#include "cli/chat_remote.h"
 #include "cli/cli_int.h"
 #include "cli/dialog.h"
 
@@ -110,6 +111,13 @@ static void run_load(struct chat *c, struct str argument) {
 static void run_stats(struct chat *c, struct str argument) {
     (void)argument;
     double rate = c->answer_us > 0 ? (double)c->answer_tokens * 1e6 / (double)c->answer_us : 0.0;
+    if (c->remote) {
+        chat_note("%u messages, %u tokens of context; %llu tokens answered, %.1f/s; %s, seed %llu",
+                  dialog_count(c->dialog), c->last.prompt_tokens + c->last.completion_tokens,
+                  (unsigned long long)c->answer_tokens, rate, remote_model(c->remote),
+                  (unsigned long long)c->sample.seed);
+        return;
+    }
     chat_note("%u messages, %u of %u tokens of context; %llu tokens answered, %.1f/s; %s kernels, "
               "%u threads, seed %llu",
               dialog_count(c->dialog), c->last.prompt_tokens + c->last.completion_tokens,

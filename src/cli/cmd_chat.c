@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/chat.h"
+#include "cli/chat_remote.h"
 #include "cli/cli.h"
 #include "cli/dialog.h"
 #include "cli/interrupt.h"
@@ -15,6 +16,11 @@
 enum { MESSAGE_BYTES_MAX = 1 << 22 };
 
 static const struct flag flags[] = {
+    {.name = "url",
+     .kind = FLAG_TEXT,
+     .value = "URL",
+     .help = "Talk with a running server, for example http://127.0.0.1:8080; -m then names one of "
+             "its models. JITNEY_API_KEY is sent as the key, if it is set."},
     {.name = "system", .kind = FLAG_TEXT, .value = "TEXT", .help = "The system message."},
     {.name = "max-tokens",
      .letter = 'n',
@@ -101,6 +107,11 @@ static enum status converse(struct chat *c, struct buf *line, struct buf *text, 
 
 static void greet(const struct chat *c) {
     if (!c->on_terminal) return;
+    if (c->remote) {
+        chat_note("%s at %s. /help lists commands, Ctrl-D leaves.", remote_model(c->remote),
+                  args_text(c->args, "url"));
+        return;
+    }
     chat_note("%s: %u tokens of context, %s kernels, %u threads. /help lists commands, Ctrl-D "
               "leaves.",
               args_model(c->args), solo_ctx_tokens(c->solo), solo_isa(c->solo),
@@ -120,16 +131,32 @@ static enum status open_reader(struct chat *c, struct err *err) {
     return line_reader_open(edit, keep ? history : NULL, c->interrupt, &c->reader, err);
 }
 
+static enum status meet_model(struct chat *c, struct err *err) {
+    TRY(model_args_solo(c->args, model_args_ctx(c->args), &c->solo, err));
+    if (solo_is_encoder(c->solo))
+        return err_set(err, ST_BAD, "%s gives embeddings and does not talk; use \"jitney embed\"",
+                       args_model(c->args));
+    return dialog_open(solo_tokenizer(c->solo), args_model(c->args), &c->dialog, err);
+}
+
+static enum status meet_server(struct chat *c, struct err *err) {
+    struct env_settings env;
+    env_read(&env);
+    const struct remote_options options = {.url = args_text(c->args, "url"),
+                                           .model = args_model(c->args),
+                                           .key = env_find("JITNEY_API_KEY"),
+                                           .ca_file = env.ca_file,
+                                           .interrupt = c->interrupt};
+    TRY(remote_open(&options, &c->remote, err));
+    return dialog_open(NULL, options.url, &c->dialog, err);
+}
+
 static enum status prepare(struct chat *c, struct err *err) {
     c->max_tokens = (uint32_t)args_int(c->args, "max-tokens");
     buf_put_text(&c->system, args_text(c->args, "system") ? args_text(c->args, "system") : "");
     /* Before the engine, whose threads must not take the signal. */
     TRY(interrupt_create(&c->interrupt, err));
-    TRY(model_args_solo(c->args, model_args_ctx(c->args), &c->solo, err));
-    if (solo_is_encoder(c->solo))
-        return err_set(err, ST_BAD, "%s gives embeddings and does not talk; use \"jitney embed\"",
-                       args_model(c->args));
-    TRY(dialog_open(solo_tokenizer(c->solo), args_model(c->args), &c->dialog, err));
+    TRY(args_text(c->args, "url") ? meet_server(c, err) : meet_model(c, err));
     TRY(dialog_reset(c->dialog, buf_str(&c->system), err));
     return open_reader(c, err);
 }
@@ -149,6 +176,7 @@ static enum status talk(struct chat *c, struct err *err) {
 static void drop(struct chat *c) {
     line_reader_close(c->reader);
     dialog_close(c->dialog);
+    remote_close(c->remote);
     solo_close(c->solo);
     interrupt_destroy(c->interrupt);
     buf_deinit(&c->system);
@@ -161,6 +189,9 @@ static enum exit_code run(const struct args *args, struct err *err) {
     c.bias = mem_alloc_array(LOGIT_BIAS_MAX, sizeof(c.bias[0]));
     if (!c.bias) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
     enum exit_code code = model_args_sampling(args, c.bias, &c.sample, err);
+    if (code == EXIT_FINE && !args_model(args) && !args_text(args, "url"))
+        code = usage_set(err, "chat: which model? Name one: jitney chat -m MODEL; \"jitney list\" "
+                              "shows those that are here");
     if (code == EXIT_FINE) {
         enum status st = prepare(&c, err);
         if (st == ST_OK) st = talk(&c, err);
@@ -180,8 +211,10 @@ const struct command cmd_chat = {
     .about = "A conversation through the model's chat template. On a terminal lines can be edited "
              "and earlier ones recalled; Ctrl-C stops an answer, Ctrl-D leaves, /help lists the "
              "commands, \"\"\" begins and ends a message of several lines. From a pipe every line "
-             "is a message and standard output gets the answers.",
+             "is a message and standard output gets the answers. With --url the model is a running "
+             "server's.",
     .groups = {flags, flags_sampling, flags_context, flags_engine},
     .takes_model = true,
+    .model_optional = true,
     .run = run,
 };

@@ -2,6 +2,7 @@
 #include "cli/dialog.h"
 
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "text/chat_prompt.h"
@@ -22,7 +23,7 @@ enum status dialog_open(const struct tokenizer *t, const char *model, struct dia
                         struct err *err) {
     struct dialog *d = mem_zalloc(sizeof(*d));
     if (!d) return err_set(err, ST_NOMEM, "out of memory");
-    enum status st = chat_prompt_create(t, &d->prompt, err);
+    enum status st = t ? chat_prompt_create(t, &d->prompt, err) : ST_OK;
     if (st != ST_OK) {
         dialog_close(d);
         if (st != ST_MISSING) return st;
@@ -89,6 +90,7 @@ void dialog_put_json(const struct dialog *d, struct buf *out) {
 }
 
 enum status dialog_encode(const struct dialog *d, struct tokens *out, struct err *err) {
+    CHECK(d->prompt);
     struct buf messages;
     buf_init(&messages, CHAT_PROMPT_BYTES_MAX);
     dialog_put_json(d, &messages);

@@ -24,7 +24,8 @@ struct dialog; /* opaque */
 
 enum { DIALOG_MESSAGES_MAX = 4096, DIALOG_BYTES_MAX = 1 << 24 };
 
-/* ST_BAD if the model has no template, with what to do instead, or one that cannot be read. */
+/* ST_BAD if the model has no template, with what to do instead, or one that cannot be read.
+ * Without a tokenizer (NULL) the conversation is only kept: dialog_encode must not be called. */
 enum status dialog_open(const struct tokenizer *t, const char *model, struct dialog **out,
                         struct err *err);
 void dialog_close(struct dialog *d); /* NULL is fine */

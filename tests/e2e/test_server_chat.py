@@ -1,0 +1,155 @@
+"""Goal:   `jitney chat --url` talks with any server of OpenAI's kind as it talks with a model.
+Method: a server of a few lines of Python plays the other side and keeps what it was sent; a
+        pseudo-terminal plays the person where Ctrl-C matters. The same against `jitney serve`
+        with the simulated runner."""
+
+import http.server
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from cli_lib import JITNEY, USAGE, refusal, run
+
+MISSING, UNAVAILABLE, BAD = 66, 69, 65
+
+
+class Script(http.server.BaseHTTPRequestHandler):
+    """Answers as its server's `script` says: a list of pieces, or (status, body)."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        models = {"object": "list", "data": [{"id": "first"}, {"id": "second"}]}
+        self.reply(200, "application/json", json.dumps(models).encode())
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.seen.append((self.path, headers, body))
+        script = self.server.script
+        if isinstance(script, tuple):
+            self.reply(script[0], "application/json", json.dumps(script[1]).encode())
+            return
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        try:
+            for piece in script:
+                self.put(piece)
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.server.gone.set()
+
+    def put(self, piece):
+        if isinstance(piece, float):
+            for _ in range(int(piece * 20)):
+                self.put(b": still here\n\n")
+                time.sleep(0.05)
+            return
+        if isinstance(piece, str):
+            chunk = {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]}
+            piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+
+@pytest.fixture(name="server")
+def server_fixture():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Script)
+    server.daemon_threads = True
+    server.seen, server.gone = [], threading.Event()
+    server.script = [b": hello\n\n", "Hel", "lo \u00e9", b"data: [DONE]\n\n"]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_every_line_is_sent_with_what_was_said_before(server):
+    code, stdout, stderr = run("chat", "--url", server.url, "--temp", "0", stdin="one\ntwo\n")
+    assert (code, stderr) == (0, b"")
+    assert stdout.decode() == "Hello \u00e9\nHello \u00e9\n"
+    path, headers, body = server.seen[1]
+    assert path == "/v1/chat/completions" and "authorization" not in headers
+    assert body["model"] == "first" and body["stream"] is True and body["temperature"] == 0
+    assert [m["content"] for m in body["messages"]] == ["one", "Hello \u00e9", "two"]
+
+
+def test_flags_and_commands_reach_the_server(server):
+    run("chat", "--url", server.url + "/v1/", "-m", "second", "--seed", "5", "--top-p", "0.5",
+        "-n", "7", "--system", "be brief", "--logit-bias", "3=-inf",
+        stdin="/set temp 0.25\none\n", env={"JITNEY_API_KEY": "sesame"})
+    _, headers, body = server.seen[0]
+    assert headers["authorization"] == "Bearer sesame"
+    assert (body["model"], body["seed"], body["top_p"]) == ("second", 5, 0.5)
+    assert (body["temperature"], body["max_completion_tokens"]) == (0.25, 7)
+    assert body["messages"][0] == {"role": "system", "content": "be brief"}
+    assert body["logit_bias"] == {"3": -100}
+
+
+def test_a_refusal_is_told_in_the_servers_words_and_the_talk_goes_on(server):
+    server.script = (429, {"error": {"message": "the queue is full", "type": "rate_limit_error"}})
+    code, stdout, stderr = run("chat", "--url", server.url, stdin="one\n/stats\n")
+    assert (code, stdout) == (UNAVAILABLE, b"")
+    assert b"the queue is full" in stderr and b"0 messages" in stderr
+
+
+def test_an_error_inside_a_stream_fails_that_turn(server):
+    server.script = ["Hel", b'data: {"error":{"message":"it broke"}}\n\n']
+    code, _, stderr = run("chat", "--url", server.url, stdin="one\n")
+    assert code == UNAVAILABLE and b"it broke" in stderr
+    server.script = ["Hel", b"data: {damaged\n\n"]
+    code, _, stderr = run("chat", "--url", server.url, stdin="one\n")
+    assert code == BAD and b"damaged" in stderr
+
+
+def test_an_address_without_a_server_and_one_that_is_none():
+    assert "jitney serve" in refusal(UNAVAILABLE, "chat", "--url", "http://127.0.0.1:1")
+    assert "looks like" in refusal(BAD, "chat", "--url", "localhost:8080")
+    assert "which model" in refusal(USAGE, "chat")
+
+
+def test_ctrl_c_closes_the_connection_and_keeps_what_came(server):
+    server.script = ["Hel", 20.0]
+    mine, theirs = pty.openpty()
+    child = subprocess.Popen([JITNEY, "chat", "--url", server.url], stdin=theirs, stdout=theirs,
+                             stderr=theirs, start_new_session=True,
+                             env={**os.environ, "TERM": "dumb"})
+    os.close(theirs)
+    seen = b""
+    try:
+        os.write(mine, b"one\n")
+        end = time.monotonic() + 20
+        while b"Hel\n" not in seen.replace(b"\r", b"") and time.monotonic() < end:
+            seen += os.read(mine, 4096)
+            if seen.endswith(b"Hel"):
+                child.send_signal(signal.SIGINT)
+        assert server.gone.wait(10)
+        while b"(stopped)" not in seen and time.monotonic() < end:
+            seen += os.read(mine, 4096)
+        os.write(mine, b"/quit\n")
+        assert child.wait(10) == 0
+    finally:
+        child.kill()
+        child.wait()
+        os.close(mine)
+    assert b"(stopped)" in seen
