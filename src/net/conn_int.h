@@ -52,7 +52,8 @@ struct proto {
     /* The connection's protocol begins; its state goes to c->state. Not called by conn_switch
      * where the state is handed over. */
     enum status (*open)(struct conn *c);
-    /* Frees its state; calls on_gone for what is under way (exchange_gone). */
+    /* Frees its state; calls on_gone for what is under way (exchange_gone). Also after a failed
+     * open, with what that left in c->state. */
     void (*close)(struct conn *c);
     /* Bytes have come (decrypted). May call conn_write, conn_hold, conn_finish, conn_kill. They
      * are borrowed until it returns. */
@@ -131,6 +132,8 @@ struct conn {
     bool is_released; /* `ahead` is to be given to the protocol */
     bool is_deferred; /* in the queue of turns */
     bool is_local, is_draining;
+    bool has_eof;               /* the peer has ended its side while ours was finishing */
+    bool is_reset;              /* closed so that the peer sees an error, not an end */
     enum wait_kind wait;        /* whose queue it is in */
     enum wait_kind wait_wanted; /* by the protocol; differs while bytes wait to be sent */
     int64_t wait_since_ms;
@@ -138,13 +141,19 @@ struct conn {
     char peer[CONN_PEER_BYTES];
 };
 
-/* A connection on `wire`, with http1 or, for `tls`, a handshake. NULL: out of memory. */
-struct conn *conn_create(struct http_server *s, const struct wire *wire, struct tls_context *tls);
-/* What the wire tells. bytes: as they came; eof: also errors of reading. */
+/* A connection on `wire`; open begins to read, with http1 or, for `tls`, a handshake. NULL: out
+ * of memory. */
+struct conn *conn_create(struct http_server *s, const struct wire *wire);
+void conn_open(struct conn *c, struct tls_context *tls);
+/* What the wire tells. eof: a negative uv error that ends reading, UV_EOF among them. */
 void conn_received(struct conn *c, struct str bytes);
-void conn_eof(struct conn *c);
+void conn_eof(struct conn *c, int status);
 void conn_sent(struct conn *c, int status);
 void conn_closed(struct conn *c); /* frees it */
+
+/* What the server's sweep and turn handles call. */
+void conns_sweep(uv_timer_t *timer);
+void conns_turn(uv_idle_t *idle);
 
 /* Send. Tries the kernel at once; what it does not take waits in `pending`. Never calls the
  * protocol; a failure breaks the connection. */

@@ -117,6 +117,8 @@ void http_raise_fd_limit(uint64_t *before, uint64_t *after);
 enum status http_server_create(struct uv_loop_s *loop, const struct http_options *options,
                                struct http_server **out, struct err *err);
 void http_server_destroy(struct http_server *s); /* NULL is fine; after close and a dry loop */
+/* New limits for what begins from here on (a reload); zeros as in http_options. */
+void http_set_limits(struct http_server *s, const struct http_limits *limits);
 
 /* Listeners. `tls` may be NULL. ST_UNAVAILABLE: the port is taken, with the sentence. *port
  * tells which was chosen for port 0. A stale socket file of ours at `path` is replaced; a living

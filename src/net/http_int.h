@@ -32,7 +32,8 @@ struct http_exchange {
     uint32_t head_bytes; /* names and values so far */
     struct buf body;
     uint64_t body_max;
-    struct buf out; /* put and not yet flushed */
+    struct buf out;  /* put and not yet flushed */
+    size_t out_head; /* http1: bytes of the response's head that `out` begins with */
     uint32_t status;
     uint64_t body_sent;
     int32_t stream_id; /* HTTP/2 */
@@ -91,7 +92,7 @@ struct http_server {
     struct conn_list waits[WAIT_KINDS];
     int64_t wait_ms[WAIT_KINDS]; /* how long each may take */
     uv_timer_t sweep;            /* looks for deadlines that have passed */
-    uv_timer_t turn;             /* runs at once when `turns` has something */
+    uv_idle_t turn;              /* runs while `turns` has something */
     struct listener *listeners;
     uint32_t open_handles; /* of uv, that must be closed before destroy */
     struct buf scratch;    /* of a response's head, while it is being sent */
@@ -106,6 +107,15 @@ struct http_server {
 
 /* The value of a Date header for now. */
 const char *server_date(struct http_server *s);
+/* Close what keeps the loop running once the last connection has gone. */
+void server_settle(struct http_server *s);
+void listeners_close(struct http_server *s); /* listen.c */
+
+/* Characters of tokens (methods, header names); of values; of Host. */
+bool text_is_token(struct str s);
+bool text_is_value(struct str s);
+bool text_is_host(struct str s);
+bool text_is_nocase(struct str a, const char *lower); /* equal but for the case of ASCII */
 
 const char *http_status_text(uint32_t status);
 /* Offer HTTP/2 to bytes that begin a connection: are they its preface (or the start of it)? */

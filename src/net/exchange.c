@@ -1,0 +1,242 @@
+/* net/exchange.c - one request with its response: the public calls and what protocols call.
+ *
+ * The parts of the head lie in an arena of the exchange; body and output are buffers that grow
+ * and live as long as it does, so that a long stream allocates only in its first events.
+ *
+ * Entry points: exchange_* for protocols (net/http_int.h); http_find, http_head, http_body,
+ * http_set_body_max, http_set_user, http_user, http_reply, http_stream_*, http_backlog.
+ */
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "net/http_int.h"
+
+enum {
+    FIRST_HEADERS = 16,
+    ARENA_PER_HEADER = 64, /* what rounding up can add */
+    ARENA_SPARE = 16384,
+};
+
+struct http_exchange *exchange_create(struct conn *c) {
+    const struct http_limits *limits = &c->server->limits;
+    struct http_exchange *x = mem_zalloc(sizeof(*x));
+    if (!x) return NULL;
+    x->arena = arena_create((size_t)limits->head_bytes * 2 +
+                            (size_t)limits->headers * ARENA_PER_HEADER + ARENA_SPARE);
+    if (!x->arena) {
+        mem_free(x);
+        return NULL;
+    }
+    x->conn = c;
+    x->proto = c->proto;
+    x->head.peer = str_of(c->peer);
+    x->head.is_tls = c->tls != NULL;
+    x->head.is_local = c->is_local;
+    x->body_max = limits->body_bytes;
+    buf_init(&x->out, CONN_PENDING_MAX);
+    c->server->stats.exchanges++;
+    return x;
+}
+
+void exchange_destroy(struct http_exchange *x) {
+    x->conn->server->stats.exchanges--;
+    arena_destroy(x->arena);
+    mem_free(x->headers);
+    buf_deinit(&x->body);
+    buf_deinit(&x->out);
+    mem_free(x);
+}
+
+static bool copy(struct http_exchange *x, struct str from, struct str *to) {
+    *to = arena_dup(x->arena, from);
+    return to->ptr != NULL;
+}
+
+static bool copy_lower(struct http_exchange *x, struct str from, struct str *to) {
+    char *text = arena_alloc(x->arena, from.len + 1);
+    if (!text) return false;
+    for (size_t i = 0; i < from.len; i++) {
+        const char b = from.ptr[i];
+        text[i] = (char)(b >= 'A' && b <= 'Z' ? b | 0x20 : b);
+    }
+    text[from.len] = 0;
+    *to = (struct str){text, from.len};
+    return true;
+}
+
+static bool make_header_room(struct http_exchange *x) {
+    if (x->head.header_count < x->header_cap) return true;
+    const uint32_t cap = x->header_cap ? x->header_cap * 2 : FIRST_HEADERS;
+    struct http_header *grown = mem_realloc(x->headers, cap * sizeof(*grown));
+    if (!grown) return false;
+    x->headers = grown;
+    x->header_cap = cap;
+    return true;
+}
+
+uint32_t exchange_add_header(struct http_exchange *x, struct str name, struct str value) {
+    const struct http_limits *limits = &x->conn->server->limits;
+    value = str_trim(value);
+    if (x->head.header_count >= limits->headers) return 431;
+    if (name.len + value.len > limits->head_bytes - x->head_bytes) return 431;
+    if (!text_is_token(name) || !text_is_value(value)) return 400;
+    x->head_bytes += (uint32_t)(name.len + value.len);
+    if (!make_header_room(x)) return 500;
+    struct http_header *header = &x->headers[x->head.header_count];
+    if (!copy_lower(x, name, &header->name) || !copy(x, value, &header->value)) return 500;
+    x->head.header_count++;
+    return 0;
+}
+
+static enum http_method method_of(struct str name) {
+    for (int m = HTTP_GET; m < HTTP_OTHER; m++)
+        if (str_is(name, http_method_name((enum http_method)m))) return (enum http_method)m;
+    return HTTP_OTHER;
+}
+
+/* Visible ASCII, and no fragment: that is the client's own business. */
+static bool is_target(struct str s) {
+    for (size_t i = 0; i < s.len; i++)
+        if (s.ptr[i] < 0x21 || s.ptr[i] > 0x7e || s.ptr[i] == '#') return false;
+    return s.len > 0;
+}
+
+uint32_t exchange_set_target(struct http_exchange *x, struct str method, struct str target) {
+    if (!text_is_token(method) || !is_target(target)) return 400;
+    if (target.len > x->conn->server->limits.head_bytes) return 414;
+    x->head.method = method_of(method);
+    const bool is_asterisk = str_is(target, "*") && x->head.method == HTTP_OPTIONS;
+    if (target.ptr[0] != '/' && !is_asterisk) return 400;
+    struct str text;
+    if (!copy(x, target, &text)) return 500;
+    const char *mark = memchr(text.ptr, '?', text.len);
+    x->head.path = mark ? str_take(text, (size_t)(mark - text.ptr)) : text;
+    x->head.query = mark ? str_skip(text, x->head.path.len + 1) : (struct str){"", 0};
+    return 0;
+}
+
+uint32_t exchange_set_host(struct http_exchange *x, struct str host) {
+    if (!text_is_host(host)) return 400;
+    return copy(x, host, &x->head.host) ? 0 : 500;
+}
+
+void exchange_head_done(struct http_exchange *x) {
+    const struct http_server *s = x->conn->server;
+    x->head.headers = x->headers;
+    x->has_head = true;
+    buf_init(&x->body, SIZE_MAX / 2);
+    if (s->handler->on_head) s->handler->on_head(s->ctx, x);
+}
+
+bool exchange_body_add(struct http_exchange *x, struct str bytes) {
+    if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return false;
+    buf_put_str(&x->body, bytes);
+    return buf_status(&x->body) == ST_OK;
+}
+
+void exchange_body_done(struct http_exchange *x) {
+    const struct http_server *s = x->conn->server;
+    x->is_handled = true;
+    s->handler->on_request(s->ctx, x);
+}
+
+void exchange_gone(struct http_exchange *x) {
+    const struct http_server *s = x->conn->server;
+    const bool is_known = x->is_handled || x->is_streaming;
+    x->is_over = true;
+    if (is_known && s->handler->on_gone) s->handler->on_gone(s->ctx, x);
+    exchange_destroy(x);
+}
+
+void exchange_end(struct http_exchange *x) {
+    const struct http_server *s = x->conn->server;
+    x->is_over = true;
+    if (s->handler->on_end) s->handler->on_end(s->ctx, x, x->status, x->body_sent);
+    exchange_destroy(x);
+}
+
+void exchange_written(struct http_exchange *x) {
+    const struct http_server *s = x->conn->server;
+    if (!x->was_full || http_backlog(x) > s->limits.backlog_bytes / 2) return;
+    x->was_full = false;
+    if (s->handler->on_room) s->handler->on_room(s->ctx, x);
+}
+
+void exchange_word_fault(struct http_server *s, uint32_t status, const char *sentence,
+                         struct buf *body) {
+    s->stats.faults++;
+    s->handler->put_fault(s->ctx, status, sentence, body);
+}
+
+/* ---- the public calls ---- */
+
+struct str http_find(const struct http_head *h, const char *name) {
+    for (uint32_t i = 0; i < h->header_count; i++)
+        if (str_is(h->headers[i].name, name)) return h->headers[i].value;
+    return (struct str){NULL, 0};
+}
+
+const struct http_head *http_head(const struct http_exchange *x) { return &x->head; }
+
+struct str http_body(const struct http_exchange *x) {
+    return buf_str(&x->body);
+}
+
+void http_set_body_max(struct http_exchange *x, uint64_t bytes) { x->body_max = bytes; }
+
+void http_set_user(struct http_exchange *x, void *user) { x->user = user; }
+
+void *http_user(const struct http_exchange *x) { return x->user; }
+
+void http_reply(struct http_exchange *x, const struct http_reply *r) {
+    CHECK(!x->is_answered);
+    CHECK(r->status >= 200);
+    x->is_answered = true;
+    x->status = r->status;
+    x->proto->send_head(x, r->status, r->headers, r->header_count, &r->body);
+}
+
+void http_stream_begin(struct http_exchange *x, uint32_t status, const struct http_header *headers,
+                       uint32_t header_count) {
+    CHECK(!x->is_answered);
+    CHECK(status >= 200);
+    x->is_answered = x->is_streaming = true;
+    x->status = status;
+    x->proto->send_head(x, status, headers, header_count, NULL);
+}
+
+void http_stream_put(struct http_exchange *x, struct str bytes) {
+    CHECK(x->is_streaming);
+    buf_put_str(&x->out, bytes);
+}
+
+void http_stream_flush(struct http_exchange *x) {
+    CHECK(x->is_streaming);
+    if (buf_status(&x->out) != ST_OK) {
+        conn_break(x->conn);
+        buf_clear(&x->out);
+        return;
+    }
+    if (x->out.len == 0) return;
+    x->proto->send_data(x);
+    if (http_backlog(x) > x->conn->server->limits.backlog_bytes) x->was_full = true;
+}
+
+void http_stream_end(struct http_exchange *x) {
+    CHECK(x->is_streaming);
+    x->is_streaming = false;
+    if (buf_status(&x->out) != ST_OK)
+        x->proto->send_abort(x);
+    else
+        x->proto->send_end(x);
+}
+
+void http_stream_abort(struct http_exchange *x) {
+    CHECK(x->is_streaming);
+    x->is_streaming = false;
+    x->proto->send_abort(x);
+}
+
+uint64_t http_backlog(const struct http_exchange *x) { return x->proto->backlog(x); }

@@ -1,0 +1,137 @@
+/* net/http.c - the server: its limits, its life, and the queues that its connections wait in.
+ *
+ * Entry points: http_raise_fd_limit, http_server_create, http_set_limits, http_server_drain,
+ * http_server_close, http_server_destroy, http_stats, server_settle.
+ */
+#include "net/http.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "net/http_int.h"
+
+enum {
+    FD_RESERVE = 64,         /* descriptors for everything that is no connection */
+    CONNECTIONS_MIN = 16,    /* however few descriptors there are */
+    SHARED_MAX = 1 << 30,    /* no bound of its own: what goes through it is bounded */
+    PING_MS_DEFAULT = 30000, /* until a WebSocket says otherwise */
+};
+
+void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
+    struct rlimit limit = {0};
+    *before = *after = 0;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    *before = *after = limit.rlim_cur;
+    if (limit.rlim_cur == limit.rlim_max) return;
+    const uint64_t hard = limit.rlim_max;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) *after = hard;
+}
+
+static uint32_t connections_allowed(void) {
+    struct rlimit limit = {0};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return CONNECTIONS_MIN;
+    if (limit.rlim_cur >= UINT32_MAX) return UINT32_MAX;
+    if (limit.rlim_cur < FD_RESERVE + CONNECTIONS_MIN) return CONNECTIONS_MIN;
+    return (uint32_t)limit.rlim_cur - FD_RESERVE;
+}
+
+#define FALLBACK(field, value)                                                                     \
+    do {                                                                                           \
+        if (!(field)) (field) = (value);                                                           \
+    } while (0)
+
+void http_set_limits(struct http_server *s, const struct http_limits *limits) {
+    struct http_limits l = *limits;
+    FALLBACK(l.head_bytes, 16384);
+    FALLBACK(l.headers, 100);
+    FALLBACK(l.body_bytes, 8 << 20);
+    FALLBACK(l.connections, connections_allowed());
+    FALLBACK(l.streams, 100);
+    FALLBACK(l.backlog_bytes, 256 << 10);
+    FALLBACK(l.head_ms, 10000);
+    FALLBACK(l.body_ms, 30000);
+    FALLBACK(l.body_total_ms, 300000);
+    FALLBACK(l.idle_ms, 75000);
+    FALLBACK(l.write_ms, 60000);
+    FALLBACK(l.handshake_ms, 10000);
+    s->limits = l;
+    s->wait_ms[WAIT_HANDSHAKE] = l.handshake_ms;
+    s->wait_ms[WAIT_IDLE] = l.idle_ms;
+    s->wait_ms[WAIT_HEAD] = l.head_ms;
+    s->wait_ms[WAIT_BODY] = l.body_ms;
+    s->wait_ms[WAIT_WRITE] = l.write_ms;
+    FALLBACK(s->wait_ms[WAIT_PING], PING_MS_DEFAULT);
+    s->wait_ms[WAIT_LINGER] = CONN_LINGER_MS;
+}
+
+static void ignore_sigpipe(void) {
+    struct sigaction action;
+    if (sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != SIG_DFL) return;
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+enum status http_server_create(struct uv_loop_s *loop, const struct http_options *options,
+                               struct http_server **out, struct err *err) {
+    CHECK(options->handler && options->handler->on_request && options->handler->put_fault);
+    struct http_server *s = mem_zalloc(sizeof(*s));
+    if (!s) return err_set(err, ST_NOMEM, "no memory for the HTTP server");
+    s->loop = loop;
+    s->handler = options->handler;
+    s->ctx = options->ctx;
+    http_set_limits(s, &options->limits);
+    buf_init(&s->scratch, SHARED_MAX);
+    buf_init(&s->gather, SHARED_MAX);
+    buf_init(&s->cipher, SHARED_MAX);
+    uv_timer_init(loop, &s->sweep); /* these two cannot fail */
+    uv_idle_init(loop, &s->turn);
+    s->sweep.data = s->turn.data = s;
+    s->open_handles = 2;
+    ignore_sigpipe();
+    *out = s;
+    return ST_OK;
+}
+
+void http_server_drain(struct http_server *s) {
+    s->is_draining = true;
+    for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) {
+        c->is_draining = true;
+        if (c->proto && !c->is_finishing) c->proto->drain(c);
+    }
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct http_server *s = handle->data;
+    s->open_handles--;
+}
+
+void server_settle(struct http_server *s) {
+    if (!s->is_closing || s->conns.first || uv_is_closing((uv_handle_t *)&s->sweep)) return;
+    uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
+    uv_close((uv_handle_t *)&s->turn, on_handle_closed);
+}
+
+void http_server_close(struct http_server *s) {
+    if (s->is_closing) return;
+    s->is_closing = s->is_draining = true;
+    listeners_close(s);
+    for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) conn_break(c);
+    server_settle(s);
+}
+
+void http_server_destroy(struct http_server *s) {
+    if (!s) return;
+    CHECK(s->is_closing);
+    CHECK(s->open_handles == 0);
+    buf_deinit(&s->scratch);
+    buf_deinit(&s->gather);
+    buf_deinit(&s->cipher);
+    mem_free(s);
+}
+
+struct http_stats http_stats(const struct http_server *s) {
+    return s->stats;
+}

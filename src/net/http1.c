@@ -1,0 +1,652 @@
+/* net/http1.c - HTTP/1.1 and 1.0 on a connection: one request after the other.
+ *
+ *     IDLE -> HEAD -> BODY or CHUNKS -> ANSWER -> IDLE
+ *
+ * The next request is understood only after the response to this one has ended; what comes
+ * meanwhile is held by the connection, which reads on so that a client that leaves is noticed at
+ * once. A response that ends before its request's body has come (a refusal) leaves the state
+ * BODY with no exchange: what little is left is thrown away, and where it is not little the
+ * connection is closed.
+ *
+ * Whatever could be understood in two ways is refused with 400 and the connection closed: that is
+ * what request smuggling lives on. net/README.md lists the rules.
+ *
+ * Entry points: proto_http1, http1_upgrade.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "net/h1_int.h"
+#include "net/http_int.h"
+
+enum {
+    DISCARD_BYTES = 65536, /* the most of a refused body that is read to keep the connection */
+    FAULT_BYTES_MAX = 65536,
+    CHUNK_HEAD_BYTES = 24,
+};
+
+enum h1_state { H1_IDLE, H1_HEAD, H1_BODY, H1_CHUNKS, H1_ANSWER, H1_OVER };
+
+struct h1 {
+    enum h1_state state;
+    struct http_exchange *x; /* whose request is read or answered; NULL once it is answered */
+    struct h1_scan scan;
+    struct buf text; /* the beginning of a head that came in pieces */
+    uint64_t body_left;
+    struct h1_chunks chunks;
+    int64_t body_began_ms;
+    bool is_busy;   /* on_bytes is running: it goes on by itself when a response has ended */
+    bool may_be_h2; /* nothing has come yet but what HTTP/2's preface begins with */
+    bool closes;    /* after this response */
+    bool is_http10;
+    bool is_head;        /* of this request's method */
+    bool is_chunked;     /* this response */
+    bool wants_continue; /* 100, before it sends the body */
+};
+
+static int64_t now_ms(const struct conn *c) { return (int64_t)uv_now(c->server->loop); }
+
+/* ---- responses ---- */
+
+static void put_header(struct buf *out, struct str name, struct str value) {
+    buf_put_str(out, name);
+    buf_put(out, ": ", 2);
+    if (text_is_value(value)) {
+        buf_put_str(out, value);
+    } else {
+        /* Nothing that a handler passes on from a client may begin a new line. */
+        for (size_t i = 0; i < value.len; i++)
+            buf_put_char(out, text_is_value((struct str){value.ptr + i, 1}) ? value.ptr[i] : ' ');
+    }
+    buf_put(out, "\r\n", 2);
+}
+
+static bool has_no_body(uint32_t status) { return status < 200 || status == 204 || status == 304; }
+
+/* Everything up to the empty line, but for what says how long the body is. */
+static void put_head(struct buf *out, struct conn *c, uint32_t status,
+                     const struct http_header *headers, uint32_t count) {
+    struct h1 *h = c->state;
+    buf_printf(out, "HTTP/1.1 %u ", status);
+    buf_put_text(out, http_status_text(status));
+    buf_put(out, "\r\n", 2);
+    for (uint32_t i = 0; i < count; i++) {
+        if (str_is(headers[i].name, "connection"))
+            h->closes = h->closes || str_is(headers[i].value, "close");
+        else
+            put_header(out, headers[i].name, headers[i].value);
+    }
+    put_header(out, STR("date"), str_of(server_date(c->server)));
+    if (h->closes)
+        put_header(out, STR("connection"), STR("close"));
+    else if (h->is_http10)
+        put_header(out, STR("connection"), STR("keep-alive"));
+}
+
+/* Must the connection close because the rest of a request that is answered early is long? */
+static bool has_long_rest(const struct h1 *h) {
+    if (h->wants_continue) return true;
+    return h->state == H1_CHUNKS || (h->state == H1_BODY && h->body_left > DISCARD_BYTES);
+}
+
+static void go_idle(struct conn *c) {
+    struct h1 *h = c->state;
+    h->state = H1_IDLE;
+    h->scan = (struct h1_scan){0};
+    h->is_head = false;
+    buf_deinit(&h->text);
+    if (!h->is_busy && c->ahead.len) {
+        conn_release(c);
+        return;
+    }
+    conn_wait(c, WAIT_IDLE);
+    if (c->is_draining && !h->is_busy) conn_finish(c);
+}
+
+/* The exchange's response has been handed over. */
+static void end_response(struct http_exchange *x) {
+    struct conn *c = x->conn;
+    struct h1 *h = c->state;
+    CHECK(h->x == x);
+    h->x = NULL;
+    exchange_end(x);
+    if (h->closes) {
+        h->state = H1_OVER;
+        conn_finish(c);
+    } else if (h->state == H1_ANSWER) {
+        go_idle(c);
+    }
+}
+
+static uv_buf_t part(const char *bytes, size_t len) {
+    return uv_buf_init((char *)(uintptr_t)bytes, (unsigned)len);
+}
+
+static void send_whole(struct http_exchange *x, uint32_t status, const struct http_header *headers,
+                       uint32_t count, struct str body) {
+    struct conn *c = x->conn;
+    const struct h1 *h = c->state;
+    struct buf *head = &c->server->scratch;
+    buf_clear(head);
+    put_head(head, c, status, headers, count);
+    if (!has_no_body(status)) buf_printf(head, "content-length: %zu\r\n", body.len);
+    buf_put(head, "\r\n", 2);
+    const bool is_bare = h->is_head || has_no_body(status);
+    x->body_sent = is_bare ? 0 : body.len;
+    const uv_buf_t parts[] = {part(head->ptr, head->len), part(body.ptr, body.len)};
+    if (buf_status(head) == ST_OK)
+        conn_write(c, parts, is_bare || body.len == 0 ? 1 : 2);
+    else
+        conn_break(c);
+    end_response(x);
+}
+
+static void send_head(struct http_exchange *x, uint32_t status, const struct http_header *headers,
+                      uint32_t count, const struct str *body) {
+    struct conn *c = x->conn;
+    struct h1 *h = c->state;
+    if (has_long_rest(h) || c->is_draining) h->closes = true;
+    if (body) {
+        send_whole(x, status, headers, count, *body);
+        return;
+    }
+    const bool is_bare = h->is_head || has_no_body(status);
+    h->is_chunked = !h->is_http10 && !is_bare;
+    if (h->is_http10 && !is_bare) h->closes = true;
+    put_head(&x->out, c, status, headers, count);
+    if (h->is_chunked) put_header(&x->out, STR("transfer-encoding"), STR("chunked"));
+    buf_put(&x->out, "\r\n", 2);
+    x->out_head = x->out.len;
+}
+
+/* "1f\r\n", written backwards to the end of `text`. */
+static uv_buf_t chunk_head(char text[CHUNK_HEAD_BYTES], size_t len) {
+    char *at = text + CHUNK_HEAD_BYTES;
+    *--at = '\n';
+    *--at = '\r';
+    do {
+        *--at = "0123456789abcdef"[len & 15];
+        len >>= 4;
+    } while (len);
+    return part(at, (size_t)(text + CHUNK_HEAD_BYTES - at));
+}
+
+/* All that was put, in one write; `tail` follows it. */
+static void send_out(struct http_exchange *x, struct str tail) {
+    const struct h1 *h = x->conn->state;
+    char text[CHUNK_HEAD_BYTES];
+    uv_buf_t parts[5];
+    uint32_t count = 0;
+    const size_t data = h->is_head || has_no_body(x->status) ? 0 : x->out.len - x->out_head;
+    if (x->out_head) parts[count++] = part(x->out.ptr, x->out_head);
+    if (data && h->is_chunked) parts[count++] = chunk_head(text, data);
+    if (data) parts[count++] = part(x->out.ptr + x->out_head, data);
+    if (data && h->is_chunked) parts[count++] = part("\r\n", 2);
+    if (tail.len) parts[count++] = part(tail.ptr, tail.len);
+    conn_write(x->conn, parts, count);
+    x->has_sent_head = true;
+    x->body_sent += data;
+    x->out_head = 0;
+    buf_clear(&x->out);
+}
+
+static void send_data(struct http_exchange *x) { send_out(x, (struct str){"", 0}); }
+
+static void send_end(struct http_exchange *x) {
+    const struct h1 *h = x->conn->state;
+    send_out(x, h->is_chunked ? STR("0\r\n\r\n") : (struct str){"", 0});
+    end_response(x);
+}
+
+static void send_abort(struct http_exchange *x) {
+    struct conn *c = x->conn;
+    struct h1 *h = c->state;
+    h->closes = true;
+    if (h->is_chunked) { /* the missing last chunk tells the client */
+        end_response(x);
+        return;
+    }
+    c->is_reset = true;
+    h->x = NULL;
+    h->state = H1_OVER;
+    exchange_end(x);
+    conn_break(c);
+}
+
+static uint64_t backlog(const struct http_exchange *x) {
+    return x->out.len + conn_backlog(x->conn);
+}
+
+/* Refuse what cannot be understood; the connection ends with it. */
+static void refuse(struct conn *c, uint32_t status, const char *sentence) {
+    struct h1 *h = c->state;
+    const bool is_begun = h->x && h->x->is_answered;
+    if (h->x) exchange_gone(h->x);
+    h->x = NULL;
+    h->state = H1_OVER;
+    if (is_begun) {
+        conn_kill(c);
+        return;
+    }
+    h->closes = true;
+    struct buf body;
+    buf_init(&body, FAULT_BYTES_MAX);
+    exchange_word_fault(c->server, status, sentence, &body);
+    struct buf *head = &c->server->scratch;
+    buf_clear(head);
+    const struct http_header type = {STR("content-type"), STR("application/json")};
+    put_head(head, c, status, &type, 1);
+    buf_printf(head, "content-length: %zu\r\n\r\n", body.len);
+    const uv_buf_t parts[] = {part(head->ptr, head->len), part(body.ptr, body.len)};
+    conn_write(c, parts, h->is_head || body.len == 0 ? 1 : 2);
+    buf_deinit(&body);
+    conn_finish(c);
+}
+
+/* ---- heads ---- */
+
+/* What the headers of one request say about its framing. */
+struct framing {
+    struct conn *conn;
+    struct http_exchange *x;
+    struct str host;
+    uint64_t length;
+    uint32_t host_count, length_count, coding_count;
+    bool is_chunked, closes, keeps, wants_continue;
+    const char *sentence;
+};
+
+static uint32_t blame(struct framing *f, uint32_t status, const char *sentence) {
+    f->sentence = sentence;
+    return status;
+}
+
+static bool list_has(struct str list, const char *word) {
+    while (list.len) {
+        const char *comma = memchr(list.ptr, ',', list.len);
+        const struct str item = str_take(list, comma ? (size_t)(comma - list.ptr) : list.len);
+        if (text_is_nocase(str_trim(item), word)) return true;
+        list = str_skip(list, item.len + (comma != NULL));
+    }
+    return false;
+}
+
+static uint32_t read_length(struct framing *f, struct str value) {
+    if (++f->length_count > 1) return blame(f, 400, "Content-Length is given twice");
+    if (!str_to_u64(value, &f->length) || f->length > INT64_MAX)
+        return blame(f, 400, "Content-Length is not a number");
+    return 0;
+}
+
+static uint32_t read_coding(struct framing *f, struct str value) {
+    if (++f->coding_count > 1) return blame(f, 400, "Transfer-Encoding is given twice");
+    f->is_chunked = text_is_nocase(value, "chunked");
+    if (f->is_chunked) return 0;
+    const char *comma = memchr(value.ptr, ',', value.len);
+    const struct str first = str_take(value, comma ? (size_t)(comma - value.ptr) : 0);
+    const bool is_other = comma && !text_is_nocase(str_trim(first), "chunked");
+    return blame(f, is_other ? 501 : 400, "Transfer-Encoding must be exactly \"chunked\"");
+}
+
+static uint32_t read_expect(struct framing *f, struct str value) {
+    if (!text_is_nocase(value, "100-continue"))
+        return blame(f, 417, "the only expectation that is understood is 100-continue");
+    f->wants_continue = true;
+    return 0;
+}
+
+static uint32_t on_header(void *ctx, struct str name, struct str value) {
+    struct framing *f = ctx;
+    value = str_trim(value);
+    uint32_t status = exchange_add_header(f->x, name, value);
+    if (status == 431) return blame(f, status, "there are too many headers");
+    if (status == 400) return blame(f, status, "a header is malformed");
+    if (status) return blame(f, 503, "out of memory");
+    const struct str lower = f->x->headers[f->x->head.header_count - 1].name;
+    if (str_is(lower, "host")) {
+        if (++f->host_count > 1) status = blame(f, 400, "Host is given twice");
+        f->host = value;
+    } else if (str_is(lower, "content-length")) {
+        status = read_length(f, value);
+    } else if (str_is(lower, "transfer-encoding")) {
+        status = read_coding(f, value);
+    } else if (str_is(lower, "expect")) {
+        status = read_expect(f, value);
+    } else if (str_is(lower, "connection")) {
+        f->closes = f->closes || list_has(value, "close");
+        f->keeps = f->keeps || list_has(value, "keep-alive");
+    }
+    return status;
+}
+
+/* "http://host/path" is the same as "/path" with that Host; both must agree. */
+static uint32_t split_absolute(struct framing *f, struct str *target) {
+    const bool is_http = target->len > 7 && text_is_nocase(str_take(*target, 7), "http://");
+    const bool is_https = target->len > 8 && text_is_nocase(str_take(*target, 8), "https://");
+    if (!is_http && !is_https) return 0;
+    const struct str rest = str_skip(*target, is_http ? 7 : 8);
+    size_t host_len = 0;
+    while (host_len < rest.len && rest.ptr[host_len] != '/' && rest.ptr[host_len] != '?')
+        host_len++;
+    const struct str host = str_take(rest, host_len);
+    if (f->host_count && !str_eq(host, f->host))
+        return blame(f, 400, "Host and the request's target name different hosts");
+    f->host = host;
+    f->host_count = 1;
+    *target = str_skip(rest, host_len);
+    if (target->len == 0) *target = STR("/");
+    return target->ptr[0] == '/' ? 0 : blame(f, 400, "the request's target has no path");
+}
+
+static uint32_t check_line(struct framing *f, const struct h1_line *line) {
+    if (str_is(line->method, "CONNECT")) return blame(f, 501, "this server is not a proxy");
+    struct str target = line->target;
+    uint32_t status = split_absolute(f, &target);
+    if (status) return status;
+    status = exchange_set_target(f->x, line->method, target);
+    if (status) return blame(f, status == 500 ? 503 : status, "the request's target is malformed");
+    if (f->host_count == 0)
+        return line->version == 10 ? 0 : blame(f, 400, "the Host header is missing");
+    status = exchange_set_host(f->x, f->host);
+    return status ? blame(f, status == 500 ? 503 : status, "the Host header is malformed") : 0;
+}
+
+static uint32_t check_framing(struct framing *f, const struct h1_line *line) {
+    if (f->coding_count && f->length_count)
+        return blame(f, 400, "Content-Length and Transfer-Encoding stand side by side");
+    if (f->coding_count && line->version == 10)
+        return blame(f, 400, "HTTP/1.0 has no Transfer-Encoding");
+    return 0;
+}
+
+static uint32_t read_head(struct framing *f, struct str text) {
+    struct h1_line line = {0};
+    uint32_t status = h1_parse_line(text, &line, &f->sentence);
+    if (status) return status;
+    status = h1_parse_headers(text, on_header, f, &f->sentence);
+    if (status == 0) status = check_framing(f, &line);
+    if (status == 0) status = check_line(f, &line);
+    if (status) return status;
+    struct h1 *h = f->conn->state;
+    f->x->head.version = line.version;
+    h->is_http10 = line.version == 10;
+    h->is_head = f->x->head.method == HTTP_HEAD;
+    h->closes = f->closes || (h->is_http10 && !f->keeps);
+    return 0;
+}
+
+static void finish_body(struct conn *c);
+
+/* The handler has seen the head and has not answered: on to the body. */
+static void begin_body(struct conn *c, bool has_more) {
+    struct h1 *h = c->state;
+    const bool is_open = h->x && !h->x->is_answered;
+    if (is_open && h->state == H1_BODY && h->body_left > h->x->body_max) {
+        refuse(c, 413, "the request's body is too large");
+        return;
+    }
+    if (is_open && h->wants_continue && !has_more && h->state != H1_ANSWER) {
+        const uv_buf_t go_on = part("HTTP/1.1 100 Continue\r\n\r\n", 25);
+        conn_write(c, &go_on, 1);
+    }
+    if (is_open) h->wants_continue = false;
+    h->body_began_ms = now_ms(c);
+    if (h->state == H1_BODY && h->body_left == 0)
+        finish_body(c);
+    else
+        conn_wait(c, WAIT_BODY);
+}
+
+/* `text` is a whole head; `has_more`: and bytes of what follows it are at hand. */
+static void take_head(struct conn *c, struct str text, bool has_more) {
+    struct h1 *h = c->state;
+    h->is_head = h->is_http10 = h->is_chunked = h->wants_continue = h->closes = false;
+    struct framing f = {.conn = c, .x = exchange_create(c), .sentence = "bad request"};
+    if (!f.x) {
+        refuse(c, 503, "out of memory");
+        return;
+    }
+    const uint32_t status = read_head(&f, text);
+    if (status) {
+        exchange_destroy(f.x);
+        refuse(c, status, f.sentence);
+        return;
+    }
+    buf_deinit(&h->text); /* where `text` may lie */
+    h->x = f.x;
+    h->state = f.is_chunked ? H1_CHUNKS : H1_BODY;
+    h->body_left = f.length;
+    h->chunks = (struct h1_chunks){0};
+    h->wants_continue = f.wants_continue && !h->is_http10 && (f.is_chunked || f.length > 0);
+    conn_wait(c, WAIT_NONE);
+    exchange_head_done(f.x);
+    if (h->state != H1_OVER) begin_body(c, has_more);
+}
+
+static void refuse_long_head(struct conn *c) {
+    const struct h1 *h = c->state;
+    if (h->scan.lines == 0)
+        refuse(c, 414, "the request line is too long");
+    else
+        refuse(c, 431, "the request's headers are too large");
+}
+
+/* Bytes of a head; returns how many. */
+static size_t take_head_bytes(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    const uint32_t max = c->server->limits.head_bytes;
+    size_t used;
+    if (h->state == H1_IDLE) {
+        h->state = H1_HEAD;
+        conn_wait(c, WAIT_HEAD);
+    }
+    const enum h1_step step = h1_scan(&h->scan, str_take(bytes, max - h->scan.bytes + 1), &used);
+    const struct str piece = str_take(bytes, used);
+    if (step == H1_BAD) {
+        refuse(c, 400, "the request's head is not valid HTTP: check line ends and characters");
+    } else if (h->scan.bytes > max) {
+        refuse_long_head(c);
+    } else if (step == H1_END && h->text.len == 0) {
+        take_head(c, piece, bytes.len > used);
+    } else {
+        if (!h->text.ptr) buf_init(&h->text, max);
+        buf_put_str(&h->text, piece);
+        if (buf_status(&h->text) != ST_OK)
+            refuse(c, 503, "out of memory");
+        else if (step == H1_END)
+            take_head(c, buf_str(&h->text), bytes.len > used);
+    }
+    return used;
+}
+
+/* ---- bodies ---- */
+
+static void finish_body(struct conn *c) {
+    struct h1 *h = c->state;
+    if (!h->x) { /* answered long ago; this was the rest */
+        go_idle(c);
+        return;
+    }
+    h->state = H1_ANSWER;
+    conn_wait(c, WAIT_NONE);
+    if (!h->x->is_answered) exchange_body_done(h->x);
+}
+
+/* False: refused. */
+static bool add_body(struct conn *c, struct str bytes) {
+    const struct h1 *h = c->state;
+    if (!h->x || h->x->is_answered || exchange_body_add(h->x, bytes)) return true;
+    if (buf_status(&h->x->body) == ST_NOMEM)
+        refuse(c, 503, "out of memory");
+    else
+        refuse(c, 413, "the request's body is too large");
+    return false;
+}
+
+static size_t take_body_bytes(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    const struct str piece =
+        str_take(bytes, h->body_left < bytes.len ? (size_t)h->body_left : bytes.len);
+    h->body_left -= piece.len;
+    if (add_body(c, piece) && h->body_left == 0) finish_body(c);
+    return piece.len;
+}
+
+static size_t take_chunk_bytes(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    struct str rest = bytes;
+    enum h1_step step;
+    do {
+        struct str data = {"", 0};
+        step = h1_chunks_next(&h->chunks, &rest, &data);
+        if (step == H1_DATA && !add_body(c, data)) return bytes.len;
+    } while (step == H1_DATA);
+    if (step == H1_BAD) refuse(c, 400, "the request's chunks are malformed");
+    if (step == H1_END) finish_body(c);
+    return bytes.len - rest.len;
+}
+
+static size_t take_content(struct conn *c, struct str bytes) {
+    const struct h1 *h = c->state;
+    if (now_ms(c) - h->body_began_ms > c->server->limits.body_total_ms) {
+        refuse(c, 408, "the request's body took too long");
+        return bytes.len;
+    }
+    conn_wait(c, WAIT_BODY);
+    return h->state == H1_BODY ? take_body_bytes(c, bytes) : take_chunk_bytes(c, bytes);
+}
+
+/* ---- a connection ---- */
+
+static bool is_ours(const struct conn *c) {
+    return !c->is_closing && !c->is_finishing && !c->is_broken && c->proto == &proto_http1;
+}
+
+/* One step along `bytes`; returns how many it has used. */
+static size_t advance(struct conn *c, struct str bytes) {
+    const struct h1 *h = c->state;
+    switch (h->state) {
+    case H1_IDLE:
+    case H1_HEAD:
+        return take_head_bytes(c, bytes);
+    case H1_BODY:
+    case H1_CHUNKS:
+        return take_content(c, bytes);
+    case H1_ANSWER:
+        conn_hold(c, bytes);
+        return bytes.len;
+    case H1_OVER:
+        break;
+    }
+    return bytes.len;
+}
+
+static void work(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    h->is_busy = true;
+    while (bytes.len && is_ours(c)) bytes = str_skip(bytes, advance(c, bytes));
+    if (c->proto != &proto_http1) { /* upgraded: what is left belongs to the new protocol */
+        if (bytes.len && !c->is_closing) c->proto->on_bytes(c, bytes);
+        return;
+    }
+    if (c->is_closing) return;
+    h->is_busy = false;
+    if (is_ours(c) && h->state == H1_IDLE && c->is_draining) conn_finish(c);
+}
+
+/* The first bytes of a connection: is this HTTP/2 with prior knowledge? */
+static void guess(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    if (!h->text.ptr) buf_init(&h->text, SIZE_MAX / 2); /* one read, and less than a preface */
+    buf_put_str(&h->text, bytes);
+    bool needs_more = false;
+    const bool is_h2 = http2_is_preface(buf_str(&h->text), &needs_more);
+    if (buf_status(&h->text) != ST_OK) {
+        conn_break(c);
+        return;
+    }
+    if (is_h2 && needs_more) {
+        if (h->text.len == bytes.len) conn_wait(c, WAIT_HEAD);
+        return;
+    }
+    struct buf all = h->text;
+    h->text = (struct buf){0};
+    h->may_be_h2 = false;
+    if (is_h2)
+        conn_switch(c, &proto_http2, NULL, buf_str(&all));
+    else
+        work(c, buf_str(&all));
+    buf_deinit(&all);
+}
+
+static void on_bytes(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    const bool is_plain = h->may_be_h2 && h->text.len == 0 && bytes.ptr[0] != 'P';
+    if (is_plain) h->may_be_h2 = false;
+    if (h->may_be_h2)
+        guess(c, bytes);
+    else
+        work(c, bytes);
+}
+
+static enum status open_h1(struct conn *c) {
+    struct h1 *h = mem_zalloc(sizeof(*h));
+    if (!h) return ST_NOMEM;
+    h->may_be_h2 = c->tls == NULL;
+    c->state = h;
+    conn_wait(c, WAIT_IDLE);
+    return ST_OK;
+}
+
+static void close_h1(struct conn *c) {
+    struct h1 *h = c->state;
+    if (!h) return;
+    if (h->x) exchange_gone(h->x);
+    buf_deinit(&h->text);
+    mem_free(h);
+}
+
+static void on_written(struct conn *c) {
+    const struct h1 *h = c->state;
+    if (h->x) exchange_written(h->x);
+}
+
+static void on_late(struct conn *c, enum wait_kind kind) {
+    if (kind == WAIT_HEAD)
+        refuse(c, 408, "the request's head took too long");
+    else if (kind == WAIT_BODY)
+        refuse(c, 408, "the request's body took too long");
+    else
+        conn_finish(c);
+}
+
+static void drain(struct conn *c) {
+    const struct h1 *h = c->state;
+    if (h->state == H1_IDLE && !h->is_busy && c->ahead.len == 0) conn_finish(c);
+}
+
+void http1_upgrade(struct http_exchange *x, const struct proto *to, void *state) {
+    struct conn *c = x->conn;
+    struct h1 *h = c->state;
+    CHECK(h->x == x);
+    h->x = NULL;
+    exchange_destroy(x);
+    conn_switch(c, to, state, (struct str){"", 0});
+    if (c->ahead.len) conn_release(c);
+}
+
+const struct proto proto_http1 = {
+    .name = "http/1.1",
+    .open = open_h1,
+    .close = close_h1,
+    .on_bytes = on_bytes,
+    .on_written = on_written,
+    .on_late = on_late,
+    .drain = drain,
+    .send_head = send_head,
+    .send_data = send_data,
+    .send_end = send_end,
+    .send_abort = send_abort,
+    .backlog = backlog,
+};

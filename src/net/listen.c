@@ -1,0 +1,313 @@
+/* net/listen.c - listening sockets, and what becomes of those who knock.
+ *
+ * Too many connections: the one that has been idle longest gives way to the new one; if none is
+ * idle the new one is closed. Out of descriptors: libuv keeps one in reserve, and with it accepts
+ * and closes those who wait, so that the loop does not spin on a listener that stays readable; an
+ * idle connection gives way here, too, so that the next one finds a descriptor.
+ *
+ * A listener never stops: libuv wants every accepted connection to be taken before it listens on,
+ * so one that there is no memory for is taken by a handle of the listener's own and closed.
+ *
+ * Entry points: http_listen_tcp, http_listen_unix, http_listen_fd, listeners_close.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "net/http_int.h"
+
+enum { BACKLOG = 4096, UNIX_MODE = 0660 };
+
+union stream {
+    uv_handle_t handle;
+    uv_stream_t stream;
+    uv_tcp_t tcp;
+    uv_pipe_t pipe;
+};
+
+struct listener {
+    struct http_server *server;
+    struct tls_context *tls;
+    union stream uv;
+    union stream refuser; /* takes connections only to close them */
+    bool is_unix, is_refusing;
+    bool has_waiting; /* one more is to be refused */
+    uint32_t open_handles;
+    struct listener *next;
+};
+
+/* ---- accepting ---- */
+
+static bool is_loopback(const struct sockaddr *address) {
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *in4 = (const struct sockaddr_in *)(const void *)address;
+        return ntohl(in4->sin_addr.s_addr) >> 24 == 127;
+    }
+    const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(in6) || (IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == 127);
+}
+
+static void put_address(char *out, size_t out_bytes, const struct sockaddr *address) {
+    char name[INET6_ADDRSTRLEN + 1] = "";
+    uint16_t port;
+    struct buf text;
+    buf_init(&text, out_bytes - 1);
+    if (address->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)address;
+        uv_ip6_name(in6, name, sizeof(name));
+        port = ntohs(in6->sin6_port);
+        buf_printf(&text, "[%s]:%u", name, port);
+    } else {
+        const struct sockaddr_in *in4 = (const struct sockaddr_in *)(const void *)address;
+        uv_ip4_name(in4, name, sizeof(name));
+        port = ntohs(in4->sin_port);
+        buf_printf(&text, "%s:%u", name, port);
+    }
+    if (buf_status(&text) == ST_OK) memcpy(out, text.ptr, text.len + 1);
+    buf_deinit(&text);
+}
+
+static void name_peer(struct conn *c, bool is_unix) {
+    if (is_unix) {
+        memcpy(c->peer, "unix", sizeof("unix"));
+        c->is_local = true;
+        return;
+    }
+    struct sockaddr_storage storage;
+    int bytes = sizeof(storage);
+    struct sockaddr *address = (struct sockaddr *)&storage;
+    if (uv_tcp_getpeername(&c->uv.tcp, address, &bytes) != 0) return;
+    put_address(c->peer, sizeof(c->peer), address);
+    c->is_local = is_loopback(address);
+}
+
+static void on_closed(uv_handle_t *handle) {
+    struct listener *l = handle->data;
+    struct http_server *s = l->server;
+    l->open_handles--;
+    s->open_handles--;
+    if (l->open_handles == 0) mem_free(l);
+}
+
+static int init_stream(struct listener *l, uv_handle_t *handle) {
+    return l->is_unix ? uv_pipe_init(l->server->loop, (uv_pipe_t *)handle, 0)
+                      : uv_tcp_init(l->server->loop, (uv_tcp_t *)handle);
+}
+
+static void on_refused(uv_handle_t *handle);
+
+/* Take the connection that waits, and close it. If the last one is still being closed it waits a
+ * moment longer, and the listener with it. */
+static void refuse(struct listener *l) {
+    if (l->is_refusing) {
+        l->has_waiting = true;
+        return;
+    }
+    if (init_stream(l, &l->refuser.handle) != 0) return;
+    l->refuser.handle.data = l;
+    l->is_refusing = true;
+    l->open_handles++;
+    l->server->open_handles++;
+    l->server->stats.refused++;
+    uv_accept(&l->uv.stream, &l->refuser.stream);
+    uv_close(&l->refuser.handle, on_refused);
+}
+
+static void on_refused(uv_handle_t *handle) {
+    struct listener *l = handle->data;
+    const bool has_waiting = l->has_waiting;
+    l->is_refusing = l->has_waiting = false;
+    if (has_waiting && !uv_is_closing(&l->uv.handle)) refuse(l);
+    on_closed(handle);
+}
+
+/* The connection that has been idle longest goes. */
+static bool make_room(struct http_server *s) {
+    struct conn *oldest = s->waits[WAIT_IDLE].first;
+    if (!oldest) return false;
+    conn_kill(oldest);
+    return true;
+}
+
+static void on_knock(uv_stream_t *stream, int status) {
+    struct listener *l = stream->data;
+    struct http_server *s = l->server;
+    if (status < 0) { /* no descriptor was left for it, or it has gone already */
+        s->stats.refused++;
+        if (status == UV_EMFILE || status == UV_ENFILE) make_room(s);
+        return;
+    }
+    struct conn *c = NULL;
+    if (s->stats.connections < s->limits.connections || make_room(s)) c = conn_create(s, &wire_uv);
+    if (!c) {
+        refuse(l);
+        return;
+    }
+    CHECK(init_stream(l, &c->uv.handle) == 0); /* makes no socket, so it cannot fail */
+    c->uv.handle.data = c;
+    if (uv_accept(stream, &c->uv.stream) != 0) {
+        conn_kill(c);
+        return;
+    }
+    s->stats.accepted++;
+    name_peer(c, l->is_unix);
+    if (!l->is_unix) uv_tcp_nodelay(&c->uv.tcp, 1);
+    conn_open(c, l->tls);
+}
+
+/* ---- listening ---- */
+
+static struct listener *create(struct http_server *s, bool is_unix, struct tls_context *tls) {
+    struct listener *l = mem_zalloc(sizeof(*l));
+    if (!l) return NULL;
+    l->server = s;
+    l->tls = tls;
+    l->is_unix = is_unix;
+    CHECK(init_stream(l, &l->uv.handle) == 0);
+    l->uv.handle.data = l;
+    l->open_handles++;
+    s->open_handles++;
+    return l;
+}
+
+static enum status no_memory(struct err *err) {
+    return err_set(err, ST_NOMEM, "no memory for a listener");
+}
+
+/* Closes it on failure; `where` is for the sentence. */
+static enum status start(struct listener *l, int bound, const char *where, struct err *err) {
+    const int failure = bound ? bound : uv_listen(&l->uv.stream, BACKLOG, on_knock);
+    if (failure == 0) {
+        l->next = l->server->listeners;
+        l->server->listeners = l;
+        return ST_OK;
+    }
+    uv_close(&l->uv.handle, on_closed);
+    if (failure == UV_EADDRINUSE)
+        return err_set(err, ST_UNAVAILABLE, "cannot listen on %s: the address is in use", where);
+    return err_set(err, ST_IO, "cannot listen on %s: %s", where, uv_strerror(failure));
+}
+
+void listeners_close(struct http_server *s) {
+    while (s->listeners) {
+        struct listener *l = s->listeners;
+        s->listeners = l->next;
+        uv_close(&l->uv.handle, on_closed);
+    }
+}
+
+static void set_port(struct sockaddr *address, uint16_t port) {
+    if (address->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons(port);
+    else
+        ((struct sockaddr_in *)(void *)address)->sin_port = htons(port);
+}
+
+static uint16_t port_of(const uv_tcp_t *tcp) {
+    struct sockaddr_storage storage = {0};
+    int bytes = sizeof(storage);
+    if (uv_tcp_getsockname(tcp, (struct sockaddr *)&storage, &bytes) != 0) return 0;
+    return storage.ss_family == AF_INET6
+               ? ntohs(((struct sockaddr_in6 *)(void *)&storage)->sin6_port)
+               : ntohs(((struct sockaddr_in *)(void *)&storage)->sin_port);
+}
+
+static enum status listen_address(struct http_server *s, struct sockaddr *address, uint16_t *port,
+                                  struct tls_context *tls, struct err *err) {
+    char where[CONN_PEER_BYTES] = "";
+    struct listener *l = create(s, false, tls);
+    if (!l) return no_memory(err);
+    set_port(address, *port);
+    put_address(where, sizeof(where), address);
+    const int bound = uv_tcp_bind(&l->uv.tcp, address, 0);
+    TRY(start(l, bound, where, err));
+    if (*port == 0) *port = port_of(&l->uv.tcp);
+    return ST_OK;
+}
+
+/* A name may have several addresses (localhost: ::1 and 127.0.0.1): all of them, the first of
+ * which must work. Others may be missing on this machine, but must not be somebody else's. */
+enum status http_listen_tcp(struct http_server *s, const char *host, uint16_t *port,
+                            struct tls_context *tls, struct err *err) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    const int failure = getaddrinfo(host, NULL, &hints, &found);
+    if (failure)
+        return err_set(err, ST_BAD, "%s: no such address: %s", host, gai_strerror(failure));
+    enum status st = ST_BAD;
+    uint32_t count = 0;
+    for (const struct addrinfo *a = found; a; a = a->ai_next) {
+        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
+        st = listen_address(s, a->ai_addr, port, tls, err);
+        if (st == ST_OK) count++;
+        if (st != ST_OK && (count == 0 ? a->ai_next == NULL : st == ST_UNAVAILABLE)) break;
+    }
+    freeaddrinfo(found);
+    return count > 0 && st != ST_UNAVAILABLE ? ST_OK : st;
+}
+
+/* Is a socket file left over by a process that has ended? */
+static enum status clear_path(const char *path, const struct sockaddr_un *address,
+                              struct err *err) {
+    struct stat info;
+    if (lstat(path, &info) != 0) return ST_OK;
+    if (!S_ISSOCK(info.st_mode))
+        return err_set(err, ST_CREATE, "%s: exists and is not a socket", path);
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd < 0) return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+    const int result = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+    const int reason = errno;
+    close(fd);
+    if (result == 0 || reason == EAGAIN)
+        return err_set(err, ST_UNAVAILABLE, "%s: another process listens there", path);
+    if (reason != ECONNREFUSED) return err_set(err, ST_IO, "%s: %s", path, strerror(reason));
+    if (unlink(path) != 0) return err_set(err, ST_CREATE, "%s: %s", path, strerror(errno));
+    return ST_OK;
+}
+
+/* Nobody can connect before it listens, so the mode is right from the first moment. The group may
+ * only if the umask lets it write. */
+static int restrict_mode(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0 || chmod(path, info.st_mode & UNIX_MODE) != 0) return -errno;
+    return 0;
+}
+
+enum status http_listen_unix(struct http_server *s, const char *path, struct err *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const size_t bytes = strlen(path) + 1;
+    if (bytes == 1 || bytes > sizeof(address.sun_path))
+        return err_set(err, ST_BAD, "%s: a socket's path has 1 to %zu characters", path,
+                       sizeof(address.sun_path) - 1);
+    memcpy(address.sun_path, path, bytes);
+    TRY(clear_path(path, &address, err));
+    struct listener *l = create(s, true, NULL);
+    if (!l) return no_memory(err);
+    int bound = uv_pipe_bind(&l->uv.pipe, path);
+    if (bound == 0) bound = restrict_mode(path);
+    return start(l, bound, path, err);
+}
+
+enum status http_listen_fd(struct http_server *s, int fd, struct tls_context *tls,
+                           struct err *err) {
+    struct sockaddr_storage storage;
+    socklen_t bytes = sizeof(storage);
+    int listens = 0;
+    socklen_t listens_bytes = sizeof(listens);
+    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_bytes) != 0 || !listens)
+        return err_set(err, ST_BAD, "descriptor %d is not a listening socket", fd);
+    const bool is_unix = storage.ss_family == AF_UNIX;
+    struct listener *l = create(s, is_unix, is_unix ? NULL : tls);
+    if (!l) return no_memory(err);
+    const int opened = is_unix ? uv_pipe_open(&l->uv.pipe, fd) : uv_tcp_open(&l->uv.tcp, fd);
+    return start(l, opened, is_unix ? "a unix socket that was handed over" : "a handed-over socket",
+                 err);
+}
