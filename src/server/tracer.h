@@ -2,7 +2,7 @@
  *
  * OTLP over HTTP with JSON bodies, in batches, by a thread of its own; a collector that is slow
  * or away costs spans, which are counted, and never a request. W3C traceparent comes in with a
- * request and is gone on with.
+ * request and is gone on with; the attributes are those of vLLM (gen_ai.*).
  *
  * Lifetime: create, destroy (which sends what is left, for at most two seconds). Thread: any.
  */
@@ -34,7 +34,10 @@ struct trace_request {
     int64_t arrived_us, started_us, first_token_us, finished_us;
 };
 
-/* `endpoint` "http://host:4318" (or with /v1/traces); NULL: tracing is off, *out is NULL. */
+/* `endpoint` "http://host:4318" (or with /v1/traces); NULL: what OTEL_EXPORTER_OTLP_ENDPOINT or
+ * OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says; if neither, tracing is off and *out is NULL.
+ * OTEL_SERVICE_NAME outweighs `service_name`; OTEL_TRACES_SAMPLER with its _ARG chooses what is
+ * sent (default: parentbased_always_on), OTEL_EXPORTER_OTLP_HEADERS what goes along with it. */
 enum status tracer_create(const char *endpoint, const char *service_name, struct tracer **out,
                           struct err *err);
 void tracer_destroy(struct tracer *t);                            /* NULL is fine */
