@@ -1,0 +1,57 @@
+/* api/openapi.h - the description of the whole HTTP interface, as an OpenAPI 3.1 document.
+ *
+ *     paths      openapi_operations, one row each (openapi_paths.c)
+ *     requests   written from the table of fields (api/fields.h), so they cannot disagree with
+ *                what is accepted
+ *     answers    openapi_schemas, one row each (openapi_schemas.c)
+ *
+ * Tests hold every answer that they see against it, and the paths against the table of routes.
+ *
+ * Thread: any; all of it is constant.
+ */
+#ifndef API_OPENAPI_H
+#define API_OPENAPI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/fields.h"
+
+struct buf;
+
+/* What is sent besides the body: bits. */
+enum openapi_params {
+    PARAM_ID = 1 << 0,       /* {id} in the path */
+    PARAM_POLL = 1 << 1,     /* ?after= and ?wait_ms= */
+    PARAM_ASK = 1 << 2,      /* headers of a request for text: x-request-id, x-jitney-*, prefer */
+    PARAM_RESUME = 1 << 3,   /* last-event-id */
+    PARAM_GENERATE = 1 << 4, /* ?generate=1 */
+};
+
+struct openapi_operation {
+    const char *path, *method; /* in lower case */
+    const char *id, *summary;
+    const char *answer;   /* the schema of a 200 in JSON; NULL: none */
+    const char *events;   /* of the events of a stream; NULL: it does not stream */
+    const char *media;    /* of an answer that is not JSON, or of a stream; NULL: none */
+    const char *fault;    /* the schema of an error */
+    const char *accepted; /* the schema of a 202; NULL: none */
+    uint32_t body;        /* enum api_endpoint; 0: it has none */
+    uint32_t params;      /* enum openapi_params */
+    bool is_open;         /* asks for no key */
+    bool may_be_unready;  /* 503 has the answer's own schema */
+    bool is_upgrade;      /* to a WebSocket */
+};
+extern const struct openapi_operation openapi_operations[];
+extern const uint32_t openapi_operation_count;
+
+/* JSON with ' for ", so that it can be read here. */
+struct openapi_schema {
+    const char *name, *json;
+};
+extern const struct openapi_schema openapi_schemas[];
+extern const uint32_t openapi_schema_count;
+
+void openapi_put(struct buf *out);
+
+#endif

@@ -1,0 +1,169 @@
+/* api/openapi_schemas.c - the shape of every answer. See api/openapi.h.
+ *
+ * In each row ' stands for ". A member that is always there is required; one that may be added
+ * later is not forbidden, as clients must expect of any server of this kind.
+ */
+#include "api/openapi.h"
+
+#define INT "{'type':'integer','minimum':0}"
+#define REAL "{'type':'number'}"
+#define TEXT "{'type':'string'}"
+#define BOOL "{'type':'boolean'}"
+#define OBJECT "{'type':'object'}"
+#define TEXT_OR_NULL "{'type':['string','null']}"
+#define CONST(word) "{'const':'" word "'}"
+#define LIST(of) "{'type':'array','items':" of "}"
+#define REF(name) "{'$ref':'#/components/schemas/" name "'}"
+#define REF_OR_NULL(name) "{'anyOf':[" REF(name) ",{'type':'null'}]}"
+#define MAP(required, members)                                                                     \
+    "{'type':'object','required':[" required "],'properties':{" members "}}"
+
+#define FINISH "{'enum':['stop','length','tool_calls','content_filter']}"
+#define FINISH_OR_NULL "{'enum':['stop','length','tool_calls','content_filter',null]}"
+#define FINGERPRINT "'system_fingerprint':" TEXT
+#define DURATIONS                                                                                  \
+    "'total_duration':" INT ",'load_duration':" INT ",'prompt_eval_count':" INT                    \
+    ",'prompt_eval_duration':" INT ",'eval_count':" INT ",'eval_duration':" INT
+
+/* clang-format off */
+const struct openapi_schema openapi_schemas[] = {
+    /* --- OpenAI --- */
+    {"Error", MAP("'error'", "'error':" MAP("'message','type','param','code'",
+        "'message':{'type':'string','minLength':1},'type':" TEXT ",'param':" TEXT_OR_NULL
+        ",'code':" TEXT_OR_NULL))},
+    {"Model", MAP("'id','object','created','owned_by'",
+        "'id':" TEXT ",'object':" CONST("model") ",'created':" INT ",'owned_by':" TEXT
+        ",'max_model_len':" INT)},
+    {"ModelList", MAP("'object','data'", "'object':" CONST("list") ",'data':" LIST(REF("Model")))},
+    {"Usage", MAP("'prompt_tokens','completion_tokens','total_tokens'",
+        "'prompt_tokens':" INT ",'completion_tokens':" INT ",'total_tokens':" INT
+        ",'prompt_tokens_details':" MAP("'cached_tokens'", "'cached_tokens':" INT)
+        ",'completion_tokens_details':" OBJECT)},
+    {"TopLogprob", MAP("'token','logprob','bytes'", "'token':" TEXT ",'logprob':" REAL
+        ",'bytes':{'type':['array','null'],'items':{'type':'integer','minimum':0,'maximum':255}}")},
+    {"TokenLogprob", "{'allOf':[" REF("TopLogprob") "," MAP("'top_logprobs'",
+        "'top_logprobs':" LIST(REF("TopLogprob"))) "]}"},
+    {"ChatLogprobs", MAP("'content'", "'content':{'type':['array','null'],'items':"
+        REF("TokenLogprob") "}")},
+    {"ToolCall", MAP("'id','type','function'", "'id':" TEXT ",'type':" CONST("function")
+        ",'function':" MAP("'name','arguments'", "'name':" TEXT ",'arguments':" TEXT))},
+    {"ToolCallPiece", MAP("'index'", "'index':" INT ",'id':" TEXT ",'type':" CONST("function")
+        ",'function':" MAP("", "'name':" TEXT ",'arguments':" TEXT))},
+    {"ChatCompletion", MAP("'id','object','created','model','choices','usage'",
+        "'id':{'type':'string','pattern':'^chatcmpl-'},'object':" CONST("chat.completion")
+        ",'created':" INT ",'model':" TEXT "," FINGERPRINT ",'usage':" REF("Usage")
+        ",'choices':" LIST(MAP("'index','message','finish_reason','logprobs'",
+            "'index':" INT ",'finish_reason':" FINISH ",'logprobs':" REF_OR_NULL("ChatLogprobs")
+            ",'message':" MAP("'role','content'", "'role':" CONST("assistant") ",'content':"
+                TEXT_OR_NULL ",'refusal':" TEXT_OR_NULL
+                ",'tool_calls':" LIST(REF("ToolCall")))
+            ",'token_ids':" LIST("{'type':'integer'}"))))},
+    {"ChatChunk", MAP("'id','object','created','model','choices'",
+        "'id':{'type':'string','pattern':'^chatcmpl-'},'object':" CONST("chat.completion.chunk")
+        ",'created':" INT ",'model':" TEXT "," FINGERPRINT ",'usage':" REF_OR_NULL("Usage")
+        ",'choices':" LIST(MAP("'index','delta','finish_reason'",
+            "'index':" INT ",'finish_reason':" FINISH_OR_NULL
+            ",'logprobs':" REF_OR_NULL("ChatLogprobs")
+            ",'delta':" MAP("", "'role':" CONST("assistant") ",'content':" TEXT_OR_NULL
+                ",'tool_calls':" LIST(REF("ToolCallPiece"))))))},
+    {"TextLogprobs", MAP("'tokens','token_logprobs','top_logprobs','text_offset'",
+        "'tokens':" LIST(TEXT) ",'token_logprobs':" LIST("{'type':['number','null']}")
+        ",'top_logprobs':{'type':['array','null'],'items':{'type':['object','null']}}"
+        ",'text_offset':" LIST(INT))},
+    {"Completion", MAP("'id','object','created','model','choices'",
+        "'id':{'type':'string','pattern':'^cmpl-'},'object':" CONST("text_completion")
+        ",'created':" INT ",'model':" TEXT "," FINGERPRINT ",'usage':" REF_OR_NULL("Usage")
+        ",'choices':" LIST(MAP("'index','text','finish_reason','logprobs'",
+            "'index':" INT ",'text':" TEXT ",'finish_reason':" FINISH_OR_NULL
+            ",'logprobs':" REF_OR_NULL("TextLogprobs"))))},
+    {"EmbeddingList", MAP("'object','data','model','usage'",
+        "'object':" CONST("list") ",'model':" TEXT
+        ",'data':" LIST(MAP("'object','index','embedding'", "'object':" CONST("embedding")
+            ",'index':" INT ",'embedding':{'anyOf':[" LIST(REAL)
+            ",{'type':'string','contentEncoding':'base64'}]}"))
+        ",'usage':" MAP("'prompt_tokens','total_tokens'",
+            "'prompt_tokens':" INT ",'total_tokens':" INT))},
+    {"ResponseUsage", MAP("'input_tokens','output_tokens','total_tokens','input_tokens_details',"
+        "'output_tokens_details'",
+        "'input_tokens':" INT ",'output_tokens':" INT ",'total_tokens':" INT
+        ",'input_tokens_details':" MAP("'cached_tokens'", "'cached_tokens':" INT)
+        ",'output_tokens_details':" MAP("'reasoning_tokens'", "'reasoning_tokens':" INT))},
+    {"ResponseItem", MAP("'type','id','status'", "'id':" TEXT ",'type':"
+        "{'enum':['message','function_call']},'status':{'enum':['in_progress','completed',"
+        "'incomplete']},'role':" CONST("assistant")
+        ",'content':" LIST(MAP("'type','text','annotations'", "'type':" CONST("output_text")
+            ",'text':" TEXT ",'annotations':" LIST(OBJECT) ",'logprobs':" LIST(OBJECT)))
+        ",'call_id':" TEXT ",'name':" TEXT ",'arguments':" TEXT)},
+    {"Response", MAP("'id','object','created_at','status','model','output','error',"
+        "'incomplete_details','usage','tools','tool_choice','parallel_tool_calls'",
+        "'id':{'type':'string','pattern':'^resp_'},'object':" CONST("response")
+        ",'created_at':{'type':'number'},'model':" TEXT ",'status':{'enum':['in_progress',"
+        "'completed','incomplete','failed','cancelled','queued']},'output':"
+        LIST(REF("ResponseItem")) ",'error':{'type':['object','null']},"
+        "'incomplete_details':{'type':['object','null']},'usage':" REF_OR_NULL("ResponseUsage"))},
+    {"ResponseEvent", MAP("'type','sequence_number'",
+        "'type':{'type':'string','pattern':'^(response[.]|error)'},'sequence_number':" INT
+        ",'response':" REF("Response") ",'delta':" TEXT ",'item':" REF("ResponseItem"))},
+
+    /* --- Anthropic --- */
+    {"AnthropicError", MAP("'type','error'", "'type':" CONST("error")
+        ",'error':" MAP("'type','message'", "'type':" TEXT ",'message':" TEXT)
+        ",'request_id':" TEXT_OR_NULL)},
+    {"ContentBlock", "{'oneOf':["
+        MAP("'type','text'", "'type':" CONST("text") ",'text':" TEXT) ","
+        MAP("'type','id','name','input'", "'type':" CONST("tool_use") ",'id':" TEXT ",'name':"
+            TEXT ",'input':" OBJECT) "]}"},
+    {"MessageUsage", MAP("'input_tokens','output_tokens'", "'input_tokens':" INT
+        ",'output_tokens':" INT ",'cache_read_input_tokens':{'type':['integer','null']}"
+        ",'cache_creation_input_tokens':{'type':['integer','null']}")},
+    {"Message", MAP("'id','type','role','model','content','stop_reason','stop_sequence','usage'",
+        "'id':{'type':'string','pattern':'^msg_'},'type':" CONST("message") ",'role':"
+        CONST("assistant") ",'model':" TEXT ",'content':" LIST(REF("ContentBlock"))
+        ",'stop_reason':{'enum':['end_turn','max_tokens','stop_sequence','tool_use','refusal',"
+        "null]},'stop_sequence':" TEXT_OR_NULL ",'usage':" REF("MessageUsage"))},
+    {"MessageEvent", MAP("'type'", "'type':{'enum':['message_start','content_block_start','ping',"
+        "'content_block_delta','content_block_stop','message_delta','message_stop','error']},"
+        "'index':" INT ",'message':" REF("Message") ",'delta':" OBJECT
+        ",'content_block':" REF("ContentBlock"))},
+    {"TokenCount", MAP("'input_tokens'", "'input_tokens':" INT)},
+
+    /* --- Ollama --- */
+    {"OllamaError", MAP("'error'", "'error':" TEXT)},
+    {"OllamaChat", MAP("'model','created_at','message','done'",
+        "'model':" TEXT ",'created_at':{'type':'string','format':'date-time'},'done':" BOOL
+        ",'done_reason':" TEXT "," DURATIONS
+        ",'message':" MAP("'role','content'", "'role':" CONST("assistant") ",'content':" TEXT
+            ",'tool_calls':" LIST(MAP("'function'", "'function':" MAP("'name','arguments'",
+                "'name':" TEXT ",'arguments':" OBJECT)))))},
+    {"OllamaGenerate", MAP("'model','created_at','response','done'",
+        "'model':" TEXT ",'created_at':{'type':'string','format':'date-time'},'done':" BOOL
+        ",'response':" TEXT ",'done_reason':" TEXT "," DURATIONS)},
+    {"OllamaModel", MAP("'name','model','modified_at','size','digest','details'",
+        "'name':" TEXT ",'model':" TEXT ",'modified_at':" TEXT ",'size':" INT ",'digest':" TEXT
+        ",'details':" OBJECT)},
+    {"OllamaModels", MAP("'models'", "'models':" LIST(REF("OllamaModel")))},
+    {"OllamaRunning", MAP("'models'", "'models':" LIST(MAP("'name','model'",
+        "'name':" TEXT ",'model':" TEXT)))},
+    {"OllamaShow", MAP("'details','model_info'", "'details':" OBJECT ",'model_info':" OBJECT
+        ",'capabilities':" LIST(TEXT) ",'template':" TEXT)},
+    {"OllamaEmbed", MAP("'model','embeddings'", "'model':" TEXT ",'embeddings':" LIST(LIST(REAL)))},
+    {"OllamaEmbedding", MAP("'embedding'", "'embedding':" LIST(REAL))},
+    {"OllamaVersion", MAP("'version'", "'version':" TEXT)},
+
+    /* --- jitney --- */
+    {"Tokens", MAP("'tokens','count','max_model_len'", "'count':" INT ",'max_model_len':" INT
+        ",'tokens':" LIST("{'anyOf':[{'type':'integer'}," MAP("'id','piece'",
+            "'id':{'type':'integer'},'piece':{}") "]}") ",'token_strs':" LIST(TEXT))},
+    {"Text", MAP("'prompt','content'", "'prompt':" TEXT ",'content':" TEXT)},
+    {"Prompt", MAP("'prompt'", "'prompt':" TEXT)},
+    {"Health", MAP("'status'", "'status':" TEXT)},
+    {"Version", MAP("'version'", "'version':" TEXT)},
+    {"Ride", MAP("'id','object','status'", "'id':" TEXT ",'object':" CONST("request")
+        ",'status':{'enum':['queued','in_progress','completed','failed','cancelled']}"
+        ",'events':" LIST(MAP("'id','data'", "'id':" INT ",'event':" TEXT ",'data':{}")))},
+    {"Document", MAP("'openapi','info','paths'", "'openapi':" TEXT ",'info':" OBJECT ",'paths':"
+        OBJECT)},
+};
+/* clang-format on */
+
+const uint32_t openapi_schema_count = sizeof(openapi_schemas) / sizeof(openapi_schemas[0]);
