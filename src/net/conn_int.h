@@ -41,7 +41,7 @@ enum wait_kind {
     WAIT_HEAD,
     WAIT_BODY,
     WAIT_WRITE,  /* set by conn.c alone, in place of what the protocol asked for */
-    WAIT_PING,   /* a WebSocket that is silent; ws.c sets server->wait_ms of it */
+    WAIT_TICK,   /* HTTP/2 looks at the deadlines of its streams, a WebSocket at its pings */
     WAIT_LINGER, /* set by conn.c alone: all is said, the peer has a moment to read it */
     WAIT_KINDS,
 };
@@ -60,7 +60,7 @@ struct proto {
     void (*on_bytes)(struct conn *c, struct str bytes);
     /* All that waited has been taken by the kernel, or has fallen below the low mark. */
     void (*on_written)(struct conn *c);
-    /* The deadline of `kind` has passed: IDLE, HEAD, BODY or PING. */
+    /* The deadline of `kind` has passed: IDLE, HEAD, BODY or TICK. */
     void (*on_late)(struct conn *c, enum wait_kind kind);
     /* Finish what is under way, take nothing new. */
     void (*drain)(struct conn *c);

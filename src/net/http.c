@@ -13,10 +13,10 @@
 #include "net/http_int.h"
 
 enum {
-    FD_RESERVE = 64,         /* descriptors for everything that is no connection */
-    CONNECTIONS_MIN = 16,    /* however few descriptors there are */
-    SHARED_MAX = 1 << 30,    /* no bound of its own: what goes through it is bounded */
-    PING_MS_DEFAULT = 30000, /* until a WebSocket says otherwise */
+    FD_RESERVE = 64,      /* descriptors for everything that is no connection */
+    CONNECTIONS_MIN = 16, /* however few descriptors there are */
+    SHARED_MAX = 1 << 30, /* no bound of its own: what goes through it is bounded */
+    TICK_MS_MAX = 1000,
 };
 
 void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
@@ -36,6 +36,13 @@ static uint32_t connections_allowed(void) {
     if (limit.rlim_cur >= UINT32_MAX) return UINT32_MAX;
     if (limit.rlim_cur < FD_RESERVE + CONNECTIONS_MIN) return CONNECTIONS_MIN;
     return (uint32_t)limit.rlim_cur - FD_RESERVE;
+}
+
+/* Often enough that no deadline that is looked at with it is late by more than a quarter. */
+static int64_t tick_ms(const struct http_limits *l) {
+    int64_t least = l->head_ms < l->body_ms ? l->head_ms : l->body_ms;
+    if (l->write_ms < least) least = l->write_ms;
+    return least / 4 < TICK_MS_MAX ? least / 4 : TICK_MS_MAX;
 }
 
 #define FALLBACK(field, value)                                                                     \
@@ -63,7 +70,7 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
     s->wait_ms[WAIT_HEAD] = l.head_ms;
     s->wait_ms[WAIT_BODY] = l.body_ms;
     s->wait_ms[WAIT_WRITE] = l.write_ms;
-    FALLBACK(s->wait_ms[WAIT_PING], PING_MS_DEFAULT);
+    s->wait_ms[WAIT_TICK] = tick_ms(&l);
     s->wait_ms[WAIT_LINGER] = CONN_LINGER_MS;
 }
 
