@@ -125,8 +125,7 @@ static size_t plain_len(struct str s) {
     return len;
 }
 
-void buf_put_json_string(struct buf *b, struct str s) {
-    buf_put_char(b, '"');
+void buf_put_json_inner(struct buf *b, struct str s) {
     while (s.len) {
         size_t plain = plain_len(s);
         if (plain) buf_put(b, s.ptr, plain);
@@ -140,7 +139,22 @@ void buf_put_json_string(struct buf *b, struct str s) {
             put_json_char(b, code, s.ptr, len);
         s = str_skip(s, len);
     }
+}
+
+void buf_put_json_string(struct buf *b, struct str s) {
     buf_put_char(b, '"');
+    buf_put_json_inner(b, s);
+    buf_put_char(b, '"');
+}
+
+void buf_put_uint(struct buf *b, uint64_t v) {
+    char digits[20];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v);
+    buf_put(b, digits + at, sizeof(digits) - at);
 }
 
 enum status buf_status(const struct buf *b) { return b->status; }

@@ -10,6 +10,7 @@
 #define BASE_BUF_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 #include "base/str.h"
@@ -31,6 +32,8 @@ void buf_put_text(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_put_plain(struct buf *b, struct str s); /* for a terminal: controls and bad UTF-8 -> '?' */
 void buf_put_json_string(struct buf *b, struct str s); /* with the quotes; bad UTF-8 -> U+FFFD */
+void buf_put_json_inner(struct buf *b, struct str s);  /* the same without the quotes */
+void buf_put_uint(struct buf *b, uint64_t v);
 
 enum status buf_status(const struct buf *b); /* ST_OK, ST_FULL (maximum) or ST_NOMEM */
 struct str buf_str(const struct buf *b);     /* valid until the next change */
