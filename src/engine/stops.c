@@ -12,11 +12,14 @@ void stops_init(struct stops *s, const struct str *strings, uint32_t count) {
 
 void stops_deinit(struct stops *s) { buf_deinit(&s->held); }
 
-/* Where the earliest stop string begins in `text`; text.len if there is none. */
-static size_t find_stop(const struct stops *s, struct str text) {
+/* Where the earliest stop string begins in `text`, and which; text.len if there is none. */
+static size_t find_stop(struct stops *s, struct str text) {
     for (size_t at = 0; at < text.len; at++)
-        for (uint32_t i = 0; i < s->count; i++)
-            if (s->strings[i].len > 0 && str_starts(str_skip(text, at), s->strings[i])) return at;
+        for (uint32_t i = 0; i < s->count; i++) {
+            if (s->strings[i].len == 0 || !str_starts(str_skip(text, at), s->strings[i])) continue;
+            s->met = s->strings[i];
+            return at;
+        }
     return text.len;
 }
 

@@ -18,6 +18,7 @@ struct stops {
     const struct str *strings; /* borrowed */
     uint32_t count;
     struct buf held;
+    struct str met; /* which one was met; empty until then */
 };
 
 void stops_init(struct stops *s, const struct str *strings, uint32_t count);
