@@ -18,6 +18,7 @@ struct decoding {
     const struct decode_chain *c;
     struct buf *out;
     bool last; /* no token follows */
+    bool raw;  /* bytes as they are, without the rules for the text as a whole */
     enum status status;
 };
 
@@ -32,6 +33,10 @@ static bool first_time(struct decoding *g, uint32_t stage) {
 /* Bytes that may be cut inside a character: held until the rest comes. */
 static void emit_bytes(struct decoding *g, struct str bytes) {
     struct detok *d = g->d;
+    if (g->raw) {
+        buf_put_str(g->out, bytes);
+        return;
+    }
     for (size_t i = 0; i < bytes.len;) {
         if (d->held_len == 0) {
             size_t whole = utf8_complete_len(str_skip(bytes, i));
@@ -111,6 +116,10 @@ static void add_to_run(struct decoding *g, uint32_t stage, uint8_t byte) {
 
 static void stage_byte_fallback(struct decoding *g, uint32_t stage, struct str token) {
     int byte = byte_of_spelling(token);
+    if (byte >= 0 && g->raw) {
+        buf_put_char(g->out, (char)byte);
+        return;
+    }
     if (byte >= 0) {
         add_to_run(g, stage, (uint8_t)byte);
         return;
@@ -215,4 +224,13 @@ enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, siz
     for (size_t i = 0; i < count; i++) TRY(detok_push(&d, t, ids[i], skip_special, out));
     detok_finish(&d, out);
     return buf_status(out);
+}
+
+enum status tokenizer_token_bytes(const struct tokenizer *t, token_id id, struct buf *out) {
+    if (id < 0 || (uint32_t)id >= t->vocab.count || !t->vocab.pieces[id].ptr) return ST_OK;
+    /* As if much had been decoded before it, so that nothing is taken off its front. */
+    struct detok d = {.t = t, .seen = UINT32_MAX, .stripped = UINT32_MAX};
+    struct decoding g = {.d = &d, .c = &t->decode, .out = out, .raw = true};
+    run_stage(&g, 0, text_of(&t->vocab, id));
+    return g.status != ST_OK ? g.status : buf_status(out);
 }

@@ -80,6 +80,10 @@ struct str tokenizer_chat_template(const struct tokenizer *t, bool tools);
 enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, size_t count,
                              bool skip_special, struct buf *out);
 
+/* The bytes of one token amid others, which need not be whole characters: what a list of
+ * log-probabilities shows beside it. Appends nothing for an id that is none. */
+enum status tokenizer_token_bytes(const struct tokenizer *t, token_id id, struct buf *out);
+
 /* Text as it comes, token by token, never half a character. The pieces of a stream joined are
  * what tokenizer_decode gives for all the ids at once. Zero-initialise; it owns nothing.
  *
