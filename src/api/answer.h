@@ -47,4 +47,19 @@ static inline bool answer_is_done(const struct answer *a) {
 }
 uint32_t answer_completion_tokens(const struct answer *a); /* of all choices */
 
+/* The id of a tool call: the same whenever and however it is told. `prefix` is "call_" and the
+ * like. */
+enum { CALL_ID_BYTES = 48 };
+void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, const char *prefix,
+                    char out[CALL_ID_BYTES]);
+
+/* The event that ended a choice; one of FINISH_NONE if nothing has. Its first_token + token_count
+ * is how many tokens the choice's events have told. */
+struct api_event answer_last_event(const struct answer *a, uint32_t choice);
+
+/* The token at `i` of a choice's answer, its log-probability, and the likeliest ones in its place
+ * (NULL if none were asked for). A token whose log-probability is not known has 0. */
+struct token_logprob answer_token(const struct answer *a, uint32_t choice, uint32_t i);
+const struct sample_result *answer_tops(const struct answer *a, uint32_t choice, uint32_t i);
+
 #endif

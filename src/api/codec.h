@@ -68,6 +68,7 @@ struct encoder {
     uint32_t pieces;     /* put so far */
     uint32_t after;      /* pieces up to this number are not passed on */
     bool has_begun, has_ended;
+    enum status status;            /* not ST_OK: memory lacked, and the view is broken off */
     uint32_t notes[ENCODER_NOTES]; /* the codec's own: which blocks are open and the like */
     struct buf scratch;            /* the codec's, for the piece under construction */
     struct buf text;               /* the codec's: what must be said again at the end */
@@ -78,12 +79,14 @@ void encoder_init(struct encoder *e, const struct codec *codec, const struct ans
                   uint32_t after, piece_fn *put, void *ctx);
 void encoder_deinit(struct encoder *e);
 
-/* Tell what has happened since the last call; with the end once the answer is done. At most
- * `events_max` events, so that a slow reader is not given more than it can take; true if there
- * was nothing left. */
+/* Tell what has happened since the last call; with the end once the answer is done. Nothing is
+ * told before the first event, so that a first piece means a first token. At most `events_max`
+ * events, so that a slow reader is not given more than it can take; true if there was nothing
+ * left. */
 bool encoder_run(struct encoder *e, uint32_t events_max);
 
-/* Codecs: pass on a piece. `name` is the event's type on wires that have one; may be empty. */
+/* Codecs: pass on a piece. `name` is the event's type on wires that have one; may be empty. A
+ * piece made in a scratch buffer that has failed is not passed on: the view's status says so. */
 void encoder_put(struct encoder *e, struct str name, struct str data);
 
 #endif

@@ -28,7 +28,7 @@ enum api_event_kind {
 struct api_event {
     enum api_event_kind kind;
     uint32_t choice;
-    uint32_t tool;                     /* TOOL, ARGS: number of the call within its choice */
+    uint32_t tool; /* TOOL, ARGS: number of the call within its choice; FINISH: how many it had */
     uint32_t first_token, token_count; /* the answer's tokens that came with it */
     enum finish_reason finish;         /* FINISH only */
     struct str text;                   /* the log's */
@@ -45,5 +45,9 @@ uint32_t event_log_count(const struct event_log *log);
 struct api_event event_log_at(const struct event_log *log,
                               uint32_t i); /* text until the next add */
 uint64_t event_log_bytes(const struct event_log *log);
+
+/* The longest beginning of `text` of at most `bytes` bytes that ends between two characters, or
+ * the first character if that is longer: what a paced reader may be shown. */
+struct str event_cut_text(struct str text, size_t bytes);
 
 #endif

@@ -42,15 +42,7 @@ void message_begin_content(struct message_list *l) {
 }
 
 void message_add_content(struct message_list *l, struct str text) {
-    size_t start = l->text.len;
-    buf_put_json_string(&l->text, text);
-    if (buf_status(&l->text) != ST_OK) return;
-    /* Without the quotes: the part stands inside a string that is open already. */
-    size_t inside = l->text.len - start - 2;
-    char *at = l->text.ptr + start;
-    for (size_t i = 0; i < inside; i++) at[i] = at[i + 1];
-    l->text.len = start + inside;
-    l->text.ptr[l->text.len] = 0;
+    buf_put_json_inner(&l->text, text);
 }
 
 void message_end_content(struct message_list *l) { buf_put_char(&l->text, '"'); }

@@ -1,0 +1,51 @@
+/* api/answer.c - see api/answer.h for the contract. */
+#include "api/answer.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+uint32_t answer_completion_tokens(const struct answer *a) {
+    uint32_t tokens = 0;
+    for (uint32_t i = 0; i < a->choice_count; i++) tokens += a->choices[i].answer_tokens;
+    return tokens;
+}
+
+/* 24 letters and digits, which is what clients and templates expect of an id. */
+void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, const char *prefix,
+                    char out[CALL_ID_BYTES]) {
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    enum { LETTERS = sizeof(letters) - 1, LENGTH = 24 };
+    XXH128_hash_t hash = XXH3_128bits_withSeed(a->id, strlen(a->id), (uint64_t)choice << 32 | call);
+    size_t len = strlen(prefix);
+    CHECK(len + LENGTH < CALL_ID_BYTES);
+    memcpy(out, prefix, len);
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        uint64_t *half = i % 2 ? &hash.low64 : &hash.high64;
+        out[len + i] = letters[*half % LETTERS];
+        *half /= LETTERS;
+    }
+    out[len + LENGTH] = 0;
+}
+
+struct api_event answer_last_event(const struct answer *a, uint32_t choice) {
+    for (uint32_t i = event_log_count(a->log); i-- > 0;) {
+        struct api_event ev = event_log_at(a->log, i);
+        if (ev.choice == choice && ev.kind == EVENT_FINISH) return ev;
+    }
+    return (struct api_event){.kind = EVENT_FINISH, .choice = choice, .finish = FINISH_NONE};
+}
+
+struct token_logprob answer_token(const struct answer *a, uint32_t choice, uint32_t i) {
+    CHECK(choice < a->choice_count);
+    const struct choice *c = a->choices[choice].tokens;
+    if (c->logprobs) return c->logprobs[i];
+    return (struct token_logprob){.token = c->tokens[c->prompt_tokens + i]};
+}
+
+const struct sample_result *answer_tops(const struct answer *a, uint32_t choice, uint32_t i) {
+    CHECK(choice < a->choice_count);
+    const struct choice *c = a->choices[choice].tokens;
+    return c->tops ? &c->tops[i] : NULL;
+}

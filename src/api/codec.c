@@ -1,0 +1,46 @@
+/* api/codec.c - a view of an answer's log. See api/codec.h for the contract. */
+#include "api/codec.h"
+
+enum { SCRATCH_BYTES_MAX = 1 << 28 };
+
+void encoder_init(struct encoder *e, const struct codec *codec, const struct answer *answer,
+                  uint32_t after, piece_fn *put, void *ctx) {
+    *e = (struct encoder){.codec = codec, .answer = answer, .after = after, .put = put, .ctx = ctx};
+    buf_init(&e->scratch, SCRATCH_BYTES_MAX);
+    buf_init(&e->text, SCRATCH_BYTES_MAX);
+}
+
+void encoder_deinit(struct encoder *e) {
+    buf_deinit(&e->scratch);
+    buf_deinit(&e->text);
+}
+
+void encoder_put(struct encoder *e, struct str name, struct str data) {
+    if (e->status == ST_OK) e->status = buf_status(&e->scratch);
+    if (e->status == ST_OK) e->status = buf_status(&e->text);
+    if (e->status != ST_OK) return;
+    e->pieces++;
+    if (e->pieces > e->after) e->put(e->ctx, e->pieces, name, data);
+}
+
+/* A failure before the first event has nothing to begin: its end tells all. */
+static void begin(struct encoder *e, uint32_t events) {
+    e->has_begun = true;
+    if (events > 0 || e->answer->failure.status == 0) e->codec->begin(e);
+}
+
+bool encoder_run(struct encoder *e, uint32_t events_max) {
+    const struct event_log *log = e->answer->log;
+    const uint32_t count = event_log_count(log);
+    const bool is_done = answer_is_done(e->answer);
+    if (e->has_ended || (count == 0 && !is_done)) return true;
+    if (!e->has_begun) begin(e, count);
+    for (uint32_t i = 0; i < events_max && e->next_event < count; i++) {
+        struct api_event ev = event_log_at(log, e->next_event++);
+        e->codec->event(e, &ev);
+    }
+    if (e->next_event < count) return false;
+    if (is_done) e->codec->end(e);
+    e->has_ended = is_done;
+    return true;
+}

@@ -1,0 +1,19 @@
+/* api/codec_list.c - every wire format. */
+#include "api/codec.h"
+
+#include <string.h>
+
+extern const struct codec codec_openai_chat;
+extern const struct codec codec_openai_completions;
+
+const struct codec *const codecs[] = {
+    &codec_openai_chat,
+    &codec_openai_completions,
+    NULL,
+};
+
+const struct codec *codec_find(const char *name) {
+    for (const struct codec *const *c = codecs; *c; c++)
+        if (strcmp((*c)->name, name) == 0) return *c;
+    return NULL;
+}

@@ -1,0 +1,101 @@
+/* api/event.c - see api/event.h for the contract. */
+#include "api/event.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+enum { FIRST_EVENTS = 16 };
+
+struct record {
+    uint32_t text_at, text_len;
+    uint32_t choice, tool;
+    uint32_t first_token, token_count;
+    uint8_t kind, finish;
+};
+
+struct event_log {
+    uint64_t bytes_max;
+    struct record *records;
+    uint32_t count, cap;
+    struct buf text;
+};
+
+enum status event_log_create(struct event_log **out, uint64_t bytes_max) {
+    struct event_log *log = mem_zalloc(sizeof(*log));
+    if (!log) return ST_NOMEM;
+    log->bytes_max = bytes_max < UINT32_MAX ? bytes_max : UINT32_MAX; /* offsets have 32 bits */
+    buf_init(&log->text, (size_t)log->bytes_max);
+    *out = log;
+    return ST_OK;
+}
+
+void event_log_destroy(struct event_log *log) {
+    if (!log) return;
+    buf_deinit(&log->text);
+    mem_free(log->records);
+    mem_free(log);
+}
+
+static enum status make_room(struct event_log *log) {
+    if (log->count < log->cap) return ST_OK;
+    uint32_t cap = log->cap ? log->cap * 2 : FIRST_EVENTS;
+    struct record *grown = mem_realloc(log->records, cap * sizeof(*grown));
+    if (!grown) return ST_NOMEM;
+    log->records = grown;
+    log->cap = cap;
+    return ST_OK;
+}
+
+enum status event_log_add(struct event_log *log, const struct api_event *ev) {
+    uint64_t bytes = event_log_bytes(log);
+    if (bytes + sizeof(struct record) > log->bytes_max) return ST_FULL;
+    if (ev->text.len > log->bytes_max - bytes - sizeof(struct record)) return ST_FULL;
+    TRY(make_room(log));
+    size_t at = log->text.len;
+    if (ev->text.len) buf_put_str(&log->text, ev->text);
+    TRY(buf_status(&log->text));
+    log->records[log->count++] = (struct record){
+        .text_at = (uint32_t)at,
+        .text_len = (uint32_t)ev->text.len,
+        .choice = ev->choice,
+        .tool = ev->tool,
+        .first_token = ev->first_token,
+        .token_count = ev->token_count,
+        .kind = (uint8_t)ev->kind,
+        .finish = (uint8_t)ev->finish,
+    };
+    return ST_OK;
+}
+
+uint32_t event_log_count(const struct event_log *log) { return log->count; }
+
+struct api_event event_log_at(const struct event_log *log, uint32_t i) {
+    CHECK(i < log->count);
+    const struct record *r = &log->records[i];
+    return (struct api_event){
+        .kind = (enum api_event_kind)r->kind,
+        .choice = r->choice,
+        .tool = r->tool,
+        .first_token = r->first_token,
+        .token_count = r->token_count,
+        .finish = (enum finish_reason)r->finish,
+        .text = {r->text_len ? log->text.ptr + r->text_at : "", r->text_len},
+    };
+}
+
+uint64_t event_log_bytes(const struct event_log *log) {
+    return log->text.len + (uint64_t)log->count * sizeof(struct record);
+}
+
+struct str event_cut_text(struct str text, size_t bytes) {
+    if (bytes >= text.len) return text;
+    size_t end = 0;
+    while (end < text.len) {
+        uint32_t code;
+        size_t len = utf8_decode(str_skip(text, end), &code);
+        if (end > 0 && end + len > bytes) break;
+        end += len;
+    }
+    return str_take(text, end);
+}

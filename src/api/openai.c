@@ -1,0 +1,129 @@
+/* api/openai.c - see api/openai.h for the contract. */
+#include "api/openai.h"
+
+#include "base/json.h"
+#include "text/tokenizer.h"
+
+static const float LOGPROB_MIN = -9999.0f; /* OpenAI's word for "never" */
+enum { TOKEN_BYTES_MAX = 1 << 16 };
+
+/* --- requests --------------------------------------------------------------------------- */
+
+enum status openai_check(const struct json *body, struct api_request *r, struct api_error *e) {
+    r->sample.top_logprobs = r->top_logprobs;
+    if (r->top_logprobs > 0 && !r->logprobs)
+        return api_refuse(e, 400, "top_logprobs", NULL,
+                          "'top_logprobs' is only possible where 'logprobs' is true.");
+    if (json_kind(json_get(body, "stream_options")) == JS_MAP && !r->stream)
+        return api_refuse(e, 400, "stream_options", NULL,
+                          "'stream_options' is only possible where 'stream' is true.");
+    if (r->has_max_tokens && r->min_tokens > r->max_tokens)
+        return api_refuse(e, 400, "min_tokens", "invalid_value",
+                          "'min_tokens' is %u, more than the %u tokens that the answer may have.",
+                          r->min_tokens, r->max_tokens);
+    if (r->continue_final && json_bool(json_get(body, "add_generation_prompt"), false))
+        return api_refuse(e, 400, "continue_final_message", NULL,
+                          "'continue_final_message' and 'add_generation_prompt' exclude each "
+                          "other.");
+    return ST_OK;
+}
+
+/* --- answers ---------------------------------------------------------------------------- */
+
+const char *openai_finish(enum finish_reason finish, uint32_t calls) {
+    switch (finish) {
+    case FINISH_LENGTH:
+    case FINISH_EXPIRED: /* cut off, whatever it was that cut */
+        return "length";
+    default:
+        return calls ? "tool_calls" : "stop";
+    }
+}
+
+void openai_put_usage(const struct answer *a, struct buf *out) {
+    uint64_t completion = answer_completion_tokens(a);
+    PUT(out, "{\"prompt_tokens\":");
+    buf_put_uint(out, a->prompt_tokens);
+    PUT(out, ",\"completion_tokens\":");
+    buf_put_uint(out, completion);
+    PUT(out, ",\"total_tokens\":");
+    buf_put_uint(out, a->prompt_tokens + completion);
+    PUT(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+    buf_put_uint(out, a->cached_tokens);
+    PUT(out, ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"
+             "\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
+             "\"rejected_prediction_tokens\":0}}");
+}
+
+void openai_put_logprob(float logprob, struct buf *out) {
+    if (!(logprob >= LOGPROB_MIN)) logprob = LOGPROB_MIN; /* NaN, too */
+    if (logprob > 0) logprob = 0;
+    buf_printf(out, "%.9g", (double)logprob);
+}
+
+static void put_bytes(struct str bytes, struct buf *out) {
+    buf_put_char(out, '[');
+    for (size_t i = 0; i < bytes.len; i++) {
+        if (i) buf_put_char(out, ',');
+        buf_put_uint(out, (uint8_t)bytes.ptr[i]);
+    }
+    buf_put_char(out, ']');
+}
+
+/* A failure to find the bytes is one of memory, which `out` then remembers. */
+static void token_bytes(const struct answer *a, int32_t token, struct buf *bytes, struct buf *out) {
+    buf_init(bytes, TOKEN_BYTES_MAX);
+    enum status st = tokenizer_token_bytes(a->tokenizer, token, bytes);
+    if (st != ST_OK && out->status == ST_OK) out->status = st;
+}
+
+void openai_put_token(const struct answer *a, int32_t token, struct buf *out) {
+    struct buf bytes;
+    token_bytes(a, token, &bytes, out);
+    buf_put_json_string(out, buf_str(&bytes));
+    buf_deinit(&bytes);
+}
+
+/* {"token":..,"logprob":..,"bytes":[..] and no closing bracket. */
+static void open_entry(const struct answer *a, struct token_logprob t, struct buf *out) {
+    struct buf bytes;
+    token_bytes(a, t.token, &bytes, out);
+    PUT(out, "{\"token\":");
+    buf_put_json_string(out, buf_str(&bytes));
+    PUT(out, ",\"logprob\":");
+    openai_put_logprob(t.logprob, out);
+    PUT(out, ",\"bytes\":");
+    put_bytes(buf_str(&bytes), out);
+    buf_deinit(&bytes);
+}
+
+void openai_put_logprobs(const struct answer *a, uint32_t choice, uint32_t first, uint32_t count,
+                         struct buf *out) {
+    for (uint32_t i = first; i < first + count; i++) {
+        const struct sample_result *tops = answer_tops(a, choice, i);
+        if (i > first) buf_put_char(out, ',');
+        open_entry(a, answer_token(a, choice, i), out);
+        PUT(out, ",\"top_logprobs\":[");
+        for (uint32_t k = 0; tops && k < tops->top_count; k++) {
+            if (k) buf_put_char(out, ',');
+            open_entry(a, tops->top[k], out);
+            buf_put_char(out, '}');
+        }
+        PUT(out, "]}");
+    }
+}
+
+void openai_put_ids(const int32_t *ids, uint32_t count, struct buf *out) {
+    buf_put_char(out, '[');
+    for (uint32_t i = 0; i < count; i++) {
+        if (i) buf_put_char(out, ',');
+        buf_put_uint(out, (uint64_t)ids[i]);
+    }
+    buf_put_char(out, ']');
+}
+
+void openai_put_answer_ids(const struct answer *a, uint32_t choice, uint32_t first, uint32_t count,
+                           struct buf *out) {
+    const struct choice *c = a->choices[choice].tokens;
+    openai_put_ids(c->tokens + c->prompt_tokens + first, count, out);
+}
