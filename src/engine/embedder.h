@@ -35,6 +35,7 @@ struct embed_job {
     struct embed_job *next; /* the embedder's */
 };
 
+/* ST_BAD: a host without weights. */
 enum status embedder_open(struct embedder **out, struct host *host,
                           const struct embedder_options *options, struct err *err);
 void embedder_close(struct embedder *e); /* NULL is fine; jobs left are done as ST_CANCELLED */

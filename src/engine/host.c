@@ -1,7 +1,10 @@
 /* engine/host.c - see engine/host.h for the contract. */
 #include "engine/host.h"
 
+#include <pthread.h>
+
 #include "base/check.h"
+#include "base/mem.h"
 #include "base/pool.h"
 #include "format/model_file.h"
 #include "graph/step.h"
@@ -9,6 +12,13 @@
 #include "text/tokenizer.h"
 
 enum { CTX_DEFAULT_MAX = 8192, CTX_MAX = 1 << 24 };
+
+/* Tickets: a plain lock would mostly go to the thread that has just let it go. */
+struct host_gate {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    uint64_t next, serving; /* the next to be drawn; the one whose turn it is */
+};
 
 struct loading {
     struct host *h;
@@ -57,10 +67,43 @@ static enum status choose_ctx(struct host *h, uint32_t asked, struct err *err) {
                    asked, CTX_MAX);
 }
 
+static enum status make_gate(struct host *h, struct err *err) {
+    h->gate = mem_zalloc(sizeof(*h->gate));
+    if (!h->gate) return err_set(err, ST_NOMEM, "out of memory for a model");
+    pthread_mutex_init(&h->gate->lock, NULL);
+    pthread_cond_init(&h->gate->moved, NULL);
+    return ST_OK;
+}
+
+static void free_gate(struct host_gate *g) {
+    if (!g) return;
+    pthread_cond_destroy(&g->moved);
+    pthread_mutex_destroy(&g->lock);
+    mem_free(g);
+}
+
+void host_lock(struct host *h) {
+    struct host_gate *g = h->gate;
+    pthread_mutex_lock(&g->lock);
+    uint64_t mine = g->next++;
+    while (g->serving != mine) pthread_cond_wait(&g->moved, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void host_unlock(struct host *h) {
+    struct host_gate *g = h->gate;
+    pthread_mutex_lock(&g->lock);
+    CHECK(g->serving < g->next);
+    g->serving++;
+    if (g->serving < g->next) pthread_cond_broadcast(&g->moved);
+    pthread_mutex_unlock(&g->lock);
+}
+
 static enum status load(struct host *h, const char *path, const struct host_options *o,
                         struct err *err) {
     struct loading l = {.h = h, .options = o};
     report(&l, "file", 0);
+    TRY(make_gate(h, err));
     TRY(model_file_open(path, &h->file, err));
     if (!o->tokens_only) TRY(tokenizer_create(h->file, &h->tokenizer, err));
     const struct model_options model = {.ctx_tokens = o->ctx_tokens,
@@ -94,6 +137,7 @@ void host_close(struct host *h) {
     model_close(h->model);
     tokenizer_destroy(h->tokenizer);
     model_file_close(h->file);
+    free_gate(h->gate);
     *h = (struct host){.file = NULL};
 }
 

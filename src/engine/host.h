@@ -5,7 +5,11 @@
  * its scratch memory, and *kv memory* is the place where keys and values lie. Who computes what
  * and when is not known here.
  *
- * Lifetime: open; make passes and KV memory; free them; close. Thread: one caller at a time.
+ * Several may share it: whoever runs, makes or frees anything on it holds it meanwhile
+ * (host_lock). Those who wait get it in the order in which they came, so that nobody starves.
+ *
+ * Lifetime: open; make passes and KV memory; free them; close. Thread: one caller at a time,
+ * unless each holds it.
  */
 #ifndef ENGINE_HOST_H
 #define ENGINE_HOST_H
@@ -20,6 +24,7 @@
 #include "graph/tape.h"
 #include "model/model.h"
 
+struct host_gate;
 struct model_file;
 struct step;
 struct tokenizer;
@@ -43,6 +48,7 @@ struct host {
     struct tokenizer *tokenizer; /* NULL if tokens_only */
     struct model *model;
     struct device device;
+    struct host_gate *gate;
     bool device_open;
     uint32_t threads, ctx_tokens;
 };
@@ -50,6 +56,9 @@ struct host {
 enum status host_open(struct host *h, const char *path, const struct host_options *options,
                       struct err *err);
 void host_close(struct host *h); /* a zeroed one is fine */
+
+void host_lock(struct host *h);
+void host_unlock(struct host *h);
 
 struct pass {
     struct tape *tape;

@@ -159,12 +159,14 @@ static enum status local_submit(void *self, const struct plan *plan, struct err 
     int64_t start_us = clock_now(&clock_real);
     l->plan = plan;
     memset(l->results, 0, plan->row_count * sizeof(l->results[0]));
+    host_lock(l->host);
     do_moves(l, &plan->moves);
     if (plan->row_count > 0) {
         struct step step = fill_step(l, plan);
         l->logits = pass_run(l->host, &l->pass, &step, l->kv.spaces, &l->row_floats);
         l->host->device.parallel(l->host->device.self, sample_share, l);
     }
+    host_unlock(l->host);
     l->result = (struct step_result){.rows = l->results,
                                      .row_count = plan->row_count,
                                      .elapsed_us = clock_now(&clock_real) - start_us};

@@ -5,11 +5,11 @@
  */
 #include "engine/solo.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/mean.h"
 #include "engine/solo_int.h"
 #include "format/model_file.h"
 #include "model/arch.h"
@@ -169,15 +169,7 @@ enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logi
     return ST_OK;
 }
 
-static void scale_to_unit(float *v, uint32_t dims) {
-    double sum = 0;
-    for (uint32_t i = 0; i < dims; i++) sum += (double)v[i] * (double)v[i];
-    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
-    for (uint32_t i = 0; i < dims; i++) v[i] = (float)(v[i] * scale);
-}
-
-/* A decoder's embedding: the mean of its last hidden states, to unit length. Added up in the
- * order of positions, so chunks change nothing. */
+/* A decoder's embedding: the mean of its last hidden states, to unit length. */
 static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t count, float *out,
                                  struct err *err) {
     uint32_t dims = e->host.model->hp.dim;
@@ -188,11 +180,10 @@ static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t co
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
         size_t row_floats;
         const float *hidden = solo_run(e, &e->hidden, ids + pos, rows, pos, ROWS_ALL, &row_floats);
-        for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t i = 0; i < dims; i++) out[i] += hidden[r * row_floats + i];
+        mean_add(out, dims, hidden, row_floats, rows);
         pos += rows;
     }
-    scale_to_unit(out, dims);
+    mean_finish(out, dims);
     return ST_OK;
 }
 

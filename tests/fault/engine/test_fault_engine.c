@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <stdatomic.h>
 
+#include "engine/embedder.h"
 #include "engine/runner_sim.h"
 #include "engine/service.h"
 #include "fault/fail_alloc.h"
@@ -33,6 +34,9 @@ static struct request_spec spec(void) {
                              .n = 3,
                              .sample = sample_params_default(),
                              .ignore_end = true,
+                             .stop_tokens = prompt,
+                             .stop_token_count = 1,
+                             .min_tokens = 4,
                              .want_logprobs = true};
     s.sample.top_logprobs = 2;
     s.sample.repetition_penalty = 1.1f;
@@ -129,11 +133,64 @@ static void test_any_allocation_of_a_simulated_runner_may_fail(void **state) {
     }
 }
 
+static void embed_with_failures(const char *path) {
+    struct host host;
+    struct err err = {0};
+    struct host_options o = {
+        .threads = 1, .ctx_tokens = 64, .tokens_only = true, .isa = "portable"};
+    struct embedder_options eo = {.batch_tokens = 32};
+    assert_int_equal(host_open(&host, path, &o, &err), ST_OK);
+    for (long n = 0;; n++) {
+        struct embedder *e = NULL;
+        err = (struct err){0};
+        fail_alloc_at(n);
+        enum status st = embedder_open(&e, &host, &eo, &err);
+        bool failed = fail_alloc_stop();
+        embedder_close(e);
+        if (!failed) {
+            assert_int_equal(st, ST_OK);
+            assert_true(n > 5);
+            break;
+        }
+        check(st, &err, n);
+    }
+    host_close(&host);
+}
+
+static void test_any_allocation_of_an_embedder_may_fail(void **state) {
+    (void)state;
+    embed_with_failures(TEST_SOURCE_DIR "/golden/models/bert");
+    embed_with_failures(TEST_SOURCE_DIR "/golden/models/llama");
+}
+
+static void test_any_allocation_of_a_pretended_model_may_fail(void **state) {
+    (void)state;
+    struct service_options o = options();
+    o.tokens_only = false;
+    o.is_sim = true;
+    for (long n = 0;; n++) {
+        struct service s;
+        struct err err = {0};
+        fail_alloc_at(n);
+        enum status st = service_open(&s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err);
+        bool failed = fail_alloc_stop();
+        if (st == ST_OK) service_close(&s);
+        if (!failed) {
+            assert_int_equal(st, ST_OK);
+            break;
+        }
+        if (st != ST_OK) check(st, &err, n);
+        assert_true(n < ALLOCATIONS_MAX);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_allocation_of_opening_may_fail),
         cmocka_unit_test(test_any_allocation_of_a_request_may_fail),
         cmocka_unit_test(test_any_allocation_of_a_simulated_runner_may_fail),
+        cmocka_unit_test(test_any_allocation_of_an_embedder_may_fail),
+        cmocka_unit_test(test_any_allocation_of_a_pretended_model_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,404 @@
+/* engine/embedder.c - see engine/embedder.h for the contract.
+ *
+ * Entry points: embedder_open, embedder_close, embedder_submit, embedder_next.
+ *
+ * A batch is the longest run of waiting jobs, in their order, whose tokens fit the rows of one
+ * pass. A decoder's text that is longer than a pass is a batch of its own and takes several, the
+ * KV memory keeping what was computed; an encoder's is cut to what the model takes, which always
+ * fits. The host is held for one pass at a time, so that a serving engine gets its turn in
+ * between.
+ */
+#include "engine/embedder.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "engine/mean.h"
+#include "graph/step.h"
+
+enum { BATCH_TOKENS_DEFAULT = 2048, QUEUE_MAX_DEFAULT = 4096, BATCH_TEXTS_MAX = 256 };
+
+struct job_list {
+    struct embed_job *first, *last;
+    uint32_t count;
+};
+
+struct embedder {
+    struct host *host;
+    bool is_encoder;
+    uint32_t dims, tokens_max;
+    uint32_t batch_tokens, rows_max, queue_max;
+    int64_t window_us;
+
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t arrived; /* a job, or the end */
+    struct job_list waiting, done;
+    uint64_t waiting_tokens; /* as the model will take them */
+    bool is_closing;
+    embedder_hook *hook;
+    void *hook_ctx;
+
+    /* The embedder thread's. */
+    pthread_t thread;
+    bool is_running;
+    struct pass pass;
+    struct kv_memory kv; /* decoders */
+    struct embed_job *batch[BATCH_TEXTS_MAX];
+    uint32_t batch_count;
+    struct step_seq seqs[BATCH_TEXTS_MAX];
+    int32_t *token, *pos;       /* rows_max */
+    uint32_t *seq, *output_row; /* rows_max */
+    uint32_t *blocks;           /* kv_blocks: every block's own number */
+    uint32_t kv_blocks;
+};
+
+/* ---- queues ---- */
+
+static void list_push(struct job_list *l, struct embed_job *job) {
+    job->next = NULL;
+    if (l->last)
+        l->last->next = job;
+    else
+        l->first = job;
+    l->last = job;
+    l->count++;
+}
+
+static struct embed_job *list_pop(struct job_list *l) {
+    struct embed_job *job = l->first;
+    if (!job) return NULL;
+    l->first = job->next;
+    if (!l->first) l->last = NULL;
+    l->count--;
+    return job;
+}
+
+/* Tokens that are computed for a job: an encoder cuts. */
+static uint32_t kept_tokens(const struct embedder *e, const struct embed_job *job) {
+    return job->count < e->tokens_max ? job->count : e->tokens_max;
+}
+
+/* ---- one batch ---- */
+
+/* Token i of what is kept: where a text was cut, its last token (the end mark) stands last. */
+static int32_t kept_token(const struct embed_job *job, uint32_t kept, uint32_t i) {
+    return i + 1 == kept ? job->ids[job->count - 1] : job->ids[i];
+}
+
+/* Tokens [first, first + count) of a job become rows; its blocks begin at `block`. */
+static void fill_seq(struct embedder *e, struct step *step, const struct embed_job *job,
+                     uint32_t first, uint32_t count, uint32_t block) {
+    struct step_seq *seq = &e->seqs[step->seq_count];
+    uint32_t kept = kept_tokens(e, job);
+    *seq = (struct step_seq){.first_row = step->row_count, .row_count = count};
+    for (uint32_t g = 0; g < e->kv.group_count; g++) seq->blocks[g] = e->blocks + block;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t r = step->row_count++;
+        e->token[r] = kept_token(job, kept, first + i);
+        e->pos[r] = (int32_t)(first + i);
+        e->seq[r] = step->seq_count;
+        e->output_row[r] = r;
+    }
+    step->seq_count++;
+}
+
+static const float *run_step(struct embedder *e, struct step *step, size_t *row_floats) {
+    step->output_count = e->is_encoder ? 0 : step->row_count;
+    step->token = e->token;
+    step->pos = e->pos;
+    step->seq = e->seq;
+    step->output_row = e->output_row;
+    step->seqs = e->seqs;
+    host_lock(e->host);
+    const float *rows =
+        pass_run(e->host, &e->pass, step, e->is_encoder ? NULL : e->kv.spaces, row_floats);
+    host_unlock(e->host);
+    return rows;
+}
+
+static uint32_t blocks_of(uint32_t tokens) {
+    return (tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+/* All texts of the batch in one pass. */
+static void run_together(struct embedder *e) {
+    struct step step = {0};
+    uint32_t block = 0;
+    size_t row_floats;
+    for (uint32_t n = 0; n < e->batch_count; n++) {
+        uint32_t kept = kept_tokens(e, e->batch[n]);
+        fill_seq(e, &step, e->batch[n], 0, kept, block);
+        block += blocks_of(kept);
+    }
+    CHECK(step.row_count <= e->rows_max);
+    CHECK(e->is_encoder || block <= e->kv_blocks);
+    const float *rows = run_step(e, &step, &row_floats);
+    for (uint32_t n = 0; n < e->batch_count; n++) {
+        float *out = e->batch[n]->out;
+        if (e->is_encoder) {
+            memcpy(out, rows + n * row_floats, e->dims * sizeof(float));
+            continue;
+        }
+        memset(out, 0, e->dims * sizeof(float));
+        mean_add(out, e->dims, rows + e->seqs[n].first_row * row_floats, row_floats,
+                 e->seqs[n].row_count);
+        mean_finish(out, e->dims);
+    }
+}
+
+static void run_long(struct embedder *e, const struct embed_job *job) {
+    memset(job->out, 0, e->dims * sizeof(float));
+    for (uint32_t first = 0; first < job->count;) {
+        uint32_t left = job->count - first, count = left < e->rows_max ? left : e->rows_max;
+        struct step step = {0};
+        size_t row_floats;
+        fill_seq(e, &step, job, first, count, 0);
+        const float *rows = run_step(e, &step, &row_floats);
+        mean_add(job->out, e->dims, rows, row_floats, count);
+        first += count;
+    }
+    mean_finish(job->out, e->dims);
+}
+
+static void check_numbers(const struct embedder *e, struct embed_job *job) {
+    for (uint32_t i = 0; i < e->dims; i++)
+        if (!isfinite(job->out[i])) {
+            job->status =
+                err_set(&job->err, ST_DEVICE, "the model gave something that is not a number");
+            return;
+        }
+}
+
+/* ---- the thread ---- */
+
+static struct timespec deadline_after(int64_t us) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + us % 1000000 * 1000;
+    t.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+static bool is_full(const struct embedder *e) {
+    return e->waiting_tokens >= e->batch_tokens || e->waiting.count >= BATCH_TEXTS_MAX;
+}
+
+/* Until there is something worth running; false at the end. Under the lock. */
+static bool await_jobs(struct embedder *e) {
+    while (!e->waiting.first && !e->is_closing) pthread_cond_wait(&e->arrived, &e->lock);
+    if (e->window_us > 0) {
+        struct timespec deadline = deadline_after(e->window_us);
+        while (!is_full(e) && !e->is_closing)
+            if (pthread_cond_timedwait(&e->arrived, &e->lock, &deadline) == ETIMEDOUT) break;
+    }
+    return !e->is_closing;
+}
+
+/* Under the lock. The first job always fits: it is a batch of its own if need be. */
+static void gather(struct embedder *e) {
+    uint32_t rows = 0;
+    e->batch_count = 0;
+    while (e->waiting.first && e->batch_count < BATCH_TEXTS_MAX) {
+        uint32_t kept = kept_tokens(e, e->waiting.first);
+        if (e->batch_count > 0 && (rows + kept > e->batch_tokens)) break;
+        rows += kept;
+        e->waiting_tokens -= kept;
+        e->batch[e->batch_count++] = list_pop(&e->waiting);
+    }
+}
+
+static void run_batch(struct embedder *e) {
+    CHECK(e->batch_count > 0);
+    if (kept_tokens(e, e->batch[0]) > e->rows_max)
+        run_long(e, e->batch[0]);
+    else
+        run_together(e);
+    for (uint32_t n = 0; n < e->batch_count; n++) check_numbers(e, e->batch[n]);
+}
+
+static void *embedder_main(void *arg) {
+    struct embedder *e = arg;
+    pthread_mutex_lock(&e->lock);
+    while (await_jobs(e)) {
+        gather(e);
+        pthread_mutex_unlock(&e->lock);
+        run_batch(e);
+        pthread_mutex_lock(&e->lock);
+        for (uint32_t n = 0; n < e->batch_count; n++) list_push(&e->done, e->batch[n]);
+        embedder_hook *hook = e->hook;
+        void *ctx = e->hook_ctx;
+        pthread_mutex_unlock(&e->lock);
+        if (hook) hook(ctx);
+        pthread_mutex_lock(&e->lock);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+/* ---- birth and death ---- */
+
+static void choose_sizes(struct embedder *e, const struct embedder_options *o) {
+    const struct model *m = e->host->model;
+    e->is_encoder = model_is_encoder(m);
+    e->dims = m->hp.dim;
+    e->tokens_max = e->is_encoder ? m->hp.embed_tokens_max : e->host->ctx_tokens;
+    e->batch_tokens = o->batch_tokens ? o->batch_tokens : BATCH_TOKENS_DEFAULT;
+    e->queue_max = o->queue_max ? o->queue_max : QUEUE_MAX_DEFAULT;
+    e->window_us = o->window_us;
+    e->rows_max = e->batch_tokens;
+    if (e->is_encoder && e->rows_max < e->tokens_max) e->rows_max = e->tokens_max;
+}
+
+/* A decoder's blocks: the longest text, or a full batch of texts whose last blocks are not full. */
+static enum status make_kv(struct embedder *e, struct err *err) {
+    if (e->is_encoder) return ST_OK;
+    uint32_t counts[KV_GROUPS_MAX], longest = blocks_of(e->tokens_max);
+    uint32_t texts = e->batch_tokens < BATCH_TEXTS_MAX ? e->batch_tokens : BATCH_TEXTS_MAX;
+    e->kv_blocks = e->batch_tokens / KV_BLOCK_TOKENS + texts;
+    if (e->kv_blocks < longest) e->kv_blocks = longest;
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) counts[g] = e->kv_blocks;
+    TRY(kv_memory_create(e->host, KV_F16, counts, &e->kv, err));
+    e->blocks = mem_alloc_array(e->kv_blocks, sizeof(*e->blocks));
+    if (!e->blocks) return err_set(err, ST_NOMEM, "out of memory for %u blocks", e->kv_blocks);
+    for (uint32_t b = 0; b < e->kv_blocks; b++) e->blocks[b] = b;
+    return ST_OK;
+}
+
+static enum status make_parts(struct embedder *e, struct err *err) {
+    struct tape_sizes sizes = {e->rows_max, e->is_encoder ? 1 : e->rows_max, BATCH_TEXTS_MAX};
+    e->token = mem_zalloc_array(e->rows_max, sizeof(*e->token));
+    e->pos = mem_zalloc_array(e->rows_max, sizeof(*e->pos));
+    e->seq = mem_zalloc_array(e->rows_max, sizeof(*e->seq));
+    e->output_row = mem_zalloc_array(e->rows_max, sizeof(*e->output_row));
+    if (!e->token || !e->pos || !e->seq || !e->output_row)
+        return err_set(err, ST_NOMEM, "out of memory for batches of %u tokens", e->rows_max);
+    host_lock(e->host);
+    enum status st =
+        pass_create(e->host, e->is_encoder ? GOAL_POOLED : GOAL_HIDDEN, &sizes, &e->pass, err);
+    if (st == ST_OK) st = make_kv(e, err);
+    host_unlock(e->host);
+    return st;
+}
+
+static enum status start(struct embedder *e, struct err *err) {
+    int rc = pthread_create(&e->thread, NULL, embedder_main, e);
+    if (rc != 0)
+        return err_set(err, ST_NOMEM, "cannot start the embedder's thread: %s", strerror(rc));
+    e->is_running = true;
+    return ST_OK;
+}
+
+static void init_waits(struct embedder *e) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->arrived, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&e->lock, NULL);
+}
+
+enum status embedder_open(struct embedder **out, struct host *host,
+                          const struct embedder_options *options, struct err *err) {
+    if (!host->device_open)
+        return err_set(err, ST_BAD,
+                       "the model was opened without its weights: it gives no vectors");
+    struct embedder *e = mem_zalloc(sizeof(*e));
+    if (!e) return err_set(err, ST_NOMEM, "out of memory for an embedder");
+    e->host = host;
+    init_waits(e);
+    choose_sizes(e, options);
+    enum status st = make_parts(e, err);
+    if (st == ST_OK) st = start(e, err);
+    if (st != ST_OK) {
+        embedder_close(e);
+        return st;
+    }
+    *out = e;
+    return ST_OK;
+}
+
+static void stop(struct embedder *e) {
+    if (!e->is_running) return;
+    pthread_mutex_lock(&e->lock);
+    e->is_closing = true;
+    pthread_cond_signal(&e->arrived);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+}
+
+void embedder_close(struct embedder *e) {
+    if (!e) return;
+    stop(e);
+    for (struct embed_job *job; (job = list_pop(&e->waiting));)
+        job->status = err_set(&job->err, ST_CANCELLED, "the model is being closed");
+    host_lock(e->host);
+    kv_memory_destroy(e->host, &e->kv);
+    pass_destroy(e->host, &e->pass);
+    host_unlock(e->host);
+    mem_free(e->token);
+    mem_free(e->pos);
+    mem_free(e->seq);
+    mem_free(e->output_row);
+    mem_free(e->blocks);
+    pthread_cond_destroy(&e->arrived);
+    pthread_mutex_destroy(&e->lock);
+    mem_free(e);
+}
+
+/* ---- clients ---- */
+
+uint32_t embedder_dims(const struct embedder *e) { return e->dims; }
+uint32_t embedder_tokens_max(const struct embedder *e) { return e->tokens_max; }
+
+static enum status check_job(const struct embedder *e, const struct embed_job *job,
+                             struct err *err) {
+    if (job->count == 0) return err_set(err, ST_BAD, "the text is empty, expected one token");
+    if (!e->is_encoder && job->count > e->tokens_max)
+        return err_set(err, ST_BAD, "the text has %u tokens and the context holds %u", job->count,
+                       e->tokens_max);
+    uint32_t kept = kept_tokens(e, job), vocab = e->host->model->hp.vocab;
+    for (uint32_t i = 0; i < kept; i++) {
+        int32_t token = kept_token(job, kept, i);
+        if (token < 0 || (uint32_t)token >= vocab)
+            return err_set(err, ST_BAD, "token %u is %d, the model's vocabulary has 0 to %u", i,
+                           token, vocab - 1);
+    }
+    return ST_OK;
+}
+
+enum status embedder_submit(struct embedder *e, struct embed_job *job, struct err *err) {
+    TRY(check_job(e, job, err));
+    job->status = ST_OK;
+    job->err = (struct err){0};
+    pthread_mutex_lock(&e->lock);
+    bool has_room = e->waiting.count < e->queue_max;
+    if (has_room) {
+        list_push(&e->waiting, job);
+        e->waiting_tokens += kept_tokens(e, job);
+        pthread_cond_signal(&e->arrived);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (has_room) return ST_OK;
+    return err_set(err, ST_FULL, "the queue is full: at most %u texts may wait", e->queue_max);
+}
+
+struct embed_job *embedder_next(struct embedder *e) {
+    pthread_mutex_lock(&e->lock);
+    struct embed_job *job = list_pop(&e->done);
+    pthread_mutex_unlock(&e->lock);
+    return job;
+}
+
+void embedder_set_hook(struct embedder *e, embedder_hook *hook, void *ctx) {
+    pthread_mutex_lock(&e->lock);
+    e->hook = hook;
+    e->hook_ctx = ctx;
+    pthread_mutex_unlock(&e->lock);
+}

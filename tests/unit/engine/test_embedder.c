@@ -1,0 +1,359 @@
+/* Goal:   a text's vector is the same bits alone and in any company, encoder or decoder, short or
+ *         too long, beside a serving engine or not; jobs are gathered, refused and given back as
+ *         the header says; whoever shares a model gets his turn.
+ * Method: tiny models of the tree; every vector compared with that of solo_embed, which runs one
+ *         text at a time. The forward pass can be told to give something that is not a number.
+ * wrap: pass_run */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "engine/embedder.h"
+#include "engine/service.h"
+#include "engine/solo.h"
+
+#define MODELS TEST_SOURCE_DIR "/golden/models/"
+
+enum { CTX = 128, TEXTS = 40, IDS_MAX = 700, WAIT_TRIES = 30000 };
+
+const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats);
+const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats);
+
+static atomic_bool is_poisoned; /* the first number of every pass becomes NaN */
+
+const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats) {
+    const float *rows = __real_pass_run(h, p, step, kv, row_floats);
+    if (atomic_load(&is_poisoned)) ((float *)(uintptr_t)rows)[0] = NAN;
+    return rows;
+}
+
+struct rig {
+    struct host host;
+    struct solo *solo;
+    struct embedder *embedder;
+    uint32_t dims;
+    int32_t ids[TEXTS][IDS_MAX];
+    struct embed_job jobs[TEXTS];
+    float *vectors, *wanted; /* [TEXTS][dims] */
+};
+
+static void sleep_ms(long ms) {
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* Lengths around every edge: one token, a tile, the longest, and past what an encoder takes. */
+static uint32_t length_of(const struct rig *rig, uint32_t text) {
+    static const uint32_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 64, 5, 7};
+    uint32_t max = solo_embed_tokens_max(rig->solo);
+    if (text == 10) return max;
+    if (text == 11) return max - 1;
+    if (text == 12 && solo_is_encoder(rig->solo)) return max + 60;
+    return lengths[text % 10];
+}
+
+static void open_rig(struct rig *rig, const char *path, uint32_t batch_tokens, int64_t window_us) {
+    struct err err = {0};
+    struct solo_options solo = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
+    struct host_options host = {.threads = 2, .ctx_tokens = CTX, .tokens_only = true};
+    struct embedder_options o = {.batch_tokens = batch_tokens, .window_us = window_us};
+    *rig = (struct rig){.solo = NULL};
+    if (solo_open(path, &solo, &rig->solo, &err) != ST_OK) fail_msg("%s", err.text);
+    if (host_open(&rig->host, path, &host, &err) != ST_OK) fail_msg("%s", err.text);
+    if (embedder_open(&rig->embedder, &rig->host, &o, &err) != ST_OK) fail_msg("%s", err.text);
+    rig->dims = embedder_dims(rig->embedder);
+    assert_int_equal(rig->dims, solo_embed_dims(rig->solo));
+    assert_int_equal(embedder_tokens_max(rig->embedder), solo_embed_tokens_max(rig->solo));
+    rig->vectors = mem_zalloc_array((size_t)TEXTS * rig->dims, sizeof(float));
+    rig->wanted = mem_zalloc_array((size_t)TEXTS * rig->dims, sizeof(float));
+    uint32_t vocab = solo_vocab(rig->solo);
+    for (uint32_t t = 0; t < TEXTS; t++) {
+        uint32_t count = length_of(rig, t);
+        assert_true(count <= IDS_MAX);
+        for (uint32_t i = 0; i < count; i++)
+            rig->ids[t][i] = (int32_t)((t * 31 + i * i * 7 + i) % vocab);
+        rig->jobs[t] = (struct embed_job){
+            .ids = rig->ids[t], .count = count, .out = rig->vectors + (size_t)t * rig->dims};
+        if (solo_embed(rig->solo, rig->ids[t], count, rig->wanted + (size_t)t * rig->dims, &err) !=
+            ST_OK)
+            fail_msg("%s", err.text);
+    }
+}
+
+static void close_rig(struct rig *rig) {
+    embedder_close(rig->embedder);
+    host_close(&rig->host);
+    solo_close(rig->solo);
+    mem_free(rig->vectors);
+    mem_free(rig->wanted);
+}
+
+static void submit(struct rig *rig, struct embed_job *job) {
+    struct err err = {0};
+    if (embedder_submit(rig->embedder, job, &err) != ST_OK) fail_msg("%s", err.text);
+}
+
+static struct embed_job *take(struct rig *rig) {
+    for (uint32_t i = 0; i < WAIT_TRIES; i++) {
+        struct embed_job *job = embedder_next(rig->embedder);
+        if (job) return job;
+        sleep_ms(1);
+    }
+    fail_msg("no text was done");
+    return NULL;
+}
+
+static void check_job(const struct rig *rig, const struct embed_job *job) {
+    size_t text = (size_t)(job - rig->jobs);
+    assert_int_equal(job->status, ST_OK);
+    assert_memory_equal(job->out, rig->wanted + text * rig->dims, rig->dims * sizeof(float));
+}
+
+/* ---- bits ---- */
+
+static void check_model(const char *path, uint32_t batch_tokens, int64_t window_us) {
+    static struct rig rig;
+    open_rig(&rig, path, batch_tokens, window_us);
+    for (uint32_t t = 0; t < TEXTS; t++) submit(&rig, &rig.jobs[t]);
+    for (uint32_t t = 0; t < TEXTS; t++) {
+        const struct embed_job *job = take(&rig);
+        assert_ptr_equal(job, &rig.jobs[t]); /* in the order in which they came */
+        check_job(&rig, job);
+    }
+    assert_null(embedder_next(rig.embedder));
+    close_rig(&rig);
+}
+
+static void test_an_encoders_vectors_are_the_same_bits_in_any_company(void **state) {
+    (void)state;
+    check_model(MODELS "bert", 1, 0); /* one by one */
+    check_model(MODELS "bert", 100, 5000);
+    check_model(MODELS "bert", 0, 5000); /* all at once */
+    check_model(MODELS "bert-cls", 0, 5000);
+}
+
+static void test_a_decoders_vectors_are_the_same_bits_in_any_company(void **state) {
+    (void)state;
+    check_model(MODELS "llama", 1, 0); /* token by token */
+    check_model(MODELS "llama", 20, 0);
+    check_model(MODELS "llama", 0, 5000);
+    check_model(MODELS "gemma3", 100, 5000); /* windows: two groups of layers */
+    check_model(MODELS "mistral", 0, 5000);
+}
+
+/* ---- batches ---- */
+
+static void count_call(void *ctx) { atomic_fetch_add((atomic_uint *)ctx, 1); }
+
+static void test_texts_that_wait_share_a_pass(void **state) {
+    (void)state;
+    static struct rig rig;
+    atomic_uint batches = 0;
+    open_rig(&rig, MODELS "bert", 2048, 300000);
+    embedder_set_hook(rig.embedder, count_call, &batches);
+    for (uint32_t t = 0; t < 8; t++) submit(&rig, &rig.jobs[t]);
+    for (uint32_t t = 0; t < 8; t++) check_job(&rig, take(&rig));
+    assert_int_equal(atomic_load(&batches), 1);
+    close_rig(&rig);
+}
+
+static void test_a_full_batch_does_not_wait_for_more(void **state) {
+    (void)state;
+    static struct rig rig;
+    open_rig(&rig, MODELS "bert", 17, 60000000); /* a minute: the test would not end */
+    submit(&rig, &rig.jobs[3]);
+    submit(&rig, &rig.jobs[0]);
+    check_job(&rig, take(&rig));
+    check_job(&rig, take(&rig));
+    close_rig(&rig);
+}
+
+static void refused(struct rig *rig, const int32_t *ids, uint32_t count, const char *part) {
+    struct embed_job job = {.ids = ids, .count = count, .out = rig->vectors};
+    struct err err = {0};
+    assert_int_equal(embedder_submit(rig->embedder, &job, &err), ST_BAD);
+    if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
+}
+
+static void test_what_can_never_be_done_is_refused_with_the_numbers(void **state) {
+    (void)state;
+    static struct rig rig;
+    static int32_t ids[CTX + 1];
+    open_rig(&rig, MODELS "llama", 0, 0);
+    refused(&rig, ids, 0, "empty");
+    refused(&rig, ids, CTX + 1, "129 tokens and the context holds 128");
+    ids[5] = -1;
+    refused(&rig, ids, 6, "token 5 is -1");
+    ids[5] = (int32_t)solo_vocab(rig.solo);
+    refused(&rig, ids, 6, "the model's vocabulary has 0 to");
+    submit(&rig, &rig.jobs[0]);
+    check_job(&rig, take(&rig));
+    close_rig(&rig);
+}
+
+static void test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so(void **state) {
+    (void)state;
+    static struct rig rig;
+    struct err err = {0};
+    open_rig(&rig, MODELS "bert", 0, 0);
+    embedder_close(rig.embedder);
+    struct embedder_options o = {.queue_max = 3, .window_us = 60000000};
+    assert_int_equal(embedder_open(&rig.embedder, &rig.host, &o, &err), ST_OK);
+    for (uint32_t t = 0; t < 3; t++) submit(&rig, &rig.jobs[t]);
+    assert_int_equal(embedder_submit(rig.embedder, &rig.jobs[3], &err), ST_FULL);
+    assert_non_null(strstr(err.text, "at most 3 texts"));
+    embedder_close(rig.embedder);
+    rig.embedder = NULL;
+    for (uint32_t t = 0; t < 3; t++) {
+        assert_int_equal(rig.jobs[t].status, ST_CANCELLED);
+        assert_true(rig.jobs[t].err.text[0] != 0);
+    }
+    close_rig(&rig);
+}
+
+static void test_a_vector_that_is_not_numbers_fails_its_job_alone(void **state) {
+    (void)state;
+    static struct rig rig;
+    const char *paths[] = {MODELS "bert", MODELS "llama"};
+    for (uint32_t i = 0; i < 2; i++) {
+        open_rig(&rig, paths[i], 0, 300000);
+        atomic_store(&is_poisoned, true);
+        for (uint32_t t = 0; t < 3; t++) submit(&rig, &rig.jobs[t]);
+        assert_int_equal(take(&rig)->status, ST_DEVICE);
+        assert_true(rig.jobs[0].err.text[0] != 0);
+        check_job(&rig, take(&rig));
+        check_job(&rig, take(&rig));
+        atomic_store(&is_poisoned, false);
+        submit(&rig, &rig.jobs[0]); /* it can be tried again */
+        check_job(&rig, take(&rig));
+        close_rig(&rig);
+    }
+}
+
+/* ---- company ---- */
+
+struct waiter {
+    struct host *host;
+    atomic_uint turns;
+    atomic_bool is_waiting;
+};
+
+static void *wait_for_turn(void *arg) {
+    struct waiter *w = arg;
+    atomic_store(&w->is_waiting, true);
+    host_lock(w->host);
+    atomic_fetch_add(&w->turns, 1);
+    host_unlock(w->host);
+    return NULL;
+}
+
+/* Whoever lets a model go and asks for it again comes after those who have waited. */
+static void test_a_shared_model_goes_to_whoever_came_first(void **state) {
+    (void)state;
+    struct host host;
+    struct err err = {0};
+    struct host_options o = {.threads = 1, .tokens_only = true, .no_weights = true};
+    assert_int_equal(host_open(&host, MODELS "llama", &o, &err), ST_OK);
+    struct embedder_options eo = {0};
+    struct embedder *none = NULL;
+    assert_int_equal(embedder_open(&none, &host, &eo, &err), ST_BAD);
+    for (int round = 0; round < 20; round++) {
+        struct waiter w = {.host = &host};
+        pthread_t thread;
+        host_lock(&host);
+        assert_int_equal(pthread_create(&thread, NULL, wait_for_turn, &w), 0);
+        while (!atomic_load(&w.is_waiting)) sleep_ms(1);
+        sleep_ms(20); /* from there to its ticket */
+        assert_int_equal(atomic_load(&w.turns), 0);
+        host_unlock(&host);
+        host_lock(&host);
+        assert_int_equal(atomic_load(&w.turns), 1);
+        host_unlock(&host);
+        pthread_join(thread, NULL);
+    }
+    host_close(&host);
+}
+
+static struct request *ask(struct service *s) {
+    static const int32_t prompt[] = {1, 7, 9, 11};
+    struct err err = {0};
+    struct request *r = NULL;
+    struct request_spec spec = {.prompt = prompt,
+                                .prompt_tokens = 4,
+                                .max_tokens = 60,
+                                .n = 2,
+                                .sample = sample_params_default(),
+                                .ignore_end = true,
+                                .want_logprobs = true};
+    if (engine_submit(s->engine, &spec, &r, &err) != ST_OK) fail_msg("%s", err.text);
+    return r;
+}
+
+static void await_answer(struct service *s, const struct request *r) {
+    for (uint32_t i = 0; i < r->n; i++)
+        while (atomic_load(&r->choices[i].finish) == FINISH_NONE) {
+            struct choice *c = engine_next(s->engine, 30000000);
+            assert_non_null(c);
+            request_unref(c->request);
+        }
+}
+
+static void test_beside_a_serving_engine_neither_changes_the_others_bits(void **state) {
+    (void)state;
+    static struct rig rig;
+    struct service s;
+    struct err err = {0};
+    struct service_options o = {
+        .knobs = knobs_default(), .ctx_tokens = CTX, .tokens_only = true, .isa = "auto"};
+    struct embedder_options eo = {.batch_tokens = 64};
+    o.knobs.threads = 2;
+    o.knobs.max_seqs = 4;
+    open_rig(&rig, MODELS "llama", 0, 0);
+    embedder_close(rig.embedder);
+    assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_OK);
+    assert_int_equal(embedder_open(&rig.embedder, &s.host, &eo, &err), ST_OK);
+    assert_int_equal(engine_start(s.engine, &err), ST_OK);
+    struct request *alone = ask(&s);
+    await_answer(&s, alone);
+    struct request *beside = ask(&s);
+    for (uint32_t t = 0; t < TEXTS; t++) submit(&rig, &rig.jobs[t]);
+    await_answer(&s, beside);
+    for (uint32_t t = 0; t < TEXTS; t++) check_job(&rig, take(&rig));
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct choice *a = &alone->choices[i], *b = &beside->choices[i];
+        assert_memory_equal(a->tokens, b->tokens, 64 * sizeof(int32_t));
+        assert_memory_equal(a->logprobs, b->logprobs, 60 * sizeof(struct token_logprob));
+    }
+    request_unref(alone);
+    request_unref(beside);
+    embedder_close(rig.embedder);
+    rig.embedder = NULL;
+    service_close(&s);
+    close_rig(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_encoders_vectors_are_the_same_bits_in_any_company),
+        cmocka_unit_test(test_a_decoders_vectors_are_the_same_bits_in_any_company),
+        cmocka_unit_test(test_texts_that_wait_share_a_pass),
+        cmocka_unit_test(test_a_full_batch_does_not_wait_for_more),
+        cmocka_unit_test(test_what_can_never_be_done_is_refused_with_the_numbers),
+        cmocka_unit_test(test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so),
+        cmocka_unit_test(test_a_vector_that_is_not_numbers_fails_its_job_alone),
+        cmocka_unit_test(test_a_shared_model_goes_to_whoever_came_first),
+        cmocka_unit_test(test_beside_a_serving_engine_neither_changes_the_others_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
