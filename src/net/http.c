@@ -42,6 +42,7 @@ static uint32_t connections_allowed(void) {
 static int64_t tick_ms(const struct http_limits *l) {
     int64_t least = l->head_ms < l->body_ms ? l->head_ms : l->body_ms;
     if (l->write_ms < least) least = l->write_ms;
+    if (least < 4) return 1;
     return least / 4 < TICK_MS_MAX ? least / 4 : TICK_MS_MAX;
 }
 
