@@ -20,13 +20,12 @@ struct json;
 struct tokenizer;
 
 struct tokenize_request {
-    struct api_request text; /* a conversation, or one prompt: text or ids; must be first */
-    bool has_add_special;
-    bool plain;       /* no BOS and the like around the text */
-    bool no_special;  /* spellings of special tokens in the text are ordinary text */
-    bool with_pieces; /* llama.cpp: each token as {"id", "piece"} */
-    bool with_texts;  /* vLLM: token_strs beside the tokens */
-    struct str content;
+    struct api_request text;     /* a conversation, or one prompt: text or ids; must be first */
+    bool has_add_special, plain; /* the reader's: text.raw_prompt is what they come to */
+    bool no_special;             /* spellings of special tokens in the text are ordinary text */
+    bool with_pieces;            /* llama.cpp: each token as {"id", "piece"} */
+    bool with_texts;             /* vLLM: token_strs beside the tokens */
+    struct str content;          /* the reader's: text.prompts[0] is the text */
 };
 
 /* The document becomes the request's, also on failure. ST_BAD: `e` says why. */
@@ -38,12 +37,13 @@ enum status template_request_read(struct json *body, struct tokenize_request *r,
                                   struct api_error *e);
 void tokenize_request_deinit(struct tokenize_request *r);
 
-/* {"tokens","count","max_model_len"} */
-void tokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
-                         const int32_t *ids, uint32_t count, uint32_t ctx_tokens, struct buf *out);
-/* {"prompt","content"}: the two spellings of one text. */
+/* {"tokens", "count", "max_model_len", "token_strs"} */
+enum status tokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
+                                const int32_t *ids, uint32_t count, uint32_t ctx_tokens,
+                                struct buf *out);
+/* {"prompt", "content"}: the two spellings of one text. ST_BAD: an id is none of the model's. */
 enum status detokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
-                                  struct buf *out);
+                                  struct buf *out, struct api_error *e);
 /* {"prompt"} */
 void template_answer_put(struct str prompt, struct buf *out);
 
