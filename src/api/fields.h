@@ -39,6 +39,7 @@ enum api_endpoint {
     EP_DETOKENIZE = 1 << 9,      /* /detokenize */
     EP_TEMPLATE = 1 << 10,       /* /apply-template */
     EP_OLLAMA_SHOW = 1 << 11,    /* /api/show */
+    EP_OLLAMA_EMBED = 1 << 12,   /* /api/embed, /api/embeddings */
 };
 
 /* What it may be: bits. */

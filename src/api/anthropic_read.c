@@ -1,0 +1,208 @@
+/* api/anthropic_read.c - the bodies of /v1/messages and /v1/messages/count_tokens.
+ *
+ * Content blocks become messages as chat templates read them: a user's tool_result is a tool's
+ * message of its own, an assistant's tool_use a call. Messages of the user in a row are one, as
+ * Anthropic has it, because many templates insist on turns. A last message of the assistant is
+ * gone on with. */
+#include "api/decoders.h"
+#include "api/fields.h"
+#include "api/messages.h"
+#include "api/tools_flat.h"
+#include "base/json.h"
+
+struct reading {
+    struct message_list list;
+    struct api_error *e;
+    size_t message;
+    bool in_user; /* a user's message with open content */
+};
+
+static void end_user(struct reading *g) {
+    if (!g->in_user) return;
+    message_end_content(&g->list);
+    message_end(&g->list);
+    g->in_user = false;
+}
+
+static void add_user(struct reading *g, struct str text) {
+    if (!g->in_user) {
+        message_begin(&g->list, "user");
+        message_begin_content(&g->list);
+    }
+    g->in_user = true;
+    message_add_content(&g->list, text);
+}
+
+static bool is_type(const struct json *block, const char *type) {
+    return str_is(json_str(json_get(block, "type")), type);
+}
+
+static enum status refuse_block(const struct reading *g, size_t block) {
+    return api_refuse_unsupported(g->e, "Blocks of this type are not supported by this server",
+                                  "messages[%zu].content[%zu].type", g->message, block);
+}
+
+static enum status require(const struct reading *g, const struct json *block, size_t number,
+                           const char *key, enum json_kind kind) {
+    if (json_kind(json_get(block, key)) == kind) return ST_OK;
+    return api_refuse_missing(g->e, "messages[%zu].content[%zu].%s", g->message, number, key);
+}
+
+/* What a tool gave: a text, text blocks, or nothing. */
+static enum status read_result(struct reading *g, const struct json *block, size_t number) {
+    const struct json *content = json_get(block, "content");
+    TRY(require(g, block, number, "tool_use_id", JS_TEXT));
+    end_user(g);
+    message_begin(&g->list, "tool");
+    message_put_member(&g->list, "tool_call_id", json_str(json_get(block, "tool_use_id")));
+    message_begin_content(&g->list);
+    message_add_content(&g->list, json_str(content));
+    for (size_t i = 0; i < json_count(content); i++) {
+        const struct json *part = json_at(content, i);
+        if (!is_type(part, "text"))
+            return api_refuse_unsupported(g->e, "The models served here read text",
+                                          "messages[%zu].content[%zu].content[%zu].type",
+                                          g->message, number, i);
+        message_add_content(&g->list, json_str(json_get(part, "text")));
+    }
+    message_end_content(&g->list);
+    message_end(&g->list);
+    return ST_OK;
+}
+
+static enum status read_user_block(struct reading *g, const struct json *block, size_t number) {
+    if (is_type(block, "tool_result")) return read_result(g, block, number);
+    if (!is_type(block, "text")) return refuse_block(g, number);
+    TRY(require(g, block, number, "text", JS_TEXT));
+    add_user(g, json_str(json_get(block, "text")));
+    return ST_OK;
+}
+
+static enum status read_user(struct reading *g, const struct json *content) {
+    if (g->in_user) add_user(g, STR("\n"));
+    if (json_kind(content) == JS_TEXT) add_user(g, json_str(content));
+    for (size_t i = 0; i < json_count(content); i++)
+        TRY(read_user_block(g, json_at(content, i), i));
+    return ST_OK;
+}
+
+/* In the order in which a message is written: thoughts, text, calls. */
+static enum status read_assistant_texts(struct reading *g, const struct json *content) {
+    bool has_thought = false;
+    for (size_t i = 0; i < json_count(content) && !has_thought; i++) {
+        const struct json *block = json_at(content, i);
+        has_thought = is_type(block, "thinking") && json_str(json_get(block, "thinking")).len;
+        if (has_thought)
+            message_put_member(&g->list, "reasoning_content",
+                               json_str(json_get(block, "thinking")));
+    }
+    message_begin_content(&g->list);
+    message_add_content(&g->list, json_str(content));
+    for (size_t i = 0; i < json_count(content); i++) {
+        const struct json *block = json_at(content, i);
+        if (!is_type(block, "text")) continue;
+        TRY(require(g, block, i, "text", JS_TEXT));
+        message_add_content(&g->list, json_str(json_get(block, "text")));
+    }
+    message_end_content(&g->list);
+    return ST_OK;
+}
+
+static enum status read_assistant(struct reading *g, const struct json *content) {
+    end_user(g);
+    message_begin(&g->list, "assistant");
+    TRY(read_assistant_texts(g, content));
+    for (size_t i = 0; i < json_count(content); i++) {
+        const struct json *block = json_at(content, i);
+        bool is_read = is_type(block, "text") || is_type(block, "thinking") ||
+                       is_type(block, "redacted_thinking");
+        if (is_read) continue;
+        if (!is_type(block, "tool_use")) return refuse_block(g, i);
+        TRY(require(g, block, i, "id", JS_TEXT));
+        TRY(require(g, block, i, "name", JS_TEXT));
+        TRY(message_put_call(&g->list, json_str(json_get(block, "id")),
+                             json_str(json_get(block, "name")), json_get(block, "input")));
+    }
+    message_end(&g->list);
+    return ST_OK;
+}
+
+/* A text, or text blocks, each on lines of its own. */
+static void read_system(struct reading *g, const struct json *system) {
+    message_begin(&g->list, "system");
+    message_begin_content(&g->list);
+    message_add_content(&g->list, json_str(system));
+    for (size_t i = 0; i < json_count(system); i++) {
+        if (i) message_add_content(&g->list, STR("\n"));
+        message_add_content(&g->list, json_str(json_get(json_at(system, i), "text")));
+    }
+    message_end_content(&g->list);
+    message_end(&g->list);
+}
+
+static enum status read_message(struct reading *g, const struct json *message) {
+    struct str role = json_str(json_get(message, "role"));
+    const struct json *content = json_get(message, "content");
+    if (str_is(role, "user")) return read_user(g, content);
+    if (str_is(role, "assistant")) return read_assistant(g, content);
+    end_user(g);
+    read_system(g, content);
+    return ST_OK;
+}
+
+static enum status read_messages(const struct json *body, struct api_request *r,
+                                 struct api_error *e) {
+    const struct json *system = json_get(body, "system"), *list = json_get(body, "messages");
+    struct reading g = {.e = e};
+    enum status st = ST_OK;
+    message_list_init(&g.list);
+    if (json_str(system).len || json_count(system)) read_system(&g, system);
+    for (; g.message < json_count(list) && st == ST_OK; g.message++)
+        st = read_message(&g, json_at(list, g.message));
+    end_user(&g);
+    bool is_prefill =
+        str_is(json_str(json_get(json_at(list, json_count(list) - 1), "role")), "assistant");
+    r->continue_final = is_prefill && g.list.call_count == 0;
+    if (st == ST_OK) st = message_list_finish(&g.list, r);
+    message_list_deinit(&g.list);
+    return st;
+}
+
+static enum status read_tools(const struct json *body, struct api_request *r, struct api_error *e) {
+    const struct json *choice = json_get(body, "tool_choice");
+    struct str type = json_str(json_get(choice, "type"));
+    r->tool_choice = TOOLS_AUTO;
+    if (str_is(type, "none")) r->tool_choice = TOOLS_NONE;
+    if (str_is(type, "any")) r->tool_choice = TOOLS_REQUIRED;
+    if (str_is(type, "tool")) {
+        r->tool_choice = TOOLS_NAMED;
+        r->tool_name = json_str(json_get(choice, "name"));
+        if (!r->tool_name.len) return api_refuse_missing(e, "tool_choice.name");
+    }
+    return tools_read_flat(json_get(body, "tools"), "input_schema", r, e);
+}
+
+/* A client that does not ask for thoughts expects none. */
+static enum status read_thinking(const struct json *body, struct api_request *r) {
+    struct str type = json_str(json_get(json_get(body, "thinking"), "type"));
+    bool thinks = type.len && !str_is(type, "disabled");
+    return api_request_add_kwarg(r, STR("enable_thinking"), thinks ? STR("true") : STR("false"));
+}
+
+static enum status decode(enum api_endpoint endpoint, struct json *body, struct api_request *r,
+                          struct api_error *e) {
+    r->doc = body;
+    TRY(api_fields_read(endpoint, body, r, e));
+    TRY(read_tools(body, r, e));
+    TRY(read_thinking(body, r));
+    return read_messages(body, r, e);
+}
+
+enum status anthropic_decode(struct json *body, struct api_request *r, struct api_error *e) {
+    return decode(EP_MESSAGES, body, r, e);
+}
+
+enum status anthropic_count_decode(struct json *body, struct api_request *r, struct api_error *e) {
+    r->has_max_tokens = true;
+    return decode(EP_COUNT_TOKENS, body, r, e);
+}

@@ -1,0 +1,199 @@
+/* api/codec_ollama.c - Ollama's /api/chat and /api/generate: answers, a JSON object a line.
+ *
+ * Every line but the last has a piece of text, or one whole tool call; the last has the counts and
+ * durations. A request without a prompt has no choices and is answered by such a last line alone.
+ */
+#include "api/codec.h"
+#include "api/decoders.h"
+#include "api/items.h"
+#include "api/ollama.h"
+
+/* The encoder's notes. encoder.text holds the open call's name, then its arguments. */
+enum { NOTE_IN_CALL, NOTE_CALL, NOTE_NAME_BYTES };
+
+static void put_head(const struct answer *a, struct buf *out) {
+    buf_put_text(out, "{\"model\":");
+    buf_put_json_string(out, a->model);
+    buf_put_text(out, ",\"created_at\":");
+    ollama_time_put(a->created_s, out);
+}
+
+static void put_call(const struct answer *a, const struct answer_item *item, struct buf *out) {
+    char id[CALL_ID_BYTES];
+    answer_call_id(a, 0, item->call, "call_", id);
+    buf_printf(out, "{\"id\":\"%s\",\"function\":{\"index\":%u,\"name\":", id, item->call);
+    buf_put_json_string(out, item->name);
+    buf_put_text(out, ",\"arguments\":");
+    put_args_object(item->text, out);
+    buf_put_text(out, "}}");
+}
+
+/* Where the text goes; a chat's message stays open behind it. */
+static void open_text(bool chat, struct buf *out) {
+    buf_put_text(out,
+                 chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"response\":\"");
+}
+
+static void put_text(bool chat, struct str text, struct buf *out) {
+    open_text(chat, out);
+    buf_put_json_inner(out, text);
+    buf_put_char(out, '"');
+}
+
+static const char *done_reason(const struct answer *a) {
+    if (a->choice_count == 0) return "load";
+    return answer_finish(a) == FINISH_STOP ? "stop" : "length";
+}
+
+static int64_t ns_between(int64_t from_us, int64_t to_us) {
+    return from_us && to_us > from_us ? (to_us - from_us) * 1000 : 0;
+}
+
+static void put_tail(const struct answer *a, struct buf *out) {
+    int64_t first = a->first_token_us ? a->first_token_us : a->finished_us;
+    buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\"", done_reason(a));
+    if (a->choice_count)
+        buf_printf(out,
+                   ",\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%u,"
+                   "\"prompt_eval_duration\":%lld,\"eval_count\":%u,\"eval_duration\":%lld",
+                   (long long)ns_between(a->arrived_us, a->finished_us), a->prompt_tokens,
+                   (long long)ns_between(a->arrived_us, first), answer_completion_tokens(a),
+                   (long long)ns_between(first, a->finished_us));
+    buf_put_char(out, '}');
+}
+
+/* --- whole answers -------------------------------------------------------------------------- */
+
+/* All the text, wherever it stood, then all calls. */
+static void put_answer(const struct answer *a, bool chat, struct buf *out) {
+    struct answer_items it;
+    struct answer_item item;
+    open_text(chat, out);
+    answer_items_init(&it, a);
+    while (answer_items_next(&it, &item))
+        if (!item.is_call) buf_put_json_inner(out, item.text);
+    answer_items_deinit(&it, out);
+    buf_put_char(out, '"');
+
+    uint32_t calls = 0;
+    answer_items_init(&it, a);
+    while (answer_items_next(&it, &item)) {
+        if (!item.is_call) continue;
+        buf_put_text(out, calls++ ? "," : ",\"tool_calls\":[");
+        put_call(a, &item, out);
+    }
+    answer_items_deinit(&it, out);
+    if (calls) buf_put_char(out, ']');
+    if (chat) buf_put_char(out, '}');
+}
+
+static void put_whole(const struct answer *a, bool chat, struct buf *out) {
+    put_head(a, out);
+    put_answer(a, chat, out);
+    put_tail(a, out);
+}
+
+/* --- lines ---------------------------------------------------------------------------------- */
+
+static void begin(struct encoder *e) { (void)e; }
+
+static void tell_text(struct encoder *e, bool chat, struct str text) {
+    buf_clear(&e->scratch);
+    put_head(e->answer, &e->scratch);
+    put_text(chat, text, &e->scratch);
+    buf_put_text(&e->scratch, chat ? "},\"done\":false}" : ",\"done\":false}");
+    encoder_put(e, STR(""), buf_str(&e->scratch));
+}
+
+/* The call that is open has ended: only now its arguments are an object. */
+static void tell_call(struct encoder *e) {
+    if (!e->notes[NOTE_IN_CALL]) return;
+    struct str text = buf_str(&e->text);
+    const struct answer_item item = {.call = e->notes[NOTE_CALL],
+                                     .name = str_take(text, e->notes[NOTE_NAME_BYTES]),
+                                     .text = str_skip(text, e->notes[NOTE_NAME_BYTES])};
+    buf_clear(&e->scratch);
+    put_head(e->answer, &e->scratch);
+    put_text(true, STR(""), &e->scratch);
+    buf_put_text(&e->scratch, ",\"tool_calls\":[");
+    put_call(e->answer, &item, &e->scratch);
+    buf_put_text(&e->scratch, "]},\"done\":false}");
+    encoder_put(e, STR(""), buf_str(&e->scratch));
+    e->notes[NOTE_IN_CALL] = false;
+}
+
+static void open_call(struct encoder *e, const struct api_event *ev) {
+    buf_clear(&e->text);
+    buf_put_str(&e->text, ev->text);
+    e->notes[NOTE_IN_CALL] = true;
+    e->notes[NOTE_CALL] = ev->tool;
+    e->notes[NOTE_NAME_BYTES] = (uint32_t)ev->text.len;
+}
+
+static void tell_event(struct encoder *e, bool chat, const struct api_event *ev) {
+    if (ev->choice != 0) return;
+    switch (ev->kind) {
+    case EVENT_TEXT:
+        if (ev->text.len == 0) return;
+        tell_call(e);
+        tell_text(e, chat, ev->text);
+        return;
+    case EVENT_TOOL:
+        tell_call(e);
+        open_call(e, ev);
+        return;
+    case EVENT_ARGS:
+        buf_put_str(&e->text, ev->text);
+        return;
+    case EVENT_FINISH:
+        tell_call(e);
+        return;
+    }
+}
+
+static void tell_end(struct encoder *e, bool chat) {
+    buf_clear(&e->scratch);
+    if (e->answer->failure.status != 0) {
+        ollama_error_put(&e->answer->failure, STR(""), &e->scratch);
+    } else {
+        put_head(e->answer, &e->scratch);
+        put_text(chat, STR(""), &e->scratch);
+        if (chat) buf_put_char(&e->scratch, '}');
+        put_tail(e->answer, &e->scratch);
+    }
+    encoder_put(e, STR(""), buf_str(&e->scratch));
+}
+
+/* --- the two codecs ------------------------------------------------------------------------- */
+
+static void chat_event(struct encoder *e, const struct api_event *ev) { tell_event(e, true, ev); }
+static void chat_end(struct encoder *e) { tell_end(e, true); }
+static void chat_whole(const struct answer *a, struct buf *out) { put_whole(a, true, out); }
+
+const struct codec codec_ollama_chat = {.name = "ollama.chat",
+                                        .id_prefix = "",
+                                        .framing = FRAMING_LINES,
+                                        .streams_by_default = true,
+                                        .decode = ollama_chat_decode,
+                                        .begin = begin,
+                                        .event = chat_event,
+                                        .end = chat_end,
+                                        .whole = chat_whole,
+                                        .put_error = ollama_error_put};
+
+static void generate_event(struct encoder *e, const struct api_event *ev) {
+    tell_event(e, false, ev);
+}
+static void generate_end(struct encoder *e) { tell_end(e, false); }
+static void generate_whole(const struct answer *a, struct buf *out) { put_whole(a, false, out); }
+
+const struct codec codec_ollama_generate = {.name = "ollama.generate",
+                                            .id_prefix = "",
+                                            .framing = FRAMING_LINES,
+                                            .streams_by_default = true,
+                                            .decode = ollama_generate_decode,
+                                            .begin = begin,
+                                            .event = generate_event,
+                                            .end = generate_end,
+                                            .whole = generate_whole,
+                                            .put_error = ollama_error_put};

@@ -1,0 +1,395 @@
+/* api/codec_openai_responses.c - OpenAI's /v1/responses: answers.
+ *
+ * An answer is a list of items: messages with one text part each, and function calls. In a stream
+ * every item is opened, told in deltas, and told again when it closes:
+ *
+ *   response.created, response.in_progress
+ *     response.output_item.added
+ *       response.content_part.added, response.output_text.delta .., response.output_text.done,
+ *       response.content_part.done                                           (a message)
+ *       response.function_call_arguments.delta .., .done                     (a call)
+ *     response.output_item.done
+ *   response.completed, or .incomplete, or .failed
+ *
+ * Each event carries its number in the stream, from 0 on, which is the encoder's count of pieces.
+ */
+#include "api/codec.h"
+#include "api/decoders.h"
+#include "api/items.h"
+#include "api/openai.h"
+#include "base/check.h"
+#include "base/json.h"
+
+/* The encoder's notes. encoder.text holds the open item's text; of a call, first its name. */
+enum { NOTE_OPEN, NOTE_ITEMS, NOTE_CALL, NOTE_NAME_BYTES, NOTE_FIRST_TOKEN, NOTE_TOKENS };
+enum { OPEN_NONE, OPEN_TEXT, OPEN_CALL };
+
+/* --- values ------------------------------------------------------------------------------ */
+
+/* A field of the request as it was sent, or what holds if it was not. */
+static void put_sent(const struct answer *a, const char *key, const char *fallback,
+                     struct buf *out) {
+    const struct json *v = json_get(a->request->doc, key);
+    buf_printf(out, ",\"%s\":", key);
+    if (json_kind(v) == JS_NONE || json_kind(v) == JS_NULL)
+        buf_put_text(out, fallback);
+    else
+        json_put(v, out);
+}
+
+static void put_tools(const struct answer *a, struct buf *out) {
+    static const char *const keys[] = {"name", "description", "parameters", "strict"};
+    const struct json *tools = json_get(a->request->doc, "tools");
+    PUT(out, ",\"tools\":[");
+    for (size_t i = 0; i < json_count(tools); i++) {
+        buf_put_text(out, i ? ",{\"type\":\"function\"" : "{\"type\":\"function\"");
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+            buf_printf(out, ",\"%s\":", keys[k]);
+            json_put(json_get(json_at(tools, i), keys[k]), out);
+        }
+        buf_put_char(out, '}');
+    }
+    buf_put_char(out, ']');
+}
+
+static void put_usage(const struct answer *a, struct buf *out) {
+    uint32_t answered = answer_completion_tokens(a);
+    buf_printf(out,
+               ",\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
+               "\"cache_write_tokens\":0},\"output_tokens\":%u,\"output_tokens_details\":"
+               "{\"reasoning_tokens\":0},\"total_tokens\":%u}",
+               a->prompt_tokens, a->cached_tokens, answered, a->prompt_tokens + answered);
+}
+
+static void put_error(const struct answer *a, struct buf *out) {
+    if (a->failure.status == 0) {
+        PUT(out, ",\"error\":null");
+        return;
+    }
+    const char *code = a->failure.status == 429  ? "rate_limit_exceeded"
+                       : a->failure.status < 500 ? "invalid_prompt"
+                                                 : "server_error";
+    buf_printf(out, ",\"error\":{\"code\":\"%s\",\"message\":", code);
+    buf_put_json_string(out, str_of(a->failure.message.text));
+    buf_put_char(out, '}');
+}
+
+/* The tokens of a text, if they were asked for. */
+static void put_logprobs(const struct answer *a, uint32_t first, uint32_t count, struct buf *out) {
+    PUT(out, ",\"logprobs\":[");
+    if (a->request->logprobs) openai_put_logprobs(a, 0, first, count, out);
+    buf_put_char(out, ']');
+}
+
+/* --- items -------------------------------------------------------------------------------- */
+
+static void put_text_part(const struct answer *a, const struct answer_item *item, struct buf *out) {
+    PUT(out, "{\"type\":\"output_text\",\"text\":");
+    buf_put_json_string(out, item->text);
+    PUT(out, ",\"annotations\":[]");
+    put_logprobs(a, item->first_token, item->token_count, out);
+    buf_put_char(out, '}');
+}
+
+static void put_message(const struct answer *a, const struct answer_item *item, const char *status,
+                        bool with_content, struct buf *out) {
+    char id[CALL_ID_BYTES];
+    answer_call_id(a, 0, item->idx, "msg_", id);
+    buf_printf(out,
+               "{\"id\":\"%s\",\"type\":\"message\",\"status\":\"%s\",\"role\":\"assistant\","
+               "\"content\":[",
+               id, status);
+    if (with_content) put_text_part(a, item, out);
+    PUT(out, "]}");
+}
+
+static void put_call(const struct answer *a, const struct answer_item *item, const char *status,
+                     struct buf *out) {
+    char id[CALL_ID_BYTES], call_id[CALL_ID_BYTES];
+    answer_call_id(a, 0, item->idx, "fc_", id);
+    answer_call_id(a, 0, item->call, "call_", call_id);
+    buf_printf(out,
+               "{\"id\":\"%s\",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":\"%s\","
+               "\"name\":",
+               id, status, call_id);
+    buf_put_json_string(out, item->name);
+    PUT(out, ",\"arguments\":");
+    buf_put_json_string(out, item->text);
+    buf_put_char(out, '}');
+}
+
+static void put_item(const struct answer *a, const struct answer_item *item, const char *status,
+                     struct buf *out) {
+    if (item->is_call)
+        put_call(a, item, status, out);
+    else
+        put_message(a, item, status, true, out);
+}
+
+static bool is_complete(const struct answer *a) { return answer_finish(a) == FINISH_STOP; }
+
+/* Only what was written last can have been cut short. */
+static const char *item_status(const struct answer *a, bool is_last) {
+    return is_last && !is_complete(a) ? "incomplete" : "completed";
+}
+
+/* An answer without any text has one empty message. Which item is the last is counted first: its
+ * status depends on it. */
+static void put_items(const struct answer *a, struct buf *out) {
+    struct answer_items it;
+    struct answer_item item;
+    uint32_t last = 0;
+    answer_items_init(&it, a);
+    while (answer_items_next(&it, &item)) last = item.idx;
+    bool is_empty = it.next_idx == 0;
+    answer_items_deinit(&it, out);
+
+    answer_items_init(&it, a);
+    while (answer_items_next(&it, &item)) {
+        if (item.idx) buf_put_char(out, ',');
+        put_item(a, &item, item_status(a, item.idx == last), out);
+    }
+    answer_items_deinit(&it, out);
+    if (is_empty) put_item(a, &(struct answer_item){.idx = 0}, item_status(a, true), out);
+}
+
+/* --- the response -------------------------------------------------------------------------- */
+
+static const char *response_status(const struct answer *a) {
+    if (a->failure.status != 0) return "failed";
+    if (!answer_is_done(a)) return "in_progress";
+    switch (answer_finish(a)) {
+    case FINISH_STOP:
+        return "completed";
+    case FINISH_LENGTH:
+    case FINISH_EXPIRED: /* cut off, whatever it was that cut */
+        return "incomplete";
+    default:
+        return "cancelled";
+    }
+}
+
+static void put_settings(const struct answer *a, struct buf *out) {
+    const struct json *reasoning = json_get(a->request->doc, "reasoning");
+    put_sent(a, "instructions", "null", out);
+    put_sent(a, "max_output_tokens", "null", out);
+    put_sent(a, "max_tool_calls", "null", out);
+    PUT(out, ",\"model\":");
+    buf_put_json_string(out, a->model);
+    put_sent(a, "parallel_tool_calls", "true", out);
+    PUT(out, ",\"previous_response_id\":null,\"reasoning\":{\"effort\":");
+    json_put(json_get(reasoning, "effort"), out);
+    PUT(out, ",\"summary\":null},\"service_tier\":\"default\",\"store\":false");
+    put_sent(a, "temperature", "1.0", out);
+    PUT(out, ",\"text\":{\"format\":{\"type\":\"text\"}}");
+    put_sent(a, "tool_choice", "\"auto\"", out);
+    put_tools(a, out);
+    put_sent(a, "top_logprobs", "0", out);
+    put_sent(a, "top_p", "1.0", out);
+    PUT(out, ",\"truncation\":\"disabled\"");
+    put_sent(a, "user", "null", out);
+    put_sent(a, "metadata", "{}", out);
+}
+
+static int64_t completed_s(const struct answer *a) {
+    return a->created_s + (a->finished_us - a->arrived_us) / 1000000;
+}
+
+static void put_response(const struct answer *a, const char *status, struct buf *out) {
+    bool is_over = !str_is(str_of(status), "in_progress");
+    bool is_cut = str_is(str_of(status), "incomplete");
+    buf_printf(out,
+               "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
+               "\"background\":false",
+               a->id, (long long)a->created_s, status);
+    if (str_is(str_of(status), "completed"))
+        buf_printf(out, ",\"completed_at\":%lld", (long long)completed_s(a));
+    else
+        PUT(out, ",\"completed_at\":null");
+    put_error(a, out);
+    PUT(out, ",\"incomplete_details\":");
+    buf_put_text(out, is_cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    put_settings(a, out);
+    PUT(out, ",\"output\":[");
+    if (is_over) put_items(a, out);
+    buf_put_char(out, ']');
+    if (is_over)
+        put_usage(a, out);
+    else
+        PUT(out, ",\"usage\":null");
+    buf_put_char(out, '}');
+}
+
+static void whole(const struct answer *a, struct buf *out) {
+    put_response(a, response_status(a), out);
+}
+
+/* --- streams -------------------------------------------------------------------------------- */
+
+static struct buf *begin_piece(struct encoder *e, const char *type) {
+    buf_clear(&e->scratch);
+    PUT(&e->scratch, "{\"type\":\"");
+    buf_put_text(&e->scratch, type);
+    PUT(&e->scratch, "\",\"sequence_number\":");
+    buf_put_uint(&e->scratch, e->pieces);
+    return &e->scratch;
+}
+
+static void end_piece(struct encoder *e, const char *type) {
+    buf_put_char(&e->scratch, '}');
+    encoder_put(e, str_of(type), buf_str(&e->scratch));
+}
+
+static void tell_response(struct encoder *e, const char *type, const char *status) {
+    struct buf *out = begin_piece(e, type);
+    PUT(out, ",\"response\":");
+    put_response(e->answer, status, out);
+    end_piece(e, type);
+}
+
+/* The item that is open, as far as it has come. */
+static struct answer_item open_item(const struct encoder *e) {
+    struct str text = buf_str(&e->text);
+    size_t name_bytes = e->notes[NOTE_NAME_BYTES];
+    return (struct answer_item){.is_call = e->notes[NOTE_OPEN] == OPEN_CALL,
+                                .idx = e->notes[NOTE_ITEMS] - 1,
+                                .call = e->notes[NOTE_CALL],
+                                .name = str_take(text, name_bytes),
+                                .text = str_skip(text, name_bytes),
+                                .first_token = e->notes[NOTE_FIRST_TOKEN],
+                                .token_count = e->notes[NOTE_TOKENS]};
+}
+
+static void put_place(const struct encoder *e, struct buf *out) {
+    struct answer_item item = open_item(e);
+    char id[CALL_ID_BYTES];
+    answer_call_id(e->answer, 0, item.idx, item.is_call ? "fc_" : "msg_", id);
+    PUT(out, ",\"item_id\":\"");
+    buf_put_text(out, id);
+    PUT(out, "\",\"output_index\":");
+    buf_put_uint(out, item.idx);
+    if (!item.is_call) PUT(out, ",\"content_index\":0");
+}
+
+static void tell_item(struct encoder *e, const char *type, const char *status, bool with_content) {
+    struct answer_item item = open_item(e);
+    struct buf *out = begin_piece(e, type);
+    buf_printf(out, ",\"output_index\":%u,\"item\":", item.idx);
+    if (item.is_call)
+        put_call(e->answer, &item, status, out);
+    else
+        put_message(e->answer, &item, status, with_content, out);
+    end_piece(e, type);
+}
+
+static void tell_part(struct encoder *e, const char *type) {
+    struct answer_item item = open_item(e);
+    struct buf *out = begin_piece(e, type);
+    put_place(e, out);
+    PUT(out, ",\"part\":");
+    put_text_part(e->answer, &item, out);
+    end_piece(e, type);
+}
+
+static void open_text(struct encoder *e) {
+    buf_clear(&e->text);
+    e->notes[NOTE_OPEN] = OPEN_TEXT;
+    e->notes[NOTE_ITEMS]++;
+    e->notes[NOTE_NAME_BYTES] = e->notes[NOTE_FIRST_TOKEN] = e->notes[NOTE_TOKENS] = 0;
+    tell_item(e, "response.output_item.added", "in_progress", false);
+    tell_part(e, "response.content_part.added");
+}
+
+static void open_call(struct encoder *e, const struct api_event *ev) {
+    buf_clear(&e->text);
+    buf_put_str(&e->text, ev->text);
+    e->notes[NOTE_OPEN] = OPEN_CALL;
+    e->notes[NOTE_ITEMS]++;
+    e->notes[NOTE_CALL] = ev->tool;
+    e->notes[NOTE_NAME_BYTES] = (uint32_t)ev->text.len;
+    tell_item(e, "response.output_item.added", "in_progress", false);
+}
+
+static void close_item(struct encoder *e, const char *status) {
+    if (e->notes[NOTE_OPEN] == OPEN_NONE) return;
+    struct answer_item item = open_item(e);
+    const char *type =
+        item.is_call ? "response.function_call_arguments.done" : "response.output_text.done";
+    struct buf *out = begin_piece(e, type);
+    put_place(e, out);
+    if (item.is_call) {
+        PUT(out, ",\"name\":");
+        buf_put_json_string(out, item.name);
+    }
+    buf_put_text(out, item.is_call ? ",\"arguments\":" : ",\"text\":");
+    buf_put_json_string(out, item.text);
+    if (!item.is_call) put_logprobs(e->answer, item.first_token, item.token_count, out);
+    end_piece(e, type);
+    if (!item.is_call) tell_part(e, "response.content_part.done");
+    tell_item(e, "response.output_item.done", status, true);
+    e->notes[NOTE_OPEN] = OPEN_NONE;
+}
+
+static void tell_delta(struct encoder *e, const char *type, const struct api_event *ev) {
+    struct buf *out = begin_piece(e, type);
+    buf_put_str(&e->text, ev->text);
+    put_place(e, out);
+    PUT(out, ",\"delta\":");
+    buf_put_json_string(out, ev->text);
+    if (ev->kind == EVENT_TEXT) put_logprobs(e->answer, ev->first_token, ev->token_count, out);
+    end_piece(e, type);
+}
+
+static void note_tokens(struct encoder *e, const struct api_event *ev) {
+    if (ev->token_count == 0) return;
+    if (e->notes[NOTE_TOKENS] == 0) e->notes[NOTE_FIRST_TOKEN] = ev->first_token;
+    e->notes[NOTE_TOKENS] = ev->first_token + ev->token_count - e->notes[NOTE_FIRST_TOKEN];
+}
+
+static void begin(struct encoder *e) {
+    tell_response(e, "response.created", "in_progress");
+    tell_response(e, "response.in_progress", "in_progress");
+}
+
+static void event(struct encoder *e, const struct api_event *ev) {
+    if (ev->choice != 0) return;
+    switch (ev->kind) {
+    case EVENT_TEXT:
+        if (ev->text.len == 0) return;
+        if (e->notes[NOTE_OPEN] == OPEN_CALL) close_item(e, "completed");
+        if (e->notes[NOTE_OPEN] == OPEN_NONE) open_text(e);
+        note_tokens(e, ev);
+        tell_delta(e, "response.output_text.delta", ev);
+        return;
+    case EVENT_TOOL:
+        close_item(e, "completed");
+        open_call(e, ev);
+        return;
+    case EVENT_ARGS:
+        CHECK(e->notes[NOTE_OPEN] == OPEN_CALL);
+        tell_delta(e, "response.function_call_arguments.delta", ev);
+        return;
+    case EVENT_FINISH:
+        if (e->notes[NOTE_ITEMS] == 0) open_text(e);
+        close_item(e, ev->finish == FINISH_STOP ? "completed" : "incomplete");
+        return;
+    }
+}
+
+static void end(struct encoder *e) {
+    const char *status = response_status(e->answer);
+    const char *type = "response.incomplete";
+    if (str_is(str_of(status), "completed")) type = "response.completed";
+    if (str_is(str_of(status), "failed")) type = "response.failed";
+    tell_response(e, type, status);
+}
+
+const struct codec codec_openai_responses = {.name = "openai.responses",
+                                             .id_prefix = "resp_",
+                                             .framing = FRAMING_SSE,
+                                             .decode = responses_decode,
+                                             .begin = begin,
+                                             .event = event,
+                                             .end = end,
+                                             .whole = whole,
+                                             .put_error = api_error_put_openai};

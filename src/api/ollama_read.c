@@ -1,0 +1,144 @@
+/* api/ollama_read.c - the bodies of Ollama's /api/chat and /api/generate.
+ *
+ * Ollama's calls have no ids, and some chat templates insist on them: they are numbered, and
+ * tools' messages answer them in order. Without messages or a prompt the request is for nothing
+ * but that the model is there: it has no prompts at all. */
+#include <stdio.h>
+
+#include "api/decoders.h"
+#include "api/fields.h"
+#include "api/messages.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+enum { ID_BYTES = 16 };
+
+struct reading {
+    struct message_list list;
+    uint32_t calls, results;
+};
+
+/* Nine letters and digits: the most that any template asks for. */
+static struct str number_call(uint32_t number, char out[ID_BYTES]) {
+    int len = snprintf(out, ID_BYTES, "call%05u", number % 100000);
+    return (struct str){out, (size_t)len};
+}
+
+static enum status put_calls(struct reading *g, const struct json *calls) {
+    for (size_t i = 0; i < json_count(calls); i++) {
+        const struct json *call = json_at(calls, i), *function = json_get(call, "function");
+        struct str id = json_str(json_get(call, "id"));
+        char made[ID_BYTES];
+        if (!id.len) id = number_call(g->calls, made);
+        g->calls++;
+        TRY(message_put_call(&g->list, id, json_str(json_get(function, "name")),
+                             json_get(function, "arguments")));
+    }
+    return ST_OK;
+}
+
+static void put_result_members(struct reading *g, const struct json *message) {
+    struct str name = json_str(json_get(message, "tool_name"));
+    struct str id = json_str(json_get(message, "tool_call_id"));
+    char made[ID_BYTES];
+    if (!id.len) id = number_call(g->results, made);
+    g->results++;
+    if (name.len) message_put_member(&g->list, "name", name);
+    message_put_member(&g->list, "tool_call_id", id);
+}
+
+static const char *role_of(struct str role) {
+    if (str_is(role, "assistant")) return "assistant";
+    if (str_is(role, "system")) return "system";
+    return str_is(role, "tool") ? "tool" : "user";
+}
+
+static enum status read_message(struct reading *g, const struct json *message) {
+    const char *role = role_of(json_str(json_get(message, "role")));
+    struct str thinking = json_str(json_get(message, "thinking"));
+    bool is_assistant = str_is(str_of(role), "assistant");
+    message_begin(&g->list, role);
+    if (str_is(str_of(role), "tool")) put_result_members(g, message);
+    if (is_assistant && thinking.len) message_put_member(&g->list, "reasoning_content", thinking);
+    message_put_content(&g->list, json_str(json_get(message, "content")));
+    if (is_assistant) TRY(put_calls(g, json_get(message, "tool_calls")));
+    message_end(&g->list);
+    return ST_OK;
+}
+
+static enum status read_messages(const struct json *messages, struct api_request *r) {
+    struct reading g = {.calls = 0};
+    enum status st = ST_OK;
+    message_list_init(&g.list);
+    for (size_t i = 0; i < json_count(messages) && st == ST_OK; i++)
+        st = read_message(&g, json_at(messages, i));
+    if (st == ST_OK) st = message_list_finish(&g.list, r);
+    message_list_deinit(&g.list);
+    return st;
+}
+
+/* true, false, or how long: "low", "medium", "high". */
+static enum status read_think(const struct json *think, struct api_request *r) {
+    if (json_kind(think) != JS_BOOL && json_kind(think) != JS_TEXT) return ST_OK;
+    bool thinks = json_kind(think) == JS_TEXT || json_bool(think, false);
+    TRY(api_request_add_kwarg(r, STR("enable_thinking"), thinks ? STR("true") : STR("false")));
+    if (json_kind(think) != JS_TEXT) return ST_OK;
+    struct buf effort;
+    buf_init(&effort, API_MADE_BYTES_MAX);
+    json_put(think, &effort);
+    enum status st = buf_status(&effort);
+    if (st == ST_OK) st = api_request_add_kwarg(r, STR("reasoning_effort"), buf_str(&effort));
+    buf_deinit(&effort);
+    return st;
+}
+
+/* Ollama's own defaults, then what the body says. */
+static enum status read_fields(enum api_endpoint endpoint, struct json *body, struct api_request *r,
+                               struct api_error *e) {
+    r->doc = body;
+    r->stream = true;
+    r->sample.temperature = 0.8f;
+    r->sample.top_k = 40;
+    r->sample.top_p = 0.9f;
+    r->sample.repetition_penalty = 1.1f;
+    r->sample.penalty_window = 64;
+    TRY(api_fields_read(endpoint, body, r, e));
+    return read_think(json_get(body, "think"), r);
+}
+
+enum status ollama_chat_decode(struct json *body, struct api_request *r, struct api_error *e) {
+    TRY(read_fields(EP_OLLAMA_CHAT, body, r, e));
+    TRY(tools_read_openai(json_get(body, "tools"), NULL, r, e));
+    const struct json *messages = json_get(body, "messages");
+    return json_count(messages) ? read_messages(messages, r) : ST_OK;
+}
+
+static enum status read_raw(struct str prompt, struct api_request *r) {
+    r->prompts = mem_zalloc(sizeof(r->prompts[0]));
+    if (!r->prompts) return ST_NOMEM;
+    r->prompts[0].text = prompt;
+    r->prompt_count = 1;
+    return ST_OK;
+}
+
+enum status ollama_generate_decode(struct json *body, struct api_request *r, struct api_error *e) {
+    TRY(read_fields(EP_OLLAMA_GENERATE, body, r, e));
+    struct str prompt = json_str(json_get(body, "prompt"));
+    struct str system = json_str(json_get(body, "system"));
+    if (!prompt.len) return ST_OK;
+    if (json_bool(json_get(body, "raw"), false)) return read_raw(prompt, r);
+
+    struct message_list list;
+    message_list_init(&list);
+    if (system.len) {
+        message_begin(&list, "system");
+        message_put_content(&list, system);
+        message_end(&list);
+    }
+    message_begin(&list, "user");
+    message_put_content(&list, prompt);
+    message_end(&list);
+    enum status st = message_list_finish(&list, r);
+    message_list_deinit(&list);
+    return st;
+}
