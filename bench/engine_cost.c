@@ -84,11 +84,13 @@ static struct request *submit(struct load *l, uint32_t max_tokens) {
 }
 
 static void take_all(struct load *l) {
-    for (struct choice *c; (c = engine_next(l->engine, 0));) {
-        uint32_t ready;
-        if (choice_poll(c, &ready) != FINISH_NONE) atomic_fetch_add(&l->ended, 1);
-        request_unref(c->request);
-    }
+    struct choice *moved[64];
+    for (uint32_t count; (count = engine_next_many(l->engine, moved, 64)) > 0;)
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t ready;
+            if (choice_poll(moved[i], &ready) != FINISH_NONE) atomic_fetch_add(&l->ended, 1);
+            request_unref(moved[i]->request);
+        }
 }
 
 static void measure_requests(void) {

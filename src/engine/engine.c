@@ -417,6 +417,10 @@ struct choice *engine_next(struct engine *e, int64_t timeout_us) {
     return mailbox_take_moved(e->mailbox, timeout_us);
 }
 
+uint32_t engine_next_many(struct engine *e, struct choice **out, uint32_t max) {
+    return mailbox_take_moved_many(e->mailbox, out, max);
+}
+
 void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx) {
     mailbox_set_hook(e->mailbox, hook, ctx);
 }

@@ -60,6 +60,8 @@ void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
 
 /* The next choice that moved (its request is referenced: request_unref), or NULL. */
 struct choice *engine_next(struct engine *e, int64_t timeout_us);
+/* The same for up to `max` of them at once, without waiting; returns how many. */
+uint32_t engine_next_many(struct engine *e, struct choice **out, uint32_t max);
 /* Call `hook` on the engine thread after each step that moved somebody; for event loops. */
 void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
 

@@ -1,6 +1,6 @@
 /* engine/mailbox.c - see engine/mailbox.h for the contract.
  *
- * One lock for each direction; what is done under it takes nanoseconds.
+ * One lock for each direction; what is done under it takes nanoseconds for each choice.
  */
 #include "engine/mailbox.h"
 
@@ -26,6 +26,11 @@ struct moved {
     struct choice *first, *last;
 };
 
+/* Linked by next_posted. */
+struct posted {
+    struct choice *first, *last;
+};
+
 struct mailbox {
     pthread_mutex_t in_lock, out_lock;
     pthread_cond_t in_arrived, out_arrived;
@@ -33,7 +38,7 @@ struct mailbox {
     struct cancelled cancelled;
     bool is_woken;
     struct moved moved;
-    bool has_posted; /* since the last flush; the engine thread's */
+    struct posted posted; /* since the last flush; the engine thread's */
     moved_hook *hook;
     void *hook_ctx;
 };
@@ -58,10 +63,49 @@ enum status mailbox_create(struct mailbox **out, uint32_t waiting_max) {
     return ST_OK;
 }
 
+static void push_moved(struct moved *moved, struct choice *c) {
+    c->is_moved = true;
+    c->next_moved = NULL;
+    if (moved->last)
+        moved->last->next_moved = c;
+    else
+        moved->first = c;
+    moved->last = c;
+}
+
+/* What was posted goes out, but for what is out there already: its client has not looked yet and
+ * will see everything when it does. */
+static void hand_over(struct mailbox *m, moved_hook **hook, void **hook_ctx) {
+    struct choice *c = m->posted.first, *again = NULL;
+    m->posted = (struct posted){0};
+    pthread_mutex_lock(&m->out_lock);
+    for (struct choice *next; c; c = next) {
+        next = c->next_posted;
+        c->is_posted = false;
+        if (c->is_moved) {
+            c->next_posted = again;
+            again = c;
+        } else {
+            push_moved(&m->moved, c);
+        }
+    }
+    *hook = m->hook;
+    *hook_ctx = m->hook_ctx;
+    pthread_cond_broadcast(&m->out_arrived);
+    pthread_mutex_unlock(&m->out_lock);
+    for (struct choice *next; again; again = next) {
+        next = again->next_posted;
+        request_unref(again->request);
+    }
+}
+
 void mailbox_destroy(struct mailbox *m) {
     if (!m) return;
     uint32_t choices;
     enum finish_reason why;
+    moved_hook *hook;
+    void *ctx;
+    hand_over(m, &hook, &ctx); /* nobody is told */
     for (struct request *r; (r = mailbox_take_submitted(m));) request_unref(r);
     for (struct request *r; (r = mailbox_take_cancelled(m, &choices, &why));) request_unref(r);
     for (struct choice *c; (c = mailbox_take_moved(m, 0));) request_unref(c->request);
@@ -197,19 +241,15 @@ void mailbox_wake(struct mailbox *m) {
 }
 
 void mailbox_post_moved(struct mailbox *m, struct choice *c) {
-    pthread_mutex_lock(&m->out_lock);
-    if (!c->is_moved) {
-        request_ref(c->request);
-        c->is_moved = true;
-        c->next_moved = NULL;
-        if (m->moved.last)
-            m->moved.last->next_moved = c;
-        else
-            m->moved.first = c;
-        m->moved.last = c;
-    }
-    pthread_mutex_unlock(&m->out_lock);
-    m->has_posted = true;
+    if (c->is_posted) return;
+    request_ref(c->request);
+    c->is_posted = true;
+    c->next_posted = NULL;
+    if (m->posted.last)
+        m->posted.last->next_posted = c;
+    else
+        m->posted.first = c;
+    m->posted.last = c;
 }
 
 void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx) {
@@ -220,27 +260,38 @@ void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx) {
 }
 
 void mailbox_flush(struct mailbox *m) {
-    if (!m->has_posted) return;
-    m->has_posted = false;
-    pthread_mutex_lock(&m->out_lock);
-    moved_hook *hook = m->hook;
-    void *ctx = m->hook_ctx;
-    pthread_cond_broadcast(&m->out_arrived);
-    pthread_mutex_unlock(&m->out_lock);
+    if (!m->posted.first) return;
+    moved_hook *hook;
+    void *ctx;
+    hand_over(m, &hook, &ctx);
     if (hook) hook(ctx);
 }
 
+/* Under the lock; NULL if there is none. */
+static struct choice *pop_moved(struct mailbox *m) {
+    struct choice *c = m->moved.first;
+    if (!c) return NULL;
+    m->moved.first = c->next_moved;
+    if (!m->moved.first) m->moved.last = NULL;
+    c->is_moved = false;
+    return c;
+}
+
 struct choice *mailbox_take_moved(struct mailbox *m, int64_t timeout_us) {
-    struct timespec deadline = deadline_after(timeout_us < 0 ? 0 : timeout_us);
+    struct timespec deadline = {0};
+    if (timeout_us > 0) deadline = deadline_after(timeout_us);
     pthread_mutex_lock(&m->out_lock);
     while (!m->moved.first && timeout_us != 0)
         if (!wait_on(&m->out_arrived, &m->out_lock, timeout_us, &deadline)) break;
-    struct choice *c = m->moved.first;
-    if (c) {
-        m->moved.first = c->next_moved;
-        if (!m->moved.first) m->moved.last = NULL;
-        c->is_moved = false;
-    }
+    struct choice *c = pop_moved(m);
     pthread_mutex_unlock(&m->out_lock);
     return c;
+}
+
+uint32_t mailbox_take_moved_many(struct mailbox *m, struct choice **out, uint32_t max) {
+    uint32_t count = 0;
+    pthread_mutex_lock(&m->out_lock);
+    while (count < max && (out[count] = pop_moved(m))) count++;
+    pthread_mutex_unlock(&m->out_lock);
+    return count;
 }

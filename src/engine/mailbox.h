@@ -4,7 +4,9 @@
  * they can never be lost for want of room). How many may be submitted is bounded together with
  * those that the engine has taken and that still wait there: one queue for whoever submits. The
  * outbox holds choices that have moved since the client last looked (each at most once). All are
- * lists through the requests themselves: nothing is allocated and nothing can overflow.
+ * lists through the requests themselves: nothing is allocated and nothing can overflow. The engine
+ * gathers what moved in a step by itself and hands it over at once, so that it takes a lock once a
+ * step, however many moved and whether or not a client keeps up.
  *
  * Lifetime: init with the engine, deinit after its thread has ended. Thread: any.
  */
@@ -39,17 +41,19 @@ struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
 void mailbox_wait(struct mailbox *m, int64_t timeout_us);
 void mailbox_wake(struct mailbox *m);
 
-/* The engine: the choice has new tokens or has finished. Tells whoever sleeps in take_moved and
- * calls the hook, if one was set. The choice's request must stay alive until it is taken: the
- * outbox holds a reference. */
+/* The engine: the choice has new tokens or has finished; clients can take it after the next flush.
+ * The choice's request must stay alive until it is taken: the mailbox holds a reference. */
 void mailbox_post_moved(struct mailbox *m, struct choice *c);
-/* Called once per step that posted something, on the engine thread. */
+/* Hand over what was posted, tell whoever sleeps in take_moved, and call the hook, if one was
+ * set: once per flush that has something, on the engine thread. */
+void mailbox_flush(struct mailbox *m);
 typedef void moved_hook(void *ctx);
 void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx);
-void mailbox_flush(struct mailbox *m);
 
 /* Clients: the next choice that moved, with a reference to its request that the caller releases;
  * NULL when `timeout_us` is over (0: at once). */
 struct choice *mailbox_take_moved(struct mailbox *m, int64_t timeout_us);
+/* The same for up to `max` of them at once, without waiting; returns how many. */
+uint32_t mailbox_take_moved_many(struct mailbox *m, struct choice **out, uint32_t max);
 
 #endif

@@ -62,7 +62,8 @@ struct choice {
 
     /* The engine thread's. */
     seq_idx seq;
-    bool is_live;
+    bool is_live, is_posted;
+    struct choice *next_posted;
     /* Published with `finish`. */
     int32_t
         ended_by; /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1 */

@@ -135,15 +135,41 @@ static void test_a_choice_is_in_the_outbox_at_most_once(void **state) {
     mailbox_post_moved(m, &r->choices[1]);
     mailbox_post_moved(m, &r->choices[0]);
     mailbox_post_moved(m, &r->choices[1]);
+    assert_null(mailbox_take_moved(m, 0)); /* not before the step is over */
+    mailbox_flush(m);
+    mailbox_post_moved(m, &r->choices[0]); /* again, before anyone looked */
+    mailbox_flush(m);
     assert_ptr_equal(mailbox_take_moved(m, 0), &r->choices[1]);
     request_unref(r);
     mailbox_post_moved(m, &r->choices[1]); /* taken, so it may come again */
+    mailbox_flush(m);
     assert_ptr_equal(mailbox_take_moved(m, 0), &r->choices[0]);
     request_unref(r);
     assert_ptr_equal(mailbox_take_moved(m, 0), &r->choices[1]);
     request_unref(r);
     assert_null(mailbox_take_moved(m, 0));
     mailbox_post_moved(m, &r->choices[0]); /* left inside: destroy releases it */
+    mailbox_flush(m);
+    mailbox_post_moved(m, &r->choices[1]);
+    request_unref(r);
+    mailbox_destroy(m);
+}
+
+static void test_many_are_taken_at_once_in_their_order(void **state) {
+    (void)state;
+    struct mailbox *m = box(8);
+    struct request *r = make(1, 5);
+    struct choice *out[8];
+    assert_int_equal(mailbox_take_moved_many(m, out, 8), 0);
+    for (uint32_t i = 0; i < 5; i++) mailbox_post_moved(m, &r->choices[4 - i]);
+    mailbox_flush(m);
+    assert_int_equal(mailbox_take_moved_many(m, out, 3), 3);
+    assert_int_equal(mailbox_take_moved_many(m, out + 3, 5), 2);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_ptr_equal(out[i], &r->choices[4 - i]);
+        request_unref(r);
+    }
+    assert_int_equal(mailbox_take_moved_many(m, out, 8), 0);
     request_unref(r);
     mailbox_destroy(m);
 }
@@ -237,12 +263,15 @@ static void test_threads_lose_nothing(void **state) {
     for (uint32_t i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&clients[i], NULL, client_main, &rush), 0);
     while (got < want) {
-        struct choice *c = mailbox_take_moved(rush.box, 10000000);
-        assert_non_null(c);
-        uint32_t ready;
-        assert_int_equal(choice_poll(c, &ready), FINISH_STOP);
-        request_unref(c->request);
-        got++;
+        struct choice *moved[7];
+        moved[0] = mailbox_take_moved(rush.box, 10000000);
+        assert_non_null(moved[0]);
+        uint32_t count = 1 + mailbox_take_moved_many(rush.box, moved + 1, got % 7), ready;
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_equal(choice_poll(moved[i], &ready), FINISH_STOP);
+            request_unref(moved[i]->request);
+        }
+        got += count;
     }
     for (uint32_t i = 0; i < CLIENTS; i++) pthread_join(clients[i], NULL);
     while (atomic_load(&rush.cancelled) < CLIENTS * REQUESTS_EACH / 2) mailbox_wake(rush.box);
@@ -261,6 +290,7 @@ int main(void) {
         cmocka_unit_test(test_cancellations_gather_and_come_once),
         cmocka_unit_test(test_choices_cancelled_for_several_reasons_keep_them),
         cmocka_unit_test(test_a_choice_is_in_the_outbox_at_most_once),
+        cmocka_unit_test(test_many_are_taken_at_once_in_their_order),
         cmocka_unit_test(test_the_hook_is_called_once_a_flush_that_has_something),
         cmocka_unit_test(test_waiting_ends_in_time_or_when_woken),
         cmocka_unit_test(test_threads_lose_nothing),
