@@ -57,7 +57,7 @@ void openai_put_usage(const struct answer *a, struct buf *out) {
 
 void openai_put_logprob(float logprob, struct buf *out) {
     if (!(logprob >= LOGPROB_MIN)) logprob = LOGPROB_MIN; /* NaN, too */
-    if (logprob > 0) logprob = 0;
+    if (logprob >= 0) logprob = 0;                        /* never "-0" */
     buf_printf(out, "%.9g", (double)logprob);
 }
 
