@@ -42,6 +42,7 @@ struct engine {
     atomic_llong sched_us, step_us, step_began_us; /* step_began_us 0: between steps */
     pthread_mutex_t stats_lock;
     struct sched_stats stats; /* as of the last step; under stats_lock */
+    uint64_t step_tokens, step_sizes[ENGINE_STEP_SIZES];
     double predicted_wait_us;
 
     pthread_t thread, watch_thread;
@@ -198,11 +199,22 @@ static void record_step(struct engine *e, int64_t began_us, int64_t sched_us, in
     record_push(e->records, &r);
 }
 
+/* Which of ENGINE_STEP_SIZES a step of so many tokens is. */
+static uint32_t step_size(uint32_t tokens) {
+    uint32_t size = 0;
+    while (size < ENGINE_STEP_SIZES - 1 && tokens > 1u << size) size++;
+    return size;
+}
+
 static void keep_stats(struct engine *e) {
     struct sched_stats stats = sched_stats(e->sched);
     double wait_us = sched_predict_wait_us(e->sched, 512);
     pthread_mutex_lock(&e->stats_lock);
     e->stats = stats;
+    if (e->plan.token_count > 0) {
+        e->step_tokens += e->plan.token_count;
+        e->step_sizes[step_size(e->plan.token_count)]++;
+    }
     e->predicted_wait_us = wait_us;
     pthread_mutex_unlock(&e->stats_lock);
     mailbox_set_line(e->mailbox, stats.waiting);
@@ -434,6 +446,8 @@ struct engine_stats engine_stats(struct engine *e) {
     if (began_us) s.stalled_us = clock_now(e->clock) - began_us;
     pthread_mutex_lock(&e->stats_lock);
     s.sched = e->stats;
+    s.step_tokens = e->step_tokens;
+    memcpy(s.step_sizes, e->step_sizes, sizeof(s.step_sizes));
     s.predicted_wait_us = e->predicted_wait_us;
     pthread_mutex_unlock(&e->stats_lock);
     return s;

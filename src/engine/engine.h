@@ -65,10 +65,14 @@ uint32_t engine_next_many(struct engine *e, struct choice **out, uint32_t max);
 /* Call `hook` on the engine thread after each step that moved somebody; for event loops. */
 void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
 
+enum { ENGINE_STEP_SIZES = 16 };
+
 struct engine_stats {
     struct sched_stats sched;
-    uint64_t submitted;        /* requests that engine_submit took */
-    uint64_t refused;          /* choices of them that the scheduler did not */
+    uint64_t step_tokens;                   /* computed, by all steps */
+    uint64_t step_sizes[ENGINE_STEP_SIZES]; /* steps of 1 token, up to 2, 4, ... 2^14, and more */
+    uint64_t submitted;                     /* requests that engine_submit took */
+    uint64_t refused;                       /* choices of them that the scheduler did not */
     int64_t sched_us, step_us; /* spent planning and applying; spent in steps altogether */
     int64_t stalled_us;        /* how long the step under way has taken; 0: none is under way */
     double predicted_wait_us;  /* for a prompt of 512 tokens */
