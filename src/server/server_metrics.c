@@ -100,6 +100,7 @@ enum {
     M_REQUEST_GENERATION,
     M_REQUEST_MAX_TOKENS,
     M_REQUEST_N,
+    M_STEP_TOKENS,
     MODEL_HISTOGRAMS
 };
 
@@ -111,6 +112,8 @@ static const double TOKEN_S[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 
                                  0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80,  0};
 static const double REQUEST_S[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,   20,
                                    30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680, 0};
+static const double STEP_TOKENS[] = {1,   8,    16,   32,   64,   128,   256,
+                                     512, 1024, 2048, 4096, 8192, 16384, 0};
 static const double CHOICES[] = {1, 2, 5, 10, 20, 0};
 static const double TOKENS[] = {0};
 
@@ -136,6 +139,7 @@ static const struct {
                               TOKENS},
     [M_REQUEST_MAX_TOKENS] = {"vllm:request_params_max_tokens", "max_tokens as requested.", TOKENS},
     [M_REQUEST_N] = {"vllm:request_params_n", "n as requested.", CHOICES},
+    [M_STEP_TOKENS] = {"vllm:iteration_tokens_total", "Tokens computed in a step.", STEP_TOKENS},
 };
 
 /* How vLLM calls the ways in which a request ends. */
@@ -473,6 +477,16 @@ static void pull_kv(struct model *row, const struct kv_cache_stats *kv) {
     counter_set(row->counters[M_EVICTED], (double)kv->evicted_blocks);
 }
 
+/* The engine's sizes are 1, 2, 4, 8, ...; vLLM's bounds leave 2 and 4 out. */
+static void pull_steps(struct histogram *h, const struct engine_stats *s) {
+    enum { LEFT_OUT = 2, BUCKETS = ENGINE_STEP_SIZES - LEFT_OUT };
+    _Static_assert(sizeof(STEP_TOKENS) / sizeof(STEP_TOKENS[0]) == BUCKETS, "bounds and above");
+    uint64_t counts[BUCKETS] = {s->step_sizes[0]};
+    for (uint32_t i = 1; i < ENGINE_STEP_SIZES; i++)
+        counts[i <= LEFT_OUT ? 1 : i - LEFT_OUT] += s->step_sizes[i];
+    histogram_set(h, counts, (double)s->step_tokens);
+}
+
 static void pull_engine(struct model *row, const struct engine_stats *s) {
     gauge_set(row->gauges[M_RUNNING], s->sched.running);
     gauge_set(row->gauges[M_WAITING], s->sched.waiting);
@@ -486,6 +500,7 @@ static void pull_engine(struct model *row, const struct engine_stats *s) {
     counter_set(row->counters[M_SUBMITTED], (double)s->submitted);
     counter_set(row->counters[M_REFUSED], (double)s->refused);
     counter_set(row->counters[M_RECOMPUTED], (double)s->sched.recomputed_tokens);
+    pull_steps(row->histograms[M_STEP_TOKENS], s);
     pull_kv(row, &s->sched.kv);
 }
 
