@@ -210,6 +210,7 @@ static void finish_model(struct registry *r, struct served *m) {
     enum status st = p->status;
     m->failure = p->err;
     if (st == ST_OK) st = start_served(r, m, &m->failure);
+    m->load_status = st;
     m->state = st == ST_OK ? LOAD_READY : LOAD_FAILED;
     r->hooks.on_changed(r->hooks.ctx, m);
 }
@@ -249,7 +250,7 @@ static void name_model(const struct registry *r, uint32_t i, struct served *m) {
     else
         make_stem(m->operand, m->stem);
     const char *name = i < names->count ? names->items[i] : is_name ? m->operand : m->stem;
-    snprintf(m->name, sizeof(m->name), "%s", name);
+    snprintf(m->name, sizeof(m->name), "%.*s", SERVED_NAME_BYTES - 1, name);
 }
 
 static bool is_called(const struct served *m, struct str name) {

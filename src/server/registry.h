@@ -41,6 +41,7 @@ struct served {
     char operand[MODEL_PATH_BYTES];
     enum load_state state;
     struct err failure; /* FAILED */
+    enum status load_status;
 
     char path[MODEL_PATH_BYTES];
     int64_t created_s;
@@ -56,6 +57,7 @@ struct served {
     struct embedder *embedder; /* NULL: it gives no embeddings */
     const struct host *host;
     struct knobs knobs;    /* of the engine */
+    uint32_t metrics_idx;  /* its number in the metrics */
     uint32_t live_choices; /* asked for and not ended; the rides' (server/ride.h) */
 
     struct served_parts *parts; /* the registry's */

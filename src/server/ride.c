@@ -75,6 +75,44 @@ static enum status fill_ride(struct ride *r, const struct ride_ask *ask) {
     return ST_OK;
 }
 
+static uint32_t prompts_of(const struct api_request *q) { return q->is_chat ? 1 : q->prompt_count; }
+
+static enum status make_choice(struct ride *r, uint32_t i) {
+    struct err err = {0};
+    bool has_tools = r->request.tools.len > 0 && r->request.tool_choice != TOOLS_NONE;
+    struct teller_options options = {.request = &r->request,
+                                     .tokenizer = r->model->tokenizer,
+                                     .choice = i,
+                                     .tools = has_tools ? r->model->tools : NULL};
+    r->choices[i].is_over = true; /* until the engine has it */
+    r->answer.choices[i].prompt = i / r->request.n;
+    return teller_create(&options, &r->choices[i].teller, &err);
+}
+
+static enum status make_choices(struct ride *r) {
+    uint32_t prompts = prompts_of(&r->request), count = r->request.n * prompts;
+    CHECK(count > 0);
+    r->parts = mem_zalloc_array(prompts, sizeof(r->parts[0]));
+    r->choices = mem_zalloc_array(count, sizeof(r->choices[0]));
+    r->answer.choices = mem_zalloc_array(count, sizeof(r->answer.choices[0]));
+    if (!r->parts || !r->choices || !r->answer.choices) return ST_NOMEM;
+    r->answer.choice_count = count;
+    for (uint32_t i = 0; i < count; i++) TRY(make_choice(r, i));
+    return ST_OK;
+}
+
+static void free_parts(struct ride *r) {
+    ride_release_parts(r);
+    for (uint32_t i = 0; i < r->answer.choice_count; i++) teller_destroy(r->choices[i].teller);
+    mem_free(r->choices);
+    mem_free(r->answer.choices);
+    smoother_destroy(r->smoother);
+    event_log_destroy(r->answer.log);
+    prompts_deinit(&r->prompts);
+    api_request_deinit(&r->request);
+    mem_free(r);
+}
+
 static void link_ride(struct ride *r) {
     struct rides *all = r->all;
     r->next = all->first;
@@ -97,11 +135,8 @@ enum status ride_create(struct rides *all, const struct ride_ask *ask, struct ri
                        .request = *ask->request,
                        .body_bytes = ask->body_bytes};
     api_request_init(ask->request, r->request.codec);
-    if (fill_ride(r, ask) != ST_OK) {
-        smoother_destroy(r->smoother);
-        event_log_destroy(r->answer.log);
-        api_request_deinit(&r->request);
-        mem_free(r);
+    if (fill_ride(r, ask) != ST_OK || make_choices(r) != ST_OK) {
+        free_parts(r);
         return ST_NOMEM;
     }
     link_ride(r);
@@ -125,18 +160,9 @@ void ride_destroy(struct ride *r) {
     CHECK(r->open_choices == 0);
     CHECK(r->counted == 0);
     unlink_ride(r);
-    ride_release_parts(r);
-    for (uint32_t i = 0; i < r->answer.choice_count && r->choices; i++)
-        teller_destroy(r->choices[i].teller);
-    mem_free(r->choices);
-    mem_free(r->answer.choices);
     if (r->poll) encoder_deinit(r->poll);
     mem_free(r->poll);
-    smoother_destroy(r->smoother);
-    event_log_destroy(r->answer.log);
-    prompts_deinit(&r->prompts);
-    api_request_deinit(&r->request);
-    mem_free(r);
+    free_parts(r);
 }
 
 /* ---- going and ending ---- */
@@ -149,15 +175,11 @@ void ride_attach(struct ride *r, struct sink *s) {
     r->sinks = s;
 }
 
-static uint32_t choices_of(const struct api_request *q) {
-    return q->n * (q->is_chat ? 1 : q->prompt_count);
-}
-
 void ride_go(struct ride *r) {
     CHECK(r->stage == RIDE_NEW && !r->has_gone);
     r->has_gone = true;
     r->all->live++;
-    r->counted = choices_of(&r->request);
+    r->counted = r->answer.choice_count;
     r->model->live_choices += r->counted;
     r->stage = RIDE_PREPARING;
     ride_prepare(r);
@@ -191,7 +213,7 @@ static void abandon(struct ride *r) {
 void ride_settle(struct ride *r) {
     struct rides *all = r->all;
     if (r->is_busy) return;
-    bool is_done = answer_is_done(&r->answer) && r->stage != RIDE_PREPARING;
+    bool is_done = answer_is_done(&r->answer);
     if (r->has_gone && !is_done && !r->sinks && !r->survives) {
         abandon(r); /* settles */
         return;
@@ -207,6 +229,22 @@ void ride_detach(struct ride *r, struct sink *s) {
     ride_settle(r);
 }
 
+void ride_join(struct ride *r, struct sink *s) {
+    ride_attach(r, s);
+    s->has_begun = true;
+    r->is_busy = true;
+    bool is_over = s->kind->begin(s) || s->kind->advance(s);
+    r->is_busy = false;
+    if (is_over) ride_over(r, s);
+    ride_settle(r);
+}
+
+void ride_forget(struct ride *r) {
+    CHECK(r->has_ended);
+    if (r->is_kept) ride_unkeep(r);
+    ride_settle(r);
+}
+
 void ride_wake(struct ride *r, struct sink *s) {
     CHECK(s->has_begun);
     bool was_busy = r->is_busy;
@@ -218,14 +256,10 @@ void ride_wake(struct ride *r, struct sink *s) {
 }
 
 void ride_fail(struct ride *r, const struct api_error *e) {
-    if (r->stage != RIDE_PREPARING && answer_is_done(&r->answer)) return;
-    if (r->answer.failure.status == 0) {
-        r->answer.failure = *e;
-        r->answer.finished_us = clock_now(&clock_real);
-    }
-    for (uint32_t i = 0; r->choices && i < r->answer.choice_count; i++)
-        r->choices[i].is_told = true;
-    if (r->stage == RIDE_PREPARING) r->stage = RIDE_RUNNING;
+    if (answer_is_done(&r->answer)) return;
+    r->answer.failure = *e;
+    r->answer.finished_us = clock_now(&clock_real);
+    for (uint32_t i = 0; i < r->answer.choice_count; i++) r->choices[i].is_told = true;
     ride_cancel_parts(r);
     if (r->work) uv_cancel((uv_req_t *)r->work);
     ride_tell(r);
@@ -244,8 +278,7 @@ void rides_fail(struct rides *all, const struct api_error *e) {
 
 static void verify_ride(const struct ride *r) {
     uint32_t open = 0;
-    for (uint32_t i = 0; r->choices && i < r->answer.choice_count; i++)
-        open += !r->choices[i].is_over;
+    for (uint32_t i = 0; i < r->answer.choice_count; i++) open += !r->choices[i].is_over;
     CHECK(open == r->open_choices);
     CHECK(!r->has_ended || open == 0);
     CHECK(!r->is_kept || r->has_ended);

@@ -116,8 +116,12 @@ struct ride_ask {
 enum status ride_create(struct rides *all, const struct ride_ask *ask, struct ride **out);
 
 void ride_attach(struct ride *r, struct sink *s);
+/* Attach one to a ride that has gone already, and let it begin. The ride may be gone afterwards. */
+void ride_join(struct ride *r, struct sink *s);
 /* Take a sink off that is not over: its client is gone. May end the ride. */
 void ride_detach(struct ride *r, struct sink *s);
+/* Unlink and destroy a sink that has had its answer; what follows from it is seen to later. */
+void ride_over(struct ride *r, struct sink *s);
 /* Prepare and submit; sinks hear of it. The ride may be gone afterwards. */
 void ride_go(struct ride *r);
 /* Let a sink that had to wait go on. The ride may be gone afterwards. */
@@ -125,6 +129,9 @@ void ride_wake(struct ride *r, struct sink *s);
 
 /* End it with an error that its sinks are told. The ride may be gone afterwards. */
 void ride_fail(struct ride *r, const struct api_error *e);
+
+/* One that has ended need not be kept any longer. It may be gone afterwards. */
+void ride_forget(struct ride *r);
 
 /* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: none. */
 struct ride *ride_find(const struct rides *all, struct str id);

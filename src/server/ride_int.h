@@ -55,7 +55,6 @@ void ride_release_parts(struct ride *r);
 /* ---- ride_tell.c ---- */
 /* Sinks hear what is new. */
 void ride_tell(struct ride *r);
-void ride_over(struct ride *r, struct sink *s); /* unlink and destroy it */
 void rides_on_smooth(uv_timer_t *timer);
 
 /* ---- ride_keep.c ---- */

@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "api/teller.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -72,31 +71,6 @@ static struct request_spec spec_of(const struct ride *r, const struct tokens *pr
     return spec;
 }
 
-static enum status make_choice(struct ride *r, uint32_t i, uint32_t part, struct api_error *e) {
-    struct err err = {0};
-    bool has_tools = r->request.tools.len > 0 && r->request.tool_choice != TOOLS_NONE;
-    struct teller_options options = {.request = &r->request,
-                                     .tokenizer = r->model->tokenizer,
-                                     .choice = i,
-                                     .tools = has_tools ? r->model->tools : NULL};
-    r->choices[i].is_over = true; /* until the engine has it */
-    r->answer.choices[i].prompt = part;
-    enum status st = teller_create(&options, &r->choices[i].teller, &err);
-    return st == ST_OK ? ST_OK : api_refuse(e, 503, NULL, NULL, "%s", err.text);
-}
-
-static enum status make_choices(struct ride *r, struct api_error *e) {
-    uint32_t n = r->request.n, count = n * r->prompts.count;
-    r->parts = mem_zalloc_array(r->prompts.count, sizeof(r->parts[0]));
-    r->choices = mem_zalloc_array(count, sizeof(r->choices[0]));
-    r->answer.choices = mem_zalloc_array(count, sizeof(r->answer.choices[0]));
-    if (!r->parts || !r->choices || !r->answer.choices)
-        return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this");
-    r->answer.choice_count = count;
-    for (uint32_t i = 0; i < count; i++) TRY(make_choice(r, i, i / n, e));
-    return ST_OK;
-}
-
 static enum status submit_part(struct ride *r, uint32_t p, struct api_error *e) {
     const struct tokens *prompt = &r->prompts.list[p];
     struct ride_part *part = &r->parts[p];
@@ -130,7 +104,6 @@ static enum status check_lengths(const struct ride *r, struct api_error *e) {
 
 static enum status submit_parts(struct ride *r, struct api_error *e) {
     TRY(check_lengths(r, e));
-    TRY(make_choices(r, e));
     for (uint32_t p = 0; p < r->prompts.count; p++) TRY(submit_part(r, p, e));
     return ST_OK;
 }

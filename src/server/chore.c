@@ -1,0 +1,34 @@
+/* server/chore.c - see server/chore.h. */
+#include "server/chore.h"
+
+#include "base/check.h"
+#include "server/server_int.h"
+
+static void on_gone(struct visit *v) {
+    struct chore *c = v->owner;
+    c->visit = NULL;
+    visit_free(v);
+}
+
+static void work(uv_work_t *req) {
+    struct chore *c = (struct chore *)req;
+    c->work(c);
+}
+
+static void done(uv_work_t *req, int rc) {
+    struct chore *c = (struct chore *)req;
+    CHECK(rc == 0);
+    c->done(c);
+}
+
+void chore_run(struct chore *c, struct visit *v, uint64_t body_bytes) {
+    c->visit = v;
+    v->owner = c;
+    v->on_gone = on_gone;
+    if (body_bytes >= CHORE_POOL_FROM_BYTES) {
+        CHECK(uv_queue_work(&v->server->loop, &c->req, work, done) == 0);
+        return;
+    }
+    c->work(c);
+    c->done(c);
+}

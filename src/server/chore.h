@@ -1,0 +1,33 @@
+/* server/chore.h - work for a visit that is done at once, or in libuv's pool if it is much.
+ *
+ *     chore_run -> work(chore), anywhere -> done(chore), on the loop; visit NULL: the client is gone
+ *
+ * Lifetime: the first member of the caller's struct, which `done` frees. Thread: the io thread,
+ * but for `work`, which touches nothing that the io thread may change.
+ */
+#ifndef SERVER_CHORE_H
+#define SERVER_CHORE_H
+
+#include <stdint.h>
+#include <uv.h>
+
+#include "api/error.h"
+#include "base/status.h"
+
+struct visit;
+
+struct chore {
+    uv_work_t req;
+    struct visit *visit;
+    enum status status; /* what `work` found */
+    struct api_error error;
+    void (*work)(struct chore *c);
+    void (*done)(struct chore *c);
+};
+
+/* Body bytes from which work is put into the pool. */
+enum { CHORE_POOL_FROM_BYTES = 16 << 10 };
+
+void chore_run(struct chore *c, struct visit *v, uint64_t body_bytes);
+
+#endif

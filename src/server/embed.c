@@ -1,0 +1,221 @@
+/* server/embed.c - embeddings: texts in, vectors out, through the model's embedder.
+ *
+ * A request's texts are made into tokens (in the pool if they are long) and become jobs of the
+ * embedder, which batches them with everybody else's. The embedder cannot be told to forget a
+ * job, so what a client leaves behind is computed and thrown away.
+ */
+#include "engine/embedder.h"
+
+#include "api/embeddings.h"
+#include "api/ollama.h"
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "server/chore.h"
+#include "server/registry.h"
+#include "server/server_int.h"
+
+static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
+enum { EMBED_RETRY_MS = 1000 };
+
+struct embedding;
+typedef enum status embed_read_fn(struct json *body, struct embed_request *r, struct api_error *e);
+typedef void embed_put_fn(const struct embedding *t, const struct embed_answer *a, struct buf *out);
+
+struct embedding {
+    struct chore base;
+    struct server *server;
+    struct served *model;
+    const struct key *key;
+    struct embed_request request;
+    struct prompts prompts;
+    struct embed_job *jobs; /* [prompts.count] */
+    float *floats;
+    const float **vectors;
+    uint32_t left; /* jobs that the embedder has */
+    embed_put_fn *put;
+    int64_t began_us;
+};
+
+static void destroy(struct embedding *t) {
+    t->server->embeds--;
+    embed_request_deinit(&t->request);
+    prompts_deinit(&t->prompts);
+    mem_free(t->jobs);
+    mem_free(t->floats);
+    mem_free(t->vectors);
+    mem_free(t);
+}
+
+static uint64_t tokens_of(const struct embedding *t) {
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < t->prompts.count; i++) tokens += t->prompts.list[i].count;
+    return tokens;
+}
+
+/* Every job is back. */
+static void finish(struct embedding *t) {
+    struct chore *c = &t->base;
+    uint64_t tokens = c->status == ST_OK ? tokens_of(t) : 0;
+    keys_end(t->server->keys, t->key, (uint32_t)tokens, clock_now(&clock_real));
+    if (c->visit && c->status == ST_OK) {
+        struct buf body;
+        struct embed_answer answer = {.model = str_of(t->model->name),
+                                      .vectors = t->vectors,
+                                      .count = t->prompts.count,
+                                      .dims = embedder_dims(t->model->embedder),
+                                      .prompt_tokens = tokens};
+        buf_init(&body, BODY_BYTES_MAX);
+        t->put(t, &answer, &body);
+        visit_reply_json(c->visit, &body);
+        buf_deinit(&body);
+    } else if (c->visit) {
+        visit_refuse(c->visit, &c->error);
+    }
+    destroy(t);
+}
+
+void embed_on_done(struct server *s, struct served *m) {
+    (void)s;
+    for (struct embed_job *job; (job = embedder_next(m->embedder));) {
+        struct embedding *t = job->user;
+        if (job->status != ST_OK && t->base.status == ST_OK) {
+            uint32_t status = job->status == ST_BAD ? 400 : 500;
+            t->base.status = job->status;
+            api_refuse(&t->base.error, status, status == 400 ? "input" : NULL, NULL, "%s",
+                       job->err.text);
+        }
+        CHECK(t->left > 0);
+        if (--t->left == 0) finish(t);
+    }
+}
+
+/* ---- the work, on any thread ---- */
+
+static enum status check_lengths(struct embedding *t) {
+    uint32_t max = embedder_tokens_max(t->model->embedder);
+    for (uint32_t i = 0; i < t->prompts.count; i++) {
+        size_t count = t->prompts.list[i].count;
+        if (count == 0)
+            return api_refuse(&t->base.error, 400, "input", NULL, "input %u is empty", i);
+        if (count > max)
+            return api_refuse(&t->base.error, 400, "input", "context_length_exceeded",
+                              "This model's maximum context length is %u tokens, but input %u has "
+                              "%zu tokens",
+                              max, i, count);
+    }
+    return ST_OK;
+}
+
+static void prepare(struct chore *c) {
+    struct embedding *t = (struct embedding *)c;
+    c->status = prompts_prepare(t->model, &t->request.text, &t->prompts, &c->error);
+    if (c->status == ST_OK) c->status = check_lengths(t);
+}
+
+/* ---- submission ---- */
+
+static enum status make_jobs(struct embedding *t) {
+    uint32_t count = t->prompts.count, dims = embedder_dims(t->model->embedder);
+    t->jobs = mem_zalloc_array(count, sizeof(t->jobs[0]));
+    t->vectors = mem_zalloc_array(count, sizeof(t->vectors[0]));
+    t->floats = mem_alloc_array(count, dims * sizeof(float));
+    if (!t->jobs || !t->vectors || !t->floats)
+        return api_refuse(&t->base.error, 503, NULL, "out_of_memory", "out of memory");
+    for (uint32_t i = 0; i < count; i++) {
+        float *out = t->floats + (size_t)i * dims;
+        t->vectors[i] = out;
+        t->jobs[i] = (struct embed_job){.ids = t->prompts.list[i].ids,
+                                        .count = (uint32_t)t->prompts.list[i].count,
+                                        .out = out,
+                                        .user = t};
+    }
+    return ST_OK;
+}
+
+static void submit(struct embedding *t) {
+    struct chore *c = &t->base;
+    struct err err = {0};
+    for (uint32_t i = 0; i < t->prompts.count && c->status == ST_OK; i++) {
+        enum status st = embedder_submit(t->model->embedder, &t->jobs[i], &err);
+        if (st == ST_OK) {
+            t->left++;
+            continue;
+        }
+        c->status = api_refuse(&c->error, st == ST_FULL ? 429 : 400, NULL,
+                               st == ST_FULL ? "queue_full" : NULL, "%s", err.text);
+        c->error.retry_after_ms = st == ST_FULL ? EMBED_RETRY_MS : 0;
+    }
+}
+
+/* The embedder's hook may come any time, but only the loop takes its jobs. */
+static void prepared(struct chore *c) {
+    struct embedding *t = (struct embedding *)c;
+    if (c->status == ST_OK && c->visit) c->status = make_jobs(t);
+    if (c->status == ST_OK && c->visit) submit(t);
+    if (t->left == 0) finish(t);
+}
+
+/* ---- beginning ---- */
+
+static enum status check(struct visit *v, struct embedding *t, struct api_error *e) {
+    int64_t wait_ms = 0;
+    const char *limit = "";
+    TRY(text_find_model(v->server, t->request.text.model, &t->model, e));
+    if (!t->model->embedder)
+        return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings",
+                          t->model->name);
+    TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
+    if (keys_begin(v->server->keys, v->key, 0, v->arrived_us, &wait_ms, &limit)) return ST_OK;
+    api_refuse(e, 429, NULL, "rate_limit_exceeded", "the limit of %s of this API key is reached",
+               limit);
+    e->retry_after_ms = wait_ms > 0 ? wait_ms : 1;
+    return ST_BAD;
+}
+
+static void run(struct visit *v, embed_read_fn *read, embed_put_fn *put) {
+    struct json *doc;
+    struct api_error e = {0};
+    if (!visit_body(v, &doc)) return;
+    struct embedding *t = mem_zalloc(sizeof(*t));
+    if (!t) {
+        json_destroy(doc);
+        visit_refuse_memory(v);
+        return;
+    }
+    t->server = v->server;
+    t->server->embeds++;
+    t->key = v->key;
+    t->put = put;
+    t->began_us = v->arrived_us;
+    t->base.work = prepare;
+    t->base.done = prepared;
+    enum status st = read(doc, &t->request, &e);
+    if (st == ST_NOMEM) api_refuse(&e, 503, NULL, "out_of_memory", "out of memory");
+    if (st == ST_OK) st = check(v, t, &e);
+    if (st == ST_OK) {
+        chore_run(&t->base, v, http_body(v->x).len);
+        return;
+    }
+    visit_refuse(v, &e);
+    destroy(t);
+}
+
+static void put_openai(const struct embedding *t, const struct embed_answer *a, struct buf *out) {
+    embed_answer_put(&t->request, a, out);
+}
+
+static void put_ollama(const struct embedding *t, const struct embed_answer *a, struct buf *out) {
+    ollama_embed_put(&t->request, a, clock_now(&clock_real) - t->began_us, out);
+}
+
+static void put_ollama_one(const struct embedding *t, const struct embed_answer *a,
+                           struct buf *out) {
+    ollama_embeddings_put(&t->request, a, out);
+}
+
+void handle_embeddings(struct visit *v) { run(v, embed_request_read, put_openai); }
+void handle_ollama_embed(struct visit *v) { run(v, ollama_embed_read, put_ollama); }
+void handle_ollama_embedding(struct visit *v) { run(v, ollama_embeddings_read, put_ollama_one); }

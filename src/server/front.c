@@ -1,0 +1,154 @@
+/* server/front.c - what the network calls: heads, whole requests, clients that are gone.
+ *
+ * A request is judged twice. When its head is in, so that what is refused sends no body; and when
+ * the body is in, because only then there is something to remember about it.
+ */
+#include "server/front.h"
+
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "server/server_int.h"
+
+enum { ALLOW_BYTES = 128, FAULT_BYTES = 1 << 14 };
+
+/* "GET, HEAD, POST" from the bits of routes_find. */
+static struct str put_methods(uint32_t allowed, char out[ALLOW_BYTES]) {
+    size_t used = 0;
+    if (allowed & 1u << HTTP_GET) allowed |= 1u << HTTP_HEAD;
+    allowed |= 1u << HTTP_OPTIONS;
+    for (int m = HTTP_GET; m < HTTP_OTHER; m++) {
+        if (!(allowed & 1u << m)) continue;
+        int len = snprintf(out + used, ALLOW_BYTES - used, "%s%s", used ? ", " : "",
+                           http_method_name((enum http_method)m));
+        used += (size_t)len;
+    }
+    return (struct str){out, used};
+}
+
+static void refuse_path(struct visit *v, uint32_t allowed) {
+    struct api_error e = {0};
+    const char *method = http_method_name(v->head->method);
+    char text[ALLOW_BYTES];
+    if (allowed == 0) {
+        api_refuse(&e, 404, NULL, "unknown_url", "Unknown request URL: %s %.*s", method,
+                   STR_ARG(v->head->path));
+        visit_refuse(v, &e);
+        return;
+    }
+    struct buf body;
+    struct http_header headers[] = {{STR("allow"), put_methods(allowed, text)},
+                                    {STR("x-should-retry"), STR("false")}};
+    buf_init(&body, FAULT_BYTES);
+    api_refuse(&e, 405, NULL, "method_not_allowed", "%.*s takes %.*s, not %s",
+               STR_ARG(v->head->path), STR_ARG(headers[0].value), method);
+    v->codec->put_error(&e, str_of(v->request_id), &body);
+    visit_reply(v,
+                &(struct reply){
+                    .status = 405, .body = buf_str(&body), .headers = headers, .header_count = 2});
+    buf_deinit(&body);
+}
+
+/* OPTIONS: what the path takes and, for a page that may call, what its script may send. */
+static void answer_options(struct visit *v) {
+    struct str arg, asked = http_find(v->head, "access-control-request-headers");
+    uint32_t allowed;
+    char text[ALLOW_BYTES];
+    routes_find(HTTP_OTHER, v->head->path, &arg, &allowed);
+    if (allowed == 0) {
+        refuse_path(v, 0);
+        return;
+    }
+    struct str methods = put_methods(allowed, text);
+    struct http_header headers[] = {
+        {STR("allow"), methods},
+        {STR("access-control-allow-methods"), methods},
+        {STR("access-control-max-age"), STR("600")},
+        {STR("access-control-allow-headers"), asked},
+    };
+    uint32_t count = !v->is_allowed_origin ? 1 : asked.ptr ? 4 : 3;
+    visit_reply(v, &(struct reply){.status = 204, .headers = headers, .header_count = count});
+}
+
+static void refuse_draining(struct visit *v) {
+    struct api_error e = {0};
+    api_refuse(&e, 503, NULL, "shutting_down", "the server is shutting down");
+    e.retry_after_ms = 5000;
+    v->is_closing = true;
+    visit_refuse(v, &e);
+}
+
+/* True: the visit may go on. Otherwise it has been answered. */
+static bool let_in(struct visit *v) {
+    struct api_error e = {0};
+    if (gate_check(v, &e) != ST_OK) {
+        visit_refuse(v, &e);
+        return false;
+    }
+    if (v->head->method == HTTP_OPTIONS) {
+        answer_options(v);
+        return false;
+    }
+    if (!v->route) {
+        struct str arg;
+        uint32_t allowed;
+        routes_find(v->head->method, v->head->path, &arg, &allowed);
+        refuse_path(v, allowed);
+        return false;
+    }
+    if (v->route->is_work && v->server->is_draining) {
+        refuse_draining(v);
+        return false;
+    }
+    return true;
+}
+
+static void on_head(void *ctx, struct http_exchange *x) {
+    struct visit v;
+    visit_init(&v, ctx, x);
+    if (let_in(&v)) visit_deinit(&v);
+}
+
+static void on_request(void *ctx, struct http_exchange *x) {
+    struct visit *v = mem_alloc(sizeof(*v));
+    if (!v) {
+        struct visit here;
+        visit_init(&here, ctx, x);
+        visit_refuse_memory(&here);
+        return;
+    }
+    visit_init(v, ctx, x);
+    http_set_user(x, v);
+    if (let_in(v)) v->route->handle(v);
+}
+
+static void on_gone(void *ctx, struct http_exchange *x) {
+    struct visit *v = http_user(x);
+    (void)ctx;
+    if (!v) return;
+    http_set_user(x, NULL);
+    if (v->on_gone)
+        v->on_gone(v);
+    else
+        visit_free(v);
+}
+
+static void on_room(void *ctx, struct http_exchange *x) {
+    struct visit *v = http_user(x);
+    (void)ctx;
+    if (v && v->on_room) v->on_room(v);
+}
+
+static void put_fault(void *ctx, uint32_t status, const char *sentence, struct buf *body) {
+    struct api_error e = {0};
+    (void)ctx;
+    api_refuse(&e, status, NULL, NULL, "%s", sentence);
+    routes_codec(NULL, STR("/"))->put_error(&e, (struct str){0}, body);
+}
+
+const struct http_handler front_handler = {.on_head = on_head,
+                                           .on_request = on_request,
+                                           .on_gone = on_gone,
+                                           .on_room = on_room,
+                                           .put_fault = put_fault};

@@ -1,0 +1,109 @@
+/* server/gate.c - who may come in: hosts, origins, keys.
+ *
+ * A page in a browser can make its visitor's browser call a server that listens on loopback. Two
+ * things give it away: the Host header names the page's site where DNS was bent to point here
+ * (rebinding), and the Origin header names the page's site otherwise. So on loopback the host
+ * must be one that means this machine, unless keys are asked for; and an origin other than the
+ * server's own must be one that --cors-origin lists.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "server/server_int.h"
+
+static struct str lower(struct str s, char *out, size_t out_bytes) {
+    size_t len = s.len < out_bytes ? s.len : out_bytes;
+    for (size_t i = 0; i < len; i++)
+        out[i] = (char)(s.ptr[i] >= 'A' && s.ptr[i] <= 'Z' ? s.ptr[i] + 32 : s.ptr[i]);
+    return (struct str){out, len};
+}
+
+/* "name:port" without the port; "[::1]:80" gives "[::1]". */
+static struct str without_port(struct str host) {
+    if (host.len > 0 && host.ptr[0] == '[') {
+        const char *end = memchr(host.ptr, ']', host.len);
+        return end ? (struct str){host.ptr, (size_t)(end - host.ptr) + 1} : host;
+    }
+    const char *colon = memchr(host.ptr, ':', host.len);
+    return colon ? (struct str){host.ptr, (size_t)(colon - host.ptr)} : host;
+}
+
+bool gate_host_is_loopback(const char *host) {
+    struct str h = str_of(host);
+    return str_is(h, "localhost") || str_is(h, "::1") || str_is(h, "[::1]") ||
+           str_starts(h, STR("127."));
+}
+
+static bool is_listed(const struct setting_list *list, struct str name) {
+    for (uint32_t i = 0; i < list->count; i++)
+        if (str_is(name, list->items[i]) || strcmp(list->items[i], "*") == 0) return true;
+    return false;
+}
+
+static bool is_own_host(const struct server *s, struct str host) {
+    char text[256];
+    if (host.len == 0) return true; /* HTTP/1.0 without one: no browser does that */
+    struct str name = lower(without_port(host), text, sizeof(text));
+    return str_is(name, "localhost") || str_is(name, "127.0.0.1") || str_is(name, "[::1]") ||
+           str_is(name, s->settings.host) || is_listed(&s->settings.allowed_host, name);
+}
+
+static enum status check_host(const struct visit *v, struct api_error *e) {
+    const struct server *s = v->server;
+    bool is_unix = str_is(v->head->peer, "unix");
+    if (is_unix || !s->is_loopback || s->settings.api_key_file || is_own_host(s, v->head->host))
+        return ST_OK;
+    return api_refuse(e, 403, NULL, "host_not_allowed",
+                      "the host \"%.*s\" is not one of this server's; --allowed-host adds one",
+                      STR_ARG(v->head->host));
+}
+
+/* "https://name:port" is the page's own site: where it was loaded from is this server. */
+static bool is_same_site(struct str origin, struct str host) {
+    const char *at = memchr(origin.ptr, ':', origin.len);
+    struct str rest = at ? str_skip(origin, (size_t)(at - origin.ptr)) : (struct str){0};
+    return str_starts(rest, STR("://")) && str_eq(str_skip(rest, 3), host);
+}
+
+static enum status check_origin(struct visit *v, struct api_error *e) {
+    struct str origin = http_find(v->head, "origin");
+    if (!origin.ptr) return ST_OK;
+    v->is_allowed_origin = is_listed(&v->server->settings.cors_origin, origin);
+    if (v->is_allowed_origin || is_same_site(origin, v->head->host)) return ST_OK;
+    return api_refuse(e, 403, NULL, "origin_not_allowed",
+                      "pages of \"%.*s\" may not call this server; --cors-origin allows them",
+                      STR_ARG(origin));
+}
+
+/* OpenAI's header, or Anthropic's. */
+static struct str secret_of(const struct http_head *head) {
+    struct str value = http_find(head, "authorization");
+    char scheme[8];
+    if (str_is(lower(str_take(value, 7), scheme, sizeof(scheme)), "bearer "))
+        return str_trim(str_skip(value, 7));
+    return http_find(head, "x-api-key");
+}
+
+static enum status check_key(struct visit *v, enum auth_class class, struct api_error *e) {
+    struct str secret = secret_of(v->head);
+    v->key = keys_anyone(v->server->keys);
+    if (!v->key && secret.len > 0) v->key = keys_find(v->server->keys, secret);
+    if (class == AUTH_OPEN) return ST_OK;
+    if (!v->key && secret.len == 0)
+        return api_refuse(e, 401, NULL, "missing_api_key",
+                          "an API key is needed: send it as \"Authorization: Bearer KEY\"");
+    if (!v->key)
+        return api_refuse(e, 401, NULL, "invalid_api_key", "the API key is not one of this server");
+    if (class == AUTH_ADMIN && !v->key->is_admin)
+        return api_refuse(e, 403, NULL, "not_admin", "the API key is not an administrator's");
+    return ST_OK;
+}
+
+enum status gate_check(struct visit *v, struct api_error *e) {
+    bool is_preflight = v->head->method == HTTP_OPTIONS; /* browsers send no key with it */
+    enum auth_class class = v->route ? v->route->auth : is_preflight ? AUTH_OPEN : AUTH_KEY;
+    CHECK(class != AUTH_UNDECLARED);
+    TRY(check_host(v, e));
+    TRY(check_origin(v, e));
+    return check_key(v, class, e);
+}

@@ -1,0 +1,271 @@
+/* server/info.c - what the server says about itself: models, health, metrics, pages.
+ *
+ * None of it waits for an engine: what engines count is read as of their last step.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/models.h"
+#include "api/openapi.h"
+#include "api/tools.h"
+#include "base/buf.h"
+#include "engine/embedder.h"
+#include "server/life.h"
+#include "server/registry.h"
+#include "server/server_int.h"
+#include "text/tokenizer.h"
+
+enum { INFO_BYTES_MAX = 1 << 24, NAME_BYTES_MAX = 1024, RETRY_S = 1 };
+
+/* ---- models ---- */
+
+static void fill_info(const struct served *m, struct model_info *out) {
+    *out = (struct model_info){.id = str_of(m->name),
+                               .created_s = m->created_s,
+                               .ctx_tokens = m->ctx_tokens,
+                               .writes = m->engine != NULL,
+                               .embeds = m->embedder != NULL,
+                               .has_chat = m->chat != NULL,
+                               .tools = str_of(m->tools ? m->tools->name : NULL),
+                               .file_bytes = m->file_bytes,
+                               .state = str_of(load_state_name(m->state))};
+    if (m->state != LOAD_READY) return;
+    out->vocab = tokenizer_vocab(m->tokenizer);
+    if (m->embedder) out->dims = embedder_dims(m->embedder);
+}
+
+void handle_models(struct visit *v) {
+    const struct registry *r = v->server->registry;
+    struct model_info infos[SERVED_MAX];
+    struct buf body;
+    buf_init(&body, INFO_BYTES_MAX);
+    for (uint32_t i = 0; i < registry_count(r); i++) fill_info(registry_at(r, i), &infos[i]);
+    models_put(infos, registry_count(r), &body);
+    visit_reply_json(v, &body);
+    buf_deinit(&body);
+}
+
+/* Names may hold a slash, which clients send as it is or as %2F. */
+static bool decode_name(struct str sent, struct buf *out) {
+    struct buf query;
+    buf_init(&query, NAME_BYTES_MAX);
+    buf_put_text(&query, "n=");
+    buf_put_str(&query, sent);
+    bool ok = http_query_find(buf_str(&query), "n", out);
+    buf_deinit(&query);
+    return ok;
+}
+
+void handle_model(struct visit *v) {
+    struct buf body, name;
+    struct api_error e = {0};
+    struct model_info info;
+    buf_init(&body, INFO_BYTES_MAX);
+    buf_init(&name, NAME_BYTES_MAX);
+    const struct served *m = NULL;
+    if (decode_name(v->arg, &name)) m = registry_find(v->server->registry, buf_str(&name));
+    if (m) {
+        fill_info(m, &info);
+        model_put(&info, &body);
+        visit_reply_json(v, &body);
+    } else {
+        api_refuse(&e, 404, "model", "model_not_found",
+                   "the model \"%.*s\" is not one that this server has", STR_ARG(v->arg));
+        visit_refuse(v, &e);
+    }
+    buf_deinit(&name);
+    buf_deinit(&body);
+}
+
+/* ---- health ---- */
+
+static void reply_status(struct visit *v, uint32_t status, const char *json) {
+    static const struct http_header retry[] = {{{"retry-after", 11}, {"1", 1}}};
+    visit_reply(v, &(struct reply){.status = status,
+                                   .body = str_of(json),
+                                   .headers = retry,
+                                   .header_count = status == 503 ? 1 : 0});
+}
+
+void handle_live(struct visit *v) {
+    bool is_healthy = life_is_healthy(v->server);
+    reply_status(v, is_healthy ? 200 : 503,
+                 is_healthy ? "{\"status\":\"ok\"}" : "{\"status\":\"the engine hangs\"}");
+}
+
+/* "loading smollm2: weights 43 %" */
+static void put_loading(const struct server *s, char *out, size_t bytes) {
+    struct load_progress p = registry_progress(s->registry);
+    if (p.model)
+        snprintf(out, bytes, "Loading model %s: %s %.0f %%", p.model->name, p.stage, p.share * 100);
+    else
+        snprintf(out, bytes, "Loading model");
+}
+
+void handle_ready(struct visit *v) {
+    struct server *s = v->server;
+    char text[SERVED_NAME_BYTES + 128];
+    struct buf body;
+    uint32_t status = s->is_loaded && !s->is_draining && life_is_healthy(s) ? 200 : 503;
+    snprintf(text, sizeof(text), "%s",
+             status == 200    ? "ok"
+             : s->is_draining ? "draining"
+             : s->is_loaded   ? "the engine hangs"
+                              : "");
+    if (!text[0]) put_loading(s, text, sizeof(text));
+    buf_init(&body, INFO_BYTES_MAX);
+    buf_put_text(&body, "{\"status\":");
+    buf_put_json_string(&body, str_of(text));
+    buf_put_char(&body, '}');
+    reply_status(v, status, buf_text(&body));
+    buf_deinit(&body);
+}
+
+/* In the shape that llama-server's clients wait for. */
+void handle_health(struct visit *v) {
+    struct server *s = v->server;
+    char text[SERVED_NAME_BYTES + 128] = "the engine hangs";
+    struct buf body;
+    if (s->is_loaded && life_is_healthy(s)) {
+        reply_status(v, 200, "{\"status\":\"ok\"}");
+        return;
+    }
+    if (!s->is_loaded) put_loading(s, text, sizeof(text));
+    buf_init(&body, INFO_BYTES_MAX);
+    buf_put_text(&body, "{\"error\":{\"code\":503,\"message\":");
+    buf_put_json_string(&body, str_of(text));
+    buf_put_text(&body, ",\"type\":\"unavailable_error\",\"param\":null}}");
+    reply_status(v, 503, buf_text(&body));
+    buf_deinit(&body);
+}
+
+void handle_version(struct visit *v) {
+    reply_status(v, 200, "{\"version\":\"" JITNEY_VERSION "\"}");
+}
+
+/* ---- metrics ---- */
+
+void handle_metrics(struct visit *v) {
+    struct server *s = v->server;
+    struct engine_stats engines[SERVED_MAX];
+    struct http_stats http = http_stats(s->http);
+    struct rides_stats rides = rides_stats(s->rides);
+    struct metrics_pull pull = {.http = &http,
+                                .kept_answers = rides.kept,
+                                .kept_bytes = rides.kept_bytes,
+                                .answers = rides.live,
+                                .lost_spans = s->tracer ? tracer_lost(s->tracer) : 0};
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        const struct served *m = registry_at(s->registry, i);
+        if (m->state != LOAD_READY || !m->engine) continue;
+        engines[i] = engine_stats(m->engine);
+        pull.engines[m->metrics_idx] = &engines[i];
+    }
+    struct buf body;
+    buf_init(&body, INFO_BYTES_MAX);
+    server_metrics_print(s->metrics, &pull, &body);
+    visit_reply(v, &(struct reply){.status = 200,
+                                   .type = "text/plain; version=0.0.4; charset=utf-8",
+                                   .body = buf_str(&body)});
+    buf_deinit(&body);
+}
+
+/* ---- pages ---- */
+
+void handle_openapi(struct visit *v) {
+    struct buf body;
+    buf_init(&body, INFO_BYTES_MAX);
+    openapi_put(&body);
+    visit_reply_json(v, &body);
+    buf_deinit(&body);
+}
+
+static void put_html(struct buf *out, struct str text) {
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        if (c == '<')
+            buf_put_text(out, "&lt;");
+        else if (c == '&')
+            buf_put_text(out, "&amp;");
+        else if (c == '"')
+            buf_put_text(out, "&quot;");
+        else
+            buf_put_char(out, c);
+    }
+}
+
+static void put_models(const struct server *s, bool is_html, struct buf *out) {
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        const struct served *m = registry_at(s->registry, i);
+        buf_put_text(out, is_html ? "<li><code>" : "  ");
+        if (is_html)
+            put_html(out, str_of(m->name));
+        else
+            buf_put_text(out, m->name);
+        buf_printf(out, is_html ? "</code> %s%s</li>\n" : "  %s%s\n", load_state_name(m->state),
+                   m->is_encoder ? ", embeddings" : "");
+    }
+}
+
+static void put_call(const struct visit *v, struct buf *out) {
+    const struct server *s = v->server;
+    struct str host = v->head->host.len > 0 ? v->head->host : STR("localhost");
+    buf_printf(out, "curl -s %s://%.*s/v1/chat/completions", v->head->is_tls ? "https" : "http",
+               STR_ARG(host));
+    if (s->settings.api_key_file) buf_put_text(out, " -H 'authorization: Bearer KEY'");
+    buf_printf(out,
+               " -H 'content-type: application/json' -d "
+               "'{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'",
+               registry_default(s->registry)->name);
+}
+
+static void put_page(const struct visit *v, struct buf *out) {
+    struct buf call;
+    buf_init(&call, INFO_BYTES_MAX);
+    put_call(v, &call);
+    buf_put_text(out,
+                 "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
+                 "<meta name=\"viewport\" content=\"width=device-width\">"
+                 "<title>jitney</title>\n<h1>jitney is running</h1>\n<p>It serves:</p>\n<ul>\n");
+    put_models(v->server, true, out);
+    buf_put_text(out, "</ul>\n<p>Call it as you would call OpenAI:</p>\n<pre>");
+    put_html(out, buf_str(&call));
+    buf_put_text(out, "</pre>\n<p><a href=\"/openapi.json\">OpenAPI</a> &middot; "
+                      "<a href=\"/v1/models\">models</a> &middot; "
+                      "<a href=\"/metrics\">metrics</a></p>\n</html>\n");
+    buf_deinit(&call);
+}
+
+static bool wants_html(const struct visit *v) {
+    struct str accept = http_find(v->head, "accept");
+    for (size_t i = 0; i < accept.len; i++)
+        if (str_starts(str_skip(accept, i), STR("text/html"))) return true;
+    return false;
+}
+
+void handle_page(struct visit *v) {
+    struct buf body;
+    bool is_html = wants_html(v);
+    buf_init(&body, INFO_BYTES_MAX);
+    if (is_html) {
+        put_page(v, &body);
+    } else {
+        buf_put_text(&body, "jitney is running and serves\n");
+        put_models(v->server, false, &body);
+        buf_put_text(&body, "Call it as you would call OpenAI:\n  ");
+        put_call(v, &body);
+        buf_put_char(&body, '\n');
+    }
+    static const struct http_header headers[] = {
+        {{"content-security-policy", 23}, {"default-src 'none'", 18}},
+        {{"cache-control", 13}, {"no-store", 8}},
+        {{"vary", 4}, {"accept", 6}},
+    };
+    visit_reply(v, &(struct reply){.status = 200,
+                                   .type = is_html ? "text/html; charset=utf-8"
+                                                   : "text/plain; charset=utf-8",
+                                   .body = buf_str(&body),
+                                   .headers = headers,
+                                   .header_count = 3});
+    buf_deinit(&body);
+}

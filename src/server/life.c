@@ -1,0 +1,372 @@
+/* server/life.c - server_run: listen, load, serve, drain, end; signals and the watchdog.
+ *
+ *     serving --SIGTERM, SIGINT--> draining --all done, or drain_s--> ending --> closed
+ *        |                             +---------second signal---------^
+ *        +--an engine hangs--> hung: clients are told, probes see it for a moment, then the end
+ *
+ * What is waited for is looked at in every tick and whenever the last ride ends.
+ */
+#include "server/life.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "net/tls.h"
+#include "server/front.h"
+#include "server/log.h"
+#include "server/registry.h"
+#include "server/server.h"
+#include "server/server_int.h"
+
+enum {
+    TICK_MS = 100,
+    DRAIN_TICK_MS = 10,
+    KEY_CHECK_US = 1000000,
+    END_GRACE_US = 2000000,  /* for last words to leave */
+    HANG_GRACE_US = 2000000, /* for probes to see that the engine hangs */
+    LOAD_GRACE_US = 2000000, /* for a model that is being opened when the end comes */
+};
+
+static void say(struct server *s, enum log_level level, const char *event, const char *text) {
+    struct log_field field = log_text("text", str_of(text));
+    log_line(s->log, level, event, &field, 1);
+}
+
+/* ---- ending ---- */
+
+static void fail_all(struct server *s, uint32_t status, const char *code, const char *sentence) {
+    struct api_error e = {0};
+    api_refuse(&e, status, NULL, code, "%s", sentence);
+    e.retry_after_ms = status == 503 ? 5000 : 0;
+    rides_fail(s->rides, &e);
+}
+
+static void close_handles(struct server *s) {
+    for (uint32_t i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&s->signals[i], NULL);
+    uv_close((uv_handle_t *)&s->tick, NULL);
+    uv_close((uv_handle_t *)&s->stalled, NULL);
+}
+
+/* Nothing runs any more: everything that the loop holds goes. */
+static void close_all(struct server *s) {
+    if (!registry_stop(s->registry)) {
+        if (clock_now(&clock_real) < s->drain_until_us + LOAD_GRACE_US) return;
+        s->is_stuck = true; /* a model is being opened: the process ends around it */
+        uv_stop(&s->loop);
+        return;
+    }
+    s->is_closed = true;
+    rides_close(s->rides);
+    registry_close(s->registry);
+    close_handles(s);
+}
+
+static void begin_end(struct server *s) {
+    s->is_ending = true;
+    s->drain_until_us = clock_now(&clock_real);
+    fail_all(s, 503, "shutting_down", "the server is shutting down");
+    ws_clients_drain(s);
+}
+
+static void close_http(struct server *s) {
+    s->is_http_closed = true;
+    http_server_close(s->http);
+}
+
+static void step_drain(struct server *s) {
+    int64_t now_us = clock_now(&clock_real);
+    bool is_idle = rides_stats(s->rides).live == 0 && s->embeds == 0;
+    if (!s->is_ending && (is_idle || now_us >= s->drain_until_us)) begin_end(s);
+    if (!s->is_ending) return;
+    bool is_told = http_stats(s->http).exchanges == 0 && !s->clients;
+    if (!s->is_http_closed && (is_told || now_us >= s->drain_until_us + END_GRACE_US))
+        close_http(s);
+    if (s->is_http_closed && is_idle && !s->is_closed) close_all(s);
+}
+
+/* ---- the watchdog ---- */
+
+/* On the watchdog's thread. */
+static void on_stall(void *ctx, int64_t stalled_us) {
+    struct server *s = ctx;
+    (void)stalled_us;
+    uv_async_send(&s->stalled);
+}
+
+static void on_stalled(uv_async_t *handle) {
+    struct server *s = handle->data;
+    if (s->is_hung || s->is_closed) return;
+    s->is_hung = true;
+    s->drain_until_us = clock_now(&clock_real) + HANG_GRACE_US;
+    s->end_status = err_set(&s->end_err, ST_DEVICE, "the engine hangs: a step took more than %g s",
+                            s->settings.watchdog_s);
+    say(s, LOG_ERROR, "hang", s->end_err.text);
+    notify_status(&s->notify, s->end_err.text);
+    fail_all(s, 500, "engine_hangs", "the engine does not answer; the server ends");
+}
+
+bool life_is_healthy(struct server *s) {
+    int64_t limit_us = (int64_t)(s->settings.watchdog_s * 1e6);
+    if (s->is_hung) return false;
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        struct served *m = registry_at(s->registry, i);
+        if (m->engine && engine_stats(m->engine).stalled_us > limit_us) return false;
+    }
+    return true;
+}
+
+static void feed_watchdog(struct server *s, int64_t now_us) {
+    if (s->notify.watchdog_us <= 0 || now_us - s->fed_us < s->notify.watchdog_us / 3) return;
+    if (!life_is_healthy(s)) return;
+    s->fed_us = now_us;
+    notify_watchdog(&s->notify);
+}
+
+/* ---- time passes ---- */
+
+static void check_keys(struct server *s, int64_t now_us) {
+    struct err err = {0};
+    if (now_us - s->key_check_us < KEY_CHECK_US) return;
+    s->key_check_us = now_us;
+    if (keys_reload(s->keys, false, &err) != ST_OK) say(s, LOG_WARN, "keys", err.text);
+}
+
+static void on_tick(uv_timer_t *timer) {
+    struct server *s = timer->data;
+    int64_t now_us = clock_now(&clock_real);
+    sink_streams_ping(s);
+    check_keys(s, now_us);
+    feed_watchdog(s, now_us);
+    if (s->is_hung && now_us >= s->drain_until_us) uv_stop(&s->loop);
+    if (s->is_draining && !s->is_hung && !s->is_closed) step_drain(s);
+}
+
+static void begin_drain(struct server *s) {
+    s->is_draining = true;
+    s->drain_until_us = clock_now(&clock_real) + (int64_t)(s->settings.drain_s * 1e6);
+    say(s, LOG_INFO, "drain", "finishing what is under way; a second signal ends it at once");
+    notify_stopping(&s->notify);
+    http_server_drain(s->http);
+    ws_clients_drain(s);
+    uv_timer_start(&s->tick, on_tick, 0, DRAIN_TICK_MS);
+}
+
+static void on_end_signal(uv_signal_t *handle, int number) {
+    struct server *s = handle->data;
+    (void)number;
+    if (s->is_hung) return;
+    if (!s->is_draining) {
+        begin_drain(s);
+        return;
+    }
+    if (!s->is_ending) begin_end(s);
+    if (!s->is_http_closed) close_http(s);
+}
+
+static void on_reload_signal(uv_signal_t *handle, int number) {
+    struct server *s = handle->data;
+    (void)number;
+    life_reload(s);
+}
+
+static void on_ignored_signal(uv_signal_t *handle, int number) {
+    (void)handle;
+    (void)number;
+}
+
+/* ---- models ---- */
+
+static bool on_moved(void *ctx, struct served *m) {
+    struct server *s = ctx;
+    return rides_on_moved(s->rides, m);
+}
+
+static void on_embedded(void *ctx, struct served *m) { embed_on_done(ctx, m); }
+
+static void add_metrics(struct server *s, struct served *m) {
+    struct metrics_model info = {.name = m->name,
+                                 .ctx_tokens = m->ctx_tokens,
+                                 .block_tokens = m->knobs.block_size,
+                                 .kv_blocks = m->engine ? m->knobs.kv_blocks : 0};
+    if (server_metrics_add_model(s->metrics, &info, &m->metrics_idx) != ST_OK)
+        say(s, LOG_WARN, "metrics", "out of memory for a model's metrics");
+}
+
+static void tell_model(struct server *s, struct served *m) {
+    struct log_field fields[] = {
+        log_text("model", str_of(m->name)), log_text("state", str_of(load_state_name(m->state))),
+        log_text("path", str_of(m->path)), log_text("error", str_of(m->failure.text))};
+    bool failed = m->state == LOAD_FAILED;
+    log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, failed ? 4 : 3);
+}
+
+static bool has_ready(const struct server *s) {
+    for (uint32_t i = 0; i < registry_count(s->registry); i++)
+        if (registry_at(s->registry, i)->state == LOAD_READY) return true;
+    return false;
+}
+
+/* Everything is loaded, or was given up. Without any model there is nothing to serve. */
+static void all_loaded(struct server *s) {
+    s->is_loaded = true;
+    if (s->is_draining) return;
+    if (!has_ready(s)) {
+        struct served *m = registry_at(s->registry, 0);
+        s->end_err = m->failure;
+        s->end_status = m->load_status;
+        begin_drain(s);
+        return;
+    }
+    notify_ready(&s->notify);
+    notify_status(&s->notify, "serving");
+    life_welcome(s);
+}
+
+static void on_changed(void *ctx, struct served *m) {
+    struct server *s = ctx;
+    if (!m) {
+        all_loaded(s);
+        return;
+    }
+    tell_model(s, m);
+    if (m->state == LOAD_READY) add_metrics(s, m);
+    if (m->state == LOAD_BUSY) notify_status(&s->notify, "loading");
+}
+
+static void on_tokens(void *ctx, struct ride *r, uint32_t count, int64_t gap_us) {
+    struct server *s = ctx;
+    server_metrics_tokens(s->metrics, r->model->metrics_idx, count, gap_us);
+}
+
+static void on_ended(void *ctx, struct ride *r) { text_ended(ctx, r); }
+
+/* ---- birth ---- */
+
+static void open_handles(struct server *s) {
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE};
+    const uv_signal_cb calls[SIGNALS] = {on_end_signal, on_end_signal, on_reload_signal,
+                                         on_ignored_signal};
+    for (uint32_t i = 0; i < SIGNALS; i++) {
+        CHECK(uv_signal_init(&s->loop, &s->signals[i]) == 0);
+        s->signals[i].data = s;
+        CHECK(uv_signal_start(&s->signals[i], calls[i], numbers[i]) == 0);
+    }
+    CHECK(uv_timer_init(&s->loop, &s->tick) == 0);
+    CHECK(uv_async_init(&s->loop, &s->stalled, on_stalled) == 0);
+    s->tick.data = s->stalled.data = s;
+    CHECK(uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS) == 0);
+}
+
+/* As many descriptors as the system lets us have. */
+static void raise_descriptors(struct server *s) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+    struct log_field fields[] = {log_int("from", (int64_t)before),
+                                 log_int("to", (int64_t)limit.rlim_cur)};
+    log_line(s->log, LOG_INFO, "descriptors", fields, 2);
+}
+
+static enum status make_tools(struct server *s, struct err *err) {
+    TRY(log_create(2, s->settings.log_format, s->settings.log_level, &s->log, err));
+    TRY(routes_check(err));
+    TRY(keys_create(s->settings.api_key_file, &s->keys, err));
+    if (s->settings.tls_cert)
+        TRY(tls_context_create(s->settings.tls_cert, s->settings.tls_key, &s->tls, err));
+    if (server_metrics_create(&s->metrics) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the metrics");
+    TRY(tracer_create(s->settings.otlp_endpoint, "jitney", &s->tracer, err));
+    return notify_open(&s->notify, err);
+}
+
+static enum status make_parts(struct server *s, struct err *err) {
+    const struct registry_hooks hooks = {.on_moved = on_moved,
+                                         .on_embedded = on_embedded,
+                                         .on_changed = on_changed,
+                                         .on_stall = on_stall,
+                                         .ctx = s};
+    const struct rides_options rides = {.loop = &s->loop,
+                                        .keep_ms = (int64_t)(s->settings.keep_s * 1e3),
+                                        .keep_bytes = s->settings.keep_memory,
+                                        .on_tokens = on_tokens,
+                                        .on_ended = on_ended,
+                                        .ctx = s};
+    struct http_options http = {.handler = &front_handler, .ctx = s};
+    life_limits(s, &http.limits);
+    TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
+    TRY(http_server_create(&s->loop, &http, &s->http, err));
+    TRY(life_listen(s, err));
+    return rides_create(&rides, &s->rides, err);
+}
+
+static enum status start(struct server *s, struct err *err) {
+    TRY(make_tools(s, err));
+    raise_descriptors(s);
+    open_handles(s); /* before the load, so that a signal during it is heard */
+    s->has_handles = true;
+    TRY(make_parts(s, err));
+    return registry_start(s->registry, err);
+}
+
+/* ---- the end ---- */
+
+/* What a failed start has left in the loop. */
+static void abandon_start(struct server *s) {
+    if (s->http && !s->is_http_closed) close_http(s);
+    if (s->rides) rides_close(s->rides);
+    if (s->registry) {
+        registry_stop(s->registry);
+        registry_close(s->registry);
+    }
+    if (s->has_handles) close_handles(s);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+}
+
+static void destroy(struct server *s) {
+    rides_destroy(s->rides);
+    registry_destroy(s->registry);
+    http_server_destroy(s->http);
+    tls_context_destroy(s->tls);
+    tracer_destroy(s->tracer);
+    server_metrics_destroy(s->metrics);
+    keys_destroy(s->keys);
+    notify_close(&s->notify);
+    CHECK(uv_loop_close(&s->loop) == 0);
+    log_destroy(s->log);
+    settings_deinit(&s->settings);
+    mem_free(s);
+}
+
+enum status server_run(const struct settings *settings, struct err *err) {
+    struct server *s = mem_zalloc(sizeof(*s));
+    if (!s) return err_set(err, ST_NOMEM, "out of memory for the server");
+    s->notify.fd = -1;
+    enum status st = settings_copy(settings, &s->settings);
+    if (st != ST_OK) {
+        mem_free(s);
+        return err_set(err, st, "out of memory for the settings");
+    }
+    CHECK(uv_loop_init(&s->loop) == 0);
+    s->is_loopback = gate_host_is_loopback(s->settings.host);
+    st = start(s, err);
+    if (st == ST_OK) {
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+        st = s->end_status;
+        *err = s->end_err;
+    } else {
+        abandon_start(s);
+    }
+    /* A thread that hangs still uses what would be freed: the process ends around it. */
+    if (!s->is_hung && !s->is_stuck) destroy(s);
+    return st;
+}

@@ -1,0 +1,98 @@
+/* server/ollama.c - what only Ollama's clients ask: tags, show, ps, version. */
+#include "api/ollama.h"
+
+#include <stdio.h>
+#include <xxhash.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "engine/embedder.h"
+#include "format/model_file.h"
+#include "model/arch.h"
+#include "model/model.h"
+#include "server/registry.h"
+#include "server/server_int.h"
+#include "text/tokenizer.h"
+
+enum { BODY_BYTES_MAX = 1 << 24, DIGEST_BYTES = 65 };
+
+/* Ollama's clients tell models apart by a digest. Reading gigabytes for one would hold up the
+ * start, so it is one of what identifies the file here: its path and size. */
+static void put_digest(const struct served *m, char out[DIGEST_BYTES]) {
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t part = XXH3_64bits_withSeed(m->path, str_of(m->path).len, m->file_bytes + i);
+        snprintf(out + 16 * i, DIGEST_BYTES - 16 * i, "%016llx", (unsigned long long)part);
+    }
+}
+
+static void fill(const struct served *m, char digest[DIGEST_BYTES], struct ollama_model *out) {
+    put_digest(m, digest);
+    *out = (struct ollama_model){.name = str_of(m->name),
+                                 .modified_s = m->created_s,
+                                 .bytes = m->file_bytes,
+                                 .digest = {digest, DIGEST_BYTES - 1},
+                                 .ctx_tokens = m->ctx_tokens,
+                                 .has_tools = m->tools != NULL,
+                                 .is_embedder = m->is_encoder};
+    if (m->state != LOAD_READY) return;
+    bool is_gguf = model_file_kind(m->host->file) == MODEL_GGUF;
+    out->format = is_gguf ? STR("gguf") : STR("safetensors");
+    out->family = str_of(m->host->model->arch->name);
+    out->parameter_count = model_param_count(m->host->model);
+    out->chat_template = tokenizer_chat_template(m->tokenizer, false);
+    if (m->embedder) out->dims = embedder_dims(m->embedder);
+}
+
+typedef void list_put_fn(const struct ollama_model *models, uint32_t count, struct buf *out);
+
+static void reply_list(struct visit *v, bool only_ready, list_put_fn *put) {
+    const struct registry *r = v->server->registry;
+    struct ollama_model models[SERVED_MAX];
+    char digests[SERVED_MAX][DIGEST_BYTES];
+    uint32_t count = 0;
+    struct buf body;
+    buf_init(&body, BODY_BYTES_MAX);
+    for (uint32_t i = 0; i < registry_count(r); i++) {
+        const struct served *m = registry_at(r, i);
+        if (only_ready && m->state != LOAD_READY) continue;
+        fill(m, digests[count], &models[count]);
+        count++;
+    }
+    put(models, count, &body);
+    visit_reply_json(v, &body);
+    buf_deinit(&body);
+}
+
+void handle_ollama_tags(struct visit *v) { reply_list(v, false, ollama_tags_put); }
+void handle_ollama_ps(struct visit *v) { reply_list(v, true, ollama_ps_put); }
+
+void handle_ollama_version(struct visit *v) {
+    struct buf body;
+    buf_init(&body, BODY_BYTES_MAX);
+    ollama_version_put(JITNEY_VERSION, &body);
+    visit_reply_json(v, &body);
+    buf_deinit(&body);
+}
+
+void handle_ollama_show(struct visit *v) {
+    struct json *doc;
+    struct str name;
+    struct api_error e = {0};
+    struct served *m;
+    if (!visit_body(v, &doc)) return;
+    enum status st = ollama_show_read(doc, &name, &e);
+    if (st == ST_OK) st = text_find_model(v->server, name, &m, &e);
+    json_destroy(doc);
+    if (st != ST_OK) {
+        visit_refuse(v, &e);
+        return;
+    }
+    char digest[DIGEST_BYTES];
+    struct ollama_model info;
+    struct buf body;
+    buf_init(&body, BODY_BYTES_MAX);
+    fill(m, digest, &info);
+    ollama_show_put(&info, &body);
+    visit_reply_json(v, &body);
+    buf_deinit(&body);
+}

@@ -1,0 +1,221 @@
+/* server/server_int.h - what the files of the server share: its struct, a visit, a route.
+ *
+ *     life.c       server_run: listen, load, serve, drain, end; signals; the watchdog
+ *     visit.c      an exchange with its id, key and route; how every response leaves
+ *     gate.c       who may come in: hosts, origins, keys
+ *     routes.c     the table of routes
+ *     text.c       POSTs that ask for text: admission, and which sink receives the answer
+ *     sink_*.c     plain, streamed, polled, WebSocket
+ *     embed.c      embeddings; tokens.c: tokens and templates; info.c: models, health, pages;
+ *     ollama.c     what only Ollama's clients ask
+ */
+#ifndef SERVER_SERVER_INT_H
+#define SERVER_SERVER_INT_H
+
+#include <uv.h>
+
+#include "api/codec.h"
+#include "api/error.h"
+#include "config/settings.h"
+#include "net/http.h"
+#include "server/keys.h"
+#include "server/notify.h"
+#include "server/ride.h"
+#include "server/server_metrics.h"
+
+struct log;
+struct registry;
+struct route;
+struct served;
+struct stream_sink;
+struct tls_context;
+struct tracer;
+struct visit;
+struct ws_client;
+
+enum { SERVER_ID_BYTES = 25, SIGNALS = 4, RANDOM_BYTES = 480 };
+static const uint64_t STREAM_BACKLOG_BYTES = 256 << 10;
+
+struct server {
+    uv_loop_t loop;
+    struct settings settings; /* as they are in force; some change by SIGHUP */
+    struct http_server *http;
+    struct tls_context *tls;
+    struct registry *registry;
+    struct rides *rides;
+    struct keys *keys;
+    struct log *log;
+    struct tracer *tracer;
+    struct server_metrics *metrics;
+    struct notify notify;
+    char url[512]; /* "http://127.0.0.1:8080" */
+    bool is_loopback;
+
+    bool is_loaded;   /* every model that can be */
+    bool is_draining; /* nothing new is taken */
+    bool is_ending;   /* what was left has been told so */
+    bool is_http_closed, is_closed, has_handles;
+    bool is_hung;  /* an engine */
+    bool is_stuck; /* the loader, at the end */
+    enum status end_status;
+    struct err end_err;
+    int64_t drain_until_us, key_check_us, fed_us;
+
+    uv_signal_t signals[SIGNALS];
+    uv_timer_t tick;
+    uv_async_t stalled;
+    uint32_t embeds;                              /* embeddings under way */
+    struct ws_client *clients;                    /* WebSockets */
+    struct stream_sink *pings_first, *pings_last; /* by when they last said something */
+    unsigned char random[RANDOM_BYTES];
+    uint32_t random_left;
+};
+
+/* ---- visit.c ---- */
+
+/* A client's exchange while it is being answered. It ends with exactly one of the verbs that
+ * say so, or when the client goes away; after that it is freed. */
+struct visit {
+    struct server *server;
+    struct http_exchange *x;
+    const struct http_head *head;
+    const struct route *route; /* NULL: none has this path */
+    struct str arg;            /* what the route's '*' stands for, as sent; the head's */
+    const struct key *key;
+    const struct codec *codec; /* words its errors */
+    int64_t arrived_us;
+    char id[SERVER_ID_BYTES];
+    char request_id[RIDE_ID_BYTES];
+    bool is_allowed_origin; /* by --cors-origin */
+    bool is_closing;        /* tell the client to close the connection */
+
+    /* Who answers later: is told when the client goes away, or when there is room again. */
+    void *owner;
+    void (*on_gone)(struct visit *v);
+    void (*on_room)(struct visit *v);
+};
+
+void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
+
+/* In the caller's storage, for a refusal before the body has come; or on the heap. */
+void visit_init(struct visit *v, struct server *s, struct http_exchange *x);
+void visit_deinit(struct visit *v);
+
+struct reply {
+    uint32_t status;
+    const char *type; /* NULL: application/json */
+    struct str body;
+    const struct http_header *headers; /* further ones */
+    uint32_t header_count;
+};
+/* End: a whole response. */
+void visit_reply(struct visit *v, const struct reply *r);
+void visit_reply_json(struct visit *v, struct buf *body); /* 200, or 503 if it has failed */
+/* End: an error in the route's words. */
+void visit_refuse(struct visit *v, const struct api_error *e);
+/* End: 503 for want of memory. */
+void visit_refuse_memory(struct visit *v);
+/* A response in pieces; http_stream_* follow, then visit_end or visit_abort. */
+void visit_stream(struct visit *v, const struct reply *r);
+void visit_end(struct visit *v);
+void visit_abort(struct visit *v);
+/* End without a response: it has become a WebSocket, or the client is gone. */
+void visit_free(struct visit *v);
+
+/* Read the body as JSON. False: it was refused, and the visit has ended. */
+bool visit_body(struct visit *v, struct json **out);
+/* A parameter of the query as a number; `fallback` if absent. False: refused. */
+bool visit_query_u64(struct visit *v, const char *name, uint64_t fallback, uint64_t *out);
+bool visit_header_is(const struct visit *v, const char *name, const char *value);
+
+/* ---- gate.c ---- */
+/* May it come in? `v->key` and `v->is_allowed_origin` are filled. ST_BAD: `e` says why not. */
+enum status gate_check(struct visit *v, struct api_error *e);
+bool gate_host_is_loopback(const char *host);
+
+/* ---- routes.c ---- */
+enum auth_class {
+    AUTH_UNDECLARED, /* of a row that forgot it: the server does not start */
+    AUTH_OPEN,
+    AUTH_KEY,
+    AUTH_ADMIN,
+};
+struct route {
+    enum http_method method;
+    const char *path; /* a '*' at its end stands for anything, not empty */
+    enum auth_class auth;
+    const char *codec; /* that words its errors, and reads and writes text */
+    void (*handle)(struct visit *v);
+    bool is_work; /* new work: refused while draining */
+};
+uint32_t routes_count(void);
+const struct route *routes_at(uint32_t i);
+/* The route, or NULL: *allowed has a bit (1 << enum http_method) for each method of the path;
+ * 0: there is no such path. HEAD is GET's. `arg` is what the '*' stands for. */
+const struct route *routes_find(enum http_method method, struct str path, struct str *arg,
+                                uint32_t *allowed);
+const struct codec *routes_codec(const struct route *route, struct str path);
+enum status routes_check(struct err *err);
+
+/* ---- text.c ---- */
+/* Who asks for text, and how. */
+struct asker {
+    struct server *server;
+    const struct key *key;
+    const char *route;
+    const char *id, *request_id;
+    const struct http_head *head; /* NULL: a message of a WebSocket */
+    int64_t arrived_us;
+    uint64_t body_bytes;
+};
+/* Take a decoded request on. On ST_OK the ride has its key's leave and can go. `q` is moved out
+ * of in any case. */
+enum status text_admit(const struct asker *a, struct api_request *q, struct ride **out,
+                       struct api_error *e);
+/* Read a body, which becomes the request's; `q` is to be deinitialised in any case. */
+enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
+                        struct api_error *e);
+void text_ended(struct server *s, struct ride *r);
+enum status text_find_model(struct server *s, struct str name, struct served **out,
+                            struct api_error *e);
+
+/* ---- sinks ---- */
+struct sink *sink_plain_create(struct visit *v);
+struct sink *sink_stream_create(struct visit *v, const struct ride *r, uint32_t after);
+struct sink *sink_later_create(struct visit *v);
+void sink_streams_ping(struct server *s);
+void sink_poll(struct visit *v, struct ride *r, uint32_t after, uint64_t wait_ms);
+
+/* ---- ws_client.c ---- */
+void ws_clients_drain(struct server *s); /* say goodbye to those that wait for nothing */
+
+/* ---- embed.c ---- */
+void embed_on_done(struct server *s, struct served *m);
+
+/* ---- handlers, by file ---- */
+void handle_text(struct visit *v);
+void handle_ride_get(struct visit *v);
+void handle_ride_delete(struct visit *v);
+void handle_stream(struct visit *v);
+void handle_embeddings(struct visit *v);
+void handle_ollama_embed(struct visit *v);
+void handle_ollama_embedding(struct visit *v);
+void handle_tokenize(struct visit *v);
+void handle_detokenize(struct visit *v);
+void handle_template(struct visit *v);
+void handle_count_tokens(struct visit *v);
+void handle_models(struct visit *v);
+void handle_model(struct visit *v);
+void handle_live(struct visit *v);
+void handle_ready(struct visit *v);
+void handle_health(struct visit *v);
+void handle_metrics(struct visit *v);
+void handle_version(struct visit *v);
+void handle_openapi(struct visit *v);
+void handle_page(struct visit *v);
+void handle_ollama_tags(struct visit *v);
+void handle_ollama_show(struct visit *v);
+void handle_ollama_version(struct visit *v);
+void handle_ollama_ps(struct visit *v);
+
+#endif

@@ -1,0 +1,330 @@
+/* server/text.c - POSTs that ask for text: admission, and which sink receives the answer.
+ *
+ * What costs nothing is looked at first: is there such a model, is it there, is there room in its
+ * queue, may the key ask. Only then is the prompt made into tokens.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "server/log.h"
+#include "server/registry.h"
+#include "server/server_int.h"
+#include "server/sink.h"
+
+enum { SEED_SHIFT = 11, LOADING_RETRY_MS = 1000, DRAIN_RETRY_MS = 5000 };
+
+static enum status refuse_loading(const struct server *s, const struct served *m,
+                                  struct api_error *e) {
+    struct load_progress p = registry_progress(s->registry);
+    api_refuse(e, 503, NULL, "model_loading", "Loading model \"%s\": %s %.0f %%", m->name,
+               p.model == m ? p.stage : load_state_name(m->state),
+               p.model == m ? p.share * 100 : 0.0);
+    e->retry_after_ms = LOADING_RETRY_MS;
+    return ST_BAD;
+}
+
+enum status text_find_model(struct server *s, struct str name, struct served **out,
+                            struct api_error *e) {
+    struct served *m = name.ptr ? registry_find(s->registry, name) : registry_default(s->registry);
+    if (!m)
+        return api_refuse(e, 404, "model", "model_not_found",
+                          "the model \"%.*s\" is not one that this server has", STR_ARG(name));
+    if (m->state == LOAD_FAILED)
+        return api_refuse(e, 503, "model", "model_failed",
+                          "the model \"%s\" could not be loaded: %s", m->name, m->failure.text);
+    if (m->state != LOAD_READY) return refuse_loading(s, m, e);
+    *out = m;
+    return ST_OK;
+}
+
+static enum status refuse_draining(struct api_error *e) {
+    api_refuse(e, 503, NULL, "shutting_down", "the server is shutting down");
+    e->retry_after_ms = DRAIN_RETRY_MS;
+    return ST_BAD;
+}
+
+/* The queue's limit, before any work is put into the prompt; the engine has the last word. */
+static enum status check_room(const struct served *m, struct api_error *e) {
+    if (m->live_choices < m->knobs.max_seqs + m->knobs.queue_max) return ST_OK;
+    struct engine_stats stats = engine_stats(m->engine);
+    api_refuse(e, 429, NULL, "queue_full", "too many requests wait already; try again later");
+    e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
+    return ST_BAD;
+}
+
+static enum status check_choices(const struct server *s, const struct api_request *q,
+                                 struct api_error *e) {
+    if (q->n > (uint32_t)s->settings.n_max)
+        return api_refuse(e, 400, "n", NULL, "n is %u; this server makes at most %" PRId64, q->n,
+                          s->settings.n_max);
+    return ST_OK;
+}
+
+/* ---- what headers say ---- */
+
+static struct str header(const struct asker *a, const char *name) {
+    return a->head ? http_find(a->head, name) : (struct str){0};
+}
+
+static enum status read_ms(const struct asker *a, const char *name, int64_t *us,
+                           struct api_error *e) {
+    struct str text = header(a, name);
+    double ms;
+    if (!text.ptr) return ST_OK;
+    if (!str_to_f64(str_trim(text), &ms) || !(ms >= 0 && ms <= 86400000))
+        return api_refuse(e, 400, name, NULL,
+                          "%s is \"%.*s\"; it must be milliseconds, up to a day", name,
+                          STR_ARG(text));
+    *us = (int64_t)(ms * 1000);
+    return ST_OK;
+}
+
+static enum status read_priority(const struct asker *a, struct urgency *u, struct api_error *e) {
+    struct str text = header(a, "x-jitney-priority");
+    int64_t value;
+    if (!text.ptr) return ST_OK;
+    if (!str_to_i64(str_trim(text), &value) || value < -1000 || value > 1000)
+        return api_refuse(e, 400, "x-jitney-priority", NULL,
+                          "x-jitney-priority is \"%.*s\"; it must be a whole number from -1000 to "
+                          "1000",
+                          STR_ARG(text));
+    u->priority = (int32_t)value;
+    return ST_OK;
+}
+
+static enum status read_headers(const struct asker *a, struct api_request *q, struct api_error *e) {
+    int64_t smooth_us = q->smooth_ms * 1000;
+    if (a->key && q->urgency.priority == 0) q->urgency.priority = a->key->priority;
+    TRY(read_ms(a, "x-jitney-ttft-ms", &q->urgency.ttft_target_us, e));
+    TRY(read_ms(a, "x-jitney-tpot-ms", &q->urgency.tpot_target_us, e));
+    TRY(read_ms(a, "x-jitney-deadline-ms", &q->urgency.expires_us, e));
+    TRY(read_ms(a, "x-jitney-smooth-ms", &smooth_us, e));
+    q->smooth_ms = smooth_us / 1000;
+    return read_priority(a, &q->urgency, e);
+}
+
+/* ---- admission ---- */
+
+static enum status begin_key(const struct asker *a, struct api_error *e) {
+    int64_t wait_ms = 0;
+    const char *limit = "";
+    if (keys_begin(a->server->keys, a->key, 0, a->arrived_us, &wait_ms, &limit)) return ST_OK;
+    api_refuse(e, 429, NULL, "rate_limit_exceeded", "the limit of %s of this API key is reached",
+               limit);
+    e->retry_after_ms = wait_ms > 0 ? wait_ms : 1;
+    return ST_BAD;
+}
+
+static enum status check_all(const struct asker *a, struct api_request *q, struct served **m,
+                             struct api_error *e) {
+    struct server *s = a->server;
+    if (s->is_draining) return refuse_draining(e);
+    TRY(text_find_model(s, q->model, m, e));
+    if (!(*m)->engine)
+        return api_refuse(e, 400, "model", NULL,
+                          "the model \"%s\" gives embeddings and writes no text", (*m)->name);
+    TRY(check_choices(s, q, e));
+    TRY(check_room(*m, e));
+    TRY(read_headers(a, q, e));
+    return begin_key(a, e);
+}
+
+/* 53 bits, so that every reader of JSON keeps it whole. */
+static void draw_seed(struct api_request *q) {
+    uint64_t seed;
+    if (q->has_seed) return;
+    CHECK(getrandom(&seed, sizeof(seed), 0) == (ssize_t)sizeof(seed));
+    q->sample.seed = seed >> SEED_SHIFT;
+}
+
+enum status text_admit(const struct asker *a, struct api_request *q, struct ride **out,
+                       struct api_error *e) {
+    struct server *s = a->server;
+    struct served *m = NULL;
+    enum status st = check_all(a, q, &m, e);
+    if (st != ST_OK) {
+        api_request_deinit(q);
+        return st;
+    }
+    draw_seed(q);
+    struct ride_ask ask = {.model = m,
+                           .key = a->key,
+                           .route = a->route,
+                           .id = str_of(a->id),
+                           .request_id = str_of(a->request_id),
+                           .request = q,
+                           .arrived_us = a->arrived_us,
+                           .body_bytes = a->body_bytes};
+    if (ride_create(s->rides, &ask, out) != ST_OK) {
+        keys_end(s->keys, a->key, 0, a->arrived_us);
+        return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this");
+    }
+    struct ride *r = *out;
+    r->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
+    r->survives = str_is(header(a, "x-jitney-keep"), "true");
+    r->is_findable = r->survives || r->request.stream;
+    trace_id_read(header(a, "traceparent"), &r->trace);
+    return ST_OK;
+}
+
+static bool wants_later(const struct visit *v) {
+    struct str prefer = http_find(v->head, "prefer");
+    for (size_t i = 0; i < prefer.len; i++)
+        if (str_starts(str_skip(prefer, i), STR("respond-async"))) return true;
+    return false;
+}
+
+static struct sink *choose_sink(struct visit *v, struct ride *r) {
+    if (wants_later(v)) {
+        r->survives = r->is_findable = true;
+        return sink_later_create(v);
+    }
+    return r->request.stream ? sink_stream_create(v, r, 0) : sink_plain_create(v);
+}
+
+enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
+                        struct api_error *e) {
+    api_request_init(q, codec);
+    enum status st = codec->decode(doc, q, e);
+    if (st != ST_OK && st != ST_BAD)
+        api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
+    return st;
+}
+
+static struct asker asker_of(const struct visit *v) {
+    return (struct asker){.server = v->server,
+                          .key = v->key,
+                          .route = v->route->path,
+                          .id = v->id,
+                          .request_id = v->request_id,
+                          .head = v->head,
+                          .arrived_us = v->arrived_us,
+                          .body_bytes = http_body(v->x).len};
+}
+
+void handle_text(struct visit *v) {
+    struct api_request q;
+    struct api_error e = {0};
+    struct json *doc;
+    struct ride *r;
+    if (!visit_body(v, &doc)) return;
+    struct asker asker = asker_of(v);
+    enum status st = text_decode(v->codec, doc, &q, &e);
+    if (st != ST_OK) api_request_deinit(&q);
+    if (st != ST_OK || text_admit(&asker, &q, &r, &e) != ST_OK) {
+        visit_refuse(v, &e);
+        return;
+    }
+    struct sink *sink = choose_sink(v, r);
+    if (sink)
+        ride_attach(r, sink);
+    else
+        r->survives = false;
+    if (!sink) visit_refuse_memory(v);
+    ride_go(r); /* without a sink it ends at once */
+}
+
+/* ---- the end of a ride ---- */
+
+static int64_t wall_us(int64_t at_us) {
+    if (at_us == 0) return 0;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t now_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    return now_us - (clock_now(&clock_real) - at_us);
+}
+
+static enum finish_reason finish_of(const struct ride *r) {
+    if (r->answer.failure.status == 0) return r->answer.choices[0].finish;
+    return r->answer.failure.status == 499 ? FINISH_CANCELLED : FINISH_ERROR;
+}
+
+static void log_ride(struct server *s, const struct ride *r) {
+    const struct answer *a = &r->answer;
+    uint32_t status = a->failure.status ? a->failure.status : 200;
+    enum log_level level = status >= 500 ? LOG_WARN : LOG_INFO;
+    if (!log_wants(s->log, level)) return;
+    double ttft_ms = a->first_token_us ? (double)(a->first_token_us - a->arrived_us) / 1e3 : 0;
+    struct log_field fields[] = {
+        log_text("id", str_of(r->request_id)),
+        log_text("answer", str_of(a->id)),
+        log_text("route", str_of(r->route)),
+        log_text("model", a->model),
+        log_text("key", str_of(r->key ? r->key->name : "")),
+        log_int("status", status),
+        log_text("finish", str_of(finish_name(finish_of(r)))),
+        log_int("prompt_tokens", a->prompt_tokens),
+        log_int("cached_tokens", a->cached_tokens),
+        log_int("completion_tokens", answer_completion_tokens(a)),
+        log_real("ttft_ms", ttft_ms),
+        log_real("total_ms", (double)(a->finished_us - a->arrived_us) / 1e3),
+        log_text("error", str_of(a->failure.message.text)),
+    };
+    uint32_t count = sizeof(fields) / sizeof(fields[0]);
+    log_line(s->log, level, "request", fields, a->failure.status ? count : count - 1);
+}
+
+static void log_prompt(struct server *s, const struct ride *r) {
+    struct buf text;
+    if (!s->settings.log_prompts || !log_wants(s->log, LOG_INFO)) return;
+    buf_init(&text, 1 << 16);
+    json_put(r->request.doc, &text);
+    struct log_field fields[] = {log_text("id", str_of(r->request_id)),
+                                 log_text("body", buf_str(&text))};
+    log_line(s->log, LOG_INFO, "prompt", fields, 2);
+    buf_clear(&text);
+    for (uint32_t i = 0; i < event_log_count(r->answer.log); i++)
+        buf_put_str(&text, event_log_at(r->answer.log, i).text);
+    fields[1] = log_text("text", buf_str(&text));
+    log_line(s->log, LOG_INFO, "answer", fields, 2);
+    buf_deinit(&text);
+}
+
+static void trace_ride(struct server *s, const struct ride *r) {
+    const struct answer *a = &r->answer;
+    if (!s->tracer) return;
+    struct trace_request t = {.id = r->trace,
+                              .request_id = r->request_id,
+                              .model = r->model->name,
+                              .route = r->route,
+                              .finish = finish_name(finish_of(r)),
+                              .status = a->failure.status ? a->failure.status : 200,
+                              .prompt_tokens = a->prompt_tokens,
+                              .completion_tokens = answer_completion_tokens(a),
+                              .cached_tokens = a->cached_tokens,
+                              .max_tokens = r->request.max_tokens,
+                              .n = r->request.n,
+                              .temperature = (double)r->request.sample.temperature,
+                              .top_p = (double)r->request.sample.top_p,
+                              .arrived_us = wall_us(a->arrived_us),
+                              .started_us = wall_us(r->started_us),
+                              .first_token_us = wall_us(a->first_token_us),
+                              .finished_us = wall_us(a->finished_us)};
+    tracer_add(s->tracer, &t);
+}
+
+void text_ended(struct server *s, struct ride *r) {
+    const struct answer *a = &r->answer;
+    uint32_t tokens = answer_completion_tokens(a);
+    struct metrics_ride m = {.model = r->model->metrics_idx,
+                             .finish = finish_of(r),
+                             .prompt_tokens = a->prompt_tokens,
+                             .completion_tokens = tokens,
+                             .max_tokens = r->request.has_max_tokens ? r->request.max_tokens : 0,
+                             .n = r->request.n,
+                             .arrived_us = a->arrived_us,
+                             .started_us = r->started_us,
+                             .first_token_us = a->first_token_us,
+                             .finished_us = a->finished_us};
+    server_metrics_ride(s->metrics, &m);
+    keys_end(s->keys, r->key, tokens + a->prompt_tokens, clock_now(&clock_real));
+    log_ride(s, r);
+    log_prompt(s, r);
+    trace_ride(s, r);
+}

@@ -1,0 +1,174 @@
+/* server/tokens.c - tokens and templates: /tokenize, /detokenize, /apply-template, and how many
+ * tokens a conversation has.
+ */
+#include "api/tokenize.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "server/chore.h"
+#include "server/registry.h"
+#include "server/server_int.h"
+
+static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
+
+struct token_chore {
+    struct chore base;
+    struct served *model;
+    struct tokenize_request request;
+    struct buf body;
+};
+
+typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
+                                  struct api_error *e);
+
+/* ---- the work, on any thread ---- */
+
+static enum status encode_text(struct token_chore *t, struct tokens *out) {
+    const struct tokenize_request *r = &t->request;
+    struct encode_options options = {.add_special = !r->text.raw_prompt,
+                                     .plain_special = r->no_special};
+    return tokenizer_encode(t->model->tokenizer, r->text.prompts[0].text, options, out);
+}
+
+static void put_tokens(struct token_chore *t, const struct tokens *ids) {
+    enum status st = tokenize_answer_put(&t->request, t->model->tokenizer, ids->ids,
+                                         (uint32_t)ids->count, t->model->ctx_tokens, &t->body);
+    if (st != ST_OK) t->body.status = st;
+}
+
+static void tokenize_chat(struct token_chore *t) {
+    struct prompts prompts = {0};
+    t->base.status = prompts_prepare(t->model, &t->request.text, &prompts, &t->base.error);
+    if (t->base.status == ST_OK) put_tokens(t, &prompts.list[0]);
+    prompts_deinit(&prompts);
+}
+
+static void tokenize(struct chore *c) {
+    struct token_chore *t = (struct token_chore *)c;
+    struct tokens ids = {0};
+    if (t->request.text.is_chat) {
+        tokenize_chat(t);
+        return;
+    }
+    if (encode_text(t, &ids) != ST_OK) t->body.status = ST_NOMEM;
+    put_tokens(t, &ids);
+    tokens_deinit(&ids);
+}
+
+static void detokenize(struct chore *c) {
+    struct token_chore *t = (struct token_chore *)c;
+    enum status st = detokenize_answer_put(&t->request, t->model->tokenizer, &t->body, &c->error);
+    if (st == ST_BAD) c->status = st;
+    if (st == ST_NOMEM) t->body.status = st;
+}
+
+static void apply_template(struct chore *c) {
+    struct token_chore *t = (struct token_chore *)c;
+    struct buf text;
+    buf_init(&text, BODY_BYTES_MAX);
+    c->status = prompt_render(t->model, &t->request.text, &text, &c->error);
+    if (c->status == ST_OK) template_answer_put(buf_str(&text), &t->body);
+    buf_deinit(&text);
+}
+
+/* ---- around it ---- */
+
+static void finish(struct chore *c) {
+    struct token_chore *t = (struct token_chore *)c;
+    if (c->visit && c->status != ST_OK)
+        visit_refuse(c->visit, &c->error);
+    else if (c->visit)
+        visit_reply_json(c->visit, &t->body);
+    tokenize_request_deinit(&t->request);
+    buf_deinit(&t->body);
+    mem_free(t);
+}
+
+static enum status begin(struct visit *v, struct token_chore *t, token_read_fn *read,
+                         struct json *doc, struct api_error *e) {
+    enum status st = read(doc, &t->request, e);
+    if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "out of memory");
+    TRY(st);
+    return text_find_model(v->server, t->request.text.model, &t->model, e);
+}
+
+static void run(struct visit *v, token_read_fn *read, void (*work)(struct chore *c)) {
+    struct json *doc;
+    struct api_error e = {0};
+    if (!visit_body(v, &doc)) return;
+    struct token_chore *t = mem_zalloc(sizeof(*t));
+    if (!t) {
+        json_destroy(doc);
+        visit_refuse_memory(v);
+        return;
+    }
+    buf_init(&t->body, BODY_BYTES_MAX);
+    t->base.work = work;
+    t->base.done = finish;
+    if (begin(v, t, read, doc, &e) == ST_OK) {
+        chore_run(&t->base, v, http_body(v->x).len);
+        return;
+    }
+    visit_refuse(v, &e);
+    tokenize_request_deinit(&t->request);
+    mem_free(t);
+}
+
+void handle_tokenize(struct visit *v) { run(v, tokenize_request_read, tokenize); }
+void handle_detokenize(struct visit *v) { run(v, detokenize_request_read, detokenize); }
+void handle_template(struct visit *v) { run(v, template_request_read, apply_template); }
+
+/* ---- Anthropic's count: an answer that is nothing but its prompt ---- */
+
+struct count_chore {
+    struct chore base;
+    struct served *model;
+    struct api_request request;
+    struct answer answer;
+};
+
+static void count_prompt(struct chore *c) {
+    struct count_chore *t = (struct count_chore *)c;
+    struct prompts prompts = {0};
+    c->status = prompts_prepare(t->model, &t->request, &prompts, &c->error);
+    if (c->status == ST_OK) t->answer.prompt_tokens = (uint32_t)prompts.list[0].count;
+    prompts_deinit(&prompts);
+}
+
+static void finish_count(struct chore *c) {
+    struct count_chore *t = (struct count_chore *)c;
+    struct buf body;
+    buf_init(&body, BODY_BYTES_MAX);
+    if (c->status == ST_OK) t->request.codec->whole(&t->answer, &body);
+    if (c->visit && c->status != ST_OK)
+        visit_refuse(c->visit, &c->error);
+    else if (c->visit)
+        visit_reply_json(c->visit, &body);
+    buf_deinit(&body);
+    api_request_deinit(&t->request);
+    mem_free(t);
+}
+
+void handle_count_tokens(struct visit *v) {
+    struct json *doc;
+    struct api_error e = {0};
+    if (!visit_body(v, &doc)) return;
+    struct count_chore *t = mem_zalloc(sizeof(*t));
+    if (!t) {
+        json_destroy(doc);
+        visit_refuse_memory(v);
+        return;
+    }
+    t->base.work = count_prompt;
+    t->base.done = finish_count;
+    t->answer.request = &t->request;
+    enum status st = text_decode(v->codec, doc, &t->request, &e);
+    if (st == ST_OK) st = text_find_model(v->server, t->request.model, &t->model, &e);
+    if (st == ST_OK) {
+        chore_run(&t->base, v, http_body(v->x).len);
+        return;
+    }
+    visit_refuse(v, &e);
+    api_request_deinit(&t->request);
+    mem_free(t);
+}

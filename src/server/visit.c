@@ -1,0 +1,263 @@
+/* server/visit.c - an exchange with its id, key and route; how every response leaves. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "server/server_int.h"
+
+enum { HEADERS_MAX = 32, TEXT_BYTES = 1536, ERROR_BODY_BYTES = 1 << 16 };
+
+/* Headers under construction; values that are made live in `text`. */
+struct head_list {
+    struct http_header list[HEADERS_MAX];
+    uint32_t count;
+    char text[TEXT_BYTES];
+    size_t used;
+};
+
+static void add(struct head_list *h, struct str name, struct str value) {
+    CHECK(h->count < HEADERS_MAX);
+    h->list[h->count++] = (struct http_header){name, value};
+}
+
+static void add_int(struct head_list *h, struct str name, int64_t value, const char *unit) {
+    char *at = h->text + h->used;
+    int len = snprintf(at, TEXT_BYTES - h->used, "%lld%s", (long long)value, unit);
+    CHECK(len > 0 && (size_t)len < TEXT_BYTES - h->used);
+    add(h, name, (struct str){at, (size_t)len});
+    h->used += (size_t)len;
+}
+
+/* ---- ids ---- */
+
+void server_make_id(struct server *s, char out[SERVER_ID_BYTES]) {
+    enum { BYTES = (SERVER_ID_BYTES - 1) / 2 };
+    static const char digits[] = "0123456789abcdef";
+    if (s->random_left < BYTES) {
+        /* The pool of the system is never empty after boot; a short read would be a bug. */
+        CHECK(getrandom(s->random, sizeof(s->random), 0) == (ssize_t)sizeof(s->random));
+        s->random_left = sizeof(s->random);
+    }
+    for (uint32_t i = 0; i < BYTES; i++) {
+        unsigned char byte = s->random[--s->random_left];
+        out[2 * i] = digits[byte >> 4];
+        out[2 * i + 1] = digits[byte & 15];
+    }
+    out[2 * BYTES] = 0;
+}
+
+/* The client's own, if it can stand in a log and a header. */
+static bool is_sane_id(struct str id) {
+    if (id.len == 0 || id.len > 128) return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] <= ' ' || id.ptr[i] > '~') return false;
+    return true;
+}
+
+void visit_init(struct visit *v, struct server *s, struct http_exchange *x) {
+    *v = (struct visit){.server = s, .x = x, .head = http_head(x)};
+    v->arrived_us = clock_now(&clock_real);
+    server_make_id(s, v->id);
+    struct str given = http_find(v->head, "x-request-id");
+    bool is_sane = is_sane_id(given);
+    snprintf(v->request_id, sizeof(v->request_id), "%.*s", is_sane ? (int)given.len : 24,
+             is_sane ? given.ptr : v->id);
+    uint32_t allowed;
+    struct str arg;
+    v->route = routes_find(v->head->method, v->head->path, &arg, &allowed);
+    v->codec = routes_codec(v->route, v->head->path);
+    if (v->route && arg.len > 0) v->arg = arg;
+}
+
+void visit_deinit(struct visit *v) { *v = (struct visit){0}; }
+
+void visit_free(struct visit *v) {
+    visit_deinit(v);
+    mem_free(v);
+}
+
+/* ---- headers ---- */
+
+static void add_cors(struct visit *v, struct head_list *h) {
+    if (!v->is_allowed_origin) return;
+    add(h, STR("access-control-allow-origin"), http_find(v->head, "origin"));
+    add(h, STR("access-control-expose-headers"),
+        STR("x-request-id, openai-processing-ms, retry-after, retry-after-ms, location, "
+            "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens"));
+    add(h, STR("vary"), STR("origin"));
+}
+
+static void add_limits(const struct visit *v, struct head_list *h, int64_t now_us) {
+    const struct key *key = v->key;
+    if (!key || (!key->rpm && !key->tpm)) return;
+    struct key_room room = keys_room(v->server->keys, key, now_us);
+    if (key->rpm) {
+        add_int(h, STR("x-ratelimit-limit-requests"), key->rpm, "");
+        add_int(h, STR("x-ratelimit-remaining-requests"), room.requests_left, "");
+        add_int(h, STR("x-ratelimit-reset-requests"), room.requests_reset_ms, "ms");
+    }
+    if (key->tpm) {
+        add_int(h, STR("x-ratelimit-limit-tokens"), key->tpm, "");
+        add_int(h, STR("x-ratelimit-remaining-tokens"), room.tokens_left, "");
+        add_int(h, STR("x-ratelimit-reset-tokens"), room.tokens_reset_ms, "ms");
+    }
+}
+
+static void add_common(struct visit *v, const struct reply *r, struct head_list *h) {
+    int64_t now_us = clock_now(&clock_real);
+    add(h, STR("content-type"), r->type ? str_of(r->type) : STR("application/json"));
+    add(h, STR("x-request-id"), str_of(v->request_id));
+    add_int(h, STR("openai-processing-ms"), (now_us - v->arrived_us) / 1000, "");
+    for (uint32_t i = 0; i < r->header_count; i++) add(h, r->headers[i].name, r->headers[i].value);
+    add_limits(v, h, now_us);
+    add_cors(v, h);
+    if (v->is_closing) add(h, STR("connection"), STR("close"));
+}
+
+static void count(const struct visit *v, uint32_t status) {
+    double seconds = (double)(clock_now(&clock_real) - v->arrived_us) / 1e6;
+    server_metrics_response(v->server->metrics, v->route ? v->route->path : "other", status,
+                            seconds);
+}
+
+/* ---- the ways to end ---- */
+
+/* A refusal before the body stands in its caller's storage, not on the heap. */
+static void release(struct visit *v) {
+    if (http_user(v->x) == v) {
+        http_set_user(v->x, NULL);
+        visit_free(v);
+    } else {
+        visit_deinit(v);
+    }
+}
+
+void visit_reply(struct visit *v, const struct reply *r) {
+    struct head_list h;
+    h.count = 0;
+    h.used = 0;
+    add_common(v, r, &h);
+    count(v, r->status);
+    struct http_exchange *x = v->x;
+    struct http_reply reply = {
+        .status = r->status, .headers = h.list, .header_count = h.count, .body = r->body};
+    /* The headers borrow from the visit, so it goes last; but the exchange goes first. */
+    bool is_heap = http_user(x) == v;
+    if (is_heap) http_set_user(x, NULL);
+    http_reply(x, &reply);
+    if (is_heap)
+        visit_free(v);
+    else
+        visit_deinit(v);
+}
+
+void visit_reply_json(struct visit *v, struct buf *body) {
+    if (buf_status(body) != ST_OK)
+        visit_refuse_memory(v);
+    else
+        visit_reply(v, &(struct reply){.status = 200, .body = buf_str(body)});
+}
+
+static void put_retry(const struct api_error *e, struct head_list *h) {
+    bool is_temporary = api_error_is_temporary(e);
+    add(h, STR("x-should-retry"), is_temporary ? STR("true") : STR("false"));
+    if (e->retry_after_ms <= 0) return;
+    add_int(h, STR("retry-after"), (e->retry_after_ms + 999) / 1000, "");
+    add_int(h, STR("retry-after-ms"), e->retry_after_ms, "");
+}
+
+void visit_refuse(struct visit *v, const struct api_error *e) {
+    struct head_list extra;
+    struct buf body;
+    extra.count = 0;
+    extra.used = 0;
+    CHECK(e->status >= 400);
+    buf_init(&body, ERROR_BODY_BYTES);
+    v->codec->put_error(e, str_of(v->request_id), &body);
+    put_retry(e, &extra);
+    if (e->status == 401) add(&extra, STR("www-authenticate"), STR("Bearer"));
+    visit_reply(v, &(struct reply){.status = e->status,
+                                   .body = buf_str(&body),
+                                   .headers = extra.list,
+                                   .header_count = extra.count});
+    buf_deinit(&body);
+}
+
+void visit_refuse_memory(struct visit *v) {
+    struct api_error e = {0};
+    api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this answer");
+    visit_refuse(v, &e);
+}
+
+void visit_stream(struct visit *v, const struct reply *r) {
+    struct head_list h;
+    h.count = 0;
+    h.used = 0;
+    add_common(v, r, &h);
+    http_stream_begin(v->x, r->status, h.list, h.count);
+}
+
+void visit_end(struct visit *v) {
+    struct http_exchange *x = v->x;
+    count(v, 200);
+    release(v);
+    http_stream_end(x);
+}
+
+void visit_abort(struct visit *v) {
+    struct http_exchange *x = v->x;
+    count(v, 500);
+    release(v);
+    http_stream_abort(x);
+}
+
+/* ---- reading ---- */
+
+bool visit_body(struct visit *v, struct json **out) {
+    struct err err = {0};
+    struct api_error e = {0};
+    struct json_limits limits = json_limits_request;
+    limits.bytes_max = v->server->settings.body_max;
+    enum status st = json_parse(http_body(v->x), &limits, out, &err);
+    if (st == ST_OK && json_kind(*out) == JS_MAP) return true;
+    if (st == ST_OK) {
+        json_destroy(*out);
+        api_refuse(&e, 400, NULL, NULL, "the body must be a JSON object");
+    } else if (st == ST_NOMEM) {
+        api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this request");
+    } else {
+        api_refuse(&e, 400, NULL, NULL, "the body is not the JSON that it should be: %s", err.text);
+    }
+    visit_refuse(v, &e);
+    return false;
+}
+
+bool visit_query_u64(struct visit *v, const char *name, uint64_t fallback, uint64_t *out) {
+    struct buf text;
+    struct api_error e = {0};
+    *out = fallback;
+    buf_init(&text, 64);
+    bool ok = !http_query_find(v->head->query, name, &text) || str_to_u64(buf_str(&text), out);
+    if (!ok) {
+        api_refuse(&e, 400, name, NULL, "%s is \"%.*s\"; it must be a whole number", name,
+                   STR_ARG(buf_str(&text)));
+        visit_refuse(v, &e);
+    }
+    buf_deinit(&text);
+    return ok;
+}
+
+bool visit_header_is(const struct visit *v, const char *name, const char *value) {
+    struct str have = http_find(v->head, name), want = str_of(value);
+    if (have.len != want.len) return false;
+    for (size_t i = 0; i < have.len; i++) {
+        char c = have.ptr[i];
+        if ((c >= 'A' && c <= 'Z' ? c + 32 : c) != want.ptr[i]) return false;
+    }
+    return true;
+}
