@@ -87,11 +87,17 @@ void conn_wait(struct conn *c, enum wait_kind kind) {
     if (!c->is_writing && !c->is_finishing) enter_wait(c, kind);
 }
 
+/* The kernel's part counts, too: it holds megabytes, and asks for more only when a good part of
+ * them has gone, which a slow reader may take minutes for. */
+static size_t count_untaken(const struct conn *c) {
+    return c->wire->unsent(c) + (c->wire->queued ? c->wire->queued(c) : 0);
+}
+
 static void late(struct conn *c, enum wait_kind kind) {
     leave_wait(c);
-    const bool moves = kind == WAIT_WRITE && c->wire->unsent(c) < c->unsent_seen;
-    if (moves) {
-        c->unsent_seen = c->wire->unsent(c);
+    const size_t untaken = kind == WAIT_WRITE ? count_untaken(c) : 0;
+    if (kind == WAIT_WRITE && untaken < c->untaken) {
+        c->untaken = untaken;
         enter_wait(c, WAIT_WRITE);
     } else if (kind == WAIT_HANDSHAKE || kind == WAIT_WRITE || kind == WAIT_LINGER) {
         conn_kill(c);
@@ -249,10 +255,12 @@ static void start_sending(struct conn *c) {
     c->pending = swap;
     buf_clear(&c->pending);
     c->is_writing = true;
-    c->unsent_seen = c->sending.len;
     enter_wait(c, WAIT_WRITE);
     c->server->stats.writes++;
-    if (c->wire->write(c) == 0) return;
+    if (c->wire->write(c) == 0) {
+        c->untaken = count_untaken(c);
+        return;
+    }
     c->is_writing = false;
     conn_break(c);
 }

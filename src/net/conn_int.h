@@ -87,6 +87,7 @@ struct wire {
     /* Send all of c->sending and then call conn_sent. */
     int (*write)(struct conn *c);
     size_t (*unsent)(const struct conn *c); /* of c->sending */
+    size_t (*queued)(const struct conn *c); /* optional: sent, and not yet taken by the peer */
     void (*read)(struct conn *c, bool on);
     int (*shutdown)(struct conn *c); /* no more bytes will be sent */
     void (*close)(struct conn *c);   /* and then call conn_closed */
@@ -120,7 +121,7 @@ struct conn {
     struct buf sending; /* with the kernel: must not move */
     struct buf pending; /* to be sent after `sending` */
     struct buf ahead;   /* came, and the protocol does not want it yet */
-    size_t unsent_seen; /* of `sending`, when WAIT_WRITE began */
+    size_t untaken;     /* by the peer, of what was sent, when WAIT_WRITE began */
     bool is_writing;    /* `sending` is under way */
     bool is_finishing;  /* conn_finish was called: writes are ignored, reads thrown away */
     bool is_shut;       /* the peer has been told that nothing more comes */

@@ -364,6 +364,7 @@ static uint32_t read_head(struct framing *f, struct str text) {
     struct h1_line line = {0};
     uint32_t status = h1_parse_line(text, &line, &f->sentence);
     if (status) return status;
+    if (!text_is_token(line.method)) return blame(f, 400, "the method is not a word");
     status = h1_parse_headers(text, on_header, f, &f->sentence);
     if (status == 0) status = check_framing(f, &line);
     if (status == 0) status = check_line(f, &line);

@@ -1,9 +1,9 @@
 /* net/listen.c - listening sockets, and what becomes of those who knock.
  *
  * Too many connections: the one that has been idle longest gives way to the new one; if none is
- * idle the new one is closed. Out of descriptors: libuv keeps one in reserve, and with it accepts
- * and closes those who wait, so that the loop does not spin on a listener that stays readable; an
- * idle connection gives way here, too, so that the next one finds a descriptor.
+ * idle the new one is closed. The limit lies below that of descriptors. Should those run out all
+ * the same, libuv has one in reserve, with which it accepts and closes those who wait, so that the
+ * loop does not spin on a listener that stays readable.
  *
  * A listener never stops: libuv wants every accepted connection to be taken before it listens on,
  * so one that there is no memory for is taken by a handle of the listener's own and closed.
@@ -139,9 +139,8 @@ static bool make_room(struct http_server *s) {
 static void on_knock(uv_stream_t *stream, int status) {
     struct listener *l = stream->data;
     struct http_server *s = l->server;
-    if (status < 0) { /* no descriptor was left for it, or it has gone already */
+    if (status < 0) { /* it has gone already, or nothing is left to take it with */
         s->stats.refused++;
-        if (status == UV_EMFILE || status == UV_ENFILE) make_room(s);
         return;
     }
     struct conn *c = NULL;

@@ -1,5 +1,6 @@
 /* net/wire.c - a connection's bytes on a uv stream: TCP or a unix socket. */
-#include "base/check.h"
+#include <sys/ioctl.h>
+
 #include "net/http_int.h"
 
 static ssize_t try_write(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
@@ -15,6 +16,13 @@ static int write_all(struct conn *c) {
 }
 
 static size_t unsent(const struct conn *c) { return uv_stream_get_write_queue_size(&c->uv.stream); }
+
+static size_t queued(const struct conn *c) {
+    uv_os_fd_t fd;
+    int bytes = 0;
+    if (uv_fileno(&c->uv.handle, &fd) != 0 || ioctl(fd, TIOCOUTQ, &bytes) != 0) return 0;
+    return bytes > 0 ? (size_t)bytes : 0;
+}
 
 /* One buffer serves all: what is read is dealt with before the next read begins. */
 static void lend_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
@@ -58,6 +66,7 @@ const struct wire wire_uv = {
     .try_write = try_write,
     .write = write_all,
     .unsent = unsent,
+    .queued = queued,
     .read = read_stream,
     .shutdown = shutdown_stream,
     .close = close_stream,
