@@ -1,7 +1,7 @@
 /* engine/engine.c - see engine/engine.h for the contract.
  *
  * Entry points: engine_step (read it first), engine_create, engine_start, engine_submit,
- * engine_next, engine_stats.
+ * engine_next, engine_stats, engine_pulse.
  */
 #include "engine/engine.h"
 
@@ -17,6 +17,14 @@
 enum { RECORDS_DEFAULT = 4096 };
 /* An engine with nothing to do looks around this often, whatever it was told to wait for. */
 static const int64_t IDLE_WAIT_US = 1000000;
+
+/* What a step leaves behind for whoever asks. */
+struct numbers {
+    struct sched_stats sched;
+    double kv_used_share;
+    uint64_t step_tokens, step_sizes[ENGINE_STEP_SIZES], prompt_tokens, answer_tokens;
+    double wait_us, wait_us_per_token; /* predicted: of an empty prompt, and for each token of it */
+};
 
 struct engine {
     const struct clock *clock;
@@ -34,16 +42,14 @@ struct engine {
     /* The engine thread's. */
     struct choice **choices; /* by seq_idx; NULL: free */
     uint32_t choice_cap;
-    uint64_t step_count;
     struct err step_err; /* why the last plan failed; empty: it did not */
 
     /* Anyone's. */
-    atomic_ullong next_id, submitted, refused;
+    atomic_ullong next_id, submitted, refused, step_count;
     atomic_llong sched_us, step_us, step_began_us; /* step_began_us 0: between steps */
+    atomic_llong moved_us;                         /* when a turn last began or ended */
     pthread_mutex_t stats_lock;
-    struct sched_stats stats; /* as of the last step; under stats_lock */
-    uint64_t step_tokens, step_sizes[ENGINE_STEP_SIZES];
-    double predicted_wait_us;
+    struct numbers numbers; /* as of the last step; under stats_lock */
 
     pthread_t thread, watch_thread;
     bool is_running, is_watched;
@@ -181,7 +187,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
 
 static void record_step(struct engine *e, int64_t began_us, int64_t sched_us, int64_t now_us) {
     const struct plan *p = &e->plan;
-    struct step_record r = {.step = e->step_count,
+    struct step_record r = {.step = atomic_load(&e->step_count),
                             .at_us = began_us,
                             .elapsed_us = now_us - began_us,
                             .sched_us = sched_us,
@@ -206,18 +212,41 @@ static uint32_t step_size(uint32_t tokens) {
     return size;
 }
 
-static void keep_stats(struct engine *e) {
-    struct sched_stats stats = sched_stats(e->sched);
-    double wait_us = sched_predict_wait_us(e->sched, 512);
-    pthread_mutex_lock(&e->stats_lock);
-    e->stats = stats;
-    if (e->plan.token_count > 0) {
-        e->step_tokens += e->plan.token_count;
-        e->step_sizes[step_size(e->plan.token_count)]++;
+/* The fullest of the groups. */
+static double kv_used_share(const struct engine *e, const struct kv_cache_stats *kv) {
+    uint32_t held = 0, blocks = e->sched_options.knobs.kv_blocks;
+    for (uint32_t g = 0; g < e->sched_options.group_count; g++)
+        if (kv->groups[g].held_count > held) held = kv->groups[g].held_count;
+    return (double)held / blocks;
+}
+
+/* A row that samples gives a token, and what it computed was the token before, unless there were
+ * several: then they were prompt. */
+static void count_tokens(const struct plan *plan, struct numbers *n) {
+    if (plan->token_count == 0) return;
+    n->step_tokens += plan->token_count;
+    n->step_sizes[step_size(plan->token_count)]++;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->rows[i];
+        if (!row->samples || row->count > 1) n->prompt_tokens += row->count;
+        n->answer_tokens += row->samples;
     }
-    e->predicted_wait_us = wait_us;
+}
+
+/* `ran`: the plan has been. */
+static void keep_numbers(struct engine *e, bool ran) {
+    enum { TOKENS_PROBE = 1024 };
+    struct numbers n = e->numbers; /* nobody else writes it */
+    n.sched = sched_stats(e->sched);
+    n.kv_used_share = kv_used_share(e, &n.sched.kv);
+    n.wait_us = sched_predict_wait_us(e->sched, 0);
+    double probe_us = sched_predict_wait_us(e->sched, TOKENS_PROBE);
+    n.wait_us_per_token = (probe_us - n.wait_us) / TOKENS_PROBE; /* a prompt's part is linear */
+    if (ran) count_tokens(&e->plan, &n);
+    pthread_mutex_lock(&e->stats_lock);
+    e->numbers = n;
     pthread_mutex_unlock(&e->stats_lock);
-    mailbox_set_line(e->mailbox, stats.waiting);
+    mailbox_set_line(e->mailbox, n.sched.waiting);
 }
 
 static enum status run_plan(struct engine *e) {
@@ -230,6 +259,7 @@ static enum status run_plan(struct engine *e) {
 enum status engine_step(struct engine *e, bool *did_work) {
     int64_t began_us = clock_now(e->clock);
     int64_t sched_us = -clock_now(&clock_real);
+    atomic_store(&e->moved_us, began_us);
     atomic_store(&e->step_began_us, began_us);
     inbox_drain(e, began_us);                 /* new and cancelled requests                 */
     sched_plan(e->sched, began_us, &e->plan); /* who runs, how many tokens, which KV blocks */
@@ -242,7 +272,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
         sched_apply(e->sched, &e->plan, &e->result, ran_us); /* advance, finish, free          */
     else if (*did_work)
         sched_fail(e->sched, &e->plan, ran_us); /* its sequences end; the others go on        */
-    keep_stats(e);                              /* before clients act on what they see        */
+    keep_numbers(e, *did_work);                 /* before clients act on what they see        */
     outbox_publish(e, ran_us);                  /* one event per sequence that moved          */
     sched_us += clock_now(&clock_real);
     int64_t done_us = clock_now(e->clock);
@@ -250,8 +280,9 @@ enum status engine_step(struct engine *e, bool *did_work) {
         record_step(e, began_us, sched_us, done_us);
         atomic_fetch_add(&e->sched_us, sched_us);
         atomic_fetch_add(&e->step_us, done_us - began_us);
-        e->step_count++;
+        atomic_fetch_add(&e->step_count, 1);
     }
+    atomic_store(&e->moved_us, done_us);
     atomic_store(&e->step_began_us, 0);
     return st;
 }
@@ -271,7 +302,7 @@ static void cancel_all(struct engine *e) {
         if (e->choices[i])
             sched_cancel(e->sched, e->choices[i]->request->id, e->choices[i]->index,
                          FINISH_CANCELLED, now_us);
-    keep_stats(e);
+    keep_numbers(e, false);
     outbox_publish(e, now_us);
 }
 
@@ -437,20 +468,43 @@ void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx) {
     mailbox_set_hook(e->mailbox, hook, ctx);
 }
 
-struct engine_stats engine_stats(struct engine *e) {
-    struct engine_stats s = {.submitted = atomic_load(&e->submitted),
-                             .refused = atomic_load(&e->refused),
-                             .sched_us = atomic_load(&e->sched_us),
-                             .step_us = atomic_load(&e->step_us)};
+static int64_t stalled_us(const struct engine *e) {
     int64_t began_us = atomic_load(&e->step_began_us);
-    if (began_us) s.stalled_us = clock_now(e->clock) - began_us;
+    return began_us ? clock_now(e->clock) - began_us : 0;
+}
+
+struct engine_stats engine_stats(struct engine *e) {
     pthread_mutex_lock(&e->stats_lock);
-    s.sched = e->stats;
-    s.step_tokens = e->step_tokens;
-    memcpy(s.step_sizes, e->step_sizes, sizeof(s.step_sizes));
-    s.predicted_wait_us = e->predicted_wait_us;
+    struct numbers n = e->numbers;
     pthread_mutex_unlock(&e->stats_lock);
+    struct engine_stats s = {.sched = n.sched,
+                             .step_tokens = n.step_tokens,
+                             .prompt_tokens = n.prompt_tokens,
+                             .answer_tokens = n.answer_tokens,
+                             .submitted = atomic_load(&e->submitted),
+                             .refused = atomic_load(&e->refused),
+                             .waiting = mailbox_waiting(e->mailbox),
+                             .kv_used_share = n.kv_used_share,
+                             .sched_us = atomic_load(&e->sched_us),
+                             .step_us = atomic_load(&e->step_us),
+                             .stalled_us = stalled_us(e),
+                             .predicted_wait_us = n.wait_us + 512 * n.wait_us_per_token};
+    memcpy(s.step_sizes, n.step_sizes, sizeof(s.step_sizes));
     return s;
+}
+
+double engine_predict_wait_us(struct engine *e, uint32_t prompt_tokens) {
+    pthread_mutex_lock(&e->stats_lock);
+    double us = e->numbers.wait_us + prompt_tokens * e->numbers.wait_us_per_token;
+    pthread_mutex_unlock(&e->stats_lock);
+    return us;
+}
+
+struct engine_pulse engine_pulse(const struct engine *e) {
+    int64_t moved_us = atomic_load(&e->moved_us);
+    return (struct engine_pulse){.steps = atomic_load(&e->step_count),
+                                 .quiet_us = moved_us ? clock_now(e->clock) - moved_us : 0,
+                                 .stalled_us = stalled_us(e)};
 }
 
 void engine_put_trace(struct engine *e, struct buf *out) { record_put_trace(e->records, out); }

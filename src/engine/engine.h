@@ -67,17 +67,33 @@ void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
 
 enum { ENGINE_STEP_SIZES = 16 };
 
+/* As of the last step. The engine is never waited for while it computes. */
 struct engine_stats {
-    struct sched_stats sched;
-    uint64_t step_tokens;                   /* computed, by all steps */
+    struct sched_stats sched; /* running, preempted, hits of the prefix cache in tokens, ... */
+    uint64_t step_tokens;     /* computed, by all steps */
     uint64_t step_sizes[ENGINE_STEP_SIZES]; /* steps of 1 token, up to 2, 4, ... 2^14, and more */
-    uint64_t submitted;                     /* requests that engine_submit took */
-    uint64_t refused;                       /* choices of them that the scheduler did not */
+    uint64_t prompt_tokens;    /* of step_tokens, for prompts: again, after a preemption, counts */
+    uint64_t answer_tokens;    /* sampled */
+    uint64_t submitted;        /* requests that engine_submit took */
+    uint64_t refused;          /* choices of them that the scheduler did not */
+    uint32_t waiting;          /* choices without a seat, those not looked at yet included */
+    double kv_used_share;      /* of the KV blocks, those that sequences hold; 0 .. 1 */
     int64_t sched_us, step_us; /* spent planning and applying; spent in steps altogether */
     int64_t stalled_us;        /* how long the step under way has taken; 0: none is under way */
     double predicted_wait_us;  /* for a prompt of 512 tokens */
 };
 struct engine_stats engine_stats(struct engine *e);
+
+/* How long a request with such a prompt, arriving now, would wait for its first token. */
+double engine_predict_wait_us(struct engine *e, uint32_t prompt_tokens);
+
+/* Is it alive? Takes no lock, so that it tells also when the engine does not move any more. */
+struct engine_pulse {
+    uint64_t steps;     /* that did something, since create */
+    int64_t quiet_us;   /* since it last began or ended a turn; an idle one turns every second */
+    int64_t stalled_us; /* how long the turn under way has taken; 0: none is under way */
+};
+struct engine_pulse engine_pulse(const struct engine *e);
 void engine_put_trace(struct engine *e, struct buf *out);
 
 /* Watchdog: how long the current step may take before `on_stall` is called, once per stall, on

@@ -177,6 +177,13 @@ void mailbox_set_line(struct mailbox *m, uint32_t choices) {
     pthread_mutex_unlock(&m->in_lock);
 }
 
+uint32_t mailbox_waiting(struct mailbox *m) {
+    pthread_mutex_lock(&m->in_lock);
+    uint64_t waiting = m->submitted.choices + m->submitted.line;
+    pthread_mutex_unlock(&m->in_lock);
+    return (uint32_t)waiting;
+}
+
 /* The choices of `r` that are cancelled for the same reason as the first of them. */
 static uint32_t same_reason(const struct request *r, enum finish_reason *why) {
     uint32_t choices = 0;

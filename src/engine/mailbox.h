@@ -35,6 +35,8 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum
 struct request *mailbox_take_submitted(struct mailbox *m);
 /* After each step: so many of the choices that were taken still wait. */
 void mailbox_set_line(struct mailbox *m, uint32_t choices);
+/* Anyone: choices that wait, taken or not. */
+uint32_t mailbox_waiting(struct mailbox *m);
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why);
 /* Sleep until something arrives, wake is called, or `timeout_us` (negative: for ever) is over. */

@@ -2,6 +2,7 @@
 #include "engine/record.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -65,14 +66,36 @@ static void put_record(const struct step_record *r, struct buf *out) {
     buf_put_text(out, "]}}");
 }
 
-void record_put_trace(struct record_ring *ring, struct buf *out) {
-    buf_put_char(out, '[');
+/* Up to `max` records from number *next on that are still there; *next moves behind them. */
+static uint32_t copy_from(struct record_ring *ring, uint64_t *next, struct step_record *out,
+                          uint32_t max) {
+    uint32_t count = 0;
     pthread_mutex_lock(&ring->lock);
-    uint64_t count = ring->pushed < ring->capacity ? ring->pushed : ring->capacity;
-    for (uint64_t i = 0; i < count; i++) {
-        if (i) buf_put_text(out, ",\n");
-        put_record(&ring->records[(ring->pushed - count + i) % ring->capacity], out);
-    }
+    uint64_t oldest = ring->pushed < ring->capacity ? 0 : ring->pushed - ring->capacity;
+    if (*next < oldest) *next = oldest;
+    while (count < max && *next < ring->pushed)
+        out[count++] = ring->records[(*next)++ % ring->capacity];
     pthread_mutex_unlock(&ring->lock);
+    return count;
+}
+
+/* Some at a time, so that the engine never waits for text to be written; those that it
+ * overwrites meanwhile are left out. */
+void record_put_trace(struct record_ring *ring, struct buf *out) {
+    enum { PIECE = 16 };
+    struct step_record piece[PIECE];
+    uint64_t next = 0;
+    bool is_first = true;
+    buf_put_char(out, '[');
+    for (uint32_t left = ring->capacity; left > 0;) {
+        uint32_t count = copy_from(ring, &next, piece, left < PIECE ? left : PIECE);
+        for (uint32_t i = 0; i < count; i++) {
+            if (!is_first) buf_put_text(out, ",\n");
+            is_first = false;
+            put_record(&piece[i], out);
+        }
+        if (count == 0) break;
+        left -= count;
+    }
     buf_put_text(out, "]\n");
 }

@@ -349,6 +349,43 @@ static void test_an_engine_without_a_runner_can_be_destroyed(void **state) {
 
 /* ---- what is told ---- */
 
+static void test_numbers_tell_who_waits_and_for_how_long(void **state) {
+    (void)state;
+    enum { COUNT = 8, SEATS = 4 };
+    struct rig rig;
+    struct request *r[COUNT];
+    struct knobs k = rig_knobs();
+    k.max_step_tokens = 512;
+    rig_open(&rig, &k, NULL, false, 0);
+    bool did_work;
+    engine_step(rig.engine, &did_work);
+    double idle_us = engine_predict_wait_us(rig.engine, 16);
+    for (uint32_t i = 0; i < COUNT; i++) r[i] = rig_submit(&rig, i, 40, 30, 1);
+    assert_int_equal(engine_stats(rig.engine).waiting, COUNT); /* nobody has looked yet */
+    engine_step(rig.engine, &did_work);
+    struct engine_stats s = engine_stats(rig.engine);
+    assert_int_equal(s.waiting, COUNT - SEATS);
+    assert_int_equal(s.sched.running, SEATS);
+    double used = SEATS * 3.0 / k.kv_blocks; /* 40 tokens are 3 blocks of 16 */
+    assert_true(s.kv_used_share > used - 1e-9 && s.kv_used_share < used + 1e-9);
+    assert_int_equal(s.prompt_tokens, SEATS * 40);
+    assert_int_equal(s.answer_tokens, SEATS);
+    double busy_us = engine_predict_wait_us(rig.engine, 16);
+    assert_true(busy_us > idle_us);
+    double direct_us = sched_predict_wait_us(engine_sched(rig.engine), 200);
+    double told_us = engine_predict_wait_us(rig.engine, 200);
+    assert_true(told_us > busy_us);
+    assert_true(told_us > direct_us * 0.999999 && told_us < direct_us * 1.000001);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        rig_run(&rig, r[i]);
+        request_unref(r[i]);
+    }
+    sim_clock_advance(&rig.clock, 5000);
+    assert_true(engine_pulse(rig.engine).quiet_us >= 5000);
+    assert_int_equal(engine_pulse(rig.engine).stalled_us, 0);
+    engine_destroy(rig.engine);
+}
+
 static void test_numbers_and_trace_tell_what_happened(void **state) {
     (void)state;
     struct rig rig;
@@ -363,6 +400,13 @@ static void test_numbers_and_trace_tell_what_happened(void **state) {
     assert_int_equal(s.sched.finished, 1);
     assert_int_equal(s.sched.steps, 12);
     assert_true(s.step_us > 0);
+    assert_int_equal(s.prompt_tokens, 20);
+    assert_int_equal(s.answer_tokens, 12);
+    assert_int_equal(s.step_tokens, 20 + 11); /* the last one is nobody's context */
+    assert_int_equal(s.step_sizes[0], 11);
+    assert_int_equal(s.step_sizes[5], 1); /* 17 to 32 tokens */
+    assert_int_equal(engine_pulse(rig.engine).steps, 12);
+    assert_true(s.kv_used_share == 0.0);
     struct buf trace;
     buf_init(&trace, 1 << 20);
     engine_put_trace(rig.engine, &trace);
@@ -389,6 +433,7 @@ int main(void) {
         cmocka_unit_test(test_a_failed_step_ends_those_in_it_and_no_others),
         cmocka_unit_test(test_destroying_ends_what_is_in_flight),
         cmocka_unit_test(test_an_engine_without_a_runner_can_be_destroyed),
+        cmocka_unit_test(test_numbers_tell_who_waits_and_for_how_long),
         cmocka_unit_test(test_numbers_and_trace_tell_what_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

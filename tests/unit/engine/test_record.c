@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -75,6 +76,37 @@ static void test_the_trace_is_json_with_what_ran(void **state) {
     record_ring_destroy(ring);
 }
 
+static void *push_many(void *arg) {
+    for (uint32_t i = 0; i < 20000; i++) record_push(arg, &(struct step_record){.step = i});
+    return NULL;
+}
+
+/* However much is pushed meanwhile, the trace has an end and its steps stand in order. */
+static void test_a_trace_can_be_written_while_steps_go_on(void **state) {
+    (void)state;
+    enum { RING = 100 };
+    struct record_ring *ring = NULL;
+    pthread_t thread;
+    assert_int_equal(record_ring_create(&ring, RING), ST_OK);
+    for (uint32_t i = 0; i < RING; i++) record_push(ring, &(struct step_record){.step = 0});
+    assert_int_equal(pthread_create(&thread, NULL, push_many, ring), 0);
+    for (int round = 0; round < 20; round++) {
+        struct buf text;
+        struct json *doc = trace_of(ring, &text);
+        int64_t before = 0;
+        assert_int_equal(json_count(doc), RING);
+        for (uint32_t i = 0; i < RING; i++) {
+            int64_t step = json_int(json_path(json_at(doc, i), "args.step"), -1);
+            assert_true(step > before || (step == 0 && before == 0));
+            before = step;
+        }
+        json_destroy(doc);
+        buf_deinit(&text);
+    }
+    pthread_join(thread, NULL);
+    record_ring_destroy(ring);
+}
+
 static void test_an_empty_trace_is_json_too(void **state) {
     (void)state;
     struct buf text;
@@ -91,6 +123,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_last_records_stay_in_order),
         cmocka_unit_test(test_the_trace_is_json_with_what_ran),
+        cmocka_unit_test(test_a_trace_can_be_written_while_steps_go_on),
         cmocka_unit_test(test_an_empty_trace_is_json_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
