@@ -15,9 +15,12 @@ extern const struct command cmd_template;
 extern const struct command cmd_pull;
 extern const struct command cmd_list;
 extern const struct command cmd_rm;
+extern const struct command cmd_health;
+extern const struct command cmd_completion;
 
 const struct command *const commands[] = {
-    &cmd_serve,    &cmd_chat,  &cmd_generate, &cmd_embed,    &cmd_perplexity,
-    &cmd_replay,   &cmd_knobs, &cmd_inspect,  &cmd_tokenize, &cmd_detokenize,
-    &cmd_template, &cmd_pull,  &cmd_list,     &cmd_rm,       NULL,
+    &cmd_serve,      &cmd_chat,  &cmd_generate, &cmd_embed,    &cmd_perplexity,
+    &cmd_replay,     &cmd_knobs, &cmd_inspect,  &cmd_tokenize, &cmd_detokenize,
+    &cmd_template,   &cmd_pull,  &cmd_list,     &cmd_rm,       &cmd_health,
+    &cmd_completion, NULL,
 };
