@@ -1,0 +1,395 @@
+/* Goal:   TLS listeners serve what plain ones do; certificates change while connections live;
+ *         what is no TLS, and who does not finish the handshake, is shown out.
+ * Method: certificates are made here with OpenSSL; an OpenSSL client on a real socket takes turns
+ *         with the server's loop in one thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/tls.h"
+#include "unit/net/client.h"
+
+#define ASK "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"
+#define HOLD "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n"
+#define ANSWER "GET /echo ?  @ a v11 1: "
+
+/* ---- certificates ---- */
+
+struct files {
+    char folder[32], cert[64], key[64];
+};
+
+static void write_pem(const struct files *f, EVP_PKEY *key, X509 *cert) {
+    FILE *out = fopen(f->key, "w");
+    assert_non_null(out);
+    assert_int_equal(PEM_write_PrivateKey(out, key, NULL, NULL, 0, NULL, NULL), 1);
+    fclose(out);
+    out = fopen(f->cert, "w");
+    assert_non_null(out);
+    assert_int_equal(PEM_write_X509(out, cert), 1);
+    fclose(out);
+}
+
+/* A self-signed certificate whose common name is `name`, in the files. */
+static void issue(const struct files *f, const char *name) {
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    X509 *cert = X509_new();
+    assert_non_null(key);
+    assert_non_null(cert);
+    X509_set_version(cert, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
+    X509_gmtime_adj(X509_getm_notBefore(cert), -60);
+    X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
+    X509_set_pubkey(cert, key);
+    X509_NAME *subject = X509_get_subject_name(cert);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)name, -1, -1, 0);
+    X509_set_issuer_name(cert, subject);
+    assert_true(X509_sign(cert, key, EVP_sha256()) > 0);
+    write_pem(f, key, cert);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+}
+
+static void files_init(struct files *f, const char *name) {
+    snprintf(f->folder, sizeof(f->folder), "/tmp/jitney-tls-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    snprintf(f->cert, sizeof(f->cert), "%s/cert.pem", f->folder);
+    snprintf(f->key, sizeof(f->key), "%s/key.pem", f->folder);
+    if (name) issue(f, name);
+}
+
+static void files_deinit(const struct files *f) {
+    unlink(f->cert);
+    unlink(f->key);
+    assert_int_equal(rmdir(f->folder), 0);
+}
+
+/* ---- a server ---- */
+
+struct rig {
+    struct fake f;
+    struct files files;
+    struct tls_context *tls;
+    uint16_t port;
+    SSL_CTX *ctx; /* the clients' */
+};
+
+static void rig_init(struct rig *r, const struct http_limits *limits) {
+    struct err err = {0};
+    files_init(&r->files, "first");
+    if (tls_context_create(r->files.cert, r->files.key, &r->tls, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(fake_init(&r->f, limits), ST_OK);
+    r->port = 0;
+    assert_int_equal(http_listen_tcp(r->f.server, "127.0.0.1", &r->port, r->tls, &err), ST_OK);
+    r->ctx = SSL_CTX_new(TLS_client_method());
+    assert_non_null(r->ctx);
+}
+
+static void rig_deinit(struct rig *r) {
+    fake_deinit(&r->f);
+    tls_context_destroy(r->tls);
+    SSL_CTX_free(r->ctx);
+    files_deinit(&r->files);
+}
+
+/* ---- a client ---- */
+
+struct tls_client {
+    struct client raw; /* `in` holds the plaintext */
+    SSL *ssl;
+    bool is_ended, is_polite;
+};
+
+static void note_end(struct tls_client *c, int result) {
+    const int failure = SSL_get_error(c->ssl, result);
+    if (failure == SSL_ERROR_WANT_READ || failure == SSL_ERROR_WANT_WRITE) return;
+    c->is_ended = true;
+    c->is_polite = failure == SSL_ERROR_ZERO_RETURN;
+    ERR_clear_error();
+}
+
+/* `alpn` as in the wire format, or NULL. False: the handshake fails. */
+static bool tls_connect(struct rig *r, struct tls_client *c, const char *alpn) {
+    *c = (struct tls_client){0};
+    client_connect(&c->raw, r->port);
+    c->ssl = SSL_new(r->ctx);
+    assert_non_null(c->ssl);
+    SSL_set_fd(c->ssl, c->raw.fd);
+    if (alpn) SSL_set_alpn_protos(c->ssl, (const unsigned char *)alpn, (unsigned)strlen(alpn));
+    const int64_t end = client_now_ms() + CLIENT_WAIT_MS;
+    while (client_now_ms() < end && !c->is_ended) {
+        const int result = SSL_connect(c->ssl);
+        if (result == 1) return true;
+        note_end(c, result);
+        client_step(&r->f, NULL);
+    }
+    return false;
+}
+
+static void tls_send(struct tls_client *c, struct str bytes) {
+    assert_int_equal(SSL_write(c->ssl, bytes.ptr, (int)bytes.len), (int)bytes.len);
+}
+
+static void tls_step(struct rig *r, struct tls_client *c) {
+    char bytes[16384];
+    client_step(&r->f, NULL);
+    if (c->is_ended) return;
+    const int got = SSL_read(c->ssl, bytes, sizeof(bytes));
+    if (got > 0)
+        buf_put(&c->raw.in, bytes, (size_t)got);
+    else
+        note_end(c, got);
+}
+
+/* As client_wait. */
+static bool tls_wait(struct rig *r, struct tls_client *c, const char *text) {
+    const int64_t end = client_now_ms() + CLIENT_WAIT_MS;
+    while (!(text ? client_has(&c->raw, text) : c->is_ended)) {
+        if (client_now_ms() > end || (text && c->is_ended)) return false;
+        tls_step(r, c);
+    }
+    return true;
+}
+
+static void tls_close(struct tls_client *c, bool is_polite) {
+    if (is_polite) SSL_shutdown(c->ssl);
+    SSL_free(c->ssl);
+    client_close(&c->raw);
+    ERR_clear_error();
+}
+
+static void ask(struct rig *r, struct tls_client *c) {
+    buf_clear(&c->raw.in);
+    tls_send(c, STR(ASK));
+    assert_true(tls_wait(r, c, ANSWER));
+}
+
+static void expect_name(const struct tls_client *c, const char *name) {
+    char got[64] = "";
+    X509 *cert = SSL_get1_peer_certificate(c->ssl);
+    assert_non_null(cert);
+    X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, got, sizeof(got));
+    assert_string_equal(got, name);
+    X509_free(cert);
+}
+
+/* ---- tests ---- */
+
+static void test_requests_are_served_over_both_versions(void **state) {
+    (void)state;
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    struct rig r;
+    rig_init(&r, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct tls_client c;
+        SSL_CTX_set_min_proto_version(r.ctx, versions[i]);
+        SSL_CTX_set_max_proto_version(r.ctx, versions[i]);
+        assert_true(tls_connect(&r, &c, "\x08http/1.1"));
+        assert_int_equal(SSL_version(c.ssl), versions[i]);
+        const unsigned char *alpn;
+        unsigned alpn_len;
+        SSL_get0_alpn_selected(c.ssl, &alpn, &alpn_len);
+        assert_int_equal(alpn_len, 8);
+        for (int k = 0; k < 3; k++) ask(&r, &c);
+        tls_send(&c, STR(HOLD));
+        assert_true(client_until(&r.f, &r.f.held_count, 1));
+        assert_true(http_head(r.f.held[0])->is_tls);
+        fake_answer_held(&r.f);
+        assert_true(tls_wait(&r, &c, "GET /hold"));
+        tls_close(&c, true);
+    }
+    rig_deinit(&r);
+}
+
+static void test_old_versions_are_refused(void **state) {
+    (void)state;
+    struct rig r;
+    struct tls_client c;
+    rig_init(&r, NULL);
+    SSL_CTX_set_security_level(r.ctx, 0);
+    SSL_CTX_set_min_proto_version(r.ctx, TLS1_VERSION);
+    SSL_CTX_set_max_proto_version(r.ctx, TLS1_1_VERSION);
+    assert_false(tls_connect(&r, &c, NULL));
+    tls_close(&c, false);
+    rig_deinit(&r);
+}
+
+static void test_h2_is_chosen_when_it_is_offered(void **state) {
+    (void)state;
+    struct rig r;
+    struct tls_client c;
+    rig_init(&r, NULL);
+    assert_true(tls_connect(&r, &c, "\x08http/1.1\x02h2"));
+    const unsigned char *alpn;
+    unsigned alpn_len;
+    SSL_get0_alpn_selected(c.ssl, &alpn, &alpn_len);
+    assert_int_equal(alpn_len, 2);
+    assert_memory_equal(alpn, "h2", 2);
+    tls_close(&c, true);
+    rig_deinit(&r);
+}
+
+static void test_large_bodies_go_both_ways(void **state) {
+    (void)state;
+    enum { BYTES = 1 << 20 };
+    struct rig r;
+    struct tls_client c;
+    struct buf body;
+    rig_init(&r, NULL);
+    buf_init(&body, BYTES + 200);
+    buf_printf(&body, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", BYTES);
+    const size_t head = body.len;
+    for (int i = 0; i < BYTES; i++) buf_put_char(&body, (char)('a' + i % 23));
+    assert_true(tls_connect(&r, &c, NULL));
+    SSL_set_mode(c.ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    struct str rest = buf_str(&body);
+    for (int i = 0; rest.len && i < 100000; i++) {
+        const int sent = SSL_write(c.ssl, rest.ptr, (int)rest.len);
+        if (sent > 0) rest = str_skip(rest, (size_t)sent);
+        client_step(&r.f, NULL);
+    }
+    for (int i = 0; c.raw.in.len < BYTES && i < 100000; i++) tls_step(&r, &c);
+    client_run_ms(&r.f, 10);
+    tls_step(&r, &c);
+    assert_true(c.raw.in.len > BYTES);
+    assert_memory_equal(c.raw.in.ptr + c.raw.in.len - BYTES, body.ptr + head, BYTES);
+    buf_deinit(&body);
+    tls_close(&c, true);
+    rig_deinit(&r);
+}
+
+static void test_a_stream_comes_as_it_is_flushed_and_ends_with_a_goodbye(void **state) {
+    (void)state;
+    struct rig r;
+    struct tls_client c;
+    rig_init(&r, NULL);
+    assert_true(tls_connect(&r, &c, NULL));
+    tls_send(&c, STR("GET /hold HTTP/1.0\r\n\r\n"));
+    assert_true(client_until(&r.f, &r.f.held_count, 1));
+    struct http_exchange *x = r.f.held[0];
+    http_stream_begin(x, 200, NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        http_stream_put(x, STR("event;"));
+        http_stream_flush(x);
+        assert_true(tls_wait(&r, &c, i == 0 ? "event;" : i == 1 ? "t;event;" : "t;event;event;"));
+    }
+    http_stream_end(x);
+    assert_true(tls_wait(&r, &c, NULL));
+    assert_true(c.is_polite); /* nobody can cut the response short unnoticed */
+    tls_close(&c, true);
+    rig_deinit(&r);
+}
+
+static void test_clients_that_leave_are_noticed(void **state) {
+    (void)state;
+    struct rig r;
+    rig_init(&r, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tls_client c;
+        assert_true(tls_connect(&r, &c, NULL));
+        tls_send(&c, STR(HOLD));
+        assert_true(client_until(&r.f, &r.f.held_count, 1));
+        if (i == 0) { /* a goodbye, with the socket still open */
+            SSL_shutdown(c.ssl);
+            assert_true(client_until(&r.f, &r.f.gones, 1));
+        }
+        tls_close(&c, false);
+        assert_true(client_until(&r.f, &r.f.gones, i + 1));
+    }
+    rig_deinit(&r);
+}
+
+static void test_a_reload_changes_new_connections_only(void **state) {
+    (void)state;
+    struct rig r;
+    struct tls_client old, new;
+    struct err err = {0};
+    rig_init(&r, NULL);
+    assert_true(tls_connect(&r, &old, NULL));
+    expect_name(&old, "first");
+    issue(&r.files, "second");
+    assert_int_equal(tls_context_reload(r.tls, &err), ST_OK);
+    assert_true(tls_connect(&r, &new, NULL));
+    expect_name(&new, "second");
+    ask(&r, &old);
+    ask(&r, &new);
+    tls_close(&new, true);
+
+    FILE *broken = fopen(r.files.cert, "w");
+    assert_non_null(broken);
+    fputs("nonsense", broken);
+    fclose(broken);
+    assert_int_equal(tls_context_reload(r.tls, &err), ST_BAD);
+    assert_non_null(strstr(err.text, r.files.cert));
+    assert_true(tls_connect(&r, &new, NULL));
+    expect_name(&new, "second");
+    ask(&r, &old);
+    tls_close(&new, true);
+    tls_close(&old, true);
+    rig_deinit(&r);
+}
+
+static void test_files_that_cannot_be_used_are_named(void **state) {
+    (void)state;
+    struct files files, others;
+    struct tls_context *t = NULL;
+    struct err err = {0};
+    files_init(&files, NULL);
+    assert_int_equal(tls_context_create(files.cert, files.key, &t, &err), ST_MISSING);
+    assert_non_null(strstr(err.text, files.cert));
+    issue(&files, "x");
+    unlink(files.key);
+    assert_int_equal(tls_context_create(files.cert, files.key, &t, &err), ST_MISSING);
+    assert_non_null(strstr(err.text, files.key));
+    files_init(&others, "y");
+    assert_int_equal(tls_context_create(files.cert, others.key, &t, &err), ST_BAD);
+    assert_non_null(strstr(err.text, others.key));
+    assert_null(t);
+    files_deinit(&files);
+    files_deinit(&others);
+}
+
+static void test_what_is_no_tls_is_shown_out(void **state) {
+    (void)state;
+    const struct http_limits limits = {.handshake_ms = 100};
+    struct rig r;
+    struct client plain, silent;
+    rig_init(&r, &limits);
+    client_connect(&plain, r.port);
+    client_connect(&silent, r.port);
+    client_send(&r.f, &plain, STR(ASK));
+    assert_true(client_wait(&r.f, &plain, NULL));
+    assert_false(client_has(&plain, "HTTP"));
+    assert_true(client_wait(&r.f, &silent, NULL));
+    client_close(&plain);
+    client_close(&silent);
+    client_run_ms(&r.f, 20);
+    assert_int_equal(http_stats(r.f.server).connections, 0);
+    rig_deinit(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_requests_are_served_over_both_versions),
+        cmocka_unit_test(test_old_versions_are_refused),
+        cmocka_unit_test(test_h2_is_chosen_when_it_is_offered),
+        cmocka_unit_test(test_large_bodies_go_both_ways),
+        cmocka_unit_test(test_a_stream_comes_as_it_is_flushed_and_ends_with_a_goodbye),
+        cmocka_unit_test(test_clients_that_leave_are_noticed),
+        cmocka_unit_test(test_a_reload_changes_new_connections_only),
+        cmocka_unit_test(test_files_that_cannot_be_used_are_named),
+        cmocka_unit_test(test_what_is_no_tls_is_shown_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
