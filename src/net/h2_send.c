@@ -1,0 +1,322 @@
+/* net/h2_send.c - responses on HTTP/2 streams; see net/h2_int.h.
+ *
+ * A flush of the handler moves its bytes to the stream's queue; nghttp2 asks for them when the
+ * windows of the stream and of the connection are open, so a peer that does not read one stream
+ * holds up that stream only. What nghttp2 makes is gathered and written at once, and no more is
+ * asked of it while the socket has a backlog: bytes that wait in a stream's queue can still be
+ * counted and dropped, those in the socket's cannot.
+ *
+ * Trailers would follow the last of the queue: NGHTTP2_DATA_FLAG_NO_END_STREAM beside the EOF in
+ * read_queue, and nghttp2_submit_trailer there.
+ *
+ * Entry points: h2_flush, h2_refuse, h2_reset, h2_continue, h2_stream_free; h2_send_head,
+ * h2_send_data, h2_send_end, h2_send_abort, h2_backlog; h2_on_frame_send.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "net/h2_int.h"
+
+enum {
+    BACKLOG_MAX = 64 << 10,    /* of the socket, before streams keep their bytes */
+    QUEUE_KEEP_BYTES = 16384,  /* a longer queue gives its memory back when it is empty */
+    QUEUE_SHIFT_BYTES = 65536, /* sent bytes before what follows them moves to the front */
+    HEADERS_MAX = 64,          /* of a response */
+    OWN_HEADERS = 3,           /* :status, date, content-length */
+    FAULT_BYTES_MAX = 65536,
+    DATA_CREDIT = 2, /* frames a peer may send for each DATA frame: two window updates */
+};
+
+static size_t queued(const struct h2_stream *st) { return st->queue.len - st->sent; }
+
+void h2_stream_free(struct h2_stream *st) {
+    struct h2 *h = st->h2;
+    if (st->next) st->next->prev = st->prev;
+    if (st->prev)
+        st->prev->next = st->next;
+    else
+        h->streams = st->next;
+    h->stream_count--;
+    buf_deinit(&st->queue);
+    mem_free(st);
+}
+
+/* ---- what nghttp2 takes ---- */
+
+static void empty_queue(struct h2_stream *st) {
+    st->sent = 0;
+    buf_clear(&st->queue);
+    if (st->queue.cap > QUEUE_KEEP_BYTES) buf_deinit(&st->queue);
+}
+
+static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *out, size_t room,
+                          uint32_t *flags, nghttp2_data_source *source, void *ctx) {
+    (void)source, (void)ctx;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
+    if (!st) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the connection is ending */
+    const size_t len = queued(st) < room ? queued(st) : room;
+    if (len == 0 && !st->is_last) {
+        st->is_asleep = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    if (len) memcpy(out, st->queue.ptr + st->sent, len);
+    st->sent += len;
+    st->since_ms = h2_now_ms(st->h2);
+    if (queued(st) == 0) {
+        empty_queue(st);
+        if (st->is_last) *flags |= NGHTTP2_DATA_FLAG_EOF;
+    }
+    return (ssize_t)len;
+}
+
+int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {
+    struct h2 *h = ctx;
+    const bool is_data = frame->hd.type == NGHTTP2_DATA;
+    if (!is_data && frame->hd.type != NGHTTP2_HEADERS) return 0;
+    if (is_data) h->frames.count -= h->frames.count < DATA_CREDIT ? h->frames.count : DATA_CREDIT;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!st) return 0;
+    st->has_sent = true;
+    /* The rest of a request that is answered already is of no use. */
+    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) && !st->has_request)
+        h2_reset(st, NGHTTP2_NO_ERROR);
+    return 0;
+}
+
+/* ---- one write ---- */
+
+/* False: nothing is left that may be sent now. */
+static bool gather(struct h2 *h, struct buf *out) {
+    buf_clear(out);
+    while (conn_backlog(h->conn) + out->len < BACKLOG_MAX) {
+        const uint8_t *bytes;
+        const ssize_t len = nghttp2_session_mem_send(h->session, &bytes);
+        if (len < 0) {
+            conn_break(h->conn);
+            return false;
+        }
+        if (len == 0) return false;
+        buf_put(out, bytes, (size_t)len);
+    }
+    return conn_backlog(h->conn) < BACKLOG_MAX;
+}
+
+void h2_flush(struct h2 *h) {
+    if (h->is_receiving || h->is_over) return;
+    struct buf *out = &h->conn->server->scratch;
+    bool has_more = true;
+    while (has_more) {
+        has_more = gather(h, out);
+        if (buf_status(out) != ST_OK) {
+            conn_break(h->conn);
+            return;
+        }
+        if (out->len == 0) return;
+        const uv_buf_t all = uv_buf_init(out->ptr, (unsigned)out->len);
+        conn_write(h->conn, &all, 1);
+        if (h->conn->is_broken) return;
+    }
+}
+
+/* ---- heads ---- */
+
+struct fields {
+    nghttp2_nv list[HEADERS_MAX];
+    size_t count;
+};
+
+/* nghttp2 copies both; its types only lack a const. */
+static void put_field(struct fields *f, struct str name, struct str value) {
+    CHECK(f->count < HEADERS_MAX);
+    f->list[f->count++] = (nghttp2_nv){
+        .name = (uint8_t *)(uintptr_t)name.ptr,
+        .namelen = name.len,
+        .value = (uint8_t *)(uintptr_t)value.ptr,
+        .valuelen = value.len,
+    };
+}
+
+/* What HTTP/1.1 says about the connection has no place here. */
+static bool is_hop_header(struct str name) {
+    static const char *const names[] = {"connection", "keep-alive", "transfer-encoding", "upgrade",
+                                        "content-length"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (str_is(name, names[i])) return true;
+    return false;
+}
+
+static bool has_no_body(uint32_t status) { return status == 204 || status == 304; }
+
+struct response {
+    uint32_t status;
+    const struct http_header *headers;
+    uint32_t count;
+    const struct str *body; /* NULL: its length is not known */
+};
+
+static void submit(struct h2_stream *st, const struct response *r) {
+    struct http_server *s = st->h2->conn->server;
+    char status[12], length[24];
+    CHECK(r->count <= HEADERS_MAX - OWN_HEADERS);
+    struct fields f = {.count = 0};
+    (void)snprintf(status, sizeof(status), "%u", r->status);
+    put_field(&f, STR(":status"), str_of(status));
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct http_header *header = &r->headers[i];
+        if (is_hop_header(header->name) || !text_is_value(header->value)) continue;
+        put_field(&f, header->name, header->value);
+    }
+    put_field(&f, STR("date"), str_of(server_date(s)));
+    if (r->body && !has_no_body(r->status)) {
+        (void)snprintf(length, sizeof(length), "%zu", r->body->len);
+        put_field(&f, STR("content-length"), str_of(length));
+    }
+    /* A stream that is being written ends with its last DATA frame, also where that is all. */
+    const bool has_body = !r->body || (!st->is_bare && r->body->len > 0);
+    const nghttp2_data_provider data = {.read_callback = read_queue};
+    const int rc =
+        nghttp2_submit_response(st->h2->session, st->id, f.list, f.count, has_body ? &data : NULL);
+    if (rc != 0) conn_break(st->h2->conn);
+}
+
+void h2_continue(struct h2_stream *st) {
+    struct fields f = {.count = 0};
+    put_field(&f, STR(":status"), STR("100"));
+    if (nghttp2_submit_headers(st->h2->session, NGHTTP2_FLAG_NONE, st->id, NULL, f.list, f.count,
+                               NULL) != 0)
+        conn_break(st->h2->conn);
+}
+
+void h2_reset(struct h2_stream *st, uint32_t code) {
+    if (st->is_reset || st->is_closed) return;
+    st->is_reset = true;
+    if (nghttp2_submit_rst_stream(st->h2->session, NGHTTP2_FLAG_NONE, st->id, code) != 0)
+        conn_break(st->h2->conn);
+}
+
+/* ---- bodies ---- */
+
+/* Forget what has been sent if that is most of a long queue. */
+static void shift_queue(struct h2_stream *st) {
+    if (st->sent < QUEUE_SHIFT_BYTES || st->sent < st->queue.len / 2) return;
+    memmove(st->queue.ptr, st->queue.ptr + st->sent, queued(st));
+    st->queue.len -= st->sent;
+    st->sent = 0;
+}
+
+/* What the handler has put goes to the queue: without a copy where that is empty. */
+static void move_out(struct http_exchange *x, struct h2_stream *st) {
+    x->body_sent += st->is_bare ? 0 : x->out.len;
+    if (st->is_bare || x->out.len == 0) {
+        buf_clear(&x->out);
+        return;
+    }
+    if (queued(st) == 0) {
+        const struct buf swap = st->queue;
+        st->queue = x->out;
+        st->sent = 0;
+        st->since_ms = h2_now_ms(st->h2);
+        x->out = swap;
+    } else {
+        shift_queue(st);
+        buf_put_str(&st->queue, buf_str(&x->out));
+    }
+    buf_clear(&x->out);
+    if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
+}
+
+static void wake(struct h2_stream *st) {
+    if (!st->is_asleep || st->is_reset) return;
+    st->is_asleep = false;
+    if (nghttp2_session_resume_data(st->h2->session, st->id) != 0) conn_break(st->h2->conn);
+}
+
+/* The handler has done its part; the stream goes on alone. */
+static void end_exchange(struct http_exchange *x) {
+    struct h2_stream *st = x->state;
+    struct h2 *h = st->h2;
+    st->x = NULL;
+    if (st->is_closed || h->is_over)
+        h2_stream_free(st);
+    else
+        h2_flush(h); /* may free it */
+    exchange_end(x);
+}
+
+static bool is_deaf(const struct h2_stream *st) { return st->is_closed || st->h2->is_over; }
+
+/* ---- the calls of exchanges ---- */
+
+void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_header *headers,
+                  uint32_t count, const struct str *body) {
+    struct h2_stream *st = x->state;
+    const struct response r = {status, headers, count, body};
+    st->is_bare = x->head.method == HTTP_HEAD || has_no_body(status);
+    st->since_ms = h2_now_ms(st->h2);
+    if (!is_deaf(st)) submit(st, &r);
+    if (!body) return;
+    st->is_last = true;
+    if (!st->is_bare) buf_put_str(&st->queue, *body);
+    if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
+    x->body_sent = st->is_bare ? 0 : body->len;
+    end_exchange(x);
+}
+
+void h2_send_data(struct http_exchange *x) {
+    struct h2_stream *st = x->state;
+    if (is_deaf(st)) {
+        buf_clear(&x->out);
+        return;
+    }
+    move_out(x, st);
+    wake(st);
+    h2_flush(st->h2);
+}
+
+void h2_send_end(struct http_exchange *x) {
+    struct h2_stream *st = x->state;
+    st->is_last = true;
+    if (!is_deaf(st)) {
+        move_out(x, st);
+        wake(st);
+    }
+    end_exchange(x);
+}
+
+void h2_send_abort(struct http_exchange *x) {
+    struct h2_stream *st = x->state;
+    if (!is_deaf(st)) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
+    end_exchange(x);
+}
+
+uint64_t h2_backlog(const struct http_exchange *x) {
+    const struct h2_stream *st = x->state;
+    return x->out.len + queued(st);
+}
+
+void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
+    struct http_server *s = st->h2->conn->server;
+    const bool is_begun = st->x->is_answered;
+    st->is_bare = str_is(st->method, "HEAD");
+    exchange_gone(st->x);
+    st->x = NULL;
+    if (is_begun) {
+        h2_reset(st, NGHTTP2_CANCEL);
+        return;
+    }
+    struct buf body;
+    buf_init(&body, FAULT_BYTES_MAX);
+    exchange_word_fault(s, status, sentence, &body);
+    const struct http_header type = {STR("content-type"), STR("application/json")};
+    const struct str text = buf_str(&body);
+    submit(st, &(struct response){status, &type, 1, &text});
+    buf_deinit(&st->queue);
+    buf_init(&st->queue, CONN_PENDING_MAX);
+    if (!st->is_bare) buf_put_str(&st->queue, text);
+    if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
+    st->is_last = true;
+    st->since_ms = h2_now_ms(st->h2);
+    buf_deinit(&body);
+}

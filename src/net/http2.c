@@ -1,0 +1,519 @@
+/* net/http2.c - HTTP/2 (RFC 9113) on nghttp2: connections, requests, deadlines, floods.
+ *
+ * h2 by ALPN and h2c with prior knowledge; nghttp2 checks frames, HPACK, pseudo headers and
+ * content-length. No push, no CONNECT, no priorities: streams with bytes to send take turns.
+ * Trailers of requests are read and dropped.
+ *
+ * Deadlines. While streams are open a tick looks at each: a head within head_ms, body bytes
+ * within body_ms and all of it within body_total_ms (408), and a peer that opens its window
+ * within write_ms (the stream is reset). Without streams the connection is idle.
+ *
+ * Floods. Streams that are reset before they got any of their response, by the peer (rapid
+ * reset) or by a fault of the peer's that makes us reset them, fill one bucket; frames that move
+ * nothing forward fill another. A bucket that runs over ends the connection with
+ * ENHANCE_YOUR_CALM. nghttp2 bounds CONTINUATION frames, settings in a frame, and
+ * acknowledgements that the peer does not read.
+ *
+ * Entry points: proto_http2, http2_is_preface.
+ */
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "net/h2_int.h"
+
+enum {
+    STREAM_WINDOW_BYTES = 1 << 20, /* of a request's body, before the peer must wait */
+    CONNECTION_WINDOW_BYTES = 4 << 20,
+    HEADER_OVERHEAD = 32, /* that the protocol counts for each header */
+    RESET_BURST = 200,    /* resets without a response; a user who changes his mind makes few */
+    RESETS_PER_S = 20,
+    FRAME_BURST = 2000, /* frames that move nothing: PING, SETTINGS, empty DATA, unknown ones */
+    FRAMES_PER_S = 500,
+    ACKS_MAX = 200, /* waiting to be sent, before nghttp2 calls it a flood */
+    SETTINGS_MAX = 32,
+    CONTINUATIONS_MAX = 8,
+    HEADER_BLOCK_MAX = 65536,
+};
+
+int64_t h2_now_ms(const struct h2 *h) { return (int64_t)uv_now(h->conn->server->loop); }
+
+bool http2_is_preface(struct str bytes, bool *needs_more) {
+    const struct str preface = STR(NGHTTP2_CLIENT_MAGIC);
+    *needs_more = bytes.len < preface.len;
+    return *needs_more ? str_starts(preface, bytes) : str_starts(bytes, preface);
+}
+
+/* ---- floods ---- */
+
+/* One more; true: too many. */
+static bool tally_add(struct h2_tally *t, int64_t now_ms, uint32_t per_s, uint32_t burst) {
+    const int64_t leaked = (now_ms - t->at_ms) * per_s / 1000;
+    if (leaked > 0) {
+        t->count -= leaked < t->count ? (uint32_t)leaked : t->count;
+        t->at_ms = now_ms;
+    }
+    return ++t->count > burst;
+}
+
+static void tally_forgive(struct h2_tally *t) {
+    if (t->count) t->count--;
+}
+
+static void end_session(struct h2 *h, uint32_t code) {
+    h->is_ending = true;
+    if (code != NGHTTP2_NO_ERROR) h->conn->server->stats.faults++;
+    if (nghttp2_session_terminate_session(h->session, code) != 0) conn_break(h->conn);
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *ctx) {
+    (void)session, (void)hd;
+    struct h2 *h = ctx;
+    if (tally_add(&h->frames, h2_now_ms(h), FRAMES_PER_S, FRAME_BURST))
+        end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
+    return 0;
+}
+
+/* ---- heads ---- */
+
+static void blame(struct h2_stream *st, uint32_t status, const char *sentence) {
+    if (st->refusal) return;
+    st->refusal = status;
+    st->sentence = sentence;
+}
+
+static struct h2_stream *stream_create(struct h2 *h, int32_t id) {
+    struct h2_stream *st = mem_zalloc(sizeof(*st));
+    if (!st) return NULL;
+    st->x = exchange_create(h->conn);
+    if (!st->x) {
+        mem_free(st);
+        return NULL;
+    }
+    st->x->state = st;
+    st->x->stream_id = id;
+    st->x->head.version = 20;
+    st->h2 = h;
+    st->id = id;
+    st->since_ms = st->began_ms = h2_now_ms(h);
+    buf_init(&st->queue, CONN_PENDING_MAX);
+    st->next = h->streams;
+    if (st->next) st->next->prev = st;
+    h->streams = st;
+    h->stream_count++;
+    return st;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {
+    if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+    const int32_t id = frame->hd.stream_id;
+    struct h2_stream *st = stream_create(ctx, id);
+    if (!st) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    nghttp2_session_set_stream_user_data(session, id, st);
+    /* All alike and in turns, whatever the peer would like. */
+    const nghttp2_extpri fair = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY, .inc = 1};
+    if (nghttp2_session_change_extpri_stream_priority(session, id, &fair, 1) != 0)
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    return 0;
+}
+
+static void keep(struct h2_stream *st, struct str value, struct str *to) {
+    struct http_exchange *x = st->x;
+    if (value.len > x->conn->server->limits.head_bytes - x->head_bytes) {
+        blame(st, 431, "the request's headers are too large");
+        return;
+    }
+    x->head_bytes += (uint32_t)value.len;
+    *to = arena_dup(x->arena, value);
+    if (!to->ptr) blame(st, 503, "out of memory");
+}
+
+static void take_pseudo(struct h2_stream *st, struct str name, struct str value) {
+    if (str_is(name, ":method")) {
+        keep(st, value, &st->method);
+    } else if (str_is(name, ":path")) {
+        if (value.len > st->h2->conn->server->limits.head_bytes)
+            blame(st, 414, "the request's target is too long");
+        else
+            keep(st, value, &st->target);
+    } else if (str_is(name, ":authority")) {
+        keep(st, value, &st->authority);
+    }
+}
+
+static void take_field(struct h2_stream *st, struct str name, struct str value) {
+    const uint32_t status = exchange_add_header(st->x, name, value);
+    if (status == 431)
+        blame(st, 431, "the request's headers are too large or too many");
+    else if (status == 400)
+        blame(st, 400, "a header is malformed");
+    else if (status)
+        blame(st, 503, "out of memory");
+    else if (str_is(name, "host"))
+        st->host = st->x->headers[st->x->head.header_count - 1].value;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *ctx) {
+    (void)flags, (void)ctx;
+    if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!st || !st->x || st->refusal) return 0;
+    const struct str n = {(const char *)name, name_len};
+    const struct str v = {(const char *)value, value_len};
+    if (n.len && n.ptr[0] == ':')
+        take_pseudo(st, n, v);
+    else
+        take_field(st, n, v);
+    return 0;
+}
+
+/* nghttp2 would pass over what is malformed but harmless to it. */
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+                             const uint8_t *name, size_t name_len, const uint8_t *value,
+                             size_t value_len, uint8_t flags, void *ctx) {
+    (void)name, (void)name_len, (void)value, (void)value_len, (void)flags, (void)ctx;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (st && !st->has_head) blame(st, 400, "a header is malformed");
+    return 0;
+}
+
+/* The target and the host; without them there is no request. */
+static void check_head(struct h2_stream *st) {
+    if (str_is(st->method, "CONNECT")) {
+        blame(st, 501, "this server is not a proxy");
+        return;
+    }
+    uint32_t status = exchange_set_target(st->x, st->method, st->target);
+    if (status) blame(st, status == 500 ? 503 : status, "the request's target is malformed");
+    const struct str host = st->authority.ptr ? st->authority : st->host;
+    if (!host.ptr) {
+        blame(st, 400, "the request names no host");
+        return;
+    }
+    if (st->authority.ptr && st->host.ptr && !str_eq(st->authority, st->host))
+        blame(st, 400, "Host and :authority name different hosts");
+    status = exchange_set_host(st->x, host);
+    if (status) blame(st, status == 500 ? 503 : status, "the host is malformed");
+}
+
+/* The handler has seen the head and has not answered. */
+static void expect_body(struct h2_stream *st) {
+    const struct http_head *head = &st->x->head;
+    const struct str length = http_find(head, "content-length");
+    const struct str expect = http_find(head, "expect");
+    uint64_t bytes;
+    if (length.ptr && str_to_u64(length, &bytes) && bytes > st->x->body_max)
+        h2_refuse(st, 413, "the request's body is too large");
+    else if (expect.ptr && !text_is_nocase(expect, "100-continue"))
+        h2_refuse(st, 417, "the only expectation that is understood is 100-continue");
+    else if (expect.ptr)
+        h2_continue(st);
+}
+
+static void finish_head(struct h2_stream *st, bool has_body) {
+    if (!st->refusal) check_head(st);
+    st->has_head = true;
+    st->since_ms = st->began_ms = h2_now_ms(st->h2);
+    if (st->refusal) {
+        h2_refuse(st, st->refusal, st->sentence);
+        return;
+    }
+    exchange_head_done(st->x);
+    if (st->x && !st->x->is_answered && has_body) expect_body(st);
+}
+
+/* ---- bodies ---- */
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+                         size_t len, void *ctx) {
+    (void)flags;
+    struct h2 *h = ctx;
+    tally_forgive(&h->frames);
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
+    if (!st) return 0;
+    st->since_ms = h2_now_ms(h);
+    if (!st->x || st->x->is_answered) return 0;
+    if (exchange_body_add(st->x, (struct str){(const char *)data, len})) return 0;
+    if (buf_status(&st->x->body) == ST_NOMEM)
+        h2_refuse(st, 503, "out of memory");
+    else
+        h2_refuse(st, 413, "the request's body is too large");
+    return 0;
+}
+
+static void finish_request(struct h2_stream *st) {
+    st->has_request = true;
+    if (st->x && !st->x->is_answered) exchange_body_done(st->x);
+}
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {
+    struct h2 *h = ctx;
+    if (frame->hd.type == NGHTTP2_SETTINGS) h->has_settings = true;
+    if (frame->hd.type == NGHTTP2_GOAWAY) h->has_goaway = true;
+    const bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
+    if (!is_headers && frame->hd.type != NGHTTP2_DATA) return 0;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!st) return 0;
+    const bool is_end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    if (is_headers && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
+        tally_forgive(&h->frames);
+        finish_head(st, !is_end);
+    }
+    if (is_end) finish_request(st);
+    return 0;
+}
+
+/* ---- the end of a stream ---- */
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx) {
+    (void)code;
+    struct h2 *h = ctx;
+    struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
+    const bool is_wasted = !st || (!st->has_sent && !st->is_reset);
+    if (is_wasted && tally_add(&h->resets, h2_now_ms(h), RESETS_PER_S, RESET_BURST))
+        end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
+    if (!st) return 0;
+    nghttp2_session_set_stream_user_data(session, id, NULL);
+    const bool is_told = !st->x;
+    if (is_told)
+        h2_stream_free(st);
+    else
+        st->is_closed = true;
+    const bool may_be_done = !h->streams && (h->conn->is_draining || h->has_goaway);
+    if (!h->is_receiving && (!is_told || may_be_done)) conn_defer(h->conn);
+    return 0;
+}
+
+/* Tell the handler and forget it. */
+static void lose(struct h2_stream *st) {
+    struct http_exchange *x = st->x;
+    nghttp2_session_set_stream_user_data(st->h2->session, st->id, NULL);
+    h2_stream_free(st);
+    if (x) exchange_gone(x);
+}
+
+static struct h2_stream *find_closed(const struct h2 *h) {
+    struct h2_stream *st = h->streams;
+    while (st && !st->is_closed) st = st->next;
+    return st;
+}
+
+static struct h2_stream *find_roomy(const struct h2 *h) {
+    const uint64_t low = h->conn->server->limits.backlog_bytes / 2;
+    struct h2_stream *st = h->streams;
+    while (st && !(st->x && st->x->was_full && h2_backlog(st->x) <= low)) st = st->next;
+    return st;
+}
+
+/* Any stream may go while the handler is being told, so each search begins anew. */
+static void tell_handler(struct h2 *h) {
+    struct h2_stream *st;
+    while ((st = find_closed(h))) lose(st);
+    while ((st = find_roomy(h))) exchange_written(st->x);
+}
+
+/* ---- a connection ---- */
+
+static void *session_malloc(size_t bytes, void *ctx) {
+    (void)ctx;
+    return mem_alloc(bytes);
+}
+
+static void session_free(void *ptr, void *ctx) {
+    (void)ctx;
+    mem_free(ptr);
+}
+
+static void *session_calloc(size_t count, size_t bytes, void *ctx) {
+    (void)ctx;
+    return mem_zalloc_array(count, bytes);
+}
+
+static void *session_realloc(void *ptr, size_t bytes, void *ctx) {
+    (void)ctx;
+    return mem_realloc(ptr, bytes);
+}
+
+static void set_callbacks(nghttp2_session_callbacks *cb) {
+    nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback(cb, on_invalid_header);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
+    nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_send_callback(cb, h2_on_frame_send);
+}
+
+static void set_options(nghttp2_option *options) {
+    nghttp2_option_set_max_outbound_ack(options, ACKS_MAX);
+    nghttp2_option_set_max_settings(options, SETTINGS_MAX);
+    nghttp2_option_set_max_continuations(options, CONTINUATIONS_MAX);
+    nghttp2_option_set_max_send_header_block_length(options, HEADER_BLOCK_MAX);
+    nghttp2_option_set_max_reserved_remote_streams(options, 0);
+    nghttp2_option_set_no_closed_streams(options, 1);
+}
+
+static bool create_session(struct h2 *h) {
+    nghttp2_mem mem = {NULL, session_malloc, session_free, session_calloc, session_realloc};
+    nghttp2_session_callbacks *callbacks = NULL;
+    nghttp2_option *options = NULL;
+    bool is_fine = nghttp2_session_callbacks_new(&callbacks) == 0;
+    is_fine = is_fine && nghttp2_option_new(&options) == 0;
+    if (is_fine) {
+        set_callbacks(callbacks);
+        set_options(options);
+        is_fine = nghttp2_session_server_new3(&h->session, callbacks, h, options, &mem) == 0;
+    }
+    nghttp2_option_del(options);
+    nghttp2_session_callbacks_del(callbacks);
+    return is_fine;
+}
+
+static bool submit_settings(struct h2 *h) {
+    const struct http_limits *l = &h->conn->server->limits;
+    const nghttp2_settings_entry entries[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, l->streams},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, l->head_bytes + l->headers * HEADER_OVERHEAD},
+        {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
+    };
+    const size_t count = sizeof(entries) / sizeof(entries[0]);
+    if (nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, entries, count) != 0) return false;
+    return nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, 0,
+                                                 CONNECTION_WINDOW_BYTES) == 0;
+}
+
+static enum status open_h2(struct conn *c) {
+    struct h2 *h = mem_zalloc(sizeof(*h));
+    if (!h) return ST_NOMEM;
+    h->conn = c;
+    c->state = h;
+    if (!create_session(h) || !submit_settings(h)) return ST_NOMEM;
+    h->resets.at_ms = h->frames.at_ms = h2_now_ms(h);
+    conn_wait(c, WAIT_HEAD);
+    return ST_OK;
+}
+
+static void lose_all(struct h2 *h) {
+    while (h->streams) lose(h->streams);
+}
+
+static void close_h2(struct conn *c) {
+    struct h2 *h = c->state;
+    if (!h) return;
+    h->is_over = true;
+    lose_all(h);
+    nghttp2_session_del(h->session);
+    mem_free(h);
+}
+
+static bool is_done(const struct h2 *h) {
+    return !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session);
+}
+
+/* Take nothing new; what is under way goes on. */
+static void leave(struct h2 *h) {
+    const int32_t last = nghttp2_session_get_last_proc_stream_id(h->session);
+    h->is_leaving = true;
+    if (nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, last, NGHTTP2_NO_ERROR, NULL, 0) != 0)
+        conn_break(h->conn);
+    h2_flush(h);
+}
+
+static void update_wait(struct h2 *h) {
+    const enum wait_kind kind = h->streams ? WAIT_TICK : WAIT_IDLE;
+    if (h->has_settings && h->conn->wait_wanted != kind) conn_wait(h->conn, kind);
+}
+
+/* The end of whatever the loop has called: send, tell, wait for the right thing. */
+static void settle(struct conn *c) {
+    struct h2 *h = c->state;
+    h2_flush(h);
+    tell_handler(h);
+    const bool is_served = nghttp2_session_get_last_proc_stream_id(h->session) > 0;
+    if (c->is_draining && !h->is_leaving && !h->streams && is_served) leave(h);
+    if (c->is_broken) return;
+    if (h->is_ending || is_done(h)) lose_all(h);
+    if (is_done(h))
+        conn_finish(c);
+    else
+        update_wait(h);
+}
+
+static uint32_t code_of(ssize_t error) {
+    if (error == NGHTTP2_ERR_FLOODED) return NGHTTP2_ENHANCE_YOUR_CALM;
+    return error == NGHTTP2_ERR_BAD_CLIENT_MAGIC ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_INTERNAL_ERROR;
+}
+
+static void on_bytes(struct conn *c, struct str bytes) {
+    struct h2 *h = c->state;
+    h->is_receiving = true;
+    const ssize_t used =
+        nghttp2_session_mem_recv(h->session, (const uint8_t *)bytes.ptr, bytes.len);
+    h->is_receiving = false;
+    if (used < 0) end_session(h, code_of(used));
+    settle(c);
+}
+
+/* ---- deadlines ---- */
+
+/* False: the connection must end. */
+static bool check_stream(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    const int64_t silent_ms = now_ms - st->since_ms;
+    if (!st->has_head) return silent_ms < l->head_ms;
+    const bool wants_body = !st->has_request && st->x && !st->x->is_answered;
+    if (wants_body) {
+        if (silent_ms >= l->body_ms || now_ms - st->began_ms >= l->body_total_ms)
+            h2_refuse(st, 408, "the request's body took too long");
+    } else if (st->queue.len && silent_ms >= l->write_ms) {
+        h2_reset(st, NGHTTP2_CANCEL);
+    }
+    return true;
+}
+
+static void tick(struct h2 *h) {
+    const struct http_limits *l = &h->conn->server->limits;
+    const int64_t now_ms = h2_now_ms(h);
+    bool is_fine = true;
+    for (struct h2_stream *st = h->streams; st; st = st->next)
+        is_fine = check_stream(st, l, now_ms) && is_fine;
+    /* The rest of a head must come before anything else can: nobody is served meanwhile. */
+    if (!is_fine) end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
+    conn_wait(h->conn, WAIT_TICK);
+}
+
+static void on_late(struct conn *c, enum wait_kind kind) {
+    struct h2 *h = c->state;
+    if (kind == WAIT_TICK)
+        tick(h);
+    else
+        end_session(h, NGHTTP2_NO_ERROR);
+    settle(c);
+}
+
+/* The handler may have called: nothing is told here. */
+static void drain(struct conn *c) {
+    struct h2 *h = c->state;
+    if (!h->is_leaving && !h->is_over) leave(h);
+    if (!h->is_receiving && !h->streams && is_done(h)) conn_finish(c);
+}
+
+const struct proto proto_http2 = {
+    .name = "h2",
+    .open = open_h2,
+    .close = close_h2,
+    .on_bytes = on_bytes,
+    .on_written = settle,
+    .on_late = on_late,
+    .drain = drain,
+    .send_head = h2_send_head,
+    .send_data = h2_send_data,
+    .send_end = h2_send_end,
+    .send_abort = h2_send_abort,
+    .backlog = h2_backlog,
+    .on_turn = settle,
+};
