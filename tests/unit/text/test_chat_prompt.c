@@ -112,8 +112,69 @@ static void test_a_template_that_refuses_or_is_wrong_says_so(void **state) {
     expect("{{ raise_exception('roles must take turns') }}", "[]", ST_BAD, "roles must take turns");
 }
 
+/* --- all that can be said about a prompt ------------------------------------------------ */
+
+static void expect_turn(const char *template, const struct chat_turn *turn, enum status status,
+                        const char *text) {
+    struct tokenizer *t = letters(template);
+    struct chat_prompt *p = NULL;
+    struct err err = {0};
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    assert_int_equal(chat_prompt_create(t, &p, &err), ST_OK);
+    buf_put_text(&out, "before "); /* is appended to */
+    enum status st = chat_prompt_render(p, turn, &out, &err);
+    if (st != ST_OK) buf_put_text(&out, err.text);
+    assert_int_equal(st, status);
+    if (st == ST_OK)
+        assert_string_equal(buf_text(&out) + 7, text);
+    else if (!strstr(err.text, text))
+        fail_msg("\"%s\" has no \"%s\"", err.text, text);
+    buf_deinit(&out);
+    chat_prompt_destroy(p);
+    tokenizer_destroy(t);
+}
+
+#define USER "{\"role\":\"user\",\"content\":\"Hi\"}"
+#define ASSISTANT(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+
+static void test_tools_and_variables_reach_the_template(void **state) {
+    (void)state;
+    const struct chat_turn turn = {.messages = STR("[" USER "]"),
+                                   .tools = STR("[{\"name\":\"f\"}]"),
+                                   .kwargs = STR("{\"mood\":\"good\",\"n\":2}"),
+                                   .no_generation_prompt = true};
+    expect_turn("{{ tools[0].name }} {{ mood }} {{ n }} {{ add_generation_prompt }}", &turn, ST_OK,
+                "f good 2 False");
+    /* Even if they got here, they would not win. */
+    const struct chat_turn sly = {.messages = STR("[" USER "]"),
+                                  .kwargs = STR("{\"messages\":[],\"bos_token\":\"x\"}")};
+    expect_turn("{{ bos_token }}{{ messages | length }}", &sly, ST_OK, "<s>1");
+    assert_true(chat_prompt_is_reserved(STR("messages")));
+    assert_true(chat_prompt_is_reserved(STR("eos_token")));
+    assert_false(chat_prompt_is_reserved(STR("enable_thinking")));
+}
+
+static void test_a_prompt_can_end_with_the_last_message(void **state) {
+    (void)state;
+    struct chat_turn turn = {.messages = STR("[" USER "," ASSISTANT("Yes, ") "]"),
+                             .continue_final = true};
+    expect_turn(TALK, &turn, ST_OK, "<s>user: Hi\nassistant: Yes, ");
+    expect_turn("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", &turn, ST_OK,
+                "[Hi][Yes,");
+    turn.messages = STR("[" ASSISTANT("ab") "," ASSISTANT("ab") "]");
+    expect_turn("{% for m in messages %}{{ m.content }}.{% endfor %}", &turn, ST_OK, "ab.ab");
+    expect_turn("{{ messages[0].role }}", &turn, ST_BAD, "cannot go on");
+    turn.messages = STR("[" ASSISTANT("") "]");
+    expect_turn(TALK, &turn, ST_BAD, "cannot go on");
+    turn.messages = STR("[]");
+    expect_turn(TALK, &turn, ST_BAD, "cannot go on");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tools_and_variables_reach_the_template),
+        cmocka_unit_test(test_a_prompt_can_end_with_the_last_message),
         cmocka_unit_test(test_the_template_spells_the_prompt),
         cmocka_unit_test(test_what_is_no_conversation_is_refused),
         cmocka_unit_test(test_a_template_that_refuses_or_is_wrong_says_so),
