@@ -85,20 +85,22 @@ struct http_limits {
     int64_t handshake_ms;   /* 10000: TLS                                                    */
 };
 
-/* Called on the loop. `ctx` is the options'. */
+/* Called on the loop, and but for on_end never from within a call into this module, so a handler
+ * may call anything from anywhere. `ctx` is the options'. on_request and put_fault are needed. */
 struct http_handler {
     /* Headers are in. May answer at once, may lower or raise this body's limit. */
     void (*on_head)(void *ctx, struct http_exchange *x);
     /* The body is in, too. Not called if on_head has answered. */
     void (*on_request)(void *ctx, struct http_exchange *x);
     /* The client is gone, was too slow, or reset the stream before the response had ended. Only
-     * after on_request, and never from within a call into this module. */
+     * after on_request (or a stream that was begun before it). */
     void (*on_gone)(void *ctx, struct http_exchange *x);
     /* What waited to be sent has fallen below half of backlog_bytes after having been above it. */
     void (*on_room)(void *ctx, struct http_exchange *x);
     /* Word the body (JSON) of a refusal that happens below the handler. */
     void (*put_fault)(void *ctx, uint32_t status, const char *sentence, struct buf *body);
-    /* Optional: a response was handed over whole or has ended; for access logs. */
+    /* Optional: a response was handed over whole or has ended; for access logs. The one callback
+     * that comes from within a call (reply, end, abort). */
     void (*on_end)(void *ctx, struct http_exchange *x, uint32_t status, uint64_t body_bytes);
 };
 

@@ -377,7 +377,17 @@ static uint32_t read_head(struct framing *f, struct str text) {
     return 0;
 }
 
-static void finish_body(struct conn *c);
+/* All of the request has come. */
+static void finish_body(struct conn *c) {
+    struct h1 *h = c->state;
+    if (!h->x) { /* answered long ago; this was the rest */
+        go_idle(c);
+        return;
+    }
+    h->state = H1_ANSWER;
+    conn_wait(c, WAIT_NONE);
+    if (!h->x->is_answered) exchange_body_done(h->x);
+}
 
 /* The handler has seen the head and has not answered: on to the body. */
 static void begin_body(struct conn *c, bool has_more) {
@@ -462,17 +472,6 @@ static size_t take_head_bytes(struct conn *c, struct str bytes) {
 }
 
 /* ---- bodies ---- */
-
-static void finish_body(struct conn *c) {
-    struct h1 *h = c->state;
-    if (!h->x) { /* answered long ago; this was the rest */
-        go_idle(c);
-        return;
-    }
-    h->state = H1_ANSWER;
-    conn_wait(c, WAIT_NONE);
-    if (!h->x->is_answered) exchange_body_done(h->x);
-}
 
 /* False: refused. */
 static bool add_body(struct conn *c, struct str bytes) {
@@ -559,36 +558,42 @@ static void work(struct conn *c, struct str bytes) {
 /* The first bytes of a connection: is this HTTP/2 with prior knowledge? */
 static void guess(struct conn *c, struct str bytes) {
     struct h1 *h = c->state;
-    if (!h->text.ptr) buf_init(&h->text, SIZE_MAX / 2); /* one read, and less than a preface */
-    buf_put_str(&h->text, bytes);
     bool needs_more = false;
-    const bool is_h2 = http2_is_preface(buf_str(&h->text), &needs_more);
-    if (buf_status(&h->text) != ST_OK) {
-        conn_break(c);
-        return;
-    }
+    const bool is_h2 = http2_is_preface(bytes, &needs_more);
     if (is_h2 && needs_more) {
-        if (h->text.len == bytes.len) conn_wait(c, WAIT_HEAD);
+        if (c->wait != WAIT_HEAD) conn_wait(c, WAIT_HEAD);
+        buf_init(&h->text, READ_BUFFER_BYTES * 2); /* less than a preface, and one read */
+        buf_put_str(&h->text, bytes);
         return;
     }
-    struct buf all = h->text;
-    h->text = (struct buf){0};
     h->may_be_h2 = false;
     if (is_h2)
-        conn_switch(c, &proto_http2, NULL, buf_str(&all));
+        conn_switch(c, &proto_http2, NULL, bytes);
     else
-        work(c, buf_str(&all));
+        work(c, bytes);
+}
+
+/* More of a connection's beginning, which so far is also that of HTTP/2's preface. */
+static void guess_on(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    buf_put_str(&h->text, bytes);
+    struct buf all = h->text;
+    h->text = (struct buf){0};
+    if (buf_status(&all) == ST_OK)
+        guess(c, buf_str(&all));
+    else
+        conn_break(c);
     buf_deinit(&all);
 }
 
 static void on_bytes(struct conn *c, struct str bytes) {
-    struct h1 *h = c->state;
-    const bool is_plain = h->may_be_h2 && h->text.len == 0 && bytes.ptr[0] != 'P';
-    if (is_plain) h->may_be_h2 = false;
-    if (h->may_be_h2)
-        guess(c, bytes);
-    else
+    const struct h1 *h = c->state;
+    if (!h->may_be_h2)
         work(c, bytes);
+    else if (h->text.len)
+        guess_on(c, bytes);
+    else
+        guess(c, bytes);
 }
 
 static enum status open_h1(struct conn *c) {

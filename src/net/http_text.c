@@ -95,13 +95,15 @@ static bool is_alnum(unsigned char b) {
     return (b >= '0' && b <= '9') || ((b | 0x20) >= 'a' && (b | 0x20) <= 'z');
 }
 
-bool text_is_token(struct str s) {
+static bool is_made_of(struct str s, const char *others) {
     for (size_t i = 0; i < s.len; i++) {
         const unsigned char b = (unsigned char)s.ptr[i];
-        if (!is_alnum(b) && (b == 0 || !strchr("!#$%&'*+-.^_`|~", b))) return false;
+        if (!is_alnum(b) && (b == 0 || !strchr(others, b))) return false;
     }
     return s.len > 0;
 }
+
+bool text_is_token(struct str s) { return is_made_of(s, "!#$%&'*+-.^_`|~"); }
 
 bool text_is_value(struct str s) {
     for (size_t i = 0; i < s.len; i++) {
@@ -111,13 +113,22 @@ bool text_is_value(struct str s) {
     return true;
 }
 
+static bool is_digits(struct str s) {
+    for (size_t i = 0; i < s.len; i++)
+        if (s.ptr[i] < '0' || s.ptr[i] > '9') return false;
+    return true;
+}
+
 /* A name, an address or a bracketed IPv6 address, with or without a port. */
 bool text_is_host(struct str s) {
-    for (size_t i = 0; i < s.len; i++) {
-        const unsigned char b = (unsigned char)s.ptr[i];
-        if (!is_alnum(b) && (b == 0 || !strchr("-._~%!$&'()*+,;=:[]", b))) return false;
-    }
-    return s.len > 0;
+    const bool is_bracketed = s.len > 0 && s.ptr[0] == '[';
+    const char *end = s.len ? memchr(s.ptr, is_bracketed ? ']' : ':', s.len) : NULL;
+    if (is_bracketed && !end) return false;
+    const size_t host_len = end ? (size_t)(end - s.ptr) + is_bracketed : s.len;
+    const struct str host = str_take(s, host_len), port = str_skip(s, host_len);
+    if (port.len && (port.ptr[0] != ':' || !is_digits(str_skip(port, 1)))) return false;
+    if (!is_bracketed) return is_made_of(host, "-._~%!$&'()*+,;=");
+    return is_made_of((struct str){host.ptr + 1, host.len - 2}, ":.");
 }
 
 bool text_is_nocase(struct str a, const char *lower) {

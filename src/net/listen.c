@@ -1,7 +1,8 @@
 /* net/listen.c - listening sockets, and what becomes of those who knock.
  *
- * Too many connections: the one that has been idle longest gives way to the new one; if none is
- * idle the new one is closed. The limit lies below that of descriptors. Should those run out all
+ * Too many connections: the one that has been idle longest gives way to the new one, or else one
+ * whose request has not come yet, so that those who open many and say nothing keep nobody out; if
+ * all are at work the new one is closed. The limit lies below that of descriptors. Should those run out all
  * the same, libuv has one in reserve, with which it accepts and closes those who wait, so that the
  * loop does not spin on a listener that stays readable.
  *
@@ -128,12 +129,16 @@ static void on_refused(uv_handle_t *handle) {
     on_closed(handle);
 }
 
-/* The connection that has been idle longest goes. */
+/* The connection goes that has waited longest in the first of these states that one is in. */
 static bool make_room(struct http_server *s) {
-    struct conn *oldest = s->waits[WAIT_IDLE].first;
-    if (!oldest) return false;
-    conn_kill(oldest);
-    return true;
+    static const enum wait_kind order[] = {WAIT_LINGER, WAIT_IDLE, WAIT_HANDSHAKE, WAIT_HEAD};
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        struct conn *oldest = s->waits[order[i]].first;
+        if (!oldest) continue;
+        conn_kill(oldest);
+        return true;
+    }
+    return false;
 }
 
 static void on_knock(uv_stream_t *stream, int status) {

@@ -233,6 +233,24 @@ static void test_the_oldest_idle_connection_gives_way(void **state) {
     fake_deinit(&f);
 }
 
+static void test_those_who_open_many_connections_and_say_nothing_keep_nobody_out(void **state) {
+    (void)state;
+    struct fake f;
+    struct client c[4];
+    const struct http_limits limits = {.connections = 3};
+    const uint16_t port = listen_on(&f, &limits);
+    for (int i = 0; i < 3; i++) {
+        client_connect(&c[i], port);
+        client_send(&f, &c[i], STR("GET / HTTP/1.1\r\nHo"));
+        client_run_ms(&f, 5);
+    }
+    client_connect(&c[3], port);
+    ask(&f, &c[3]);
+    assert_true(client_wait(&f, &c[0], NULL));
+    for (int i = 0; i < 4; i++) client_close(&c[i]);
+    fake_deinit(&f);
+}
+
 static void test_running_out_of_descriptors_is_survived(void **state) {
     (void)state;
     enum { CLIENTS = 12 };
@@ -473,6 +491,7 @@ int main(void) {
         cmocka_unit_test(test_a_stale_socket_file_is_replaced_and_nothing_else_is),
         cmocka_unit_test(test_a_listening_descriptor_can_be_taken_over),
         cmocka_unit_test(test_the_oldest_idle_connection_gives_way),
+        cmocka_unit_test(test_those_who_open_many_connections_and_say_nothing_keep_nobody_out),
         cmocka_unit_test(test_running_out_of_descriptors_is_survived),
         cmocka_unit_test(test_the_descriptor_limit_is_raised),
         cmocka_unit_test(test_a_client_that_leaves_is_noticed_at_once),
