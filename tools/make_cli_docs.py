@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes what `jitney COMMAND --help` says into docs/cli.md and docs/jitney.1.
+"""Writes what `jitney COMMAND --help` says into docs/cli.md and docs/jitney.1, and the table of
+settings into docs/configuration.md.
 
 usage: make_cli_docs.py [--check] [JITNEY]
 
-The tables in src/cli/ are the source; the parts between the markers in the two documents
-follow from them. --check changes nothing and fails if a document is not up to date.
+The tables in src/cli/ and src/config/settings.def are the source; the parts between the markers
+in the documents follow from them. --check changes nothing and fails if a document is not up to
+date.
 """
 
 import re
@@ -72,6 +74,68 @@ def man(jitney, commands):
     return "\n".join(lines) + "\n"
 
 
+SETTING = re.compile(
+    r'SETTING\((\w+), (\w+), [^,]+, "([^"]+)", (NULL|"[^"]*"), (NULL|"[^"]*"), (.*?), (.*?), '
+    r'(true|false),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\)'
+)
+SECTION = re.compile(r'SECTION\("([^"]+)"\)')
+
+
+def settings_of(text):
+    """[(title, [row])] of src/config/settings.def; a row is a dict."""
+    sections = []
+    for match in re.finditer(f"{SECTION.pattern}|{SETTING.pattern}", text):
+        title, field, kind, flag, value, fallback, low, high, reloads, sentences = match.groups()
+        if title:
+            sections.append((title, []))
+            continue
+        words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', sentences)).replace('\\"', '"')
+        sections[-1][1].append({
+            "kind": kind, "flag": flag, "value": value.strip('"'), "low": low, "high": high,
+            "fallback": "" if fallback == "NULL" else fallback.strip('"'),
+            "reloads": reloads == "true", "help": words,
+        })
+    return sections
+
+
+def size_name(text):
+    """A bound of the table, which may be written as a shift, in the units of the config file."""
+    match = re.fullmatch(r"1(?:ull)? << (\d+)", text)
+    number = 1 << int(match.group(1)) if match else int(text)
+    for unit in ("", "K", "M", "G"):
+        if number == 0 or number % 1024:
+            return f"{number}{unit}"
+        number //= 1024
+    return f"{number}T"
+
+
+def range_of(row):
+    if row["kind"] == "BOOL":
+        return "true, false"
+    if row["kind"] == "WORD":
+        return row["value"].replace("|", ", ")
+    if row["kind"] == "SIZE":
+        return f"{size_name(row['low'])} to {size_name(row['high'])}"
+    if row["kind"] in ("INT", "REAL"):
+        return f"{row['low']} to {row['high']}"
+    return "texts" if row["kind"] == "LIST" else "text"
+
+
+def settings_markdown(sections):
+    lines = []
+    for title, rows in sections:
+        lines += [f"## {title}", "", "| setting | environment | default | values | reloads | |",
+                  "|---|---|---|---|---|---|"]
+        for row in rows:
+            env = "JITNEY_" + row["flag"].upper().replace("-", "_")
+            fallback = row["fallback"] or ("false" if row["kind"] == "BOOL" else "")
+            help_text = row["help"].replace("|", "\\|")
+            lines.append(f"| `{row['flag']}` | `{env}` | {fallback} | {range_of(row)} "
+                         f"| {'yes' if row['reloads'] else ''} | {help_text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def between(text, begin, end, inside):
     head, rest = text.split(begin)
     return head + begin + inside + end + rest.split(end)[1]
@@ -95,6 +159,12 @@ def main():
             '.\\" end\n',
             man(jitney, commands),
         ),
+        (
+            "docs/configuration.md",
+            "<!-- made by tools/make_cli_docs.py -->\n",
+            "<!-- end -->\n",
+            "\n" + settings_markdown(settings_of((ROOT / "src/config/settings.def").read_text())),
+        ),
     ):
         old = (ROOT / path).read_text()
         new = between(old, begin, end, inside)
@@ -103,7 +173,7 @@ def main():
             if "--check" not in sys.argv:
                 (ROOT / path).write_text(new)
     if stale and "--check" in sys.argv:
-        sys.exit(f"{', '.join(stale)}: not what --help says; run tools/make_cli_docs.py")
+        sys.exit(f"{', '.join(stale)}: not what the tables say; run tools/make_cli_docs.py")
 
 
 if __name__ == "__main__":
