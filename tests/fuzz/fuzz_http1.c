@@ -35,7 +35,7 @@ static void run(struct fake *f, const uint8_t *data, size_t size, bool in_pieces
     struct str rest = {(const char *)data, size};
     if (!fake_connect(f)) abort();
     while (rest.len) {
-        const size_t n = in_pieces ? 1 + (uint8_t)rest.ptr[0] % 61 : rest.len;
+        const size_t n = in_pieces ? 1u + (uint8_t)rest.ptr[0] % 61u : rest.len;
         fake_send(f, str_take(rest, n));
         rest = str_skip(rest, n < rest.len ? n : rest.len);
         if (in_pieces) fake_answer_held(f);
