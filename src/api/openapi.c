@@ -26,6 +26,7 @@ static const struct {
     {EP_DETOKENIZE, "DetokenizeRequest"},
     {EP_TEMPLATE, "TemplateRequest"},
     {EP_OLLAMA_SHOW, "OllamaShowRequest"},
+    {EP_OLLAMA_EMBED, "OllamaEmbedRequest"},
 };
 enum { BODY_COUNT = sizeof(bodies) / sizeof(bodies[0]) };
 
@@ -93,6 +94,7 @@ static const char *items_of(const struct api_field *f) {
         return "{'anyOf':[{'type':'string'},{'type':'integer'},"
                "{'type':'array','items':{'type':'integer'}}]}";
     if (is_text && (f->endpoints & EP_RESPONSES)) return "{'type':'object'}";
+    if (is_text && (f->endpoints & EP_OLLAMA_EMBED)) return "{'type':'string'}";
     return "{}";
 }
 
@@ -236,7 +238,10 @@ static const struct {
                 "{'name':'x-jitney-priority','in':'header','schema':{'type':'integer'}},"
                 "{'name':'x-jitney-ttft-ms','in':'header','schema':{'type':'number'}},"
                 "{'name':'x-jitney-tpot-ms','in':'header','schema':{'type':'number'}},"
-                "{'name':'x-jitney-deadline-ms','in':'header','schema':{'type':'number'}}"},
+                "{'name':'x-jitney-deadline-ms','in':'header','schema':{'type':'number'}},"
+                "{'name':'x-jitney-smooth-ms','in':'header','schema':{'type':'number'}},"
+                "{'name':'x-jitney-keep','in':'header','description':'Go on without a client, who "
+                "may come back.','schema':{'enum':['true','false']}}"},
     {PARAM_RESUME, "{'name':'last-event-id','in':'header','description':'Go on after this event of "
                    "a stream that broke.','schema':{'type':'string'}}"},
     {PARAM_GENERATE, "{'name':'generate','in':'query','description':'Prove that the engine makes "
@@ -266,6 +271,23 @@ static void put_response(struct buf *out, const char *status, const char *about,
     buf_put_text(out, "}}}");
 }
 
+/* Answers that are not JSON. */
+static void put_media(struct buf *out, const struct openapi_operation *o) {
+    struct str rest = str_of(o->media);
+    while (rest.len > 0) {
+        const char *blank = memchr(rest.ptr, ' ', rest.len);
+        size_t len = blank ? (size_t)(blank - rest.ptr) : rest.len;
+        buf_put_json_string(out, str_take(rest, len));
+        put_json(out, ":{'schema':{'type':'string'}");
+        if (o->events) {
+            put_json(out, ",'x-event-schema':");
+            put_ref(out, o->events);
+        }
+        rest = str_skip(rest, blank ? len + 1 : len);
+        buf_put_text(out, rest.len > 0 ? "}," : "}");
+    }
+}
+
 static void put_success(struct buf *out, const struct openapi_operation *o) {
     if (o->is_upgrade) {
         put_json(out, "'101':{'description':'A WebSocket.'}");
@@ -277,16 +299,8 @@ static void put_success(struct buf *out, const struct openapi_operation *o) {
         put_ref(out, o->answer);
         buf_put_char(out, '}');
     }
-    if (o->media) {
-        if (o->answer) buf_put_char(out, ',');
-        put_key(out, o->media);
-        put_json(out, "{'schema':{'type':'string'}");
-        if (o->events) {
-            put_json(out, ",'x-event-schema':");
-            put_ref(out, o->events);
-        }
-        buf_put_char(out, '}');
-    }
+    if (o->media && o->answer) buf_put_char(out, ',');
+    put_media(out, o);
     buf_put_text(out, "}}");
 }
 

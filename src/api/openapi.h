@@ -33,7 +33,7 @@ struct openapi_operation {
     const char *id, *summary;
     const char *answer;   /* the schema of a 200 in JSON; NULL: none */
     const char *events;   /* of the events of a stream; NULL: it does not stream */
-    const char *media;    /* of an answer that is not JSON, or of a stream; NULL: none */
+    const char *media;    /* of answers that are not JSON, separated by blanks; NULL: none */
     const char *fault;    /* the schema of an error */
     const char *accepted; /* the schema of a 202; NULL: none */
     uint32_t body;        /* enum api_endpoint; 0: it has none */

@@ -15,7 +15,7 @@
 
 /* clang-format off */
 const struct openapi_operation openapi_operations[] = {
-    ROW("get", "/", "page", "A page that says what is served here.", OPENAI, .media = "text/html",
+    ROW("get", "/", "page", "A page that says what is served here.", OPENAI, .media = "text/plain text/html",
         .is_open = true),
     ROW("post", "/v1/chat/completions", "createChatCompletion", "Answer a conversation.", OPENAI,
         .body = EP_CHAT, .answer = "ChatCompletion", .events = "ChatChunk", .media = SSE, ASKS),
@@ -47,6 +47,10 @@ const struct openapi_operation openapi_operations[] = {
     ROW("post", "/api/generate", "ollamaGenerate", "Answer a text, as Ollama does.", OLLAMA,
         .body = EP_OLLAMA_GENERATE, .answer = "OllamaGenerate", .events = "OllamaGenerate",
         .media = LINES, ASKS),
+    ROW("post", "/api/embed", "ollamaEmbed", "Vectors for texts, as Ollama gives them.", OLLAMA,
+        .body = EP_OLLAMA_EMBED, .answer = "OllamaEmbed"),
+    ROW("post", "/api/embeddings", "ollamaEmbedding", "A vector for a text, by the older way.",
+        OLLAMA, .body = EP_OLLAMA_EMBED, .answer = "OllamaEmbedding"),
     ROW("get", "/api/tags", "ollamaTags", "What is served here.", OLLAMA, .answer = "OllamaModels"),
     ROW("get", "/api/ps", "ollamaPs", "What is loaded.", OLLAMA, .answer = "OllamaRunning"),
     ROW("post", "/api/show", "ollamaShow", "About a model.", OLLAMA, .body = EP_OLLAMA_SHOW,

@@ -153,14 +153,16 @@ const struct openapi_schema openapi_schemas[] = {
     /* --- jitney --- */
     {"Tokens", MAP("'tokens','count','max_model_len'", "'count':" INT ",'max_model_len':" INT
         ",'tokens':" LIST("{'anyOf':[{'type':'integer'}," MAP("'id','piece'",
-            "'id':{'type':'integer'},'piece':{}") "]}") ",'token_strs':" LIST(TEXT))},
+            "'id':{'type':'integer'},'piece':{}") "]}") ",'token_strs':{'type':['array','null'],'items':" TEXT "}")},
     {"Text", MAP("'prompt','content'", "'prompt':" TEXT ",'content':" TEXT)},
     {"Prompt", MAP("'prompt'", "'prompt':" TEXT)},
     {"Health", MAP("'status'", "'status':" TEXT)},
     {"Version", MAP("'version'", "'version':" TEXT)},
-    {"Ride", MAP("'id','object','status'", "'id':" TEXT ",'object':" CONST("request")
+    {"Ride", MAP("'id','status'", "'id':" TEXT
         ",'status':{'enum':['queued','in_progress','completed','failed','cancelled']}"
-        ",'events':" LIST(MAP("'id','data'", "'id':" INT ",'event':" TEXT ",'data':{}")))},
+        ",'next':" INT ",'done':" BOOL
+        ",'events':" LIST(MAP("'id','event','data'", "'id':" INT ",'event':" TEXT_OR_NULL
+            ",'data':{'type':['object','string']}")))},
     {"Document", MAP("'openapi','info','paths'", "'openapi':" TEXT ",'info':" OBJECT ",'paths':"
         OBJECT)},
 };

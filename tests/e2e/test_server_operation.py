@@ -1,0 +1,424 @@
+"""Goal:   the server starts, tells the truth, drains and ends as operators expect.
+Method: the real program with a runner that only pretends, signals, sockets of a service manager
+        played by the test, a key file that changes, headers as browsers send them, and a hang
+        that is asked for."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from cli_lib import BAD, JITNEY, MISSING, USAGE, refusal, run
+from server_lib import (FAST, SERVE_LOAD, Server, http_request, parse_events, read_until, statuses,
+                        tiny_model, wait_until)
+
+UNAVAILABLE = 69
+
+
+@pytest.fixture(scope="module", name="model")
+def model_fixture(tmp_path_factory):
+    return tiny_model(tmp_path_factory)
+
+
+def body_of(tokens=5, **fields):
+    return {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": tokens, **fields}
+
+
+def start(model, *flags, **how):
+    return Server(model, "--served-model-name", "tiny", *flags, **how)
+
+
+# --- starting ---
+
+def test_the_text_at_the_start_has_an_address_and_lines_to_paste(model):
+    with start(model, *FAST) as server:
+        assert wait_until(lambda: any("client.chat" in line for line in server.lines), 10)
+        text = "\n".join(server.lines)
+    assert "listening on http://127.0.0.1:" in text
+    assert f"curl -s {server.url}/v1/chat/completions" in text
+    assert f'base_url="{server.url}/v1"' in text
+
+
+def test_it_listens_before_the_model_is_there(model):
+    # The tiny model loads in no time, so this only sees that early requests get a clear answer.
+    server = start(model, *FAST, ready=False)
+    try:
+        reply = server.plain("GET", "/livez")
+        assert reply.status == 200
+        reply = server.plain("POST", "/v1/chat/completions", body_of())
+        assert reply.status in (200, 503)
+        if reply.status == 503:
+            assert int(reply.headers["retry-after"]) >= 1
+            assert reply.error["code"] == "model_loading"
+        assert server.plain("GET", "/v1/models").status == 200
+        server.wait_ready()
+        server.stop()
+    finally:
+        server.kill()
+
+
+def test_what_cannot_be_started_says_why(model, tmp_path):
+    assert "none-such" in refusal(MISSING, "serve", "none-such", "--port", "0")
+    assert "--no-auth" in refusal(USAGE, "serve", model, "--host", "0.0.0.0", "--port", "0")
+    assert "--runner" in refusal(USAGE, "serve", model, "--runner", "fast", "--port", "0")
+    assert "--ctx" in refusal(USAGE, "serve", model, "--ctx", "-1")
+    assert "did you mean --port" in refusal(USAGE, "serve", model, "--prot", "0")
+    assert refusal(USAGE, "serve", model, "--tls-cert", tmp_path / "none", "--port", "0")
+    with start(model, *FAST) as server:
+        port = str(server.address[1])
+        code, _, stderr = run("serve", model, *FAST, "--port", port)
+        assert code == UNAVAILABLE and port in stderr.decode()
+
+
+def test_settings_come_from_flags_environment_and_file(model, tmp_path):
+    path = tmp_path / "jitney.conf"
+    path.write_text("# a comment\nkeep-s = 7\ndrain-s = 8\nn-max = 3\n")
+    code, stdout, _ = run("serve", model, "--config", path, "--n-max", "4", "--print-config",
+                          env={"JITNEY_DRAIN_S": "9"})
+    text = stdout.decode()
+    assert code == 0
+    for name, value in (("keep-s", "7"), ("drain-s", "9"), ("n-max", "4")):
+        assert any(line.split("#")[0].replace(" ", "") == f"{name}={value}"
+                   for line in text.splitlines()), text
+    assert run("serve", model, "--check")[0] == 0
+    path.write_text("no-such = 1\n")
+    code, _, stderr = run("serve", model, "--config", path)
+    assert code in (USAGE, BAD, 78) and b"no-such" in stderr
+
+
+# --- health ---
+
+def test_probes_and_versions(model):
+    with start(model, *FAST) as server:
+        for path in ("/livez", "/readyz", "/health", "/version"):
+            assert server.get(path).status == 200
+        metrics = server.metrics()
+        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting",
+                     "vllm:kv_cache_usage_perc"):
+            assert metrics[name] == 0
+        server.post("/v1/chat/completions", body_of(7))
+        assert server.metrics()["vllm:generation_tokens_total"] == 7
+
+
+def test_a_hang_of_the_engine_turns_livez_red_and_ends_the_process(model):
+    server = start(model, "--runner", "sim:1000,hang-after=40", "--watchdog-s", "0.5")
+    try:
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/chat/completions",
+                                  json.dumps(body_of(1000, stream=True)).encode()))
+        data = read_until(sock, b"data: ")
+        begin = time.monotonic()
+        assert wait_until(lambda: server.plain("GET", "/livez").status == 503, 5)
+        assert time.monotonic() - begin < 3
+        assert b"error" in read_until(sock, b'"error"', data)  # the client is told
+        assert server.process.wait(15) not in (0, None)
+        assert any("hang" in line for line in server.lines)
+    finally:
+        server.kill()
+
+
+# --- draining ---
+
+def test_sigterm_finishes_64_streams_and_refuses_new_ones(model):
+    server = start(model, "--runner", "sim:20000", "--set", "max_seqs=64")
+    found, threads = [None] * 64, []
+
+    def ask(i):
+        found[i] = server.plain("POST", "/v1/chat/completions", body_of(60, stream=True, seed=i))
+    try:
+        for i in range(64):
+            threads.append(threading.Thread(target=ask, args=(i,)))
+            threads[-1].start()
+        idle = server.connect()
+        assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 64, 20)
+        server.process.send_signal(signal.SIGTERM)
+        assert wait_until(lambda: server.plain("GET", "/readyz").status == 503, 5)
+        assert server.plain("GET", "/livez").status == 200
+        refused = server.plain("POST", "/v1/chat/completions", body_of())
+        assert refused.status == 503 and int(refused.headers["retry-after"]) >= 1
+        assert refused.headers["connection"] == "close"
+        for thread in threads:
+            thread.join(30)
+        assert server.process.wait(10) == 0
+        idle.close()
+    finally:
+        server.kill()
+    for reply in found:
+        events = parse_events(reply.body.decode())
+        assert reply.status == 200 and events[-1][2] == "[DONE]"
+        assert any('"finish_reason":"length"' in data for _, _, data in events)
+
+
+def test_a_second_sigterm_ends_at_once(model):
+    server = start(model, "--runner", "sim:20000")
+    try:
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/chat/completions",
+                                  json.dumps(body_of(5000, stream=True)).encode()))
+        read_until(sock, b"data: ")
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - begin < 3
+        sock.close()
+    finally:
+        server.kill()
+
+
+def test_a_drain_has_an_end(model):
+    server = start(model, "--runner", "sim:20000", "--drain-s", "0.5")
+    try:
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/chat/completions",
+                                  json.dumps(body_of(5000, stream=True)).encode()))
+        data = read_until(sock, b"data: ")
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        data = read_until(sock, b'"error"', data)
+        assert server.process.wait(10) == 0
+        assert 0.4 < time.monotonic() - begin < 5
+        sock.close()
+    finally:
+        server.kill()
+
+
+# --- limits ---
+
+def test_a_full_queue_is_429_with_a_time(model):
+    with start(model, "--runner", "sim:10000", "--set", "max_seqs=2", "--set",
+               "queue_max=3") as server:
+        socks = []
+        for _ in range(5):
+            sock = server.connect()
+            sock.sendall(http_request("POST", "/v1/chat/completions",
+                                      json.dumps(body_of(2000)).encode()))
+            socks.append(sock)
+        assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] +
+                          server.metrics()["vllm:num_requests_waiting"] == 5, 10)
+        begin = time.monotonic()
+        reply = server.post("/v1/chat/completions", body_of())
+        assert reply.status == 429 and time.monotonic() - begin < 0.5
+        assert int(reply.headers["retry-after"]) >= 1
+        assert int(reply.headers["retry-after-ms"]) >= 1
+        assert reply.headers["x-should-retry"] == "true"
+        for sock in socks:
+            sock.close()
+        assert wait_until(server.is_quiet, 5)
+        assert server.post("/v1/chat/completions", body_of()).status == 200
+
+
+def test_a_deadline_ends_a_request(model):
+    with start(model, "--runner", "sim:10000") as server:
+        begin = time.monotonic()
+        reply = server.post("/v1/chat/completions", body_of(1000),
+                            headers={"x-jitney-deadline-ms": "300"})
+        assert time.monotonic() - begin < 3
+        assert reply.status >= 400
+        bad = server.post("/v1/chat/completions", body_of(), headers={"x-jitney-ttft-ms": "soon"})
+        assert bad.status == 400 and bad.error["param"] == "x-jitney-ttft-ms"
+        fine = server.post("/v1/chat/completions", body_of(), headers={
+            "x-jitney-priority": "3", "x-jitney-ttft-ms": "500", "x-jitney-tpot-ms": "50"})
+        assert fine.status == 200
+
+
+@pytest.mark.skipif(not SERVE_LOAD.exists(), reason="bench/serve_load was not built")
+@pytest.mark.parametrize("after", [3, 0])
+def test_hundreds_of_clients_that_vanish_leave_nothing_behind(model, after):
+    """With 3 they go in the middle of an answer, with 0 while most still wait in the queue."""
+    with start(model, "--runner", "sim:2000", "--set", "queue_max=4096") as server:
+        server.get("/livez")
+        before = server.descriptors()
+        code, stdout, _ = run_load(server, "--vanish", "300", "--after", str(after), "--linger",
+                                   "0.7", "--tokens", "5000")
+        assert code == 0 and json.loads(stdout)["vanished"] == 300
+        assert wait_until(server.is_quiet, 2)
+        assert wait_until(lambda: server.descriptors() <= before, 2)
+
+
+def run_load(server, *flags):
+    import subprocess
+    done = subprocess.run([str(SERVE_LOAD), "--port", str(server.address[1]), "--model", "tiny",
+                           "--json", *flags], capture_output=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+# --- who may ask ---
+
+def test_keys_are_asked_for_and_the_file_may_change(model, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("first name=a\n# second\n")
+    bearer = {"authorization": "Bearer first"}
+    with start(model, *FAST, "--api-key-file", path) as server:
+        assert server.plain("GET", "/livez").status == 200
+        assert server.plain("GET", "/v1/models").status == 401
+        assert server.plain("GET", "/v1/models", headers=bearer).status == 200
+        assert server.plain("GET", "/v1/models", headers={"x-api-key": "first"}).status == 200
+        refused = server.plain("POST", "/v1/chat/completions", body_of())
+        assert refused.status == 401 and refused.error["code"] == "missing_api_key"
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        path.write_text("second\n")
+        server.process.send_signal(signal.SIGHUP)
+        assert wait_until(lambda: server.plain(
+            "GET", "/v1/models", headers=bearer).status == 401, 5)
+        assert server.plain("GET", "/v1/models",
+                            headers={"authorization": "Bearer second"}).status == 200
+        path.write_text("third rpm=nonsense\n")
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert server.plain("GET", "/v1/models",
+                            headers={"authorization": "Bearer second"}).status == 200
+        assert not any("second" in line for line in server.lines)  # secrets stay out of logs
+
+
+def test_another_ones_request_cannot_be_seen(model, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("first\nother\n")
+    with start(model, "--runner", "sim:5000", "--api-key-file", path) as server:
+        first = {"authorization": "Bearer first"}
+        other = {"authorization": "Bearer other"}
+        reply = server.plain("POST", "/v1/chat/completions", body_of(200),
+                             headers={**first, "prefer": "respond-async"})
+        place = reply.headers["location"]
+        assert server.plain("GET", place, headers=other).status == 404
+        assert server.plain("DELETE", place, headers=other).status == 404
+        assert server.plain("DELETE", place, headers=first).status == 200
+
+
+def test_pages_of_others_may_not_call_a_server_on_loopback(model):
+    with start(model, *FAST) as server:
+        assert server.plain("GET", "/v1/models", headers={"host": "evil.example"}).status == 403
+        assert server.plain("GET", "/v1/models", headers={"host": "localhost"}).status == 200
+        assert server.plain("GET", "/v1/models",
+                            headers={"origin": "https://evil.example"}).status == 403
+        assert server.plain("GET", "/v1/models",
+                            headers={"origin": server.url}).status in (200, 403)
+        preflight = server.plain("OPTIONS", "/v1/chat/completions", headers={
+            "origin": "https://evil.example", "access-control-request-method": "POST"})
+        assert "access-control-allow-origin" not in preflight.headers
+
+
+def test_cors_is_for_those_who_are_named(model):
+    page = "https://page.example"
+    with start(model, *FAST, "--cors-origin", page) as server:
+        reply = server.plain("POST", "/v1/chat/completions", body_of(), headers={"origin": page})
+        assert reply.status == 200 and reply.headers["access-control-allow-origin"] == page
+        preflight = server.plain("OPTIONS", "/v1/chat/completions", headers={
+            "origin": page, "access-control-request-method": "POST",
+            "access-control-request-headers": "content-type, authorization"})
+        assert preflight.status in (200, 204)
+        assert preflight.headers["access-control-allow-origin"] == page
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        assert "authorization" in preflight.headers["access-control-allow-headers"].lower()
+        assert server.plain("GET", "/v1/models",
+                            headers={"origin": "https://evil.example"}).status == 403
+
+
+def test_every_answer_names_its_request(model):
+    with start(model, *FAST) as server:
+        for path in ("/livez", "/v1/models", "/nowhere"):
+            assert server.plain("GET", path).headers["x-request-id"]
+        reply = server.plain("POST", "/v1/chat/completions", body_of(),
+                             headers={"x-request-id": "abc-123"})
+        assert reply.headers["x-request-id"] == "abc-123"
+        assert wait_until(lambda: any("abc-123" in line for line in server.lines), 5)
+        odd = server.plain("GET", "/livez", headers={"x-request-id": "a b\tc"})
+        assert " " not in odd.headers["x-request-id"]
+
+
+def test_logs_are_lines_without_prompts(model):
+    secret = "a secret that nobody may read"
+    with start(model, *FAST, "--log-format", "json") as server:
+        server.plain("POST", "/v1/chat/completions", body_of() | {
+            "messages": [{"role": "user", "content": secret}]})
+        assert wait_until(lambda: any('"request"' in line for line in server.lines), 5)
+        lines = [line for line in server.lines if line.startswith("{")]
+        assert lines and all(json.loads(line) for line in lines)
+        assert not any(secret in line for line in server.lines)
+
+
+# --- service managers ---
+
+def test_a_socket_that_is_handed_over(model):
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(16)
+    port = listener.getsockname()[1]
+    # LISTEN_PID must be the server's own, which only a process between us and it can know.
+    wrap = ["/bin/sh", "-c", 'exec 3<&"$1"; shift; export LISTEN_PID=$$; exec "$@"', "sh",
+            str(listener.fileno())]
+    server = Server(model, "--served-model-name", "tiny", *FAST, listen=(), wrap=wrap, ready=False,
+                    env={"LISTEN_FDS": "1"}, pass_fds=(listener.fileno(),))
+    try:
+        server.url = f"http://127.0.0.1:{port}"
+        server.wait_ready()
+        assert server.plain("POST", "/v1/chat/completions", body_of()).status == 200
+        server.stop()
+    finally:
+        server.kill()
+        listener.close()
+
+
+def test_a_service_manager_is_told_how_things_stand(model, tmp_path):
+    path = tmp_path / "notify"
+    inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    inbox.bind(str(path))
+    inbox.settimeout(10)
+    messages = []
+
+    def wait_for(word):
+        while not any(word in m for m in messages):
+            messages.append(inbox.recv(4096).decode())
+    server = start(model, *FAST, env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "300000"})
+    try:
+        wait_for("READY=1")
+        wait_for("WATCHDOG=1")
+        messages.clear()
+        server.process.send_signal(signal.SIGHUP)
+        wait_for("RELOADING=1")
+        wait_for("READY=1")
+        server.process.send_signal(signal.SIGTERM)
+        wait_for("STOPPING=1")
+        server.stop()
+    finally:
+        server.kill()
+        inbox.close()
+
+
+def test_the_limit_of_descriptors_is_raised_and_told(model):
+    with start(model, *FAST, wrap=["/bin/sh", "-c", 'ulimit -Sn 256; exec "$@"', "sh"]) as server:
+        assert any("descriptors" in line and "256" in line for line in server.lines)
+        with open(f"/proc/{server.pid}/limits", encoding="ascii") as limits:
+            row = next(line for line in limits if line.startswith("Max open files"))
+        soft, hard = row.split()[3:5]
+        assert soft == hard
+
+
+def test_a_closed_standard_error_does_not_stop_it(model, tmp_path):
+    import subprocess
+    reader, writer = os.pipe()
+    path = tmp_path / "s"
+    child = subprocess.Popen([JITNEY, "serve", str(model), *FAST, "--uds", str(path)],
+                             stderr=writer, stdin=subprocess.DEVNULL)
+    os.close(writer)
+    try:
+        os.read(reader, 4096)
+        os.close(reader)
+        assert wait_until(path.exists, 10)
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(str(path))
+                sock.settimeout(10)
+                sock.sendall(http_request("GET", "/nowhere", connection="close"))
+                assert statuses(sock.recv(65536)) == [404]
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(10) == 0
+    finally:
+        child.kill()
+        child.wait()
