@@ -78,7 +78,7 @@ enum status prompts_prepare(const struct served *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e) {
     uint32_t count = r->is_chat ? 1 : r->prompt_count;
     CHECK(!out->list);
-    CHECK(count > 0);
+    if (count == 0) return ST_OK; /* nothing is asked, only whether the model is there */
     out->list = mem_zalloc_array(count, sizeof(out->list[0]));
     if (!out->list) return no_memory(e);
     out->count = count;

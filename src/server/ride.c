@@ -91,10 +91,11 @@ static enum status make_choice(struct ride *r, uint32_t i) {
 
 static enum status make_choices(struct ride *r) {
     uint32_t prompts = prompts_of(&r->request), count = r->request.n * prompts;
-    CHECK(count > 0);
-    r->parts = mem_zalloc_array(prompts, sizeof(r->parts[0]));
-    r->choices = mem_zalloc_array(count, sizeof(r->choices[0]));
-    r->answer.choices = mem_zalloc_array(count, sizeof(r->answer.choices[0]));
+    /* Ollama's clients ask for nothing to see whether a model is there. What looks at the first
+     * choice finds an empty one then. */
+    r->parts = mem_zalloc_array(prompts + 1, sizeof(r->parts[0]));
+    r->choices = mem_zalloc_array(count + 1, sizeof(r->choices[0]));
+    r->answer.choices = mem_zalloc_array(count + 1, sizeof(r->answer.choices[0]));
     if (!r->parts || !r->choices || !r->answer.choices) return ST_NOMEM;
     r->answer.choice_count = count;
     for (uint32_t i = 0; i < count; i++) TRY(make_choice(r, i));

@@ -119,6 +119,7 @@ static void prepared(struct ride *r, enum status st, struct api_error *e) {
     }
     r->stage = RIDE_RUNNING;
     r->started_us = clock_now(&clock_real);
+    if (r->answer.choice_count == 0) r->answer.finished_us = r->started_us;
     ride_tell(r);
 }
 
