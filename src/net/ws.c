@@ -1,0 +1,498 @@
+/* net/ws.c - see net/ws.h for the contract.
+ *
+ * wslay reads and writes single frames; what they mean together is decided here: messages made
+ * of fragments with control frames between them, UTF-8 that may be cut anywhere, the handshake at
+ * the end. A message is checked as it comes, so that a bad one is refused early.
+ *
+ *     open --ws_close--> closing --the peer's close, or time--> over
+ *     open --the peer's close, or a breach (a close is sent)--> over
+ *
+ * Frames gather in `out` until a flush; pongs and closes are flushed when the read that caused
+ * them has been dealt with. A peer that makes us talk and does not listen is not read any more
+ * until it does.
+ *
+ * Entry points: ws_wants, ws_accept, ws_send, ws_flush, ws_close, ws_backlog; proto_ws.
+ */
+#include "net/ws.h"
+
+#include <openssl/evp.h>
+#include <string.h>
+#include <wslay/wslay.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "net/http_int.h"
+
+enum {
+    KEY_BYTES = 24, /* base64 of 16 bytes */
+    SHA1_BYTES = 20,
+    CONTROL_BYTES = 125,
+    CODE_BYTES = 2,
+    MESSAGE_BYTES_DEFAULT = 8 << 20,
+    MESSAGE_KEEP_BYTES = 4096, /* a longer message's memory is given back */
+    OUT_KEEP_BYTES = 4096,
+    PING_MS_DEFAULT = 30000,
+    CLOSE_MS = 5000, /* for the peer to answer our close */
+};
+
+struct ws {
+    struct conn *conn;
+    const struct ws_handler *handler;
+    void *ctx;
+    wslay_frame_context_ptr frames;
+    struct str in;  /* what is being read; borrowed from on_bytes */
+    struct buf out; /* frames since the last flush */
+
+    /* The frame that is coming. */
+    bool in_frame, is_final;
+    uint8_t opcode;
+    uint64_t left; /* of its payload */
+    char control[CONTROL_BYTES];
+    size_t control_len;
+
+    /* The message that is coming; control frames may stand between its fragments. */
+    bool in_message;
+    struct buf message;
+    size_t checked; /* bytes of it that are whole characters */
+    uint64_t message_max;
+    int64_t message_ms; /* when it began */
+
+    int64_t ping_ms, heard_ms, closing_ms;
+    uint32_t code;   /* that our close gave */
+    bool is_pinged;  /* and has said nothing since */
+    bool is_closing; /* our close is sent */
+    bool is_over;    /* the handler knows */
+    bool was_full;
+};
+
+static int64_t now_ms(const struct ws *ws) { return (int64_t)uv_now(ws->conn->server->loop); }
+
+/* ---- out ---- */
+
+static ssize_t take_out(const uint8_t *data, size_t len, int flags, void *ctx) {
+    (void)flags;
+    struct ws *ws = ctx;
+    buf_put(&ws->out, data, len);
+    return buf_status(&ws->out) == ST_OK ? (ssize_t)len : -1;
+}
+
+/* A frame that cannot be made breaks the connection at the flush. */
+static void put_frame(struct ws *ws, uint8_t opcode, struct str payload) {
+    if (ws->conn->is_broken) return; /* wslay may be in the middle of a frame */
+    struct wslay_frame_iocb frame = {
+        .fin = 1,
+        .opcode = opcode,
+        .payload_length = payload.len,
+        .data = (const uint8_t *)payload.ptr,
+        .data_length = payload.len,
+    };
+    const ssize_t sent = wslay_frame_send(ws->frames, &frame);
+    CHECK(sent == (ssize_t)payload.len || buf_status(&ws->out) != ST_OK);
+}
+
+static void put_close(struct ws *ws, uint32_t code, struct str reason) {
+    char payload[CONTROL_BYTES];
+    reason = str_take(reason, utf8_complete_len(str_take(reason, CONTROL_BYTES - CODE_BYTES)));
+    payload[0] = (char)(code >> 8);
+    payload[1] = (char)code;
+    memcpy(payload + CODE_BYTES, reason.ptr, reason.len);
+    const size_t len = code == WS_NO_CODE ? 0 : CODE_BYTES + reason.len;
+    put_frame(ws, WSLAY_CONNECTION_CLOSE, (struct str){payload, len});
+    ws->is_closing = true;
+    ws->closing_ms = now_ms(ws);
+    ws->code = code;
+}
+
+uint64_t ws_backlog(const struct ws *ws) { return ws->out.len + conn_backlog(ws->conn); }
+
+void ws_flush(struct ws *ws) {
+    if (buf_status(&ws->out) != ST_OK) {
+        conn_break(ws->conn);
+    } else if (ws->out.len) {
+        const uv_buf_t all = uv_buf_init(ws->out.ptr, (unsigned)ws->out.len);
+        conn_write(ws->conn, &all, 1);
+    }
+    buf_clear(&ws->out);
+    if (ws->out.cap > OUT_KEEP_BYTES) buf_deinit(&ws->out);
+    if (ws_backlog(ws) > ws->conn->server->limits.backlog_bytes) ws->was_full = true;
+}
+
+void ws_send(struct ws *ws, struct str text) {
+    DCHECK(utf8_is_valid(text));
+    if (!ws->is_closing) put_frame(ws, WSLAY_TEXT_FRAME, text);
+}
+
+void ws_close(struct ws *ws, uint32_t code, const char *reason) {
+    CHECK(code >= WS_NORMAL && code < 5000);
+    if (ws->is_closing) return;
+    put_close(ws, code, str_of(reason));
+    ws_flush(ws);
+}
+
+/* ---- the end ---- */
+
+static void tell_end(struct ws *ws, uint32_t code) {
+    if (ws->is_over) return;
+    ws->is_over = true;
+    ws->handler->on_closed(ws->ctx, ws, code);
+}
+
+static void finish(struct ws *ws, uint32_t code) {
+    struct conn *c = ws->conn;
+    ws_flush(ws);
+    tell_end(ws, code);
+    conn_finish(c);
+}
+
+/* The peer has broken a rule: say which and leave. */
+static void fail(struct ws *ws, uint32_t code) {
+    if (ws->is_closing) code = ws->code;
+    if (!ws->is_closing) put_close(ws, code, (struct str){"", 0});
+    ws->conn->server->stats.faults++;
+    finish(ws, code);
+}
+
+/* May a peer give this one? */
+static bool is_code(uint32_t code) {
+    if (code >= 3000) return code < 5000;
+    return code >= 1000 && code <= 1014 && !(code >= 1004 && code <= 1006);
+}
+
+static void take_close(struct ws *ws) {
+    const struct str payload = {ws->control, ws->control_len};
+    uint32_t code = WS_NO_CODE;
+    if (payload.len >= CODE_BYTES) {
+        code = (uint32_t)(uint8_t)payload.ptr[0] << 8 | (uint8_t)payload.ptr[1];
+        if (!is_code(code)) {
+            fail(ws, WS_BREACH);
+            return;
+        }
+    } else if (payload.len) {
+        fail(ws, WS_BREACH);
+        return;
+    }
+    if (!utf8_is_valid(str_skip(payload, payload.len ? CODE_BYTES : 0))) {
+        fail(ws, WS_BAD_UTF8);
+        return;
+    }
+    if (ws->is_closing)
+        code = ws->code;
+    else
+        put_close(ws, code, (struct str){"", 0});
+    finish(ws, code);
+}
+
+/* ---- in ---- */
+
+static ssize_t give_in(uint8_t *out, size_t room, int flags, void *ctx) {
+    (void)flags;
+    struct ws *ws = ctx;
+    const size_t len = ws->in.len < room ? ws->in.len : room;
+    if (len == 0) return -1; /* later */
+    memcpy(out, ws->in.ptr, len);
+    ws->in = str_skip(ws->in, len);
+    return (ssize_t)len;
+}
+
+static bool is_control(uint8_t opcode) { return wslay_is_ctrl_frame(opcode); }
+
+/* 0, or why not. */
+static uint32_t check_frame(const struct ws *ws, const struct wslay_frame_iocb *f) {
+    if (f->rsv || !f->mask) return WS_BREACH;
+    switch (f->opcode) {
+    case WSLAY_CONNECTION_CLOSE:
+    case WSLAY_PING:
+    case WSLAY_PONG:
+        return f->fin && f->payload_length <= CONTROL_BYTES ? 0 : WS_BREACH;
+    case WSLAY_CONTINUATION_FRAME:
+        if (!ws->in_message) return WS_BREACH;
+        break;
+    case WSLAY_TEXT_FRAME:
+        if (ws->in_message) return WS_BREACH;
+        break;
+    case WSLAY_BINARY_FRAME:
+        return ws->in_message ? WS_BREACH : WS_NOT_TEXT;
+    default:
+        return WS_BREACH;
+    }
+    return f->payload_length > ws->message_max - ws->message.len ? WS_TOO_BIG : 0;
+}
+
+static void begin_frame(struct ws *ws, const struct wslay_frame_iocb *f) {
+    ws->in_frame = true;
+    ws->is_final = f->fin;
+    ws->opcode = f->opcode;
+    ws->left = f->payload_length;
+    ws->control_len = 0;
+    if (f->opcode != WSLAY_TEXT_FRAME) return;
+    ws->in_message = true;
+    ws->message_ms = now_ms(ws);
+}
+
+/* Go on checking where it ended; false: no character can begin so. */
+static bool check_text(struct ws *ws) {
+    struct str rest = str_skip(buf_str(&ws->message), ws->checked);
+    while (rest.len) {
+        uint32_t code;
+        const size_t len = utf8_decode(rest, &code);
+        if (code == UTF8_CUT) return true;
+        if (utf8_is_bad(code)) return false;
+        ws->checked += len;
+        rest = str_skip(rest, len);
+    }
+    return true;
+}
+
+/* 0, or why not. */
+static uint32_t take_payload(struct ws *ws, struct str bytes) {
+    if (is_control(ws->opcode)) {
+        CHECK(bytes.len <= CONTROL_BYTES - ws->control_len);
+        memcpy(ws->control + ws->control_len, bytes.ptr, bytes.len);
+        ws->control_len += bytes.len;
+        return 0;
+    }
+    if (ws->is_closing) return 0; /* nobody wants it any more */
+    buf_put_str(&ws->message, bytes);
+    if (buf_status(&ws->message) != ST_OK) return WS_FAULT;
+    return check_text(ws) ? 0 : WS_BAD_UTF8;
+}
+
+static void end_message(struct ws *ws) {
+    if (ws->checked != ws->message.len) {
+        fail(ws, WS_BAD_UTF8);
+        return;
+    }
+    ws->in_message = false;
+    if (!ws->is_closing) ws->handler->on_text(ws->ctx, ws, buf_str(&ws->message));
+    buf_clear(&ws->message);
+    ws->checked = 0;
+    if (ws->message.cap > MESSAGE_KEEP_BYTES) buf_deinit(&ws->message);
+}
+
+static void end_frame(struct ws *ws) {
+    ws->in_frame = false;
+    if (ws->opcode == WSLAY_CONNECTION_CLOSE)
+        take_close(ws);
+    else if (ws->opcode == WSLAY_PING && !ws->is_closing)
+        put_frame(ws, WSLAY_PONG, (struct str){ws->control, ws->control_len});
+    else if (!is_control(ws->opcode) && ws->is_final)
+        end_message(ws);
+}
+
+/* The next piece of a frame; false: no more has come, or nothing more is wanted. */
+static bool read_piece(struct ws *ws) {
+    struct wslay_frame_iocb f = {0};
+    const ssize_t got = wslay_frame_recv(ws->frames, &f);
+    if (got == WSLAY_ERR_WANT_READ) return false;
+    uint32_t fault = got < 0 ? WS_BREACH : 0;
+    if (!fault && !ws->in_frame) {
+        fault = check_frame(ws, &f);
+        if (!fault) begin_frame(ws, &f);
+    }
+    if (!fault) fault = take_payload(ws, (struct str){(const char *)f.data, f.data_length});
+    if (fault) {
+        fail(ws, fault);
+        return false;
+    }
+    ws->left -= f.data_length;
+    if (ws->left == 0) end_frame(ws);
+    return !ws->is_over;
+}
+
+/* ---- a connection ---- */
+
+static void update_reading(struct ws *ws) {
+    const bool is_deaf = ws_backlog(ws) > 2 * ws->conn->server->limits.backlog_bytes;
+    if (is_deaf != ws->conn->is_paused) conn_pause(ws->conn, is_deaf);
+}
+
+static void on_bytes(struct conn *c, struct str bytes) {
+    struct ws *ws = c->state;
+    ws->in = bytes;
+    ws->heard_ms = now_ms(ws);
+    ws->is_pinged = false;
+    while (read_piece(ws)) {
+    }
+    if (ws->is_over) return;
+    ws_flush(ws);
+    update_reading(ws);
+}
+
+static void on_written(struct conn *c) {
+    struct ws *ws = c->state;
+    if (ws->is_over) return;
+    update_reading(ws);
+    if (!ws->was_full || ws_backlog(ws) > c->server->limits.backlog_bytes / 2) return;
+    ws->was_full = false;
+    if (ws->handler->on_room && !ws->is_closing) ws->handler->on_room(ws->ctx, ws);
+}
+
+static void on_late(struct conn *c, enum wait_kind kind) {
+    (void)kind;
+    struct ws *ws = c->state;
+    const int64_t silent_ms = now_ms(ws) - ws->heard_ms;
+    const bool is_late = ws->is_closing && now_ms(ws) - ws->closing_ms >= CLOSE_MS;
+    const int64_t message_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
+    if (is_late || silent_ms >= 2 * ws->ping_ms) {
+        conn_kill(c);
+        return;
+    }
+    if (message_ms >= c->server->limits.body_total_ms) {
+        fail(ws, WS_REFUSED);
+        return;
+    }
+    if (silent_ms >= ws->ping_ms && !ws->is_pinged && !ws->is_closing) {
+        put_frame(ws, WSLAY_PING, (struct str){"", 0});
+        ws_flush(ws);
+        ws->is_pinged = true;
+    }
+    conn_wait(c, WAIT_TICK);
+}
+
+static void destroy(struct ws *ws) {
+    if (ws->frames) wslay_frame_context_free(ws->frames);
+    buf_deinit(&ws->out);
+    buf_deinit(&ws->message);
+    mem_free(ws);
+}
+
+static void close_ws(struct conn *c) {
+    struct ws *ws = c->state;
+    tell_end(ws, ws->is_closing ? ws->code : WS_CUT_OFF);
+    destroy(ws);
+}
+
+/* Connections become WebSockets with their state in hand. */
+static enum status open_ws(struct conn *c) {
+    CHECK(c->state);
+    return ST_OK;
+}
+
+static void drain(struct conn *c) { (void)c; }
+
+const struct proto proto_ws = {
+    .name = "websocket",
+    .open = open_ws,
+    .close = close_ws,
+    .on_bytes = on_bytes,
+    .on_written = on_written,
+    .on_late = on_late,
+    .drain = drain,
+};
+
+/* ---- the handshake ---- */
+
+static bool list_has(struct str list, const char *word) {
+    while (list.len) {
+        const char *comma = memchr(list.ptr, ',', list.len);
+        const struct str item = str_take(list, comma ? (size_t)(comma - list.ptr) : list.len);
+        if (text_is_nocase(str_trim(item), word)) return true;
+        list = str_skip(list, item.len + (comma != NULL));
+    }
+    return false;
+}
+
+static bool is_base64(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '+' ||
+           c == '/';
+}
+
+/* base64 of 16 bytes: 22 characters and "==". */
+static bool is_key(struct str key) {
+    if (key.len != KEY_BYTES || !str_ends(key, STR("=="))) return false;
+    for (size_t i = 0; i < KEY_BYTES - 2; i++)
+        if (!is_base64(key.ptr[i])) return false;
+    return true;
+}
+
+static uint32_t count_of(const struct http_head *h, const char *name) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < h->header_count; i++) count += str_is(h->headers[i].name, name);
+    return count;
+}
+
+/* Among all headers of that name, each of which may be a list. */
+static bool header_has(const struct http_head *h, const char *name, const char *word) {
+    for (uint32_t i = 0; i < h->header_count; i++)
+        if (str_is(h->headers[i].name, name) && list_has(h->headers[i].value, word)) return true;
+    return false;
+}
+
+bool ws_wants(const struct http_exchange *x) {
+    const struct http_head *h = http_head(x);
+    if (h->version != 11 || h->method != HTTP_GET || http_body(x).len) return false;
+    if (!header_has(h, "connection", "upgrade")) return false;
+    if (!header_has(h, "upgrade", "websocket")) return false;
+    if (count_of(h, "sec-websocket-key") != 1 || count_of(h, "sec-websocket-version") != 1)
+        return false;
+    return is_key(http_find(h, "sec-websocket-key")) &&
+           str_is(http_find(h, "sec-websocket-version"), "13");
+}
+
+/* What proves that the key was read. */
+static bool accept_of(struct str key, char out[KEY_BYTES + 8]) {
+    static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    char text[KEY_BYTES + sizeof(guid)];
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned len = 0;
+    memcpy(text, key.ptr, KEY_BYTES);
+    memcpy(text + KEY_BYTES, guid, sizeof(guid));
+    if (!EVP_Digest(text, sizeof(text) - 1, digest, &len, EVP_sha1(), NULL)) return false;
+    CHECK(len == SHA1_BYTES);
+    EVP_EncodeBlock((unsigned char *)out, digest, SHA1_BYTES);
+    return true;
+}
+
+static struct ws *create(struct conn *c, const struct ws_options *o) {
+    static const struct wslay_frame_callbacks callbacks = {.send_callback = take_out,
+                                                           .recv_callback = give_in};
+    struct ws *ws = mem_zalloc(sizeof(*ws));
+    if (!ws) return NULL;
+    ws->conn = c;
+    ws->handler = o->handler;
+    ws->ctx = o->ctx;
+    ws->message_max = o->message_bytes ? o->message_bytes : MESSAGE_BYTES_DEFAULT;
+    ws->ping_ms = o->ping_ms ? o->ping_ms : PING_MS_DEFAULT;
+    ws->heard_ms = now_ms(ws);
+    buf_init(&ws->out, CONN_PENDING_MAX);
+    buf_init(&ws->message, (size_t)ws->message_max);
+    if (wslay_frame_context_init(&ws->frames, &callbacks, ws) != 0) {
+        destroy(ws);
+        return NULL;
+    }
+    return ws;
+}
+
+/* Deadlines are looked at often enough for this one, too. */
+static void quicken(struct http_server *s, int64_t ping_ms) {
+    const int64_t period_ms = ping_ms < 4 ? 1 : ping_ms / 4;
+    if (period_ms < s->wait_ms[WAIT_TICK]) s->wait_ms[WAIT_TICK] = period_ms;
+}
+
+enum status ws_accept(struct http_exchange *x, const struct ws_options *options, struct ws **out,
+                      struct err *err) {
+    CHECK(ws_wants(x));
+    CHECK(!x->is_answered);
+    struct conn *c = x->conn;
+    char proof[KEY_BYTES + 8];
+    struct ws *ws = create(c, options);
+    if (!ws || !accept_of(http_find(http_head(x), "sec-websocket-key"), proof)) {
+        if (ws) destroy(ws);
+        return err_set(err, ST_NOMEM, "no memory for a WebSocket");
+    }
+    buf_printf(&ws->out,
+               "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n"
+               "connection: Upgrade\r\nsec-websocket-accept: %s\r\n\r\n",
+               proof);
+    if (buf_status(&ws->out) != ST_OK) {
+        destroy(ws);
+        return err_set(err, ST_NOMEM, "no memory for a WebSocket");
+    }
+    ws_flush(ws);
+    *out = ws;
+    quicken(c->server, ws->ping_ms);
+    http1_upgrade(x, &proto_ws, ws);
+    conn_wait(c, WAIT_TICK);
+    return ST_OK;
+}
