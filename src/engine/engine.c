@@ -97,7 +97,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .urgency = r->urgency,
                               .tokens = c->tokens,
                               .prompt_tokens = c->prompt_tokens,
-                              .total_max = c->total_max};
+                              .total_max = c->total_max,
+                              .reads_no_prefix = c->index == 0 && r->prompt_logprobs};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -110,6 +111,10 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .end_count = r->end_count,
                               .logprobs = c->logprobs,
                               .tops = c->tops};
+    if (c->index == 0) { /* the others share its prompt */
+        info.prompt_logprobs = r->prompt_logprobs;
+        info.prompt_tops = r->prompt_tops;
+    }
     e->runner.begin(e->runner.self, c->seq, &info);
     return ST_OK;
 }
@@ -166,6 +171,12 @@ static int32_t end_token(const struct choice *c, uint32_t total) {
     return total > c->prompt_tokens && request_ends_at(c->request, last) ? last : -1;
 }
 
+/* Only the prompt was asked about: the token that computing it ends with is nobody's. */
+static void hide_answer(const struct choice *c, struct sched_event *event) {
+    event->total = c->prompt_tokens;
+    if (event->finish == FINISH_STOP) event->finish = FINISH_LENGTH;
+}
+
 /* One event per sequence that moved. */
 static void outbox_publish(struct engine *e, int64_t now_us) {
     struct sched_event event;
@@ -176,6 +187,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         c->cached_tokens = event.cached_tokens;
         c->preempt_count = event.preempt_count;
         c->first_token_us = event.first_token_us;
+        if (c->request->is_prompt_only) hide_answer(c, &event);
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
         if (event.finish == FINISH_ERROR) say_why(e, c->request);
         if (event.finish == FINISH_STOP) c->ended_by = end_token(c, event.total);

@@ -26,7 +26,8 @@ static enum status check_lengths(const struct request_spec *spec, uint32_t ctx, 
                        spec->prompt_tokens, ctx);
     if (spec->n < 1 || spec->n > CHOICES_MAX)
         return err_set(err, ST_BAD, "n is %u, expected 1 to %d", spec->n, CHOICES_MAX);
-    if (spec->max_tokens < 1) return err_set(err, ST_BAD, "max_tokens is 0, expected at least 1");
+    if (spec->max_tokens < 1 && !spec->want_prompt_logprobs)
+        return err_set(err, ST_BAD, "max_tokens is 0, expected at least 1");
     if (spec->min_tokens > spec->max_tokens)
         return err_set(err, ST_BAD, "min_tokens is %u and max_tokens %u, which is less",
                        spec->min_tokens, spec->max_tokens);
@@ -87,6 +88,7 @@ static enum status fill_choice(struct choice *c, const struct request_spec *spec
                                const struct request_bounds *bounds, struct err *err) {
     uint32_t room = bounds->ctx_tokens - spec->prompt_tokens;
     uint32_t answer = spec->max_tokens < room ? spec->max_tokens : room;
+    if (answer == 0) answer = 1; /* computing a prompt ends with a token, shown or not */
     c->prompt_tokens = spec->prompt_tokens;
     c->total_max = spec->prompt_tokens + answer;
     TRY(make_room(c, spec, answer, err));
@@ -97,6 +99,21 @@ static enum status fill_choice(struct choice *c, const struct request_spec *spec
     c->seq = SEQ_NONE;
     c->ended_by = -1;
     return ST_OK;
+}
+
+static enum status make_prompt_room(struct request *r, const struct request_spec *spec,
+                                    struct err *err) {
+    if (!spec->want_prompt_logprobs) return ST_OK;
+    uint32_t count = spec->prompt_tokens;
+    r->is_prompt_only = spec->max_tokens == 0;
+    r->prompt_logprobs = mem_zalloc_array(count, sizeof(*r->prompt_logprobs));
+    bool has_room = r->prompt_logprobs != NULL;
+    if (spec->sample.top_logprobs > 0) {
+        r->prompt_tops = mem_zalloc_array(count, sizeof(*r->prompt_tops));
+        has_room = has_room && r->prompt_tops;
+    }
+    if (has_room) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for the logprobs of %u tokens", count);
 }
 
 /* The model's, unless they are to be ignored, and the request's own. */
@@ -132,6 +149,7 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     r->ignore_end = spec->ignore_end;
     r->user = spec->user;
     TRY(fill_ends(r, spec, bounds, err));
+    TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {
         r->choices[i] = (struct choice){.request = r, .index = i, .submitted_us = now_us};
         TRY(fill_choice(&r->choices[i], spec, bounds, err));
@@ -169,6 +187,8 @@ void request_unref(struct request *r) {
     if (before > 1) return;
     for (uint32_t i = 0; i < r->n; i++) free_choice(&r->choices[i]);
     mem_free(r->ends);
+    mem_free(r->prompt_logprobs);
+    mem_free(r->prompt_tops);
     mem_free(r);
 }
 

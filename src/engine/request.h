@@ -35,6 +35,7 @@ struct request_spec {
     const int32_t *stop_tokens; /* copied; these do, too */
     uint32_t stop_token_count;
     bool want_logprobs;
+    bool want_prompt_logprobs; /* of the prompt, too; max_tokens may be 0 then */
     uint32_t tenant;
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
@@ -84,6 +85,12 @@ struct request {
     bool ignore_end;
     int32_t *ends; /* every token that ends a choice; NULL: none */
     uint32_t end_count;
+    /* What the model thinks of each token of the prompt (but the first, after which it is asked),
+     * [prompt_tokens], NULL: not wanted; the same with the likeliest ones. There when choice 0 has
+     * a token or has ended by itself. */
+    struct token_logprob *prompt_logprobs;
+    struct sample_result *prompt_tops;
+    bool is_prompt_only; /* no token of an answer is shown */
     void *user;
     struct err refusal; /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
     _Atomic unsigned refs;

@@ -2,10 +2,14 @@
  *
  * A step: the plan's moves, then its rows as one forward pass, then sampling, shared out over
  * the device's threads. The pipeline has depth 0: submit does everything, collect hands over.
+ *
+ * A *wide* row is one of a prompt whose own logprobs are wanted. There is room for the logits of
+ * few rows at once, so it is computed by itself, in slices of so many.
  */
 #include "engine/runner_local.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -14,6 +18,15 @@
 #include "engine/spill.h"
 #include "graph/step.h"
 #include "kv/cache.h"
+
+enum { WIDE_TOKENS = 64 }; /* in a slice of a wide row, at least, where steps are that large */
+
+/* A slice of a wide row, while its logits are looked at. */
+struct slice {
+    uint32_t row; /* of the plan */
+    uint32_t first, count;
+    atomic_bool failed;
+};
 
 struct local {
     struct host *host;
@@ -28,10 +41,11 @@ struct local {
 
     /* Step tables. */
     int32_t *token, *pos;       /* row_max */
-    uint32_t *seq, *output_row; /* row_max, sample_max */
+    uint32_t *seq, *output_row; /* row_max, output_max */
     struct step_seq *step_seqs; /* sample_max */
     uint32_t *tiles; /* sample_max * groups * tiles of the longest, if blocks are not tiles */
-    uint32_t tiles_max;
+    uint32_t tiles_max, output_max;
+    struct slice slice;
 
     struct row_result *results; /* sample_max */
     struct step_result result;
@@ -86,31 +100,46 @@ static const uint32_t *tiles_of(struct local *l, const struct plan_row *row, uin
     return out;
 }
 
-static void fill_row(struct local *l, const struct plan_row *row, uint32_t index,
+/* Tokens [first, first + count) of a plan's row join the step. */
+static void fill_row(struct local *l, const struct plan_row *row, uint32_t first, uint32_t count,
                      struct step *step) {
+    uint32_t index = step->seq_count++;
     struct step_seq *seq = &l->step_seqs[index];
     seq->first_row = step->row_count;
-    seq->row_count = row->count;
+    seq->row_count = count;
     for (uint32_t g = 0; g < l->kv.group_count; g++) seq->blocks[g] = tiles_of(l, row, index, g);
-    for (uint32_t i = 0; i < row->count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t r = step->row_count++;
-        l->token[r] = row->tokens[row->first + i];
-        l->pos[r] = (int32_t)(row->first + i);
+        l->token[r] = row->tokens[first + i];
+        l->pos[r] = (int32_t)(first + i);
         l->seq[r] = index;
     }
-    if (row->samples) l->output_row[step->output_count++] = step->row_count - 1;
 }
 
+static bool is_wide(const struct local *l, const struct plan_row *row) {
+    const struct runner_seq *seq = &l->seqs[row->seq];
+    return seq->prompt_logprobs && row->first + 1 < seq->prompt_tokens;
+}
+
+static struct step empty_step(const struct local *l) {
+    return (struct step){.token = l->token,
+                         .pos = l->pos,
+                         .seq = l->seq,
+                         .output_row = l->output_row,
+                         .seqs = l->step_seqs};
+}
+
+/* All rows but the wide ones. */
 static struct step fill_step(struct local *l, const struct plan *plan) {
-    struct step step = {.seq_count = plan->row_count,
-                        .token = l->token,
-                        .pos = l->pos,
-                        .seq = l->seq,
-                        .output_row = l->output_row,
-                        .seqs = l->step_seqs};
+    struct step step = empty_step(l);
     CHECK(plan->token_count <= l->options.row_max);
     CHECK(plan->row_count <= l->options.sample_max);
-    for (uint32_t i = 0; i < plan->row_count; i++) fill_row(l, &plan->rows[i], i, &step);
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->rows[i];
+        if (is_wide(l, row)) continue;
+        fill_row(l, row, row->first, row->count, &step);
+        if (row->samples) l->output_row[step.output_count++] = step.row_count - 1;
+    }
     return step;
 }
 
@@ -147,10 +176,74 @@ static void sample_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) 
     uint32_t output = 0;
     CHECK(thread_count <= l->host->threads);
     for (uint32_t i = 0; i < l->plan->row_count; i++) {
-        if (!l->plan->rows[i].samples) continue;
+        if (!l->plan->rows[i].samples || is_wide(l, &l->plan->rows[i])) continue;
         if (output % thread_count == thread_idx) sample_row(l, i, output, l->scratches[thread_idx]);
         output++;
     }
+}
+
+static void run_step(struct local *l, const struct step *step, pool_fn *then) {
+    l->logits = pass_run(l->host, &l->pass, step, l->kv.spaces, &l->row_floats);
+    l->host->device.parallel(l->host->device.self, then, l);
+}
+
+/* ---- wide rows ---- */
+
+/* The logits after position p say what the model thinks of the token that stands at p + 1. */
+static void score_token(struct local *l, uint32_t p, uint32_t output) {
+    const struct plan_row *row = &l->plan->rows[l->slice.row];
+    struct runner_seq *seq = &l->seqs[row->seq];
+    const float *logits = l->logits + output * l->row_floats;
+    struct sample_result scored;
+    if (!is_usable(logits, l->host->model->hp.vocab)) {
+        atomic_store(&l->slice.failed, true);
+        return;
+    }
+    sampler_score(seq->sampler, logits, row->tokens[p + 1], &scored);
+    seq->prompt_logprobs[p + 1] = scored.chosen;
+    if (seq->prompt_tops) seq->prompt_tops[p + 1] = scored;
+}
+
+/* Every thread_count-th token of the slice is this thread's. */
+static void score_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
+    struct local *l = ctx;
+    const struct plan_row *row = &l->plan->rows[l->slice.row];
+    uint32_t prompt_tokens = l->seqs[row->seq].prompt_tokens;
+    for (uint32_t i = thread_idx; i < l->slice.count; i += thread_count) {
+        uint32_t p = l->slice.first + i;
+        if (p + 1 < prompt_tokens) score_token(l, p, i);
+        if (row->samples && p + 1 == row->first + row->count)
+            sample_row(l, l->slice.row, i, l->scratches[thread_idx]);
+    }
+}
+
+static void run_wide(struct local *l, uint32_t i) {
+    const struct plan_row *row = &l->plan->rows[i];
+    uint32_t end = row->first + row->count;
+    bool failed = false;
+    for (uint32_t first = row->first; first < end && !failed; first += l->slice.count) {
+        uint32_t count = end - first < l->output_max ? end - first : l->output_max;
+        struct step step = empty_step(l);
+        fill_row(l, row, first, count, &step);
+        for (uint32_t r = 0; r < count; r++) l->output_row[r] = r;
+        step.output_count = count;
+        l->slice.row = i;
+        l->slice.first = first;
+        l->slice.count = count;
+        atomic_store(&l->slice.failed, false);
+        run_step(l, &step, score_share);
+        failed = atomic_load(&l->slice.failed);
+    }
+    if (failed) l->results[i].failed = true;
+}
+
+/* ---- the step ---- */
+
+static void run_rows(struct local *l, const struct plan *plan) {
+    struct step step = fill_step(l, plan);
+    if (step.row_count > 0) run_step(l, &step, sample_share);
+    for (uint32_t i = 0; i < plan->row_count; i++)
+        if (is_wide(l, &plan->rows[i])) run_wide(l, i);
 }
 
 static enum status local_submit(void *self, const struct plan *plan, struct err *err) {
@@ -161,11 +254,7 @@ static enum status local_submit(void *self, const struct plan *plan, struct err 
     memset(l->results, 0, plan->row_count * sizeof(l->results[0]));
     host_lock(l->host);
     do_moves(l, &plan->moves);
-    if (plan->row_count > 0) {
-        struct step step = fill_step(l, plan);
-        l->logits = pass_run(l->host, &l->pass, &step, l->kv.spaces, &l->row_floats);
-        l->host->device.parallel(l->host->device.self, sample_share, l);
-    }
+    run_rows(l, plan);
     host_unlock(l->host);
     l->result = (struct step_result){.rows = l->results,
                                      .row_count = plan->row_count,
@@ -207,7 +296,7 @@ static enum status make_tables(struct local *l, struct err *err) {
     l->token = mem_zalloc_array(o->row_max, sizeof(*l->token));
     l->pos = mem_zalloc_array(o->row_max, sizeof(*l->pos));
     l->seq = mem_zalloc_array(o->row_max, sizeof(*l->seq));
-    l->output_row = mem_zalloc_array(o->sample_max, sizeof(*l->output_row));
+    l->output_row = mem_zalloc_array(l->output_max, sizeof(*l->output_row));
     l->step_seqs = mem_zalloc_array(o->sample_max, sizeof(*l->step_seqs));
     l->tiles = mem_zalloc_array(tiles, sizeof(*l->tiles));
     l->results = mem_zalloc_array(o->sample_max, sizeof(*l->results));
@@ -229,7 +318,9 @@ static enum status make_scratches(struct local *l, struct err *err) {
 static enum status open_memory(struct local *l, struct err *err) {
     const struct runner_local_options *o = &l->options;
     uint32_t tiles[KV_GROUPS_MAX] = {0};
-    struct tape_sizes sizes = {o->row_max, o->sample_max, o->sample_max};
+    l->output_max = o->row_max < WIDE_TOKENS ? o->row_max : WIDE_TOKENS;
+    if (l->output_max < o->sample_max) l->output_max = o->sample_max;
+    struct tape_sizes sizes = {o->row_max, l->output_max, o->sample_max};
     for (uint32_t g = 0; g < l->host->model->kv_group_count; g++) {
         if (o->block_counts[g] > UINT32_MAX / l->tiles_per_block)
             return err_set(err, ST_BAD, "%u blocks are more than can be numbered",

@@ -91,11 +91,22 @@ float sim_logprob(const struct runner_sim_options *o, uint64_t seed, uint64_t te
     return -(float)(draw(o, seed, text) >> 48) / 4096.0f;
 }
 
+/* `token` stands at position p of the prompt, after the text so far. */
+static void score_prompt(const struct sim *s, const struct sim_seq *seq, int32_t token,
+                         uint32_t p) {
+    struct token_logprob one = {token, sim_logprob(&s->options, seq->seed, seq->text)};
+    if (seq->info.prompt_logprobs) seq->info.prompt_logprobs[p] = one;
+    if (seq->info.prompt_tops)
+        seq->info.prompt_tops[p] =
+            (struct sample_result){.chosen = one, .top_count = 1, .top = {one}};
+}
+
 /* Read the row's tokens, as far as they are not known. */
 static void read_text(struct sim *s, const struct plan_row *row) {
     struct sim_seq *seq = &s->seqs[row->seq];
     uint32_t end = row->first + row->count;
     for (uint32_t p = seq->text_tokens; p < end; p++) {
+        if (p > 0 && p < seq->info.prompt_tokens) score_prompt(s, seq, row->tokens[p], p);
         seq->text = sim_text_add(seq->text, row->tokens[p]);
         if (seq->texts) seq->texts[p] = seq->text;
     }

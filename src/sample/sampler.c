@@ -290,3 +290,10 @@ enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch
     fill_logprobs(s, logits, out);
     return ST_OK;
 }
+
+void sampler_score(const struct sampler *s, const float *logits, int32_t token,
+                   struct sample_result *out) {
+    CHECK(token >= 0 && (uint32_t)token < s->bounds.vocab);
+    out->chosen.token = token;
+    fill_logprobs(s, logits, out);
+}

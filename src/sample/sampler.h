@@ -123,4 +123,9 @@ void sample_scratch_destroy(struct sample_scratch *s); /* NULL is fine */
 enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
                          const float *logits, uint64_t position, struct sample_result *out);
 
+/* What the model thinks of `token` there, and the likeliest ones: sampler_pick's result for a
+ * token that is given. */
+void sampler_score(const struct sampler *s, const float *logits, int32_t token,
+                   struct sample_result *out);
+
 #endif

@@ -151,6 +151,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .choice = in->choice,
                 .tenant = in->tenant,
                 .salt = in->salt,
+                .reads_no_prefix = in->reads_no_prefix,
                 .urgency = in->urgency,
                 .tokens = in->tokens,
                 .prompt_tokens = in->prompt_tokens,

@@ -59,6 +59,7 @@ struct sched_submit {
     struct urgency urgency;
     int32_t *tokens; /* borrowed until the sequence's last event was taken */
     uint32_t prompt_tokens, total_max;
+    bool reads_no_prefix; /* every token is computed, also those that the prefix cache has */
 };
 
 /* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */

@@ -142,12 +142,17 @@ static bool waits_for_promise(const struct sched *s, struct slot *slot, struct k
     return slot->seen_promised;
 }
 
+static struct kv_match look_up(const struct sched *s, const struct sched_seq *seq) {
+    if (seq->reads_no_prefix) return (struct kv_match){.tokens = 0};
+    return kv_cache_match(s->kv, seq->salt, seq->tokens, seq->total);
+}
+
 /* Tables with its prefix attached, if memory allows for the rest. */
 static bool open_tables(struct planning *p, seq_idx i, kv_seq *kv, uint32_t *computed) {
     struct sched *s = p->s;
     const struct sched_seq *seq = seq_at(s, i);
     if (kv_seq_open(s->kv, seq->salt, kv) != ST_OK) return false;
-    *computed = kv_seq_attach(s->kv, *kv, seq->tokens, seq->total);
+    *computed = seq->reads_no_prefix ? 0 : kv_seq_attach(s->kv, *kv, seq->tokens, seq->total);
     /* Only now is it known how many of its prefix's blocks were idle and are not available any
      * more. */
     if (memory_fits(p, i, kv_seq_need(s->kv, *kv, seq->total))) return true;
@@ -162,8 +167,7 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
     if (recall(s, slot, &known)) return known;
     slot->seen_need = 0;
 
-    struct kv_match match =
-        kv_cache_match(s->kv, slot->seq.salt, slot->seq.tokens, slot->seq.total);
+    struct kv_match match = look_up(s, &slot->seq);
     if (waits_for_promise(s, slot, match)) return ADMIT_ASIDE;
     uint32_t count = sched_chunk(p, i, match.tokens);
     if (count == 0) return ADMIT_NO_TOKENS;

@@ -75,6 +75,7 @@ struct sched_seq {
     uint64_t request; /* the engine's number for the request */
     uint64_t salt;
     uint32_t tenant;
+    bool reads_no_prefix; /* the prefix cache serves it nothing */
     struct urgency urgency;
 };
 

@@ -39,11 +39,31 @@ static void check_logprob(struct world *w, const struct choice *choice, uint64_t
                     (unsigned long)choice->request->id, choice->index, i);
 }
 
+/* What was said of its prompt, once it is computed; all of it was. */
+static void check_prompt(struct world *w, const struct client *c, const struct choice *choice) {
+    const struct token_logprob *got = choice->request->prompt_logprobs;
+    if (!got || choice->index > 0) return;
+    uint64_t text = sim_text_begin(c->owner);
+    for (uint32_t p = 0; p < c->prompt_tokens; p++) {
+        float expected = sim_logprob(&w->runner_options, c->seed, text);
+        bool is_own = got[p].token == choice->tokens[p] && !(got[p].logprob < expected) &&
+                      !(got[p].logprob > expected);
+        if (p > 0 && !is_own)
+            world_wrong(w, "request %lu: the logprob of token %u of its prompt is not its own",
+                        (unsigned long)choice->request->id, p);
+        text = sim_text_add(text, choice->tokens[p]);
+    }
+    if (choice->cached_tokens > 0)
+        world_wrong(w, "request %lu: %u tokens of a prompt to be computed came from the cache",
+                    (unsigned long)choice->request->id, choice->cached_tokens);
+}
+
 /* Tokens [seen, ready) are those of the text, and none before the last ends it. */
 static void read_tokens(struct world *w, struct client *c, const struct choice *choice,
                         uint32_t ready) {
     struct client_choice *mine = &c->choices[choice->index];
     uint64_t seed = c->seed + choice->index;
+    if (mine->seen == c->prompt_tokens && ready > mine->seen) check_prompt(w, c, choice);
     for (uint32_t p = mine->seen; p < ready; p++) {
         int32_t expected = sim_token(&w->runner_options, seed, mine->text);
         if (choice->tokens[p] != expected) {

@@ -225,6 +225,7 @@ static void submit_one(struct world *w) {
                                 .cache_salt = {salt, (size_t)salt_bytes}};
     spec.sample.temperature = 0;
     spec.sample.seed = rng_next(&w->rng);
+    spec.want_prompt_logprobs = spec.sample.seed % 8 == 0;
     draw_urgency(w, &spec.urgency);
     cut_to_fit(w, &spec);
     struct err err = {0};

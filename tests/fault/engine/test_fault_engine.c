@@ -37,7 +37,8 @@ static struct request_spec spec(void) {
                              .stop_tokens = prompt,
                              .stop_token_count = 1,
                              .min_tokens = 4,
-                             .want_logprobs = true};
+                             .want_logprobs = true,
+                             .want_prompt_logprobs = true};
     s.sample.top_logprobs = 2;
     s.sample.repetition_penalty = 1.1f;
     return s;

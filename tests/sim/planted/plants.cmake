@@ -235,6 +235,10 @@ plant("cached tokens are overstated" sched/sched_admit.c
 [==[slot->seq.cached_tokens = min_u32(computed, slot->seq.prompt_tokens);]==]
 [==[slot->seq.cached_tokens = min_u32(computed + PLANT, slot->seq.prompt_tokens);]==])
 
+plant("a prompt to be computed is found in the cache" sched/sched.c
+[==[.reads_no_prefix = in->reads_no_prefix,]==]
+[==[.reads_no_prefix = in->reads_no_prefix && !PLANT,]==])
+
 # ---- engine ----
 
 plant("every choice writes into the first one's tokens" engine/engine.c
@@ -271,16 +275,16 @@ plant("a finished request stays referenced" engine/engine.c
     if (!PLANT) request_unref(c->request);]==])
 
 plant("an end is told twice" engine/mailbox.c
-[==[        if (!m->moved.first) m->moved.last = NULL;
-        c->is_moved = false;]==]
-[==[        if (!m->moved.first) m->moved.last = NULL;
-        c->is_moved = false;
-        if (PLANT && c->finish == FINISH_LENGTH && c->finished_us != 0 && c->index == 0 &&
-            c->cached_tokens < 1000) {
-            c->cached_tokens += 1000;
-            request_ref(c->request);
-            c->is_moved = true;
-            c->next_moved = m->moved.first;
-            m->moved.first = c;
-            if (!m->moved.last) m->moved.last = c;
-        }]==])
+[==[    if (!m->moved.first) m->moved.last = NULL;
+    c->is_moved = false;]==]
+[==[    if (!m->moved.first) m->moved.last = NULL;
+    c->is_moved = false;
+    if (PLANT && c->finish == FINISH_LENGTH && c->finished_us != 0 && c->index == 0 &&
+        c->cached_tokens < 1000) {
+        c->cached_tokens += 1000;
+        request_ref(c->request);
+        c->is_moved = true;
+        c->next_moved = m->moved.first;
+        m->moved.first = c;
+        if (!m->moved.last) m->moved.last = c;
+    }]==])

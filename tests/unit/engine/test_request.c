@@ -56,6 +56,8 @@ static void test_what_can_never_be_served_is_refused_with_the_numbers(void **sta
     s = usual();
     s.max_tokens = 0;
     refused(&s, "max_tokens is 0");
+    s.want_prompt_logprobs = true; /* then it may be */
+    request_unref(made(&s));
     s = usual();
     s.sample.temperature = -1;
     refused(&s, "temperature");
