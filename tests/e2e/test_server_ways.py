@@ -407,13 +407,60 @@ def test_http2_without_tls_carries_many_streams_at_once(server, expected):
         assert text_of([json.loads(d) for _, _, d in events if d != "[DONE]"]) == expected
 
 
+class Http2:
+    """As much of a client of HTTP/2 as the tests need."""
+
+    def __init__(self, server):
+        h2 = pytest.importorskip("h2.connection", reason="the package h2 is not installed")
+        self.sock = server.connect()
+        self.connection = h2.H2Connection()
+        self.connection.initiate_connection()
+        self.flush()
+
+    def flush(self):
+        self.sock.sendall(self.connection.data_to_send())
+
+    def ask(self, method, path, body=None):
+        stream = self.connection.get_next_available_stream_id()
+        headers = [(":method", method), (":path", path), (":scheme", "http"),
+                   (":authority", "localhost"), ("content-type", "application/json")]
+        self.connection.send_headers(stream, headers, end_stream=body is None)
+        if body is not None:
+            self.connection.send_data(stream, json.dumps(body).encode(), end_stream=True)
+        self.flush()
+        return stream
+
+    def wait_for(self, kind, stream):
+        while True:
+            events = self.connection.receive_data(self.sock.recv(65536))
+            self.flush()
+            for event in events:
+                if type(event).__name__ == kind and event.stream_id == stream:
+                    return event
+
+
 def test_a_reset_stream_of_http2_cancels_that_request_only(server):
-    with http_client(http1=False, http2=True) as client:
-        with client.stream("POST", server.url + "/v1/chat/completions",
-                           json=body_of(4000, stream=True)) as reply:
-            next(reply.iter_raw())
-        assert wait_until(server.is_quiet, 2)
-        assert client.get(server.url + "/livez").status_code == 200
+    client = Http2(server)
+    stream = client.ask("POST", "/v1/chat/completions", body_of(4000, stream=True))
+    other = client.ask("POST", "/v1/chat/completions", body_of(100))
+    client.wait_for("DataReceived", stream)
+    client.connection.reset_stream(stream, 8)
+    client.flush()
+    assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1, 2)
+    client.wait_for("StreamEnded", other)
+    assert wait_until(server.is_quiet, 2)
+    again = client.ask("GET", "/livez")
+    client.wait_for("StreamEnded", again)
+    client.sock.close()
+
+
+def test_a_connection_of_http2_that_ends_cancels_all_of_its_requests(server):
+    client = Http2(server)
+    streams = [client.ask("POST", "/v1/chat/completions", body_of(4000, stream=True))
+               for _ in range(5)]
+    client.wait_for("DataReceived", streams[-1])
+    client.sock.close()
+    assert wait_until(server.is_quiet, 2)
 
 
 def test_a_unix_socket(model, tmp_path):
