@@ -13,7 +13,7 @@
  *
  * Entry points: conn_create, conn_open; conn_received, conn_eof, conn_sent, conn_closed;
  * conn_write, conn_finish, conn_kill, conn_break, conn_defer; conn_pause, conn_hold, conn_release,
- * conn_wait, conn_switch; conns_sweep, conns_turn.
+ * conn_wait, conn_switch; conns_sweep, conns_turn, conns_verify.
  */
 #include "net/conn_int.h"
 
@@ -468,4 +468,50 @@ void conn_switch(struct conn *c, const struct proto *to, void *state, struct str
     c->proto = to;
     if (!state && to->open(c) != ST_OK) conn_break(c);
     if (bytes.len && !is_deaf(c)) to->on_bytes(c, bytes);
+}
+
+/* ---- invariants ---- */
+
+static uint32_t verify_list(const struct conn_list *list, int which) {
+    uint32_t count = 0;
+    const struct conn *last = NULL;
+    for (const struct conn *c = list->first; c; c = c->links[which].next) {
+        CHECK(c->links[which].prev == last);
+        CHECK(!c->is_closing);
+        last = c;
+        count++;
+    }
+    CHECK(list->last == last);
+    return count;
+}
+
+static void verify_conn(const struct conn *c) {
+    CHECK(c->is_writing || c->pending.len == 0 || c->is_broken);
+    CHECK(!c->is_writing || c->wait == WAIT_WRITE);
+    CHECK(c->is_writing || c->wait != WAIT_WRITE);
+    CHECK(!c->is_shut || c->is_finishing);
+    CHECK(!c->is_finishing || c->is_writing || c->wait == WAIT_LINGER || c->is_broken);
+    CHECK(!c->is_broken || c->is_deferred);
+    CHECK(!c->is_full || !c->is_reading);
+}
+
+void conns_verify(const struct http_server *s) {
+    uint32_t waiting = 0, deferred = 0, in_waits = 0;
+    CHECK(verify_list(&s->conns, LINK_ALL) == s->stats.connections);
+    for (const struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) {
+        verify_conn(c);
+        waiting += c->wait != WAIT_NONE;
+        deferred += c->is_deferred;
+    }
+    CHECK(!s->waits[WAIT_NONE].first);
+    for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
+        in_waits += verify_list(&s->waits[kind], LINK_WAIT);
+        for (const struct conn *c = s->waits[kind].first; c; c = c->links[LINK_WAIT].next) {
+            const struct conn *next = c->links[LINK_WAIT].next;
+            CHECK((int)c->wait == kind);
+            CHECK(!next || next->wait_since_ms >= c->wait_since_ms);
+        }
+    }
+    CHECK(in_waits == waiting);
+    CHECK(verify_list(&s->turns, LINK_TURN) == deferred);
 }

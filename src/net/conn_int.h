@@ -155,6 +155,7 @@ void conn_closed(struct conn *c); /* frees it */
 /* What the server's sweep and turn handles call. */
 void conns_sweep(uv_timer_t *timer);
 void conns_turn(uv_idle_t *idle);
+void conns_verify(const struct http_server *s); /* CHECKs every queue; slow, for tests */
 
 /* Send. Tries the kernel at once; what it does not take waits in `pending`. Never calls the
  * protocol; a failure breaks the connection. */

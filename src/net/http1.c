@@ -162,14 +162,14 @@ static void send_head(struct http_exchange *x, uint32_t status, const struct htt
 
 /* "1f\r\n", written backwards to the end of `text`. */
 static uv_buf_t chunk_head(char text[CHUNK_HEAD_BYTES], size_t len) {
-    char *at = text + CHUNK_HEAD_BYTES;
-    *--at = '\n';
-    *--at = '\r';
+    size_t at = CHUNK_HEAD_BYTES;
+    text[--at] = '\n';
+    text[--at] = '\r';
     do {
-        *--at = "0123456789abcdef"[len & 15];
+        text[--at] = "0123456789abcdef"[len & 15];
         len >>= 4;
     } while (len);
-    return part(at, (size_t)(text + CHUNK_HEAD_BYTES - at));
+    return part(text + at, CHUNK_HEAD_BYTES - at);
 }
 
 /* All that was put, in one write; `tail` follows it. */

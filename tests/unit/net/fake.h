@@ -207,7 +207,7 @@ static inline bool fake_connect(struct fake *f) {
 
 /* What the loop would do: turns, and the end of closed connections. */
 static inline void fake_turn(struct fake *f) {
-    for (int i = 0; i < 100 && f->server->turns.first; i++) uv_run(&f->loop, UV_RUN_NOWAIT);
+    for (int i = 0; i < 100 && f->server->turns.first; i++) uv_run(f->server->loop, UV_RUN_NOWAIT);
     if (!f->is_closed) return;
     if (f->is_writing) conn_sent(f->conn, UV_ECANCELED);
     conn_closed(f->conn);
