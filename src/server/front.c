@@ -75,7 +75,6 @@ static void refuse_draining(struct visit *v) {
     struct api_error e = {0};
     api_refuse(&e, 503, NULL, "shutting_down", "the server is shutting down");
     e.retry_after_ms = 5000;
-    v->is_closing = true;
     visit_refuse(v, &e);
 }
 

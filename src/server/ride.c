@@ -261,6 +261,7 @@ void ride_fail(struct ride *r, const struct api_error *e) {
     r->answer.failure = *e;
     r->answer.finished_us = clock_now(&clock_real);
     for (uint32_t i = 0; i < r->answer.choice_count; i++) r->choices[i].is_told = true;
+    ride_unsmooth(r);
     ride_cancel_parts(r);
     if (r->work) uv_cancel((uv_req_t *)r->work);
     ride_tell(r);

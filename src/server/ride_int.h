@@ -55,6 +55,7 @@ void ride_release_parts(struct ride *r);
 /* ---- ride_tell.c ---- */
 /* Sinks hear what is new. */
 void ride_tell(struct ride *r);
+void ride_unsmooth(struct ride *r); /* what is on its stage is told no more */
 void rides_on_smooth(uv_timer_t *timer);
 
 /* ---- ride_keep.c ---- */

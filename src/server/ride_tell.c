@@ -158,24 +158,20 @@ static void take_choice(struct ride_part *part, struct choice *c, int64_t now_us
 
 /* ---- smoothing ---- */
 
-static void unlink_smoothing(struct ride *r) {
+void ride_unsmooth(struct ride *r) {
+    if (!r->is_smoothing) return;
     struct ride **at = &r->all->smoothing;
     while (*at != r) at = &(*at)->smooth_next;
     *at = r->smooth_next;
     r->is_smoothing = false;
 }
 
-/* Move on what is due; a ride that has failed, or that nobody hears, has nothing to wait for. */
+/* Move on what is due; for a ride that nobody hears that is everything. */
 static void release(struct ride *r, int64_t now_us) {
-    bool is_heard = r->sinks && r->answer.failure.status == 0;
-    int64_t until_us = is_heard ? now_us : INT64_MAX;
-    if (r->answer.failure.status != 0) {
-        unlink_smoothing(r);
-        return;
-    }
+    int64_t until_us = r->sinks ? now_us : INT64_MAX;
     enum status st = smoother_release(r->smoother, until_us, r->answer.log, note_finish, r);
     if (st == ST_OK && !smoother_is_empty(r->smoother)) return;
-    unlink_smoothing(r);
+    ride_unsmooth(r);
     if (st != ST_OK) fail_log(r, st);
 }
 

@@ -87,7 +87,6 @@ struct visit {
     char id[SERVER_ID_BYTES];
     char request_id[RIDE_ID_BYTES];
     bool is_allowed_origin; /* by --cors-origin */
-    bool is_closing;        /* tell the client to close the connection */
 
     /* Who answers later: is told when the client goes away, or when there is room again. */
     void *owner;

@@ -40,12 +40,19 @@ struct event_log *smoother_stage(struct smoother *s) {
 
 bool smoother_is_empty(const struct smoother *s) { return s->next == event_log_count(s->stage); }
 
+/* Names of tools and stop strings are told whole. */
+static bool is_text(const struct api_event *ev) {
+    return ev->kind == EVENT_TEXT || ev->kind == EVENT_ARGS;
+}
+
 void smoother_note(struct smoother *s, int64_t now_us) {
     uint32_t count = event_log_count(s->stage);
     if (s->noted == count) return;
     if (s->pending == 0) s->last_us = now_us;
-    for (; s->noted < count; s->noted++)
-        s->pending += utf8_count(event_log_at(s->stage, s->noted).text);
+    for (; s->noted < count; s->noted++) {
+        struct api_event ev = event_log_at(s->stage, s->noted);
+        if (is_text(&ev)) s->pending += utf8_count(ev.text);
+    }
     s->due_us = now_us + s->window_us;
 }
 
@@ -77,17 +84,16 @@ enum status smoother_release(struct smoother *s, int64_t now_us, struct event_lo
     while (!smoother_is_empty(s)) {
         struct api_event ev = event_log_at(s->stage, s->next);
         struct str left = str_skip(ev.text, s->offset);
-        uint64_t chars = budget;
-        size_t bytes = ev.kind == EVENT_FINISH ? left.len : prefix_bytes(left, &chars);
-        if (ev.text.len > 0 && bytes == 0) return ST_OK;
-        if (ev.kind == EVENT_FINISH) chars = utf8_count(left);
+        uint64_t chars = is_text(&ev) ? budget : 0;
+        size_t bytes = is_text(&ev) ? prefix_bytes(left, &chars) : left.len;
+        if (is_text(&ev) && left.len > 0 && bytes == 0) return ST_OK;
         if (s->offset > 0) {
             ev.first_token += ev.token_count;
             ev.token_count = 0;
         }
         ev.text = (struct str){left.ptr, bytes};
         TRY(event_log_add(to, &ev));
-        budget -= chars < budget ? chars : budget;
+        budget -= chars;
         s->pending -= chars;
         s->offset += bytes;
         if (bytes < left.len) return ST_OK;

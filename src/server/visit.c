@@ -116,7 +116,6 @@ static void add_common(struct visit *v, const struct reply *r, struct head_list 
     for (uint32_t i = 0; i < r->header_count; i++) add(h, r->headers[i].name, r->headers[i].value);
     add_limits(v, h, now_us);
     add_cors(v, h);
-    if (v->is_closing) add(h, STR("connection"), STR("close"));
 }
 
 static void count(const struct visit *v, uint32_t status) {

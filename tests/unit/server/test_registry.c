@@ -1,0 +1,197 @@
+/* Goal:   models are found by every name they answer to, load one after the other, and one that
+ *         cannot be loaded says why and harms no other.
+ * Method: tiny models of the goldens, pretended and embedding ones, on a loop of the test's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <uv.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "config/settings.h"
+#include "server/registry.h"
+
+#define LLAMA TEST_SOURCE_DIR "/golden/models/llama"
+#define BERT TEST_SOURCE_DIR "/golden/models/bert"
+
+struct world {
+    uv_loop_t loop;
+    struct settings settings;
+    struct registry *registry;
+    uint32_t changes;
+    bool is_loaded;
+};
+
+static bool on_moved(void *ctx, struct served *m) {
+    (void)ctx;
+    (void)m;
+    return false;
+}
+static void on_embedded(void *ctx, struct served *m) {
+    (void)ctx;
+    (void)m;
+}
+static void on_changed(void *ctx, struct served *m) {
+    struct world *w = ctx;
+    w->changes++;
+    if (!m) w->is_loaded = true;
+}
+static void on_stall(void *ctx, int64_t us) {
+    (void)ctx;
+    (void)us;
+}
+
+static void set(struct world *w, const char *name, const char *value) {
+    struct err err = {0};
+    assert_int_equal(settings_set(&w->settings, str_of(name), str_of(value), FROM_FLAG, &err),
+                     ST_OK);
+}
+
+static enum status make(struct world *w, struct err *err) {
+    const struct registry_hooks hooks = {.on_moved = on_moved,
+                                         .on_embedded = on_embedded,
+                                         .on_changed = on_changed,
+                                         .on_stall = on_stall,
+                                         .ctx = w};
+    return registry_create(&w->loop, &w->settings, &hooks, &w->registry, err);
+}
+
+static void world_open(struct world *w) {
+    *w = (struct world){.changes = 0};
+    CHECK(uv_loop_init(&w->loop) == 0);
+    assert_int_equal(settings_init(&w->settings), ST_OK);
+}
+
+static void world_close(struct world *w) {
+    if (w->registry) registry_destroy(w->registry);
+    settings_deinit(&w->settings);
+    assert_int_equal(uv_loop_close(&w->loop), 0);
+}
+
+static void load(struct world *w) {
+    struct err err = {0};
+    int64_t until_us = clock_now(&clock_real) + 20000000;
+    assert_int_equal(make(w, &err), ST_OK);
+    for (uint32_t i = 0; i < registry_count(w->registry); i++)
+        assert_int_equal(registry_at(w->registry, i)->state, LOAD_WAITING);
+    assert_int_equal(registry_start(w->registry, &err), ST_OK);
+    while (!w->is_loaded && clock_now(&clock_real) < until_us) uv_run(&w->loop, UV_RUN_ONCE);
+    assert_true(w->is_loaded);
+    assert_true(registry_is_loaded(w->registry));
+}
+
+static void unload(struct world *w) {
+    assert_true(registry_stop(w->registry));
+    registry_close(w->registry);
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+}
+
+static void test_a_model_answers_to_its_name_its_file_and_latest(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w);
+    set(&w, "model", LLAMA);
+    set(&w, "served-model-name", "chatty");
+    set(&w, "runner", "sim:0");
+    load(&w);
+    struct served *m = registry_at(w.registry, 0);
+    assert_int_equal(m->state, LOAD_READY);
+    assert_true(m->is_sim);
+    assert_ptr_equal(registry_find(w.registry, STR("chatty")), m);
+    assert_ptr_equal(registry_find(w.registry, STR("llama")), m);
+    assert_ptr_equal(registry_find(w.registry, STR("chatty:latest")), m);
+    assert_null(registry_find(w.registry, STR("gpt-4o")));
+    assert_null(registry_find(w.registry, STR("")));
+    assert_ptr_equal(registry_default(w.registry), m);
+    assert_int_equal(strncmp(m->fingerprint, "fp_", 3), 0);
+    unload(&w);
+    world_close(&w);
+}
+
+static void test_a_model_that_is_missing_fails_alone(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w);
+    set(&w, "model", "/nowhere/at-all.gguf");
+    set(&w, "model", LLAMA);
+    set(&w, "runner", "sim:0");
+    load(&w);
+    struct served *bad = registry_at(w.registry, 0), *good = registry_at(w.registry, 1);
+    assert_int_equal(bad->state, LOAD_FAILED);
+    assert_true(strlen(bad->failure.text) > 10);
+    assert_int_equal(good->state, LOAD_READY);
+    assert_ptr_equal(registry_default(w.registry), good);
+    unload(&w);
+    world_close(&w);
+}
+
+static void test_an_encoder_gives_embeddings_and_no_text(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w);
+    set(&w, "model", BERT);
+    set(&w, "model", LLAMA);
+    load(&w);
+    struct served *bert = registry_at(w.registry, 0), *llama = registry_at(w.registry, 1);
+    assert_int_equal(bert->state, LOAD_READY);
+    assert_true(bert->is_encoder);
+    assert_null(bert->engine);
+    assert_non_null(bert->embedder);
+    assert_non_null(llama->engine);
+    assert_non_null(llama->embedder);
+    assert_ptr_equal(registry_default(w.registry), llama);
+    unload(&w);
+    world_close(&w);
+}
+
+static void refused(const char *name, const char *value, const char *sentence) {
+    struct world w;
+    struct err err = {0};
+    world_open(&w);
+    set(&w, "model", LLAMA);
+    set(&w, name, value);
+    assert_int_equal(make(&w, &err), ST_BAD);
+    assert_non_null(strstr(err.text, sentence));
+    w.registry = NULL;
+    world_close(&w);
+}
+
+static void test_what_cannot_be_is_refused_before_anything_is_loaded(void **state) {
+    (void)state;
+    refused("runner", "remote", "runner");
+    refused("runner", "sim:", "runner");
+    refused("runner", "sim:-1", "runner");
+    refused("runner", "sim:1,hang-after=x", "runner");
+    refused("policy", "nice", "policy");
+    refused("set", "no_such_knob=1", "knob");
+    refused("model", LLAMA, "two models");
+}
+
+static void test_a_load_can_be_given_up(void **state) {
+    (void)state;
+    struct world w;
+    struct err err = {0};
+    world_open(&w);
+    set(&w, "model", LLAMA);
+    assert_int_equal(make(&w, &err), ST_OK);
+    assert_int_equal(registry_start(w.registry, &err), ST_OK);
+    while (!registry_stop(w.registry)) uv_run(&w.loop, UV_RUN_NOWAIT);
+    registry_close(w.registry);
+    uv_run(&w.loop, UV_RUN_DEFAULT);
+    world_close(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_model_answers_to_its_name_its_file_and_latest),
+        cmocka_unit_test(test_a_model_that_is_missing_fails_alone),
+        cmocka_unit_test(test_an_encoder_gives_embeddings_and_no_text),
+        cmocka_unit_test(test_what_cannot_be_is_refused_before_anything_is_loaded),
+        cmocka_unit_test(test_a_load_can_be_given_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+/* Goal:   every path is guarded, known under the methods it has and no others, and described.
+ * Method: the table itself, a matrix of methods and paths, and the OpenAPI document's rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/openapi.h"
+#include "server/server_int.h"
+
+static void test_every_route_says_who_may_ask_and_has_a_codec(void **state) {
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(routes_check(&err), ST_OK);
+    for (uint32_t i = 0; i < routes_count(); i++) {
+        const struct route *r = routes_at(i);
+        assert_int_not_equal(r->auth, AUTH_UNDECLARED);
+        assert_non_null(r->handle);
+        assert_non_null(codec_find(r->codec));
+    }
+}
+
+static void test_only_probes_and_pages_are_open(void **state) {
+    (void)state;
+    static const char *const open[] = {"/",          "/livez",   "/readyz",      "/health",
+                                       "/v1/health", "/version", "/openapi.json"};
+    for (uint32_t i = 0; i < routes_count(); i++) {
+        const struct route *r = routes_at(i);
+        bool is_listed = false;
+        for (size_t k = 0; k < sizeof(open) / sizeof(open[0]); k++)
+            is_listed |= strcmp(open[k], r->path) == 0;
+        assert_int_equal(r->auth == AUTH_OPEN, is_listed);
+        if (r->auth == AUTH_OPEN) assert_int_equal(r->method, HTTP_GET);
+    }
+}
+
+static void test_work_is_what_a_draining_server_refuses(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < routes_count(); i++) {
+        const struct route *r = routes_at(i);
+        if (r->handle == handle_text || r->handle == handle_embeddings) assert_true(r->is_work);
+        if (r->handle == handle_ride_get || r->handle == handle_live) assert_false(r->is_work);
+    }
+}
+
+static void test_a_path_and_a_method_find_one_route(void **state) {
+    (void)state;
+    static const struct {
+        enum http_method method;
+        const char *path, *route, *arg;
+        uint32_t allowed;
+    } cases[] = {
+        {HTTP_POST, "/v1/chat/completions", "/v1/chat/completions", "", 0},
+        {HTTP_POST, "/chat/completions", "/chat/completions", "", 0},
+        {HTTP_GET, "/v1/chat/completions", NULL, "", 1u << HTTP_POST},
+        {HTTP_PUT, "/v1/chat/completions", NULL, "", 1u << HTTP_POST},
+        {HTTP_GET, "/v1/models", "/v1/models", "", 0},
+        {HTTP_HEAD, "/v1/models", "/v1/models", "", 0},
+        {HTTP_GET, "/v1/models/", NULL, "", 0},
+        {HTTP_GET, "/v1/models/org/name:x", "/v1/models/*", "org/name:x", 0},
+        {HTTP_GET, "/v1/requests/abc", "/v1/requests/*", "abc", 0},
+        {HTTP_DELETE, "/v1/requests/abc", "/v1/requests/*", "abc", 0},
+        {HTTP_POST, "/v1/requests/abc", NULL, "", 1u << HTTP_GET | 1u << HTTP_DELETE},
+        {HTTP_GET, "/v1/modelsx", NULL, "", 0},
+        {HTTP_GET, "/V1/models", NULL, "", 0},
+        {HTTP_GET, "//v1/models", NULL, "", 0},
+        {HTTP_GET, "/", "/", "", 0},
+        {HTTP_HEAD, "/", "/", "", 0},
+        {HTTP_POST, "/", NULL, "", 1u << HTTP_GET},
+        {HTTP_OTHER, "/api/chat", NULL, "", 1u << HTTP_POST},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct str arg;
+        uint32_t allowed;
+        const struct route *r = routes_find(cases[i].method, str_of(cases[i].path), &arg, &allowed);
+        if (!cases[i].route) {
+            assert_null(r);
+            assert_int_equal(allowed, cases[i].allowed);
+            continue;
+        }
+        assert_non_null(r);
+        assert_string_equal(r->path, cases[i].route);
+        assert_true(str_is(arg, cases[i].arg));
+    }
+}
+
+/* "/v1/models/{id}" of the document is "/v1/models/x" of a client. */
+static struct str spell(const char *path, char *out, size_t bytes) {
+    const char *brace = strchr(path, '{');
+    size_t len = brace ? (size_t)(brace - path) : strlen(path);
+    assert_true(len + 2 < bytes);
+    memcpy(out, path, len);
+    if (brace) out[len++] = 'x';
+    return (struct str){out, len};
+}
+
+static enum http_method method_of(const char *word) {
+    if (strcmp(word, "get") == 0) return HTTP_GET;
+    return strcmp(word, "post") == 0 ? HTTP_POST : HTTP_DELETE;
+}
+
+static void test_what_the_document_describes_is_served_as_it_says(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < openapi_operation_count; i++) {
+        const struct openapi_operation *o = &openapi_operations[i];
+        char text[128];
+        struct str arg;
+        uint32_t allowed;
+        const struct route *r =
+            routes_find(method_of(o->method), spell(o->path, text, sizeof(text)), &arg, &allowed);
+        if (!r) fail_msg("%s %s is described and not served", o->method, o->path);
+        assert_int_equal(r->auth == AUTH_OPEN, o->is_open);
+    }
+}
+
+static void test_an_unknown_path_is_refused_in_the_words_of_its_kind(void **state) {
+    (void)state;
+    assert_string_equal(routes_codec(NULL, STR("/api/nothing"))->name, "ollama.chat");
+    assert_string_equal(routes_codec(NULL, STR("/v1/messages/nothing"))->name,
+                        "anthropic.messages");
+    assert_string_equal(routes_codec(NULL, STR("/nothing"))->name, "openai.chat");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_route_says_who_may_ask_and_has_a_codec),
+        cmocka_unit_test(test_only_probes_and_pages_are_open),
+        cmocka_unit_test(test_work_is_what_a_draining_server_refuses),
+        cmocka_unit_test(test_a_path_and_a_method_find_one_route),
+        cmocka_unit_test(test_what_the_document_describes_is_served_as_it_says),
+        cmocka_unit_test(test_an_unknown_path_is_refused_in_the_words_of_its_kind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
