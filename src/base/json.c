@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -231,14 +232,16 @@ void json_iter_next(struct json_iter *it) {
     *it = iter_at(it->map, json_object_iter_next(unconst(it->map), it->pos));
 }
 
-/* Digits that read back as the same number, and never as a whole one. */
+/* The fewest digits that read back as the same number, and never as a whole one. */
 static void put_real(double v, struct buf *out) {
-    size_t start = out->len;
-    buf_printf(out, "%.17g", v);
-    if (buf_status(out) != ST_OK) return;
-    for (const char *p = out->ptr + start; *p; p++)
-        if (*p == '.' || *p == 'e') return;
-    buf_put_text(out, ".0");
+    char text[32];
+    double again = 0;
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, v);
+        if (str_to_f64(str_of(text), &again) && again == v) break;
+    }
+    buf_put_text(out, text);
+    if (!strpbrk(text, ".e")) buf_put_text(out, ".0");
 }
 
 static void put_members(const struct json *v, struct buf *out) {

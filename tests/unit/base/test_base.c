@@ -119,6 +119,40 @@ static void test_json_limits_hold(void **state) {
     json_destroy(doc);
 }
 
+static void test_json_that_is_put_reads_as_the_same(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "null",
+        "[true,false,null,-7,0]",
+        "{\"b\":\"x\\\"\\n\\u0000\\u0001\",\"a\":[{},[]]}",
+        "[1.0,-0.5,1e+300,0.1,0.30000000000000004]",
+        "[\"\xc3\xa9\xf0\x9f\x98\x80\"]",
+    };
+    struct buf out;
+    buf_init(&out, 1000);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct json *doc;
+        assert_int_equal(json_parse(str_of(texts[i]), &json_limits_request, &doc, NULL), ST_OK);
+        buf_clear(&out);
+        json_put(doc, &out);
+        assert_string_equal(buf_text(&out), texts[i]);
+        json_destroy(doc);
+    }
+    buf_deinit(&out);
+}
+
+static void test_buf_writes_numbers_and_the_inside_of_strings(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 100);
+    buf_put_uint(&b, 0);
+    buf_put_char(&b, ' ');
+    buf_put_uint(&b, UINT64_MAX);
+    buf_put_json_inner(&b, STR(" a\"b\xff\x7f\\"));
+    assert_string_equal(buf_text(&b), "0 18446744073709551615 a\\\"b\xEF\xBF\xBD\\u007f\\\\");
+    buf_deinit(&b);
+}
+
 static void test_json_whole_numbers_past_int64_become_real(void **state) {
     (void)state;
     struct json *doc;
@@ -278,6 +312,8 @@ int main(void) {
         cmocka_unit_test(test_numbers_are_read_strictly),
         cmocka_unit_test(test_cursor_gives_zeros_after_the_end),
         cmocka_unit_test(test_json_limits_hold),
+        cmocka_unit_test(test_json_that_is_put_reads_as_the_same),
+        cmocka_unit_test(test_buf_writes_numbers_and_the_inside_of_strings),
         cmocka_unit_test(test_json_whole_numbers_past_int64_become_real),
         cmocka_unit_test(test_map_agrees_with_an_array),
         cmocka_unit_test(test_arena_stops_at_its_limit),

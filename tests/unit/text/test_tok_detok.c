@@ -152,9 +152,37 @@ static void test_half_a_character_at_the_end_becomes_a_replacement(void **state)
     tokenizer_destroy(t);
 }
 
+/* Of a text that is valid: a lone byte token is never invalid then. */
+static void expect_pieces(const char *name, const char *text, const char *joined) {
+    struct tokenizer *t = open_golden(name);
+    struct tokens ids = {0};
+    struct buf out;
+    buf_init(&out, 1 << 12);
+    assert_int_equal(tokenizer_encode(t, str_of(text), (struct encode_options){0}, &ids), ST_OK);
+    assert_true(ids.count > 1);
+    for (size_t i = 0; i < ids.count; i++)
+        assert_int_equal(tokenizer_token_bytes(t, ids.ids[i], &out), ST_OK);
+    assert_string_equal(buf_text(&out), joined);
+    assert_int_equal(tokenizer_token_bytes(t, -1, &out), ST_OK);
+    assert_int_equal(tokenizer_token_bytes(t, 1 << 30, &out), ST_OK);
+    assert_string_equal(buf_text(&out), joined);
+    buf_deinit(&out);
+    tokens_deinit(&ids);
+    tokenizer_destroy(t);
+}
+
+static void test_the_bytes_of_tokens_joined_are_the_text(void **state) {
+    (void)state;
+#define TEXT "the er\xf0\x9f\x98\x80 \xe4\xb8\xad x"
+    expect_pieces("bytes-llama-bpe.json", TEXT, TEXT);
+    expect_pieces("gguf-bytes-smollm.gguf", TEXT, TEXT);
+    expect_pieces("spm-legacy.json", TEXT, " " TEXT); /* nothing is taken off the front */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stream_joined_is_the_whole),
+        cmocka_unit_test(test_the_bytes_of_tokens_joined_are_the_text),
         cmocka_unit_test(test_a_run_of_bytes_that_is_not_utf8_is_replaced_byte_by_byte),
         cmocka_unit_test(test_a_run_of_bytes_longer_than_what_is_held_stays_whole),
         cmocka_unit_test(test_half_a_character_at_the_end_becomes_a_replacement),
