@@ -1,92 +1,95 @@
-/* fuzz/use_codec.h - a body that an attacker wrote, through a codec.
+/* fuzz/use_codec.h - any bytes as a body for a codec, and an answer made of the same bytes.
  *
- * Refused with one sentence and a status of the client's, or read into a request that is sound:
- * what it made for templates is JSON again, ranges hold. What is accepted is then answered, whole
- * and as a stream, and every piece must be JSON without a line break.
+ * Whatever is taken must be in range and be answered with valid JSON, whole and as a stream.
  */
 #ifndef FUZZ_USE_CODEC_H
 #define FUZZ_USE_CODEC_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/check.h"
+#include "unit/api/api_lib.h"
 
-#include "unit/api/codec_case.h"
-
-static inline void check_json(struct str text, enum json_kind kind) {
+static inline void use_check_json(struct str text) {
     struct json *doc = NULL;
-    struct err err = {0};
-    struct json_limits limits = {
-        .bytes_max = CASE_BYTES_MAX, .depth_max = 128, .values_max = 1000000};
-    CHECK(json_parse(text, &limits, &doc, &err) == ST_OK);
-    CHECK(json_kind(doc) == kind);
+    if (!str_is(text, "[DONE]"))
+        CHECK(json_parse(text, &json_limits_model_file, &doc, NULL) == ST_OK);
     json_destroy(doc);
 }
 
-static inline void check_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    uint32_t *count = ctx;
-    CHECK(number == ++*count);
-    CHECK(memchr(data.ptr, '\n', data.len) == NULL);
-    CHECK(memchr(name.ptr, '\n', name.len) == NULL);
-    check_json(data, JS_MAP);
+static inline void use_piece(void *ctx, uint32_t number, struct str name, struct str data) {
+    uint32_t *pieces = ctx;
+    (void)name;
+    CHECK(number == ++*pieces);
+    use_check_json(data);
 }
 
-static inline void check_request(const struct api_request *r) {
+static inline void use_check_request(const struct api_request *r) {
     struct err err = {0};
-    if (r->is_chat) check_json(r->messages, JS_LIST);
-    if (r->tools.len) check_json(r->tools, JS_LIST);
-    if (r->template_kwargs.len) check_json(r->template_kwargs, JS_MAP);
     CHECK(sample_params_check(&r->sample, &err) == ST_OK);
-    CHECK(r->n == 1);
-    CHECK(r->stop_count <= API_STOPS_MAX);
-    CHECK(r->tool_choice != TOOLS_NAMED || r->tool_name.len);
-    CHECK(r->tool_choice == TOOLS_NONE || r->tools.len);
+    CHECK(r->n >= 1 && r->n <= API_CHOICES_MAX);
+    CHECK(r->stop_count <= API_STOPS_MAX && r->stop_token_count <= API_STOP_TOKENS_MAX);
+    CHECK(r->is_chat || (r->prompt_count >= 1 && r->prompt_count * r->n <= API_CHOICES_MAX));
+    CHECK(r->smooth_ms >= 0 && r->urgency.expires_us >= 0);
+    if (r->is_chat) use_check_json(r->messages);
+    if (r->tools.len) use_check_json(r->tools);
+    if (r->template_kwargs.len) use_check_json(r->template_kwargs);
 }
 
-static inline void answer_request(struct case_run *run, const struct codec_case *c) {
-    struct buf out;
-    uint32_t pieces = 0;
+static inline void use_answer(const struct codec *codec, struct lib_answer *l, struct str bytes,
+                              bool fails) {
+    const struct answer *a = &l->answer;
     struct encoder e;
-    CHECK(case_answer(run, c) == ST_OK);
-    run->request.logprobs = false; /* no tokenizer here to spell them with */
-    buf_init(&out, CASE_BYTES_MAX);
-    if (run->answer.failure.status == 0) {
-        run->request.codec->whole(&run->answer, &out);
-        CHECK(buf_status(&out) == ST_OK);
-        check_json(buf_str(&out), JS_MAP);
+    uint32_t pieces = 0;
+    encoder_init(&e, codec, a, 0, use_piece, &pieces);
+    for (uint32_t i = 0; i < a->choice_count; i++) {
+        encoder_run(&e, 2);
+        if (fails && i > 0) api_refuse(&l->answer.failure, 500, "p", "c", "%.*s", STR_ARG(bytes));
+        if (fails && i > 0) break;
+        lib_say(l, i, str_take(bytes, 300), i ? FINISH_STOP : FINISH_LENGTH);
     }
-    encoder_init(&e, run->request.codec, &run->answer, 0, check_piece, &pieces);
-    while (!e.has_ended) encoder_run(&e, 1);
-    CHECK(e.status == ST_OK && pieces > 0);
+    while (!encoder_run(&e, 5)) {
+    }
+    CHECK(e.status == ST_OK && e.has_ended == answer_is_done(a));
     encoder_deinit(&e);
+    if (a->failure.status) return;
+    struct buf whole;
+    buf_init(&whole, 1 << 26);
+    codec->whole(a, &whole);
+    CHECK(buf_status(&whole) == ST_OK);
+    use_check_json(buf_str(&whole));
+    buf_deinit(&whole);
+}
+
+static inline void use_error(const struct codec *codec, const struct api_error *e) {
+    struct buf out;
+    CHECK(e->status == 400 && e->message.text[0]);
+    buf_init(&out, 1 << 16);
+    codec->put_error(e, STR("id"), &out);
+    use_check_json(buf_str(&out));
     buf_deinit(&out);
 }
 
-static inline void use_codec(const struct codec *codec, struct str body) {
-    static const struct codec_case answers[] = {
-        {.finish = FINISH_STOP,
-         .events = {CASE_TEXT("a\n\""), CASE_TOOL(0, "f\n"), CASE_ARGS(0, "{\"a\":\n1}"),
-                    CASE_TEXT("b")}},
-        {.finish = FINISH_LENGTH, .events = {CASE_TOOL(0, "f"), CASE_ARGS(0, "{\"a")}},
-        {.finish = FINISH_NONE, .events = {CASE_TEXT("x")}},
-    };
-    struct case_run run = {.choice = {0}};
-    struct api_error e = {0};
+static inline void use_codec(const struct codec *codec, const uint8_t *data, size_t size) {
+    static struct tokenizer *tokenizer; /* made once: it costs more than a body */
+    static struct lib_answer l;
+    struct str bytes = {(const char *)data, size};
     struct json *doc = NULL;
-    api_request_init(&run.request, codec);
-    if (json_parse(body, &json_limits_request, &doc, &e.message) != ST_OK) {
-        api_request_deinit(&run.request);
+    struct api_error e = {0};
+    if (!tokenizer) tokenizer = lib_tokenizer();
+    if (json_parse(bytes, &json_limits_request, &doc, NULL) != ST_OK) return;
+    api_request_init(&l.request, codec);
+    enum status st = codec->decode(doc, &l.request, &e);
+    if (st == ST_BAD) use_error(codec, &e);
+    if (st != ST_OK) {
+        api_request_deinit(&l.request);
         return;
     }
-    enum status st = codec->decode(doc, &run.request, &e);
-    CHECK(st == ST_OK || st == ST_BAD);
-    if (st == ST_BAD) CHECK(e.status >= 400 && e.status < 500 && e.message.text[0]);
-    if (st == ST_OK) check_request(&run.request);
-    for (size_t i = 0; st == ST_OK && i < sizeof(answers) / sizeof(answers[0]); i++) {
-        answer_request(&run, &answers[i]);
-        event_log_destroy(run.answer.log);
-        run.answer.log = NULL;
-    }
-    case_deinit(&run);
+    use_check_request(&l.request);
+    uint32_t prompts = l.request.is_chat ? 1 : l.request.prompt_count;
+    uint32_t choices = l.request.n * prompts;
+    lib_begin(&l, tokenizer, tool_form_find("hermes"),
+              choices < LIB_CHOICES ? choices : LIB_CHOICES);
+    use_answer(codec, &l, bytes, size % 7 == 0);
+    lib_end(&l);
 }
 
 #endif
