@@ -3,8 +3,8 @@
  * Usage: embed [MODEL]       (else minilm from the model cache)
  *
  * Short texts of 8 to 24 random tokens through an embedder: one at a time, each after the answer
- * to the one before it, then 32 at a time. Prints CSV: together, texts, seconds, texts per second; and
- * the ratio. Passed over where the model is absent.
+ * to the one before it, then 32 at a time. Prints CSV: together, texts, seconds, texts per second;
+ * and the ratio. Passed over where the model is absent.
  */
 #include <semaphore.h>
 #include <stdio.h>

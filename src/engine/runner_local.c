@@ -307,7 +307,7 @@ static enum status make_tables(struct local *l, struct err *err) {
 
 static enum status make_scratches(struct local *l, struct err *err) {
     uint32_t threads = l->host->threads, vocab = l->host->model->hp.vocab;
-    l->scratches = mem_zalloc_array(threads, sizeof(l->scratches[0]));
+    l->scratches = mem_zalloc_array(threads, sizeof(struct sample_scratch *));
     enum status st = l->scratches ? ST_OK : ST_NOMEM;
     for (uint32_t t = 0; t < threads && st == ST_OK; t++)
         st = sample_scratch_create(vocab, &l->scratches[t]);

@@ -60,7 +60,7 @@ static enum status create_tables(struct sched *s) {
     s->slots = mem_alloc_aligned(_Alignof(struct slot), s->slot_count * sizeof(s->slots[0]));
     s->run = mem_zalloc_array(seats, sizeof(s->run[0]));
     s->buckets = mem_alloc_array(buckets, sizeof(s->buckets[0]));
-    s->candidates = mem_zalloc_array(seats, sizeof(s->candidates[0]));
+    s->candidates = mem_zalloc_array(seats, sizeof(const struct sched_seq *));
     s->order = mem_zalloc_array(seats, sizeof(s->order[0]));
     s->rows = mem_zalloc_array(seats, sizeof(s->rows[0]));
     s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);

@@ -1,6 +1,6 @@
 /* Goal:   a sampler survives the failure of any one allocation: ST_NOMEM, nothing lost.
- * Method: create and fork one with everything switched on, and a scratch, the first time with the first
- *         allocation failing, then the second, until no more are needed. */
+ * Method: create and fork one with everything switched on, and a scratch, the first time with the
+ *         first allocation failing, then the second, until no more are needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
