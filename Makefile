@@ -5,11 +5,12 @@
 # Python environment of the tests, and stamps that say which set-up has been done.
 
 MODEL   ?= smollm2
-PROMPT  ?= Why is the sky blue?
+URL     ?= http://127.0.0.1:8080
+FLAGS   ?=
 PREFIX  ?= /usr/local
 SEC     ?= 300
 T       ?=
-export MODEL PROMPT
+export MODEL URL
 
 JITNEY   = build/jitney
 PYTHON   = build/venv/bin/python
@@ -19,7 +20,8 @@ CACHED_PATH = 'import json, sys; print("".join(m["path"] for m in json.load(sys.
 SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-identity check bench fuzz diff goldens install clean help
+.PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
+.PHONY: help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # What one asks of this file is done one thing at a time; ninja and run_tests use the cores.
@@ -48,11 +50,12 @@ build/stamps/goldens: tools/setup tools/goldens-requirements.txt
 build: build/stamps/run ## the program, build/jitney, and the library, build/libjitney.so (release)
 	@tools/build build jitney library
 
-run: build ## talk to a model: MODEL=name or path; without a terminal, answers PROMPT
+run: build ## serve a model until Ctrl-C or SIGTERM: MODEL=name or path, FLAGS="--port 9000"
 	@[ -e "$$MODEL" ] || $(JITNEY) pull "$$MODEL"
-	@if [ -t 0 ]; then exec $(JITNEY) chat -m "$$MODEL"; \
-	else printf '%s\n' "> $$PROMPT" && \
-	    $(JITNEY) generate -m "$$MODEL" --chat --temp 0 -p "$$PROMPT"; fi
+	@exec $(JITNEY) serve "$$MODEL" $(FLAGS)
+
+chat: build ## talk with the server that make run started: URL=http://127.0.0.1:8080
+	@exec $(JITNEY) chat --url "$$URL"
 
 test: build/stamps/test ## every test, also under the address, undefined and thread sanitizers
 	@tools/build build all -DJITNEY_TESTS=ON
@@ -104,6 +107,11 @@ bench: build/stamps/run ## how fast: every program of bench/
 	@tools/build build benches
 	@for bench in $$(find build/bench -type f -executable | sort); do \
 	    echo "# $$bench" && $$bench || exit 1; done
+
+bench-server: build/stamps/test ## what the server's front costs, with a runner that only pretends
+	@tools/build build bench_serve_load jitney
+	@$(JITNEY) pull smollm2
+	@$(PYTHON) tools/bench_server
 
 fuzz: build/stamps/check ## libFuzzer: T=name for one target, SEC=seconds for each
 	@tools/fuzz "$(SEC)" $(T)

@@ -199,7 +199,7 @@ def test_json_over_its_limits(server):
     ({"stop": ["x" * 257]}, "stop[0]"),
     ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
     ({"logit_bias": {"x": 1}}, "logit_bias"),
-    ({"logit_bias": {"99999999": 1}}, "logit_bias"),
+    ({"logit_bias": {"99999999": 1}}, ""),
     ({"n": 17}, "n"),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
     ({"messages": [{"role": "user", "content": "x"}] * 2049}, "messages"),
@@ -207,7 +207,7 @@ def test_json_over_its_limits(server):
     ({"stop_token_ids": list(range(65))}, "stop_token_ids"),
     ({"max_tokens": 10**20}, "max_tokens"),
     ({"seed": 2**63}, "seed"),
-    ({"temperature": 1e400}, "temperature"),
+    ({"temperature": 1e40}, "temperature"),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_values_over_their_limits(server, fields, param):
     reply = server.post(PATH, json.loads(good_body()) | fields)
@@ -280,6 +280,7 @@ def bodies_to_spoil():
         "/v1/messages": {"model": "tiny", "messages": message, "max_tokens": 1},
         "/v1/messages/count_tokens": {"model": "tiny", "messages": message},
         "/v1/embeddings": {"model": "tiny", "input": "x"},
+        "/api/embed": {"model": "tiny", "input": "x"},
         "/api/chat": {"model": "tiny", "messages": message, "stream": False,
                       "options": {"num_predict": 1}},
         "/api/generate": {"model": "tiny", "prompt": "x", "stream": False,
@@ -290,8 +291,17 @@ def bodies_to_spoil():
     }
 
 
+@pytest.fixture(scope="module", name="computing")
+def computing_fixture(tmp_path_factory):
+    """A server that computes: one that only pretends gives no vectors."""
+    with Server(tiny_model(tmp_path_factory), "--served-model-name", "tiny") as server:
+        yield server
+
+
 @pytest.mark.parametrize("path", bodies_to_spoil())
-def test_a_wrong_type_for_each_field(server, path):
+def test_a_wrong_type_for_each_field(server, computing, path):
+    if "embed" in path:
+        server = computing
     document = server.get("/openapi.json").json
     body = bodies_to_spoil()[path]
     assert server.post(path, body).status == 200

@@ -38,7 +38,7 @@ def answer(server, body):
 @pytest.mark.parametrize("how", [{"temperature": 0}, {"temperature": 1, "seed": 42}],
                          ids=["greedy", "seeded"])
 def test_a_request_among_31_others_gets_the_same_bytes(server, how):
-    body = {"model": "smollm2", "max_tokens": 24, "logprobs": True, "top_logprobs": 2, **how,
+    body = {"model": "smollm2", "max_tokens": 12, "logprobs": True, "top_logprobs": 2, **how,
             "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
     alone = answer(server, body)
     assert alone[0]
@@ -102,10 +102,7 @@ def test_vectors_of_an_encoder_are_those_of_the_command_line(server):
     lines = out("embed", "-m", "minilm", stdin="\n".join(texts) + "\n").decode().splitlines()
     for packed, plain, line in zip(found, floats, lines):
         assert packed == pytest.approx(plain, abs=1e-6)
-        expected = json.loads(line)
-        if isinstance(expected, dict):
-            expected = expected["embedding"]
-        assert plain == pytest.approx(expected, abs=1e-5)
+        assert plain == pytest.approx([float(word) for word in line.split()], abs=1e-5)
 
 
 @needs_minilm
