@@ -85,6 +85,13 @@ static void put_base64(const float *v, uint32_t dims, double length, struct buf 
     PUT(out, "\"");
 }
 
+void embed_vector_put(const struct embed_request *r, const struct embed_answer *a, uint32_t input,
+                      struct buf *out) {
+    const uint32_t dims = r->dimensions && r->dimensions < a->dims ? r->dimensions : a->dims;
+    const float *v = a->vectors[input];
+    put_numbers(v, dims, length_of(v, dims, dims < a->dims), out);
+}
+
 void embed_answer_put(const struct embed_request *r, const struct embed_answer *a,
                       struct buf *out) {
     const uint32_t dims = r->dimensions && r->dimensions < a->dims ? r->dimensions : a->dims;

@@ -34,7 +34,10 @@ struct embed_answer {
     uint32_t count, dims;
     uint64_t prompt_tokens;
 };
-/* Fewer dimensions than the model's are its first ones, scaled to length 1 again. */
+/* Fewer dimensions than the model's are its first ones, scaled to length 1 again. The whole answer,
+ * or the vector of one input alone, as a list of numbers. */
 void embed_answer_put(const struct embed_request *r, const struct embed_answer *a, struct buf *out);
+void embed_vector_put(const struct embed_request *r, const struct embed_answer *a, uint32_t input,
+                      struct buf *out);
 
 #endif

@@ -366,6 +366,7 @@ const struct api_field api_fields[] = {
     ROW("conversation", EP_RESPONSES, ANY, "conversations are not stored; send the items again.",
         REFUSED),
     ROW("prompt", EP_RESPONSES, ANY, "there are no stored prompts.", REFUSED),
+    ROW("moderation", EP_RESPONSES, ANY, "nobody judges what is said.", REFUSED),
     ROW("context_management", EP_RESPONSES, ANY, "a conversation is never cut or summarised.",
         REFUSED),
 
@@ -421,7 +422,7 @@ const struct api_field api_fields[] = {
     ROW("thinking", EP_ANTHROPIC, MAP, "How to think."),
     ROW("thinking.type", EP_ANTHROPIC, TEXT,
         "Whether to think, for chat templates that have a variable `enable_thinking`.", REQUIRED,
-        WORDS("enabled disabled adaptive")),
+        WORDS("enabled disabled adaptive between_tools")),
     ROW("thinking.budget_tokens", EP_ANTHROPIC, INT, "Thoughts have no limit of their own.",
         IGNORED, RANGE(0, TOKENS_MAX)),
     ROW("output_config", EP_ANTHROPIC, MAP, "What the answer must look like."),

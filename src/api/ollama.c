@@ -1,7 +1,6 @@
 /* api/ollama.c - see api/ollama.h for the contract. */
 #include "api/ollama.h"
 
-#include <math.h>
 #include <time.h>
 
 #include "api/fields.h"
@@ -166,18 +165,6 @@ enum status ollama_embeddings_read(struct json *body, struct embed_request *r,
     return read_embed(body, "prompt", r, e);
 }
 
-/* [..]: all of a vector, or its first numbers scaled to length 1 again. */
-static void put_vector(const struct embed_request *r, const float *vector, uint32_t dims,
-                       struct buf *out) {
-    uint32_t count = r->dimensions && r->dimensions < dims ? r->dimensions : dims;
-    double square = 0;
-    for (uint32_t i = 0; i < count; i++) square += (double)vector[i] * (double)vector[i];
-    double scale = count < dims && square > 0 ? 1.0 / sqrt(square) : 1.0;
-    for (uint32_t i = 0; i < count; i++)
-        buf_printf(out, i ? ",%.9g" : "[%.9g", (double)vector[i] * scale);
-    buf_put_text(out, count ? "]" : "[]");
-}
-
 void ollama_embed_put(const struct embed_request *r, const struct embed_answer *a, int64_t total_us,
                       struct buf *out) {
     buf_put_text(out, "{\"model\":");
@@ -185,7 +172,7 @@ void ollama_embed_put(const struct embed_request *r, const struct embed_answer *
     buf_put_text(out, ",\"embeddings\":[");
     for (uint32_t i = 0; i < a->count; i++) {
         if (i) buf_put_char(out, ',');
-        put_vector(r, a->vectors[i], a->dims, out);
+        embed_vector_put(r, a, i, out);
     }
     buf_printf(out, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%llu}",
                (long long)total_us * 1000, (unsigned long long)a->prompt_tokens);
@@ -195,7 +182,7 @@ void ollama_embeddings_put(const struct embed_request *r, const struct embed_ans
                            struct buf *out) {
     buf_put_text(out, "{\"embedding\":");
     if (a->count)
-        put_vector(r, a->vectors[0], a->dims, out);
+        embed_vector_put(r, a, 0, out);
     else
         buf_put_text(out, "[]");
     buf_put_char(out, '}');

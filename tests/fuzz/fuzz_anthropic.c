@@ -1,4 +1,5 @@
-/* fuzz/fuzz_anthropic.c - the body of /v1/messages and its count_tokens as an attacker would write it; see fuzz/use_peer.h. */
+/* fuzz/fuzz_anthropic.c - the body of /v1/messages and its count_tokens, as an attacker would
+ * write it; see fuzz/use_peer.h. */
 #include "fuzz/use_peer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

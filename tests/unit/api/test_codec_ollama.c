@@ -182,7 +182,7 @@ static void test_embeddings_are_asked_for_and_told(void **state) {
     assert_true(str_is(r.text.prompts[1].text, "b"));
     ollama_embed_put(&r, &answer, 1500, &out);
     assert_string_equal(buf_text(&out),
-                        "{\"model\":\"minilm\",\"embeddings\":[[0.6,0.8],[1,0]],"
+                        "{\"model\":\"minilm\",\"embeddings\":[[0.600000024,0.800000012],[1,0]],"
                         "\"total_duration\":1500000,\"load_duration\":0,\"prompt_eval_count\":9}");
     embed_request_deinit(&r);
 

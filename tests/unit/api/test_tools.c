@@ -12,6 +12,7 @@
 #include "api/tools.h"
 #include "base/mem.h"
 #include "unit/api/tool_events.h"
+#include "unit/text/tok_lib.h"
 
 /* The request's tools: f, get_weather, add. */
 static const char tools[] =
@@ -408,6 +409,35 @@ static void test_a_form_is_found_in_the_chat_template(void **state) {
     assert_null(tool_form_find("xml"));
 }
 
+static void test_real_chat_templates_have_their_forms(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *form;
+    } cases[] = {
+        {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
+        {"Qwen-Qwen3-0.6B", "hermes"},
+        {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "hermes"},
+        {"meta-llama-Llama-3.1-8B-Instruct", "llama3"},
+        {"meta-llama-Llama-3.2-3B-Instruct", "llama3"},
+        {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
+        {"ibm-granite-granite-3.3-2B-Instruct", "json"},
+        {"google-gemma-2-2b-it", NULL},
+        {"microsoft-Phi-3.5-mini-instruct", NULL},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char name[128], path[1024];
+        struct err err = {0};
+        struct buf text;
+        snprintf(name, sizeof(name), "templates/%s.jinja", cases[i].file);
+        if (!tok_data_path(path, sizeof(path), name)) skip();
+        buf_init(&text, 1 << 20);
+        assert_int_equal(file_read(path, &text, &err), ST_OK);
+        const struct tool_form *form = tool_form_of_template(buf_str(&text));
+        assert_ptr_equal(form, cases[i].form ? tool_form_find(cases[i].form) : NULL);
+        buf_deinit(&text);
+    }
+}
+
 static void test_a_form_names_the_special_tokens_it_must_see(void **state) {
     (void)state;
     assert_true(tool_form_needs(tool_form_find("hermes"), STR("<tool_call>")));
@@ -431,6 +461,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_held_has_a_limit),
         cmocka_unit_test(test_a_name_that_is_too_long_is_text),
         cmocka_unit_test(test_a_form_is_found_in_the_chat_template),
+        cmocka_unit_test(test_real_chat_templates_have_their_forms),
         cmocka_unit_test(test_a_form_names_the_special_tokens_it_must_see),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
