@@ -188,8 +188,9 @@ static void test_head_gets_the_length_and_no_body(void **state) {
     fake_send(&f, STR("HEAD /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
     assert_true(has(&f, "content-length: "));
     assert_true(str_ends(buf_str(&f.out), STR("\r\n\r\n")));
-    fake_send(&f, STR("HEAD / HTTP/1.1\r\n\r\n"));
+    fake_send(&f, STR("HEAD /echo HTTP/1.1\r\nHost: a\r\n\r\nGET\n")); /* no HEAD any more */
     assert_int_equal(count_of(&f, "HTTP/1.1 400"), 1);
+    assert_true(has(&f, "{\"status\":400"));
     fake_deinit(&f);
 }
 
@@ -283,6 +284,11 @@ static void test_a_slow_reader_fills_its_own_backlog_and_is_told_of_room(void **
     assert_int_equal(f.rooms, 1);
     assert_int_equal(http_backlog(x), 0);
     assert_int_equal(f.conn->wait, WAIT_NONE);
+    f.room = 0; /* a little waits: no reason to tell */
+    http_stream_put(x, STR("0123456789"));
+    http_stream_flush(x);
+    fake_drain(&f);
+    assert_int_equal(f.rooms, 1);
     f.room = SIZE_MAX;
     http_stream_end(x);
     assert_true(str_ends(buf_str(&f.out), STR("a\r\n0123456789\r\n0\r\n\r\n")));
