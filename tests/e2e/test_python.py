@@ -289,17 +289,35 @@ def test_the_pieces_of_a_stream_are_the_answer(llm):
     assert list(stream) == []
 
 
+@pytest.fixture(scope="module", name="slow")
+def slow_fixture():
+    """A model whose answers take their time: 400 tokens are at least four seconds."""
+    with LLM(LLAMA, pretend_step_us=10000) as llm:
+        yield llm
+
+
 @pytest.fixture(name="cancelled")
-def cancelled_fixture(llm, monkeypatch):
+def cancelled_fixture(slow, monkeypatch):
     """The ids that were cancelled, and cancelled they are."""
     ids = []
-    real = llm._engine.cancel
-    monkeypatch.setattr(llm._engine, "cancel", lambda request_id: (ids.append(request_id), real(request_id)))
+    real = slow._engine.cancel
+    monkeypatch.setattr(slow._engine, "cancel", lambda request_id: (ids.append(request_id), real(request_id)))
     return ids
 
 
-def test_leaving_a_stream_cancels_its_request(llm, cancelled):
-    streams = [llm.stream("Hello", STEADY, max_tokens=400) for _ in range(3)]
+def test_a_pretended_model_answers_with_words_and_takes_its_time(slow):
+    began = time.monotonic()
+    got = slow.generate("Hello", STEADY, max_tokens=20)
+    assert time.monotonic() - began >= 0.2
+    assert got.finish_reason == "length"
+    assert len(got.tokens) == 20
+    assert got.text
+    with pytest.raises(ValueError, match="pretend_step_us"):
+        LLM(LLAMA, pretend_step_us=-1)
+
+
+def test_leaving_a_stream_cancels_its_request(slow, cancelled):
+    streams = [slow.stream("Hello", STEADY, max_tokens=400) for _ in range(3)]
     for _ in streams[0]:
         break
     gc.collect()  # the loop's iterator, where it is not counted
@@ -309,9 +327,8 @@ def test_leaving_a_stream_cancels_its_request(llm, cancelled):
         for _ in streams[2]:
             raise RuntimeError("by the reader")
     gc.collect()
-    # One whose whole answer came with its first event has nothing left to cancel.
-    assert cancelled and set(cancelled) <= {s.id for s in streams}
-    assert wait_until(lambda: llm.stats().running == 0)
+    assert set(cancelled) == {s.id for s in streams}
+    assert wait_until(lambda: slow.stats().running == 0)
 
 
 @pytest.fixture(name="held")
@@ -342,9 +359,9 @@ def test_async_streams_run_side_by_side(llm, held):
     assert [bits(a) for a in got] == [bits(a) for a in llm.generate(PROMPTS, STEADY)]
 
 
-def test_leaving_an_async_stream_cancels_its_request(llm, cancelled):
+def test_leaving_an_async_stream_cancels_its_request(slow, cancelled):
     async def main():
-        left = llm.stream("Hello", STEADY, max_tokens=400)
+        left = slow.stream("Hello", STEADY, max_tokens=400)
         async for piece in left:
             assert piece.tokens
             break
@@ -352,8 +369,8 @@ def test_leaving_an_async_stream_cancels_its_request(llm, cancelled):
 
     left_id = asyncio.run(main())
     gc.collect()
-    assert set(cancelled) <= {left_id}  # nothing is left to cancel if the first event had it all
-    assert wait_until(lambda: llm.stats().running == 0)
+    assert cancelled == [left_id]
+    assert wait_until(lambda: slow.stats().running == 0)
 
 
 def test_a_cancelled_task_cancels_its_request(held):

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from cli_lib import JITNEY, USAGE, refusal, run
+from server_lib import FAST, Server, tiny_model
 
 MISSING, UNAVAILABLE, BAD = 66, 69, 65
 
@@ -153,3 +154,14 @@ def test_ctrl_c_closes_the_connection_and_keeps_what_came(server):
         child.wait()
         os.close(mine)
     assert b"(stopped)" in seen
+
+
+def test_with_our_own_server(tmp_path_factory):
+    with Server(tiny_model(tmp_path_factory), *FAST, "--served-model-name", "tiny") as ours:
+        code, stdout, stderr = run("chat", "--url", ours.url, "--seed", "3", "-n", "20", "-v",
+                                   stdin="one\n/stats\n")
+        assert code == 0 and len(stdout.decode()) > 5
+        assert b"2 messages" in stderr and b"tiny" in stderr and b"20 tokens" in stderr
+        answer = ours.chat("one", seed=3, max_tokens=20, temperature=0.8).json
+        assert stdout.decode() == answer["choices"][0]["message"]["content"] + "\n"
+        assert "none" in run("chat", "--url", ours.url, "-m", "none", stdin="one\n")[2].decode()

@@ -55,6 +55,13 @@ def test_every_reference_leads_somewhere(document):
     assert {n for n in names if not n.endswith("Request")} <= used | {"ToolCallPiece"}
 
 
+def test_the_page_about_the_interface_says_the_same(server):
+    done = subprocess.run([sys.executable, ROOT / "tools" / "make_api_docs.py",
+                           server.url + "/openapi.json", "--check"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_answers_without_a_body_of_their_own(server):
     for path in ("/", "/livez", "/readyz", "/health", "/version", "/metrics", "/v1/models",
                  "/api/tags", "/api/ps", "/api/version", "/openapi.json"):

@@ -4,14 +4,18 @@ Method: SmolLM2 and MiniLM from the cache in one server; the same request alone 
         others; vectors against `jitney embed`. Skipped where a model is not in the cache."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import urllib.request
+from pathlib import Path
 
 import pytest
 
-from cli_lib import out
+from cli_lib import JITNEY, ROOT, out
 from server_lib import Server, checking_hook, has_model, parse_events, wait_until
 
 pytestmark = pytest.mark.skipif(not has_model("smollm2"), reason="smollm2 is not in the cache")
@@ -72,6 +76,35 @@ def test_the_lines_of_the_start_work_when_pasted(server):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120,
                           check=True)
     assert done.stdout.strip()
+
+
+@pytest.mark.skipif(Path(JITNEY) != ROOT / "build" / "jitney" or
+                    not (ROOT / "build" / "stamps" / "run").exists(),
+                    reason="another program than make's is tested")
+def test_make_run_serves_until_sigterm():
+    child = subprocess.Popen(["make", "run", "FLAGS=--port 0"], cwd=ROOT, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                             start_new_session=True)
+    try:
+        url = next(m[1] for line in child.stderr if (m := re.search(r"listening on (\S+)", line)))
+        assert wait_until(lambda: is_ready(url), 60)
+        assert child.poll() is None
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait(30)
+        assert not is_ready(url)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.stderr.close()
+        child.wait()
+
+
+def is_ready(url):
+    try:
+        with urllib.request.urlopen(url + "/readyz", timeout=5) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
 
 
 def test_a_conversation_remembers_its_prefix(server):
