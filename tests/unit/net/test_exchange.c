@@ -383,6 +383,38 @@ static void test_a_fault_is_still_sent_to_a_client_that_has_stopped_sending(void
     fake_deinit(&f);
 }
 
+/* ---- other protocols ---- */
+
+static void test_the_preface_of_http2_hands_the_connection_over(void **state) {
+    (void)state;
+    const struct str preface = STR("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    for (size_t step = 1; step <= preface.len; step++) {
+        struct fake f;
+        begin(&f, NULL);
+        for (struct str rest = preface; rest.len;) {
+            const struct str piece = str_take(rest, step);
+            assert_ptr_equal(f.conn->proto, &proto_http1);
+            fake_send(&f, piece);
+            rest = str_skip(rest, piece.len);
+        }
+        assert_ptr_equal(f.conn->proto, &proto_http2);
+        fake_deinit(&f);
+    }
+    struct fake f;
+    begin(&f, NULL);
+    fake_send(&f, STR("PRI * HTTP/2.0\r\n\r\nXX"));
+    assert_true(has(&f, "HTTP/1.1 505"));
+    fake_deinit(&f);
+    begin(&f, NULL);
+    fake_send(&f, STR("P"));
+    assert_int_equal(f.conn->wait, WAIT_HEAD);
+    fake_send(&f, STR("OST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"));
+    assert_true(has(&f, "HTTP/1.1 200"));
+    fake_send(&f, preface); /* only the first bytes of a connection can be one */
+    assert_true(has(&f, "HTTP/1.1 505"));
+    fake_deinit(&f);
+}
+
 /* ---- the end of the server ---- */
 
 static void test_a_drain_ends_idle_connections_and_lets_others_finish(void **state) {
@@ -469,6 +501,7 @@ int main(void) {
         cmocka_unit_test(test_a_client_that_leaves_before_its_body_is_complete_is_not_told_of),
         cmocka_unit_test(test_a_client_that_leaves_while_it_streams_is_told_of_once),
         cmocka_unit_test(test_a_fault_is_still_sent_to_a_client_that_has_stopped_sending),
+        cmocka_unit_test(test_the_preface_of_http2_hands_the_connection_over),
         cmocka_unit_test(test_a_drain_ends_idle_connections_and_lets_others_finish),
         cmocka_unit_test(test_closing_the_server_tells_of_exchanges_under_way_in_the_next_turn),
         cmocka_unit_test(test_queries_are_decoded),
