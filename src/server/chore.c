@@ -1,5 +1,5 @@
-/* server/chore.c - see server/chore.h. */
-#include "server/chore.h"
+/* server/chore.c - see server/chore_int.h. */
+#include "server/chore_int.h"
 
 #include "base/check.h"
 #include "server/server_int.h"

@@ -13,7 +13,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/chore.h"
+#include "server/chore_int.h"
+#include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 

@@ -10,7 +10,9 @@
 #include "api/tools.h"
 #include "base/buf.h"
 #include "engine/embedder.h"
+#include "server/handlers.h"
 #include "server/life.h"
+#include "server/log.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "text/tokenizer.h"
@@ -154,6 +156,7 @@ void handle_metrics(struct visit *v) {
                                 .kept_answers = rides.kept,
                                 .kept_bytes = rides.kept_bytes,
                                 .answers = rides.live,
+                                .lost_log_lines = log_lost(s->log),
                                 .lost_spans = s->tracer ? tracer_lost(s->tracer) : 0};
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
         const struct served *m = registry_at(s->registry, i);

@@ -30,6 +30,7 @@ enum {
     TICK_MS = 100,
     DRAIN_TICK_MS = 10,
     KEY_CHECK_US = 1000000,
+    LOAD_TELL_US = 1000000,
     END_GRACE_US = 2000000,  /* for last words to leave */
     HANG_GRACE_US = 2000000, /* for probes to see that the engine hangs */
     LOAD_GRACE_US = 2000000, /* for a model that is being opened when the end comes */
@@ -139,9 +140,20 @@ static void check_keys(struct server *s, int64_t now_us) {
     if (keys_reload(s->keys, false, &err) != ST_OK) say(s, LOG_WARN, "keys", err.text);
 }
 
+/* A service manager that is told how far loading has come waits longer for it. */
+static void tell_loading(struct server *s, int64_t now_us) {
+    char text[SERVED_NAME_BYTES + 64];
+    struct load_progress p = registry_progress(s->registry);
+    if (s->is_loaded || !p.model || now_us - s->told_us < LOAD_TELL_US) return;
+    s->told_us = now_us;
+    snprintf(text, sizeof(text), "loading %s: %s %.0f %%", p.model->name, p.stage, p.share * 100);
+    notify_status(&s->notify, text);
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct server *s = timer->data;
     int64_t now_us = clock_now(&clock_real);
+    tell_loading(s, now_us);
     sink_streams_ping(s);
     check_keys(s, now_us);
     feed_watchdog(s, now_us);
@@ -238,7 +250,6 @@ static void on_changed(void *ctx, struct served *m) {
     }
     tell_model(s, m);
     if (m->state == LOAD_READY) add_metrics(s, m);
-    if (m->state == LOAD_BUSY) notify_status(&s->notify, "loading");
 }
 
 static void on_tokens(void *ctx, struct ride *r, uint32_t count, int64_t gap_us) {

@@ -10,6 +10,7 @@
 #include "format/model_file.h"
 #include "model/arch.h"
 #include "model/model.h"
+#include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "text/tokenizer.h"

@@ -268,13 +268,17 @@ void ride_fail(struct ride *r, const struct api_error *e) {
     ride_settle(r);
 }
 
+/* From `r` on, the first that is under way. */
+static struct ride *first_going(struct ride *r) {
+    while (r && (!r->has_gone || answer_is_done(&r->answer))) r = r->next;
+    return r;
+}
+
+/* Failing one may free it and others that are only kept, never another that is under way. */
 void rides_fail(struct rides *all, const struct api_error *e) {
-    for (bool found = true; found;) {
-        found = false;
-        for (struct ride *r = all->first; r && !found; r = r->next) {
-            found = r->has_gone && !answer_is_done(&r->answer);
-            if (found) ride_fail(r, e);
-        }
+    for (struct ride *r = first_going(all->first), *next; r; r = next) {
+        next = first_going(r->next);
+        ride_fail(r, e);
     }
 }
 

@@ -62,6 +62,7 @@ static struct request_spec spec_of(const struct ride *r, const struct tokens *pr
                                 .stop_tokens = q->stop_tokens,
                                 .stop_token_count = q->stop_token_count,
                                 .want_logprobs = q->logprobs,
+                                .want_prompt_logprobs = q->prompt_logprobs,
                                 .cache_salt = q->cache_salt,
                                 .tenant = r->key ? r->key->tenant : 0,
                                 .urgency = q->urgency,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "server/handlers.h"
 #include "server/server_int.h"
 
 #define CHAT "openai.chat"

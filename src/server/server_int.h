@@ -59,7 +59,7 @@ struct server {
     bool is_stuck; /* the loader, at the end */
     enum status end_status;
     struct err end_err;
-    int64_t drain_until_us, key_check_us, fed_us;
+    int64_t drain_until_us, key_check_us, fed_us, told_us;
 
     uv_signal_t signals[SIGNALS];
     uv_timer_t tick;
@@ -190,31 +190,5 @@ void ws_clients_drain(struct server *s); /* say goodbye to those that wait for n
 
 /* ---- embed.c ---- */
 void embed_on_done(struct server *s, struct served *m);
-
-/* ---- handlers, by file ---- */
-void handle_text(struct visit *v);
-void handle_ride_get(struct visit *v);
-void handle_ride_delete(struct visit *v);
-void handle_stream(struct visit *v);
-void handle_embeddings(struct visit *v);
-void handle_ollama_embed(struct visit *v);
-void handle_ollama_embedding(struct visit *v);
-void handle_tokenize(struct visit *v);
-void handle_detokenize(struct visit *v);
-void handle_template(struct visit *v);
-void handle_count_tokens(struct visit *v);
-void handle_models(struct visit *v);
-void handle_model(struct visit *v);
-void handle_live(struct visit *v);
-void handle_ready(struct visit *v);
-void handle_health(struct visit *v);
-void handle_metrics(struct visit *v);
-void handle_version(struct visit *v);
-void handle_openapi(struct visit *v);
-void handle_page(struct visit *v);
-void handle_ollama_tags(struct visit *v);
-void handle_ollama_show(struct visit *v);
-void handle_ollama_version(struct visit *v);
-void handle_ollama_ps(struct visit *v);
 
 #endif

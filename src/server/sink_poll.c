@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "server/handlers.h"
 #include "server/server_int.h"
 #include "server/sink.h"
 

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "server/handlers.h"
 #include "server/log.h"
 #include "server/registry.h"
 #include "server/server_int.h"

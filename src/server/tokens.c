@@ -5,7 +5,8 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/chore.h"
+#include "server/chore_int.h"
+#include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/log.h"
 #include "server/server_int.h"
 
 enum { HEADERS_MAX = 32, TEXT_BYTES = 1536, ERROR_BODY_BYTES = 1 << 16 };
@@ -118,10 +119,23 @@ static void add_common(struct visit *v, const struct reply *r, struct head_list 
     add_cors(v, h);
 }
 
+/* Counted always; a line in the log for what failed here, and for everything while debugging. */
 static void count(const struct visit *v, uint32_t status) {
-    double seconds = (double)(clock_now(&clock_real) - v->arrived_us) / 1e6;
-    server_metrics_response(v->server->metrics, v->route ? v->route->path : "other", status,
-                            seconds);
+    struct server *s = v->server;
+    int64_t took_us = clock_now(&clock_real) - v->arrived_us;
+    server_metrics_response(s->metrics, v->route ? v->route->path : "other", status,
+                            (double)took_us / 1e6);
+    enum log_level level = status >= 500 && status != 503 ? LOG_WARN : LOG_DEBUG;
+    if (!log_wants(s->log, level)) return;
+    struct log_field fields[] = {
+        log_text("id", str_of(v->request_id)),
+        log_text("method", str_of(http_method_name(v->head->method))),
+        log_text("path", v->head->path),
+        log_int("status", status),
+        log_real("ms", (double)took_us / 1e3),
+        log_text("peer", v->head->peer),
+    };
+    log_line(s->log, level, "response", fields, sizeof(fields) / sizeof(fields[0]));
 }
 
 /* ---- the ways to end ---- */

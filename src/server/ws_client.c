@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "net/ws.h"
+#include "server/handlers.h"
 #include "server/server_int.h"
 #include "server/sink.h"
 

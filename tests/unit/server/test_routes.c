@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "api/openapi.h"
+#include "server/handlers.h"
 #include "server/server_int.h"
 
 static void test_every_route_says_who_may_ask_and_has_a_codec(void **state) {

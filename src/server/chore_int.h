@@ -1,12 +1,14 @@
-/* server/chore.h - work for a visit that is done at once, or in libuv's pool if it is much.
+/* server/chore_int.h - work for a visit that is done at once, or in libuv's pool if it is much.
  *
- *     chore_run -> work(chore), anywhere -> done(chore), on the loop; visit NULL: the client is gone
+ *     chore_run -> work(chore), anywhere -> done(chore), on the loop
+ *
+ * A chore whose `visit` is NULL by then has lost its client.
  *
  * Lifetime: the first member of the caller's struct, which `done` frees. Thread: the io thread,
  * but for `work`, which touches nothing that the io thread may change.
  */
-#ifndef SERVER_CHORE_H
-#define SERVER_CHORE_H
+#ifndef SERVER_CHORE_INT_H
+#define SERVER_CHORE_INT_H
 
 #include <stdint.h>
 #include <uv.h>
