@@ -49,3 +49,18 @@ const struct sample_result *answer_tops(const struct answer *a, uint32_t choice,
     const struct choice *c = a->choices[choice].tokens;
     return c->tops ? &c->tops[i] : NULL;
 }
+
+struct token_logprob answer_prompt_token(const struct answer *a, uint32_t choice, uint32_t i) {
+    CHECK(choice < a->choice_count);
+    const struct choice *c = a->choices[choice].tokens;
+    CHECK(i < c->prompt_tokens);
+    if (i > 0 && c->request->prompt_logprobs) return c->request->prompt_logprobs[i];
+    return (struct token_logprob){.token = c->tokens[i]};
+}
+
+const struct sample_result *answer_prompt_tops(const struct answer *a, uint32_t choice,
+                                               uint32_t i) {
+    CHECK(choice < a->choice_count);
+    const struct request *r = a->choices[choice].tokens->request;
+    return i > 0 && r->prompt_tops ? &r->prompt_tops[i] : NULL;
+}

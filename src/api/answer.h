@@ -61,5 +61,8 @@ struct api_event answer_last_event(const struct answer *a, uint32_t choice);
  * (NULL if none were asked for). A token whose log-probability is not known has 0. */
 struct token_logprob answer_token(const struct answer *a, uint32_t choice, uint32_t i);
 const struct sample_result *answer_tops(const struct answer *a, uint32_t choice, uint32_t i);
+/* The same of the prompt; the first token's log-probability is not known. */
+struct token_logprob answer_prompt_token(const struct answer *a, uint32_t choice, uint32_t i);
+const struct sample_result *answer_prompt_tops(const struct answer *a, uint32_t choice, uint32_t i);
 
 #endif

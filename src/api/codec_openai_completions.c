@@ -26,10 +26,6 @@ static enum status check(const struct json *body, const struct api_request *r,
         return api_refuse(e, 400, "best_of", "unsupported_value",
                           "'best_of' is %lld; it can only be as large as 'n', which is %u.",
                           (long long)best_of, r->n);
-    if (r->echo && r->logprobs)
-        return api_refuse(e, 400, "echo", "unsupported_value",
-                          "'echo' together with 'logprobs' is not supported: the "
-                          "log-probabilities of the prompt are not known.");
     if (r->prompt_count * r->n > API_CHOICES_MAX)
         return api_refuse(e, 400, "n", "integer_above_max_value",
                           "%u prompts with %u answers each are too many: at most %d answers.",
@@ -42,6 +38,7 @@ static enum status decode(struct json *body, struct api_request *r, struct api_e
     r->max_tokens = MAX_TOKENS_DEFAULT;
     TRY(api_fields_read(EP_COMPLETIONS, body, r, e));
     r->has_max_tokens = true;
+    r->prompt_logprobs = r->echo && r->logprobs;
     TRY(openai_check(body, r, e));
     TRY(prompts_read(json_get(body, "prompt"), "prompt", API_PROMPTS_MAX, r, e));
     return check(body, r, e);
@@ -85,42 +82,82 @@ static void put_prompt_ids(const struct answer *a, uint32_t choice, struct buf *
 
 /* --- log-probabilities: four lists side by side ----------------------------------------- */
 
+/* Some tokens of a choice's answer, or of its prompt. */
 struct span {
     const struct answer *answer;
     uint32_t choice, first, count;
+    bool is_prompt;
 };
 
+static struct span prompt_span(const struct answer *a, uint32_t choice) {
+    bool is_wanted = a->request->prompt_logprobs;
+    uint32_t count = is_wanted ? a->choices[choice].tokens->prompt_tokens : 0;
+    return (struct span){a, choice, 0, count, true};
+}
+
+static struct span event_span(const struct answer *a, const struct api_event *ev) {
+    return (struct span){a, ev->choice, ev->first_token, ev->token_count, false};
+}
+
+static struct token_logprob token_at(const struct span *s, uint32_t i) {
+    if (s->is_prompt) return answer_prompt_token(s->answer, s->choice, i);
+    return answer_token(s->answer, s->choice, i);
+}
+
+static const struct sample_result *tops_at(const struct span *s, uint32_t i) {
+    if (s->is_prompt) return answer_prompt_tops(s->answer, s->choice, i);
+    return answer_tops(s->answer, s->choice, i);
+}
+
+/* Nothing was asked before a prompt's first token. */
+static bool is_known(const struct span *s, uint32_t i) { return !s->is_prompt || i > 0; }
+
+/* Four lists under way. A list may go through two spans, so it counts what it has. */
+struct lists {
+    struct buf bytes; /* of the token at hand */
+    struct buf *out;
+    uint32_t written;
+};
+
+static void put_comma(struct lists *l) {
+    if (l->written++) PUT(l->out, ",");
+}
+
 /* The bytes of a token; a failure is one of memory and stays with `out`. */
-static void find_bytes(const struct answer *a, int32_t token, struct buf *bytes, struct buf *out) {
-    buf_clear(bytes);
-    enum status st = tokenizer_token_bytes(a->tokenizer, token, bytes);
-    if (st != ST_OK && out->status == ST_OK) out->status = st;
+static struct str find_bytes(struct lists *l, const struct answer *a, int32_t token) {
+    buf_clear(&l->bytes);
+    enum status st = tokenizer_token_bytes(a->tokenizer, token, &l->bytes);
+    if (st != ST_OK && l->out->status == ST_OK) l->out->status = st;
+    return buf_str(&l->bytes);
 }
 
 /* A token that is no whole character is shown by its bytes, as OpenAI does, so that two of them
  * have two names. */
-static void put_name(struct str bytes, struct buf *out) {
+static void put_name(struct lists *l, const struct answer *a, int32_t token) {
+    struct str bytes = find_bytes(l, a, token);
     if (utf8_is_valid(bytes)) {
-        buf_put_json_string(out, bytes);
+        buf_put_json_string(l->out, bytes);
         return;
     }
-    PUT(out, "\"bytes:");
-    for (size_t i = 0; i < bytes.len; i++) buf_printf(out, "\\\\x%02x", (uint8_t)bytes.ptr[i]);
-    PUT(out, "\"");
+    PUT(l->out, "\"bytes:");
+    for (size_t i = 0; i < bytes.len; i++) buf_printf(l->out, "\\\\x%02x", (uint8_t)bytes.ptr[i]);
+    PUT(l->out, "\"");
 }
 
-static void put_tokens(const struct span *s, struct buf *bytes, struct buf *out) {
+static void put_names(struct lists *l, const struct span *s) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
-        if (i > s->first) PUT(out, ",");
-        find_bytes(s->answer, answer_token(s->answer, s->choice, i).token, bytes, out);
-        put_name(buf_str(bytes), out);
+        put_comma(l);
+        put_name(l, s->answer, token_at(s, i).token);
     }
 }
 
-static void put_values(const struct span *s, struct buf *out) {
+static void put_values(struct lists *l, const struct span *s) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
-        if (i > s->first) PUT(out, ",");
-        openai_put_logprob(answer_token(s->answer, s->choice, i).logprob, out);
+        put_comma(l);
+        if (is_known(s, i))
+            openai_put_logprob(token_at(s, i).logprob, l->out);
+        else
+            PUT(l->out, "null");
     }
 }
 
@@ -130,83 +167,129 @@ static bool is_listed(const struct sample_result *tops, uint32_t count, int32_t 
     return false;
 }
 
-static void put_member(const struct answer *a, struct token_logprob t, struct buf *bytes,
-                       struct buf *out) {
-    find_bytes(a, t.token, bytes, out);
-    put_name(buf_str(bytes), out);
-    PUT(out, ":");
-    openai_put_logprob(t.logprob, out);
+static void put_member(struct lists *l, const struct answer *a, struct token_logprob t) {
+    put_name(l, a, t.token);
+    PUT(l->out, ":");
+    openai_put_logprob(t.logprob, l->out);
 }
 
 /* The likeliest tokens and, where it is none of them, the chosen one. */
-static void put_tops(const struct span *s, struct buf *bytes, struct buf *out) {
+static void put_top(struct lists *l, const struct span *s, uint32_t i) {
+    const struct sample_result *tops = tops_at(s, i);
+    const struct token_logprob chosen = token_at(s, i);
+    uint32_t count = tops ? tops->top_count : 0;
+    PUT(l->out, "{");
+    for (uint32_t k = 0; k < count; k++) {
+        if (k) PUT(l->out, ",");
+        put_member(l, s->answer, tops->top[k]);
+    }
+    if (!is_listed(tops, count, chosen.token)) {
+        if (count) PUT(l->out, ",");
+        put_member(l, s->answer, chosen);
+    }
+    PUT(l->out, "}");
+}
+
+static void put_tops(struct lists *l, const struct span *s) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
-        const struct sample_result *tops = answer_tops(s->answer, s->choice, i);
-        const struct token_logprob chosen = answer_token(s->answer, s->choice, i);
-        uint32_t count = tops ? tops->top_count : 0;
-        if (i > s->first) PUT(out, ",");
-        PUT(out, "{");
-        for (uint32_t k = 0; k < count; k++) {
-            if (k) PUT(out, ",");
-            put_member(s->answer, tops->top[k], bytes, out);
-        }
-        if (!tops || !is_listed(tops, count, chosen.token)) {
-            if (count) PUT(out, ",");
-            put_member(s->answer, chosen, bytes, out);
-        }
-        PUT(out, "}");
+        put_comma(l);
+        if (is_known(s, i))
+            put_top(l, s, i);
+        else
+            PUT(l->out, "null");
     }
 }
 
 /* `offset`: the characters before the first of them. */
-static void put_offsets(const struct span *s, uint64_t offset, struct buf *bytes, struct buf *out) {
+static void put_offsets(struct lists *l, const struct span *s, uint64_t offset) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
-        if (i > s->first) PUT(out, ",");
-        buf_put_uint(out, offset);
-        find_bytes(s->answer, answer_token(s->answer, s->choice, i).token, bytes, out);
-        offset += utf8_count(buf_str(bytes));
+        put_comma(l);
+        buf_put_uint(l->out, offset);
+        offset += utf8_count(find_bytes(l, s->answer, token_at(s, i).token));
     }
 }
 
-/* All but the offsets, whose list is left open. */
-static void open_logprobs(const struct span *s, struct buf *bytes, struct buf *out) {
-    PUT(out, "{\"tokens\":[");
-    put_tokens(s, bytes, out);
-    PUT(out, "],\"token_logprobs\":[");
-    put_values(s, out);
-    PUT(out, "],\"top_logprobs\":[");
-    put_tops(s, bytes, out);
-    PUT(out, "],\"text_offset\":[");
+/* The prompt's, by the text that its tokens become; returns how many characters that has. */
+static uint64_t put_prompt_offsets(struct lists *l, const struct span *s) {
+    const struct answer *a = s->answer;
+    struct detok detok = {0};
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        put_comma(l);
+        buf_put_uint(l->out, offset);
+        buf_clear(&l->bytes);
+        enum status st = detok_push(&detok, a->tokenizer, token_at(s, i).token,
+                                    !a->request->keep_special, &l->bytes);
+        if (st != ST_OK && l->out->status == ST_OK) l->out->status = st;
+        offset += utf8_count(buf_str(&l->bytes));
+    }
+    buf_clear(&l->bytes);
+    detok_finish(&detok, &l->bytes);
+    return offset + utf8_count(buf_str(&l->bytes));
 }
 
+/* One list through the prompt's span and the answer's. */
+typedef void list_fn(struct lists *l, const struct span *s);
+
+static void put_list(struct lists *l, const struct span spans[2], list_fn *put) {
+    l->written = 0;
+    put(l, &spans[0]);
+    put(l, &spans[1]);
+}
+
+/* All but the offsets, whose list is left open. */
+static void open_logprobs(struct lists *l, const struct span spans[2], struct buf *out) {
+    *l = (struct lists){.out = out};
+    buf_init(&l->bytes, TOKEN_BYTES_MAX);
+    PUT(out, "{\"tokens\":[");
+    put_list(l, spans, put_names);
+    PUT(out, "],\"token_logprobs\":[");
+    put_list(l, spans, put_values);
+    PUT(out, "],\"top_logprobs\":[");
+    put_list(l, spans, put_tops);
+    PUT(out, "],\"text_offset\":[");
+    l->written = 0;
+}
+
+static void close_logprobs(struct lists *l) {
+    PUT(l->out, "]}");
+    buf_deinit(&l->bytes);
+}
+
+/* Of one event. */
 static void put_piece_logprobs(const struct span *s, uint64_t offset, struct buf *out) {
-    struct buf bytes;
-    buf_init(&bytes, TOKEN_BYTES_MAX);
-    open_logprobs(s, &bytes, out);
-    put_offsets(s, offset, &bytes, out);
-    PUT(out, "]}");
-    buf_deinit(&bytes);
+    const struct span spans[2] = {{.answer = s->answer}, *s};
+    struct lists l;
+    open_logprobs(&l, spans, out);
+    put_offsets(&l, s, offset);
+    close_logprobs(&l);
+}
+
+/* Of the prompt; returns how many characters it has. */
+static uint64_t put_prompt_logprobs(const struct span *s, struct buf *out) {
+    const struct span spans[2] = {*s, {.answer = s->answer}};
+    struct lists l;
+    open_logprobs(&l, spans, out);
+    uint64_t offset = put_prompt_offsets(&l, s);
+    close_logprobs(&l);
+    return offset;
 }
 
 /* Every event says where its tokens begin, because not every token has become text of its own. */
 static void put_whole_logprobs(const struct span *s, struct buf *out) {
-    const struct event_log *log = s->answer->log;
-    struct buf bytes;
-    uint64_t offset = 0;
-    bool has_any = false;
-    buf_init(&bytes, TOKEN_BYTES_MAX);
-    open_logprobs(s, &bytes, out);
-    for (uint32_t i = 0; i < event_log_count(log); i++) {
-        struct api_event ev = event_log_at(log, i);
+    const struct answer *a = s->answer;
+    const struct span spans[2] = {prompt_span(a, s->choice), *s};
+    struct lists l;
+    open_logprobs(&l, spans, out);
+    uint64_t offset = put_prompt_offsets(&l, &spans[0]);
+    for (uint32_t i = 0; i < event_log_count(a->log); i++) {
+        struct api_event ev = event_log_at(a->log, i);
         if (ev.choice != s->choice) continue;
-        struct span part = {s->answer, s->choice, ev.first_token, ev.token_count};
-        if (has_any && part.count) PUT(out, ",");
-        put_offsets(&part, offset, &bytes, out);
-        has_any |= part.count > 0;
+        const struct span part = event_span(a, &ev);
+        put_offsets(&l, &part, offset);
         if (ev.kind == EVENT_TEXT) offset += utf8_count(ev.text);
     }
-    PUT(out, "]}");
-    buf_deinit(&bytes);
+    close_logprobs(&l);
 }
 
 /* --- a stream --------------------------------------------------------------------------- */
@@ -215,13 +298,13 @@ static size_t counts_bytes(const struct answer *a) {
     return a->request->logprobs ? a->choice_count * sizeof(uint32_t) : 0;
 }
 
-/* How many characters the choice had before this piece; then it has so many more. */
-static uint64_t count_on(struct encoder *e, uint32_t choice, struct str text) {
+/* How many characters the choice had so far; then it has so many more. */
+static uint64_t count_on(struct encoder *e, uint32_t choice, uint64_t more) {
     uint32_t before = 0, after;
     if (buf_status(&e->text) != ST_OK) return 0;
     char *at = e->text.ptr + choice * sizeof(before);
     memcpy(&before, at, sizeof(before));
-    after = before + (uint32_t)utf8_count(text);
+    after = before + (uint32_t)more;
     memcpy(at, &after, sizeof(after));
     return before;
 }
@@ -236,15 +319,10 @@ static struct buf *open_chunk(struct encoder *e, uint32_t choice) {
     return out;
 }
 
+/* Behind the log-probabilities: the finish, ids, the rest. */
 static void put_chunk(struct encoder *e, const struct api_event *ev, const char *finish) {
     const struct answer *a = e->answer;
-    const struct span span = {a, ev->choice, ev->first_token, ev->token_count};
     struct buf *out = &e->scratch;
-    PUT(out, "\",\"logprobs\":");
-    if (a->request->logprobs && ev->token_count)
-        put_piece_logprobs(&span, count_on(e, ev->choice, ev->text), out);
-    else
-        PUT(out, "null");
     PUT(out, ",\"finish_reason\":");
     if (finish)
         buf_put_json_string(out, str_of(finish));
@@ -260,23 +338,38 @@ static void put_chunk(struct encoder *e, const struct api_event *ev, const char 
     encoder_put(e, STR(""), buf_str(out));
 }
 
+static void put_echo_chunk(struct encoder *e, uint32_t choice) {
+    const struct span prompt = prompt_span(e->answer, choice);
+    struct buf *out = open_chunk(e, choice);
+    put_echo(e->answer, choice, out);
+    PUT(out, "\",\"logprobs\":");
+    if (prompt.count)
+        count_on(e, choice, put_prompt_logprobs(&prompt, out));
+    else
+        PUT(out, "null");
+    put_chunk(e, &(struct api_event){.choice = choice}, NULL);
+}
+
 static void begin(struct encoder *e) {
     const struct answer *a = e->answer;
     const uint32_t zero = 0;
     for (size_t i = 0; i < counts_bytes(a); i += sizeof(zero))
         buf_put(&e->text, &zero, sizeof(zero));
     put_head(a, &e->text);
-    for (uint32_t i = 0; a->request->echo && i < a->choice_count; i++) {
-        put_echo(a, i, open_chunk(e, i));
-        put_chunk(e, &(struct api_event){.choice = i}, NULL);
-    }
+    for (uint32_t i = 0; a->request->echo && i < a->choice_count; i++) put_echo_chunk(e, i);
 }
 
 static void event(struct encoder *e, const struct api_event *ev) {
     if (ev->kind != EVENT_TEXT && ev->kind != EVENT_FINISH) return; /* a text calls no tools */
-    bool is_last = ev->kind == EVENT_FINISH;
+    const bool is_last = ev->kind == EVENT_FINISH;
+    const struct span span = event_span(e->answer, ev);
     struct buf *out = open_chunk(e, ev->choice);
     if (!is_last) buf_put_json_inner(out, ev->text);
+    PUT(out, "\",\"logprobs\":");
+    if (e->answer->request->logprobs && ev->token_count)
+        put_piece_logprobs(&span, count_on(e, ev->choice, is_last ? 0 : utf8_count(ev->text)), out);
+    else
+        PUT(out, "null");
     put_chunk(e, ev, is_last ? openai_finish(ev->finish, 0) : NULL);
 }
 
@@ -311,7 +404,7 @@ static void put_text(const struct answer *a, uint32_t choice, struct buf *out) {
 
 static void put_choice(const struct answer *a, uint32_t choice, struct buf *out) {
     const struct api_event last = answer_last_event(a, choice);
-    const struct span span = {a, choice, 0, last.first_token + last.token_count};
+    const struct span span = {a, choice, 0, last.first_token + last.token_count, false};
     PUT(out, "{\"index\":");
     buf_put_uint(out, choice);
     PUT(out, ",\"text\":\"");

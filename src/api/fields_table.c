@@ -291,7 +291,7 @@ const struct api_field api_fields[] = {
     ROW("guided_grammar", EP_OPENAI, ANY, "answers are not held to a grammar.", REFUSED),
     ROW("grammar", EP_OPENAI, ANY, "answers are not held to a grammar.", REFUSED),
     ROW("json_schema", EP_OPENAI, ANY, "answers are not held to a grammar.", REFUSED),
-    ROW("prompt_logprobs", EP_OLD, ANY, "only the answer's log-probabilities are known.", REFUSED,
+    ROW("prompt_logprobs", EP_OLD, ANY, "use `echo` with `logprobs` of /v1/completions.", REFUSED,
         .max = -1),
     ROW("n_probs", EP_OLD, ANY, "use `logprobs`.", REFUSED),
     ROW("use_beam_search", EP_OLD, ANY, "answers are sampled.", REFUSED),

@@ -84,6 +84,7 @@ struct api_request {
     bool ignore_end, keep_special;
     bool logprobs;
     uint32_t top_logprobs;
+    bool prompt_logprobs; /* of the prompt, too: it is part of the answer */
     bool return_token_ids;
 
     /* How it is delivered. */

@@ -112,6 +112,7 @@ static inline enum status lib_decode(const struct codec *codec, struct str body,
 
 static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
                              const struct tool_form *form, uint32_t choices) {
+    static struct request plain; /* without log-probabilities of the prompt */
     CHECK(choices <= LIB_CHOICES);
     l->answer = (struct answer){.request = &l->request,
                                 .tokenizer = t,
@@ -127,7 +128,8 @@ static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
     for (uint32_t i = 0; i < choices; i++) {
         struct teller_options options = {
             .request = &l->request, .tokenizer = t, .choice = i, .tools = form};
-        l->tokens[i] = (struct choice){.tokens = l->ids[i], .prompt_tokens = 2, .index = i};
+        l->tokens[i] =
+            (struct choice){.tokens = l->ids[i], .prompt_tokens = 2, .index = i, .request = &plain};
         l->ids[i][0] = 'p';
         l->ids[i][1] = 'q';
         if (l->request.logprobs) l->tokens[i].logprobs = l->logprobs[i];

@@ -131,6 +131,35 @@ static void test_log_probabilities_stand_in_four_lists(void **state) {
     done(l);
 }
 
+/* As lm-eval and the like ask, to learn how likely a text is. */
+static void test_an_echo_with_log_probabilities_has_the_prompts(void **state) {
+    (void)state;
+    static struct token_logprob logprobs[] = {{0, 0}, {'q', -1.5f}};
+    static struct sample_result tops[] = {{.top_count = 0},
+                                          {.top_count = 1, .top = {{'z', -0.25f}}}};
+    struct request request = {.prompt_logprobs = logprobs, .prompt_tops = tops};
+    struct lib_answer *l =
+        ask("{\"prompt\":\"pq\",\"logprobs\":1,\"echo\":true,\"stream\":true}", 1);
+    assert_true(l->request.prompt_logprobs);
+    l->tokens[0].request = &request;
+    lib_push(l, 0, &(int32_t){'a'}, 1, 1);
+    lib_finish(l, 0, FINISH_LENGTH);
+    expect_whole(l, HEAD "{\"index\":0,\"text\":\"pqa\",\"logprobs\":{\"tokens\":[\"p\",\"q\","
+                         "\"a\"],\"token_logprobs\":[null,-1.5,-0.25],\"top_logprobs\":[null,"
+                         "{\"z\":-0.25,\"q\":-1.5},{\"a\":-0.5}],\"text_offset\":[0,1,2]},"
+                         "\"finish_reason\":\"length\"}");
+    expect_stream(l, HEAD
+                  "{\"index\":0,\"text\":\"pq\",\"logprobs\":{\"tokens\":[\"p\",\"q\"],"
+                  "\"token_logprobs\":[null,-1.5],\"top_logprobs\":[null,{\"z\":-0.25,\"q\":-1.5}],"
+                  "\"text_offset\":[0,1]},\"finish_reason\":null}]}\n" HEAD
+                  "{\"index\":0,\"text\":\"a\",\"logprobs\":{\"tokens\":[\"a\"],"
+                  "\"token_logprobs\":[-0.25],\"top_logprobs\":[{\"a\":-0.5}],"
+                  "\"text_offset\":[2]},\"finish_reason\":null}]}\n" HEAD
+                  "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}]}\n"
+                  "[DONE]\n");
+    done(l);
+}
+
 static void test_prompts_come_as_texts_or_ids_one_or_many(void **state) {
     (void)state;
     static const struct {
@@ -183,7 +212,6 @@ static void test_what_is_wrong_is_refused_with_its_name(void **state) {
     expect_refusal("{\"prompt\":\"a\",\"best_of\":3}", "best_of", "unsupported_value");
     expect_refusal("{\"prompt\":\"a\",\"logprobs\":6}", "logprobs", "integer_above_max_value");
     expect_refusal("{\"prompt\":\"a\",\"logprobs\":true}", "logprobs", "invalid_type");
-    expect_refusal("{\"prompt\":\"a\",\"echo\":true,\"logprobs\":0}", "echo", "unsupported_value");
     expect_refusal("{\"prompt\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\"n\":16}",
                    "n", "integer_above_max_value");
 }
@@ -207,6 +235,7 @@ int main(void) {
         cmocka_unit_test(test_an_answer_is_told_in_openais_shapes),
         cmocka_unit_test(test_an_echo_begins_with_the_prompt),
         cmocka_unit_test(test_log_probabilities_stand_in_four_lists),
+        cmocka_unit_test(test_an_echo_with_log_probabilities_has_the_prompts),
         cmocka_unit_test(test_prompts_come_as_texts_or_ids_one_or_many),
         cmocka_unit_test(test_what_is_wrong_is_refused_with_its_name),
         cmocka_unit_test(test_a_failure_ends_a_stream_without_done),
