@@ -1,5 +1,5 @@
-/* api/tools_flat.h - tools whose members stand beside each other, {"name", "description", a schema}:
- * OpenAI's responses and Anthropic's messages spell them so. */
+/* api/tools_flat.h - tools whose members stand beside each other, {"name", "description", ..}, as
+ * OpenAI's responses and Anthropic's messages spell them. */
 #ifndef API_TOOLS_FLAT_H
 #define API_TOOLS_FLAT_H
 

@@ -35,12 +35,15 @@ struct codec_case {
     bool is_load;                             /* no choice at all */
 };
 
+/* STR() is no constant to gcc. */
+#define CASE_STR(words)                                                                            \
+    { "" words, sizeof(words) - 1 }
 #define CASE_TEXT(words)                                                                           \
-    { .kind = EVENT_TEXT, .text = STR(words), .token_count = 1 }
+    { .kind = EVENT_TEXT, .text = CASE_STR(words) }
 #define CASE_TOOL(number, words)                                                                   \
-    { .kind = EVENT_TOOL, .tool = (number), .text = STR(words) }
+    { .kind = EVENT_TOOL, .tool = (number), .text = CASE_STR(words) }
 #define CASE_ARGS(number, words)                                                                   \
-    { .kind = EVENT_ARGS, .tool = (number), .text = STR(words) }
+    { .kind = EVENT_ARGS, .tool = (number), .text = CASE_STR(words) }
 
 /* Everything that a case needs while it is told. */
 struct case_run {

@@ -18,19 +18,19 @@ static const struct codec *chat(void) { return codec_find("ollama.chat"); }
 static const struct codec *generate(void) { return codec_find("ollama.generate"); }
 
 static const struct ollama_model models[] = {
-    {.name = STR("tiny"),
+    {.name = CASE_STR("tiny"),
      .modified_s = 1700000000,
      .bytes = 102400,
-     .digest = STR("0011223344556677"),
-     .format = STR("gguf"),
-     .family = STR("llama"),
-     .quantization = STR("Q4_1"),
-     .chat_template = STR("{% for m in messages %}\n\"{{ m }}\"{% endfor %}"),
+     .digest = CASE_STR("0011223344556677"),
+     .format = CASE_STR("gguf"),
+     .family = CASE_STR("llama"),
+     .quantization = CASE_STR("Q4_1"),
+     .chat_template = CASE_STR("{% for m in messages %}\n\"{{ m }}\"{% endfor %}"),
      .parameter_count = 134515008,
      .ctx_tokens = 2048,
      .dims = 576,
      .has_tools = true},
-    {.name = STR("minilm"), .parameter_count = 7610000000, .is_embedder = true},
+    {.name = CASE_STR("minilm"), .parameter_count = 7610000000, .is_embedder = true},
 };
 
 static void record_bodies(struct buf *out) {
