@@ -1,0 +1,226 @@
+/* Goal:   reading a body, telling an answer and writing it survive the failure of any one
+ *         allocation: ST_NOMEM, and nothing is lost.
+ * Method: the same work again and again, the first time with the first allocation failing, then
+ *         the second, until no more are needed. The address sanitizer counts what is left. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "api/embeddings.h"
+#include "api/tokenize.h"
+#include "fault/fail_alloc.h"
+#include "text/chat_prompt.h"
+#include "unit/api/api_lib.h"
+
+enum { ALLOCATIONS_MAX = 2000 };
+
+static struct tokenizer *tokenizer;
+
+static int set_up(void **state) {
+    (void)state;
+    tokenizer = lib_tokenizer();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    tokenizer_destroy(tokenizer);
+    return 0;
+}
+
+typedef enum status work_fn(const char *body);
+
+static void expect_survival(work_fn *work, const char *body) {
+    long n = 0;
+    for (; n < ALLOCATIONS_MAX; n++) {
+        fail_alloc_at(n);
+        enum status st = work(body);
+        if (!fail_alloc_stop()) {
+            assert_int_equal(st, ST_OK);
+            break;
+        }
+        if (st != ST_NOMEM) fail_msg("allocation %ld: %s: %s", n, status_name(st), body);
+    }
+    assert_in_range(n, 1, ALLOCATIONS_MAX - 1);
+}
+
+/* Jansson keeps the real allocator, so a document is there or the text was none. */
+static struct json *parse(const char *text) {
+    struct json *doc = NULL;
+    CHECK(json_parse(str_of(text), &json_limits_request, &doc, NULL) == ST_OK);
+    return doc;
+}
+
+/* --- requests --------------------------------------------------------------------------- */
+
+static enum status decode(const struct codec *codec, const char *body) {
+    struct api_request r;
+    struct api_error e = {0};
+    api_request_init(&r, codec);
+    enum status st = codec->decode(parse(body), &r, &e);
+    api_request_deinit(&r);
+    return st;
+}
+
+static enum status decode_chat(const char *body) { return decode(codec_find("openai.chat"), body); }
+
+static enum status decode_text(const char *body) {
+    return decode(codec_find("openai.completions"), body);
+}
+
+static enum status read_embeddings(const char *body) {
+    static const float one[] = {1, 2, 3};
+    static const float *const vectors[] = {one, one};
+    struct embed_request r;
+    struct api_error e = {0};
+    struct buf out;
+    buf_init(&out, 1 << 16);
+    enum status st = embed_request_read(parse(body), &r, &e);
+    if (st == ST_OK) {
+        struct embed_answer a = {STR("m"), vectors, 2, 3, 2};
+        embed_answer_put(&r, &a, &out);
+        st = buf_status(&out);
+    }
+    buf_deinit(&out);
+    embed_request_deinit(&r);
+    return st;
+}
+
+static enum status read_tokens(const char *body) {
+    struct tokenize_request r;
+    struct api_error e = {0};
+    struct buf out;
+    buf_init(&out, 1 << 16);
+    enum status st = detokenize_request_read(parse(body), &r, &e);
+    if (st == ST_OK) st = detokenize_answer_put(&r, tokenizer, &out, &e);
+    r.with_pieces = r.with_texts = true;
+    if (st == ST_OK)
+        st = tokenize_answer_put(&r, tokenizer, r.text.prompts[0].ids, r.text.prompts[0].count, 9,
+                                 &out);
+    buf_deinit(&out);
+    tokenize_request_deinit(&r);
+    return st;
+}
+
+#define TALK                                                                                       \
+    "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\"}]},"         \
+    "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","          \
+    "\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":\"tool\",\"content\":\"7\"}],"                  \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+
+static void test_bodies_are_read_or_memory_lacks(void **state) {
+    (void)state;
+    expect_survival(decode_chat, "{" TALK ",\"logit_bias\":{\"1\":2},\"reasoning_effort\":\"low\","
+                                 "\"chat_template_kwargs\":{\"x\":[1]}}");
+    expect_survival(decode_text, "{\"prompt\":[[1,2],[3]]}");
+    expect_survival(decode_text, "{\"prompt\":[\"a\",\"b\"]}");
+    expect_survival(read_embeddings, "{\"input\":[\"a\",\"b\"],\"dimensions\":2}");
+    expect_survival(read_tokens, "{\"tokens\":[72,255]}");
+    expect_survival(read_tokens, "{\"tokens\":[]}");
+}
+
+/* --- answers ---------------------------------------------------------------------------- */
+
+static void ignore_piece(void *ctx, uint32_t number, struct str name, struct str data) {
+    (void)ctx, (void)number, (void)name, (void)data;
+}
+
+static struct lib_answer *answer; /* read outside the failures */
+
+static enum status tell(const char *text) {
+    struct lib_answer *l = answer;
+    struct teller *t = NULL;
+    struct event_log *log = NULL;
+    bool met = false;
+    const struct teller_options o = {
+        .request = &l->request, .tokenizer = tokenizer, .tools = tool_form_find("hermes")};
+    enum status st = event_log_create(&log, 1 << 20);
+    if (st == ST_OK) st = teller_create(&o, &t, NULL);
+    for (; st == ST_OK && *text; text++)
+        st = teller_push(t, &(int32_t){(uint8_t)*text}, 1, log, &met);
+    if (st == ST_OK) st = teller_finish(t, FINISH_STOP, log);
+    teller_destroy(t);
+    event_log_destroy(log);
+    return st;
+}
+
+static enum status write_stream(const char *unused) {
+    struct encoder e;
+    (void)unused;
+    encoder_init(&e, answer->request.codec, &answer->answer, 0, ignore_piece, NULL);
+    while (!encoder_run(&e, 4)) {
+    }
+    enum status st = e.status;
+    encoder_deinit(&e);
+    return st;
+}
+
+static enum status write_whole(const char *unused) {
+    struct buf out;
+    (void)unused;
+    buf_init(&out, 1 << 20);
+    answer->request.codec->whole(&answer->answer, &out);
+    enum status st = buf_status(&out);
+    buf_deinit(&out);
+    return st;
+}
+
+static void with_answer(const char *codec, const char *body, const char *text) {
+    struct api_error e = {0};
+    answer = mem_zalloc(sizeof(*answer));
+    assert_int_equal(lib_decode(codec_find(codec), str_of(body), &answer->request, &e), ST_OK);
+    lib_begin(answer, tokenizer, tool_form_find("hermes"), 1);
+    lib_say(answer, 0, str_of(text), FINISH_STOP);
+    expect_survival(tell, text);
+    expect_survival(write_stream, "stream");
+    expect_survival(write_whole, "whole");
+    lib_end(answer);
+    mem_free(answer);
+}
+
+static void test_answers_are_told_and_written_or_memory_lacks(void **state) {
+    (void)state;
+    with_answer("openai.chat",
+                "{" TALK ",\"stop\":\"zz\",\"stream\":true,\"logprobs\":true,\"top_logprobs\":1,"
+                "\"stream_options\":{\"include_usage\":true},\"return_token_ids\":true}",
+                "ab <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>z");
+    with_answer("openai.completions",
+                "{\"prompt\":[112,113],\"echo\":true,\"logprobs\":1,\"stream\":true}",
+                "h\xc3\xa9llo");
+}
+
+/* --- prompts ---------------------------------------------------------------------------- */
+
+static enum status render(const char *messages) {
+    struct chat_prompt *p = NULL;
+    struct tokens ids = {0};
+    struct buf out;
+    const struct chat_turn turn = {.messages = str_of(messages),
+                                   .tools = STR("[{}]"),
+                                   .kwargs = STR("{\"x\":1}"),
+                                   .continue_final = true};
+    buf_init(&out, 1 << 20);
+    enum status st = chat_prompt_create(tokenizer, &p, NULL);
+    if (st == ST_OK) st = chat_prompt_render(p, &turn, &out, NULL);
+    if (st == ST_OK) st = chat_prompt_encode_turn(p, &turn, &ids, NULL);
+    tokens_deinit(&ids);
+    buf_deinit(&out);
+    chat_prompt_destroy(p);
+    return st;
+}
+
+static void test_prompts_are_rendered_or_memory_lacks(void **state) {
+    (void)state;
+    expect_survival(render, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bodies_are_read_or_memory_lacks),
+        cmocka_unit_test(test_answers_are_told_and_written_or_memory_lacks),
+        cmocka_unit_test(test_prompts_are_rendered_or_memory_lacks),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
