@@ -340,6 +340,7 @@ static bool add_model_rows(struct metrics *r, const struct metrics_model *info, 
 
 enum status server_metrics_add_model(struct server_metrics *m, const struct metrics_model *info,
                                      uint32_t *model) {
+    *model = METRICS_MODELS_MAX;
     if (m->model_count == METRICS_MODELS_MAX) return ST_FULL;
     struct buf labels;
     struct model made = {0};
@@ -359,9 +360,10 @@ enum status server_metrics_add_model(struct server_metrics *m, const struct metr
 
 /* --- counting ---------------------------------------------------------------------------- */
 
+/* NULL: there was no memory for its rows. */
 static struct model *model_at(struct server_metrics *m, uint32_t model) {
-    CHECK(model < m->model_count);
-    return &m->models[model];
+    CHECK(model < m->model_count || model == METRICS_MODELS_MAX);
+    return model < m->model_count ? &m->models[model] : NULL;
 }
 
 static double seconds(int64_t us) { return (double)us / 1e6; }
@@ -369,6 +371,7 @@ static double seconds(int64_t us) { return (double)us / 1e6; }
 void server_metrics_tokens(struct server_metrics *m, uint32_t model, uint32_t count,
                            int64_t gap_us) {
     struct model *row = model_at(m, model);
+    if (!row) return;
     counter_add(row->counters[M_GENERATION_TOKENS], count);
     /* Tokens that came together share the time since the last ones. */
     if (gap_us >= 0 && count > 0)
@@ -399,6 +402,7 @@ static void observe_span(struct histogram *h, int64_t from_us, int64_t to_us) {
 
 void server_metrics_ride(struct server_metrics *m, const struct metrics_ride *r) {
     struct model *row = model_at(m, r->model);
+    if (!row) return;
     struct histogram **h = row->histograms;
     counter_add(row->ends[end_of(r->finish)], 1);
     counter_add(row->counters[M_PROMPT_TOKENS], r->prompt_tokens);

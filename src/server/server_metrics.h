@@ -31,7 +31,8 @@ enum { METRICS_MODELS_MAX = 64 };
 enum status server_metrics_create(struct server_metrics **out);
 void server_metrics_destroy(struct server_metrics *m); /* NULL is fine */
 
-/* ST_FULL: more than METRICS_MODELS_MAX; ST_NOMEM. `kv_blocks` 0: a model that only embeds. */
+/* ST_FULL: more than METRICS_MODELS_MAX; ST_NOMEM: *model then is a number under which nothing is
+ * counted. `kv_blocks` 0: a model that only embeds. */
 struct metrics_model {
     const char *name;
     uint32_t ctx_tokens, block_tokens, kv_blocks;
@@ -62,8 +63,8 @@ void server_metrics_response(struct server_metrics *m, const char *route, uint32
 /* What others count. The members of one engine stand at the number of its model; those of models
  * that have none are NULL. */
 struct metrics_pull {
-    const struct engine_stats *engines[METRICS_MODELS_MAX];
-    const struct http_stats *http; /* may be NULL */
+    const struct engine_stats *engines[METRICS_MODELS_MAX + 1]; /* the last: of no model's */
+    const struct http_stats *http;                              /* may be NULL */
     uint64_t kept_answers, kept_bytes;
     uint64_t answers; /* under way */
     uint64_t lost_log_lines, lost_spans;

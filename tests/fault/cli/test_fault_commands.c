@@ -43,6 +43,9 @@ static const struct run runs[] = {
       "--json"}},
     {"", {"jitney", "knobs", "--json"}},
     {"", {"jitney", "generate", "--help"}},
+    {"", {"jitney", "serve", "--print-config", "-m", "a", "b", "--set", "c=d"}},
+    {"", {"jitney", "serve", "--check", MODELS "llama"}},
+    {"", {"jitney", "completion", "zsh"}},
 };
 
 /* Put `text` where the program reads standard input. */

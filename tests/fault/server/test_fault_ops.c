@@ -117,7 +117,8 @@ static enum status use_metrics(void) {
     enum status st = server_metrics_create(&m);
     if (st != ST_OK) return st;
     st = server_metrics_add_model(m, &info, &model);
-    if (st == ST_OK) server_metrics_ride(m, &(struct metrics_ride){.model = model});
+    server_metrics_ride(m, &(struct metrics_ride){.model = model});
+    server_metrics_tokens(m, model, 1, 5);
     server_metrics_response(m, "/", 200, 0.1);
     server_metrics_response(m, "/", 200, 0.1);
     buf_init(&out, 1 << 20);
