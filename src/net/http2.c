@@ -29,7 +29,7 @@ enum {
     HEADER_OVERHEAD = 32, /* that the protocol counts for each header */
     RESET_BURST = 200,    /* resets without a response; a user who changes his mind makes few */
     RESETS_PER_S = 20,
-    FRAME_BURST = 2000, /* frames that move nothing: PING, SETTINGS, empty DATA, unknown ones */
+    FRAME_BURST = 2000, /* frames that move nothing: PING, SETTINGS, PRIORITY, empty DATA */
     FRAMES_PER_S = 500,
     ACKS_MAX = 200, /* waiting to be sent, before nghttp2 calls it a flood */
     SETTINGS_MAX = 32,
