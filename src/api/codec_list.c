@@ -10,14 +10,8 @@ extern const struct codec codec_anthropic, codec_anthropic_count;
 extern const struct codec codec_ollama_chat, codec_ollama_generate;
 
 const struct codec *const codecs[] = {
-    &codec_openai_chat,
-    &codec_openai_completions,
-    &codec_openai_responses,
-    &codec_anthropic,
-    &codec_anthropic_count,
-    &codec_ollama_chat,
-    &codec_ollama_generate,
-    NULL,
+    &codec_openai_chat,     &codec_openai_completions, &codec_openai_responses, &codec_anthropic,
+    &codec_anthropic_count, &codec_ollama_chat,        &codec_ollama_generate,  NULL,
 };
 
 const struct codec *codec_find(const char *name) {
