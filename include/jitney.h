@@ -77,6 +77,9 @@ struct jitney_options {
     const char *const *set; /* "knob=value", NULL-terminated; NULL: none. Wins over the above. */
     void (*on_progress)(void *ctx, double share); /* while loading, 0 to 1; NULL: not wanted */
     void *progress_ctx;
+    bool pretend; /* compute nothing: answers are words of the vocabulary, up to max_tokens; for
+                     testing a program without waiting for a model */
+    uint32_t pretend_step_us; /* how long a step then takes */
 };
 void jitney_options_init(struct jitney_options *options, size_t size);
 static inline struct jitney_options jitney_options_default(void) {

@@ -44,6 +44,8 @@ class Options(ctypes.Structure):
         ("set", POINTER(c_char_p)),
         ("on_progress", PROGRESS),
         ("progress_ctx", c_void_p),
+        ("pretend", c_bool),
+        ("pretend_step_us", c_uint32),
     ]
 
 

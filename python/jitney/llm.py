@@ -206,7 +206,8 @@ class LLM:
 
     `model` is a name in the model cache, a GGUF file or a Hugging Face folder. `knobs` are the
     engine's settings by name, as `jitney knobs` lists them. `on_progress(share)` is called while
-    the model is loaded.
+    the model is loaded. With `pretend_step_us` nothing is computed: answers are words of the
+    vocabulary and a step takes that long, for testing a program without waiting for a model.
     """
 
     def __init__(
@@ -219,6 +220,7 @@ class LLM:
         policy=None,
         knobs=None,
         on_progress=None,
+        pretend_step_us=None,
     ):
         options = _library.default(_library.Options)
         options.threads = _request.whole("threads", threads, 0, 256)
@@ -231,6 +233,9 @@ class LLM:
             options.set = pairs
         if on_progress is not None:
             options.on_progress = _library.PROGRESS(lambda _, share: on_progress(share))
+        if pretend_step_us is not None:
+            options.pretend = True
+            options.pretend_step_us = _request.whole("pretend_step_us", pretend_step_us, 0, 2**32 - 1)
         self._engine = Engine(str(model), options)
         self._window = min(WINDOW, int((knobs or {}).get("queue_max", WINDOW)))
         self._closer = weakref.finalize(self, Engine.close, self._engine)

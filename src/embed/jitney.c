@@ -116,6 +116,8 @@ static enum status open_service(struct jitney *j, const char *model, struct jitn
     struct service_options options = {.knobs = knobs_default(),
                                       .kv_bytes = o->kv_bytes,
                                       .ctx_tokens = o->ctx_tokens,
+                                      .is_sim = o->pretend,
+                                      .sim_step_us = o->pretend_step_us,
                                       .progress_ctx = o};
     options.knobs.threads = o->threads;
     if (o->on_progress) options.on_progress = on_progress;

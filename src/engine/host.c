@@ -114,7 +114,10 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     if (h->threads > POOL_THREADS_MAX)
         return err_set(err, ST_BAD, "%u threads were asked for, at most %d are possible",
                        h->threads, POOL_THREADS_MAX);
-    if (o->no_weights) return ST_OK;
+    if (o->no_weights) {
+        report(&l, "weights", 1);
+        return ST_OK;
+    }
     TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
     h->device_open = true;
     TRY(model_each_weight(h->model, count_weight, &l, err));

@@ -88,6 +88,27 @@ static void test_loading_tells_how_far_it_is(void **state) {
     jitney_close(NULL);
 }
 
+static void test_a_pretended_model_answers_without_computing(void **state) {
+    double last = 0;
+    struct jitney *j;
+    struct jitney_options o = jitney_options_default();
+    o.pretend = true;
+    o.on_progress = count_progress;
+    o.progress_ctx = &last;
+    assert_int_equal(jitney_open(LLAMA, &o, &j, NULL), JITNEY_OK);
+    assert_true(last == 1);
+    struct jitney_request r = steady("Hello", 8, 1);
+    struct told *a = tell_all(j, &r), *again = tell_all(j, &r), *real = tell_all(*state, &r);
+    assert_int_equal(a->count, 8);
+    assert_true(a->text_bytes > 0);
+    assert_true(told_same(a, again));
+    assert_false(told_same(a, real));
+    jitney_close(j);
+    free(a);
+    free(again);
+    free(real);
+}
+
 static void test_two_models_are_open_at_once(void **state) {
     struct jitney *second = open_with(QWEN2, NULL);
     assert_non_null(second);
@@ -581,6 +602,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_says_what_is_wrong),
         cmocka_unit_test(test_loading_tells_how_far_it_is),
+        cmocka_unit_test(test_a_pretended_model_answers_without_computing),
         cmocka_unit_test(test_two_models_are_open_at_once),
         cmocka_unit_test(test_info_tells_what_is_in_force),
         cmocka_unit_test(test_an_answer_is_told_whole),
