@@ -176,6 +176,15 @@ static const struct tool_form *choose_tools(const struct registry *r, const stru
     return form ? form : tool_form_of_template(tokenizer_chat_template(t, false));
 }
 
+/* Of a folder, what its tensors take. */
+static uint64_t bytes_of(const struct served_parts *p, const struct model_file *f) {
+    uint64_t bytes = 0;
+    if (model_file_kind(f) == MODEL_GGUF && file_size(p->path) > 0)
+        return (uint64_t)file_size(p->path);
+    for (size_t i = 0; i < tensor_count(f); i++) bytes += tensor_at(f, i)->bytes;
+    return bytes;
+}
+
 static void fill_served(struct registry *r, struct served_parts *p) {
     struct served *m = p->model;
     m->is_encoder = !p->service.engine;
@@ -190,7 +199,7 @@ static void fill_served(struct registry *r, struct served_parts *p) {
     m->embedder = p->embedder;
     m->tools = choose_tools(r, m->tokenizer);
     m->created_s = clock_wall_s();
-    m->file_bytes = (uint64_t)(file_size(p->path) > 0 ? file_size(p->path) : 0);
+    m->file_bytes = bytes_of(p, m->host->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     make_fingerprint(p, m->fingerprint);
 }

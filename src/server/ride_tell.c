@@ -142,11 +142,13 @@ static void end_choice(struct ride *r, uint32_t i, const struct choice *c,
         fail_choice(r, c->request, finish);
 }
 
-static void take_choice(struct ride_part *part, struct choice *c, int64_t now_us) {
+/* False: nothing has come of it. A choice may be posted once more after its end was seen; its ride
+ * is only kept then and may go at any time. */
+static bool take_choice(struct ride_part *part, struct choice *c, int64_t now_us) {
     struct ride *r = part->ride;
     uint32_t i = part->first + c->index, ready;
     struct ride_choice *mine = &r->choices[i];
-    if (mine->is_over) return;
+    if (mine->is_over) return false;
     enum finish_reason finish = choice_poll(c, &ready);
     uint32_t before = mine->taken;
     r->is_busy = true;
@@ -154,6 +156,7 @@ static void take_choice(struct ride_part *part, struct choice *c, int64_t now_us
     count_tokens(r, i, before, now_us);
     if (finish != FINISH_NONE) end_choice(r, i, c, finish);
     r->is_busy = false;
+    return true;
 }
 
 /* ---- smoothing ---- */
@@ -220,13 +223,10 @@ bool rides_on_moved(struct rides *all, struct served *m) {
     uint32_t count = 0;
     for (struct choice *c; count < TAKE_MAX && (c = engine_next(m->engine, 0)); count++) {
         struct ride_part *part = c->request->user;
-        if (part) {
-            take_choice(part, c, now_us);
-            if (!part->ride->is_dirty) {
-                part->ride->is_dirty = true;
-                part->ride->dirty_next = dirty;
-                dirty = part->ride;
-            }
+        if (part && take_choice(part, c, now_us) && !part->ride->is_dirty) {
+            part->ride->is_dirty = true;
+            part->ride->dirty_next = dirty;
+            dirty = part->ride;
         }
         request_unref(c->request);
     }

@@ -106,7 +106,7 @@ static enum status read_headers(const struct asker *a, struct api_request *q, st
     TRY(read_ms(a, "x-jitney-tpot-ms", &q->urgency.tpot_target_us, e));
     TRY(read_ms(a, "x-jitney-deadline-ms", &q->urgency.expires_us, e));
     TRY(read_ms(a, "x-jitney-smooth-ms", &smooth_us, e));
-    q->smooth_ms = smooth_us / 1000;
+    q->smooth_ms = q->stream ? smooth_us / 1000 : 0;
     return read_priority(a, &q->urgency, e);
 }
 
