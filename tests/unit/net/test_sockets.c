@@ -304,7 +304,7 @@ static void test_a_client_that_leaves_is_noticed_at_once(void **state) {
         if (way == 2) assert_int_equal(shutdown(c.fd, SHUT_WR), 0); /* half closed */
         const int64_t since = client_now_ms();
         assert_true(client_until(&f, &f.gones, way + 1));
-        assert_true(client_now_ms() - since < 500);
+        assert_true(client_now_ms() - since < 1500);
         client_close(&c);
     }
     client_run_ms(&f, 10);
@@ -369,7 +369,7 @@ static void test_a_head_that_trickles_is_cut_off_in_total_time(void **state) {
     }
     assert_true(client_wait(&f, &c, "HTTP/1.1 408"));
     assert_true(client_now_ms() - since >= 100);
-    assert_true(client_now_ms() - since < 600);
+    assert_true(client_now_ms() - since < 2000);
     assert_true(client_wait(&f, &c, NULL));
     client_close(&c);
     fake_deinit(&f);
@@ -391,7 +391,7 @@ static void test_a_body_may_neither_pause_nor_take_for_ever(void **state) {
         }
         assert_true(client_wait(&f, &c, "HTTP/1.1 408"));
         assert_true(client_now_ms() - since >= 100);
-        assert_true(client_now_ms() - since < 700);
+        assert_true(client_now_ms() - since < 2500);
         assert_int_equal(f.requests, 0);
         client_close(&c);
         fake_deinit(&f);
@@ -439,7 +439,7 @@ static void test_a_reader_that_takes_nothing_is_gone_and_others_do_not_notice(vo
     while (f.gones == 0 && client_now_ms() - since < CLIENT_WAIT_MS) {
         const int64_t asked = client_now_ms();
         ask(&f, &quick);
-        assert_true(client_now_ms() - asked < 150);
+        assert_true(client_now_ms() - asked < 1000);
     }
     assert_int_equal(f.gones, 1);
     assert_true(client_now_ms() - since >= 200);
@@ -454,7 +454,7 @@ static void test_a_slow_reader_that_takes_something_gets_it_all(void **state) {
     enum { BYTES = 8 << 20 };
     struct fake f;
     struct client c;
-    const struct http_limits limits = {.write_ms = 100};
+    const struct http_limits limits = {.write_ms = 400};
     client_connect(&c, listen_on(&f, &limits));
     struct buf body;
     buf_init(&body, BYTES);
@@ -466,7 +466,7 @@ static void test_a_slow_reader_that_takes_something_gets_it_all(void **state) {
     http_reply(f.held[0], &reply);
     c.is_deaf = true;
     for (int i = 0; i < 6; i++) { /* much longer in all than it may take for nothing */
-        client_run_ms(&f, 60);
+        client_run_ms(&f, 150);
         c.is_deaf = false;
         for (int k = 0; k < 16; k++) client_read(&c);
         c.is_deaf = true;
