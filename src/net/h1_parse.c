@@ -114,8 +114,9 @@ static int on_headers_end(llhttp_t *p) {
     return HPE_PAUSED; /* the body is not llhttp's business */
 }
 
+/* 501 would say that the server lacks something, and clients try again after a 5xx. */
 static uint32_t status_of(llhttp_errno_t failure) {
-    return failure == HPE_INVALID_METHOD ? 501 : 400;
+    return failure == HPE_INVALID_METHOD ? 405 : 400;
 }
 
 static const char *sentence_of(llhttp_errno_t failure) {

@@ -235,8 +235,11 @@ static void refuse(struct conn *c, uint32_t status, const char *sentence) {
     exchange_word_fault(c->server, status, sentence, &body);
     struct buf *head = &c->server->scratch;
     buf_clear(head);
-    const struct http_header type = {STR("content-type"), STR("application/json")};
-    put_head(head, c, status, &type, 1);
+    const struct http_header headers[] = {
+        {STR("content-type"), STR("application/json")},
+        {STR("allow"), STR("GET, HEAD, POST, DELETE, OPTIONS")}, /* goes with a 405 only */
+    };
+    put_head(head, c, status, headers, status == 405 ? 2 : 1);
     buf_printf(head, "content-length: %zu\r\n\r\n", body.len);
     const uv_buf_t parts[] = {part(head->ptr, head->len), part(body.ptr, body.len)};
     conn_write(c, parts, h->is_head || body.len == 0 ? 1 : 2);
