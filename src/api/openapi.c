@@ -87,8 +87,9 @@ static void put_words(struct buf *out, const struct api_field *f) {
 
 /* What a list holds, where the table says it only by how it is stored. */
 static const char *items_of(const struct api_field *f) {
-    if (f->store == STORE_STOPS) return "{'type':'string','maxLength':256}";
-    if (f->store == STORE_IDS || strcmp(f->path, "tokens") == 0) return "{'type':'integer'}";
+    if (f->store == STORE_STOPS) return "{'type':'string','minLength':1,'maxLength':256}";
+    if (f->store == STORE_IDS || strcmp(f->path, "tokens") == 0)
+        return "{'type':'integer','minimum':0,'maximum':2147483647}";
     bool is_text = strcmp(f->path, "prompt") == 0 || strcmp(f->path, "input") == 0;
     if (is_text && (f->endpoints & (EP_COMPLETIONS | EP_EMBEDDINGS)))
         return "{'anyOf':[{'type':'string'},{'type':'integer'},"
