@@ -4,7 +4,9 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/str.h"
 #include "config/env.h"
@@ -15,6 +17,7 @@
 #include "sched/knobs.h"
 #include "sched/policy.h"
 #include "server/keys.h"
+#include "server/notify.h"
 #include "text/tokenizer.h"
 
 enum { HOST_BYTES = 256 };
@@ -61,18 +64,56 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
     return blame(s, "runner");
 }
 
+static bool address_is_local(const struct sockaddr_storage *at) {
+    char text[HOST_BYTES] = "";
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)at;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at;
+    if (at->ss_family == AF_INET) inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
+    if (at->ss_family == AF_INET6) inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
+    return !text[0] || host_is_loopback(text); /* a unix socket has no address */
+}
+
+/* A variable as a number; 0 if it is absent or no number. */
+static uint64_t env_number(const char *name) {
+    const char *text = env_find(name);
+    uint64_t value = 0;
+    return text && str_to_u64(str_of(text), &value) ? value : 0;
+}
+
+/* How many sockets a service manager hands over to this process (server/notify.h). */
+static uint64_t count_given(void) {
+    return env_number("LISTEN_PID") == (uint64_t)getpid() ? env_number("LISTEN_FDS") : 0;
+}
+
+/* Does one of them listen to others? */
+static bool is_given_open(void) {
+    enum { FIRST_FD = 3 };
+    uint64_t count = count_given();
+    for (uint64_t i = 0; i < count && i < NOTIFY_FDS_MAX; i++) {
+        struct sockaddr_storage at = {0};
+        socklen_t bytes = sizeof(at);
+        if (getsockname(FIRST_FD + (int)i, (struct sockaddr *)&at, &bytes) != 0) continue;
+        if (!address_is_local(&at)) return true;
+    }
+    return false;
+}
+
 static enum exit_code check_address(const struct settings *s, struct err *err) {
-    bool has_tcp = !s->uds || settings_origin(s, "port") != FROM_DEFAULT;
+    bool has_other = s->uds || count_given() > 0;
+    bool has_tcp = !has_other || settings_origin(s, "port") != FROM_DEFAULT;
     if (s->uds && strlen(s->uds) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
         usage_set(err, "serve: --uds: a socket's path has less than %zu bytes",
                   sizeof(((struct sockaddr_un *)0)->sun_path));
         return blame(s, "uds");
     }
-    if (!has_tcp || host_is_loopback(s->host) || s->api_key_file || s->no_auth) return EXIT_FINE;
+    if (s->api_key_file || s->no_auth) return EXIT_FINE;
+    bool is_given = is_given_open();
+    if (!is_given && (!has_tcp || host_is_loopback(s->host))) return EXIT_FINE;
     return usage_set(err,
-                     "serve: --host %.100s can be reached from other machines: say who may ask "
+                     "serve: %s%.100s can be reached from other machines: say who may ask "
                      "with --api-key-file FILE, or --no-auth to let everybody in",
-                     s->host);
+                     is_given ? "a socket that was handed over" : "--host ",
+                     is_given ? "" : s->host);
 }
 
 static enum exit_code check_tls(const struct settings *s, struct err *err) {

@@ -118,6 +118,24 @@ def test_check_passes_what_can_be_served(tmp_path):
     assert serve("--check", MODEL, "--host", "0.0.0.0", "--no-auth").code == 0
 
 
+@pytest.mark.parametrize("host, flags, code", [
+    ("127.0.0.1", [], 0), ("0.0.0.0", [], 64), ("0.0.0.0", ["--no-auth"], 0)])
+def test_a_socket_that_is_handed_over_is_held_to_the_same_rule(host, flags, code):
+    """The shell puts the socket at descriptor 3 and tells its own id, which the program keeps."""
+    with socket.create_server((host, 0)) as listener:
+        words = " ".join([cli_lib.JITNEY, "serve", "--check", MODEL, *flags])
+        script = f"exec 3<&{listener.fileno()}; LISTEN_FDS=1 LISTEN_PID=$$ exec {words}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True,
+                              pass_fds=[listener.fileno()])
+    assert done.returncode == code, done.stderr
+    assert code == 0 or "a socket that was handed over can be reached" in done.stderr
+
+
+def test_sockets_of_another_process_do_not_open_the_door():
+    got = serve("--check", MODEL, "--host", "0.0.0.0", env={"LISTEN_FDS": "1", "LISTEN_PID": "1"})
+    assert got.code == 64 and "--host 0.0.0.0 can be reached" in got.err
+
+
 def test_check_opens_models(tmp_path):
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF" + b"\xff" * 100)

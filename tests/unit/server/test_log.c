@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -188,6 +189,32 @@ static void test_a_full_socket_loses_lines_and_tells_how_many(void **state) {
     lose_and_tell(ends, 500);
 }
 
+static void *write_lines(void *ctx) {
+    flood(ctx, 500, 200);
+    return NULL;
+}
+
+static void test_lines_of_several_threads_do_not_mix(void **state) {
+    (void)state;
+    enum { THREADS = 4 };
+    char path[] = "/tmp/test_log.XXXXXX";
+    int fd = mkstemp(path);
+    unlink(path);
+    struct log *log = log_on(fd, "logfmt", "info");
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_lines, log), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(log_lost(log), 0);
+    log_destroy(log);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    char *text = calloc(1, 1 << 20);
+    assert_true(read(fd, text, (1 << 20) - 1) > 0);
+    assert_int_equal(count_lines(text), THREADS * 500);
+    free(text);
+    close(fd);
+}
+
 static void test_the_shared_descriptor_stays_as_it_was(void **state) {
     (void)state;
     int ends[2];
@@ -219,6 +246,7 @@ int main(void) {
         cmocka_unit_test(test_the_level_decides_what_is_written_and_may_change),
         cmocka_unit_test(test_a_full_pipe_loses_lines_and_tells_how_many),
         cmocka_unit_test(test_a_full_socket_loses_lines_and_tells_how_many),
+        cmocka_unit_test(test_lines_of_several_threads_do_not_mix),
         cmocka_unit_test(test_the_shared_descriptor_stays_as_it_was),
         cmocka_unit_test(test_a_reader_that_is_gone_is_no_matter),
     };
