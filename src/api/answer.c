@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "text/tokenizer.h"
 
 uint32_t answer_completion_tokens(const struct answer *a) {
     uint32_t tokens = 0;
@@ -12,21 +13,36 @@ uint32_t answer_completion_tokens(const struct answer *a) {
     return tokens;
 }
 
-/* 24 letters and digits, which is what clients and templates expect of an id. */
+enum { ID_LETTERS = 24, ID_LETTERS_SHORT = 9 };
+
+static bool has_text(struct str s, struct str text) {
+    for (; s.len >= text.len; s = str_skip(s, 1))
+        if (str_starts(s, text)) return true;
+    return false;
+}
+
+/* Mistral's templates refuse a conversation whose calls have ids of another length, and what a
+ * client is told now is what it sends back later. */
+static bool wants_short_ids(const struct answer *a) {
+    return has_text(tokenizer_chat_template(a->tokenizer, true), STR("length != 9"));
+}
+
 void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, const char *prefix,
                     char out[CALL_ID_BYTES]) {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    enum { LETTERS = sizeof(letters) - 1, LENGTH = 24 };
+    enum { LETTERS = sizeof(letters) - 1 };
     XXH128_hash_t hash = XXH3_128bits_withSeed(a->id, strlen(a->id), (uint64_t)choice << 32 | call);
-    size_t len = strlen(prefix);
-    CHECK(len + LENGTH < CALL_ID_BYTES);
+    const bool is_short = wants_short_ids(a);
+    const size_t len = is_short ? 0 : strlen(prefix);
+    const size_t count = is_short ? ID_LETTERS_SHORT : ID_LETTERS;
+    CHECK(len + count < CALL_ID_BYTES);
     memcpy(out, prefix, len);
-    for (uint32_t i = 0; i < LENGTH; i++) {
+    for (size_t i = 0; i < count; i++) {
         uint64_t *half = i % 2 ? &hash.low64 : &hash.high64;
         out[len + i] = letters[*half % LETTERS];
         *half /= LETTERS;
     }
-    out[len + LENGTH] = 0;
+    out[len + count] = 0;
 }
 
 struct api_event answer_last_event(const struct answer *a, uint32_t choice) {

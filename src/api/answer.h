@@ -48,7 +48,7 @@ static inline bool answer_is_done(const struct answer *a) {
 uint32_t answer_completion_tokens(const struct answer *a); /* of all choices */
 
 /* The id of a tool call: the same whenever and however it is told. `prefix` is "call_" and the
- * like. */
+ * like; a model whose template wants ids of nine letters gets these, without it. */
 enum { CALL_ID_BYTES = 48 };
 void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, const char *prefix,
                     char out[CALL_ID_BYTES]);

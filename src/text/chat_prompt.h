@@ -1,8 +1,9 @@
 /* text/chat_prompt.h - a conversation as a model wants to read it.
  *
  * The model's own chat template (the one for tools, where it has one and tools are given) turns a
- * list of messages into one text, and the tokenizer that into ids. Messages are JSON as clients send it, {"role", "content", ...}: what a message has
- * beyond its role is the template's business.
+ * list of messages into one text, and the tokenizer that into ids. Messages are JSON as clients
+ * send it, {"role", "content", ...}: what a message has beyond its role is the template's
+ * business.
  *
  * Lifetime: create on a tokenizer that outlives it, destroy. Thread: any number may encode at
  * once.

@@ -64,7 +64,7 @@ static inline void lib_put_tokenizer(struct buf *out) {
     buf_printf(out, "\"\xc4\xa0world\":%d,\"<tool_call>\":%d}}}", T_WORLD, T_CALL);
 }
 
-static inline struct tokenizer *lib_tokenizer(void) {
+static inline struct tokenizer *lib_tokenizer_of(struct str template) {
     struct buf doc, config;
     struct json *doc_json, *config_json;
     struct tokenizer *t = NULL;
@@ -74,7 +74,7 @@ static inline struct tokenizer *lib_tokenizer(void) {
     lib_put_tokenizer(&doc);
     buf_put_text(&config, "{\"bos_token\":\"<|begin|>\",\"eos_token\":\"<|end|>\","
                           "\"chat_template\":");
-    buf_put_json_string(&config, STR(LIB_TEMPLATE));
+    buf_put_json_string(&config, template);
     buf_put_char(&config, '}');
     CHECK(json_parse(buf_str(&doc), &json_limits_model_file, &doc_json, &err) == ST_OK);
     CHECK(json_parse(buf_str(&config), &json_limits_model_file, &config_json, &err) == ST_OK);
@@ -85,6 +85,8 @@ static inline struct tokenizer *lib_tokenizer(void) {
     buf_deinit(&config);
     return t;
 }
+
+static inline struct tokenizer *lib_tokenizer(void) { return lib_tokenizer_of(STR(LIB_TEMPLATE)); }
 
 /* --- an answer -------------------------------------------------------------------------- */
 

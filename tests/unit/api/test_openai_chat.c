@@ -125,7 +125,7 @@ static void test_usage_comes_last_and_only_when_asked_for(void **state) {
 
 #define ENTRY(token, logprob, bytes, tops)                                                         \
     "{\"token\":" token ",\"logprob\":" logprob ",\"bytes\":" bytes ",\"top_logprobs\":[" tops "]" \
-                                                                                               "}"
+    "}"
 
 static void test_log_probabilities_go_with_the_text_they_became(void **state) {
     (void)state;
@@ -195,6 +195,24 @@ static void test_tool_calls_are_told_with_their_id_and_name_first(void **state) 
     buf_deinit(&first);
     buf_deinit(&out);
     done(l);
+}
+
+static void test_ids_of_calls_have_the_length_that_the_template_wants(void **state) {
+    (void)state;
+    struct tokenizer *mistral = lib_tokenizer_of(
+        STR("{% if messages[0].tool_call_id|length != 9 %}{{ raise_exception('no') }}{% endif %}"));
+    const struct answer plain = {.tokenizer = tokenizer, .id = "x"};
+    const struct answer strict = {.tokenizer = mistral, .id = "x"};
+    char one[CALL_ID_BYTES], other[CALL_ID_BYTES];
+    answer_call_id(&plain, 0, 0, "call_", one);
+    answer_call_id(&plain, 0, 1, "call_", other);
+    assert_int_equal(strlen(one), strlen("call_") + 24);
+    assert_string_not_equal(one, other);
+    answer_call_id(&strict, 0, 0, "call_", one);
+    answer_call_id(&strict, 1, 0, "call_", other);
+    assert_int_equal(strlen(one), 9);
+    assert_string_not_equal(one, other);
+    tokenizer_destroy(mistral);
 }
 
 static void test_a_failure_ends_a_stream_without_done(void **state) {
@@ -466,6 +484,7 @@ int main(void) {
         cmocka_unit_test(test_usage_comes_last_and_only_when_asked_for),
         cmocka_unit_test(test_log_probabilities_go_with_the_text_they_became),
         cmocka_unit_test(test_tool_calls_are_told_with_their_id_and_name_first),
+        cmocka_unit_test(test_ids_of_calls_have_the_length_that_the_template_wants),
         cmocka_unit_test(test_a_failure_ends_a_stream_without_done),
         cmocka_unit_test(test_token_ids_are_told_when_asked_for),
         cmocka_unit_test(test_a_view_that_resumes_leaves_out_what_was_seen),
