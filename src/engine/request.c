@@ -75,6 +75,7 @@ static enum status make_sampler(struct choice *c, const struct request_spec *spe
     struct sample_bounds bounds = {.vocab = vocab, .tokens_max = c->total_max};
     struct sample_params sample = spec->sample;
     sample.seed += c->index;
+    sample.no_logprobs = !spec->want_logprobs;
     sample.min_tokens = spec->min_tokens;
     sample.ends = c->request->ends;
     sample.end_count = c->request->end_count;

@@ -287,7 +287,9 @@ enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch
     if (!(scratch->work[best] > -HUGE_VALF)) return ST_BAD;
     bool draws = s->params.temperature > 0.0f;
     out->chosen.token = draws ? draw(&s->params, scratch, position) : best;
-    fill_logprobs(s, logits, out);
+    out->chosen.logprob = 0.0f;
+    out->top_count = 0;
+    if (!s->params.no_logprobs) fill_logprobs(s, logits, out);
     return ST_OK;
 }
 

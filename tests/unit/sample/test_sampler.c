@@ -383,6 +383,34 @@ static void test_logprobs_are_the_models_own(void **state) {
     sampler_destroy(s);
 }
 
+static void test_a_choice_is_the_same_without_logprobs(void **state) {
+    (void)state;
+    float logits[300];
+    struct rng r = {.seed = 8};
+    for (int round = 0; round < 500; round++) {
+        struct logit_bias bias[4];
+        struct sample_params p = random_params(&r, 300, bias);
+        struct sample_result with, without;
+        random_logits(&r, logits, 300);
+        p.top_logprobs = 3;
+        struct sampler *a = create_fine(&p, 300, 0);
+        p.no_logprobs = true;
+        struct sampler *b = create_fine(&p, 300, 0);
+        enum status st = pick(a, logits, 0, &with);
+        assert_int_equal(pick(b, logits, 0, &without), st);
+        if (st == ST_OK) {
+            assert_int_equal(with.chosen.token, without.chosen.token);
+            assert_int_equal(without.top_count, 0);
+            assert_true(without.chosen.logprob == 0.0f);
+            sampler_score(b, logits, with.chosen.token, &without); /* may still be asked */
+            assert_memory_equal(&with.chosen, &without.chosen, sizeof(with.chosen));
+            assert_int_equal(without.top_count, with.top_count);
+        }
+        sampler_destroy(a);
+        sampler_destroy(b);
+    }
+}
+
 static void test_top_logprobs_of_a_big_vocabulary_are_in_rank_order(void **state) {
     (void)state;
     float *logits = mem_alloc_array(VOCAB_BIG, sizeof(*logits));
@@ -575,6 +603,7 @@ int main(void) {
         cmocka_unit_test(test_draws_follow_the_softmax),
         cmocka_unit_test(test_a_draw_depends_on_seed_and_position_only),
         cmocka_unit_test(test_logprobs_are_the_models_own),
+        cmocka_unit_test(test_a_choice_is_the_same_without_logprobs),
         cmocka_unit_test(test_top_logprobs_of_a_big_vocabulary_are_in_rank_order),
         cmocka_unit_test(test_rollback_and_fork_agree_with_a_plain_list),
         cmocka_unit_test(test_presence_spares_the_prompt_and_repetition_does_not),
