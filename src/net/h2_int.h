@@ -2,6 +2,7 @@
  *
  *   http2.c    what comes in: requests, deadlines, floods, the end
  *   h2_send.c  what goes out: responses, flow control, one write for what is ready
+ *   h2_mem.c   the memory of nghttp2's session
  *
  * A stream outlives its exchange: once the handler has ended a response its exchange is gone,
  * while the stream holds what the peer's window or the socket has not let go yet.
@@ -58,13 +59,15 @@ struct h2 {
     struct h2_stream *streams; /* newest first */
     uint32_t stream_count;
     bool is_receiving; /* within nghttp2's parser: what is to be sent waits for its end */
-    bool is_over;      /* the connection is: nothing is sent any more */
+    bool is_over;      /* the connection is: nghttp2 is not called any more */
+    bool is_poisoned;  /* because it has run out of memory */
     bool is_ending;    /* its last words are on their way */
     bool is_leaving;   /* GOAWAY was sent */
     bool has_settings; /* the peer's first ones came */
     bool has_goaway;   /* the peer's */
     struct h2_tally resets;
     struct h2_tally frames;
+    struct h2_block *blocks; /* of the session */
 };
 
 int64_t h2_now_ms(const struct h2 *h);
@@ -85,6 +88,11 @@ void h2_send_data(struct http_exchange *x);
 void h2_send_end(struct http_exchange *x);
 void h2_send_abort(struct http_exchange *x);
 uint64_t h2_backlog(const struct http_exchange *x);
+
+/* ---- h2_mem.c ---- */
+
+nghttp2_mem h2_mem_of(struct h2 *h);
+void h2_mem_free_all(struct h2 *h);
 
 /* nghttp2's: a frame is on its way. */
 int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *ctx);

@@ -159,6 +159,7 @@ struct response {
 static void submit(struct h2_stream *st, const struct response *r) {
     struct http_server *s = st->h2->conn->server;
     char status[12], length[24];
+    if (st->h2->is_over) return;
     CHECK(r->count <= HEADERS_MAX - OWN_HEADERS);
     struct fields f = {.count = 0};
     (void)snprintf(status, sizeof(status), "%u", r->status);
@@ -182,6 +183,7 @@ static void submit(struct h2_stream *st, const struct response *r) {
 }
 
 void h2_continue(struct h2_stream *st) {
+    if (st->h2->is_over) return;
     struct fields f = {.count = 0};
     put_field(&f, STR(":status"), STR("100"));
     if (nghttp2_submit_headers(st->h2->session, NGHTTP2_FLAG_NONE, st->id, NULL, f.list, f.count,
@@ -190,7 +192,7 @@ void h2_continue(struct h2_stream *st) {
 }
 
 void h2_reset(struct h2_stream *st, uint32_t code) {
-    if (st->is_reset || st->is_closed) return;
+    if (st->is_reset || st->is_closed || st->h2->is_over) return;
     st->is_reset = true;
     if (nghttp2_submit_rst_stream(st->h2->session, NGHTTP2_FLAG_NONE, st->id, code) != 0)
         conn_break(st->h2->conn);
@@ -228,7 +230,7 @@ static void move_out(struct http_exchange *x, struct h2_stream *st) {
 }
 
 static void wake(struct h2_stream *st) {
-    if (!st->is_asleep || st->is_reset) return;
+    if (!st->is_asleep || st->is_reset || st->h2->is_over) return;
     st->is_asleep = false;
     if (nghttp2_session_resume_data(st->h2->session, st->id) != 0) conn_break(st->h2->conn);
 }
@@ -238,7 +240,8 @@ static void end_exchange(struct http_exchange *x) {
     struct h2_stream *st = x->state;
     struct h2 *h = st->h2;
     st->x = NULL;
-    if (st->is_closed || h->is_over)
+    /* Within nghttp2's parser the stream may be the one whose request is being told. */
+    if (st->is_closed || (h->is_over && !h->is_receiving))
         h2_stream_free(st);
     else
         h2_flush(h); /* may free it */

@@ -64,15 +64,19 @@ static void tally_forgive(struct h2_tally *t) {
 static void end_session(struct h2 *h, uint32_t code) {
     h->is_ending = true;
     if (code != NGHTTP2_NO_ERROR) h->conn->server->stats.faults++;
+    if (h->is_over) return;
     if (nghttp2_session_terminate_session(h->session, code) != 0) conn_break(h->conn);
 }
+
+/* What a callback of nghttp2's returns: it must not go on after a failure. */
+static int go_on(const struct h2 *h) { return h->is_over ? NGHTTP2_ERR_CALLBACK_FAILURE : 0; }
 
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *ctx) {
     (void)session, (void)hd;
     struct h2 *h = ctx;
     if (tally_add(&h->frames, h2_now_ms(h), FRAMES_PER_S, FRAME_BURST))
         end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
-    return 0;
+    return go_on(h);
 }
 
 /* ---- heads ---- */
@@ -241,7 +245,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         h2_refuse(st, 503, "out of memory");
     else
         h2_refuse(st, 413, "the request's body is too large");
-    return 0;
+    return go_on(h);
 }
 
 static void finish_request(struct h2_stream *st) {
@@ -263,7 +267,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         finish_head(st, !is_end);
     }
     if (is_end) finish_request(st);
-    return 0;
+    return go_on(h);
 }
 
 /* ---- the end of a stream ---- */
@@ -284,13 +288,13 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
         st->is_closed = true;
     const bool may_be_done = !h->streams && (h->conn->is_draining || h->has_goaway);
     if (!h->is_receiving && (!is_told || may_be_done)) conn_defer(h->conn);
-    return 0;
+    return go_on(h);
 }
 
 /* Tell the handler and forget it. */
 static void lose(struct h2_stream *st) {
     struct http_exchange *x = st->x;
-    nghttp2_session_set_stream_user_data(st->h2->session, st->id, NULL);
+    if (!st->h2->is_over) nghttp2_session_set_stream_user_data(st->h2->session, st->id, NULL);
     h2_stream_free(st);
     if (x) exchange_gone(x);
 }
@@ -317,26 +321,6 @@ static void tell_handler(struct h2 *h) {
 
 /* ---- a connection ---- */
 
-static void *session_malloc(size_t bytes, void *ctx) {
-    (void)ctx;
-    return mem_alloc(bytes);
-}
-
-static void session_free(void *ptr, void *ctx) {
-    (void)ctx;
-    mem_free(ptr);
-}
-
-static void *session_calloc(size_t count, size_t bytes, void *ctx) {
-    (void)ctx;
-    return mem_zalloc_array(count, bytes);
-}
-
-static void *session_realloc(void *ptr, size_t bytes, void *ctx) {
-    (void)ctx;
-    return mem_realloc(ptr, bytes);
-}
-
 static void set_callbacks(nghttp2_session_callbacks *cb) {
     nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
@@ -358,7 +342,7 @@ static void set_options(nghttp2_option *options) {
 }
 
 static bool create_session(struct h2 *h) {
-    nghttp2_mem mem = {NULL, session_malloc, session_free, session_calloc, session_realloc};
+    nghttp2_mem mem = h2_mem_of(h);
     nghttp2_session_callbacks *callbacks = NULL;
     nghttp2_option *options = NULL;
     bool is_fine = nghttp2_session_callbacks_new(&callbacks) == 0;
@@ -407,16 +391,19 @@ static void close_h2(struct conn *c) {
     if (!h) return;
     h->is_over = true;
     lose_all(h);
-    nghttp2_session_del(h->session);
+    if (!h->is_poisoned) nghttp2_session_del(h->session);
+    h2_mem_free_all(h);
     mem_free(h);
 }
 
 static bool is_done(const struct h2 *h) {
+    if (h->is_over) return true;
     return !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session);
 }
 
 /* Take nothing new; what is under way goes on. */
 static void leave(struct h2 *h) {
+    if (h->is_over) return;
     const int32_t last = nghttp2_session_get_last_proc_stream_id(h->session);
     h->is_leaving = true;
     if (nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, last, NGHTTP2_NO_ERROR, NULL, 0) != 0)
@@ -434,9 +421,9 @@ static void settle(struct conn *c) {
     struct h2 *h = c->state;
     h2_flush(h);
     tell_handler(h);
+    if (c->is_broken) return;
     const bool is_served = nghttp2_session_get_last_proc_stream_id(h->session) > 0;
     if (c->is_draining && !h->is_leaving && !h->streams && is_served) leave(h);
-    if (c->is_broken) return;
     if (h->is_ending || is_done(h)) lose_all(h);
     if (is_done(h))
         conn_finish(c);
