@@ -165,9 +165,11 @@ static enum exit_code check_names(const struct settings *s, struct err *err) {
     return EXIT_FINE;
 }
 
+typedef enum exit_code check_fn(const struct settings *s, struct err *err);
+
 enum exit_code serve_check(const struct settings *s, struct err *err) {
-    enum exit_code (*const checks[])(const struct settings *, struct err *) = {
-        check_address, check_scheduling, check_keys, check_tls, check_names};
+    static check_fn *const checks[] = {check_address, check_scheduling, check_keys, check_tls,
+                                       check_names};
     enum exit_code code = EXIT_FINE;
     for (uint32_t i = 0; code == EXIT_FINE && i < sizeof(checks) / sizeof(checks[0]); i++)
         code = checks[i](s, err);

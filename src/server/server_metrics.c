@@ -230,13 +230,13 @@ static uint32_t count_bounds(const double *bounds) {
 }
 
 /* 1, 2, 5, 10, 20, 50, ... up to `max`. */
-static uint32_t fill_bounds(double max, double out[BOUNDS_MAX]) {
-    static const double steps[] = {1, 2, 5};
+static uint32_t fill_bounds(uint32_t max, double out[BOUNDS_MAX]) {
+    static const uint64_t steps[] = {1, 2, 5};
     uint32_t count = 0;
-    for (double ten = 1; count + 3 <= BOUNDS_MAX; ten *= 10)
+    for (uint64_t ten = 1; count + 3 <= BOUNDS_MAX; ten *= 10)
         for (uint32_t i = 0; i < 3; i++) {
             if (ten * steps[i] > max) return count;
-            out[count++] = ten * steps[i];
+            out[count++] = (double)(ten * steps[i]);
         }
     return count;
 }
