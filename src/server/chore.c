@@ -21,11 +21,11 @@ static void done(uv_work_t *req, int rc) {
     c->done(c);
 }
 
-void chore_run(struct chore *c, struct visit *v, uint64_t body_bytes) {
+void chore_run(struct chore *c, struct visit *v, bool is_much) {
     c->visit = v;
     v->owner = c;
     v->on_gone = on_gone;
-    if (body_bytes >= CHORE_POOL_FROM_BYTES) {
+    if (is_much) {
         CHECK(uv_queue_work(&v->server->loop, &c->req, work, done) == 0);
         return;
     }

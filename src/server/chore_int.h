@@ -10,6 +10,7 @@
 #ifndef SERVER_CHORE_INT_H
 #define SERVER_CHORE_INT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -27,9 +28,9 @@ struct chore {
     void (*done)(struct chore *c);
 };
 
-/* Body bytes from which work is put into the pool. */
+/* Body bytes from which template and tokenizer are put into the pool. */
 enum { CHORE_POOL_FROM_BYTES = 16 << 10 };
 
-void chore_run(struct chore *c, struct visit *v, uint64_t body_bytes);
+void chore_run(struct chore *c, struct visit *v, bool is_much);
 
 #endif

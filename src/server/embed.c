@@ -17,6 +17,7 @@
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
+#include "server/text.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 enum { EMBED_RETRY_MS = 1000 };
@@ -36,6 +37,7 @@ struct embedding {
     float *floats;
     const float **vectors;
     uint32_t left; /* jobs that the embedder has */
+    embed_read_fn *read;
     embed_put_fn *put;
     int64_t began_us;
 };
@@ -176,32 +178,39 @@ static enum status check(struct visit *v, struct embedding *t, struct api_error 
     return ST_BAD;
 }
 
+static enum status read_body(void *self, struct json *body, struct api_error *e) {
+    struct embedding *t = self;
+    return t->read(body, &t->request, e);
+}
+
+static void was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
+    struct embedding *t = self;
+    struct api_error error = *e;
+    if (v && st == ST_OK) st = check(v, t, &error);
+    if (v && st == ST_OK) {
+        chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
+        return;
+    }
+    if (v) visit_refuse(v, &error);
+    destroy(t);
+}
+
 static void run(struct visit *v, embed_read_fn *read, embed_put_fn *put) {
-    struct json *doc;
-    struct api_error e = {0};
-    if (!visit_body(v, &doc)) return;
     struct embedding *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        json_destroy(doc);
         visit_refuse_memory(v);
         return;
     }
     t->server = v->server;
     t->server->embeds++;
     t->key = v->key;
+    t->read = read;
     t->put = put;
     t->began_us = v->arrived_us;
     t->base.work = prepare;
     t->base.done = prepared;
-    enum status st = read(doc, &t->request, &e);
-    if (st == ST_NOMEM) api_refuse(&e, 503, NULL, "out_of_memory", "out of memory");
-    if (st == ST_OK) st = check(v, t, &e);
-    if (st == ST_OK) {
-        chore_run(&t->base, v, http_body(v->x).len);
-        return;
-    }
-    visit_refuse(v, &e);
-    destroy(t);
+    api_request_init(&t->request.text, v->codec);
+    visit_read(v, &(struct visit_reader){.self = t, .read = read_body, .done = was_read});
 }
 
 static void put_openai(const struct embedding *t, const struct embed_answer *a, struct buf *out) {

@@ -25,6 +25,7 @@
 #include "server/registry.h"
 #include "server/server.h"
 #include "server/server_int.h"
+#include "server/text.h"
 
 enum {
     TICK_MS = 100,

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "engine/embedder.h"
 #include "format/model_file.h"
 #include "model/arch.h"
@@ -13,6 +14,7 @@
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
+#include "server/text.h"
 #include "text/tokenizer.h"
 
 enum { BODY_BYTES_MAX = 1 << 24, DIGEST_BYTES = 65 };
@@ -75,17 +77,29 @@ void handle_ollama_version(struct visit *v) {
     buf_deinit(&body);
 }
 
-void handle_ollama_show(struct visit *v) {
-    struct json *doc;
-    struct str name;
-    struct api_error e = {0};
+/* What is asked for is one name; it is looked up as soon as it is read. */
+struct showing {
+    char name[SERVED_NAME_BYTES];
+};
+
+static enum status read_show(void *self, struct json *body, struct api_error *e) {
+    struct showing *t = self;
+    struct str name = {0};
+    enum status st = ollama_show_read(body, &name, e);
+    snprintf(t->name, sizeof(t->name), "%.*s", STR_ARG(name));
+    json_destroy(body);
+    return st;
+}
+
+static void show(void *self, struct visit *v, enum status st, const struct api_error *e) {
+    struct showing *t = self;
+    struct api_error error = *e;
     struct served *m;
-    if (!visit_body(v, &doc)) return;
-    enum status st = ollama_show_read(doc, &name, &e);
-    if (st == ST_OK) st = text_find_model(v->server, name, &m, &e);
-    json_destroy(doc);
+    if (v && st == ST_OK) st = text_find_model(v->server, str_of(t->name), &m, &error);
+    mem_free(t);
+    if (!v) return;
     if (st != ST_OK) {
-        visit_refuse(v, &e);
+        visit_refuse(v, &error);
         return;
     }
     char digest[DIGEST_BYTES];
@@ -96,4 +110,13 @@ void handle_ollama_show(struct visit *v) {
     ollama_show_put(&info, &body);
     visit_reply_json(v, &body);
     buf_deinit(&body);
+}
+
+void handle_ollama_show(struct visit *v) {
+    struct showing *t = mem_zalloc(sizeof(*t));
+    if (!t) {
+        visit_refuse_memory(v);
+        return;
+    }
+    visit_read(v, &(struct visit_reader){.self = t, .read = read_show, .done = show});
 }

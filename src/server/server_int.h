@@ -4,6 +4,7 @@
  *     visit.c      an exchange with its id, key and route; how every response leaves
  *     gate.c       who may come in: hosts, origins, keys
  *     routes.c     the table of routes
+ *     body.c       reading what was sent
  *     text.c       POSTs that ask for text: admission, and which sink receives the answer
  *     sink_*.c     plain, streamed, polled, WebSocket
  *     embed.c      embeddings; tokens.c: tokens and templates; info.c: models, health, pages;
@@ -121,11 +122,21 @@ void visit_abort(struct visit *v);
 /* End without a response: it has become a WebSocket, or the client is gone. */
 void visit_free(struct visit *v);
 
-/* Read the body as JSON. False: it was refused, and the visit has ended. */
-bool visit_body(struct visit *v, struct json **out);
 /* A parameter of the query as a number; `fallback` if absent. False: refused. */
 bool visit_query_u64(struct visit *v, const char *name, uint64_t fallback, uint64_t *out);
 bool visit_header_is(const struct visit *v, const char *name, const char *value);
+
+/* ---- body.c ---- */
+/* Make something of a body, which becomes `self`'s, also on failure; on any thread. */
+typedef enum status body_read_fn(void *self, struct json *body, struct api_error *e);
+/* On the loop. `v` NULL: the client is gone. On failure `e` says what to tell it. */
+typedef void body_done_fn(void *self, struct visit *v, enum status st, const struct api_error *e);
+struct visit_reader {
+    void *self;
+    body_read_fn *read;
+    body_done_fn *done;
+};
+void visit_read(struct visit *v, const struct visit_reader *reader);
 
 /* ---- gate.c ---- */
 /* May it come in? `v->key` and `v->is_allowed_origin` are filled. ST_BAD: `e` says why not. */
@@ -155,28 +166,6 @@ const struct route *routes_find(enum http_method method, struct str path, struct
                                 uint32_t *allowed);
 const struct codec *routes_codec(const struct route *route, struct str path);
 enum status routes_check(struct err *err);
-
-/* ---- text.c ---- */
-/* Who asks for text, and how. */
-struct asker {
-    struct server *server;
-    const struct key *key;
-    const char *route;
-    const char *id, *request_id;
-    const struct http_head *head; /* NULL: a message of a WebSocket */
-    int64_t arrived_us;
-    uint64_t body_bytes;
-};
-/* Take a decoded request on. On ST_OK the ride has its key's leave and can go. `q` is moved out
- * of in any case. */
-enum status text_admit(const struct asker *a, struct api_request *q, struct ride **out,
-                       struct api_error *e);
-/* Read a body, which becomes the request's; `q` is to be deinitialised in any case. */
-enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
-                        struct api_error *e);
-void text_ended(struct server *s, struct ride *r);
-enum status text_find_model(struct server *s, struct str name, struct served **out,
-                            struct api_error *e);
 
 /* ---- sinks ---- */
 struct sink *sink_plain_create(struct visit *v);

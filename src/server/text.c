@@ -12,11 +12,13 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "server/handlers.h"
 #include "server/log.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "server/sink.h"
+#include "server/text.h"
 
 enum { SEED_SHIFT = 11, LOADING_RETRY_MS = 1000, DRAIN_RETRY_MS = 5000 };
 
@@ -209,16 +211,22 @@ static struct asker asker_of(const struct visit *v) {
                           .body_bytes = http_body(v->x).len};
 }
 
-void handle_text(struct visit *v) {
-    struct api_request q;
+/* A request that is being read. */
+struct reading {
+    const struct codec *codec;
+    struct api_request request;
+};
+
+static enum status read_request(void *self, struct json *body, struct api_error *e) {
+    struct reading *t = self;
+    return text_decode(t->codec, body, &t->request, e);
+}
+
+static void go(struct visit *v, struct api_request *q) {
     struct api_error e = {0};
-    struct json *doc;
     struct ride *r;
-    if (!visit_body(v, &doc)) return;
     struct asker asker = asker_of(v);
-    enum status st = text_decode(v->codec, doc, &q, &e);
-    if (st != ST_OK) api_request_deinit(&q);
-    if (st != ST_OK || text_admit(&asker, &q, &r, &e) != ST_OK) {
+    if (text_admit(&asker, q, &r, &e) != ST_OK) {
         visit_refuse(v, &e);
         return;
     }
@@ -226,9 +234,30 @@ void handle_text(struct visit *v) {
     if (sink)
         ride_attach(r, sink);
     else
-        r->survives = false;
-    if (!sink) visit_refuse_memory(v);
+        visit_refuse_memory(v);
+    if (!sink) r->survives = false;
     ride_go(r); /* without a sink it ends at once */
+}
+
+static void was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
+    struct reading *t = self;
+    if (v && st == ST_OK)
+        go(v, &t->request);
+    else if (v)
+        visit_refuse(v, e);
+    api_request_deinit(&t->request);
+    mem_free(t);
+}
+
+void handle_text(struct visit *v) {
+    struct reading *t = mem_zalloc(sizeof(*t));
+    if (!t) {
+        visit_refuse_memory(v);
+        return;
+    }
+    t->codec = v->codec;
+    api_request_init(&t->request, v->codec);
+    visit_read(v, &(struct visit_reader){.self = t, .read = read_request, .done = was_read});
 }
 
 /* ---- the end of a ride ---- */

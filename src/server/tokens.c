@@ -9,18 +9,20 @@
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
+#include "server/text.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
+
+typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
+                                  struct api_error *e);
 
 struct token_chore {
     struct chore base;
     struct served *model;
     struct tokenize_request request;
+    token_read_fn *read;
     struct buf body;
 };
-
-typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
-                                  struct api_error *e);
 
 /* ---- the work, on any thread ---- */
 
@@ -74,45 +76,50 @@ static void apply_template(struct chore *c) {
 
 /* ---- around it ---- */
 
+static void drop(struct token_chore *t) {
+    tokenize_request_deinit(&t->request);
+    buf_deinit(&t->body);
+    mem_free(t);
+}
+
 static void finish(struct chore *c) {
     struct token_chore *t = (struct token_chore *)c;
     if (c->visit && c->status != ST_OK)
         visit_refuse(c->visit, &c->error);
     else if (c->visit)
         visit_reply_json(c->visit, &t->body);
-    tokenize_request_deinit(&t->request);
-    buf_deinit(&t->body);
-    mem_free(t);
+    drop(t);
 }
 
-static enum status begin(struct visit *v, struct token_chore *t, token_read_fn *read,
-                         struct json *doc, struct api_error *e) {
-    enum status st = read(doc, &t->request, e);
-    if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "out of memory");
-    TRY(st);
-    return text_find_model(v->server, t->request.text.model, &t->model, e);
+static enum status read_body(void *self, struct json *body, struct api_error *e) {
+    struct token_chore *t = self;
+    return t->read(body, &t->request, e);
+}
+
+static void was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
+    struct token_chore *t = self;
+    struct api_error error = *e;
+    if (v && st == ST_OK) st = text_find_model(v->server, t->request.text.model, &t->model, &error);
+    if (v && st == ST_OK) {
+        chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
+        return;
+    }
+    if (v) visit_refuse(v, &error);
+    drop(t);
 }
 
 static void run(struct visit *v, token_read_fn *read, void (*work)(struct chore *c)) {
-    struct json *doc;
-    struct api_error e = {0};
-    if (!visit_body(v, &doc)) return;
     struct token_chore *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        json_destroy(doc);
         visit_refuse_memory(v);
         return;
     }
     buf_init(&t->body, BODY_BYTES_MAX);
+    api_request_init(&t->request.text, v->codec);
+    t->read = read;
     t->base.work = work;
     t->base.done = finish;
-    if (begin(v, t, read, doc, &e) == ST_OK) {
-        chore_run(&t->base, v, http_body(v->x).len);
-        return;
-    }
-    visit_refuse(v, &e);
-    tokenize_request_deinit(&t->request);
-    mem_free(t);
+    visit_read(v, &(struct visit_reader){.self = t, .read = read_body, .done = was_read});
 }
 
 void handle_tokenize(struct visit *v) { run(v, tokenize_request_read, tokenize); }
@@ -150,26 +157,33 @@ static void finish_count(struct chore *c) {
     mem_free(t);
 }
 
+static enum status read_count(void *self, struct json *body, struct api_error *e) {
+    struct count_chore *t = self;
+    return text_decode(t->request.codec, body, &t->request, e);
+}
+
+static void count_was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
+    struct count_chore *t = self;
+    struct api_error error = *e;
+    if (v && st == ST_OK) st = text_find_model(v->server, t->request.model, &t->model, &error);
+    if (v && st == ST_OK) {
+        chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
+        return;
+    }
+    if (v) visit_refuse(v, &error);
+    api_request_deinit(&t->request);
+    mem_free(t);
+}
+
 void handle_count_tokens(struct visit *v) {
-    struct json *doc;
-    struct api_error e = {0};
-    if (!visit_body(v, &doc)) return;
     struct count_chore *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        json_destroy(doc);
         visit_refuse_memory(v);
         return;
     }
     t->base.work = count_prompt;
     t->base.done = finish_count;
     t->answer.request = &t->request;
-    enum status st = text_decode(v->codec, doc, &t->request, &e);
-    if (st == ST_OK) st = text_find_model(v->server, t->request.model, &t->model, &e);
-    if (st == ST_OK) {
-        chore_run(&t->base, v, http_body(v->x).len);
-        return;
-    }
-    visit_refuse(v, &e);
-    api_request_deinit(&t->request);
-    mem_free(t);
+    api_request_init(&t->request, v->codec);
+    visit_read(v, &(struct visit_reader){.self = t, .read = read_count, .done = count_was_read});
 }

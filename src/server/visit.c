@@ -6,7 +6,6 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "server/log.h"
 #include "server/server_int.h"
@@ -230,25 +229,6 @@ void visit_abort(struct visit *v) {
 }
 
 /* ---- reading ---- */
-
-bool visit_body(struct visit *v, struct json **out) {
-    struct err err = {0};
-    struct api_error e = {0};
-    struct json_limits limits = json_limits_request;
-    limits.bytes_max = v->server->settings.body_max;
-    enum status st = json_parse(http_body(v->x), &limits, out, &err);
-    if (st == ST_OK && json_kind(*out) == JS_MAP) return true;
-    if (st == ST_OK) {
-        json_destroy(*out);
-        api_refuse(&e, 400, NULL, NULL, "the body must be a JSON object");
-    } else if (st == ST_NOMEM) {
-        api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this request");
-    } else {
-        api_refuse(&e, 400, NULL, NULL, "the body is not the JSON that it should be: %s", err.text);
-    }
-    visit_refuse(v, &e);
-    return false;
-}
 
 bool visit_query_u64(struct visit *v, const char *name, uint64_t fallback, uint64_t *out) {
     struct buf text;

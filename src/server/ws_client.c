@@ -18,6 +18,7 @@
 #include "server/handlers.h"
 #include "server/server_int.h"
 #include "server/sink.h"
+#include "server/text.h"
 
 enum { EVENTS_A_RUN = 64, ERROR_BYTES = 1 << 16 };
 
