@@ -24,6 +24,7 @@ static bool has_text(struct str s, struct str text) {
 /* Mistral's templates refuse a conversation whose calls have ids of another length, and what a
  * client is told now is what it sends back later. */
 static bool wants_short_ids(const struct answer *a) {
+    if (!a->tokenizer) return false;
     return has_text(tokenizer_chat_template(a->tokenizer, true), STR("length != 9"));
 }
 

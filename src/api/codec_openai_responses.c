@@ -91,27 +91,33 @@ static void put_text_part(const struct answer *a, const struct answer_item *item
     buf_put_char(out, '}');
 }
 
+static void put_item_id(const struct answer *a, const struct answer_item *item, struct buf *out) {
+    buf_put_text(out, item->is_call ? "\"fc_" : "\"msg_");
+    buf_put_text(out, a->id);
+    buf_put_char(out, '_');
+    buf_put_uint(out, item->idx);
+    buf_put_char(out, '"');
+}
+
 static void put_message(const struct answer *a, const struct answer_item *item, const char *status,
                         bool with_content, struct buf *out) {
-    char id[CALL_ID_BYTES];
-    answer_call_id(a, 0, item->idx, "msg_", id);
-    buf_printf(out,
-               "{\"id\":\"%s\",\"type\":\"message\",\"status\":\"%s\",\"role\":\"assistant\","
-               "\"content\":[",
-               id, status);
+    PUT(out, "{\"id\":");
+    put_item_id(a, item, out);
+    buf_printf(out, ",\"type\":\"message\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
+               status);
     if (with_content) put_text_part(a, item, out);
     PUT(out, "]}");
 }
 
 static void put_call(const struct answer *a, const struct answer_item *item, const char *status,
                      struct buf *out) {
-    char id[CALL_ID_BYTES], call_id[CALL_ID_BYTES];
-    answer_call_id(a, 0, item->idx, "fc_", id);
+    char call_id[CALL_ID_BYTES];
     answer_call_id(a, 0, item->call, "call_", call_id);
+    PUT(out, "{\"id\":");
+    put_item_id(a, item, out);
     buf_printf(out,
-               "{\"id\":\"%s\",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":\"%s\","
-               "\"name\":",
-               id, status, call_id);
+               ",\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":\"%s\",\"name\":", status,
+               call_id);
     buf_put_json_string(out, item->name);
     PUT(out, ",\"arguments\":");
     buf_put_json_string(out, item->text);
@@ -262,11 +268,9 @@ static struct answer_item open_item(const struct encoder *e) {
 
 static void put_place(const struct encoder *e, struct buf *out) {
     struct answer_item item = open_item(e);
-    char id[CALL_ID_BYTES];
-    answer_call_id(e->answer, 0, item.idx, item.is_call ? "fc_" : "msg_", id);
-    PUT(out, ",\"item_id\":\"");
-    buf_put_text(out, id);
-    PUT(out, "\",\"output_index\":");
+    PUT(out, ",\"item_id\":");
+    put_item_id(e->answer, &item, out);
+    PUT(out, ",\"output_index\":");
     buf_put_uint(out, item.idx);
     if (!item.is_call) PUT(out, ",\"content_index\":0");
 }

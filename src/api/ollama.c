@@ -8,12 +8,24 @@
 #include "base/json.h"
 #include "base/mem.h"
 
+/* A number and what stands before it. Every line of a stream has a date: no printf here. */
+static void put_digits(char before, int value, int count, struct buf *out) {
+    char digits[5] = {before};
+    for (int i = count; i > 0; i--, value /= 10) digits[i] = (char)('0' + value % 10);
+    buf_put(out, digits, (size_t)count + 1);
+}
+
 void ollama_time_put(int64_t wall_s, struct buf *out) {
     struct tm parts = {.tm_year = 70, .tm_mday = 1};
     time_t seconds = (time_t)wall_s;
     gmtime_r(&seconds, &parts);
-    buf_printf(out, "\"%04d-%02d-%02dT%02d:%02d:%02dZ\"", parts.tm_year + 1900, parts.tm_mon + 1,
-               parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+    put_digits('"', parts.tm_year + 1900, 4, out);
+    put_digits('-', parts.tm_mon + 1, 2, out);
+    put_digits('-', parts.tm_mday, 2, out);
+    put_digits('T', parts.tm_hour, 2, out);
+    put_digits(':', parts.tm_min, 2, out);
+    put_digits(':', parts.tm_sec, 2, out);
+    buf_put_text(out, "Z\"");
 }
 
 /* The request's id travels in x-request-id. */
