@@ -39,7 +39,7 @@ def parse_help(text):
         if match:
             letter, name, value, rest = match.groups()
             rows.append([(letter, name, (value or "").strip()), rest or ""])
-        else:
+        elif line.startswith(" "):  # what does not is the title of a section
             rows[-1][1] = (rows[-1][1] + " " + line.strip()).strip()
     return usage.removeprefix("usage: "), [" ".join(p.split()) for p in paragraphs], rows
 

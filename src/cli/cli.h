@@ -73,6 +73,8 @@ struct command {
     const char *operands;                       /* for the usage line: "[TEXT...]"; may be ""  */
     const char *about;                          /* a paragraph or two for --help and man page  */
     const struct flag *groups[FLAG_GROUPS_MAX]; /* tables of flags, own first; NULL-terminated */
+    /* Optional: the title that help prints before the i-th flag; NULL: none. */
+    const char *(*section)(uint32_t i);
     bool takes_model;      /* -m MODEL or the first operand, see args_model()               */
     bool model_optional;   /* run without one is fine; otherwise the frame refuses          */
     uint32_t operands_max; /* besides the model                                             */

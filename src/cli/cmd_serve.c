@@ -110,6 +110,12 @@ static enum exit_code run(const struct args *args, struct err *err) {
     return code;
 }
 
+/* The flags are the table's rows and, behind them, our own. */
+static const char *section(uint32_t i) {
+    if (i < settings_count()) return settings_section(i);
+    return i == settings_count() ? "Other" : NULL;
+}
+
 extern const struct command cmd_serve;
 const struct command cmd_serve = {
     .name = "serve",
@@ -125,6 +131,7 @@ const struct command cmd_serve = {
         "and that the default. docs/configuration.md has the whole table, docs/operation.md the "
         "rest.",
     .groups = {flags_settings, flags},
+    .section = section,
     .operands_max = SETTING_LIST_MAX,
     .run = run,
 };

@@ -75,7 +75,11 @@ void help_put_command(const struct command *c, struct buf *out) {
     put_wrapped(out, c->about, 0, 0);
     buf_put_text(out, "\nflags:\n");
     const struct flag *f;
-    for (uint32_t i = 0; (f = flag_at(c, i)); i++) put_flag(out, f);
+    for (uint32_t i = 0; (f = flag_at(c, i)); i++) {
+        const char *title = c->section ? c->section(i) : NULL;
+        if (title) buf_printf(out, "\n%s:\n", title);
+        put_flag(out, f);
+    }
 }
 
 void help_put_program(struct buf *out) {
