@@ -12,6 +12,7 @@
 #include "base/str.h"
 
 enum { LISTS_MAX = 4, NAME_BYTES_MAX = 48 };
+static const double INT64_END = 9223372036854775808.0; /* the first that int64_t does not hold */
 
 /* A row on its way through a body. */
 struct judge {
@@ -28,7 +29,7 @@ bool field_is_int(const struct json *v) {
     if (json_kind(v) == JS_INT) return true;
     if (json_kind(v) != JS_REAL) return false;
     double real = json_num(v, 0);
-    return real == floor(real) && real >= -0x1p63 && real < 0x1p63;
+    return real == floor(real) && real >= -INT64_END && real < INT64_END;
 }
 
 int64_t field_int(const struct json *v) {
@@ -155,7 +156,7 @@ static enum status judge_number(const struct judge *j, const struct json *v, con
         return api_refuse(j->e, 400, param,
                           is_int ? "integer_above_max_value" : "decimal_above_max_value",
                           "Invalid '%s': %.15g is above the maximum of %.15g.", param, value,
-                          has_limits(f) ? f->max : 0x1p63);
+                          has_limits(f) ? f->max : INT64_END);
     return ST_OK;
 }
 

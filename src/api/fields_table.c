@@ -42,8 +42,8 @@
     { .path = (p), .endpoints = (eps), .kinds = (k), .help = __VA_ARGS__ }
 
 #define TOKENS_MAX 2147483647.0
-#define SEED_MAX 0x1p63 /* int64_t's range: fields.c sees to its very end */
-#define MS_MAX 1e9      /* eleven days */
+#define SEED_MAX 9223372036854775808.0 /* int64_t's range: fields.c sees to its very end */
+#define MS_MAX 1e9                     /* eleven days */
 #define NAME_MAX 256.0
 #define ID_MAX 512.0
 #define TEXT_MAX 67108864.0
