@@ -35,7 +35,9 @@ struct h2_stream {
     bool is_bare;     /* the response has no body: HEAD, 204, 304 */
     bool is_asleep;   /* nghttp2 waits for more to send */
     bool is_last;     /* nothing follows what is queued */
+    bool is_spent;    /* the response has been sent before the request was whole */
     bool is_reset;    /* by us, on purpose */
+    bool is_curt;     /* an early answer cuts the request off: nothing is on its way */
     bool has_sent;    /* some of its response has left */
     bool is_closed;   /* nghttp2 has forgotten it; the handler is to be told */
     uint32_t refusal; /* the status for a head that must not reach the handler */
@@ -43,6 +45,7 @@ struct h2_stream {
     struct str method, target, authority, host; /* in the exchange's arena */
     struct buf queue;                           /* flushed by the handler, to be sent */
     size_t sent;                                /* of `queue` */
+    uint64_t discarded;                         /* bytes of a body that nobody wants */
     int64_t since_ms;                           /* the last step forward */
     int64_t began_ms;
 };

@@ -79,9 +79,11 @@ int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void 
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (!st) return 0;
     st->has_sent = true;
-    /* The rest of a request that is answered already is of no use. */
-    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) && !st->has_request)
-        h2_reset(st, NGHTTP2_NO_ERROR);
+    if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM) || st->has_request) return 0;
+    /* The rest of the request is of no use. Clients that send first and read later hang when it
+     * is cut off, so some of it is thrown away; who waits to be asked for it is told at once. */
+    st->is_spent = true;
+    if (st->is_curt) h2_reset(st, NGHTTP2_NO_ERROR);
     return 0;
 }
 
@@ -185,6 +187,7 @@ static void submit(struct h2_stream *st, const struct response *r) {
 void h2_continue(struct h2_stream *st) {
     if (st->h2->is_over) return;
     struct fields f = {.count = 0};
+    st->is_curt = false;
     put_field(&f, STR(":status"), STR("100"));
     if (nghttp2_submit_headers(st->h2->session, NGHTTP2_FLAG_NONE, st->id, NULL, f.list, f.count,
                                NULL) != 0)

@@ -26,8 +26,9 @@
 enum {
     STREAM_WINDOW_BYTES = 1 << 20, /* of a request's body, before the peer must wait */
     CONNECTION_WINDOW_BYTES = 4 << 20,
-    HEADER_OVERHEAD = 32, /* that the protocol counts for each header */
-    RESET_BURST = 200,    /* resets without a response; a user who changes his mind makes few */
+    DISCARD_BYTES = 32 << 20, /* of a body whose request has been answered */
+    HEADER_OVERHEAD = 32,     /* that the protocol counts for each header */
+    RESET_BURST = 200,        /* resets without a response; a user who changes his mind makes few */
     RESETS_PER_S = 20,
     FRAME_BURST = 2000, /* frames that move nothing: PING, SETTINGS, PRIORITY, empty DATA */
     FRAMES_PER_S = 500,
@@ -156,6 +157,8 @@ static void take_field(struct h2_stream *st, struct str name, struct str value) 
         blame(st, 503, "out of memory");
     else if (str_is(name, "host"))
         st->host = st->x->headers[st->x->head.header_count - 1].value;
+    else if (str_is(name, "expect"))
+        st->is_curt = true;
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
@@ -217,6 +220,12 @@ static void expect_body(struct h2_stream *st) {
         h2_continue(st);
 }
 
+/* Throw away what comes behind an answer, within bounds. */
+static void discard(struct h2_stream *st, size_t bytes) {
+    st->discarded += bytes;
+    if (st->is_spent && st->discarded > DISCARD_BYTES) h2_reset(st, NGHTTP2_NO_ERROR);
+}
+
 static void finish_head(struct h2_stream *st, bool has_body) {
     if (!st->refusal) check_head(st);
     st->has_head = true;
@@ -239,7 +248,10 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
     if (!st) return 0;
     st->since_ms = h2_now_ms(h);
-    if (!st->x || st->x->is_answered) return 0;
+    if (!st->x || st->x->is_answered) {
+        discard(st, len);
+        return go_on(h);
+    }
     if (exchange_body_add(st->x, (struct str){(const char *)data, len})) return 0;
     if (buf_status(&st->x->body) == ST_NOMEM)
         h2_refuse(st, 503, "out of memory");
@@ -451,13 +463,16 @@ static void on_bytes(struct conn *c, struct str bytes) {
 /* False: the connection must end. */
 static bool check_stream(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
     const int64_t silent_ms = now_ms - st->since_ms;
+    const int64_t age_ms = now_ms - st->began_ms;
     if (!st->has_head) return silent_ms < l->head_ms;
     const bool wants_body = !st->has_request && st->x && !st->x->is_answered;
     if (wants_body) {
-        if (silent_ms >= l->body_ms || now_ms - st->began_ms >= l->body_total_ms)
-            h2_refuse(st, 408, "the request's body took too long");
+        st->is_curt = silent_ms >= l->body_ms || age_ms >= l->body_total_ms;
+        if (st->is_curt) h2_refuse(st, 408, "the request's body took too long");
     } else if (st->queue.len && silent_ms >= l->write_ms) {
         h2_reset(st, NGHTTP2_CANCEL);
+    } else if (st->is_spent && (silent_ms >= l->body_ms || age_ms >= l->body_total_ms)) {
+        h2_reset(st, NGHTTP2_NO_ERROR);
     }
     return true;
 }

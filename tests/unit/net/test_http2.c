@@ -421,18 +421,60 @@ static void test_a_lost_connection_takes_all_its_exchanges(void **state) {
     }
 }
 
-static void test_an_early_answer_ends_a_request_that_is_under_way(void **state) {
+static void test_the_rest_of_a_request_that_is_answered_early_is_thrown_away(void **state) {
     (void)state;
     struct bench b;
+    struct buf rest;
     begin(&b);
     struct h2_seen *s = h2_ask(&b.c, "POST", "/early", "some of it");
     s->is_held = true;
     h2_pump(&b.c);
     assert_int_equal(s->status, 401);
     check_body(s, "no");
+    assert_int_equal(b.f.requests, 0);
+    assert_int_equal(b.f.server->stats.exchanges, 0);
+    /* A client that sends all before it reads is not stopped by a window. */
+    buf_init(&rest, 32 << 20);
+    fill(&rest, 5 << 20);
+    s->request = buf_str(&rest);
+    s->is_held = false;
+    nghttp2_session_resume_data(b.c.session, s->id);
+    h2_pump(&b.c);
+    assert_int_equal(s->request.len, 0);
     assert_true(s->is_closed);
     assert_int_equal(s->code, NGHTTP2_NO_ERROR);
-    assert_int_equal(b.f.requests, 0);
+    buf_deinit(&rest);
+    end(&b);
+}
+
+static void test_the_rest_of_an_answered_request_has_bounds(void **state) {
+    (void)state;
+    struct bench b;
+    struct buf rest;
+    begin(&b);
+    const char *const ask[] = {":authority", "a", "expect", "100-continue", NULL};
+    struct h2_seen *asks = h2_ask_with(&b.c, "POST", "/early", ask, "");
+    struct h2_seen *silent = h2_ask(&b.c, "POST", "/early", "x");
+    struct h2_seen *endless = h2_ask(&b.c, "POST", "/early", "x");
+    asks->is_held = silent->is_held = endless->is_held = true;
+    h2_pump(&b.c);
+    assert_true(asks->is_closed); /* it need not begin */
+    assert_false(silent->is_closed || endless->is_closed);
+    buf_init(&rest, 64 << 20);
+    fill(&rest, 33 << 20);
+    endless->request = buf_str(&rest);
+    nghttp2_session_resume_data(b.c.session, endless->id);
+    h2_pump(&b.c);
+    assert_true(endless->is_closed);
+    fake_pass_ms(&b.f, 31000);
+    h2_pump(&b.c);
+    assert_true(silent->is_closed);
+    for (uint32_t i = 0; i < b.c.count; i++) {
+        assert_int_equal(b.c.streams[i].status, 401);
+        assert_int_equal(b.c.streams[i].code, NGHTTP2_NO_ERROR);
+    }
+    assert_false(b.c.has_goaway);
+    buf_deinit(&rest);
     end(&b);
 }
 
@@ -528,7 +570,8 @@ int main(void) {
         cmocka_unit_test(test_streams_take_turns_whatever_they_ask_for),
         cmocka_unit_test(test_a_reset_stream_is_gone_at_once_and_others_stay),
         cmocka_unit_test(test_a_lost_connection_takes_all_its_exchanges),
-        cmocka_unit_test(test_an_early_answer_ends_a_request_that_is_under_way),
+        cmocka_unit_test(test_the_rest_of_a_request_that_is_answered_early_is_thrown_away),
+        cmocka_unit_test(test_the_rest_of_an_answered_request_has_bounds),
         cmocka_unit_test(test_a_drain_lets_streams_finish_and_then_closes),
         cmocka_unit_test(test_a_drain_closes_an_idle_connection_at_once),
         cmocka_unit_test(test_who_comes_during_a_drain_is_answered_once),

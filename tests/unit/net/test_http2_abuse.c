@@ -150,7 +150,8 @@ static void test_a_body_that_is_refused_need_not_be_sent(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
-    const char *const extra[] = {":authority", "a", "content-length", "1000000", NULL};
+    const char *const extra[] = {":authority",   "a", "content-length", "1000000", "expect",
+                                 "100-continue", NULL};
     struct h2_seen *s = h2_ask_with(&b.c, "POST", "/small", extra, "x");
     s->is_held = true;
     h2_pump(&b.c);
