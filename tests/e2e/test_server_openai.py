@@ -220,6 +220,16 @@ def test_completions_echo_and_logprobs(client):
     assert "".join(logprobs.tokens) == answer.choices[0].text
 
 
+def test_completions_how_likely_a_prompt_is(client):
+    answer = client.completions.create(model="tiny", prompt="abc", max_tokens=0, echo=True,
+                                       logprobs=1)
+    logprobs = answer.choices[0].logprobs
+    assert answer.choices[0].text == "abc" and answer.usage.completion_tokens == 0
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs) == answer.usage.prompt_tokens
+    assert logprobs.token_logprobs[0] is None
+    assert all(p <= 0 for p in logprobs.token_logprobs[1:])
+
+
 def test_responses_whole_and_streamed(client):
     whole = client.responses.create(model="tiny", input="Hello", max_output_tokens=9,
                                     instructions="Be brief.", extra_body={"seed": 4})
