@@ -15,8 +15,8 @@
 
 /* clang-format off */
 const struct openapi_operation openapi_operations[] = {
-    ROW("get", "/", "page", "A page that says what is served here.", OPENAI, .media = "text/plain text/html",
-        .is_open = true),
+    ROW("get", "/", "page", "A page that says what is served here.", OPENAI,
+        .media = "text/plain text/html", .is_open = true),
     ROW("post", "/v1/chat/completions", "createChatCompletion", "Answer a conversation.", OPENAI,
         .body = EP_CHAT, .answer = "ChatCompletion", .events = "ChatChunk", .media = SSE, ASKS),
     ROW("post", "/v1/completions", "createCompletion", "Go on from a text.", OPENAI,

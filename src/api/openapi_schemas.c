@@ -153,7 +153,8 @@ const struct openapi_schema openapi_schemas[] = {
     /* --- jitney --- */
     {"Tokens", MAP("'tokens','count','max_model_len'", "'count':" INT ",'max_model_len':" INT
         ",'tokens':" LIST("{'anyOf':[{'type':'integer'}," MAP("'id','piece'",
-            "'id':{'type':'integer'},'piece':{}") "]}") ",'token_strs':{'type':['array','null'],'items':" TEXT "}")},
+            "'id':{'type':'integer'},'piece':{}") "]}")
+        ",'token_strs':{'type':['array','null'],'items':" TEXT "}")},
     {"Text", MAP("'prompt','content'", "'prompt':" TEXT ",'content':" TEXT)},
     {"Prompt", MAP("'prompt'", "'prompt':" TEXT)},
     {"Health", MAP("'status'", "'status':" TEXT)},
