@@ -98,6 +98,7 @@ enum {
     M_INFERENCE_TIME,
     M_REQUEST_PROMPT,
     M_REQUEST_GENERATION,
+    M_REQUEST_LONGEST,
     M_REQUEST_MAX_TOKENS,
     M_REQUEST_N,
     M_STEP_TOKENS,
@@ -137,6 +138,8 @@ static const struct {
     [M_REQUEST_PROMPT] = {"vllm:request_prompt_tokens", "Tokens of a request's prompt.", TOKENS},
     [M_REQUEST_GENERATION] = {"vllm:request_generation_tokens", "Tokens of a request's answer.",
                               TOKENS},
+    [M_REQUEST_LONGEST] = {"vllm:request_max_num_generation_tokens",
+                           "Tokens of a request's longest choice.", TOKENS},
     [M_REQUEST_MAX_TOKENS] = {"vllm:request_params_max_tokens", "max_tokens as requested.", TOKENS},
     [M_REQUEST_N] = {"vllm:request_params_n", "n as requested.", CHOICES},
     [M_STEP_TOKENS] = {"vllm:iteration_tokens_total", "Tokens computed in a step.", STEP_TOKENS},
@@ -414,6 +417,7 @@ void server_metrics_ride(struct server_metrics *m, const struct metrics_ride *r)
     observe_span(h[M_INFERENCE_TIME], r->started_us, r->finished_us);
     histogram_observe(h[M_REQUEST_PROMPT], r->prompt_tokens, 1);
     histogram_observe(h[M_REQUEST_GENERATION], r->completion_tokens, 1);
+    histogram_observe(h[M_REQUEST_LONGEST], r->longest_tokens, 1);
     if (r->max_tokens) histogram_observe(h[M_REQUEST_MAX_TOKENS], r->max_tokens, 1);
     histogram_observe(h[M_REQUEST_N], r->n ? r->n : 1, 1);
     double gaps = (double)r->completion_tokens / (r->n ? r->n : 1) - 1;

@@ -51,6 +51,7 @@ struct metrics_ride {
     uint32_t model;
     enum finish_reason finish; /* of its first choice */
     uint32_t prompt_tokens, completion_tokens, max_tokens, n;
+    uint32_t longest_tokens; /* of its longest choice */
     int64_t arrived_us, started_us, first_token_us, finished_us;
 };
 void server_metrics_ride(struct server_metrics *m, const struct metrics_ride *r);

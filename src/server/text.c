@@ -339,6 +339,13 @@ static void trace_ride(struct server *s, const struct ride *r) {
     tracer_add(s->tracer, &t);
 }
 
+static uint32_t longest_of(const struct answer *a) {
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        if (a->choices[i].answer_tokens > longest) longest = a->choices[i].answer_tokens;
+    return longest;
+}
+
 void text_ended(struct server *s, struct ride *r) {
     const struct answer *a = &r->answer;
     uint32_t tokens = answer_completion_tokens(a);
@@ -348,6 +355,7 @@ void text_ended(struct server *s, struct ride *r) {
                              .completion_tokens = tokens,
                              .max_tokens = r->request.has_max_tokens ? r->request.max_tokens : 0,
                              .n = r->request.n,
+                             .longest_tokens = longest_of(a),
                              .arrived_us = a->arrived_us,
                              .started_us = r->started_us,
                              .first_token_us = a->first_token_us,

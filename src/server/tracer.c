@@ -109,22 +109,47 @@ static enum status add_header(struct tracer *t, const char *line, struct err *er
     return ST_OK;
 }
 
-/* "name=value,name=value" becomes headers. */
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Append with %XX decoded; what would end the header's line is left out. */
+static void put_decoded(struct buf *out, struct str s) {
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.ptr[i];
+        int high = i + 2 < s.len ? hex_digit(s.ptr[i + 1]) : -1;
+        int low = i + 2 < s.len ? hex_digit(s.ptr[i + 2]) : -1;
+        if (c == '%' && high >= 0 && low >= 0) {
+            c = (char)(16 * high + low);
+            i += 2;
+        }
+        if ((unsigned char)c >= ' ' && c != 0x7F) buf_put_char(out, c);
+    }
+}
+
+static enum status add_pair(struct tracer *t, struct str pair, struct err *err) {
+    const char *equals = memchr(pair.ptr, '=', pair.len);
+    if (!equals) return ST_OK;
+    struct str name = str_take(pair, (size_t)(equals - pair.ptr));
+    buf_clear(&t->body);
+    put_decoded(&t->body, str_trim(name));
+    buf_put_text(&t->body, ": ");
+    put_decoded(&t->body, str_trim(str_skip(pair, name.len + 1)));
+    if (buf_status(&t->body) != ST_OK) return err_set(err, ST_NOMEM, "out of memory");
+    return add_header(t, buf_text(&t->body), err);
+}
+
+/* "name=value,name=value", with %XX for what is special, becomes headers. */
 static enum status add_headers(struct tracer *t, struct err *err) {
-    char line[URL_BYTES];
     const char *text = env_find("OTEL_EXPORTER_OTLP_HEADERS");
     TRY(add_header(t, "Content-Type: application/json", err));
     for (struct str rest = str_of(text ? text : ""); rest.len > 0;) {
         const char *comma = memchr(rest.ptr, ',', rest.len);
         struct str pair = str_take(rest, comma ? (size_t)(comma - rest.ptr) : rest.len);
+        TRY(add_pair(t, pair, err));
         rest = str_skip(rest, pair.len + (comma ? 1 : 0));
-        pair = str_trim(pair);
-        const char *equals = memchr(pair.ptr, '=', pair.len);
-        if (!equals) continue;
-        struct str name = str_take(pair, (size_t)(equals - pair.ptr));
-        struct str value = str_skip(pair, name.len + 1);
-        snprintf(line, sizeof(line), "%.*s: %.*s", STR_ARG(name), STR_ARG(value));
-        TRY(add_header(t, line, err));
     }
     return ST_OK;
 }

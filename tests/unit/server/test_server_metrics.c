@@ -66,6 +66,7 @@ static void test_every_name_that_dashboards_read_is_there(void **state) {
         "vllm:request_inference_time_seconds_sum",
         "vllm:request_prompt_tokens_sum",
         "vllm:request_generation_tokens_sum",
+        "vllm:request_max_num_generation_tokens_sum",
         "vllm:request_params_max_tokens_sum",
         "vllm:request_params_n_sum",
         "jitney:step_seconds_total",

@@ -340,7 +340,7 @@ static void test_the_environment_names_endpoint_service_and_headers(void **state
     snprintf(url, sizeof(url), "http://127.0.0.1:%u/base/", c.port);
     setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url, 1);
     setenv("OTEL_SERVICE_NAME", "my-service", 1);
-    setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-one=1, authorization=Bearer abc", 1);
+    setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-one=1, authorization=Bearer%20abc%0d%0a,junk", 1);
     assert_int_equal(tracer_create(NULL, "jitney", &t, &err), ST_OK);
     assert_non_null(t);
     struct trace_request r = request_of(PARENT);
