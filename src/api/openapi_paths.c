@@ -9,7 +9,7 @@
 #define OPENAI .fault = "Error"
 #define ANTHROPIC .fault = "AnthropicError"
 #define OLLAMA .fault = "OllamaError"
-#define ASKS .params = PARAM_ASK | PARAM_RESUME, .accepted = "Ride"
+#define ASKS .params = PARAM_ASK, .accepted = "Ride"
 #define ROW(m, p, i, ...)                                                                          \
     { .path = (p), .method = (m), .id = (i), .summary = __VA_ARGS__ }
 
