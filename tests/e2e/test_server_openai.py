@@ -346,3 +346,16 @@ def compare_encodings(client):
         blob = list(struct.unpack(f"<{len(base64.b64decode(blob)) // 4}f",
                                   base64.b64decode(blob)))
     assert blob == pytest.approx(plain.data[0].embedding, rel=1e-5)
+
+
+def test_a_failure_in_the_middle_of_a_stream_is_raised(tmp_path_factory):
+    server = Server(tiny_model(tmp_path_factory), "--runner", "sim:1000,hang-after=30",
+                    "--watchdog-s", "0.5", "--served-model-name", "tiny")
+    try:
+        with client_with(server, "any", max_retries=0) as client:
+            with pytest.raises(openai.APIError) as caught:
+                for chunk in ask(client, max_tokens=500, stream=True):
+                    assert chunk.choices
+        assert "engine" in caught.value.message
+    finally:
+        server.kill()
