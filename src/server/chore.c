@@ -18,14 +18,17 @@ static void work(uv_work_t *req) {
 static void done(uv_work_t *req, int rc) {
     struct chore *c = (struct chore *)req;
     CHECK(rc == 0);
+    c->server->chores--;
     c->done(c);
 }
 
 void chore_run(struct chore *c, struct visit *v, bool is_much) {
+    c->server = v->server;
     c->visit = v;
     v->owner = c;
     v->on_gone = on_gone;
     if (is_much) {
+        c->server->chores++;
         CHECK(uv_queue_work(&v->server->loop, &c->req, work, done) == 0);
         return;
     }

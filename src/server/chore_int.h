@@ -17,10 +17,12 @@
 #include "api/error.h"
 #include "base/status.h"
 
+struct server;
 struct visit;
 
 struct chore {
-    uv_work_t req;
+    uv_work_t req; /* first: libuv gives it back */
+    struct server *server;
     struct visit *visit;
     enum status status; /* what `work` found */
     struct api_error error;

@@ -156,8 +156,9 @@ static void submit(struct embedding *t) {
 /* The embedder's hook may come any time, but only the loop takes its jobs. */
 static void prepared(struct chore *c) {
     struct embedding *t = (struct embedding *)c;
-    if (c->status == ST_OK && c->visit) c->status = make_jobs(t);
-    if (c->status == ST_OK && c->visit) submit(t);
+    bool is_wanted = c->visit && t->prompts.count > 0; /* Ollama's clients ask for nothing, too */
+    if (c->status == ST_OK && is_wanted) c->status = make_jobs(t);
+    if (c->status == ST_OK && is_wanted) submit(t);
     if (t->left == 0) finish(t);
 }
 

@@ -85,7 +85,7 @@ static void close_http(struct server *s) {
 
 static void step_drain(struct server *s) {
     int64_t now_us = clock_now(&clock_real);
-    bool is_idle = rides_stats(s->rides).live == 0 && s->embeds == 0;
+    bool is_idle = rides_stats(s->rides).live == 0 && s->embeds == 0 && s->chores == 0;
     if (!s->is_ending && (is_idle || now_us >= s->drain_until_us)) begin_end(s);
     if (!s->is_ending) return;
     bool is_told = http_stats(s->http).exchanges == 0 && !s->clients;

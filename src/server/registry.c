@@ -198,7 +198,6 @@ static void fill_served(struct registry *r, struct served_parts *p) {
     m->engine = p->service.engine;
     m->embedder = p->embedder;
     m->tools = choose_tools(r, m->tokenizer);
-    m->created_s = clock_wall_s();
     m->file_bytes = bytes_of(p, m->host->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     make_fingerprint(p, m->fingerprint);
@@ -325,6 +324,7 @@ static enum status add_model(struct registry *r, const char *operand, struct err
         return err_set(err, ST_BAD, "the name of a model is too long");
     struct served *m = &r->models[r->count];
     snprintf(m->operand, sizeof(m->operand), "%s", operand);
+    m->created_s = clock_wall_s();
     name_model(r, r->count, m);
     for (uint32_t i = 0; i < r->count; i++)
         if (strcmp(r->models[i].name, m->name) == 0)

@@ -63,6 +63,10 @@ static uint64_t weight_of(const struct ride *r) {
         bytes += sizeof(*c) + c->total_max * sizeof(c->tokens[0]);
         if (c->logprobs) bytes += answer * sizeof(c->logprobs[0]);
         if (c->tops) bytes += answer * sizeof(c->tops[0]);
+        if (c->index > 0) continue;
+        const struct request *q = c->request;
+        if (q->prompt_logprobs) bytes += c->prompt_tokens * sizeof(q->prompt_logprobs[0]);
+        if (q->prompt_tops) bytes += c->prompt_tokens * sizeof(q->prompt_tops[0]);
     }
     return bytes;
 }

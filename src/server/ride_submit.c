@@ -54,7 +54,7 @@ static struct request_spec spec_of(const struct ride *r, const struct tokens *pr
     uint32_t max = q->has_max_tokens && q->max_tokens < room ? q->max_tokens : room;
     struct request_spec spec = {.prompt = prompt->ids,
                                 .prompt_tokens = (uint32_t)prompt->count,
-                                .max_tokens = max > 0 ? max : 1,
+                                .max_tokens = max > 0 || q->prompt_logprobs ? max : 1,
                                 .n = q->n,
                                 .sample = q->sample,
                                 .ignore_end = q->ignore_end,

@@ -66,6 +66,7 @@ struct server {
     uv_timer_t tick;
     uv_async_t stalled;
     uint32_t embeds;                              /* embeddings under way */
+    uint32_t chores;                              /* in the pool: they use models */
     struct ws_client *clients;                    /* WebSockets */
     struct stream_sink *pings_first, *pings_last; /* by when they last said something */
     unsigned char random[RANDOM_BYTES];

@@ -271,8 +271,19 @@ static int64_t wall_us(int64_t at_us) {
 }
 
 static enum finish_reason finish_of(const struct ride *r) {
-    if (r->answer.failure.status == 0) return r->answer.choices[0].finish;
-    return r->answer.failure.status == 499 ? FINISH_CANCELLED : FINISH_ERROR;
+    switch (r->answer.failure.status) {
+    case 0:
+        return r->answer.choices[0].finish;
+    case 499:
+        return FINISH_CANCELLED;
+    case 504:
+        return FINISH_EXPIRED;
+    case 400:
+    case 429:
+        return FINISH_REFUSED;
+    default:
+        return FINISH_ERROR;
+    }
 }
 
 static void log_ride(struct server *s, const struct ride *r) {

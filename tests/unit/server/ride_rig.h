@@ -50,7 +50,8 @@ static inline void rig_ended(void *ctx, struct ride *r) {
     g->ended++;
 }
 
-static inline void rig_open(struct rig *g, const struct rig_options *o) {
+/* The engine has no thread: it is stepped by hand. */
+static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o) {
     struct err err = {0};
     struct service_options service = {
         .knobs = knobs_default(), .is_sim = true, .sim_step_us = o->step_us};
@@ -75,6 +76,11 @@ static inline void rig_open(struct rig *g, const struct rig_options *o) {
                                   .ctx = g};
     assert_int_equal(rides_create(&rides, &g->rides, &err), ST_OK);
     engine_set_hook(g->service.engine, rig_hook, g);
+}
+
+static inline void rig_open(struct rig *g, const struct rig_options *o) {
+    struct err err = {0};
+    rig_open_unstarted(g, o);
     assert_int_equal(engine_start(g->service.engine, &err), ST_OK);
 }
 
@@ -117,6 +123,7 @@ static inline void rig_close(struct rig *g) {
 /* What it has heard; outlives the sink. */
 struct heard {
     uint32_t begun, refused, destroyed, ended;
+    uint32_t broken;      /* the view lacked memory */
     uint32_t first, last; /* numbers of pieces */
     uint32_t gaps;        /* numbers that did not follow their neighbour */
     uint32_t pieces;
@@ -157,6 +164,10 @@ static inline bool test_advance(struct sink *s) {
     struct test_sink *t = (struct test_sink *)s;
     if (t->heard->is_stuck) return false;
     while (!encoder_run(&t->encoder, 7)) {
+    }
+    if (t->encoder.status != ST_OK) {
+        t->heard->broken++;
+        return true;
     }
     if (!t->encoder.has_ended) return false;
     t->heard->ended++;

@@ -1,0 +1,193 @@
+/* Goal:   nobody comes in who should not: rebound names, foreign pages, missing and wrong keys.
+ * Method: heads as clients and browsers send them, against servers that listen on loopback or
+ *         beyond it, with and without keys; each case says what must become of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "server/server_int.h"
+
+static const char KEY_FILE[] = "/tmp/jitney-test-gate-keys";
+
+struct world {
+    struct server server;
+    struct http_header headers[8];
+    struct http_head head;
+    struct visit visit;
+};
+
+static void world_open(struct world *w, const char *host, bool with_keys) {
+    struct err err = {0};
+    memset(w, 0, sizeof(*w));
+    assert_int_equal(settings_init(&w->server.settings), ST_OK);
+    assert_int_equal(settings_set(&w->server.settings, STR("host"), str_of(host), FROM_FLAG, &err),
+                     ST_OK);
+    if (with_keys) {
+        struct str lines = STR("sk-first-key name=first\nsk-other-key name=other admin\n");
+        assert_int_equal(file_write_atomic(KEY_FILE, lines, &err), ST_OK);
+        assert_int_equal(settings_set(&w->server.settings, STR("api-key-file"), str_of(KEY_FILE),
+                                      FROM_FLAG, &err),
+                         ST_OK);
+    }
+    enum status st = keys_create(with_keys ? KEY_FILE : NULL, &w->server.keys, &err);
+    if (st != ST_OK) fail_msg("%s", err.text);
+    w->server.is_loopback = gate_host_is_loopback(host);
+}
+
+static void world_close(struct world *w) {
+    keys_destroy(w->server.keys);
+    settings_deinit(&w->server.settings);
+}
+
+static void allow(struct world *w, const char *flag, const char *value) {
+    struct err err = {0};
+    assert_int_equal(
+        settings_set(&w->server.settings, str_of(flag), str_of(value), FROM_FLAG, &err), ST_OK);
+}
+
+/* The status that a request gets; 0: it is let in. `pairs`: names and values, NULL at the end. */
+static uint32_t knock(struct world *w, const char *path, const char *host,
+                      const char *const *pairs) {
+    struct api_error e = {0};
+    struct str arg;
+    uint32_t allowed, count = 0;
+    for (; pairs && pairs[2 * count]; count++)
+        w->headers[count] =
+            (struct http_header){str_of(pairs[2 * count]), str_of(pairs[2 * count + 1])};
+    w->head = (struct http_head){.method = HTTP_GET,
+                                 .path = str_of(path),
+                                 .host = str_of(host),
+                                 .headers = w->headers,
+                                 .header_count = count,
+                                 .peer = STR("127.0.0.1:5123")};
+    w->visit = (struct visit){.server = &w->server, .head = &w->head};
+    w->visit.route = routes_find(HTTP_GET, w->head.path, &arg, &allowed);
+    enum status st = gate_check(&w->visit, &e);
+    assert_int_equal(st == ST_OK, e.status == 0);
+    return e.status;
+}
+
+#define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", false);
+    assert_int_equal(knock(&w, "/v1/models", "127.0.0.1:8080", NULL), 0);
+    assert_int_equal(knock(&w, "/v1/models", "localhost:8080", NULL), 0);
+    assert_int_equal(knock(&w, "/v1/models", "LocalHost", NULL), 0);
+    assert_int_equal(knock(&w, "/v1/models", "[::1]:8080", NULL), 0);
+    assert_int_equal(knock(&w, "/v1/models", "", NULL), 0);
+    assert_int_equal(knock(&w, "/v1/models", "evil.example:8080", NULL), 403);
+    assert_int_equal(knock(&w, "/v1/models", "localhost.evil.example", NULL), 403);
+    assert_int_equal(knock(&w, "/v1/models", "127.0.0.1.evil.example", NULL), 403);
+    assert_int_equal(knock(&w, "/livez", "evil.example", NULL), 403);
+    allow(&w, "allowed-host", "box.lan");
+    assert_int_equal(knock(&w, "/v1/models", "box.lan:8080", NULL), 0);
+    world_close(&w);
+}
+
+static void test_a_unix_socket_has_no_host(void **state) {
+    (void)state;
+    struct world w;
+    struct api_error e = {0};
+    world_open(&w, "127.0.0.1", false);
+    knock(&w, "/v1/models", "anything", NULL);
+    w.head.peer = STR("unix");
+    assert_int_equal(gate_check(&w.visit, &e), ST_OK);
+    world_close(&w);
+}
+
+static void test_beyond_loopback_and_with_keys_any_host_will_do(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "0.0.0.0", false);
+    assert_int_equal(knock(&w, "/v1/models", "server.example", NULL), 0);
+    world_close(&w);
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(
+        knock(&w, "/v1/models", "server.example", PAIRS("authorization", "Bearer sk-first-key")),
+        0);
+    world_close(&w);
+}
+
+static void test_pages_of_other_sites_are_refused_unless_allowed(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", false);
+    const char *host = "127.0.0.1:8080";
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "http://evil.example")), 403);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "null")), 403);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "")), 403);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "http://127.0.0.1:9999")), 403);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "http://127.0.0.1:8080")), 0);
+    assert_false(w.visit.is_allowed_origin);
+    allow(&w, "cors-origin", "https://app.example");
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "https://app.example")), 0);
+    assert_true(w.visit.is_allowed_origin);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "https://app.example.evil")),
+                     403);
+    allow(&w, "cors-origin", "*");
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "http://evil.example")), 0);
+    world_close(&w);
+}
+
+static void test_a_key_does_not_excuse_a_foreign_page(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(
+        knock(&w, "/v1/models", "127.0.0.1",
+              PAIRS("origin", "http://evil.example", "authorization", "Bearer sk-first-key")),
+        403);
+    world_close(&w);
+}
+
+static void test_keys_come_in_either_header_and_must_be_known(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    const char *host = "127.0.0.1";
+    assert_int_equal(knock(&w, "/v1/models", host, NULL), 401);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("authorization", "Bearer sk-no-key")),
+                     401);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("authorization", "Basic sk-first-key")),
+                     401);
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("authorization", "bearer sk-first-key")),
+                     0);
+    assert_string_equal(w.visit.key->name, "first");
+    assert_int_equal(knock(&w, "/v1/models", host, PAIRS("x-api-key", "sk-other-key")), 0);
+    assert_string_equal(w.visit.key->name, "other");
+    assert_int_equal(knock(&w, "/v1/messages", host, PAIRS("x-api-key", "sk-first-ke")), 401);
+    world_close(&w);
+}
+
+static void test_probes_ask_for_no_key_and_unknown_paths_do(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(knock(&w, "/livez", "127.0.0.1", NULL), 0);
+    assert_int_equal(knock(&w, "/health", "127.0.0.1", NULL), 0);
+    assert_int_equal(knock(&w, "/metrics", "127.0.0.1", NULL), 401);
+    assert_int_equal(knock(&w, "/no/such/path", "127.0.0.1", NULL), 401);
+    world_close(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_on_loopback_only_names_of_this_machine_are_hosts),
+        cmocka_unit_test(test_a_unix_socket_has_no_host),
+        cmocka_unit_test(test_beyond_loopback_and_with_keys_any_host_will_do),
+        cmocka_unit_test(test_pages_of_other_sites_are_refused_unless_allowed),
+        cmocka_unit_test(test_a_key_does_not_excuse_a_foreign_page),
+        cmocka_unit_test(test_keys_come_in_either_header_and_must_be_known),
+        cmocka_unit_test(test_probes_ask_for_no_key_and_unknown_paths_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
