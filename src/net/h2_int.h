@@ -70,7 +70,9 @@ struct h2 {
     bool has_goaway;   /* the peer's */
     struct h2_tally resets;
     struct h2_tally frames;
+    bool is_trimmed;         /* idle, and its memory given back as far as that goes */
     struct h2_block *blocks; /* of the session */
+    struct h2_block *frame_block;
 };
 
 int64_t h2_now_ms(const struct h2 *h);
@@ -95,6 +97,7 @@ uint64_t h2_backlog(const struct http_exchange *x);
 /* ---- h2_mem.c ---- */
 
 nghttp2_mem h2_mem_of(struct h2 *h);
+void h2_mem_trim(struct h2 *h); /* only while the session has nothing to send */
 void h2_mem_free_all(struct h2 *h);
 
 /* nghttp2's: a frame is on its way. */

@@ -6,7 +6,8 @@
  *
  * Deadlines. While streams are open a tick looks at each: a head within head_ms, body bytes
  * within body_ms and all of it within body_total_ms (408), and a peer that opens its window
- * within write_ms (the stream is reset). Without streams the connection is idle.
+ * within write_ms (the stream is reset). Without streams the connection is idle from the next
+ * tick on.
  *
  * Floods. Streams that are reset before they got any of their response, by the peer (rapid
  * reset) or by a fault of the peer's that makes us reset them, fill one bucket; frames that move
@@ -107,6 +108,7 @@ static struct h2_stream *stream_create(struct h2 *h, int32_t id) {
     if (st->next) st->next->prev = st;
     h->streams = st;
     h->stream_count++;
+    h->is_trimmed = false;
     return st;
 }
 
@@ -424,7 +426,7 @@ static void leave(struct h2 *h) {
 }
 
 static void update_wait(struct h2 *h) {
-    const enum wait_kind kind = h->streams ? WAIT_TICK : WAIT_IDLE;
+    const enum wait_kind kind = h->streams || !h->is_trimmed ? WAIT_TICK : WAIT_IDLE;
     if (h->has_settings && h->conn->wait_wanted != kind) conn_wait(h->conn, kind);
 }
 
@@ -485,6 +487,10 @@ static void tick(struct h2 *h) {
         is_fine = check_stream(st, l, now_ms) && is_fine;
     /* The rest of a head must come before anything else can: nobody is served meanwhile. */
     if (!is_fine) end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
+    if (!h->streams && !nghttp2_session_want_write(h->session)) {
+        h2_mem_trim(h);
+        h->is_trimmed = true;
+    }
     conn_wait(h->conn, WAIT_TICK);
 }
 

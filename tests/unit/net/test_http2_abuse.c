@@ -536,9 +536,24 @@ static void test_an_idle_connection_ends_in_time(void **state) {
     h2_pump(&b.c);
     assert_int_equal(b.c.pongs, 1);
     assert_false(b.f.is_shut);
-    fake_pass_ms(&b.f, 2000);
+    fake_pass_ms(&b.f, 3000);
     h2_pump(&b.c);
     check_sent_away(&b, NGHTTP2_NO_ERROR);
+    end(&b);
+}
+
+static void test_an_idle_connection_goes_on_when_it_is_used_again(void **state) {
+    (void)state;
+    struct bench b;
+    begin(&b, NULL);
+    for (int i = 0; i < 10; i++) {
+        struct h2_seen *s = h2_ask(&b.c, "POST", "/echo", "text");
+        h2_pump(&b.c);
+        assert_int_equal(s->status, 200);
+        assert_true(s->is_closed);
+        fake_pass_ms(&b.f, 60000);
+        assert_int_equal(b.f.conn->wait, WAIT_IDLE);
+    }
     end(&b);
 }
 
@@ -701,6 +716,7 @@ int main(void) {
         cmocka_unit_test(test_breaches_end_the_connection_and_tell_the_handler),
         cmocka_unit_test(test_a_preface_must_be_followed_by_settings),
         cmocka_unit_test(test_an_idle_connection_ends_in_time),
+        cmocka_unit_test(test_an_idle_connection_goes_on_when_it_is_used_again),
         cmocka_unit_test(test_a_connection_with_a_stream_is_not_idle),
         cmocka_unit_test(test_who_says_nothing_after_the_preface_is_sent_away),
         cmocka_unit_test(test_a_head_that_does_not_come_ends_the_connection),
