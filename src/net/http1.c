@@ -4,9 +4,12 @@
  *
  * The next request is understood only after the response to this one has ended; what comes
  * meanwhile is held by the connection, which reads on so that a client that leaves is noticed at
- * once. A response that ends before its request's body has come (a refusal) leaves the state
- * BODY with no exchange: what little is left is thrown away, and where it is not little the
- * connection is closed.
+ * once. It also waits while the peer does not read the responses that it has got, so that
+ * pipelining cannot fill the memory.
+ *
+ * A response that ends before its request's body has come (a refusal) leaves the state BODY with
+ * no exchange: what little is left is thrown away, and where it is not little the connection is
+ * closed.
  *
  * Whatever could be understood in two ways is refused with 400 and the connection closed: that is
  * what request smuggling lives on. net/README.md lists the rules.
@@ -43,6 +46,7 @@ struct h1 {
     bool is_head;        /* of this request's method */
     bool is_chunked;     /* this response */
     bool wants_continue; /* 100, before it sends the body */
+    bool is_choked;      /* the next request waits until the peer has read some responses */
 };
 
 static int64_t now_ms(const struct conn *c) { return (int64_t)uv_now(c->server->loop); }
@@ -526,11 +530,21 @@ static bool is_ours(const struct conn *c) {
     return !c->is_closing && !c->is_finishing && !c->is_broken && c->proto == &proto_http1;
 }
 
+/* Whoever asks and asks and does not read fills no more than the backlog and one response. */
+static bool choke(struct conn *c) {
+    struct h1 *h = c->state;
+    h->is_choked = conn_backlog(c) > c->server->limits.backlog_bytes;
+    return h->is_choked;
+}
+
 /* One step along `bytes`; returns how many it has used. */
 static size_t advance(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     switch (h->state) {
     case H1_IDLE:
+        if (!choke(c)) return take_head_bytes(c, bytes);
+        conn_hold(c, bytes);
+        return bytes.len;
     case H1_HEAD:
         return take_head_bytes(c, bytes);
     case H1_BODY:
@@ -617,7 +631,11 @@ static void close_h1(struct conn *c) {
 }
 
 static void on_written(struct conn *c) {
-    const struct h1 *h = c->state;
+    struct h1 *h = c->state;
+    if (h->is_choked && conn_backlog(c) <= c->server->limits.backlog_bytes / 2) {
+        h->is_choked = false;
+        conn_release(c);
+    }
     if (h->x) exchange_written(h->x);
 }
 

@@ -321,6 +321,26 @@ static void test_a_large_response_arrives_whole_through_a_small_window(void **st
     fake_deinit(&f);
 }
 
+static void test_a_client_that_asks_and_does_not_read_fills_one_backlog(void **state) {
+    (void)state;
+    const struct http_limits limits = {.backlog_bytes = 1000};
+    struct fake f;
+    begin(&f, &limits);
+    f.room = 0;
+    uint32_t sent = 0;
+    for (; f.is_reading && sent < 10000; sent++) fake_send(&f, STR(NEXT));
+    assert_false(f.is_reading);
+    assert_true(conn_backlog(f.conn) > 1000);
+    assert_true(conn_backlog(f.conn) < 1500); /* one response more */
+    assert_int_equal(f.conn->wait, WAIT_WRITE);
+    fake_drain(&f);
+    assert_true(f.is_reading);
+    assert_int_equal(f.requests, sent);
+    assert_int_equal(count_of(&f, "HTTP/1.1 200"), sent);
+    assert_int_equal(f.conn->wait, WAIT_IDLE);
+    fake_deinit(&f);
+}
+
 /* ---- those who leave ---- */
 
 static void test_a_client_that_leaves_is_noticed_while_it_waits(void **state) {
@@ -497,6 +517,7 @@ int main(void) {
         cmocka_unit_test(test_an_aborted_stream_lacks_its_end),
         cmocka_unit_test(test_a_slow_reader_fills_its_own_backlog_and_is_told_of_room),
         cmocka_unit_test(test_a_large_response_arrives_whole_through_a_small_window),
+        cmocka_unit_test(test_a_client_that_asks_and_does_not_read_fills_one_backlog),
         cmocka_unit_test(test_a_client_that_leaves_is_noticed_while_it_waits),
         cmocka_unit_test(test_a_client_that_leaves_before_its_body_is_complete_is_not_told_of),
         cmocka_unit_test(test_a_client_that_leaves_while_it_streams_is_told_of_once),
