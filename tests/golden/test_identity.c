@@ -27,7 +27,7 @@ enum { PROMPT_TOKENS = 70 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { IS_SLOW = 1, SHAPES_TRIED = 3 };
 #else
-enum { IS_SLOW = 0, SHAPES_TRIED = 16 };
+enum { IS_SLOW = 0, SHAPES_TRIED = 21 };
 #endif
 
 static const char models_dir[] = TEST_SOURCE_DIR "/golden/models";
@@ -38,10 +38,12 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 128, "auto"},   {1, 1, "auto"},   {1, 7, "auto"}, {1, 64, "auto"},
-    {2, 128, "auto"},   {5, 128, "auto"}, {2, 7, "auto"}, {5, 1, "auto"},
-    {2, 128, "ref"},    {2, 7, "ref"},    {1, 1, "ref"},  {2, 128, "portable"},
-    {5, 7, "portable"}, {2, 128, "avx2"}, {5, 7, "avx2"}, {1, 1, "avx2"},
+    {1, 128, "auto"},   {1, 1, "auto"},   {1, 7, "auto"},     {1, 64, "auto"},
+    {2, 128, "auto"},   {5, 128, "auto"}, {2, 7, "auto"},     {5, 1, "auto"},
+    {2, 128, "ref"},    {2, 7, "ref"},    {1, 1, "ref"},      {2, 128, "portable"},
+    {5, 7, "portable"}, {2, 128, "avx2"}, {5, 7, "avx2"},     {1, 1, "avx2"},
+    {2, 128, "avx512"}, {5, 7, "avx512"}, {2, 128, "amxsim"}, {2, 128, "amx"},
+    {5, 64, "amx"},
 };
 
 _Static_assert(SHAPES_TRIED <= sizeof(shapes) / sizeof(shapes[0]), "more shapes than there are");

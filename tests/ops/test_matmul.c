@@ -9,11 +9,11 @@
 
 static void test_every_format_and_shape_has_the_same_bits(void **state) {
     (void)state;
-    static const uint32_t rows[] = {1, 2, 3, 4, 5, 7, 17, 64, 70};
+    static const uint32_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 64, 70};
     static const uint32_t outputs[] = {1, 15, 16, 17, 48};
     for (int type = 0; type < DTYPE_COUNT; type++) {
         uint32_t unit = dtype_info(type)->block_elems > 32 ? 256 : 32;
-        for (uint32_t i = 0; i < 9; i++) {
+        for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
             struct matmul_case c = {.type = type,
                                     .rows = rows[i],
                                     .n = {outputs[i % 5]},

@@ -51,6 +51,34 @@ struct mm_row {
 typedef void mm_panel_fn(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
                          uint32_t count, float out[MM_TILE][PANEL_ROWS]);
 
+/* Rows that one call of a wide kernel takes. */
+enum { MM_WIDE = 16 };
+
+/* A panel as a wide kernel reads it: values and numbers of block b at b times their step. */
+struct mm_open {
+    const uint8_t *values, *numbers;
+    size_t value_step, number_step;
+};
+
+/* Products of many rows at once, for processors that have instructions for it. Rows are
+ * gathered once for all panels, a panel is opened once for all rows, both in the thread's
+ * scratch (kernels/cpu/tiles.h). A run of rows is cut into MM_WIDE at a time; fewer than
+ * `rows_min` go through the panel kernels instead, with the same bits. */
+struct mm_wide {
+    uint32_t rows_min;
+    bool (*takes)(enum dtype type);
+    size_t (*row_bytes)(uint32_t cols);  /* MM_WIDE gathered rows */
+    size_t (*open_bytes)(uint32_t cols); /* an opened panel */
+    void (*enter)(void);                 /* around the calls of one op, on every thread */
+    void (*leave)(void);
+    /* `halves`: the weight has minima in groups of 16. */
+    void (*gather)(const struct mm_row *rows, uint32_t count, uint32_t cols, bool halves,
+                   uint8_t *tile);
+    struct mm_open (*open)(const struct packed *w, const uint8_t *panel, uint8_t *room);
+    void (*multiply)(const struct packed *w, const struct mm_open *open, const uint8_t *tile,
+                     float out[MM_WIDE][PANEL_ROWS]);
+};
+
 /* Query heads of one KV head that one call of an attention kernel takes at most. */
 enum { ATTN_QUERIES = 4, ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
 
@@ -88,7 +116,8 @@ struct cpu_kernels {
     void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t queries,
                       uint32_t head_dim);
     void (*attn_finish)(struct attn_part *part, uint32_t queries, uint32_t head_dim);
-    mm_panel_fn *const *panel; /* [DTYPE_COUNT] */
+    mm_panel_fn *const *panel;  /* [DTYPE_COUNT] */
+    const struct mm_wide *wide; /* NULL: the table has none */
 };
 
 struct cpu_table {
@@ -99,7 +128,10 @@ struct cpu_table {
 };
 
 extern const struct cpu_kernels cpu_kernels_ref, cpu_kernels_portable, cpu_kernels_avx2,
-    cpu_kernels_avx512;
+    cpu_kernels_avx512, cpu_kernels_amx, cpu_kernels_amxsim;
+
+/* Scratch that a thread needs for a product with rows of `cols`. */
+size_t mm_scratch_bytes(const struct cpu_kernels *k, uint32_t cols);
 
 /* The table of that name ("auto" is the fastest that runs here), or NULL. */
 const struct cpu_table *cpu_table_find(const char *name);

@@ -64,7 +64,7 @@ static enum status cpu_check(void *self, const struct tape *t, struct err *err) 
     }
     forget_plan(dev, t);
     struct cpu_plan *p;
-    TRY(plan_create(&p, t, pool_threads(dev->pool), err));
+    TRY(plan_create(&p, t, dev->table->kernels, pool_threads(dev->pool), err));
     p->next = dev->plans;
     dev->plans = p;
     return ST_OK;
@@ -136,7 +136,7 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
     const struct cpu_table *table = cpu_table_find(isa);
     if (!table)
         return err_set(err, ST_BAD,
-                       "no instruction set \"%s\": auto, avx512, avx2, portable or ref", isa);
+                       "no instruction set \"%s\": auto, amx, avx512, avx2, portable or ref", isa);
     if (!cpu_table_runs_here(table))
         return err_set(err, ST_BAD, "this processor cannot run the instruction set \"%s\"", isa);
     struct cpu_device *dev = mem_zalloc(sizeof(*dev));

@@ -15,7 +15,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "kernels/cpu/kernels_avx2.h"
+#include "kernels/cpu/kernels_avx512.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -232,7 +232,7 @@ PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
 
-static mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
+mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
     [DTYPE_F32] = panel_f32,       [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
     [DTYPE_Q4_0] = panel_q4_0,     [DTYPE_Q4_1] = panel_q4_1,     [DTYPE_Q4_K] = panel_q4_k,
     [DTYPE_Q5_0] = panel_signed,   [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
@@ -240,16 +240,4 @@ static mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
     [DTYPE_Q6_K] = panel_signed16, [DTYPE_Q3_K] = panel_signed16, [DTYPE_Q2_K] = panel_q2_k,
 };
 
-const struct cpu_kernels cpu_kernels_avx512 = {
-    .norm = avx2_norm,
-    .quantise = avx2_quantise,
-    .rope = avx2_rope,
-    .act = avx2_act,
-    .add = avx2_add,
-    .softcap = avx2_softcap,
-    .kv_store = avx2_kv_store,
-    .attend = avx2_attend,
-    .attn_join = avx2_attn_join,
-    .attn_finish = avx2_attn_finish,
-    .panel = avx512_panels,
-};
+const struct cpu_kernels cpu_kernels_avx512 = {AVX512_KERNELS};

@@ -1,6 +1,9 @@
 /* kernels/cpu/ops_list.c - the tables: which driver runs each op, with which kernels. */
 #if defined(__x86_64__)
+#define _DEFAULT_SOURCE
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #include <string.h>
 
@@ -48,9 +51,23 @@ static const struct cpu_table avx512_table = {
     .ops = {ROW_OPS, PACKED_OPS},
 };
 
-/* Fastest first. */
-static const struct cpu_table *const tables[] = {&avx512_table, &avx2_table, &portable_table,
-                                                 &ref_table};
+static const struct cpu_table amx_table = {
+    .name = "amx",
+    .packs = true,
+    .kernels = &cpu_kernels_amx,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
+static const struct cpu_table amxsim_table = {
+    .name = "amxsim",
+    .packs = true,
+    .kernels = &cpu_kernels_amxsim,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
+/* Fastest first; the reference runs everywhere, so "auto" never gets past it. */
+static const struct cpu_table *const tables[] = {&amx_table,      &avx512_table, &avx2_table,
+                                                 &portable_table, &ref_table,    &amxsim_table};
 
 /* Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name. */
 static bool has_f16c(void) {
@@ -69,8 +86,25 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vnni") && has_avx2();
 }
 
+/* Tiles are 8 KiB of state that Linux keeps only for processes that have asked for it; the
+ * answer holds for all threads. Asking again is harmless. */
+static bool may_use_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM_CODE = 0x1023, XFEATURE_XTILEDATA_BIT = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM_CODE, XFEATURE_XTILEDATA_BIT) == 0;
+}
+
+/* Asked of the processor itself: compilers differ in the names they know. */
+static bool has_amx(void) {
+    enum { AMX_TILE_BIT = 24, AMX_INT8_BIT = 25 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    bool has_both = (d >> AMX_TILE_BIT & 1) && (d >> AMX_INT8_BIT & 1);
+    return has_both && has_avx512() && may_use_tiles();
+}
+
 bool cpu_table_runs_here(const struct cpu_table *table) {
-    if (table == &avx512_table) return has_avx512();
+    if (table == &amx_table) return has_amx();
+    if (table == &avx512_table || table == &amxsim_table) return has_avx512();
     return table == &avx2_table ? has_avx2() : true;
 }
 

@@ -3,20 +3,23 @@
  * A thread owns a run of panels of all parts laid side by side. Rows pass in blocks of
  * MM_BLOCK, so that their numbers stay in the second-level cache while the panels stream by;
  * a panel meets a block in tiles of MM_TILE rows. With one row this is one pass over the
- * thread's share of the weights, front to back.
+ * thread's share of the weights, front to back. A table with a wide kernel multiplies most rows
+ * of a block MM_WIDE at a time, and those that are left over in tiles like the others.
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
 #include "base/check.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/plan.h"
 
-enum { MM_BLOCK = 64 };
+enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
 
 /* Rows that go through the same weights together, and where their products go. */
 struct mm_block {
     struct mm_row rows[MM_BLOCK];
     float *dst[MM_BLOCK]; /* column 0 of the op's result */
     uint32_t count;
+    uint32_t wide_count; /* of the first rows that are gathered in `tiles` */
 };
 
 static void block_push(struct mm_block *b, const struct mat *src, uint32_t row, uint32_t src_col,
@@ -38,7 +41,7 @@ struct mm_part {
 };
 
 static void store_tile(const struct mm_part *part, uint32_t panel, float *const *dst,
-                       uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
+                       uint32_t count, float (*out)[PANEL_ROWS]) {
     uint32_t first = panel * PANEL_ROWS;
     uint32_t cols = part->w->rows - first < PANEL_ROWS ? part->w->rows - first : PANEL_ROWS;
     for (uint32_t t = 0; t < count; t++) {
@@ -52,13 +55,49 @@ static void store_tile(const struct mm_part *part, uint32_t panel, float *const 
     }
 }
 
-static void run_panels(const struct cpu_kernels *k, const struct mm_part *part, struct span panels,
-                       const struct mm_block *b) {
+/* A thread's memory for wide products: the tiles of a block of rows, then a panel. */
+struct mm_room {
+    const struct mm_wide *wide; /* NULL: this op is not wide */
+    uint8_t *tiles, *panel;
+    size_t tile_bytes;
+};
+
+/* Not wide if there are `row_count` rows at most, and that is too few. */
+static struct mm_room room_of(const struct cpu_run *x, const struct matmul_part *part,
+                              uint32_t row_count, uint32_t ith) {
+    const struct mm_wide *wide = x->table->kernels->wide;
+    if (!wide || row_count < wide->rows_min || !wide->takes(part->weight->type))
+        return (struct mm_room){.wide = NULL};
+    struct mm_room room = {.wide = wide, .tiles = (uint8_t *)plan_scratch(x->plan, ith)};
+    room.tile_bytes = wide->row_bytes(part->weight->cols);
+    room.panel = room.tiles + MM_TILES * room.tile_bytes;
+    return room;
+}
+
+size_t mm_scratch_bytes(const struct cpu_kernels *k, uint32_t cols) {
+    return k->wide ? MM_TILES * k->wide->row_bytes(cols) + k->wide->open_bytes(cols) : 0;
+}
+
+static void run_tiles(const struct mm_room *room, const struct mm_part *part, uint32_t panel,
+                      const struct mm_block *b) {
+    float out[MM_WIDE][PANEL_ROWS];
+    struct mm_open open =
+        room->wide->open(part->w, pack_panel(part->w, part->expert, panel), room->panel);
+    for (uint32_t r = 0; r < b->wide_count; r += MM_WIDE) {
+        uint32_t count = b->wide_count - r < MM_WIDE ? b->wide_count - r : MM_WIDE;
+        room->wide->multiply(part->w, &open, room->tiles + r / MM_WIDE * room->tile_bytes, out);
+        store_tile(part, panel, b->dst + r, count, out);
+    }
+}
+
+static void run_panels(const struct cpu_kernels *k, const struct mm_room *room,
+                       const struct mm_part *part, struct span panels, const struct mm_block *b) {
     mm_panel_fn *kernel = k->panel[part->w->type];
     float out[MM_TILE][PANEL_ROWS];
     for (uint32_t p = panels.first; p < panels.end; p++) {
         const uint8_t *panel = pack_panel(part->w, part->expert, p);
-        for (uint32_t r = 0; r < b->count; r += MM_TILE) {
+        if (b->wide_count > 0) run_tiles(room, part, p, b);
+        for (uint32_t r = b->wide_count; r < b->count; r += MM_TILE) {
             uint32_t count = b->count - r < MM_TILE ? b->count - r : MM_TILE;
             kernel(part->w, panel, b->rows + r, count, out);
             store_tile(part, p, b->dst + r, count, out);
@@ -83,17 +122,39 @@ static uint32_t panel_total(const struct mm_op *m) {
     return total;
 }
 
+/* Some part has minima in groups of 16, for which rows are gathered with more numbers. */
+static bool needs_halves(const struct mm_op *m) {
+    for (uint32_t i = 0; i < m->part_count; i++) {
+        const struct dtype_info *info = dtype_info(m->parts[i].weight->type);
+        if (info->has_min && info->group_elems != Q8_BLOCK) return true;
+    }
+    return false;
+}
+
+static void gather_block(const struct mm_op *m, const struct mm_room *room, struct mm_block *b) {
+    uint32_t cols = m->parts[0].weight->cols, rest = b->count % MM_WIDE;
+    bool halves = needs_halves(m);
+    b->wide_count = rest < room->wide->rows_min ? b->count - rest : b->count;
+    for (uint32_t r = 0; r < b->wide_count; r += MM_WIDE) {
+        uint32_t count = b->wide_count - r < MM_WIDE ? b->wide_count - r : MM_WIDE;
+        room->wide->gather(b->rows + r, count, cols, halves,
+                           room->tiles + r / MM_WIDE * room->tile_bytes);
+    }
+}
+
 /* The thread's panels [mine.first, mine.end), counted over all parts, for one block. */
-static void run_block(const struct cpu_run *x, const struct mm_op *m, uint32_t expert,
-                      struct span mine, struct mm_block *b) {
+static void run_block(const struct cpu_run *x, const struct mm_op *m, const struct mm_room *room,
+                      uint32_t expert, struct span mine, struct mm_block *b) {
     uint32_t before = 0, dst_col = 0;
+    b->wide_count = 0;
+    if (room->wide && mine.first < mine.end) gather_block(m, room, b);
     for (uint32_t i = 0; i < m->part_count && b->count > 0; i++) {
         const struct packed *w = m->parts[i].weight->prepared;
         uint32_t first = mine.first > before ? mine.first - before : 0;
         uint32_t end = mine.end > before ? mine.end - before : 0;
         if (end > w->panel_count) end = w->panel_count;
         struct mm_part part = {w, m->parts[i].bias, expert, dst_col, m->add};
-        if (first < end) run_panels(x->table->kernels, &part, (struct span){first, end}, b);
+        if (first < end) run_panels(x->table->kernels, room, &part, (struct span){first, end}, b);
         before += w->panel_count;
         dst_col += w->rows;
     }
@@ -106,19 +167,22 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     struct mat src = mat_of(x, o->src), dst = mat_of(x, o->dst);
     bool quantised = dtype_is_quantised(o->parts[0].weight->type);
     struct span mine = span_share(panel_total(&m), ith, nth);
+    struct mm_room room = room_of(x, o->parts, src.row_count, ith);
     struct mm_block block;
     block.count = 0;
+    if (room.wide) room.wide->enter();
     for (uint32_t r = 0; r < src.row_count; r++) {
         if (!run_row_is_live(x, src.kind, r)) continue;
         block_push(&block, &src, r, 0, quantised, mat_f32(&dst, r));
-        if (block.count == MM_BLOCK) run_block(x, &m, 0, mine, &block);
+        if (block.count == MM_BLOCK) run_block(x, &m, &room, 0, mine, &block);
     }
-    run_block(x, &m, 0, mine, &block);
+    run_block(x, &m, &room, 0, mine, &block);
+    if (room.wide) room.wide->leave();
 }
 
 /* The rows that use expert e, gathered so that its weights are read once for all of them. */
 static void run_expert(const struct cpu_run *x, const struct op_expert_matmul *o, uint32_t e,
-                       struct span mine) {
+                       const struct mm_room *room, struct span mine) {
     struct mm_op m = {o->parts, o->part_count, false};
     struct mat src = mat_of(x, o->src), ids = mat_of(x, o->ids), dst = mat_of(x, o->dst);
     bool quantised = dtype_is_quantised(o->parts[0].weight->type);
@@ -130,9 +194,9 @@ static void run_expert(const struct cpu_run *x, const struct op_expert_matmul *o
         if (!run_row_is_live(x, src.kind, r) || mat_i32(&ids, r)[j] != (int32_t)e) continue;
         block_push(&block, &src, r, o->src_per_expert ? j * src_width : 0, quantised,
                    mat_f32(&dst, r) + (size_t)j * width);
-        if (block.count == MM_BLOCK) run_block(x, &m, e, mine, &block);
+        if (block.count == MM_BLOCK) run_block(x, &m, room, e, mine, &block);
     }
-    run_block(x, &m, e, mine, &block);
+    run_block(x, &m, room, e, mine, &block);
 }
 
 void op_expert_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
@@ -140,5 +204,8 @@ void op_expert_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t
     const struct op_expert_matmul *o = &op->expert_matmul;
     struct mm_op m = {o->parts, o->part_count, false};
     struct span mine = span_share(panel_total(&m), ith, nth);
-    for (uint32_t e = 0; e < o->parts[0].weight->experts; e++) run_expert(x, o, e, mine);
+    struct mm_room room = room_of(x, o->parts, mat_of(x, o->src).row_count, ith);
+    if (room.wide) room.wide->enter();
+    for (uint32_t e = 0; e < o->parts[0].weight->experts; e++) run_expert(x, o, e, &room, mine);
+    if (room.wide) room.wide->leave();
 }

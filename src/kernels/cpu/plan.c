@@ -29,7 +29,8 @@ struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t til
     return s;
 }
 
-static size_t scratch_of(const struct op *op, uint32_t rows_max) {
+/* In floats. */
+static size_t scratch_of(const struct op *op, const struct cpu_kernels *k, uint32_t rows_max) {
     switch (op->kind) {
     case OP_EMBED:
         return op->embed.dst.cols;
@@ -41,6 +42,10 @@ static size_t scratch_of(const struct op *op, uint32_t rows_max) {
         return attn_scratch(op->attention.heads, op->attention.head_dim, 0).total;
     case OP_SELF_ATTENTION:
         return attn_scratch(op->self_attention.heads, op->self_attention.head_dim, rows_max).total;
+    case OP_MATMUL:
+        return mm_scratch_bytes(k, op->matmul.parts[0].weight->cols) / sizeof(float);
+    case OP_EXPERT_MATMUL:
+        return mm_scratch_bytes(k, op->expert_matmul.parts[0].weight->cols) / sizeof(float);
     default:
         return 0;
     }
@@ -141,11 +146,11 @@ static void place_barriers(struct cpu_plan *p) {
     }
 }
 
-static enum status measure(struct cpu_plan *p, struct err *err) {
+static enum status measure(struct cpu_plan *p, const struct cpu_kernels *k, struct err *err) {
     uint32_t rows_max = tape_sizes(p->tape)->rows_max;
     for (uint32_t i = 0; i < tape_op_count(p->tape); i++) {
         const struct op *op = tape_op(p->tape, i);
-        size_t floats = round_floats(scratch_of(op, rows_max));
+        size_t floats = round_floats(scratch_of(op, k, rows_max));
         if (floats > p->scratch_floats) p->scratch_floats = floats;
         if (op->kind == OP_ROPE) TRY(note_rope(p, &op->rope, rows_max, err));
     }
@@ -169,12 +174,12 @@ static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *er
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
 
-enum status plan_create(struct cpu_plan **out, const struct tape *t, uint32_t threads,
-                        struct err *err) {
+enum status plan_create(struct cpu_plan **out, const struct tape *t, const struct cpu_kernels *k,
+                        uint32_t threads, struct err *err) {
     struct cpu_plan *p = mem_zalloc(sizeof(*p));
     if (!p) return err_set(err, ST_NOMEM, "cpu: out of memory for the plan of a tape");
     p->tape = t;
-    enum status st = measure(p, err);
+    enum status st = measure(p, k, err);
     if (st == ST_OK) st = allocate(p, threads, err);
     if (st != ST_OK) {
         plan_destroy(p);

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "graph/op.h"
 
+struct cpu_kernels;
 struct cpu_run;
 struct tape;
 
@@ -45,8 +46,8 @@ struct cpu_plan {
 };
 
 /* ST_BAD if the tape holds more kinds of rope than fit, ST_NOMEM. */
-enum status plan_create(struct cpu_plan **out, const struct tape *t, uint32_t threads,
-                        struct err *err);
+enum status plan_create(struct cpu_plan **out, const struct tape *t, const struct cpu_kernels *k,
+                        uint32_t threads, struct err *err);
 void plan_destroy(struct cpu_plan *p); /* NULL is fine */
 
 /* Fill the rope tables for the step's rows: the share of one thread. */

@@ -1,0 +1,75 @@
+/* bench/solo.c - one sequence, again and again: prompt and decode speed of a loaded model.
+ *
+ * Usage: solo MODEL [THREADS [ISA [PROMPT [ANSWER]]]]
+ *
+ * Loads the model once, runs one prompt that is not counted and says "ready". Then each line on
+ * standard input is one run with a prompt of its own: it prints prompt and decode speed in tokens
+ * per second. So a script can keep several programs loaded and let them take turns
+ * (bench/device_cpu.py does).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "engine/solo.h"
+
+enum { PROMPT_MAX = 4096, LINE_BYTES = 64 };
+
+static void must(enum status st, const struct err *err) {
+    if (st == ST_OK) return;
+    fprintf(stderr, "solo: %s\n", err->text);
+    exit(EXIT_FAILURE);
+}
+
+static bool ignore(void *ctx, const struct gen_event *event) {
+    (void)ctx;
+    (void)event;
+    return true;
+}
+
+/* Run `run`: tokens that no other run starts with, so that nothing is found in the cache. */
+static struct gen_usage generate(struct solo *e, uint64_t run, uint32_t prompt, uint32_t answer) {
+    static int32_t ids[PROMPT_MAX];
+    struct err err = {{0}};
+    struct gen_usage usage;
+    for (uint32_t i = 0; i < prompt; i++) ids[i] = (int32_t)(rng_at(1, run, i) % solo_vocab(e));
+    ids[0] = (int32_t)(run % solo_vocab(e));
+    struct gen_request request = {
+        .prompt = ids,
+        .prompt_tokens = prompt,
+        .max_tokens = answer + 1, /* the first comes from the prompt's last row */
+        .sample = sample_params_default(),
+        .ignore_end = true,
+    };
+    request.sample.temperature = 0;
+    must(solo_generate(e, &request, ignore, NULL, &usage, &err), &err);
+    return usage;
+}
+
+int main(int argc, char **argv) {
+    struct solo *e;
+    struct err err = {{0}};
+    if (argc < 2) {
+        fprintf(stderr, "usage: solo MODEL [THREADS [ISA [PROMPT [ANSWER]]]]\n");
+        return 2;
+    }
+    uint32_t prompt = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 512;
+    uint32_t answer = argc > 5 ? (uint32_t)strtoul(argv[5], NULL, 10) : 128;
+    if (prompt < 1 || prompt > PROMPT_MAX) return 2;
+    struct solo_options options = {.threads = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0,
+                                   .isa = argc > 3 ? argv[3] : "auto",
+                                   .ctx_tokens = prompt + answer + 1};
+    must(solo_open(argv[1], &options, &e, &err), &err);
+    generate(e, 0, prompt, 4);
+    printf("ready %s %u\n", solo_isa(e), solo_threads(e));
+    fflush(stdout);
+    char line[LINE_BYTES];
+    for (uint64_t run = 1; fgets(line, sizeof(line), stdin); run++) {
+        struct gen_usage u = generate(e, run, prompt, answer);
+        printf("%.2f %.3f\n", prompt * 1e6 / (double)u.prompt_us,
+               answer * 1e6 / (double)u.decode_us);
+        fflush(stdout);
+    }
+    solo_close(e);
+    return 0;
+}
