@@ -99,7 +99,8 @@ static void late(struct conn *c, enum wait_kind kind) {
     if (kind == WAIT_WRITE && untaken < c->untaken) {
         c->untaken = untaken;
         enter_wait(c, WAIT_WRITE);
-    } else if (kind == WAIT_HANDSHAKE || kind == WAIT_WRITE || kind == WAIT_LINGER) {
+    } else if (kind == WAIT_HANDSHAKE || kind == WAIT_WRITE || kind == WAIT_LINGER ||
+               c->is_broken) { /* its protocol may not even have begun */
         conn_kill(c);
     } else {
         c->proto->on_late(c, kind);

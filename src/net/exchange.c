@@ -80,7 +80,7 @@ uint32_t exchange_add_header(struct http_exchange *x, struct str name, struct st
     const struct http_limits *limits = &x->conn->server->limits;
     value = str_trim(value);
     if (x->head.header_count >= limits->headers) return 431;
-    if (name.len + value.len > limits->head_bytes - x->head_bytes) return 431;
+    if (x->head_bytes + name.len + value.len > limits->head_bytes) return 431;
     if (!text_is_token(name) || !text_is_value(value)) return 400;
     x->head_bytes += (uint32_t)(name.len + value.len);
     if (!make_header_room(x)) return 500;
@@ -217,6 +217,7 @@ void http_stream_flush(struct http_exchange *x) {
     if (buf_status(&x->out) != ST_OK) {
         conn_break(x->conn);
         buf_clear(&x->out);
+        x->out_head = 0;
         return;
     }
     if (x->out.len == 0) return;

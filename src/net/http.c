@@ -107,7 +107,7 @@ void http_server_drain(struct http_server *s) {
     s->is_draining = true;
     for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) {
         c->is_draining = true;
-        if (c->proto && !c->is_finishing) c->proto->drain(c);
+        if (c->proto && !c->is_finishing && !c->is_broken) c->proto->drain(c);
     }
 }
 

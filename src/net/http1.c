@@ -124,7 +124,7 @@ static void end_response(struct http_exchange *x) {
 }
 
 static uv_buf_t part(const char *bytes, size_t len) {
-    return uv_buf_init((char *)(uintptr_t)bytes, (unsigned)len);
+    return (uv_buf_t){.base = (char *)(uintptr_t)bytes, .len = len};
 }
 
 static void send_whole(struct http_exchange *x, uint32_t status, const struct http_header *headers,
@@ -246,8 +246,20 @@ static void refuse(struct conn *c, uint32_t status, const char *sentence) {
     put_head(head, c, status, headers, status == 405 ? 2 : 1);
     buf_printf(head, "content-length: %zu\r\n\r\n", body.len);
     const uv_buf_t parts[] = {part(head->ptr, head->len), part(body.ptr, body.len)};
-    conn_write(c, parts, h->is_head || body.len == 0 ? 1 : 2);
+    if (buf_status(head) == ST_OK && buf_status(&body) == ST_OK)
+        conn_write(c, parts, h->is_head || body.len == 0 ? 1 : 2);
     buf_deinit(&body);
+    conn_finish(c);
+}
+
+/* A request that has its answer already gets no second one. */
+static void refuse_slow_body(struct conn *c) {
+    struct h1 *h = c->state;
+    if (h->x) {
+        refuse(c, 408, "the request's body took too long");
+        return;
+    }
+    h->state = H1_OVER;
     conn_finish(c);
 }
 
@@ -348,13 +360,14 @@ static uint32_t split_absolute(struct framing *f, struct str *target) {
 
 static uint32_t check_line(struct framing *f, const struct h1_line *line) {
     if (str_is(line->method, "CONNECT")) return blame(f, 501, "this server is not a proxy");
+    if (f->host_count == 0 && line->version == 11)
+        return blame(f, 400, "the Host header is missing");
     struct str target = line->target;
     uint32_t status = split_absolute(f, &target);
     if (status) return status;
     status = exchange_set_target(f->x, line->method, target);
     if (status) return blame(f, status == 500 ? 503 : status, "the request's target is malformed");
-    if (f->host_count == 0)
-        return line->version == 10 ? 0 : blame(f, 400, "the Host header is missing");
+    if (f->host_count == 0) return 0;
     status = exchange_set_host(f->x, f->host);
     return status ? blame(f, status == 500 ? 503 : status, "the Host header is malformed") : 0;
 }
@@ -517,7 +530,7 @@ static size_t take_chunk_bytes(struct conn *c, struct str bytes) {
 static size_t take_content(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     if (now_ms(c) - h->body_began_ms > c->server->limits.body_total_ms) {
-        refuse(c, 408, "the request's body took too long");
+        refuse_slow_body(c);
         return bytes.len;
     }
     conn_wait(c, WAIT_BODY);
@@ -581,6 +594,7 @@ static void guess(struct conn *c, struct str bytes) {
         if (c->wait != WAIT_HEAD) conn_wait(c, WAIT_HEAD);
         buf_init(&h->text, READ_BUFFER_BYTES * 2); /* less than a preface, and one read */
         buf_put_str(&h->text, bytes);
+        if (buf_status(&h->text) != ST_OK) conn_break(c);
         return;
     }
     h->may_be_h2 = false;
@@ -643,7 +657,7 @@ static void on_late(struct conn *c, enum wait_kind kind) {
     if (kind == WAIT_HEAD)
         refuse(c, 408, "the request's head took too long");
     else if (kind == WAIT_BODY)
-        refuse(c, 408, "the request's body took too long");
+        refuse_slow_body(c);
     else
         conn_finish(c);
 }

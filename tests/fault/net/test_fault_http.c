@@ -20,7 +20,8 @@ enum { ALLOCATIONS_MAX = 500, ALLOCATIONS_MIN = 10 };
 /* Heads and bodies in pieces, chunks, pipelining, a stream to a slow reader, a fault. */
 static void talk(struct fake *f) {
     if (!fake_connect(f)) return;
-    fake_send(f, STR("POST /echo HTTP/1.1\r\nHo"));
+    fake_send(f, STR("P"));
+    fake_send(f, STR("OST /echo HTTP/1.1\r\nHo"));
     fake_send(f, STR("st: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab"));
     fake_send(f, STR("c\r\n0\r\n\r\n" HOLD GET GET));
     fake_answer_held(f);
@@ -33,6 +34,7 @@ static void talk(struct fake *f) {
         http_stream_flush(x);
         http_stream_put(x, STR("two"));
         http_stream_flush(x);
+        assert_true(x->body_sent <= 6);
         fake_turn(f);
         if (f->held_count) http_stream_end(x);
     }
@@ -41,6 +43,13 @@ static void talk(struct fake *f) {
     fake_send(f, STR("nonsense\r\n\r\n"));
     fake_drain(f);
     fake_disconnect(f);
+}
+
+/* A fault is told whole or not at all, and what was lost is not read as something else. */
+static void check_received(struct fake *f) {
+    const char *got = buf_text(&f->out);
+    assert_null(strstr(got, "HTTP/1.1 405"));
+    if (strstr(got, "HTTP/1.1 400")) assert_true(str_ends(buf_str(&f->out), STR("\"}")));
 }
 
 static void test_a_conversation_survives_any_failed_allocation(void **state) {
@@ -54,6 +63,7 @@ static void test_a_conversation_survives_any_failed_allocation(void **state) {
         }
         talk(&f);
         const bool has_failed = fail_alloc_stop();
+        check_received(&f);
         assert_int_equal(http_stats(f.server).exchanges, 0);
         assert_int_equal(http_stats(f.server).connections, 0);
         assert_true(fake_connect(&f));
@@ -65,6 +75,23 @@ static void test_a_conversation_survives_any_failed_allocation(void **state) {
         return;
     }
     fail_msg("the conversation does not come to an end");
+}
+
+static void test_a_connection_that_could_not_begin_survives_a_drain(void **state) {
+    (void)state;
+    for (long n = 0; n < ALLOCATIONS_MAX; n++) {
+        struct fake f;
+        assert_int_equal(fake_init(&f, NULL), ST_OK);
+        fail_alloc_at(n);
+        const bool is_open = fake_connect(&f);
+        if (is_open) http_server_drain(f.server);
+        const bool has_failed = fail_alloc_stop();
+        fake_turn(&f);
+        if (has_failed) assert_null(f.conn);
+        fake_deinit(&f);
+        if (!has_failed) return;
+    }
+    fail_msg("a connection needs too many allocations");
 }
 
 static void test_listening_and_accepting_survive_any_failed_allocation(void **state) {
@@ -102,6 +129,7 @@ static void test_listening_and_accepting_survive_any_failed_allocation(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_conversation_survives_any_failed_allocation),
+        cmocka_unit_test(test_a_connection_that_could_not_begin_survives_a_drain),
         cmocka_unit_test(test_listening_and_accepting_survive_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

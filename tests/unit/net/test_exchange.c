@@ -179,6 +179,26 @@ static void test_a_client_that_sends_much_ahead_is_not_read_from(void **state) {
     fake_deinit(&f);
 }
 
+static void test_a_request_that_was_refused_early_gets_no_second_answer(void **state) {
+    (void)state;
+    const struct http_limits limits = {.body_total_ms = 1};
+    for (int is_total = 0; is_total < 2; is_total++) {
+        struct fake f;
+        begin(&f, &limits);
+        fake_send(&f, STR("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"));
+        assert_true(has(&f, "HTTP/1.1 401"));
+        assert_int_equal(f.conn->wait, WAIT_BODY);
+        f.loop.time += 10;
+        if (is_total)
+            fake_send(&f, STR("a"));
+        else
+            proto_http1.on_late(f.conn, WAIT_BODY);
+        assert_false(has(&f, "HTTP/1.1 408"));
+        assert_true(f.is_shut);
+        fake_deinit(&f);
+    }
+}
+
 /* ---- responses ---- */
 
 static void test_head_gets_the_length_and_no_body(void **state) {
@@ -511,6 +531,7 @@ int main(void) {
         cmocka_unit_test(test_the_body_is_asked_for_after_the_handler_has_seen_the_head),
         cmocka_unit_test(test_pipelined_requests_are_handled_one_after_the_other),
         cmocka_unit_test(test_a_client_that_sends_much_ahead_is_not_read_from),
+        cmocka_unit_test(test_a_request_that_was_refused_early_gets_no_second_answer),
         cmocka_unit_test(test_head_gets_the_length_and_no_body),
         cmocka_unit_test(test_a_header_cannot_begin_another_line),
         cmocka_unit_test(test_events_go_out_as_one_write_each_and_the_head_with_the_first),
