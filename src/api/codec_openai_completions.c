@@ -333,7 +333,7 @@ static void put_chunk(struct encoder *e, const struct api_event *ev, const char 
         openai_put_answer_ids(a, ev->choice, ev->first_token, ev->token_count, out);
     }
     PUT(out, "}]");
-    if (a->request->include_usage) PUT(out, ",\"usage\":null");
+    openai_put_chunk_usage(a, ev, out);
     PUT(out, "}");
     encoder_put(e, STR(""), buf_str(out));
 }

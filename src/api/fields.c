@@ -215,11 +215,13 @@ static enum status judge_limits(const struct judge *j, const struct json *v, con
 }
 
 static bool asks_nothing(const struct api_field *f, const struct json *v) {
+    double neutral;
     switch (json_kind(v)) {
     case JS_BOOL:
-        return !json_bool(v, false);
+        return json_bool(v, false) == str_is(str_of(f->fallback), "true");
     case JS_INT:
     case JS_REAL:
+        if (str_to_f64(str_of(f->fallback), &neutral)) return json_num(v, 0) == neutral;
         return json_num(v, 0) <= f->max;
     case JS_TEXT:
         return json_str(v).len == 0;

@@ -56,7 +56,8 @@ enum field_kind {
 enum field_use {
     FIELD_USED,    /* by the row's `store`, or by the codec itself */
     FIELD_IGNORED, /* checked, without effect here */
-    FIELD_REFUSED, /* 400 by name, unless it asks for nothing: false, "", [], {}, a number <= max */
+    FIELD_REFUSED, /* 400 by name, unless it asks for nothing: "", [], {}, false, a number <= max;
+                      of booleans and numbers the row's fallback instead, if it has one */
 };
 
 /* How a value gets into the member at `offset`. */
@@ -67,13 +68,13 @@ enum field_store {
     STORE_U32,      /* uint32_t */
     STORE_I32,      /* int32_t */
     STORE_NOT_I32,  /* int32_t, the negative */
-    STORE_U64,      /* uint64_t, from any int64_t */
+    STORE_SEED,     /* uint64_t, from any int64_t; -1 is "any": nothing is set */
     STORE_FLOAT,    /* float */
     STORE_TEXT,     /* struct str, in the document */
     STORE_MS,       /* int64_t: milliseconds */
     STORE_MS_US,    /* int64_t: milliseconds as microseconds, at least 1 */
     STORE_TOP_K,    /* uint32_t: -1 is 0 */
-    STORE_LIMIT,    /* uint32_t: a negative one is "no limit": nothing is set */
+    STORE_LIMIT,    /* uint32_t: 0 and negative ones are "no limit": nothing is set */
     STORE_STOPS,    /* the request's stops */
     STORE_IDS,      /* the request's stop_tokens */
     STORE_BIAS,     /* the request's bias */

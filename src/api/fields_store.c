@@ -10,6 +10,7 @@
 #include "text/chat_prompt.h"
 
 static const double BIAS_MAX = 100.0; /* OpenAI's */
+enum { ANY_SEED = -1 };               /* vLLM's, llama.cpp's and Ollama's */
 
 static enum status add_stop(struct api_request *r, const struct json *v, const char *param,
                             struct api_error *e) {
@@ -134,7 +135,7 @@ static void store_number(const struct api_field *f, const struct json *v, void *
         *(uint32_t *)at = (uint32_t)field_int(v);
         return;
     case STORE_LIMIT:
-        if (field_int(v) >= 0) *(uint32_t *)at = (uint32_t)field_int(v);
+        if (field_int(v) > 0) *(uint32_t *)at = (uint32_t)field_int(v);
         return;
     case STORE_TOP_K:
         *(uint32_t *)at = field_int(v) < 0 ? 0 : (uint32_t)field_int(v);
@@ -145,8 +146,8 @@ static void store_number(const struct api_field *f, const struct json *v, void *
     case STORE_NOT_I32:
         *(int32_t *)at = (int32_t)-field_int(v);
         return;
-    case STORE_U64:
-        *(uint64_t *)at = (uint64_t)field_int(v);
+    case STORE_SEED:
+        if (field_int(v) != ANY_SEED) *(uint64_t *)at = (uint64_t)field_int(v);
         return;
     case STORE_FLOAT:
         *(float *)at = (float)json_num(v, 0);
@@ -162,14 +163,16 @@ static void store_number(const struct api_field *f, const struct json *v, void *
     }
 }
 
-static bool is_unlimited(const struct api_field *f, const struct json *v) {
-    return f->store == STORE_LIMIT && field_int(v) < 0;
+/* Whether the value is one that stands for not giving any. */
+static bool is_open(const struct api_field *f, const struct json *v) {
+    if (f->store == STORE_LIMIT) return field_int(v) <= 0;
+    return f->store == STORE_SEED && field_int(v) == ANY_SEED;
 }
 
 enum status field_store(const struct api_field *f, const struct json *v, void *request,
                         const char *param, struct api_error *e) {
     void *at = (char *)request + f->offset;
-    if (f->given && !is_unlimited(f, v)) *(bool *)((char *)request + f->given) = true;
+    if (f->given && !is_open(f, v)) *(bool *)((char *)request + f->given) = true;
     switch (f->store) {
     case STORE_NONE:
         return ST_OK;

@@ -40,14 +40,29 @@ const char *openai_finish(enum finish_reason finish, uint32_t calls) {
     }
 }
 
-void openai_put_usage(const struct answer *a, struct buf *out) {
-    uint64_t completion = answer_completion_tokens(a);
+/* The object stays open. */
+static void open_usage(uint64_t prompt, uint64_t completion, struct buf *out) {
     PUT(out, "{\"prompt_tokens\":");
-    buf_put_uint(out, a->prompt_tokens);
+    buf_put_uint(out, prompt);
     PUT(out, ",\"completion_tokens\":");
     buf_put_uint(out, completion);
     PUT(out, ",\"total_tokens\":");
-    buf_put_uint(out, a->prompt_tokens + completion);
+    buf_put_uint(out, prompt + completion);
+}
+
+void openai_put_chunk_usage(const struct answer *a, const struct api_event *ev, struct buf *out) {
+    if (a->request->usage_in_chunks) {
+        PUT(out, ",\"usage\":");
+        open_usage(a->choices[ev->choice].tokens->prompt_tokens, ev->first_token + ev->token_count,
+                   out);
+        PUT(out, "}");
+    } else if (a->request->include_usage) {
+        PUT(out, ",\"usage\":null");
+    }
+}
+
+void openai_put_usage(const struct answer *a, struct buf *out) {
+    open_usage(a->prompt_tokens, answer_completion_tokens(a), out);
     PUT(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     buf_put_uint(out, a->cached_tokens);
     PUT(out, ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"

@@ -26,6 +26,9 @@ const char *openai_finish(enum finish_reason finish, uint32_t calls);
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", ..} */
 void openai_put_usage(const struct answer *a, struct buf *out);
+/* The member `usage` of a chunk, with a comma before it: null, what the event's choice has cost up
+ * to it (as vLLM counts), or nothing if nobody asked. */
+void openai_put_chunk_usage(const struct answer *a, const struct api_event *ev, struct buf *out);
 
 /* [{"token", "logprob", "bytes", "top_logprobs"}, ..] of some tokens of a choice; without the
  * brackets, so that ranges can be joined. */

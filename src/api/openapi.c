@@ -150,7 +150,8 @@ static void put_notes(struct buf *out, const struct api_field *f) {
     snprintf(text, sizeof(text), "%s%s", lead, f->help);
     put_key(out, "description");
     buf_put_json_string(out, str_of(text));
-    if (f->fallback) buf_printf(out, ",\"default\":%s", f->fallback);
+    bool has_default = f->fallback && f->use != FIELD_REFUSED;
+    if (has_default) buf_printf(out, ",\"default\":%s", f->fallback);
 }
 
 /* null counts as not given, so everything that need not be there may be null. */

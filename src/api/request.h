@@ -89,7 +89,8 @@ struct api_request {
 
     /* How it is delivered. */
     bool stream, include_usage;
-    int64_t smooth_ms; /* even out bursts over so long a window; 0: as they come */
+    bool usage_in_chunks; /* of a stream: what its choice has cost so far, in every chunk */
+    int64_t smooth_ms;    /* even out bursts over so long a window; 0: as they come */
 
     /* How it is scheduled. */
     struct urgency urgency; /* expires_us relative to now */

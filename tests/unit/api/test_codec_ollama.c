@@ -90,6 +90,17 @@ static void test_ollama_s_defaults_hold(void **state) {
     api_request_deinit(&r);
 }
 
+static void test_no_limit_and_any_seed_are_spelled_as_ollama_does(void **state) {
+    (void)state;
+    struct api_request r;
+    struct api_error e = {0};
+    struct str body = STR("{\"prompt\":\"x\",\"options\":{\"num_predict\":0,\"seed\":-1}}");
+    assert_int_equal(case_decode(generate(), body, &r, &e), ST_OK);
+    assert_false(r.has_max_tokens);
+    assert_false(r.has_seed);
+    api_request_deinit(&r);
+}
+
 #define SAID "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
 
 static const struct bad_body bad_chats[] = {
@@ -213,6 +224,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_requests_and_answers_are_as_recorded),
         cmocka_unit_test(test_a_stream_has_the_same_pieces_however_it_is_read),
         cmocka_unit_test(test_ollama_s_defaults_hold),
+        cmocka_unit_test(test_no_limit_and_any_seed_are_spelled_as_ollama_does),
         cmocka_unit_test(test_bad_bodies_are_refused_by_name),
         cmocka_unit_test(test_errors_are_one_sentence),
         cmocka_unit_test(test_the_model_to_show_is_read),

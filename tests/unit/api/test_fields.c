@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/json.h"
 
-enum { ENDPOINTS = 12, PATH_BYTES = 128, LIMIT_MAX = 5000 };
+enum { ENDPOINTS = 13, PATH_BYTES = 128, LIMIT_MAX = 5000 };
 
 /* A body under construction: `value` stands at `path`, or nothing does. */
 struct sketch {
@@ -357,10 +357,15 @@ static uint32_t try_refused(enum api_endpoint endpoint, const struct api_field *
     static const char *const asks[] = {"\"x\"", "[1]", "{\"a\":1}", "true", "5"};
     static const char *const nothings[] = {"\"\"", "[]", "{}", "false"};
     if (!is_refused(f)) return 0;
+    const bool is_flag = f->fallback && strcmp(f->fallback, "true") == 0;
     for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++)
-        expect(endpoint, f, asks[i], "unsupported_parameter");
+        if (!is_flag || strcmp(asks[i], "true") != 0)
+            expect(endpoint, f, asks[i], "unsupported_parameter");
     for (size_t i = 0; i < sizeof(nothings) / sizeof(nothings[0]); i++)
-        expect(endpoint, f, nothings[i], NULL);
+        if (!is_flag || strcmp(nothings[i], "false") != 0) expect(endpoint, f, nothings[i], NULL);
+    if (!f->fallback) return 1;
+    expect(endpoint, f, f->fallback, NULL);
+    expect(endpoint, f, is_flag ? "false" : "0.5", "unsupported_parameter");
     return 1;
 }
 

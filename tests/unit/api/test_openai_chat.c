@@ -107,6 +107,36 @@ static void test_a_whole_answer_is_openais_object(void **state) {
     done(l);
 }
 
+static void test_usage_comes_in_every_chunk_where_that_is_asked_for(void **state) {
+    (void)state;
+    struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"stream\":true,\"stream_options\":"
+                               "{\"continuous_usage_stats\":true}}",
+                               1);
+    const int32_t tokens[] = {T_HELLO, T_END};
+    lib_push(l, 0, tokens, 2, 1);
+    lib_finish(l, 0, FINISH_STOP);
+#define SO_FAR(out, total)                                                                         \
+    "],\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":" out ",\"total_tokens\":" total "}}"  \
+    "\n"
+    expect_stream(
+        l,
+        CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
+              "\"logprobs\":null,\"finish_reason\":null}" SO_FAR("0", "2") CHUNK
+        "{\"index\":0,\"delta\":{\"content\":\"Hello\"},\"logprobs\":null,"
+        "\"finish_reason\":null}" SO_FAR("1", "3") CHUNK
+        "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}" SO_FAR(
+            "2", "4") "[DONE]\n");
+    done(l);
+}
+
+/* As vLLM, llama.cpp and Ollama have it. */
+static void test_a_seed_of_minus_one_is_any_seed(void **state) {
+    (void)state;
+    struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"seed\":-1}", 1);
+    assert_false(l->request.has_seed);
+    done(l);
+}
+
 static void test_usage_comes_last_and_only_when_asked_for(void **state) {
     (void)state;
     struct lib_answer *l =
@@ -397,7 +427,7 @@ static void test_every_field_reaches_the_request(void **state) {
     const char *body =
         "{" HELLO_MESSAGES
         ",\"model\":\"m\",\"max_tokens\":5,\"max_completion_tokens\":7,\"temperature\":0.5,"
-        "\"top_p\":0.25,\"top_k\":-1,\"min_p\":0.125,\"repetition_penalty\":1.5,\"seed\":-1,"
+        "\"top_p\":0.25,\"top_k\":-1,\"min_p\":0.125,\"repetition_penalty\":1.5,\"seed\":-2,"
         "\"n\":2.0,\"stop\":[\"a\",\"bc\"],\"stop_token_ids\":[3,4],\"logit_bias\":{\"7\":-100},"
         "\"logprobs\":true,\"top_logprobs\":2,\"ignore_eos\":true,\"min_tokens\":1,"
         "\"include_stop_str_in_output\":true,\"skip_special_tokens\":false,\"priority\":3,"
@@ -415,7 +445,7 @@ static void test_every_field_reaches_the_request(void **state) {
     assert_float_equal(r.sample.min_p, 0.125, 0);
     assert_float_equal(r.sample.repetition_penalty, 1.5, 0);
     assert_true(r.has_seed);
-    assert_true(r.sample.seed == UINT64_MAX);
+    assert_true(r.sample.seed == UINT64_MAX - 1);
     assert_int_equal(r.n, 2);
     assert_int_equal(r.stop_count, 2);
     assert_true(str_is(r.stops[1], "bc"));
@@ -481,6 +511,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stream_is_told_in_openais_chunks),
         cmocka_unit_test(test_a_whole_answer_is_openais_object),
+        cmocka_unit_test(test_usage_comes_in_every_chunk_where_that_is_asked_for),
+        cmocka_unit_test(test_a_seed_of_minus_one_is_any_seed),
         cmocka_unit_test(test_usage_comes_last_and_only_when_asked_for),
         cmocka_unit_test(test_log_probabilities_go_with_the_text_they_became),
         cmocka_unit_test(test_tool_calls_are_told_with_their_id_and_name_first),
