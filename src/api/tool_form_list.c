@@ -9,6 +9,25 @@ extern const struct tool_form tool_form_hermes, tool_form_llama3, tool_form_mist
 const struct tool_form *const tool_forms[] = {&tool_form_hermes, &tool_form_mistral,
                                               &tool_form_llama3, &tool_form_json, NULL};
 
+/* Marks of spellings that none of the forms reads: tags or programs in place of JSON, or channels.
+ * Some of these templates also carry the sign of a form. */
+static const char *const foreign_signs[] = {
+    "<function=",                   /* Qwen3-Coder */
+    "<arg_key>",                    /* GLM */
+    "<|tool_calls_section_begin|>", /* Kimi */
+    "tool\u2581calls\u2581begin",   /* DeepSeek, and its later spelling */
+    "\uff5cDSML\uff5c",
+    "<|channel|>",           /* gpt-oss */
+    "<invoke name=",         /* MiniMax */
+    "<start_function_call>", /* Gemma */
+    "<|tool_call_start|>",   /* LFM */
+    "<|START_ACTION|>",      /* Command */
+    "<seed:tool_call>",
+    "<function_calls>",
+    "<TOOLCALL>",
+    NULL,
+};
+
 const struct tool_form *tool_form_find(const char *name) {
     for (size_t i = 0; tool_forms[i]; i++)
         if (strcmp(tool_forms[i]->name, name) == 0) return tool_forms[i];
@@ -25,10 +44,16 @@ static bool contains(struct str text, struct str part) {
     return false;
 }
 
+static bool has_sign(struct str chat_template, const char *const *signs) {
+    for (; *signs; signs++)
+        if (contains(chat_template, str_of(*signs))) return true;
+    return false;
+}
+
 const struct tool_form *tool_form_of_template(struct str chat_template) {
+    if (has_sign(chat_template, foreign_signs)) return NULL;
     for (size_t i = 0; tool_forms[i]; i++)
-        for (const char *const *sign = tool_forms[i]->signs; *sign; sign++)
-            if (contains(chat_template, str_of(*sign))) return tool_forms[i];
+        if (has_sign(chat_template, tool_forms[i]->signs)) return tool_forms[i];
     return NULL;
 }
 

@@ -50,7 +50,8 @@ struct tool_form {
 extern const struct tool_form *const tool_forms[];
 const struct tool_form *tool_form_find(const char *name); /* NULL if unknown */
 
-/* Which one a chat template speaks; NULL: it has no tools. */
+/* Which one a chat template speaks; NULL: it has no tools, or spells calls in a way that no form
+ * reads. */
 const struct tool_form *tool_form_of_template(struct str chat_template);
 bool tool_form_needs(const struct tool_form *form, struct str special); /* one of `specials` */
 

@@ -399,6 +399,8 @@ static void test_a_form_is_found_in_the_chat_template(void **state) {
         {"{%- if tools is not none %}..{{ '<|python_tag|>' }}", "llama3"},
         {"{%- if tools %}{\"name\": function name, \"parameters\": dictionary of", "llama3"},
         {"{%- if tools %}{{ tools | tojson }}{% endif %}", "json"},
+        {"{%- if tools %}<tools>..<tool_call>\n<function=f>\n<parameter=a>", NULL},
+        {"{%- if tools %}<tools>..<tool_call>{name}\n<arg_key>{key}</arg_key>", NULL},
         {"{% for message in messages %}{{ message.content }}{% endfor %}", NULL},
         {"", NULL},
     };
@@ -421,6 +423,11 @@ static void test_real_chat_templates_have_their_forms(void **state) {
         {"meta-llama-Llama-3.2-3B-Instruct", "llama3"},
         {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
         {"ibm-granite-granite-3.3-2B-Instruct", "json"},
+        {"Qwen3-Coder", NULL}, /* whose calls are tags in <tool_call> */
+        {"GLM-4.6", NULL},
+        {"Kimi-K2-Instruct", NULL},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", NULL},
+        {"openai-gpt-oss-120b", NULL},
         {"google-gemma-2-2b-it", NULL},
         {"microsoft-Phi-3.5-mini-instruct", NULL},
     };
