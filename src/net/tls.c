@@ -75,7 +75,8 @@ static BIO_METHOD *make_bio_method(void) {
 
 /* ---- contexts ---- */
 
-/* h2 if the client offers it, else http/1.1; a client that offers neither gets no ALPN answer. */
+/* h2 if the client offers it, else http/1.1. A client that wants something else is turned away, as
+ * RFC 7301 has it: it must not take our bytes for another protocol's. */
 static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                        const unsigned char *in, unsigned in_len, void *ctx) {
     (void)ssl;
@@ -84,9 +85,17 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
     unsigned char *chosen;
     if (SSL_select_next_proto(&chosen, out_len, ours, sizeof(ours) - 1, in, in_len) !=
         OPENSSL_NPN_NEGOTIATED)
-        return SSL_TLSEXT_ERR_NOACK;
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
     *out = chosen;
     return SSL_TLSEXT_ERR_OK;
+}
+
+/* A key under a password is refused: OpenSSL would ask for it at the terminal, and wait. */
+static int give_no_password(char *to, int room, int is_new, void *ctx) {
+    (void)to, (void)room, (void)is_new;
+    bool *was_asked = ctx;
+    *was_asked = true;
+    return -1;
 }
 
 static void configure(SSL_CTX *ssl) {
@@ -101,16 +110,22 @@ static void configure(SSL_CTX *ssl) {
 }
 
 static enum status fail_with(struct err *err, const char *path, const char *what) {
-    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    const char *reason = ERR_reason_error_string(ERR_peek_error()); /* the first is the cause */
     if (!file_exists(path)) return err_set(err, ST_MISSING, "%s: no such file", path);
     return err_set(err, ST_BAD, "%s: %s: %s", path, what, reason ? reason : "unknown reason");
 }
 
 static enum status load(const struct tls_context *t, SSL_CTX *ssl, struct err *err) {
+    bool has_password = false;
     ERR_clear_error();
+    SSL_CTX_set_default_passwd_cb(ssl, give_no_password);
+    SSL_CTX_set_default_passwd_cb_userdata(ssl, &has_password);
     if (SSL_CTX_use_certificate_chain_file(ssl, t->cert_path) != 1)
         return fail_with(err, t->cert_path, "no certificate chain in PEM form");
-    if (SSL_CTX_use_PrivateKey_file(ssl, t->key_path, SSL_FILETYPE_PEM) != 1)
+    const int used = SSL_CTX_use_PrivateKey_file(ssl, t->key_path, SSL_FILETYPE_PEM);
+    SSL_CTX_set_default_passwd_cb_userdata(ssl, NULL);
+    if (has_password) return err_set(err, ST_BAD, "%s: the key is under a password", t->key_path);
+    if (used != 1)
         return fail_with(err, t->key_path, "no private key in PEM form that fits the certificate");
     if (SSL_CTX_check_private_key(ssl) != 1)
         return fail_with(err, t->key_path, "the key does not belong to the certificate");

@@ -29,12 +29,18 @@ struct files {
     char folder[32], cert[64], key[64];
 };
 
-static void write_pem(const struct files *f, EVP_PKEY *key, X509 *cert) {
+/* `password` NULL: the key needs none. */
+static void write_key(const struct files *f, EVP_PKEY *key, char *password) {
     FILE *out = fopen(f->key, "w");
     assert_non_null(out);
-    assert_int_equal(PEM_write_PrivateKey(out, key, NULL, NULL, 0, NULL, NULL), 1);
+    const EVP_CIPHER *cipher = password ? EVP_aes_128_cbc() : NULL;
+    assert_int_equal(PEM_write_PrivateKey(out, key, cipher, NULL, 0, NULL, password), 1);
     fclose(out);
-    out = fopen(f->cert, "w");
+}
+
+static void write_pem(const struct files *f, EVP_PKEY *key, X509 *cert) {
+    write_key(f, key, NULL);
+    FILE *out = fopen(f->cert, "w");
     assert_non_null(out);
     assert_int_equal(PEM_write_X509(out, cert), 1);
     fclose(out);
@@ -240,6 +246,21 @@ static void test_h2_is_chosen_when_it_is_offered(void **state) {
     rig_deinit(&r);
 }
 
+static void test_a_client_that_wants_another_protocol_is_turned_away(void **state) {
+    (void)state;
+    struct rig r;
+    struct tls_client c;
+    rig_init(&r, NULL);
+    assert_false(tls_connect(&r, &c,
+                             "\x03"
+                             "ftp"));
+    tls_close(&c, false);
+    assert_true(tls_connect(&r, &c, NULL)); /* who does not say gets HTTP/1.1 */
+    ask(&r, &c);
+    tls_close(&c, true);
+    rig_deinit(&r);
+}
+
 static void test_large_bodies_go_both_ways(void **state) {
     (void)state;
     enum { BYTES = 1 << 20 };
@@ -360,6 +381,23 @@ static void test_files_that_cannot_be_used_are_named(void **state) {
     files_deinit(&others);
 }
 
+static void test_a_key_under_a_password_is_refused_and_not_asked_for(void **state) {
+    (void)state;
+    char password[] = "secret";
+    struct files files;
+    struct tls_context *t = NULL;
+    struct err err = {0};
+    files_init(&files, "x");
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    write_key(&files, key, password);
+    EVP_PKEY_free(key);
+    assert_int_equal(tls_context_create(files.cert, files.key, &t, &err), ST_BAD);
+    assert_non_null(strstr(err.text, files.key));
+    assert_non_null(strstr(err.text, "password"));
+    assert_null(t);
+    files_deinit(&files);
+}
+
 static void test_what_is_no_tls_is_shown_out(void **state) {
     (void)state;
     const struct http_limits limits = {.handshake_ms = 100};
@@ -384,11 +422,13 @@ int main(void) {
         cmocka_unit_test(test_requests_are_served_over_both_versions),
         cmocka_unit_test(test_old_versions_are_refused),
         cmocka_unit_test(test_h2_is_chosen_when_it_is_offered),
+        cmocka_unit_test(test_a_client_that_wants_another_protocol_is_turned_away),
         cmocka_unit_test(test_large_bodies_go_both_ways),
         cmocka_unit_test(test_a_stream_comes_as_it_is_flushed_and_ends_with_a_goodbye),
         cmocka_unit_test(test_clients_that_leave_are_noticed),
         cmocka_unit_test(test_a_reload_changes_new_connections_only),
         cmocka_unit_test(test_files_that_cannot_be_used_are_named),
+        cmocka_unit_test(test_a_key_under_a_password_is_refused_and_not_asked_for),
         cmocka_unit_test(test_what_is_no_tls_is_shown_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
