@@ -1,8 +1,8 @@
 /* net/listen.c - listening sockets, and what becomes of those who knock.
  *
  * Too many connections: the one that has been idle longest gives way to the new one, or else one
- * whose request has not come yet, so that those who open many and say nothing keep nobody out; if
- * all are at work the new one is closed. The limit lies below that of descriptors. Should those
+ * whose request is not whole yet, the longest silent first, so that those who open many and say
+ * little keep nobody out; if all are at work the new one is closed. The limit lies below that of descriptors. Should those
  * run out all the same, libuv has one in reserve, with which it accepts and closes those who wait,
  * so that the loop does not spin on a listener that stays readable.
  *
@@ -15,6 +15,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -24,7 +26,12 @@
 #include "base/mem.h"
 #include "net/http_int.h"
 
-enum { BACKLOG = 4096, UNIX_MODE = 0660 };
+enum {
+    BACKLOG = 4096,
+    UNIX_MODE = 0660,
+    LOCK_TRIES = 100, /* to be the only one that replaces a socket file */
+    LOCK_PAUSE_MS = 10,
+};
 
 union stream {
     uv_handle_t handle;
@@ -81,7 +88,7 @@ static void name_peer(struct conn *c, bool is_unix) {
         c->is_local = true;
         return;
     }
-    struct sockaddr_storage storage;
+    struct sockaddr_storage storage = {0};
     int bytes = sizeof(storage);
     struct sockaddr *address = (struct sockaddr *)&storage;
     if (uv_tcp_getpeername(&c->uv.tcp, address, &bytes) != 0) return;
@@ -111,7 +118,7 @@ static void refuse(struct listener *l) {
         l->has_waiting = true;
         return;
     }
-    if (init_stream(l, &l->refuser.handle) != 0) return;
+    CHECK(init_stream(l, &l->refuser.handle) == 0);
     l->refuser.handle.data = l;
     l->is_refusing = true;
     l->open_handles++;
@@ -131,7 +138,8 @@ static void on_refused(uv_handle_t *handle) {
 
 /* The connection goes that has waited longest in the first of these states that one is in. */
 static bool make_room(struct http_server *s) {
-    static const enum wait_kind order[] = {WAIT_LINGER, WAIT_IDLE, WAIT_HANDSHAKE, WAIT_HEAD};
+    static const enum wait_kind order[] = {WAIT_LINGER, WAIT_IDLE, WAIT_HANDSHAKE, WAIT_HEAD,
+                                           WAIT_BODY};
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         struct conn *oldest = s->waits[order[i]].first;
         if (!oldest) continue;
@@ -199,13 +207,16 @@ static enum status start(struct listener *l, int bound, const char *where, struc
     return err_set(err, ST_IO, "cannot listen on %s: %s", where, uv_strerror(failure));
 }
 
-void listeners_close(struct http_server *s) {
-    while (s->listeners) {
+/* Those that are younger than `last`. */
+static void close_until(struct http_server *s, const struct listener *last) {
+    while (s->listeners != last) {
         struct listener *l = s->listeners;
         s->listeners = l->next;
         uv_close(&l->uv.handle, on_closed);
     }
 }
+
+void listeners_close(struct http_server *s) { close_until(s, NULL); }
 
 static void set_port(struct sockaddr *address, uint16_t port) {
     if (address->sa_family == AF_INET6)
@@ -236,25 +247,23 @@ static enum status listen_address(struct http_server *s, struct sockaddr *addres
     return ST_OK;
 }
 
-/* A name may have several addresses (localhost: ::1 and 127.0.0.1): all of them, the first of
- * which must work. Others may be missing on this machine, but must not be somebody else's. */
+/* A name may have several addresses (localhost: ::1 and 127.0.0.1): all of them that this machine
+ * has, one at least. None may be somebody else's: clients would meet either of us by chance. */
 enum status http_listen_tcp(struct http_server *s, const char *host, uint16_t *port,
                             struct tls_context *tls, struct err *err) {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    const struct listener *before = s->listeners;
     struct addrinfo *found = NULL;
     const int failure = getaddrinfo(host, NULL, &hints, &found);
     if (failure)
         return err_set(err, ST_BAD, "%s: no such address: %s", host, gai_strerror(failure));
     enum status st = ST_BAD;
-    uint32_t count = 0;
-    for (const struct addrinfo *a = found; a; a = a->ai_next) {
-        if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
-        st = listen_address(s, a->ai_addr, port, tls, err);
-        if (st == ST_OK) count++;
-        if (st != ST_OK && (count == 0 ? a->ai_next == NULL : st == ST_UNAVAILABLE)) break;
-    }
+    for (const struct addrinfo *a = found; a && st != ST_UNAVAILABLE; a = a->ai_next)
+        if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
+            st = listen_address(s, a->ai_addr, port, tls, err);
     freeaddrinfo(found);
-    return count > 0 && st != ST_UNAVAILABLE ? ST_OK : st;
+    if (st == ST_UNAVAILABLE) close_until(s, before);
+    return s->listeners != before ? ST_OK : st;
 }
 
 /* Is a socket file left over by a process that has ended? */
@@ -276,12 +285,38 @@ static enum status clear_path(const char *path, const struct sockaddr_un *addres
     return ST_OK;
 }
 
+/* Of two servers that start at once, one could take the other's file, which is bound and does not
+ * listen yet, for a stale one. So the folder is locked meanwhile; it is tried for a while, and
+ * where it cannot be had the rare case is left to chance. Returns what to close, or -1. */
+static int lock_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char folder[sizeof(((struct sockaddr_un *)0)->sun_path)] = ".";
+    const size_t bytes = slash ? (size_t)(slash - path) + 1 : 0;
+    if (bytes) memcpy(folder, path, bytes);
+    if (bytes) folder[bytes] = 0;
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
+        uv_sleep(LOCK_PAUSE_MS);
+    return fd;
+}
+
 /* Nobody can connect before it listens, so the mode is right from the first moment. The group may
  * only if the umask lets it write. */
 static int restrict_mode(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || chmod(path, info.st_mode & UNIX_MODE) != 0) return -errno;
     return 0;
+}
+
+static enum status replace_unix(struct http_server *s, const struct sockaddr_un *address,
+                                struct err *err) {
+    const char *path = address->sun_path;
+    TRY(clear_path(path, address, err));
+    struct listener *l = create(s, true, NULL);
+    if (!l) return no_memory(err);
+    int bound = uv_pipe_bind(&l->uv.pipe, path);
+    if (bound == 0) bound = restrict_mode(path);
+    return start(l, bound, path, err);
 }
 
 enum status http_listen_unix(struct http_server *s, const char *path, struct err *err) {
@@ -291,24 +326,31 @@ enum status http_listen_unix(struct http_server *s, const char *path, struct err
         return err_set(err, ST_BAD, "%s: a socket's path has 1 to %zu characters", path,
                        sizeof(address.sun_path) - 1);
     memcpy(address.sun_path, path, bytes);
-    TRY(clear_path(path, &address, err));
-    struct listener *l = create(s, true, NULL);
-    if (!l) return no_memory(err);
-    int bound = uv_pipe_bind(&l->uv.pipe, path);
-    if (bound == 0) bound = restrict_mode(path);
-    return start(l, bound, path, err);
+    const int lock = lock_folder(path);
+    const enum status st = replace_unix(s, &address, err);
+    if (lock >= 0) close(lock);
+    return st;
+}
+
+/* Of a kind that connections can be accepted from as bytes in order. */
+static bool is_listening(int fd, int *family) {
+    struct sockaddr_storage storage = {0};
+    int listens = 0, type = 0;
+    socklen_t bytes = sizeof(storage), listens_bytes = sizeof(listens), type_bytes = sizeof(type);
+    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) != 0) return false;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_bytes) != 0) return false;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_bytes) != 0) return false;
+    *family = storage.ss_family;
+    const bool is_known = *family == AF_INET || *family == AF_INET6 || *family == AF_UNIX;
+    return listens && type == SOCK_STREAM && is_known;
 }
 
 enum status http_listen_fd(struct http_server *s, int fd, struct tls_context *tls,
                            struct err *err) {
-    struct sockaddr_storage storage;
-    socklen_t bytes = sizeof(storage);
-    int listens = 0;
-    socklen_t listens_bytes = sizeof(listens);
-    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) != 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_bytes) != 0 || !listens)
+    int family = AF_UNSPEC;
+    if (!is_listening(fd, &family))
         return err_set(err, ST_BAD, "descriptor %d is not a listening socket", fd);
-    const bool is_unix = storage.ss_family == AF_UNIX;
+    const bool is_unix = family == AF_UNIX;
     struct listener *l = create(s, is_unix, is_unix ? NULL : tls);
     if (!l) return no_memory(err);
     const int opened = is_unix ? uv_pipe_open(&l->uv.pipe, fd) : uv_tcp_open(&l->uv.tcp, fd);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -78,6 +79,46 @@ static void test_a_taken_port_and_a_wrong_name_are_told(void **state) {
     assert_int_equal(http_listen_tcp(f.server, "no such name", &port, NULL, &err), ST_BAD);
     assert_non_null(strstr(err.text, "no such name"));
     fake_deinit(&f);
+}
+
+/* A socket that listens at the address of that family, or -1 where there is none. */
+static int occupy(int family, uint16_t port) {
+    const struct sockaddr_in in4 = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 in6 = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const void *address = family == AF_INET ? (const void *)&in4 : (const void *)&in6;
+    const int fd = socket(family, SOCK_STREAM, 0);
+    const int on = 1;
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, address, family == AF_INET ? sizeof(in4) : sizeof(in6)) == 0 && listen(fd, 1) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void test_no_address_of_a_name_may_be_somebody_elses(void **state) {
+    (void)state;
+    static const int families[] = {AF_INET, AF_INET6};
+    for (int i = 0; i < 2; i++) {
+        struct fake f;
+        struct err err = {0};
+        uint16_t port = 0;
+        assert_int_equal(fake_init(&f, NULL), ST_OK);
+        assert_int_equal(http_listen_tcp(f.server, "localhost", &port, NULL, &err), ST_OK);
+        const int both = occupy(families[i], port); /* is this one of localhost's addresses? */
+        fake_deinit(&f);
+        const int other = both < 0 ? occupy(families[i], port) : -1;
+        if (both >= 0) close(both);
+        if (other < 0) continue;
+        assert_int_equal(fake_init(&f, NULL), ST_OK);
+        assert_int_equal(http_listen_tcp(f.server, "localhost", &port, NULL, &err), ST_UNAVAILABLE);
+        assert_non_null(strstr(err.text, "in use"));
+        assert_null(f.server->listeners); /* nor is the rest of them served */
+        fake_deinit(&f);
+        close(other);
+    }
 }
 
 static void test_the_handler_is_told_who_asks(void **state) {
@@ -168,6 +209,38 @@ static void test_a_stale_socket_file_is_replaced_and_nothing_else_is(void **stat
     remove_path(path);
 }
 
+struct starter {
+    int fd, lock; /* of a server that starts: bound, with the folder locked */
+};
+
+static void finish_start(void *ctx) {
+    const struct starter *s = ctx;
+    uv_sleep(50);
+    CHECK(listen(s->fd, 5) == 0);
+    close(s->lock);
+}
+
+static void test_a_server_that_starts_at_the_same_time_is_not_robbed_of_its_socket(void **state) {
+    (void)state;
+    struct fake f;
+    struct err err = {0};
+    char path[64], folder[64];
+    make_path(path, "s");
+    memcpy(folder, path, sizeof(folder));
+    *strrchr(folder, '/') = 0;
+    struct starter other = {.lock = open(folder, O_RDONLY | O_DIRECTORY)};
+    assert_int_equal(flock(other.lock, LOCK_EX), 0);
+    other.fd = bind_unix(path);
+    uv_thread_t thread;
+    assert_int_equal(uv_thread_create(&thread, finish_start, &other), 0);
+    assert_int_equal(fake_init(&f, NULL), ST_OK);
+    assert_int_equal(http_listen_unix(f.server, path, &err), ST_UNAVAILABLE);
+    assert_int_equal(uv_thread_join(&thread), 0);
+    close(other.fd);
+    fake_deinit(&f);
+    remove_path(path);
+}
+
 /* ---- sockets that are handed over ---- */
 
 static void test_a_listening_descriptor_can_be_taken_over(void **state) {
@@ -197,6 +270,13 @@ static void test_a_listening_descriptor_can_be_taken_over(void **state) {
     client_connect_unix(&c, path);
     ask(&f, &c);
     client_close(&c);
+
+    const struct sockaddr_un none = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
+    const int packets = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(packets, (const struct sockaddr *)&none, sizeof(none.sun_family)), 0);
+    assert_int_equal(listen(packets, 5), 0);
+    assert_int_equal(http_listen_fd(f.server, packets, NULL, &err), ST_BAD);
+    close(packets);
 
     assert_int_equal(http_listen_fd(f.server, 9999, NULL, &err), ST_BAD);
     fake_deinit(&f);
@@ -247,6 +327,27 @@ static void test_those_who_open_many_connections_and_say_nothing_keep_nobody_out
     client_connect(&c[3], port);
     ask(&f, &c[3]);
     assert_true(client_wait(&f, &c[0], NULL));
+    for (int i = 0; i < 4; i++) client_close(&c[i]);
+    fake_deinit(&f);
+}
+
+static void test_bodies_that_trickle_keep_nobody_out(void **state) {
+    (void)state;
+    struct fake f;
+    struct client c[4];
+    const struct http_limits limits = {.connections = 3};
+    const uint16_t port = listen_on(&f, &limits);
+    for (int i = 0; i < 3; i++) {
+        client_connect(&c[i], port);
+        client_send(&f, &c[i], STR("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"));
+        client_run_ms(&f, 5);
+    }
+    client_send(&f, &c[0], STR("x")); /* so c[1] has been silent longest */
+    client_run_ms(&f, 5);
+    client_connect(&c[3], port);
+    ask(&f, &c[3]);
+    assert_true(client_wait(&f, &c[1], NULL));
+    assert_false(c[0].is_ended);
     for (int i = 0; i < 4; i++) client_close(&c[i]);
     fake_deinit(&f);
 }
@@ -486,12 +587,15 @@ int main(void) {
         cmocka_unit_test(test_a_connection_serves_many_requests),
         cmocka_unit_test(test_names_and_both_families_can_be_listened_on),
         cmocka_unit_test(test_a_taken_port_and_a_wrong_name_are_told),
+        cmocka_unit_test(test_no_address_of_a_name_may_be_somebody_elses),
         cmocka_unit_test(test_the_handler_is_told_who_asks),
         cmocka_unit_test(test_a_unix_socket_serves_and_is_removed),
         cmocka_unit_test(test_a_stale_socket_file_is_replaced_and_nothing_else_is),
+        cmocka_unit_test(test_a_server_that_starts_at_the_same_time_is_not_robbed_of_its_socket),
         cmocka_unit_test(test_a_listening_descriptor_can_be_taken_over),
         cmocka_unit_test(test_the_oldest_idle_connection_gives_way),
         cmocka_unit_test(test_those_who_open_many_connections_and_say_nothing_keep_nobody_out),
+        cmocka_unit_test(test_bodies_that_trickle_keep_nobody_out),
         cmocka_unit_test(test_running_out_of_descriptors_is_survived),
         cmocka_unit_test(test_the_descriptor_limit_is_raised),
         cmocka_unit_test(test_a_client_that_leaves_is_noticed_at_once),
