@@ -162,7 +162,9 @@ static void put_field(struct buf *out, uint32_t endpoint, const struct api_field
     bool or_null = !f->is_required && !is_item;
     buf_put_char(out, '{');
     put_notes(out, f);
-    if (f->use == FIELD_REFUSED) {
+    if (f->use == FIELD_REFUSED && f->fallback) {
+        buf_printf(out, ",\"enum\":[null,%s]", f->fallback); /* which asks for nothing */
+    } else if (f->use == FIELD_REFUSED) {
         buf_put_text(out, ",\"type\":\"null\"");
     } else if (f->kinds != FIELD_ANY) {
         buf_put_text(out, ",\"anyOf\":[");

@@ -132,7 +132,8 @@ def test_vectors_of_an_encoder_are_those_of_the_command_line(server):
     texts = ["a sentence", "another one, a little longer", "third"]
     found = vectors(server, "minilm", texts)
     floats = vectors(server, "minilm", texts, encoding_format="float")
-    lines = out("embed", "-m", "minilm", stdin="\n".join(texts) + "\n").decode().splitlines()
+    lines = out("embed", "-m", "minilm", "-0", stdin="\0".join(texts)).decode().splitlines()
+    assert len(lines) == len(texts)
     for packed, plain, line in zip(found, floats, lines):
         assert packed == pytest.approx(plain, abs=1e-6)
         assert plain == pytest.approx([float(word) for word in line.split()], abs=1e-5)
