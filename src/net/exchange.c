@@ -41,7 +41,9 @@ struct http_exchange *exchange_create(struct conn *c) {
 }
 
 void exchange_destroy(struct http_exchange *x) {
-    x->conn->server->stats.exchanges--;
+    struct http_server *s = x->conn->server;
+    s->stats.exchanges--;
+    s->bodies_bytes -= x->body.len;
     arena_destroy(x->arena);
     mem_free(x->headers);
     buf_deinit(&x->body);
@@ -130,10 +132,14 @@ void exchange_head_done(struct http_exchange *x) {
     if (s->handler->on_head) s->handler->on_head(s->ctx, x);
 }
 
-bool exchange_body_add(struct http_exchange *x, struct str bytes) {
-    if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return false;
+uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
+    struct http_server *s = x->conn->server;
+    if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return 413;
+    if (s->bodies_bytes + bytes.len > s->limits.bodies_bytes) return 503;
     buf_put_str(&x->body, bytes);
-    return buf_status(&x->body) == ST_OK;
+    if (buf_status(&x->body) != ST_OK) return 503;
+    s->bodies_bytes += bytes.len;
+    return 0;
 }
 
 void exchange_body_done(struct http_exchange *x) {

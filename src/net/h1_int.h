@@ -48,7 +48,7 @@ struct h1_line {
 /* Called for each header in turn; a status other than 0 ends the reading with it. */
 typedef uint32_t h1_header_fn(void *ctx, struct str name, struct str value);
 
-/* The first line of a head that h1_scan has let pass. 0, or 400, 501 or 505 with a sentence. */
+/* The first line of a head that h1_scan has let pass. 0, or 400 or 505 with a sentence. */
 uint32_t h1_parse_line(struct str head, struct h1_line *out, const char **sentence);
 /* All of it, through llhttp; `head` as above. */
 uint32_t h1_parse_headers(struct str head, h1_header_fn *on_header, void *ctx,

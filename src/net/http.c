@@ -17,6 +17,7 @@ enum {
     CONNECTIONS_MIN = 16, /* however few descriptors there are */
     SHARED_MAX = 1 << 30, /* no bound of its own: what goes through it is bounded */
     TICK_MS_MAX = 1000,
+    BODIES = 64, /* of full length that fit at once */
 };
 
 void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
@@ -56,6 +57,8 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
     FALLBACK(l.head_bytes, 16384);
     FALLBACK(l.headers, 100);
     FALLBACK(l.body_bytes, 8 << 20);
+    FALLBACK(l.bodies_bytes,
+             l.body_bytes < UINT64_MAX / BODIES ? l.body_bytes * BODIES : UINT64_MAX);
     FALLBACK(l.connections, connections_allowed());
     FALLBACK(l.streams, 100);
     FALLBACK(l.backlog_bytes, 256 << 10);

@@ -496,12 +496,11 @@ static size_t take_head_bytes(struct conn *c, struct str bytes) {
 /* False: refused. */
 static bool add_body(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
-    if (!h->x || h->x->is_answered || exchange_body_add(h->x, bytes)) return true;
-    if (buf_status(&h->x->body) == ST_NOMEM)
-        refuse(c, 503, "out of memory");
-    else
-        refuse(c, 413, "the request's body is too large");
-    return false;
+    if (!h->x || h->x->is_answered) return true;
+    const uint32_t status = exchange_body_add(h->x, bytes);
+    if (status == 413) refuse(c, 413, "the request's body is too large");
+    if (status == 503) refuse(c, 503, "there is no memory for the request's body");
+    return status == 0;
 }
 
 static size_t take_body_bytes(struct conn *c, struct str bytes) {

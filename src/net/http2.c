@@ -254,11 +254,9 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         discard(st, len);
         return go_on(h);
     }
-    if (exchange_body_add(st->x, (struct str){(const char *)data, len})) return 0;
-    if (buf_status(&st->x->body) == ST_NOMEM)
-        h2_refuse(st, 503, "out of memory");
-    else
-        h2_refuse(st, 413, "the request's body is too large");
+    const uint32_t status = exchange_body_add(st->x, (struct str){(const char *)data, len});
+    if (status == 413) h2_refuse(st, 413, "the request's body is too large");
+    if (status == 503) h2_refuse(st, 503, "there is no memory for the request's body");
     return go_on(h);
 }
 

@@ -60,10 +60,11 @@ uint32_t exchange_set_target(struct http_exchange *x, struct str method, struct 
 uint32_t exchange_set_host(struct http_exchange *x, struct str host);
 /* These call the handler, which may answer at once and so end the exchange: `x` may be dead when
  * they return. */
-void exchange_head_done(struct http_exchange *x);                  /* calls on_head    */
-bool exchange_body_add(struct http_exchange *x, struct str bytes); /* false: over its limit */
-void exchange_body_done(struct http_exchange *x);                  /* calls on_request */
-void exchange_gone(struct http_exchange *x); /* calls on_gone if due, then destroys */
+void exchange_head_done(struct http_exchange *x); /* calls on_head    */
+/* 0: added; 413: over its limit; 503: no memory, or too much in all requests. Never calls. */
+uint32_t exchange_body_add(struct http_exchange *x, struct str bytes);
+void exchange_body_done(struct http_exchange *x); /* calls on_request */
+void exchange_gone(struct http_exchange *x);      /* calls on_gone if due, then destroys */
 /* The response has been handed over whole: calls on_end and destroys. For send_head with a body,
  * send_end and send_abort of a protocol, as the last thing that they do. */
 void exchange_end(struct http_exchange *x);
@@ -87,6 +88,7 @@ struct http_server {
     void *ctx;
     struct http_stats stats;
     bool is_draining, is_closing;
+    uint64_t bodies_bytes; /* of all exchanges */
     struct conn_list conns;
     struct conn_list turns;
     struct conn_list waits[WAIT_KINDS];

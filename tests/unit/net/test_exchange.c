@@ -126,6 +126,46 @@ static void test_a_body_that_is_announced_too_long_is_refused_before_it_comes(vo
     fake_deinit(&f);
 }
 
+/* A connection more, whose bytes go nowhere. */
+static ssize_t swallow(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
+    (void)c;
+    size_t total = 0;
+    for (uint32_t i = 0; i < count; i++) total += bufs[i].len;
+    return (ssize_t)total;
+}
+static void read_nothing(struct conn *c, bool on) { (void)c, (void)on; }
+static void close_silently(struct conn *c) { (void)c; }
+static const struct wire sink_wire = {
+    .name = "sink", .try_write = swallow, .read = read_nothing, .close = close_silently};
+
+static void test_all_bodies_together_have_a_limit(void **state) {
+    (void)state;
+    const struct http_limits limits = {.body_bytes = 100, .bodies_bytes = 150};
+    struct fake f;
+    begin(&f, &limits);
+    struct conn *other = conn_create(f.server, &sink_wire);
+    conn_open(other, NULL);
+    struct buf text;
+    buf_init(&text, 1000);
+    buf_put_text(&text, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n");
+    for (int i = 0; i < 80; i++) buf_put_char(&text, 'x');
+    conn_received(other, buf_str(&text));
+    fake_send(&f, buf_str(&text));
+    assert_true(has(&f, "HTTP/1.1 503"));
+    assert_int_equal(f.server->bodies_bytes, 80);
+    conn_kill(other);
+    conn_closed(other);
+    assert_int_equal(f.server->bodies_bytes, 0);
+    fake_disconnect(&f);
+    assert_true(fake_connect(&f)); /* there is room again */
+    fake_send(&f, buf_str(&text));
+    fake_send(&f, str_take(str_skip(buf_str(&text), text.len - 20), 20));
+    assert_true(has(&f, "HTTP/1.1 200"));
+    assert_int_equal(f.server->bodies_bytes, 0);
+    buf_deinit(&text);
+    fake_deinit(&f);
+}
+
 /* ---- order ---- */
 
 static void test_the_body_is_asked_for_after_the_handler_has_seen_the_head(void **state) {
@@ -528,6 +568,7 @@ int main(void) {
         cmocka_unit_test(test_a_request_may_have_as_many_headers_as_the_limit),
         cmocka_unit_test(test_a_body_may_be_as_long_as_the_limit),
         cmocka_unit_test(test_a_body_that_is_announced_too_long_is_refused_before_it_comes),
+        cmocka_unit_test(test_all_bodies_together_have_a_limit),
         cmocka_unit_test(test_the_body_is_asked_for_after_the_handler_has_seen_the_head),
         cmocka_unit_test(test_pipelined_requests_are_handled_one_after_the_other),
         cmocka_unit_test(test_a_client_that_sends_much_ahead_is_not_read_from),
