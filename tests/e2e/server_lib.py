@@ -24,6 +24,7 @@ START_S = 60
 STOP_S = 60
 FAST = ("--runner", "sim:0")  # tokens from a hash, no pause
 SERVE_LOAD = Path(JITNEY).parent / "bench" / "serve_load"
+ASAN_JITNEY = Path(JITNEY).parent / "asan" / "jitney"  # the same under sanitizers, if it was built
 
 
 @functools.cache
@@ -142,8 +143,8 @@ class Server:
     against the document; stop() wants an orderly end."""
 
     def __init__(self, model, *flags, env=None, wrap=(), listen=("--port", "0"), ready=True,
-                 pass_fds=()):
-        command = [*wrap, JITNEY, "serve", *(model if isinstance(model, list) else [model]),
+                 pass_fds=(), program=JITNEY):
+        command = [*wrap, program, "serve", *(model if isinstance(model, list) else [model]),
                    *listen, *flags]
         self.lines, self.found = [], threading.Event()
         self.url = ""

@@ -14,7 +14,7 @@ import struct
 
 import pytest
 
-from server_lib import Server, http_request, tiny_model, wait_until
+from server_lib import ASAN_JITNEY, JITNEY, Server, http_request, tiny_model, wait_until
 
 SEED = 20261115
 CLIENTS = 60
@@ -142,11 +142,15 @@ class Client:
                 await act()
 
 
-@pytest.mark.parametrize("pause_us", [0, 2000])
-def test_nothing_is_left_behind(tmp_path_factory, pause_us):
+@pytest.mark.parametrize("program, pause_us", [
+    (JITNEY, 0), (JITNEY, 2000),
+    pytest.param(ASAN_JITNEY, 500, marks=pytest.mark.skipif(
+        not ASAN_JITNEY.exists(), reason="there is no build under sanitizers")),
+], ids=["bursts", "paced", "sanitizers"])
+def test_nothing_is_left_behind(tmp_path_factory, program, pause_us):
     flags = ("--runner", f"sim:{pause_us}", "--served-model-name", "tiny", "--keep-s", "0.5",
              "--set", "max_seqs=16", "--set", "queue_max=64", "--log-level", "error")
-    with Server(tiny_model(tmp_path_factory), *flags) as server:
+    with Server(tiny_model(tmp_path_factory), *flags, program=program) as server:
         server.plain("GET", "/livez")
         before = server.descriptors()
         clients = [Client(server, SEED + i) for i in range(CLIENTS)]
