@@ -89,13 +89,13 @@ void conn_wait(struct conn *c, enum wait_kind kind) {
 
 /* The kernel's part counts, too: it holds megabytes, and asks for more only when a good part of
  * them has gone, which a slow reader may take minutes for. */
-static size_t count_untaken(const struct conn *c) {
+size_t conn_untaken(const struct conn *c) {
     return c->wire->unsent(c) + (c->wire->queued ? c->wire->queued(c) : 0);
 }
 
 static void late(struct conn *c, enum wait_kind kind) {
     leave_wait(c);
-    const size_t untaken = kind == WAIT_WRITE ? count_untaken(c) : 0;
+    const size_t untaken = kind == WAIT_WRITE ? conn_untaken(c) : 0;
     if (kind == WAIT_WRITE && untaken < c->untaken) {
         c->untaken = untaken;
         enter_wait(c, WAIT_WRITE);
@@ -259,7 +259,7 @@ static void start_sending(struct conn *c) {
     enter_wait(c, WAIT_WRITE);
     c->server->stats.writes++;
     if (c->wire->write(c) == 0) {
-        c->untaken = count_untaken(c);
+        c->untaken = conn_untaken(c);
         return;
     }
     c->is_writing = false;

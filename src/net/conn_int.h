@@ -161,6 +161,7 @@ void conns_verify(const struct http_server *s); /* CHECKs every queue; slow, for
  * protocol; a failure breaks the connection. */
 void conn_write(struct conn *c, const uv_buf_t *bufs, uint32_t count);
 uint64_t conn_backlog(const struct conn *c);
+size_t conn_untaken(const struct conn *c); /* under way, or in the kernel: less if the peer reads */
 /* Close after everything has been sent, and the peer had a moment to read it. The protocol hears
  * no more of bytes; its close() is called when the connection ends. */
 void conn_finish(struct conn *c);

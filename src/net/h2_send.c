@@ -248,6 +248,7 @@ static void end_exchange(struct http_exchange *x) {
         h2_stream_free(st);
     else
         h2_flush(h); /* may free it */
+    x->state = NULL;
     exchange_end(x);
 }
 
@@ -299,7 +300,7 @@ void h2_send_abort(struct http_exchange *x) {
 
 uint64_t h2_backlog(const struct http_exchange *x) {
     const struct h2_stream *st = x->state;
-    return x->out.len + queued(st);
+    return x->out.len + (st ? queued(st) : 0);
 }
 
 void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {

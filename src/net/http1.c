@@ -281,16 +281,6 @@ static uint32_t blame(struct framing *f, uint32_t status, const char *sentence) 
     return status;
 }
 
-static bool list_has(struct str list, const char *word) {
-    while (list.len) {
-        const char *comma = memchr(list.ptr, ',', list.len);
-        const struct str item = str_take(list, comma ? (size_t)(comma - list.ptr) : list.len);
-        if (text_is_nocase(str_trim(item), word)) return true;
-        list = str_skip(list, item.len + (comma != NULL));
-    }
-    return false;
-}
-
 static uint32_t read_length(struct framing *f, struct str value) {
     if (++f->length_count > 1) return blame(f, 400, "Content-Length is given twice");
     if (!str_to_u64(value, &f->length) || f->length > INT64_MAX)
@@ -333,8 +323,8 @@ static uint32_t on_header(void *ctx, struct str name, struct str value) {
     } else if (str_is(lower, "expect")) {
         status = read_expect(f, value);
     } else if (str_is(lower, "connection")) {
-        f->closes = f->closes || list_has(value, "close");
-        f->keeps = f->keeps || list_has(value, "keep-alive");
+        f->closes = f->closes || text_list_has(value, "close");
+        f->keeps = f->keeps || text_list_has(value, "keep-alive");
     }
     return status;
 }

@@ -64,8 +64,8 @@ static void tally_forgive(struct h2_tally *t) {
 }
 
 static void end_session(struct h2 *h, uint32_t code) {
+    if (code != NGHTTP2_NO_ERROR && !h->is_ending) h->conn->server->stats.faults++;
     h->is_ending = true;
-    if (code != NGHTTP2_NO_ERROR) h->conn->server->stats.faults++;
     if (h->is_over) return;
     if (nghttp2_session_terminate_session(h->session, code) != 0) conn_break(h->conn);
 }
@@ -127,7 +127,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 
 static void keep(struct h2_stream *st, struct str value, struct str *to) {
     struct http_exchange *x = st->x;
-    if (value.len > x->conn->server->limits.head_bytes - x->head_bytes) {
+    if (x->head_bytes + value.len > x->conn->server->limits.head_bytes) {
         blame(st, 431, "the request's headers are too large");
         return;
     }
@@ -308,7 +308,9 @@ static void lose(struct h2_stream *st) {
     struct http_exchange *x = st->x;
     if (!st->h2->is_over) nghttp2_session_set_stream_user_data(st->h2->session, st->id, NULL);
     h2_stream_free(st);
-    if (x) exchange_gone(x);
+    if (!x) return;
+    x->state = NULL;
+    exchange_gone(x);
 }
 
 static struct h2_stream *find_closed(const struct h2 *h) {

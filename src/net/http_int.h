@@ -117,7 +117,8 @@ void listeners_close(struct http_server *s); /* listen.c */
 bool text_is_token(struct str s);
 bool text_is_value(struct str s);
 bool text_is_host(struct str s);
-bool text_is_nocase(struct str a, const char *lower); /* equal but for the case of ASCII */
+bool text_is_nocase(struct str a, const char *lower);   /* equal but for the case of ASCII */
+bool text_list_has(struct str list, const char *lower); /* "a, B,c": is it one of them? */
 
 const char *http_status_text(uint32_t status);
 /* Offer HTTP/2 to bytes that begin a connection: are they its preface (or the start of it)? */

@@ -140,6 +140,22 @@ bool text_is_nocase(struct str a, const char *lower) {
     return true;
 }
 
+/* What stands before `at`, or all of it; the rest stays behind. */
+static struct str cut(struct str *s, char at) {
+    const char *found = s->len ? memchr(s->ptr, at, s->len) : NULL;
+    const struct str head = str_take(*s, found ? (size_t)(found - s->ptr) : s->len);
+    *s = str_skip(*s, head.len + (found != NULL));
+    return head;
+}
+
+bool text_list_has(struct str list, const char *lower) {
+    while (list.len) {
+        const struct str item = cut(&list, ',');
+        if (text_is_nocase(str_trim(item), lower)) return true;
+    }
+    return false;
+}
+
 /* ---- queries ---- */
 
 static int hex_of(char b) {
@@ -163,13 +179,6 @@ static bool decode(struct str s, struct buf *out) {
         i += 2;
     }
     return buf_status(out) == ST_OK;
-}
-
-static struct str cut(struct str *s, char at) {
-    const char *found = s->len ? memchr(s->ptr, at, s->len) : NULL;
-    const struct str head = str_take(*s, found ? (size_t)(found - s->ptr) : s->len);
-    *s = str_skip(*s, head.len + (found != NULL));
-    return head;
 }
 
 bool http_query_find(struct str query, const char *name, struct buf *out) {

@@ -58,7 +58,8 @@ struct ws {
     uint64_t message_max;
     int64_t message_ms; /* when it began */
 
-    int64_t ping_ms, heard_ms, closing_ms;
+    int64_t ping_ms, heard_ms, pinged_ms, closing_ms;
+    size_t untaken;  /* by the peer, when it was pinged */
     uint32_t code;   /* that our close gave */
     bool is_pinged;  /* and has said nothing since */
     bool is_closing; /* our close is sent */
@@ -259,7 +260,7 @@ static uint32_t take_payload(struct ws *ws, struct str bytes) {
 }
 
 static void end_message(struct ws *ws) {
-    if (ws->checked != ws->message.len) {
+    if (ws->checked != ws->message.len && !ws->is_closing) {
         fail(ws, WS_BAD_UTF8);
         return;
     }
@@ -328,13 +329,28 @@ static void on_written(struct conn *c) {
     if (ws->handler->on_room && !ws->is_closing) ws->handler->on_room(ws->ctx, ws);
 }
 
+static void note_ping(struct ws *ws) {
+    ws->is_pinged = true;
+    ws->pinged_ms = now_ms(ws);
+    ws->untaken = conn_untaken(ws->conn);
+}
+
+/* It had its time to answer a ping. No silence counts that it was not asked to break, and who
+ * still reads what lies before the ping has not seen it yet. */
+static bool is_mute(struct ws *ws) {
+    if (!ws->is_pinged || now_ms(ws) - ws->pinged_ms < ws->ping_ms) return false;
+    if (conn_untaken(ws->conn) >= ws->untaken) return true;
+    note_ping(ws);
+    return false;
+}
+
 static void on_late(struct conn *c, enum wait_kind kind) {
     (void)kind;
     struct ws *ws = c->state;
     const int64_t silent_ms = now_ms(ws) - ws->heard_ms;
     const bool is_late = ws->is_closing && now_ms(ws) - ws->closing_ms >= CLOSE_MS;
     const int64_t message_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
-    if (is_late || silent_ms >= 2 * ws->ping_ms) {
+    if (is_late || is_mute(ws)) {
         conn_kill(c);
         return;
     }
@@ -345,7 +361,7 @@ static void on_late(struct conn *c, enum wait_kind kind) {
     if (silent_ms >= ws->ping_ms && !ws->is_pinged && !ws->is_closing) {
         put_frame(ws, WSLAY_PING, (struct str){"", 0});
         ws_flush(ws);
-        ws->is_pinged = true;
+        note_ping(ws);
     }
     conn_wait(c, WAIT_TICK);
 }
@@ -383,16 +399,6 @@ const struct proto proto_ws = {
 
 /* ---- the handshake ---- */
 
-static bool list_has(struct str list, const char *word) {
-    while (list.len) {
-        const char *comma = memchr(list.ptr, ',', list.len);
-        const struct str item = str_take(list, comma ? (size_t)(comma - list.ptr) : list.len);
-        if (text_is_nocase(str_trim(item), word)) return true;
-        list = str_skip(list, item.len + (comma != NULL));
-    }
-    return false;
-}
-
 static bool is_base64(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '+' ||
            c == '/';
@@ -415,7 +421,8 @@ static uint32_t count_of(const struct http_head *h, const char *name) {
 /* Among all headers of that name, each of which may be a list. */
 static bool header_has(const struct http_head *h, const char *name, const char *word) {
     for (uint32_t i = 0; i < h->header_count; i++)
-        if (str_is(h->headers[i].name, name) && list_has(h->headers[i].value, word)) return true;
+        if (str_is(h->headers[i].name, name) && text_list_has(h->headers[i].value, word))
+            return true;
     return false;
 }
 
@@ -473,7 +480,7 @@ static void quicken(struct http_server *s, int64_t ping_ms) {
 enum status ws_accept(struct http_exchange *x, const struct ws_options *options, struct ws **out,
                       struct err *err) {
     CHECK(ws_wants(x));
-    CHECK(!x->is_answered);
+    CHECK(x->is_handled && !x->is_answered);
     struct conn *c = x->conn;
     char proof[KEY_BYTES + 8];
     struct ws *ws = create(c, options);

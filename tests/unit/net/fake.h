@@ -139,6 +139,7 @@ static inline void fake_forget(struct fake *f, const struct http_exchange *x) {
 static inline void fake_on_gone(void *ctx, struct http_exchange *x) {
     struct fake *f = ctx;
     CHECK(!f->is_inside);
+    CHECK(http_backlog(x) < FAKE_OUT_MAX); /* may still be asked */
     f->gones++;
     fake_forget(f, x);
 }
@@ -163,7 +164,8 @@ static inline void fake_put_fault(void *ctx, uint32_t status, const char *senten
 static inline void fake_on_end(void *ctx, struct http_exchange *x, uint32_t status,
                                uint64_t body_bytes) {
     struct fake *f = ctx;
-    (void)body_bytes;
+    CHECK(body_bytes < FAKE_OUT_MAX);
+    CHECK(http_backlog(x) < FAKE_OUT_MAX);
     f->ends++;
     f->last_status = status;
     fake_forget(f, x);

@@ -528,6 +528,68 @@ static void test_silence_is_pinged_and_then_the_end(void **state) {
     ws_bench_deinit(&b);
 }
 
+static void test_a_slow_reader_is_not_taken_for_dead_before_it_was_pinged(void **state) {
+    (void)state;
+    struct ws_bench b;
+    struct ws_frame frame;
+    begin(&b, NULL);
+    b.f.room = 0;
+    ws_send(b.ws, STR("long"));
+    ws_flush(b.ws);
+    pass_ms(&b, 59000); /* the kernel takes it at last */
+    fake_drain(&b.f);
+    b.f.room = SIZE_MAX;
+    pass_ms(&b, 5000);
+    assert_int_equal(b.closed, 0);
+    assert_true(ws_next(&b, &frame));
+    assert_int_equal(frame.first, TEXT);
+    assert_true(ws_next(&b, &frame));
+    assert_int_equal(frame.first, PING);
+    pass_ms(&b, 31000);
+    assert_int_equal(b.closed, 1);
+    ws_bench_deinit(&b);
+}
+
+/* What lies in the kernel, in place of the wire's. */
+static size_t kernel_bytes;
+static size_t kernel_queued(const struct conn *c) {
+    (void)c;
+    return kernel_bytes;
+}
+
+static void test_who_reads_what_lies_before_the_ping_is_alive(void **state) {
+    (void)state;
+    struct ws_bench b;
+    begin(&b, NULL);
+    struct wire wire = fake_wire;
+    wire.queued = kernel_queued;
+    b.f.conn->wire = &wire;
+    kernel_bytes = 1000;
+    for (int i = 0; i < 5; i++) {
+        pass_ms(&b, 31000);
+        assert_int_equal(b.closed, 0);
+        kernel_bytes -= 100;
+    }
+    pass_ms(&b, 70000);
+    assert_int_equal(b.closed, 1);
+    ws_bench_deinit(&b);
+}
+
+static void test_a_message_that_our_close_has_cut_is_no_breach(void **state) {
+    (void)state;
+    struct ws_bench b;
+    begin(&b, NULL);
+    ws_say(&b, TEXT_PART, STR("a\xce"));
+    ws_close(b.ws, WS_GOING_AWAY, "");
+    ws_say(&b, LAST, STR("\xba"));
+    assert_int_equal(b.closed, 0);
+    assert_int_equal(http_stats(b.f.server).faults, 0);
+    ws_say(&b, CLOSE, STR("\x03\xe9"));
+    assert_int_equal(b.closed, 1);
+    assert_int_equal(b.heard.len, 0);
+    ws_bench_deinit(&b);
+}
+
 static void test_a_close_that_is_not_answered_ends_in_time(void **state) {
     (void)state;
     struct ws_bench b;
@@ -589,6 +651,9 @@ int main(void) {
         cmocka_unit_test(test_a_handler_may_close_within_a_text),
         cmocka_unit_test(test_a_lost_connection_is_told_as_cut_off),
         cmocka_unit_test(test_silence_is_pinged_and_then_the_end),
+        cmocka_unit_test(test_a_slow_reader_is_not_taken_for_dead_before_it_was_pinged),
+        cmocka_unit_test(test_who_reads_what_lies_before_the_ping_is_alive),
+        cmocka_unit_test(test_a_message_that_our_close_has_cut_is_no_breach),
         cmocka_unit_test(test_a_close_that_is_not_answered_ends_in_time),
         cmocka_unit_test(test_a_message_that_never_ends_is_refused),
         cmocka_unit_test(test_a_drain_leaves_it_to_its_owner),
