@@ -56,7 +56,8 @@ struct ws_options {
 bool ws_wants(const struct http_exchange *x);
 
 /* Answers 101; the exchange is over for its handler and the connection belongs to *out. The
- * exchange must be one that ws_wants, after on_request was called. On failure nothing was sent and it lives on. */
+ * exchange must be one that ws_wants, after on_request was called. On failure nothing was sent
+ * and it lives on. */
 enum status ws_accept(struct http_exchange *x, const struct ws_options *options, struct ws **out,
                       struct err *err);
 
