@@ -61,8 +61,9 @@ static void put_usage(const struct answer *a, struct buf *out) {
                a->prompt_tokens, a->cached_tokens, answered, a->prompt_tokens + answered);
 }
 
-static void put_error(const struct answer *a, struct buf *out) {
-    if (a->failure.status == 0) {
+/* Only the response that failed has one: earlier pieces are the same whenever they are told. */
+static void put_error(const struct answer *a, bool has_failed, struct buf *out) {
+    if (!has_failed) {
         PUT(out, ",\"error\":null");
         return;
     }
@@ -212,7 +213,7 @@ static void put_response(const struct answer *a, const char *status, struct buf 
         buf_printf(out, ",\"completed_at\":%lld", (long long)completed_s(a));
     else
         PUT(out, ",\"completed_at\":null");
-    put_error(a, out);
+    put_error(a, str_is(str_of(status), "failed"), out);
     PUT(out, ",\"incomplete_details\":");
     buf_put_text(out, is_cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     put_settings(a, out);
@@ -359,7 +360,10 @@ static void event(struct encoder *e, const struct api_event *ev) {
     if (ev->choice != 0) return;
     switch (ev->kind) {
     case EVENT_TEXT:
-        if (ev->text.len == 0) return;
+        if (ev->text.len == 0) { /* tokens without text of their own */
+            if (e->notes[NOTE_OPEN] == OPEN_TEXT) note_tokens(e, ev);
+            return;
+        }
         if (e->notes[NOTE_OPEN] == OPEN_CALL) close_item(e, "completed");
         if (e->notes[NOTE_OPEN] == OPEN_NONE) open_text(e);
         note_tokens(e, ev);

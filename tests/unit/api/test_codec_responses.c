@@ -111,11 +111,14 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     const struct codec_case c = {.name = "logprobs",
                                  .body = "{\"input\":\"x\",\"top_logprobs\":1,\"include\":"
                                          "[\"message.output_text.logprobs\"]}",
-                                 .finish = FINISH_STOP,
+                                 .finish = FINISH_NONE,
                                  .events = {CASE_TEXT("a"), CASE_TEXT("b")}};
-    struct token_logprob logprobs[] = {{0, -0.5f}, {1, -0.25f}};
+    const struct api_event mute = {.kind = EVENT_TEXT, .first_token = 2, .token_count = 1};
+    const struct api_event last = {.kind = EVENT_FINISH, .finish = FINISH_STOP, .first_token = 3};
+    struct token_logprob logprobs[] = {{0, -0.5f}, {1, -0.25f}, {2, -0.0f}};
     struct sample_result tops[] = {{.top_count = 1, .top = {{2, -0.125f}}},
-                                   {.top_count = 1, .top = {{3, -0.0625f}}}};
+                                   {.top_count = 1, .top = {{3, -0.0625f}}},
+                                   {.top_count = 0}};
     struct case_run run = {.choice = {0}};
     struct api_error e = {0};
     struct err err = {0};
@@ -126,6 +129,11 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     assert_true(run.request.logprobs);
     assert_int_equal(run.request.sample.top_logprobs, 1);
     assert_int_equal(case_answer(&run, &c), ST_OK);
+    assert_int_equal(event_log_add(run.answer.log, &mute), ST_OK); /* as an end token is told */
+    assert_int_equal(event_log_add(run.answer.log, &last), ST_OK);
+    run.answer.failure = (struct api_error){0};
+    run.answer.finished_count = 1;
+    run.choice.finish = FINISH_STOP;
     run.answer.tokenizer = t;
     run.tokens.logprobs = logprobs;
     run.tokens.tops = tops;
@@ -135,19 +143,52 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     static const char second[] =
         "{\"token\":\"b\",\"logprob\":-0.25,\"bytes\":[98],\"top_logprobs\":"
         "[{\"token\":\"d\",\"logprob\":-0.0625,\"bytes\":[100]}]}";
-    char both[512], one[512];
-    snprintf(both, sizeof(both), "\"logprobs\":[%s,%s]", first, second);
+    static const char third[] =
+        "{\"token\":\"c\",\"logprob\":0,\"bytes\":[99],\"top_logprobs\":[]}";
+    char all[512], one[512];
+    snprintf(all, sizeof(all), "\"logprobs\":[%s,%s,%s]", first, second, third);
     snprintf(one, sizeof(one), "\"delta\":\"b\",\"logprobs\":[%s]", second);
     buf_init(&out, CASE_BYTES_MAX);
     codec()->whole(&run.answer, &out);
-    if (!strstr(buf_text(&out), both)) fail_msg("no %s in %s", both, buf_text(&out));
+    if (!strstr(buf_text(&out), all)) fail_msg("no %s in %s", all, buf_text(&out));
     buf_clear(&out);
     assert_int_equal(case_stream(&run, 0, 1, &out), ST_OK);
     assert_non_null(strstr(buf_text(&out), one));
-    assert_non_null(strstr(buf_text(&out), both));
+    const char *at = buf_text(&out);
+    for (uint32_t i = 0; i < 4; i++) { /* text, part, item, response: all that is told at the end */
+        at = strstr(at, all);
+        assert_non_null(at);
+        at++;
+    }
     buf_deinit(&out);
     case_deinit(&run);
     tokenizer_destroy(t);
+}
+
+/* Whoever reads from the beginning after a failure is told what the first reader was told. */
+static void test_pieces_before_a_failure_do_not_know_of_it(void **state) {
+    (void)state;
+    const struct codec_case c = {.name = "failing",
+                                 .body = "{\"input\":\"x\"}",
+                                 .finish = FINISH_NONE,
+                                 .events = {CASE_TEXT("a")}};
+    struct case_run run = {.choice = {0}};
+    struct api_error e = {0};
+    struct buf before, after;
+    buf_init(&before, CASE_BYTES_MAX);
+    buf_init(&after, CASE_BYTES_MAX);
+    assert_int_equal(case_decode(codec(), str_of(c.body), &run.request, &e), ST_OK);
+    assert_int_equal(case_answer(&run, &c), ST_OK);
+    const struct api_error failure = run.answer.failure;
+    run.answer.failure = (struct api_error){0};
+    assert_int_equal(case_stream(&run, 0, 1, &before), ST_OK);
+    run.answer.failure = failure;
+    assert_int_equal(case_stream(&run, 0, 1, &after), ST_OK);
+    expect_same_text("before the failure", str_take(buf_str(&after), before.len), buf_str(&before));
+    assert_non_null(strstr(buf_text(&after) + before.len, "\"code\":\"server_error\""));
+    buf_deinit(&before);
+    buf_deinit(&after);
+    case_deinit(&run);
 }
 
 static void test_errors_have_openai_s_shape(void **state) {
@@ -172,6 +213,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_bad_bodies_are_refused_by_name),
         cmocka_unit_test(test_what_asks_for_nothing_is_accepted),
         cmocka_unit_test(test_log_probabilities_come_with_the_text),
+        cmocka_unit_test(test_pieces_before_a_failure_do_not_know_of_it),
         cmocka_unit_test(test_errors_have_openai_s_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
