@@ -4,6 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "api/tools.h"
 #include "base/check.h"
 #include "text/tokenizer.h"
 
@@ -15,17 +16,11 @@ uint32_t answer_completion_tokens(const struct answer *a) {
 
 enum { ID_LETTERS = 24, ID_LETTERS_SHORT = 9 };
 
-static bool has_text(struct str s, struct str text) {
-    for (; s.len >= text.len; s = str_skip(s, 1))
-        if (str_starts(s, text)) return true;
-    return false;
-}
-
 /* Mistral's templates refuse a conversation whose calls have ids of another length, and what a
  * client is told now is what it sends back later. */
 static bool wants_short_ids(const struct answer *a) {
     if (!a->tokenizer) return false;
-    return has_text(tokenizer_chat_template(a->tokenizer, true), STR("length != 9"));
+    return tool_template_has(tokenizer_chat_template(a->tokenizer, true), STR("length != 9"));
 }
 
 void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, const char *prefix,

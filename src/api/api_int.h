@@ -4,8 +4,10 @@
 
 #include "api/error.h"
 #include "api/fields.h"
+#include "api/request.h"
 #include "base/status.h"
 
+struct buf;
 struct json;
 
 /* fields_store.c: put a value that the table has judged where the row says. `param` spells the
@@ -17,5 +19,9 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
  * as fields.c has seen to. */
 int64_t field_int(const struct json *v);
 bool field_is_int(const struct json *v); /* a whole number that int64_t holds */
+
+/* messages.c: the list of tools that a template is shown becomes the request's; 400 if it is too
+ * long. `made` is deinitialised. */
+enum status tools_keep(struct buf *made, struct api_request *r, struct api_error *e);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "api/fields.h"
+#include "api/api_int.h"
 #include "base/check.h"
 #include "base/json.h"
 
@@ -248,17 +248,25 @@ static void put_tools(const struct json *tools, const struct api_request *r, str
     buf_put_char(out, ']');
 }
 
-enum status tools_read_openai(const struct json *tools, const struct json *choice,
-                              struct api_request *r, struct api_error *e) {
-    TRY(read_choice(tools, choice, r, e));
-    if (r->tool_choice == TOOLS_NONE) return ST_OK;
-    struct buf text;
-    buf_init(&text, API_TOOLS_BYTES_MAX);
-    put_tools(tools, r, &text);
-    enum status st = api_request_keep(r, &text, &r->tools);
-    buf_deinit(&text);
+enum status tools_keep(struct buf *made, struct api_request *r, struct api_error *e) {
+    enum status st = api_request_keep(r, made, &r->tools);
+    buf_deinit(made);
     if (st != ST_FULL) return st;
     return api_refuse(e, 400, "tools", "string_above_max_length",
                       "Invalid 'tools': together they have more than %d bytes.",
                       API_TOOLS_BYTES_MAX);
+}
+
+enum status tools_read_openai(const struct json *tools, const struct json *choice,
+                              struct api_request *r, struct api_error *e) {
+    TRY(read_choice(tools, choice, r, e));
+    if (r->tool_choice == TOOLS_NONE) return ST_OK;
+    if (r->tool_choice == TOOLS_REQUIRED && json_count(tools) == 1) {
+        r->tool_choice = TOOLS_NAMED;
+        r->tool_name = json_str(json_path(json_at(tools, 0), "function.name"));
+    }
+    struct buf text;
+    buf_init(&text, API_TOOLS_BYTES_MAX);
+    put_tools(tools, r, &text);
+    return tools_keep(&text, r, e);
 }

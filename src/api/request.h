@@ -45,6 +45,7 @@ struct api_prompt {
     uint32_t count;
 };
 
+/* REQUIRED: one of several; a single tool that is required is NAMED. */
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
 
 struct api_request {

@@ -18,6 +18,7 @@ struct teller {
     struct buf fresh, shown; /* of one token: its text, and what of it may be told */
     uint32_t pushed, told;   /* tokens that came, tokens that events have taken along */
     uint32_t calls;          /* told so far */
+    bool has_begun;          /* the parser has the beginning of a call that must be made */
     bool wants_tokens;       /* somebody wants to see them, even without text */
     bool has_stopped;        /* at a stop string, or before a call too many */
     struct event_log *log;   /* during a call */
@@ -145,9 +146,21 @@ static void check_stops(struct teller *t, struct str text) {
     show(t, buf_str(&t->shown));
 }
 
+/* A call that must be made begins in the prompt; no event comes of that part alone. */
+static void begin(struct teller *t, struct event_log *log) {
+    t->log = log;
+    if (t->has_begun || !t->parser) return;
+    const struct teller_options *o = &t->options;
+    t->has_begun = true;
+    buf_clear(&t->fresh);
+    tool_opening_put(o->tools, tokenizer_chat_template(o->tokenizer, true), o->request, &t->fresh);
+    note(t, buf_status(&t->fresh));
+    show(t, buf_str(&t->fresh));
+}
+
 enum status teller_push(struct teller *t, const int32_t *tokens, uint32_t count,
                         struct event_log *log, bool *met) {
-    t->log = log;
+    begin(t, log);
     for (uint32_t i = 0; i < count && !t->has_stopped && t->status == ST_OK; i++) {
         t->pushed++;
         if (is_end(t, tokens[i])) continue;
@@ -173,7 +186,7 @@ static void flush(struct teller *t) {
 }
 
 enum status teller_finish(struct teller *t, enum finish_reason finish, struct event_log *log) {
-    t->log = log;
+    begin(t, log);
     if (!t->has_stopped) flush(t);
     if (t->parser && t->status == ST_OK) note(t, tool_parser_finish(t->parser, &t->sink));
     if (t->wants_tokens && t->told < t->pushed) tell(t, (struct api_event){.kind = EVENT_TEXT});

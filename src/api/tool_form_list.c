@@ -34,7 +34,7 @@ const struct tool_form *tool_form_find(const char *name) {
     return NULL;
 }
 
-static bool contains(struct str text, struct str part) {
+bool tool_template_has(struct str text, struct str part) {
     for (; text.len >= part.len; text = str_skip(text, 1)) {
         const char *at = memchr(text.ptr, part.ptr[0], text.len - part.len + 1);
         if (!at) return false;
@@ -46,7 +46,7 @@ static bool contains(struct str text, struct str part) {
 
 static bool has_sign(struct str chat_template, const char *const *signs) {
     for (; *signs; signs++)
-        if (contains(chat_template, str_of(*signs))) return true;
+        if (tool_template_has(chat_template, str_of(*signs))) return true;
     return false;
 }
 

@@ -73,5 +73,14 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const marks[] = {"<tool_call>", "</tool_call>", NULL};
 static const char *const signs[] = {"<tool_call>", NULL};
 
+static const struct tool_opening openings[] = {
+    {NULL, "<tool_call>\n{\"name\": \"", "\", \"arguments\":"}};
+
 const struct tool_form tool_form_hermes = {
-    .name = "hermes", .signs = signs, .specials = marks, .opener = '<', .step = step};
+    .name = "hermes",
+    .signs = signs,
+    .specials = marks,
+    .openings = openings,
+    .opener = '<',
+    .step = step,
+};

@@ -95,5 +95,13 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const none[] = {NULL};
 static const char *const signs[] = {"tools", NULL};
 
+static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"arguments\":"}};
+
 const struct tool_form tool_form_json = {
-    .name = "json", .signs = signs, .specials = none, .opener = 0, .step = step};
+    .name = "json",
+    .signs = signs,
+    .specials = none,
+    .openings = openings,
+    .opener = 0,
+    .step = step,
+};

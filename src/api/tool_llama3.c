@@ -54,5 +54,13 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const marks[] = {"<|python_tag|>", NULL};
 static const char *const signs[] = {"<|python_tag|>", "\"parameters\": dictionary", NULL};
 
+static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"parameters\":"}};
+
 const struct tool_form tool_form_llama3 = {
-    .name = "llama3", .signs = signs, .specials = marks, .opener = '<', .step = step};
+    .name = "llama3",
+    .signs = signs,
+    .specials = marks,
+    .openings = openings,
+    .opener = '<',
+    .step = step,
+};

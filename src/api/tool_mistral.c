@@ -113,5 +113,16 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const marks[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", NULL};
 static const char *const signs[] = {"[TOOL_CALLS]", NULL};
 
+static const struct tool_opening openings[] = {
+    {"[ARGS]", "[TOOL_CALLS]", "[ARGS]"},
+    {NULL, "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\":"},
+};
+
 const struct tool_form tool_form_mistral = {
-    .name = "mistral", .signs = signs, .specials = marks, .opener = '[', .step = step};
+    .name = "mistral",
+    .signs = signs,
+    .specials = marks,
+    .openings = openings,
+    .opener = '[',
+    .step = step,
+};

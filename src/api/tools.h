@@ -30,7 +30,16 @@
 #include "base/status.h"
 #include "base/str.h"
 
+struct api_request;
+struct buf;
 struct tool_parser; /* opaque */
+
+/* What stands in front of a call's arguments. Both end where a model's own tokens would. */
+struct tool_opening {
+    const char *sign;        /* in the chat template; NULL: in any */
+    const char *before_name; /* from the mark to the name */
+    const char *after_name;  /* from the name to the arguments */
+};
 
 enum { TOOL_HELD_BYTES_MAX = 256 * 1024, TOOL_NAME_BYTES_MAX = 256 };
 
@@ -41,6 +50,8 @@ struct tool_form {
     /* Special tokens that the parser must see although users do not: whoever hides special
      * tokens passes on these spellings. NULL-terminated, may be empty. */
     const char *const *specials;
+    /* How a call begins; the last one has no sign. */
+    const struct tool_opening *openings;
     /* The byte with which a call can begin in the middle of text; 0: none. */
     char opener;
     /* The next byte; false: it is not used up and comes again, in another state. */
@@ -54,6 +65,13 @@ const struct tool_form *tool_form_find(const char *name); /* NULL if unknown */
  * reads. */
 const struct tool_form *tool_form_of_template(struct str chat_template);
 bool tool_form_needs(const struct tool_form *form, struct str special); /* one of `specials` */
+bool tool_template_has(struct str chat_template, struct str part);
+
+/* Append the beginning of the call that r->tool_choice demands: the prompt ends with it, and the
+ * parser is given it before the answer. Up to the arguments of a named tool; of one that the model
+ * may choose, up to its name. Nothing where no call is demanded, or `form` is NULL. */
+void tool_opening_put(const struct tool_form *form, struct str chat_template,
+                      const struct api_request *r, struct buf *out);
 
 struct tool_sink {
     void (*on_text)(void *ctx, struct str text);

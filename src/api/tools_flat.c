@@ -1,6 +1,7 @@
 /* api/tools_flat.c - see api/tools_flat.h for the contract. */
 #include "api/tools_flat.h"
 
+#include "api/api_int.h"
 #include "base/buf.h"
 #include "base/json.h"
 
@@ -44,6 +45,10 @@ enum status tools_read_flat(const struct json *tools, const char *schema, struct
     TRY(check_choice(tools, r, e));
     if (!json_count(tools)) r->tool_choice = TOOLS_NONE;
     if (r->tool_choice == TOOLS_NONE) return ST_OK;
+    if (r->tool_choice == TOOLS_REQUIRED && json_count(tools) == 1) {
+        r->tool_choice = TOOLS_NAMED;
+        r->tool_name = json_str(json_get(json_at(tools, 0), "name"));
+    }
 
     struct buf text;
     buf_init(&text, API_TOOLS_BYTES_MAX);
@@ -55,10 +60,5 @@ enum status tools_read_flat(const struct json *tools, const char *schema, struct
         if (is_open) put_tool(tool, schema, &text);
     }
     buf_put_char(&text, ']');
-    enum status st = api_request_keep(r, &text, &r->tools);
-    buf_deinit(&text);
-    if (st != ST_FULL) return st;
-    return api_refuse(e, 400, "tools", "string_above_max_length",
-                      "Invalid 'tools': together they have more than %d bytes.",
-                      API_TOOLS_BYTES_MAX);
+    return tools_keep(&text, r, e);
 }

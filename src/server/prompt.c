@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/tools.h"
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
@@ -45,12 +46,31 @@ enum status prompt_render(const struct served *m, const struct api_request *r, s
     return word(chat_prompt_render(m->chat, &turn, out, &err), &err, e);
 }
 
+static enum status check_tools(const struct served *m, const struct api_request *r,
+                               struct api_error *e) {
+    if (m->tools || !r->tools.len) return ST_OK;
+    return api_refuse(
+        e, 400, "tools", "unsupported_parameter",
+        "the model \"%s\" has no tools: its chat template knows none, or spells calls "
+        "in a way that this server does not read",
+        m->name);
+}
+
+/* With the beginning of a call behind it, where one must be made. */
 static enum status encode_chat(const struct served *m, const struct api_request *r,
                                struct tokens *out, struct api_error *e) {
     struct err err = {0};
+    struct buf opening;
     TRY(check_chat(m, e));
+    TRY(check_tools(m, r, e));
+    buf_init(&opening, CHAT_PROMPT_BYTES_MAX);
+    tool_opening_put(m->tools, tokenizer_chat_template(m->tokenizer, true), r, &opening);
+    enum status st = buf_status(&opening);
     struct chat_turn turn = turn_of(r);
-    return word(chat_prompt_encode_turn(m->chat, &turn, out, &err), &err, e);
+    turn.opening = buf_str(&opening);
+    if (st == ST_OK) st = chat_prompt_encode_turn(m->chat, &turn, out, &err);
+    buf_deinit(&opening);
+    return word(st, &err, e);
 }
 
 static enum status copy_ids(const struct served *m, const struct api_prompt *p, struct tokens *out,

@@ -160,6 +160,9 @@ enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_tu
     if (st == ST_OK)
         st = template_render(template, vars, clock_wall_s(), &template_limits_default, out, err);
     if (st == ST_OK && turn->continue_final) st = cut_after_final(vars, out, start, err);
+    if (st == ST_OK) buf_put_str(out, turn->opening);
+    if (st == ST_OK && buf_status(out) != ST_OK)
+        st = err_set(err, buf_status(out), "no room for the beginning of the answer");
     json_destroy(vars);
     return st == ST_OK ? ST_OK : err_prefix(err, st == ST_FULL ? ST_BAD : st, "chat template");
 }

@@ -41,6 +41,7 @@ struct chat_turn {
     struct str kwargs;   /* a map of further variables, none of them reserved; empty: none */
     bool no_generation_prompt;
     bool continue_final; /* end with the text of the last message, without what closes it */
+    struct str opening;  /* how the answer begins, behind the prompt; empty: as the model likes */
 };
 
 /* Append the prompt as text, or its ids. ST_BAD as above. Rendering needs a stack of 512 KiB. */

@@ -507,6 +507,16 @@ static void test_tool_choice_decides_which_tools_the_template_sees(void **state)
     }
 }
 
+static void test_the_only_tool_that_is_required_is_named(void **state) {
+    (void)state;
+    struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"tools\":[{\"type\":\"function\",\"function\":"
+                               "{\"name\":\"f\"}}],\"tool_choice\":\"required\"}",
+                               1);
+    assert_int_equal(l->request.tool_choice, TOOLS_NAMED);
+    assert_true(str_is(l->request.tool_name, "f"));
+    done(l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stream_is_told_in_openais_chunks),
@@ -525,6 +535,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_wrong_is_refused_with_its_name),
         cmocka_unit_test(test_every_field_reaches_the_request),
         cmocka_unit_test(test_tool_choice_decides_which_tools_the_template_sees),
+        cmocka_unit_test(test_the_only_tool_that_is_required_is_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

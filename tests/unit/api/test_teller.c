@@ -337,6 +337,68 @@ static void test_text_is_cut_between_characters(void **state) {
     assert_int_equal(event_cut_text(STR(""), 1).len, 0);
 }
 
+/* What a model goes on with, behind the beginning that `form` gives a call. */
+static void expect_forced(const char *form, const char *template, const char *opening,
+                          const char *said, const char *wanted) {
+    struct lib_answer *l = begin();
+    struct tokenizer *own = lib_tokenizer_of(str_of(template));
+    struct buf put;
+    l->request.tools = STR("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
+    l->request.tool_choice = opening[strlen(opening) - 1] == ':' ? TOOLS_NAMED : TOOLS_REQUIRED;
+    if (strstr(opening, "f[ARGS]")) l->request.tool_choice = TOOLS_NAMED;
+    l->request.tool_name = STR("f");
+    buf_init(&put, 1 << 10);
+    tool_opening_put(tool_form_find(form), str_of(template), &l->request, &put);
+    assert_string_equal(buf_text(&put), opening);
+    buf_deinit(&put);
+    lib_begin(l, own, tool_form_find(form), 1);
+    lib_say(l, 0, str_of(said), FINISH_STOP);
+    struct buf out;
+    buf_init(&out, 1 << 16);
+    for (uint32_t i = 0; i < event_log_count(l->answer.log); i++) {
+        struct api_event ev = event_log_at(l->answer.log, i);
+        if (ev.kind != EVENT_ARGS) buf_put_char(&out, "TCAF"[ev.kind]);
+        buf_put_str(&out, ev.text);
+    }
+    assert_string_equal(buf_text(&out), wanted);
+    buf_deinit(&out);
+    done(l);
+    tokenizer_destroy(own);
+}
+
+static void test_a_call_that_must_be_made_begins_in_the_prompt(void **state) {
+    (void)state;
+    expect_forced("hermes", "tools",
+                  "<tool_call>\n{\"name\": \"f\", \"arguments\":", " {\"a\": 1}}\n</tool_call>",
+                  "Cf{\"a\": 1}F");
+    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"",
+                  "f\", \"arguments\": {}}\n</tool_call>", "Cf{}F");
+    expect_forced("llama3", "tools", "{\"name\": \"f\", \"parameters\":", " {\"a\": 1}}",
+                  "Cf{\"a\": 1}F");
+    expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\":", "{}}", "Cf{}F");
+    expect_forced("mistral", "[TOOL_CALLS]",
+                  "[TOOL_CALLS][{\"name\": \"f\", \"arguments\":", " {}}]", "Cf{}F");
+    expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]f[ARGS]", "{}", "Cf{}F");
+    expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]", "f[ARGS]{}", "Cf{}F");
+}
+
+static void test_nothing_is_forced_where_the_model_may_choose(void **state) {
+    (void)state;
+    struct api_request r;
+    struct buf put;
+    api_request_init(&r, NULL);
+    buf_init(&put, 1 << 10);
+    r.tools = STR("[{}]");
+    r.tool_choice = TOOLS_AUTO;
+    tool_opening_put(tool_form_find("hermes"), STR(""), &r, &put);
+    r.tool_choice = TOOLS_REQUIRED;
+    tool_opening_put(NULL, STR(""), &r, &put);
+    r.no_generation_prompt = true;
+    tool_opening_put(tool_form_find("hermes"), STR(""), &r, &put);
+    assert_int_equal(put.len, 0);
+    buf_deinit(&put);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_token_is_an_event_and_half_a_character_waits),
@@ -354,6 +416,8 @@ int main(void) {
         cmocka_unit_test(test_texts_joined_are_what_the_tokenizer_decodes),
         cmocka_unit_test(test_a_full_log_is_told),
         cmocka_unit_test(test_text_is_cut_between_characters),
+        cmocka_unit_test(test_a_call_that_must_be_made_begins_in_the_prompt),
+        cmocka_unit_test(test_nothing_is_forced_where_the_model_may_choose),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
