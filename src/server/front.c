@@ -78,6 +78,19 @@ static void refuse_draining(struct visit *v) {
     visit_refuse(v, &e);
 }
 
+/* A small body could unfold to any size, so none is unfolded. */
+static bool is_packed(const struct visit *v) {
+    struct str coding = http_find(v->head, "content-encoding");
+    return coding.len > 0 && !str_is(coding, "identity");
+}
+
+static void refuse_packed(struct visit *v) {
+    struct api_error e = {0};
+    api_refuse(&e, 415, NULL, "unsupported_content_encoding",
+               "compressed bodies are not read; send it without Content-Encoding");
+    visit_refuse(v, &e);
+}
+
 /* True: the visit may go on. Otherwise it has been answered. */
 static bool let_in(struct visit *v) {
     struct api_error e = {0};
@@ -98,6 +111,10 @@ static bool let_in(struct visit *v) {
     }
     if (v->route->is_work && v->server->is_draining) {
         refuse_draining(v);
+        return false;
+    }
+    if (is_packed(v)) {
+        refuse_packed(v);
         return false;
     }
     return true;

@@ -162,6 +162,14 @@ def test_expect_continue(server):
     assert statuses(answer)[0] in (200, 417)
 
 
+def test_compressed_bodies_are_not_read(server):
+    for coding in ("gzip", "br", "gzip, identity"):
+        reply = server.request("POST", PATH, BODY, headers={"content-encoding": coding})
+        assert reply.status == 415 and reply.error["code"] == "unsupported_content_encoding"
+    assert server.request("POST", PATH, BODY,
+                          headers={"content-encoding": "identity"}).status == 200
+
+
 # --- limits ---
 
 def test_heads_over_their_limits(server):
