@@ -13,10 +13,12 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/mean.h"
 #include "graph/step.h"
@@ -43,6 +45,8 @@ struct embedder {
     bool is_closing;
     embedder_hook *hook;
     void *hook_ctx;
+
+    atomic_llong pass_began_us; /* 0: none is under way */
 
     /* The embedder thread's. */
     pthread_t thread;
@@ -116,8 +120,10 @@ static const float *run_step(struct embedder *e, struct step *step, size_t *row_
     step->output_row = e->output_row;
     step->seqs = e->seqs;
     host_lock(e->host);
+    atomic_store(&e->pass_began_us, clock_now(&clock_real));
     const float *rows =
         pass_run(e->host, &e->pass, step, e->is_encoder ? NULL : e->kv.spaces, row_floats);
+    atomic_store(&e->pass_began_us, 0);
     host_unlock(e->host);
     return rows;
 }
@@ -394,6 +400,11 @@ struct embed_job *embedder_next(struct embedder *e) {
     struct embed_job *job = list_pop(&e->done);
     pthread_mutex_unlock(&e->lock);
     return job;
+}
+
+int64_t embedder_stalled_us(const struct embedder *e) {
+    int64_t began_us = atomic_load(&e->pass_began_us);
+    return began_us ? clock_now(&clock_real) - began_us : 0;
 }
 
 void embedder_set_hook(struct embedder *e, embedder_hook *hook, void *ctx) {

@@ -47,6 +47,9 @@ uint32_t embedder_tokens_max(const struct embedder *e); /* of one text */
 enum status embedder_submit(struct embedder *e, struct embed_job *job, struct err *err);
 /* A job that is done, or NULL. */
 struct embed_job *embedder_next(struct embedder *e);
+/* How long the pass under way has taken, waiting for the model not counted; 0: none is under way.
+ * Takes no lock. */
+int64_t embedder_stalled_us(const struct embedder *e);
 typedef void embedder_hook(void *ctx);
 void embedder_set_hook(struct embedder *e, embedder_hook *hook, void *ctx);
 

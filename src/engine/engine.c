@@ -46,6 +46,7 @@ struct engine {
 
     /* Anyone's. */
     atomic_ullong next_id, submitted, refused, step_count;
+    atomic_uint failed_steps;                      /* in a row */
     atomic_llong sched_us, step_us, step_began_us; /* step_began_us 0: between steps */
     atomic_llong moved_us;                         /* when a turn last began or ended */
     pthread_mutex_t stats_lock;
@@ -293,6 +294,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
         atomic_fetch_add(&e->sched_us, sched_us);
         atomic_fetch_add(&e->step_us, done_us - began_us);
         atomic_fetch_add(&e->step_count, 1);
+        atomic_store(&e->failed_steps, st == ST_OK ? 0 : atomic_load(&e->failed_steps) + 1);
     }
     atomic_store(&e->moved_us, done_us);
     atomic_store(&e->step_began_us, 0);
@@ -516,7 +518,8 @@ struct engine_pulse engine_pulse(const struct engine *e) {
     int64_t moved_us = atomic_load(&e->moved_us);
     return (struct engine_pulse){.steps = atomic_load(&e->step_count),
                                  .quiet_us = moved_us ? clock_now(e->clock) - moved_us : 0,
-                                 .stalled_us = stalled_us(e)};
+                                 .stalled_us = stalled_us(e),
+                                 .failed_steps = atomic_load(&e->failed_steps)};
 }
 
 void engine_put_trace(struct engine *e, struct buf *out) { record_put_trace(e->records, out); }

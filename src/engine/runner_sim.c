@@ -302,6 +302,7 @@ static enum status sim_submit(void *self, const struct plan *plan, struct err *e
     struct sim_fault fault = {0};
     CHECK(plan->row_count <= s->options.row_max);
     if (++s->steps == s->options.hang_after) hang();
+    if (s->options.fail_after && s->steps >= s->options.fail_after) fault.submit_fails = true;
     if (s->options.watch.on_plan) s->options.watch.on_plan(s->options.watch.ctx, plan, &fault);
     memset(s->results, 0, plan->row_count * sizeof(s->results[0]));
     for (uint32_t i = 0; i < plan->row_count; i++) run_row(s, plan, i);

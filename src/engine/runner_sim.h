@@ -69,6 +69,7 @@ struct runner_sim_options {
     struct cost_profile profile; /* of a step on the simulated clock */
     int64_t step_us;             /* a real pause in every step; 0: none */
     uint64_t hang_after;         /* the so-many-th step never returns; 0: all do */
+    uint64_t fail_after;         /* the so-many-th step and all behind it fail; 0: none does */
 
     /* The model of KV memory; kv NULL: none. */
     const struct kv_cache *kv;

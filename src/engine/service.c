@@ -121,7 +121,8 @@ static enum status plug_sim(struct service *s, const struct service_options *o, 
                                      .vocab = s->host.model->hp.vocab,
                                      .draws_by_seed = true,
                                      .step_us = o->sim_step_us,
-                                     .hang_after = o->sim_hang_after};
+                                     .hang_after = o->sim_hang_after,
+                                     .fail_after = o->sim_fail_after};
     struct sim_words words = {0};
     struct runner runner;
     if (s->host.tokenizer) TRY(sim_words_choose(&words, s->host.tokenizer, sim.vocab, err));

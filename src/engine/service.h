@@ -36,6 +36,7 @@ struct service_options {
                                 max_tokens */
     int64_t sim_step_us;       /* a pause in every step; 0: none */
     uint64_t sim_hang_after;   /* the so-many-th step never returns; 0: all do */
+    uint64_t sim_fail_after;   /* the so-many-th step and all behind it fail; 0: none does */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

@@ -90,9 +90,10 @@ static void reply_status(struct visit *v, uint32_t status, const char *json) {
 }
 
 void handle_live(struct visit *v) {
-    bool is_healthy = life_is_healthy(v->server);
-    reply_status(v, is_healthy ? 200 : 503,
-                 is_healthy ? "{\"status\":\"ok\"}" : "{\"status\":\"the engine hangs\"}");
+    const char *illness = life_illness(v->server);
+    char body[128];
+    snprintf(body, sizeof(body), "{\"status\":\"%s\"}", illness ? illness : "ok");
+    reply_status(v, illness ? 503 : 200, body);
 }
 
 /* "loading smollm2: weights 43 %" */
@@ -108,13 +109,12 @@ void handle_ready(struct visit *v) {
     struct server *s = v->server;
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
-    uint32_t status = s->is_loaded && !s->is_draining && life_is_healthy(s) ? 200 : 503;
-    snprintf(text, sizeof(text), "%s",
-             status == 200    ? "ok"
-             : s->is_draining ? "draining"
-             : s->is_loaded   ? "the engine hangs"
-                              : "");
-    if (!text[0]) put_loading(s, text, sizeof(text));
+    const char *illness = life_illness(s);
+    uint32_t status = s->is_loaded && !s->is_draining && !illness ? 200 : 503;
+    if (status == 200 || illness || s->is_draining)
+        snprintf(text, sizeof(text), "%s", illness ? illness : status == 200 ? "ok" : "draining");
+    else
+        put_loading(s, text, sizeof(text));
     buf_init(&body, INFO_BYTES_MAX);
     buf_put_text(&body, "{\"status\":");
     buf_put_json_string(&body, str_of(text));
@@ -126,13 +126,17 @@ void handle_ready(struct visit *v) {
 /* In the shape that llama-server's clients wait for. */
 void handle_health(struct visit *v) {
     struct server *s = v->server;
-    char text[SERVED_NAME_BYTES + 128] = "the engine hangs";
+    char text[SERVED_NAME_BYTES + 128];
     struct buf body;
-    if (s->is_loaded && life_is_healthy(s)) {
+    const char *illness = life_illness(s);
+    if (s->is_loaded && !illness) {
         reply_status(v, 200, "{\"status\":\"ok\"}");
         return;
     }
-    if (!s->is_loaded) put_loading(s, text, sizeof(text));
+    if (illness)
+        snprintf(text, sizeof(text), "%s", illness);
+    else
+        put_loading(s, text, sizeof(text));
     buf_init(&body, INFO_BYTES_MAX);
     buf_put_text(&body, "{\"error\":{\"code\":503,\"message\":");
     buf_put_json_string(&body, str_of(text));

@@ -2,9 +2,10 @@
  *
  *     serving --SIGTERM, SIGINT--> draining --all done, or drain_s--> ending --> closed
  *        |                             +---------second signal---------^
- *        +--an engine hangs--> hung: clients are told, probes see it for a moment, then the end
+ *        +--a model's threads hang or fail--> ill: clients are told, probes see it for a moment,
+ *                                             then the end
  *
- * What is waited for is looked at in every tick and whenever the last ride ends.
+ * What is waited for is looked at in every tick.
  */
 #include "server/life.h"
 
@@ -18,6 +19,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/embedder.h"
 #include "engine/engine.h"
 #include "net/tls.h"
 #include "server/front.h"
@@ -32,9 +34,11 @@ enum {
     DRAIN_TICK_MS = 10,
     KEY_CHECK_US = 1000000,
     LOAD_TELL_US = 1000000,
-    END_GRACE_US = 2000000,  /* for last words to leave */
-    HANG_GRACE_US = 2000000, /* for probes to see that the engine hangs */
-    LOAD_GRACE_US = 2000000, /* for a model that is being opened when the end comes */
+    END_GRACE_US = 2000000,     /* for last words to leave */
+    ILL_GRACE_US = 2000000,     /* for probes to see it */
+    LET_GO_US = 2000000,        /* for threads to let go of what is to be freed */
+    LET_GO_HURRIED_US = 200000, /* after a second signal */
+    FAILED_STEPS_MAX = 8,       /* in a row: what an engine computes on is lost */
 };
 
 static void say(struct server *s, enum log_level level, const char *event, const char *text) {
@@ -57,11 +61,14 @@ static void close_handles(struct server *s) {
     uv_close((uv_handle_t *)&s->stalled, NULL);
 }
 
-/* Nothing runs any more: everything that the loop holds goes. */
-static void close_all(struct server *s) {
-    if (!registry_stop(s->registry)) {
-        if (clock_now(&clock_real) < s->drain_until_us + LOAD_GRACE_US) return;
-        s->is_stuck = true; /* a model is being opened: the process ends around it */
+/* Everything that the loop holds goes, once nothing runs any more. What does not let go in its
+ * time - a model that is being opened, texts in an embedder - is left as it is: the process ends
+ * around it. */
+static void try_close(struct server *s, bool is_idle, int64_t now_us) {
+    if (!is_idle || !registry_stop(s->registry)) {
+        int64_t grace_us = s->is_hurried ? LET_GO_HURRIED_US : LET_GO_US;
+        if (now_us < s->http_closed_us + grace_us) return;
+        s->is_stuck = true;
         uv_stop(&s->loop);
         return;
     }
@@ -80,6 +87,7 @@ static void begin_end(struct server *s) {
 
 static void close_http(struct server *s) {
     s->is_http_closed = true;
+    s->http_closed_us = clock_now(&clock_real);
     http_server_close(s->http);
 }
 
@@ -91,7 +99,7 @@ static void step_drain(struct server *s) {
     bool is_told = http_stats(s->http).exchanges == 0 && !s->clients;
     if (!s->is_http_closed && (is_told || now_us >= s->drain_until_us + END_GRACE_US))
         close_http(s);
-    if (s->is_http_closed && is_idle && !s->is_closed) close_all(s);
+    if (s->is_http_closed) try_close(s, is_idle, now_us);
 }
 
 /* ---- the watchdog ---- */
@@ -103,31 +111,43 @@ static void on_stall(void *ctx, int64_t stalled_us) {
     uv_async_send(&s->stalled);
 }
 
-static void on_stalled(uv_async_t *handle) {
-    struct server *s = handle->data;
-    if (s->is_hung || s->is_closed) return;
-    s->is_hung = true;
-    s->drain_until_us = clock_now(&clock_real) + HANG_GRACE_US;
-    s->end_status = err_set(&s->end_err, ST_DEVICE, "the engine hangs: a step took more than %g s",
-                            s->settings.watchdog_s);
-    say(s, LOG_ERROR, "hang", s->end_err.text);
-    notify_status(&s->notify, s->end_err.text);
-    fail_all(s, 500, "engine_hangs", "the engine does not answer; the server ends");
+static const char *illness_of(const struct served *m, int64_t limit_us) {
+    if (m->embedder && embedder_stalled_us(m->embedder) > limit_us) return "the embedder hangs";
+    if (!m->engine) return NULL;
+    struct engine_pulse pulse = engine_pulse(m->engine);
+    if (pulse.stalled_us > limit_us) return "the engine hangs";
+    if (pulse.failed_steps >= FAILED_STEPS_MAX) return "every step of the engine fails";
+    return NULL;
 }
 
-bool life_is_healthy(struct server *s) {
+const char *life_illness(const struct server *s) {
     int64_t limit_us = (int64_t)(s->settings.watchdog_s * 1e6);
-    if (s->is_hung) return false;
-    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        struct served *m = registry_at(s->registry, i);
-        if (m->engine && engine_stats(m->engine).stalled_us > limit_us) return false;
-    }
-    return true;
+    const char *illness = s->illness;
+    for (uint32_t i = 0; !illness && i < registry_count(s->registry); i++)
+        illness = illness_of(registry_at(s->registry, i), limit_us);
+    return illness;
+}
+
+/* It cannot be mended from within; whoever looks after the process starts another one. */
+static void give_up(struct server *s, const char *illness) {
+    if (s->illness || s->is_closed) return;
+    s->illness = illness;
+    s->drain_until_us = clock_now(&clock_real) + ILL_GRACE_US;
+    s->end_status = err_set(&s->end_err, ST_DEVICE, "%s", illness);
+    say(s, LOG_ERROR, "illness", illness);
+    notify_status(&s->notify, illness);
+    fail_all(s, 500, "engine_lost", "the engine does not answer; the server ends");
+}
+
+static void on_stalled(uv_async_t *handle) {
+    struct server *s = handle->data;
+    const char *illness = life_illness(s); /* NULL: the step has ended after all */
+    if (illness) give_up(s, illness);
 }
 
 static void feed_watchdog(struct server *s, int64_t now_us) {
     if (s->notify.watchdog_us <= 0 || now_us - s->fed_us < s->notify.watchdog_us / 3) return;
-    if (!life_is_healthy(s)) return;
+    if (life_illness(s)) return;
     s->fed_us = now_us;
     notify_watchdog(&s->notify);
 }
@@ -151,15 +171,23 @@ static void tell_loading(struct server *s, int64_t now_us) {
     notify_status(&s->notify, text);
 }
 
+/* Its thread may hang, so nothing is freed; but a socket's file goes. */
+static void end_ill(struct server *s) {
+    if (!s->is_http_closed) close_http(s);
+    uv_stop(&s->loop);
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct server *s = timer->data;
     int64_t now_us = clock_now(&clock_real);
+    const char *illness = life_illness(s);
+    if (illness) give_up(s, illness);
     tell_loading(s, now_us);
     sink_streams_ping(s);
     check_keys(s, now_us);
     feed_watchdog(s, now_us);
-    if (s->is_hung && now_us >= s->drain_until_us) uv_stop(&s->loop);
-    if (s->is_draining && !s->is_hung && !s->is_closed) step_drain(s);
+    if (s->illness && now_us >= s->drain_until_us) end_ill(s);
+    if (s->is_draining && !s->illness && !s->is_closed) step_drain(s);
 }
 
 static void begin_drain(struct server *s) {
@@ -175,11 +203,12 @@ static void begin_drain(struct server *s) {
 static void on_end_signal(uv_signal_t *handle, int number) {
     struct server *s = handle->data;
     (void)number;
-    if (s->is_hung) return;
+    if (s->illness) return;
     if (!s->is_draining) {
         begin_drain(s);
         return;
     }
+    s->is_hurried = true;
     if (!s->is_ending) begin_end(s);
     if (!s->is_http_closed) close_http(s);
 }
@@ -344,6 +373,12 @@ static void abandon_start(struct server *s) {
     uv_run(&s->loop, UV_RUN_DEFAULT);
 }
 
+/* A thread that hangs still uses what would be freed: the process ends around it. */
+static void leave(struct server *s) {
+    tracer_destroy(s->tracer);
+    notify_close(&s->notify);
+}
+
 static void destroy(struct server *s) {
     rides_destroy(s->rides);
     registry_destroy(s->registry);
@@ -378,7 +413,9 @@ enum status server_run(const struct settings *settings, struct err *err) {
     } else {
         abandon_start(s);
     }
-    /* A thread that hangs still uses what would be freed: the process ends around it. */
-    if (!s->is_hung && !s->is_stuck) destroy(s);
+    if (s->illness || s->is_stuck)
+        leave(s);
+    else
+        destroy(s);
     return st;
 }

@@ -2,15 +2,14 @@
 #ifndef SERVER_LIFE_H
 #define SERVER_LIFE_H
 
-#include <stdbool.h>
-
 #include "base/status.h"
 
 struct http_limits;
 struct server;
 
 /* ---- life.c ---- */
-bool life_is_healthy(struct server *s); /* no step of an engine takes longer than it may */
+/* What is wrong with it that only a new process mends, in words; NULL: nothing. */
+const char *life_illness(const struct server *s);
 
 /* ---- life_listen.c ---- */
 enum status life_listen(struct server *s, struct err *err);

@@ -276,25 +276,32 @@ struct served *registry_find(const struct registry *r, struct str name) {
 
 /* ---- birth and end ---- */
 
-/* "local", "sim:STEP_US" or, for tests, "sim:STEP_US,hang-after=N". */
-static enum status read_runner(struct registry *r, const char *word, struct err *err) {
-    struct str text = str_of(word), hang = STR(",hang-after=");
-    if (text.len == 0 || str_is(text, "local")) return ST_OK;
-    uint64_t step_us = 0, hang_after = 0;
-    bool ok = str_starts(text, STR("sim:"));
-    struct str number = str_skip(text, 4);
-    for (size_t i = 0; ok && i < number.len; i++) {
-        if (!str_starts(str_skip(number, i), hang)) continue;
-        ok = str_to_u64(str_skip(number, i + hang.len), &hang_after);
-        number.len = i;
+/* The number behind ",NAME=" at the end of *text, which is cut off there; untouched if absent. */
+static bool cut_number(struct str *text, struct str name, uint64_t *out) {
+    for (size_t i = 0; i < text->len; i++) {
+        if (!str_starts(str_skip(*text, i), name)) continue;
+        bool ok = str_to_u64(str_skip(*text, i + name.len), out);
+        text->len = i;
+        return ok;
     }
-    ok = ok && str_to_u64(number, &step_us) && step_us <= 60000000;
+    return true;
+}
+
+/* "local", "sim:STEP_US" or, for tests, that with ",hang-after=N" or ",fail-after=N" behind it. */
+static enum status read_runner(struct registry *r, const char *word, struct err *err) {
+    struct str text = str_of(word), number = str_skip(text, 4);
+    struct service_options *o = &r->service;
+    uint64_t step_us = 0;
+    if (text.len == 0 || str_is(text, "local")) return ST_OK;
+    bool ok = str_starts(text, STR("sim:")) &&
+              cut_number(&number, STR(",hang-after="), &o->sim_hang_after) &&
+              cut_number(&number, STR(",fail-after="), &o->sim_fail_after) &&
+              str_to_u64(number, &step_us) && step_us <= 60000000;
     if (!ok)
         return err_set(err, ST_BAD, "runner: \"%s\", expected local or sim:STEP_US (0 to 60000000)",
                        word);
-    r->service.is_sim = true;
-    r->service.sim_step_us = (int64_t)step_us;
-    r->service.sim_hang_after = hang_after;
+    o->is_sim = true;
+    o->sim_step_us = (int64_t)step_us;
     return ST_OK;
 }
 

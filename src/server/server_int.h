@@ -56,11 +56,12 @@ struct server {
     bool is_draining; /* nothing new is taken */
     bool is_ending;   /* what was left has been told so */
     bool is_http_closed, is_closed, has_handles;
-    bool is_hung;  /* an engine */
-    bool is_stuck; /* the loader, at the end */
+    bool is_hurried;     /* by a second signal */
+    bool is_stuck;       /* a thread that does not let go, at the end */
+    const char *illness; /* life_illness, once it was seen; the end is near */
     enum status end_status;
     struct err end_err;
-    int64_t drain_until_us, key_check_us, fed_us, told_us;
+    int64_t drain_until_us, http_closed_us, key_check_us, fed_us, told_us;
 
     uv_signal_t signals[SIGNALS];
     uv_timer_t tick;

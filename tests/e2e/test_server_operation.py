@@ -124,6 +124,25 @@ def test_a_hang_of_the_engine_turns_livez_red_and_ends_the_process(model):
         server.kill()
 
 
+def test_an_engine_whose_every_step_fails_turns_livez_red_and_ends_the_process(model, tmp_path):
+    path = tmp_path / "s"
+    server = start(model, "--runner", "sim:0,fail-after=3", "--uds", path)
+    try:
+        for _ in range(6):  # each fails in its first step, which is not enough to give up
+            assert server.plain("POST", "/v1/chat/completions", body_of()).status == 500
+        assert server.plain("GET", "/livez").status == 200
+        for _ in range(3):
+            server.plain("POST", "/v1/chat/completions", body_of())
+        reply = server.plain("GET", "/livez")
+        assert reply.status == 503 and b"every step" in reply.body
+        assert server.plain("GET", "/readyz").status == 503
+        assert server.process.wait(15) not in (0, None)
+        assert any("every step of the engine fails" in line for line in server.lines)
+        assert not path.exists()
+    finally:
+        server.kill()
+
+
 # --- draining ---
 
 def status_of(server, path):

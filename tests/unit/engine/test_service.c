@@ -289,6 +289,28 @@ static void test_a_step_that_hangs_is_noticed_by_the_watchdog(void **state) {
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
+static void test_failing_steps_in_a_row_are_counted_until_one_succeeds(void **state) {
+    (void)state;
+    struct service s;
+    struct err err = {0};
+    struct service_options o = usual();
+    o.is_sim = true;
+    o.sim_fail_after = 2;
+    assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_OK);
+    for (uint32_t failed = 0; failed < 4; failed++) {
+        assert_int_equal(engine_pulse(s.engine).failed_steps, failed);
+        struct request *r = submit(&s, 1);
+        while (atomic_load(&r->choices[0].finish) == FINISH_NONE) {
+            bool did_work;
+            engine_step(s.engine, &did_work);
+        }
+        for (struct choice *c; (c = engine_next(s.engine, 0));) request_unref(c->request);
+        assert_int_equal(atomic_load(&r->choices[0].finish), FINISH_ERROR);
+        request_unref(r);
+    }
+    service_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_follow_from_memory),
@@ -298,6 +320,7 @@ int main(void) {
         cmocka_unit_test(test_a_stop_token_ends_an_answer_but_not_before_min_tokens),
         cmocka_unit_test(test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens),
         cmocka_unit_test(test_a_step_that_hangs_is_noticed_by_the_watchdog),
+        cmocka_unit_test(test_failing_steps_in_a_row_are_counted_until_one_succeeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,209 @@
+/* Goal:   the end comes in time whatever a model's threads do: a load that never ends, an embedder
+ *         that hangs, texts that wait in one; and nothing is left of a unix socket.
+ * Method: the whole server in a process of its own, listening on a unix socket; opening a model
+ *         and a forward pass can be made to take for ever. The parent plays client and operator.
+ * wrap: service_open pass_run */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "config/settings.h"
+#include "engine/host.h"
+#include "engine/service.h"
+#include "server/server.h"
+
+#define MODELS TEST_SOURCE_DIR "/golden/models/"
+
+enum { TRIES = 1000, REPLY_BYTES = 4096, PATH_BYTES = 64, BODY_BYTES = 16384, TEXTS = 400 };
+
+/* How the child's model behaves; set before the fork. */
+static enum { FINE, NEVER_LOADS, PASS_HANGS, PASS_IS_SLOW } model_is;
+
+enum status __real_service_open(struct service *s, const char *path,
+                                const struct service_options *o, struct err *err);
+enum status __wrap_service_open(struct service *s, const char *path,
+                                const struct service_options *o, struct err *err);
+const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats);
+const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats);
+
+static void sleep_ms(long ms) {
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+enum status __wrap_service_open(struct service *s, const char *path,
+                                const struct service_options *o, struct err *err) {
+    while (model_is == NEVER_LOADS) sleep_ms(1000);
+    return __real_service_open(s, path, o, err);
+}
+
+const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
+                             const struct kv_space *kv, size_t *row_floats) {
+    while (model_is == PASS_HANGS) sleep_ms(1000);
+    if (model_is == PASS_IS_SLOW) sleep_ms(5000);
+    return __real_pass_run(h, p, step, kv, row_floats);
+}
+
+struct rig {
+    char folder[PATH_BYTES], path[PATH_BYTES + 8]; /* of the socket */
+    pid_t child;
+};
+
+static void set(struct settings *s, const char *name, const char *value) {
+    struct err err = {0};
+    if (settings_set(s, str_of(name), str_of(value), FROM_FLAG, &err) != ST_OK) _exit(90);
+}
+
+static void serve(const struct rig *rig, const char *model) {
+    struct settings s;
+    struct err err = {0};
+    alarm(60);
+    if (settings_init(&s) != ST_OK) _exit(91);
+    set(&s, "model", model);
+    set(&s, "uds", rig->path);
+    set(&s, "watchdog-s", model_is == PASS_IS_SLOW ? "60" : "0.3");
+    set(&s, "drain-s", "0.2");
+    set(&s, "log-level", "error");
+    enum status st = server_run(&s, &err);
+    _exit((int)st);
+}
+
+static int connect_to(const struct rig *rig) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    snprintf(to.sun_path, sizeof(to.sun_path), "%s", rig->path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    for (int i = 0; i < TRIES; i++) {
+        if (connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0) return fd;
+        sleep_ms(10);
+    }
+    fail_msg("nobody listens on %s", rig->path);
+    return -1;
+}
+
+static int send_request(const struct rig *rig, const char *method, const char *path,
+                        const char *body) {
+    char head[256];
+    int fd = connect_to(rig);
+    int len =
+        snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nhost: x\r\ncontent-length: %zu\r\n\r\n",
+                 method, path, strlen(body));
+    assert_int_equal(write(fd, head, (size_t)len), len);
+    assert_int_equal(write(fd, body, strlen(body)), (ssize_t)strlen(body));
+    return fd;
+}
+
+/* The status of GET `path`, or 0. */
+static int status_of(const struct rig *rig, const char *path) {
+    char reply[REPLY_BYTES] = "";
+    int status = 0, fd = send_request(rig, "GET", path, "");
+    ssize_t len = read(fd, reply, sizeof(reply) - 1);
+    close(fd);
+    return len > 0 && sscanf(reply, "HTTP/1.1 %d", &status) == 1 ? status : 0;
+}
+
+static void await_status(const struct rig *rig, const char *path, int status) {
+    for (int i = 0; i < TRIES; i++) {
+        if (status_of(rig, path) == status) return;
+        sleep_ms(10);
+    }
+    fail_msg("%s never gives %d", path, status);
+}
+
+static void start(struct rig *rig, const char *model) {
+    snprintf(rig->folder, sizeof(rig->folder), "/tmp/jitney-life-XXXXXX");
+    assert_non_null(mkdtemp(rig->folder));
+    snprintf(rig->path, sizeof(rig->path), "%s/s", rig->folder);
+    rig->child = fork();
+    assert_true(rig->child >= 0);
+    if (rig->child == 0) serve(rig, model);
+}
+
+/* The child's status (an enum status), and that it left no file behind. */
+static int await_end(const struct rig *rig) {
+    int status = 0;
+    assert_int_equal(waitpid(rig->child, &status, 0), rig->child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(rmdir(rig->folder), 0);
+    return WEXITSTATUS(status);
+}
+
+static void test_a_signal_while_a_model_loads_ends_it_in_seconds(void **state) {
+    (void)state;
+    struct rig rig;
+    model_is = NEVER_LOADS;
+    start(&rig, MODELS "llama");
+    await_status(&rig, "/readyz", 503);
+    int64_t began_us = clock_now(&clock_real);
+    kill(rig.child, SIGTERM);
+    assert_int_equal(await_end(&rig), ST_OK);
+    assert_true(clock_now(&clock_real) - began_us < 4000000);
+}
+
+static void test_a_second_signal_while_a_model_loads_ends_it_at_once(void **state) {
+    (void)state;
+    struct rig rig;
+    model_is = NEVER_LOADS;
+    start(&rig, MODELS "llama");
+    await_status(&rig, "/readyz", 503);
+    kill(rig.child, SIGTERM);
+    sleep_ms(300);
+    int64_t began_us = clock_now(&clock_real);
+    kill(rig.child, SIGTERM);
+    assert_int_equal(await_end(&rig), ST_OK);
+    assert_true(clock_now(&clock_real) - began_us < 1000000);
+}
+
+static void test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process(void **state) {
+    (void)state;
+    struct rig rig;
+    model_is = PASS_HANGS;
+    start(&rig, MODELS "bert");
+    await_status(&rig, "/readyz", 200);
+    int fd = send_request(&rig, "POST", "/v1/embeddings", "{\"input\":[5,6]}");
+    await_status(&rig, "/livez", 503);
+    assert_int_equal(await_end(&rig), ST_DEVICE);
+    close(fd);
+}
+
+static void test_texts_in_an_embedder_do_not_hold_up_the_end(void **state) {
+    (void)state;
+    struct rig rig;
+    char body[BODY_BYTES] = "{\"input\":[[5]";
+    for (int i = 0; i < TEXTS; i++) strcat(body, ",[5,6,7]");
+    strcat(body, "]}");
+    model_is = PASS_IS_SLOW;
+    start(&rig, MODELS "bert");
+    await_status(&rig, "/readyz", 200);
+    int fd = send_request(&rig, "POST", "/v1/embeddings", body);
+    sleep_ms(50);
+    int64_t began_us = clock_now(&clock_real);
+    kill(rig.child, SIGTERM);
+    assert_int_equal(await_end(&rig), ST_OK);
+    assert_true(clock_now(&clock_real) - began_us < 4900000);
+    close(fd);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_signal_while_a_model_loads_ends_it_in_seconds),
+        cmocka_unit_test(test_a_second_signal_while_a_model_loads_ends_it_at_once),
+        cmocka_unit_test(test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process),
+        cmocka_unit_test(test_texts_in_an_embedder_do_not_hold_up_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
