@@ -90,6 +90,9 @@ void buf_put_plain(struct buf *b, struct str s) {
     }
 }
 
+/* What some readers of lines take for a line's end (Python's splitlines, and so its HTTP clients). */
+static bool is_line_end(uint32_t code) { return code == 0x85 || code == 0x2028 || code == 0x2029; }
+
 static void put_json_char(struct buf *b, uint32_t code, const char *bytes, size_t len) {
     switch (code) {
     case '"':
@@ -110,7 +113,7 @@ static void put_json_char(struct buf *b, uint32_t code, const char *bytes, size_
     default:
         break;
     }
-    if (code < 0x20 || code == 0x7f)
+    if (code < 0x20 || code == 0x7f || is_line_end(code))
         buf_printf(b, "\\u%04x", code);
     else
         buf_put(b, bytes, len);

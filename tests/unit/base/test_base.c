@@ -38,6 +38,16 @@ static void test_buf_remembers_that_it_was_full(void **state) {
     buf_deinit(&b);
 }
 
+/* Lines of JSON are cut by readers with ideas of their own about where a line ends. */
+static void test_json_strings_hold_nothing_that_ends_a_line(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 100);
+    buf_put_json_string(&b, STR("\v\f\x1c\xc2\x85\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa"));
+    assert_string_equal(buf_text(&b), "\"\\u000b\\u000c\\u001c\\u0085\\u2028\\u2029\xe2\x80\xaa\"");
+    buf_deinit(&b);
+}
+
 static void test_plain_text_holds_nothing_that_a_terminal_obeys(void **state) {
     (void)state;
     struct buf b;
@@ -306,6 +316,7 @@ static void test_a_device_is_written_into_and_not_replaced(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buf_remembers_that_it_was_full),
+        cmocka_unit_test(test_json_strings_hold_nothing_that_ends_a_line),
         cmocka_unit_test(test_plain_text_holds_nothing_that_a_terminal_obeys),
         cmocka_unit_test(test_utf8_bad_sequences_are_as_long_as_their_valid_prefix),
         cmocka_unit_test(test_utf8_round_trips_every_character),
