@@ -27,6 +27,7 @@ enum {
     DISCARD_BYTES = 65536, /* the most of a refused body that is read to keep the connection */
     FAULT_BYTES_MAX = 65536,
     CHUNK_HEAD_BYTES = 24,
+    TURN_REQUESTS = 16, /* that one connection may ask in a row before others have their turn */
 };
 
 enum h1_state { H1_IDLE, H1_HEAD, H1_BODY, H1_CHUNKS, H1_ANSWER, H1_OVER };
@@ -39,6 +40,7 @@ struct h1 {
     uint64_t body_left;
     struct h1_chunks chunks;
     int64_t body_began_ms;
+    uint32_t turn_requests; /* begun since on_bytes was called */
     bool is_busy;   /* on_bytes is running: it goes on by itself when a response has ended */
     bool may_be_h2; /* nothing has come yet but what HTTP/2's preface begins with */
     bool closes;    /* after this response */
@@ -532,11 +534,15 @@ static bool is_ours(const struct conn *c) {
     return !c->is_closing && !c->is_finishing && !c->is_broken && c->proto == &proto_http1;
 }
 
-/* Whoever asks and asks and does not read fills no more than the backlog and one response. */
-static bool choke(struct conn *c) {
+/* May the next request begin? Whoever asks and does not read fills no more than the backlog and
+ * one response; whoever asks much at once lets others in between. */
+static bool may_begin(struct conn *c) {
     struct h1 *h = c->state;
     h->is_choked = conn_backlog(c) > c->server->limits.backlog_bytes;
-    return h->is_choked;
+    if (h->is_choked) return false;
+    if (h->turn_requests++ < TURN_REQUESTS) return true;
+    conn_release(c);
+    return false;
 }
 
 /* One step along `bytes`; returns how many it has used. */
@@ -544,7 +550,7 @@ static size_t advance(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     switch (h->state) {
     case H1_IDLE:
-        if (!choke(c)) return take_head_bytes(c, bytes);
+        if (may_begin(c)) return take_head_bytes(c, bytes);
         conn_hold(c, bytes);
         return bytes.len;
     case H1_HEAD:
@@ -564,6 +570,7 @@ static size_t advance(struct conn *c, struct str bytes) {
 static void work(struct conn *c, struct str bytes) {
     struct h1 *h = c->state;
     h->is_busy = true;
+    h->turn_requests = 0;
     while (bytes.len && is_ours(c)) bytes = str_skip(bytes, advance(c, bytes));
     if (c->proto != &proto_http1) { /* upgraded: what is left belongs to the new protocol */
         if (bytes.len && !c->is_closing) c->proto->on_bytes(c, bytes);

@@ -2,9 +2,9 @@
  *
  * Too many connections: the one that has been idle longest gives way to the new one, or else one
  * whose request is not whole yet, the longest silent first, so that those who open many and say
- * little keep nobody out; if all are at work the new one is closed. The limit lies below that of descriptors. Should those
- * run out all the same, libuv has one in reserve, with which it accepts and closes those who wait,
- * so that the loop does not spin on a listener that stays readable.
+ * little keep nobody out; if all are at work the new one is closed. The limit lies below that of
+ * descriptors. Should those run out all the same, libuv has one in reserve, with which it accepts
+ * and closes those who wait, so that the loop does not spin on a listener that stays readable.
  *
  * A listener never stops: libuv wants every accepted connection to be taken before it listens on,
  * so one that there is no memory for is taken by a handle of the listener's own and closed.

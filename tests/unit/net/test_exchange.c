@@ -201,6 +201,27 @@ static void test_pipelined_requests_are_handled_one_after_the_other(void **state
     fake_deinit(&f);
 }
 
+static void test_a_client_that_asks_much_at_once_lets_others_in_between(void **state) {
+    (void)state;
+    enum { REQUESTS = 100 };
+    struct fake f;
+    struct buf text;
+    begin(&f, NULL);
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i < REQUESTS; i++) buf_put_text(&text, NEXT);
+    conn_received(f.conn, buf_str(&text));
+    assert_in_range(f.requests, 1, REQUESTS / 4);
+    const uint32_t share = f.requests;
+    uv_run(&f.loop, UV_RUN_NOWAIT);
+    assert_int_equal(f.requests, 2 * share);
+    fake_turn(&f);
+    assert_int_equal(f.requests, REQUESTS);
+    assert_int_equal(count_of(&f, "HTTP/1.1 200"), REQUESTS);
+    assert_int_equal(f.conn->wait, WAIT_IDLE);
+    buf_deinit(&text);
+    fake_deinit(&f);
+}
+
 static void test_a_client_that_sends_much_ahead_is_not_read_from(void **state) {
     (void)state;
     struct fake f;
@@ -571,6 +592,7 @@ int main(void) {
         cmocka_unit_test(test_all_bodies_together_have_a_limit),
         cmocka_unit_test(test_the_body_is_asked_for_after_the_handler_has_seen_the_head),
         cmocka_unit_test(test_pipelined_requests_are_handled_one_after_the_other),
+        cmocka_unit_test(test_a_client_that_asks_much_at_once_lets_others_in_between),
         cmocka_unit_test(test_a_client_that_sends_much_ahead_is_not_read_from),
         cmocka_unit_test(test_a_request_that_was_refused_early_gets_no_second_answer),
         cmocka_unit_test(test_head_gets_the_length_and_no_body),
