@@ -9,7 +9,8 @@ from server_lib import FAST, Server, checking_hook, tiny_model
 
 @pytest.fixture(scope="module", name="server")
 def server_fixture(tmp_path_factory):
-    with Server(tiny_model(tmp_path_factory), *FAST, "--served-model-name", "tiny") as server:
+    with Server(tiny_model(tmp_path_factory), *FAST, "--served-model-name", "tiny", "--tool-form",
+                "hermes") as server:
         yield server
 
 
