@@ -143,6 +143,7 @@ enum status ollama_show_read(const struct json *body, struct str *model, struct 
 
 /* --- embeddings ----------------------------------------------------------------------------- */
 
+/* A text or a list; the table of fields has seen to that. */
 static enum status read_inputs(const struct json *input, struct api_request *r,
                                struct api_error *e) {
     size_t count = json_kind(input) == JS_LIST ? json_count(input) : 1;
@@ -164,7 +165,8 @@ static enum status read_embed(struct json *body, const char *key, struct embed_r
     r->text.doc = body;
     TRY(api_fields_read(EP_OLLAMA_EMBED, body, r, e));
     const struct json *input = json_get(body, key);
-    if (!input) return api_refuse_missing(e, "%s", key);
+    if (json_kind(input) != JS_TEXT && json_kind(input) != JS_LIST)
+        return api_refuse_missing(e, "%s", key);
     return read_inputs(input, &r->text, e);
 }
 

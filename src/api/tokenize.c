@@ -1,7 +1,7 @@
 /* api/tokenize.c - see api/tokenize.h for the contract. */
 #include "api/tokenize.h"
 
-#include "api/fields.h"
+#include "api/api_int.h"
 #include "api/messages.h"
 #include "api/openai.h"
 #include "api/prompts.h"
@@ -50,7 +50,7 @@ enum status detokenize_request_read(struct json *body, struct tokenize_request *
                                     struct api_error *e) {
     TRY(read_fields(EP_DETOKENIZE, body, r, e));
     const struct json *tokens = json_get(body, "tokens");
-    if (json_count(tokens) > 0 && json_kind(json_at(tokens, 0)) != JS_INT)
+    if (json_count(tokens) > 0 && !field_is_int(json_at(tokens, 0)))
         return api_refuse_kind(e, json_at(tokens, 0), FIELD_INT, "tokens[0]");
     if (json_count(tokens) > 0) return prompts_read(tokens, "tokens", 1, &r->text, e);
     r->text.prompts = mem_zalloc(sizeof(r->text.prompts[0])); /* no ids are an empty text */

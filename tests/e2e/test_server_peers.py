@@ -81,8 +81,8 @@ def test_anthropic_blocks_and_tools(claude):
     ]
     tools = [{"name": "weather", "description": "The weather.",
               "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]
-    assert claude.messages.create(model="tiny", max_tokens=2, messages=messages,
-                                  tools=tools).usage.output_tokens == 2
+    assert claude.messages.create(model="tiny", max_tokens=2, messages=messages, tools=tools,
+                                  tool_choice={"type": "none"}).usage.output_tokens == 2
 
 
 @pytest.fixture(name="llama")

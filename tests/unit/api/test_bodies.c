@@ -194,6 +194,8 @@ static void test_ids_become_text_again(void **state) {
     buf_init(&out, 1 << 16);
     assert_int_equal(detokenize(t, "{\"tokens\":[259,260,34]}", &out, &e), ST_OK);
     expect_text(&out, "{\"prompt\":\"Hello world\\\"\",\"content\":\"Hello world\\\"\"}");
+    assert_int_equal(detokenize(t, "{\"tokens\":[34.0]}", &out, &e), ST_OK); /* JavaScript's way */
+    expect_text(&out, "{\"prompt\":\"\\\"\",\"content\":\"\\\"\"}");
     assert_int_equal(detokenize(t, "{\"tokens\":[]}", &out, &e), ST_OK);
     expect_text(&out, "{\"prompt\":\"\",\"content\":\"\"}");
     assert_int_equal(detokenize(t, "{\"tokens\":[262]}", &out, &e), ST_BAD);

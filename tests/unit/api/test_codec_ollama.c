@@ -209,6 +209,10 @@ static void test_embeddings_are_asked_for_and_told(void **state) {
     assert_int_equal(read_embed("{}", false, &r, &e), ST_BAD);
     assert_string_equal(e.param, "input");
     embed_request_deinit(&r);
+    assert_int_equal(read_embed("{\"prompt\":null}", true, &r, &e), ST_BAD);
+    assert_string_equal(e.param, "prompt");
+    assert_string_equal(e.code, "missing_required_parameter");
+    embed_request_deinit(&r);
     buf_deinit(&out);
 }
 
