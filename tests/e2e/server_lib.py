@@ -148,6 +148,7 @@ class Server:
                    *listen, *flags]
         self.lines, self.found = [], threading.Event()
         self.url = ""
+        self.place = "http" if "--port" in listen else ""  # it may listen in other places, too
         self.document = None
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -167,7 +168,7 @@ class Server:
         for line in self.process.stderr:
             text = line.decode(errors="replace").rstrip("\n")
             self.lines.append(text)
-            match = re.search(r"listening on (\S+)", text)
+            match = re.search(rf"listening on ({self.place}\S*)", text)
             if match and not self.url:
                 self.url = match[1]
                 self.found.set()
