@@ -4,8 +4,8 @@
  * no longer has is not found any more. Reading a file first makes a draft of all its lines and
  * then takes it over as a whole, so that a damaged file changes nothing.
  *
- * Entry points: keys_create, keys_destroy, keys_reload, keys_find, keys_anyone, keys_begin,
- * keys_end, keys_room.
+ * Entry points: keys_create, keys_destroy, keys_reload, keys_find, keys_anyone, keys_is_live,
+ * keys_begin, keys_end, keys_hold, keys_drop, keys_share, keys_room.
  */
 #include "server/keys.h"
 
@@ -39,6 +39,7 @@ struct tenant {
     bool has_line; /* the file limits it */
     struct quota_limits limits;
     struct quota quota;
+    uint32_t held; /* places, by all its keys */
 };
 
 struct entry {
@@ -46,6 +47,7 @@ struct entry {
     uint8_t hash[HASH_BYTES];
     bool is_live;
     struct quota quota;
+    uint32_t held;
 };
 
 /* One line of a file, before it counts. */
@@ -76,6 +78,8 @@ struct keys {
     uint32_t entry_count, entry_cap;
     struct tenant **tenants; /* tenants[i] is tenant number i + 1 */
     uint32_t tenant_count, tenant_cap;
+    uint32_t key_count; /* that are live */
+    uint32_t holders;   /* tenants that hold a place */
     struct entry anyone;
 };
 
@@ -303,6 +307,32 @@ static enum status make_room(struct keys *k, struct drafts *all, struct err *err
     return ST_OK;
 }
 
+static struct tenant *tenant_of(const struct keys *k, const struct key *key) {
+    CHECK(key->tenant <= k->tenant_count);
+    return key->tenant ? k->tenants[key->tenant - 1] : NULL;
+}
+
+static void hold(struct keys *k, struct tenant *t, uint32_t places) {
+    k->holders += t->held == 0 && places > 0;
+    t->held += places;
+}
+
+static void drop(struct keys *k, struct tenant *t, uint32_t places) {
+    CHECK(t->held >= places);
+    t->held -= places;
+    k->holders -= t->held == 0 && places > 0;
+}
+
+/* A key has gone over to another tenant: what it has under way goes with it. */
+static void move_over(struct keys *k, struct entry *e, struct tenant *from, struct tenant *to) {
+    if (!from || from == to) return;
+    CHECK(from->quota.under_way >= e->quota.under_way);
+    from->quota.under_way -= e->quota.under_way;
+    to->quota.under_way += e->quota.under_way;
+    drop(k, from, e->held);
+    hold(k, to, e->held);
+}
+
 static void take_draft(struct keys *k, const struct draft *d) {
     if (d->is_tenant) {
         struct tenant *t = k->tenants[d->key.tenant - 1];
@@ -313,11 +343,13 @@ static void take_draft(struct keys *k, const struct draft *d) {
     struct entry *e = NULL;
     enum status st = entry_get(k, d->hash, &e, NULL);
     CHECK(st == ST_OK);
+    struct tenant *from = tenant_of(k, &e->key); /* NULL: of a new entry */
     e->key = d->key;
     e->key.rpm = d->limits.rpm;
     e->key.tpm = d->limits.tpm;
     e->key.concurrent = d->limits.concurrent;
     e->is_live = true;
+    move_over(k, e, from, tenant_of(k, &e->key));
 }
 
 static enum status take_over(struct keys *k, struct drafts *all, struct err *err) {
@@ -325,6 +357,7 @@ static enum status take_over(struct keys *k, struct drafts *all, struct err *err
     for (uint32_t i = 0; i < k->entry_count; i++) k->entries[i]->is_live = false;
     for (uint32_t i = 0; i < k->tenant_count; i++) k->tenants[i]->has_line = false;
     for (uint32_t i = 0; i < all->count; i++) take_draft(k, &all->rows[i]);
+    k->key_count = all->key_count;
     return ST_OK;
 }
 
@@ -412,9 +445,8 @@ const struct key *keys_anyone(const struct keys *k) { return k->path ? NULL : &k
 
 static struct entry *entry_of(const struct key *key) { return (struct entry *)key; }
 
-static struct tenant *tenant_of(const struct keys *k, const struct key *key) {
-    CHECK(key->tenant <= k->tenant_count);
-    return key->tenant ? k->tenants[key->tenant - 1] : NULL;
+bool keys_is_live(const struct keys *k, const struct key *key) {
+    return key == &k->anyone.key || entry_of(key)->is_live;
 }
 
 static struct quota_limits limits_of(const struct key *key) {
@@ -442,6 +474,27 @@ void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens,
     struct tenant *t = tenant_of(k, key);
     quota_end(&entry_of(key)->quota, completion_tokens, now_us);
     if (t) quota_end(&t->quota, completion_tokens, now_us);
+}
+
+void keys_hold(struct keys *k, const struct key *key, uint32_t places) {
+    struct tenant *t = tenant_of(k, key);
+    entry_of(key)->held += places;
+    if (t) hold(k, t, places);
+}
+
+void keys_drop(struct keys *k, const struct key *key, uint32_t places) {
+    struct tenant *t = tenant_of(k, key);
+    CHECK(entry_of(key)->held >= places);
+    entry_of(key)->held -= places;
+    if (t) drop(k, t, places);
+}
+
+/* Divided among those who hold some, the one who asks, and one who may come. */
+uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places) {
+    const struct tenant *t = tenant_of(k, key);
+    if (!t || k->key_count < 2) return places;
+    uint32_t others = k->holders - (t->held > 0), share = places / (others + 2);
+    return share <= t->held ? 0 : share - t->held;
 }
 
 struct key_room keys_room(const struct keys *k, const struct key *key, int64_t now_us) {

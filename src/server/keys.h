@@ -40,6 +40,8 @@ enum status keys_reload(struct keys *k, bool force, struct err *err);
 /* NULL: there is no such key. */
 const struct key *keys_find(const struct keys *k, struct str secret);
 const struct key *keys_anyone(const struct keys *k); /* NULL if a key is asked of everybody */
+/* Would it still be found? For those who have been let in for long. */
+bool keys_is_live(const struct keys *k, const struct key *key);
 
 /* Begin and end a request of a key. false: over a limit; *wait_ms says when to try again, *limit
  * which one ("requests", "tokens", "concurrent"). end() charges the tokens that it took; until
@@ -47,6 +49,13 @@ const struct key *keys_anyone(const struct keys *k); /* NULL if a key is asked o
 bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, int64_t now_us,
                 int64_t *wait_ms, const char **limit);
 void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us);
+
+/* Places in queues that a key's requests hold until they drop them. share() says how many more of
+ * `places` its tenant may take, so that a flood of one leaves room for the others; all of them where
+ * there is but one key. */
+void keys_hold(struct keys *k, const struct key *key, uint32_t places);
+void keys_drop(struct keys *k, const struct key *key, uint32_t places);
+uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places);
 
 /* For the x-ratelimit-* headers; UINT32_MAX where there is no limit. */
 struct key_room {

@@ -40,7 +40,8 @@ enum status text_find_model(struct server *s, struct str name, struct served **o
                           "the model \"%.*s\" is not one that this server has", STR_ARG(name));
     if (m->state == LOAD_FAILED)
         return api_refuse(e, 503, "model", "model_failed",
-                          "the model \"%s\" could not be loaded: %s", m->name, m->failure.text);
+                          "the model \"%s\" could not be loaded; the server's log says why",
+                          m->name);
     if (m->state != LOAD_READY) return refuse_loading(s, m, e);
     *out = m;
     return ST_OK;
@@ -52,13 +53,31 @@ static enum status refuse_draining(struct api_error *e) {
     return ST_BAD;
 }
 
-/* The queue's limit, before any work is put into the prompt; the engine has the last word. */
-static enum status check_room(const struct served *m, struct api_error *e) {
-    if (m->live_choices < m->knobs.max_seqs + m->knobs.queue_max) return ST_OK;
+static enum status refuse_queue(const struct served *m, const char *code, const char *sentence,
+                                struct api_error *e) {
     struct engine_stats stats = engine_stats(m->engine);
-    api_refuse(e, 429, NULL, "queue_full", "too many requests wait already; try again later");
+    api_refuse(e, 429, NULL, code, "%s; try again later", sentence);
     e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
     return ST_BAD;
+}
+
+static uint32_t choices_of(const struct api_request *q) {
+    return q->n * (q->is_chat ? 1 : q->prompt_count);
+}
+
+/* The queue's limit, before any work is put into the prompt; the engine has the last word. */
+static enum status check_room(const struct asker *a, const struct served *m,
+                              const struct api_request *q, struct api_error *e) {
+    uint32_t places = m->knobs.max_seqs + m->knobs.queue_max, wanted = choices_of(q);
+    if (wanted > places)
+        return api_refuse(e, 400, "n", NULL, "%u answers are asked for; at most %u can wait here",
+                          wanted, places);
+    if (m->live_choices + wanted > places)
+        return refuse_queue(m, "queue_full", "too many requests wait already", e);
+    if (wanted > keys_share(a->server->keys, a->key, places))
+        return refuse_queue(m, "queue_share_full",
+                            "as many requests of this API key wait already as is its share", e);
+    return ST_OK;
 }
 
 static enum status check_choices(const struct server *s, const struct api_request *q,
@@ -133,7 +152,7 @@ static enum status check_all(const struct asker *a, struct api_request *q, struc
         return api_refuse(e, 400, "model", NULL,
                           "the model \"%s\" gives embeddings and writes no text", (*m)->name);
     TRY(check_choices(s, q, e));
-    TRY(check_room(*m, e));
+    TRY(check_room(a, *m, q, e));
     TRY(read_headers(a, q, e));
     return begin_key(a, e);
 }
@@ -169,6 +188,7 @@ enum status text_admit(const struct asker *a, struct api_request *q, struct ride
         return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this");
     }
     struct ride *r = *out;
+    keys_hold(s->keys, a->key, r->answer.choice_count);
     r->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
     r->survives = str_is(header(a, "x-jitney-keep"), "true");
     r->is_findable = r->survives || r->request.stream;
@@ -373,6 +393,7 @@ void text_ended(struct server *s, struct ride *r) {
                              .finished_us = a->finished_us};
     server_metrics_ride(s->metrics, &m);
     keys_end(s->keys, r->key, tokens + a->prompt_tokens, clock_now(&clock_real));
+    keys_drop(s->keys, r->key, a->choice_count);
     log_ride(s, r);
     log_prompt(s, r);
     trace_ride(s, r);

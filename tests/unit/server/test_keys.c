@@ -320,6 +320,65 @@ static void test_room_says_what_is_left_and_when_all_is_free(void **state) {
     keys_destroy(k);
 }
 
+static void test_a_key_may_go_over_to_another_tenant_with_requests_under_way(void **state) {
+    (void)state;
+    struct keys *k =
+        keys_of("sk-one tenant=a\nsk-two tenant=b\n@a concurrent=1\n@b concurrent=1\n");
+    struct err err = {0};
+    int64_t wait_ms;
+    const char *limit;
+    const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
+    assert_true(keys_begin(k, one, 0, 0, &wait_ms, &limit));
+    keys_hold(k, one, 3);
+    write_keys("sk-one tenant=b\nsk-two tenant=b\nsk-three tenant=a\n@a concurrent=1\n"
+               "@b concurrent=1\n");
+    assert_int_equal(keys_reload(k, true, &err), ST_OK);
+    assert_false(keys_begin(k, two, 0, 0, &wait_ms, &limit));
+    const struct key *three = find(k, "sk-three");
+    assert_true(keys_begin(k, three, 0, 0, &wait_ms, &limit));
+    keys_drop(k, one, 3);
+    keys_end(k, one, 0, 0);
+    keys_end(k, three, 0, 0);
+    assert_true(keys_begin(k, two, 0, 0, &wait_ms, &limit));
+    keys_destroy(k);
+}
+
+static void test_a_flood_of_one_tenant_leaves_room_for_the_others(void **state) {
+    (void)state;
+    struct keys *k = keys_of("sk-one tenant=a\nsk-two tenant=a\nsk-three\nsk-four\n");
+    const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
+    const struct key *three = find(k, "sk-three"), *four = find(k, "sk-four");
+    assert_int_equal(keys_share(k, one, 60), 30);
+    keys_hold(k, one, 20);
+    assert_int_equal(keys_share(k, two, 60), 10);
+    keys_hold(k, two, 10);
+    assert_int_equal(keys_share(k, one, 60), 0);
+    assert_int_equal(keys_share(k, three, 60), 20);
+    keys_hold(k, three, 20);
+    assert_int_equal(keys_share(k, four, 60), 15); /* more than the ten that are left */
+    keys_drop(k, three, 20);
+    keys_drop(k, two, 10);
+    assert_int_equal(keys_share(k, one, 60), 10);
+    keys_drop(k, one, 20);
+    keys_destroy(k);
+    k = keys_of("sk-one\n");
+    assert_int_equal(keys_share(k, find(k, "sk-one"), 60), 60);
+    keys_destroy(k);
+}
+
+static void test_a_key_that_the_file_lost_is_not_live(void **state) {
+    (void)state;
+    struct keys *k = keys_of("sk-one\nsk-two\n");
+    struct err err = {0};
+    const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
+    assert_true(keys_is_live(k, one));
+    write_keys("sk-two\n");
+    assert_int_equal(keys_reload(k, true, &err), ST_OK);
+    assert_false(keys_is_live(k, one));
+    assert_true(keys_is_live(k, two));
+    keys_destroy(k);
+}
+
 static int remove_file(void **state) {
     (void)state;
     unlink(path);
@@ -340,6 +399,9 @@ int main(void) {
         cmocka_unit_test(test_tokens_a_minute_hold_over_a_simulated_hour),
         cmocka_unit_test(test_a_prompt_above_the_limit_goes_alone),
         cmocka_unit_test(test_room_says_what_is_left_and_when_all_is_free),
+        cmocka_unit_test(test_a_key_may_go_over_to_another_tenant_with_requests_under_way),
+        cmocka_unit_test(test_a_flood_of_one_tenant_leaves_room_for_the_others),
+        cmocka_unit_test(test_a_key_that_the_file_lost_is_not_live),
     };
     return cmocka_run_group_tests(tests, NULL, remove_file);
 }
