@@ -195,12 +195,12 @@ static void end_ride(struct ride *r) {
     r->counted = 0;
     if (all->options.on_ended) all->options.on_ended(all->options.ctx, r);
     all->live--;
-    bool fits = all->options.keep_ms > 0 && !all->is_closed && !r->is_abandoned;
-    if (r->is_findable && fits)
+    bool may_stay = all->options.keep_ms > 0 && !all->is_closed && !r->is_abandoned;
+    /* One that is larger than the room for all of them must not push the others out. */
+    if (r->is_findable && may_stay && ride_weight(r) <= all->options.keep_bytes)
         ride_keep(r);
     else
         r->is_findable = false;
-    if (r->is_kept && r->kept_bytes > all->options.keep_bytes) ride_unkeep(r);
 }
 
 /* Nobody is left to tell. */
@@ -241,7 +241,7 @@ void ride_join(struct ride *r, struct sink *s) {
 }
 
 void ride_forget(struct ride *r) {
-    CHECK(r->has_ended);
+    r->is_findable = false;
     if (r->is_kept) ride_unkeep(r);
     ride_settle(r);
 }
@@ -290,7 +290,7 @@ static void verify_ride(const struct ride *r) {
     CHECK(!r->is_kept || r->has_ended);
     CHECK(!r->has_ended || r->sinks || r->is_kept);
     for (const struct sink *s = r->sinks; s; s = s->next) CHECK(s->ride == r);
-    CHECK(ride_find(r->all, str_of(r->answer.id)) == r);
+    CHECK(ride_find(r->all, r->key, str_of(r->answer.id)) == r);
 }
 
 void rides_verify(const struct rides *all) {

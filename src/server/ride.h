@@ -73,7 +73,7 @@ struct ride {
     uint64_t kept_bytes;
     int64_t kept_until_us;
     struct ride *dirty_next, *next, *prev, *kept_next, *kept_prev;
-    struct ride *by_id, *by_request; /* in the tables */
+    struct ride *by_id, *by_request, *by_request_prev; /* in the tables */
 };
 
 struct rides_options {
@@ -130,11 +130,12 @@ void ride_wake(struct ride *r, struct sink *s);
 /* End it with an error that its sinks are told. The ride may be gone afterwards. */
 void ride_fail(struct ride *r, const struct api_error *e);
 
-/* One that has ended need not be kept any longer. It may be gone afterwards. */
+/* One whose answer is done need not be kept any longer. It may be gone afterwards. */
 void ride_forget(struct ride *r);
 
-/* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: none. */
-struct ride *ride_find(const struct rides *all, struct str id);
+/* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: `key` has none.
+ * Only whoever asked for it finds it. */
+struct ride *ride_find(const struct rides *all, const struct key *key, struct str id);
 /* End every ride that is not done. */
 void rides_fail(struct rides *all, const struct api_error *e);
 

@@ -61,6 +61,7 @@ void rides_on_smooth(uv_timer_t *timer);
 /* ---- ride_keep.c ---- */
 void ride_list(struct ride *r); /* into the tables */
 void ride_unlist(struct ride *r);
+uint64_t ride_weight(const struct ride *r); /* bytes that keeping it takes */
 void ride_keep(struct ride *r);
 void ride_unkeep(struct ride *r);
 void rides_on_keep(uv_timer_t *timer);

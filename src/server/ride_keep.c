@@ -16,6 +16,7 @@ void ride_list(struct ride *r) {
     r->by_id = all->by_id[i];
     all->by_id[i] = r;
     r->by_request = all->by_request[j];
+    if (r->by_request) r->by_request->by_request_prev = r;
     all->by_request[j] = r;
 }
 
@@ -23,9 +24,12 @@ void ride_unlist(struct ride *r) {
     struct ride **at = &r->all->by_id[bucket_of(str_of(r->answer.id))];
     while (*at != r) at = &(*at)->by_id;
     *at = r->by_id;
-    at = &r->all->by_request[bucket_of(str_of(r->request_id))];
-    while (*at != r) at = &(*at)->by_request;
-    *at = r->by_request;
+    /* Clients choose this one, so a chain may be as long as there are rides: no search. */
+    if (r->by_request_prev)
+        r->by_request_prev->by_request = r->by_request;
+    else
+        r->all->by_request[bucket_of(str_of(r->request_id))] = r->by_request;
+    if (r->by_request) r->by_request->by_request_prev = r->by_request_prev;
 }
 
 static struct ride *find_id(const struct rides *all, struct str id) {
@@ -34,16 +38,16 @@ static struct ride *find_id(const struct rides *all, struct str id) {
     return r;
 }
 
-/* Two clients may choose the same x-request-id: the later one is meant. */
-static struct ride *find_request(const struct rides *all, struct str id) {
+/* The same x-request-id may come twice: the later one is meant, and none of another key. */
+static struct ride *find_request(const struct rides *all, const struct key *key, struct str id) {
     struct ride *r = all->by_request[bucket_of(id)];
-    while (r && !str_is(id, r->request_id)) r = r->by_request;
+    while (r && (r->key != key || !str_is(id, r->request_id))) r = r->by_request;
     return r;
 }
 
-struct ride *ride_find(const struct rides *all, struct str id) {
+static struct ride *find_any(const struct rides *all, const struct key *key, struct str id) {
     struct ride *r = find_id(all, id);
-    if (!r) r = find_request(all, id);
+    if (!r) r = find_request(all, key, id);
     /* Ids of ours have neither of these: what stands before the last is a codec's prefix. */
     for (size_t i = id.len; !r && i-- > 0;) {
         if (id.ptr[i] != '-' && id.ptr[i] != '_') continue;
@@ -52,9 +56,14 @@ struct ride *ride_find(const struct rides *all, struct str id) {
     return r;
 }
 
+struct ride *ride_find(const struct rides *all, const struct key *key, struct str id) {
+    struct ride *r = find_any(all, key, id);
+    return r && r->key == key ? r : NULL;
+}
+
 /* ---- kept ---- */
 
-static uint64_t weight_of(const struct ride *r) {
+uint64_t ride_weight(const struct ride *r) {
     uint64_t bytes = sizeof(*r) + event_log_bytes(r->answer.log) + 2 * r->body_bytes;
     for (uint32_t i = 0; i < r->answer.choice_count; i++) {
         const struct choice *c = r->answer.choices[i].tokens;
@@ -112,7 +121,7 @@ void rides_on_keep(uv_timer_t *timer) {
 void ride_keep(struct ride *r) {
     struct rides *all = r->all;
     CHECK(!r->is_kept);
-    r->kept_bytes = weight_of(r);
+    r->kept_bytes = ride_weight(r);
     r->kept_until_us = clock_now(&clock_real) + all->options.keep_ms * 1000;
     r->kept_prev = all->kept_last;
     r->kept_next = NULL;

@@ -161,10 +161,10 @@ void sink_poll(struct visit *v, struct ride *r, uint32_t after, uint64_t wait_ms
 
 /* ---- the handlers ---- */
 
-/* Only whoever asked may see it; to others it does not exist. */
+/* To others than whoever asked it does not exist. */
 static struct ride *find_own(struct visit *v) {
-    struct ride *r = ride_find(v->server->rides, v->arg);
-    if (r && r->key == v->key && (r->is_findable || !r->has_ended)) return r;
+    struct ride *r = ride_find(v->server->rides, v->key, v->arg);
+    if (r && (r->is_findable || !r->has_ended)) return r;
     struct api_error e = {0};
     api_refuse(&e, 404, NULL, "request_not_found",
                "there is no request \"%.*s\"; finished ones are kept for %.0f s", STR_ARG(v->arg),
@@ -212,7 +212,7 @@ void handle_ride_delete(struct visit *v) {
     api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     if (was_live)
         ride_fail(r, &e);
-    else if (r->has_ended)
+    else
         ride_forget(r);
     visit_reply(v, &(struct reply){.status = 200, .body = {body, (size_t)len}});
 }

@@ -70,7 +70,7 @@ static bool ride_once(struct rig *g, long n) {
     assert_int_equal(g->model.live_choices, 0);
     heard_deinit(&h);
     api_request_deinit(&q);
-    r = ride_find(g->rides, STR("abc"));
+    r = ride_find(g->rides, NULL, STR("abc"));
     if (r) ride_forget(r);
     return failed;
 }

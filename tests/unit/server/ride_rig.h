@@ -203,8 +203,9 @@ static inline struct sink *sink_make(struct ride *r, struct heard *h, uint32_t a
     return &t->base;
 }
 
-/* A completions request, as JSON. */
-static inline struct ride *ride_make(struct rig *g, const char *json, uint64_t body_bytes) {
+/* A completions request, as JSON. `request_id` NULL: the answer's id. */
+static inline struct ride *ride_make_for(struct rig *g, const char *json, uint64_t body_bytes,
+                                         const struct key *key, const char *request_id) {
     const struct codec *codec = codec_find("openai.completions");
     struct api_request q;
     struct api_error e = {0};
@@ -218,13 +219,18 @@ static inline struct ride *ride_make(struct rig *g, const char *json, uint64_t b
     struct ride_ask ask = {.model = &g->model,
                            .route = "/v1/completions",
                            .id = str_of(id),
-                           .request_id = str_of(id),
+                           .key = key,
+                           .request_id = str_of(request_id ? request_id : id),
                            .request = &q,
                            .arrived_us = clock_now(&clock_real),
                            .body_bytes = body_bytes};
     struct ride *r;
     assert_int_equal(ride_create(g->rides, &ask, &r), ST_OK);
     return r;
+}
+
+static inline struct ride *ride_make(struct rig *g, const char *json, uint64_t body_bytes) {
+    return ride_make_for(g, json, body_bytes, NULL, NULL);
 }
 
 #endif

@@ -27,7 +27,7 @@ static void test_views_tell_the_same_numbers_without_gaps(void **state) {
     assert_int_equal(whole.gaps, 0);
     assert_true(whole.pieces >= 20);
 
-    assert_ptr_equal(ride_find(g.rides, STR("cmpl-000000000001")), r);
+    assert_ptr_equal(ride_find(g.rides, NULL, STR("cmpl-000000000001")), r);
     ride_join(r, sink_make(r, &rest, 5));
     assert_int_equal(rest.ended, 1);
     assert_int_equal(rest.first, 6);
@@ -89,7 +89,7 @@ static void test_a_client_may_leave_while_it_reads(void **state) {
     ride_detach(r, s);
     assert_true(rig_until(&g, rig_is_quiet));
     assert_true(running.pieces < 150);
-    assert_null(ride_find(g.rides, STR("000000000001")));
+    assert_null(ride_find(g.rides, NULL, STR("000000000001")));
     heard_deinit(&running);
     rig_close(&g);
 }
@@ -271,8 +271,49 @@ static void test_the_oldest_of_the_kept_give_way(void **state) {
     struct rides_stats stats = rides_stats(g.rides);
     assert_true(stats.kept >= 1 && stats.kept < 6);
     assert_true(stats.kept_bytes <= 20000);
-    assert_null(ride_find(g.rides, STR("000000000001")));
-    assert_non_null(ride_find(g.rides, STR("000000000006")));
+    assert_null(ride_find(g.rides, NULL, STR("000000000001")));
+    assert_non_null(ride_find(g.rides, NULL, STR("000000000006")));
+    rig_close(&g);
+}
+
+static void test_one_that_is_too_large_to_be_kept_pushes_nobody_out(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    const uint64_t body_bytes[2] = {1000, 50000};
+    rig_open(&g, &(struct rig_options){.keep_bytes = 20000});
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        struct ride *r = ride_make(&g, SMALL, body_bytes[i]);
+        r->is_findable = true;
+        ride_attach(r, sink_make(r, &h[i], 0));
+        ride_go(r);
+        assert_true(rig_until(&g, rig_is_quiet));
+        heard_deinit(&h[i]);
+    }
+    assert_non_null(ride_find(g.rides, NULL, STR("000000000001")));
+    assert_null(ride_find(g.rides, NULL, STR("000000000002")));
+    rig_close(&g);
+}
+
+static void test_another_key_with_the_same_request_id_hides_nothing(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    const struct key keys[2] = {{.name = "a"}, {.name = "b"}};
+    struct ride *rides[2];
+    rig_open(&g, &(struct rig_options){.step_us = 1000});
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        rides[i] = ride_make_for(&g, SMALL, 0, &keys[i], "same");
+        ride_attach(rides[i], sink_make(rides[i], &h[i], 0));
+        ride_go(rides[i]);
+    }
+    assert_ptr_equal(ride_find(g.rides, &keys[0], STR("same")), rides[0]);
+    assert_ptr_equal(ride_find(g.rides, &keys[1], STR("same")), rides[1]);
+    assert_null(ride_find(g.rides, &keys[1], STR("000000000001")));
+    assert_true(rig_until(&g, rig_is_quiet));
+    for (uint32_t i = 0; i < 2; i++) heard_deinit(&h[i]);
     rig_close(&g);
 }
 
@@ -290,7 +331,7 @@ static void test_kept_ones_go_when_their_time_is_over(void **state) {
     assert_int_equal(rides_stats(g.rides).kept, 1);
     rig_pass(&g, 60000);
     assert_int_equal(rides_stats(g.rides).kept, 0);
-    assert_null(ride_find(g.rides, STR("000000000001")));
+    assert_null(ride_find(g.rides, NULL, STR("000000000001")));
     heard_deinit(&h);
     rig_close(&g);
 }
@@ -368,7 +409,7 @@ static void walk_begin(struct rig *g, struct walker *w, struct rng *rng) {
 
 /* Find it again by its id: that is the only safe way to a ride that may be gone. */
 static struct ride *walk_find(struct rig *g, const struct walker *w) {
-    return w->id[0] ? ride_find(g->rides, str_of(w->id)) : NULL;
+    return w->id[0] ? ride_find(g->rides, NULL, str_of(w->id)) : NULL;
 }
 
 static void walk_leave(struct rig *g, struct walker *w) {
@@ -466,6 +507,8 @@ int main(void) {
         cmocka_unit_test(test_a_deadline_ends_a_ride),
         cmocka_unit_test(test_several_prompts_and_choices_have_their_places),
         cmocka_unit_test(test_the_oldest_of_the_kept_give_way),
+        cmocka_unit_test(test_one_that_is_too_large_to_be_kept_pushes_nobody_out),
+        cmocka_unit_test(test_another_key_with_the_same_request_id_hides_nothing),
         cmocka_unit_test(test_kept_ones_go_when_their_time_is_over),
         cmocka_unit_test(test_smoothing_changes_when_and_not_what),
         cmocka_unit_test(test_a_random_walk_leaves_nothing_behind),
