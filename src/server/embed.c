@@ -20,7 +20,10 @@
 #include "server/text.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
-enum { EMBED_RETRY_MS = 1000 };
+enum {
+    EMBED_RETRY_MS = 1000,
+    POOL_FROM_FLOATS = 32 << 10, /* writing one takes about 100 ns */
+};
 
 struct embedding;
 typedef enum status embed_read_fn(struct json *body, struct embed_request *r, struct api_error *e);
@@ -39,6 +42,7 @@ struct embedding {
     uint32_t left; /* jobs that the embedder has */
     embed_read_fn *read;
     embed_put_fn *put;
+    struct buf body;
     int64_t began_us;
 };
 
@@ -46,6 +50,7 @@ static void destroy(struct embedding *t) {
     t->server->embeds--;
     embed_request_deinit(&t->request);
     prompts_deinit(&t->prompts);
+    buf_deinit(&t->body);
     mem_free(t->jobs);
     mem_free(t->floats);
     mem_free(t->vectors);
@@ -58,25 +63,36 @@ static uint64_t tokens_of(const struct embedding *t) {
     return tokens;
 }
 
+/* On any thread. */
+static void write_body(struct chore *c) {
+    struct embedding *t = (struct embedding *)c;
+    struct embed_answer answer = {.model = str_of(t->model->name),
+                                  .vectors = t->vectors,
+                                  .count = t->prompts.count,
+                                  .dims = embedder_dims(t->model->embedder),
+                                  .prompt_tokens = tokens_of(t)};
+    t->put(t, &answer, &t->body);
+}
+
+static void answer(struct chore *c) {
+    struct embedding *t = (struct embedding *)c;
+    if (c->visit) visit_reply_json(c->visit, &t->body);
+    destroy(t);
+}
+
 /* Every job is back. */
 static void finish(struct embedding *t) {
     struct chore *c = &t->base;
     uint64_t tokens = c->status == ST_OK ? tokens_of(t) : 0;
     keys_end(t->server->keys, t->key, (uint32_t)tokens, clock_now(&clock_real));
     if (c->visit && c->status == ST_OK) {
-        struct buf body;
-        struct embed_answer answer = {.model = str_of(t->model->name),
-                                      .vectors = t->vectors,
-                                      .count = t->prompts.count,
-                                      .dims = embedder_dims(t->model->embedder),
-                                      .prompt_tokens = tokens};
-        buf_init(&body, BODY_BYTES_MAX);
-        t->put(t, &answer, &body);
-        visit_reply_json(c->visit, &body);
-        buf_deinit(&body);
-    } else if (c->visit) {
-        visit_refuse(c->visit, &c->error);
+        uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
+        c->work = write_body;
+        c->done = answer;
+        chore_run(c, c->visit, floats >= POOL_FROM_FLOATS);
+        return;
     }
+    if (c->visit) visit_refuse(c->visit, &c->error);
     destroy(t);
 }
 
@@ -210,6 +226,7 @@ static void run(struct visit *v, embed_read_fn *read, embed_put_fn *put) {
     t->began_us = v->arrived_us;
     t->base.work = prepare;
     t->base.done = prepared;
+    buf_init(&t->body, BODY_BYTES_MAX);
     api_request_init(&t->request.text, v->codec);
     visit_read(v, &(struct visit_reader){.self = t, .read = read_body, .done = was_read});
 }
