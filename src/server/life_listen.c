@@ -122,10 +122,11 @@ static void reload_settings(struct server *s) {
 
 void life_reload(struct server *s) {
     struct err err = {0};
-    notify_reloading(&s->notify);
+    bool is_serving = s->is_loaded && !s->is_draining; /* else a manager must not hear "ready" */
+    if (is_serving) notify_reloading(&s->notify);
     if (s->settings.config) reload_settings(s);
     if (keys_reload(s->keys, true, &err) != ST_OK) tell(s, LOG_WARN, "keys", err.text);
     if (s->tls && tls_context_reload(s->tls, &err) != ST_OK) tell(s, LOG_WARN, "tls", err.text);
     tell(s, LOG_INFO, "done", "");
-    notify_ready(&s->notify);
+    if (is_serving) notify_ready(&s->notify);
 }

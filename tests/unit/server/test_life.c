@@ -61,6 +61,7 @@ const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct 
 struct rig {
     char folder[PATH_BYTES], path[PATH_BYTES + 8]; /* of the socket */
     pid_t child;
+    int manager; /* a service manager's socket; -1: none */
 };
 
 static void set(struct settings *s, const char *name, const char *value) {
@@ -124,10 +125,19 @@ static void await_status(const struct rig *rig, const char *path, int status) {
     fail_msg("%s never gives %d", path, status);
 }
 
+static void listen_as_manager(struct rig *rig) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s/n", rig->folder);
+    rig->manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(rig->manager, (struct sockaddr *)&at, sizeof(at)), 0);
+    setenv("NOTIFY_SOCKET", at.sun_path, 1);
+}
+
 static void start(struct rig *rig, const char *model) {
     snprintf(rig->folder, sizeof(rig->folder), "/tmp/jitney-life-XXXXXX");
     assert_non_null(mkdtemp(rig->folder));
     snprintf(rig->path, sizeof(rig->path), "%s/s", rig->folder);
+    if (rig->manager >= 0) listen_as_manager(rig);
     rig->child = fork();
     assert_true(rig->child >= 0);
     if (rig->child == 0) serve(rig, model);
@@ -144,7 +154,7 @@ static int await_end(const struct rig *rig) {
 
 static void test_a_signal_while_a_model_loads_ends_it_in_seconds(void **state) {
     (void)state;
-    struct rig rig;
+    struct rig rig = {.manager = -1};
     model_is = NEVER_LOADS;
     start(&rig, MODELS "llama");
     await_status(&rig, "/readyz", 503);
@@ -156,7 +166,7 @@ static void test_a_signal_while_a_model_loads_ends_it_in_seconds(void **state) {
 
 static void test_a_second_signal_while_a_model_loads_ends_it_at_once(void **state) {
     (void)state;
-    struct rig rig;
+    struct rig rig = {.manager = -1};
     model_is = NEVER_LOADS;
     start(&rig, MODELS "llama");
     await_status(&rig, "/readyz", 503);
@@ -170,7 +180,7 @@ static void test_a_second_signal_while_a_model_loads_ends_it_at_once(void **stat
 
 static void test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process(void **state) {
     (void)state;
-    struct rig rig;
+    struct rig rig = {.manager = -1};
     model_is = PASS_HANGS;
     start(&rig, MODELS "bert");
     await_status(&rig, "/readyz", 200);
@@ -182,7 +192,7 @@ static void test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process(voi
 
 static void test_texts_in_an_embedder_do_not_hold_up_the_end(void **state) {
     (void)state;
-    struct rig rig;
+    struct rig rig = {.manager = -1};
     char body[BODY_BYTES] = "{\"input\":[[5]";
     for (int i = 0; i < TEXTS; i++) strcat(body, ",[5,6,7]");
     strcat(body, "]}");
@@ -198,11 +208,42 @@ static void test_texts_in_an_embedder_do_not_hold_up_the_end(void **state) {
     close(fd);
 }
 
+/* What the manager has heard holds `word`. */
+static bool was_told(const struct rig *rig, const char *word) {
+    char message[REPLY_BYTES];
+    bool was = false;
+    for (ssize_t len; (len = recv(rig->manager, message, sizeof(message) - 1, 0)) >= 0;) {
+        message[len] = 0;
+        was = was || strstr(message, word);
+    }
+    return was;
+}
+
+static void test_a_reload_while_a_model_loads_does_not_tell_that_it_is_ready(void **state) {
+    (void)state;
+    struct rig rig = {.manager = 0};
+    model_is = NEVER_LOADS;
+    start(&rig, MODELS "llama");
+    await_status(&rig, "/readyz", 503);
+    kill(rig.child, SIGHUP);
+    sleep_ms(200);
+    assert_int_equal(status_of(&rig, "/readyz"), 503);
+    assert_false(was_told(&rig, "READY=1"));
+    kill(rig.child, SIGTERM);
+    unsetenv("NOTIFY_SOCKET");
+    char path[PATH_BYTES + 8];
+    snprintf(path, sizeof(path), "%s/n", rig.folder);
+    unlink(path);
+    assert_int_equal(await_end(&rig), ST_OK);
+    close(rig.manager);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_signal_while_a_model_loads_ends_it_in_seconds),
         cmocka_unit_test(test_a_second_signal_while_a_model_loads_ends_it_at_once),
         cmocka_unit_test(test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process),
+        cmocka_unit_test(test_a_reload_while_a_model_loads_does_not_tell_that_it_is_ready),
         cmocka_unit_test(test_texts_in_an_embedder_do_not_hold_up_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
