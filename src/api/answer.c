@@ -42,11 +42,12 @@ void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, cons
 }
 
 struct api_event answer_last_event(const struct answer *a, uint32_t choice) {
-    for (uint32_t i = event_log_count(a->log); i-- > 0;) {
-        struct api_event ev = event_log_at(a->log, i);
-        if (ev.choice == choice && ev.kind == EVENT_FINISH) return ev;
-    }
-    return (struct api_event){.kind = EVENT_FINISH, .choice = choice, .finish = FINISH_NONE};
+    const struct api_event none = {
+        .kind = EVENT_FINISH, .choice = choice, .finish = FINISH_NONE, .text = STR("")};
+    const uint32_t i = event_log_last(a->log, choice);
+    if (i == EVENT_NO) return none;
+    const struct api_event last = event_log_at(a->log, i);
+    return last.kind == EVENT_FINISH ? last : none;
 }
 
 struct token_logprob answer_token(const struct answer *a, uint32_t choice, uint32_t i) {

@@ -79,6 +79,8 @@ static enum status read_user_block(struct reading *g, const struct json *block, 
 }
 
 static enum status read_user(struct reading *g, const struct json *content) {
+    if (json_kind(content) == JS_LIST && json_count(content) == 0)
+        return api_refuse_missing(g->e, "messages[%zu].content[0]", g->message);
     if (g->in_user) add_user(g, STR("\n"));
     if (json_kind(content) == JS_TEXT) add_user(g, json_str(content));
     for (size_t i = 0; i < json_count(content); i++)

@@ -165,13 +165,13 @@ struct telling {
 };
 
 static void put_content(const struct telling *t) {
+    const struct event_log *log = t->answer->log;
     struct buf *out = t->out;
     bool has_text = false, has_calls = false;
     size_t start = out->len;
     PUT(out, "\"");
-    for (uint32_t i = 0; i < event_log_count(t->answer->log); i++) {
-        struct api_event ev = event_log_at(t->answer->log, i);
-        if (ev.choice != t->choice) continue;
+    for (uint32_t i = event_log_first(log, t->choice); i != EVENT_NO; i = event_log_after(log, i)) {
+        struct api_event ev = event_log_at(log, i);
         has_calls |= ev.kind == EVENT_TOOL;
         if (ev.kind != EVENT_TEXT) continue;
         has_text |= ev.text.len > 0;
@@ -184,10 +184,10 @@ static void put_content(const struct telling *t) {
 }
 
 static void put_calls(const struct telling *t) {
+    const struct event_log *log = t->answer->log;
     bool is_open = false;
-    for (uint32_t i = 0; i < event_log_count(t->answer->log); i++) {
-        struct api_event ev = event_log_at(t->answer->log, i);
-        if (ev.choice != t->choice) continue;
+    for (uint32_t i = event_log_first(log, t->choice); i != EVENT_NO; i = event_log_after(log, i)) {
+        struct api_event ev = event_log_at(log, i);
         if (ev.kind == EVENT_TOOL) {
             buf_put_text(t->out, is_open ? "\"}},{" : ",\"tool_calls\":[{");
             put_call_head(t->answer, &ev, t->out);

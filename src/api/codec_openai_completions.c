@@ -278,13 +278,13 @@ static uint64_t put_prompt_logprobs(const struct span *s, struct buf *out) {
 /* Every event says where its tokens begin, because not every token has become text of its own. */
 static void put_whole_logprobs(const struct span *s, struct buf *out) {
     const struct answer *a = s->answer;
+    const struct event_log *log = a->log;
     const struct span spans[2] = {prompt_span(a, s->choice), *s};
     struct lists l;
     open_logprobs(&l, spans, out);
     uint64_t offset = put_prompt_offsets(&l, &spans[0]);
-    for (uint32_t i = 0; i < event_log_count(a->log); i++) {
-        struct api_event ev = event_log_at(a->log, i);
-        if (ev.choice != s->choice) continue;
+    for (uint32_t i = event_log_first(log, s->choice); i != EVENT_NO; i = event_log_after(log, i)) {
+        struct api_event ev = event_log_at(log, i);
         const struct span part = event_span(a, &ev);
         put_offsets(&l, &part, offset);
         if (ev.kind == EVENT_TEXT) offset += utf8_count(ev.text);
@@ -395,10 +395,11 @@ static void end(struct encoder *e) {
 /* --- the whole answer ------------------------------------------------------------------- */
 
 static void put_text(const struct answer *a, uint32_t choice, struct buf *out) {
+    const struct event_log *log = a->log;
     if (a->request->echo) put_echo(a, choice, out);
-    for (uint32_t i = 0; i < event_log_count(a->log); i++) {
-        struct api_event ev = event_log_at(a->log, i);
-        if (ev.choice == choice && ev.kind == EVENT_TEXT) buf_put_json_inner(out, ev.text);
+    for (uint32_t i = event_log_first(log, choice); i != EVENT_NO; i = event_log_after(log, i)) {
+        struct api_event ev = event_log_at(log, i);
+        if (ev.kind == EVENT_TEXT) buf_put_json_inner(out, ev.text);
     }
 }
 

@@ -67,9 +67,9 @@ static void put_error(const struct answer *a, bool has_failed, struct buf *out) 
         PUT(out, ",\"error\":null");
         return;
     }
-    const char *code = a->failure.status == 429  ? "rate_limit_exceeded"
-                       : a->failure.status < 500 ? "invalid_prompt"
-                                                 : "server_error";
+    const char *code = a->failure.status == 429   ? "rate_limit_exceeded"
+                       : a->failure.status == 400 ? "invalid_prompt"
+                                                  : "server_error";
     buf_printf(out, ",\"error\":{\"code\":\"%s\",\"message\":", code);
     buf_put_json_string(out, str_of(a->failure.message.text));
     buf_put_char(out, '}');

@@ -11,13 +11,21 @@ struct record {
     uint32_t text_at, text_len;
     uint32_t choice, tool;
     uint32_t first_token, token_count;
+    uint32_t next; /* of the same choice, or EVENT_NO */
     uint8_t kind, finish;
+};
+
+/* Where the events of a choice begin and end. */
+struct chain {
+    uint32_t first, last;
 };
 
 struct event_log {
     uint64_t bytes_max;
     struct record *records;
     uint32_t count, cap;
+    struct chain *chains; /* [chain_count], by choice */
+    uint32_t chain_count;
     struct buf text;
 };
 
@@ -34,6 +42,7 @@ void event_log_destroy(struct event_log *log) {
     if (!log) return;
     buf_deinit(&log->text);
     mem_free(log->records);
+    mem_free(log->chains);
     mem_free(log);
 }
 
@@ -47,11 +56,34 @@ static enum status make_room(struct event_log *log) {
     return ST_OK;
 }
 
+static enum status make_chain(struct event_log *log, uint32_t choice) {
+    if (choice < log->chain_count) return ST_OK;
+    struct chain *grown = mem_realloc(log->chains, (choice + 1) * sizeof(*grown));
+    if (!grown) return ST_NOMEM;
+    for (uint32_t i = log->chain_count; i <= choice; i++)
+        grown[i] = (struct chain){EVENT_NO, EVENT_NO};
+    log->chains = grown;
+    log->chain_count = choice + 1;
+    return ST_OK;
+}
+
+/* The record that was added last becomes its choice's last. */
+static void link_record(struct event_log *log) {
+    const uint32_t i = log->count - 1;
+    struct chain *t = &log->chains[log->records[i].choice];
+    if (t->last == EVENT_NO)
+        t->first = i;
+    else
+        log->records[t->last].next = i;
+    t->last = i;
+}
+
 enum status event_log_add(struct event_log *log, const struct api_event *ev) {
     uint64_t bytes = event_log_bytes(log);
     if (bytes + sizeof(struct record) > log->bytes_max) return ST_FULL;
     if (ev->text.len > log->bytes_max - bytes - sizeof(struct record)) return ST_FULL;
     TRY(make_room(log));
+    TRY(make_chain(log, ev->choice));
     size_t at = log->text.len;
     if (ev->text.len) buf_put_str(&log->text, ev->text);
     TRY(buf_status(&log->text));
@@ -62,9 +94,11 @@ enum status event_log_add(struct event_log *log, const struct api_event *ev) {
         .tool = ev->tool,
         .first_token = ev->first_token,
         .token_count = ev->token_count,
+        .next = EVENT_NO,
         .kind = (uint8_t)ev->kind,
         .finish = (uint8_t)ev->finish,
     };
+    link_record(log);
     return ST_OK;
 }
 
@@ -82,6 +116,19 @@ struct api_event event_log_at(const struct event_log *log, uint32_t i) {
         .finish = (enum finish_reason)r->finish,
         .text = {r->text_len ? log->text.ptr + r->text_at : "", r->text_len},
     };
+}
+
+uint32_t event_log_first(const struct event_log *log, uint32_t choice) {
+    return choice < log->chain_count ? log->chains[choice].first : EVENT_NO;
+}
+
+uint32_t event_log_last(const struct event_log *log, uint32_t choice) {
+    return choice < log->chain_count ? log->chains[choice].last : EVENT_NO;
+}
+
+uint32_t event_log_after(const struct event_log *log, uint32_t i) {
+    CHECK(i < log->count);
+    return log->records[i].next;
 }
 
 uint64_t event_log_bytes(const struct event_log *log) {

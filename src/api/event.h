@@ -46,6 +46,13 @@ struct api_event event_log_at(const struct event_log *log,
                               uint32_t i); /* text until the next add */
 uint64_t event_log_bytes(const struct event_log *log);
 
+/* The events of one choice, without looking at the others': the first and the last one's numbers,
+ * and that of the one after `i` in the choice that `i` belongs to. EVENT_NO: there is none. */
+#define EVENT_NO UINT32_MAX
+uint32_t event_log_first(const struct event_log *log, uint32_t choice);
+uint32_t event_log_last(const struct event_log *log, uint32_t choice);
+uint32_t event_log_after(const struct event_log *log, uint32_t i);
+
 /* The longest beginning of `text` of at most `bytes` bytes that ends between two characters, or
  * the first character if that is longer: what a paced reader may be shown. */
 struct str event_cut_text(struct str text, size_t bytes);

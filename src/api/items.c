@@ -63,11 +63,7 @@ enum finish_reason answer_finish(const struct answer *a) {
 }
 
 struct str answer_stop_text(const struct answer *a) {
-    for (uint32_t i = event_log_count(a->log); i-- > 0;) {
-        struct api_event ev = event_log_at(a->log, i);
-        if (ev.choice == 0) return ev.kind == EVENT_FINISH ? ev.text : STR("");
-    }
-    return STR("");
+    return answer_last_event(a, 0).text;
 }
 
 void put_args_object(struct str args, struct buf *out) {

@@ -44,6 +44,8 @@ static void test_a_stream_has_the_same_pieces_however_it_is_read(void **state) {
 static const struct bad_body bad[] = {
     {"{" MAX "\"messages\":[]}", "messages", NULL},
     {"{" MAX "\"x\":1}", "messages", "missing"},
+    {"{" MAX "\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "messages[0].content[0]",
+     "missing"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "max_tokens", "missing"},
     {"{" USER "\"max_tokens\":0}", "max_tokens", "minimum"},
     {"{" USER "\"max_tokens\":1.5}", "max_tokens", "an integer"},

@@ -186,6 +186,10 @@ static void test_pieces_before_a_failure_do_not_know_of_it(void **state) {
     assert_int_equal(case_stream(&run, 0, 1, &after), ST_OK);
     expect_same_text("before the failure", str_take(buf_str(&after), before.len), buf_str(&before));
     assert_non_null(strstr(buf_text(&after) + before.len, "\"code\":\"server_error\""));
+    buf_clear(&after);
+    run.answer.failure.status = 499; /* cancelled: nothing was wrong with the prompt */
+    assert_int_equal(case_stream(&run, 0, 1, &after), ST_OK);
+    assert_null(strstr(buf_text(&after), "invalid_prompt"));
     buf_deinit(&before);
     buf_deinit(&after);
     case_deinit(&run);

@@ -337,6 +337,28 @@ static void test_text_is_cut_between_characters(void **state) {
     assert_int_equal(event_cut_text(STR(""), 1).len, 0);
 }
 
+static void test_a_log_knows_the_events_of_each_choice(void **state) {
+    (void)state;
+    static const uint32_t choices[] = {2, 0, 2, 2, 0, 5};
+    struct event_log *log;
+    assert_int_equal(event_log_create(&log, 1 << 16), ST_OK);
+    assert_int_equal(event_log_first(log, 0), EVENT_NO);
+    for (uint32_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
+        assert_int_equal(event_log_add(log, &(struct api_event){.choice = choices[i]}), ST_OK);
+    for (uint32_t choice = 0; choice < 8; choice++) {
+        uint32_t at = event_log_first(log, choice), last = EVENT_NO;
+        for (uint32_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+            if (choices[i] != choice) continue;
+            assert_int_equal(at, i);
+            last = i;
+            at = event_log_after(log, at);
+        }
+        assert_int_equal(at, EVENT_NO);
+        assert_int_equal(event_log_last(log, choice), last);
+    }
+    event_log_destroy(log);
+}
+
 /* What a model goes on with, behind the beginning that `form` gives a call. */
 static void expect_forced(const char *form, const char *template, const char *opening,
                           const char *said, const char *wanted) {
@@ -416,6 +438,7 @@ int main(void) {
         cmocka_unit_test(test_texts_joined_are_what_the_tokenizer_decodes),
         cmocka_unit_test(test_a_full_log_is_told),
         cmocka_unit_test(test_text_is_cut_between_characters),
+        cmocka_unit_test(test_a_log_knows_the_events_of_each_choice),
         cmocka_unit_test(test_a_call_that_must_be_made_begins_in_the_prompt),
         cmocka_unit_test(test_nothing_is_forced_where_the_model_may_choose),
     };
