@@ -396,7 +396,7 @@ def test_hundreds_of_slow_clients_do_not_hold_up_others(server):
         sock.sendall(b"POST / HTTP/1.1\r\nhost: x" if i % 2 else b"G")
     start = time.monotonic()
     assert server.chat(max_tokens=5).status == 200
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 3
     for sock in socks:
         sock.close()
 

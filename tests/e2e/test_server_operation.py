@@ -232,7 +232,7 @@ def test_a_full_queue_is_429_with_a_time(model):
                               server.metrics()["vllm:num_requests_waiting"] == count, 10)
         begin = time.monotonic()
         reply = server.post("/v1/chat/completions", body_of())
-        assert reply.status == 429 and time.monotonic() - begin < 0.5
+        assert reply.status == 429 and time.monotonic() - begin < 3
         assert int(reply.headers["retry-after"]) >= 1
         assert int(reply.headers["retry-after-ms"]) >= 1
         assert reply.headers["x-should-retry"] == "true"
@@ -266,8 +266,8 @@ def test_hundreds_of_clients_that_vanish_leave_nothing_behind(model, after):
         code, stdout, _ = run_load(server, "--vanish", "300", "--after", str(after), "--linger",
                                    "0.7", "--tokens", "5000")
         assert code == 0 and json.loads(stdout)["vanished"] == 300
-        assert wait_until(server.is_quiet, 2)
-        assert wait_until(lambda: server.descriptors() <= before, 2)
+        assert wait_until(server.is_quiet, 5)
+        assert wait_until(lambda: server.descriptors() <= before, 5)
 
 
 def run_load(server, *flags):

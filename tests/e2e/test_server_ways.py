@@ -72,14 +72,13 @@ def open_stream(server, headers=None, **fields):
 
 
 def test_headers_and_events_come_one_by_one(server):
-    with open_stream(server, tokens=40) as sock:
+    with open_stream(server, tokens=300) as sock:  # 1.5 s
         start = time.monotonic()
         data = read_until(sock, b"\r\n\r\n")
-        assert time.monotonic() - start < 0.15  # before the answer is made
         read_until(sock, b"data: ", data.split(b"\r\n\r\n", 1)[1])
-        assert time.monotonic() - start < 0.15
+        first = time.monotonic() - start
         read_until(sock, b"[DONE]")
-        assert time.monotonic() - start > 0.15
+        assert first < (time.monotonic() - start) / 2  # long before the answer was made
 
 
 def test_a_request_that_waits_gets_heartbeats(model):
@@ -119,7 +118,7 @@ def test_a_client_that_leaves_is_noticed(server):
     read_until(sock, b"id: 2\n")
     assert server.metrics()["vllm:num_requests_running"] == 1
     sock.close()
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
 
 
 def test_a_whole_answer_whose_client_leaves_is_stopped(server):
@@ -128,7 +127,7 @@ def test_a_whole_answer_whose_client_leaves_is_stopped(server):
                               json.dumps(body_of(4000)).encode()))
     assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1, 5)
     sock.close()
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
 
 
 def test_bursts_can_be_smoothed(model):
@@ -201,7 +200,7 @@ def test_a_poll_waits_no_longer_than_it_is_told(server):
     assert 0.15 < time.monotonic() - start < 1.5
     assert found["status"] in ("queued", "in_progress")
     assert server.request("DELETE", place).json["status"] == "cancelled"
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
     assert server.get(place).json["status"] == "cancelled"
 
 
@@ -280,7 +279,7 @@ def test_a_websocket_can_cancel_and_go_on(server, expected):
                     return messages
     messages = [json.loads(m) for m in asyncio.run(main()) if m != "[DONE]"]
     assert text_of([m for m in messages if "choices" in m]).endswith(expected)
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
 
 
 def test_bad_messages_are_answered_and_the_socket_lives(server):
@@ -300,13 +299,73 @@ def test_bad_messages_are_answered_and_the_socket_lives(server):
     assert code == 1003
 
 
+def test_a_long_message_is_read_aside_and_what_comes_behind_it_waits(server, expected):
+    """From 64 KiB on a message is read in the pool of threads."""
+    padded = body_of(metadata={"pad": "x"}, user="u" * 200000)
+
+    async def main():
+        async with websockets.connect(ws_url(server)) as ws:
+            await ws.send(json.dumps(padded))
+            await ws.send(json.dumps(body_of()))  # too early: busy, or the first is over
+            busy, messages = False, []
+            while not messages or messages[-1] != "[DONE]":
+                message = await asyncio.wait_for(ws.recv(), 10)
+                busy = busy or '"busy"' in message
+                if '"busy"' not in message:
+                    messages.append(message)
+            for leave in range(3):  # clients that go while theirs is read leave nothing behind
+                async with websockets.connect(ws_url(server)) as other:
+                    await other.send(json.dumps(padded))
+                    await asyncio.sleep(leave / 1000)
+            return busy, messages
+    busy, messages = asyncio.run(main())
+    assert busy
+    assert text_of([json.loads(m) for m in messages[:-1]]) == expected
+    assert wait_until(server.is_quiet, 5)
+
+
+def test_a_websocket_whose_key_was_taken_away_is_closed(model, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("first\nsecond\n")
+
+    async def main(server):
+        headers = {"authorization": "Bearer first"}
+        async with websockets.connect(ws_url(server), additional_headers=headers) as ws:
+            await ws.send(json.dumps(body_of(3)))
+            assert (await receive_all(ws))[-1] == "[DONE]"
+            path.write_text("second\n")
+            server.process.send_signal(signal.SIGHUP)
+            assert wait_until(lambda: any("event=reload" in line for line in server.lines), 5)
+            with pytest.raises(websockets.ConnectionClosed) as caught:
+                await ws.send(json.dumps(body_of(3)))
+                await asyncio.wait_for(ws.recv(), 10)
+            return caught.value.rcvd.code
+    with Server(model, *FAST, "--served-model-name", "tiny", "--api-key-file", path) as server:
+        assert asyncio.run(main(server)) == 1008
+
+
+def test_a_client_that_does_not_wait_is_counted(server):
+    name = 'status="499"'
+
+    def count():
+        text = server.plain("GET", "/metrics").body.decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines() if name in line)
+    before = count()
+    sock = server.connect()
+    sock.sendall(http_request("POST", "/v1/chat/completions",
+                              json.dumps(body_of(4000, stream=True)).encode()))
+    read_until(sock, b"data: ")
+    sock.close()
+    assert wait_until(lambda: count() == before + 1, 5)
+
+
 def test_a_websocket_that_leaves_cancels(server):
     async def main():
         async with websockets.connect(ws_url(server)) as ws:
             await ws.send(json.dumps(body_of(4000)))
             await ws.recv()
     asyncio.run(main())
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
 
 
 def test_a_plain_request_for_the_websocket_is_refused(server):
@@ -446,9 +505,9 @@ def test_a_reset_stream_of_http2_cancels_that_request_only(server):
     client.wait_for("DataReceived", stream)
     client.connection.reset_stream(stream, 8)
     client.flush()
-    assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1, 2)
+    assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1, 5)
     client.wait_for("StreamEnded", other)
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
     again = client.ask("GET", "/livez")
     client.wait_for("StreamEnded", again)
     client.sock.close()
@@ -460,7 +519,7 @@ def test_a_connection_of_http2_that_ends_cancels_all_of_its_requests(server):
                for _ in range(5)]
     client.wait_for("DataReceived", streams[-1])
     client.sock.close()
-    assert wait_until(server.is_quiet, 2)
+    assert wait_until(server.is_quiet, 5)
 
 
 def test_a_unix_socket(model, tmp_path):
