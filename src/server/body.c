@@ -8,8 +8,6 @@
 #include "server/chore_int.h"
 #include "server/server_int.h"
 
-enum { POOL_FROM_BYTES = 64 << 10 };
-
 struct reading {
     struct chore base;
     char *copy; /* NULL: the exchange's own, which stays meanwhile */
@@ -62,7 +60,7 @@ static void refuse_memory(const struct visit_reader *reader, struct visit *v) {
 
 void visit_read(struct visit *v, const struct visit_reader *reader) {
     struct str body = http_body(v->x);
-    bool is_long = body.len >= POOL_FROM_BYTES;
+    bool is_long = body.len >= CHORE_READ_FROM_BYTES;
     struct reading *r = mem_zalloc(sizeof(*r));
     char *copy = r && is_long ? mem_dup(body.ptr, body.len) : NULL;
     if (!r || (is_long && !copy)) {

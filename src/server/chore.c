@@ -22,16 +22,20 @@ static void done(uv_work_t *req, int rc) {
     c->done(c);
 }
 
-void chore_run(struct chore *c, struct visit *v, bool is_much) {
-    c->server = v->server;
-    c->visit = v;
-    v->owner = c;
-    v->on_gone = on_gone;
+void chore_run_alone(struct chore *c, struct server *s, bool is_much) {
+    c->server = s;
     if (is_much) {
-        c->server->chores++;
-        CHECK(uv_queue_work(&v->server->loop, &c->req, work, done) == 0);
+        s->chores++;
+        CHECK(uv_queue_work(&s->loop, &c->req, work, done) == 0);
         return;
     }
     c->work(c);
     c->done(c);
+}
+
+void chore_run(struct chore *c, struct visit *v, bool is_much) {
+    c->visit = v;
+    v->owner = c;
+    v->on_gone = on_gone;
+    chore_run_alone(c, v->server, is_much);
 }

@@ -30,9 +30,13 @@ struct chore {
     void (*done)(struct chore *c);
 };
 
-/* Body bytes from which template and tokenizer are put into the pool. */
-enum { CHORE_POOL_FROM_BYTES = 16 << 10 };
+enum {
+    CHORE_POOL_FROM_BYTES = 16 << 10, /* of a body: template and tokenizer go into the pool */
+    CHORE_READ_FROM_BYTES = 64 << 10, /* and from here on reading the JSON, too */
+};
 
 void chore_run(struct chore *c, struct visit *v, bool is_much);
+/* The same for somebody who has no visit. */
+void chore_run_alone(struct chore *c, struct server *s, bool is_much);
 
 #endif

@@ -143,6 +143,7 @@ static void on_gone(void *ctx, struct http_exchange *x) {
     struct visit *v = http_user(x);
     (void)ctx;
     if (!v) return;
+    visit_count_gone(v);
     http_set_user(x, NULL);
     if (v->on_gone)
         v->on_gone(v);

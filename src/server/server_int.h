@@ -121,8 +121,9 @@ void visit_refuse_memory(struct visit *v);
 void visit_stream(struct visit *v, const struct reply *r);
 void visit_end(struct visit *v);
 void visit_abort(struct visit *v);
-/* End without a response: it has become a WebSocket, or the client is gone. */
+/* End without a response: it has become a WebSocket, or the client is gone, which is counted. */
 void visit_free(struct visit *v);
+void visit_count_gone(const struct visit *v);
 
 /* A parameter of the query as a number; `fallback` if absent. False: refused. */
 bool visit_query_u64(struct visit *v, const char *name, uint64_t fallback, uint64_t *out);

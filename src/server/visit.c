@@ -10,7 +10,12 @@
 #include "server/log.h"
 #include "server/server_int.h"
 
-enum { HEADERS_MAX = 32, TEXT_BYTES = 1536, ERROR_BODY_BYTES = 1 << 16 };
+enum {
+    HEADERS_MAX = 32,
+    TEXT_BYTES = 1536,
+    ERROR_BODY_BYTES = 1 << 16,
+    GONE_STATUS = 499, /* never sent: what nginx counts for a client that did not wait */
+};
 
 /* Headers under construction; values that are made live in `text`. */
 struct head_list {
@@ -136,6 +141,8 @@ static void count(const struct visit *v, uint32_t status) {
     };
     log_line(s->log, level, "response", fields, sizeof(fields) / sizeof(fields[0]));
 }
+
+void visit_count_gone(const struct visit *v) { count(v, GONE_STATUS); }
 
 /* ---- the ways to end ---- */
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "net/ws.h"
+#include "server/chore_int.h"
 #include "server/handlers.h"
 #include "server/server_int.h"
 #include "server/sink.h"
@@ -33,10 +34,28 @@ struct ws_client {
     struct server *server;
     const struct key *key;
     struct ws *ws;
-    const struct codec *codec; /* of the request under way, or of the last */
-    struct ws_sink *sink;      /* NULL: nothing is under way */
+    const struct codec *codec;  /* of the request under way, or of the last */
+    struct ws_sink *sink;       /* NULL: nothing is under way */
+    struct ws_reading *reading; /* in the pool; NULL: none */
     bool is_closing;
     struct ws_client *next, *prev;
+};
+
+/* A message while it is read. */
+struct ws_reading {
+    struct chore base;
+    struct ws_client *client; /* NULL: it has closed */
+    char *copy;               /* NULL: the connection's own, which stays meanwhile */
+    struct str text;
+    uint64_t bytes_max;
+    int64_t arrived_us;
+    char id[SERVER_ID_BYTES];
+
+    /* What it says. */
+    bool is_cancel, is_cancelled; /* it cancels; it was cancelled meanwhile */
+    const struct route *route;
+    const struct codec *codec;
+    struct api_request request;
 };
 
 /* ---- the sink ---- */
@@ -99,54 +118,20 @@ static const struct sink_kind ws_kind = {.name = "websocket",
 
 void ws_clients_drain(struct server *s) {
     for (struct ws_client *c = s->clients; c; c = c->next) {
-        if (c->sink || c->is_closing) continue;
+        if (c->sink || c->reading || c->is_closing) continue;
         c->is_closing = true;
         ws_close(c->ws, WS_GOING_AWAY, "the server is shutting down");
     }
 }
 
-/* ---- messages ---- */
+/* ---- an answer under way ---- */
 
 static void cancel(struct ws_client *c) {
     struct api_error e = {0};
+    if (c->reading) c->reading->is_cancelled = true;
     if (!c->sink) return;
     api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     ride_fail(c->sink->base.ride, &e);
-}
-
-/* The body of {"path", "body"}, as a document of its own. */
-static enum status unwrap(struct server *s, struct json *message, struct json **body) {
-    struct buf text;
-    struct err err = {0};
-    struct json_limits limits = json_limits_request;
-    limits.bytes_max = s->settings.body_max;
-    buf_init(&text, limits.bytes_max);
-    json_put(json_get(message, "body"), &text);
-    enum status st = buf_status(&text);
-    if (st == ST_OK) st = json_parse(buf_str(&text), &limits, body, &err);
-    buf_deinit(&text);
-    return st;
-}
-
-/* Which route a message means, and what it says. */
-static enum status read_message(struct ws_client *c, struct json *message,
-                                const struct route **route, struct json **body,
-                                struct api_error *e) {
-    struct str path = STR("/v1/chat/completions"), arg;
-    uint32_t allowed;
-    bool is_wrapped = json_kind(json_get(message, "path")) == JS_TEXT;
-    if (is_wrapped) path = json_str(json_get(message, "path"));
-    *route = routes_find(HTTP_POST, path, &arg, &allowed);
-    if (!*route || (*route)->handle != handle_text)
-        return api_refuse(e, 404, "path", NULL, "\"%.*s\" is no path that gives text",
-                          STR_ARG(path));
-    c->codec = routes_codec(*route, path);
-    *body = message;
-    if (!is_wrapped) return ST_OK;
-    if (json_kind(json_get(message, "body")) != JS_MAP)
-        return api_refuse(e, 400, "body", NULL, "body must be an object");
-    enum status st = unwrap(c->server, message, body);
-    return st == ST_OK ? ST_OK : api_refuse(e, 503, NULL, NULL, "out of memory");
 }
 
 static struct ws_sink *make_sink(struct ws_client *c, const struct ride *r) {
@@ -158,72 +143,160 @@ static struct ws_sink *make_sink(struct ws_client *c, const struct ride *r) {
     return k;
 }
 
-static void go(struct ws_client *c, struct ride *r) {
+static enum status go(struct ws_client *c, struct ws_reading *t, struct api_error *e) {
+    struct ride *r;
+    t->request.stream = true;
+    struct asker asker = {.server = c->server,
+                          .key = c->key,
+                          .route = t->route->path,
+                          .id = t->id,
+                          .request_id = t->id,
+                          .arrived_us = t->arrived_us,
+                          .body_bytes = t->text.len};
+    TRY(text_admit(&asker, &t->request, &r, e));
     c->sink = make_sink(c, r);
-    if (c->sink) ride_attach(r, &c->sink->base);
+    bool has_sink = c->sink != NULL;
+    if (has_sink) ride_attach(r, &c->sink->base);
     ride_go(r); /* without a sink it ends at once */
+    return has_sink ? ST_OK : api_refuse(e, 503, NULL, "out_of_memory", "out of memory");
+}
+
+/* ---- reading a message, on any thread ---- */
+
+/* The body of {"path", "body"}, as a document of its own. */
+static enum status unwrap(const struct json *message, uint64_t bytes_max, struct json **body) {
+    struct buf text;
+    struct err err = {0};
+    struct json_limits limits = json_limits_request;
+    limits.bytes_max = bytes_max;
+    buf_init(&text, bytes_max);
+    json_put(json_get(message, "body"), &text);
+    enum status st = buf_status(&text);
+    if (st == ST_OK) st = json_parse(buf_str(&text), &limits, body, &err);
+    buf_deinit(&text);
+    return st;
+}
+
+/* Which route a message means, and what it says: *body is `message` or one of its own. */
+static enum status read_path(struct ws_reading *t, struct json *message, struct json **body) {
+    struct api_error *e = &t->base.error;
+    struct str path = STR("/v1/chat/completions"), arg;
+    uint32_t allowed;
+    bool is_wrapped = json_kind(json_get(message, "path")) == JS_TEXT;
+    if (is_wrapped) path = json_str(json_get(message, "path"));
+    t->route = routes_find(HTTP_POST, path, &arg, &allowed);
+    if (!t->route || t->route->handle != handle_text)
+        return api_refuse(e, 404, "path", NULL, "\"%.*s\" is no path that gives text",
+                          STR_ARG(path));
+    t->codec = routes_codec(t->route, path);
+    if (!is_wrapped) return ST_OK;
+    if (json_kind(json_get(message, "body")) != JS_MAP)
+        return api_refuse(e, 400, "body", NULL, "body must be an object");
+    enum status st = unwrap(message, t->bytes_max, body);
+    return st == ST_OK ? ST_OK : api_refuse(e, 503, NULL, NULL, "out of memory");
 }
 
 /* `message` is used up. */
-static enum status ask(struct ws_client *c, struct json *message, size_t bytes, const char *id,
-                       struct api_error *e) {
-    const struct route *route;
-    struct json *body = NULL;
-    struct api_request q;
-    struct ride *r;
-    enum status st = read_message(c, message, &route, &body, e);
-    if (body != message) json_destroy(message);
-    if (st != ST_OK) {
-        if (body == message) json_destroy(message);
-        return st;
+static enum status read_message(struct ws_reading *t, struct json *message) {
+    struct json *body = message;
+    if (json_kind(message) != JS_MAP) {
+        json_destroy(message);
+        return api_refuse(&t->base.error, 400, NULL, NULL, "the message must be a JSON object");
     }
-    st = text_decode(c->codec, body, &q, e);
-    if (st != ST_OK) {
-        api_request_deinit(&q);
-        return st;
-    }
-    q.stream = true;
-    struct asker asker = {.server = c->server,
-                          .key = c->key,
-                          .route = route->path,
-                          .id = id,
-                          .request_id = id,
-                          .arrived_us = clock_now(&clock_real),
-                          .body_bytes = bytes};
-    TRY(text_admit(&asker, &q, &r, e));
-    go(c, r);
-    return ST_OK;
+    t->is_cancel = str_is(json_str(json_get(message, "type")), "cancel");
+    enum status st = t->is_cancel ? ST_OK : read_path(t, message, &body);
+    bool is_read = st == ST_OK && !t->is_cancel;
+    if (body != message || !is_read) json_destroy(message);
+    return is_read ? text_decode(t->codec, body, &t->request, &t->base.error) : st;
 }
 
-static enum status take_message(struct ws_client *c, struct str text, const char *id,
-                                struct api_error *e) {
+static void read_text(struct chore *base) {
+    struct ws_reading *t = (struct ws_reading *)base;
     struct json *message;
     struct err err = {0};
     struct json_limits limits = json_limits_request;
-    limits.bytes_max = c->server->settings.body_max;
-    if (json_parse(text, &limits, &message, &err) != ST_OK)
-        return api_refuse(e, 400, NULL, NULL, "the message is not JSON: %s", err.text);
-    if (json_kind(message) == JS_MAP && str_is(json_str(json_get(message, "type")), "cancel")) {
-        json_destroy(message);
+    limits.bytes_max = t->bytes_max;
+    if (json_parse(t->text, &limits, &message, &err) == ST_OK)
+        base->status = read_message(t, message);
+    else
+        base->status =
+            api_refuse(&base->error, 400, NULL, NULL, "the message is not JSON: %s", err.text);
+}
+
+/* ---- what follows from it ---- */
+
+static enum status act(struct ws_client *c, struct ws_reading *t, struct api_error *e) {
+    if (t->codec && !c->sink) c->codec = t->codec; /* words what is wrong with it, too */
+    TRY(t->base.status);
+    if (t->is_cancel) {
         cancel(c);
         return ST_OK;
     }
-    if (json_kind(message) == JS_MAP && !c->sink) return ask(c, message, text.len, id, e);
-    json_destroy(message);
-    if (c->sink)
+    if (c->sink || c->reading)
         return api_refuse(e, 409, NULL, "busy",
                           "an answer is under way; wait for its end or send {\"type\":\"cancel\"}");
-    return api_refuse(e, 400, NULL, NULL, "the message must be a JSON object");
+    if (t->is_cancelled)
+        return api_refuse(e, 499, NULL, "request_cancelled", "the request was cancelled");
+    return go(c, t, e);
+}
+
+static void was_read(struct chore *base) {
+    struct ws_reading *t = (struct ws_reading *)base;
+    struct ws_client *c = t->client; /* NULL: it has closed */
+    if (c && c->reading == t) c->reading = NULL;
+    if (c && !c->is_closing && act(c, t, &base->error) != ST_OK) send_error(c, &base->error, t->id);
+    if (c && c->server->is_draining) ws_clients_drain(c->server);
+    api_request_deinit(&t->request);
+    mem_free(t->copy);
+    mem_free(t);
+}
+
+/* A key may have been taken away since it opened the door. */
+static bool is_welcome(struct ws_client *c) {
+    if (c->is_closing) return false;
+    if (keys_is_live(c->server->keys, c->key)) return true;
+    c->is_closing = true;
+    ws_close(c->ws, WS_REFUSED, "the API key is not one of this server any more");
+    return false;
+}
+
+/* A long message is read in the pool, from a copy; what comes behind it meanwhile is read here. */
+static struct ws_reading *make_reading(struct ws_client *c, struct str text, bool is_long) {
+    struct ws_reading *t = mem_zalloc(sizeof(*t));
+    char *copy = t && is_long ? mem_dup(text.ptr, text.len) : NULL;
+    if (!t || (is_long && !copy)) {
+        mem_free(t);
+        return NULL;
+    }
+    *t = (struct ws_reading){.base = {.work = read_text, .done = was_read},
+                             .client = c,
+                             .copy = copy,
+                             .text = {copy ? copy : text.ptr, text.len},
+                             .bytes_max = c->server->settings.body_max,
+                             .arrived_us = clock_now(&clock_real)};
+    server_make_id(c->server, t->id);
+    api_request_init(&t->request, c->codec);
+    return t;
 }
 
 static void on_text(void *ctx, struct ws *ws, struct str text) {
     struct ws_client *c = ctx;
     struct api_error e = {0};
     char id[SERVER_ID_BYTES];
+    bool is_long = text.len >= CHORE_READ_FROM_BYTES;
     (void)ws;
-    if (c->is_closing) return;
+    if (!is_welcome(c)) return;
+    bool is_busy = is_long && (c->reading || c->sink);
+    struct ws_reading *t = is_busy ? NULL : make_reading(c, text, is_long);
+    if (t) {
+        if (is_long) c->reading = t;
+        chore_run_alone(&t->base, c->server, is_long);
+        return;
+    }
     server_make_id(c->server, id);
-    if (take_message(c, text, id, &e) != ST_OK) send_error(c, &e, id);
+    api_refuse(&e, is_busy ? 409 : 503, NULL, is_busy ? "busy" : "out_of_memory",
+               is_busy ? "an answer is under way; wait for its end" : "out of memory");
+    send_error(c, &e, id);
 }
 
 static void on_room(void *ctx, struct ws *ws) {
@@ -243,6 +316,7 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
     else
         c->server->clients = c->next;
     if (c->next) c->next->prev = c->prev;
+    if (c->reading) c->reading->client = NULL;
     if (c->sink) ride_detach(c->sink->base.ride, &c->sink->base);
     mem_free(c);
 }
