@@ -8,13 +8,6 @@
 
 enum { OPEN = TOOL_TEXT + 1, BEFORE, BODY, AFTER, CLOSE, SKIP, SKIP_CLOSE };
 
-static bool step_open(struct tool_parser *p, char c) {
-    enum tool_match got = tool_match(p, "<tool_call>", c);
-    if (got == MATCH_NOT) return tool_give_up(p);
-    if (got == MATCH_DONE) p->state = BEFORE;
-    return true;
-}
-
 static bool step_before(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     if (c != '{') return tool_give_up(p);
@@ -53,7 +46,7 @@ static bool step_close(struct tool_parser *p, char c) {
 static bool step(struct tool_parser *p, char c) {
     switch (p->state) {
     case OPEN:
-        return step_open(p, c);
+        return tool_take_mark(p, c, "<tool_call>", BEFORE);
     case BEFORE:
         return step_before(p, c);
     case BODY:

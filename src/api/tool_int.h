@@ -84,6 +84,9 @@ bool tool_go(struct tool_parser *p, uint32_t state);
 enum tool_match { MATCH_MORE, MATCH_DONE, MATCH_NOT };
 enum tool_match tool_match(struct tool_parser *p, const char *mark, char c);
 
+/* A step inside a mark, and into `next` behind it. */
+bool tool_take_mark(struct tool_parser *p, char c, const char *mark, uint32_t next);
+
 bool tool_name_is_known(const struct tool_parser *p, struct str name);
 /* The call in p->scan begins: its name is known. */
 void tool_tell_call(struct tool_parser *p);
@@ -95,6 +98,8 @@ enum tool_scanned { SCAN_MORE, SCAN_DONE, SCAN_NOT };
 void tool_scan_begin(struct tool_parser *p, bool is_strict);
 void tool_scan_begin_args(struct tool_parser *p);
 enum tool_scanned tool_scan_step(struct tool_parser *p, char c);
+/* The same as a form's step, and into `next` behind it. What is no call after all is text. */
+bool tool_take_object(struct tool_parser *p, char c, uint32_t next);
 
 /* tool_scan.c: 0 .. 7 bytes of a string's contents to out. */
 enum tool_scanned tool_unescape_step(struct tool_unescape *u, char c, char out[8], size_t *len);

@@ -26,13 +26,6 @@ static bool step_text(struct tool_parser *p, char c) {
     return separates ? tool_take_blank(p, c) : tool_take_text(p, c);
 }
 
-static bool step_fence(struct tool_parser *p, char c) {
-    enum tool_match got = tool_match(p, "```", c);
-    if (got == MATCH_NOT) return tool_give_up(p);
-    if (got == MATCH_DONE) p->state = WORD;
-    return true;
-}
-
 /* The language's name behind the fence, if there is one. */
 static bool step_word(struct tool_parser *p, char c) {
     bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -45,13 +38,6 @@ static bool step_word(struct tool_parser *p, char c) {
 static bool step_list(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     return c == '{' ? begin_object(p) : tool_give_up(p);
-}
-
-static bool step_body(struct tool_parser *p, char c) {
-    enum tool_scanned got = tool_scan_step(p, c);
-    if (got == SCAN_NOT) return tool_give_up(p); /* with nothing held if the call was told */
-    if (got == SCAN_DONE) p->state = p->in_list ? NEXT : TOOL_TEXT;
-    return true;
 }
 
 static bool step_next(struct tool_parser *p, char c) {
@@ -76,13 +62,13 @@ static bool step_tail(struct tool_parser *p, char c) {
 static bool step(struct tool_parser *p, char c) {
     switch (p->state) {
     case FENCE:
-        return step_fence(p, c);
+        return tool_take_mark(p, c, "```", WORD);
     case WORD:
         return step_word(p, c);
     case LIST:
         return step_list(p, c);
     case BODY:
-        return step_body(p, c);
+        return tool_take_object(p, c, p->in_list ? NEXT : TOOL_TEXT);
     case NEXT:
         return step_next(p, c);
     case TAIL:

@@ -7,25 +7,11 @@
 
 enum { MARK = TOOL_TEXT + 1, BEFORE, BODY };
 
-static bool step_mark(struct tool_parser *p, char c) {
-    enum tool_match got = tool_match(p, "<|python_tag|>", c);
-    if (got == MATCH_NOT) return tool_give_up(p);
-    if (got == MATCH_DONE) p->state = BEFORE;
-    return true;
-}
-
 static bool step_before(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     if (c != '{') return tool_give_up(p);
     tool_scan_begin(p, false);
     return tool_go(p, BODY);
-}
-
-static bool step_body(struct tool_parser *p, char c) {
-    enum tool_scanned got = tool_scan_step(p, c);
-    if (got == SCAN_NOT) return tool_give_up(p); /* with nothing held if the call was told */
-    if (got == SCAN_DONE) p->state = TOOL_TEXT;
-    return true;
 }
 
 static bool step_text(struct tool_parser *p, char c) {
@@ -41,11 +27,11 @@ static bool step_text(struct tool_parser *p, char c) {
 static bool step(struct tool_parser *p, char c) {
     switch (p->state) {
     case MARK:
-        return step_mark(p, c);
+        return tool_take_mark(p, c, "<|python_tag|>", BEFORE);
     case BEFORE:
         return step_before(p, c);
     case BODY:
-        return step_body(p, c);
+        return tool_take_object(p, c, TOOL_TEXT);
     default:
         return step_text(p, c);
     }

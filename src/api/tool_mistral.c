@@ -12,13 +12,6 @@ static bool is_name_char(char c) {
     return is_letter || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
 }
 
-static bool step_mark(struct tool_parser *p, char c) {
-    enum tool_match got = tool_match(p, "[TOOL_CALLS]", c);
-    if (got == MATCH_NOT) return tool_give_up(p);
-    if (got == MATCH_DONE) p->state = BEFORE;
-    return true;
-}
-
 static bool begin_object(struct tool_parser *p) {
     tool_scan_begin(p, false);
     return tool_go(p, BODY);
@@ -39,13 +32,6 @@ static bool step_before(struct tool_parser *p, char c) {
 static bool step_list(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     return c == '{' ? begin_object(p) : tool_give_up(p);
-}
-
-static bool step_body(struct tool_parser *p, char c) {
-    enum tool_scanned got = tool_scan_step(p, c);
-    if (got == SCAN_NOT) return tool_give_up(p); /* with nothing held if the call was told */
-    if (got == SCAN_DONE) p->state = p->in_list ? NEXT : TOOL_TEXT;
-    return true;
 }
 
 static bool step_next(struct tool_parser *p, char c) {
@@ -87,13 +73,13 @@ static bool step_tag(struct tool_parser *p, char c) {
 static bool step(struct tool_parser *p, char c) {
     switch (p->state) {
     case MARK:
-        return step_mark(p, c);
+        return tool_take_mark(p, c, "[TOOL_CALLS]", BEFORE);
     case BEFORE:
         return step_before(p, c);
     case LIST:
         return step_list(p, c);
     case BODY:
-        return step_body(p, c);
+        return tool_take_object(p, c, p->in_list ? NEXT : TOOL_TEXT);
     case NEXT:
         return step_next(p, c);
     case NAME:

@@ -83,6 +83,20 @@ enum tool_match tool_match(struct tool_parser *p, const char *mark, char c) {
     return mark[p->matched] ? MATCH_MORE : MATCH_DONE;
 }
 
+bool tool_take_mark(struct tool_parser *p, char c, const char *mark, uint32_t next) {
+    enum tool_match got = tool_match(p, mark, c);
+    if (got == MATCH_NOT) return tool_give_up(p);
+    if (got == MATCH_DONE) p->state = next;
+    return true;
+}
+
+bool tool_take_object(struct tool_parser *p, char c, uint32_t next) {
+    enum tool_scanned got = tool_scan_step(p, c);
+    if (got == SCAN_NOT) return tool_give_up(p); /* with nothing held if the call was told */
+    if (got == SCAN_DONE) p->state = next;
+    return true;
+}
+
 bool tool_name_is_known(const struct tool_parser *p, struct str name) {
     if (!name.len) return false;
     if (!p->names) return true;
