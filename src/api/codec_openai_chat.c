@@ -22,20 +22,6 @@ static enum status decode(struct json *body, struct api_request *r, struct api_e
 
 /* --- what both shapes have -------------------------------------------------------------- */
 
-static void put_head(const struct answer *a, const char *object, struct buf *out) {
-    PUT(out, "{\"id\":\"chatcmpl-");
-    buf_put_json_inner(out, str_of(a->id));
-    PUT(out, "\",\"object\":\"");
-    buf_put_text(out, object);
-    PUT(out, "\",\"created\":");
-    buf_put_uint(out, (uint64_t)a->created_s);
-    PUT(out, ",\"model\":");
-    buf_put_json_string(out, a->model);
-    PUT(out, ",\"system_fingerprint\":");
-    buf_put_json_string(out, a->fingerprint);
-    PUT(out, ",\"choices\":[");
-}
-
 static void put_prompt_ids(const struct answer *a, struct buf *out) {
     if (!a->request->return_token_ids || a->choice_count == 0) return;
     const struct choice *c = a->choices[0].tokens;
@@ -96,7 +82,7 @@ static void put_chunk(struct encoder *e) {
 
 static void begin(struct encoder *e) {
     const struct answer *a = e->answer;
-    put_head(a, "chat.completion.chunk", &e->text);
+    openai_open_answer(a, "chat.completion.chunk", &e->text);
     for (uint32_t i = 0; i < a->choice_count; i++) {
         struct buf *out = open_chunk(e, i);
         PUT(out, "\"role\":\"assistant\",\"content\":\"\",\"refusal\":null");
@@ -137,23 +123,7 @@ static void event(struct encoder *e, const struct api_event *ev) {
     put_chunk(e);
 }
 
-static void end(struct encoder *e) {
-    const struct answer *a = e->answer;
-    struct buf *out = &e->scratch;
-    buf_clear(out);
-    if (a->failure.status) {
-        api_error_put_openai(&a->failure, STR(""), out);
-        encoder_put(e, STR(""), buf_str(out));
-        return;
-    }
-    if (a->request->include_usage) {
-        buf_put_str(out, buf_str(&e->text));
-        PUT(out, "],\"usage\":");
-        openai_put_usage(a, out);
-        put_chunk(e);
-    }
-    encoder_put(e, STR(""), STR("[DONE]"));
-}
+static void end(struct encoder *e) { openai_end_stream(e, buf_str(&e->text)); }
 
 /* --- the whole answer ------------------------------------------------------------------- */
 
@@ -230,7 +200,7 @@ static void put_choice(const struct telling *t) {
 }
 
 static void whole(const struct answer *a, struct buf *out) {
-    put_head(a, "chat.completion", out);
+    openai_open_answer(a, "chat.completion", out);
     for (uint32_t i = 0; i < a->choice_count; i++) {
         if (i) PUT(out, ",");
         put_choice(&(struct telling){.answer = a, .choice = i, .out = out});

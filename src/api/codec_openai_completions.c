@@ -46,18 +46,6 @@ static enum status decode(struct json *body, struct api_request *r, struct api_e
 
 /* --- what both shapes have -------------------------------------------------------------- */
 
-static void put_head(const struct answer *a, struct buf *out) {
-    PUT(out, "{\"id\":\"cmpl-");
-    buf_put_json_inner(out, str_of(a->id));
-    PUT(out, "\",\"object\":\"text_completion\",\"created\":");
-    buf_put_uint(out, (uint64_t)a->created_s);
-    PUT(out, ",\"model\":");
-    buf_put_json_string(out, a->model);
-    PUT(out, ",\"system_fingerprint\":");
-    buf_put_json_string(out, a->fingerprint);
-    PUT(out, ",\"choices\":[");
-}
-
 /* The prompt of a choice, inside an open string. */
 static void put_echo(const struct answer *a, uint32_t choice, struct buf *out) {
     const struct api_prompt *p = &a->request->prompts[a->choices[choice].prompt];
@@ -309,10 +297,15 @@ static uint64_t count_on(struct encoder *e, uint32_t choice, uint64_t more) {
     return before;
 }
 
+/* What every chunk begins with. */
+static struct str chunk_head(const struct encoder *e) {
+    return str_skip(buf_str(&e->text), counts_bytes(e->answer));
+}
+
 static struct buf *open_chunk(struct encoder *e, uint32_t choice) {
     struct buf *out = &e->scratch;
     buf_clear(out);
-    buf_put_str(out, str_skip(buf_str(&e->text), counts_bytes(e->answer)));
+    buf_put_str(out, chunk_head(e));
     PUT(out, "{\"index\":");
     buf_put_uint(out, choice);
     PUT(out, ",\"text\":\"");
@@ -355,7 +348,7 @@ static void begin(struct encoder *e) {
     const uint32_t zero = 0;
     for (size_t i = 0; i < counts_bytes(a); i += sizeof(zero))
         buf_put(&e->text, &zero, sizeof(zero));
-    put_head(a, &e->text);
+    openai_open_answer(a, "text_completion", &e->text);
     for (uint32_t i = 0; a->request->echo && i < a->choice_count; i++) put_echo_chunk(e, i);
 }
 
@@ -373,24 +366,7 @@ static void event(struct encoder *e, const struct api_event *ev) {
     put_chunk(e, ev, is_last ? openai_finish(ev->finish, 0) : NULL);
 }
 
-static void end(struct encoder *e) {
-    const struct answer *a = e->answer;
-    struct buf *out = &e->scratch;
-    buf_clear(out);
-    if (a->failure.status) {
-        api_error_put_openai(&a->failure, STR(""), out);
-        encoder_put(e, STR(""), buf_str(out));
-        return;
-    }
-    if (a->request->include_usage) {
-        buf_put_str(out, str_skip(buf_str(&e->text), counts_bytes(a)));
-        PUT(out, "],\"usage\":");
-        openai_put_usage(a, out);
-        PUT(out, "}");
-        encoder_put(e, STR(""), buf_str(out));
-    }
-    encoder_put(e, STR(""), STR("[DONE]"));
-}
+static void end(struct encoder *e) { openai_end_stream(e, chunk_head(e)); }
 
 /* --- the whole answer ------------------------------------------------------------------- */
 
@@ -426,7 +402,7 @@ static void put_choice(const struct answer *a, uint32_t choice, struct buf *out)
 }
 
 static void whole(const struct answer *a, struct buf *out) {
-    put_head(a, out);
+    openai_open_answer(a, "text_completion", out);
     for (uint32_t i = 0; i < a->choice_count; i++) {
         if (i) PUT(out, ",");
         put_choice(a, i, out);

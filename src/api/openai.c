@@ -1,6 +1,7 @@
 /* api/openai.c - see api/openai.h for the contract. */
 #include "api/openai.h"
 
+#include "api/codec.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +39,40 @@ const char *openai_finish(enum finish_reason finish, uint32_t calls) {
     default:
         return calls ? "tool_calls" : "stop";
     }
+}
+
+void openai_open_answer(const struct answer *a, const char *object, struct buf *out) {
+    PUT(out, "{\"id\":\"");
+    buf_put_text(out, a->request->codec->id_prefix);
+    buf_put_json_inner(out, str_of(a->id));
+    PUT(out, "\",\"object\":\"");
+    buf_put_text(out, object);
+    PUT(out, "\",\"created\":");
+    buf_put_uint(out, (uint64_t)a->created_s);
+    PUT(out, ",\"model\":");
+    buf_put_json_string(out, a->model);
+    PUT(out, ",\"system_fingerprint\":");
+    buf_put_json_string(out, a->fingerprint);
+    PUT(out, ",\"choices\":[");
+}
+
+void openai_end_stream(struct encoder *e, struct str head) {
+    const struct answer *a = e->answer;
+    struct buf *out = &e->scratch;
+    buf_clear(out);
+    if (a->failure.status) {
+        api_error_put_openai(&a->failure, STR(""), out);
+        encoder_put(e, STR(""), buf_str(out));
+        return;
+    }
+    if (a->request->include_usage) {
+        buf_put_str(out, head);
+        PUT(out, "],\"usage\":");
+        openai_put_usage(a, out);
+        PUT(out, "}");
+        encoder_put(e, STR(""), buf_str(out));
+    }
+    encoder_put(e, STR(""), STR("[DONE]"));
 }
 
 /* The object stays open. */

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 
+struct encoder;
 struct json;
 
 /* Append a constant. */
@@ -23,6 +24,13 @@ enum status openai_check(const struct json *body, struct api_request *r, struct 
 
 /* "stop", "length" or "tool_calls", of a choice that made `calls` of them. */
 const char *openai_finish(enum finish_reason finish, uint32_t calls);
+
+/* The beginning of an answer or of a chunk: {"id", "object", .. up to the list of choices, which
+ * stays open. The id has the prefix of the request's codec. */
+void openai_open_answer(const struct answer *a, const char *object, struct buf *out);
+/* What comes after the last chunk: the failure; or the usage, if it was asked for, and the mark of
+ * the end. `head` is the beginning of a chunk. */
+void openai_end_stream(struct encoder *e, struct str head);
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", ..} */
 void openai_put_usage(const struct answer *a, struct buf *out);

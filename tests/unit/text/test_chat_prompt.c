@@ -171,10 +171,20 @@ static void test_a_prompt_can_end_with_the_last_message(void **state) {
     expect_turn(TALK, &turn, ST_BAD, "cannot go on");
 }
 
+static void test_an_answer_can_begin_in_the_prompt(void **state) {
+    (void)state;
+    struct chat_turn turn = {.messages = STR("[{\"role\":\"user\",\"content\":\"Hi\"}]"),
+                             .opening = STR(" {\"a")};
+    expect_turn(TALK, &turn, ST_OK, "<s>user: Hi\nassistant: {\"a");
+    turn.continue_final = turn.no_generation_prompt = true;
+    expect_turn(TALK, &turn, ST_OK, "<s>user: Hi {\"a");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tools_and_variables_reach_the_template),
         cmocka_unit_test(test_a_prompt_can_end_with_the_last_message),
+        cmocka_unit_test(test_an_answer_can_begin_in_the_prompt),
         cmocka_unit_test(test_the_template_spells_the_prompt),
         cmocka_unit_test(test_what_is_no_conversation_is_refused),
         cmocka_unit_test(test_a_template_that_refuses_or_is_wrong_says_so),
