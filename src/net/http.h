@@ -74,7 +74,7 @@ struct http_limits {
     uint32_t head_bytes;    /* 16384: request line and headers together          -> 431, 414 */
     uint32_t headers;       /* 100                                               -> 431      */
     uint64_t body_bytes;    /* 8 MiB                                             -> 413      */
-    uint64_t bodies_bytes;  /* 64 times that: of all requests under way together -> 503      */
+    uint64_t bodies_bytes;  /* 64 times that: of all requests and messages at once -> 503    */
     uint32_t connections;   /* 0: what the descriptor limit allows; the oldest idle one goes */
     uint32_t streams;       /* 100: concurrent exchanges of one HTTP/2 connection            */
     uint64_t backlog_bytes; /* 256 KiB: http_backlog above which a writer should wait        */

@@ -88,7 +88,7 @@ struct http_server {
     void *ctx;
     struct http_stats stats;
     bool is_draining, is_closing;
-    uint64_t bodies_bytes; /* of all exchanges */
+    uint64_t bodies_bytes; /* of all exchanges, and of messages that are coming */
     struct conn_list conns;
     struct conn_list turns;
     struct conn_list waits[WAIT_KINDS];

@@ -254,8 +254,11 @@ static uint32_t take_payload(struct ws *ws, struct str bytes) {
         return 0;
     }
     if (ws->is_closing) return 0; /* nobody wants it any more */
+    struct http_server *s = ws->conn->server;
+    if (s->bodies_bytes + bytes.len > s->limits.bodies_bytes) return WS_TRY_LATER;
     buf_put_str(&ws->message, bytes);
     if (buf_status(&ws->message) != ST_OK) return WS_FAULT;
+    s->bodies_bytes += bytes.len;
     return check_text(ws) ? 0 : WS_BAD_UTF8;
 }
 
@@ -266,6 +269,7 @@ static void end_message(struct ws *ws) {
     }
     ws->in_message = false;
     if (!ws->is_closing) ws->handler->on_text(ws->ctx, ws, buf_str(&ws->message));
+    ws->conn->server->bodies_bytes -= ws->message.len;
     buf_clear(&ws->message);
     ws->checked = 0;
     if (ws->message.cap > MESSAGE_KEEP_BYTES) buf_deinit(&ws->message);
@@ -368,6 +372,7 @@ static void on_late(struct conn *c, enum wait_kind kind) {
 
 static void destroy(struct ws *ws) {
     if (ws->frames) wslay_frame_context_free(ws->frames);
+    ws->conn->server->bodies_bytes -= ws->message.len;
     buf_deinit(&ws->out);
     buf_deinit(&ws->message);
     mem_free(ws);

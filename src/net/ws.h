@@ -3,10 +3,10 @@
  *     on_request: ws_wants(x) -> ws_accept -> ws_send ... / on_text ... -> ws_close or on_closed
  *
  * Text messages only; a binary one closes with 1003, a message over the limit with 1009, bad
- * UTF-8 with 1007, any other breach of the protocol with 1002. Pings are answered, and sent when
- * the connection is silent for long; a peer that does not answer is gone. No subprotocols, no
- * extensions. A drain of the server leaves WebSockets to their owner, who knows what is under
- * way on each and closes it with 1001.
+ * UTF-8 with 1007, one for which the server has no room with 1013, any other breach of the
+ * protocol with 1002. Pings are answered, and sent when the connection is silent for long; a peer
+ * that does not answer is gone. No subprotocols, no extensions. A drain of the server leaves
+ * WebSockets to their owner, who knows what is under way on each and closes it with 1001.
  *
  * Lifetime: from ws_accept until on_closed was called; after ws_close nothing but on_closed
  * comes. Handlers are never called from within a call into this module. Thread: the loop's.

@@ -257,6 +257,7 @@ static inline void fake_deinit(struct fake *f) {
     uv_run(&f->loop, UV_RUN_DEFAULT);
     CHECK(f->server->stats.exchanges == 0);
     CHECK(f->server->stats.connections == 0);
+    CHECK(f->server->bodies_bytes == 0);
     http_server_destroy(f->server);
     CHECK(uv_loop_close(&f->loop) == 0);
     buf_deinit(&f->out);

@@ -622,6 +622,25 @@ static void test_a_message_that_never_ends_is_refused(void **state) {
     ws_bench_deinit(&b);
 }
 
+static void test_messages_count_among_all_bodies(void **state) {
+    (void)state;
+    const struct http_limits limits = {.bodies_bytes = 100};
+    struct ws_bench b;
+    struct buf none;
+    begin(&b, &limits);
+    buf_init(&none, 0);
+    for (int i = 0; i < 5; i++) ws_say(&b, TEXT, STR(LONG_50)); /* one after the other is fine */
+    assert_int_equal(b.f.server->bodies_bytes, 0);
+    ws_say(&b, TEXT_PART, STR(LONG_50));
+    assert_int_equal(b.f.server->bodies_bytes, 50);
+    ws_say(&b, MORE, STR(LONG_50));
+    assert_int_equal(b.closed, 0);
+    ws_say(&b, LAST, STR("x"));
+    assert_int_equal(b.closed, 1);
+    assert_int_equal(read_answers(&b, &none), 1013);
+    ws_bench_deinit(&b);
+}
+
 static void test_a_drain_leaves_it_to_its_owner(void **state) {
     (void)state;
     struct ws_bench b;
@@ -656,6 +675,7 @@ int main(void) {
         cmocka_unit_test(test_a_message_that_our_close_has_cut_is_no_breach),
         cmocka_unit_test(test_a_close_that_is_not_answered_ends_in_time),
         cmocka_unit_test(test_a_message_that_never_ends_is_refused),
+        cmocka_unit_test(test_messages_count_among_all_bodies),
         cmocka_unit_test(test_a_drain_leaves_it_to_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
