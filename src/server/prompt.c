@@ -56,9 +56,21 @@ static enum status check_tools(const struct served *m, const struct api_request 
         m->name);
 }
 
+/* A text that cannot fit, however its tokens fall, is not made into any. */
+static enum status encode(const struct served *m, struct str text, struct encode_options options,
+                          const struct api_request *r, uint64_t bytes_max, struct tokens *out,
+                          struct api_error *e) {
+    if (bytes_max > 0 && text.len > bytes_max)
+        return api_refuse(e, 400, r->is_chat ? "messages" : "prompt", "context_length_exceeded",
+                          "This model's maximum context length is %u tokens, the answer included, "
+                          "but the prompt has %zu bytes, which are more tokens than that",
+                          m->ctx_tokens, text.len);
+    return tokenizer_encode(m->tokenizer, text, options, out) == ST_OK ? ST_OK : no_memory(e);
+}
+
 /* With the beginning of a call behind it, where one must be made. */
-static enum status encode_chat(const struct served *m, const struct api_request *r,
-                               struct tokens *out, struct api_error *e) {
+static enum status render_opened(const struct served *m, const struct api_request *r,
+                                 struct buf *out, struct api_error *e) {
     struct err err = {0};
     struct buf opening;
     TRY(check_chat(m, e));
@@ -68,9 +80,21 @@ static enum status encode_chat(const struct served *m, const struct api_request 
     enum status st = buf_status(&opening);
     struct chat_turn turn = turn_of(r);
     turn.opening = buf_str(&opening);
-    if (st == ST_OK) st = chat_prompt_encode_turn(m->chat, &turn, out, &err);
+    if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, &err);
     buf_deinit(&opening);
     return word(st, &err, e);
+}
+
+/* Templates spell BOS themselves, so the tokenizer adds nothing. */
+static enum status encode_chat(const struct served *m, const struct api_request *r,
+                               uint64_t bytes_max, struct tokens *out, struct api_error *e) {
+    struct buf text;
+    buf_init(&text, CHAT_PROMPT_BYTES_MAX);
+    enum status st = render_opened(m, r, &text, e);
+    if (st == ST_OK)
+        st = encode(m, buf_str(&text), (struct encode_options){0}, r, bytes_max, out, e);
+    buf_deinit(&text);
+    return st;
 }
 
 static enum status copy_ids(const struct served *m, const struct api_prompt *p, struct tokens *out,
@@ -87,11 +111,11 @@ static enum status copy_ids(const struct served *m, const struct api_prompt *p, 
 }
 
 static enum status encode_prompt(const struct served *m, const struct api_request *r,
-                                 const struct api_prompt *p, struct tokens *out,
+                                 const struct api_prompt *p, uint64_t bytes_max, struct tokens *out,
                                  struct api_error *e) {
     if (p->ids) return copy_ids(m, p, out, e);
     struct encode_options options = {.add_special = !r->raw_prompt};
-    return tokenizer_encode(m->tokenizer, p->text, options, out) == ST_OK ? ST_OK : no_memory(e);
+    return encode(m, p->text, options, r, bytes_max, out, e);
 }
 
 enum status prompts_prepare(const struct served *m, const struct api_request *r,
@@ -102,8 +126,9 @@ enum status prompts_prepare(const struct served *m, const struct api_request *r,
     out->list = mem_zalloc_array(count, sizeof(out->list[0]));
     if (!out->list) return no_memory(e);
     out->count = count;
-    if (r->is_chat) return encode_chat(m, r, &out->list[0], e);
-    for (uint32_t i = 0; i < count; i++) TRY(encode_prompt(m, r, &r->prompts[i], &out->list[i], e));
+    if (r->is_chat) return encode_chat(m, r, out->bytes_max, &out->list[0], e);
+    for (uint32_t i = 0; i < count; i++)
+        TRY(encode_prompt(m, r, &r->prompts[i], out->bytes_max, &out->list[i], e));
     return ST_OK;
 }
 

@@ -3,7 +3,7 @@
  * Template and tokenizer are the only work on a request that grows with its text, so this is what
  * is handed to a pool of threads when the text is long.
  *
- * Lifetime: zero, prepare, deinit. Thread: any; the model and the request do not change meanwhile.
+ * Lifetime: zero, bytes_max if wanted, prepare, deinit. Thread: any; the model and the request do not change meanwhile.
  */
 #ifndef SERVER_PROMPT_H
 #define SERVER_PROMPT_H
@@ -21,6 +21,7 @@ struct served;
 struct prompts {
     struct tokens *list; /* owned; one for each prompt of the request, one for a conversation */
     uint32_t count;
+    uint64_t bytes_max; /* of one text, for those who want no more than fits; 0: any */
 };
 
 /* ST_BAD: `e` says what the client did wrong; ST_NOMEM fills it, too. */

@@ -185,6 +185,18 @@ static uint64_t bytes_of(const struct served_parts *p, const struct model_file *
     return bytes;
 }
 
+/* A text is at least as many tokens as the longest piece goes into it. That holds where every byte
+ * of the text is a byte of some piece, not where words or runs of blanks may become one token. */
+static uint64_t prompt_bytes_max(const struct tokenizer *t, uint32_t ctx_tokens) {
+    bool is_bpe = strcmp(tokenizer_model(t), "bpe") == 0 || strcmp(tokenizer_model(t), "spm") == 0;
+    size_t longest = 0;
+    for (uint32_t i = 0; is_bpe && i < tokenizer_vocab(t); i++) {
+        size_t len = tokenizer_piece(t, (token_id)i).len;
+        if (len > longest) longest = len;
+    }
+    return (uint64_t)longest * ctx_tokens;
+}
+
 static void fill_served(struct registry *r, struct served_parts *p) {
     struct served *m = p->model;
     m->is_encoder = !p->service.engine;
@@ -192,6 +204,7 @@ static void fill_served(struct registry *r, struct served_parts *p) {
     m->host = m->is_encoder ? &p->encoder : &p->service.host;
     m->tokenizer = m->host->tokenizer;
     m->ctx_tokens = m->host->ctx_tokens;
+    m->prompt_bytes_max = prompt_bytes_max(m->tokenizer, m->ctx_tokens);
     m->knobs = p->service.knobs;
     m->chat = p->chat;
     m->chat_missing = p->chat_err;

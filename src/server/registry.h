@@ -52,6 +52,7 @@ struct served {
     struct err chat_missing;       /* why not */
     const struct tool_form *tools; /* NULL: it has none */
     uint32_t ctx_tokens;
+    uint64_t prompt_bytes_max; /* a longer text never fits the context; 0: not known */
     char fingerprint[FINGERPRINT_BYTES];
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */

@@ -66,6 +66,7 @@ static enum status fill_ride(struct ride *r, const struct ride_ask *ask) {
         TRY(smoother_create(r->request.smooth_ms * 1000, r->all->options.log_bytes, &r->smoother));
     snprintf(a->id, sizeof(a->id), "%.*s", STR_ARG(ask->id));
     snprintf(r->request_id, sizeof(r->request_id), "%.*s", STR_ARG(ask->request_id));
+    r->prompts.bytes_max = ask->model->prompt_bytes_max;
     a->request = &r->request;
     a->tokenizer = ask->model->tokenizer;
     a->model = str_of(ask->model->name);
