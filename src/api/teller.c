@@ -18,6 +18,7 @@ struct teller {
     struct buf fresh, shown; /* of one token: its text, and what of it may be told */
     uint32_t pushed, told;   /* tokens that came, tokens that events have taken along */
     uint32_t calls;          /* told so far */
+    bool has_said;           /* text has come from the model itself */
     bool has_begun;          /* the parser has the beginning of a call that must be made */
     bool wants_tokens;       /* somebody wants to see them, even without text */
     bool has_stopped;        /* at a stop string, or before a call too many */
@@ -134,6 +135,7 @@ static void show(struct teller *t, struct str text) {
 
 /* Text before min_tokens is not held against the stop strings. */
 static void check_stops(struct teller *t, struct str text) {
+    t->has_said = true;
     if (t->stops.count == 0 || t->pushed <= t->options.request->min_tokens) {
         show(t, text);
         return;
@@ -188,7 +190,8 @@ static void flush(struct teller *t) {
 enum status teller_finish(struct teller *t, enum finish_reason finish, struct event_log *log) {
     begin(t, log);
     if (!t->has_stopped) flush(t);
-    if (t->parser && t->status == ST_OK) note(t, tool_parser_finish(t->parser, &t->sink));
+    if (t->parser && t->has_said && t->status == ST_OK)
+        note(t, tool_parser_finish(t->parser, &t->sink));
     if (t->wants_tokens && t->told < t->pushed) tell(t, (struct api_event){.kind = EVENT_TEXT});
     tell(t, (struct api_event){
                 .kind = EVENT_FINISH, .finish = finish, .tool = t->calls, .text = t->stops.met});

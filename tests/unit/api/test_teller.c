@@ -395,6 +395,7 @@ static void test_a_call_that_must_be_made_begins_in_the_prompt(void **state) {
                   "Cf{\"a\": 1}F");
     expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"",
                   "f\", \"arguments\": {}}\n</tool_call>", "Cf{}F");
+    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"", "", "F"); /* an end at once */
     expect_forced("llama3", "tools", "{\"name\": \"f\", \"parameters\":", " {\"a\": 1}}",
                   "Cf{\"a\": 1}F");
     expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\":", "{}}", "Cf{}F");
