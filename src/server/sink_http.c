@@ -1,5 +1,8 @@
 /* server/sink_http.c - an answer over its own exchange: whole, streamed, or promised for later.
  *
+ * An answer with log-probabilities may be a hundred times its text, so a long one is written in the
+ * pool; its sink stays with the ride until that is done, even if the client does not.
+ *
  * A stream is server-sent events or lines, as its codec says. A wake-up of the ride puts all
  * events that are ready into one write. When a reader is slow the encoder is simply not run until
  * there is room: the log waits, and nobody else does.
@@ -9,10 +12,15 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "server/chore_int.h"
 #include "server/server_int.h"
 #include "server/sink.h"
 
-enum { EVENTS_A_RUN = 64, NUMBER_BYTES = 16 };
+enum {
+    EVENTS_A_RUN = 64,
+    NUMBER_BYTES = 16,
+    POOL_FROM_ENTRIES = 4096, /* of log-probabilities; writing one takes about a microsecond */
+};
 static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
 
 /* ---- whole ---- */
@@ -20,6 +28,14 @@ static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
 struct plain_sink {
     struct sink base;
     struct visit *visit; /* NULL: it has ended */
+    struct whole *whole; /* being written in the pool, or written; NULL: not begun */
+};
+
+struct whole {
+    struct chore base;
+    struct plain_sink *sink;
+    struct buf body;
+    bool is_written;
 };
 
 static bool plain_begin(struct sink *s) {
@@ -27,21 +43,58 @@ static bool plain_begin(struct sink *s) {
     return false;
 }
 
-static bool plain_advance(struct sink *s) {
-    struct plain_sink *p = (struct plain_sink *)s;
-    const struct answer *a = &s->ride->answer;
-    struct visit *v = p->visit;
-    if (!answer_is_done(a)) return false;
-    p->visit = NULL;
-    if (a->failure.status != 0) {
-        visit_refuse(v, &a->failure);
-        return true;
-    }
+static bool is_much(const struct answer *a) {
+    const struct api_request *q = a->request;
+    uint64_t tokens = answer_completion_tokens(a) + (q->prompt_logprobs ? a->prompt_tokens : 0);
+    return q->logprobs && tokens * (1 + q->top_logprobs) >= POOL_FROM_ENTRIES;
+}
+
+/* On any thread: the answer does not change any more. */
+static void write_whole(struct chore *c) {
+    struct whole *w = (struct whole *)c;
+    const struct answer *a = &w->sink->base.ride->answer;
+    a->request->codec->whole(a, &w->body);
+}
+
+static void whole_is_written(struct chore *c) {
+    struct whole *w = (struct whole *)c;
+    w->is_written = true;
+    ride_wake(w->sink->base.ride, &w->sink->base);
+}
+
+static bool begin_whole(struct plain_sink *p) {
+    struct whole *w = mem_zalloc(sizeof(*w));
+    if (!w) return false;
+    *w = (struct whole){.base = {.work = write_whole, .done = whole_is_written}, .sink = p};
+    buf_init(&w->body, WHOLE_BYTES_MAX);
+    p->whole = w;
+    chore_run_alone(&w->base, p->visit->server, true);
+    return true;
+}
+
+static void reply_whole(struct visit *v, const struct answer *a) {
     struct buf body;
     buf_init(&body, WHOLE_BYTES_MAX);
     a->request->codec->whole(a, &body);
     visit_reply_json(v, &body);
     buf_deinit(&body);
+}
+
+static bool plain_advance(struct sink *s) {
+    struct plain_sink *p = (struct plain_sink *)s;
+    const struct answer *a = &s->ride->answer;
+    if (!answer_is_done(a) || (p->whole && !p->whole->is_written)) return false;
+    bool is_fine = a->failure.status == 0;
+    if (is_fine && !p->whole && is_much(a) && begin_whole(p)) return false;
+    struct visit *v = p->visit;
+    p->visit = NULL;
+    if (!v) return true;
+    if (!is_fine)
+        visit_refuse(v, &a->failure);
+    else if (p->whole)
+        visit_reply_json(v, &p->whole->body);
+    else
+        reply_whole(v, a);
     return true;
 }
 
@@ -52,13 +105,18 @@ static void plain_refuse(struct sink *s, const struct api_error *e) {
     visit_refuse(v, e);
 }
 
-static void plain_destroy(struct sink *s) { mem_free(s); }
+static void plain_destroy(struct sink *s) {
+    struct plain_sink *p = (struct plain_sink *)s;
+    if (p->whole) buf_deinit(&p->whole->body);
+    mem_free(p->whole);
+    mem_free(p);
+}
 
 static void plain_gone(struct visit *v) {
     struct plain_sink *p = v->owner;
     p->visit = NULL;
     visit_free(v);
-    ride_detach(p->base.ride, &p->base);
+    if (!p->whole) ride_detach(p->base.ride, &p->base); /* else when it is written */
 }
 
 static const struct sink_kind plain_kind = {.name = "plain",

@@ -222,6 +222,21 @@ def test_what_is_not_there_cannot_be_asked_for(server):
     assert server.get(place + "?wait_ms=-1").status == 400
 
 
+def test_a_long_answer_with_log_probabilities_is_written_aside(model):
+    """From 4,096 of them on it is written in the pool, whoever waits for it or does not."""
+    body = body_of(400, n=16, logprobs=True, top_logprobs=1)
+    with Server(model, *FAST, "--served-model-name", "tiny") as server:
+        reply = server.post("/v1/chat/completions", body)
+        assert [len(c["logprobs"]["content"]) for c in reply.json["choices"]] == 16 * [400]
+        for i in range(8):  # these leave at all stages of it
+            sock = server.connect()
+            sock.sendall(http_request("POST", "/v1/chat/completions", json.dumps(body).encode()))
+            time.sleep(i / 200)
+            sock.close()
+        assert wait_until(server.is_quiet, 5)
+        assert server.post("/v1/chat/completions", body).status == 200
+
+
 # --- WebSocket ---
 
 websockets = pytest.importorskip("websockets", reason="the package websockets is not installed")
