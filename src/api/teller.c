@@ -18,7 +18,6 @@ struct teller {
     struct buf fresh, shown; /* of one token: its text, and what of it may be told */
     uint32_t pushed, told;   /* tokens that came, tokens that events have taken along */
     uint32_t calls;          /* told so far */
-    bool has_said;           /* text has come from the model itself */
     bool has_begun;          /* the parser has the beginning of a call that must be made */
     bool wants_tokens;       /* somebody wants to see them, even without text */
     bool has_stopped;        /* at a stop string, or before a call too many */
@@ -125,17 +124,32 @@ static enum status note(struct teller *t, enum status st) {
     return t->status;
 }
 
+/* A call that must be made begins in the prompt: the parser is given that part once the model goes
+ * on with it. */
+static void begin_call(struct teller *t) {
+    const struct teller_options *o = &t->options;
+    struct buf opening;
+    if (t->has_begun) return;
+    t->has_begun = true;
+    buf_init(&opening, PIECE_BYTES_MAX);
+    tool_opening_put(o->tools, tokenizer_chat_template(o->tokenizer, true), o->request, &opening);
+    note(t, buf_status(&opening));
+    note(t, tool_parser_push(t->parser, buf_str(&opening), &t->sink));
+    buf_deinit(&opening);
+}
+
 static void show(struct teller *t, struct str text) {
     if (text.len == 0) return;
-    if (t->parser)
-        note(t, tool_parser_push(t->parser, text, &t->sink));
-    else
+    if (!t->parser) {
         tell_text(t, text);
+        return;
+    }
+    begin_call(t);
+    note(t, tool_parser_push(t->parser, text, &t->sink));
 }
 
 /* Text before min_tokens is not held against the stop strings. */
 static void check_stops(struct teller *t, struct str text) {
-    t->has_said = true;
     if (t->stops.count == 0 || t->pushed <= t->options.request->min_tokens) {
         show(t, text);
         return;
@@ -148,21 +162,9 @@ static void check_stops(struct teller *t, struct str text) {
     show(t, buf_str(&t->shown));
 }
 
-/* A call that must be made begins in the prompt; no event comes of that part alone. */
-static void begin(struct teller *t, struct event_log *log) {
-    t->log = log;
-    if (t->has_begun || !t->parser) return;
-    const struct teller_options *o = &t->options;
-    t->has_begun = true;
-    buf_clear(&t->fresh);
-    tool_opening_put(o->tools, tokenizer_chat_template(o->tokenizer, true), o->request, &t->fresh);
-    note(t, buf_status(&t->fresh));
-    show(t, buf_str(&t->fresh));
-}
-
 enum status teller_push(struct teller *t, const int32_t *tokens, uint32_t count,
                         struct event_log *log, bool *met) {
-    begin(t, log);
+    t->log = log;
     for (uint32_t i = 0; i < count && !t->has_stopped && t->status == ST_OK; i++) {
         t->pushed++;
         if (is_end(t, tokens[i])) continue;
@@ -188,10 +190,9 @@ static void flush(struct teller *t) {
 }
 
 enum status teller_finish(struct teller *t, enum finish_reason finish, struct event_log *log) {
-    begin(t, log);
+    t->log = log;
     if (!t->has_stopped) flush(t);
-    if (t->parser && t->has_said && t->status == ST_OK)
-        note(t, tool_parser_finish(t->parser, &t->sink));
+    if (t->parser && t->status == ST_OK) note(t, tool_parser_finish(t->parser, &t->sink));
     if (t->wants_tokens && t->told < t->pushed) tell(t, (struct api_event){.kind = EVENT_TEXT});
     tell(t, (struct api_event){
                 .kind = EVENT_FINISH, .finish = finish, .tool = t->calls, .text = t->stops.met});

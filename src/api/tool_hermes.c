@@ -67,7 +67,7 @@ static const char *const marks[] = {"<tool_call>", "</tool_call>", NULL};
 static const char *const signs[] = {"<tool_call>", NULL};
 
 static const struct tool_opening openings[] = {
-    {NULL, "<tool_call>\n{\"name\": \"", "\", \"arguments\":"}};
+    {NULL, "<tool_call>\n{\"name\": \"", "\", \"arguments\": {"}};
 
 const struct tool_form tool_form_hermes = {
     .name = "hermes",

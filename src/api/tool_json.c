@@ -81,7 +81,7 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const none[] = {NULL};
 static const char *const signs[] = {"tools", NULL};
 
-static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"arguments\":"}};
+static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"arguments\": {"}};
 
 const struct tool_form tool_form_json = {
     .name = "json",

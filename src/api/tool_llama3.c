@@ -40,7 +40,7 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const marks[] = {"<|python_tag|>", NULL};
 static const char *const signs[] = {"<|python_tag|>", "\"parameters\": dictionary", NULL};
 
-static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"parameters\":"}};
+static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"parameters\": {"}};
 
 const struct tool_form tool_form_llama3 = {
     .name = "llama3",

@@ -100,8 +100,8 @@ static const char *const marks[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", NULL}
 static const char *const signs[] = {"[TOOL_CALLS]", NULL};
 
 static const struct tool_opening openings[] = {
-    {"[ARGS]", "[TOOL_CALLS]", "[ARGS]"},
-    {NULL, "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\":"},
+    {"[ARGS]", "[TOOL_CALLS]", "[ARGS]{"},
+    {NULL, "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": {"},
 };
 
 const struct tool_form tool_form_mistral = {

@@ -34,11 +34,11 @@ struct api_request;
 struct buf;
 struct tool_parser; /* opaque */
 
-/* What stands in front of a call's arguments. Both end where a model's own tokens would. */
+/* What stands in front of a call's name, and between it and the contents of its arguments. */
 struct tool_opening {
     const char *sign;        /* in the chat template; NULL: in any */
     const char *before_name; /* from the mark to the name */
-    const char *after_name;  /* from the name to the arguments */
+    const char *after_name;  /* from the name into the arguments, which are an object */
 };
 
 enum { TOOL_HELD_BYTES_MAX = 256 * 1024, TOOL_NAME_BYTES_MAX = 256 };
@@ -68,7 +68,7 @@ bool tool_form_needs(const struct tool_form *form, struct str special); /* one o
 bool tool_template_has(struct str chat_template, struct str part);
 
 /* Append the beginning of the call that r->tool_choice demands: the prompt ends with it, and the
- * parser is given it before the answer. Up to the arguments of a named tool; of one that the model
+ * parser is given it before the answer. Into the arguments of a named tool; of one that the model
  * may choose, up to its name. Nothing where no call is demanded, or `form` is NULL. */
 void tool_opening_put(const struct tool_form *form, struct str chat_template,
                       const struct api_request *r, struct buf *out);

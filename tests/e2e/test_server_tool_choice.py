@@ -10,7 +10,7 @@ import pytest
 from scripted_model import scripted_model
 from server_lib import Server
 
-SCRIPT = ['weather", "arguments":', ' {"city"', ': "Rome"', "}}", "\n</tool_call>"]
+SCRIPT = ['weather", "arguments": {', '"city"', ': "Rome"', "}}", "\n</tool_call>"]
 PLAIN = "".join(SCRIPT)
 TOOL = {"name": "weather", "parameters": {"type": "object"}}
 TOOLS = [{"type": "function", "function": TOOL}]

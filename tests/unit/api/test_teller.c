@@ -366,8 +366,7 @@ static void expect_forced(const char *form, const char *template, const char *op
     struct tokenizer *own = lib_tokenizer_of(str_of(template));
     struct buf put;
     l->request.tools = STR("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
-    l->request.tool_choice = opening[strlen(opening) - 1] == ':' ? TOOLS_NAMED : TOOLS_REQUIRED;
-    if (strstr(opening, "f[ARGS]")) l->request.tool_choice = TOOLS_NAMED;
+    l->request.tool_choice = opening[strlen(opening) - 1] == '{' ? TOOLS_NAMED : TOOLS_REQUIRED;
     l->request.tool_name = STR("f");
     buf_init(&put, 1 << 10);
     tool_opening_put(tool_form_find(form), str_of(template), &l->request, &put);
@@ -390,19 +389,20 @@ static void expect_forced(const char *form, const char *template, const char *op
 
 static void test_a_call_that_must_be_made_begins_in_the_prompt(void **state) {
     (void)state;
-    expect_forced("hermes", "tools",
-                  "<tool_call>\n{\"name\": \"f\", \"arguments\":", " {\"a\": 1}}\n</tool_call>",
-                  "Cf{\"a\": 1}F");
+    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
+                  "\"a\": 1}}\n</tool_call>", "Cf{\"a\": 1}F");
     expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"",
                   "f\", \"arguments\": {}}\n</tool_call>", "Cf{}F");
-    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"", "", "F"); /* an end at once */
-    expect_forced("llama3", "tools", "{\"name\": \"f\", \"parameters\":", " {\"a\": 1}}",
+    expect_forced("llama3", "tools", "{\"name\": \"f\", \"parameters\": {", "\"a\": 1}}",
                   "Cf{\"a\": 1}F");
-    expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\":", "{}}", "Cf{}F");
-    expect_forced("mistral", "[TOOL_CALLS]",
-                  "[TOOL_CALLS][{\"name\": \"f\", \"arguments\":", " {}}]", "Cf{}F");
-    expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]f[ARGS]", "{}", "Cf{}F");
+    expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\": {", "}}", "Cf{}F");
+    expect_forced("mistral", "[TOOL_CALLS]", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {",
+                  "}}]", "Cf{}F");
+    expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]f[ARGS]{", "}", "Cf{}F");
     expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]", "f[ARGS]{}", "Cf{}F");
+    /* An end at once: nothing is told that the model did not write. */
+    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"", "", "F");
+    expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\": {", "", "F");
 }
 
 static void test_nothing_is_forced_where_the_model_may_choose(void **state) {
