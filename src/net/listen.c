@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -31,6 +32,9 @@ enum {
     UNIX_MODE = 0660,
     LOCK_TRIES = 100, /* to be the only one that replaces a socket file */
     LOCK_PAUSE_MS = 10,
+    PROBE_AFTER_S = 30, /* of silence; then so often, and so many unanswered are the end */
+    PROBE_EVERY_S = 10,
+    PROBES = 3,
 };
 
 union stream {
@@ -170,7 +174,6 @@ static void on_knock(uv_stream_t *stream, int status) {
     }
     s->stats.accepted++;
     name_peer(c, l->is_unix);
-    if (!l->is_unix) uv_tcp_nodelay(&c->uv.tcp, 1);
     conn_open(c, l->tls);
 }
 
@@ -193,10 +196,30 @@ static enum status no_memory(struct err *err) {
     return err_set(err, ST_NOMEM, "no memory for a listener");
 }
 
+/* Connections inherit from the socket that they came by: they send at once, and the kernel asks a
+ * silent peer whether it is still there. A machine that lost its power says no goodbye, and while
+ * nothing is sent to it nobody else would notice. Without them the server serves as well. */
+static void set_options(const struct listener *l) {
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, PROBES},
+    };
+    uv_os_fd_t fd;
+    if (l->is_unix || uv_fileno(&l->uv.handle, &fd) != 0) return;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
+}
+
 /* Closes it on failure; `where` is for the sentence. */
 static enum status start(struct listener *l, int bound, const char *where, struct err *err) {
     const int failure = bound ? bound : uv_listen(&l->uv.stream, BACKLOG, on_knock);
     if (failure == 0) {
+        set_options(l);
         l->next = l->server->listeners;
         l->server->listeners = l;
         return ST_OK;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/tcp.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -45,6 +46,32 @@ static void test_a_connection_serves_many_requests(void **state) {
     for (int i = 0; i < 5; i++) ask(&f, &c);
     assert_int_equal(http_stats(f.server).accepted, 1);
     assert_int_equal(f.ends, 5);
+    client_close(&c);
+    fake_deinit(&f);
+}
+
+static int option_of(int fd, int level, int name) {
+    int value = -1;
+    socklen_t bytes = sizeof(value);
+    assert_int_equal(getsockopt(fd, level, name, &value, &bytes), 0);
+    return value;
+}
+
+static void test_a_connection_sends_at_once_and_is_probed_when_silent(void **state) {
+    (void)state;
+    struct fake f;
+    struct client c;
+    client_connect(&c, listen_on(&f, NULL));
+    ask(&f, &c);
+    uv_os_fd_t fd = -1;
+    assert_non_null(f.server->conns.first);
+    assert_int_equal(uv_fileno(&f.server->conns.first->uv.handle, &fd), 0);
+    assert_int_not_equal(option_of(fd, IPPROTO_TCP, TCP_NODELAY), 0);
+    assert_int_not_equal(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 0);
+    /* A peer that is lost is given up in about a minute. */
+    const int probes_s =
+        option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL) * option_of(fd, IPPROTO_TCP, TCP_KEEPCNT);
+    assert_in_range(option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) + probes_s, 10, 90);
     client_close(&c);
     fake_deinit(&f);
 }
@@ -585,6 +612,7 @@ static void test_a_slow_reader_that_takes_something_gets_it_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_connection_serves_many_requests),
+        cmocka_unit_test(test_a_connection_sends_at_once_and_is_probed_when_silent),
         cmocka_unit_test(test_names_and_both_families_can_be_listened_on),
         cmocka_unit_test(test_a_taken_port_and_a_wrong_name_are_told),
         cmocka_unit_test(test_no_address_of_a_name_may_be_somebody_elses),
