@@ -18,14 +18,12 @@ static struct str lower(struct str s, char *out, size_t out_bytes) {
     return (struct str){out, len};
 }
 
-/* "name:port" without the port; "[::1]:80" gives "[::1]". */
+/* "name:port" without the port; "[::1]:80" gives "[::1]". What is no port stays. */
 static struct str without_port(struct str host) {
-    if (host.len > 0 && host.ptr[0] == '[') {
-        const char *end = memchr(host.ptr, ']', host.len);
-        return end ? (struct str){host.ptr, (size_t)(end - host.ptr) + 1} : host;
-    }
-    const char *colon = memchr(host.ptr, ':', host.len);
-    return colon ? (struct str){host.ptr, (size_t)(colon - host.ptr)} : host;
+    size_t len = host.len;
+    while (len > 0 && host.ptr[len - 1] >= '0' && host.ptr[len - 1] <= '9') len--;
+    bool has_port = len > 0 && host.ptr[len - 1] == ':';
+    return has_port ? str_take(host, len - 1) : host;
 }
 
 bool gate_host_is_loopback(const char *host) {
@@ -34,9 +32,21 @@ bool gate_host_is_loopback(const char *host) {
            str_starts(h, STR("127."));
 }
 
-static bool is_listed(const struct setting_list *list, struct str name) {
+static bool is_listed_origin(const struct setting_list *list, struct str name) {
     for (uint32_t i = 0; i < list->count; i++)
         if (str_is(name, list->items[i]) || strcmp(list->items[i], "*") == 0) return true;
+    return false;
+}
+
+/* Names of hosts are the same in capitals; `name` has none. */
+static bool is_host(struct str name, const char *host) {
+    char text[256];
+    return str_eq(name, lower(str_of(host), text, sizeof(text)));
+}
+
+static bool is_listed_host(const struct setting_list *list, struct str name) {
+    for (uint32_t i = 0; i < list->count; i++)
+        if (is_host(name, list->items[i]) || strcmp(list->items[i], "*") == 0) return true;
     return false;
 }
 
@@ -45,7 +55,7 @@ static bool is_own_host(const struct server *s, struct str host) {
     if (host.len == 0) return true; /* HTTP/1.0 without one: no browser does that */
     struct str name = lower(without_port(host), text, sizeof(text));
     return str_is(name, "localhost") || str_is(name, "127.0.0.1") || str_is(name, "[::1]") ||
-           str_is(name, s->settings.host) || is_listed(&s->settings.allowed_host, name);
+           is_host(name, s->settings.host) || is_listed_host(&s->settings.allowed_host, name);
 }
 
 static enum status check_host(const struct visit *v, struct api_error *e) {
@@ -68,7 +78,7 @@ static bool is_same_site(struct str origin, struct str host) {
 static enum status check_origin(struct visit *v, struct api_error *e) {
     struct str origin = http_find(v->head, "origin");
     if (!origin.ptr) return ST_OK;
-    v->is_allowed_origin = is_listed(&v->server->settings.cors_origin, origin);
+    v->is_allowed_origin = is_listed_origin(&v->server->settings.cors_origin, origin);
     if (v->is_allowed_origin || is_same_site(origin, v->head->host)) return ST_OK;
     return api_refuse(e, 403, NULL, "origin_not_allowed",
                       "pages of \"%.*s\" may not call this server; --cors-origin allows them",

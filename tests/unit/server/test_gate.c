@@ -52,25 +52,30 @@ static void allow(struct world *w, const char *flag, const char *value) {
 }
 
 /* The status that a request gets; 0: it is let in. `pairs`: names and values, NULL at the end. */
-static uint32_t knock(struct world *w, const char *path, const char *host,
-                      const char *const *pairs) {
+static uint32_t knock_with(struct world *w, enum http_method method, const char *path,
+                           const char *host, const char *const *pairs) {
     struct api_error e = {0};
     struct str arg;
     uint32_t allowed, count = 0;
     for (; pairs && pairs[2 * count]; count++)
         w->headers[count] =
             (struct http_header){str_of(pairs[2 * count]), str_of(pairs[2 * count + 1])};
-    w->head = (struct http_head){.method = HTTP_GET,
+    w->head = (struct http_head){.method = method,
                                  .path = str_of(path),
                                  .host = str_of(host),
                                  .headers = w->headers,
                                  .header_count = count,
                                  .peer = STR("127.0.0.1:5123")};
     w->visit = (struct visit){.server = &w->server, .head = &w->head};
-    w->visit.route = routes_find(HTTP_GET, w->head.path, &arg, &allowed);
+    w->visit.route = routes_find(method, w->head.path, &arg, &allowed);
     enum status st = gate_check(&w->visit, &e);
     assert_int_equal(st == ST_OK, e.status == 0);
     return e.status;
+}
+
+static uint32_t knock(struct world *w, const char *path, const char *host,
+                      const char *const *pairs) {
+    return knock_with(w, HTTP_GET, path, host, pairs);
 }
 
 #define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -88,8 +93,21 @@ static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) 
     assert_int_equal(knock(&w, "/v1/models", "localhost.evil.example", NULL), 403);
     assert_int_equal(knock(&w, "/v1/models", "127.0.0.1.evil.example", NULL), 403);
     assert_int_equal(knock(&w, "/livez", "evil.example", NULL), 403);
-    allow(&w, "allowed-host", "box.lan");
+    const char *const odd[] = {"localhost@evil.example",
+                               "evil.example@localhost",
+                               "localhost.",
+                               "[::1].evil.example",
+                               "127.0.0.1,evil.example",
+                               "127.0.0.2",
+                               "[::ffff:7f00:1]",
+                               "0.0.0.0",
+                               "2130706433",
+                               "localhost:80.evil.example"};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
+        assert_int_equal(knock(&w, "/v1/models", odd[i], NULL), 403);
+    allow(&w, "allowed-host", "Box.lan");
     assert_int_equal(knock(&w, "/v1/models", "box.lan:8080", NULL), 0);
+    assert_int_equal(knock(&w, "/v1/models", "BOX.LAN", NULL), 0);
     world_close(&w);
 }
 
@@ -179,6 +197,30 @@ static void test_probes_ask_for_no_key_and_unknown_paths_do(void **state) {
     world_close(&w);
 }
 
+/* Whatever the method: without a known key nobody gets past, but for what is open. */
+static void test_every_route_with_every_method_asks_for_its_key(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    for (uint32_t i = 0; i < routes_count(); i++)
+        for (int m = HTTP_GET; m <= HTTP_OTHER; m++) {
+            char path[64];
+            const struct route *r = routes_at(i);
+            enum http_method method = (enum http_method)m;
+            snprintf(path, sizeof(path), "%s", r->path);
+            char *star = strchr(path, '*');
+            if (star) *star = 'x';
+            bool is_open = r->auth == AUTH_OPEN && (method == r->method || method == HTTP_HEAD);
+            uint32_t wanted = is_open || method == HTTP_OPTIONS ? 0 : 401;
+            assert_int_equal(knock_with(&w, method, path, "127.0.0.1", NULL), wanted);
+            assert_int_equal(
+                knock_with(&w, method, path, "127.0.0.1", PAIRS("x-api-key", "sk-none")), wanted);
+            assert_int_equal(
+                knock_with(&w, method, path, "127.0.0.1", PAIRS("x-api-key", "sk-first-key")), 0);
+        }
+    world_close(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_loopback_only_names_of_this_machine_are_hosts),
@@ -188,6 +230,7 @@ int main(void) {
         cmocka_unit_test(test_a_key_does_not_excuse_a_foreign_page),
         cmocka_unit_test(test_keys_come_in_either_header_and_must_be_known),
         cmocka_unit_test(test_probes_ask_for_no_key_and_unknown_paths_do),
+        cmocka_unit_test(test_every_route_with_every_method_asks_for_its_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
