@@ -186,6 +186,10 @@ static void test_answers_are_told_and_written_or_memory_lacks(void **state) {
                 "{" TALK ",\"stop\":\"zz\",\"stream\":true,\"logprobs\":true,\"top_logprobs\":1,"
                 "\"stream_options\":{\"include_usage\":true},\"return_token_ids\":true}",
                 "ab <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>z");
+    with_answer("openai.chat",
+                "{" TALK ",\"tool_choice\":\"required\",\"stream\":true,\"stream_options\":"
+                "{\"continuous_usage_stats\":true}}",
+                "\"a\":1}}</tool_call>");
     with_answer("openai.completions",
                 "{\"prompt\":[112,113],\"echo\":true,\"logprobs\":1,\"stream\":true}",
                 "h\xc3\xa9llo");
@@ -200,7 +204,8 @@ static enum status render(const char *messages) {
     const struct chat_turn turn = {.messages = str_of(messages),
                                    .tools = STR("[{}]"),
                                    .kwargs = STR("{\"x\":1}"),
-                                   .continue_final = true};
+                                   .continue_final = true,
+                                   .opening = STR("{\"a\":")};
     buf_init(&out, 1 << 20);
     enum status st = chat_prompt_create(tokenizer, &p, NULL);
     if (st == ST_OK) st = chat_prompt_render(p, &turn, &out, NULL);
