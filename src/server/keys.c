@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "server/quota.h"
 
@@ -39,7 +40,8 @@ struct tenant {
     bool has_line; /* the file limits it */
     struct quota_limits limits;
     struct quota quota;
-    uint32_t held; /* places, by all its keys */
+    uint32_t held;      /* places, by all its keys */
+    uint32_t seen_read; /* the last reading in which it had a line */
 };
 
 struct entry {
@@ -48,6 +50,7 @@ struct entry {
     bool is_live;
     struct quota quota;
     uint32_t held;
+    uint32_t seen_read; /* as above */
 };
 
 /* One line of a file, before it counts. */
@@ -57,6 +60,7 @@ struct draft {
     struct quota_limits limits;
     bool is_tenant; /* a line "@NAME" */
     uint8_t hash[HASH_BYTES];
+    uint32_t number; /* of the line */
 };
 
 struct drafts {
@@ -78,8 +82,10 @@ struct keys {
     uint32_t entry_count, entry_cap;
     struct tenant **tenants; /* tenants[i] is tenant number i + 1 */
     uint32_t tenant_count, tenant_cap;
-    uint32_t key_count; /* that are live */
-    uint32_t holders;   /* tenants that hold a place */
+    struct map *entry_map, *tenant_map; /* by hash and by name */
+    uint32_t reads;                     /* of the file, so far */
+    uint32_t key_count;                 /* that are live */
+    uint32_t holders;                   /* tenants that hold a place */
     struct entry anyone;
 };
 
@@ -193,27 +199,15 @@ static enum status draft_add(struct drafts *all, struct draft **out, struct err 
     return ST_OK;
 }
 
-static bool is_twice(const struct drafts *all) {
-    const struct draft *last = &all->rows[all->count - 1];
-    for (uint32_t i = 0; i + 1 < all->count; i++) {
-        const struct draft *d = &all->rows[i];
-        if (d->is_tenant != last->is_tenant) continue;
-        bool same = d->is_tenant ? strcmp(d->tenant, last->tenant) == 0
-                                 : memcmp(d->hash, last->hash, HASH_BYTES) == 0;
-        if (same) return true;
-    }
-    return false;
-}
-
 static enum status draft_line(const struct keys *k, struct str line, uint32_t number,
                               struct drafts *all, struct err *err) {
     line = str_trim(line);
     if (line.len == 0 || line.ptr[0] == '#') return ST_OK;
     struct draft *d = NULL;
     TRY(draft_add(all, &d, err));
+    d->number = number;
     snprintf(d->key.name, sizeof(d->key.name), "key-%u", number);
     TRY(read_line(k, line, d, err));
-    if (is_twice(all)) return err_set(err, ST_BAD, "the same stands in an earlier line");
     all->key_count += !d->is_tenant;
     if (all->key_count > KEYS_MAX)
         return err_set(err, ST_BAD, "at most %d keys are taken", KEYS_MAX);
@@ -221,17 +215,20 @@ static enum status draft_line(const struct keys *k, struct str line, uint32_t nu
 }
 
 /* Messages name the line by its number and never show it: it holds a secret. */
+static enum status blame_line(const struct keys *k, uint32_t number, enum status st,
+                              struct err *err) {
+    char place[PLACE_BYTES];
+    snprintf(place, sizeof(place), "%.200s:%u", k->path, number);
+    return err_prefix(err, st, place);
+}
+
 static enum status draft_text(const struct keys *k, struct str text, struct drafts *all,
                               struct err *err) {
     for (uint32_t number = 1; text.len > 0; number++) {
         const char *end = memchr(text.ptr, '\n', text.len);
         size_t len = end ? (size_t)(end - text.ptr) : text.len;
         enum status st = draft_line(k, str_take(text, len), number, all, err);
-        if (st != ST_OK) {
-            char place[PLACE_BYTES];
-            snprintf(place, sizeof(place), "%.200s:%u", k->path, number);
-            return err_prefix(err, st, place);
-        }
+        if (st != ST_OK) return blame_line(k, number, st, err);
         text = str_skip(text, end ? len + 1 : len);
     }
     if (all->key_count > 0) return ST_OK;
@@ -253,17 +250,17 @@ static enum status grow(void **rows, uint32_t count, uint32_t *cap, struct err *
 }
 
 static enum status tenant_get(struct keys *k, const char *name, uint32_t *number, struct err *err) {
-    for (uint32_t i = 0; i < k->tenant_count; i++) {
-        if (strcmp(k->tenants[i]->name, name) != 0) continue;
-        *number = i + 1;
-        return ST_OK;
-    }
+    if (map_find(k->tenant_map, str_of(name), number)) return ST_OK;
     void *rows = k->tenants;
     TRY(grow(&rows, k->tenant_count, &k->tenant_cap, err));
     k->tenants = rows;
     struct tenant *t = mem_zalloc(sizeof(*t));
     if (!t) return err_set(err, ST_NOMEM, "out of memory");
     snprintf(t->name, sizeof(t->name), "%s", name);
+    if (map_put(k->tenant_map, str_of(t->name), k->tenant_count + 1) != ST_OK) {
+        mem_free(t);
+        return err_set(err, ST_NOMEM, "out of memory");
+    }
     k->tenants[k->tenant_count++] = t;
     *number = k->tenant_count;
     return ST_OK;
@@ -271,8 +268,8 @@ static enum status tenant_get(struct keys *k, const char *name, uint32_t *number
 
 static enum status entry_get(struct keys *k, const uint8_t hash[HASH_BYTES], struct entry **out,
                              struct err *err) {
-    for (uint32_t i = 0; i < k->entry_count; i++) {
-        if (memcmp(k->entries[i]->hash, hash, HASH_BYTES) != 0) continue;
+    uint32_t i;
+    if (map_find(k->entry_map, (struct str){(const char *)hash, HASH_BYTES}, &i)) {
         *out = k->entries[i];
         return ST_OK;
     }
@@ -282,6 +279,11 @@ static enum status entry_get(struct keys *k, const uint8_t hash[HASH_BYTES], str
     struct entry *e = mem_zalloc(sizeof(*e));
     if (!e) return err_set(err, ST_NOMEM, "out of memory");
     memcpy(e->hash, hash, HASH_BYTES);
+    struct str key = {(const char *)e->hash, HASH_BYTES};
+    if (map_put(k->entry_map, key, k->entry_count) != ST_OK) {
+        mem_free(e);
+        return err_set(err, ST_NOMEM, "out of memory");
+    }
     k->entries[k->entry_count++] = e;
     *out = e;
     return ST_OK;
@@ -295,14 +297,25 @@ static void settle_tenant(struct draft *d) {
         len += snprintf(d->tenant + len, sizeof(d->tenant) - (size_t)len, "%02x", d->hash[i]);
 }
 
-/* Everything that can fail: an entry and a tenant for each line. They are not in force yet. */
+/* Find or make the entry and the tenant of a line. */
+static enum status make_place(struct keys *k, struct draft *d, struct err *err) {
+    struct entry *e = NULL;
+    settle_tenant(d);
+    TRY(tenant_get(k, d->tenant, &d->key.tenant, err));
+    if (!d->is_tenant) TRY(entry_get(k, d->hash, &e, err));
+    uint32_t *seen_read = e ? &e->seen_read : &k->tenants[d->key.tenant - 1]->seen_read;
+    if (*seen_read == k->reads) return err_set(err, ST_BAD, "the same stands in an earlier line");
+    *seen_read = k->reads;
+    return ST_OK;
+}
+
+/* Everything that can fail. They are not in force yet. */
 static enum status make_room(struct keys *k, struct drafts *all, struct err *err) {
-    struct entry *e;
+    k->reads++;
     for (uint32_t i = 0; i < all->count; i++) {
-        struct draft *d = &all->rows[i];
-        settle_tenant(d);
-        TRY(tenant_get(k, d->tenant, &d->key.tenant, err));
-        if (!d->is_tenant) TRY(entry_get(k, d->hash, &e, err));
+        enum status st = make_place(k, &all->rows[i], err);
+        if (st == ST_BAD) return blame_line(k, all->rows[i].number, st, err);
+        TRY(st);
     }
     return ST_OK;
 }
@@ -404,7 +417,10 @@ enum status keys_create(const char *path, struct keys **out, struct err *err) {
     enum status st = ST_OK;
     if (path && getrandom(k->secret, HASH_BYTES, 0) != HASH_BYTES)
         st = err_set(err, ST_IO, "no random numbers: %s", strerror(errno));
-    if (path && !(k->path = mem_dup(path, strlen(path))))
+    k->entry_map = map_create(0);
+    k->tenant_map = map_create(0);
+    bool has_maps = k->entry_map && k->tenant_map;
+    if (!has_maps || (path && !(k->path = mem_dup(path, strlen(path)))))
         st = err_set(err, ST_NOMEM, "out of memory");
     if (st == ST_OK) st = keys_reload(k, true, err);
     if (st == ST_OK)
@@ -420,6 +436,8 @@ void keys_destroy(struct keys *k) {
     for (uint32_t i = 0; i < k->tenant_count; i++) mem_free(k->tenants[i]);
     mem_free(k->entries);
     mem_free(k->tenants);
+    map_destroy(k->entry_map);
+    map_destroy(k->tenant_map);
     mem_free(k->path);
     OPENSSL_cleanse(k->secret, sizeof(k->secret));
     mem_free(k);
