@@ -51,8 +51,8 @@ bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, i
 void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us);
 
 /* Places in queues that a key's requests hold until they drop them. share() says how many more of
- * `places` its tenant may take, so that a flood of one leaves room for the others; all of them where
- * there is but one key. */
+ * `places` its tenant may take, so that a flood of one leaves room for the others; all of them
+ * where there is but one key. */
 void keys_hold(struct keys *k, const struct key *key, uint32_t places);
 void keys_drop(struct keys *k, const struct key *key, uint32_t places);
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places);

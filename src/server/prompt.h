@@ -3,7 +3,8 @@
  * Template and tokenizer are the only work on a request that grows with its text, so this is what
  * is handed to a pool of threads when the text is long.
  *
- * Lifetime: zero, bytes_max if wanted, prepare, deinit. Thread: any; the model and the request do not change meanwhile.
+ * Lifetime: zero, bytes_max if wanted, prepare, deinit. Thread: any; the model and the request do
+ * not change meanwhile.
  */
 #ifndef SERVER_PROMPT_H
 #define SERVER_PROMPT_H

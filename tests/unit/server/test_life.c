@@ -193,9 +193,11 @@ static void test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process(voi
 static void test_texts_in_an_embedder_do_not_hold_up_the_end(void **state) {
     (void)state;
     struct rig rig = {.manager = -1};
-    char body[BODY_BYTES] = "{\"input\":[[5]";
-    for (int i = 0; i < TEXTS; i++) strcat(body, ",[5,6,7]");
-    strcat(body, "]}");
+    char body[BODY_BYTES];
+    size_t len = (size_t)snprintf(body, sizeof(body), "{\"input\":[[5]");
+    for (int i = 0; i < TEXTS; i++)
+        len += (size_t)snprintf(body + len, sizeof(body) - len, ",[5,6,7]");
+    snprintf(body + len, sizeof(body) - len, "]}");
     model_is = PASS_IS_SLOW;
     start(&rig, MODELS "bert");
     await_status(&rig, "/readyz", 200);
