@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/fmath_poly.h"
+#include "base/fvec.h"
 
 #if defined(__x86_64__) && !defined(__FMA__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("fma", "default")))
@@ -239,11 +240,13 @@ CLONES void fm_sincos_d(double x, double *sine, double *cosine) {
     *cosine = (quadrant + 1u) & 2u ? -b : b;
 }
 
-CLONES double fm_sum_exp(const float *x, size_t count, float top) {
-    double sum = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        double y = exp_core_d((double)x[i] - (double)top);
-        sum += x[i] == x[i] ? y : 0.0;
+double fm_sum_exp(const float *x, size_t count, float top) {
+    const struct fvec *fvec = fvec_at(0);
+    float tamed[FVEC_CHUNK];
+    uint64_t all = 0, sum;
+    for (size_t i = 0; i < count; i += FVEC_CHUNK) {
+        fvec->tame(x + i, count - i < FVEC_CHUNK ? count - i : FVEC_CHUNK, tamed);
+        all += fvec->sum(tamed, 1, top, 1.0f, &sum);
     }
-    return sum;
+    return (double)all / (double)FVEC_ONE;
 }

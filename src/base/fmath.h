@@ -34,8 +34,9 @@ double fm_pow_d(double base, double e);
 /* Absolute error under 2e-16 for |x| up to 1e8; NaN for infinities. */
 void fm_sincos_d(double x, double *sine, double *cosine);
 
-/* The sum of exp(x[i] - top) in double, from the first element to the last. Elements that are
- * NaN count as minus infinity. `top` is finite. */
+/* The sum of exp(x[i] - top) in whole 2^-39ths (base/fvec.h), so exact whatever the order; an
+ * error of some 1e-7 of the sum. Elements that are NaN count as minus infinity. `top` is finite
+ * and no smaller than any of them. */
 double fm_sum_exp(const float *x, size_t count, float top);
 
 #endif

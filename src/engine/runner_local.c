@@ -8,12 +8,12 @@
  */
 #include "engine/runner_local.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/fvec.h"
 #include "base/mem.h"
 #include "engine/spill.h"
 #include "graph/step.h"
@@ -144,9 +144,7 @@ static struct step fill_step(struct local *l, const struct plan *plan) {
 }
 
 static bool is_usable(const float *logits, uint32_t vocab) {
-    for (uint32_t i = 0; i < vocab; i++)
-        if (isnan(logits[i])) return false;
-    return true;
+    return !fvec_at(0)->has_nan(logits, vocab);
 }
 
 /* Sample after row `i` of the plan, whose logits are the output-th. */
@@ -190,7 +188,8 @@ static void run_step(struct local *l, const struct step *step, pool_fn *then) {
 /* ---- wide rows ---- */
 
 /* The logits after position p say what the model thinks of the token that stands at p + 1. */
-static void score_token(struct local *l, uint32_t p, uint32_t output) {
+static void score_token(struct local *l, uint32_t p, uint32_t output,
+                        struct sample_scratch *scratch) {
     const struct plan_row *row = &l->plan->rows[l->slice.row];
     struct runner_seq *seq = &l->seqs[row->seq];
     const float *logits = l->logits + output * l->row_floats;
@@ -199,7 +198,7 @@ static void score_token(struct local *l, uint32_t p, uint32_t output) {
         atomic_store(&l->slice.failed, true);
         return;
     }
-    sampler_score(seq->sampler, logits, row->tokens[p + 1], &scored);
+    sampler_score(seq->sampler, scratch, logits, row->tokens[p + 1], &scored);
     seq->prompt_logprobs[p + 1] = scored.chosen;
     if (seq->prompt_tops) seq->prompt_tops[p + 1] = scored;
 }
@@ -211,7 +210,7 @@ static void score_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
     uint32_t prompt_tokens = l->seqs[row->seq].prompt_tokens;
     for (uint32_t i = thread_idx; i < l->slice.count; i += thread_count) {
         uint32_t p = l->slice.first + i;
-        if (p + 1 < prompt_tokens) score_token(l, p, i);
+        if (p + 1 < prompt_tokens) score_token(l, p, i, l->scratches[thread_idx]);
         if (row->samples && p + 1 == row->first + row->count)
             sample_row(l, l->slice.row, i, l->scratches[thread_idx]);
     }

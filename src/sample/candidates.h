@@ -1,48 +1,53 @@
 /* sample/candidates.h - the tokens that may still be drawn, and the cuts that make them fewer.
  *
- * Candidates always stand in the order of their ids, so sums over them have one order whatever
- * was cut before. A cut that needs another order (rank, typicality) takes just as many from a
- * heap as it keeps; nothing sorts the vocabulary. sample/sampler.h states what each cut means.
+ * Candidates stand in the order of their ids. A cut by another order (rank, typicality) finds
+ * where its prefix ends (sample/select.h); nothing is ever sorted. What is cut stays in its place
+ * and weighs nothing from then on. sample/sampler.h states what each cut means.
  *
  * Lifetime: init for a vocabulary, deinit. Thread: its owner.
- * Memory: 29 bytes per token of the vocabulary, all taken by init.
+ * Memory: 24 bytes per token of the vocabulary, all taken by init.
  */
 #ifndef SAMPLE_CANDIDATES_H
 #define SAMPLE_CANDIDATES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
-
-struct candidate {
-    double weight; /* exp((logit - largest logit) / temperature) */
-    float logit;
-    int32_t token;
-};
+#include "sample/dense.h"
+#include "sample/select.h"
 
 struct candidates {
-    uint32_t count, cap;
-    struct candidate *list; /* [cap], ascending token */
-    double *key;            /* [cap], order of a cut: the smallest goes first */
-    uint32_t *order;        /* [cap], a heap of places in `list` by key */
-    bool *keep;             /* [cap] */
+    uint32_t count;
+    uint32_t *token;  /* ascending */
+    float *logit;     /* of each */
+    uint64_t *weight; /* of each, exp((logit - largest logit) * scale) as base/fvec.h has it */
+    float *nearness;  /* of each to what is typical; used by that cut only */
+    uint64_t sum;     /* of the weights */
+    float floor;      /* no logit is below it */
+    struct select select;
 };
 
 enum status candidates_init(struct candidates *c, uint32_t vocab);
 void candidates_deinit(struct candidates *c); /* a zeroed one is fine */
 
-/* Start with the first `top_k` in rank (0: all) of the logits that are above minus infinity. */
-void candidates_fill(struct candidates *c, const float *logits, uint32_t vocab, uint32_t top_k);
+/* Start with the tokens whose logit is at least `floor`, which is finite. */
+void candidates_fill(struct candidates *c, const struct dense *d, float floor);
 
-/* Needed once after fill, before what follows; the largest logit is finite. */
-void candidates_weigh(struct candidates *c, float temperature);
+/* Needed after fill, before what follows. */
+void candidates_weigh(struct candidates *c, const struct dense *d, float scale);
 
-void candidates_cut_typical(struct candidates *c, double share);
-void candidates_cut_top(struct candidates *c, double share);
-void candidates_cut_min(struct candidates *c, double ratio);
+/* Keep the first `top_k` in rank, be their weights what they may; the first of the cuts. */
+void candidates_cut_count(struct candidates *c, const struct dense *d, uint32_t top_k);
 
-/* The candidate at `unit`, 0 <= unit < 1, of the summed weights. */
-int32_t candidates_draw(const struct candidates *c, double unit);
+/* Keep the shortest prefix that weighs `wanted`: from 1 to the sum. */
+void candidates_cut_typical(struct candidates *c, const struct dense *d, float scale,
+                            uint64_t wanted);
+void candidates_cut_top(struct candidates *c, const struct dense *d, uint64_t wanted);
+
+/* Keep those that weigh at least a ratio of the heaviest. */
+void candidates_cut_min(struct candidates *c, const struct dense *d, double ratio);
+
+/* The first one where the running sum of weights exceeds `target`, less than the sum. */
+int32_t candidates_find(const struct candidates *c, uint64_t target);
 
 #endif

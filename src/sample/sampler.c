@@ -2,7 +2,7 @@
  *
  * Entry points: sample_params_default, sample_params_check, sample_scratch_create, sampler_create,
  * sampler_destroy, sampler_accept, sampler_begin_answer, sampler_rollback, sampler_fork,
- * sampler_pick.
+ * sampler_pick, sampler_score.
  */
 #include "sample/sampler.h"
 
@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sample/candidates.h"
+#include "sample/dense.h"
 #include "sample/logit_proc.h"
 
 enum { RNG_STREAM_SAMPLE = 1 }; /* other uses of a request's seed draw from other streams */
@@ -34,7 +35,7 @@ struct sampler {
 struct sample_scratch {
     uint32_t vocab;
     struct logit_edits edits;
-    float *work; /* [vocab], the logits after all edits */
+    struct dense dense;
     struct candidates candidates;
 };
 
@@ -95,13 +96,13 @@ static enum status take_memory(struct sample_scratch *s) {
     s->edits.cap = s->vocab + LOGIT_BIAS_MAX;
     s->edits.list = mem_alloc_array(s->edits.cap, sizeof(s->edits.list[0]));
     s->edits.deny = mem_zalloc_array(deny_words(s->vocab), sizeof(s->edits.deny[0]));
-    s->work = mem_alloc_array(s->vocab, sizeof(s->work[0]));
-    if (!s->edits.list || !s->edits.deny || !s->work) return ST_NOMEM;
+    if (!s->edits.list || !s->edits.deny) return ST_NOMEM;
+    TRY(dense_init(&s->dense, s->vocab));
     return candidates_init(&s->candidates, s->vocab);
 }
 
 enum status sample_scratch_create(uint32_t vocab, struct sample_scratch **out) {
-    CHECK(vocab > 0 && vocab < INT32_MAX);
+    CHECK(vocab > 0 && vocab <= SAMPLE_VOCAB_MAX);
     struct sample_scratch *s = mem_zalloc(sizeof(*s));
     if (!s) return ST_NOMEM;
     s->vocab = vocab;
@@ -117,7 +118,7 @@ void sample_scratch_destroy(struct sample_scratch *s) {
     if (!s) return;
     mem_free(s->edits.list);
     mem_free(s->edits.deny);
-    mem_free(s->work);
+    dense_deinit(&s->dense);
     candidates_deinit(&s->candidates);
     mem_free(s);
 }
@@ -133,7 +134,7 @@ static enum status create_procs(struct sampler *s, const struct sample_params *p
 
 enum status sampler_create(const struct sample_params *p, const struct sample_bounds *bounds,
                            struct sampler **out, struct err *err) {
-    CHECK(bounds->vocab > 0 && bounds->vocab < INT32_MAX);
+    CHECK(bounds->vocab > 0 && bounds->vocab <= SAMPLE_VOCAB_MAX);
     TRY(sample_params_check(p, err));
     struct sampler *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "sampler: out of memory");
@@ -176,7 +177,7 @@ enum status sampler_fork(const struct sampler *s, struct sampler **out) {
 }
 
 uint64_t sampler_seed(const struct sampler *s) {
-    return s->params.temperature > 0.0f ? s->params.seed : 0;
+    return s->params.temperature >= FLT_MIN ? s->params.seed : 0;
 }
 
 void sampler_accept(struct sampler *s, int32_t token) {
@@ -195,9 +196,10 @@ void sampler_rollback(struct sampler *s, uint32_t count) {
         if (s->procs[i].kind->rollback) s->procs[i].kind->rollback(s->procs[i].self, count);
 }
 
-/* NaN becomes minus infinity and plus infinity the largest number. */
+/* One number as base/fvec.h tames many. */
 static float tame(float logit) {
     if (!(logit >= -FLT_MAX)) return -HUGE_VALF;
+    if (fabsf(logit) < FLT_MIN) return 0.0f;
     return logit > FLT_MAX ? FLT_MAX : logit;
 }
 
@@ -206,96 +208,176 @@ static float edited(float logit, const struct logit_edit *edit) {
     return tame(scaled + edit->add);
 }
 
-/* scratch->work = the logits as all processors want them. */
-static void apply_edits(const struct sampler *s, struct sample_scratch *scratch,
-                        const float *logits) {
-    struct logit_edits *edits = &scratch->edits;
-    float *work = scratch->work;
-    for (uint32_t t = 0; t < scratch->vocab; t++) work[t] = tame(logits[t]);
-    edits->count = 0;
-    if (edits->any_denied)
-        memset(edits->deny, 0, deny_words(scratch->vocab) * sizeof(edits->deny[0]));
+static void deny(struct logit_edits *edits, float *logit, uint32_t vocab) {
+    for (size_t i = 0; i < deny_words(vocab); i++) {
+        for (uint64_t left = edits->deny[i]; left != 0; left &= left - 1)
+            logit[i * 64 + (size_t)__builtin_ctzll(left)] = -HUGE_VALF;
+        edits->deny[i] = 0;
+    }
     edits->any_denied = false;
+}
+
+/* The logits become what all processors want them to be. */
+static void apply_edits(const struct sampler *s, struct sample_scratch *scratch) {
+    struct logit_edits *edits = &scratch->edits;
+    float *logit = scratch->dense.logit;
+    edits->count = 0;
     for (uint32_t i = 0; i < s->proc_count; i++) s->procs[i].kind->edit(s->procs[i].self, edits);
     for (uint32_t i = 0; i < edits->count; i++) {
         const struct logit_edit *edit = &edits->list[i];
-        work[edit->token] = edited(work[edit->token], edit);
+        logit[edit->token] = edited(logit[edit->token], edit);
     }
-    if (!edits->any_denied) return;
-    for (uint32_t t = 0; t < scratch->vocab; t++)
-        if (edits->deny[t / 64] >> (t % 64) & 1) work[t] = -HUGE_VALF;
+    bool any_denied = edits->any_denied;
+    if (any_denied) deny(edits, logit, scratch->vocab);
+    if (any_denied || edits->count > 0) dense_survey(&scratch->dense);
 }
 
-static int32_t first_in_rank(const float *logits, uint32_t vocab) {
-    uint32_t best = 0;
-    for (uint32_t t = 1; t < vocab; t++)
-        if (logits[t] > logits[best]) best = t;
-    return (int32_t)best;
+/* ---- the draw ---- */
+
+/* A logit below which an exponent is less than `exponent` for certain. */
+static float floor_at(const struct dense *d, double exponent, float temperature) {
+    double floor = (double)d->top + (exponent - 1.0) * (double)temperature;
+    return floor > -(double)FLT_MAX ? (float)floor : -FLT_MAX;
+}
+
+/* The weight that is a share of the sum; not nothing, as a prefix holds something. */
+static uint64_t share_of(float share, uint64_t sum) {
+    return (uint64_t)fmax(ceil((double)share * (double)sum), 1.0);
+}
+
+static void weigh_from(struct sample_scratch *scratch, double exponent, float temperature) {
+    struct candidates *c = &scratch->candidates;
+    candidates_fill(c, &scratch->dense, floor_at(&scratch->dense, exponent, temperature));
+    candidates_weigh(c, &scratch->dense, 1.0f / temperature);
+}
+
+/* top-p of the whole vocabulary. Tokens so small that all of them together could not weigh what
+ * is to be left out are not looked at, unless the others turn out not to suffice. */
+static void cut_top_of_all(const struct sample_params *p, struct sample_scratch *scratch) {
+    struct candidates *c = &scratch->candidates;
+    uint64_t sum = dense_sum(&scratch->dense, 1.0f / p->temperature);
+    uint64_t wanted = share_of(p->top_p, sum);
+    double each = (double)(sum - wanted) / ((double)scratch->vocab * (double)FVEC_ONE);
+    double exponent = fm_log_d(each);
+    if (exponent > (double)FVEC_EXPONENT_MIN) weigh_from(scratch, exponent, p->temperature);
+    if (!(exponent > (double)FVEC_EXPONENT_MIN) || c->sum < wanted)
+        weigh_from(scratch, (double)FVEC_EXPONENT_MIN, p->temperature);
+    candidates_cut_top(c, &scratch->dense, wanted);
+}
+
+static bool limits_count(const struct sample_params *p, uint32_t vocab) {
+    return p->top_k > 0 && p->top_k < vocab;
+}
+
+/* top-k, typical and top-p, in this order. */
+static void cut_prefixes(const struct sample_params *p, struct sample_scratch *scratch) {
+    struct candidates *c = &scratch->candidates;
+    struct dense *d = &scratch->dense;
+    float scale = 1.0f / p->temperature;
+    if (limits_count(p, scratch->vocab)) {
+        candidates_fill(c, d, dense_floor(d, &c->select, p->top_k));
+        candidates_weigh(c, d, scale);
+        candidates_cut_count(c, d, p->top_k);
+    } else if (p->typical_p < 1.0f) {
+        weigh_from(scratch, (double)FVEC_EXPONENT_MIN, p->temperature);
+    } else {
+        cut_top_of_all(p, scratch);
+        return;
+    }
+    if (p->typical_p < 1.0f) candidates_cut_typical(c, d, scale, share_of(p->typical_p, c->sum));
+    if (p->top_p < 1.0f) candidates_cut_top(c, d, share_of(p->top_p, c->sum));
+}
+
+/* floor(bits * sum / 2^64): uniform below the sum. */
+static uint64_t point_in(uint64_t sum, uint64_t bits) {
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)((wide)bits * sum >> 64);
 }
 
 static int32_t draw(const struct sample_params *p, struct sample_scratch *scratch,
                     uint64_t position) {
     struct candidates *c = &scratch->candidates;
-    candidates_fill(c, scratch->work, scratch->vocab, p->top_k);
-    candidates_weigh(c, p->temperature);
-    if (p->typical_p < 1.0f) candidates_cut_typical(c, (double)p->typical_p);
-    if (p->top_p < 1.0f) candidates_cut_top(c, (double)p->top_p);
-    if (p->min_p > 0.0f) candidates_cut_min(c, (double)p->min_p);
-    return candidates_draw(c, rng_unit_at(p->seed, RNG_STREAM_SAMPLE, position));
+    uint64_t bits = rng_at(p->seed, RNG_STREAM_SAMPLE, position);
+    bool by_prefix = limits_count(p, scratch->vocab) || p->typical_p < 1.0f || p->top_p < 1.0f;
+    if (!by_prefix && p->min_p <= 0.0f) {
+        float scale = 1.0f / p->temperature;
+        return dense_find(&scratch->dense, scale,
+                          point_in(dense_sum(&scratch->dense, scale), bits));
+    }
+    if (by_prefix)
+        cut_prefixes(p, scratch);
+    else
+        weigh_from(scratch, fmax(fm_log_d((double)p->min_p), (double)FVEC_EXPONENT_MIN),
+                   p->temperature);
+    if (p->min_p > 0.0f) candidates_cut_min(c, &scratch->dense, (double)p->min_p);
+    return candidates_find(c, point_in(c->sum, bits));
 }
 
-/* Insert `t` into the first `max` in rank; a logit of NaN or minus infinity never gets in. */
-static void remember_top(struct sample_result *out, uint32_t max, int32_t t, float logit) {
-    uint32_t at = out->top_count;
-    while (at > 0 && out->top[at - 1].logprob < logit) at--;
-    if (at >= max || !(logit > -HUGE_VALF)) return;
-    if (out->top_count < max) out->top_count++;
-    for (uint32_t i = out->top_count - 1; i > at; i--) out->top[i] = out->top[i - 1];
-    out->top[at] = (struct token_logprob){t, logit};
-}
+/* ---- logprobs ---- */
 
-/* log softmax at one logit, given the largest and the logarithm of the sum of exp(l - top). A
- * model that says plus infinity leaves nothing for the others. */
+/* log softmax at one logit, given the largest and the logarithm of the sum of exp(l - top). */
 static float log_share(float logit, float top, double log_sum) {
-    if (top > FLT_MAX) return logit > FLT_MAX ? 0.0f : -HUGE_VALF;
+    if (!(logit > -HUGE_VALF)) return -HUGE_VALF;
     return (float)((double)logit - (double)top - log_sum);
 }
 
-static void fill_logprobs(const struct sampler *s, const float *logits, struct sample_result *out) {
-    uint32_t vocab = s->bounds.vocab, wanted = s->params.top_logprobs;
-    float top = -HUGE_VALF;
-    for (uint32_t t = 0; t < vocab; t++)
-        if (logits[t] > top) top = logits[t];
-    double log_sum = top <= FLT_MAX ? fm_log_d(fm_sum_exp(logits, vocab, top)) : 0.0;
-    out->chosen.logprob = log_share(logits[out->chosen.token], top, log_sum);
-    out->top_count = 0;
-    if (wanted == 0) return;
-    for (uint32_t t = 0; t < vocab; t++) {
-        bool full = out->top_count == wanted;
-        if (full && !(logits[t] > out->top[out->top_count - 1].logprob)) continue;
-        remember_top(out, wanted, (int32_t)t, logits[t]);
-    }
+/* Insert `t` into the first `max` in rank. */
+static void remember_top(struct sample_result *out, uint32_t max, uint32_t t, float logit) {
+    if (out->top_count == max && !(logit > out->top[max - 1].logprob)) return;
+    uint32_t at = out->top_count < max ? out->top_count++ : max - 1;
+    for (; at > 0 && out->top[at - 1].logprob < logit; at--) out->top[at] = out->top[at - 1];
+    out->top[at] = (struct token_logprob){(int32_t)t, logit};
+}
+
+static void fill_top(uint32_t wanted, struct sample_scratch *scratch, double log_sum,
+                     struct sample_result *out) {
+    struct candidates *c = &scratch->candidates;
+    const struct dense *d = &scratch->dense;
+    candidates_fill(c, d, dense_floor(d, &c->select, wanted));
+    for (uint32_t i = 0; i < c->count; i++) remember_top(out, wanted, c->token[i], c->logit[i]);
     for (uint32_t i = 0; i < out->top_count; i++)
-        out->top[i].logprob = log_share(out->top[i].logprob, top, log_sum);
+        out->top[i].logprob = log_share(out->top[i].logprob, d->top, log_sum);
+}
+
+/* The likeliest ones of what was read, and what all of it adds up to. */
+static double fill_logprobs(const struct sampler *s, struct sample_scratch *scratch,
+                            struct sample_result *out) {
+    if (!(scratch->dense.top > -HUGE_VALF)) return 0.0;
+    double sum = (double)dense_sum(&scratch->dense, 1.0f) / (double)FVEC_ONE;
+    double log_sum = fm_log_d(sum);
+    if (s->params.top_logprobs > 0) fill_top(s->params.top_logprobs, scratch, log_sum, out);
+    return log_sum;
+}
+
+static void read_logits(const struct sampler *s, struct sample_scratch *scratch,
+                        const float *logits, struct sample_result *out) {
+    CHECK(scratch->vocab == s->bounds.vocab);
+    dense_read(&scratch->dense, logits);
+    dense_survey(&scratch->dense);
+    out->top_count = 0;
+    out->chosen.logprob = 0.0f;
 }
 
 enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
                          const float *logits, uint64_t position, struct sample_result *out) {
-    CHECK(scratch->vocab == s->bounds.vocab);
-    apply_edits(s, scratch, logits);
-    int32_t best = first_in_rank(scratch->work, scratch->vocab);
-    if (!(scratch->work[best] > -HUGE_VALF)) return ST_BAD;
-    bool draws = s->params.temperature > 0.0f;
-    out->chosen.token = draws ? draw(&s->params, scratch, position) : best;
-    out->chosen.logprob = 0.0f;
-    out->top_count = 0;
-    if (!s->params.no_logprobs) fill_logprobs(s, logits, out);
+    bool wants_logprobs = !s->params.no_logprobs;
+    read_logits(s, scratch, logits, out);
+    float top = scratch->dense.top;
+    double log_sum = wants_logprobs ? fill_logprobs(s, scratch, out) : 0.0;
+    if (s->proc_count > 0) apply_edits(s, scratch);
+    if (!(scratch->dense.top > -HUGE_VALF)) return ST_BAD;
+    bool draws = s->params.temperature >= FLT_MIN;
+    int32_t token = draws ? draw(&s->params, scratch, position) : dense_first(&scratch->dense);
+    out->chosen.token = token;
+    if (wants_logprobs) out->chosen.logprob = log_share(tame(logits[token]), top, log_sum);
     return ST_OK;
 }
 
-void sampler_score(const struct sampler *s, const float *logits, int32_t token,
-                   struct sample_result *out) {
+void sampler_score(const struct sampler *s, struct sample_scratch *scratch, const float *logits,
+                   int32_t token, struct sample_result *out) {
     CHECK(token >= 0 && (uint32_t)token < s->bounds.vocab);
+    read_logits(s, scratch, logits, out);
+    double log_sum = fill_logprobs(s, scratch, out);
     out->chosen.token = token;
-    fill_logprobs(s, logits, out);
+    out->chosen.logprob = log_share(tame(logits[token]), scratch->dense.top, log_sum);
 }

@@ -7,22 +7,25 @@
  * token in its sequence, never on who shares the batch. Ties go to the lower token id.
  * exp and log are base/fmath.h's, so results are the same on every machine.
  *
- * Exactly, with l the logits after the logit_procs, T the temperature, e = exp((l - max l) / T)
- * in double, sums from the lowest token id to the highest, and rank meaning larger l first,
- * then lower id:
+ * Exactly, with l the logits after the logit_procs, T the temperature, x = (l - max l) * (1 / T)
+ * in float, e = exp(x) in whole 2^-39ths (base/fvec.h), so that sums of e are exact in whatever
+ * order, and rank meaning larger l first, then lower id:
  *
  *   T = 0      the first in rank, and nothing below applies
- *   top-k      keep the first k in rank
- *   typical    p = e / sum e; H = sum -p log p; order by |-log p - H|, then rank; keep the
+ *   top-k      keep the first k in rank; then those with e > 0
+ *   typical    m = the sum of e * x, in double from the lowest id to the highest, / sum e; order
+ *              by |x - m| in float, which is |-log p - H| for p = e / sum e, then id; keep the
  *              shortest prefix whose e add up to typical_p * sum e
  *   top-p      the shortest prefix in rank whose e add up to top_p * sum e of what is left
  *   min-p      keep those with e >= min_p * the largest e that is left
- *   draw       the first, by id, where the running sum of e exceeds u * sum e, 0 <= u < 1
+ *   draw       the first, by id, where the running sum of e exceeds floor(r * sum e / 2^64) for
+ *              64 random bits r
  *
- * A prefix holds at least one token.
+ * A prefix holds at least one token; shares of a sum are taken in double. Numbers smaller than
+ * FLT_MIN count as 0, as they do in the threads that compute.
  *
  * A sampler is what one sequence needs to remember, a few hundred bytes; what a choice needs to
- * work with is a scratch, some 45 bytes for each token of the vocabulary, one for each thread
+ * work with is a scratch, some 42 bytes for each token of the vocabulary, one for each thread
  * that chooses.
  *
  * Lifetime: create per sequence, destroy. Thread: its owner. Memory: all taken by create; pick
@@ -39,6 +42,7 @@
 struct sampler;        /* opaque */
 struct sample_scratch; /* opaque */
 
+enum { SAMPLE_VOCAB_MAX = 1 << 24 };
 enum { TOP_LOGPROBS_MAX = 20, LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
 
 /* How many accepted tokens can be taken back. */
@@ -127,7 +131,7 @@ enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch
 
 /* What the model thinks of `token` there, and the likeliest ones: sampler_pick's result for a
  * token that is given. */
-void sampler_score(const struct sampler *s, const float *logits, int32_t token,
-                   struct sample_result *out);
+void sampler_score(const struct sampler *s, struct sample_scratch *scratch, const float *logits,
+                   int32_t token, struct sample_result *out);
 
 #endif

@@ -46,9 +46,8 @@ static enum status pick(const struct sampler *s, const float *logits, uint64_t p
 
 struct ref_token {
     int32_t id;
-    float logit;
-    double weight, distance;
-    bool kept;
+    float logit, x, distance;
+    uint64_t weight;
 };
 
 static int by_rank(const void *a, const void *b) {
@@ -60,65 +59,77 @@ static int by_rank(const void *a, const void *b) {
 static int by_distance(const void *a, const void *b) {
     const struct ref_token *x = a, *y = b;
     if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
-    return by_rank(a, b);
+    return x->id < y->id ? -1 : 1;
 }
 
 static int by_id(const void *a, const void *b) {
     return ((const struct ref_token *)a)->id < ((const struct ref_token *)b)->id ? -1 : 1;
 }
 
-static double ref_sum(struct ref_token *list, uint32_t count) {
-    qsort(list, count, sizeof(*list), by_id);
-    double sum = 0.0;
+static uint64_t ref_sum(const struct ref_token *list, uint32_t count) {
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < count; i++) sum += list[i].weight;
     return sum;
 }
 
 /* The length of the shortest prefix in the given order that holds the share. */
-static uint32_t ref_prefix(struct ref_token *list, uint32_t count, double share,
+static uint32_t ref_prefix(struct ref_token *list, uint32_t count, float share,
                            int (*order)(const void *, const void *)) {
-    double wanted = share * ref_sum(list, count), held = 0.0;
+    double wanted = (double)share * (double)ref_sum(list, count);
+    uint64_t held = 0;
     qsort(list, count, sizeof(*list), order);
     uint32_t n = 0;
     do {
         held += list[n++].weight;
-    } while (held < wanted && n < count);
+    } while (held < (uint64_t)ceil(wanted) && n < count);
     return n;
 }
 
-static void ref_weigh(struct ref_token *list, uint32_t count, double temperature) {
-    for (uint32_t i = 0; i < count; i++)
-        list[i].weight = fm_exp_d(((double)list[i].logit - (double)list[0].logit) / temperature);
-}
-
-static void ref_distances(struct ref_token *list, uint32_t count, double temperature, double top) {
-    double sum = ref_sum(list, count), mean = 0.0;
-    for (uint32_t i = 0; i < count; i++) {
-        double x = ((double)list[i].logit - top) / temperature;
-        if (list[i].weight > 0.0) mean += list[i].weight / sum * x;
-    }
-    for (uint32_t i = 0; i < count; i++)
-        list[i].distance = fabs(mean - ((double)list[i].logit - top) / temperature);
-}
-
-static uint32_t ref_min(struct ref_token *list, uint32_t count, double ratio) {
-    double top = 0.0;
+/* The list is in rank: its first has the largest logit. */
+static uint32_t ref_weigh(struct ref_token *list, uint32_t count, float temperature) {
+    float top = list[0].logit, scale = 1.0f / temperature;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++) top = fmax(top, list[i].weight);
-    for (uint32_t i = 0; i < count; i++)
-        if (list[i].weight >= ratio * top) list[kept++] = list[i];
+    for (uint32_t i = 0; i < count; i++) {
+        list[i].x = (list[i].logit - top) * scale;
+        list[i].weight = (uint64_t)llrint((double)fm_exp(list[i].x) * 0x1p39);
+        if (list[i].weight > 0) list[kept++] = list[i];
+    }
     return kept;
 }
 
-static int32_t ref_draw(struct ref_token *list, uint32_t count, double unit) {
-    double target = unit * ref_sum(list, count), sum = 0.0;
-    int32_t chosen = -1;
-    for (uint32_t i = 0; i < count && !(sum > target); i++) {
-        if (list[i].weight == 0.0) continue;
+static void ref_distances(struct ref_token *list, uint32_t count) {
+    double sum = 0.0;
+    qsort(list, count, sizeof(*list), by_id);
+    for (uint32_t i = 0; i < count; i++) sum += (double)list[i].weight * (double)list[i].x;
+    float mean = (float)(sum / (double)ref_sum(list, count));
+    for (uint32_t i = 0; i < count; i++) list[i].distance = fabsf(list[i].x - mean);
+}
+
+static uint32_t ref_min(struct ref_token *list, uint32_t count, double ratio) {
+    uint64_t top = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) top = list[i].weight > top ? list[i].weight : top;
+    for (uint32_t i = 0; i < count; i++)
+        if ((double)list[i].weight >= ratio * (double)top) list[kept++] = list[i];
+    return kept;
+}
+
+/* The upper half of a * b, by schoolbook. */
+static uint64_t ref_times_high(uint64_t a, uint64_t b) {
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t mid = a1 * b0 + (a0 * b0 >> 32);
+    uint64_t low = a0 * b1 + (uint32_t)mid;
+    return a1 * b1 + (mid >> 32) + (low >> 32);
+}
+
+static int32_t ref_draw(struct ref_token *list, uint32_t count, uint64_t bits) {
+    uint64_t target = ref_times_high(bits, ref_sum(list, count)), sum = 0;
+    qsort(list, count, sizeof(*list), by_id);
+    for (uint32_t i = 0; i < count; i++) {
         sum += list[i].weight;
-        chosen = list[i].id;
+        if (sum > target) return list[i].id;
     }
-    return chosen;
+    return -1;
 }
 
 /* The tokens so far; the answer begins at `answer`. */
@@ -151,27 +162,32 @@ static float ref_logit(const struct sample_params *p, const struct ref_text *tex
     return logit;
 }
 
+static float ref_tame(float logit) {
+    if (isnan(logit)) return -HUGE_VALF;
+    if (fpclassify(logit) == FP_SUBNORMAL || logit == 0.0f) return 0.0f;
+    return fminf(logit, FLT_MAX);
+}
+
 static int32_t reference_pick(const struct sample_params *p, const float *logits, uint32_t vocab,
                               const struct ref_text *text, uint64_t position) {
     struct ref_token *list = mem_alloc_array(vocab, sizeof(*list));
     uint32_t count = 0;
     for (uint32_t t = 0; t < vocab; t++) {
-        float l = ref_logit(p, text, (int32_t)t, logits[t]);
+        float l = ref_tame(ref_logit(p, text, (int32_t)t, ref_tame(logits[t])));
         if (l > -HUGE_VALF) list[count++] = (struct ref_token){.id = (int32_t)t, .logit = l};
     }
     qsort(list, count, sizeof(*list), by_rank);
     int32_t chosen = count ? list[0].id : -1;
     if (count > 0 && p->temperature > 0.0f) {
-        double temperature = (double)p->temperature, top = (double)list[0].logit;
         if (p->top_k > 0 && p->top_k < count) count = p->top_k;
-        ref_weigh(list, count, temperature);
+        count = ref_weigh(list, count, p->temperature);
         if (p->typical_p < 1.0f) {
-            ref_distances(list, count, temperature, top);
-            count = ref_prefix(list, count, (double)p->typical_p, by_distance);
+            ref_distances(list, count);
+            count = ref_prefix(list, count, p->typical_p, by_distance);
         }
-        if (p->top_p < 1.0f) count = ref_prefix(list, count, (double)p->top_p, by_rank);
+        if (p->top_p < 1.0f) count = ref_prefix(list, count, p->top_p, by_rank);
         if (p->min_p > 0.0f) count = ref_min(list, count, (double)p->min_p);
-        chosen = ref_draw(list, count, rng_unit_at(p->seed, 1, position));
+        chosen = ref_draw(list, count, rng_at(p->seed, 1, position));
     }
     mem_free(list);
     return chosen;
@@ -224,6 +240,37 @@ static void random_logits(struct rng *r, float *logits, uint32_t vocab) {
     }
 }
 
+/* Numbers at the ends of what a float can be: `kind` says which. */
+static void odd_logits(struct rng *r, float *logits, uint32_t vocab, uint32_t kind) {
+    static const float odd[] = {0.0f,    -0.0f,    1e-40f,    -1e-40f,    FLT_MIN, -FLT_MIN,
+                                FLT_MAX, -FLT_MAX, HUGE_VALF, -HUGE_VALF, 1e30f,   -1e30f};
+    for (uint32_t t = 0; t < vocab; t++) {
+        uint32_t bits = (uint32_t)rng_next(r);
+        switch (kind) {
+        case 0: /* all the same */
+            logits[t] = 2.5f;
+            break;
+        case 1: /* nearly the same: neighbours among floats */
+            logits[t] = 1.0f + (float)rng_below(r, 4) * FLT_EPSILON;
+            break;
+        case 2: /* one far above the others */
+            logits[t] = t == vocab / 2 ? 90.0f : (float)rng_unit(r);
+            break;
+        case 3: /* clumps, each a thousandth of the one before */
+            logits[t] = (float)pow(1e-3, (double)rng_below(r, 12));
+            break;
+        case 4:
+            logits[t] = odd[rng_below(r, sizeof(odd) / sizeof(odd[0]))];
+            break;
+        case 5: /* any pattern of bits */
+            memcpy(&logits[t], &bits, sizeof(bits));
+            break;
+        default: /* so large that neighbours are further apart than a temperature */
+            logits[t] = 1e7f + (float)rng_below(r, 40);
+        }
+    }
+}
+
 static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab,
                                    uint32_t tokens_max) {
     const struct sample_bounds bounds = {vocab, tokens_max};
@@ -234,10 +281,10 @@ static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab
     return s;
 }
 
-static void compare_once(struct rng *r, float *logits, uint32_t vocab) {
+/* The logits are there already; the settings are drawn. */
+static void compare_once(struct rng *r, const float *logits, uint32_t vocab) {
     struct logit_bias bias[4];
     struct sample_params p = random_params(r, vocab, bias);
-    random_logits(r, logits, vocab);
     int32_t history[HISTORY_MAX];
     struct ref_text text = {history, (uint32_t)rng_below(r, HISTORY_MAX), 0};
     text.answer = (uint32_t)rng_below(r, text.count + 1);
@@ -262,15 +309,37 @@ static void test_small_vocabularies_agree_with_the_reference(void **state) {
     (void)state;
     float logits[41];
     struct rng r = {.seed = 11};
-    for (int round = 0; round < 20000; round++)
-        compare_once(&r, logits, 1 + (uint32_t)rng_below(&r, 40));
+    for (int round = 0; round < 20000; round++) {
+        uint32_t vocab = 1 + (uint32_t)rng_below(&r, 40);
+        random_logits(&r, logits, vocab);
+        compare_once(&r, logits, vocab);
+    }
+}
+
+static void test_odd_logits_agree_with_the_reference(void **state) {
+    (void)state;
+    enum { VOCAB_MAX = 3000 };
+    float *logits = mem_alloc_array(VOCAB_MAX, sizeof(*logits));
+    struct rng r = {.seed = 13};
+    for (uint32_t round = 0; round < 1400; round++) {
+        uint32_t vocab = 1 + (uint32_t)rng_below(&r, VOCAB_MAX);
+        odd_logits(&r, logits, vocab, round % 7);
+        compare_once(&r, logits, vocab);
+    }
+    mem_free(logits);
 }
 
 static void test_a_vocabulary_of_50k_agrees_with_the_reference(void **state) {
     (void)state;
     float *logits = mem_alloc_array(VOCAB_BIG, sizeof(*logits));
     struct rng r = {.seed = 12};
-    for (int round = 0; round < 40; round++) compare_once(&r, logits, VOCAB_BIG);
+    for (uint32_t round = 0; round < 47; round++) {
+        if (round < 40)
+            random_logits(&r, logits, VOCAB_BIG);
+        else
+            odd_logits(&r, logits, VOCAB_BIG, round - 40);
+        compare_once(&r, logits, VOCAB_BIG);
+    }
     mem_free(logits);
 }
 
@@ -402,7 +471,7 @@ static void test_a_choice_is_the_same_without_logprobs(void **state) {
             assert_int_equal(with.chosen.token, without.chosen.token);
             assert_int_equal(without.top_count, 0);
             assert_true(without.chosen.logprob == 0.0f);
-            sampler_score(b, logits, with.chosen.token, &without); /* may still be asked */
+            sampler_score(b, scratch, logits, with.chosen.token, &without); /* may still be asked */
             assert_memory_equal(&with.chosen, &without.chosen, sizeof(with.chosen));
             assert_int_equal(without.top_count, with.top_count);
         }
@@ -597,6 +666,7 @@ static void test_settings_out_of_range_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_vocabularies_agree_with_the_reference),
+        cmocka_unit_test(test_odd_logits_agree_with_the_reference),
         cmocka_unit_test(test_a_vocabulary_of_50k_agrees_with_the_reference),
         cmocka_unit_test(test_greedy_takes_the_lowest_id_of_a_tie),
         cmocka_unit_test(test_nothing_allowed_is_an_error),
