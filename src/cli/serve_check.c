@@ -2,8 +2,6 @@
 #include "cli/serve_check.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,23 +16,10 @@
 #include "sched/policy.h"
 #include "server/keys.h"
 #include "server/notify.h"
+#include "server/server.h"
 #include "text/tokenizer.h"
 
 enum { HOST_BYTES = 256 };
-
-bool host_is_loopback(const char *host) {
-    struct in_addr v4;
-    struct in6_addr v6;
-    char bare[HOST_BYTES];
-    struct str text = str_of(host);
-    if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
-        text = (struct str){text.ptr + 1, text.len - 2};
-    snprintf(bare, sizeof(bare), "%.*s", STR_ARG(text));
-    if (inet_pton(AF_INET, bare, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-    if (inet_pton(AF_INET6, bare, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-    return strcmp(bare, "localhost") == 0;
-}
 
 /* Who is to blame for the setting's value. */
 static enum exit_code blame(const struct settings *s, const char *flag) {
@@ -70,7 +55,7 @@ static bool address_is_local(const struct sockaddr_storage *at) {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at;
     if (at->ss_family == AF_INET) inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
     if (at->ss_family == AF_INET6) inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
-    return !text[0] || host_is_loopback(text); /* a unix socket has no address */
+    return !text[0] || server_host_is_local(text); /* a unix socket has no address */
 }
 
 /* A variable as a number; 0 if it is absent or no number. */
@@ -108,7 +93,7 @@ static enum exit_code check_address(const struct settings *s, struct err *err) {
     }
     if (s->api_key_file || s->no_auth) return EXIT_FINE;
     bool is_given = is_given_open();
-    if (!is_given && (!has_tcp || host_is_loopback(s->host))) return EXIT_FINE;
+    if (!is_given && (!has_tcp || server_host_is_local(s->host))) return EXIT_FINE;
     return usage_set(err,
                      "serve: %s%.100s can be reached from other machines: say who may ask "
                      "with --api-key-file FILE, or --no-auth to let everybody in",

@@ -9,8 +9,6 @@
 #ifndef CLI_SERVE_CHECK_H
 #define CLI_SERVE_CHECK_H
 
-#include <stdbool.h>
-
 #include "cli/cli.h"
 
 struct settings;
@@ -20,8 +18,5 @@ enum exit_code serve_check(const struct settings *s, struct err *err);
 
 /* Open every model's headers and tokenizer as well. */
 enum exit_code serve_check_models(const struct settings *s, struct err *err);
-
-/* Can only programs of this machine reach that address? */
-bool host_is_loopback(const char *host);
 
 #endif

@@ -6,10 +6,16 @@
  * must be one that means this machine, unless keys are asked for; and an origin other than the
  * server's own must be one that --cors-origin lists.
  */
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/check.h"
+#include "server/server.h"
 #include "server/server_int.h"
+
+enum { NAME_BYTES = 256 };
 
 static struct str lower(struct str s, char *out, size_t out_bytes) {
     size_t len = s.len < out_bytes ? s.len : out_bytes;
@@ -26,10 +32,18 @@ static struct str without_port(struct str host) {
     return has_port ? str_take(host, len - 1) : host;
 }
 
-bool gate_host_is_loopback(const char *host) {
-    struct str h = str_of(host);
-    return str_is(h, "localhost") || str_is(h, "::1") || str_is(h, "[::1]") ||
-           str_starts(h, STR("127."));
+bool server_host_is_local(const char *host) {
+    struct in_addr v4;
+    struct in6_addr v6;
+    char bare[NAME_BYTES];
+    struct str text = str_of(host);
+    if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
+        text = (struct str){text.ptr + 1, text.len - 2};
+    snprintf(bare, sizeof(bare), "%.*s", STR_ARG(text));
+    if (inet_pton(AF_INET, bare, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+    if (inet_pton(AF_INET6, bare, &v6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    return strcmp(bare, "localhost") == 0;
 }
 
 static bool is_listed_origin(const struct setting_list *list, struct str name) {
@@ -40,7 +54,7 @@ static bool is_listed_origin(const struct setting_list *list, struct str name) {
 
 /* Names of hosts are the same in capitals; `name` has none. */
 static bool is_host(struct str name, const char *host) {
-    char text[256];
+    char text[NAME_BYTES];
     return str_eq(name, lower(str_of(host), text, sizeof(text)));
 }
 
@@ -51,7 +65,7 @@ static bool is_listed_host(const struct setting_list *list, struct str name) {
 }
 
 static bool is_own_host(const struct server *s, struct str host) {
-    char text[256];
+    char text[NAME_BYTES];
     if (host.len == 0) return true; /* HTTP/1.0 without one: no browser does that */
     struct str name = lower(without_port(host), text, sizeof(text));
     return str_is(name, "localhost") || str_is(name, "127.0.0.1") || str_is(name, "[::1]") ||

@@ -404,7 +404,7 @@ enum status server_run(const struct settings *settings, struct err *err) {
         return err_set(err, st, "out of memory for the settings");
     }
     CHECK(uv_loop_init(&s->loop) == 0);
-    s->is_loopback = gate_host_is_loopback(s->settings.host);
+    s->is_loopback = server_host_is_local(s->settings.host);
     st = start(s, err);
     if (st == ST_OK) {
         uv_run(&s->loop, UV_RUN_DEFAULT);

@@ -144,7 +144,6 @@ void visit_read(struct visit *v, const struct visit_reader *reader);
 /* ---- gate.c ---- */
 /* May it come in? `v->key` and `v->is_allowed_origin` are filled. ST_BAD: `e` says why not. */
 enum status gate_check(struct visit *v, struct api_error *e);
-bool gate_host_is_loopback(const char *host);
 
 /* ---- routes.c ---- */
 enum auth_class {

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "server/server.h"
 #include "server/server_int.h"
 
 static const char KEY_FILE[] = "/tmp/jitney-test-gate-keys";
@@ -37,7 +38,7 @@ static void world_open(struct world *w, const char *host, bool with_keys) {
     }
     enum status st = keys_create(with_keys ? KEY_FILE : NULL, &w->server.keys, &err);
     if (st != ST_OK) fail_msg("%s", err.text);
-    w->server.is_loopback = gate_host_is_loopback(host);
+    w->server.is_loopback = server_host_is_local(host);
 }
 
 static void world_close(struct world *w) {
@@ -80,6 +81,27 @@ static uint32_t knock(struct world *w, const char *path, const char *host,
 
 #define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
+static void test_loopback_in_every_spelling(void **state) {
+    (void)state;
+    static const char *const local[] = {
+        "127.0.0.1",        "127.1.2.3",         "::1", "[::1]", "localhost",
+        "::ffff:127.0.0.1", "[::ffff:127.5.5.5]"};
+    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+        if (!server_host_is_local(local[i])) fail_msg("%s", local[i]);
+}
+
+static void test_all_else_is_open(void **state) {
+    (void)state;
+    static const char *const open[] = {"0.0.0.0",       "::",        "[::]",
+                                       "192.168.0.1",   "128.0.0.1", "1.127.0.0",
+                                       "127.0.0.1.com", "example",   "localhost.evil",
+                                       "::2",           "",          "127",
+                                       "0177.0.0.1",    "[",         "::ffff:10.0.0.1",
+                                       "fe80::1",       "127.0.0.1 "};
+    for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++)
+        if (server_host_is_local(open[i])) fail_msg("%s", open[i]);
+}
+
 static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) {
     (void)state;
     struct world w;
@@ -105,6 +127,9 @@ static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) 
                                "localhost:80.evil.example"};
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
         assert_int_equal(knock(&w, "/v1/models", odd[i], NULL), 403);
+    world_close(&w);
+    world_open(&w, "::ffff:127.0.0.1", false);
+    assert_int_equal(knock(&w, "/v1/models", "evil.example:8080", NULL), 403);
     allow(&w, "allowed-host", "Box.lan");
     assert_int_equal(knock(&w, "/v1/models", "box.lan:8080", NULL), 0);
     assert_int_equal(knock(&w, "/v1/models", "BOX.LAN", NULL), 0);
@@ -223,6 +248,8 @@ static void test_every_route_with_every_method_asks_for_its_key(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loopback_in_every_spelling),
+        cmocka_unit_test(test_all_else_is_open),
         cmocka_unit_test(test_on_loopback_only_names_of_this_machine_are_hosts),
         cmocka_unit_test(test_a_unix_socket_has_no_host),
         cmocka_unit_test(test_beyond_loopback_and_with_keys_any_host_will_do),
