@@ -2,6 +2,7 @@
 #include "cli/serve_check.h"
 
 #include <arpa/inet.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
