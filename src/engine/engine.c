@@ -187,6 +187,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         CHECK(c->request->id == event.request);
         c->cached_tokens = event.cached_tokens;
         c->preempt_count = event.preempt_count;
+        c->admitted_us = event.admitted_us;
         c->first_token_us = event.first_token_us;
         if (c->request->is_prompt_only) hide_answer(c, &event);
         atomic_store_explicit(&c->ready, event.total, memory_order_release);

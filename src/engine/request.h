@@ -69,7 +69,7 @@ struct choice {
     int32_t
         ended_by; /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1 */
     uint32_t cached_tokens, preempt_count;
-    int64_t submitted_us, first_token_us, finished_us;
+    int64_t submitted_us, admitted_us, first_token_us, finished_us; /* admitted: it had a seat */
 
     /* The outbox's, under its lock. */
     struct choice *next_moved;

@@ -119,8 +119,7 @@ static void prepared(struct ride *r, enum status st, struct api_error *e) {
         return;
     }
     r->stage = RIDE_RUNNING;
-    r->started_us = clock_now(&clock_real);
-    if (r->answer.choice_count == 0) r->answer.finished_us = r->started_us;
+    if (r->answer.choice_count == 0) r->answer.finished_us = clock_now(&clock_real);
     ride_tell(r);
 }
 

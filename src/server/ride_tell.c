@@ -134,6 +134,8 @@ static void end_choice(struct ride *r, uint32_t i, const struct choice *c,
     r->counted--;
     r->model->live_choices--;
     if (c->index == 0) r->answer.cached_tokens += c->cached_tokens;
+    bool is_earlier = r->started_us == 0 || c->admitted_us < r->started_us;
+    if (c->admitted_us > 0 && is_earlier) r->started_us = c->admitted_us;
     if (mine->is_told) return;
     bool is_empty = r->request.has_max_tokens && r->request.max_tokens == 0;
     if (is_natural(finish))

@@ -237,6 +237,29 @@ static void test_a_failure_ends_what_has_begun_with_an_error(void **state) {
     rig_close(&g);
 }
 
+static void test_waiting_ends_with_a_seat_and_not_with_submission(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    struct ride *rides[2];
+    rig_open(&g, &(struct rig_options){.step_us = 1000,
+                                       .knobs = (const char *const[]){"max_seqs=1", NULL}});
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        rides[i] = ride_make(&g, SMALL, 0);
+        rides[i]->is_findable = true;
+        ride_attach(rides[i], sink_make(rides[i], &h[i], 0));
+        ride_go(rides[i]);
+    }
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_true(rides[0]->started_us >= rides[0]->answer.arrived_us);
+    assert_true(rides[0]->started_us <= rides[0]->answer.first_token_us);
+    assert_true(rides[1]->started_us - rides[1]->answer.arrived_us > 15000); /* 20 tokens */
+    assert_true(rides[1]->started_us <= rides[1]->answer.first_token_us);
+    for (uint32_t i = 0; i < 2; i++) heard_deinit(&h[i]);
+    rig_close(&g);
+}
+
 static void test_a_deadline_ends_a_ride(void **state) {
     (void)state;
     struct rig g;
@@ -524,6 +547,7 @@ int main(void) {
         cmocka_unit_test(test_a_text_that_can_never_fit_is_not_made_into_tokens),
         cmocka_unit_test(test_a_full_queue_is_told_with_a_time_to_try_again),
         cmocka_unit_test(test_a_failure_ends_what_has_begun_with_an_error),
+        cmocka_unit_test(test_waiting_ends_with_a_seat_and_not_with_submission),
         cmocka_unit_test(test_a_deadline_ends_a_ride),
         cmocka_unit_test(test_several_prompts_and_choices_have_their_places),
         cmocka_unit_test(test_the_oldest_of_the_kept_give_way),
