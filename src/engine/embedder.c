@@ -42,6 +42,7 @@ struct embedder {
     pthread_cond_t arrived; /* a job, or the end */
     struct job_list waiting, done;
     uint64_t waiting_tokens; /* as the model will take them */
+    double token_us;         /* of a pass, on average */
     bool is_closing;
     embedder_hook *hook;
     void *hook_ctx;
@@ -112,6 +113,15 @@ static void fill_seq(struct embedder *e, struct step *step, const struct embed_j
     step->seq_count++;
 }
 
+static void note_pace(struct embedder *e, int64_t took_us, uint32_t tokens) {
+    const double newest_share = 0.2;
+    double token_us = (double)took_us / tokens;
+    pthread_mutex_lock(&e->lock);
+    e->token_us =
+        e->token_us > 0 ? e->token_us + newest_share * (token_us - e->token_us) : token_us;
+    pthread_mutex_unlock(&e->lock);
+}
+
 static const float *run_step(struct embedder *e, struct step *step, size_t *row_floats) {
     step->output_count = e->is_encoder ? 0 : step->row_count;
     step->token = e->token;
@@ -120,11 +130,13 @@ static const float *run_step(struct embedder *e, struct step *step, size_t *row_
     step->output_row = e->output_row;
     step->seqs = e->seqs;
     host_lock(e->host);
-    atomic_store(&e->pass_began_us, clock_now(&clock_real));
+    int64_t began_us = clock_now(&clock_real);
+    atomic_store(&e->pass_began_us, began_us);
     const float *rows =
         pass_run(e->host, &e->pass, step, e->is_encoder ? NULL : e->kv.spaces, row_floats);
     atomic_store(&e->pass_began_us, 0);
     host_unlock(e->host);
+    note_pace(e, clock_now(&clock_real) - began_us, step->row_count);
     return rows;
 }
 
@@ -393,6 +405,14 @@ enum status embedder_submit(struct embedder *e, struct embed_job *job, struct er
     pthread_mutex_unlock(&e->lock);
     if (has_room) return ST_OK;
     return err_set(err, ST_FULL, "the queue is full: at most %u texts may wait", e->queue_max);
+}
+
+struct embedder_line embedder_line(struct embedder *e) {
+    pthread_mutex_lock(&e->lock);
+    struct embedder_line line = {.room = e->queue_max - e->waiting.count,
+                                 .wait_us = (int64_t)((double)e->waiting_tokens * e->token_us)};
+    pthread_mutex_unlock(&e->lock);
+    return line;
 }
 
 struct embed_job *embedder_next(struct embedder *e) {

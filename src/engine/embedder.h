@@ -45,6 +45,12 @@ uint32_t embedder_tokens_max(const struct embedder *e); /* of one text */
 
 /* ST_FULL: the queue; ST_BAD: it can never be done, with the numbers. */
 enum status embedder_submit(struct embedder *e, struct embed_job *job, struct err *err);
+/* How many more jobs may wait, and how long those that do will take, by what passes took so far. */
+struct embedder_line {
+    uint32_t room;
+    int64_t wait_us; /* 0: not known yet, or none waits */
+};
+struct embedder_line embedder_line(struct embedder *e);
 /* A job that is done, or NULL. */
 struct embed_job *embedder_next(struct embedder *e);
 /* How long the pass under way has taken, waiting for the model not counted; 0: none is under way.

@@ -21,7 +21,7 @@
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 enum {
-    EMBED_RETRY_MS = 1000,
+    EMBED_RETRY_MS = 1000,       /* before any pass has shown how long one takes */
     POOL_FROM_FLOATS = 32 << 10, /* writing one takes about 100 ns */
 };
 
@@ -154,18 +154,28 @@ static enum status make_jobs(struct embedding *t) {
     return ST_OK;
 }
 
+/* All of them or none: a part would be computed for nobody. Only the loop submits. */
+static enum status check_room(struct embedding *t) {
+    struct embedder_line line = embedder_line(t->model->embedder);
+    if (t->prompts.count <= line.room) return ST_OK;
+    api_refuse(&t->base.error, 429, NULL, "queue_full",
+               "too many texts wait already; try again later");
+    t->base.error.retry_after_ms = line.wait_us > 0 ? line.wait_us / 1000 + 1 : EMBED_RETRY_MS;
+    return ST_BAD;
+}
+
 static void submit(struct embedding *t) {
     struct chore *c = &t->base;
     struct err err = {0};
+    c->status = check_room(t);
     for (uint32_t i = 0; i < t->prompts.count && c->status == ST_OK; i++) {
         enum status st = embedder_submit(t->model->embedder, &t->jobs[i], &err);
         if (st == ST_OK) {
             t->left++;
             continue;
         }
-        c->status = api_refuse(&c->error, st == ST_FULL ? 429 : 400, NULL,
-                               st == ST_FULL ? "queue_full" : NULL, "%s", err.text);
-        c->error.retry_after_ms = st == ST_FULL ? EMBED_RETRY_MS : 0;
+        CHECK(st != ST_FULL);
+        c->status = api_refuse(&c->error, 400, NULL, NULL, "%s", err.text);
     }
 }
 

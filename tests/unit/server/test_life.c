@@ -190,14 +190,40 @@ static void test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process(voi
     close(fd);
 }
 
+static void put_texts(char body[BODY_BYTES], int count) {
+    size_t len = (size_t)snprintf(body, BODY_BYTES, "{\"input\":[[5]");
+    for (int i = 1; i < count; i++) len += (size_t)snprintf(body + len, BODY_BYTES - len, ",[6]");
+    snprintf(body + len, BODY_BYTES - len, "]}");
+}
+
+/* Of 4096 places the second request leaves less than the third needs. */
+static void test_a_full_queue_of_texts_is_told_before_any_of_them_waits(void **state) {
+    (void)state;
+    struct rig rig = {.manager = -1};
+    char body[BODY_BYTES], reply[REPLY_BYTES] = "";
+    int fds[3];
+    put_texts(body, 2000);
+    model_is = PASS_IS_SLOW;
+    start(&rig, MODELS "bert");
+    await_status(&rig, "/readyz", 200);
+    for (int i = 0; i < 3; i++) fds[i] = send_request(&rig, "POST", "/v1/embeddings", body);
+    assert_true(read(fds[2], reply, sizeof(reply) - 1) > 0);
+    assert_non_null(strstr(reply, "HTTP/1.1 429 "));
+    assert_non_null(strstr(reply, "retry-after-ms: "));
+    for (int i = 0; i < 3; i++) close(fds[i]);
+    int fd = send_request(&rig, "POST", "/v1/embeddings", "{\"input\":[5]}");
+    kill(rig.child, SIGTERM);
+    sleep_ms(100);
+    kill(rig.child, SIGTERM);
+    assert_int_equal(await_end(&rig), ST_OK);
+    close(fd);
+}
+
 static void test_texts_in_an_embedder_do_not_hold_up_the_end(void **state) {
     (void)state;
     struct rig rig = {.manager = -1};
     char body[BODY_BYTES];
-    size_t len = (size_t)snprintf(body, sizeof(body), "{\"input\":[[5]");
-    for (int i = 0; i < TEXTS; i++)
-        len += (size_t)snprintf(body + len, sizeof(body) - len, ",[5,6,7]");
-    snprintf(body + len, sizeof(body) - len, "]}");
+    put_texts(body, TEXTS);
     model_is = PASS_IS_SLOW;
     start(&rig, MODELS "bert");
     await_status(&rig, "/readyz", 200);
@@ -246,6 +272,7 @@ int main(void) {
         cmocka_unit_test(test_a_second_signal_while_a_model_loads_ends_it_at_once),
         cmocka_unit_test(test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process),
         cmocka_unit_test(test_a_reload_while_a_model_loads_does_not_tell_that_it_is_ready),
+        cmocka_unit_test(test_a_full_queue_of_texts_is_told_before_any_of_them_waits),
         cmocka_unit_test(test_texts_in_an_embedder_do_not_hold_up_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
