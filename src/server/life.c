@@ -243,11 +243,13 @@ static void add_metrics(struct server *s, struct served *m) {
 }
 
 static void tell_model(struct server *s, struct served *m) {
-    struct log_field fields[] = {
-        log_text("model", str_of(m->name)), log_text("state", str_of(load_state_name(m->state))),
-        log_text("path", str_of(m->path)), log_text("error", str_of(m->failure.text))};
+    struct log_field fields[4] = {log_text("model", str_of(m->name)),
+                                  log_text("state", str_of(load_state_name(m->state)))};
+    uint32_t count = 2;
     bool failed = m->state == LOAD_FAILED;
-    log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, failed ? 4 : 3);
+    if (m->path[0]) fields[count++] = log_text("path", str_of(m->path));
+    if (failed) fields[count++] = log_text("error", str_of(m->failure.text));
+    log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
 }
 
 static bool has_ready(const struct server *s) {
@@ -312,7 +314,7 @@ static void raise_descriptors(struct server *s) {
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+    if (limit.rlim_cur == before || setrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     struct log_field fields[] = {log_int("from", (int64_t)before),
                                  log_int("to", (int64_t)limit.rlim_cur)};
     log_line(s->log, LOG_INFO, "descriptors", fields, 2);

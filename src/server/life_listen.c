@@ -66,25 +66,34 @@ enum status life_listen(struct server *s, struct err *err) {
     return is_port_said || !has_other ? listen_tcp(s, err) : ST_OK;
 }
 
-/* What can be pasted into a shell and into Python. */
+static void say_ready(const struct server *s) {
+    const char *word = " serves ";
+    fprintf(stderr, "ready: %s", s->url[0] ? s->url : "the socket");
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        const struct served *m = registry_at(s->registry, i);
+        if (m->state != LOAD_READY) continue;
+        fprintf(stderr, "%s%s", word, m->name);
+        word = ", ";
+    }
+    fprintf(stderr, "\n");
+}
+
+/* What can be pasted into a shell and into Python, which wants no blanks before a line. */
 void life_welcome(struct server *s) {
     const struct served *m = registry_default(s->registry);
     const char *auth = s->settings.api_key_file ? " -H 'authorization: Bearer KEY'" : "";
-    if (!s->url[0] || !m->engine) {
-        fprintf(stderr, "ready: %s\n", s->url[0] ? s->url : "on the socket");
-        return;
-    }
+    say_ready(s);
+    if (!s->url[0] || !m->engine) return;
     fprintf(
         stderr,
-        "ready: %s serves %s\n\n"
-        "  curl -s %s/v1/chat/completions%s -H 'content-type: application/json' \\\n"
-        "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n\n"
-        "  from openai import OpenAI\n"
-        "  client = OpenAI(base_url=\"%s/v1\", api_key=\"%s\")\n"
-        "  print(client.chat.completions.create(model=\"%s\", messages=[{\"role\": \"user\", "
+        "\n"
+        "curl -s %s/v1/chat/completions%s -H 'content-type: application/json' \\\n"
+        "  -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n\n"
+        "from openai import OpenAI\n"
+        "client = OpenAI(base_url=\"%s/v1\", api_key=\"%s\")\n"
+        "print(client.chat.completions.create(model=\"%s\", messages=[{\"role\": \"user\", "
         "\"content\": \"Hello!\"}]).choices[0].message.content)\n\n",
-        s->url, m->name, s->url, auth, m->name, s->url, s->settings.api_key_file ? "KEY" : "none",
-        m->name);
+        s->url, auth, m->name, s->url, s->settings.api_key_file ? "KEY" : "none", m->name);
     fflush(stderr);
 }
 
@@ -92,7 +101,7 @@ void life_welcome(struct server *s) {
 
 static void tell(struct server *s, enum log_level level, const char *what, const char *text) {
     struct log_field fields[] = {log_text("what", str_of(what)), log_text("text", str_of(text))};
-    log_line(s->log, level, "reload", fields, 2);
+    log_line(s->log, level, "reload", fields, text[0] ? 2 : 1);
 }
 
 static void take_settings(struct server *s, struct settings *fresh) {
