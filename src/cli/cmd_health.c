@@ -89,6 +89,9 @@ static void set_options(CURL *curl, const struct target *target, const struct ar
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
+    struct env_settings env;
+    env_read(&env);
+    if (env.ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, env.ca_file);
     /* A probe of our own server: its certificate names it for others, not for 127.0.0.1. */
     bool is_ours = args_operands(args) == 0;
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, is_ours ? 0L : 1L);
@@ -97,6 +100,7 @@ static void set_options(CURL *curl, const struct target *target, const struct ar
 
 static enum exit_code ask(const struct target *target, const struct args *args, struct err *err) {
     struct body body = {0};
+    char why[CURL_ERROR_SIZE] = "";
     curl_global_init(CURL_GLOBAL_DEFAULT);
     CURL *curl = curl_easy_init();
     if (!curl) {
@@ -104,14 +108,15 @@ static enum exit_code ask(const struct target *target, const struct args *args, 
         return exit_of(err_set(err, ST_NOMEM, "out of memory"));
     }
     set_options(curl, target, args, &body);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
     CURLcode failed = curl_easy_perform(curl);
     long status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(curl);
     curl_global_cleanup();
     if (failed)
-        return exit_of(
-            err_set(err, ST_UNAVAILABLE, "%.200s: %s", target->url, curl_easy_strerror(failed)));
+        return exit_of(err_set(err, ST_UNAVAILABLE, "%.200s: %s", target->url,
+                               why[0] ? why : curl_easy_strerror(failed)));
     if (status == HTTP_OK) return EXIT_FINE;
     return exit_of(
         err_set(err, ST_UNAVAILABLE, "%.200s: status %ld: %s", target->url, status, body.text));
@@ -133,7 +138,8 @@ const struct command cmd_health = {
     .operands = "[URL]",
     .about = "Ends with 0 if the server at URL is ready, and with 69 and a sentence if it is not. "
              "Without URL it asks the server that the environment (JITNEY_HOST, JITNEY_PORT, "
-             "JITNEY_UDS, JITNEY_CONFIG, ...) describes, on this machine.",
+             "JITNEY_UDS, JITNEY_CONFIG, ...) describes, on this machine. SSL_CERT_FILE names "
+             "certificates to trust.",
     .groups = {flags},
     .operands_max = 1,
     .run = run,

@@ -113,6 +113,11 @@ enum status pull_parse(const char *text, const char *name, struct pull_target *o
         TRY(parse_url(text, out, err));
     else if (str_starts(s, STR("hf:")))
         TRY(parse_hub(text + 3, out, err));
+    else if (text[0] == '/' || text[0] == '.')
+        return err_set(err, ST_BAD,
+                       "%s is a path, and nothing is fetched from there: commands take a GGUF file "
+                       "or a folder that is there as it is",
+                       text);
     else if (strchr(text, '/'))
         TRY(parse_hub(text, out, err));
     else

@@ -226,7 +226,10 @@ static enum status start(struct listener *l, int bound, const char *where, struc
     }
     uv_close(&l->uv.handle, on_closed);
     if (failure == UV_EADDRINUSE)
-        return err_set(err, ST_UNAVAILABLE, "cannot listen on %s: the address is in use", where);
+        return err_set(err, ST_UNAVAILABLE,
+                       "cannot listen on %s: the address is in use; end what listens there, or "
+                       "choose another port",
+                       where);
     return err_set(err, ST_IO, "cannot listen on %s: %s", where, uv_strerror(failure));
 }
 
@@ -338,6 +341,8 @@ static enum status replace_unix(struct http_server *s, const struct sockaddr_un 
     struct listener *l = create(s, true, NULL);
     if (!l) return no_memory(err);
     int bound = uv_pipe_bind(&l->uv.pipe, path);
+    if (bound == UV_EACCES && errno == ENOENT)
+        bound = UV_ENOENT; /* libuv does not tell them apart */
     if (bound == 0) bound = restrict_mode(path);
     return start(l, bound, path, err);
 }

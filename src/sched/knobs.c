@@ -216,8 +216,9 @@ static const struct row *nearest(struct str name) {
 enum status knobs_set(struct knobs *k, struct str name, struct str value, struct err *err) {
     const struct row *r = nearest(name);
     if (!str_is(name, r->name))
-        return err_set(err, ST_BAD, "unknown knob '%.*s'; the nearest is '%s'", STR_ARG(name),
-                       r->name);
+        return err_set(err, ST_BAD,
+                       "unknown knob '%.*s'; the nearest is '%s', and \"jitney knobs\" lists all",
+                       STR_ARG(name), r->name);
     char range[64];
     show_range(r, range, sizeof(range));
     if (words_of(r->kind)) {

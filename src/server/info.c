@@ -72,7 +72,8 @@ void handle_model(struct visit *v) {
         visit_reply_json(v, &body);
     } else {
         api_refuse(&e, 404, "model", "model_not_found",
-                   "the model \"%.*s\" is not one that this server has", STR_ARG(v->arg));
+                   "the model \"%.*s\" is not one that this server has; GET /v1/models lists them",
+                   STR_ARG(v->arg));
         visit_refuse(v, &e);
     }
     buf_deinit(&name);

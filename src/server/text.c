@@ -37,7 +37,9 @@ enum status text_find_model(struct server *s, struct str name, struct served **o
     struct served *m = name.ptr ? registry_find(s->registry, name) : registry_default(s->registry);
     if (!m)
         return api_refuse(e, 404, "model", "model_not_found",
-                          "the model \"%.*s\" is not one that this server has", STR_ARG(name));
+                          "the model \"%.*s\" is not one that this server has; GET /v1/models "
+                          "lists them",
+                          STR_ARG(name));
     if (m->state == LOAD_FAILED)
         return api_refuse(e, 503, "model", "model_failed",
                           "the model \"%s\" could not be loaded; the server's log says why",
