@@ -133,11 +133,19 @@ static enum status judge_code(struct transfer *t, long code) {
     if (code == 429 || code >= 500) st = ST_UNAVAILABLE;
     if (code == 401 || code == 403 || code == 404) st = ST_MISSING;
     if (said.len > 0)
-        err_set(t->err, st, "%s: %.*s", t->remote->url, STR_ARG(said));
+        err_set(t->err, st, "%s: %.*s%s", t->remote->url, STR_ARG(said),
+                code == 401 ? "; JITNEY_API_KEY is where this program finds one" : "");
     else
         err_set(t->err, st, "%s answered HTTP %ld", t->remote->url, code);
     json_destroy(doc);
     return st;
+}
+
+static const char *advice(CURLcode rc) {
+    if (rc == CURLE_COULDNT_CONNECT) return "; \"jitney serve MODEL\" starts a server";
+    if (rc == CURLE_PEER_FAILED_VERIFICATION)
+        return "; SSL_CERT_FILE names a file of certificates to trust";
+    return "";
 }
 
 static enum status judge(struct transfer *t, CURLcode rc) {
@@ -145,9 +153,8 @@ static enum status judge(struct transfer *t, CURLcode rc) {
     if (t->stopped || t->status == ST_CANCELLED) return ST_OK;
     if (t->status != ST_OK) return t->status;
     if (rc != CURLE_OK)
-        return err_set(
-            t->err, ST_UNAVAILABLE, "%s: %s%s", r->url, r->why[0] ? r->why : curl_easy_strerror(rc),
-            rc == CURLE_COULDNT_CONNECT ? "; \"jitney serve MODEL\" starts a server" : "");
+        return err_set(t->err, ST_UNAVAILABLE, "%s: %s%s", r->url,
+                       r->why[0] ? r->why : curl_easy_strerror(rc), advice(rc));
     long code = response_code(r);
     return code == HTTP_OK ? ST_OK : judge_code(t, code);
 }
