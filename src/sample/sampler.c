@@ -251,17 +251,15 @@ static void weigh_from(struct sample_scratch *scratch, double exponent, float te
     candidates_weigh(c, &scratch->dense, 1.0f / temperature);
 }
 
-/* top-p of the whole vocabulary. Tokens so small that all of them together could not weigh what
- * is to be left out are not looked at, unless the others turn out not to suffice. */
+/* top-p of the whole vocabulary. Tokens that are so small that all of them together could not
+ * weigh what is to be left out are not looked at. */
 static void cut_top_of_all(const struct sample_params *p, struct sample_scratch *scratch) {
     struct candidates *c = &scratch->candidates;
     uint64_t sum = dense_sum(&scratch->dense, 1.0f / p->temperature);
     uint64_t wanted = share_of(p->top_p, sum);
     double each = (double)(sum - wanted) / ((double)scratch->vocab * (double)FVEC_ONE);
-    double exponent = fm_log_d(each);
-    if (exponent > (double)FVEC_EXPONENT_MIN) weigh_from(scratch, exponent, p->temperature);
-    if (!(exponent > (double)FVEC_EXPONENT_MIN) || c->sum < wanted)
-        weigh_from(scratch, (double)FVEC_EXPONENT_MIN, p->temperature);
+    weigh_from(scratch, fmax(fm_log_d(each), (double)FVEC_EXPONENT_MIN), p->temperature);
+    CHECK(c->sum >= wanted);
     candidates_cut_top(c, &scratch->dense, wanted);
 }
 
