@@ -191,18 +191,12 @@ static void prepared(struct chore *c) {
 /* ---- beginning ---- */
 
 static enum status check(struct visit *v, struct embedding *t, struct api_error *e) {
-    int64_t wait_ms = 0;
-    const char *limit = "";
     TRY(text_find_model(v->server, t->request.text.model, &t->model, e));
     if (!t->model->embedder)
         return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings",
                           t->model->name);
     TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
-    if (keys_begin(v->server->keys, v->key, 0, v->arrived_us, &wait_ms, &limit)) return ST_OK;
-    api_refuse(e, 429, NULL, "rate_limit_exceeded", "the limit of %s of this API key is reached",
-               limit);
-    e->retry_after_ms = wait_ms > 0 ? wait_ms : 1;
-    return ST_BAD;
+    return text_begin_key(v->server, v->key, v->arrived_us, e);
 }
 
 static enum status read_body(void *self, struct json *body, struct api_error *e) {

@@ -135,10 +135,11 @@ static enum status read_headers(const struct asker *a, struct api_request *q, st
 
 /* ---- admission ---- */
 
-static enum status begin_key(const struct asker *a, struct api_error *e) {
+enum status text_begin_key(struct server *s, const struct key *key, int64_t arrived_us,
+                           struct api_error *e) {
     int64_t wait_ms = 0;
     const char *limit = "";
-    if (keys_begin(a->server->keys, a->key, 0, a->arrived_us, &wait_ms, &limit)) return ST_OK;
+    if (keys_begin(s->keys, key, 0, arrived_us, &wait_ms, &limit)) return ST_OK;
     api_refuse(e, 429, NULL, "rate_limit_exceeded", "the limit of %s of this API key is reached",
                limit);
     e->retry_after_ms = wait_ms > 0 ? wait_ms : 1;
@@ -156,7 +157,7 @@ static enum status check_all(const struct asker *a, struct api_request *q, struc
     TRY(check_choices(s, q, e));
     TRY(check_room(a, *m, q, e));
     TRY(read_headers(a, q, e));
-    return begin_key(a, e);
+    return text_begin_key(s, a->key, a->arrived_us, e);
 }
 
 /* 53 bits, so that every reader of JSON keeps it whole. */

@@ -37,6 +37,9 @@ enum status text_admit(const struct asker *a, struct api_request *q, struct ride
 /* Read a body, which becomes the request's; `q` is to be deinitialised in any case. */
 enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
                         struct api_error *e);
+/* May the key ask? If so keys_end is owed. ST_BAD: one of its limits says no. */
+enum status text_begin_key(struct server *s, const struct key *key, int64_t arrived_us,
+                           struct api_error *e);
 void text_ended(struct server *s, struct ride *r);
 enum status text_find_model(struct server *s, struct str name, struct served **out,
                             struct api_error *e);

@@ -3,6 +3,7 @@
  */
 #include "api/tokenize.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "server/chore_int.h"
@@ -18,6 +19,7 @@ typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
 
 struct token_chore {
     struct chore base;
+    const struct key *key;
     struct served *model;
     struct tokenize_request request;
     token_read_fn *read;
@@ -84,6 +86,7 @@ static void drop(struct token_chore *t) {
 
 static void finish(struct chore *c) {
     struct token_chore *t = (struct token_chore *)c;
+    keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
     if (c->visit && c->status != ST_OK)
         visit_refuse(c->visit, &c->error);
     else if (c->visit)
@@ -100,6 +103,7 @@ static void was_read(void *self, struct visit *v, enum status st, const struct a
     struct token_chore *t = self;
     struct api_error error = *e;
     if (v && st == ST_OK) st = text_find_model(v->server, t->request.text.model, &t->model, &error);
+    if (v && st == ST_OK) st = text_begin_key(v->server, v->key, v->arrived_us, &error);
     if (v && st == ST_OK) {
         chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
         return;
@@ -116,6 +120,7 @@ static void run(struct visit *v, token_read_fn *read, void (*work)(struct chore 
     }
     buf_init(&t->body, BODY_BYTES_MAX);
     api_request_init(&t->request.text, v->codec);
+    t->key = v->key;
     t->read = read;
     t->base.work = work;
     t->base.done = finish;
@@ -130,6 +135,7 @@ void handle_template(struct visit *v) { run(v, template_request_read, apply_temp
 
 struct count_chore {
     struct chore base;
+    const struct key *key;
     struct served *model;
     struct api_request request;
     struct answer answer;
@@ -146,6 +152,7 @@ static void count_prompt(struct chore *c) {
 static void finish_count(struct chore *c) {
     struct count_chore *t = (struct count_chore *)c;
     struct buf body;
+    keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
     buf_init(&body, BODY_BYTES_MAX);
     if (c->status == ST_OK) t->request.codec->whole(&t->answer, &body);
     if (c->visit && c->status != ST_OK)
@@ -166,6 +173,7 @@ static void count_was_read(void *self, struct visit *v, enum status st, const st
     struct count_chore *t = self;
     struct api_error error = *e;
     if (v && st == ST_OK) st = text_find_model(v->server, t->request.model, &t->model, &error);
+    if (v && st == ST_OK) st = text_begin_key(v->server, v->key, v->arrived_us, &error);
     if (v && st == ST_OK) {
         chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
         return;
@@ -181,6 +189,7 @@ void handle_count_tokens(struct visit *v) {
         visit_refuse_memory(v);
         return;
     }
+    t->key = v->key;
     t->base.work = count_prompt;
     t->base.done = finish_count;
     t->answer.request = &t->request;

@@ -159,6 +159,18 @@ def test_a_key_over_its_limit_is_told_when_to_come_back(model, tmp_path):
         assert [ask(server, key).status for key in ("sk-b", "sk-c", "sk-b")] == [200, 200, 429]
 
 
+@pytest.mark.parametrize("path, body", [
+    ("/tokenize", {"content": "x"}), ("/detokenize", {"tokens": [5]}),
+    ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}]})])
+def test_work_on_tokens_counts_against_a_keys_limit_too(model, tmp_path, path, body):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a rpm=2\n")
+    with Server(model, *FAST, "--api-key-file", str(keys), "--served-model-name", "m") as server:
+        found = [server.plain("POST", path, {"model": "m", **body},
+                              headers={"authorization": "Bearer sk-a"}).status for _ in range(3)]
+    assert found == [200, 200, 429]
+
+
 def test_health_agrees_with_the_probes(model, tmp_path):
     with Server(model, *FAST) as server:
         port = server.address[1]
