@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/tools.h"
+#include "api/tools_told.h"
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
@@ -38,12 +39,32 @@ static enum status word(enum status st, const struct err *err, struct api_error 
     return api_refuse(e, 400, "messages", NULL, "%s", err->text);
 }
 
+/* Messages that speak of tools, or go with some, for a template that has no place for them. */
+static bool must_tell(const struct served *m, const struct chat_turn *turn) {
+    if (!m->tells_tools) return false;
+    return turn->tools.len > 0 || tool_template_has(turn->messages, STR("\"tool"));
+}
+
+static enum status render(const struct served *m, const struct api_request *r, struct str opening,
+                          struct buf *out, struct api_error *e) {
+    struct err err = {0};
+    struct buf told;
+    struct chat_turn turn = turn_of(r);
+    turn.opening = opening;
+    if (!must_tell(m, &turn)) return word(chat_prompt_render(m->chat, &turn, out, &err), &err, e);
+    buf_init(&told, CHAT_PROMPT_BYTES_MAX);
+    enum status st = tools_tell(turn.messages, turn.tools, &told);
+    turn.messages = buf_str(&told);
+    turn.tools = (struct str){0};
+    if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, &err);
+    buf_deinit(&told);
+    return word(st, &err, e);
+}
+
 enum status prompt_render(const struct served *m, const struct api_request *r, struct buf *out,
                           struct api_error *e) {
-    struct err err = {0};
     TRY(check_chat(m, e));
-    struct chat_turn turn = turn_of(r);
-    return word(chat_prompt_render(m->chat, &turn, out, &err), &err, e);
+    return render(m, r, (struct str){0}, out, e);
 }
 
 static enum status check_tools(const struct served *m, const struct api_request *r,
@@ -51,9 +72,7 @@ static enum status check_tools(const struct served *m, const struct api_request 
     if (m->tools || !r->tools.len) return ST_OK;
     return api_refuse(
         e, 400, "tools", "unsupported_parameter",
-        "the model \"%s\" has no tools: its chat template knows none, or spells calls "
-        "in a way that this server does not read",
-        m->name);
+        "the model \"%s\" writes calls of tools in a way that this server does not read", m->name);
 }
 
 /* A text that cannot fit, however its tokens fall, is not made into any. */
@@ -71,18 +90,15 @@ static enum status encode(const struct served *m, struct str text, struct encode
 /* With the beginning of a call behind it, where one must be made. */
 static enum status render_opened(const struct served *m, const struct api_request *r,
                                  struct buf *out, struct api_error *e) {
-    struct err err = {0};
     struct buf opening;
     TRY(check_chat(m, e));
     TRY(check_tools(m, r, e));
     buf_init(&opening, CHAT_PROMPT_BYTES_MAX);
     tool_opening_put(m->tools, tokenizer_chat_template(m->tokenizer, true), r, &opening);
     enum status st = buf_status(&opening);
-    struct chat_turn turn = turn_of(r);
-    turn.opening = buf_str(&opening);
-    if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, &err);
+    st = st == ST_OK ? render(m, r, buf_str(&opening), out, e) : no_memory(e);
     buf_deinit(&opening);
-    return word(st, &err, e);
+    return st;
 }
 
 /* Templates spell BOS themselves, so the tokenizer adds nothing. */

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "api/tools.h"
+#include "api/tools_told.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -169,11 +170,17 @@ static void make_fingerprint(const struct served_parts *p, char out[FINGERPRINT_
              (unsigned long long)(XXH3_64bits(text, used) >> 16));
 }
 
-static const struct tool_form *choose_tools(const struct registry *r, const struct tokenizer *t) {
+/* A template without tools can still be told of them, in the form of tools_tell. */
+static void choose_tools(const struct registry *r, struct served *m) {
     const char *word = r->settings->tool_form;
-    if (word && strcmp(word, "auto") != 0) return tool_form_find(word);
-    const struct tool_form *form = tool_form_of_template(tokenizer_chat_template(t, true));
-    return form ? form : tool_form_of_template(tokenizer_chat_template(t, false));
+    const struct str with = tokenizer_chat_template(m->tokenizer, true);
+    m->tells_tools = tools_must_be_told(with);
+    if (word && strcmp(word, "auto") != 0)
+        m->tools = tool_form_find(word);
+    else if (m->tells_tools)
+        m->tools = tool_form_find("hermes");
+    else
+        m->tools = tool_form_of_template(with);
 }
 
 /* Of a folder, what its tensors take. */
@@ -210,7 +217,7 @@ static void fill_served(struct registry *r, struct served_parts *p) {
     m->chat_missing = p->chat_err;
     m->engine = p->service.engine;
     m->embedder = p->embedder;
-    m->tools = choose_tools(r, m->tokenizer);
+    choose_tools(r, m);
     m->file_bytes = bytes_of(p, m->host->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     make_fingerprint(p, m->fingerprint);

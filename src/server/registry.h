@@ -50,7 +50,8 @@ struct served {
     const struct tokenizer *tokenizer;
     struct chat_prompt *chat;      /* NULL: it has no template */
     struct err chat_missing;       /* why not */
-    const struct tool_form *tools; /* NULL: it has none */
+    const struct tool_form *tools; /* NULL: it has none that can be read */
+    bool tells_tools;              /* its template has no place for them: api/tools_told.h */
     uint32_t ctx_tokens;
     uint64_t prompt_bytes_max; /* a longer text never fits the context; 0: not known */
     char fingerprint[FINGERPRINT_BYTES];

@@ -1,0 +1,112 @@
+/* Goal:   a conversation with tools reads well through a template that knows nothing of them, and
+ *         one without tools is left as it is.
+ * Method: messages and tools in, the messages that come out as JSON, whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "api/tools_told.h"
+#include "base/buf.h"
+#include "base/json.h"
+
+#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}"
+
+static struct json *tell(const char *messages, const char *tools, struct buf *out) {
+    struct json *doc = NULL;
+    struct err err = {0};
+    buf_init(out, 1 << 20);
+    assert_int_equal(tools_tell(str_of(messages), str_of(tools), out), ST_OK);
+    if (json_parse(buf_str(out), &json_limits_request, &doc, &err) != ST_OK)
+        fail_msg("%s in %s", err.text, buf_text(out));
+    return doc;
+}
+
+static const char *text_of(const struct json *doc, size_t i, const char *key) {
+    return json_str(json_get(json_at(doc, i), key)).ptr;
+}
+
+static void test_tools_follow_the_system_message_or_make_one(void **state) {
+    (void)state;
+    struct buf out;
+    struct json *doc = tell("[{\"role\":\"user\",\"content\":\"hi\"}]", "[" TOOL "]", &out);
+    assert_int_equal(json_count(doc), 2);
+    assert_string_equal(text_of(doc, 0, "role"), "system");
+    assert_non_null(strstr(text_of(doc, 0, "content"), "\n" TOOL "\n"));
+    assert_non_null(strstr(text_of(doc, 0, "content"), "<tool_call>"));
+    assert_string_equal(text_of(doc, 1, "content"), "hi");
+    json_destroy(doc);
+    buf_deinit(&out);
+
+    doc = tell("[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+               "{\"role\":\"user\",\"content\":\"hi\"}]",
+               "[" TOOL "," TOOL "]", &out);
+    assert_int_equal(json_count(doc), 2);
+    assert_memory_equal(text_of(doc, 0, "content"), "Be brief.\n\n", 11);
+    assert_non_null(strstr(text_of(doc, 0, "content"), "\n" TOOL "\n" TOOL "\n"));
+    json_destroy(doc);
+    buf_deinit(&out);
+}
+
+static void test_calls_and_results_become_text(void **state) {
+    (void)state;
+    struct buf out;
+    struct json *doc = tell(
+        "[{\"role\":\"user\",\"content\":\"hi\"},"
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\","
+        "\"type\":\"function\",\"function\":{\"name\":\"now\",\"arguments\":{\"in\":\"\\\"R\"}}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"noon\"}]",
+        NULL, &out);
+    assert_int_equal(json_count(doc), 3);
+    assert_string_equal(text_of(doc, 1, "content"),
+                        "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"in\":\"\\\"R\"}}\n"
+                        "</tool_call>");
+    assert_string_equal(text_of(doc, 2, "role"), "user");
+    assert_string_equal(text_of(doc, 2, "content"), "<tool_response>\nnoon\n</tool_response>");
+    json_destroy(doc);
+    buf_deinit(&out);
+}
+
+static void test_text_beside_calls_stays_in_front_of_them(void **state) {
+    (void)state;
+    struct buf out;
+    struct json *doc = tell("[{\"role\":\"assistant\",\"content\":\"Let me see.\",\"tool_calls\":["
+                            "{\"function\":{\"name\":\"a\",\"arguments\":{}}},"
+                            "{\"function\":{\"name\":\"b\",\"arguments\":{}}}]}]",
+                            NULL, &out);
+    assert_string_equal(text_of(doc, 0, "content"),
+                        "Let me see.\n"
+                        "<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n"
+                        "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>");
+    json_destroy(doc);
+    buf_deinit(&out);
+}
+
+static void test_a_conversation_without_tools_is_not_changed(void **state) {
+    (void)state;
+    struct buf out;
+    const char *messages = "[{\"role\":\"system\",\"content\":\"s\"},"
+                           "{\"role\":\"user\",\"content\":\"u\",\"name\":\"n\"}]";
+    json_destroy(tell(messages, "[]", &out));
+    assert_string_equal(buf_text(&out), messages);
+    buf_deinit(&out);
+}
+
+static void test_only_templates_without_the_word_are_told(void **state) {
+    (void)state;
+    assert_true(tools_must_be_told(STR("{% for m in messages %}{{ m.content }}{% endfor %}")));
+    assert_false(tools_must_be_told(STR("{% if tools %}{{ tools | tojson }}{% endif %}")));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tools_follow_the_system_message_or_make_one),
+        cmocka_unit_test(test_calls_and_results_become_text),
+        cmocka_unit_test(test_text_beside_calls_stays_in_front_of_them),
+        cmocka_unit_test(test_a_conversation_without_tools_is_not_changed),
+        cmocka_unit_test(test_only_templates_without_the_word_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
