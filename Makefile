@@ -21,7 +21,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: help
+.PHONY: bench-peers help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # What one asks of this file is done one thing at a time; ninja and run_tests use the cores.
@@ -112,6 +112,11 @@ bench-server: build/stamps/test ## what the server's front costs, with a runner 
 	@tools/build build bench_serve_load jitney
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tools/bench_server
+
+bench-peers: build/stamps/run ## jitney beside llama.cpp, OpenVINO, vLLM and torch: FLAGS="--quick"
+	@tools/build build jitney bench_ops
+	@$(JITNEY) pull smollm2
+	@python3 tools/bench_peers $(FLAGS)
 
 fuzz: build/stamps/check ## libFuzzer: T=name for one target, SEC=seconds for each
 	@tools/fuzz "$(SEC)" $(T)
