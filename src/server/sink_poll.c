@@ -178,10 +178,16 @@ static bool accepts_events(const struct visit *v) {
     return str_starts(accept, STR("text/event-stream"));
 }
 
+/* The header outweighs ?after=N. */
 static void resume_stream(struct visit *v, struct ride *r, uint64_t after) {
-    struct str last = http_find(v->head, "last-event-id");
-    uint64_t number;
-    if (last.ptr && str_to_u64(str_trim(last), &number)) after = number;
+    struct str last = str_trim(http_find(v->head, "last-event-id"));
+    if (last.len > 0 && !str_to_u64(last, &after)) {
+        struct api_error e = {0};
+        api_refuse(&e, 400, "last-event-id", NULL,
+                   "last-event-id is \"%.*s\"; it must be a whole number", STR_ARG(last));
+        visit_refuse(v, &e);
+        return;
+    }
     struct sink *s = sink_stream_create(v, r, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after);
     if (s)
         ride_join(r, s);

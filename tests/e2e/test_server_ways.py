@@ -102,6 +102,9 @@ def test_a_broken_stream_goes_on_where_it_broke(server, expected):
     again = server.get("/v1/requests/mine-1", headers={"accept": "text/event-stream"})
     assert text_of(again.data) == expected
     assert [e[1] for e in again.events] == [e[1] for e in whole]
+    odd = server.get("/v1/requests/mine-1", headers={"accept": "text/event-stream",
+                                                     "last-event-id": "four"})
+    assert odd.status == 400 and "four" in odd.json["error"]["message"]
 
 
 def test_a_finished_stream_is_kept_only_for_a_while(model):
