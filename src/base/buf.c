@@ -90,7 +90,7 @@ void buf_put_plain(struct buf *b, struct str s) {
     }
 }
 
-/* What some readers of lines take for a line's end (Python's splitlines, and so its HTTP clients). */
+/* What some readers take for the end of a line: Python's splitlines, and so its HTTP clients. */
 static bool is_line_end(uint32_t code) { return code == 0x85 || code == 0x2028 || code == 0x2029; }
 
 static void put_json_char(struct buf *b, uint32_t code, const char *bytes, size_t len) {

@@ -68,7 +68,7 @@ struct ride {
     struct sink *sinks;
     struct ride_work *work; /* in the pool; NULL: none */
     bool has_gone, has_ended, is_dirty, is_busy, is_kept, is_smoothing;
-    bool is_abandoned; /* nobody was left to tell */
+    bool is_abandoned;  /* nobody was left to tell */
     int64_t started_us; /* its first choice had a seat; known when that has ended */
     uint64_t kept_bytes;
     int64_t kept_until_us;

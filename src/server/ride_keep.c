@@ -63,8 +63,13 @@ struct ride *ride_find(const struct rides *all, const struct key *key, struct st
 
 /* ---- kept ---- */
 
+/* What a ride holds beside what can be counted: its parsed body, samplers, the allocator's own.
+ * Measured: 15,000 small rides took 6.6 KiB each, of which 3.1 were counted. */
+static const uint64_t WEIGHT_REST_BYTES = 4096;
+
 uint64_t ride_weight(const struct ride *r) {
-    uint64_t bytes = sizeof(*r) + event_log_bytes(r->answer.log) + 2 * r->body_bytes;
+    uint64_t bytes = sizeof(*r) + WEIGHT_REST_BYTES;
+    bytes += event_log_bytes(r->answer.log) + 2 * r->body_bytes;
     for (uint32_t i = 0; i < r->answer.choice_count; i++) {
         const struct choice *c = r->answer.choices[i].tokens;
         if (!c) continue;
