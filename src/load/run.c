@@ -73,7 +73,9 @@ static enum status write_request(struct loop *l, struct conn *c, uint64_t i) {
     buf_clear(&c->request);
     plan_put_body(run->plan, i, &l->body);
     target_put_request(run->target, plan_path(run->plan), run->key, &l->body, &c->request);
-    enum status st = buf_status(&l->body) == ST_OK ? buf_status(&c->request) : ST_FULL;
+    enum status st = buf_status(&l->body);
+    if (st == ST_OK) st = buf_status(&c->request);
+    if (st == ST_NOMEM) return err_set(l->err, st, "out of memory");
     return st == ST_OK ? ST_OK : err_set(l->err, st, "a request is too long to be sent");
 }
 
@@ -86,13 +88,11 @@ static void send_due(struct loop *l) {
     const struct load_run *run = l->run;
     for (int64_t now; (now = now_us(l)), l->idle_count > 0 && has_more(l, now);) {
         if (run->rate > 0.0 && l->due_us > now) return;
-        struct conn *c = l->idle[--l->idle_count];
+        struct conn *c = l->idle[l->idle_count - 1];
         uint64_t i = run->first + l->sent++;
-        enum status st = write_request(l, c, i);
-        if (st != ST_OK) {
-            l->status = st;
-            return;
-        }
+        l->status = write_request(l, c, i);
+        if (l->status != ST_OK) return;
+        l->idle_count--;
         c->gaps = &l->out->itl;
         bool has_ended = conn_begin(c, run->plan->streams, run->rate > 0.0 ? l->due_us : now_us(l));
         if (run->rate > 0.0) l->due_us += plan_gap_us(run->plan, i + 1, run->rate);
