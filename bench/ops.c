@@ -1,7 +1,8 @@
 /* bench/ops.c - how fast each op runs, beside what the same machine reads in the same minute.
  *
- * Usage: bench/ops [threads] [isa]
+ * Usage: bench/ops [threads] [isa] [word]
  *
+ * With a word, only the ops that have it in their name are timed.
  * Every line is one op on random data: the best and the median of REPEATS timed batches, bytes
  * of weights or cache read, and the share of the read bandwidth measured at the start. Lines
  * marked "cold" walk through more weights than the caches hold, as a forward pass does.
@@ -27,6 +28,7 @@ struct bench {
     struct device dev;
     uint32_t threads;
     double read_gbs;
+    const char *word;
     struct step_seq seq;
     struct step step;
     int32_t token[ROWS_MAX], pos[ROWS_MAX];
@@ -133,6 +135,7 @@ static void measure(struct bench *b, const char *name, const struct pass *p, dou
                     double ops) {
     struct device_run run = {.tape = p->tape, .step = &b->step, .slab = p->slab, .kv = p->kv};
     double us[REPEATS];
+    if (!strstr(name, b->word)) return;
     b->dev.run(b->dev.self, &run);
     int64_t start = now_us();
     b->dev.run(b->dev.self, &run);
@@ -277,6 +280,7 @@ int main(int argc, char **argv) {
     b.threads = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : pool_default_threads();
     if (b.threads < 1 || b.threads > POOL_THREADS_MAX) return EXIT_FAILURE;
     must(cpu_device_open(argc > 2 ? argv[2] : "auto", b.threads, &b.dev, &err), &err);
+    b.word = argc > 3 ? argv[3] : "";
     b.blocks = mem_zalloc_array(1 << 16, sizeof(*b.blocks));
     if (!b.blocks) return EXIT_FAILURE;
     for (uint32_t i = 0; i < 1 << 16; i++) b.blocks[i] = i;

@@ -38,8 +38,8 @@ struct cpu_run {
 
 typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);
 
-/* Activation rows that one call of a panel kernel takes at most. */
-enum { MM_TILE = 4 };
+/* Activation rows that one call of a panel kernel takes at most; a table may want fewer. */
+enum { MM_TILE = 8 };
 
 /* One row of activations: quantised, or plain floats, as the weight asks for. */
 struct mm_row {
@@ -47,7 +47,7 @@ struct mm_row {
     const float *f32;
 };
 
-/* The products of `count` rows (1 .. MM_TILE) with one panel of packed weights. */
+/* The products of `count` rows (1 .. the table's panel_rows) with one panel of packed weights. */
 typedef void mm_panel_fn(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
                          uint32_t count, float out[MM_TILE][PANEL_ROWS]);
 
@@ -117,6 +117,7 @@ struct cpu_kernels {
                       uint32_t head_dim);
     void (*attn_finish)(struct attn_part *part, uint32_t queries, uint32_t head_dim);
     mm_panel_fn *const *panel;  /* [DTYPE_COUNT] */
+    uint32_t panel_rows;        /* that a call of one takes at most */
     const struct mm_wide *wide; /* NULL: the table has none */
 };
 

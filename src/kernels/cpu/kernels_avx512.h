@@ -9,10 +9,13 @@
 
 extern mm_panel_fn *const avx512_panels[DTYPE_COUNT];
 
-/* Where AVX2's kernels stand, wider vectors gain nothing. */
+void avx512_attend(const struct attn_segment *s, struct attn_part *out);
+
+/* The row kernels are AVX2's: they take a hundredth of a step, most of it waiting for memory. */
 #define AVX512_KERNELS                                                                             \
     .norm = avx2_norm, .quantise = avx2_quantise, .rope = avx2_rope, .act = avx2_act,              \
-    .add = avx2_add, .softcap = avx2_softcap, .kv_store = avx2_kv_store, .attend = avx2_attend,    \
-    .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish, .panel = avx512_panels
+    .add = avx2_add, .softcap = avx2_softcap, .kv_store = avx2_kv_store, .attend = avx512_attend,  \
+    .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish, .panel = avx512_panels,          \
+    .panel_rows = MM_TILE
 
 #endif

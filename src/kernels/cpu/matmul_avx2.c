@@ -23,6 +23,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
+    TILE = 4, /* rows; more spill */
     NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
@@ -63,7 +64,7 @@ struct format {
 
 /* Half h of the panel, block b: the sums of `count` rows, exact. */
 INLINE void nibble_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                        __m256i sums[MM_TILE]) {
+                        __m256i sums[TILE]) {
     const __m256i low = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
@@ -95,7 +96,7 @@ INLINE __m256i byte_product(__m256i w, __m256i magnitude, __m256i x, const bool 
 
 /* Four steps that add up in 16 bits. */
 INLINE void narrow_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                        const bool is_signed, __m256i sums[MM_TILE]) {
+                        const bool is_signed, __m256i sums[TILE]) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         __m256i w = _mm256_loadu_si256((const __m256i *)(const void *)(p + j * STEP_BYTES));
@@ -114,7 +115,7 @@ INLINE void narrow_sums(const uint8_t *p, const int8_t *const *q, const int coun
 
 /* Four steps, each widened. */
 INLINE void wide_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                      const bool is_signed, __m256i sums[MM_TILE]) {
+                      const bool is_signed, __m256i sums[TILE]) {
     const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
@@ -132,9 +133,9 @@ INLINE void wide_sums(const uint8_t *p, const int8_t *const *q, const int count,
 
 /* Group g of the block, half of the panel at p. One group: all 8 steps; two: 4 each. */
 INLINE void byte_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                      const struct format f, __m256i sums[MM_TILE]) {
-    __m256i more[MM_TILE];
-    const int8_t *rest[MM_TILE];
+                      const struct format f, __m256i sums[TILE]) {
+    __m256i more[TILE];
+    const int8_t *rest[TILE];
     if (f.narrow)
         narrow_sums(p, q, count, f.is_signed, sums);
     else
@@ -155,8 +156,7 @@ INLINE __m256 add_scaled(__m256 acc, __m256i sum, __m256 scale, float row_scale)
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), s, acc);
 }
 
-INLINE void store_accs(__m256 acc[MM_TILE][HALVES], const int count,
-                       float out[MM_TILE][PANEL_ROWS]) {
+INLINE void store_accs(__m256 acc[TILE][HALVES], const int count, float out[MM_TILE][PANEL_ROWS]) {
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         _mm256_storeu_ps(out[m], acc[m][0]);
@@ -168,8 +168,8 @@ INLINE void nibble_panel(const struct packed *w, const uint8_t *p, const struct 
                          const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
     const uint32_t number_bytes = f.half ? 2 : 4;
     const uint32_t step = NIBBLE_BYTES + PANEL_ROWS * number_bytes * (f.has_min ? 2 : 1);
-    __m256 acc[MM_TILE][HALVES];
-    const int8_t *q[MM_TILE];
+    __m256 acc[TILE][HALVES];
+    const int8_t *q[TILE];
     for (int m = 0; m < count; m++) {
         acc[m][0] = acc[m][1] = _mm256_setzero_ps();
         q[m] = rows[m].q8.q;
@@ -179,7 +179,7 @@ INLINE void nibble_panel(const struct packed *w, const uint8_t *p, const struct 
         const uint8_t *scales = p + NIBBLE_BYTES, *mins = scales + PANEL_ROWS * number_bytes;
 #pragma GCC unroll 2
         for (int h = 0; h < HALVES; h++) {
-            __m256i sums[MM_TILE];
+            __m256i sums[TILE];
             forget_loads();
             nibble_sums(p + 32 * h, q, count, sums);
             __m256 scale = load_numbers(scales, h, f.half);
@@ -204,19 +204,19 @@ INLINE void nibble_panel(const struct packed *w, const uint8_t *p, const struct 
 /* Where a tile stands: block b of the panel, the rows' activations of that block. */
 struct tile {
     const struct mm_row *rows;
-    const int8_t *q[MM_TILE];
+    const int8_t *q[TILE];
     uint32_t b;
 };
 
 /* Group g of the tile's block for half h of the panel. */
 INLINE void byte_group(const uint8_t *p, const struct tile *t, const int count,
                        const struct format f, const uint32_t g, const int h,
-                       __m256 acc[MM_TILE][HALVES]) {
+                       __m256 acc[TILE][HALVES]) {
     const uint32_t number_bytes = f.half ? 2 : 4;
     const uint8_t *scales = p + VALUE_BYTES;
     const uint8_t *mins = scales + f.groups * PANEL_ROWS * number_bytes;
-    __m256i sums[MM_TILE];
-    const int8_t *from[MM_TILE];
+    __m256i sums[TILE];
+    const int8_t *from[TILE];
     for (int m = 0; m < count; m++) from[m] = t->q[m] + 16 * g;
     forget_loads();
     byte_sums(p + 32 * h + 4 * STEP_BYTES * g, from, count, f, sums);
@@ -238,7 +238,7 @@ INLINE void byte_panel(const struct packed *w, const uint8_t *p, const struct mm
                        const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
     const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = VALUE_BYTES + f.groups * PANEL_ROWS * number_bytes;
-    __m256 acc[MM_TILE][HALVES];
+    __m256 acc[TILE][HALVES];
     struct tile t = {.rows = rows};
     for (int m = 0; m < count; m++) {
         acc[m][0] = acc[m][1] = _mm256_setzero_ps();
@@ -265,7 +265,7 @@ INLINE __m256 load_plain(const uint8_t *p, int h, const enum dtype type) {
 INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
                         const int count, const enum dtype type, float out[MM_TILE][PANEL_ROWS]) {
     const uint32_t step = PANEL_ROWS * (type == DTYPE_F32 ? 4 : 2);
-    __m256 acc[MM_TILE][HALVES];
+    __m256 acc[TILE][HALVES];
     for (int m = 0; m < count; m++) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
     for (uint32_t k = 0; k < w->cols; k++, p += step) {
         if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);

@@ -10,7 +10,7 @@
  *   two groups                the first half is summed here, the second is what is left of isum
  *
  * Each output element has one lane and one accumulator; the bits are those of the definition in
- * tensor/q8.h. The rest of the table is AVX2's: there the wider vectors gain nothing.
+ * tensor/q8.h.
  */
 #include <immintrin.h>
 #include <string.h>
@@ -76,7 +76,7 @@ INLINE __m512i half_offset(const int8_t *q) {
 /* Where the sums of each group start from. */
 INLINE void start_sums(const struct tile *t, const int count, const struct format f,
                        __m512i sums[2][MM_TILE]) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < count; m++) {
         sums[0][m] = sums[1][m] = _mm512_setzero_si512();
         if (f.offset == 0) continue;
@@ -91,7 +91,7 @@ INLINE void start_sums(const struct tile *t, const int count, const struct forma
  * sums in their registers. */
 INLINE void add_step(__m512i w, const struct tile *t, const int at, const int count,
                      __m512i sums[MM_TILE]) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < count; m++) {
         sums[m] = _mm512_dpbusd_epi32(sums[m], w, broadcast4(t->q[m] + at));
         __asm__("" : "+v"(sums[m]));
@@ -128,14 +128,14 @@ INLINE void add_scaled(const uint8_t *scales, const struct tile *t, const int co
                        const struct format f, const uint32_t g, const __m512i sums[MM_TILE],
                        __m512 acc[MM_TILE]) {
     const __m512 scale = load_numbers(scales, g, f.half);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < count; m++) {
         __m512 s = _mm512_mul_ps(scale, _mm512_set1_ps(t->rows[m].q8.scale[t->b]));
         acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[m]), s, acc[m]);
     }
     if (!f.has_min) return;
     const __m512 min = load_numbers(scales, f.groups + g, f.half);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < count; m++) {
         const struct q8_row *x = &t->rows[m].q8;
         float dsum = f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g];
@@ -168,7 +168,7 @@ INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct m
         }
         for (int m = 0; m < count; m++) t.q[m] += Q8_BLOCK;
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[m]);
 }
 
@@ -187,11 +187,11 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
     for (uint32_t k = 0; k < w->cols; k++, p += step) {
         if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
         __m512 values = load_plain(p, type);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int m = 0; m < count; m++)
             acc[m] = _mm512_fmadd_ps(values, _mm512_set1_ps(rows[m].f32[k]), acc[m]);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[m]);
 }
 
@@ -209,8 +209,20 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
         case 3:                                                                                    \
             body(w, panel, rows, 3, __VA_ARGS__, out);                                             \
             break;                                                                                 \
-        default:                                                                                   \
+        case 4:                                                                                    \
             body(w, panel, rows, 4, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        case 5:                                                                                    \
+            body(w, panel, rows, 5, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        case 6:                                                                                    \
+            body(w, panel, rows, 6, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        case 7:                                                                                    \
+            body(w, panel, rows, 7, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        default:                                                                                   \
+            body(w, panel, rows, 8, __VA_ARGS__, out);                                             \
             break;                                                                                 \
         }                                                                                          \
     }

@@ -8,8 +8,9 @@
  *
  * with a[m][k] and b[k / 4][n][k % 4] signed bytes and sums[m][n] their exact sums. A tile's sums
  * leave through memory; vectors then scale them into one accumulator per row, block by block in
- * rising k, with the operations of tensor/q8.h. The product of the next block is asked for before
- * the last one is scaled, so that tile and vector units work at the same time.
+ * rising k, with the operations of tensor/q8.h. Products run TILES_AHEAD blocks before the
+ * scaling, so that tile and vector units work at the same time and sums have reached the cache
+ * when they are read: they are not handed on from the store itself.
  */
 #ifndef KERNELS_CPU_MATMUL_TILES_H
 #define KERNELS_CPU_MATMUL_TILES_H
@@ -43,88 +44,74 @@ TILES_INLINE void add_tile(const struct tile_sums *sums, const float *scales, co
         acc[m] = _mm512_fmadd_ps(min, _mm512_set1_ps(dsums[m]), acc[m]);
 }
 
-/* Where a multiplication stands. */
-struct tile_place {
-    const uint8_t *values, *numbers, *x;
+enum { TILES_AHEAD = 3, TILES_RING = 4 };
+
+/* A multiplication of 16 gathered rows with an opened panel; groups and minima are constants. */
+struct tiles_job {
+    const struct mm_open *w;
+    const uint8_t *tile;
+    const float *halves;
+    uint32_t blocks;
 };
 
-/* Groups of 32: one product for each block. */
-TILES_INLINE void add_block(const struct tile_sums *sums, const struct tile_place *at,
-                            const bool has_min, __m512 acc[MM_WIDE]) {
-    const float *numbers = (const float *)(const void *)at->numbers;
-    const float *row_numbers = (const float *)(const void *)(at->x + TILE_Q_BYTES);
-    add_tile(sums, numbers, has_min ? numbers + PANEL_ROWS : NULL, row_numbers,
-             row_numbers + MM_WIDE, acc);
+/* The sums of block b: one product, or one for each half. */
+TILES_INLINE void ask_block(const struct tiles_job *job, uint32_t b, const uint32_t groups,
+                            struct tile_sums sums[2]) {
+    const uint8_t *x = job->tile + (size_t)b * TILE_STEP;
+    const uint8_t *values = job->w->values + b * job->w->value_step;
+    if (groups == 2) {
+        tile_product_half(x, values, sums[0].of[0]);
+        tile_product_half(x + Q8_BLOCK / 2, values + HALF_VALUES, sums[1].of[0]);
+    } else if (b % 2 == 0) {
+        tile_product_even(x, values, sums[0].of[0]);
+    } else {
+        tile_product_odd(x, values, sums[0].of[0]);
+    }
 }
 
-TILES_INLINE void step_place(struct tile_place *at, const struct mm_open *w) {
-    at->values += w->value_step;
-    at->numbers += w->number_step;
-    at->x += TILE_STEP;
+TILES_INLINE void add_block(const struct tiles_job *job, uint32_t b, const uint32_t groups,
+                            const bool has_min, const struct tile_sums sums[2],
+                            __m512 acc[MM_WIDE]) {
+    const float *scales = (const float *)(const void *)(job->w->numbers + b * job->w->number_step);
+    const uint8_t *x = job->tile + (size_t)b * TILE_STEP + TILE_Q_BYTES;
+    const float *row_scales = (const float *)(const void *)x;
+    const float *dsums = groups == 2 ? job->halves + (size_t)b * 2 * MM_WIDE : row_scales + MM_WIDE;
+    const float *mins = has_min ? scales + groups * PANEL_ROWS : NULL;
+    add_tile(&sums[0], scales, mins, row_scales, dsums, acc);
+    if (groups == 1) return;
+    add_tile(&sums[1], scales + PANEL_ROWS, has_min ? mins + PANEL_ROWS : NULL, row_scales,
+             dsums + MM_WIDE, acc);
 }
 
-TILES_INLINE void store_rows(const __m512 acc[MM_WIDE], float out[MM_WIDE][PANEL_ROWS]) {
+TILES_INLINE void run_job(const struct tiles_job *job, const uint32_t groups, const bool has_min,
+                          float out[MM_WIDE][PANEL_ROWS]) {
+    struct tile_sums sums[TILES_RING][2];
+    __m512 acc[MM_WIDE];
+#pragma GCC unroll 16
+    for (int m = 0; m < MM_WIDE; m++) acc[m] = _mm512_setzero_ps();
+    for (uint32_t b = 0; b < TILES_AHEAD && b < job->blocks; b++)
+        ask_block(job, b, groups, sums[b % TILES_RING]);
+    for (uint32_t b = 0; b < job->blocks; b++) {
+        uint32_t next = b + TILES_AHEAD;
+        if (next < job->blocks) ask_block(job, next, groups, sums[next % TILES_RING]);
+        add_block(job, b, groups, has_min, sums[b % TILES_RING], acc);
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < MM_WIDE; m++) _mm512_storeu_ps(out[m], acc[m]);
-}
-
-TILES_INLINE void multiply_whole(const struct mm_open *w, uint32_t blocks, const uint8_t *tile,
-                                 const bool has_min, float out[MM_WIDE][PANEL_ROWS]) {
-    struct tile_sums even, odd;
-    __m512 acc[MM_WIDE];
-    struct tile_place at = {w->values, w->numbers, tile};
-#pragma GCC unroll 16
-    for (int m = 0; m < MM_WIDE; m++) acc[m] = _mm512_setzero_ps();
-    tile_product_even(at.x, at.values, even.of[0]);
-    for (uint32_t b = 0; b < blocks; b += 2) {
-        if (b + 1 < blocks)
-            tile_product_odd(at.x + TILE_STEP, at.values + w->value_step, odd.of[0]);
-        add_block(&even, &at, has_min, acc);
-        step_place(&at, w);
-        if (b + 1 >= blocks) break;
-        if (b + 2 < blocks)
-            tile_product_even(at.x + TILE_STEP, at.values + w->value_step, even.of[0]);
-        add_block(&odd, &at, has_min, acc);
-        step_place(&at, w);
-    }
-    store_rows(acc, out);
-}
-
-/* Groups of 16: two products for each block, the first half's numbers first. */
-TILES_INLINE void multiply_halves(const struct mm_open *w, uint32_t blocks, const uint8_t *tile,
-                                  const bool has_min, float out[MM_WIDE][PANEL_ROWS]) {
-    struct tile_sums sums[2];
-    __m512 acc[MM_WIDE];
-    struct tile_place at = {w->values, w->numbers, tile};
-    const float *dsums = tile_halves(tile, blocks * Q8_BLOCK);
-#pragma GCC unroll 16
-    for (int m = 0; m < MM_WIDE; m++) acc[m] = _mm512_setzero_ps();
-    for (uint32_t b = 0; b < blocks; b++, dsums += 2 * MM_WIDE) {
-        const float *scales = (const float *)(const void *)at.numbers;
-        const float *mins = has_min ? scales + 2 * PANEL_ROWS : NULL;
-        const float *row_scales = (const float *)(const void *)(at.x + TILE_Q_BYTES);
-        tile_product_half(at.x, at.values, sums[0].of[0]);
-        tile_product_half(at.x + Q8_BLOCK / 2, at.values + HALF_VALUES, sums[1].of[0]);
-        add_tile(&sums[0], scales, mins, row_scales, dsums, acc);
-        add_tile(&sums[1], scales + PANEL_ROWS, mins ? mins + PANEL_ROWS : NULL, row_scales,
-                 dsums + MM_WIDE, acc);
-        step_place(&at, w);
-    }
-    store_rows(acc, out);
 }
 
 static void tiles_multiply(const struct packed *w, const struct mm_open *open, const uint8_t *tile,
                            float out[MM_WIDE][PANEL_ROWS]) {
     const struct dtype_info *info = dtype_info(w->type);
-    uint32_t blocks = w->cols / Q8_BLOCK;
+    struct tiles_job job = {open, tile, tile_halves(tile, w->cols), w->cols / Q8_BLOCK};
     if (info->group_elems == Q8_BLOCK && info->has_min)
-        multiply_whole(open, blocks, tile, true, out);
+        run_job(&job, 1, true, out);
     else if (info->group_elems == Q8_BLOCK)
-        multiply_whole(open, blocks, tile, false, out);
+        run_job(&job, 1, false, out);
     else if (info->has_min)
-        multiply_halves(open, blocks, tile, true, out);
+        run_job(&job, 2, true, out);
     else
-        multiply_halves(open, blocks, tile, false, out);
+        run_job(&job, 2, false, out);
 }
 
 #endif

@@ -2,7 +2,7 @@
  *
  * A thread owns a run of panels of all parts laid side by side. Rows pass in blocks of
  * MM_BLOCK, so that their numbers stay in the second-level cache while the panels stream by;
- * a panel meets a block in tiles of MM_TILE rows. With one row this is one pass over the
+ * a panel meets a block in tiles of a few rows. With one row this is one pass over the
  * thread's share of the weights, front to back. A table with a wide kernel multiplies most rows
  * of a block MM_WIDE at a time, and those that are left over in tiles like the others.
  *
@@ -97,8 +97,8 @@ static void run_panels(const struct cpu_kernels *k, const struct mm_room *room,
     for (uint32_t p = panels.first; p < panels.end; p++) {
         const uint8_t *panel = pack_panel(part->w, part->expert, p);
         if (b->wide_count > 0) run_tiles(room, part, p, b);
-        for (uint32_t r = b->wide_count; r < b->count; r += MM_TILE) {
-            uint32_t count = b->count - r < MM_TILE ? b->count - r : MM_TILE;
+        for (uint32_t r = b->wide_count; r < b->count; r += k->panel_rows) {
+            uint32_t count = b->count - r < k->panel_rows ? b->count - r : k->panel_rows;
             kernel(part->w, panel, b->rows + r, count, out);
             store_tile(part, p, b->dst + r, count, out);
         }

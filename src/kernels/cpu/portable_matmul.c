@@ -73,7 +73,7 @@ static void nibble_panel(const struct packed *w, const uint8_t *panel, const str
                          uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
     const struct pack_info info = pack_info(w->type);
     const int offset = w->type == DTYPE_Q4_0 ? 8 : 0;
-    memset(out, 0, MM_TILE * sizeof(out[0]));
+    memset(out, 0, count * sizeof(out[0]));
     for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, panel += info.step_bytes) {
         struct numbers n[GROUPS_MAX];
         block_numbers(&info, panel + NIBBLE_BYTES, n);
@@ -90,7 +90,7 @@ static void byte_panel(const struct packed *w, const uint8_t *panel, const struc
                        uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
     const struct pack_info info = pack_info(w->type);
     const uint32_t groups = Q8_BLOCK / info.group_elems, steps = info.group_elems / 4;
-    memset(out, 0, MM_TILE * sizeof(out[0]));
+    memset(out, 0, count * sizeof(out[0]));
     for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, panel += info.step_bytes) {
         struct numbers n[GROUPS_MAX];
         block_numbers(&info, panel + VALUE_BYTES, n);
@@ -119,7 +119,7 @@ static void load_plain(const uint8_t *p, enum dtype type, float out[PANEL_ROWS])
 static void plain_panel(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
                         uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
     const uint32_t step = pack_info(w->type).step_bytes;
-    memset(out, 0, MM_TILE * sizeof(out[0]));
+    memset(out, 0, count * sizeof(out[0]));
     for (uint32_t k = 0; k < w->cols; k++, panel += step) {
         float values[PANEL_ROWS];
         load_plain(panel, w->type, values);

@@ -1,0 +1,71 @@
+/* kernels/cpu/fmath_avx512.h - base/fmath.h sixteen at a time, with the same bits.
+ *
+ * Each function performs the steps that base/fmath_poly.h spells out, in that order. Included
+ * only by files that are compiled for AVX-512.
+ */
+#ifndef KERNELS_CPU_FMATH_AVX512_H
+#define KERNELS_CPU_FMATH_AVX512_H
+
+#include <immintrin.h>
+
+#include "base/fmath_poly.h"
+
+#define FM16_INLINE static inline __attribute__((always_inline))
+
+FM16_INLINE __m512 fm16_fma(__m512 a, __m512 b, float c) {
+    return _mm512_fmadd_ps(a, b, _mm512_set1_ps(c));
+}
+
+/* 2^k. */
+FM16_INLINE __m512 fm16_pow2(__m512i k) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(k, _mm512_set1_epi32(127)), 23));
+}
+
+FM16_INLINE __m512 fm16_exp(__m512 x) {
+    const __m512 magic = _mm512_set1_ps(FM_MAGIC);
+    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(FM_LOG2E), magic);
+    __m512 n = _mm512_sub_ps(t, magic);
+    __m512i k = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(magic));
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_HI), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_LO), r);
+    __m512 p = _mm512_set1_ps(FM_E4);
+    p = fm16_fma(p, r, FM_E3);
+    p = fm16_fma(p, r, FM_E2);
+    p = fm16_fma(p, r, FM_E1);
+    p = fm16_fma(p, r, FM_E0);
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
+    __m512i half = _mm512_srai_epi32(k, 1);
+    __m512 y = _mm512_mul_ps(p, fm16_pow2(half));
+    y = _mm512_mul_ps(y, fm16_pow2(_mm512_sub_epi32(k, half)));
+    __mmask16 over = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MAX), _CMP_GT_OQ);
+    __mmask16 under = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MIN), _CMP_LT_OQ);
+    y = _mm512_mask_mov_ps(y, over, _mm512_set1_ps(__builtin_huge_valf()));
+    return _mm512_mask_mov_ps(y, under, _mm512_setzero_ps());
+}
+
+/* The magnitude of a, the sign of b. */
+FM16_INLINE __m512 fm16_with_sign_of(__m512 a, __m512 b) {
+    const __m512 sign = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(sign, a), _mm512_and_ps(sign, b));
+}
+
+FM16_INLINE __m512 fm16_tanh(__m512 x) {
+    __m512 a = fm16_with_sign_of(x, _mm512_setzero_ps());
+    __m512 z = _mm512_mul_ps(x, x);
+    __m512 p = _mm512_set1_ps(FM_T5);
+    p = fm16_fma(p, z, FM_T4);
+    p = fm16_fma(p, z, FM_T3);
+    p = fm16_fma(p, z, FM_T2);
+    p = fm16_fma(p, z, FM_T1);
+    p = fm16_fma(p, z, FM_T0);
+    p = _mm512_mul_ps(p, z);
+    __m512 small = _mm512_fmadd_ps(p, a, a);
+    const __m512 one = _mm512_set1_ps(1.0f), two = _mm512_set1_ps(2.0f);
+    __m512 e = _mm512_add_ps(fm16_exp(_mm512_add_ps(a, a)), one);
+    __m512 large = _mm512_sub_ps(one, _mm512_div_ps(two, e));
+    __mmask16 is_small = _mm512_cmp_ps_mask(a, _mm512_set1_ps(FM_TANH_SPLIT), _CMP_LT_OQ);
+    return fm16_with_sign_of(_mm512_mask_mov_ps(large, is_small, small), x);
+}
+
+#endif
