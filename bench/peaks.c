@@ -1,4 +1,4 @@
-/* bench/peaks.c - what the processor gives at most: the ceilings that bench figures are set against.
+/* bench/peaks.c - what the processor gives at most: the ceilings of the other figures.
  *
  * Usage: peaks [threads]
  *
@@ -8,7 +8,6 @@
  * passed over.
  */
 #define _DEFAULT_SOURCE
-#include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +27,8 @@ struct peak {
     void (*loop)(void);
     double ops; /* of one loop, on one thread */
 };
+
+#if defined(__x86_64__)
 
 /* Every instruction reads two registers and adds to one of CHAINS; asm, so that nothing is moved
  * or left out. */
@@ -98,6 +99,12 @@ static const struct peak peaks[] = {
     {"vpdpbusd 512", "avx512", vnni, 2.0 * 64 * CHAINS *LOOPS},
     {"tdpbssd 16x16x64", "amx", tiles, 2.0 * 16 * 16 * 64 * TILE_PRODUCTS *TILE_LOOPS},
 };
+
+#else
+
+static const struct peak peaks[] = {{"none", "none", NULL, 0}};
+
+#endif
 
 static void run_loop(void *ctx, uint32_t ith, uint32_t nth) {
     (void)ith;

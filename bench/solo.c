@@ -50,8 +50,9 @@ int main(int argc, char **argv) {
     struct solo *e;
     struct err err = {{0}};
     if (argc < 2) {
-        fprintf(stderr, "usage: solo MODEL [THREADS [ISA [PROMPT [ANSWER]]]]\n");
-        return 2;
+        printf("solo: passed over without a model; usage: solo MODEL [THREADS [ISA [PROMPT "
+               "[ANSWER]]]]\n");
+        return 0;
     }
     uint32_t prompt = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 512;
     uint32_t answer = argc > 5 ? (uint32_t)strtoul(argv[5], NULL, 10) : 128;

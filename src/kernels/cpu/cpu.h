@@ -15,8 +15,9 @@
 #include "base/status.h"
 #include "graph/device.h"
 
-/* `isa`: "auto", "amx", "avx512", "avx2", "portable" or "ref". ST_BAD for another name or one that this
- * processor cannot run. The device is given to the caller, who calls out->close(out->self). */
+/* `isa`: "auto", "amx", "avx512", "avx2", "portable", "ref" or "amxsim". ST_BAD for another name or
+ * one that this processor cannot run. The device is given to the caller, who calls
+ * out->close(out->self). */
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out, struct err *err);
 
 #endif

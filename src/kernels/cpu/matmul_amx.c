@@ -47,7 +47,8 @@ INLINE void tile_product_half(const uint8_t *a, const uint8_t *b, int32_t *sums)
     _tile_stored(0, sums, SUM_STRIDE);
 }
 
-#include "kernels/cpu/matmul_tiles.h"
+#define TILES_HAVE_INSTRUCTIONS
+#include "kernels/cpu/matmul_tiles_avx512.h"
 
 /* As ldtilecfg reads it. */
 struct tile_config {

@@ -1,27 +1,59 @@
-/* kernels/cpu/matmul_tiles.h - 16 rows times a panel through tile products; the body of
+/* kernels/cpu/matmul_tiles_avx512.h - 16 rows times a panel through tile products; the body of
  * matmul_amx.c and of its emulation.
  *
- * The file that includes this has defined, for the 16 x 16 sums of 32 or of 16 k:
+ * A file that defines TILES_HAVE_INSTRUCTIONS before it includes this has defined, for the 16 x 16
+ * sums of 32 or of 16 k:
  *
  *     tile_product_even(a, b, sums), tile_product_odd(a, b, sums)   32 k, two that may overlap
  *     tile_product_half(a, b, sums)                                 16 k of each row of 32
  *
- * with a[m][k] and b[k / 4][n][k % 4] signed bytes and sums[m][n] their exact sums. A tile's sums
+ * with a[m][k] and b[k / 4][n][k % 4] signed bytes and sums[m][n] their exact sums; else they are
+ * here, in plain C. A tile's sums
  * leave through memory; vectors then scale them into one accumulator per row, block by block in
  * rising k, with the operations of tensor/q8.h. Products run TILES_AHEAD blocks before the
  * scaling, so that tile and vector units work at the same time and sums have reached the cache
  * when they are read: they are not handed on from the store itself.
  */
-#ifndef KERNELS_CPU_MATMUL_TILES_H
-#define KERNELS_CPU_MATMUL_TILES_H
+#ifndef KERNELS_CPU_MATMUL_TILES_AVX512_H
+#define KERNELS_CPU_MATMUL_TILES_AVX512_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/cpu/tiles.h"
 
 #define TILES_INLINE static inline __attribute__((always_inline))
 
-enum { HALF_VALUES = PANEL_ROWS * Q8_BLOCK / 2 };
+enum { HALF_VALUES = PANEL_ROWS * Q8_BLOCK / 2, TILE_QUAD = 4 };
+
+#ifndef TILES_HAVE_INSTRUCTIONS
+
+static inline void tile_product(const uint8_t *a, const uint8_t *b, uint32_t k_count,
+                                int32_t *sums) {
+    memset(sums, 0, MM_WIDE * PANEL_ROWS * sizeof(*sums));
+    for (uint32_t m = 0; m < MM_WIDE; m++)
+        for (uint32_t k = 0; k < k_count; k++) {
+            int32_t x = (int8_t)a[m * Q8_BLOCK + k];
+            const uint8_t *column =
+                b + (size_t)k / TILE_QUAD * PANEL_ROWS * TILE_QUAD + k % TILE_QUAD;
+            for (uint32_t n = 0; n < PANEL_ROWS; n++)
+                sums[m * PANEL_ROWS + n] += x * (int8_t)column[n * TILE_QUAD];
+        }
+}
+
+static inline void tile_product_even(const uint8_t *a, const uint8_t *b, int32_t *sums) {
+    tile_product(a, b, Q8_BLOCK, sums);
+}
+
+static inline void tile_product_odd(const uint8_t *a, const uint8_t *b, int32_t *sums) {
+    tile_product(a, b, Q8_BLOCK, sums);
+}
+
+static inline void tile_product_half(const uint8_t *a, const uint8_t *b, int32_t *sums) {
+    tile_product(a, b, Q8_BLOCK / 2, sums);
+}
+
+#endif
 
 struct tile_sums {
     _Alignas(64) int32_t of[MM_WIDE][PANEL_ROWS];
@@ -100,8 +132,8 @@ TILES_INLINE void run_job(const struct tiles_job *job, const uint32_t groups, co
     for (int m = 0; m < MM_WIDE; m++) _mm512_storeu_ps(out[m], acc[m]);
 }
 
-static void tiles_multiply(const struct packed *w, const struct mm_open *open, const uint8_t *tile,
-                           float out[MM_WIDE][PANEL_ROWS]) {
+static inline void tiles_multiply(const struct packed *w, const struct mm_open *open,
+                                  const uint8_t *tile, float out[MM_WIDE][PANEL_ROWS]) {
     const struct dtype_info *info = dtype_info(w->type);
     struct tiles_job job = {open, tile, tile_halves(tile, w->cols), w->cols / Q8_BLOCK};
     if (info->group_elems == Q8_BLOCK && info->has_min)
