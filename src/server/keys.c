@@ -84,6 +84,7 @@ struct keys {
     uint32_t tenant_count, tenant_cap;
     struct map *entry_map, *tenant_map; /* by hash and by name */
     uint32_t reads;                     /* of the file, so far */
+    uint32_t changes;                   /* reads that were taken over */
     uint32_t key_count;                 /* that are live */
     uint32_t holders;                   /* tenants that hold a place */
     struct entry anyone;
@@ -371,6 +372,7 @@ static enum status take_over(struct keys *k, struct drafts *all, struct err *err
     for (uint32_t i = 0; i < k->tenant_count; i++) k->tenants[i]->has_line = false;
     for (uint32_t i = 0; i < all->count; i++) take_draft(k, &all->rows[i]);
     k->key_count = all->key_count;
+    k->changes++;
     return ST_OK;
 }
 
@@ -408,6 +410,10 @@ enum status keys_reload(struct keys *k, bool force, struct err *err) {
     buf_deinit(&text);
     mem_free(all.rows);
     return st;
+}
+
+struct keys_facts keys_facts(const struct keys *k) {
+    return (struct keys_facts){.keys = k->key_count, .changes = k->changes};
 }
 
 enum status keys_create(const char *path, struct keys **out, struct err *err) {

@@ -36,6 +36,11 @@ enum status keys_create(const char *path, struct keys **out, struct err *err);
 void keys_destroy(struct keys *k); /* NULL is fine */
 /* ST_OK also if nothing has changed; `force` reads it in any case. */
 enum status keys_reload(struct keys *k, bool force, struct err *err);
+/* How many keys count, and how often the file has been taken over. */
+struct keys_facts {
+    uint32_t keys, changes;
+};
+struct keys_facts keys_facts(const struct keys *k);
 
 /* NULL: there is no such key. */
 const struct key *keys_find(const struct keys *k, struct str secret);

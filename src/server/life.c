@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -158,7 +157,12 @@ static void check_keys(struct server *s, int64_t now_us) {
     struct err err = {0};
     if (now_us - s->key_check_us < KEY_CHECK_US) return;
     s->key_check_us = now_us;
+    const uint32_t changes = keys_facts(s->keys).changes;
     if (keys_reload(s->keys, false, &err) != ST_OK) say(s, LOG_WARN, "keys", err.text);
+    if (keys_facts(s->keys).changes == changes) return;
+    char text[64];
+    snprintf(text, sizeof(text), "the file has changed; %u keys count", keys_facts(s->keys).keys);
+    say(s, LOG_INFO, "keys", text);
 }
 
 /* A service manager that is told how far loading has come waits longer for it. */
@@ -308,15 +312,11 @@ static void open_handles(struct server *s) {
     CHECK(uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS) == 0);
 }
 
-/* As many descriptors as the system lets us have. */
+/* As many descriptors as the system lets us have; how many those are bounds the connections. */
 static void raise_descriptors(struct server *s) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    rlim_t before = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    if (limit.rlim_cur == before || setrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    struct log_field fields[] = {log_int("from", (int64_t)before),
-                                 log_int("to", (int64_t)limit.rlim_cur)};
+    uint64_t before = 0, after = 0;
+    http_raise_fd_limit(&before, &after);
+    struct log_field fields[] = {log_int("from", (int64_t)before), log_int("to", (int64_t)after)};
     log_line(s->log, LOG_INFO, "descriptors", fields, 2);
 }
 

@@ -137,6 +137,8 @@ static void test_a_changed_file_is_taken_over_and_a_damaged_one_is_not(void **st
     assert_null(find(k, "two"));
     assert_non_null(find(k, "three"));
     assert_string_equal(two->name, "key-2"); /* requests under way may still ask */
+    assert_int_equal(keys_facts(k).keys, 2);
+    assert_int_equal(keys_facts(k).changes, 2);
 
     write_keys("four\nthree broken\n");
     assert_int_equal(keys_reload(k, false, &err), ST_BAD);
@@ -144,6 +146,7 @@ static void test_a_changed_file_is_taken_over_and_a_damaged_one_is_not(void **st
     assert_non_null(find(k, "three"));
     assert_int_equal(keys_reload(k, false, &err), ST_OK); /* told once */
     assert_int_equal(keys_reload(k, true, &err), ST_BAD);
+    assert_int_equal(keys_facts(k).changes, 2);
     unlink(path);
     assert_int_equal(keys_reload(k, false, &err), ST_MISSING);
     assert_non_null(find(k, "three"));
