@@ -67,12 +67,11 @@ def test_a_request_among_31_others_gets_the_same_bytes(server, how):
 def test_the_lines_of_the_start_work_when_pasted(server):
     assert wait_until(lambda: any("client.chat" in line for line in server.lines), 60)
     text = "\n".join(server.lines)
-    curl = re.search(r"^  (curl .*\\\n.*)$", text, re.MULTILINE)[1]
+    curl = re.search(r"^curl .*\\\n.*$", text, re.MULTILINE)[0]
     done = subprocess.run(["/bin/sh", "-c", curl], capture_output=True, timeout=120, check=True)
     assert json.loads(done.stdout)["choices"][0]["message"]["content"]
     pytest.importorskip("openai", reason="the package openai is not installed")
-    script = "\n".join(line[2:] for line in text.splitlines()
-                       if re.match(r"  (from openai|client = |print\(client)", line))
+    script = re.search(r"^from openai .*\n(.+\n)*", text, re.MULTILINE)[0]
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120,
                           check=True)
     assert done.stdout.strip()
