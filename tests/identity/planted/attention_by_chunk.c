@@ -1,8 +1,9 @@
 /* Rule broken: sums are cut at fixed absolute places. Here attention cuts its sum in the middle
  * when a step has many rows.
- * wrap: pass_run avx2_attend portable_attend */
+ * wrap: pass_run avx512_attend avx2_attend portable_attend */
 #include "graph/step.h"
 #include "kernels/cpu/kernels_avx2.h"
+#include "kernels/cpu/kernels_avx512.h"
 #include "kernels/cpu/kernels_portable.h"
 
 struct host;
@@ -14,6 +15,8 @@ const float *__real_pass_run(struct host *h, const struct pass *p, const struct 
                              const struct kv_space *kv, size_t *row_floats);
 const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
                              const struct kv_space *kv, size_t *row_floats);
+void __real_avx512_attend(const struct attn_segment *s, struct attn_part *out);
+void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_avx2_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_portable_attend(const struct attn_segment *s, struct attn_part *out);
@@ -45,6 +48,10 @@ static void attend_in_halves(attend_fn *attend, join_fn *join, const struct attn
     attend(&first, out);
     attend(&second, &part);
     join(out, &part, s->query_count, s->head_dim);
+}
+
+void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out) {
+    attend_in_halves(__real_avx512_attend, avx2_attn_join, s, out);
 }
 
 void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out) {
