@@ -30,8 +30,9 @@ static struct str pick_script(struct walk *w) {
     static const char *const scripts[] = {
         "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /hold HTTP/1.1\r\nHost: a\r\n\r\nGET /echo HTTP/1.1\r\nHost: a\r\n\r\n",
-        "POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
-        "POST /hold HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        ("POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
+         "POST /hold HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
         "HEAD /hold HTTP/1.1\r\nHost: a\r\n\r\nGET /stream HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /hold HTTP/1.0\r\n\r\n",
         "GET /hold HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /echo HTTP/1.1\r\n",
