@@ -68,8 +68,10 @@ enum status manifest_add(struct manifest *m, const char *path, uint64_t bytes, c
 
 static bool copy_text(const struct json *v, char *out, size_t out_bytes) {
     struct str s = json_str(v);
-    if (s.len >= out_bytes || memchr(s.ptr ? s.ptr : "", 0, s.len)) return false;
-    if (s.len) memcpy(out, s.ptr, s.len);
+    out[0] = 0;
+    if (!s.ptr || s.len == 0) return true;
+    if (s.len >= out_bytes || memchr(s.ptr, 0, s.len)) return false;
+    memcpy(out, s.ptr, s.len);
     out[s.len] = 0;
     return true;
 }

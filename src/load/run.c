@@ -173,7 +173,7 @@ enum status load_run(const struct load_run *run, struct measure *out, struct err
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0) return err_set(err, ST_IO, "epoll: %s", strerror(errno));
     l.conns = mem_zalloc_array(run->clients, sizeof(l.conns[0]));
-    l.idle = mem_zalloc_array(run->clients, sizeof(l.idle[0]));
+    l.idle = mem_zalloc_array(run->clients, sizeof(struct conn *));
     buf_init(&l.body, CONN_REQUEST_BYTES);
     if (l.conns && l.idle)
         st = run_with(&l, epoll);

@@ -236,6 +236,7 @@ static void finish_head(struct h2_stream *st, bool has_body) {
         h2_refuse(st, st->refusal, st->sentence);
         return;
     }
+    CHECK(st->x);
     exchange_head_done(st->x);
     if (st->x && !st->x->is_answered && has_body) expect_body(st);
 }

@@ -17,11 +17,12 @@ static enum status no_memory(struct api_error *e) {
 }
 
 static struct chat_turn turn_of(const struct api_request *r) {
-    return (struct chat_turn){.messages = r->messages,
-                              .tools = r->tool_choice == TOOLS_NONE ? (struct str){0} : r->tools,
-                              .kwargs = r->template_kwargs,
-                              .no_generation_prompt = r->no_generation_prompt,
-                              .continue_final = r->continue_final};
+    struct chat_turn turn = {.messages = r->messages,
+                             .kwargs = r->template_kwargs,
+                             .no_generation_prompt = r->no_generation_prompt,
+                             .continue_final = r->continue_final};
+    if (r->tool_choice != TOOLS_NONE) turn.tools = r->tools;
+    return turn;
 }
 
 static enum status check_chat(const struct served *m, struct api_error *e) {

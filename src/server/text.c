@@ -151,6 +151,7 @@ static enum status check_all(const struct asker *a, struct api_request *q, struc
     struct server *s = a->server;
     if (s->is_draining) return refuse_draining(e);
     TRY(text_find_model(s, q->model, m, e));
+    CHECK(*m);
     if (!(*m)->engine)
         return api_refuse(e, 400, "model", NULL,
                           "the model \"%s\" gives embeddings and writes no text", (*m)->name);

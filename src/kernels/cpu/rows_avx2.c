@@ -280,7 +280,7 @@ static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t s
     if (half == 0) scale = _mm256_set1_ps(INFINITY); /* all become 0 */
     memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
     for (uint32_t d = 0; d < head_dim; d += LANES) {
-        uint8_t bytes[LANES];
+        uint8_t bytes[LANES] = {0};
         uint32_t count = head_dim - d < LANES ? head_dim - d : LANES;
         _mm_storel_epi64((__m128i *)(void *)bytes, int8_of(load_padded(x, d, head_dim), scale));
         for (uint32_t i = 0; i < count; i++) tile[first + (d + i) * stride] = bytes[i];
