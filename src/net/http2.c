@@ -236,8 +236,8 @@ static void finish_head(struct h2_stream *st, bool has_body) {
         h2_refuse(st, st->refusal, st->sentence);
         return;
     }
-    CHECK(st->x);
-    exchange_head_done(st->x);
+    struct http_exchange *x = st->x; /* which the handler may end */
+    exchange_head_done(x);
     if (st->x && !st->x->is_answered && has_body) expect_body(st);
 }
 
