@@ -22,7 +22,7 @@ enum { TOOL_TEXT = 0 };
 /* A JSON string's contents, a byte at a time. Zero-initialise behind the opening quote. */
 struct tool_unescape {
     uint32_t step;
-    uint32_t code; /* the \uXXXX under way */
+    uint32_t code; /* the \u escape under way */
     uint32_t high; /* the first half of a surrogate pair that waits for the second */
 };
 
