@@ -579,3 +579,34 @@ def test_http_10_gets_a_length_or_an_end(server):
     data = server.raw(b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%s" %
                       (len(body), body))
     assert data.rstrip().endswith(b"data: [DONE]") and b"chunked" not in data
+
+
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+def test_readers_that_dawdle_wait_in_the_log_and_not_in_a_buffer(model):
+    """What a reader has not taken is kept as events, a sixth of what they are on the wire."""
+    clients, tokens, choices = 8, 7000, 4
+    body = json.dumps({**body_of(tokens, stream=True, n=choices), "ignore_eos": True}).encode()
+    with Server(model, *FAST, "--served-model-name", "tiny", "--keep-memory", "0",
+                "--log-level", "warn") as server:
+        before = resident_kib(server.pid)
+        socks = []
+        for _ in range(clients):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(60)
+            sock.connect(server.address)
+            sock.sendall(http_request("POST", "/v1/chat/completions", body,
+                                      connection="close"))
+            socks.append(sock)
+        made = clients * tokens * choices
+        assert wait_until(lambda: server.metrics()["vllm:generation_tokens_total"] >= made, 60)
+        time.sleep(0.5)
+        grown = resident_kib(server.pid) - before
+        assert b"[DONE]" in read_all(socks[0])  # nothing of it was lost
+        for sock in socks:
+            sock.close()
+        assert grown < made * 100 // 1024, grown
