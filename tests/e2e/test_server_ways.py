@@ -587,7 +587,7 @@ def resident_kib(pid):
 
 
 def test_readers_that_dawdle_wait_in_the_log_and_not_in_a_buffer(model):
-    """What a reader has not taken is kept as events, a sixth of what they are on the wire."""
+    """What a reader has not taken is kept as events, which are far smaller than on the wire."""
     clients, tokens, choices = 8, 7000, 4
     body = json.dumps({**body_of(tokens, stream=True, n=choices), "ignore_eos": True}).encode()
     with Server(model, *FAST, "--served-model-name", "tiny", "--keep-memory", "0",
