@@ -30,6 +30,10 @@ struct pool;
 
 enum { PANEL_ROWS = 16 };
 
+/* Raised with every change of a layout: packed weights are kept on disk (kernels/cpu/image.h), and
+ * those of another version are packed anew. */
+enum { PACK_LAYOUT_VERSION = 1 };
+
 enum pack_layout { PACK_NIBBLES, PACK_BYTES, PACK_PLAIN };
 
 /* How a number format is packed. */
