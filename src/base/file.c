@@ -27,8 +27,17 @@ static enum status check_regular(int fd, const char *path, struct stat *st, stru
                    S_ISDIR(st->st_mode) ? "a folder" : "a device or a pipe");
 }
 
+static struct file_id id_of(const struct stat *info) {
+    return (struct file_id){
+        .device = info->st_dev,
+        .inode = info->st_ino,
+        .bytes = (uint64_t)info->st_size,
+        .mtime_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec,
+    };
+}
+
 enum status file_map_open(const char *path, struct file_map *out, struct err *err) {
-    *out = (struct file_map){NULL, 0};
+    *out = (struct file_map){.ptr = NULL};
     /* Not blocking: opening a pipe would else wait for a writer before we can refuse it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return say_errno(err, ST_IO, path, "open");
@@ -40,15 +49,16 @@ enum status file_map_open(const char *path, struct file_map *out, struct err *er
         if (ptr == MAP_FAILED)
             st = say_errno(err, ST_IO, path, "map");
         else
-            *out = (struct file_map){ptr, len};
+            *out = (struct file_map){.ptr = ptr, .len = len};
     }
+    if (st == ST_OK) out->id = id_of(&info);
     close(fd);
     return st;
 }
 
 void file_map_close(struct file_map *map) {
     if (map->ptr) munmap((void *)(uintptr_t)map->ptr, map->len);
-    *map = (struct file_map){NULL, 0};
+    *map = (struct file_map){.ptr = NULL};
 }
 
 void file_map_release(const struct file_map *map, const void *ptr, size_t len) {

@@ -15,9 +15,16 @@
 
 struct buf;
 
+/* Which file it is and whether it was written since: with the same numbers, the same bytes. */
+struct file_id {
+    uint64_t device, inode, bytes;
+    int64_t mtime_ns;
+};
+
 struct file_map {
     const uint8_t *ptr; /* NULL for an empty file */
     size_t len;
+    struct file_id id; /* as it was when it was mapped */
 };
 
 /* Map a regular file for reading. A file that shrinks while mapped is the system's SIGBUS. */

@@ -107,6 +107,13 @@ enum model_kind model_file_kind(const struct model_file *f) { return f->format->
 
 const char *model_file_path(const struct model_file *f) { return f->path; }
 
+uint32_t model_file_parts(const struct model_file *f) { return f->map_count; }
+
+struct file_id model_file_part(const struct model_file *f, uint32_t i) {
+    CHECK(i < f->map_count);
+    return f->maps[i].id;
+}
+
 enum status model_file_map(struct model_file *f, const char *path, struct str *bytes,
                            struct err *err) {
     if (f->map_count == f->map_cap) {
@@ -220,9 +227,13 @@ const char *tensor_skipped(const struct model_file *f, const char *name) {
     return map_find(f->skipped, str_of(name), &idx) ? f->skipped_why[idx] : NULL;
 }
 
-void tensor_release(const struct model_file *f, const struct tensor_info *t) {
+void model_file_release(const struct model_file *f, const void *ptr, size_t bytes) {
     for (uint32_t i = 0; i < f->map_count; i++)
-        file_map_release(&f->maps[i], t->data, t->bytes); /* ignores what is not its own */
+        file_map_release(&f->maps[i], ptr, bytes); /* ignores what is not its own */
+}
+
+void tensor_release(const struct model_file *f, const struct tensor_info *t) {
+    model_file_release(f, t->data, t->bytes);
 }
 
 /* The entry for `name`, made if need be; NULL when out of memory. */

@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "tensor/dtype.h"
@@ -51,6 +52,10 @@ void model_file_close(struct model_file *f); /* NULL is fine */
 
 enum model_kind model_file_kind(const struct model_file *f);
 const char *model_file_path(const struct model_file *f);
+
+/* The files that the tensors lie in, always in the same order. */
+uint32_t model_file_parts(const struct model_file *f);
+struct file_id model_file_part(const struct model_file *f, uint32_t i);
 
 /* Facts. `found` is false, and the value untouched, when the key is absent; ST_BAD with a
  * sentence when it is there with another type or out of the type's range. Never a guess. */
@@ -95,6 +100,7 @@ const struct tensor_info *tensor_find(const struct model_file *f, const char *na
 const char *tensor_skipped(const struct model_file *f, const char *name);
 
 /* Tell the system that these mapped bytes were copied and need not stay in memory. */
+void model_file_release(const struct model_file *f, const void *ptr, size_t bytes);
 void tensor_release(const struct model_file *f, const struct tensor_info *t);
 
 /* Read a small file that lies beside the model (tokenizer.json, tokenizer_config.json, ...) as

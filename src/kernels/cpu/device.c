@@ -34,10 +34,11 @@ static void cpu_free(void *self, void *ptr, size_t bytes) {
 static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
     struct cpu_device *dev = self;
     if (!dev->table->packs || w->prepared) return ST_OK;
-    struct packed *p = pack_weight(w, dev->pool, &dev->panels);
+    struct packed *p = pack_create(w, &dev->panels);
     if (!p)
         return err_set(err, ST_NOMEM, "cpu: out of memory for weight %.*s of %zu bytes",
                        (int)w->name.len, w->name.ptr, w->bytes);
+    pack_fill(p, w, dev->pool);
     p->next = dev->weights;
     dev->weights = p;
     w->prepared = p;

@@ -163,12 +163,11 @@ static bool set_sizes(struct packed *p) {
            size_mul(p->panel_bytes, panels, &p->bytes);
 }
 
-struct packed *pack_weight(const struct weight *w, struct pool *pool, struct page_book *book) {
-    struct pack_job job = {.w = w};
+struct packed *pack_create(const struct weight *w, struct page_book *book) {
     CHECK(w->experts >= 1);
-    CHECK(dtype_bytes(w->type, w->cols, &job.row_bytes));
     struct packed *p = mem_zalloc(sizeof(*p));
     if (!p) return NULL;
+    p->name = w->name;
     p->type = w->type;
     p->rows = w->rows;
     p->cols = w->cols;
@@ -178,9 +177,13 @@ struct packed *pack_weight(const struct weight *w, struct pool *pool, struct pag
         mem_free(p);
         return NULL;
     }
-    job.p = p;
-    pool_run(pool, pack_share, &job);
     return p;
+}
+
+void pack_fill(struct packed *p, const struct weight *w, struct pool *pool) {
+    struct pack_job job = {.w = w, .p = p};
+    CHECK(dtype_bytes(w->type, w->cols, &job.row_bytes));
+    pool_run(pool, pack_share, &job);
 }
 
 void pack_free(struct packed *p) { mem_free(p); }

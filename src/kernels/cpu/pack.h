@@ -14,7 +14,7 @@
  * Scales and minima are f16 where the file keeps them so, else f32. Q4_0 keeps q + 8 in its
  * nibbles; kernels take 8 x isum away again.
  *
- * Lifetime: made by pack_weight, freed by pack_free. Thread: read-only once made.
+ * Lifetime: made by pack_create, filled once, freed by pack_free. Thread: read-only once made.
  */
 #ifndef KERNELS_CPU_PACK_H
 #define KERNELS_CPU_PACK_H
@@ -47,6 +47,7 @@ struct pack_info {
 struct pack_info pack_info(enum dtype type);
 
 struct packed {
+    struct str name; /* the weight's */
     enum dtype type;
     uint32_t rows, cols, experts;
     uint32_t panel_count; /* of one expert */
@@ -56,8 +57,10 @@ struct packed {
     struct packed *next; /* the device's list */
 };
 
-/* NULL when there is no room. The panels are taken from `book`. */
-struct packed *pack_weight(const struct weight *w, struct pool *pool, struct page_book *book);
+/* Zeroed panels for a weight, taken from `book`; NULL when there is no room. */
+struct packed *pack_create(const struct weight *w, struct page_book *book);
+/* Fill panels that are still zero. */
+void pack_fill(struct packed *p, const struct weight *w, struct pool *pool);
 void pack_free(struct packed *p); /* NULL is fine */
 
 static inline const uint8_t *pack_panel(const struct packed *p, uint32_t expert, uint32_t panel) {
