@@ -1,4 +1,5 @@
 /* kernels/cpu/device.c - the CPU as a device: memory, weights, and the walk along a tape. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -7,18 +8,22 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/fp_mode.h"
+#include "kernels/cpu/image_io.h"
 #include "kernels/cpu/page.h"
 #include "kernels/cpu/plan.h"
 
-enum { NAME_BYTES = 32 };
+enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 
 struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
     struct packed *weights; /* all that were prepared */
     struct page_book panels;
+    struct image_source *image; /* NULL: weights are packed */
+    struct device_image_use image_use;
     struct cpu_plan *plans; /* one for each tape that was checked */
     char name[NAME_BYTES];
+    char layout[LAYOUT_BYTES];
 };
 
 static void *cpu_alloc(void *self, size_t bytes) {
@@ -31,6 +36,15 @@ static void cpu_free(void *self, void *ptr, size_t bytes) {
     page_free(ptr, bytes);
 }
 
+static void fill(struct cpu_device *dev, struct packed *p, const struct weight *w) {
+    if (dev->image && image_source_read(dev->image, p, dev->pool)) {
+        dev->image_use.read++;
+        return;
+    }
+    pack_fill(p, w, dev->pool);
+    dev->image_use.made++;
+}
+
 static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
     struct cpu_device *dev = self;
     if (!dev->table->packs || w->prepared) return ST_OK;
@@ -38,12 +52,58 @@ static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
     if (!p)
         return err_set(err, ST_NOMEM, "cpu: out of memory for weight %.*s of %zu bytes",
                        (int)w->name.len, w->name.ptr, w->bytes);
-    pack_fill(p, w, dev->pool);
+    fill(dev, p, w);
     p->next = dev->weights;
     dev->weights = p;
     w->prepared = p;
     return ST_OK;
 }
+
+/* ---- images ---- */
+
+static const char *cpu_image_layout(void *self) { return ((struct cpu_device *)self)->layout; }
+
+static struct image_ident ident_of(const struct cpu_device *dev, struct str key) {
+    return (struct image_ident){.table = str_of(dev->table->name), .key = key};
+}
+
+static enum status cpu_image_open(void *self, const struct device_image *image, struct err *err) {
+    struct cpu_device *dev = self;
+    CHECK(!dev->image);
+    struct image_ident id = ident_of(dev, image->key);
+    return image_source_open(&dev->image, image->path, &id, image->verify, err);
+}
+
+static enum status cpu_image_close(void *self, struct device_image_use *use, struct err *err) {
+    struct cpu_device *dev = self;
+    *use = dev->image_use;
+    enum status st = image_source_close(dev->image, err);
+    dev->image = NULL;
+    return st;
+}
+
+static enum status cpu_image_bytes(void *self, struct str key, uint64_t *bytes, struct err *err) {
+    const struct cpu_device *dev = self;
+    struct image_ident id = ident_of(dev, key);
+    return image_file_bytes(dev->weights, &id, bytes, err);
+}
+
+static enum status cpu_image_write(void *self, const struct device_image_out *out,
+                                   struct err *err) {
+    const struct cpu_device *dev = self;
+    struct image_ident id = ident_of(dev, out->key);
+    return image_write(dev->weights, &id, out, err);
+}
+
+static const struct device_images cpu_images = {
+    .layout = cpu_image_layout,
+    .open = cpu_image_open,
+    .close = cpu_image_close,
+    .bytes = cpu_image_bytes,
+    .write = cpu_image_write,
+};
+
+/* ---- running ---- */
 
 static void forget_plan(struct cpu_device *dev, const struct tape *t) {
     for (struct cpu_plan **link = &dev->plans; *link; link = &(*link)->next) {
@@ -125,6 +185,7 @@ static void cpu_close(void *self) {
         dev->weights = p->next;
         pack_free(p);
     }
+    (void)image_source_close(dev->image, NULL);
     page_book_deinit(&dev->panels);
     pool_destroy(dev->pool);
     mem_free(dev);
@@ -145,6 +206,8 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
     dev->table = table;
     memcpy(dev->name, "cpu-", 4);
     memcpy(dev->name + 4, table->name, strlen(table->name) + 1);
+    snprintf(dev->layout, sizeof(dev->layout), "%s image %d layout %d panels %d", dev->name,
+             IMAGE_VERSION, PACK_LAYOUT_VERSION, PANEL_ROWS);
     enum status st = pool_create(&dev->pool, threads, err);
     if (st != ST_OK) {
         mem_free(dev);
@@ -155,6 +218,7 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
         .alloc = cpu_alloc,
         .free = cpu_free,
         .prepare = cpu_prepare,
+        .images = table->packs ? &cpu_images : NULL,
         .check = cpu_check,
         .run = cpu_run,
         .parallel = cpu_parallel,
