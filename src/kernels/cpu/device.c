@@ -11,6 +11,7 @@
 #include "kernels/cpu/image_io.h"
 #include "kernels/cpu/page.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/cpu/watch.h"
 
 enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 
@@ -21,7 +22,8 @@ struct cpu_device {
     struct page_book panels;
     struct image_source *image; /* NULL: weights are packed */
     struct device_image_use image_use;
-    struct cpu_plan *plans; /* one for each tape that was checked */
+    struct cpu_plan *plans;  /* one for each tape that was checked */
+    struct cpu_watch *watch; /* NULL: nobody does */
     char name[NAME_BYTES];
     char layout[LAYOUT_BYTES];
 };
@@ -141,10 +143,13 @@ static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
     const struct cpu_run *x = ctx;
     uint64_t mode = fp_mode_enter();
     plan_fill_ropes(x, ith, nth);
+    struct lap lap = lap_begin(x->watch, ith);
     for (uint32_t i = 0; i < tape_op_count(x->tape); i++) {
         const struct op *op = tape_op(x->tape, i);
         x->table->ops[op->kind](x, op, ith, nth);
+        lap_work(&lap, i);
         if (x->plan->meet[i]) pool_barrier(x->pool);
+        lap_wait(&lap, i);
     }
     fp_mode_leave(mode);
 }
@@ -160,12 +165,15 @@ static void cpu_run(void *self, const struct device_run *run) {
         .kv = run->kv,
         .slab = run->slab,
         .pool = dev->pool,
+        .watch = dev->watch,
     };
     CHECK(x.plan); /* check() comes before the first run */
     CHECK(run->step->row_count <= sizes->rows_max);
     CHECK(run->step->output_count <= sizes->outputs_max);
     CHECK(run->step->seq_count <= sizes->seqs_max);
+    if (dev->watch) watch_begin(dev->watch, run);
     pool_run(dev->pool, run_share, &x);
+    if (dev->watch) watch_end(dev->watch, run);
 }
 
 static void cpu_parallel(void *self, pool_fn *fn, void *ctx) {
@@ -173,8 +181,16 @@ static void cpu_parallel(void *self, pool_fn *fn, void *ctx) {
     pool_run(dev->pool, fn, ctx);
 }
 
+static enum status cpu_watch(void *self, device_watch_fn *fn, void *ctx) {
+    struct cpu_device *dev = self;
+    watch_destroy(dev->watch);
+    dev->watch = fn ? watch_create(pool_threads(dev->pool), fn, ctx) : NULL;
+    return fn && !dev->watch ? ST_NOMEM : ST_OK;
+}
+
 static void cpu_close(void *self) {
     struct cpu_device *dev = self;
+    watch_destroy(dev->watch);
     while (dev->plans) {
         struct cpu_plan *p = dev->plans;
         dev->plans = p->next;
@@ -222,6 +238,7 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
         .check = cpu_check,
         .run = cpu_run,
         .parallel = cpu_parallel,
+        .watch = cpu_watch,
         .close = cpu_close,
         .self = dev,
     };

@@ -1,0 +1,54 @@
+/* kernels/cpu/watch.c - see kernels/cpu/watch.h for the contract. */
+#include "kernels/cpu/watch.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "graph/tape.h"
+
+struct cpu_watch {
+    device_watch_fn *fn;
+    void *ctx;
+    int64_t *work_ns, *wait_ns; /* [thread_count][TAPE_OPS_MAX], used with the run's stride */
+    int64_t begin_ns;
+    uint32_t thread_count, op_count;
+};
+
+struct cpu_watch *watch_create(uint32_t thread_count, device_watch_fn *fn, void *ctx) {
+    CHECK(fn);
+    struct cpu_watch *w = mem_zalloc(sizeof(*w));
+    if (!w) return NULL;
+    *w = (struct cpu_watch){.fn = fn, .ctx = ctx, .thread_count = thread_count};
+    w->work_ns = mem_zalloc_array((size_t)thread_count * TAPE_OPS_MAX, sizeof(*w->work_ns));
+    w->wait_ns = mem_zalloc_array((size_t)thread_count * TAPE_OPS_MAX, sizeof(*w->wait_ns));
+    if (w->work_ns && w->wait_ns) return w;
+    watch_destroy(w);
+    return NULL;
+}
+
+void watch_destroy(struct cpu_watch *w) {
+    if (!w) return;
+    mem_free(w->work_ns);
+    mem_free(w->wait_ns);
+    mem_free(w);
+}
+
+void watch_begin(struct cpu_watch *w, const struct device_run *run) {
+    w->op_count = tape_op_count(run->tape);
+    w->begin_ns = clock_fine_ns();
+}
+
+void watch_end(struct cpu_watch *w, const struct device_run *run) {
+    const struct device_times times = {.thread_count = w->thread_count,
+                                       .op_count = w->op_count,
+                                       .run_ns = clock_fine_ns() - w->begin_ns,
+                                       .work_ns = w->work_ns,
+                                       .wait_ns = w->wait_ns};
+    w->fn(w->ctx, run, &times);
+}
+
+struct lap lap_begin(struct cpu_watch *w, uint32_t thread) {
+    if (!w) return (struct lap){.work_ns = NULL};
+    size_t first = (size_t)thread * w->op_count;
+    return (struct lap){
+        .work_ns = w->work_ns + first, .wait_ns = w->wait_ns + first, .last_ns = clock_fine_ns()};
+}
