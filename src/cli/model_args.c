@@ -1,9 +1,11 @@
 /* cli/model_args.c - see cli/model_args.h. */
 #include "cli/model_args.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/file.h"
 #include "base/pool.h"
 #include "cli/progress.h"
 #include "config/env.h"
@@ -40,6 +42,15 @@ const struct flag flags_engine[] = {
      .fallback = "auto",
      .help = "Which kernels compute: the best that the processor has, or a named set; ref is the "
              "slow definition of right."},
+    {.name = "weights-cache",
+     .kind = FLAG_WORD,
+     .value = "on|off",
+     .fallback = "on",
+     .help = "Use weights that a server has kept in the order in which the kernels read them."},
+    {.name = "verify",
+     .kind = FLAG_BOOL,
+     .help = "Look at the checksums of kept weights before they are used; damaged ones are made "
+             "anew."},
     {0},
 };
 
@@ -134,14 +145,17 @@ const struct flag flags_sampling[] = {
     {0},
 };
 
-enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err) {
+/* Without a cache folder (no HOME) a path still works. */
+static void find_cache(struct model_cache *cache) {
     struct env_settings env;
-    struct model_cache cache;
+    struct err ignored = {0};
     env_read(&env);
-    /* Without a cache folder (no HOME) a path still works. */
-    struct err cache_err = {0};
-    enum status st = model_cache_init(&cache, &env, &cache_err);
-    if (st != ST_OK) cache.root[0] = 0;
+    if (model_cache_init(cache, &env, &ignored) != ST_OK) cache->root[0] = 0;
+}
+
+enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err) {
+    struct model_cache cache;
+    find_cache(&cache);
     return model_cache_resolve(&cache, args_model(a), path, err);
 }
 
@@ -174,9 +188,17 @@ static enum kv_type kv_type_of(const char *word) {
     return strcmp(word, "int8") == 0 ? KV_I8 : KV_F16;
 }
 
+/* Where a server keeps weights; NULL: they are not wanted. */
+static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) {
+    struct model_cache cache;
+    find_cache(&cache);
+    bool is_wanted = strcmp(args_text(a, "weights-cache"), "on") == 0 && cache.root[0];
+    return is_wanted && path_join(path, MODEL_PATH_BYTES, cache.root, "images") ? path : NULL;
+}
+
 enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
                             struct err *err) {
-    char path[MODEL_PATH_BYTES];
+    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
     TRY(model_args_path(a, path, err));
     struct env_settings env;
     struct progress progress;
@@ -188,13 +210,17 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
         .chunk_tokens = (uint32_t)args_int(a, "chunk"),
         .kv_type = kv_type_of(args_text(a, "kv-type")),
         .isa = args_text(a, "isa"),
+        .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
         .on_progress = show_progress,
         .progress_ctx = &progress,
     };
     progress_begin(&progress, "loading", LOAD_STEPS, 0);
     enum status st = solo_open(path, &options, out, err);
     progress_end(&progress);
-    return st;
+    if (st != ST_OK) return st;
+    const char *note = weight_cache_report(solo_weights(*out)).note;
+    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made anew\n", note);
+    return ST_OK;
 }
 
 uint32_t model_args_ctx(const struct args *a) { return (uint32_t)args_int(a, "ctx"); }

@@ -18,7 +18,7 @@ struct solo;
 struct model_file;
 struct tokenizer;
 
-extern const struct flag flags_engine[];   /* --threads --chunk --kv-type --isa */
+extern const struct flag flags_engine[];   /* --threads ... --verify */
 extern const struct flag flags_context[];  /* --ctx */
 extern const struct flag flags_sampling[]; /* --temp --seed --top-k ... --logit-bias */
 

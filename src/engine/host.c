@@ -37,25 +37,26 @@ static enum status count_weight(void *ctx, struct weight *w, struct err *err) {
     return ST_OK;
 }
 
+/* At once, so that never more than one weight is in memory twice. */
+static void release_weight(const struct model_file *file, const struct weight *w) {
+    for (uint32_t e = 0; e < w->experts; e++)
+        model_file_release(file, weight_data(w, e), w->bytes / w->experts);
+}
+
 static enum status prepare_weight(void *ctx, struct weight *w, struct err *err) {
     struct loading *l = ctx;
     TRY(l->h->device.prepare(l->h->device.self, w, err));
+    if (w->prepared) release_weight(l->h->file, w);
     l->done++;
     report(l, "weights", (double)l->done / (double)l->total);
     return ST_OK;
 }
 
-/* Prepared weights are read from the device's memory; embeddings still from the file. */
-static void release_file_pages(struct host *h) {
-    const struct model *m = h->model;
-    const void *kept[] = {m->token_embd.data, m->pos_embd.data, m->type_embd.data};
-    for (size_t i = 0; i < tensor_count(h->file); i++) {
-        const struct tensor_info *t = tensor_at(h->file, i);
-        bool is_kept = false;
-        for (size_t k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)
-            if (t->data == kept[k]) is_kept = true;
-        if (!is_kept) tensor_release(h->file, t);
-    }
+/* Small tensors were copied, too. Rows of embeddings come back from the file, one by one as they
+ * are looked up; all of them together are many times what texts use. */
+static void release_file_pages(const struct host *h) {
+    for (size_t i = 0; i < tensor_count(h->file); i++)
+        tensor_release(h->file, tensor_at(h->file, i));
 }
 
 static enum status choose_ctx(struct host *h, uint32_t asked, struct err *err) {
@@ -120,8 +121,10 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     }
     TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
     h->device_open = true;
+    TRY(weight_cache_open(&h->weights, &o->weights, h->file, &h->device, err));
     TRY(model_each_weight(h->model, count_weight, &l, err));
     TRY(model_each_weight(h->model, prepare_weight, &l, err));
+    weight_cache_loaded(h->weights);
     release_file_pages(h);
     return ST_OK;
 }
@@ -136,6 +139,7 @@ enum status host_open(struct host *h, const char *path, const struct host_option
 }
 
 void host_close(struct host *h) {
+    weight_cache_close(h->weights);
     if (h->device_open) h->device.close(h->device.self);
     model_close(h->model);
     tokenizer_destroy(h->tokenizer);

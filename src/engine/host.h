@@ -1,9 +1,10 @@
 /* engine/host.h - a model on a device: loaded, prepared, ready to run steps.
  *
  * Opens the model file, its tokenizer and its architecture, opens the device, and brings the
- * weights into the device's layout. On top of it a *pass* is a forward pass for one purpose with
- * its scratch memory, and *kv memory* is the place where keys and values lie. Who computes what
- * and when is not known here.
+ * weights into the device's layout, from an image of them if one was kept
+ * (engine/weight_cache.h). On top of it a *pass* is a forward pass for one purpose with its scratch
+ * memory, and *kv memory* is the place where keys and values lie. Who computes what and when is
+ * not known here.
  *
  * Several may share it: whoever runs, makes or frees anything on it holds it meanwhile
  * (host_lock). Those who wait get it in the order in which they came, so that nobody starves.
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "engine/weight_cache.h"
 #include "graph/device.h"
 #include "graph/kv_space.h"
 #include "graph/tape.h"
@@ -37,7 +39,8 @@ struct host_options {
     uint32_t ctx_tokens; /* the longest sequence; 0: what the model was made for, at most 8192 */
     const char *isa;     /* as cpu_device_open takes it; NULL: "auto" */
     bool tokens_only;    /* the model may come without a tokenizer */
-    bool no_weights;     /* names and numbers only: no device, and nothing can be run */
+    struct weight_cache_options weights; /* zeroed: no cache */
+    bool no_weights;               /* names and numbers only: no device, and nothing can be run */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };
@@ -48,6 +51,7 @@ struct host {
     struct tokenizer *tokenizer; /* NULL if tokens_only */
     struct model *model;
     struct device device;
+    struct weight_cache *weights; /* NULL: there is none */
     struct host_gate *gate;
     bool device_open;
     uint32_t threads, ctx_tokens;

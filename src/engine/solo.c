@@ -58,6 +58,7 @@ static enum status load(struct solo *e, const char *path, const struct solo_opti
     struct host_options host = {.threads = o->threads,
                                 .ctx_tokens = o->ctx_tokens,
                                 .isa = o->isa,
+                                .weights = o->weights,
                                 .tokens_only = o->tokens_only,
                                 .on_progress = o->on_progress,
                                 .progress_ctx = o->progress_ctx};
@@ -230,4 +231,8 @@ uint32_t solo_vocab(const struct solo *e) { return e->host.model->hp.vocab; }
 uint32_t solo_ctx_tokens(const struct solo *e) { return e->ctx_tokens; }
 const char *solo_isa(const struct solo *e) { return e->host.device.name; }
 uint32_t solo_threads(const struct solo *e) { return e->host.threads; }
+
+struct weight_cache *solo_weights(const struct solo *e) {
+    return e->host.weights;
+}
 bool solo_is_encoder(const struct solo *e) { return model_is_encoder(e->host.model); }

@@ -29,7 +29,8 @@ struct solo_options {
     uint32_t ctx_tokens;   /* 0: what the model was made for, at most 8192 */
     uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
     enum kv_type kv_type;
-    const char *isa;  /* "auto", "amx", "avx512", "avx2", "portable", "ref"; NULL: auto */
+    const char *isa; /* "auto", "amx", "avx512", "avx2", "portable", "ref"; NULL: auto */
+    struct weight_cache_options weights; /* zeroed: no cache */
     bool tokens_only; /* the model may come without a tokenizer; no text, no generate */
     load_progress_fn *on_progress;
     void *progress_ctx;
@@ -47,7 +48,8 @@ uint32_t solo_vocab(const struct solo *e); /* columns of a row of logits */
 uint32_t solo_ctx_tokens(const struct solo *e);
 const char *solo_isa(const struct solo *e); /* the path chosen: "avx2" */
 uint32_t solo_threads(const struct solo *e);
-bool solo_is_encoder(const struct solo *e); /* gives embeddings, does not generate */
+struct weight_cache *solo_weights(const struct solo *e); /* NULL: there is no cache */
+bool solo_is_encoder(const struct solo *e);              /* gives embeddings, does not generate */
 
 /* Logits of every position of `ids`, in order, through the callback, in rows of `vocab`. The
  * KV cache starts empty. ST_BAD when the ids do not fit the context (both numbers are said) or

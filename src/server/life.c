@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "engine/embedder.h"
 #include "engine/engine.h"
+#include "engine/host.h"
 #include "net/tls.h"
 #include "server/front.h"
 #include "server/log.h"
@@ -151,6 +152,33 @@ static void feed_watchdog(struct server *s, int64_t now_us) {
     notify_watchdog(&s->notify);
 }
 
+/* ---- kept weights ---- */
+
+static void tell_weights(struct server *s, const struct served *m, enum log_level level,
+                         const char *text) {
+    struct log_field fields[] = {log_text("model", str_of(m->name)),
+                                 log_text("text", str_of(text))};
+    log_line(s->log, level, "weights", fields, 2);
+}
+
+/* Now that it answers. */
+static void keep_weights(struct server *s, const struct served *m) {
+    struct err err = {0};
+    if (weight_cache_keep(m->host->weights, &err) != ST_OK) tell_weights(s, m, LOG_WARN, err.text);
+}
+
+/* Once for each model, when they are written or cannot be. */
+static void watch_weights(struct server *s) {
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        const struct served *m = registry_at(s->registry, i);
+        const char *text;
+        enum status st;
+        if (m->state != LOAD_READY || !weight_cache_kept(m->host->weights, &st, &text)) continue;
+        bool is_fine = st == ST_OK || st == ST_UNAVAILABLE;
+        tell_weights(s, m, is_fine ? LOG_INFO : LOG_WARN, text);
+    }
+}
+
 /* ---- time passes ---- */
 
 static void check_keys(struct server *s, int64_t now_us) {
@@ -189,6 +217,7 @@ static void on_tick(uv_timer_t *timer) {
     tell_loading(s, now_us);
     sink_streams_ping(s);
     check_keys(s, now_us);
+    watch_weights(s);
     feed_watchdog(s, now_us);
     if (s->illness && now_us >= s->drain_until_us) end_ill(s);
     if (s->is_draining && !s->illness && !s->is_closed) step_drain(s);
@@ -247,12 +276,16 @@ static void add_metrics(struct server *s, struct served *m) {
 }
 
 static void tell_model(struct server *s, struct served *m) {
-    struct log_field fields[4] = {log_text("model", str_of(m->name)),
+    struct log_field fields[5] = {log_text("model", str_of(m->name)),
                                   log_text("state", str_of(load_state_name(m->state)))};
     uint32_t count = 2;
     bool failed = m->state == LOAD_FAILED;
     if (m->path[0]) fields[count++] = log_text("path", str_of(m->path));
     if (failed) fields[count++] = log_text("error", str_of(m->failure.text));
+    struct weight_report weights = {.note = ""};
+    if (m->state == LOAD_READY) weights = weight_cache_report(m->host->weights);
+    if (weights.read) fields[count++] = log_text("weights", STR("kept"));
+    if (weights.note[0]) tell_weights(s, m, LOG_WARN, weights.note);
     log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
 }
 
@@ -285,7 +318,9 @@ static void on_changed(void *ctx, struct served *m) {
         return;
     }
     tell_model(s, m);
-    if (m->state == LOAD_READY) add_metrics(s, m);
+    if (m->state != LOAD_READY) return;
+    add_metrics(s, m);
+    keep_weights(s, m);
 }
 
 static void on_tokens(void *ctx, struct ride *r, uint32_t count, int64_t gap_us) {

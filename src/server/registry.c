@@ -49,6 +49,7 @@ struct registry {
     uint32_t count;
     struct service_options service;
     struct model_cache cache;
+    char images[MODEL_PATH_BYTES]; /* where weights are kept */
 
     pthread_t thread;
     bool has_thread, is_joined, is_closed;
@@ -88,8 +89,10 @@ static bool is_encoder(const char *path) {
 }
 
 static enum status open_encoder(struct registry *r, struct served_parts *p, struct err *err) {
-    struct host_options options = {
-        .threads = r->service.knobs.threads, .on_progress = on_progress, .progress_ctx = r};
+    struct host_options options = {.threads = r->service.knobs.threads,
+                                   .weights = r->service.weights,
+                                   .on_progress = on_progress,
+                                   .progress_ctx = r};
     TRY(host_open(&p->encoder, p->path, &options, err));
     return embedder_open(&p->embedder, &p->encoder, &(struct embedder_options){0}, err);
 }
@@ -336,6 +339,11 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .on_progress = on_progress,
                                   .progress_ctx = r};
     o->policy = sched_policy_find(s->policy);
+    bool keeps = strcmp(s->weights_cache, "on") == 0 && r->cache.root[0] &&
+                 path_join(r->images, sizeof(r->images), r->cache.root, "images");
+    if (keeps)
+        o->weights = (struct weight_cache_options){
+            .dir = r->images, .max_bytes = s->weights_cache_max, .verify = s->verify};
     if (!o->policy)
         return err_set(err, ST_BAD, "policy: \"%s\" is none; \"jitney knobs\" lists them",
                        s->policy);

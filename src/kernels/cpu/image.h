@@ -66,8 +66,8 @@ enum status image_head_bytes(struct str fixed, uint64_t file_bytes, size_t *out,
 
 struct image; /* opaque */
 
-/* `head`: as many bytes as image_head_bytes says. ST_BAD with the reason: it is damaged, or made for
- * something else. */
+/* `head`: as many bytes as image_head_bytes says. ST_BAD: why it is not taken; it is damaged, or
+ * made for something else. */
 enum status image_parse(struct str head, uint64_t file_bytes, const struct image_ident *id,
                         struct image **out, struct err *err);
 void image_destroy(struct image *image); /* NULL is fine */

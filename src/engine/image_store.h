@@ -1,0 +1,53 @@
+/* engine/image_store.h - the folder of images: whose file is which, and how much room there is.
+ *
+ *     DIR/HASH.jpk            an image, named by the hash of its key
+ *     DIR/HASH.XXXXXX.part    one that is being written; its writer holds a lock on it
+ *
+ * An image appears under its name all at once, by a rename. All together take at most max_bytes:
+ * those that were used longest ago go first (a use renews the file's time of change), and none is
+ * begun that would leave the disk with less than a tenth or a GiB. A part whose lock is free
+ * belongs to nobody and is removed by the next who writes.
+ *
+ * Lifetime: a store is a value that borrows its folder's name; a part is begun, then committed or
+ * abandoned. Thread: any; other processes may come and go.
+ */
+#ifndef ENGINE_IMAGE_STORE_H
+#define ENGINE_IMAGE_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+enum { IMAGE_PATH_BYTES = 4096 };
+
+struct image_store {
+    const char *dir; /* need not exist yet */
+    uint64_t max_bytes;
+};
+
+/* Where the image for this key is, or would be. ST_CREATE: the name is too long. */
+enum status image_store_path(const struct image_store *s, struct str key,
+                             char path[IMAGE_PATH_BYTES], struct err *err);
+
+/* Note that it was used. */
+void image_store_touch(const char *path);
+
+struct image_part {
+    int fd;
+    char path[IMAGE_PATH_BYTES], final_path[IMAGE_PATH_BYTES];
+};
+
+/* An empty file for an image of so many bytes. ST_FULL: there is no room; ST_UNAVAILABLE: another
+ * process is writing the same one; ST_CREATE, ST_IO: what the system says. */
+enum status image_store_begin(const struct image_store *s, struct str key, uint64_t bytes,
+                              struct image_part *out, struct err *err);
+/* What was written takes its name. The part is gone, also on failure. */
+enum status image_store_commit(struct image_part *part, struct err *err);
+void image_store_abandon(struct image_part *part);
+
+/* Is a disk of `disk_bytes`, `free_bytes` of them free, left with enough after `bytes` more? */
+bool image_store_disk_fits(uint64_t disk_bytes, uint64_t free_bytes, uint64_t bytes);
+
+#endif

@@ -1,0 +1,175 @@
+/* engine/weight_cache.c - see engine/weight_cache.h for the contract. */
+#define _GNU_SOURCE
+#include "engine/weight_cache.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "engine/image_store.h"
+#include "format/model_file.h"
+#include "graph/device.h"
+
+enum { KEY_BYTES_MAX = 1 << 20, NICE_LAST = 19 };
+
+struct weight_cache {
+    struct device device; /* the host's, by value */
+    struct image_store store;
+    char *dir; /* heap */
+    struct buf key;
+    char path[IMAGE_PATH_BYTES];
+    struct device_image_use use;
+    struct err note;
+
+    pthread_t thread;
+    bool has_thread, is_told;
+    atomic_bool stopping;
+
+    /* The thread's, until has_ended is true. */
+    atomic_bool has_ended;
+    enum status kept;
+    struct err kept_text;
+};
+
+/* Text, so that a person can see what an image belongs to. */
+static enum status make_key(struct weight_cache *c, const struct model_file *file,
+                            struct err *err) {
+    buf_printf(&c->key, "%s\n", c->device.images->layout(c->device.self));
+    for (uint32_t i = 0; i < model_file_parts(file); i++) {
+        struct file_id id = model_file_part(file, i);
+        buf_printf(&c->key, "device %llu inode %llu bytes %llu mtime %lld\n",
+                   (unsigned long long)id.device, (unsigned long long)id.inode,
+                   (unsigned long long)id.bytes, (long long)id.mtime_ns);
+    }
+    if (buf_status(&c->key) == ST_OK) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for the key of kept weights");
+}
+
+static void open_image(struct weight_cache *c, bool verify) {
+    struct device_image image = {.path = c->path, .key = buf_str(&c->key), .verify = verify};
+    struct err why = {{0}};
+    enum status st = c->device.images->open(c->device.self, &image, &why);
+    if (st == ST_OK || st == ST_MISSING) return;
+    c->note = why;
+    if (st == ST_BAD) (void)unlink(c->path);
+}
+
+static enum status fill(struct weight_cache *c, const struct weight_cache_options *o,
+                        const struct model_file *file, struct err *err) {
+    buf_init(&c->key, KEY_BYTES_MAX);
+    c->dir = mem_dup(o->dir, strlen(o->dir));
+    if (!c->dir) return err_set(err, ST_NOMEM, "out of memory for kept weights");
+    c->store = (struct image_store){.dir = c->dir, .max_bytes = o->max_bytes};
+    TRY(make_key(c, file, err));
+    /* A folder whose name is too long has no image, and keeping one says why. */
+    if (image_store_path(&c->store, buf_str(&c->key), c->path, NULL) == ST_OK)
+        open_image(c, o->verify);
+    return ST_OK;
+}
+
+enum status weight_cache_open(struct weight_cache **out, const struct weight_cache_options *options,
+                              const struct model_file *file, const struct device *device,
+                              struct err *err) {
+    *out = NULL;
+    if (!options->dir || !device->images) return ST_OK;
+    struct weight_cache *c = mem_zalloc(sizeof(*c));
+    if (!c) return err_set(err, ST_NOMEM, "out of memory for kept weights");
+    c->device = *device;
+    enum status st = fill(c, options, file, err);
+    if (st == ST_OK)
+        *out = c;
+    else
+        weight_cache_close(c);
+    return st;
+}
+
+void weight_cache_loaded(struct weight_cache *c) {
+    if (!c) return;
+    struct err why = {{0}};
+    if (c->device.images->close(c->device.self, &c->use, &why) != ST_OK) {
+        (void)err_set(&c->note, ST_BAD, "%s: %s", c->path, why.text);
+        (void)unlink(c->path);
+    }
+    if (c->use.read) image_store_touch(c->path);
+}
+
+struct weight_report weight_cache_report(const struct weight_cache *c) {
+    if (!c) return (struct weight_report){.note = ""};
+    return (struct weight_report){.read = c->use.read, .made = c->use.made, .note = c->note.text};
+}
+
+/* ---- the thread that writes ---- */
+
+/* Processor and disk go to everyone else first. Only advice. */
+static void step_back(void) {
+    enum { WHO_PROCESS = 1, CLASS_IDLE = 3 << 13 };
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE_LAST);
+    (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE);
+}
+
+static bool may_go_on(void *ctx) {
+    const struct weight_cache *c = ctx;
+    return !atomic_load_explicit(&c->stopping, memory_order_relaxed);
+}
+
+static enum status write_image(struct weight_cache *c, uint64_t *bytes, struct err *err) {
+    const struct device *d = &c->device;
+    struct image_part part;
+    struct err why = {{0}};
+    TRY(d->images->bytes(d->self, buf_str(&c->key), bytes, err));
+    TRY(image_store_begin(&c->store, buf_str(&c->key), *bytes, &part, err));
+    struct device_image_out out = {
+        .fd = part.fd, .key = buf_str(&c->key), .may_go_on = may_go_on, .ctx = c};
+    enum status st = d->images->write(d->self, &out, &why);
+    if (st == ST_OK) return image_store_commit(&part, err);
+    (void)err_set(err, st, "%s: %s", part.path, why.text);
+    image_store_abandon(&part);
+    return st;
+}
+
+static void *keep_main(void *arg) {
+    struct weight_cache *c = arg;
+    uint64_t bytes = 0;
+    step_back();
+    c->kept = write_image(c, &bytes, &c->kept_text);
+    if (c->kept == ST_OK)
+        (void)err_set(&c->kept_text, ST_OK, "%s: %llu MiB", c->path,
+                      (unsigned long long)(bytes >> 20));
+    /* The caller reads the two once it has seen this. */
+    atomic_store_explicit(&c->has_ended, true, memory_order_release);
+    return NULL;
+}
+
+enum status weight_cache_keep(struct weight_cache *c, struct err *err) {
+    if (!c || c->use.made == 0) return ST_OK;
+    CHECK(!c->has_thread);
+    int rc = pthread_create(&c->thread, NULL, keep_main, c);
+    if (rc != 0) return err_set(err, ST_NOMEM, "cannot start a thread: %s", strerror(rc));
+    c->has_thread = true;
+    return ST_OK;
+}
+
+bool weight_cache_kept(struct weight_cache *c, enum status *status, const char **text) {
+    if (!c || !c->has_thread || c->is_told) return false;
+    if (!atomic_load_explicit(&c->has_ended, memory_order_acquire)) return false;
+    c->is_told = true;
+    *status = c->kept;
+    *text = c->kept_text.text;
+    return true;
+}
+
+void weight_cache_close(struct weight_cache *c) {
+    if (!c) return;
+    atomic_store_explicit(&c->stopping, true, memory_order_relaxed);
+    if (c->has_thread) pthread_join(c->thread, NULL);
+    buf_deinit(&c->key);
+    mem_free(c->dir);
+    mem_free(c);
+}

@@ -1,0 +1,56 @@
+/* engine/weight_cache.h - prepared weights on disk between starts.
+ *
+ *     open -> (every weight is prepared) -> loaded -> keep, maybe -> close
+ *
+ * Opening finds the image that was made of the very same model files for the same device layout
+ * (their device, inode, size and time of change are its key) and lets the device read from it. An
+ * image that is missing, damaged or of another model costs nothing but the time of making the
+ * weights. Keeping writes one if weights had to be made, on a thread of its own that gives way to
+ * every other; closing stops it at once.
+ *
+ * Lifetime: the model file and the device outlive it. Thread: one caller, but for the thread that
+ * writes.
+ */
+#ifndef ENGINE_WEIGHT_CACHE_H
+#define ENGINE_WEIGHT_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct device;
+struct model_file;
+struct weight_cache; /* opaque */
+
+struct weight_cache_options {
+    const char *dir;    /* of images; NULL: there is no cache */
+    uint64_t max_bytes; /* all images together */
+    bool verify;        /* look at every checksum of an image */
+};
+
+/* *out is NULL if there is no cache or the device keeps no images; so may be every argument
+ * below. ST_NOMEM. */
+enum status weight_cache_open(struct weight_cache **out, const struct weight_cache_options *options,
+                              const struct model_file *file, const struct device *device,
+                              struct err *err);
+
+/* Every weight is prepared. A damaged image is removed. */
+void weight_cache_loaded(struct weight_cache *c);
+
+struct weight_report {
+    uint32_t read, made; /* weights from the image; weights made of the model file */
+    const char *note;    /* why an image that was there was not used, or not all of it; or "" */
+};
+struct weight_report weight_cache_report(const struct weight_cache *c);
+
+/* Begin to write an image, unless all weights came from one. ST_NOMEM: there is no thread. */
+enum status weight_cache_keep(struct weight_cache *c, struct err *err);
+
+/* How keeping ended, once, when it has: true the first time. ST_CANCELLED, ST_UNAVAILABLE (another
+ * process writes the same image) are no failures. `text`: what was written, or why nothing was. */
+bool weight_cache_kept(struct weight_cache *c, enum status *status, const char **text);
+
+void weight_cache_close(struct weight_cache *c);
+
+#endif
