@@ -335,15 +335,16 @@ static enum status read_settings(struct registry *r, const struct env_settings *
     *o = (struct service_options){.knobs = knobs_default(),
                                   .kv_bytes = s->kv_memory,
                                   .ctx_tokens = (uint32_t)s->ctx,
+                                  .isa = s->isa,
                                   .spill_dir = env->tmp_dir,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};
-    o->policy = sched_policy_find(s->policy);
     bool keeps = strcmp(s->weights_cache, "on") == 0 && r->cache.root[0] &&
                  path_join(r->images, sizeof(r->images), r->cache.root, "images");
     if (keeps)
         o->weights = (struct weight_cache_options){
             .dir = r->images, .max_bytes = s->weights_cache_max, .verify = s->verify};
+    o->policy = sched_policy_find(s->policy);
     if (!o->policy)
         return err_set(err, ST_BAD, "policy: \"%s\" is none; \"jitney knobs\" lists them",
                        s->policy);
