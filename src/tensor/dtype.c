@@ -22,10 +22,19 @@ enum {
 };
 
 typedef void unpack_fn(const uint8_t *b, int8_t *q, float *scale, float *min);
+typedef void codes_fn(const uint8_t *b, struct dtype_codes *out);
 
 /* What the 16 codes of IQ4_NL and IQ4_XS stand for. */
 static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
+
+/* The codes of Q6_K are numbers less 32, those of Q4_K and Q5_K the numbers from 0 on. */
+enum { Q6_K_LESS = 32 };
+static const int8_t number_values[64] = {
+    -32, -31, -30, -29, -28, -27, -26, -25, -24, -23, -22, -21, -20, -19, -18, -17,
+    -16, -15, -14, -13, -12, -11, -10, -9,  -8,  -7,  -6,  -5,  -4,  -3,  -2,  -1,
+    0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,
+    16,  17,  18,  19,  20,  21,  22,  23,  24,  25,  26,  27,  28,  29,  30,  31};
 
 static uint16_t read_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 
@@ -123,98 +132,93 @@ static void unpack_q3_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
 /* The 12 bytes in which Q4_K and Q5_K keep eight scales and eight minima of 6 bits: the first
  * four whole in bytes 0..3 and 4..7, whose top two bits top up the other four, which have
  * their low four bits in bytes 8..11. */
-static void unpack_scales(const uint8_t *b, float *scale, float *min) {
-    float d = read_f16(b), dmin = read_f16(b + 2);
+static void codes_of_scales(const uint8_t *b, struct dtype_codes *out) {
     const uint8_t *s = b + 4;
+    out->d = read_u16(b);
+    out->dmin = read_u16(b + 2);
     for (int g = 0; g < 4; g++) {
-        scale[g] = d * (float)(s[g] & 63);
-        min[g] = -(dmin * (float)(s[4 + g] & 63));
-        scale[4 + g] = d * (float)((s[8 + g] & 15) | (s[g] >> 6) << 4);
-        min[4 + g] = -(dmin * (float)((s[8 + g] >> 4) | (s[4 + g] >> 6) << 4));
+        out->scale[g] = (int8_t)(s[g] & 63);
+        out->min[g] = (int8_t)(s[4 + g] & 63);
+        out->scale[4 + g] = (int8_t)((s[8 + g] & 15) | (s[g] >> 6) << 4);
+        out->min[4 + g] = (int8_t)((s[8 + g] >> 4) | (s[4 + g] >> 6) << 4);
     }
 }
 
 /* 128 bytes of nibbles: each run of 64 elements is 32 bytes, low halves first. */
-static void unpack_super_nibbles(const uint8_t *b, int8_t *q) {
+static void codes_of_nibbles(const uint8_t *b, struct dtype_codes *out) {
     for (int e = 0; e < SUPER_ELEMS; e++)
-        q[e] = (int8_t)(b[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15);
+        out->code[e] = (uint8_t)(b[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15);
 }
 
 /* 0: scale of scales f16, 2: of minima f16, 4: scales and minima, 16: nibbles. */
-static void unpack_q4_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
-    unpack_scales(b, scale, min);
-    unpack_super_nibbles(b + 16, q);
+static void codes_q4_k(const uint8_t *b, struct dtype_codes *out) {
+    codes_of_scales(b, out);
+    codes_of_nibbles(b + 16, out);
 }
 
 /* As Q4_K, with the fifth bits, eight planes of 32, at 16 and the nibbles at 48. */
-static void unpack_q5_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
-    unpack_scales(b, scale, min);
-    unpack_super_nibbles(b + 48, q);
+static void codes_q5_k(const uint8_t *b, struct dtype_codes *out) {
+    codes_of_scales(b, out);
+    codes_of_nibbles(b + 48, out);
     for (int e = 0; e < SUPER_ELEMS; e++)
-        q[e] = (int8_t)(q[e] | (b[16 + e % 32] >> (e / 32) & 1) << 4);
+        out->code[e] = (uint8_t)(out->code[e] | (b[16 + e % 32] >> (e / 32) & 1) << 4);
 }
 
 /* 0: nibbles, 64 bytes for each run of 128, low halves first; 128: the two high bits, 32
  * bytes for each run of 128, four planes of 32; 192: 16 scales int8; 208: scale f16. */
-static void unpack_q6_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
-    (void)min;
-    float d = read_f16(b + 208);
-    for (int g = 0; g < 16; g++) scale[g] = d * (float)(int8_t)b[192 + g];
+static void codes_q6_k(const uint8_t *b, struct dtype_codes *out) {
+    out->d = read_u16(b + 208);
+    memcpy(out->scale, b + 192, GROUPS_MAX);
     for (int e = 0; e < SUPER_ELEMS; e++) {
         int low = b[e / 128 * 64 + e % 64] >> (e % 128 / 64 * 4) & 15;
         int high = b[128 + e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3;
-        q[e] = (int8_t)((low | high << 4) - 32);
+        out->code[e] = (uint8_t)(low | high << 4);
     }
 }
 
-static void look_up_iq4(int8_t *q) {
-    for (int i = 0; i < SMALL_ELEMS; i++) q[i] = iq4_values[q[i]];
-}
-
 /* 0: scale f16, 2: nibbles that index iq4_values. */
-static void unpack_iq4_nl(const uint8_t *b, int8_t *q, float *scale, float *min) {
-    (void)min;
-    scale[0] = read_f16(b);
-    unpack_nibbles(b + 2, q);
-    look_up_iq4(q);
+static void codes_iq4_nl(const uint8_t *b, struct dtype_codes *out) {
+    out->d = read_u16(b);
+    out->scale[0] = 1;
+    unpack_nibbles(b + 2, (int8_t *)out->code);
 }
 
 /* 0: scale of scales f16; 2: the two high bits of eight scales; 4: their low four bits;
  * 8: eight groups of 16 bytes of nibbles as in IQ4_NL. */
-static void unpack_iq4_xs(const uint8_t *b, int8_t *q, float *scale, float *min) {
-    (void)min;
-    float d = read_f16(b);
+static void codes_iq4_xs(const uint8_t *b, struct dtype_codes *out) {
     int high_bits = read_u16(b + 2);
+    out->d = read_u16(b);
     for (int g = 0; g < 8; g++) {
         int low = b[4 + g / 2] >> (g % 2 * 4) & 15;
         int high = high_bits >> (2 * g) & 3;
-        scale[g] = d * (float)((low | high << 4) - 32);
-        unpack_nibbles(b + 8 + g * 16, q + g * SMALL_ELEMS);
-        look_up_iq4(q + g * SMALL_ELEMS);
+        out->scale[g] = (int8_t)((low | high << 4) - 32);
+        unpack_nibbles(b + 8 + g * 16, (int8_t *)out->code + g * SMALL_ELEMS);
     }
 }
 
 struct layout {
     struct dtype_info info;
-    unpack_fn *unpack; /* NULL for plain formats */
+    unpack_fn *unpack;    /* quantised formats have this */
+    codes_fn *codes;      /* or this */
+    const int8_t *values; /* what the codes stand for */
 };
 
 static const struct layout layouts[DTYPE_COUNT] = {
-    [DTYPE_F32] = {{"F32", 1, 4, 0, false}, NULL},
-    [DTYPE_F16] = {{"F16", 1, 2, 0, false}, NULL},
-    [DTYPE_BF16] = {{"BF16", 1, 2, 0, false}, NULL},
-    [DTYPE_Q4_0] = {{"Q4_0", 32, 18, 32, false}, unpack_q4_0},
-    [DTYPE_Q4_1] = {{"Q4_1", 32, 20, 32, true}, unpack_q4_1},
-    [DTYPE_Q5_0] = {{"Q5_0", 32, 22, 32, false}, unpack_q5_0},
-    [DTYPE_Q5_1] = {{"Q5_1", 32, 24, 32, true}, unpack_q5_1},
-    [DTYPE_Q8_0] = {{"Q8_0", 32, 34, 32, false}, unpack_q8_0},
-    [DTYPE_Q2_K] = {{"Q2_K", 256, 84, 16, true}, unpack_q2_k},
-    [DTYPE_Q3_K] = {{"Q3_K", 256, 110, 16, false}, unpack_q3_k},
-    [DTYPE_Q4_K] = {{"Q4_K", 256, 144, 32, true}, unpack_q4_k},
-    [DTYPE_Q5_K] = {{"Q5_K", 256, 176, 32, true}, unpack_q5_k},
-    [DTYPE_Q6_K] = {{"Q6_K", 256, 210, 16, false}, unpack_q6_k},
-    [DTYPE_IQ4_NL] = {{"IQ4_NL", 32, 18, 32, false}, unpack_iq4_nl},
-    [DTYPE_IQ4_XS] = {{"IQ4_XS", 256, 136, 32, false}, unpack_iq4_xs},
+    [DTYPE_F32] = {.info = {"F32", 1, 4, 0, false}},
+    [DTYPE_F16] = {.info = {"F16", 1, 2, 0, false}},
+    [DTYPE_BF16] = {.info = {"BF16", 1, 2, 0, false}},
+    [DTYPE_Q4_0] = {{"Q4_0", 32, 18, 32, false}, .unpack = unpack_q4_0},
+    [DTYPE_Q4_1] = {{"Q4_1", 32, 20, 32, true}, .unpack = unpack_q4_1},
+    [DTYPE_Q5_0] = {{"Q5_0", 32, 22, 32, false}, .unpack = unpack_q5_0},
+    [DTYPE_Q5_1] = {{"Q5_1", 32, 24, 32, true}, .unpack = unpack_q5_1},
+    [DTYPE_Q8_0] = {{"Q8_0", 32, 34, 32, false}, .unpack = unpack_q8_0},
+    [DTYPE_Q2_K] = {{"Q2_K", 256, 84, 16, true}, .unpack = unpack_q2_k},
+    [DTYPE_Q3_K] = {{"Q3_K", 256, 110, 16, false}, .unpack = unpack_q3_k},
+    [DTYPE_Q4_K] = {{"Q4_K", 256, 144, 32, true}, NULL, codes_q4_k, number_values + Q6_K_LESS},
+    [DTYPE_Q5_K] = {{"Q5_K", 256, 176, 32, true}, NULL, codes_q5_k, number_values + Q6_K_LESS},
+    [DTYPE_Q6_K] = {{"Q6_K", 256, 210, 16, false}, NULL, codes_q6_k, number_values},
+    [DTYPE_IQ4_NL] = {{"IQ4_NL", 32, 18, 32, false}, NULL, codes_iq4_nl, iq4_values},
+    [DTYPE_IQ4_XS] = {{"IQ4_XS", 256, 136, 32, false}, NULL, codes_iq4_xs, iq4_values},
 };
 
 const struct dtype_info *dtype_info(enum dtype type) {
@@ -249,19 +253,55 @@ bool dtype_bytes(enum dtype type, uint64_t elems, size_t *out) {
     return blocks <= SIZE_MAX && size_mul((size_t)blocks, info->block_bytes, out);
 }
 
-void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min) {
-    const struct dtype_info *info = dtype_info(type);
-    CHECK(layouts[type].unpack);
-    if (!info->has_min)
-        for (uint32_t g = 0; g < info->block_elems / info->group_elems; g++) min[g] = 0.0f;
-    layouts[type].unpack(block, q, scale, min);
+bool dtype_has_codes(enum dtype type) {
+    CHECK((unsigned)type < DTYPE_COUNT);
+    return layouts[type].codes != NULL;
 }
 
-static void dequant_block(const struct dtype_info *info, unpack_fn *unpack, const uint8_t *block,
-                          float *dst) {
+void dtype_unpack_codes(enum dtype type, const void *block, struct dtype_codes *out) {
+    CHECK(dtype_has_codes(type));
+    layouts[type].codes(block, out);
+}
+
+const int8_t *dtype_code_values(enum dtype type) {
+    CHECK(dtype_has_codes(type));
+    return layouts[type].values;
+}
+
+/* The codes multiplied out. A product is exact: 11 bits of an f16 times 8. */
+static void unpack_coded(const struct layout *l, const uint8_t *block, int8_t *q, float *scale,
+                         float *min) {
+    struct dtype_codes c;
+    l->codes(block, &c);
+    float d = f16_to_f32(c.d);
+    for (uint32_t i = 0; i < l->info.block_elems; i++) q[i] = l->values[c.code[i]];
+    for (uint32_t g = 0; g < l->info.block_elems / l->info.group_elems; g++) {
+        scale[g] = d * (float)c.scale[g];
+        if (l->info.has_min) min[g] = -(f16_to_f32(c.dmin) * (float)c.min[g]);
+    }
+}
+
+static void unpack_block(const struct layout *l, const uint8_t *block, int8_t *q, float *scale,
+                         float *min) {
+    if (l->codes)
+        unpack_coded(l, block, q, scale, min);
+    else
+        l->unpack(block, q, scale, min);
+}
+
+void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min) {
+    const struct dtype_info *info = dtype_info(type);
+    CHECK(dtype_is_quantised(type));
+    if (!info->has_min)
+        for (uint32_t g = 0; g < info->block_elems / info->group_elems; g++) min[g] = 0.0f;
+    unpack_block(&layouts[type], block, q, scale, min);
+}
+
+static void dequant_block(const struct layout *l, const uint8_t *block, float *dst) {
+    const struct dtype_info *info = &l->info;
     int8_t q[SUPER_ELEMS];
     float scale[GROUPS_MAX], min[GROUPS_MAX];
-    unpack(block, q, scale, min);
+    unpack_block(l, block, q, scale, min);
     for (uint32_t i = 0; i < info->block_elems; i++) dst[i] = scale[i / info->group_elems] * q[i];
     if (!info->has_min) return; /* adding zero would lose the sign of -0 */
     for (uint32_t i = 0; i < info->block_elems; i++) dst[i] += min[i / info->group_elems];
@@ -289,7 +329,7 @@ void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst) {
     } else {
         const uint8_t *block = src;
         for (size_t i = 0; i < elems; i += l->info.block_elems, block += l->info.block_bytes)
-            dequant_block(&l->info, l->unpack, block, dst + i);
+            dequant_block(l, block, dst + i);
     }
 }
 

@@ -62,6 +62,19 @@ void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst);
  * [block_elems / group_elems]. */
 void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min);
 
+/* A block of Q4_K, Q5_K, Q6_K, IQ4_NL or IQ4_XS with the small numbers that the file keeps:
+ *     scale[g] = d * scale code,  min[g] = -(dmin * min code),  q[i] = dtype_code_values[code]
+ * d and dmin are f16; dmin and min codes are there if the format has minima. IQ4_NL has one
+ * scale, d, of code 1. */
+struct dtype_codes {
+    uint16_t d, dmin;
+    int8_t scale[16], min[16]; /* of each group; minima are not negative */
+    uint8_t code[256];
+};
+bool dtype_has_codes(enum dtype type);
+void dtype_unpack_codes(enum dtype type, const void *block, struct dtype_codes *out);
+const int8_t *dtype_code_values(enum dtype type); /* static; 16, 32 or 64 of them */
+
 float f16_to_f32(uint16_t half);
 uint16_t f16_from_f32(float value); /* to nearest, ties to even; overflow gives infinity */
 float bf16_to_f32(uint16_t half);

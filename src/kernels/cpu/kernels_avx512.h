@@ -9,6 +9,9 @@
 
 extern mm_panel_fn *const avx512_panels[DTYPE_COUNT];
 
+/* A panel of nibbles or codes as PACK_BYTES with f32 numbers, signed. */
+void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
+
 void avx512_attend(const struct attn_segment *s, struct attn_part *out);
 
 /* The row kernels are AVX2's: they take a hundredth of a step, most of it waiting for memory. */

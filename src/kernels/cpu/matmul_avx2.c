@@ -11,6 +11,10 @@
  * Signed weights go in as |w|, their sign moved to the activation. Each output element has
  * one lane and one accumulator; the bits are those of the definition in tensor/q8.h.
  *
+ * Codes become bytes on their way from the panel: a nibble, its high bits shifted into place, 32
+ * less for Q6_K, a table for IQ4. Many rows share that work: the panel is opened once, to bytes
+ * with float scales, and goes through the kernels of bytes.
+ *
  * Every body is written once with its format as constant arguments and instantiated for each
  * format and row count. The empty asm statements keep gcc 12 from reordering the sums, which
  * makes it spill them: without, the tile of four rows runs at half the speed.
@@ -24,7 +28,6 @@
 
 enum {
     TILE = 4, /* rows; more spill */
-    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
     HALVES = 2,                  /* a panel is two vectors of 8 rows */
@@ -54,13 +57,64 @@ INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes) {
         _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
 }
 
+/* How values lie in a block: NIBBLES are multiplied as they are, CODES become bytes first. */
+enum values { BYTES, NIBBLES, CODES };
+
 /* What a body needs to know about its format; always a constant. */
 struct format {
-    bool half, has_min;
-    bool is_signed, narrow; /* bytes only */
-    int offset;             /* nibbles only: the zero point that the file's integers leave out */
+    enum values values;
+    bool super; /* blocks lie in superblocks, and numbers are codes */
+    bool half;  /* else: numbers are f16 */
+    bool has_min;
+    bool is_signed, narrow; /* not nibbles */
+    bool table;             /* codes only: places in the format's table */
+    uint32_t high_bits;     /* codes only */
+    int offset;             /* nibbles and codes: what they hold more than the weights */
     uint32_t groups;        /* in a block of 32 */
 };
+
+/* A block of the panel. */
+struct block {
+    const uint8_t *values, *numbers;
+    const uint8_t *super; /* the superblock that it is in */
+    __m256i table;
+};
+
+/* Numbers 8 * h .. 8 * h + 7 of array i of a block: its scales, then its minima. */
+INLINE __m256 block_numbers(const struct block *at, const uint32_t i, const int h,
+                            const struct format f) {
+    if (!f.super) return load_numbers(at->numbers, HALVES * (int)i + h, f.half);
+    const uint8_t *codes = at->numbers + i * PANEL_ROWS + LANES * h;
+    __m256i code = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)codes));
+    __m256 unit = load_numbers(at->super, (i < f.groups ? 0 : HALVES) + h, true);
+    return _mm256_mul_ps(unit, _mm256_cvtepi32_ps(code));
+}
+
+/* Bits move left by `by`, or right; what crosses a byte is masked away later. */
+INLINE __m256i move_bits(__m256i v, const int by) {
+    if (by == 0) return v;
+    return by > 0 ? _mm256_slli_epi16(v, by) : _mm256_srli_epi16(v, -by);
+}
+
+INLINE __m256i load32(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+/* Step i of 8 of a block for the half of the panel that starts `skip` bytes into each step: the
+ * weights of 4 k. */
+INLINE __m256i load_step(const struct block *at, const int skip, const int i,
+                         const struct format f) {
+    if (f.values == BYTES) return load32(at->values + i * STEP_BYTES + skip);
+    __m256i w = move_bits(load32(at->values + i % 4 * STEP_BYTES + skip), i < 4 ? 0 : -4);
+    w = _mm256_and_si256(w, _mm256_set1_epi8(15));
+    if (f.table) return _mm256_shuffle_epi8(at->table, w);
+    if (f.high_bits == 0) return w;
+    const int steps = f.high_bits == 1 ? 8 : 4, by = 4 - i % steps * (int)f.high_bits;
+    const __m256i mask = _mm256_set1_epi8(f.high_bits == 1 ? 0x10 : 0x30);
+    __m256i high = load32(at->values + PACK_NIBBLE_BYTES + i / steps * PACK_HIGH_BYTES + skip);
+    w = _mm256_or_si256(w, _mm256_and_si256(move_bits(high, by), mask));
+    return f.offset ? _mm256_sub_epi8(w, _mm256_set1_epi8((char)f.offset)) : w;
+}
 
 /* Half h of the panel, block b: the sums of `count` rows, exact. */
 INLINE void nibble_sums(const uint8_t *p, const int8_t *const *q, const int count,
@@ -94,16 +148,17 @@ INLINE __m256i byte_product(__m256i w, __m256i magnitude, __m256i x, const bool 
                      : _mm256_maddubs_epi16(w, x);
 }
 
-/* Four steps that add up in 16 bits. */
-INLINE void narrow_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                        const bool is_signed, __m256i sums[TILE]) {
+/* The four steps from `first` on, which add up in 16 bits. */
+INLINE void narrow_sums(const struct block *at, const int skip, const int first,
+                        const int8_t *const *q, const int count, const struct format f,
+                        __m256i sums[TILE]) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        __m256i w = _mm256_loadu_si256((const __m256i *)(const void *)(p + j * STEP_BYTES));
+        __m256i w = load_step(at, skip, first + j, f);
         __m256i magnitude = _mm256_abs_epi8(w);
 #pragma GCC unroll 4
         for (int m = 0; m < count; m++) {
-            __m256i y = byte_product(w, magnitude, broadcast4(q[m] + 4 * j), is_signed);
+            __m256i y = byte_product(w, magnitude, broadcast4(q[m] + 4 * (first + j)), f.is_signed);
             sums[m] = j == 0 ? y : _mm256_add_epi16(sums[m], y);
             __asm__("" : "+x"(sums[m]));
         }
@@ -113,17 +168,18 @@ INLINE void narrow_sums(const uint8_t *p, const int8_t *const *q, const int coun
     for (int m = 0; m < count; m++) sums[m] = _mm256_madd_epi16(sums[m], ones);
 }
 
-/* Four steps, each widened. */
-INLINE void wide_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                      const bool is_signed, __m256i sums[TILE]) {
+/* The four steps from `first` on, each widened. */
+INLINE void wide_sums(const struct block *at, const int skip, const int first,
+                      const int8_t *const *q, const int count, const struct format f,
+                      __m256i sums[TILE]) {
     const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        __m256i w = _mm256_loadu_si256((const __m256i *)(const void *)(p + j * STEP_BYTES));
+        __m256i w = load_step(at, skip, first + j, f);
         __m256i magnitude = _mm256_abs_epi8(w);
 #pragma GCC unroll 4
         for (int m = 0; m < count; m++) {
-            __m256i y = byte_product(w, magnitude, broadcast4(q[m] + 4 * j), is_signed);
+            __m256i y = byte_product(w, magnitude, broadcast4(q[m] + 4 * (first + j)), f.is_signed);
             y = _mm256_madd_epi16(y, ones);
             sums[m] = j == 0 ? y : _mm256_add_epi32(sums[m], y);
             __asm__("" : "+x"(sums[m]));
@@ -131,21 +187,19 @@ INLINE void wide_sums(const uint8_t *p, const int8_t *const *q, const int count,
     }
 }
 
-/* Group g of the block, half of the panel at p. One group: all 8 steps; two: 4 each. */
-INLINE void byte_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                      const struct format f, __m256i sums[TILE]) {
+/* Group g of the block. One group: all 8 steps; two: 4 each. */
+INLINE void byte_sums(const struct block *at, const int skip, const int g, const int8_t *const *q,
+                      const int count, const struct format f, __m256i sums[TILE]) {
     __m256i more[TILE];
-    const int8_t *rest[TILE];
     if (f.narrow)
-        narrow_sums(p, q, count, f.is_signed, sums);
+        narrow_sums(at, skip, 4 * g, q, count, f, sums);
     else
-        wide_sums(p, q, count, f.is_signed, sums);
+        wide_sums(at, skip, 4 * g, q, count, f, sums);
     if (f.groups == 2) return;
-    for (int m = 0; m < count; m++) rest[m] = q[m] + 16;
     if (f.narrow)
-        narrow_sums(p + 4 * STEP_BYTES, rest, count, f.is_signed, more);
+        narrow_sums(at, skip, 4, q, count, f, more);
     else
-        wide_sums(p + 4 * STEP_BYTES, rest, count, f.is_signed, more);
+        wide_sums(at, skip, 4, q, count, f, more);
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) sums[m] = _mm256_add_epi32(sums[m], more[m]);
 }
@@ -164,43 +218,6 @@ INLINE void store_accs(__m256 acc[TILE][HALVES], const int count, float out[MM_T
     }
 }
 
-INLINE void nibble_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
-                         const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
-    const uint32_t number_bytes = f.half ? 2 : 4;
-    const uint32_t step = NIBBLE_BYTES + PANEL_ROWS * number_bytes * (f.has_min ? 2 : 1);
-    __m256 acc[TILE][HALVES];
-    const int8_t *q[TILE];
-    for (int m = 0; m < count; m++) {
-        acc[m][0] = acc[m][1] = _mm256_setzero_ps();
-        q[m] = rows[m].q8.q;
-    }
-    for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, p += step) {
-        if (count == 1) prefetch_ahead(p, step);
-        const uint8_t *scales = p + NIBBLE_BYTES, *mins = scales + PANEL_ROWS * number_bytes;
-#pragma GCC unroll 2
-        for (int h = 0; h < HALVES; h++) {
-            __m256i sums[TILE];
-            forget_loads();
-            nibble_sums(p + 32 * h, q, count, sums);
-            __m256 scale = load_numbers(scales, h, f.half);
-#pragma GCC unroll 4
-            for (int m = 0; m < count; m++) {
-                if (f.offset)
-                    sums[m] =
-                        _mm256_sub_epi32(sums[m], _mm256_set1_epi32(f.offset * rows[m].q8.isum[b]));
-                acc[m][h] = add_scaled(acc[m][h], sums[m], scale, rows[m].q8.scale[b]);
-            }
-            if (!f.has_min) continue;
-            __m256 min = load_numbers(mins, h, f.half);
-#pragma GCC unroll 4
-            for (int m = 0; m < count; m++)
-                acc[m][h] = _mm256_fmadd_ps(min, _mm256_set1_ps(rows[m].q8.dsum[b]), acc[m][h]);
-        }
-        for (int m = 0; m < count; m++) q[m] += Q8_BLOCK;
-    }
-    store_accs(acc, count, out);
-}
-
 /* Where a tile stands: block b of the panel, the rows' activations of that block. */
 struct tile {
     const struct mm_row *rows;
@@ -209,23 +226,25 @@ struct tile {
 };
 
 /* Group g of the tile's block for half h of the panel. */
-INLINE void byte_group(const uint8_t *p, const struct tile *t, const int count,
-                       const struct format f, const uint32_t g, const int h,
-                       __m256 acc[TILE][HALVES]) {
-    const uint32_t number_bytes = f.half ? 2 : 4;
-    const uint8_t *scales = p + VALUE_BYTES;
-    const uint8_t *mins = scales + f.groups * PANEL_ROWS * number_bytes;
+INLINE void add_group(const struct block *at, const struct tile *t, const int count,
+                      const struct format f, const uint32_t g, const int h,
+                      __m256 acc[TILE][HALVES]) {
     __m256i sums[TILE];
-    const int8_t *from[TILE];
-    for (int m = 0; m < count; m++) from[m] = t->q[m] + 16 * g;
     forget_loads();
-    byte_sums(p + 32 * h + 4 * STEP_BYTES * g, from, count, f, sums);
-    __m256 scale = load_numbers(scales, (int)(HALVES * g) + h, f.half);
+    if (f.values == NIBBLES)
+        nibble_sums(at->values + 32 * h, t->q, count, sums);
+    else
+        byte_sums(at, 32 * h, (int)g, t->q, count, f, sums);
+    __m256 scale = block_numbers(at, g, h, f);
 #pragma GCC unroll 4
-    for (int m = 0; m < count; m++)
-        acc[m][h] = add_scaled(acc[m][h], sums[m], scale, t->rows[m].q8.scale[t->b]);
+    for (int m = 0; m < count; m++) {
+        const struct q8_row *x = &t->rows[m].q8;
+        if (f.values == NIBBLES && f.offset)
+            sums[m] = _mm256_sub_epi32(sums[m], _mm256_set1_epi32(f.offset * x->isum[t->b]));
+        acc[m][h] = add_scaled(acc[m][h], sums[m], scale, x->scale[t->b]);
+    }
     if (!f.has_min) return;
-    __m256 min = load_numbers(mins, (int)(HALVES * g) + h, f.half);
+    __m256 min = block_numbers(at, f.groups + g, h, f);
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         const struct q8_row *x = &t->rows[m].q8;
@@ -234,24 +253,63 @@ INLINE void byte_group(const uint8_t *p, const struct tile *t, const int count,
     }
 }
 
-INLINE void byte_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
-                       const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
+/* The tile's block, and on to the next one. */
+INLINE void add_block(const struct block *at, struct tile *t, const int count,
+                      const struct format f, __m256 acc[TILE][HALVES]) {
+#pragma GCC unroll 2
+    for (int h = 0; h < HALVES; h++)
+#pragma GCC unroll 2
+        for (uint32_t g = 0; g < f.groups; g++) add_group(at, t, count, f, g, h, acc);
+    for (int m = 0; m < count; m++) t->q[m] += Q8_BLOCK;
+    t->b++;
+}
+
+INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const int count,
+                     const struct format f, struct block *at, __m256 acc[TILE][HALVES]) {
+    const uint32_t value_bytes = f.values == BYTES ? VALUE_BYTES : PACK_NIBBLE_BYTES;
     const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
-    const uint32_t step = VALUE_BYTES + f.groups * PANEL_ROWS * number_bytes;
+    const uint32_t step = value_bytes + f.groups * PANEL_ROWS * number_bytes;
+    for (; t->b < blocks; p += step) {
+        if (count == 1) prefetch_ahead(p, step);
+        at->values = p;
+        at->numbers = p + value_bytes;
+        add_block(at, t, count, f, acc);
+    }
+}
+
+INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const int count,
+                       const struct format f, struct block *at, __m256 acc[TILE][HALVES]) {
+    const struct pack_super s = pack_super(f.has_min, f.groups, f.high_bits);
+    const uint32_t ahead = s.bytes / PACK_SUPER_BLOCKS;
+    for (; t->b < blocks; p += s.bytes) {
+        at->super = p;
+        at->numbers = p + s.codes;
+        at->values = p + s.values;
+        for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
+            if (count == 1) prefetch_ahead(p + i * ahead, ahead);
+            add_block(at, t, count, f, acc);
+            at->numbers += s.code_step;
+            at->values += s.value_step;
+        }
+    }
+}
+
+INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                        const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
     __m256 acc[TILE][HALVES];
     struct tile t = {.rows = rows};
+    struct block at = {.table = _mm256_setzero_si256()};
+    if (f.table)
+        at.table = _mm256_broadcastsi128_si256(
+            _mm_loadu_si128((const __m128i *)(const void *)dtype_code_values(w->type)));
     for (int m = 0; m < count; m++) {
         acc[m][0] = acc[m][1] = _mm256_setzero_ps();
         t.q[m] = rows[m].q8.q;
     }
-    for (; t.b < w->cols / Q8_BLOCK; t.b++, p += step) {
-        if (count == 1) prefetch_ahead(p, step);
-#pragma GCC unroll 2
-        for (int h = 0; h < HALVES; h++)
-#pragma GCC unroll 2
-            for (uint32_t g = 0; g < f.groups; g++) byte_group(p, &t, count, f, g, h, acc);
-        for (int m = 0; m < count; m++) t.q[m] += Q8_BLOCK;
-    }
+    if (f.super)
+        add_supers(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
+    else
+        add_flat(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
     store_accs(acc, count, out);
 }
 
@@ -302,26 +360,36 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 
 #define FORMAT(...) ((struct format){__VA_ARGS__})
 
-PANEL_KERNEL(panel_q4_0, nibble_panel, FORMAT(.half = true, .offset = 8))
-PANEL_KERNEL(panel_q4_1, nibble_panel, FORMAT(.half = true, .has_min = true))
-PANEL_KERNEL(panel_q4_k, nibble_panel, FORMAT(.has_min = true))
-PANEL_KERNEL(panel_wide, byte_panel, FORMAT(.half = true, .is_signed = true, .groups = 1))
-PANEL_KERNEL(panel_iq4_xs, byte_panel, FORMAT(.is_signed = true, .groups = 1))
-PANEL_KERNEL(panel_q5_0, byte_panel,
+#define SUPER(...) ((struct format){.super = true, .values = CODES, __VA_ARGS__})
+
+PANEL_KERNEL(panel_q4_0, block_panel,
+             FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
+PANEL_KERNEL(panel_q4_1, block_panel,
+             FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_0, block_panel,
              FORMAT(.half = true, .is_signed = true, .narrow = true, .groups = 1))
-PANEL_KERNEL(panel_q5_1, byte_panel,
+PANEL_KERNEL(panel_q5_1, block_panel,
              FORMAT(.half = true, .has_min = true, .narrow = true, .groups = 1))
-PANEL_KERNEL(panel_q5_k, byte_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
-PANEL_KERNEL(panel_signed16, byte_panel, FORMAT(.is_signed = true, .narrow = true, .groups = 2))
-PANEL_KERNEL(panel_q2_k, byte_panel, FORMAT(.has_min = true, .narrow = true, .groups = 2))
+PANEL_KERNEL(panel_q8_0, block_panel, FORMAT(.half = true, .is_signed = true, .groups = 1))
+PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 2))
+PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, .groups = 2))
+PANEL_KERNEL(panel_q4_k, block_panel,
+             FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_k, block_panel,
+             SUPER(.has_min = true, .narrow = true, .high_bits = 1, .groups = 1))
+PANEL_KERNEL(panel_q6_k, block_panel,
+             SUPER(.is_signed = true, .narrow = true, .high_bits = 2, .offset = 32, .groups = 2))
+PANEL_KERNEL(panel_iq4_nl, block_panel,
+             FORMAT(.values = CODES, .half = true, .is_signed = true, .table = true, .groups = 1))
+PANEL_KERNEL(panel_iq4_xs, block_panel, SUPER(.is_signed = true, .table = true, .groups = 1))
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
 
 mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
-    [DTYPE_F32] = panel_f32,       [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
-    [DTYPE_Q4_0] = panel_q4_0,     [DTYPE_Q4_1] = panel_q4_1,     [DTYPE_Q4_K] = panel_q4_k,
-    [DTYPE_Q5_0] = panel_q5_0,     [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
-    [DTYPE_Q8_0] = panel_wide,     [DTYPE_IQ4_NL] = panel_wide,   [DTYPE_IQ4_XS] = panel_iq4_xs,
-    [DTYPE_Q6_K] = panel_signed16, [DTYPE_Q3_K] = panel_signed16, [DTYPE_Q2_K] = panel_q2_k,
+    [DTYPE_F32] = panel_f32,   [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
+    [DTYPE_Q4_0] = panel_q4_0, [DTYPE_Q4_1] = panel_q4_1,     [DTYPE_Q4_K] = panel_q4_k,
+    [DTYPE_Q5_0] = panel_q5_0, [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
+    [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
+    [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
 };

@@ -1,7 +1,7 @@
 /* kernels/cpu/pack.c - see kernels/cpu/pack.h for the layouts.
  *
- * Every quantised format passes through dtype_unpack, so there is one place that knows the
- * file's layouts. Threads share the panels.
+ * Every quantised format passes through dtype_unpack or dtype_unpack_codes, so there is one
+ * place that knows the file's layouts. Threads share the panels.
  */
 #include "kernels/cpu/pack.h"
 
@@ -18,14 +18,13 @@ enum {
     BLOCK_ELEMS_MAX = 256,
     GROUPS_MAX = BLOCK_ELEMS_MAX / 16,
     QUAD = 4, /* k values of one row side by side */
-    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
 };
 
 static enum pack_layout layout_of(enum dtype type) {
     if (!dtype_is_quantised(type)) return PACK_PLAIN;
-    bool nibbles = type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_Q4_K;
-    return nibbles ? PACK_NIBBLES : PACK_BYTES;
+    if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_IQ4_NL) return PACK_NIBBLES;
+    return dtype_has_codes(type) ? PACK_SUPER : PACK_BYTES;
 }
 
 /* Formats with one f16 scale in each block of 32: packing keeps their size. */
@@ -47,14 +46,23 @@ struct pack_info pack_info(enum dtype type) {
     const struct dtype_info *d = dtype_info(type);
     struct pack_info info = {.layout = layout_of(type)};
     if (info.layout == PACK_PLAIN) {
+        info.step_elems = 1;
         info.step_bytes = PANEL_ROWS * d->block_bytes;
         return info;
     }
     info.half_scales = has_half_scales(type);
     info.has_min = d->has_min;
     info.group_elems = d->group_elems;
-    uint32_t numbers = PANEL_ROWS * (Q8_BLOCK / d->group_elems) * (d->has_min ? 2 : 1);
-    info.step_bytes = (info.layout == PACK_NIBBLES ? NIBBLE_BYTES : VALUE_BYTES) +
+    info.high_bits = type == DTYPE_Q6_K ? 2 : type == DTYPE_Q5_K ? 1 : 0;
+    uint32_t groups = Q8_BLOCK / d->group_elems;
+    if (info.layout == PACK_SUPER) {
+        info.step_elems = PACK_SUPER_BLOCKS * Q8_BLOCK;
+        info.step_bytes = pack_super(d->has_min, groups, info.high_bits).bytes;
+        return info;
+    }
+    info.step_elems = Q8_BLOCK;
+    uint32_t numbers = PANEL_ROWS * groups * (d->has_min ? 2 : 1);
+    info.step_bytes = (info.layout == PACK_NIBBLES ? PACK_NIBBLE_BYTES : VALUE_BYTES) +
                       numbers * (info.half_scales ? 2 : 4);
     return info;
 }
@@ -85,10 +93,21 @@ static void put_numbers(const struct pack_info *info, const struct row_block *in
         put_number(out, (groups + g) * PANEL_ROWS + r, info->half_scales, in->min[g]);
 }
 
-static void put_nibbles(const struct row_block *in, int offset, uint32_t r, uint8_t *out) {
-    for (uint32_t i = 0; i < Q8_BLOCK / 2; i++) {
-        uint32_t low = (uint32_t)(in->q[i] + offset), high = (uint32_t)(in->q[i + 16] + offset);
-        out[i / QUAD * PANEL_ROWS * QUAD + r * QUAD + i % QUAD] = (uint8_t)(low | high << 4);
+/* Codes of a block, of which the low four bits count. */
+static void put_nibbles(const uint8_t *code, uint32_t r, uint8_t *out) {
+    for (uint32_t i = 0; i < Q8_BLOCK / 2; i++)
+        out[i / QUAD * PANEL_ROWS * QUAD + r * QUAD + i % QUAD] =
+            (uint8_t)((code[i] & 15) | (code[i + Q8_BLOCK / 2] & 15) << 4);
+}
+
+/* The bits of a block's codes beyond the nibbles: `bits` for each of as many steps of four k as
+ * fill a byte, then the next array. */
+static void put_high_bits(const uint8_t *code, uint32_t bits, uint32_t r, uint8_t *out) {
+    uint32_t steps = 8 / bits;
+    for (uint32_t i = 0; i < Q8_BLOCK; i++) {
+        uint32_t step = i / QUAD, shift = step % steps * bits;
+        uint8_t *at = out + step / steps * PACK_HIGH_BYTES + r * QUAD + i % QUAD;
+        *at = (uint8_t)(*at | code[i] >> 4 << shift);
     }
 }
 
@@ -97,7 +116,50 @@ static void put_values(const struct row_block *in, uint32_t r, uint8_t *out) {
         memcpy(out + j * PANEL_ROWS * QUAD + r * QUAD, in->q + j * QUAD, QUAD);
 }
 
-/* All of row `src` becomes row `r` of the panel. */
+static void put_u16(uint8_t *array, uint32_t i, uint16_t bits) {
+    memcpy(array + sizeof(bits) * i, &bits, sizeof(bits));
+}
+
+/* A superblock of one row. */
+static void put_super(const struct pack_info *info, const struct dtype_codes *in, uint32_t r,
+                      uint8_t *out) {
+    enum { SIGN_BIT = 0x8000 };
+    uint32_t groups = Q8_BLOCK / info->group_elems;
+    struct pack_super s = pack_super(info->has_min, groups, info->high_bits);
+    put_u16(out, r, in->d);
+    if (info->has_min) put_u16(out, PANEL_ROWS + r, in->dmin ^ SIGN_BIT);
+    for (uint32_t b = 0; b < PACK_SUPER_BLOCKS; b++) {
+        uint8_t *codes = out + s.codes + b * s.code_step,
+                *values = out + s.values + b * s.value_step;
+        for (uint32_t g = 0; g < groups; g++) {
+            codes[g * PANEL_ROWS + r] = (uint8_t)in->scale[b * groups + g];
+            if (info->has_min)
+                codes[(groups + g) * PANEL_ROWS + r] = (uint8_t)in->min[b * groups + g];
+        }
+        put_nibbles(in->code + b * Q8_BLOCK, r, values);
+        if (info->high_bits)
+            put_high_bits(in->code + b * Q8_BLOCK, info->high_bits, r, values + PACK_NIBBLE_BYTES);
+    }
+}
+
+/* All of row `src`, of a format that has codes, becomes row `r` of the panel. */
+static void put_coded_row(const struct packed *p, const uint8_t *src, uint32_t r, uint8_t *panel) {
+    const struct dtype_info *d = dtype_info(p->type);
+    struct pack_info info = pack_info(p->type);
+    struct dtype_codes codes;
+    for (uint32_t k = 0; k < p->cols; k += d->block_elems, src += d->block_bytes) {
+        dtype_unpack_codes(p->type, src, &codes);
+        if (info.layout == PACK_SUPER) {
+            put_super(&info, &codes, r, panel);
+        } else {
+            put_nibbles(codes.code, r, panel);
+            put_u16(panel + PACK_NIBBLE_BYTES, r, codes.d);
+        }
+        panel += info.step_bytes;
+    }
+}
+
+/* The same for the other quantised formats. */
 static void put_quantised_row(const struct packed *p, const uint8_t *src, uint32_t r,
                               uint8_t *panel) {
     const struct dtype_info *d = dtype_info(p->type);
@@ -105,6 +167,7 @@ static void put_quantised_row(const struct packed *p, const uint8_t *src, uint32
     int offset = p->type == DTYPE_Q4_0 ? 8 : 0;
     bool nibbles = info.layout == PACK_NIBBLES;
     int8_t q[BLOCK_ELEMS_MAX];
+    uint8_t code[Q8_BLOCK];
     float scale[GROUPS_MAX], min[GROUPS_MAX];
     for (uint32_t k = 0; k < p->cols; k += d->block_elems, src += d->block_bytes) {
         dtype_unpack(p->type, src, q, scale, min);
@@ -112,11 +175,13 @@ static void put_quantised_row(const struct packed *p, const uint8_t *src, uint32
             uint32_t g = e / d->group_elems;
             struct row_block in = {q + e, scale + g, min + g};
             uint8_t *out = panel + (size_t)((k + e) / Q8_BLOCK) * info.step_bytes;
+            for (uint32_t i = 0; nibbles && i < Q8_BLOCK; i++)
+                code[i] = (uint8_t)(in.q[i] + offset);
             if (nibbles)
-                put_nibbles(&in, offset, r, out);
+                put_nibbles(code, r, out);
             else
                 put_values(&in, r, out);
-            put_numbers(&info, &in, r, out + (nibbles ? NIBBLE_BYTES : VALUE_BYTES));
+            put_numbers(&info, &in, r, out + (nibbles ? PACK_NIBBLE_BYTES : VALUE_BYTES));
         }
     }
 }
@@ -136,7 +201,7 @@ struct pack_job {
 static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
     const struct pack_job *job = ctx;
     struct packed *p = job->p;
-    bool plain = layout_of(p->type) == PACK_PLAIN;
+    bool plain = layout_of(p->type) == PACK_PLAIN, coded = dtype_has_codes(p->type);
     uint64_t panels = (uint64_t)p->panel_count * p->experts;
     uint64_t end = panels * (thread_idx + 1) / thread_count;
     for (uint64_t i = panels * thread_idx / thread_count; i < end; i++) {
@@ -146,6 +211,8 @@ static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
             const uint8_t *src = weight_data(job->w, expert) + row * job->row_bytes;
             if (plain)
                 put_plain_row(p, src, r, p->data + i * p->panel_bytes);
+            else if (coded)
+                put_coded_row(p, src, r, p->data + i * p->panel_bytes);
             else
                 put_quantised_row(p, src, r, p->data + i * p->panel_bytes);
         }
@@ -155,7 +222,7 @@ static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
 /* False if the sizes wrap. */
 static bool set_sizes(struct packed *p) {
     struct pack_info info = pack_info(p->type);
-    size_t steps = info.layout == PACK_PLAIN ? p->cols : p->cols / Q8_BLOCK;
+    size_t steps = p->cols / info.step_elems;
     size_t panels;
     p->panel_count = (p->rows + PANEL_ROWS - 1) / PANEL_ROWS;
     return size_mul(steps, info.step_bytes, &p->panel_bytes) &&

@@ -9,10 +9,20 @@
  *                 so that a vector of 32 bytes is 8 rows x 4 k once unpacked.
  *   PACK_BYTES    per b: 512 bytes [j 0..7][r][c 0..3], k = 4j + c; then for each group of the
  *                 block (one of 32 or two of 16) 16 scales, then likewise minima.
+ *   PACK_SUPER    per superblock of 256 k: 16 f16 d; 16 f16 -dmin if there are minima; for each b
+ *                 the codes of its scales and minima, arrays of 16 int8 in the order of
+ *                 PACK_BYTES; then for each b its values: nibbles as in PACK_NIBBLES, and the
+ *                 high bits of codes that have more than four:
+ *                   one    64 bytes [r][c]: bit i belongs to k = 4i + c
+ *                   two    128 bytes [half][r][c]: bits 2i, 2i + 1 to k = 16 half + 4i + c
+ *                 A scale is d times its code and a minimum -dmin times its code, exact in f32.
  *   PACK_PLAIN    per k: 16 values in the file's own width.
  *
- * Scales and minima are f16 where the file keeps them so, else f32. Q4_0 keeps q + 8 in its
- * nibbles; kernels take 8 x isum away again.
+ * Scales and minima are f16 where the file keeps them so, else f32. Nibbles hold q + 8 for Q4_0,
+ * whose kernels take 8 x isum away again, and the codes of tensor/dtype.h for formats that have
+ * them: q + 32 for Q6_K, places in a table for IQ4_NL and IQ4_XS. Bits of a packed weight: Q4_K
+ * 4.63, Q5_K 5.63, Q6_K 6.56, IQ4_XS 4.31; the formats of f16 scales as in the file, but Q5_0
+ * 8.5 and Q5_1 9; Q2_K 12 and Q3_K 10.
  *
  * Lifetime: made by pack_create, filled once, freed by pack_free. Thread: read-only once made.
  */
@@ -32,9 +42,9 @@ enum { PANEL_ROWS = 16 };
 
 /* Raised with every change of a layout: packed weights are kept on disk (kernels/cpu/image.h), and
  * those of another version are packed anew. */
-enum { PACK_LAYOUT_VERSION = 1 };
+enum { PACK_LAYOUT_VERSION = 2 };
 
-enum pack_layout { PACK_NIBBLES, PACK_BYTES, PACK_PLAIN };
+enum pack_layout { PACK_NIBBLES, PACK_BYTES, PACK_SUPER, PACK_PLAIN };
 
 /* How a number format is packed. */
 struct pack_info {
@@ -42,9 +52,27 @@ struct pack_info {
     bool half_scales; /* scales and minima are f16 */
     bool has_min;
     uint32_t group_elems; /* 16 or 32; 0 for plain */
-    uint32_t step_bytes;  /* one block of 32 k, or one k of a plain panel */
+    uint32_t high_bits;   /* of a code, beyond its nibble: 0, 1 or 2 */
+    uint32_t step_elems;  /* k of a step: 32; 256 of a superblock, 1 of a plain panel */
+    uint32_t step_bytes;
 };
 struct pack_info pack_info(enum dtype type);
+
+enum { PACK_SUPER_BLOCKS = 8, PACK_NIBBLE_BYTES = 256, PACK_HIGH_BYTES = 64 };
+
+/* Byte offsets in a superblock: codes of scales and minima, values, and their steps from one b
+ * to the next. d and -dmin are at its start. */
+struct pack_super {
+    uint32_t codes, code_step, values, value_step, bytes;
+};
+static inline struct pack_super pack_super(bool has_min, uint32_t groups, uint32_t high_bits) {
+    uint32_t kinds = has_min ? 2 : 1, codes = kinds * PANEL_ROWS * 2;
+    uint32_t code_step = kinds * groups * PANEL_ROWS,
+             values = codes + code_step * PACK_SUPER_BLOCKS;
+    uint32_t value_step = PACK_NIBBLE_BYTES + high_bits * PACK_HIGH_BYTES;
+    return (struct pack_super){codes, code_step, values, value_step,
+                               values + value_step * PACK_SUPER_BLOCKS};
+}
 
 struct packed {
     struct str name; /* the weight's */

@@ -10,7 +10,6 @@
 #include "kernels/cpu/kernels_portable.h"
 
 enum {
-    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
     GROUPS_MAX = 2,
@@ -76,7 +75,7 @@ static void nibble_panel(const struct packed *w, const uint8_t *panel, const str
     memset(out, 0, count * sizeof(out[0]));
     for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, panel += info.step_bytes) {
         struct numbers n[GROUPS_MAX];
-        block_numbers(&info, panel + NIBBLE_BYTES, n);
+        block_numbers(&info, panel + PACK_NIBBLE_BYTES, n);
         for (uint32_t m = 0; m < count; m++) {
             const struct q8_row *x = &rows[m].q8;
             int32_t sums[PANEL_ROWS];
@@ -86,23 +85,102 @@ static void nibble_panel(const struct packed *w, const uint8_t *panel, const str
     }
 }
 
+/* The products of block b, whose values lie at `values` as PACK_BYTES lays them. */
+static void add_byte_block(const struct pack_info *info, const uint8_t *values,
+                           const struct numbers n[GROUPS_MAX], uint32_t b,
+                           const struct mm_row *rows, uint32_t count,
+                           float out[MM_TILE][PANEL_ROWS]) {
+    const uint32_t groups = Q8_BLOCK / info->group_elems, steps = info->group_elems / 4;
+    for (uint32_t i = 0; i < count * groups; i++) {
+        const struct q8_row *x = &rows[i / groups].q8;
+        uint32_t g = i % groups;
+        const int8_t *q = x->q + (size_t)b * Q8_BLOCK + (size_t)g * info->group_elems;
+        float dsum = groups == 1 ? x->dsum[b] : x->dsum16[2 * b + g];
+        int32_t sums[PANEL_ROWS];
+        byte_sums(values + (size_t)g * steps * STEP_BYTES, q, steps, sums);
+        add_group(sums, &n[g], info->has_min, x->scale[b], dsum, out[i / groups]);
+    }
+}
+
 static void byte_panel(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
                        uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
     const struct pack_info info = pack_info(w->type);
-    const uint32_t groups = Q8_BLOCK / info.group_elems, steps = info.group_elems / 4;
     memset(out, 0, count * sizeof(out[0]));
     for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, panel += info.step_bytes) {
         struct numbers n[GROUPS_MAX];
         block_numbers(&info, panel + VALUE_BYTES, n);
-        for (uint32_t i = 0; i < count * groups; i++) {
-            const struct q8_row *x = &rows[i / groups].q8;
-            uint32_t g = i % groups;
-            const int8_t *q = x->q + (size_t)b * Q8_BLOCK + (size_t)g * info.group_elems;
-            float dsum = groups == 1 ? x->dsum[b] : x->dsum16[2 * b + g];
-            int32_t sums[PANEL_ROWS];
-            byte_sums(panel + (size_t)g * steps * STEP_BYTES, q, steps, sums);
-            add_group(sums, &n[g], info.has_min, x->scale[b], dsum, out[i / groups]);
-        }
+        add_byte_block(&info, panel, n, b, rows, count, out);
+    }
+}
+
+/* The codes of a block become values, in the order of PACK_BYTES. */
+static void open_codes(const uint8_t *p, uint32_t high_bits, const int8_t *meaning,
+                       uint8_t values[VALUE_BYTES]) {
+    const uint32_t half = VALUE_BYTES / 2, steps = high_bits ? 8 / high_bits : 1;
+    const uint8_t *high = p + PACK_NIBBLE_BYTES;
+    for (uint32_t i = 0; i < half; i++) {
+        values[i] = p[i] & 15;
+        values[half + i] = p[i] >> 4;
+    }
+    for (uint32_t i = 0; high_bits && i < VALUE_BYTES; i++) {
+        uint32_t step = i / STEP_BYTES, shift = step % steps * high_bits;
+        uint32_t bits = high[step / steps * STEP_BYTES + i % STEP_BYTES] >> shift;
+        values[i] = (uint8_t)(values[i] | (bits & ((1u << high_bits) - 1)) << 4);
+    }
+    for (uint32_t i = 0; i < VALUE_BYTES; i++) values[i] = (uint8_t)meaning[values[i]];
+}
+
+/* Codes of scales or minima times what they count. */
+static void open_numbers(const uint8_t *codes, const float unit[PANEL_ROWS],
+                         float out[PANEL_ROWS]) {
+    for (int r = 0; r < PANEL_ROWS; r++) out[r] = unit[r] * (float)(int8_t)codes[r];
+}
+
+/* The numbers of block b of a superblock. */
+static void super_numbers(const struct pack_info *info, const uint8_t *super, uint32_t b,
+                          struct numbers n[GROUPS_MAX]) {
+    const uint32_t groups = Q8_BLOCK / info->group_elems;
+    const struct pack_super s = pack_super(info->has_min, groups, info->high_bits);
+    const uint8_t *codes = super + s.codes + (size_t)b * s.code_step;
+    float d[PANEL_ROWS], dmin[PANEL_ROWS];
+    load_numbers(super, true, d);
+    if (info->has_min) load_numbers(super + PANEL_ROWS * sizeof(uint16_t), true, dmin);
+    for (uint32_t g = 0; g < groups; g++) {
+        open_numbers(codes + g * PANEL_ROWS, d, n[g].scale);
+        if (info->has_min) open_numbers(codes + (groups + g) * PANEL_ROWS, dmin, n[g].min);
+    }
+}
+
+static void super_panel(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
+                        uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
+    const struct pack_info info = pack_info(w->type);
+    const struct pack_super s =
+        pack_super(info.has_min, Q8_BLOCK / info.group_elems, info.high_bits);
+    const int8_t *meaning = dtype_code_values(w->type);
+    memset(out, 0, count * sizeof(out[0]));
+    for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++) {
+        uint32_t i = b % PACK_SUPER_BLOCKS;
+        uint8_t values[VALUE_BYTES];
+        struct numbers n[GROUPS_MAX];
+        if (b > 0 && i == 0) panel += s.bytes;
+        super_numbers(&info, panel, i, n);
+        open_codes(panel + s.values + (size_t)i * s.value_step, info.high_bits, meaning, values);
+        add_byte_block(&info, values, n, b, rows, count, out);
+    }
+}
+
+/* Nibbles that are places in a table. */
+static void table_panel(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
+                        uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
+    const struct pack_info info = pack_info(w->type);
+    const int8_t *meaning = dtype_code_values(w->type);
+    memset(out, 0, count * sizeof(out[0]));
+    for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, panel += info.step_bytes) {
+        uint8_t values[VALUE_BYTES];
+        struct numbers n[GROUPS_MAX];
+        block_numbers(&info, panel + PACK_NIBBLE_BYTES, n);
+        open_codes(panel, 0, meaning, values);
+        add_byte_block(&info, values, n, b, rows, count, out);
     }
 }
 
@@ -130,9 +208,9 @@ static void plain_panel(const struct packed *w, const uint8_t *panel, const stru
 }
 
 mm_panel_fn *const portable_panels[DTYPE_COUNT] = {
-    [DTYPE_F32] = plain_panel,   [DTYPE_F16] = plain_panel,   [DTYPE_BF16] = plain_panel,
-    [DTYPE_Q4_0] = nibble_panel, [DTYPE_Q4_1] = nibble_panel, [DTYPE_Q4_K] = nibble_panel,
-    [DTYPE_Q5_0] = byte_panel,   [DTYPE_Q5_1] = byte_panel,   [DTYPE_Q5_K] = byte_panel,
-    [DTYPE_Q8_0] = byte_panel,   [DTYPE_IQ4_NL] = byte_panel, [DTYPE_IQ4_XS] = byte_panel,
-    [DTYPE_Q6_K] = byte_panel,   [DTYPE_Q3_K] = byte_panel,   [DTYPE_Q2_K] = byte_panel,
+    [DTYPE_F32] = plain_panel,   [DTYPE_F16] = plain_panel,    [DTYPE_BF16] = plain_panel,
+    [DTYPE_Q4_0] = nibble_panel, [DTYPE_Q4_1] = nibble_panel,  [DTYPE_Q4_K] = super_panel,
+    [DTYPE_Q5_0] = byte_panel,   [DTYPE_Q5_1] = byte_panel,    [DTYPE_Q5_K] = super_panel,
+    [DTYPE_Q8_0] = byte_panel,   [DTYPE_IQ4_NL] = table_panel, [DTYPE_IQ4_XS] = super_panel,
+    [DTYPE_Q6_K] = super_panel,  [DTYPE_Q3_K] = byte_panel,    [DTYPE_Q2_K] = byte_panel,
 };

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "kernels/cpu/codes_avx512.h"
+#include "kernels/cpu/kernels_avx512.h"
 
 enum {
-    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4,
-    NIBBLE_STEPS = NIBBLE_BYTES / STEP_BYTES,
     NUMBER_BYTES = PANEL_ROWS * 4,
     NUMBERS_MAX = 4, /* arrays of 16 scales or minima in a block */
     QUAD = 4,
@@ -83,51 +83,110 @@ void tiles_gather(const struct mm_row *rows, uint32_t count, uint32_t cols, bool
     if (halves) turn(dsum16, 2 * blocks, TILE_NUMBERS, tile + (size_t)blocks * TILE_STEP);
 }
 
-/* 256 bytes of nibbles to 512 of signed bytes: low nibbles are the first 16 k. */
-static void open_nibbles(const uint8_t *from, int offset, uint8_t *to) {
-    const __m512i low = _mm512_set1_epi8(15), less = _mm512_set1_epi8((char)offset);
-    for (int j = 0; j < NIBBLE_STEPS; j++) {
-        __m512i w = _mm512_loadu_si512((const void *)(from + j * STEP_BYTES));
-        __m512i first = _mm512_sub_epi8(_mm512_and_si512(w, low), less);
-        __m512i second = _mm512_and_si512(_mm512_srli_epi16(w, 4), low);
-        _mm512_storeu_si512((void *)(to + j * STEP_BYTES), first);
-        _mm512_storeu_si512((void *)(to + (NIBBLE_STEPS + j) * STEP_BYTES),
-                            _mm512_sub_epi8(second, less));
+/* What is done to the codes of a format: constants, but for the table. */
+struct opening {
+    uint32_t high_bits;
+    bool table;
+    __m512i less, values; /* what codes hold more than weights; what they stand for */
+};
+
+/* The codes of a block at `from` become 512 signed bytes. */
+static inline __attribute__((always_inline)) void
+open_codes(const uint8_t *from, uint32_t high_bits, const struct opening *o, uint8_t *to) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Q8_BLOCK / QUAD; i++) {
+        __m512i w = codes_step(from, i, high_bits);
+        w = o->table ? _mm512_shuffle_epi8(o->values, w) : _mm512_sub_epi8(w, o->less);
+        _mm512_storeu_si512((void *)(to + i * STEP_BYTES), w);
     }
 }
 
-static void open_numbers(const uint8_t *from, uint32_t arrays, uint8_t *to) {
-    for (uint32_t i = 0; i < arrays; i++) {
-        const void *halves = from + (size_t)i * PANEL_ROWS * sizeof(uint16_t);
-        __m512 numbers = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)halves));
-        _mm512_storeu_ps((float *)(void *)(to + (size_t)i * NUMBER_BYTES), numbers);
+static void open_values(const uint8_t *from, const struct opening *o, uint8_t *to) {
+    if (o->high_bits == 2)
+        open_codes(from, 2, o, to);
+    else if (o->high_bits == 1)
+        open_codes(from, 1, o, to);
+    else
+        open_codes(from, 0, o, to);
+}
+
+static struct opening opening_of(enum dtype type) {
+    int less = type == DTYPE_Q4_0 ? 8 : type == DTYPE_Q6_K ? 32 : 0;
+    struct opening o = {.high_bits = pack_info(type).high_bits,
+                        .table = type == DTYPE_IQ4_NL || type == DTYPE_IQ4_XS,
+                        .less = _mm512_set1_epi8((char)less)};
+    if (o.table) o.values = codes_table(type);
+    return o;
+}
+
+static void put_floats(__m512 numbers, uint8_t *to, uint32_t i) {
+    _mm512_storeu_ps((float *)(void *)(to + (size_t)i * NUMBER_BYTES), numbers);
+}
+
+/* A superblock becomes blocks of PACK_BYTES with f32 numbers. */
+static void open_super(const uint8_t *super, const struct pack_info *info, const struct opening *o,
+                       uint8_t *to) {
+    uint32_t groups = Q8_BLOCK / info->group_elems, arrays = groups * (info->has_min ? 2 : 1);
+    struct pack_super s = pack_super(info->has_min, groups, info->high_bits);
+    for (uint32_t b = 0; b < PACK_SUPER_BLOCKS; b++) {
+        const uint8_t *codes = super + s.codes + (size_t)b * s.code_step;
+        open_values(super + s.values + (size_t)b * s.value_step, o, to);
+        to += VALUE_BYTES;
+        for (uint32_t i = 0; i < arrays; i++) {
+            const uint8_t *units = super + (i < groups ? 0 : PANEL_ROWS * sizeof(uint16_t));
+            put_floats(codes_numbers(codes + (size_t)i * PANEL_ROWS, units), to, i);
+        }
+        to += (size_t)arrays * NUMBER_BYTES;
     }
+}
+
+/* A block of nibbles likewise. */
+static void open_nibbles(const uint8_t *block, const struct pack_info *info,
+                         const struct opening *o, uint8_t *to) {
+    uint32_t arrays = info->has_min ? 2 : 1;
+    open_values(block, o, to);
+    for (uint32_t i = 0; i < arrays; i++)
+        put_floats(codes_halves(block + PACK_NIBBLE_BYTES + (size_t)i * PANEL_ROWS * 2),
+                   to + VALUE_BYTES, i);
+}
+
+void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room) {
+    struct pack_info info = pack_info(w->type);
+    struct opening o = opening_of(w->type);
+    uint32_t arrays = Q8_BLOCK / info.group_elems * (info.has_min ? 2 : 1);
+    size_t to_step = (size_t)(VALUE_BYTES + arrays * NUMBER_BYTES) * (info.step_elems / Q8_BLOCK);
+    for (uint32_t k = 0; k < w->cols; k += info.step_elems) {
+        if (info.layout == PACK_SUPER)
+            open_super(panel, &info, &o, room);
+        else
+            open_nibbles(panel, &info, &o, room);
+        panel += info.step_bytes;
+        room += to_step;
+    }
+}
+
+/* Only the numbers of a panel of bytes are opened, where they are f16. */
+static struct mm_open open_bytes(const struct packed *w, const uint8_t *panel, uint8_t *room) {
+    struct pack_info info = pack_info(w->type);
+    uint32_t blocks = w->cols / Q8_BLOCK;
+    uint32_t arrays = Q8_BLOCK / info.group_elems * (info.has_min ? 2 : 1);
+    struct mm_open open = {panel, panel + VALUE_BYTES, info.step_bytes, info.step_bytes};
+    if (!info.half_scales) return open;
+    for (uint32_t b = 0; b < blocks; b++)
+        for (uint32_t i = 0; i < arrays; i++)
+            put_floats(codes_halves(open.numbers + (size_t)b * info.step_bytes +
+                                    (size_t)i * PANEL_ROWS * 2),
+                       room, b * arrays + i);
+    open.numbers = room;
+    open.number_step = (size_t)arrays * NUMBER_BYTES;
+    return open;
 }
 
 struct mm_open tiles_open(const struct packed *w, const uint8_t *panel, uint8_t *room) {
     struct pack_info info = pack_info(w->type);
-    bool nibbles = info.layout == PACK_NIBBLES;
-    uint32_t blocks = w->cols / Q8_BLOCK, value_bytes = nibbles ? NIBBLE_BYTES : VALUE_BYTES;
+    if (info.layout == PACK_BYTES) return open_bytes(w, panel, room);
     uint32_t arrays = Q8_BLOCK / info.group_elems * (info.has_min ? 2 : 1);
-    int offset = w->type == DTYPE_Q4_0 ? 8 : 0;
-    struct mm_open open = {.values = panel,
-                           .value_step = info.step_bytes,
-                           .numbers = panel + value_bytes,
-                           .number_step = info.step_bytes};
-    if (nibbles) {
-        for (uint32_t b = 0; b < blocks; b++)
-            open_nibbles(panel + (size_t)b * info.step_bytes, offset,
-                         room + (size_t)b * VALUE_BYTES);
-        open.values = room;
-        open.value_step = VALUE_BYTES;
-        room += (size_t)blocks * VALUE_BYTES;
-    }
-    if (info.half_scales) {
-        for (uint32_t b = 0; b < blocks; b++)
-            open_numbers(open.numbers + (size_t)b * info.step_bytes, arrays,
-                         room + (size_t)b * arrays * NUMBER_BYTES);
-        open.numbers = room;
-        open.number_step = (size_t)arrays * NUMBER_BYTES;
-    }
-    return open;
+    size_t step = (size_t)VALUE_BYTES + (size_t)arrays * NUMBER_BYTES;
+    avx512_open(w, panel, room);
+    return (struct mm_open){room, room + VALUE_BYTES, step, step};
 }
