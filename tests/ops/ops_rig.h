@@ -168,8 +168,9 @@ static inline const float *rig_row(const struct rig_result *out, uint32_t value,
                                          row * out->row_bytes[value]);
 }
 
-static const char *const rig_isas[] = {"ref", "portable", "avx2", "avx512", "amxsim", "amx"};
-enum { RIG_ISAS = 6 };
+static const char *const rig_isas[] = {"ref",    "portable", "avx2", "avx512",
+                                       "amxsim", "amx",      "neon", "dotprod"};
+enum { RIG_ISAS = sizeof(rig_isas) / sizeof(rig_isas[0]) };
 
 /* Whether this processor has what the table needs. */
 static inline bool rig_isa_runs(const char *isa) {

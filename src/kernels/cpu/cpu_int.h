@@ -131,7 +131,7 @@ struct cpu_table {
 };
 
 extern const struct cpu_kernels cpu_kernels_ref, cpu_kernels_portable, cpu_kernels_avx2,
-    cpu_kernels_avx512, cpu_kernels_amx, cpu_kernels_amxsim;
+    cpu_kernels_avx512, cpu_kernels_amx, cpu_kernels_amxsim, cpu_kernels_neon, cpu_kernels_dotprod;
 
 /* Scratch that a thread needs for a product with rows of `cols`. */
 size_t mm_scratch_bytes(const struct cpu_kernels *k, uint32_t cols);

@@ -1,4 +1,5 @@
-/* kernels/cpu/kernels_portable.h - what the files of the portable table share. */
+/* kernels/cpu/kernels_portable.h - what the files of the portable table share, and the Arm tables
+ * take over. */
 #ifndef KERNELS_CPU_KERNELS_PORTABLE_H
 #define KERNELS_CPU_KERNELS_PORTABLE_H
 
@@ -6,6 +7,7 @@
 
 extern mm_panel_fn *const portable_panels[DTYPE_COUNT];
 
+void portable_norm(const struct op_norm *n, const float *x, float *y);
 void portable_attend(const struct attn_segment *s, struct attn_part *out);
 void portable_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t queries,
                         uint32_t head_dim);

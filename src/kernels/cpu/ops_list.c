@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 #include <string.h>
 
@@ -106,6 +108,31 @@ bool cpu_table_runs_here(const struct cpu_table *table) {
     if (table == &amx_table) return has_amx();
     if (table == &avx512_table || table == &amxsim_table) return has_avx512();
     return table == &avx2_table ? has_avx2() : true;
+}
+
+#elif defined(__aarch64__)
+
+static const struct cpu_table dotprod_table = {
+    .name = "dotprod",
+    .packs = true,
+    .kernels = &cpu_kernels_dotprod,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
+static const struct cpu_table neon_table = {
+    .name = "neon",
+    .packs = true,
+    .kernels = &cpu_kernels_neon,
+    .ops = {ROW_OPS, PACKED_OPS},
+};
+
+/* Fastest first. Every 64-bit Arm has NEON; dot products came later. */
+static const struct cpu_table *const tables[] = {&dotprod_table, &neon_table, &portable_table,
+                                                 &ref_table};
+
+bool cpu_table_runs_here(const struct cpu_table *table) {
+    enum { HWCAP_DOT_PRODUCTS = 1 << 20 }; /* Linux's HWCAP_ASIMDDP */
+    return table != &dotprod_table || (getauxval(AT_HWCAP) & HWCAP_DOT_PRODUCTS);
 }
 
 #else

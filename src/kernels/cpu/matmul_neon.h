@@ -1,0 +1,231 @@
+/* kernels/cpu/matmul_neon.h - panels times a few rows of activations; the body of matmul_neon.c
+ * and matmul_dotprod.c.
+ *
+ * A vector of weights holds 4 rows x 4 k; a panel's 16 rows are four quarters. A quarter's
+ * weights of a block are loaded and unpacked once into 8 vectors of signed bytes, then meet each
+ * row's activations through
+ *
+ *     int32x4_t dot16(int32x4_t sums, const int8x16_t w[4], int8x16_t x)
+ *
+ * which adds to sums[r] the exact sum of w[j][4r + c] * x[4j + c] over the 16 k = 4j + c. A file
+ * that defines NEON_HAS_DOT16 before it includes this has its own; else it is here. Weights
+ * are -128 .. 127 and activations -127 .. 127. Each output element has one lane and one
+ * accumulator; the bits are those of the definition in tensor/q8.h.
+ *
+ * Every body is written once with its format as constant arguments and instantiated for each
+ * format and row count.
+ */
+#ifndef KERNELS_CPU_MATMUL_NEON_H
+#define KERNELS_CPU_MATMUL_NEON_H
+
+#include <arm_neon.h>
+#include <string.h>
+
+#include "kernels/cpu/kernels_neon.h"
+
+#define NEON_INLINE static inline __attribute__((always_inline))
+
+enum {
+    TILE = 4, /* rows; their 16 accumulators and a quarter's weights fit the 32 registers */
+    QUARTERS = 4,
+    LANES = 4,
+    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
+    VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
+    STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
+    STEPS = Q8_BLOCK / 4,
+};
+
+#ifndef NEON_HAS_DOT16
+
+/* Two products are at most 2 x 128 x 127 = 32,512: two steps add up in 16 bits before neighbours
+ * are added into 32. */
+NEON_INLINE int32x4_t dot16(int32x4_t sums, const int8x16_t w[4], int8x16_t x) {
+    int32x4_t quads = vreinterpretq_s32_s8(x), low, high;
+    int8x16_t x0 = vreinterpretq_s8_s32(vdupq_laneq_s32(quads, 0));
+    int8x16_t x1 = vreinterpretq_s8_s32(vdupq_laneq_s32(quads, 1));
+    int8x16_t x2 = vreinterpretq_s8_s32(vdupq_laneq_s32(quads, 2));
+    int8x16_t x3 = vreinterpretq_s8_s32(vdupq_laneq_s32(quads, 3));
+    int16x8_t pair = vmull_s8(vget_low_s8(w[0]), vget_low_s8(x0));
+    low = vpaddlq_s16(vmlal_s8(pair, vget_low_s8(w[1]), vget_low_s8(x1)));
+    pair = vmull_s8(vget_low_s8(w[2]), vget_low_s8(x2));
+    low = vpadalq_s16(low, vmlal_s8(pair, vget_low_s8(w[3]), vget_low_s8(x3)));
+    pair = vmull_high_s8(w[0], x0);
+    high = vpaddlq_s16(vmlal_high_s8(pair, w[1], x1));
+    pair = vmull_high_s8(w[2], x2);
+    high = vpadalq_s16(high, vmlal_high_s8(pair, w[3], x3));
+    return vaddq_s32(sums, vpaddq_s32(low, high));
+}
+
+#endif
+
+/* What a body needs to know about its format; always a constant. */
+struct neon_format {
+    bool nibbles, half, has_min;
+    int offset;      /* nibbles only: the zero point that the file's integers leave out */
+    uint32_t groups; /* in a block of 32 */
+};
+
+/* Numbers 4 * i .. 4 * i + 3 of an array of f16 or f32. */
+NEON_INLINE float32x4_t load_numbers(const uint8_t *array, uint32_t i, const bool half) {
+    if (half) return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(array + 8 * (size_t)i)));
+    return vreinterpretq_f32_u8(vld1q_u8(array + 16 * (size_t)i));
+}
+
+/* Quarter h of the block at p: w[j] is 4 rows x k = 4j .. 4j + 3. */
+NEON_INLINE void load_quarter(const uint8_t *p, const uint32_t h, const struct neon_format f,
+                              int8x16_t w[STEPS]) {
+    p += 16 * (size_t)h;
+    if (!f.nibbles) {
+#pragma GCC unroll 8
+        for (int j = 0; j < STEPS; j++)
+            w[j] = vreinterpretq_s8_u8(vld1q_u8(p + (size_t)j * STEP_BYTES));
+        return;
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < STEPS / 2; j++) {
+        uint8x16_t both = vld1q_u8(p + (size_t)j * STEP_BYTES);
+        w[j] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+        w[STEPS / 2 + j] = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+    }
+}
+
+/* The exact sums of group g of a block, whose activations are at q. */
+NEON_INLINE int32x4_t group_sums(const int8x16_t w[STEPS], const int8_t *q, int32_t start,
+                                 const struct neon_format f, const uint32_t g) {
+    int32x4_t sums = vdupq_n_s32(start);
+    if (f.groups == 2) return dot16(sums, w + 4 * g, vld1q_s8(q + 16 * g));
+    sums = dot16(sums, w, vld1q_s8(q));
+    return dot16(sums, w + 4, vld1q_s8(q + 16));
+}
+
+/* Where a tile stands: block b of the panel, whose numbers are at `scales` and `mins`. */
+struct neon_tile {
+    const struct mm_row *rows;
+    const uint8_t *scales, *mins;
+    uint32_t b;
+};
+
+/* Group g of the tile's block for quarter h of the panel, whose weights are w:
+ * acc = fma(sum, scale of weight x scale of row, acc), then the minimum. */
+NEON_INLINE void add_group(const int8x16_t w[STEPS], const struct neon_tile *t, const int count,
+                           const struct neon_format f, const uint32_t g, const uint32_t h,
+                           float32x4_t acc[TILE][QUARTERS]) {
+    float32x4_t scale = load_numbers(t->scales, QUARTERS * g + h, f.half);
+    float32x4_t min = f.has_min ? load_numbers(t->mins, QUARTERS * g + h, f.half) : scale;
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++) {
+        const struct q8_row *x = &t->rows[m].q8;
+        int32_t start = f.offset ? -f.offset * x->isum[t->b] : 0;
+        int32x4_t sums = group_sums(w, x->q + (size_t)t->b * Q8_BLOCK, start, f, g);
+        float32x4_t s = vmulq_n_f32(scale, x->scale[t->b]);
+        acc[m][h] = vfmaq_f32(acc[m][h], vcvtq_f32_s32(sums), s);
+        if (!f.has_min) continue;
+        float dsum = f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g];
+        acc[m][h] = vfmaq_n_f32(acc[m][h], min, dsum);
+    }
+}
+
+NEON_INLINE void store_accs(float32x4_t acc[TILE][QUARTERS], const int count,
+                            float out[MM_TILE][PANEL_ROWS]) {
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+        for (int h = 0; h < QUARTERS; h++) vst1q_f32(out[m] + LANES * h, acc[m][h]);
+}
+
+NEON_INLINE void quant_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                             const int count, const struct neon_format f,
+                             float out[MM_TILE][PANEL_ROWS]) {
+    const uint32_t value_bytes = f.nibbles ? NIBBLE_BYTES : VALUE_BYTES;
+    const uint32_t number_bytes = f.groups * PANEL_ROWS * (f.half ? 2 : 4);
+    const uint32_t step = value_bytes + number_bytes * (f.has_min ? 2 : 1);
+    float32x4_t acc[TILE][QUARTERS];
+    for (int m = 0; m < count; m++)
+        for (int h = 0; h < QUARTERS; h++) acc[m][h] = vdupq_n_f32(0.0f);
+    struct neon_tile t = {.rows = rows};
+    for (; t.b < w->cols / Q8_BLOCK; t.b++, p += step) {
+        t.scales = p + value_bytes;
+        t.mins = t.scales + number_bytes;
+#pragma GCC unroll 4
+        for (uint32_t h = 0; h < QUARTERS; h++) {
+            int8x16_t v[STEPS];
+            load_quarter(p, h, f, v);
+#pragma GCC unroll 2
+            for (uint32_t g = 0; g < f.groups; g++) add_group(v, &t, count, f, g, h, acc);
+        }
+    }
+    store_accs(acc, count, out);
+}
+
+/* Values 4 * h .. 4 * h + 3 of one k of a plain panel. */
+NEON_INLINE float32x4_t load_plain(const uint8_t *p, uint32_t h, const enum dtype type) {
+    if (type != DTYPE_BF16) return load_numbers(p, h, type == DTYPE_F16);
+    uint16x4_t bits = vreinterpret_u16_u8(vld1_u8(p + 8 * (size_t)h));
+    return vreinterpretq_f32_u32(vshll_n_u16(bits, 16));
+}
+
+NEON_INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                             const int count, const enum dtype type,
+                             float out[MM_TILE][PANEL_ROWS]) {
+    const uint32_t step = PANEL_ROWS * (type == DTYPE_F32 ? 4 : 2);
+    float32x4_t acc[TILE][QUARTERS];
+    for (int m = 0; m < count; m++)
+        for (int h = 0; h < QUARTERS; h++) acc[m][h] = vdupq_n_f32(0.0f);
+    for (uint32_t k = 0; k < w->cols; k++, p += step) {
+#pragma GCC unroll 4
+        for (uint32_t h = 0; h < QUARTERS; h++) {
+            float32x4_t v = load_plain(p, h, type);
+#pragma GCC unroll 4
+            for (int m = 0; m < count; m++) acc[m][h] = vfmaq_n_f32(acc[m][h], v, rows[m].f32[k]);
+        }
+    }
+    store_accs(acc, count, out);
+}
+
+/* One function for each format: a switch on the row count around constant bodies. */
+#define PANEL_KERNEL(name, body, ...)                                                              \
+    static void name(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,      \
+                     uint32_t count, float out[MM_TILE][PANEL_ROWS]) {                             \
+        switch (count) {                                                                           \
+        case 1:                                                                                    \
+            body(w, panel, rows, 1, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            body(w, panel, rows, 2, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            body(w, panel, rows, 3, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        default:                                                                                   \
+            body(w, panel, rows, 4, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+
+#define FORMAT(...) ((struct neon_format){__VA_ARGS__})
+
+PANEL_KERNEL(panel_q4_0, quant_panel,
+             FORMAT(.nibbles = true, .half = true, .offset = 8, .groups = 1))
+PANEL_KERNEL(panel_q4_1, quant_panel,
+             FORMAT(.nibbles = true, .half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q4_k, quant_panel, FORMAT(.nibbles = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_bytes, quant_panel, FORMAT(.half = true, .groups = 1))
+PANEL_KERNEL(panel_iq4_xs, quant_panel, FORMAT(.groups = 1))
+PANEL_KERNEL(panel_q5_1, quant_panel, FORMAT(.half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_k, quant_panel, FORMAT(.has_min = true, .groups = 1))
+PANEL_KERNEL(panel_halves, quant_panel, FORMAT(.groups = 2))
+PANEL_KERNEL(panel_q2_k, quant_panel, FORMAT(.has_min = true, .groups = 2))
+PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
+PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
+PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
+
+#define NEON_PANELS                                                                                \
+    {                                                                                              \
+        [DTYPE_F32] = panel_f32, [DTYPE_F16] = panel_f16, [DTYPE_BF16] = panel_bf16,               \
+        [DTYPE_Q4_0] = panel_q4_0, [DTYPE_Q4_1] = panel_q4_1, [DTYPE_Q4_K] = panel_q4_k,           \
+        [DTYPE_Q5_0] = panel_bytes, [DTYPE_Q5_1] = panel_q5_1, [DTYPE_Q5_K] = panel_q5_k,          \
+        [DTYPE_Q8_0] = panel_bytes, [DTYPE_IQ4_NL] = panel_bytes, [DTYPE_IQ4_XS] = panel_iq4_xs,   \
+        [DTYPE_Q6_K] = panel_halves, [DTYPE_Q3_K] = panel_halves, [DTYPE_Q2_K] = panel_q2_k,       \
+    }
+
+#endif
