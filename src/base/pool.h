@@ -2,9 +2,11 @@
  *
  * pool_run() calls `fn` once on every thread of the team, the caller being thread 0, and
  * returns when all have finished. Inside a run the threads meet at pool_barrier() as often as
- * they like: it spins, because a sleeping barrier costs a thousand times as much as the work
- * between two of them; it yields when there are more threads than processors. Between runs
- * the workers spin for a moment and then sleep, so an idle program uses no processor.
+ * they like: on a quiet machine it spins, because a sleeping barrier costs more than the work
+ * between two of them; it sleeps at once while there are more threads than processors or other
+ * programs want the processors, for spinning would burn the time that a team mate needs.
+ * Between runs the workers spin for a moment at most and then sleep, so an idle program uses no
+ * processor.
  *
  * How work is split must never change its result: that is the job's business, not the pool's.
  *
