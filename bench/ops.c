@@ -237,7 +237,7 @@ static void bench_attention(struct bench *b, enum kv_type type, uint32_t rows, u
     char name[64];
     snprintf(name, sizeof(name), "attention %s 9/3x64 T=%u ctx=%u", names[type], rows, ctx);
     double seen = (double)rows * (ctx - rows / 2.0);
-    double bytes = (double)kv_block_bytes(&kv) * ctx / KV_BLOCK_TOKENS;
+    double bytes = (double)kv_layer_bytes(&kv) * ctx / KV_BLOCK_TOKENS;
     measure(b, name, &p, bytes, 4.0 * HEADS * DIM * seen);
     pass_free(b, &p);
     b->dev.free(b->dev.self, kv.base, kv_space_bytes(&kv));

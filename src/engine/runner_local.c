@@ -359,3 +359,8 @@ enum status runner_local_open(struct host *host, const struct kv_cache *kv,
                            .self = l};
     return ST_OK;
 }
+
+size_t runner_local_scratch_bytes(const struct runner *runner) {
+    CHECK(runner->close == local_close);
+    return tape_slab_bytes(((const struct local *)runner->self)->pass.tape);
+}

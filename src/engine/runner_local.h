@@ -28,4 +28,7 @@ enum status runner_local_open(struct host *host, const struct kv_cache *kv,
                               const struct runner_local_options *options, struct runner *out,
                               struct err *err);
 
+/* Of a runner that was opened here: the slab of its forward pass. */
+size_t runner_local_scratch_bytes(const struct runner *runner);
+
 #endif

@@ -35,19 +35,36 @@ static enum status check_knobs(const struct knobs *k, struct err *err) {
     return ST_OK;
 }
 
-/* Bytes that one block takes: a number stands for a block in every group, in every layer. */
+/* Bytes that one block of a group takes, all layers of it. */
+static uint64_t group_block_bytes(const struct model *m, const struct knobs *k, uint32_t group) {
+    struct kv_space one = {.type = kv_types[k->kv_type],
+                           .layers = m->kv_group_layers[group],
+                           .heads = m->hp.kv_heads,
+                           .head_dim = m->hp.head_dim,
+                           .block_count = k->block_size / KV_BLOCK_TOKENS};
+    return kv_space_bytes(&one);
+}
+
+/* A number stands for a block in every group. */
 static uint64_t bytes_per_block(const struct model *m, const struct knobs *k) {
     uint64_t bytes = 0;
-    for (uint32_t g = 0; g < m->kv_group_count; g++) {
-        struct kv_space one = {.type = kv_types[k->kv_type],
-                               .layers = m->kv_group_layers[g],
-                               .heads = m->hp.kv_heads,
-                               .head_dim = m->hp.head_dim,
-                               .block_count = k->block_size / KV_BLOCK_TOKENS};
-        bytes += kv_space_bytes(&one);
-    }
+    for (uint32_t g = 0; g < m->kv_group_count; g++) bytes += group_block_bytes(m, k, g);
     CHECK(bytes > 0);
     return bytes;
+}
+
+static uint64_t blocks_per_context(const struct host *h, const struct knobs *k) {
+    return (h->ctx_tokens + (uint64_t)k->block_size - 1) / k->block_size;
+}
+
+/* Who says how much KV memory there is wants it filled. Otherwise old text may fill a quarter of
+ * it, and always one whole context, so that the longest conversation is found again; the rest
+ * becomes real memory when sequences that run at one time need it. */
+static void choose_prefix_blocks(const struct host *h, struct knobs *k) {
+    enum { PREFIX_SHARE = 4 };
+    uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_per_context(h, k);
+    uint64_t wanted = quarter > context ? quarter : context;
+    k->prefix_blocks = wanted < k->kv_blocks ? (uint32_t)wanted : k->kv_blocks;
 }
 
 /* More blocks than max_seqs whole contexts could only hold old prefixes; who wants that says
@@ -57,8 +74,8 @@ static enum status count_blocks(const struct host *h, const struct service_optio
     if (k->kv_blocks > 0) return ST_OK;
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : KV_BYTES_DEFAULT;
     uint64_t blocks = bytes / bytes_per_block(h->model, k);
-    uint64_t per_seq = (h->ctx_tokens + (uint64_t)k->block_size - 1) / k->block_size;
-    if (!o->kv_bytes && blocks > per_seq * k->max_seqs) blocks = per_seq * k->max_seqs;
+    uint64_t useful = blocks_per_context(h, k) * k->max_seqs;
+    if (!o->kv_bytes && blocks > useful) blocks = useful;
     if (blocks == 0)
         return err_set(err, ST_BAD, "%llu bytes of KV memory do not hold a block of %llu",
                        (unsigned long long)bytes, (unsigned long long)bytes_per_block(h->model, k));
@@ -66,7 +83,19 @@ static enum status count_blocks(const struct host *h, const struct service_optio
         return err_set(err, ST_BAD, "%llu bytes of KV memory are %llu blocks, at most %d may be",
                        (unsigned long long)bytes, (unsigned long long)blocks, KV_BLOCKS_MAX);
     k->kv_blocks = (uint32_t)blocks;
+    if (!o->kv_bytes && k->prefix_blocks == 0) choose_prefix_blocks(h, k);
     return ST_OK;
+}
+
+/* As kv/cache.h has it, 0 or more than there are is all of them. */
+static void note_memory(struct service *s) {
+    const struct model *m = s->host.model;
+    struct knobs *k = &s->knobs;
+    if (k->prefix_blocks == 0 || k->prefix_blocks > k->kv_blocks) k->prefix_blocks = k->kv_blocks;
+    for (uint32_t g = 0; g < m->kv_group_count; g++)
+        s->memory.block_bytes[g] = group_block_bytes(m, k, g);
+    s->memory.kv_bytes = k->kv_blocks * bytes_per_block(m, k);
+    s->memory.prefix_bytes = k->prefix_blocks * bytes_per_block(m, k);
 }
 
 /* Keys of blocks hold for one model file and one number format. */
@@ -150,6 +179,7 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
     for (uint32_t g = 0; g < s->host.model->kv_group_count; g++) o.block_counts[g] = k->kv_blocks;
     struct runner runner;
     TRY(runner_local_open(&s->host, engine_kv(s->engine), &o, &runner, err));
+    s->memory.scratch_bytes = runner_local_scratch_bytes(&runner);
     engine_plug(s->engine, &runner);
     return ST_OK;
 }
@@ -170,6 +200,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     TRY(check_model(&s->host, path, err));
     s->knobs.threads = s->host.threads;
     TRY(count_blocks(&s->host, o, &s->knobs, err));
+    note_memory(s);
     TRY(create_engine(s, path, o->clock, policy, err));
     if (o->is_sim) return plug_sim(s, o, err);
     return plug_local(s, policy, o->spill_dir, err);

@@ -42,11 +42,20 @@ struct service_options {
     void *progress_ctx;
 };
 
+/* What the engine has set aside. KV memory is real once it is written; a simulated engine has
+ * none and counts it all the same. */
+struct service_memory {
+    uint64_t block_bytes[KV_GROUPS_MAX]; /* of one block of each group, all layers of it */
+    uint64_t kv_bytes, prefix_bytes;     /* of kv_blocks and of prefix_blocks, all groups */
+    uint64_t scratch_bytes;              /* what a step's rows and logits take at most */
+};
+
 /* Read it; change nothing. */
 struct service {
     struct host host;
     struct engine *engine;
-    struct knobs knobs; /* as they are in force: kv_blocks and threads are filled in */
+    struct knobs knobs; /* as in force: kv_blocks, prefix_blocks and threads are filled in */
+    struct service_memory memory;
 };
 
 /* The engine is made and plugged, not started. ST_BAD names what cannot be: a knob that the

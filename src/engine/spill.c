@@ -44,9 +44,9 @@ static enum status map_file(const char *dir, size_t bytes, uint8_t **out, struct
     return ST_OK;
 }
 
-/* All layers of one of the cache's blocks. */
+/* One of the cache's blocks is several of the device's, side by side. */
 static size_t slot_bytes_of(const struct kv_space *space, uint32_t tiles_per_block) {
-    return kv_block_bytes(space) * tiles_per_block * space->layers;
+    return kv_block_bytes(space) * tiles_per_block;
 }
 
 enum status spill_open(struct spill *s, const struct kv_memory *kv, uint32_t tiles_per_block,
@@ -74,11 +74,9 @@ void spill_close(struct spill *s) {
     *s = (struct spill){.slots = 0};
 }
 
-/* Where a block's tiles of one layer begin; they lie side by side. */
-static uint8_t *layer_tiles(const struct kv_space *space, uint32_t tiles, uint32_t layer,
-                            uint32_t block) {
+static uint8_t *block_at(const struct kv_space *space, uint32_t tiles, uint32_t block) {
     CHECK((block + 1) * (uint64_t)tiles <= space->block_count);
-    return kv_tile(space, layer, block * tiles, 0);
+    return kv_tile(space, 0, block * tiles, 0);
 }
 
 static uint8_t *slot_at(const struct spill *s, uint32_t group, uint32_t slot) {
@@ -89,27 +87,19 @@ static uint8_t *slot_at(const struct spill *s, uint32_t group, uint32_t slot) {
 
 void spill_out(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t block,
                uint32_t slot) {
-    const struct kv_space *space = &kv->spaces[group];
-    size_t bytes = kv_block_bytes(space) * s->tiles_per_block;
-    uint8_t *to = slot_at(s, group, slot);
-    for (uint32_t l = 0; l < space->layers; l++)
-        memcpy(to + l * bytes, layer_tiles(space, s->tiles_per_block, l, block), bytes);
+    memcpy(slot_at(s, group, slot), block_at(&kv->spaces[group], s->tiles_per_block, block),
+           s->slot_bytes[group]);
 }
 
 void spill_in(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t slot,
               uint32_t block) {
-    const struct kv_space *space = &kv->spaces[group];
-    size_t bytes = kv_block_bytes(space) * s->tiles_per_block;
-    const uint8_t *from = slot_at(s, group, slot);
-    for (uint32_t l = 0; l < space->layers; l++)
-        memcpy(layer_tiles(space, s->tiles_per_block, l, block), from + l * bytes, bytes);
+    memcpy(block_at(&kv->spaces[group], s->tiles_per_block, block), slot_at(s, group, slot),
+           s->slot_bytes[group]);
 }
 
 void kv_memory_copy(const struct kv_memory *kv, uint32_t tiles_per_block, uint32_t group,
                     uint32_t from, uint32_t to) {
     const struct kv_space *space = &kv->spaces[group];
-    size_t bytes = kv_block_bytes(space) * tiles_per_block;
-    for (uint32_t l = 0; l < space->layers; l++)
-        memcpy(layer_tiles(space, tiles_per_block, l, to),
-               layer_tiles(space, tiles_per_block, l, from), bytes);
+    memcpy(block_at(space, tiles_per_block, to), block_at(space, tiles_per_block, from),
+           slot_bytes_of(space, tiles_per_block));
 }

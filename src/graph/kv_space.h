@@ -1,7 +1,8 @@
 /* graph/kv_space.h - where keys and values lie in memory.
  *
- * KV memory is cut into blocks of KV_BLOCK_TOKENS tokens. A block number means the same place
- * in every layer. Inside a layer, block b, KV head h:
+ * KV memory is cut into blocks of KV_BLOCK_TOKENS tokens. A block holds its tokens' keys and
+ * values of all layers side by side, so that blocks that were never used take no memory, however
+ * large the pages are. Inside block b, layer l, KV head h:
  *
  *     K tile: [head_dim][KV_BLOCK_TOKENS]   the tokens of one dimension side by side, so that a
  *                                           query meets 16 keys in one vector
@@ -49,19 +50,25 @@ static inline size_t kv_scales_offset(uint32_t head_dim) {
     return (size_t)KV_BLOCK_TOKENS * head_dim;
 }
 
-static inline size_t kv_block_bytes(const struct kv_space *s) {
+/* One layer of a block. */
+static inline size_t kv_layer_bytes(const struct kv_space *s) {
     return 2 * (size_t)s->heads * kv_tile_bytes(s);
 }
 
+/* All layers of it. */
+static inline size_t kv_block_bytes(const struct kv_space *s) {
+    return s->layers * kv_layer_bytes(s);
+}
+
 static inline size_t kv_space_bytes(const struct kv_space *s) {
-    return (size_t)s->layers * s->block_count * kv_block_bytes(s);
+    return s->block_count * kv_block_bytes(s);
 }
 
 /* The K tile; the V tile follows it directly. */
 static inline uint8_t *kv_tile(const struct kv_space *s, uint32_t layer, uint32_t block,
                                uint32_t head) {
-    size_t index = (size_t)layer * s->block_count + block;
-    return s->base + index * kv_block_bytes(s) + 2 * (size_t)head * kv_tile_bytes(s);
+    size_t index = (size_t)block * s->layers + layer;
+    return s->base + index * kv_layer_bytes(s) + 2 * (size_t)head * kv_tile_bytes(s);
 }
 
 #endif

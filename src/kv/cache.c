@@ -36,7 +36,9 @@ static enum status create_group(struct kv_cache *c, uint32_t group) {
     g->block_count = c->options.groups[group].block_count;
     g->window = c->options.groups[group].window;
     g->slot_count = c->options.spill_slots;
-    TRY(kv_pool_create(&g->pool, g->block_count, forget_evicted, g));
+    uint32_t asked = c->options.prefix_blocks;
+    uint32_t spread_max = asked > 0 && asked < g->block_count ? asked : g->block_count;
+    TRY(kv_pool_create(&g->pool, g->block_count, spread_max, forget_evicted, g));
     if (c->options.prefix_cache) TRY(kv_prefix_create(&g->index, g->block_count));
     g->notes = mem_zalloc_array(g->block_count, sizeof(g->notes[0]));
     g->seen_blocks = mem_alloc_array(g->block_count, sizeof(g->seen_blocks[0]));

@@ -48,7 +48,8 @@ struct kv_cache_options {
     uint32_t tokens_max;  /* the longest sequence */
     uint32_t spill_slots; /* blocks that fit the spill store, per group; 0: no swapping */
     bool prefix_cache;
-    uint64_t identity; /* of model, adapter and KV format: starts every key chain */
+    uint32_t prefix_blocks; /* spread_max of every pool; 0: all of it */
+    uint64_t identity;      /* of model, adapter and KV format: starts every key chain */
 };
 
 /* Device work that the caller must do, in the order of the list, before the step's own writes. */

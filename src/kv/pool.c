@@ -4,6 +4,9 @@
  * slot each, so that linking and unlinking need no special case for an empty list. KEPT blocks
  * are a binary heap by the end of their time, those that end together in the order in which they
  * were unpinned, so that they reach the CACHED list in that order.
+ *
+ * Blocks that were never taken are at the end of the FREE list in their order, so that the
+ * touched ones are always those below `touched_count`.
  */
 #include "kv/pool.h"
 
@@ -22,6 +25,7 @@ struct slot {
 struct kv_pool {
     uint32_t block_count;
     uint32_t free_count, cached_count, kept_count;
+    uint32_t touched_count, spread_max;
     uint64_t unpin_count;
     kv_evict_fn *on_evict;
     void *evict_ctx;
@@ -41,6 +45,10 @@ static void link_last(struct kv_pool *p, uint32_t head, uint32_t i) {
     p->slots[i].prev = last;
     p->slots[i].next = head;
     p->slots[last].next = p->slots[head].prev = i;
+}
+
+static void link_first(struct kv_pool *p, uint32_t head, uint32_t i) {
+    link_last(p, p->slots[head].next, i); /* before the first one */
 }
 
 static void unlink_slot(struct kv_pool *p, uint32_t i) {
@@ -100,8 +108,8 @@ static void heap_remove(struct kv_pool *p, kv_block block) {
 
 /* ---- life ---- */
 
-enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, kv_evict_fn *on_evict,
-                           void *evict_ctx) {
+enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, uint32_t spread_max,
+                           kv_evict_fn *on_evict, void *evict_ctx) {
     CHECK(block_count > 0);
     CHECK(block_count < UINT32_MAX - HEAD_COUNT);
 
@@ -114,6 +122,7 @@ enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, kv_evict_
         return ST_NOMEM;
     }
     p->block_count = block_count;
+    p->spread_max = spread_max;
     p->on_evict = on_evict;
     p->evict_ctx = evict_ctx;
     for (uint32_t i = 0; i < slot_count; i++) {
@@ -132,11 +141,20 @@ void kv_pool_destroy(struct kv_pool *pool) {
     mem_free(pool);
 }
 
+/* Nothing is FREE, or only what would be new memory where there is enough of it. */
+static bool must_evict(const struct kv_pool *p) {
+    if (p->cached_count == 0) return false;
+    bool is_untouched = p->slots[free_head(p)].next >= p->touched_count;
+    return p->free_count == 0 || (is_untouched && p->touched_count >= p->spread_max);
+}
+
 /* Take the slot that is cheapest to lose: a FREE one, else the CACHED one held longest ago. */
 static kv_block take_one(struct kv_pool *p) {
-    bool evict = p->free_count == 0;
+    bool evict = must_evict(p);
     kv_block b = p->slots[evict ? cached_head(p) : free_head(p)].next;
     DCHECK(b < p->block_count);
+    DCHECK(b <= p->touched_count);
+    if (b == p->touched_count) p->touched_count++;
 
     if (evict && p->on_evict) p->on_evict(p->evict_ctx, b);
     if (evict)
@@ -177,7 +195,7 @@ void kv_pool_pin(struct kv_pool *pool, kv_block block) {
 }
 
 static void become_free(struct kv_pool *p, kv_block block) {
-    link_last(p, free_head(p), block);
+    link_first(p, free_head(p), block);
     p->free_count++;
 }
 
@@ -256,6 +274,7 @@ struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool) {
         .held_count = pool->block_count - idle_count,
         .cached_count = pool->cached_count,
         .kept_count = pool->kept_count,
+        .touched_count = pool->touched_count,
     };
 }
 
@@ -299,6 +318,7 @@ void kv_pool_verify(const struct kv_pool *pool) {
         held += s->refs > 0;
         CHECK(s->refs == 0 || s->heap_pos == NOT_KEPT);
         CHECK(s->keyed || s->keep_until_us == 0);
+        CHECK(i < pool->touched_count || (s->refs == 0 && !s->keyed));
     }
     CHECK(held == kv_pool_stats(pool).held_count);
 }

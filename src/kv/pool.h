@@ -14,6 +14,11 @@
  * spent KEPT counts as held). KEPT ones are not taken before their time; at most half of the
  * pool is KEPT (the rest is CACHED).
  *
+ * A block costs memory from the first time it is written. FREE blocks that were in use before are
+ * taken first, the last given back foremost; one that never was is taken while fewer than
+ * `spread_max` blocks have been, or when nothing is CACHED. So old contents alone spread over
+ * `spread_max` blocks at most, and what is held at one time decides how much more there is.
+ *
  * Lifetime: one per KV group, from boot to exit. Thread: the engine thread only.
  * Memory:   all of it is allocated by create(); no later call allocates. Every call but verify
  *           is O(1) per block, and O(log n) where a block becomes KEPT or ceases to be.
@@ -36,11 +41,12 @@ typedef void kv_evict_fn(void *ctx, kv_block block);
 
 struct kv_pool_stats {
     uint32_t free_count, held_count, cached_count, kept_count;
+    uint32_t touched_count; /* of all, those that were ever taken */
 };
 
 /* On ST_OK the caller owns *out and hands it to destroy(). `on_evict` may be NULL. */
-enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, kv_evict_fn *on_evict,
-                           void *evict_ctx);
+enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, uint32_t spread_max,
+                           kv_evict_fn *on_evict, void *evict_ctx);
 void kv_pool_destroy(struct kv_pool *pool); /* NULL is fine */
 
 /* Give the caller `count` blocks, each holding one reference. All or nothing: on ST_FULL neither

@@ -36,6 +36,9 @@ static const struct row rows[] = {
      "tokens of one prompt in one step, at most; 0 is no limit of its own"},
     {"prefix_cache", KIND_SWITCH, AT(prefix_cache), 0, 1, "", NULL,
      "keep computed blocks and find them again by their text"},
+    {"prefix_blocks", KIND_COUNT, AT(prefix_blocks), 0, 16777216, "blocks", NULL,
+     "blocks over which kept text may spread; past them only running sequences take new memory; "
+     "0 is a quarter, at least a context, or all if the pool's size was said"},
     {"kv_type", KIND_KV_TYPE, AT(kv_type), 0, 2, "", NULL, "number format of keys and values"},
     {"preempt", KIND_PREEMPT, AT(preempt), 0, 2, "", NULL,
      "what happens to the blocks of a sequence that loses its seat; auto takes the cheaper"},

@@ -23,7 +23,8 @@ struct knobs {
     double step_target_ms;    /* 0: no target; else prompts get what is left of this time */
     uint32_t chunk_tokens;    /* of one prompt in one step, at most; 0: no limit of its own */
     bool prefix_cache;
-    uint32_t kv_type; /* 0 f16, 1 f32, 2 int8 */
+    uint32_t prefix_blocks; /* that old text alone may fill; 0: the engine's choice */
+    uint32_t kv_type;       /* 0 f16, 1 f32, 2 int8 */
     enum preempt_mode preempt;
     uint32_t preempt_max;  /* times one request may lose its seat */
     uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */

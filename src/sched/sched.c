@@ -37,6 +37,7 @@ static enum status create_kv(struct sched *s, const struct sched_options *o, str
         .tokens_max = o->ctx_tokens,
         .spill_slots = o->knobs.spill_blocks,
         .prefix_cache = o->knobs.prefix_cache,
+        .prefix_blocks = o->knobs.prefix_blocks,
         .identity = o->kv_identity,
     };
     for (uint32_t g = 0; g < o->group_count; g++) {

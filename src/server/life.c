@@ -270,13 +270,23 @@ static void add_metrics(struct server *s, struct served *m) {
     struct metrics_model info = {.name = m->name,
                                  .ctx_tokens = m->ctx_tokens,
                                  .block_tokens = m->knobs.block_size,
-                                 .kv_blocks = m->engine ? m->knobs.kv_blocks : 0};
+                                 .kv_blocks = m->engine ? m->knobs.kv_blocks : 0,
+                                 .block_bytes = m->memory.block_bytes,
+                                 .group_count = m->host->model->kv_group_count};
     if (server_metrics_add_model(s->metrics, &info, &m->metrics_idx) != ST_OK)
         say(s, LOG_WARN, "metrics", "out of memory for a model's metrics");
 }
 
+/* What the engine has set aside; the weights and what is common to all models come on top. */
+static uint32_t memory_fields(const struct served *m, struct log_field *out) {
+    out[0] = log_int("kv_mib", (int64_t)(m->memory.kv_bytes >> 20));
+    out[1] = log_int("prefix_mib", (int64_t)(m->memory.prefix_bytes >> 20));
+    out[2] = log_int("scratch_mib", (int64_t)(m->memory.scratch_bytes >> 20));
+    return 3;
+}
+
 static void tell_model(struct server *s, struct served *m) {
-    struct log_field fields[5] = {log_text("model", str_of(m->name)),
+    struct log_field fields[8] = {log_text("model", str_of(m->name)),
                                   log_text("state", str_of(load_state_name(m->state)))};
     uint32_t count = 2;
     bool failed = m->state == LOAD_FAILED;
@@ -285,6 +295,7 @@ static void tell_model(struct server *s, struct served *m) {
     struct weight_report weights = {.note = ""};
     if (m->state == LOAD_READY) weights = weight_cache_report(m->host->weights);
     if (weights.read) fields[count++] = log_text("weights", STR("kept"));
+    if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);
     if (weights.note[0]) tell_weights(s, m, LOG_WARN, weights.note);
     log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
 }

@@ -216,6 +216,7 @@ static void fill_served(struct registry *r, struct served_parts *p) {
     m->ctx_tokens = m->host->ctx_tokens;
     m->prompt_bytes_max = prompt_bytes_max(m->tokenizer, m->ctx_tokens);
     m->knobs = p->service.knobs;
+    m->memory = p->service.memory;
     m->chat = p->chat;
     m->chat_missing = p->chat_err;
     m->engine = p->service.engine;

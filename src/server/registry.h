@@ -58,7 +58,8 @@ struct served {
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */
     const struct host *host;
-    struct knobs knobs;    /* of the engine */
+    struct knobs knobs; /* of the engine */
+    struct service_memory memory;
     uint32_t metrics_idx;  /* its number in the metrics */
     uint32_t live_choices; /* asked for and not ended; the rides' (server/ride.h) */
 

@@ -39,6 +39,7 @@ enum {
     M_KV_HELD,
     M_KV_CACHED,
     M_KV_SPILLED,
+    M_KV_MEMORY,
     M_STALLED,
     M_PREDICTED_WAIT,
     MODEL_GAUGES
@@ -52,6 +53,7 @@ static const struct row model_gauges[MODEL_GAUGES] = {
     [M_KV_HELD] = {"jitney:kv_blocks_held", "KV blocks of sequences under way."},
     [M_KV_CACHED] = {"jitney:kv_blocks_cached", "KV blocks kept to be found again."},
     [M_KV_SPILLED] = {"jitney:kv_blocks_spilled", "KV blocks that lie on disk."},
+    [M_KV_MEMORY] = {"jitney:kv_memory_bytes", "Memory of the KV blocks that were ever used."},
     [M_STALLED] = {"jitney:stalled_seconds", "How long the step under way has taken."},
     [M_PREDICTED_WAIT] = {"jitney:queue_predicted_wait_seconds",
                           "How long a prompt of 512 tokens would wait for its first token."},
@@ -154,6 +156,7 @@ struct model {
     struct counter *counters[MODEL_COUNTERS];
     struct histogram *histograms[MODEL_HISTOGRAMS];
     struct counter *ends[ENDS];
+    uint64_t block_bytes[KV_CACHE_GROUPS_MAX]; /* of a block of each group; 0: there is none */
 };
 
 /* --- of the server ----------------------------------------------------------------------- */
@@ -347,6 +350,7 @@ enum status server_metrics_add_model(struct server_metrics *m, const struct metr
     if (m->model_count == METRICS_MODELS_MAX) return ST_FULL;
     struct buf labels;
     struct model made = {0};
+    for (uint32_t g = 0; g < info->group_count; g++) made.block_bytes[g] = info->block_bytes[g];
     buf_init(&labels, LABELS_BYTES_MAX);
     metrics_put_label(&labels, "model_name", info->name);
     size_t plain = labels.len;
@@ -464,7 +468,7 @@ void server_metrics_response(struct server_metrics *m, const char *route, uint32
 /* --- telling ----------------------------------------------------------------------------- */
 
 static void pull_kv(struct model *row, const struct kv_cache_stats *kv) {
-    uint64_t free_count = 0, held = 0, cached = 0;
+    uint64_t free_count = 0, held = 0, cached = 0, bytes = 0;
     double usage = 0;
     for (uint32_t i = 0; i < KV_CACHE_GROUPS_MAX; i++) {
         const struct kv_pool_stats *g = &kv->groups[i];
@@ -474,12 +478,14 @@ static void pull_kv(struct model *row, const struct kv_cache_stats *kv) {
         free_count += g->free_count;
         held += g->held_count;
         cached += g->cached_count;
+        bytes += g->touched_count * row->block_bytes[i];
     }
     gauge_set(row->gauges[M_KV_USAGE], usage);
     gauge_set(row->gauges[M_KV_FREE], (double)free_count);
     gauge_set(row->gauges[M_KV_HELD], (double)held);
     gauge_set(row->gauges[M_KV_CACHED], (double)cached);
     gauge_set(row->gauges[M_KV_SPILLED], kv->spilled_blocks);
+    gauge_set(row->gauges[M_KV_MEMORY], (double)bytes);
     counter_set(row->counters[M_PREFIX_QUERIES], (double)kv->lookup_tokens);
     counter_set(row->counters[M_PREFIX_HITS], (double)kv->hit_tokens);
     counter_set(row->counters[M_EVICTED], (double)kv->evicted_blocks);

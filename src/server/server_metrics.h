@@ -36,6 +36,8 @@ void server_metrics_destroy(struct server_metrics *m); /* NULL is fine */
 struct metrics_model {
     const char *name;
     uint32_t ctx_tokens, block_tokens, kv_blocks;
+    const uint64_t *block_bytes; /* of a KV block, by group */
+    uint32_t group_count;        /* of block_bytes */
 };
 enum status server_metrics_add_model(struct server_metrics *m, const struct metrics_model *info,
                                      uint32_t *model);

@@ -111,6 +111,33 @@ static void test_blocks_follow_from_memory(void **state) {
     service_close(&s);
 }
 
+static void expect_prefix_blocks(const struct service_options *o, uint32_t blocks) {
+    struct service s;
+    open_ok(&s, MODELS "llama", o);
+    assert_int_equal(s.knobs.prefix_blocks, blocks);
+    uint64_t block_bytes = s.memory.kv_bytes / s.knobs.kv_blocks;
+    assert_true(block_bytes > 0);
+    assert_int_equal(s.memory.prefix_bytes, blocks * block_bytes);
+    assert_int_equal(s.memory.block_bytes[0], block_bytes); /* it has one group */
+    assert_true(s.memory.scratch_bytes > 0);
+    service_close(&s);
+}
+
+static void test_kept_text_fills_a_quarter_or_a_context_unless_the_pool_was_said(void **state) {
+    (void)state;
+    struct service_options o = usual();
+    expect_prefix_blocks(&o, CTX / 16); /* of four contexts: a quarter is one */
+    o.knobs.max_seqs = 2;
+    expect_prefix_blocks(&o, CTX / 16); /* of two: more than a quarter, or no text would stay */
+    o.knobs.max_seqs = 8;
+    expect_prefix_blocks(&o, 2 * CTX / 16);
+    o.knobs.prefix_blocks = 3;
+    expect_prefix_blocks(&o, 3);
+    o.knobs.prefix_blocks = 0;
+    o.knobs.kv_blocks = 33; /* who says how much wants it used */
+    expect_prefix_blocks(&o, 33);
+}
+
 static void test_what_the_device_cannot_do_is_refused(void **state) {
     (void)state;
     struct service_options o = usual();
@@ -314,6 +341,7 @@ static void test_failing_steps_in_a_row_are_counted_until_one_succeeds(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_follow_from_memory),
+        cmocka_unit_test(test_kept_text_fills_a_quarter_or_a_context_unless_the_pool_was_said),
         cmocka_unit_test(test_what_the_device_cannot_do_is_refused),
         cmocka_unit_test(test_whole_prompts_may_be_longer_than_a_step),
         cmocka_unit_test(test_several_models_live_in_one_process_and_die_one_by_one),

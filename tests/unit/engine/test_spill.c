@@ -42,11 +42,11 @@ static void forget(struct kv_memory *kv) {
  * other blocks must be as they were. */
 static void compare(const struct kv_space *after, const uint8_t *before, uint32_t tiles,
                     uint32_t from, uint32_t to) {
-    size_t bytes = kv_block_bytes(after);
+    size_t bytes = kv_layer_bytes(after);
     for (uint32_t l = 0; l < after->layers; l++)
         for (uint32_t b = 0; b < after->block_count; b++) {
             uint32_t source = b / tiles == to ? from * tiles + b % tiles : b;
-            const uint8_t *want = before + ((size_t)l * after->block_count + source) * bytes;
+            const uint8_t *want = before + ((size_t)source * after->layers + l) * bytes;
             assert_memory_equal(kv_tile(after, l, b, 0), want, bytes);
         }
 }

@@ -26,10 +26,14 @@ static void remember(void *ctx, kv_block block) {
     e->list[e->count++ % EVICTED_MAX] = block;
 }
 
-static struct kv_pool *pool_of(uint32_t blocks, struct evictions *e) {
+static struct kv_pool *pool_that_spreads(uint32_t blocks, uint32_t spread, struct evictions *e) {
     struct kv_pool *p = NULL;
-    assert_int_equal(kv_pool_create(&p, blocks, e ? remember : NULL, e), ST_OK);
+    assert_int_equal(kv_pool_create(&p, blocks, spread, e ? remember : NULL, e), ST_OK);
     return p;
+}
+
+static struct kv_pool *pool_of(uint32_t blocks, struct evictions *e) {
+    return pool_that_spreads(blocks, blocks, e);
 }
 
 static void test_take_is_all_or_nothing(void **state) {
@@ -220,16 +224,69 @@ static void test_blocks_that_end_together_are_evicted_as_they_were_unpinned(void
     kv_pool_destroy(p);
 }
 
+/* Take `count` blocks, make them worth keeping, and give them back. */
+static void use_once(struct kv_pool *p, uint32_t count) {
+    kv_block b[EVICTED_MAX];
+    assert_int_equal(kv_pool_take(p, count, b), ST_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        kv_pool_mark_keyed(p, b[i]);
+        kv_pool_unpin(p, b[i]);
+    }
+    kv_pool_verify(p);
+}
+
+static void test_the_block_that_was_given_back_last_is_taken_first(void **state) {
+    (void)state;
+    struct kv_pool *p = pool_of(8, NULL);
+    kv_block b[3], again[3];
+    assert_int_equal(kv_pool_take(p, 3, b), ST_OK);
+    for (uint32_t i = 0; i < 3; i++) kv_pool_unpin(p, b[i]);
+    assert_int_equal(kv_pool_take(p, 3, again), ST_OK);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(again[i], b[2 - i]);
+    assert_int_equal(kv_pool_stats(p).touched_count, 3);
+    kv_pool_destroy(p);
+}
+
+static void test_cached_contents_alone_touch_no_more_than_they_may(void **state) {
+    (void)state;
+    struct evictions e = {.count = 0};
+    struct kv_pool *p = pool_that_spreads(32, 10, &e);
+    for (uint32_t i = 0; i < 3; i++) use_once(p, 3);
+    assert_int_equal(kv_pool_stats(p).touched_count, 9);
+    assert_int_equal(e.count, 0);
+    use_once(p, 3); /* one more may be touched, then the oldest go */
+    assert_int_equal(kv_pool_stats(p).touched_count, 10);
+    assert_int_equal(e.count, 2);
+    for (uint32_t i = 0; i < 20; i++) use_once(p, 3);
+    assert_int_equal(kv_pool_stats(p).touched_count, 10);
+    assert_int_equal(kv_pool_stats(p).cached_count, 10);
+    kv_pool_destroy(p);
+}
+
+static void test_what_is_held_at_one_time_may_touch_the_whole_pool(void **state) {
+    (void)state;
+    struct evictions e = {.count = 0};
+    struct kv_pool *p = pool_that_spreads(32, 4, &e);
+    use_once(p, 4);
+    use_once(p, 20);
+    assert_int_equal(e.count, 4); /* all that was cached, before memory that is new */
+    assert_int_equal(kv_pool_stats(p).touched_count, 20);
+    assert_int_equal(kv_pool_stats(p).cached_count, 20);
+    use_once(p, 32);
+    assert_int_equal(kv_pool_stats(p).touched_count, 32);
+    kv_pool_destroy(p);
+}
+
 /* ---- the walk ---- */
 
 enum { BLOCKS_MAX = 24 };
 
 struct model {
     uint32_t refs[BLOCKS_MAX], count;
-    bool keyed[BLOCKS_MAX], kept[BLOCKS_MAX];
+    bool keyed[BLOCKS_MAX], kept[BLOCKS_MAX], touched[BLOCKS_MAX];
     int64_t until_us[BLOCKS_MAX], now_us;
     kv_block cached[BLOCKS_MAX]; /* oldest first */
-    uint32_t cached_count, kept_count;
+    uint32_t cached_count, kept_count, touched_count, spread_max;
 };
 
 static void model_uncache(struct model *m, kv_block b) {
@@ -284,8 +341,14 @@ static void walk_take(struct model *m, struct kv_pool *p, struct evictions *e) {
     if (st != ST_OK) return;
     assert_int_equal(m->refs[b], 0);
     assert_false(m->kept[b]);
+    bool is_new = !m->touched[b], had_cached = m->cached_count > 0;
+    if (is_new && had_cached) assert_true(m->touched_count < m->spread_max);
+    m->touched[b] = true;
+    m->touched_count += is_new;
     if (e->count > evicted) {
         assert_int_equal(b, m->cached[0]);
+        for (kv_block f = 0; f < m->count; f++) /* nothing cheaper was there */
+            assert_false(m->touched[f] && m->refs[f] == 0 && !m->keyed[f]);
         model_uncache(m, b);
     } else {
         assert_false(m->keyed[b]);
@@ -326,6 +389,7 @@ static void compare(const struct model *m, const struct kv_pool *p) {
     assert_int_equal(n.held_count, held);
     assert_int_equal(n.cached_count, m->cached_count);
     assert_int_equal(n.kept_count, m->kept_count);
+    assert_int_equal(n.touched_count, m->touched_count);
     kv_pool_verify(p);
 }
 
@@ -335,7 +399,8 @@ static void test_random_walks_agree_with_the_model(void **state) {
         struct rng rng = {.seed = seed};
         struct model m = {.count = 1 + (uint32_t)rng_below(&rng, BLOCKS_MAX)};
         struct evictions e = {.count = 0};
-        struct kv_pool *p = pool_of(m.count, &e);
+        m.spread_max = (uint32_t)rng_below(&rng, m.count + 1);
+        struct kv_pool *p = pool_that_spreads(m.count, m.spread_max, &e);
         for (int step = 0; step < 1500; step++) {
             walk_step(&m, p, &e, &rng);
             compare(&m, p);
@@ -357,6 +422,9 @@ int main(void) {
         cmocka_unit_test(test_a_kept_block_can_be_shared_and_goes_back),
         cmocka_unit_test(test_the_latest_wish_counts_and_zero_takes_it_back),
         cmocka_unit_test(test_blocks_that_end_together_are_evicted_as_they_were_unpinned),
+        cmocka_unit_test(test_the_block_that_was_given_back_last_is_taken_first),
+        cmocka_unit_test(test_cached_contents_alone_touch_no_more_than_they_may),
+        cmocka_unit_test(test_what_is_held_at_one_time_may_touch_the_whole_pool),
         cmocka_unit_test(test_random_walks_agree_with_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

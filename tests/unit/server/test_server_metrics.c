@@ -20,8 +20,13 @@ enum { PAGE_BYTES_MAX = 8 << 20 };
 
 static struct server_metrics *metrics_of(uint32_t *model) {
     struct server_metrics *m = NULL;
-    const struct metrics_model info = {
-        .name = "smol\"lm", .ctx_tokens = 2048, .block_tokens = 16, .kv_blocks = 1000};
+    static const uint64_t block_bytes[] = {3 << 20, 5};
+    const struct metrics_model info = {.name = "smol\"lm",
+                                       .ctx_tokens = 2048,
+                                       .block_tokens = 16,
+                                       .kv_blocks = 1000,
+                                       .block_bytes = block_bytes,
+                                       .group_count = 2};
     assert_int_equal(server_metrics_create(&m), ST_OK);
     assert_int_equal(server_metrics_add_model(m, &info, model), ST_OK);
     return m;
@@ -160,7 +165,11 @@ static void test_what_others_count_is_read_when_asked(void **state) {
                   .running = 5,
                   .preempted = 7,
                   .steps = 70,
-                  .kv = {.groups = {{.free_count = 20, .held_count = 60, .cached_count = 20}},
+                  .kv = {.groups = {{.free_count = 20,
+                                     .held_count = 60,
+                                     .cached_count = 20,
+                                     .touched_count = 90},
+                                    {.free_count = 10, .touched_count = 4}},
                          .lookup_tokens = 1000,
                          .hit_tokens = 400}},
         .step_tokens = 999,
@@ -178,6 +187,7 @@ static void test_what_others_count_is_read_when_asked(void **state) {
     assert_true(value(page, "vllm:num_requests_running") == 5);
     assert_true(value(page, "vllm:num_preemptions_total") == 7);
     assert_true(value(page, "vllm:kv_cache_usage_perc") == 0.6);
+    assert_true(value(page, "jitney:kv_memory_bytes") == 90.0 * (3 << 20) + 4.0 * 5);
     assert_true(value(page, "vllm:prefix_cache_hits_total") == 400);
     assert_true(value(page, "vllm:iteration_tokens_total_sum") == 999);
     assert_true(value(page, "vllm:iteration_tokens_total_count") == 63);
