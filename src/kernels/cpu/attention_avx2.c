@@ -1,21 +1,23 @@
-/* kernels/cpu/attention_avx2.c - one segment of attention for up to four queries that share
+/* kernels/cpu/attention_avx2.c - one segment of attention for up to six queries that share
  * a KV head, AVX2 + FMA + F16C.
  *
  * A tile's 16 keys are two vectors of scores for each query; keys and values are read and
- * widened once for all queries. Tokens outside [first, end) may hold anything: their scores
- * are replaced by minus infinity, and their values are never read.
+ * widened once for all queries. Six queries meet one tile, three meet two, so that there are
+ * twelve sums in registers. Tokens that a query does not attend to may hold anything: their
+ * scores are replaced by minus infinity, and their values never weighed.
  */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/fmath.h"
+#include "kernels/cpu/attn_reach.h"
 #include "kernels/cpu/fmath_avx2.h"
 #include "kernels/cpu/kernels_avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 8, CHUNK = 2 * LANES };
+enum { LANES = 8, VECTORS = 4 };
 
 /* Elements i .. i + 7 of a run of the cache's numbers. */
 INLINE __m256 load8(const uint8_t *p, size_t i, const enum kv_type type) {
@@ -49,68 +51,60 @@ INLINE __m256 attended(uint32_t base, uint32_t first, uint32_t end) {
     return _mm256_castsi256_ps(_mm256_andnot_si256(early, in_time));
 }
 
-INLINE __m256 finish_score(__m256 acc, const struct attn_segment *s, __m256 mask) {
-    acc = _mm256_mul_ps(acc, _mm256_set1_ps(s->scale));
+/* The products of all queries with `vectors` times 8 keys from key `first` of the segment on;
+ * a tile is two vectors. */
+INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const int vectors,
+                          const int queries, const enum kv_type type,
+                          float p[ATTN_QUERIES][ATTN_SEGMENT]) {
+    __m256 acc[ATTN_QUERIES][VECTORS], k[VECTORS];
+    const uint8_t *tiles[] = {s->k[first / KV_BLOCK_TOKENS],
+                              vectors > 2 ? s->k[first / KV_BLOCK_TOKENS + 1] : NULL};
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_setzero_ps();
+    for (uint32_t d = 0; d < s->head_dim; d++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            k[j] = load8(tiles[j / 2], d * KV_BLOCK_TOKENS + (size_t)(j % 2) * LANES, type);
+#pragma GCC unroll 6
+        for (int i = 0; i < queries; i++) {
+            __m256 q = _mm256_set1_ps(s->query[i].q[d]);
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_fmadd_ps(q, k[j], acc[i][j]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            _mm256_storeu_ps(p[i] + first + (size_t)j * LANES, acc[i][j]);
+}
+
+/* The products of one query with keys j .. j + 7, as scores. */
+INLINE __m256 score(const struct attn_segment *s, const struct attn_query *q, uint32_t j,
+                    __m256 x) {
+    if (s->type == KV_I8) {
+        const uint8_t *scales = s->k[j / KV_BLOCK_TOKENS] + kv_scales_offset(s->head_dim);
+        x = _mm256_mul_ps(x, load8(scales, j % KV_BLOCK_TOKENS, KV_F16));
+    }
+    x = _mm256_mul_ps(x, _mm256_set1_ps(s->scale));
     if (s->softcap > 0.0f) {
         __m256 cap = _mm256_set1_ps(s->softcap);
-        acc = _mm256_mul_ps(cap, fm8_tanh(_mm256_div_ps(acc, cap)));
+        x = _mm256_mul_ps(cap, fm8_tanh(_mm256_div_ps(x, cap)));
     }
-    return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), acc, mask);
+    return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), x, attended(j, q->first, q->end));
 }
 
-/* The scores of tile t into p[query][16 * t ..]. */
-INLINE void score_tile(const struct attn_segment *s, uint32_t t, const int queries,
-                       const enum kv_type type, float p[ATTN_QUERIES][ATTN_SEGMENT]) {
-    __m256 acc[ATTN_QUERIES][2];
-    const uint8_t *k = s->k[t];
-    for (int i = 0; i < queries; i++) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-    for (uint32_t d = 0; d < s->head_dim; d++) {
-        __m256 k0 = load8(k, (size_t)d * KV_BLOCK_TOKENS, type);
-        __m256 k1 = load8(k, (size_t)d * KV_BLOCK_TOKENS + LANES, type);
-#pragma GCC unroll 4
-        for (int i = 0; i < queries; i++) {
-            __m256 q = _mm256_set1_ps(s->q[(size_t)i * s->head_dim + d]);
-            acc[i][0] = _mm256_fmadd_ps(q, k0, acc[i][0]);
-            acc[i][1] = _mm256_fmadd_ps(q, k1, acc[i][1]);
-        }
-    }
-    if (type == KV_I8) {
-        const uint8_t *scales = k + kv_scales_offset(s->head_dim);
-        __m256 scale0 = load8(scales, 0, KV_F16), scale1 = load8(scales, LANES, KV_F16);
-        for (int i = 0; i < queries; i++) {
-            acc[i][0] = _mm256_mul_ps(acc[i][0], scale0);
-            acc[i][1] = _mm256_mul_ps(acc[i][1], scale1);
-        }
-    }
-    uint32_t base = t * KV_BLOCK_TOKENS;
-    __m256 mask0 = attended(base, s->first, s->end);
-    __m256 mask1 = attended(base + LANES, s->first, s->end);
-#pragma GCC unroll 4
-    for (int i = 0; i < queries; i++) {
-        _mm256_storeu_ps(p[i] + base, finish_score(acc[i][0], s, mask0));
-        _mm256_storeu_ps(p[i] + base + LANES, finish_score(acc[i][1], s, mask1));
-    }
-}
-
-/* The scores at p, from `first` to `end` (multiples of 16), become exponentials. Those that
- * are not attended are exp(-inf) = 0 and change no lane's sum. */
-INLINE float exponentials(float *p, uint32_t first, uint32_t end, float *max_out) {
-    __m256 max = _mm256_set1_ps(-INFINITY);
-    for (uint32_t j = first; j < end; j += LANES) max = _mm256_max_ps(_mm256_loadu_ps(p + j), max);
+INLINE float max_of(__m256 max) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     m = _mm_max_ss(m, _mm_movehdup_ps(m));
-    *max_out = _mm_cvtss_f32(m);
-    max = _mm256_set1_ps(*max_out);
-    __m256 sum0 = _mm256_setzero_ps(), sum1 = sum0;
-    for (uint32_t j = first; j < end; j += ATTN_LANES) {
-        __m256 e0 = fm8_exp(_mm256_sub_ps(_mm256_loadu_ps(p + j), max));
-        __m256 e1 = fm8_exp(_mm256_sub_ps(_mm256_loadu_ps(p + j + LANES), max));
-        _mm256_storeu_ps(p + j, e0);
-        _mm256_storeu_ps(p + j + LANES, e1);
-        sum0 = _mm256_add_ps(sum0, e0);
-        sum1 = _mm256_add_ps(sum1, e1);
-    }
+    return _mm_cvtss_f32(m);
+}
+
+/* 16 lanes joined by halves. */
+INLINE float sum_of(__m256 sum0, __m256 sum1) {
     __m256 sum = _mm256_add_ps(sum0, sum1);
     __m128 l = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
     l = _mm_add_ps(l, _mm_movehl_ps(l, l));
@@ -118,68 +112,123 @@ INLINE float exponentials(float *p, uint32_t first, uint32_t end, float *max_out
     return _mm_cvtss_f32(l);
 }
 
-/* The exponentials of tile t take the scales of its values. Those that are not attended may
- * become NaN; they are not looked at again. */
-INLINE void scale_tile(const struct attn_segment *s, uint32_t t, const int queries,
-                       float p[ATTN_QUERIES][ATTN_SEGMENT]) {
-    const uint8_t *scales = s->v[t] + kv_scales_offset(s->head_dim);
-    for (uint32_t j = 0; j < KV_BLOCK_TOKENS; j += LANES) {
-        __m256 scale = load8(scales, j, KV_F16);
-        for (int i = 0; i < queries; i++) {
-            float *at = p[i] + t * KV_BLOCK_TOKENS + j;
-            _mm256_storeu_ps(at, _mm256_mul_ps(_mm256_loadu_ps(at), scale));
-        }
+/* One query's products at p, of the tokens from `first` to `end` (whole tiles), become what its
+ * values are weighed with: exponentials, times the values' scales where the cache has them.
+ * Tokens that are not attended to are exp(-inf) = 0 and change no lane's sum; a scale may make
+ * them NaN, but they are not looked at again. */
+static void weights_of(const struct attn_segment *s, const struct attn_query *q, uint32_t first,
+                       uint32_t end, float *p, struct attn_part *out) {
+    __m256 max = _mm256_set1_ps(-INFINITY), sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (uint32_t j = first; j < end; j += LANES) {
+        __m256 x = score(s, q, j, _mm256_loadu_ps(p + j));
+        _mm256_storeu_ps(p + j, x);
+        max = _mm256_max_ps(x, max);
     }
+    out->max = max_of(max);
+    max = _mm256_set1_ps(out->max);
+    for (uint32_t t = first; t < end; t += KV_BLOCK_TOKENS)
+#pragma GCC unroll 2
+        for (uint32_t h = 0; h < 2; h++) {
+            float *at = p + t + h * LANES;
+            __m256 e = fm8_exp(_mm256_sub_ps(_mm256_loadu_ps(at), max));
+            sum[h] = _mm256_add_ps(sum[h], e);
+            if (s->type == KV_I8) {
+                const uint8_t *scales = s->v[t / KV_BLOCK_TOKENS] + kv_scales_offset(s->head_dim);
+                e = _mm256_mul_ps(e, load8(scales, (size_t)h * LANES, KV_F16));
+            }
+            _mm256_storeu_ps(at, e);
+        }
+    out->sum = sum_of(sum[0], sum[1]);
 }
 
-/* Columns d .. d + 15 of the result, for all queries. */
-INLINE void weigh_chunk(const struct attn_segment *s, uint32_t d, const int queries,
-                        const enum kv_type type, float p[ATTN_QUERIES][ATTN_SEGMENT], float *out) {
-    __m256 acc[ATTN_QUERIES][2];
-    for (int i = 0; i < queries; i++) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-    for (uint32_t j = s->first; j < s->end; j++) {
-        const uint8_t *v = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
-        __m256 v0 = load8(v, d, type), v1 = load8(v, d + LANES, type);
+/* Adds the values of `tokens` in `vectors` vectors of columns from d on to the results of all
+ * queries. */
+INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint32_t d,
+                          const int vectors, const int queries, const enum kv_type type,
+                          float p[][ATTN_SEGMENT], struct attn_part *out) {
+    __m256 acc[ATTN_QUERIES][VECTORS], v[VECTORS];
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
-        for (int i = 0; i < queries; i++) {
-            __m256 w = _mm256_set1_ps(p[i][j]);
-            acc[i][0] = _mm256_fmadd_ps(w, v0, acc[i][0]);
-            acc[i][1] = _mm256_fmadd_ps(w, v1, acc[i][1]);
+        for (int c = 0; c < vectors; c++)
+            acc[i][c] = _mm256_loadu_ps(out[i].out + d + (size_t)c * LANES);
+    for (uint32_t j = tokens.first; j < tokens.end;) {
+        const uint8_t *row = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
+        uint32_t edge = (j / KV_BLOCK_TOKENS + 1) * KV_BLOCK_TOKENS;
+        uint32_t end = edge < tokens.end ? edge : tokens.end;
+        for (; j < end; j++, row += s->v_stride) {
+#pragma GCC unroll 4
+            for (int c = 0; c < vectors; c++) v[c] = load8(row, d + (size_t)c * LANES, type);
+#pragma GCC unroll 6
+            for (int i = 0; i < queries; i++) {
+                __m256 w = _mm256_set1_ps(p[i][j]);
+#pragma GCC unroll 4
+                for (int c = 0; c < vectors; c++) acc[i][c] = _mm256_fmadd_ps(w, v[c], acc[i][c]);
+            }
         }
     }
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
-    for (int i = 0; i < queries; i++) {
-        _mm256_storeu_ps(out + (size_t)i * s->head_dim + d, acc[i][0]);
-        _mm256_storeu_ps(out + (size_t)i * s->head_dim + d + LANES, acc[i][1]);
-    }
+        for (int c = 0; c < vectors; c++)
+            _mm256_storeu_ps(out[i].out + d + (size_t)c * LANES, acc[i][c]);
 }
 
-/* The last columns of a head that is not a multiple of 16 wide. */
-INLINE void weigh_one(const struct attn_segment *s, uint32_t d, const enum kv_type type,
-                      const float *p, float *out) {
-    float acc = 0.0f;
-    for (uint32_t j = s->first; j < s->end; j++) {
+/* Column d, the width of the head not being a multiple of 8. */
+INLINE void weigh_one(const struct attn_segment *s, struct span tokens, uint32_t d,
+                      const enum kv_type type, const float *p, float *out) {
+    float acc = *out;
+    for (uint32_t j = tokens.first; j < tokens.end; j++) {
         const uint8_t *v = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
         acc = fmaf(p[j], load1(v, d, type), acc);
     }
     *out = acc;
 }
 
+INLINE void weigh(const struct attn_segment *s, struct span tokens, const int queries,
+                  const enum kv_type type, float p[][ATTN_SEGMENT], struct attn_part *out) {
+    uint32_t d = 0, width = s->head_dim;
+    for (; queries <= 3 && d + 4 * LANES <= width; d += 4 * LANES)
+        weigh_columns(s, tokens, d, 4, queries, type, p, out);
+    for (; d + 2 * LANES <= width; d += 2 * LANES)
+        weigh_columns(s, tokens, d, 2, queries, type, p, out);
+    if (d + LANES <= width) {
+        weigh_columns(s, tokens, d, 1, queries, type, p, out);
+        d += LANES;
+    }
+    for (; d < width; d++)
+        for (int i = 0; i < queries; i++) weigh_one(s, tokens, d, type, p[i], out[i].out + d);
+}
+
+/* The tokens that only some of the queries attend to. */
+static void weigh_alone(const struct attn_segment *s, struct span tokens, float p[][ATTN_SEGMENT],
+                        struct attn_part *out) {
+    if (tokens.first >= tokens.end) return;
+    if (s->type == KV_F16)
+        weigh(s, tokens, 1, KV_F16, p, out);
+    else if (s->type == KV_I8)
+        weigh(s, tokens, 1, KV_I8, p, out);
+    else
+        weigh(s, tokens, 1, KV_F32, p, out);
+}
+
 INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                    struct attn_part *out) {
     float p[ATTN_QUERIES][ATTN_SEGMENT];
-    uint32_t first_tile = s->first / KV_BLOCK_TOKENS;
-    uint32_t end_tile = (s->end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    for (uint32_t t = first_tile; t < end_tile; t++) score_tile(s, t, queries, type, p);
-    for (int i = 0; i < queries; i++)
-        out->sum[i] = exponentials(p[i], first_tile * KV_BLOCK_TOKENS, end_tile * KV_BLOCK_TOKENS,
-                                   &out->max[i]);
-    for (uint32_t t = first_tile; t < end_tile && type == KV_I8; t++) scale_tile(s, t, queries, p);
-    uint32_t d = 0;
-    for (; d + CHUNK <= s->head_dim; d += CHUNK) weigh_chunk(s, d, queries, type, p, out->out);
-    for (; d < s->head_dim; d++)
-        for (int i = 0; i < queries; i++)
-            weigh_one(s, d, type, p[i], out->out + (size_t)i * s->head_dim + d);
+    struct attn_reach r = attn_reach(s);
+    uint32_t first = r.any.first / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS, j = first;
+    uint32_t end = (r.any.end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
+    for (; queries <= 3 && j + 4 * LANES <= end; j += 4 * LANES)
+        multiply_keys(s, j, 4, queries, type, p);
+    for (; j < end; j += 2 * LANES) multiply_keys(s, j, 2, queries, type, p);
+    for (int i = 0; i < queries; i++) {
+        const struct attn_query *q = &s->query[i];
+        weights_of(s, q, first, end, p[i], &out[i]);
+        memset(out[i].out, 0, s->head_dim * sizeof(float));
+        weigh_alone(s, attn_before(q, &r), p + i, out + i);
+    }
+    weigh(s, r.all, queries, type, p, out);
+    for (int i = 0; i < queries; i++) weigh_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
 }
 
 #define ATTEND(queries)                                                                            \
@@ -199,25 +248,24 @@ void avx2_attend(const struct attn_segment *s, struct attn_part *out) {
         ATTEND(2);
     case 3:
         ATTEND(3);
-    default:
+    case 4:
         ATTEND(4);
+    case 5:
+        ATTEND(5);
+    default:
+        ATTEND(6);
     }
 }
 
-void avx2_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t queries,
-                    uint32_t head_dim) {
-    for (uint32_t i = 0; i < queries; i++) {
-        float max = into->max[i] > part->max[i] ? into->max[i] : part->max[i];
-        float f1 = fm_exp(into->max[i] - max), f2 = fm_exp(part->max[i] - max);
-        float *a = into->out + (size_t)i * head_dim;
-        const float *b = part->out + (size_t)i * head_dim;
-        into->max[i] = max;
-        into->sum[i] = fmaf(part->sum[i], f2, into->sum[i] * f1);
-        for (uint32_t d = 0; d < head_dim; d++) a[d] = fmaf(b[d], f2, a[d] * f1);
-    }
+void avx2_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t head_dim) {
+    float max = into->max > part->max ? into->max : part->max;
+    float f1 = fm_exp(into->max - max), f2 = fm_exp(part->max - max);
+    into->max = max;
+    into->sum = fmaf(part->sum, f2, into->sum * f1);
+    for (uint32_t d = 0; d < head_dim; d++)
+        into->out[d] = fmaf(part->out[d], f2, into->out[d] * f1);
 }
 
-void avx2_attn_finish(struct attn_part *part, uint32_t queries, uint32_t head_dim) {
-    for (uint32_t i = 0; i < queries; i++)
-        for (uint32_t d = 0; d < head_dim; d++) part->out[(size_t)i * head_dim + d] /= part->sum[i];
+void avx2_attn_finish(struct attn_part *part, uint32_t head_dim) {
+    for (uint32_t d = 0; d < head_dim; d++) part->out[d] /= part->sum;
 }

@@ -81,26 +81,34 @@ struct mm_wide {
                      float out[MM_WIDE][PANEL_ROWS]);
 };
 
-/* Query heads of one KV head that one call of an attention kernel takes at most. */
-enum { ATTN_QUERIES = 4, ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
+/* Queries that one call of an attention kernel takes at most, and neighbouring rows that a thread
+ * works on together: whatever the number of heads that share a KV head, their queries come out
+ * even. */
+enum { ATTN_QUERIES = 6, ATTN_ROWS = 6, ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
 
-/* Keys and values of one KV head in one segment, and the queries that look at them. Tokens
- * [first, end) of the segment are attended; others may hold anything. */
+/* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
+struct attn_query {
+    const float *q;
+    uint32_t first, end;
+};
+
+/* Keys and values of one KV head in one segment, and the queries that look at them: heads of
+ * one row, or of neighbouring rows. Tokens that a query does not attend to may hold anything. */
 struct attn_segment {
-    const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_BLOCK_TOKENS] */
+    const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_BLOCK_TOKENS]; those that are attended to */
     const uint8_t *v[ATTN_TILES]; /* token j at v + j * v_stride */
     size_t v_stride;              /* bytes */
     enum kv_type type;
-    uint32_t head_dim, first, end;
+    uint32_t head_dim;
     float scale, softcap;
-    const float *q; /* query i at q + i * head_dim */
+    struct attn_query query[ATTN_QUERIES];
     uint32_t query_count;
 };
 
-/* The result of a segment, or of several joined ones, for each query. */
+/* A query's result of a segment, or of several joined ones. */
 struct attn_part {
-    float max[ATTN_QUERIES], sum[ATTN_QUERIES];
-    float *out; /* query i at out + i * head_dim */
+    float max, sum;
+    float *out; /* head_dim */
 };
 
 /* Arithmetic on one row or group. `count` is in elements. */
@@ -114,10 +122,9 @@ struct cpu_kernels {
     /* One token of one KV head: K goes with a stride of KV_BLOCK_TOKENS elements. */
     void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
-    void (*attend)(const struct attn_segment *s, struct attn_part *out);
-    void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t queries,
-                      uint32_t head_dim);
-    void (*attn_finish)(struct attn_part *part, uint32_t queries, uint32_t head_dim);
+    void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */
+    void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
+    void (*attn_finish)(struct attn_part *part, uint32_t head_dim);
     mm_panel_fn *const *panel;  /* [DTYPE_COUNT] */
     uint32_t panel_rows;        /* that a call of one takes at most */
     const struct mm_wide *wide; /* NULL: the table has none */

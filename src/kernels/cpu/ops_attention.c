@@ -2,10 +2,12 @@
  *
  * The work is a list of items (row, unit): a unit is the fewest heads whose results are whole
  * blocks of Q8_BLOCK, mostly one. A thread takes a run of items of about equal cost, a row
- * costing as much as it attends to; the heads of a run that share a KV head go through the
- * kernel together. Where there are too few items for the threads and the context is long, the
- * items are (row, segment, heads of one KV head) instead; each leaves its part, and once all
- * are there the parts of a head are joined in rising order. The bits are the same either way.
+ * costing as much as it attends to. Of its run, neighbouring rows of one sequence go together:
+ * the queries of all their heads that share a KV head pass through the kernel a batch at a
+ * time, so that keys and values are read once for a batch. Where there are too few items for
+ * the threads and the context is long, the items are (rows, segment, batch) instead; each
+ * leaves its parts, and once all are there the parts of a head are joined in rising order. The
+ * bits are the same either way.
  *
  * Entry points: op_attention_run, op_self_attention_run.
  */
@@ -21,12 +23,14 @@ enum {
     ITEMS_PER_THREAD = 8, /* with fewer, threads wait for each other for too long */
 };
 
-/* One row's attention. */
-struct attn_row {
-    const float *q;
-    float *out;
+/* Neighbouring rows of one sequence whose positions lie in the same segments. */
+struct attn_rows {
+    uint32_t row[ATTN_ROWS];
+    const float *q[ATTN_ROWS];
+    float *out[ATTN_ROWS];
+    uint32_t first[ATTN_ROWS], end[ATTN_ROWS]; /* attended positions; both rise */
+    uint32_t count;
     uint32_t heads_per_kv, head_dim;
-    uint32_t first, end; /* attended positions */
     float scale, softcap;
     /* The cache, or for an encoder (kv NULL) tiles of the keys of `head0` and those after. */
     const struct kv_space *kv;
@@ -39,7 +43,7 @@ struct attn_row {
     size_t v_stride;
 };
 
-static void find_tile(const struct attn_row *a, uint32_t kv_head, uint32_t tile, const uint8_t **k,
+static void find_tile(const struct attn_rows *a, uint32_t kv_head, uint32_t tile, const uint8_t **k,
                       const uint8_t **v) {
     if (a->kv) {
         CHECK(a->blocks[tile] < a->kv->block_count);
@@ -53,114 +57,110 @@ static void find_tile(const struct attn_row *a, uint32_t kv_head, uint32_t tile,
          (size_t)kv_head * a->head_dim * sizeof(float);
 }
 
-/* Positions [first, end) of one segment. */
-static void fill_segment(const struct attn_row *a, uint32_t kv_head, uint32_t first, uint32_t end,
-                         struct attn_segment *s) {
-    uint32_t start = first / ATTN_SEGMENT * ATTN_SEGMENT;
-    s->first = first - start;
-    s->end = end - start;
-    for (uint32_t t = s->first / KV_BLOCK_TOKENS; t * KV_BLOCK_TOKENS < s->end; t++)
-        find_tile(a, kv_head, start / KV_BLOCK_TOKENS + t, &s->k[t], &s->v[t]);
+/* Heads [head, head + heads) share a KV head. Their queries are counted row by row; these are
+ * the queries [first, end). */
+struct attn_batch {
+    uint32_t head, heads;
+    uint32_t first, end;
+};
+
+/* The batch after `b`, in which nothing but `head` is set before the first. A KV head's queries
+ * are cut into batches of about equal size. */
+static bool batch_next(const struct attn_rows *a, struct span heads, struct attn_batch *b) {
+    b->first = b->end;
+    if (b->first == a->count * b->heads) {
+        b->head += b->heads;
+        if (b->head == heads.end) return false;
+        uint32_t edge = (b->head / a->heads_per_kv + 1) * a->heads_per_kv;
+        b->heads = (edge < heads.end ? edge : heads.end) - b->head;
+        b->first = 0;
+    }
+    uint32_t left = a->count * b->heads - b->first;
+    uint32_t calls = (left + ATTN_QUERIES - 1) / ATTN_QUERIES;
+    b->end = b->first + (left + calls - 1) / calls;
+    return true;
 }
 
-static struct attn_segment segment_of(const struct attn_row *a, uint32_t head, uint32_t count) {
-    return (struct attn_segment){
+static uint32_t batch_row(const struct attn_batch *b, uint32_t query) { return query / b->heads; }
+static uint32_t batch_head(const struct attn_batch *b, uint32_t query) {
+    return b->head + query % b->heads;
+}
+
+static struct attn_segment segment_of(const struct attn_rows *a, const struct attn_batch *b) {
+    struct attn_segment s = {
         .v_stride = a->v_stride,
         .type = a->kv ? a->kv->type : KV_F32,
         .head_dim = a->head_dim,
         .scale = a->scale,
         .softcap = a->softcap,
-        .q = a->q + (size_t)head * a->head_dim,
-        .query_count = count,
+        .query_count = b->end - b->first,
     };
+    for (uint32_t i = 0; i < s.query_count; i++)
+        s.query[i].q =
+            a->q[batch_row(b, b->first + i)] + (size_t)batch_head(b, b->first + i) * a->head_dim;
+    return s;
 }
 
-/* Heads [head, head + count), all of one KV head. */
-static void attend_heads(const struct cpu_kernels *k, const struct attn_row *a, uint32_t head,
-                         uint32_t count, float *scratch) {
-    struct attn_segment s = segment_of(a, head, count);
-    struct attn_part all = {.out = a->out + (size_t)head * a->head_dim}, part = {.out = scratch};
-    for (uint32_t first = a->first; first < a->end;) {
-        uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
-        uint32_t end = edge < a->end ? edge : a->end;
-        fill_segment(a, head / a->heads_per_kv, first, end, &s);
-        k->attend(&s, first == a->first ? &all : &part);
-        if (first != a->first) k->attn_join(&all, &part, count, a->head_dim);
-        first = end;
+/* What the batch's queries attend to of one segment of the sequence. */
+static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, uint32_t segment,
+                         struct attn_segment *s) {
+    uint32_t start = segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
+    for (uint32_t i = 0; i < s->query_count; i++) {
+        uint32_t row = batch_row(b, b->first + i);
+        s->query[i].first = a->first[row] > start ? a->first[row] - start : 0;
+        s->query[i].end = (a->end[row] < edge ? a->end[row] : edge) - start;
     }
-    k->attn_finish(&all, count, a->head_dim);
+    uint32_t first = s->query[0].first, end = s->query[s->query_count - 1].end;
+    for (uint32_t t = first / KV_BLOCK_TOKENS; t * KV_BLOCK_TOKENS < end; t++)
+        find_tile(a, b->head / a->heads_per_kv, start / KV_BLOCK_TOKENS + t, &s->k[t], &s->v[t]);
 }
 
-/* The end of the longest run of heads from `head` that a kernel takes at once. */
-static uint32_t heads_end(const struct attn_row *a, uint32_t head, uint32_t limit) {
-    uint32_t end = (head / a->heads_per_kv + 1) * a->heads_per_kv;
-    if (end > limit) end = limit;
-    return end > head + ATTN_QUERIES ? head + ATTN_QUERIES : end;
+static struct span segments_of(uint32_t first, uint32_t end) {
+    return (struct span){first / ATTN_SEGMENT, (end - 1) / ATTN_SEGMENT + 1};
 }
 
-static void attend_row(const struct cpu_kernels *k, const struct attn_row *a, struct span heads,
-                       float *scratch) {
-    for (uint32_t h = heads.first; h < heads.end;) {
-        uint32_t end = heads_end(a, h, heads.end);
-        attend_heads(k, a, h, end - h, scratch);
-        h = end;
+static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
+                         const struct attn_batch *b, float *scratch) {
+    struct attn_segment s = segment_of(a, b);
+    struct attn_part all[ATTN_QUERIES], part[ATTN_QUERIES];
+    struct span segments = segments_of(a->first[0], a->end[0]);
+    for (uint32_t i = 0; i < s.query_count; i++) {
+        all[i].out =
+            a->out[batch_row(b, b->first + i)] + (size_t)batch_head(b, b->first + i) * a->head_dim;
+        part[i].out = scratch + (size_t)i * a->head_dim;
     }
+    for (uint32_t n = segments.first; n < segments.end; n++) {
+        fill_segment(a, b, n, &s);
+        k->attend(&s, n == segments.first ? all : part);
+        for (uint32_t i = 0; n != segments.first && i < s.query_count; i++)
+            k->attn_join(&all[i], &part[i], a->head_dim);
+    }
+    for (uint32_t i = 0; i < s.query_count; i++) k->attn_finish(&all[i], a->head_dim);
 }
 
-/* The units of a row, laid out from `at` at `cost` each, that start inside [from, to). */
-static struct span units_within(uint64_t at, uint64_t cost, uint32_t units, uint64_t from,
-                                uint64_t to) {
-    uint64_t first = from > at ? (from - at + cost - 1) / cost : 0;
-    uint64_t end = to > at ? (to - at + cost - 1) / cost : 0;
-    return (struct span){(uint32_t)(first < units ? first : units),
-                         (uint32_t)(end < units ? end : units)};
+static void attend_rows(const struct cpu_kernels *k, const struct attn_rows *a, struct span heads,
+                        float *scratch) {
+    struct attn_batch b = {.head = heads.first};
+    while (batch_next(a, heads, &b)) attend_batch(k, a, &b, scratch);
 }
 
-static uint32_t first_position(uint32_t window, uint32_t end) {
-    return window > 0 && end > window ? end - window : 0;
-}
-
-static uint64_t row_cost(const struct cpu_run *x, uint32_t window, uint32_t row) {
-    if (x->step->pos[row] < 0) return 0;
-    uint32_t end = (uint32_t)x->step->pos[row] + 1;
-    return end - first_position(window, end) + ROW_COST;
-}
-
-/* Where a row's results go, and the quantising of those that are done. */
+/* Where rows' results go, and the quantising of those that are done. */
 struct attn_results {
     struct mat dst, q8;
-    float *row; /* scratch, where no floats are wanted */
+    float *rows; /* scratch for ATTN_ROWS, where no floats are wanted */
+    uint32_t cols;
 };
 
-static float *results_row(const struct attn_results *o, uint32_t row) {
-    return o->dst.base ? mat_f32(&o->dst, row) : o->row;
+static float *results_row(const struct attn_results *o, uint32_t row, uint32_t nth_of_rows) {
+    return o->dst.base ? mat_f32(&o->dst, row) : o->rows + (size_t)nth_of_rows * o->cols;
 }
 
-static void quantise_heads(const struct cpu_kernels *k, const struct attn_results *o, uint32_t row,
-                           struct span heads, uint32_t head_dim) {
-    if (!o->q8.base || heads.first == heads.end) return;
-    uint32_t col = heads.first * head_dim;
-    k->quantise(results_row(o, row) + col, (heads.end - heads.first) * head_dim,
-                mat_q8_write(&o->q8, row, col));
-}
-
-static struct attn_row cached_row(const struct cpu_run *x, const struct op_attention *a,
-                                  const struct mat *q, uint32_t row, float *out) {
-    uint32_t end = (uint32_t)x->step->pos[row] + 1;
-    return (struct attn_row){
-        .q = mat_f32(q, row),
-        .out = out,
-        .heads_per_kv = a->heads / a->kv_heads,
-        .head_dim = a->head_dim,
-        .first = first_position(a->window, end),
-        .end = end,
-        .scale = a->scale,
-        .softcap = a->softcap,
-        .kv = &x->kv[a->group],
-        .blocks = x->step->seqs[x->step->seq[row]].blocks[a->group],
-        .layer = a->layer,
-        .v_stride = a->head_dim * kv_elem_bytes(x->kv[a->group].type),
-    };
+static void quantise_heads(const struct cpu_kernels *k, const struct attn_results *o,
+                           const struct attn_rows *a, struct span heads) {
+    uint32_t col = heads.first * a->head_dim;
+    for (uint32_t i = 0; o->q8.base && i < a->count; i++)
+        k->quantise(a->out[i] + col, (heads.end - heads.first) * a->head_dim,
+                    mat_q8_write(&o->q8, a->row[i], col));
 }
 
 /* An attention op, as all threads see it. */
@@ -171,26 +171,90 @@ struct attn_op {
     uint32_t unit, units; /* heads in a unit, units in a row */
 };
 
-static void run_whole_rows(const struct attn_op *o, const struct attn_results *results,
-                           float *scratch, uint32_t ith, uint32_t nth) {
-    const struct op_attention *a = o->a;
-    uint64_t total = 0, at = 0;
-    for (uint32_t r = 0; r < o->q.row_count; r++) total += row_cost(o->x, a->window, r) * o->units;
-    uint64_t from = total * ith / nth, to = total * (ith + 1) / nth;
-    for (uint32_t r = 0; r < o->q.row_count && at < to; r++) {
-        uint64_t cost = row_cost(o->x, a->window, r);
-        if (cost == 0) continue;
-        struct span mine = units_within(at, cost, o->units, from, to);
-        struct span heads = {mine.first * o->unit, mine.end * o->unit};
-        struct attn_row row = cached_row(o->x, a, &o->q, r, results_row(results, r));
-        attend_row(o->x->table->kernels, &row, heads, scratch);
-        quantise_heads(o->x->table->kernels, results, r, heads, a->head_dim);
-        at += cost * o->units;
-    }
+/* The positions that a live row attends to. */
+static struct span positions_of(const struct attn_op *o, uint32_t row) {
+    uint32_t end = (uint32_t)o->x->step->pos[row] + 1, window = o->a->window;
+    return (struct span){window > 0 && end > window ? end - window : 0, end};
 }
 
-static uint32_t segment_count(const struct attn_row *a) {
-    return (a->end - 1) / ATTN_SEGMENT - a->first / ATTN_SEGMENT + 1;
+static bool same_segments(struct span a, struct span b) {
+    return a.first / ATTN_SEGMENT == b.first / ATTN_SEGMENT &&
+           (a.end - 1) / ATTN_SEGMENT == (b.end - 1) / ATTN_SEGMENT;
+}
+
+/* rows.first, which is live, and those after it that go with it; the result is the first that
+ * does not. */
+static uint32_t gather_rows(const struct attn_op *o, const struct attn_results *results,
+                            struct span rows, struct attn_rows *a) {
+    const struct step *step = o->x->step;
+    const struct kv_space *kv = &o->x->kv[o->a->group];
+    struct span at = positions_of(o, rows.first);
+    *a = (struct attn_rows){
+        .heads_per_kv = o->a->heads / o->a->kv_heads,
+        .head_dim = o->a->head_dim,
+        .scale = o->a->scale,
+        .softcap = o->a->softcap,
+        .kv = kv,
+        .blocks = step->seqs[step->seq[rows.first]].blocks[o->a->group],
+        .layer = o->a->layer,
+        .v_stride = o->a->head_dim * kv_elem_bytes(kv->type),
+    };
+    uint32_t r = rows.first;
+    for (; r < rows.end && a->count < ATTN_ROWS; r++) {
+        if (step->pos[r] < 0 || step->seq[r] != step->seq[rows.first]) break;
+        struct span own = positions_of(o, r);
+        if (!same_segments(at, own)) break;
+        a->row[a->count] = r;
+        a->q[a->count] = mat_f32(&o->q, r);
+        a->out[a->count] = results ? results_row(results, r, a->count) : NULL;
+        a->first[a->count] = own.first;
+        a->end[a->count++] = own.end;
+    }
+    return r;
+}
+
+static uint64_t row_cost(const struct attn_op *o, uint32_t row) {
+    if (o->x->step->pos[row] < 0) return 0;
+    struct span at = positions_of(o, row);
+    return at.end - at.first + ROW_COST;
+}
+
+/* The first unit that starts at `cost` or later, all units laid out one after the other. */
+struct attn_place {
+    uint32_t row, unit;
+};
+static struct attn_place place_at(const struct attn_op *o, uint64_t cost) {
+    uint64_t at = 0;
+    uint32_t r = 0;
+    for (; r < o->q.row_count; r++) {
+        uint64_t each = row_cost(o, r);
+        uint64_t unit = each > 0 && cost > at ? (cost - at + each - 1) / each : 0;
+        if (each > 0 && unit < o->units) return (struct attn_place){r, (uint32_t)unit};
+        at += each * o->units;
+    }
+    return (struct attn_place){r, 0};
+}
+
+static void run_whole_rows(const struct attn_op *o, const struct attn_results *results,
+                           float *scratch, uint32_t ith, uint32_t nth) {
+    const struct cpu_kernels *k = o->x->table->kernels;
+    uint64_t total = 0;
+    for (uint32_t r = 0; r < o->q.row_count; r++) total += row_cost(o, r) * o->units;
+    struct attn_place from = place_at(o, total * ith / nth);
+    struct attn_place to = place_at(o, total * (ith + 1) / nth);
+    for (uint32_t r = from.row; r < to.row || (r == to.row && to.unit > 0);) {
+        uint32_t first = r == from.row ? from.unit : 0, end = r == to.row ? to.unit : o->units;
+        bool whole = first == 0 && end == o->units;
+        struct span heads = {first * o->unit, end * o->unit};
+        struct attn_rows rows;
+        if (o->x->step->pos[r] < 0 || first >= end) {
+            r++;
+            continue;
+        }
+        r = gather_rows(o, results, (struct span){r, whole ? to.row : r + 1}, &rows);
+        attend_rows(k, &rows, heads, scratch);
+        quantise_heads(k, results, &rows, heads);
+    }
 }
 
 /* The parts of a step in the plan's memory. Part i has its maximum and sum at numbers[2i] and
@@ -206,10 +270,10 @@ static bool wants_parts(const struct attn_op *o, uint32_t nth, struct attn_parts
     parts->count = 0;
     for (uint32_t r = 0; r < o->q.row_count; r++) {
         if (o->x->step->pos[r] < 0) continue;
-        struct attn_row row = cached_row(o->x, o->a, &o->q, r, NULL);
-        uint64_t segments = segment_count(&row);
-        parts->count += segments * o->a->heads;
-        if (segments > longest) longest = segments;
+        struct span at = positions_of(o, r), segments = segments_of(at.first, at.end);
+        uint64_t count = segments.end - segments.first;
+        parts->count += count * o->a->heads;
+        if (count > longest) longest = count;
         live++;
     }
     parts->numbers = o->x->plan->parts;
@@ -218,73 +282,89 @@ static bool wants_parts(const struct attn_op *o, uint32_t nth, struct attn_parts
     return nth > 1 && longest > 1 && live * o->units < (uint64_t)nth * ITEMS_PER_THREAD && fits;
 }
 
-/* Heads [head, head + count) of one segment of a row whose parts start at `base`. */
-static void leave_part(const struct attn_op *o, const struct attn_row *row, uint32_t segment,
-                       struct span heads, const struct attn_parts *parts, uint64_t base) {
-    uint32_t start = (row->first / ATTN_SEGMENT + segment) * ATTN_SEGMENT;
-    uint32_t end = start + ATTN_SEGMENT < row->end ? start + ATTN_SEGMENT : row->end;
-    uint64_t idx = base + (uint64_t)segment * o->a->heads + heads.first;
-    struct attn_part part = {.out = parts->out + idx * row->head_dim};
-    struct attn_segment s = segment_of(row, heads.first, heads.end - heads.first);
-    fill_segment(row, heads.first / row->heads_per_kv, start > row->first ? start : row->first, end,
-                 &s);
-    o->x->table->kernels->attend(&s, &part);
-    for (uint32_t i = 0; i < heads.end - heads.first; i++) {
-        parts->numbers[2 * (idx + i)] = part.max[i];
-        parts->numbers[2 * (idx + i) + 1] = part.sum[i];
+/* The part of (row, segment, head), the rows' own parts starting at `base`. */
+static uint64_t part_index(const struct attn_op *o, const struct attn_rows *a, uint64_t base,
+                           uint32_t row, uint32_t segment, uint32_t head) {
+    struct span segments = segments_of(a->first[0], a->end[0]);
+    uint64_t row_segment =
+        (uint64_t)row * (segments.end - segments.first) + segment - segments.first;
+    return base + row_segment * o->a->heads + head;
+}
+
+static void leave_part(const struct attn_op *o, const struct attn_rows *a,
+                       const struct attn_batch *b, uint32_t segment, const struct attn_parts *parts,
+                       uint64_t base) {
+    struct attn_part part[ATTN_QUERIES];
+    uint64_t idx[ATTN_QUERIES];
+    struct attn_segment s = segment_of(a, b);
+    fill_segment(a, b, segment, &s);
+    for (uint32_t i = 0; i < s.query_count; i++) {
+        uint32_t query = b->first + i;
+        idx[i] = part_index(o, a, base, batch_row(b, query), segment, batch_head(b, query));
+        part[i].out = parts->out + idx[i] * a->head_dim;
+    }
+    o->x->table->kernels->attend(&s, part);
+    for (uint32_t i = 0; i < s.query_count; i++) {
+        parts->numbers[2 * idx[i]] = part[i].max;
+        parts->numbers[2 * idx[i] + 1] = part[i].sum;
     }
 }
 
-/* Items in the order row, segment, run of heads; item i belongs to thread i mod nth. */
+/* Items in the order rows, segment, batch; item i belongs to thread i mod nth. */
 static void leave_parts(const struct attn_op *o, const struct attn_parts *parts, uint32_t ith,
                         uint32_t nth) {
     uint64_t base = 0, item = 0;
-    for (uint32_t r = 0; r < o->q.row_count; r++) {
-        if (o->x->step->pos[r] < 0) continue;
-        struct attn_row row = cached_row(o->x, o->a, &o->q, r, NULL);
-        for (uint32_t i = 0; i < segment_count(&row); i++)
-            for (uint32_t h = 0; h < o->a->heads;) {
-                uint32_t end = heads_end(&row, h, o->a->heads);
-                if (item++ % nth == ith) leave_part(o, &row, i, (struct span){h, end}, parts, base);
-                h = end;
-            }
-        base += (uint64_t)segment_count(&row) * o->a->heads;
+    struct span heads = {0, o->a->heads};
+    for (uint32_t r = 0; r < o->q.row_count;) {
+        struct attn_rows rows;
+        if (o->x->step->pos[r] < 0) {
+            r++;
+            continue;
+        }
+        r = gather_rows(o, NULL, (struct span){r, o->q.row_count}, &rows);
+        struct span segments = segments_of(rows.first[0], rows.end[0]);
+        for (uint32_t n = segments.first; n < segments.end; n++) {
+            struct attn_batch b = {.head = 0};
+            while (batch_next(&rows, heads, &b))
+                if (item++ % nth == ith) leave_part(o, &rows, &b, n, parts, base);
+        }
+        base += (uint64_t)rows.count * (segments.end - segments.first) * o->a->heads;
     }
 }
 
 static struct attn_part part_at(const struct attn_parts *parts, uint64_t idx, uint32_t head_dim) {
-    struct attn_part part = {.out = parts->out + idx * head_dim};
-    part.max[0] = parts->numbers[2 * idx];
-    part.sum[0] = parts->numbers[2 * idx + 1];
-    return part;
+    return (struct attn_part){parts->numbers[2 * idx], parts->numbers[2 * idx + 1],
+                              parts->out + idx * head_dim};
 }
 
-static void join_head(const struct attn_op *o, const struct attn_row *row, uint32_t head,
+static void join_head(const struct attn_op *o, const struct attn_rows *a, uint32_t head,
                       const struct attn_parts *parts, uint64_t base) {
     const struct cpu_kernels *k = o->x->table->kernels;
-    struct attn_part all = part_at(parts, base + head, row->head_dim);
-    for (uint32_t i = 1; i < segment_count(row); i++) {
-        struct attn_part next =
-            part_at(parts, base + (uint64_t)i * o->a->heads + head, row->head_dim);
-        k->attn_join(&all, &next, 1, row->head_dim);
+    struct span segments = segments_of(a->first[0], a->end[0]);
+    struct attn_part all = part_at(parts, base + head, a->head_dim);
+    for (uint32_t n = segments.first + 1; n < segments.end; n++) {
+        struct attn_part next = part_at(parts, part_index(o, a, base, 0, n, head), a->head_dim);
+        k->attn_join(&all, &next, a->head_dim);
     }
-    k->attn_finish(&all, 1, row->head_dim);
-    memcpy(row->out + (size_t)head * row->head_dim, all.out, row->head_dim * sizeof(float));
+    k->attn_finish(&all, a->head_dim);
+    memcpy(a->out[0] + (size_t)head * a->head_dim, all.out, a->head_dim * sizeof(float));
 }
 
 static void join_parts(const struct attn_op *o, const struct attn_results *results,
                        const struct attn_parts *parts, uint32_t ith, uint32_t nth) {
     uint64_t base = 0, item = 0;
     for (uint32_t r = 0; r < o->q.row_count; r++) {
+        struct attn_rows row;
         if (o->x->step->pos[r] < 0) continue;
-        struct attn_row row = cached_row(o->x, o->a, &o->q, r, results_row(results, r));
+        gather_rows(o, results, (struct span){r, r + 1}, &row);
         for (uint32_t u = 0; u < o->units; u++) {
             struct span heads = {u * o->unit, (u + 1) * o->unit};
             if (item++ % nth != ith) continue;
             for (uint32_t h = heads.first; h < heads.end; h++) join_head(o, &row, h, parts, base);
-            quantise_heads(o->x->table->kernels, results, r, heads, row.head_dim);
+            quantise_heads(o->x->table->kernels, results, &row, heads);
         }
-        base += (uint64_t)segment_count(&row) * o->a->heads;
+        struct span segments = segments_of(row.first[0], row.end[0]);
+        base += (uint64_t)(segments.end - segments.first) * o->a->heads;
     }
 }
 
@@ -292,7 +372,8 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     const struct op_attention *a = &op->attention;
     float *scratch = plan_scratch(x->plan, ith);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
-    struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row};
+    struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row,
+                                   a->heads * a->head_dim};
     struct attn_op o = {.x = x, .a = a, .q = mat_of(x, a->q)};
     struct attn_parts parts;
     o.unit = attn_unit(a->heads, a->head_dim);
@@ -331,27 +412,40 @@ static void encode_unit(const struct cpu_run *x, const struct op_self_attention 
     struct mat q = mat_of(x, a->q), k = mat_of(x, a->k), v = mat_of(x, a->v);
     float *scratch = plan_scratch(x->plan, ith);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
-    struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row};
+    struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row,
+                                   a->heads * a->head_dim};
     uint32_t tile_count = (seq->row_count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    struct attn_rows some = {
+        .heads_per_kv = 1,
+        .head_dim = a->head_dim,
+        .scale = a->scale,
+        .tiles = scratch + places.tiles,
+        .tiles_per_head = (size_t)tile_count * KV_BLOCK_TOKENS * a->head_dim,
+        .head0 = heads.first,
+        .v_rows = (const uint8_t *)mat_f32(&v, seq->first_row),
+        .v_stride = v.row_bytes,
+    };
     tile_keys(&k, seq, heads, a->head_dim, scratch + places.tiles);
-    for (uint32_t r = seq->first_row + rows.first; r < seq->first_row + rows.end; r++) {
-        if (!run_row_is_live(x, q.kind, r)) continue;
-        struct attn_row row = {
-            .q = mat_f32(&q, r),
-            .out = results_row(&results, r),
-            .heads_per_kv = 1,
-            .head_dim = a->head_dim,
-            .end = seq->row_count,
-            .scale = a->scale,
-            .tiles = scratch + places.tiles,
-            .tiles_per_head = (size_t)tile_count * KV_BLOCK_TOKENS * a->head_dim,
-            .head0 = heads.first,
-            .v_rows = (const uint8_t *)mat_f32(&v, seq->first_row),
-            .v_stride = v.row_bytes,
-        };
-        attend_row(x->table->kernels, &row, heads, scratch + places.part);
-        quantise_heads(x->table->kernels, &results, r, heads, a->head_dim);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        uint32_t row = seq->first_row + r;
+        if (run_row_is_live(x, q.kind, row)) {
+            some.row[some.count] = row;
+            some.q[some.count] = mat_f32(&q, row);
+            some.out[some.count] = results_row(&results, row, some.count);
+            some.end[some.count++] = seq->row_count;
+        }
+        if (some.count == 0 || (some.count < ATTN_ROWS && r + 1 < rows.end)) continue;
+        attend_rows(x->table->kernels, &some, heads, scratch + places.part);
+        quantise_heads(x->table->kernels, &results, &some, heads);
+        some.count = 0;
     }
+}
+
+/* The part of `count` rows, laid out from `at`, that lies inside [from, to). */
+static struct span rows_within(uint64_t at, uint32_t count, uint64_t from, uint64_t to) {
+    uint64_t first = from > at ? from - at : 0, end = to > at ? to - at : 0;
+    return (struct span){(uint32_t)(first < count ? first : count),
+                         (uint32_t)(end < count ? end : count)};
 }
 
 /* Items run sequence by sequence, unit by unit, row by row, so that a thread makes the tiles
@@ -367,7 +461,7 @@ void op_self_attention_run(const struct cpu_run *x, const struct op *op, uint32_
     for (uint32_t s = 0; s < x->step->seq_count; s++) {
         const struct step_seq *seq = &x->step->seqs[s];
         for (uint32_t u = 0; u < units; u++, at += seq->row_count) {
-            struct span rows = units_within(at, 1, seq->row_count, from, to);
+            struct span rows = rows_within(at, seq->row_count, from, to);
             struct span heads = {u * unit, (u + 1) * unit};
             if (rows.first < rows.end) encode_unit(x, a, seq, heads, rows, ith);
         }

@@ -62,8 +62,8 @@ static inline float *plan_scratch(const struct cpu_plan *p, uint32_t thread) {
 
 /* Where a thread's attention keeps things in its scratch, in floats. */
 struct attn_scratch {
-    size_t row;   /* heads * head_dim: the row that is only wanted quantised */
-    size_t part;  /* ATTN_QUERIES * head_dim: one segment */
+    size_t row;   /* ATTN_ROWS * heads * head_dim: rows that are only wanted quantised */
+    size_t part;  /* ATTN_QUERIES * head_dim: one segment of each query */
     size_t tiles; /* an encoder's keys in tiles, attn_unit() heads */
     size_t total;
 };

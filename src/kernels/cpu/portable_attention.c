@@ -52,11 +52,11 @@ static void score_tile(const struct attn_segment *s, uint32_t t, const float *q,
 }
 
 /* p[first, end) become exponentials; the result is their sum by lanes. */
-static float exponentials(const struct attn_segment *s, float *p, float *max_out) {
+static float exponentials(const struct attn_query *q, float *p, float *max_out) {
     float lanes[ATTN_LANES] = {0}, max = -INFINITY;
-    for (uint32_t j = s->first; j < s->end; j++)
+    for (uint32_t j = q->first; j < q->end; j++)
         if (p[j] > max) max = p[j];
-    for (uint32_t j = s->first; j < s->end; j++) {
+    for (uint32_t j = q->first; j < q->end; j++) {
         p[j] = fm_exp(p[j] - max);
         lanes[j % ATTN_LANES] += p[j];
     }
@@ -67,12 +67,13 @@ static float exponentials(const struct attn_segment *s, float *p, float *max_out
 }
 
 /* Columns in chunks, so that the accumulators stay in registers or the nearest cache. */
-static void weigh(const struct attn_segment *s, const float *p, float *out) {
+static void weigh(const struct attn_segment *s, const struct attn_query *q, const float *p,
+                  float *out) {
     enum { CHUNK = 32 };
     for (uint32_t d = 0; d < s->head_dim; d += CHUNK) {
         uint32_t count = s->head_dim - d < CHUNK ? s->head_dim - d : CHUNK;
         float acc[CHUNK] = {0}, values[CHUNK];
-        for (uint32_t j = s->first; j < s->end; j++) {
+        for (uint32_t j = q->first; j < q->end; j++) {
             const uint8_t *v = s->v[j / TOKENS] + j % TOKENS * s->v_stride;
             load_row(v + d * kv_elem_bytes(s->type), s->type, count, values);
             for (uint32_t i = 0; i < count; i++) acc[i] = fmaf(p[j], values[i], acc[i]);
@@ -84,30 +85,25 @@ static void weigh(const struct attn_segment *s, const float *p, float *out) {
 void portable_attend(const struct attn_segment *s, struct attn_part *out) {
     float p[ATTN_SEGMENT];
     for (uint32_t i = 0; i < s->query_count; i++) {
-        const float *q = s->q + (size_t)i * s->head_dim;
-        for (uint32_t t = s->first / TOKENS; t * TOKENS < s->end; t++)
-            score_tile(s, t, q, p + (size_t)t * TOKENS);
-        out->sum[i] = exponentials(s, p, &out->max[i]);
-        for (uint32_t t = s->first / TOKENS; t * TOKENS < s->end; t++)
+        const struct attn_query *q = &s->query[i];
+        for (uint32_t t = q->first / TOKENS; t * TOKENS < q->end; t++)
+            score_tile(s, t, q->q, p + (size_t)t * TOKENS);
+        out[i].sum = exponentials(q, p, &out[i].max);
+        for (uint32_t t = q->first / TOKENS; t * TOKENS < q->end; t++)
             apply_scales(s, s->v[t], p + (size_t)t * TOKENS);
-        weigh(s, p, out->out + (size_t)i * s->head_dim);
+        weigh(s, q, p, out[i].out);
     }
 }
 
-void portable_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t queries,
-                        uint32_t head_dim) {
-    for (uint32_t i = 0; i < queries; i++) {
-        float max = into->max[i] > part->max[i] ? into->max[i] : part->max[i];
-        float f1 = fm_exp(into->max[i] - max), f2 = fm_exp(part->max[i] - max);
-        float *a = into->out + (size_t)i * head_dim;
-        const float *b = part->out + (size_t)i * head_dim;
-        into->max[i] = max;
-        into->sum[i] = fmaf(part->sum[i], f2, into->sum[i] * f1);
-        for (uint32_t d = 0; d < head_dim; d++) a[d] = fmaf(b[d], f2, a[d] * f1);
-    }
+void portable_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t head_dim) {
+    float max = into->max > part->max ? into->max : part->max;
+    float f1 = fm_exp(into->max - max), f2 = fm_exp(part->max - max);
+    into->max = max;
+    into->sum = fmaf(part->sum, f2, into->sum * f1);
+    for (uint32_t d = 0; d < head_dim; d++)
+        into->out[d] = fmaf(part->out[d], f2, into->out[d] * f1);
 }
 
-void portable_attn_finish(struct attn_part *part, uint32_t queries, uint32_t head_dim) {
-    for (uint32_t i = 0; i < queries; i++)
-        for (uint32_t d = 0; d < head_dim; d++) part->out[(size_t)i * head_dim + d] /= part->sum[i];
+void portable_attn_finish(struct attn_part *part, uint32_t head_dim) {
+    for (uint32_t d = 0; d < head_dim; d++) part->out[d] /= part->sum;
 }

@@ -80,8 +80,8 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
     }
     for (uint32_t width = ATTN_LANES / 2; width > 0; width /= 2)
         for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    out->max[0] = max;
-    out->sum[0] = lanes[0];
+    out->max = max;
+    out->sum = lanes[0];
     for (uint32_t j = first; j < end; j++) p[j - first] *= load_scale(s, true, j);
     for (uint32_t d = 0; d < s->head_dim; d++) {
         float acc = 0.0f;
@@ -92,10 +92,10 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
 }
 
 static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_dim) {
-    float max = a->max[0] > b->max[0] ? a->max[0] : b->max[0];
-    float fa = fm_exp(a->max[0] - max), fb = fm_exp(b->max[0] - max);
-    a->max[0] = max;
-    a->sum[0] = fmaf(b->sum[0], fb, a->sum[0] * fa);
+    float max = a->max > b->max ? a->max : b->max;
+    float fa = fm_exp(a->max - max), fb = fm_exp(b->max - max);
+    a->max = max;
+    a->sum = fmaf(b->sum, fb, a->sum * fa);
     for (uint32_t d = 0; d < head_dim; d++) a->out[d] = fmaf(b->out[d], fb, a->out[d] * fa);
 }
 
@@ -108,7 +108,7 @@ static void attend(const struct kv_view *s, const struct query *q, float *scratc
         if (first != q->first) join(&all, &part, s->head_dim);
         first = end;
     }
-    for (uint32_t d = 0; d < s->head_dim; d++) out[d] /= all.sum[0];
+    for (uint32_t d = 0; d < s->head_dim; d++) out[d] /= all.sum;
 }
 
 void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {

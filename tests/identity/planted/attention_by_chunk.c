@@ -31,23 +31,28 @@ const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct 
 }
 
 typedef void attend_fn(const struct attn_segment *s, struct attn_part *out);
-typedef void join_fn(struct attn_part *into, const struct attn_part *part, uint32_t queries,
-                     uint32_t head_dim);
+typedef void join_fn(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
 
 static void attend_in_halves(attend_fn *attend, join_fn *join, const struct attn_segment *s,
                              struct attn_part *out) {
-    uint32_t middle = s->first + (s->end - s->first) / 2;
-    if (rows < MANY_ROWS || middle == s->first) {
+    _Alignas(64) float values[ATTN_QUERIES][HEAD_DIM_MAX];
+    struct attn_segment first = *s, second = *s;
+    struct attn_part part[ATTN_QUERIES];
+    bool whole = rows < MANY_ROWS;
+    for (uint32_t i = 0; i < s->query_count; i++) {
+        const struct attn_query *q = &s->query[i];
+        uint32_t middle = q->first + (q->end - q->first) / 2;
+        whole = whole || middle == q->first;
+        first.query[i].end = second.query[i].first = middle;
+        part[i].out = values[i];
+    }
+    if (whole) {
         attend(s, out);
         return;
     }
-    _Alignas(64) float values[ATTN_QUERIES * HEAD_DIM_MAX];
-    struct attn_segment first = *s, second = *s;
-    struct attn_part part = {.out = values};
-    first.end = second.first = middle;
     attend(&first, out);
-    attend(&second, &part);
-    join(out, &part, s->query_count, s->head_dim);
+    attend(&second, part);
+    for (uint32_t i = 0; i < s->query_count; i++) join(&out[i], &part[i], s->head_dim);
 }
 
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out) {
