@@ -65,7 +65,7 @@ enum {
     LOST_SHARE = 8,               /* more than one part in so many lost: disturbed */
     HOLD_NS_MIN = 50 * 1000 * 1000,
     HOLD_NS_MAX = 2000 * 1000 * 1000,
-    HOLDS_TO_FORGET = 4, /* quiet for so many times the last while: the next is short again */
+    HOLDS_TO_FORGET = 4, /* patient for so many times the last while: the next is short again */
 };
 
 struct worker {
@@ -212,8 +212,8 @@ static void set_patience(struct pool *p, int64_t patience_ns, int64_t now_ns) {
 
 static void lose_patience(struct pool *p, int64_t now_ns) {
     struct mood *m = &p->mood;
-    int64_t quiet_ns = now_ns - m->changed_ns;
-    if (quiet_ns > HOLDS_TO_FORGET * m->hold_ns)
+    int64_t patient_ns = now_ns - m->changed_ns;
+    if (!m->on_trial && patient_ns > HOLDS_TO_FORGET * m->hold_ns)
         m->hold_ns = HOLD_NS_MIN;
     else
         m->hold_ns = 2 * m->hold_ns < HOLD_NS_MAX ? 2 * m->hold_ns : HOLD_NS_MAX;
@@ -280,7 +280,8 @@ enum status pool_create(struct pool **out, uint32_t thread_count, struct err *er
     memset(p, 0, bytes);
     p->thread_count = thread_count;
     p->crowded = thread_count > pool_default_threads();
-    atomic_init(&p->patience_ns, p->crowded ? 0 : PATIENCE_NS);
+    p->mood.on_trial = !p->crowded;
+    atomic_init(&p->patience_ns, p->crowded ? 0 : TRIAL_NS);
     p->mood.hold_ns = HOLD_NS_MIN;
     for (uint32_t i = 1; i < thread_count; i++) {
         p->workers[i] = (struct worker){.pool = p, .idx = i};
