@@ -133,8 +133,8 @@ static enum status cpu_check(void *self, const struct tape *t, struct err *err) 
     return ST_OK;
 }
 
-static const struct cpu_plan *find_plan(const struct cpu_device *dev, const struct tape *t) {
-    const struct cpu_plan *p = dev->plans;
+static struct cpu_plan *find_plan(const struct cpu_device *dev, const struct tape *t) {
+    struct cpu_plan *p = dev->plans;
     while (p && p->tape != t) p = p->next;
     return p;
 }
@@ -157,9 +157,10 @@ static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
 static void cpu_run(void *self, const struct device_run *run) {
     struct cpu_device *dev = self;
     const struct tape_sizes *sizes = tape_sizes(run->tape);
+    struct cpu_plan *plan = find_plan(dev, run->tape);
     struct cpu_run x = {
         .table = dev->table,
-        .plan = find_plan(dev, run->tape),
+        .plan = plan,
         .tape = run->tape,
         .step = run->step,
         .kv = run->kv,
@@ -167,10 +168,11 @@ static void cpu_run(void *self, const struct device_run *run) {
         .pool = dev->pool,
         .watch = dev->watch,
     };
-    CHECK(x.plan); /* check() comes before the first run */
+    CHECK(plan); /* check() comes before the first run */
     CHECK(run->step->row_count <= sizes->rows_max);
     CHECK(run->step->output_count <= sizes->outputs_max);
     CHECK(run->step->seq_count <= sizes->seqs_max);
+    plan_reset_claims(plan);
     if (dev->watch) watch_begin(dev->watch, run);
     pool_run(dev->pool, run_share, &x);
     if (dev->watch) watch_end(dev->watch, run);

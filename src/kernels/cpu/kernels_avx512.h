@@ -19,6 +19,6 @@ void avx512_attend(const struct attn_segment *s, struct attn_part *out);
     .norm = avx2_norm, .quantise = avx2_quantise, .rope = avx2_rope, .act = avx2_act,              \
     .add = avx2_add, .softcap = avx2_softcap, .kv_store = avx2_kv_store, .attend = avx512_attend,  \
     .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish, .panel = avx512_panels,          \
-    .panel_rows = MM_TILE
+    .panel_rows = 4
 
 #endif

@@ -1,10 +1,14 @@
 /* kernels/cpu/ops_matmul.c - drivers of products with packed weights.
  *
- * A thread owns a run of panels of all parts laid side by side. Rows pass in blocks of
- * MM_BLOCK, so that their numbers stay in the second-level cache while the panels stream by;
- * a panel meets a block in tiles of a few rows. With one row this is one pass over the
- * thread's share of the weights, front to back. A table with a wide kernel multiplies most rows
- * of a block MM_WIDE at a time, and those that are left over in tiles like the others.
+ * The panels of all parts lie side by side. Rows pass in blocks of MM_BLOCK, so that their
+ * numbers stay in the second-level cache while the panels stream by; a panel meets a block in
+ * tiles of a few rows. A table with a wide kernel multiplies most rows of a block MM_WIDE at a
+ * time, and those that are left over in tiles like the others.
+ *
+ * With few rows a thread owns one run of panels: one pass over its share of the weights, front
+ * to back, which memory likes best. With many rows (CLAIM_ROWS_MIN) threads claim a few panels of
+ * a block at a time, so that one whose processor is disturbed does less and nobody waits for it.
+ * Who computes a panel changes no bits.
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
@@ -14,13 +18,22 @@
 
 enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
 
+/* Rows from which panels are claimed, and about how many claims a thread makes in a block. */
+enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8 };
+
 /* Rows that go through the same weights together, and where their products go. */
 struct mm_block {
     struct mm_row rows[MM_BLOCK];
     float *dst[MM_BLOCK]; /* column 0 of the op's result */
     uint32_t count;
     uint32_t wide_count; /* of the first rows that are gathered in `tiles` */
+    bool gathered;
 };
+
+static void block_clear(struct mm_block *b) {
+    b->count = b->wide_count = 0;
+    b->gathered = false;
+}
 
 static void block_push(struct mm_block *b, const struct mat *src, uint32_t row, uint32_t src_col,
                        bool quantised, float *dst) {
@@ -135,6 +148,7 @@ static void gather_block(const struct mm_op *m, const struct mm_room *room, stru
     uint32_t cols = m->parts[0].weight->cols, rest = b->count % MM_WIDE;
     bool halves = needs_halves(m);
     b->wide_count = rest < room->wide->rows_min ? b->count - rest : b->count;
+    b->gathered = true;
     for (uint32_t r = 0; r < b->wide_count; r += MM_WIDE) {
         uint32_t count = b->wide_count - r < MM_WIDE ? b->wide_count - r : MM_WIDE;
         room->wide->gather(b->rows + r, count, cols, halves,
@@ -142,13 +156,13 @@ static void gather_block(const struct mm_op *m, const struct mm_room *room, stru
     }
 }
 
-/* The thread's panels [mine.first, mine.end), counted over all parts, for one block. */
+/* Panels [mine.first, mine.end), counted over all parts, for one block. */
 static void run_block(const struct cpu_run *x, const struct mm_op *m, const struct mm_room *room,
                       uint32_t expert, struct span mine, struct mm_block *b) {
     uint32_t before = 0, dst_col = 0;
-    b->wide_count = 0;
-    if (room->wide && mine.first < mine.end) gather_block(m, room, b);
-    for (uint32_t i = 0; i < m->part_count && b->count > 0; i++) {
+    if (mine.first == mine.end || b->count == 0) return;
+    if (room->wide && !b->gathered) gather_block(m, room, b);
+    for (uint32_t i = 0; i < m->part_count; i++) {
         const struct packed *w = m->parts[i].weight->prepared;
         uint32_t first = mine.first > before ? mine.first - before : 0;
         uint32_t end = mine.end > before ? mine.end - before : 0;
@@ -158,7 +172,30 @@ static void run_block(const struct cpu_run *x, const struct mm_op *m, const stru
         before += w->panel_count;
         dst_col += w->rows;
     }
-    b->count = 0;
+}
+
+/* Fill a block with the next live rows from *next on; false if none is left. */
+static bool next_block(const struct cpu_run *x, const struct mat *src, const struct mat *dst,
+                       bool quantised, uint32_t *next, struct mm_block *b) {
+    block_clear(b);
+    for (; *next < src->row_count && b->count < MM_BLOCK; (*next)++)
+        if (run_row_is_live(x, src->kind, *next))
+            block_push(b, src, *next, 0, quantised, mat_f32(dst, *next));
+    return b->count > 0;
+}
+
+/* Each thread counts off the same units, `chunks` for each block of rows. */
+struct mm_claims {
+    uint32_t op_idx, chunks;
+    uint32_t unit; /* the one this thread has */
+};
+
+static struct mm_claims claims_begin(const struct cpu_run *x, const struct op *op, uint32_t panels,
+                                     uint32_t nth) {
+    struct mm_claims c = {.op_idx = (uint32_t)(op - tape_op(x->tape, 0))};
+    c.chunks = panels < nth * CLAIMS_PER_THREAD ? panels : nth * CLAIMS_PER_THREAD;
+    c.unit = plan_claim(x->plan, c.op_idx);
+    return c;
 }
 
 void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
@@ -166,17 +203,20 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     struct mm_op m = {o->parts, o->part_count, o->add};
     struct mat src = mat_of(x, o->src), dst = mat_of(x, o->dst);
     bool quantised = dtype_is_quantised(o->parts[0].weight->type);
-    struct span mine = span_share(panel_total(&m), ith, nth);
+    bool claims = src.row_count >= CLAIM_ROWS_MIN && nth > 1;
+    uint32_t panels = panel_total(&m), next = 0;
     struct mm_room room = room_of(x, o->parts, src.row_count, ith);
+    struct mm_claims c = {.chunks = 0};
     struct mm_block block;
-    block.count = 0;
+    if (claims) c = claims_begin(x, op, panels, nth);
     if (room.wide) room.wide->enter();
-    for (uint32_t r = 0; r < src.row_count; r++) {
-        if (!run_row_is_live(x, src.kind, r)) continue;
-        block_push(&block, &src, r, 0, quantised, mat_f32(&dst, r));
-        if (block.count == MM_BLOCK) run_block(x, &m, &room, 0, mine, &block);
+    for (uint32_t i = 0; next_block(x, &src, &dst, quantised, &next, &block); i++) {
+        if (!claims) run_block(x, &m, &room, 0, span_share(panels, ith, nth), &block);
+        while (claims && c.unit / c.chunks == i) {
+            run_block(x, &m, &room, 0, span_share(panels, c.unit % c.chunks, c.chunks), &block);
+            c.unit = plan_claim(x->plan, c.op_idx);
+        }
     }
-    run_block(x, &m, &room, 0, mine, &block);
     if (room.wide) room.wide->leave();
 }
 
@@ -188,13 +228,15 @@ static void run_expert(const struct cpu_run *x, const struct op_expert_matmul *o
     bool quantised = dtype_is_quantised(o->parts[0].weight->type);
     uint32_t width = dst.cols / o->used, src_width = o->parts[0].weight->cols;
     struct mm_block block;
-    block.count = 0;
+    block_clear(&block);
     for (uint32_t i = 0; i < src.row_count * o->used; i++) {
         uint32_t r = i / o->used, j = i % o->used;
         if (!run_row_is_live(x, src.kind, r) || mat_i32(&ids, r)[j] != (int32_t)e) continue;
         block_push(&block, &src, r, o->src_per_expert ? j * src_width : 0, quantised,
                    mat_f32(&dst, r) + (size_t)j * width);
-        if (block.count == MM_BLOCK) run_block(x, &m, room, e, mine, &block);
+        if (block.count < MM_BLOCK) continue;
+        run_block(x, &m, room, e, mine, &block);
+        block_clear(&block);
     }
     run_block(x, &m, room, e, mine, &block);
 }

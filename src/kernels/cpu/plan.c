@@ -167,10 +167,11 @@ static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *er
     bool attends = has_op(p->tape, OP_ATTENTION);
     size_t bytes = p->scratch_floats * sizeof(float);
     p->meet = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->meet));
+    p->claims = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->claims));
     p->tables = page_alloc(p->tables_bytes);
     if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
     if (attends) p->parts = page_alloc(PLAN_PARTS_FLOATS * sizeof(float));
-    if (p->meet && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
+    if (p->meet && p->claims && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
 
@@ -193,10 +194,16 @@ enum status plan_create(struct cpu_plan **out, const struct tape *t, const struc
 void plan_destroy(struct cpu_plan *p) {
     if (!p) return;
     mem_free(p->meet);
+    mem_free(p->claims);
     page_free(p->tables, p->tables_bytes);
     page_free(p->scratch, p->scratch_bytes);
     page_free(p->parts, PLAN_PARTS_FLOATS * sizeof(float));
     mem_free(p);
+}
+
+void plan_reset_claims(struct cpu_plan *p) {
+    for (uint32_t i = 0; i < tape_op_count(p->tape); i++)
+        atomic_store_explicit(&p->claims[i], 0, memory_order_relaxed);
 }
 
 static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {

@@ -10,6 +10,7 @@
 #ifndef KERNELS_CPU_PLAN_H
 #define KERNELS_CPU_PLAN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,7 +35,8 @@ struct plan_rope {
 
 struct cpu_plan {
     const struct tape *tape;
-    bool *meet; /* [ops] a barrier follows the op */
+    bool *meet;          /* [ops] a barrier follows the op */
+    atomic_uint *claims; /* [ops] units of the op's work that threads have taken in this run */
     struct plan_rope ropes[PLAN_ROPES_MAX];
     uint32_t rope_count;
     float *tables;
@@ -49,6 +51,14 @@ struct cpu_plan {
 enum status plan_create(struct cpu_plan **out, const struct tape *t, const struct cpu_kernels *k,
                         uint32_t threads, struct err *err);
 void plan_destroy(struct cpu_plan *p); /* NULL is fine */
+
+/* Before a run, on one thread: nothing is claimed. */
+void plan_reset_claims(struct cpu_plan *p);
+
+/* The next unit of work of an op that nobody has taken yet. Counts on past the last one. */
+static inline uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
+    return atomic_fetch_add_explicit(&p->claims[op_idx], 1, memory_order_relaxed);
+}
 
 /* Fill the rope tables for the step's rows: the share of one thread. */
 void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);
