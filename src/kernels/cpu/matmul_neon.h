@@ -29,7 +29,6 @@ enum {
     TILE = 4, /* rows; their 16 accumulators and a quarter's weights fit the 32 registers */
     QUARTERS = 4,
     LANES = 4,
-    NIBBLE_BYTES = PANEL_ROWS * Q8_BLOCK / 2,
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
     STEPS = Q8_BLOCK / 4,
@@ -61,8 +60,21 @@ NEON_INLINE int32x4_t dot16(int32x4_t sums, const int8x16_t w[4], int8x16_t x) {
 /* What a body needs to know about its format; always a constant. */
 struct neon_format {
     bool nibbles, half, has_min;
-    int offset;      /* nibbles only: the zero point that the file's integers leave out */
-    uint32_t groups; /* in a block of 32 */
+    bool table;         /* codes are places in a table */
+    int offset;         /* the zero point that nibbles leave out, taken from the sums */
+    int less;           /* the same of wider codes, taken from each */
+    uint32_t groups;    /* in a block of 32 */
+    uint32_t high_bits; /* of a code, beyond its nibble: 0, 1 or 2 */
+};
+
+/* Where a tile stands: block b of the panel. */
+struct neon_tile {
+    const struct mm_row *rows;
+    uint32_t b;
+    const uint8_t *values;        /* of the block */
+    const uint8_t *scales, *mins; /* its numbers, or in a superblock their codes */
+    const float *d, *dmin;        /* what the codes of a superblock count; NULL: no codes */
+    int8x16_t table;
 };
 
 /* Numbers 4 * i .. 4 * i + 3 of an array of f16 or f32. */
@@ -71,21 +83,59 @@ NEON_INLINE float32x4_t load_numbers(const uint8_t *array, uint32_t i, const boo
     return vreinterpretq_f32_u8(vld1q_u8(array + 16 * (size_t)i));
 }
 
-/* Quarter h of the block at p: w[j] is 4 rows x k = 4j .. 4j + 3. */
-NEON_INLINE void load_quarter(const uint8_t *p, const uint32_t h, const struct neon_format f,
-                              int8x16_t w[STEPS]) {
-    p += 16 * (size_t)h;
+/* The same of an array of int8. */
+NEON_INLINE float32x4_t load_codes(const uint8_t *array, uint32_t i) {
+    uint32_t four;
+    memcpy(&four, array + 4 * (size_t)i, sizeof(four));
+    int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+
+/* Bits 4 and up of a quarter's codes. */
+NEON_INLINE void add_high_bits(const uint8_t *high, const uint32_t high_bits,
+                               uint8x16_t codes[STEPS]) {
+    if (high_bits == 1) {
+        uint8x16_t bits = vld1q_u8(high);
+#pragma GCC unroll 8
+        for (int j = 0; j < STEPS; j++, bits = vshrq_n_u8(bits, 1))
+            codes[j] = vsliq_n_u8(codes[j], vandq_u8(bits, vdupq_n_u8(1)), 4);
+        return;
+    }
+    uint8x16_t bits = vld1q_u8(high), later = vld1q_u8(high + PACK_HIGH_BYTES);
+#pragma GCC unroll 4
+    for (int j = 0; j < STEPS / 2; j++) {
+        codes[j] = vsliq_n_u8(codes[j], vandq_u8(bits, vdupq_n_u8(3)), 4);
+        codes[STEPS / 2 + j] = vsliq_n_u8(codes[STEPS / 2 + j], vandq_u8(later, vdupq_n_u8(3)), 4);
+        bits = vshrq_n_u8(bits, 2);
+        later = vshrq_n_u8(later, 2);
+    }
+}
+
+/* A quarter's values as codes: codes[j] is 4 rows x k = 4j .. 4j + 3. */
+NEON_INLINE void open_codes(const uint8_t *p, const struct neon_format f, uint8x16_t codes[STEPS]) {
     if (!f.nibbles) {
 #pragma GCC unroll 8
-        for (int j = 0; j < STEPS; j++)
-            w[j] = vreinterpretq_s8_u8(vld1q_u8(p + (size_t)j * STEP_BYTES));
+        for (int j = 0; j < STEPS; j++) codes[j] = vld1q_u8(p + (size_t)j * STEP_BYTES);
         return;
     }
 #pragma GCC unroll 4
     for (int j = 0; j < STEPS / 2; j++) {
         uint8x16_t both = vld1q_u8(p + (size_t)j * STEP_BYTES);
-        w[j] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
-        w[STEPS / 2 + j] = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+        codes[j] = vandq_u8(both, vdupq_n_u8(15));
+        codes[STEPS / 2 + j] = vshrq_n_u8(both, 4);
+    }
+    if (f.high_bits) add_high_bits(p + PACK_NIBBLE_BYTES, f.high_bits, codes);
+}
+
+/* Quarter h of the tile's block as weights. */
+NEON_INLINE void load_quarter(const struct neon_tile *t, const uint32_t h,
+                              const struct neon_format f, int8x16_t w[STEPS]) {
+    uint8x16_t codes[STEPS];
+    open_codes(t->values + 16 * (size_t)h, f, codes);
+#pragma GCC unroll 8
+    for (int j = 0; j < STEPS; j++) {
+        w[j] = f.table ? vqtbl1q_s8(t->table, codes[j]) : vreinterpretq_s8_u8(codes[j]);
+        if (f.less) w[j] = vsubq_s8(w[j], vdupq_n_s8((int8_t)f.less));
     }
 }
 
@@ -98,20 +148,21 @@ NEON_INLINE int32x4_t group_sums(const int8x16_t w[STEPS], const int8_t *q, int3
     return dot16(sums, w + 4, vld1q_s8(q + 16));
 }
 
-/* Where a tile stands: block b of the panel, whose numbers are at `scales` and `mins`. */
-struct neon_tile {
-    const struct mm_row *rows;
-    const uint8_t *scales, *mins;
-    uint32_t b;
-};
-
 /* Group g of the tile's block for quarter h of the panel, whose weights are w:
  * acc = fma(sum, scale of weight x scale of row, acc), then the minimum. */
 NEON_INLINE void add_group(const int8x16_t w[STEPS], const struct neon_tile *t, const int count,
                            const struct neon_format f, const uint32_t g, const uint32_t h,
                            float32x4_t acc[TILE][QUARTERS]) {
-    float32x4_t scale = load_numbers(t->scales, QUARTERS * g + h, f.half);
-    float32x4_t min = f.has_min ? load_numbers(t->mins, QUARTERS * g + h, f.half) : scale;
+    const uint32_t at = QUARTERS * g + h;
+    float32x4_t min, scale;
+    if (t->d) {
+        scale = vmulq_f32(vld1q_f32(t->d + LANES * h), load_codes(t->scales, at));
+        min =
+            f.has_min ? vmulq_f32(vld1q_f32(t->dmin + LANES * h), load_codes(t->mins, at)) : scale;
+    } else {
+        scale = load_numbers(t->scales, at, f.half);
+        min = f.has_min ? load_numbers(t->mins, at, f.half) : scale;
+    }
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         const struct q8_row *x = &t->rows[m].q8;
@@ -125,6 +176,28 @@ NEON_INLINE void add_group(const int8x16_t w[STEPS], const struct neon_tile *t, 
     }
 }
 
+/* gcc 12 loads the weights of all quarters first, and spills, unless a quarter must wait. */
+NEON_INLINE void forget_loads(void) { __asm__ volatile("" ::: "memory"); }
+
+NEON_INLINE void add_block(const struct neon_tile *t, const int count, const struct neon_format f,
+                           float32x4_t acc[TILE][QUARTERS]) {
+#pragma GCC unroll 4
+    for (uint32_t h = 0; h < QUARTERS; h++) {
+        int8x16_t w[STEPS];
+        forget_loads();
+        load_quarter(t, h, f, w);
+#pragma GCC unroll 2
+        for (uint32_t g = 0; g < f.groups; g++) add_group(w, t, count, f, g, h, acc);
+    }
+}
+
+NEON_INLINE void zero_accs(float32x4_t acc[TILE][QUARTERS], const int count) {
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+        for (int h = 0; h < QUARTERS; h++) acc[m][h] = vdupq_n_f32(0.0f);
+}
+
 NEON_INLINE void store_accs(float32x4_t acc[TILE][QUARTERS], const int count,
                             float out[MM_TILE][PANEL_ROWS]) {
 #pragma GCC unroll 4
@@ -133,25 +206,44 @@ NEON_INLINE void store_accs(float32x4_t acc[TILE][QUARTERS], const int count,
         for (int h = 0; h < QUARTERS; h++) vst1q_f32(out[m] + LANES * h, acc[m][h]);
 }
 
-NEON_INLINE void quant_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+/* PACK_NIBBLES and PACK_BYTES. */
+NEON_INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
                              const int count, const struct neon_format f,
                              float out[MM_TILE][PANEL_ROWS]) {
-    const uint32_t value_bytes = f.nibbles ? NIBBLE_BYTES : VALUE_BYTES;
+    const uint32_t value_bytes = f.nibbles ? PACK_NIBBLE_BYTES : VALUE_BYTES;
     const uint32_t number_bytes = f.groups * PANEL_ROWS * (f.half ? 2 : 4);
     const uint32_t step = value_bytes + number_bytes * (f.has_min ? 2 : 1);
     float32x4_t acc[TILE][QUARTERS];
-    for (int m = 0; m < count; m++)
-        for (int h = 0; h < QUARTERS; h++) acc[m][h] = vdupq_n_f32(0.0f);
     struct neon_tile t = {.rows = rows};
+    zero_accs(acc, count);
+    if (f.table) t.table = vld1q_s8(dtype_code_values(w->type));
     for (; t.b < w->cols / Q8_BLOCK; t.b++, p += step) {
+        t.values = p;
         t.scales = p + value_bytes;
         t.mins = t.scales + number_bytes;
-#pragma GCC unroll 4
-        for (uint32_t h = 0; h < QUARTERS; h++) {
-            int8x16_t v[STEPS];
-            load_quarter(p, h, f, v);
-#pragma GCC unroll 2
-            for (uint32_t g = 0; g < f.groups; g++) add_group(v, &t, count, f, g, h, acc);
+        add_block(&t, count, f, acc);
+    }
+    store_accs(acc, count, out);
+}
+
+/* PACK_SUPER. The f16 numbers of a superblock are widened once, its codes where they are used. */
+NEON_INLINE void super_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                             const int count, const struct neon_format f,
+                             float out[MM_TILE][PANEL_ROWS]) {
+    const struct pack_super s = pack_super(f.has_min, f.groups, f.high_bits);
+    float32x4_t acc[TILE][QUARTERS];
+    float units[2 * PANEL_ROWS];
+    struct neon_tile t = {.rows = rows, .d = units, .dmin = units + PANEL_ROWS};
+    zero_accs(acc, count);
+    if (f.table) t.table = vld1q_s8(dtype_code_values(w->type));
+    for (; t.b < w->cols / Q8_BLOCK; p += s.bytes) {
+        for (uint32_t i = 0; i < QUARTERS * (f.has_min ? 2 : 1); i++)
+            vst1q_f32(units + LANES * i, load_numbers(p, i, true));
+        for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++, t.b++) {
+            t.values = p + s.values + (size_t)i * s.value_step;
+            t.scales = p + s.codes + (size_t)i * s.code_step;
+            t.mins = t.scales + f.groups * PANEL_ROWS;
+            add_block(&t, count, f, acc);
         }
     }
     store_accs(acc, count, out);
@@ -169,8 +261,7 @@ NEON_INLINE void plain_panel(const struct packed *w, const uint8_t *p, const str
                              float out[MM_TILE][PANEL_ROWS]) {
     const uint32_t step = PANEL_ROWS * (type == DTYPE_F32 ? 4 : 2);
     float32x4_t acc[TILE][QUARTERS];
-    for (int m = 0; m < count; m++)
-        for (int h = 0; h < QUARTERS; h++) acc[m][h] = vdupq_n_f32(0.0f);
+    zero_accs(acc, count);
     for (uint32_t k = 0; k < w->cols; k++, p += step) {
 #pragma GCC unroll 4
         for (uint32_t h = 0; h < QUARTERS; h++) {
@@ -204,17 +295,22 @@ NEON_INLINE void plain_panel(const struct packed *w, const uint8_t *p, const str
 
 #define FORMAT(...) ((struct neon_format){__VA_ARGS__})
 
-PANEL_KERNEL(panel_q4_0, quant_panel,
+PANEL_KERNEL(panel_q4_0, block_panel,
              FORMAT(.nibbles = true, .half = true, .offset = 8, .groups = 1))
-PANEL_KERNEL(panel_q4_1, quant_panel,
+PANEL_KERNEL(panel_q4_1, block_panel,
              FORMAT(.nibbles = true, .half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_q4_k, quant_panel, FORMAT(.nibbles = true, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_bytes, quant_panel, FORMAT(.half = true, .groups = 1))
-PANEL_KERNEL(panel_iq4_xs, quant_panel, FORMAT(.groups = 1))
-PANEL_KERNEL(panel_q5_1, quant_panel, FORMAT(.half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_q5_k, quant_panel, FORMAT(.has_min = true, .groups = 1))
-PANEL_KERNEL(panel_halves, quant_panel, FORMAT(.groups = 2))
-PANEL_KERNEL(panel_q2_k, quant_panel, FORMAT(.has_min = true, .groups = 2))
+PANEL_KERNEL(panel_iq4_nl, block_panel,
+             FORMAT(.nibbles = true, .half = true, .table = true, .groups = 1))
+PANEL_KERNEL(panel_q8_0, block_panel, FORMAT(.half = true, .groups = 1))
+PANEL_KERNEL(panel_q5_1, block_panel, FORMAT(.half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.groups = 2))
+PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .groups = 2))
+PANEL_KERNEL(panel_q4_k, super_panel, FORMAT(.nibbles = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_k, super_panel,
+             FORMAT(.nibbles = true, .has_min = true, .groups = 1, .high_bits = 1))
+PANEL_KERNEL(panel_q6_k, super_panel,
+             FORMAT(.nibbles = true, .groups = 2, .high_bits = 2, .less = 32))
+PANEL_KERNEL(panel_iq4_xs, super_panel, FORMAT(.nibbles = true, .table = true, .groups = 1))
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
@@ -223,9 +319,9 @@ PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
     {                                                                                              \
         [DTYPE_F32] = panel_f32, [DTYPE_F16] = panel_f16, [DTYPE_BF16] = panel_bf16,               \
         [DTYPE_Q4_0] = panel_q4_0, [DTYPE_Q4_1] = panel_q4_1, [DTYPE_Q4_K] = panel_q4_k,           \
-        [DTYPE_Q5_0] = panel_bytes, [DTYPE_Q5_1] = panel_q5_1, [DTYPE_Q5_K] = panel_q5_k,          \
-        [DTYPE_Q8_0] = panel_bytes, [DTYPE_IQ4_NL] = panel_bytes, [DTYPE_IQ4_XS] = panel_iq4_xs,   \
-        [DTYPE_Q6_K] = panel_halves, [DTYPE_Q3_K] = panel_halves, [DTYPE_Q2_K] = panel_q2_k,       \
+        [DTYPE_Q5_0] = panel_q8_0, [DTYPE_Q5_1] = panel_q5_1, [DTYPE_Q5_K] = panel_q5_k,           \
+        [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,   \
+        [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k, [DTYPE_Q2_K] = panel_q2_k,           \
     }
 
 #endif
