@@ -65,7 +65,7 @@ struct flag {
 
 struct args; /* opaque: what the user gave, checked against the table */
 
-enum { FLAG_GROUPS_MAX = 4 };
+enum { FLAG_GROUPS_MAX = 5 };
 
 struct command {
     const char *name;

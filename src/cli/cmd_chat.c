@@ -213,7 +213,7 @@ const struct command cmd_chat = {
              "commands, \"\"\" begins and ends a message of several lines. From a pipe every line "
              "is a message and standard output gets the answers. With --url the model is a running "
              "server's.",
-    .groups = {flags, flags_sampling, flags_context, flags_engine},
+    .groups = {flags, flags_sampling, flags_context, flags_chunk, flags_engine},
     .takes_model = true,
     .model_optional = true,
     .run = run,

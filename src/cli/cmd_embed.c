@@ -100,7 +100,7 @@ const struct command cmd_embed = {
     .operands = "< TEXT",
     .about = "Reads standard input and prints one vector per text, its numbers separated by "
              "blanks, pooled and scaled as the model's files say.",
-    .groups = {flags, flags_engine},
+    .groups = {flags, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,
 };

@@ -260,7 +260,7 @@ const struct command cmd_generate = {
              "a user's message and the output is the answer to it.\n\n"
              "--json prints one object with text, tokens, logprobs (natural, of the chosen tokens, "
              "before temperature and penalties), finish_reason, usage, timings and seed.",
-    .groups = {flags, flags_sampling, flags_context, flags_engine},
+    .groups = {flags, flags_sampling, flags_context, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,
 };

@@ -213,7 +213,7 @@ const struct command cmd_perplexity = {
     .about = "Cuts the text into windows without overlap and scores the second half of each, as "
              "llama.cpp does; lower is better. --json gives perplexity, tokens (scored) and "
              "chunks.",
-    .groups = {flags, flags_engine},
+    .groups = {flags, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,
 };

@@ -22,14 +22,6 @@ const struct flag flags_engine[] = {
      .max = POOL_THREADS_MAX,
      .help = "Threads that compute; as many as the process may use if not given. The result is "
              "the same bits with any number."},
-    {.name = "chunk",
-     .kind = FLAG_INT,
-     .value = "N",
-     .fallback = "256",
-     .min = 1,
-     .max = 4096,
-     .help = "Tokens of a prompt that are computed at once; changes speed and memory, never the "
-             "result."},
     {.name = "kv-type",
      .kind = FLAG_WORD,
      .value = "f16|f32|int8",
@@ -51,6 +43,18 @@ const struct flag flags_engine[] = {
      .kind = FLAG_BOOL,
      .help = "Look at the checksums of kept weights before they are used; damaged ones are made "
              "anew."},
+    {0},
+};
+
+const struct flag flags_chunk[] = {
+    {.name = "chunk",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "256",
+     .min = 1,
+     .max = 4096,
+     .help = "Tokens of a prompt that are computed at once; changes speed and memory, never the "
+             "result."},
     {0},
 };
 
@@ -183,7 +187,8 @@ static void show_progress(void *ctx, const char *stage, double share) {
     progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
 }
 
-static enum kv_type kv_type_of(const char *word) {
+enum kv_type model_args_kv_type(const struct args *a) {
+    const char *word = args_text(a, "kv-type");
     if (strcmp(word, "f32") == 0) return KV_F32;
     return strcmp(word, "int8") == 0 ? KV_I8 : KV_F16;
 }
@@ -194,6 +199,11 @@ static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) 
     find_cache(&cache);
     bool is_wanted = strcmp(args_text(a, "weights-cache"), "on") == 0 && cache.root[0];
     return is_wanted && path_join(path, MODEL_PATH_BYTES, cache.root, "images") ? path : NULL;
+}
+
+static void tell_note(const struct weight_cache *weights) {
+    const char *note = weight_cache_report(weights).note;
+    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made anew\n", note);
 }
 
 enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
@@ -208,7 +218,7 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
         .chunk_tokens = (uint32_t)args_int(a, "chunk"),
-        .kv_type = kv_type_of(args_text(a, "kv-type")),
+        .kv_type = model_args_kv_type(a),
         .isa = args_text(a, "isa"),
         .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
         .on_progress = show_progress,
@@ -218,8 +228,32 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
     enum status st = solo_open(path, &options, out, err);
     progress_end(&progress);
     if (st != ST_OK) return st;
-    const char *note = weight_cache_report(solo_weights(*out)).note;
-    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made anew\n", note);
+    tell_note(solo_weights(*out));
+    return ST_OK;
+}
+
+enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct host *out,
+                            struct err *err) {
+    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
+    TRY(model_args_path(a, path, err));
+    struct env_settings env;
+    struct progress progress;
+    env_read(&env);
+    progress_init(&progress, &env, PROGRESS_SILENT);
+    const struct host_options options = {
+        .threads = (uint32_t)args_int(a, "threads"),
+        .ctx_tokens = ctx_tokens,
+        .isa = args_text(a, "isa"),
+        .tokens_only = true,
+        .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
+        .on_progress = show_progress,
+        .progress_ctx = &progress,
+    };
+    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    enum status st = host_open(out, path, &options, err);
+    progress_end(&progress);
+    if (st != ST_OK) return st;
+    tell_note(out->weights);
     return ST_OK;
 }
 

@@ -12,13 +12,16 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "config/model_cache.h"
+#include "graph/kv_space.h"
 #include "sample/sampler.h"
 
+struct host;
 struct solo;
 struct model_file;
 struct tokenizer;
 
 extern const struct flag flags_engine[];   /* --threads ... --verify */
+extern const struct flag flags_chunk[];    /* --chunk */
 extern const struct flag flags_context[];  /* --ctx */
 extern const struct flag flags_sampling[]; /* --temp --seed --top-k ... --logit-bias */
 
@@ -35,10 +38,15 @@ struct text_model {
 enum status text_model_open(const struct args *a, struct text_model *out, struct err *err);
 void text_model_close(struct text_model *m); /* a zeroed one is fine */
 
-/* The engine that flags_engine describe, with progress on a terminal. `ctx_tokens` as in
+/* The engine that flags_engine and flags_chunk describe, with progress on a terminal. `ctx_tokens` as in
  * struct solo_options. */
 enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
                             struct err *err);
+
+/* The same without an engine on top, and without a tokenizer. */
+enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct host *out,
+                            struct err *err);
+enum kv_type model_args_kv_type(const struct args *a);
 
 /* A context size from flags_context: 0 if it is left to the model. */
 uint32_t model_args_ctx(const struct args *a);

@@ -59,7 +59,7 @@ static struct cpu_work expert_work(const struct device_run *run, const struct op
 }
 
 static double kv_token_bytes(const struct kv_space *kv) {
-    return (double)kv_block_bytes(kv) / KV_BLOCK_TOKENS;
+    return (double)kv_layer_bytes(kv) / KV_BLOCK_TOKENS; /* of one layer */
 }
 
 /* Each row sees the positions up to its own that its window holds. */
@@ -111,6 +111,8 @@ struct cpu_work cpu_op_work(const struct device_run *run, const struct op *op) {
         return (struct cpu_work){.memory_bytes = operand_rows(run, op->embed.dst) *
                                                  ((double)w->bytes / w->rows)};
     }
+    case OP_GATHER: /* of its source only the rows that it copies */
+        return (struct cpu_work){.cache_bytes = 2 * operand_bytes(run, op->gather.dst)};
     default:
         return (struct cpu_work){.cache_bytes = scratch_bytes(run, op)};
     }

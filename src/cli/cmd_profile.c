@@ -1,0 +1,149 @@
+/* cli/cmd_profile.c - `jitney profile`: where a step's time goes, beside what the machine allows. */
+#include "base/buf.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/model_args.h"
+#include "cli/profile_report.h"
+#include "engine/profile.h"
+#include "kernels/cpu/peaks.h"
+
+enum {
+    KINDS = 3,
+    REPORT_BYTES_MAX = 1 << 20,
+    BATCH_MAX = 1024,
+    ROWS_MAX = 4096,
+    CTX_MAX = 1 << 20
+};
+static const int64_t BUDGET_US = 2000000; /* for the steps of one kind */
+
+static const struct flag flags[] = {
+    {.name = "ctx-fill",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "512",
+     .min = 0,
+     .max = CTX_MAX,
+     .help = "Tokens that every decoding sequence has behind it."},
+    {.name = "batch",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "32",
+     .min = 0,
+     .max = BATCH_MAX,
+     .help = "Sequences that decode together; 0 leaves this step out."},
+    {.name = "prompt",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "256",
+     .min = 0,
+     .max = ROWS_MAX,
+     .help = "Tokens of a prompt that are computed at once; 0 leaves this step out."},
+    {.name = "steps",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "32",
+     .min = PROFILE_STEPS_MIN,
+     .max = 10000,
+     .help = "Steps of each kind, of which the fastest quarter counts; fewer, but four at least, "
+             "if they "
+             "take more than two seconds."},
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
+    {0},
+};
+
+/* The steps that the flags ask for. */
+struct wanted {
+    struct profile_shape shapes[KINDS];
+    const char *kinds[KINDS];
+    uint32_t count;
+    uint32_t ctx_tokens; /* that the longest needs */
+};
+
+static void want(struct wanted *w, const char *kind, struct profile_shape shape) {
+    if (shape.seqs == 0 || shape.rows == 0) return;
+    w->kinds[w->count] = kind;
+    w->shapes[w->count++] = shape;
+    uint32_t tokens = shape.ctx + shape.rows;
+    if (tokens > w->ctx_tokens) w->ctx_tokens = tokens;
+}
+
+static struct wanted read_flags(const struct args *args) {
+    struct wanted w = {.count = 0};
+    uint32_t ctx = (uint32_t)args_int(args, "ctx-fill");
+    want(&w, "decode", (struct profile_shape){1, 1, ctx});
+    want(&w, "batch", (struct profile_shape){(uint32_t)args_int(args, "batch"), 1, ctx});
+    want(&w, "prompt", (struct profile_shape){1, (uint32_t)args_int(args, "prompt"), 0});
+    return w;
+}
+
+static enum status write_report(const struct profile_report *r, bool json, struct err *err) {
+    struct buf out;
+    buf_init(&out, REPORT_BYTES_MAX);
+    if (json)
+        profile_put_json(r, &out);
+    else
+        profile_put_tables(r, &out);
+    enum status st = buf_status(&out);
+    if (st == ST_OK)
+        st = out_write(buf_str(&out), err);
+    else
+        err_set(err, st, "the report does not fit in memory");
+    buf_deinit(&out);
+    return st;
+}
+
+static enum status measure(const struct args *args, const struct wanted *w, struct host *host,
+                           struct profile *steps, struct err *err) {
+    struct cpu_peaks peaks;
+    struct profile_options options = {.kv_type = model_args_kv_type(args),
+                                      .steps_max = (uint32_t)args_int(args, "steps"),
+                                      .budget_us = BUDGET_US};
+    if (model_is_encoder(host->model))
+        return err_set(err, ST_BAD, "%s gives embeddings and has no steps to profile",
+                       args_model(args));
+    TRY(cpu_peaks_measure(&host->device, &peaks, err));
+    for (uint32_t i = 0; i < w->count; i++)
+        TRY(profile_step(host, &w->shapes[i], &options, &steps[i], err));
+    struct profile_report report = {.model = args_model(args),
+                                    .device = host->device.name,
+                                    .kv_type = args_text(args, "kv-type"),
+                                    .threads = host->threads,
+                                    .peaks = &peaks,
+                                    .steps = steps,
+                                    .kinds = w->kinds,
+                                    .step_count = w->count};
+    return write_report(&report, args_on(args, "json"), err);
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct wanted w = read_flags(args);
+    struct host host = {.file = NULL};
+    struct profile *steps = mem_zalloc_array(KINDS, sizeof(*steps));
+    if (!steps) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
+    enum status st = model_args_host(args, w.ctx_tokens, &host, err);
+    if (st == ST_OK) st = measure(args, &w, &host, steps, err);
+    host_close(&host);
+    mem_free(steps);
+    return exit_of(st);
+}
+
+extern const struct command cmd_profile;
+const struct command cmd_profile = {
+    .name = "profile",
+    .summary = "Show where a step's time goes, op by op, and what the machine allows",
+    .operands = "",
+    .about =
+        "Measures how fast this machine reads memory and multiplies, then runs three kinds of step "
+        "through the engine: one sequence that decodes, many that decode together, and a piece of "
+        "a prompt. For each it prints what every kind of op takes, how much of that its threads "
+        "wait for each other, and its share of the ceiling that bounds it: memory for weights and "
+        "keys, int8 or f32 for arithmetic, the caches for the rest. A share above 100 % means that "
+        "a small model's weights lie in a cache.\n\n"
+        "--json gives model, device, threads, kv_type, ceilings {memory_gbs, cache_gbs, int8_gops, "
+        "f32_gops, ...} and steps [{kind, sequences, rows, context, step_us, tokens_per_second, "
+        "ceiling_tokens_per_second, parts [{op, calls, us, wait_us, bound, least_us, share, "
+        "...}], ...}]: step_us is the sum of the parts, around_us and sampling_us.",
+    .groups = {flags, flags_engine},
+    .takes_model = true,
+    .run = run,
+};

@@ -1,0 +1,231 @@
+/* engine/profile.c - see engine/profile.h for the contract. */
+#include "engine/profile.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/profile_int.h"
+#include "engine/runner_local.h"
+#include "kv/cache.h"
+
+enum { WARM_STEPS = 2, SPARE_BLOCKS = 8, TOKENS_SEED = 1 };
+
+struct rig {
+    struct host *host;
+    struct profile_shape shape;
+    struct profile_options options;
+    uint32_t tokens_max; /* of a sequence */
+    struct kv_cache *cache;
+    struct runner runner;
+    struct plan plan;
+    kv_seq *kv;                /* by sequence */
+    int32_t *tokens;           /* [seqs][tokens_max] */
+    struct sampler **samplers; /* by sequence */
+    struct step_times *steps;  /* steps_max */
+
+    /* Filled while the device is watched. */
+    uint8_t *part_of; /* by op */
+    struct device_times times;
+    struct profile *out;
+};
+
+static void take_times(void *ctx, const struct device_run *run, const struct device_times *times) {
+    struct rig *r = ctx;
+    if (r->out->part_count == 0) profile_sort_ops(run, r->out, r->part_of);
+    r->times = *times;
+}
+
+/* ---- making ---- */
+
+static enum status check_shape(const struct host *h, const struct profile_shape *s,
+                               struct err *err) {
+    if (model_is_encoder(h->model))
+        return err_set(err, ST_BAD, "the model gives embeddings and has no steps to profile");
+    if (s->ctx + s->rows <= h->ctx_tokens) return ST_OK;
+    return err_set(err, ST_BAD, "a step of %u tokens after %u does not fit a context of %u",
+                   s->rows, s->ctx, h->ctx_tokens);
+}
+
+static enum status make_tables(struct rig *r, struct err *err) {
+    size_t seqs = r->shape.seqs;
+    r->kv = mem_zalloc_array(seqs, sizeof(*r->kv));
+    r->tokens = mem_zalloc_array(seqs * r->tokens_max, sizeof(*r->tokens));
+    r->samplers = mem_zalloc_array(seqs, sizeof(struct sampler *));
+    r->steps = mem_zalloc_array(r->options.steps_max, sizeof(*r->steps));
+    r->part_of = mem_zalloc(TAPE_OPS_MAX);
+    if (!r->kv || !r->tokens || !r->samplers || !r->steps || !r->part_of)
+        return err_set(err, ST_NOMEM, "out of memory for %zu sequences", seqs);
+    uint32_t vocab = r->host->model->hp.vocab;
+    for (size_t i = 0; i < seqs * r->tokens_max; i++)
+        r->tokens[i] = (int32_t)(rng_at(TOKENS_SEED, 0, i) % vocab);
+    return ST_OK;
+}
+
+static enum status make_cache(struct rig *r, uint32_t block_count, struct err *err) {
+    struct kv_cache_options o = {.block_tokens = KV_BLOCK_TOKENS,
+                                 .group_count = r->host->model->kv_group_count,
+                                 .seq_max = r->shape.seqs,
+                                 .tokens_max = r->tokens_max};
+    for (uint32_t g = 0; g < o.group_count; g++) o.groups[g].block_count = block_count;
+    TRY(kv_cache_create(&r->cache, &o, err));
+    for (uint32_t i = 0; i < r->shape.seqs; i++) {
+        enum status st = kv_seq_open(r->cache, 0, &r->kv[i]);
+        if (st == ST_OK) st = kv_seq_grow(r->cache, r->kv[i], r->tokens_max, NULL);
+        if (st != ST_OK) return err_set(err, st, "no blocks for %u sequences", r->shape.seqs);
+    }
+    return ST_OK;
+}
+
+static enum status make_runner(struct rig *r, uint32_t block_count, struct err *err) {
+    uint32_t rows = r->shape.seqs * r->shape.rows;
+    struct runner_local_options o = {.kv_type = r->options.kv_type,
+                                     .block_tokens = KV_BLOCK_TOKENS,
+                                     .seq_max = r->shape.seqs,
+                                     .row_max = rows > KV_BLOCK_TOKENS ? rows : KV_BLOCK_TOKENS,
+                                     .sample_max = r->shape.seqs,
+                                     .tokens_max = r->tokens_max};
+    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++) o.block_counts[g] = block_count;
+    return runner_local_open(r->host, r->cache, &o, &r->runner, err);
+}
+
+static enum status begin_seqs(struct rig *r, struct err *err) {
+    struct sample_params params = sample_params_default();
+    uint32_t steps_max = r->options.steps_max + WARM_STEPS;
+    struct sample_bounds bounds = {r->host->model->hp.vocab, r->tokens_max + steps_max};
+    params.no_logprobs = true;
+    for (uint32_t i = 0; i < r->shape.seqs; i++) {
+        params.seed = i;
+        TRY(sampler_create(&params, &bounds, &r->samplers[i], err));
+        r->runner.begin(r->runner.self, i,
+                        &(struct runner_seq){.sampler = r->samplers[i],
+                                             .prompt_tokens = r->tokens_max,
+                                             .ignore_end = true});
+    }
+    return ST_OK;
+}
+
+/* ---- running ---- */
+
+static enum status run_plan(struct rig *r, struct err *err) {
+    struct step_result result;
+    TRY(r->runner.submit(r->runner.self, &r->plan, err));
+    TRY(r->runner.collect(r->runner.self, &result, err));
+    for (uint32_t i = 0; i < result.row_count; i++)
+        if (result.rows[i].failed)
+            return err_set(err, ST_BAD, "the model's logits are not numbers");
+    return ST_OK;
+}
+
+static void push_row(struct rig *r, uint32_t seq, uint32_t first, uint32_t count, bool samples) {
+    CHECK(r->plan.row_count < r->plan.row_cap);
+    r->plan.rows[r->plan.row_count++] =
+        (struct plan_row){.seq = seq,
+                          .first = first,
+                          .count = count,
+                          .samples = samples,
+                          .kv = r->kv[seq],
+                          .tokens = r->tokens + (size_t)seq * r->tokens_max};
+    r->plan.token_count += count;
+    r->plan.sample_count += samples;
+}
+
+/* Compute the first block of the first sequence and copy it to all others of its group. Memory
+ * that nothing was written to would be one page of zeros, which no step ever reads. */
+static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *err) {
+    uint32_t count = r->tokens_max < KV_BLOCK_TOKENS ? r->tokens_max : KV_BLOCK_TOKENS;
+    plan_clear(&r->plan);
+    push_row(r, 0, 0, count, false);
+    TRY(run_plan(r, err));
+    plan_clear(&r->plan);
+    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++) {
+        uint32_t from = kv_seq_table(r->cache, r->kv[0], g)[0];
+        for (uint32_t b = 0; b < block_count; b++)
+            if (b != from)
+                r->plan.moves.list[r->plan.moves.count++] =
+                    (struct kv_move){.kind = KV_MOVE_COPY, .group = g, .from = from, .to = b};
+    }
+    return run_plan(r, err);
+}
+
+/* Every thread's times, as the mean of all. */
+static void add_times(struct rig *r, struct step_times *to) {
+    const struct device_times *t = &r->times;
+    double scale = 1e-3 / t->thread_count;
+    to->run_us = (double)t->run_ns * 1e-3;
+    for (uint32_t i = 0; i < t->thread_count; i++)
+        for (uint32_t op = 0; op < t->op_count; op++) {
+            size_t at = (size_t)i * t->op_count + op;
+            to->work_us[r->part_of[op]] += (double)t->work_ns[at] * scale;
+            to->wait_us[r->part_of[op]] += (double)t->wait_ns[at] * scale;
+        }
+}
+
+static enum status run_steps(struct rig *r, struct err *err) {
+    plan_clear(&r->plan);
+    for (uint32_t i = 0; i < r->shape.seqs; i++) push_row(r, i, r->shape.ctx, r->shape.rows, true);
+    for (int i = 0; i < WARM_STEPS; i++) TRY(run_plan(r, err));
+    uint32_t count = 0;
+    int64_t begin_ns = clock_fine_ns(), end_ns = begin_ns;
+    while (count < r->options.steps_max) {
+        if (count >= PROFILE_STEPS_MIN && end_ns - begin_ns > r->options.budget_us * 1000) break;
+        int64_t from_ns = clock_fine_ns();
+        TRY(run_plan(r, err));
+        end_ns = clock_fine_ns();
+        r->steps[count].step_us = (double)(end_ns - from_ns) * 1e-3;
+        add_times(r, &r->steps[count++]);
+    }
+    profile_reduce(r->steps, count, r->out);
+    return ST_OK;
+}
+
+static enum status run_all(struct rig *r, struct err *err) {
+    uint32_t per_seq = (r->tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    uint32_t block_count = r->shape.seqs * per_seq + SPARE_BLOCKS;
+    uint32_t groups = r->host->model->kv_group_count;
+    struct device *dev = &r->host->device;
+    TRY(make_tables(r, err));
+    TRY(make_cache(r, block_count, err));
+    if (plan_init(&r->plan, r->shape.seqs, groups * block_count) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for a plan of %u rows", r->shape.seqs);
+    TRY(make_runner(r, block_count, err));
+    TRY(begin_seqs(r, err));
+    TRY(fill_cache(r, block_count, err));
+    if (dev->watch(dev->self, take_times, r) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the times of ops");
+    return run_steps(r, err);
+}
+
+static void drop(struct rig *r) {
+    struct device *dev = &r->host->device;
+    dev->watch(dev->self, NULL, NULL);
+    if (r->runner.close) r->runner.close(r->runner.self);
+    for (uint32_t i = 0; r->samplers && i < r->shape.seqs; i++) sampler_destroy(r->samplers[i]);
+    plan_deinit(&r->plan);
+    kv_cache_destroy(r->cache);
+    mem_free(r->kv);
+    mem_free(r->tokens);
+    mem_free(r->samplers);
+    mem_free(r->steps);
+    mem_free(r->part_of);
+}
+
+enum status profile_step(struct host *host, const struct profile_shape *shape,
+                         const struct profile_options *options, struct profile *out,
+                         struct err *err) {
+    CHECK(shape->seqs > 0);
+    CHECK(shape->rows > 0);
+    CHECK(options->steps_max >= PROFILE_STEPS_MIN);
+    *out = (struct profile){.shape = *shape};
+    TRY(check_shape(host, shape, err));
+    struct rig r = {.host = host,
+                    .shape = *shape,
+                    .options = *options,
+                    .tokens_max = shape->ctx + shape->rows,
+                    .out = out};
+    enum status st = run_all(&r, err);
+    drop(&r);
+    return st;
+}
