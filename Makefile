@@ -114,7 +114,7 @@ bench-server: build/stamps/test ## what the server's front costs, with a runner 
 	@$(PYTHON) tools/bench_server
 
 bench-peers: build/stamps/run ## jitney beside llama.cpp, OpenVINO, vLLM and torch: FLAGS="--quick"
-	@tools/build build jitney bench_ops
+	@tools/build build jitney bench_peer_worker bench_peaks
 	@$(JITNEY) pull smollm2
 	@python3 tools/bench_peers $(FLAGS)
 

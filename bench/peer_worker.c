@@ -10,9 +10,9 @@
  *     {"do": "batch", "prompts": [[ids], ..], "output": 64}               {"output_tok_s": ..}
  *     anything else                                                       {"skipped": "why"}
  *
- * Its first line is {"ready": {"version": ..}}. A prompt's speed is its tokens by the time to the
- * first token; the first token counts for no decoding. Tokens are chosen greedily, end tokens end
- * nothing. Between two lines it sleeps.
+ * Its first line is {"ready": {"version": .., "kv_int8_share": ..}}. A prompt's speed is its
+ * tokens by the time to the first token; the first token counts for no decoding. Tokens are chosen
+ * greedily, end tokens end nothing. Between two lines it sleeps.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -158,6 +158,20 @@ static void say(struct buf *line) {
     fflush(stdout);
 }
 
+/* What a token's keys and values take in int8, by what they take in f16. */
+static double int8_share(const struct model *m) {
+    struct kv_space f16 = {.type = KV_F16, .head_dim = m->hp.head_dim};
+    struct kv_space int8 = {.type = KV_I8, .head_dim = m->hp.head_dim};
+    return (double)kv_tile_bytes(&int8) / (double)kv_tile_bytes(&f16);
+}
+
+static void put_ready(const struct service *s, struct buf *out) {
+    buf_printf(out,
+               "{\"ready\": {\"version\": \"jitney %s, %s, %u threads\", "
+               "\"kv_int8_share\": %.6f}}",
+               JITNEY_VERSION, s->host.device.name, s->knobs.threads, int8_share(s->host.model));
+}
+
 static uint32_t number(int argc, char **argv, int i, uint32_t fallback) {
     return argc > i ? (uint32_t)strtoul(argv[i], NULL, 10) : fallback;
 }
@@ -181,8 +195,7 @@ int main(int argc, char **argv) {
     must(engine_start(service.engine, &err), &err);
     buf_init(&line, LINE_BYTES_MAX);
     buf_init(&out, LINE_BYTES_MAX);
-    buf_printf(&out, "{\"ready\": {\"version\": \"jitney %s, %s, %u threads\"}}", JITNEY_VERSION,
-               service.host.device.name, service.knobs.threads);
+    put_ready(&service, &out);
     for (say(&out); read_line(&line); say(&out)) {
         buf_clear(&out);
         answer_line(service.engine, buf_str(&line), &out);

@@ -21,7 +21,7 @@ class Model(llamacpp.Model):
     """With a number of sequences."""
 
     def __init__(self, path, threads):
-        self.sequences = 1
+        self.sequences, self.opened = 1, None
         super().__init__(path, n_ctx=1024, threads=threads, kv_f32=False)
         self.threads = threads
 
@@ -33,8 +33,13 @@ class Model(llamacpp.Model):
         return params
 
     def open_context(self, sequences, tokens_each):
+        """An empty context of that size; the one that is there if it fits, so that its memory has
+        been touched before."""
+        if (sequences, tokens_each) == self.opened:
+            self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), False)
+            return
         self.lib.llama_free(self.context)
-        self.sequences = sequences
+        self.sequences, self.opened = sequences, (sequences, tokens_each)
         params = self._context_params(sequences * tokens_each, self.threads, False, False)
         for at, value in ((4, BATCH), (8, MICRO_BATCH)):
             struct.pack_into("<i", params.bytes, at, value)

@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
 """OpenVINO GenAI offline, reading the GGUF itself; its own continuous batching for many."""
 
+import math
+import pathlib
+import tempfile
+
 import worker
+
+SETTINGS = ("INFERENCE_PRECISION_HINT", "DYNAMIC_QUANTIZATION_GROUP_SIZE", "KV_CACHE_PRECISION")
 
 
 class OpenVino(worker.Engine):
@@ -12,13 +18,16 @@ class OpenVino(worker.Engine):
         import openvino_genai
         self.openvino, self.genai = openvino, openvino_genai
         self.version = f"openvino-genai {openvino_genai.__version__}"
-        scheduler = openvino_genai.SchedulerConfig()
+        self.file, self.threads = pathlib.Path(model).resolve(), threads
+        self.pipe = openvino_genai.LLMPipeline(
+            model, "CPU", scheduler_config=self.scheduler(), INFERENCE_NUM_THREADS=threads)
+
+    def scheduler(self):
+        scheduler = self.genai.SchedulerConfig()
         scheduler.cache_size = 1  # GiB
         scheduler.max_num_batched_tokens = 512
         scheduler.enable_prefix_caching = False
-        self.pipe = openvino_genai.LLMPipeline(
-            model, "CPU", scheduler_config=scheduler, INFERENCE_NUM_THREADS=threads)
-        self.tokenizer = self.pipe.get_tokenizer()
+        return scheduler
 
     def config(self, output):
         config = self.genai.GenerationConfig()
@@ -44,7 +53,45 @@ class OpenVino(worker.Engine):
         return {"output_tok_s": len(prompts) * output / took}
 
     def perplexity(self, windows):
-        return {"skipped": "it gives no logits of prompts"}
+        """The same pipeline, asked to tell how likely it found each token of a prompt."""
+        with tempfile.TemporaryDirectory() as folder:
+            # It saves the model that it has made of the GGUF beside the file that it was given.
+            copy = pathlib.Path(folder, "model.gguf")
+            copy.symlink_to(self.file)
+            pipe = self.genai.ContinuousBatchingPipeline(
+                str(copy), self.scheduler(), "CPU",
+                {"INFERENCE_NUM_THREADS": self.threads, "enable_save_ov_model": True})
+            losses = [self.loss_with(pipe, ids) for ids in windows]
+            settings = self.settings_of(pathlib.Path(folder, "openvino_model.xml"))
+        total = sum(loss for loss, _ in losses) / sum(count for _, count in losses)
+        return {"perplexity": math.exp(total), "settings": settings}
+
+    def loss_with(self, pipe, ids):
+        import numpy as np
+        config = self.config(1)
+        config.echo, config.logprobs = True, 1
+        tensor = self.openvino.Tensor(np.array([ids], dtype=np.int64))
+        handle = pipe.add_request(0, tensor, config)
+        while pipe.has_non_finished_requests():
+            pipe.step()
+        (output,) = handle.read_all()
+        if list(output.generated_ids[:len(ids)]) != ids:
+            raise RuntimeError("it does not echo the prompt")
+        scored = output.generated_log_probs[worker.SCORED_FROM + 1:len(ids)]
+        return -sum(scored), len(scored)
+
+    def settings_of(self, path):
+        """What the plug-in chooses for this model on this processor."""
+        if not path.exists():
+            return {}
+        model = self.openvino.Core().compile_model(
+            str(path), "CPU", {"INFERENCE_NUM_THREADS": self.threads})
+        return {name: plain(model.get_property(name)) for name in SETTINGS}
+
+
+def plain(value):
+    """A property as text; number types have a name."""
+    return value.to_string() if hasattr(value, "to_string") else str(value)
 
 
 if __name__ == "__main__":
