@@ -2,8 +2,8 @@
  * a KV head, AVX2 + FMA + F16C.
  *
  * A tile's 16 keys are two vectors of scores for each query; keys and values are read and
- * widened once for all queries. Six queries meet one tile, three meet two, so that there are
- * twelve sums in registers. Tokens that a query does not attend to may hold anything: their
+ * widened once for all queries. Six queries meet one tile at a time, so that there are twelve
+ * sums in registers; one or two queries meet two. Tokens that a query does not attend to may hold anything: their
  * scores are replaced by minus infinity, and their values never weighed.
  */
 #include <immintrin.h>
@@ -63,7 +63,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const in
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_setzero_ps();
-    for (uint32_t d = 0; d < s->head_dim; d++) {
+    for (size_t d = 0; d < s->head_dim; d++) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             k[j] = load8(tiles[j / 2], d * KV_BLOCK_TOKENS + (size_t)(j % 2) * LANES, type);
@@ -188,7 +188,7 @@ INLINE void weigh_one(const struct attn_segment *s, struct span tokens, uint32_t
 INLINE void weigh(const struct attn_segment *s, struct span tokens, const int queries,
                   const enum kv_type type, float p[][ATTN_SEGMENT], struct attn_part *out) {
     uint32_t d = 0, width = s->head_dim;
-    for (; queries <= 3 && d + 4 * LANES <= width; d += 4 * LANES)
+    for (; queries <= 2 && d + 4 * LANES <= width; d += 4 * LANES)
         weigh_columns(s, tokens, d, 4, queries, type, p, out);
     for (; d + 2 * LANES <= width; d += 2 * LANES)
         weigh_columns(s, tokens, d, 2, queries, type, p, out);
@@ -218,7 +218,7 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
     struct attn_reach r = attn_reach(s);
     uint32_t first = r.any.first / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS, j = first;
     uint32_t end = (r.any.end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
-    for (; queries <= 3 && j + 4 * LANES <= end; j += 4 * LANES)
+    for (; queries <= 2 && j + 4 * LANES <= end; j += 4 * LANES)
         multiply_keys(s, j, 4, queries, type, p);
     for (; j < end; j += 2 * LANES) multiply_keys(s, j, 2, queries, type, p);
     for (int i = 0; i < queries; i++) {
@@ -262,10 +262,12 @@ void avx2_attn_join(struct attn_part *into, const struct attn_part *part, uint32
     float f1 = fm_exp(into->max - max), f2 = fm_exp(part->max - max);
     into->max = max;
     into->sum = fmaf(part->sum, f2, into->sum * f1);
-    for (uint32_t d = 0; d < head_dim; d++)
-        into->out[d] = fmaf(part->out[d], f2, into->out[d] * f1);
+    float *out = into->out;
+    const float *from = part->out;
+    for (uint32_t d = 0; d < head_dim; d++) out[d] = fmaf(from[d], f2, out[d] * f1);
 }
 
 void avx2_attn_finish(struct attn_part *part, uint32_t head_dim) {
-    for (uint32_t d = 0; d < head_dim; d++) part->out[d] /= part->sum;
+    float *out = part->out, sum = part->sum;
+    for (uint32_t d = 0; d < head_dim; d++) out[d] /= sum;
 }

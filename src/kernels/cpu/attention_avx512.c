@@ -48,13 +48,16 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const int ti
                           const int queries, const enum kv_type type,
                           float p[ATTN_QUERIES][ATTN_SEGMENT]) {
     __m512 acc[ATTN_QUERIES][VECTORS], k[VECTORS];
+    const uint8_t *tile[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) acc[i][j] = _mm512_setzero_ps();
-    for (uint32_t d = 0; d < s->head_dim; d++) {
+    for (size_t d = 0; d < s->head_dim; d++) {
 #pragma GCC unroll 4
-        for (int j = 0; j < tiles; j++) k[j] = load16(s->k[t + (uint32_t)j], d * LANES, type);
+        for (int j = 0; j < tiles; j++) k[j] = load16(tile[j], d * LANES, type);
 #pragma GCC unroll 6
         for (int i = 0; i < queries; i++) {
             __m512 q = _mm512_set1_ps(s->query[i].q[d]);

@@ -16,16 +16,9 @@ FM16_INLINE __m512 fm16_fma(__m512 a, __m512 b, float c) {
     return _mm512_fmadd_ps(a, b, _mm512_set1_ps(c));
 }
 
-/* 2^k. */
-FM16_INLINE __m512 fm16_pow2(__m512i k) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(k, _mm512_set1_epi32(127)), 23));
-}
-
 FM16_INLINE __m512 fm16_exp(__m512 x) {
     const __m512 magic = _mm512_set1_ps(FM_MAGIC);
-    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(FM_LOG2E), magic);
-    __m512 n = _mm512_sub_ps(t, magic);
-    __m512i k = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(magic));
+    __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(FM_LOG2E), magic), magic);
     __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_HI), x);
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_LO), r);
     __m512 p = _mm512_set1_ps(FM_E4);
@@ -35,13 +28,12 @@ FM16_INLINE __m512 fm16_exp(__m512 x) {
     p = fm16_fma(p, r, FM_E0);
     p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
     p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
-    __m512i half = _mm512_srai_epi32(k, 1);
-    __m512 y = _mm512_mul_ps(p, fm16_pow2(half));
-    y = _mm512_mul_ps(y, fm16_pow2(_mm512_sub_epi32(k, half)));
+    /* p * 2^n at once: the two steps of the definition do not round where the result is normal,
+     * and what would not be normal is replaced. */
     __mmask16 over = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MAX), _CMP_GT_OQ);
-    __mmask16 under = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MIN), _CMP_LT_OQ);
-    y = _mm512_mask_mov_ps(y, over, _mm512_set1_ps(__builtin_huge_valf()));
-    return _mm512_mask_mov_ps(y, under, _mm512_setzero_ps());
+    __mmask16 kept = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MIN), _CMP_NLT_UQ);
+    __m512 y = _mm512_maskz_scalef_ps(kept, p, n);
+    return _mm512_mask_mov_ps(y, over, _mm512_set1_ps(__builtin_huge_valf()));
 }
 
 /* The magnitude of a, the sign of b. */
@@ -66,6 +58,52 @@ FM16_INLINE __m512 fm16_tanh(__m512 x) {
     __m512 large = _mm512_sub_ps(one, _mm512_div_ps(two, e));
     __mmask16 is_small = _mm512_cmp_ps_mask(a, _mm512_set1_ps(FM_TANH_SPLIT), _CMP_LT_OQ);
     return fm16_with_sign_of(_mm512_mask_mov_ps(large, is_small, small), x);
+}
+
+FM16_INLINE __m512 fm16_erf(__m512 x) {
+    __m512 a = fm16_with_sign_of(x, _mm512_setzero_ps());
+    __m512 z = _mm512_mul_ps(x, x);
+    __m512 p = _mm512_set1_ps(FM_S6);
+    p = fm16_fma(p, z, FM_S5);
+    p = fm16_fma(p, z, FM_S4);
+    p = fm16_fma(p, z, FM_S3);
+    p = fm16_fma(p, z, FM_S2);
+    p = fm16_fma(p, z, FM_S1);
+    p = fm16_fma(p, z, FM_S0);
+    __m512 small = _mm512_fmadd_ps(p, a, a);
+    /* min(a, max) is a < max ? a : max, also for a NaN. */
+    __m512 b = _mm512_min_ps(a, _mm512_set1_ps(FM_ERF_MAX));
+    __m512 q = _mm512_set1_ps(FM_L8);
+    q = fm16_fma(q, b, FM_L7);
+    q = fm16_fma(q, b, FM_L6);
+    q = fm16_fma(q, b, FM_L5);
+    q = fm16_fma(q, b, FM_L4);
+    q = fm16_fma(q, b, FM_L3);
+    q = fm16_fma(q, b, FM_L2);
+    q = fm16_fma(q, b, FM_L1);
+    q = fm16_fma(q, b, FM_L0);
+    __m512 large = _mm512_sub_ps(_mm512_set1_ps(1.0f), fm16_exp(q));
+    __mmask16 is_small = _mm512_cmp_ps_mask(a, _mm512_set1_ps(FM_ERF_SPLIT), _CMP_LT_OQ);
+    return fm16_with_sign_of(_mm512_mask_mov_ps(large, is_small, small), x);
+}
+
+FM16_INLINE __m512 fm16_silu(__m512 x) {
+    __m512 e = fm16_exp(_mm512_xor_ps(x, _mm512_set1_ps(-0.0f)));
+    return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
+FM16_INLINE __m512 fm16_gelu_tanh(__m512 x) {
+    __m512 u = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
+    u = _mm512_fmadd_ps(_mm512_set1_ps(FM_GELU_CUBE), u, x);
+    __m512 t = fm16_tanh(_mm512_mul_ps(u, _mm512_set1_ps(FM_SQRT_2_PI)));
+    __m512 h = _mm512_mul_ps(_mm512_set1_ps(0.5f), x);
+    return _mm512_fmadd_ps(h, t, h);
+}
+
+FM16_INLINE __m512 fm16_gelu_erf(__m512 x) {
+    __m512 t = fm16_erf(_mm512_mul_ps(x, _mm512_set1_ps(FM_SQRT_HALF)));
+    __m512 h = _mm512_mul_ps(_mm512_set1_ps(0.5f), x);
+    return _mm512_fmadd_ps(h, t, h);
 }
 
 #endif

@@ -12,13 +12,19 @@ extern mm_panel_fn *const avx512_panels[DTYPE_COUNT];
 /* A panel of nibbles or codes as PACK_BYTES with f32 numbers, signed. */
 void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
 
+void avx512_norm(const struct op_norm *n, const float *x, float *y);
+void avx512_quantise(const float *x, uint32_t count, struct q8_out out);
+void avx512_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
+void avx512_softcap(float cap, uint32_t count, float *x);
+void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                     uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
 void avx512_attend(const struct attn_segment *s, struct attn_part *out);
 
-/* The row kernels are AVX2's: they take a hundredth of a step, most of it waiting for memory. */
+/* What is AVX2's waits for memory or for its stores in either width. */
 #define AVX512_KERNELS                                                                             \
-    .norm = avx2_norm, .quantise = avx2_quantise, .rope = avx2_rope, .act = avx2_act,              \
-    .add = avx2_add, .softcap = avx2_softcap, .kv_store = avx2_kv_store, .attend = avx512_attend,  \
-    .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish, .panel = avx512_panels,          \
-    .panel_rows = 4
+    .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx2_rope, .act = avx512_act,        \
+    .add = avx2_add, .softcap = avx512_softcap, .kv_store = avx512_kv_store,                       \
+    .attend = avx512_attend, .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish,         \
+    .panel = avx512_panels, .panel_rows = 4
 
 #endif

@@ -100,10 +100,12 @@ void portable_attn_join(struct attn_part *into, const struct attn_part *part, ui
     float f1 = fm_exp(into->max - max), f2 = fm_exp(part->max - max);
     into->max = max;
     into->sum = fmaf(part->sum, f2, into->sum * f1);
-    for (uint32_t d = 0; d < head_dim; d++)
-        into->out[d] = fmaf(part->out[d], f2, into->out[d] * f1);
+    float *out = into->out;
+    const float *from = part->out;
+    for (uint32_t d = 0; d < head_dim; d++) out[d] = fmaf(from[d], f2, out[d] * f1);
 }
 
 void portable_attn_finish(struct attn_part *part, uint32_t head_dim) {
-    for (uint32_t d = 0; d < head_dim; d++) part->out[d] /= part->sum;
+    float *out = part->out, sum = part->sum;
+    for (uint32_t d = 0; d < head_dim; d++) out[d] /= sum;
 }

@@ -1,0 +1,259 @@
+/* kernels/cpu/rows_avx512.c - the row kernels for AVX-512.
+ *
+ * The operations and their order are those of ref_rows.c. What does not fill a vector is read
+ * and written under a mask, so that there is one body for each kernel. What is left to AVX2 is
+ * bound by memory or by the number of stores.
+ */
+#include <float.h>
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/fmath_avx512.h"
+#include "kernels/cpu/kernels_avx512.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16, BLOCKS = 4, ALL_LANES = 0xFFFF };
+_Static_assert((int)NORM_LANES == (int)LANES, "a vector holds the lanes of a norm's sums");
+static const float F16_MAX = 65504.0f;
+
+/* The lanes that are left of `count` elements from i on. */
+INLINE __mmask16 rest_of(uint32_t i, uint32_t count) {
+    return count - i < LANES ? (__mmask16)((1u << (count - i)) - 1) : (__mmask16)0xFFFF;
+}
+
+/* The 16 lanes joined by halves. */
+INLINE float join_lanes(__m512 v) {
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 l = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    l = _mm_add_ps(l, _mm_movehl_ps(l, l));
+    l = _mm_add_ss(l, _mm_movehdup_ps(l));
+    return _mm_cvtss_f32(l);
+}
+
+static float mean_of(const float *x, uint32_t count) {
+    __m512 sum = _mm512_setzero_ps();
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
+    if (i < count) {
+        __mmask16 rest = rest_of(i, count);
+        sum = _mm512_mask_add_ps(sum, rest, sum, _mm512_maskz_loadu_ps(rest, x + i));
+    }
+    return join_lanes(sum) / (float)count;
+}
+
+static float square_sum(const float *x, float mean, uint32_t count) {
+    __m512 sum = _mm512_setzero_ps(), m = _mm512_set1_ps(mean);
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), m);
+        sum = _mm512_fmadd_ps(d, d, sum);
+    }
+    if (i < count) {
+        __mmask16 rest = rest_of(i, count);
+        __m512 d = _mm512_sub_ps(_mm512_maskz_loadu_ps(rest, x + i), m);
+        sum = _mm512_mask3_fmadd_ps(d, d, sum, rest);
+    }
+    return join_lanes(sum);
+}
+
+void avx512_norm(const struct op_norm *n, const float *x, float *y) {
+    uint32_t count = n->group;
+    float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
+    float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
+    __m512 m = _mm512_set1_ps(mean), r = _mm512_set1_ps(rate);
+    for (uint32_t i = 0; i < count; i += LANES) {
+        __mmask16 rest = rest_of(i, count);
+        __m512 unit = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(rest, x + i), m), r);
+        __m512 w = _mm512_maskz_loadu_ps(rest, n->weight + i);
+        __m512 out = n->bias ? _mm512_fmadd_ps(unit, w, _mm512_maskz_loadu_ps(rest, n->bias + i))
+                             : _mm512_mul_ps(unit, w);
+        _mm512_mask_storeu_ps(y + i, rest, out);
+    }
+}
+
+/* max(|v|, so far): the second operand wins against a NaN, which so does not count. */
+INLINE __m512 max_magnitude(__m512 v, __m512 so_far) {
+    return _mm512_max_ps(_mm512_andnot_ps(_mm512_set1_ps(-0.0f), v), so_far);
+}
+
+/* To nearest even within -127 .. 127; a NaN becomes 0. */
+INLINE __m512i round_to_int8(__m512 y) {
+    y = _mm512_maskz_min_ps(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y, _mm512_set1_ps(127.0f));
+    y = _mm512_max_ps(y, _mm512_set1_ps(-127.0f));
+    return _mm512_cvtps_epi32(y);
+}
+
+/* The largest lane of m[i] in all four lanes of quarter i. */
+INLINE __m512 max_in_quarters(const __m512 m[BLOCKS]) {
+    __m512 low = _mm512_max_ps(_mm512_shuffle_f32x4(m[0], m[1], 0x44),
+                               _mm512_shuffle_f32x4(m[0], m[1], 0xEE));
+    __m512 high = _mm512_max_ps(_mm512_shuffle_f32x4(m[2], m[3], 0x44),
+                                _mm512_shuffle_f32x4(m[2], m[3], 0xEE));
+    __m512 all =
+        _mm512_max_ps(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xDD));
+    all = _mm512_max_ps(all, _mm512_permute_ps(all, 0x4E));
+    return _mm512_max_ps(all, _mm512_permute_ps(all, 0xB1));
+}
+
+/* The bytes of two blocks, and in `sums` the sum of each half block in all lanes of its
+ * quarter. The packs interleave quarters; the permutation puts the bytes in order again. */
+INLINE __m512i bytes_of(const __m512i q[4], __m512i *sums) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i bytes =
+        _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
+    bytes = _mm512_permutexvar_epi32(order, bytes);
+    __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+    s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, 0x4E));
+    *sums = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, 0xB1));
+    return bytes;
+}
+
+/* The numbers of `count` blocks from b on: the largest magnitudes by quarters, the sums of the
+ * half blocks of two blocks each. */
+INLINE void store_numbers(__m512 max, const __m512i sums[2], uint32_t b, uint32_t count,
+                          struct q8_out out) {
+    const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+    __mmask8 blocks = (__mmask8)((1u << count) - 1), halves = (__mmask8)((1u << 2 * count) - 1);
+    __m512 scale = _mm512_div_ps(max, _mm512_set1_ps(127.0f));
+    __m256 scale_of_half = _mm512_castps512_ps256(_mm512_permutexvar_ps(
+        _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 0, 0, 0, 0, 0, 0, 0, 0), scale));
+    __m256i half = _mm512_castsi512_si256(_mm512_permutex2var_epi32(sums[0], firsts, sums[1]));
+    __m128 scale_of_block = _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, scale));
+    __m128i whole = _mm256_cvtepi64_epi32(_mm256_add_epi32(half, _mm256_srli_epi64(half, 32)));
+    __m128 dsum = _mm_mul_ps(scale_of_block, _mm_cvtepi32_ps(whole));
+    __m256 dsum16 = _mm256_mul_ps(scale_of_half, _mm256_cvtepi32_ps(half));
+    if (count == BLOCKS) { /* stores under a mask cost several times as much */
+        _mm_storeu_ps(out.scale + b, scale_of_block);
+        _mm_storeu_si128((__m128i *)(void *)(out.isum + b), whole);
+        _mm_storeu_ps(out.dsum + b, dsum);
+        _mm256_storeu_ps(out.dsum16 + 2 * (size_t)b, dsum16);
+        return;
+    }
+    _mm_mask_storeu_ps(out.scale + b, blocks, scale_of_block);
+    _mm_mask_storeu_epi32(out.isum + b, blocks, whole);
+    _mm_mask_storeu_ps(out.dsum + b, blocks, dsum);
+    _mm256_mask_storeu_ps(out.dsum16 + 2 * (size_t)b, halves, dsum16);
+}
+
+/* `count` blocks (1 .. BLOCKS) from b on, their floats at x. */
+INLINE void quantise_blocks(const float *x, uint32_t b, uint32_t count, struct q8_out out) {
+    __m512 v[2 * BLOCKS], largest[BLOCKS];
+    __m512i q[2 * BLOCKS], sums[2];
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        __mmask16 here = i < count ? 0xFFFF : 0;
+        v[2 * i] = _mm512_maskz_loadu_ps(here, x + (size_t)i * Q8_BLOCK);
+        v[2 * i + 1] = _mm512_maskz_loadu_ps(here, x + (size_t)i * Q8_BLOCK + LANES);
+        largest[i] = max_magnitude(v[2 * i], _mm512_setzero_ps());
+        largest[i] = max_magnitude(v[2 * i + 1], largest[i]);
+    }
+    __m512 max = _mm512_min_ps(max_in_quarters(largest), _mm512_set1_ps(FLT_MAX));
+    __mmask16 some = _mm512_cmp_ps_mask(max, _mm512_setzero_ps(), _CMP_GT_OQ);
+    __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(127.0f), max);
+    const __m512 by_block[BLOCKS] = {
+        _mm512_shuffle_f32x4(inverse, inverse, 0x00), _mm512_shuffle_f32x4(inverse, inverse, 0x55),
+        _mm512_shuffle_f32x4(inverse, inverse, 0xAA), _mm512_shuffle_f32x4(inverse, inverse, 0xFF)};
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 2 * BLOCKS; i++)
+        q[i] = round_to_int8(_mm512_mul_ps(v[i], by_block[i / 2]));
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 2; i++) {
+        __m512i bytes = bytes_of(q + 4 * (size_t)i, &sums[i]);
+        __mmask16 here = count >= 2 * i + 2 ? 0xFFFF : count == 2 * i + 1 ? 0x00FF : 0;
+        _mm512_mask_storeu_epi32(out.q + (size_t)(b + 2 * i) * Q8_BLOCK, here, bytes);
+    }
+    store_numbers(max, sums, b, count, out);
+}
+
+void avx512_quantise(const float *x, uint32_t count, struct q8_out out) {
+    uint32_t blocks = count / Q8_BLOCK, b = 0;
+    for (; b + BLOCKS <= blocks; b += BLOCKS)
+        quantise_blocks(x + (size_t)b * Q8_BLOCK, b, BLOCKS, out);
+    if (b < blocks) quantise_blocks(x + (size_t)b * Q8_BLOCK, b, blocks - b, out);
+}
+
+INLINE __m512 act16(const enum act_kind kind, __m512 x) {
+    switch (kind) {
+    case ACT_SILU:
+        return fm16_silu(x);
+    case ACT_GELU_TANH:
+        return fm16_gelu_tanh(x);
+    default:
+        return fm16_gelu_erf(x);
+    }
+}
+
+/* The lanes of `rest`, from i on. */
+INLINE void act_some(const enum act_kind kind, const float *gate, const float *up, uint32_t i,
+                     __mmask16 rest, float *y) {
+    __m512 a = act16(kind, _mm512_maskz_loadu_ps(rest, gate + i));
+    if (up) a = _mm512_mul_ps(a, _mm512_maskz_loadu_ps(rest, up + i));
+    _mm512_mask_storeu_ps(y + i, rest, a);
+}
+
+INLINE void act_row(const enum act_kind kind, const float *gate, const float *up, uint32_t count,
+                    float *y) {
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES) act_some(kind, gate, up, i, ALL_LANES, y);
+    if (i < count) act_some(kind, gate, up, i, rest_of(i, count), y);
+}
+
+void avx512_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y) {
+    if (kind == ACT_SILU)
+        act_row(ACT_SILU, gate, up, count, y);
+    else if (kind == ACT_GELU_TANH)
+        act_row(ACT_GELU_TANH, gate, up, count, y);
+    else
+        act_row(ACT_GELU_ERF, gate, up, count, y);
+}
+
+void avx512_softcap(float cap, uint32_t count, float *x) {
+    __m512 c = _mm512_set1_ps(cap);
+    for (uint32_t i = 0; i < count; i += LANES) {
+        __mmask16 rest = rest_of(i, count);
+        __m512 part = _mm512_div_ps(_mm512_maskz_loadu_ps(rest, x + i), c);
+        _mm512_mask_storeu_ps(x + i, rest, _mm512_mul_ps(c, fm16_tanh(part)));
+    }
+}
+
+/* Rounding up from at most F16_MAX never reaches infinity. */
+static uint16_t int8_scale(const float *x, uint32_t count) {
+    __m512 largest = _mm512_setzero_ps();
+    for (uint32_t d = 0; d < count; d += LANES)
+        largest = max_magnitude(_mm512_maskz_loadu_ps(rest_of(d, count), x + d), largest);
+    float want = _mm512_reduce_max_ps(largest) / 127.0f;
+    want = want < F16_MAX ? want : F16_MAX;
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(want), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    return (uint16_t)_mm_extract_epi16(half, 0);
+}
+
+static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t stride,
+                       uint32_t token, uint8_t *tile) {
+    uint16_t half = int8_scale(x, head_dim);
+    __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16((short)half));
+    if (half == 0) scale = _mm512_set1_ps(INFINITY); /* all become 0 */
+    memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
+    for (uint32_t d = 0; d < head_dim; d += LANES) {
+        uint8_t bytes[LANES];
+        __mmask16 rest = rest_of(d, head_dim);
+        uint32_t count = head_dim - d < LANES ? head_dim - d : LANES;
+        __m512i q = round_to_int8(_mm512_div_ps(_mm512_maskz_loadu_ps(rest, x + d), scale));
+        _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(q));
+        if (stride == 1)
+            memcpy(tile + first + d, bytes, count);
+        else
+            for (uint32_t i = 0; i < count; i++) tile[first + (d + i) * stride] = bytes[i];
+    }
+}
+
+void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
+                     uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
+    if (type != KV_I8) {
+        avx2_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
+        return;
+    }
+    store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+    store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
+}
