@@ -11,7 +11,7 @@
  *    48    8  bytes of the entries
  *    56    8  where the weights begin, a multiple of IMAGE_DATA_ALIGN
  *    64    8  bytes of the whole file
- *    72    8  checksum of the head without these eight bytes
+ *    72    8  checksum of what follows in the head, its seed being that of what is before
  *    80       the key: which files the weights were made of
  *             the entries, one for each weight, in the order of their bytes in the file:
  *                 2  bytes of the name, the name

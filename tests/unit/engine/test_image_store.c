@@ -1,0 +1,292 @@
+/* Goal:   an image is there whole or not at all; the folder stays under its cap, those used longest
+ *         ago give way; what a dead writer left goes, what a live one writes stays.
+ * Method: a folder of its own for each case, files without contents of the sizes that matter, times
+ *         set by hand; writers that die and writers that race are processes of their own. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/tree.h"
+#include "engine/image_store.h"
+
+enum { WRITERS = 8, ROUNDS = 20, IMAGE_BYTES = 1 << 20 };
+
+struct rig {
+    char dir[64], images[96];
+    struct image_store store;
+};
+
+static int set_up(void **state) {
+    struct rig *r = calloc(1, sizeof(*r));
+    assert_non_null(r);
+    snprintf(r->dir, sizeof(r->dir), "/tmp/jitney_store_XXXXXX");
+    assert_non_null(mkdtemp(r->dir));
+    snprintf(r->images, sizeof(r->images), "%s/cache/images", r->dir);
+    r->store = (struct image_store){.dir = r->images, .max_bytes = 3 * IMAGE_BYTES};
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct rig *r = *state;
+    assert_int_equal(tree_remove(r->dir, NULL, NULL), ST_OK);
+    free(r);
+    return 0;
+}
+
+static const char *path_of(const struct rig *r, const char *key) {
+    static char path[IMAGE_PATH_BYTES];
+    assert_int_equal(image_store_path(&r->store, str_of(key), path, NULL), ST_OK);
+    return path;
+}
+
+static bool has(const struct rig *r, const char *key) { return file_exists(path_of(r, key)); }
+
+static enum status put(const struct rig *r, const char *key, int64_t bytes) {
+    struct image_part part;
+    enum status st = image_store_begin(&r->store, str_of(key), (uint64_t)bytes, &part, NULL);
+    if (st != ST_OK) return st;
+    assert_int_equal(ftruncate(part.fd, bytes), 0);
+    return image_store_commit(&part, NULL);
+}
+
+/* Used so many seconds after 1970. */
+static void set_used(const struct rig *r, const char *key, time_t s) {
+    struct timespec times[2] = {{.tv_sec = s}, {.tv_sec = s}};
+    assert_int_equal(utimensat(AT_FDCWD, path_of(r, key), times, 0), 0);
+}
+
+static uint32_t count_files(const struct rig *r, const char *suffix) {
+    uint32_t count = 0;
+    DIR *dir = opendir(r->images);
+    assert_non_null(dir);
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        count += str_ends(str_of(e->d_name), str_of(suffix));
+    closedir(dir);
+    return count;
+}
+
+static void test_an_image_appears_whole_and_only_at_the_end(void **state) {
+    struct rig *r = *state;
+    struct image_part part;
+    struct err err = {{0}};
+    if (image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(write(part.fd, "all of it", 9), 9);
+    assert_false(has(r, "a"));
+    assert_int_equal(count_files(r, ".part"), 1);
+    assert_int_equal(image_store_commit(&part, NULL), ST_OK);
+    assert_int_equal(file_size(path_of(r, "a")), 9);
+    assert_int_equal(count_files(r, ".part"), 0);
+    assert_false(has(r, "b"));
+}
+
+static void test_an_abandoned_part_leaves_nothing(void **state) {
+    struct rig *r = *state;
+    struct image_part part;
+    assert_int_equal(image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL), ST_OK);
+    image_store_abandon(&part);
+    assert_false(has(r, "a"));
+    assert_int_equal(count_files(r, ".part"), 0);
+}
+
+static void test_those_used_longest_ago_give_way(void **state) {
+    struct rig *r = *state;
+    static const char *const keys[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(put(r, keys[i], IMAGE_BYTES), ST_OK);
+        set_used(r, keys[i], 1000 + i);
+    }
+    assert_true(has(r, "a"));
+    image_store_touch(path_of(r, "a")); /* now the youngest */
+    assert_int_equal(put(r, "d", IMAGE_BYTES), ST_OK);
+    assert_true(has(r, "a"));
+    assert_false(has(r, "b"));
+    assert_true(has(r, "c"));
+    assert_int_equal(put(r, "e", 2 * IMAGE_BYTES), ST_OK);
+    assert_false(has(r, "c"));
+    assert_true(has(r, "e"));
+    assert_int_equal(count_files(r, ".jpk"), 2);
+}
+
+static void test_one_that_never_fits_costs_no_other_its_place(void **state) {
+    struct rig *r = *state;
+    struct image_part part;
+    struct err err = {{0}};
+    assert_int_equal(put(r, "a", IMAGE_BYTES), ST_OK);
+    assert_int_equal(image_store_begin(&r->store, STR("b"), 3 * IMAGE_BYTES + 1, &part, &err),
+                     ST_FULL);
+    assert_non_null(strstr(err.text, "in all"));
+    assert_true(has(r, "a"));
+    assert_int_equal(put(r, "b", 3 * IMAGE_BYTES), ST_OK);
+    assert_false(has(r, "a"));
+}
+
+static void test_an_image_that_is_replaced_does_not_count(void **state) {
+    struct rig *r = *state;
+    assert_int_equal(put(r, "a", IMAGE_BYTES), ST_OK);
+    assert_int_equal(put(r, "b", IMAGE_BYTES), ST_OK);
+    assert_int_equal(put(r, "b", 2 * IMAGE_BYTES), ST_OK);
+    assert_true(has(r, "a"));
+    assert_int_equal(file_size(path_of(r, "b")), 2 * IMAGE_BYTES);
+}
+
+static void test_what_is_no_image_is_left_alone(void **state) {
+    struct rig *r = *state;
+    char folder[128], note[128], link[128];
+    snprintf(folder, sizeof(folder), "%s/folder.jpk", r->images);
+    snprintf(note, sizeof(note), "%s/note.txt", r->images);
+    snprintf(link, sizeof(link), "%s/link.part", r->images);
+    assert_int_equal(file_make_dirs(folder, NULL), ST_OK);
+    assert_int_equal(file_write_atomic(note, STR("keep me"), NULL), ST_OK);
+    assert_int_equal(symlink(note, link), 0);
+    assert_int_equal(put(r, "a", 3 * IMAGE_BYTES), ST_OK);
+    assert_int_equal(put(r, "b", 3 * IMAGE_BYTES), ST_OK);
+    assert_true(file_is_dir(folder));
+    assert_true(file_exists(note));
+    assert_true(file_exists(link));
+}
+
+/* Runs `fn` in a process of its own and gives its exit code. */
+static int in_child(int (*fn)(const struct rig *r), const struct rig *r) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) _exit(fn(r));
+    int code;
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+}
+
+/* As by a power cut between the last write and the rename. */
+static int die_writing(const struct rig *r) {
+    struct image_part part;
+    if (image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL) != ST_OK) return 1;
+    return ftruncate(part.fd, IMAGE_BYTES) == 0 ? 0 : 1;
+}
+
+static void test_what_a_dead_writer_left_is_removed(void **state) {
+    struct rig *r = *state;
+    assert_int_equal(in_child(die_writing, r), 0);
+    assert_int_equal(in_child(die_writing, r), 0);
+    assert_int_equal(count_files(r, ".part"), 1); /* the second has removed the first's */
+    assert_false(has(r, "a"));
+    assert_int_equal(put(r, "b", IMAGE_BYTES), ST_OK);
+    assert_int_equal(count_files(r, ".part"), 0);
+    assert_int_equal(put(r, "a", IMAGE_BYTES), ST_OK);
+}
+
+static int begin_same(const struct rig *r) {
+    struct image_part part;
+    return (int)image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL);
+}
+
+static int put_other(const struct rig *r) { return (int)put(r, "b", IMAGE_BYTES); }
+static int put_large(const struct rig *r) { return (int)put(r, "c", 3 * IMAGE_BYTES); }
+
+static void test_what_a_live_writer_writes_stays_and_counts(void **state) {
+    struct rig *r = *state;
+    struct image_part part;
+    assert_int_equal(image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL), ST_OK);
+    assert_int_equal(ftruncate(part.fd, IMAGE_BYTES), 0);
+    assert_int_equal(in_child(begin_same, r), ST_UNAVAILABLE);
+    assert_int_equal(in_child(put_other, r), ST_OK);
+    assert_int_equal(in_child(put_large, r), ST_FULL);
+    assert_true(file_exists(part.path));
+    assert_int_equal(image_store_commit(&part, NULL), ST_OK);
+    assert_true(has(r, "a"));
+    assert_true(has(r, "b"));
+}
+
+/* Every image that is ever seen has all its bytes. */
+static int race(const struct rig *r) {
+    static char bytes[4096];
+    memset(bytes, 'x', sizeof(bytes));
+    for (int i = 0; i < ROUNDS; i++) {
+        struct image_part part;
+        enum status st = image_store_begin(&r->store, STR("a"), sizeof(bytes), &part, NULL);
+        int64_t seen = file_size(path_of(r, "a"));
+        if (seen >= 0 && seen != sizeof(bytes)) return 1;
+        if (st == ST_UNAVAILABLE) continue;
+        if (st != ST_OK) return 2;
+        if (write(part.fd, bytes, sizeof(bytes)) != sizeof(bytes)) return 3;
+        (void)image_store_commit(&part, NULL);
+    }
+    return 0;
+}
+
+static void test_writers_of_the_same_image_do_no_harm(void **state) {
+    struct rig *r = *state;
+    pid_t pids[WRITERS];
+    for (int i = 0; i < WRITERS; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) _exit(race(r));
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        int code;
+        assert_int_equal(waitpid(pids[i], &code, 0), pids[i]);
+        assert_int_equal(code, 0);
+    }
+    assert_true(has(r, "a"));
+    assert_int_equal(count_files(r, ".jpk"), 1);
+    assert_int_equal(count_files(r, ".part"), 0);
+}
+
+static void test_a_folder_that_cannot_be_made_is_said(void **state) {
+    struct rig *r = *state;
+    char file[96], below[128];
+    struct image_part part;
+    struct err err = {{0}};
+    snprintf(file, sizeof(file), "%s/file", r->dir);
+    snprintf(below, sizeof(below), "%s/images", file);
+    assert_int_equal(file_write_atomic(file, STR(""), NULL), ST_OK);
+    struct image_store store = {.dir = below, .max_bytes = IMAGE_BYTES};
+    assert_int_equal(image_store_begin(&store, STR("a"), 1, &part, &err), ST_CREATE);
+    assert_non_null(strstr(err.text, file));
+}
+
+static void test_a_disk_keeps_a_tenth_and_a_gib(void **state) {
+    (void)state;
+    const uint64_t gib = 1ull << 30;
+    assert_true(image_store_disk_fits(100 * gib, 20 * gib, 10 * gib));
+    assert_false(image_store_disk_fits(100 * gib, 20 * gib, 10 * gib + 1));
+    assert_true(image_store_disk_fits(5 * gib, 2 * gib, gib));
+    assert_false(image_store_disk_fits(5 * gib, 2 * gib, gib + 1));
+    assert_false(image_store_disk_fits(100 * gib, gib, 2 * gib));
+    assert_false(image_store_disk_fits(100 * gib, 100 * gib, UINT64_MAX));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_an_image_appears_whole_and_only_at_the_end, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_an_abandoned_part_leaves_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_those_used_longest_ago_give_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_one_that_never_fits_costs_no_other_its_place, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_an_image_that_is_replaced_does_not_count, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_no_image_is_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_dead_writer_left_is_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_live_writer_writes_stays_and_counts, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_writers_of_the_same_image_do_no_harm, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_made_is_said, set_up,
+                                        tear_down),
+        cmocka_unit_test(test_a_disk_keeps_a_tenth_and_a_gib),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
