@@ -3,8 +3,8 @@
  *
  * A tile's 16 keys are two vectors of scores for each query; keys and values are read and
  * widened once for all queries. Six queries meet one tile at a time, so that there are twelve
- * sums in registers; one or two queries meet two. Tokens that a query does not attend to may hold anything: their
- * scores are replaced by minus infinity, and their values never weighed.
+ * sums in registers; one or two queries meet two. Tokens that a query does not attend to may
+ * hold anything: their scores are replaced by minus infinity, and their values never weighed.
  */
 #include <immintrin.h>
 #include <math.h>

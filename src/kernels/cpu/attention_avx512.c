@@ -120,11 +120,12 @@ static void weights_of(const struct attn_segment *s, const struct attn_query *q,
 }
 
 /* Adds the values of `tokens` in `vectors` vectors of columns from d on to the results of all
- * queries. The mask is for the last of the columns. */
+ * queries. One vector may be the last and not full. */
 INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint32_t d,
-                          const int vectors, __mmask16 mask, const int queries,
-                          const enum kv_type type, float p[][ATTN_SEGMENT], struct attn_part *out) {
+                          const int vectors, const int queries, const enum kv_type type,
+                          float p[][ATTN_SEGMENT], struct attn_part *out) {
     __m512 acc[ATTN_QUERIES][VECTORS], v[VECTORS];
+    const __mmask16 mask = vectors == 1 ? attended(d, 0, s->head_dim) : (__mmask16)ALL_LANES;
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
@@ -156,13 +157,12 @@ INLINE void weigh(const struct attn_segment *s, struct span tokens, const int qu
                   const enum kv_type type, float p[][ATTN_SEGMENT], struct attn_part *out) {
     uint32_t d = 0, width = s->head_dim;
     for (; d + 4 * LANES <= width; d += 4 * LANES)
-        weigh_columns(s, tokens, d, 4, ALL_LANES, queries, type, p, out);
+        weigh_columns(s, tokens, d, 4, queries, type, p, out);
     if (d + 2 * LANES <= width) {
-        weigh_columns(s, tokens, d, 2, ALL_LANES, queries, type, p, out);
+        weigh_columns(s, tokens, d, 2, queries, type, p, out);
         d += 2 * LANES;
     }
-    for (; d < width; d += LANES)
-        weigh_columns(s, tokens, d, 1, attended(d, 0, width), queries, type, p, out);
+    for (; d < width; d += LANES) weigh_columns(s, tokens, d, 1, queries, type, p, out);
 }
 
 /* The tokens that only some of the queries attend to. */

@@ -85,16 +85,22 @@ INLINE __m512i round_to_int8(__m512 y) {
     return _mm512_cvtps_epi32(y);
 }
 
+/* The pattern of |v| as a whole number: it rises with the magnitude, and is above that of all
+ * numbers for a NaN. Whole numbers are compared in more units than floats. */
+INLINE __m512i pattern(__m512 v) {
+    return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7FFFFFFF));
+}
+
 /* The largest lane of m[i] in all four lanes of quarter i. */
-INLINE __m512 max_in_quarters(const __m512 m[BLOCKS]) {
-    __m512 low = _mm512_max_ps(_mm512_shuffle_f32x4(m[0], m[1], 0x44),
-                               _mm512_shuffle_f32x4(m[0], m[1], 0xEE));
-    __m512 high = _mm512_max_ps(_mm512_shuffle_f32x4(m[2], m[3], 0x44),
-                                _mm512_shuffle_f32x4(m[2], m[3], 0xEE));
-    __m512 all =
-        _mm512_max_ps(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xDD));
-    all = _mm512_max_ps(all, _mm512_permute_ps(all, 0x4E));
-    return _mm512_max_ps(all, _mm512_permute_ps(all, 0xB1));
+INLINE __m512i max_in_quarters(const __m512i m[BLOCKS]) {
+    __m512i low = _mm512_max_epi32(_mm512_shuffle_i32x4(m[0], m[1], 0x44),
+                                   _mm512_shuffle_i32x4(m[0], m[1], 0xEE));
+    __m512i high = _mm512_max_epi32(_mm512_shuffle_i32x4(m[2], m[3], 0x44),
+                                    _mm512_shuffle_i32x4(m[2], m[3], 0xEE));
+    __m512i all = _mm512_max_epi32(_mm512_shuffle_i32x4(low, high, 0x88),
+                                   _mm512_shuffle_i32x4(low, high, 0xDD));
+    all = _mm512_max_epi32(all, _mm512_shuffle_epi32(all, 0x4E));
+    return _mm512_max_epi32(all, _mm512_shuffle_epi32(all, 0xB1));
 }
 
 /* The bytes of two blocks, and in `sums` the sum of each half block in all lanes of its
@@ -110,68 +116,74 @@ INLINE __m512i bytes_of(const __m512i q[4], __m512i *sums) {
     return bytes;
 }
 
-/* The numbers of `count` blocks from b on: the largest magnitudes by quarters, the sums of the
- * half blocks of two blocks each. */
-INLINE void store_numbers(__m512 max, const __m512i sums[2], uint32_t b, uint32_t count,
-                          struct q8_out out) {
+/* The numbers of BLOCKS blocks from b on: the largest magnitudes, and the sums of the half
+ * blocks of two blocks each. */
+INLINE void store_numbers(__m128 max, const __m512i sums[2], uint32_t b, struct q8_out out) {
     const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
-    __mmask8 blocks = (__mmask8)((1u << count) - 1), halves = (__mmask8)((1u << 2 * count) - 1);
-    __m512 scale = _mm512_div_ps(max, _mm512_set1_ps(127.0f));
-    __m256 scale_of_half = _mm512_castps512_ps256(_mm512_permutexvar_ps(
-        _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 0, 0, 0, 0, 0, 0, 0, 0), scale));
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    __m128 scale = _mm_div_ps(max, _mm_set1_ps(127.0f));
+    __m256 scales = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), twice);
     __m256i half = _mm512_castsi512_si256(_mm512_permutex2var_epi32(sums[0], firsts, sums[1]));
-    __m128 scale_of_block = _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, scale));
     __m128i whole = _mm256_cvtepi64_epi32(_mm256_add_epi32(half, _mm256_srli_epi64(half, 32)));
-    __m128 dsum = _mm_mul_ps(scale_of_block, _mm_cvtepi32_ps(whole));
-    __m256 dsum16 = _mm256_mul_ps(scale_of_half, _mm256_cvtepi32_ps(half));
-    if (count == BLOCKS) { /* stores under a mask cost several times as much */
-        _mm_storeu_ps(out.scale + b, scale_of_block);
-        _mm_storeu_si128((__m128i *)(void *)(out.isum + b), whole);
-        _mm_storeu_ps(out.dsum + b, dsum);
-        _mm256_storeu_ps(out.dsum16 + 2 * (size_t)b, dsum16);
-        return;
-    }
-    _mm_mask_storeu_ps(out.scale + b, blocks, scale_of_block);
-    _mm_mask_storeu_epi32(out.isum + b, blocks, whole);
-    _mm_mask_storeu_ps(out.dsum + b, blocks, dsum);
-    _mm256_mask_storeu_ps(out.dsum16 + 2 * (size_t)b, halves, dsum16);
+    _mm_storeu_ps(out.scale + b, scale);
+    _mm_storeu_si128((__m128i *)(void *)(out.isum + b), whole);
+    _mm_storeu_ps(out.dsum + b, _mm_mul_ps(scale, _mm_cvtepi32_ps(whole)));
+    _mm256_storeu_ps(out.dsum16 + 2 * (size_t)b, _mm256_mul_ps(scales, _mm256_cvtepi32_ps(half)));
 }
 
-/* `count` blocks (1 .. BLOCKS) from b on, their floats at x. */
-INLINE void quantise_blocks(const float *x, uint32_t b, uint32_t count, struct q8_out out) {
-    __m512 v[2 * BLOCKS], largest[BLOCKS];
-    __m512i q[2 * BLOCKS], sums[2];
+/* BLOCKS blocks from b on, their floats at x. False, and nothing done, if some block holds what
+ * is not a finite number, or has an inverse that is not: then numbers have to be held to their
+ * range one by one. */
+static bool quantise_blocks(const float *x, uint32_t b, struct q8_out out) {
+    const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m512 v[2 * BLOCKS];
+    __m512i largest[BLOCKS], q[2 * BLOCKS], sums[2];
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        __mmask16 here = i < count ? 0xFFFF : 0;
-        v[2 * i] = _mm512_maskz_loadu_ps(here, x + (size_t)i * Q8_BLOCK);
-        v[2 * i + 1] = _mm512_maskz_loadu_ps(here, x + (size_t)i * Q8_BLOCK + LANES);
-        largest[i] = max_magnitude(v[2 * i], _mm512_setzero_ps());
-        largest[i] = max_magnitude(v[2 * i + 1], largest[i]);
+    for (int i = 0; i < BLOCKS; i++) {
+        v[2 * i] = _mm512_loadu_ps(x + (size_t)i * Q8_BLOCK);
+        v[2 * i + 1] = _mm512_loadu_ps(x + (size_t)i * Q8_BLOCK + LANES);
+        largest[i] = _mm512_max_epi32(pattern(v[2 * i]), pattern(v[2 * i + 1]));
     }
-    __m512 max = _mm512_min_ps(max_in_quarters(largest), _mm512_set1_ps(FLT_MAX));
-    __mmask16 some = _mm512_cmp_ps_mask(max, _mm512_setzero_ps(), _CMP_GT_OQ);
-    __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(127.0f), max);
-    const __m512 by_block[BLOCKS] = {
-        _mm512_shuffle_f32x4(inverse, inverse, 0x00), _mm512_shuffle_f32x4(inverse, inverse, 0x55),
-        _mm512_shuffle_f32x4(inverse, inverse, 0xAA), _mm512_shuffle_f32x4(inverse, inverse, 0xFF)};
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < 2 * BLOCKS; i++)
-        q[i] = round_to_int8(_mm512_mul_ps(v[i], by_block[i / 2]));
+    __m128 max = _mm_castsi128_ps(
+        _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, max_in_quarters(largest))));
+    __m128 inverse = _mm_div_ps(_mm_set1_ps(127.0f), max);
+    /* A comparison with a NaN is false. */
+    __mmask8 plain = _mm_cmp_ps_mask(max, _mm_set1_ps(FLT_MAX), _CMP_LE_OQ) &
+                     _mm_cmp_ps_mask(inverse, _mm_set1_ps(FLT_MAX), _CMP_LE_OQ);
+    if (plain != (1 << BLOCKS) - 1) return false;
+    __m512 all = _mm512_castps128_ps512(inverse);
+#pragma GCC unroll 4
+    for (int i = 0; i < BLOCKS; i++) {
+        __m512 by = _mm512_permutexvar_ps(_mm512_set1_epi32(i), all);
+        q[2 * i] = _mm512_cvtps_epi32(_mm512_mul_ps(v[2 * i], by));
+        q[2 * i + 1] = _mm512_cvtps_epi32(_mm512_mul_ps(v[2 * i + 1], by));
+    }
 #pragma GCC unroll 2
-    for (uint32_t i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         __m512i bytes = bytes_of(q + 4 * (size_t)i, &sums[i]);
-        __mmask16 here = count >= 2 * i + 2 ? 0xFFFF : count == 2 * i + 1 ? 0x00FF : 0;
-        _mm512_mask_storeu_epi32(out.q + (size_t)(b + 2 * i) * Q8_BLOCK, here, bytes);
+        _mm512_storeu_si512(out.q + (size_t)b * Q8_BLOCK + (size_t)i * 2 * Q8_BLOCK, bytes);
     }
-    store_numbers(max, sums, b, count, out);
+    store_numbers(max, sums, b, out);
+    return true;
+}
+
+/* The places of block b and those after it. */
+static struct q8_out q8_out_from(struct q8_out out, uint32_t b) {
+    return (struct q8_out){out.q + (size_t)b * Q8_BLOCK, out.scale + b, out.dsum + b,
+                           out.dsum16 + 2 * (size_t)b, out.isum + b};
 }
 
 void avx512_quantise(const float *x, uint32_t count, struct q8_out out) {
     uint32_t blocks = count / Q8_BLOCK, b = 0;
-    for (; b + BLOCKS <= blocks; b += BLOCKS)
-        quantise_blocks(x + (size_t)b * Q8_BLOCK, b, BLOCKS, out);
-    if (b < blocks) quantise_blocks(x + (size_t)b * Q8_BLOCK, b, blocks - b, out);
+    while (b < blocks) {
+        /* The last ones go together with some that are done, which stay what they are. */
+        uint32_t at = b + BLOCKS > blocks && blocks >= BLOCKS ? blocks - BLOCKS : b;
+        uint32_t some = blocks - at < BLOCKS ? blocks - at : BLOCKS;
+        const float *from = x + (size_t)at * Q8_BLOCK;
+        if (some < BLOCKS || !quantise_blocks(from, at, out))
+            avx2_quantise(from, some * Q8_BLOCK, q8_out_from(out, at));
+        b = at + some;
+    }
 }
 
 INLINE __m512 act16(const enum act_kind kind, __m512 x) {
