@@ -1,4 +1,4 @@
-/* cli/cmd_profile.c - `jitney profile`: where a step's time goes, beside what the machine allows. */
+/* cli/cmd_profile.c - `jitney profile`: where a step's time goes, beside the machine's ceilings. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/cli.h"

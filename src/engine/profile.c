@@ -132,6 +132,14 @@ static void push_row(struct rig *r, uint32_t seq, uint32_t first, uint32_t count
     r->plan.sample_count += samples;
 }
 
+/* Block `from` of a group to all others of it. */
+static void push_copies(struct rig *r, uint32_t group, uint32_t from, uint32_t block_count) {
+    struct kv_moves *moves = &r->plan.moves;
+    for (uint32_t to = 0; to < block_count; to++)
+        if (to != from)
+            moves->list[moves->count++] = (struct kv_move){KV_MOVE_COPY, group, from, to};
+}
+
 /* Compute the first block of the first sequence and copy it to all others of its group. Memory
  * that nothing was written to would be one page of zeros, which no step ever reads. */
 static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *err) {
@@ -140,13 +148,8 @@ static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *e
     push_row(r, 0, 0, count, false);
     TRY(run_plan(r, err));
     plan_clear(&r->plan);
-    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++) {
-        uint32_t from = kv_seq_table(r->cache, r->kv[0], g)[0];
-        for (uint32_t b = 0; b < block_count; b++)
-            if (b != from)
-                r->plan.moves.list[r->plan.moves.count++] =
-                    (struct kv_move){.kind = KV_MOVE_COPY, .group = g, .from = from, .to = b};
-    }
+    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++)
+        push_copies(r, g, kv_seq_table(r->cache, r->kv[0], g)[0], block_count);
     return run_plan(r, err);
 }
 
