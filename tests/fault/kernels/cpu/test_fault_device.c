@@ -44,6 +44,12 @@ static struct tape *make_tape(const struct weight *w) {
     return t;
 }
 
+static void ignore(void *ctx, const struct device_run *run, const struct device_times *times) {
+    (void)ctx;
+    (void)run;
+    (void)times;
+}
+
 static enum status open_and_check(struct weight *w, const struct tape *t, struct err *err) {
     struct device dev;
     TRY(cpu_device_open("portable", 2, &dev, err));
@@ -51,6 +57,8 @@ static enum status open_and_check(struct weight *w, const struct tape *t, struct
     enum status st = dev.prepare(dev.self, w, err);
     if (st == ST_OK) st = dev.check(dev.self, t, err);
     if (st == ST_OK) st = dev.check(dev.self, t, err); /* again: the first plan is replaced */
+    if (st == ST_OK && dev.watch(dev.self, ignore, NULL) != ST_OK)
+        st = err_set(err, ST_NOMEM, "no memory for the watch");
     if (st == ST_OK) {
         void *slab = dev.alloc(dev.self, tape_slab_bytes(t));
         if (!slab) st = err_set(err, ST_NOMEM, "no memory for the slab");
