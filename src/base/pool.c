@@ -28,11 +28,14 @@
  * it itself a moment later, needs: two threads beside four busy loops made 18 tokens a second
  * spinning and 170 sleeping, and even a spin of 4 us before the sleep cost two thirds of that
  * (SmolLM2, 2 processors, 2026-11). So there are two moods and nothing between them: patient, and
- * asleep at once. A team is impatient for good if it is larger than the processors that it may
- * use. Otherwise it measures how long its threads were kept from running inside runs, which a
- * neighbour that takes turns makes a large share and a short interruption does not, and is
- * impatient for a while if that was much. Then it is on trial: the first wait at a barrier that
- * outlasts the patience ends it, and the next while is longer.
+ * asleep at once. A patient team measures how long its threads were kept from running inside
+ * runs, and how long they spun in vain; a neighbour that takes turns makes that a large share, a
+ * short interruption does not. If it was much the team is impatient for a while. Then it is on trial: a few waits at barriers that
+ * outlast the patience end that, and each trial that fails makes the next while longer.
+ *
+ * A team that is larger than the processors that it may use yields instead of spinning, so that
+ * whoever has not arrived gets on. Its threads keep each other from running, so nothing can be
+ * measured by that, and it is always on trial.
  */
 #define _GNU_SOURCE
 #include "base/pool.h"
@@ -59,13 +62,14 @@ enum {
     SPINS_A_LOOK = 32, /* between two looks at the clock: about 1 us */
 
     PATIENCE_NS = 300 * 1000, /* longer than the gap between two steps of a decode loop */
-    TRIAL_NS = 200 * 1000,    /* the same on trial; tells the two apart */
+    TRIAL_NS = 200 * 1000,    /* on trial, less a strike for each wait that outlasted it */
+    CROWD_NS = 2000 * 1000,   /* the same of a team that yields: others run meanwhile */
+    STRIKES = 4,
 
     WINDOW_NS = 10 * 1000 * 1000, /* runs are judged together until they are so long */
-    LOST_SHARE = 8,               /* more than one part in so many lost: disturbed */
+    LOST_SHARE = 4,               /* more than one part in so many lost: disturbed */
     HOLD_NS_MIN = 50 * 1000 * 1000,
     HOLD_NS_MAX = 2000 * 1000 * 1000,
-    HOLDS_TO_FORGET = 4, /* patient for so many times the last while: the next is short again */
 };
 
 struct worker {
@@ -113,12 +117,17 @@ static void spin_hint(void) {
 }
 
 /* True if the word moved on within the patience. */
-static bool spin_while(const atomic_uint *word, unsigned seen, int64_t patience_ns) {
+static bool spin_while(const struct pool *p, const atomic_uint *word, unsigned seen,
+                       int64_t patience_ns) {
     int64_t start_ns = 0;
     for (unsigned spins = 1; patience_ns > 0; spins++) {
         if ((atomic_load_explicit(word, memory_order_acquire) & ~PARKED) != seen) return true;
-        spin_hint();
-        if (spins % SPINS_A_LOOK != 0) continue;
+        if (p->crowded) {
+            sched_yield();
+        } else {
+            spin_hint();
+            if (spins % SPINS_A_LOOK != 0) continue;
+        }
         int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
         if (start_ns == 0) start_ns = now_ns;
         if (now_ns - start_ns >= patience_ns) break;
@@ -141,6 +150,8 @@ static int64_t park_while(atomic_uint *word, unsigned seen) {
     return clock_ns(CLOCK_MONOTONIC) - start_ns;
 }
 
+static int64_t trial_patience(const struct pool *p) { return p->crowded ? CROWD_NS : TRIAL_NS; }
+
 static int64_t patience_of(const struct pool *p) {
     return atomic_load_explicit(&p->patience_ns, memory_order_relaxed);
 }
@@ -148,10 +159,16 @@ static int64_t patience_of(const struct pool *p) {
 /* Returns how long it slept. */
 static int64_t wait_at_barrier(struct pool *p, unsigned phase) {
     long long patience_ns = patience_of(p);
-    if (spin_while(&p->phase, phase, patience_ns)) return 0;
-    if (patience_ns == TRIAL_NS) /* only if it still is: the caller may have judged by now */
-        atomic_compare_exchange_strong_explicit(&p->patience_ns, &patience_ns, 0,
-                                                memory_order_relaxed, memory_order_relaxed);
+    if (spin_while(p, &p->phase, phase, patience_ns)) return 0;
+    long long strike_ns = trial_patience(p) / STRIKES;
+    /* Spun in vain: as good as lost. All who wait for one late mate together lose it once. */
+    atomic_fetch_add_explicit(&p->lost_ns, patience_ns / (p->thread_count - 1),
+                              memory_order_relaxed);
+    /* One late mate is one strike: of all who waited for it, the first to get here counts. */
+    if (patience_ns > 0 && patience_ns <= trial_patience(p))
+        atomic_compare_exchange_strong_explicit(&p->patience_ns, &patience_ns,
+                                                patience_ns - strike_ns, memory_order_relaxed,
+                                                memory_order_relaxed);
     return park_while(&p->phase, phase);
 }
 
@@ -192,7 +209,7 @@ static void *worker_main(void *arg) {
     struct worker *w = arg;
     struct pool *p = w->pool;
     for (unsigned seen = 0;; seen += WORD_STEP) {
-        if (!spin_while(&p->epoch, seen, patience_of(p))) park_while(&p->epoch, seen);
+        if (!spin_while(p, &p->epoch, seen, patience_of(p))) park_while(&p->epoch, seen);
         if (atomic_load_explicit(&p->stopping, memory_order_relaxed)) return NULL;
         do_share(p, w->idx);
     }
@@ -206,17 +223,16 @@ static void announce(struct pool *p) {
 static void set_patience(struct pool *p, int64_t patience_ns, int64_t now_ns) {
     p->mood.changed_ns = now_ns;
     p->mood.window_ns = p->mood.lost_ns = 0;
-    p->mood.on_trial = patience_ns > 0;
+    p->mood.on_trial = patience_ns == trial_patience(p);
     atomic_store_explicit(&p->patience_ns, patience_ns, memory_order_relaxed);
 }
 
 static void lose_patience(struct pool *p, int64_t now_ns) {
     struct mood *m = &p->mood;
-    int64_t patient_ns = now_ns - m->changed_ns;
-    if (!m->on_trial && patient_ns > HOLDS_TO_FORGET * m->hold_ns)
-        m->hold_ns = HOLD_NS_MIN;
-    else
+    if (m->on_trial)
         m->hold_ns = 2 * m->hold_ns < HOLD_NS_MAX ? 2 * m->hold_ns : HOLD_NS_MAX;
+    else
+        m->hold_ns = HOLD_NS_MIN;
     set_patience(p, 0, now_ns);
 }
 
@@ -224,13 +240,12 @@ static void lose_patience(struct pool *p, int64_t now_ns) {
 static void judge_window(struct pool *p, int64_t now_ns) {
     struct mood *m = &p->mood;
     if (m->window_ns < WINDOW_NS) return;
-    if (m->lost_ns > m->window_ns / LOST_SHARE) {
+    if (!p->crowded && m->lost_ns > m->window_ns / LOST_SHARE) {
         lose_patience(p, now_ns);
-    } else {
-        m->window_ns = m->lost_ns = 0;
-        m->on_trial = false;
-        atomic_store_explicit(&p->patience_ns, PATIENCE_NS, memory_order_relaxed);
+        return;
     }
+    set_patience(p, p->crowded ? CROWD_NS : PATIENCE_NS, now_ns);
+    m->hold_ns = HOLD_NS_MIN;
 }
 
 /* After a run that began at `start_ns`. */
@@ -238,7 +253,6 @@ static void judge(struct pool *p, int64_t start_ns) {
     struct mood *m = &p->mood;
     int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
     int64_t lost_ns = atomic_exchange_explicit(&p->lost_ns, 0, memory_order_relaxed);
-    if (p->crowded) return;
     if (patience_of(p) > 0) {
         m->window_ns += now_ns - start_ns;
         m->lost_ns += lost_ns;
@@ -246,7 +260,7 @@ static void judge(struct pool *p, int64_t start_ns) {
     } else if (m->on_trial) {
         lose_patience(p, now_ns);
     } else if (now_ns - m->changed_ns >= m->hold_ns) {
-        set_patience(p, TRIAL_NS, now_ns);
+        set_patience(p, trial_patience(p), now_ns);
     }
 }
 
@@ -280,8 +294,8 @@ enum status pool_create(struct pool **out, uint32_t thread_count, struct err *er
     memset(p, 0, bytes);
     p->thread_count = thread_count;
     p->crowded = thread_count > pool_default_threads();
-    p->mood.on_trial = !p->crowded;
-    atomic_init(&p->patience_ns, p->crowded ? 0 : TRIAL_NS);
+    p->mood.on_trial = p->crowded;
+    atomic_init(&p->patience_ns, p->crowded ? CROWD_NS : PATIENCE_NS);
     p->mood.hold_ns = HOLD_NS_MIN;
     for (uint32_t i = 1; i < thread_count; i++) {
         p->workers[i] = (struct worker){.pool = p, .idx = i};
