@@ -175,6 +175,94 @@ static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
     }
 }
 
+/* Every length of a chunk up to several batches of rows, with heads that share a KV head one to
+ * eight at a time, with segments that begin and windows that end inside a batch. */
+static void test_chunks_of_every_length_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {64, 80, 32, 96, 64, 128, 40, 256};
+    static const uint32_t firsts[] = {0, 7, 240}, windows[] = {0, 3, 0, 33, 0, 250};
+    for (uint32_t rows = 1; rows <= 70; rows++) {
+        struct attn_case c = {.type = (enum kv_type)(rows % 3),
+                              .heads = 1 + rows % 8,
+                              .kv_heads = 1,
+                              .head_dim = dims[rows % 8],
+                              .first = firsts[rows / 3 % 3],
+                              .rows = rows,
+                              .window = windows[rows % 6],
+                              .softcap = rows % 5 == 4 ? 4.0f : 0.0f,
+                              .keep_floats = true,
+                              .skip = rows % 11 == 10 ? 7 : 0,
+                              .seed = rows};
+        check_attention(&c);
+    }
+}
+
+/* Sequences that share their blocks, as two requests with the same beginning do: their rows
+ * lie side by side, at the ends and in the middle of what is cached. */
+static void test_several_sequences_in_a_step_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t rows[] = {1, 9, 1, 20, 4}, firsts[] = {299, 250, 17, 0, 296};
+    for (int type = KV_F16; type <= KV_I8; type++) {
+        struct rig_steps steps;
+        struct kv_space kv;
+        struct attn_case c = {.type = (enum kv_type)type,
+                              .heads = 6,
+                              .kv_heads = 2,
+                              .head_dim = 64,
+                              .first = 265,
+                              .rows = 35,
+                              .q8 = true,
+                              .seed = 77};
+        struct rig r = attn_rig(&c, &steps, &kv);
+        r.step.seq_count = 5;
+        for (uint32_t s = 0, row = 0; s < 5; s++) {
+            memcpy(steps.seqs[s].blocks, steps.seqs[0].blocks, sizeof(steps.seqs[0].blocks));
+            steps.seqs[s].first_row = row;
+            steps.seqs[s].row_count = rows[s];
+            for (uint32_t i = 0; i < rows[s]; i++, row++) {
+                steps.seq[row] = s;
+                steps.pos[row] = (int32_t)(firsts[s] + i);
+            }
+        }
+        rig_check_only(&r, "several sequences");
+        mem_free(kv.base);
+    }
+}
+
+/* The last row's own token is broken; the rows before it may not notice. */
+static void test_a_row_sees_nothing_of_the_rows_after_it(void **state) {
+    (void)state;
+    for (int isa = 0; isa < RIG_ISAS; isa++)
+        for (uint32_t rows = 2; rows <= 20 && rig_isa_runs(rig_isas[isa]); rows += 3)
+            for (int type = KV_F16; type <= KV_I8; type++) {
+                struct attn_case c = {.type = (enum kv_type)type,
+                                      .heads = 2,
+                                      .kv_heads = 2,
+                                      .head_dim = 72,
+                                      .first = 20,
+                                      .rows = rows,
+                                      .window = rows % 2 ? 9 : 0,
+                                      .keep_floats = true};
+                struct rig_steps steps;
+                struct kv_space kv;
+                struct rig r = attn_rig(&c, &steps, &kv);
+                struct rig_result whole = rig_run(&r, rig_isas[isa], 1);
+                mem_free(kv.base);
+                c.rows--; /* so that the cache ends before the last row */
+                r = attn_rig(&c, &steps, &kv);
+                r.step = rig_one_seq(&steps, rows, c.first);
+                for (uint32_t b = 0; b < kv.block_count; b++)
+                    steps.blocks[b] = kv.block_count - 1 - b;
+                struct rig_result broken = rig_run(&r, rig_isas[isa], 1);
+                for (uint32_t row = 0; row + 1 < rows; row++)
+                    assert_memory_equal(rig_row(&whole, 1, row), rig_row(&broken, 1, row),
+                                        2 * 72 * sizeof(float));
+                rig_free(&whole);
+                rig_free(&broken);
+                mem_free(kv.base);
+            }
+}
+
 static void check_row_alone(enum kv_type type) {
     struct attn_case c = {.type = type,
                           .heads = 4,
@@ -307,6 +395,9 @@ int main(void) {
         cmocka_unit_test(test_every_head_shape_has_the_same_bits),
         cmocka_unit_test(test_segment_edges_and_windows_have_the_same_bits),
         cmocka_unit_test(test_prompts_and_skipped_rows_have_the_same_bits),
+        cmocka_unit_test(test_chunks_of_every_length_have_the_same_bits),
+        cmocka_unit_test(test_several_sequences_in_a_step_have_the_same_bits),
+        cmocka_unit_test(test_a_row_sees_nothing_of_the_rows_after_it),
         cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),
         cmocka_unit_test(test_the_reference_is_softmax_attention),
         cmocka_unit_test(test_encoder_attention_has_the_same_bits),

@@ -107,27 +107,29 @@ static void test_quantising_has_the_same_bits(void **state) {
     }
 }
 
+enum { BROKEN_COLS = 192 };
+
 /* A table of numbers as an embedding: the way to bring chosen bits into a value. */
 static struct rig_result run_broken(const char *isa, const float *numbers, const struct op *op,
                                     const struct kv_space *cache) {
     struct rig_steps steps;
     struct weight w = {.type = DTYPE_F32,
                        .rows = 1,
-                       .cols = 64,
+                       .cols = BROKEN_COLS,
                        .experts = 1,
                        .data = numbers,
-                       .bytes = 64 * sizeof(float)};
+                       .bytes = BROKEN_COLS * sizeof(float)};
     struct tape *t;
     struct device dev;
     struct rig r = {.value_count = 2, .step = rig_one_seq(&steps, 1, 0)};
     struct op embed = {.kind = OP_EMBED};
-    r.values[0] = f32_value(64);
-    r.values[1] = q8_value(64);
+    r.values[0] = f32_value(BROKEN_COLS);
+    r.values[1] = q8_value(BROKEN_COLS);
     embed.embed = (struct op_embed){
         .table = &w, .source = EMBED_ZERO, .scale = 1.0f, .dst = rig_operand(&r, 0)};
     assert_int_equal(tape_create(&t), ST_OK);
-    tape_value(t, "x", ROWS_TOKENS, VALUE_F32, 64);
-    tape_value(t, "q", ROWS_TOKENS, VALUE_Q8, 64);
+    tape_value(t, "x", ROWS_TOKENS, VALUE_F32, BROKEN_COLS);
+    tape_value(t, "q", ROWS_TOKENS, VALUE_Q8, BROKEN_COLS);
     tape_push(t, &embed);
     tape_push(t, op);
     tape_set_output(t, 1);
@@ -150,17 +152,17 @@ static struct rig_result run_broken(const char *isa, const float *numbers, const
 
 static void test_broken_numbers_quantise_alike_and_stay_in_range(void **state) {
     (void)state;
-    float x[64] = {0};
+    float x[BROKEN_COLS] = {0};
     x[0] = NAN;
     x[1] = 2.0f;
     x[2] = -1.0f;
     x[33] = INFINITY;
     x[34] = -INFINITY;
     x[35] = 1.0f;
-    const struct op quant = {.kind = OP_QUANT, .quant = {{0, 0, 64}, {1, 0, 64}}};
+    const struct op quant = {.kind = OP_QUANT, .quant = {{0, 0, BROKEN_COLS}, {1, 0, BROKEN_COLS}}};
     const struct kv_space none = {.layers = 0};
     struct rig_result ref = run_broken("ref", x, &quant, &none);
-    struct q8_row q = q8_row_at(ref.bytes + ref.offset[1], 64);
+    struct q8_row q = q8_row_at(ref.bytes + ref.offset[1], BROKEN_COLS);
     assert_int_equal(q.q[0], 0);
     assert_int_equal(q.q[1], 127);
     assert_int_equal(q.q[2], -64);
@@ -175,6 +177,30 @@ static void test_broken_numbers_quantise_alike_and_stay_in_range(void **state) {
         rig_free(&got);
     }
     rig_free(&ref);
+}
+
+/* One broken block among sound ones, at every place: kernels take several blocks at once. */
+static void test_one_broken_block_among_sound_ones_quantises_alike(void **state) {
+    (void)state;
+    static const float broken[] = {NAN, INFINITY, -INFINITY, 0.0f, 1e-40f, 1e-37f, 3.4e38f};
+    const struct op quant = {.kind = OP_QUANT, .quant = {{0, 0, BROKEN_COLS}, {1, 0, BROKEN_COLS}}};
+    const struct kv_space none = {.layers = 0};
+    for (uint32_t kind = 0; kind < 7; kind++)
+        for (uint32_t block = 0; block < BROKEN_COLS / Q8_BLOCK; block++) {
+            float x[BROKEN_COLS];
+            for (uint32_t i = 0; i < BROKEN_COLS; i++)
+                x[i] = (float)(rng_unit_at(kind, block, i) * 2 - 1);
+            for (uint32_t i = 0; i < Q8_BLOCK && kind > 2; i++) x[block * Q8_BLOCK + i] = 0.0f;
+            x[block * Q8_BLOCK + 5 * kind] = broken[kind];
+            struct rig_result ref = run_broken("ref", x, &quant, &none);
+            for (int i = 0; i < RIG_ISAS; i++) {
+                if (!rig_isa_runs(rig_isas[i])) continue;
+                struct rig_result got = run_broken(rig_isas[i], x, &quant, &none);
+                rig_same(&ref, &got, rig_isas[i], 1, "one broken block");
+                rig_free(&got);
+            }
+            rig_free(&ref);
+        }
 }
 
 static void test_rope_has_the_same_bits(void **state) {
@@ -317,7 +343,7 @@ static void test_broken_numbers_enter_an_int8_cache_alike(void **state) {
     const struct op write = {.kind = OP_KV_WRITE, .kv_write = {.k = {0, 0, 64}, .v = {0, 0, 64}}};
     const struct kv_space kv = {
         .type = KV_I8, .layers = 1, .heads = 4, .head_dim = DIM, .block_count = 1};
-    float x[64] = {NAN, INFINITY, -INFINITY, 1e6f, -2.0f};
+    float x[BROKEN_COLS] = {NAN, INFINITY, -INFINITY, 1e6f, -2.0f};
     x[2 * DIM] = 1e-12f;
     x[2 * DIM + 1] = -1e-39f;
     x[3 * DIM] = 3e38f;
@@ -616,6 +642,7 @@ int main(void) {
         cmocka_unit_test(test_the_reference_norm_is_the_formula),
         cmocka_unit_test(test_quantising_has_the_same_bits),
         cmocka_unit_test(test_broken_numbers_quantise_alike_and_stay_in_range),
+        cmocka_unit_test(test_one_broken_block_among_sound_ones_quantises_alike),
         cmocka_unit_test(test_rope_has_the_same_bits),
         cmocka_unit_test(test_the_reference_rope_turns_pairs),
         cmocka_unit_test(test_kv_writes_have_the_same_bits),
