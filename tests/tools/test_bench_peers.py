@@ -307,11 +307,12 @@ def test_fewer_repeats_than_wanted_are_said(recorded):
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(recorded):
-    text = "\n".join(report.markdown_of(recorded, "a command"))
+    text = "\n".join(report.markdown_of(recorded))
     tables = re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE)
     assert len(tables) == 3
     for table in tables:
         assert len({len(re.findall(r"\|", row)) for row in table.strip().splitlines()}) == 1
+    assert "`tools/bench_peers --model smollm2 --lines sbpmh --only jitney,llamacpp,openvino`" in text
     assert "| one sequence: prompt of 512, tok/s | 1,800 | 300 (0.17) | 1,500 (0.83) |" in text
 
 

@@ -13,3 +13,8 @@ class Skip(Exception):
 
 def say(text):
     print(f"bench_peers: {text}", file=sys.stderr, flush=True)
+
+
+def number(value):
+    """Four digits, thousands marked."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -95,7 +96,8 @@ class Worker:
         self.unread = b""
         self.process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={**os.environ, **(environ or {})})
+            stderr=subprocess.DEVNULL, env={**os.environ, **(environ or {})},
+            start_new_session=True)
         self.ready = self.answer(limit_s).get("ready", {})
         self.start_s = time.monotonic() - begun
 
@@ -104,8 +106,7 @@ class Worker:
         while b"\n" not in self.unread:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                self.process.kill()
-                self.process.wait()
+                self.kill()
                 raise Skip(f"no answer after {limit_s} s")
             more = os.read(self.process.stdout.fileno(), 1 << 16)
             if not more:
@@ -133,9 +134,14 @@ class Worker:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_S)
-        self.process.kill()
-        self.process.wait()
+        self.kill()
         self.process.stdout.close()
+
+    def kill(self):
+        """It and whatever it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class Engine:

@@ -7,8 +7,8 @@ from xml.sax.saxutils import escape
 from .report import engines_in
 from .results import table_of
 
-WIDTH, PANEL_W, PANEL_H, GAP = 960, 280, 190, 40
-LEFT, TOP = 40, 84
+WIDTH, PANEL_W, PANEL_H, GAP = 980, 270, 190, 50
+LEFT, TOP = 50, 84
 COLORS = {"jitney": "#d55e00", "llamacpp": "#0072b2", "llamacpp-q4_0": "#56b4e9",
           "openvino": "#009e73", "openvino-q4_0": "#8fd3b6", "vllm": "#cc79a7",
           "transformers": "#999999"}
@@ -37,8 +37,8 @@ def short(value):
 
 
 def round_steps(top):
-    """Four or five round values up to `top`."""
-    raw = top / 4
+    """A few round values up to `top`."""
+    raw = top / 5
     base = 10 ** math.floor(math.log10(raw))
     step = next(base * f for f in (1, 2, 2.5, 5, 10) if base * f >= raw)
     return [step * i for i in range(int(top / step + 1e-9) + 1)]

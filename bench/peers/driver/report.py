@@ -1,16 +1,13 @@
 """The table and the verdicts, for a terminal and as Markdown."""
 
 from . import lines, machine
+from .common import number
 from .engines import ENGINES
 from .results import keys_of, table_of
 from .verdicts import REPEATS_MIN, judge_all
 
 ISA_NOTE = ("jitney computes with its {isa} kernels; the peers cannot be held back and use all that "
             "the processor has.")
-
-
-def number(value):
-    return f"{value:,.4g}" if value < 10000 else f"{value:,.0f}"
 
 
 def engines_in(table):
@@ -129,9 +126,17 @@ def markdown_verdicts(found):
         yield f"| {v.line} | {v.what} | {v.reached} | {v.bar} | {v.word()} | {v.how} |"
 
 
-def markdown_of(store, command):
-    yield f"`{command}`"
-    yield ""
+def command_of(store, model, isa):
+    """What measures it again."""
+    sessions = store.sessions(model=model, isa=isa)
+    names = dict.fromkeys(name for s in sessions for name in s["engines"])
+    only = "" if set(names) >= set(ENGINES) else f" --only {','.join(names)}"
+    letters = "".join(dict.fromkeys(s["line"] for s in sessions))
+    kernels = "" if isa == "auto" else f" --isa {isa}"
+    return f"tools/bench_peers --model {model}{kernels} --lines {letters}{only}"
+
+
+def markdown_of(store):
     yield ("In brackets: the value divided by jitney's in the same interleaved run. Of a rate, above "
            "1.00 is faster than jitney; of a time or memory, more. Verdicts ask for at least "
            f"{REPEATS_MIN} repeats; fewer are said.")
@@ -142,7 +147,9 @@ def markdown_of(store, command):
         yield ""
         yield f"### {model}" + (f", {isa} kernels" if isa != "auto" else "")
         yield ""
-        yield from (line + "  " for line in heading(store, model, isa))
+        yield f"`{command_of(store, model, isa)}`"
+        yield ""
+        yield from (f"- {line}" for line in heading(store, model, isa))
         for part in ([r for r in rows if r not in over_http], over_http):
             if part:
                 names = engines_in({r: table[r] for r in part})

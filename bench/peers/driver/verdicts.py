@@ -8,6 +8,7 @@ session, forbids it, a share of that ceiling counts instead, and the arithmetic 
 from dataclasses import dataclass
 
 from . import machine
+from .common import number
 from .results import table_of
 
 REPEATS_MIN = 5
@@ -90,12 +91,12 @@ class Judge:
             self.add(line, what, "-", text, None)
             return
         ratio, count = 1 / best.ratio, len(best.values)
-        how = f"{best.base:,.4g} / {best.value:,.4g} tok/s of {best.engine}" + few(count)
+        how = f"{number(best.base)} / {number(best.value)} tok/s of {best.engine}" + few(count)
         passed = ratio >= bar
         most, sum_text = self.ceiling(row, best.session)
         if most:
             share = best.base / most
-            how += f"; {share:.0%} of the ceiling {most:,.4g} = {sum_text}"
+            how += f"; {share:.0%} of the ceiling {number(most)} = {sum_text}"
             forbids = either or bar * best.value > most
             if not passed and forbids and share >= CEILING_SHARE:
                 passed, text = True, text + f" or {CEILING_SHARE:.0%} of the ceiling"
@@ -120,7 +121,7 @@ class Judge:
             return
         share = cell.value / most
         self.add(line, "decode, share of the read bandwidth", f"{share:.0%}", bar_text,
-                 share >= bar, f"{cell.value:,.4g} tok/s of {most:,.4g} = {text}")
+                 share >= bar, f"{number(cell.value)} tok/s of {number(most)} = {text}")
 
     def smaller(self, line, what, row, bar, among=is_llamacpp, peer_row=None):
         """jitney's time or memory is at most `bar` of the best peer's, that of `peer_row`."""
@@ -135,7 +136,7 @@ class Judge:
         base = best.base if best.base and not peer_row else jitney.value
         ratio = base / best.value
         self.add(line, what, f"{ratio:.2f}x", text, ratio <= bar,
-                 f"{base:,.4g} / {best.value:,.4g} of {best.engine}" + few(len(best.values)))
+                 f"{number(base)} / {number(best.value)} of {best.engine}" + few(len(best.values)))
 
     def at_most(self, line, what, row, limit, unit):
         cell = self.table.get(row, {}).get("jitney")
@@ -177,6 +178,8 @@ def judge_main(judge):
     judge.near("4", "perplexity, KV in int8", "perplexity_int8", base and base.value, 0.001)
     judge.at_most("5", "start to ready, warm", "slot_ready_s", 0.15, "s")
     judge.smaller("5", "start to ready, cold", "slot_cold_s", 1, peer_row="slot_ready_s")
+    judge.add("7", "AVX-512 and AMX on 16 threads", "-", ">= 1.3x llama.cpp", None,
+              "bench/device_cpu.py measures it on such a machine")
     judge.near("8", "perplexity", "perplexity", PERPLEXITY, PERPLEXITY_OFF)
 
 
