@@ -150,9 +150,11 @@ class Server:
         self.url = ""
         self.place = "http" if "--port" in listen else ""  # it may listen in other places, too
         self.document = None
+        # Nothing is written to the user's cache unless a test asks for it.
+        env = {**os.environ, "JITNEY_WEIGHTS_CACHE": "off", **(env or {})}
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env={**os.environ, **(env or {})}, pass_fds=pass_fds)
+            stderr=subprocess.PIPE, env=env, pass_fds=pass_fds)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:

@@ -67,6 +67,11 @@ static enum status read_head(struct image_source *s, const struct image_ident *i
     return image_parse((struct str){s->head, bytes}, file_bytes, id, &s->image, err);
 }
 
+/* There is none, or none for us: whoever keeps one will be told why. */
+static bool is_absent(int number) {
+    return number == ENOENT || number == ENOTDIR || number == EACCES;
+}
+
 enum status image_source_open(struct image_source **out, const char *path,
                               const struct image_ident *id, bool verify, struct err *err) {
     struct image_source *s = mem_zalloc(sizeof(*s));
@@ -75,7 +80,8 @@ enum status image_source_open(struct image_source **out, const char *path,
     s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     enum status st = ST_OK;
     if (s->fd < 0)
-        st = err_set(err, errno == ENOENT ? ST_MISSING : ST_IO, "cannot open: %s", strerror(errno));
+        st =
+            err_set(err, is_absent(errno) ? ST_MISSING : ST_IO, "cannot open: %s", strerror(errno));
     if (st == ST_OK) st = read_head(s, id, err);
     if (st == ST_OK) {
         *out = s;

@@ -1,0 +1,179 @@
+"""Goal:   a server keeps its weights and starts from them the next time, with the same answers; a
+        model that has changed gets new ones; damaged ones are found, told and made anew; whatever
+        is wrong with the cache, the server serves.
+Method: servers of a real tiny model, each with a cache folder of its own, started again and again;
+        the files under images/ are looked at, touched and damaged in between."""
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from cli_lib import GOLDEN, answer, run, talking_model
+from server_lib import Server, wait_until
+
+BODY = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0,
+        "logprobs": True, "top_logprobs": 5}
+
+
+@pytest.fixture(name="model")
+def model_fixture(tmp_path):
+    return talking_model(tmp_path / "model")
+
+
+@pytest.fixture(name="cache")
+def cache_fixture(tmp_path):
+    return tmp_path / "cache"
+
+
+def start(model, cache, *flags):
+    env = {"JITNEY_CACHE": str(cache), "JITNEY_WEIGHTS_CACHE": "on"}
+    return Server(model, "--served-model-name", "tiny", *flags, env=env)
+
+
+def images(cache):
+    return sorted((cache / "images").glob("*.jpk"))
+
+
+def uses_kept(server):
+    """Whether its weights came from an image."""
+    assert wait_until(lambda: any("state=ready" in line for line in server.lines))
+    return any("state=ready" in line and "weights=kept" in line for line in server.lines)
+
+
+def told(server, text):
+    return any("event=weights" in line and text in line for line in server.lines)
+
+
+def visit(model, cache, *flags):
+    """Start a server, ask it, wait until its weights are kept, end it: (kept ones used, answer)."""
+    with start(model, cache, *flags) as server:
+        kept = uses_kept(server)
+        reply = server.plain("POST", "/v1/chat/completions", BODY)
+        assert reply.status == 200, reply.body
+        if not kept:
+            assert wait_until(lambda: told(server, "MiB")), server.lines
+    return kept, reply.json["choices"]
+
+
+def test_the_second_start_uses_what_the_first_has_kept(model, cache):
+    first, one = visit(model, cache)
+    assert not first and len(images(cache)) == 1
+    second, two = visit(model, cache)
+    assert second and len(images(cache)) == 1
+    assert one == two
+    assert not list((cache / "images").glob("*.part"))
+
+
+def test_a_model_that_was_touched_gets_new_ones(model, cache):
+    assert not visit(model, cache)[0]
+    weights = next(path for path in model.iterdir() if path.suffix in (".gguf", ".safetensors"))
+    os.utime(weights, ns=(1, 1))
+    assert not visit(model, cache)[0]
+    assert len(images(cache)) == 2
+    assert visit(model, cache)[0]
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_byte_is_found_by_verify(model, cache):
+    right = visit(model, cache)[1]
+    damage(images(cache)[0])
+    with start(model, cache, "--verify") as server:
+        assert wait_until(lambda: told(server, "checksum")), server.lines
+        assert wait_until(lambda: told(server, "MiB")), server.lines
+        reply = server.plain("POST", "/v1/chat/completions", BODY)
+        assert reply.json["choices"] == right
+    assert visit(model, cache, "--verify") == (True, right)
+
+
+def test_commands_use_what_a_server_has_kept(model, cache):
+    env = {"JITNEY_CACHE": str(cache)}
+    args = ("generate", "-m", model, "--temp", "0", "-n", "8", "-p", "Hello")
+    plain = answer(*args, "--weights-cache", "off", env=env)
+    assert answer(*args, env=env)["text"] == plain["text"]
+    assert not (cache / "images").exists()  # they keep none themselves
+    visit(model, cache)
+    assert answer(*args, "--verify", env=env)["text"] == plain["text"]
+    damage(images(cache)[0])
+    code, _, stderr = run(*args, "--verify", env=env)
+    assert code == 0 and b"checksum" in stderr and stderr.count(b"\n") == 1
+    assert not images(cache)
+
+
+def test_without_the_cache_nothing_is_kept(model, cache):
+    with start(model, cache, "--weights-cache", "off") as server:
+        assert server.plain("POST", "/v1/chat/completions", BODY).status == 200
+    assert not (cache / "images").exists()
+
+
+def test_no_room_under_the_cap_is_said_and_harmless(model, cache):
+    with start(model, cache, "--weights-cache-max", "1K") as server:
+        assert wait_until(lambda: told(server, "in all")), server.lines
+        assert server.plain("POST", "/v1/chat/completions", BODY).status == 200
+    assert not images(cache)
+
+
+def test_the_oldest_give_way_under_the_cap(model, cache, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    visit(model, cache)
+    size = images(cache)[0].stat().st_size
+    visit(other, cache, "--weights-cache-max", str(size + size // 2))
+    assert len(images(cache)) == 1
+    assert visit(other, cache)[0]
+    assert not visit(model, cache)[0]
+
+
+def test_a_cache_that_cannot_be_written_is_said_once(model, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with start(model, file) as server:
+        assert wait_until(lambda: told(server, str(file))), server.lines
+        assert server.plain("POST", "/v1/chat/completions", BODY).status == 200
+    assert sum("event=weights" in line for line in server.lines) == 1
+
+
+def test_an_image_of_rubbish_is_replaced(model, cache):
+    right = visit(model, cache)[1]
+    images(cache)[0].write_bytes(b"JITNEYPK" + os.urandom(5000))
+    assert visit(model, cache) == (False, right)
+    assert visit(model, cache) == (True, right)
+
+
+def test_two_servers_at_once_keep_one(model, cache):
+    with start(model, cache) as one, start(model, cache) as two:
+        for server in (one, two):
+            assert uses_kept(server) or wait_until(lambda s=server: told(s, str(cache)))
+    assert len(images(cache)) == 1
+    assert visit(model, cache, "--verify")[0]
+
+
+def test_what_a_killed_server_left_is_cleared(model, cache):
+    (cache / "images").mkdir(parents=True)
+    (cache / "images" / ("0" * 32 + ".abcdef.part")).write_bytes(b"half")
+    visit(model, cache)
+    assert [path.suffix for path in (cache / "images").iterdir()] == [".jpk"]
+
+
+def test_an_end_right_after_the_start_is_orderly(model, cache):
+    for _ in range(3):
+        server = start(model, cache)
+        server.stop(sig=signal.SIGTERM)
+    assert visit(model, cache, "--verify")[1]
+
+
+def test_an_encoder_keeps_its_weights_too(cache):
+    model = GOLDEN / "bert"
+    with start(model, cache) as server:
+        assert not uses_kept(server)
+        assert wait_until(lambda: told(server, "MiB")), server.lines
+        one = server.plain("POST", "/v1/embeddings", {"input": "Hello"}).json["data"]
+    with start(model, cache) as server:
+        assert uses_kept(server)
+        assert server.plain("POST", "/v1/embeddings", {"input": "Hello"}).json["data"] == one
