@@ -69,9 +69,8 @@ struct mm_open {
 struct mm_wide {
     uint32_t rows_min;
     bool (*takes)(enum dtype type);
-    size_t (*row_bytes)(uint32_t cols);  /* MM_WIDE gathered rows */
-    size_t (*open_bytes)(uint32_t cols); /* an opened panel */
-    void (*enter)(void);                 /* around the calls of one op, on every thread */
+    size_t (*row_bytes)(uint32_t cols); /* MM_WIDE gathered rows */
+    void (*enter)(void);                /* around the calls of one op, on every thread */
     void (*leave)(void);
     /* `halves`: the weight has minima in groups of 16. */
     void (*gather)(const struct mm_row *rows, uint32_t count, uint32_t cols, bool halves,
@@ -80,6 +79,20 @@ struct mm_wide {
     void (*multiply)(const struct packed *w, const struct mm_open *open, const uint8_t *tile,
                      float out[MM_WIDE][PANEL_ROWS]);
 };
+
+/* Products of many rows with a format whose codes cost more to turn into bytes than to multiply:
+ * from `rows_min` rows on, a panel is opened once in the thread's scratch, as PACK_BYTES with f32
+ * numbers, and goes through kernels for that. */
+struct mm_opener {
+    uint32_t rows_min;
+    void (*open)(const struct packed *w, const uint8_t *panel, uint8_t *room);
+    mm_panel_fn *const *panel; /* [DTYPE_COUNT]; NULL: the format is not opened */
+};
+
+/* An opened panel, of any format. */
+static inline size_t mm_opened_bytes(uint32_t cols) {
+    return (size_t)(cols / Q8_BLOCK) * PANEL_ROWS * (Q8_BLOCK + 4 * sizeof(float));
+}
 
 /* Queries that one call of an attention kernel takes at most, and neighbouring rows that a thread
  * works on together: whatever the number of heads that share a KV head, their queries come out
@@ -125,9 +138,10 @@ struct cpu_kernels {
     void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */
     void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
     void (*attn_finish)(struct attn_part *part, uint32_t head_dim);
-    mm_panel_fn *const *panel;  /* [DTYPE_COUNT] */
-    uint32_t panel_rows;        /* that a call of one takes at most */
-    const struct mm_wide *wide; /* NULL: the table has none */
+    mm_panel_fn *const *panel;      /* [DTYPE_COUNT] */
+    uint32_t panel_rows;            /* that a call of one takes at most */
+    const struct mm_wide *wide;     /* NULL: the table has none */
+    const struct mm_opener *opener; /* likewise */
 };
 
 struct cpu_table {

@@ -80,7 +80,6 @@ static const struct mm_wide amx_wide = {
     .rows_min = ROWS_MIN,
     .takes = tiles_take,
     .row_bytes = tiles_row_bytes,
-    .open_bytes = tiles_open_bytes,
     .enter = enter,
     .leave = leave,
     .gather = tiles_gather,

@@ -14,7 +14,6 @@ static const struct mm_wide amxsim_wide = {
     .rows_min = ROWS_MIN,
     .takes = tiles_take,
     .row_bytes = tiles_row_bytes,
-    .open_bytes = tiles_open_bytes,
     .enter = nothing,
     .leave = nothing,
     .gather = tiles_gather,

@@ -80,6 +80,13 @@ struct block {
     __m256i table;
 };
 
+/* What the codes of a format with a table stand for, twice. */
+INLINE __m256i load_table(enum dtype type, const struct format f) {
+    if (!f.table) return _mm256_setzero_si256();
+    const void *values = dtype_code_values(type);
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)values));
+}
+
 /* Numbers 8 * h .. 8 * h + 7 of array i of a block: its scales, then its minima. */
 INLINE __m256 block_numbers(const struct block *at, const uint32_t i, const int h,
                             const struct format f) {
@@ -298,10 +305,7 @@ INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct m
                         const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
     __m256 acc[TILE][HALVES];
     struct tile t = {.rows = rows};
-    struct block at = {.table = _mm256_setzero_si256()};
-    if (f.table)
-        at.table = _mm256_broadcastsi128_si256(
-            _mm_loadu_si128((const __m128i *)(const void *)dtype_code_values(w->type)));
+    struct block at = {.table = load_table(w->type, f)};
     for (int m = 0; m < count; m++) {
         acc[m][0] = acc[m][1] = _mm256_setzero_ps();
         t.q[m] = rows[m].q8.q;
@@ -311,6 +315,47 @@ INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct m
     else
         add_flat(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
     store_accs(acc, count, out);
+}
+
+/* A block as PACK_BYTES with f32 numbers. Returns where the next one goes. */
+INLINE uint8_t *open_block(const struct block *at, const struct format f, uint8_t *to) {
+    const uint32_t arrays = f.groups * (f.has_min ? 2 : 1);
+#pragma GCC unroll 8
+    for (int i = 0; i < Q8_BLOCK / 4; i++)
+#pragma GCC unroll 2
+        for (int h = 0; h < HALVES; h++)
+            _mm256_storeu_si256((__m256i *)(void *)(to + i * STEP_BYTES + 32 * h),
+                                load_step(at, 32 * h, i, f));
+    float *numbers = (float *)(void *)(to + VALUE_BYTES);
+    for (uint32_t i = 0; i < arrays; i++)
+        for (int h = 0; h < HALVES; h++)
+            _mm256_storeu_ps(numbers + i * PANEL_ROWS + LANES * h, block_numbers(at, i, h, f));
+    return to + VALUE_BYTES + arrays * PANEL_ROWS * sizeof(float);
+}
+
+INLINE void open_supers(const struct packed *w, const uint8_t *p, const struct format f,
+                        uint8_t *to) {
+    const struct pack_super s = pack_super(f.has_min, f.groups, f.high_bits);
+    struct block at = {.table = load_table(w->type, f)};
+    for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b += PACK_SUPER_BLOCKS, p += s.bytes) {
+        at.super = p;
+        for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
+            at.numbers = p + s.codes + i * s.code_step;
+            at.values = p + s.values + i * s.value_step;
+            to = open_block(&at, f, to);
+        }
+    }
+}
+
+INLINE void open_flat(const struct packed *w, const uint8_t *p, const struct format f,
+                      uint8_t *to) {
+    const uint32_t step = pack_info(w->type).step_bytes;
+    struct block at = {.table = load_table(w->type, f)};
+    for (uint32_t b = 0; b < w->cols / Q8_BLOCK; b++, p += step) {
+        at.values = p;
+        at.numbers = p + PACK_NIBBLE_BYTES;
+        to = open_block(&at, f, to);
+    }
 }
 
 /* Values 8 * h .. 8 * h + 7 of one k of a plain panel. */
@@ -373,15 +418,22 @@ PANEL_KERNEL(panel_q5_1, block_panel,
 PANEL_KERNEL(panel_q8_0, block_panel, FORMAT(.half = true, .is_signed = true, .groups = 1))
 PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 2))
 PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, .groups = 2))
+
+#define Q5_K_FORMAT SUPER(.has_min = true, .narrow = true, .high_bits = 1, .groups = 1)
+#define Q6_K_FORMAT                                                                                \
+    SUPER(.is_signed = true, .narrow = true, .high_bits = 2, .offset = 32, .groups = 2)
+#define IQ4_XS_FORMAT SUPER(.is_signed = true, .table = true, .groups = 1)
+#define IQ4_NL_FORMAT                                                                              \
+    FORMAT(.values = CODES, .half = true, .is_signed = true, .table = true, .groups = 1)
+
 PANEL_KERNEL(panel_q4_k, block_panel,
              FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_q5_k, block_panel,
-             SUPER(.has_min = true, .narrow = true, .high_bits = 1, .groups = 1))
-PANEL_KERNEL(panel_q6_k, block_panel,
-             SUPER(.is_signed = true, .narrow = true, .high_bits = 2, .offset = 32, .groups = 2))
-PANEL_KERNEL(panel_iq4_nl, block_panel,
-             FORMAT(.values = CODES, .half = true, .is_signed = true, .table = true, .groups = 1))
-PANEL_KERNEL(panel_iq4_xs, block_panel, SUPER(.is_signed = true, .table = true, .groups = 1))
+PANEL_KERNEL(panel_q5_k, block_panel, Q5_K_FORMAT)
+PANEL_KERNEL(panel_q6_k, block_panel, Q6_K_FORMAT)
+PANEL_KERNEL(panel_iq4_xs, block_panel, IQ4_XS_FORMAT)
+PANEL_KERNEL(panel_iq4_nl, block_panel, IQ4_NL_FORMAT)
+PANEL_KERNEL(opened_min, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
+PANEL_KERNEL(opened_wide, block_panel, FORMAT(.is_signed = true, .groups = 1))
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
@@ -393,3 +445,31 @@ mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
     [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
 };
+
+static mm_panel_fn *const opened_panels[DTYPE_COUNT] = {
+    [DTYPE_Q4_K] = opened_min,    [DTYPE_Q5_K] = opened_min,
+    [DTYPE_Q6_K] = panel_q3_k, /* signed, narrow, groups of 16, f32: the same */
+    [DTYPE_IQ4_NL] = opened_wide, [DTYPE_IQ4_XS] = opened_wide,
+};
+
+static void open_panel(const struct packed *w, const uint8_t *panel, uint8_t *room) {
+    switch (w->type) {
+    case DTYPE_Q4_K:
+        open_supers(w, panel, SUPER(.has_min = true, .groups = 1), room);
+        break;
+    case DTYPE_Q5_K:
+        open_supers(w, panel, Q5_K_FORMAT, room);
+        break;
+    case DTYPE_Q6_K:
+        open_supers(w, panel, Q6_K_FORMAT, room);
+        break;
+    case DTYPE_IQ4_XS:
+        open_supers(w, panel, IQ4_XS_FORMAT, room);
+        break;
+    default:
+        open_flat(w, panel, IQ4_NL_FORMAT, room);
+        break;
+    }
+}
+
+const struct mm_opener avx2_opener = {.rows_min = 16, .open = open_panel, .panel = opened_panels};

@@ -7,7 +7,8 @@
  * sum starts from, with the sign turned:
  *
  *   one group in the block    offset x isum of the block, which the row carries
- *   two groups                the first half is summed here, the second is what is left of isum
+ *   two groups                the first half is summed here, the second is what is left of isum;
+ *                             of a superblock all halves are summed before its first block
  *
  * Each output element has one lane and one accumulator; the bits are those of the definition in
  * tensor/q8.h.
@@ -51,6 +52,12 @@ struct tile {
     const struct mm_row *rows;
     const int8_t *q[MM_TILE];
     uint32_t b;
+    struct starts *starts;
+};
+
+/* Where the sums of a superblock's halves start from: every fourth number, in rising k. */
+struct starts {
+    int32_t of[MM_TILE][PACK_SUPER_BLOCKS * Q8_BLOCK / 4];
 };
 
 INLINE __m512i broadcast4(const int8_t *q) {
@@ -97,6 +104,19 @@ INLINE __m512i half_offset(const int8_t *q, const int times) {
     return sum;
 }
 
+/* A vector of 64 activations makes 16 sums of four, then of the 16 to which the four belong. */
+INLINE void start_halves(const struct tile *t, const int count, const int offset) {
+    const __m512i times = _mm512_set1_epi8((char)offset), zero = _mm512_setzero_si512();
+    for (int m = 0; m < count; m++)
+        for (int i = 0; i < PACK_SUPER_BLOCKS * Q8_BLOCK; i += 64) {
+            __m512i q = _mm512_loadu_si512((const void *)(t->q[m] + i));
+            __m512i sum = _mm512_dpbusd_epi32(zero, times, q);
+            sum = _mm512_add_epi32(sum, _mm512_shuffle_epi32(sum, _MM_PERM_CDAB));
+            sum = _mm512_add_epi32(sum, _mm512_shuffle_epi32(sum, _MM_PERM_BADC));
+            _mm512_storeu_si512((void *)(t->starts->of[m] + i / 4), _mm512_sub_epi32(zero, sum));
+        }
+}
+
 /* Where the sums of each group start from. */
 INLINE void start_sums(const struct tile *t, const int count, const struct format f,
                        __m512i sums[2][MM_TILE]) {
@@ -104,6 +124,12 @@ INLINE void start_sums(const struct tile *t, const int count, const struct forma
     for (int m = 0; m < count; m++) {
         sums[0][m] = sums[1][m] = _mm512_setzero_si512();
         if (f.offset == 0) continue;
+        if (f.super && f.groups == 2) {
+            const int32_t *start = t->starts->of[m] + t->b % PACK_SUPER_BLOCKS * 8;
+            sums[0][m] = _mm512_set1_epi32(start[0]);
+            sums[1][m] = _mm512_set1_epi32(start[4]);
+            continue;
+        }
         __m512i whole = _mm512_set1_epi32(-f.offset * t->rows[m].q8.isum[t->b]);
         __m512i half = f.groups == 2 ? half_offset(t->q[m], f.offset) : whole;
         sums[0][m] = f.groups == 2 ? _mm512_sub_epi32(sums[0][m], half) : whole;
@@ -188,6 +214,7 @@ INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const 
         at->super = p;
         at->numbers = p + s.codes;
         at->values = p + s.values;
+        if (f.groups == 2) start_halves(t, count, f.offset);
         for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
             if (count == 1) prefetch_ahead(p + i * ahead, ahead);
             add_block(at, t, count, f, acc);
@@ -200,7 +227,8 @@ INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const 
 INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
                         const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
     __m512 acc[MM_TILE];
-    struct tile t = {.rows = rows};
+    struct starts starts;
+    struct tile t = {.rows = rows, .starts = &starts};
     struct block at = {.table = _mm512_set1_epi8((char)SIGN_OFFSET)};
     if (f.table) at.table = _mm512_xor_si512(at.table, codes_table(w->type));
     for (int m = 0; m < count; m++) {

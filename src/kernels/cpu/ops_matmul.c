@@ -3,7 +3,8 @@
  * The panels of all parts lie side by side. Rows pass in blocks of MM_BLOCK, so that their
  * numbers stay in the second-level cache while the panels stream by; a panel meets a block in
  * tiles of a few rows. A table with a wide kernel multiplies most rows of a block MM_WIDE at a
- * time, and those that are left over in tiles like the others.
+ * time, and those that are left over in tiles like the others. A table with an opener turns a
+ * panel's codes into bytes once for all rows of a block.
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
  * to back, which memory likes best. With many rows (CLAIM_ROWS_MIN) threads claim a few panels of
@@ -68,7 +69,7 @@ static void store_tile(const struct mm_part *part, uint32_t panel, float *const 
     }
 }
 
-/* A thread's memory for wide products: the tiles of a block of rows, then a panel. */
+/* A thread's memory: an opened panel, then for wide products the tiles of a block of rows. */
 struct mm_room {
     const struct mm_wide *wide; /* NULL: this op is not wide */
     uint8_t *tiles, *panel;
@@ -79,16 +80,17 @@ struct mm_room {
 static struct mm_room room_of(const struct cpu_run *x, const struct matmul_part *part,
                               uint32_t row_count, uint32_t ith) {
     const struct mm_wide *wide = x->table->kernels->wide;
-    if (!wide || row_count < wide->rows_min || !wide->takes(part->weight->type))
-        return (struct mm_room){.wide = NULL};
-    struct mm_room room = {.wide = wide, .tiles = (uint8_t *)plan_scratch(x->plan, ith)};
+    struct mm_room room = {.panel = (uint8_t *)plan_scratch(x->plan, ith)};
+    if (!wide || row_count < wide->rows_min || !wide->takes(part->weight->type)) return room;
+    room.wide = wide;
+    room.tiles = room.panel + mm_opened_bytes(part->weight->cols);
     room.tile_bytes = wide->row_bytes(part->weight->cols);
-    room.panel = room.tiles + MM_TILES * room.tile_bytes;
     return room;
 }
 
 size_t mm_scratch_bytes(const struct cpu_kernels *k, uint32_t cols) {
-    return k->wide ? MM_TILES * k->wide->row_bytes(cols) + k->wide->open_bytes(cols) : 0;
+    size_t opened = k->wide || k->opener ? mm_opened_bytes(cols) : 0;
+    return opened + (k->wide ? MM_TILES * k->wide->row_bytes(cols) : 0);
 }
 
 static void run_tiles(const struct mm_room *room, const struct mm_part *part, uint32_t panel,
@@ -103,13 +105,26 @@ static void run_tiles(const struct mm_room *room, const struct mm_part *part, ui
     }
 }
 
+/* How the rows that are not wide meet a panel: opened first, if they are many. */
+static const struct mm_opener *opener_of(const struct cpu_kernels *k, const struct mm_part *part,
+                                         const struct mm_block *b) {
+    const struct mm_opener *opener = k->opener;
+    if (!opener || b->count - b->wide_count < opener->rows_min) return NULL;
+    return opener->panel[part->w->type] ? opener : NULL;
+}
+
 static void run_panels(const struct cpu_kernels *k, const struct mm_room *room,
                        const struct mm_part *part, struct span panels, const struct mm_block *b) {
-    mm_panel_fn *kernel = k->panel[part->w->type];
+    const struct mm_opener *opener = opener_of(k, part, b);
+    mm_panel_fn *kernel = (opener ? opener->panel : k->panel)[part->w->type];
     float out[MM_TILE][PANEL_ROWS];
     for (uint32_t p = panels.first; p < panels.end; p++) {
         const uint8_t *panel = pack_panel(part->w, part->expert, p);
         if (b->wide_count > 0) run_tiles(room, part, p, b);
+        if (opener) {
+            opener->open(part->w, panel, room->panel);
+            panel = room->panel;
+        }
         for (uint32_t r = b->wide_count; r < b->count; r += k->panel_rows) {
             uint32_t count = b->count - r < k->panel_rows ? b->count - r : k->panel_rows;
             kernel(part->w, panel, b->rows + r, count, out);

@@ -38,11 +38,11 @@ static inline const float *tile_halves(const uint8_t *tile, uint32_t cols) {
  * products in rising k, which no tile instruction gives. */
 bool tiles_take(enum dtype type);
 
-size_t tiles_row_bytes(uint32_t cols);  /* 16 gathered rows */
-size_t tiles_open_bytes(uint32_t cols); /* an opened panel, of any format */
+size_t tiles_row_bytes(uint32_t cols); /* 16 gathered rows */
 
 void tiles_gather(const struct mm_row *rows, uint32_t count, uint32_t cols, bool halves,
                   uint8_t *tile);
+/* `room` has mm_opened_bytes. */
 struct mm_open tiles_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
 
 #endif

@@ -12,7 +12,6 @@ enum {
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4,
     NUMBER_BYTES = PANEL_ROWS * 4,
-    NUMBERS_MAX = 4, /* arrays of 16 scales or minima in a block */
     QUAD = 4,
 };
 
@@ -20,10 +19,6 @@ bool tiles_take(enum dtype type) { return dtype_is_quantised(type); }
 
 size_t tiles_row_bytes(uint32_t cols) {
     return (size_t)(cols / Q8_BLOCK) * (TILE_STEP + 2 * TILE_NUMBERS);
-}
-
-size_t tiles_open_bytes(uint32_t cols) {
-    return (size_t)(cols / Q8_BLOCK) * (VALUE_BYTES + NUMBERS_MAX * NUMBER_BYTES);
 }
 
 /* Numbers [i, i + 4) of rows m .. m + 3 become numbers [m, m + 4) of the steps i .. i + 3. */
