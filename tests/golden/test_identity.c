@@ -23,11 +23,12 @@
 
 enum { PROMPT_TOKENS = 70 };
 
-/* Under a sanitizer, which slows everything many times, the first shapes have to do. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Under a sanitizer or an emulator, which slow everything many times, the first shapes have to
+ * do. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(TESTS_ARE_EMULATED)
 enum { IS_SLOW = 1, SHAPES_TRIED = 3 };
 #else
-enum { IS_SLOW = 0, SHAPES_TRIED = 21 };
+enum { IS_SLOW = 0, SHAPES_TRIED = 24 };
 #endif
 
 static const char models_dir[] = TEST_SOURCE_DIR "/golden/models";
@@ -43,7 +44,7 @@ static const struct shape shapes[] = {
     {2, 128, "ref"},    {2, 7, "ref"},    {1, 1, "ref"},      {2, 128, "portable"},
     {5, 7, "portable"}, {2, 128, "avx2"}, {5, 7, "avx2"},     {1, 1, "avx2"},
     {2, 128, "avx512"}, {5, 7, "avx512"}, {2, 128, "amxsim"}, {2, 128, "amx"},
-    {5, 64, "amx"},
+    {5, 64, "amx"},     {2, 128, "neon"}, {5, 7, "neon"},     {2, 128, "dotprod"},
 };
 
 _Static_assert(SHAPES_TRIED <= sizeof(shapes) / sizeof(shapes[0]), "more shapes than there are");

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(TESTS_ARE_EMULATED)
 enum { IS_SLOW = 1 };
 #else
 enum { IS_SLOW = 0 };

@@ -1,9 +1,10 @@
 /* Rule broken: sums are cut at fixed absolute places. Here attention cuts its sum in the middle
  * when a step has many rows.
- * wrap: pass_run avx512_attend avx2_attend portable_attend */
+ * wrap: pass_run avx512_attend avx2_attend neon_attend portable_attend */
 #include "graph/step.h"
 #include "kernels/cpu/kernels_avx2.h"
 #include "kernels/cpu/kernels_avx512.h"
+#include "kernels/cpu/kernels_neon.h"
 #include "kernels/cpu/kernels_portable.h"
 
 struct host;
@@ -19,6 +20,8 @@ void __real_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_avx2_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out);
+void __real_neon_attend(const struct attn_segment *s, struct attn_part *out);
+void __wrap_neon_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_portable_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out);
 
@@ -55,6 +58,7 @@ static void attend_in_halves(attend_fn *attend, join_fn *join, const struct attn
     for (uint32_t i = 0; i < s->query_count; i++) join(&out[i], &part[i], s->head_dim);
 }
 
+#if defined(__x86_64__)
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out) {
     attend_in_halves(__real_avx512_attend, avx2_attn_join, s, out);
 }
@@ -62,6 +66,11 @@ void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out) {
 void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out) {
     attend_in_halves(__real_avx2_attend, avx2_attn_join, s, out);
 }
+#elif defined(__aarch64__)
+void __wrap_neon_attend(const struct attn_segment *s, struct attn_part *out) {
+    attend_in_halves(__real_neon_attend, portable_attn_join, s, out);
+}
+#endif
 
 void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out) {
     attend_in_halves(__real_portable_attend, portable_attn_join, s, out);
