@@ -13,6 +13,7 @@ struct matmul_case {
     uint32_t skip; /* every skip-th row is skipped; 0: none */
     uint32_t experts, used;
     bool src_per_expert;
+    bool edges; /* weights and activations at the ends of their ranges */
     uint64_t seed;
 };
 
@@ -65,23 +66,45 @@ static inline void fill_block(enum dtype type, struct rng *rng, uint8_t *block) 
     }
 }
 
-static inline struct weight random_weight(enum dtype type, uint32_t rows, uint32_t cols,
-                                          uint32_t experts, uint64_t seed) {
+/* The same byte everywhere, mostly one that has the least or the largest codes, and scales that
+ * are zero of either sign, the least, the largest or negative. */
+static inline void edge_block(enum dtype type, struct rng *rng, uint8_t *block) {
+    static const uint8_t bytes[] = {0x00, 0xFF, 0x0F, 0xF0, 0x80, 0x7F, 0x55, 0xAA};
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x0001, 0x83FF,
+                                      0x7BFF, 0xFBFF, 0x3C00, 0xBC00};
+    const struct dtype_info *info = dtype_info(type);
+    uint64_t random = rng_next(rng);
+    memset(block, random & 8 ? (int)(random >> 8 & 255) : bytes[random & 7], info->block_bytes);
+    for (const int *field = half_fields(type); *field >= 0; field++)
+        memcpy(block + *field, &halves[rng_next(rng) & 7], sizeof(halves[0]));
+}
+
+static inline struct weight weight_of(enum dtype type, uint32_t rows, uint32_t cols,
+                                      uint32_t experts, bool edges, uint64_t seed) {
     struct rng rng = {.seed = seed};
     struct weight w = {.type = type, .rows = rows, .cols = cols, .experts = experts};
     assert_true(dtype_bytes(type, (uint64_t)rows * cols * experts, &w.bytes));
     uint8_t *data = mem_alloc(w.bytes);
     uint32_t step = dtype_info(type)->block_bytes;
-    for (size_t at = 0; at < w.bytes; at += step) fill_block(type, &rng, data + at);
+    for (size_t at = 0; at < w.bytes; at += step)
+        if (edges && dtype_is_quantised(type))
+            edge_block(type, &rng, data + at);
+        else
+            fill_block(type, &rng, data + at);
     w.data = data;
     return w;
+}
+
+static inline struct weight random_weight(enum dtype type, uint32_t rows, uint32_t cols,
+                                          uint32_t experts, uint64_t seed) {
+    return weight_of(type, rows, cols, experts, false, seed);
 }
 
 static inline void parts_init(const struct matmul_case *c, struct matmul_parts *p) {
     memset(p, 0, sizeof(*p));
     for (uint32_t i = 0; i < c->parts; i++) {
-        p->w[i] = random_weight(c->type, c->n[i], c->k, c->experts ? c->experts : 1,
-                                c->seed * 10 + i + 1);
+        p->w[i] = weight_of(c->type, c->n[i], c->k, c->experts ? c->experts : 1, c->edges,
+                            c->seed * 10 + i + 1);
         if (!c->bias) continue;
         p->bias[i] = mem_alloc_array(c->n[i], sizeof(float));
         for (uint32_t j = 0; j < c->n[i]; j++) p->bias[i][j] = (float)j * 0.25f - 1.0f;
@@ -99,7 +122,10 @@ static inline void parts_deinit(struct matmul_parts *p) {
 static inline struct rig matmul_rig(const struct matmul_case *c, struct matmul_parts *p,
                                     struct rig_steps *steps) {
     bool quantised = dtype_is_quantised(c->type);
-    struct rig r = {.seed = c->seed, .value_count = 2, .step = rig_one_seq(steps, c->rows, 0)};
+    struct rig r = {.seed = c->seed,
+                    .edges = c->edges,
+                    .value_count = 2,
+                    .step = rig_one_seq(steps, c->rows, 0)};
     uint32_t total = 0;
     r.op.kind = OP_MATMUL;
     struct op_matmul *m = &r.op.matmul;

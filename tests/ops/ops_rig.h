@@ -36,6 +36,7 @@ struct rig_value {
 struct rig {
     uint64_t seed;
     float spread; /* numbers lie in (-spread, spread); 0 means 1 */
+    bool edges;   /* numbers are spread or -spread: all of a row, or at random */
     struct rig_value values[RIG_VALUES_MAX];
     uint32_t value_count;
     struct op op;
@@ -61,7 +62,10 @@ static inline struct operand rig_operand(const struct rig *r, uint32_t value) {
 static inline float rig_float(const struct rig *r, uint32_t value, uint32_t row, uint32_t col) {
     float spread = r->spread > 0 ? r->spread : 1.0f;
     uint64_t at = ((uint64_t)(row + r->row_base) << 32) | col;
-    return (float)((rng_unit_at(r->seed, value + 1, at) * 2 - 1) * spread);
+    float number = (float)((rng_unit_at(r->seed, value + 1, at) * 2 - 1) * spread);
+    if (!r->edges) return number;
+    uint32_t kind = (row + r->row_base) % 3;
+    return kind == 0 || (kind == 1 && number > 0) ? spread : -spread;
 }
 
 static inline void rig_fill_row(const struct rig *r, uint32_t value, uint32_t row, uint8_t *to) {

@@ -1,8 +1,9 @@
 /* Goal:   products have the bits of the definition in every table, for every number format,
  *         shape and thread count; and the definition is right.
- * Method: random weights as random file bytes with tame scales; all tables that
- *         run here compared bit for bit; the reference against a double-precision product with the
- *         dequantised weights; rows of a batch against the rows alone. */
+ * Method: random weights as random file bytes with tame scales, and numbers at the ends of their
+ *         ranges; all tables that run here compared bit for bit; the reference against a
+ *         double-precision product with the dequantised weights; rows of a batch against the
+ *         rows alone. */
 #include <math.h>
 
 #include "ops/matmul_rig.h"
@@ -23,6 +24,23 @@ static void test_every_format_and_shape_has_the_same_bits(void **state) {
             check_matmul(&c);
         }
     }
+}
+
+/* Sums come as near to the limits of 16 and 32 bits as they can. */
+static void test_the_ends_of_every_range_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t rows[] = {1, 3, 4, 8, 15, 16, 37, 64};
+    for (int type = DTYPE_Q4_0; type < DTYPE_COUNT; type++)
+        for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            struct matmul_case c = {.type = type,
+                                    .rows = rows[i],
+                                    .n = {20 + i},
+                                    .k = 256 * (1 + i % 3 * 2),
+                                    .parts = 1,
+                                    .edges = true,
+                                    .seed = i};
+            check_matmul(&c);
+        }
 }
 
 static void test_plain_products_take_any_width(void **state) {
@@ -83,14 +101,15 @@ static void test_the_reference_is_the_product_with_the_dequantised_weights(void 
 
 static void test_expert_products_have_the_same_bits(void **state) {
     (void)state;
-    static const enum dtype types[] = {DTYPE_Q4_K, DTYPE_Q8_0, DTYPE_BF16};
-    for (uint32_t i = 0; i < 3; i++)
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_BF16,   DTYPE_Q4_K,  DTYPE_Q5_K,
+                                       DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+    for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         for (uint32_t rows = 1; rows < 100; rows = rows * 4 + 1)
             for (int per_expert = 0; per_expert < 2; per_expert++) {
                 struct matmul_case c = {.type = types[i],
                                         .rows = rows,
                                         .n = {24, 24},
-                                        .k = 256,
+                                        .k = 768,
                                         .parts = 2,
                                         .experts = 5,
                                         .used = 3,
@@ -103,6 +122,7 @@ static void test_expert_products_have_the_same_bits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_format_and_shape_has_the_same_bits),
+        cmocka_unit_test(test_the_ends_of_every_range_have_the_same_bits),
         cmocka_unit_test(test_plain_products_take_any_width),
         cmocka_unit_test(test_parts_biases_and_sums_have_the_same_bits),
         cmocka_unit_test(test_skipped_rows_are_left_alone),

@@ -81,18 +81,13 @@ struct mm_wide {
 };
 
 /* Products of many rows with a format whose codes cost more to turn into bytes than to multiply:
- * from `rows_min` rows on, a panel is opened once in the thread's scratch, as PACK_BYTES with f32
- * numbers, and goes through kernels for that. */
+ * from `rows_min` rows on, a panel is opened once in the thread's scratch (kernels/cpu/pack.h) and
+ * goes through kernels for that. */
 struct mm_opener {
     uint32_t rows_min;
     void (*open)(const struct packed *w, const uint8_t *panel, uint8_t *room);
     mm_panel_fn *const *panel; /* [DTYPE_COUNT]; NULL: the format is not opened */
 };
-
-/* An opened panel, of any format. */
-static inline size_t mm_opened_bytes(uint32_t cols) {
-    return (size_t)(cols / Q8_BLOCK) * PANEL_ROWS * (Q8_BLOCK + 4 * sizeof(float));
-}
 
 /* Queries that one call of an attention kernel takes at most, and neighbouring rows that a thread
  * works on together: whatever the number of heads that share a KV head, their queries come out
@@ -169,6 +164,11 @@ static inline struct span span_share(uint32_t count, uint32_t ith, uint32_t nth)
     return (struct span){(uint32_t)((uint64_t)count * ith / nth),
                          (uint32_t)((uint64_t)count * (ith + 1) / nth)};
 }
+
+/* The panels of part `part` that thread `ith` of `nth` reads when an op has few rows; with many,
+ * threads may take panels from each other. Weights are prepared. */
+struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
+                     uint32_t ith, uint32_t nth);
 
 /* An operand in memory. */
 struct mat {

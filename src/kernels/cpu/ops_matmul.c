@@ -83,13 +83,13 @@ static struct mm_room room_of(const struct cpu_run *x, const struct matmul_part 
     struct mm_room room = {.panel = (uint8_t *)plan_scratch(x->plan, ith)};
     if (!wide || row_count < wide->rows_min || !wide->takes(part->weight->type)) return room;
     room.wide = wide;
-    room.tiles = room.panel + mm_opened_bytes(part->weight->cols);
+    room.tiles = room.panel + pack_opened_bytes(part->weight->cols);
     room.tile_bytes = wide->row_bytes(part->weight->cols);
     return room;
 }
 
 size_t mm_scratch_bytes(const struct cpu_kernels *k, uint32_t cols) {
-    size_t opened = k->wide || k->opener ? mm_opened_bytes(cols) : 0;
+    size_t opened = k->wide || k->opener ? pack_opened_bytes(cols) : 0;
     return opened + (k->wide ? MM_TILES * k->wide->row_bytes(cols) : 0);
 }
 
@@ -150,6 +150,23 @@ static uint32_t panel_total(const struct mm_op *m) {
     return total;
 }
 
+/* What [mine.first, mine.end), counted over all parts, holds of a part with `before` before it. */
+static struct span span_in_part(struct span mine, uint32_t before, const struct packed *w) {
+    uint32_t first = mine.first > before ? mine.first - before : 0;
+    uint32_t end = mine.end > before ? mine.end - before : 0;
+    return (struct span){first, end < w->panel_count ? end : w->panel_count};
+}
+
+struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
+                     uint32_t ith, uint32_t nth) {
+    struct mm_op m = {parts, part_count, false};
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < part; i++)
+        before += ((const struct packed *)parts[i].weight->prepared)->panel_count;
+    return span_in_part(span_share(panel_total(&m), ith, nth), before,
+                        parts[part].weight->prepared);
+}
+
 /* Some part has minima in groups of 16, for which rows are gathered with more numbers. */
 static bool needs_halves(const struct mm_op *m) {
     for (uint32_t i = 0; i < m->part_count; i++) {
@@ -179,11 +196,9 @@ static void run_block(const struct cpu_run *x, const struct mm_op *m, const stru
     if (room->wide && !b->gathered) gather_block(m, room, b);
     for (uint32_t i = 0; i < m->part_count; i++) {
         const struct packed *w = m->parts[i].weight->prepared;
-        uint32_t first = mine.first > before ? mine.first - before : 0;
-        uint32_t end = mine.end > before ? mine.end - before : 0;
-        if (end > w->panel_count) end = w->panel_count;
+        struct span panels = span_in_part(mine, before, w);
         struct mm_part part = {w, m->parts[i].bias, expert, dst_col, m->add};
-        if (first < end) run_panels(x->table->kernels, room, &part, (struct span){first, end}, b);
+        if (panels.first < panels.end) run_panels(x->table->kernels, room, &part, panels, b);
         before += w->panel_count;
         dst_col += w->rows;
     }

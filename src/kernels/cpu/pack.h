@@ -74,6 +74,12 @@ static inline struct pack_super pack_super(bool has_min, uint32_t groups, uint32
                                values + value_step * PACK_SUPER_BLOCKS};
 }
 
+/* A panel of any quantised format opened for many rows: PACK_BYTES with f32 numbers. */
+static inline size_t pack_opened_bytes(uint32_t cols) {
+    enum { VALUES = 2 * PACK_NIBBLE_BYTES, ARRAYS_MAX = 4 };
+    return (size_t)(cols / 32) * (VALUES + ARRAYS_MAX * PANEL_ROWS * sizeof(float));
+}
+
 struct packed {
     struct str name; /* the weight's */
     enum dtype type;

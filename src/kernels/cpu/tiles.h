@@ -42,7 +42,7 @@ size_t tiles_row_bytes(uint32_t cols); /* 16 gathered rows */
 
 void tiles_gather(const struct mm_row *rows, uint32_t count, uint32_t cols, bool halves,
                   uint8_t *tile);
-/* `room` has mm_opened_bytes. */
+/* `room` has pack_opened_bytes. */
 struct mm_open tiles_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
 
 #endif
