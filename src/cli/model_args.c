@@ -30,7 +30,7 @@ const struct flag flags_engine[] = {
              "little less exact."},
     {.name = "isa",
      .kind = FLAG_WORD,
-     .value = "auto|amx|avx512|avx2|portable|ref",
+     .value = "auto|amx|avx512|avx2|dotprod|neon|portable|ref",
      .fallback = "auto",
      .help = "Which kernels compute: the best that the processor has, or a named set; ref is the "
              "slow definition of right."},
