@@ -129,6 +129,18 @@ def test_levels_contain_each_other(machine):
     assert machine.apt_calls() == []
 
 
+def test_only_the_level_for_arm_asks_for_its_compiler_and_emulator(machine):
+    ours = {"gcc-aarch64-linux-gnu", "qemu-user"}
+    machine.lack("cmocka")
+    asked = machine.setup("--dry-run", "arm").stdout.split("missing: ")[1].split()
+    assert asked[0] == "libcmocka-dev" and set(asked[1:]) <= ours
+    for name in ("aarch64-linux-gnu-gcc", "qemu-aarch64"):
+        machine.script(name, "exit 0")
+    for level in ("test", "arm"):
+        done = machine.setup("--dry-run", level)
+        assert done.stdout == "setup: missing: libcmocka-dev\n"
+
+
 def system_python_has(module):
     try:
         return subprocess.run(["/usr/bin/python3", "-c", f"import {module}"],
