@@ -237,7 +237,7 @@ def file_of(options, is_q4_0):
 
 
 class OpenVino(Engine):
-    """Q4_0 as well: it rounds the minima of Q4_1 when it reads the file, and loses by it."""
+    """The file, or Q4_0, which it reads more exactly than Q4_1 (docs/benchmarking.md)."""
 
     def __init__(self, options, name, is_q4_0):
         super().__init__(options, name)
