@@ -173,6 +173,10 @@ static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
                               .skip = i % 2 ? 3 : 0};
         check_attention(&c);
     }
+    /* Heads whose results are whole blocks only four at a time, of many KV heads. */
+    struct attn_case c = {
+        .heads = 8, .kv_heads = 8, .head_dim = 40, .first = 200, .rows = 100, .q8 = true};
+    check_attention(&c);
 }
 
 /* Every length of a chunk up to several batches of rows, with heads that share a KV head one to

@@ -4,10 +4,11 @@
  * blocks of Q8_BLOCK, mostly one. A thread takes a run of items of about equal cost, a row
  * costing as much as it attends to. Of its run, neighbouring rows of one sequence go together:
  * the queries of all their heads that share a KV head pass through the kernel a batch at a
- * time, so that keys and values are read once for a batch. Where there are too few items for
- * the threads and the context is long, the items are (rows, segment, batch) instead; each
- * leaves its parts, and once all are there the parts of a head are joined in rising order. The
- * bits are the same either way.
+ * time, so that keys and values are read once for a batch. Where there are many rows, threads
+ * claim such rows with the heads of a KV head, so that a disturbed processor holds nobody up.
+ * Where there are too few items for the threads and the context is long, the items are (rows,
+ * segment, batch) instead; each leaves its parts, and once all are there the parts of a head
+ * are joined in rising order. The bits are the same every way.
  *
  * Entry points: op_attention_run, op_self_attention_run.
  */
@@ -21,6 +22,8 @@
 enum {
     ROW_COST = 32,        /* what a row costs beside its attended tokens, in tokens */
     ITEMS_PER_THREAD = 8, /* with fewer, threads wait for each other for too long */
+    CLAIM_ROWS_MIN = 32,  /* with fewer, claiming costs more than it saves */
+    CLAIMS_PER_THREAD = 8,
 };
 
 /* Neighbouring rows of one sequence whose positions lie in the same segments. */
@@ -182,14 +185,23 @@ static bool same_segments(struct span a, struct span b) {
            (a.end - 1) / ATTN_SEGMENT == (b.end - 1) / ATTN_SEGMENT;
 }
 
-/* rows.first, which is live, and those after it that go with it; the result is the first that
- * does not. */
-static uint32_t gather_rows(const struct attn_op *o, const struct attn_results *results,
-                            struct span rows, struct attn_rows *a) {
+/* Of rows.first, which is live, and those after it that go with it: the end. */
+static uint32_t rows_end(const struct attn_op *o, struct span rows) {
+    const struct step *step = o->x->step;
+    struct span at = positions_of(o, rows.first);
+    uint32_t r = rows.first + 1;
+    while (r < rows.end && r - rows.first < ATTN_ROWS && step->pos[r] >= 0 &&
+           step->seq[r] == step->seq[rows.first] && same_segments(at, positions_of(o, r)))
+        r++;
+    return r;
+}
+
+/* Rows that go together; `results` NULL: their results stay parts. */
+static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_results *results,
+                                    struct span rows) {
     const struct step *step = o->x->step;
     const struct kv_space *kv = &o->x->kv[o->a->group];
-    struct span at = positions_of(o, rows.first);
-    *a = (struct attn_rows){
+    struct attn_rows a = {
         .heads_per_kv = o->a->heads / o->a->kv_heads,
         .head_dim = o->a->head_dim,
         .scale = o->a->scale,
@@ -199,18 +211,24 @@ static uint32_t gather_rows(const struct attn_op *o, const struct attn_results *
         .layer = o->a->layer,
         .v_stride = o->a->head_dim * kv_elem_bytes(kv->type),
     };
-    uint32_t r = rows.first;
-    for (; r < rows.end && a->count < ATTN_ROWS; r++) {
-        if (step->pos[r] < 0 || step->seq[r] != step->seq[rows.first]) break;
+    for (uint32_t r = rows.first; r < rows.end; r++, a.count++) {
         struct span own = positions_of(o, r);
-        if (!same_segments(at, own)) break;
-        a->row[a->count] = r;
-        a->q[a->count] = mat_f32(&o->q, r);
-        a->out[a->count] = results ? results_row(results, r, a->count) : NULL;
-        a->first[a->count] = own.first;
-        a->end[a->count++] = own.end;
+        a.row[a.count] = r;
+        a.q[a.count] = mat_f32(&o->q, r);
+        a.out[a.count] = results ? results_row(results, r, a.count) : NULL;
+        a.first[a.count] = own.first;
+        a.end[a.count] = own.end;
     }
-    return r;
+    return a;
+}
+
+/* The next rows that go together, from *next on; false if none is left. */
+static bool next_rows(const struct attn_op *o, uint32_t *next, struct span *rows) {
+    while (*next < o->q.row_count && o->x->step->pos[*next] < 0) (*next)++;
+    if (*next == o->q.row_count) return false;
+    rows->first = *next;
+    *next = rows->end = rows_end(o, (struct span){*next, o->q.row_count});
+    return true;
 }
 
 static uint64_t row_cost(const struct attn_op *o, uint32_t row) {
@@ -246,14 +264,48 @@ static void run_whole_rows(const struct attn_op *o, const struct attn_results *r
         uint32_t first = r == from.row ? from.unit : 0, end = r == to.row ? to.unit : o->units;
         bool whole = first == 0 && end == o->units;
         struct span heads = {first * o->unit, end * o->unit};
-        struct attn_rows rows;
         if (o->x->step->pos[r] < 0 || first >= end) {
             r++;
             continue;
         }
-        r = gather_rows(o, results, (struct span){r, whole ? to.row : r + 1}, &rows);
+        struct span some = {r, whole ? rows_end(o, (struct span){r, to.row}) : r + 1};
+        struct attn_rows rows = gather_rows(o, results, some);
         attend_rows(k, &rows, heads, scratch);
         quantise_heads(k, results, &rows, heads);
+        r = some.end;
+    }
+}
+
+/* Heads that are claimed together: those of a KV head, if that gives whole units. */
+static uint32_t claimed_heads(const struct attn_op *o) {
+    uint32_t heads_per_kv = o->a->heads / o->a->kv_heads;
+    return heads_per_kv % o->unit == 0 ? heads_per_kv : o->a->heads;
+}
+
+/* With fewer claims, the shares of run_whole_rows are more equal. */
+static bool wants_claims(const struct attn_op *o, uint32_t nth) {
+    uint32_t next = 0, count = 0, each = o->a->heads / claimed_heads(o);
+    struct span rows;
+    if (nth == 1 || o->q.row_count < CLAIM_ROWS_MIN) return false;
+    while (count < nth * CLAIMS_PER_THREAD && next_rows(o, &next, &rows)) count += each;
+    return count >= nth * CLAIMS_PER_THREAD;
+}
+
+/* All threads count off the same claims: rows that go together, heads by heads. */
+static void run_claimed_rows(const struct attn_op *o, const struct attn_results *results,
+                             float *scratch, uint32_t op_idx) {
+    const struct cpu_kernels *k = o->x->table->kernels;
+    uint32_t width = claimed_heads(o), each = o->a->heads / width;
+    uint32_t claim = plan_claim(o->x->plan, op_idx), next = 0;
+    struct span some;
+    for (uint32_t at = 0; next_rows(o, &next, &some); at += each) {
+        if (claim >= at + each) continue;
+        struct attn_rows rows = gather_rows(o, results, some);
+        for (; claim < at + each; claim = plan_claim(o->x->plan, op_idx)) {
+            struct span heads = {(claim - at) * width, (claim - at + 1) * width};
+            attend_rows(k, &rows, heads, scratch);
+            quantise_heads(k, results, &rows, heads);
+        }
     }
 }
 
@@ -315,13 +367,9 @@ static void leave_parts(const struct attn_op *o, const struct attn_parts *parts,
                         uint32_t nth) {
     uint64_t base = 0, item = 0;
     struct span heads = {0, o->a->heads};
-    for (uint32_t r = 0; r < o->q.row_count;) {
-        struct attn_rows rows;
-        if (o->x->step->pos[r] < 0) {
-            r++;
-            continue;
-        }
-        r = gather_rows(o, NULL, (struct span){r, o->q.row_count}, &rows);
+    uint32_t next = 0;
+    for (struct span some; next_rows(o, &next, &some);) {
+        struct attn_rows rows = gather_rows(o, NULL, some);
         struct span segments = segments_of(rows.first[0], rows.end[0]);
         for (uint32_t n = segments.first; n < segments.end; n++) {
             struct attn_batch b = {.head = 0};
@@ -354,9 +402,8 @@ static void join_parts(const struct attn_op *o, const struct attn_results *resul
                        const struct attn_parts *parts, uint32_t ith, uint32_t nth) {
     uint64_t base = 0, item = 0;
     for (uint32_t r = 0; r < o->q.row_count; r++) {
-        struct attn_rows row;
         if (o->x->step->pos[r] < 0) continue;
-        gather_rows(o, results, (struct span){r, r + 1}, &row);
+        struct attn_rows row = gather_rows(o, results, (struct span){r, r + 1});
         for (uint32_t u = 0; u < o->units; u++) {
             struct span heads = {u * o->unit, (u + 1) * o->unit};
             if (item++ % nth != ith) continue;
@@ -380,13 +427,15 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     o.units = a->heads / o.unit;
     CHECK(x->kv);
     CHECK(x->kv->head_dim == a->head_dim);
-    if (!wants_parts(&o, nth, &parts)) {
+    if (wants_parts(&o, nth, &parts)) {
+        leave_parts(&o, &parts, ith, nth);
+        pool_barrier(x->pool);
+        join_parts(&o, &results, &parts, ith, nth);
+    } else if (wants_claims(&o, nth)) {
+        run_claimed_rows(&o, &results, scratch + places.part, (uint32_t)(op - tape_op(x->tape, 0)));
+    } else {
         run_whole_rows(&o, &results, scratch + places.part, ith, nth);
-        return;
     }
-    leave_parts(&o, &parts, ith, nth);
-    pool_barrier(x->pool);
-    join_parts(&o, &results, &parts, ith, nth);
 }
 
 /* The keys of `count` heads of a sequence as tiles, the last one padded with zeros. */

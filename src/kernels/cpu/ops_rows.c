@@ -14,6 +14,9 @@
  * Q8_BLOCK, and enough of them to be worth a visit. */
 enum { CHUNK_COLS = 256 };
 
+/* With fewer rows, claiming shares costs more than it saves. */
+enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8 };
+
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
     switch (e->source) {
     case EMBED_TOKEN:
@@ -102,40 +105,57 @@ void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
     }
 }
 
-/* Columns [col, col + count) of segment `s` of one row. */
-static void act_chunk(const struct cpu_run *x, const struct op_act *a, uint32_t row, uint32_t ith,
-                      struct span cols) {
-    struct mat gate = mat_of(x, a->gate), up = mat_of(x, a->up);
-    struct mat dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
+/* The operands of an act. */
+struct act_mats {
+    struct mat gate, up, dst, q8;
+};
+
+/* Columns [cols.first, cols.end) of the result in one row. */
+static void act_chunk(const struct cpu_run *x, const struct op_act *a, const struct act_mats *m,
+                      uint32_t row, uint32_t ith, struct span cols) {
     uint32_t width = a->gate.cols;
-    float *scratch = plan_scratch(x->plan, ith);
-    float *out = dst.base ? mat_f32(&dst, row) : scratch;
+    float *out = m->dst.base ? mat_f32(&m->dst, row) : plan_scratch(x->plan, ith);
     for (uint32_t c = cols.first; c < cols.end;) {
         uint32_t s = c / width, within = c % width;
         uint32_t count = width - within < cols.end - c ? width - within : cols.end - c;
         size_t from = (size_t)s * a->stride + within;
-        x->table->kernels->act(a->kind, mat_f32(&gate, row) + from,
-                               up.base ? mat_f32(&up, row) + from : NULL, count, out + c);
+        x->table->kernels->act(a->kind, mat_f32(&m->gate, row) + from,
+                               m->up.base ? mat_f32(&m->up, row) + from : NULL, count, out + c);
         c += count;
     }
-    if (q8.base)
+    if (m->q8.base)
         x->table->kernels->quantise(out + cols.first, cols.end - cols.first,
-                                    mat_q8_write(&q8, row, cols.first));
+                                    mat_q8_write(&m->q8, row, cols.first));
+}
+
+static uint32_t act_chunks(const struct op_act *a) {
+    return (a->gate.cols * a->segments + CHUNK_COLS - 1) / CHUNK_COLS;
 }
 
 /* Items are chunks of columns, so that a single row is still shared by all threads. */
-void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
-    const struct op_act *a = &op->act;
-    struct mat gate = mat_of(x, a->gate);
-    uint32_t cols = a->gate.cols * a->segments;
-    uint32_t chunks = (cols + CHUNK_COLS - 1) / CHUNK_COLS;
-    struct span items = span_share(gate.row_count * chunks, ith, nth);
+static void act_items(const struct cpu_run *x, const struct op_act *a, const struct act_mats *m,
+                      struct span items, uint32_t ith) {
+    uint32_t cols = a->gate.cols * a->segments, chunks = act_chunks(a);
     for (uint32_t i = items.first; i < items.end; i++) {
         uint32_t row = i / chunks, first = i % chunks * CHUNK_COLS;
         uint32_t end = first + CHUNK_COLS < cols ? first + CHUNK_COLS : cols;
-        if (run_row_is_live(x, gate.kind, row))
-            act_chunk(x, a, row, ith, (struct span){first, end});
+        if (run_row_is_live(x, m->gate.kind, row))
+            act_chunk(x, a, m, row, ith, (struct span){first, end});
     }
+}
+
+/* Of many rows, threads claim a few at a time, so that a disturbed processor holds nobody up. */
+void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    const struct op_act *a = &op->act;
+    struct act_mats m = {mat_of(x, a->gate), mat_of(x, a->up), mat_of(x, a->dst), mat_of(x, a->q8)};
+    uint32_t rows = m.gate.row_count, items = rows * act_chunks(a);
+    uint32_t op_idx = (uint32_t)(op - tape_op(x->tape, 0)), claims = nth * CLAIMS_PER_THREAD;
+    if (nth == 1 || rows < CLAIM_ROWS_MIN) {
+        act_items(x, a, &m, span_share(items, ith, nth), ith);
+        return;
+    }
+    for (uint32_t i = plan_claim(x->plan, op_idx); i < claims; i = plan_claim(x->plan, op_idx))
+        act_items(x, a, &m, span_share(items, i, claims), ith);
 }
 
 void op_add_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
