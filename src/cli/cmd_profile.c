@@ -137,12 +137,14 @@ const struct command cmd_profile = {
         "through the engine: one sequence that decodes, many that decode together, and a piece of "
         "a prompt. For each it prints what every kind of op takes, how much of that its threads "
         "wait for each other, and its share of the ceiling that bounds it: memory for weights and "
-        "keys, int8 or f32 for arithmetic, the caches for the rest. A share above 100 % means that "
+        "keys, int8 or f32 for arithmetic, the caches for the rest. What a step takes beyond the "
+        "sum of its parts is told as interrupted; it is near 0 where nothing else runs. A share "
+        "above 100 % means that "
         "a small model's weights lie in a cache.\n\n"
         "--json gives model, device, threads, kv_type, ceilings {memory_gbs, cache_gbs, int8_gops, "
         "f32_gops, ...} and steps [{kind, sequences, rows, context, step_us, tokens_per_second, "
         "ceiling_tokens_per_second, parts [{op, calls, us, wait_us, bound, least_us, share, "
-        "...}], ...}]: step_us is the sum of the parts, around_us and sampling_us.",
+        "...}], ...}]: step_us is the sum of the parts, around_us, sampling_us and interrupted_us.",
     .groups = {flags, flags_engine},
     .takes_model = true,
     .run = run,

@@ -77,10 +77,13 @@ static void put_step(struct buf *out, const char *kind, const struct profile *p,
     for (uint32_t i = 0; i < p->part_count; i++) put_part(out, &p->parts[i], p->step_us, peaks);
     put_rest(out, "around the ops", p->around_us, p->step_us);
     put_rest(out, "step tables and sampling", p->sampling_us, p->step_us);
+    put_rest(out, "interrupted", p->interrupted_us, p->step_us);
     buf_printf(out, "%-44s %5u %10.1f %6.1f %9.1f", "total", t.calls, p->step_us, 100.0, t.wait_us);
     put_rates(out, &t.work, p->step_us);
     buf_printf(out, "  %-6s %5.0f%%\n", "", 100 * t.least_us / p->step_us);
-    buf_printf(out, "%.1f tokens/s; the ceilings allow %.1f\n", tokens_per_second(p, p->step_us),
+    buf_printf(out, "%.1f tokens/s, %.1f without interruptions; the ceilings allow %.1f\n",
+               tokens_per_second(p, p->step_us),
+               tokens_per_second(p, p->step_us - p->interrupted_us),
                tokens_per_second(p, t.least_us));
 }
 
@@ -138,6 +141,7 @@ static void put_json_step(struct buf *out, const char *kind, const struct profil
     put_number(out, "wait_us", t.wait_us);
     put_number(out, "around_us", p->around_us);
     put_number(out, "sampling_us", p->sampling_us);
+    put_number(out, "interrupted_us", p->interrupted_us);
     put_number(out, "least_us", t.least_us);
     put_number(out, "share", t.least_us / p->step_us);
     put_number(out, "tokens_per_second", tokens_per_second(p, p->step_us));

@@ -24,7 +24,7 @@ struct rig {
     kv_seq *kv;                /* by sequence */
     int32_t *tokens;           /* [seqs][tokens_max] */
     struct sampler **samplers; /* by sequence */
-    struct step_times *steps;  /* steps_max */
+    struct laps laps;
 
     /* Filled while the device is watched. */
     uint8_t *part_of; /* by op */
@@ -54,9 +54,8 @@ static enum status make_tables(struct rig *r, struct err *err) {
     r->kv = mem_zalloc_array(seqs, sizeof(*r->kv));
     r->tokens = mem_zalloc_array(seqs * r->tokens_max, sizeof(*r->tokens));
     r->samplers = mem_zalloc_array(seqs, sizeof(struct sampler *));
-    r->steps = mem_zalloc_array(r->options.steps_max, sizeof(*r->steps));
     r->part_of = mem_zalloc(TAPE_OPS_MAX);
-    if (!r->kv || !r->tokens || !r->samplers || !r->steps || !r->part_of)
+    if (!r->kv || !r->tokens || !r->samplers || !r->part_of)
         return err_set(err, ST_NOMEM, "out of memory for %zu sequences", seqs);
     uint32_t vocab = r->host->model->hp.vocab;
     for (size_t i = 0; i < seqs * r->tokens_max; i++)
@@ -153,34 +152,50 @@ static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *e
     return run_plan(r, err);
 }
 
-/* Every thread's times, as the mean of all. */
-static void add_times(struct rig *r, struct step_times *to) {
+/* Room for the laps of all steps; the device has told how many ops there are. */
+static enum status make_laps(struct rig *r, struct err *err) {
+    r->laps = (struct laps){.op_count = r->times.op_count, .steps_max = r->options.steps_max};
+    size_t things = (size_t)r->times.op_count + LAPS_MORE;
+    r->laps.list = mem_zalloc_array(things * r->laps.steps_max, sizeof(struct lap_us));
+    if (r->laps.list) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for the times of %u steps", r->laps.steps_max);
+}
+
+/* An op's time is the mean of all threads'. */
+static void add_laps(struct rig *r, double step_us) {
     const struct device_times *t = &r->times;
-    double scale = 1e-3 / t->thread_count;
-    to->run_us = (double)t->run_ns * 1e-3;
-    for (uint32_t i = 0; i < t->thread_count; i++)
-        for (uint32_t op = 0; op < t->op_count; op++) {
+    struct laps *l = &r->laps;
+    double scale = 1e-3 / t->thread_count, run_us = (double)t->run_ns * 1e-3, ops_us = 0;
+    for (uint32_t op = 0; op < t->op_count; op++) {
+        struct lap_us *lap = &laps_of(l, op)[l->count];
+        for (uint32_t i = 0; i < t->thread_count; i++) {
             size_t at = (size_t)i * t->op_count + op;
-            to->work_us[r->part_of[op]] += (double)t->work_ns[at] * scale;
-            to->wait_us[r->part_of[op]] += (double)t->wait_ns[at] * scale;
+            lap->wait += (double)t->wait_ns[at] * scale;
+            lap->all += (double)(t->work_ns[at] + t->wait_ns[at]) * scale;
         }
+        ops_us += lap->all;
+    }
+    laps_of(l, l->op_count + LAP_AROUND)[l->count].all = run_us - ops_us;
+    laps_of(l, l->op_count + LAP_SAMPLING)[l->count].all = step_us - run_us;
+    laps_of(l, l->op_count + LAP_STEP)[l->count].all = step_us;
+    l->count++;
 }
 
 static enum status run_steps(struct rig *r, struct err *err) {
     plan_clear(&r->plan);
     for (uint32_t i = 0; i < r->shape.seqs; i++) push_row(r, i, r->shape.ctx, r->shape.rows, true);
     for (int i = 0; i < WARM_STEPS; i++) TRY(run_plan(r, err));
-    uint32_t count = 0;
+    TRY(make_laps(r, err));
     int64_t begin_ns = clock_fine_ns(), end_ns = begin_ns;
-    while (count < r->options.steps_max) {
-        if (count >= PROFILE_STEPS_MIN && end_ns - begin_ns > r->options.budget_us * 1000) break;
+    while (r->laps.count < r->options.steps_max) {
+        bool is_late = end_ns - begin_ns > r->options.budget_us * 1000;
+        if (r->laps.count >= PROFILE_STEPS_MIN && is_late) break;
         int64_t from_ns = clock_fine_ns();
         TRY(run_plan(r, err));
         end_ns = clock_fine_ns();
-        r->steps[count].step_us = (double)(end_ns - from_ns) * 1e-3;
-        add_times(r, &r->steps[count++]);
+        add_laps(r, (double)(end_ns - from_ns) * 1e-3);
     }
-    profile_reduce(r->steps, count, r->out);
+    profile_reduce(&r->laps, r->part_of, r->out);
     return ST_OK;
 }
 
@@ -211,7 +226,7 @@ static void drop(struct rig *r) {
     mem_free(r->kv);
     mem_free(r->tokens);
     mem_free(r->samplers);
-    mem_free(r->steps);
+    mem_free(r->laps.list);
     mem_free(r->part_of);
 }
 

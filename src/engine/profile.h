@@ -5,8 +5,9 @@
  * with real keys and values first, without computing a whole prompt: 16 tokens are computed and
  * their block is copied to all others, which costs the same to read.
  *
- * The times of a profile are means over the fastest quarter of the steps, so that the parts add up
- * to the step and whatever else runs on the machine counts little.
+ * Every time, of the step and of each op by itself, is the one below which a quarter of the runs
+ * stay. Whatever else runs on the machine then hardly shows in the ops; what it adds to the
+ * whole step stands apart.
  *
  * Lifetime: nothing is kept. Thread: the caller's, who holds the host.
  */
@@ -44,10 +45,11 @@ struct profile_part {
 struct profile {
     struct profile_shape shape;
     uint32_t steps;
-    double step_us;     /* parts + around_us + sampling_us */
+    double step_us;     /* parts + around_us + sampling_us + interrupted_us */
     double median_us;   /* of all steps */
     double around_us;   /* of running the tape, outside its ops: waking threads, tables of angles */
     double sampling_us; /* outside running the tape: step tables, choosing tokens */
+    double interrupted_us; /* what a step takes beyond its parts: about 0 on an idle machine */
     struct profile_part parts[PROFILE_PARTS_MAX]; /* in the order of the tape */
     uint32_t part_count;
 };

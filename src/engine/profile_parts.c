@@ -100,28 +100,31 @@ void profile_sort_ops(const struct device_run *run, struct profile *out,
     buf_deinit(&label);
 }
 
-static int by_step(const void *a, const void *b) {
-    const struct step_times *x = a, *y = b;
-    return (x->step_us > y->step_us) - (x->step_us < y->step_us);
+static int by_time(const void *a, const void *b) {
+    const struct lap_us *x = a, *y = b;
+    return (x->all > y->all) - (x->all < y->all);
 }
 
-void profile_reduce(struct step_times *steps, uint32_t count, struct profile *out) {
-    CHECK(count > 0);
-    qsort(steps, count, sizeof(steps[0]), by_step);
-    uint32_t used = count / 4 ? count / 4 : 1;
-    double scale = 1.0 / used, parts_us = 0, run_us = 0;
-    out->steps = count;
-    out->median_us = steps[count / 2].step_us;
-    out->step_us = 0;
-    for (uint32_t i = 0; i < used; i++) {
-        out->step_us += steps[i].step_us * scale;
-        run_us += steps[i].run_us * scale;
-        for (uint32_t p = 0; p < out->part_count; p++) {
-            out->parts[p].us += (steps[i].work_us[p] + steps[i].wait_us[p]) * scale;
-            out->parts[p].wait_us += steps[i].wait_us[p] * scale;
-        }
+/* The one below which a quarter of them stay. */
+static struct lap_us quarter_mark(struct laps *l, uint32_t thing) {
+    struct lap_us *first = laps_of(l, thing);
+    qsort(first, l->count, sizeof(*first), by_time);
+    return first[l->count / 4];
+}
+
+void profile_reduce(struct laps *l, const uint8_t *part_of, struct profile *out) {
+    CHECK(l->count > 0);
+    out->steps = l->count;
+    out->around_us = quarter_mark(l, l->op_count + LAP_AROUND).all;
+    out->sampling_us = quarter_mark(l, l->op_count + LAP_SAMPLING).all;
+    out->step_us = quarter_mark(l, l->op_count + LAP_STEP).all;
+    out->median_us = laps_of(l, l->op_count + LAP_STEP)[l->count / 2].all;
+    double known_us = out->around_us + out->sampling_us;
+    for (uint32_t op = 0; op < l->op_count; op++) {
+        struct lap_us lap = quarter_mark(l, op);
+        out->parts[part_of[op]].us += lap.all;
+        out->parts[part_of[op]].wait_us += lap.wait;
+        known_us += lap.all;
     }
-    for (uint32_t p = 0; p < out->part_count; p++) parts_us += out->parts[p].us;
-    out->around_us = run_us - parts_us;
-    out->sampling_us = out->step_us - run_us;
+    out->interrupted_us = out->step_us - known_us;
 }

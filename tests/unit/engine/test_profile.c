@@ -32,7 +32,7 @@ static const struct profile_part *find(const struct profile *p, const char *word
 }
 
 static void check_sums(const struct profile *p) {
-    double sum = p->around_us + p->sampling_us;
+    double sum = p->around_us + p->sampling_us + p->interrupted_us;
     assert_true(p->steps >= PROFILE_STEPS_MIN);
     assert_true(p->part_count > 5);
     for (uint32_t i = 0; i < p->part_count; i++) {
