@@ -2,6 +2,7 @@
 #include "engine/host.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/mem.h"
@@ -100,6 +101,11 @@ void host_unlock(struct host *h) {
     pthread_mutex_unlock(&g->lock);
 }
 
+static enum cpu_placement placement_of(const struct host_options *o) {
+    if (!o->placement || strcmp(o->placement, "auto") == 0) return CPU_PLACE_AUTO;
+    return strcmp(o->placement, "on") == 0 ? CPU_PLACE_ON : CPU_PLACE_OFF;
+}
+
 static enum status load(struct host *h, const char *path, const struct host_options *o,
                         struct err *err) {
     struct loading l = {.h = h, .options = o};
@@ -121,6 +127,7 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     }
     TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
     h->device_open = true;
+    h->bound_to = cpu_device_place(&h->device, placement_of(o));
     TRY(weight_cache_open(&h->weights, &o->weights, h->file, &h->device, err));
     TRY(model_each_weight(h->model, count_weight, &l, err));
     TRY(model_each_weight(h->model, prepare_weight, &l, err));

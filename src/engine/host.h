@@ -35,10 +35,11 @@ struct tokenizer;
 typedef void load_progress_fn(void *ctx, const char *stage, double share);
 
 struct host_options {
-    uint32_t threads;    /* 0: as many as the process may use */
-    uint32_t ctx_tokens; /* the longest sequence; 0: what the model was made for, at most 8192 */
-    const char *isa;     /* as cpu_device_open takes it; NULL: "auto" */
-    bool tokens_only;    /* the model may come without a tokenizer */
+    uint32_t threads;      /* 0: as many as the process may use */
+    uint32_t ctx_tokens;   /* the longest sequence; 0: what the model was made for, at most 8192 */
+    const char *isa;       /* as cpu_device_open takes it; NULL: "auto" */
+    const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
+    bool tokens_only;      /* the model may come without a tokenizer */
     struct weight_cache_options weights; /* zeroed: no cache */
     bool no_weights;               /* names and numbers only: no device, and nothing can be run */
     load_progress_fn *on_progress; /* may be NULL */
@@ -54,6 +55,7 @@ struct host {
     struct weight_cache *weights; /* NULL: there is none */
     struct host_gate *gate;
     bool device_open;
+    const char *bound_to; /* the threads' processors, "0-7"; the device's; NULL: not bound */
     uint32_t threads, ctx_tokens;
 };
 

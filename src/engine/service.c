@@ -190,6 +190,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     struct host_options host = {.threads = o->knobs.threads,
                                 .ctx_tokens = o->ctx_tokens,
                                 .isa = o->isa,
+                                .placement = o->placement,
                                 .weights = o->weights,
                                 .tokens_only = o->tokens_only,
                                 .no_weights = o->is_sim,

@@ -285,6 +285,13 @@ static uint32_t memory_fields(const struct served *m, struct log_field *out) {
     return 3;
 }
 
+static void tell_placement(struct server *s, const struct served *m) {
+    if (m->state != LOAD_READY || !m->host->bound_to) return;
+    struct log_field fields[] = {log_text("model", str_of(m->name)),
+                                 log_text("processors", str_of(m->host->bound_to))};
+    log_line(s->log, LOG_INFO, "placement", fields, 2);
+}
+
 static void tell_model(struct server *s, struct served *m) {
     struct log_field fields[8] = {log_text("model", str_of(m->name)),
                                   log_text("state", str_of(load_state_name(m->state)))};
@@ -298,6 +305,7 @@ static void tell_model(struct server *s, struct served *m) {
     if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);
     if (weights.note[0]) tell_weights(s, m, LOG_WARN, weights.note);
     log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
+    tell_placement(s, m);
 }
 
 static bool has_ready(const struct server *s) {

@@ -90,6 +90,7 @@ static bool is_encoder(const char *path) {
 
 static enum status open_encoder(struct registry *r, struct served_parts *p, struct err *err) {
     struct host_options options = {.threads = r->service.knobs.threads,
+                                   .placement = r->service.placement,
                                    .weights = r->service.weights,
                                    .on_progress = on_progress,
                                    .progress_ctx = r};
@@ -337,6 +338,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .kv_bytes = s->kv_memory,
                                   .ctx_tokens = (uint32_t)s->ctx,
                                   .isa = s->isa,
+                                  .placement = s->placement,
                                   .spill_dir = env->tmp_dir,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};

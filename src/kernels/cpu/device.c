@@ -10,6 +10,7 @@
 #include "kernels/cpu/fp_mode.h"
 #include "kernels/cpu/image_io.h"
 #include "kernels/cpu/page.h"
+#include "kernels/cpu/place.h"
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/watch.h"
 
@@ -18,6 +19,7 @@ enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
+    struct place *place;    /* NULL: threads are not bound */
     struct packed *weights; /* all that were prepared */
     struct page_book panels;
     struct image_source *image; /* NULL: weights are packed */
@@ -29,8 +31,10 @@ struct cpu_device {
 };
 
 static void *cpu_alloc(void *self, size_t bytes) {
-    (void)self;
-    return page_alloc(bytes);
+    const struct cpu_device *dev = self;
+    void *ptr = page_alloc(bytes);
+    place_spread(dev->place, ptr, bytes);
+    return ptr;
 }
 
 static void cpu_free(void *self, void *ptr, size_t bytes) {
@@ -130,6 +134,7 @@ static enum status cpu_check(void *self, const struct tape *t, struct err *err) 
     TRY(plan_create(&p, t, dev->table->kernels, pool_threads(dev->pool), err));
     p->next = dev->plans;
     dev->plans = p;
+    place_weights(dev->place, t);
     return ST_OK;
 }
 
@@ -174,6 +179,7 @@ static void cpu_run(void *self, const struct device_run *run) {
     CHECK(run->step->seq_count <= sizes->seqs_max);
     plan_reset_claims(plan);
     if (dev->watch) watch_begin(dev->watch, run);
+    place_bind_caller(dev->place);
     pool_run(dev->pool, run_share, &x);
     if (dev->watch) watch_end(dev->watch, run);
 }
@@ -206,7 +212,17 @@ static void cpu_close(void *self) {
     (void)image_source_close(dev->image, NULL);
     page_book_deinit(&dev->panels);
     pool_destroy(dev->pool);
+    place_destroy(dev->place);
     mem_free(dev);
+}
+
+const char *cpu_device_place(const struct device *device, enum cpu_placement mode) {
+    struct cpu_device *dev = device->self;
+    CHECK(!dev->place);
+    CHECK(!dev->weights);
+    dev->place = place_create(mode, pool_threads(dev->pool));
+    place_bind_workers(dev->place, dev->pool);
+    return place_text(dev->place);
 }
 
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out,

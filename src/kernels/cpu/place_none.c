@@ -1,0 +1,28 @@
+/* kernels/cpu/place_none.c - placing without hwloc: nothing is known of the machine. */
+#include "kernels/cpu/place.h"
+#include "kernels/cpu/place_machine.h"
+
+bool place_read(const struct place_source *source, struct place_machine *out) {
+    (void)source;
+    out->cpu_count = 0;
+    return false;
+}
+
+struct topology *topology_open(void) {
+    return NULL;
+}
+
+void topology_close(struct topology *t) { (void)t; }
+
+void topology_move(struct topology *t, void *ptr, size_t bytes, uint32_t node) {
+    (void)t;
+    (void)ptr;
+    (void)bytes;
+    (void)node;
+}
+
+void topology_spread(struct topology *t, void *ptr, size_t bytes) {
+    (void)t;
+    (void)ptr;
+    (void)bytes;
+}
