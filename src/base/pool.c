@@ -30,8 +30,9 @@
  * (SmolLM2, 2 processors, 2026-11). So there are two moods and nothing between them: patient, and
  * asleep at once. A patient team measures how long its threads were kept from running inside
  * runs, and how long they spun in vain; a neighbour that takes turns makes that a large share, a
- * short interruption does not. If it was much the team is impatient for a while. Then it is on trial: a few waits at barriers that
- * outlast the patience end that, and each trial that fails makes the next while longer.
+ * short interruption does not. If it was much the team is impatient for a while. Then it is on
+ * trial: a few waits at barriers that outlast the patience end that, and each trial that fails
+ * makes the next while longer.
  *
  * A team that is larger than the processors that it may use yields instead of spinning, so that
  * whoever has not arrived gets on. Its threads keep each other from running, so nothing can be

@@ -3,8 +3,8 @@
  * pool_run() calls `fn` once on every thread of the team, the caller being thread 0, and
  * returns when all have finished. Inside a run the threads meet at pool_barrier() as often as
  * they like: on a quiet machine it spins, because a sleeping barrier costs more than the work
- * between two of them; it sleeps at once while there are more threads than processors or other
- * programs want the processors, for spinning would burn the time that a team mate needs.
+ * between two of them; it sleeps at once while other programs want the processors, for spinning
+ * would burn the time that a team mate needs; a team larger than the processors yields.
  * Between runs the workers spin for a moment at most and then sleep, so an idle program uses no
  * processor.
  *

@@ -429,6 +429,37 @@ def test_the_limit_of_descriptors_is_raised_and_told(model):
         assert soft == hard
 
 
+def processor_ticks(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+
+
+def test_a_model_that_nobody_asks_uses_no_processor(model):
+    with start(model, "--set", "threads=2") as server:  # the runner that computes
+        assert server.post("/v1/chat/completions", body_of()).status == 200
+        time.sleep(0.2)
+        before = processor_ticks(server.pid)
+        time.sleep(1.5)
+        assert processor_ticks(server.pid) - before <= 1  # of 10 ms; timers may take one
+
+
+def test_where_threads_are_bound_is_told(model):
+    allowed = os.sched_getaffinity(0)
+    flags = ("--placement", "on", "--set", "threads=1")
+    with start(model, *flags) as server:
+        assert server.post("/v1/chat/completions", body_of()).status == 200
+        lines = [line for line in server.lines if "event=placement" in line]
+        if not lines:
+            pytest.skip("built without hwloc")
+        cpu = int(lines[0].rpartition("processors=")[2])
+        assert cpu in allowed
+        masks = [os.sched_getaffinity(int(task)) for task in os.listdir(f"/proc/{server.pid}/task")]
+        assert {cpu} in masks  # the thread that computes
+        assert os.sched_getaffinity(server.pid) == allowed  # the thread of connections does not
+    with start(model, "--placement", "off") as server:
+        assert not any("event=placement" in line for line in server.lines)
+
+
 def test_a_closed_standard_error_does_not_stop_it(model, tmp_path):
     reader, writer = os.pipe()
     path = tmp_path / "s"
