@@ -1,5 +1,5 @@
 /* fuzz/fuzz_image.c - the head of an image of weights that an attacker wrote, as it is and with its
- * checksum made right, in a file that has the length it says. */
+ * version of the layouts and its checksum made right, in a file that has the length it says. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/image.h"
+#include "kernels/cpu/pack.h"
 #include "unit/kernels/cpu/seal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -33,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CHECK(copy);
     memcpy(copy, data, size);
     use(copy, size);
+    if (size >= IMAGE_FIXED_BYTES) copy[12] = PACK_LAYOUT_VERSION;
     seal(copy, size);
     use(copy, size);
     mem_free(copy);
