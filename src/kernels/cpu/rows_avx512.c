@@ -20,7 +20,7 @@ static const float F16_MAX = 65504.0f;
 
 /* The lanes that are left of `count` elements from i on. */
 INLINE __mmask16 rest_of(uint32_t i, uint32_t count) {
-    return count - i < LANES ? (__mmask16)((1u << (count - i)) - 1) : (__mmask16)0xFFFF;
+    return (__mmask16)(count - i < LANES ? (1u << (count - i)) - 1 : 0xFFFF);
 }
 
 /* The 16 lanes joined by halves. */
