@@ -89,9 +89,8 @@ struct mm_opener {
     mm_panel_fn *const *panel; /* [DTYPE_COUNT]; NULL: the format is not opened */
 };
 
-/* Queries that one call of an attention kernel takes at most, and neighbouring rows that a thread
- * works on together: whatever the number of heads that share a KV head, their queries come out
- * even. */
+/* Queries that one call of an attention kernel takes at most, and neighbouring rows that go
+ * together: however many heads share a KV head, the queries of six rows come out even. */
 enum { ATTN_QUERIES = 6, ATTN_ROWS = 6, ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
@@ -100,23 +99,21 @@ struct attn_query {
     uint32_t first, end;
 };
 
-/* Keys and values of one KV head in one segment, and the queries that look at them: heads of
- * one row, or of neighbouring rows. Tokens that a query does not attend to may hold anything. */
+/* Keys and values of one KV head in one segment, and queries of one row, or of neighbouring
+ * rows. Tokens that a query does not attend to may hold anything. */
 struct attn_segment {
     const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_BLOCK_TOKENS]; those that are attended to */
     const uint8_t *v[ATTN_TILES]; /* token j at v + j * v_stride */
     size_t v_stride;              /* bytes */
     enum kv_type type;
-    uint32_t head_dim;
+    uint32_t head_dim, query_count;
     float scale, softcap;
     struct attn_query query[ATTN_QUERIES];
-    uint32_t query_count;
 };
 
-/* A query's result of a segment, or of several joined ones. */
+/* A query's result of a segment, or of several joined ones: out has head_dim elements. */
 struct attn_part {
-    float max, sum;
-    float *out; /* head_dim */
+    float max, sum, *out;
 };
 
 /* Arithmetic on one row or group. `count` is in elements. */
