@@ -10,11 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/file.h"
 #include "base/str.h"
 
-enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 64 * 1024 };
+enum { PATH_BYTES = 4096, NUMBERS_BYTES = 128, GROUPS_BYTES = 8192 };
 
 /* A tree of groups and the process's place in it. */
 struct tree {
@@ -32,16 +31,13 @@ static struct str cut(struct str *rest, char at) {
 
 /* The file's words, at most `count` of them; fewer if it is not there. */
 static int read_numbers(const char *folder, const char *name, int64_t *out, int count) {
-    char path[PATH_BYTES];
-    struct buf text;
+    char path[PATH_BYTES], storage[NUMBERS_BYTES];
+    struct str rest;
     int got = 0;
     if (!path_join(path, sizeof(path), folder, name)) return 0;
-    buf_init(&text, FILE_BYTES_MAX);
-    if (file_read(path, &text, NULL) == ST_OK) {
-        struct str rest = str_trim(buf_str(&text));
-        while (got < count && rest.len > 0 && str_to_i64(cut(&rest, ' '), &out[got])) got++;
-    }
-    buf_deinit(&text);
+    if (file_read_short(path, storage, sizeof(storage), &rest) != ST_OK) return 0;
+    rest = str_trim(rest);
+    while (got < count && rest.len > 0 && str_to_i64(cut(&rest, ' '), &out[got])) got++;
     return got;
 }
 
@@ -97,15 +93,11 @@ static uint32_t line_quota(const char *root, struct str line) {
 }
 
 uint32_t cgroup_cpu_quota(const char *root) {
-    char path[PATH_BYTES];
-    struct buf text;
+    char path[PATH_BYTES], storage[GROUPS_BYTES];
+    struct str rest;
     uint32_t quota = quota_under(root, "", STR(""), STR(""));
     if (!path_join(path, sizeof(path), root, "proc/self/cgroup")) return quota;
-    buf_init(&text, FILE_BYTES_MAX);
-    if (file_read(path, &text, NULL) == ST_OK) {
-        struct str rest = buf_str(&text);
-        while (rest.len > 0) quota = smaller(quota, line_quota(root, cut(&rest, '\n')));
-    }
-    buf_deinit(&text);
+    if (file_read_short(path, storage, sizeof(storage), &rest) != ST_OK) return quota;
+    while (rest.len > 0) quota = smaller(quota, line_quota(root, cut(&rest, '\n')));
     return quota;
 }

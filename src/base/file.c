@@ -165,6 +165,21 @@ enum status file_make_dirs(const char *path, struct err *err) {
     return ST_OK;
 }
 
+enum status file_read_short(const char *path, char *storage, size_t bytes, struct str *out) {
+    *out = (struct str){storage, 0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? ST_MISSING : ST_IO;
+    ssize_t got = 0;
+    while (out->len < bytes) {
+        got = read(fd, storage + out->len, bytes - out->len);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        out->len += (size_t)got;
+    }
+    close(fd);
+    return got < 0 ? ST_IO : ST_OK;
+}
+
 bool path_join(char *out, size_t out_bytes, const char *dir, const char *name) {
     const char *slash = *dir && dir[strlen(dir) - 1] == '/' ? "" : "/";
     int need = snprintf(out, out_bytes, "%s%s%s", dir, slash, name);

@@ -39,6 +39,10 @@ void file_map_release(const struct file_map *map, const void *ptr, size_t len);
  * bytes than the buffer may hold. */
 enum status file_read(const char *path, struct buf *out, struct err *err);
 
+/* A short text of the system's (/proc, /sys) into the caller's storage, without the heap. What does
+ * not fit is cut off. ST_MISSING, ST_IO. */
+enum status file_read_short(const char *path, char *storage, size_t bytes, struct str *out);
+
 /* Write under a temporary name in the same folder, sync, rename. What is there already and is no
  * regular file (/dev/stdout, a pipe) is written straight into: it must not be replaced. */
 enum status file_write_atomic(const char *path, struct str bytes, struct err *err);

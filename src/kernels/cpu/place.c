@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "base/buf.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -14,7 +13,7 @@
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/place_machine.h"
 
-enum { TEXT_BYTES = 1024, SYS_BYTES_MAX = 4096, HUGE_BYTES = 2 << 20 };
+enum { TEXT_BYTES = 1024, SYS_BYTES = 128, HUGE_BYTES = 2 << 20 };
 
 struct place {
     struct place_machine machine;
@@ -117,12 +116,10 @@ static void write_text(struct place *p) {
 
 /* The file holds just "0"; so it counts, too, where there is none. */
 static bool says_zero(const char *path) {
-    struct buf text;
-    buf_init(&text, SYS_BYTES_MAX);
-    enum status st = file_read(path, &text, NULL);
-    bool is_zero = st == ST_MISSING || (st == ST_OK && str_is(str_trim(buf_str(&text)), "0"));
-    buf_deinit(&text);
-    return is_zero;
+    char storage[SYS_BYTES];
+    struct str text;
+    enum status st = file_read_short(path, storage, sizeof(storage), &text);
+    return st == ST_MISSING || (st == ST_OK && str_is(str_trim(text), "0"));
 }
 
 /* One node, one processor to a core: most machines. Reading such a one costs more milliseconds of
