@@ -19,20 +19,9 @@
 #define KERNELS_CPU_MATMUL_NEON_H
 
 #include <arm_neon.h>
-#include <string.h>
 
+#include "kernels/cpu/codes_neon.h"
 #include "kernels/cpu/kernels_neon.h"
-
-#define NEON_INLINE static inline __attribute__((always_inline))
-
-enum {
-    TILE = 4, /* rows; their 16 accumulators and a quarter's weights fit the 32 registers */
-    QUARTERS = 4,
-    LANES = 4,
-    VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
-    STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
-    STEPS = Q8_BLOCK / 4,
-};
 
 #ifndef NEON_HAS_DOT16
 
@@ -57,16 +46,6 @@ NEON_INLINE int32x4_t dot16(int32x4_t sums, const int8x16_t w[4], int8x16_t x) {
 
 #endif
 
-/* What a body needs to know about its format; always a constant. */
-struct neon_format {
-    bool nibbles, half, has_min;
-    bool table;         /* codes are places in a table */
-    int offset;         /* the zero point that nibbles leave out, taken from the sums */
-    int less;           /* the same of wider codes, taken from each */
-    uint32_t groups;    /* in a block of 32 */
-    uint32_t high_bits; /* of a code, beyond its nibble: 0, 1 or 2 */
-};
-
 /* Where a tile stands: block b of the panel. */
 struct neon_tile {
     const struct mm_row *rows;
@@ -76,68 +55,6 @@ struct neon_tile {
     const float *d, *dmin;        /* what the codes of a superblock count; NULL: no codes */
     int8x16_t table;
 };
-
-/* Numbers 4 * i .. 4 * i + 3 of an array of f16 or f32. */
-NEON_INLINE float32x4_t load_numbers(const uint8_t *array, uint32_t i, const bool half) {
-    if (half) return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(array + 8 * (size_t)i)));
-    return vreinterpretq_f32_u8(vld1q_u8(array + 16 * (size_t)i));
-}
-
-/* The same of an array of int8. */
-NEON_INLINE float32x4_t load_codes(const uint8_t *array, uint32_t i) {
-    uint32_t four;
-    memcpy(&four, array + 4 * (size_t)i, sizeof(four));
-    int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
-}
-
-/* Bits 4 and up of a quarter's codes. */
-NEON_INLINE void add_high_bits(const uint8_t *high, const uint32_t high_bits,
-                               uint8x16_t codes[STEPS]) {
-    if (high_bits == 1) {
-        uint8x16_t bits = vld1q_u8(high);
-#pragma GCC unroll 8
-        for (int j = 0; j < STEPS; j++, bits = vshrq_n_u8(bits, 1))
-            codes[j] = vsliq_n_u8(codes[j], vandq_u8(bits, vdupq_n_u8(1)), 4);
-        return;
-    }
-    uint8x16_t bits = vld1q_u8(high), later = vld1q_u8(high + PACK_HIGH_BYTES);
-#pragma GCC unroll 4
-    for (int j = 0; j < STEPS / 2; j++) {
-        codes[j] = vsliq_n_u8(codes[j], vandq_u8(bits, vdupq_n_u8(3)), 4);
-        codes[STEPS / 2 + j] = vsliq_n_u8(codes[STEPS / 2 + j], vandq_u8(later, vdupq_n_u8(3)), 4);
-        bits = vshrq_n_u8(bits, 2);
-        later = vshrq_n_u8(later, 2);
-    }
-}
-
-/* A quarter's values as codes: codes[j] is 4 rows x k = 4j .. 4j + 3. */
-NEON_INLINE void open_codes(const uint8_t *p, const struct neon_format f, uint8x16_t codes[STEPS]) {
-    if (!f.nibbles) {
-#pragma GCC unroll 8
-        for (int j = 0; j < STEPS; j++) codes[j] = vld1q_u8(p + (size_t)j * STEP_BYTES);
-        return;
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < STEPS / 2; j++) {
-        uint8x16_t both = vld1q_u8(p + (size_t)j * STEP_BYTES);
-        codes[j] = vandq_u8(both, vdupq_n_u8(15));
-        codes[STEPS / 2 + j] = vshrq_n_u8(both, 4);
-    }
-    if (f.high_bits) add_high_bits(p + PACK_NIBBLE_BYTES, f.high_bits, codes);
-}
-
-/* Quarter h of the tile's block as weights. */
-NEON_INLINE void load_quarter(const struct neon_tile *t, const uint32_t h,
-                              const struct neon_format f, int8x16_t w[STEPS]) {
-    uint8x16_t codes[STEPS];
-    open_codes(t->values + 16 * (size_t)h, f, codes);
-#pragma GCC unroll 8
-    for (int j = 0; j < STEPS; j++) {
-        w[j] = f.table ? vqtbl1q_s8(t->table, codes[j]) : vreinterpretq_s8_u8(codes[j]);
-        if (f.less) w[j] = vsubq_s8(w[j], vdupq_n_s8((int8_t)f.less));
-    }
-}
 
 /* The exact sums of group g of a block, whose activations are at q. */
 NEON_INLINE int32x4_t group_sums(const int8x16_t w[STEPS], const int8_t *q, int32_t start,
@@ -185,25 +102,10 @@ NEON_INLINE void add_block(const struct neon_tile *t, const int count, const str
     for (uint32_t h = 0; h < QUARTERS; h++) {
         int8x16_t w[STEPS];
         forget_loads();
-        load_quarter(t, h, f, w);
+        load_quarter(t->values, h, t->table, f, w);
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < f.groups; g++) add_group(w, t, count, f, g, h, acc);
     }
-}
-
-NEON_INLINE void zero_accs(float32x4_t acc[TILE][QUARTERS], const int count) {
-#pragma GCC unroll 4
-    for (int m = 0; m < count; m++)
-#pragma GCC unroll 4
-        for (int h = 0; h < QUARTERS; h++) acc[m][h] = vdupq_n_f32(0.0f);
-}
-
-NEON_INLINE void store_accs(float32x4_t acc[TILE][QUARTERS], const int count,
-                            float out[MM_TILE][PANEL_ROWS]) {
-#pragma GCC unroll 4
-    for (int m = 0; m < count; m++)
-#pragma GCC unroll 4
-        for (int h = 0; h < QUARTERS; h++) vst1q_f32(out[m] + LANES * h, acc[m][h]);
 }
 
 /* PACK_NIBBLES and PACK_BYTES. */
@@ -249,51 +151,10 @@ NEON_INLINE void super_panel(const struct packed *w, const uint8_t *p, const str
     store_accs(acc, count, out);
 }
 
-/* Values 4 * h .. 4 * h + 3 of one k of a plain panel. */
-NEON_INLINE float32x4_t load_plain(const uint8_t *p, uint32_t h, const enum dtype type) {
-    if (type != DTYPE_BF16) return load_numbers(p, h, type == DTYPE_F16);
-    uint16x4_t bits = vreinterpret_u16_u8(vld1_u8(p + 8 * (size_t)h));
-    return vreinterpretq_f32_u32(vshll_n_u16(bits, 16));
-}
-
-NEON_INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
-                             const int count, const enum dtype type,
-                             float out[MM_TILE][PANEL_ROWS]) {
-    const uint32_t step = PANEL_ROWS * (type == DTYPE_F32 ? 4 : 2);
-    float32x4_t acc[TILE][QUARTERS];
-    zero_accs(acc, count);
-    for (uint32_t k = 0; k < w->cols; k++, p += step) {
-#pragma GCC unroll 4
-        for (uint32_t h = 0; h < QUARTERS; h++) {
-            float32x4_t v = load_plain(p, h, type);
-#pragma GCC unroll 4
-            for (int m = 0; m < count; m++) acc[m][h] = vfmaq_n_f32(acc[m][h], v, rows[m].f32[k]);
-        }
-    }
-    store_accs(acc, count, out);
-}
-
-/* One function for each format: a switch on the row count around constant bodies. */
-#define PANEL_KERNEL(name, body, ...)                                                              \
-    static void name(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,      \
-                     uint32_t count, float out[MM_TILE][PANEL_ROWS]) {                             \
-        switch (count) {                                                                           \
-        case 1:                                                                                    \
-            body(w, panel, rows, 1, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            body(w, panel, rows, 2, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            body(w, panel, rows, 3, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        default:                                                                                   \
-            body(w, panel, rows, 4, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        }                                                                                          \
-    }
-
 #define FORMAT(...) ((struct neon_format){__VA_ARGS__})
+
+static mm_panel_fn panel_q4_0, panel_q4_1, panel_iq4_nl, panel_q8_0, panel_q5_1, panel_q3_k,
+    panel_q2_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs;
 
 PANEL_KERNEL(panel_q4_0, block_panel,
              FORMAT(.nibbles = true, .half = true, .offset = 8, .groups = 1))
@@ -311,17 +172,15 @@ PANEL_KERNEL(panel_q5_k, super_panel,
 PANEL_KERNEL(panel_q6_k, super_panel,
              FORMAT(.nibbles = true, .groups = 2, .high_bits = 2, .less = 32))
 PANEL_KERNEL(panel_iq4_xs, super_panel, FORMAT(.nibbles = true, .table = true, .groups = 1))
-PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
-PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
-PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
 
 #define NEON_PANELS                                                                                \
     {                                                                                              \
-        [DTYPE_F32] = panel_f32, [DTYPE_F16] = panel_f16, [DTYPE_BF16] = panel_bf16,               \
-        [DTYPE_Q4_0] = panel_q4_0, [DTYPE_Q4_1] = panel_q4_1, [DTYPE_Q4_K] = panel_q4_k,           \
-        [DTYPE_Q5_0] = panel_q8_0, [DTYPE_Q5_1] = panel_q5_1, [DTYPE_Q5_K] = panel_q5_k,           \
-        [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,   \
-        [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k, [DTYPE_Q2_K] = panel_q2_k,           \
+        [DTYPE_F32] = neon_panel_f32, [DTYPE_F16] = neon_panel_f16,                                \
+        [DTYPE_BF16] = neon_panel_bf16, [DTYPE_Q4_0] = panel_q4_0, [DTYPE_Q4_1] = panel_q4_1,      \
+        [DTYPE_Q4_K] = panel_q4_k, [DTYPE_Q5_0] = panel_q8_0, [DTYPE_Q5_1] = panel_q5_1,           \
+        [DTYPE_Q5_K] = panel_q5_k, [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl,       \
+        [DTYPE_IQ4_XS] = panel_iq4_xs, [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k,       \
+        [DTYPE_Q2_K] = panel_q2_k,                                                                 \
     }
 
 #endif
