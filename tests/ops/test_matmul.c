@@ -104,7 +104,7 @@ static void test_expert_products_have_the_same_bits(void **state) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_BF16,   DTYPE_Q4_K,  DTYPE_Q5_K,
                                        DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS};
     for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        for (uint32_t rows = 1; rows < 100; rows = rows * 4 + 1)
+        for (uint32_t rows = i < 2 ? 1 : 9; rows < 100; rows = rows * 4 + 1)
             for (int per_expert = 0; per_expert < 2; per_expert++) {
                 struct matmul_case c = {.type = types[i],
                                         .rows = rows,
