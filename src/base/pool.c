@@ -30,8 +30,9 @@
  * (SmolLM2, 2 processors, 2026-11). So there are two moods and nothing between them: patient, and
  * asleep at once. A patient team measures how long its threads were kept from running inside
  * runs, and how long they spun in vain; a neighbour that takes turns makes that a large share, a
- * short interruption does not. If it was much the team is impatient for a while. Then it is on
- * trial: a few waits at barriers that outlast the patience end that, and each trial that fails
+ * short interruption does not. If it was much, and more than sleeping at every barrier would have
+ * cost, the team is impatient for a while: a large team always has some thread that is kept from
+ * running, and sixteen that slept for that lost a third of their tokens. Then it is on trial: a few waits at barriers that outlast the patience end that, and each trial that fails
  * makes the next while longer.
  *
  * A team that is larger than the processors that it may use yields instead of spinning, so that
@@ -68,7 +69,8 @@ enum {
     STRIKES = 4,
 
     WINDOW_NS = 10 * 1000 * 1000, /* runs are judged together until they are so long */
-    LOST_SHARE = 4,               /* more than one part in so many lost: disturbed */
+    LOST_SHARE = 4,               /* more than one part in so many lost: disturbed ... */
+    WAKE_NS = 40 * 1000,          /* ... if sleeping would have cost less: so much a meeting */
     HOLD_NS_MIN = 50 * 1000 * 1000,
     HOLD_NS_MAX = 2000 * 1000 * 1000,
 };
@@ -82,6 +84,7 @@ struct worker {
 /* What the caller knows of how runs went. */
 struct mood {
     int64_t window_ns, lost_ns; /* of the runs that are judged next */
+    int64_t meetings;           /* at barriers in them */
     int64_t hold_ns;            /* how long the next impatience lasts */
     int64_t changed_ns;         /* when the mood last changed */
     bool on_trial;              /* patient again, and not judged since */
@@ -95,6 +98,7 @@ struct pool {
     struct mood mood;         /* the caller's */
     atomic_llong patience_ns; /* relaxed: a stale one costs time, nothing else */
     atomic_llong lost_ns;     /* of this run, added by each thread before its last barrier */
+    uint32_t meetings;        /* of this run, counted by whoever arrives last */
     _Alignas(CACHE_LINE) atomic_uint epoch;
     _Alignas(CACHE_LINE) atomic_uint arrived;
     _Alignas(CACHE_LINE) atomic_uint phase;
@@ -183,6 +187,7 @@ static int64_t meet(struct pool *p) {
     unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed) & ~PARKED;
     unsigned before = atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
     if (before + 1 < p->thread_count) return wait_at_barrier(p, phase);
+    p->meetings++;
     atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
     raise_word(&p->phase, phase + WORD_STEP);
     return 0;
@@ -223,7 +228,7 @@ static void announce(struct pool *p) {
 
 static void set_patience(struct pool *p, int64_t patience_ns, int64_t now_ns) {
     p->mood.changed_ns = now_ns;
-    p->mood.window_ns = p->mood.lost_ns = 0;
+    p->mood.window_ns = p->mood.lost_ns = p->mood.meetings = 0;
     p->mood.on_trial = patience_ns == trial_patience(p);
     atomic_store_explicit(&p->patience_ns, patience_ns, memory_order_relaxed);
 }
@@ -241,7 +246,8 @@ static void lose_patience(struct pool *p, int64_t now_ns) {
 static void judge_window(struct pool *p, int64_t now_ns) {
     struct mood *m = &p->mood;
     if (m->window_ns < WINDOW_NS) return;
-    if (!p->crowded && m->lost_ns > m->window_ns / LOST_SHARE) {
+    bool is_much = m->lost_ns > m->window_ns / LOST_SHARE;
+    if (!p->crowded && is_much && m->lost_ns > m->meetings * WAKE_NS) {
         lose_patience(p, now_ns);
         return;
     }
@@ -254,9 +260,12 @@ static void judge(struct pool *p, int64_t start_ns) {
     struct mood *m = &p->mood;
     int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
     int64_t lost_ns = atomic_exchange_explicit(&p->lost_ns, 0, memory_order_relaxed);
+    uint32_t meetings = p->meetings;
+    p->meetings = 0;
     if (patience_of(p) > 0) {
         m->window_ns += now_ns - start_ns;
         m->lost_ns += lost_ns;
+        m->meetings += meetings;
         judge_window(p, now_ns);
     } else if (m->on_trial) {
         lose_patience(p, now_ns);
