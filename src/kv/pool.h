@@ -7,7 +7,7 @@
  *     FREE --take--> HELD --unpin, last reference--> KEPT   if keyed and kept until later
  *                                                    CACHED if keyed
  *                                                    FREE   otherwise
- *     HELD <--pin-- CACHED or KEPT          CACHED --take, when nothing is FREE--> HELD
+ *     HELD <--pin-- CACHED or KEPT          CACHED --take, where no FREE one is--> HELD
  *     KEPT --expire, its time is over--> CACHED
  *
  * CACHED blocks keep their contents until take() needs them, least recently held first (time

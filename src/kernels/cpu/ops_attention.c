@@ -22,8 +22,6 @@
 enum {
     ROW_COST = 32,        /* what a row costs beside its attended tokens, in tokens */
     ITEMS_PER_THREAD = 8, /* with fewer, threads wait for each other for too long */
-    CLAIM_ROWS_MIN = 32,  /* with fewer, claiming costs more than it saves */
-    CLAIMS_PER_THREAD = 8,
 };
 
 /* Neighbouring rows of one sequence whose positions lie in the same segments. */
@@ -426,7 +424,8 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     o.unit = attn_unit(a->heads, a->head_dim);
     o.units = a->heads / o.unit;
     CHECK(x->kv);
-    CHECK(x->kv->head_dim == a->head_dim);
+    CHECK(x->kv[a->group].head_dim == a->head_dim);
+    CHECK(x->kv[a->group].heads == a->kv_heads);
     if (wants_parts(&o, nth, &parts)) {
         leave_parts(&o, &parts, ith, nth);
         pool_barrier(x->pool);

@@ -19,9 +19,6 @@
 
 enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
 
-/* Rows from which panels are claimed, and about how many claims a thread makes in a block. */
-enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8 };
-
 /* Rows that go through the same weights together, and where their products go. */
 struct mm_block {
     struct mm_row rows[MM_BLOCK];

@@ -14,9 +14,6 @@
  * Q8_BLOCK, and enough of them to be worth a visit. */
 enum { CHUNK_COLS = 256 };
 
-/* With fewer rows, claiming shares costs more than it saves. */
-enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8 };
-
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
     switch (e->source) {
     case EMBED_TOKEN:

@@ -1,6 +1,8 @@
 /* kernels/cpu/plan.c - see kernels/cpu/plan.h for the contract. */
 #include "kernels/cpu/plan.h"
 
+#include <stdatomic.h>
+
 #include "base/check.h"
 #include "base/fmath.h"
 #include "base/mem.h"
@@ -9,6 +11,11 @@
 #include "kernels/cpu/page.h"
 
 enum { ALIGN_FLOATS = 16 };
+
+/* Units of an op's work that threads have taken in this run. */
+struct plan_claims {
+    atomic_uint taken;
+};
 
 static size_t round_floats(size_t count) {
     return (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -203,7 +210,11 @@ void plan_destroy(struct cpu_plan *p) {
 
 void plan_reset_claims(struct cpu_plan *p) {
     for (uint32_t i = 0; i < tape_op_count(p->tape); i++)
-        atomic_store_explicit(&p->claims[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&p->claims[i].taken, 0, memory_order_relaxed);
+}
+
+uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
+    return atomic_fetch_add_explicit(&p->claims[op_idx].taken, 1, memory_order_relaxed);
 }
 
 static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {

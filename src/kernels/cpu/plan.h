@@ -1,16 +1,15 @@
 /* kernels/cpu/plan.h - what the CPU device works out once for each tape.
  *
- * Where the threads must meet, the tables of cosines and sines that rope ops share, and each
- * thread's scratch memory.
+ * Where the threads must meet, the tables of cosines and sines that rope ops share, each thread's
+ * scratch memory, and counters from which threads claim the work of an op.
  *
  * Lifetime: made when the device checks a tape, kept until the device closes or checks that
- * tape again. Thread: the tables are written at the start of a run, rows shared out; the rest
- * is read-only.
+ * tape again. Thread: the tables are written at the start of a run, rows shared out; claims
+ * may be made by all threads at once; the rest is read-only.
  */
 #ifndef KERNELS_CPU_PLAN_H
 #define KERNELS_CPU_PLAN_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +19,7 @@
 
 struct cpu_kernels;
 struct cpu_run;
+struct plan_claims;
 struct tape;
 
 /* Parts: enough for one row of 32 heads of 128 at 60,000 tokens; only touched when used. */
@@ -35,8 +35,8 @@ struct plan_rope {
 
 struct cpu_plan {
     const struct tape *tape;
-    bool *meet;          /* [ops] a barrier follows the op */
-    atomic_uint *claims; /* [ops] units of the op's work that threads have taken in this run */
+    bool *meet;                 /* [ops] a barrier follows the op */
+    struct plan_claims *claims; /* [ops] */
     struct plan_rope ropes[PLAN_ROPES_MAX];
     uint32_t rope_count;
     float *tables;
@@ -55,10 +55,14 @@ void plan_destroy(struct cpu_plan *p); /* NULL is fine */
 /* Before a run, on one thread: nothing is claimed. */
 void plan_reset_claims(struct cpu_plan *p);
 
-/* The next unit of work of an op that nobody has taken yet. Counts on past the last one. */
-static inline uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
-    return atomic_fetch_add_explicit(&p->claims[op_idx], 1, memory_order_relaxed);
-}
+/* With fewer rows, claiming work costs more than it saves; about how many claims make a thread's
+ * share. */
+enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8 };
+
+/* The next unit of an op's work that nobody has taken yet in this run; counts on past the last
+ * one. The claim orders nothing: what a unit reads was written before a barrier that precedes
+ * the op, and what it writes is read after the one that follows. */
+uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx);
 
 /* Fill the rope tables for the step's rows: the share of one thread. */
 void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);
