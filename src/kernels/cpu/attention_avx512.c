@@ -86,15 +86,6 @@ INLINE __m512 score(const struct attn_segment *s, const struct attn_query *q, ui
     return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), mask, x);
 }
 
-/* The 16 lanes joined by halves. */
-INLINE float sum_of(__m512 sum) {
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
-    __m128 l = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-    l = _mm_add_ps(l, _mm_movehl_ps(l, l));
-    l = _mm_add_ss(l, _mm_movehdup_ps(l));
-    return _mm_cvtss_f32(l);
-}
-
 /* One query's products at p, of the tiles from `first` to `end`, become what its values are
  * weighed with: exponentials, times the values' scales where the cache has them. Tokens that
  * are not attended to are exp(-inf) = 0 and change no lane's sum; a scale may make them NaN,
@@ -116,7 +107,7 @@ static void weights_of(const struct attn_segment *s, const struct attn_query *q,
             e = _mm512_mul_ps(e, load16(s->v[t] + kv_scales_offset(s->head_dim), 0, KV_F16));
         _mm512_storeu_ps(p + (size_t)t * LANES, e);
     }
-    out->sum = sum_of(sum);
+    out->sum = fm16_sum(sum);
 }
 
 /* Adds the values of `tokens` in `vectors` vectors of columns from d on to the results of all
@@ -198,28 +189,4 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
     for (int i = 0; i < queries; i++) weigh_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
 }
 
-#define ATTEND(queries)                                                                            \
-    if (s->type == KV_F16)                                                                         \
-        attend(s, queries, KV_F16, out);                                                           \
-    else if (s->type == KV_I8)                                                                     \
-        attend(s, queries, KV_I8, out);                                                            \
-    else                                                                                           \
-        attend(s, queries, KV_F32, out);                                                           \
-    break
-
-void avx512_attend(const struct attn_segment *s, struct attn_part *out) {
-    switch (s->query_count) {
-    case 1:
-        ATTEND(1);
-    case 2:
-        ATTEND(2);
-    case 3:
-        ATTEND(3);
-    case 4:
-        ATTEND(4);
-    case 5:
-        ATTEND(5);
-    default:
-        ATTEND(6);
-    }
-}
+ATTEND_KERNEL(avx512_attend)

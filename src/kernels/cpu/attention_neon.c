@@ -214,28 +214,4 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
     for (int i = 0; i < queries; i++) weigh_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
 }
 
-#define ATTEND(queries)                                                                            \
-    if (s->type == KV_F16)                                                                         \
-        attend(s, queries, KV_F16, out);                                                           \
-    else if (s->type == KV_I8)                                                                     \
-        attend(s, queries, KV_I8, out);                                                            \
-    else                                                                                           \
-        attend(s, queries, KV_F32, out);                                                           \
-    break
-
-void neon_attend(const struct attn_segment *s, struct attn_part *out) {
-    switch (s->query_count) {
-    case 1:
-        ATTEND(1);
-    case 2:
-        ATTEND(2);
-    case 3:
-        ATTEND(3);
-    case 4:
-        ATTEND(4);
-    case 5:
-        ATTEND(5);
-    default:
-        ATTEND(6);
-    }
-}
+ATTEND_KERNEL(neon_attend)

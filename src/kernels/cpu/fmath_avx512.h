@@ -1,7 +1,7 @@
 /* kernels/cpu/fmath_avx512.h - base/fmath.h sixteen at a time, with the same bits.
  *
- * Each function performs the steps that base/fmath_poly.h spells out, in that order. Included
- * only by files that are compiled for AVX-512.
+ * Each function performs the steps that base/fmath_poly.h spells out, in that order; a sum joins
+ * lanes as graph/op_args.h says. Included only by files that are compiled for AVX-512.
  */
 #ifndef KERNELS_CPU_FMATH_AVX512_H
 #define KERNELS_CPU_FMATH_AVX512_H
@@ -14,6 +14,15 @@
 
 FM16_INLINE __m512 fm16_fma(__m512 a, __m512 b, float c) {
     return _mm512_fmadd_ps(a, b, _mm512_set1_ps(c));
+}
+
+/* The sum of the lanes, joined by halves. */
+FM16_INLINE float fm16_sum(__m512 v) {
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 l = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    l = _mm_add_ps(l, _mm_movehl_ps(l, l));
+    l = _mm_add_ss(l, _mm_movehdup_ps(l));
+    return _mm_cvtss_f32(l);
 }
 
 FM16_INLINE __m512 fm16_exp(__m512 x) {

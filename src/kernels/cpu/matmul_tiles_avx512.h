@@ -8,11 +8,10 @@
  *     tile_product_half(a, b, sums)                                 16 k of each row of 32
  *
  * with a[m][k] and b[k / 4][n][k % 4] signed bytes and sums[m][n] their exact sums; else they are
- * here, in plain C. A tile's sums
- * leave through memory; vectors then scale them into one accumulator per row, block by block in
- * rising k, with the operations of tensor/q8.h. Products run TILES_AHEAD blocks before the
- * scaling, so that tile and vector units work at the same time and sums have reached the cache
- * when they are read: they are not handed on from the store itself.
+ * here, in plain C. A tile's sums leave through memory; vectors then scale them into one
+ * accumulator per row, block by block in rising k, with the operations of tensor/q8.h. Products
+ * run TILES_AHEAD blocks before the scaling, so that tile and vector units work at the same time
+ * and sums have reached the cache when they are read: they are not handed on from the store itself.
  */
 #ifndef KERNELS_CPU_MATMUL_TILES_AVX512_H
 #define KERNELS_CPU_MATMUL_TILES_AVX512_H

@@ -23,15 +23,6 @@ INLINE __mmask16 rest_of(uint32_t i, uint32_t count) {
     return (__mmask16)(count - i < LANES ? (1u << (count - i)) - 1 : 0xFFFF);
 }
 
-/* The 16 lanes joined by halves. */
-INLINE float join_lanes(__m512 v) {
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 l = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-    l = _mm_add_ps(l, _mm_movehl_ps(l, l));
-    l = _mm_add_ss(l, _mm_movehdup_ps(l));
-    return _mm_cvtss_f32(l);
-}
-
 static float mean_of(const float *x, uint32_t count) {
     __m512 sum = _mm512_setzero_ps();
     uint32_t i = 0;
@@ -40,7 +31,7 @@ static float mean_of(const float *x, uint32_t count) {
         __mmask16 rest = rest_of(i, count);
         sum = _mm512_mask_add_ps(sum, rest, sum, _mm512_maskz_loadu_ps(rest, x + i));
     }
-    return join_lanes(sum) / (float)count;
+    return fm16_sum(sum) / (float)count;
 }
 
 static float square_sum(const float *x, float mean, uint32_t count) {
@@ -55,7 +46,7 @@ static float square_sum(const float *x, float mean, uint32_t count) {
         __m512 d = _mm512_sub_ps(_mm512_maskz_loadu_ps(rest, x + i), m);
         sum = _mm512_mask3_fmadd_ps(d, d, sum, rest);
     }
-    return join_lanes(sum);
+    return fm16_sum(sum);
 }
 
 void avx512_norm(const struct op_norm *n, const float *x, float *y) {
