@@ -38,8 +38,8 @@ struct text_model {
 enum status text_model_open(const struct args *a, struct text_model *out, struct err *err);
 void text_model_close(struct text_model *m); /* a zeroed one is fine */
 
-/* The engine that flags_engine and flags_chunk describe, with progress on a terminal. `ctx_tokens` as in
- * struct solo_options. */
+/* The engine that flags_engine and flags_chunk describe, with progress on a terminal.
+ * `ctx_tokens` as in struct solo_options. */
 enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
                             struct err *err);
 

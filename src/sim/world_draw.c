@@ -61,7 +61,7 @@ static void draw_memory(struct world *w, struct knobs *k, uint32_t ctx_tokens) {
     k->max_step_tokens = world_log_between(w, 1, 256);
     k->queue_max = world_log_between(w, 1, 64);
     k->prefix_cache = world_chance(w, 0.75);
-    /* All, a quarter or half, by a number that is drawn anyway: a seed's world stays what it was. */
+    /* All, a quarter or half, by a number that is drawn anyway: a seed's world stays as it was. */
     k->prefix_blocks = k->queue_max % 3 * k->kv_blocks / 4;
     k->preempt = (enum preempt_mode)world_between(w, 0, 2);
     k->preempt_max = world_between(w, 0, 4);

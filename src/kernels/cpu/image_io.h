@@ -23,7 +23,8 @@ struct pool;
 
 struct image_source; /* opaque */
 
-/* ST_MISSING: there is no such file, or not for us. ST_BAD, ST_IO, ST_NOMEM: why it cannot be used. */
+/* ST_MISSING: there is no such file, or not for us. ST_BAD, ST_IO, ST_NOMEM: why it cannot be
+ * used. */
 enum status image_source_open(struct image_source **out, const char *path,
                               const struct image_ident *id, bool verify, struct err *err);
 
