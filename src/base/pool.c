@@ -32,8 +32,9 @@
  * runs, and how long they spun in vain; a neighbour that takes turns makes that a large share, a
  * short interruption does not. If it was much, and more than sleeping at every barrier would have
  * cost, the team is impatient for a while: a large team always has some thread that is kept from
- * running, and sixteen that slept for that lost a third of their tokens. Then it is on trial: a few waits at barriers that outlast the patience end that, and each trial that fails
- * makes the next while longer.
+ * running, and sixteen that slept for that lost a third of their tokens. Then it is on trial: a
+ * few waits at barriers that outlast the patience end that, and each trial that fails makes the
+ * next while longer.
  *
  * A team that is larger than the processors that it may use yields instead of spinning, so that
  * whoever has not arrived gets on. Its threads keep each other from running, so nothing can be
