@@ -27,12 +27,18 @@ static enum status check_regular(int fd, const char *path, struct stat *st, stru
                    S_ISDIR(st->st_mode) ? "a folder" : "a device or a pipe");
 }
 
+static int64_t time_ns(const struct timespec *t) {
+    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
 static struct file_id id_of(const struct stat *info) {
     return (struct file_id){
         .device = info->st_dev,
         .inode = info->st_ino,
         .bytes = (uint64_t)info->st_size,
-        .mtime_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec,
+        .mtime_ns = time_ns(&info->st_mtim),
+        .ctime_ns = time_ns(&info->st_ctim),
+        .mode = (uint32_t)info->st_mode,
     };
 }
 

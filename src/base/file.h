@@ -15,10 +15,12 @@
 
 struct buf;
 
-/* Which file it is and whether it was written since: with the same numbers, the same bytes. */
+/* Which file it is and whether it was written since: with the same numbers, the same bytes. What
+ * was written last can be set back by anybody; when the file was changed at all cannot. */
 struct file_id {
     uint64_t device, inode, bytes;
-    int64_t mtime_ns;
+    int64_t mtime_ns, ctime_ns;
+    uint32_t mode; /* who may read it */
 };
 
 struct file_map {

@@ -1,10 +1,13 @@
 /* cli/cmd_rm.c - `jitney rm`: remove models from the cache. */
 #include "base/buf.h"
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/model_stage.h"
 #include "cli/progress.h"
 #include "config/env.h"
 #include "config/model_cache.h"
+#include "engine/weight_cache.h"
+#include "format/model_file.h"
 
 static const struct flag flags[] = {{0}};
 
@@ -18,6 +21,32 @@ static enum status report(const char *name, uint64_t freed_bytes, struct err *er
     return st;
 }
 
+/* The model's files, as images know them; NULL if they cannot be read, and then none is of use. */
+static struct model_file *open_files(const struct model_cache *c, const char *name) {
+    char folder[MODEL_PATH_BYTES], path[MODEL_PATH_BYTES];
+    struct model_file *file = NULL;
+    struct manifest m;
+    manifest_init(&m);
+    bool is_there = model_cache_find(c, name, &m, NULL) == ST_OK &&
+                    model_cache_folder(c, name, "", folder, NULL) == ST_OK &&
+                    path_join(path, sizeof(path), folder, m.entry);
+    if (!is_there || model_file_open(path, &file, NULL) != ST_OK) file = NULL;
+    manifest_deinit(&m);
+    return file;
+}
+
+/* The model, and then the weights that servers have kept of it. */
+static enum status remove_one(const struct model_cache *c, const char *name, uint64_t *freed_bytes,
+                              struct err *err) {
+    char images[MODEL_PATH_BYTES];
+    struct model_file *file = open_files(c, name); /* while it is there */
+    enum status st = model_cache_remove(c, name, freed_bytes, err);
+    if (st == ST_OK && file && path_join(images, sizeof(images), c->root, "images"))
+        st = weight_cache_forget(images, file, freed_bytes, err);
+    model_file_close(file);
+    return st;
+}
+
 static enum exit_code run(const struct args *args, struct err *err) {
     struct env_settings env;
     struct model_cache cache;
@@ -26,7 +55,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     enum status st = model_cache_init(&cache, &env, err);
     for (uint32_t i = 0; st == ST_OK && i < args_operands(args); i++) {
         uint64_t freed_bytes = 0;
-        st = model_cache_remove(&cache, args_operand(args, i), &freed_bytes, err);
+        st = remove_one(&cache, args_operand(args, i), &freed_bytes, err);
         if (st == ST_OK) st = report(args_operand(args, i), freed_bytes, err);
     }
     if (st == ST_OK) st = out_flush(err);
@@ -37,8 +66,9 @@ const struct command cmd_rm = {
     .name = "rm",
     .summary = "Remove models from the cache",
     .operands = "NAME...",
-    .about = "Removes each model, and what a broken download left of it. Only the cache is "
-             "touched: a path is never taken for a name.",
+    .about = "Removes each model, the weights that servers have kept of it, and what a broken "
+             "download left of it. Only the cache is touched: a path is never taken for "
+             "a name.",
     .groups = {flags},
     .operands_max = 64,
     .run = run,

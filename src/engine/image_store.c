@@ -18,21 +18,27 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { HASH_BYTES = 33, FILES_MAX = 1 << 16, DISK_SHARE = 10 };
+enum { HASH_BYTES = 17, NAME_BYTES = 2 * HASH_BYTES, FILES_MAX = 1 << 16, DISK_SHARE = 10 };
+enum { PART_TRIES = 100, MODE_PRIVATE = 0600, MODE_PUBLIC = 0644 };
 static const uint64_t DISK_FREE_MIN = 1ull << 30;
 static const char IMAGE_SUFFIX[] = ".jpk", PART_SUFFIX[] = ".part";
 
-static void make_hash(struct str key, char out[HASH_BYTES]) {
-    XXH128_hash_t h = XXH3_128bits(key.ptr, key.len);
-    snprintf(out, HASH_BYTES, "%016llx%016llx", (unsigned long long)h.high64,
-             (unsigned long long)h.low64);
+static void make_hash(struct str text, char out[HASH_BYTES]) {
+    snprintf(out, HASH_BYTES, "%016llx", (unsigned long long)XXH3_64bits(text.ptr, text.len));
 }
 
-enum status image_store_path(const struct image_store *s, struct str key,
+/* Two keys of one name would only be in each other's way: an image holds its whole key. */
+static void make_name(const struct image_key *key, char out[NAME_BYTES]) {
+    make_hash(key->files, out);
+    out[HASH_BYTES - 1] = '-';
+    make_hash(key->all, out + HASH_BYTES);
+}
+
+enum status image_store_path(const struct image_store *s, const struct image_key *key,
                              char path[IMAGE_PATH_BYTES], struct err *err) {
-    char hash[HASH_BYTES];
-    make_hash(key, hash);
-    int need = snprintf(path, IMAGE_PATH_BYTES, "%s/%s%s", s->dir, hash, IMAGE_SUFFIX);
+    char name[NAME_BYTES];
+    make_name(key, name);
+    int need = snprintf(path, IMAGE_PATH_BYTES, "%s/%s%s", s->dir, name, IMAGE_SUFFIX);
     if (need >= 0 && need < IMAGE_PATH_BYTES) return ST_OK;
     return err_set(err, ST_CREATE, "%s: name too long", s->dir);
 }
@@ -72,28 +78,35 @@ static bool add_image(struct listing *l, const char *name, const struct stat *in
     return true;
 }
 
-/* Whoever writes a part holds its lock until it is done or dead. */
-static bool remove_if_stale(int dir, const char *name) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return errno == ENOENT;
-    bool is_stale = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (is_stale) (void)unlinkat(dir, name, 0);
+enum part_state { PART_GONE, PART_HELD, PART_UNKNOWN };
+
+/* Whoever writes a part holds its lock until it is done or dead; without an owner it goes. Of parts
+ * of other users, and of systems without locks, nothing is known. */
+static enum part_state remove_if_stale(int dir, const char *name) {
+    /* For writing: NFS gives exclusive locks to nobody else. */
+    int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? PART_GONE : PART_UNKNOWN;
+    enum part_state state = PART_GONE;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        state = errno == EWOULDBLOCK ? PART_HELD : PART_UNKNOWN;
+    else
+        (void)unlinkat(dir, name, 0);
     close(fd);
-    return is_stale;
+    return state;
 }
 
-/* False when out of memory. */
-static bool look_at(struct listing *l, int dir, const char *name, struct str hash) {
+/* `own`: the name of the image that is to be written. False when out of memory. */
+static bool look_at(struct listing *l, int dir, const char *name, struct str own) {
     struct str s = str_of(name);
     bool is_image = str_ends(s, str_of(IMAGE_SUFFIX)), is_part = str_ends(s, str_of(PART_SUFFIX));
     struct stat info;
     if (!is_image && !is_part) return true;
     if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return true;
-    bool is_same = str_starts(s, hash); /* the one that is to be written, or an older one */
+    bool is_same = str_starts(s, own); /* the one that is to be written, or an older one */
     if (is_image) return is_same || add_image(l, name, &info);
-    if (remove_if_stale(dir, name)) return true;
-    l->bytes += (uint64_t)info.st_size;
-    if (is_same) l->is_busy = true;
+    enum part_state state = remove_if_stale(dir, name);
+    if (state != PART_GONE) l->bytes += (uint64_t)info.st_size;
+    if (state == PART_HELD && is_same) l->is_busy = true;
     return true;
 }
 
@@ -103,15 +116,15 @@ static int by_use(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* The images but the one of `hash`, those that were used longest ago first. */
-static enum status list_images(const char *path, struct str hash, struct listing *out,
+/* The images but `own`, those that were used longest ago first. */
+static enum status list_images(const char *path, struct str own, struct listing *out,
                                struct err *err) {
     DIR *dir = opendir(path);
     if (!dir) return err_set(err, ST_IO, "%s: cannot read: %s", path, strerror(errno));
     bool has_room = true;
     struct dirent *entry;
     while (has_room && (entry = readdir(dir)))
-        has_room = look_at(out, dirfd(dir), entry->d_name, hash);
+        has_room = look_at(out, dirfd(dir), entry->d_name, own);
     closedir(dir);
     if (!has_room) return err_set(err, ST_NOMEM, "%s: out of memory listing it", path);
     if (out->count) qsort(out->images, out->count, sizeof(out->images[0]), by_use);
@@ -160,36 +173,49 @@ static enum status make_room(const struct image_store *s, const struct listing *
 
 /* ---- a part ---- */
 
-static enum status open_part(const struct image_store *s, const char *hash, struct image_part *out,
+/* By open, not mkstemp, so that the umask counts. */
+static enum status create_part(const struct image_store *s, const char *name,
+                               struct image_part *out, struct err *err) {
+    mode_t mode = s->is_private ? MODE_PRIVATE : MODE_PUBLIC;
+    for (uint32_t i = 0; i < PART_TRIES; i++) {
+        int need = snprintf(out->path, sizeof(out->path), "%s/%s.%ld-%u%s", s->dir, name,
+                            (long)getpid(), i, PART_SUFFIX);
+        if (need < 0 || need >= (int)sizeof(out->path))
+            return err_set(err, ST_CREATE, "%s: name too long", s->dir);
+        out->fd = open(out->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (out->fd >= 0) return ST_OK;
+        if (errno != EEXIST) break;
+    }
+    return err_set(err, ST_CREATE, "%s: cannot create: %s", out->path, strerror(errno));
+}
+
+/* Systems without locks do without: their parts are never taken for stale. */
+static enum status open_part(const struct image_store *s, const char *name, struct image_part *out,
                              struct err *err) {
-    int need = snprintf(out->path, sizeof(out->path), "%s/%s.XXXXXX%s", s->dir, hash, PART_SUFFIX);
-    if (need < 0 || need >= (int)sizeof(out->path))
-        return err_set(err, ST_CREATE, "%s: name too long", s->dir);
-    out->fd = mkostemps(out->path, sizeof(PART_SUFFIX) - 1, O_CLOEXEC);
-    if (out->fd < 0)
-        return err_set(err, ST_CREATE, "%s: cannot create: %s", out->path, strerror(errno));
-    (void)fchmod(out->fd, 0644);
-    /* Held already by one who took it for stale before it could be locked; his file, then. Systems
-     * without such locks do without: their parts are never taken for stale. */
-    if (flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return ST_OK;
+    struct stat info;
+    TRY(create_part(s, name, out, err));
+    bool is_locked = flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    /* One who took it for stale before it was locked holds it, or has removed it already. */
+    if (is_locked && fstat(out->fd, &info) == 0 && info.st_nlink > 0) return ST_OK;
     close(out->fd);
+    out->fd = -1;
     return err_set(err, ST_UNAVAILABLE, "%s: was removed by another process", out->path);
 }
 
-enum status image_store_begin(const struct image_store *s, struct str key, uint64_t bytes,
-                              struct image_part *out, struct err *err) {
-    char hash[HASH_BYTES];
+enum status image_store_begin(const struct image_store *s, const struct image_key *key,
+                              uint64_t bytes, struct image_part *out, struct err *err) {
+    char name[NAME_BYTES];
     struct listing l = {.images = NULL};
-    make_hash(key, hash);
+    make_name(key, name);
     out->fd = -1;
     TRY(image_store_path(s, key, out->final_path, err));
     TRY(file_make_dirs(s->dir, err));
-    enum status st = list_images(s->dir, str_of(hash), &l, err);
+    enum status st = list_images(s->dir, str_of(name), &l, err);
     if (st == ST_OK && l.is_busy)
         st = err_set(err, ST_UNAVAILABLE, "%s: another process is writing it", out->final_path);
     if (st == ST_OK) st = make_room(s, &l, bytes, err);
     mem_free(l.images);
-    if (st == ST_OK) st = open_part(s, hash, out, err);
+    if (st == ST_OK) st = open_part(s, name, out, err);
     return st;
 }
 
@@ -208,4 +234,37 @@ void image_store_abandon(struct image_part *part) {
     (void)unlink(part->path);
     close(part->fd);
     part->fd = -1;
+}
+
+/* ---- a model that goes ---- */
+
+static enum status remove_entry(const char *path, int dir, const char *name, uint64_t *freed_bytes,
+                                struct err *err) {
+    struct stat info;
+    if (str_ends(str_of(name), str_of(PART_SUFFIX))) (void)remove_if_stale(dir, name);
+    if (!str_ends(str_of(name), str_of(IMAGE_SUFFIX))) return ST_OK;
+    bool is_known = fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (unlinkat(dir, name, 0) != 0)
+        return errno == ENOENT
+                   ? ST_OK
+                   : err_set(err, ST_IO, "%s/%s: cannot remove: %s", path, name, strerror(errno));
+    if (is_known) *freed_bytes += (uint64_t)info.st_size;
+    return ST_OK;
+}
+
+enum status image_store_remove(const struct image_store *s, struct str files, uint64_t *freed_bytes,
+                               struct err *err) {
+    char hash[HASH_BYTES + 1];
+    make_hash(files, hash);
+    memcpy(hash + HASH_BYTES - 1, "-", 2);
+    DIR *dir = opendir(s->dir);
+    if (!dir && errno == ENOENT) return ST_OK;
+    if (!dir) return err_set(err, ST_IO, "%s: cannot read: %s", s->dir, strerror(errno));
+    enum status st = ST_OK;
+    struct dirent *entry;
+    while (st == ST_OK && (entry = readdir(dir)))
+        if (str_starts(str_of(entry->d_name), str_of(hash)))
+            st = remove_entry(s->dir, dirfd(dir), entry->d_name, freed_bytes, err);
+    closedir(dir);
+    return st;
 }

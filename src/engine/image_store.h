@@ -1,7 +1,7 @@
 /* engine/image_store.h - the folder of images: whose file is which, and how much room there is.
  *
- *     DIR/HASH.jpk            an image, named by the hash of its key
- *     DIR/HASH.XXXXXX.part    one that is being written; its writer holds a lock on it
+ *     DIR/FILES-KEY.jpk          an image, named by hashes: of its model's files, and of its key
+ *     DIR/FILES-KEY.PID-N.part   one that is being written; its writer holds a lock on it
  *
  * An image appears under its name all at once, by a rename. All together take at most max_bytes:
  * those that were used longest ago go first (a use renews the file's time of change), and none is
@@ -25,10 +25,16 @@ enum { IMAGE_PATH_BYTES = 4096 };
 struct image_store {
     const char *dir; /* need not exist yet */
     uint64_t max_bytes;
+    bool is_private; /* images are for their owner to read, else for all whom the umask lets */
+};
+
+struct image_key {
+    struct str files; /* which model's files: what its images have in common */
+    struct str all;   /* with whatever else tells images apart */
 };
 
 /* Where the image for this key is, or would be. ST_CREATE: the name is too long. */
-enum status image_store_path(const struct image_store *s, struct str key,
+enum status image_store_path(const struct image_store *s, const struct image_key *key,
                              char path[IMAGE_PATH_BYTES], struct err *err);
 
 /* Note that it was used. */
@@ -41,11 +47,16 @@ struct image_part {
 
 /* An empty file for an image of so many bytes. ST_FULL: there is no room; ST_UNAVAILABLE: another
  * process is writing the same one; ST_CREATE, ST_IO: what the system says. */
-enum status image_store_begin(const struct image_store *s, struct str key, uint64_t bytes,
-                              struct image_part *out, struct err *err);
+enum status image_store_begin(const struct image_store *s, const struct image_key *key,
+                              uint64_t bytes, struct image_part *out, struct err *err);
 /* What was written takes its name. The part is gone, also on failure. */
 enum status image_store_commit(struct image_part *part, struct err *err);
 void image_store_abandon(struct image_part *part);
+
+/* Remove all images of a model's files, and what dead writers left of them; what they took is added
+ * to *freed_bytes. ST_IO: what could not be removed. */
+enum status image_store_remove(const struct image_store *s, struct str files, uint64_t *freed_bytes,
+                               struct err *err);
 
 /* Is a disk of `disk_bytes`, `free_bytes` of them free, left with enough after `bytes` more? */
 bool image_store_disk_fits(uint64_t disk_bytes, uint64_t free_bytes, uint64_t bytes);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ struct weight_cache {
     struct image_store store;
     char *dir; /* heap */
     struct buf key;
+    size_t files_len; /* of the key's part that tells which files */
     char path[IMAGE_PATH_BYTES];
     struct device_image_use use;
     struct err note;
@@ -38,18 +40,40 @@ struct weight_cache {
     struct err kept_text;
 };
 
-/* Text, so that a person can see what an image belongs to. */
-static enum status make_key(struct weight_cache *c, const struct model_file *file,
-                            struct err *err) {
-    buf_printf(&c->key, "%s\n", c->device.images->layout(c->device.self));
+/* Text, so that a person can see what an image belongs to. Not the device: its number may be
+ * another after the next mount, and beside the rest it tells nothing apart. */
+static void put_files(struct buf *key, const struct model_file *file) {
     for (uint32_t i = 0; i < model_file_parts(file); i++) {
         struct file_id id = model_file_part(file, i);
-        buf_printf(&c->key, "device %llu inode %llu bytes %llu mtime %lld\n",
-                   (unsigned long long)id.device, (unsigned long long)id.inode,
-                   (unsigned long long)id.bytes, (long long)id.mtime_ns);
+        buf_printf(key, "inode %llu bytes %llu mtime %lld ctime %lld\n",
+                   (unsigned long long)id.inode, (unsigned long long)id.bytes,
+                   (long long)id.mtime_ns, (long long)id.ctime_ns);
     }
-    if (buf_status(&c->key) == ST_OK) return ST_OK;
+}
+
+static enum status check_key(const struct buf *key, struct err *err) {
+    if (buf_status(key) == ST_OK) return ST_OK;
     return err_set(err, ST_NOMEM, "out of memory for the key of kept weights");
+}
+
+static enum status make_key(struct weight_cache *c, const struct model_file *file,
+                            struct err *err) {
+    put_files(&c->key, file);
+    c->files_len = c->key.len;
+    buf_printf(&c->key, "%s\n", c->device.images->layout(c->device.self));
+    return check_key(&c->key, err);
+}
+
+static struct image_key store_key(const struct weight_cache *c) {
+    struct str all = buf_str(&c->key);
+    return (struct image_key){.files = {all.ptr, c->files_len}, .all = all};
+}
+
+/* What not all may read of the model they may not read of its image. */
+static bool is_private(const struct model_file *file) {
+    for (uint32_t i = 0; i < model_file_parts(file); i++)
+        if (!(model_file_part(file, i).mode & S_IROTH)) return true;
+    return false;
 }
 
 static void open_image(struct weight_cache *c, bool verify) {
@@ -66,11 +90,12 @@ static enum status fill(struct weight_cache *c, const struct weight_cache_option
     buf_init(&c->key, KEY_BYTES_MAX);
     c->dir = mem_dup(o->dir, strlen(o->dir));
     if (!c->dir) return err_set(err, ST_NOMEM, "out of memory for kept weights");
-    c->store = (struct image_store){.dir = c->dir, .max_bytes = o->max_bytes};
+    c->store = (struct image_store){
+        .dir = c->dir, .max_bytes = o->max_bytes, .is_private = is_private(file)};
     TRY(make_key(c, file, err));
+    struct image_key key = store_key(c);
     /* A folder whose name is too long has no image, and keeping one says why. */
-    if (image_store_path(&c->store, buf_str(&c->key), c->path, NULL) == ST_OK)
-        open_image(c, o->verify);
+    if (image_store_path(&c->store, &key, c->path, NULL) == ST_OK) open_image(c, o->verify);
     return ST_OK;
 }
 
@@ -121,10 +146,11 @@ static bool may_go_on(void *ctx) {
 
 static enum status write_image(struct weight_cache *c, uint64_t *bytes, struct err *err) {
     const struct device *d = &c->device;
+    struct image_key key = store_key(c);
     struct image_part part;
     struct err why = {{0}};
     TRY(d->images->bytes(d->self, buf_str(&c->key), bytes, err));
-    TRY(image_store_begin(&c->store, buf_str(&c->key), *bytes, &part, err));
+    TRY(image_store_begin(&c->store, &key, *bytes, &part, err));
     struct device_image_out out = {
         .fd = part.fd, .key = buf_str(&c->key), .may_go_on = may_go_on, .ctx = c};
     enum status st = d->images->write(d->self, &out, &why);
@@ -172,4 +198,16 @@ void weight_cache_close(struct weight_cache *c) {
     buf_deinit(&c->key);
     mem_free(c->dir);
     mem_free(c);
+}
+
+enum status weight_cache_forget(const char *dir, const struct model_file *file,
+                                uint64_t *freed_bytes, struct err *err) {
+    const struct image_store store = {.dir = dir};
+    struct buf files;
+    buf_init(&files, KEY_BYTES_MAX);
+    put_files(&files, file);
+    enum status st = check_key(&files, err);
+    if (st == ST_OK) st = image_store_remove(&store, buf_str(&files), freed_bytes, err);
+    buf_deinit(&files);
+    return st;
 }

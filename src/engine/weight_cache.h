@@ -3,7 +3,7 @@
  *     open -> (every weight is prepared) -> loaded -> keep, maybe -> close
  *
  * Opening finds the image that was made of the very same model files for the same device layout
- * (their device, inode, size and time of change are its key) and lets the device read from it. An
+ * (their inode, size and times of change are its key) and lets the device read from it. An
  * image that is missing, damaged or of another model costs nothing but the time of making the
  * weights. Keeping writes one if weights had to be made, on a thread of its own that gives way to
  * every other; closing stops it at once.
@@ -52,5 +52,10 @@ enum status weight_cache_keep(struct weight_cache *c, struct err *err);
 bool weight_cache_kept(struct weight_cache *c, enum status *status, const char **text);
 
 void weight_cache_close(struct weight_cache *c);
+
+/* Remove what is kept of a model under `dir`, for any device; what it took is added to
+ * *freed_bytes. */
+enum status weight_cache_forget(const char *dir, const struct model_file *file,
+                                uint64_t *freed_bytes, struct err *err);
 
 #endif

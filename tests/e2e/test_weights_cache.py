@@ -4,6 +4,7 @@
 Method: servers of a real tiny model, each with a cache folder of its own, started again and again;
         the files under images/ are looked at, touched and damaged in between."""
 
+import json
 import os
 import shutil
 import signal
@@ -156,7 +157,7 @@ def test_two_servers_at_once_keep_one(model, cache):
 
 def test_what_a_killed_server_left_is_cleared(model, cache):
     (cache / "images").mkdir(parents=True)
-    (cache / "images" / ("0" * 32 + ".abcdef.part")).write_bytes(b"half")
+    (cache / "images" / ("0" * 16 + "-" + "0" * 16 + ".1-0.part")).write_bytes(b"half")
     visit(model, cache)
     assert [path.suffix for path in (cache / "images").iterdir()] == [".jpk"]
 
@@ -177,3 +178,22 @@ def test_an_encoder_keeps_its_weights_too(cache):
     with start(model, cache) as server:
         assert uses_kept(server)
         assert server.plain("POST", "/v1/embeddings", {"input": "Hello"}).json["data"] == one
+
+
+def test_a_model_that_is_removed_takes_its_images_along(model, cache):
+    folder = cache / "models" / "tiny"
+    shutil.copytree(model, folder)
+    env = {"JITNEY_CACHE": str(cache)}
+    visit(model, cache)
+    kept = images(cache)
+    visit(folder, cache)
+    visit(folder, cache, "--isa", "portable")
+    assert len(images(cache)) == 3
+    files = [{"path": path.name, "bytes": path.stat().st_size, "sha256": "0" * 64,
+              "mtime_ns": path.stat().st_mtime_ns} for path in sorted(folder.iterdir())]
+    note = {"name": "tiny", "source": "test", "arch": "llama", "entry": "", "files": files}
+    (folder / "jitney.json").write_text(json.dumps(note))
+    code, _, stderr = run("rm", "tiny", env=env)
+    assert code == 0, stderr
+    assert not folder.exists()
+    assert images(cache) == kept

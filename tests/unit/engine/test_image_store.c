@@ -46,9 +46,16 @@ static int tear_down(void **state) {
     return 0;
 }
 
+/* Of files whose name is the first letter of the key's. */
+static const struct image_key *key_of(const char *key) {
+    static struct image_key out;
+    out = (struct image_key){.files = {key, 1}, .all = str_of(key)};
+    return &out;
+}
+
 static const char *path_of(const struct rig *r, const char *key) {
     static char path[IMAGE_PATH_BYTES];
-    assert_int_equal(image_store_path(&r->store, str_of(key), path, NULL), ST_OK);
+    assert_int_equal(image_store_path(&r->store, key_of(key), path, NULL), ST_OK);
     return path;
 }
 
@@ -56,7 +63,7 @@ static bool has(const struct rig *r, const char *key) { return file_exists(path_
 
 static enum status put(const struct rig *r, const char *key, int64_t bytes) {
     struct image_part part;
-    enum status st = image_store_begin(&r->store, str_of(key), (uint64_t)bytes, &part, NULL);
+    enum status st = image_store_begin(&r->store, key_of(key), (uint64_t)bytes, &part, NULL);
     if (st != ST_OK) return st;
     assert_int_equal(ftruncate(part.fd, bytes), 0);
     return image_store_commit(&part, NULL);
@@ -82,7 +89,7 @@ static void test_an_image_appears_whole_and_only_at_the_end(void **state) {
     struct rig *r = *state;
     struct image_part part;
     struct err err = {{0}};
-    if (image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, &err) != ST_OK)
+    if (image_store_begin(&r->store, key_of("a"), IMAGE_BYTES, &part, &err) != ST_OK)
         fail_msg("%s", err.text);
     assert_int_equal(write(part.fd, "all of it", 9), 9);
     assert_false(has(r, "a"));
@@ -96,7 +103,7 @@ static void test_an_image_appears_whole_and_only_at_the_end(void **state) {
 static void test_an_abandoned_part_leaves_nothing(void **state) {
     struct rig *r = *state;
     struct image_part part;
-    assert_int_equal(image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL), ST_OK);
+    assert_int_equal(image_store_begin(&r->store, key_of("a"), IMAGE_BYTES, &part, NULL), ST_OK);
     image_store_abandon(&part);
     assert_false(has(r, "a"));
     assert_int_equal(count_files(r, ".part"), 0);
@@ -126,7 +133,7 @@ static void test_one_that_never_fits_costs_no_other_its_place(void **state) {
     struct image_part part;
     struct err err = {{0}};
     assert_int_equal(put(r, "a", IMAGE_BYTES), ST_OK);
-    assert_int_equal(image_store_begin(&r->store, STR("b"), 3 * IMAGE_BYTES + 1, &part, &err),
+    assert_int_equal(image_store_begin(&r->store, key_of("b"), 3 * IMAGE_BYTES + 1, &part, &err),
                      ST_FULL);
     assert_non_null(strstr(err.text, "in all"));
     assert_true(has(r, "a"));
@@ -172,7 +179,7 @@ static int in_child(int (*fn)(const struct rig *r), const struct rig *r) {
 /* As by a power cut between the last write and the rename. */
 static int die_writing(const struct rig *r) {
     struct image_part part;
-    if (image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL) != ST_OK) return 1;
+    if (image_store_begin(&r->store, key_of("a"), IMAGE_BYTES, &part, NULL) != ST_OK) return 1;
     return ftruncate(part.fd, IMAGE_BYTES) == 0 ? 0 : 1;
 }
 
@@ -189,7 +196,7 @@ static void test_what_a_dead_writer_left_is_removed(void **state) {
 
 static int begin_same(const struct rig *r) {
     struct image_part part;
-    return (int)image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL);
+    return (int)image_store_begin(&r->store, key_of("a"), IMAGE_BYTES, &part, NULL);
 }
 
 static int put_other(const struct rig *r) { return (int)put(r, "b", IMAGE_BYTES); }
@@ -198,7 +205,7 @@ static int put_large(const struct rig *r) { return (int)put(r, "c", 3 * IMAGE_BY
 static void test_what_a_live_writer_writes_stays_and_counts(void **state) {
     struct rig *r = *state;
     struct image_part part;
-    assert_int_equal(image_store_begin(&r->store, STR("a"), IMAGE_BYTES, &part, NULL), ST_OK);
+    assert_int_equal(image_store_begin(&r->store, key_of("a"), IMAGE_BYTES, &part, NULL), ST_OK);
     assert_int_equal(ftruncate(part.fd, IMAGE_BYTES), 0);
     assert_int_equal(in_child(begin_same, r), ST_UNAVAILABLE);
     assert_int_equal(in_child(put_other, r), ST_OK);
@@ -215,13 +222,13 @@ static int race(const struct rig *r) {
     memset(bytes, 'x', sizeof(bytes));
     for (int i = 0; i < ROUNDS; i++) {
         struct image_part part;
-        enum status st = image_store_begin(&r->store, STR("a"), sizeof(bytes), &part, NULL);
+        enum status st = image_store_begin(&r->store, key_of("a"), sizeof(bytes), &part, NULL);
         int64_t seen = file_size(path_of(r, "a"));
         if (seen >= 0 && seen != sizeof(bytes)) return 1;
         if (st == ST_UNAVAILABLE) continue;
         if (st != ST_OK) return 2;
         if (write(part.fd, bytes, sizeof(bytes)) != sizeof(bytes)) return 3;
-        (void)image_store_commit(&part, NULL);
+        if (image_store_commit(&part, NULL) != ST_OK) return 4;
     }
     return 0;
 }
@@ -253,8 +260,62 @@ static void test_a_folder_that_cannot_be_made_is_said(void **state) {
     snprintf(below, sizeof(below), "%s/images", file);
     assert_int_equal(file_write_atomic(file, STR(""), NULL), ST_OK);
     struct image_store store = {.dir = below, .max_bytes = IMAGE_BYTES};
-    assert_int_equal(image_store_begin(&store, STR("a"), 1, &part, &err), ST_CREATE);
+    assert_int_equal(image_store_begin(&store, key_of("a"), 1, &part, &err), ST_CREATE);
     assert_non_null(strstr(err.text, file));
+}
+
+static mode_t mode_after(struct rig *r, mode_t mask, bool is_private) {
+    struct stat info;
+    mode_t old = umask(mask);
+    r->store.is_private = is_private;
+    assert_int_equal(put(r, "a", IMAGE_BYTES), ST_OK);
+    umask(old);
+    assert_int_equal(stat(path_of(r, "a"), &info), 0);
+    return info.st_mode & 07777;
+}
+
+static void test_who_may_read_an_image_is_up_to_model_and_umask(void **state) {
+    struct rig *r = *state;
+    assert_int_equal(mode_after(r, 0022, false), 0644);
+    assert_int_equal(mode_after(r, 0027, false), 0640);
+    assert_int_equal(mode_after(r, 0077, false), 0600);
+    assert_int_equal(mode_after(r, 0022, true), 0600);
+}
+
+/* As a user who may not look into the part. */
+static int begin_as_nobody(const struct rig *r) {
+    enum { NOBODY = 65534 };
+    if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) return -1;
+    return begin_same(r);
+}
+
+static void test_a_part_of_another_user_is_in_nobodys_way(void **state) {
+    struct rig *r = *state;
+    if (geteuid() != 0) skip();
+    r->store.is_private = true;
+    assert_int_equal(in_child(die_writing, r), 0);
+    assert_int_equal(chmod(r->dir, 0755), 0);
+    assert_int_equal(chmod(r->images, 0777), 0);
+    assert_int_equal(in_child(begin_as_nobody, r), ST_OK);
+}
+
+static void test_a_models_images_go_with_it(void **state) {
+    struct rig *r = *state;
+    struct image_part part;
+    uint64_t freed = 0;
+    assert_int_equal(image_store_remove(&r->store, STR("a"), &freed, NULL), ST_OK);
+    assert_int_equal(freed, 0);
+    assert_int_equal(put(r, "a", IMAGE_BYTES), ST_OK);
+    assert_int_equal(put(r, "a of another layout", IMAGE_BYTES / 2), ST_OK);
+    assert_int_equal(put(r, "b", IMAGE_BYTES), ST_OK);
+    assert_int_equal(in_child(die_writing, r), 0);
+    assert_int_equal(image_store_begin(&r->store, key_of("a new"), 1, &part, NULL), ST_OK);
+    assert_int_equal(image_store_remove(&r->store, STR("a"), &freed, NULL), ST_OK);
+    assert_int_equal(freed, IMAGE_BYTES + IMAGE_BYTES / 2);
+    assert_int_equal(count_files(r, ".jpk"), 1);
+    assert_true(has(r, "b"));
+    assert_int_equal(count_files(r, ".part"), 1); /* the live one */
+    image_store_abandon(&part);
 }
 
 static void test_a_disk_keeps_a_tenth_and_a_gib(void **state) {
@@ -286,6 +347,11 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_made_is_said, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_who_may_read_an_image_is_up_to_model_and_umask, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_part_of_another_user_is_in_nobodys_way, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_models_images_go_with_it, set_up, tear_down),
         cmocka_unit_test(test_a_disk_keeps_a_tenth_and_a_gib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -171,6 +171,16 @@ static void test_the_real_model_gives_the_same_bits(void **state) {
     check_same(path);
 }
 
+static void flip_last_byte(const char *path) {
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    fseek(f, -1, SEEK_END);
+    int old = fgetc(f);
+    fseek(f, -1, SEEK_END);
+    fputc(old ^ 1, f);
+    fclose(f);
+}
+
 static uint32_t count_images(const struct rig *r, char path[PATH_BYTES]) {
     uint32_t count = 0;
     DIR *dir = opendir(r->images);
@@ -209,6 +219,49 @@ static void test_a_model_that_was_touched_or_replaced_is_another(void **state) {
     assert_int_equal(count_images(r, path), 4);
 }
 
+/* The last byte is a weight's. The clock of files moves in steps of some milliseconds. */
+static void test_other_bytes_under_the_old_times_are_another_model(void **state) {
+    enum { CLOCK_STEP_US = 50000 };
+    struct rig *r = *state;
+    char one[SHA256_HEX_BYTES], two[SHA256_HEX_BYTES];
+    struct stat info;
+    assert_true(visit(r, r->copy, false, one).made > 0);
+    assert_int_equal(stat(r->copy, &info), 0);
+    usleep(CLOCK_STEP_US);
+    flip_last_byte(r->copy);
+    const struct timespec times[2] = {info.st_atim, info.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, r->copy, times, 0), 0);
+    assert_int_equal(visit(r, r->copy, false, two).read, 0);
+}
+
+static void test_an_image_tells_nobody_what_its_model_does_not(void **state) {
+    struct rig *r = *state;
+    char hash[SHA256_HEX_BYTES], path[PATH_BYTES];
+    struct stat info;
+    assert_int_equal(chmod(r->copy, 0640), 0);
+    visit(r, r->copy, false, hash);
+    assert_int_equal(count_images(r, path), 1);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
+}
+
+static void test_forgetting_a_model_leaves_the_others(void **state) {
+    struct rig *r = *state;
+    char hash[SHA256_HEX_BYTES], path[PATH_BYTES];
+    static const char other[] = TEST_SOURCE_DIR "/golden/models/llama-q4_0/model.gguf";
+    struct model_file *file;
+    uint64_t freed = 0;
+    visit(r, r->copy, false, hash);
+    visit(r, other, false, hash);
+    assert_int_equal(count_images(r, path), 2);
+    assert_int_equal(model_file_open(r->copy, &file, NULL), ST_OK);
+    assert_int_equal(weight_cache_forget(r->images, file, &freed, NULL), ST_OK);
+    model_file_close(file);
+    assert_true(freed > 0);
+    assert_int_equal(count_images(r, path), 1);
+    assert_int_equal(visit(r, other, false, hash).made, 0);
+}
+
 static void test_every_instruction_set_has_its_own(void **state) {
     struct rig *r = *state;
     char path[PATH_BYTES], hash[2][SHA256_HEX_BYTES];
@@ -229,16 +282,6 @@ static void test_every_instruction_set_has_its_own(void **state) {
     struct solo *e = open_model(r, r->copy, "ref", false);
     assert_null(solo_weights(e));
     solo_close(e);
-}
-
-static void flip_last_byte(const char *path) {
-    FILE *f = fopen(path, "r+");
-    assert_non_null(f);
-    fseek(f, -1, SEEK_END);
-    int old = fgetc(f);
-    fseek(f, -1, SEEK_END);
-    fputc(old ^ 1, f);
-    fclose(f);
 }
 
 static void test_a_damaged_image_is_found_removed_and_made_anew(void **state) {
@@ -379,6 +422,12 @@ int main(void) {
         cmocka_unit_test(test_the_real_model_gives_the_same_bits),
         cmocka_unit_test_setup_teardown(test_a_model_that_was_touched_or_replaced_is_another,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_bytes_under_the_old_times_are_another_model,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_image_tells_nobody_what_its_model_does_not, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_forgetting_a_model_leaves_the_others, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_every_instruction_set_has_its_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_image_is_found_removed_and_made_anew, set_up,
                                         tear_down),
