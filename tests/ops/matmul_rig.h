@@ -8,6 +8,7 @@
 
 struct matmul_case {
     enum dtype type;
+    const enum dtype *types; /* of each part; NULL: all are `type` */
     uint32_t rows, n[3], k, parts;
     bool bias, add;
     uint32_t skip; /* every skip-th row is skipped; 0: none */
@@ -103,8 +104,8 @@ static inline struct weight random_weight(enum dtype type, uint32_t rows, uint32
 static inline void parts_init(const struct matmul_case *c, struct matmul_parts *p) {
     memset(p, 0, sizeof(*p));
     for (uint32_t i = 0; i < c->parts; i++) {
-        p->w[i] = weight_of(c->type, c->n[i], c->k, c->experts ? c->experts : 1, c->edges,
-                            c->seed * 10 + i + 1);
+        p->w[i] = weight_of(c->types ? c->types[i] : c->type, c->n[i], c->k,
+                            c->experts ? c->experts : 1, c->edges, c->seed * 10 + i + 1);
         if (!c->bias) continue;
         p->bias[i] = mem_alloc_array(c->n[i], sizeof(float));
         for (uint32_t j = 0; j < c->n[i]; j++) p->bias[i][j] = (float)j * 0.25f - 1.0f;

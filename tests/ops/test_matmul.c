@@ -71,11 +71,43 @@ static void test_parts_biases_and_sums_have_the_same_bits(void **state) {
         }
 }
 
+/* As a file has it whose values are kept in more bits than its queries and keys. */
+static void test_parts_of_different_formats_have_the_same_bits(void **state) {
+    (void)state;
+    static const enum dtype types[][3] = {{DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_Q2_K},
+                                          {DTYPE_Q5_K, DTYPE_IQ4_NL, DTYPE_Q8_0},
+                                          {DTYPE_IQ4_XS, DTYPE_Q4_0, DTYPE_Q3_K},
+                                          {DTYPE_F16, DTYPE_F32, DTYPE_BF16}};
+    static const uint32_t rows[] = {1, 5, 16, 40, 77};
+    for (uint32_t i = 0; i < 20; i++) {
+        struct matmul_case c = {.type = types[i / 5][0],
+                                .types = types[i / 5],
+                                .rows = rows[i % 5],
+                                .n = {40, 16, 23},
+                                .k = 512,
+                                .parts = 3,
+                                .add = i % 2,
+                                .seed = i};
+        check_matmul(&c);
+    }
+}
+
+/* Few rows, rows enough to be claimed in several blocks of live ones, and none that is live. */
 static void test_skipped_rows_are_left_alone(void **state) {
     (void)state;
-    struct matmul_case c = {
-        .type = DTYPE_Q4_0, .rows = 11, .n = {20}, .k = 64, .parts = 1, .skip = 3};
-    check_matmul(&c);
+    static const struct {
+        uint32_t rows, skip;
+    } cases[] = {{11, 3}, {100, 3}, {130, 2}, {5, 1}, {70, 1}};
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q6_K, DTYPE_F16};
+    for (uint32_t i = 0; i < 15; i++) {
+        struct matmul_case c = {.type = types[i / 5],
+                                .rows = cases[i % 5].rows,
+                                .n = {20, 180},
+                                .k = 256,
+                                .parts = 2,
+                                .skip = cases[i % 5].skip};
+        check_matmul(&c);
+    }
 }
 
 static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
@@ -125,6 +157,7 @@ int main(void) {
         cmocka_unit_test(test_the_ends_of_every_range_have_the_same_bits),
         cmocka_unit_test(test_plain_products_take_any_width),
         cmocka_unit_test(test_parts_biases_and_sums_have_the_same_bits),
+        cmocka_unit_test(test_parts_of_different_formats_have_the_same_bits),
         cmocka_unit_test(test_skipped_rows_are_left_alone),
         cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),
         cmocka_unit_test(test_the_reference_is_the_product_with_the_dequantised_weights),
