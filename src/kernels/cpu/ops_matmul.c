@@ -7,9 +7,10 @@
  * panel's codes into bytes once for all rows of a block.
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
- * to back, which memory likes best. With many rows (CLAIM_ROWS_MIN) threads claim a few panels of
- * a block at a time, so that one whose processor is disturbed does less and nobody waits for it.
- * Who computes a panel changes no bits.
+ * to back, which memory likes best; whoever is done helps those who are not. With many rows
+ * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. Either way one whose processor
+ * is disturbed does less, and nobody waits for all that it had to do. Who computes a panel changes
+ * no bits.
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
@@ -18,6 +19,7 @@
 #include "kernels/cpu/plan.h"
 
 enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
+_Static_assert((int)CLAIM_ROWS_MIN <= (int)MM_BLOCK, "few rows are one block");
 
 /* Rows that go through the same weights together, and where their products go. */
 struct mm_block {
@@ -211,40 +213,70 @@ static bool next_block(const struct cpu_run *x, const struct mat *src, const str
     return b->count > 0;
 }
 
-/* Each thread counts off the same units, `chunks` for each block of rows. */
-struct mm_claims {
-    uint32_t op_idx, chunks;
-    uint32_t unit; /* the one this thread has */
+/* An op with rows, on one thread. */
+struct mm_job {
+    const struct cpu_run *x;
+    struct mm_op m;
+    struct mm_room room;
+    struct mat src, dst;
+    bool quantised;
+    uint32_t op_idx, panels, ith, nth;
 };
 
-static struct mm_claims claims_begin(const struct cpu_run *x, const struct op *op, uint32_t panels,
-                                     uint32_t nth) {
-    struct mm_claims c = {.op_idx = (uint32_t)(op - tape_op(x->tape, 0))};
-    c.chunks = panels < nth * CLAIMS_PER_THREAD ? panels : nth * CLAIMS_PER_THREAD;
-    c.unit = plan_claim(x->plan, c.op_idx);
-    return c;
+/* Few rows fit in one block: the thread's own share, then what is left of the others'. */
+static void run_shares(const struct mm_job *j) {
+    struct mm_block block;
+    uint32_t next = 0;
+    if (!next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block)) return;
+    for (uint32_t i = 0; i < j->nth; i++) {
+        uint32_t owner = (j->ith + i) % j->nth;
+        struct span share = span_share(j->panels, owner, j->nth);
+        uint32_t count = share.end - share.first;
+        uint32_t pieces = count < TAKES_PER_THREAD ? count : TAKES_PER_THREAD;
+        for (;;) {
+            uint32_t piece = plan_take(j->x->plan, j->op_idx, owner, pieces);
+            if (piece == pieces) break;
+            struct span part = span_share(count, piece, pieces);
+            part.first += share.first;
+            part.end += share.first;
+            run_block(j->x, &j->m, &j->room, 0, part, &block);
+        }
+    }
+}
+
+/* Each thread counts off the same units, `chunks` for each block of rows. */
+static void run_claims(const struct mm_job *j) {
+    struct mm_block block;
+    uint32_t chunks = j->nth * CLAIMS_PER_THREAD, next = 0;
+    if (chunks > j->panels) chunks = j->panels;
+    uint32_t unit = plan_claim(j->x->plan, j->op_idx);
+    for (uint32_t i = 0; next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block); i++) {
+        for (; unit / chunks == i; unit = plan_claim(j->x->plan, j->op_idx))
+            run_block(j->x, &j->m, &j->room, 0, span_share(j->panels, unit % chunks, chunks),
+                      &block);
+    }
 }
 
 void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_matmul *o = &op->matmul;
-    struct mm_op m = {o->parts, o->part_count, o->add};
-    struct mat src = mat_of(x, o->src), dst = mat_of(x, o->dst);
-    bool quantised = dtype_is_quantised(o->parts[0].weight->type);
-    bool claims = src.row_count >= CLAIM_ROWS_MIN && nth > 1;
-    uint32_t panels = panel_total(&m), next = 0;
-    struct mm_room room = room_of(x, o->parts, src.row_count, ith);
-    struct mm_claims c = {.chunks = 0};
-    struct mm_block block;
-    if (claims) c = claims_begin(x, op, panels, nth);
-    if (room.wide) room.wide->enter();
-    for (uint32_t i = 0; next_block(x, &src, &dst, quantised, &next, &block); i++) {
-        if (!claims) run_block(x, &m, &room, 0, span_share(panels, ith, nth), &block);
-        while (claims && c.unit / c.chunks == i) {
-            run_block(x, &m, &room, 0, span_share(panels, c.unit % c.chunks, c.chunks), &block);
-            c.unit = plan_claim(x->plan, c.op_idx);
-        }
-    }
-    if (room.wide) room.wide->leave();
+    struct mm_job j = {
+        .x = x,
+        .m = {o->parts, o->part_count, o->add},
+        .src = mat_of(x, o->src),
+        .dst = mat_of(x, o->dst),
+        .quantised = dtype_is_quantised(o->parts[0].weight->type),
+        .op_idx = (uint32_t)(op - tape_op(x->tape, 0)),
+        .ith = ith,
+        .nth = nth,
+    };
+    j.room = room_of(x, o->parts, j.src.row_count, ith);
+    j.panels = panel_total(&j.m);
+    if (j.room.wide) j.room.wide->enter();
+    if (j.src.row_count < CLAIM_ROWS_MIN)
+        run_shares(&j);
+    else
+        run_claims(&j);
+    if (j.room.wide) j.room.wide->leave();
 }
 
 /* The rows that use expert e, gathered so that its weights are read once for all of them. */

@@ -10,11 +10,18 @@
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/page.h"
 
-enum { ALIGN_FLOATS = 16 };
+enum { ALIGN_FLOATS = 16, CACHE_LINE = 64, PIECE_BITS = 16 };
 
 /* Units of an op's work that threads have taken in this run. */
 struct plan_claims {
     atomic_uint taken;
+};
+
+/* How far a thread's share of one op is taken: which op of which run, then PIECE_BITS of the next
+ * piece. A word that speaks of another op says that nothing of this one is taken yet, so nobody
+ * has to reset it, and a thread that comes late finds what others did for it. */
+struct plan_taker {
+    _Alignas(CACHE_LINE) atomic_ullong at;
 };
 
 static size_t round_floats(size_t count) {
@@ -175,10 +182,13 @@ static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *er
     size_t bytes = p->scratch_floats * sizeof(float);
     p->meet = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->meet));
     p->claims = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->claims));
+    p->takers = mem_alloc_aligned(CACHE_LINE, threads * sizeof(*p->takers));
+    for (uint32_t i = 0; p->takers && i < threads; i++) atomic_init(&p->takers[i].at, 0);
     p->tables = page_alloc(p->tables_bytes);
     if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
     if (attends) p->parts = page_alloc(PLAN_PARTS_FLOATS * sizeof(float));
-    if (p->meet && p->claims && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
+    bool has_words = p->meet && p->claims && p->takers;
+    if (has_words && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
 
@@ -202,6 +212,7 @@ void plan_destroy(struct cpu_plan *p) {
     if (!p) return;
     mem_free(p->meet);
     mem_free(p->claims);
+    mem_free(p->takers);
     page_free(p->tables, p->tables_bytes);
     page_free(p->scratch, p->scratch_bytes);
     page_free(p->parts, PLAN_PARTS_FLOATS * sizeof(float));
@@ -209,12 +220,26 @@ void plan_destroy(struct cpu_plan *p) {
 }
 
 void plan_reset_claims(struct cpu_plan *p) {
+    p->run++;
     for (uint32_t i = 0; i < tape_op_count(p->tape); i++)
         atomic_store_explicit(&p->claims[i].taken, 0, memory_order_relaxed);
 }
 
 uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
     return atomic_fetch_add_explicit(&p->claims[op_idx].taken, 1, memory_order_relaxed);
+}
+
+uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces) {
+    const unsigned long long piece_mask = (1u << PIECE_BITS) - 1;
+    unsigned long long tag = (p->run * tape_op_count(p->tape) + op_idx) << PIECE_BITS;
+    unsigned long long seen = atomic_load_explicit(&p->takers[owner].at, memory_order_relaxed);
+    for (;;) {
+        unsigned long long next = (seen & ~piece_mask) == tag ? seen & piece_mask : 0;
+        if (next >= pieces) return pieces;
+        if (atomic_compare_exchange_weak_explicit(&p->takers[owner].at, &seen, tag | (next + 1),
+                                                  memory_order_relaxed, memory_order_relaxed))
+            return (uint32_t)next;
+    }
 }
 
 static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {

@@ -20,6 +20,7 @@
 struct cpu_kernels;
 struct cpu_run;
 struct plan_claims;
+struct plan_taker;
 struct tape;
 
 /* Parts: enough for one row of 32 heads of 128 at 60,000 tokens; only touched when used. */
@@ -37,6 +38,8 @@ struct cpu_plan {
     const struct tape *tape;
     bool *meet;                 /* [ops] a barrier follows the op */
     struct plan_claims *claims; /* [ops] */
+    struct plan_taker *takers;  /* [threads] */
+    uint64_t run;               /* counts the runs */
     struct plan_rope ropes[PLAN_ROPES_MAX];
     uint32_t rope_count;
     float *tables;
@@ -56,13 +59,18 @@ void plan_destroy(struct cpu_plan *p); /* NULL is fine */
 void plan_reset_claims(struct cpu_plan *p);
 
 /* With fewer rows, claiming work costs more than it saves; about how many claims make a thread's
- * share. */
-enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8 };
+ * share; pieces of a share that is not claimed but taken. */
+enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
 
 /* The next unit of an op's work that nobody has taken yet in this run; counts on past the last
  * one. The claim orders nothing: what a unit reads was written before a barrier that precedes
  * the op, and what it writes is read after the one that follows. */
 uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx);
+
+/* For few rows, where a stream through memory should not be broken: every thread has a share of the
+ * op's work and takes it piece by piece, and whoever is done takes from the shares of others. The
+ * next piece of `owner`'s share; `pieces` if none is left. Orders nothing, like a claim. */
+uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces);
 
 /* Fill the rope tables for the step's rows: the share of one thread. */
 void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);
