@@ -25,7 +25,7 @@ enum { WEIGHTS = 2 * DTYPE_COUNT, NAME_BYTES = 32, COLS = 512, ROWS = 35, EXPERT
 struct rig {
     struct weight weights[WEIGHTS];
     char names[WEIGHTS][NAME_BYTES];
-    char path[64];
+    char path[96];
     struct device device; /* has packed them and written the image */
     struct str key;
 };
@@ -193,6 +193,29 @@ static void flip_byte(const char *path, uint64_t at) {
     fclose(f);
 }
 
+static void test_an_image_of_a_stranger_is_not_taken(void **state) {
+    enum { STRANGER = 65534 };
+    struct rig *r = *state;
+    if (geteuid() != 0) skip();
+    assert_int_equal(chown(r->path, STRANGER, STRANGER), 0);
+    struct second s = prepare_again(r, r->key, false, 1);
+    assert_int_equal(s.open, ST_IO);
+    assert_non_null(strstr(s.why.text, "belongs to user 65534"));
+    assert_int_equal(s.use.read, 0);
+    /* In a folder of his own he may. */
+    char folder[] = "/tmp/jitney_image_XXXXXX", path[96];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/image", folder);
+    assert_int_equal(chown(folder, STRANGER, STRANGER), 0);
+    assert_int_equal(rename(r->path, path), 0);
+    snprintf(r->path, sizeof(r->path), "%s", path);
+    s = prepare_again(r, r->key, false, 1);
+    assert_int_equal(s.open, ST_OK);
+    assert_int_equal(s.use.read, WEIGHTS);
+    unlink(path);
+    rmdir(folder);
+}
+
 static void test_a_changed_byte_of_a_weight_is_found_by_its_checksum(void **state) {
     struct rig *r = *state;
     struct stat info;
@@ -285,6 +308,8 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_without_a_file_weights_are_packed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_no_file_or_no_image_is_not_taken, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_an_image_of_a_stranger_is_not_taken, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_changed_byte_of_a_weight_is_found_by_its_checksum,
                                         set_up, tear_down),
