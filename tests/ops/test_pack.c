@@ -2,6 +2,8 @@
  * Method: weights of random bytes, and of every byte in every place, are packed; a reader written
  *         from the words of kernels/cpu/pack.h finds each number again and compares it, bit for
  *         bit, with what tensor/dtype.h reads from the file. */
+#include <xxhash.h>
+
 #include "base/pool.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/page.h"
@@ -140,11 +142,45 @@ static void test_packed_weights_are_hardly_larger_than_the_file(void **state) {
     }
 }
 
+/* Images on users' disks hold these bytes. Where a hash changes, PACK_LAYOUT_VERSION is raised and
+ * the hashes are taken anew; else kernels read weights in an order in which they do not lie. */
+static void test_a_change_of_layout_raises_its_version(void **state) {
+    (void)state;
+    static const uint64_t hashes[DTYPE_COUNT] = {
+        [DTYPE_F32] = 0x9eeb4162be9d2b76,    [DTYPE_F16] = 0x8db04ff0adefd999,
+        [DTYPE_BF16] = 0xca9b2f3b131c3ceb,   [DTYPE_Q4_0] = 0xcea286425dd83311,
+        [DTYPE_Q4_1] = 0x4faf7a7455b0f5af,   [DTYPE_Q5_0] = 0x2f4052682c9ada6f,
+        [DTYPE_Q5_1] = 0xc50462bedf73cbed,   [DTYPE_Q8_0] = 0x77e1e28acb26260c,
+        [DTYPE_Q2_K] = 0x475a9f6b8d44b1fe,   [DTYPE_Q3_K] = 0x1601938811ab93dc,
+        [DTYPE_Q4_K] = 0x8b2187ad9ed6cdba,   [DTYPE_Q5_K] = 0xbea30411aab53f3f,
+        [DTYPE_Q6_K] = 0x77e4a7a4661f1f46,   [DTYPE_IQ4_NL] = 0xcea286425dd83311,
+        [DTYPE_IQ4_XS] = 0x0e8f6dfbd1cd46d2,
+    };
+    assert_int_equal(PACK_LAYOUT_VERSION, 2);
+    struct pool *pool;
+    assert_int_equal(pool_create(&pool, 1, NULL), ST_OK);
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        struct page_book book = {0};
+        struct weight w = weight_of(type, 17, 512, 2, false, 3);
+        struct packed *p = pack_create(&w, &book);
+        assert_non_null(p);
+        pack_fill(p, &w, pool);
+        uint64_t hash = XXH3_64bits(p->data, p->bytes);
+        if (hash != hashes[type])
+            fail_msg("%s: 0x%016llx", dtype_info(type)->name, (unsigned long long)hash);
+        pack_free(p);
+        page_book_deinit(&book);
+        mem_free((void *)(uintptr_t)w.data);
+    }
+    pool_destroy(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_panels_hold_the_numbers_of_the_file),
         cmocka_unit_test(test_every_byte_in_every_place_comes_back),
         cmocka_unit_test(test_packed_weights_are_hardly_larger_than_the_file),
+        cmocka_unit_test(test_a_change_of_layout_raises_its_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
