@@ -352,9 +352,10 @@ static void on_ended(void *ctx, struct ride *r) { text_ended(ctx, r); }
 /* ---- birth ---- */
 
 static void open_handles(struct server *s) {
-    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE};
+    /* A file over the limit of the system's is an error to its writer, and no reason to die. */
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGXFSZ};
     const uv_signal_cb calls[SIGNALS] = {on_end_signal, on_end_signal, on_reload_signal,
-                                         on_ignored_signal};
+                                         on_ignored_signal, on_ignored_signal};
     for (uint32_t i = 0; i < SIGNALS; i++) {
         CHECK(uv_signal_init(&s->loop, &s->signals[i]) == 0);
         s->signals[i].data = s;

@@ -34,7 +34,7 @@ struct tracer;
 struct visit;
 struct ws_client;
 
-enum { SERVER_ID_BYTES = 25, SIGNALS = 4, RANDOM_BYTES = 480 };
+enum { SERVER_ID_BYTES = 25, SIGNALS = 5, RANDOM_BYTES = 480 };
 static const uint64_t STREAM_BACKLOG_BYTES = 256 << 10;
 
 struct server {

@@ -131,6 +131,15 @@ def test_the_oldest_give_way_under_the_cap(model, cache, tmp_path):
     assert not visit(model, cache)[0]
 
 
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit is not there")
+def test_a_limit_on_files_is_said_and_ends_nothing(model, cache):
+    env = {"JITNEY_CACHE": str(cache), "JITNEY_WEIGHTS_CACHE": "on"}
+    with Server(model, env=env, wrap=("prlimit", "--fsize=1500000")) as server:
+        assert wait_until(lambda: told(server, "File too large")), server.lines
+        assert server.plain("GET", "/health").status == 200
+    assert not list((cache / "images").iterdir())
+
+
 def test_a_cache_that_cannot_be_written_is_said_once(model, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
