@@ -231,8 +231,7 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
     CHECK(threads <= POOL_THREADS_MAX);
     const struct cpu_table *table = cpu_table_find(isa);
     if (!table)
-        return err_set(err, ST_BAD,
-                       "no instruction set \"%s\": auto, amx, avx512, avx2, portable or ref", isa);
+        return err_set(err, ST_BAD, "no instruction set \"%s\": %s", isa, cpu_table_names());
     if (!cpu_table_runs_here(table))
         return err_set(err, ST_BAD, "this processor cannot run the instruction set \"%s\"", isa);
     struct cpu_device *dev = mem_zalloc(sizeof(*dev));

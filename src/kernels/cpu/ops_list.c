@@ -71,6 +71,8 @@ static const struct cpu_table amxsim_table = {
 static const struct cpu_table *const tables[] = {&amx_table,      &avx512_table, &avx2_table,
                                                  &portable_table, &ref_table,    &amxsim_table};
 
+static const char names[] = "auto, amx, avx512, avx2, portable or ref";
+
 /* Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
@@ -130,6 +132,8 @@ static const struct cpu_table neon_table = {
 static const struct cpu_table *const tables[] = {&dotprod_table, &neon_table, &portable_table,
                                                  &ref_table};
 
+static const char names[] = "auto, dotprod, neon, portable or ref";
+
 bool cpu_table_runs_here(const struct cpu_table *table) {
     enum { HWCAP_DOT_PRODUCTS = 1 << 20 }; /* Linux's HWCAP_ASIMDDP */
     return table != &dotprod_table || (getauxval(AT_HWCAP) & HWCAP_DOT_PRODUCTS);
@@ -139,12 +143,16 @@ bool cpu_table_runs_here(const struct cpu_table *table) {
 
 static const struct cpu_table *const tables[] = {&portable_table, &ref_table};
 
+static const char names[] = "auto, portable or ref";
+
 bool cpu_table_runs_here(const struct cpu_table *table) {
     (void)table;
     return true;
 }
 
 #endif
+
+const char *cpu_table_names(void) { return names; }
 
 const struct cpu_table *cpu_table_find(const char *name) {
     bool any = strcmp(name, "auto") == 0;
