@@ -146,8 +146,9 @@ static enum status check_disk(const char *dir, uint64_t bytes, uint64_t freed, s
     uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize + freed;
     if (image_store_disk_fits(disk_bytes, free_bytes, bytes)) return ST_OK;
     return err_set(err, ST_FULL,
-                   "%s: %llu MiB would leave the disk with less than a tenth or a GiB free", dir,
-                   (unsigned long long)(bytes >> 20));
+                   "%s: %llu MiB would leave the disk with less than a tenth or a GiB free; make "
+                   "room, or move the cache with JITNEY_CACHE",
+                   dir, (unsigned long long)(bytes >> 20));
 }
 
 /* Decide first and remove then: an image that has no room anyway costs no other its place. */
@@ -160,9 +161,10 @@ static enum status make_room(const struct image_store *s, const struct listing *
         freed += l->images[victims++].bytes;
     }
     if (held + bytes > s->max_bytes)
-        return err_set(err, ST_FULL, "%s: %llu MiB, but kept weights may take %llu MiB in all",
-                       s->dir, (unsigned long long)(bytes >> 20),
-                       (unsigned long long)(s->max_bytes >> 20));
+        return err_set(
+            err, ST_FULL,
+            "%s: %llu MiB, but kept weights may take %llu MiB in all (weights-cache-max)", s->dir,
+            (unsigned long long)(bytes >> 20), (unsigned long long)(s->max_bytes >> 20));
     TRY(check_disk(s->dir, bytes, freed, err));
     for (uint32_t i = 0; i < victims; i++) {
         char path[IMAGE_PATH_BYTES];

@@ -175,7 +175,10 @@ static void watch_weights(struct server *s) {
         enum status st;
         if (m->state != LOAD_READY || !weight_cache_kept(m->host->weights, &st, &text)) continue;
         bool is_fine = st == ST_OK || st == ST_UNAVAILABLE;
-        tell_weights(s, m, is_fine ? LOG_INFO : LOG_WARN, text);
+        struct err line;
+        (void)err_set(&line, st, "%s%s", text,
+                      is_fine ? "" : "; not kept, so the next start makes the weights again");
+        tell_weights(s, m, is_fine ? LOG_INFO : LOG_WARN, line.text);
     }
 }
 
@@ -303,7 +306,11 @@ static void tell_model(struct server *s, struct served *m) {
     if (m->state == LOAD_READY) weights = weight_cache_report(m->host->weights);
     if (weights.read) fields[count++] = log_text("weights", STR("kept"));
     if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);
-    if (weights.note[0]) tell_weights(s, m, LOG_WARN, weights.note);
+    if (weights.note[0]) {
+        struct err line;
+        (void)err_set(&line, ST_BAD, "%s; the weights were made anew", weights.note);
+        tell_weights(s, m, LOG_WARN, line.text);
+    }
     log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
     tell_placement(s, m);
 }

@@ -86,7 +86,7 @@ def test_a_damaged_byte_is_found_by_verify(model, cache):
     right = visit(model, cache)[1]
     damage(images(cache)[0])
     with start(model, cache, "--verify") as server:
-        assert wait_until(lambda: told(server, "checksum")), server.lines
+        assert wait_until(lambda: told(server, "fails its checksum; the weights were made anew"))
         assert wait_until(lambda: told(server, "MiB")), server.lines
         reply = server.plain("POST", "/v1/chat/completions", BODY)
         assert reply.json["choices"] == right
@@ -115,7 +115,8 @@ def test_without_the_cache_nothing_is_kept(model, cache):
 
 def test_no_room_under_the_cap_is_said_and_harmless(model, cache):
     with start(model, cache, "--weights-cache-max", "1K") as server:
-        assert wait_until(lambda: told(server, "in all")), server.lines
+        assert wait_until(lambda: told(server, "in all (weights-cache-max); not kept")), \
+            server.lines
         assert server.plain("POST", "/v1/chat/completions", BODY).status == 200
     assert not images(cache)
 
