@@ -90,6 +90,7 @@ static bool is_encoder(const char *path) {
 
 static enum status open_encoder(struct registry *r, struct served_parts *p, struct err *err) {
     struct host_options options = {.threads = r->service.knobs.threads,
+                                   .isa = r->service.isa,
                                    .placement = r->service.placement,
                                    .weights = r->service.weights,
                                    .on_progress = on_progress,

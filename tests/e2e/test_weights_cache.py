@@ -188,6 +188,9 @@ def test_an_encoder_keeps_its_weights_too(cache):
     with start(model, cache) as server:
         assert uses_kept(server)
         assert server.plain("POST", "/v1/embeddings", {"input": "Hello"}).json["data"] == one
+    with start(model, cache, "--isa", "portable") as server:
+        assert not uses_kept(server)  # they are another instruction set's
+        assert server.plain("POST", "/v1/embeddings", {"input": "Hello"}).json["data"] == one
 
 
 def test_a_model_that_is_removed_takes_its_images_along(model, cache):
