@@ -41,7 +41,7 @@ static enum status remove_one(const struct model_cache *c, const char *name, uin
     char images[MODEL_PATH_BYTES];
     struct model_file *file = open_files(c, name); /* while it is there */
     enum status st = model_cache_remove(c, name, freed_bytes, err);
-    if (st == ST_OK && file && path_join(images, sizeof(images), c->root, "images"))
+    if (st == ST_OK && file && model_cache_images(c, images))
         st = weight_cache_forget(images, file, freed_bytes, err);
     model_file_close(file);
     return st;

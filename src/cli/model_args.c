@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/file.h"
 #include "base/pool.h"
 #include "cli/progress.h"
 #include "config/env.h"
@@ -197,8 +196,8 @@ enum kv_type model_args_kv_type(const struct args *a) {
 static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) {
     struct model_cache cache;
     find_cache(&cache);
-    bool is_wanted = strcmp(args_text(a, "weights-cache"), "on") == 0 && cache.root[0];
-    return is_wanted && path_join(path, MODEL_PATH_BYTES, cache.root, "images") ? path : NULL;
+    bool is_wanted = strcmp(args_text(a, "weights-cache"), "on") == 0;
+    return is_wanted && model_cache_images(&cache, path) ? path : NULL;
 }
 
 static void tell_note(const struct weight_cache *weights) {

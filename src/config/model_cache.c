@@ -82,6 +82,10 @@ enum status model_cache_folder(const struct model_cache *c, const char *name, co
 
 /* --- finding ---------------------------------------------------------------------------- */
 
+bool model_cache_images(const struct model_cache *c, char path[MODEL_PATH_BYTES]) {
+    return c->root[0] && path_join(path, MODEL_PATH_BYTES, c->root, "images");
+}
+
 enum status model_cache_find(const struct model_cache *c, const char *name, struct manifest *out,
                              struct err *err) {
     char folder[MODEL_PATH_BYTES];

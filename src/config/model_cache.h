@@ -3,6 +3,7 @@
  *     CACHE/models/NAME/        a model: its files and jitney.json      (see manifest.h)
  *     CACHE/models/NAME.part/   one that is being fetched               (`jitney pull`)
  *     CACHE/locks/NAME          held by whoever changes that model
+ *     CACHE/images/             weights that servers keep             (engine/weight_cache.h)
  *
  * CACHE is $JITNEY_CACHE, else $XDG_CACHE_HOME/jitney, else ~/.cache/jitney. A name is
  * [ORG/]NAME[:VARIANT] of letters, digits, '.', '_' and '-'; on disk the slash is a '+'. A
@@ -47,6 +48,10 @@ enum status model_cache_resolve(const struct model_cache *c, const char *model,
 extern const char MODEL_PARTIAL_SUFFIX[]; /* ".part" */
 enum status model_cache_folder(const struct model_cache *c, const char *name, const char *suffix,
                                char path[MODEL_PATH_BYTES], struct err *err);
+
+/* The folder where servers keep weights, there or not. False: there is no cache, or its name is too
+ * long. */
+bool model_cache_images(const struct model_cache *c, char path[MODEL_PATH_BYTES]);
 
 /* Read the note of a cached model into an initialised manifest. ST_MISSING if not there. */
 enum status model_cache_find(const struct model_cache *c, const char *name, struct manifest *out,

@@ -343,8 +343,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .spill_dir = env->tmp_dir,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};
-    bool keeps = strcmp(s->weights_cache, "on") == 0 && r->cache.root[0] &&
-                 path_join(r->images, sizeof(r->images), r->cache.root, "images");
+    bool keeps = strcmp(s->weights_cache, "on") == 0 && model_cache_images(&r->cache, r->images);
     if (keeps)
         o->weights = (struct weight_cache_options){
             .dir = r->images, .max_bytes = s->weights_cache_max, .verify = s->verify};
