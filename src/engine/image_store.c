@@ -139,33 +139,51 @@ bool image_store_disk_fits(uint64_t disk_bytes, uint64_t free_bytes, uint64_t by
     return left >= disk_bytes / DISK_SHARE && left >= DISK_FREE_MIN;
 }
 
-static enum status check_disk(const char *dir, uint64_t bytes, uint64_t freed, struct err *err) {
+/* What there is to share, and what has been given up for it so far. */
+struct room {
+    uint64_t max_bytes, disk_bytes, free_bytes; /* of the store; of the disk */
+    uint64_t held_bytes;                        /* by images and parts that stay */
+};
+
+static struct room look_for_room(const struct image_store *s, const struct listing *l) {
     struct statvfs disk;
-    if (statvfs(dir, &disk) != 0) return ST_OK; /* the write itself will tell */
-    uint64_t disk_bytes = (uint64_t)disk.f_blocks * disk.f_frsize;
-    uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize + freed;
-    if (image_store_disk_fits(disk_bytes, free_bytes, bytes)) return ST_OK;
-    return err_set(err, ST_FULL,
-                   "%s: %llu MiB would leave the disk with less than a tenth or a GiB free; make "
-                   "room, or move the cache with JITNEY_CACHE",
-                   dir, (unsigned long long)(bytes >> 20));
+    struct room r = {.max_bytes = s->max_bytes, .held_bytes = l->bytes};
+    bool is_known = statvfs(s->dir, &disk) == 0; /* else the write itself will tell */
+    r.disk_bytes = is_known ? (uint64_t)disk.f_blocks * disk.f_frsize : 0;
+    r.free_bytes = is_known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+    return r;
+}
+
+static bool fits_cap(const struct room *r, uint64_t bytes) {
+    return bytes <= r->max_bytes && r->held_bytes <= r->max_bytes - bytes;
+}
+
+static enum status check_room(const char *dir, const struct room *r, uint64_t bytes,
+                              struct err *err) {
+    if (!fits_cap(r, bytes))
+        return err_set(
+            err, ST_FULL,
+            "%s: %llu MiB, but kept weights may take %llu MiB in all (weights-cache-max)", dir,
+            (unsigned long long)(bytes >> 20), (unsigned long long)(r->max_bytes >> 20));
+    if (!image_store_disk_fits(r->disk_bytes, r->free_bytes, bytes))
+        return err_set(err, ST_FULL,
+                       "%s: %llu MiB would leave the disk with less than a tenth or a GiB free; "
+                       "make room, or move the cache with JITNEY_CACHE",
+                       dir, (unsigned long long)(bytes >> 20));
+    return ST_OK;
 }
 
 /* Decide first and remove then: an image that has no room anyway costs no other its place. */
 static enum status make_room(const struct image_store *s, const struct listing *l, uint64_t bytes,
                              struct err *err) {
-    uint64_t held = l->bytes, freed = 0;
+    struct room r = look_for_room(s, l);
     uint32_t victims = 0;
-    while (victims < l->count && held + bytes > s->max_bytes) {
-        held -= l->images[victims].bytes;
-        freed += l->images[victims++].bytes;
+    while (victims < l->count && check_room(s->dir, &r, bytes, NULL) != ST_OK) {
+        uint64_t gained = l->images[victims++].bytes;
+        r.held_bytes -= gained;
+        r.free_bytes = gained > UINT64_MAX - r.free_bytes ? UINT64_MAX : r.free_bytes + gained;
     }
-    if (held + bytes > s->max_bytes)
-        return err_set(
-            err, ST_FULL,
-            "%s: %llu MiB, but kept weights may take %llu MiB in all (weights-cache-max)", s->dir,
-            (unsigned long long)(bytes >> 20), (unsigned long long)(s->max_bytes >> 20));
-    TRY(check_disk(s->dir, bytes, freed, err));
+    TRY(check_room(s->dir, &r, bytes, err));
     for (uint32_t i = 0; i < victims; i++) {
         char path[IMAGE_PATH_BYTES];
         if (path_join(path, sizeof(path), s->dir, l->images[i].name)) (void)unlink(path);

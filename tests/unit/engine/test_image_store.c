@@ -10,9 +10,11 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -318,6 +320,30 @@ static void test_a_models_images_go_with_it(void **state) {
     image_store_abandon(&part);
 }
 
+/* On a disk of 2 GiB, of which 1 must stay free. The images are holes and take none. */
+static int fill_small_disk(const struct rig *r) {
+    const int64_t gib = 1ll << 30;
+    struct image_store store = {.dir = r->images, .max_bytes = UINT64_MAX};
+    struct rig small = *r;
+    struct image_part part;
+    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_PRIVATE | MS_REC, NULL) != 0 ||
+        mount("none", r->dir, "tmpfs", 0, "size=2g") != 0)
+        return 77;
+    small.store = store;
+    if (put(&small, "a", gib * 3 / 4) != ST_OK || put(&small, "b", gib * 3 / 4) != ST_OK) return 1;
+    set_used(&small, "a", 1000);
+    if (image_store_begin(&store, key_of("c"), (uint64_t)gib * 3, &part, NULL) != ST_FULL) return 2;
+    if (!has(&small, "a") || !has(&small, "b")) return 3;
+    if (put(&small, "c", gib * 3 / 2) != ST_OK) return 4;
+    return has(&small, "a") || !has(&small, "b") ? 5 : 0;
+}
+
+static void test_images_give_way_on_a_disk_that_fills(void **state) {
+    int code = in_child(fill_small_disk, *state);
+    if (code == 77) skip(); /* not for us to mount one */
+    assert_int_equal(code, 0);
+}
+
 static void test_a_disk_keeps_a_tenth_and_a_gib(void **state) {
     (void)state;
     const uint64_t gib = 1ull << 30;
@@ -352,6 +378,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_part_of_another_user_is_in_nobodys_way, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_models_images_go_with_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_images_give_way_on_a_disk_that_fills, set_up,
+                                        tear_down),
         cmocka_unit_test(test_a_disk_keeps_a_tenth_and_a_gib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
