@@ -3,8 +3,8 @@
  *     DIR/FILES-KEY.jpk          an image, named by hashes: of its model's files, and of its key
  *     DIR/FILES-KEY.PID-N.part   one that is being written; its writer holds a lock on it
  *
- * An image appears under its name all at once, by a rename. All together take at most max_bytes, and
- * none is begun that would leave the disk with less than a tenth or a GiB; those that were used
+ * An image appears under its name all at once, by a rename. All together take at most max_bytes,
+ * and none is begun that would leave the disk with less than a tenth or a GiB; those that were used
  * longest ago give way first (a use renews the file's time of change). A part whose lock is free
  * belongs to nobody and is removed by the next who writes.
  *
