@@ -163,8 +163,8 @@ static inline struct span span_share(uint32_t count, uint32_t ith, uint32_t nth)
                          (uint32_t)((uint64_t)count * (ith + 1) / nth)};
 }
 
-/* The panels of part `part` that thread `ith` of `nth` reads when an op has few rows; with many,
- * threads may take panels from each other. Weights are prepared. */
+/* The panels of part `part` that are thread `ith`'s of `nth` when an op has few rows, though others
+ * help a late one; with many rows threads claim panels. Weights are prepared. */
 struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
                      uint32_t ith, uint32_t nth);
 
@@ -187,8 +187,7 @@ static inline int32_t *mat_i32(const struct mat *m, uint32_t row) {
     return (int32_t *)(void *)(m->base + row * m->row_bytes) + m->col;
 }
 
-/* False for rows that the step skips. */
-bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row);
+bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row); /* not skipped */
 
 /* Drivers. */
 cpu_op_fn op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run, op_act_run,

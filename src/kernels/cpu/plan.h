@@ -1,11 +1,11 @@
 /* kernels/cpu/plan.h - what the CPU device works out once for each tape.
  *
  * Where the threads must meet, the tables of cosines and sines that rope ops share, each thread's
- * scratch memory, and counters from which threads claim the work of an op.
+ * scratch memory, and counters from which threads claim or take the work of an op.
  *
  * Lifetime: made when the device checks a tape, kept until the device closes or checks that
- * tape again. Thread: the tables are written at the start of a run, rows shared out; claims
- * may be made by all threads at once; the rest is read-only.
+ * tape again. Thread: the tables are written at the start of a run, rows shared out; all
+ * threads may claim and take at once; the rest is read-only.
  */
 #ifndef KERNELS_CPU_PLAN_H
 #define KERNELS_CPU_PLAN_H
