@@ -38,8 +38,10 @@ static struct tape *make_tape(void) {
     return t;
 }
 
-/* Shares have 0 .. PIECES_MAX pieces, another number in every op and run. */
+/* Shares have 0 .. PIECES_MAX pieces, another number in every op and run. Every other few runs
+ * only the last op has any, as in a prompt, whose products but the last have many rows. */
 static uint32_t pieces_of(const struct walk *w, uint32_t op, uint32_t owner) {
+    if (w->run / 4 % 2 && op + 1 < OPS) return 0;
     return (w->run + op + owner) % (PIECES_MAX + 1);
 }
 
