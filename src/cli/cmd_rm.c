@@ -7,7 +7,6 @@
 #include "config/env.h"
 #include "config/model_cache.h"
 #include "engine/weight_cache.h"
-#include "format/model_file.h"
 
 static const struct flag flags[] = {{0}};
 
@@ -21,30 +20,25 @@ static enum status report(const char *name, uint64_t freed_bytes, struct err *er
     return st;
 }
 
-/* The model's files, as images know them; NULL if they cannot be read, and then none is of use. */
-static struct model_file *open_files(const struct model_cache *c, const char *name) {
-    char folder[MODEL_PATH_BYTES], path[MODEL_PATH_BYTES];
-    struct model_file *file = NULL;
+/* What a server opens of the model; false if it is not there whole, and then nothing is kept. */
+static bool find_path(const struct model_cache *c, const char *name, char path[MODEL_PATH_BYTES]) {
+    char folder[MODEL_PATH_BYTES];
     struct manifest m;
     manifest_init(&m);
     bool is_there = model_cache_find(c, name, &m, NULL) == ST_OK &&
                     model_cache_folder(c, name, "", folder, NULL) == ST_OK &&
-                    path_join(path, sizeof(path), folder, m.entry);
-    if (!is_there || model_file_open(path, &file, NULL) != ST_OK) file = NULL;
+                    path_join(path, MODEL_PATH_BYTES, folder, m.entry);
     manifest_deinit(&m);
-    return file;
+    return is_there;
 }
 
-/* The model, and then the weights that servers have kept of it. */
+/* The weights that servers have kept of it, found by where it is, and then the model. */
 static enum status remove_one(const struct model_cache *c, const char *name, uint64_t *freed_bytes,
                               struct err *err) {
-    char images[MODEL_PATH_BYTES];
-    struct model_file *file = open_files(c, name); /* while it is there */
-    enum status st = model_cache_remove(c, name, freed_bytes, err);
-    if (st == ST_OK && file && model_cache_images(c, images))
-        st = weight_cache_forget(images, file, freed_bytes, err);
-    model_file_close(file);
-    return st;
+    char images[MODEL_PATH_BYTES], path[MODEL_PATH_BYTES];
+    if (find_path(c, name, path) && model_cache_images(c, images))
+        TRY(weight_cache_forget(images, path, freed_bytes, err));
+    return model_cache_remove(c, name, freed_bytes, err);
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {

@@ -156,7 +156,9 @@ enum status model_cache_remove(const struct model_cache *c, const char *name, ui
     }
     if (!there) {
         model_cache_suggest(c, name, hint);
-        return err_set(err, ST_MISSING, "there is no model named %s in the cache%s", name, hint);
+        return err_set(err, ST_MISSING,
+                       "there is no model named %s in the cache%s `jitney list` shows the names",
+                       name, hint[0] ? hint : ";");
     }
     struct model_stage lock;
     TRY(model_lock(&lock, c, name, err));

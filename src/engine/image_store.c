@@ -18,20 +18,22 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { HASH_BYTES = 17, NAME_BYTES = 2 * HASH_BYTES, FILES_MAX = 1 << 16, DISK_SHARE = 10 };
+enum { HASH_BYTES = 17, NAME_BYTES = 3 * HASH_BYTES, FILES_MAX = 1 << 16, DISK_SHARE = 10 };
 enum { PART_TRIES = 100, MODE_PRIVATE = 0600, MODE_PUBLIC = 0644 };
 static const uint64_t DISK_FREE_MIN = 1ull << 30;
 static const char IMAGE_SUFFIX[] = ".jpk", PART_SUFFIX[] = ".part";
 
-static void make_hash(struct str text, char out[HASH_BYTES]) {
+/* With what stands behind it in a name: a dash, or nothing. */
+static void put_hash(struct str text, char end, char out[HASH_BYTES]) {
     snprintf(out, HASH_BYTES, "%016llx", (unsigned long long)XXH3_64bits(text.ptr, text.len));
+    out[HASH_BYTES - 1] = end;
 }
 
 /* Two keys of one name would only be in each other's way: an image holds its whole key. */
 static void make_name(const struct image_key *key, char out[NAME_BYTES]) {
-    make_hash(key->files, out);
-    out[HASH_BYTES - 1] = '-';
-    make_hash(key->all, out + HASH_BYTES);
+    put_hash(key->place, '-', out);
+    put_hash(key->layout, '-', out + HASH_BYTES);
+    put_hash(key->all, 0, out + 2 * HASH_BYTES);
 }
 
 enum status image_store_path(const struct image_store *s, const struct image_key *key,
@@ -256,7 +258,7 @@ void image_store_abandon(struct image_part *part) {
     part->fd = -1;
 }
 
-/* ---- a model that goes ---- */
+/* ---- images that go ---- */
 
 static enum status remove_entry(const char *path, int dir, const char *name, uint64_t *freed_bytes,
                                 struct err *err) {
@@ -272,19 +274,34 @@ static enum status remove_entry(const char *path, int dir, const char *name, uin
     return ST_OK;
 }
 
-enum status image_store_remove(const struct image_store *s, struct str files, uint64_t *freed_bytes,
-                               struct err *err) {
-    char hash[HASH_BYTES + 1];
-    make_hash(files, hash);
-    memcpy(hash + HASH_BYTES - 1, "-", 2);
-    DIR *dir = opendir(s->dir);
+/* Whose names start with `start`, but not with `kept` unless that is empty. */
+static enum status remove_all(const char *path, struct str start, struct str kept,
+                              uint64_t *freed_bytes, struct err *err) {
+    DIR *dir = opendir(path);
     if (!dir && errno == ENOENT) return ST_OK;
-    if (!dir) return err_set(err, ST_IO, "%s: cannot read: %s", s->dir, strerror(errno));
+    if (!dir) return err_set(err, ST_IO, "%s: cannot read: %s", path, strerror(errno));
     enum status st = ST_OK;
     struct dirent *entry;
-    while (st == ST_OK && (entry = readdir(dir)))
-        if (str_starts(str_of(entry->d_name), str_of(hash)))
-            st = remove_entry(s->dir, dirfd(dir), entry->d_name, freed_bytes, err);
+    while (st == ST_OK && (entry = readdir(dir))) {
+        struct str name = str_of(entry->d_name);
+        bool is_kept = kept.len && str_starts(name, kept);
+        if (!is_kept && str_starts(name, start))
+            st = remove_entry(path, dirfd(dir), entry->d_name, freed_bytes, err);
+    }
     closedir(dir);
     return st;
+}
+
+enum status image_store_remove(const struct image_store *s, struct str place, uint64_t *freed_bytes,
+                               struct err *err) {
+    char start[HASH_BYTES];
+    put_hash(place, '-', start);
+    return remove_all(s->dir, (struct str){start, sizeof(start)}, STR(""), freed_bytes, err);
+}
+
+void image_store_remove_older(const struct image_store *s, const struct image_key *key) {
+    char name[NAME_BYTES];
+    uint64_t freed_bytes = 0;
+    make_name(key, name);
+    (void)remove_all(s->dir, (struct str){name, 2 * HASH_BYTES}, str_of(name), &freed_bytes, NULL);
 }

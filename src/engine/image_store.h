@@ -1,7 +1,8 @@
 /* engine/image_store.h - the folder of images: whose file is which, and how much room there is.
  *
- *     DIR/FILES-KEY.jpk          an image, named by hashes: of its model's files, and of its key
- *     DIR/FILES-KEY.PID-N.part   one that is being written; its writer holds a lock on it
+ *     DIR/PLACE-LAYOUT-KEY.jpk          an image, named by hashes: of where its model is, of what
+ *                                       it was made for, and of its whole key
+ *     DIR/PLACE-LAYOUT-KEY.PID-N.part   one that is being written; its writer holds a lock on it
  *
  * An image appears under its name all at once, by a rename. All together take at most max_bytes,
  * and none is begun that would leave the disk with less than a tenth or a GiB; those that were used
@@ -29,8 +30,9 @@ struct image_store {
 };
 
 struct image_key {
-    struct str files; /* which model's files: what its images have in common */
-    struct str all;   /* with whatever else tells images apart */
+    struct str place;  /* where the model is: what its images have in common */
+    struct str layout; /* what it was made for; of one place and layout only one image is of use */
+    struct str all;    /* with whatever else tells images apart */
 };
 
 /* Where the image for this key is, or would be. ST_CREATE: the name is too long. */
@@ -53,10 +55,14 @@ enum status image_store_begin(const struct image_store *s, const struct image_ke
 enum status image_store_commit(struct image_part *part, struct err *err);
 void image_store_abandon(struct image_part *part);
 
-/* Remove all images of a model's files, and what dead writers left of them; what they took is added
- * to *freed_bytes. ST_IO: what could not be removed. */
-enum status image_store_remove(const struct image_store *s, struct str files, uint64_t *freed_bytes,
+/* Remove all images of the model in this place, and what dead writers left of them; what they took
+ * is added to *freed_bytes. ST_IO: what could not be removed. */
+enum status image_store_remove(const struct image_store *s, struct str place, uint64_t *freed_bytes,
                                struct err *err);
+
+/* Remove images of the same place and layout under other keys: what they were made of is gone. As
+ * far as it goes: what stays gives way in time. */
+void image_store_remove_older(const struct image_store *s, const struct image_key *key);
 
 /* Is a disk of `disk_bytes`, `free_bytes` of them free, left with enough after `bytes` more? */
 bool image_store_disk_fits(uint64_t disk_bytes, uint64_t free_bytes, uint64_t bytes);

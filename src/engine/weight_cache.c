@@ -2,9 +2,10 @@
 #define _GNU_SOURCE
 #include "engine/weight_cache.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -25,7 +26,7 @@ struct weight_cache {
     struct image_store store;
     char *dir; /* heap */
     struct buf key;
-    size_t files_len; /* of the key's part that tells which files */
+    size_t place_len, layout_at; /* in the key: the end of the first part, the last one's start */
     char path[IMAGE_PATH_BYTES];
     struct device_image_use use;
     struct err note;
@@ -39,6 +40,12 @@ struct weight_cache {
     enum status kept;
     struct err kept_text;
 };
+
+/* The same whatever becomes of the files there. */
+static void put_place(struct buf *key, const char *path) {
+    char real[PATH_MAX];
+    buf_printf(key, "path %s\n", realpath(path, real) ? real : path);
+}
 
 /* Text, so that a person can see what an image belongs to. Not the device: its number may be
  * another after the next mount, and beside the rest it tells nothing apart. */
@@ -58,15 +65,18 @@ static enum status check_key(const struct buf *key, struct err *err) {
 
 static enum status make_key(struct weight_cache *c, const struct model_file *file,
                             struct err *err) {
+    put_place(&c->key, model_file_path(file));
+    c->place_len = c->key.len;
     put_files(&c->key, file);
-    c->files_len = c->key.len;
+    c->layout_at = c->key.len;
     buf_printf(&c->key, "%s\n", c->device.images->layout(c->device.self));
     return check_key(&c->key, err);
 }
 
 static struct image_key store_key(const struct weight_cache *c) {
     struct str all = buf_str(&c->key);
-    return (struct image_key){.files = {all.ptr, c->files_len}, .all = all};
+    return (struct image_key){
+        .place = {all.ptr, c->place_len}, .layout = str_skip(all, c->layout_at), .all = all};
 }
 
 /* What not all may read of the model they may not read of its image. */
@@ -154,10 +164,14 @@ static enum status write_image(struct weight_cache *c, uint64_t *bytes, struct e
     struct device_image_out out = {
         .fd = part.fd, .key = buf_str(&c->key), .may_go_on = may_go_on, .ctx = c};
     enum status st = d->images->write(d->self, &out, &why);
-    if (st == ST_OK) return image_store_commit(&part, err);
-    (void)err_set(err, st, "%s: %s", part.path, why.text);
-    image_store_abandon(&part);
-    return st;
+    if (st != ST_OK) {
+        (void)err_set(err, st, "%s: %s", part.path, why.text);
+        image_store_abandon(&part);
+        return st;
+    }
+    TRY(image_store_commit(&part, err));
+    image_store_remove_older(&c->store, &key);
+    return ST_OK;
 }
 
 static void *keep_main(void *arg) {
@@ -166,7 +180,7 @@ static void *keep_main(void *arg) {
     step_back();
     c->kept = write_image(c, &bytes, &c->kept_text);
     if (c->kept == ST_OK)
-        (void)err_set(&c->kept_text, ST_OK, "%s: %llu MiB", c->path,
+        (void)err_set(&c->kept_text, ST_OK, "%s: %llu MiB kept for the next start", c->path,
                       (unsigned long long)(bytes >> 20));
     /* The caller reads the two once it has seen this. */
     atomic_store_explicit(&c->has_ended, true, memory_order_release);
@@ -200,14 +214,14 @@ void weight_cache_close(struct weight_cache *c) {
     mem_free(c);
 }
 
-enum status weight_cache_forget(const char *dir, const struct model_file *file,
-                                uint64_t *freed_bytes, struct err *err) {
+enum status weight_cache_forget(const char *dir, const char *path, uint64_t *freed_bytes,
+                                struct err *err) {
     const struct image_store store = {.dir = dir};
-    struct buf files;
-    buf_init(&files, KEY_BYTES_MAX);
-    put_files(&files, file);
-    enum status st = check_key(&files, err);
-    if (st == ST_OK) st = image_store_remove(&store, buf_str(&files), freed_bytes, err);
-    buf_deinit(&files);
+    struct buf place;
+    buf_init(&place, KEY_BYTES_MAX);
+    put_place(&place, path);
+    enum status st = check_key(&place, err);
+    if (st == ST_OK) st = image_store_remove(&store, buf_str(&place), freed_bytes, err);
+    buf_deinit(&place);
     return st;
 }

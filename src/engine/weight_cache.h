@@ -3,10 +3,11 @@
  *     open -> (every weight is prepared) -> loaded -> keep, maybe -> close
  *
  * Opening finds the image that was made of the very same model files for the same device layout
- * (their inode, size and times of change are its key) and lets the device read from it. An
- * image that is missing, damaged or of another model costs nothing but the time of making the
- * weights. Keeping writes one if weights had to be made, on a thread of its own that gives way to
- * every other; closing stops it at once.
+ * (where they are, their inode, size and times of change are its key) and lets the device read from
+ * it. An image that is missing, damaged or of another model costs nothing but the time of making
+ * the weights. Keeping writes one if weights had to be made, on a thread of its own that gives way
+ * to every other, and removes those of the same place and layout that it makes useless; closing
+ * stops it at once.
  *
  * Lifetime: the model file and the device outlive it. Thread: one caller, but for the thread that
  * writes.
@@ -53,9 +54,9 @@ bool weight_cache_kept(struct weight_cache *c, enum status *status, const char *
 
 void weight_cache_close(struct weight_cache *c);
 
-/* Remove what is kept of a model under `dir`, for any device; what it took is added to
- * *freed_bytes. */
-enum status weight_cache_forget(const char *dir, const struct model_file *file,
-                                uint64_t *freed_bytes, struct err *err);
+/* Remove what is kept under `dir` of the model at `path`, for any device and of whatever was there
+ * before; what it took is added to *freed_bytes. While the model is there: links are followed. */
+enum status weight_cache_forget(const char *dir, const char *path, uint64_t *freed_bytes,
+                                struct err *err);
 
 #endif

@@ -828,7 +828,8 @@ def test_rm_takes_no_path_for_a_name(cache, server, name):
 def test_rm_of_an_unknown_name_suggests(cache, server):
     server.routes["/banana.gguf"] = Route(gguf_bytes(1))
     cache.ok("pull", f"{server.url}/banana.gguf")
-    assert "did you mean banana?" in cache.fails(MISSING, "rm", "bananna")
+    assert "did you mean banana? `jitney list`" in cache.fails(MISSING, "rm", "bananna")
+    assert "in the cache; `jitney list` shows the names" in cache.fails(MISSING, "rm", "nosuch")
     cache.fails(USAGE, "rm")
 
 

@@ -48,10 +48,11 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* Of files whose name is the first letter of the key's. */
+/* Its first letter is the place, the rest up to a comma the layout. */
 static const struct image_key *key_of(const char *key) {
     static struct image_key out;
-    out = (struct image_key){.files = {key, 1}, .all = str_of(key)};
+    out = (struct image_key){
+        .place = {key, 1}, .layout = {key + 1, strcspn(key + 1, ",")}, .all = str_of(key)};
     return &out;
 }
 
@@ -320,6 +321,19 @@ static void test_a_models_images_go_with_it(void **state) {
     image_store_abandon(&part);
 }
 
+static void test_an_image_replaces_those_of_its_place_and_layout(void **state) {
+    struct rig *r = *state;
+    assert_int_equal(put(r, "a fast,old", IMAGE_BYTES / 2), ST_OK);
+    assert_int_equal(put(r, "a slow,old", IMAGE_BYTES / 2), ST_OK);
+    assert_int_equal(put(r, "b fast,old", IMAGE_BYTES / 2), ST_OK);
+    assert_int_equal(put(r, "a fast,new", IMAGE_BYTES / 2), ST_OK);
+    image_store_remove_older(&r->store, key_of("a fast,new"));
+    assert_false(has(r, "a fast,old"));
+    assert_true(has(r, "a fast,new"));
+    assert_true(has(r, "a slow,old"));
+    assert_true(has(r, "b fast,old"));
+}
+
 /* On a disk of 2 GiB, of which 1 must stay free. The images are holes and take none. */
 static int fill_small_disk(const struct rig *r) {
     const int64_t gib = 1ll << 30;
@@ -378,6 +392,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_part_of_another_user_is_in_nobodys_way, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_models_images_go_with_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_image_replaces_those_of_its_place_and_layout,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_images_give_way_on_a_disk_that_fills, set_up,
                                         tear_down),
         cmocka_unit_test(test_a_disk_keeps_a_tenth_and_a_gib),
