@@ -11,6 +11,8 @@
 #include "cli/cli.h"
 #include "cli/cli_int.h"
 
+enum { WHERE_BYTES = 64 };
+
 /* One flag that was given; `value` is NULL for FLAG_BOOL. */
 struct given {
     const struct flag *flag;
@@ -93,6 +95,18 @@ static bool word_in(const char *words, struct str value) {
     return false;
 }
 
+static enum exit_code check_word(const struct command *c, const struct flag *f, const char *value,
+                                 struct err *err) {
+    char where[WHERE_BYTES];
+    if (!word_in(f->value, str_of(value)))
+        return usage_set(err, "%s: --%s is \"%s\"; it must be one of %s", c->name, f->name, value,
+                         f->value);
+    if (!f->check || f->check(value, err) == ST_OK) return EXIT_FINE;
+    snprintf(where, sizeof(where), "%s: --%s", c->name, f->name);
+    (void)err_prefix(err, ST_BAD, where);
+    return EXIT_USAGE;
+}
+
 static enum exit_code check_value(const struct command *c, const struct flag *f, const char *value,
                                   struct err *err) {
     struct str text = str_of(value);
@@ -103,9 +117,7 @@ static enum exit_code check_value(const struct command *c, const struct flag *f,
     case FLAG_TEXT:
         return EXIT_FINE;
     case FLAG_WORD:
-        if (word_in(f->value, text)) return EXIT_FINE;
-        return usage_set(err, "%s: --%s is \"%s\"; it must be one of %s", c->name, f->name, value,
-                         f->value);
+        return check_word(c, f, value, err);
     case FLAG_INT:
         if (str_to_i64(text, &whole) && (double)whole >= f->min && (double)whole <= f->max)
             return EXIT_FINE;

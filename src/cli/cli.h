@@ -61,6 +61,8 @@ struct flag {
     double min, max;      /* INT and REAL only, both included                  */
     bool repeats;
     const char *help; /* one sentence                                      */
+    /* WORD only, optional: whether this machine has what the word names. */
+    enum status (*check)(const char *value, struct err *err);
 };
 
 struct args; /* opaque: what the user gave, checked against the table */

@@ -26,7 +26,7 @@ static const struct flag flags_settings[] = {
 #define SECTION(title)
 #define SETTING(field, kind, letter, flag, value, fallback, min, max, reloads, help)               \
     {flag, letter, (enum flag_kind)FLAG_OF_##kind, value, fallback,                                \
-     min,  max,    SETTING_##kind == SETTING_LIST, help},
+     min,  max,    SETTING_##kind == SETTING_LIST, help,  NULL},
 #include "config/settings.def"
 #undef SETTING
 #undef SECTION

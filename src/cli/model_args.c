@@ -10,6 +10,7 @@
 #include "config/env.h"
 #include "engine/solo.h"
 #include "format/model_file.h"
+#include "kernels/cpu/cpu.h"
 #include "text/tokenizer.h"
 
 const struct flag flags_engine[] = {
@@ -32,7 +33,8 @@ const struct flag flags_engine[] = {
      .value = "auto|amx|avx512|avx2|dotprod|neon|portable|ref",
      .fallback = "auto",
      .help = "Which kernels compute: the best that the processor has, or a named set; ref is the "
-             "slow definition of right."},
+             "slow definition of right.",
+     .check = cpu_isa_check},
     {.name = "weights-cache",
      .kind = FLAG_WORD,
      .value = "on|off",
@@ -40,8 +42,8 @@ const struct flag flags_engine[] = {
      .help = "Use weights that a server has kept in the order in which the kernels read them."},
     {.name = "verify",
      .kind = FLAG_BOOL,
-     .help = "Look at the checksums of kept weights before they are used; damaged ones are made "
-             "anew."},
+     .help = "Look at the checksums of kept weights before they are used; a damaged image is "
+             "removed and its weights are made anew. Only a server writes another."},
     {0},
 };
 

@@ -12,6 +12,7 @@
 #include "config/model_cache.h"
 #include "config/settings.h"
 #include "format/model_file.h"
+#include "kernels/cpu/cpu.h"
 #include "net/tls.h"
 #include "sched/knobs.h"
 #include "sched/policy.h"
@@ -48,6 +49,12 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
     if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
     usage_set(err, "serve: --runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
     return blame(s, "runner");
+}
+
+static enum exit_code check_isa(const struct settings *s, struct err *err) {
+    enum status st = cpu_isa_check(s->isa, err);
+    if (st != ST_OK) (void)err_prefix(err, st, "serve: --isa");
+    return code_of(st, s, "isa");
 }
 
 static bool address_is_local(const struct sockaddr_storage *at) {
@@ -154,8 +161,8 @@ static enum exit_code check_names(const struct settings *s, struct err *err) {
 typedef enum exit_code check_fn(const struct settings *s, struct err *err);
 
 enum exit_code serve_check(const struct settings *s, struct err *err) {
-    static check_fn *const checks[] = {check_address, check_scheduling, check_keys, check_tls,
-                                       check_names};
+    static check_fn *const checks[] = {check_address, check_scheduling, check_isa,
+                                       check_keys,    check_tls,        check_names};
     enum exit_code code = EXIT_FINE;
     for (uint32_t i = 0; code == EXIT_FINE && i < sizeof(checks) / sizeof(checks[0]); i++)
         code = checks[i](s, err);

@@ -1,8 +1,8 @@
 /* cli/serve_check.h - what is wrong with the settings of a server, said before it starts.
  *
  * The table knows each setting's range; this knows what they mean together and what they name:
- * files, keys, certificates, models. The code says whose fault it is: EXIT_USAGE if a flag gave
- * it, EXIT_CONFIG if the file or the environment did, EXIT_MISSING for a model.
+ * files, keys, certificates, kernels, models. The code says whose fault it is: EXIT_USAGE if a flag
+ * gave it, EXIT_CONFIG if the file or the environment did, EXIT_MISSING for a model.
  *
  * Thread: the main thread.
  */

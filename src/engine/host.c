@@ -127,7 +127,7 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     }
     TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
     h->device_open = true;
-    h->bound_to = cpu_device_place(&h->device, placement_of(o));
+    h->bound_to = cpu_device_place(&h->device, placement_of(o), &h->unbound);
     TRY(weight_cache_open(&h->weights, &o->weights, h->file, &h->device, err));
     TRY(model_each_weight(h->model, count_weight, &l, err));
     TRY(model_each_weight(h->model, prepare_weight, &l, err));

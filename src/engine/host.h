@@ -56,6 +56,7 @@ struct host {
     struct host_gate *gate;
     bool device_open;
     const char *bound_to; /* the threads' processors, "0-7"; the device's; NULL: not bound */
+    struct err unbound;   /* why not, where it was asked for; else "" */
     uint32_t threads, ctx_tokens;
 };
 

@@ -289,10 +289,13 @@ static uint32_t memory_fields(const struct served *m, struct log_field *out) {
 }
 
 static void tell_placement(struct server *s, const struct served *m) {
-    if (m->state != LOAD_READY || !m->host->bound_to) return;
+    if (m->state != LOAD_READY) return;
+    const char *bound_to = m->host->bound_to, *unbound = m->host->unbound.text;
     struct log_field fields[] = {log_text("model", str_of(m->name)),
-                                 log_text("processors", str_of(m->host->bound_to))};
-    log_line(s->log, LOG_INFO, "placement", fields, 2);
+                                 bound_to ? log_text("processors", str_of(bound_to))
+                                          : log_text("text", str_of(unbound))};
+    if (bound_to || unbound[0])
+        log_line(s->log, bound_to ? LOG_INFO : LOG_WARN, "placement", fields, 2);
 }
 
 static void tell_model(struct server *s, struct served *m) {
@@ -304,7 +307,8 @@ static void tell_model(struct server *s, struct served *m) {
     if (failed) fields[count++] = log_text("error", str_of(m->failure.text));
     struct weight_report weights = {.note = ""};
     if (m->state == LOAD_READY) weights = weight_cache_report(m->host->weights);
-    if (weights.read) fields[count++] = log_text("weights", STR("kept"));
+    if (weights.read || weights.made)
+        fields[count++] = log_text("weights", weights.made ? STR("made") : STR("kept"));
     if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);
     if (weights.note[0]) {
         struct err line;

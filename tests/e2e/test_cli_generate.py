@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 import struct
 
 import pytest
@@ -348,3 +349,5 @@ def test_hash_of_nothing_else():
 
 def test_usage_of_flags_that_need_others():
     refusal(USAGE, "generate", LLAMA, "-p", "x", "--logprobs", "21")
+    foreign = "avx2" if platform.machine() == "aarch64" else "neon"
+    assert "this processor can run: " in refusal(USAGE, "generate", LLAMA, "-p", "x", "--isa", foreign)

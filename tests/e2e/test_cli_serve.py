@@ -3,6 +3,7 @@
 Method: the program itself, up to the point where it would listen; files made for the test."""
 
 import json
+import platform
 import re
 import shutil
 import socket
@@ -16,6 +17,7 @@ import cli_lib
 from cli_lib import ROOT
 
 MODEL = str(ROOT / "tests/golden/models/llama")
+FOREIGN_ISA = "avx2" if platform.machine() == "aarch64" else "neon"
 
 
 Run = namedtuple("Run", "code out err")
@@ -84,6 +86,7 @@ def test_operands_and_flags_name_models():
     (["--policy", "hope", MODEL], 64, "no policy"),
     (["--set", "max_seqs=0", MODEL], 64, "max_seqs"),
     (["--runner", "magic", MODEL], 64, "sim:STEP_US"),
+    (["--isa", FOREIGN_ISA, MODEL], 64, "this processor can run: "),
     (["--config", "/nowhere/conf", MODEL], 78, "/nowhere/conf"),
     (["/nowhere/model.gguf"], 66, "/nowhere/model.gguf"),
     (["no-such-model-here"], 66, "no-such-model-here"),
@@ -102,6 +105,10 @@ def test_mistakes_in_file_and_environment_are_config_errors(tmp_path):
     assert got.code == 78 and f"{conf}:2: unknown setting" in got.err
     got = serve("--check", MODEL, env={"JITNEY_PORT": "http"})
     assert got.code == 78 and "JITNEY_PORT is" in got.err
+    got = serve("--check", MODEL, env={"JITNEY_ISA": FOREIGN_ISA})
+    assert got.code == 78 and "use auto" in got.err
+    conf.write_text(f"isa = {FOREIGN_ISA}\n")
+    assert serve("--check", "--config", str(conf), MODEL).code == 78
     keys = tmp_path / "keys"
     keys.write_text("secret rpm=fast\n")
     got = serve("--check", MODEL, env={"JITNEY_API_KEY_FILE": str(keys)})

@@ -19,13 +19,16 @@
 /* Whether threads are bound to processors (kernels/cpu/place.h). */
 enum cpu_placement { CPU_PLACE_AUTO, CPU_PLACE_OFF, CPU_PLACE_ON };
 
-/* `isa`: "auto" or the name of a table. ST_BAD for another name or one that this processor cannot
- * run. The device is given to the caller, who calls
- * out->close(out->self). */
+/* `isa`: "auto" or the name of a table. ST_BAD for a name that this build does not have or this
+ * processor cannot run, with those that it can. */
+enum status cpu_isa_check(const char *isa, struct err *err);
+
+/* ST_BAD as cpu_isa_check. The device is given to the caller, who calls out->close(out->self). */
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out, struct err *err);
 
 /* Bind the threads of a device that was opened here, before any weight is prepared. Returns their
- * processors, thread by thread ("0-3,8-11", the device's), or NULL if nothing is bound. */
-const char *cpu_device_place(const struct device *dev, enum cpu_placement mode);
+ * processors, thread by thread ("0-3,8-11", the device's), or NULL if nothing is bound; for
+ * CPU_PLACE_ON `why` says the reason then. */
+const char *cpu_device_place(const struct device *dev, enum cpu_placement mode, struct err *why);
 
 #endif

@@ -151,7 +151,6 @@ size_t mm_scratch_bytes(const struct cpu_kernels *k, uint32_t cols);
 
 /* The table of that name ("auto" is the fastest that runs here), or NULL. */
 const struct cpu_table *cpu_table_find(const char *name);
-const char *cpu_table_names(void); /* of this kind of processor, for people */
 bool cpu_table_runs_here(const struct cpu_table *table);
 
 /* Part `ith` of `nth` of `count` things, in one piece. */

@@ -216,11 +216,12 @@ static void cpu_close(void *self) {
     mem_free(dev);
 }
 
-const char *cpu_device_place(const struct device *device, enum cpu_placement mode) {
+const char *cpu_device_place(const struct device *device, enum cpu_placement mode,
+                             struct err *why) {
     struct cpu_device *dev = device->self;
     CHECK(!dev->place);
     CHECK(!dev->weights);
-    dev->place = place_create(mode, pool_threads(dev->pool));
+    dev->place = place_create(mode, pool_threads(dev->pool), why);
     place_bind_workers(dev->place, dev->pool);
     return place_text(dev->place);
 }
@@ -229,11 +230,8 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
                             struct err *err) {
     CHECK(threads >= 1);
     CHECK(threads <= POOL_THREADS_MAX);
+    TRY(cpu_isa_check(isa, err));
     const struct cpu_table *table = cpu_table_find(isa);
-    if (!table)
-        return err_set(err, ST_BAD, "no instruction set \"%s\": %s", isa, cpu_table_names());
-    if (!cpu_table_runs_here(table))
-        return err_set(err, ST_BAD, "this processor cannot run the instruction set \"%s\"", isa);
     struct cpu_device *dev = mem_zalloc(sizeof(*dev));
     if (!dev) return err_set(err, ST_NOMEM, "cpu: out of memory for the device");
     dev->table = table;

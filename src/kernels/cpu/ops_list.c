@@ -7,9 +7,13 @@
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
+#include <stdio.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
+
+enum { NAMES_BYTES = 128 };
 
 /* The same in every table: the arithmetic is in the kernels, or too small to matter. */
 #define ROW_OPS                                                                                    \
@@ -71,7 +75,7 @@ static const struct cpu_table amxsim_table = {
 static const struct cpu_table *const tables[] = {&amx_table,      &avx512_table, &avx2_table,
                                                  &portable_table, &ref_table,    &amxsim_table};
 
-static const char names[] = "auto, amx, avx512, avx2, portable or ref";
+static const char build_for[] = "x86-64";
 
 /* Asked of the processor itself: clang 14's __builtin_cpu_supports does not know the name. */
 static bool has_f16c(void) {
@@ -132,7 +136,7 @@ static const struct cpu_table neon_table = {
 static const struct cpu_table *const tables[] = {&dotprod_table, &neon_table, &portable_table,
                                                  &ref_table};
 
-static const char names[] = "auto, dotprod, neon, portable or ref";
+static const char build_for[] = "64-bit Arm";
 
 bool cpu_table_runs_here(const struct cpu_table *table) {
     enum { HWCAP_DOT_PRODUCTS = 1 << 20 }; /* Linux's HWCAP_ASIMDDP */
@@ -143,7 +147,7 @@ bool cpu_table_runs_here(const struct cpu_table *table) {
 
 static const struct cpu_table *const tables[] = {&portable_table, &ref_table};
 
-static const char names[] = "auto, portable or ref";
+static const char build_for[] = "any processor";
 
 bool cpu_table_runs_here(const struct cpu_table *table) {
     (void)table;
@@ -152,12 +156,38 @@ bool cpu_table_runs_here(const struct cpu_table *table) {
 
 #endif
 
-const char *cpu_table_names(void) { return names; }
-
 const struct cpu_table *cpu_table_find(const char *name) {
     bool any = strcmp(name, "auto") == 0;
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
         if (any ? cpu_table_runs_here(tables[i]) : strcmp(name, tables[i]->name) == 0)
             return tables[i];
     return NULL;
+}
+
+/* "avx2, portable, ref": those for users that run here. What is listed behind the reference is for
+ * tests. */
+static void name_runnable(char out[NAMES_BYTES]) {
+    size_t used = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        if (cpu_table_runs_here(tables[i]) && used < NAMES_BYTES) {
+            int bytes =
+                snprintf(out + used, NAMES_BYTES - used, "%s%s", used ? ", " : "", tables[i]->name);
+            used += bytes > 0 ? (size_t)bytes : 0;
+        }
+        if (tables[i] == &ref_table) return;
+    }
+}
+
+enum status cpu_isa_check(const char *isa, struct err *err) {
+    const struct cpu_table *table = cpu_table_find(isa);
+    char names[NAMES_BYTES];
+    if (table && cpu_table_runs_here(table)) return ST_OK;
+    name_runnable(names);
+    if (table)
+        return err_set(err, ST_BAD, "this processor cannot run \"%s\"; it can run: %s; use auto",
+                       isa, names);
+    return err_set(err, ST_BAD,
+                   "this build is for %s and has no \"%s\"; this processor can run: %s; use auto",
+                   build_for, isa, names);
 }

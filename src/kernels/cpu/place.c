@@ -135,7 +135,20 @@ static uint32_t node_of(const struct place_machine *m, uint32_t cpu) {
     return 0;
 }
 
-struct place *place_create(enum cpu_placement mode, uint32_t threads) {
+static void say_unbound(enum cpu_placement mode, uint32_t threads, uint32_t cpu_count,
+                        struct err *why) {
+    if (mode != CPU_PLACE_ON) return;
+    if (cpu_count == 0)
+        (void)err_set(why, ST_UNAVAILABLE,
+                      "no thread is bound: nothing is known of the processors, since jitney was "
+                      "built without hwloc or hwloc cannot read this machine");
+    else
+        (void)err_set(why, ST_UNAVAILABLE,
+                      "no thread is bound: there are %u threads, and %u processors for them",
+                      threads, cpu_count);
+}
+
+struct place *place_create(enum cpu_placement mode, uint32_t threads, struct err *why) {
     CHECK(threads >= 1);
     CHECK(threads <= POOL_THREADS_MAX);
     if (mode == CPU_PLACE_OFF || (mode == CPU_PLACE_AUTO && is_plain_machine())) return NULL;
@@ -145,6 +158,7 @@ struct place *place_create(enum cpu_placement mode, uint32_t threads) {
     bool bound = place_read(&(struct place_source){.synthetic = NULL}, &p->machine) &&
                  place_threads(&p->machine, mode, threads, p->cpus);
     if (!bound) {
+        say_unbound(mode, threads, p->machine.cpu_count, why);
         mem_free(p);
         return NULL;
     }

@@ -56,8 +56,9 @@ bool place_threads(const struct place_machine *m, enum cpu_placement mode, uint3
 
 struct place; /* opaque */
 
-/* NULL: nothing is bound, for any reason; all below take that. */
-struct place *place_create(enum cpu_placement mode, uint32_t threads);
+/* NULL: nothing is bound, for any reason; all below take that. Where binding was asked for, with
+ * CPU_PLACE_ON, `why` says it. */
+struct place *place_create(enum cpu_placement mode, uint32_t threads, struct err *why);
 void place_destroy(struct place *p); /* gives its caller's thread back its old mask */
 
 const char *

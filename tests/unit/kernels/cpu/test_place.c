@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/pool.h"
 #include "kernels/cpu/place.h"
@@ -111,7 +112,7 @@ static void test_off_is_off(void **state) {
     (void)state;
     read_machine("numa:2 core:2 pu:2", NULL);
     expect_none(CPU_PLACE_OFF, 8);
-    assert_null(place_create(CPU_PLACE_OFF, 1));
+    assert_null(place_create(CPU_PLACE_OFF, 1, NULL));
 }
 
 static void test_of_an_unknown_machine_nothing_is_bound(void **state) {
@@ -123,10 +124,21 @@ static void test_of_an_unknown_machine_nothing_is_bound(void **state) {
     assert_int_equal(machine.cpu_count, 0);
 }
 
+static void test_what_was_asked_for_and_is_not_done_has_a_reason(void **state) {
+    (void)state;
+    struct err why = {{0}};
+    struct place_source here = {.synthetic = NULL};
+    if (place_read(&here, &machine) && machine.cpu_count >= POOL_THREADS_MAX) skip();
+    assert_null(place_create(CPU_PLACE_AUTO, POOL_THREADS_MAX, &why));
+    assert_string_equal(why.text, "");
+    assert_null(place_create(CPU_PLACE_ON, POOL_THREADS_MAX, &why));
+    assert_non_null(strstr(why.text, "no thread is bound"));
+}
+
 static void test_threads_that_are_bound_here_say_where(void **state) {
     (void)state;
     struct pool *pool;
-    struct place *p = place_create(CPU_PLACE_ON, 1);
+    struct place *p = place_create(CPU_PLACE_ON, 1, NULL);
     if (!p) skip();
     assert_true(place_text(p)[0] >= '0' && place_text(p)[0] <= '9');
     uint32_t before = pool_default_threads();
@@ -151,6 +163,7 @@ int main(void) {
         cmocka_unit_test(test_a_team_larger_than_the_machine_is_never_bound),
         cmocka_unit_test(test_off_is_off),
         cmocka_unit_test(test_of_an_unknown_machine_nothing_is_bound),
+        cmocka_unit_test(test_what_was_asked_for_and_is_not_done_has_a_reason),
         cmocka_unit_test(test_threads_that_are_bound_here_say_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
