@@ -167,6 +167,9 @@ def compare(bundle, model, names, threads, rounds):
 
 
 def run(args):
+    if not (pathlib.Path(args.out) / "solo").is_file():
+        sys.exit(f"device_cpu.py: {args.out} holds no programs; `bench/device_cpu.py pack BUILD "
+                 f"{args.out}` makes it")
     bundle = Bundle(args.out)
     tables = facts()
     if not args.skip_tests:

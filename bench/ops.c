@@ -9,11 +9,14 @@
  * that no cache holds together. Choosing tokens is measured by bench/sample.c.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/pool.h"
+#include "base/str.h"
+#include "kernels/cpu/cpu.h"
 #include "ops/rig.h"
+
+enum { EXIT_USAGE = 2 };
 
 static void print_head(const struct bench *b) {
     const struct cpu_peaks *p = &b->peaks;
@@ -30,26 +33,41 @@ static void print_head(const struct bench *b) {
     fflush(stdout);
 }
 
-static void read_args(struct bench *b, int argc, char **argv) {
-    const char *words[3] = {"0", "auto", ""};
+static bool refuse(const char *why) {
+    fprintf(stderr, "ops: %s\nusage: ops [threads [isa [word]]] [--json]\n", why);
+    return false;
+}
+
+static bool read_threads(const char *word, uint32_t *out) {
+    uint64_t count = pool_default_threads();
+    if (word && !str_to_u64(str_of(word), &count)) return false;
+    *out = (uint32_t)count;
+    return count >= 1 && count <= POOL_THREADS_MAX;
+}
+
+static bool read_args(struct bench *b, int argc, char **argv) {
+    enum { WORDS = 3 };
+    const char *words[WORDS] = {NULL, "auto", ""};
     int count = 0;
+    struct err err = {{0}};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             b->json = true;
-        else if (count < 3)
+        else if (argv[i][0] == '-' || count == WORDS)
+            return refuse("takes three words at most, and --json");
+        else
             words[count++] = argv[i];
     }
-    b->threads = (uint32_t)strtoul(words[0], NULL, 10);
-    if (b->threads == 0) b->threads = pool_default_threads();
     b->isa = words[1];
     b->word = words[2];
+    if (!read_threads(words[0], &b->threads)) return refuse("there is no such number of threads");
+    return cpu_isa_check(b->isa, &err) == ST_OK || refuse(err.text);
 }
 
 int main(int argc, char **argv) {
     static struct bench b;
     struct err err = {{0}};
-    read_args(&b, argc, argv);
-    if (b.threads > POOL_THREADS_MAX) return EXIT_FAILURE;
+    if (!read_args(&b, argc, argv)) return EXIT_USAGE;
     bench_open(&b);
     must(cpu_peaks_measure(&b.dev, &b.peaks, &err), &err);
     print_head(&b);
@@ -59,5 +77,7 @@ int main(int argc, char **argv) {
     bench_attentions(&b);
     bench_row_ops(&b);
     if (b.json) printf("]}\n");
-    return 0;
+    if (b.printed) return 0;
+    fprintf(stderr, "ops: no case has \"%s\" in its name\n", b.word);
+    return EXIT_USAGE;
 }

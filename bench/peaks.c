@@ -11,15 +11,23 @@
 #include <stdlib.h>
 
 #include "base/pool.h"
+#include "base/str.h"
 #include "graph/device.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/peaks.h"
 
+enum { EXIT_USAGE = 2 };
+
 int main(int argc, char **argv) {
     struct device dev;
     struct err err = {{0}};
-    uint32_t threads = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : pool_default_threads();
-    if (threads < 1 || threads > POOL_THREADS_MAX) return EXIT_FAILURE;
+    uint64_t count = pool_default_threads();
+    bool is_number = argc < 2 || str_to_u64(str_of(argv[1]), &count);
+    if (argc > 2 || !is_number || count < 1 || count > POOL_THREADS_MAX) {
+        fprintf(stderr, "usage: peaks [threads], 1 to %d of them\n", POOL_THREADS_MAX);
+        return EXIT_USAGE;
+    }
+    uint32_t threads = (uint32_t)count;
     if (cpu_device_open("auto", threads, &dev, &err) != ST_OK) {
         fprintf(stderr, "peaks: %s\n", err.text);
         return EXIT_FAILURE;

@@ -33,7 +33,7 @@ def start(jitney, model, flags, cache, until):
     server = subprocess.Popen([jitney, "serve", model, "--port", "0", *flags], text=True,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                               env={**os.environ, "JITNEY_CACHE": cache})
-    found = None
+    found, line = None, "it said nothing"
     for line in server.stderr:
         if "state=ready" in line:
             took_ms = (time.perf_counter() - began) * 1e3
@@ -43,7 +43,7 @@ def start(jitney, model, flags, cache, until):
     server.terminate()
     server.communicate()
     if not found:
-        sys.exit(f"start.py: the server did not become ready with {model}")
+        sys.exit(f"start.py: the server did not become ready with {model}: {line.strip()}")
     return found
 
 

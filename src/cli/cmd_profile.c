@@ -23,7 +23,7 @@ static const struct flag flags[] = {
      .fallback = "512",
      .min = 0,
      .max = CTX_MAX,
-     .help = "Tokens that every decoding sequence has behind it."},
+     .help = "Tokens that every decoding sequence has behind it; less than the model's context."},
     {.name = "batch",
      .kind = FLAG_INT,
      .value = "N",
@@ -92,6 +92,29 @@ static enum status write_report(const struct profile_report *r, bool json, struc
     return st;
 }
 
+/* The step that needs most memory is the one of many sequences. */
+static enum status run_step(struct host *host, const struct profile_shape *shape,
+                            const struct profile_options *options, struct profile *out,
+                            struct err *err) {
+    struct err why = {{0}};
+    enum status st = profile_step(host, shape, options, out, &why);
+    if (st == ST_NOMEM)
+        return err_set(err, st, "%s; a smaller --batch or --ctx-fill takes less", why.text);
+    return st == ST_OK ? ST_OK : err_set(err, st, "%s", why.text);
+}
+
+static enum exit_code check_fill(const struct args *args, const struct host *host,
+                                 struct err *err) {
+    uint32_t ctx_train = host->model->hp.ctx_train;
+    int64_t fill = args_int(args, "ctx-fill");
+    if (model_is_encoder(host->model) || !args_given(args, "ctx-fill") || fill < ctx_train)
+        return EXIT_FINE;
+    return usage_set(err,
+                     "profile: --ctx-fill is %lld; it must be less than the model's context, "
+                     "%u tokens",
+                     (long long)fill, ctx_train);
+}
+
 static enum status measure(const struct args *args, const struct wanted *w, struct host *host,
                            struct profile *steps, struct err *err) {
     struct cpu_peaks peaks;
@@ -103,7 +126,7 @@ static enum status measure(const struct args *args, const struct wanted *w, stru
                        args_model(args));
     TRY(cpu_peaks_measure(&host->device, &peaks, err));
     for (uint32_t i = 0; i < w->count; i++)
-        TRY(profile_step(host, &w->shapes[i], &options, &steps[i], err));
+        TRY(run_step(host, &w->shapes[i], &options, &steps[i], err));
     struct profile_report report = {.model = args_model(args),
                                     .device = host->device.name,
                                     .kv_type = args_text(args, "kv-type"),
@@ -120,11 +143,12 @@ static enum exit_code run(const struct args *args, struct err *err) {
     struct host host = {.file = NULL};
     struct profile *steps = mem_zalloc_array(KINDS, sizeof(*steps));
     if (!steps) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
-    enum status st = model_args_host(args, w.ctx_tokens, &host, err);
-    if (st == ST_OK) st = measure(args, &w, &host, steps, err);
+    enum exit_code code = exit_of(model_args_host(args, w.ctx_tokens, &host, err));
+    if (code == EXIT_FINE) code = check_fill(args, &host, err);
+    if (code == EXIT_FINE) code = exit_of(measure(args, &w, &host, steps, err));
     host_close(&host);
     mem_free(steps);
-    return exit_of(st);
+    return code;
 }
 
 extern const struct command cmd_profile;
@@ -139,8 +163,8 @@ const struct command cmd_profile = {
         "wait for each other, and its share of the ceiling that bounds it: memory for weights and "
         "keys, int8 or f32 for arithmetic, the caches for the rest. What a step takes beyond the "
         "sum of its parts is told as interrupted; it is near 0 where nothing else runs. A share "
-        "above 100 % means that "
-        "a small model's weights lie in a cache.\n\n"
+        "above 100 % means that a small model's weights lie in a cache, or that the machine was "
+        "busy while the ceilings were measured.\n\n"
         "--json gives model, device, threads, kv_type, ceilings {memory_gbs, cache_gbs, int8_gops, "
         "f32_gops, ...} and steps [{kind, sequences, rows, context, step_us, tokens_per_second, "
         "ceiling_tokens_per_second, parts [{op, calls, us, wait_us, bound, least_us, share, "

@@ -7,6 +7,9 @@
 #include "kernels/cpu/peaks.h"
 #include "kernels/cpu/work.h"
 
+/* Of a step that goes into interruptions and waiting: more makes the figures worthless. */
+static const double BUSY_SHARE = 1.0 / 3;
+
 /* A step as a whole: the ops run one after the other, so their least times add up. */
 struct total {
     uint32_t calls;
@@ -68,6 +71,16 @@ static void put_shape(struct buf *out, const char *kind, const struct profile *p
                p->step_us / 1e3, p->median_us / 1e3, p->steps);
 }
 
+static void put_remark(struct buf *out, const struct profile *p, double wait_us) {
+    double share = (p->interrupted_us + wait_us) / p->step_us;
+    if (share <= BUSY_SHARE) return;
+    buf_printf(
+        out,
+        "%.0f %% is interruptions and waiting: a busy machine, whose figures and ceilings are "
+        "not to be trusted, or a model too small for so many threads\n",
+        100 * share);
+}
+
 static void put_step(struct buf *out, const char *kind, const struct profile *p,
                      const struct cpu_peaks *peaks) {
     struct total t = total_of(p, peaks);
@@ -85,6 +98,7 @@ static void put_step(struct buf *out, const char *kind, const struct profile *p,
                tokens_per_second(p, p->step_us),
                tokens_per_second(p, p->step_us - p->interrupted_us),
                tokens_per_second(p, t.least_us));
+    put_remark(out, p, t.wait_us);
 }
 
 static void put_instruction(struct buf *out, const char *what, double gops, const char *name) {

@@ -68,6 +68,7 @@ def test_what_cannot_be_profiled_is_refused():
     refusal(MISSING, "profile", "no/such/model.gguf")
     refusal(USAGE, "profile", LLAMA, "--batch", "2000")
     refusal(USAGE, "profile", LLAMA, "--steps", "1")
+    assert "the model's context, 128" in refusal(USAGE, "profile", LLAMA, "--ctx-fill", "128")
     refusal(USAGE, "profile")
 
 

@@ -374,6 +374,13 @@ def test_report_shows_what_a_file_holds(recorded, tmp_path):
     assert json.loads(recorded.path.read_text())["format"] == 2
 
 
+def test_report_without_results_names_the_file_and_what_makes_it(tmp_path):
+    done = subprocess.run([sys.executable, ROOT / "tools/bench_peers", "--report", "--folder",
+                           tmp_path], capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and str(tmp_path) in said and "make bench-peers" in said
+
+
 @pytest.mark.parametrize("flag,value", [("--only", "jitney,nobody"), ("--lines", "sx"),
                                         ("--isa", "mmx")])
 def test_what_is_not_known_is_refused(flag, value):
