@@ -345,7 +345,7 @@ static void leave_part(const struct attn_op *o, const struct attn_rows *a,
                        const struct attn_batch *b, uint32_t segment, const struct attn_parts *parts,
                        uint64_t base) {
     struct attn_part part[ATTN_QUERIES];
-    uint64_t idx[ATTN_QUERIES];
+    uint64_t idx[ATTN_QUERIES] = {0};
     struct attn_segment s = segment_of(a, b);
     fill_segment(a, b, segment, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
