@@ -53,8 +53,8 @@ static enum status prepare_weight(void *ctx, struct weight *w, struct err *err) 
     return ST_OK;
 }
 
-/* Small tensors were copied, too. Rows of embeddings come back from the file, one by one as they
- * are looked up; all of them together are many times what texts use. */
+/* Small tensors were copied, too. An embedding table that is not the head as well was not prepared:
+ * its rows come back from the file as they are looked up. */
 static void release_file_pages(const struct host *h) {
     for (size_t i = 0; i < tensor_count(h->file); i++)
         tensor_release(h->file, tensor_at(h->file, i));

@@ -88,8 +88,7 @@ struct device {
     void (*free)(void *self, void *ptr, size_t bytes);
 
     /* Bring a weight into the device's own layout and set `prepared`; the device frees it at
-     * close. After it the file's bytes are no longer read, unless the weight is an embedding
-     * table. Preparing one twice is fine. */
+     * close. After it the file's bytes are no longer read. Preparing one twice is fine. */
     enum status (*prepare)(void *self, struct weight *w, struct err *err);
     const struct device_images *images; /* NULL: it keeps none */
 

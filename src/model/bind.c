@@ -332,10 +332,10 @@ static enum status bind_head(struct binder *b) {
     struct model *m = b->m;
     const char *name = b->is_hf ? "lm_head.weight" : "output.weight";
     bool is_tied;
-    TRY(bind_mat(b, name, m->hp.vocab, m->hp.dim, &m->head));
+    TRY(bind_mat(b, name, m->hp.vocab, m->hp.dim, &m->own_head));
     TRY(hparams_bool(m->file, "", NULL, "tie_word_embeddings", true, &is_tied, b->err));
-    if (!m->head.data && !is_tied) return say_missing(b, name);
-    if (!m->head.data) m->head = m->token_embd;
+    if (!m->own_head.data && !is_tied) return say_missing(b, name);
+    m->head = m->own_head.data ? &m->own_head : &m->token_embd;
     return ST_OK;
 }
 

@@ -249,7 +249,7 @@ void flow_end(struct flow *f, enum model_goal goal) {
     f->x = rows;
     struct operand out = block_norm(f, rows, m->final_norm);
     if (goal == GOAL_LOGITS) {
-        struct matmul_part head = {&m->head, NULL};
+        struct matmul_part head = {m->head, NULL};
         out = block_matmul(f, "logits", out, &head, 1);
         if (m->hp.final_softcap > 0)
             tape_push(f->t, &(struct op){.kind = OP_SOFTCAP,

@@ -167,7 +167,7 @@ enum status model_each_weight(struct model *m, weight_fn *fn, void *ctx, struct 
     for (uint32_t l = 0; l < m->hp.layers; l++)
         for (int mat = 0; mat < MAT_COUNT; mat++)
             if (m->layers[l].mat[mat].data) TRY(fn(ctx, &m->layers[l].mat[mat], err));
-    if (m->head.data) TRY(fn(ctx, &m->head, err));
+    if (m->head) TRY(fn(ctx, m->head, err));
     return ST_OK;
 }
 

@@ -72,7 +72,8 @@ struct model {
     struct arena *arena;
     struct hparams hp;
     struct layer *layers;
-    struct weight token_embd, head;    /* head may name the same bytes as token_embd */
+    struct weight token_embd, own_head;
+    struct weight *head;               /* own_head, or token_embd for both; NULL: an encoder */
     struct weight pos_embd, type_embd; /* encoders */
     const float *embd_norm, *embd_norm_bias;
     const float *final_norm;

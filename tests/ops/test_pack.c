@@ -1,7 +1,7 @@
 /* Goal:   packed panels hold the numbers of the file, and take the room that they should.
  * Method: weights of random bytes, and of every byte in every place, are packed; a reader written
  *         from the words of kernels/cpu/pack.h finds each number again and compares it, bit for
- *         bit, with what tensor/dtype.h reads from the file. */
+ *         bit, with what tensor/dtype.h reads from the file. So does pack_read_row with rows. */
 #include <xxhash.h>
 
 #include "base/pool.h"
@@ -127,6 +127,44 @@ static void test_every_byte_in_every_place_comes_back(void **state) {
     }
 }
 
+static void check_rows_read_back(enum dtype type, uint32_t rows, uint32_t cols, bool edges) {
+    struct weight w = weight_of(type, rows, cols, 2, edges, rows + cols);
+    struct page_book book = {0};
+    struct pool *pool;
+    size_t row_bytes;
+    float *want = mem_alloc_array(cols, sizeof(float)), *got = mem_alloc_array(cols, sizeof(float));
+    assert_int_equal(pool_create(&pool, 1, NULL), ST_OK);
+    assert_true(dtype_bytes(type, cols, &row_bytes));
+    struct packed *p = pack_create(&w, &book);
+    assert_non_null(p);
+    pack_fill(p, &w, pool);
+    for (uint32_t row = 0; row < rows; row++) {
+        dtype_dequant(type, weight_data(&w, 0) + row * row_bytes, cols, want);
+        pack_read_row(p, row, got);
+        if (memcmp(want, got, cols * sizeof(float)) != 0)
+            fail_msg("%s: row %u of %u x %u", dtype_info(type)->name, row, rows, cols);
+    }
+    pack_free(p);
+    pool_destroy(pool);
+    page_book_deinit(&book);
+    mem_free(got);
+    mem_free(want);
+    mem_free((void *)(uintptr_t)w.data);
+}
+
+static void test_a_row_read_back_has_the_bits_of_the_file(void **state) {
+    (void)state;
+    static const uint32_t rows[] = {1, 15, 16, 17, 40};
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        for (uint32_t i = 0; i < 5; i++)
+            for (uint32_t blocks = 1; blocks <= 3; blocks++) {
+                uint32_t elems = dtype_info(type)->block_elems;
+                uint32_t cols = blocks * (elems == 1 ? 50 : elems);
+                check_rows_read_back(type, rows[i], cols, false);
+                check_rows_read_back(type, rows[i], cols, true);
+            }
+}
+
 static void test_packed_weights_are_hardly_larger_than_the_file(void **state) {
     (void)state;
     static const struct {
@@ -179,6 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_panels_hold_the_numbers_of_the_file),
         cmocka_unit_test(test_every_byte_in_every_place_comes_back),
+        cmocka_unit_test(test_a_row_read_back_has_the_bits_of_the_file),
         cmocka_unit_test(test_packed_weights_are_hardly_larger_than_the_file),
         cmocka_unit_test(test_a_change_of_layout_raises_its_version),
     };

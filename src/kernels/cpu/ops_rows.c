@@ -25,20 +25,28 @@ static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, u
     }
 }
 
+/* From its panels where the table is packed, as one that is also the model's head is: then the
+ * file's pages of it need not be in memory. */
+static void read_embedding(const struct weight *w, uint32_t row, float *out) {
+    size_t row_bytes;
+    CHECK(row < w->rows);
+    CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
+    if (w->prepared)
+        pack_read_row(w->prepared, row, out);
+    else
+        dtype_dequant(w->type, (const uint8_t *)w->data + row * row_bytes, w->cols, out);
+}
+
 void op_embed_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_embed *e = &op->embed;
     const struct weight *w = e->table;
     struct mat dst = mat_of(x, e->dst);
     struct span rows = span_share(dst.row_count, ith, nth);
     float *scratch = plan_scratch(x->plan, ith);
-    size_t row_bytes;
-    CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, dst.kind, r)) continue;
-        uint32_t index = embed_index(x, e, r);
-        CHECK(index < w->rows);
         float *out = mat_f32(&dst, r), *in = e->add ? scratch : out;
-        dtype_dequant(w->type, (const uint8_t *)w->data + index * row_bytes, w->cols, in);
+        read_embedding(w, embed_index(x, e, r), in);
         for (uint32_t i = 0; i < w->cols; i++) in[i] *= e->scale;
         if (e->add) x->table->kernels->add(in, w->cols, out);
     }

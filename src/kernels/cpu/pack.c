@@ -192,6 +192,130 @@ static void put_plain_row(const struct packed *p, const uint8_t *src, uint32_t r
         memcpy(panel + ((size_t)k * PANEL_ROWS + r) * width, src + (size_t)k * width, width);
 }
 
+/* ---- a row read back ---- */
+
+/* One row's block of 32 k, as it comes out of a panel. */
+struct block_read {
+    int8_t q[Q8_BLOCK];
+    float scale[2], min[2]; /* of the block's groups */
+};
+
+static float get_number(const uint8_t *array, uint32_t i, bool half) {
+    uint16_t bits;
+    float value;
+    if (half) {
+        memcpy(&bits, array + 2 * (size_t)i, sizeof(bits));
+        return f16_to_f32(bits);
+    }
+    memcpy(&value, array + 4 * (size_t)i, sizeof(value));
+    return value;
+}
+
+static void get_numbers(const struct pack_info *info, const uint8_t *in, uint32_t r,
+                        struct block_read *out) {
+    uint32_t groups = Q8_BLOCK / info->group_elems;
+    for (uint32_t g = 0; g < groups; g++) {
+        out->scale[g] = get_number(in, g * PANEL_ROWS + r, info->half_scales);
+        if (info->has_min)
+            out->min[g] = get_number(in, (groups + g) * PANEL_ROWS + r, info->half_scales);
+    }
+}
+
+/* Numbers of a superblock, the codes of one of its blocks being at `codes`. */
+static void get_super_numbers(const struct pack_info *info, const uint8_t *super,
+                              const uint8_t *codes, uint32_t r, struct block_read *out) {
+    uint32_t groups = Q8_BLOCK / info->group_elems;
+    for (uint32_t g = 0; g < groups; g++) {
+        int scale = (int8_t)codes[g * PANEL_ROWS + r];
+        out->scale[g] = get_number(super, r, true) * (float)scale;
+        if (!info->has_min) continue;
+        int min = (int8_t)codes[(groups + g) * PANEL_ROWS + r];
+        out->min[g] = get_number(super, PANEL_ROWS + r, true) * (float)min;
+    }
+}
+
+static void get_nibbles(const uint8_t *in, uint32_t r, uint8_t *code) {
+    for (uint32_t i = 0; i < Q8_BLOCK / 2; i++) {
+        uint8_t byte = in[i / QUAD * PANEL_ROWS * QUAD + r * QUAD + i % QUAD];
+        code[i] = byte & 15;
+        code[i + Q8_BLOCK / 2] = byte >> 4;
+    }
+}
+
+static void get_high_bits(const uint8_t *in, uint32_t bits, uint32_t r, uint8_t *code) {
+    uint32_t steps = 8 / bits;
+    for (uint32_t i = 0; i < Q8_BLOCK; i++) {
+        uint32_t step = i / QUAD, shift = step % steps * bits;
+        uint32_t high = in[step / steps * PACK_HIGH_BYTES + r * QUAD + i % QUAD] >> shift;
+        code[i] = (uint8_t)(code[i] | (high & ((1u << bits) - 1)) << 4);
+    }
+}
+
+static void get_values(enum dtype type, const struct pack_info *info, const uint8_t *in, uint32_t r,
+                       int8_t *q) {
+    const int8_t *meaning = dtype_has_codes(type) ? dtype_code_values(type) : NULL;
+    int offset = type == DTYPE_Q4_0 ? 8 : 0;
+    uint8_t code[Q8_BLOCK];
+    if (info->layout == PACK_BYTES) {
+        for (uint32_t j = 0; j < Q8_BLOCK / QUAD; j++)
+            memcpy(q + j * QUAD, in + j * PANEL_ROWS * QUAD + r * QUAD, QUAD);
+        return;
+    }
+    get_nibbles(in, r, code);
+    if (info->high_bits) get_high_bits(in + PACK_NIBBLE_BYTES, info->high_bits, r, code);
+    for (uint32_t i = 0; i < Q8_BLOCK; i++)
+        q[i] = (int8_t)(meaning ? meaning[code[i]] : code[i] - offset);
+}
+
+static void get_block(enum dtype type, const struct pack_info *info, const uint8_t *panel,
+                      uint32_t b, uint32_t r, struct block_read *out) {
+    const uint8_t *step = panel + (size_t)(b * Q8_BLOCK / info->step_elems) * info->step_bytes;
+    if (info->layout == PACK_SUPER) {
+        uint32_t within = b % PACK_SUPER_BLOCKS;
+        struct pack_super s =
+            pack_super(info->has_min, Q8_BLOCK / info->group_elems, info->high_bits);
+        get_super_numbers(info, step, step + s.codes + within * s.code_step, r, out);
+        get_values(type, info, step + s.values + within * s.value_step, r, out->q);
+        return;
+    }
+    bool nibbles = info->layout == PACK_NIBBLES;
+    get_numbers(info, step + (nibbles ? PACK_NIBBLE_BYTES : VALUE_BYTES), r, out);
+    get_values(type, info, step, r, out->q);
+}
+
+static void read_plain_row(const struct packed *p, const uint8_t *panel, uint32_t r, float *out) {
+    enum { SOME = 64, WIDTH_MAX = 4 };
+    uint32_t width = dtype_info(p->type)->block_bytes;
+    uint8_t bytes[SOME * WIDTH_MAX];
+    for (uint32_t k = 0; k < p->cols; k += SOME) {
+        uint32_t count = p->cols - k < SOME ? p->cols - k : SOME;
+        for (uint32_t i = 0; i < count; i++)
+            memcpy(bytes + (size_t)i * width, panel + ((size_t)(k + i) * PANEL_ROWS + r) * width,
+                   width);
+        dtype_dequant(p->type, bytes, count, out + k);
+    }
+}
+
+void pack_read_row(const struct packed *p, uint32_t row, float *out) {
+    CHECK(row < p->rows);
+    const uint8_t *panel = pack_panel(p, 0, row / PANEL_ROWS);
+    struct pack_info info = pack_info(p->type);
+    uint32_t r = row % PANEL_ROWS;
+    struct block_read in;
+    if (info.layout == PACK_PLAIN) {
+        read_plain_row(p, panel, r, out);
+        return;
+    }
+    for (uint32_t b = 0; b < p->cols / Q8_BLOCK; b++, out += Q8_BLOCK) {
+        get_block(p->type, &info, panel, b, r, &in);
+        for (uint32_t i = 0; i < Q8_BLOCK; i++) out[i] = in.scale[i / info.group_elems] * in.q[i];
+        if (!info.has_min) continue; /* adding zero would lose the sign of -0 */
+        for (uint32_t i = 0; i < Q8_BLOCK; i++) out[i] += in.min[i / info.group_elems];
+    }
+}
+
+/* ---- whole weights ---- */
+
 struct pack_job {
     const struct weight *w;
     struct packed *p;

@@ -97,6 +97,10 @@ struct packed *pack_create(const struct weight *w, struct page_book *book);
 void pack_fill(struct packed *p, const struct weight *w, struct pool *pool);
 void pack_free(struct packed *p); /* NULL is fine */
 
+/* A row of the first expert as float32, the bits that dtype_dequant makes of it in the file. All of
+ * a panel passes the cache for it: for rows that are looked up, not for products. */
+void pack_read_row(const struct packed *p, uint32_t row, float *out);
+
 static inline const uint8_t *pack_panel(const struct packed *p, uint32_t expert, uint32_t panel) {
     return p->data + ((size_t)expert * p->panel_count + panel) * p->panel_bytes;
 }

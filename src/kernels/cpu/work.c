@@ -107,9 +107,10 @@ struct cpu_work cpu_op_work(const struct device_run *run, const struct op *op) {
         return (struct cpu_work){.memory_bytes = run->step->row_count *
                                                  kv_token_bytes(&run->kv[op->kv_write.group])};
     case OP_EMBED: {
-        const struct weight *w = op->embed.table; /* rows of the file's own table */
-        return (struct cpu_work){.memory_bytes = operand_rows(run, op->embed.dst) *
-                                                 ((double)w->bytes / w->rows)};
+        const struct weight *w = op->embed.table;
+        const struct packed *p = w->prepared; /* a row's numbers lie all over its panel */
+        double row_bytes = p ? (double)p->panel_bytes : (double)w->bytes / w->rows;
+        return (struct cpu_work){.memory_bytes = operand_rows(run, op->embed.dst) * row_bytes};
     }
     case OP_GATHER: /* of its source only the rows that it copies */
         return (struct cpu_work){.cache_bytes = 2 * operand_bytes(run, op->gather.dst)};

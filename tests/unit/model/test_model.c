@@ -322,6 +322,28 @@ static void test_a_model_that_says_it_has_a_head_must_have_one(void **state) {
     refuses_edit("llama-tied", tied, "\"tie_word_embeddings\": false", "lm_head.weight");
 }
 
+static bool head_is_embedding(const char *golden) {
+    char path[4096];
+    struct err err = {{0}};
+    struct model_file *f;
+    struct model *m;
+    snprintf(path, sizeof(path), TEST_SOURCE_DIR "/golden/models/%s", golden);
+    assert_int_equal(model_file_open(path, &f, &err), ST_OK);
+    assert_int_equal(model_open(f, &(struct model_options){0}, &m, &err), ST_OK);
+    assert_non_null(m->head);
+    bool same = m->head == &m->token_embd;
+    model_close(m);
+    model_file_close(f);
+    return same;
+}
+
+/* One weight, so that a device prepares it once and reads rows of it from what it prepared. */
+static void test_a_tied_head_is_the_embedding_itself(void **state) {
+    (void)state;
+    assert_true(head_is_embedding("llama-tied"));
+    assert_false(head_is_embedding("llama"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_kind_opens_and_a_missing_tensor_is_named),
@@ -334,6 +356,7 @@ int main(void) {
         cmocka_unit_test(test_gemma_scales_by_head_except_in_its_largest_size),
         cmocka_unit_test(test_a_config_that_asks_for_what_we_do_not_do_is_refused),
         cmocka_unit_test(test_a_model_that_says_it_has_a_head_must_have_one),
+        cmocka_unit_test(test_a_tied_head_is_the_embedding_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
