@@ -20,7 +20,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/check.h"
 #include "base/mem.h"
 #include "net/h2_int.h"
 
@@ -228,6 +227,9 @@ static void discard(struct h2_stream *st, size_t bytes) {
     if (st->is_spent && st->discarded > DISCARD_BYTES) h2_reset(st, NGHTTP2_NO_ERROR);
 }
 
+/* The handler may end the exchange whenever it is called. */
+static bool is_unanswered(const struct h2_stream *st) { return st->x && !st->x->is_answered; }
+
 static void finish_head(struct h2_stream *st, bool has_body) {
     if (!st->refusal) check_head(st);
     st->has_head = true;
@@ -236,9 +238,8 @@ static void finish_head(struct h2_stream *st, bool has_body) {
         h2_refuse(st, st->refusal, st->sentence);
         return;
     }
-    struct http_exchange *x = st->x; /* which the handler may end */
-    exchange_head_done(x);
-    if (st->x && !st->x->is_answered && has_body) expect_body(st);
+    exchange_head_done(st->x);
+    if (has_body && is_unanswered(st)) expect_body(st);
 }
 
 /* ---- bodies ---- */
@@ -263,7 +264,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 
 static void finish_request(struct h2_stream *st) {
     st->has_request = true;
-    if (st->x && !st->x->is_answered) exchange_body_done(st->x);
+    if (is_unanswered(st)) exchange_body_done(st->x);
 }
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {
@@ -468,7 +469,7 @@ static bool check_stream(struct h2_stream *st, const struct http_limits *l, int6
     const int64_t silent_ms = now_ms - st->since_ms;
     const int64_t age_ms = now_ms - st->began_ms;
     if (!st->has_head) return silent_ms < l->head_ms;
-    const bool wants_body = !st->has_request && st->x && !st->x->is_answered;
+    const bool wants_body = !st->has_request && is_unanswered(st);
     if (wants_body) {
         st->is_curt = silent_ms >= l->body_ms || age_ms >= l->body_total_ms;
         if (st->is_curt) h2_refuse(st, 408, "the request's body took too long");
