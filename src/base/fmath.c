@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/fmath_poly.h"
 #include "base/fvec.h"
 
@@ -26,18 +27,6 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-
-INLINE uint32_t bits_of(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-INLINE float from_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 INLINE uint64_t bits_of_d(double x) {
     uint64_t bits;
@@ -52,17 +41,18 @@ INLINE double from_bits_d(uint64_t bits) {
 }
 
 INLINE float with_sign_of(float magnitude, float sign) {
-    return from_bits((bits_of(magnitude) & 0x7fffffffu) | (bits_of(sign) & 0x80000000u));
+    return float_of_bits((bits_of_float(magnitude) & 0x7fffffffu) |
+                         (bits_of_float(sign) & 0x80000000u));
 }
 
 /* 2^k; unsigned, so that the k of a NaN is garbage but not undefined. */
-INLINE float pow2(int32_t k) { return from_bits(((uint32_t)k + 127u) << 23); }
+INLINE float pow2(int32_t k) { return float_of_bits(((uint32_t)k + 127u) << 23); }
 INLINE double pow2_d(int64_t k) { return from_bits_d(((uint64_t)k + 1023u) << 52); }
 
 INLINE float exp_core(float x) {
     float t = fmaf(x, FM_LOG2E, FM_MAGIC);
     float n = t - FM_MAGIC;
-    int32_t k = (int32_t)(bits_of(t) - bits_of(FM_MAGIC));
+    int32_t k = (int32_t)(bits_of_float(t) - bits_of_float(FM_MAGIC));
     float r = fmaf(n, -FM_LN2_HI, x);
     r = fmaf(n, -FM_LN2_LO, r);
     float p = FM_E4;
@@ -128,9 +118,9 @@ CLONES float fm_log(float x) {
                                -0.124055706f, 0.142195463f,  -0.166679963f,
                                0.200021192f,  -0.250000089f, 0.333333135f};
     const uint32_t root_half = 0x3f3504f3u;
-    uint32_t ix = bits_of(x) - root_half;
+    uint32_t ix = bits_of_float(x) - root_half;
     float e = (float)((int32_t)ix >> 23);
-    float f = from_bits((ix & 0x7fffffu) + root_half) - 1.0f;
+    float f = float_of_bits((ix & 0x7fffffu) + root_half) - 1.0f;
     float p = p9[0];
     for (int i = 1; i < 9; i++) p = fmaf(p, f, p9[i]);
     float z = f * f;

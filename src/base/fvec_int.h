@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/fmath_poly.h"
 #include "base/fvec.h"
 
@@ -19,18 +20,6 @@
 
 /* Exponents stop here; what lies below weighs nothing anyway. */
 #define FV_CLAMP (-64.0f)
-
-FV_INLINE uint32_t fv_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-FV_INLINE float fv_float(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 /* fm_exp's steps (base/fmath_poly.h) for FV_CLAMP <= x <= 0. There 2^k is a normal number and
  * multiplying by it is adding to the exponent; the magic number's own bits are shifted out. */
@@ -46,7 +35,7 @@ FV_INLINE float fv_exp(float x) {
     p = fmaf(p, r, FM_E0);
     p = fmaf(p, r * r, r);
     p = p + 1.0f;
-    return fv_float(fv_bits(p) + (fv_bits(t) << 23));
+    return float_of_bits(bits_of_float(p) + (bits_of_float(t) << 23));
 }
 
 /* Next to 2^52 a double has whole steps and the number of them in its lowest bits. */

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/size.h"
 
@@ -333,30 +334,18 @@ void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst) {
     }
 }
 
-static float float_of(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-static uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
 /* Integers only, so that flush-to-zero does not change the result. A NaN becomes a quiet one
  * with the same payload, as the processor's own conversion does. */
 float f16_to_f32(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
     uint32_t exponent = half >> 10 & 31, fraction = half & 0x3FF;
     if (exponent == 31) /* infinity or NaN */
-        return float_of(sign | 0x7F800000 | fraction << 13 | (fraction ? 0x400000 : 0));
-    if (exponent) return float_of(sign | (exponent + 112) << 23 | fraction << 13);
-    if (!fraction) return float_of(sign);
+        return float_of_bits(sign | 0x7F800000 | fraction << 13 | (fraction ? 0x400000 : 0));
+    if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    if (!fraction) return float_of_bits(sign);
     /* Subnormal: fraction * 2^-24. Its highest bit becomes the hidden one. */
     uint32_t top = 31 - (uint32_t)__builtin_clz(fraction);
-    return float_of(sign | (top + 103) << 23 | (fraction << (23 - top) & 0x7FFFFF));
+    return float_of_bits(sign | (top + 103) << 23 | (fraction << (23 - top) & 0x7FFFFF));
 }
 
 /* value >> drop, to nearest, ties to even; 0 < drop < 32. */
@@ -367,7 +356,7 @@ static uint32_t round_shift(uint32_t value, uint32_t drop) {
 }
 
 uint16_t f16_from_f32(float value) {
-    uint32_t bits = bits_of(value);
+    uint32_t bits = bits_of_float(value);
     uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
     if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF)); /* NaN */
     if (rest >= 0x47800000) return (uint16_t)(sign | 0x7C00);                       /* 2^16 */
@@ -378,10 +367,10 @@ uint16_t f16_from_f32(float value) {
     return (uint16_t)(sign | round_shift(fraction, 126 - exponent));
 }
 
-float bf16_to_f32(uint16_t half) { return float_of((uint32_t)half << 16); }
+float bf16_to_f32(uint16_t half) { return float_of_bits((uint32_t)half << 16); }
 
 uint16_t bf16_from_f32(float value) {
-    uint32_t bits = bits_of(value);
+    uint32_t bits = bits_of_float(value);
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40); /* quiet NaN */
     return (uint16_t)round_shift(bits, 16);
 }
