@@ -96,7 +96,7 @@ check-format: build/stamps/check
 check-text: build/stamps/check
 	@echo "check: layers, style, docs, scripts"
 	@for gate in layers style docs; do $(PYTHON) tools/check_$$gate || exit 1; done
-	@grep -lE '^#!/(bin/sh|usr/bin/env bash)' .ci/* tools/* | xargs shellcheck
+	@grep -d skip -lE '^#!/(bin/sh|usr/bin/env bash)' .ci/* tools/* | xargs shellcheck
 
 check-headers: build/stamps/check
 	@echo "check: each header compiles alone"
