@@ -111,24 +111,4 @@ NEON_INLINE void store_accs(float32x4_t acc[TILE][QUARTERS], const int count,
         for (int h = 0; h < QUARTERS; h++) vst1q_f32(out[m] + LANES * h, acc[m][h]);
 }
 
-/* One function for each format: a switch on the row count around constant bodies. */
-#define PANEL_KERNEL(name, body, ...)                                                              \
-    void name(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,             \
-              uint32_t count, float out[MM_TILE][PANEL_ROWS]) {                                    \
-        switch (count) {                                                                           \
-        case 1:                                                                                    \
-            body(w, panel, rows, 1, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            body(w, panel, rows, 2, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            body(w, panel, rows, 3, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        default:                                                                                   \
-            body(w, panel, rows, 4, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        }                                                                                          \
-    }
-
 #endif

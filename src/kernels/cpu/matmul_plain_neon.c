@@ -1,5 +1,6 @@
 /* kernels/cpu/matmul_plain_neon.c - products with weights that are floats, for any 64-bit Arm. */
 #include "kernels/cpu/codes_neon.h"
+#include "kernels/cpu/panel_kernel.h"
 
 /* Values 4 * h .. 4 * h + 3 of one k of a plain panel. */
 NEON_INLINE float32x4_t load_plain(const uint8_t *p, uint32_t h, const enum dtype type) {
@@ -25,6 +26,6 @@ NEON_INLINE void plain_panel(const struct packed *w, const uint8_t *p, const str
     store_accs(acc, count, out);
 }
 
-PANEL_KERNEL(neon_panel_f32, plain_panel, DTYPE_F32)
-PANEL_KERNEL(neon_panel_f16, plain_panel, DTYPE_F16)
-PANEL_KERNEL(neon_panel_bf16, plain_panel, DTYPE_BF16)
+PANEL_KERNEL_4(neon_panel_f32, plain_panel, DTYPE_F32)
+PANEL_KERNEL_4(neon_panel_f16, plain_panel, DTYPE_F16)
+PANEL_KERNEL_4(neon_panel_bf16, plain_panel, DTYPE_BF16)
