@@ -12,23 +12,9 @@
 #include "api/tokenize.h"
 #include "fault/fail_alloc.h"
 #include "text/chat_prompt.h"
-#include "unit/api/api_lib.h"
+#include "unit/api/tokenizer_fixture.h"
 
 enum { ALLOCATIONS_MAX = 2000 };
-
-static struct tokenizer *tokenizer;
-
-static int set_up(void **state) {
-    (void)state;
-    tokenizer = lib_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    tokenizer_destroy(tokenizer);
-    return 0;
-}
 
 typedef enum status work_fn(const char *body);
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "api/codec.h"
-#include "unit/api/api_lib.h"
+#include "unit/api/tokenizer_fixture.h"
 
 #define HELLO_MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 #define HEAD(object)                                                                               \
@@ -23,20 +23,6 @@
     "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}"
 
 static const struct codec *chat(void) { return codec_find("openai.chat"); }
-
-static struct tokenizer *tokenizer;
-
-static int set_up(void **state) {
-    (void)state;
-    tokenizer = lib_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    tokenizer_destroy(tokenizer);
-    return 0;
-}
 
 static struct lib_answer *ask(const char *body, uint32_t choices) {
     struct lib_answer *l = mem_zalloc(sizeof(*l));

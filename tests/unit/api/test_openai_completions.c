@@ -8,27 +8,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "unit/api/api_lib.h"
+#include "unit/api/tokenizer_fixture.h"
 
 #define HEAD                                                                                       \
     "{\"id\":\"cmpl-abc123\",\"object\":\"text_completion\",\"created\":1700000000,"               \
     "\"model\":\"m\\\"1\",\"system_fingerprint\":\"fp_0\",\"choices\":["
 
 static const struct codec *completions(void) { return codec_find("openai.completions"); }
-
-static struct tokenizer *tokenizer;
-
-static int set_up(void **state) {
-    (void)state;
-    tokenizer = lib_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    tokenizer_destroy(tokenizer);
-    return 0;
-}
 
 static struct lib_answer *ask(const char *body, uint32_t choices) {
     struct lib_answer *l = mem_zalloc(sizeof(*l));

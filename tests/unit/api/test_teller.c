@@ -8,21 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "unit/api/api_lib.h"
-
-static struct tokenizer *tokenizer;
-
-static int set_up(void **state) {
-    (void)state;
-    tokenizer = lib_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    tokenizer_destroy(tokenizer);
-    return 0;
-}
+#include "unit/api/tokenizer_fixture.h"
 
 static struct lib_answer *begin(void) {
     struct lib_answer *l = mem_zalloc(sizeof(*l));
