@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/cli_int.h"
+#include "sched/knobs.h"
 
 enum { WHERE_BYTES = 64 };
 
@@ -71,10 +72,28 @@ bool word_is_near(struct str word, const char *candidate, uint32_t *best) {
     return true;
 }
 
+/* The knob that a flag would set if it were one, "kv_type" for "kv-type"; NULL if there is none. */
+static const char *knob_named(struct str flag) {
+    const struct knobs defaults = knobs_default();
+    for (uint32_t i = 0; i < knobs_count(); i++) {
+        struct knob_row row;
+        knobs_show(&defaults, i, &row);
+        bool same = strlen(row.name) == flag.len;
+        for (size_t j = 0; same && j < flag.len; j++)
+            same = flag.ptr[j] == row.name[j] || (flag.ptr[j] == '-' && row.name[j] == '_');
+        if (same) return row.name;
+    }
+    return NULL;
+}
+
 static enum exit_code unknown_flag(const struct command *c, struct str name, const char *dashes,
                                    struct err *err) {
     const struct flag *f, *near = NULL;
     uint32_t best = UINT32_MAX;
+    const char *knob = flag_by_name(c, STR("set")) ? knob_named(name) : NULL;
+    if (knob)
+        return usage_set(err, "%s: unknown flag %s%.*s; it is a knob: --set %s=VALUE", c->name,
+                         dashes, STR_ARG(name), knob);
     for (uint32_t i = 0; (f = flag_at(c, i)); i++)
         if (word_is_near(name, f->name, &best)) near = f;
     if (near)

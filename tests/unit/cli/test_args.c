@@ -47,6 +47,10 @@ static const struct flag more_flags[] = {
     {.name = "stop", .kind = FLAG_TEXT, .value = "S", .repeats = true, .help = "S."},
     {0},
 };
+static const struct flag set_flags[] = {
+    {.name = "set", .kind = FLAG_TEXT, .value = "KNOB=VALUE", .repeats = true, .help = "K."},
+    {0},
+};
 static const struct command command = {
     .name = "try",
     .summary = "Try",
@@ -55,6 +59,14 @@ static const struct command command = {
     .groups = {own_flags, more_flags},
     .takes_model = true,
     .operands_max = 1,
+    .run = never_run,
+};
+static const struct command knob_command = {
+    .name = "turn",
+    .summary = "Turn",
+    .operands = "",
+    .about = "About.",
+    .groups = {set_flags},
     .run = never_run,
 };
 
@@ -146,6 +158,26 @@ static void test_the_model_is_a_flag_or_the_first_operand(void **state) {
     a = parse_fine("m -- --json");
     assert_string_equal(args_operand(a, 0), "--json");
     args_destroy(a);
+}
+
+static void expect_hint(const char *flag, const char *sentence) {
+    char word[32];
+    char *words[] = {word};
+    struct args *a = NULL;
+    struct err err = {0};
+    snprintf(word, sizeof(word), "%s", flag);
+    assert_int_equal(args_parse(&knob_command, 1, words, &a, &err), EXIT_USAGE);
+    assert_string_equal(err.text, sentence);
+}
+
+static void test_a_knob_that_is_taken_for_a_flag_is_told(void **state) {
+    (void)state;
+    expect_hint("--threads", "turn: unknown flag --threads; it is a knob: --set threads=VALUE");
+    expect_hint("--kv-type", "turn: unknown flag --kv-type; it is a knob: --set kv_type=VALUE");
+    expect_hint("--max_seqs=9",
+                "turn: unknown flag --max_seqs; it is a knob: --set max_seqs=VALUE");
+    expect_hint("--threa", "turn: unknown flag --threa; \"jitney turn --help\" lists them");
+    refuse("m --threads 2", "try: unknown flag --threads; \"jitney try --help\" lists them");
 }
 
 static void test_mistakes_are_named(void **state) {
@@ -249,6 +281,7 @@ int main(void) {
         cmocka_unit_test(test_values_come_in_every_spelling),
         cmocka_unit_test(test_a_value_may_look_like_a_flag),
         cmocka_unit_test(test_the_model_is_a_flag_or_the_first_operand),
+        cmocka_unit_test(test_a_knob_that_is_taken_for_a_flag_is_told),
         cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_help_needs_nothing_else),
         cmocka_unit_test(test_help_shows_every_flag_within_80_columns),
