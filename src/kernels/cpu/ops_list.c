@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
 
@@ -111,6 +112,7 @@ static bool has_amx(void) {
 }
 
 bool cpu_table_runs_here(const struct cpu_table *table) {
+    CHECK(table);
     if (table == &amx_table) return has_amx();
     if (table == &avx512_table || table == &amxsim_table) return has_avx512();
     return table == &avx2_table ? has_avx2() : true;
