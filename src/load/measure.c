@@ -82,6 +82,13 @@ static void put_times(struct buf *out, const char *title, const char *name, cons
     }
 }
 
+static void put_all_times(const struct measure *m, struct buf *out) {
+    put_times(out, "Time to First Token", "TTFT", &m->ttft);
+    put_times(out, "Time per Output Token (excl. 1st token)", "TPOT", &m->tpot);
+    put_times(out, "Inter-token Latency", "ITL", &m->itl);
+    put_times(out, "End-to-end Latency", "E2EL", &m->e2e);
+}
+
 static void put_failures(const struct measure *m, struct buf *out) {
     for (uint32_t i = 0; i < m->reasons; i++) {
         const struct failure *f = &m->failures[i];
@@ -108,10 +115,7 @@ void measure_put_table(const struct measure *m, struct buf *out) {
     put_real(out, "Total token throughput (tok/s):",
              per_s(m, (double)(m->input_tokens + m->output_tokens)));
     put_real(out, "CPU of this client (% of a core):", 100.0 * measure_cpu_share(m));
-    put_times(out, "Time to First Token", "TTFT", &m->ttft);
-    put_times(out, "Time per Output Token (excl. 1st token)", "TPOT", &m->tpot);
-    put_times(out, "Inter-token Latency", "ITL", &m->itl);
-    put_times(out, "End-to-end Latency", "E2EL", &m->e2e);
+    if (m->completed > 0) put_all_times(m, out); /* zeros would look like a server's */
     put_rule(out, "", '=');
 }
 

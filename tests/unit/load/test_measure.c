@@ -151,6 +151,19 @@ static void test_the_table_has_the_lines_that_scripts_look_for(void **state) {
     mem_free(m);
 }
 
+static void test_a_run_in_which_all_failed_tells_no_times(void **state) {
+    (void)state;
+    struct measure *m = mem_zalloc(sizeof(*m));
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    measure_note_failure(m, &(struct trip){.status = 400}, "too long");
+    measure_put_table(m, &b);
+    assert_non_null(strstr(buf_text(&b), "1 x status 400: too long"));
+    assert_null(strstr(buf_text(&b), "TTFT"));
+    buf_deinit(&b);
+    mem_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_percentiles_are_within_a_hundredth_of_sorting),
@@ -159,6 +172,7 @@ int main(void) {
         cmocka_unit_test(test_json_says_what_was_measured),
         cmocka_unit_test(test_more_reasons_than_places_are_still_counted),
         cmocka_unit_test(test_the_table_has_the_lines_that_scripts_look_for),
+        cmocka_unit_test(test_a_run_in_which_all_failed_tells_no_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
