@@ -9,7 +9,8 @@
  *   - epoch: release by the caller, acquire by workers: they see fn and ctx.
  *   - arrived: acq_rel, so that the last arriver has seen what all others wrote. Its reset may be
  *     relaxed: nobody adds to it again before acquiring the phase that is raised behind it.
- *   - phase: release by the last arriver, acquire by the rest, who so see all of it, too.
+ *   - phase: release by the last arriver, acquire by the rest, who so see all of it, too, and what
+ *     the last arriver has done for all in between.
  *
  * Why no wake-up is lost. A waiter sleeps only while the word is exactly `seen | PARKED`: it sets
  * that itself or finds it set, and the kernel compares once more under its own lock. Whoever
@@ -183,22 +184,38 @@ static void raise_word(atomic_uint *word, unsigned next) {
     if (before & PARKED) (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* What whoever comes last to a barrier does while the others wait. */
+struct then {
+    pool_then_fn *fn; /* NULL: nothing */
+    void *ctx;
+    bool was_mine;
+};
+
 /* The barrier. Returns how long the thread slept in it. */
-static int64_t meet(struct pool *p) {
+static int64_t meet(struct pool *p, struct then *then) {
     unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed) & ~PARKED;
     unsigned before = atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
     if (before + 1 < p->thread_count) return wait_at_barrier(p, phase);
+    then->was_mine = true;
+    if (then->fn) then->fn(then->ctx);
     p->meetings++;
     atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
     raise_word(&p->phase, phase + WORD_STEP);
     return 0;
 }
 
-void pool_barrier(struct pool *p) {
-    if (p->thread_count == 1) return;
-    int64_t slept_ns = meet(p);
+bool pool_barrier_then(struct pool *p, pool_then_fn *fn, void *ctx) {
+    struct then then = {fn, ctx, false};
+    if (p->thread_count == 1) {
+        if (fn) fn(ctx);
+        return true;
+    }
+    int64_t slept_ns = meet(p, &then);
     if (slept_ns) atomic_fetch_sub_explicit(&p->lost_ns, slept_ns, memory_order_relaxed);
+    return then.was_mine;
 }
+
+void pool_barrier(struct pool *p) { (void)pool_barrier_then(p, NULL, NULL); }
 
 /* The job on one thread. Time in which the thread did not run is lost to others, except for what
  * it slept at barriers, which those have taken away. The last meeting hands the sum to the
@@ -209,7 +226,7 @@ static void do_share(struct pool *p, uint32_t idx) {
     wall_ns = clock_ns(CLOCK_MONOTONIC) - wall_ns;
     ran_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - ran_ns;
     atomic_fetch_add_explicit(&p->lost_ns, wall_ns - ran_ns, memory_order_relaxed);
-    meet(p);
+    meet(p, &(struct then){.fn = NULL});
 }
 
 static void *worker_main(void *arg) {

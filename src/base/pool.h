@@ -15,6 +15,7 @@
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -33,6 +34,12 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx);
 
 /* Everything written before it by any thread of the team is seen after it by all. */
 void pool_barrier(struct pool *p);
+
+/* The same, and before anybody goes on, whoever comes last calls `fn`, which sees what all have
+ * written and whose writes all see: a small piece of work for one thread costs no meeting of its
+ * own. Returns whether this thread was the one. */
+typedef void pool_then_fn(void *ctx);
+bool pool_barrier_then(struct pool *p, pool_then_fn *fn, void *ctx);
 
 uint32_t pool_threads(const struct pool *p);
 

@@ -1,9 +1,10 @@
 /* kernels/cpu/cpu_int.h - what the files of the CPU device share.
  *
  * A run is walked by all threads of the pool at once: each op function does the share of
- * thread `ith` of `nth` and the threads meet at a barrier before the next op. Work is shared
- * out by rows, panels or heads; every output element is computed wholly by one thread in the
- * order that graph/op.h states, so the number of threads changes no bits.
+ * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), of which the
+ * little ones are done by one thread for all, as share 0 of 1. Work is shared out by rows, panels
+ * or heads; every output element is computed wholly by one thread in the order that graph/op.h
+ * states, so the number of threads changes no bits.
  *
  * Op functions ("drivers") find the operands and split the work; kernels do the arithmetic on
  * one row, group or panel. A table names the driver of every op and the kernels they call.
@@ -186,6 +187,7 @@ static inline int32_t *mat_i32(const struct mat *m, uint32_t row) {
     return (int32_t *)(void *)(m->base + row * m->row_bytes) + m->col;
 }
 
+uint32_t step_rows(const struct step *s, enum rows_kind kind); /* how many there are */
 bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row); /* not skipped */
 
 /* Drivers. */

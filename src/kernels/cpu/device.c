@@ -12,6 +12,7 @@
 #include "kernels/cpu/page.h"
 #include "kernels/cpu/place.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/cpu/stage.h"
 #include "kernels/cpu/watch.h"
 
 enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
@@ -144,17 +145,42 @@ static struct cpu_plan *find_plan(const struct cpu_device *dev, const struct tap
     return p;
 }
 
+static void run_op(const struct cpu_run *x, uint32_t i, uint32_t ith, uint32_t nth) {
+    const struct op *op = tape_op(x->tape, i);
+    x->table->ops[op->kind](x, op, ith, nth);
+}
+
+/* Ops that one thread does for all, while all others wait: so the scratch of any is its own. */
+struct alone {
+    const struct cpu_run *x;
+    struct span ops;
+};
+
+static void run_alone(void *ctx) {
+    const struct alone *a = ctx;
+    struct lap lap = lap_begin_alone(a->x->watch);
+    for (uint32_t i = a->ops.first; i < a->ops.end; i++) {
+        run_op(a->x, i, 0, 1);
+        lap_work(&lap, i);
+    }
+}
+
 static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
     const struct cpu_run *x = ctx;
+    const struct cpu_plan *p = x->plan;
     uint64_t mode = fp_mode_enter();
     plan_fill_ropes(x, ith, nth);
     struct lap lap = lap_begin(x->watch, ith);
-    for (uint32_t i = 0; i < tape_op_count(x->tape); i++) {
-        const struct op *op = tape_op(x->tape, i);
-        x->table->ops[op->kind](x, op, ith, nth);
-        lap_work(&lap, i);
-        if (x->plan->meet[i]) pool_barrier(x->pool);
-        lap_wait(&lap, i);
+    for (uint32_t at = 0; at < p->stage_count;) {
+        const struct stage *s = &p->stages[at];
+        for (uint32_t i = s->first; i < s->end; i++) {
+            run_op(x, i, ith, nth);
+            lap_work(&lap, i);
+        }
+        at = stages_alone_end(p->stages, p->stage_count, at + 1, x->step, nth);
+        struct alone rest = {x, {s->end, p->stages[at - 1].end}};
+        bool was_mine = pool_barrier_then(x->pool, run_alone, &rest);
+        lap_meet(&lap, &(struct lap_meeting){s->first, s->end, rest.ops.end, was_mine});
     }
     fp_mode_leave(mode);
 }

@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_int.h"
 
-static uint32_t rows_of(const struct step *s, enum rows_kind kind) {
+uint32_t step_rows(const struct step *s, enum rows_kind kind) {
     switch (kind) {
     case ROWS_TOKENS:
         return s->row_count;
@@ -22,7 +22,7 @@ struct mat mat_of(const struct cpu_run *x, struct operand o) {
         .col = o.col,
         .cols = o.cols,
         .all_cols = v->cols,
-        .row_count = rows_of(x->step, v->rows),
+        .row_count = step_rows(x->step, v->rows),
         .kind = v->rows,
     };
 }

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/page.h"
+#include "kernels/cpu/stage.h"
 
 enum { ALIGN_FLOATS = 16, CACHE_LINE = 64, PIECE_BITS = 16 };
 
@@ -89,77 +90,6 @@ static enum status note_rope(struct cpu_plan *p, const struct op_rope *r, uint32
     return ST_OK;
 }
 
-/* Ops whose driver gives row r of every operand to the same thread and touches no other. */
-static bool is_row_local(const struct op *op) {
-    switch (op->kind) {
-    case OP_EMBED:
-    case OP_NORM:
-    case OP_QUANT:
-    case OP_ROPE:
-    case OP_KV_WRITE:
-    case OP_ADD:
-    case OP_SOFTCAP:
-    case OP_ROUTE:
-    case OP_EXPERT_SUM:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The values that the ops since the last barrier touch. */
-struct touched {
-    value_id values[2 * OP_OPERANDS_MAX * 8];
-    uint32_t count;
-};
-
-static void touch(struct touched *s, const struct op *op) {
-    struct op copy = *op;
-    struct op_access a = op_access(&copy);
-    for (uint32_t i = 0; i < a.read_count; i++) s->values[s->count++] = a.reads[i]->value;
-    for (uint32_t i = 0; i < a.write_count; i++) s->values[s->count++] = a.writes[i]->value;
-}
-
-static bool places_overlap(const struct tape *t, value_id a, value_id b) {
-    const struct tape_value *x = tape_value_at(t, a), *y = tape_value_at(t, b);
-    uint32_t rows_max = tape_sizes(t)->rows_max;
-    return x->offset < y->offset + y->row_bytes * rows_max &&
-           y->offset < x->offset + x->row_bytes * rows_max;
-}
-
-/* A thread that runs ahead into the next op reads and writes its own rows of that op's values.
- * That is safe if no other value of the ops before shares their memory, and if the rows of
- * all are the step's tokens, so that "its own rows" means the same in each. */
-static bool may_run_ahead(const struct tape *t, const struct touched *before,
-                          const struct touched *next) {
-    for (uint32_t i = 0; i < next->count; i++) {
-        if (tape_value_at(t, next->values[i])->rows != ROWS_TOKENS) return false;
-        for (uint32_t j = 0; j < before->count; j++) {
-            if (tape_value_at(t, before->values[j])->rows != ROWS_TOKENS) return false;
-            bool same = before->values[j] == next->values[i];
-            if (!same && places_overlap(t, before->values[j], next->values[i])) return false;
-        }
-    }
-    return true;
-}
-
-static void place_barriers(struct cpu_plan *p) {
-    const struct tape *t = p->tape;
-    const uint32_t room = (uint32_t)(sizeof(((struct touched *)0)->values) / sizeof(value_id));
-    struct touched before = {.count = 0};
-    for (uint32_t i = 0; i < tape_op_count(t); i++) {
-        touch(&before, tape_op(t, i));
-        p->meet[i] = true;
-        if (i + 1 < tape_op_count(t) && is_row_local(tape_op(t, i)) &&
-            is_row_local(tape_op(t, i + 1)) && before.count + 2 * OP_OPERANDS_MAX <= room) {
-            struct touched next = {.count = 0};
-            touch(&next, tape_op(t, i + 1));
-            p->meet[i] = !may_run_ahead(t, &before, &next);
-        }
-        if (p->meet[i]) before.count = 0;
-    }
-}
-
 static enum status measure(struct cpu_plan *p, const struct cpu_kernels *k, struct err *err) {
     uint32_t rows_max = tape_sizes(p->tape)->rows_max;
     for (uint32_t i = 0; i < tape_op_count(p->tape); i++) {
@@ -180,14 +110,14 @@ static bool has_op(const struct tape *t, enum op_kind kind) {
 static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *err) {
     bool attends = has_op(p->tape, OP_ATTENTION);
     size_t bytes = p->scratch_floats * sizeof(float);
-    p->meet = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->meet));
+    p->stages = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->stages));
     p->claims = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->claims));
     p->takers = mem_alloc_aligned(CACHE_LINE, threads * sizeof(*p->takers));
     for (uint32_t i = 0; p->takers && i < threads; i++) atomic_init(&p->takers[i].at, 0);
     p->tables = page_alloc(p->tables_bytes);
     if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
     if (attends) p->parts = page_alloc(PLAN_PARTS_FLOATS * sizeof(float));
-    bool has_words = p->meet && p->claims && p->takers;
+    bool has_words = p->stages && p->claims && p->takers;
     if (has_words && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
@@ -203,14 +133,14 @@ enum status plan_create(struct cpu_plan **out, const struct tape *t, const struc
         plan_destroy(p);
         return st;
     }
-    place_barriers(p);
+    p->stage_count = stages_make(t, p->stages);
     *out = p;
     return ST_OK;
 }
 
 void plan_destroy(struct cpu_plan *p) {
     if (!p) return;
-    mem_free(p->meet);
+    mem_free(p->stages);
     mem_free(p->claims);
     mem_free(p->takers);
     page_free(p->tables, p->tables_bytes);

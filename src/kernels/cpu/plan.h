@@ -1,6 +1,6 @@
 /* kernels/cpu/plan.h - what the CPU device works out once for each tape.
  *
- * Where the threads must meet, the tables of cosines and sines that rope ops share, each thread's
+ * The stages of a run, the tables of cosines and sines that rope ops share, each thread's
  * scratch memory, and counters from which threads claim or take the work of an op.
  *
  * Lifetime: made when the device checks a tape, kept until the device closes or checks that
@@ -21,6 +21,7 @@ struct cpu_kernels;
 struct cpu_run;
 struct plan_claims;
 struct plan_taker;
+struct stage;
 struct tape;
 
 /* Parts: enough for one row of 32 heads of 128 at 60,000 tokens; only touched when used. */
@@ -36,7 +37,8 @@ struct plan_rope {
 
 struct cpu_plan {
     const struct tape *tape;
-    bool *meet;                 /* [ops] a barrier follows the op */
+    struct stage *stages; /* [stage_count] */
+    uint32_t stage_count;
     struct plan_claims *claims; /* [ops] */
     struct plan_taker *takers;  /* [threads] */
     uint64_t run;               /* counts the runs */

@@ -9,6 +9,7 @@ struct cpu_watch {
     device_watch_fn *fn;
     void *ctx;
     int64_t *work_ns, *wait_ns; /* [thread_count][TAPE_OPS_MAX], used with the run's stride */
+    int64_t *alone_ns;          /* [TAPE_OPS_MAX] written inside meetings, read behind them */
     int64_t begin_ns;
     uint32_t thread_count, op_count;
 };
@@ -20,7 +21,8 @@ struct cpu_watch *watch_create(uint32_t thread_count, device_watch_fn *fn, void 
     *w = (struct cpu_watch){.fn = fn, .ctx = ctx, .thread_count = thread_count};
     w->work_ns = mem_zalloc_array((size_t)thread_count * TAPE_OPS_MAX, sizeof(*w->work_ns));
     w->wait_ns = mem_zalloc_array((size_t)thread_count * TAPE_OPS_MAX, sizeof(*w->wait_ns));
-    if (w->work_ns && w->wait_ns) return w;
+    w->alone_ns = mem_zalloc_array(TAPE_OPS_MAX, sizeof(*w->alone_ns));
+    if (w->work_ns && w->wait_ns && w->alone_ns) return w;
     watch_destroy(w);
     return NULL;
 }
@@ -29,6 +31,7 @@ void watch_destroy(struct cpu_watch *w) {
     if (!w) return;
     mem_free(w->work_ns);
     mem_free(w->wait_ns);
+    mem_free(w->alone_ns);
     mem_free(w);
 }
 
@@ -49,6 +52,23 @@ void watch_end(struct cpu_watch *w, const struct device_run *run) {
 struct lap lap_begin(struct cpu_watch *w, uint32_t thread) {
     if (!w) return (struct lap){.work_ns = NULL};
     size_t first = (size_t)thread * w->op_count;
-    return (struct lap){
-        .work_ns = w->work_ns + first, .wait_ns = w->wait_ns + first, .last_ns = clock_fine_ns()};
+    return (struct lap){.work_ns = w->work_ns + first,
+                        .wait_ns = w->wait_ns + first,
+                        .alone_ns = w->alone_ns,
+                        .last_ns = clock_fine_ns()};
+}
+
+struct lap lap_begin_alone(struct cpu_watch *w) {
+    if (!w) return (struct lap){.work_ns = NULL};
+    return (struct lap){.work_ns = w->alone_ns, .last_ns = clock_fine_ns()};
+}
+
+void lap_fill_meeting(struct lap *l, const struct lap_meeting *m) {
+    for (uint32_t i = m->first; i < m->end; i++) l->wait_ns[i] = 0;
+    lap_take(l, &l->wait_ns[m->end - 1]);
+    for (uint32_t i = m->end; i < m->alone_end; i++) {
+        l->wait_ns[m->end - 1] -= l->alone_ns[i];
+        l->work_ns[i] = m->by_me ? l->alone_ns[i] : 0;
+        l->wait_ns[i] = m->by_me ? 0 : l->alone_ns[i];
+    }
 }

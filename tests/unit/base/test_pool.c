@@ -83,6 +83,51 @@ static void test_workers_that_have_gone_to_sleep_between_runs_come_back(void **s
     run_often(4, 20, 0, 2000);
 }
 
+/* A sum that whoever comes last makes for all. */
+struct sums {
+    struct job job;
+    uint64_t sum, calls;
+    uint64_t mine[THREADS_MAX];
+    uint32_t threads;
+};
+
+static void add_slots(void *ctx) {
+    struct sums *s = ctx;
+    s->sum = 0;
+    s->calls++;
+    for (uint32_t i = 0; i < s->threads; i++) s->sum += s->job.slots[i];
+}
+
+static void sum_often(void *ctx, uint32_t idx, uint32_t count) {
+    struct sums *s = ctx;
+    for (uint64_t meeting = 1; meeting <= MEETINGS; meeting++) {
+        if (meeting % 10 == 0 && meeting / 10 % count == idx) sleep_us(s->job.late_us);
+        s->job.slots[idx] = meeting * (idx + 1);
+        s->mine[idx] += pool_barrier_then(s->job.pool, add_slots, s);
+        s->job.wrong[idx] += s->sum != meeting * count * (count + 1) / 2;
+        s->job.wrong[idx] += s->calls != meeting;
+        pool_barrier(s->job.pool);
+    }
+}
+
+static void test_whoever_comes_last_works_for_all(void **state) {
+    (void)state;
+    static const int64_t late_us[] = {0, 1500};
+    for (uint32_t threads = 1; threads <= THREADS_MAX; threads++)
+        for (int i = 0; i < 2; i++) {
+            struct sums s = {.threads = threads, .job.late_us = late_us[i]};
+            uint64_t mine = 0;
+            assert_int_equal(pool_create(&s.job.pool, threads, NULL), ST_OK);
+            pool_run(s.job.pool, sum_often, &s);
+            for (uint32_t t = 0; t < threads; t++) {
+                assert_int_equal(s.job.wrong[t], 0);
+                mine += s.mine[t];
+            }
+            assert_int_equal(mine, MEETINGS);
+            pool_destroy(s.job.pool);
+        }
+}
+
 static pid_t start_burner(void) {
     pid_t pid = fork();
     if (pid != 0) return pid;
@@ -143,6 +188,7 @@ static void test_waiting_for_a_mate_uses_little_processor(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_written_before_a_barrier_is_seen_after_it),
+        cmocka_unit_test(test_whoever_comes_last_works_for_all),
         cmocka_unit_test(test_mates_that_are_late_are_waited_for_awake_and_asleep),
         cmocka_unit_test(test_workers_that_have_gone_to_sleep_between_runs_come_back),
         cmocka_unit_test(test_busy_neighbours_change_the_mood_and_nothing_else),

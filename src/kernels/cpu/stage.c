@@ -1,0 +1,136 @@
+/* kernels/cpu/stage.c - see kernels/cpu/stage.h for the contract. */
+#include "kernels/cpu/stage.h"
+
+#include "graph/step.h"
+#include "kernels/cpu/cpu_int.h"
+
+/* Ops whose driver gives row r of every operand to the same thread and touches no other. */
+static bool is_row_local(const struct op *op) {
+    switch (op->kind) {
+    case OP_EMBED:
+    case OP_NORM:
+    case OP_QUANT:
+    case OP_ROPE:
+    case OP_KV_WRITE:
+    case OP_ADD:
+    case OP_SOFTCAP:
+    case OP_ROUTE:
+    case OP_EXPERT_SUM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The values that the ops since the last barrier touch. */
+struct touched {
+    value_id values[2 * OP_OPERANDS_MAX * 8];
+    uint32_t count;
+};
+
+static void touch(struct touched *s, const struct op *op) {
+    struct op copy = *op;
+    struct op_access a = op_access(&copy);
+    for (uint32_t i = 0; i < a.read_count; i++) s->values[s->count++] = a.reads[i]->value;
+    for (uint32_t i = 0; i < a.write_count; i++) s->values[s->count++] = a.writes[i]->value;
+}
+
+static bool places_overlap(const struct tape *t, value_id a, value_id b) {
+    const struct tape_value *x = tape_value_at(t, a), *y = tape_value_at(t, b);
+    uint32_t rows_max = tape_sizes(t)->rows_max;
+    return x->offset < y->offset + y->row_bytes * rows_max &&
+           y->offset < x->offset + x->row_bytes * rows_max;
+}
+
+/* A thread that runs ahead into the next op reads and writes its own rows of that op's values.
+ * That is safe if no other value of the ops before shares their memory, and if the rows of
+ * all are the step's tokens, so that "its own rows" means the same in each. */
+static bool may_run_ahead(const struct tape *t, const struct touched *before,
+                          const struct touched *next) {
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (tape_value_at(t, next->values[i])->rows != ROWS_TOKENS) return false;
+        for (uint32_t j = 0; j < before->count; j++) {
+            if (tape_value_at(t, before->values[j])->rows != ROWS_TOKENS) return false;
+            bool same = before->values[j] == next->values[i];
+            if (!same && places_overlap(t, before->values[j], next->values[i])) return false;
+        }
+    }
+    return true;
+}
+
+/* Of one row, in elements of about 0.6 ns, a norm's and an act's; 0: too much for one thread. */
+static uint32_t row_work(const struct op *op) {
+    switch (op->kind) {
+    case OP_EMBED:
+        return op->embed.dst.cols;
+    case OP_NORM:
+        return op->norm.src.cols;
+    case OP_QUANT:
+        return op->quant.src.cols;
+    case OP_ROPE:
+        return op->rope.x.cols;
+    case OP_KV_WRITE:
+        return 4 * (op->kv_write.k.cols + op->kv_write.v.cols); /* keys go far apart, one by one */
+    case OP_ACT:
+        return op->act.gate.cols * op->act.segments;
+    case OP_ADD:
+        return op->add.dst.cols;
+    case OP_SOFTCAP:
+        return op->softcap.x.cols;
+    case OP_ROUTE:
+        return op->route.experts * op->route.used;
+    case OP_EXPERT_SUM:
+        return op->expert_sum.src.cols;
+    case OP_GATHER:
+        return op->gather.dst.cols;
+    default:
+        return 0;
+    }
+}
+
+static enum rows_kind rows_of(const struct tape *t, const struct op *op) {
+    struct op copy = *op;
+    struct op_access a = op_access(&copy);
+    return tape_value_at(t, (a.write_count ? a.writes : a.reads)[0]->value)->rows;
+}
+
+/* The stage that begins with op `first`. */
+static struct stage make_stage(const struct tape *t, uint32_t first) {
+    const uint32_t room = (uint32_t)(sizeof(((struct touched *)0)->values) / sizeof(value_id));
+    const struct op *op = tape_op(t, first);
+    struct touched before = {.count = 0};
+    struct stage s = {first, first, rows_of(t, op), 0, op->kind == OP_ACT};
+    for (;;) {
+        touch(&before, op);
+        s.row_work += row_work(op);
+        if (++s.end == tape_op_count(t)) return s;
+        const struct op *after = tape_op(t, s.end);
+        struct touched next = {.count = 0};
+        touch(&next, after);
+        if (!is_row_local(op) || !is_row_local(after) || before.count + next.count > room ||
+            !may_run_ahead(t, &before, &next))
+            return s;
+        op = after;
+    }
+}
+
+uint32_t stages_make(const struct tape *t, struct stage *out) {
+    uint32_t count = 0;
+    for (uint32_t op = 0; op < tape_op_count(t); op = out[count++].end)
+        out[count] = make_stage(t, op);
+    return count;
+}
+
+/* Alone, a thread does what `shares` of them would have done at the same time. */
+static bool is_for_one(const struct stage *s, const struct step *step, uint32_t threads) {
+    uint64_t rows = step_rows(step, s->rows), work = rows * s->row_work;
+    uint64_t shares = s->splits_rows || rows > threads ? threads : rows;
+    if (s->row_work == 0 || rows == 0) return s->row_work > 0;
+    return work - work / shares <= (uint64_t)STAGE_ALONE_ELEMS * threads;
+}
+
+uint32_t stages_alone_end(const struct stage *stages, uint32_t count, uint32_t at,
+                          const struct step *step, uint32_t threads) {
+    while (at < count && is_for_one(&stages[at], step, threads)) at++;
+    return at;
+}
