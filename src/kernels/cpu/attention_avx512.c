@@ -36,17 +36,66 @@ INLINE __m512 load16(const uint8_t *p, size_t i, const enum kv_type type) {
 
 /* Bit i where first <= base + i < end. */
 INLINE __mmask16 attended(uint32_t base, uint32_t first, uint32_t end) {
-    uint32_t bits = ALL_LANES;
-    if (base >= end || base + LANES <= first) return 0;
-    if (first > base) bits &= 0xFFFFu << (first - base);
-    if (end < base + LANES) bits &= 0xFFFFu >> (base + LANES - end);
-    return (__mmask16)bits;
+    uint32_t below = first > base ? first - base : 0;
+    uint32_t above = base + LANES > end ? base + LANES - end : 0;
+    below = below < LANES ? below : LANES;
+    above = above < LANES ? above : LANES;
+    return (__mmask16)((uint32_t)ALL_LANES << below & (uint32_t)ALL_LANES >> above);
 }
 
-/* The products of all queries with the keys of `tiles` tiles from t on, to p[query][16 * t]. */
-INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const int tiles,
-                          const int queries, const enum kv_type type,
-                          float p[ATTN_QUERIES][ATTN_SEGMENT]) {
+/* acc + x * *y. A broadcast that is part of the multiplication costs nothing; one of its own, which
+ * compilers make of several uses, would take turns with the multiplications where there are only
+ * a few for each. */
+INLINE __m512 add_product(__m512 acc, __m512 x, const float *y) {
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(x), "m"(*y));
+    return acc;
+}
+
+INLINE __m512 add_masked(__m512 acc, __m512 x, const float *y, __mmask16 mask) {
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0%{%3%}" : "+v"(acc) : "v"(x), "m"(*y), "Yk"(mask));
+    return acc;
+}
+
+/* The exponentials of a segment's scores, and the largest score lane by lane until then. */
+struct scores {
+    float p[ATTN_TILES][ATTN_QUERIES][LANES];
+    __m512 max[ATTN_QUERIES];
+};
+
+/* The products of queries and keys become scores of tiles from t on. `edges`: some token of the
+ * tiles is not attended to by some query. */
+INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tiles,
+                        const int queries, const enum kv_type type, const bool edges,
+                        __m512 acc[ATTN_QUERIES][VECTORS], struct scores *to) {
+    const __m512 scale = _mm512_set1_ps(s->scale), none = _mm512_set1_ps(-INFINITY);
+    float(*p)[ATTN_QUERIES][LANES] = to->p + t;
+    __m512 key_scale[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; type == KV_I8 && j < tiles; j++)
+        key_scale[j] = load16(s->k[t + (uint32_t)j] + kv_scales_offset(s->head_dim), 0, KV_F16);
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++) {
+        __m512 max = to->max[i];
+#pragma GCC unroll 4
+        for (int j = 0; j < tiles; j++) {
+            __m512 x = acc[i][j];
+            if (type == KV_I8) x = _mm512_mul_ps(x, key_scale[j]);
+            x = _mm512_mul_ps(x, scale);
+            if (edges) {
+                uint32_t at = (t + (uint32_t)j) * LANES;
+                x = _mm512_mask_mov_ps(none, attended(at, s->query[i].first, s->query[i].end), x);
+            }
+            _mm512_store_ps(p[j][i], x);
+            max = _mm512_max_ps(x, max);
+        }
+        to->max[i] = max;
+    }
+}
+
+/* The scores of all queries with the keys of `tiles` tiles from t on. */
+INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r, uint32_t t,
+                       const int tiles, const int queries, const enum kv_type type,
+                       struct scores *to) {
     __m512 acc[ATTN_QUERIES][VECTORS], k[VECTORS];
     const uint8_t *tile[VECTORS];
 #pragma GCC unroll 4
@@ -60,133 +109,150 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const int ti
         for (int j = 0; j < tiles; j++) k[j] = load16(tile[j], d * LANES, type);
 #pragma GCC unroll 6
         for (int i = 0; i < queries; i++) {
-            __m512 q = _mm512_set1_ps(s->query[i].q[d]);
 #pragma GCC unroll 4
-            for (int j = 0; j < tiles; j++) acc[i][j] = _mm512_fmadd_ps(q, k[j], acc[i][j]);
+            for (int j = 0; j < tiles; j++)
+                acc[i][j] = add_product(acc[i][j], k[j], &s->query[i].q[d]);
+        }
+    }
+    if (t * LANES >= r->all.first && (t + (uint32_t)tiles) * LANES <= r->all.end)
+        keep_scores(s, t, tiles, queries, type, false, acc, to);
+    else
+        keep_scores(s, t, tiles, queries, type, true, acc, to);
+}
+
+/* The scores of all queries with all keys that one of them attends to. */
+INLINE void score_tiles(const struct attn_segment *s, const struct attn_reach *r, struct span tiles,
+                        const int queries, const enum kv_type type, struct scores *to) {
+    uint32_t t = tiles.first;
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++) to->max[i] = _mm512_set1_ps(-INFINITY);
+    for (; tiles.end - t >= 4 && tiles.end - t != 5; t += 4)
+        score_keys(s, r, t, 4, queries, type, to);
+    if (tiles.end - t == 5 || tiles.end - t == 3) {
+        score_keys(s, r, t, 3, queries, type, to);
+        t += 3;
+    }
+    if (tiles.end - t == 2)
+        score_keys(s, r, t, 2, queries, type, to);
+    else if (tiles.end - t == 1)
+        score_keys(s, r, t, 1, queries, type, to);
+}
+
+/* Scores become cap * tanh(score / cap). */
+static void cap_scores(const struct attn_segment *s, struct span tiles, struct scores *to) {
+    const __m512 cap = _mm512_set1_ps(s->softcap), none = _mm512_set1_ps(-INFINITY);
+    for (uint32_t i = 0; i < s->query_count; i++) {
+        to->max[i] = none;
+        for (uint32_t t = tiles.first; t < tiles.end; t++) {
+            __mmask16 mask = attended(t * LANES, s->query[i].first, s->query[i].end);
+            __m512 x = _mm512_load_ps(to->p[t][i]);
+            x = _mm512_mul_ps(cap, fm16_tanh(_mm512_div_ps(x, cap)));
+            x = _mm512_mask_mov_ps(none, mask, x);
+            _mm512_store_ps(to->p[t][i], x);
+            to->max[i] = _mm512_max_ps(x, to->max[i]);
+        }
+    }
+}
+
+/* Scores become what values are weighed with: exponentials, times the values' scales where the
+ * cache has them. Tokens that are not attended to are exp(-inf) = 0 and change no lane's sum; a
+ * scale may make them NaN, but they are not looked at again. */
+INLINE void weights_of(const struct attn_segment *s, struct span tiles, const int queries,
+                       const enum kv_type type, struct scores *to, struct attn_part *out) {
+    __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES];
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++) {
+        out[i].max = _mm512_reduce_max_ps(to->max[i]);
+        max[i] = _mm512_set1_ps(out[i].max);
+        sum[i] = _mm512_setzero_ps();
+    }
+    for (uint32_t t = tiles.first; t < tiles.end; t++) {
+        __m512 scale = _mm512_setzero_ps();
+        if (type == KV_I8) scale = load16(s->v[t] + kv_scales_offset(s->head_dim), 0, KV_F16);
+#pragma GCC unroll 6
+        for (int i = 0; i < queries; i++) {
+            __m512 e = fm16_exp_down(_mm512_sub_ps(_mm512_load_ps(to->p[t][i]), max[i]));
+            sum[i] = _mm512_add_ps(sum[i], e);
+            if (type == KV_I8) e = _mm512_mul_ps(e, scale);
+            _mm512_store_ps(to->p[t][i], e);
         }
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < tiles; j++)
-            _mm512_storeu_ps(p[i] + (t + (uint32_t)j) * LANES, acc[i][j]);
+    for (int i = 0; i < queries; i++) out[i].sum = fm16_sum(sum[i]);
 }
 
-/* The products of one query with the keys of tile t, as scores. */
-INLINE __m512 score(const struct attn_segment *s, const struct attn_query *q, uint32_t t,
-                    __m512 x) {
-    if (s->type == KV_I8)
-        x = _mm512_mul_ps(x, load16(s->k[t] + kv_scales_offset(s->head_dim), 0, KV_F16));
-    x = _mm512_mul_ps(x, _mm512_set1_ps(s->scale));
-    if (s->softcap > 0.0f) {
-        __m512 cap = _mm512_set1_ps(s->softcap);
-        x = _mm512_mul_ps(cap, fm16_tanh(_mm512_div_ps(x, cap)));
-    }
-    __mmask16 mask = attended(t * LANES, q->first, q->end);
-    return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), mask, x);
-}
+/* A few vectors of columns of the values: which ones, and the sums of all queries. */
+struct columns {
+    uint32_t d;
+    __mmask16 mask;
+    __m512 acc[ATTN_QUERIES][VECTORS];
+};
 
-/* One query's products at p, of the tiles from `first` to `end`, become what its values are
- * weighed with: exponentials, times the values' scales where the cache has them. Tokens that
- * are not attended to are exp(-inf) = 0 and change no lane's sum; a scale may make them NaN,
- * but they are not looked at again. */
-static void weights_of(const struct attn_segment *s, const struct attn_query *q, uint32_t first,
-                       uint32_t end, float *p, struct attn_part *out) {
-    __m512 max = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
-    for (uint32_t t = first; t < end; t++) {
-        __m512 x = score(s, q, t, _mm512_loadu_ps(p + (size_t)t * LANES));
-        _mm512_storeu_ps(p + (size_t)t * LANES, x);
-        max = _mm512_max_ps(x, max);
-    }
-    out->max = _mm512_reduce_max_ps(max);
-    max = _mm512_set1_ps(out->max);
-    for (uint32_t t = first; t < end; t++) {
-        __m512 e = fm16_exp(_mm512_sub_ps(_mm512_loadu_ps(p + (size_t)t * LANES), max));
-        sum = _mm512_add_ps(sum, e);
-        if (s->type == KV_I8)
-            e = _mm512_mul_ps(e, load16(s->v[t] + kv_scales_offset(s->head_dim), 0, KV_F16));
-        _mm512_storeu_ps(p + (size_t)t * LANES, e);
-    }
-    out->sum = fm16_sum(sum);
-}
-
-/* Adds the values of `tokens` in `vectors` vectors of columns from d on to the results of all
- * queries. One vector may be the last and not full. */
-INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint32_t d,
-                          const int vectors, const int queries, const enum kv_type type,
-                          float p[][ATTN_SEGMENT], struct attn_part *out) {
-    __m512 acc[ATTN_QUERIES][VECTORS], v[VECTORS];
-    const __mmask16 mask = vectors == 1 ? attended(d, 0, s->head_dim) : (__mmask16)ALL_LANES;
-#pragma GCC unroll 6
-    for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++)
-            acc[i][c] = _mm512_maskz_loadu_ps(mask, out[i].out + d + (size_t)c * LANES);
+/* Adds the values of `tokens` in columns from d on. `edges`: not all queries attend to
+ * them. */
+INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const int vectors,
+                         const int queries, const enum kv_type type, const bool edges,
+                         const struct scores *w, struct columns *at) {
+    __m512 v[VECTORS];
     for (uint32_t j = tokens.first; j < tokens.end;) {
         const uint8_t *row = s->v[j / LANES] + j % LANES * s->v_stride;
+        const float *p = w->p[j / LANES][0] + j % LANES;
         uint32_t edge = (j / LANES + 1) * LANES, end = edge < tokens.end ? edge : tokens.end;
-        for (; j < end; j++, row += s->v_stride) {
+        for (; j < end; j++, row += s->v_stride, p++) {
 #pragma GCC unroll 4
             for (int c = 0; c < vectors; c++)
-                v[c] = load_some(row, d + (size_t)c * LANES, type, mask);
+                v[c] = load_some(row, at->d + (size_t)c * LANES, type, at->mask);
 #pragma GCC unroll 6
             for (int i = 0; i < queries; i++) {
-                __m512 w = _mm512_set1_ps(p[i][j]);
+                bool attends = j >= s->query[i].first && j < s->query[i].end;
+                __mmask16 own = (__mmask16)(attends ? ALL_LANES : 0);
 #pragma GCC unroll 4
-                for (int c = 0; c < vectors; c++) acc[i][c] = _mm512_fmadd_ps(w, v[c], acc[i][c]);
+                for (int c = 0; c < vectors; c++)
+                    at->acc[i][c] = edges ? add_masked(at->acc[i][c], v[c], p + i * LANES, own)
+                                          : add_product(at->acc[i][c], v[c], p + i * LANES);
             }
         }
     }
+}
+
+/* The values of all tokens in `vectors` vectors of columns from d on, weighed. One vector may be
+ * the last and not full. */
+INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach *r, uint32_t d,
+                          const int vectors, const int queries, const enum kv_type type,
+                          const struct scores *w, struct attn_part *out) {
+    struct columns at = {.d = d, .mask = ALL_LANES};
+    if (vectors == 1) at.mask = attended(d, 0, s->head_dim);
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++) at.acc[i][c] = _mm512_setzero_ps();
+    struct span before = {r->any.first, r->all.first}, after = {r->all.end, r->any.end};
+    weigh_tokens(s, before, vectors, queries, type, true, w, &at);
+    weigh_tokens(s, r->all, vectors, queries, type, false, w, &at);
+    weigh_tokens(s, after, vectors, queries, type, true, w, &at);
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < vectors; c++)
-            _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, mask, acc[i][c]);
-}
-
-INLINE void weigh(const struct attn_segment *s, struct span tokens, const int queries,
-                  const enum kv_type type, float p[][ATTN_SEGMENT], struct attn_part *out) {
-    uint32_t d = 0, width = s->head_dim;
-    for (; d + 4 * LANES <= width; d += 4 * LANES)
-        weigh_columns(s, tokens, d, 4, queries, type, p, out);
-    if (d + 2 * LANES <= width) {
-        weigh_columns(s, tokens, d, 2, queries, type, p, out);
-        d += 2 * LANES;
-    }
-    for (; d < width; d += LANES) weigh_columns(s, tokens, d, 1, queries, type, p, out);
-}
-
-/* The tokens that only some of the queries attend to. */
-static void weigh_alone(const struct attn_segment *s, struct span tokens, float p[][ATTN_SEGMENT],
-                        struct attn_part *out) {
-    if (tokens.first >= tokens.end) return;
-    if (s->type == KV_F16)
-        weigh(s, tokens, 1, KV_F16, p, out);
-    else if (s->type == KV_I8)
-        weigh(s, tokens, 1, KV_I8, p, out);
-    else
-        weigh(s, tokens, 1, KV_F32, p, out);
+            _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, at.acc[i][c]);
 }
 
 INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                    struct attn_part *out) {
-    float p[ATTN_QUERIES][ATTN_SEGMENT];
+    struct scores w;
     struct attn_reach r = attn_reach(s);
-    uint32_t first = r.any.first / LANES, end = (r.any.end + LANES - 1) / LANES, t = first;
-    for (; t + 4 <= end; t += 4) multiply_keys(s, t, 4, queries, type, p);
-    if (t + 2 <= end) {
-        multiply_keys(s, t, 2, queries, type, p);
-        t += 2;
+    struct span tiles = {r.any.first / LANES, (r.any.end + LANES - 1) / LANES};
+    score_tiles(s, &r, tiles, queries, type, &w);
+    if (s->softcap > 0.0f) cap_scores(s, tiles, &w);
+    weights_of(s, tiles, queries, type, &w, out);
+    uint32_t d = 0, width = s->head_dim;
+    for (; d + 4 * LANES <= width; d += 4 * LANES)
+        weigh_columns(s, &r, d, 4, queries, type, &w, out);
+    if (d + 2 * LANES <= width) {
+        weigh_columns(s, &r, d, 2, queries, type, &w, out);
+        d += 2 * LANES;
     }
-    if (t < end) multiply_keys(s, t, 1, queries, type, p);
-    for (int i = 0; i < queries; i++) {
-        const struct attn_query *q = &s->query[i];
-        weights_of(s, q, first, end, p[i], &out[i]);
-        memset(out[i].out, 0, s->head_dim * sizeof(float));
-        weigh_alone(s, attn_before(q, &r), p + i, out + i);
-    }
-    weigh(s, r.all, queries, type, p, out);
-    for (int i = 0; i < queries; i++) weigh_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
+    for (; d < width; d += LANES) weigh_columns(s, &r, d, 1, queries, type, &w, out);
 }
 
 ATTEND_KERNEL(avx512_attend)

@@ -37,32 +37,37 @@ static inline struct span attn_after(const struct attn_query *q, const struct at
     return (struct span){r->all.end, q->end};
 }
 
-#define ATTEND_TYPES(queries)                                                                      \
-    if (s->type == KV_F16)                                                                         \
-        attend(s, queries, KV_F16, out);                                                           \
-    else if (s->type == KV_I8)                                                                     \
-        attend(s, queries, KV_I8, out);                                                            \
-    else                                                                                           \
-        attend(s, queries, KV_F32, out);                                                           \
-    break
+/* The file's attend(s, queries, type, out), which is always inlined, as functions of their own:
+ * in one large function the compiler would not keep the loops of each in registers. */
+#define ATTEND_FUNCTION(queries, type)                                                             \
+    static __attribute__((noinline)) void attend_##queries##_##type(const struct attn_segment *s,  \
+                                                                    struct attn_part *out) {       \
+        attend(s, queries, type, out);                                                             \
+    }
+#define ATTEND_FUNCTIONS(queries)                                                                  \
+    ATTEND_FUNCTION(queries, KV_F16)                                                               \
+    ATTEND_FUNCTION(queries, KV_F32)                                                               \
+    ATTEND_FUNCTION(queries, KV_I8)
+#define ATTEND_ENTRIES(queries)                                                                    \
+    [queries] = {[KV_F16] = attend_##queries##_KV_F16,                                             \
+                 [KV_F32] = attend_##queries##_KV_F32,                                             \
+                 [KV_I8] = attend_##queries##_KV_I8}
 
-/* The kernel `name`, whose body is the file's attend(s, queries, type, out), always inlined. */
+/* The kernel `name`. */
 #define ATTEND_KERNEL(name)                                                                        \
+    ATTEND_FUNCTIONS(1)                                                                            \
+    ATTEND_FUNCTIONS(2)                                                                            \
+    ATTEND_FUNCTIONS(3)                                                                            \
+    ATTEND_FUNCTIONS(4)                                                                            \
+    ATTEND_FUNCTIONS(5)                                                                            \
+    ATTEND_FUNCTIONS(6)                                                                            \
     void name(const struct attn_segment *s, struct attn_part *out) {                               \
-        switch (s->query_count) {                                                                  \
-        case 1:                                                                                    \
-            ATTEND_TYPES(1);                                                                       \
-        case 2:                                                                                    \
-            ATTEND_TYPES(2);                                                                       \
-        case 3:                                                                                    \
-            ATTEND_TYPES(3);                                                                       \
-        case 4:                                                                                    \
-            ATTEND_TYPES(4);                                                                       \
-        case 5:                                                                                    \
-            ATTEND_TYPES(5);                                                                       \
-        default:                                                                                   \
-            ATTEND_TYPES(6);                                                                       \
-        }                                                                                          \
+        typedef void attend_fn(const struct attn_segment *, struct attn_part *);                   \
+        static attend_fn *const functions[ATTN_QUERIES + 1][KV_I8 + 1] = {                         \
+            ATTEND_ENTRIES(1), ATTEND_ENTRIES(2), ATTEND_ENTRIES(3),                               \
+            ATTEND_ENTRIES(4), ATTEND_ENTRIES(5), ATTEND_ENTRIES(6),                               \
+        };                                                                                         \
+        functions[s->query_count][s->type](s, out);                                                \
     }
 
 #endif

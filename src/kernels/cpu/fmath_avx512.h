@@ -25,24 +25,37 @@ FM16_INLINE float fm16_sum(__m512 v) {
     return _mm_cvtss_f32(l);
 }
 
-FM16_INLINE __m512 fm16_exp(__m512 x) {
+/* exp(x) is the result times 2^n. */
+FM16_INLINE __m512 fm16_exp_parts(__m512 x, __m512 *n) {
     const __m512 magic = _mm512_set1_ps(FM_MAGIC);
-    __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(FM_LOG2E), magic), magic);
-    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_HI), x);
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(-FM_LN2_LO), r);
+    *n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(FM_LOG2E), magic), magic);
+    __m512 r = _mm512_fmadd_ps(*n, _mm512_set1_ps(-FM_LN2_HI), x);
+    r = _mm512_fmadd_ps(*n, _mm512_set1_ps(-FM_LN2_LO), r);
     __m512 p = _mm512_set1_ps(FM_E4);
     p = fm16_fma(p, r, FM_E3);
     p = fm16_fma(p, r, FM_E2);
     p = fm16_fma(p, r, FM_E1);
     p = fm16_fma(p, r, FM_E0);
     p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
-    p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
+    return _mm512_add_ps(p, _mm512_set1_ps(1.0f));
+}
+
+FM16_INLINE __m512 fm16_exp(__m512 x) {
+    __m512 n, p = fm16_exp_parts(x, &n);
     /* p * 2^n at once: the two steps of the definition do not round where the result is normal,
      * and what would not be normal is replaced. */
     __mmask16 over = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MAX), _CMP_GT_OQ);
     __mmask16 kept = _mm512_cmp_ps_mask(x, _mm512_set1_ps(FM_EXP_MIN), _CMP_NLT_UQ);
     __m512 y = _mm512_maskz_scalef_ps(kept, p, n);
     return _mm512_mask_mov_ps(y, over, _mm512_set1_ps(__builtin_huge_valf()));
+}
+
+/* exp(x) for x that is at most 0 or NaN, in a thread that flushes denormals to zero. A compare
+ * would cost as much as a multiplication; a maximum costs nothing beside them, and below EXP_MIN
+ * the product is denormal, so zero. */
+FM16_INLINE __m512 fm16_exp_down(__m512 x) {
+    __m512 n, p = fm16_exp_parts(_mm512_max_ps(_mm512_set1_ps(FM_EXP_MIN - 1.0f), x), &n);
+    return _mm512_scalef_ps(p, n);
 }
 
 /* The magnitude of a, the sign of b. */
