@@ -21,7 +21,7 @@ enum { EXIT_USAGE = 2 };
 int main(int argc, char **argv) {
     struct device dev;
     struct err err = {{0}};
-    uint64_t count = pool_default_threads();
+    uint64_t count = pool_processors();
     bool is_number = argc < 2 || str_to_u64(str_of(argv[1]), &count);
     if (argc > 2 || !is_number || count < 1 || count > POOL_THREADS_MAX) {
         fprintf(stderr, "usage: peaks [threads], 1 to %d of them\n", POOL_THREADS_MAX);

@@ -321,7 +321,7 @@ enum status pool_create(struct pool **out, uint32_t thread_count, struct err *er
     if (!p) return err_set(err, ST_NOMEM, "out of memory for %u threads", thread_count);
     memset(p, 0, bytes);
     p->thread_count = thread_count;
-    p->crowded = thread_count > pool_default_threads();
+    p->crowded = thread_count > pool_processors();
     p->mood.on_trial = p->crowded;
     atomic_init(&p->patience_ns, p->crowded ? CROWD_NS : PATIENCE_NS);
     p->mood.hold_ns = HOLD_NS_MIN;
@@ -344,7 +344,7 @@ void pool_destroy(struct pool *p) {
     mem_free(p);
 }
 
-uint32_t pool_default_threads(void) {
+uint32_t pool_processors(void) {
     cpu_set_t set;
     uint32_t threads = 1;
     if (sched_getaffinity(0, sizeof(set), &set) == 0) threads = (uint32_t)CPU_COUNT(&set);
@@ -353,3 +353,9 @@ uint32_t pool_default_threads(void) {
     if (threads > POOL_THREADS_MAX) threads = POOL_THREADS_MAX;
     return threads ? threads : 1;
 }
+
+uint32_t pool_threads_for(uint32_t processors) {
+    return processors >= POOL_SPARE_FROM ? processors - 1 : processors;
+}
+
+uint32_t pool_default_threads(void) { return pool_threads_for(pool_processors()); }

@@ -20,8 +20,9 @@ const struct flag flags_engine[] = {
      .value = "N",
      .min = 1,
      .max = POOL_THREADS_MAX,
-     .help = "Threads that compute; as many as the process may use if not given. The result is "
-             "the same bits with any number."},
+     .help = "Threads that compute. If not given: one for each processor that the process may use, "
+             "less one from 8 processors on, which is left to everything else. The result is the "
+             "same bits with any number."},
     {.name = "kv-type",
      .kind = FLAG_WORD,
      .value = "f16|f32|int8",

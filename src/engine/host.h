@@ -35,7 +35,7 @@ struct tokenizer;
 typedef void load_progress_fn(void *ctx, const char *stage, double share);
 
 struct host_options {
-    uint32_t threads;      /* 0: as many as the process may use */
+    uint32_t threads;      /* 0: the default of base/pool.h */
     uint32_t ctx_tokens;   /* the longest sequence; 0: what the model was made for, at most 8192 */
     const char *isa;       /* as cpu_device_open takes it; NULL: "auto" */
     const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */

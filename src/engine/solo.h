@@ -25,7 +25,7 @@ struct solo; /* opaque */
 struct tokenizer;
 
 struct solo_options {
-    uint32_t threads;      /* 0: as many as the process may use           */
+    uint32_t threads;      /* 0: the default of base/pool.h               */
     uint32_t ctx_tokens;   /* 0: what the model was made for, at most 8192 */
     uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
     enum kv_type kv_type;

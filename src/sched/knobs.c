@@ -51,7 +51,8 @@ static const struct row rows[] = {
     {"queue_max", KIND_COUNT, AT(queue_max), 1, 1048576, "sequences", NULL,
      "sequences that may wait; more are refused"},
     {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,
-     "threads that compute; 0 is as many as the process may use"},
+     "threads that compute; 0 is one for each processor that the process may use, less one from "
+     "8 processors on"},
     {"static_wait_ms", KIND_REAL, AT(static_wait_ms), 0, 600000, "ms", "static",
      "a batch that is not full starts when its oldest request has waited so long"},
     {"dynamic_batch", KIND_COUNT, AT(dynamic_batch), 1, 4096, "sequences", "dynamic",

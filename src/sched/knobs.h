@@ -30,7 +30,7 @@ struct knobs {
     uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */
     double watermark;      /* share of the blocks that admission leaves free */
     uint32_t queue_max;    /* sequences waiting, at most */
-    uint32_t threads;      /* 0: as many as the process may use */
+    uint32_t threads;      /* 0: the default of base/pool.h */
 
     /* Policies. */
     double static_wait_ms;       /* static: run a batch that is not full after this long */

@@ -76,7 +76,7 @@ static bool has_reason(const struct place_machine *m, enum cpu_placement mode, u
     uint32_t cores = core_count(m);
     if (mode == CPU_PLACE_OFF || threads > m->cpu_count || m->cpu_count == 0) return false;
     if (mode == CPU_PLACE_ON) return true;
-    return threads >= cores && (node_count(m) > 1 || cores < m->cpu_count);
+    return threads >= pool_threads_for(cores) && (node_count(m) > 1 || cores < m->cpu_count);
 }
 
 bool place_threads(const struct place_machine *m, enum cpu_placement mode, uint32_t threads,

@@ -49,8 +49,9 @@ bool place_read(const struct place_source *source, struct place_machine *out);
 /* A processor for each of `threads`; false: nothing is to be bound. Nodes get shares in turn, a
  * core's second thread is used when every core has one, and threads with neighbouring numbers, so
  * neighbouring shares, are on one node as far as that goes. Automatic binding asks for a reason
- * (several nodes, or cores with two threads) and for a team that fills the cores, since only then
- * nothing better can be done by moving threads. A team larger than the machine is never bound. */
+ * (several nodes, or cores with two threads) and for a team that fills the cores, but for one that
+ * is left to others (pool_threads_for), since only then nothing better can be done by moving
+ * threads. A team larger than the machine is never bound. */
 bool place_threads(const struct place_machine *m, enum cpu_placement mode, uint32_t threads,
                    uint32_t *cpus);
 

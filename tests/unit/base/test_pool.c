@@ -140,7 +140,7 @@ static void test_busy_neighbours_change_the_mood_and_nothing_else(void **state) 
     pid_t burners[BURNERS];
     for (int i = 0; i < BURNERS; i++) assert_true((burners[i] = start_burner()) > 0);
     int64_t end_us = now_us(CLOCK_MONOTONIC) + 1500000;
-    while (now_us(CLOCK_MONOTONIC) < end_us) run_often(pool_default_threads() + 1, 4, 0, 0);
+    while (now_us(CLOCK_MONOTONIC) < end_us) run_often(pool_processors() + 1, 4, 0, 0);
     end_us = now_us(CLOCK_MONOTONIC) + 1500000;
     while (now_us(CLOCK_MONOTONIC) < end_us) run_often(2, 40, 0, 0);
     for (int i = 0; i < BURNERS; i++) {
@@ -185,10 +185,20 @@ static void test_waiting_for_a_mate_uses_little_processor(void **state) {
     pool_destroy(p);
 }
 
+static void test_of_eight_processors_and_more_one_is_left_to_others(void **state) {
+    (void)state;
+    for (uint32_t processors = 1; processors < 8; processors++)
+        assert_int_equal(pool_threads_for(processors), processors);
+    for (uint32_t processors = 8; processors <= POOL_THREADS_MAX; processors++)
+        assert_int_equal(pool_threads_for(processors), processors - 1);
+    assert_int_equal(pool_default_threads(), pool_threads_for(pool_processors()));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_written_before_a_barrier_is_seen_after_it),
         cmocka_unit_test(test_whoever_comes_last_works_for_all),
+        cmocka_unit_test(test_of_eight_processors_and_more_one_is_left_to_others),
         cmocka_unit_test(test_mates_that_are_late_are_waited_for_awake_and_asleep),
         cmocka_unit_test(test_workers_that_have_gone_to_sleep_between_runs_come_back),
         cmocka_unit_test(test_busy_neighbours_change_the_mood_and_nothing_else),

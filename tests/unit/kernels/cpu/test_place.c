@@ -73,6 +73,8 @@ static void test_nodes_get_even_shares_and_neighbours_stay_together(void **state
     (void)state;
     read_machine("numa:2 core:4 pu:1", NULL);
     EXPECT(CPU_PLACE_AUTO, 0, 1, 2, 3, 4, 5, 6, 7);
+    EXPECT(CPU_PLACE_AUTO, 0, 1, 2, 3, 4, 5, 6); /* one core is left to others */
+    expect_none(CPU_PLACE_AUTO, 6);
     EXPECT(CPU_PLACE_ON, 0, 1, 4, 5);
     EXPECT(CPU_PLACE_ON, 0, 1, 4);
     EXPECT(CPU_PLACE_ON, 0);
