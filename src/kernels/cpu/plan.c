@@ -13,9 +13,10 @@
 
 enum { ALIGN_FLOATS = 16, CACHE_LINE = 64, PIECE_BITS = 16 };
 
-/* Units of an op's work that threads have taken in this run. */
+/* Units of an op's work that threads have taken in this run, and shares of which the last piece is
+ * taken. */
 struct plan_claims {
-    atomic_uint taken;
+    atomic_uint taken, spent;
 };
 
 /* How far a thread's share of one op is taken: which op of which run, then PIECE_BITS of the next
@@ -151,8 +152,10 @@ void plan_destroy(struct cpu_plan *p) {
 
 void plan_reset_claims(struct cpu_plan *p) {
     p->run++;
-    for (uint32_t i = 0; i < tape_op_count(p->tape); i++)
+    for (uint32_t i = 0; i < tape_op_count(p->tape); i++) {
         atomic_store_explicit(&p->claims[i].taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->claims[i].spent, 0, memory_order_relaxed);
+    }
 }
 
 uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
@@ -166,10 +169,17 @@ uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, ui
     for (;;) {
         unsigned long long next = (seen & ~piece_mask) == tag ? seen & piece_mask : 0;
         if (next >= pieces) return pieces;
-        if (atomic_compare_exchange_weak_explicit(&p->takers[owner].at, &seen, tag | (next + 1),
-                                                  memory_order_relaxed, memory_order_relaxed))
-            return (uint32_t)next;
+        if (!atomic_compare_exchange_weak_explicit(&p->takers[owner].at, &seen, tag | (next + 1),
+                                                   memory_order_relaxed, memory_order_relaxed))
+            continue;
+        if (next + 1 == pieces)
+            atomic_fetch_add_explicit(&p->claims[op_idx].spent, 1, memory_order_relaxed);
+        return (uint32_t)next;
     }
+}
+
+bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares) {
+    return atomic_load_explicit(&p->claims[op_idx].spent, memory_order_relaxed) < shares;
 }
 
 static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {

@@ -20,6 +20,7 @@ struct walk {
     struct cpu_plan *plan;
     struct pool *pool;
     uint32_t run;
+    atomic_uint wrong; /* said that something was left when all was done */
     atomic_uint claimed[OPS][UNITS], taken[OPS][THREADS][PIECES_MAX];
 };
 
@@ -45,18 +46,26 @@ static uint32_t pieces_of(const struct walk *w, uint32_t op, uint32_t owner) {
     return (w->run + op + owner) % (PIECES_MAX + 1);
 }
 
+/* Those that have any. */
+static uint32_t shares_of(const struct walk *w, uint32_t op) {
+    uint32_t shares = 0;
+    for (uint32_t owner = 0; owner < THREADS; owner++) shares += pieces_of(w, op, owner) > 0;
+    return shares;
+}
+
 static void walk_ops(void *ctx, uint32_t ith, uint32_t nth) {
     struct walk *w = ctx;
     for (uint32_t op = 0; op < OPS; op++) {
         if ((w->run + op) % 3 == ith) sched_yield();
         for (uint32_t u = plan_claim(w->plan, op); u < UNITS; u = plan_claim(w->plan, op))
             atomic_fetch_add(&w->claimed[op][u], 1);
-        for (uint32_t i = 0; i < nth; i++) {
+        for (uint32_t i = 0; i < nth && plan_has_left(w->plan, op, shares_of(w, op)); i++) {
             uint32_t owner = (ith + i) % nth, pieces = pieces_of(w, op, owner), piece;
             while ((piece = plan_take(w->plan, op, owner, pieces)) < pieces)
                 atomic_fetch_add(&w->taken[op][owner][piece], 1);
         }
         pool_barrier(w->pool);
+        if (plan_has_left(w->plan, op, shares_of(w, op))) atomic_fetch_add(&w->wrong, 1);
     }
 }
 
@@ -83,6 +92,7 @@ static void test_all_work_is_done_once(void **state) {
         plan_reset_claims(w.plan);
         pool_run(w.pool, walk_ops, &w);
         check_counts(&w);
+        assert_int_equal(w.wrong, 0);
     }
     plan_destroy(w.plan);
     pool_destroy(w.pool);
