@@ -69,6 +69,7 @@ void bench_matmuls(struct bench *b) {
                                        DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS,
                                        DTYPE_F16,  DTYPE_BF16, DTYPE_F32};
     bench_matmul(b, DTYPE_Q4_1, 1536, 576); /* SmolLM2's feed-forward and head */
+    bench_matmul(b, DTYPE_Q4_1, 576, 1536);
     bench_matmul(b, DTYPE_Q8_0, 49152, 576);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         bench_matmul(b, types[i], 4096, 4096);

@@ -65,10 +65,19 @@ static void for_each_table(kernels_fn *fn, void *ctx) {
 struct panel_job {
     const struct packed *w;
     struct mm_row rows[MM_TILE];
-    const uint8_t *panel;
+    const uint8_t *panel, *pair; /* the first panel, and both */
     uint8_t *room;
     float want[MM_TILE][PANEL_ROWS];
 };
+
+/* The first panel's results are known; those of the second follow them. */
+static void run_pair(const struct panel_job *j, mm_pair_fn *fn) {
+    float *to[MM_TILE];
+    size_t bytes = PANEL_ROWS * sizeof(float);
+    for (int i = 0; i < MM_TILE; i++) to[i] = before_fence(10 + i, MM_PAIR * bytes);
+    fn(j->w, j->pair, j->rows, &(struct mm_sink){.rows = to});
+    for (int i = 0; i < MM_TILE; i++) assert_memory_equal(to[i], j->want[i], bytes);
+}
 
 static void run_panel(const struct panel_job *j, mm_panel_fn *fn, const uint8_t *panel,
                       uint32_t count, bool is_first, float want[MM_TILE][PANEL_ROWS]) {
@@ -80,12 +89,13 @@ static void run_panel(const struct panel_job *j, mm_panel_fn *fn, const uint8_t 
 
 static void check_panel(const struct cpu_kernels *k, bool is_first, void *ctx) {
     struct panel_job *j = ctx;
-    for (uint32_t count = 1; count <= k->panel_rows; count++) {
+    for (uint32_t count = 1; count <= MM_TILE; count++) {
         run_panel(j, k->panel[j->w->type], j->panel, count, is_first, j->want);
         if (!k->opener || !k->opener->panel[j->w->type]) continue;
         k->opener->open(j->w, j->panel, j->room);
         run_panel(j, k->opener->panel[j->w->type], j->room, count, is_first, j->want);
     }
+    if (k->pairs && k->pairs->pair[j->w->type]) run_pair(j, k->pairs->pair[j->w->type]);
 }
 
 /* One row of activations, each of its arrays before a fence. */
@@ -103,12 +113,14 @@ static struct mm_row row_before_fences(uint32_t cols) {
 }
 
 static void check_format(enum dtype type, uint32_t cols, struct pool *pool) {
-    struct weight w = random_weight(type, PANEL_ROWS, cols, 1, type);
+    struct weight w = random_weight(type, MM_PAIR * PANEL_ROWS, cols, 1, type);
     struct page_book book = {0};
     struct packed *p = pack_create(&w, &book);
     assert_non_null(p);
     pack_fill(p, &w, pool);
-    struct panel_job j = {.w = p, .panel = copy_before_fence(0, p->data, p->panel_bytes)};
+    struct panel_job j = {.w = p,
+                          .panel = copy_before_fence(0, p->data, p->panel_bytes),
+                          .pair = copy_before_fence(9, p->data, MM_PAIR * p->panel_bytes)};
     for (int i = 0; i < MM_TILE; i++) j.rows[i] = row_before_fences(cols);
     j.room = before_fence(8, pack_opened_bytes(cols));
     for_each_table(check_panel, &j);

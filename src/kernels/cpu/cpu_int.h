@@ -1,10 +1,10 @@
 /* kernels/cpu/cpu_int.h - what the files of the CPU device share.
  *
  * A run is walked by all threads of the pool at once: each op function does the share of
- * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), of which the
- * little ones are done by one thread for all, as share 0 of 1. Work is shared out by rows, panels
- * or heads; every output element is computed wholly by one thread in the order that graph/op.h
- * states, so the number of threads changes no bits.
+ * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), the little
+ * ones done by one thread for all, as share 0 of 1. Work is shared
+ * out by rows, panels or heads; every output element is computed wholly by one thread in the
+ * order that graph/op.h states, so the number of threads changes no bits.
  *
  * Op functions ("drivers") find the operands and split the work; kernels do the arithmetic on
  * one row, group or panel. A table names the driver of every op and the kernels they call.
@@ -41,8 +41,8 @@ struct cpu_run {
 
 typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);
 
-/* Activation rows that one call of a panel kernel takes at most; a table may want fewer. */
-enum { MM_TILE = 8 };
+/* Activation rows that one call of a panel kernel takes at most, and panels of a pair. */
+enum { MM_TILE = 4, MM_PAIR = 2 };
 
 /* One row of activations: quantised, or plain floats, as the weight asks for. */
 struct mm_row {
@@ -50,9 +50,27 @@ struct mm_row {
     const float *f32;
 };
 
-/* The products of `count` rows (1 .. the table's panel_rows) with one panel of packed weights. */
+/* The products of `count` rows (1 .. MM_TILE) with one panel of packed weights. */
 typedef void mm_panel_fn(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
                          uint32_t count, float out[MM_TILE][PANEL_ROWS]);
+
+/* Where the products of a pair of whole panels go. */
+struct mm_sink {
+    float *const *rows; /* [MM_TILE] */
+    size_t col;
+    const float *bias; /* of the first column; NULL: none */
+    bool add;          /* to what is there */
+};
+
+/* The products of MM_TILE rows with a panel and the one that follows it. */
+typedef void mm_pair_fn(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
+                        const struct mm_sink *to);
+
+/* Kernels for two panels at once, from `rows_min` rows on. */
+struct mm_pairs {
+    uint32_t rows_min;
+    mm_pair_fn *const *pair; /* [DTYPE_COUNT]; NULL: the format has none */
+};
 
 /* Rows that one call of a wide kernel takes. */
 enum { MM_WIDE = 16 };
@@ -132,8 +150,8 @@ struct cpu_kernels {
     void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
     void (*attn_finish)(struct attn_part *part, uint32_t head_dim);
     mm_panel_fn *const *panel;      /* [DTYPE_COUNT] */
-    uint32_t panel_rows;            /* that a call of one takes at most */
-    const struct mm_wide *wide;     /* NULL: the table has none */
+    const struct mm_pairs *pairs;   /* NULL: the table has none */
+    const struct mm_wide *wide;     /* likewise */
     const struct mm_opener *opener; /* likewise */
 };
 

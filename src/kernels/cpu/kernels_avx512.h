@@ -8,6 +8,7 @@
 #include "kernels/cpu/tiles.h"
 
 extern mm_panel_fn *const avx512_panels[DTYPE_COUNT];
+extern const struct mm_pairs avx512_pairs;
 
 /* A panel of nibbles or codes as PACK_BYTES with f32 numbers, signed. */
 void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
@@ -25,6 +26,6 @@ void avx512_attend(const struct attn_segment *s, struct attn_part *out);
     .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx2_rope, .act = avx512_act,        \
     .add = avx2_add, .softcap = avx512_softcap, .kv_store = avx512_kv_store,                       \
     .attend = avx512_attend, .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish,         \
-    .panel = avx512_panels, .panel_rows = 4
+    .panel = avx512_panels, .pairs = &avx512_pairs
 
 #endif

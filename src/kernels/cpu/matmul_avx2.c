@@ -392,17 +392,17 @@ static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_0, panel_q5_1, panel_q8_0, p
     panel_q3_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs, panel_iq4_nl, opened_min,
     opened_wide, panel_f32, panel_f16, panel_bf16;
 
-PANEL_KERNEL_4(panel_q4_0, block_panel,
-               FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
-PANEL_KERNEL_4(panel_q4_1, block_panel,
-               FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL_4(panel_q5_0, block_panel,
-               FORMAT(.half = true, .is_signed = true, .narrow = true, .groups = 1))
-PANEL_KERNEL_4(panel_q5_1, block_panel,
-               FORMAT(.half = true, .has_min = true, .narrow = true, .groups = 1))
-PANEL_KERNEL_4(panel_q8_0, block_panel, FORMAT(.half = true, .is_signed = true, .groups = 1))
-PANEL_KERNEL_4(panel_q2_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 2))
-PANEL_KERNEL_4(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, .groups = 2))
+PANEL_KERNEL(panel_q4_0, block_panel,
+             FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
+PANEL_KERNEL(panel_q4_1, block_panel,
+             FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_0, block_panel,
+             FORMAT(.half = true, .is_signed = true, .narrow = true, .groups = 1))
+PANEL_KERNEL(panel_q5_1, block_panel,
+             FORMAT(.half = true, .has_min = true, .narrow = true, .groups = 1))
+PANEL_KERNEL(panel_q8_0, block_panel, FORMAT(.half = true, .is_signed = true, .groups = 1))
+PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 2))
+PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, .groups = 2))
 
 #define Q5_K_FORMAT SUPER(.has_min = true, .narrow = true, .high_bits = 1, .groups = 1)
 #define Q6_K_FORMAT                                                                                \
@@ -411,17 +411,17 @@ PANEL_KERNEL_4(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true
 #define IQ4_NL_FORMAT                                                                              \
     FORMAT(.values = CODES, .half = true, .is_signed = true, .table = true, .groups = 1)
 
-PANEL_KERNEL_4(panel_q4_k, block_panel,
-               FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
-PANEL_KERNEL_4(panel_q5_k, block_panel, Q5_K_FORMAT)
-PANEL_KERNEL_4(panel_q6_k, block_panel, Q6_K_FORMAT)
-PANEL_KERNEL_4(panel_iq4_xs, block_panel, IQ4_XS_FORMAT)
-PANEL_KERNEL_4(panel_iq4_nl, block_panel, IQ4_NL_FORMAT)
-PANEL_KERNEL_4(opened_min, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
-PANEL_KERNEL_4(opened_wide, block_panel, FORMAT(.is_signed = true, .groups = 1))
-PANEL_KERNEL_4(panel_f32, plain_panel, DTYPE_F32)
-PANEL_KERNEL_4(panel_f16, plain_panel, DTYPE_F16)
-PANEL_KERNEL_4(panel_bf16, plain_panel, DTYPE_BF16)
+PANEL_KERNEL(panel_q4_k, block_panel,
+             FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_k, block_panel, Q5_K_FORMAT)
+PANEL_KERNEL(panel_q6_k, block_panel, Q6_K_FORMAT)
+PANEL_KERNEL(panel_iq4_xs, block_panel, IQ4_XS_FORMAT)
+PANEL_KERNEL(panel_iq4_nl, block_panel, IQ4_NL_FORMAT)
+PANEL_KERNEL(opened_min, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
+PANEL_KERNEL(opened_wide, block_panel, FORMAT(.is_signed = true, .groups = 1))
+PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
+PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
+PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
 
 mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
     [DTYPE_F32] = panel_f32,   [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,

@@ -7,8 +7,11 @@
  * sum starts from, with the sign turned:
  *
  *   one group in the block    offset x isum of the block, which the row carries
- *   two groups                the first half is summed here, the second is what is left of isum;
- *                             of a superblock all halves are summed before its first block
+ *   two groups                all halves of eight blocks are summed before the first of them
+ *
+ * The processor loads, or broadcasts, once for each multiplication at most, and what makes bytes of
+ * codes takes its time too: many rows meet two panels at a time, four rows each, so that a
+ * broadcast serves two multiplications and a vector of weights four.
  *
  * Each output element has one lane and one accumulator; the bits are those of the definition in
  * tensor/q8.h.
@@ -18,6 +21,7 @@
 
 #include "kernels/cpu/codes_avx512.h"
 #include "kernels/cpu/kernels_avx512.h"
+#include "kernels/cpu/panel_kernel.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -40,18 +44,20 @@ struct format {
     uint32_t groups;    /* in a block of 32 */
 };
 
-/* A block of the panel. */
+/* A block of a panel. */
 struct block {
     const uint8_t *values, *numbers;
     const uint8_t *super; /* the superblock that it is in */
-    __m512i table;        /* with SIGN_OFFSET added */
 };
 
-/* Where a tile stands: block b of the panel, the rows' activations of that block. */
+/* Where a tile stands: block b of `panels` panels, and `count` rows' activations of that block. */
 struct tile {
     const struct mm_row *rows;
     const int8_t *q[MM_TILE];
     uint32_t b;
+    struct block at[MM_PAIR];
+    size_t panel_bytes;
+    __m512i table; /* with SIGN_OFFSET added */
     struct starts *starts;
 };
 
@@ -60,17 +66,18 @@ struct starts {
     int32_t of[MM_TILE][PACK_SUPER_BLOCKS * Q8_BLOCK / 4];
 };
 
-INLINE __m512i broadcast4(const int8_t *q) {
+INLINE __m512i broadcast4(const void *p) {
     int32_t quad;
-    memcpy(&quad, q, sizeof(quad));
+    memcpy(&quad, p, sizeof(quad));
     return _mm512_set1_epi32(quad);
 }
 
 /* Step i of 8 of a block: the weights of 4 k, plus the format's offset. */
-INLINE __m512i load_step(const struct block *at, const int i, const struct format f) {
+INLINE __m512i load_step(const struct block *at, const int i, const struct format f,
+                         __m512i table) {
     if (f.codes) {
         __m512i w = codes_step(at->values, i, f.high_bits);
-        return f.table ? _mm512_shuffle_epi8(at->table, w) : w;
+        return f.table ? _mm512_shuffle_epi8(table, w) : w;
     }
     __m512i w = _mm512_loadu_si512((const void *)(at->values + i * STEP_BYTES));
     if (f.offset == 0) return w;
@@ -95,15 +102,6 @@ INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes) {
         _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
 }
 
-/* `times` the sum of 16 activations, in every lane. */
-INLINE __m512i half_offset(const int8_t *q, const int times) {
-    const __m512i offset = _mm512_set1_epi8((char)times);
-    __m512i sum = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) sum = _mm512_dpbusd_epi32(sum, offset, broadcast4(q + 4 * j));
-    return sum;
-}
-
 /* A vector of 64 activations makes 16 sums of four, then of the 16 to which the four belong. */
 INLINE void start_halves(const struct tile *t, const int count, const int offset) {
     const __m512i times = _mm512_set1_epi8((char)offset), zero = _mm512_setzero_si512();
@@ -117,130 +115,170 @@ INLINE void start_halves(const struct tile *t, const int count, const int offset
         }
 }
 
-/* Where the sums of each group start from. */
-INLINE void start_sums(const struct tile *t, const int count, const struct format f,
-                       __m512i sums[2][MM_TILE]) {
-#pragma GCC unroll 8
+/* Where the sum of row m and group g starts from. */
+INLINE __m512i start_of(const struct tile *t, const int m, const uint32_t g,
+                        const struct format f) {
+    if (f.offset == 0) return _mm512_setzero_si512();
+    if (f.groups == 1) return _mm512_set1_epi32(-f.offset * t->rows[m].q8.isum[t->b]);
+    return broadcast4(t->starts->of[m] + t->b % PACK_SUPER_BLOCKS * 8 + 4 * g);
+}
+
+/* Step i of all panels with the activations of all rows. Two panels share a broadcast, which one
+ * leaves to the multiplication. The empty asm statements keep vectors in their registers. */
+INLINE void add_step(const struct tile *t, const int i, const int panels, const int count,
+                     const struct format f, __m512i sums[MM_PAIR][MM_TILE]) {
+    __m512i w[MM_PAIR];
+#pragma GCC unroll 2
+    for (int k = 0; k < panels; k++) w[k] = load_step(&t->at[k], i, f, t->table);
+#pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
-        sums[0][m] = sums[1][m] = _mm512_setzero_si512();
-        if (f.offset == 0) continue;
-        if (f.super && f.groups == 2) {
-            const int32_t *start = t->starts->of[m] + t->b % PACK_SUPER_BLOCKS * 8;
-            sums[0][m] = _mm512_set1_epi32(start[0]);
-            sums[1][m] = _mm512_set1_epi32(start[4]);
-            continue;
+        __m512i x = broadcast4(t->q[m] + 4 * (size_t)i);
+        if (panels > 1) __asm__("" : "+v"(x));
+#pragma GCC unroll 2
+        for (int k = 0; k < panels; k++) {
+            sums[k][m] = _mm512_dpbusd_epi32(sums[k][m], w[k], x);
+            __asm__("" : "+v"(sums[k][m]));
         }
-        __m512i whole = _mm512_set1_epi32(-f.offset * t->rows[m].q8.isum[t->b]);
-        __m512i half = f.groups == 2 ? half_offset(t->q[m], f.offset) : whole;
-        sums[0][m] = f.groups == 2 ? _mm512_sub_epi32(sums[0][m], half) : whole;
-        sums[1][m] = _mm512_add_epi32(whole, half);
     }
 }
 
-/* One vector of weights with the activations from `at` on. The empty asm statement keeps the
- * sums in their registers. */
-INLINE void add_step(__m512i w, const struct tile *t, const int at, const int count,
-                     __m512i sums[MM_TILE]) {
-#pragma GCC unroll 8
-    for (int m = 0; m < count; m++) {
-        sums[m] = _mm512_dpbusd_epi32(sums[m], w, broadcast4(t->q[m] + at));
-        __asm__("" : "+v"(sums[m]));
-    }
-}
-
-/* Group g of the block. The two halves of nibbles follow each other where a group has both. */
-INLINE void add_steps(const struct block *at, const struct tile *t, const int count,
-                      const struct format f, const int g, __m512i sums[MM_TILE]) {
+/* The integer sums of group g. The two halves of nibbles follow each other where a group has
+ * both. */
+INLINE void sum_group(const struct tile *t, const uint32_t g, const int panels, const int count,
+                      const struct format f, __m512i sums[MM_PAIR][MM_TILE]) {
     const int steps = f.groups == 2 ? 4 : 8;
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+#pragma GCC unroll 2
+        for (int k = 0; k < panels; k++) sums[k][m] = start_of(t, m, g, f);
 #pragma GCC unroll 8
     for (int n = 0; n < steps; n++) {
-        int i = f.codes && steps == 8 ? n / 2 + n % 2 * 4 : g * steps + n;
-        add_step(load_step(at, i, f), t, 4 * i, count, sums);
+        int i = f.codes && steps == 8 ? n / 2 + n % 2 * 4 : (int)g * steps + n;
+        add_step(t, i, panels, count, f, sums);
     }
 }
 
 /* acc = fma(sum, scale of weight x scale of row, acc), then the minimum. */
-INLINE void add_scaled(const struct block *at, const struct tile *t, const int count,
-                       const struct format f, const uint32_t g, const __m512i sums[MM_TILE],
-                       __m512 acc[MM_TILE]) {
-    const __m512 scale = block_numbers(at, g, f);
-#pragma GCC unroll 8
-    for (int m = 0; m < count; m++) {
-        __m512 s = _mm512_mul_ps(scale, _mm512_set1_ps(t->rows[m].q8.scale[t->b]));
-        acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[m]), s, acc[m]);
+INLINE void add_scaled(const struct tile *t, const uint32_t g, const int panels, const int count,
+                       const struct format f, const __m512i sums[MM_PAIR][MM_TILE],
+                       __m512 acc[MM_PAIR][MM_TILE]) {
+    __m512 scale[MM_PAIR], min[MM_PAIR];
+#pragma GCC unroll 2
+    for (int k = 0; k < panels; k++) {
+        scale[k] = block_numbers(&t->at[k], g, f);
+        if (f.has_min) min[k] = block_numbers(&t->at[k], f.groups + g, f);
     }
-    if (!f.has_min) return;
-    const __m512 min = block_numbers(at, f.groups + g, f);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         const struct q8_row *x = &t->rows[m].q8;
-        float dsum = f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g];
-        acc[m] = _mm512_fmadd_ps(min, _mm512_set1_ps(dsum), acc[m]);
+        __m512 row_scale = _mm512_set1_ps(x->scale[t->b]);
+        __m512 dsum = _mm512_set1_ps(f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g]);
+#pragma GCC unroll 2
+        for (int k = 0; k < panels; k++) {
+            __m512 s = _mm512_mul_ps(scale[k], row_scale);
+            acc[k][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[k][m]), s, acc[k][m]);
+            if (f.has_min) acc[k][m] = _mm512_fmadd_ps(min[k], dsum, acc[k][m]);
+        }
     }
 }
 
 /* The tile's block, and on to the next one. */
-INLINE void add_block(const struct block *at, struct tile *t, const int count,
-                      const struct format f, __m512 acc[MM_TILE]) {
-    __m512i sums[2][MM_TILE];
-    start_sums(t, count, f, sums);
+INLINE void add_block(struct tile *t, const int panels, const int count, const struct format f,
+                      __m512 acc[MM_PAIR][MM_TILE]) {
+    __m512i sums[MM_PAIR][MM_TILE];
 #pragma GCC unroll 2
     for (uint32_t g = 0; g < f.groups; g++) {
-        add_steps(at, t, count, f, (int)g, sums[g]);
-        add_scaled(at, t, count, f, g, sums[g], acc);
+        sum_group(t, g, panels, count, f, sums);
+        add_scaled(t, g, panels, count, f, (const __m512i(*)[MM_TILE])sums, acc);
     }
+#pragma GCC unroll 4
     for (int m = 0; m < count; m++) t->q[m] += Q8_BLOCK;
     t->b++;
 }
 
-INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const int count,
-                     const struct format f, struct block *at, __m512 acc[MM_TILE]) {
+INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const int panels,
+                     const int count, const struct format f, __m512 acc[MM_PAIR][MM_TILE]) {
     const uint32_t value_bytes = f.codes ? PACK_NIBBLE_BYTES : VALUE_BYTES;
     const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = value_bytes + f.groups * PANEL_ROWS * number_bytes;
     for (; t->b < blocks; p += step) {
         if (count == 1) prefetch_ahead(p, step);
-        at->values = p;
-        at->numbers = p + value_bytes;
-        add_block(at, t, count, f, acc);
+        if (f.groups == 2 && f.offset != 0 && t->b % PACK_SUPER_BLOCKS == 0)
+            start_halves(t, count, f.offset);
+#pragma GCC unroll 2
+        for (int k = 0; k < panels; k++) {
+            const uint8_t *values = p + (size_t)k * t->panel_bytes;
+            t->at[k] = (struct block){.values = values, .numbers = values + value_bytes};
+        }
+        add_block(t, panels, count, f, acc);
     }
 }
 
-INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const int count,
-                       const struct format f, struct block *at, __m512 acc[MM_TILE]) {
+INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const int panels,
+                       const int count, const struct format f, __m512 acc[MM_PAIR][MM_TILE]) {
     const struct pack_super s = pack_super(f.has_min, f.groups, f.high_bits);
     const uint32_t ahead = s.bytes / PACK_SUPER_BLOCKS;
     for (; t->b < blocks; p += s.bytes) {
-        at->super = p;
-        at->numbers = p + s.codes;
-        at->values = p + s.values;
         if (f.groups == 2) start_halves(t, count, f.offset);
         for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
             if (count == 1) prefetch_ahead(p + i * ahead, ahead);
-            add_block(at, t, count, f, acc);
-            at->numbers += s.code_step;
-            at->values += s.value_step;
+#pragma GCC unroll 2
+            for (int k = 0; k < panels; k++) {
+                const uint8_t *super = p + (size_t)k * t->panel_bytes;
+                t->at[k] = (struct block){super + s.values + i * s.value_step,
+                                          super + s.codes + i * s.code_step, super};
+            }
+            add_block(t, panels, count, f, acc);
         }
     }
 }
 
-INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
-                        const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
-    __m512 acc[MM_TILE];
+/* All blocks of the panels. */
+INLINE void add_blocks(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                       const int panels, const int count, const struct format f,
+                       __m512 acc[MM_PAIR][MM_TILE]) {
     struct starts starts;
-    struct tile t = {.rows = rows, .starts = &starts};
-    struct block at = {.table = _mm512_set1_epi8((char)SIGN_OFFSET)};
-    if (f.table) at.table = _mm512_xor_si512(at.table, codes_table(w->type));
+    struct tile t; /* not cleared as a whole, which would take as long as a block */
+    t.rows = rows;
+    t.b = 0;
+    t.panel_bytes = w->panel_bytes;
+    t.starts = &starts;
+    t.table = _mm512_set1_epi8((char)SIGN_OFFSET);
+    if (f.table) t.table = _mm512_xor_si512(t.table, codes_table(w->type));
+#pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
-        acc[m] = _mm512_setzero_ps();
+#pragma GCC unroll 2
+        for (int k = 0; k < panels; k++) acc[k][m] = _mm512_setzero_ps();
         t.q[m] = rows[m].q8.q;
     }
     if (f.super)
-        add_supers(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
+        add_supers(p, w->cols / Q8_BLOCK, &t, panels, count, f, acc);
     else
-        add_flat(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
-#pragma GCC unroll 8
-    for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[m]);
+        add_flat(p, w->cols / Q8_BLOCK, &t, panels, count, f, acc);
+}
+
+INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                        const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
+    __m512 acc[MM_PAIR][MM_TILE];
+    add_blocks(w, p, rows, 1, count, f, acc);
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[0][m]);
+}
+
+INLINE void block_pair(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                       const struct format f, const struct mm_sink *to) {
+    __m512 acc[MM_PAIR][MM_TILE];
+    add_blocks(w, p, rows, MM_PAIR, MM_TILE, f, acc);
+#pragma GCC unroll 4
+    for (int m = 0; m < MM_TILE; m++)
+#pragma GCC unroll 2
+        for (int k = 0; k < MM_PAIR; k++) {
+            float *at = to->rows[m] + to->col + (size_t)k * PANEL_ROWS;
+            __m512 y = acc[k][m];
+            if (to->bias) y = _mm512_add_ps(y, _mm512_loadu_ps(to->bias + (size_t)k * PANEL_ROWS));
+            if (to->add) y = _mm512_add_ps(y, _mm512_loadu_ps(at));
+            _mm512_storeu_ps(at, y);
+        }
 }
 
 /* The 16 values of one k of a plain panel. */
@@ -258,63 +296,42 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
     for (uint32_t k = 0; k < w->cols; k++, p += step) {
         if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
         __m512 values = load_plain(p, type);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int m = 0; m < count; m++)
             acc[m] = _mm512_fmadd_ps(values, _mm512_set1_ps(rows[m].f32[k]), acc[m]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[m]);
 }
 
-/* One function for each format: a switch on the row count around constant bodies. */
-#define PANEL_KERNEL(name, body, ...)                                                              \
-    static void name(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,      \
-                     uint32_t count, float out[MM_TILE][PANEL_ROWS]) {                             \
-        switch (count) {                                                                           \
-        case 1:                                                                                    \
-            body(w, panel, rows, 1, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            body(w, panel, rows, 2, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            body(w, panel, rows, 3, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 4:                                                                                    \
-            body(w, panel, rows, 4, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 5:                                                                                    \
-            body(w, panel, rows, 5, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 6:                                                                                    \
-            body(w, panel, rows, 6, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        case 7:                                                                                    \
-            body(w, panel, rows, 7, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        default:                                                                                   \
-            body(w, panel, rows, 8, __VA_ARGS__, out);                                             \
-            break;                                                                                 \
-        }                                                                                          \
+/* One function for a panel of a quantised format, and one for two. */
+#define BLOCK_KERNELS(name, ...)                                                                   \
+    PANEL_KERNEL(name, block_panel, __VA_ARGS__)                                                   \
+    static void name##_pair(const struct packed *w, const uint8_t *panel,                          \
+                            const struct mm_row *rows, const struct mm_sink *to) {                 \
+        block_pair(w, panel, rows, __VA_ARGS__, to);                                               \
     }
 
 #define FORMAT(...) ((struct format){__VA_ARGS__})
 
 #define SUPER(...) ((struct format){.super = true, .codes = true, __VA_ARGS__})
 
-PANEL_KERNEL(panel_q4_0, block_panel, FORMAT(.codes = true, .half = true, .offset = 8, .groups = 1))
-PANEL_KERNEL(panel_q4_1, block_panel,
-             FORMAT(.codes = true, .half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_q5_1, block_panel, FORMAT(.half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_signed, block_panel, FORMAT(.half = true, .offset = SIGN_OFFSET, .groups = 1))
-PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .groups = 2))
-PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.offset = SIGN_OFFSET, .groups = 2))
-PANEL_KERNEL(panel_q4_k, block_panel, SUPER(.has_min = true, .groups = 1))
-PANEL_KERNEL(panel_q5_k, block_panel, SUPER(.has_min = true, .high_bits = 1, .groups = 1))
-PANEL_KERNEL(panel_q6_k, block_panel, SUPER(.high_bits = 2, .offset = 32, .groups = 2))
-PANEL_KERNEL(panel_iq4_nl, block_panel,
-             FORMAT(.codes = true, .table = true, .half = true, .offset = SIGN_OFFSET, .groups = 1))
-PANEL_KERNEL(panel_iq4_xs, block_panel, SUPER(.table = true, .offset = SIGN_OFFSET, .groups = 1))
+static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_1, panel_signed, panel_q2_k, panel_q3_k,
+    panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_nl, panel_iq4_xs, panel_f32, panel_f16,
+    panel_bf16;
+
+BLOCK_KERNELS(panel_q4_0, FORMAT(.codes = true, .half = true, .offset = 8, .groups = 1))
+BLOCK_KERNELS(panel_q4_1, FORMAT(.codes = true, .half = true, .has_min = true, .groups = 1))
+BLOCK_KERNELS(panel_q5_1, FORMAT(.half = true, .has_min = true, .groups = 1))
+BLOCK_KERNELS(panel_signed, FORMAT(.half = true, .offset = SIGN_OFFSET, .groups = 1))
+BLOCK_KERNELS(panel_q2_k, FORMAT(.has_min = true, .groups = 2))
+BLOCK_KERNELS(panel_q3_k, FORMAT(.offset = SIGN_OFFSET, .groups = 2))
+BLOCK_KERNELS(panel_q4_k, SUPER(.has_min = true, .groups = 1))
+BLOCK_KERNELS(panel_q5_k, SUPER(.has_min = true, .high_bits = 1, .groups = 1))
+BLOCK_KERNELS(panel_q6_k, SUPER(.high_bits = 2, .offset = 32, .groups = 2))
+BLOCK_KERNELS(panel_iq4_nl, FORMAT(.codes = true, .table = true, .half = true,
+                                   .offset = SIGN_OFFSET, .groups = 1))
+BLOCK_KERNELS(panel_iq4_xs, SUPER(.table = true, .offset = SIGN_OFFSET, .groups = 1))
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
@@ -325,6 +342,20 @@ mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
     [DTYPE_Q5_0] = panel_signed, [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
     [DTYPE_Q8_0] = panel_signed, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
     [DTYPE_Q6_K] = panel_q6_k,   [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
+};
+
+static mm_pair_fn *const pairs[DTYPE_COUNT] = {
+    [DTYPE_Q4_0] = panel_q4_0_pair,     [DTYPE_Q4_1] = panel_q4_1_pair,
+    [DTYPE_Q4_K] = panel_q4_k_pair,     [DTYPE_Q5_0] = panel_signed_pair,
+    [DTYPE_Q5_1] = panel_q5_1_pair,     [DTYPE_Q5_K] = panel_q5_k_pair,
+    [DTYPE_Q8_0] = panel_signed_pair,   [DTYPE_IQ4_NL] = panel_iq4_nl_pair,
+    [DTYPE_IQ4_XS] = panel_iq4_xs_pair, [DTYPE_Q6_K] = panel_q6_k_pair,
+    [DTYPE_Q3_K] = panel_q3_k_pair,     [DTYPE_Q2_K] = panel_q2_k_pair,
+};
+
+const struct mm_pairs avx512_pairs = {
+    .rows_min = 2 * MM_TILE,
+    .pair = pairs,
 };
 
 const struct cpu_kernels cpu_kernels_avx512 = {AVX512_KERNELS};

@@ -157,22 +157,22 @@ NEON_INLINE void super_panel(const struct packed *w, const uint8_t *p, const str
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_iq4_nl, panel_q8_0, panel_q5_1, panel_q3_k,
     panel_q2_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs;
 
-PANEL_KERNEL_4(panel_q4_0, block_panel,
-               FORMAT(.nibbles = true, .half = true, .offset = 8, .groups = 1))
-PANEL_KERNEL_4(panel_q4_1, block_panel,
-               FORMAT(.nibbles = true, .half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL_4(panel_iq4_nl, block_panel,
-               FORMAT(.nibbles = true, .half = true, .table = true, .groups = 1))
-PANEL_KERNEL_4(panel_q8_0, block_panel, FORMAT(.half = true, .groups = 1))
-PANEL_KERNEL_4(panel_q5_1, block_panel, FORMAT(.half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL_4(panel_q3_k, block_panel, FORMAT(.groups = 2))
-PANEL_KERNEL_4(panel_q2_k, block_panel, FORMAT(.has_min = true, .groups = 2))
-PANEL_KERNEL_4(panel_q4_k, super_panel, FORMAT(.nibbles = true, .has_min = true, .groups = 1))
-PANEL_KERNEL_4(panel_q5_k, super_panel,
-               FORMAT(.nibbles = true, .has_min = true, .groups = 1, .high_bits = 1))
-PANEL_KERNEL_4(panel_q6_k, super_panel,
-               FORMAT(.nibbles = true, .groups = 2, .high_bits = 2, .less = 32))
-PANEL_KERNEL_4(panel_iq4_xs, super_panel, FORMAT(.nibbles = true, .table = true, .groups = 1))
+PANEL_KERNEL(panel_q4_0, block_panel,
+             FORMAT(.nibbles = true, .half = true, .offset = 8, .groups = 1))
+PANEL_KERNEL(panel_q4_1, block_panel,
+             FORMAT(.nibbles = true, .half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_iq4_nl, block_panel,
+             FORMAT(.nibbles = true, .half = true, .table = true, .groups = 1))
+PANEL_KERNEL(panel_q8_0, block_panel, FORMAT(.half = true, .groups = 1))
+PANEL_KERNEL(panel_q5_1, block_panel, FORMAT(.half = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.groups = 2))
+PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .groups = 2))
+PANEL_KERNEL(panel_q4_k, super_panel, FORMAT(.nibbles = true, .has_min = true, .groups = 1))
+PANEL_KERNEL(panel_q5_k, super_panel,
+             FORMAT(.nibbles = true, .has_min = true, .groups = 1, .high_bits = 1))
+PANEL_KERNEL(panel_q6_k, super_panel,
+             FORMAT(.nibbles = true, .groups = 2, .high_bits = 2, .less = 32))
+PANEL_KERNEL(panel_iq4_xs, super_panel, FORMAT(.nibbles = true, .table = true, .groups = 1))
 
 #define NEON_PANELS                                                                                \
     {                                                                                              \

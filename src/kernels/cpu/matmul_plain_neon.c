@@ -26,6 +26,6 @@ NEON_INLINE void plain_panel(const struct packed *w, const uint8_t *p, const str
     store_accs(acc, count, out);
 }
 
-PANEL_KERNEL_4(neon_panel_f32, plain_panel, DTYPE_F32)
-PANEL_KERNEL_4(neon_panel_f16, plain_panel, DTYPE_F16)
-PANEL_KERNEL_4(neon_panel_bf16, plain_panel, DTYPE_BF16)
+PANEL_KERNEL(neon_panel_f32, plain_panel, DTYPE_F32)
+PANEL_KERNEL(neon_panel_f16, plain_panel, DTYPE_F16)
+PANEL_KERNEL(neon_panel_bf16, plain_panel, DTYPE_BF16)

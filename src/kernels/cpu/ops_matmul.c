@@ -3,8 +3,9 @@
  * The panels of all parts lie side by side. Rows pass in blocks of MM_BLOCK, so that their
  * numbers stay in the second-level cache while the panels stream by; a panel meets a block in
  * tiles of a few rows. A table with a wide kernel multiplies most rows of a block MM_WIDE at a
- * time, and those that are left over in tiles like the others. A table with an opener turns a
- * panel's codes into bytes once for all rows of a block.
+ * time, and those that are left over in tiles like the others. A table with kernels for pairs lets
+ * two panels meet a tile at once. A table with an opener turns a panel's codes into bytes once for
+ * all rows of a block.
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
  * to back, which memory likes best; whoever is done helps those who are not. With many rows
@@ -14,11 +15,13 @@
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
+#include <string.h>
+
 #include "base/check.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/plan.h"
 
-enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
+enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE, CACHE_LINE = 64 };
 _Static_assert((int)CLAIM_ROWS_MIN <= (int)MM_BLOCK, "few rows are one block");
 
 /* Rows that go through the same weights together, and where their products go. */
@@ -28,11 +31,13 @@ struct mm_block {
     uint32_t count;
     uint32_t wide_count; /* of the first rows that are gathered in `tiles` */
     bool gathered;
+    const uint8_t *upcoming; /* panels that are met next, as far as one can tell; or NULL */
 };
 
 static void block_clear(struct mm_block *b) {
     b->count = b->wide_count = 0;
     b->gathered = false;
+    b->upcoming = NULL;
 }
 
 static void block_push(struct mm_block *b, const struct mat *src, uint32_t row, uint32_t src_col,
@@ -53,18 +58,39 @@ struct mm_part {
     bool add;
 };
 
+/* A panel's results for one row. All of them are copied at a known length, which makes vectors of
+ * what the compiler would else store one by one, for fear that source and target overlap. */
+static void store_row(const struct mm_part *part, uint32_t first, const float *y, float *to) {
+    float sum[PANEL_ROWS], before[PANEL_ROWS];
+    memcpy(sum, y, sizeof(sum));
+    if (part->bias)
+        for (int c = 0; c < PANEL_ROWS; c++) sum[c] += part->bias[first + c];
+    if (part->add) {
+        memcpy(before, to, sizeof(before));
+        for (int c = 0; c < PANEL_ROWS; c++) sum[c] += before[c];
+    }
+    memcpy(to, sum, sizeof(sum));
+}
+
+/* The same for the last panel, where fewer columns may be left. */
+static void store_end(const struct mm_part *part, uint32_t first, const float *y, float *to) {
+    for (uint32_t c = 0; c < part->w->rows - first; c++) {
+        float sum = y[c];
+        if (part->bias) sum += part->bias[first + c];
+        to[c] = part->add ? sum + to[c] : sum;
+    }
+}
+
 static void store_tile(const struct mm_part *part, uint32_t panel, float *const *dst,
                        uint32_t count, float (*out)[PANEL_ROWS]) {
     uint32_t first = panel * PANEL_ROWS;
-    uint32_t cols = part->w->rows - first < PANEL_ROWS ? part->w->rows - first : PANEL_ROWS;
+    bool whole = part->w->rows - first >= PANEL_ROWS;
     for (uint32_t t = 0; t < count; t++) {
-        float *to = dst[t] + part->dst_col + first, *y = out[t];
-        if (part->bias)
-            for (uint32_t c = 0; c < cols; c++) y[c] += part->bias[first + c];
-        if (part->add)
-            for (uint32_t c = 0; c < cols; c++) to[c] = y[c] + to[c];
+        float *to = dst[t] + part->dst_col + first;
+        if (whole)
+            store_row(part, first, out[t], to);
         else
-            for (uint32_t c = 0; c < cols; c++) to[c] = y[c];
+            store_end(part, first, out[t], to);
     }
 }
 
@@ -112,22 +138,63 @@ static const struct mm_opener *opener_of(const struct cpu_kernels *k, const stru
     return opener->panel[part->w->type] ? opener : NULL;
 }
 
+/* Rows from r on that meet one panel, as the kernels of a format want it. */
+static void run_rows(mm_panel_fn *kernel, const uint8_t *data, const struct mm_part *part,
+                     uint32_t panel, const struct mm_block *b, uint32_t r) {
+    float out[MM_TILE][PANEL_ROWS];
+    for (; r < b->count; r += MM_TILE) {
+        uint32_t count = b->count - r < MM_TILE ? b->count - r : MM_TILE;
+        kernel(part->w, data, b->rows + r, count, out);
+        store_tile(part, panel, b->dst + r, count, out);
+    }
+}
+
+/* Panels p and p + 1 with as many of the rows from r on as make whole tiles; returns the first of
+ * the others. Meanwhile the two at `next`, unless it is NULL, come into the second-level cache. */
+static uint32_t run_pair(const struct mm_pairs *pairs, const struct mm_part *part, uint32_t p,
+                         const uint8_t *next, const struct mm_block *b, uint32_t r) {
+    const uint8_t *data = pack_panel(part->w, part->expert, p);
+    size_t bytes = next ? MM_PAIR * part->w->panel_bytes : 0, fetched = 0;
+    size_t share = bytes / ((b->count - r) / MM_TILE) + CACHE_LINE, first = p * PANEL_ROWS;
+    struct mm_sink to = {.col = part->dst_col + first, .add = part->add};
+    if (part->bias) to.bias = part->bias + first;
+    for (; r + MM_TILE <= b->count; r += MM_TILE) {
+        size_t end = fetched + share < bytes ? fetched + share : bytes;
+        for (; fetched < end; fetched += CACHE_LINE) __builtin_prefetch(next + fetched, 0, 2);
+        to.rows = b->dst + r;
+        pairs->pair[part->w->type](part->w, data, b->rows + r, &to);
+    }
+    return r;
+}
+
+/* Whether panels p and p + 1 go together: both are whole. */
+static bool makes_pair(const struct mm_pairs *pairs, const struct mm_part *part, uint32_t p,
+                       uint32_t end, uint32_t row_count) {
+    if (!pairs || !pairs->pair[part->w->type]) return false;
+    if (row_count < pairs->rows_min || p + 1 >= end) return false;
+    return part->w->rows >= (p + MM_PAIR) * PANEL_ROWS;
+}
+
 static void run_panels(const struct cpu_kernels *k, const struct mm_room *room,
                        const struct mm_part *part, struct span panels, const struct mm_block *b) {
     const struct mm_opener *opener = opener_of(k, part, b);
     mm_panel_fn *kernel = (opener ? opener->panel : k->panel)[part->w->type];
-    float out[MM_TILE][PANEL_ROWS];
-    for (uint32_t p = panels.first; p < panels.end; p++) {
-        const uint8_t *panel = pack_panel(part->w, part->expert, p);
-        if (b->wide_count > 0) run_tiles(room, part, p, b);
-        if (opener) {
-            opener->open(part->w, panel, room->panel);
-            panel = room->panel;
+    uint32_t p = panels.first, row_count = b->count - b->wide_count;
+    while (p < panels.end) {
+        uint32_t r = b->wide_count, end = p + 1;
+        if (makes_pair(k->pairs, part, p, panels.end, row_count)) {
+            end = p + MM_PAIR;
+            const uint8_t *next = pack_panel(part->w, part->expert, end);
+            r = run_pair(k->pairs, part, p, end < panels.end ? next : b->upcoming, b, r);
         }
-        for (uint32_t r = b->wide_count; r < b->count; r += k->panel_rows) {
-            uint32_t count = b->count - r < k->panel_rows ? b->count - r : k->panel_rows;
-            kernel(part->w, panel, b->rows + r, count, out);
-            store_tile(part, p, b->dst + r, count, out);
+        for (; p < end; p++) {
+            const uint8_t *data = pack_panel(part->w, part->expert, p);
+            if (b->wide_count > 0) run_tiles(room, part, p, b);
+            if (opener) {
+                opener->open(part->w, data, room->panel);
+                data = room->panel;
+            }
+            run_rows(kernel, data, part, p, b, r);
         }
     }
 }
@@ -154,6 +221,16 @@ static struct span span_in_part(struct span mine, uint32_t before, const struct 
     uint32_t first = mine.first > before ? mine.first - before : 0;
     uint32_t end = mine.end > before ? mine.end - before : 0;
     return (struct span){first, end < w->panel_count ? end : w->panel_count};
+}
+
+/* Panel p, counted over all parts. */
+static const uint8_t *panel_at(const struct mm_op *m, uint32_t p) {
+    for (uint32_t i = 0; i < m->part_count; i++) {
+        const struct packed *w = m->parts[i].weight->prepared;
+        if (p < w->panel_count) return pack_panel(w, 0, p);
+        p -= w->panel_count;
+    }
+    return NULL;
 }
 
 struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
@@ -226,9 +303,9 @@ struct mm_job {
 /* Few rows fit in one block: the thread's own share, then what is left of the others'. */
 static void run_shares(const struct mm_job *j) {
     struct mm_block block;
-    uint32_t next = 0, shares = j->panels < j->nth ? j->panels : j->nth;
+    uint32_t next = 0;
     if (!next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block)) return;
-    for (uint32_t i = 0; i < j->nth && plan_has_left(j->x->plan, j->op_idx, shares); i++) {
+    for (uint32_t i = 0; i < j->nth; i++) {
         uint32_t owner = (j->ith + i) % j->nth;
         struct span share = span_share(j->panels, owner, j->nth);
         uint32_t count = share.end - share.first;
@@ -244,16 +321,22 @@ static void run_shares(const struct mm_job *j) {
     }
 }
 
-/* Each thread counts off the same units, `chunks` for each block of rows. */
+/* Each thread counts off the same units, `chunks` of whole pairs for each block of rows. Threads
+ * that are not disturbed take turns. */
 static void run_claims(const struct mm_job *j) {
     struct mm_block block;
-    uint32_t chunks = j->nth * CLAIMS_PER_THREAD, next = 0;
-    if (chunks > j->panels) chunks = j->panels;
+    uint32_t pairs = (j->panels + 1) / MM_PAIR, chunks = j->nth * CLAIMS_PER_THREAD, next = 0;
+    if (chunks > pairs) chunks = pairs;
     uint32_t unit = plan_claim(j->x->plan, j->op_idx);
     for (uint32_t i = 0; next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block); i++) {
-        for (; unit / chunks == i; unit = plan_claim(j->x->plan, j->op_idx))
-            run_block(j->x, &j->m, &j->room, 0, span_share(j->panels, unit % chunks, chunks),
-                      &block);
+        for (; unit / chunks == i; unit = plan_claim(j->x->plan, j->op_idx)) {
+            struct span mine = span_share(pairs, unit % chunks, chunks);
+            mine.first *= MM_PAIR;
+            mine.end = mine.end == pairs ? j->panels : mine.end * MM_PAIR;
+            uint32_t then = span_share(pairs, (unit + j->nth) % chunks, chunks).first;
+            block.upcoming = panel_at(&j->m, then * MM_PAIR);
+            run_block(j->x, &j->m, &j->room, 0, mine, &block);
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 /* kernels/cpu/panel_kernel.h - panel kernels out of bodies that are compiled for each number of
  * rows.
  *
- * PANEL_KERNEL_4(name, body, format) defines `name`, an mm_panel_fn for up to 4 rows: a switch on
- * their number around body(w, panel, rows, count, format, out), which is always inlined and sees
- * both `count` and `format` as constants. PANEL_KERNEL_8 takes up to 8. A kernel that only its own
- * file names is declared static before.
+ * PANEL_KERNEL(name, body, format) defines `name`, an mm_panel_fn: a switch on the number of rows
+ * around body(w, panel, rows, count, format, out), which is always inlined and sees both `count` and
+ * `format` as constants. A kernel that only its own file names is declared static before.
  */
 #ifndef KERNELS_CPU_PANEL_KERNEL_H
 #define KERNELS_CPU_PANEL_KERNEL_H
@@ -19,7 +18,7 @@
     body(w, panel, rows, number, __VA_ARGS__, out);                                                \
     break
 
-#define PANEL_KERNEL_4(name, body, ...)                                                            \
+#define PANEL_KERNEL(name, body, ...)                                                              \
     PANEL_FUNCTION(name) {                                                                         \
         switch (count) {                                                                           \
         case 1:                                                                                    \
@@ -30,28 +29,6 @@
             PANEL_ROWS_ARE(3, body, __VA_ARGS__);                                                  \
         default:                                                                                   \
             PANEL_ROWS_ARE(4, body, __VA_ARGS__);                                                  \
-        }                                                                                          \
-    }
-
-#define PANEL_KERNEL_8(name, body, ...)                                                            \
-    PANEL_FUNCTION(name) {                                                                         \
-        switch (count) {                                                                           \
-        case 1:                                                                                    \
-            PANEL_ROWS_ARE(1, body, __VA_ARGS__);                                                  \
-        case 2:                                                                                    \
-            PANEL_ROWS_ARE(2, body, __VA_ARGS__);                                                  \
-        case 3:                                                                                    \
-            PANEL_ROWS_ARE(3, body, __VA_ARGS__);                                                  \
-        case 4:                                                                                    \
-            PANEL_ROWS_ARE(4, body, __VA_ARGS__);                                                  \
-        case 5:                                                                                    \
-            PANEL_ROWS_ARE(5, body, __VA_ARGS__);                                                  \
-        case 6:                                                                                    \
-            PANEL_ROWS_ARE(6, body, __VA_ARGS__);                                                  \
-        case 7:                                                                                    \
-            PANEL_ROWS_ARE(7, body, __VA_ARGS__);                                                  \
-        default:                                                                                   \
-            PANEL_ROWS_ARE(8, body, __VA_ARGS__);                                                  \
         }                                                                                          \
     }
 

@@ -56,5 +56,4 @@ const struct cpu_kernels cpu_kernels_portable = {
     .attn_join = portable_attn_join,
     .attn_finish = portable_attn_finish,
     .panel = portable_panels,
-    .panel_rows = MM_TILE,
 };

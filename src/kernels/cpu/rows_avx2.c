@@ -311,6 +311,5 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .attn_join = avx2_attn_join,
     .attn_finish = avx2_attn_finish,
     .panel = avx2_panels,
-    .panel_rows = 4,
     .opener = &avx2_opener,
 };

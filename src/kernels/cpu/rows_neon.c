@@ -213,7 +213,7 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
 #define ARM_KERNELS                                                                                \
     .norm = portable_norm, .quantise = neon_quantise, .rope = neon_rope, .act = neon_act,          \
     .add = ref_add, .softcap = neon_softcap, .kv_store = neon_kv_store, .attend = neon_attend,     \
-    .attn_join = portable_attn_join, .attn_finish = portable_attn_finish, .panel_rows = 4
+    .attn_join = portable_attn_join, .attn_finish = portable_attn_finish
 
 const struct cpu_kernels cpu_kernels_neon = {ARM_KERNELS, .panel = neon_panels};
 const struct cpu_kernels cpu_kernels_dotprod = {ARM_KERNELS, .panel = dotprod_panels};
