@@ -1,10 +1,10 @@
 /* kernels/cpu/cpu_int.h - what the files of the CPU device share.
  *
  * A run is walked by all threads of the pool at once: each op function does the share of
- * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), the little
- * ones done by one thread for all, as share 0 of 1. Work is shared
- * out by rows, panels or heads; every output element is computed wholly by one thread in the
- * order that graph/op.h states, so the number of threads changes no bits.
+ * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), of which the
+ * little ones are done by one thread for all, as share 0 of 1. Work is shared out by rows, panels
+ * or heads; every output element is computed wholly by one thread in the order that graph/op.h
+ * states, so the number of threads changes no bits.
  *
  * Op functions ("drivers") find the operands and split the work; kernels do the arithmetic on
  * one row, group or panel. A table names the driver of every op and the kernels they call.

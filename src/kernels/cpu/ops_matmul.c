@@ -303,9 +303,9 @@ struct mm_job {
 /* Few rows fit in one block: the thread's own share, then what is left of the others'. */
 static void run_shares(const struct mm_job *j) {
     struct mm_block block;
-    uint32_t next = 0;
+    uint32_t next = 0, shares = j->panels < j->nth ? j->panels : j->nth;
     if (!next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block)) return;
-    for (uint32_t i = 0; i < j->nth; i++) {
+    for (uint32_t i = 0; i < j->nth && plan_has_left(j->x->plan, j->op_idx, shares); i++) {
         uint32_t owner = (j->ith + i) % j->nth;
         struct span share = span_share(j->panels, owner, j->nth);
         uint32_t count = share.end - share.first;
