@@ -1,5 +1,5 @@
-/* Goal:   two panels at once give the bits of one at a time, for every format, with scales of weights
- *         and rows as small and as large as they come, with and without bias and what was there.
+/* Goal:   two panels at once give the bits of one at a time, for every format, with scales of
+ *         weights and rows as small and as large as they come, with bias and sum and without.
  * Method: random weights of two panels, whose scales are then replaced by zeros, the least, the
  *         largest and what is no number; rows from 2^-80 to 2^80, with blocks of zeros. */
 #include "base/pool.h"
