@@ -2,13 +2,13 @@
  * rows.
  *
  * PANEL_KERNEL(name, body, format) defines `name`, an mm_panel_fn: a switch on the number of rows
- * around body(w, panel, rows, count, format, out), which is always inlined and sees both `count` and
- * `format` as constants. A kernel that only its own file names is declared static before.
+ * around body(w, panel, rows, count, format, out), which is always inlined and sees both `count`
+ * and `format` as constants. A kernel that only its own file names is declared static before.
  */
 #ifndef KERNELS_CPU_PANEL_KERNEL_H
 #define KERNELS_CPU_PANEL_KERNEL_H
 
-#include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/mm.h"
 
 #define PANEL_FUNCTION(name)                                                                       \
     void name(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,             \
