@@ -5,8 +5,10 @@
     python3 bench/device_cpu.py run OUT [flags]          there: needs Python with numpy
 
 `run` passes the op tests and the identity tests, times the ops, makes models of random weights
-and lets jitney's tables and llama.cpp (the PyPI package xllamacpp) take turns on each of them;
-it prints medians and each one's multiple of llama.cpp. Full logs go to $OUT, or to OUT/logs.
+and lets jitney's tables and llama.cpp (the PyPI package xllamacpp), each with every number of
+threads that was asked for, take turns on each of them. It prints medians, least and most, and each
+one's multiple of llama.cpp with the number of threads that serves llama.cpp best. It makes as many
+rounds as the time allows. Full logs go to $OUT, or to OUT/logs.
 """
 
 import argparse
@@ -21,12 +23,11 @@ import time
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TESTS = ["test_matmul", "test_attention", "test_rows", "test_pass", "test_rides", "test_nan_row",
-         "test_golden_logits", "test_identity"]
+TESTS = ["test_matmul", "test_attention", "test_rows", "test_pass", "test_stages", "test_rides",
+         "test_nan_row", "test_golden_logits", "test_identity"]
 BENCHES = ["peaks", "ops", "solo"]
 TABLES = {"amx": "amx_int8", "avx512": "avx512_vnni", "avx2": "avx2"}  # and the flag of each
 SYSTEM = ("libc.so", "libm.so", "ld-linux", "linux-vdso", "libpthread", "libdl", "librt")
-PROMPT, ANSWER = 512, 128
 TEST_LIMIT_S, RUN_LIMIT_S = 300, 150
 REST_S = 1.0  # for the threads of the program before to go to sleep
 
@@ -117,9 +118,9 @@ def run_ops(bundle, tables, threads):
 class Runner:
     """A program that loads a model, says "ready" and then measures once for each line."""
 
-    def __init__(self, bundle, name, model, threads, prompt=PROMPT, answer=ANSWER):
-        self.name = name
-        tail = [str(prompt), str(answer)]
+    def __init__(self, bundle, name, model, threads, tokens):
+        self.name, self.threads = name, threads
+        tail = [str(count) for count in tokens]
         if name == "llama.cpp":
             command = [sys.executable, __file__, "peer", str(model), str(threads), *tail]
         else:
@@ -142,53 +143,78 @@ class Runner:
         self.process.stdin.close()
         self.process.wait(timeout=RUN_LIMIT_S)
 
-    def medians(self):
-        return [statistics.median(column) for column in zip(*self.runs)]
+    def column(self, idx):
+        return [run[idx] for run in self.runs]
+
+    def prompt(self):
+        return statistics.median(self.column(0))
+
+    def decode(self):
+        return statistics.median(self.column(1))
 
 
-def compare(bundle, model, names, threads, rounds):
-    runners = [Runner(bundle, name, model, threads) for name in names]
+def take_turns(runners, rounds, deadline):
+    """Round by round, each beginning with another one, as long as the next fits before the end."""
+    longest = 0.0
+    for i in range(rounds):
+        begun = time.monotonic()
+        if i > 0 and begun + longest > deadline:
+            break
+        for k in range(len(runners)):
+            runners[(i + k) % len(runners)].measure()
+        longest = max(longest, time.monotonic() - begun)
+
+
+def compare(bundle, model, names, args, deadline):
+    tokens = (args.prompt, args.answer)
+    runners = [Runner(bundle, name, model, count, tokens)
+               for name in names for count in args.counts]
     runners = [r for r in runners if r.ready.startswith("ready")]
-    for _ in range(rounds):
-        for runner in runners:
-            runner.measure()
+    take_turns(runners, args.rounds, deadline)
     for runner in runners:
         runner.close()
-    result = {r.name: r.medians() for r in runners}
-    peer = result.get("llama.cpp")
+    peers = [r for r in runners if r.name == "llama.cpp"]
+    best = [max(p.prompt() for p in peers), max(p.decode() for p in peers)] if peers else None
     size = pathlib.Path(model).stat().st_size
-    for name, (prompt, decode) in result.items():
-        ratio = (f"{prompt / peer[0]:6.2f}x {decode / peer[1]:6.2f}x" if peer else "")
-        print(f"{pathlib.Path(model).stem:18} {threads:3} {name:10} {prompt:8.0f} {decode:8.1f} "
-              f"{decode * size / 1e9:7.1f} {ratio}", flush=True)
+    for r in runners:
+        prompt, decode = r.prompt(), r.decode()
+        ratio = f"{prompt / best[0]:6.2f}x {decode / best[1]:6.2f}x" if best else ""
+        print(f"{pathlib.Path(model).stem:18} {r.threads:3} {r.name:10} "
+              f"{prompt:6.0f} ({min(r.column(0)):.0f}-{max(r.column(0)):.0f}) "
+              f"{decode:7.1f} ({min(r.column(1)):.1f}-{max(r.column(1)):.1f}) "
+              f"{decode * size / 1e9:6.1f} {ratio} of {len(r.runs)}", flush=True)
     with open(bundle.logs / "runs.log", "a", encoding="utf-8") as log:
-        for runner in runners:
-            log.write(f"{model} {threads} {runner.name} {runner.ready} {runner.runs}\n")
+        for r in runners:
+            log.write(f"{model} {r.threads} {r.name} {r.ready} {r.runs}\n")
 
 
 def run(args):
     if not (pathlib.Path(args.out) / "solo").is_file():
         sys.exit(f"device_cpu.py: {args.out} holds no programs; `bench/device_cpu.py pack BUILD "
                  f"{args.out}` makes it")
+    begun = time.monotonic()
     bundle = Bundle(args.out)
-    tables = facts()
+    tables = [name for name in facts() if name in args.tables.split(",")]
     if not args.skip_tests:
         run_tests(bundle)
-    threads = [int(t) for t in args.threads.split(",")]
-    run_peaks(bundle, threads)
+    args.counts = [int(t) for t in args.threads.split(",")]
+    run_peaks(bundle, args.counts)
     if not args.skip_ops:
-        run_ops(bundle, tables, threads[-1])
+        run_ops(bundle, tables, args.counts[-1])
     names = tables + (["llama.cpp"] if bundle.unpack_peer() else [])
-    print(f"{'model':18} {'thr':>3} {'engine':10} {'pp tok/s':>8} {'tg tok/s':>8} {'GB/s':>7} "
-          f"ratios to llama.cpp", flush=True)
-    for spec in args.models.split(","):
+    print("model, threads, engine, prompt tok/s (least-most), decode tok/s (least-most), GB/s, "
+          "multiples of llama.cpp's best, rounds", flush=True)
+    specs = args.models.split(",")
+    for i, spec in enumerate(specs):
         shape, form, head = spec.split(":")
         model = bundle.work / f"{shape}-{form}.gguf"
         subprocess.run([sys.executable, ROOT / "tools" / "make_random_model", "--shape", shape,
                         "--type", form, "--head", head, model], check=True)
-        for count in threads:
-            compare(bundle, model, names, count, args.rounds)
+        now = time.monotonic()
+        share = (begun + args.limit - now) / (len(specs) - i)
+        compare(bundle, model, names, args, now + share)
         model.unlink()
+    print(f"{time.monotonic() - begun:.0f} s", flush=True)
 
 
 def peer(args):
@@ -223,8 +249,13 @@ def main():
     part.set_defaults(play=pack)
     part = parts.add_parser("run")
     part.add_argument("out")
-    part.add_argument("--threads", default="8,16")
-    part.add_argument("--rounds", type=int, default=5)
+    part.add_argument("--threads", default="15,16", help="numbers of threads that take turns")
+    part.add_argument("--rounds", type=int, default=9, help="at most")
+    part.add_argument("--limit", type=int, default=450, metavar="SECONDS",
+                      help="for everything; rounds that would last longer are left out")
+    part.add_argument("--prompt", type=int, default=512, metavar="TOKENS")
+    part.add_argument("--answer", type=int, default=128, metavar="TOKENS")
+    part.add_argument("--tables", default=",".join(TABLES))
     part.add_argument("--models", default="llama-1B:Q4_0:Q6_K,llama-1B:Q4_1:Q6_K,"
                                           "llama-1B:Q4_K:Q6_K,llama-1B:Q8_0:Q8_0")
     part.add_argument("--skip-tests", action="store_true")
