@@ -8,7 +8,7 @@
 #include "engine/engine.h"
 #include "engine/runner_sim.h"
 
-enum { RIG_VOCAB = 1000, RIG_CTX = 256, RIG_WAIT_US = 30000000 };
+enum { RIG_VOCAB = 1000, RIG_CTX = 256 };
 
 struct rig {
     struct engine *engine;
@@ -109,19 +109,6 @@ static inline void rig_run(struct rig *rig, const struct request *r) {
         if (!did_work) sim_clock_advance(&rig->clock, 1000);
     }
     fail_msg("the request did not end");
-}
-
-/* Take events until all choices of `r` have ended, on an engine that runs by itself. */
-static inline void rig_await(struct rig *rig, const struct request *r) {
-    for (;;) {
-        bool is_over = true;
-        for (uint32_t i = 0; i < r->n; i++)
-            if (rig_finish(r, i) == FINISH_NONE) is_over = false;
-        if (is_over) return;
-        struct choice *c = engine_next(rig->engine, RIG_WAIT_US);
-        if (!c) fail_msg("nothing came for %d s", RIG_WAIT_US / 1000000);
-        request_unref(c->request);
-    }
 }
 
 #endif

@@ -19,6 +19,7 @@
 #include "engine/embedder.h"
 #include "engine/service.h"
 #include "engine/solo.h"
+#include "unit/engine/await.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
@@ -300,15 +301,6 @@ static struct request *ask(struct service *s) {
     return r;
 }
 
-static void await_answer(struct service *s, const struct request *r) {
-    for (uint32_t i = 0; i < r->n; i++)
-        while (atomic_load(&r->choices[i].finish) == FINISH_NONE) {
-            struct choice *c = engine_next(s->engine, 30000000);
-            assert_non_null(c);
-            request_unref(c->request);
-        }
-}
-
 static void test_beside_a_serving_engine_neither_changes_the_others_bits(void **state) {
     (void)state;
     static struct rig rig;
@@ -325,10 +317,10 @@ static void test_beside_a_serving_engine_neither_changes_the_others_bits(void **
     assert_int_equal(embedder_open(&rig.embedder, &s.host, &eo, &err), ST_OK);
     assert_int_equal(engine_start(s.engine, &err), ST_OK);
     struct request *alone = ask(&s);
-    await_answer(&s, alone);
+    await_answer(s.engine, alone);
     struct request *beside = ask(&s);
     for (uint32_t t = 0; t < TEXTS; t++) submit(&rig, &rig.jobs[t]);
-    await_answer(&s, beside);
+    await_answer(s.engine, beside);
     for (uint32_t t = 0; t < TEXTS; t++) check_job(&rig, take(&rig));
     for (uint32_t i = 0; i < 2; i++) {
         const struct choice *a = &alone->choices[i], *b = &beside->choices[i];

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "unit/engine/await.h"
 #include "unit/engine/rig.h"
 
 enum { CLIENTS = 4, REQUESTS_EACH = 25 };
@@ -70,7 +71,7 @@ static void test_clients_on_many_threads_all_get_their_answers(void **state) {
     for (uint32_t i = 0; i < CLIENTS; i++) pthread_join(threads[i], NULL);
     for (uint32_t i = 0; i < CLIENTS * REQUESTS_EACH; i++) {
         struct request *r = clients[i / REQUESTS_EACH].requests[i % REQUESTS_EACH];
-        rig_await(&rig, r);
+        await_answer(rig.engine, r);
         if (i % 5) assert_int_equal(rig_finish(r, 0), FINISH_LENGTH);
         rig_check_answer(&rig, &r->choices[0]);
         request_unref(r);
@@ -103,7 +104,7 @@ static void test_a_cancellation_right_after_its_request_is_never_lost(void **sta
         struct request *r = rig_submit(&rig, i, 4, 250, 1);
         engine_cancel(rig.engine, r);
         atomic_store(&is_cancelled, true);
-        rig_await(&rig, r);
+        await_answer(rig.engine, r);
         assert_int_equal(rig_finish(r, 0), FINISH_CANCELLED);
         request_unref(r);
         if (rig_finish(busy, 0) == FINISH_NONE) continue;
@@ -124,7 +125,7 @@ static void test_an_idle_engine_wakes_for_a_request(void **state) {
         nap_us(30000);
         int64_t began_us = clock_now(&clock_real);
         struct request *r = rig_submit(&rig, i, 8, 3, 1);
-        rig_await(&rig, r);
+        await_answer(rig.engine, r);
         assert_true(clock_now(&clock_real) - began_us < 500000); /* its nap is a second */
         request_unref(r);
     }
@@ -186,7 +187,7 @@ static void test_a_runner_that_hangs_is_told_of_once(void **state) {
     assert_int_equal(atomic_load(&stall.told), 1);
     assert_true(engine_stats(rig.engine).stalled_us > 20000); /* asked from outside meanwhile */
     atomic_store(&stall.release, true);
-    rig_await(&rig, r); /* and it goes on */
+    await_answer(rig.engine, r); /* and it goes on */
     assert_int_equal(rig_finish(r, 0), FINISH_LENGTH);
     request_unref(r);
     engine_destroy(rig.engine);
@@ -207,7 +208,7 @@ static void test_stopping_ends_what_is_left_as_cancelled(void **state) {
     for (uint32_t i = 0; i < 8; i++) assert_int_equal(rig_finish(r[i], 0), FINISH_CANCELLED);
     start(&rig); /* and it can run again */
     struct request *again = rig_submit(&rig, 9, 20, 5, 1);
-    rig_await(&rig, again);
+    await_answer(rig.engine, again);
     assert_int_equal(rig_finish(again, 0), FINISH_LENGTH);
     engine_destroy(rig.engine);
     for (uint32_t i = 0; i < 8; i++) request_unref(r[i]);
@@ -227,7 +228,7 @@ static void test_engines_live_side_by_side_and_die_one_by_one(void **state) {
     engine_destroy(rigs[1].engine);
     assert_int_not_equal(rig_finish(r[1], 0), FINISH_NONE);
     for (uint32_t i = 0; i < 3; i += 2) {
-        rig_await(&rigs[i], r[i]);
+        await_answer(rigs[i].engine, r[i]);
         assert_int_equal(rig_finish(r[i], 0), FINISH_LENGTH);
         rig_check_answer(&rigs[i], &r[i]->choices[0]);
         engine_destroy(rigs[i].engine);

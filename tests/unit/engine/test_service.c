@@ -15,6 +15,7 @@
 
 #include "engine/service.h"
 #include "text/tokenizer.h"
+#include "unit/engine/await.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
@@ -57,15 +58,6 @@ static struct request *submit(struct service *s, uint32_t seed) {
                                 .want_logprobs = true};
     if (engine_submit(s->engine, &spec, &r, &err) != ST_OK) fail_msg("%s", err.text);
     return r;
-}
-
-static void finish(struct service *s, const struct request *r) {
-    for (uint32_t i = 0; i < r->n; i++)
-        while (atomic_load(&r->choices[i].finish) == FINISH_NONE) {
-            struct choice *c = engine_next(s->engine, 30000000);
-            assert_non_null(c);
-            request_unref(c->request);
-        }
 }
 
 static void assert_same(const struct request *a, const struct request *b) {
@@ -174,8 +166,8 @@ static void test_whole_prompts_may_be_longer_than_a_step(void **state) {
     assert_int_equal(engine_start(split.engine, &err), ST_OK);
     assert_int_equal(engine_start(whole.engine, &err), ST_OK);
     struct request *a = submit(&split, 1), *b = submit(&whole, 1);
-    finish(&split, a);
-    finish(&whole, b);
+    await_answer(split.engine, a);
+    await_answer(whole.engine, b);
     assert_same(a, b);
     request_unref(a);
     request_unref(b);
@@ -196,14 +188,14 @@ static void test_several_models_live_in_one_process_and_die_one_by_one(void **st
         r[i] = submit(&s[i], 1);
     }
     service_close(&s[1]); /* in the middle of its work */
-    finish(&s[0], r[0]);
-    finish(&s[2], r[2]);
+    await_answer(s[0].engine, r[0]);
+    await_answer(s[2].engine, r[2]);
     assert_same(r[0], r[2]);
     service_close(&s[0]);
     open_ok(&s[1], paths[1], &o); /* and one can come back */
     assert_int_equal(engine_start(s[1].engine, &err), ST_OK);
     again = submit(&s[1], 1);
-    finish(&s[1], again);
+    await_answer(s[1].engine, again);
     service_close(&s[1]);
     service_close(&s[2]);
     for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
@@ -225,7 +217,7 @@ static struct request *ask(struct service *s, const int32_t *stop, uint32_t min_
                                 .stop_token_count = stop ? 1 : 0};
     spec.sample.temperature = 0;
     if (engine_submit(s->engine, &spec, &r, &err) != ST_OK) fail_msg("%s", err.text);
-    finish(s, r);
+    await_answer(s->engine, r);
     return r;
 }
 
@@ -265,8 +257,8 @@ static void test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens(
     assert_int_equal(s.knobs.kv_blocks, 4 * CTX / 16); /* accounted for as if it were there */
     assert_int_equal(engine_start(s.engine, &err), ST_OK);
     struct request *a = submit(&s, 1), *b = submit(&s, 1);
-    finish(&s, a);
-    finish(&s, b);
+    await_answer(s.engine, a);
+    await_answer(s.engine, b);
     assert_same(a, b); /* the same question and seed, the same answer */
     for (uint32_t i = PROMPT; i < PROMPT + ANSWER; i++) {
         int32_t token = a->choices[0].tokens[i];
