@@ -69,8 +69,8 @@ struct device_images {
 
 /* Where the time of one run went. A thread's times are those of its walk along the tape: in an
  * op, and at the meeting behind it until all had come; of an op that one thread does for all, the
- * others wait. What is missing to run_ns lies before, between and behind: waking the threads, tables
- * that are filled first. */
+ * others wait. What is missing to run_ns lies before, between and behind: waking the threads,
+ * tables that are filled first. */
 struct device_times {
     uint32_t thread_count, op_count;
     int64_t run_ns;         /* all of run() */

@@ -74,8 +74,8 @@ uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx);
  * next piece of `owner`'s share; `pieces` if none is left. Orders nothing, like a claim. */
 uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces);
 
-/* Of an op's shares, `shares` of which have pieces, some have pieces left: one look where asking for
- * each would be one for every thread, most of them to find nothing. May say yes a moment longer. */
+/* Of an op's shares, `shares` of which have pieces, some have pieces left: one look where asking
+ * each would be one for every thread, most of them in vain. May say yes a moment longer. */
 bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares);
 
 /* Fill the rope tables for the step's rows: the share of one thread. */
