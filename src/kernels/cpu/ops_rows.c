@@ -11,8 +11,9 @@
 #include "kernels/cpu/plan.h"
 
 /* Columns of a row that one thread takes at a time where a row may be shared: whole blocks of
- * Q8_BLOCK, and enough of them to be worth a visit. */
-enum { CHUNK_COLS = 256 };
+ * Q8_BLOCK, and enough of them to be worth a visit. Of a row that it has for itself it takes
+ * several chunks at once, as many as stay in the nearest cache. */
+enum { CHUNK_COLS = 256, CHUNKS_AT_ONCE = 8 };
 
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
     switch (e->source) {
@@ -137,15 +138,19 @@ static uint32_t act_chunks(const struct op_act *a) {
     return (a->gate.cols * a->segments + CHUNK_COLS - 1) / CHUNK_COLS;
 }
 
-/* Items are chunks of columns, so that a single row is still shared by all threads. */
+/* Items are chunks of columns, so that a single row is still shared by all threads. Neighbours go
+ * together, because a kernel waits at its beginning and at its end. */
 static void act_items(const struct cpu_run *x, const struct op_act *a, const struct act_mats *m,
                       struct span items, uint32_t ith) {
     uint32_t cols = a->gate.cols * a->segments, chunks = act_chunks(a);
-    for (uint32_t i = items.first; i < items.end; i++) {
-        uint32_t row = i / chunks, first = i % chunks * CHUNK_COLS;
-        uint32_t end = first + CHUNK_COLS < cols ? first + CHUNK_COLS : cols;
+    for (uint32_t i = items.first, next; i < items.end; i = next) {
+        uint32_t row = i / chunks, first = i % chunks;
+        next = (row + 1) * chunks < items.end ? (row + 1) * chunks : items.end;
+        if (next > i + CHUNKS_AT_ONCE) next = i + CHUNKS_AT_ONCE;
+        uint32_t end = (first + next - i) * CHUNK_COLS;
         if (run_row_is_live(x, m->gate.kind, row))
-            act_chunk(x, a, m, row, ith, (struct span){first, end});
+            act_chunk(x, a, m, row, ith,
+                      (struct span){first * CHUNK_COLS, end < cols ? end : cols});
     }
 }
 

@@ -14,7 +14,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, BLOCKS = 4, ALL_LANES = 0xFFFF };
+enum { LANES = 16, BLOCKS = 4, BLOCKS_MAX = 64, ALL_LANES = 0xFFFF };
 _Static_assert((int)NORM_LANES == (int)LANES, "a vector holds the lanes of a norm's sums");
 static const float F16_MAX = 65504.0f;
 
@@ -94,68 +94,88 @@ INLINE __m512i max_in_quarters(const __m512i m[BLOCKS]) {
     return _mm512_max_epi32(all, _mm512_shuffle_epi32(all, 0xB1));
 }
 
-/* The bytes of two blocks, and in `sums` the sum of each half block in all lanes of its
- * quarter. The packs interleave quarters; the permutation puts the bytes in order again. */
+/* The bytes of two blocks, and in `sums` those of every eight bytes, 8 * 128 too large. The packs
+ * interleave quarters; the permutation puts the bytes in order again. */
 INLINE __m512i bytes_of(const __m512i q[4], __m512i *sums) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512i bytes =
         _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
     bytes = _mm512_permutexvar_epi32(order, bytes);
-    __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
-    s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, 0x4E));
-    *sums = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, 0xB1));
+    *sums =
+        _mm512_sad_epu8(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
     return bytes;
 }
 
-/* The numbers of BLOCKS blocks from b on: the largest magnitudes, and the sums of the half
- * blocks of two blocks each. */
-INLINE void store_numbers(__m128 max, const __m512i sums[2], uint32_t b, struct q8_out out) {
-    const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+/* What follows from the scales of BLOCKS blocks from b on and bytes_of's sums, two blocks each. */
+INLINE void store_sums(const __m512i sums[2], uint32_t b, struct q8_out out) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
     const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-    __m128 scale = _mm_div_ps(max, _mm_set1_ps(127.0f));
+    __m128 scale = _mm_loadu_ps(out.scale + b);
     __m256 scales = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), twice);
-    __m256i half = _mm512_castsi512_si256(_mm512_permutex2var_epi32(sums[0], firsts, sums[1]));
+    __m512i both = _mm512_add_epi32(_mm512_unpacklo_epi64(sums[0], sums[1]),
+                                    _mm512_unpackhi_epi64(sums[0], sums[1]));
+    __m256i half = _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, both));
+    half = _mm256_sub_epi32(half, _mm256_set1_epi32(Q8_BLOCK / 2 * 128));
     __m128i whole = _mm256_cvtepi64_epi32(_mm256_add_epi32(half, _mm256_srli_epi64(half, 32)));
-    _mm_storeu_ps(out.scale + b, scale);
     _mm_storeu_si128((__m128i *)(void *)(out.isum + b), whole);
     _mm_storeu_ps(out.dsum + b, _mm_mul_ps(scale, _mm_cvtepi32_ps(whole)));
     _mm256_storeu_ps(out.dsum16 + 2 * (size_t)b, _mm256_mul_ps(scales, _mm256_cvtepi32_ps(half)));
 }
 
-/* BLOCKS blocks from b on, their floats at x. False, and nothing done, if some block holds what
- * is not a finite number, or has an inverse that is not: then numbers have to be held to their
- * range one by one. */
-static bool quantise_blocks(const float *x, uint32_t b, struct q8_out out) {
+/* BLOCKS blocks at a time; the last ones go together with some that are done, which stay what they
+ * are. */
+INLINE uint32_t first_of_four(uint32_t b, uint32_t blocks) {
+    return b + BLOCKS > blocks ? blocks - BLOCKS : b;
+}
+
+/* Scales and their inverses. False if some block holds what is not a finite number, or has an
+ * inverse that is not: then numbers have to be held to their range one by one. */
+static bool find_scales(const float *x, uint32_t blocks, float *inverse, float *scale) {
     const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-    __m512 v[2 * BLOCKS];
-    __m512i largest[BLOCKS], q[2 * BLOCKS], sums[2];
+    const __m128 most = _mm_set1_ps(FLT_MAX), range = _mm_set1_ps(127.0f);
+    __mmask8 odd = 0;
+    for (uint32_t b = 0; b < blocks; b += BLOCKS) {
+        uint32_t at = first_of_four(b, blocks);
+        const float *from = x + (size_t)at * Q8_BLOCK;
+        __m512i m[BLOCKS];
 #pragma GCC unroll 4
-    for (int i = 0; i < BLOCKS; i++) {
-        v[2 * i] = _mm512_loadu_ps(x + (size_t)i * Q8_BLOCK);
-        v[2 * i + 1] = _mm512_loadu_ps(x + (size_t)i * Q8_BLOCK + LANES);
-        largest[i] = _mm512_max_epi32(pattern(v[2 * i]), pattern(v[2 * i + 1]));
+        for (int i = 0; i < BLOCKS; i++, from += Q8_BLOCK)
+            m[i] = _mm512_max_epi32(pattern(_mm512_loadu_ps(from)),
+                                    pattern(_mm512_loadu_ps(from + LANES)));
+        __m512i all = _mm512_permutexvar_epi32(firsts, max_in_quarters(m));
+        __m128 max = _mm_castsi128_ps(_mm512_castsi512_si128(all));
+        __mmask8 some = _mm_cmp_ps_mask(max, _mm_setzero_ps(), _CMP_NEQ_UQ);
+        __m128 inv = _mm_maskz_div_ps(some, range, max);
+        /* A comparison with a NaN is true. */
+        odd |= _mm_cmp_ps_mask(max, most, _CMP_NLE_UQ) | _mm_cmp_ps_mask(inv, most, _CMP_NLE_UQ);
+        _mm_storeu_ps(inverse + at, inv);
+        _mm_storeu_ps(scale + at, _mm_div_ps(max, range));
     }
-    __m128 max = _mm_castsi128_ps(
-        _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, max_in_quarters(largest))));
-    __m128 inverse = _mm_div_ps(_mm_set1_ps(127.0f), max);
-    /* A comparison with a NaN is false. */
-    __mmask8 plain = _mm_cmp_ps_mask(max, _mm_set1_ps(FLT_MAX), _CMP_LE_OQ) &
-                     _mm_cmp_ps_mask(inverse, _mm_set1_ps(FLT_MAX), _CMP_LE_OQ);
-    if (plain != (1 << BLOCKS) - 1) return false;
-    __m512 all = _mm512_castps128_ps512(inverse);
-#pragma GCC unroll 4
-    for (int i = 0; i < BLOCKS; i++) {
-        __m512 by = _mm512_permutexvar_ps(_mm512_set1_epi32(i), all);
-        q[2 * i] = _mm512_cvtps_epi32(_mm512_mul_ps(v[2 * i], by));
-        q[2 * i + 1] = _mm512_cvtps_epi32(_mm512_mul_ps(v[2 * i + 1], by));
+    return odd == 0;
+}
+
+/* In two passes, so that what waits for a block's largest number does not stand in the way of the
+ * blocks after it. */
+static void quantise_some(const float *x, uint32_t blocks, struct q8_out out) {
+    float inverse[BLOCKS_MAX];
+    if (blocks < BLOCKS || !find_scales(x, blocks, inverse, out.scale)) {
+        avx2_quantise(x, blocks * Q8_BLOCK, out);
+        return;
     }
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        __m512i bytes = bytes_of(q + 4 * (size_t)i, &sums[i]);
-        _mm512_storeu_si512(out.q + (size_t)b * Q8_BLOCK + (size_t)i * 2 * Q8_BLOCK, bytes);
+    for (uint32_t b = 0; b < blocks; b += BLOCKS) {
+        uint32_t at = first_of_four(b, blocks);
+        const float *from = x + (size_t)at * Q8_BLOCK;
+        uint8_t *to = (uint8_t *)out.q + (size_t)at * Q8_BLOCK;
+        __m512i q[2 * BLOCKS], sums[2];
+#pragma GCC unroll 8
+        for (int i = 0; i < 2 * BLOCKS; i++, from += LANES) {
+            __m512 by = _mm512_set1_ps(inverse[at + (uint32_t)i / 2]);
+            q[i] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(from), by));
+        }
+        _mm512_storeu_si512(to, bytes_of(q, &sums[0]));
+        _mm512_storeu_si512(to + 2 * Q8_BLOCK, bytes_of(q + 4, &sums[1]));
+        store_sums(sums, at, out);
     }
-    store_numbers(max, sums, b, out);
-    return true;
 }
 
 /* The places of block b and those after it. */
@@ -165,15 +185,10 @@ static struct q8_out q8_out_from(struct q8_out out, uint32_t b) {
 }
 
 void avx512_quantise(const float *x, uint32_t count, struct q8_out out) {
-    uint32_t blocks = count / Q8_BLOCK, b = 0;
-    while (b < blocks) {
-        /* The last ones go together with some that are done, which stay what they are. */
-        uint32_t at = b + BLOCKS > blocks && blocks >= BLOCKS ? blocks - BLOCKS : b;
-        uint32_t some = blocks - at < BLOCKS ? blocks - at : BLOCKS;
-        const float *from = x + (size_t)at * Q8_BLOCK;
-        if (some < BLOCKS || !quantise_blocks(from, at, out))
-            avx2_quantise(from, some * Q8_BLOCK, q8_out_from(out, at));
-        b = at + some;
+    uint32_t blocks = count / Q8_BLOCK;
+    for (uint32_t b = 0; b < blocks; b += BLOCKS_MAX) {
+        uint32_t some = blocks - b < BLOCKS_MAX ? blocks - b : BLOCKS_MAX;
+        quantise_some(x + (size_t)b * Q8_BLOCK, some, q8_out_from(out, b));
     }
 }
 
