@@ -273,10 +273,12 @@ const int8_t *dtype_code_values(enum dtype type) {
 static void unpack_coded(const struct layout *l, const uint8_t *block, int8_t *q, float *scale,
                          float *min) {
     struct dtype_codes c;
+    uint32_t groups = l->info.block_elems / l->info.group_elems;
+    CHECK(groups > 0);
     l->codes(block, &c);
     float d = f16_to_f32(c.d);
     for (uint32_t i = 0; i < l->info.block_elems; i++) q[i] = l->values[c.code[i]];
-    for (uint32_t g = 0; g < l->info.block_elems / l->info.group_elems; g++) {
+    for (uint32_t g = 0; g < groups; g++) {
         scale[g] = d * (float)c.scale[g];
         if (l->info.has_min) min[g] = -(f16_to_f32(c.dmin) * (float)c.min[g]);
     }

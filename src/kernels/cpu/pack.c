@@ -226,11 +226,11 @@ static void get_super_numbers(const struct pack_info *info, const uint8_t *super
                               const uint8_t *codes, uint32_t r, struct block_read *out) {
     uint32_t groups = Q8_BLOCK / info->group_elems;
     for (uint32_t g = 0; g < groups; g++) {
-        int scale = (int8_t)codes[g * PANEL_ROWS + r];
-        out->scale[g] = get_number(super, r, true) * (float)scale;
+        float scale = (float)(int8_t)codes[g * PANEL_ROWS + r];
+        out->scale[g] = get_number(super, r, true) * scale;
         if (!info->has_min) continue;
-        int min = (int8_t)codes[(groups + g) * PANEL_ROWS + r];
-        out->min[g] = get_number(super, PANEL_ROWS + r, true) * (float)min;
+        float min = (float)(int8_t)codes[(groups + g) * PANEL_ROWS + r];
+        out->min[g] = get_number(super, PANEL_ROWS + r, true) * min;
     }
 }
 
