@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_int.h"
 
 extern mm_panel_fn *const avx2_panels[DTYPE_COUNT];
+extern const struct mm_pairs avx2_pairs;
 extern const struct mm_opener avx2_opener;
 
 void avx2_norm(const struct op_norm *n, const float *x, float *y);

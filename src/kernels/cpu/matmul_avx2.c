@@ -12,8 +12,8 @@
  * one lane and one accumulator; the bits are those of the definition in tensor/q8.h.
  *
  * Codes become bytes on their way from the panel: a nibble, its high bits shifted into place, 32
- * less for Q6_K, a table for IQ4. Many rows share that work: the panel is opened once, to bytes
- * with float scales, and goes through the kernels of bytes.
+ * less for Q6_K, a table for IQ4. Where that is much, many rows share it: the panel is opened
+ * once, to bytes with float scales, and goes through the kernels of bytes.
  *
  * Every body is written once with its format as constant arguments and instantiated for each
  * format and row count. The empty asm statements keep gcc 12 from reordering the sums, which
@@ -49,10 +49,6 @@ INLINE __m256 load_numbers(const uint8_t *array, int i, bool half) {
     return _mm256_loadu_ps((const float *)(const void *)(array + 32 * i));
 }
 
-/* The two halves of a panel meet the same activations; broadcasting them again is a load, while
- * keeping them costs a store and a load each, which is what gcc does unless it must forget. */
-INLINE void forget_loads(void) { __asm__ volatile("" ::: "memory"); }
-
 INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes) {
     for (uint32_t i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
@@ -79,6 +75,13 @@ struct block {
     const uint8_t *values, *numbers;
     const uint8_t *super; /* the superblock that it is in */
     __m256i table;
+};
+
+/* Where a tile stands: block b of the panel, the rows' activations of that block. */
+struct tile {
+    const struct mm_row *rows;
+    const int8_t *q[TILE];
+    uint32_t b;
 };
 
 /* What the codes of a format with a table stand for, twice. */
@@ -108,10 +111,9 @@ INLINE __m256i load32(const uint8_t *p) {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-/* Step i of 8 of a block for the half of the panel that starts `skip` bytes into each step: the
- * weights of 4 k. */
-INLINE __m256i load_step(const struct block *at, const int skip, const int i,
-                         const struct format f) {
+/* Step i of 8 of a block for half h of the panel: the weights of 4 k. */
+INLINE __m256i load_step(const struct block *at, const int h, const int i, const struct format f) {
+    const int skip = 32 * h;
     if (f.values == BYTES) return load32(at->values + i * STEP_BYTES + skip);
     __m256i w = move_bits(load32(at->values + i % 4 * STEP_BYTES + skip), i < 4 ? 0 : -4);
     w = _mm256_and_si256(w, _mm256_set1_epi8(15));
@@ -124,92 +126,59 @@ INLINE __m256i load_step(const struct block *at, const int skip, const int i,
     return f.offset ? _mm256_sub_epi8(w, _mm256_set1_epi8((char)f.offset)) : w;
 }
 
-/* Half h of the panel, block b: the sums of `count` rows, exact. */
-INLINE void nibble_sums(const uint8_t *p, const int8_t *const *q, const int count,
-                        __m256i sums[TILE]) {
-    const __m256i low = _mm256_set1_epi8(15);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        __m256i w = _mm256_loadu_si256((const __m256i *)(const void *)(p + j * STEP_BYTES));
-        __m256i w0 = _mm256_and_si256(w, low);
-        __m256i w1 = _mm256_and_si256(_mm256_srli_epi16(w, 4), low);
-#pragma GCC unroll 4
-        for (int m = 0; m < count; m++) {
-            __m256i first = _mm256_maddubs_epi16(w0, broadcast4(q[m] + 4 * j));
-            sums[m] = j == 0 ? first : _mm256_add_epi16(sums[m], first);
-            __asm__("" : "+x"(sums[m]));
-        }
-#pragma GCC unroll 4
-        for (int m = 0; m < count; m++) {
-            __m256i second = _mm256_maddubs_epi16(w1, broadcast4(q[m] + 16 + 4 * j));
-            sums[m] = _mm256_add_epi16(sums[m], second);
-            __asm__("" : "+x"(sums[m]));
-        }
-    }
-    const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 4
-    for (int m = 0; m < count; m++) sums[m] = _mm256_madd_epi16(sums[m], ones);
+INLINE bool is_wide(const struct format f) { return f.values != NIBBLES && !f.narrow; }
+
+/* The products of one step: w is the weights of half h, x the activations. */
+INLINE __m256i byte_product(__m256i w, __m256i x, const struct format f) {
+    if (f.values == NIBBLES || !f.is_signed) return _mm256_maddubs_epi16(w, x);
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-INLINE __m256i byte_product(__m256i w, __m256i magnitude, __m256i x, const bool is_signed) {
-    return is_signed ? _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w))
-                     : _mm256_maddubs_epi16(w, x);
-}
-
-/* The four steps from `first` on, which add up in 16 bits. */
-INLINE void narrow_sums(const struct block *at, const int skip, const int first,
-                        const int8_t *const *q, const int count, const struct format f,
-                        __m256i sums[TILE]) {
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        __m256i w = load_step(at, skip, first + j, f);
-        __m256i magnitude = _mm256_abs_epi8(w);
-#pragma GCC unroll 4
-        for (int m = 0; m < count; m++) {
-            __m256i y = byte_product(w, magnitude, broadcast4(q[m] + 4 * (first + j)), f.is_signed);
-            sums[m] = j == 0 ? y : _mm256_add_epi16(sums[m], y);
-            __asm__("" : "+x"(sums[m]));
-        }
-    }
-    const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 4
-    for (int m = 0; m < count; m++) sums[m] = _mm256_madd_epi16(sums[m], ones);
-}
-
-/* The four steps from `first` on, each widened. */
-INLINE void wide_sums(const struct block *at, const int skip, const int first,
-                      const int8_t *const *q, const int count, const struct format f,
-                      __m256i sums[TILE]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        __m256i w = load_step(at, skip, first + j, f);
-        __m256i magnitude = _mm256_abs_epi8(w);
+/* The sums of `steps` steps from `first` on: in 16 bits, or each widened to 32. Both halves of the
+ * panel meet an activation that was broadcast once. */
+INLINE void sum_steps(const struct block *at, const struct tile *t, const int first,
+                      const int steps, const int count, const struct format f,
+                      __m256i sums[TILE][HALVES]) {
+#pragma GCC unroll 8
+    for (int n = 0; n < steps; n++) {
+        /* The nibbles of a byte follow each other. */
+        const int i = f.values == NIBBLES ? n / 2 + n % 2 * 4 : first + n;
+        __m256i w[HALVES];
+#pragma GCC unroll 2
+        for (int h = 0; h < HALVES; h++) w[h] = load_step(at, h, i, f);
 #pragma GCC unroll 4
         for (int m = 0; m < count; m++) {
-            __m256i y = byte_product(w, magnitude, broadcast4(q[m] + 4 * (first + j)), f.is_signed);
-            y = _mm256_madd_epi16(y, ones);
-            sums[m] = j == 0 ? y : _mm256_add_epi32(sums[m], y);
-            __asm__("" : "+x"(sums[m]));
+            __m256i x = broadcast4(t->q[m] + 4 * i);
+            __asm__("" : "+x"(x));
+#pragma GCC unroll 2
+            for (int h = 0; h < HALVES; h++) {
+                __m256i y = byte_product(w[h], x, f), sum = sums[m][h];
+                if (is_wide(f)) y = _mm256_madd_epi16(y, _mm256_set1_epi16(1));
+                if (n > 0) y = is_wide(f) ? _mm256_add_epi32(sum, y) : _mm256_add_epi16(sum, y);
+                __asm__("" : "+x"(y));
+                sums[m][h] = y;
+            }
         }
     }
 }
 
-/* Group g of the block. One group: all 8 steps; two: 4 each. */
-INLINE void byte_sums(const struct block *at, const int skip, const int g, const int8_t *const *q,
-                      const int count, const struct format f, __m256i sums[TILE]) {
-    __m256i more[TILE];
-    if (f.narrow)
-        narrow_sums(at, skip, 4 * g, q, count, f, sums);
-    else
-        wide_sums(at, skip, 4 * g, q, count, f, sums);
-    if (f.groups == 2) return;
-    if (f.narrow)
-        narrow_sums(at, skip, 4, q, count, f, more);
-    else
-        wide_sums(at, skip, 4, q, count, f, more);
+/* Group g of the block, exact in 32 bits. One group: all 8 steps; two: 4 each. */
+INLINE void sum_group(const struct block *at, const struct tile *t, const uint32_t g,
+                      const int count, const struct format f, __m256i sums[TILE][HALVES]) {
+    const int all = 8 / (int)f.groups, first = (int)g * all, steps = f.narrow ? 4 : all;
+    __m256i some[TILE][HALVES];
+#pragma GCC unroll 2
+    for (int n = 0; n < all; n += steps) {
+        sum_steps(at, t, first + n, steps, count, f, some);
 #pragma GCC unroll 4
-    for (int m = 0; m < count; m++) sums[m] = _mm256_add_epi32(sums[m], more[m]);
+        for (int m = 0; m < count; m++)
+#pragma GCC unroll 2
+            for (int h = 0; h < HALVES; h++) {
+                __m256i y = some[m][h];
+                if (!is_wide(f)) y = _mm256_madd_epi16(y, _mm256_set1_epi16(1));
+                sums[m][h] = n == 0 ? y : _mm256_add_epi32(sums[m][h], y);
+            }
+    }
 }
 
 /* acc = fma(sum, scale of weight x scale of row, acc), then the minimum. */
@@ -226,38 +195,29 @@ INLINE void store_accs(__m256 acc[TILE][HALVES], const int count, float out[MM_T
     }
 }
 
-/* Where a tile stands: block b of the panel, the rows' activations of that block. */
-struct tile {
-    const struct mm_row *rows;
-    const int8_t *q[TILE];
-    uint32_t b;
-};
-
-/* Group g of the tile's block for half h of the panel. */
-INLINE void add_group(const struct block *at, const struct tile *t, const int count,
-                      const struct format f, const uint32_t g, const int h,
-                      __m256 acc[TILE][HALVES]) {
-    __m256i sums[TILE];
-    forget_loads();
-    if (f.values == NIBBLES)
-        nibble_sums(at->values + 32 * h, t->q, count, sums);
-    else
-        byte_sums(at, 32 * h, (int)g, t->q, count, f, sums);
-    __m256 scale = block_numbers(at, g, h, f);
-#pragma GCC unroll 4
-    for (int m = 0; m < count; m++) {
-        const struct q8_row *x = &t->rows[m].q8;
-        if (f.values == NIBBLES && f.offset)
-            sums[m] = _mm256_sub_epi32(sums[m], _mm256_set1_epi32(f.offset * x->isum[t->b]));
-        acc[m][h] = add_scaled(acc[m][h], sums[m], scale, x->scale[t->b]);
+/* Group g of the tile's block. */
+INLINE void add_group(const struct block *at, const struct tile *t, const uint32_t g,
+                      const int count, const struct format f, __m256 acc[TILE][HALVES]) {
+    __m256i sums[TILE][HALVES];
+    __m256 scale[HALVES], min[HALVES];
+    sum_group(at, t, g, count, f, sums);
+#pragma GCC unroll 2
+    for (int h = 0; h < HALVES; h++) {
+        scale[h] = block_numbers(at, g, h, f);
+        if (f.has_min) min[h] = block_numbers(at, f.groups + g, h, f);
     }
-    if (!f.has_min) return;
-    __m256 min = block_numbers(at, f.groups + g, h, f);
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         const struct q8_row *x = &t->rows[m].q8;
-        float dsum = f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g];
-        acc[m][h] = _mm256_fmadd_ps(min, _mm256_set1_ps(dsum), acc[m][h]);
+        const __m256 dsum = _mm256_set1_ps(f.groups == 1 ? x->dsum[t->b] : x->dsum16[2 * t->b + g]);
+#pragma GCC unroll 2
+        for (int h = 0; h < HALVES; h++) {
+            __m256i sum = sums[m][h];
+            if (f.values == NIBBLES && f.offset)
+                sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(f.offset * x->isum[t->b]));
+            acc[m][h] = add_scaled(acc[m][h], sum, scale[h], x->scale[t->b]);
+            if (f.has_min) acc[m][h] = _mm256_fmadd_ps(min[h], dsum, acc[m][h]);
+        }
     }
 }
 
@@ -265,9 +225,7 @@ INLINE void add_group(const struct block *at, const struct tile *t, const int co
 INLINE void add_block(const struct block *at, struct tile *t, const int count,
                       const struct format f, __m256 acc[TILE][HALVES]) {
 #pragma GCC unroll 2
-    for (int h = 0; h < HALVES; h++)
-#pragma GCC unroll 2
-        for (uint32_t g = 0; g < f.groups; g++) add_group(at, t, count, f, g, h, acc);
+    for (uint32_t g = 0; g < f.groups; g++) add_group(at, t, g, count, f, acc);
     for (int m = 0; m < count; m++) t->q[m] += Q8_BLOCK;
     t->b++;
 }
@@ -302,11 +260,11 @@ INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const 
     }
 }
 
-INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
-                        const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
-    __m256 acc[TILE][HALVES];
+INLINE void add_blocks(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                       const int count, const struct format f, __m256 acc[TILE][HALVES]) {
     struct tile t = {.rows = rows};
     struct block at = {.table = load_table(w->type, f)};
+#pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
         acc[m][0] = acc[m][1] = _mm256_setzero_ps();
         t.q[m] = rows[m].q8.q;
@@ -315,7 +273,31 @@ INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct m
         add_supers(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
     else
         add_flat(p, w->cols / Q8_BLOCK, &t, count, f, &at, acc);
+}
+
+INLINE void block_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                        const int count, const struct format f, float out[MM_TILE][PANEL_ROWS]) {
+    __m256 acc[TILE][HALVES];
+    add_blocks(w, p, rows, count, f, acc);
     store_accs(acc, count, out);
+}
+
+/* One panel after the other: there are no registers for two at once. */
+INLINE void block_pair(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                       const struct format f, const struct mm_sink *to) {
+    for (size_t k = 0; k < MM_PAIR; k++) {
+        __m256 acc[TILE][HALVES];
+        add_blocks(w, p + k * w->panel_bytes, rows, TILE, f, acc);
+        for (int m = 0; m < TILE; m++)
+            for (int h = 0; h < HALVES; h++) {
+                size_t col = k * PANEL_ROWS + (size_t)h * LANES;
+                float *at = to->rows[m] + to->col + col;
+                __m256 y = acc[m][h];
+                if (to->bias) y = _mm256_add_ps(y, _mm256_loadu_ps(to->bias + col));
+                if (to->add) y = _mm256_add_ps(y, _mm256_loadu_ps(at));
+                _mm256_storeu_ps(at, y);
+            }
+    }
 }
 
 /* A block as PACK_BYTES with f32 numbers. Returns where the next one goes. */
@@ -326,7 +308,7 @@ INLINE uint8_t *open_block(const struct block *at, const struct format f, uint8_
 #pragma GCC unroll 2
         for (int h = 0; h < HALVES; h++)
             _mm256_storeu_si256((__m256i *)(void *)(to + i * STEP_BYTES + 32 * h),
-                                load_step(at, 32 * h, i, f));
+                                load_step(at, h, i, f));
     float *numbers = (float *)(void *)(to + VALUE_BYTES);
     for (uint32_t i = 0; i < arrays; i++)
         for (int h = 0; h < HALVES; h++)
@@ -388,19 +370,20 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 
 #define SUPER(...) ((struct format){.super = true, .values = CODES, __VA_ARGS__})
 
+/* One function for a panel, and one for two: formats that many rows do not open. */
+#define BLOCK_KERNELS(name, ...)                                                                   \
+    PANEL_KERNEL(name, block_panel, __VA_ARGS__)                                                   \
+    PAIR_KERNEL(name, block_pair, __VA_ARGS__)
+
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_0, panel_q5_1, panel_q8_0, panel_q2_k,
-    panel_q3_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs, panel_iq4_nl, opened_min,
+    panel_q3_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs, panel_iq4_nl, opened_q5_k,
     opened_wide, panel_f32, panel_f16, panel_bf16;
 
-PANEL_KERNEL(panel_q4_0, block_panel,
-             FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
-PANEL_KERNEL(panel_q4_1, block_panel,
-             FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
-PANEL_KERNEL(panel_q5_0, block_panel,
-             FORMAT(.half = true, .is_signed = true, .narrow = true, .groups = 1))
-PANEL_KERNEL(panel_q5_1, block_panel,
-             FORMAT(.half = true, .has_min = true, .narrow = true, .groups = 1))
-PANEL_KERNEL(panel_q8_0, block_panel, FORMAT(.half = true, .is_signed = true, .groups = 1))
+BLOCK_KERNELS(panel_q4_0, FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
+BLOCK_KERNELS(panel_q4_1, FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
+BLOCK_KERNELS(panel_q5_0, FORMAT(.half = true, .is_signed = true, .narrow = true, .groups = 1))
+BLOCK_KERNELS(panel_q5_1, FORMAT(.half = true, .has_min = true, .narrow = true, .groups = 1))
+BLOCK_KERNELS(panel_q8_0, FORMAT(.half = true, .is_signed = true, .groups = 1))
 PANEL_KERNEL(panel_q2_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 2))
 PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, .groups = 2))
 
@@ -411,13 +394,12 @@ PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, 
 #define IQ4_NL_FORMAT                                                                              \
     FORMAT(.values = CODES, .half = true, .is_signed = true, .table = true, .groups = 1)
 
-PANEL_KERNEL(panel_q4_k, block_panel,
-             FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
+BLOCK_KERNELS(panel_q4_k, FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
 PANEL_KERNEL(panel_q5_k, block_panel, Q5_K_FORMAT)
 PANEL_KERNEL(panel_q6_k, block_panel, Q6_K_FORMAT)
 PANEL_KERNEL(panel_iq4_xs, block_panel, IQ4_XS_FORMAT)
 PANEL_KERNEL(panel_iq4_nl, block_panel, IQ4_NL_FORMAT)
-PANEL_KERNEL(opened_min, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
+PANEL_KERNEL(opened_q5_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
 PANEL_KERNEL(opened_wide, block_panel, FORMAT(.is_signed = true, .groups = 1))
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
@@ -432,16 +414,14 @@ mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
 };
 
 static mm_panel_fn *const opened_panels[DTYPE_COUNT] = {
-    [DTYPE_Q4_K] = opened_min,    [DTYPE_Q5_K] = opened_min,
+    [DTYPE_Q5_K] = opened_q5_k,
     [DTYPE_Q6_K] = panel_q3_k, /* signed, narrow, groups of 16, f32: the same */
-    [DTYPE_IQ4_NL] = opened_wide, [DTYPE_IQ4_XS] = opened_wide,
+    [DTYPE_IQ4_NL] = opened_wide,
+    [DTYPE_IQ4_XS] = opened_wide,
 };
 
 static void open_panel(const struct packed *w, const uint8_t *panel, uint8_t *room) {
     switch (w->type) {
-    case DTYPE_Q4_K:
-        open_supers(w, panel, SUPER(.has_min = true, .groups = 1), room);
-        break;
     case DTYPE_Q5_K:
         open_supers(w, panel, Q5_K_FORMAT, room);
         break;
@@ -456,5 +436,12 @@ static void open_panel(const struct packed *w, const uint8_t *panel, uint8_t *ro
         break;
     }
 }
+
+static mm_pair_fn *const pairs[DTYPE_COUNT] = {
+    [DTYPE_Q4_0] = panel_q4_0_pair, [DTYPE_Q4_1] = panel_q4_1_pair, [DTYPE_Q4_K] = panel_q4_k_pair,
+    [DTYPE_Q5_0] = panel_q5_0_pair, [DTYPE_Q5_1] = panel_q5_1_pair, [DTYPE_Q8_0] = panel_q8_0_pair,
+};
+
+const struct mm_pairs avx2_pairs = {.rows_min = 2 * MM_TILE, .pair = pairs};
 
 const struct mm_opener avx2_opener = {.rows_min = 16, .open = open_panel, .panel = opened_panels};

@@ -307,10 +307,7 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 /* One function for a panel of a quantised format, and one for two. */
 #define BLOCK_KERNELS(name, ...)                                                                   \
     PANEL_KERNEL(name, block_panel, __VA_ARGS__)                                                   \
-    static void name##_pair(const struct packed *w, const uint8_t *panel,                          \
-                            const struct mm_row *rows, const struct mm_sink *to) {                 \
-        block_pair(w, panel, rows, __VA_ARGS__, to);                                               \
-    }
+    PAIR_KERNEL(name, block_pair, __VA_ARGS__)
 
 #define FORMAT(...) ((struct format){__VA_ARGS__})
 

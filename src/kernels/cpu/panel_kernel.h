@@ -32,4 +32,11 @@
         }                                                                                          \
     }
 
+/* An mm_pair_fn of that name and _pair: body(w, panel, rows, format, to). */
+#define PAIR_KERNEL(name, body, ...)                                                               \
+    static void name##_pair(const struct packed *w, const uint8_t *panel,                          \
+                            const struct mm_row *rows, const struct mm_sink *to) {                 \
+        body(w, panel, rows, __VA_ARGS__, to);                                                     \
+    }
+
 #endif

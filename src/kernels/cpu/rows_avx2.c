@@ -311,5 +311,6 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .attn_join = avx2_attn_join,
     .attn_finish = avx2_attn_finish,
     .panel = avx2_panels,
+    .pairs = &avx2_pairs,
     .opener = &avx2_opener,
 };
