@@ -116,6 +116,25 @@ def test_a_conversation_remembers_its_prefix(server):
     assert salted["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def resident_of_file_kb(pid, ending):
+    """What is in memory of mappings of files whose names end so."""
+    found, counts = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="ascii").splitlines():
+        if re.match(r"[0-9a-f]+-", line):
+            counts = line.endswith(ending)
+        elif counts and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+def test_lookups_of_tokens_bring_no_pages_of_the_file_back(server):
+    """Its embedding is its head: packed once, it is read from there."""
+    ids = [i * 97 % 49000 + 100 for i in range(1000)]
+    reply = server.post("/v1/completions", {"model": "smollm2", "prompt": ids, "max_tokens": 1})
+    assert reply.status == 200, reply.body
+    assert resident_of_file_kb(server.pid, ".gguf") < 8 << 10  # of 30 MB
+
+
 def vectors(server, model, texts, **fields):
     openai = pytest.importorskip("openai", reason="the package openai is not installed")
     import httpx2
