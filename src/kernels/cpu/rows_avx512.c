@@ -34,25 +34,31 @@ static float mean_of(const float *x, uint32_t count) {
     return fm16_sum(sum) / (float)count;
 }
 
-static float square_sum(const float *x, float mean, uint32_t count) {
+/* Of x - mean, where there is a mean. */
+INLINE float square_sum(const float *x, const bool has_mean, float mean, uint32_t count) {
     __m512 sum = _mm512_setzero_ps(), m = _mm512_set1_ps(mean);
     uint32_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), m);
+        __m512 d = _mm512_loadu_ps(x + i);
+        if (has_mean) d = _mm512_sub_ps(d, m);
         sum = _mm512_fmadd_ps(d, d, sum);
     }
     if (i < count) {
         __mmask16 rest = rest_of(i, count);
-        __m512 d = _mm512_sub_ps(_mm512_maskz_loadu_ps(rest, x + i), m);
+        __m512 d = _mm512_maskz_loadu_ps(rest, x + i);
+        if (has_mean) d = _mm512_sub_ps(d, m);
         sum = _mm512_mask3_fmadd_ps(d, d, sum, rest);
     }
     return fm16_sum(sum);
 }
 
-void avx512_norm(const struct op_norm *n, const float *x, float *y) {
+static float rate_of(const struct op_norm *n, float sum) {
+    return 1.0f / sqrtf(sum / (float)n->group + n->eps);
+}
+
+static void norm_layer(const struct op_norm *n, const float *x, float *y) {
     uint32_t count = n->group;
-    float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
-    float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
+    float mean = mean_of(x, count), rate = rate_of(n, square_sum(x, true, mean, count));
     __m512 m = _mm512_set1_ps(mean), r = _mm512_set1_ps(rate);
     for (uint32_t i = 0; i < count; i += LANES) {
         __mmask16 rest = rest_of(i, count);
@@ -62,6 +68,25 @@ void avx512_norm(const struct op_norm *n, const float *x, float *y) {
                              : _mm512_mul_ps(unit, w);
         _mm512_mask_storeu_ps(y + i, rest, out);
     }
+}
+
+INLINE void scale_some(const float *x, __m512 rate, const float *weight, __mmask16 rest, float *y) {
+    __m512 unit = _mm512_mul_ps(_mm512_maskz_loadu_ps(rest, x), rate);
+    _mm512_mask_storeu_ps(y, rest, _mm512_mul_ps(unit, _mm512_maskz_loadu_ps(rest, weight)));
+}
+
+static void norm_rms(const struct op_norm *n, const float *x, float *y) {
+    uint32_t count = n->group, i = 0;
+    __m512 rate = _mm512_set1_ps(rate_of(n, square_sum(x, false, 0.0f, count)));
+    for (; i + LANES <= count; i += LANES) scale_some(x + i, rate, n->weight + i, ALL_LANES, y + i);
+    if (i < count) scale_some(x + i, rate, n->weight + i, rest_of(i, count), y + i);
+}
+
+void avx512_norm(const struct op_norm *n, const float *x, float *y) {
+    if (n->kind == NORM_RMS)
+        norm_rms(n, x, y);
+    else
+        norm_layer(n, x, y);
 }
 
 /* max(|v|, so far): the second operand wins against a NaN, which so does not count. */
