@@ -19,7 +19,8 @@
 
 enum { FVEC_CHUNK = 1024, FVEC_PEAKS = 16 };
 
-#define FVEC_ONE (UINT64_C(1) << 39) /* what a weight of 1 is */
+enum { FVEC_ONE_LOG2 = 39 };
+#define FVEC_ONE (UINT64_C(1) << FVEC_ONE_LOG2) /* what a weight of 1 is */
 
 /* Below this exponent a weight is 0 for certain. */
 #define FVEC_EXPONENT_MIN (-28.0f)
@@ -31,6 +32,9 @@ struct fvec {
 
     /* Any of the `count` is NaN. */
     bool (*has_nan)(const float *x, size_t count);
+
+    /* The largest of the `count` as they are, where a NaN counts as minus infinity. */
+    float (*top)(const float *x, size_t count);
 
     /* out = x without surprises: NaN is minus infinity, plus infinity the largest number, what
      * is smaller than FLT_MIN is +0. Fills `out` up to a whole chunk. Not in place. */

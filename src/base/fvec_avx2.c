@@ -2,4 +2,4 @@
 #include "base/fvec_int.h"
 
 extern const struct fvec fvec_avx2;
-const struct fvec fvec_avx2 = FV_TABLE("avx2", fv_take);
+const struct fvec fvec_avx2 = FV_TABLE("avx2", fv_sum, fv_take);

@@ -38,11 +38,17 @@ FV_INLINE float fv_exp(float x) {
     return float_of_bits(bits_of_float(p) + (bits_of_float(t) << 23));
 }
 
+/* A weight before it is rounded to a whole number. Exponents up to 0 rise as their bits fall, and
+ * whole numbers are compared faster than floats; multiplying by FVEC_ONE is adding, too. */
+FV_INLINE float fv_steps(float logit, float top, float scale) {
+    uint32_t x = bits_of_float((logit - top) * scale), least = bits_of_float(FV_CLAMP);
+    float weight = fv_exp(float_of_bits(x < least ? x : least));
+    return float_of_bits(bits_of_float(weight) + ((uint32_t)FVEC_ONE_LOG2 << 23));
+}
+
 /* Next to 2^52 a double has whole steps and the number of them in its lowest bits. */
 FV_INLINE uint64_t fv_weight(float logit, float top, float scale) {
-    float x = (logit - top) * scale;
-    x = x > FV_CLAMP ? x : FV_CLAMP;
-    double steps = (double)fv_exp(x) * (double)FVEC_ONE + 0x1p52;
+    double steps = (double)fv_steps(logit, top, scale) + 0x1p52;
     uint64_t bits;
     memcpy(&bits, &steps, sizeof(bits));
     return bits & UINT64_C(0xfffffffffffff);
@@ -62,6 +68,21 @@ static inline void fv_tame(const float *restrict x, size_t count, float *restric
         out[i] = x[i] == x[i] ? y : -HUGE_VALF;
     }
     for (; i % FVEC_CHUNK != 0; i++) out[i] = -HUGE_VALF;
+}
+
+/* Against what is there already, a NaN loses. */
+static inline float fv_top(const float *x, size_t count) {
+    enum { WIDTH = 64 };
+    float most[WIDTH];
+    size_t i = 0;
+    for (size_t j = 0; j < WIDTH; j++) most[j] = -HUGE_VALF;
+    for (; i + WIDTH <= count; i += WIDTH)
+        for (size_t j = 0; j < WIDTH; j++) most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
+    for (size_t half = WIDTH / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            most[j] = most[half + j] > most[j] ? most[half + j] : most[j];
+    for (; i < count; i++) most[0] = x[i] > most[0] ? x[i] : most[0];
+    return most[0];
 }
 
 FV_INLINE float fv_larger(float a, float b) { return a > b ? a : b; }
@@ -158,10 +179,10 @@ static inline size_t fv_take(const float *x, size_t chunks, float floor, uint32_
     return count;
 }
 
-#define FV_TABLE(label, take_loop)                                                                 \
+#define FV_TABLE(label, sum_loop, take_loop)                                                       \
     {                                                                                              \
-        .name = label, .has_nan = fv_has_nan, .tame = fv_tame, .peaks = fv_peaks, .sum = fv_sum,   \
-        .weigh = fv_weigh, .take = take_loop, .keep = fv_keep, .prune = fv_prune,                  \
+        .name = label, .has_nan = fv_has_nan, .top = fv_top, .tame = fv_tame, .peaks = fv_peaks,   \
+        .sum = sum_loop, .weigh = fv_weigh, .take = take_loop, .keep = fv_keep, .prune = fv_prune, \
         .bucket = fv_bucket                                                                        \
     }
 

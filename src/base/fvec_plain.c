@@ -2,4 +2,4 @@
 #include "base/fvec_int.h"
 
 extern const struct fvec fvec_plain;
-const struct fvec fvec_plain = FV_TABLE("plain", fv_take);
+const struct fvec fvec_plain = FV_TABLE("plain", fv_sum, fv_take);

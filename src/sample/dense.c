@@ -41,6 +41,21 @@ void dense_survey(struct dense *d) {
     d->low = low - 2.0f * (d->top - low);
 }
 
+bool dense_first_of(const struct dense *d, const float *logits, int32_t *token) {
+    float top = -HUGE_VALF;
+    uint32_t at = 0;
+    for (uint32_t t = 0; t < d->vocab; t += FVEC_CHUNK) {
+        uint32_t count = d->vocab - t < FVEC_CHUNK ? d->vocab - t : FVEC_CHUNK;
+        float most = d->fvec->top(logits + t, count);
+        at = most > top ? t : at;
+        top = most > top ? most : top;
+    }
+    if (!(fabsf(top) >= FLT_MIN && fabsf(top) < FLT_MAX)) return false;
+    while (logits[at] != top) at++;
+    *token = (int32_t)at;
+    return true;
+}
+
 int32_t dense_first(const struct dense *d) {
     size_t peak = 0;
     while (d->peak[peak] != d->top) peak++;

@@ -10,6 +10,7 @@
 #ifndef SAMPLE_DENSE_H
 #define SAMPLE_DENSE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,10 @@ void dense_survey(struct dense *d);
 
 /* The first token in rank. */
 int32_t dense_first(const struct dense *d);
+
+/* The same without reading them first. False if the largest is one of those that taming changes,
+ * so that others may become its equals. */
+bool dense_first_of(const struct dense *d, const float *logits, int32_t *token);
 
 /* A logit that at least `count` tokens reach, if so many are above minus infinity, and not many
  * more; finite. */

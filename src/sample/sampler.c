@@ -356,9 +356,20 @@ static void read_logits(const struct sampler *s, struct sample_scratch *scratch,
     out->chosen.logprob = 0.0f;
 }
 
+/* The likeliest token where nothing else is asked for: one look at the logits is enough. */
+static bool pick_likeliest(const struct sampler *s, const struct sample_scratch *scratch,
+                           const float *logits, struct sample_result *out) {
+    CHECK(scratch->vocab == s->bounds.vocab);
+    out->top_count = 0;
+    out->chosen.logprob = 0.0f;
+    return s->params.temperature < FLT_MIN && s->params.no_logprobs && s->proc_count == 0 &&
+           dense_first_of(&scratch->dense, logits, &out->chosen.token);
+}
+
 enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
                          const float *logits, uint64_t position, struct sample_result *out) {
     bool wants_logprobs = !s->params.no_logprobs;
+    if (pick_likeliest(s, scratch, logits, out)) return ST_OK;
     read_logits(s, scratch, logits, out);
     float top = scratch->dense.top;
     double log_sum = wants_logprobs ? fill_logprobs(s, scratch, out) : 0.0;

@@ -60,10 +60,13 @@ static float top_of(size_t count) {
 static void check_reading(const struct fvec *f, size_t count) {
     static float got[COUNT_MAX], peaks[COUNT_MAX / FVEC_CHUNK * FVEC_PEAKS];
     size_t chunks = fvec_chunks(count), nans = 0;
+    float top = -HUGE_VALF;
     f->tame(x, count, got);
     assert_memory_equal(got, tamed, chunks * FVEC_CHUNK * sizeof(got[0]));
     for (size_t i = 0; i < count; i++) nans += isnan(x[i]);
     assert_int_equal(f->has_nan(x, count), nans > 0);
+    for (size_t i = 0; i < count; i++) top = x[i] > top ? x[i] : top;
+    assert_true(f->top(x, count) == top);
     f->peaks(tamed, chunks, peaks);
     for (size_t p = 0; p < chunks * FVEC_PEAKS; p++) {
         size_t first = p / FVEC_PEAKS * FVEC_CHUNK;

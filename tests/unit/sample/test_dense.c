@@ -74,6 +74,9 @@ static void test_the_first_in_rank_is_found_and_enough_reach_a_floor(void **stat
             if (logits[t] > logits[best]) best = t;
         }
         assert_int_equal(dense_first(&dense), best);
+        int32_t unread = -1;
+        if (dense_first_of(&dense, logits, &unread)) assert_int_equal(unread, best);
+        assert_int_equal(unread >= 0, logits[best] > 0.0f);
         uint32_t wanted = 1 + (uint32_t)rng_below(&r, 40), reached = 0;
         float floor = dense_floor(&dense, &candidates.select, wanted);
         for (uint32_t t = 0; t < vocab; t++) reached += logits[t] >= floor;

@@ -361,6 +361,36 @@ static void test_greedy_takes_the_lowest_id_of_a_tie(void **state) {
     sampler_destroy(s);
 }
 
+/* Every place of the largest, with what is its equal or not a number before and behind it. */
+static void test_greedy_without_logprobs_takes_the_same_token(void **state) {
+    (void)state;
+    enum { VOCAB = 2 * 1024 + 5 };
+    static const float tops[] = {7.0f,    -7.0f,    FLT_MAX, HUGE_VALF, 0.0f,
+                                 -1e-40f, -FLT_MAX, FLT_MIN, -HUGE_VALF};
+    static const float rest[] = {-8.0f, -FLT_MAX, -HUGE_VALF, NAN, FLT_MAX, -0.0f, 1e-40f};
+    static float logits[VOCAB];
+    struct rng r = {.seed = 17};
+    struct sample_params p = sample_params_default();
+    p.temperature = 0.0f;
+    struct sampler *slow = create_fine(&p, VOCAB, 0);
+    p.no_logprobs = true;
+    struct sampler *fast = create_fine(&p, VOCAB, 0);
+    for (int round = 0; round < 2000; round++) {
+        struct sample_result wanted, got;
+        uint32_t filler = (uint32_t)rng_below(&r, 7);
+        for (int t = 0; t < VOCAB; t++) logits[t] = rest[filler];
+        for (int i = 0; i < 3; i++) logits[rng_below(&r, VOCAB)] = rest[rng_below(&r, 7)];
+        for (int i = 0; i < 2; i++) logits[rng_below(&r, VOCAB)] = tops[round % 9];
+        enum status st = pick(slow, logits, 0, &wanted);
+        assert_int_equal(pick(fast, logits, 0, &got), st);
+        if (st != ST_OK) continue;
+        assert_int_equal(got.chosen.token, wanted.chosen.token);
+        assert_int_equal(got.top_count, 0);
+    }
+    sampler_destroy(slow);
+    sampler_destroy(fast);
+}
+
 static void test_nothing_allowed_is_an_error(void **state) {
     (void)state;
     struct logit_bias bias[] = {{0, -HUGE_VALF}, {2, -HUGE_VALF}};
@@ -669,6 +699,7 @@ int main(void) {
         cmocka_unit_test(test_odd_logits_agree_with_the_reference),
         cmocka_unit_test(test_a_vocabulary_of_50k_agrees_with_the_reference),
         cmocka_unit_test(test_greedy_takes_the_lowest_id_of_a_tie),
+        cmocka_unit_test(test_greedy_without_logprobs_takes_the_same_token),
         cmocka_unit_test(test_nothing_allowed_is_an_error),
         cmocka_unit_test(test_draws_follow_the_softmax),
         cmocka_unit_test(test_a_draw_depends_on_seed_and_position_only),
