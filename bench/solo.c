@@ -42,6 +42,7 @@ static struct gen_usage generate(struct solo *e, uint64_t run, uint32_t prompt, 
         .ignore_end = true,
     };
     request.sample.temperature = 0;
+    request.sample.no_logprobs = true;
     must(solo_generate(e, &request, ignore, NULL, &usage, &err), &err);
     return usage;
 }

@@ -189,6 +189,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     c.bias = mem_alloc_array(LOGIT_BIAS_MAX, sizeof(c.bias[0]));
     if (!c.bias) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
     enum exit_code code = model_args_sampling(args, c.bias, &c.sample, err);
+    c.sample.no_logprobs = true;
     if (code == EXIT_FINE && !args_model(args) && !args_text(args, "url"))
         code = usage_set(err, "chat: which model? Name one: jitney chat -m MODEL; \"jitney list\" "
                               "shows those that are here");

@@ -174,6 +174,7 @@ static void fill_request(struct job *j, struct gen_request *req) {
     for (uint32_t i = 0; i < req->stop_count; i++)
         req->stops[i] = str_of(args_text_at(j->args, "stop", i));
     req->sample.top_logprobs = (uint32_t)args_int(j->args, "logprobs");
+    req->sample.no_logprobs = !args_on(j->args, "json"); /* which alone shows them */
 }
 
 static enum status print_json(struct job *j, struct answer *answer, const struct gen_usage *usage,
