@@ -169,8 +169,7 @@ static bool find_scales(const float *x, uint32_t blocks, float *inverse, float *
                                     pattern(_mm512_loadu_ps(from + LANES)));
         __m512i all = _mm512_permutexvar_epi32(firsts, max_in_quarters(m));
         __m128 max = _mm_castsi128_ps(_mm512_castsi512_si128(all));
-        __mmask8 some = _mm_cmp_ps_mask(max, _mm_setzero_ps(), _CMP_NEQ_UQ);
-        __m128 inv = _mm_maskz_div_ps(some, range, max);
+        __m128 inv = _mm_div_ps(range, max);
         /* A comparison with a NaN is true. */
         odd |= _mm_cmp_ps_mask(max, most, _CMP_NLE_UQ) | _mm_cmp_ps_mask(inv, most, _CMP_NLE_UQ);
         _mm_storeu_ps(inverse + at, inv);
