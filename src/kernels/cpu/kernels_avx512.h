@@ -15,6 +15,7 @@ void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
 
 void avx512_norm(const struct op_norm *n, const float *x, float *y);
 void avx512_quantise(const float *x, uint32_t count, struct q8_out out);
+void avx512_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head);
 void avx512_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
 void avx512_softcap(float cap, uint32_t count, float *x);
 void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
@@ -23,7 +24,7 @@ void avx512_attend(const struct attn_segment *s, struct attn_part *out);
 
 /* What is AVX2's waits for memory or for its stores in either width. */
 #define AVX512_KERNELS                                                                             \
-    .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx2_rope, .act = avx512_act,        \
+    .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx512_rope, .act = avx512_act,      \
     .add = avx2_add, .softcap = avx512_softcap, .kv_store = avx512_kv_store,                       \
     .attend = avx512_attend, .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish,         \
     .panel = avx512_panels, .pairs = &avx512_pairs

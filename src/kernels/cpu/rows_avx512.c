@@ -216,6 +216,35 @@ void avx512_quantise(const float *x, uint32_t count, struct q8_out out) {
     }
 }
 
+INLINE __m512 in_pair_order(const float *x) {
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    return _mm512_castpd_ps(_mm512_permutexvar_pd(order, _mm512_castps_pd(_mm512_loadu_ps(x))));
+}
+
+/* Pairs 2i and 2i + 1. Shuffling two vectors sorts sixteen pairs into their first and second
+ * members, two pairs of either vector by turns; cosines and sines are brought into that order. */
+static void rope_adjacent(uint32_t pairs, const float *cosine, const float *sine, float *head) {
+    for (uint32_t i = 0; i < pairs; i += LANES) {
+        float *at = head + 2 * (size_t)i;
+        __m512 v0 = _mm512_loadu_ps(at), v1 = _mm512_loadu_ps(at + LANES);
+        __m512 a = _mm512_shuffle_ps(v0, v1, 0x88), b = _mm512_shuffle_ps(v0, v1, 0xDD);
+        __m512 c = in_pair_order(cosine + i), s = in_pair_order(sine + i);
+        __m512 first = _mm512_fmsub_ps(a, c, _mm512_mul_ps(b, s));
+        __m512 second = _mm512_fmadd_ps(a, s, _mm512_mul_ps(b, c));
+        _mm512_storeu_ps(at, _mm512_unpacklo_ps(first, second));
+        _mm512_storeu_ps(at + LANES, _mm512_unpackhi_ps(first, second));
+    }
+}
+
+/* Pairs that lie apart need no shuffles, so that wider vectors gain nothing. */
+void avx512_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head) {
+    uint32_t pairs = r->rot_dims / 2;
+    if (r->style == ROPE_ADJACENT && pairs % LANES == 0)
+        rope_adjacent(pairs, cosine, sine, head);
+    else
+        avx2_rope(r, cosine, sine, head);
+}
+
 INLINE __m512 act16(const enum act_kind kind, __m512 x) {
     switch (kind) {
     case ACT_SILU:
