@@ -6,6 +6,10 @@
  * meet four tiles, and four vectors of columns, at a time: 24 sums stay in registers, and a
  * step of ten loads feeds 24 multiplications. Tokens that a query does not attend to may hold
  * anything: their scores are replaced by minus infinity, and their values never weighed.
+ *
+ * The tiles of a sequence are scattered over memory, too short for the processor to see where it
+ * goes on: while keys are multiplied, their values are fetched; while values are weighed, the keys
+ * of what the caller says is next.
  */
 #include <immintrin.h>
 #include <math.h>
@@ -32,6 +36,12 @@ INLINE __m512 load_some(const uint8_t *p, size_t i, const enum kv_type type, __m
 
 INLINE __m512 load16(const uint8_t *p, size_t i, const enum kv_type type) {
     return load_some(p, i, type, ALL_LANES);
+}
+
+/* Begins to read what is needed soon. Into the second cache: the first has too few reads in flight
+ * to keep the memory busy. */
+INLINE void fetch(const uint8_t *p, size_t i, const enum kv_type type) {
+    _mm_prefetch((const char *)(p + i * kv_elem_bytes(type)), _MM_HINT_T1);
 }
 
 /* Bit i where first <= base + i < end. */
@@ -100,13 +110,19 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r,
     const uint8_t *tile[VECTORS];
 #pragma GCC unroll 4
     for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
+    /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
+     * and have just been written. */
+    const size_t values = (size_t)(s->v[t] - s->k[t]);
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) acc[i][j] = _mm512_setzero_ps();
     for (size_t d = 0; d < s->head_dim; d++) {
 #pragma GCC unroll 4
-        for (int j = 0; j < tiles; j++) k[j] = load16(tile[j], d * LANES, type);
+        for (int j = 0; j < tiles; j++) {
+            k[j] = load16(tile[j], d * LANES, type);
+            if (type != KV_F32) fetch(tile[j] + values, d * LANES, type);
+        }
 #pragma GCC unroll 6
         for (int i = 0; i < queries; i++) {
 #pragma GCC unroll 4
@@ -181,6 +197,15 @@ INLINE void weights_of(const struct attn_segment *s, struct span tiles, const in
     for (int i = 0; i < queries; i++) out[i].sum = fm16_sum(sum[i]);
 }
 
+/* All scores and what becomes of them. */
+INLINE void score(const struct attn_segment *s, const struct attn_reach *r, const int queries,
+                  const enum kv_type type, struct scores *w, struct attn_part *out) {
+    struct span tiles = {r->any.first / LANES, (r->any.end + LANES - 1) / LANES};
+    score_tiles(s, r, tiles, queries, type, w);
+    if (s->softcap > 0.0f) cap_scores(s, tiles, w);
+    weights_of(s, tiles, queries, type, w, out);
+}
+
 /* A few vectors of columns of the values: which ones, and the sums of all queries. */
 struct columns {
     uint32_t d;
@@ -197,11 +222,15 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const
     for (uint32_t j = tokens.first; j < tokens.end;) {
         const uint8_t *row = s->v[j / LANES] + j % LANES * s->v_stride;
         const float *p = w->p[j / LANES][0] + j % LANES;
+        size_t next = s->next[j / LANES] ? (size_t)(s->next[j / LANES] - s->v[j / LANES]) : 0;
         uint32_t edge = (j / LANES + 1) * LANES, end = edge < tokens.end ? edge : tokens.end;
         for (; j < end; j++, row += s->v_stride, p++) {
 #pragma GCC unroll 4
             for (int c = 0; c < vectors; c++)
                 v[c] = load_some(row, at->d + (size_t)c * LANES, type, at->mask);
+#pragma GCC unroll 4
+            for (int c = 0; !edges && c < vectors; c += 4 / (int)kv_elem_bytes(type))
+                fetch(row + next, at->d + (size_t)c * LANES, type);
 #pragma GCC unroll 6
             for (int i = 0; i < queries; i++) {
                 bool attends = j >= s->query[i].first && j < s->query[i].end;
@@ -237,22 +266,44 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach 
             _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, at.acc[i][c]);
 }
 
-INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
-                   struct attn_part *out) {
-    struct scores w;
-    struct attn_reach r = attn_reach(s);
-    struct span tiles = {r.any.first / LANES, (r.any.end + LANES - 1) / LANES};
-    score_tiles(s, &r, tiles, queries, type, &w);
-    if (s->softcap > 0.0f) cap_scores(s, tiles, &w);
-    weights_of(s, tiles, queries, type, &w, out);
+INLINE void weigh(const struct attn_segment *s, const struct attn_reach *r, const int queries,
+                  const enum kv_type type, const struct scores *w, struct attn_part *out) {
     uint32_t d = 0, width = s->head_dim;
-    for (; d + 4 * LANES <= width; d += 4 * LANES)
-        weigh_columns(s, &r, d, 4, queries, type, &w, out);
+    for (; d + 4 * LANES <= width; d += 4 * LANES) weigh_columns(s, r, d, 4, queries, type, w, out);
     if (d + 2 * LANES <= width) {
-        weigh_columns(s, &r, d, 2, queries, type, &w, out);
+        weigh_columns(s, r, d, 2, queries, type, w, out);
         d += 2 * LANES;
     }
-    for (; d < width; d += LANES) weigh_columns(s, &r, d, 1, queries, type, &w, out);
+    for (; d < width; d += LANES) weigh_columns(s, r, d, 1, queries, type, w, out);
 }
 
-ATTEND_KERNEL(avx512_attend)
+typedef void score_fn(const struct attn_segment *s, const struct attn_reach *r, struct scores *w,
+                      struct attn_part *out);
+#define SCORE_FUNCTION(queries, type)                                                              \
+    static __attribute__((noinline)) void score_##queries##_##type(                                \
+        const struct attn_segment *s, const struct attn_reach *r, struct scores *w,                \
+        struct attn_part *out) {                                                                   \
+        score(s, r, queries, type, w, out);                                                        \
+    }
+#define SCORE_ENTRY(queries, type) [queries][type] = score_##queries##_##type,
+ATTN_EACH(SCORE_FUNCTION)
+
+typedef void weigh_fn(const struct attn_segment *s, const struct attn_reach *r,
+                      const struct scores *w, struct attn_part *out);
+#define WEIGH_FUNCTION(queries, type)                                                              \
+    static __attribute__((noinline)) void weigh_##queries##_##type(                                \
+        const struct attn_segment *s, const struct attn_reach *r, const struct scores *w,          \
+        struct attn_part *out) {                                                                   \
+        weigh(s, r, queries, type, w, out);                                                        \
+    }
+#define WEIGH_ENTRY(queries, type) [queries][type] = weigh_##queries##_##type,
+ATTN_EACH(WEIGH_FUNCTION)
+
+void avx512_attend(const struct attn_segment *s, struct attn_part *out) {
+    static score_fn *const scores[ATTN_QUERIES + 1][ATTN_TYPES] = {ATTN_EACH(SCORE_ENTRY)};
+    static weigh_fn *const weighs[ATTN_QUERIES + 1][ATTN_TYPES] = {ATTN_EACH(WEIGH_ENTRY)};
+    struct scores w;
+    struct attn_reach r = attn_reach(s);
+    scores[s->query_count][s->type](s, &r, &w, out);
+    weighs[s->query_count][s->type](s, &r, &w, out);
+}

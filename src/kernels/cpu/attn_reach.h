@@ -37,36 +37,33 @@ static inline struct span attn_after(const struct attn_query *q, const struct at
     return (struct span){r->all.end, q->end};
 }
 
-/* The file's attend(s, queries, type, out), which is always inlined, as functions of their own:
- * in one large function the compiler would not keep the loops of each in registers. */
+/* Bodies that are always inlined become functions of their own, one for each number of queries
+ * and type of the cache: in a larger function the compiler does not keep their loops in
+ * registers. `x` is a macro of (queries, type). */
+#define ATTN_EACH_TYPE(x, queries) x(queries, KV_F16) x(queries, KV_F32) x(queries, KV_I8)
+#define ATTN_EACH(x)                                                                               \
+    ATTN_EACH_TYPE(x, 1)                                                                           \
+    ATTN_EACH_TYPE(x, 2)                                                                           \
+    ATTN_EACH_TYPE(x, 3)                                                                           \
+    ATTN_EACH_TYPE(x, 4)                                                                           \
+    ATTN_EACH_TYPE(x, 5)                                                                           \
+    ATTN_EACH_TYPE(x, 6)
+enum { ATTN_TYPES = KV_I8 + 1 };
+
 #define ATTEND_FUNCTION(queries, type)                                                             \
     static __attribute__((noinline)) void attend_##queries##_##type(const struct attn_segment *s,  \
                                                                     struct attn_part *out) {       \
         attend(s, queries, type, out);                                                             \
     }
-#define ATTEND_FUNCTIONS(queries)                                                                  \
-    ATTEND_FUNCTION(queries, KV_F16)                                                               \
-    ATTEND_FUNCTION(queries, KV_F32)                                                               \
-    ATTEND_FUNCTION(queries, KV_I8)
-#define ATTEND_ENTRIES(queries)                                                                    \
-    [queries] = {[KV_F16] = attend_##queries##_KV_F16,                                             \
-                 [KV_F32] = attend_##queries##_KV_F32,                                             \
-                 [KV_I8] = attend_##queries##_KV_I8}
+#define ATTEND_ENTRY(queries, type) [queries][type] = attend_##queries##_##type,
 
-/* The kernel `name`. */
+/* The kernel `name`, whose body is the file's attend(s, queries, type, out). */
 #define ATTEND_KERNEL(name)                                                                        \
-    ATTEND_FUNCTIONS(1)                                                                            \
-    ATTEND_FUNCTIONS(2)                                                                            \
-    ATTEND_FUNCTIONS(3)                                                                            \
-    ATTEND_FUNCTIONS(4)                                                                            \
-    ATTEND_FUNCTIONS(5)                                                                            \
-    ATTEND_FUNCTIONS(6)                                                                            \
+    ATTN_EACH(ATTEND_FUNCTION)                                                                     \
     void name(const struct attn_segment *s, struct attn_part *out) {                               \
         typedef void attend_fn(const struct attn_segment *, struct attn_part *);                   \
-        static attend_fn *const functions[ATTN_QUERIES + 1][KV_I8 + 1] = {                         \
-            ATTEND_ENTRIES(1), ATTEND_ENTRIES(2), ATTEND_ENTRIES(3),                               \
-            ATTEND_ENTRIES(4), ATTEND_ENTRIES(5), ATTEND_ENTRIES(6),                               \
-        };                                                                                         \
+        static attend_fn *const functions[ATTN_QUERIES + 1][ATTN_TYPES] = {                        \
+            ATTN_EACH(ATTEND_ENTRY)};                                                              \
         functions[s->query_count][s->type](s, out);                                                \
     }
 

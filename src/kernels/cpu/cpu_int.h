@@ -62,6 +62,8 @@ struct attn_segment {
     uint32_t head_dim, query_count;
     float scale, softcap;
     struct attn_query query[ATTN_QUERIES];
+    /* Keys that the caller needs next, to be fetched meanwhile; NULL: nothing is known. */
+    const uint8_t *next[ATTN_TILES];
 };
 
 /* A query's result of a segment, or of several joined ones: out has head_dim elements. */

@@ -44,18 +44,31 @@ struct attn_rows {
     size_t v_stride;
 };
 
-static void find_tile(const struct attn_rows *a, uint32_t kv_head, uint32_t tile, const uint8_t **k,
-                      const uint8_t **v) {
+/* Some tiles of the segment that begins with tile `base` of the sequence. */
+static void find_tiles(const struct attn_rows *a, uint32_t kv_head, uint32_t base,
+                       struct span tiles, const uint8_t **k, const uint8_t **v) {
     if (a->kv) {
-        CHECK(a->blocks[tile] < a->kv->block_count);
-        *k = kv_tile(a->kv, a->layer, a->blocks[tile], kv_head);
-        *v = *k + kv_tile_bytes(a->kv);
+        const uint8_t *first = kv_tile(a->kv, a->layer, 0, kv_head);
+        size_t block_bytes = kv_block_bytes(a->kv), tile_bytes = kv_tile_bytes(a->kv);
+        for (uint32_t t = tiles.first; t < tiles.end; t++) {
+            CHECK(a->blocks[base + t] < a->kv->block_count);
+            k[t] = first + a->blocks[base + t] * block_bytes;
+            v[t] = k[t] + tile_bytes;
+        }
         return;
     }
     const float *keys = a->tiles + (kv_head - a->head0) * a->tiles_per_head;
-    *k = (const uint8_t *)(keys + (size_t)tile * KV_BLOCK_TOKENS * a->head_dim);
-    *v = a->v_rows + (size_t)tile * KV_BLOCK_TOKENS * a->v_stride +
-         (size_t)kv_head * a->head_dim * sizeof(float);
+    const uint8_t *values = a->v_rows + (size_t)kv_head * a->head_dim * sizeof(float);
+    for (uint32_t t = tiles.first; t < tiles.end; t++) {
+        size_t token = (size_t)(base + t) * KV_BLOCK_TOKENS;
+        k[t] = (const uint8_t *)(keys + token * a->head_dim);
+        v[t] = values + token * a->v_stride;
+    }
+}
+
+/* Tiles that tokens [first, end) of a segment lie in. */
+static struct span tiles_of(uint32_t first, uint32_t end) {
+    return (struct span){first / KV_BLOCK_TOKENS, (end - 1) / KV_BLOCK_TOKENS + 1};
 }
 
 /* Heads [head, head + heads) share a KV head. Their queries are counted row by row; these are
@@ -111,17 +124,40 @@ static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, 
         s->query[i].first = a->first[row] > start ? a->first[row] - start : 0;
         s->query[i].end = (a->end[row] < edge ? a->end[row] : edge) - start;
     }
-    uint32_t first = s->query[0].first, end = s->query[s->query_count - 1].end;
-    for (uint32_t t = first / KV_BLOCK_TOKENS; t * KV_BLOCK_TOKENS < end; t++)
-        find_tile(a, b->head / a->heads_per_kv, start / KV_BLOCK_TOKENS + t, &s->k[t], &s->v[t]);
+    struct span tiles = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
+    find_tiles(a, b->head / a->heads_per_kv, start / KV_BLOCK_TOKENS, tiles, s->k, s->v);
 }
 
 static struct span segments_of(uint32_t first, uint32_t end) {
     return (struct span){first / ATTN_SEGMENT, (end - 1) / ATTN_SEGMENT + 1};
 }
 
+/* A head's segment that comes after what is being computed. */
+struct attn_next {
+    const struct attn_rows *rows; /* NULL: not known */
+    uint32_t head, segment;
+};
+
+static struct attn_next next_head(const struct attn_rows *a, uint32_t head) {
+    return (struct attn_next){a, head, segments_of(a->first[0], a->end[0]).first};
+}
+
+/* The keys of `next` are fetched while `s` is computed. That is for rows alone; what neighbouring
+ * rows read has been read for those before them. */
+static void fetch_next(struct attn_next next, struct attn_segment *s) {
+    const struct attn_rows *a = next.rows;
+    memset(s->next, 0, sizeof(s->next));
+    if (!a || !a->kv) return;
+    uint32_t start = next.segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
+    uint32_t first = a->first[0] > start ? a->first[0] - start : 0;
+    uint32_t end = (a->end[0] < edge ? a->end[0] : edge) - start;
+    const uint8_t *values[ATTN_TILES];
+    find_tiles(a, next.head / a->heads_per_kv, start / KV_BLOCK_TOKENS, tiles_of(first, end),
+               s->next, values);
+}
+
 static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
-                         const struct attn_batch *b, float *scratch) {
+                         const struct attn_batch *b, struct attn_next after, float *scratch) {
     struct attn_segment s = segment_of(a, b);
     struct attn_part all[ATTN_QUERIES], part[ATTN_QUERIES];
     struct span segments = segments_of(a->first[0], a->end[0]);
@@ -132,6 +168,8 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
     }
     for (uint32_t n = segments.first; n < segments.end; n++) {
         fill_segment(a, b, n, &s);
+        if (a->count == 1)
+            fetch_next(n + 1 < segments.end ? (struct attn_next){a, b->head, n + 1} : after, &s);
         k->attend(&s, n == segments.first ? all : part);
         for (uint32_t i = 0; n != segments.first && i < s.query_count; i++)
             k->attn_join(&all[i], &part[i], a->head_dim);
@@ -140,9 +178,14 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
 }
 
 static void attend_rows(const struct cpu_kernels *k, const struct attn_rows *a, struct span heads,
-                        float *scratch) {
-    struct attn_batch b = {.head = heads.first};
-    while (batch_next(a, heads, &b)) attend_batch(k, a, &b, scratch);
+                        struct attn_next after, float *scratch) {
+    struct attn_batch b = {.head = heads.first}, next = b;
+    bool more = batch_next(a, heads, &next);
+    while (more) {
+        b = next;
+        more = batch_next(a, heads, &next);
+        attend_batch(k, a, &b, more ? next_head(a, next.head) : after, scratch);
+    }
 }
 
 /* Where rows' results go, and the quantising of those that are done. */
@@ -251,26 +294,52 @@ static struct attn_place place_at(const struct attn_op *o, uint64_t cost) {
     return (struct attn_place){r, 0};
 }
 
+/* Rows that are computed together, and which of their heads. */
+struct attn_piece {
+    struct attn_rows rows;
+    struct span heads;
+};
+
+static struct attn_next next_piece(const struct attn_piece *p) {
+    return next_head(&p->rows, p->heads.first);
+}
+
+static void attend_piece(const struct cpu_kernels *k, const struct attn_results *results,
+                         const struct attn_piece *p, struct attn_next after, float *scratch) {
+    attend_rows(k, &p->rows, p->heads, after, scratch);
+    quantise_heads(k, results, &p->rows, p->heads);
+}
+
+/* The first piece of the units from `from` to `to`, which it is cut off; false if none is left. */
+static bool cut_piece(const struct attn_op *o, const struct attn_results *results,
+                      struct attn_place *from, struct attn_place to, struct attn_piece *out) {
+    for (; from->row < to.row || (from->row == to.row && to.unit > 0);
+         *from = (struct attn_place){from->row + 1, 0}) {
+        uint32_t r = from->row, first = from->unit, end = r == to.row ? to.unit : o->units;
+        if (o->x->step->pos[r] < 0 || first >= end) continue;
+        bool whole = first == 0 && end == o->units;
+        struct span rows = {r, whole ? rows_end(o, (struct span){r, to.row}) : r + 1};
+        out->rows = gather_rows(o, results, rows);
+        out->heads = (struct span){first * o->unit, end * o->unit};
+        *from = (struct attn_place){rows.end, 0};
+        return true;
+    }
+    return false;
+}
+
 static void run_whole_rows(const struct attn_op *o, const struct attn_results *results,
                            float *scratch, uint32_t ith, uint32_t nth) {
-    const struct cpu_kernels *k = o->x->table->kernels;
     uint64_t total = 0;
     for (uint32_t r = 0; r < o->q.row_count; r++) total += row_cost(o, r) * o->units;
     struct attn_place from = place_at(o, total * ith / nth);
     struct attn_place to = place_at(o, total * (ith + 1) / nth);
-    for (uint32_t r = from.row; r < to.row || (r == to.row && to.unit > 0);) {
-        uint32_t first = r == from.row ? from.unit : 0, end = r == to.row ? to.unit : o->units;
-        bool whole = first == 0 && end == o->units;
-        struct span heads = {first * o->unit, end * o->unit};
-        if (o->x->step->pos[r] < 0 || first >= end) {
-            r++;
-            continue;
-        }
-        struct span some = {r, whole ? rows_end(o, (struct span){r, to.row}) : r + 1};
-        struct attn_rows rows = gather_rows(o, results, some);
-        attend_rows(k, &rows, heads, scratch);
-        quantise_heads(k, results, &rows, heads);
-        r = some.end;
+    struct attn_piece now, then;
+    bool more = cut_piece(o, results, &from, to, &then);
+    while (more) {
+        now = then;
+        more = cut_piece(o, results, &from, to, &then);
+        struct attn_next after = more ? next_piece(&then) : (struct attn_next){.rows = NULL};
+        attend_piece(o->x->table->kernels, results, &now, after, scratch);
     }
 }
 
@@ -289,21 +358,41 @@ static bool wants_claims(const struct attn_op *o, uint32_t nth) {
     return count >= nth * CLAIMS_PER_THREAD;
 }
 
-/* All threads count off the same claims: rows that go together, heads by heads. */
+/* Where a thread stands among the claims that all threads count off alike: rows that go together,
+ * heads by heads. */
+struct attn_walk {
+    struct span rows;    /* that go together */
+    uint32_t next_row;   /* after them */
+    uint32_t first, end; /* their claims */
+};
+
+static bool claim_piece(const struct attn_op *o, const struct attn_results *results,
+                        uint32_t op_idx, struct attn_walk *at, struct attn_piece *out) {
+    uint32_t width = claimed_heads(o), claim = plan_claim(o->x->plan, op_idx);
+    while (claim >= at->end) {
+        if (!next_rows(o, &at->next_row, &at->rows)) return false;
+        at->first = at->end;
+        at->end += o->a->heads / width;
+    }
+    out->rows = gather_rows(o, results, at->rows);
+    out->heads = (struct span){(claim - at->first) * width, (claim - at->first + 1) * width};
+    return true;
+}
+
+/* A thread claims ahead where its time goes into reading, which is so for rows alone. */
 static void run_claimed_rows(const struct attn_op *o, const struct attn_results *results,
                              float *scratch, uint32_t op_idx) {
-    const struct cpu_kernels *k = o->x->table->kernels;
-    uint32_t width = claimed_heads(o), each = o->a->heads / width;
-    uint32_t claim = plan_claim(o->x->plan, op_idx), next = 0;
-    struct span some;
-    for (uint32_t at = 0; next_rows(o, &next, &some); at += each) {
-        if (claim >= at + each) continue;
-        struct attn_rows rows = gather_rows(o, results, some);
-        for (; claim < at + each; claim = plan_claim(o->x->plan, op_idx)) {
-            struct span heads = {(claim - at) * width, (claim - at + 1) * width};
-            attend_rows(k, &rows, heads, scratch);
-            quantise_heads(k, results, &rows, heads);
-        }
+    struct attn_walk at = {.next_row = 0};
+    struct attn_piece now, then;
+    bool more = claim_piece(o, results, op_idx, &at, &then);
+    while (more) {
+        now = then;
+        struct attn_next after = {.rows = NULL};
+        bool ahead = now.rows.count == 1;
+        if (ahead) more = claim_piece(o, results, op_idx, &at, &then);
+        if (ahead && more) after = next_piece(&then);
+        attend_piece(o->x->table->kernels, results, &now, after, scratch);
+        if (!ahead) more = claim_piece(o, results, op_idx, &at, &then);
     }
 }
 
@@ -341,13 +430,22 @@ static uint64_t part_index(const struct attn_op *o, const struct attn_rows *a, u
     return base + row_segment * o->a->heads + head;
 }
 
+/* A batch's queries on one segment. */
+struct attn_item {
+    struct attn_batch batch;
+    uint32_t segment;
+};
+
 static void leave_part(const struct attn_op *o, const struct attn_rows *a,
-                       const struct attn_batch *b, uint32_t segment, const struct attn_parts *parts,
-                       uint64_t base) {
+                       const struct attn_item *item, struct attn_next after,
+                       const struct attn_parts *parts, uint64_t base) {
+    const struct attn_batch *b = &item->batch;
+    uint32_t segment = item->segment;
     struct attn_part part[ATTN_QUERIES];
     uint64_t idx[ATTN_QUERIES] = {0};
     struct attn_segment s = segment_of(a, b);
     fill_segment(a, b, segment, &s);
+    fetch_next(after, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
         uint32_t query = b->first + i;
         idx[i] = part_index(o, a, base, batch_row(b, query), segment, batch_head(b, query));
@@ -360,20 +458,34 @@ static void leave_part(const struct attn_op *o, const struct attn_rows *a,
     }
 }
 
-/* Items in the order rows, segment, batch; item i belongs to thread i mod nth. */
+/* The next of the rows' items, segment by segment; nothing but the segment is set before the
+ * first. */
+static bool item_next(const struct attn_rows *a, struct span heads, struct attn_item *item) {
+    if (batch_next(a, heads, &item->batch)) return true;
+    item->batch = (struct attn_batch){.head = 0};
+    return ++item->segment < segments_of(a->first[0], a->end[0]).end &&
+           batch_next(a, heads, &item->batch);
+}
+
+/* Item i of all rows belongs to thread i mod nth. */
 static void leave_parts(const struct attn_op *o, const struct attn_parts *parts, uint32_t ith,
                         uint32_t nth) {
-    uint64_t base = 0, item = 0;
+    uint64_t base = 0, count = 0;
     struct span heads = {0, o->a->heads};
     uint32_t next = 0;
     for (struct span some; next_rows(o, &next, &some);) {
         struct attn_rows rows = gather_rows(o, NULL, some);
         struct span segments = segments_of(rows.first[0], rows.end[0]);
-        for (uint32_t n = segments.first; n < segments.end; n++) {
-            struct attn_batch b = {.head = 0};
-            while (batch_next(&rows, heads, &b))
-                if (item++ % nth == ith) leave_part(o, &rows, &b, n, parts, base);
+        struct attn_item item = {.segment = segments.first}, own = item;
+        bool waits = false;
+        while (item_next(&rows, heads, &item)) {
+            if (count++ % nth != ith) continue;
+            struct attn_next after = {&rows, item.batch.head, item.segment};
+            if (waits) leave_part(o, &rows, &own, after, parts, base);
+            own = item;
+            waits = true;
         }
+        if (waits) leave_part(o, &rows, &own, (struct attn_next){.rows = NULL}, parts, base);
         base += (uint64_t)rows.count * (segments.end - segments.first) * o->a->heads;
     }
 }
@@ -483,7 +595,8 @@ static void encode_unit(const struct cpu_run *x, const struct op_self_attention 
             some.end[some.count++] = seq->row_count;
         }
         if (some.count == 0 || (some.count < ATTN_ROWS && r + 1 < rows.end)) continue;
-        attend_rows(x->table->kernels, &some, heads, scratch + places.part);
+        struct attn_next after = {.rows = NULL};
+        attend_rows(x->table->kernels, &some, heads, after, scratch + places.part);
         quantise_heads(x->table->kernels, &results, &some, heads);
         some.count = 0;
     }
