@@ -20,11 +20,20 @@ static void note_use(struct tape *t, value_id v, uint32_t op) {
     value->last_op = op;
 }
 
+/* What a product reads lives through an act behind it: a device may apply the act to some columns
+ * while it still computes others. */
+static bool is_followed(const struct tape *t, uint32_t op) {
+    return t->ops[op].kind == OP_MATMUL && op + 1 < t->op_count && t->ops[op + 1].kind == OP_ACT;
+}
+
 static void find_lives(struct tape *t) {
     for (uint32_t v = 0; v < t->value_count; v++) t->values[v].first_op = UINT32_MAX;
     for (uint32_t i = 0; i < t->op_count; i++) {
         struct op_access a = op_access(&t->ops[i]);
-        for (uint32_t r = 0; r < a.read_count; r++) note_use(t, a.reads[r]->value, i);
+        for (uint32_t r = 0; r < a.read_count; r++) {
+            note_use(t, a.reads[r]->value, i);
+            if (is_followed(t, i)) note_use(t, a.reads[r]->value, i + 1);
+        }
         for (uint32_t w = 0; w < a.write_count; w++) note_use(t, a.writes[w]->value, i);
     }
     t->values[t->output].last_op = t->op_count;

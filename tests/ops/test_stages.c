@@ -7,6 +7,7 @@
  *         show under a thread sanitizer. Stages of a layer's tape are counted. */
 #include <math.h>
 
+#include "kernels/cpu/plan.h"
 #include "kernels/cpu/stage.h"
 #include "ops/matmul_rig.h"
 
@@ -16,7 +17,8 @@ enum {
     EXPERTS = 4,
     USED = 2,
     STREAMS = 4, /* values that the ops work on */
-    WEIGHTS = 3,
+    WEIGHTS = 6,
+    FEED = 544, /* two chunks of an act and a bit */
     VOCAB = 40,
     ROWS_MAX = 9,
     THREADS_MAX = 5,
@@ -28,7 +30,7 @@ enum {
 /* What tapes are made of: `width` columns, so few that little stages are one thread's, or more. */
 struct world {
     uint32_t width, heads;
-    struct weight embd, product, experts;
+    struct weight embd, product, experts, gate, up, down;
     float norm[WIDTH_MAX], freqs[DIM / 2];
 };
 
@@ -38,12 +40,15 @@ static void world_init(struct world *w, uint32_t width) {
     w->embd = random_weight(DTYPE_Q8_0, VOCAB, width, 1, 1);
     w->product = random_weight(DTYPE_Q4_0, width, width, 1, 2);
     w->experts = random_weight(DTYPE_Q4_1, width, width, EXPERTS, 3);
+    w->gate = random_weight(DTYPE_Q5_1, FEED, width, 1, 4);
+    w->up = random_weight(DTYPE_Q5_1, FEED, width, 1, 5);
+    w->down = random_weight(DTYPE_Q8_0, width, FEED, 1, 6);
     for (int i = 0; i < WIDTH_MAX; i++) w->norm[i] = 1.0f + 0.01f * (float)i;
     for (int i = 0; i < DIM / 2; i++) w->freqs[i] = 1.0f / (float)(1 + i * i);
 }
 
 static void world_deinit(struct world *w) {
-    struct weight *all[WEIGHTS] = {&w->embd, &w->product, &w->experts};
+    struct weight *all[WEIGHTS] = {&w->embd, &w->product, &w->experts, &w->gate, &w->up, &w->down};
     for (int i = 0; i < WEIGHTS; i++) mem_free((void *)(uintptr_t)all[i]->data);
 }
 
@@ -137,6 +142,32 @@ static void push_act(struct writer *w, struct operand gate, struct operand dst) 
     tape_push(w->t, &op);
 }
 
+/* An act that follows its product; gate and up, or one of the two alone. */
+static void push_feed(struct writer *w, struct operand src, struct operand dst, bool with_up) {
+    struct operand both = new_value(w, ROWS_TOKENS, VALUE_F32, 2 * FEED);
+    struct operand y = new_value(w, ROWS_TOKENS, VALUE_F32, FEED);
+    struct operand gate = operand_slice(both, 0, FEED), up = operand_slice(both, FEED, FEED);
+    struct op wide = {.kind = OP_MATMUL}, act = {.kind = OP_ACT}, down = {.kind = OP_MATMUL};
+    wide.matmul = (struct op_matmul){.parts = {{&w->w->gate, NULL}, {&w->w->up, NULL}},
+                                     .part_count = 2,
+                                     .src = push_quant(w, src, ROWS_TOKENS),
+                                     .dst = both};
+    tape_push(w->t, &wide);
+    act.act = (struct op_act){.kind = ACT_SILU,
+                              .segments = 1,
+                              .gate = with_up || below(w, 2) ? gate : up,
+                              .up = with_up ? up : operand_none,
+                              .dst = y,
+                              .q8 = operand_none};
+    tape_push(w->t, &act);
+    down.matmul = (struct op_matmul){.parts = {{&w->w->down, NULL}},
+                                     .part_count = 1,
+                                     .add = true,
+                                     .src = push_quant(w, y, ROWS_TOKENS),
+                                     .dst = dst};
+    tape_push(w->t, &down);
+}
+
 static void push_experts(struct writer *w, struct operand src, struct operand dst) {
     struct operand ids = new_value(w, ROWS_TOKENS, VALUE_I32, USED);
     struct operand shares = new_value(w, ROWS_TOKENS, VALUE_F32, USED);
@@ -166,7 +197,7 @@ static void push_embed(struct writer *w, struct operand dst, bool add) {
 /* One op, or a few that belong together, from one stream to another. */
 static void push_random(struct writer *w) {
     struct operand a = w->x[below(w, STREAMS)], b = other_than(w, a);
-    switch (below(w, 11)) {
+    switch (below(w, 13)) {
     case 0:
         push_norm(w, a, b);
         break;
@@ -196,6 +227,10 @@ static void push_random(struct writer *w) {
         break;
     case 9:
         push_experts(w, a, b);
+        break;
+    case 10:
+    case 11:
+        push_feed(w, a, b, below(w, 2));
         break;
     default:
         push_embed(w, b, true);
@@ -260,7 +295,7 @@ static uint8_t *run_tape(struct world *w, const struct tape *t, const struct ste
                          const char *isa, uint32_t threads, size_t *bytes) {
     struct device dev;
     struct err err = {{0}};
-    struct weight *all[WEIGHTS] = {&w->embd, &w->product, &w->experts};
+    struct weight *all[WEIGHTS] = {&w->embd, &w->product, &w->experts, &w->gate, &w->up, &w->down};
     if (cpu_device_open(isa, threads, &dev, &err) != ST_OK) fail_msg("%s", err.text);
     for (int i = 0; i < WEIGHTS; i++) {
         all[i]->prepared = NULL;
@@ -287,7 +322,8 @@ static uint8_t *run_tape(struct world *w, const struct tape *t, const struct ste
 /* The stages of a tape hold every op once, in order; returns the mask of kinds that were seen. */
 static uint32_t check_stages(const struct tape *t) {
     struct stage *stages = mem_alloc_array(tape_op_count(t), sizeof(*stages));
-    uint32_t count = stages_make(t, stages), next = 0, kinds = 0;
+    bool *follows = mem_zalloc_array(tape_op_count(t), sizeof(*follows));
+    uint32_t count = stages_make(t, follows, stages), next = 0, kinds = 0;
     for (uint32_t i = 0; i < count; i++) {
         assert_int_equal(stages[i].first, next);
         assert_true(stages[i].end > next);
@@ -296,6 +332,7 @@ static uint32_t check_stages(const struct tape *t) {
     assert_int_equal(next, tape_op_count(t));
     for (uint32_t i = 0; i < next; i++) kinds |= 1u << tape_op(t, i)->kind;
     mem_free(stages);
+    mem_free(follows);
     return kinds;
 }
 
@@ -350,9 +387,7 @@ static struct tape *layer_tape(const struct world *world) {
     push_attention(&w, w.x[2], w.x[3]);
     push_product(&w, w.x[3], w.x[1], true);
     push_norm(&w, w.x[1], w.x[0]);
-    push_product(&w, w.x[0], w.x[2], false);
-    push_act(&w, w.x[2], w.x[3]);
-    push_product(&w, w.x[3], w.x[1], true);
+    push_feed(&w, w.x[0], w.x[1], true);
     tape_set_output(w.t, w.x[1].value);
     assert_int_equal(tape_finish(w.t, &(struct tape_sizes){4096, 1, 1}, NULL), ST_OK);
     return w.t;
@@ -362,8 +397,10 @@ static struct tape *layer_tape(const struct world *world) {
 static uint32_t count_meetings(const struct tape *t, uint32_t rows, uint32_t threads) {
     struct step step = {.row_count = rows, .output_count = 1, .seq_count = 1};
     struct stage stages[32];
+    bool follows[32] = {false};
     assert_true(tape_op_count(t) <= 32);
-    uint32_t count = stages_make(t, stages), meetings = 0, at = 0;
+    for (uint32_t i = 0; i < tape_op_count(t); i++) follows[i] = stage_may_follow(t, i);
+    uint32_t count = stages_make(t, follows, stages), meetings = 0, at = 0;
     while (at < count && tape_op(t, stages[at].first)->kind != OP_MATMUL) at++;
     at = stages_alone_end(stages, count, at + 1, &step, threads);
     for (; at < count; meetings++) at = stages_alone_end(stages, count, at + 1, &step, threads);
@@ -373,12 +410,14 @@ static uint32_t count_meetings(const struct tape *t, uint32_t rows, uint32_t thr
 static void test_a_layer_meets_five_times_with_one_row_and_nine_times_with_many(void **state) {
     (void)state;
     struct world w;
-    world_init(&w, 2 * DIM);
+    world_init(&w, WIDTH_MAX);
     struct tape *t = layer_tape(&w);
     for (uint32_t threads = 1; threads <= 64; threads *= 2) {
         assert_int_equal(count_meetings(t, 1, threads), 5);
         if (threads > 1) assert_int_equal(count_meetings(t, 4096, threads), 9);
     }
+    assert_int_equal(count_meetings(t, CLAIM_ROWS_MIN - 1, 2), 8); /* the act still follows */
+    assert_int_equal(count_meetings(t, CLAIM_ROWS_MIN, 2), 9);
     tape_destroy(t);
     world_deinit(&w);
 }

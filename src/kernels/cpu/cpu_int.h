@@ -147,6 +147,9 @@ bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row)
 /* Drivers. */
 cpu_op_fn op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run, op_act_run,
     op_add_run, op_softcap_run, op_route_run, op_expert_sum_run, op_gather_run, op_pool_run;
+/* An act behind its product (plan_follows): columns [cols.first, cols.end) of the product's value
+ * are done in all rows. */
+void op_act_follow(const struct cpu_run *x, const struct op *op, struct span cols);
 cpu_op_fn op_matmul_run, op_expert_matmul_run;       /* on packed weights */
 cpu_op_fn op_attention_run, op_self_attention_run;   /* through kernels->attend */
 cpu_op_fn ref_matmul_run, ref_expert_matmul_run;     /* on weights as the file lays them */

@@ -298,7 +298,22 @@ struct mm_job {
     struct mat src, dst;
     bool quantised;
     uint32_t op_idx, panels, ith, nth;
+    const struct op *then; /* an act that follows piece by piece, or NULL */
 };
+
+/* Panels [piece.first, piece.end), counted over all parts, are done. */
+static void follow(const struct mm_job *j, struct span piece) {
+    uint32_t before = 0, col = j->dst.col;
+    for (uint32_t i = 0; i < j->m.part_count; i++) {
+        const struct packed *w = j->m.parts[i].weight->prepared;
+        struct span panels = span_in_part(piece, before, w);
+        uint32_t end = panels.end * PANEL_ROWS < w->rows ? panels.end * PANEL_ROWS : w->rows;
+        if (panels.first < panels.end)
+            op_act_follow(j->x, j->then, (struct span){col + panels.first * PANEL_ROWS, col + end});
+        before += w->panel_count;
+        col += w->rows;
+    }
+}
 
 /* Few rows fit in one block: the thread's own share, then what is left of the others'. */
 static void run_shares(const struct mm_job *j) {
@@ -317,6 +332,7 @@ static void run_shares(const struct mm_job *j) {
             part.first += share.first;
             part.end += share.first;
             run_block(j->x, &j->m, &j->room, 0, part, &block);
+            if (j->then) follow(j, part);
         }
     }
 }
@@ -354,6 +370,8 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     };
     j.room = room_of(x, o->parts, j.src.row_count, ith);
     j.panels = panel_total(&j.m);
+    if (j.op_idx + 1 < tape_op_count(x->tape) && plan_follows(x->plan, op + 1, j.src.row_count))
+        j.then = op + 1;
     if (j.room.wide) j.room.wide->enter();
     if (j.src.row_count < CLAIM_ROWS_MIN)
         run_shares(&j);

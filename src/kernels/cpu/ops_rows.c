@@ -13,7 +13,7 @@
 /* Columns of a row that one thread takes at a time where a row may be shared: whole blocks of
  * Q8_BLOCK, and enough of them to be worth a visit. Of a row that it has for itself it takes
  * several chunks at once, as many as stay in the nearest cache. */
-enum { CHUNK_COLS = 256, CHUNKS_AT_ONCE = 8 };
+enum { CHUNK_COLS = PLAN_CHUNK_COLS, CHUNKS_AT_ONCE = 8 };
 
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
     switch (e->source) {
@@ -116,21 +116,28 @@ struct act_mats {
     struct mat gate, up, dst, q8;
 };
 
-/* Columns [cols.first, cols.end) of the result in one row. */
+static struct act_mats act_mats(const struct cpu_run *x, const struct op_act *a) {
+    return (struct act_mats){mat_of(x, a->gate), mat_of(x, a->up), mat_of(x, a->dst),
+                             mat_of(x, a->q8)};
+}
+
+/* Columns [cols.first, cols.end) of the result in one row; `room` for them if no floats are
+ * wanted. */
 static void act_chunk(const struct cpu_run *x, const struct op_act *a, const struct act_mats *m,
-                      uint32_t row, uint32_t ith, struct span cols) {
+                      uint32_t row, struct span cols, float *room) {
     uint32_t width = a->gate.cols;
-    float *out = m->dst.base ? mat_f32(&m->dst, row) : plan_scratch(x->plan, ith);
+    float *out = m->dst.base ? mat_f32(&m->dst, row) + cols.first : room;
     for (uint32_t c = cols.first; c < cols.end;) {
         uint32_t s = c / width, within = c % width;
         uint32_t count = width - within < cols.end - c ? width - within : cols.end - c;
         size_t from = (size_t)s * a->stride + within;
         x->table->kernels->act(a->kind, mat_f32(&m->gate, row) + from,
-                               m->up.base ? mat_f32(&m->up, row) + from : NULL, count, out + c);
+                               m->up.base ? mat_f32(&m->up, row) + from : NULL, count,
+                               out + (c - cols.first));
         c += count;
     }
     if (m->q8.base)
-        x->table->kernels->quantise(out + cols.first, cols.end - cols.first,
+        x->table->kernels->quantise(out, cols.end - cols.first,
                                     mat_q8_write(&m->q8, row, cols.first));
 }
 
@@ -149,23 +156,49 @@ static void act_items(const struct cpu_run *x, const struct op_act *a, const str
         if (next > i + CHUNKS_AT_ONCE) next = i + CHUNKS_AT_ONCE;
         uint32_t end = (first + next - i) * CHUNK_COLS;
         if (run_row_is_live(x, m->gate.kind, row))
-            act_chunk(x, a, m, row, ith,
-                      (struct span){first * CHUNK_COLS, end < cols ? end : cols});
+            act_chunk(x, a, m, row, (struct span){first * CHUNK_COLS, end < cols ? end : cols},
+                      plan_scratch(x->plan, ith));
     }
 }
 
 /* Of many rows, threads claim a few at a time, so that a disturbed processor holds nobody up. */
 void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_act *a = &op->act;
-    struct act_mats m = {mat_of(x, a->gate), mat_of(x, a->up), mat_of(x, a->dst), mat_of(x, a->q8)};
+    struct act_mats m = act_mats(x, a);
     uint32_t rows = m.gate.row_count, items = rows * act_chunks(a);
     uint32_t op_idx = (uint32_t)(op - tape_op(x->tape, 0)), claims = nth * CLAIMS_PER_THREAD;
+    if (plan_follows(x->plan, op, rows)) return;
     if (nth == 1 || rows < CLAIM_ROWS_MIN) {
         act_items(x, a, &m, span_share(items, ith, nth), ith);
         return;
     }
     for (uint32_t i = plan_claim(x->plan, op_idx); i < claims; i = plan_claim(x->plan, op_idx))
         act_items(x, a, &m, span_share(items, i, claims), ith);
+}
+
+/* Of one operand, columns [cols.first, cols.end) of its value are done. */
+static void follow_operand(const struct cpu_run *x, const struct op_act *a, struct operand o,
+                           struct span cols) {
+    _Alignas(64) float room[CHUNK_COLS];
+    uint32_t first = cols.first > o.col ? cols.first - o.col : 0;
+    uint32_t end = cols.end < o.col + o.cols ? cols.end : o.col + o.cols;
+    end = end > o.col ? end - o.col : 0;
+    for (uint32_t c = first, next; c < end; c = next) {
+        struct span chunk = {c / CHUNK_COLS * CHUNK_COLS, (c / CHUNK_COLS + 1) * CHUNK_COLS};
+        if (chunk.end > o.cols) chunk.end = o.cols;
+        next = chunk.end < end ? chunk.end : end;
+        uint32_t all = (chunk.end - chunk.first) * (a->up.value == VALUE_NONE ? 1 : 2);
+        if (!plan_finishes(x->plan, c / CHUNK_COLS, next - c, all)) continue;
+        struct act_mats m = act_mats(x, a);
+        for (uint32_t row = 0; row < m.gate.row_count; row++)
+            if (run_row_is_live(x, m.gate.kind, row)) act_chunk(x, a, &m, row, chunk, room);
+    }
+}
+
+void op_act_follow(const struct cpu_run *x, const struct op *op, struct span cols) {
+    const struct op_act *a = &op->act;
+    follow_operand(x, a, a->gate, cols);
+    if (a->up.value != VALUE_NONE) follow_operand(x, a, a->up, cols);
 }
 
 void op_add_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {

@@ -26,6 +26,11 @@ struct plan_taker {
     _Alignas(CACHE_LINE) atomic_ullong at;
 };
 
+/* Columns of a chunk that are done, in the op that is under way. */
+struct plan_chunk {
+    atomic_uint cols;
+};
+
 static size_t round_floats(size_t count) {
     return (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
@@ -108,17 +113,28 @@ static bool has_op(const struct tape *t, enum op_kind kind) {
     return false;
 }
 
+/* Chunks of the widest act. */
+static uint32_t chunks_of(const struct tape *t) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < tape_op_count(t); i++)
+        if (tape_op(t, i)->kind == OP_ACT && tape_op(t, i)->act.gate.cols > most)
+            most = tape_op(t, i)->act.gate.cols;
+    return most / PLAN_CHUNK_COLS + 1;
+}
+
 static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *err) {
     bool attends = has_op(p->tape, OP_ATTENTION);
     size_t bytes = p->scratch_floats * sizeof(float);
     p->stages = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->stages));
+    p->follows = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->follows));
+    p->chunks = mem_zalloc_array(chunks_of(p->tape), sizeof(*p->chunks));
     p->claims = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->claims));
     p->takers = mem_alloc_aligned(CACHE_LINE, threads * sizeof(*p->takers));
     for (uint32_t i = 0; p->takers && i < threads; i++) atomic_init(&p->takers[i].at, 0);
     p->tables = page_alloc(p->tables_bytes);
     if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
     if (attends) p->parts = page_alloc(PLAN_PARTS_FLOATS * sizeof(float));
-    bool has_words = p->stages && p->claims && p->takers;
+    bool has_words = p->stages && p->follows && p->chunks && p->claims && p->takers;
     if (has_words && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
@@ -134,7 +150,9 @@ enum status plan_create(struct cpu_plan **out, const struct tape *t, const struc
         plan_destroy(p);
         return st;
     }
-    p->stage_count = stages_make(t, p->stages);
+    for (uint32_t i = 1; k->panel && i < tape_op_count(t); i++)
+        p->follows[i] = stage_may_follow(t, i);
+    p->stage_count = stages_make(t, p->follows, p->stages);
     *out = p;
     return ST_OK;
 }
@@ -142,6 +160,8 @@ enum status plan_create(struct cpu_plan **out, const struct tape *t, const struc
 void plan_destroy(struct cpu_plan *p) {
     if (!p) return;
     mem_free(p->stages);
+    mem_free(p->follows);
+    mem_free(p->chunks);
     mem_free(p->claims);
     mem_free(p->takers);
     page_free(p->tables, p->tables_bytes);
@@ -180,6 +200,19 @@ uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, ui
 
 bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares) {
     return atomic_load_explicit(&p->claims[op_idx].spent, memory_order_relaxed) < shares;
+}
+
+bool plan_follows(const struct cpu_plan *p, const struct op *act, uint32_t rows) {
+    return rows < CLAIM_ROWS_MIN && p->follows[act - tape_op(p->tape, 0)];
+}
+
+/* The order makes what others wrote in the chunk's columns seen by whoever is last. The reset needs
+ * none: the next op that counts comes behind a meeting. */
+bool plan_finishes(const struct cpu_plan *p, uint32_t chunk, uint32_t cols, uint32_t all) {
+    atomic_uint *done = &p->chunks[chunk].cols;
+    if (atomic_fetch_add_explicit(done, cols, memory_order_acq_rel) + cols < all) return false;
+    atomic_store_explicit(done, 0, memory_order_relaxed);
+    return true;
 }
 
 static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {

@@ -19,6 +19,7 @@
 
 struct cpu_kernels;
 struct cpu_run;
+struct plan_chunk;
 struct plan_claims;
 struct plan_taker;
 struct stage;
@@ -37,7 +38,9 @@ struct plan_rope {
 
 struct cpu_plan {
     const struct tape *tape;
-    struct stage *stages; /* [stage_count] */
+    struct stage *stages;      /* [stage_count] */
+    bool *follows;             /* [ops] an act that follows its product, if there are few rows */
+    struct plan_chunk *chunks; /* what is done of its columns */
     uint32_t stage_count;
     struct plan_claims *claims; /* [ops] */
     struct plan_taker *takers;  /* [threads] */
@@ -77,6 +80,15 @@ uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, ui
 /* Of an op's shares, `shares` of which have pieces, some have pieces left: one look where asking
  * each would be one for every thread, most of them in vain. May say yes a moment longer. */
 bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares);
+
+/* With few rows an act follows its product: whoever finishes the last of a chunk's columns, of gate
+ * and of up, does the act of that chunk, and nobody has to meet between the two. */
+enum { PLAN_CHUNK_COLS = 256 };
+bool plan_follows(const struct cpu_plan *p, const struct op *act, uint32_t rows);
+
+/* `cols` more columns of a chunk are done. True for whoever did the last of `all`: it sees what all
+ * have written, and the count begins anew. */
+bool plan_finishes(const struct cpu_plan *p, uint32_t chunk, uint32_t cols, uint32_t all);
 
 /* Fill the rope tables for the step's rows: the share of one thread. */
 void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);

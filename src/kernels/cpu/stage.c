@@ -3,6 +3,7 @@
 
 #include "graph/step.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/plan.h"
 
 /* Ops whose driver gives row r of every operand to the same thread and touches no other. */
 static bool is_row_local(const struct op *op) {
@@ -99,7 +100,7 @@ static struct stage make_stage(const struct tape *t, uint32_t first) {
     const uint32_t room = (uint32_t)(sizeof(((struct touched *)0)->values) / sizeof(value_id));
     const struct op *op = tape_op(t, first);
     struct touched before = {.count = 0};
-    struct stage s = {first, first, rows_of(t, op), 0, op->kind == OP_ACT};
+    struct stage s = {first, first, rows_of(t, op), 0, op->kind == OP_ACT, false};
     for (;;) {
         touch(&before, op);
         s.row_work += row_work(op);
@@ -114,10 +115,36 @@ static struct stage make_stage(const struct tape *t, uint32_t first) {
     }
 }
 
-uint32_t stages_make(const struct tape *t, struct stage *out) {
+static bool lies_in(struct operand part, struct operand whole) {
+    return part.value == whole.value && part.col >= whole.col &&
+           part.col + part.cols <= whole.col + whole.cols;
+}
+
+static bool is_apart(const struct tape *t, struct operand result, const struct op_matmul *m) {
+    if (result.value == VALUE_NONE) return true;
+    return !places_overlap(t, result.value, m->src.value) &&
+           !places_overlap(t, result.value, m->dst.value);
+}
+
+bool stage_may_follow(const struct tape *t, uint32_t i) {
+    const struct op *op = tape_op(t, i), *before = i > 0 ? op - 1 : NULL;
+    if (!before || op->kind != OP_ACT || before->kind != OP_MATMUL) return false;
+    const struct op_act *a = &op->act;
+    const struct op_matmul *m = &before->matmul;
+    bool has_up = a->up.value != VALUE_NONE;
+    if (a->segments != 1 || m->add || !lies_in(a->gate, m->dst)) return false;
+    if (has_up && (!lies_in(a->up, m->dst) || a->up.cols != a->gate.cols)) return false;
+    if (has_up && a->up.col < a->gate.col + a->gate.cols && a->gate.col < a->up.col + a->up.cols)
+        return false;
+    return is_apart(t, a->dst, m) && is_apart(t, a->q8, m);
+}
+
+uint32_t stages_make(const struct tape *t, const bool *follows, struct stage *out) {
     uint32_t count = 0;
-    for (uint32_t op = 0; op < tape_op_count(t); op = out[count++].end)
+    for (uint32_t op = 0; op < tape_op_count(t); op = out[count++].end) {
         out[count] = make_stage(t, op);
+        out[count].follows = follows[op];
+    }
     return count;
 }
 
@@ -125,6 +152,7 @@ uint32_t stages_make(const struct tape *t, struct stage *out) {
 static bool is_for_one(const struct stage *s, const struct step *step, uint32_t threads) {
     uint64_t rows = step_rows(step, s->rows), work = rows * s->row_work;
     uint64_t shares = s->splits_rows || rows > threads ? threads : rows;
+    if (s->follows && rows < CLAIM_ROWS_MIN) return true;
     if (s->row_work == 0 || rows == 0) return s->row_work > 0;
     return work - work / shares <= (uint64_t)STAGE_ALONE_ELEMS * threads;
 }

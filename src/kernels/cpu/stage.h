@@ -7,8 +7,11 @@
  * meeting. The step's rows decide, so that one sequence that decodes meets five times a layer, and
  * a prompt shares everything out:
  *
- *     matmul qkv | rope q . rope k . kv_write | attention | matmul o | norm | matmul gate, up | ...
- *     all        | the last                   | all       | all      | last | all
+ *     matmul qkv | rope q . rope k . kv_write | attention | matmul o | norm | matmul gate, up . act
+ *     all        | the last                   | all       | all      | last | all, chunk by chunk
+ *
+ * An act of few rows needs no meeting either: it follows its product chunk by chunk of columns,
+ * done by whoever computes the last panel of a chunk.
  *
  * Lifetime: made with a plan. Thread: read-only once made; pure.
  */
@@ -27,14 +30,19 @@ struct stage {
     enum rows_kind rows; /* what their rows are */
     uint32_t row_work;   /* of all its ops in one row, in elements; 0: never for one thread alone */
     bool splits_rows;    /* threads share out a single row, too */
+    bool follows;        /* with few rows, the op before has done it (kernels/cpu/plan.h) */
 };
 
 /* What a meeting is worth for each thread that comes to it, in elements: about 0.3 us. Two threads
  * of SmolLM2 wait 0.6 us at each (Zen 4, 2026-11), and each further thread makes it longer. */
 enum { STAGE_ALONE_ELEMS = 512 };
 
-/* `out` has room for as many stages as the tape has ops; returns how many there are. */
-uint32_t stages_make(const struct tape *t, struct stage *out);
+/* Op `i` is an act that may be applied to its product's columns while others are still computed. */
+bool stage_may_follow(const struct tape *t, uint32_t i);
+
+/* follows[op]: the op follows the one before. `out` has room for as many stages as the tape has
+ * ops; returns how many there are. */
+uint32_t stages_make(const struct tape *t, const bool *follows, struct stage *out);
 
 /* Of the stages from `at` on, the first that is not done by one thread for all `threads`. */
 uint32_t stages_alone_end(const struct stage *stages, uint32_t count, uint32_t at,
