@@ -52,13 +52,13 @@ struct block {
 
 /* Where a tile stands: block b of `panels` panels, and `count` rows' activations of that block. */
 struct tile {
+    __m512i table; /* with SIGN_OFFSET added */
     const struct mm_row *rows;
     const int8_t *q[MM_TILE];
-    uint32_t b;
     struct block at[MM_PAIR];
     size_t panel_bytes;
-    __m512i table; /* with SIGN_OFFSET added */
     struct starts *starts;
+    uint32_t b;
 };
 
 /* Where the sums of a superblock's halves start from: every fourth number, in rising k. */

@@ -154,8 +154,10 @@ static void run_rows(mm_panel_fn *kernel, const uint8_t *data, const struct mm_p
 static uint32_t run_pair(const struct mm_pairs *pairs, const struct mm_part *part, uint32_t p,
                          const uint8_t *next, const struct mm_block *b, uint32_t r) {
     const uint8_t *data = pack_panel(part->w, part->expert, p);
+    uint32_t tiles = (b->count - r) / MM_TILE;
+    CHECK(tiles > 0);
     size_t bytes = next ? MM_PAIR * part->w->panel_bytes : 0, fetched = 0;
-    size_t share = bytes / ((b->count - r) / MM_TILE) + CACHE_LINE, first = p * PANEL_ROWS;
+    size_t share = bytes / tiles + CACHE_LINE, first = p * PANEL_ROWS;
     struct mm_sink to = {.col = part->dst_col + first, .add = part->add};
     if (part->bias) to.bias = part->bias + first;
     for (; r + MM_TILE <= b->count; r += MM_TILE) {
