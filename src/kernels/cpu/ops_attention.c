@@ -90,6 +90,7 @@ static bool batch_next(const struct attn_rows *a, struct span heads, struct attn
         b->first = 0;
     }
     uint32_t left = a->count * b->heads - b->first;
+    CHECK(left > 0);
     uint32_t calls = (left + ATTN_QUERIES - 1) / ATTN_QUERIES;
     b->end = b->first + (left + calls - 1) / calls;
     return true;
