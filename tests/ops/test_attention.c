@@ -233,6 +233,61 @@ static void test_several_sequences_in_a_step_have_the_same_bits(void **state) {
     }
 }
 
+/* A row of each sequence in turn, as in decoding: few rows, which are shared out, and many, which
+ * are claimed one ahead. What comes next lies in the next segment, a short one, or at another
+ * row's window. */
+static void test_rows_alone_have_the_same_bits(void **state) {
+    (void)state;
+    static const uint32_t positions[] = {511, 0, 256, 255, 527, 16, 299, 512, 700, 15, 257};
+    static const uint32_t counts[] = {3, 9, 31, 32, 45}, windows[] = {0, 0, 40, 300};
+    static const uint32_t ratios[] = {3, 1, 8, 6}, dims[] = {64, 128, 96, 32};
+    for (uint32_t i = 0; i < 20; i++) {
+        struct rig_steps steps;
+        struct kv_space kv;
+        struct attn_case c = {.type = (enum kv_type)(i % 3),
+                              .heads = 2 * ratios[i % 4],
+                              .kv_heads = 2,
+                              .head_dim = dims[i / 5],
+                              .first = 701 - counts[i % 5],
+                              .rows = counts[i % 5],
+                              .window = windows[i / 2 % 4],
+                              .q8 = true,
+                              .seed = 90 + i};
+        struct rig r = attn_rig(&c, &steps, &kv);
+        r.step.seq_count = 8;
+        for (uint32_t q = 1; q < 8; q++) steps.seqs[q] = steps.seqs[0];
+        for (uint32_t row = 0; row < c.rows; row++) {
+            steps.seq[row] = row % 8;
+            steps.pos[row] = row % 13 == 7 ? -1 : (int32_t)positions[(row + i) % 11];
+        }
+        rig_check_only(&r, "rows alone");
+        mem_free(kv.base);
+    }
+}
+
+/* Scores so far apart that exponentials come near the smallest number, and beyond it to zero. */
+static void test_weights_that_vanish_have_the_same_bits(void **state) {
+    (void)state;
+    static const float spreads[] = {100.0f, 250.0f, 1000.0f};
+    for (uint32_t i = 0; i < 9; i++) {
+        struct attn_case c = {.type = (enum kv_type)(i / 3),
+                              .heads = 6,
+                              .kv_heads = 2,
+                              .head_dim = 64,
+                              .first = 490,
+                              .rows = 40,
+                              .window = i % 2 ? 200 : 0,
+                              .keep_floats = true,
+                              .seed = 130 + i};
+        struct rig_steps steps;
+        struct kv_space kv;
+        struct rig r = attn_rig(&c, &steps, &kv);
+        r.spread = spreads[i % 3];
+        rig_check_only(&r, "weights that vanish");
+        mem_free(kv.base);
+    }
+}
+
 /* The last row's own token is broken; the rows before it may not notice. */
 static void test_a_row_sees_nothing_of_the_rows_after_it(void **state) {
     (void)state;
@@ -401,6 +456,8 @@ int main(void) {
         cmocka_unit_test(test_prompts_and_skipped_rows_have_the_same_bits),
         cmocka_unit_test(test_chunks_of_every_length_have_the_same_bits),
         cmocka_unit_test(test_several_sequences_in_a_step_have_the_same_bits),
+        cmocka_unit_test(test_rows_alone_have_the_same_bits),
+        cmocka_unit_test(test_weights_that_vanish_have_the_same_bits),
         cmocka_unit_test(test_a_row_sees_nothing_of_the_rows_after_it),
         cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),
         cmocka_unit_test(test_the_reference_is_softmax_attention),

@@ -143,18 +143,30 @@ static struct attn_next next_head(const struct attn_rows *a, uint32_t head) {
     return (struct attn_next){a, head, segments_of(a->first[0], a->end[0]).first};
 }
 
-/* The keys of `next` are fetched while `s` is computed. That is for rows alone; what neighbouring
- * rows read has been read for those before them. */
-static void fetch_next(struct attn_next next, struct attn_segment *s) {
+/* Of what `s` still has room for, the keys of `next` are fetched while it is computed. There is room
+ * for as many tiles as it reads itself, of which `used` are taken; the new number is returned. That is
+ * for rows alone; what neighbouring rows read has been read for those before them. */
+static uint32_t fetch_next(struct attn_next next, uint32_t used, struct attn_segment *s) {
     const struct attn_rows *a = next.rows;
-    memset(s->next, 0, sizeof(s->next));
-    if (!a || !a->kv) return;
+    const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];
+    struct span own = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
+    if (!a || !a->kv) return used;
     uint32_t start = next.segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
-    uint32_t first = a->first[0] > start ? a->first[0] - start : 0;
-    uint32_t end = (a->end[0] < edge ? a->end[0] : edge) - start;
-    const uint8_t *values[ATTN_TILES];
-    find_tiles(a, next.head / a->heads_per_kv, start / KV_BLOCK_TOKENS, tiles_of(first, end),
-               s->next, values);
+    struct span tiles = tiles_of(a->first[0] > start ? a->first[0] - start : 0,
+                                 (a->end[0] < edge ? a->end[0] : edge) - start);
+    find_tiles(a, next.head / a->heads_per_kv, start / KV_BLOCK_TOKENS, tiles, k, v);
+    for (uint32_t t = tiles.first; t < tiles.end && own.first + used < own.end; t++)
+        s->next[own.first + used++] = k[t];
+    return used;
+}
+
+/* After segment n of a batch comes n + 1, and after the last one `after`. */
+static void fetch_after(const struct attn_rows *a, const struct attn_batch *b, uint32_t n,
+                        struct attn_next after, struct attn_segment *s) {
+    uint32_t end = segments_of(a->first[0], a->end[0]).end, used = 0;
+    memset(s->next, 0, sizeof(s->next));
+    if (n + 1 < end) used = fetch_next((struct attn_next){a, b->head, n + 1}, used, s);
+    if (n + 2 >= end) fetch_next(after, used, s);
 }
 
 static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
@@ -169,8 +181,7 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
     }
     for (uint32_t n = segments.first; n < segments.end; n++) {
         fill_segment(a, b, n, &s);
-        if (a->count == 1)
-            fetch_next(n + 1 < segments.end ? (struct attn_next){a, b->head, n + 1} : after, &s);
+        if (a->count == 1) fetch_after(a, b, n, after, &s);
         k->attend(&s, n == segments.first ? all : part);
         for (uint32_t i = 0; n != segments.first && i < s.query_count; i++)
             k->attn_join(&all[i], &part[i], a->head_dim);
@@ -446,7 +457,7 @@ static void leave_part(const struct attn_op *o, const struct attn_rows *a,
     uint64_t idx[ATTN_QUERIES] = {0};
     struct attn_segment s = segment_of(a, b);
     fill_segment(a, b, segment, &s);
-    fetch_next(after, &s);
+    fetch_next(after, 0, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
         uint32_t query = b->first + i;
         idx[i] = part_index(o, a, base, batch_row(b, query), segment, batch_head(b, query));
