@@ -5,6 +5,8 @@
  * widened once for all queries. Six queries meet one tile at a time, so that there are twelve
  * sums in registers; one or two queries meet two. Tokens that a query does not attend to may
  * hold anything: their scores are replaced by minus infinity, and their values never weighed.
+ * While keys are multiplied, their values are fetched; while values are weighed, the keys of what
+ * the caller says is next.
  */
 #include <immintrin.h>
 #include <math.h>
@@ -42,6 +44,18 @@ INLINE float load1(const uint8_t *p, size_t i, const enum kv_type type) {
     return value;
 }
 
+/* Begins to read what is needed soon. Into the second cache: the first has too few reads in flight
+ * to keep the memory busy. */
+INLINE void fetch(const uint8_t *p, size_t i, const enum kv_type type) {
+    _mm_prefetch((const char *)(p + i * kv_elem_bytes(type)), _MM_HINT_T1);
+}
+
+/* Six queries are mostly those of a prompt, whose keys and values have been read before; floats are
+ * mostly those of an encoder. */
+INLINE bool fetches_ahead(const int queries, const enum kv_type type) {
+    return queries < ATTN_QUERIES && type != KV_F32;
+}
+
 /* All ones in lane i where first <= base + i < end. */
 INLINE __m256 attended(uint32_t base, uint32_t first, uint32_t end) {
     __m256i at =
@@ -63,7 +77,12 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const in
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_setzero_ps();
+    /* Values lie as far from the keys in all tiles of a cache. */
+    const size_t values = (size_t)(s->v[first / KV_BLOCK_TOKENS] - tiles[0]);
+    const bool fetches = fetches_ahead(queries, type);
     for (size_t d = 0; d < s->head_dim; d++) {
+        if (fetches) fetch(tiles[0] + values, d * KV_BLOCK_TOKENS, type);
+        if (fetches && vectors > 2) fetch(tiles[1] + values, d * KV_BLOCK_TOKENS, type);
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             k[j] = load8(tiles[j / 2], d * KV_BLOCK_TOKENS + (size_t)(j % 2) * LANES, type);
@@ -155,8 +174,10 @@ INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint
     for (uint32_t j = tokens.first; j < tokens.end;) {
         const uint8_t *row = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
         uint32_t edge = (j / KV_BLOCK_TOKENS + 1) * KV_BLOCK_TOKENS;
-        uint32_t end = edge < tokens.end ? edge : tokens.end;
+        uint32_t end = edge < tokens.end ? edge : tokens.end, tile = j / KV_BLOCK_TOKENS;
+        size_t next = s->next[tile] ? (size_t)(s->next[tile] - s->v[tile]) : 0;
         for (; j < end; j++, row += s->v_stride) {
+            if (fetches_ahead(queries, type)) fetch(row + next, d, type);
 #pragma GCC unroll 4
             for (int c = 0; c < vectors; c++) v[c] = load8(row, d + (size_t)c * LANES, type);
 #pragma GCC unroll 6
