@@ -78,7 +78,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const in
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_setzero_ps();
     /* Values lie as far from the keys in all tiles of a cache. */
-    const size_t values = (size_t)(s->v[first / KV_BLOCK_TOKENS] - tiles[0]);
+    const ptrdiff_t values = s->v[first / KV_BLOCK_TOKENS] - tiles[0];
     const bool fetches = fetches_ahead(queries, type);
     for (size_t d = 0; d < s->head_dim; d++) {
         if (fetches) fetch(tiles[0] + values, d * KV_BLOCK_TOKENS, type);
@@ -175,7 +175,7 @@ INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint
         const uint8_t *row = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
         uint32_t edge = (j / KV_BLOCK_TOKENS + 1) * KV_BLOCK_TOKENS;
         uint32_t end = edge < tokens.end ? edge : tokens.end, tile = j / KV_BLOCK_TOKENS;
-        size_t next = s->next[tile] ? (size_t)(s->next[tile] - s->v[tile]) : 0;
+        ptrdiff_t next = s->next[tile] ? s->next[tile] - s->v[tile] : 0;
         for (; j < end; j++, row += s->v_stride) {
             if (fetches_ahead(queries, type)) fetch(row + next, d, type);
 #pragma GCC unroll 4

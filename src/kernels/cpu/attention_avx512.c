@@ -112,7 +112,7 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r,
     for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
     /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
      * and have just been written. */
-    const size_t values = (size_t)(s->v[t] - s->k[t]);
+    const ptrdiff_t values = s->v[t] - s->k[t];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
@@ -222,7 +222,7 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const
     for (uint32_t j = tokens.first; j < tokens.end;) {
         const uint8_t *row = s->v[j / LANES] + j % LANES * s->v_stride;
         const float *p = w->p[j / LANES][0] + j % LANES;
-        size_t next = s->next[j / LANES] ? (size_t)(s->next[j / LANES] - s->v[j / LANES]) : 0;
+        ptrdiff_t next = s->next[j / LANES] ? s->next[j / LANES] - s->v[j / LANES] : 0;
         uint32_t edge = (j / LANES + 1) * LANES, end = edge < tokens.end ? edge : tokens.end;
         for (; j < end; j++, row += s->v_stride, p++) {
 #pragma GCC unroll 4
