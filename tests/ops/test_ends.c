@@ -8,15 +8,19 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/fp_mode.h"
 #include "kernels/cpu/page.h"
 #include "ops/matmul_rig.h"
 
 enum { FENCES = 16, FENCE_BYTES = 1 << 17, PAGE_BYTES = 1 << 16, SENTINEL = 0x5A };
 
 static uint8_t *fences[FENCES]; /* where forbidden pages begin */
+static uint64_t mode_before;
 
+/* Kernels are defined in the mode that the device puts its threads in. */
 static int put_fences(void **state) {
     (void)state;
+    mode_before = fp_mode_enter();
     for (int i = 0; i < FENCES; i++) {
         uint8_t *base = mmap(NULL, FENCE_BYTES + PAGE_BYTES, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -29,6 +33,7 @@ static int put_fences(void **state) {
 
 static int remove_fences(void **state) {
     (void)state;
+    fp_mode_leave(mode_before);
     for (int i = 0; i < FENCES; i++) munmap(fences[i] - FENCE_BYTES, FENCE_BYTES + PAGE_BYTES);
     return 0;
 }

@@ -4,6 +4,7 @@
  *         largest and what is no number; rows from 2^-80 to 2^80, with blocks of zeros. */
 #include "base/pool.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/fp_mode.h"
 #include "kernels/cpu/page.h"
 #include "ops/matmul_rig.h"
 
@@ -115,6 +116,7 @@ static void for_each_format(pairs_fn *fn) {
     struct pool *pool;
     struct err err = {{0}};
     bool some = false;
+    uint64_t mode = fp_mode_enter(); /* as the device does */
     assert_int_equal(pool_create(&pool, 1, &err), ST_OK);
     for (int i = 0; i < RIG_ISAS; i++) {
         if (!rig_isa_runs(rig_isas[i])) continue;
@@ -126,6 +128,7 @@ static void for_each_format(pairs_fn *fn) {
         }
     }
     pool_destroy(pool);
+    fp_mode_leave(mode);
     if (!some) skip();
 }
 
