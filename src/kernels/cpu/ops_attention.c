@@ -143,9 +143,9 @@ static struct attn_next next_head(const struct attn_rows *a, uint32_t head) {
     return (struct attn_next){a, head, segments_of(a->first[0], a->end[0]).first};
 }
 
-/* Of what `s` still has room for, the keys of `next` are fetched while it is computed. There is room
- * for as many tiles as it reads itself, of which `used` are taken; the new number is returned. That is
- * for rows alone; what neighbouring rows read has been read for those before them. */
+/* The keys of `next` are fetched while `s` is computed, as far as there is room: for as many tiles
+ * as `s` reads itself, of which `used` are taken; the new number is returned. That is for rows
+ * alone; what neighbouring rows read has been read for those before them. */
 static uint32_t fetch_next(struct attn_next next, uint32_t used, struct attn_segment *s) {
     const struct attn_rows *a = next.rows;
     const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];
