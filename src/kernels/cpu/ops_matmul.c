@@ -8,10 +8,11 @@
  * all rows of a block.
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
- * to back, which memory likes best; whoever is done helps those who are not. With many rows
- * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. Either way one whose processor
- * is disturbed does less, and nobody waits for all that it had to do. Who computes a panel changes
- * no bits.
+ * to back, which memory likes best; whoever is done helps those who are not. With more of them
+ * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With a block for every thread it
+ * owns rows instead: what it computes it will read itself, which matters where processors do not
+ * share a cache. In each case one whose processor is disturbed does less, and nobody waits for all
+ * that it had to do. Who computes a panel changes no bits.
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
@@ -282,16 +283,6 @@ static void run_block(const struct cpu_run *x, const struct mm_op *m, const stru
     }
 }
 
-/* Fill a block with the next live rows from *next on; false if none is left. */
-static bool next_block(const struct cpu_run *x, const struct mat *src, const struct mat *dst,
-                       bool quantised, uint32_t *next, struct mm_block *b) {
-    block_clear(b);
-    for (; *next < src->row_count && b->count < MM_BLOCK; (*next)++)
-        if (run_row_is_live(x, src->kind, *next))
-            block_push(b, src, *next, 0, quantised, mat_f32(dst, *next));
-    return b->count > 0;
-}
-
 /* An op with rows, on one thread. */
 struct mm_job {
     const struct cpu_run *x;
@@ -302,6 +293,15 @@ struct mm_job {
     uint32_t op_idx, panels, ith, nth;
     const struct op *then; /* an act that follows piece by piece, or NULL */
 };
+
+/* Fill a block with the next live rows from *next on, before `end`; false if none is left. */
+static bool next_block(const struct mm_job *j, uint32_t *next, uint32_t end, struct mm_block *b) {
+    block_clear(b);
+    for (; *next < end && b->count < MM_BLOCK; (*next)++)
+        if (run_row_is_live(j->x, j->src.kind, *next))
+            block_push(b, &j->src, *next, 0, j->quantised, mat_f32(&j->dst, *next));
+    return b->count > 0;
+}
 
 /* Panels [piece.first, piece.end), counted over all parts, are done. */
 static void follow(const struct mm_job *j, struct span piece) {
@@ -321,7 +321,7 @@ static void follow(const struct mm_job *j, struct span piece) {
 static void run_shares(const struct mm_job *j) {
     struct mm_block block;
     uint32_t next = 0, shares = j->panels < j->nth ? j->panels : j->nth;
-    if (!next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block)) return;
+    if (!next_block(j, &next, j->src.row_count, &block)) return;
     for (uint32_t i = 0; i < j->nth && plan_has_left(j->x->plan, j->op_idx, shares); i++) {
         uint32_t owner = (j->ith + i) % j->nth;
         struct span share = span_share(j->panels, owner, j->nth);
@@ -339,21 +339,55 @@ static void run_shares(const struct mm_job *j) {
     }
 }
 
-/* Each thread counts off the same units, `chunks` of whole pairs for each block of rows. Threads
+/* All panels cut into chunks of whole pairs. */
+struct mm_chunks {
+    uint32_t pairs, count;
+};
+
+static struct mm_chunks chunks_of(const struct mm_job *j, uint32_t count) {
+    uint32_t pairs = (j->panels + 1) / MM_PAIR;
+    return (struct mm_chunks){pairs, count < pairs ? count : pairs};
+}
+
+/* Chunk i meets a block, and chunk `then` is likely to be next. */
+static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, uint32_t then,
+                      struct mm_block *b) {
+    struct span mine = span_share(c.pairs, i, c.count);
+    mine.first *= MM_PAIR;
+    mine.end = mine.end == c.pairs ? j->panels : mine.end * MM_PAIR;
+    b->upcoming = panel_at(&j->m, span_share(c.pairs, then % c.count, c.count).first * MM_PAIR);
+    run_block(j->x, &j->m, &j->room, 0, mine, b);
+}
+
+/* Each thread counts off the same units, all chunks for one block of rows after the other. Threads
  * that are not disturbed take turns. */
 static void run_claims(const struct mm_job *j) {
     struct mm_block block;
-    uint32_t pairs = (j->panels + 1) / MM_PAIR, chunks = j->nth * CLAIMS_PER_THREAD, next = 0;
-    if (chunks > pairs) chunks = pairs;
-    uint32_t unit = plan_claim(j->x->plan, j->op_idx);
-    for (uint32_t i = 0; next_block(j->x, &j->src, &j->dst, j->quantised, &next, &block); i++) {
-        for (; unit / chunks == i; unit = plan_claim(j->x->plan, j->op_idx)) {
-            struct span mine = span_share(pairs, unit % chunks, chunks);
-            mine.first *= MM_PAIR;
-            mine.end = mine.end == pairs ? j->panels : mine.end * MM_PAIR;
-            uint32_t then = span_share(pairs, (unit + j->nth) % chunks, chunks).first;
-            block.upcoming = panel_at(&j->m, then * MM_PAIR);
-            run_block(j->x, &j->m, &j->room, 0, mine, &block);
+    struct mm_chunks chunks = chunks_of(j, j->nth * CLAIMS_PER_THREAD);
+    uint32_t unit = plan_claim(j->x->plan, j->op_idx), next = 0;
+    for (uint32_t i = 0; next_block(j, &next, j->src.row_count, &block); i++)
+        for (; unit / chunks.count == i; unit = plan_claim(j->x->plan, j->op_idx))
+            run_chunk(j, chunks, unit % chunks.count, unit % chunks.count + j->nth, &block);
+}
+
+/* A thread's rows, those that it has in the row ops around, too, go through all panels: they stay
+ * in its own caches. Whoever is done helps the others. */
+static void run_own_rows(const struct mm_job *j) {
+    struct mm_block block;
+    struct mm_chunks chunks = chunks_of(j, CLAIMS_PER_THREAD);
+    for (uint32_t i = 0; i < j->nth && plan_has_left(j->x->plan, j->op_idx, j->nth); i++) {
+        uint32_t owner = (j->ith + i) % j->nth, at = UINT32_MAX;
+        struct span rows = span_share(j->src.row_count, owner, j->nth);
+        uint32_t blocks = (rows.end - rows.first + MM_BLOCK - 1) / MM_BLOCK;
+        uint32_t pieces = blocks * chunks.count, piece;
+        while ((piece = plan_take(j->x->plan, j->op_idx, owner, pieces)) < pieces) {
+            if (piece / chunks.count != at) {
+                at = piece / chunks.count;
+                struct span some = span_share(rows.end - rows.first, at, blocks);
+                uint32_t next = rows.first + some.first;
+                next_block(j, &next, rows.first + some.end, &block);
+            }
+            run_chunk(j, chunks, piece % chunks.count, piece % chunks.count + 1, &block);
         }
     }
 }
@@ -377,8 +411,10 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     if (j.room.wide) j.room.wide->enter();
     if (j.src.row_count < CLAIM_ROWS_MIN)
         run_shares(&j);
-    else
+    else if (j.src.row_count < nth * MM_BLOCK)
         run_claims(&j);
+    else
+        run_own_rows(&j);
     if (j.room.wide) j.room.wide->leave();
 }
 

@@ -161,19 +161,25 @@ static void act_items(const struct cpu_run *x, const struct op_act *a, const str
     }
 }
 
-/* Of many rows, threads claim a few at a time, so that a disturbed processor holds nobody up. */
+/* Of many rows, a thread takes its own, a few at a time, and then what others have not come to, so
+ * that a disturbed processor holds nobody up. */
 void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_act *a = &op->act;
     struct act_mats m = act_mats(x, a);
     uint32_t rows = m.gate.row_count, items = rows * act_chunks(a);
-    uint32_t op_idx = (uint32_t)(op - tape_op(x->tape, 0)), claims = nth * CLAIMS_PER_THREAD;
+    uint32_t op_idx = (uint32_t)(op - tape_op(x->tape, 0)), piece;
     if (plan_follows(x->plan, op, rows)) return;
     if (nth == 1 || rows < CLAIM_ROWS_MIN) {
         act_items(x, a, &m, span_share(items, ith, nth), ith);
         return;
     }
-    for (uint32_t i = plan_claim(x->plan, op_idx); i < claims; i = plan_claim(x->plan, op_idx))
-        act_items(x, a, &m, span_share(items, i, claims), ith);
+    for (uint32_t i = 0; i < nth && plan_has_left(x->plan, op_idx, nth); i++) {
+        uint32_t owner = (ith + i) % nth;
+        while ((piece = plan_take(x->plan, op_idx, owner, CLAIMS_PER_THREAD)) < CLAIMS_PER_THREAD)
+            act_items(x, a, &m,
+                      span_share(items, owner * CLAIMS_PER_THREAD + piece, nth * CLAIMS_PER_THREAD),
+                      ith);
+    }
 }
 
 /* Of one operand, columns [cols.first, cols.end) of its value are done. */
