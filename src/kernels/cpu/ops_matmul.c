@@ -9,10 +9,10 @@
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
  * to back, which memory likes best; whoever is done helps those who are not. With more of them
- * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With a block for every thread it
- * owns rows instead: what it computes it will read itself, which matters where processors do not
- * share a cache. In each case one whose processor is disturbed does less, and nobody waits for all
- * that it had to do. Who computes a panel changes no bits.
+ * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With a block for every thread
+ * each owns rows instead: what it computes it will read itself, which matters where processors do
+ * not share a cache. In each case one whose processor is disturbed does less, and nobody waits for
+ * all that it had to do. Who computes a panel changes no bits.
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
