@@ -124,6 +124,10 @@ static void check_act(struct checker *c) {
         if (end > value_of(c, a->gate)->cols) complain(c, "end", end, value_of(c, a->gate)->cols);
     }
     is_result(c, a->dst, a->q8, a->gate.cols * a->segments);
+    if (c->st != ST_OK) return;
+    enum rows_kind rows = value_of(c, a->gate)->rows;
+    if (a->dst.value != VALUE_NONE) is_rows(c, "rows of dst", a->dst, rows);
+    if (a->q8.value != VALUE_NONE) is_rows(c, "rows of q8", a->q8, rows);
 }
 
 static void check_experts(struct checker *c) {

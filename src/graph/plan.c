@@ -1,8 +1,9 @@
 /* graph/plan.c - a place in the slab for every value.
  *
- * A value lives from the first op that touches it to the last. Values are placed in the order
- * of their birth, each at the lowest offset where it meets no value that lives at the same
- * time. The result is within a few per cent of the peak on the tapes of our architectures.
+ * A value lives from the first op that touches it to the last; what a product reads lives through
+ * an act behind it, too. Values are placed in the order of their birth, each at the lowest offset
+ * where it meets no value that lives at the same time. The result is within a few per cent of the
+ * peak on the tapes of our architectures.
  */
 #include <stdlib.h>
 

@@ -40,8 +40,8 @@ void dense_survey(struct dense *d);
 /* The first token in rank. */
 int32_t dense_first(const struct dense *d);
 
-/* The same without reading them first. False if the largest is one of those that taming changes,
- * so that others may become its equals. */
+/* The same of logits that `d` does not hold yet. False if the largest is one of those that taming
+ * changes, so that others may become its equals. */
 bool dense_first_of(const struct dense *d, const float *logits, int32_t *token);
 
 /* A logit that at least `count` tokens reach, if so many are above minus infinity, and not many

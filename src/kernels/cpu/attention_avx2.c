@@ -78,7 +78,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const in
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_setzero_ps();
     /* Values lie as far from the keys in all tiles of a cache. */
-    const ptrdiff_t values = s->v[first / KV_BLOCK_TOKENS] - tiles[0];
+    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[first / KV_BLOCK_TOKENS] - tiles[0];
     const bool fetches = fetches_ahead(queries, type);
     for (size_t d = 0; d < s->head_dim; d++) {
         if (fetches) fetch(tiles[0] + values, d * KV_BLOCK_TOKENS, type);

@@ -66,7 +66,7 @@ INLINE __m512 add_masked(__m512 acc, __m512 x, const float *y, __mmask16 mask) {
     return acc;
 }
 
-/* The exponentials of a segment's scores, and the largest score lane by lane until then. */
+/* A segment's scores, later their exponentials, and until then the largest score lane by lane. */
 struct scores {
     float p[ATTN_TILES][ATTN_QUERIES][LANES];
     __m512 max[ATTN_QUERIES];
@@ -112,7 +112,7 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r,
     for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
     /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
      * and have just been written. */
-    const ptrdiff_t values = s->v[t] - s->k[t];
+    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4

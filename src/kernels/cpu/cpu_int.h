@@ -118,7 +118,7 @@ static inline struct span span_share(uint32_t count, uint32_t ith, uint32_t nth)
 }
 
 /* The panels of part `part` that are thread `ith`'s of `nth` when an op has few rows, though others
- * help a late one; with many rows threads claim panels. Weights are prepared. */
+ * help a late one; with more, threads claim panels or own rows. Weights are prepared. */
 struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
                      uint32_t ith, uint32_t nth);
 

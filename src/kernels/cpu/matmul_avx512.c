@@ -61,7 +61,8 @@ struct tile {
     uint32_t b;
 };
 
-/* Where the sums of a superblock's halves start from: every fourth number, in rising k. */
+/* Where the sums of a superblock's halves start from: four times each, in rising k. Formats with
+ * two groups in a block come in superblocks, packed so or not. */
 struct starts {
     int32_t of[MM_TILE][PACK_SUPER_BLOCKS * Q8_BLOCK / 4];
 };
@@ -219,7 +220,7 @@ INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const 
     const struct pack_super s = pack_super(f.has_min, f.groups, f.high_bits);
     const uint32_t ahead = s.bytes / PACK_SUPER_BLOCKS;
     for (; t->b < blocks; p += s.bytes) {
-        if (f.groups == 2) start_halves(t, count, f.offset);
+        if (f.groups == 2 && f.offset != 0) start_halves(t, count, f.offset);
         for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
             if (count == 1) prefetch_ahead(p + i * ahead, ahead);
 #pragma GCC unroll 2

@@ -144,8 +144,8 @@ static struct attn_next next_head(const struct attn_rows *a, uint32_t head) {
 }
 
 /* The keys of `next` are fetched while `s` is computed, as far as there is room: for as many tiles
- * as `s` reads itself, of which `used` are taken; the new number is returned. That is for rows
- * alone; what neighbouring rows read has been read for those before them. */
+ * as `s` reads itself, of which `used` are taken; the new number is returned. For rows alone, and
+ * parts of them: what neighbouring rows read has been read for those before them. */
 static uint32_t fetch_next(struct attn_next next, uint32_t used, struct attn_segment *s) {
     const struct attn_rows *a = next.rows;
     const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];

@@ -163,7 +163,8 @@ static uint32_t run_pair(const struct mm_pairs *pairs, const struct mm_part *par
     if (part->bias) to.bias = part->bias + first;
     for (; r + MM_TILE <= b->count; r += MM_TILE) {
         size_t end = fetched + share < bytes ? fetched + share : bytes;
-        for (; fetched < end; fetched += CACHE_LINE) __builtin_prefetch(next + fetched, 0, 2);
+        for (; fetched < end; fetched += CACHE_LINE)
+            __builtin_prefetch((const void *)((uintptr_t)next + fetched), 0, 2);
         to.rows = b->dst + r;
         pairs->pair[part->w->type](part->w, data, b->rows + r, &to);
     }
@@ -291,7 +292,7 @@ struct mm_job {
     struct mat src, dst;
     bool quantised;
     uint32_t op_idx, panels, ith, nth;
-    const struct op *then; /* an act that follows piece by piece, or NULL */
+    const struct op *act; /* that follows piece by piece, or NULL */
 };
 
 /* Fill a block with the next live rows from *next on, before `end`; false if none is left. */
@@ -311,7 +312,7 @@ static void follow(const struct mm_job *j, struct span piece) {
         struct span panels = span_in_part(piece, before, w);
         uint32_t end = panels.end * PANEL_ROWS < w->rows ? panels.end * PANEL_ROWS : w->rows;
         if (panels.first < panels.end)
-            op_act_follow(j->x, j->then, (struct span){col + panels.first * PANEL_ROWS, col + end});
+            op_act_follow(j->x, j->act, (struct span){col + panels.first * PANEL_ROWS, col + end});
         before += w->panel_count;
         col += w->rows;
     }
@@ -334,7 +335,7 @@ static void run_shares(const struct mm_job *j) {
             part.first += share.first;
             part.end += share.first;
             run_block(j->x, &j->m, &j->room, 0, part, &block);
-            if (j->then) follow(j, part);
+            if (j->act) follow(j, part);
         }
     }
 }
@@ -349,13 +350,13 @@ static struct mm_chunks chunks_of(const struct mm_job *j, uint32_t count) {
     return (struct mm_chunks){pairs, count < pairs ? count : pairs};
 }
 
-/* Chunk i meets a block, and chunk `then` is likely to be next. */
-static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, uint32_t then,
+/* Chunk i meets a block, and chunk `next` is likely to follow. */
+static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, uint32_t next,
                       struct mm_block *b) {
     struct span mine = span_share(c.pairs, i, c.count);
     mine.first *= MM_PAIR;
     mine.end = mine.end == c.pairs ? j->panels : mine.end * MM_PAIR;
-    b->upcoming = panel_at(&j->m, span_share(c.pairs, then % c.count, c.count).first * MM_PAIR);
+    b->upcoming = panel_at(&j->m, span_share(c.pairs, next % c.count, c.count).first * MM_PAIR);
     run_block(j->x, &j->m, &j->room, 0, mine, b);
 }
 
@@ -407,7 +408,7 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     j.room = room_of(x, o->parts, j.src.row_count, ith);
     j.panels = panel_total(&j.m);
     if (j.op_idx + 1 < tape_op_count(x->tape) && plan_follows(x->plan, op + 1, j.src.row_count))
-        j.then = op + 1;
+        j.act = op + 1;
     if (j.room.wide) j.room.wide->enter();
     if (j.src.row_count < CLAIM_ROWS_MIN)
         run_shares(&j);

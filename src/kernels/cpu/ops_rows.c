@@ -1,7 +1,7 @@
 /* kernels/cpu/ops_rows.c - drivers of the ops that work row by row.
  *
  * Entry points: op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run,
- * op_act_run, op_add_run, op_softcap_run, op_gather_run, op_pool_run.
+ * op_act_run, op_act_follow, op_add_run, op_softcap_run, op_gather_run, op_pool_run.
  */
 #include <math.h>
 #include <string.h>
@@ -14,6 +14,7 @@
  * Q8_BLOCK, and enough of them to be worth a visit. Of a row that it has for itself it takes
  * several chunks at once, as many as stay in the nearest cache. */
 enum { CHUNK_COLS = PLAN_CHUNK_COLS, CHUNKS_AT_ONCE = 8 };
+_Static_assert((int)CHUNK_COLS % (int)Q8_BLOCK == 0, "blocks are quantised whole");
 
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
     switch (e->source) {
@@ -31,11 +32,12 @@ static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, u
 static void read_embedding(const struct weight *w, uint32_t row, float *out) {
     size_t row_bytes;
     CHECK(row < w->rows);
-    CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
-    if (w->prepared)
+    if (w->prepared) {
         pack_read_row(w->prepared, row, out);
-    else
-        dtype_dequant(w->type, (const uint8_t *)w->data + row * row_bytes, w->cols, out);
+        return;
+    }
+    CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
+    dtype_dequant(w->type, (const uint8_t *)w->data + row * row_bytes, w->cols, out);
 }
 
 void op_embed_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {

@@ -14,21 +14,21 @@
     void name(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,             \
               uint32_t count, float out[MM_TILE][PANEL_ROWS])
 
-#define PANEL_ROWS_ARE(number, body, ...)                                                          \
-    body(w, panel, rows, number, __VA_ARGS__, out);                                                \
-    break
-
 #define PANEL_KERNEL(name, body, ...)                                                              \
     PANEL_FUNCTION(name) {                                                                         \
         switch (count) {                                                                           \
         case 1:                                                                                    \
-            PANEL_ROWS_ARE(1, body, __VA_ARGS__);                                                  \
+            body(w, panel, rows, 1, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
         case 2:                                                                                    \
-            PANEL_ROWS_ARE(2, body, __VA_ARGS__);                                                  \
+            body(w, panel, rows, 2, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
         case 3:                                                                                    \
-            PANEL_ROWS_ARE(3, body, __VA_ARGS__);                                                  \
+            body(w, panel, rows, 3, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
         default:                                                                                   \
-            PANEL_ROWS_ARE(4, body, __VA_ARGS__);                                                  \
+            body(w, panel, rows, 4, __VA_ARGS__, out);                                             \
+            break;                                                                                 \
         }                                                                                          \
     }
 

@@ -184,6 +184,7 @@ uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
 
 uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces) {
     const unsigned long long piece_mask = (1u << PIECE_BITS) - 1;
+    CHECK(pieces <= piece_mask);
     unsigned long long tag = (p->run * tape_op_count(p->tape) + op_idx) << PIECE_BITS;
     unsigned long long seen = atomic_load_explicit(&p->takers[owner].at, memory_order_relaxed);
     for (;;) {

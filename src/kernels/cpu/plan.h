@@ -5,7 +5,7 @@
  *
  * Lifetime: made when the device checks a tape, kept until the device closes or checks that
  * tape again. Thread: the tables are written at the start of a run, rows shared out; all
- * threads may claim and take at once; the rest is read-only.
+ * threads may claim, take and count at once; the rest is read-only.
  */
 #ifndef KERNELS_CPU_PLAN_H
 #define KERNELS_CPU_PLAN_H
@@ -63,8 +63,8 @@ void plan_destroy(struct cpu_plan *p); /* NULL is fine */
 /* Before a run, on one thread: nothing is claimed. */
 void plan_reset_claims(struct cpu_plan *p);
 
-/* With fewer rows, claiming work costs more than it saves; about how many claims make a thread's
- * share; pieces of a share that is not claimed but taken. */
+/* With fewer rows, claiming work costs more than it saves; about how many claims, or pieces, make a
+ * thread's share; and how many of few rows. */
 enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
 
 /* The next unit of an op's work that nobody has taken yet in this run; counts on past the last
@@ -72,9 +72,10 @@ enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
  * the op, and what it writes is read after the one that follows. */
 uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx);
 
-/* For few rows, where a stream through memory should not be broken: every thread has a share of the
- * op's work and takes it piece by piece, and whoever is done takes from the shares of others. The
- * next piece of `owner`'s share; `pieces` if none is left. Orders nothing, like a claim. */
+/* Where a thread should do what is its own, a stream through memory or rows in its caches: every
+ * thread has a share of the op's work and takes it piece by piece, and whoever is done takes from
+ * the shares of others. The next piece of `owner`'s share; `pieces` if none is left. Orders
+ * nothing, like a claim. */
 uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces);
 
 /* Of an op's shares, `shares` of which have pieces, some have pieces left: one look where asking

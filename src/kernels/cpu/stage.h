@@ -4,8 +4,8 @@
  * Behind every stage all meet, and that costs most where there is least to do: each meeting waits
  * for the slowest. So a stage of little work has no meeting of its own: whoever comes last to the
  * meeting before does it for all, which loses what sharing it out would have saved and saves the
- * meeting. The step's rows decide, so that one sequence that decodes meets five times a layer, and
- * a prompt shares everything out:
+ * meeting. The step's rows decide, so that one sequence that decodes meets five times a layer (six
+ * where a long context is cut up), and a prompt shares everything out:
  *
  *     matmul qkv | rope q . rope k . kv_write | attention | matmul o | norm | matmul gate, up . act
  *     all        | the last                   | all       | all      | last | all, chunk by chunk
