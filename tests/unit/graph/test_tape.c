@@ -156,6 +156,25 @@ static void test_wrong_shapes_are_named(void **state) {
     expect_refusal(t, "no output");
 }
 
+/* Devices share the rows of an act out as those of its source. */
+static void test_an_act_has_the_rows_of_its_source(void **state) {
+    (void)state;
+    struct tape *t;
+    const struct operand none = {.value = VALUE_NONE};
+    assert_int_equal(tape_create(&t), ST_OK);
+    struct operand gate = value(t, VALUE_F32, 64);
+    struct operand dst = tape_all(t, tape_value(t, "d", ROWS_OUTPUTS, VALUE_F32, 64));
+    tape_push(t, &(struct op){.kind = OP_ACT,
+                              .act = {.kind = ACT_SILU,
+                                      .segments = 1,
+                                      .gate = gate,
+                                      .up = none,
+                                      .dst = dst,
+                                      .q8 = none}});
+    tape_set_output(t, dst.value);
+    expect_refusal(t, "rows of dst");
+}
+
 static bool lives_meet(const struct tape_value *a, const struct tape_value *b) {
     return a->first_op <= b->last_op && b->first_op <= a->last_op;
 }
@@ -231,6 +250,7 @@ int main(void) {
         cmocka_unit_test(test_a_product_that_is_read_again_is_not_fused),
         cmocka_unit_test(test_a_product_of_the_residual_itself_is_not_fused),
         cmocka_unit_test(test_wrong_shapes_are_named),
+        cmocka_unit_test(test_an_act_has_the_rows_of_its_source),
         cmocka_unit_test(test_random_plans_never_overlap),
         cmocka_unit_test(test_dump_and_drawing_name_every_op),
     };
