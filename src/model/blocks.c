@@ -127,6 +127,15 @@ static struct operand push_attention(struct flow *f, uint32_t layer, struct oper
     return out;
 }
 
+/* The rows that the pass is asked for; x itself where it holds no others. */
+static struct operand wanted_rows(struct flow *f, struct operand x) {
+    if (tape_value_at(f->t, x.value)->rows == ROWS_OUTPUTS) return x;
+    struct operand rows =
+        tape_all(f->t, tape_value(f->t, "rows", ROWS_OUTPUTS, VALUE_F32, x.cols));
+    tape_push(f->t, &(struct op){.kind = OP_GATHER, .gather = {.src = x, .dst = rows}});
+    return rows;
+}
+
 struct operand block_attention(struct flow *f, uint32_t layer, struct operand input) {
     const struct hparams *hp = &f->m->hp;
     const struct layer *l = &f->m->layers[layer];
@@ -144,6 +153,10 @@ struct operand block_attention(struct flow *f, uint32_t layer, struct operand in
                         .kind = OP_KV_WRITE,
                         .kv_write = {.layer = l->kv_layer, .group = l->kv_group, .k = k, .v = v}});
     struct operand out = push_attention(f, layer, q);
+    if (layer + 1 == hp->layers) {
+        out = wanted_rows(f, out);
+        f->x = wanted_rows(f, f->x);
+    }
     struct matmul_part o = {&l->mat[MAT_O], l->vec[VEC_O_BIAS]};
     return block_matmul(f, "attn_out", out, &o, 1);
 }
@@ -243,11 +256,8 @@ void block_layer(struct flow *f, uint32_t layer) {
 void flow_end(struct flow *f, enum model_goal goal) {
     const struct model *m = f->m;
     tape_set_layer(f->t, -1);
-    struct operand rows =
-        tape_all(f->t, tape_value(f->t, "rows", ROWS_OUTPUTS, VALUE_F32, m->hp.dim));
-    tape_push(f->t, &(struct op){.kind = OP_GATHER, .gather = {.src = f->x, .dst = rows}});
-    f->x = rows;
-    struct operand out = block_norm(f, rows, m->final_norm);
+    f->x = wanted_rows(f, f->x);
+    struct operand out = block_norm(f, f->x, m->final_norm);
     if (goal == GOAL_LOGITS) {
         struct matmul_part head = {m->head, NULL};
         out = block_matmul(f, "logits", out, &head, 1);

@@ -23,7 +23,9 @@ struct flow flow_begin(const struct model *m, struct tape *t);
 struct operand block_norm(struct flow *f, struct operand x, const float *weight);
 
 /* Attention of layer `l` on `input`: projections, biases and per-head norms where the model has
- * them, rope, cache, attention, output projection. The result is a fresh value of `dim`. */
+ * them, rope, cache, attention, output projection. The result is a fresh value of `dim`. The last
+ * layer's keys and values are the last thing for which all rows are needed: from its output
+ * projection on, x and the result hold only the rows that are wanted. */
 struct operand block_attention(struct flow *f, uint32_t l, struct operand input);
 
 /* down(act(gate(input)) * up(input)), a fresh value. */
