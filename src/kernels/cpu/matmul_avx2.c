@@ -33,7 +33,8 @@ enum {
     STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel */
     HALVES = 2,                  /* a panel is two vectors of 8 rows */
     LANES = 8,
-    AHEAD_BYTES = 3072, /* prefetch distance of a single row; shorter ones measured worse */
+    AHEAD_BYTES = 3072,      /* prefetch distance of a single row; shorter ones measured worse */
+    FAR_AHEAD_BYTES = 12288, /* that of more, into the second-level cache */
 };
 
 INLINE __m256i broadcast4(const int8_t *q) {
@@ -47,11 +48,6 @@ INLINE __m256 load_numbers(const uint8_t *array, int i, bool half) {
     if (half)
         return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(array + 16 * i)));
     return _mm256_loadu_ps((const float *)(const void *)(array + 32 * i));
-}
-
-INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
 }
 
 /* How values lie in a block: NIBBLES are multiplied as they are, CODES become bytes first. */
@@ -69,6 +65,18 @@ struct format {
     int offset;             /* nibbles and codes: what they hold more than the weights */
     uint32_t groups;        /* in a block of 32 */
 };
+
+/* A single row streams past the weights. More rows meet them again and again, so they need only
+ * come as near as the second-level cache. The processor by itself looks far enough ahead in
+ * bytes. */
+INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes, const int count,
+                           const struct format f) {
+    for (uint32_t i = 0; i < bytes; i += 64) {
+        if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
+        if (count > 1 && f.values != BYTES)
+            _mm_prefetch((const char *)p + FAR_AHEAD_BYTES + i, _MM_HINT_T1);
+    }
+}
 
 /* A block of the panel. */
 struct block {
@@ -236,7 +244,7 @@ INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const in
     const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = value_bytes + f.groups * PANEL_ROWS * number_bytes;
     for (; t->b < blocks; p += step) {
-        if (count == 1) prefetch_ahead(p, step);
+        prefetch_ahead(p, step, count, f);
         at->values = p;
         at->numbers = p + value_bytes;
         add_block(at, t, count, f, acc);
@@ -252,7 +260,7 @@ INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const 
         at->numbers = p + s.codes;
         at->values = p + s.values;
         for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
-            if (count == 1) prefetch_ahead(p + i * ahead, ahead);
+            prefetch_ahead(p + i * ahead, ahead, count, f);
             add_block(at, t, count, f, acc);
             at->numbers += s.code_step;
             at->values += s.value_step;

@@ -29,6 +29,7 @@ enum {
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
     STEP_BYTES = PANEL_ROWS * 4, /* one step of 4 k, all rows of the panel: a vector */
     AHEAD_BYTES = 3072,          /* prefetch distance of a single row, that of AVX2 */
+    FAR_AHEAD_BYTES = 12288,     /* that of more, into the second-level cache */
     SIGN_OFFSET = 128,           /* flipping the top bit of a signed byte adds this */
 };
 
@@ -98,9 +99,16 @@ INLINE __m512 block_numbers(const struct block *at, const uint32_t i, const stru
                          at->super + (i < f.groups ? 0 : PANEL_ROWS * 2));
 }
 
-INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
+/* A single row streams past the weights. More rows meet them again and again, so they need only
+ * come as near as the second-level cache, the next panels with them. The processor by itself looks
+ * far enough ahead in bytes that few rows meet. */
+INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes, const int panels, const int count,
+                           const struct format f) {
+    for (uint32_t i = 0; i < bytes; i += 64) {
+        if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES + i, _MM_HINT_T0);
+        if (panels > 1 || (count > 1 && f.codes))
+            _mm_prefetch((const char *)p + FAR_AHEAD_BYTES + i, _MM_HINT_T1);
+    }
 }
 
 /* A vector of 64 activations makes 16 sums of four, then of the 16 to which the four belong. */
@@ -203,12 +211,12 @@ INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const in
     const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = value_bytes + f.groups * PANEL_ROWS * number_bytes;
     for (; t->b < blocks; p += step) {
-        if (count == 1) prefetch_ahead(p, step);
         if (f.groups == 2 && f.offset != 0 && t->b % PACK_SUPER_BLOCKS == 0)
             start_halves(t, count, f.offset);
 #pragma GCC unroll 2
         for (int k = 0; k < panels; k++) {
             const uint8_t *values = p + (size_t)k * t->panel_bytes;
+            prefetch_ahead(values, step, panels, count, f);
             t->at[k] = (struct block){.values = values, .numbers = values + value_bytes};
         }
         add_block(t, panels, count, f, acc);
@@ -222,10 +230,10 @@ INLINE void add_supers(const uint8_t *p, uint32_t blocks, struct tile *t, const 
     for (; t->b < blocks; p += s.bytes) {
         if (f.groups == 2 && f.offset != 0) start_halves(t, count, f.offset);
         for (uint32_t i = 0; i < PACK_SUPER_BLOCKS; i++) {
-            if (count == 1) prefetch_ahead(p + i * ahead, ahead);
 #pragma GCC unroll 2
             for (int k = 0; k < panels; k++) {
                 const uint8_t *super = p + (size_t)k * t->panel_bytes;
+                prefetch_ahead(super + i * ahead, ahead, panels, count, f);
                 t->at[k] = (struct block){super + s.values + i * s.value_step,
                                           super + s.codes + i * s.code_step, super};
             }

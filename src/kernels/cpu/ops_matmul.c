@@ -22,7 +22,7 @@
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/plan.h"
 
-enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE, CACHE_LINE = 64 };
+enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
 _Static_assert((int)CLAIM_ROWS_MIN <= (int)MM_BLOCK, "few rows are one block");
 
 /* Rows that go through the same weights together, and where their products go. */
@@ -32,13 +32,11 @@ struct mm_block {
     uint32_t count;
     uint32_t wide_count; /* of the first rows that are gathered in `tiles` */
     bool gathered;
-    const uint8_t *upcoming; /* panels that are met next, as far as one can tell; or NULL */
 };
 
 static void block_clear(struct mm_block *b) {
     b->count = b->wide_count = 0;
     b->gathered = false;
-    b->upcoming = NULL;
 }
 
 static void block_push(struct mm_block *b, const struct mat *src, uint32_t row, uint32_t src_col,
@@ -151,20 +149,14 @@ static void run_rows(mm_panel_fn *kernel, const uint8_t *data, const struct mm_p
 }
 
 /* Panels p and p + 1 with as many of the rows from r on as make whole tiles; returns the first of
- * the others. Meanwhile the two at `next`, unless it is NULL, come into the second-level cache. */
+ * the others. */
 static uint32_t run_pair(const struct mm_pairs *pairs, const struct mm_part *part, uint32_t p,
-                         const uint8_t *next, const struct mm_block *b, uint32_t r) {
+                         const struct mm_block *b, uint32_t r) {
     const uint8_t *data = pack_panel(part->w, part->expert, p);
-    uint32_t tiles = (b->count - r) / MM_TILE;
-    CHECK(tiles > 0);
-    size_t bytes = next ? MM_PAIR * part->w->panel_bytes : 0, fetched = 0;
-    size_t share = bytes / tiles + CACHE_LINE, first = p * PANEL_ROWS;
+    size_t first = p * PANEL_ROWS;
     struct mm_sink to = {.col = part->dst_col + first, .add = part->add};
     if (part->bias) to.bias = part->bias + first;
     for (; r + MM_TILE <= b->count; r += MM_TILE) {
-        size_t end = fetched + share < bytes ? fetched + share : bytes;
-        for (; fetched < end; fetched += CACHE_LINE)
-            __builtin_prefetch((const void *)((uintptr_t)next + fetched), 0, 2);
         to.rows = b->dst + r;
         pairs->pair[part->w->type](part->w, data, b->rows + r, &to);
     }
@@ -188,8 +180,7 @@ static void run_panels(const struct cpu_kernels *k, const struct mm_room *room,
         uint32_t r = b->wide_count, end = p + 1;
         if (makes_pair(k->pairs, part, p, panels.end, row_count)) {
             end = p + MM_PAIR;
-            const uint8_t *next = pack_panel(part->w, part->expert, end);
-            r = run_pair(k->pairs, part, p, end < panels.end ? next : b->upcoming, b, r);
+            r = run_pair(k->pairs, part, p, b, r);
         }
         for (; p < end; p++) {
             const uint8_t *data = pack_panel(part->w, part->expert, p);
@@ -225,16 +216,6 @@ static struct span span_in_part(struct span mine, uint32_t before, const struct 
     uint32_t first = mine.first > before ? mine.first - before : 0;
     uint32_t end = mine.end > before ? mine.end - before : 0;
     return (struct span){first, end < w->panel_count ? end : w->panel_count};
-}
-
-/* Panel p, counted over all parts. */
-static const uint8_t *panel_at(const struct mm_op *m, uint32_t p) {
-    for (uint32_t i = 0; i < m->part_count; i++) {
-        const struct packed *w = m->parts[i].weight->prepared;
-        if (p < w->panel_count) return pack_panel(w, 0, p);
-        p -= w->panel_count;
-    }
-    return NULL;
 }
 
 struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
@@ -350,13 +331,11 @@ static struct mm_chunks chunks_of(const struct mm_job *j, uint32_t count) {
     return (struct mm_chunks){pairs, count < pairs ? count : pairs};
 }
 
-/* Chunk i meets a block, and chunk `next` is likely to follow. */
-static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, uint32_t next,
-                      struct mm_block *b) {
+/* Chunk i meets a block. */
+static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, struct mm_block *b) {
     struct span mine = span_share(c.pairs, i, c.count);
     mine.first *= MM_PAIR;
     mine.end = mine.end == c.pairs ? j->panels : mine.end * MM_PAIR;
-    b->upcoming = panel_at(&j->m, span_share(c.pairs, next % c.count, c.count).first * MM_PAIR);
     run_block(j->x, &j->m, &j->room, 0, mine, b);
 }
 
@@ -368,7 +347,7 @@ static void run_claims(const struct mm_job *j) {
     uint32_t unit = plan_claim(j->x->plan, j->op_idx), next = 0;
     for (uint32_t i = 0; next_block(j, &next, j->src.row_count, &block); i++)
         for (; unit / chunks.count == i; unit = plan_claim(j->x->plan, j->op_idx))
-            run_chunk(j, chunks, unit % chunks.count, unit % chunks.count + j->nth, &block);
+            run_chunk(j, chunks, unit % chunks.count, &block);
 }
 
 /* A thread's rows, those that it has in the row ops around, too, go through all panels: they stay
@@ -388,7 +367,7 @@ static void run_own_rows(const struct mm_job *j) {
                 uint32_t next = rows.first + some.first;
                 next_block(j, &next, rows.first + some.end, &block);
             }
-            run_chunk(j, chunks, piece % chunks.count, piece % chunks.count + 1, &block);
+            run_chunk(j, chunks, piece % chunks.count, &block);
         }
     }
 }
