@@ -22,7 +22,9 @@
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/plan.h"
 
-enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE };
+/* Pairs are claimed one by one unless a thread's share has more: one pair with 32 rows takes 5 us
+ * and more, and whoever is left with two of them at the end lets all others wait. */
+enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE, PAIR_CLAIMS = 64 };
 _Static_assert((int)CLAIM_ROWS_MIN <= (int)MM_BLOCK, "few rows are one block");
 
 /* Rows that go through the same weights together, and where their products go. */
@@ -343,7 +345,7 @@ static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, st
  * that are not disturbed take turns. */
 static void run_claims(const struct mm_job *j) {
     struct mm_block block;
-    struct mm_chunks chunks = chunks_of(j, j->nth * CLAIMS_PER_THREAD);
+    struct mm_chunks chunks = chunks_of(j, j->nth * PAIR_CLAIMS);
     uint32_t unit = plan_claim(j->x->plan, j->op_idx), next = 0;
     for (uint32_t i = 0; next_block(j, &next, j->src.row_count, &block); i++)
         for (; unit / chunks.count == i; unit = plan_claim(j->x->plan, j->op_idx))
