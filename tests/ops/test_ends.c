@@ -12,7 +12,7 @@
 #include "kernels/cpu/page.h"
 #include "ops/matmul_rig.h"
 
-enum { FENCES = 16, FENCE_BYTES = 1 << 17, PAGE_BYTES = 1 << 16, SENTINEL = 0x5A };
+enum { FENCES = 20, FENCE_BYTES = 1 << 17, PAGE_BYTES = 1 << 16, SENTINEL = 0x5A };
 
 static uint8_t *fences[FENCES]; /* where forbidden pages begin */
 static uint64_t mode_before;
@@ -148,7 +148,7 @@ static void test_products_touch_their_panel_and_rows_alone(void **state) {
 
 /* ---- attention ---- */
 
-enum { TILES = 3, HEAD_DIM_MAX = 80 };
+enum { TILES = 3, HEAD_DIM_MAX = 276 };
 
 struct attend_job {
     struct attn_segment s;
@@ -219,8 +219,8 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
 static void test_attention_touches_its_tiles_and_results_alone(void **state) {
     (void)state;
     static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8};
-    static const uint32_t dims[] = {4, 8, 20, 36, 64, HEAD_DIM_MAX};
-    for (uint32_t i = 0; i < 18; i++)
+    static const uint32_t dims[] = {4, 8, 20, 36, 64, 80, HEAD_DIM_MAX};
+    for (uint32_t i = 0; i < 21; i++)
         for (uint32_t queries = 1; queries <= ATTN_QUERIES; queries++)
             for (uint32_t end = 2 * ATTN_QUERIES; end <= TILES * KV_BLOCK_TOKENS; end += 3)
                 check_segment(types[i % 3], dims[i / 3], queries, end);

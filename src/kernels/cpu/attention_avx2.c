@@ -53,7 +53,7 @@ INLINE void fetch(const uint8_t *p, size_t i, const enum kv_type type) {
 /* Six queries are mostly those of a prompt, whose keys and values have been read before; floats are
  * mostly those of an encoder. */
 INLINE bool fetches_ahead(const int queries, const enum kv_type type) {
-    return queries < ATTN_QUERIES && type != KV_F32;
+    return queries < ATTN_FEW && type != KV_F32;
 }
 
 /* All ones in lane i where first <= base + i < end. */
@@ -69,8 +69,8 @@ INLINE __m256 attended(uint32_t base, uint32_t first, uint32_t end) {
  * a tile is two vectors. */
 INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const int vectors,
                           const int queries, const enum kv_type type,
-                          float p[ATTN_QUERIES][ATTN_SEGMENT]) {
-    __m256 acc[ATTN_QUERIES][VECTORS], k[VECTORS];
+                          float p[ATTN_FEW][ATTN_SEGMENT]) {
+    __m256 acc[ATTN_FEW][VECTORS], k[VECTORS];
     const uint8_t *tiles[] = {s->k[first / KV_BLOCK_TOKENS],
                               vectors > 2 ? s->k[first / KV_BLOCK_TOKENS + 1] : NULL};
 #pragma GCC unroll 6
@@ -165,7 +165,7 @@ static void weights_of(const struct attn_segment *s, const struct attn_query *q,
 INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint32_t d,
                           const int vectors, const int queries, const enum kv_type type,
                           float p[][ATTN_SEGMENT], struct attn_part *out) {
-    __m256 acc[ATTN_QUERIES][VECTORS], v[VECTORS];
+    __m256 acc[ATTN_FEW][VECTORS], v[VECTORS];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
@@ -235,7 +235,7 @@ static void weigh_alone(const struct attn_segment *s, struct span tokens, float 
 
 INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                    struct attn_part *out) {
-    float p[ATTN_QUERIES][ATTN_SEGMENT];
+    float p[ATTN_FEW][ATTN_SEGMENT];
     struct attn_reach r = attn_reach(s);
     uint32_t first = r.any.first / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS, j = first;
     uint32_t end = (r.any.end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;

@@ -1,11 +1,11 @@
-/* kernels/cpu/attention_avx512.c - one segment of attention for up to six queries that share a
- * KV head, AVX-512.
+/* kernels/cpu/attention_avx512.c - one segment of attention for queries that share a KV head,
+ * AVX-512.
  *
  * A tile's 16 keys are one vector of scores for each query, which are also the 16 lanes of the
- * sum. The processor loads or broadcasts once for each multiplication at most, so six queries
- * meet four tiles, and four vectors of columns, at a time: 24 sums stay in registers, and a
- * step of ten loads feeds 24 multiplications. Tokens that a query does not attend to may hold
- * anything: their scores are replaced by minus infinity, and their values never weighed.
+ * sum. Twelve queries meet two tiles, and two vectors of columns, at a time, up to six queries meet
+ * four: 24 sums stay in registers, and what was loaded and widened feeds 12 multiplications or 6.
+ * Tokens that a query does not attend to may hold anything: their scores are replaced by minus
+ * infinity, and their values never weighed.
  *
  * The tiles of a sequence are scattered over memory, too short for the processor to see where it
  * goes on: while keys are multiplied, their values are fetched; while values are weighed, the keys
@@ -23,8 +23,13 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 16, VECTORS = 4, ALL_LANES = 0xFFFF };
+
+/* Dimensions of the queries that are at hand at once; and the distance between two queries, which
+ * is a little more, so that they do not compete for the same places of a cache. */
+enum { QUERY_DIMS = 256, QUERY_STRIDE = QUERY_DIMS + LANES };
 _Static_assert((int)KV_BLOCK_TOKENS == (int)LANES, "a tile is one vector");
 _Static_assert((int)ATTN_LANES == (int)LANES, "a vector holds the lanes of the sum");
+_Static_assert((int)ATTN_QUERIES == 12, "functions below are made for twelve queries");
 
 /* Elements i .. i + 15 of a run of the cache's numbers, those outside the mask as zeros. */
 INLINE __m512 load_some(const uint8_t *p, size_t i, const enum kv_type type, __mmask16 mask) {
@@ -66,26 +71,44 @@ INLINE __m512 add_masked(__m512 acc, __m512 x, const float *y, __mmask16 mask) {
     return acc;
 }
 
-/* A segment's scores, later their exponentials, and until then the largest score lane by lane. */
+/* A segment's scores, later their exponentials, and until then the largest score lane by lane; a
+ * tile's scores follow each other query by query. And the queries, side by side, where one pointer
+ * reaches them all. */
 struct scores {
-    float p[ATTN_TILES][ATTN_QUERIES][LANES];
+    float p[ATTN_TILES * ATTN_QUERIES][LANES];
     __m512 max[ATTN_QUERIES];
+    float q[ATTN_QUERIES][QUERY_STRIDE];
 };
+
+/* Dimensions from d on. */
+static __attribute__((noinline)) void copy_queries(const struct attn_segment *s, uint32_t d,
+                                                   struct scores *to) {
+    uint32_t end = s->head_dim - d < QUERY_DIMS ? s->head_dim - d : QUERY_DIMS;
+    for (uint32_t i = 0; i < s->query_count; i++) {
+        const float *q = s->query[i].q + d;
+        uint32_t c = 0;
+        for (; c + LANES <= end; c += LANES) _mm512_store_ps(to->q[i] + c, _mm512_loadu_ps(q + c));
+        if (c < end)
+            _mm512_store_ps(to->q[i] + c, _mm512_maskz_loadu_ps(attended(c, 0, end), q + c));
+    }
+}
 
 /* The products of queries and keys become scores of tiles from t on. `edges`: some token of the
  * tiles is not attended to by some query. */
 INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tiles,
                         const int queries, const enum kv_type type, const bool edges,
                         __m512 acc[ATTN_QUERIES][VECTORS], struct scores *to) {
-    const __m512 scale = _mm512_set1_ps(s->scale), none = _mm512_set1_ps(-INFINITY);
-    float(*p)[ATTN_QUERIES][LANES] = to->p + t;
-    __m512 key_scale[VECTORS];
+    const __m512 none = _mm512_set1_ps(-INFINITY);
+    __m512 scale = _mm512_set1_ps(s->scale), *max = to->max, key_scale[VECTORS];
+    float(*p)[LANES] = to->p + t * (uint32_t)queries;
+    /* Unknown to the compiler, which would otherwise work out all addresses ahead and spill them. */
+    __asm__("" : "+r"(p), "+r"(max), "+v"(scale));
 #pragma GCC unroll 4
     for (int j = 0; type == KV_I8 && j < tiles; j++)
         key_scale[j] = load16(s->k[t + (uint32_t)j] + kv_scales_offset(s->head_dim), 0, KV_F16);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++) {
-        __m512 max = to->max[i];
+        __m512 most = max[i];
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) {
             __m512 x = acc[i][j];
@@ -95,10 +118,31 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
                 uint32_t at = (t + (uint32_t)j) * LANES;
                 x = _mm512_mask_mov_ps(none, attended(at, s->query[i].first, s->query[i].end), x);
             }
-            _mm512_store_ps(p[j][i], x);
-            max = _mm512_max_ps(x, max);
+            _mm512_store_ps(p[j * queries + i], x);
+            most = _mm512_max_ps(x, most);
         }
-        to->max[i] = max;
+        max[i] = most;
+    }
+}
+
+/* Multiplies dimensions from d on, those that are at hand. */
+INLINE void multiply_keys(const struct attn_segment *s, const uint8_t *const *tile,
+                          ptrdiff_t values, size_t d, const int tiles, const int queries,
+                          const enum kv_type type, const struct scores *at,
+                          __m512 acc[ATTN_QUERIES][VECTORS]) {
+    const size_t end = s->head_dim - d < QUERY_DIMS ? s->head_dim : d + QUERY_DIMS;
+    __m512 k[VECTORS];
+    for (const float *q = at->q[0]; d < end; d++, q++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < tiles; j++) {
+            k[j] = load16(tile[j], d * LANES, type);
+            if (type != KV_F32) fetch(tile[j] + values, d * LANES, type);
+        }
+#pragma GCC unroll 12
+        for (int i = 0; i < queries; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < tiles; j++)
+                acc[i][j] = add_product(acc[i][j], k[j], q + i * QUERY_STRIDE);
     }
 }
 
@@ -106,29 +150,20 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
 INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r, uint32_t t,
                        const int tiles, const int queries, const enum kv_type type,
                        struct scores *to) {
-    __m512 acc[ATTN_QUERIES][VECTORS], k[VECTORS];
+    __m512 acc[ATTN_QUERIES][VECTORS];
     const uint8_t *tile[VECTORS];
 #pragma GCC unroll 4
     for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
     /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
      * and have just been written. */
     const ptrdiff_t values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) acc[i][j] = _mm512_setzero_ps();
-    for (size_t d = 0; d < s->head_dim; d++) {
-#pragma GCC unroll 4
-        for (int j = 0; j < tiles; j++) {
-            k[j] = load16(tile[j], d * LANES, type);
-            if (type != KV_F32) fetch(tile[j] + values, d * LANES, type);
-        }
-#pragma GCC unroll 6
-        for (int i = 0; i < queries; i++) {
-#pragma GCC unroll 4
-            for (int j = 0; j < tiles; j++)
-                acc[i][j] = add_product(acc[i][j], k[j], &s->query[i].q[d]);
-        }
+    for (uint32_t d = 0; d < s->head_dim; d += QUERY_DIMS) {
+        if (s->head_dim > QUERY_DIMS) copy_queries(s, d, to);
+        multiply_keys(s, tile, values, d, tiles, queries, type, to, acc);
     }
     if (t * LANES >= r->all.first && (t + (uint32_t)tiles) * LANES <= r->all.end)
         keep_scores(s, t, tiles, queries, type, false, acc, to);
@@ -140,18 +175,17 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r,
 INLINE void score_tiles(const struct attn_segment *s, const struct attn_reach *r, struct span tiles,
                         const int queries, const enum kv_type type, struct scores *to) {
     uint32_t t = tiles.first;
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++) to->max[i] = _mm512_set1_ps(-INFINITY);
-    for (; tiles.end - t >= 4 && tiles.end - t != 5; t += 4)
+    if (s->head_dim <= QUERY_DIMS) copy_queries(s, 0, to);
+    for (; queries <= ATTN_FEW && tiles.end - t >= 4 && tiles.end - t != 5; t += 4)
         score_keys(s, r, t, 4, queries, type, to);
-    if (tiles.end - t == 5 || tiles.end - t == 3) {
+    if (queries <= ATTN_FEW && (tiles.end - t == 5 || tiles.end - t == 3)) {
         score_keys(s, r, t, 3, queries, type, to);
         t += 3;
     }
-    if (tiles.end - t == 2)
-        score_keys(s, r, t, 2, queries, type, to);
-    else if (tiles.end - t == 1)
-        score_keys(s, r, t, 1, queries, type, to);
+    for (; tiles.end - t >= 2; t += 2) score_keys(s, r, t, 2, queries, type, to);
+    if (t < tiles.end) score_keys(s, r, t, 1, queries, type, to);
 }
 
 /* Scores become cap * tanh(score / cap). */
@@ -161,10 +195,11 @@ static void cap_scores(const struct attn_segment *s, struct span tiles, struct s
         to->max[i] = none;
         for (uint32_t t = tiles.first; t < tiles.end; t++) {
             __mmask16 mask = attended(t * LANES, s->query[i].first, s->query[i].end);
-            __m512 x = _mm512_load_ps(to->p[t][i]);
+            float *p = to->p[t * s->query_count + i];
+            __m512 x = _mm512_load_ps(p);
             x = _mm512_mul_ps(cap, fm16_tanh(_mm512_div_ps(x, cap)));
             x = _mm512_mask_mov_ps(none, mask, x);
-            _mm512_store_ps(to->p[t][i], x);
+            _mm512_store_ps(p, x);
             to->max[i] = _mm512_max_ps(x, to->max[i]);
         }
     }
@@ -176,7 +211,7 @@ static void cap_scores(const struct attn_segment *s, struct span tiles, struct s
 INLINE void weights_of(const struct attn_segment *s, struct span tiles, const int queries,
                        const enum kv_type type, struct scores *to, struct attn_part *out) {
     __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++) {
         out[i].max = _mm512_reduce_max_ps(to->max[i]);
         max[i] = _mm512_set1_ps(out[i].max);
@@ -185,15 +220,16 @@ INLINE void weights_of(const struct attn_segment *s, struct span tiles, const in
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
         __m512 scale = _mm512_setzero_ps();
         if (type == KV_I8) scale = load16(s->v[t] + kv_scales_offset(s->head_dim), 0, KV_F16);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
         for (int i = 0; i < queries; i++) {
-            __m512 e = fm16_exp_down(_mm512_sub_ps(_mm512_load_ps(to->p[t][i]), max[i]));
+            float *p = to->p[t * (uint32_t)queries + (uint32_t)i];
+            __m512 e = fm16_exp_down(_mm512_sub_ps(_mm512_load_ps(p), max[i]));
             sum[i] = _mm512_add_ps(sum[i], e);
             if (type == KV_I8) e = _mm512_mul_ps(e, scale);
-            _mm512_store_ps(to->p[t][i], e);
+            _mm512_store_ps(p, e);
         }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++) out[i].sum = fm16_sum(sum[i]);
 }
 
@@ -221,7 +257,7 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const
     __m512 v[VECTORS];
     for (uint32_t j = tokens.first; j < tokens.end;) {
         const uint8_t *row = s->v[j / LANES] + j % LANES * s->v_stride;
-        const float *p = w->p[j / LANES][0] + j % LANES;
+        const float *p = w->p[j / LANES * (uint32_t)queries] + j % LANES;
         ptrdiff_t next = s->next[j / LANES] ? s->next[j / LANES] - s->v[j / LANES] : 0;
         uint32_t edge = (j / LANES + 1) * LANES, end = edge < tokens.end ? edge : tokens.end;
         for (; j < end; j++, row += s->v_stride, p++) {
@@ -231,7 +267,7 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const
 #pragma GCC unroll 4
             for (int c = 0; !edges && c < vectors; c += 4 / (int)kv_elem_bytes(type))
                 fetch(row + next, at->d + (size_t)c * LANES, type);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
             for (int i = 0; i < queries; i++) {
                 bool attends = j >= s->query[i].first && j < s->query[i].end;
                 __mmask16 own = (__mmask16)(attends ? ALL_LANES : 0);
@@ -251,7 +287,7 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach 
                           const struct scores *w, struct attn_part *out) {
     struct columns at = {.d = d, .mask = ALL_LANES};
     if (vectors == 1) at.mask = attended(d, 0, s->head_dim);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < vectors; c++) at.acc[i][c] = _mm512_setzero_ps();
@@ -259,7 +295,7 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach 
     weigh_tokens(s, before, vectors, queries, type, true, w, &at);
     weigh_tokens(s, r->all, vectors, queries, type, false, w, &at);
     weigh_tokens(s, after, vectors, queries, type, true, w, &at);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < vectors; c++)
@@ -269,11 +305,9 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach 
 INLINE void weigh(const struct attn_segment *s, const struct attn_reach *r, const int queries,
                   const enum kv_type type, const struct scores *w, struct attn_part *out) {
     uint32_t d = 0, width = s->head_dim;
-    for (; d + 4 * LANES <= width; d += 4 * LANES) weigh_columns(s, r, d, 4, queries, type, w, out);
-    if (d + 2 * LANES <= width) {
-        weigh_columns(s, r, d, 2, queries, type, w, out);
-        d += 2 * LANES;
-    }
+    for (; queries <= ATTN_FEW && d + 4 * LANES <= width; d += 4 * LANES)
+        weigh_columns(s, r, d, 4, queries, type, w, out);
+    for (; d + 2 * LANES <= width; d += 2 * LANES) weigh_columns(s, r, d, 2, queries, type, w, out);
     for (; d < width; d += LANES) weigh_columns(s, r, d, 1, queries, type, w, out);
 }
 
@@ -287,6 +321,7 @@ typedef void score_fn(const struct attn_segment *s, const struct attn_reach *r, 
     }
 #define SCORE_ENTRY(queries, type) [queries][type] = score_##queries##_##type,
 ATTN_EACH(SCORE_FUNCTION)
+ATTN_EACH_TYPE(SCORE_FUNCTION, 12)
 
 typedef void weigh_fn(const struct attn_segment *s, const struct attn_reach *r,
                       const struct scores *w, struct attn_part *out);
@@ -298,12 +333,27 @@ typedef void weigh_fn(const struct attn_segment *s, const struct attn_reach *r,
     }
 #define WEIGH_ENTRY(queries, type) [queries][type] = weigh_##queries##_##type,
 ATTN_EACH(WEIGH_FUNCTION)
+ATTN_EACH_TYPE(WEIGH_FUNCTION, 12)
 
-void avx512_attend(const struct attn_segment *s, struct attn_part *out) {
-    static score_fn *const scores[ATTN_QUERIES + 1][ATTN_TYPES] = {ATTN_EACH(SCORE_ENTRY)};
-    static weigh_fn *const weighs[ATTN_QUERIES + 1][ATTN_TYPES] = {ATTN_EACH(WEIGH_ENTRY)};
+/* At most ATTN_FEW queries, or ATTN_QUERIES. */
+static void attend_at_once(const struct attn_segment *s, struct attn_part *out) {
+    static score_fn *const scores[ATTN_QUERIES + 1][ATTN_TYPES] = {
+        ATTN_EACH(SCORE_ENTRY) ATTN_EACH_TYPE(SCORE_ENTRY, 12)};
+    static weigh_fn *const weighs[ATTN_QUERIES + 1][ATTN_TYPES] = {
+        ATTN_EACH(WEIGH_ENTRY) ATTN_EACH_TYPE(WEIGH_ENTRY, 12)};
     struct scores w;
     struct attn_reach r = attn_reach(s);
     scores[s->query_count][s->type](s, &r, &w, out);
     weighs[s->query_count][s->type](s, &r, &w, out);
+}
+
+void avx512_attend(const struct attn_segment *s, struct attn_part *out) {
+    if (s->query_count <= ATTN_FEW || s->query_count == ATTN_QUERIES) {
+        attend_at_once(s, out);
+        return;
+    }
+    for (uint32_t i = 0; i < s->query_count; i += ATTN_FEW) {
+        struct attn_segment few = attn_few(s, i);
+        attend_at_once(&few, out + i);
+    }
 }

@@ -62,8 +62,8 @@ INLINE uint32x4_t attended(uint32_t base, uint32_t first, uint32_t end) {
 
 /* The products of all queries with the keys of tile t, to p[query][16 * t]. */
 INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const int queries,
-                          const enum kv_type type, float p[ATTN_QUERIES][ATTN_SEGMENT]) {
-    float32x4_t acc[ATTN_QUERIES][PARTS], keys[PARTS];
+                          const enum kv_type type, float p[ATTN_FEW][ATTN_SEGMENT]) {
+    float32x4_t acc[ATTN_FEW][PARTS], keys[PARTS];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
@@ -147,7 +147,7 @@ static void weights_of(const struct attn_segment *s, const struct attn_query *q,
 INLINE void weigh_chunk(const struct attn_segment *s, struct span tokens, uint32_t d,
                         const int queries, const enum kv_type type, float p[][ATTN_SEGMENT],
                         struct attn_part *out) {
-    float32x4_t acc[ATTN_QUERIES][PARTS], values[PARTS];
+    float32x4_t acc[ATTN_FEW][PARTS], values[PARTS];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
@@ -199,7 +199,7 @@ static void weigh_alone(const struct attn_segment *s, struct span tokens, float 
 
 INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                    struct attn_part *out) {
-    float p[ATTN_QUERIES][ATTN_SEGMENT];
+    float p[ATTN_FEW][ATTN_SEGMENT];
     struct attn_reach r = attn_reach(s);
     uint32_t first = r.any.first / KV_BLOCK_TOKENS;
     uint32_t end = (r.any.end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;

@@ -37,8 +37,16 @@ static inline struct span attn_after(const struct attn_query *q, const struct at
     return (struct span){r->all.end, q->end};
 }
 
-/* Bodies that are always inlined become functions of their own, one for each number of queries
- * and type of the cache: in a larger function the compiler does not keep their loops in
+/* A segment with only a few of its queries, from `first` on. */
+static inline struct attn_segment attn_few(const struct attn_segment *s, uint32_t first) {
+    struct attn_segment few = *s;
+    few.query_count = s->query_count - first < ATTN_FEW ? s->query_count - first : ATTN_FEW;
+    for (uint32_t i = 0; i < few.query_count; i++) few.query[i] = s->query[first + i];
+    return few;
+}
+
+/* Bodies that are always inlined become functions of their own, one for each number of queries up
+ * to ATTN_FEW and type of the cache: in a larger function the compiler does not keep their loops in
  * registers. `x` is a macro of (queries, type). */
 #define ATTN_EACH_TYPE(x, queries) x(queries, KV_F16) x(queries, KV_F32) x(queries, KV_I8)
 #define ATTN_EACH(x)                                                                               \
@@ -57,14 +65,21 @@ enum { ATTN_TYPES = KV_I8 + 1 };
     }
 #define ATTEND_ENTRY(queries, type) [queries][type] = attend_##queries##_##type,
 
-/* The kernel `name`, whose body is the file's attend(s, queries, type, out). */
+/* The kernel `name`, whose body is the file's attend(s, queries, type, out). Takes more queries a
+ * few at a time. */
 #define ATTEND_KERNEL(name)                                                                        \
     ATTN_EACH(ATTEND_FUNCTION)                                                                     \
     void name(const struct attn_segment *s, struct attn_part *out) {                               \
         typedef void attend_fn(const struct attn_segment *, struct attn_part *);                   \
-        static attend_fn *const functions[ATTN_QUERIES + 1][ATTN_TYPES] = {                        \
-            ATTN_EACH(ATTEND_ENTRY)};                                                              \
-        functions[s->query_count][s->type](s, out);                                                \
+        static attend_fn *const functions[ATTN_FEW + 1][ATTN_TYPES] = {ATTN_EACH(ATTEND_ENTRY)};   \
+        if (s->query_count <= ATTN_FEW) {                                                          \
+            functions[s->query_count][s->type](s, out);                                            \
+            return;                                                                                \
+        }                                                                                          \
+        for (uint32_t i = 0; i < s->query_count; i += ATTN_FEW) {                                  \
+            struct attn_segment few = attn_few(s, i);                                              \
+            functions[few.query_count][few.type](&few, out + i);                                   \
+        }                                                                                          \
     }
 
 #endif

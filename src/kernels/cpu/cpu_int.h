@@ -43,8 +43,10 @@ struct cpu_run {
 typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);
 
 /* Queries that one call of an attention kernel takes at most, and neighbouring rows that go
- * together: however many heads share a KV head, the queries of six rows come out even. */
-enum { ATTN_QUERIES = 6, ATTN_ROWS = 6, ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
+ * together at most: however many heads share a KV head, the queries of twelve rows come out even.
+ * With fewer queries, a few are better than some more. */
+enum { ATTN_QUERIES = 12, ATTN_FEW = 6, ATTN_ROWS = 12 };
+enum { ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
 struct attn_query {

@@ -72,14 +72,26 @@ static struct span tiles_of(uint32_t first, uint32_t end) {
 }
 
 /* Heads [head, head + heads) share a KV head. Their queries are counted row by row; these are
- * the queries [first, end). */
+ * the queries [first, end), and whose they are. */
 struct attn_batch {
     uint32_t head, heads;
     uint32_t first, end;
+    struct attn_owner {
+        uint32_t row, head;
+    } owner[ATTN_QUERIES];
 };
 
-/* The batch after `b`, in which nothing but `head` is set before the first. A KV head's queries
- * are cut into batches of about equal size. */
+/* Counted on from the first one: two divisions a query would cost more than all else here. */
+static void find_owners(struct attn_batch *b) {
+    struct attn_owner at = {b->first / b->heads, b->head + b->first % b->heads};
+    for (uint32_t i = 0; i < b->end - b->first; i++) {
+        b->owner[i] = at;
+        if (++at.head == b->head + b->heads) at = (struct attn_owner){at.row + 1, b->head};
+    }
+}
+
+/* The batch after `b`, in which nothing but `head` is set before the first. What is left of a KV
+ * head's queries behind whole batches is cut into a few each, of about equal size. */
 static bool batch_next(const struct attn_rows *a, struct span heads, struct attn_batch *b) {
     b->first = b->end;
     if (b->first == a->count * b->heads) {
@@ -91,29 +103,24 @@ static bool batch_next(const struct attn_rows *a, struct span heads, struct attn
     }
     uint32_t left = a->count * b->heads - b->first;
     CHECK(left > 0);
-    uint32_t calls = (left + ATTN_QUERIES - 1) / ATTN_QUERIES;
-    b->end = b->first + (left + calls - 1) / calls;
+    uint32_t calls = (left + ATTN_FEW - 1) / ATTN_FEW;
+    b->end = b->first + (left < ATTN_QUERIES ? (left + calls - 1) / calls : ATTN_QUERIES);
+    find_owners(b);
     return true;
 }
 
-static uint32_t batch_row(const struct attn_batch *b, uint32_t query) { return query / b->heads; }
-static uint32_t batch_head(const struct attn_batch *b, uint32_t query) {
-    return b->head + query % b->heads;
-}
-
-static struct attn_segment segment_of(const struct attn_rows *a, const struct attn_batch *b) {
-    struct attn_segment s = {
-        .v_stride = a->v_stride,
-        .type = a->kv ? a->kv->type : KV_F32,
-        .head_dim = a->head_dim,
-        .scale = a->scale,
-        .softcap = a->softcap,
-        .query_count = b->end - b->first,
-    };
-    for (uint32_t i = 0; i < s.query_count; i++)
-        s.query[i].q =
-            a->q[batch_row(b, b->first + i)] + (size_t)batch_head(b, b->first + i) * a->head_dim;
-    return s;
+/* All but the tiles, and what the queries attend to. */
+static void begin_segment(const struct attn_rows *a, const struct attn_batch *b,
+                          struct attn_segment *s) {
+    s->v_stride = a->v_stride;
+    s->type = a->kv ? a->kv->type : KV_F32;
+    s->head_dim = a->head_dim;
+    s->scale = a->scale;
+    s->softcap = a->softcap;
+    s->query_count = b->end - b->first;
+    for (uint32_t i = 0; i < s->query_count; i++)
+        s->query[i].q = a->q[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
+    memset(s->next, 0, sizeof(s->next));
 }
 
 /* What the batch's queries attend to of one segment of the sequence. */
@@ -121,7 +128,7 @@ static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, 
                          struct attn_segment *s) {
     uint32_t start = segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
     for (uint32_t i = 0; i < s->query_count; i++) {
-        uint32_t row = batch_row(b, b->first + i);
+        uint32_t row = b->owner[i].row;
         s->query[i].first = a->first[row] > start ? a->first[row] - start : 0;
         s->query[i].end = (a->end[row] < edge ? a->end[row] : edge) - start;
     }
@@ -171,12 +178,12 @@ static void fetch_after(const struct attn_rows *a, const struct attn_batch *b, u
 
 static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
                          const struct attn_batch *b, struct attn_next after, float *scratch) {
-    struct attn_segment s = segment_of(a, b);
+    struct attn_segment s;
     struct attn_part all[ATTN_QUERIES], part[ATTN_QUERIES];
     struct span segments = segments_of(a->first[0], a->end[0]);
+    begin_segment(a, b, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
-        all[i].out =
-            a->out[batch_row(b, b->first + i)] + (size_t)batch_head(b, b->first + i) * a->head_dim;
+        all[i].out = a->out[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
         part[i].out = scratch + (size_t)i * a->head_dim;
     }
     for (uint32_t n = segments.first; n < segments.end; n++) {
@@ -225,7 +232,15 @@ struct attn_op {
     const struct op_attention *a;
     struct mat q;
     uint32_t unit, units; /* heads in a unit, units in a row */
+    uint32_t together;    /* rows that go together at most */
 };
+
+/* As few rows as give whole batches, so that threads find enough to claim; but no row alone. */
+static uint32_t rows_together(uint32_t heads_per_kv) {
+    uint32_t rows = 2;
+    while (rows < ATTN_ROWS && rows * heads_per_kv % ATTN_QUERIES != 0) rows++;
+    return rows;
+}
 
 /* The positions that a live row attends to. */
 static struct span positions_of(const struct attn_op *o, uint32_t row) {
@@ -243,7 +258,7 @@ static uint32_t rows_end(const struct attn_op *o, struct span rows) {
     const struct step *step = o->x->step;
     struct span at = positions_of(o, rows.first);
     uint32_t r = rows.first + 1;
-    while (r < rows.end && r - rows.first < ATTN_ROWS && step->pos[r] >= 0 &&
+    while (r < rows.end && r - rows.first < o->together && step->pos[r] >= 0 &&
            step->seq[r] == step->seq[rows.first] && same_segments(at, positions_of(o, r)))
         r++;
     return r;
@@ -455,12 +470,12 @@ static void leave_part(const struct attn_op *o, const struct attn_rows *a,
     uint32_t segment = item->segment;
     struct attn_part part[ATTN_QUERIES];
     uint64_t idx[ATTN_QUERIES] = {0};
-    struct attn_segment s = segment_of(a, b);
+    struct attn_segment s;
+    begin_segment(a, b, &s);
     fill_segment(a, b, segment, &s);
     fetch_next(after, 0, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
-        uint32_t query = b->first + i;
-        idx[i] = part_index(o, a, base, batch_row(b, query), segment, batch_head(b, query));
+        idx[i] = part_index(o, a, base, b->owner[i].row, segment, b->owner[i].head);
         part[i].out = parts->out + idx[i] * a->head_dim;
     }
     o->x->table->kernels->attend(&s, part);
@@ -547,6 +562,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     struct attn_parts parts;
     o.unit = attn_unit(a->heads, a->head_dim);
     o.units = a->heads / o.unit;
+    o.together = rows_together(a->heads / a->kv_heads);
     CHECK(x->kv);
     CHECK(x->kv[a->group].head_dim == a->head_dim);
     CHECK(x->kv[a->group].heads == a->kv_heads);
