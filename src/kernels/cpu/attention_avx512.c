@@ -101,7 +101,7 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
     const __m512 none = _mm512_set1_ps(-INFINITY);
     __m512 scale = _mm512_set1_ps(s->scale), *max = to->max, key_scale[VECTORS];
     float(*p)[LANES] = to->p + t * (uint32_t)queries;
-    /* Unknown to the compiler, which would otherwise work out all addresses ahead and spill them. */
+    /* Unknown to the compiler, which would otherwise work out all addresses ahead and spill. */
     __asm__("" : "+r"(p), "+r"(max), "+v"(scale));
 #pragma GCC unroll 4
     for (int j = 0; type == KV_I8 && j < tiles; j++)
@@ -125,13 +125,18 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
     }
 }
 
-/* Multiplies dimensions from d on, those that are at hand. */
-INLINE void multiply_keys(const struct attn_segment *s, const uint8_t *const *tile,
-                          ptrdiff_t values, size_t d, const int tiles, const int queries,
-                          const enum kv_type type, const struct scores *at,
+/* Adds the products with keys of tiles from t on, in the dimensions from d on that are at hand. */
+INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, size_t d, const int tiles,
+                          const int queries, const enum kv_type type, const struct scores *at,
                           __m512 acc[ATTN_QUERIES][VECTORS]) {
     const size_t end = s->head_dim - d < QUERY_DIMS ? s->head_dim : d + QUERY_DIMS;
+    const uint8_t *tile[VECTORS];
     __m512 k[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
+    /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
+     * and have just been written. */
+    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
     for (const float *q = at->q[0]; d < end; d++, q++) {
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) {
@@ -151,19 +156,13 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r,
                        const int tiles, const int queries, const enum kv_type type,
                        struct scores *to) {
     __m512 acc[ATTN_QUERIES][VECTORS];
-    const uint8_t *tile[VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
-    /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
-     * and have just been written. */
-    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) acc[i][j] = _mm512_setzero_ps();
     for (uint32_t d = 0; d < s->head_dim; d += QUERY_DIMS) {
         if (s->head_dim > QUERY_DIMS) copy_queries(s, d, to);
-        multiply_keys(s, tile, values, d, tiles, queries, type, to, acc);
+        multiply_keys(s, t, d, tiles, queries, type, to, acc);
     }
     if (t * LANES >= r->all.first && (t + (uint32_t)tiles) * LANES <= r->all.end)
         keep_scores(s, t, tiles, queries, type, false, acc, to);

@@ -5,7 +5,8 @@
  * costing as much as it attends to. Of its run, neighbouring rows of one sequence go together:
  * the queries of all their heads that share a KV head pass through the kernel a batch at a
  * time, so that keys and values are read once for a batch. Where there are many rows, threads
- * claim such rows with the heads of a KV head, so that a disturbed processor holds nobody up.
+ * claim such rows with the heads of a KV head, first of the rows that are theirs in the ops around
+ * this one, then of the others', so that a disturbed processor holds nobody up.
  * Where there are too few items for the threads and the context is long, the items are (rows,
  * segment, batch) instead; each leaves its parts, and once all are there the parts of a head
  * are joined in rising order. The bits are the same every way.
@@ -167,6 +168,29 @@ static uint32_t fetch_next(struct attn_next next, uint32_t used, struct attn_seg
     return used;
 }
 
+/* Neighbouring rows have read most of what comes next. New to this thread are the last tile of
+ * those after them, and their queries, which another may have written. */
+static void fetch_last_tile(struct attn_next next, struct attn_segment *s) {
+    const struct attn_rows *a = next.rows;
+    if (!a || !a->kv) return;
+    const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];
+    uint32_t tile = (a->end[a->count - 1] - 1) / KV_BLOCK_TOKENS, at = tile % ATTN_TILES;
+    find_tiles(a, next.head / a->heads_per_kv, tile - at, (struct span){at, at + 1}, k, v);
+    uint32_t own = s->query[0].first / KV_BLOCK_TOKENS;
+    s->next[own] = k[at];
+    if (own + 1 < ATTN_TILES) s->next[own + 1] = v[at];
+}
+
+static void fetch_queries(struct attn_next next) {
+    enum { LINE_FLOATS = 16, SECOND_CACHE = 2 };
+    const struct attn_rows *a = next.rows;
+    for (uint32_t i = 0; a && i < a->count; i++) {
+        const float *q = a->q[i] + (size_t)next.head * a->head_dim;
+        for (uint32_t c = 0; c < a->heads_per_kv * a->head_dim; c += LINE_FLOATS)
+            __builtin_prefetch(q + c, 0, SECOND_CACHE);
+    }
+}
+
 /* After segment n of a batch comes n + 1, and after the last one `after`. */
 static void fetch_after(const struct attn_rows *a, const struct attn_batch *b, uint32_t n,
                         struct attn_next after, struct attn_segment *s) {
@@ -188,7 +212,10 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
     }
     for (uint32_t n = segments.first; n < segments.end; n++) {
         fill_segment(a, b, n, &s);
-        if (a->count == 1) fetch_after(a, b, n, after, &s);
+        if (a->count == 1)
+            fetch_after(a, b, n, after, &s);
+        else if (n + 1 == segments.end)
+            fetch_last_tile(after, &s);
         k->attend(&s, n == segments.first ? all : part);
         for (uint32_t i = 0; n != segments.first && i < s.query_count; i++)
             k->attn_join(&all[i], &part[i], a->head_dim);
@@ -200,6 +227,7 @@ static void attend_rows(const struct cpu_kernels *k, const struct attn_rows *a, 
                         struct attn_next after, float *scratch) {
     struct attn_batch b = {.head = heads.first}, next = b;
     bool more = batch_next(a, heads, &next);
+    fetch_queries(after);
     while (more) {
         b = next;
         more = batch_next(a, heads, &next);
@@ -290,12 +318,12 @@ static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_r
     return a;
 }
 
-/* The next rows that go together, from *next on; false if none is left. */
-static bool next_rows(const struct attn_op *o, uint32_t *next, struct span *rows) {
-    while (*next < o->q.row_count && o->x->step->pos[*next] < 0) (*next)++;
-    if (*next == o->q.row_count) return false;
-    rows->first = *next;
-    *next = rows->end = rows_end(o, (struct span){*next, o->q.row_count});
+/* The first of `rows` that go together, which are cut off; false if none is left. */
+static bool next_rows(const struct attn_op *o, struct span *rows, struct span *out) {
+    while (rows->first < rows->end && o->x->step->pos[rows->first] < 0) rows->first++;
+    if (rows->first == rows->end) return false;
+    *out = (struct span){rows->first, rows_end(o, *rows)};
+    rows->first = out->end;
     return true;
 }
 
@@ -376,28 +404,50 @@ static uint32_t claimed_heads(const struct attn_op *o) {
     return heads_per_kv % o->unit == 0 ? heads_per_kv : o->a->heads;
 }
 
-/* With fewer claims, the shares of run_whole_rows are more equal. */
-static bool wants_claims(const struct attn_op *o, uint32_t nth) {
-    uint32_t next = 0, count = 0, each = o->a->heads / claimed_heads(o);
-    struct span rows;
-    if (nth == 1 || o->q.row_count < CLAIM_ROWS_MIN) return false;
-    while (count < nth * CLAIMS_PER_THREAD && next_rows(o, &next, &rows)) count += each;
-    return count >= nth * CLAIMS_PER_THREAD;
+/* The claims of some rows, up to `most` of them. */
+static uint32_t count_claims(const struct attn_op *o, struct span rows, uint32_t most) {
+    uint32_t count = 0, each = o->a->heads / claimed_heads(o);
+    for (struct span some; count < most && next_rows(o, &rows, &some);) count += each;
+    return count;
 }
 
-/* Where a thread stands among the claims that all threads count off alike: rows that go together,
- * heads by heads. */
+/* With fewer claims, the shares of run_whole_rows are more equal. */
+static bool wants_claims(const struct attn_op *o, uint32_t nth) {
+    uint32_t wanted = nth * CLAIMS_PER_THREAD, rows = o->q.row_count / nth + 1;
+    if (nth == 1 || o->q.row_count < CLAIM_ROWS_MIN) return false;
+    if (rows > PLAN_PIECES_MAX / o->a->heads) return false;
+    return count_claims(o, (struct span){0, o->q.row_count}, wanted) >= wanted;
+}
+
+/* Where a thread stands among the claims of a thread's rows, which all count off alike: rows that
+ * go together, heads by heads. */
 struct attn_walk {
-    struct span rows;    /* that go together */
-    uint32_t next_row;   /* after them */
+    uint32_t ith, nth, op_idx;
+    uint32_t passed;     /* threads whose rows are all claimed, itself first */
+    struct span left;    /* rows behind those that are being claimed */
+    struct span rows;    /* those, which go together */
     uint32_t first, end; /* their claims */
+    uint32_t claims;     /* of all rows of the thread */
 };
 
+static uint32_t walk_owner(const struct attn_walk *at) { return (at->ith + at->passed) % at->nth; }
+
+static void walk_begin(const struct attn_op *o, struct attn_walk *at) {
+    at->left = span_share(o->q.row_count, walk_owner(at), at->nth);
+    at->first = at->end = 0;
+    at->claims = count_claims(o, at->left, UINT32_MAX);
+}
+
 static bool claim_piece(const struct attn_op *o, const struct attn_results *results,
-                        uint32_t op_idx, struct attn_walk *at, struct attn_piece *out) {
-    uint32_t width = claimed_heads(o), claim = plan_claim(o->x->plan, op_idx);
+                        struct attn_walk *at, struct attn_piece *out) {
+    const struct cpu_plan *plan = o->x->plan;
+    uint32_t width = claimed_heads(o), claim;
+    while ((claim = plan_take(plan, at->op_idx, walk_owner(at), at->claims)) == at->claims) {
+        if (++at->passed == at->nth || !plan_has_left(plan, at->op_idx, at->nth)) return false;
+        walk_begin(o, at);
+    }
     while (claim >= at->end) {
-        if (!next_rows(o, &at->next_row, &at->rows)) return false;
+        CHECK(next_rows(o, &at->left, &at->rows));
         at->first = at->end;
         at->end += o->a->heads / width;
     }
@@ -406,20 +456,21 @@ static bool claim_piece(const struct attn_op *o, const struct attn_results *resu
     return true;
 }
 
-/* A thread claims ahead where its time goes into reading, which is so for rows alone. */
+/* A thread claims its own rows first, which it has written and will read. It claims ahead to have
+ * what it needs next fetched meanwhile; but not the last rows, for which others would wait. */
 static void run_claimed_rows(const struct attn_op *o, const struct attn_results *results,
-                             float *scratch, uint32_t op_idx) {
-    struct attn_walk at = {.next_row = 0};
+                             float *scratch, struct attn_walk at) {
     struct attn_piece now, then;
-    bool more = claim_piece(o, results, op_idx, &at, &then);
+    walk_begin(o, &at);
+    bool more = claim_piece(o, results, &at, &then);
     while (more) {
         now = then;
         struct attn_next after = {.rows = NULL};
-        bool ahead = now.rows.count == 1;
-        if (ahead) more = claim_piece(o, results, op_idx, &at, &then);
+        bool ahead = now.rows.count == 1 || at.left.end - at.left.first > at.nth * o->together;
+        if (ahead) more = claim_piece(o, results, &at, &then);
         if (ahead && more) after = next_piece(&then);
         attend_piece(o->x->table->kernels, results, &now, after, scratch);
-        if (!ahead) more = claim_piece(o, results, op_idx, &at, &then);
+        if (!ahead) more = claim_piece(o, results, &at, &then);
     }
 }
 
@@ -499,8 +550,8 @@ static void leave_parts(const struct attn_op *o, const struct attn_parts *parts,
                         uint32_t nth) {
     uint64_t base = 0, count = 0;
     struct span heads = {0, o->a->heads};
-    uint32_t next = 0;
-    for (struct span some; next_rows(o, &next, &some);) {
+    struct span left = {0, o->q.row_count};
+    for (struct span some; next_rows(o, &left, &some);) {
         struct attn_rows rows = gather_rows(o, NULL, some);
         struct span segments = segments_of(rows.first[0], rows.end[0]);
         struct attn_item item = {.segment = segments.first}, own = item;
@@ -571,7 +622,9 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
         pool_barrier(x->pool);
         join_parts(&o, &results, &parts, ith, nth);
     } else if (wants_claims(&o, nth)) {
-        run_claimed_rows(&o, &results, scratch + places.part, (uint32_t)(op - tape_op(x->tape, 0)));
+        uint32_t op_idx = (uint32_t)(op - tape_op(x->tape, 0));
+        struct attn_walk walk = {.ith = ith, .nth = nth, .op_idx = op_idx};
+        run_claimed_rows(&o, &results, scratch + places.part, walk);
     } else {
         run_whole_rows(&o, &results, scratch + places.part, ith, nth);
     }

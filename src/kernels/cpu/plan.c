@@ -13,6 +13,8 @@
 
 enum { ALIGN_FLOATS = 16, CACHE_LINE = 64, PIECE_BITS = 16 };
 
+_Static_assert((int)PLAN_PIECES_MAX == (1 << PIECE_BITS) - 1, "a taker's word has room for them");
+
 /* Units of an op's work that threads have taken in this run, and shares of which the last piece is
  * taken. */
 struct plan_claims {

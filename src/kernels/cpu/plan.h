@@ -72,6 +72,9 @@ enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
  * the op, and what it writes is read after the one that follows. */
 uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx);
 
+/* Pieces of one thread's share at most. */
+enum { PLAN_PIECES_MAX = (1 << 16) - 1 };
+
 /* Where a thread should do what is its own, a stream through memory or rows in its caches: every
  * thread has a share of the op's work and takes it piece by piece, and whoever is done takes from
  * the shares of others. The next piece of `owner`'s share; `pieces` if none is left. Orders
