@@ -14,12 +14,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, BLOCKS = 4, BLOCKS_MAX = 64, ALL_LANES = 0xFFFF };
+enum { LANES = 16, WIDE = FM16_WIDE, BLOCKS = 4, ALL_LANES = 0xFFFF };
 _Static_assert((int)NORM_LANES == (int)LANES, "a vector holds the lanes of a norm's sums");
 static const float F16_MAX = 65504.0f;
 
 /* The lanes that are left of `count` elements from i on. */
 INLINE __mmask16 rest_of(uint32_t i, uint32_t count) {
+    if (i >= count) return 0;
     return (__mmask16)(count - i < LANES ? (1u << (count - i)) - 1 : 0xFFFF);
 }
 
@@ -107,16 +108,23 @@ INLINE __m512i pattern(__m512 v) {
     return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7FFFFFFF));
 }
 
-/* The largest lane of m[i] in all four lanes of quarter i. */
-INLINE __m512i max_in_quarters(const __m512i m[BLOCKS]) {
-    __m512i low = _mm512_max_epi32(_mm512_shuffle_i32x4(m[0], m[1], 0x44),
-                                   _mm512_shuffle_i32x4(m[0], m[1], 0xEE));
-    __m512i high = _mm512_max_epi32(_mm512_shuffle_i32x4(m[2], m[3], 0x44),
-                                    _mm512_shuffle_i32x4(m[2], m[3], 0xEE));
-    __m512i all = _mm512_max_epi32(_mm512_shuffle_i32x4(low, high, 0x88),
-                                   _mm512_shuffle_i32x4(low, high, 0xDD));
-    all = _mm512_max_epi32(all, _mm512_shuffle_epi32(all, 0x4E));
-    return _mm512_max_epi32(all, _mm512_shuffle_epi32(all, 0xB1));
+INLINE __m256i halves_max(__m512i m) {
+    return _mm256_max_epi32(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
+}
+
+/* Of two times four numbers, in each half of the vectors, two times the largest of two. */
+INLINE __m256i pairs_max(__m256i a, __m256i b) {
+    __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_max_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+                            _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xDD)));
+}
+
+/* The largest lane of m[i] in lane i. */
+INLINE __m128i max_of_each(const __m512i m[BLOCKS]) {
+    __m256i low = pairs_max(halves_max(m[0]), halves_max(m[1]));
+    __m256i high = pairs_max(halves_max(m[2]), halves_max(m[3]));
+    __m256i all = pairs_max(low, high);
+    return _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
 }
 
 /* The bytes of two blocks, and in `sums` those of every eight bytes, 8 * 128 too large. The packs
@@ -132,10 +140,9 @@ INLINE __m512i bytes_of(const __m512i q[4], __m512i *sums) {
 }
 
 /* What follows from the scales of BLOCKS blocks from b on and bytes_of's sums, two blocks each. */
-INLINE void store_sums(const __m512i sums[2], uint32_t b, struct q8_out out) {
+INLINE void store_sums(const __m512i sums[2], __m128 scale, uint32_t b, struct q8_out out) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
     const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-    __m128 scale = _mm_loadu_ps(out.scale + b);
     __m256 scales = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(scale), twice);
     __m512i both = _mm512_add_epi32(_mm512_unpacklo_epi64(sums[0], sums[1]),
                                     _mm512_unpackhi_epi64(sums[0], sums[1]));
@@ -147,73 +154,66 @@ INLINE void store_sums(const __m512i sums[2], uint32_t b, struct q8_out out) {
     _mm256_storeu_ps(out.dsum16 + 2 * (size_t)b, _mm256_mul_ps(scales, _mm256_cvtepi32_ps(half)));
 }
 
-/* BLOCKS blocks at a time; the last ones go together with some that are done, which stay what they
- * are. */
-INLINE uint32_t first_of_four(uint32_t b, uint32_t blocks) {
-    return b + BLOCKS > blocks ? blocks - BLOCKS : b;
-}
+/* The scales of BLOCKS blocks and their inverses. `odd` is not 0 if some block holds what is not a
+ * finite number, or has an inverse that is not: then numbers have to be held to their range one by
+ * one. */
+struct scales {
+    __m128 scale;
+    float inverse[BLOCKS];
+    __mmask8 odd;
+};
 
-/* Scales and their inverses. False if some block holds what is not a finite number, or has an
- * inverse that is not: then numbers have to be held to their range one by one. */
-static bool find_scales(const float *x, uint32_t blocks, float *inverse, float *scale) {
-    const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+/* Of the blocks from block b on. */
+INLINE void find_scales(const float *x, uint32_t b, struct scales *s) {
     const __m128 most = _mm_set1_ps(FLT_MAX), range = _mm_set1_ps(127.0f);
-    __mmask8 odd = 0;
-    for (uint32_t b = 0; b < blocks; b += BLOCKS) {
-        uint32_t at = first_of_four(b, blocks);
-        const float *from = x + (size_t)at * Q8_BLOCK;
-        __m512i m[BLOCKS];
+    const float *from = x + (size_t)b * Q8_BLOCK;
+    __m512i m[BLOCKS];
 #pragma GCC unroll 4
-        for (int i = 0; i < BLOCKS; i++, from += Q8_BLOCK)
-            m[i] = _mm512_max_epi32(pattern(_mm512_loadu_ps(from)),
-                                    pattern(_mm512_loadu_ps(from + LANES)));
-        __m512i all = _mm512_permutexvar_epi32(firsts, max_in_quarters(m));
-        __m128 max = _mm_castsi128_ps(_mm512_castsi512_si128(all));
-        __m128 inv = _mm_div_ps(range, max);
-        /* A comparison with a NaN is true. */
-        odd |= _mm_cmp_ps_mask(max, most, _CMP_NLE_UQ) | _mm_cmp_ps_mask(inv, most, _CMP_NLE_UQ);
-        _mm_storeu_ps(inverse + at, inv);
-        _mm_storeu_ps(scale + at, _mm_div_ps(max, range));
-    }
-    return odd == 0;
+    for (int i = 0; i < BLOCKS; i++, from += Q8_BLOCK)
+        m[i] = _mm512_max_epi32(pattern(_mm512_loadu_ps(from)),
+                                pattern(_mm512_loadu_ps(from + LANES)));
+    __m128 max = _mm_castsi128_ps(max_of_each(m)), inverse = _mm_div_ps(range, max);
+    _mm_storeu_ps(s->inverse, inverse);
+    s->scale = _mm_div_ps(max, range);
+    /* A comparison with a NaN is true. */
+    s->odd |= _mm_cmp_ps_mask(max, most, _CMP_NLE_UQ) | _mm_cmp_ps_mask(inverse, most, _CMP_NLE_UQ);
 }
 
-/* In two passes, so that what waits for a block's largest number does not stand in the way of the
- * blocks after it. */
-static void quantise_some(const float *x, uint32_t blocks, struct q8_out out) {
-    float inverse[BLOCKS_MAX];
-    if (blocks < BLOCKS || !find_scales(x, blocks, inverse, out.scale)) {
-        avx2_quantise(x, blocks * Q8_BLOCK, out);
+/* BLOCKS blocks from block b on. */
+INLINE void round_blocks(const float *x, const struct scales *s, uint32_t b, struct q8_out out) {
+    const float *from = x + (size_t)b * Q8_BLOCK;
+    uint8_t *to = (uint8_t *)out.q + (size_t)b * Q8_BLOCK;
+    __m512i q[2 * BLOCKS], sums[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * BLOCKS; i++, from += LANES)
+        q[i] = _mm512_cvtps_epi32(
+            _mm512_mul_ps(_mm512_loadu_ps(from), _mm512_set1_ps(s->inverse[i / 2])));
+    _mm512_storeu_si512(to, bytes_of(q, &sums[0]));
+    _mm512_storeu_si512(to + 2 * Q8_BLOCK, bytes_of(q + 4, &sums[1]));
+    _mm_storeu_ps(out.scale + b, s->scale);
+    store_sums(sums, s->scale, b, out);
+}
+
+/* The rounding of some blocks waits for their largest numbers; meanwhile those of the next ones are
+ * found. The last ones go together with some that are done, which stay what they are. */
+void avx512_quantise(const float *x, uint32_t count, struct q8_out out) {
+    uint32_t blocks = count / Q8_BLOCK, at = 0;
+    struct scales now = {.odd = 0};
+    if (blocks < BLOCKS) {
+        avx2_quantise(x, count, out);
         return;
     }
-    for (uint32_t b = 0; b < blocks; b += BLOCKS) {
-        uint32_t at = first_of_four(b, blocks);
-        const float *from = x + (size_t)at * Q8_BLOCK;
-        uint8_t *to = (uint8_t *)out.q + (size_t)at * Q8_BLOCK;
-        __m512i q[2 * BLOCKS], sums[2];
-#pragma GCC unroll 8
-        for (int i = 0; i < 2 * BLOCKS; i++, from += LANES) {
-            __m512 by = _mm512_set1_ps(inverse[at + (uint32_t)i / 2]);
-            q[i] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(from), by));
-        }
-        _mm512_storeu_si512(to, bytes_of(q, &sums[0]));
-        _mm512_storeu_si512(to + 2 * Q8_BLOCK, bytes_of(q + 4, &sums[1]));
-        store_sums(sums, at, out);
+    find_scales(x, 0, &now);
+    for (uint32_t b = BLOCKS; b < blocks; b += BLOCKS) {
+        uint32_t next_at = b + BLOCKS > blocks ? blocks - BLOCKS : b;
+        struct scales next = {.odd = now.odd};
+        find_scales(x, next_at, &next);
+        round_blocks(x, &now, at, out);
+        now = next;
+        at = next_at;
     }
-}
-
-/* The places of block b and those after it. */
-static struct q8_out q8_out_from(struct q8_out out, uint32_t b) {
-    return (struct q8_out){out.q + (size_t)b * Q8_BLOCK, out.scale + b, out.dsum + b,
-                           out.dsum16 + 2 * (size_t)b, out.isum + b};
-}
-
-void avx512_quantise(const float *x, uint32_t count, struct q8_out out) {
-    uint32_t blocks = count / Q8_BLOCK;
-    for (uint32_t b = 0; b < blocks; b += BLOCKS_MAX) {
-        uint32_t some = blocks - b < BLOCKS_MAX ? blocks - b : BLOCKS_MAX;
-        quantise_some(x + (size_t)b * Q8_BLOCK, some, q8_out_from(out, b));
-    }
+    round_blocks(x, &now, at, out);
+    if (now.odd) avx2_quantise(x, count, out);
 }
 
 INLINE __m512 in_pair_order(const float *x) {
@@ -245,30 +245,38 @@ void avx512_rope(const struct op_rope *r, const float *cosine, const float *sine
         avx2_rope(r, cosine, sine, head);
 }
 
-INLINE __m512 act16(const enum act_kind kind, __m512 x) {
-    switch (kind) {
-    case ACT_SILU:
-        return fm16_silu(x);
-    case ACT_GELU_TANH:
-        return fm16_gelu_tanh(x);
-    default:
-        return fm16_gelu_erf(x);
+INLINE void act_wide(const enum act_kind kind, __m512 x[WIDE]) {
+    if (kind == ACT_SILU) {
+        fm16_silu(x);
+        return;
     }
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDE; i++)
+        x[i] = kind == ACT_GELU_TANH ? fm16_gelu_tanh(x[i]) : fm16_gelu_erf(x[i]);
 }
 
-/* The lanes of `rest`, from i on. */
-INLINE void act_some(const enum act_kind kind, const float *gate, const float *up, uint32_t i,
-                     __mmask16 rest, float *y) {
-    __m512 a = act16(kind, _mm512_maskz_loadu_ps(rest, gate + i));
-    if (up) a = _mm512_mul_ps(a, _mm512_maskz_loadu_ps(rest, up + i));
-    _mm512_mask_storeu_ps(y + i, rest, a);
+/* At most WIDE vectors of elements. */
+INLINE void act_some(const enum act_kind kind, const float *gate, const float *up, uint32_t count,
+                     float *y) {
+    __m512 x[WIDE];
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < WIDE; i++)
+        x[i] = _mm512_maskz_loadu_ps(rest_of(i * LANES, count), gate + i * LANES);
+    act_wide(kind, x);
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < WIDE; i++) {
+        __mmask16 rest = rest_of(i * LANES, count);
+        if (up) x[i] = _mm512_mul_ps(x[i], _mm512_maskz_loadu_ps(rest, up + i * LANES));
+        _mm512_mask_storeu_ps(y + i * LANES, rest, x[i]);
+    }
 }
 
 INLINE void act_row(const enum act_kind kind, const float *gate, const float *up, uint32_t count,
                     float *y) {
-    uint32_t i = 0;
-    for (; i + LANES <= count; i += LANES) act_some(kind, gate, up, i, ALL_LANES, y);
-    if (i < count) act_some(kind, gate, up, i, rest_of(i, count), y);
+    enum { SOME = WIDE * LANES };
+    uint32_t c = 0;
+    for (; c + SOME <= count; c += SOME) act_some(kind, gate + c, up ? up + c : NULL, SOME, y + c);
+    if (c < count) act_some(kind, gate + c, up ? up + c : NULL, count - c, y + c);
 }
 
 void avx512_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y) {
