@@ -296,6 +296,19 @@ static void read_plain_row(const struct packed *p, const uint8_t *panel, uint32_
     }
 }
 
+/* Group by group: dividing every index would cost more than all the rest. */
+static void put_floats(const struct pack_info *info, const struct block_read *in, float *out) {
+    uint32_t elems = info->group_elems;
+    for (uint32_t g = 0; g < Q8_BLOCK / elems; g++, out += elems) {
+        const int8_t *q = in->q + (size_t)g * elems;
+        float scale = in->scale[g];
+        for (uint32_t i = 0; i < elems; i++) out[i] = scale * q[i];
+        if (!info->has_min) continue; /* adding zero would lose the sign of -0 */
+        float min = in->min[g];
+        for (uint32_t i = 0; i < elems; i++) out[i] += min;
+    }
+}
+
 void pack_read_row(const struct packed *p, uint32_t row, float *out) {
     CHECK(row < p->rows);
     const uint8_t *panel = pack_panel(p, 0, row / PANEL_ROWS);
@@ -308,9 +321,7 @@ void pack_read_row(const struct packed *p, uint32_t row, float *out) {
     }
     for (uint32_t b = 0; b < p->cols / Q8_BLOCK; b++, out += Q8_BLOCK) {
         get_block(p->type, &info, panel, b, r, &in);
-        for (uint32_t i = 0; i < Q8_BLOCK; i++) out[i] = in.scale[i / info.group_elems] * in.q[i];
-        if (!info.has_min) continue; /* adding zero would lose the sign of -0 */
-        for (uint32_t i = 0; i < Q8_BLOCK; i++) out[i] += in.min[i / info.group_elems];
+        put_floats(&info, &in, out);
     }
 }
 
