@@ -9,7 +9,7 @@
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
  * to back, which memory likes best; whoever is done helps those who are not. With more of them
- * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With a block for every thread
+ * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With enough for every thread
  * each owns rows instead: what it computes it will read itself, which matters where processors do
  * not share a cache. In each case one whose processor is disturbed does less, and nobody waits for
  * all that it had to do. Who computes a panel changes no bits.
@@ -374,6 +374,14 @@ static void run_own_rows(const struct mm_job *j) {
     }
 }
 
+/* Every owner of rows reads all weights. A block of rows is always worth that; with few threads,
+ * whose reading the memory stands, so are fewer: 16 rows of each of two, 32 of each of four. */
+static bool rows_are_owned(uint32_t row_count, uint32_t nth) {
+    enum { ROWS_PER_READER = 8 };
+    uint32_t rows = row_count / nth;
+    return rows >= MM_BLOCK || rows >= nth * ROWS_PER_READER;
+}
+
 void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_matmul *o = &op->matmul;
     struct mm_job j = {
@@ -393,10 +401,10 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     if (j.room.wide) j.room.wide->enter();
     if (j.src.row_count < CLAIM_ROWS_MIN)
         run_shares(&j);
-    else if (j.src.row_count < nth * MM_BLOCK)
-        run_claims(&j);
-    else
+    else if (rows_are_owned(j.src.row_count, nth))
         run_own_rows(&j);
+    else
+        run_claims(&j);
     if (j.room.wide) j.room.wide->leave();
 }
 
