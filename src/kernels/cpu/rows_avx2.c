@@ -11,7 +11,7 @@
 #include "kernels/cpu/fmath_avx2.h"
 #include "kernels/cpu/kernels_avx2.h"
 
-enum { LANES = 8 };
+enum { LANES = 8, BLOCKS = 4 };
 static const float F16_MAX = 65504.0f;
 
 static float join_lanes(float lanes[NORM_LANES]) {
@@ -122,9 +122,97 @@ static void quantise_block(const float *x, uint32_t b, struct q8_out out) {
     out.dsum16[2 * b + 1] = scale * (float)high;
 }
 
+/* The pattern of |v| as a whole number: it rises with the magnitude, and is above that of all
+ * numbers for a NaN. */
+static inline __m256i pattern(const float *x) {
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    return _mm256_and_si256(v, _mm256_set1_epi32(0x7FFFFFFF));
+}
+
+static inline __m256i block_max(const float *x) {
+    __m256i low = _mm256_max_epi32(pattern(x), pattern(x + LANES));
+    return _mm256_max_epi32(
+        low, _mm256_max_epi32(pattern(x + (size_t)2 * LANES), pattern(x + (size_t)3 * LANES)));
+}
+
+/* Of two times four numbers, in each half of the vectors, two times the largest of two. */
+static inline __m256i pairs_max(__m256i a, __m256i b) {
+    __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_max_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+                            _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xDD)));
+}
+
+/* Scales and their inverses of BLOCKS blocks. False if one holds what is not a finite number, or
+ * has an inverse that is not: then numbers have to be held to their range one by one. */
+static inline bool find_scales(const float *x, __m128 *scale, float inverse[BLOCKS]) {
+    const __m128 most = _mm_set1_ps(FLT_MAX), range = _mm_set1_ps(127.0f);
+    __m256i low = pairs_max(block_max(x), block_max(x + Q8_BLOCK));
+    __m256i high =
+        pairs_max(block_max(x + (size_t)2 * Q8_BLOCK), block_max(x + (size_t)3 * Q8_BLOCK));
+    __m256i all = pairs_max(low, high);
+    __m128i each = _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    __m128 max = _mm_castsi128_ps(each), inv = _mm_div_ps(range, max);
+    *scale = _mm_div_ps(max, range);
+    _mm_storeu_ps(inverse, inv);
+    /* A comparison with a NaN is false. */
+    return _mm_movemask_ps(_mm_and_ps(_mm_cmple_ps(max, most), _mm_cmple_ps(inv, most))) == 0xF;
+}
+
+/* Stores a block's bytes; returns the sums of every eight, 8 * 128 too large. The packs interleave
+ * 128-bit halves; the permutation puts the bytes in order again. */
+static inline __m256i round_block(const float *x, float inverse, int8_t *q) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256 by = _mm256_set1_ps(inverse);
+    __m256i v[4];
+    for (size_t i = 0; i < 4; i++)
+        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i * LANES), by));
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    bytes = _mm256_permutevar8x32_epi32(bytes, order);
+    _mm256_storeu_si256((__m256i *)(void *)q, bytes);
+    return _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+}
+
+/* Of two blocks, the sums of their first halves, then of their second, each in 64 bits. */
+static inline __m256i half_sums(__m256i a, __m256i b) {
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+/* BLOCKS blocks from block b on. */
+static inline void quantise_four(const float *x, __m128 scale, const float inverse[BLOCKS],
+                                 uint32_t b, struct q8_out out) {
+    __m256i sums[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++)
+        sums[i] = round_block(x + i * Q8_BLOCK, inverse[i], out.q + (b + i) * Q8_BLOCK);
+    __m256 low = _mm256_castsi256_ps(half_sums(sums[0], sums[1]));
+    __m256 high = _mm256_castsi256_ps(half_sums(sums[2], sums[3]));
+    __m256i halves = _mm256_castps_si256(_mm256_shuffle_ps(low, high, 0x88));
+    halves = _mm256_sub_epi32(halves, _mm256_set1_epi32(Q8_BLOCK / 2 * 128));
+    __m128i first = _mm256_castsi256_si128(halves), second = _mm256_extracti128_si256(halves, 1);
+    __m128i whole = _mm_add_epi32(first, second);
+    __m128 dfirst = _mm_mul_ps(scale, _mm_cvtepi32_ps(first));
+    __m128 dsecond = _mm_mul_ps(scale, _mm_cvtepi32_ps(second));
+    _mm_storeu_ps(out.scale + b, scale);
+    _mm_storeu_si128((__m128i *)(void *)(out.isum + b), whole);
+    _mm_storeu_ps(out.dsum + b, _mm_mul_ps(scale, _mm_cvtepi32_ps(whole)));
+    _mm_storeu_ps(out.dsum16 + 2 * (size_t)b, _mm_unpacklo_ps(dfirst, dsecond));
+    _mm_storeu_ps(out.dsum16 + 2 * (size_t)b + 4, _mm_unpackhi_ps(dfirst, dsecond));
+}
+
+/* BLOCKS blocks at a time, and one by one what is left and what is odd. */
 void avx2_quantise(const float *x, uint32_t count, struct q8_out out) {
-    for (uint32_t b = 0; b < count / Q8_BLOCK; b++)
-        quantise_block(x + (size_t)b * Q8_BLOCK, b, out);
+    uint32_t blocks = count / Q8_BLOCK, b = 0;
+    for (; b + BLOCKS <= blocks; b += BLOCKS) {
+        const float *from = x + (size_t)b * Q8_BLOCK;
+        float inverse[BLOCKS];
+        __m128 scale;
+        if (find_scales(from, &scale, inverse))
+            quantise_four(from, scale, inverse, b, out);
+        else
+            for (uint32_t i = 0; i < BLOCKS; i++)
+                quantise_block(from + (size_t)i * Q8_BLOCK, b + i, out);
+    }
+    for (; b < blocks; b++) quantise_block(x + (size_t)b * Q8_BLOCK, b, out);
 }
 
 /* Pairs i and i + rot/2. */
