@@ -1,12 +1,12 @@
-/* kernels/cpu/attention_avx2.c - one segment of attention for up to six queries that share
- * a KV head, AVX2 + FMA + F16C.
+/* kernels/cpu/attention_avx2.c - one segment of attention for queries that share a KV
+ * head, up to six at a time, AVX2 + FMA + F16C.
  *
  * A tile's 16 keys are two vectors of scores for each query; keys and values are read and
  * widened once for all queries. Six queries meet one tile at a time, so that there are twelve
  * sums in registers; one or two queries meet two. Tokens that a query does not attend to may
  * hold anything: their scores are replaced by minus infinity, and their values never weighed.
- * While keys are multiplied, their values are fetched; while values are weighed, the keys of what
- * the caller says is next.
+ * While keys are multiplied, their values are fetched; while values are weighed, the tiles that the
+ * caller says are next.
  */
 #include <immintrin.h>
 #include <math.h>

@@ -8,8 +8,8 @@
  * infinity, and their values never weighed.
  *
  * The tiles of a sequence are scattered over memory, too short for the processor to see where it
- * goes on: while keys are multiplied, their values are fetched; while values are weighed, the keys
- * of what the caller says is next.
+ * goes on: while keys are multiplied, their values are fetched; while values are weighed, the tiles
+ * that the caller says are next.
  */
 #include <immintrin.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* kernels/cpu/attention_neon.c - one segment of attention for up to six queries that share
- * a KV head, NEON.
+/* kernels/cpu/attention_neon.c - one segment of attention for queries that share a KV
+ * head, up to six at a time, NEON.
  *
  * A tile's 16 keys are four vectors of scores for each query; keys and values are read and
  * widened once for all queries. Tokens that a query does not attend to may hold anything: their

@@ -44,7 +44,7 @@ typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t it
 
 /* Queries that one call of an attention kernel takes at most, and neighbouring rows that go
  * together at most: however many heads share a KV head, the queries of twelve rows come out even.
- * With fewer queries, a few are better than some more. */
+ * What does not fill a call goes through kernels ATTN_FEW at a time. */
 enum { ATTN_QUERIES = 12, ATTN_FEW = 6, ATTN_ROWS = 12 };
 enum { ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
 
@@ -64,7 +64,7 @@ struct attn_segment {
     uint32_t head_dim, query_count;
     float scale, softcap;
     struct attn_query query[ATTN_QUERIES];
-    /* Keys that the caller needs next, to be fetched meanwhile; NULL: nothing is known. */
+    /* Tiles that the caller needs next, to be fetched meanwhile; NULL: nothing is known. */
     const uint8_t *next[ATTN_TILES];
 };
 

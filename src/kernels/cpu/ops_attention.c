@@ -184,9 +184,11 @@ static void fetch_last_tile(struct attn_next next, struct attn_segment *s) {
 static void fetch_queries(struct attn_next next) {
     enum { LINE_FLOATS = 16, SECOND_CACHE = 2 };
     const struct attn_rows *a = next.rows;
-    for (uint32_t i = 0; a && i < a->count; i++) {
+    if (!a) return;
+    uint32_t heads = a->heads_per_kv - next.head % a->heads_per_kv; /* to the KV head's last */
+    for (uint32_t i = 0; i < a->count; i++) {
         const float *q = a->q[i] + (size_t)next.head * a->head_dim;
-        for (uint32_t c = 0; c < a->heads_per_kv * a->head_dim; c += LINE_FLOATS)
+        for (uint32_t c = 0; c < heads * a->head_dim; c += LINE_FLOATS)
             __builtin_prefetch(q + c, 0, SECOND_CACHE);
     }
 }
