@@ -24,7 +24,4 @@ enum status tape_check(struct tape *t, struct err *err);
 void tape_fuse(struct tape *t);
 enum status tape_plan(struct tape *t, struct err *err);
 
-/* Rows that a value has in the largest step. */
-uint32_t tape_rows_max(const struct tape *t, const struct tape_value *v);
-
 #endif

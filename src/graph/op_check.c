@@ -81,7 +81,6 @@ static void check_matmul(struct checker *c) {
     uint32_t rows;
     check_parts(c, m->parts, m->part_count, m->src, m->src.cols, &rows);
     is(c, "dst", m->dst, VALUE_F32, rows);
-    if (c->st == ST_OK) is_rows(c, "rows of dst", m->dst, value_of(c, m->src)->rows);
 }
 
 static void check_attention(struct checker *c) {
@@ -124,10 +123,6 @@ static void check_act(struct checker *c) {
         if (end > value_of(c, a->gate)->cols) complain(c, "end", end, value_of(c, a->gate)->cols);
     }
     is_result(c, a->dst, a->q8, a->gate.cols * a->segments);
-    if (c->st != ST_OK) return;
-    enum rows_kind rows = value_of(c, a->gate)->rows;
-    if (a->dst.value != VALUE_NONE) is_rows(c, "rows of dst", a->dst, rows);
-    if (a->q8.value != VALUE_NONE) is_rows(c, "rows of q8", a->q8, rows);
 }
 
 static void check_experts(struct checker *c) {
@@ -180,14 +175,33 @@ static void check_simple(struct checker *c) {
         break;
     case OP_GATHER:
         check_pair(c, op->gather.src, op->gather.dst);
+        is_rows(c, "rows of src", op->gather.src, ROWS_TOKENS);
         is_rows(c, "rows of dst", op->gather.dst, ROWS_OUTPUTS);
         break;
     default:
         CHECK(op->kind == OP_POOL);
         check_pair(c, op->pool.src, op->pool.dst);
+        is_rows(c, "rows of src", op->pool.src, ROWS_TOKENS);
         is_rows(c, "rows of dst", op->pool.dst, ROWS_SEQS);
         break;
     }
+}
+
+/* Ops that look up what the step says of their rows: token, position, sequence. */
+static bool wants_tokens(enum op_kind kind) {
+    return kind == OP_EMBED || kind == OP_ROPE || kind == OP_KV_WRITE || kind == OP_ATTENTION ||
+           kind == OP_SELF_ATTENTION;
+}
+
+/* Row r of one operand is row r of all, but where an op picks rows or joins them. */
+static void check_rows(struct checker *c) {
+    struct op copy = *c->op;
+    if (c->st != ST_OK || copy.kind == OP_GATHER || copy.kind == OP_POOL) return;
+    struct op_access a = op_access(&copy);
+    enum rows_kind rows = value_of(c, *(a.read_count ? a.reads : a.writes)[0])->rows;
+    if (wants_tokens(copy.kind)) rows = ROWS_TOKENS;
+    for (uint32_t i = 0; i < a.read_count; i++) is_rows(c, "rows of src", *a.reads[i], rows);
+    for (uint32_t i = 0; i < a.write_count; i++) is_rows(c, "rows of dst", *a.writes[i], rows);
 }
 
 enum status tape_check(struct tape *t, struct err *err) {
@@ -222,6 +236,7 @@ enum status tape_check(struct tape *t, struct err *err) {
             check_simple(&c);
             break;
         }
+        check_rows(&c);
         TRY(c.st);
     }
     if (t->output >= t->value_count) return err_set(err, ST_BAD, "tape: no output was set");

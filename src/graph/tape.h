@@ -64,8 +64,9 @@ uint32_t tape_value_count(const struct tape *t);
 const struct tape_value *tape_value_at(const struct tape *t, value_id v);
 size_t tape_slab_bytes(const struct tape *t);
 const struct tape_sizes *tape_sizes(const struct tape *t);
+uint32_t tape_rows_max(const struct tape *t, const struct tape_value *v); /* in the largest step */
 
-/* What one run over `rows` rows at context length `ctx` costs. */
+/* What one run over `rows` rows, one of which is wanted, at context length `ctx` costs. */
 struct op_cost {
     uint64_t flops; /* multiply-adds count as two; integer ones too */
     uint64_t bytes; /* weights and KV read or written; scratch is taken to stay in cache */

@@ -127,11 +127,9 @@ static struct operand push_attention(struct flow *f, uint32_t layer, struct oper
     return out;
 }
 
-/* The rows that the pass is asked for; x itself where it holds no others. */
+/* The rows that the pass is asked for. */
 static struct operand wanted_rows(struct flow *f, struct operand x) {
-    if (tape_value_at(f->t, x.value)->rows == ROWS_OUTPUTS) return x;
-    struct operand rows =
-        tape_all(f->t, tape_value(f->t, "rows", ROWS_OUTPUTS, VALUE_F32, x.cols));
+    struct operand rows = tape_all(f->t, tape_value(f->t, "rows", ROWS_OUTPUTS, VALUE_F32, x.cols));
     tape_push(f->t, &(struct op){.kind = OP_GATHER, .gather = {.src = x, .dst = rows}});
     return rows;
 }
@@ -256,7 +254,7 @@ void block_layer(struct flow *f, uint32_t layer) {
 void flow_end(struct flow *f, enum model_goal goal) {
     const struct model *m = f->m;
     tape_set_layer(f->t, -1);
-    f->x = wanted_rows(f, f->x);
+    CHECK(tape_value_at(f->t, f->x.value)->rows == ROWS_OUTPUTS);
     struct operand out = block_norm(f, f->x, m->final_norm);
     if (goal == GOAL_LOGITS) {
         struct matmul_part head = {m->head, NULL};

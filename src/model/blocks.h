@@ -40,7 +40,7 @@ void block_add(struct flow *f, struct operand y);
 /* The usual layer: x += attention(norm(x)); x += ffn(norm(x)), by experts where it has them. */
 void block_layer(struct flow *f, uint32_t l);
 
-/* The wanted rows of x, last norm, then the head (GOAL_LOGITS); sets the tape's output. */
+/* Behind the last layer: the last norm, then the head (GOAL_LOGITS); sets the tape's output. */
 void flow_end(struct flow *f, enum model_goal goal);
 
 /* The usual pass, from embedding to logits. */

@@ -210,9 +210,10 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
         j.s.v[t] =
             tile_before_fence((int)(TILES + t), type, head_dim, all ? KV_BLOCK_TOKENS : left);
     }
-    const float *q = floats_before_fence(2 * TILES, head_dim, 5);
+    const float *q = floats_before_fence(2 * TILES, queries * head_dim, 5);
     for (uint32_t i = 0; i < queries; i++)
-        j.s.query[i] = (struct attn_query){q, end % 3 ? 0 : i, end - (queries - 1 - i)};
+        j.s.query[i] =
+            (struct attn_query){q + (size_t)i * head_dim, end % 3 ? 0 : i, end - (queries - 1 - i)};
     for_each_table(check_attend, &j);
 }
 
@@ -222,7 +223,7 @@ static void test_attention_touches_its_tiles_and_results_alone(void **state) {
     static const uint32_t dims[] = {4, 8, 20, 36, 64, 80, HEAD_DIM_MAX};
     for (uint32_t i = 0; i < 21; i++)
         for (uint32_t queries = 1; queries <= ATTN_QUERIES; queries++)
-            for (uint32_t end = 2 * ATTN_QUERIES; end <= TILES * KV_BLOCK_TOKENS; end += 3)
+            for (uint32_t end = 2 * queries; end <= TILES * KV_BLOCK_TOKENS; end += 5)
                 check_segment(types[i % 3], dims[i / 3], queries, end);
 }
 

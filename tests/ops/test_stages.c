@@ -21,6 +21,7 @@ enum {
     FEED = 544, /* two chunks of an act and a bit */
     VOCAB = 40,
     ROWS_MAX = 9,
+    OUTPUTS_MAX = 5, /* fewer than there may be */
     THREADS_MAX = 5,
     OPS_MAX = 14,
     SEEDS = 100,
@@ -270,13 +271,13 @@ static struct tape *random_tape(const struct world *world, uint64_t seed) {
     push_kv_write(&w, w.x[0], w.x[1]);
     for (uint32_t i = 1 + below(&w, OPS_MAX); i > 0; i--) push_random(&w);
     push_end(&w);
-    if (tape_finish(w.t, &(struct tape_sizes){ROWS_MAX, ROWS_MAX, 1}, &err) != ST_OK)
+    if (tape_finish(w.t, &(struct tape_sizes){ROWS_MAX, OUTPUTS_MAX, 1}, &err) != ST_OK)
         fail_msg("seed %llu: %s", (unsigned long long)seed, err.text);
     return w.t;
 }
 
 /* Rows of one sequence. Some are skipped, the last never, and none of an encoder's, which attends
- * to all. */
+ * to all. Some of the others are wanted, or none. */
 static struct step make_step(struct rig_steps *s, uint32_t rows, bool skips, uint64_t seed) {
     struct step step = rig_one_seq(s, rows, 3);
     step.output_count = 0;
@@ -284,7 +285,7 @@ static struct step make_step(struct rig_steps *s, uint32_t rows, bool skips, uin
         s->token[r] = (int32_t)(rng_at(seed, 8, r) % VOCAB);
         if (skips && r + 1 < rows && rng_at(seed, 9, r) % 4 == 0)
             s->pos[r] = -1;
-        else
+        else if (step.output_count < OUTPUTS_MAX && rng_at(seed, 10, r) % 3 > 0)
             s->output_row[step.output_count++] = r;
     }
     return step;

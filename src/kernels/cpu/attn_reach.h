@@ -57,6 +57,7 @@ static inline struct attn_segment attn_few(const struct attn_segment *s, uint32_
     ATTN_EACH_TYPE(x, 5)                                                                           \
     ATTN_EACH_TYPE(x, 6)
 enum { ATTN_TYPES = KV_I8 + 1 };
+_Static_assert((int)ATTN_FEW == 6, "there is a function for each number of queries");
 
 #define ATTEND_FUNCTION(queries, type)                                                             \
     static __attribute__((noinline)) void attend_##queries##_##type(const struct attn_segment *s,  \

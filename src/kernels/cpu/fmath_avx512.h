@@ -134,6 +134,7 @@ FM16_INLINE void fm16_silu(__m512 x[FM16_WIDE]) {
     FM16_EACH p[i] = _mm512_add_ps(one, p[i]);
     FM16_EACH x[i] = _mm512_div_ps(x[i], p[i]);
 }
+#undef FM16_EACH
 
 FM16_INLINE __m512 fm16_gelu_tanh(__m512 x) {
     __m512 u = _mm512_mul_ps(_mm512_mul_ps(x, x), x);

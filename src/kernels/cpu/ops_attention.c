@@ -417,7 +417,7 @@ static uint32_t count_claims(const struct attn_op *o, struct span rows, uint32_t
 static bool wants_claims(const struct attn_op *o, uint32_t nth) {
     uint32_t wanted = nth * CLAIMS_PER_THREAD, rows = o->q.row_count / nth + 1;
     if (nth == 1 || o->q.row_count < CLAIM_ROWS_MIN) return false;
-    if (rows > PLAN_PIECES_MAX / o->a->heads) return false;
+    if (rows > PLAN_PIECES_MAX / (o->a->heads / claimed_heads(o))) return false;
     return count_claims(o, (struct span){0, o->q.row_count}, wanted) >= wanted;
 }
 
@@ -547,7 +547,8 @@ static bool item_next(const struct attn_rows *a, struct span heads, struct attn_
            batch_next(a, heads, &item->batch);
 }
 
-/* Item i of all rows belongs to thread i mod nth. */
+/* Items go round the threads; a segment's begin one thread further than those of the segment before,
+ * for where a KV head's queries make a large item and a small one. */
 static void leave_parts(const struct attn_op *o, const struct attn_parts *parts, uint32_t ith,
                         uint32_t nth) {
     uint64_t base = 0, count = 0;
@@ -559,7 +560,7 @@ static void leave_parts(const struct attn_op *o, const struct attn_parts *parts,
         struct attn_item item = {.segment = segments.first}, own = item;
         bool waits = false;
         while (item_next(&rows, heads, &item)) {
-            if (count++ % nth != ith) continue;
+            if ((count++ + item.segment) % nth != ith) continue;
             struct attn_next after = {&rows, item.batch.head, item.segment};
             if (waits) leave_part(o, &rows, &own, after, parts, base);
             own = item;

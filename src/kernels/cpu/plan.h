@@ -81,8 +81,9 @@ enum { PLAN_PIECES_MAX = (1 << 16) - 1 };
  * nothing, like a claim. */
 uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces);
 
-/* Of an op's shares, `shares` of which have pieces, some have pieces left: one look where asking
- * each would be one for every thread, most of them in vain. May say yes a moment longer. */
+/* Of an op's shares, at most `shares` of which have pieces, some have pieces left: one look where
+ * asking each would be one for every thread, most of them in vain. May say yes a moment longer, and
+ * to the end where fewer have pieces. */
 bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares);
 
 /* With few rows an act follows its product: whoever finishes the last of a chunk's columns, of gate

@@ -38,9 +38,8 @@ static void touch(struct touched *s, const struct op *op) {
 
 static bool places_overlap(const struct tape *t, value_id a, value_id b) {
     const struct tape_value *x = tape_value_at(t, a), *y = tape_value_at(t, b);
-    uint32_t rows_max = tape_sizes(t)->rows_max;
-    return x->offset < y->offset + y->row_bytes * rows_max &&
-           y->offset < x->offset + x->row_bytes * rows_max;
+    return x->offset < y->offset + y->row_bytes * tape_rows_max(t, y) &&
+           y->offset < x->offset + x->row_bytes * tape_rows_max(t, x);
 }
 
 /* A thread that runs ahead into the next op reads and writes its own rows of that op's values.

@@ -175,6 +175,26 @@ static void test_an_act_has_the_rows_of_its_source(void **state) {
     expect_refusal(t, "rows of dst");
 }
 
+/* So do those of every op but the two that pick rows or join them, and some ask the step about their
+ * rows. */
+static void test_an_op_has_the_same_rows_throughout(void **state) {
+    (void)state;
+    struct tape *t;
+    assert_int_equal(tape_create(&t), ST_OK);
+    struct operand some = tape_all(t, tape_value(t, "s", ROWS_OUTPUTS, VALUE_F32, 64));
+    struct operand all = value(t, VALUE_F32, 64);
+    tape_push(t, &(struct op){.kind = OP_ADD, .add = {.src = all, .dst = some}});
+    tape_set_output(t, some.value);
+    expect_refusal(t, "rows of");
+
+    assert_int_equal(tape_create(&t), ST_OK);
+    some = tape_all(t, tape_value(t, "s", ROWS_OUTPUTS, VALUE_F32, 64));
+    tape_push(t, &(struct op){.kind = OP_ROPE,
+                              .rope = {.heads = 1, .head_dim = 64, .rot_dims = 64, .x = some}});
+    tape_set_output(t, some.value);
+    expect_refusal(t, "rows of");
+}
+
 static bool lives_meet(const struct tape_value *a, const struct tape_value *b) {
     return a->first_op <= b->last_op && b->first_op <= a->last_op;
 }
@@ -251,6 +271,7 @@ int main(void) {
         cmocka_unit_test(test_a_product_of_the_residual_itself_is_not_fused),
         cmocka_unit_test(test_wrong_shapes_are_named),
         cmocka_unit_test(test_an_act_has_the_rows_of_its_source),
+        cmocka_unit_test(test_an_op_has_the_same_rows_throughout),
         cmocka_unit_test(test_random_plans_never_overlap),
         cmocka_unit_test(test_dump_and_drawing_name_every_op),
     };
