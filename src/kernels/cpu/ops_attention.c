@@ -547,8 +547,8 @@ static bool item_next(const struct attn_rows *a, struct span heads, struct attn_
            batch_next(a, heads, &item->batch);
 }
 
-/* Items go round the threads; a segment's begin one thread further than those of the segment before,
- * for where a KV head's queries make a large item and a small one. */
+/* Items go round the threads; a segment's begin one thread further than those of the segment
+ * before, for where a KV head's queries make a large item and a small one. */
 static void leave_parts(const struct attn_op *o, const struct attn_parts *parts, uint32_t ith,
                         uint32_t nth) {
     uint64_t base = 0, count = 0;

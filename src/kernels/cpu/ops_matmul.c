@@ -22,8 +22,8 @@
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/plan.h"
 
-/* Pairs are claimed one by one unless a thread's share has more of them: with 32 rows one takes 5 us
- * and more, and whoever is left with two at the end lets all others wait. */
+/* Pairs are claimed one by one unless a thread's share has more of them: with 32 rows one takes
+ * 5 us and more, and whoever is left with two at the end lets all others wait. */
 enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE, PAIR_CLAIMS = 64 };
 _Static_assert((int)CLAIM_ROWS_MIN <= (int)MM_BLOCK, "few rows are one block");
 

@@ -175,7 +175,7 @@ static void test_an_act_has_the_rows_of_its_source(void **state) {
     expect_refusal(t, "rows of dst");
 }
 
-/* So do those of every op but the two that pick rows or join them, and some ask the step about their
+/* So have the others, but the two that pick rows or join them; and some ask the step about their
  * rows. */
 static void test_an_op_has_the_same_rows_throughout(void **state) {
     (void)state;
