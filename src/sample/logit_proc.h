@@ -20,15 +20,10 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "graph/sampling.h"
 
 struct sample_bounds;
 struct sample_params;
-
-struct logit_edit {
-    int32_t token;
-    float scale; /* > 0; 1: none */
-    float add;
-};
 
 /* What all processors together say about one step. */
 struct logit_edits {

@@ -42,7 +42,7 @@ static void edit(const void *self, struct logit_edits *out) {
         if (one->bias == -HUGE_VALF)
             logit_edits_deny(out, one->token);
         else
-            logit_edits_add(out, (struct logit_edit){one->token, 1.0f, one->bias});
+            logit_edits_add(out, (struct logit_edit){one->token, 1.0f, one->bias, one->bias});
     }
 }
 

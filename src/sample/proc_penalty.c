@@ -89,7 +89,7 @@ static void edit(const void *self, struct logit_edits *out) {
     for (uint32_t i = 0; i < p->seen_count; i++) {
         const struct seen *s = &p->seen[i];
         float add = s->answer_times ? -(p->presence + p->frequency * (float)s->answer_times) : 0.0f;
-        logit_edits_add(out, (struct logit_edit){s->token, p->repetition, add});
+        logit_edits_add(out, (struct logit_edit){s->token, p->repetition, add, add});
     }
 }
 

@@ -38,12 +38,13 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "graph/sampling.h"
 
 struct sampler;        /* opaque */
 struct sample_scratch; /* opaque */
 
 enum { SAMPLE_VOCAB_MAX = 1 << 24 };
-enum { TOP_LOGPROBS_MAX = 20, LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
+enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
 
 /* How many accepted tokens can be taken back. */
 enum { SAMPLE_ROLLBACK_MAX = 64 };
@@ -87,18 +88,6 @@ struct sample_params sample_params_default(void); /* temperature 0.8, window 64,
 
 /* ST_BAD with a sentence names the field, its value and its range. */
 enum status sample_params_check(const struct sample_params *p, struct err *err);
-
-struct token_logprob {
-    int32_t token;
-    float logprob; /* natural logarithm, of the model's own distribution: before penalties,
-                      bias and temperature */
-};
-
-struct sample_result {
-    struct token_logprob chosen;
-    uint32_t top_count; /* the likeliest first */
-    struct token_logprob top[TOP_LOGPROBS_MAX];
-};
 
 enum status sampler_create(const struct sample_params *p, const struct sample_bounds *bounds,
                            struct sampler **out, struct err *err);

@@ -1,0 +1,87 @@
+/* graph/sampling.h - what a device does with the logits of one output row, and what came of it.
+ *
+ * Plain numbers, so that a description can be copied to any device. The order of work:
+ *
+ *     edits     in the order of the list, each for one token: l' = (l > 0 ? l / scale : l * scale)
+ *               + add. An `add` of minus infinity forbids the token.
+ *     deny      tokens whose bit is set are forbidden
+ *     draw      temperature, top-k, typical, top-p, min-p, one random number: sample/sampler.h
+ *               states exactly what each of them means
+ *     logprobs  of the model's own distribution: before edits, deny and temperature
+ *
+ * Pending: a step may be described before the step in front of it has sampled. The token that is
+ * still missing then stands in the device's memory at `slot`, and counts in the penalties: an edit
+ * among the first `seen_count` that names it uses `add_again` instead of `add`; if none of them
+ * does, an edit with fresh_scale and fresh_add is applied to it, before the edits behind
+ * `seen_count`.
+ */
+#ifndef GRAPH_SAMPLING_H
+#define GRAPH_SAMPLING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TOP_LOGPROBS_MAX = 20 };
+#define SAMPLING_NONE UINT32_MAX
+
+struct logit_edit {
+    int32_t token;
+    float scale;     /* > 0; 1: none */
+    float add;       /* minus infinity: never this token */
+    float add_again; /* instead of `add` if the pending token is this one */
+};
+
+enum sampling_kind {
+    SAMPLING_DRAW,      /* choose a token; it is kept at `slot` for the rows of the next step */
+    SAMPLING_SCORE,     /* a token is given: how likely is it? */
+    SAMPLING_HAND_OVER, /* the row itself is the result */
+};
+
+struct sampling {
+    enum sampling_kind kind;
+    uint32_t slot;   /* DRAW: where the device keeps the token */
+    bool is_pending; /* DRAW: the token at `slot`, from the step before, counts in the edits */
+    int32_t token;   /* SCORE: the one that is given */
+
+    float temperature; /* DRAW: 0 is the likeliest token, and the cuts below do not apply */
+    uint32_t top_k;    /* 0: off */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    float typical_p;   /* 1: off */
+    uint64_t seed, position;
+
+    uint32_t edit_first, edit_count, seen_count; /* of the step's edits */
+    float fresh_scale, fresh_add;
+    uint32_t deny_first; /* word of the step's deny masks; SAMPLING_NONE: nothing is denied */
+
+    bool wants_logprob; /* of the token, and of the `top_count` likeliest */
+    uint32_t top_count; /* at most TOP_LOGPROBS_MAX */
+};
+
+struct token_logprob {
+    int32_t token;
+    float logprob; /* natural logarithm, of the model's own distribution: before penalties,
+                      bias and temperature */
+};
+
+struct sample_result {
+    struct token_logprob chosen;
+    uint32_t top_count; /* the likeliest first */
+    struct token_logprob top[TOP_LOGPROBS_MAX];
+};
+
+/* What came of one output row. */
+struct row_output {
+    bool failed; /* the logits hold a NaN, or nothing was allowed: `sample` means nothing */
+    struct sample_result sample;
+};
+
+/* The step's edits and deny masks, while it is filled. A mask has (vocab + 63) / 64 words. */
+struct sampling_tables {
+    struct logit_edit *edits;
+    uint32_t edit_count, edit_cap;
+    uint64_t *deny;
+    uint32_t deny_count, deny_cap; /* words */
+};
+
+#endif
