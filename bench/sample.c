@@ -1,4 +1,4 @@
-/* bench/sample.c - what choosing a token costs, by what is asked of the sampler.
+/* bench/sample.c - what choosing a token costs, description and choice, by what is asked.
  *
  * Logits are drawn for vocabularies of 32,000, 49,152 and 128,256 tokens: normal with a deviation
  * of 3, and eight tokens that stand out, as a model's do; the case "flat" has a tenth of it, so
@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "kernels/cpu/choose.h"
 #include "sample/sampler.h"
 
 enum { RUNS = 15, PICKS = 8, VOCABS = 3, LIMITED = 1 };
@@ -96,19 +97,26 @@ static int by_size(const void *a, const void *b) {
 
 static double measure(const struct kind *k, uint32_t vocab, const float *logits) {
     struct sampler *s = create_sampler(k, vocab);
-    struct sample_scratch *scratch = NULL;
+    struct chooser *chooser = NULL;
+    struct sampling_tables tables = {.edit_cap = sampler_edits_max(s)};
     double runs[RUNS];
-    CHECK(sample_scratch_create(vocab, &scratch) == ST_OK);
+    tables.edits = mem_alloc_array(tables.edit_cap + (size_t)1, sizeof(tables.edits[0]));
+    CHECK(tables.edits);
+    CHECK(chooser_create(vocab, &chooser) == ST_OK);
     for (int run = 0; run < RUNS; run++) {
         double start = cpu_us();
         for (uint64_t i = 0; i < PICKS; i++) {
+            struct sampling sampling;
             struct sample_result got;
-            CHECK(sampler_pick(s, scratch, logits, i, &got) == ST_OK);
+            tables.edit_count = 0;
+            CHECK(sampler_describe(s, i, false, &tables, &sampling) == ST_OK);
+            CHECK(choose(chooser, &sampling, &tables, -1, logits, &got) == ST_OK);
         }
         runs[run] = (cpu_us() - start) / PICKS;
     }
     qsort(runs, RUNS, sizeof(runs[0]), by_size);
-    sample_scratch_destroy(scratch);
+    chooser_destroy(chooser);
+    mem_free(tables.edits);
     sampler_destroy(s);
     return runs[RUNS / 2];
 }

@@ -15,8 +15,10 @@
 #include "base/clock.h"
 #include "base/fvec.h"
 #include "base/mem.h"
+#include "engine/request.h"
 #include "engine/spill.h"
 #include "graph/step.h"
+#include "kernels/cpu/choose.h"
 #include "kv/cache.h"
 
 enum { WIDE_TOKENS = 64 }; /* in a slice of a wide row, at least, where steps are that large */
@@ -28,6 +30,12 @@ struct slice {
     atomic_bool failed;
 };
 
+/* What one thread samples with. */
+struct picker {
+    struct chooser *chooser;
+    struct sampling_tables tables; /* of one row */
+};
+
 struct local {
     struct host *host;
     const struct kv_cache *kv_cache;
@@ -36,8 +44,8 @@ struct local {
     struct kv_memory kv;
     struct spill spill;
     uint32_t tiles_per_block;
-    struct runner_seq *seqs;           /* seq_max; sampler NULL: not begun */
-    struct sample_scratch **scratches; /* one per thread of the host */
+    struct runner_seq *seqs; /* seq_max; sampler NULL: not begun */
+    struct picker *pickers;  /* one per thread of the host */
 
     /* Step tables. */
     int32_t *token, *pos;       /* row_max */
@@ -59,6 +67,7 @@ static void local_begin(void *self, seq_idx seq, const struct runner_seq *info) 
     CHECK(seq < l->options.seq_max);
     CHECK(!l->seqs[seq].sampler);
     CHECK(info->sampler);
+    CHECK(sampler_edits_max(info->sampler) <= l->pickers[0].tables.edit_cap);
     l->seqs[seq] = *info;
 }
 
@@ -147,9 +156,16 @@ static bool is_usable(const float *logits, uint32_t vocab) {
     return !fvec_at(0)->has_nan(logits, vocab);
 }
 
+static enum status pick(struct picker *p, const struct sampler *sampler, const float *logits,
+                        uint32_t pos, struct sample_result *out) {
+    struct sampling sampling;
+    p->tables.edit_count = 0;
+    TRY(sampler_describe(sampler, pos, false, &p->tables, &sampling));
+    return choose(p->chooser, &sampling, &p->tables, -1, logits, out);
+}
+
 /* Sample after row `i` of the plan, whose logits are the output-th. */
-static void sample_row(struct local *l, uint32_t i, uint32_t output,
-                       struct sample_scratch *scratch) {
+static void sample_row(struct local *l, uint32_t i, uint32_t output, struct picker *picker) {
     const struct plan_row *row = &l->plan->rows[i];
     struct row_result *out = &l->results[i];
     struct runner_seq *seq = &l->seqs[row->seq];
@@ -157,7 +173,7 @@ static void sample_row(struct local *l, uint32_t i, uint32_t output,
     uint32_t pos = row->first + row->count;
     struct sample_result picked;
     if (!is_usable(logits, l->host->model->hp.vocab) ||
-        sampler_pick(seq->sampler, scratch, logits, pos, &picked) != ST_OK) {
+        pick(picker, seq->sampler, logits, pos, &picked) != ST_OK) {
         out->failed = true;
         return;
     }
@@ -175,7 +191,7 @@ static void sample_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) 
     CHECK(thread_count <= l->host->threads);
     for (uint32_t i = 0; i < l->plan->row_count; i++) {
         if (!l->plan->rows[i].samples || is_wide(l, &l->plan->rows[i])) continue;
-        if (output % thread_count == thread_idx) sample_row(l, i, output, l->scratches[thread_idx]);
+        if (output % thread_count == thread_idx) sample_row(l, i, output, &l->pickers[thread_idx]);
         output++;
     }
 }
@@ -188,17 +204,18 @@ static void run_step(struct local *l, const struct step *step, pool_fn *then) {
 /* ---- wide rows ---- */
 
 /* The logits after position p say what the model thinks of the token that stands at p + 1. */
-static void score_token(struct local *l, uint32_t p, uint32_t output,
-                        struct sample_scratch *scratch) {
+static void score_token(struct local *l, uint32_t p, uint32_t output, struct picker *picker) {
     const struct plan_row *row = &l->plan->rows[l->slice.row];
     struct runner_seq *seq = &l->seqs[row->seq];
     const float *logits = l->logits + output * l->row_floats;
+    struct sampling sampling;
     struct sample_result scored;
     if (!is_usable(logits, l->host->model->hp.vocab)) {
         atomic_store(&l->slice.failed, true);
         return;
     }
-    sampler_score(seq->sampler, scratch, logits, row->tokens[p + 1], &scored);
+    sampler_describe_score(seq->sampler, row->tokens[p + 1], &sampling);
+    CHECK(choose(picker->chooser, &sampling, NULL, -1, logits, &scored) == ST_OK);
     seq->prompt_logprobs[p + 1] = scored.chosen;
     if (seq->prompt_tops) seq->prompt_tops[p + 1] = scored;
 }
@@ -210,9 +227,9 @@ static void score_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
     uint32_t prompt_tokens = l->seqs[row->seq].prompt_tokens;
     for (uint32_t i = thread_idx; i < l->slice.count; i += thread_count) {
         uint32_t p = l->slice.first + i;
-        if (p + 1 < prompt_tokens) score_token(l, p, i, l->scratches[thread_idx]);
+        if (p + 1 < prompt_tokens) score_token(l, p, i, &l->pickers[thread_idx]);
         if (row->samples && p + 1 == row->first + row->count)
-            sample_row(l, l->slice.row, i, l->scratches[thread_idx]);
+            sample_row(l, l->slice.row, i, &l->pickers[thread_idx]);
     }
 }
 
@@ -272,9 +289,11 @@ static void local_close(void *self) {
     spill_close(&l->spill);
     kv_memory_destroy(l->host, &l->kv);
     pass_destroy(l->host, &l->pass);
-    for (uint32_t t = 0; l->scratches && t < l->host->threads; t++)
-        sample_scratch_destroy(l->scratches[t]);
-    mem_free(l->scratches);
+    for (uint32_t t = 0; l->pickers && t < l->host->threads; t++) {
+        chooser_destroy(l->pickers[t].chooser);
+        mem_free(l->pickers[t].tables.edits);
+    }
+    mem_free(l->pickers);
     mem_free(l->seqs);
     mem_free(l->token);
     mem_free(l->pos);
@@ -304,12 +323,18 @@ static enum status make_tables(struct local *l, struct err *err) {
     return err_set(err, ST_NOMEM, "out of memory for the tables of %u rows", o->row_max);
 }
 
-static enum status make_scratches(struct local *l, struct err *err) {
+/* Penalties name a token once; so do the model's ends. */
+static enum status make_picker(uint32_t vocab, struct picker *p) {
+    p->tables.edit_cap = 2 * vocab + LOGIT_BIAS_MAX + STOP_TOKENS_MAX;
+    p->tables.edits = mem_alloc_array(p->tables.edit_cap, sizeof(p->tables.edits[0]));
+    return p->tables.edits ? chooser_create(vocab, &p->chooser) : ST_NOMEM;
+}
+
+static enum status make_pickers(struct local *l, struct err *err) {
     uint32_t threads = l->host->threads, vocab = l->host->model->hp.vocab;
-    l->scratches = mem_zalloc_array(threads, sizeof(struct sample_scratch *));
-    enum status st = l->scratches ? ST_OK : ST_NOMEM;
-    for (uint32_t t = 0; t < threads && st == ST_OK; t++)
-        st = sample_scratch_create(vocab, &l->scratches[t]);
+    l->pickers = mem_zalloc_array(threads, sizeof(l->pickers[0]));
+    enum status st = l->pickers ? ST_OK : ST_NOMEM;
+    for (uint32_t t = 0; t < threads && st == ST_OK; t++) st = make_picker(vocab, &l->pickers[t]);
     if (st == ST_OK) return ST_OK;
     return err_set(err, st, "out of memory for sampling from %u tokens", vocab);
 }
@@ -329,7 +354,7 @@ static enum status open_memory(struct local *l, struct err *err) {
     TRY(pass_create(l->host, GOAL_LOGITS, &sizes, &l->pass, err));
     TRY(kv_memory_create(l->host, o->kv_type, tiles, &l->kv, err));
     TRY(spill_open(&l->spill, &l->kv, l->tiles_per_block, o->spill_slots, o->spill_dir, err));
-    TRY(make_scratches(l, err));
+    TRY(make_pickers(l, err));
     return make_tables(l, err);
 }
 

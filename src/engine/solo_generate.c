@@ -4,8 +4,10 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "engine/solo_int.h"
 #include "engine/stops.h"
+#include "kernels/cpu/choose.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -18,7 +20,8 @@ struct generation {
     void *ctx;
     struct gen_usage *usage;
     struct sampler *sampler;
-    struct sample_scratch *scratch;
+    struct chooser *chooser;
+    struct sampling_tables tables; /* of one token */
     struct detok detok;
     struct stops stops;
     struct buf text, shown;
@@ -97,11 +100,18 @@ static enum finish_reason why_finished(struct generation *g, int32_t token, bool
     return is_stopped(g) ? FINISH_CANCELLED : FINISH_NONE;
 }
 
+static enum status pick(struct generation *g, const float *logits, struct sample_result *out) {
+    struct sampling sampling;
+    g->tables.edit_count = 0;
+    TRY(sampler_describe(g->sampler, g->pos, false, &g->tables, &sampling));
+    return choose(g->chooser, &sampling, &g->tables, -1, logits, out);
+}
+
 /* Choose, show, and say whether that was the end. */
 static enum status emit_token(struct generation *g, const float *logits, int32_t *token) {
     struct sample_result picked;
     bool met_stop = false;
-    TRY(sampler_pick(g->sampler, g->scratch, logits, g->pos, &picked));
+    TRY(pick(g, logits, &picked));
     *token = picked.chosen.token;
     sampler_accept(g->sampler, *token);
     g->usage->completion_tokens++;
@@ -139,7 +149,9 @@ static enum status make_sampler(struct generation *g, struct err *err) {
     struct sample_bounds bounds = {.vocab = g->e->host.model->hp.vocab,
                                    .tokens_max = g->e->ctx_tokens + 1};
     TRY(sampler_create(&g->req->sample, &bounds, &g->sampler, err));
-    if (sample_scratch_create(bounds.vocab, &g->scratch) != ST_OK)
+    g->tables.edit_cap = sampler_edits_max(g->sampler);
+    g->tables.edits = mem_alloc_array(g->tables.edit_cap + (size_t)1, sizeof(g->tables.edits[0]));
+    if (!g->tables.edits || chooser_create(bounds.vocab, &g->chooser) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for sampling");
     for (uint32_t i = 0; i < g->req->prompt_tokens; i++)
         sampler_accept(g->sampler, g->req->prompt[i]);
@@ -189,6 +201,7 @@ enum status solo_generate(struct solo *e, const struct gen_request *req, gen_eve
     buf_deinit(&g.text);
     stops_deinit(&g.stops);
     sampler_destroy(g.sampler);
-    sample_scratch_destroy(g.scratch);
+    chooser_destroy(g.chooser);
+    mem_free(g.tables.edits);
     return st;
 }

@@ -1,19 +1,46 @@
 /* graph/sampling.h - what a device does with the logits of one output row, and what came of it.
  *
- * Plain numbers, so that a description can be copied to any device. The order of work:
+ * Plain numbers, so that a description can be copied to any device. Every device gives the same
+ * bits: exp and log are base/fmath.h's, sums are of whole numbers and therefore exact in any
+ * order, except one of "typical", and what follows is all that decides. kernels/cpu/choose.h is
+ * the reference.
  *
- *     edits     in the order of the list, each for one token: l' = (l > 0 ? l / scale : l * scale)
- *               + add. An `add` of minus infinity forbids the token.
- *     deny      tokens whose bit is set are forbidden
- *     draw      temperature, top-k, typical, top-p, min-p, one random number: sample/sampler.h
- *               states exactly what each of them means
- *     logprobs  of the model's own distribution: before edits, deny and temperature
+ * 1. Read. A row that holds a NaN fails. Plus infinity becomes FLT_MAX; what is smaller than
+ *    FLT_MIN becomes +0, here and wherever a number is made below.
+ *
+ * 2. Logprobs, of the model's own distribution: before edits, deny and temperature. With l the
+ *    logits and e as below for a temperature of 1,
+ *    logprob = (float)((double)l - (double)max l - fm_log_d((double)sum e / 2^39)); minus infinity
+ *    where l is. The likeliest are the first in rank, without those of minus infinity.
+ *
+ * 3. Edits, in the order of the list, each for one token: l = (l > 0 ? l / scale : l * scale)
+ *    + add, then as in 1, and a NaN becomes minus infinity. An `add` of minus infinity forbids the
+ *    token. Then deny: tokens whose bit is set become minus infinity. A row without a token above
+ *    minus infinity fails.
+ *
+ * 4. Draw. T is the temperature, x = (l - max l) * (1 / T) in float, e = exp(x) in 2^-39ths,
+ *    rounded to a whole number, half to even (base/fvec.h). Rank is: larger l first, then lower
+ *    id. Each line works on what the one before has left; a line that is off changes nothing.
+ *
+ *      T = 0      the first in rank, and nothing below applies
+ *      top-k      keep the first k in rank; then those with e > 0
+ *      typical    m = the sum of e * x, in double from the lowest id to the highest, / sum e; order
+ *                 by |x - m| in float, which is |-log p - H| for p = e / sum e, then by id; keep
+ *                 the shortest prefix whose e add up to typical_p * sum e
+ *      top-p      keep the shortest prefix in rank whose e add up to top_p * sum e
+ *      min-p      keep those with e >= min_p * the largest e
+ *      draw       the first, by id, where the running sum of e exceeds floor(r * sum e / 2^64) for
+ *                 r = rng_at(seed, SAMPLING_RNG_STREAM, position)
+ *
+ *    A prefix holds at least one token; products of a share and a sum are taken in double.
+ *
+ * A row's result depends on its logits, its description and the pending token, on nothing else.
  *
  * Pending: a step may be described before the step in front of it has sampled. The token that is
  * still missing then stands in the device's memory at `slot`, and counts in the penalties: an edit
  * among the first `seen_count` that names it uses `add_again` instead of `add`; if none of them
  * does, an edit with fresh_scale and fresh_add is applied to it, before the edits behind
- * `seen_count`.
+ * `seen_count`. If the row in front failed there is no token, and this row fails as well.
  */
 #ifndef GRAPH_SAMPLING_H
 #define GRAPH_SAMPLING_H
@@ -21,7 +48,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TOP_LOGPROBS_MAX = 20 };
+enum { TOP_LOGPROBS_MAX = 20, SAMPLING_VOCAB_MAX = 1 << 24 };
+enum { SAMPLING_RNG_STREAM = 1 }; /* other uses of a request's seed draw from other streams */
 #define SAMPLING_NONE UINT32_MAX
 
 struct logit_edit {

@@ -1,12 +1,9 @@
-/* sample/logit_proc.h - the plug for whatever changes a model's wishes before one is drawn.
+/* sample/logit_proc.h - the plug for whatever changes a model's logits before a token is drawn.
  *
- * A processor never sees or edits the logits. It says which tokens are forbidden (a bit each)
- * and gives a sparse list of edits, each for one token:
- *
- *     l' = (l > 0 ? l / scale : l * scale) + add
- *
- * so that it works as well where the logits lie on a device, and under speculation: it can
- * take back the last tokens that it was told of. Edits apply in the order of logit_procs[].
+ * A processor never sees the logits. It gives a sparse list of edits, each for one token, and a
+ * mask of the tokens that it forbids (graph/sampling.h states what a device does with them). It
+ * can take back the last tokens that it was told of, for speculation. Edits apply in the order of
+ * logit_procs[].
  *
  * To add one: write sample/proc_NAME.c, add a line to sample/logit_proc_list.c.
  *
@@ -25,16 +22,19 @@
 struct sample_bounds;
 struct sample_params;
 
-/* What all processors together say about one step. */
+/* What all processors together say about one step, while it is written. */
 struct logit_edits {
-    struct logit_edit *list;
-    uint32_t count, cap;
-    uint64_t *deny; /* one bit per token of the vocabulary; set: forbidden */
-    bool any_denied;
+    struct sampling_tables *tables;
+    struct sampling *sampling; /* ranges in the tables; the penalties' fields */
+    uint32_t vocab;
+    bool is_full; /* something did not fit: nothing of it will be used */
 };
 
-void logit_edits_add(struct logit_edits *e, struct logit_edit edit); /* CHECKs that it fits */
-void logit_edits_deny(struct logit_edits *e, int32_t token);
+void logit_edits_add(struct logit_edits *e, struct logit_edit edit);
+
+/* Forbid the tokens whose bits are set, in (vocab + 63) / 64 words. Meant for large sets: a few
+ * tokens are cheaper as edits that add minus infinity. */
+void logit_edits_deny(struct logit_edits *e, const uint64_t *mask);
 
 struct logit_proc {
     const char *name;
@@ -43,8 +43,10 @@ struct logit_proc {
     enum status (*create)(const struct sample_params *p, const struct sample_bounds *bounds,
                           void **self, struct err *err);
 
-    /* At most one edit for each token of the vocabulary, or LOGIT_BIAS_MAX of them. */
-    void (*edit)(const void *self, struct logit_edits *out);
+    /* is_pending: one more token will have been accepted when the edits apply, and it is not known
+     * yet which. */
+    void (*edit)(const void *self, bool is_pending, struct logit_edits *out);
+    uint32_t (*edits_max)(const void *self); /* the most that one call adds, ever */
 
     /* Optional, both or neither: for processors that depend on the tokens so far. rollback
      * takes back the last `count`, at most SAMPLE_ROLLBACK_MAX. */

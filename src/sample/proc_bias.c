@@ -1,5 +1,4 @@
 /* sample/proc_bias.c - adds a constant to the logits of some tokens; minus infinity forbids. */
-#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -35,16 +34,16 @@ static enum status create(const struct sample_params *p, const struct sample_bou
     return *self ? ST_OK : err_set(err, ST_NOMEM, "sampler: out of memory");
 }
 
-static void edit(const void *self, struct logit_edits *out) {
+static void edit(const void *self, bool is_pending, struct logit_edits *out) {
     const struct bias *b = self;
+    (void)is_pending;
     for (uint32_t i = 0; i < b->count; i++) {
         const struct logit_bias *one = &b->list[i];
-        if (one->bias == -HUGE_VALF)
-            logit_edits_deny(out, one->token);
-        else
-            logit_edits_add(out, (struct logit_edit){one->token, 1.0f, one->bias, one->bias});
+        logit_edits_add(out, (struct logit_edit){one->token, 1.0f, one->bias, one->bias});
     }
 }
+
+static uint32_t edits_max(const void *self) { return ((const struct bias *)self)->count; }
 
 static enum status fork_bias(const void *self, void **out) {
     const struct bias *b = self;
@@ -57,6 +56,7 @@ const struct logit_proc logit_proc_bias = {
     .name = "bias",
     .create = create,
     .edit = edit,
+    .edits_max = edits_max,
     .fork = fork_bias,
     .destroy = mem_free,
 };

@@ -1,4 +1,5 @@
 /* sample/proc_early.c - forbids the tokens that would end an answer before it is long enough. */
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -35,11 +36,15 @@ static enum status create(const struct sample_params *p, const struct sample_bou
     return ST_OK;
 }
 
-static void edit(const void *self, struct logit_edits *out) {
+static void edit(const void *self, bool is_pending, struct logit_edits *out) {
     const struct early *e = self;
-    if (e->answered >= e->min_tokens) return;
-    for (uint32_t i = 0; i < e->count; i++) logit_edits_deny(out, e->list[i]);
+    uint32_t answered = e->answered + (is_pending && e->in_answer);
+    if (answered >= e->min_tokens) return;
+    for (uint32_t i = 0; i < e->count; i++)
+        logit_edits_add(out, (struct logit_edit){e->list[i], 1.0f, -HUGE_VALF, -HUGE_VALF});
 }
+
+static uint32_t edits_max(const void *self) { return ((const struct early *)self)->count; }
 
 static void accept(void *self, int32_t token) {
     struct early *e = self;
@@ -72,6 +77,7 @@ const struct logit_proc logit_proc_early = {
     .name = "early",
     .create = create,
     .edit = edit,
+    .edits_max = edits_max,
     .accept = accept,
     .rollback = rollback,
     .begin_answer = begin_answer,

@@ -84,15 +84,6 @@ static enum status create(const struct sample_params *params, const struct sampl
     return ST_OK;
 }
 
-static void edit(const void *self, struct logit_edits *out) {
-    const struct penalty *p = self;
-    for (uint32_t i = 0; i < p->seen_count; i++) {
-        const struct seen *s = &p->seen[i];
-        float add = s->answer_times ? -(p->presence + p->frequency * (float)s->answer_times) : 0.0f;
-        logit_edits_add(out, (struct logit_edit){s->token, p->repetition, add, add});
-    }
-}
-
 /* ---- the set ---- */
 
 static uint32_t home_of(const struct penalty *p, int32_t token) {
@@ -179,6 +170,51 @@ static void begin_answer(void *self) {
     if (p->answer_only) p->answer_first = p->total;
 }
 
+/* ---- the edits ---- */
+
+static float add_of(const struct penalty *p, uint32_t answer_times) {
+    return answer_times ? -(p->presence + p->frequency * (float)answer_times) : 0.0f;
+}
+
+/* in_answer: the pending token, if there is one, will be of the answer. */
+static void edit_seen(const struct penalty *p, const struct seen *s, bool in_answer,
+                      struct logit_edits *out) {
+    float again = add_of(p, s->answer_times + in_answer);
+    logit_edits_add(
+        out, (struct logit_edit){s->token, p->repetition, add_of(p, s->answer_times), again});
+}
+
+/* A token more will have come, and the oldest of a full window will have left. If that was its
+ * only occurrence it is as good as never seen, should it be the one that comes, too. */
+static void edit_pending(const struct penalty *p, struct logit_edits *out) {
+    bool leaves = p->total >= p->window, in_answer = p->total >= p->answer_first;
+    uint64_t oldest = leaves ? p->total - p->window : 0;
+    int32_t leaver = leaves ? *at(p, oldest) : -1;
+    for (uint32_t i = 0; i < p->seen_count; i++) {
+        struct seen s = p->seen[i];
+        if (s.token == leaver) {
+            s.times--;
+            s.answer_times -= oldest >= p->answer_first;
+        }
+        if (s.times > 0) edit_seen(p, &s, in_answer, out);
+    }
+    out->sampling->is_pending = true;
+    out->sampling->fresh_scale = p->repetition;
+    out->sampling->fresh_add = add_of(p, in_answer);
+}
+
+static void edit(const void *self, bool is_pending, struct logit_edits *out) {
+    const struct penalty *p = self;
+    CHECK(out->sampling->edit_count == 0); /* the first of logit_procs */
+    if (is_pending)
+        edit_pending(p, out);
+    else
+        for (uint32_t i = 0; i < p->seen_count; i++) edit_seen(p, &p->seen[i], false, out);
+    out->sampling->seen_count = out->sampling->edit_count;
+}
+
+static uint32_t edits_max(const void *self) { return ((const struct penalty *)self)->seen_cap; }
+
 static enum status fork_penalty(const void *self, void **out) {
     const struct penalty *from = self;
     struct penalty *p = create_empty(from->vocab, from->tokens_max, from->window);
@@ -202,6 +238,7 @@ const struct logit_proc logit_proc_penalty = {
     .name = "penalty",
     .create = create,
     .edit = edit,
+    .edits_max = edits_max,
     .accept = accept,
     .rollback = rollback,
     .begin_answer = begin_answer,

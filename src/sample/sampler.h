@@ -1,35 +1,17 @@
-/* sample/sampler.h - from logits to a token, the same way every time.
+/* sample/sampler.h - what a sequence wants of its next token, as a description for a device.
  *
- * The order of work: logit_procs (penalties, bias, later grammars) say which tokens are allowed
- * and what to add to some of them; then temperature; then top-k, typical, top-p, min-p cut the
- * candidates; then one number drawn from (seed, position) chooses. The logits array is never
- * written. The random number depends only on the seed and on the absolute position of the
- * token in its sequence, never on who shares the batch. Ties go to the lower token id.
- * exp and log are base/fmath.h's, so results are the same on every machine.
+ * A sampler holds the settings of one sequence and remembers what they need of its tokens.
+ * Before a step it writes down what is to be done with the logits of one row (graph/sampling.h
+ * defines it exactly): numbers to change, tokens to forbid, temperature, cuts, seed and position.
+ * A device does it, without asking back. The random number depends only on the seed and on the
+ * absolute position of the token in its sequence, never on who shares the batch.
  *
- * Exactly, with l the logits after the logit_procs, T the temperature, x = (l - max l) * (1 / T)
- * in float, e = exp(x) in whole 2^-39ths (base/fvec.h), so that sums of e are exact in whatever
- * order, and rank meaning larger l first, then lower id:
+ * A step can be described before the token in front of it is known; the description then has
+ * what any token would make of it.
  *
- *   T = 0      the first in rank, and nothing below applies
- *   top-k      keep the first k in rank; then those with e > 0
- *   typical    m = the sum of e * x, in double from the lowest id to the highest, / sum e; order
- *              by |x - m| in float, which is |-log p - H| for p = e / sum e, then id; keep the
- *              shortest prefix whose e add up to typical_p * sum e
- *   top-p      the shortest prefix in rank whose e add up to top_p * sum e of what is left
- *   min-p      keep those with e >= min_p * the largest e that is left
- *   draw       the first, by id, where the running sum of e exceeds floor(r * sum e / 2^64) for
- *              64 random bits r
- *
- * A prefix holds at least one token; shares of a sum are taken in double. Numbers smaller than
- * FLT_MIN count as 0, as they do in the threads that compute.
- *
- * A sampler is what one sequence needs to remember, a few hundred bytes; what a choice needs to
- * work with is a scratch, some 42 bytes for each token of the vocabulary, one for each thread
- * that chooses.
- *
- * Lifetime: create per sequence, destroy. Thread: its owner. Memory: all taken by create; pick
- * and accept allocate nothing.
+ * Lifetime: create per sequence, destroy. Thread: its owner. Memory: a few hundred bytes, and
+ * with penalties some 30 for each token of the window, all taken by create; nothing later
+ * allocates, except fork.
  */
 #ifndef SAMPLE_SAMPLER_H
 #define SAMPLE_SAMPLER_H
@@ -40,10 +22,8 @@
 #include "base/status.h"
 #include "graph/sampling.h"
 
-struct sampler;        /* opaque */
-struct sample_scratch; /* opaque */
+struct sampler; /* opaque */
 
-enum { SAMPLE_VOCAB_MAX = 1 << 24 };
 enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
 
 /* How many accepted tokens can be taken back. */
@@ -69,8 +49,8 @@ struct sample_params {
     const struct logit_bias *bias; /* borrowed during create */
     uint32_t bias_count;           /* at most LOGIT_BIAS_MAX */
     uint32_t top_logprobs;         /* at most TOP_LOGPROBS_MAX */
-    bool no_logprobs;              /* pick leaves them out: 0, and no likeliest ones; they cost
-                                      more than a greedy choice itself */
+    bool no_logprobs;              /* a draw leaves them out: 0, and no likeliest ones; they
+                                      cost more than a greedy choice itself */
     bool penalty_answer_only;      /* presence and frequency count the answer's tokens only;
                                       repetition counts the prompt's as well either way */
     uint32_t min_tokens;           /* of an answer, before one of `ends` may come */
@@ -109,18 +89,21 @@ void sampler_rollback(struct sampler *s, uint32_t count);
 /* A second sampler with the same memory, for a sequence that branches; the caller owns it. */
 enum status sampler_fork(const struct sampler *s, struct sampler **out);
 
-enum status sample_scratch_create(uint32_t vocab, struct sample_scratch **out);
-void sample_scratch_destroy(struct sample_scratch *s); /* NULL is fine */
+/* The most edits that one description can have. A deny mask is (vocab + 63) / 64 words. */
+uint32_t sampler_edits_max(const struct sampler *s);
 
-/* Choose the token for `position`, its absolute place in the sequence. A logit that is NaN
- * counts as minus infinity, plus infinity as the largest number; if nothing is allowed the
- * result is ST_BAD. The scratch, made for the same vocabulary, keeps nothing between calls. */
-enum status sampler_pick(const struct sampler *s, struct sample_scratch *scratch,
-                         const float *logits, uint64_t position, struct sample_result *out);
+/* Describe the draw for `position`, the token's absolute place in the sequence. Edits and the deny
+ * mask are appended to the tables; the slot is left to the caller. ST_FULL: they do not fit, and
+ * neither the tables nor `out` have changed.
+ *
+ * is_pending: the token at position - 1 has been asked for and is not accepted yet. The result is
+ * what accepting it and describing then would lead to, whatever it turns out to be. out->is_pending
+ * is set only if that token matters. */
+enum status sampler_describe(const struct sampler *s, uint64_t position, bool is_pending,
+                             struct sampling_tables *tables, struct sampling *out);
 
-/* What the model thinks of `token` there, and the likeliest ones: sampler_pick's result for a
- * token that is given. */
-void sampler_score(const struct sampler *s, struct sample_scratch *scratch, const float *logits,
-                   int32_t token, struct sample_result *out);
+/* The same for a token that is given: how likely the model finds it, and the likeliest ones. It has
+ * no edits. */
+void sampler_describe_score(const struct sampler *s, int32_t token, struct sampling *out);
 
 #endif

@@ -21,6 +21,7 @@
 #include "engine/solo.h"
 #include "identity/lines.h"
 #include "identity/ride.h"
+#include "unit/sample/pick.h"
 
 enum { SOLO_TICKETS_STEP = 3, SOLO_TICKETS_STEP_FEW = 9 };
 
@@ -84,26 +85,26 @@ static void solo_answer(struct solo *e, const struct ticket *t, struct answer_bi
     static int32_t ids[4096];
     struct err err = {0};
     struct sampler *sampler;
-    struct sample_scratch *scratch;
+    struct chooser *chooser;
     struct last_row last = {.vocab = solo_vocab(e)};
     last.row = test_malloc(last.vocab * sizeof(float));
     memcpy(ids, t->prompt, t->prompt_tokens * sizeof(ids[0]));
     const struct sample_bounds bounds = {last.vocab, t->prompt_tokens + t->max_tokens};
     assert_int_equal(sampler_create(&t->sample, &bounds, &sampler, &err), ST_OK);
-    assert_int_equal(sample_scratch_create(last.vocab, &scratch), ST_OK);
+    assert_int_equal(chooser_create(last.vocab, &chooser), ST_OK);
     for (uint32_t i = 0; i < t->prompt_tokens; i++) sampler_accept(sampler, ids[i]);
     for (out->count = 0; out->count < t->max_tokens; out->count++) {
         uint32_t pos = t->prompt_tokens + out->count;
         struct sample_result picked;
         last.last = pos - 1;
         if (solo_logits(e, ids, pos, keep_last, &last, &err) != ST_OK) fail_msg("%s", err.text);
-        assert_int_equal(sampler_pick(sampler, scratch, last.row, pos, &picked), ST_OK);
+        assert_int_equal(pick(sampler, chooser, last.row, pos, &picked), ST_OK);
         sampler_accept(sampler, picked.chosen.token);
         out->tokens[out->count] = ids[pos] = picked.chosen.token;
         out->logprobs[out->count] = picked.chosen;
     }
     sampler_destroy(sampler);
-    sample_scratch_destroy(scratch);
+    chooser_destroy(chooser);
     test_free(last.row);
 }
 

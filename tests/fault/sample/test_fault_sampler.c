@@ -1,6 +1,6 @@
 /* Goal:   a sampler survives the failure of any one allocation: ST_NOMEM, nothing lost.
- * Method: create and fork one with everything switched on, and a scratch, the first time with the
- *         first allocation failing, then the second, until no more are needed. */
+ * Method: create and fork one with everything switched on, the first time with the first
+ *         allocation failing, then the second, until no more are needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,13 +22,10 @@ static enum status create_and_fork(void) {
     p.ends = &bias.token;
     p.end_count = 1;
     struct sampler *s, *fork = NULL;
-    struct sample_scratch *scratch = NULL;
     const struct sample_bounds bounds = {VOCAB, VOCAB};
     struct err err = {0};
     TRY(sampler_create(&p, &bounds, &s, &err));
     enum status st = sampler_fork(s, &fork);
-    if (st == ST_OK) st = sample_scratch_create(VOCAB, &scratch);
-    sample_scratch_destroy(scratch);
     sampler_destroy(fork);
     sampler_destroy(s);
     return st;
@@ -44,7 +41,7 @@ static void test_every_allocation_may_fail(void **state) {
         assert_int_equal(st, ST_NOMEM);
         assert_true(n < ALLOCATIONS_MAX);
     }
-    assert_true(n > 10);
+    assert_true(n > 8);
 }
 
 int main(void) {

@@ -16,6 +16,7 @@
 #include "engine/service.h"
 #include "engine/solo.h"
 #include "graph/step.h"
+#include "unit/sample/pick.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
@@ -42,15 +43,15 @@ static struct sample_result expected[PROMPT]; /* of prompt[0] */
 
 struct scoring {
     struct sampler *sampler;
-    struct sample_scratch *scratch;
+    struct chooser *chooser;
     uint32_t vocab;
 };
 
 static enum status score_rows(void *ctx, uint32_t first, uint32_t count, const float *logits) {
     const struct scoring *s = ctx;
     for (uint32_t i = 0; i < count && first + i + 1 < PROMPT; i++)
-        sampler_score(s->sampler, s->scratch, logits + (size_t)i * s->vocab,
-                      prompt[0][first + i + 1], &expected[first + i + 1]);
+        pick_score(s->sampler, s->chooser, logits + (size_t)i * s->vocab, prompt[0][first + i + 1],
+                   &expected[first + i + 1]);
     return ST_OK;
 }
 
@@ -67,9 +68,9 @@ static void make_reference(const char *path) {
     struct sample_bounds bounds = {s.vocab, 1};
     p.top_logprobs = TOPS;
     assert_int_equal(sampler_create(&p, &bounds, &s.sampler, &err), ST_OK);
-    assert_int_equal(sample_scratch_create(s.vocab, &s.scratch), ST_OK);
+    assert_int_equal(chooser_create(s.vocab, &s.chooser), ST_OK);
     assert_int_equal(solo_logits(e, prompt[0], PROMPT, score_rows, &s, &err), ST_OK);
-    sample_scratch_destroy(s.scratch);
+    chooser_destroy(s.chooser);
     sampler_destroy(s.sampler);
     solo_close(e);
 }

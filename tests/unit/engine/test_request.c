@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/request.h"
+#include "unit/sample/pick.h"
 
 enum { VOCAB = 50, CTX = 32 };
 
@@ -144,8 +145,8 @@ static void test_choices_draw_with_the_seeds_that_follow(void **state) {
     s.sample.seed = 40;
     s.n = 4;
     struct request *four = made(&s);
-    struct sample_scratch *scratch;
-    assert_int_equal(sample_scratch_create(VOCAB, &scratch), ST_OK);
+    struct chooser *chooser;
+    assert_int_equal(chooser_create(VOCAB, &chooser), ST_OK);
     const float logits[VOCAB] = {0};
     s.n = 1;
     for (uint32_t i = 0; i < 4; i++) {
@@ -153,16 +154,14 @@ static void test_choices_draw_with_the_seeds_that_follow(void **state) {
         struct request *one = made(&s);
         struct sample_result a, b;
         for (uint32_t pos = 5; pos < 12; pos++) {
-            assert_int_equal(sampler_pick(four->choices[i].sampler, scratch, logits, pos, &a),
-                             ST_OK);
-            assert_int_equal(sampler_pick(one->choices[0].sampler, scratch, logits, pos, &b),
-                             ST_OK);
+            assert_int_equal(pick(four->choices[i].sampler, chooser, logits, pos, &a), ST_OK);
+            assert_int_equal(pick(one->choices[0].sampler, chooser, logits, pos, &b), ST_OK);
             assert_int_equal(a.chosen.token, b.chosen.token);
         }
         request_unref(one);
     }
     request_unref(four);
-    sample_scratch_destroy(scratch);
+    chooser_destroy(chooser);
 }
 
 static uint64_t salt(uint32_t tenant, const char *cache_salt) {

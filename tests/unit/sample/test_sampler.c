@@ -1,4 +1,5 @@
-/* Goal:   sampler_pick chooses exactly what the definition in sample/sampler.h says.
+/* Goal:   what a sampler describes and choose carries out is exactly what the definition in
+ *         graph/sampling.h says.
  * Method: the definition written down once more with full sorts and no cleverness (reference
  *         below), compared token for token over seeded random settings, vocabularies and ties;
  *         penalties against a plain list of the tokens so far; named cases for the edges. */
@@ -16,30 +17,27 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sample/sampler.h"
+#include "unit/sample/pick.h"
+#include "unit/sample/random_settings.h"
 
 enum { VOCAB_BIG = 50257, HISTORY_MAX = 400 };
 
-/* One scratch for all samplers of a test: none may find anything of another's in it. */
-static struct sample_scratch *scratch;
-static uint32_t scratch_vocab;
+/* One chooser for all samplers of a test: none may find anything of another's in it. */
+static struct chooser *chooser;
+static uint32_t chooser_vocab;
 
-static void use_scratch(uint32_t vocab) {
-    if (scratch && scratch_vocab == vocab) return;
-    sample_scratch_destroy(scratch);
-    assert_int_equal(sample_scratch_create(vocab, &scratch), ST_OK);
-    scratch_vocab = vocab;
+static void use_chooser(uint32_t vocab) {
+    if (chooser && chooser_vocab == vocab) return;
+    chooser_destroy(chooser);
+    assert_int_equal(chooser_create(vocab, &chooser), ST_OK);
+    chooser_vocab = vocab;
 }
 
-static int drop_scratch(void **state) {
+static int drop_chooser(void **state) {
     (void)state;
-    sample_scratch_destroy(scratch);
-    scratch = NULL;
+    chooser_destroy(chooser);
+    chooser = NULL;
     return 0;
-}
-
-static enum status pick(const struct sampler *s, const float *logits, uint64_t position,
-                        struct sample_result *out) {
-    return sampler_pick(s, scratch, logits, position, out);
 }
 
 /* ---- the reference ---- */
@@ -195,51 +193,6 @@ static int32_t reference_pick(const struct sample_params *p, const float *logits
 
 /* ---- random settings ---- */
 
-static float pick_real(struct rng *r, const float *values, uint32_t count) {
-    return values[rng_below(r, count)];
-}
-
-static struct sample_params random_params(struct rng *r, uint32_t vocab, struct logit_bias *bias) {
-    static const int32_t ends[] = {0, 0};
-    static const float temperatures[] = {0.0f, 1e-6f, 0.3f, 0.8f, 1.0f, 2.0f, 10.0f};
-    static const float shares[] = {1.0f, 0.0f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f};
-    static const float ratios[] = {0.0f, 0.0f, 0.05f, 0.5f, 1.0f};
-    static const float penalties[] = {0.0f, 0.0f, 0.5f, -0.5f, 2.0f};
-    static const float repetitions[] = {1.0f, 1.0f, 1.1f, 0.8f, 3.0f};
-    static const int32_t windows[] = {-1, 0, 1, 5, 64};
-    struct sample_params p = sample_params_default();
-    p.temperature = pick_real(r, temperatures, 7);
-    p.top_k = rng_below(r, 2) ? (uint32_t)rng_below(r, vocab + 2) : 0;
-    p.top_p = rng_below(r, 2) ? pick_real(r, shares, 7) : 1.0f;
-    p.typical_p = rng_below(r, 3) ? 1.0f : pick_real(r, shares, 7);
-    p.min_p = pick_real(r, ratios, 5);
-    p.repetition_penalty = pick_real(r, repetitions, 5);
-    p.presence_penalty = pick_real(r, penalties, 5);
-    p.frequency_penalty = pick_real(r, penalties, 5);
-    p.penalty_window = windows[rng_below(r, 5)];
-    p.penalty_answer_only = rng_below(r, 2);
-    p.min_tokens = (uint32_t)rng_below(r, 3) * 5;
-    p.ends = ends;
-    p.end_count = (uint32_t)rng_below(r, 3);
-    p.seed = rng_next(r);
-    p.bias = bias;
-    p.bias_count = (uint32_t)rng_below(r, 4);
-    for (uint32_t i = 0; i < p.bias_count; i++)
-        bias[i] = (struct logit_bias){(int32_t)rng_below(r, vocab),
-                                      i == 2 ? -HUGE_VALF : (float)rng_below(r, 20) - 10.0f};
-    return p;
-}
-
-/* Coarse values, so that many tie; sometimes minus infinity and NaN. */
-static void random_logits(struct rng *r, float *logits, uint32_t vocab) {
-    bool coarse = rng_below(r, 2);
-    for (uint32_t t = 0; t < vocab; t++) {
-        double x = rng_unit(r) + rng_unit(r) + rng_unit(r) - 1.5;
-        logits[t] = coarse ? (float)(int)(x * 6.0) : (float)(x * 12.0);
-        if (rng_below(r, 50) == 0) logits[t] = rng_below(r, 2) ? -HUGE_VALF : NAN;
-    }
-}
-
 /* Numbers at the ends of what a float can be: `kind` says which. */
 static void odd_logits(struct rng *r, float *logits, uint32_t vocab, uint32_t kind) {
     static const float odd[] = {0.0f,    -0.0f,    1e-40f,    -1e-40f,    FLT_MIN, -FLT_MIN,
@@ -276,7 +229,7 @@ static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab
     const struct sample_bounds bounds = {vocab, tokens_max};
     struct err err = {0};
     struct sampler *s = NULL;
-    use_scratch(vocab);
+    use_chooser(vocab);
     if (sampler_create(p, &bounds, &s, &err) != ST_OK) fail_msg("%s", err.text);
     return s;
 }
@@ -298,7 +251,7 @@ static void compare_once(struct rng *r, const float *logits, uint32_t vocab) {
     for (uint64_t position = 0; position < 3; position++) {
         struct sample_result got;
         int32_t expected = reference_pick(&p, logits, vocab, &text, position);
-        enum status st = pick(s, logits, position, &got);
+        enum status st = pick(s, chooser, logits, position, &got);
         assert_int_equal(st, expected < 0 ? ST_BAD : ST_OK);
         if (expected >= 0) assert_int_equal(got.chosen.token, expected);
     }
@@ -352,10 +305,10 @@ static void test_greedy_takes_the_lowest_id_of_a_tie(void **state) {
     struct sampler *s = create_fine(&p, 5, 0);
     struct sample_result got;
     float logits[] = {1.0f, NAN, 7.0f, 7.0f, -HUGE_VALF};
-    assert_int_equal(pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
     assert_int_equal(got.chosen.token, 2);
     logits[4] = HUGE_VALF;
-    assert_int_equal(pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
     assert_int_equal(got.chosen.token, 4);
     assert_true(got.chosen.logprob == 0.0f);
     sampler_destroy(s);
@@ -381,8 +334,8 @@ static void test_greedy_without_logprobs_takes_the_same_token(void **state) {
         for (int t = 0; t < VOCAB; t++) logits[t] = rest[filler];
         for (int i = 0; i < 3; i++) logits[rng_below(&r, VOCAB)] = rest[rng_below(&r, 7)];
         for (int i = 0; i < 2; i++) logits[rng_below(&r, VOCAB)] = tops[round % 9];
-        enum status st = pick(slow, logits, 0, &wanted);
-        assert_int_equal(pick(fast, logits, 0, &got), st);
+        enum status st = pick(slow, chooser, logits, 0, &wanted);
+        assert_int_equal(pick(fast, chooser, logits, 0, &got), st);
         if (st != ST_OK) continue;
         assert_int_equal(got.chosen.token, wanted.chosen.token);
         assert_int_equal(got.top_count, 0);
@@ -402,9 +355,9 @@ static void test_nothing_allowed_is_an_error(void **state) {
         struct sampler *s = create_fine(&p, 3, 0);
         struct sample_result got;
         const float logits[] = {5.0f, NAN, 1.0f};
-        assert_int_equal(pick(s, logits, 0, &got), ST_BAD);
+        assert_int_equal(pick(s, chooser, logits, 0, &got), ST_BAD);
         const float healthy[] = {5.0f, -3.0f, 1.0f};
-        assert_int_equal(pick(s, healthy, 0, &got), ST_OK);
+        assert_int_equal(pick(s, chooser, healthy, 0, &got), ST_OK);
         assert_int_equal(got.chosen.token, 1);
         sampler_destroy(s);
     }
@@ -421,7 +374,7 @@ static void test_draws_follow_the_softmax(void **state) {
     uint32_t counts[4] = {0};
     for (uint64_t i = 0; i < DRAWS; i++) {
         struct sample_result got;
-        assert_int_equal(pick(s, logits, i, &got), ST_OK);
+        assert_int_equal(pick(s, chooser, logits, i, &got), ST_OK);
         counts[got.chosen.token]++;
     }
     double sum = 0.0;
@@ -445,11 +398,11 @@ static void test_a_draw_depends_on_seed_and_position_only(void **state) {
     struct sample_result x, y;
     uint32_t moved = 0;
     for (uint64_t i = 0; i < 50; i++) {
-        assert_int_equal(pick(a, logits, i, &x), ST_OK);
-        assert_int_equal(pick(b, logits, 49 - i, &y), ST_OK);
-        assert_int_equal(pick(b, logits, i, &y), ST_OK);
+        assert_int_equal(pick(a, chooser, logits, i, &x), ST_OK);
+        assert_int_equal(pick(b, chooser, logits, 49 - i, &y), ST_OK);
+        assert_int_equal(pick(b, chooser, logits, i, &y), ST_OK);
         assert_int_equal(x.chosen.token, y.chosen.token);
-        assert_int_equal(pick(a, logits, i + 1, &y), ST_OK);
+        assert_int_equal(pick(a, chooser, logits, i + 1, &y), ST_OK);
         moved += x.chosen.token != y.chosen.token;
     }
     assert_true(moved > 40);
@@ -468,7 +421,7 @@ static void test_logprobs_are_the_models_own(void **state) {
     p.top_logprobs = 5;
     struct sampler *s = create_fine(&p, 6, 0);
     struct sample_result got;
-    assert_int_equal(pick(s, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
     double log_sum = log(exp(1.0) + 2.0 * exp(3.0) + exp(-2.0));
     assert_int_equal(got.chosen.token, 3);
     assert_true(fabs((double)got.chosen.logprob - (3.0 - log_sum)) < 1e-7);
@@ -495,13 +448,13 @@ static void test_a_choice_is_the_same_without_logprobs(void **state) {
         struct sampler *a = create_fine(&p, 300, 0);
         p.no_logprobs = true;
         struct sampler *b = create_fine(&p, 300, 0);
-        enum status st = pick(a, logits, 0, &with);
-        assert_int_equal(pick(b, logits, 0, &without), st);
+        enum status st = pick(a, chooser, logits, 0, &with);
+        assert_int_equal(pick(b, chooser, logits, 0, &without), st);
         if (st == ST_OK) {
             assert_int_equal(with.chosen.token, without.chosen.token);
             assert_int_equal(without.top_count, 0);
             assert_true(without.chosen.logprob == 0.0f);
-            sampler_score(b, scratch, logits, with.chosen.token, &without); /* may still be asked */
+            pick_score(b, chooser, logits, with.chosen.token, &without); /* may still be asked */
             assert_memory_equal(&with.chosen, &without.chosen, sizeof(with.chosen));
             assert_int_equal(without.top_count, with.top_count);
         }
@@ -520,7 +473,7 @@ static void test_top_logprobs_of_a_big_vocabulary_are_in_rank_order(void **state
     for (int round = 0; round < 20; round++) {
         random_logits(&r, logits, VOCAB_BIG);
         struct sample_result got;
-        assert_int_equal(pick(s, logits, 0, &got), ST_OK);
+        assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
         assert_int_equal(got.top_count, TOP_LOGPROBS_MAX);
         for (uint32_t i = 0; i < got.top_count; i++) {
             uint32_t before = 0; /* tokens that stand before this one in rank */
@@ -596,7 +549,7 @@ static void test_rollback_and_fork_agree_with_a_plain_list(void **state) {
             random_logits(&r, logits, vocab);
             struct sample_result got;
             int32_t expected = reference_pick(&p, logits, vocab, &w.text, step);
-            if (pick(w.s, logits, step, &got) == ST_OK)
+            if (pick(w.s, chooser, logits, step, &got) == ST_OK)
                 assert_int_equal(got.chosen.token, expected);
             else
                 assert_int_equal(expected, -1);
@@ -620,10 +573,10 @@ static void test_presence_spares_the_prompt_and_repetition_does_not(void **state
         struct sampler *s = create_fine(&p, 3, 10);
         sampler_accept(s, 0);
         sampler_begin_answer(s);
-        assert_int_equal(pick(s, logits, 1, &got), ST_OK);
+        assert_int_equal(pick(s, chooser, logits, 1, &got), ST_OK);
         assert_int_equal(got.chosen.token, kind);
         sampler_accept(s, 0);
-        assert_int_equal(pick(s, logits, 2, &got), ST_OK);
+        assert_int_equal(pick(s, chooser, logits, 2, &got), ST_OK);
         assert_int_equal(got.chosen.token, 1);
         sampler_destroy(s);
     }
@@ -643,7 +596,7 @@ static void test_an_end_cannot_come_before_min_tokens(void **state) {
     for (int i = 0; i < 4; i++) sampler_accept(s, 1); /* the prompt does not count */
     sampler_begin_answer(s);
     for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(pick(s, logits, i, &got), ST_OK);
+        assert_int_equal(pick(s, chooser, logits, i, &got), ST_OK);
         assert_int_equal(got.chosen.token, i < 2 ? 2 : 0);
         sampler_accept(s, got.chosen.token);
     }
@@ -711,5 +664,5 @@ int main(void) {
         cmocka_unit_test(test_an_end_cannot_come_before_min_tokens),
         cmocka_unit_test(test_settings_out_of_range_are_named),
     };
-    return cmocka_run_group_tests(tests, NULL, drop_scratch);
+    return cmocka_run_group_tests(tests, NULL, drop_chooser);
 }

@@ -1,5 +1,5 @@
-/* sample/candidates.c - see sample/candidates.h. */
-#include "sample/candidates.h"
+/* kernels/cpu/choose_candidates.c - see kernels/cpu/choose_candidates.h. */
+#include "kernels/cpu/choose_candidates.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* sample/select.c - see sample/select.h. */
-#include "sample/select.h"
+/* kernels/cpu/choose_select.c - see kernels/cpu/choose_select.h. */
+#include "kernels/cpu/choose_select.h"
 
 #include <float.h>
 #include <stdbool.h>

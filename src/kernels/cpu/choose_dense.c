@@ -1,5 +1,5 @@
-/* sample/dense.c - see sample/dense.h. */
-#include "sample/dense.h"
+/* kernels/cpu/choose_dense.c - see kernels/cpu/choose_dense.h. */
+#include "kernels/cpu/choose_dense.h"
 
 #include <float.h>
 #include <math.h>
