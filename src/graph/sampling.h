@@ -2,8 +2,7 @@
  *
  * Plain numbers, so that a description can be copied to any device. Every device gives the same
  * bits: exp and log are base/fmath.h's, sums are of whole numbers and therefore exact in any
- * order, except one of "typical", and what follows is all that decides. kernels/cpu/choose.h is
- * the reference.
+ * order, and what follows is all that decides. kernels/cpu/choose.h is the reference.
  *
  * 1. Read. A row that holds a NaN fails. Plus infinity becomes FLT_MAX; what is smaller than
  *    FLT_MIN becomes +0, here and wherever a number is made below.
@@ -24,15 +23,17 @@
  *
  *      T = 0      the first in rank, and nothing below applies
  *      top-k      keep the first k in rank; then those with e > 0
- *      typical    m = the sum of e * x, in double from the lowest id to the highest, / sum e; order
- *                 by |x - m| in float, which is |-log p - H| for p = e / sum e, then by id; keep
- *                 the shortest prefix whose e add up to typical_p * sum e
+ *      typical    m = -(sum of floor(e * -x) / sum e): each product and the quotient in double,
+ *                 the sum in whole numbers, m rounded to float. Order by |x - m| in float, which
+ *                 is |-log p - H| for p = e / sum e, then by id; keep the shortest prefix whose e
+ *                 add up to typical_p * sum e
  *      top-p      keep the shortest prefix in rank whose e add up to top_p * sum e
  *      min-p      keep those with e >= min_p * the largest e
  *      draw       the first, by id, where the running sum of e exceeds floor(r * sum e / 2^64) for
  *                 r = rng_at(seed, SAMPLING_RNG_STREAM, position)
  *
- *    A prefix holds at least one token; products of a share and a sum are taken in double.
+ *    A prefix holds at least one token; products of a share and a sum are taken in double. e * -x
+ *    is less than 2^38, so the sums of 2^24 tokens fit into 64 bits.
  *
  * A row's result depends on its logits, its description and the pending token, on nothing else.
  *

@@ -66,15 +66,20 @@ static float exponent(const struct candidates *c, uint32_t i, float top, float s
     return (c->logit[i] - top) * scale;
 }
 
+/* The mean exponent. Each term is cut to a whole number, so that the sum has no order. */
+static float mean_exponent(const struct candidates *c, float top, float scale) {
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->weight[i] > 0)
+            sum += (int64_t)((double)(int64_t)c->weight[i] * (double)exponent(c, i, top, scale));
+    return (float)((double)sum / (double)c->sum);
+}
+
 /* -log p is log S - x with x the exponent and S the sum of weights, and H is log S - sum p x:
  * their distance is that of x from its mean. */
 void candidates_cut_typical(struct candidates *c, const struct dense *d, float scale,
                             uint64_t wanted) {
-    double sum = 0.0;
-    for (uint32_t i = 0; i < c->count; i++)
-        if (c->weight[i] > 0)
-            sum += (double)(int64_t)c->weight[i] * (double)exponent(c, i, d->top, scale);
-    float mean = (float)(sum / (double)c->sum);
+    float mean = mean_exponent(c, d->top, scale);
     for (uint32_t i = 0; i < c->count; i++)
         c->nearness[i] = 0.0f - fabsf(exponent(c, i, d->top, scale) - mean);
     const struct select_things things = {.number = c->nearness,

@@ -96,10 +96,10 @@ static uint32_t ref_weigh(struct ref_token *list, uint32_t count, float temperat
 }
 
 static void ref_distances(struct ref_token *list, uint32_t count) {
-    double sum = 0.0;
-    qsort(list, count, sizeof(*list), by_id);
-    for (uint32_t i = 0; i < count; i++) sum += (double)list[i].weight * (double)list[i].x;
-    float mean = (float)(sum / (double)ref_sum(list, count));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += (uint64_t)floor((double)list[i].weight * -(double)list[i].x);
+    float mean = -(float)((double)sum / (double)ref_sum(list, count));
     for (uint32_t i = 0; i < count; i++) list[i].distance = fabsf(list[i].x - mean);
 }
 
