@@ -77,14 +77,11 @@ static void edit_seen(struct chooser *c, const struct sampling *s, const struct 
     if (is_fresh) edit_one(c, pending, s->fresh_scale, s->fresh_add);
 }
 
+/* Bits behind the vocabulary do no harm: the copy is minus infinity there already. */
 static void deny(struct chooser *c, const uint64_t *mask) {
-    size_t words = ((size_t)c->vocab + 63) / 64;
-    for (size_t i = 0; i < words; i++) {
-        uint64_t left = mask[i];
-        if (i + 1 == words && c->vocab % 64) left &= (UINT64_C(1) << c->vocab % 64) - 1;
-        for (; left != 0; left &= left - 1)
+    for (size_t i = 0; i < ((size_t)c->vocab + 63) / 64; i++)
+        for (uint64_t left = mask[i]; left != 0; left &= left - 1)
             c->dense.logit[i * 64 + (size_t)__builtin_ctzll(left)] = -HUGE_VALF;
-    }
 }
 
 static bool is_edited(const struct sampling *s) {
