@@ -19,7 +19,7 @@
 enum { EXIT_USAGE = 2 };
 
 static void print_head(const struct bench *b) {
-    const struct cpu_peaks *p = &b->peaks;
+    const struct peaks *p = &b->peaks;
     if (b->json)
         printf("{\"device\":\"%s\",\"threads\":%u,\"ceilings\":{\"memory_gbs\":%.3f,"
                "\"cache_gbs\":%.3f,\"int8_gops\":%.3f,\"f32_gops\":%.3f},\"cases\":[",
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     struct err err = {{0}};
     if (!read_args(&b, argc, argv)) return EXIT_USAGE;
     bench_open(&b);
-    must(cpu_peaks_measure(&b.dev, &b.peaks, &err), &err);
+    must(b.dev.profiler->peaks(b.dev.self, &b.peaks, &err), &err);
     print_head(&b);
     bench_close(&b);
     bench_matmuls(&b);

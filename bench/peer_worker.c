@@ -159,17 +159,17 @@ static void say(struct buf *line) {
 }
 
 /* What a token's keys and values take in int8, by what they take in f16. */
-static double int8_share(const struct model *m) {
-    struct kv_space f16 = {.type = KV_F16, .head_dim = m->hp.head_dim};
-    struct kv_space int8 = {.type = KV_I8, .head_dim = m->hp.head_dim};
-    return (double)kv_tile_bytes(&int8) / (double)kv_tile_bytes(&f16);
+static double int8_share(struct host *h) {
+    uint32_t tokens = h->device.kv_block_tokens;
+    return (double)host_kv_block_bytes(h, KV_I8, tokens, 0) /
+           (double)host_kv_block_bytes(h, KV_F16, tokens, 0);
 }
 
-static void put_ready(const struct service *s, struct buf *out) {
+static void put_ready(struct service *s, struct buf *out) {
     buf_printf(out,
                "{\"ready\": {\"version\": \"jitney %s, %s, %u threads\", "
                "\"kv_int8_share\": %.6f}}",
-               JITNEY_VERSION, s->host.device.name, s->knobs.threads, int8_share(s->host.model));
+               JITNEY_VERSION, s->host.device.name, s->knobs.threads, int8_share(&s->host));
 }
 
 static uint32_t number(int argc, char **argv, int i, uint32_t fallback) {

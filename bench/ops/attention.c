@@ -1,7 +1,5 @@
 /* bench/ops/attention.c - attention over a cache, for one row and for a piece of a prompt. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "ops/rig.h"
 
@@ -11,19 +9,10 @@ struct heads {
     uint32_t q, kv, dim;
 };
 
-static const char *const type_names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_I8] = "int8"};
-
 static void bench_attention(struct bench *b, enum kv_type type, struct heads h) {
     static const uint32_t cases[][2] = {{1, 512}, {1, 2048}, {1, CTX_MAX}, {256, 512}, {256, 2048}};
     bench_open(b);
-    struct kv_space kv = {.type = type,
-                          .layers = 1,
-                          .heads = h.kv,
-                          .head_dim = h.dim,
-                          .block_count = CTX_MAX / KV_BLOCK_TOKENS};
-    kv.base = b->dev.alloc(b->dev.self, kv_space_bytes(&kv));
-    if (!kv.base) exit(EXIT_FAILURE);
-    memset(kv.base, 1, kv_space_bytes(&kv)); /* untouched pages would all be one page of zeros */
+    struct kv_space kv = kv_make(b, type, h.kv, h.dim, CTX_MAX);
     struct tape *t = tape_begin();
     struct operand q = new_f32(t, "q", h.q * h.dim), out = new_q8(t, "out", h.q * h.dim);
     struct op op = {.kind = OP_ATTENTION};
@@ -36,17 +25,16 @@ static void bench_attention(struct bench *b, enum kv_type type, struct heads h) 
                                          .q8 = out};
     tape_push(t, &op);
     tape_set_output(t, out.value);
-    struct pass p = pass_make(b, t);
-    p.kv = &kv;
+    struct pass p = pass_make(b, t, &kv);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         bench_set_rows(b, cases[i][0], cases[i][1]);
         char name[NAME_BYTES];
-        snprintf(name, sizeof(name), "attention %s %u/%ux%u T=%u ctx=%u", type_names[type], h.q,
+        snprintf(name, sizeof(name), "attention %s %u/%ux%u T=%u ctx=%u", kv_type_name(type), h.q,
                  h.kv, h.dim, cases[i][0], cases[i][1]);
         bench_measure(b, &p, name);
     }
     pass_free(b, &p);
-    b->dev.free(b->dev.self, kv.base, kv_space_bytes(&kv));
+    kv_free(b, &kv);
     bench_close(b);
 }
 
@@ -60,7 +48,7 @@ static void bench_self_attention(struct bench *b) {
     op.self_attention = (struct op_self_attention){HEADS, DIM, 0.2f, q, k, v, operand_none, out};
     tape_push(t, &op);
     tape_set_output(t, out.value);
-    struct pass p = pass_make(b, t);
+    struct pass p = pass_make(b, t, NULL);
     bench_set_rows(b, ROWS, ROWS);
     bench_measure(b, &p, "self_attention 12x32 T=256");
     pass_free(b, &p);

@@ -57,7 +57,7 @@ static void bench_matmul(struct bench *b, enum dtype type, uint32_t n, uint32_t 
         tape_push(t, &op);
     }
     tape_set_output(t, dst.value);
-    struct pass p = pass_make(b, t);
+    struct pass p = pass_make(b, t, NULL);
     measure_rows(b, &p, &shape);
     pass_free(b, &p);
     for (uint32_t i = 0; i < copies; i++) weight_free(b, &w[i]);
@@ -92,7 +92,7 @@ static void bench_expert_matmul(struct bench *b, enum dtype type, uint32_t n, ui
                                                  .dst = dst};
     tape_push(t, &op);
     tape_set_output(t, dst.value);
-    struct pass p = pass_make(b, t);
+    struct pass p = pass_make(b, t, NULL);
     measure_rows(b, &p, &shape);
     pass_free(b, &p);
     weight_free(b, &w);

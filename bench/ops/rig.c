@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/work.h"
 #include "tensor/q8.h"
 
 enum {
@@ -26,33 +25,41 @@ void must(enum status st, const struct err *err) {
     exit(EXIT_FAILURE);
 }
 
-static void *must_alloc(struct bench *b, size_t bytes) {
-    void *ptr = b->dev.alloc(b->dev.self, bytes);
-    if (!ptr) must(ST_NOMEM, &(struct err){"out of memory"});
-    return ptr;
+/* The CPU's memory is the host's. */
+static uint8_t *bytes_at(device_addr addr) { return (uint8_t *)(uintptr_t)addr; }
+
+static device_addr must_alloc(struct bench *b, size_t bytes) {
+    device_addr addr = b->dev.alloc(b->dev.self, bytes);
+    if (!addr) must(ST_NOMEM, &(struct err){"out of memory"});
+    return addr;
 }
+
+static const struct step_sizes sizes = {.rows_max = ROWS_MAX,
+                                        .outputs_max = ROWS_MAX,
+                                        .seqs_max = 1,
+                                        .group_count = 1,
+                                        .blocks_max = BLOCKS_MAX};
 
 void bench_open(struct bench *b) {
     struct err err = {{0}};
     must(cpu_device_open(b->isa, b->threads, &b->dev, &err), &err);
-    for (uint32_t i = 0; i < BLOCKS_MAX; i++) b->blocks[i] = i;
-    for (uint32_t i = 0; i < ROWS_MAX; i++) b->output_row[i] = i;
-    for (int g = 0; g < KV_GROUPS_MAX; g++) b->seq.blocks[g] = b->blocks;
-    b->step = (struct step){.seq_count = 1,
-                            .token = b->token,
-                            .pos = b->pos,
-                            .seq = b->seq_of,
-                            .output_row = b->output_row,
-                            .seqs = &b->seq};
+    must(step_create(&b->step, &b->dev, &sizes, &err), &err);
+    for (uint32_t i = 0; i < BLOCKS_MAX; i++) step_blocks(b->step, 0, 0)[i] = i;
+    for (uint32_t i = 0; i < ROWS_MAX; i++) b->step->output_row[i] = i;
+    b->step->seq_count = 1;
+    b->step->hands_over = true;
 }
 
-void bench_close(struct bench *b) { b->dev.close(b->dev.self); }
+void bench_close(struct bench *b) {
+    step_destroy(b->step, &b->dev);
+    b->dev.close(b->dev.self);
+}
 
 void bench_set_rows(struct bench *b, uint32_t rows, uint32_t ctx) {
-    for (uint32_t r = 0; r < rows; r++) b->pos[r] = (int32_t)(ctx - rows + r);
-    b->seq.row_count = rows;
-    b->step.row_count = rows;
-    b->step.output_count = rows;
+    for (uint32_t r = 0; r < rows; r++) b->step->pos[r] = (int32_t)(ctx - rows + r);
+    b->step->seqs[0].row_count = rows;
+    b->step->row_count = rows;
+    b->step->output_count = rows;
 }
 
 bool bench_wants(const struct bench *b, const char *name) { return strstr(name, b->word); }
@@ -77,7 +84,7 @@ static void fill_value(const struct pass *p, uint32_t v) {
     if (!row) must(ST_NOMEM, &(struct err){"out of memory"});
     for (uint32_t c = 0; c < value->cols; c++) row[c] = (float)(rng_unit_at(1, v, c) * 2 - 1);
     for (uint32_t r = 0; r < ROWS_MAX && (value->rows != ROWS_SEQS || r == 0); r++) {
-        uint8_t *to = p->slab + value->offset + r * value->row_bytes;
+        uint8_t *to = cpu_program_slab(p->program) + value->offset + r * value->row_bytes;
         if (value->type == VALUE_Q8)
             q8_quantise(row, value->cols, to);
         else if (value->type == VALUE_F32)
@@ -89,18 +96,37 @@ static void fill_value(const struct pass *p, uint32_t v) {
     mem_free(row);
 }
 
-struct pass pass_make(struct bench *b, struct tape *t) {
+struct kv_space kv_make(struct bench *b, enum kv_type type, uint32_t heads, uint32_t head_dim,
+                        uint32_t tokens) {
+    struct kv_space kv = {.shape = {.type = type,
+                                    .layers = 1,
+                                    .heads = heads,
+                                    .head_dim = head_dim,
+                                    .block_tokens = b->dev.kv_block_tokens},
+                          .block_count = tokens / b->dev.kv_block_tokens};
+    kv.block_bytes = b->dev.kv_block_bytes(b->dev.self, &kv.shape);
+    kv.base = must_alloc(b, kv.block_count * kv.block_bytes);
+    /* Untouched pages would all be one page of zeros. */
+    memset(bytes_at(kv.base), 1, kv.block_count * kv.block_bytes);
+    return kv;
+}
+
+void kv_free(struct bench *b, struct kv_space *kv) {
+    b->dev.free(b->dev.self, kv->base, kv->block_count * kv->block_bytes);
+}
+
+struct pass pass_make(struct bench *b, struct tape *t, const struct kv_space *kv) {
     struct err err = {{0}};
-    struct pass p = {.tape = t};
+    struct pass p = {.tape = t, .kv = kv};
+    struct program_options o = {.tape = t, .kv = kv, .kv_group_count = kv ? 1 : 0, .sizes = sizes};
     must(tape_finish(t, &(struct tape_sizes){ROWS_MAX, ROWS_MAX, 1}, &err), &err);
-    must(b->dev.check(b->dev.self, t, &err), &err);
-    p.slab = must_alloc(b, tape_slab_bytes(t));
+    must(b->dev.program_create(b->dev.self, &o, &p.program, &err), &err);
     for (uint32_t v = 0; v < tape_value_count(t); v++) fill_value(&p, v);
     return p;
 }
 
 void pass_free(struct bench *b, struct pass *p) {
-    b->dev.free(b->dev.self, p->slab, tape_slab_bytes(p->tape));
+    b->dev.program_destroy(b->dev.self, p->program);
     tape_destroy(p->tape);
 }
 
@@ -120,7 +146,7 @@ struct weight weight_make(struct bench *b, enum dtype type, uint32_t rows, uint3
     struct weight w = {.type = type, .rows = rows, .cols = cols, .experts = experts};
     struct err err = {{0}};
     if (!dtype_bytes(type, (uint64_t)rows * cols * experts, &w.bytes)) exit(EXIT_FAILURE);
-    uint8_t *data = must_alloc(b, w.bytes);
+    uint8_t *data = bytes_at(must_alloc(b, w.bytes));
     fill_bytes(data, w.bytes);
     w.data = data;
     must(b->dev.prepare(b->dev.self, &w, &err), &err);
@@ -128,7 +154,7 @@ struct weight weight_make(struct bench *b, enum dtype type, uint32_t rows, uint3
 }
 
 void weight_free(struct bench *b, struct weight *w) {
-    b->dev.free(b->dev.self, (void *)(uintptr_t)w->data, w->bytes);
+    b->dev.free(b->dev.self, (device_addr)(uintptr_t)w->data, w->bytes);
 }
 
 /* ---- timing ---- */
@@ -142,18 +168,24 @@ static int order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double time_runs(struct bench *b, const struct device_run *run, int64_t count) {
+static void run_step(struct bench *b, const struct pass *p) {
+    struct device_result result;
+    struct err err = {{0}};
+    must(b->dev.submit(b->dev.self, p->program, b->step, &err), &err);
+    must(b->dev.collect(b->dev.self, p->program, &result, &err), &err);
+}
+
+static double time_runs(struct bench *b, const struct pass *p, int64_t count) {
     int64_t begin_ns = clock_fine_ns();
-    for (int64_t i = 0; i < count; i++) b->dev.run(b->dev.self, run);
+    for (int64_t i = 0; i < count; i++) run_step(b, p);
     return (double)(clock_fine_ns() - begin_ns) / (double)count;
 }
 
 /* Batches of runs, each long enough for the clock. */
-static struct timing time_batches(struct bench *b, const struct device_run *run, double one_ns) {
+static struct timing time_batches(struct bench *b, const struct pass *p, double one_ns) {
     double us[REPEATS];
     int64_t count = (int64_t)(BATCH_NS / (one_ns + 1)) + 1;
-    for (int i = 0; i < REPEATS; i++)
-        us[i] = time_runs(b, run, count) / 1e3 / tape_op_count(run->tape);
+    for (int i = 0; i < REPEATS; i++) us[i] = time_runs(b, p, count) / 1e3 / tape_op_count(p->tape);
     qsort(us, REPEATS, sizeof(us[0]), order);
     return (struct timing){us[0], us[REPEATS / 2]};
 }
@@ -179,33 +211,32 @@ static void take_laps(void *ctx, const struct device_run *run, const struct devi
 
 /* Op by op: what interrupts a long run then spoils a few of its ops and not all. The best is what
  * one in ten reaches, since some may find a part of their weights in a cache. */
-static struct timing time_laps(struct bench *b, const struct device_run *run) {
+static struct timing time_laps(struct bench *b, const struct pass *p) {
     static struct laps l;
     int64_t begin_ns = clock_fine_ns();
     l.count = 0;
-    must(b->dev.watch(b->dev.self, take_laps, &l), &(struct err){"out of memory"});
+    must(b->dev.profiler->watch(b->dev.self, take_laps, &l), &(struct err){"out of memory"});
     for (int i = 0; i < REPEATS && l.count < LAPS_MAX; i++) {
         if (i > 0 && clock_fine_ns() - begin_ns > BUDGET_NS) break;
-        b->dev.run(b->dev.self, run);
+        run_step(b, p);
     }
-    b->dev.watch(b->dev.self, NULL, NULL);
+    b->dev.profiler->watch(b->dev.self, NULL, NULL);
     qsort(l.us, l.count, sizeof(l.us[0]), order);
     return (struct timing){l.us[l.count / 10], l.us[l.count / 2]};
 }
 
-static struct timing time_pass(struct bench *b, const struct device_run *run) {
-    b->dev.run(b->dev.self, run);
-    double one_ns = time_runs(b, run, 1);
-    bool is_long = one_ns > LAP_NS_MIN * (double)tape_op_count(run->tape);
-    return is_long ? time_laps(b, run) : time_batches(b, run, one_ns);
+static struct timing time_pass(struct bench *b, const struct pass *p) {
+    run_step(b, p);
+    double one_ns = time_runs(b, p, 1);
+    bool is_long = one_ns > LAP_NS_MIN * (double)tape_op_count(p->tape);
+    return is_long ? time_laps(b, p) : time_batches(b, p, one_ns);
 }
 
-static void print_case(struct bench *b, const char *name, struct timing t,
-                       const struct cpu_work *w) {
-    struct cpu_least least = cpu_work_least(w, &b->peaks);
+static void print_case(struct bench *b, const char *name, struct timing t, const struct work *w) {
+    struct least_time least = work_least(w, &b->peaks);
     double bytes = w->memory_bytes > 0 ? w->memory_bytes : w->cache_bytes;
     double gbs = bytes / t.best_us / 1e3, gops = (w->int8_ops + w->f32_ops) / t.best_us / 1e3;
-    const char *bound = cpu_bound_name(least.bound);
+    const char *bound = bound_name(least.bound);
     if (b->json)
         printf("%s\n{\"name\":\"%s\",\"best_us\":%.3f,\"median_us\":%.3f,\"gbs\":%.3f,"
                "\"gops\":%.3f,\"bound\":\"%s\",\"share\":%.4f}",
@@ -219,9 +250,9 @@ static void print_case(struct bench *b, const char *name, struct timing t,
 }
 
 void bench_measure(struct bench *b, const struct pass *p, const char *name) {
-    struct device_run run = {.tape = p->tape, .step = &b->step, .slab = p->slab, .kv = p->kv};
+    struct device_run run = {.tape = p->tape, .step = b->step, .kv = p->kv};
     if (!bench_wants(b, name)) return;
-    struct timing t = time_pass(b, &run);
-    struct cpu_work work = cpu_op_work(&run, tape_op(p->tape, 0));
+    struct timing t = time_pass(b, p);
+    struct work work = b->dev.profiler->op_work(b->dev.self, &run, tape_op(p->tape, 0));
     print_case(b, name, t, &work);
 }

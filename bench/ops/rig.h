@@ -12,7 +12,7 @@
 #include "graph/device.h"
 #include "graph/step.h"
 #include "graph/tape.h"
-#include "kernels/cpu/peaks.h"
+#include "graph/work.h"
 
 enum { ROWS_MAX = 512, BLOCKS_MAX = 1 << 12, COLD_BYTES = 128 << 20 };
 
@@ -20,21 +20,17 @@ struct bench {
     const char *isa, *word; /* only cases with the word in their name are measured */
     uint32_t threads;
     bool json;
-    struct cpu_peaks peaks;
+    struct peaks peaks;
     uint32_t printed; /* cases */
 
     struct device dev; /* of the case */
-    struct step_seq seq;
-    struct step step;
-    int32_t token[ROWS_MAX], pos[ROWS_MAX];
-    uint32_t seq_of[ROWS_MAX], output_row[ROWS_MAX];
-    uint32_t blocks[BLOCKS_MAX];
+    struct step *step; /* one sequence, its blocks in order */
 };
 
-/* A finished tape and its memory. */
+/* A finished tape as a program. */
 struct pass {
     struct tape *tape;
-    uint8_t *slab;
+    struct device_program *program;
     const struct kv_space *kv; /* NULL: none */
 };
 
@@ -49,8 +45,14 @@ struct tape *tape_begin(void);
 struct operand new_f32(struct tape *t, const char *name, uint32_t cols);
 struct operand new_q8(struct tape *t, const char *name, uint32_t cols);
 
-/* Finish the tape and fill every value with random numbers. */
-struct pass pass_make(struct bench *b, struct tape *t);
+/* KV memory of one layer for `tokens` tokens, of which every byte was touched. */
+struct kv_space kv_make(struct bench *b, enum kv_type type, uint32_t heads, uint32_t head_dim,
+                        uint32_t tokens);
+void kv_free(struct bench *b, struct kv_space *kv);
+
+/* Finish the tape, make it a program and fill every value with random numbers. `kv`: NULL if the
+ * tape has no cache; outlives the pass. */
+struct pass pass_make(struct bench *b, struct tape *t, const struct kv_space *kv);
 void pass_free(struct bench *b, struct pass *p);
 
 /* Time it and print a line: the best and the median time of one op, what it moved and computed in
@@ -59,7 +61,7 @@ void pass_free(struct bench *b, struct pass *p);
 void bench_measure(struct bench *b, const struct pass *p, const char *name);
 bool bench_wants(const struct bench *b, const char *name);
 
-/* A weight of zeros, prepared: the speed does not depend on the numbers. */
+/* A weight of random bytes, prepared. */
 struct weight weight_make(struct bench *b, enum dtype type, uint32_t rows, uint32_t cols,
                           uint32_t experts);
 void weight_free(struct bench *b, struct weight *w);

@@ -1,6 +1,5 @@
 /* bench/ops/rows.c - ops on single rows: what they read and write stays in the caches. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "ops/rig.h"
 
@@ -15,7 +14,7 @@ enum {
     NAME_BYTES = 80,
 };
 
-static float ones[COLS], freqs[DIM / 2];
+static float zeros[COLS];
 
 /* Measures the one op for a row and for many, and drops the tape. */
 static void measure_op(struct bench *b, struct tape *t, struct op op, struct operand out,
@@ -23,8 +22,7 @@ static void measure_op(struct bench *b, struct tape *t, struct op op, struct ope
     static const uint32_t row_counts[] = {1, 64};
     tape_push(t, &op);
     tape_set_output(t, out.value);
-    struct pass p = pass_make(b, t);
-    p.kv = kv;
+    struct pass p = pass_make(b, t, kv);
     for (int i = 0; i < 2; i++) {
         bench_set_rows(b, row_counts[i], row_counts[i]);
         char full[NAME_BYTES];
@@ -36,18 +34,20 @@ static void measure_op(struct bench *b, struct tape *t, struct op op, struct ope
 
 static void bench_norms(struct bench *b) {
     struct operand none = operand_none;
+    struct weight row = weight_vector(STR("row"), zeros, COLS);
+    struct weight head = weight_vector(STR("head"), zeros, DIM);
     for (int layer = 0; layer < 2; layer++) {
         struct tape *t = tape_begin();
         struct operand x = new_f32(t, "x", COLS), q8 = new_q8(t, "q8", COLS);
         struct op op = {.kind = OP_NORM};
-        op.norm = (struct op_norm){layer ? NORM_LAYER : NORM_RMS, COLS, 1e-5f, ones,
-                                   layer ? ones : NULL,           x,    none,  q8};
+        op.norm = (struct op_norm){layer ? NORM_LAYER : NORM_RMS, COLS, 1e-5f, &row,
+                                   layer ? &row : NULL,           x,    none,  q8};
         measure_op(b, t, op, q8, layer ? "norm layer 1536 to q8" : "norm rms 1536 to q8", NULL);
     }
     struct tape *t = tape_begin();
     struct operand x = new_f32(t, "x", HEADS * DIM);
     struct op op = {.kind = OP_NORM};
-    op.norm = (struct op_norm){NORM_RMS, DIM, 1e-5f, ones, NULL, x, x, none};
+    op.norm = (struct op_norm){NORM_RMS, DIM, 1e-5f, &head, NULL, x, x, none};
     measure_op(b, t, op, x, "norm rms 9x64 in place", NULL);
 }
 
@@ -74,8 +74,9 @@ static void bench_simple(struct bench *b) {
 
     t = tape_begin();
     x = new_f32(t, "x", HEADS * DIM);
+    struct weight freqs = weight_vector(STR("freqs"), zeros, DIM / 2);
     op = (struct op){.kind = OP_ROPE};
-    op.rope = (struct op_rope){ROPE_NEOX, HEADS, DIM, DIM, freqs, 1.0f, x};
+    op.rope = (struct op_rope){ROPE_NEOX, HEADS, DIM, DIM, &freqs, 1.0f, x};
     measure_op(b, t, op, x, "rope 9x64", NULL);
 
     t = tape_begin();
@@ -116,16 +117,13 @@ static void bench_moe(struct bench *b) {
 }
 
 static void bench_kv_write(struct bench *b, enum kv_type type, const char *name) {
-    struct kv_space kv = {
-        .type = type, .layers = 1, .heads = KV_HEADS, .head_dim = DIM, .block_count = 64};
-    kv.base = b->dev.alloc(b->dev.self, kv_space_bytes(&kv));
-    if (!kv.base) exit(EXIT_FAILURE);
+    struct kv_space kv = kv_make(b, type, KV_HEADS, DIM, ROWS_MAX);
     struct tape *t = tape_begin();
     struct operand k = new_f32(t, "k", KV_HEADS * DIM), v = new_f32(t, "v", KV_HEADS * DIM);
     struct op op = {.kind = OP_KV_WRITE};
     op.kv_write = (struct op_kv_write){0, 0, k, v};
     measure_op(b, t, op, k, name, &kv);
-    b->dev.free(b->dev.self, kv.base, kv_space_bytes(&kv));
+    kv_free(b, &kv);
 }
 
 static void bench_embed(struct bench *b) {
@@ -134,7 +132,7 @@ static void bench_embed(struct bench *b) {
     struct operand x = new_f32(t, "x", COLS);
     struct op op = {.kind = OP_EMBED};
     op.embed = (struct op_embed){&w, EMBED_TOKEN, false, 1.0f, x};
-    for (uint32_t i = 0; i < ROWS_MAX; i++) b->token[i] = (int32_t)(i * 97);
+    for (uint32_t i = 0; i < ROWS_MAX; i++) b->step->token[i] = (int32_t)(i * 97);
     measure_op(b, t, op, x, "embed Q8_0 1536", NULL);
     weight_free(b, &w);
 }

@@ -22,7 +22,7 @@ static const struct flag flags[] = {
 };
 
 /* What embedding one text after the other needs. */
-struct work {
+struct embedding {
     struct solo *solo;
     struct tokens ids;
     float *vector; /* [dims] */
@@ -31,7 +31,7 @@ struct work {
     bool json;
 };
 
-static enum status print_vector(struct work *w, bool first, struct err *err) {
+static enum status print_vector(struct embedding *w, bool first, struct err *err) {
     buf_clear(&w->line);
     if (w->json) buf_put_text(&w->line, first ? "[" : ",\n[");
     for (uint32_t i = 0; i < w->dims; i++) {
@@ -43,7 +43,7 @@ static enum status print_vector(struct work *w, bool first, struct err *err) {
     return out_write(buf_str(&w->line), err);
 }
 
-static enum status embed_text(struct work *w, struct str text, struct err *err) {
+static enum status embed_text(struct embedding *w, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
     w->ids.count = 0;
     enum status st = tokenizer_encode(solo_tokenizer(w->solo), text, options, &w->ids);
@@ -55,7 +55,7 @@ static enum status embed_text(struct work *w, struct str text, struct err *err) 
     return solo_embed(w->solo, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
 }
 
-static enum status embed_all(struct work *w, struct stdin_texts *texts, struct err *err) {
+static enum status embed_all(struct embedding *w, struct stdin_texts *texts, struct err *err) {
     struct str text;
     if (w->json) TRY(out_write(STR("{\"embeddings\":["), err));
     for (bool first = true; stdin_texts_next(texts, &text); first = false) {
@@ -68,7 +68,7 @@ static enum status embed_all(struct work *w, struct stdin_texts *texts, struct e
     return out_write(buf_str(&w->line), err);
 }
 
-static enum status work_on(struct work *w, struct stdin_texts *texts, struct err *err) {
+static enum status work_on(struct embedding *w, struct stdin_texts *texts, struct err *err) {
     w->dims = solo_embed_dims(w->solo);
     w->vector = mem_alloc_array(w->dims, sizeof(w->vector[0]));
     if (!w->vector) return err_set(err, ST_NOMEM, "out of memory");
@@ -76,7 +76,7 @@ static enum status work_on(struct work *w, struct stdin_texts *texts, struct err
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {
-    struct work w = {.json = args_on(args, "json")};
+    struct embedding w = {.json = args_on(args, "json")};
     struct stdin_texts texts;
     enum status st = model_args_solo(args, 0, &w.solo, err);
     if (st != ST_OK) return exit_of(st);

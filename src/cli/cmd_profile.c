@@ -5,7 +5,6 @@
 #include "cli/model_args.h"
 #include "cli/profile_report.h"
 #include "engine/profile.h"
-#include "kernels/cpu/peaks.h"
 
 enum {
     KINDS = 3,
@@ -117,14 +116,17 @@ static enum exit_code check_fill(const struct args *args, const struct host *hos
 
 static enum status measure(const struct args *args, const struct wanted *w, struct host *host,
                            struct profile *steps, struct err *err) {
-    struct cpu_peaks peaks;
+    struct peaks peaks;
+    struct device *dev = &host->device;
     struct profile_options options = {.kv_type = model_args_kv_type(args),
                                       .steps_max = (uint32_t)args_int(args, "steps"),
                                       .budget_us = BUDGET_US};
     if (model_is_encoder(host->model))
         return err_set(err, ST_BAD, "%s gives embeddings and has no steps to profile",
                        args_model(args));
-    TRY(cpu_peaks_measure(&host->device, &peaks, err));
+    if (!dev->profiler)
+        return err_set(err, ST_BAD, "device %s cannot tell where its time goes", dev->name);
+    TRY(dev->profiler->peaks(dev->self, &peaks, err));
     for (uint32_t i = 0; i < w->count; i++)
         TRY(run_step(host, &w->shapes[i], &options, &steps[i], err));
     struct profile_report report = {.model = args_model(args),

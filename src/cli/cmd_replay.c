@@ -11,6 +11,7 @@
 #include "cli/request_list.h"
 #include "config/env.h"
 #include "engine/service.h"
+#include "kernels/devices.h"
 #include "sim/replay.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +39,12 @@ static const struct flag flags[] = {
      .value = "KNOB=VALUE",
      .repeats = true,
      .help = "Set a knob; \"jitney knobs\" lists them."},
+    {.name = "device",
+     .kind = FLAG_TEXT,
+     .value = "auto|cpu",
+     .fallback = "auto",
+     .help = "What computes: auto takes the best device that this machine has.",
+     .check = device_check_name},
     {.name = "out",
      .kind = FLAG_TEXT,
      .value = "FILE",
@@ -147,6 +154,7 @@ static enum status open_service(struct job *j, const char *path, const struct en
     const struct service_options options = {.policy = j->policy,
                                             .knobs = j->knobs,
                                             .ctx_tokens = model_args_ctx(j->args),
+                                            .device = args_text(j->args, "device"),
                                             .spill_dir = env->tmp_dir,
                                             .on_progress = show_progress,
                                             .progress_ctx = &progress};

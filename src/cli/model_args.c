@@ -10,7 +10,7 @@
 #include "config/env.h"
 #include "engine/solo.h"
 #include "format/model_file.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/devices.h"
 #include "text/tokenizer.h"
 
 const struct flag flags_engine[] = {
@@ -29,13 +29,19 @@ const struct flag flags_engine[] = {
      .fallback = "f16",
      .help = "Number format of the KV cache. int8 takes about half the memory of f16 and is a "
              "little less exact."},
+    {.name = "device",
+     .kind = FLAG_TEXT,
+     .value = "auto|cpu",
+     .fallback = "auto",
+     .help = "What computes: auto takes the best device that this machine has.",
+     .check = device_check_name},
     {.name = "isa",
      .kind = FLAG_WORD,
      .value = "auto|amx|avx512|avx2|dotprod|neon|portable|ref",
      .fallback = "auto",
      .help = "Which kernels compute: the best that the processor has, or a named set; ref is the "
              "slow definition of right.",
-     .check = cpu_isa_check},
+     .check = device_check_isa},
     {.name = "weights-cache",
      .kind = FLAG_WORD,
      .value = "on|off",
@@ -221,6 +227,7 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
         .ctx_tokens = ctx_tokens,
         .chunk_tokens = (uint32_t)args_int(a, "chunk"),
         .kv_type = model_args_kv_type(a),
+        .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
         .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
         .on_progress = show_progress,
@@ -245,6 +252,7 @@ enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct ho
     const struct host_options options = {
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
+        .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
         .tokens_only = true,
         .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},

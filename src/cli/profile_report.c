@@ -4,8 +4,7 @@
 #include "base/buf.h"
 #include "cli/answer.h"
 #include "engine/profile.h"
-#include "kernels/cpu/peaks.h"
-#include "kernels/cpu/work.h"
+#include "graph/work.h"
 
 /* Of a step that goes into interruptions and waiting: more makes the figures worthless. */
 static const double BUSY_SHARE = 1.0 / 3;
@@ -14,17 +13,17 @@ static const double BUSY_SHARE = 1.0 / 3;
 struct total {
     uint32_t calls;
     double wait_us, least_us;
-    struct cpu_work work;
+    struct work work;
 };
 
-static struct total total_of(const struct profile *p, const struct cpu_peaks *peaks) {
+static struct total total_of(const struct profile *p, const struct peaks *peaks) {
     struct total t = {0};
     for (uint32_t i = 0; i < p->part_count; i++) {
         const struct profile_part *part = &p->parts[i];
         t.calls += part->calls;
         t.wait_us += part->wait_us;
-        t.least_us += cpu_work_least(&part->work, peaks).us;
-        cpu_work_add(&t.work, &part->work);
+        t.least_us += work_least(&part->work, peaks).us;
+        work_add(&t.work, &part->work);
     }
     return t;
 }
@@ -43,18 +42,18 @@ static void put_rate(struct buf *out, double amount, double us) {
 }
 
 /* GB/s from memory, or from the caches where nothing comes from memory; then Gop/s. */
-static void put_rates(struct buf *out, const struct cpu_work *w, double us) {
+static void put_rates(struct buf *out, const struct work *w, double us) {
     put_rate(out, w->memory_bytes > 0 ? w->memory_bytes : w->cache_bytes, us);
     put_rate(out, w->int8_ops + w->f32_ops, us);
 }
 
 static void put_part(struct buf *out, const struct profile_part *part, double step_us,
-                     const struct cpu_peaks *peaks) {
-    struct cpu_least least = cpu_work_least(&part->work, peaks);
+                     const struct peaks *peaks) {
+    struct least_time least = work_least(&part->work, peaks);
     buf_printf(out, "%-44s %5u %10.1f %6.1f %9.1f", part->label, part->calls, part->us,
                100 * part->us / step_us, part->wait_us);
     put_rates(out, &part->work, part->us);
-    buf_printf(out, "  %-6s", cpu_bound_name(least.bound));
+    buf_printf(out, "  %-6s", bound_name(least.bound));
     if (least.us > 0 && part->us > 0) buf_printf(out, " %5.0f%%", 100 * least.us / part->us);
     buf_put_char(out, '\n');
 }
@@ -82,7 +81,7 @@ static void put_remark(struct buf *out, const struct profile *p, double wait_us)
 }
 
 static void put_step(struct buf *out, const char *kind, const struct profile *p,
-                     const struct cpu_peaks *peaks) {
+                     const struct peaks *peaks) {
     struct total t = total_of(p, peaks);
     put_shape(out, kind, p);
     buf_printf(out, "%-44s %5s %10s %6s %9s %8s %8s  %-6s %6s\n", "op", "calls", "us", "%",
@@ -106,7 +105,7 @@ static void put_instruction(struct buf *out, const char *what, double gops, cons
 }
 
 void profile_put_tables(const struct profile_report *r, struct buf *out) {
-    const struct cpu_peaks *peaks = r->peaks;
+    const struct peaks *peaks = r->peaks;
     buf_printf(out, "%s on %s, %u thread%s, KV %s\n", r->model, r->device, r->threads,
                r->threads == 1 ? "" : "s", r->kv_type);
     buf_printf(out, "ceilings: memory %.1f GB/s, caches %.1f GB/s", peaks->read_gbs,
@@ -128,8 +127,8 @@ static void put_number(struct buf *out, const char *key, double value) {
 }
 
 static void put_json_part(struct buf *out, const struct profile_part *part,
-                          const struct cpu_peaks *peaks) {
-    struct cpu_least least = cpu_work_least(&part->work, peaks);
+                          const struct peaks *peaks) {
+    struct least_time least = work_least(&part->work, peaks);
     buf_put_text(out, "{\"op\":");
     buf_put_json_string(out, str_of(part->label));
     buf_printf(out, ",\"calls\":%u", part->calls);
@@ -139,14 +138,14 @@ static void put_json_part(struct buf *out, const struct profile_part *part,
     put_number(out, "cache_bytes", part->work.cache_bytes);
     put_number(out, "int8_ops", part->work.int8_ops);
     put_number(out, "f32_ops", part->work.f32_ops);
-    buf_printf(out, ",\"bound\":\"%s\"", cpu_bound_name(least.bound));
+    buf_printf(out, ",\"bound\":\"%s\"", bound_name(least.bound));
     put_number(out, "least_us", least.us);
     put_number(out, "share", part->us > 0 ? least.us / part->us : 0);
     buf_put_char(out, '}');
 }
 
 static void put_json_step(struct buf *out, const char *kind, const struct profile *p,
-                          const struct cpu_peaks *peaks) {
+                          const struct peaks *peaks) {
     struct total t = total_of(p, peaks);
     buf_printf(out, "{\"kind\":\"%s\",\"sequences\":%u,\"rows\":%u,\"context\":%u,\"steps\":%u",
                kind, p->shape.seqs, p->shape.rows, p->shape.ctx, p->steps);

@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 struct buf;
-struct cpu_peaks;
+struct peaks;
 struct profile;
 
 /* What was measured and on what. */
 struct profile_report {
     const char *model, *device, *kv_type; /* as the user named it; "cpu-avx512"; "f16" */
     uint32_t threads;
-    const struct cpu_peaks *peaks;
+    const struct peaks *peaks;
     const struct profile *steps;
     const char *const *kinds; /* of the steps: "decode", "batch", "prompt" */
     uint32_t step_count;

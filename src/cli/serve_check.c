@@ -12,7 +12,7 @@
 #include "config/model_cache.h"
 #include "config/settings.h"
 #include "format/model_file.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/devices.h"
 #include "net/tls.h"
 #include "sched/knobs.h"
 #include "sched/policy.h"
@@ -51,8 +51,14 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
     return blame(s, "runner");
 }
 
+static enum exit_code check_device(const struct settings *s, struct err *err) {
+    enum status st = device_check_name(s->device, err);
+    if (st != ST_OK) (void)err_prefix(err, st, "serve: --device");
+    return code_of(st, s, "device");
+}
+
 static enum exit_code check_isa(const struct settings *s, struct err *err) {
-    enum status st = cpu_isa_check(s->isa, err);
+    enum status st = device_check_isa(s->isa, err);
     if (st != ST_OK) (void)err_prefix(err, st, "serve: --isa");
     return code_of(st, s, "isa");
 }
@@ -161,7 +167,7 @@ static enum exit_code check_names(const struct settings *s, struct err *err) {
 typedef enum exit_code check_fn(const struct settings *s, struct err *err);
 
 enum exit_code serve_check(const struct settings *s, struct err *err) {
-    static check_fn *const checks[] = {check_address, check_scheduling, check_isa,
+    static check_fn *const checks[] = {check_address, check_scheduling, check_device, check_isa,
                                        check_keys,    check_tls,        check_names};
     enum exit_code code = EXIT_FINE;
     for (uint32_t i = 0; code == EXIT_FINE && i < sizeof(checks) / sizeof(checks[0]); i++)

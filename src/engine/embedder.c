@@ -56,10 +56,7 @@ struct embedder {
     struct kv_memory kv; /* decoders */
     struct embed_job *batch[BATCH_TEXTS_MAX];
     uint32_t batch_count;
-    struct step_seq seqs[BATCH_TEXTS_MAX];
-    int32_t *token, *pos;       /* rows_max */
-    uint32_t *seq, *output_row; /* rows_max */
-    uint32_t *blocks;           /* kv_blocks: every block's own number */
+    struct step *step;
     uint32_t kv_blocks;
 };
 
@@ -96,21 +93,28 @@ static int32_t kept_token(const struct embed_job *job, uint32_t kept, uint32_t i
     return i + 1 == kept ? job->ids[job->count - 1] : job->ids[i];
 }
 
+/* Blocks that hold so many tokens. */
+static uint32_t blocks_of(const struct embedder *e, uint32_t tokens) {
+    uint32_t block_tokens = e->host->device.kv_block_tokens;
+    return (tokens + block_tokens - 1) / block_tokens;
+}
+
 /* Tokens [first, first + count) of a job become rows; its blocks begin at `block`. */
-static void fill_seq(struct embedder *e, struct step *step, const struct embed_job *job,
-                     uint32_t first, uint32_t count, uint32_t block) {
-    struct step_seq *seq = &e->seqs[step->seq_count];
-    uint32_t kept = kept_tokens(e, job);
-    *seq = (struct step_seq){.first_row = step->row_count, .row_count = count};
-    for (uint32_t g = 0; g < e->kv.group_count; g++) seq->blocks[g] = e->blocks + block;
+static void fill_seq(struct embedder *e, const struct embed_job *job, uint32_t first,
+                     uint32_t count, uint32_t block) {
+    struct step *step = e->step;
+    uint32_t kept = kept_tokens(e, job), index = step->seq_count++;
+    step->seqs[index] = (struct step_seq){.first_row = step->row_count, .row_count = count};
+    for (uint32_t g = 0; g < e->kv.group_count; g++)
+        for (uint32_t b = 0; b < blocks_of(e, first + count); b++)
+            step_blocks(step, index, g)[b] = block + b;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t r = step->row_count++;
-        e->token[r] = kept_token(job, kept, first + i);
-        e->pos[r] = (int32_t)(first + i);
-        e->seq[r] = step->seq_count;
-        e->output_row[r] = r;
+        step->token[r] = kept_token(job, kept, first + i);
+        step->pos[r] = (int32_t)(first + i);
+        step->seq[r] = index;
+        step->output_row[r] = r;
     }
-    step->seq_count++;
 }
 
 static void note_pace(struct embedder *e, int64_t took_us, uint32_t tokens) {
@@ -122,66 +126,62 @@ static void note_pace(struct embedder *e, int64_t took_us, uint32_t tokens) {
     pthread_mutex_unlock(&e->lock);
 }
 
-static const float *run_step(struct embedder *e, struct step *step, size_t *row_floats) {
-    step->output_count = e->is_encoder ? 0 : step->row_count;
-    step->token = e->token;
-    step->pos = e->pos;
-    step->seq = e->seq;
-    step->output_row = e->output_row;
-    step->seqs = e->seqs;
+static enum status run_step(struct embedder *e, struct device_result *out, struct err *err) {
+    struct device *dev = &e->host->device;
+    e->step->output_count = e->is_encoder ? 0 : e->step->row_count;
+    e->step->hands_over = true;
     host_lock(e->host);
     int64_t began_us = clock_now(&clock_real);
     atomic_store(&e->pass_began_us, began_us);
-    const float *rows =
-        pass_run(e->host, &e->pass, step, e->is_encoder ? NULL : e->kv.spaces, row_floats);
-    atomic_store(&e->pass_began_us, 0);
+    enum status st = dev->submit(dev->self, e->pass.program, e->step, err);
     host_unlock(e->host);
-    note_pace(e, clock_now(&clock_real) - began_us, step->row_count);
-    return rows;
-}
-
-static uint32_t blocks_of(uint32_t tokens) {
-    return (tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    if (st == ST_OK) st = dev->collect(dev->self, e->pass.program, out, err);
+    atomic_store(&e->pass_began_us, 0);
+    note_pace(e, clock_now(&clock_real) - began_us, e->step->row_count);
+    return st;
 }
 
 /* All texts of the batch in one pass. */
-static void run_together(struct embedder *e) {
-    struct step step = {0};
+static enum status run_together(struct embedder *e, struct err *err) {
     uint32_t block = 0;
-    size_t row_floats;
+    struct device_result result;
+    step_clear(e->step);
     for (uint32_t n = 0; n < e->batch_count; n++) {
         uint32_t kept = kept_tokens(e, e->batch[n]);
-        fill_seq(e, &step, e->batch[n], 0, kept, block);
-        block += blocks_of(kept);
+        fill_seq(e, e->batch[n], 0, kept, block);
+        block += blocks_of(e, kept);
     }
-    CHECK(step.row_count <= e->rows_max);
+    CHECK(e->step->row_count <= e->rows_max);
     CHECK(e->is_encoder || block <= e->kv_blocks);
-    const float *rows = run_step(e, &step, &row_floats);
+    TRY(run_step(e, &result, err));
     for (uint32_t n = 0; n < e->batch_count; n++) {
         float *out = e->batch[n]->out;
         if (e->is_encoder) {
-            memcpy(out, rows + n * row_floats, e->dims * sizeof(float));
+            memcpy(out, result.rows + n * result.row_floats, e->dims * sizeof(float));
             continue;
         }
+        const struct step_seq *seq = &e->step->seqs[n];
         memset(out, 0, e->dims * sizeof(float));
-        mean_add(out, e->dims, rows + e->seqs[n].first_row * row_floats, row_floats,
-                 e->seqs[n].row_count);
+        mean_add(out, e->dims, result.rows + seq->first_row * result.row_floats, result.row_floats,
+                 seq->row_count);
         mean_finish(out, e->dims);
     }
+    return ST_OK;
 }
 
-static void run_long(struct embedder *e, const struct embed_job *job) {
+static enum status run_long(struct embedder *e, const struct embed_job *job, struct err *err) {
     memset(job->out, 0, e->dims * sizeof(float));
     for (uint32_t first = 0; first < job->count;) {
         uint32_t left = job->count - first, count = left < e->rows_max ? left : e->rows_max;
-        struct step step = {0};
-        size_t row_floats;
-        fill_seq(e, &step, job, first, count, 0);
-        const float *rows = run_step(e, &step, &row_floats);
-        mean_add(job->out, e->dims, rows, row_floats, count);
+        struct device_result result;
+        step_clear(e->step);
+        fill_seq(e, job, first, count, 0);
+        TRY(run_step(e, &result, err));
+        mean_add(job->out, e->dims, result.rows, result.row_floats, count);
         first += count;
     }
     mean_finish(job->out, e->dims);
+    return ST_OK;
 }
 
 static void check_numbers(const struct embedder *e, struct embed_job *job) {
@@ -233,12 +233,19 @@ static void gather(struct embedder *e) {
 }
 
 static void run_batch(struct embedder *e) {
+    struct err err = {{0}};
     CHECK(e->batch_count > 0);
-    if (kept_tokens(e, e->batch[0]) > e->rows_max)
-        run_long(e, e->batch[0]);
-    else
-        run_together(e);
-    for (uint32_t n = 0; n < e->batch_count; n++) check_numbers(e, e->batch[n]);
+    enum status st = kept_tokens(e, e->batch[0]) > e->rows_max ? run_long(e, e->batch[0], &err)
+                                                               : run_together(e, &err);
+    for (uint32_t n = 0; n < e->batch_count; n++) {
+        struct embed_job *job = e->batch[n];
+        if (st == ST_OK) {
+            check_numbers(e, job);
+        } else {
+            job->status = st;
+            job->err = err;
+        }
+    }
 }
 
 static void *embedder_main(void *arg) {
@@ -277,30 +284,34 @@ static void choose_sizes(struct embedder *e, const struct embedder_options *o) {
 /* A decoder's blocks: the longest text, or a full batch of texts whose last blocks are not full. */
 static enum status make_kv(struct embedder *e, struct err *err) {
     if (e->is_encoder) return ST_OK;
-    uint32_t counts[KV_GROUPS_MAX], longest = blocks_of(e->tokens_max);
+    uint32_t longest = blocks_of(e, e->tokens_max);
     uint32_t texts = e->batch_tokens < BATCH_TEXTS_MAX ? e->batch_tokens : BATCH_TEXTS_MAX;
-    e->kv_blocks = e->batch_tokens / KV_BLOCK_TOKENS + texts;
+    struct kv_memory_options o = {.type = KV_F16, .block_tokens = e->host->device.kv_block_tokens};
+    e->kv_blocks = e->batch_tokens / o.block_tokens + texts;
     if (e->kv_blocks < longest) e->kv_blocks = longest;
-    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) counts[g] = e->kv_blocks;
-    TRY(kv_memory_create(e->host, KV_F16, counts, &e->kv, err));
-    e->blocks = mem_alloc_array(e->kv_blocks, sizeof(*e->blocks));
-    if (!e->blocks) return err_set(err, ST_NOMEM, "out of memory for %u blocks", e->kv_blocks);
-    for (uint32_t b = 0; b < e->kv_blocks; b++) e->blocks[b] = b;
-    return ST_OK;
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) o.block_counts[g] = e->kv_blocks;
+    return kv_memory_create(e->host, &o, &e->kv, err);
+}
+
+static enum status make_pass(struct embedder *e, struct err *err) {
+    struct pass_options o = {
+        .goal = e->is_encoder ? GOAL_POOLED : GOAL_HIDDEN,
+        .sizes = {.rows_max = e->rows_max,
+                  .outputs_max = e->is_encoder ? 1 : e->rows_max,
+                  .seqs_max = BATCH_TEXTS_MAX,
+                  .group_count = e->kv.group_count,
+                  .blocks_max = e->is_encoder ? 0 : blocks_of(e, e->tokens_max)},
+        .kv = e->is_encoder ? NULL : &e->kv};
+    struct step_sizes tables = o.sizes;
+    tables.outputs_max = e->rows_max;
+    TRY(pass_create(e->host, &o, &e->pass, err));
+    return step_create(&e->step, &e->host->device, &tables, err);
 }
 
 static enum status make_parts(struct embedder *e, struct err *err) {
-    struct tape_sizes sizes = {e->rows_max, e->is_encoder ? 1 : e->rows_max, BATCH_TEXTS_MAX};
-    e->token = mem_zalloc_array(e->rows_max, sizeof(*e->token));
-    e->pos = mem_zalloc_array(e->rows_max, sizeof(*e->pos));
-    e->seq = mem_zalloc_array(e->rows_max, sizeof(*e->seq));
-    e->output_row = mem_zalloc_array(e->rows_max, sizeof(*e->output_row));
-    if (!e->token || !e->pos || !e->seq || !e->output_row)
-        return err_set(err, ST_NOMEM, "out of memory for batches of %u tokens", e->rows_max);
     host_lock(e->host);
-    enum status st =
-        pass_create(e->host, e->is_encoder ? GOAL_POOLED : GOAL_HIDDEN, &sizes, &e->pass, err);
-    if (st == ST_OK) st = make_kv(e, err);
+    enum status st = make_kv(e, err);
+    if (st == ST_OK) st = make_pass(e, err);
     host_unlock(e->host);
     return st;
 }
@@ -324,7 +335,7 @@ static void init_waits(struct embedder *e) {
 
 enum status embedder_open(struct embedder **out, struct host *host,
                           const struct embedder_options *options, struct err *err) {
-    if (!host->device_open)
+    if (!host->has_weights)
         return err_set(err, ST_BAD,
                        "the model was opened without its weights: it gives no vectors");
     struct embedder *e = mem_zalloc(sizeof(*e));
@@ -357,14 +368,10 @@ void embedder_close(struct embedder *e) {
     for (struct embed_job *job; (job = list_pop(&e->waiting));)
         job->status = err_set(&job->err, ST_CANCELLED, "the model is being closed");
     host_lock(e->host);
-    kv_memory_destroy(e->host, &e->kv);
+    step_destroy(e->step, &e->host->device);
     pass_destroy(e->host, &e->pass);
+    kv_memory_destroy(e->host, &e->kv);
     host_unlock(e->host);
-    mem_free(e->token);
-    mem_free(e->pos);
-    mem_free(e->seq);
-    mem_free(e->output_row);
-    mem_free(e->blocks);
     pthread_cond_destroy(&e->arrived);
     pthread_mutex_destroy(&e->lock);
     mem_free(e);

@@ -7,9 +7,11 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/size.h"
+#include "engine/spill.h"
 #include "format/model_file.h"
 #include "graph/step.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/devices.h"
 #include "text/tokenizer.h"
 
 enum { CTX_DEFAULT_MAX = 8192, CTX_MAX = 1 << 24 };
@@ -101,9 +103,14 @@ void host_unlock(struct host *h) {
     pthread_mutex_unlock(&g->lock);
 }
 
-static enum cpu_placement placement_of(const struct host_options *o) {
-    if (!o->placement || strcmp(o->placement, "auto") == 0) return CPU_PLACE_AUTO;
-    return strcmp(o->placement, "on") == 0 ? CPU_PLACE_ON : CPU_PLACE_OFF;
+/* Without weights nothing is run: one thread is enough for asking the device how KV lies. */
+static enum status open_device(struct host *h, const struct host_options *o, struct err *err) {
+    struct device_options device = {
+        .name = o->device, .threads = h->threads, .isa = o->isa, .placement = o->placement};
+    if (o->no_weights) device = (struct device_options){.name = o->device, .threads = 1};
+    TRY(device_open(&device, &h->device, err));
+    h->device_open = true;
+    return ST_OK;
 }
 
 static enum status load(struct host *h, const char *path, const struct host_options *o,
@@ -121,13 +128,12 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     if (h->threads > POOL_THREADS_MAX)
         return err_set(err, ST_BAD, "%u threads were asked for, at most %d are possible",
                        h->threads, POOL_THREADS_MAX);
+    TRY(open_device(h, o, err));
     if (o->no_weights) {
         report(&l, "weights", 1);
         return ST_OK;
     }
-    TRY(cpu_device_open(o->isa ? o->isa : "auto", h->threads, &h->device, err));
-    h->device_open = true;
-    h->bound_to = cpu_device_place(&h->device, placement_of(o), &h->unbound);
+    h->has_weights = true;
     TRY(weight_cache_open(&h->weights, &o->weights, h->file, &h->device, err));
     TRY(model_each_weight(h->model, count_weight, &l, err));
     TRY(model_each_weight(h->model, prepare_weight, &l, err));
@@ -155,55 +161,80 @@ void host_close(struct host *h) {
     *h = (struct host){.file = NULL};
 }
 
-enum status pass_create(struct host *h, enum model_goal goal, const struct tape_sizes *sizes,
-                        struct pass *out, struct err *err) {
+enum status pass_create(struct host *h, const struct pass_options *options, struct pass *out,
+                        struct err *err) {
+    const struct step_sizes *n = &options->sizes;
+    struct tape_sizes sizes = {n->rows_max, n->outputs_max, n->seqs_max};
     *out = (struct pass){.tape = NULL};
     if (tape_create(&out->tape) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the forward pass");
-    model_build(h->model, goal, out->tape);
-    enum status st = tape_finish(out->tape, sizes, err);
-    if (st == ST_OK) st = h->device.check(h->device.self, out->tape, err);
-    if (st == ST_OK) out->slab = h->device.alloc(h->device.self, tape_slab_bytes(out->tape));
-    if (st == ST_OK && !out->slab)
-        st =
-            err_set(err, ST_NOMEM, "no memory for %zu MiB of scratch; fewer rows at once need less",
-                    tape_slab_bytes(out->tape) >> 20);
+    model_build(h->model, options->goal, out->tape);
+    struct program_options program = {.tape = out->tape,
+                                      .kv = options->kv ? options->kv->spaces : NULL,
+                                      .kv_group_count = options->kv ? options->kv->group_count : 0,
+                                      .sizes = options->sizes,
+                                      .slot_count = options->slot_count};
+    enum status st = tape_finish(out->tape, &sizes, err);
+    if (st == ST_OK) st = h->device.program_create(h->device.self, &program, &out->program, err);
     if (st != ST_OK) pass_destroy(h, out);
     return st;
 }
 
 void pass_destroy(struct host *h, struct pass *p) {
-    if (p->slab) h->device.free(h->device.self, p->slab, tape_slab_bytes(p->tape));
+    if (p->program) h->device.program_destroy(h->device.self, p->program);
     tape_destroy(p->tape);
     *p = (struct pass){.tape = NULL};
 }
 
-const float *pass_run(struct host *h, const struct pass *p, const struct step *step,
-                      const struct kv_space *kv, size_t *row_floats) {
-    struct device_run run = {.tape = p->tape, .step = step, .slab = p->slab, .kv = kv};
-    h->device.run(h->device.self, &run);
-    const struct tape_value *out = tape_value_at(p->tape, tape_output(p->tape));
-    if (row_floats) *row_floats = out->row_bytes / sizeof(float);
-    return (const float *)(const void *)(p->slab + out->offset);
+enum status pass_run(struct host *h, const struct pass *p, const struct step *step,
+                     struct device_result *out, struct err *err) {
+    host_lock(h);
+    enum status st = h->device.submit(h->device.self, p->program, step, err);
+    host_unlock(h);
+    return st == ST_OK ? h->device.collect(h->device.self, p->program, out, err) : st;
 }
 
-enum status kv_memory_create(struct host *h, enum kv_type type, const uint32_t *block_counts,
-                             struct kv_memory *out, struct err *err) {
-    const struct model *m = h->model;
-    *out = (struct kv_memory){.group_count = m->kv_group_count};
-    for (uint32_t g = 0; g < m->kv_group_count; g++) {
-        struct kv_space *kv = &out->spaces[g];
-        *kv = (struct kv_space){.type = type,
-                                .layers = m->kv_group_layers[g],
-                                .heads = m->hp.kv_heads,
-                                .head_dim = m->hp.head_dim,
-                                .block_count = block_counts[g]};
-        kv->base = h->device.alloc(h->device.self, kv_space_bytes(kv));
-        if (kv->base) continue;
-        size_t mib = kv_space_bytes(kv) >> 20;
-        kv_memory_destroy(h, out);
+static struct kv_shape kv_shape(const struct host *h, enum kv_type type, uint32_t block_tokens,
+                                uint32_t group) {
+    return (struct kv_shape){.type = type,
+                             .layers = h->model->kv_group_layers[group],
+                             .heads = h->model->hp.kv_heads,
+                             .head_dim = h->model->hp.head_dim,
+                             .block_tokens = block_tokens};
+}
+
+size_t host_kv_block_bytes(struct host *h, enum kv_type type, uint32_t block_tokens,
+                           uint32_t group) {
+    struct kv_shape shape = kv_shape(h, type, block_tokens, group);
+    return h->device.kv_block_bytes(h->device.self, &shape);
+}
+
+static enum status make_space(struct host *h, const struct kv_memory_options *o, uint32_t group,
+                              struct kv_space *out, struct err *err) {
+    size_t bytes;
+    *out = (struct kv_space){.shape = kv_shape(h, o->type, o->block_tokens, group),
+                             .block_count = o->block_counts[group]};
+    out->block_bytes = h->device.kv_block_bytes(h->device.self, &out->shape);
+    if (out->block_bytes == 0)
+        return err_set(err, ST_BAD, "%s has no KV cache of type %s in blocks of %u tokens",
+                       h->device.name, kv_type_name(o->type), o->block_tokens);
+    if (size_mul(out->block_bytes, out->block_count, &bytes))
+        out->base = h->device.alloc(h->device.self, bytes);
+    if (!out->base)
         return err_set(err, ST_NOMEM,
-                       "no memory for %zu MiB of KV cache; a smaller context needs less", mib);
+                       "no memory for %llu MiB of KV cache; a smaller context needs less",
+                       (unsigned long long)out->block_count * out->block_bytes >> 20);
+    return spill_open(out, &h->device, o->spill_slots, o->spill_dir, err);
+}
+
+enum status kv_memory_create(struct host *h, const struct kv_memory_options *options,
+                             struct kv_memory *out, struct err *err) {
+    *out = (struct kv_memory){.group_count = h->model->kv_group_count};
+    for (uint32_t g = 0; g < out->group_count; g++) {
+        enum status st = make_space(h, options, g, &out->spaces[g], err);
+        if (st == ST_OK) continue;
+        kv_memory_destroy(h, out);
+        return st;
     }
     return ST_OK;
 }
@@ -211,7 +242,8 @@ enum status kv_memory_create(struct host *h, enum kv_type type, const uint32_t *
 void kv_memory_destroy(struct host *h, struct kv_memory *kv) {
     for (uint32_t g = 0; g < kv->group_count; g++) {
         struct kv_space *s = &kv->spaces[g];
-        if (s->base) h->device.free(h->device.self, s->base, kv_space_bytes(s));
+        spill_close(s, &h->device);
+        if (s->base) h->device.free(h->device.self, s->base, s->block_count * s->block_bytes);
     }
     *kv = (struct kv_memory){.group_count = 0};
 }

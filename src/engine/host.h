@@ -35,14 +35,15 @@ struct tokenizer;
 typedef void load_progress_fn(void *ctx, const char *stage, double share);
 
 struct host_options {
-    uint32_t threads;      /* 0: the default of base/pool.h */
-    uint32_t ctx_tokens;   /* the longest sequence; 0: what the model was made for, at most 8192 */
-    const char *isa;       /* as cpu_device_open takes it; NULL: "auto" */
-    const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
-    bool tokens_only;      /* the model may come without a tokenizer */
+    uint32_t threads;    /* 0: the default of base/pool.h */
+    uint32_t ctx_tokens; /* the longest sequence; 0: what the model was made for, at most 8192 */
+    const char *device;  /* these three as in kernels/devices.h; NULL: "auto" */
+    const char *isa;
+    const char *placement;
+    bool tokens_only;                    /* the model may come without a tokenizer */
     struct weight_cache_options weights; /* zeroed: no cache */
-    bool no_weights;               /* names and numbers only: no device, and nothing can be run */
-    load_progress_fn *on_progress; /* may be NULL */
+    bool no_weights;                     /* names and numbers only: nothing can be run */
+    load_progress_fn *on_progress;       /* may be NULL */
     void *progress_ctx;
 };
 
@@ -54,9 +55,7 @@ struct host {
     struct device device;
     struct weight_cache *weights; /* NULL: there is none */
     struct host_gate *gate;
-    bool device_open;
-    const char *bound_to; /* the threads' processors, "0-7"; the device's; NULL: not bound */
-    struct err unbound;   /* why not, where it was asked for; else "" */
+    bool device_open, has_weights;
     uint32_t threads, ctx_tokens;
 };
 
@@ -67,25 +66,45 @@ void host_close(struct host *h); /* a zeroed one is fine */
 void host_lock(struct host *h);
 void host_unlock(struct host *h);
 
-struct pass {
-    struct tape *tape;
-    uint8_t *slab; /* the device's */
-};
-enum status pass_create(struct host *h, enum model_goal goal, const struct tape_sizes *sizes,
-                        struct pass *out, struct err *err);
-void pass_destroy(struct host *h, struct pass *p); /* a zeroed one is fine */
-
-/* Run it. The result's first row; the rows of it follow each other at *row_floats. */
-const float *pass_run(struct host *h, const struct pass *p, const struct step *step,
-                      const struct kv_space *kv, size_t *row_floats);
-
-/* One space per KV group of the model, group g with block_counts[g] blocks of KV_BLOCK_TOKENS. */
+/* One space per KV group of the model. */
 struct kv_memory {
     struct kv_space spaces[KV_GROUPS_MAX];
     uint32_t group_count;
 };
-enum status kv_memory_create(struct host *h, enum kv_type type, const uint32_t *block_counts,
+struct kv_memory_options {
+    enum kv_type type;
+    uint32_t block_tokens;                /* a multiple of the device's kv_block_tokens */
+    uint32_t block_counts[KV_GROUPS_MAX]; /* by group */
+    uint32_t spill_slots;                 /* by group; 0: none */
+    const char *spill_dir;                /* engine/spill.h */
+};
+/* ST_BAD: the device has no such format. */
+enum status kv_memory_create(struct host *h, const struct kv_memory_options *options,
                              struct kv_memory *out, struct err *err);
 void kv_memory_destroy(struct host *h, struct kv_memory *kv); /* a zeroed one is fine */
+
+/* Bytes of one block of a KV group, all layers of it; 0: the device has no such format. */
+size_t host_kv_block_bytes(struct host *h, enum kv_type type, uint32_t block_tokens,
+                           uint32_t group);
+
+/* A forward pass on the device. `sizes` says how large steps are; rows_max, outputs_max and
+ * seqs_max are the tape's too. */
+struct pass {
+    struct tape *tape;
+    struct device_program *program;
+};
+struct pass_options {
+    enum model_goal goal;
+    struct step_sizes sizes;    /* group_count is filled in */
+    const struct kv_memory *kv; /* NULL for an encoder */
+    uint32_t slot_count;        /* as in struct program_options */
+};
+enum status pass_create(struct host *h, const struct pass_options *options, struct pass *out,
+                        struct err *err);
+void pass_destroy(struct host *h, struct pass *p); /* a zeroed one is fine */
+
+/* Run one step to its end. Holds the host meanwhile. */
+enum status pass_run(struct host *h, const struct pass *p, const struct step *step,
+                     struct device_result *out, struct err *err);
 
 #endif

@@ -34,7 +34,7 @@ struct rig {
 
 static void take_times(void *ctx, const struct device_run *run, const struct device_times *times) {
     struct rig *r = ctx;
-    if (r->out->part_count == 0) profile_sort_ops(run, r->out, r->part_of);
+    if (r->out->part_count == 0) profile_sort_ops(&r->host->device, run, r->out, r->part_of);
     r->times = *times;
 }
 
@@ -44,6 +44,8 @@ static enum status check_shape(const struct host *h, const struct profile_shape 
                                struct err *err) {
     if (model_is_encoder(h->model))
         return err_set(err, ST_BAD, "the model gives embeddings and has no steps to profile");
+    if (!h->device.profiler)
+        return err_set(err, ST_BAD, "device %s cannot tell where its time goes", h->device.name);
     if (s->ctx + s->rows <= h->ctx_tokens) return ST_OK;
     return err_set(err, ST_BAD, "a step of %u tokens after %u does not fit a context of %u",
                    s->rows, s->ctx, h->ctx_tokens);
@@ -64,7 +66,7 @@ static enum status make_tables(struct rig *r, struct err *err) {
 }
 
 static enum status make_cache(struct rig *r, uint32_t block_count, struct err *err) {
-    struct kv_cache_options o = {.block_tokens = KV_BLOCK_TOKENS,
+    struct kv_cache_options o = {.block_tokens = r->host->device.kv_block_tokens,
                                  .group_count = r->host->model->kv_group_count,
                                  .seq_max = r->shape.seqs,
                                  .tokens_max = r->tokens_max};
@@ -80,13 +82,14 @@ static enum status make_cache(struct rig *r, uint32_t block_count, struct err *e
 
 static enum status make_runner(struct rig *r, uint32_t block_count, struct err *err) {
     uint32_t rows = r->shape.seqs * r->shape.rows;
-    struct runner_local_options o = {.kv_type = r->options.kv_type,
-                                     .block_tokens = KV_BLOCK_TOKENS,
+    uint32_t block = r->host->device.kv_block_tokens;
+    struct runner_local_options o = {.kv = {.type = r->options.kv_type, .block_tokens = block},
                                      .seq_max = r->shape.seqs,
-                                     .row_max = rows > KV_BLOCK_TOKENS ? rows : KV_BLOCK_TOKENS,
+                                     .row_max = rows > block ? rows : block,
                                      .sample_max = r->shape.seqs,
                                      .tokens_max = r->tokens_max};
-    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++) o.block_counts[g] = block_count;
+    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++)
+        o.kv.block_counts[g] = block_count;
     return runner_local_open(r->host, r->cache, &o, &r->runner, err);
 }
 
@@ -142,7 +145,8 @@ static void push_copies(struct rig *r, uint32_t group, uint32_t from, uint32_t b
 /* Compute the first block of the first sequence and copy it to all others of its group. Memory
  * that nothing was written to would be one page of zeros, which no step ever reads. */
 static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *err) {
-    uint32_t count = r->tokens_max < KV_BLOCK_TOKENS ? r->tokens_max : KV_BLOCK_TOKENS;
+    uint32_t block = r->host->device.kv_block_tokens;
+    uint32_t count = r->tokens_max < block ? r->tokens_max : block;
     plan_clear(&r->plan);
     push_row(r, 0, 0, count, false);
     TRY(run_plan(r, err));
@@ -200,7 +204,8 @@ static enum status run_steps(struct rig *r, struct err *err) {
 }
 
 static enum status run_all(struct rig *r, struct err *err) {
-    uint32_t per_seq = (r->tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    uint32_t block = r->host->device.kv_block_tokens;
+    uint32_t per_seq = (r->tokens_max + block - 1) / block;
     uint32_t block_count = r->shape.seqs * per_seq + SPARE_BLOCKS;
     uint32_t groups = r->host->model->kv_group_count;
     struct device *dev = &r->host->device;
@@ -211,14 +216,14 @@ static enum status run_all(struct rig *r, struct err *err) {
     TRY(make_runner(r, block_count, err));
     TRY(begin_seqs(r, err));
     TRY(fill_cache(r, block_count, err));
-    if (dev->watch(dev->self, take_times, r) != ST_OK)
+    if (dev->profiler->watch(dev->self, take_times, r) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the times of ops");
     return run_steps(r, err);
 }
 
 static void drop(struct rig *r) {
     struct device *dev = &r->host->device;
-    dev->watch(dev->self, NULL, NULL);
+    if (dev->profiler) dev->profiler->watch(dev->self, NULL, NULL);
     if (r->runner.close) r->runner.close(r->runner.self);
     for (uint32_t i = 0; r->samplers && i < r->shape.seqs; i++) sampler_destroy(r->samplers[i]);
     plan_deinit(&r->plan);

@@ -18,7 +18,6 @@
 
 #include "base/status.h"
 #include "engine/host.h"
-#include "kernels/cpu/work.h"
 
 enum { PROFILE_LABEL_BYTES = 80, PROFILE_PARTS_MAX = 64, PROFILE_STEPS_MIN = 4 };
 
@@ -39,7 +38,7 @@ struct profile_part {
     uint32_t calls;                  /* in one step */
     double us;                       /* from the op's beginning until its threads may go on */
     double wait_us;                  /* of that, the mean thread's time at the barrier */
-    struct cpu_work work;
+    struct work work;
 };
 
 struct profile {

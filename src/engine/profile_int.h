@@ -22,7 +22,7 @@ static inline struct lap_us *laps_of(const struct laps *l, uint32_t thing) {
 
 /* Find the part of every op of the tape, making parts as they come, and count its work. More kinds
  * than there is room for share the last part. */
-void profile_sort_ops(const struct device_run *run, struct profile *out,
+void profile_sort_ops(const struct device *dev, const struct device_run *run, struct profile *out,
                       uint8_t part_of[TAPE_OPS_MAX]);
 
 /* Fill the times of `out` from the laps, which it sorts. */

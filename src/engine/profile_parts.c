@@ -41,10 +41,6 @@ static void put_parts(const struct matmul_part *parts, uint32_t count, struct bu
     }
 }
 
-static const char *kv_type_name(enum kv_type type) {
-    return type == KV_F16 ? "f16" : type == KV_F32 ? "f32" : "int8";
-}
-
 static void put_label(const struct device_run *run, const struct op *op, struct buf *out) {
     bool is_head = op->kind == OP_MATMUL && op->layer < 0;
     buf_put_text(out, is_head ? "head" : op_name(op->kind));
@@ -59,11 +55,11 @@ static void put_label(const struct device_run *run, const struct op *op, struct 
         put_parts(&(struct matmul_part){op->embed.table, NULL}, 1, out);
         break;
     case OP_ATTENTION:
-        buf_printf(out, " %s", kv_type_name(run->kv[op->attention.group].type));
+        buf_printf(out, " %s", kv_type_name(run->kv[op->attention.group].shape.type));
         op_put_detail(op, out);
         break;
     case OP_KV_WRITE:
-        buf_printf(out, " %s", kv_type_name(run->kv[op->kv_write.group].type));
+        buf_printf(out, " %s", kv_type_name(run->kv[op->kv_write.group].shape.type));
         break;
     default:
         op_put_detail(op, out);
@@ -84,18 +80,18 @@ static uint32_t find_part(struct profile *out, struct str label) {
     return out->part_count++;
 }
 
-void profile_sort_ops(const struct device_run *run, struct profile *out,
+void profile_sort_ops(const struct device *dev, const struct device_run *run, struct profile *out,
                       uint8_t part_of[TAPE_OPS_MAX]) {
     struct buf label;
     buf_init(&label, 1 << 12);
     for (uint32_t i = 0; i < tape_op_count(run->tape); i++) {
         const struct op *op = tape_op(run->tape, i);
-        struct cpu_work work = cpu_op_work(run, op);
+        struct work work = dev->profiler->op_work(dev->self, run, op);
         buf_clear(&label);
         put_label(run, op, &label);
         part_of[i] = (uint8_t)find_part(out, buf_str(&label));
         out->parts[part_of[i]].calls++;
-        cpu_work_add(&out->parts[part_of[i]].work, &work);
+        work_add(&out->parts[part_of[i]].work, &work);
     }
     buf_deinit(&label);
 }

@@ -37,6 +37,7 @@ static inline bool runner_is_among(const int32_t *ends, uint32_t end_count, int3
 
 struct runner {
     const char *name;
+    uint32_t depth;
 
     /* A sequence begins or has ended; `seq` is the scheduler's index for it. */
     void (*begin)(void *self, seq_idx seq, const struct runner_seq *info);

@@ -1,381 +1,400 @@
 /* engine/runner_local.c - see engine/runner_local.h for the contract.
  *
- * A step: the plan's moves, then its rows as one forward pass, then sampling, shared out over
- * the device's threads. The pipeline has depth 0: submit does everything, collect hands over.
+ * Submit fills the tables of a device step from the plan and submits it; collect waits for the
+ * plan's steps and turns their outputs into results. There are as many sets of tables as steps may
+ * be under way; who needs one more waits for the oldest step first, so that a plan of many steps
+ * needs no more tables than others.
  *
- * A *wide* row is one of a prompt whose own logprobs are wanted. There is room for the logits of
- * few rows at once, so it is computed by itself, in slices of so many.
+ * A *wide* row is one of a prompt whose own log-probabilities are wanted. There is room for the
+ * outputs of few rows at once, so it is computed by itself, in slices of so many.
  */
 #include "engine/runner_local.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
-#include "base/fvec.h"
 #include "base/mem.h"
 #include "engine/request.h"
-#include "engine/spill.h"
 #include "graph/step.h"
-#include "kernels/cpu/choose.h"
 #include "kv/cache.h"
 
-enum { WIDE_TOKENS = 64 }; /* in a slice of a wide row, at least, where steps are that large */
-
-/* A slice of a wide row, while its logits are looked at. */
-struct slice {
-    uint32_t row; /* of the plan */
-    uint32_t first, count;
-    atomic_bool failed;
+enum {
+    WIDE_TOKENS = 64,     /* in a slice of a wide row, at least, where steps are that large */
+    EDITS_PER_SEQ = 1024, /* logit edits in one step, for each sequence that it may have */
+    UNDER_WAY_MAX = 2,    /* plans, and steps: the largest depth and one */
 };
 
-/* What one thread samples with. */
-struct picker {
-    struct chooser *chooser;
-    struct sampling_tables tables; /* of one row */
+/* A sequence, and how many of its tokens its sampler has accepted. */
+struct local_seq {
+    struct runner_seq info; /* sampler NULL: not begun, or ended */
+    uint32_t known;
+};
+
+/* What an output belongs to: a row of the plan, and the position whose logits it is. */
+struct output_of {
+    uint32_t row, pos;
+};
+
+/* A plan that was submitted and not collected. */
+struct plan_under_way {
+    const struct plan *plan;    /* NULL: free */
+    struct row_result *results; /* [sample_max] */
+    uint32_t step_count;        /* submitted and not collected */
+    int64_t elapsed_us;
+    enum status status; /* not ST_OK: a step of it failed, for this reason */
+    struct err err;
+};
+
+/* The tables of a device step, and whose it is while it is under way. */
+struct step_under_way {
+    struct step *step;
+    struct output_of *outputs;   /* [output_max] */
+    struct plan_under_way *plan; /* NULL: free */
 };
 
 struct local {
     struct host *host;
     const struct kv_cache *kv_cache;
     struct runner_local_options options;
-    struct pass pass;
+    uint32_t output_max;
     struct kv_memory kv;
-    struct spill spill;
-    uint32_t tiles_per_block;
-    struct runner_seq *seqs; /* seq_max; sampler NULL: not begun */
-    struct picker *pickers;  /* one per thread of the host */
+    struct pass pass;
+    struct local_seq *seqs; /* [seq_max] */
 
-    /* Step tables. */
-    int32_t *token, *pos;       /* row_max */
-    uint32_t *seq, *output_row; /* row_max, output_max */
-    struct step_seq *step_seqs; /* sample_max */
-    uint32_t *tiles; /* sample_max * groups * tiles of the longest, if blocks are not tiles */
-    uint32_t tiles_max, output_max;
-    struct slice slice;
-
-    struct row_result *results; /* sample_max */
-    struct step_result result;
-    const struct plan *plan;
-    const float *logits;
-    size_t row_floats;
+    struct plan_under_way plans[UNDER_WAY_MAX]; /* the oldest is plans[first_plan] */
+    struct step_under_way steps[UNDER_WAY_MAX]; /* the oldest is steps[first_step] */
+    uint32_t under_way_max;                     /* of both arrays, how much is used */
+    uint32_t first_plan, plan_count, first_step, step_count;
 };
 
 static void local_begin(void *self, seq_idx seq, const struct runner_seq *info) {
     struct local *l = self;
     CHECK(seq < l->options.seq_max);
-    CHECK(!l->seqs[seq].sampler);
+    CHECK(!l->seqs[seq].info.sampler);
     CHECK(info->sampler);
-    CHECK(sampler_edits_max(info->sampler) <= l->pickers[0].tables.edit_cap);
-    l->seqs[seq] = *info;
+    l->seqs[seq] = (struct local_seq){.info = *info, .known = info->prompt_tokens};
 }
 
 static void local_end(void *self, seq_idx seq) {
     struct local *l = self;
     CHECK(seq < l->options.seq_max);
-    l->seqs[seq] = (struct runner_seq){.sampler = NULL};
+    l->seqs[seq] = (struct local_seq){.known = 0};
 }
 
-static void do_moves(struct local *l, const struct kv_moves *moves) {
-    for (uint32_t i = 0; i < moves->count; i++) {
-        const struct kv_move *m = &moves->list[i];
-        switch (m->kind) {
-        case KV_MOVE_OUT:
-            spill_out(&l->spill, &l->kv, m->group, m->from, m->to);
-            break;
-        case KV_MOVE_IN:
-            spill_in(&l->spill, &l->kv, m->group, m->from, m->to);
-            break;
-        case KV_MOVE_COPY:
-            kv_memory_copy(&l->kv, l->tiles_per_block, m->group, m->from, m->to);
-            break;
-        }
-    }
+/* ---- results ---- */
+
+/* A token was sampled for position `pos`. */
+static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_result *sample,
+                       struct row_result *out) {
+    const struct runner_seq *info = &seq->info;
+    uint32_t answered = pos - info->prompt_tokens;
+    sampler_accept(info->sampler, sample->chosen.token);
+    seq->known = pos + 1;
+    if (info->logprobs) info->logprobs[answered] = sample->chosen;
+    if (info->tops) info->tops[answered] = *sample;
+    out->token = sample->chosen.token;
+    out->is_end = runner_is_among(info->ends, info->end_count, out->token);
 }
 
-/* The device counts in tiles, the cache in blocks of several. */
-static const uint32_t *tiles_of(struct local *l, const struct plan_row *row, uint32_t index,
-                                uint32_t group) {
-    const uint32_t *table = kv_seq_table(l->kv_cache, row->kv, group);
-    uint32_t m = l->tiles_per_block;
-    if (m == 1) return table;
-    uint32_t *out = l->tiles + ((size_t)index * l->kv.group_count + group) * l->tiles_max;
-    uint32_t count = (row->first + row->count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    for (uint32_t t = 0; t < count; t++) {
-        uint32_t block = table[t / m];
-        out[t] = block == UINT32_MAX ? UINT32_MAX : block * m + t % m;
+/* The logits behind position p say what the model thinks of the token at p + 1. */
+static void take_score(struct runner_seq *seq, uint32_t pos, const struct sample_result *sample) {
+    seq->prompt_logprobs[pos] = sample->chosen;
+    if (seq->prompt_tops) seq->prompt_tops[pos] = *sample;
+}
+
+static void take_output(struct local *l, const struct step_under_way *s, uint32_t i,
+                        const struct row_output *output) {
+    const struct output_of *of = &s->outputs[i];
+    struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
+    struct row_result *out = &s->plan->results[of->row];
+    if (!seq->info.sampler) return; /* it has ended meanwhile: nobody wants to know */
+    if (output->failed)
+        out->failed = true;
+    else if (s->step->samplings[i].kind == SAMPLING_DRAW)
+        take_token(seq, of->pos + 1, &output->sample, out);
+    else
+        take_score(&seq->info, of->pos + 1, &output->sample);
+}
+
+/* Wait for the oldest step, and give its tables back. */
+static void collect_step(struct local *l) {
+    CHECK(l->step_count > 0);
+    struct step_under_way *s = &l->steps[l->first_step];
+    struct plan_under_way *p = s->plan;
+    struct device *dev = &l->host->device;
+    struct device_result result;
+    struct err err = {{0}};
+    enum status st = dev->collect(dev->self, l->pass.program, &result, &err);
+    if (st == ST_OK) {
+        CHECK(result.output_count == s->step->output_count);
+        p->elapsed_us += result.elapsed_us;
+        for (uint32_t i = 0; i < result.output_count; i++) take_output(l, s, i, &result.outputs[i]);
+    } else if (p->status == ST_OK) {
+        p->status = st;
+        p->err = err;
     }
-    return out;
+    p->step_count--;
+    s->plan = NULL;
+    l->first_step = (l->first_step + 1) % l->under_way_max;
+    l->step_count--;
+}
+
+/* ---- filling a step ---- */
+
+static struct step_under_way *begin_step(struct local *l, struct plan_under_way *p) {
+    if (l->step_count == l->under_way_max) collect_step(l);
+    struct step_under_way *s = &l->steps[(l->first_step + l->step_count) % l->under_way_max];
+    CHECK(!s->plan);
+    step_clear(s->step);
+    s->plan = p;
+    return s;
+}
+
+static void submit_step(struct local *l, struct step_under_way *s) {
+    struct plan_under_way *p = s->plan;
+    struct device *dev = &l->host->device;
+    struct err err = {{0}};
+    host_lock(l->host);
+    enum status st = dev->submit(dev->self, l->pass.program, s->step, &err);
+    host_unlock(l->host);
+    if (st == ST_OK) {
+        l->step_count++;
+        p->step_count++;
+        return;
+    }
+    s->plan = NULL;
+    p->status = st;
+    p->err = err;
 }
 
 /* Tokens [first, first + count) of a plan's row join the step. */
-static void fill_row(struct local *l, const struct plan_row *row, uint32_t first, uint32_t count,
-                     struct step *step) {
+static void fill_row(const struct local *l, const struct plan_row *row, uint32_t first,
+                     uint32_t count, struct step *step) {
     uint32_t index = step->seq_count++;
-    struct step_seq *seq = &l->step_seqs[index];
-    seq->first_row = step->row_count;
-    seq->row_count = count;
-    for (uint32_t g = 0; g < l->kv.group_count; g++) seq->blocks[g] = tiles_of(l, row, index, g);
+    uint32_t blocks = (first + count - 1) / l->options.kv.block_tokens + 1;
+    step->seqs[index] = (struct step_seq){.first_row = step->row_count, .row_count = count};
+    for (uint32_t g = 0; g < l->kv.group_count; g++)
+        memcpy(step_blocks(step, index, g), kv_seq_table(l->kv_cache, row->kv, g),
+               blocks * sizeof(uint32_t));
     for (uint32_t i = 0; i < count; i++) {
         uint32_t r = step->row_count++;
-        l->token[r] = row->tokens[first + i];
-        l->pos[r] = (int32_t)(first + i);
-        l->seq[r] = index;
+        step->token[r] = row->takes_sampled ? step_token_at(row->seq) : row->tokens[first + i];
+        step->pos[r] = (int32_t)(first + i);
+        step->seq[r] = index;
     }
+}
+
+/* The last row of the step is an output, which is done with as `sampling` says. */
+static void add_output(struct step_under_way *s, uint32_t step_row, struct output_of of,
+                       const struct sampling *sampling) {
+    uint32_t i = s->step->output_count++;
+    s->step->output_row[i] = step_row;
+    s->step->samplings[i] = *sampling;
+    s->outputs[i] = of;
+}
+
+/* The row's own token is pending if the step that samples it has not been collected. It may have
+ * been since the plan was made: a step that needed its tables. */
+static enum status describe_draw(struct local *l, const struct plan_row *row, struct step *step,
+                                 struct sampling *out) {
+    const struct local_seq *seq = &l->seqs[row->seq];
+    uint32_t pos = row->first + row->count;
+    bool is_pending = row->takes_sampled && seq->known < pos;
+    TRY(sampler_describe(seq->info.sampler, pos, is_pending, &step->tables, out));
+    out->slot = row->seq;
+    return ST_OK;
 }
 
 static bool is_wide(const struct local *l, const struct plan_row *row) {
-    const struct runner_seq *seq = &l->seqs[row->seq];
+    const struct runner_seq *seq = &l->seqs[row->seq].info;
     return seq->prompt_logprobs && row->first + 1 < seq->prompt_tokens;
 }
 
-static struct step empty_step(const struct local *l) {
-    return (struct step){.token = l->token,
-                         .pos = l->pos,
-                         .seq = l->seq,
-                         .output_row = l->output_row,
-                         .seqs = l->step_seqs};
-}
-
-/* All rows but the wide ones. */
-static struct step fill_step(struct local *l, const struct plan *plan) {
-    struct step step = empty_step(l);
-    CHECK(plan->token_count <= l->options.row_max);
-    CHECK(plan->row_count <= l->options.sample_max);
-    for (uint32_t i = 0; i < plan->row_count; i++) {
-        const struct plan_row *row = &plan->rows[i];
-        if (is_wide(l, row)) continue;
-        fill_row(l, row, row->first, row->count, &step);
-        if (row->samples) l->output_row[step.output_count++] = step.row_count - 1;
-    }
-    return step;
-}
-
-static bool is_usable(const float *logits, uint32_t vocab) {
-    return !fvec_at(0)->has_nan(logits, vocab);
-}
-
-static enum status pick(struct picker *p, const struct sampler *sampler, const float *logits,
-                        uint32_t pos, struct sample_result *out) {
+/* A row of the plan joins the step; ST_FULL: there is no room for its logit edits. */
+static enum status add_row(struct local *l, struct step_under_way *s, uint32_t i) {
+    const struct plan_row *row = &s->plan->plan->rows[i];
     struct sampling sampling;
-    p->tables.edit_count = 0;
-    TRY(sampler_describe(sampler, pos, false, &p->tables, &sampling));
-    return choose(p->chooser, &sampling, &p->tables, -1, logits, out);
+    if (row->samples) TRY(describe_draw(l, row, s->step, &sampling));
+    fill_row(l, row, row->first, row->count, s->step);
+    struct output_of of = {i, row->first + row->count - 1};
+    if (row->samples) add_output(s, s->step->row_count - 1, of, &sampling);
+    return ST_OK;
 }
 
-/* Sample after row `i` of the plan, whose logits are the output-th. */
-static void sample_row(struct local *l, uint32_t i, uint32_t output, struct picker *picker) {
-    const struct plan_row *row = &l->plan->rows[i];
-    struct row_result *out = &l->results[i];
-    struct runner_seq *seq = &l->seqs[row->seq];
-    const float *logits = l->logits + output * l->row_floats;
-    uint32_t pos = row->first + row->count;
-    struct sample_result picked;
-    if (!is_usable(logits, l->host->model->hp.vocab) ||
-        pick(picker, seq->sampler, logits, pos, &picked) != ST_OK) {
-        out->failed = true;
-        return;
+/* The plan's moves and all its rows but the wide ones. */
+static void submit_rows(struct local *l, struct plan_under_way *p) {
+    const struct plan *plan = p->plan;
+    struct step_under_way *s = begin_step(l, p);
+    s->step->moves = plan->moves.list;
+    s->step->move_count = plan->moves.count;
+    for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++) {
+        if (is_wide(l, &plan->rows[i])) continue;
+        if (add_row(l, s, i) == ST_OK) continue;
+        submit_step(l, s);
+        if (p->status != ST_OK) return;
+        s = begin_step(l, p);
+        enum status st = add_row(l, s, i);
+        CHECK(st == ST_OK); /* the edits of one row fit an empty step */
     }
-    sampler_accept(seq->sampler, picked.chosen.token);
-    if (seq->logprobs) seq->logprobs[pos - seq->prompt_tokens] = picked.chosen;
-    if (seq->tops) seq->tops[pos - seq->prompt_tokens] = picked;
-    out->token = picked.chosen.token;
-    out->is_end = runner_is_among(seq->ends, seq->end_count, out->token);
+    if (s->step->row_count > 0 || s->step->move_count > 0)
+        submit_step(l, s);
+    else
+        s->plan = NULL;
 }
 
-/* Every thread_count-th sampling row is this thread's. */
-static void sample_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
-    struct local *l = ctx;
-    uint32_t output = 0;
-    CHECK(thread_count <= l->host->threads);
-    for (uint32_t i = 0; i < l->plan->row_count; i++) {
-        if (!l->plan->rows[i].samples || is_wide(l, &l->plan->rows[i])) continue;
-        if (output % thread_count == thread_idx) sample_row(l, i, output, &l->pickers[thread_idx]);
-        output++;
+/* Tokens [first, first + count) of a wide row as a step of their own. */
+static void submit_slice(struct local *l, struct plan_under_way *p, uint32_t i, uint32_t first,
+                         uint32_t count) {
+    const struct plan_row *row = &p->plan->rows[i];
+    const struct runner_seq *seq = &l->seqs[row->seq].info;
+    struct step_under_way *s = begin_step(l, p);
+    fill_row(l, row, first, count, s->step);
+    for (uint32_t r = 0; r < count; r++) {
+        uint32_t pos = first + r;
+        struct sampling sampling;
+        if (pos + 1 < seq->prompt_tokens) {
+            sampler_describe_score(seq->sampler, row->tokens[pos + 1], &sampling);
+        } else if (row->samples && pos + 1 == row->first + row->count) {
+            enum status st = describe_draw(l, row, s->step, &sampling);
+            CHECK(st == ST_OK); /* the step is empty */
+        } else {
+            continue;
+        }
+        add_output(s, r, (struct output_of){i, pos}, &sampling);
     }
+    submit_step(l, s);
 }
 
-static void run_step(struct local *l, const struct step *step, pool_fn *then) {
-    l->logits = pass_run(l->host, &l->pass, step, l->kv.spaces, &l->row_floats);
-    l->host->device.parallel(l->host->device.self, then, l);
-}
-
-/* ---- wide rows ---- */
-
-/* The logits after position p say what the model thinks of the token that stands at p + 1. */
-static void score_token(struct local *l, uint32_t p, uint32_t output, struct picker *picker) {
-    const struct plan_row *row = &l->plan->rows[l->slice.row];
-    struct runner_seq *seq = &l->seqs[row->seq];
-    const float *logits = l->logits + output * l->row_floats;
-    struct sampling sampling;
-    struct sample_result scored;
-    if (!is_usable(logits, l->host->model->hp.vocab)) {
-        atomic_store(&l->slice.failed, true);
-        return;
-    }
-    sampler_describe_score(seq->sampler, row->tokens[p + 1], &sampling);
-    CHECK(choose(picker->chooser, &sampling, NULL, -1, logits, &scored) == ST_OK);
-    seq->prompt_logprobs[p + 1] = scored.chosen;
-    if (seq->prompt_tops) seq->prompt_tops[p + 1] = scored;
-}
-
-/* Every thread_count-th token of the slice is this thread's. */
-static void score_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
-    struct local *l = ctx;
-    const struct plan_row *row = &l->plan->rows[l->slice.row];
-    uint32_t prompt_tokens = l->seqs[row->seq].prompt_tokens;
-    for (uint32_t i = thread_idx; i < l->slice.count; i += thread_count) {
-        uint32_t p = l->slice.first + i;
-        if (p + 1 < prompt_tokens) score_token(l, p, i, &l->pickers[thread_idx]);
-        if (row->samples && p + 1 == row->first + row->count)
-            sample_row(l, l->slice.row, i, &l->pickers[thread_idx]);
-    }
-}
-
-static void run_wide(struct local *l, uint32_t i) {
-    const struct plan_row *row = &l->plan->rows[i];
+static void submit_wide(struct local *l, struct plan_under_way *p, uint32_t i) {
+    const struct plan_row *row = &p->plan->rows[i];
     uint32_t end = row->first + row->count;
-    bool failed = false;
-    for (uint32_t first = row->first; first < end && !failed; first += l->slice.count) {
+    for (uint32_t first = row->first; first < end && p->status == ST_OK;) {
         uint32_t count = end - first < l->output_max ? end - first : l->output_max;
-        struct step step = empty_step(l);
-        fill_row(l, row, first, count, &step);
-        for (uint32_t r = 0; r < count; r++) l->output_row[r] = r;
-        step.output_count = count;
-        l->slice.row = i;
-        l->slice.first = first;
-        l->slice.count = count;
-        atomic_store(&l->slice.failed, false);
-        run_step(l, &step, score_share);
-        failed = atomic_load(&l->slice.failed);
+        submit_slice(l, p, i, first, count);
+        first += count;
     }
-    if (failed) l->results[i].failed = true;
 }
 
-/* ---- the step ---- */
-
-static void run_rows(struct local *l, const struct plan *plan) {
-    struct step step = fill_step(l, plan);
-    if (step.row_count > 0) run_step(l, &step, sample_share);
-    for (uint32_t i = 0; i < plan->row_count; i++)
-        if (is_wide(l, &plan->rows[i])) run_wide(l, i);
-}
+/* ---- plans ---- */
 
 static enum status local_submit(void *self, const struct plan *plan, struct err *err) {
-    (void)err;
     struct local *l = self;
-    int64_t start_us = clock_now(&clock_real);
-    l->plan = plan;
-    memset(l->results, 0, plan->row_count * sizeof(l->results[0]));
-    host_lock(l->host);
-    do_moves(l, &plan->moves);
-    run_rows(l, plan);
-    host_unlock(l->host);
-    l->result = (struct step_result){.rows = l->results,
-                                     .row_count = plan->row_count,
-                                     .elapsed_us = clock_now(&clock_real) - start_us};
+    CHECK(plan->token_count <= l->options.row_max);
+    CHECK(plan->row_count <= l->options.sample_max);
+    CHECK(l->plan_count < l->under_way_max);
+    struct plan_under_way *p = &l->plans[(l->first_plan + l->plan_count) % l->under_way_max];
+    *p = (struct plan_under_way){.plan = plan, .results = p->results};
+    memset(p->results, 0, plan->row_count * sizeof(p->results[0]));
+    submit_rows(l, p);
+    for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++)
+        if (is_wide(l, &plan->rows[i])) submit_wide(l, p, i);
+    if (p->status != ST_OK) {
+        while (p->step_count > 0) collect_step(l);
+        *err = p->err;
+        return p->status;
+    }
+    l->plan_count++;
     return ST_OK;
 }
 
 static enum status local_collect(void *self, struct step_result *result, struct err *err) {
-    (void)err;
-    *result = ((struct local *)self)->result;
-    return ST_OK;
+    struct local *l = self;
+    CHECK(l->plan_count > 0);
+    struct plan_under_way *p = &l->plans[l->first_plan];
+    while (p->step_count > 0) collect_step(l);
+    l->first_plan = (l->first_plan + 1) % l->under_way_max;
+    l->plan_count--;
+    *result = (struct step_result){
+        .rows = p->results, .row_count = p->plan->row_count, .elapsed_us = p->elapsed_us};
+    if (p->status != ST_OK) *err = p->err;
+    return p->status;
 }
+
+/* ---- birth and death ---- */
 
 static void local_close(void *self) {
     struct local *l = self;
-    spill_close(&l->spill);
-    kv_memory_destroy(l->host, &l->kv);
+    while (l->step_count > 0) collect_step(l);
     pass_destroy(l->host, &l->pass);
-    for (uint32_t t = 0; l->pickers && t < l->host->threads; t++) {
-        chooser_destroy(l->pickers[t].chooser);
-        mem_free(l->pickers[t].tables.edits);
+    kv_memory_destroy(l->host, &l->kv);
+    for (uint32_t i = 0; i < UNDER_WAY_MAX; i++) {
+        step_destroy(l->steps[i].step, &l->host->device);
+        mem_free(l->steps[i].outputs);
+        mem_free(l->plans[i].results);
     }
-    mem_free(l->pickers);
     mem_free(l->seqs);
-    mem_free(l->token);
-    mem_free(l->pos);
-    mem_free(l->seq);
-    mem_free(l->output_row);
-    mem_free(l->step_seqs);
-    mem_free(l->tiles);
-    mem_free(l->results);
     mem_free(l);
 }
 
-static enum status make_tables(struct local *l, struct err *err) {
+/* Of one sequence: an edit for every token that it may hold, for every bias, and for every token
+ * that ends an answer, of the model and of the request. */
+static uint32_t edits_of_one(const struct local *l) {
+    uint32_t vocab = l->host->model->hp.vocab, tokens = l->options.tokens_max + 1;
+    uint32_t ends = vocab + STOP_TOKENS_MAX;
+    return (tokens < vocab ? tokens : vocab) + LOGIT_BIAS_MAX + ends;
+}
+
+static struct step_sizes sizes_of(const struct local *l) {
     const struct runner_local_options *o = &l->options;
-    l->tiles_max = (o->tokens_max + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    size_t tiles =
-        l->tiles_per_block == 1 ? 1 : (size_t)o->sample_max * l->kv.group_count * l->tiles_max;
-    l->seqs = mem_zalloc_array(o->seq_max, sizeof(*l->seqs));
-    l->token = mem_zalloc_array(o->row_max, sizeof(*l->token));
-    l->pos = mem_zalloc_array(o->row_max, sizeof(*l->pos));
-    l->seq = mem_zalloc_array(o->row_max, sizeof(*l->seq));
-    l->output_row = mem_zalloc_array(l->output_max, sizeof(*l->output_row));
-    l->step_seqs = mem_zalloc_array(o->sample_max, sizeof(*l->step_seqs));
-    l->tiles = mem_zalloc_array(tiles, sizeof(*l->tiles));
-    l->results = mem_zalloc_array(o->sample_max, sizeof(*l->results));
-    bool has_room = l->seqs && l->token && l->pos && l->seq && l->output_row && l->step_seqs;
-    if (has_room && l->tiles && l->results) return ST_OK;
-    return err_set(err, ST_NOMEM, "out of memory for the tables of %u rows", o->row_max);
+    uint32_t one = edits_of_one(l), all = o->sample_max * EDITS_PER_SEQ;
+    uint32_t mask_words = (l->host->model->hp.vocab + 63) / 64;
+    return (struct step_sizes){
+        .rows_max = o->row_max,
+        .outputs_max = l->output_max,
+        .seqs_max = o->sample_max,
+        .group_count = l->kv.group_count,
+        .blocks_max = (o->tokens_max + o->kv.block_tokens - 1) / o->kv.block_tokens,
+        .edits_max = one > all ? one : all,
+        .deny_words_max = o->sample_max * mask_words,
+    };
 }
 
-/* Penalties name a token once; so do the model's ends. */
-static enum status make_picker(uint32_t vocab, struct picker *p) {
-    p->tables.edit_cap = 2 * vocab + LOGIT_BIAS_MAX + STOP_TOKENS_MAX;
-    p->tables.edits = mem_alloc_array(p->tables.edit_cap, sizeof(p->tables.edits[0]));
-    return p->tables.edits ? chooser_create(vocab, &p->chooser) : ST_NOMEM;
+static enum status make_tables(struct local *l, const struct step_sizes *sizes, struct err *err) {
+    l->seqs = mem_zalloc_array(l->options.seq_max, sizeof(l->seqs[0]));
+    bool has_room = l->seqs != NULL;
+    for (uint32_t i = 0; i < l->under_way_max; i++) {
+        TRY(step_create(&l->steps[i].step, &l->host->device, sizes, err));
+        l->steps[i].outputs = mem_zalloc_array(l->output_max, sizeof(struct output_of));
+        l->plans[i].results = mem_zalloc_array(l->options.sample_max, sizeof(struct row_result));
+        has_room = has_room && l->steps[i].outputs && l->plans[i].results;
+    }
+    if (has_room) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for the tables of %u rows", l->options.row_max);
 }
 
-static enum status make_pickers(struct local *l, struct err *err) {
-    uint32_t threads = l->host->threads, vocab = l->host->model->hp.vocab;
-    l->pickers = mem_zalloc_array(threads, sizeof(l->pickers[0]));
-    enum status st = l->pickers ? ST_OK : ST_NOMEM;
-    for (uint32_t t = 0; t < threads && st == ST_OK; t++) st = make_picker(vocab, &l->pickers[t]);
-    if (st == ST_OK) return ST_OK;
-    return err_set(err, st, "out of memory for sampling from %u tokens", vocab);
-}
-
-static enum status open_memory(struct local *l, struct err *err) {
+static enum status open_parts(struct local *l, struct err *err) {
     const struct runner_local_options *o = &l->options;
-    uint32_t tiles[KV_GROUPS_MAX] = {0};
     l->output_max = o->row_max < WIDE_TOKENS ? o->row_max : WIDE_TOKENS;
     if (l->output_max < o->sample_max) l->output_max = o->sample_max;
-    struct tape_sizes sizes = {o->row_max, l->output_max, o->sample_max};
-    for (uint32_t g = 0; g < l->host->model->kv_group_count; g++) {
-        if (o->block_counts[g] > UINT32_MAX / l->tiles_per_block)
-            return err_set(err, ST_BAD, "%u blocks are more than can be numbered",
-                           o->block_counts[g]);
-        tiles[g] = o->block_counts[g] * l->tiles_per_block;
-    }
-    TRY(pass_create(l->host, GOAL_LOGITS, &sizes, &l->pass, err));
-    TRY(kv_memory_create(l->host, o->kv_type, tiles, &l->kv, err));
-    TRY(spill_open(&l->spill, &l->kv, l->tiles_per_block, o->spill_slots, o->spill_dir, err));
-    TRY(make_pickers(l, err));
-    return make_tables(l, err);
+    TRY(kv_memory_create(l->host, &o->kv, &l->kv, err));
+    struct step_sizes sizes = sizes_of(l);
+    struct pass_options pass = {
+        .goal = GOAL_LOGITS, .sizes = sizes, .kv = &l->kv, .slot_count = o->seq_max};
+    TRY(pass_create(l->host, &pass, &l->pass, err));
+    return make_tables(l, &sizes, err);
 }
 
 enum status runner_local_open(struct host *host, const struct kv_cache *kv,
                               const struct runner_local_options *options, struct runner *out,
                               struct err *err) {
-    if (options->block_tokens % KV_BLOCK_TOKENS != 0 || options->block_tokens == 0)
-        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %d",
-                       options->block_tokens, KV_BLOCK_TOKENS);
+    uint32_t tile = host->device.kv_block_tokens;
+    if (options->kv.block_tokens % tile != 0 || options->kv.block_tokens == 0)
+        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %u",
+                       options->kv.block_tokens, tile);
     struct local *l = mem_zalloc(sizeof(*l));
     if (!l) return err_set(err, ST_NOMEM, "out of memory for a runner");
     l->host = host;
     l->kv_cache = kv;
     l->options = *options;
-    l->tiles_per_block = options->block_tokens / KV_BLOCK_TOKENS;
-    enum status st = open_memory(l, err);
+    l->under_way_max = host->device.depth + 1;
+    CHECK(l->under_way_max <= UNDER_WAY_MAX);
+    enum status st = open_parts(l, err);
     if (st != ST_OK) {
         local_close(l);
         return st;
     }
     *out = (struct runner){.name = "local",
+                           .depth = host->device.depth,
                            .begin = local_begin,
                            .end = local_end,
                            .submit = local_submit,

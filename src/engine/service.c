@@ -29,26 +29,30 @@ static enum status check_knobs(const struct knobs *k, struct err *err) {
     if (k->kv_type >= sizeof(kv_types) / sizeof(kv_types[0]))
         return err_set(err, ST_BAD, "knob kv_type: number %u, expected f16, f32 or int8",
                        k->kv_type);
-    if (k->block_size % KV_BLOCK_TOKENS != 0)
-        return err_set(err, ST_BAD, "knob block_size: %u, the CPU device asks for a multiple of %d",
-                       k->block_size, KV_BLOCK_TOKENS);
+    return ST_OK;
+}
+
+/* What the device says of the knobs that it has to keep to. */
+static enum status check_device(struct host *h, const struct knobs *k, struct err *err) {
+    uint32_t multiple = h->device.kv_block_tokens;
+    if (k->block_size % multiple != 0)
+        return err_set(err, ST_BAD, "knob block_size: %u, device %s asks for a multiple of %u",
+                       k->block_size, h->device.name, multiple);
+    if (host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, 0) == 0)
+        return err_set(err, ST_BAD, "knob kv_type: device %s has no %s", h->device.name,
+                       kv_type_name(kv_types[k->kv_type]));
     return ST_OK;
 }
 
 /* Bytes that one block of a group takes, all layers of it. */
-static uint64_t group_block_bytes(const struct model *m, const struct knobs *k, uint32_t group) {
-    struct kv_space one = {.type = kv_types[k->kv_type],
-                           .layers = m->kv_group_layers[group],
-                           .heads = m->hp.kv_heads,
-                           .head_dim = m->hp.head_dim,
-                           .block_count = k->block_size / KV_BLOCK_TOKENS};
-    return kv_space_bytes(&one);
+static uint64_t group_block_bytes(struct host *h, const struct knobs *k, uint32_t group) {
+    return host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, group);
 }
 
 /* A number stands for a block in every group. */
-static uint64_t bytes_per_block(const struct model *m, const struct knobs *k) {
+static uint64_t bytes_per_block(struct host *h, const struct knobs *k) {
     uint64_t bytes = 0;
-    for (uint32_t g = 0; g < m->kv_group_count; g++) bytes += group_block_bytes(m, k, g);
+    for (uint32_t g = 0; g < h->model->kv_group_count; g++) bytes += group_block_bytes(h, k, g);
     CHECK(bytes > 0);
     return bytes;
 }
@@ -69,16 +73,16 @@ static void choose_prefix_blocks(const struct host *h, struct knobs *k) {
 
 /* More blocks than max_seqs whole contexts could only hold old prefixes; who wants that says
  * kv_blocks or kv_bytes. */
-static enum status count_blocks(const struct host *h, const struct service_options *o,
-                                struct knobs *k, struct err *err) {
+static enum status count_blocks(struct host *h, const struct service_options *o, struct knobs *k,
+                                struct err *err) {
     if (k->kv_blocks > 0) return ST_OK;
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : KV_BYTES_DEFAULT;
-    uint64_t blocks = bytes / bytes_per_block(h->model, k);
+    uint64_t blocks = bytes / bytes_per_block(h, k);
     uint64_t useful = blocks_per_context(h, k) * k->max_seqs;
     if (!o->kv_bytes && blocks > useful) blocks = useful;
     if (blocks == 0)
         return err_set(err, ST_BAD, "%llu bytes of KV memory do not hold a block of %llu",
-                       (unsigned long long)bytes, (unsigned long long)bytes_per_block(h->model, k));
+                       (unsigned long long)bytes, (unsigned long long)bytes_per_block(h, k));
     if (blocks > KV_BLOCKS_MAX)
         return err_set(err, ST_BAD, "%llu bytes of KV memory are %llu blocks, at most %d may be",
                        (unsigned long long)bytes, (unsigned long long)blocks, KV_BLOCKS_MAX);
@@ -89,13 +93,12 @@ static enum status count_blocks(const struct host *h, const struct service_optio
 
 /* As kv/cache.h has it, 0 or more than there are is all of them. */
 static void note_memory(struct service *s) {
-    const struct model *m = s->host.model;
     struct knobs *k = &s->knobs;
     if (k->prefix_blocks == 0 || k->prefix_blocks > k->kv_blocks) k->prefix_blocks = k->kv_blocks;
-    for (uint32_t g = 0; g < m->kv_group_count; g++)
-        s->memory.block_bytes[g] = group_block_bytes(m, k, g);
-    s->memory.kv_bytes = k->kv_blocks * bytes_per_block(m, k);
-    s->memory.prefix_bytes = k->prefix_blocks * bytes_per_block(m, k);
+    for (uint32_t g = 0; g < s->host.model->kv_group_count; g++)
+        s->memory.block_bytes[g] = group_block_bytes(&s->host, k, g);
+    s->memory.kv_bytes = k->kv_blocks * bytes_per_block(&s->host, k);
+    s->memory.prefix_bytes = k->prefix_blocks * bytes_per_block(&s->host, k);
 }
 
 /* Keys of blocks hold for one model file and one number format. */
@@ -167,16 +170,17 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
                               const char *spill_dir, struct err *err) {
     const struct knobs *k = &s->knobs;
     struct runner_local_options o = {
-        .kv_type = kv_types[k->kv_type],
-        .block_tokens = k->block_size,
-        .spill_slots = k->spill_blocks,
-        .spill_dir = spill_dir ? spill_dir : SPILL_DIR_DEFAULT,
+        .kv = {.type = kv_types[k->kv_type],
+               .block_tokens = k->block_size,
+               .spill_slots = k->spill_blocks,
+               .spill_dir = spill_dir ? spill_dir : SPILL_DIR_DEFAULT},
         .seq_max = sched_seq_max(k),
         .row_max = rows_in_step(s, policy),
         .sample_max = k->max_seqs,
         .tokens_max = s->host.ctx_tokens,
     };
-    for (uint32_t g = 0; g < s->host.model->kv_group_count; g++) o.block_counts[g] = k->kv_blocks;
+    for (uint32_t g = 0; g < s->host.model->kv_group_count; g++)
+        o.kv.block_counts[g] = k->kv_blocks;
     struct runner runner;
     TRY(runner_local_open(&s->host, engine_kv(s->engine), &o, &runner, err));
     s->memory.scratch_bytes = runner_local_scratch_bytes(&runner);
@@ -189,6 +193,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     const struct sched_policy *policy = o->policy ? o->policy : sched_policies[0];
     struct host_options host = {.threads = o->knobs.threads,
                                 .ctx_tokens = o->ctx_tokens,
+                                .device = o->device,
                                 .isa = o->isa,
                                 .placement = o->placement,
                                 .weights = o->weights,
@@ -199,6 +204,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     TRY(check_knobs(&o->knobs, err));
     TRY(host_open(&s->host, path, &host, err));
     TRY(check_model(&s->host, path, err));
+    TRY(check_device(&s->host, &o->knobs, err));
     s->knobs.threads = s->host.threads;
     TRY(count_blocks(&s->host, o, &s->knobs, err));
     note_memory(s);

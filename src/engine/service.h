@@ -25,12 +25,11 @@
 struct service_options {
     const struct sched_policy *policy; /* NULL: the first of the list */
     struct knobs knobs;                /* kv_blocks 0: as many as kv_bytes hold */
-    uint64_t kv_bytes;     /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
-    uint32_t ctx_tokens;   /* as in struct host_options */
-    const char *isa;       /* as in struct host_options */
-    const char *placement; /* as in struct host_options */
-    struct weight_cache_options weights; /* as in struct host_options */
-    const char *spill_dir;               /* where swapped blocks go; NULL: /tmp */
+    uint64_t kv_bytes;   /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
+    uint32_t ctx_tokens; /* as in struct host_options */
+    const char *device, *isa, *placement; /* as in struct host_options */
+    struct weight_cache_options weights;  /* as in struct host_options */
+    const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */
     bool is_sim;               /* no weights are read and nothing is computed: engine/runner_sim.h

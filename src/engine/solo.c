@@ -24,39 +24,56 @@ static void choose_sizes(struct solo *e, const struct solo_options *o) {
     if (is_whole || e->chunk_tokens > e->ctx_tokens) e->chunk_tokens = e->ctx_tokens;
 }
 
+static uint32_t blocks_of_context(const struct solo *e) {
+    uint32_t block_tokens = e->host.device.kv_block_tokens;
+    return (e->ctx_tokens + block_tokens - 1) / block_tokens;
+}
+
+/* Every token of a chunk may be an output, and the last one is sampled behind besides. Of one
+ * sequence: an edit for every token of the vocabulary that it may hold, and one that may end it. */
+static struct step_sizes sizes_of(const struct solo *e) {
+    uint32_t vocab = e->host.model->hp.vocab;
+    return (struct step_sizes){.rows_max = e->chunk_tokens,
+                               .outputs_max = e->chunk_tokens + 1,
+                               .seqs_max = 1,
+                               .group_count = e->kv.group_count,
+                               .blocks_max = blocks_of_context(e),
+                               .edits_max = 2 * vocab + LOGIT_BIAS_MAX,
+                               .deny_words_max = (vocab + 63) / 64};
+}
+
 static enum status make_tables(struct solo *e, struct err *err) {
-    size_t rows = e->chunk_tokens, ctx = e->ctx_tokens;
-    size_t blocks = (ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    e->token = mem_zalloc_array(rows, sizeof(*e->token));
-    e->pos = mem_zalloc_array(rows, sizeof(*e->pos));
-    e->seq = mem_zalloc_array(rows, sizeof(*e->seq));
-    e->output_row = mem_zalloc_array(rows, sizeof(*e->output_row));
-    e->blocks = mem_zalloc_array(blocks, sizeof(*e->blocks));
-    e->cached = mem_zalloc_array(ctx, sizeof(*e->cached));
-    if (!e->token || !e->pos || !e->seq || !e->output_row || !e->blocks || !e->cached)
+    struct step_sizes sizes = sizes_of(e);
+    e->cached = mem_zalloc_array(e->ctx_tokens, sizeof(*e->cached));
+    if (!e->cached)
         return err_set(err, ST_NOMEM, "out of memory for a context of %u tokens", e->ctx_tokens);
-    for (uint32_t b = 0; b < blocks; b++) e->blocks[b] = b;
+    TRY(step_create(&e->step, &e->host.device, &sizes, err));
+    for (uint32_t g = 0; g < e->kv.group_count; g++)
+        for (uint32_t b = 0; b < sizes.blocks_max; b++) step_blocks(e->step, 0, g)[b] = b;
     return ST_OK;
 }
 
 static enum status make_kv(struct solo *e, enum kv_type type, struct err *err) {
-    uint32_t counts[KV_GROUPS_MAX];
-    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
-        counts[g] = (e->ctx_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    struct kv_memory_options o = {.type = type, .block_tokens = e->host.device.kv_block_tokens};
     if (model_is_encoder(e->host.model)) return ST_OK;
-    return kv_memory_create(&e->host, type, counts, &e->kv, err);
+    for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) o.block_counts[g] = blocks_of_context(e);
+    return kv_memory_create(&e->host, &o, &e->kv, err);
 }
 
 static enum status make_pass(struct solo *e, enum model_goal goal, struct pass *out,
                              struct err *err) {
-    struct tape_sizes sizes = {e->chunk_tokens, e->chunk_tokens, 1};
-    return pass_create(&e->host, goal, &sizes, out, err);
+    struct pass_options o = {.goal = goal,
+                             .sizes = sizes_of(e),
+                             .kv = e->kv.group_count > 0 ? &e->kv : NULL,
+                             .slot_count = goal == GOAL_LOGITS ? 1 : 0};
+    return pass_create(&e->host, &o, out, err);
 }
 
 static enum status load(struct solo *e, const char *path, const struct solo_options *o,
                         struct err *err) {
     struct host_options host = {.threads = o->threads,
                                 .ctx_tokens = o->ctx_tokens,
+                                .device = o->device,
                                 .isa = o->isa,
                                 .weights = o->weights,
                                 .tokens_only = o->tokens_only,
@@ -64,8 +81,8 @@ static enum status load(struct solo *e, const char *path, const struct solo_opti
                                 .progress_ctx = o->progress_ctx};
     TRY(host_open(&e->host, path, &host, err));
     choose_sizes(e, o);
-    TRY(make_tables(e, err));
     TRY(make_kv(e, o->kv_type, err));
+    TRY(make_tables(e, err));
     bool pools = model_is_encoder(e->host.model);
     return make_pass(e, pools ? GOAL_POOLED : GOAL_LOGITS, &e->logits, err);
 }
@@ -87,44 +104,50 @@ void solo_close(struct solo *e) {
     if (!e) return;
     pass_destroy(&e->host, &e->hidden);
     pass_destroy(&e->host, &e->logits);
+    step_destroy(e->step, &e->host.device);
     kv_memory_destroy(&e->host, &e->kv);
     host_close(&e->host);
-    mem_free(e->token);
-    mem_free(e->pos);
-    mem_free(e->seq);
-    mem_free(e->output_row);
-    mem_free(e->blocks);
     mem_free(e->cached);
     mem_free(e);
 }
 
-static uint32_t fill_outputs(struct solo *e, uint32_t count, enum row_choice rows) {
-    uint32_t outputs = rows == ROWS_ALL ? count : rows == ROWS_LAST ? 1 : 0;
-    for (uint32_t r = 0; r < outputs; r++) e->output_row[r] = count - outputs + r;
-    return outputs;
+static void fill_rows(struct step *step, const struct solo_tokens *t) {
+    step_clear(step);
+    step->seq_count = 1;
+    step->seqs[0] = (struct step_seq){.first_row = 0, .row_count = t->count};
+    for (uint32_t i = 0; i < t->count; i++) {
+        step->token[i] = t->ids[i];
+        step->pos[i] = (int32_t)(t->first_pos + i);
+        step->seq[i] = 0;
+    }
+    step->row_count = t->count;
 }
 
-const float *solo_run(struct solo *e, const struct pass *pass, const int32_t *ids, uint32_t count,
-                      uint32_t first_pos, enum row_choice rows, size_t *row_floats) {
-    CHECK(count > 0);
-    CHECK(count <= e->chunk_tokens);
-    CHECK(first_pos + count <= e->ctx_tokens);
-    for (uint32_t i = 0; i < count; i++) {
-        e->token[i] = ids[i];
-        e->pos[i] = (int32_t)(first_pos + i);
+static void add_output(struct step *step, uint32_t row, const struct sampling *sampling) {
+    uint32_t i = step->output_count++;
+    step->output_row[i] = row;
+    step->samplings[i] = *sampling;
+}
+
+enum status solo_run(struct solo *e, const struct pass *pass, const struct solo_tokens *t,
+                     struct device_result *out, struct err *err) {
+    struct step *step = e->step;
+    CHECK(t->count > 0);
+    CHECK(t->count <= e->chunk_tokens);
+    CHECK(t->first_pos + t->count <= e->ctx_tokens);
+    fill_rows(step, t);
+    step->hands_over = !t->sampler;
+    for (uint32_t r = 0; t->hands_over && r < t->count; r++)
+        add_output(step, r, &(struct sampling){.kind = SAMPLING_HAND_OVER});
+    if (t->sampler) {
+        struct sampling draw;
+        enum status st =
+            sampler_describe(t->sampler, t->first_pos + t->count, false, &step->tables, &draw);
+        CHECK(st == ST_OK); /* the tables hold all edits that one sequence can have */
+        draw.slot = 0;
+        add_output(step, t->count - 1, &draw);
     }
-    struct step_seq seq = {.first_row = 0, .row_count = count};
-    for (int g = 0; g < KV_GROUPS_MAX; g++) seq.blocks[g] = e->blocks;
-    struct step step = {.row_count = count,
-                        .output_count = fill_outputs(e, count, rows),
-                        .seq_count = 1,
-                        .token = e->token,
-                        .pos = e->pos,
-                        .seq = e->seq,
-                        .output_row = e->output_row,
-                        .seqs = &seq};
-    bool has_kv = e->kv.group_count > 0;
-    return pass_run(&e->host, pass, &step, has_kv ? e->kv.spaces : NULL, row_floats);
+    return pass_run(&e->host, pass, step, out, err);
 }
 
 enum status solo_check_ids(const struct solo *e, const int32_t *ids, uint32_t count,
@@ -162,9 +185,10 @@ enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logi
     e->cached_count = 0;
     for (uint32_t pos = 0; pos < count;) {
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
-        size_t row_floats;
-        const float *logits = solo_run(e, &e->logits, ids + pos, rows, pos, ROWS_ALL, &row_floats);
-        TRY(hand_rows(e, logits, row_floats, pos, rows, fn, ctx));
+        struct device_result out;
+        struct solo_tokens tokens = {ids + pos, rows, pos, .hands_over = true};
+        TRY(solo_run(e, &e->logits, &tokens, &out, err));
+        TRY(hand_rows(e, out.rows, out.row_floats, pos, rows, fn, ctx));
         pos += rows;
     }
     return ST_OK;
@@ -174,14 +198,15 @@ enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logi
 static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t count, float *out,
                                  struct err *err) {
     uint32_t dims = e->host.model->hp.dim;
-    if (!e->hidden.slab) TRY(make_pass(e, GOAL_HIDDEN, &e->hidden, err));
+    if (!e->hidden.program) TRY(make_pass(e, GOAL_HIDDEN, &e->hidden, err));
     memset(out, 0, dims * sizeof(float));
     e->cached_count = 0;
     for (uint32_t pos = 0; pos < count;) {
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
-        size_t row_floats;
-        const float *hidden = solo_run(e, &e->hidden, ids + pos, rows, pos, ROWS_ALL, &row_floats);
-        mean_add(out, dims, hidden, row_floats, rows);
+        struct device_result hidden;
+        struct solo_tokens tokens = {ids + pos, rows, pos, .hands_over = true};
+        TRY(solo_run(e, &e->hidden, &tokens, &hidden, err));
+        mean_add(out, dims, hidden.rows, hidden.row_floats, rows);
         pos += rows;
     }
     mean_finish(out, dims);
@@ -191,19 +216,20 @@ static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t co
 static enum status embed_encoder(struct solo *e, const int32_t *ids, uint32_t count, float *out,
                                  struct err *err) {
     uint32_t max = solo_embed_tokens_max(e), kept = count < max ? count : max;
-    const float *pooled;
-    if (kept == count) {
-        pooled = solo_run(e, &e->logits, ids, count, 0, ROWS_NONE, NULL);
-    } else {
-        int32_t *cut = mem_alloc_array(kept, sizeof(*cut));
+    struct device_result pooled;
+    struct solo_tokens tokens = {.ids = ids, .count = kept};
+    int32_t *cut = NULL;
+    if (kept < count) {
+        cut = mem_alloc_array(kept, sizeof(*cut));
         if (!cut) return err_set(err, ST_NOMEM, "out of memory for a text of %u tokens", kept);
         memcpy(cut, ids, kept * sizeof(*cut));
         cut[kept - 1] = ids[count - 1];
-        pooled = solo_run(e, &e->logits, cut, kept, 0, ROWS_NONE, NULL);
-        mem_free(cut);
+        tokens.ids = cut;
     }
-    memcpy(out, pooled, e->host.model->hp.dim * sizeof(float));
-    return ST_OK;
+    enum status st = solo_run(e, &e->logits, &tokens, &pooled, err);
+    mem_free(cut);
+    if (st == ST_OK) memcpy(out, pooled.rows, e->host.model->hp.dim * sizeof(float));
+    return st;
 }
 
 enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,

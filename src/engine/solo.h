@@ -29,7 +29,7 @@ struct solo_options {
     uint32_t ctx_tokens;   /* 0: what the model was made for, at most 8192 */
     uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
     enum kv_type kv_type;
-    const char *isa;                     /* as cpu_device_open takes it; NULL: "auto" */
+    const char *device, *isa;            /* as in struct host_options */
     struct weight_cache_options weights; /* zeroed: no cache */
     bool tokens_only; /* the model may come without a tokenizer; no text, no generate */
     load_progress_fn *on_progress;

@@ -4,10 +4,8 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "engine/solo_int.h"
 #include "engine/stops.h"
-#include "kernels/cpu/choose.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -20,12 +18,12 @@ struct generation {
     void *ctx;
     struct gen_usage *usage;
     struct sampler *sampler;
-    struct chooser *chooser;
-    struct sampling_tables tables; /* of one token */
+    struct row_output sampled; /* behind the last token */
     struct detok detok;
     struct stops stops;
     struct buf text, shown;
     uint32_t pos; /* tokens in the cache */
+    struct err *err;
 };
 
 void solo_stop(struct solo *e) { atomic_store(&e->stopping, true); }
@@ -43,24 +41,29 @@ static uint32_t count_cached(const struct generation *g) {
     return same;
 }
 
-/* Compute `count` tokens at g->pos and remember that the cache holds them. */
+/* Compute `count` tokens at g->pos, sample behind the last one if `samples`, and remember that the
+ * cache holds them. */
 static enum status run_tokens(struct generation *g, const int32_t *ids, uint32_t count,
-                              bool is_last, const float **logits) {
+                              bool samples) {
     struct solo *e = g->e;
-    enum row_choice rows = g->req->all_logits ? ROWS_ALL : is_last ? ROWS_LAST : ROWS_NONE;
-    size_t row_floats;
+    struct device_result out;
+    struct solo_tokens tokens = {.ids = ids,
+                                 .count = count,
+                                 .first_pos = g->pos,
+                                 .hands_over = g->req->all_logits,
+                                 .sampler = samples ? g->sampler : NULL};
     e->cached_count = g->pos; /* what follows is being overwritten */
-    const float *out = solo_run(e, &e->logits, ids, count, g->pos, rows, &row_floats);
+    TRY(solo_run(e, &e->logits, &tokens, &out, g->err));
     memcpy(e->cached + g->pos, ids, count * sizeof(*ids));
     e->cached_count = g->pos + count;
     for (uint32_t r = 0; g->req->all_logits && r < count; r++)
-        TRY(g->req->on_logits(g->req->logits_ctx, g->pos + r, 1, out + r * row_floats));
-    *logits = rows == ROWS_ALL ? out + (count - 1) * row_floats : out;
+        TRY(g->req->on_logits(g->req->logits_ctx, g->pos + r, 1, out.rows + r * out.row_floats));
+    if (samples) g->sampled = out.outputs[out.output_count - 1];
     g->pos += count;
     return ST_OK;
 }
 
-static enum status run_prompt(struct generation *g, const float **logits) {
+static enum status run_prompt(struct generation *g) {
     const struct gen_request *req = g->req;
     int64_t start_us = clock_now(&clock_real);
     g->pos = count_cached(g);
@@ -68,7 +71,8 @@ static enum status run_prompt(struct generation *g, const float **logits) {
     while (g->pos < req->prompt_tokens && !is_stopped(g)) {
         uint32_t left = req->prompt_tokens - g->pos;
         uint32_t count = left < g->e->chunk_tokens ? left : g->e->chunk_tokens;
-        TRY(run_tokens(g, req->prompt + g->pos, count, count == left, logits));
+        bool samples = count == left && req->max_tokens > 0;
+        TRY(run_tokens(g, req->prompt + g->pos, count, samples));
     }
     g->usage->prompt_us = clock_now(&clock_real) - start_us;
     return ST_OK;
@@ -100,19 +104,11 @@ static enum finish_reason why_finished(struct generation *g, int32_t token, bool
     return is_stopped(g) ? FINISH_CANCELLED : FINISH_NONE;
 }
 
-static enum status pick(struct generation *g, const float *logits, struct sample_result *out) {
-    struct sampling sampling;
-    g->tables.edit_count = 0;
-    TRY(sampler_describe(g->sampler, g->pos, false, &g->tables, &sampling));
-    return choose(g->chooser, &sampling, &g->tables, -1, logits, out);
-}
-
-/* Choose, show, and say whether that was the end. */
-static enum status emit_token(struct generation *g, const float *logits, int32_t *token) {
-    struct sample_result picked;
+/* Show the sampled token, and say whether that was the end. */
+static enum status emit_token(struct generation *g, int32_t *token) {
     bool met_stop = false;
-    TRY(pick(g, logits, &picked));
-    *token = picked.chosen.token;
+    if (g->sampled.failed) return ST_BAD;
+    *token = g->sampled.sample.chosen.token;
     sampler_accept(g->sampler, *token);
     g->usage->completion_tokens++;
     bool is_end = !g->req->ignore_end && tokenizer_is_end(g->e->host.tokenizer, *token);
@@ -120,19 +116,21 @@ static enum status emit_token(struct generation *g, const float *logits, int32_t
     if (!is_end || g->req->keep_special) TRY(add_text(g, *token, &met_stop));
     g->usage->finish = why_finished(g, *token, met_stop);
     if (g->usage->finish != FINISH_NONE && !met_stop) flush_text(g);
-    struct gen_event event = {
-        .token = *token, .text = buf_str(&g->shown), .sample = &picked, .finish = g->usage->finish};
+    struct gen_event event = {.token = *token,
+                              .text = buf_str(&g->shown),
+                              .sample = &g->sampled.sample,
+                              .finish = g->usage->finish};
     if (!g->fn(g->ctx, &event) && g->usage->finish == FINISH_NONE)
         g->usage->finish = FINISH_CANCELLED;
     return ST_OK;
 }
 
-static enum status decode(struct generation *g, const float *logits) {
+static enum status decode(struct generation *g) {
     int64_t start_us = clock_now(&clock_real);
     while (g->usage->finish == FINISH_NONE) {
         int32_t token;
-        TRY(emit_token(g, logits, &token));
-        if (g->usage->finish == FINISH_NONE) TRY(run_tokens(g, &token, 1, true, &logits));
+        TRY(emit_token(g, &token));
+        if (g->usage->finish == FINISH_NONE) TRY(run_tokens(g, &token, 1, true));
     }
     g->usage->decode_us = clock_now(&clock_real) - start_us;
     return ST_OK;
@@ -149,10 +147,6 @@ static enum status make_sampler(struct generation *g, struct err *err) {
     struct sample_bounds bounds = {.vocab = g->e->host.model->hp.vocab,
                                    .tokens_max = g->e->ctx_tokens + 1};
     TRY(sampler_create(&g->req->sample, &bounds, &g->sampler, err));
-    g->tables.edit_cap = sampler_edits_max(g->sampler);
-    g->tables.edits = mem_alloc_array(g->tables.edit_cap + (size_t)1, sizeof(g->tables.edits[0]));
-    if (!g->tables.edits || chooser_create(bounds.vocab, &g->chooser) != ST_OK)
-        return err_set(err, ST_NOMEM, "out of memory for sampling");
     for (uint32_t i = 0; i < g->req->prompt_tokens; i++)
         sampler_accept(g->sampler, g->req->prompt[i]);
     sampler_begin_answer(g->sampler);
@@ -160,9 +154,8 @@ static enum status make_sampler(struct generation *g, struct err *err) {
 }
 
 static enum status run_request(struct generation *g, struct err *err) {
-    const float *logits = NULL;
     TRY(make_sampler(g, err));
-    TRY(run_prompt(g, &logits));
+    TRY(run_prompt(g));
     if (g->pos < g->req->prompt_tokens) {
         emit_end(g, FINISH_CANCELLED);
         return ST_OK;
@@ -171,7 +164,7 @@ static enum status run_request(struct generation *g, struct err *err) {
         emit_end(g, FINISH_LENGTH);
         return ST_OK;
     }
-    return decode(g, logits);
+    return decode(g);
 }
 
 enum status solo_generate(struct solo *e, const struct gen_request *req, gen_event_fn *fn,
@@ -185,7 +178,7 @@ enum status solo_generate(struct solo *e, const struct gen_request *req, gen_eve
     CHECK(e->host.tokenizer);
     atomic_store(&e->stopping, false);
     *usage = (struct gen_usage){.prompt_tokens = req->prompt_tokens};
-    struct generation g = {.e = e, .req = req, .fn = fn, .ctx = ctx, .usage = usage};
+    struct generation g = {.e = e, .req = req, .fn = fn, .ctx = ctx, .usage = usage, .err = err};
     stops_init(&g.stops, req->stops, req->stop_count);
     buf_init(&g.text, TEXT_MAX);
     buf_init(&g.shown, TEXT_MAX);
@@ -201,7 +194,5 @@ enum status solo_generate(struct solo *e, const struct gen_request *req, gen_eve
     buf_deinit(&g.text);
     stops_deinit(&g.stops);
     sampler_destroy(g.sampler);
-    chooser_destroy(g.chooser);
-    mem_free(g.tables.edits);
     return st;
 }

@@ -15,10 +15,7 @@ struct solo {
     struct kv_memory kv;
     uint32_t ctx_tokens, chunk_tokens;
 
-    /* Step tables: one sequence, its blocks in order. */
-    int32_t *token, *pos;       /* chunk_tokens */
-    uint32_t *seq, *output_row; /* chunk_tokens */
-    uint32_t *blocks;           /* ctx_tokens / KV_BLOCK_TOKENS, rounded up */
+    struct step *step; /* one sequence, its blocks in order */
 
     /* What the KV cache holds: these tokens from position 0 on. */
     int32_t *cached; /* ctx_tokens */
@@ -27,13 +24,18 @@ struct solo {
     atomic_bool stopping;
 };
 
-enum row_choice { ROWS_NONE, ROWS_LAST, ROWS_ALL };
+/* Tokens, at most chunk_tokens, at positions first_pos and up. */
+struct solo_tokens {
+    const int32_t *ids;
+    uint32_t count, first_pos;
+    bool hands_over;               /* the output of every token is handed over */
+    const struct sampler *sampler; /* samples behind the last one; NULL: nothing is sampled */
+};
 
-/* Run `count` tokens (at most chunk_tokens) at positions first_pos and up through `pass`; the
- * cache must hold everything before them. Returns the output's first row; rows of it follow
- * each other at *row_floats. */
-const float *solo_run(struct solo *e, const struct pass *pass, const int32_t *ids, uint32_t count,
-                      uint32_t first_pos, enum row_choice rows, size_t *row_floats);
+/* Run them through `pass`; the cache must hold everything before them. The outputs are those that
+ * are handed over, in order, and behind them the sampled one. */
+enum status solo_run(struct solo *e, const struct pass *pass, const struct solo_tokens *tokens,
+                     struct device_result *out, struct err *err);
 
 /* ST_BAD if `count` tokens do not fit the context or one is outside the vocabulary. */
 enum status solo_check_ids(const struct solo *e, const int32_t *ids, uint32_t count,

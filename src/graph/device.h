@@ -1,9 +1,22 @@
 /* graph/device.h - what runs a tape.
  *
- * A plug: implementations live in kernels/. The engine owns one and drives it through this.
+ * A plug: implementations live in kernels/, and kernels/devices.h lists them. The engine owns one
+ * and drives it through this:
  *
- * Lifetime: opened before the model's weights are prepared, closed after the last run.
- * Thread: one caller at a time.
+ *     prepare          every weight, once
+ *     program_create   a tape, checked, with the device's own scratch memory for it
+ *     submit           a step of a program: KV moves, rows, sampling; may return before it has run
+ *     collect          what came of the oldest step that was submitted to the program
+ *
+ * Steps run in the order of their submits, whatever program they belong to. A step's moves and
+ * rows see all that the steps before it have written.
+ *
+ * Memory: weights, scratch and KV are the device's, and the host knows their addresses at most.
+ * Tables, results and spilled blocks are host memory that the device reaches (host_alloc).
+ *
+ * Lifetime: opened before the model's weights are prepared, closed after the last collect.
+ * Thread: one caller at a time, with one exception: collect may wait for a program beside any call
+ * that does not name that program.
  */
 #ifndef GRAPH_DEVICE_H
 #define GRAPH_DEVICE_H
@@ -12,21 +25,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/pool.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "graph/kv_space.h"
+#include "graph/sampling.h"
+#include "graph/step.h"
+#include "graph/work.h"
 
-struct kv_space;
-struct step;
+struct op;
 struct tape;
 struct weight;
 
-/* One run: a finished tape over scratch memory and KV, both from alloc(). */
-struct device_run {
-    const struct tape *tape;
-    const struct step *step;
-    uint8_t *slab;
-    const struct kv_space *kv; /* by KV group; NULL for an encoder */
+struct device_program; /* the device's */
+
+struct program_options {
+    const struct tape *tape;   /* finished; outlives the program */
+    const struct kv_space *kv; /* by KV group; copied; NULL for an encoder */
+    uint32_t kv_group_count;
+    struct step_sizes sizes; /* of the largest step */
+    uint32_t slot_count;     /* slots for sampled tokens; 0: the output is never sampled from */
+};
+
+/* What came of a step. Valid until the next submit to the same program. */
+struct device_result {
+    const struct row_output *outputs; /* [output_count]; only if the step does not hand over */
+    uint32_t output_count;
+    const float *rows; /* the rows that are handed over: output r at rows + r * row_floats */
+    size_t row_floats;
+    int64_t elapsed_us; /* that the device spent on this step alone */
 };
 
 /* An image that weights may be taken from. */
@@ -62,18 +88,25 @@ struct device_images {
      * those weights were made instead, and are as good as the others. */
     enum status (*close)(void *self, struct device_image_use *use, struct err *err);
 
-    /* An image of all that is prepared. Both may run beside run(), on any thread. */
+    /* An image of all that is prepared. Both may run beside submit(), on any thread. */
     enum status (*bytes)(void *self, struct str key, uint64_t *bytes, struct err *err);
     enum status (*write)(void *self, const struct device_image_out *out, struct err *err);
 };
 
+/* A step that has run, for whoever watches. */
+struct device_run {
+    const struct tape *tape;
+    const struct step *step;
+    const struct kv_space *kv; /* by KV group; NULL for an encoder */
+};
+
 /* Where the time of one run went. A thread's times are those of its walk along the tape: in an
- * op, and at the meeting behind it until all had come; of an op that one thread does for all, the
+ * op, and at the barrier behind it until all had come; of an op that one thread does for all, the
  * others wait. What is missing to run_ns lies before, between and behind: waking the threads,
  * tables that are filled first. */
 struct device_times {
     uint32_t thread_count, op_count;
-    int64_t run_ns;         /* all of run() */
+    int64_t run_ns;         /* of the tape; moves and sampling not included */
     const int64_t *work_ns; /* [thread_count][op_count] */
     const int64_t *wait_ns; /* the same */
 };
@@ -81,33 +114,63 @@ struct device_times {
 typedef void device_watch_fn(void *ctx, const struct device_run *run,
                              const struct device_times *times);
 
+/* For `jitney profile`: where time goes, and what the device could do at best. */
+struct device_profiler {
+    /* Have `fn` called behind every run, on the thread that submitted it, with where its time
+     * went; NULL ends it. Costs nothing while nobody watches. ST_NOMEM. */
+    enum status (*watch)(void *self, device_watch_fn *fn, void *ctx);
+
+    /* Measure the ceilings. Takes a second or so. */
+    enum status (*peaks)(void *self, struct peaks *out, struct err *err);
+
+    /* Of one op of the tape that `run` ran. */
+    struct work (*op_work)(void *self, const struct device_run *run, const struct op *op);
+};
+
 struct device {
     const char *name; /* "cpu-avx2" */
+    uint32_t depth;   /* 0: a submit runs the step. 1: a step may be submitted while the one before
+                         it runs, and it pays to do so */
+    uint32_t threads; /* of the host that compute; 0: none do */
+    const char *bound_to;     /* processors of its threads, "0-3,8-11"; NULL: not bound */
+    const char *unbound_text; /* why they are not, where it was asked for; "" */
 
-    /* Zeroed, 64-byte aligned; NULL when there is no room. */
-    void *(*alloc)(void *self, size_t bytes);
-    void (*free)(void *self, void *ptr, size_t bytes);
+    /* Memory of the device, zeroed; 0 when there is no room. */
+    device_addr (*alloc)(void *self, size_t bytes);
+    void (*free)(void *self, device_addr addr, size_t bytes);
+
+    /* Host memory that the device reaches, zeroed, 64-byte aligned; NULL when there is no room.
+     * `fd`: -1, or a file of that many bytes whose pages may be the memory, so that the system can
+     * write them out when it is short; a device whose memory must stay in place ignores it. */
+    void *(*host_alloc)(void *self, size_t bytes, int fd);
+    void (*host_free)(void *self, void *ptr, size_t bytes);
 
     /* Bring a weight into the device's own layout and set `prepared`; the device frees it at
-     * close. After it the file's bytes are no longer read. Preparing one twice is fine. */
+     * close. If `prepared` is set afterwards, the file's bytes are no longer read. Preparing one
+     * twice is fine. */
     enum status (*prepare)(void *self, struct weight *w, struct err *err);
     const struct device_images *images; /* NULL: it keeps none */
 
-    /* ST_BAD with the op's name if the tape holds one that this device lacks. Comes before the
-     * tape's first run: whatever the device needs for running it is made here. */
-    enum status (*check)(void *self, const struct tape *t, struct err *err);
+    /* KV blocks: what their number of tokens must be a multiple of, and how many bytes one has; 0
+     * if the device has no such format. */
+    uint32_t kv_block_tokens;
+    size_t (*kv_block_bytes)(void *self, const struct kv_shape *shape);
 
-    /* Run all ops; results are in the slab when it returns. */
-    void (*run)(void *self, const struct device_run *run);
+    /* Check a tape and make what running it takes. ST_BAD names an op that this device lacks;
+     * ST_NOMEM says how much scratch memory there is no room for. */
+    enum status (*program_create)(void *self, const struct program_options *options,
+                                  struct device_program **out, struct err *err);
+    void (*program_destroy)(void *self, struct device_program *p); /* NULL is fine */
 
-    /* Lend the device's host threads to a job that is not a tape (sampling): `fn` is called once
-     * on each of them, as pool_run does. */
-    void (*parallel)(void *self, pool_fn *fn, void *ctx);
+    /* At most `depth` + 1 steps may have been submitted to a program and not collected. A status
+     * other than ST_OK, of either call, means that nothing of the step can be used; ST_DEVICE: the
+     * device is lost. A submit that fails is not collected. */
+    enum status (*submit)(void *self, struct device_program *p, const struct step *step,
+                          struct err *err);
+    enum status (*collect)(void *self, struct device_program *p, struct device_result *out,
+                           struct err *err);
 
-    /* Have `fn` called behind every run, on the caller's thread, with where its time went; NULL
-     * ends it. Costs nothing while nobody watches. ST_NOMEM. */
-    enum status (*watch)(void *self, device_watch_fn *fn, void *ctx);
-
+    const struct device_profiler *profiler; /* NULL: it cannot tell */
     void (*close)(void *self);
     void *self;
 };

@@ -1,19 +1,16 @@
-/* graph/kv_space.h - where keys and values lie in memory.
+/* graph/kv_space.h - where keys and values lie: in blocks, whose inside is the device's business.
  *
- * KV memory is cut into blocks of KV_BLOCK_TOKENS tokens. A block holds its tokens' keys and
- * values of all layers side by side, so that blocks that were never used take no memory, however
- * large the pages are. Inside block b, layer l, KV head h:
- *
- *     K tile: [head_dim][KV_BLOCK_TOKENS]   the tokens of one dimension side by side, so that a
- *                                           query meets 16 keys in one vector
- *     V tile: [KV_BLOCK_TOKENS][head_dim]   a token's values side by side
- *
- * KV_I8 keeps signed bytes and, behind the bytes of either tile, an f16 scale for each of its
- * tokens: a token's key has one, its value another.
+ * KV memory is cut into blocks of `block_tokens` tokens. A block holds its tokens' keys and values
+ * of all layers of its group, so that blocks that were never used take no memory. How a block is
+ * laid out, and so how many bytes it has, is the device's answer (`kv_block_bytes` in
+ * graph/device.h).
  *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds
  * its blocks through one table per group.
+ *
+ * Blocks that leave the device go to spill slots: host memory that the device can reach, one block
+ * in each slot.
  */
 #ifndef GRAPH_KV_SPACE_H
 #define GRAPH_KV_SPACE_H
@@ -21,54 +18,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KV_BLOCK_TOKENS = 16, KV_GROUPS_MAX = 8 };
+enum { KV_GROUPS_MAX = 8 };
 
 enum kv_type { KV_F16, KV_F32, KV_I8 };
 
-struct kv_space {
+static inline const char *kv_type_name(enum kv_type type) {
+    return type == KV_F16 ? "f16" : type == KV_F32 ? "f32" : "int8";
+}
+
+/* An address in a device's own memory; 0: none. Only the device may read what is there. */
+typedef uint64_t device_addr;
+
+struct kv_shape {
     enum kv_type type;
     uint32_t layers, heads, head_dim;
-    uint32_t block_count;
-    uint8_t *base; /* owned by whoever made the space; 64-byte aligned */
+    uint32_t block_tokens; /* a multiple of what the device asks for */
 };
 
-static inline size_t kv_elem_bytes(enum kv_type type) {
-    return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
-}
+struct kv_space {
+    struct kv_shape shape;
+    uint32_t block_count;
+    size_t block_bytes; /* all layers of a block */
+    device_addr base;
+    uint8_t *spill; /* host memory from the device's host_alloc; NULL: no slots */
+    uint32_t spill_slots;
+};
 
-/* What a token's key or value has beside its elements. */
-static inline size_t kv_scale_bytes(enum kv_type type) { return type == KV_I8 ? 2 : 0; }
-
-/* One K or V tile of one head. */
-static inline size_t kv_tile_bytes(const struct kv_space *s) {
-    size_t token_bytes = s->head_dim * kv_elem_bytes(s->type) + kv_scale_bytes(s->type);
-    return KV_BLOCK_TOKENS * token_bytes;
-}
-
-/* Where the scales of a K or V tile of KV_I8 begin. */
-static inline size_t kv_scales_offset(uint32_t head_dim) {
-    return (size_t)KV_BLOCK_TOKENS * head_dim;
-}
-
-/* One layer of a block. */
-static inline size_t kv_layer_bytes(const struct kv_space *s) {
-    return 2 * (size_t)s->heads * kv_tile_bytes(s);
-}
-
-/* All layers of it. */
-static inline size_t kv_block_bytes(const struct kv_space *s) {
-    return s->layers * kv_layer_bytes(s);
-}
-
-static inline size_t kv_space_bytes(const struct kv_space *s) {
-    return s->block_count * kv_block_bytes(s);
-}
-
-/* The K tile; the V tile follows it directly. */
-static inline uint8_t *kv_tile(const struct kv_space *s, uint32_t layer, uint32_t block,
-                               uint32_t head) {
-    size_t index = (size_t)block * s->layers + layer;
-    return s->base + index * kv_layer_bytes(s) + 2 * (size_t)head * kv_tile_bytes(s);
-}
+/* What a step does to KV memory before its rows are computed, in the order of its list. */
+enum kv_move_kind { KV_MOVE_OUT, KV_MOVE_IN, KV_MOVE_COPY };
+struct kv_move {
+    enum kv_move_kind kind;
+    uint32_t group;
+    uint32_t from, to; /* blocks; `to` of OUT and `from` of IN are spill slots */
+};
 
 #endif

@@ -42,10 +42,10 @@ struct op_norm {
     enum norm_kind kind;
     uint32_t group;
     float eps;
-    const float *weight, *bias; /* model memory; bias NULL unless LAYER */
-    struct operand src;         /* f32 */
-    struct operand dst;         /* f32, may be src; NONE if only q8 is wanted */
-    struct operand q8;          /* NONE, or q8: the result quantised (tensor/q8.h) */
+    const struct weight *weight, *bias; /* vectors; bias NULL unless LAYER */
+    struct operand src;                 /* f32 */
+    struct operand dst;                 /* f32, may be src; NONE if only q8 is wanted */
+    struct operand q8;                  /* NONE, or q8: the result quantised (tensor/q8.h) */
 };
 
 struct op_quant {
@@ -58,7 +58,7 @@ struct op_quant {
  * fma in rising k. Then + bias, then + dst. */
 struct matmul_part {
     const struct weight *weight;
-    const float *bias; /* NULL: none */
+    const struct weight *bias; /* a vector; NULL: none */
 };
 struct op_matmul {
     struct matmul_part parts[OP_PARTS_MAX];
@@ -75,7 +75,7 @@ enum rope_style { ROPE_NEOX, ROPE_ADJACENT };
 struct op_rope {
     enum rope_style style;
     uint32_t heads, head_dim, rot_dims;
-    const float *freqs; /* rot_dims / 2; model memory */
+    const struct weight *freqs; /* a vector of rot_dims / 2 */
     float factor;
     struct operand x; /* f32, in place */
 };

@@ -1,4 +1,4 @@
-/* graph/weight.h - a matrix of a model, as the tape names it.
+/* graph/weight.h - a tensor of a model, as the tape names it.
  *
  * `data` is what the file holds, row by row; `prepared` is what a device made of it (another
  * layout, another memory) and belongs to that device.
@@ -12,12 +12,20 @@
 #include "base/str.h"
 #include "tensor/dtype.h"
 
+/* What ops do with it, so that a device prepares it for that. */
+enum weight_use {
+    WEIGHT_MATRIX, /* products; rows of it may be looked up, too */
+    WEIGHT_TABLE,  /* only rows are looked up: embeddings */
+    WEIGHT_VECTOR, /* one row of float32: norm weights, biases, rope frequencies */
+};
+
 struct weight {
     struct str name; /* borrowed from the model file */
+    enum weight_use use;
     enum dtype type;
     uint32_t rows, cols;            /* N outputs, K inputs */
     uint32_t experts;               /* 1, or how many such matrices lie one after the other */
-    const void *data;               /* borrowed from the model file */
+    const void *data;               /* borrowed from the model file; NULL: the model has none */
     size_t bytes;                   /* of all experts together */
     const void *const *expert_data; /* NULL: the experts lie one after the other in data; else
                                        where each one lies; model memory */
@@ -28,6 +36,18 @@ struct weight {
 static inline const uint8_t *weight_data(const struct weight *w, uint32_t expert) {
     if (w->expert_data) return w->expert_data[expert];
     return (const uint8_t *)w->data + (w->bytes / w->experts) * expert;
+}
+
+/* A vector of `count` floats, which it borrows. */
+static inline struct weight weight_vector(struct str name, const float *floats, uint32_t count) {
+    return (struct weight){.name = name,
+                           .use = WEIGHT_VECTOR,
+                           .type = DTYPE_F32,
+                           .rows = 1,
+                           .cols = count,
+                           .experts = 1,
+                           .data = floats,
+                           .bytes = count * sizeof(float)};
 }
 
 #endif

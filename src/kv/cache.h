@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "graph/kv_space.h"
 #include "kv/pool.h"
 
 struct kv_cache; /* opaque */
@@ -53,12 +54,6 @@ struct kv_cache_options {
 };
 
 /* Device work that the caller must do, in the order of the list, before the step's own writes. */
-enum kv_move_kind { KV_MOVE_OUT, KV_MOVE_IN, KV_MOVE_COPY };
-struct kv_move {
-    enum kv_move_kind kind;
-    uint32_t group;
-    uint32_t from, to; /* blocks; `to` of OUT and `from` of IN are spill slots */
-};
 struct kv_moves {
     struct kv_move *list; /* the caller's, of `cap` elements: a call that needs more is ST_FULL */
     uint32_t count, cap;

@@ -95,7 +95,8 @@ static void push_embed(struct flow *f, const struct weight *table, enum embed_so
 }
 
 /* x = norm(x), in place. */
-static void push_layer_norm(struct flow *f, const float *weight, const float *bias) {
+static void push_layer_norm(struct flow *f, const struct weight *weight,
+                            const struct weight *bias) {
     tape_push(f->t, &(struct op){.kind = OP_NORM,
                                  .norm = {.kind = NORM_LAYER,
                                           .group = f->x.cols,

@@ -116,7 +116,7 @@ static enum status bind_expert_list(struct binder *b, enum mat mat, uint32_t lay
 }
 
 enum status bind_vec(struct model *m, const char *name, uint32_t count, float shift,
-                     const float **out, struct err *err) {
+                     struct weight **out, struct err *err) {
     const struct tensor_info *t = tensor_find(m->file, name);
     *out = NULL;
     if (!t) return ST_OK;
@@ -126,12 +126,14 @@ enum status bind_vec(struct model *m, const char *name, uint32_t count, float sh
         return err_set(err, ST_BAD, "%s: tensor %s has %llu elements, expected %u",
                        model_file_path(m->file), name, (unsigned long long)elems, count);
     float *copy = arena_zalloc_array(m->arena, count, sizeof(float));
-    if (!copy)
+    struct weight *vec = arena_zalloc_array(m->arena, 1, sizeof(*vec));
+    if (!copy || !vec)
         return err_set(err, ST_NOMEM, "%s: out of memory for tensor %s", model_file_path(m->file),
                        name);
     dtype_dequant(t->type, t->data, count, copy);
     for (uint32_t i = 0; i < count; i++) copy[i] += shift;
-    *out = copy;
+    *vec = weight_vector(t->name, copy, count);
+    *out = vec;
     return ST_OK;
 }
 
@@ -336,6 +338,7 @@ static enum status bind_head(struct binder *b) {
     TRY(hparams_bool(m->file, "", NULL, "tie_word_embeddings", true, &is_tied, b->err));
     if (!m->own_head.data && !is_tied) return say_missing(b, name);
     m->head = m->own_head.data ? &m->own_head : &m->token_embd;
+    if (m->head != &m->token_embd) m->token_embd.use = WEIGHT_TABLE;
     return ST_OK;
 }
 
@@ -361,6 +364,7 @@ static enum status bind_encoder_ends(struct binder *b) {
         m->hp.embed_tokens_max = m->hp.max_positions;
     outer_name(b, "token_types.weight", "embeddings.token_type_embeddings.weight", name);
     TRY(bind_mat(b, name, 0, m->hp.dim, &m->type_embd));
+    m->token_embd.use = m->pos_embd.use = m->type_embd.use = WEIGHT_TABLE;
     outer_name(b, "token_embd_norm.weight", "embeddings.LayerNorm.weight", name);
     TRY(bind_vec(m, name, m->hp.dim, 0, &m->embd_norm, b->err));
     if (!m->embd_norm) return say_missing(b, name);

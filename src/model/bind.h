@@ -11,6 +11,6 @@ enum status model_bind(struct model *m, struct err *err);
 /* A small tensor as float32 in the model's arena, plus `shift`; *out is NULL if the file has
  * none. ST_BAD if it has not `count` elements. */
 enum status bind_vec(struct model *m, const char *name, uint32_t count, float shift,
-                     const float **out, struct err *err);
+                     struct weight **out, struct err *err);
 
 #endif

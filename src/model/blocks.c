@@ -19,8 +19,8 @@ struct flow flow_begin(const struct model *m, struct tape *t) {
     return f;
 }
 
-static void push_norm(struct flow *f, struct operand src, struct operand dst, const float *weight,
-                      uint32_t group) {
+static void push_norm(struct flow *f, struct operand src, struct operand dst,
+                      const struct weight *weight, uint32_t group) {
     tape_push(f->t, &(struct op){.kind = OP_NORM,
                                  .norm = {.kind = NORM_RMS,
                                           .group = group,
@@ -31,7 +31,7 @@ static void push_norm(struct flow *f, struct operand src, struct operand dst, co
                                           .q8 = operand_none}});
 }
 
-struct operand block_norm(struct flow *f, struct operand x, const float *weight) {
+struct operand block_norm(struct flow *f, struct operand x, const struct weight *weight) {
     struct operand out = fresh(f, "norm", VALUE_F32, x.cols);
     push_norm(f, x, out, weight, x.cols);
     return out;

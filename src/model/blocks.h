@@ -20,7 +20,7 @@ struct flow {
 struct flow flow_begin(const struct model *m, struct tape *t);
 
 /* A fresh value of x's rows holding norm(x), RMS by `weight`. */
-struct operand block_norm(struct flow *f, struct operand x, const float *weight);
+struct operand block_norm(struct flow *f, struct operand x, const struct weight *weight);
 
 /* Attention of layer `l` on `input`: projections, biases and per-head norms where the model has
  * them, rope, cache, attention, output projection. The result is a fresh value of `dim`. The last

@@ -87,10 +87,13 @@ static enum status read_divisors(struct model *m, uint32_t ctx_tokens, const flo
     bool is_long = ctx_tokens > m->hp.rope.original_ctx;
     *out = NULL;
     if (model_file_kind(m->file) == MODEL_GGUF) {
-        TRY(bind_vec(m, "rope_freqs.weight", count, 0, out, err));
-        if (*out) return ST_OK;
-        return bind_vec(m, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight",
-                        count, 0, out, err);
+        struct weight *vec;
+        TRY(bind_vec(m, "rope_freqs.weight", count, 0, &vec, err));
+        if (!vec)
+            TRY(bind_vec(m, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight",
+                         count, 0, &vec, err));
+        if (vec) *out = vec->data;
+        return ST_OK;
     }
     if (m->hp.rope.scaling != SCALING_LONGROPE) return ST_OK;
     const char *keys[] = {"rope_parameters", "rope_scaling"};
@@ -105,22 +108,32 @@ static enum status read_divisors(struct model *m, uint32_t ctx_tokens, const flo
     return ST_OK;
 }
 
+/* Frequencies become a vector like those of the file. */
+static enum status make_freqs(struct model *m, const struct rope_params *r, const char *name,
+                              const float *divisors, uint32_t ctx_tokens, struct weight **out,
+                              float *factor, struct err *err) {
+    uint32_t count = m->hp.rope.rot_dims / 2;
+    float *freqs = arena_zalloc_array(m->arena, count, sizeof(float));
+    struct weight *vec = arena_zalloc_array(m->arena, 1, sizeof(*vec));
+    if (!freqs || !vec) return err_set(err, ST_NOMEM, "out of memory for rope frequencies");
+    rope_freqs(r, divisors, ctx_tokens, freqs, factor);
+    *vec = weight_vector(str_of(name), freqs, count);
+    *out = vec;
+    return ST_OK;
+}
+
 static enum status fill_rope(struct model *m, uint32_t ctx_tokens, struct err *err) {
     uint32_t count = m->hp.rope.rot_dims / 2;
     const float *divisors;
     TRY(read_divisors(m, ctx_tokens, &divisors, err));
-    float *full = arena_zalloc_array(m->arena, count, sizeof(float));
-    float *local = arena_zalloc_array(m->arena, count, sizeof(float));
-    if (!full || !local) return err_set(err, ST_NOMEM, "out of memory for rope frequencies");
     for (uint32_t i = 0; divisors && i < count; i++)
         if (!(divisors[i] > 0))
             return err_set(err, ST_BAD, "%s: rope divisor %u is %g, expected more than 0",
                            model_file_path(m->file), i, (double)divisors[i]);
-    rope_freqs(&m->hp.rope, divisors, ctx_tokens, full, &m->rope_factor);
-    rope_freqs(&m->hp.rope_local, divisors, ctx_tokens, local, &m->rope_factor_local);
-    m->rope_freqs = full;
-    m->rope_freqs_local = local;
-    return ST_OK;
+    TRY(make_freqs(m, &m->hp.rope, "rope_freqs", divisors, ctx_tokens, &m->rope_freqs,
+                   &m->rope_factor, err));
+    return make_freqs(m, &m->hp.rope_local, "rope_freqs_local", divisors, ctx_tokens,
+                      &m->rope_freqs_local, &m->rope_factor_local, err);
 }
 
 static enum status fill(struct model *m, const struct model_options *options, struct err *err) {
@@ -163,11 +176,28 @@ void model_build(const struct model *m, enum model_goal goal, struct tape *t) {
     m->arch->build(m, goal, t);
 }
 
+static enum status each_of_layer(struct layer *l, weight_fn *fn, void *ctx, struct err *err) {
+    for (int mat = 0; mat < MAT_COUNT; mat++)
+        if (l->mat[mat].data) TRY(fn(ctx, &l->mat[mat], err));
+    for (int vec = 0; vec < VEC_COUNT; vec++)
+        if (l->vec[vec]) TRY(fn(ctx, l->vec[vec], err));
+    return ST_OK;
+}
+
 enum status model_each_weight(struct model *m, weight_fn *fn, void *ctx, struct err *err) {
-    for (uint32_t l = 0; l < m->hp.layers; l++)
-        for (int mat = 0; mat < MAT_COUNT; mat++)
-            if (m->layers[l].mat[mat].data) TRY(fn(ctx, &m->layers[l].mat[mat], err));
-    if (m->head) TRY(fn(ctx, m->head, err));
+    bool is_tied = m->head == &m->token_embd;
+    struct weight *ends[] = {m->head,
+                             is_tied ? NULL : &m->token_embd,
+                             &m->pos_embd,
+                             &m->type_embd,
+                             m->embd_norm,
+                             m->embd_norm_bias,
+                             m->final_norm,
+                             m->rope_freqs,
+                             m->rope_freqs_local};
+    for (uint32_t l = 0; l < m->hp.layers; l++) TRY(each_of_layer(&m->layers[l], fn, ctx, err));
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (ends[i] && ends[i]->data) TRY(fn(ctx, ends[i], err));
     return ST_OK;
 }
 

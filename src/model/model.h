@@ -60,10 +60,10 @@ enum vec {
 };
 
 struct layer {
-    struct weight mat[MAT_COUNT]; /* data == NULL: the model has none */
-    const float *vec[VEC_COUNT];  /* NULL: the model has none */
-    bool slides;                  /* attends over hp.window tokens */
-    uint32_t kv_group, kv_layer;  /* its KV group, and which of the group's layers it is */
+    struct weight mat[MAT_COUNT];  /* data == NULL: the model has none */
+    struct weight *vec[VEC_COUNT]; /* NULL: the model has none */
+    bool slides;                   /* attends over hp.window tokens */
+    uint32_t kv_group, kv_layer;   /* its KV group, and which of the group's layers it is */
 };
 
 struct model {
@@ -75,9 +75,9 @@ struct model {
     struct weight token_embd, own_head;
     struct weight *head;               /* own_head, or token_embd for both; NULL: an encoder */
     struct weight pos_embd, type_embd; /* encoders */
-    const float *embd_norm, *embd_norm_bias;
-    const float *final_norm;
-    const float *rope_freqs, *rope_freqs_local; /* rot_dims / 2 */
+    struct weight *embd_norm, *embd_norm_bias;
+    struct weight *final_norm;
+    struct weight *rope_freqs, *rope_freqs_local; /* rot_dims / 2 */
     float rope_factor, rope_factor_local;
     uint32_t kv_group_count;
     uint32_t kv_group_layers[KV_GROUPS_MAX];
@@ -104,7 +104,7 @@ enum model_goal {
 };
 void model_build(const struct model *m, enum model_goal goal, struct tape *t);
 
-/* Every matrix once, for the device to prepare. */
+/* Every matrix, table and vector once, for the device to prepare. */
 typedef enum status weight_fn(void *ctx, struct weight *w, struct err *err);
 enum status model_each_weight(struct model *m, weight_fn *fn, void *ctx, struct err *err);
 

@@ -18,7 +18,8 @@
 struct plan_row {
     seq_idx seq;
     uint32_t first, count;
-    bool samples; /* the last of them is the sequence's last: a token is sampled after it */
+    bool samples;       /* the last of them is the sequence's last: a token is sampled after it */
+    bool takes_sampled; /* its one token is the one that the plan before samples for it */
     kv_seq kv;
     const int32_t *tokens; /* the sequence's, from position 0 */
 };

@@ -290,7 +290,7 @@ static uint32_t memory_fields(const struct served *m, struct log_field *out) {
 
 static void tell_placement(struct server *s, const struct served *m) {
     if (m->state != LOAD_READY) return;
-    const char *bound_to = m->host->bound_to, *unbound = m->host->unbound.text;
+    const char *bound_to = m->host->device.bound_to, *unbound = m->host->device.unbound_text;
     struct log_field fields[] = {log_text("model", str_of(m->name)),
                                  bound_to ? log_text("processors", str_of(bound_to))
                                           : log_text("text", str_of(unbound))};

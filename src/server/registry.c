@@ -90,6 +90,7 @@ static bool is_encoder(const char *path) {
 
 static enum status open_encoder(struct registry *r, struct served_parts *p, struct err *err) {
     struct host_options options = {.threads = r->service.knobs.threads,
+                                   .device = r->service.device,
                                    .isa = r->service.isa,
                                    .placement = r->service.placement,
                                    .weights = r->service.weights,
@@ -168,7 +169,7 @@ static void make_fingerprint(const struct served_parts *p, char out[FINGERPRINT_
     const struct host *h = p->model->host;
     int64_t bytes = file_size(p->path);
     int len = snprintf(text, sizeof(text), "%s %lld %s %s %u %u %d", p->path, (long long)bytes,
-                       JITNEY_VERSION, h->device_open ? h->device.name : "none",
+                       JITNEY_VERSION, h->has_weights ? h->device.name : "none",
                        p->service.knobs.kv_type, h->ctx_tokens, p->registry->service.is_sim);
     size_t used = len < (int)sizeof(text) ? (size_t)len : sizeof(text) - 1;
     snprintf(out, FINGERPRINT_BYTES, "fp_%012llx",
@@ -338,6 +339,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
     *o = (struct service_options){.knobs = knobs_default(),
                                   .kv_bytes = s->kv_memory,
                                   .ctx_tokens = (uint32_t)s->ctx,
+                                  .device = s->device,
                                   .isa = s->isa,
                                   .placement = s->placement,
                                   .spill_dir = env->tmp_dir,

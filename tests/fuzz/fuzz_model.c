@@ -1,6 +1,6 @@
 /* fuzz/fuzz_model.c - a GGUF file that an attacker wrote, all the way to its logits.
  *
- * Opened, its tokenizer and its weights found, its passes written, checked and planned; where it
+ * Opened, its tokenizer and its weights found, its passes written and made into programs; where it
  * is small enough the reference kernels then run two rows on a copy of nothing but what the file
  * gave. A refusal is one sentence; whatever is accepted must run without a fault.
  */
@@ -20,6 +20,7 @@
 
 enum {
     CTX_TOKENS = 32,
+    BLOCK_TOKENS = 16,
     ROWS = 2,
     RUN_FLOPS_MAX = 1 << 22, /* what is run must not take the fuzzer's time */
     SLAB_BYTES_MAX = 1 << 24,
@@ -35,37 +36,64 @@ static enum status prepare(void *ctx, struct weight *w, struct err *err) {
 /* Where the rows' keys and values go. */
 static bool make_kv(const struct model *m, struct device *d, struct kv_space *spaces) {
     for (uint32_t g = 0; g < m->kv_group_count; g++) {
-        spaces[g] = (struct kv_space){.type = KV_F16,
-                                      .layers = m->kv_group_layers[g],
-                                      .heads = m->hp.kv_heads,
-                                      .head_dim = m->hp.head_dim,
-                                      .block_count = CTX_TOKENS / KV_BLOCK_TOKENS};
-        if (kv_space_bytes(&spaces[g]) > SLAB_BYTES_MAX) return false;
-        spaces[g].base = d->alloc(d->self, kv_space_bytes(&spaces[g]));
+        spaces[g] = (struct kv_space){.shape = {.type = KV_F16,
+                                                .layers = m->kv_group_layers[g],
+                                                .heads = m->hp.kv_heads,
+                                                .head_dim = m->hp.head_dim,
+                                                .block_tokens = BLOCK_TOKENS},
+                                      .block_count = CTX_TOKENS / BLOCK_TOKENS};
+        spaces[g].block_bytes = d->kv_block_bytes(d->self, &spaces[g].shape);
+        size_t bytes = spaces[g].block_count * spaces[g].block_bytes;
+        if (bytes > SLAB_BYTES_MAX) return false;
+        spaces[g].base = d->alloc(d->self, bytes);
         if (!spaces[g].base) return false;
     }
     return true;
 }
 
-static void run_rows(const struct model *m, struct device *d, const struct tape *t, uint8_t *slab) {
-    struct kv_space spaces[KV_GROUPS_MAX] = {{.base = NULL}};
-    uint32_t blocks[CTX_TOKENS / KV_BLOCK_TOKENS] = {0, 1}, seq[ROWS] = {0}, out[ROWS] = {0, 1};
-    int32_t token[ROWS] = {0, (int32_t)m->hp.vocab - 1}, pos[ROWS] = {0, 1};
-    struct step_seq one = {.row_count = ROWS};
-    for (int g = 0; g < KV_GROUPS_MAX; g++) one.blocks[g] = blocks;
-    struct step step = {.row_count = ROWS,
-                        .output_count = ROWS,
-                        .seq_count = 1,
-                        .token = token,
-                        .pos = pos,
-                        .seq = seq,
-                        .output_row = out,
-                        .seqs = &one};
+static void fill_step(const struct model *m, struct step *s) {
+    s->row_count = s->output_count = s->seqs[0].row_count = ROWS;
+    s->seq_count = 1;
+    s->hands_over = true;
+    for (uint32_t r = 0; r < ROWS; r++) {
+        s->token[r] = r == 0 ? 0 : (int32_t)m->hp.vocab - 1;
+        s->pos[r] = (int32_t)r;
+        s->output_row[r] = r;
+    }
+    for (uint32_t g = 0; g < s->sizes.group_count; g++)
+        for (uint32_t b = 0; b < s->sizes.blocks_max; b++) step_blocks(s, 0, g)[b] = b;
+}
+
+static void run_step(const struct model *m, struct device *d, struct device_program *p,
+                     const struct step_sizes *sizes, struct err *err) {
+    struct step *step;
+    struct device_result result;
+    if (step_create(&step, d, sizes, err) != ST_OK) return;
+    fill_step(m, step);
+    CHECK(d->submit(d->self, p, step, err) == ST_OK);
+    CHECK(d->collect(d->self, p, &result, err) == ST_OK);
+    step_destroy(step, d);
+}
+
+static void run_rows(const struct model *m, struct device *d, const struct tape *t,
+                     struct err *err) {
+    struct kv_space spaces[KV_GROUPS_MAX] = {{.base = 0}};
+    struct device_program *p = NULL;
+    struct program_options o = {.tape = t,
+                                .kv = spaces,
+                                .kv_group_count = m->kv_group_count,
+                                .sizes = {.rows_max = ROWS,
+                                          .outputs_max = ROWS,
+                                          .seqs_max = 1,
+                                          .group_count = m->kv_group_count,
+                                          .blocks_max = CTX_TOKENS / BLOCK_TOKENS}};
     bool is_short = model_is_encoder(m) && m->hp.max_positions < ROWS;
-    if (!is_short && make_kv(m, d, spaces))
-        d->run(d->self, &(struct device_run){.tape = t, .step = &step, .slab = slab, .kv = spaces});
+    if (make_kv(m, d, spaces) && d->program_create(d->self, &o, &p, err) == ST_OK && !is_short)
+        run_step(m, d, p, &o.sizes, err);
+    d->program_destroy(d->self, p);
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
-        if (spaces[g].base) d->free(d->self, spaces[g].base, kv_space_bytes(&spaces[g]));
+        if (spaces[g].base)
+            d->free(d->self, spaces[g].base, spaces[g].block_count * spaces[g].block_bytes);
 }
 
 static bool is_cheap(const struct tape *t) {
@@ -75,11 +103,8 @@ static bool is_cheap(const struct tape *t) {
 }
 
 static void run_pass(struct model *m, struct device *d, const struct tape *t, struct err *err) {
-    if (!is_cheap(t) || d->check(d->self, t, err) != ST_OK) return;
-    if (model_each_weight(m, prepare, d, err) != ST_OK) return;
-    uint8_t *slab = d->alloc(d->self, tape_slab_bytes(t));
-    if (slab) run_rows(m, d, t, slab);
-    if (slab) d->free(d->self, slab, tape_slab_bytes(t));
+    if (!is_cheap(t) || model_each_weight(m, prepare, d, err) != ST_OK) return;
+    run_rows(m, d, t, err);
 }
 
 static void build_pass(struct model *m, const char *isa) {

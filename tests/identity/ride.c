@@ -153,11 +153,12 @@ void line_close(struct line *l) {
 
 /* ---- one engine ---- */
 
-static enum status open_engine(const struct line *l, const struct sched_policy *policy,
-                               const struct knobs *knobs, const struct told_clock *clock,
-                               struct service *out, struct err *err) {
-    const struct service_options o = {.policy = policy,
-                                      .knobs = *knobs,
+static enum status open_engine(const struct line *l, const struct ride *r,
+                               const struct told_clock *clock, struct service *out,
+                               struct err *err) {
+    const struct service_options o = {.policy = r->policy,
+                                      .knobs = r->knobs,
+                                      .device = r->device,
                                       .ctx_tokens = l->ctx_tokens,
                                       .tokens_only = true,
                                       .clock = &clock->clock};
@@ -178,16 +179,17 @@ static struct request_spec spec_of(const struct ticket *t) {
 
 /* One seat, whole prompts, one thread, nothing kept from one request to the next. */
 static enum status open_alone(struct line *l, uint32_t kv_type, struct err *err) {
-    struct knobs k = knobs_default();
-    k.max_seqs = 1;
-    k.threads = 1;
-    k.prefix_cache = false;
-    k.kv_type = kv_type;
-    k.spill_blocks = 0;
+    struct ride ride = {.knobs = knobs_default()};
+    struct knobs *k = &ride.knobs;
+    k->max_seqs = 1;
+    k->threads = 1;
+    k->prefix_cache = false;
+    k->kv_type = kv_type;
+    k->spill_blocks = 0;
     struct alone *a = mem_zalloc(sizeof(*a));
     if (!a) return err_set(err, ST_NOMEM, "out of memory");
     told_init(&a->clock);
-    enum status st = open_engine(l, NULL, &k, &a->clock, &a->service, err);
+    enum status st = open_engine(l, &ride, &a->clock, &a->service, err);
     if (st == ST_OK)
         l->alone[kv_type] = a;
     else
@@ -436,7 +438,7 @@ enum status ride_check(struct line *l, const struct ride *r, struct coverage *se
                        struct err *err) {
     struct trip t = {.line = l, .ride = r, .seen = seen};
     told_init(&t.clock);
-    TRY(open_engine(l, r->policy, &r->knobs, &t.clock, &t.service, err));
+    TRY(open_engine(l, r, &t.clock, &t.service, err));
     draw_riders(&t);
     enum status st = travel(&t, err);
     if (st == ST_OK) st = check_riders(&t, err);

@@ -59,6 +59,7 @@ struct ride {
     uint32_t number; /* draws everything below */
     const struct sched_policy *policy;
     struct knobs knobs;
+    const char *device;  /* NULL: the best there is; references are always made on that one */
     uint32_t crowd;      /* tickets aboard */
     uint32_t ticket_end; /* of the pool, only those below this */
 };

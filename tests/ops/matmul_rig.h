@@ -22,6 +22,7 @@ struct matmul_case {
 struct matmul_parts {
     struct weight w[3];
     float *bias[3];
+    struct weight bias_vectors[3];
 };
 
 /* Random bytes with every f16 and f32 number at least tame: exponents of the scale fields are
@@ -109,6 +110,7 @@ static inline void parts_init(const struct matmul_case *c, struct matmul_parts *
         if (!c->bias) continue;
         p->bias[i] = mem_alloc_array(c->n[i], sizeof(float));
         for (uint32_t j = 0; j < c->n[i]; j++) p->bias[i][j] = (float)j * 0.25f - 1.0f;
+        p->bias_vectors[i] = weight_vector(STR("bias"), p->bias[i], c->n[i]);
     }
 }
 
@@ -133,7 +135,7 @@ static inline struct rig matmul_rig(const struct matmul_case *c, struct matmul_p
     m->part_count = c->parts;
     m->add = c->add;
     for (uint32_t i = 0; i < c->parts; i++) {
-        m->parts[i] = (struct matmul_part){&p->w[i], p->bias[i]};
+        m->parts[i] = (struct matmul_part){&p->w[i], c->bias ? &p->bias_vectors[i] : NULL};
         r.weights[i] = &p->w[i];
         total += c->n[i];
     }

@@ -22,6 +22,7 @@
 #include "graph/step.h"
 #include "graph/tape.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv_tiles.h"
 #include "tensor/q8.h"
 
 enum { RIG_VALUES_MAX = 6, RIG_WEIGHTS_MAX = 3, RIG_ROWS_MAX = 1024 };
@@ -43,7 +44,7 @@ struct rig {
     struct weight *weights[RIG_WEIGHTS_MAX]; /* prepared before the run */
     struct step step;
     uint32_t row_base;         /* row r is filled as row r + row_base: a part of a batch */
-    const struct kv_space *kv; /* its memory is copied for every run, then given back changed */
+    const struct kv_tiles *kv; /* its memory is copied for every run, then given back changed */
 };
 
 /* All values after a run, and the cache. */
@@ -125,6 +126,53 @@ static inline void rig_copy_values(const struct rig *r, const struct tape *t, ui
     }
 }
 
+static inline size_t rig_kv_bytes(const struct kv_tiles *kv) {
+    return kv->tile_count * kv_tile_bytes(kv);
+}
+
+/* The same memory as whole blocks, as the device is told of it. */
+static inline struct kv_space rig_space(const struct kv_tiles *kv) {
+    assert_int_equal(kv->tile_count % kv->tiles_per_block, 0);
+    return (struct kv_space){.shape = {.type = kv->type,
+                                       .layers = kv->layers,
+                                       .heads = kv->heads,
+                                       .head_dim = kv->head_dim,
+                                       .block_tokens = kv->tiles_per_block * KV_TILE_TOKENS},
+                             .block_count = kv->tile_count / kv->tiles_per_block,
+                             .block_bytes = kv->tiles_per_block * kv_tile_bytes(kv),
+                             .base = (device_addr)(uintptr_t)kv->base};
+}
+
+/* A program of the tape that hands its output over; `kv` NULL: without a cache. */
+static inline struct device_program *rig_program(const struct device *dev, const struct tape *t,
+                                                 const struct kv_tiles *kv) {
+    const struct tape_sizes *sizes = tape_sizes(t);
+    struct kv_space space = {.base = 0};
+    struct err err = {{0}};
+    struct device_program *p;
+    struct program_options options = {.tape = t,
+                                      .sizes = {.rows_max = sizes->rows_max,
+                                                .outputs_max = sizes->outputs_max,
+                                                .seqs_max = sizes->seqs_max}};
+    if (kv) {
+        space = rig_space(kv);
+        options.kv = &space;
+        options.kv_group_count = 1;
+    }
+    if (dev->program_create(dev->self, &options, &p, &err) != ST_OK) fail_msg("%s", err.text);
+    return p;
+}
+
+/* One step from its submit to its collect. */
+static inline struct device_result rig_step(const struct device *dev, struct device_program *p,
+                                            const struct step *step) {
+    struct device_result out;
+    struct err err = {{0}};
+    if (dev->submit(dev->self, p, step, &err) != ST_OK) fail_msg("%s", err.text);
+    if (dev->collect(dev->self, p, &out, &err) != ST_OK) fail_msg("%s", err.text);
+    return out;
+}
+
 static inline struct rig_result rig_run(const struct rig *r, const char *isa, uint32_t threads) {
     struct device dev;
     struct err err = {{0}};
@@ -136,25 +184,23 @@ static inline struct rig_result rig_run(const struct rig *r, const char *isa, ui
         r->weights[i]->prepared = NULL;
         if (dev.prepare(dev.self, r->weights[i], &err) != ST_OK) fail_msg("%s", err.text);
     }
-    if (dev.check(dev.self, t, &err) != ST_OK) fail_msg("%s", err.text);
-    uint8_t *slab = dev.alloc(dev.self, tape_slab_bytes(t));
-    assert_non_null(slab);
+    struct kv_tiles kv = {0};
+    if (r->kv) {
+        kv = *r->kv;
+        out.kv_bytes = rig_kv_bytes(&kv);
+        kv.base = out.kv = mem_alloc_aligned(64, out.kv_bytes);
+        memcpy(out.kv, r->kv->base, out.kv_bytes);
+    }
+    struct device_program *p = rig_program(&dev, t, r->kv ? &kv : NULL);
+    uint8_t *slab = cpu_program_slab(p);
     for (uint32_t i = 0; i < r->value_count; i++) {
         const struct tape_value *v = tape_value_at(t, (value_id)i);
         for (uint32_t row = 0; row < rig_rows(r, i); row++)
             rig_fill_row(r, i, row, slab + v->offset + row * v->row_bytes);
     }
-    struct kv_space kv = {0};
-    if (r->kv) {
-        kv = *r->kv;
-        out.kv_bytes = kv_space_bytes(&kv);
-        kv.base = out.kv = mem_alloc_aligned(64, out.kv_bytes);
-        memcpy(out.kv, r->kv->base, out.kv_bytes);
-    }
-    struct device_run run = {.tape = t, .step = &r->step, .slab = slab, .kv = r->kv ? &kv : NULL};
-    dev.run(dev.self, &run);
+    (void)rig_step(&dev, p, &r->step);
     rig_copy_values(r, t, slab, &out);
-    dev.free(dev.self, slab, tape_slab_bytes(t));
+    dev.program_destroy(dev.self, p);
     tape_destroy(t);
     dev.close(dev.self);
     for (int i = 0; i < RIG_WEIGHTS_MAX; i++)
@@ -216,11 +262,14 @@ static inline void rig_check_only(const struct rig *r, const char *what) {
     rig_free(&ref);
 }
 
-/* Step tables for one sequence of `rows` rows from position `first` on. */
+/* Step tables for one sequence of `rows` rows from position `first` on; sequences have one table
+ * of blocks each, at first that of the blocks in order. */
+enum { RIG_SEQS_MAX = 8 };
 struct rig_steps {
     int32_t token[RIG_ROWS_MAX], pos[RIG_ROWS_MAX];
-    uint32_t seq[RIG_ROWS_MAX], output_row[RIG_ROWS_MAX], blocks[RIG_ROWS_MAX];
-    struct step_seq seqs[8];
+    uint32_t seq[RIG_ROWS_MAX], output_row[RIG_ROWS_MAX];
+    uint32_t blocks[RIG_SEQS_MAX][RIG_ROWS_MAX];
+    struct step_seq seqs[RIG_SEQS_MAX];
 };
 
 static inline struct step rig_one_seq(struct rig_steps *s, uint32_t rows, uint32_t first) {
@@ -230,17 +279,24 @@ static inline struct step rig_one_seq(struct rig_steps *s, uint32_t rows, uint32
         s->pos[i] = (int32_t)(first + i);
         s->output_row[i] = i;
     }
-    for (uint32_t i = 0; i < RIG_ROWS_MAX; i++) s->blocks[i] = i;
-    for (int g = 0; g < KV_GROUPS_MAX; g++) s->seqs[0].blocks[g] = s->blocks;
+    for (uint32_t q = 0; q < RIG_SEQS_MAX; q++)
+        for (uint32_t i = 0; i < RIG_ROWS_MAX; i++) s->blocks[q][i] = i;
     s->seqs[0].row_count = rows;
-    return (struct step){.row_count = rows,
+    return (struct step){.sizes = {.rows_max = RIG_ROWS_MAX,
+                                   .outputs_max = RIG_ROWS_MAX,
+                                   .seqs_max = RIG_SEQS_MAX,
+                                   .group_count = 1,
+                                   .blocks_max = RIG_ROWS_MAX},
+                         .row_count = rows,
                          .output_count = rows,
                          .seq_count = 1,
+                         .hands_over = true,
                          .token = s->token,
                          .pos = s->pos,
                          .seq = s->seq,
                          .output_row = s->output_row,
-                         .seqs = s->seqs};
+                         .seqs = s->seqs,
+                         .blocks = s->blocks[0]};
 }
 
 #endif

@@ -12,6 +12,7 @@ struct attn_case {
     uint32_t heads, kv_heads, head_dim;
     uint32_t first, rows; /* positions first .. first + rows - 1 of one sequence */
     uint32_t window;
+    uint32_t block_tiles; /* of one block; 0: one */
     float softcap;
     bool q8, keep_floats;
     uint32_t skip;
@@ -44,27 +45,36 @@ static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos
     return c->type == KV_F16 ? f16_to_f32(f16_from_f32(x)) : x;
 }
 
-/* Two layers, of which the op reads the second; blocks in reverse order. */
-static struct kv_space cache_init(const struct attn_case *c, struct rig_steps *steps) {
-    uint32_t tokens = c->first + c->rows;
-    struct kv_space kv = {.type = c->type,
+/* Blocks in reverse order, the same for every sequence. */
+static void reverse_blocks(struct rig_steps *steps, const struct kv_tiles *kv) {
+    uint32_t count = kv->tile_count / kv->tiles_per_block;
+    for (uint32_t q = 0; q < RIG_SEQS_MAX; q++)
+        for (uint32_t b = 0; b < count; b++) steps->blocks[q][b] = count - 1 - b;
+}
+
+/* Two layers, of which the op reads the second. */
+static struct kv_tiles cache_init(const struct attn_case *c, struct rig_steps *steps) {
+    uint32_t tokens = c->first + c->rows, tiles = c->block_tiles ? c->block_tiles : 1;
+    struct kv_tiles kv = {.type = c->type,
                           .layers = 2,
                           .heads = c->kv_heads,
                           .head_dim = c->head_dim,
-                          .block_count = tokens / KV_BLOCK_TOKENS + 2};
-    size_t bytes = kv_space_bytes(&kv);
+                          .tile_count = (tokens / (tiles * KV_TILE_TOKENS) + 2) * tiles,
+                          .tiles_per_block = tiles};
+    size_t bytes = rig_kv_bytes(&kv);
     kv.base = mem_alloc_aligned(64, bytes);
     memset(kv.base, 0xFF, bytes); /* NaN in both float formats and as a scale */
-    for (uint32_t b = 0; b < kv.block_count; b++) steps->blocks[b] = kv.block_count - 1 - b;
+    reverse_blocks(steps, &kv);
     for (uint32_t pos = 0; pos < tokens; pos++)
         for (uint32_t h = 0; h < c->kv_heads; h++) {
-            uint8_t *k = kv_tile(&kv, 1, steps->blocks[pos / KV_BLOCK_TOKENS], h);
-            uint8_t *v = k + kv_tile_bytes(&kv);
-            uint32_t token = pos % KV_BLOCK_TOKENS;
+            uint32_t tile = kv_tile_index(&kv, steps->blocks[0], pos / KV_TILE_TOKENS);
+            uint8_t *k = kv_tile(&kv, 1, tile, h);
+            uint8_t *v = k + kv_side_bytes(c->type, c->head_dim);
+            uint32_t token = pos % KV_TILE_TOKENS;
             uint16_t scales[] = {cache_scale(c, h, pos, false), cache_scale(c, h, pos, true)};
             for (uint32_t d = 0; d < c->head_dim; d++) {
                 float key = cache_number(c, h, pos, d, false);
-                store(c, k, d * KV_BLOCK_TOKENS + token, key, scales[0]);
+                store(c, k, d * KV_TILE_TOKENS + token, key, scales[0]);
                 store(c, v, token * c->head_dim + d, cache_number(c, h, pos, d, true), scales[1]);
             }
             if (c->type != KV_I8) continue;
@@ -76,7 +86,7 @@ static struct kv_space cache_init(const struct attn_case *c, struct rig_steps *s
 
 /* Value 0 is q, then the floats if they are kept, then the quantised row if it is wanted. */
 static struct rig attn_rig(const struct attn_case *c, struct rig_steps *steps,
-                           struct kv_space *kv) {
+                           struct kv_tiles *kv) {
     uint32_t cols = c->heads * c->head_dim;
     struct rig r = {.seed = c->seed,
                     .spread = 3.0f,
@@ -110,7 +120,7 @@ static struct rig attn_rig(const struct attn_case *c, struct rig_steps *steps,
 
 static void check_attention(const struct attn_case *c) {
     struct rig_steps steps;
-    struct kv_space kv;
+    struct kv_tiles kv;
     struct rig r = attn_rig(c, &steps, &kv);
     char what[120];
     snprintf(what, sizeof(what), "attention type %d heads %u/%u dim %u pos %u+%u window %u",
@@ -208,7 +218,7 @@ static void test_several_sequences_in_a_step_have_the_same_bits(void **state) {
     static const uint32_t rows[] = {1, 9, 1, 20, 4}, firsts[] = {299, 250, 17, 0, 296};
     for (int type = KV_F16; type <= KV_I8; type++) {
         struct rig_steps steps;
-        struct kv_space kv;
+        struct kv_tiles kv;
         struct attn_case c = {.type = (enum kv_type)type,
                               .heads = 6,
                               .kv_heads = 2,
@@ -220,7 +230,6 @@ static void test_several_sequences_in_a_step_have_the_same_bits(void **state) {
         struct rig r = attn_rig(&c, &steps, &kv);
         r.step.seq_count = 5;
         for (uint32_t s = 0, row = 0; s < 5; s++) {
-            memcpy(steps.seqs[s].blocks, steps.seqs[0].blocks, sizeof(steps.seqs[0].blocks));
             steps.seqs[s].first_row = row;
             steps.seqs[s].row_count = rows[s];
             for (uint32_t i = 0; i < rows[s]; i++, row++) {
@@ -243,7 +252,7 @@ static void test_rows_alone_have_the_same_bits(void **state) {
     static const uint32_t ratios[] = {3, 1, 8, 6}, dims[] = {64, 128, 96, 32};
     for (uint32_t i = 0; i < 20; i++) {
         struct rig_steps steps;
-        struct kv_space kv;
+        struct kv_tiles kv;
         struct attn_case c = {.type = (enum kv_type)(i % 3),
                               .heads = 2 * ratios[i % 4],
                               .kv_heads = 2,
@@ -265,14 +274,61 @@ static void test_rows_alone_have_the_same_bits(void **state) {
     }
 }
 
+/* What attention over the case gives, with blocks of so many tiles; equal on every table. */
+static struct rig_result attend_blocks(struct attn_case c, uint32_t tiles, uint32_t seqs) {
+    struct rig_steps steps;
+    struct kv_tiles kv;
+    c.block_tiles = tiles;
+    struct rig r = attn_rig(&c, &steps, &kv);
+    char what[80];
+    snprintf(what, sizeof(what), "attention over blocks of %u tiles, type %d", tiles, c.type);
+    r.step.seq_count = seqs;
+    for (uint32_t q = 0; q < seqs; q++) steps.seqs[q] = (struct step_seq){q, 1};
+    steps.seqs[seqs - 1].row_count = c.rows - (seqs - 1);
+    for (uint32_t row = 0; row < c.rows; row++) steps.seq[row] = row < seqs ? row : seqs - 1;
+    struct rig_result out = rig_check(&r, what);
+    mem_free(kv.base);
+    return out;
+}
+
+/* Rows of one sequence and of several; positions that end and windows that begin in the first,
+ * the middle and the last tile of a block, and segments that end inside a block. */
+static void test_blocks_of_several_tiles_give_the_bits_of_blocks_of_one(void **state) {
+    (void)state;
+    static const uint32_t firsts[] = {0, 13, 31, 47, 95, 250, 500};
+    static const uint32_t windows[] = {0, 20, 70}, row_counts[] = {1, 5, 70};
+    for (uint32_t i = 0; i < 42; i++) {
+        struct attn_case c = {.type = (enum kv_type)(i % 3),
+                              .heads = 6,
+                              .kv_heads = 2,
+                              .head_dim = 32,
+                              .first = firsts[i % 7],
+                              .rows = row_counts[i / 7 % 3],
+                              .window = windows[i / 3 % 3],
+                              .q8 = true,
+                              .keep_floats = true,
+                              .seed = 300 + i};
+        uint32_t seqs = i / 21 && c.rows > 1 ? 4 : 1;
+        struct rig_result one = attend_blocks(c, 1, seqs);
+        for (uint32_t tiles = 2; tiles <= 3; tiles++) {
+            struct rig_result several = attend_blocks(c, tiles, seqs);
+            assert_int_equal(one.count, several.count);
+            assert_memory_equal(one.bytes, several.bytes, one.count);
+            rig_free(&several);
+        }
+        rig_free(&one);
+    }
+}
+
 /* Most tokens' values are zero, so that results show the weights of the others however small. */
-static void clear_values(const struct attn_case *c, const struct kv_space *kv,
+static void clear_values(const struct attn_case *c, const struct kv_tiles *kv,
                          const uint32_t *blocks) {
     size_t bytes = c->head_dim * kv_elem_bytes(c->type);
     for (uint32_t pos = 0; pos < c->first + c->rows; pos++)
         for (uint32_t h = 0; h < c->kv_heads && pos % 8 > 0; h++) {
-            uint8_t *v = kv_tile(kv, 1, blocks[pos / KV_BLOCK_TOKENS], h) + kv_tile_bytes(kv);
-            memset(v + pos % KV_BLOCK_TOKENS * bytes, 0, bytes);
+            uint8_t *k = kv_tile(kv, 1, kv_tile_index(kv, blocks, pos / KV_TILE_TOKENS), h);
+            uint8_t *v = k + kv_side_bytes(c->type, c->head_dim);
+            memset(v + pos % KV_TILE_TOKENS * bytes, 0, bytes);
         }
 }
 
@@ -291,10 +347,10 @@ static void test_weights_that_vanish_have_the_same_bits(void **state) {
                               .keep_floats = true,
                               .seed = 130 + i};
         struct rig_steps steps;
-        struct kv_space kv;
+        struct kv_tiles kv;
         struct rig r = attn_rig(&c, &steps, &kv);
         r.spread = spreads[i % 3];
-        clear_values(&c, &kv, steps.blocks);
+        clear_values(&c, &kv, steps.blocks[0]);
         rig_check_only(&r, "weights that vanish");
         mem_free(kv.base);
     }
@@ -315,15 +371,14 @@ static void test_a_row_sees_nothing_of_the_rows_after_it(void **state) {
                                       .window = rows % 2 ? 9 : 0,
                                       .keep_floats = true};
                 struct rig_steps steps;
-                struct kv_space kv;
+                struct kv_tiles kv;
                 struct rig r = attn_rig(&c, &steps, &kv);
                 struct rig_result whole = rig_run(&r, rig_isas[isa], 1);
                 mem_free(kv.base);
                 c.rows--; /* so that the cache ends before the last row */
                 r = attn_rig(&c, &steps, &kv);
                 r.step = rig_one_seq(&steps, rows, c.first);
-                for (uint32_t b = 0; b < kv.block_count; b++)
-                    steps.blocks[b] = kv.block_count - 1 - b;
+                reverse_blocks(&steps, &kv);
                 struct rig_result broken = rig_run(&r, rig_isas[isa], 1);
                 for (uint32_t row = 0; row + 1 < rows; row++)
                     assert_memory_equal(rig_row(&whole, 1, row), rig_row(&broken, 1, row),
@@ -346,7 +401,7 @@ static void check_row_alone(enum kv_type type) {
         if (!rig_isa_runs(rig_isas[isa])) continue;
         for (uint32_t row = 0; row < c.rows; row += 13) {
             struct rig_steps steps;
-            struct kv_space kv;
+            struct kv_tiles kv;
             struct rig r = attn_rig(&c, &steps, &kv);
             struct rig_result all = rig_run(&r, rig_isas[isa], 2);
             int32_t pos = (int32_t)(c.first + row);
@@ -404,7 +459,7 @@ static void test_the_reference_is_softmax_attention(void **state) {
     for (int i = 0; i < 3; i++) {
         struct attn_case *c = &cases[i];
         struct rig_steps steps;
-        struct kv_space kv;
+        struct kv_tiles kv;
         double want[64];
         c->keep_floats = true;
         struct rig r = attn_rig(c, &steps, &kv);
@@ -469,6 +524,7 @@ int main(void) {
         cmocka_unit_test(test_chunks_of_every_length_have_the_same_bits),
         cmocka_unit_test(test_several_sequences_in_a_step_have_the_same_bits),
         cmocka_unit_test(test_rows_alone_have_the_same_bits),
+        cmocka_unit_test(test_blocks_of_several_tiles_give_the_bits_of_blocks_of_one),
         cmocka_unit_test(test_weights_that_vanish_have_the_same_bits),
         cmocka_unit_test(test_a_row_sees_nothing_of_the_rows_after_it),
         cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),

@@ -187,7 +187,7 @@ static void fill_tile(uint8_t *tile, size_t count, enum kv_type type, uint64_t s
 static const uint8_t *tile_before_fence(int i, enum kv_type type, uint32_t head_dim,
                                         uint32_t tokens) {
     size_t values = (size_t)tokens * head_dim * kv_elem_bytes(type);
-    size_t scales = KV_BLOCK_TOKENS * kv_scale_bytes(type);
+    size_t scales = KV_TILE_TOKENS * kv_scale_bytes(type);
     uint8_t *tile = before_fence(i, values + scales);
     fill_tile(tile, (size_t)tokens * head_dim, type, (uint64_t)i);
     fill_tile(tile + values, scales / 2, KV_F16, (uint64_t)i + 50);
@@ -203,12 +203,11 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
                                  .query_count = queries,
                                  .scale = 0.5f,
                                  .softcap = end % 2 ? 3.0f : 0.0f}};
-    for (uint32_t t = 0; t * KV_BLOCK_TOKENS < end; t++) {
-        uint32_t left = end - t * KV_BLOCK_TOKENS;
-        bool all = type != KV_F32 || left > KV_BLOCK_TOKENS;
-        j.s.k[t] = tile_before_fence((int)t, type, head_dim, KV_BLOCK_TOKENS);
-        j.s.v[t] =
-            tile_before_fence((int)(TILES + t), type, head_dim, all ? KV_BLOCK_TOKENS : left);
+    for (uint32_t t = 0; t * KV_TILE_TOKENS < end; t++) {
+        uint32_t left = end - t * KV_TILE_TOKENS;
+        bool all = type != KV_F32 || left > KV_TILE_TOKENS;
+        j.s.k[t] = tile_before_fence((int)t, type, head_dim, KV_TILE_TOKENS);
+        j.s.v[t] = tile_before_fence((int)(TILES + t), type, head_dim, all ? KV_TILE_TOKENS : left);
     }
     const float *q = floats_before_fence(2 * TILES, queries * head_dim, 5);
     for (uint32_t i = 0; i < queries; i++)
@@ -223,7 +222,7 @@ static void test_attention_touches_its_tiles_and_results_alone(void **state) {
     static const uint32_t dims[] = {4, 8, 20, 36, 64, 80, HEAD_DIM_MAX};
     for (uint32_t i = 0; i < 21; i++)
         for (uint32_t queries = 1; queries <= ATTN_QUERIES; queries++)
-            for (uint32_t end = 2 * queries; end <= TILES * KV_BLOCK_TOKENS; end += 5)
+            for (uint32_t end = 2 * queries; end <= TILES * KV_TILE_TOKENS; end += 5)
                 check_segment(types[i % 3], dims[i / 3], queries, end);
 }
 
@@ -239,7 +238,7 @@ static void check_rows(const struct cpu_kernels *k, bool is_first, void *ctx) {
     uint32_t count = *(uint32_t *)ctx;
     const float *x = floats_before_fence(0, count, 7), *w = floats_before_fence(1, count, 8);
     float *y = floats_before_fence(2, count, 9);
-    struct op_norm norm = {
+    struct norm_args norm = {
         .kind = NORM_LAYER, .group = count, .eps = 1e-5f, .weight = w, .bias = x};
     k->norm(&norm, x, y);
     same_as_first(y, normed, count, is_first);
@@ -275,15 +274,16 @@ static void test_row_kernels_touch_their_row_alone(void **state) {
 
 /* The last token, so that its values end where the tile's do. */
 static void check_store(const struct cpu_kernels *k, bool is_first, void *ctx) {
-    static uint8_t want[2][HEAD_DIM_MAX * KV_BLOCK_TOKENS * 4];
-    const struct kv_space *s = ctx;
+    static uint8_t want[2][HEAD_DIM_MAX * KV_TILE_TOKENS * 4];
+    const struct kv_tiles *s = ctx;
+    size_t bytes = kv_side_bytes(s->type, s->head_dim);
     const float *x = floats_before_fence(0, s->head_dim, 11);
-    uint8_t *tiles[2] = {before_fence(1, kv_tile_bytes(s)), before_fence(2, kv_tile_bytes(s))};
-    for (int i = 0; i < 2; i++) memset(tiles[i], SENTINEL, kv_tile_bytes(s));
-    k->kv_store(s->type, x, x, s->head_dim, tiles[0], tiles[1], KV_BLOCK_TOKENS - 1);
+    uint8_t *tiles[2] = {before_fence(1, bytes), before_fence(2, bytes)};
+    for (int i = 0; i < 2; i++) memset(tiles[i], SENTINEL, bytes);
+    k->kv_store(s->type, x, x, s->head_dim, tiles[0], tiles[1], KV_TILE_TOKENS - 1);
     for (int i = 0; i < 2; i++) {
-        if (is_first) memcpy(want[i], tiles[i], kv_tile_bytes(s));
-        assert_memory_equal(tiles[i], want[i], kv_tile_bytes(s));
+        if (is_first) memcpy(want[i], tiles[i], bytes);
+        assert_memory_equal(tiles[i], want[i], bytes);
     }
 }
 
@@ -292,7 +292,7 @@ static void test_keys_and_values_are_stored_within_their_tiles(void **state) {
     static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8};
     for (int t = 0; t < 3; t++)
         for (uint32_t head_dim = 1; head_dim <= HEAD_DIM_MAX; head_dim++) {
-            struct kv_space s = {types[t], 1, 1, head_dim, 1, NULL};
+            struct kv_tiles s = {.type = types[t], .head_dim = head_dim};
             for_each_table(check_store, &s);
         }
 }

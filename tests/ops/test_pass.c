@@ -2,7 +2,8 @@
  *         many threads run it, and whoever else is in the step.
  * Method: a two-layer model with random weights, run over a prompt that crosses segment edges:
  *         whole, in chunks of 1, 7 and 64, with 1, 2 and 5 threads, beside another sequence and
- *         between skipped rows, in every cache format; the logits of every position compared.
+ *         between skipped rows, in every cache format, with blocks of one, two and three tiles;
+ *         the logits of every position compared.
  *         Barriers that the plan leaves out would show here, and under a thread sanitizer. */
 #include <math.h>
 
@@ -28,7 +29,8 @@ struct layer {
 struct toy {
     struct weight embd, head;
     struct layer layers[LAYERS];
-    float norm[WIDTH], freqs[DIM / 2];
+    float norm_floats[WIDTH], freqs_floats[DIM / 2];
+    struct weight norm, freqs;
 };
 
 static void toy_init(struct toy *m) {
@@ -46,8 +48,10 @@ static void toy_init(struct toy *m) {
         l->up = random_weight(DTYPE_Q5_1, FEED, WIDTH, 1, seed + 5);
         l->down = random_weight(DTYPE_IQ4_NL, WIDTH, FEED, 1, seed + 6);
     }
-    for (int i = 0; i < WIDTH; i++) m->norm[i] = 1.0f + 0.01f * (float)i;
-    for (int i = 0; i < DIM / 2; i++) m->freqs[i] = 1.0f / (float)(1 + i * i);
+    for (int i = 0; i < WIDTH; i++) m->norm_floats[i] = 1.0f + 0.01f * (float)i;
+    for (int i = 0; i < DIM / 2; i++) m->freqs_floats[i] = 1.0f / (float)(1 + i * i);
+    m->norm = weight_vector(STR("norm"), m->norm_floats, WIDTH);
+    m->freqs = weight_vector(STR("freqs"), m->freqs_floats, DIM / 2);
 }
 
 static uint32_t toy_weights(struct toy *m, struct weight **out) {
@@ -75,7 +79,7 @@ static void push_norm(struct tape *t, const struct toy *m, struct operand src, s
     op.norm = (struct op_norm){.kind = NORM_RMS,
                                .group = WIDTH,
                                .eps = 1e-5f,
-                               .weight = m->norm,
+                               .weight = &m->norm,
                                .src = src,
                                .dst = dst,
                                .q8 = operand_none};
@@ -109,7 +113,7 @@ static void push_rope(struct tape *t, const struct toy *m, struct operand x, uin
                                .heads = heads,
                                .head_dim = DIM,
                                .rot_dims = DIM,
-                               .freqs = m->freqs,
+                               .freqs = &m->freqs,
                                .factor = 1.0f,
                                .x = x};
     tape_push(t, &op);
@@ -195,15 +199,16 @@ struct manner {
     uint32_t threads, chunk;
     bool company; /* another sequence and skipped rows stand before it in every step */
     enum kv_type type;
+    uint32_t block_tiles;
 };
 
 struct session {
     struct device dev;
     struct tape *tape;
-    uint8_t *slab;
-    struct kv_space kv;
+    struct device_program *program;
+    struct kv_tiles kv;
     struct rig_steps steps;
-    uint32_t blocks[2][BLOCKS];
+    struct step step;
 };
 
 static int32_t token_at(uint32_t seq, uint32_t pos) {
@@ -215,7 +220,6 @@ static uint32_t add_rows(struct session *s, uint32_t row, uint32_t seq, uint32_t
                          uint32_t count) {
     s->steps.seqs[seq].first_row = row;
     s->steps.seqs[seq].row_count = count;
-    for (int g = 0; g < KV_GROUPS_MAX; g++) s->steps.seqs[seq].blocks[g] = s->blocks[seq];
     for (uint32_t i = 0; i < count; i++, row++) {
         s->steps.pos[row] = (int32_t)(first + i);
         s->steps.token[row] = token_at(seq, first + i);
@@ -241,18 +245,13 @@ static void run_step(struct session *s, const struct manner *how, uint32_t first
     }
     uint32_t mine = row, end = add_rows(s, row, 0, first, count);
     for (uint32_t i = 0; i < count; i++) s->steps.output_row[i] = mine + i;
-    struct step step = {.row_count = end,
-                        .output_count = count,
-                        .seq_count = how->company ? 2 : 1,
-                        .token = s->steps.token,
-                        .pos = s->steps.pos,
-                        .seq = s->steps.seq,
-                        .output_row = s->steps.output_row,
-                        .seqs = s->steps.seqs};
-    s->dev.run(s->dev.self, &(struct device_run){s->tape, &step, s->slab, &s->kv});
-    const struct tape_value *logits = tape_value_at(s->tape, tape_output(s->tape));
+    s->step.row_count = end;
+    s->step.output_count = count;
+    s->step.seq_count = how->company ? 2 : 1;
+    struct device_result got = rig_step(&s->dev, s->program, &s->step);
+    assert_int_equal(got.output_count, count);
     for (uint32_t i = 0; i < count; i++)
-        memcpy(out + (size_t)(first + i) * VOCAB, s->slab + logits->offset + i * logits->row_bytes,
+        memcpy(out + (size_t)(first + i) * VOCAB, got.rows + i * got.row_floats,
                VOCAB * sizeof(float));
 }
 
@@ -266,24 +265,25 @@ static void session_open(struct session *s, struct toy *m, const struct manner *
         assert_int_equal(s->dev.prepare(s->dev.self, all[i], &err), ST_OK);
     }
     s->tape = toy_tape(m);
-    if (s->dev.check(s->dev.self, s->tape, &err) != ST_OK) fail_msg("%s", err.text);
-    s->slab = s->dev.alloc(s->dev.self, tape_slab_bytes(s->tape));
-    s->kv = (struct kv_space){.type = how->type,
+    s->kv = (struct kv_tiles){.type = how->type,
                               .layers = LAYERS,
                               .heads = KV_HEADS,
                               .head_dim = DIM,
-                              .block_count = 2 * BLOCKS};
-    s->kv.base = s->dev.alloc(s->dev.self, kv_space_bytes(&s->kv));
-    memset(s->kv.base, 0xFF, kv_space_bytes(&s->kv)); /* stale places hold NaN */
+                              .tile_count = 2 * BLOCKS * how->block_tiles,
+                              .tiles_per_block = how->block_tiles};
+    s->kv.base = (uint8_t *)(uintptr_t)s->dev.alloc(s->dev.self, rig_kv_bytes(&s->kv));
+    memset(s->kv.base, 0xFF, rig_kv_bytes(&s->kv)); /* stale places hold NaN */
+    s->program = rig_program(&s->dev, s->tape, &s->kv);
+    s->step = rig_one_seq(&s->steps, 1, 0);
     for (uint32_t b = 0; b < BLOCKS; b++) {
-        s->blocks[0][b] = 2 * b + 1;
-        s->blocks[1][b] = 2 * (BLOCKS - 1 - b);
+        s->steps.blocks[0][b] = 2 * b + 1;
+        s->steps.blocks[1][b] = 2 * (BLOCKS - 1 - b);
     }
 }
 
 static void session_close(struct session *s) {
-    s->dev.free(s->dev.self, s->slab, tape_slab_bytes(s->tape));
-    s->dev.free(s->dev.self, s->kv.base, kv_space_bytes(&s->kv));
+    s->dev.program_destroy(s->dev.self, s->program);
+    s->dev.free(s->dev.self, (device_addr)(uintptr_t)s->kv.base, rig_kv_bytes(&s->kv));
     tape_destroy(s->tape);
     s->dev.close(s->dev.self);
 }
@@ -305,25 +305,31 @@ static void same_as(struct toy *m, const float *want, struct manner how) {
     float *got = run_prompt(m, &how);
     for (uint32_t i = 0; i < PROMPT; i++)
         if (memcmp(got + (size_t)i * VOCAB, want + (size_t)i * VOCAB, VOCAB * sizeof(float)) != 0)
-            fail_msg("%s, %u threads, chunks of %u%s, cache format %d: position %u differs",
+            fail_msg("%s, %u threads, chunks of %u%s, cache format %d, %u tiles a block: position "
+                     "%u differs",
                      how.isa, how.threads, how.chunk, how.company ? " in company" : "", how.type,
-                     i);
+                     how.block_tiles, i);
     mem_free(got);
 }
 
 static void check_cache_format(struct toy *m, enum kv_type type) {
-    float *want = run_prompt(m, &(struct manner){"ref", 1, ROWS, false, type});
+    float *want = run_prompt(m, &(struct manner){"ref", 1, ROWS, false, type, 1});
     for (uint32_t i = 0; i < PROMPT * VOCAB; i++) assert_true(isfinite(want[i]));
     assert_memory_not_equal(want, want + VOCAB, VOCAB * sizeof(float));
     for (int isa = 0; isa < RIG_ISAS; isa++) {
-        same_as(m, want, (struct manner){rig_isas[isa], 1, ROWS, false, type});
-        same_as(m, want, (struct manner){rig_isas[isa], 2, 7, false, type});
-        same_as(m, want, (struct manner){rig_isas[isa], 5, 40, true, type});
-        same_as(m, want, (struct manner){rig_isas[isa], 2, 1, true, type});
+        same_as(m, want, (struct manner){rig_isas[isa], 1, ROWS, false, type, 1});
+        same_as(m, want, (struct manner){rig_isas[isa], 2, 7, false, type, 1});
+        same_as(m, want, (struct manner){rig_isas[isa], 5, 40, true, type, 1});
+        same_as(m, want, (struct manner){rig_isas[isa], 2, 1, true, type, 1});
     }
-    same_as(m, want, (struct manner){"avx2", 5, 1, false, type});
-    same_as(m, want, (struct manner){"avx2", 5, 7, false, type});
-    same_as(m, want, (struct manner){"avx2", 2, ROWS, false, type});
+    same_as(m, want, (struct manner){"avx2", 5, 1, false, type, 1});
+    same_as(m, want, (struct manner){"avx2", 5, 7, false, type, 1});
+    same_as(m, want, (struct manner){"avx2", 2, ROWS, false, type, 1});
+    for (uint32_t tiles = 2; tiles <= 3; tiles++) {
+        same_as(m, want, (struct manner){"ref", 1, 7, true, type, tiles});
+        same_as(m, want, (struct manner){"auto", 2, 40, true, type, tiles});
+        same_as(m, want, (struct manner){"auto", 5, 1, false, type, tiles});
+    }
     mem_free(want);
 }
 

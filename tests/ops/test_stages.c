@@ -32,7 +32,8 @@ enum {
 struct world {
     uint32_t width, heads;
     struct weight embd, product, experts, gate, up, down;
-    float norm[WIDTH_MAX], freqs[DIM / 2];
+    float norm_floats[WIDTH_MAX], freqs_floats[DIM / 2];
+    struct weight norm, head_norm, freqs; /* of a row, of a head */
 };
 
 static void world_init(struct world *w, uint32_t width) {
@@ -44,8 +45,11 @@ static void world_init(struct world *w, uint32_t width) {
     w->gate = random_weight(DTYPE_Q5_1, FEED, width, 1, 4);
     w->up = random_weight(DTYPE_Q5_1, FEED, width, 1, 5);
     w->down = random_weight(DTYPE_Q8_0, width, FEED, 1, 6);
-    for (int i = 0; i < WIDTH_MAX; i++) w->norm[i] = 1.0f + 0.01f * (float)i;
-    for (int i = 0; i < DIM / 2; i++) w->freqs[i] = 1.0f / (float)(1 + i * i);
+    for (int i = 0; i < WIDTH_MAX; i++) w->norm_floats[i] = 1.0f + 0.01f * (float)i;
+    for (int i = 0; i < DIM / 2; i++) w->freqs_floats[i] = 1.0f / (float)(1 + i * i);
+    w->norm = weight_vector(STR("norm"), w->norm_floats, width);
+    w->head_norm = weight_vector(STR("head_norm"), w->norm_floats, DIM);
+    w->freqs = weight_vector(STR("freqs"), w->freqs_floats, DIM / 2);
 }
 
 static void world_deinit(struct world *w) {
@@ -79,8 +83,8 @@ static struct operand new_value(struct writer *w, enum rows_kind rows, enum valu
 
 static void push_norm(struct writer *w, struct operand src, struct operand dst) {
     struct op op = {.kind = OP_NORM};
-    op.norm = (struct op_norm){
-        NORM_RMS, below(w, 2) ? w->w->width : DIM, 1e-5f, w->w->norm, NULL, src, dst, operand_none};
+    const struct weight *weight = below(w, 2) ? &w->w->norm : &w->w->head_norm;
+    op.norm = (struct op_norm){NORM_RMS, weight->cols, 1e-5f, weight, NULL, src, dst, operand_none};
     tape_push(w->t, &op);
 }
 
@@ -103,7 +107,7 @@ static void push_product(struct writer *w, struct operand src, struct operand ds
 static void push_rope(struct writer *w, struct operand x) {
     struct op op = {.kind = OP_ROPE};
     op.rope = (struct op_rope){
-        below(w, 2) ? ROPE_NEOX : ROPE_ADJACENT, w->w->heads, DIM, DIM, w->w->freqs, 1.0f, x};
+        below(w, 2) ? ROPE_NEOX : ROPE_ADJACENT, w->w->heads, DIM, DIM, &w->w->freqs, 1.0f, x};
     tape_push(w->t, &op);
 }
 
@@ -302,20 +306,22 @@ static uint8_t *run_tape(struct world *w, const struct tape *t, const struct ste
         all[i]->prepared = NULL;
         assert_int_equal(dev.prepare(dev.self, all[i], &err), ST_OK);
     }
-    if (dev.check(dev.self, t, &err) != ST_OK) fail_msg("%s", err.text);
-    struct kv_space kv = {
-        .layers = 1, .heads = w->heads, .head_dim = DIM, .block_count = KV_BLOCKS, .type = KV_F16};
-    kv.base = dev.alloc(dev.self, kv_space_bytes(&kv));
-    uint8_t *slab = dev.alloc(dev.self, tape_slab_bytes(t));
-    dev.run(dev.self, &(struct device_run){t, step, slab, &kv});
-    const struct tape_value *out = tape_value_at(t, tape_output(t));
-    size_t part = out->row_bytes * (out->rows == ROWS_SEQS ? 1 : step->output_count);
-    *bytes = part + kv_space_bytes(&kv);
+    struct kv_tiles kv = {.type = KV_F16,
+                          .layers = 1,
+                          .heads = w->heads,
+                          .head_dim = DIM,
+                          .tile_count = KV_BLOCKS,
+                          .tiles_per_block = 1};
+    kv.base = (uint8_t *)(uintptr_t)dev.alloc(dev.self, rig_kv_bytes(&kv));
+    struct device_program *p = rig_program(&dev, t, &kv);
+    struct device_result got = rig_step(&dev, p, step);
+    size_t part = got.row_floats * sizeof(float) * got.output_count;
+    *bytes = part + rig_kv_bytes(&kv);
     uint8_t *left = mem_alloc(*bytes);
-    memcpy(left, slab + out->offset, part);
-    memcpy(left + part, kv.base, kv_space_bytes(&kv));
-    dev.free(dev.self, slab, tape_slab_bytes(t));
-    dev.free(dev.self, kv.base, kv_space_bytes(&kv));
+    memcpy(left, got.rows, part);
+    memcpy(left + part, kv.base, rig_kv_bytes(&kv));
+    dev.program_destroy(dev.self, p);
+    dev.free(dev.self, (device_addr)(uintptr_t)kv.base, rig_kv_bytes(&kv));
     dev.close(dev.self);
     return left;
 }

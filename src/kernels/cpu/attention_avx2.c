@@ -71,21 +71,21 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const in
                           const int queries, const enum kv_type type,
                           float p[ATTN_FEW][ATTN_SEGMENT]) {
     __m256 acc[ATTN_FEW][VECTORS], k[VECTORS];
-    const uint8_t *tiles[] = {s->k[first / KV_BLOCK_TOKENS],
-                              vectors > 2 ? s->k[first / KV_BLOCK_TOKENS + 1] : NULL};
+    const uint8_t *tiles[] = {s->k[first / KV_TILE_TOKENS],
+                              vectors > 2 ? s->k[first / KV_TILE_TOKENS + 1] : NULL};
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) acc[i][j] = _mm256_setzero_ps();
     /* Values lie as far from the keys in all tiles of a cache. */
-    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[first / KV_BLOCK_TOKENS] - tiles[0];
+    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[first / KV_TILE_TOKENS] - tiles[0];
     const bool fetches = fetches_ahead(queries, type);
     for (size_t d = 0; d < s->head_dim; d++) {
-        if (fetches) fetch(tiles[0] + values, d * KV_BLOCK_TOKENS, type);
-        if (fetches && vectors > 2) fetch(tiles[1] + values, d * KV_BLOCK_TOKENS, type);
+        if (fetches) fetch(tiles[0] + values, d * KV_TILE_TOKENS, type);
+        if (fetches && vectors > 2) fetch(tiles[1] + values, d * KV_TILE_TOKENS, type);
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            k[j] = load8(tiles[j / 2], d * KV_BLOCK_TOKENS + (size_t)(j % 2) * LANES, type);
+            k[j] = load8(tiles[j / 2], d * KV_TILE_TOKENS + (size_t)(j % 2) * LANES, type);
 #pragma GCC unroll 6
         for (int i = 0; i < queries; i++) {
             __m256 q = _mm256_set1_ps(s->query[i].q[d]);
@@ -104,8 +104,8 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t first, const in
 INLINE __m256 score(const struct attn_segment *s, const struct attn_query *q, uint32_t j,
                     __m256 x) {
     if (s->type == KV_I8) {
-        const uint8_t *scales = s->k[j / KV_BLOCK_TOKENS] + kv_scales_offset(s->head_dim);
-        x = _mm256_mul_ps(x, load8(scales, j % KV_BLOCK_TOKENS, KV_F16));
+        const uint8_t *scales = s->k[j / KV_TILE_TOKENS] + kv_scales_offset(s->head_dim);
+        x = _mm256_mul_ps(x, load8(scales, j % KV_TILE_TOKENS, KV_F16));
     }
     x = _mm256_mul_ps(x, _mm256_set1_ps(s->scale));
     if (s->softcap > 0.0f) {
@@ -145,14 +145,14 @@ static void weights_of(const struct attn_segment *s, const struct attn_query *q,
     }
     out->max = max_of(max);
     max = _mm256_set1_ps(out->max);
-    for (uint32_t t = first; t < end; t += KV_BLOCK_TOKENS)
+    for (uint32_t t = first; t < end; t += KV_TILE_TOKENS)
 #pragma GCC unroll 2
         for (uint32_t h = 0; h < 2; h++) {
             float *at = p + t + h * LANES;
             __m256 e = fm8_exp(_mm256_sub_ps(_mm256_loadu_ps(at), max));
             sum[h] = _mm256_add_ps(sum[h], e);
             if (s->type == KV_I8) {
-                const uint8_t *scales = s->v[t / KV_BLOCK_TOKENS] + kv_scales_offset(s->head_dim);
+                const uint8_t *scales = s->v[t / KV_TILE_TOKENS] + kv_scales_offset(s->head_dim);
                 e = _mm256_mul_ps(e, load8(scales, (size_t)h * LANES, KV_F16));
             }
             _mm256_storeu_ps(at, e);
@@ -172,9 +172,9 @@ INLINE void weigh_columns(const struct attn_segment *s, struct span tokens, uint
         for (int c = 0; c < vectors; c++)
             acc[i][c] = _mm256_loadu_ps(out[i].out + d + (size_t)c * LANES);
     for (uint32_t j = tokens.first; j < tokens.end;) {
-        const uint8_t *row = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
-        uint32_t edge = (j / KV_BLOCK_TOKENS + 1) * KV_BLOCK_TOKENS;
-        uint32_t end = edge < tokens.end ? edge : tokens.end, tile = j / KV_BLOCK_TOKENS;
+        const uint8_t *row = s->v[j / KV_TILE_TOKENS] + j % KV_TILE_TOKENS * s->v_stride;
+        uint32_t edge = (j / KV_TILE_TOKENS + 1) * KV_TILE_TOKENS;
+        uint32_t end = edge < tokens.end ? edge : tokens.end, tile = j / KV_TILE_TOKENS;
         ptrdiff_t next = s->next[tile] ? s->next[tile] - s->v[tile] : 0;
         for (; j < end; j++, row += s->v_stride) {
             if (fetches_ahead(queries, type)) fetch(row + next, d, type);
@@ -200,7 +200,7 @@ INLINE void weigh_one(const struct attn_segment *s, struct span tokens, uint32_t
                       const enum kv_type type, const float *p, float *out) {
     float acc = *out;
     for (uint32_t j = tokens.first; j < tokens.end; j++) {
-        const uint8_t *v = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
+        const uint8_t *v = s->v[j / KV_TILE_TOKENS] + j % KV_TILE_TOKENS * s->v_stride;
         acc = fmaf(p[j], load1(v, d, type), acc);
     }
     *out = acc;
@@ -237,8 +237,8 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
                    struct attn_part *out) {
     float p[ATTN_FEW][ATTN_SEGMENT];
     struct attn_reach r = attn_reach(s);
-    uint32_t first = r.any.first / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS, j = first;
-    uint32_t end = (r.any.end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
+    uint32_t first = r.any.first / KV_TILE_TOKENS * KV_TILE_TOKENS, j = first;
+    uint32_t end = (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS * KV_TILE_TOKENS;
     for (; queries <= 2 && j + 4 * LANES <= end; j += 4 * LANES)
         multiply_keys(s, j, 4, queries, type, p);
     for (; j < end; j += 2 * LANES) multiply_keys(s, j, 2, queries, type, p);

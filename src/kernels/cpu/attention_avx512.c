@@ -27,7 +27,7 @@ enum { LANES = 16, VECTORS = 4, ALL_LANES = 0xFFFF };
 /* Dimensions of the queries that are at hand at once; and the distance between two queries, which
  * is a little more, so that they do not compete for the same places of a cache. */
 enum { QUERY_DIMS = 256, QUERY_STRIDE = QUERY_DIMS + LANES };
-_Static_assert((int)KV_BLOCK_TOKENS == (int)LANES, "a tile is one vector");
+_Static_assert((int)KV_TILE_TOKENS == (int)LANES, "a tile is one vector");
 _Static_assert((int)ATTN_LANES == (int)LANES, "a vector holds the lanes of the sum");
 _Static_assert((int)ATTN_QUERIES == 12, "functions below are made for twelve queries");
 

@@ -15,7 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 4, PARTS = KV_BLOCK_TOKENS / LANES, CHUNK = PARTS * LANES };
+enum { LANES = 4, PARTS = KV_TILE_TOKENS / LANES, CHUNK = PARTS * LANES };
 
 _Static_assert((int)ATTN_LANES == (int)CHUNK, "the sums of exponentials are four vectors");
 
@@ -69,7 +69,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const int qu
 #pragma GCC unroll 4
         for (int c = 0; c < PARTS; c++) acc[i][c] = vdupq_n_f32(0.0f);
     for (uint32_t d = 0; d < s->head_dim; d++) {
-        load16(s->k[t], (size_t)d * KV_BLOCK_TOKENS, type, keys);
+        load16(s->k[t], (size_t)d * KV_TILE_TOKENS, type, keys);
 #pragma GCC unroll 6
         for (int i = 0; i < queries; i++) {
             float q = s->query[i].q[d];
@@ -80,8 +80,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const int qu
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
-        for (int c = 0; c < PARTS; c++)
-            vst1q_f32(p[i] + t * KV_BLOCK_TOKENS + c * LANES, acc[i][c]);
+        for (int c = 0; c < PARTS; c++) vst1q_f32(p[i] + t * KV_TILE_TOKENS + c * LANES, acc[i][c]);
 }
 
 /* The products of one query with keys j .. j + 3, as scores. `scales` are those of the keys. */
@@ -108,7 +107,7 @@ static float32x4_t scores_of(const struct attn_segment *s, const struct attn_que
     for (uint32_t t = first; t < end; t++) {
         if (s->type == KV_I8) load16(s->k[t] + kv_scales_offset(s->head_dim), 0, KV_F16, scales);
         for (int c = 0; c < PARTS; c++) {
-            uint32_t j = t * KV_BLOCK_TOKENS + (uint32_t)(c * LANES);
+            uint32_t j = t * KV_TILE_TOKENS + (uint32_t)(c * LANES);
             float32x4_t x = score(s, q, j, scales[c], vld1q_f32(p + j));
             vst1q_f32(p + j, x);
             max = larger(x, max);
@@ -131,7 +130,7 @@ static void weights_of(const struct attn_segment *s, const struct attn_query *q,
         if (s->type == KV_I8) load16(s->v[t] + kv_scales_offset(s->head_dim), 0, KV_F16, scales);
 #pragma GCC unroll 4
         for (int c = 0; c < PARTS; c++) {
-            float *at = p + t * KV_BLOCK_TOKENS + c * LANES;
+            float *at = p + t * KV_TILE_TOKENS + c * LANES;
             float32x4_t e = fm4_exp(vsubq_f32(vld1q_f32(at), max));
             sum[c] = vaddq_f32(sum[c], e);
             vst1q_f32(at, s->type == KV_I8 ? vmulq_f32(e, scales[c]) : e);
@@ -153,7 +152,7 @@ INLINE void weigh_chunk(const struct attn_segment *s, struct span tokens, uint32
 #pragma GCC unroll 4
         for (int c = 0; c < PARTS; c++) acc[i][c] = vld1q_f32(out[i].out + d + c * LANES);
     for (uint32_t j = tokens.first; j < tokens.end; j++) {
-        const uint8_t *v = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
+        const uint8_t *v = s->v[j / KV_TILE_TOKENS] + j % KV_TILE_TOKENS * s->v_stride;
         load16(v, d, type, values);
 #pragma GCC unroll 6
         for (int i = 0; i < queries; i++)
@@ -171,7 +170,7 @@ INLINE void weigh_one(const struct attn_segment *s, struct span tokens, uint32_t
                       const enum kv_type type, const float *p, float *out) {
     float acc = *out;
     for (uint32_t j = tokens.first; j < tokens.end; j++) {
-        const uint8_t *v = s->v[j / KV_BLOCK_TOKENS] + j % KV_BLOCK_TOKENS * s->v_stride;
+        const uint8_t *v = s->v[j / KV_TILE_TOKENS] + j % KV_TILE_TOKENS * s->v_stride;
         acc = fmaf(p[j], load1(v, d, type), acc);
     }
     *out = acc;
@@ -201,8 +200,8 @@ INLINE void attend(const struct attn_segment *s, const int queries, const enum k
                    struct attn_part *out) {
     float p[ATTN_FEW][ATTN_SEGMENT];
     struct attn_reach r = attn_reach(s);
-    uint32_t first = r.any.first / KV_BLOCK_TOKENS;
-    uint32_t end = (r.any.end + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    uint32_t first = r.any.first / KV_TILE_TOKENS;
+    uint32_t end = (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     for (uint32_t t = first; t < end; t++) multiply_keys(s, t, queries, type, p);
     for (int i = 0; i < queries; i++) {
         const struct attn_query *q = &s->query[i];

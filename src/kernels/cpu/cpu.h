@@ -16,6 +16,8 @@
 #include "base/status.h"
 #include "graph/device.h"
 
+struct pool;
+
 /* Whether threads are bound to processors (kernels/cpu/place.h). */
 enum cpu_placement { CPU_PLACE_AUTO, CPU_PLACE_OFF, CPU_PLACE_ON };
 
@@ -26,9 +28,14 @@ enum status cpu_isa_check(const char *isa, struct err *err);
 /* ST_BAD as cpu_isa_check. The device is given to the caller, who calls out->close(out->self). */
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out, struct err *err);
 
-/* Bind the threads of a device that was opened here, before any weight is prepared. Returns their
- * processors, thread by thread ("0-3,8-11", the device's), or NULL if nothing is bound; for
- * CPU_PLACE_ON `why` says the reason then. */
-const char *cpu_device_place(const struct device *dev, enum cpu_placement mode, struct err *why);
+/* Bind the threads of a device that was opened here, before any weight is prepared: sets bound_to,
+ * or unbound_text if nothing is bound though CPU_PLACE_ON asked for it. */
+void cpu_device_place(struct device *dev, enum cpu_placement mode);
+
+/* The threads of a device that was opened here, for measuring. */
+struct pool *cpu_device_pool(const struct device *dev);
+
+/* Scratch memory of a program of such a device, for tests that look at values inside a tape. */
+uint8_t *cpu_program_slab(struct device_program *p);
 
 #endif

@@ -16,10 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "graph/kv_space.h"
 #include "graph/op.h"
 #include "graph/step.h"
 #include "graph/tape.h"
+#include "kernels/cpu/kv_tiles.h"
 #include "kernels/cpu/mm.h"
 #include "kernels/cpu/pack.h"
 #include "tensor/q8.h"
@@ -34,8 +34,9 @@ struct cpu_run {
     const struct cpu_plan *plan;
     const struct tape *tape;
     const struct step *step;
-    const struct kv_space *kv; /* NULL for an encoder */
+    const struct kv_tiles *kv; /* by KV group; NULL for an encoder */
     uint8_t *slab;
+    const int32_t *slots; /* the token that was last sampled into each */
     struct pool *pool;
     struct cpu_watch *watch; /* NULL: nobody does */
 };
@@ -46,7 +47,7 @@ typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t it
  * together at most: however many heads share a KV head, the queries of twelve rows come out even.
  * What does not fill a call goes through kernels ATTN_FEW at a time. */
 enum { ATTN_QUERIES = 12, ATTN_FEW = 6, ATTN_ROWS = 12 };
-enum { ATTN_TILES = ATTN_SEGMENT / KV_BLOCK_TOKENS };
+enum { ATTN_TILES = ATTN_SEGMENT / KV_TILE_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
 struct attn_query {
@@ -57,7 +58,7 @@ struct attn_query {
 /* Keys and values of one KV head in one segment, and queries of one row, or of neighbouring
  * rows. Tokens that a query does not attend to may hold anything. */
 struct attn_segment {
-    const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_BLOCK_TOKENS]; those that are attended to */
+    const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_TILE_TOKENS]; those that are attended to */
     const uint8_t *v[ATTN_TILES]; /* token j at v + j * v_stride */
     size_t v_stride;              /* bytes */
     enum kv_type type;
@@ -73,15 +74,26 @@ struct attn_part {
     float max, sum, *out;
 };
 
+/* A norm with its vectors found. */
+struct norm_args {
+    enum norm_kind kind;
+    uint32_t group;
+    float eps;
+    const float *weight, *bias; /* bias NULL unless LAYER */
+};
+
+/* Vectors are read where they lie; NULL stays NULL. */
+static inline const float *vector_floats(const struct weight *w) { return w ? w->data : NULL; }
+
 /* Arithmetic on one row or group. `count` is in elements. */
 struct cpu_kernels {
-    void (*norm)(const struct op_norm *n, const float *x, float *y); /* one group; y may be x */
+    void (*norm)(const struct norm_args *n, const float *x, float *y); /* one group; y may be x */
     void (*quantise)(const float *x, uint32_t count, struct q8_out out);
     void (*rope)(const struct op_rope *r, const float *cosine, const float *sine, float *head);
     void (*act)(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
     void (*add)(const float *src, uint32_t count, float *dst);
     void (*softcap)(float cap, uint32_t count, float *x);
-    /* One token of one KV head: K goes with a stride of KV_BLOCK_TOKENS elements. */
+    /* One token of one KV head: K goes with a stride of KV_TILE_TOKENS elements. */
     void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
     void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */

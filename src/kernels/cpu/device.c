@@ -1,4 +1,4 @@
-/* kernels/cpu/device.c - the CPU as a device: memory, weights, and the walk along a tape. */
+/* kernels/cpu/device.c - the CPU as a device: memory, weights, and the plug. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,13 +7,13 @@
 #include "base/pool.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/fp_mode.h"
 #include "kernels/cpu/image_io.h"
 #include "kernels/cpu/page.h"
+#include "kernels/cpu/peaks.h"
 #include "kernels/cpu/place.h"
-#include "kernels/cpu/plan.h"
-#include "kernels/cpu/stage.h"
+#include "kernels/cpu/program.h"
 #include "kernels/cpu/watch.h"
+#include "kernels/cpu/work.h"
 
 enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 
@@ -21,24 +21,34 @@ struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
     struct place *place;    /* NULL: threads are not bound */
+    struct err unbound;     /* why not, where it was asked for */
     struct packed *weights; /* all that were prepared */
     struct page_book panels;
     struct image_source *image; /* NULL: weights are packed */
     struct device_image_use image_use;
-    struct cpu_plan *plans;  /* one for each tape that was checked */
     struct cpu_watch *watch; /* NULL: nobody does */
     char name[NAME_BYTES];
     char layout[LAYOUT_BYTES];
 };
 
-static void *cpu_alloc(void *self, size_t bytes) {
+static device_addr cpu_alloc(void *self, size_t bytes) {
     const struct cpu_device *dev = self;
     void *ptr = page_alloc(bytes);
     place_spread(dev->place, ptr, bytes);
-    return ptr;
+    return (device_addr)(uintptr_t)ptr;
 }
 
-static void cpu_free(void *self, void *ptr, size_t bytes) {
+static void cpu_free(void *self, device_addr addr, size_t bytes) {
+    (void)self;
+    page_free((void *)(uintptr_t)addr, bytes);
+}
+
+static void *cpu_host_alloc(void *self, size_t bytes, int fd) {
+    (void)self;
+    return page_map(bytes, fd);
+}
+
+static void cpu_host_free(void *self, void *ptr, size_t bytes) {
     (void)self;
     page_free(ptr, bytes);
 }
@@ -54,7 +64,8 @@ static void fill(struct cpu_device *dev, struct packed *p, const struct weight *
 
 static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
     struct cpu_device *dev = self;
-    if (!dev->table->packs || w->prepared) return ST_OK;
+    /* Tables and vectors are read where they lie. */
+    if (w->use != WEIGHT_MATRIX || !dev->table->packs || w->prepared) return ST_OK;
     struct packed *p = pack_create(w, &dev->panels);
     if (!p)
         return err_set(err, ST_NOMEM, "cpu: out of memory for weight %.*s of %zu bytes",
@@ -112,108 +123,45 @@ static const struct device_images cpu_images = {
 
 /* ---- running ---- */
 
-static void forget_plan(struct cpu_device *dev, const struct tape *t) {
-    for (struct cpu_plan **link = &dev->plans; *link; link = &(*link)->next) {
-        if ((*link)->tape != t) continue;
-        struct cpu_plan *old = *link;
-        *link = old->next;
-        plan_destroy(old);
-        return;
-    }
+static size_t cpu_kv_block_bytes(void *self, const struct kv_shape *shape) {
+    (void)self;
+    struct kv_tiles one = {.type = shape->type,
+                           .layers = shape->layers,
+                           .heads = shape->heads,
+                           .head_dim = shape->head_dim};
+    if (shape->block_tokens == 0 || shape->block_tokens % KV_TILE_TOKENS != 0) return 0;
+    return kv_tile_bytes(&one) * (shape->block_tokens / KV_TILE_TOKENS);
 }
 
-static enum status cpu_check(void *self, const struct tape *t, struct err *err) {
-    struct cpu_device *dev = self;
-    for (uint32_t i = 0; i < tape_op_count(t); i++) {
-        const struct op *op = tape_op(t, i);
-        if (!dev->table->ops[op->kind])
-            return err_set(err, ST_BAD, "%s lacks the op %s (op %u, layer %d)", dev->name,
-                           op_name(op->kind), i, op->layer);
-    }
-    forget_plan(dev, t);
-    struct cpu_plan *p;
-    TRY(plan_create(&p, t, dev->table->kernels, pool_threads(dev->pool), err));
-    p->next = dev->plans;
-    dev->plans = p;
-    place_weights(dev->place, t);
+static enum status cpu_create_program(void *self, const struct program_options *options,
+                                      struct device_program **out, struct err *err) {
+    const struct cpu_device *dev = self;
+    const struct cpu_program_parts parts = {
+        .table = dev->table, .pool = dev->pool, .place = dev->place, .device_name = dev->name};
+    return cpu_program_create(&parts, options, out, err);
+}
+
+static void cpu_destroy_program(void *self, struct device_program *p) {
+    (void)self;
+    cpu_program_destroy(p);
+}
+
+static enum status cpu_submit(void *self, struct device_program *p, const struct step *step,
+                              struct err *err) {
+    (void)err;
+    cpu_program_submit(p, step, ((struct cpu_device *)self)->watch);
     return ST_OK;
 }
 
-static struct cpu_plan *find_plan(const struct cpu_device *dev, const struct tape *t) {
-    struct cpu_plan *p = dev->plans;
-    while (p && p->tape != t) p = p->next;
-    return p;
+static enum status cpu_collect(void *self, struct device_program *p, struct device_result *out,
+                               struct err *err) {
+    (void)self;
+    (void)err;
+    cpu_program_collect(p, out);
+    return ST_OK;
 }
 
-static void run_op(const struct cpu_run *x, uint32_t i, uint32_t ith, uint32_t nth) {
-    const struct op *op = tape_op(x->tape, i);
-    x->table->ops[op->kind](x, op, ith, nth);
-}
-
-/* Ops that one thread does for all, while all others wait: so the scratch of any is its own. */
-struct alone {
-    const struct cpu_run *x;
-    struct span ops;
-};
-
-static void run_alone(void *ctx) {
-    const struct alone *a = ctx;
-    struct lap lap = lap_begin_alone(a->x->watch);
-    for (uint32_t i = a->ops.first; i < a->ops.end; i++) {
-        run_op(a->x, i, 0, 1);
-        lap_work(&lap, i);
-    }
-}
-
-static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
-    const struct cpu_run *x = ctx;
-    const struct cpu_plan *p = x->plan;
-    uint64_t mode = fp_mode_enter();
-    plan_fill_ropes(x, ith, nth);
-    struct lap lap = lap_begin(x->watch, ith);
-    for (uint32_t at = 0; at < p->stage_count;) {
-        const struct stage *s = &p->stages[at];
-        for (uint32_t i = s->first; i < s->end; i++) {
-            run_op(x, i, ith, nth);
-            lap_work(&lap, i);
-        }
-        at = stages_alone_end(p->stages, p->stage_count, at + 1, x->step, nth);
-        struct alone rest = {x, {s->end, p->stages[at - 1].end}};
-        bool was_mine = pool_barrier_then(x->pool, run_alone, &rest);
-        lap_meet(&lap, &(struct lap_meeting){s->first, s->end, rest.ops.end, was_mine});
-    }
-    fp_mode_leave(mode);
-}
-
-static void cpu_run(void *self, const struct device_run *run) {
-    struct cpu_device *dev = self;
-    const struct tape_sizes *sizes = tape_sizes(run->tape);
-    struct cpu_plan *plan = find_plan(dev, run->tape);
-    struct cpu_run x = {
-        .table = dev->table,
-        .plan = plan,
-        .tape = run->tape,
-        .step = run->step,
-        .kv = run->kv,
-        .slab = run->slab,
-        .pool = dev->pool,
-        .watch = dev->watch,
-    };
-    CHECK(plan); /* check() comes before the first run */
-    CHECK(run->step->row_count <= sizes->rows_max);
-    CHECK(run->step->output_count <= sizes->outputs_max);
-    CHECK(run->step->seq_count <= sizes->seqs_max);
-    plan_reset_claims(plan);
-    if (dev->watch) watch_begin(dev->watch, run);
-    place_bind_caller(dev->place);
-    pool_run(dev->pool, run_share, &x);
-    if (dev->watch) watch_end(dev->watch, run);
-}
-
-static void cpu_parallel(void *self, pool_fn *fn, void *ctx) {
-    struct cpu_device *dev = self;
-    pool_run(dev->pool, fn, ctx);
-}
+/* ---- profiling ---- */
 
 static enum status cpu_watch(void *self, device_watch_fn *fn, void *ctx) {
     struct cpu_device *dev = self;
@@ -222,14 +170,26 @@ static enum status cpu_watch(void *self, device_watch_fn *fn, void *ctx) {
     return fn && !dev->watch ? ST_NOMEM : ST_OK;
 }
 
+static enum status cpu_measure_peaks(void *self, struct peaks *out, struct err *err) {
+    struct cpu_device *dev = self;
+    struct device plug = {.name = dev->name, .alloc = cpu_alloc, .free = cpu_free, .self = dev};
+    return cpu_peaks_measure(&plug, out, err);
+}
+
+static struct work cpu_count_work(void *self, const struct device_run *run, const struct op *op) {
+    (void)self;
+    return cpu_op_work(run, op);
+}
+
+static const struct device_profiler cpu_profiler = {
+    .watch = cpu_watch,
+    .peaks = cpu_measure_peaks,
+    .op_work = cpu_count_work,
+};
+
 static void cpu_close(void *self) {
     struct cpu_device *dev = self;
     watch_destroy(dev->watch);
-    while (dev->plans) {
-        struct cpu_plan *p = dev->plans;
-        dev->plans = p->next;
-        plan_destroy(p);
-    }
     while (dev->weights) {
         struct packed *p = dev->weights;
         dev->weights = p->next;
@@ -242,14 +202,18 @@ static void cpu_close(void *self) {
     mem_free(dev);
 }
 
-const char *cpu_device_place(const struct device *device, enum cpu_placement mode,
-                             struct err *why) {
+void cpu_device_place(struct device *device, enum cpu_placement mode) {
     struct cpu_device *dev = device->self;
     CHECK(!dev->place);
     CHECK(!dev->weights);
-    dev->place = place_create(mode, pool_threads(dev->pool), why);
+    dev->place = place_create(mode, pool_threads(dev->pool), &dev->unbound);
     place_bind_workers(dev->place, dev->pool);
-    return place_text(dev->place);
+    device->bound_to = place_text(dev->place);
+    device->unbound_text = dev->unbound.text;
+}
+
+struct pool *cpu_device_pool(const struct device *device) {
+    return ((struct cpu_device *)device->self)->pool;
 }
 
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out,
@@ -272,14 +236,22 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
     }
     *out = (struct device){
         .name = dev->name,
+        .depth = 0,
+        .threads = threads,
+        .unbound_text = "",
         .alloc = cpu_alloc,
         .free = cpu_free,
+        .host_alloc = cpu_host_alloc,
+        .host_free = cpu_host_free,
         .prepare = cpu_prepare,
         .images = table->packs ? &cpu_images : NULL,
-        .check = cpu_check,
-        .run = cpu_run,
-        .parallel = cpu_parallel,
-        .watch = cpu_watch,
+        .kv_block_tokens = KV_TILE_TOKENS,
+        .kv_block_bytes = cpu_kv_block_bytes,
+        .program_create = cpu_create_program,
+        .program_destroy = cpu_destroy_program,
+        .submit = cpu_submit,
+        .collect = cpu_collect,
+        .profiler = &cpu_profiler,
         .close = cpu_close,
         .self = dev,
     };

@@ -9,7 +9,7 @@ extern mm_panel_fn *const avx2_panels[DTYPE_COUNT];
 extern const struct mm_pairs avx2_pairs;
 extern const struct mm_opener avx2_opener;
 
-void avx2_norm(const struct op_norm *n, const float *x, float *y);
+void avx2_norm(const struct norm_args *n, const float *x, float *y);
 void avx2_quantise(const float *x, uint32_t count, struct q8_out out);
 void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head);
 void avx2_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);

@@ -13,7 +13,7 @@ extern const struct mm_pairs avx512_pairs;
 /* A panel of nibbles or codes as PACK_BYTES with f32 numbers, signed. */
 void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room);
 
-void avx512_norm(const struct op_norm *n, const float *x, float *y);
+void avx512_norm(const struct norm_args *n, const float *x, float *y);
 void avx512_quantise(const float *x, uint32_t count, struct q8_out out);
 void avx512_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head);
 void avx512_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);

@@ -35,7 +35,7 @@ struct attn_rows {
     uint32_t heads_per_kv, head_dim;
     float scale, softcap;
     /* The cache, or for an encoder (kv NULL) tiles of the keys of `head0` and those after. */
-    const struct kv_space *kv;
+    const struct kv_tiles *kv;
     const uint32_t *blocks;
     uint32_t layer;
     const float *tiles;
@@ -50,18 +50,20 @@ static void find_tiles(const struct attn_rows *a, uint32_t kv_head, uint32_t bas
                        struct span tiles, const uint8_t **k, const uint8_t **v) {
     if (a->kv) {
         const uint8_t *first = kv_tile(a->kv, a->layer, 0, kv_head);
-        size_t block_bytes = kv_block_bytes(a->kv), tile_bytes = kv_tile_bytes(a->kv);
+        size_t tile_bytes = kv_tile_bytes(a->kv);
+        size_t side_bytes = kv_side_bytes(a->kv->type, a->kv->head_dim);
         for (uint32_t t = tiles.first; t < tiles.end; t++) {
-            CHECK(a->blocks[base + t] < a->kv->block_count);
-            k[t] = first + a->blocks[base + t] * block_bytes;
-            v[t] = k[t] + tile_bytes;
+            uint32_t tile = kv_tile_index(a->kv, a->blocks, base + t);
+            CHECK(tile < a->kv->tile_count);
+            k[t] = first + tile * tile_bytes;
+            v[t] = k[t] + side_bytes;
         }
         return;
     }
     const float *keys = a->tiles + (kv_head - a->head0) * a->tiles_per_head;
     const uint8_t *values = a->v_rows + (size_t)kv_head * a->head_dim * sizeof(float);
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
-        size_t token = (size_t)(base + t) * KV_BLOCK_TOKENS;
+        size_t token = (size_t)(base + t) * KV_TILE_TOKENS;
         k[t] = (const uint8_t *)(keys + token * a->head_dim);
         v[t] = values + token * a->v_stride;
     }
@@ -69,7 +71,7 @@ static void find_tiles(const struct attn_rows *a, uint32_t kv_head, uint32_t bas
 
 /* Tiles that tokens [first, end) of a segment lie in. */
 static struct span tiles_of(uint32_t first, uint32_t end) {
-    return (struct span){first / KV_BLOCK_TOKENS, (end - 1) / KV_BLOCK_TOKENS + 1};
+    return (struct span){first / KV_TILE_TOKENS, (end - 1) / KV_TILE_TOKENS + 1};
 }
 
 /* Heads [head, head + heads) share a KV head. Their queries are counted row by row; these are
@@ -134,7 +136,7 @@ static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, 
         s->query[i].end = (a->end[row] < edge ? a->end[row] : edge) - start;
     }
     struct span tiles = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
-    find_tiles(a, b->head / a->heads_per_kv, start / KV_BLOCK_TOKENS, tiles, s->k, s->v);
+    find_tiles(a, b->head / a->heads_per_kv, start / KV_TILE_TOKENS, tiles, s->k, s->v);
 }
 
 static struct span segments_of(uint32_t first, uint32_t end) {
@@ -162,7 +164,7 @@ static uint32_t fetch_next(struct attn_next next, uint32_t used, struct attn_seg
     uint32_t start = next.segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
     struct span tiles = tiles_of(a->first[0] > start ? a->first[0] - start : 0,
                                  (a->end[0] < edge ? a->end[0] : edge) - start);
-    find_tiles(a, next.head / a->heads_per_kv, start / KV_BLOCK_TOKENS, tiles, k, v);
+    find_tiles(a, next.head / a->heads_per_kv, start / KV_TILE_TOKENS, tiles, k, v);
     for (uint32_t t = tiles.first; t < tiles.end && own.first + used < own.end; t++)
         s->next[own.first + used++] = k[t];
     return used;
@@ -174,9 +176,9 @@ static void fetch_last_tile(struct attn_next next, struct attn_segment *s) {
     const struct attn_rows *a = next.rows;
     if (!a || !a->kv) return;
     const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];
-    uint32_t tile = (a->end[a->count - 1] - 1) / KV_BLOCK_TOKENS, at = tile % ATTN_TILES;
+    uint32_t tile = (a->end[a->count - 1] - 1) / KV_TILE_TOKENS, at = tile % ATTN_TILES;
     find_tiles(a, next.head / a->heads_per_kv, tile - at, (struct span){at, at + 1}, k, v);
-    uint32_t own = s->query[0].first / KV_BLOCK_TOKENS;
+    uint32_t own = s->query[0].first / KV_TILE_TOKENS;
     s->next[own] = k[at];
     if (own + 1 < ATTN_TILES) s->next[own + 1] = v[at];
 }
@@ -298,14 +300,14 @@ static uint32_t rows_end(const struct attn_op *o, struct span rows) {
 static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_results *results,
                                     struct span rows) {
     const struct step *step = o->x->step;
-    const struct kv_space *kv = &o->x->kv[o->a->group];
+    const struct kv_tiles *kv = &o->x->kv[o->a->group];
     struct attn_rows a = {
         .heads_per_kv = o->a->heads / o->a->kv_heads,
         .head_dim = o->a->head_dim,
         .scale = o->a->scale,
         .softcap = o->a->softcap,
         .kv = kv,
-        .blocks = step->seqs[step->seq[rows.first]].blocks[o->a->group],
+        .blocks = step_blocks(step, step->seq[rows.first], o->a->group),
         .layer = o->a->layer,
         .v_stride = o->a->head_dim * kv_elem_bytes(kv->type),
     };
@@ -636,16 +638,16 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
 /* The keys of `count` heads of a sequence as tiles, the last one padded with zeros. */
 static void tile_keys(const struct mat *k, const struct step_seq *seq, struct span heads,
                       uint32_t head_dim, float *tiles) {
-    uint32_t tile_count = (seq->row_count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    uint32_t tile_count = (seq->row_count + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     for (uint32_t h = heads.first; h < heads.end; h++) {
-        for (uint32_t j = 0; j < tile_count * KV_BLOCK_TOKENS; j++) {
+        for (uint32_t j = 0; j < tile_count * KV_TILE_TOKENS; j++) {
             bool real = j < seq->row_count;
             const float *key = real ? mat_f32(k, seq->first_row + j) + (size_t)h * head_dim : NULL;
-            float *to = tiles + (size_t)(j / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS * head_dim +
-                        j % KV_BLOCK_TOKENS;
-            for (uint32_t d = 0; d < head_dim; d++) to[d * KV_BLOCK_TOKENS] = real ? key[d] : 0.0f;
+            float *to = tiles + (size_t)(j / KV_TILE_TOKENS) * KV_TILE_TOKENS * head_dim +
+                        j % KV_TILE_TOKENS;
+            for (uint32_t d = 0; d < head_dim; d++) to[d * KV_TILE_TOKENS] = real ? key[d] : 0.0f;
         }
-        tiles += (size_t)tile_count * KV_BLOCK_TOKENS * head_dim;
+        tiles += (size_t)tile_count * KV_TILE_TOKENS * head_dim;
     }
 }
 
@@ -658,13 +660,13 @@ static void encode_unit(const struct cpu_run *x, const struct op_self_attention 
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
     struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row,
                                    a->heads * a->head_dim};
-    uint32_t tile_count = (seq->row_count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    uint32_t tile_count = (seq->row_count + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     struct attn_rows some = {
         .heads_per_kv = 1,
         .head_dim = a->head_dim,
         .scale = a->scale,
         .tiles = scratch + places.tiles,
-        .tiles_per_head = (size_t)tile_count * KV_BLOCK_TOKENS * a->head_dim,
+        .tiles_per_head = (size_t)tile_count * KV_TILE_TOKENS * a->head_dim,
         .head0 = heads.first,
         .v_rows = (const uint8_t *)mat_f32(&v, seq->first_row),
         .v_stride = v.row_bytes,

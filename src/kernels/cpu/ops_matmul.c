@@ -260,7 +260,8 @@ static void run_block(const struct cpu_run *x, const struct mm_op *m, const stru
     for (uint32_t i = 0; i < m->part_count; i++) {
         const struct packed *w = m->parts[i].weight->prepared;
         struct span panels = span_in_part(mine, before, w);
-        struct mm_part part = {w, m->parts[i].bias, expert, dst_col, m->add};
+        const float *bias = vector_floats(m->parts[i].bias);
+        struct mm_part part = {w, bias, expert, dst_col, m->add};
         if (panels.first < panels.end) run_panels(x->table->kernels, room, &part, panels, b);
         before += w->panel_count;
         dst_col += w->rows;

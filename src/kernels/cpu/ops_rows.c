@@ -18,8 +18,11 @@ _Static_assert((int)CHUNK_COLS % (int)Q8_BLOCK == 0, "blocks are quantised whole
 
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
     switch (e->source) {
-    case EMBED_TOKEN:
-        return (uint32_t)x->step->token[row];
+    case EMBED_TOKEN: {
+        int32_t token = x->step->token[row];
+        if (token < 0) token = x->slots[step_token_slot(token)];
+        return token < 0 ? 0 : (uint32_t)token; /* an empty slot: the row's result is not used */
+    }
     case EMBED_POSITION:
         return (uint32_t)x->step->pos[row];
     default:
@@ -60,11 +63,16 @@ void op_norm_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
     const struct cpu_kernels *k = x->table->kernels;
     struct mat src = mat_of(x, n->src), dst = mat_of(x, n->dst), q8 = mat_of(x, n->q8);
     struct span rows = span_share(src.row_count, ith, nth);
+    const struct norm_args args = {.kind = n->kind,
+                                   .group = n->group,
+                                   .eps = n->eps,
+                                   .weight = vector_floats(n->weight),
+                                   .bias = vector_floats(n->bias)};
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, src.kind, r)) continue;
         const float *in = mat_f32(&src, r);
         float *out = dst.base ? mat_f32(&dst, r) : plan_scratch(x->plan, ith);
-        for (uint32_t c = 0; c < src.cols; c += n->group) k->norm(n, in + c, out + c);
+        for (uint32_t c = 0; c < src.cols; c += n->group) k->norm(&args, in + c, out + c);
         if (q8.base) k->quantise(out, src.cols, mat_q8_write(&q8, r, 0));
     }
 }
@@ -92,7 +100,7 @@ void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
 
 void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_kv_write *w = &op->kv_write;
-    const struct kv_space *kv = &x->kv[w->group];
+    const struct kv_tiles *kv = &x->kv[w->group];
     struct mat k = mat_of(x, w->k), v = mat_of(x, w->v);
     CHECK(x->kv);
     CHECK(k.cols == kv->heads * kv->head_dim);
@@ -100,15 +108,16 @@ void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, k.kind, r)) continue;
         uint32_t pos = (uint32_t)x->step->pos[r];
-        const struct step_seq *seq = &x->step->seqs[x->step->seq[r]];
-        uint32_t block = seq->blocks[w->group][pos / KV_BLOCK_TOKENS];
-        CHECK(block < kv->block_count);
+        const uint32_t *blocks = step_blocks(x->step, x->step->seq[r], w->group);
+        uint32_t at = kv_tile_index(kv, blocks, pos / KV_TILE_TOKENS);
+        CHECK(at < kv->tile_count);
         for (uint32_t h = 0; h < kv->heads; h++) {
-            uint8_t *tile = kv_tile(kv, w->layer, block, h);
+            uint8_t *tile = kv_tile(kv, w->layer, at, h);
             const float *kh = mat_f32(&k, r) + (size_t)h * kv->head_dim;
             const float *vh = mat_f32(&v, r) + (size_t)h * kv->head_dim;
             x->table->kernels->kv_store(kv->type, kh, vh, kv->head_dim, tile,
-                                        tile + kv_tile_bytes(kv), pos % KV_BLOCK_TOKENS);
+                                        tile + kv_side_bytes(kv->type, kv->head_dim),
+                                        pos % KV_TILE_TOKENS);
         }
     }
 }

@@ -28,6 +28,13 @@ void *page_alloc(size_t bytes) {
     return ptr;
 }
 
+void *page_map(size_t bytes, int fd) {
+    if (bytes < MAP_FROM_BYTES) return page_alloc(bytes);
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    return ptr == MAP_FAILED ? NULL : ptr;
+}
+
 void page_free(void *ptr, size_t bytes) {
     if (!ptr) return;
     if (bytes < MAP_FROM_BYTES)

@@ -16,6 +16,10 @@
 void *page_alloc(size_t bytes);
 void page_free(void *ptr, size_t bytes); /* NULL is fine */
 
+/* The same, for memory of which perhaps little is used: in pages of the usual size, and in those of
+ * the file `fd` of so many bytes if that is not -1 and the memory is large. page_free frees it. */
+void *page_map(size_t bytes, int fd);
+
 struct page_chunk;
 
 /* Zero-initialise it. */

@@ -8,7 +8,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "graph/device.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
 
 enum {
@@ -82,22 +84,12 @@ static double best_window(const struct pacing *p) {
     return best * p->amount / WINDOW_NS;
 }
 
-static void count_share(void *ctx, uint32_t ith, uint32_t nth) {
-    if (ith == 0) *(uint32_t *)ctx = nth;
-}
-
-static uint32_t threads_of(const struct device *dev) {
-    uint32_t threads = 1;
-    dev->parallel(dev->self, count_share, &threads);
-    return threads;
-}
-
 /* The best window's rate; 0 if there is no room for the marks. */
 static double pace(const struct device *dev, struct pacing *p) {
-    p->threads = threads_of(dev);
+    p->threads = pool_threads(cpu_device_pool(dev));
     p->marks = mem_alloc_array((size_t)p->threads * (p->pieces + 1), sizeof(*p->marks));
     if (!p->marks) return 0;
-    dev->parallel(dev->self, pace_share, p);
+    pool_run(cpu_device_pool(dev), pace_share, p);
     double rate = best_window(p);
     mem_free(p->marks);
     return rate;
@@ -148,8 +140,8 @@ static size_t thread_bytes(uint32_t threads) {
 
 /* `share` bytes for each thread, read in pieces as `p` says, `rounds` times. */
 static double pace_reading(const struct device *dev, struct pacing *p, size_t share, int rounds) {
-    size_t bytes = share * threads_of(dev);
-    uint8_t *buffer = dev->alloc(dev->self, bytes);
+    size_t bytes = share * pool_threads(cpu_device_pool(dev));
+    uint8_t *buffer = (uint8_t *)(uintptr_t)dev->alloc(dev->self, bytes);
     double best = 0;
     if (!buffer) return 0;
     memset(buffer, 1, bytes); /* untouched pages would all be the same page of zeros */
@@ -159,12 +151,12 @@ static double pace_reading(const struct device *dev, struct pacing *p, size_t sh
         double rate = pace(dev, p);
         if (rate > best) best = rate;
     }
-    dev->free(dev->self, buffer, bytes);
+    dev->free(dev->self, (device_addr)(uintptr_t)buffer, bytes);
     return best;
 }
 
 double cpu_peak_read(const struct device *dev) {
-    size_t share = thread_bytes(threads_of(dev));
+    size_t share = thread_bytes(pool_threads(cpu_device_pool(dev)));
     struct pacing p = {
         .work = read_memory, .amount = PIECE_BYTES, .pieces = (uint32_t)(share / PIECE_BYTES)};
     return pace_reading(dev, &p, share, READ_ROUNDS);
@@ -192,7 +184,7 @@ static bool has_peak(const char *isa, bool is_int8) {
 /* The instructions that the table `isa` uses, or all if it has none of its own. Tables build on
  * each other: "amx" has no float instruction of its own and uses that of "avx512". */
 static void measure_kind(const struct device *dev, const char *isa, bool is_int8,
-                         struct cpu_peaks *out) {
+                         struct peaks *out) {
     double *rate = is_int8 ? &out->int8_gops : &out->f32_gops;
     const char **name = is_int8 ? &out->int8_name : &out->f32_name;
     bool only = has_peak(isa, is_int8);
@@ -205,11 +197,11 @@ static void measure_kind(const struct device *dev, const char *isa, bool is_int8
     }
 }
 
-enum status cpu_peaks_measure(const struct device *dev, struct cpu_peaks *out, struct err *err) {
+enum status cpu_peaks_measure(const struct device *dev, struct peaks *out, struct err *err) {
     static const char prefix[] = "cpu-";
     CHECK(strncmp(dev->name, prefix, sizeof(prefix) - 1) == 0);
     const char *isa = dev->name + sizeof(prefix) - 1;
-    *out = (struct cpu_peaks){.int8_name = "", .f32_name = ""};
+    *out = (struct peaks){.int8_name = "", .f32_name = ""};
     out->read_gbs = cpu_peak_read(dev);
     out->cache_gbs = cpu_peak_cache(dev);
     if (out->read_gbs <= 0 || out->cache_gbs <= 0)

@@ -19,6 +19,7 @@
 #include "base/status.h"
 
 struct device;
+struct peaks;
 
 /* Loops of one instruction, by the instruction set that has it. */
 struct cpu_peak {
@@ -30,17 +31,9 @@ struct cpu_peak {
 };
 extern const struct cpu_peak cpu_peak_list[];
 
-/* Rates of all threads together; 0: not known on this processor. */
-struct cpu_peaks {
-    double read_gbs;  /* from memory, beyond every cache */
-    double cache_gbs; /* from each thread's own cache */
-    double int8_gops, f32_gops;
-    const char *int8_name, *f32_name; /* the instructions; "" if not known */
-};
-
 /* Of the instruction set that the CPU device `dev` uses; of the best there is if that is plain C.
  * ST_NOMEM: no room for the buffer. */
-enum status cpu_peaks_measure(const struct device *dev, struct cpu_peaks *out, struct err *err);
+enum status cpu_peaks_measure(const struct device *dev, struct peaks *out, struct err *err);
 
 /* One of the list, in Gop/s; 0 if this processor cannot run it. */
 double cpu_peak_measure(const struct device *dev, const struct cpu_peak *peak);

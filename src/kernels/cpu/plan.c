@@ -47,8 +47,8 @@ struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t til
     struct attn_scratch s = {.row = 0};
     s.part = round_floats((size_t)ATTN_ROWS * heads * head_dim);
     s.tiles = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
-    size_t tiles = (tile_rows + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    s.total = s.tiles + tiles * KV_BLOCK_TOKENS * head_dim * attn_unit(heads, head_dim);
+    size_t tiles = (tile_rows + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
+    s.total = s.tiles + tiles * KV_TILE_TOKENS * head_dim * attn_unit(heads, head_dim);
     return s;
 }
 
@@ -78,7 +78,7 @@ static const struct plan_rope *find_rope(const struct cpu_plan *p, const struct 
     for (uint32_t i = 0; i < p->rope_count; i++) {
         const struct plan_rope *known = &p->ropes[i];
         bool same_kind = known->factor == r->factor && known->pair_count == r->rot_dims / 2;
-        if (known->freqs == r->freqs && same_kind) return known;
+        if (known->freqs == vector_floats(r->freqs) && same_kind) return known;
     }
     return NULL;
 }
@@ -89,7 +89,7 @@ static enum status note_rope(struct cpu_plan *p, const struct op_rope *r, uint32
     if (p->rope_count == PLAN_ROPES_MAX)
         return err_set(err, ST_BAD, "cpu: rope: more than %d kinds of frequencies", PLAN_ROPES_MAX);
     p->ropes[p->rope_count++] = (struct plan_rope){
-        .freqs = r->freqs,
+        .freqs = vector_floats(r->freqs),
         .factor = r->factor,
         .pair_count = r->rot_dims / 2,
         .first = p->tables_bytes / sizeof(float),

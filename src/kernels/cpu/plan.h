@@ -3,9 +3,8 @@
  * The stages of a run, the tables of cosines and sines that rope ops share, each thread's
  * scratch memory, and counters from which threads claim or take the work of an op.
  *
- * Lifetime: made when the device checks a tape, kept until the device closes or checks that
- * tape again. Thread: the tables are written at the start of a run, rows shared out; all
- * threads may claim, take and count at once; the rest is read-only.
+ * Lifetime: made and destroyed with a program. Thread: the tables are written at the start of a
+ * run, rows shared out; all threads may claim, take and count at once; the rest is read-only.
  */
 #ifndef KERNELS_CPU_PLAN_H
 #define KERNELS_CPU_PLAN_H
@@ -51,8 +50,7 @@ struct cpu_plan {
     size_t tables_bytes;
     float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats, scratch_bytes;
-    float *parts;          /* PLAN_PARTS_FLOATS shared by all threads; NULL without attention */
-    struct cpu_plan *next; /* the device's list */
+    float *parts; /* PLAN_PARTS_FLOATS shared by all threads; NULL without attention */
 };
 
 /* ST_BAD if the tape holds more kinds of rope than fit, ST_NOMEM. */

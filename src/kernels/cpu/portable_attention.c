@@ -9,7 +9,7 @@
 #include "base/fmath.h"
 #include "kernels/cpu/kernels_portable.h"
 
-enum { TOKENS = KV_BLOCK_TOKENS };
+enum { TOKENS = KV_TILE_TOKENS };
 
 static void load_row(const uint8_t *p, enum kv_type type, uint32_t count, float *out) {
     if (type == KV_F32) {

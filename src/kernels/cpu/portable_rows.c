@@ -33,7 +33,7 @@ static float mean_of(const float *x, uint32_t count) {
     return join_lanes(lanes) / (float)count;
 }
 
-void portable_norm(const struct op_norm *n, const float *x, float *y) {
+void portable_norm(const struct norm_args *n, const float *x, float *y) {
     uint32_t count = n->group;
     float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
     float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);

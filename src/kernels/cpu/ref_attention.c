@@ -13,7 +13,7 @@
 
 /* Keys and values of one KV head: in the cache, or as rows of values. */
 struct kv_view {
-    const struct kv_space *kv; /* NULL: rows */
+    const struct kv_tiles *kv; /* NULL: rows */
     const uint32_t *blocks;
     uint32_t layer, head;
     const struct mat *k, *v;
@@ -21,8 +21,9 @@ struct kv_view {
 };
 
 static const uint8_t *tile_of(const struct kv_view *s, bool value, uint32_t pos) {
-    const uint8_t *k = kv_tile(s->kv, s->layer, s->blocks[pos / KV_BLOCK_TOKENS], s->head);
-    return value ? k + kv_tile_bytes(s->kv) : k;
+    uint32_t tile = kv_tile_index(s->kv, s->blocks, pos / KV_TILE_TOKENS);
+    const uint8_t *k = kv_tile(s->kv, s->layer, tile, s->head);
+    return value ? k + kv_side_bytes(s->kv->type, s->kv->head_dim) : k;
 }
 
 static float load_half(const uint8_t *halves, size_t i) {
@@ -34,7 +35,7 @@ static float load_half(const uint8_t *halves, size_t i) {
 /* What a token's numbers are multiples of; 1 where they are kept as they are. */
 static float load_scale(const struct kv_view *s, bool value, uint32_t pos) {
     if (!s->kv || s->kv->type != KV_I8) return 1.0f;
-    return load_half(tile_of(s, value, pos) + kv_scales_offset(s->head_dim), pos % KV_BLOCK_TOKENS);
+    return load_half(tile_of(s, value, pos) + kv_scales_offset(s->head_dim), pos % KV_TILE_TOKENS);
 }
 
 static float load_one(const struct kv_view *s, bool value, uint32_t pos, uint32_t d) {
@@ -42,9 +43,9 @@ static float load_one(const struct kv_view *s, bool value, uint32_t pos, uint32_
         const struct mat *m = value ? s->v : s->k;
         return mat_f32(m, s->first_row + pos)[(size_t)s->head * s->head_dim + d];
     }
-    uint32_t token = pos % KV_BLOCK_TOKENS;
+    uint32_t token = pos % KV_TILE_TOKENS;
     const uint8_t *tile = tile_of(s, value, pos);
-    size_t i = value ? (size_t)token * s->head_dim + d : (size_t)d * KV_BLOCK_TOKENS + token;
+    size_t i = value ? (size_t)token * s->head_dim + d : (size_t)d * KV_TILE_TOKENS + token;
     if (s->kv->type == KV_F32) {
         float wide;
         memcpy(&wide, tile + i * sizeof(wide), sizeof(wide));
@@ -123,7 +124,7 @@ void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t it
         float *out = dst.base ? mat_f32(&dst, r) : scratch + places.row;
         for (uint32_t h = 0; h < a->heads; h++) {
             struct kv_view view = {.kv = &x->kv[a->group],
-                                   .blocks = x->step->seqs[x->step->seq[r]].blocks[a->group],
+                                   .blocks = step_blocks(x->step, x->step->seq[r], a->group),
                                    .layer = a->layer,
                                    .head = h / (a->heads / a->kv_heads),
                                    .head_dim = a->head_dim};

@@ -69,6 +69,7 @@ void ref_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, 
     struct span cols = span_share(dst.cols, ith, nth);
     for (uint32_t p = 0, first = 0; p < m->part_count; first += m->parts[p++].weight->rows) {
         const struct matmul_part *part = &m->parts[p];
+        const float *bias = vector_floats(part->bias);
         for (uint32_t n = 0; n < part->weight->rows; n++) {
             if (first + n < cols.first || first + n >= cols.end) continue;
             struct weight_row w = row_of(part->weight, 0, n);
@@ -76,7 +77,7 @@ void ref_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, 
                 if (!run_row_is_live(x, src.kind, r)) continue;
                 float y = dot(&src, r, 0, &w);
                 float *out = mat_f32(&dst, r) + first + n;
-                if (part->bias) y += part->bias[n];
+                if (bias) y += bias[n];
                 *out = m->add ? y + *out : y;
             }
         }

@@ -28,7 +28,7 @@ static float mean_of(const float *x, uint32_t count) {
     return join_lanes(lanes) / (float)count;
 }
 
-static void ref_norm(const struct op_norm *n, const float *x, float *y) {
+static void ref_norm(const struct norm_args *n, const float *x, float *y) {
     uint32_t count = n->group;
     float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
     float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
@@ -119,12 +119,12 @@ static void store_one(enum kv_type type, float value, size_t index, uint8_t *til
 void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                   uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
-        store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+        store_int8(k, head_dim, token, KV_TILE_TOKENS, token, k_tile);
         store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
         return;
     }
     for (uint32_t d = 0; d < head_dim; d++) {
-        store_one(type, k[d], (size_t)d * KV_BLOCK_TOKENS + token, k_tile);
+        store_one(type, k[d], (size_t)d * KV_TILE_TOKENS + token, k_tile);
         store_one(type, v[d], (size_t)token * head_dim + d, v_tile);
     }
 }

@@ -51,7 +51,7 @@ static float mean_of(const float *x, uint32_t count) {
     return join_lanes(lanes) / (float)count;
 }
 
-void avx2_norm(const struct op_norm *n, const float *x, float *y) {
+void avx2_norm(const struct norm_args *n, const float *x, float *y) {
     uint32_t count = n->group, i = 0;
     float mean = n->kind == NORM_LAYER ? mean_of(x, count) : 0.0f;
     float rate = 1.0f / sqrtf(square_sum(x, mean, count) / (float)count + n->eps);
@@ -313,7 +313,7 @@ void avx2_softcap(float cap, uint32_t count, float *x) {
 
 static void store_f32(const float *k, const float *v, uint32_t head_dim, float *k_tile,
                       float *v_tile, uint32_t token) {
-    for (uint32_t d = 0; d < head_dim; d++) k_tile[d * KV_BLOCK_TOKENS + token] = k[d];
+    for (uint32_t d = 0; d < head_dim; d++) k_tile[d * KV_TILE_TOKENS + token] = k[d];
     memcpy(v_tile + (size_t)token * head_dim, v, head_dim * sizeof(float));
 }
 
@@ -327,10 +327,10 @@ static void store_f16(const float *k, const float *v, uint32_t head_dim, uint16_
         __m128i vh = _mm256_cvtps_ph(_mm256_loadu_ps(v + d), _MM_FROUND_TO_NEAREST_INT);
         _mm_storeu_si128((__m128i *)(void *)halves, kh);
         _mm_storeu_si128((__m128i *)(void *)(v_row + d), vh);
-        for (uint32_t i = 0; i < LANES; i++) k_tile[(d + i) * KV_BLOCK_TOKENS + token] = halves[i];
+        for (uint32_t i = 0; i < LANES; i++) k_tile[(d + i) * KV_TILE_TOKENS + token] = halves[i];
     }
     for (; d < head_dim; d++) {
-        k_tile[d * KV_BLOCK_TOKENS + token] = f16_from_f32(k[d]);
+        k_tile[d * KV_TILE_TOKENS + token] = f16_from_f32(k[d]);
         v_row[d] = f16_from_f32(v[d]);
     }
 }
@@ -378,7 +378,7 @@ static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t s
 void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
-        store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+        store_int8(k, head_dim, token, KV_TILE_TOKENS, token, k_tile);
         store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
     } else if (type == KV_F32) {
         store_f32(k, v, head_dim, (float *)(void *)k_tile, (float *)(void *)v_tile, token);

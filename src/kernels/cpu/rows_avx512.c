@@ -53,11 +53,11 @@ INLINE float square_sum(const float *x, const bool has_mean, float mean, uint32_
     return fm16_sum(sum);
 }
 
-static float rate_of(const struct op_norm *n, float sum) {
+static float rate_of(const struct norm_args *n, float sum) {
     return 1.0f / sqrtf(sum / (float)n->group + n->eps);
 }
 
-static void norm_layer(const struct op_norm *n, const float *x, float *y) {
+static void norm_layer(const struct norm_args *n, const float *x, float *y) {
     uint32_t count = n->group;
     float mean = mean_of(x, count), rate = rate_of(n, square_sum(x, true, mean, count));
     __m512 m = _mm512_set1_ps(mean), r = _mm512_set1_ps(rate);
@@ -76,14 +76,14 @@ INLINE void scale_some(const float *x, __m512 rate, const float *weight, __mmask
     _mm512_mask_storeu_ps(y, rest, _mm512_mul_ps(unit, _mm512_maskz_loadu_ps(rest, weight)));
 }
 
-static void norm_rms(const struct op_norm *n, const float *x, float *y) {
+static void norm_rms(const struct norm_args *n, const float *x, float *y) {
     uint32_t count = n->group, i = 0;
     __m512 rate = _mm512_set1_ps(rate_of(n, square_sum(x, false, 0.0f, count)));
     for (; i + LANES <= count; i += LANES) scale_some(x + i, rate, n->weight + i, ALL_LANES, y + i);
     if (i < count) scale_some(x + i, rate, n->weight + i, rest_of(i, count), y + i);
 }
 
-void avx512_norm(const struct op_norm *n, const float *x, float *y) {
+void avx512_norm(const struct norm_args *n, const float *x, float *y) {
     if (n->kind == NORM_RMS)
         norm_rms(n, x, y);
     else
@@ -333,6 +333,6 @@ void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t
         avx2_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
         return;
     }
-    store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+    store_int8(k, head_dim, token, KV_TILE_TOKENS, token, k_tile);
     store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
 }

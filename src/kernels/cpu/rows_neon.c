@@ -157,10 +157,10 @@ static void store_f16(const float *k, const float *v, uint32_t head_dim, uint16_
         uint16_t halves[LANES];
         vst1_u16(halves, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(k + d))));
         vst1_u16(v_row + d, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(v + d))));
-        for (uint32_t i = 0; i < LANES; i++) k_tile[(d + i) * KV_BLOCK_TOKENS + token] = halves[i];
+        for (uint32_t i = 0; i < LANES; i++) k_tile[(d + i) * KV_TILE_TOKENS + token] = halves[i];
     }
     for (; d < head_dim; d++) {
-        k_tile[d * KV_BLOCK_TOKENS + token] = f16_from_f32(k[d]);
+        k_tile[d * KV_TILE_TOKENS + token] = f16_from_f32(k[d]);
         v_row[d] = f16_from_f32(v[d]);
     }
 }
@@ -201,7 +201,7 @@ static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t s
 static void neon_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                           uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
-        store_int8(k, head_dim, token, KV_BLOCK_TOKENS, token, k_tile);
+        store_int8(k, head_dim, token, KV_TILE_TOKENS, token, k_tile);
         store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
     } else if (type == KV_F16) {
         store_f16(k, v, head_dim, (uint16_t *)(void *)k_tile, (uint16_t *)(void *)v_tile, token);

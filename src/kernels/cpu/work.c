@@ -1,11 +1,9 @@
 /* kernels/cpu/work.c - see kernels/cpu/work.h for the contract. */
 #include "kernels/cpu/work.h"
 
-#include "base/check.h"
 #include "graph/step.h"
 #include "graph/tape.h"
 #include "kernels/cpu/pack.h"
-#include "kernels/cpu/peaks.h"
 
 static double rows_of(const struct step *s, enum rows_kind kind) {
     return kind == ROWS_TOKENS    ? s->row_count
@@ -40,9 +38,9 @@ static double weight_bytes(const struct weight *w) {
 }
 
 /* `rows` rows through each part, `copies` experts of each being read. */
-static struct cpu_work product_work(const struct matmul_part *parts, uint32_t count, double rows,
-                                    double copies) {
-    struct cpu_work w = {0};
+static struct work product_work(const struct matmul_part *parts, uint32_t count, double rows,
+                                double copies) {
+    struct work w = {0};
     for (uint32_t i = 0; i < count; i++) {
         const struct weight *m = parts[i].weight;
         double ops = 2.0 * m->rows * m->cols * rows;
@@ -53,17 +51,18 @@ static struct cpu_work product_work(const struct matmul_part *parts, uint32_t co
 }
 
 /* At most every expert once; which ones the rows share is not known here. */
-static struct cpu_work expert_work(const struct device_run *run, const struct op_expert_matmul *m) {
+static struct work expert_work(const struct device_run *run, const struct op_expert_matmul *m) {
     double rows = operand_rows(run, m->ids) * m->used, experts = m->parts[0].weight->experts;
     return product_work(m->parts, m->part_count, rows, rows < experts ? rows : experts);
 }
 
+/* Of one layer. */
 static double kv_token_bytes(const struct kv_space *kv) {
-    return (double)kv_layer_bytes(kv) / KV_BLOCK_TOKENS; /* of one layer */
+    return (double)kv->block_bytes / kv->shape.layers / kv->shape.block_tokens;
 }
 
 /* Each row sees the positions up to its own that its window holds. */
-static struct cpu_work attention_work(const struct device_run *run, const struct op_attention *a) {
+static struct work attention_work(const struct device_run *run, const struct op_attention *a) {
     const struct step *s = run->step;
     double seen = 0, read = 0;
     for (uint32_t i = 0; i < s->seq_count; i++) {
@@ -78,13 +77,13 @@ static struct cpu_work attention_work(const struct device_run *run, const struct
         }
         read += longest;
     }
-    return (struct cpu_work){.memory_bytes = read * kv_token_bytes(&run->kv[a->group]),
-                             .f32_ops = 4.0 * a->heads * a->head_dim * seen};
+    return (struct work){.memory_bytes = read * kv_token_bytes(&run->kv[a->group]),
+                         .f32_ops = 4.0 * a->heads * a->head_dim * seen};
 }
 
-static struct cpu_work self_attention_work(const struct device_run *run,
-                                           const struct op_self_attention *a) {
-    struct cpu_work w = {0};
+static struct work self_attention_work(const struct device_run *run,
+                                       const struct op_self_attention *a) {
+    struct work w = {0};
     for (uint32_t i = 0; i < run->step->seq_count; i++) {
         double rows = run->step->seqs[i].row_count;
         w.f32_ops += 4.0 * a->heads * a->head_dim * rows * rows;
@@ -92,7 +91,7 @@ static struct cpu_work self_attention_work(const struct device_run *run,
     return w;
 }
 
-struct cpu_work cpu_op_work(const struct device_run *run, const struct op *op) {
+struct work cpu_op_work(const struct device_run *run, const struct op *op) {
     switch (op->kind) {
     case OP_MATMUL:
         return product_work(op->matmul.parts, op->matmul.part_count,
@@ -104,46 +103,17 @@ struct cpu_work cpu_op_work(const struct device_run *run, const struct op *op) {
     case OP_SELF_ATTENTION:
         return self_attention_work(run, &op->self_attention);
     case OP_KV_WRITE:
-        return (struct cpu_work){.memory_bytes = run->step->row_count *
-                                                 kv_token_bytes(&run->kv[op->kv_write.group])};
+        return (struct work){.memory_bytes = run->step->row_count *
+                                             kv_token_bytes(&run->kv[op->kv_write.group])};
     case OP_EMBED: {
         const struct weight *w = op->embed.table;
         const struct packed *p = w->prepared; /* a row's numbers lie all over its panel */
         double row_bytes = p ? (double)p->panel_bytes : (double)w->bytes / w->rows;
-        return (struct cpu_work){.memory_bytes = operand_rows(run, op->embed.dst) * row_bytes};
+        return (struct work){.memory_bytes = operand_rows(run, op->embed.dst) * row_bytes};
     }
     case OP_GATHER: /* of its source only the rows that it copies */
-        return (struct cpu_work){.cache_bytes = 2 * operand_bytes(run, op->gather.dst)};
+        return (struct work){.cache_bytes = 2 * operand_bytes(run, op->gather.dst)};
     default:
-        return (struct cpu_work){.cache_bytes = scratch_bytes(run, op)};
+        return (struct work){.cache_bytes = scratch_bytes(run, op)};
     }
-}
-
-void cpu_work_add(struct cpu_work *to, const struct cpu_work *more) {
-    to->memory_bytes += more->memory_bytes;
-    to->cache_bytes += more->cache_bytes;
-    to->int8_ops += more->int8_ops;
-    to->f32_ops += more->f32_ops;
-}
-
-const char *cpu_bound_name(enum cpu_bound b) {
-    static const char *const names[] = {"none", "memory", "cache", "int8", "f32"};
-    CHECK((size_t)b < sizeof(names) / sizeof(names[0]));
-    return names[b];
-}
-
-struct cpu_least cpu_work_least(const struct cpu_work *w, const struct cpu_peaks *peaks) {
-    const struct {
-        enum cpu_bound bound;
-        double amount, rate; /* bytes or operations; 10^9 of them a second */
-    } all[] = {{BOUND_MEMORY, w->memory_bytes, peaks->read_gbs},
-               {BOUND_CACHE, w->cache_bytes, peaks->cache_gbs},
-               {BOUND_INT8, w->int8_ops, peaks->int8_gops},
-               {BOUND_F32, w->f32_ops, peaks->f32_gops}};
-    struct cpu_least least = {BOUND_NONE, 0};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        double us = all[i].rate > 0 ? all[i].amount / all[i].rate / 1e3 : 0;
-        if (us > least.us) least = (struct cpu_least){all[i].bound, us};
-    }
-    return least;
 }

@@ -1,21 +1,18 @@
 /* Rule broken: sums are cut at fixed absolute places. Here attention cuts its sum in the middle
  * when a step has many rows.
- * wrap: pass_run avx512_attend avx2_attend neon_attend portable_attend */
-#include "graph/step.h"
+ * wrap: cpu_program_submit avx512_attend avx2_attend neon_attend portable_attend */
 #include "kernels/cpu/kernels_avx2.h"
 #include "kernels/cpu/kernels_avx512.h"
 #include "kernels/cpu/kernels_neon.h"
 #include "kernels/cpu/kernels_portable.h"
-
-struct host;
-struct pass;
+#include "kernels/cpu/program.h"
 
 enum { MANY_ROWS = 8, HEAD_DIM_MAX = 256 };
 
-const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
+void __real_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
 void __real_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_avx2_attend(const struct attn_segment *s, struct attn_part *out);
@@ -27,10 +24,10 @@ void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out)
 
 static uint32_t rows; /* of the step under way */
 
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats) {
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch) {
     rows = step->row_count;
-    return __real_pass_run(h, p, step, kv, row_floats);
+    __real_cpu_program_submit(p, step, watch);
 }
 
 typedef void attend_fn(const struct attn_segment *s, struct attn_part *out);

@@ -1,16 +1,14 @@
 /* Rule broken: a block that forks share is copied before one of them writes to it. Here the
  * block is taken and its contents are not.
- * wrap: kv_memory_copy */
-#include "engine/spill.h"
+ * wrap: cpu_program_submit */
+#include "identity/planted/moves.h"
 
-void __wrap_kv_memory_copy(const struct kv_memory *kv, uint32_t tiles_per_block, uint32_t group,
-                           uint32_t from, uint32_t to);
+void __real_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
 
-void __wrap_kv_memory_copy(const struct kv_memory *kv, uint32_t tiles_per_block, uint32_t group,
-                           uint32_t from, uint32_t to) {
-    (void)kv;
-    (void)tiles_per_block;
-    (void)group;
-    (void)from;
-    (void)to;
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch) {
+    __real_cpu_program_submit(p, step_without(step, KV_MOVE_COPY), watch);
 }

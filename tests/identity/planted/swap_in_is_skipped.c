@@ -1,16 +1,14 @@
 /* Rule broken: a sequence that was swapped out gets its keys and values back. Here it gets
  * blocks with whatever lay in them.
- * wrap: spill_in */
-#include "engine/spill.h"
+ * wrap: cpu_program_submit */
+#include "identity/planted/moves.h"
 
-void __wrap_spill_in(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t slot,
-                     uint32_t block);
+void __real_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
 
-void __wrap_spill_in(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t slot,
-                     uint32_t block) {
-    (void)s;
-    (void)kv;
-    (void)group;
-    (void)slot;
-    (void)block;
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch) {
+    __real_cpu_program_submit(p, step_without(step, KV_MOVE_IN), watch);
 }

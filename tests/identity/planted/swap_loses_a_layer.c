@@ -1,15 +1,26 @@
-/* Rule broken: all layers of a block are swapped. Here the last layer's tile stays behind.
- * wrap: spill_out */
-#include "engine/spill.h"
+/* Rule broken: all layers of a block are swapped. Here the last layer of its first tile stays
+ * behind.
+ * wrap: cpu_program_create cpu_program_submit */
+#include "kernels/cpu/kv_tiles.h"
+#include "unit/kernels/cpu/programs.h"
 
-void __real_spill_out(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t block,
-                      uint32_t slot);
-void __wrap_spill_out(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t block,
-                      uint32_t slot);
+void __real_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
 
-void __wrap_spill_out(struct spill *s, const struct kv_memory *kv, uint32_t group, uint32_t block,
-                      uint32_t slot) {
-    struct kv_memory short_kv = *kv;
-    short_kv.spaces[group].layers--;
-    __real_spill_out(s, &short_kv, group, block, slot);
+/* The slot keeps nothing of that layer. */
+static void lose_layer(const struct kv_space *space, uint32_t slot) {
+    struct kv_tiles tiles = kv_tiles_of(space);
+    size_t layer = kv_layer_bytes(&tiles);
+    memset(space->spill + slot * space->block_bytes + (tiles.layers - 1) * layer, 0, layer);
+}
+
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch) {
+    const struct known_program *known = program_find(p);
+    __real_cpu_program_submit(p, step, watch);
+    for (uint32_t i = 0; i < step->move_count; i++)
+        if (step->moves[i].kind == KV_MOVE_OUT)
+            lose_layer(&known->kv[step->moves[i].group], step->moves[i].to);
 }

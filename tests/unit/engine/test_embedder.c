@@ -3,7 +3,7 @@
  *         the header says; whoever shares a model gets his turn.
  * Method: tiny models of the tree; every vector compared with that of solo_embed, which runs one
  *         text at a time. The forward pass can be told to give something that is not a number.
- * wrap: pass_run */
+ * wrap: cpu_program_collect */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,24 +19,21 @@
 #include "engine/embedder.h"
 #include "engine/service.h"
 #include "engine/solo.h"
+#include "kernels/cpu/program.h"
 #include "unit/engine/await.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
 enum { CTX = 128, TEXTS = 40, IDS_MAX = 700, WAIT_TRIES = 30000 };
 
-const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
+void __real_cpu_program_collect(struct device_program *p, struct device_result *out);
+void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out);
 
 static atomic_bool is_poisoned; /* the first number of every pass becomes NaN */
 
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats) {
-    const float *rows = __real_pass_run(h, p, step, kv, row_floats);
-    if (atomic_load(&is_poisoned)) ((float *)(uintptr_t)rows)[0] = NAN;
-    return rows;
+void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out) {
+    __real_cpu_program_collect(p, out);
+    if (atomic_load(&is_poisoned)) ((float *)(uintptr_t)out->rows)[0] = NAN;
 }
 
 struct rig {

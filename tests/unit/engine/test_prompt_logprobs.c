@@ -3,7 +3,7 @@
  *         by it; and only the prompt can be asked about.
  * Method: tiny models of the tree against solo_logits; the forward pass can be told to give
  *         something that is not a number.
- * wrap: pass_run */
+ * wrap: cpu_program_create cpu_program_submit pool_run */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,25 +15,17 @@
 
 #include "engine/service.h"
 #include "engine/solo.h"
-#include "graph/step.h"
+#include "unit/kernels/cpu/edit_logits.h"
 #include "unit/sample/pick.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
 enum { PROMPT = 150, ANSWER = 8, CTX = 192, TOPS = 3, CROWD = 3 };
 
-const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
-
 static bool is_poisoned; /* the third output of a pass that has so many becomes NaN */
 
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats) {
-    const float *rows = __real_pass_run(h, p, step, kv, row_floats);
-    if (is_poisoned && step->output_count > 10) ((float *)(uintptr_t)rows)[2 * *row_floats] = NAN;
-    return rows;
+static void edit_logits(const struct logits *l) {
+    if (is_poisoned && l->step->output_count > 10) l->rows[2 * l->row_floats] = NAN;
 }
 
 static int32_t prompt[CROWD][PROMPT];

@@ -244,7 +244,13 @@ static void test_a_stop_token_ends_an_answer_but_not_before_min_tokens(void **st
     service_close(&s);
 }
 
-/* No device is opened, so there can be no weights in its memory. */
+static enum status count_prepared(void *ctx, struct weight *w, struct err *err) {
+    (void)err;
+    *(uint32_t *)ctx += w->prepared != NULL;
+    return ST_OK;
+}
+
+/* The device only says how KV would lie: it has one thread and none of the weights. */
 static void test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens(void **state) {
     (void)state;
     struct service s;
@@ -253,7 +259,11 @@ static void test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens(
     o.tokens_only = false;
     o.is_sim = true;
     open_ok(&s, MODELS "llama", &o);
-    assert_false(s.host.device_open);
+    uint32_t prepared = 0;
+    assert_false(s.host.has_weights);
+    assert_int_equal(model_each_weight(s.host.model, count_prepared, &prepared, &err), ST_OK);
+    assert_int_equal(prepared, 0);
+    assert_int_equal(s.host.device.threads, 1);
     assert_int_equal(s.knobs.kv_blocks, 4 * CTX / 16); /* accounted for as if it were there */
     assert_int_equal(engine_start(s.engine, &err), ST_OK);
     struct request *a = submit(&s, 1), *b = submit(&s, 1);

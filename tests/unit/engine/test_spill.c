@@ -1,7 +1,9 @@
 /* Goal:   a block that leaves the cache comes back with the same bytes, in any other block, and
- *         touches nobody else's.
- * Method: KV memory with a number in every byte, of one and of four tiles a block, all formats;
- *         out to a slot, overwritten, in to another block. */
+ *         touches nobody else's; a copied block equals the one it was copied from; and moves are
+ *         done in the order of their list.
+ * Method: KV memory with a number in every byte, of one to four tiles a block, all formats, two
+ *         groups; steps of a CPU program that hold nothing but moves, with slots so few that they
+ *         are ordinary memory and so many that they are a file's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,104 +14,218 @@
 #include <unistd.h>
 
 #include "engine/spill.h"
+#include "graph/tape.h"
+#include "kernels/cpu/cpu.h"
 
-enum { LAYERS = 3, HEADS = 2, HEAD_DIM = 8, TILES = 16, SLOTS = 3 };
+enum { LAYERS = 3, HEADS = 2, HEAD_DIM = 8, BLOCKS = 6, GROUPS = 2, FEW = 3, MANY = 1000 };
 
-static void fill(const struct kv_space *s, uint32_t seed) {
-    for (size_t i = 0; i < kv_space_bytes(s); i++) s->base[i] = (uint8_t)(i * 131 + seed);
+struct rig {
+    struct device dev;
+    struct tape *tape;
+    struct device_program *program;
+    struct step *step;
+    struct kv_space kv[GROUPS];
+    uint8_t *before[GROUPS]; /* what the blocks held at first */
+};
+
+static size_t space_bytes(const struct kv_space *s) { return s->block_count * s->block_bytes; }
+
+static uint8_t *block_at(const struct kv_space *s, uint32_t block) {
+    return (uint8_t *)(uintptr_t)s->base + block * s->block_bytes;
 }
 
-static struct kv_memory memory(enum kv_type type) {
-    struct kv_memory kv = {.group_count = 2};
-    for (uint32_t g = 0; g < kv.group_count; g++) {
-        kv.spaces[g] = (struct kv_space){.type = type,
-                                         .layers = LAYERS + g,
-                                         .heads = HEADS,
-                                         .head_dim = HEAD_DIM,
-                                         .block_count = TILES};
-        kv.spaces[g].base = malloc(kv_space_bytes(&kv.spaces[g]));
-        assert_non_null(kv.spaces[g].base);
-        fill(&kv.spaces[g], g);
+static void make_space(struct rig *r, enum kv_type type, uint32_t tiles, uint32_t g) {
+    struct kv_space *s = &r->kv[g];
+    *s = (struct kv_space){.shape = {.type = type,
+                                     .layers = LAYERS + g,
+                                     .heads = HEADS,
+                                     .head_dim = HEAD_DIM,
+                                     .block_tokens = tiles * r->dev.kv_block_tokens},
+                           .block_count = BLOCKS};
+    s->block_bytes = r->dev.kv_block_bytes(r->dev.self, &s->shape);
+    assert_true(s->block_bytes > 0);
+    s->base = r->dev.alloc(r->dev.self, space_bytes(s));
+    assert_true(s->base);
+    for (size_t i = 0; i < space_bytes(s); i++)
+        block_at(s, 0)[i] = (uint8_t)(i * 131 + i / 257 + g);
+    r->before[g] = malloc(space_bytes(s));
+    assert_non_null(r->before[g]);
+    memcpy(r->before[g], block_at(s, 0), space_bytes(s));
+}
+
+static void rig_open(struct rig *r, enum kv_type type, uint32_t tiles) {
+    assert_int_equal(cpu_device_open("auto", 2, &r->dev, NULL), ST_OK);
+    for (uint32_t g = 0; g < GROUPS; g++) make_space(r, type, tiles, g);
+}
+
+static void rig_close(struct rig *r) {
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        r->dev.free(r->dev.self, r->kv[g].base, space_bytes(&r->kv[g]));
+        free(r->before[g]);
     }
-    return kv;
+    r->dev.close(r->dev.self);
 }
 
-static void forget(struct kv_memory *kv) {
-    for (uint32_t g = 0; g < kv->group_count; g++) free(kv->spaces[g].base);
+/* Any tape will do: steps have no rows. */
+static void make_program(struct rig *r) {
+    struct step_sizes sizes = {.rows_max = 1, .outputs_max = 1, .seqs_max = 1};
+    assert_int_equal(tape_create(&r->tape), ST_OK);
+    struct operand x = tape_all(r->tape, tape_value(r->tape, "x", ROWS_TOKENS, VALUE_F32, 4));
+    struct operand y = tape_all(r->tape, tape_value(r->tape, "y", ROWS_TOKENS, VALUE_F32, 4));
+    tape_push(r->tape, &(struct op){.kind = OP_ADD, .add = {x, y}});
+    tape_set_output(r->tape, y.value);
+    assert_int_equal(tape_finish(r->tape, &(struct tape_sizes){1, 1, 1}, NULL), ST_OK);
+    struct program_options o = {
+        .tape = r->tape, .kv = r->kv, .kv_group_count = GROUPS, .sizes = sizes};
+    assert_int_equal(r->dev.program_create(r->dev.self, &o, &r->program, NULL), ST_OK);
+    assert_int_equal(step_create(&r->step, &r->dev, &sizes, NULL), ST_OK);
 }
 
-/* Every tile of `from` in `before` must be in the same place of `to` in `after`; the tiles of
- * other blocks must be as they were. */
-static void compare(const struct kv_space *after, const uint8_t *before, uint32_t tiles,
-                    uint32_t from, uint32_t to) {
-    size_t bytes = kv_layer_bytes(after);
-    for (uint32_t l = 0; l < after->layers; l++)
-        for (uint32_t b = 0; b < after->block_count; b++) {
-            uint32_t source = b / tiles == to ? from * tiles + b % tiles : b;
-            const uint8_t *want = before + ((size_t)source * after->layers + l) * bytes;
-            assert_memory_equal(kv_tile(after, l, b, 0), want, bytes);
-        }
+static void drop_program(struct rig *r) {
+    step_destroy(r->step, &r->dev);
+    r->dev.program_destroy(r->dev.self, r->program);
+    tape_destroy(r->tape);
 }
 
-static void round_trip(enum kv_type type, uint32_t tiles) {
-    struct kv_memory kv = memory(type);
-    struct spill s;
-    struct err err = {0};
-    if (spill_open(&s, &kv, tiles, SLOTS, "/tmp", &err) != ST_OK) fail_msg("%s", err.text);
-    uint32_t last = TILES / tiles - 1;
-    for (uint32_t g = 0; g < kv.group_count; g++) {
-        size_t bytes = kv_space_bytes(&kv.spaces[g]);
-        uint8_t *before = malloc(bytes);
-        assert_non_null(before);
-        memcpy(before, kv.spaces[g].base, bytes);
-        spill_out(&s, &kv, g, 1, SLOTS - 1);
-        spill_out(&s, &kv, g, 0, 0);
-        spill_in(&s, &kv, g, SLOTS - 1, last);
-        compare(&kv.spaces[g], before, tiles, 1, last);
-        memcpy(kv.spaces[g].base, before, bytes);
-        kv_memory_copy(&kv, tiles, g, 0, last);
-        compare(&kv.spaces[g], before, tiles, 0, last);
-        free(before);
+static void run_moves(struct rig *r, const struct kv_move *moves, uint32_t count) {
+    struct device_result result;
+    step_clear(r->step);
+    r->step->moves = moves;
+    r->step->move_count = count;
+    assert_int_equal(r->dev.submit(r->dev.self, r->program, r->step, NULL), ST_OK);
+    assert_int_equal(r->dev.collect(r->dev.self, r->program, &result, NULL), ST_OK);
+    assert_int_equal(result.output_count, 0);
+}
+
+/* Block b of each group must hold what block from[b] of the same group held at first. All is put
+ * back afterwards. */
+static void expect_blocks(struct rig *r, uint32_t from[GROUPS][BLOCKS]) {
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        const struct kv_space *s = &r->kv[g];
+        for (uint32_t b = 0; b < BLOCKS; b++)
+            assert_memory_equal(block_at(s, b), r->before[g] + from[g][b] * s->block_bytes,
+                                s->block_bytes);
+        memcpy(block_at(s, 0), r->before[g], space_bytes(s));
     }
-    spill_close(&s);
-    forget(&kv);
+}
+
+/* Out to slots, and in to another block by a later step. */
+static void swap_out_and_in(struct rig *r, uint32_t group, uint32_t last_slot) {
+    const struct kv_move out[] = {{KV_MOVE_OUT, group, 1, last_slot}, {KV_MOVE_OUT, group, 0, 0}};
+    const struct kv_move in[] = {{KV_MOVE_IN, group, last_slot, BLOCKS - 1}};
+    uint32_t want[GROUPS][BLOCKS] = {{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}};
+    const struct kv_space *s = &r->kv[group];
+    run_moves(r, out, 2);
+    assert_memory_equal(s->spill, r->before[group], s->block_bytes);
+    memset(block_at(s, 1), 0xEE, s->block_bytes); /* somebody else has it meanwhile */
+    run_moves(r, in, 1);
+    memcpy(block_at(s, 1), r->before[group] + s->block_bytes, s->block_bytes);
+    want[group][BLOCKS - 1] = 1;
+    expect_blocks(r, want);
+}
+
+static void copy_block(struct rig *r, uint32_t group) {
+    const struct kv_move copy = {KV_MOVE_COPY, group, 0, BLOCKS - 1};
+    uint32_t want[GROUPS][BLOCKS] = {{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}};
+    run_moves(r, &copy, 1);
+    want[group][BLOCKS - 1] = 0;
+    expect_blocks(r, want);
+}
+
+/* In one step: two blocks change places through a slot, which holds a third one's at the end;
+ * another group's moves between them. */
+static void move_in_order(struct rig *r, uint32_t group, uint32_t slot) {
+    uint32_t other = 1 - group;
+    const struct kv_move moves[] = {
+        {KV_MOVE_OUT, group, 2, slot}, {KV_MOVE_COPY, group, 4, 2},  {KV_MOVE_COPY, other, 5, 0},
+        {KV_MOVE_OUT, other, 0, slot}, {KV_MOVE_IN, group, slot, 4}, {KV_MOVE_OUT, group, 3, slot},
+        {KV_MOVE_IN, group, slot, 5},  {KV_MOVE_COPY, group, 5, 0},  {KV_MOVE_IN, other, slot, 1},
+    };
+    uint32_t want[GROUPS][BLOCKS];
+    static const uint32_t mine[BLOCKS] = {3, 1, 4, 3, 2, 3}, others[BLOCKS] = {5, 5, 2, 3, 4, 5};
+    memcpy(want[group], mine, sizeof(mine));
+    memcpy(want[other], others, sizeof(others));
+    run_moves(r, moves, sizeof(moves) / sizeof(moves[0]));
+    expect_blocks(r, want);
+}
+
+static void check_moves(enum kv_type type, uint32_t tiles, uint32_t slots) {
+    struct rig r;
+    struct err err = {{0}};
+    rig_open(&r, type, tiles);
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        if (spill_open(&r.kv[g], &r.dev, slots, "/tmp", &err) != ST_OK) fail_msg("%s", err.text);
+        assert_int_equal(r.kv[g].spill_slots, slots);
+    }
+    make_program(&r);
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        swap_out_and_in(&r, g, slots - 1);
+        copy_block(&r, g);
+        move_in_order(&r, g, slots / 2);
+    }
+    drop_program(&r);
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        spill_close(&r.kv[g], &r.dev);
+        assert_null(r.kv[g].spill);
+        assert_int_equal(r.kv[g].spill_slots, 0);
+    }
+    rig_close(&r);
 }
 
 static void test_blocks_come_back_as_they_left(void **state) {
     (void)state;
     for (uint32_t type = KV_F16; type <= KV_I8; type++)
-        for (uint32_t tiles = 1; tiles <= 4; tiles *= 2) round_trip((enum kv_type)type, tiles);
+        for (uint32_t tiles = 1; tiles <= 4; tiles++) {
+            check_moves((enum kv_type)type, tiles, FEW);
+            check_moves((enum kv_type)type, tiles, MANY);
+        }
 }
 
 static void test_a_folder_that_cannot_be_used_is_named(void **state) {
     (void)state;
-    struct kv_memory kv = memory(KV_F16);
-    struct spill s;
+    struct rig r;
     struct err err = {0};
-    assert_int_equal(spill_open(&s, &kv, 1, SLOTS, "/no/such/folder", &err), ST_CREATE);
+    rig_open(&r, KV_F16, 1);
+    assert_int_equal(spill_open(&r.kv[0], &r.dev, FEW, "/no/such/folder", &err), ST_CREATE);
     assert_non_null(strstr(err.text, "/no/such/folder"));
-    forget(&kv);
+    assert_null(r.kv[0].spill);
+    rig_close(&r);
 }
 
 static void test_no_slots_need_no_folder(void **state) {
     (void)state;
-    struct kv_memory kv = memory(KV_F16);
-    struct spill s;
-    assert_int_equal(spill_open(&s, &kv, 1, 0, "/no/such/folder", NULL), ST_OK);
-    spill_close(&s);
-    forget(&kv);
+    struct rig r;
+    rig_open(&r, KV_F16, 1);
+    assert_int_equal(spill_open(&r.kv[0], &r.dev, 0, "/no/such/folder", NULL), ST_OK);
+    assert_null(r.kv[0].spill);
+    spill_close(&r.kv[0], &r.dev);
+    rig_close(&r);
+}
+
+static void test_more_slots_than_can_be_addressed_are_refused(void **state) {
+    (void)state;
+    struct device dev;
+    struct err err = {0};
+    struct kv_space space = {.block_bytes = SIZE_MAX / 2};
+    assert_int_equal(cpu_device_open("ref", 1, &dev, NULL), ST_OK);
+    assert_int_equal(spill_open(&space, &dev, 3, "/tmp", &err), ST_BAD);
+    assert_non_null(strstr(err.text, "3 spill slots"));
+    dev.close(dev.self);
 }
 
 static void test_nothing_is_left_in_the_folder(void **state) {
     (void)state;
-    char dir[] = "/tmp/test-spill-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    struct kv_memory kv = memory(KV_F32);
-    struct spill s;
-    assert_int_equal(spill_open(&s, &kv, 1, SLOTS, dir, NULL), ST_OK);
-    assert_int_equal(rmdir(dir), 0); /* empty while it is in use */
-    spill_close(&s);
-    forget(&kv);
+    for (int many = 0; many < 2; many++) {
+        char dir[] = "/tmp/test-spill-XXXXXX";
+        assert_non_null(mkdtemp(dir));
+        struct rig r;
+        rig_open(&r, KV_F32, 1);
+        assert_int_equal(spill_open(&r.kv[0], &r.dev, many ? MANY : FEW, dir, NULL), ST_OK);
+        assert_int_equal(rmdir(dir), 0); /* empty while it is in use */
+        memset(r.kv[0].spill, 1, r.kv[0].block_bytes);
+        spill_close(&r.kv[0], &r.dev);
+        rig_close(&r);
+    }
 }
 
 int main(void) {
@@ -117,6 +233,7 @@ int main(void) {
         cmocka_unit_test(test_blocks_come_back_as_they_left),
         cmocka_unit_test(test_a_folder_that_cannot_be_used_is_named),
         cmocka_unit_test(test_no_slots_need_no_folder),
+        cmocka_unit_test(test_more_slots_than_can_be_addressed_are_refused),
         cmocka_unit_test(test_nothing_is_left_in_the_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,11 +22,19 @@ static struct operand value(struct tape *t, enum value_type type, uint32_t cols)
 }
 
 static void push_norm(struct tape *t, struct operand src, struct operand dst) {
-    static const float weight[64];
+    static const float floats[64];
+    static const struct weight weight = {.name = {"norm", 4},
+                                         .use = WEIGHT_VECTOR,
+                                         .type = DTYPE_F32,
+                                         .rows = 1,
+                                         .cols = 64,
+                                         .experts = 1,
+                                         .data = floats,
+                                         .bytes = sizeof(floats)};
     tape_push(t, &(struct op){.kind = OP_NORM,
                               .norm = {.kind = NORM_RMS,
                                        .group = src.cols,
-                                       .weight = weight,
+                                       .weight = &weight,
                                        .src = src,
                                        .dst = dst,
                                        .q8 = operand_none}});

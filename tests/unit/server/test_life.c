@@ -2,7 +2,7 @@
  *         that hangs, texts that wait in one; and nothing is left of a unix socket.
  * Method: the whole server in a process of its own, listening on a unix socket; opening a model
  *         and a forward pass can be made to take for ever. The parent plays client and operator.
- * wrap: service_open pass_run */
+ * wrap: service_open cpu_program_submit */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@
 
 #include "base/clock.h"
 #include "config/settings.h"
-#include "engine/host.h"
 #include "engine/service.h"
+#include "kernels/cpu/program.h"
 #include "server/server.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
@@ -42,10 +42,10 @@ enum status __real_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
 enum status __wrap_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
-const float *__real_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats);
+void __real_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch);
 
 static void sleep_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -58,11 +58,11 @@ enum status __wrap_service_open(struct service *s, const char *path,
     return __real_service_open(s, path, o, err);
 }
 
-const float *__wrap_pass_run(struct host *h, const struct pass *p, const struct step *step,
-                             const struct kv_space *kv, size_t *row_floats) {
+void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
+                               struct cpu_watch *watch) {
     while (model_is == PASS_HANGS) sleep_ms(1000);
     if (model_is == PASS_IS_SLOW) sleep_ms(SLOW_PASS_MS);
-    return __real_pass_run(h, p, step, kv, row_floats);
+    __real_cpu_program_submit(p, step, watch);
 }
 
 struct rig {

@@ -1,0 +1,83 @@
+/* kernels/cpu/kv_tiles.h - the CPU's layout of KV blocks.
+ *
+ * A block of `block_tokens` tokens is one or more *tiles* of KV_TILE_TOKENS tokens, one behind the
+ * other. A tile holds its tokens' keys and values of all layers. Inside tile t, layer l, KV head h:
+ *
+ *     K: [head_dim][KV_TILE_TOKENS]   the tokens of one dimension side by side, so that a query
+ *                                     meets 16 keys in one vector
+ *     V: [KV_TILE_TOKENS][head_dim]   a token's values side by side
+ *
+ * KV_I8 keeps signed bytes and, behind the bytes of K and of V, an f16 scale for each token: a
+ * token's key has one, its value another.
+ */
+#ifndef KERNELS_CPU_KV_TILES_H
+#define KERNELS_CPU_KV_TILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/kv_space.h"
+
+enum { KV_TILE_TOKENS = 16 };
+
+/* A KV space as the kernels see it. */
+struct kv_tiles {
+    enum kv_type type;
+    uint32_t layers, heads, head_dim;
+    uint32_t tile_count, tiles_per_block;
+    uint8_t *base; /* 64-byte aligned */
+};
+
+static inline struct kv_tiles kv_tiles_of(const struct kv_space *s) {
+    uint32_t per_block = s->shape.block_tokens / KV_TILE_TOKENS;
+    return (struct kv_tiles){.type = s->shape.type,
+                             .layers = s->shape.layers,
+                             .heads = s->shape.heads,
+                             .head_dim = s->shape.head_dim,
+                             .tile_count = s->block_count * per_block,
+                             .tiles_per_block = per_block,
+                             .base = (uint8_t *)(uintptr_t)s->base};
+}
+
+static inline size_t kv_elem_bytes(enum kv_type type) {
+    return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
+}
+
+/* What a token's key or value has beside its elements. */
+static inline size_t kv_scale_bytes(enum kv_type type) { return type == KV_I8 ? 2 : 0; }
+
+/* K or V of one head. */
+static inline size_t kv_side_bytes(enum kv_type type, uint32_t head_dim) {
+    return KV_TILE_TOKENS * (head_dim * kv_elem_bytes(type) + kv_scale_bytes(type));
+}
+
+/* Where the scales of K or V of KV_I8 begin. */
+static inline size_t kv_scales_offset(uint32_t head_dim) {
+    return (size_t)KV_TILE_TOKENS * head_dim;
+}
+
+/* One layer of a tile. */
+static inline size_t kv_layer_bytes(const struct kv_tiles *s) {
+    return 2 * (size_t)s->heads * kv_side_bytes(s->type, s->head_dim);
+}
+
+/* All layers of it. */
+static inline size_t kv_tile_bytes(const struct kv_tiles *s) {
+    return s->layers * kv_layer_bytes(s);
+}
+
+/* K of one head in one layer; V follows it directly. */
+static inline uint8_t *kv_tile(const struct kv_tiles *s, uint32_t layer, uint32_t tile,
+                               uint32_t head) {
+    size_t index = (size_t)tile * s->layers + layer;
+    return s->base + index * kv_layer_bytes(s) +
+           2 * (size_t)head * kv_side_bytes(s->type, s->head_dim);
+}
+
+/* Where tile t of a sequence lies, whose blocks are these. */
+static inline uint32_t kv_tile_index(const struct kv_tiles *s, const uint32_t *blocks, uint32_t t) {
+    uint32_t per_block = s->tiles_per_block;
+    return per_block == 1 ? blocks[t] : blocks[t / per_block] * per_block + t % per_block;
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* kernels/cpu/program.h - a tape on the CPU: its plan, its scratch memory, and its steps.
+ *
+ * A submit runs the step to its end: KV moves, then the walk along the tape by all threads of the
+ * pool, then sampling, shared out over the same threads. So a step has run when submit returns, and
+ * collect hands over what is there.
+ *
+ * Lifetime: create, submit and collect in turn, destroy. Thread: the device's caller.
+ */
+#ifndef KERNELS_CPU_PROGRAM_H
+#define KERNELS_CPU_PROGRAM_H
+
+#include "graph/device.h"
+
+struct cpu_table;
+struct cpu_watch;
+struct place;
+struct pool;
+
+/* What a program uses of its device. */
+struct cpu_program_parts {
+    const struct cpu_table *table;
+    struct pool *pool;
+    struct place *place; /* NULL: threads are not bound */
+    const char *device_name;
+};
+
+enum status cpu_program_create(const struct cpu_program_parts *parts,
+                               const struct program_options *options, struct device_program **out,
+                               struct err *err);
+void cpu_program_destroy(struct device_program *p); /* NULL is fine */
+
+/* `watch`: NULL if nobody does. */
+void cpu_program_submit(struct device_program *p, const struct step *step, struct cpu_watch *watch);
+void cpu_program_collect(struct device_program *p, struct device_result *out);
+
+#endif

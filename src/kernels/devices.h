@@ -1,0 +1,31 @@
+/* kernels/devices.h - the devices there are, and one of them opened by its name.
+ *
+ * A name is "auto", or that of a device, with what the device wants to know behind a colon:
+ * "cpu", "delayed:depth=1". "auto" takes the best device that this machine has.
+ *
+ * To add a device: a folder in kernels/ and a line in devices.c.
+ */
+#ifndef KERNELS_DEVICES_H
+#define KERNELS_DEVICES_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "graph/device.h"
+
+struct device_options {
+    const char *name;      /* NULL: "auto" */
+    uint32_t threads;      /* of the host that may compute; at least 1 */
+    const char *isa;       /* of a device that computes on the host; NULL: "auto" */
+    const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
+};
+
+/* ST_BAD: no such device, with those that there are; ST_MISSING: this machine has none. The device
+ * is given to the caller, who calls out->close(out->self). */
+enum status device_open(const struct device_options *options, struct device *out, struct err *err);
+
+/* Whether device_open would know the name, or the instruction set; nothing is opened. */
+enum status device_check_name(const char *name, struct err *err);
+enum status device_check_isa(const char *isa, struct err *err);
+
+#endif
