@@ -85,14 +85,8 @@ struct op_rope {
     struct operand x; /* f32, in place */
 };
 
-/* Put this row's keys and values into the cache in its format. `layer` counts within the KV
- * group.
- * KV_F16: each number rounded to nearest even. KV_I8, for a head's key and for its value alone:
- *     m = max |x[d]|, NaN not counting
- *     scale = the least f16 not below m / 127, at most 65504 (the largest f16)
- *     q[d] = x[d] / scale rounded to nearest even, kept within -127 .. 127; 0 for a NaN, and
- *            all 0 if scale is 0
- * A number comes back as q[d] * scale, at most half a scale away unless m is above 127 * 65504. */
+/* Put this row's keys and values into the cache in its format (graph/kv_space.h). `layer` counts
+ * within the KV group. */
 struct op_kv_write {
     uint32_t layer, group;
     struct operand k, v; /* f32, heads * head_dim */

@@ -15,7 +15,7 @@
  *               weights: tensor/q8.h. Then + bias, then + dst.
  *   rope        The angle's sine and cosine in double, rounded to float, each times factor.
  *               a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos).
- *   kv_write    graph/op_args.h: it has no sums.
+ *   kv_write    graph/kv_space.h: it has no sums.
  *   attention   In segments of ATTN_SEGMENT absolute positions:
  *                   s_j = scale * sum over d of q[d] * k_j[d]   one accumulator, fma in rising d;
  *                                                               then * scale
