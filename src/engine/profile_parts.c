@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "engine/profile_int.h"
+#include "graph/op_info.h"
 #include "graph/show.h"
 
 static bool is_number(const char *from, const char *end) {
@@ -28,42 +29,29 @@ static struct str role_of(struct str name) {
     return (struct str){from, (size_t)(end - from)};
 }
 
-static void put_parts(const struct matmul_part *parts, uint32_t count, struct buf *out) {
+static void put_matrices(const struct weight *const *w, uint32_t count, struct buf *out) {
     for (uint32_t i = 0; i < count; i++) {
-        struct str role = role_of(parts[i].weight->name);
+        struct str role = role_of(w[i]->name);
         buf_put_char(out, i ? ',' : ' ');
         buf_put_plain(out, role);
     }
     for (uint32_t i = 0; i < count; i++) {
-        enum dtype type = parts[i].weight->type;
-        if (i && type == parts[i - 1].weight->type) continue;
-        buf_printf(out, "%c%s", i ? '/' : ' ', dtype_info(type)->name);
+        if (i && w[i]->type == w[i - 1]->type) continue;
+        buf_printf(out, "%c%s", i ? '/' : ' ', dtype_info(w[i]->type)->name);
     }
 }
 
 static void put_label(const struct device_run *run, const struct op *op, struct buf *out) {
+    const struct weight *matrices[OP_PARTS_MAX];
+    uint32_t count = op_matrices(op, matrices);
     bool is_head = op->kind == OP_MATMUL && op->layer < 0;
     buf_put_text(out, is_head ? "head" : op_name(op->kind));
-    switch (op->kind) {
-    case OP_MATMUL:
-        put_parts(op->matmul.parts, op->matmul.part_count, out);
-        break;
-    case OP_EXPERT_MATMUL:
-        put_parts(op->expert_matmul.parts, op->expert_matmul.part_count, out);
-        break;
-    case OP_EMBED:
-        put_parts(&(struct matmul_part){op->embed.table, NULL}, 1, out);
-        break;
-    case OP_ATTENTION:
-        buf_printf(out, " %s", kv_type_name(run->kv[op->attention.group].shape.type));
+    if (op_info(op->kind)->kv != KV_UNUSED)
+        buf_printf(out, " %s", kv_type_name(run->kv[op_kv_group(op)].shape.type));
+    if (count > 0)
+        put_matrices(matrices, count, out);
+    else
         op_put_detail(op, out);
-        break;
-    case OP_KV_WRITE:
-        buf_printf(out, " %s", kv_type_name(run->kv[op->kv_write.group].shape.type));
-        break;
-    default:
-        op_put_detail(op, out);
-    }
 }
 
 static uint32_t find_part(struct profile *out, struct str label) {

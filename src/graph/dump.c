@@ -15,56 +15,6 @@ static void put_operand(const struct tape *t, struct operand o, struct buf *out)
     buf_printf(out, "(%s,%u)%s", rows_names[v->rows], o.cols, type_names[v->type]);
 }
 
-static void put_parts(const struct matmul_part *parts, uint32_t count, struct buf *out) {
-    for (uint32_t i = 0; i < count; i++) {
-        const struct weight *w = parts[i].weight;
-        buf_printf(out, " %.*s(%u,%u)%s", STR_ARG(w->name), w->rows, w->cols,
-                   dtype_info(w->type)->name);
-        if (w->experts > 1) buf_printf(out, "x%u", w->experts);
-        if (parts[i].bias) buf_put_text(out, "+bias");
-    }
-}
-
-void op_put_detail(const struct op *op, struct buf *out) {
-    switch (op->kind) {
-    case OP_EMBED:
-        put_parts(&(struct matmul_part){op->embed.table, NULL}, 1, out);
-        break;
-    case OP_MATMUL:
-        put_parts(op->matmul.parts, op->matmul.part_count, out);
-        break;
-    case OP_EXPERT_MATMUL:
-        put_parts(op->expert_matmul.parts, op->expert_matmul.part_count, out);
-        break;
-    case OP_ATTENTION:
-        buf_printf(out, " %u heads on %u of %u", op->attention.heads, op->attention.kv_heads,
-                   op->attention.head_dim);
-        if (op->attention.window) buf_printf(out, ", window %u", op->attention.window);
-        if (op->attention.softcap > 0) buf_printf(out, ", cap %g", (double)op->attention.softcap);
-        break;
-    case OP_SELF_ATTENTION:
-        buf_printf(out, " %u heads of %u", op->self_attention.heads, op->self_attention.head_dim);
-        break;
-    case OP_ROPE:
-        buf_printf(out, " %u heads, %u of %u dims, %s", op->rope.heads, op->rope.rot_dims,
-                   op->rope.head_dim, op->rope.style == ROPE_NEOX ? "halves" : "pairs");
-        break;
-    case OP_NORM:
-        buf_printf(out, " %s over %u", op->norm.kind == NORM_RMS ? "rms" : "layer", op->norm.group);
-        break;
-    case OP_ACT: {
-        static const char *const kinds[] = {"silu", "gelu (tanh)", "gelu (erf)"};
-        buf_printf(out, " %s", kinds[op->act.kind]);
-        break;
-    }
-    case OP_ROUTE:
-        buf_printf(out, " %u of %u", op->route.used, op->route.experts);
-        break;
-    default:
-        break;
-    }
-}
-
 void count_put_short(uint64_t count, struct buf *out) {
     static const char units[] = " kMGTP";
     double value = (double)count;

@@ -9,26 +9,7 @@
 #include <stddef.h>
 
 #include "graph/graph_int.h"
-
-/* Where an op that can quantise its own result keeps its two destinations. */
-struct results {
-    struct operand *dst, *q8;
-};
-
-static struct results results_of(struct op *op) {
-    switch (op->kind) {
-    case OP_NORM:
-        return (struct results){&op->norm.dst, &op->norm.q8};
-    case OP_ACT:
-        return (struct results){&op->act.dst, &op->act.q8};
-    case OP_ATTENTION:
-        return (struct results){&op->attention.dst, &op->attention.q8};
-    case OP_SELF_ATTENTION:
-        return (struct results){&op->self_attention.dst, &op->self_attention.q8};
-    default:
-        return (struct results){NULL, NULL};
-    }
-}
+#include "graph/op_info.h"
 
 /* How many ops after `from` read the value before it is wholly written again. Reads by the op
  * `except` do not count. Every use counts as one: partial overlap is not looked at. */
@@ -63,12 +44,12 @@ static void remove_op(struct tape *t, uint32_t i) {
 /* ops[i] made x, ops[i + 1] quantises x. */
 static bool fuse_quant(struct tape *t, uint32_t i) {
     struct op *maker = &t->ops[i], *quant = &t->ops[i + 1];
-    struct results r = results_of(maker);
-    if (!r.dst || quant->kind != OP_QUANT) return false;
-    if (r.q8->value != VALUE_NONE || !operand_same(*r.dst, quant->quant.src)) return false;
-    bool in_place = maker->kind == OP_NORM && maker->norm.src.value == r.dst->value;
+    struct op_results r = op_results(maker);
+    if (!r.f32 || !r.q8 || quant->kind != OP_QUANT) return false;
+    if (r.q8->value != VALUE_NONE || !operand_same(*r.f32, quant->quant.src)) return false;
+    bool in_place = maker->kind == OP_NORM && maker->norm.src.value == r.f32->value;
     *r.q8 = quant->quant.q8;
-    if (!in_place && count_readers(t, i, r.dst->value, i + 1) == 0) *r.dst = operand_none;
+    if (!in_place && count_readers(t, i, r.f32->value, i + 1) == 0) *r.f32 = operand_none;
     remove_op(t, i + 1);
     return true;
 }

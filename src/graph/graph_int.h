@@ -24,4 +24,20 @@ enum status tape_check(struct tape *t, struct err *err);
 void tape_fuse(struct tape *t);
 enum status tape_plan(struct tape *t, struct err *err);
 
+/* One op being checked. Only the first fault is kept; what follows it says nothing. */
+struct op_check {
+    const struct tape *t;
+    const struct op *op;
+    uint32_t idx;
+    struct err *err;
+    enum status st;
+};
+
+/* For the check functions of op_list.c. `what` is a noun: "WHAT is 3, expected 4". */
+void check_fail(struct op_check *c, const char *what, uint64_t got, uint64_t expected);
+void check_equal(struct op_check *c, const char *what, uint64_t got, uint64_t expected);
+void check_type(struct op_check *c, const char *what, struct operand o, enum value_type type);
+void check_results(struct op_check *c, uint32_t cols); /* all that are there have as many columns */
+void check_same_cols(struct op_check *c); /* all operands have as many columns as the first */
+
 #endif

@@ -5,6 +5,14 @@
  * laid out, and so how many bytes it has, is the device's answer (`kv_block_bytes` in
  * graph/device.h).
  *
+ * Numbers are stored with the same bits on every device. KV_F16: rounded to nearest even. KV_I8,
+ * for a head's key and for its value alone:
+ *     m = max |x[d]|, NaN not counting
+ *     scale = the least f16 not below m / 127, at most 65504 (the largest f16)
+ *     q[d] = x[d] / scale rounded to nearest even, kept within -127 .. 127; 0 for a NaN, and
+ *            all 0 if scale is 0
+ * A number comes back as q[d] * scale, at most half a scale away unless m is above 127 * 65504.
+ *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds
  * its blocks through one table per group.

@@ -3,9 +3,13 @@
  * An op reads and writes operands: column ranges of values, which are matrices with one row
  * per token (T), per wanted output (R) or per sequence (S). A row of a result depends only on
  * its own row, on its own sequence's KV and on step tables, and every sum has an order fixed
- * by absolute position (docs/identity.md); so batch, chunk and thread count change no bits.
+ * by absolute position (docs/identity.md); so batch, chunk and thread count change no bits. The
+ * order is each device's own; what they have in common is in op_args.h.
  *
- * To add an op: its struct in op_args.h, a case in op_check.c, and one function per device table.
+ * To add an op: its struct and its mathematics in op_args.h; its kind and its struct below; a row
+ * in op_list.c; and in each device its function. On the CPU these are a driver in
+ * kernels/cpu/ops_*.c, its declaration in kernels/cpu/cpu_int.h and a line in
+ * kernels/cpu/ops_list.c. Nothing else in graph/ has a list of ops (graph/op_info.h).
  */
 #ifndef GRAPH_OP_H
 #define GRAPH_OP_H

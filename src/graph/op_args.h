@@ -1,8 +1,11 @@
-/* graph/op_args.h - what each operation takes, and exactly what it computes.
+/* graph/op_args.h - what each operation takes, and what it computes.
  *
- * The comment above a struct is the definition of the op's arithmetic: the order of every sum
- * and the place of every rounding. All devices' tables follow it, and the reference kernels
- * are it, written out (kernels/cpu/ref_*.c).
+ * The comment above a struct is the op's mathematics, the same on every device, and how far a
+ * device's result may be from it in float64: a factor of a magnitude A, which for a sum is that of
+ * its terms' absolute values. u = 2^-24; E(n) = (8 + 4 sqrt(n)) u, for a sum of n terms; h = 0, or
+ * 2^-11 (f16), 2^-8 (bf16) where a device rounds a factor to 16 bits (docs/identity.md). Ops
+ * without a tolerance give the same bits on every device. The order in which the CPU's tables sum
+ * and round, so that all their bits are equal, is in kernels/cpu/exact.h.
  */
 #ifndef GRAPH_OP_ARGS_H
 #define GRAPH_OP_ARGS_H
@@ -21,7 +24,8 @@ struct operand {
     uint32_t col, cols;
 };
 
-/* dst (+)= scale * table[index of the row]. */
+/* dst (+)= scale * table[index of the row]. 4 u of A = |old dst| + |scale| * (|group scale * code|
+ * + |group minimum|). */
 enum embed_source { EMBED_TOKEN, EMBED_POSITION, EMBED_ZERO };
 struct op_embed {
     const struct weight *table;
@@ -33,11 +37,8 @@ struct op_embed {
 
 /* RMS: x / sqrt(mean(x^2) + eps) * weight. LAYER: (x - mean) / sqrt(var + eps) * weight + bias.
  * Over runs of `group` columns (a head, or the whole row); weight has `group` elements.
- * Sums are taken in NORM_LANES lanes by column mod NORM_LANES (squares by fma), joined by
- * halves; rate = 1 / sqrt(sum / group + eps); y = (x * rate) * weight, and with a bias
- * fma((x - mean) * rate, weight, bias). */
+ * E(group) of A = |y|; LAYER adds |bias| + (|x| + mean |x|) * |weight| / sqrt(var + eps) to A. */
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum { NORM_LANES = 16 };
 struct op_norm {
     enum norm_kind kind;
     uint32_t group;
@@ -48,14 +49,17 @@ struct op_norm {
     struct operand q8;                  /* NONE, or q8: the result quantised (tensor/q8.h) */
 };
 
+/* q8 = src in blocks of 32 as tensor/q8.h defines. Scales and sums: 2 u of their size; a code may
+ * be one off where x * 127 / max|x| lies within 2^-15 of a half. So of every q8 result below. */
 struct op_quant {
     struct operand src; /* f32 */
     struct operand q8;
 };
 
 /* dst = (or +=) src * part^T + bias, the parts' rows side by side in dst. src is q8 if the
- * weights are quantised, f32 if they are plain. Plain product: one accumulator per output,
- * fma in rising k. Then + bias, then + dst. */
+ * weights are quantised, f32 if they are plain. E(n) + h of A; the terms are n products, the bias
+ * and the old dst. Of quantised weights, a group of 16 or 32 products is one exact term, a minimum
+ * another (tensor/q8.h), and h is 0. */
 struct matmul_part {
     const struct weight *weight;
     const struct weight *bias; /* a vector; NULL: none */
@@ -69,8 +73,9 @@ struct op_matmul {
 };
 
 /* Rotate the first rot_dims of each head by pos * freq. NEOX pairs (i, i + rot/2); ADJACENT
- * pairs (2i, 2i + 1). Angles: float product of pos and freq, sine and cosine of it rounded to
- * float, times `factor`. a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos). */
+ * pairs (2i, 2i + 1). The angle is the product rounded to float; that rounding is the largest one
+ * far into a context, so it is defined here. With c, s = factor times its cosine and sine:
+ * a' = a * c - b * s, b' = a * s + b * c. 8 u of A = |factor| * (|a| + |b|). */
 enum rope_style { ROPE_NEOX, ROPE_ADJACENT };
 struct op_rope {
     enum rope_style style;
@@ -80,33 +85,23 @@ struct op_rope {
     struct operand x; /* f32, in place */
 };
 
-/* Put this row's keys and values into the cache in its format. `layer` counts within the KV
- * group.
- * KV_F16: each number rounded to nearest even. KV_I8, for a head's key and for its value alone:
- *     m = max |x[d]|, NaN not counting
- *     scale = the least f16 not below m / 127, at most 65504 (the largest f16)
- *     q[d] = x[d] / scale rounded to nearest even, kept within -127 .. 127; 0 for a NaN, and
- *            all 0 if scale is 0
- * A number comes back as q[d] * scale, at most half a scale away unless m is above 127 * 65504. */
+/* Put this row's keys and values into the cache in its format (graph/kv_space.h). `layer` counts
+ * within the KV group. */
 struct op_kv_write {
     uint32_t layer, group;
     struct operand k, v; /* f32, heads * head_dim */
 };
 
 /* Causal attention over the row's own sequence in the cache, the row itself included. For each
- * query head, in segments of ATTN_SEGMENT absolute positions:
- *     s_j = scale * sum over d of q[d] * k_j[d]   (one accumulator, fma in rising d; then * scale)
+ * query head, over the positions j up to its own:
+ *     s_j = scale * sum over d of q[d] * k_j[d]
  *     s_j = cap * tanh(s_j / cap)                 if softcap > 0
- *     m = max s_j; p_j = exp(s_j - m)
- *     l = sum of p_j in 16 lanes by j mod 16, joined by halves
- *     o[d] = sum of p_j * v_j[d]                  (one accumulator, fma in rising j)
- * In a cache of KV_I8, k_j[d] and v_j[d] are the bytes as floats; the scales enter once a token:
- *     s_j = ((sum over d of q[d] * k_j[d]) * key scale_j) * scale
- *     o[d] = sum of (p_j * value scale_j) * v_j[d], the product in brackets rounded to float
- * The segments are joined in rising order: with M = max(m1, m2), a = exp(m1 - M),
- * b = exp(m2 - M): l = l1*a + l2*b, o = o1*a + o2*b (fma on the second product). Result o / l.
- * Positions below pos - window + 1 are not attended if window > 0. */
-enum { ATTN_SEGMENT = 256, ATTN_LANES = 16 };
+ *     p_j = exp(s_j - max s), divided by the sum of all of them
+ *     o[d] = sum over j of p_j * v_j[d]
+ * k_j and v_j are what the cache holds: halves, or bytes times their token's scale.
+ * Positions below pos - window + 1 are not attended if window > 0.
+ * With n positions, e = (E(head_dim) + h) * |scale| * max over j of sum |q[d] * k_j[d]|, which is
+ * the error of a score, and A = sum over j of p_j * |v_j[d]|: 2 e + 2 E(n) + 2 h of A. */
 struct op_attention {
     uint32_t layer, group;
     uint32_t heads, kv_heads, head_dim;
@@ -118,7 +113,7 @@ struct op_attention {
 };
 
 /* Attention of an encoder: every row of the sequence sees every other; no cache. The same
- * arithmetic with K and V read as float rows. */
+ * mathematics and tolerance with K and V read as float rows; h is 0. */
 struct op_self_attention {
     uint32_t heads, head_dim;
     float scale;
@@ -127,7 +122,7 @@ struct op_self_attention {
 };
 
 /* dst = act(gate) * up, or act(gate) if up is NONE; `segments` times side by side (experts):
- * segment s of gate and up lies `stride` columns after segment s - 1. */
+ * segment s of gate and up lies `stride` columns after segment s - 1. 16 u of A = |gate * up|. */
 enum act_kind { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF };
 struct op_act {
     enum act_kind kind;
@@ -141,14 +136,15 @@ struct op_add {
     struct operand src, dst; /* f32 */
 };
 
-/* x = cap * tanh(x / cap), in place. */
+/* x = cap * tanh(x / cap), in place. 16 u of the result. */
 struct op_softcap {
     float cap;
     struct operand x;
 };
 
 /* The `used` likeliest of `experts` by softmax of the logits, likeliest first, ties to the
- * lower number; their weights divided by their sum if `normalise`. */
+ * lower number; their weights divided by their sum if `normalise`. The ids are the same on every
+ * device: they follow from comparing logits. Weights: E(experts) of the result. */
 struct op_route {
     uint32_t experts, used;
     bool normalise;
@@ -157,8 +153,8 @@ struct op_route {
     struct operand weights; /* f32, used */
 };
 
-/* For each of the row's experts j: dst segment j = src * parts[ids[j]]^T, the parts side by
- * side inside the segment. src is the whole row, or segment j of it if src_per_expert. */
+/* A matmul for each of the row's experts j: dst segment j = src * parts[ids[j]]^T, the parts side
+ * by side inside the segment. src is the whole row, or segment j of it if src_per_expert. */
 struct op_expert_matmul {
     struct matmul_part parts[OP_PARTS_MAX]; /* biases unused */
     uint32_t part_count, used;
@@ -167,7 +163,7 @@ struct op_expert_matmul {
     struct operand dst; /* f32, used * (rows of the parts) */
 };
 
-/* dst (+)= sum over j of weights[j] * src segment j, fma in rising j. */
+/* dst (+)= sum over j of weights[j] * src segment j. E(used + 1) of A; the old dst is a term. */
 struct op_expert_sum {
     uint32_t used;
     bool add;
@@ -180,7 +176,9 @@ struct op_gather {
     struct operand src, dst; /* f32; dst has R rows */
 };
 
-/* One row per sequence: the mean, the first or the last of its rows; to unit length if asked. */
+/* One row per sequence: the mean, the first or the last of its rows; to unit length if asked, but a
+ * row of zeros stays. MEAN of n rows: E(n) of A = mean |x|, divided by the row's length if it is
+ * brought to unit length; that adds E(cols) of the result. */
 enum pool_kind { POOL_MEAN, POOL_FIRST, POOL_LAST };
 struct op_pool {
     enum pool_kind kind;

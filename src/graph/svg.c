@@ -5,30 +5,15 @@
 
 #include "base/buf.h"
 #include "graph/graph_int.h"
+#include "graph/op_info.h"
 #include "graph/show.h"
 
 enum { BOX_HEIGHT = 26, GAP = 8, LEFT = 170, BOX_WIDTH = 620, PAGE_WIDTH = 1000 };
 
-static const char *colour_of(enum op_kind kind) {
-    switch (kind) {
-    case OP_MATMUL:
-    case OP_EXPERT_MATMUL:
-        return "#cfe3ff";
-    case OP_ATTENTION:
-    case OP_SELF_ATTENTION:
-    case OP_KV_WRITE:
-        return "#ffe2c4";
-    case OP_NORM:
-    case OP_ACT:
-        return "#dff5d8";
-    case OP_EMBED:
-    case OP_GATHER:
-    case OP_POOL:
-        return "#eee4ff";
-    default:
-        return "#f3f3f3";
-    }
-}
+static const char *const colours[OP_FAMILY_COUNT] = {
+    [FAMILY_OTHER] = "#f3f3f3", [FAMILY_PRODUCT] = "#cfe3ff", [FAMILY_ATTENTION] = "#ffe2c4",
+    [FAMILY_ROW] = "#dff5d8",   [FAMILY_LOOKUP] = "#eee4ff",
+};
 
 static void put_escaped(struct str s, struct buf *out) {
     for (size_t i = 0; i < s.len; i++) {
@@ -81,7 +66,7 @@ static void put_box(const struct tape *t, uint32_t i, struct op_cost cost, uint3
     buf_printf(out,
                "<rect x=\"%d\" y=\"%u\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" "
                "stroke=\"#888\"/>\n",
-               LEFT, y, BOX_WIDTH, BOX_HEIGHT, colour_of(t->ops[i].kind));
+               LEFT, y, BOX_WIDTH, BOX_HEIGHT, colours[op_info(t->ops[i].kind)->family]);
     put_text(out, LEFT + 8, y + 17, "start", str_take(buf_str(&label), 100));
     buf_clear(&label);
     count_put_short(cost.bytes, &label);

@@ -11,8 +11,9 @@
  * stored as five arrays one after the other. What is not a number counts as 0, and infinities
  * as the largest float of their sign, so that a broken row stays a row.
  *
- * The product with a quantised weight row w is defined as follows, and every kernel gives
- * exactly these bits: with one float accumulator per output element, starting at 0, for each
+ * The product with a quantised weight row w is defined as follows, and every kernel of the CPU
+ * gives exactly these bits; other devices may add the groups in another order (graph/op_args.h).
+ * With one float accumulator per output element, starting at 0, for each
  * group g of w in rising order (group of 16 or 32 elements, inside activation block b):
  *
  *     acc = fma((float)sum(w.q[i] * q[i]), w.scale[g] * scale[b], acc)

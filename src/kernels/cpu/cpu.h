@@ -1,7 +1,7 @@
 /* kernels/cpu/cpu.h - the CPU as a device.
  *
- * Tables of the same ops, giving the same bits: "ref" (plain C straight from the definitions
- * in graph/op.h and tensor/q8.h, on weights as the file lays them), "portable" (plain C on packed
+ * Tables of the same ops, giving the same bits: "ref" (plain C straight from kernels/cpu/exact.h
+ * and tensor/q8.h, on weights as the file lays them), "portable" (plain C on packed
  * weights), "avx2" (AVX2 + FMA + F16C), "avx512" (AVX-512 with VNNI) and "amx" (that, with
  * products of many rows in AMX tiles); on 64-bit Arm "neon" and "dotprod" (that, with dot products
  * of bytes). "auto" takes the fastest that the processor has. "amxsim" is "amx" with the tile

@@ -4,7 +4,7 @@
  * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), of which
  * the little ones are done by one thread for all, as share 0 of 1. Work is shared out by rows,
  * panels or heads; every output element is computed wholly by one thread in the order that
- * graph/op.h states, so the number of threads changes no bits.
+ * kernels/cpu/exact.h states, so the number of threads changes no bits.
  *
  * Op functions ("drivers") find the operands and split the work; kernels do the arithmetic on
  * one row, group or panel. A table names the driver of every op and the kernels they call.
@@ -19,6 +19,7 @@
 #include "graph/op.h"
 #include "graph/step.h"
 #include "graph/tape.h"
+#include "kernels/cpu/exact.h"
 #include "kernels/cpu/kv_tiles.h"
 #include "kernels/cpu/mm.h"
 #include "kernels/cpu/pack.h"

@@ -1,7 +1,7 @@
 /* kernels/cpu/fmath_avx512.h - base/fmath.h sixteen at a time, with the same bits.
  *
  * Each function performs the steps that base/fmath_poly.h spells out, in that order; a sum joins
- * lanes as graph/op_args.h says. Included only by files that are compiled for AVX-512.
+ * lanes as kernels/cpu/exact.h says. Included only by files that are compiled for AVX-512.
  */
 #ifndef KERNELS_CPU_FMATH_AVX512_H
 #define KERNELS_CPU_FMATH_AVX512_H

@@ -1,4 +1,4 @@
-/* kernels/cpu/ref_attention.c - attention straight from its definition in graph/op.h.
+/* kernels/cpu/ref_attention.c - attention straight from kernels/cpu/exact.h.
  *
  * Both ops see keys and values as a function of (position, dimension); they differ only in
  * where these are read from and in which positions are attended.

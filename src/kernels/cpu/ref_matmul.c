@@ -1,4 +1,4 @@
-/* kernels/cpu/ref_matmul.c - products straight from tensor/q8.h and graph/op.h, on weights as
+/* kernels/cpu/ref_matmul.c - products straight from tensor/q8.h and exact.h, on weights as
  * the file lays them. The definition that the other tables are compared with; slow. */
 #include <math.h>
 

@@ -1,26 +1,20 @@
 /* kernels/cpu/stage.c - see kernels/cpu/stage.h for the contract. */
 #include "kernels/cpu/stage.h"
 
+#include "graph/op_info.h"
 #include "graph/step.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/plan.h"
 
-/* Ops whose driver gives row r of every operand to the same thread and touches no other. */
+/* Storing a number into the cache takes as long as about four numbers of a norm: the keys of a
+ * token lie far apart. */
+enum { KV_STORE_ELEMS = 4 };
+
+/* Drivers of these ops give row r of every operand to the same thread, which touches no other. */
 static bool is_row_local(const struct op *op) {
-    switch (op->kind) {
-    case OP_EMBED:
-    case OP_NORM:
-    case OP_QUANT:
-    case OP_ROPE:
-    case OP_KV_WRITE:
-    case OP_ADD:
-    case OP_SOFTCAP:
-    case OP_ROUTE:
-    case OP_EXPERT_SUM:
-        return true;
-    default:
-        return false;
-    }
+    const struct op_info *info = op_info(op->kind);
+    bool own_rows = info->rows == ROWS_EACH || info->rows == ROWS_EACH_TOKEN;
+    return own_rows && info->grain == GRAIN_ROW;
 }
 
 /* The values that the ops since the last barrier touch. */
@@ -60,32 +54,8 @@ static bool may_run_ahead(const struct tape *t, const struct touched *before,
 
 /* Of one row, in elements of about 0.6 ns, a norm's and an act's; 0: too much for one thread. */
 static uint32_t row_work(const struct op *op) {
-    switch (op->kind) {
-    case OP_EMBED:
-        return op->embed.dst.cols;
-    case OP_NORM:
-        return op->norm.src.cols;
-    case OP_QUANT:
-        return op->quant.src.cols;
-    case OP_ROPE:
-        return op->rope.x.cols;
-    case OP_KV_WRITE:
-        return 4 * (op->kv_write.k.cols + op->kv_write.v.cols); /* keys go far apart, one by one */
-    case OP_ACT:
-        return op->act.gate.cols * op->act.segments;
-    case OP_ADD:
-        return op->add.dst.cols;
-    case OP_SOFTCAP:
-        return op->softcap.x.cols;
-    case OP_ROUTE:
-        return op->route.experts * op->route.used;
-    case OP_EXPERT_SUM:
-        return op->expert_sum.src.cols;
-    case OP_GATHER:
-        return op->gather.dst.cols;
-    default:
-        return 0;
-    }
+    bool stores = op_info(op->kind)->kv == KV_WRITTEN;
+    return op_row_elements(op) * (stores ? KV_STORE_ELEMS : 1);
 }
 
 static enum rows_kind rows_of(const struct tape *t, const struct op *op) {
@@ -99,7 +69,8 @@ static struct stage make_stage(const struct tape *t, uint32_t first) {
     const uint32_t room = (uint32_t)(sizeof(((struct touched *)0)->values) / sizeof(value_id));
     const struct op *op = tape_op(t, first);
     struct touched before = {.count = 0};
-    struct stage s = {first, first, rows_of(t, op), 0, op->kind == OP_ACT, false};
+    struct stage s = {.first = first, .end = first, .rows = rows_of(t, op)};
+    s.splits_rows = op_info(op->kind)->grain == GRAIN_ELEMENT;
     for (;;) {
         touch(&before, op);
         s.row_work += row_work(op);
