@@ -152,8 +152,14 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     learn_cost(s, plan, result->elapsed_us);
     count_slots(s, plan, is_assumed);
     sched_look(s, now_us);
-    for (uint32_t r = 0; r < plan->row_count; r++)
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        if (r + PREFETCH_ROWS < plan->row_count) {
+            const struct plan_row *later = &plan->rows[r + PREFETCH_ROWS];
+            slot_prefetch(s, later->seq);
+            __builtin_prefetch(&later->tokens[later->first + later->count], 1);
+        }
         apply_row(s, &plan->rows[r], &result->rows[r], is_assumed, now_us);
+    }
     sched_end_lingering(s, number);
 }
 
