@@ -53,10 +53,10 @@ struct runner {
 
     /* Do the plan's moves, compute its rows, sample: all after the rows of the plans submitted
      * before. submit returns without waiting where it can, and has then copied the tokens and the
-     * block tables of the rows; the plan itself stays unchanged until it is collected. collect gives
-     * the result of the oldest submitted plan, valid until the next collect. A failed row is marked
-     * in the result; a status other than ST_OK means that nothing of the plan can be used. A plan
-     * whose submit failed is not collected. */
+     * block tables of the rows; the plan itself stays unchanged until it is collected. collect
+     * gives the result of the oldest submitted plan, valid until the next submit. A failed row is
+     * marked in the result; a status other than ST_OK means that nothing of the plan can be used.
+     * A plan whose submit failed is not collected. */
     enum status (*submit)(void *self, const struct plan *plan, struct err *err);
     enum status (*collect)(void *self, struct step_result *result, struct err *err);
 

@@ -1,8 +1,8 @@
 /* sched/plan.h - what one step will do, and what came of it.
  *
- * A plan is filled by sched_plan, run by a runner, and answered by a result of the same rows. A plan
- * that is made while the one before it is under way is an *ahead* plan: it assumes that the other
- * one succeeds, and does not know yet which tokens that one samples.
+ * A plan is filled by sched_plan, run by a runner, and answered by a result of the same rows. A
+ * plan that is made while the one before it is under way is an *ahead* plan: it assumes that the
+ * other one succeeds, and does not know yet which tokens that one samples.
  *
  * Lifetime: two plans per engine, sized at boot. Thread: the engine thread.
  */

@@ -21,7 +21,7 @@ void sched_assume(struct sched *s) {
     s->is_assumed = true;
     for (uint32_t r = 0; r < plan->row_count; r++) {
         if (r + PREFETCH_ROWS < plan->row_count)
-            slot_prefetch(s, plan->rows[r + PREFETCH_ROWS].seq);
+            slot_prefetch(&s->slots[plan->rows[r + PREFETCH_ROWS].seq]);
         seq_idx i = plan->rows[r].seq;
         struct slot *slot = &s->slots[i];
         if (slot->seq.planned == 0) continue; /* it has ended */

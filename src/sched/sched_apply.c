@@ -155,7 +155,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     for (uint32_t r = 0; r < plan->row_count; r++) {
         if (r + PREFETCH_ROWS < plan->row_count) {
             const struct plan_row *later = &plan->rows[r + PREFETCH_ROWS];
-            slot_prefetch(s, later->seq);
+            slot_prefetch(&s->slots[later->seq]);
             __builtin_prefetch(&later->tokens[later->first + later->count], 1);
         }
         apply_row(s, &plan->rows[r], &result->rows[r], is_assumed, now_us);

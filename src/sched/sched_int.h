@@ -18,45 +18,9 @@
 #include "kv/cache.h"
 #include "sched/heap.h"
 #include "sched/sched.h"
-
-/* A sequence, and what only the mechanism knows of it. Aligned, so that a step touches two cache
- * lines of it. */
-struct slot {
-    _Alignas(64) struct sched_seq seq; /* first: idx_of relies on it */
-
-    /* What every step touches. */
-    uint64_t serial;     /* order of submission: the one order that never changes */
-    seq_idx child_first; /* FORKING choices that wait for its prompt, linked by seq.next */
-    seq_idx event_next;  /* in the list of those that moved */
-    uint32_t assumed;    /* tokens of its row in the plan that an ahead plan assumes; they
-                                  count as computed already; 0: it has no such row */
-    bool assumes_token;  /* that row samples: the last of its tokens is not known yet */
-    bool has_event, has_timer;
-    bool is_prompt;            /* how a RUNNING one is counted: prompt or decode */
-    uint64_t row_in, moved_in; /* numbers of the last plans with a row or a move of it */
-    uint64_t lingers_until;    /* ended: the number of the last plan under way that uses it; or 0 */
-
-    enum finish_reason finish; /* once ENDED */
-    seq_idx linger_next, hash_next;
-    bool lingers_with_kv, lingers_with_seat; /* it holds tables; it holds its reservation */
-    uint64_t seated_in, preempted_in;        /* numbers of the last plans that did so */
-
-    /* What the last look at it in line found, so that a step costs nothing for it while
-     * nothing has changed. */
-    uint64_t seen_epoch;
-    uint32_t seen_need;     /* blocks it lacked; 0: not looked at */
-    uint32_t seen_match;    /* tokens of its prefix that were there */
-    bool seen_promised;     /* and the next block was promised */
-    uint32_t promise_looks; /* since the match last grew */
-};
-
-struct plan_under_way {
-    const struct plan *plan; /* the caller's */
-    uint64_t number;
-};
+#include "sched/slot.h"
 
 enum { PLANS_UNDER_WAY_MAX = 2 };
-
 struct sched {
     const struct sched_policy *policy;
     struct knobs knobs;
@@ -89,7 +53,10 @@ struct sched {
     seq_idx linger_first; /* ended ones that a plan under way uses */
     uint64_t next_serial;
     uint64_t plan_number;
-    struct plan_under_way under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
+    struct plan_under_way {
+        const struct plan *plan; /* the caller's */
+        uint64_t number;
+    } under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
     uint32_t under_way_count;
     bool is_assumed;  /* sequences stand as if the oldest plan under way had been applied */
     bool must_settle; /* a plan has failed with another behind it: no plan before that is applied */
@@ -138,20 +105,11 @@ static inline seq_idx idx_of(const struct sched *s, const struct sched_seq *seq)
     return (seq_idx)((const struct slot *)(const void *)seq - s->slots);
 }
 
-/* Loops over the rows of a plan ask for the slot of a later row ahead of need: with many sequences
- * the table does not fit the first cache. */
-enum { PREFETCH_ROWS = 6 };
-static inline void slot_prefetch(const struct sched *s, seq_idx i) {
-    __builtin_prefetch(&s->slots[i].seq, 1);
-    __builtin_prefetch(&s->slots[i].serial, 1);
-}
-
 /* Refresh the view; it is what a policy is shown next. */
 const struct sched_view *sched_look(struct sched *s, int64_t now_us);
 
 /* Policy order: smaller key first, then the order of submission. */
 bool sched_goes_before(const struct sched *s, seq_idx a, seq_idx b);
-
 uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens);
 
 uint64_t sched_line_tie(const struct sched *s, seq_idx i);
@@ -167,7 +125,6 @@ void sched_run_unlink(struct sched *s, seq_idx i);
 void sched_reclass(struct sched *s, seq_idx i); /* decode or prompt, after `computed` moved */
 uint32_t sched_reservation(const struct sched *s,
                            seq_idx i); /* blocks, where the policy reserves */
-
 void sched_event_push(struct sched *s, seq_idx i);
 
 /* The one place where sequences end. One that a plan under way uses lingers. */
@@ -177,7 +134,6 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
 void sched_children_to_line(struct sched *s, seq_idx parent, int64_t now_us);
 void sched_child_unlink(struct sched *s, seq_idx child);
 void sched_wait(struct sched *s, seq_idx i); /* into the line, all to be computed */
-
 void sched_fire_timers(struct sched *s, int64_t now_us);
 
 /* ---- sched_ahead.c ---- */
@@ -188,13 +144,12 @@ void sched_unassume(struct sched *s, seq_idx i);
 /* Must sequence i go without a row in this plan, because of its row in the plan under way? */
 bool sched_rests(const struct planning *p, seq_idx i);
 
-/* The number of the last plan under way that uses sequence i; 0: none does. */
+/* The number of the last plan under way that uses sequence i; 0: none does. One that ends keeps its
+ * blocks and its index until that plan is over. */
 uint64_t sched_used_until(const struct sched *s, seq_idx i);
-/* Sequence i has ended; it keeps its blocks and its index until that plan is applied. */
 void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool has_seat);
-
-/* The oldest plan under way is over: take it off the list, and return its number. Later, when its
- * rows have been dealt with, give back what lingered for it. */
+/* The oldest plan under way is over: returns its number. When its rows have been dealt with, what
+ * lingered for it is given back. */
 uint64_t sched_take_oldest(struct sched *s, const struct plan *plan);
 void sched_end_lingering(struct sched *s, uint64_t number);
 

@@ -110,7 +110,8 @@ static void note_running(struct planning *p) {
 static void plan_decodes(struct planning *p) {
     struct sched *s = p->s;
     for (uint32_t n = 0; n < p->order_count; n++) {
-        if (n + PREFETCH_ROWS < p->order_count) slot_prefetch(s, s->order[n + PREFETCH_ROWS]);
+        if (n + PREFETCH_ROWS < p->order_count)
+            slot_prefetch(&s->slots[s->order[n + PREFETCH_ROWS]]);
         seq_idx i = s->order[n];
         const struct sched_seq *seq = seq_at(s, i);
         /* One that a row before it has preempted is not RUNNING any more. */

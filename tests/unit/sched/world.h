@@ -6,8 +6,8 @@
  * then writes its own. The sampled token is a function of that hash and of the request, so an
  * answer can be computed without any scheduler and must come out the same.
  *
- * world_step takes a turn as an engine of depth 0 does, world_step_ahead as one of depth 1: there the
- * oldest plan runs only after the next one was made.
+ * world_step takes a turn as an engine of depth 0 does, world_step_ahead as one of depth 1: there
+ * the oldest plan runs only after the next one was made.
  */
 #ifndef TESTS_SCHED_WORLD_H
 #define TESTS_SCHED_WORLD_H
