@@ -31,7 +31,7 @@ void sched_assume(struct sched *s) {
         slot->seq.computed += slot->assumed;
         slot->assumes_token = plan->rows[r].samples;
         slot->seq.total += slot->assumes_token;
-        sched_reclass(s, i);
+        if (slot->is_prompt) sched_reclass(s, i); /* a decode stays one */
     }
 }
 

@@ -132,7 +132,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
-    sched_reclass(s, row->seq);
+    if (s->slots[row->seq].is_prompt) sched_reclass(s, row->seq); /* a decode stays one */
     if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
