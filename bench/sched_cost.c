@@ -1,8 +1,9 @@
 /* bench/sched_cost.c - what a step of the scheduler costs by itself: plan and apply, no model.
  *
- * For every policy: every seat decodes while others wait in line. Prints CSV: policy, running,
- * waiting, mean and median microseconds of plan + apply, heap moves in a step. The limits are 20 us
- * at 256 running and 50 us at 1,024; the waiting must not matter.
+ * For every policy: every seat decodes while others wait in line; at depth 0, where each plan is
+ * applied before the next one is made, and at depth 1, where it is applied after. Prints CSV:
+ * policy, depth, running, waiting, mean and median microseconds of plan + apply, heap moves in a
+ * step. The limits are 20 us at 256 running and 50 us at 1,024; the waiting must not matter.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,15 +20,17 @@ enum { BLOCKS_PER_SEAT = 42 }; /* what the steps fill, and a little */
 
 struct load {
     struct sched *s;
-    struct plan plan;
+    struct plan plans[2]; /* by turns; with depth 0 the first one alone */
+    uint32_t depth;
+    uint64_t turn;
     struct row_result *results;
     int32_t *tokens;
     int64_t now_us;
     uint64_t request;
 };
 
-static void open_load(struct load *l, const struct sched_policy *policy, uint32_t running,
-                      uint32_t waiting) {
+static void open_load(struct load *l, const struct sched_policy *policy, uint32_t depth,
+                      uint32_t running, uint32_t waiting) {
     struct err err = {0};
     struct sched_options o = {.policy = policy,
                               .knobs = knobs_default(),
@@ -40,12 +43,13 @@ static void open_load(struct load *l, const struct sched_policy *policy, uint32_
     o.knobs.kv_blocks = running * BLOCKS_PER_SEAT;
     if (policy->reserves_all)
         o.knobs.kv_blocks = running * ((PROMPT + ANSWER) / o.knobs.block_size + 1);
-    *l = (struct load){.now_us = 1};
+    *l = (struct load){.now_us = 1, .depth = depth};
     if (sched_create(&l->s, &o, &err) != ST_OK) {
         fprintf(stderr, "%s\n", err.text);
         exit(1); /* NOLINT */
     }
-    enum status st = plan_init(&l->plan, running, 4096);
+    enum status st = plan_init(&l->plans[0], running, 4096);
+    if (st == ST_OK) st = plan_init(&l->plans[1], running, 4096);
     l->results = mem_zalloc_array(running, sizeof(l->results[0]));
     l->tokens =
         mem_zalloc_array((size_t)(running + waiting) * (PROMPT + ANSWER), sizeof(l->tokens[0]));
@@ -54,7 +58,8 @@ static void open_load(struct load *l, const struct sched_policy *policy, uint32_
 
 static void close_load(struct load *l) {
     sched_destroy(l->s);
-    plan_deinit(&l->plan);
+    plan_deinit(&l->plans[0]);
+    plan_deinit(&l->plans[1]);
     mem_free(l->results);
     mem_free(l->tokens);
 }
@@ -85,17 +90,19 @@ static double cpu_us(void) {
 
 /* Returns the time that plan and apply took. */
 static double step(struct load *l) {
+    struct plan *made = &l->plans[l->depth > 0 ? l->turn % 2 : 0];
+    struct plan *oldest = &l->plans[l->depth > 0 ? (l->turn + 1) % 2 : 0];
+    l->turn++;
     double start = cpu_us();
-    sched_plan(l->s, l->now_us, &l->plan);
+    sched_plan(l->s, l->now_us, made);
     double planned = cpu_us();
-    for (uint32_t r = 0; r < l->plan.row_count; r++)
+    for (uint32_t r = 0; r < oldest->row_count; r++)
         l->results[r] = (struct row_result){.token = (int32_t)(l->now_us + r)};
     struct step_result result = {
-        .rows = l->results, .row_count = l->plan.row_count, .elapsed_us = STEP_US};
+        .rows = l->results, .row_count = oldest->row_count, .elapsed_us = STEP_US};
     l->now_us += STEP_US;
     double again = cpu_us();
-    if (l->plan.row_count + l->plan.moves.count > 0)
-        sched_apply(l->s, &l->plan, &result, l->now_us);
+    if (oldest->row_count + oldest->moves.count > 0) sched_apply(l->s, oldest, &result, l->now_us);
     double end = cpu_us();
     struct sched_event e;
     while (sched_next_event(l->s, &e)) continue;
@@ -107,10 +114,11 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void measure(const struct sched_policy *policy, uint32_t running, uint32_t waiting) {
+static void measure(const struct sched_policy *policy, uint32_t depth, uint32_t running,
+                    uint32_t waiting) {
     static double us[STEPS];
     struct load l;
-    open_load(&l, policy, running, waiting);
+    open_load(&l, policy, depth, running, waiting);
     submit(&l, running);
     for (int n = 0; n < WARM_STEPS; n++) step(&l);
     submit(&l, waiting);
@@ -120,19 +128,21 @@ static void measure(const struct sched_policy *policy, uint32_t running, uint32_
     for (int n = 0; n < STEPS; n++) sum += us[n] = step(&l);
     moves = sched_stats(l.s).heap_moves - moves;
     qsort(us, STEPS, sizeof(us[0]), compare);
-    printf("%s,%u,%u,%.1f,%.1f,%.1f,%u\n", policy->name, running, waiting, sum / STEPS,
-           us[STEPS / 2], (double)moves / STEPS, l.plan.row_count);
+    printf("%s,%u,%u,%u,%.1f,%.1f,%.1f,%u\n", policy->name, depth, running, waiting, sum / STEPS,
+           us[STEPS / 2], (double)moves / STEPS, l.plans[0].row_count);
     fflush(stdout);
     close_load(&l);
 }
 
 int main(void) {
-    printf("policy,running,waiting,mean_us,median_us,heap_moves_per_step,rows\n");
+    printf("policy,depth,running,waiting,mean_us,median_us,heap_moves_per_step,rows\n");
     for (const struct sched_policy *const *p = sched_policies; *p; p++) {
-        measure(*p, 256, 10);
-        measure(*p, 256, 100000);
-        measure(*p, 1024, 10);
-        measure(*p, 1024, 100000);
+        for (uint32_t depth = 0; depth < 2; depth++) {
+            measure(*p, depth, 256, 10);
+            measure(*p, depth, 256, 100000);
+            measure(*p, depth, 1024, 10);
+            measure(*p, depth, 1024, 100000);
+        }
     }
     return 0;
 }

@@ -26,14 +26,26 @@ struct numbers {
     double wait_us, wait_us_per_token; /* predicted: of an empty prompt, and for each token of it */
 };
 
+/* A plan from its submit to its collect. */
+struct flight {
+    struct plan plan;
+    enum status submitted; /* other than ST_OK: there is nothing to collect */
+    struct err err;        /* why it failed; empty: it did not */
+    int64_t began_us;      /* when its plan was made */
+    int64_t sched_us;      /* spent planning and applying it */
+};
+
+enum { FLIGHTS = RUNNER_DEPTH_MAX + 1 };
+
 struct engine {
     const struct clock *clock;
     struct runner runner;
     bool is_plugged;
     struct sched *sched;
     struct sched_options sched_options;
-    struct plan plan;
-    struct step_result result;
+    struct flight flights[FLIGHTS]; /* a ring: flight_count of them from flight_first on */
+    uint32_t flight_first, flight_count;
+    bool is_settling; /* no plan is made before all flights are collected */
     struct mailbox *mailbox;
     struct record_ring *records;
     struct request_bounds bounds;
@@ -42,7 +54,8 @@ struct engine {
     /* The engine thread's. */
     struct choice **choices; /* by seq_idx; NULL: free */
     uint32_t choice_cap;
-    struct err step_err; /* why the last plan failed; empty: it did not */
+    struct err step_err; /* why the last collected plan failed; empty: it did not */
+    int64_t done_us;     /* when the last plan was collected */
 
     /* Anyone's. */
     atomic_ullong next_id, submitted, refused, step_count;
@@ -99,7 +112,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .tokens = c->tokens,
                               .prompt_tokens = c->prompt_tokens,
                               .total_max = c->total_max,
-                              .reads_no_prefix = c->index == 0 && r->prompt_logprobs};
+                              .reads_no_prefix = c->index == 0 && r->prompt_logprobs,
+                              .waits = c->index == 0 && r->prompt_logprobs};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -199,12 +213,15 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
     mailbox_flush(e->mailbox);
 }
 
-static void record_step(struct engine *e, int64_t began_us, int64_t sched_us, int64_t now_us) {
-    const struct plan *p = &e->plan;
+/* A plan made ahead waits for the one before it: its time begins where the other's ends, so that
+ * the records of steps follow one another. */
+static void record_step(struct engine *e, const struct flight *f, enum status st, int64_t now_us) {
+    const struct plan *p = &f->plan;
+    int64_t at_us = f->began_us > e->done_us ? f->began_us : e->done_us;
     struct step_record r = {.step = atomic_load(&e->step_count),
-                            .at_us = began_us,
-                            .elapsed_us = now_us - began_us,
-                            .sched_us = sched_us,
+                            .at_us = at_us,
+                            .elapsed_us = now_us - at_us,
+                            .sched_us = f->sched_us,
                             .rows = p->row_count,
                             .tokens = p->token_count,
                             .samples = p->sample_count,
@@ -217,6 +234,11 @@ static void record_step(struct engine *e, int64_t began_us, int64_t sched_us, in
     for (uint32_t i = 0; i < p->preempted_count && i < RECORD_PREEMPTED_MAX; i++)
         r.preempted[i] = p->preempted[i];
     record_push(e->records, &r);
+    atomic_fetch_add(&e->sched_us, f->sched_us);
+    atomic_fetch_add(&e->step_us, now_us - at_us);
+    atomic_fetch_add(&e->step_count, 1);
+    atomic_store(&e->failed_steps, st == ST_OK ? 0 : atomic_load(&e->failed_steps) + 1);
+    e->done_us = now_us;
 }
 
 /* Which of ENGINE_STEP_SIZES a step of so many tokens is. */
@@ -235,20 +257,22 @@ static double kv_used_share(const struct engine *e, const struct kv_cache_stats 
 }
 
 /* A row that samples gives a token, and what it computed was the token before, unless there were
- * several: then they were prompt. */
+ * several: then they were prompt. A row whose result was not used is nobody's. */
 static void count_tokens(const struct plan *plan, struct numbers *n) {
-    if (plan->token_count == 0) return;
-    n->step_tokens += plan->token_count;
-    n->step_sizes[step_size(plan->token_count)]++;
+    uint32_t tokens = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
+        if (row->is_dropped) continue;
+        tokens += row->count;
         if (!row->samples || row->count > 1) n->prompt_tokens += row->count;
         n->answer_tokens += row->samples;
     }
+    n->step_tokens += tokens;
+    if (tokens > 0) n->step_sizes[step_size(tokens)]++;
 }
 
-/* `ran`: the plan has been. */
-static void keep_numbers(struct engine *e, bool ran) {
+/* `applied`: the plan that was applied since the last call; NULL: none. */
+static void keep_numbers(struct engine *e, const struct plan *applied) {
     enum { TOKENS_PROBE = 1024 };
     struct numbers n = e->numbers; /* nobody else writes it */
     n.sched = sched_stats(e->sched);
@@ -256,48 +280,78 @@ static void keep_numbers(struct engine *e, bool ran) {
     n.wait_us = sched_predict_wait_us(e->sched, 0);
     double probe_us = sched_predict_wait_us(e->sched, TOKENS_PROBE);
     n.wait_us_per_token = (probe_us - n.wait_us) / TOKENS_PROBE; /* a prompt's part is linear */
-    if (ran) count_tokens(&e->plan, &n);
+    if (applied) count_tokens(applied, &n);
     pthread_mutex_lock(&e->stats_lock);
     e->numbers = n;
     pthread_mutex_unlock(&e->stats_lock);
     mailbox_set_line(e->mailbox, n.sched.waiting);
 }
 
-static enum status run_plan(struct engine *e) {
-    e->step_err = (struct err){0};
-    TRY(e->runner.submit(e->runner.self, &e->plan, &e->step_err));
-    return e->runner.collect(e->runner.self, &e->result, &e->step_err);
+/* ---- the step ---- */
+
+static struct flight *flight_at(struct engine *e, uint32_t place) {
+    return &e->flights[(e->flight_first + place) % FLIGHTS];
 }
 
-/* One turn of the engine. What scheduling costs is real time, on a simulated clock too. */
+/* Plan the next step and give it to the runner, also while another one is under way. False: there
+ * was nothing to plan. */
+static bool submit_next(struct engine *e, int64_t now_us) {
+    CHECK(e->flight_count < FLIGHTS);
+    struct flight *f = flight_at(e, e->flight_count);
+    f->began_us = now_us;
+    f->sched_us = -clock_now(&clock_real);
+    f->err = (struct err){0};
+    inbox_drain(e, now_us); /* new and cancelled requests */
+    if (e->is_settling) return false;
+    sched_plan(e->sched, now_us, &f->plan); /* who runs, how many tokens, which KV blocks */
+    f->sched_us += clock_now(&clock_real);
+    e->is_settling = f->plan.wants_settled && e->flight_count > 0;
+    if (f->plan.row_count == 0 && f->plan.moves.count == 0) return false;
+    e->flight_count++;
+    f->submitted = e->runner.submit(e->runner.self, &f->plan, &f->err);
+    if (f->submitted != ST_OK) e->is_settling = true;
+    return true;
+}
+
+/* Wait for the oldest plan under way and let its results take effect. */
+static enum status collect_oldest(struct engine *e) {
+    struct flight *f = flight_at(e, 0);
+    struct step_result result;
+    enum status st = f->submitted;
+    if (st == ST_OK) st = e->runner.collect(e->runner.self, &result, &f->err);
+    int64_t now_us = clock_now(e->clock);
+    f->sched_us -= clock_now(&clock_real);
+    if (st == ST_OK)
+        sched_apply(e->sched, &f->plan, &result, now_us); /* advance, finish, free           */
+    else
+        sched_fail(e->sched, &f->plan, now_us); /* its sequences end; the others go on        */
+    e->flight_first = (e->flight_first + 1) % FLIGHTS;
+    e->flight_count--;
+    e->step_err = f->err;
+    e->is_settling = (e->is_settling || st != ST_OK) && e->flight_count > 0;
+    keep_numbers(e, &f->plan); /* before clients act on what they see        */
+    outbox_publish(e, now_us); /* one event per sequence that moved          */
+    f->sched_us += clock_now(&clock_real);
+    record_step(e, f, st, clock_now(e->clock));
+    return st;
+}
+
+/* One turn of the engine: plan and submit one step, collect one. What scheduling costs is real
+ * time, on a simulated clock too. */
 enum status engine_step(struct engine *e, bool *did_work) {
     int64_t began_us = clock_now(e->clock);
-    int64_t sched_us = -clock_now(&clock_real);
+    enum status st = ST_OK;
     atomic_store(&e->moved_us, began_us);
     atomic_store(&e->step_began_us, began_us);
-    inbox_drain(e, began_us);                 /* new and cancelled requests                 */
-    sched_plan(e->sched, began_us, &e->plan); /* who runs, how many tokens, which KV blocks */
-    sched_us += clock_now(&clock_real);
-    *did_work = e->plan.row_count > 0 || e->plan.moves.count > 0;
-    enum status st = *did_work ? run_plan(e) : ST_OK; /* forward, sample                       */
-    int64_t ran_us = clock_now(e->clock);
-    sched_us -= clock_now(&clock_real);
-    if (*did_work && st == ST_OK)
-        sched_apply(e->sched, &e->plan, &e->result, ran_us); /* advance, finish, free          */
-    else if (*did_work)
-        sched_fail(e->sched, &e->plan, ran_us); /* its sequences end; the others go on        */
-    keep_numbers(e, *did_work);                 /* before clients act on what they see        */
-    outbox_publish(e, ran_us);                  /* one event per sequence that moved          */
-    sched_us += clock_now(&clock_real);
-    int64_t done_us = clock_now(e->clock);
-    if (*did_work) {
-        record_step(e, began_us, sched_us, done_us);
-        atomic_fetch_add(&e->sched_us, sched_us);
-        atomic_fetch_add(&e->step_us, done_us - began_us);
-        atomic_fetch_add(&e->step_count, 1);
-        atomic_store(&e->failed_steps, st == ST_OK ? 0 : atomic_load(&e->failed_steps) + 1);
+    bool submitted = submit_next(e, began_us);
+    *did_work = submitted || e->flight_count > 0;
+    if (e->flight_count > e->runner.depth || (!submitted && e->flight_count > 0)) {
+        st = collect_oldest(e);
+    } else {
+        keep_numbers(e, NULL);
+        outbox_publish(e, clock_now(e->clock));
     }
-    atomic_store(&e->moved_us, done_us);
+    atomic_store(&e->moved_us, clock_now(e->clock));
     atomic_store(&e->step_began_us, 0);
     return st;
 }
@@ -310,14 +364,16 @@ static int64_t idle_us(const struct engine *e) {
     return left_us < 0 ? 0 : left_us < IDLE_WAIT_US ? left_us : IDLE_WAIT_US;
 }
 
+/* What is under way is collected first: the runner has nothing in flight when it is closed. */
 static void cancel_all(struct engine *e) {
+    while (e->flight_count > 0) collect_oldest(e);
     int64_t now_us = clock_now(e->clock);
     inbox_drain(e, now_us);
     for (uint32_t i = 0; i < e->choice_cap; i++)
         if (e->choices[i])
             sched_cancel(e->sched, e->choices[i]->request->id, e->choices[i]->index,
                          FINISH_CANCELLED, now_us);
-    keep_numbers(e, false);
+    keep_numbers(e, NULL);
     outbox_publish(e, now_us);
 }
 
@@ -367,9 +423,10 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
                                         .ends = e->ends,
                                         .end_count = o->end_count};
     uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
-    bool made = e->choices && e->ends && plan_init(&e->plan, k->max_seqs, moves) == ST_OK &&
-                mailbox_create(&e->mailbox, k->queue_max) == ST_OK &&
+    bool made = e->choices && e->ends && mailbox_create(&e->mailbox, k->queue_max) == ST_OK &&
                 record_ring_create(&e->records, records) == ST_OK;
+    for (uint32_t i = 0; i < FLIGHTS && made; i++)
+        made = plan_init(&e->flights[i].plan, k->max_seqs, moves) == ST_OK;
     return made ? ST_OK : err_set(err, ST_NOMEM, "out of memory for an engine");
 }
 
@@ -392,6 +449,7 @@ const struct kv_cache *engine_kv(const struct engine *e) { return sched_kv(e->sc
 
 void engine_plug(struct engine *e, const struct runner *runner) {
     CHECK(!e->is_plugged);
+    CHECK(runner->depth <= RUNNER_DEPTH_MAX);
     e->runner = *runner;
     e->is_plugged = true;
 }
@@ -403,7 +461,7 @@ void engine_destroy(struct engine *e) {
     if (e->is_plugged) e->runner.close(e->runner.self);
     mailbox_destroy(e->mailbox);
     record_ring_destroy(e->records);
-    plan_deinit(&e->plan);
+    for (uint32_t i = 0; i < FLIGHTS; i++) plan_deinit(&e->flights[i].plan);
     sched_destroy(e->sched);
     mem_free(e->choices);
     mem_free(e->ends);

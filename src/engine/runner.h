@@ -35,17 +35,28 @@ static inline bool runner_is_among(const int32_t *ends, uint32_t end_count, int3
     return false;
 }
 
+enum { RUNNER_DEPTH_MAX = 1 };
+
 struct runner {
     const char *name;
+
+    /* Plans that may be under way while the next one is made: 0 or 1. With 0 each plan is collected
+     * before the next one is submitted. */
     uint32_t depth;
 
-    /* A sequence begins or has ended; `seq` is the scheduler's index for it. */
+    /* A sequence begins or has ended; `seq` is the scheduler's index for it. A sequence may end
+     * while a submitted plan has a row of it. The runner may still compute that row; from `end` on
+     * it does not touch what `begin` gave it, and its result for the row is ignored. `seq` begins
+     * anew only after that plan was collected. */
     void (*begin)(void *self, seq_idx seq, const struct runner_seq *info);
     void (*end)(void *self, seq_idx seq);
 
-    /* Do the plan's moves, compute its rows, sample. submit returns without waiting where it
-     * can; collect gives the result of the oldest submitted plan. A failed row is marked in the
-     * result; a status other than ST_OK means that nothing of the plan can be used. */
+    /* Do the plan's moves, compute its rows, sample: all after the rows of the plans submitted
+     * before. submit returns without waiting where it can, and has then copied the tokens and the
+     * block tables of the rows; the plan itself stays unchanged until it is collected. collect
+     * gives the result of the oldest submitted plan, valid until the next submit. A failed row is
+     * marked in the result; a status other than ST_OK means that nothing of the plan can be used.
+     * A plan whose submit failed is not collected. */
     enum status (*submit)(void *self, const struct plan *plan, struct err *err);
     enum status (*collect)(void *self, struct step_result *result, struct err *err);
 

@@ -11,6 +11,11 @@
  * tenant is found in the step that would have used it. A step that fails leaves garbage wherever
  * it would have written.
  *
+ * With depth 1 a plan is submitted while the one before it is under way. When a plan runs is drawn
+ * from a seed: as early as in its submit, as late as in its collect, always after the plans before
+ * it. Whatever a plan needs is copied by submit. Until a plan is collected the blocks that its rows
+ * write are its own: a row of a sequence that has ended leaves garbage there when it is collected.
+ *
  * Lifetime: as any runner. Thread: the engine thread. Memory: all taken by open.
  */
 #ifndef ENGINE_RUNNER_SIM_H
@@ -37,7 +42,8 @@ void sim_clock_advance(struct sim_clock *c, int64_t us); /* at least 0 */
 
 /* What goes wrong in a step. All zero: nothing. */
 struct sim_fault {
-    bool submit_fails;   /* the whole step: garbage where it would have written */
+    bool submit_fails;   /* the whole step: garbage where it would have written. With depth 1 it is
+                            submit or collect that fails */
     bool row_fails;      /* the numbers of one row are not numbers */
     uint32_t failed_row; /* which */
     int64_t slow_us;     /* longer than the profile says */
@@ -45,7 +51,7 @@ struct sim_fault {
 
 /* For whoever watches. All may be NULL, and get `ctx`. */
 struct sim_watch {
-    /* A plan is about to run: look at it, and say what goes wrong in it. */
+    /* A plan was submitted and has not run: look at it, and say what goes wrong in it. */
     void (*on_plan)(void *ctx, const struct plan *plan, struct sim_fault *fault);
     /* Which sequence is it? `owner`: sequences share KV only if it is equal. `seed`: equal texts
      * with equal seeds get equal tokens. Without this the owner is 0. */
@@ -64,6 +70,9 @@ struct runner_sim_options {
     bool draws_by_seed;  /* a sampler's seed is the sequence's; else all have seed 0 */
     uint32_t end_one_in; /* one token in so many ends an answer; 0: none does */
     uint64_t key;        /* of the hash; any number */
+
+    uint32_t depth;      /* as struct runner says */
+    uint64_t delay_seed; /* with depth 1: draws when each plan runs */
 
     struct sim_clock *clock;     /* NULL: real time, and step_us */
     struct cost_profile profile; /* of a step on the simulated clock */

@@ -1,8 +1,10 @@
 /* sched/plan.h - what one step will do, and what came of it.
  *
- * A plan is filled by sched_plan, run by a runner, and answered by a result of the same rows.
+ * A plan is filled by sched_plan, run by a runner, and answered by a result of the same rows. A
+ * plan that is made while the one before it is under way is an *ahead* plan: it assumes that the
+ * other one succeeds, and does not know yet which tokens that one samples.
  *
- * Lifetime: one of each per engine, sized at boot. Thread: the engine thread.
+ * Lifetime: two plans per engine, sized at boot. Thread: the engine thread.
  */
 #ifndef SCHED_PLAN_H
 #define SCHED_PLAN_H
@@ -18,8 +20,11 @@
 struct plan_row {
     seq_idx seq;
     uint32_t first, count;
-    bool samples;       /* the last of them is the sequence's last: a token is sampled after it */
-    bool takes_sampled; /* its one token is the one that the plan before samples for it */
+    bool samples; /* the last of them is the sequence's last: a token is sampled after it */
+    /* The row's one token is the one that the plan before samples for this sequence. It is not in
+     * `tokens` yet. */
+    bool takes_sampled;
+    bool is_dropped; /* set by sched_apply and sched_fail: the row's result was not used */
     kv_seq kv;
     const int32_t *tokens; /* the sequence's, from position 0 */
 };
@@ -43,6 +48,9 @@ struct plan {
     struct plan_preempted *preempted;
     uint32_t preempted_count, preempted_cap;
     uint32_t waiting_count, running_count; /* after planning */
+    /* An ahead plan lacks something that only a plan with none under way may do, such as a
+     * preemption. Everything under way is to be collected before the next plan is made. */
+    bool wants_settled;
 };
 
 /* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves, at least

@@ -33,7 +33,8 @@ static enum status create_kv(struct sched *s, const struct sched_options *o, str
     struct kv_cache_options kv = {
         .block_tokens = o->knobs.block_size,
         .group_count = o->group_count,
-        .seq_max = 2 * o->knobs.max_seqs, /* as many swapped out as there are seats */
+        /* Those that run, as many swapped out, and as many again of each that linger. */
+        .seq_max = 4 * o->knobs.max_seqs,
         .tokens_max = o->ctx_tokens,
         .spill_slots = o->knobs.spill_blocks,
         .prefix_cache = o->knobs.prefix_cache,
@@ -77,9 +78,10 @@ static enum status create_tables(struct sched *s) {
     return create_heaps(s);
 }
 
-/* Those that wait, run and are swapped out, and as many again as there are seats that have ended
- * and whose last event nobody has taken yet. */
-uint32_t sched_seq_max(const struct knobs *k) { return k->queue_max + 3 * k->max_seqs; }
+/* Those that wait, run and are swapped out; as many again as there are seats that have ended and
+ * whose last event nobody has taken yet; and those that linger: a plan uses at most max_seqs that
+ * run and, if it is not made ahead, max_seqs that it swaps out. */
+uint32_t sched_seq_max(const struct knobs *k) { return k->queue_max + 6 * k->max_seqs; }
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err) {
     CHECK(options->policy);
@@ -92,7 +94,7 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->ctx_tokens = options->ctx_tokens;
     s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs; /* wait, run, are swapped out */
     s->slot_count = sched_seq_max(&s->knobs);
-    s->eldest = s->event_first = s->event_last = s->ending_first = SEQ_NONE;
+    s->eldest = s->event_first = s->event_last = s->linger_first = SEQ_NONE;
     s->mean_output = MEAN_OUTPUT_START;
     s->epoch = 1;
     s->view = (struct sched_view){.knobs = &s->knobs, .cost = &s->cost};
@@ -153,6 +155,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .tenant = in->tenant,
                 .salt = in->salt,
                 .reads_no_prefix = in->reads_no_prefix,
+                .waits = in->waits,
                 .urgency = in->urgency,
                 .tokens = in->tokens,
                 .prompt_tokens = in->prompt_tokens,
@@ -163,7 +166,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
         .serial = s->next_serial++,
         .hash_next = *bucket,
         .event_next = SEQ_NONE,
-        .ending_next = SEQ_NONE,
+        .linger_next = SEQ_NONE,
         .child_first = SEQ_NONE,
     };
     *bucket = i;
@@ -171,13 +174,17 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
     return i;
 }
 
-static void slot_free(struct sched *s, seq_idx i) {
-    struct slot *slot = &s->slots[i];
+/* Nobody asks for it by its request any more. */
+static void slot_unhash(struct sched *s, seq_idx i) {
+    const struct slot *slot = &s->slots[i];
     seq_idx *link = bucket_of(s, slot->seq.request, slot->seq.choice);
     while (*link != i) link = &s->slots[*link].hash_next;
     *link = slot->hash_next;
-    slot->seq.state = SEQ_FREE;
-    slot->seq.next = s->free_first;
+}
+
+void sched_slot_free(struct sched *s, seq_idx i) {
+    seq_at(s, i)->state = SEQ_FREE;
+    seq_at(s, i)->next = s->free_first;
     s->free_first = i;
 }
 
@@ -212,7 +219,7 @@ static bool can_fork(const struct sched *s, const struct sched_submit *in) {
     const struct slot *parent = &s->slots[in->parent];
     bool is_live = parent->seq.state == SEQ_WAITING || parent->seq.state == SEQ_RUNNING ||
                    parent->seq.state == SEQ_SWAPPED;
-    return is_live && parent->ending == FINISH_NONE && parent->seq.request == in->request &&
+    return is_live && parent->seq.request == in->request &&
            parent->seq.prompt_tokens == in->prompt_tokens &&
            parent->seq.total == parent->seq.prompt_tokens;
 }
@@ -248,16 +255,8 @@ void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finis
                   int64_t now_us) {
     seq_idx i = sched_find(s, request, choice);
     if (i == SEQ_NONE) return;
-    struct slot *slot = &s->slots[i];
-    if (slot->seq.state == SEQ_ENDED || slot->ending != FINISH_NONE) return;
-    bool has_blocks = slot->seq.state == SEQ_RUNNING || slot->seq.state == SEQ_SWAPPED;
-    if (!s->is_under_way || !has_blocks) {
-        sched_end(s, i, why, now_us);
-        return;
-    }
-    slot->ending = why; /* sched_apply ends it: the plan under way may use its blocks (I8) */
-    slot->ending_next = s->ending_first;
-    s->ending_first = i;
+    if (seq_at(s, i)->state == SEQ_ENDED) return;
+    sched_end(s, i, why, now_us);
 }
 
 /* ---- events ---- */
@@ -273,14 +272,19 @@ bool sched_next_event(struct sched *s, struct sched_event *out) {
         .seq = i,
         .request = slot->seq.request,
         .choice = slot->seq.choice,
-        .total = slot->seq.total,
+        .total = slot->seq.total - slot->assumes_token,
         .finish = slot->seq.state == SEQ_ENDED ? slot->finish : FINISH_NONE,
         .cached_tokens = slot->seq.cached_tokens,
         .preempt_count = slot->seq.preempt_count,
         .admitted_us = slot->seq.admitted_us,
         .first_token_us = slot->seq.first_token_us,
     };
-    if (slot->seq.state == SEQ_ENDED) slot_free(s, i);
+    if (slot->seq.state != SEQ_ENDED) return true;
+    slot_unhash(s, i);
+    if (slot->lingers_until > 0)
+        slot->seq.state = SEQ_LINGERING; /* sched_end_lingering frees it (I8) */
+    else
+        sched_slot_free(s, i);
     return true;
 }
 
@@ -303,6 +307,8 @@ struct sched_stats sched_stats(const struct sched *s) {
         .swapped_out = s->swapped_out,
         .recomputed_tokens = s->recomputed_tokens,
         .finished = s->finished,
+        .ahead_plans = s->ahead_plans,
+        .dropped_rows = s->dropped_rows,
         .held_slots = s->held_slots,
         .used_slots = s->used_slots,
         .heap_moves = s->line.moves + s->oldest.moves + s->timers.moves + s->prompts.moves,

@@ -8,6 +8,10 @@
  *     sched_apply                     advance; append tokens; finish; free
  *     sched_next_event                what moved, for the clients
  *
+ * One plan may be made ahead, while the one before it is under way. It assumes that the plan under
+ * way succeeds and that no answer ends in it. Where that turns out wrong, rows of the ahead plan
+ * are dropped: they leave no trace in answers, blocks, the prefix cache or statistics.
+ *
  * Pure arithmetic on plain structs: no clock, no device, no model, no text, no I/O. A step
  * allocates nothing and costs in proportion to the sequences that run, not to those that wait.
  *
@@ -60,35 +64,42 @@ struct sched_submit {
     int32_t *tokens; /* borrowed until the sequence's last event was taken */
     uint32_t prompt_tokens, total_max;
     bool reads_no_prefix; /* every token is computed, also those that the prefix cache has */
+    bool waits;           /* it has rows in at most one plan under way */
 };
 
 /* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */
 enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t now_us,
                          seq_idx *out, struct err *err);
 
-/* End it now, whatever it is doing. If a plan is under way that may read its blocks or tokens,
- * its rows are ignored and its last event comes with the apply of that plan. Fine if it has
- * ended. */
+/* End it now, whatever it is doing; its last event is there at once. If a plan under way uses it,
+ * its row is dropped, and its blocks and its index stay taken until that plan is applied. Does
+ * nothing if it has ended. */
 void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finish_reason why,
                   int64_t now_us);
 
 /* Fill `plan`, which has room for max_seqs rows. An empty one (no rows, no moves) means that there
- * is nothing to do until sched_next_timer_us or the next submit; any other is under way until
- * sched_apply or sched_fail is called with it, and there is at most one under way. */
+ * is nothing to do until sched_next_timer_us, the next submit or the next apply. Any other is under
+ * way until sched_apply or sched_fail is called with it; the caller leaves it unchanged until then.
+ *
+ * With one plan under way this makes an ahead plan, of which the caller applies the older one
+ * first. An ahead plan preempts nobody; where that is needed it sets plan->wants_settled. After
+ * sched_fail no ahead plan may be made before all plans under way are applied. */
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan);
 
-/* The plan was run. Sequences that were cancelled meanwhile are skipped. */
-void sched_apply(struct sched *s, const struct plan *plan, const struct step_result *result,
+/* The oldest plan under way was run. Rows of sequences that have ended meanwhile are dropped
+ * (plan_row.is_dropped), and so are rows that failed. */
+void sched_apply(struct sched *s, struct plan *plan, const struct step_result *result,
                  int64_t now_us);
 
-/* The plan could not be run at all: its sequences end with FINISH_ERROR, the rest go on (those
- * whose blocks it should have moved are recomputed). */
-void sched_fail(struct sched *s, const struct plan *plan, int64_t now_us);
+/* The oldest plan under way could not be run at all: its sequences end with FINISH_ERROR, the rest
+ * go on (those whose blocks it should have moved are recomputed, and their rows in an ahead plan
+ * are dropped). */
+void sched_fail(struct sched *s, struct plan *plan, int64_t now_us);
 
 /* What moved since the last call, each sequence at most once; false when there is no more. After
  * an event with a finish reason the sequence is gone and its tokens belong to the caller. */
 struct sched_event {
-    seq_idx seq; /* its place; free again after the last event */
+    seq_idx seq; /* its index; after the last event free again, or when it lingers no longer */
     uint64_t request;
     uint32_t choice;
     uint32_t total; /* tokens there are now, prompt included */
@@ -104,6 +115,8 @@ bool sched_is_idle(const struct sched *s);          /* nothing waits, runs or is
 struct sched_stats {
     uint32_t waiting, running, swapped;
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
+    uint64_t ahead_plans;  /* made while another was under way, not counting empty ones */
+    uint64_t dropped_rows; /* of sequences that had ended, or were to be recomputed */
     /* Token slots of held blocks (of reserved ones where the policy reserves) and how many of
      * them hold a token, summed over steps; waste = 1 - used / held. */
     uint64_t held_slots, used_slots;

@@ -192,7 +192,8 @@ static enum admission admit_swapped(struct planning *p, seq_idx i) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     uint32_t count = sched_chunk(p, i, slot->seq.computed);
-    if (count == 0) return ADMIT_NO_TOKENS;
+    /* The plan under way swaps it out: if that fails, there is nothing to bring back. */
+    if (count == 0 || sched_used_until(s, i) > 0) return ADMIT_NO_TOKENS;
     release_kept_if_idle(s);
     if (!memory_fits(p, i, kv_seq_need(s->kv, slot->seq.kv, slot->seq.total)))
         return ADMIT_NO_MEMORY;

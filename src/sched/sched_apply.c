@@ -4,15 +4,6 @@
  */
 #include "sched/sched_int.h"
 
-/* Sequences that were asked to end while the plan was under way. */
-static void end_cancelled(struct sched *s, int64_t now_us) {
-    while (s->ending_first != SEQ_NONE) {
-        seq_idx i = s->ending_first;
-        s->ending_first = s->slots[i].ending_next;
-        sched_end(s, i, s->slots[i].ending, now_us);
-    }
-}
-
 /* ---- numbers ---- */
 
 /* Slots of its blocks that hold no token after this step. */
@@ -22,14 +13,15 @@ static uint32_t empty_slots(const struct sched *s, uint32_t tokens) {
 }
 
 /* How much of the held memory holds tokens, the ones just computed included. */
-static void count_slots(struct sched *s, const struct plan *plan) {
+static void count_slots(struct sched *s, const struct plan *plan, bool is_assumed) {
     uint64_t block = s->knobs.block_size, empty = 0;
     for (uint32_t r = 0; r < plan->row_count; r++)
         empty += empty_slots(s, plan->rows[r].first + plan->rows[r].count);
     if (plan->row_count < s->running_count) {
         for (uint32_t n = 0; n < s->running_count; n++) {
-            const struct sched_seq *seq = seq_at(s, s->run[n]);
-            if (seq->planned == 0) empty += empty_slots(s, seq->computed);
+            const struct slot *slot = &s->slots[s->run[n]];
+            if ((is_assumed ? slot->assumed : slot->seq.planned) == 0)
+                empty += empty_slots(s, slot->seq.computed);
         }
     }
     uint64_t held = kv_cache_stats(s->kv).groups[0].held_count * block;
@@ -68,36 +60,79 @@ static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
     sched_children_to_line(s, parent, now_us);
 }
 
-/* The sampled token is appended; says whether the sequence has ended by it. */
+/* The row's tokens count as computed, and the one that it samples counts as there. */
+static void advance(struct sched *s, const struct plan_row *row) {
+    struct slot *slot = &s->slots[row->seq];
+    struct sched_seq *seq = &slot->seq;
+    if (slot->assumed > 0) { /* an ahead plan was made: that was done when it assumed this one */
+        slot->assumed = 0;
+        slot->assumes_token = false;
+    } else {
+        seq->planned = 0;
+        seq->computed += row->count;
+        seq->total += row->samples;
+        CHECK(seq->total <= seq->total_max);
+    }
+    CHECK(seq->computed == row->first + row->count);
+}
+
+/* The sampled token is the last one; says whether the sequence has ended by it. */
 static enum finish_reason append(struct sched_seq *seq, const struct row_result *result,
                                  int64_t now_us) {
-    CHECK(seq->total < seq->total_max);
-    if (seq->total == seq->prompt_tokens) seq->first_token_us = now_us;
-    seq->tokens[seq->total++] = result->token;
+    CHECK(seq->total - 1 == seq->computed);
+    if (seq->computed == seq->prompt_tokens) seq->first_token_us = now_us;
+    seq->tokens[seq->computed] = result->token;
     seq->last_token_us = now_us;
     if (result->is_end) return FINISH_STOP;
     return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;
 }
 
-static void apply_row(struct sched *s, const struct plan_row *row, const struct row_result *result,
-                      int64_t now_us) {
+/* Is the row still one of its sequence? Who has ended, or is to be recomputed, has none. Of two
+ * plans under way the older one's rows are those that were assumed. */
+static bool is_live_row(const struct sched *s, const struct plan_row *row, bool is_assumed) {
+    const struct slot *slot = &s->slots[row->seq];
+    uint32_t count = is_assumed ? slot->assumed : slot->seq.planned;
+    if (count == 0) return false;
+    CHECK(count == row->count);
+    CHECK(slot->seq.state == SEQ_RUNNING);
+    CHECK(slot->seq.computed == row->first + (is_assumed ? count : 0));
+    return true;
+}
+
+/* The row cannot be used, and its sequence ends. */
+static void fail_row(struct sched *s, struct plan_row *row, bool is_assumed, int64_t now_us) {
+    row->is_dropped = true;
+    if (is_assumed)
+        sched_unassume(s, row->seq);
+    else
+        seq_at(s, row->seq)->planned = 0;
+    sched_end(s, row->seq, FINISH_ERROR, now_us);
+}
+
+static void drop_row(struct sched *s, struct plan_row *row) {
+    row->is_dropped = true;
+    s->dropped_rows++;
+}
+
+static void apply_row(struct sched *s, struct plan_row *row, const struct row_result *result,
+                      bool is_assumed, int64_t now_us) {
     struct sched_seq *seq = seq_at(s, row->seq);
-    seq->planned = 0;
-    if (s->slots[row->seq].ending != FINISH_NONE) return;
-    CHECK(seq->state == SEQ_RUNNING);
-    CHECK(seq->computed == row->first);
+    if (!is_live_row(s, row, is_assumed)) {
+        drop_row(s, row);
+        return;
+    }
     if (result->failed) {
-        sched_end(s, row->seq, FINISH_ERROR, now_us);
+        fail_row(s, row, is_assumed, now_us);
         return;
     }
     /* Blocks of a prompt may be found now, also of one that is computed token by token. */
     if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;
-    seq->computed += row->count;
+    advance(s, row);
     seq->run_steps++;
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
-    sched_reclass(s, row->seq);
+    if (s->slots[row->seq].is_prompt) sched_reclass(s, row->seq); /* a decode stays one */
     if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
@@ -108,23 +143,30 @@ static void apply_row(struct sched *s, const struct plan_row *row, const struct 
         sched_event_push(s, row->seq);
 }
 
-void sched_apply(struct sched *s, const struct plan *plan, const struct step_result *result,
+void sched_apply(struct sched *s, struct plan *plan, const struct step_result *result,
                  int64_t now_us) {
-    CHECK(s->is_under_way);
     CHECK(result->row_count == plan->row_count);
-    s->is_under_way = false;
-    s->steps++;
+    uint64_t number = sched_take_oldest(s, plan);
+    bool is_assumed = s->is_assumed;
+    s->is_assumed = false;
     learn_cost(s, plan, result->elapsed_us);
-    count_slots(s, plan);
+    count_slots(s, plan, is_assumed);
     sched_look(s, now_us);
-    for (uint32_t r = 0; r < plan->row_count; r++)
-        apply_row(s, &plan->rows[r], &result->rows[r], now_us);
-    end_cancelled(s, now_us);
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        if (r + PREFETCH_ROWS < plan->row_count) {
+            const struct plan_row *later = &plan->rows[r + PREFETCH_ROWS];
+            slot_prefetch(&s->slots[later->seq]);
+            __builtin_prefetch(&later->tokens[later->first + later->count], 1);
+        }
+        apply_row(s, &plan->rows[r], &result->rows[r], is_assumed, now_us);
+    }
+    sched_end_lingering(s, number);
 }
 
 /* ---- a plan that could not be run ---- */
 
 static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
+    seq_at(s, i)->planned = 0; /* an ahead plan's row of it is dropped */
     sched_drop_blocks(s, i);
     seq_at(s, i)->preempt_count++;
     const struct sched_view *view = sched_look(s, now_us);
@@ -133,10 +175,10 @@ static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
 }
 
 /* Its moves did not happen: whose blocks they were must compute them again. */
-static void drop_moved(struct sched *s, const struct plan *plan, int64_t now_us) {
+static void drop_moved(struct sched *s, const struct plan *plan, uint64_t number, int64_t now_us) {
     if (plan->moves.count == 0) return;
     for (uint32_t n = s->running_count; n-- > 0;) /* the last one takes the place of one dropped */
-        if (s->slots[s->run[n]].moved_in == s->plan_number) drop_running(s, s->run[n], now_us);
+        if (s->slots[s->run[n]].moved_in == number) drop_running(s, s->run[n], now_us);
     for (uint32_t n = 0; n < plan->preempted_count; n++) {
         const struct plan_preempted *v = &plan->preempted[n];
         seq_idx k = sched_find(s, v->request, v->choice);
@@ -144,14 +186,18 @@ static void drop_moved(struct sched *s, const struct plan *plan, int64_t now_us)
     }
 }
 
-void sched_fail(struct sched *s, const struct plan *plan, int64_t now_us) {
-    CHECK(s->is_under_way);
-    s->is_under_way = false;
-    s->steps++;
-    for (uint32_t r = 0; r < plan->row_count; r++) seq_at(s, plan->rows[r].seq)->planned = 0;
-    end_cancelled(s, now_us);
-    for (uint32_t r = 0; r < plan->row_count; r++)
-        if (seq_at(s, plan->rows[r].seq)->state == SEQ_RUNNING)
-            sched_end(s, plan->rows[r].seq, FINISH_ERROR, now_us);
-    drop_moved(s, plan, now_us);
+void sched_fail(struct sched *s, struct plan *plan, int64_t now_us) {
+    uint64_t number = sched_take_oldest(s, plan);
+    bool is_assumed = s->is_assumed;
+    s->is_assumed = false;
+    s->must_settle = s->under_way_count > 0;
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        struct plan_row *row = &plan->rows[r];
+        if (is_live_row(s, row, is_assumed))
+            fail_row(s, row, is_assumed, now_us);
+        else
+            drop_row(s, row);
+    }
+    drop_moved(s, plan, number, now_us);
+    sched_end_lingering(s, number);
 }

@@ -3,6 +3,7 @@
  *     sched.c         birth, submit, cancel, events, numbers
  *     sched_seq.c     how a sequence changes its state: line, seat, end; timers
  *     sched_plan.c    one plan: decodes, prompts, the line
+ *     sched_ahead.c   what an ahead plan assumes; ended sequences that a plan under way uses
  *     sched_admit.c   may this one in, and for how many tokens
  *     sched_memory.c  blocks for a row; who gives way
  *     sched_apply.c   what came of a plan
@@ -17,33 +18,9 @@
 #include "kv/cache.h"
 #include "sched/heap.h"
 #include "sched/sched.h"
+#include "sched/slot.h"
 
-/* A sequence, and what only the mechanism knows of it. Aligned, so that a step touches two cache
- * lines of it. */
-struct slot {
-    _Alignas(64) struct sched_seq seq; /* first: idx_of relies on it */
-
-    /* What every step touches. */
-    uint64_t serial;           /* order of submission: the one order that never changes */
-    seq_idx child_first;       /* FORKING choices that wait for its prompt, linked by seq.next */
-    seq_idx event_next;        /* in the list of those that moved */
-    enum finish_reason ending; /* asked to end while a plan was under way */
-    bool has_event, has_timer;
-    bool is_prompt; /* how a RUNNING one is counted: prompt or decode */
-
-    enum finish_reason finish; /* once ENDED */
-    seq_idx ending_next, hash_next;
-    uint64_t seated_in, preempted_in, moved_in; /* numbers of the last plans that did so */
-
-    /* What the last look at it in line found, so that a step costs nothing for it while
-     * nothing has changed. */
-    uint64_t seen_epoch;
-    uint32_t seen_need;     /* blocks it lacked; 0: not looked at */
-    uint32_t seen_match;    /* tokens of its prefix that were there */
-    bool seen_promised;     /* and the next block was promised */
-    uint32_t promise_looks; /* since the match last grew */
-};
-
+enum { PLANS_UNDER_WAY_MAX = 2 };
 struct sched {
     const struct sched_policy *policy;
     struct knobs knobs;
@@ -73,11 +50,17 @@ struct sched {
     uint64_t line_tokens;                /* still to compute, over the line */
 
     seq_idx event_first, event_last;
-    seq_idx ending_first;
+    seq_idx linger_first; /* ended ones that a plan under way uses */
     uint64_t next_serial;
     uint64_t plan_number;
-    bool is_under_way; /* a plan is */
-    uint64_t epoch;    /* counts what may change an answer of the prefix cache for the better */
+    struct plan_under_way {
+        const struct plan *plan; /* the caller's */
+        uint64_t number;
+    } under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
+    uint32_t under_way_count;
+    bool is_assumed;  /* sequences stand as if the oldest plan under way had been applied */
+    bool must_settle; /* a plan has failed with another behind it: no plan before that is applied */
+    uint64_t epoch;   /* counts what may change an answer of the prefix cache for the better */
 
     /* Scratch of one plan, of max_seqs elements. */
     const struct sched_seq **candidates;
@@ -87,6 +70,7 @@ struct sched {
     struct sched_view view;
     double mean_output; /* tokens of an answer, learned */
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
+    uint64_t ahead_plans, dropped_rows;
     uint64_t held_slots, used_slots;
 };
 
@@ -95,6 +79,7 @@ struct planning {
     struct sched *s;
     struct plan *plan;
     int64_t now_us;
+    bool is_ahead;        /* another plan is under way */
     uint32_t prompt_left; /* tokens that prompts may still take */
     uint32_t keep_free;   /* blocks that admission leaves alone */
     uint64_t pending;     /* blocks that running sequences lack for the tokens they have */
@@ -110,6 +95,7 @@ struct planning {
 
 /* ---- sched.c ---- */
 seq_idx sched_find(const struct sched *s, uint64_t request, uint32_t choice);
+void sched_slot_free(struct sched *s, seq_idx i); /* its last event has been taken */
 
 /* ---- sched_seq.c ---- */
 static inline struct sched_seq *seq_at(const struct sched *s, seq_idx i) {
@@ -124,7 +110,6 @@ const struct sched_view *sched_look(struct sched *s, int64_t now_us);
 
 /* Policy order: smaller key first, then the order of submission. */
 bool sched_goes_before(const struct sched *s, seq_idx a, seq_idx b);
-
 uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens);
 
 uint64_t sched_line_tie(const struct sched *s, seq_idx i);
@@ -138,18 +123,35 @@ void sched_set_timer(struct sched *s, seq_idx i);
 void sched_run_link(struct sched *s, seq_idx i); /* becomes RUNNING, takes a seat */
 void sched_run_unlink(struct sched *s, seq_idx i);
 void sched_reclass(struct sched *s, seq_idx i); /* decode or prompt, after `computed` moved */
-
+uint32_t sched_reservation(const struct sched *s,
+                           seq_idx i); /* blocks, where the policy reserves */
 void sched_event_push(struct sched *s, seq_idx i);
 
-/* The one place where sequences end. Not while a plan is under way that may use it. */
+/* The one place where sequences end. One that a plan under way uses lingers. */
 void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us);
 
 /* Choices that wait for `parent` take their own place in line. */
 void sched_children_to_line(struct sched *s, seq_idx parent, int64_t now_us);
 void sched_child_unlink(struct sched *s, seq_idx child);
 void sched_wait(struct sched *s, seq_idx i); /* into the line, all to be computed */
-
 void sched_fire_timers(struct sched *s, int64_t now_us);
+
+/* ---- sched_ahead.c ---- */
+/* Let all sequences stand as if the plan under way had been applied, but for unknown tokens. */
+void sched_assume(struct sched *s);
+/* Take back what was assumed of sequence i. */
+void sched_unassume(struct sched *s, seq_idx i);
+/* Must sequence i go without a row in this plan, because of its row in the plan under way? */
+bool sched_rests(const struct planning *p, seq_idx i);
+
+/* The number of the last plan under way that uses sequence i; 0: none does. One that ends keeps its
+ * blocks and its index until that plan is over. */
+uint64_t sched_used_until(const struct sched *s, seq_idx i);
+void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool has_seat);
+/* The oldest plan under way is over: returns its number. When its rows have been dealt with, what
+ * lingered for it is given back. */
+uint64_t sched_take_oldest(struct sched *s, const struct plan *plan);
+void sched_end_lingering(struct sched *s, uint64_t number);
 
 /* ---- sched_memory.c ---- */
 /* Room for the positions below `tokens`; may preempt others. False: it must wait. */

@@ -134,14 +134,21 @@ static seq_idx pick(struct planning *p, uint32_t count) {
     return idx_of(s, s->candidates[k]);
 }
 
+/* An ahead plan preempts nobody: the plan under way may use the victim's blocks. */
+static bool must_settle_first(struct planning *p) {
+    if (p->is_ahead) p->plan->wants_settled = true;
+    return p->is_ahead;
+}
+
 /* Somebody's blocks become available, or retention hints are given up; false if nothing can. */
 static bool give_way(struct planning *p, seq_idx for_whom) {
+    if (p->is_ahead && p->plan->wants_settled) return false;
     uint32_t count = collect(p, for_whom, WHO_JUNIOR);
     if (count == 0 && sched_release_kept(p->s)) return true;
     bool is_eldest = for_whom == p->s->eldest;
     if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_UNPROTECTED);
     if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_ANYONE);
-    if (count == 0) return false;
+    if (count == 0 || must_settle_first(p)) return false;
     preempt(p, pick(p, count), PREEMPT_MEMORY);
     return true;
 }
@@ -193,7 +200,7 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
         s->candidates[count++] = seq_at(s, i);
         if (gain < blocks) gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
     }
-    if (count == 0 || gain < blocks) return false;
+    if (count == 0 || gain < blocks || must_settle_first(p)) return false;
     preempt(p, pick(p, count), PREEMPT_POLICY);
     p->displaced++;
     return true;
@@ -212,6 +219,7 @@ void sched_keep_free(struct planning *p) {
         uint32_t count = collect(p, s->eldest, WHO_UNPROTECTED);
         if (count == 0) return;
         seq_idx victim = pick(p, count);
+        if (!may_swap(s, seq_at(s, victim)) || must_settle_first(p)) return;
         if (!swap_out(p, victim)) return;
         note_preempted(p, victim, PREEMPT_POLICY);
         p->displaced++;

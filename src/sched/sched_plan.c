@@ -29,8 +29,10 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
     CHECK(plan->row_count < plan->row_cap);
     uint32_t max = p->s->knobs.max_step_tokens;
 
+    struct slot *slot = &p->s->slots[i];
     bool samples = count == seq_left(seq);
     seq->planned = count;
+    slot->row_in = p->s->plan_number;
     if (seq_in_prompt(seq))
         p->has_prompt = true;
     else if (p->has_prompt)
@@ -39,6 +41,7 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
                                                       .first = seq->computed,
                                                       .count = count,
                                                       .samples = samples,
+                                                      .takes_sampled = slot->assumes_token,
                                                       .kv = seq->kv,
                                                       .tokens = seq->tokens};
     plan->token_count += count;
@@ -107,10 +110,13 @@ static void note_running(struct planning *p) {
 static void plan_decodes(struct planning *p) {
     struct sched *s = p->s;
     for (uint32_t n = 0; n < p->order_count; n++) {
+        if (n + PREFETCH_ROWS < p->order_count)
+            slot_prefetch(&s->slots[s->order[n + PREFETCH_ROWS]]);
         seq_idx i = s->order[n];
         const struct sched_seq *seq = seq_at(s, i);
         /* One that a row before it has preempted is not RUNNING any more. */
         if (seq->state != SEQ_RUNNING || seq->planned > 0 || seq_left(seq) != 1) continue;
+        if (sched_rests(p, i)) continue;
         if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {
             s->run_start = seq->run_place; /* the next step begins with it */
             return;
@@ -218,12 +224,13 @@ static void plan_first_in_line(struct planning *p, struct asides *a, seq_idx i) 
     }
 }
 
-static void gather_prompts(struct sched *s) {
+static void gather_prompts(const struct planning *p) {
+    struct sched *s = p->s;
     heap_clear(&s->prompts);
     if (s->prompt_count == 0) return;
     for (uint32_t n = 0; n < s->running_count; n++) {
         seq_idx i = s->run[n];
-        if (seq_left(seq_at(s, i)) > 1)
+        if (seq_left(seq_at(s, i)) > 1 && !sched_rests(p, i))
             heap_push(&s->prompts, i, seq_at(s, i)->key, s->slots[i].serial);
     }
 }
@@ -231,7 +238,7 @@ static void gather_prompts(struct sched *s) {
 static void plan_prompts_and_line(struct planning *p) {
     struct sched *s = p->s;
     struct asides asides = {.count = 0};
-    gather_prompts(s);
+    gather_prompts(p);
     while (!p->is_solo && p->plan->token_count < s->knobs.max_step_tokens) {
         seq_idx waiting = line_front(p), running = heap_top(&s->prompts);
         if (waiting == SEQ_NONE && running == SEQ_NONE) break;
@@ -282,22 +289,36 @@ static void plan_rows(struct planning *p) {
     if (p->plan->token_count == 0 || s->policy->runs_decodes(s->state, view)) plan_decodes(p);
 }
 
+/* A plan with something in it is under way from now on. */
+static void note_under_way(struct planning *p) {
+    struct sched *s = p->s;
+    if (p->plan->row_count == 0 && p->plan->moves.count == 0) return;
+    s->under_way[s->under_way_count++] = (struct plan_under_way){p->plan, s->plan_number};
+    s->ahead_plans += p->is_ahead;
+}
+
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
-    CHECK(!s->is_under_way);
+    CHECK(s->under_way_count < PLANS_UNDER_WAY_MAX);
+    CHECK(!s->must_settle);
     CHECK(plan->row_cap >= s->knobs.max_seqs);
+    struct planning p = {.s = s,
+                         .plan = plan,
+                         .now_us = now_us,
+                         .is_ahead = s->under_way_count > 0,
+                         .is_admitting = true};
     plan_clear(plan);
     s->plan_number++;
+    if (p.is_ahead) sched_assume(s);
     sched_fire_timers(s, now_us);
     kv_cache_expire(s->kv, now_us);
 
-    struct planning p = {.s = s, .plan = plan, .now_us = now_us, .is_admitting = true};
     note_running(&p);
     sched_keep_free(&p);
     plan_rows(&p);
-    if (plan->token_count == 0 && plan->moves.count == 0 && s->running_count > 0)
-        force_progress(&p);
+    bool is_empty = plan->token_count == 0 && plan->moves.count == 0;
+    if (is_empty && s->running_count > 0 && !p.is_ahead) force_progress(&p);
     sort_rows(&p);
     plan->waiting_count = s->oldest.count + s->forking_count;
     plan->running_count = s->running_count;
-    s->is_under_way = plan->row_count > 0 || plan->moves.count > 0;
+    note_under_way(&p);
 }

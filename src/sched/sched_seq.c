@@ -28,7 +28,7 @@ const struct sched_view *sched_look(struct sched *s, int64_t now_us) {
     s->view.prompt_count = s->prompt_count;
     s->view.oldest_waiting_us = oldest == SEQ_NONE ? INT64_MAX : seq_at(s, oldest)->arrived_us;
     s->view.free_blocks = kv_cache_available(s->kv);
-    s->view.steps = s->steps;
+    s->view.steps = s->steps + s->is_assumed;
     return &s->view;
 }
 
@@ -143,7 +143,7 @@ void sched_wait(struct sched *s, seq_idx i) {
 
 /* ---- the seats ---- */
 
-static uint32_t reservation(const struct sched *s, seq_idx i) {
+uint32_t sched_reservation(const struct sched *s, seq_idx i) {
     return s->policy->reserves_all ? sched_blocks_for(s, seq_at(s, i)->total_max) : 0;
 }
 
@@ -172,7 +172,7 @@ void sched_run_link(struct sched *s, seq_idx i) {
     if (s->eldest == SEQ_NONE || slot->serial < s->slots[s->eldest].serial) s->eldest = i;
     seq->state = SEQ_RUNNING;
     seq->run_steps = 0;
-    s->reserved_blocks += reservation(s, i);
+    s->reserved_blocks += sched_reservation(s, i);
     slot->is_prompt = seq_in_prompt(seq);
     if (slot->is_prompt)
         s->prompt_count++;
@@ -190,7 +190,7 @@ void sched_run_unlink(struct sched *s, seq_idx i) {
     s->run[seq->run_place] = last;
     seq_at(s, last)->run_place = seq->run_place;
     if (s->eldest == i) s->eldest = find_eldest(s);
-    s->reserved_blocks -= reservation(s, i);
+    s->reserved_blocks -= sched_reservation(s, i);
     if (slot->is_prompt)
         s->prompt_count--;
     else
@@ -235,8 +235,6 @@ void sched_event_push(struct sched *s, seq_idx i) {
 
 static void leave_seat(struct sched *s, seq_idx i, int64_t now_us) {
     const struct sched_policy *policy = s->policy;
-    kv_seq_close(s->kv, seq_at(s, i)->kv);
-    s->epoch++;
     sched_run_unlink(s, i);
     const struct sched_view *view = sched_look(s, now_us);
     if (s->running_count > 0 && policy->frees_seat && !policy->frees_seat(s->state, view))
@@ -246,13 +244,17 @@ static void leave_seat(struct sched *s, seq_idx i, int64_t now_us) {
 void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us) {
     struct slot *slot = &s->slots[i];
     CHECK(why != FINISH_NONE);
+    bool has_seat = slot->seq.state == SEQ_RUNNING;
+    bool has_kv = has_seat || slot->seq.state == SEQ_SWAPPED;
+    uint64_t until = sched_used_until(s, i);
+    sched_unassume(s, i);
+    slot->seq.planned = 0; /* a row of it that is under way is dropped */
+    if (has_kv && until == 0) kv_seq_close(s->kv, slot->seq.kv);
+    s->epoch += has_seat;
     switch (slot->seq.state) {
     case SEQ_WAITING:
-        sched_line_remove(s, i);
-        break;
     case SEQ_SWAPPED:
         sched_line_remove(s, i);
-        kv_seq_close(s->kv, slot->seq.kv);
         break;
     case SEQ_RUNNING:
         leave_seat(s, i, now_us);
@@ -265,6 +267,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     }
     slot->seq.state = SEQ_ENDED;
     slot->finish = why;
+    if (until > 0) sched_linger(s, i, until, has_kv, has_seat);
     drop_timer(s, i);
     s->live_count--;
     s->finished++;

@@ -2,16 +2,43 @@
 #include "sched/sched_int.h"
 
 struct census {
-    uint32_t by_state[SEQ_ENDED + 1];
-    uint32_t prompts, events, endings, open;
+    uint32_t by_state[SEQ_LINGERING + 1];
+    uint32_t prompts, events, lingering;
     uint64_t reserved, line_tokens;
 };
+
+/* What plans under way and assumptions make of it. */
+static void verify_plans_of(const struct sched *s, seq_idx i) {
+    const struct slot *slot = &s->slots[i];
+    const struct sched_seq *seq = &slot->seq;
+    bool is_over = seq->state == SEQ_ENDED || seq->state == SEQ_LINGERING;
+    if (seq->planned > 0) {
+        CHECK(seq->state == SEQ_RUNNING);
+        CHECK(s->under_way_count > 0);
+        CHECK(slot->row_in == s->under_way[s->under_way_count - 1].number);
+    }
+    CHECK(slot->assumed > 0 || !slot->assumes_token);
+    if (slot->assumed > 0) {
+        CHECK(seq->state == SEQ_RUNNING);
+        CHECK(s->is_assumed);
+        CHECK(slot->row_in >= s->under_way[0].number);
+    }
+    if (slot->lingers_until > 0) {
+        CHECK(is_over);
+        CHECK(s->under_way_count > 0);
+        CHECK(slot->lingers_until >= s->under_way[0].number);
+        CHECK(slot->lingers_until <= s->under_way[s->under_way_count - 1].number);
+        if (slot->lingers_with_kv) kv_seq_tokens(s->kv, seq->kv); /* CHECKs that it is open */
+    }
+    if (seq->state == SEQ_LINGERING) CHECK(slot->lingers_until > 0);
+}
 
 static void verify_seq(const struct sched *s, seq_idx i) {
     const struct slot *slot = &s->slots[i];
     const struct sched_seq *seq = &slot->seq;
     bool is_waiting = seq->state == SEQ_WAITING, is_swapped = seq->state == SEQ_SWAPPED;
-    bool is_running = seq->state == SEQ_RUNNING, is_ended = seq->state == SEQ_ENDED;
+    bool is_running = seq->state == SEQ_RUNNING;
+    bool is_ended = seq->state == SEQ_ENDED || seq->state == SEQ_LINGERING;
     CHECK(heap_has(&s->line, i) == (is_waiting || is_swapped));
     CHECK(heap_has(&s->oldest, i) == is_waiting);
     CHECK(!heap_has(&s->prompts, i));
@@ -20,26 +47,26 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     CHECK(seq->prompt_tokens > 0);
     CHECK(seq->prompt_tokens <= seq->total);
     CHECK(seq->total <= seq->total_max);
-    CHECK(seq->total < seq->total_max || is_ended);
+    CHECK(seq->total < seq->total_max || is_ended || slot->assumes_token);
     CHECK(seq->total_max <= s->ctx_tokens);
     CHECK(is_ended || seq->computed < seq->total);
     CHECK(seq->computed + seq->planned <= seq->total);
     if (is_waiting || seq->state == SEQ_FORKING) CHECK(seq->computed == 0);
-    if (seq->planned > 0) CHECK(is_running && s->is_under_way);
     if (is_swapped) CHECK(kv_seq_is_out(s->kv, seq->kv));
     if (is_running) {
         CHECK(!kv_seq_is_out(s->kv, seq->kv));
         CHECK(kv_seq_tokens(s->kv, seq->kv) >= seq->computed + seq->planned);
         CHECK(slot->is_prompt == seq_in_prompt(seq));
     }
-    if (slot->ending != FINISH_NONE && !is_ended) CHECK(s->is_under_way);
     if (is_ended) {
-        CHECK(slot->has_event);
+        CHECK(slot->has_event == (seq->state == SEQ_ENDED));
         CHECK(slot->finish != FINISH_NONE);
         CHECK(!heap_has(&s->timers, i));
         CHECK(slot->child_first == SEQ_NONE);
     }
-    CHECK(sched_find(s, seq->request, seq->choice) == i);
+    bool is_known = seq->state != SEQ_LINGERING;
+    CHECK((sched_find(s, seq->request, seq->choice) == i) == is_known);
+    verify_plans_of(s, i);
 }
 
 static struct census take_census(const struct sched *s) {
@@ -50,10 +77,12 @@ static struct census take_census(const struct sched *s) {
         if (slot->seq.state == SEQ_FREE) continue;
         verify_seq(s, i);
         c.events += slot->has_event;
+        c.lingering += slot->lingers_until > 0;
         if (heap_has(&s->line, i)) c.line_tokens += seq_left(&slot->seq);
-        if (slot->seq.state != SEQ_RUNNING) continue;
-        c.prompts += slot->is_prompt;
-        if (s->policy->reserves_all) c.reserved += sched_blocks_for(s, slot->seq.total_max);
+        bool has_seat = slot->seq.state == SEQ_RUNNING;
+        if (has_seat || (slot->lingers_until > 0 && slot->lingers_with_seat))
+            c.reserved += sched_reservation(s, i);
+        c.prompts += has_seat && slot->is_prompt;
     }
     return c;
 }
@@ -87,6 +116,25 @@ static void verify_lists(const struct sched *s, const struct census *c) {
     CHECK(children == s->forking_count);
 }
 
+/* Every row of a plan under way has its sequence, its blocks and its index to itself (I8). */
+static void verify_rows(const struct sched *s) {
+    for (uint32_t n = 0; n < s->under_way_count; n++) {
+        const struct plan *plan = s->under_way[n].plan;
+        for (uint32_t r = 0; r < plan->row_count; r++) {
+            const struct slot *slot = &s->slots[plan->rows[r].seq];
+            CHECK(slot->seq.state != SEQ_FREE);
+            CHECK(slot->row_in >= s->under_way[n].number);
+            CHECK(slot->seq.tokens == plan->rows[r].tokens);
+            CHECK(plan->rows[r].count == 1 || !plan->rows[r].takes_sampled);
+            CHECK(n > 0 || !s->is_assumed || slot->assumed == 0 ||
+                  slot->assumed == plan->rows[r].count);
+        }
+    }
+    CHECK(s->under_way_count > 0 || !s->is_assumed);
+    CHECK(s->under_way_count > 0 || !s->must_settle);
+    CHECK(s->under_way_count < PLANS_UNDER_WAY_MAX || s->is_assumed);
+}
+
 static void verify_counts(const struct sched *s, const struct census *c) {
     CHECK(c->by_state[SEQ_RUNNING] == s->running_count);
     CHECK(c->by_state[SEQ_SWAPPED] == s->swapped_count);
@@ -102,7 +150,10 @@ static void verify_counts(const struct sched *s, const struct census *c) {
     CHECK(s->running_count + s->held_seats <= s->knobs.max_seqs);
     CHECK(s->swapped_count <= s->knobs.max_seqs);
     CHECK(s->reserved_blocks <= s->knobs.kv_blocks);
-    CHECK(s->is_under_way || s->ending_first == SEQ_NONE);
+    uint32_t lingering = 0;
+    for (seq_idx i = s->linger_first; i != SEQ_NONE; i = s->slots[i].linger_next)
+        CHECK(++lingering <= c->lingering);
+    CHECK(lingering == c->lingering);
 }
 
 void sched_verify(const struct sched *s) {
@@ -111,6 +162,7 @@ void sched_verify(const struct sched *s) {
     heap_verify(&s->timers);
     struct census c = take_census(s);
     verify_lists(s, &c);
+    verify_rows(s);
     verify_counts(s, &c);
     kv_cache_verify(s->kv);
     if (s->policy->verify) s->policy->verify(s->state);

@@ -4,12 +4,16 @@
  * recomputation after preemption are the same thing with different numbers.
  *
  *     WAITING --admitted--> RUNNING --finished--> ENDED --last event taken--> FREE
- *        ^  ^               |  ^ |
+ *        ^  ^               |  ^ |                   |                          ^
+ *        |  |               |  | |                   +--a plan under way--> LINGERING
+ *        |  |               |  | |                      still uses it
  *        |  +--recompute----+  | +--swap out--> SWAPPED --swap in--> RUNNING
  *        |                     |
  *        +--parent is gone-- FORKING (a choice that waits for its parent's prompt)
  *
- * Any of them can be cancelled: it is ENDED then.
+ * Any of them can be cancelled: it is ENDED then. An ended sequence that a plan under way still
+ * uses keeps its blocks and its place in the table until that plan is applied; LINGERING is what it
+ * is called once its last event has been taken as well.
  *
  * A policy reads this struct and never writes it, but for `policy`, its own notes.
  */
@@ -24,7 +28,15 @@
 typedef uint32_t seq_idx; /* a place in the scheduler's table of sequences */
 #define SEQ_NONE UINT32_MAX
 
-enum seq_state { SEQ_FREE, SEQ_WAITING, SEQ_RUNNING, SEQ_SWAPPED, SEQ_FORKING, SEQ_ENDED };
+enum seq_state {
+    SEQ_FREE,
+    SEQ_WAITING,
+    SEQ_RUNNING,
+    SEQ_SWAPPED,
+    SEQ_FORKING,
+    SEQ_ENDED,
+    SEQ_LINGERING,
+};
 
 enum finish_reason {
     FINISH_NONE,      /* there is more to come */
@@ -53,11 +65,11 @@ struct policy_notes {
 struct sched_seq {
     /* What every step touches, in one cache line. */
     enum seq_state state;
-    kv_seq kv;       /* valid while RUNNING or SWAPPED */
+    kv_seq kv;       /* valid while RUNNING or SWAPPED, and while an ended one lingers */
     int32_t *tokens; /* request memory, room for total_max; the scheduler appends */
     uint32_t prompt_tokens, total, total_max;
     uint32_t computed;     /* tokens whose keys and values are in the cache or the spill store */
-    uint32_t planned;      /* tokens that the plan under way computes; 0 if it has no row */
+    uint32_t planned;      /* tokens that the newest plan computes; 0 if it has no row */
     uint32_t writable_end; /* positions below it, from `computed` on, are its own to write */
     uint32_t run_steps;    /* steps it was part of since it was last admitted */
     uint32_t run_place;    /* in the scheduler's array of RUNNING ones */
@@ -76,6 +88,7 @@ struct sched_seq {
     uint64_t salt;
     uint32_t tenant;
     bool reads_no_prefix; /* the prefix cache serves it nothing */
+    bool waits;           /* an ahead plan has no row of it while the plan before has one */
     struct urgency urgency;
 };
 

@@ -49,6 +49,10 @@ static const char *const count_names[WORLD_COUNTS] = {
     [COUNT_FAILED_STEPS] = "steps that failed",
     [COUNT_SLOW_STEPS] = "slow steps",
     [COUNT_STOPPED_WORLDS] = "engines destroyed under load",
+    [COUNT_AHEAD_PLANS] = "plans made ahead",
+    [COUNT_TAKES_SAMPLED] = "rows that take a token of the plan before",
+    [COUNT_DROPPED_ROWS] = "rows dropped",
+    [COUNT_SETTLED] = "ahead plans that wanted to be settled",
 };
 
 const char *world_count_name(enum world_count c) {
@@ -87,14 +91,15 @@ void world_trace(struct world *w, const char *fmt, ...) {
 /* ---- the run ---- */
 
 /* Every sequence that is left computes its text at most once and once more for each time that it
- * may lose its seat, a token a step at worst; and may look at a promise for a while. */
+ * may lose its seat, a token a step at worst; and may look at a promise for a while. With depth 1 a
+ * turn may only submit or only collect, and a sequence may rest in every second plan. */
 static uint64_t drain_bound(const struct world *w) {
     uint64_t bound = 100;
     for (uint32_t i = 0; i < w->live_count; i++) {
         const struct client *c = &w->clients[w->live[i]];
         bound += c->n * ((uint64_t)c->total_max * (w->knobs->preempt_max + 3) + 80);
     }
-    return bound;
+    return bound * (1 + 2 * (uint64_t)w->options.depth);
 }
 
 static void begin_drain(struct world *w) {
@@ -184,6 +189,8 @@ static void run(struct world *w) {
     prepare_turn(w);
     if (sim_replay_run(w->engine, &w->clock, &clients, &err) != ST_OK)
         world_wrong(w, "%s", err.text);
+    w->out->counts[COUNT_AHEAD_PLANS] += sched_stats(w->sched).ahead_plans;
+    w->out->counts[COUNT_DROPPED_ROWS] += sched_stats(w->sched).dropped_rows;
     if (w->out->is_wrong) return;
     if (w->is_draining)
         world_check_end(w);
@@ -214,7 +221,7 @@ enum status world_run(const struct world_options *options, struct world_outcome 
     world_draw(w);
     out->policy = w->policy->name;
     if (options->mark) {
-        *options->mark = (struct world_mark){.seed = options->seed};
+        *options->mark = (struct world_mark){.seed = options->seed, .depth = options->depth};
         snprintf(options->mark->policy, sizeof(options->mark->policy), "%s", out->policy);
     }
     w->clients = mem_zalloc_array(REQUESTS_MAX, sizeof(w->clients[0]));
@@ -238,10 +245,11 @@ void world_describe(const struct world_options *options, struct err *out) {
     const struct sched_options *s = &w->engine_options.sched;
     const struct knobs *k = &s->knobs;
     err_set(out, ST_OK,
-            "seed %lu: %s, %u blocks of %u tokens, %u groups, %u spill slots, %u seats, %u tokens "
+            "seed %lu, depth %u: %s, %u blocks of %u tokens, %u groups, %u spill slots, %u seats, "
+            "%u tokens "
             "a step, queue of %u, context of %u, prefix cache %s, preempt_max %u",
-            (unsigned long)options->seed, w->policy->name, k->kv_blocks, k->block_size,
-            s->group_count, k->spill_blocks, k->max_seqs, k->max_step_tokens, k->queue_max,
-            s->ctx_tokens, k->prefix_cache ? "on" : "off", k->preempt_max);
+            (unsigned long)options->seed, options->depth, w->policy->name, k->kv_blocks,
+            k->block_size, s->group_count, k->spill_blocks, k->max_seqs, k->max_step_tokens,
+            k->queue_max, s->ctx_tokens, k->prefix_cache ? "on" : "off", k->preempt_max);
     mem_free(w);
 }

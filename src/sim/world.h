@@ -23,12 +23,14 @@
 /* Where a run is, for whoever finds out from outside that it ended in a CHECK. */
 struct world_mark {
     uint64_t seed, step;
+    uint32_t depth;
     char policy[24];
 };
 
 struct world_options {
     uint64_t seed;
     const struct sched_policy *policy; /* NULL: drawn */
+    uint32_t depth;                    /* of the runner: 0 or 1 */
     uint32_t load_steps;               /* under load; the drain comes on top */
     uint32_t verify_every;             /* steps between two looks from inside; 1: after each */
     struct world_mark *mark;           /* kept up to date; may be NULL */
@@ -74,6 +76,10 @@ enum world_count {
     COUNT_FAILED_STEPS,
     COUNT_SLOW_STEPS,
     COUNT_STOPPED_WORLDS, /* destroyed with requests inside */
+    COUNT_AHEAD_PLANS,    /* made while another was under way */
+    COUNT_TAKES_SAMPLED,  /* rows whose token the plan before samples */
+    COUNT_DROPPED_ROWS,   /* of sequences that had ended or were to be recomputed */
+    COUNT_SETTLED,        /* ahead plans that wanted everything collected first */
     WORLD_COUNTS
 };
 const char *world_count_name(enum world_count c);

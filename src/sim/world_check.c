@@ -40,7 +40,7 @@ static void check_live_choice(struct world *w, struct client *c, uint32_t i) {
                     atomic_load(&choice->ready), seq->total);
     if (c->choices[i].is_asked && c->called_turn < w->turn)
         world_wrong(w, "request %lu choice %u lives on after it was called off", id, i);
-    if (c->choices[i].is_faulted)
+    if (c->choices[i].is_faulted && w->turn >= c->choices[i].faulted_turn)
         world_wrong(w, "request %lu choice %u lives on after its row failed", id, i);
     check_overdue(w, c, &c->choices[i], seq);
 }
@@ -88,6 +88,10 @@ static void check_counts(struct world *w, uint32_t begun) {
         world_wrong(w, "%u sit on %u seats", n.running, w->knobs->max_seqs);
     if (n.waiting > w->knobs->queue_max + w->knobs->max_seqs)
         world_wrong(w, "%u wait in a queue of %u", n.waiting, w->knobs->queue_max);
+    uint64_t counted = engine_stats(w->engine).answer_tokens;
+    if (counted != w->told_tokens)
+        world_wrong(w, "the engine counts %lu answer tokens, clients were told of %lu",
+                    (unsigned long)counted, (unsigned long)w->told_tokens);
     if (n.waiting + n.running + n.swapped != begun)
         world_wrong(w, "%u wait, %u run, %u are swapped out, of %u", n.waiting, n.running,
                     n.swapped, begun);

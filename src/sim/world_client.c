@@ -165,9 +165,9 @@ static void check_order(struct world *w, const struct client *c, const struct ch
     if (mine->has_ended)
         world_wrong(w, "request %lu choice %u moves after its end",
                     (unsigned long)choice->request->id, choice->index);
-    if (ready < mine->seen || ready > c->total_max)
+    if (ready < mine->told || ready > c->total_max)
         world_wrong(w, "request %lu choice %u: %u tokens are ready after %u, of at most %u",
-                    (unsigned long)choice->request->id, choice->index, ready, mine->seen,
+                    (unsigned long)choice->request->id, choice->index, ready, mine->told,
                     c->total_max);
 }
 
@@ -183,6 +183,8 @@ void world_moved(void *ctx, struct choice *choice, int64_t now_us) {
     check_order(w, c, choice, ready);
     if (w->out->is_wrong) return;
     struct client_choice *mine = &c->choices[choice->index];
+    w->told_tokens += ready - mine->told;
+    mine->told = ready;
     if (finish == FINISH_NONE && ready == mine->seen && !c->is_slow)
         world_wrong(w, "request %lu choice %u moves without a new token",
                     (unsigned long)choice->request->id, choice->index);

@@ -132,6 +132,8 @@ static void draw_runner(struct world *w, const struct cost_profile *profile) {
         .vocab = w->engine_options.vocab,
         .end_one_in = world_chance(w, 0.4) ? 0 : world_log_between(w, 3, 200),
         .key = rng_next(&w->rng),
+        .depth = w->options.depth,
+        .delay_seed = w->options.seed, /* not drawn: a seed's world is the same at every depth */
         .clock = &w->clock,
         .profile = *profile,
         .block_tokens = s->knobs.block_size,

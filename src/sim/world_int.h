@@ -39,13 +39,15 @@ enum call_off {
 };
 
 struct client_choice {
-    uint32_t seen;  /* tokens, prompt included, that were read and were right */
+    uint32_t told;  /* tokens, prompt included, that the last event told of */
+    uint32_t seen;  /* those that were read and were right */
     uint64_t text;  /* of those, as the runner sees it */
     uint32_t moves; /* how often it was told */
     bool has_ended;
-    bool has_run;           /* a row of it was planned */
+    uint64_t first_turn;    /* the turn that planned its first row; 0: none has */
     bool is_asked;          /* to end, by the client */
     bool is_faulted;        /* its row was made to fail */
+    uint64_t faulted_turn;  /* and it ends in this turn at the latest */
     uint32_t preempted;     /* times */
     uint32_t overdue_turns; /* since a timer of it should have fired */
 };
@@ -109,8 +111,10 @@ struct world {
     struct text stems[STEMS_MAX], history[HISTORY_MAX];
     uint32_t history_count;
 
-    uint64_t turn;    /* calls of engine_step, the one under way included */
-    int64_t began_us; /* the last one */
+    uint64_t told_tokens; /* of answers, in all events */
+    uint64_t failed_turn; /* the last turn that submitted a plan that fails */
+    uint64_t turn;        /* calls of engine_step, the one under way included */
+    int64_t began_us;     /* the last one */
     bool is_draining;
     bool is_abandoned;   /* destroyed under load, without a drain */
     uint64_t drain_left; /* steps */

@@ -1,7 +1,7 @@
 /* sim/world_plan.c - what a plan may and may not say; see sim/world_int.h.
  *
- * Called by the runner when a plan is about to run: the scheduler has taken its blocks and
- * nothing has been computed. Here is also where things are made to go wrong.
+ * Called by the runner when a plan is submitted: the scheduler has taken its blocks and nothing
+ * of it has been computed. Here is also where things are made to go wrong.
  */
 #include "sched/policy_fcfs.h"
 #include "sim/world_int.h"
@@ -16,7 +16,7 @@ static const struct choice *choice_of(const struct client *c, uint32_t i) {
 static void check_first_row(struct world *w, const struct plan_row *row,
                             const struct sched_seq *seq, struct client_choice *mine) {
     bool is_fork = seq->choice > 0 && row->first == seq->prompt_tokens - 1;
-    mine->has_run = true;
+    mine->first_turn = w->turn;
     if (seq->cached_tokens > 0) world_tally(w, COUNT_PREFIX_HITS);
     if (is_fork) world_tally(w, COUNT_FORKS);
     if (is_fork || seq->preempt_count > 0 || row->first == seq->cached_tokens) return;
@@ -38,13 +38,17 @@ static void check_row(struct world *w, const struct plan_row *row) {
         world_wrong(w, "request %lu choice %u: a row of tokens %u to %u, %u of %u are computed",
                     (unsigned long)seq->request, seq->choice, row->first, row->first + row->count,
                     seq->computed, seq->total);
+    if (row->first + row->count >= c->total_max)
+        world_wrong(w, "request %lu choice %u is computed past its last token",
+                    (unsigned long)seq->request, seq->choice);
     if (row->tokens != choice_of(c, seq->choice)->tokens)
         world_wrong(w, "request %lu choice %u: the row has another's tokens",
                     (unsigned long)seq->request, seq->choice);
     if (mine->has_ended)
         world_wrong(w, "request %lu choice %u is computed after its end",
                     (unsigned long)seq->request, seq->choice);
-    if (!mine->has_run) check_first_row(w, row, seq, mine);
+    if (row->takes_sampled) world_tally(w, COUNT_TAKES_SAMPLED);
+    if (mine->first_turn == 0) check_first_row(w, row, seq, mine);
 }
 
 /* ---- budgets ---- */
@@ -173,6 +177,10 @@ static void check_passed(struct world *w, const struct sched_seq *admitted) {
     }
 }
 
+static bool is_first_row(const struct world *w, const struct sched_seq *seq) {
+    return world_client_of(w, seq->request)->choices[seq->choice].first_turn == w->turn;
+}
+
 static void check_order(struct world *w, const struct plan *plan) {
     /* Who lost its seat just now stands aside; and who waits for a prefix may by now have lost
      * the beginning of it to one that was admitted after it was passed. */
@@ -180,7 +188,8 @@ static void check_order(struct world *w, const struct plan *plan) {
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
         /* Admitted by this plan; a choice that shares its parent's prompt was seated before. */
-        if (seq->admitted_us == w->began_us && seq->run_steps == 0 && seq->choice == 0)
+        if (seq->admitted_us == w->began_us && seq->run_steps == 0 && seq->choice == 0 &&
+            is_first_row(w, seq))
             check_passed(w, seq);
     }
 }
@@ -197,10 +206,16 @@ static void tally_moves(struct world *w, const struct plan *plan) {
         world_wrong(w, "%u steps in a row move blocks and compute nothing", w->moves_only);
 }
 
+/* A plan that is submitted behind one that fails may have rows of sequences that are recomputed
+ * because of that; these need not end. */
 static void mark_faulted(struct world *w, const struct plan_row *row) {
     const struct sched_seq *seq = sched_seq_at(w->sched, row->seq);
     struct client *c = world_client_of(w, seq->request);
-    if (c) c->choices[seq->choice].is_faulted = true;
+    bool is_behind_failed = w->options.depth > 0 && w->failed_turn + 1 == w->turn;
+    if (!c) return;
+    c->choices[seq->choice].is_faulted = true;
+    c->choices[seq->choice].faulted_turn =
+        is_behind_failed ? UINT64_MAX : w->turn + w->options.depth;
 }
 
 static void draw_fault(struct world *w, const struct plan *plan, struct sim_fault *fault) {
@@ -212,6 +227,7 @@ static void draw_fault(struct world *w, const struct plan *plan, struct sim_faul
     if (world_chance(w, h->fail_step)) {
         fault->submit_fails = true;
         for (uint32_t i = 0; i < plan->row_count; i++) mark_faulted(w, &plan->rows[i]);
+        w->failed_turn = w->turn;
         world_tally(w, COUNT_FAILED_STEPS);
     } else if (plan->row_count > 0 && world_chance(w, h->fail_row)) {
         fault->row_fails = true;
@@ -221,7 +237,7 @@ static void draw_fault(struct world *w, const struct plan *plan, struct sim_faul
     }
 }
 
-/* As an engine with a pipeline would: called off while the plan that computes it runs. */
+/* Called off between the submit of the plan that computes it and its collect. */
 static void call_off_under_way(struct world *w, const struct plan *plan) {
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
@@ -270,6 +286,7 @@ void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault) 
     check_preempted(w, plan);
     check_order(w, plan);
     tally_moves(w, plan);
+    if (plan->wants_settled) world_tally(w, COUNT_SETTLED);
     if (w->is_draining) return;
     call_off_under_way(w, plan);
     draw_fault(w, plan, fault);

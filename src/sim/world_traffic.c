@@ -191,7 +191,8 @@ static void note_client(struct world *w, const struct request_spec *spec, uint32
     uint64_t text = sim_text_begin(c->owner);
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) text = sim_text_add(text, spec->prompt[i]);
     for (uint32_t i = 0; i < c->n; i++)
-        c->choices[i] = (struct client_choice){.seen = c->prompt_tokens, .text = text};
+        c->choices[i] = (struct client_choice){
+            .told = c->prompt_tokens, .seen = c->prompt_tokens, .text = text};
     draw_call_off(w, c);
     w->live[w->live_count++] = w->client_count;
     w->queue_bound += c->n;

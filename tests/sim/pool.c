@@ -42,6 +42,7 @@ static void run_share(const struct pool_task *t, uint32_t index, struct shared *
         struct world_options o = t->options;
         struct err err = {0};
         o.seed = t->first_seed + i;
+        if (t->both_depths) o.depth = o.seed % 2;
         o.mark = &r->mark;
         CHECK(world_run(&o, &r->outcome, &err) == ST_OK);
         if (r->outcome.is_wrong) {
@@ -86,8 +87,8 @@ static void say(const struct pool_report *r, int status, FILE *errors, struct er
     const char *why = r->is_wrong ? r->outcome.what.text : crash.text;
     if (!r->is_wrong && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
         why = "it does not come to an end";
-    err_set(what, ST_BAD, "seed %lu, step %lu, %s: %s", (unsigned long)r->mark.seed,
-            (unsigned long)r->mark.step, r->mark.policy, why);
+    err_set(what, ST_BAD, "seed %lu, depth %u, step %lu, %s: %s", (unsigned long)r->mark.seed,
+            r->mark.depth, (unsigned long)r->mark.step, r->mark.policy, why);
 }
 
 static void add_report(struct pool_report *sum, const struct pool_report *r) {
@@ -114,6 +115,7 @@ static void await(struct shared *shared, const pid_t *pids, FILE *const *errors,
         if (sum->is_done) {
             say(&shared->reports[i], status, errors[i], what);
             sum->failed_seed = shared->reports[i].mark.seed;
+            sum->failed_depth = shared->reports[i].mark.depth;
         }
         sum->is_done = false;
         shared->is_over = true;

@@ -16,6 +16,7 @@ struct pool_report {
     bool is_done, is_wrong;
     struct world_outcome outcome; /* of the world that was wrong */
     uint64_t failed_seed;         /* of a sum */
+    uint32_t failed_depth;
     uint64_t worlds, hash, counts[WORLD_COUNTS];
     uint64_t worlds_of[POOL_POLICIES_MAX], steps_of[POOL_POLICIES_MAX]; /* by place in the list */
 };
@@ -25,6 +26,7 @@ struct pool_task {
     uint64_t worlds_min, steps_min; /* go on until both are reached */
     uint64_t worlds_max;
     struct world_options options; /* of every world; its seed is set here */
+    bool both_depths;             /* odd seeds at depth 1, even ones at depth 0 */
     uint32_t processes;
     uint32_t seconds_max; /* a process that takes longer is ended; 0: no limit */
 };

@@ -1,11 +1,12 @@
 /* Goal: in seeded worlds of every kind the engine, the scheduler and the KV cache keep every
  * promise in every step, and everything ends and is given back when the load stops.
- * Method: sim/world.h, a million steps over more than a thousand seeds and all policies, in two
- * processes; under a sanitizer fewer. What must have happened on the way is counted and required.
+ * Method: sim/world.h, a million steps over more than a thousand seeds and all policies, half of
+ * them with a runner of depth 1, in two processes; under a sanitizer fewer. What must have happened
+ * on the way is counted and required.
  *
- *     test_sim                          all of it
- *     test_sim --seed N [--trace]       one world, the same one every time
- *     test_sim --worlds N [--from N]    more worlds
+ *     test_sim                                      all of it
+ *     test_sim --seed N [--depth N] [--trace]       one world, the same one every time
+ *     test_sim --worlds N [--depth N] [--from N]    more worlds; without a depth, of both
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,8 +39,8 @@ static void print_sum(const struct pool_report *sum) {
 }
 
 static void print_replay(const struct pool_report *sum, const struct err *what) {
-    printf("%s\nreplay: build/tests/test_sim --seed %lu --trace\n", what->text,
-           (unsigned long)sum->failed_seed);
+    printf("%s\nreplay: build/tests/test_sim --seed %lu --depth %u --trace\n", what->text,
+           (unsigned long)sum->failed_seed, sum->failed_depth);
 }
 
 static void test_every_promise_holds_in_every_step_of_every_world(void **state) {
@@ -49,6 +50,7 @@ static void test_every_promise_holds_in_every_step_of_every_world(void **state) 
                              .steps_min = STEPS,
                              .worlds_max = 10 * WORLDS,
                              .options = {.load_steps = LOAD_STEPS, .verify_every = 1},
+                             .both_depths = true,
                              .processes = 2};
     struct pool_report sum;
     struct err what = {0};
@@ -68,7 +70,8 @@ static void test_every_promise_holds_in_every_step_of_every_world(void **state) 
 static void test_a_seed_always_gives_the_same_run(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
-        struct world_options o = {.seed = seed, .load_steps = 200, .verify_every = 16};
+        struct world_options o = {
+            .seed = seed, .depth = seed % 2, .load_steps = 200, .verify_every = 16};
         struct world_outcome a, b;
         struct err err = {0};
         assert_int_equal(world_run(&o, &a, &err), ST_OK);
@@ -111,9 +114,10 @@ static void print_line(void *ctx, const char *line) {
     puts(line);
 }
 
-static int run_one(uint64_t seed, bool has_trace) {
+static int run_one(uint64_t seed, uint32_t depth, bool has_trace) {
     struct world_mark mark;
     struct world_options o = {.seed = seed,
+                              .depth = depth,
                               .load_steps = LOAD_STEPS,
                               .verify_every = 1,
                               .mark = &mark,
@@ -134,12 +138,16 @@ static int run_one(uint64_t seed, bool has_trace) {
     return out.is_wrong;
 }
 
-static int run_many(uint64_t worlds, uint64_t from) {
+enum { BOTH_DEPTHS = -1 };
+
+static int run_many(uint64_t worlds, uint64_t from, int depth) {
     struct pool_task task = {.first_seed = from,
                              .worlds_min = worlds,
                              .worlds_max = worlds,
                              .options = {.load_steps = LOAD_STEPS, .verify_every = 1},
+                             .both_depths = depth == BOTH_DEPTHS,
                              .processes = 2};
+    if (depth != BOTH_DEPTHS) task.options.depth = (uint32_t)depth;
     struct pool_report sum;
     struct err what = {0};
     bool is_fine = pool_run(&task, &sum, &what);
@@ -151,15 +159,17 @@ static int run_many(uint64_t worlds, uint64_t from) {
 int main(int argc, char **argv) {
     uint64_t seed = 0, worlds = 0, from = 1;
     bool has_seed = false, has_trace = false;
+    int depth = BOTH_DEPTHS;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--trace") == 0) has_trace = true;
         if (i + 1 == argc) continue;
         if (strcmp(argv[i], "--seed") == 0) seed = strtoull(argv[i + 1], NULL, 10), has_seed = true;
+        if (strcmp(argv[i], "--depth") == 0) depth = strcmp(argv[i + 1], "0") != 0;
         if (strcmp(argv[i], "--worlds") == 0) worlds = strtoull(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--from") == 0) from = strtoull(argv[i + 1], NULL, 10);
     }
-    if (has_seed) return run_one(seed, has_trace);
-    if (worlds > 0) return run_many(worlds, from);
+    if (has_seed) return run_one(seed, depth == 1, has_trace);
+    if (worlds > 0) return run_many(worlds, from, depth);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_promise_holds_in_every_step_of_every_world),
         cmocka_unit_test(test_a_seed_always_gives_the_same_run),

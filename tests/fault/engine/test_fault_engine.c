@@ -118,6 +118,7 @@ static void test_any_allocation_of_a_simulated_runner_may_fail(void **state) {
         struct runner_sim_options o = {.seq_max = 4,
                                        .row_max = 4,
                                        .vocab = 100,
+                                       .depth = 1,
                                        .block_tokens = 16,
                                        .tokens_max = 64,
                                        .block_count = 8,

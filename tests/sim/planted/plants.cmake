@@ -184,13 +184,9 @@ plant("a plan that preempts everyone admits nobody" sched/sched_plan.c
 # ---- scheduler: ends and events ----
 
 plant("a swapped-out sequence cannot be cancelled" sched/sched.c
-[==[    if (slot->seq.state == SEQ_ENDED || slot->ending != FINISH_NONE) return;]==]
-[==[    if (slot->seq.state == SEQ_ENDED || slot->ending != FINISH_NONE) return;
-    if (PLANT && slot->seq.state == SEQ_SWAPPED) return;]==])
-
-plant("a cancelled sequence's blocks are given away while a plan uses them" sched/sched.c
-[==[if (!s->is_under_way || !has_blocks) {]==]
-[==[if (!s->is_under_way || !has_blocks || PLANT) {]==])
+[==[    if (seq_at(s, i)->state == SEQ_ENDED) return;]==]
+[==[    if (seq_at(s, i)->state == SEQ_ENDED) return;
+    if (PLANT && seq_at(s, i)->state == SEQ_SWAPPED) return;]==])
 
 plant("a request that runs does not expire" sched/sched_seq.c
 [==[bool is_over = seq->urgency.expires_us > 0 && seq->urgency.expires_us <= now_us;]==]
@@ -216,8 +212,8 @@ plant("a row that failed goes on" sched/sched_apply.c
 [==[if (result->failed && !PLANT) {]==])
 
 plant("blocks whose moves failed are used" sched/sched_apply.c
-[==[if (s->slots[s->run[n]].moved_in == s->plan_number) drop_running(]==]
-[==[if (s->slots[s->run[n]].moved_in == s->plan_number && !PLANT) drop_running(]==])
+[==[if (s->slots[s->run[n]].moved_in == number) drop_running(]==]
+[==[if (s->slots[s->run[n]].moved_in == number && !PLANT) drop_running(]==])
 
 plant("a fork shares one token too many" sched/sched_apply.c
 [==[sched_seat(s, i, kv, shared, now_us);]==]
@@ -238,6 +234,97 @@ plant("cached tokens are overstated" sched/sched_admit.c
 plant("a prompt to be computed is found in the cache" sched/sched.c
 [==[.reads_no_prefix = in->reads_no_prefix,]==]
 [==[.reads_no_prefix = in->reads_no_prefix && !PLANT,]==])
+
+# ---- a plan made ahead, and what ends under it ----
+
+plant("a row takes the token of another sequence" engine/runner_sim.c
+[==[read_token(seq, seq->sampled);]==]
+[==[read_token(seq, PLANT ? s->seqs[f->plan->rows[0].seq].sampled : seq->sampled);]==])
+
+plant("a row takes a token that is not there yet" sched/sched_plan.c
+[==[.takes_sampled = slot->assumes_token,]==]
+[==[.takes_sampled = slot->assumes_token && !PLANT,]==])
+
+plant("a row gets the token of the next row" sched/sched_apply.c
+[==[apply_row(s, &plan->rows[r], &result->rows[r], is_assumed, now_us);]==]
+[==[apply_row(s, &plan->rows[r],
+                  &result->rows[PLANT && is_assumed && r + 1 < plan->row_count ? r + 1 : r],
+                  is_assumed, now_us);]==])
+
+plant("the result of the plan behind is given" engine/runner_sim.c
+[==[.rows = f->results, .row_count = f->plan->row_count, .elapsed_us = f->elapsed_us};]==]
+[==[.rows = f->results, .row_count = f->plan->row_count, .elapsed_us = f->elapsed_us};
+    if (PLANT && s->flight_count > 0) {
+        run_flights(s, FLIGHTS);
+        result->rows = flight_at(s, 0)->results;
+    }]==])
+
+plant("moves of a plan are done before the plan before has run" engine/runner_sim.c
+[==[    if (f->is_ahead) check_ahead(s, f);]==]
+[==[    if (f->is_ahead) check_ahead(s, f);
+    for (uint32_t i = 0; PLANT && f->is_ahead && i < f->plan->moves.count; i++)
+        do_move(s, &f->plan->moves.list[i], false);]==])
+also(engine/runner_sim.c
+[==[for (uint32_t i = 0; i < plan->moves.count; i++)
+        do_move(s, &plan->moves.list[i], f->fault.submit_fails);]==]
+[==[for (uint32_t i = 0; i < plan->moves.count && !(PLANT && f->is_ahead); i++)
+        do_move(s, &plan->moves.list[i], f->fault.submit_fails);]==])
+
+plant("an ahead plan preempts" sched/sched_memory.c
+[==[    if (p->is_ahead) p->plan->wants_settled = true;
+    return p->is_ahead;]==]
+[==[    if (p->is_ahead) p->plan->wants_settled = true;
+    return p->is_ahead && !PLANT;]==])
+
+plant("an ended sequence's blocks are given away while a plan uses them" sched/sched_seq.c
+[==[if (has_kv && until == 0) kv_seq_close(]==]
+[==[if (PLANT) has_kv = has_kv && until == 0;
+    if (PLANT && until > 0 && (has_seat || slot->seq.state == SEQ_SWAPPED))
+        kv_seq_close(s->kv, slot->seq.kv);
+    if (has_kv && until == 0) kv_seq_close(]==])
+
+plant("an ended sequence's index is given away while a plan has its row" sched/sched.c
+[==[    if (slot->lingers_until > 0)
+        slot->seq.state = SEQ_LINGERING;]==]
+[==[    if (slot->lingers_until > 0 && !PLANT)
+        slot->seq.state = SEQ_LINGERING;]==])
+
+plant("an ended sequence holds its blocks for ever" sched/sched_ahead.c
+[==[if (slot->lingers_with_kv) kv_seq_close(]==]
+[==[if (slot->lingers_with_kv && !PLANT) kv_seq_close(]==])
+
+plant("the token of an ended sequence's row is told" sched/sched_apply.c
+[==[        drop_row(s, row);
+        return;]==]
+[==[        drop_row(s, row);
+        if (PLANT && row->samples && seq->state == SEQ_ENDED && seq->total < seq->total_max)
+            seq->tokens[seq->total++] = result->token;
+        return;]==])
+
+plant("a dropped row's block gets a key" sched/sched_apply.c
+[==[static void drop_row(struct sched *s, struct plan_row *row) {]==]
+[==[static void drop_row(struct sched *s, struct plan_row *row) {
+    if (PLANT && s->slots[row->seq].lingers_with_kv && s->slots[row->seq].lingers_until > 0)
+        kv_seq_commit(s->kv, row->kv, row->tokens, row->first + row->count);]==])
+
+plant("usage counts dropped rows" engine/engine.c
+[==[if (row->is_dropped) continue;]==]
+[==[if (row->is_dropped && !PLANT) continue;]==])
+
+plant("a token that was only assumed is told" sched/sched_seq.c
+[==[    sched_unassume(s, i);
+    slot->seq.planned = 0;]==]
+[==[    if (PLANT && slot->assumes_token) slot->seq.total++;
+    sched_unassume(s, i);
+    slot->seq.planned = 0;]==])
+
+plant("a sequence is computed past its last token" sched/sched_ahead.c
+[==[if (seq->total == seq->total_max || seq->waits) return true;]==]
+[==[if ((seq->total == seq->total_max && !PLANT) || seq->waits) return true;]==])
+
+plant("a parent goes on before its prompt is shared" sched/sched_ahead.c
+[==[return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;]==]
+[==[return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens && !PLANT;]==])
 
 # ---- engine ----
 

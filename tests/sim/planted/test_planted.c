@@ -15,7 +15,7 @@
 #include "sim/planted/planted.h"
 #include "sim/pool.h"
 
-enum { PLANTS = sizeof(plant_names) / sizeof(plant_names[0]), WORLDS_MAX = 600, SECONDS_MAX = 20 };
+enum { PLANTS = sizeof(plant_names) / sizeof(plant_names[0]), WORLDS_MAX = 1500, SECONDS_MAX = 20 };
 #ifdef __SANITIZE_ADDRESS__
 enum { EVERY = 4 }; /* every fourth bug: the sanitizer is not what is tested here */
 #else
@@ -29,6 +29,7 @@ static bool is_found(int bug, uint64_t worlds, struct err *what) {
                              .worlds_min = worlds,
                              .worlds_max = worlds,
                              .options = {.load_steps = 300, .verify_every = 1},
+                             .both_depths = true,
                              .processes = 2,
                              .seconds_max = SECONDS_MAX};
     struct pool_report sum;

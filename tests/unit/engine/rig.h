@@ -14,6 +14,7 @@ struct rig {
     struct engine *engine;
     struct sim_clock clock;
     struct runner_sim_options sim;
+    struct runner runner; /* a copy of what the engine has */
 };
 
 static inline struct knobs rig_knobs(void) {
@@ -36,9 +37,11 @@ static inline struct engine_options rig_options(const struct knobs *k) {
     return o;
 }
 
-/* `watch` may be NULL. With `is_real` the clock is the machine's and a step takes step_us of it. */
-static inline void rig_open(struct rig *rig, const struct knobs *k, const struct sim_watch *watch,
-                            bool is_real, int64_t step_us) {
+/* `watch` may be NULL. With `is_real` the clock is the machine's and a step takes step_us of it.
+ * `delay_seed` draws when plans run, with depth 1. */
+static inline void rig_open_depth(struct rig *rig, const struct knobs *k,
+                                  const struct sim_watch *watch, bool is_real, int64_t step_us,
+                                  uint32_t depth, uint64_t delay_seed) {
     struct err err = {0};
     struct runner runner;
     struct engine_options o = rig_options(k);
@@ -51,10 +54,18 @@ static inline void rig_open(struct rig *rig, const struct knobs *k, const struct
                                            .vocab = RIG_VOCAB,
                                            .clock = is_real ? NULL : &rig->clock,
                                            .step_us = step_us,
+                                           .depth = depth,
+                                           .delay_seed = delay_seed,
                                            .profile = *cost_profile_find("this-cpu")};
     if (watch) rig->sim.watch = *watch;
     if (runner_sim_open(&rig->sim, &runner, &err) != ST_OK) fail_msg("%s", err.text);
+    rig->runner = runner;
     engine_plug(rig->engine, &runner);
+}
+
+static inline void rig_open(struct rig *rig, const struct knobs *k, const struct sim_watch *watch,
+                            bool is_real, int64_t step_us) {
+    rig_open_depth(rig, k, watch, is_real, step_us, 0, 0);
 }
 
 /* Prompts differ in their first token, so that nothing is found in the prefix cache. */

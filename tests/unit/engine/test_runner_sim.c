@@ -19,7 +19,7 @@ struct rig {
     struct runner runner;
     struct sim_clock clock;
     struct runner_sim_options options;
-    struct plan plan;
+    struct plan plan, next; /* next: submitted behind `plan`, with depth 1 */
     struct sim_fault fault; /* of the next step */
     uint64_t owners[SEQS], seeds[SEQS];
     uint32_t wrong_count;
@@ -28,7 +28,7 @@ struct rig {
 
 static void on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault) {
     struct rig *r = ctx;
-    assert_ptr_equal(plan, &r->plan);
+    assert_true(plan == &r->plan || plan == &r->next);
     *fault = r->fault;
 }
 
@@ -44,8 +44,13 @@ static void on_wrong(void *ctx, const char *sentence) {
     err_set(&r->wrong, ST_BAD, "%s", sentence);
 }
 
-static void open_rig(struct rig *r, uint32_t window) {
-    *r = (struct rig){.options = {.seq_max = SEQS, .row_max = SEQS, .vocab = 1000, .key = 7}};
+static void open_rig_depth(struct rig *r, uint32_t window, uint32_t depth, uint64_t seed) {
+    *r = (struct rig){.options = {.seq_max = SEQS,
+                                  .row_max = SEQS,
+                                  .vocab = 1000,
+                                  .key = 7,
+                                  .depth = depth,
+                                  .delay_seed = seed}};
     struct kv_cache_options kv = {
         .block_tokens = BLOCK,
         .group_count = 2,
@@ -66,10 +71,14 @@ static void open_rig(struct rig *r, uint32_t window) {
     r->options.watch = (struct sim_watch){on_plan, identify, on_wrong, r};
     assert_int_equal(runner_sim_open(&r->options, &r->runner, NULL), ST_OK);
     assert_int_equal(plan_init(&r->plan, SEQS, MOVES), ST_OK);
+    assert_int_equal(plan_init(&r->next, SEQS, MOVES), ST_OK);
 }
+
+static void open_rig(struct rig *r, uint32_t window) { open_rig_depth(r, window, 0, 0); }
 
 static void close_rig(struct rig *r) {
     plan_deinit(&r->plan);
+    plan_deinit(&r->next);
     r->runner.close(r->runner.self);
     kv_cache_destroy(r->kv);
 }
@@ -246,6 +255,91 @@ static void test_what_a_failed_step_or_row_wrote_is_garbage(void **state) {
     }
 }
 
+/* ---- depth 1 ---- */
+
+static void submit_both(struct rig *r) {
+    assert_int_equal(r->runner.submit(r->runner.self, &r->plan, NULL), ST_OK);
+    assert_int_equal(r->runner.submit(r->runner.self, &r->next, NULL), ST_OK);
+}
+
+static struct row_result collect_one(struct rig *r) {
+    struct step_result result;
+    assert_int_equal(r->runner.collect(r->runner.self, &result, NULL), ST_OK);
+    return result.rows[0];
+}
+
+/* The row of one token at `first` of sequence 0 in the plan behind. */
+static struct plan_row *add_next(struct rig *r, seq_idx seq, kv_seq kv, const int32_t *tokens,
+                                 uint32_t first) {
+    assert_int_equal(kv_seq_grow(r->kv, kv, first + 1, &r->next.moves), ST_OK);
+    struct plan_row *row = &r->next.rows[r->next.row_count++];
+    *row = (struct plan_row){
+        .seq = seq, .first = first, .count = 1, .samples = true, .kv = kv, .tokens = tokens};
+    r->next.token_count++;
+    return row;
+}
+
+static void test_a_row_takes_the_token_of_the_plan_before_whenever_plans_run(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct rig r;
+        open_rig_depth(&r, 6, 1, seed);
+        kv_seq kv = begin(&r, 0, 8);
+        int32_t tokens[8];
+        memcpy(tokens, TEXT, sizeof(tokens));
+        add_row(&r, 0, kv, tokens, 0, 8, true);
+        add_next(&r, 0, kv, tokens, 8)->takes_sampled = true;
+        int64_t began_us = r.clock.now_us;
+        submit_both(&r);
+        assert_int_equal(r.clock.now_us, began_us); /* submit does not wait */
+        memset(tokens, 0, sizeof(tokens));          /* and has copied the tokens */
+        uint64_t text = sim_text_begin(0);
+        for (uint32_t p = 0; p < 8; p++) text = sim_text_add(text, TEXT[p]);
+        int32_t first = sim_token(&r.options, 0, text);
+        assert_int_equal(collect_one(&r).token, first);
+        int64_t half_us = r.clock.now_us;
+        assert_true(half_us > began_us);
+        assert_int_equal(collect_one(&r).token,
+                         sim_token(&r.options, 0, sim_text_add(text, first)));
+        assert_true(r.clock.now_us > half_us);
+        assert_int_equal(r.wrong_count, 0);
+        close_rig(&r);
+    }
+}
+
+static void test_a_token_that_was_not_sampled_cannot_be_taken(void **state) {
+    (void)state;
+    struct rig r;
+    open_rig_depth(&r, 0, 1, 0);
+    kv_seq kv = begin(&r, 0, 8);
+    add_row(&r, 0, kv, TEXT, 0, 8, false);
+    add_next(&r, 0, kv, TEXT, 8)->takes_sampled = true;
+    submit_both(&r);
+    collect_one(&r);
+    collect_one(&r);
+    assert_true(r.wrong_count > 0);
+    close_rig(&r);
+}
+
+static void test_a_block_or_an_index_that_a_plan_under_way_uses_is_not_given_away(void **state) {
+    (void)state;
+    for (int index = 0; index < 2; index++) {
+        struct rig r;
+        open_rig_depth(&r, 0, 1, 0);
+        kv_seq kv = begin(&r, 0, 8);
+        add_row(&r, 0, kv, TEXT, 0, 8, true);
+        assert_int_equal(r.runner.submit(r.runner.self, &r.plan, NULL), ST_OK);
+        r.runner.end(r.runner.self, 0);
+        if (index == 0) kv_seq_close(r.kv, kv);
+        kv_seq other = begin(&r, index == 0 ? 1 : 0, 1);
+        add_next(&r, index == 0 ? 1 : 0, other, TEXT, 0);
+        if (index == 0) assert_int_equal(r.wrong_count, 0);
+        assert_int_equal(r.runner.submit(r.runner.self, &r.next, NULL), ST_OK);
+        assert_true(r.wrong_count > 0);
+        close_rig(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_token_depends_on_text_owner_and_seed_alone),
@@ -256,6 +350,9 @@ int main(void) {
         cmocka_unit_test(test_two_rows_that_write_one_block_are_found),
         cmocka_unit_test(test_a_swap_keeps_contents_and_a_lost_move_is_found),
         cmocka_unit_test(test_what_a_failed_step_or_row_wrote_is_garbage),
+        cmocka_unit_test(test_a_row_takes_the_token_of_the_plan_before_whenever_plans_run),
+        cmocka_unit_test(test_a_token_that_was_not_sampled_cannot_be_taken),
+        cmocka_unit_test(test_a_block_or_an_index_that_a_plan_under_way_uses_is_not_given_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

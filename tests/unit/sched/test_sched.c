@@ -466,7 +466,7 @@ static void test_choices_outlive_a_parent_that_is_cancelled(void **state) {
 
 /* ---- ends ---- */
 
-static void test_a_cancel_under_way_takes_effect_with_the_apply(void **state) {
+static void test_a_cancel_under_way_ends_at_once_and_keeps_blocks_until_the_apply(void **state) {
     (void)state;
     struct world w = open_chunked(64, 4, 2);
     seq_idx a = world_submit(&w, (struct world_submit){.prompt_tokens = 9, .max_tokens = 9});
@@ -475,16 +475,18 @@ static void test_a_cancel_under_way_takes_effect_with_the_apply(void **state) {
     sched_cancel(w.s, w.requests[0].request, 0, FINISH_CANCELLED, w.now_us);
     sched_cancel(w.s, w.requests[0].request, 0, FINISH_ERROR, w.now_us); /* the first one counts */
     sched_verify(w.s);
-    struct sched_event e;
-    assert_false(sched_next_event(w.s, &e));
+    world_events(&w);
+    assert_int_equal(w.requests[0].finish, FINISH_CANCELLED);
     assert_int_equal(kv_cache_available(sched_kv(w.s)), available);
-    assert_int_equal(state_of(&w, a), SEQ_RUNNING);
+    assert_int_equal(state_of(&w, a), SEQ_LINGERING);
+    assert_true(sched_is_idle(w.s));
+    sched_verify(w.s);
     world_run(&w);
     world_apply(&w);
-    assert_int_equal(w.requests[0].finish, FINISH_CANCELLED);
+    assert_true(w.plan.rows[0].is_dropped);
     assert_int_equal(w.requests[0].last.total, 9); /* what the plan sampled is not there */
+    assert_int_equal(state_of(&w, a), SEQ_FREE);
     assert_int_equal(kv_cache_available(sched_kv(w.s)), 64);
-    assert_true(sched_is_idle(w.s));
     sched_cancel(w.s, w.requests[0].request, 0, FINISH_CANCELLED, w.now_us); /* it has ended */
     world_close(&w);
 }
@@ -786,7 +788,7 @@ int main(void) {
         cmocka_unit_test(test_choices_share_also_when_the_first_ends_at_once),
         cmocka_unit_test(test_choices_without_a_seat_wait_in_line),
         cmocka_unit_test(test_choices_outlive_a_parent_that_is_cancelled),
-        cmocka_unit_test(test_a_cancel_under_way_takes_effect_with_the_apply),
+        cmocka_unit_test(test_a_cancel_under_way_ends_at_once_and_keeps_blocks_until_the_apply),
         cmocka_unit_test(test_a_cancel_ends_a_sequence_in_any_state_once),
         cmocka_unit_test(test_requests_end_when_their_time_is_over),
         cmocka_unit_test(test_a_failed_row_ends_only_its_own_sequence),

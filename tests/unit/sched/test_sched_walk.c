@@ -4,7 +4,8 @@
  * Method: seeded small worlds (8 to 64 blocks, 1 to 8 seats, all knobs drawn), random traffic with
  *         shared prefixes, choices, cancels at every moment (also between plan and apply),
  *         deadlines, failing rows and failing plans; sched_verify after every call; then the
- *         traffic stops and all must drain. The seed is in every failure message. */
+ *         traffic stops and all must drain. Each world is walked with and without plans made
+ *         ahead. The seed is in every failure message. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -97,9 +98,9 @@ static void cancel_one(struct world *w) {
     sched_verify(w->s);
 }
 
-static void keep_some(struct world *w) {
-    for (uint32_t r = 0; r < w->plan.row_count; r++)
-        if (chance(w, 5)) kv_seq_keep(sched_kv(w->s), w->plan.rows[r].kv, INT64_MAX);
+static void keep_some(struct world *w, const struct plan *plan) {
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        if (chance(w, 5)) kv_seq_keep(sched_kv(w->s), plan->rows[r].kv, INT64_MAX);
 }
 
 static void walk_step(struct world *w) {
@@ -113,7 +114,7 @@ static void walk_step(struct world *w) {
         world_events(w);
         return;
     }
-    keep_some(w);
+    keep_some(w, &w->plan);
     if (chance(w, 3)) {
         sched_fail(w->s, &w->plan, w->now_us);
         sched_verify(w->s);
@@ -125,21 +126,46 @@ static void walk_step(struct world *w) {
     world_apply(w);
 }
 
-static void walk(const struct sched_policy *policy, uint64_t seed) {
+/* The same with depth 1. A plan that failed must be followed by the one behind it. */
+static void walk_step_ahead(struct world *w) {
+    if (chance(w, 40)) submit_some(w);
+    if (chance(w, 8)) cancel_one(w);
+    struct plan *next = world_plan_next(w), *oldest = w->oldest;
+    if (chance(w, 20)) cancel_one(w);
+    if (chance(w, 10)) submit_some(w);
+    if (!next && !oldest) w->now_us += draw(w, 1, 3000);
+    if (next) keep_some(w, next);
+    if (oldest && chance(w, 3)) {
+        world_advance(w, next);
+        w->is_settling = next != NULL;
+        sched_fail(w->s, oldest, w->now_us);
+        sched_verify(w->s);
+        world_events(w);
+        return;
+    }
+    if (chance(w, 10)) world_events(w);
+    world_finish_oldest(w, next);
+}
+
+static void walk(const struct sched_policy *policy, uint64_t seed, uint32_t depth) {
     struct world w;
     struct rng rng = {.seed = seed};
     struct sched_options o = draw_options(&rng, policy);
     world_open(&w, &o);
     w.rng = rng;
     if (chance(&w, 30)) {
+        uint32_t moves = draw(&w, 8, 24);
         plan_deinit(&w.plan);
-        assert_int_equal(plan_init(&w.plan, o.knobs.max_seqs, draw(&w, 8, 24)), ST_OK);
+        plan_deinit(&w.other);
+        assert_int_equal(plan_init(&w.plan, o.knobs.max_seqs, moves), ST_OK);
+        assert_int_equal(plan_init(&w.other, o.knobs.max_seqs, moves), ST_OK);
     }
     w.failed_rows_every = chance(&w, 30) ? 50 : 0;
-    snprintf(name, sizeof(name), "%s seed %lu\n", policy->name, (unsigned long)seed);
-    for (uint32_t n = 0; n < STEPS; n++) walk_step(&w);
+    snprintf(name, sizeof(name), "%s seed %lu depth %u\n", policy->name, (unsigned long)seed,
+             depth);
+    for (uint32_t n = 0; n < STEPS; n++) depth > 0 ? walk_step_ahead(&w) : walk_step(&w);
     w.failed_rows_every = 0;
-    world_drain(&w, DRAIN_STEPS);
+    world_drain_by(&w, depth > 0 ? world_step_ahead : world_step, DRAIN_STEPS);
     assert_int_equal(w.live_count, 0);
     struct kv_cache_stats kv = sched_stats(w.s).kv;
     for (uint32_t g = 0; g < o.group_count; g++) assert_int_equal(kv.groups[g].held_count, 0);
@@ -151,12 +177,20 @@ static void walk(const struct sched_policy *policy, uint64_t seed) {
 static void test_random_walks_of_every_policy_keep_all_invariants(void **state) {
     (void)state;
     for (const struct sched_policy *const *p = sched_policies; *p; p++)
-        for (uint64_t seed = 1; seed <= SEEDS_PER_POLICY; seed++) walk(*p, seed);
+        for (uint64_t seed = 1; seed <= SEEDS_PER_POLICY; seed++) walk(*p, seed, 0);
+}
+
+static void test_random_walks_with_plans_made_ahead_keep_all_invariants(void **state) {
+    (void)state;
+    for (const struct sched_policy *const *p = sched_policies; *p; p++)
+        for (uint64_t seed = 1; seed <= SEEDS_PER_POLICY; seed++) walk(*p, seed, 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_random_walks_of_every_policy_keep_all_invariants,
+                                  print_name),
+        cmocka_unit_test_teardown(test_random_walks_with_plans_made_ahead_keep_all_invariants,
                                   print_name),
     };
     signal(SIGABRT, say_name);

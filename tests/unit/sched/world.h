@@ -5,6 +5,9 @@
  * sequence says it should (so a block that was shared, moved or reused wrongly shows at once),
  * then writes its own. The sampled token is a function of that hash and of the request, so an
  * answer can be computed without any scheduler and must come out the same.
+ *
+ * world_step takes a turn as an engine of depth 0 does, world_step_ahead as one of depth 1: there
+ * the oldest plan runs only after the next one was made.
  */
 #ifndef TESTS_SCHED_WORLD_H
 #define TESTS_SCHED_WORLD_H
@@ -40,6 +43,9 @@ struct world {
     struct sched *s;
     struct sched_options options;
     struct plan plan;
+    struct plan other;   /* with depth 1 the two take turns */
+    struct plan *oldest; /* with depth 1: the plan under way; NULL: none is */
+    bool is_settling;    /* with depth 1: no plan before that is applied */
     struct row_result *results;
     uint64_t *memory, *spill; /* [group][block][slot] */
     struct world_request *requests;
@@ -71,7 +77,9 @@ static inline void world_open(struct world *w, const struct sched_options *o) {
     *w = (struct world){.options = *o, .now_us = 1000, .verify = true};
     enum status st = sched_create(&w->s, o, &err);
     if (st != ST_OK) fail_msg("%s", err.text);
-    assert_int_equal(plan_init(&w->plan, o->knobs.max_seqs, 4 * o->knobs.kv_blocks + 64), ST_OK);
+    uint32_t moves = 4 * o->knobs.kv_blocks + 64;
+    assert_int_equal(plan_init(&w->plan, o->knobs.max_seqs, moves), ST_OK);
+    assert_int_equal(plan_init(&w->other, o->knobs.max_seqs, moves), ST_OK);
     size_t slots = (size_t)o->knobs.kv_blocks * o->knobs.block_size * o->group_count;
     size_t spilled = (size_t)o->knobs.spill_blocks * o->knobs.block_size * o->group_count;
     w->results = mem_zalloc_array(o->knobs.max_seqs, sizeof(w->results[0]));
@@ -83,6 +91,7 @@ static inline void world_open(struct world *w, const struct sched_options *o) {
 static inline void world_close(struct world *w) {
     sched_destroy(w->s);
     plan_deinit(&w->plan);
+    plan_deinit(&w->other);
     for (uint32_t i = 0; i < w->request_count; i++) mem_free(w->requests[i].tokens);
     mem_free(w->results);
     mem_free(w->memory);
@@ -132,6 +141,8 @@ static inline void world_move(struct world *w, const struct kv_move *m) {
 
 static inline void world_row(struct world *w, const struct plan_row *row, struct row_result *out) {
     const struct sched_seq *seq = sched_seq_at(w->s, row->seq);
+    *out = (struct row_result){.token = -1};
+    if (seq->state != SEQ_RUNNING) return; /* it has ended, or is recomputed: the row is dropped */
     uint32_t bs = w->options.knobs.block_size, end = row->first + row->count;
     uint64_t h = seq->salt;
     for (uint32_t p = 0; p < end; p++) {
@@ -150,16 +161,17 @@ static inline void world_row(struct world *w, const struct plan_row *row, struct
     }
     const struct world_request *r = world_find(w, seq->request, seq->choice);
     *out = (struct row_result){.token = next_token(h, seq->choice)};
-    out->is_end = seq->total + 1 == r->end_at;
+    out->is_end = end + 1 == r->end_at;
     out->failed = w->failed_rows_every && rng_below(&w->rng, w->failed_rows_every) == 0;
 }
 
-static inline void check_plan(const struct world *w) {
+/* `plan` is the newest one. */
+static inline void check_plan(const struct world *w, const struct plan *plan) {
     const struct knobs *k = &w->options.knobs;
     uint32_t tokens = 0, samples = 0;
     bool in_prompts = false;
-    for (uint32_t r = 0; r < w->plan.row_count; r++) {
-        const struct plan_row *row = &w->plan.rows[r];
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        const struct plan_row *row = &plan->rows[r];
         const struct sched_seq *seq = sched_seq_at(w->s, row->seq);
         tokens += row->count;
         samples += row->samples;
@@ -170,14 +182,14 @@ static inline void check_plan(const struct world *w) {
         bool is_decode = row->samples && row->count == 1;
         assert_false(in_prompts && is_decode);
         in_prompts = !is_decode;
-        for (uint32_t q = 0; q < r; q++) assert_true(w->plan.rows[q].seq != row->seq);
+        for (uint32_t q = 0; q < r; q++) assert_true(plan->rows[q].seq != row->seq);
         if (w->options.policy->whole_prompts) assert_true(row->samples);
-        if (k->chunk_tokens > 0 && !w->options.policy->whole_prompts && w->plan.row_count > 1)
+        if (k->chunk_tokens > 0 && !w->options.policy->whole_prompts && plan->row_count > 1)
             assert_true(row->count <= k->chunk_tokens);
     }
-    assert_int_equal(tokens, w->plan.token_count);
-    assert_int_equal(samples, w->plan.sample_count);
-    bool is_solo = w->options.policy->whole_prompts && w->plan.row_count == 1;
+    assert_int_equal(tokens, plan->token_count);
+    assert_int_equal(samples, plan->sample_count);
+    bool is_solo = w->options.policy->whole_prompts && plan->row_count == 1;
     assert_true(tokens <= k->max_step_tokens || is_solo);
 }
 
@@ -204,30 +216,80 @@ static inline void world_events(struct world *w) {
 
 /* ---- steps ---- */
 
-static inline void world_plan(struct world *w) {
-    sched_plan(w->s, w->now_us, &w->plan);
+static inline void world_plan_into(struct world *w, struct plan *plan) {
+    sched_plan(w->s, w->now_us, plan);
     if (w->verify) sched_verify(w->s);
-    if (w->verify) check_plan(w);
+    if (w->verify) check_plan(w, plan);
 }
 
-static inline bool world_is_empty_plan(const struct world *w) {
-    return w->plan.row_count == 0 && w->plan.moves.count == 0;
+static inline void world_plan(struct world *w) { world_plan_into(w, &w->plan); }
+
+static inline bool is_empty_plan(const struct plan *plan) {
+    return plan->row_count == 0 && plan->moves.count == 0;
 }
 
-static inline void world_run(struct world *w) {
-    for (uint32_t m = 0; m < w->plan.moves.count; m++) world_move(w, &w->plan.moves.list[m]);
-    for (uint32_t r = 0; r < w->plan.row_count; r++) world_row(w, &w->plan.rows[r], &w->results[r]);
+static inline bool world_is_empty_plan(const struct world *w) { return is_empty_plan(&w->plan); }
+
+static inline void world_run_plan(struct world *w, const struct plan *plan) {
+    for (uint32_t m = 0; m < plan->moves.count; m++) world_move(w, &plan->moves.list[m]);
+    for (uint32_t r = 0; r < plan->row_count; r++) world_row(w, &plan->rows[r], &w->results[r]);
 }
 
-static inline void world_apply(struct world *w) {
-    int64_t us = 100 + 10 * (int64_t)w->plan.token_count;
+static inline void world_run(struct world *w) { world_run_plan(w, &w->plan); }
+
+static inline void world_apply_plan(struct world *w, struct plan *plan) {
+    int64_t us = 100 + 10 * (int64_t)plan->token_count;
     w->now_us += us;
     struct step_result result = {
-        .rows = w->results, .row_count = w->plan.row_count, .elapsed_us = w->is_timeless ? 0 : us};
-    sched_apply(w->s, &w->plan, &result, w->now_us);
+        .rows = w->results, .row_count = plan->row_count, .elapsed_us = w->is_timeless ? 0 : us};
+    sched_apply(w->s, plan, &result, w->now_us);
     w->step++;
     if (w->verify) sched_verify(w->s);
     world_events(w);
+}
+
+static inline void world_apply(struct world *w) { world_apply_plan(w, &w->plan); }
+
+/* The plan that is not under way. */
+static inline struct plan *world_next(struct world *w) {
+    return w->oldest == &w->plan ? &w->other : &w->plan;
+}
+
+/* Make a plan, ahead if another one is under way; NULL: there was nothing to plan. */
+static inline struct plan *world_plan_next(struct world *w) {
+    struct plan *next = world_next(w);
+    if (w->is_settling) return NULL;
+    world_plan_into(w, next);
+    if (!w->oldest) assert_false(next->wants_settled);
+    if (w->oldest) assert_int_equal(next->preempted_count, 0);
+    w->is_settling = next->wants_settled;
+    return is_empty_plan(next) ? NULL : next;
+}
+
+/* The oldest plan is over, and `next` takes its place; NULL: none does. */
+static inline void world_advance(struct world *w, struct plan *next) {
+    w->oldest = next;
+    if (!next) w->is_settling = false;
+}
+
+/* Run and apply the oldest plan, if there is one. */
+static inline void world_finish_oldest(struct world *w, struct plan *next) {
+    struct plan *oldest = w->oldest;
+    world_advance(w, next);
+    if (!oldest) {
+        world_events(w);
+        return;
+    }
+    world_run_plan(w, oldest);
+    world_apply_plan(w, oldest);
+}
+
+/* One turn of depth 1; false if there was nothing to do. */
+static inline bool world_step_ahead(struct world *w) {
+    bool has_oldest = w->oldest != NULL;
+    struct plan *next = world_plan_next(w);
+    world_finish_oldest(w, next);
+    return has_oldest || next;
 }
 
 /* One turn; false if there was nothing to do. */
@@ -243,15 +305,20 @@ static inline bool world_step(struct world *w) {
 }
 
 /* Until nothing is left, waiting for timers where nothing can be done. */
-static inline void world_drain(struct world *w, uint32_t steps_max) {
+static inline void world_drain_by(struct world *w, bool (*step)(struct world *),
+                                  uint32_t steps_max) {
     for (uint32_t n = 0; n < steps_max; n++) {
-        if (world_step(w)) continue;
+        if (step(w)) continue;
         if (sched_is_idle(w->s)) return;
         int64_t t = sched_next_timer_us(w->s);
         if (t == INT64_MAX) fail_msg("stuck at step %lu", (unsigned long)w->step);
         if (t > w->now_us) w->now_us = t;
     }
     fail_msg("not done after %u steps", steps_max);
+}
+
+static inline void world_drain(struct world *w, uint32_t steps_max) {
+    world_drain_by(w, world_step, steps_max);
 }
 
 /* ---- requests ---- */
@@ -264,7 +331,7 @@ struct world_submit {
     uint64_t request;   /* 0: the next number */
     uint32_t choice, tenant;
     seq_idx parent;
-    bool is_fork;
+    bool is_fork, waits;
     struct urgency urgency;
 };
 
@@ -291,6 +358,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .tenant = in.tenant,
                                   .salt = in.tenant,
                                   .urgency = in.urgency,
+                                  .waits = in.waits,
                                   .tokens = r->tokens,
                                   .prompt_tokens = in.prompt_tokens,
                                   .total_max = r->total_max};

@@ -1,0 +1,104 @@
+/* sched/sched_ahead.c - plans made ahead, and sequences that end under a plan; see sched/sched.h.
+ *
+ * Entry points: sched_assume, sched_unassume, sched_rests; sched_used_until, sched_linger,
+ * sched_take_oldest, sched_end_lingering.
+ *
+ * An ahead plan is made while another plan is under way. It first assumes that the other one
+ * succeeds: each sequence with a row in it has computed the row's tokens, and one more token if the
+ * row samples. The value of that token is not known, so nothing may read it. sched_apply of the
+ * older plan then only fills in what is known: the token, the commit to the KV cache, the end.
+ *
+ * A sequence that ends while a plan under way has a row or a move of it lingers: its tables and its
+ * index are given back when that plan is over (I8).
+ */
+#include "sched/sched_int.h"
+
+/* ---- assuming ---- */
+
+void sched_assume(struct sched *s) {
+    if (s->is_assumed) return; /* by an ahead plan that was empty */
+    const struct plan *plan = s->under_way[0].plan;
+    s->is_assumed = true;
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        if (r + PREFETCH_ROWS < plan->row_count)
+            slot_prefetch(&s->slots[plan->rows[r + PREFETCH_ROWS].seq]);
+        seq_idx i = plan->rows[r].seq;
+        struct slot *slot = &s->slots[i];
+        if (slot->seq.planned == 0) continue; /* it has ended */
+        CHECK(slot->seq.state == SEQ_RUNNING);
+        slot->assumed = slot->seq.planned;
+        slot->seq.planned = 0;
+        slot->seq.computed += slot->assumed;
+        slot->assumes_token = plan->rows[r].samples;
+        slot->seq.total += slot->assumes_token;
+        if (slot->is_prompt) sched_reclass(s, i); /* a decode stays one */
+    }
+}
+
+void sched_unassume(struct sched *s, seq_idx i) {
+    struct slot *slot = &s->slots[i];
+    if (slot->assumed == 0) return;
+    slot->seq.computed -= slot->assumed;
+    slot->seq.total -= slot->assumes_token;
+    slot->assumed = 0;
+    slot->assumes_token = false;
+    sched_reclass(s, i);
+}
+
+/* One that has all its tokens ends with the plan under way. One whose prompt that plan completes
+ * is forked by the apply: its last block must not be written meanwhile. */
+bool sched_rests(const struct planning *p, seq_idx i) {
+    const struct slot *slot = &p->s->slots[i];
+    const struct sched_seq *seq = &slot->seq;
+    if (slot->assumed == 0) return false;
+    if (seq->total == seq->total_max || seq->waits) return true;
+    return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;
+}
+
+/* ---- lingering ---- */
+
+uint64_t sched_used_until(const struct sched *s, seq_idx i) {
+    const struct slot *slot = &s->slots[i];
+    if (s->under_way_count == 0) return 0;
+    uint64_t newest = s->under_way[s->under_way_count - 1].number;
+    uint64_t until = slot->row_in > slot->moved_in ? slot->row_in : slot->moved_in;
+    if (until < s->under_way[0].number) return 0;
+    return until < newest ? until : newest; /* a plan that came out empty is not under way */
+}
+
+void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool has_seat) {
+    struct slot *slot = &s->slots[i];
+    slot->lingers_until = until;
+    slot->lingers_with_kv = has_kv;
+    slot->lingers_with_seat = has_seat;
+    slot->linger_next = s->linger_first;
+    s->linger_first = i;
+    if (has_seat) s->reserved_blocks += sched_reservation(s, i); /* which leaving the seat ended */
+}
+
+uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {
+    CHECK(s->under_way_count > 0);
+    CHECK(s->under_way[0].plan == plan);
+    uint64_t number = s->under_way[0].number;
+    s->under_way[0] = s->under_way[--s->under_way_count];
+    s->steps++;
+    if (s->under_way_count == 0) s->must_settle = false;
+    return number;
+}
+
+void sched_end_lingering(struct sched *s, uint64_t number) {
+    for (seq_idx *link = &s->linger_first; *link != SEQ_NONE;) {
+        seq_idx i = *link;
+        struct slot *slot = &s->slots[i];
+        if (slot->lingers_until > number) {
+            link = &slot->linger_next;
+            continue;
+        }
+        *link = slot->linger_next;
+        slot->lingers_until = 0;
+        if (slot->lingers_with_seat) s->reserved_blocks -= sched_reservation(s, i);
+        if (slot->lingers_with_kv) kv_seq_close(s->kv, slot->seq.kv);
+        s->epoch++;
+        if (slot->seq.state == SEQ_LINGERING) sched_slot_free(s, i);
+    }
+}
