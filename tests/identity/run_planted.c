@@ -1,7 +1,8 @@
 /* Goal:   the rides notice a broken rule.
  * Method: this program is linked with one file of planted/, which replaces functions by faulty
- *         ones. It runs rides on tiny models until an answer differs, and says which one; to
- *         get to the end without a difference is the failure. */
+ *         ones. It runs rides on tiny models, on the CPU and on a device that is late, until an
+ *         answer differs, and says which one; to get to the end without a difference is the
+ *         failure. */
 #include <stdio.h>
 
 #include "identity/lines.h"
@@ -10,7 +11,7 @@
 enum { RIDES_MAX = 20 };
 
 /* True: a ride noticed. */
-static bool ride_until_caught(const char *name) {
+static bool ride_until_caught(const char *name, const char *device) {
     struct line line;
     struct err err = {0};
     struct coverage seen = {0};
@@ -20,6 +21,7 @@ static bool ride_until_caught(const char *name) {
     bool caught = false;
     for (uint32_t i = 0; i < RIDES_MAX && !caught; i++) {
         struct ride r = ride_draw(&line, i);
+        r.device = device;
         caught = ride_check(&line, &r, &seen, &err) != ST_OK;
     }
     if (caught) printf("caught after %u pairs: %s\n", seen.pairs, err.text);
@@ -29,8 +31,11 @@ static bool ride_until_caught(const char *name) {
 
 int main(void) {
     static const char *const names[] = {"llama", "gemma3", "qwen3moe"};
-    for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (ride_until_caught(names[i])) return 0;
+    /* Some rules can only be broken where a step is planned while another runs. */
+    static const char *const devices[] = {"cpu", "delayed:depth=1,jitter=0"};
+    for (uint32_t d = 0; d < sizeof(devices) / sizeof(devices[0]); d++)
+        for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            if (ride_until_caught(names[i], devices[d])) return 0;
     printf("no ride noticed the fault\n");
     return 1;
 }

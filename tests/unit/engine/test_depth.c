@@ -1,5 +1,5 @@
-/* Goal:   an engine on a device that is late keeps its promises: a failed step ends those who are in
- *         it and no others, what is under way is collected before the end, and settings whose
+/* Goal:   an engine on a device that is late keeps its promises: a failed step ends the sequences
+ *         in it and no others, what is under way is collected before the end, and settings whose
  *         description depends on a token that is not known yet give the answers of depth 0.
  * Method: the device `delayed` at depth 0 and 1 on a tiny model, stepped by hand. */
 #include <setjmp.h>
