@@ -125,7 +125,8 @@ static enum status measure(const struct args *args, const struct wanted *w, stru
         return err_set(err, ST_BAD, "%s gives embeddings and has no steps to profile",
                        args_model(args));
     if (!dev->profiler)
-        return err_set(err, ST_BAD, "device %s cannot tell where its time goes", dev->name);
+        return err_set(err, ST_BAD, "device %s does not support profiling; use --device cpu",
+                       dev->name);
     TRY(dev->profiler->peaks(dev->self, &peaks, err));
     for (uint32_t i = 0; i < w->count; i++)
         TRY(run_step(host, &w->shapes[i], &options, &steps[i], err));

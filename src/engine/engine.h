@@ -45,10 +45,10 @@ void engine_destroy(struct engine *e); /* NULL is fine; stops it first */
 enum status engine_start(struct engine *e, struct err *err);
 void engine_stop(struct engine *e);
 
-/* One turn: plan and submit a step, collect a step, publish what moved. With a runner of depth 1
- * the step that is collected is the one submitted before. Everything the server does for its
- * clients happens here. `did_work` tells whether there was anything to do. Returns the status of
- * the step that was collected. */
+/* One turn: plan and submit one step, collect one step, publish new tokens and finished choices.
+ * With a runner of depth 1 the collected step is the one submitted in the previous turn. Everything
+ * the server does for its clients happens here. `did_work` tells whether there was anything to do.
+ * Returns the status of the step that was collected. */
 enum status engine_step(struct engine *e, bool *did_work);
 
 /* Clients. On ST_OK the caller holds a reference (request_unref) and takes events until each
@@ -74,13 +74,13 @@ struct engine_stats {
     struct sched_stats sched; /* running, preempted, hits of the prefix cache in tokens, ... */
     uint64_t step_tokens; /* computed, by all steps; rows that failed or were dropped excluded */
     uint64_t step_sizes[ENGINE_STEP_SIZES]; /* steps of 1 token, up to 2, 4, ... 2^14, and more */
-    uint64_t prompt_tokens; /* of step_tokens, for prompts: again, after a preemption, counts */
+    uint64_t prompt_tokens; /* of step_tokens; those recomputed after a preemption count again */
     uint64_t answer_tokens; /* sampled */
     uint64_t submitted;     /* requests that engine_submit took */
-    uint64_t refused;       /* choices of them that the scheduler did not */
+    uint64_t refused;       /* choices of them that the scheduler refused */
     uint32_t waiting;       /* choices without a seat, those not looked at yet included */
     double kv_used_share;   /* of the KV blocks, those that sequences hold; 0 .. 1 */
-    /* Spent planning and applying; spent in steps altogether, where two overlap counted once. */
+    /* Time spent in the scheduler; time with at least one step under way. */
     int64_t sched_us, step_us;
     int64_t stalled_us;       /* how long the step under way has taken; 0: none is under way */
     double predicted_wait_us; /* for a prompt of 512 tokens */

@@ -216,13 +216,18 @@ static enum status make_space(struct host *h, const struct kv_memory_options *o,
                              .block_count = o->block_counts[group]};
     out->block_bytes = h->device.kv_block_bytes(h->device.self, &out->shape);
     if (out->block_bytes == 0)
-        return err_set(err, ST_BAD, "%s has no KV cache of type %s in blocks of %u tokens",
-                       h->device.name, kv_type_name(o->type), o->block_tokens);
+        return err_set(err, ST_BAD,
+                       "device %s does not support a KV cache of type %s with blocks of %u tokens; "
+                       "choose another kv_type, or a block_size that is a multiple of %u",
+                       h->device.name, kv_type_name(o->type), o->block_tokens,
+                       h->device.kv_block_tokens);
     if (size_mul(out->block_bytes, out->block_count, &bytes))
         out->base = h->device.alloc(h->device.self, bytes);
     if (!out->base)
         return err_set(err, ST_NOMEM,
-                       "no memory for %llu MiB of KV cache; a smaller context needs less",
+                       "device %s: cannot allocate %llu MiB for the KV cache; lower --kv-memory or "
+                       "the context length",
+                       h->device.name,
                        (unsigned long long)out->block_count * out->block_bytes >> 20);
     return spill_open(out, &h->device, o->spill_slots, o->spill_dir, err);
 }

@@ -45,7 +45,8 @@ static enum status check_shape(const struct host *h, const struct profile_shape 
     if (model_is_encoder(h->model))
         return err_set(err, ST_BAD, "the model gives embeddings and has no steps to profile");
     if (!h->device.profiler)
-        return err_set(err, ST_BAD, "device %s cannot tell where its time goes", h->device.name);
+        return err_set(err, ST_BAD, "device %s does not support profiling; use --device cpu",
+                       h->device.name);
     if (s->ctx + s->rows <= h->ctx_tokens) return ST_OK;
     return err_set(err, ST_BAD, "a step of %u tokens after %u does not fit a context of %u",
                    s->rows, s->ctx, h->ctx_tokens);

@@ -379,8 +379,8 @@ enum status runner_local_open(struct host *host, const struct kv_cache *kv,
                               struct err *err) {
     uint32_t tile = host->device.kv_block_tokens;
     if (options->kv.block_tokens % tile != 0 || options->kv.block_tokens == 0)
-        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %u",
-                       options->kv.block_tokens, tile);
+        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %u (device %s)",
+                       options->kv.block_tokens, tile, host->device.name);
     struct local *l = mem_zalloc(sizeof(*l));
     if (!l) return err_set(err, ST_NOMEM, "out of memory for a runner");
     l->host = host;

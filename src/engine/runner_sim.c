@@ -335,7 +335,7 @@ static void check_unused(struct sim *s, const struct sim_flight *f, uint32_t ind
     const uint32_t *table = table_of(s, f, index, group);
     for (uint32_t b = row->first / size; b <= (row->first + row->count - 1) / size; b++)
         if (is_in_use(s, group, table[b], row->seq))
-            wrong(s, row, "a plan under way uses the block that it writes", b * size, table[b]);
+            wrong(s, row, "the row writes a block that a plan under way uses", b * size, table[b]);
 }
 
 static void mark_uses(struct sim *s, const struct sim_flight *f, uint32_t index, uint32_t group) {
@@ -356,7 +356,10 @@ static void check_ahead(struct sim *s, const struct sim_flight *f) {
         const struct kv_move *m = &plan->moves.list[i];
         is_wrong = is_wrong || m->kind == KV_MOVE_OUT || is_in_use(s, m->group, m->to, SEQ_NONE);
     }
-    if (is_wrong) watch->on_wrong(watch->ctx, "a plan made ahead preempts or moves what is used");
+    if (is_wrong)
+        watch->on_wrong(
+            watch->ctx,
+            "an ahead plan preempts a sequence, or moves a block that a plan under way uses");
     for (uint32_t i = 0; i < plan->row_count; i++)
         for (uint32_t g = 0; g < s->options.group_count; g++) check_unused(s, f, i, g);
 }
@@ -385,7 +388,9 @@ static void check_index_is_free(struct sim *s, seq_idx i) {
         const struct plan *plan = flight_at(s, n)->plan;
         for (uint32_t r = 0; r < plan->row_count; r++)
             if (plan->rows[r].seq == i)
-                wrong(s, &plan->rows[r], "its index is given away while it is computed", 0, 0);
+                wrong(s, &plan->rows[r],
+                      "the sequence's index was reused while a plan under way has a row of it", 0,
+                      0);
     }
 }
 
@@ -457,7 +462,9 @@ static void end_time(struct sim *s, struct sim_flight *f) {
 static void take_sampled(struct sim *s, const struct sim_flight *f, const struct plan_row *row) {
     struct sim_seq *seq = &s->seqs[row->seq];
     if (seq->sampled_step + 1 != f->step || seq->text_tokens != row->first || row->count != 1)
-        wrong(s, row, "it takes a token that the plan before has not sampled", row->first, 0);
+        wrong(s, row,
+              "the row takes a sampled token, but the previous plan sampled none for this sequence",
+              row->first, 0);
     read_token(seq, seq->sampled);
 }
 

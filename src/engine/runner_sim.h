@@ -13,8 +13,9 @@
  *
  * With depth 1 a plan is submitted while the one before it is under way. When a plan runs is drawn
  * from a seed: as early as in its submit, as late as in its collect, always after the plans before
- * it. Whatever a plan needs is copied by submit. Until a plan is collected the blocks that its rows
- * write are its own: a row of a sequence that has ended leaves garbage there when it is collected.
+ * it. Whatever a plan needs is copied by submit. Until a plan is collected, no other plan may use
+ * the blocks that its rows write. To find violations, the runner fills these blocks with garbage at
+ * collect if the row's sequence has ended meanwhile.
  *
  * Lifetime: as any runner. Thread: the engine thread. Memory: all taken by open.
  */

@@ -36,11 +36,11 @@ static enum status check_knobs(const struct knobs *k, struct err *err) {
 static enum status check_device(struct host *h, const struct knobs *k, struct err *err) {
     uint32_t multiple = h->device.kv_block_tokens;
     if (k->block_size % multiple != 0)
-        return err_set(err, ST_BAD, "knob block_size: %u, device %s asks for a multiple of %u",
-                       k->block_size, h->device.name, multiple);
+        return err_set(err, ST_BAD, "knob block_size is %u, expected a multiple of %u (device %s)",
+                       k->block_size, multiple, h->device.name);
     if (host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, 0) == 0)
-        return err_set(err, ST_BAD, "knob kv_type: device %s has no %s", h->device.name,
-                       kv_type_name(kv_types[k->kv_type]));
+        return err_set(err, ST_BAD, "knob kv_type is %s, which device %s does not support",
+                       kv_type_name(kv_types[k->kv_type]), h->device.name);
     return ST_OK;
 }
 

@@ -34,8 +34,11 @@ static enum status make_file(const char *dir, size_t bytes, int *out, struct err
     if (!claim(fd, bytes)) {
         int why = errno;
         close(fd);
-        return err_set(err, ST_IO, "%s: no room for a spill file of %zu MiB: %s", dir, bytes >> 20,
-                       strerror(why));
+        return err_set(
+            err, ST_IO,
+            "%s: cannot reserve %zu MiB for a spill file: %s; free disk space, set TMPDIR to "
+            "another folder, or lower the knob spill_blocks",
+            dir, bytes >> 20, strerror(why));
     }
     *out = fd;
     return ST_OK;
@@ -47,13 +50,16 @@ enum status spill_open(struct kv_space *space, const struct device *dev, uint32_
     int fd;
     if (slots == 0) return ST_OK;
     if (!size_mul(space->block_bytes, slots, &bytes))
-        return err_set(err, ST_BAD, "%u spill slots are more than memory can address", slots);
+        return err_set(err, ST_BAD,
+                       "knob spill_blocks is %u, which is more than memory can address", slots);
     TRY(make_file(dir, bytes, &fd, err));
     space->spill = dev->host_alloc(dev->self, bytes, fd);
     close(fd);
     if (!space->spill)
-        return err_set(err, ST_NOMEM, "no memory for %u spill slots of %zu KiB in %s", slots,
-                       space->block_bytes >> 10, dir);
+        return err_set(err, ST_NOMEM,
+                       "cannot allocate %u spill blocks of %zu KiB (file in %s); lower the knob "
+                       "spill_blocks, 0 turns swapping off",
+                       slots, space->block_bytes >> 10, dir);
     space->spill_slots = slots;
     return ST_OK;
 }

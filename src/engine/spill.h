@@ -1,4 +1,4 @@
-/* engine/spill.h - where KV blocks go that had to leave the cache: a file without a name.
+/* engine/spill.h - storage for swapped-out KV blocks, in an unlinked file.
  *
  * One slot holds one block of a KV group, all its layers. Where the device can work in the file's
  * pages, the system keeps them in memory while there is room and writes them to disk when there is

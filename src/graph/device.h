@@ -15,8 +15,8 @@
  * Tables, results and spilled blocks are host memory that the device reaches (host_alloc).
  *
  * Lifetime: opened before the model's weights are prepared, closed after the last collect.
- * Thread: one caller at a time, with one exception: collect may wait for a program beside any call
- * that does not name that program.
+ * Thread: one caller at a time, with one exception: while one thread waits in collect(p), another
+ * thread may make any call that does not take p.
  */
 #ifndef GRAPH_DEVICE_H
 #define GRAPH_DEVICE_H
@@ -43,12 +43,13 @@ struct program_options {
     const struct kv_space *kv; /* by KV group; copied; NULL for an encoder */
     uint32_t kv_group_count;
     struct step_sizes sizes; /* of the largest step */
-    uint32_t slot_count;     /* slots for sampled tokens; 0: the output is never sampled from */
+    uint32_t slot_count; /* token slots: places on the device, one per sequence, that keep the token
+                                sampled last (step_token_at); 0: the output is never sampled from */
 };
 
 /* What came of a step. Valid until the next submit to the same program. */
 struct device_result {
-    const struct row_output *outputs; /* [output_count]; only if the step does not hand over */
+    const struct row_output *outputs; /* [output_count]; NULL if step.hands_over */
     uint32_t output_count;
     const float *rows; /* the rows that are handed over: output r at rows + r * row_floats */
     size_t row_floats;
@@ -78,14 +79,15 @@ struct device_image_use {
 /* Prepared weights in a file, an *image*, so that a later start reads them instead of making them
  * again. What an image holds is the device's business; which file it is, its caller's. */
 struct device_images {
-    /* Changes with whatever changes the bytes that are made of a weight; belongs into the key. */
+    /* A version of the prepared format: it changes when the prepared bytes of any weight would
+     * change. Belongs into the key. */
     const char *(*layout)(void *self);
 
-    /* From here on prepare() takes weights from it, as far as it holds them. Not ST_OK: why it is
-     * not used; ST_MISSING if there is none. */
+    /* After ST_OK, prepare() reads weights from this image if it has them. Another status says why
+     * the image is not used; ST_MISSING: the file does not exist. */
     enum status (*open)(void *self, const struct device_image *image, struct err *err);
-    /* No further weights are taken, whether one is open or not. ST_BAD: some of it was damaged;
-     * those weights were made instead, and are as good as the others. */
+    /* Stop using the image; fine if none is open. ST_BAD: part of it was damaged, and those weights
+     * were prepared from the model file instead. */
     enum status (*close)(void *self, struct device_image_use *use, struct err *err);
 
     /* An image of all that is prepared. Both may run beside submit(), on any thread. */
@@ -100,10 +102,10 @@ struct device_run {
     const struct kv_space *kv; /* by KV group; NULL for an encoder */
 };
 
-/* Where the time of one run went. A thread's times are those of its walk along the tape: in an
- * op, and at the barrier behind it until all had come; of an op that one thread does for all, the
- * others wait. What is missing to run_ns lies before, between and behind: waking the threads,
- * tables that are filled first. */
+/* Where the time of one run went. work_ns is the time that a thread spent in an op; wait_ns is the
+ * time that it then waited at the barrier after the op. If one thread runs an op alone, the time
+ * counts as work for it and as wait for the others. work + wait is less than run_ns: waking the
+ * threads and filling tables are not in it. */
 struct device_times {
     uint32_t thread_count, op_count;
     int64_t run_ns;         /* of the tape; moves and sampling not included */
@@ -131,7 +133,7 @@ struct device {
     const char *name; /* "cpu-avx2" */
     uint32_t depth;   /* 0: a submit runs the step. 1: a step may be submitted while the one before
                          it runs, and it pays to do so */
-    uint32_t threads; /* of the host that compute; 0: none do */
+    uint32_t threads; /* number of host threads that compute; 0: none */
     const char *bound_to;     /* processors of its threads, "0-3,8-11"; NULL: not bound */
     const char *unbound_text; /* why they are not, where it was asked for; "" */
 
@@ -156,21 +158,21 @@ struct device {
     uint32_t kv_block_tokens;
     size_t (*kv_block_bytes)(void *self, const struct kv_shape *shape);
 
-    /* Check a tape and make what running it takes. ST_BAD names an op that this device lacks;
-     * ST_NOMEM says how much scratch memory there is no room for. */
+    /* Check a tape and allocate what is needed to run it. ST_BAD names an op that this device
+     * lacks; ST_NOMEM says how much scratch memory there is no room for. */
     enum status (*program_create)(void *self, const struct program_options *options,
                                   struct device_program **out, struct err *err);
     void (*program_destroy)(void *self, struct device_program *p); /* NULL is fine */
 
     /* At most `depth` + 1 steps may have been submitted to a program and not collected. A status
      * other than ST_OK, of either call, means that nothing of the step can be used; ST_DEVICE: the
-     * device is lost. A submit that fails is not collected. */
+     * device failed, perhaps for good. A submit that fails is not collected. */
     enum status (*submit)(void *self, struct device_program *p, const struct step *step,
                           struct err *err);
     enum status (*collect)(void *self, struct device_program *p, struct device_result *out,
                            struct err *err);
 
-    const struct device_profiler *profiler; /* NULL: it cannot tell */
+    const struct device_profiler *profiler; /* NULL: no profiling */
     void (*close)(void *self);
     void *self;
 };

@@ -1,11 +1,12 @@
 /* graph/op_args.h - what each operation takes, and what it computes.
  *
- * The comment above a struct is the op's mathematics, the same on every device, and how far a
- * device's result may be from it in float64: a factor of a magnitude A, which for a sum is that of
- * its terms' absolute values. u = 2^-24; E(n) = (8 + 4 sqrt(n)) u, for a sum of n terms; h = 0, or
- * 2^-11 (f16), 2^-8 (bf16) where a device rounds a factor to 16 bits (docs/identity.md). Ops
- * without a tolerance give the same bits on every device. The order in which the CPU's tables sum
- * and round, so that all their bits are equal, is in kernels/cpu/exact.h.
+ * The comment above a struct gives the op's formula, the same on every device, and its tolerance.
+ * "f of A" means |result - reference| <= f * A, where the reference is the formula in float64. For
+ * a sum, A is the sum of the absolute values of its terms. u = 2^-24; E(n) = (8 + 4 sqrt(n)) u, for
+ * a sum of n terms; h = 0, or 2^-11 (f16), 2^-8 (bf16) where a device rounds a factor to 16 bits
+ * (docs/identity.md). Ops without a tolerance give the same bits on every device. The order in
+ * which the CPU's tables sum and round, so that all their bits are equal, is in
+ * kernels/cpu/exact.h.
  */
 #ifndef GRAPH_OP_ARGS_H
 #define GRAPH_OP_ARGS_H
@@ -50,7 +51,8 @@ struct op_norm {
 };
 
 /* q8 = src in blocks of 32 as tensor/q8.h defines. Scales and sums: 2 u of their size; a code may
- * be one off where x * 127 / max|x| lies within 2^-15 of a half. So of every q8 result below. */
+ * be one off where x * 127 / max|x| lies within 2^-15 of a half. The same holds for every
+ * q8 result below. */
 struct op_quant {
     struct operand src; /* f32 */
     struct operand q8;
@@ -154,7 +156,8 @@ struct op_route {
 };
 
 /* A matmul for each of the row's experts j: dst segment j = src * parts[ids[j]]^T, the parts side
- * by side inside the segment. src is the whole row, or segment j of it if src_per_expert. */
+ * by side inside the segment. src is the whole row, or segment j of it if src_per_expert.
+ * Tolerance: as op_matmul. */
 struct op_expert_matmul {
     struct matmul_part parts[OP_PARTS_MAX]; /* biases unused */
     uint32_t part_count, used;
@@ -176,9 +179,9 @@ struct op_gather {
     struct operand src, dst; /* f32; dst has R rows */
 };
 
-/* One row per sequence: the mean, the first or the last of its rows; to unit length if asked, but a
- * row of zeros stays. MEAN of n rows: E(n) of A = mean |x|, divided by the row's length if it is
- * brought to unit length; that adds E(cols) of the result. */
+/* One row per sequence: the mean, the first or the last of its rows. With unit_length it is divided
+ * by its Euclidean norm; a row of zeros stays. MEAN of n rows: E(n) of A = mean |x|. With
+ * unit_length A is divided by the norm as well, and E(cols) of the result is added. */
 enum pool_kind { POOL_MEAN, POOL_FIRST, POOL_LAST };
 struct op_pool {
     enum pool_kind kind;

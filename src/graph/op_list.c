@@ -33,7 +33,8 @@ static void put_parts(const struct matmul_part *parts, uint32_t count, struct bu
 static uint32_t check_parts(struct op_check *c, const struct matmul_part *parts, uint32_t count,
                             struct operand src, uint32_t src_cols) {
     uint32_t rows = 0;
-    if (count == 0 || count > OP_PARTS_MAX) check_fail(c, "count of parts", count, 1);
+    if (count == 0 || count > OP_PARTS_MAX)
+        check_fail(c, "count of parts (1 to 3)", count, OP_PARTS_MAX);
     for (uint32_t i = 0; i < count && c->st == ST_OK; i++) {
         const struct weight *w = parts[i].weight;
         bool quantised = dtype_is_quantised(w->type);
@@ -84,7 +85,8 @@ static void embed_detail(const struct op *op, struct buf *out) {
 
 static void norm_check(struct op_check *c, const struct op *op) {
     const struct op_norm *n = &op->norm;
-    if (n->group == 0 || n->src.cols % n->group) check_fail(c, "group", n->group, n->src.cols);
+    if (n->group == 0 || n->src.cols % n->group)
+        check_fail(c, "group, a divisor of the columns,", n->group, n->src.cols);
     check_same_cols(c);
 }
 
@@ -144,7 +146,8 @@ static uint32_t kv_write_elements(const struct op *op) {
 
 static void attention_check(struct op_check *c, const struct op *op) {
     const struct op_attention *a = &op->attention;
-    if (a->kv_heads == 0 || a->heads % a->kv_heads) check_fail(c, "heads", a->heads, a->kv_heads);
+    if (a->kv_heads == 0 || a->heads % a->kv_heads)
+        check_fail(c, "heads, a multiple of the KV heads,", a->heads, a->kv_heads);
     check_equal(c, "q", a->q.cols, a->heads * a->head_dim);
     check_same_cols(c);
 }
@@ -189,7 +192,7 @@ static void act_check(struct op_check *c, const struct op *op) {
     if (a->segments == 0) check_fail(c, "segments", 0, 1);
     if (a->segments > 1) {
         uint64_t end = a->up.col + (uint64_t)(a->segments - 1) * a->stride + a->gate.cols;
-        if (end > value_cols) check_fail(c, "end", end, value_cols);
+        if (end > value_cols) check_fail(c, "last column of the segments", end, value_cols);
     }
     check_results(c, a->gate.cols * a->segments);
 }

@@ -1,11 +1,12 @@
 /* graph/sampling.h - what a device does with the logits of one output row, and what came of it.
  *
- * Plain numbers, so that a description can be copied to any device. Every device gives the same
- * bits: exp and log are base/fmath.h's, sums are of whole numbers and therefore exact in any
- * order, and what follows is all that decides. kernels/cpu/choose.h is the reference.
+ * The description is plain numbers, so it can be copied to any device. From the same logits every
+ * device computes the same result, bit for bit: exp and log are those of base/fmath.h, sums are of
+ * integers and so exact in any order, and the steps below define everything else.
+ * kernels/cpu/choose.h is the reference.
  *
- * 1. Read. A row that holds a NaN fails. Plus infinity becomes FLT_MAX; what is smaller than
- *    FLT_MIN becomes +0, here and wherever a number is made below.
+ * 1. Read. A row that holds a NaN fails. Plus infinity becomes FLT_MAX. A number whose absolute
+ *    value is below FLT_MIN becomes +0; so does every such number that is computed below.
  *
  * 2. Logprobs, of the model's own distribution: before edits, deny and temperature. With l the
  *    logits and e as below for a temperature of 1,
@@ -37,11 +38,13 @@
  *
  * A row's result depends on its logits, its description and the pending token, on nothing else.
  *
- * Pending: a step may be described before the step in front of it has sampled. The token that is
- * still missing then stands in the device's memory at `slot`, and counts in the penalties: an edit
- * among the first `seen_count` that names it uses `add_again` instead of `add`; if none of them
- * does, an edit with fresh_scale and fresh_add is applied to it, before the edits behind
- * `seen_count`. If the row in front failed there is no token, and this row fails as well.
+ * Pending token: a step may be described before the previous step has sampled. The device then
+ * reads the missing token from `slot` and applies the penalties to it. If one of the first
+ * `seen_count` edits is for this token, that edit uses `add_again` instead of `add`. If none is,
+ * the device applies an extra edit (fresh_scale, fresh_add) to this token, after the first
+ * `seen_count` edits and before the others. If the row that should have sampled the token failed,
+ * the slot is empty, and a row with is_pending fails. A row without it that takes the slot's token
+ * as its input has an undefined result, which the caller ignores.
  */
 #ifndef GRAPH_SAMPLING_H
 #define GRAPH_SAMPLING_H
@@ -63,7 +66,7 @@ struct logit_edit {
 enum sampling_kind {
     SAMPLING_DRAW,      /* choose a token; it is kept at `slot` for the rows of the next step */
     SAMPLING_SCORE,     /* a token is given: how likely is it? */
-    SAMPLING_HAND_OVER, /* the row itself is the result */
+    SAMPLING_HAND_OVER, /* no sampling: the raw output row is the result */
 };
 
 struct sampling {

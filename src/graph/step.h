@@ -1,8 +1,9 @@
 /* graph/step.h - one step as plain tables: everything that changes from step to step.
  *
- * A tape is built once; a step says which tokens it is run on, what happens to KV memory first,
- * and what to do with each output row. Rows are tokens of any number of sequences: the rows of one
- * sequence are contiguous and their positions rise by one.
+ * A tape is built once; a step says which tokens it is run on, what happens to KV memory first, and
+ * what to do with each output row. A row is one token here. (A row of a plan, sched/plan.h, is a
+ * run of tokens of one sequence and becomes `count` rows of a step.) The rows of one sequence are
+ * contiguous and their positions rise by one.
  *
  * All tables lie in one piece of host memory that the device can reach, at addresses that never
  * change, so that a device can copy them at once. `moves` alone is borrowed.
@@ -37,7 +38,8 @@ struct step {
     uint32_t row_count;    /* T; 0: only the moves are done */
     uint32_t output_count; /* R: rows whose output is wanted */
     uint32_t seq_count;    /* S */
-    bool hands_over;       /* every output row is the result itself; `samplings` is not read */
+    bool hands_over;       /* no sampling: the result is the raw output rows; `samplings` is not
+                              read */
 
     int32_t *token;             /* [T] step_token_at(slot): the token that the device keeps there */
     int32_t *pos;               /* [T] absolute position; -1: the row is skipped */
@@ -55,7 +57,8 @@ struct step {
     size_t memory_bytes;
 };
 
-/* A row whose token the step before samples: what stands in `token`. */
+/* The value of `token` for a row whose token the host does not know yet: the device reads it from
+ * token slot `slot`, where an earlier step has stored it. */
 static inline int32_t step_token_at(uint32_t slot) { return -1 - (int32_t)slot; }
 static inline uint32_t step_token_slot(int32_t token) { return (uint32_t)(-1 - token); }
 

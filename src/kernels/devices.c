@@ -21,7 +21,9 @@ struct device_kind {
 
 static enum status check_cpu(struct str args, struct err *err) {
     if (args.len == 0) return ST_OK;
-    return err_set(err, ST_BAD, "device cpu takes no options, \"%.*s\" was given", STR_ARG(args));
+    return err_set(err, ST_BAD,
+                   "this device takes no options, found \":%.*s\"; write --device cpu or auto",
+                   STR_ARG(args));
 }
 
 static enum cpu_placement placement_of(const char *word) {

@@ -1,6 +1,6 @@
 /* kernels/devices.h - the devices there are, and one of them opened by its name.
  *
- * A name is "auto", or that of a device, with what the device wants to know behind a colon:
+ * A name is "auto" or a device name, optionally followed by a colon and the device's options:
  * "cpu", "delayed:depth=1". "auto" takes the best device that this machine has.
  *
  * To add a device: a folder in kernels/ and a line in devices.c.
@@ -20,8 +20,8 @@ struct device_options {
     const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
 };
 
-/* ST_BAD: no such device, with those that there are; ST_MISSING: this machine has none. The device
- * is given to the caller, who calls out->close(out->self). */
+/* ST_BAD: unknown device name; the message lists the known ones. ST_MISSING: this machine does not
+ * have the device. The device is given to the caller, who calls out->close(out->self). */
 enum status device_open(const struct device_options *options, struct device *out, struct err *err);
 
 /* Whether device_open would know the name, or the instruction set; nothing is opened. */

@@ -24,7 +24,9 @@ struct plan_row {
     /* The row's one token is the one that the plan before samples for this sequence. It is not in
      * `tokens` yet. */
     bool takes_sampled;
-    bool is_dropped; /* set by sched_apply and sched_fail: the row's result was not used */
+    /* Set by sched_apply and sched_fail: the result was not used, because the sequence had ended,
+     * is to be recomputed, or the row failed. */
+    bool is_dropped;
     kv_seq kv;
     const int32_t *tokens; /* the sequence's, from position 0 */
 };
@@ -48,8 +50,8 @@ struct plan {
     struct plan_preempted *preempted;
     uint32_t preempted_count, preempted_cap;
     uint32_t waiting_count, running_count; /* after planning */
-    /* An ahead plan lacks something that only a plan with none under way may do, such as a
-     * preemption. Everything under way is to be collected before the next plan is made. */
+    /* This ahead plan could not do something that needs an empty pipeline, such as a preemption.
+     * The caller collects and applies every plan under way before it calls sched_plan again. */
     bool wants_settled;
 };
 

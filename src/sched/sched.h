@@ -64,7 +64,7 @@ struct sched_submit {
     int32_t *tokens; /* borrowed until the sequence's last event was taken */
     uint32_t prompt_tokens, total_max;
     bool reads_no_prefix; /* every token is computed, also those that the prefix cache has */
-    bool waits;           /* it has rows in at most one plan under way */
+    bool waits;           /* its next row is planned only after the result of the one before */
 };
 
 /* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */
@@ -81,9 +81,9 @@ void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finis
  * is nothing to do until sched_next_timer_us, the next submit or the next apply. Any other is under
  * way until sched_apply or sched_fail is called with it; the caller leaves it unchanged until then.
  *
- * With one plan under way this makes an ahead plan, of which the caller applies the older one
- * first. An ahead plan preempts nobody; where that is needed it sets plan->wants_settled. After
- * sched_fail no ahead plan may be made before all plans under way are applied. */
+ * If one plan is under way, this makes an ahead plan. The caller applies the older plan first. An
+ * ahead plan preempts no sequence; if a preemption is needed, it sets plan->wants_settled. After
+ * sched_fail the caller applies all plans under way before it calls sched_plan again. */
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan);
 
 /* The oldest plan under way was run. Rows of sequences that have ended meanwhile are dropped
@@ -99,7 +99,8 @@ void sched_fail(struct sched *s, struct plan *plan, int64_t now_us);
 /* What moved since the last call, each sequence at most once; false when there is no more. After
  * an event with a finish reason the sequence is gone and its tokens belong to the caller. */
 struct sched_event {
-    seq_idx seq; /* its index; after the last event free again, or when it lingers no longer */
+    seq_idx seq; /* used again after the last event, or, if it lingers, after the last plan that
+                    uses it */
     uint64_t request;
     uint32_t choice;
     uint32_t total; /* tokens there are now, prompt included */
@@ -116,7 +117,8 @@ struct sched_stats {
     uint32_t waiting, running, swapped;
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
     uint64_t ahead_plans;  /* made while another was under way, not counting empty ones */
-    uint64_t dropped_rows; /* of sequences that had ended, or were to be recomputed */
+    uint64_t dropped_rows; /* of sequences that had ended or were to be recomputed; failed rows not
+                              included */
     /* Token slots of held blocks (of reserved ones where the policy reserves) and how many of
      * them hold a token, summed over steps; waste = 1 - used / held. */
     uint64_t held_slots, used_slots;

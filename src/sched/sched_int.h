@@ -59,7 +59,7 @@ struct sched {
     } under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
     uint32_t under_way_count;
     bool is_assumed;  /* sequences stand as if the oldest plan under way had been applied */
-    bool must_settle; /* a plan has failed with another behind it: no plan before that is applied */
+    bool must_settle; /* a plan failed: no new one before all under way are over */
     uint64_t epoch;   /* counts what may change an answer of the prefix cache for the better */
 
     /* Scratch of one plan, of max_seqs elements. */
@@ -137,11 +137,11 @@ void sched_wait(struct sched *s, seq_idx i); /* into the line, all to be compute
 void sched_fire_timers(struct sched *s, int64_t now_us);
 
 /* ---- sched_ahead.c ---- */
-/* Let all sequences stand as if the plan under way had been applied, but for unknown tokens. */
+/* Update all sequences as if the plan under way had succeeded; its sampled tokens stay unknown. */
 void sched_assume(struct sched *s);
 /* Take back what was assumed of sequence i. */
 void sched_unassume(struct sched *s, seq_idx i);
-/* Must sequence i go without a row in this plan, because of its row in the plan under way? */
+/* Must sequence i have no row in this ahead plan, because the plan under way has one? */
 bool sched_rests(const struct planning *p, seq_idx i);
 
 /* The number of the last plan under way that uses sequence i; 0: none does. One that ends keeps its

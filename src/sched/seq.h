@@ -88,7 +88,7 @@ struct sched_seq {
     uint64_t salt;
     uint32_t tenant;
     bool reads_no_prefix; /* the prefix cache serves it nothing */
-    bool waits;           /* an ahead plan has no row of it while the plan before has one */
+    bool waits;           /* its next row is planned only after the result of the one before */
     struct urgency urgency;
 };
 

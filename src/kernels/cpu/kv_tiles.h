@@ -74,7 +74,7 @@ static inline uint8_t *kv_tile(const struct kv_tiles *s, uint32_t layer, uint32_
            2 * (size_t)head * kv_side_bytes(s->type, s->head_dim);
 }
 
-/* Where tile t of a sequence lies, whose blocks are these. */
+/* Index of tile t of the sequence with the block table `blocks`. */
 static inline uint32_t kv_tile_index(const struct kv_tiles *s, const uint32_t *blocks, uint32_t t) {
     uint32_t per_block = s->tiles_per_block;
     return per_block == 1 ? blocks[t] : blocks[t / per_block] * per_block + t % per_block;

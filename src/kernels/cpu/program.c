@@ -44,8 +44,9 @@ static enum status check_ops(const struct cpu_program_parts *parts, const struct
     for (uint32_t i = 0; i < tape_op_count(t); i++) {
         const struct op *op = tape_op(t, i);
         if (!parts->table->ops[op->kind])
-            return err_set(err, ST_BAD, "%s lacks the op %s (op %u, layer %d)", parts->device_name,
-                           op_name(op->kind), i, op->layer);
+            return err_set(err, ST_BAD,
+                           "device %s does not implement op %s (op %u of the tape, layer %d)",
+                           parts->device_name, op_name(op->kind), i, op->layer);
     }
     return ST_OK;
 }
@@ -63,16 +64,20 @@ static enum status make_choosers(struct device_program *p, struct err *err) {
     for (uint32_t t = 0; t < threads && st == ST_OK; t++)
         st = chooser_create(vocab, &p->choosers[t]);
     if (st == ST_OK) return ST_OK;
-    return err_set(err, st, "out of memory for sampling from %u tokens", vocab);
+    return err_set(err, st,
+                   "out of memory for sampling buffers: %u threads, a vocabulary of %u tokens",
+                   threads, vocab);
 }
 
 static enum status make_slab(struct device_program *p, struct err *err) {
     size_t bytes = tape_slab_bytes(p->options.tape);
     p->slab = page_alloc(bytes);
     if (!p->slab)
-        return err_set(err, ST_NOMEM,
-                       "no memory for %zu MiB of scratch; fewer rows at once need less",
-                       bytes >> 20);
+        return err_set(
+            err, ST_NOMEM,
+            "cannot allocate %zu MiB of scratch memory for steps of %u rows; lower the knob "
+            "max_step_tokens or --chunk",
+            bytes >> 20, p->options.sizes.rows_max);
     place_spread(p->parts.place, p->slab, bytes);
     return ST_OK;
 }
@@ -226,7 +231,7 @@ static void sample_output(struct device_program *p, uint32_t i, struct chooser *
     if (fvec_at(0)->has_nan(logits, output_value(p)->cols) ||
         choose(chooser, s, &p->step->tables, pending, logits, &out->sample) != ST_OK)
         out->failed = true;
-    /* The row of the next step that reads the slot of a failed one fails as well. */
+    /* A failed row empties its slot: a row of the next step with is_pending fails, too. */
     if (draws) p->slots[s->slot] = out->failed ? SLOT_EMPTY : out->sample.chosen.token;
 }
 

@@ -84,9 +84,12 @@ static enum status parse_pair(struct str key, struct str value, struct delayed_o
     if (value.len > 0 && value.len < sizeof(text)) memcpy(text, value.ptr, value.len);
     unsigned long long number = strtoull(text, &end, 10);
     if (!text[0] || *end || text[0] == '-' || number > (1ull << 40))
-        return err_set(err, ST_BAD, "device delayed: %.*s is \"%.*s\", expected a number",
+        return err_set(err, ST_BAD,
+                       "device delayed: %.*s is \"%.*s\", expected a whole number up to 2^40",
                        STR_ARG(key), STR_ARG(value));
-    if (str_is(key, "depth") && number <= 1)
+    if (str_is(key, "depth") && number > 1)
+        return err_set(err, ST_BAD, "device delayed: depth is %llu, expected 0 or 1", number);
+    if (str_is(key, "depth"))
         o->depth = (uint32_t)number;
     else if (str_is(key, "delay"))
         o->delay_us = (int64_t)number;
@@ -99,10 +102,11 @@ static enum status parse_pair(struct str key, struct str value, struct delayed_o
     else if (str_is(key, "lose"))
         o->lose_step = number;
     else
-        return err_set(err, ST_BAD,
-                       "device delayed: %.*s=%.*s is not known; known: depth=0|1, delay=US, "
-                       "jitter=US, seed=N, fail=STEP, lose=STEP",
-                       STR_ARG(key), STR_ARG(value));
+        return err_set(
+            err, ST_BAD,
+            "device delayed: unknown option \"%.*s\"; known: depth, delay, jitter, seed, "
+            "fail, lose",
+            STR_ARG(key));
     return ST_OK;
 }
 
@@ -253,7 +257,8 @@ static void run_entry(struct delayed *d, struct entry *e) {
     const struct delayed_options *o = &d->options;
     struct device_result result;
     if (e->number == o->fail_step || (o->lose_step && e->number >= o->lose_step)) {
-        e->status = err_set(&e->err, ST_DEVICE, "the device failed in step %llu, as was asked for",
+        e->status = err_set(&e->err, ST_DEVICE,
+                            "device delayed: step %llu failed because of the option fail or lose",
                             (unsigned long long)e->number);
         return;
     }

@@ -28,8 +28,8 @@ struct delayed_options {
     int64_t delay_us;  /* a step takes at least so long ... */
     int64_t jitter_us; /* ... and up to so much longer, drawn from the seed */
     uint64_t seed;
-    uint64_t fail_step; /* the so-many-th step fails; 0: none */
-    uint64_t lose_step; /* the so-many-th step and all behind it fail; 0: none */
+    uint64_t fail_step; /* number of the step that fails, from 1; 0: none */
+    uint64_t lose_step; /* this step and all later ones fail; 0: none */
 };
 
 /* "depth=1,delay=5000,jitter=0,seed=7,fail=0,lose=0", all of them optional. ST_BAD names what is

@@ -184,7 +184,7 @@ static void check_failed_step(const char *device) {
     assert_int_equal(run(&r), 1);
     for (uint32_t i = 0; i < REQUESTS / 2; i++) {
         assert_int_equal(finish_of(&r, i), FINISH_ERROR);
-        assert_non_null(strstr(r.requests[i]->refusal.text, "as was asked for"));
+        assert_non_null(strstr(r.requests[i]->refusal.text, "because of the option fail"));
     }
     rig_open(&good, "cpu");
     for (int i = 0; i < REQUESTS / 2; i++) submit(&good, PENALTIES);
