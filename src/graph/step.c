@@ -26,7 +26,7 @@ static void *add_table(struct layout *l, size_t count, size_t elem_bytes) {
 
 static void add_tables(struct layout *l, struct step *s) {
     const struct step_sizes *n = &s->sizes;
-    size_t tables;
+    size_t tables = 0;
     if (!size_mul((size_t)n->seqs_max * n->group_count, n->blocks_max, &tables))
         l->is_too_large = true;
     s->token = add_table(l, n->rows_max, sizeof(s->token[0]));
