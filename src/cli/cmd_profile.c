@@ -133,7 +133,7 @@ static enum status measure(const struct args *args, const struct wanted *w, stru
     struct profile_report report = {.model = args_model(args),
                                     .device = host->device.name,
                                     .kv_type = args_text(args, "kv-type"),
-                                    .threads = host->threads,
+                                    .threads = dev->threads,
                                     .peaks = &peaks,
                                     .steps = steps,
                                     .kinds = w->kinds,

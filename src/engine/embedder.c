@@ -5,8 +5,8 @@
  * A batch is the longest run of waiting jobs, in their order, whose tokens fit the rows of one
  * pass. A decoder's text that is longer than a pass is a batch of its own and takes several, the
  * KV memory keeping what was computed; an encoder's is cut to what the model takes, which always
- * fits. The host is held for one pass at a time, so that a serving engine gets its turn in
- * between.
+ * fits. The host is held while a pass is submitted, so that a serving engine gets its turn
+ * in between.
  */
 #include "engine/embedder.h"
 
@@ -137,7 +137,7 @@ static enum status run_step(struct embedder *e, struct device_result *out, struc
     host_unlock(e->host);
     if (st == ST_OK) st = dev->collect(dev->self, e->pass.program, out, err);
     atomic_store(&e->pass_began_us, 0);
-    note_pace(e, clock_now(&clock_real) - began_us, e->step->row_count);
+    if (st == ST_OK) note_pace(e, clock_now(&clock_real) - began_us, e->step->row_count);
     return st;
 }
 

@@ -107,10 +107,23 @@ void host_unlock(struct host *h) {
 static enum status open_device(struct host *h, const struct host_options *o, struct err *err) {
     struct device_options device = {
         .name = o->device, .threads = h->threads, .isa = o->isa, .placement = o->placement};
-    if (o->no_weights) device = (struct device_options){.name = o->device, .threads = 1};
+    if (o->no_weights)
+        device = (struct device_options){.name = o->device, .threads = 1, .placement = "off"};
     TRY(device_open(&device, &h->device, err));
     h->device_open = true;
     return ST_OK;
+}
+
+/* What the device says of the KV cache that is wanted, before anything takes long. */
+static enum status check_kv(struct host *h, const struct host_options *o, struct err *err) {
+    uint32_t multiple = h->device.kv_block_tokens;
+    if (o->block_tokens == 0 || model_is_encoder(h->model)) return ST_OK;
+    if (o->block_tokens % multiple != 0)
+        return err_set(err, ST_BAD, "knob block_size is %u, expected a multiple of %u (device %s)",
+                       o->block_tokens, multiple, h->device.name);
+    if (host_kv_block_bytes(h, o->kv_type, o->block_tokens, 0) > 0) return ST_OK;
+    return err_set(err, ST_BAD, "knob kv_type is %s, which device %s does not support",
+                   kv_type_name(o->kv_type), h->device.name);
 }
 
 static enum status load(struct host *h, const char *path, const struct host_options *o,
@@ -129,6 +142,7 @@ static enum status load(struct host *h, const char *path, const struct host_opti
         return err_set(err, ST_BAD, "%u threads were asked for, at most %d are possible",
                        h->threads, POOL_THREADS_MAX);
     TRY(open_device(h, o, err));
+    TRY(check_kv(h, o, err));
     if (o->no_weights) {
         report(&l, "weights", 1);
         return ST_OK;

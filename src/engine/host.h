@@ -6,8 +6,9 @@
  * memory, and *kv memory* is the place where keys and values lie. Who computes what and when is
  * not known here.
  *
- * Several may share it: whoever runs, makes or frees anything on it holds it meanwhile
- * (host_lock). Those who wait get it in the order in which they came, so that nobody starves.
+ * Several threads may share a host. A thread holds it (host_lock) while it submits a step or makes
+ * or frees anything on it; collecting a result needs no lock. The lock is fair: first come, first
+ * served.
  *
  * Lifetime: open; make passes and KV memory; free them; close. Thread: one caller at a time,
  * unless each holds it.
@@ -42,8 +43,10 @@ struct host_options {
     const char *placement;
     bool tokens_only;                    /* the model may come without a tokenizer */
     struct weight_cache_options weights; /* zeroed: no cache */
-    bool no_weights;                     /* names and numbers only: nothing can be run */
-    load_progress_fn *on_progress;       /* may be NULL */
+    uint32_t block_tokens; /* of the KV cache to come, checked before loading; 0: none */
+    enum kv_type kv_type;
+    bool no_weights;               /* names and numbers only: nothing can be run */
+    load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };
 
@@ -95,7 +98,7 @@ struct pass {
 };
 struct pass_options {
     enum model_goal goal;
-    struct step_sizes sizes;    /* group_count is filled in */
+    struct step_sizes sizes;
     const struct kv_memory *kv; /* NULL for an encoder */
     uint32_t slot_count;        /* as in struct program_options */
 };
@@ -103,7 +106,7 @@ enum status pass_create(struct host *h, const struct pass_options *options, stru
                         struct err *err);
 void pass_destroy(struct host *h, struct pass *p); /* a zeroed one is fine */
 
-/* Run one step to its end. Holds the host meanwhile. */
+/* Run one step to its end. Holds the host while it is submitted. */
 enum status pass_run(struct host *h, const struct pass *p, const struct step *step,
                      struct device_result *out, struct err *err);
 

@@ -36,7 +36,7 @@ struct output_of {
 };
 
 /* A plan that was submitted and not collected. */
-struct plan_under_way {
+struct local_plan {
     const struct plan *plan;    /* NULL: free */
     struct row_result *results; /* [sample_max] */
     uint32_t step_count;        /* submitted and not collected */
@@ -46,24 +46,24 @@ struct plan_under_way {
 };
 
 /* The tables of a device step, and whose it is while it is under way. */
-struct step_under_way {
+struct local_step {
     struct step *step;
-    struct output_of *outputs;   /* [output_max] */
-    struct plan_under_way *plan; /* NULL: free */
+    struct output_of *outputs; /* [output_max] */
+    struct local_plan *plan;   /* NULL: free */
 };
 
 struct local {
     struct host *host;
     const struct kv_cache *kv_cache;
     struct runner_local_options options;
-    uint32_t output_max;
+    uint32_t output_max, edits_max;
     struct kv_memory kv;
     struct pass pass;
     struct local_seq *seqs; /* [seq_max] */
 
-    struct plan_under_way plans[UNDER_WAY_MAX]; /* the oldest is plans[first_plan] */
-    struct step_under_way steps[UNDER_WAY_MAX]; /* the oldest is steps[first_step] */
-    uint32_t under_way_max;                     /* of both arrays, how much is used */
+    struct local_plan plans[UNDER_WAY_MAX]; /* the oldest is plans[first_plan] */
+    struct local_step steps[UNDER_WAY_MAX]; /* the oldest is steps[first_step] */
+    uint32_t under_way_max;                 /* of both arrays, how much is used */
     uint32_t first_plan, plan_count, first_step, step_count;
 };
 
@@ -72,6 +72,7 @@ static void local_begin(void *self, seq_idx seq, const struct runner_seq *info) 
     CHECK(seq < l->options.seq_max);
     CHECK(!l->seqs[seq].info.sampler);
     CHECK(info->sampler);
+    CHECK(sampler_edits_max(info->sampler) <= l->edits_max);
     l->seqs[seq] = (struct local_seq){.info = *info, .known = info->prompt_tokens};
 }
 
@@ -102,7 +103,7 @@ static void take_score(struct runner_seq *seq, uint32_t pos, const struct sample
     if (seq->prompt_tops) seq->prompt_tops[pos] = *sample;
 }
 
-static void take_output(struct local *l, const struct step_under_way *s, uint32_t i,
+static void take_output(struct local *l, const struct local_step *s, uint32_t i,
                         const struct row_output *output) {
     const struct output_of *of = &s->outputs[i];
     struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
@@ -119,8 +120,8 @@ static void take_output(struct local *l, const struct step_under_way *s, uint32_
 /* Wait for the oldest step, and give its tables back. */
 static void collect_step(struct local *l) {
     CHECK(l->step_count > 0);
-    struct step_under_way *s = &l->steps[l->first_step];
-    struct plan_under_way *p = s->plan;
+    struct local_step *s = &l->steps[l->first_step];
+    struct local_plan *p = s->plan;
     struct device *dev = &l->host->device;
     struct device_result result;
     struct err err = {{0}};
@@ -141,17 +142,17 @@ static void collect_step(struct local *l) {
 
 /* ---- filling a step ---- */
 
-static struct step_under_way *begin_step(struct local *l, struct plan_under_way *p) {
+static struct local_step *begin_step(struct local *l, struct local_plan *p) {
     if (l->step_count == l->under_way_max) collect_step(l);
-    struct step_under_way *s = &l->steps[(l->first_step + l->step_count) % l->under_way_max];
+    struct local_step *s = &l->steps[(l->first_step + l->step_count) % l->under_way_max];
     CHECK(!s->plan);
     step_clear(s->step);
     s->plan = p;
     return s;
 }
 
-static void submit_step(struct local *l, struct step_under_way *s) {
-    struct plan_under_way *p = s->plan;
+static void submit_step(struct local *l, struct local_step *s) {
+    struct local_plan *p = s->plan;
     struct device *dev = &l->host->device;
     struct err err = {{0}};
     host_lock(l->host);
@@ -184,8 +185,8 @@ static void fill_row(const struct local *l, const struct plan_row *row, uint32_t
     }
 }
 
-/* The last row of the step is an output, which is done with as `sampling` says. */
-static void add_output(struct step_under_way *s, uint32_t step_row, struct output_of of,
+/* A row of the step is an output; `sampling` says what to do with it. */
+static void add_output(struct local_step *s, uint32_t step_row, struct output_of of,
                        const struct sampling *sampling) {
     uint32_t i = s->step->output_count++;
     s->step->output_row[i] = step_row;
@@ -211,7 +212,7 @@ static bool is_wide(const struct local *l, const struct plan_row *row) {
 }
 
 /* A row of the plan joins the step; ST_FULL: there is no room for its logit edits. */
-static enum status add_row(struct local *l, struct step_under_way *s, uint32_t i) {
+static enum status add_row(struct local *l, struct local_step *s, uint32_t i) {
     const struct plan_row *row = &s->plan->plan->rows[i];
     struct sampling sampling;
     if (row->samples) TRY(describe_draw(l, row, s->step, &sampling));
@@ -222,9 +223,9 @@ static enum status add_row(struct local *l, struct step_under_way *s, uint32_t i
 }
 
 /* The plan's moves and all its rows but the wide ones. */
-static void submit_rows(struct local *l, struct plan_under_way *p) {
+static void submit_rows(struct local *l, struct local_plan *p) {
     const struct plan *plan = p->plan;
-    struct step_under_way *s = begin_step(l, p);
+    struct local_step *s = begin_step(l, p);
     s->step->moves = plan->moves.list;
     s->step->move_count = plan->moves.count;
     for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++) {
@@ -243,11 +244,11 @@ static void submit_rows(struct local *l, struct plan_under_way *p) {
 }
 
 /* Tokens [first, first + count) of a wide row as a step of their own. */
-static void submit_slice(struct local *l, struct plan_under_way *p, uint32_t i, uint32_t first,
+static void submit_slice(struct local *l, struct local_plan *p, uint32_t i, uint32_t first,
                          uint32_t count) {
     const struct plan_row *row = &p->plan->rows[i];
     const struct runner_seq *seq = &l->seqs[row->seq].info;
-    struct step_under_way *s = begin_step(l, p);
+    struct local_step *s = begin_step(l, p);
     fill_row(l, row, first, count, s->step);
     for (uint32_t r = 0; r < count; r++) {
         uint32_t pos = first + r;
@@ -265,10 +266,10 @@ static void submit_slice(struct local *l, struct plan_under_way *p, uint32_t i, 
     submit_step(l, s);
 }
 
-static void submit_wide(struct local *l, struct plan_under_way *p, uint32_t i) {
+static void submit_wide(struct local *l, struct local_plan *p, uint32_t i) {
     const struct plan_row *row = &p->plan->rows[i];
     uint32_t end = row->first + row->count;
-    for (uint32_t first = row->first; first < end && p->status == ST_OK;) {
+    for (uint32_t first = row->first; first < end && p->status == ST_OK && !p->results[i].failed;) {
         uint32_t count = end - first < l->output_max ? end - first : l->output_max;
         submit_slice(l, p, i, first, count);
         first += count;
@@ -282,8 +283,8 @@ static enum status local_submit(void *self, const struct plan *plan, struct err 
     CHECK(plan->token_count <= l->options.row_max);
     CHECK(plan->row_count <= l->options.sample_max);
     CHECK(l->plan_count < l->under_way_max);
-    struct plan_under_way *p = &l->plans[(l->first_plan + l->plan_count) % l->under_way_max];
-    *p = (struct plan_under_way){.plan = plan, .results = p->results};
+    struct local_plan *p = &l->plans[(l->first_plan + l->plan_count) % l->under_way_max];
+    *p = (struct local_plan){.plan = plan, .results = p->results};
     memset(p->results, 0, plan->row_count * sizeof(p->results[0]));
     submit_rows(l, p);
     for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++)
@@ -300,7 +301,7 @@ static enum status local_submit(void *self, const struct plan *plan, struct err 
 static enum status local_collect(void *self, struct step_result *result, struct err *err) {
     struct local *l = self;
     CHECK(l->plan_count > 0);
-    struct plan_under_way *p = &l->plans[l->first_plan];
+    struct local_plan *p = &l->plans[l->first_plan];
     while (p->step_count > 0) collect_step(l);
     l->first_plan = (l->first_plan + 1) % l->under_way_max;
     l->plan_count--;
@@ -368,6 +369,7 @@ static enum status open_parts(struct local *l, struct err *err) {
     if (l->output_max < o->sample_max) l->output_max = o->sample_max;
     TRY(kv_memory_create(l->host, &o->kv, &l->kv, err));
     struct step_sizes sizes = sizes_of(l);
+    l->edits_max = sizes.edits_max;
     struct pass_options pass = {
         .goal = GOAL_LOGITS, .sizes = sizes, .kv = &l->kv, .slot_count = o->seq_max};
     TRY(pass_create(l->host, &pass, &l->pass, err));

@@ -1,4 +1,4 @@
-/* engine/runner_local.h - the runner that computes here: a host, KV memory, a spill store.
+/* engine/runner_local.h - the runner that computes here: a host and its KV memory.
  *
  * A plan becomes one step of the device, or several: rows whose prompt log-probabilities are wanted
  * are computed in slices of their own, and a step whose list of logit edits is full is followed by

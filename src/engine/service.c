@@ -32,18 +32,6 @@ static enum status check_knobs(const struct knobs *k, struct err *err) {
     return ST_OK;
 }
 
-/* What the device says of the knobs that it has to keep to. */
-static enum status check_device(struct host *h, const struct knobs *k, struct err *err) {
-    uint32_t multiple = h->device.kv_block_tokens;
-    if (k->block_size % multiple != 0)
-        return err_set(err, ST_BAD, "knob block_size is %u, expected a multiple of %u (device %s)",
-                       k->block_size, multiple, h->device.name);
-    if (host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, 0) == 0)
-        return err_set(err, ST_BAD, "knob kv_type is %s, which device %s does not support",
-                       kv_type_name(kv_types[k->kv_type]), h->device.name);
-    return ST_OK;
-}
-
 /* Bytes that one block of a group takes, all layers of it. */
 static uint64_t group_block_bytes(struct host *h, const struct knobs *k, uint32_t group) {
     return host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, group);
@@ -194,6 +182,8 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     struct host_options host = {.threads = o->knobs.threads,
                                 .ctx_tokens = o->ctx_tokens,
                                 .device = o->device,
+                                .block_tokens = o->knobs.block_size,
+                                .kv_type = kv_types[o->knobs.kv_type],
                                 .isa = o->isa,
                                 .placement = o->placement,
                                 .weights = o->weights,
@@ -204,7 +194,6 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     TRY(check_knobs(&o->knobs, err));
     TRY(host_open(&s->host, path, &host, err));
     TRY(check_model(&s->host, path, err));
-    TRY(check_device(&s->host, &o->knobs, err));
     s->knobs.threads = s->host.threads;
     TRY(count_blocks(&s->host, o, &s->knobs, err));
     note_memory(s);

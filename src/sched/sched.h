@@ -64,7 +64,7 @@ struct sched_submit {
     int32_t *tokens; /* borrowed until the sequence's last event was taken */
     uint32_t prompt_tokens, total_max;
     bool reads_no_prefix; /* every token is computed, also those that the prefix cache has */
-    bool waits;           /* its next row is planned only after the result of the one before */
+    bool waits; /* in its prompt, a row is planned only after the result of the one before */
 };
 
 /* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */

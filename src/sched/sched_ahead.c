@@ -45,13 +45,22 @@ void sched_unassume(struct sched *s, seq_idx i) {
     sched_reclass(s, i);
 }
 
+/* The plan under way moves its blocks without computing a row of it. */
+static bool is_only_moved(const struct sched *s, const struct slot *slot) {
+    return s->under_way_count > 0 && slot->moved_in >= s->under_way[0].number &&
+           slot->moved_in < s->plan_number;
+}
+
 /* One that has all its tokens ends with the plan under way. One whose prompt that plan completes
- * is forked by the apply: its last block must not be written meanwhile. */
+ * is forked by the apply: its last block must not be written meanwhile. One that is only moved is
+ * computed again if that plan fails: a token sampled meanwhile would be wrong. One that waits does
+ * so as long as its prompt is computed. */
 bool sched_rests(const struct planning *p, seq_idx i) {
     const struct slot *slot = &p->s->slots[i];
     const struct sched_seq *seq = &slot->seq;
-    if (slot->assumed == 0) return false;
-    if (seq->total == seq->total_max || seq->waits) return true;
+    if (slot->assumed == 0) return is_only_moved(p->s, slot);
+    if (seq->total == seq->total_max) return true;
+    if (seq->waits && seq->computed - slot->assumed < seq->prompt_tokens) return true;
     return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;
 }
 

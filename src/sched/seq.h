@@ -88,7 +88,7 @@ struct sched_seq {
     uint64_t salt;
     uint32_t tenant;
     bool reads_no_prefix; /* the prefix cache serves it nothing */
-    bool waits;           /* its next row is planned only after the result of the one before */
+    bool waits; /* in its prompt, a row is planned only after the result of the one before */
     struct urgency urgency;
 };
 

@@ -37,7 +37,8 @@ struct cpu_run {
     const struct step *step;
     const struct kv_tiles *kv; /* by KV group; NULL for an encoder */
     uint8_t *slab;
-    const int32_t *slots; /* the token that was last sampled into each */
+    const int32_t *slots; /* [slot_count] the token that was sampled last into each; -1: none */
+    uint32_t slot_count;
     struct pool *pool;
     struct cpu_watch *watch; /* NULL: nobody does */
 };

@@ -20,6 +20,7 @@ static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, u
     switch (e->source) {
     case EMBED_TOKEN: {
         int32_t token = x->step->token[row];
+        CHECK(token >= 0 || step_token_slot(token) < x->slot_count);
         if (token < 0) token = x->slots[step_token_slot(token)];
         return token < 0 ? 0 : (uint32_t)token; /* an empty slot: the row's result is not used */
     }

@@ -63,6 +63,7 @@ static enum status make_choosers(struct device_program *p, struct err *err) {
     enum status st = p->slots && p->outputs && p->choosers ? ST_OK : ST_NOMEM;
     for (uint32_t t = 0; t < threads && st == ST_OK; t++)
         st = chooser_create(vocab, &p->choosers[t]);
+    for (uint32_t i = 0; p->slots && i < p->options.slot_count; i++) p->slots[i] = SLOT_EMPTY;
     if (st == ST_OK) return ST_OK;
     return err_set(err, st,
                    "out of memory for sampling buffers: %u threads, a vocabulary of %u tokens",
@@ -203,6 +204,7 @@ static void run_rows(struct device_program *p, const struct step *step, struct c
         .kv = p->options.kv ? p->tiles : NULL,
         .slab = p->slab,
         .slots = p->slots,
+        .slot_count = p->options.slot_count,
         .pool = p->parts.pool,
         .watch = watch,
     };
@@ -238,8 +240,10 @@ static void sample_output(struct device_program *p, uint32_t i, struct chooser *
 /* Every thread_count-th output is this thread's. */
 static void sample_share(void *ctx, uint32_t ith, uint32_t nth) {
     struct device_program *p = ctx;
+    uint64_t mode = fp_mode_enter();
     for (uint32_t i = ith; i < p->step->output_count; i += nth)
         sample_output(p, i, p->choosers[ith]);
+    fp_mode_leave(mode);
 }
 
 /* ---- steps ---- */

@@ -60,6 +60,7 @@ struct memory {
 
 struct delayed {
     struct device inner;
+    pthread_mutex_t inner_lock; /* one caller at a time */
     struct delayed_options options;
     char name[NAME_BYTES];
 
@@ -168,17 +169,25 @@ static void delayed_free(void *self, device_addr addr, size_t bytes) {
 
 static void *delayed_host_alloc(void *self, size_t bytes, int fd) {
     struct delayed *d = self;
-    return d->inner.host_alloc(d->inner.self, bytes, fd);
+    pthread_mutex_lock(&d->inner_lock);
+    void *ptr = d->inner.host_alloc(d->inner.self, bytes, fd);
+    pthread_mutex_unlock(&d->inner_lock);
+    return ptr;
 }
 
 static void delayed_host_free(void *self, void *ptr, size_t bytes) {
     struct delayed *d = self;
+    pthread_mutex_lock(&d->inner_lock);
     d->inner.host_free(d->inner.self, ptr, bytes);
+    pthread_mutex_unlock(&d->inner_lock);
 }
 
 static enum status delayed_prepare(void *self, struct weight *w, struct err *err) {
     struct delayed *d = self;
-    return d->inner.prepare(d->inner.self, w, err);
+    pthread_mutex_lock(&d->inner_lock);
+    enum status st = d->inner.prepare(d->inner.self, w, err);
+    pthread_mutex_unlock(&d->inner_lock);
+    return st;
 }
 
 static size_t delayed_kv_block_bytes(void *self, const struct kv_shape *shape) {
@@ -189,7 +198,9 @@ static size_t delayed_kv_block_bytes(void *self, const struct kv_shape *shape) {
 /* ---- programs ---- */
 
 static void program_free(struct delayed *d, struct device_program *p) {
+    pthread_mutex_lock(&d->inner_lock);
     d->inner.program_destroy(d->inner.self, p->inner);
+    pthread_mutex_unlock(&d->inner_lock);
     for (int i = 0; i < 2; i++) {
         mem_free(p->places[i].outputs);
         mem_free(p->places[i].rows);
@@ -217,7 +228,9 @@ static enum status delayed_program_create(void *self, const struct program_optio
     p->options.kv = NULL;
     p->row_floats = v->row_bytes / sizeof(float);
     p->row_max = tape_rows_max(options->tape, v);
+    pthread_mutex_lock(&d->inner_lock);
     enum status st = d->inner.program_create(d->inner.self, options, &p->inner, err);
+    pthread_mutex_unlock(&d->inner_lock);
     if (st == ST_OK && make_places(p) != ST_OK)
         st = err_set(err, ST_NOMEM, "out of memory for the results of a program");
     if (st != ST_OK) {
@@ -262,12 +275,14 @@ static void run_entry(struct delayed *d, struct entry *e) {
                             (unsigned long long)e->number);
         return;
     }
+    pthread_mutex_lock(&d->inner_lock);
     protect_all(d, true);
     e->status = d->inner.submit(d->inner.self, e->program->inner, e->step, &e->err);
     if (e->status == ST_OK)
         e->status = d->inner.collect(d->inner.self, e->program->inner, &result, &e->err);
     if (e->status == ST_OK) keep_result(e->program, &result, e->place);
     protect_all(d, false);
+    pthread_mutex_unlock(&d->inner_lock);
 }
 
 static int64_t delay_of(const struct delayed *d, uint64_t number) {
@@ -280,7 +295,8 @@ static void sleep_until(int64_t end_us) {
     int64_t left_us = end_us - clock_now(&clock_real);
     if (left_us <= 0) return;
     struct timespec t = {.tv_sec = left_us / 1000000, .tv_nsec = left_us % 1000000 * 1000};
-    nanosleep(&t, NULL);
+    while (nanosleep(&t, &t) != 0) {
+    }
 }
 
 /* Run the oldest step. Called with the lock held, and returns with it. */
@@ -323,7 +339,7 @@ static enum status delayed_submit(void *self, struct device_program *p, const st
     pthread_mutex_lock(&d->lock);
     CHECK(p->submitted - p->collected <= d->options.depth);
     struct entry *e = &d->ring[d->next_submit % RING];
-    CHECK(e->state == ENTRY_FREE);
+    while (e->state != ENTRY_FREE) pthread_cond_wait(&d->changed, &d->lock);
     *e = (struct entry){.state = ENTRY_WAITING,
                         .program = p,
                         .step = step,
@@ -360,6 +376,7 @@ static enum status delayed_collect(void *self, struct device_program *p, struct 
     if (st != ST_OK && err) *err = e->err;
     e->state = ENTRY_FREE;
     p->collected++;
+    pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -378,6 +395,7 @@ static void delayed_close(void *self) {
     d->inner.close(d->inner.self);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->inner_lock);
     mem_free(d);
 }
 
@@ -417,6 +435,7 @@ enum status delayed_open(const struct device *inner, const struct delayed_option
     d->options = *options;
     snprintf(d->name, sizeof(d->name), "delayed-%s", inner->name);
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->inner_lock, NULL);
     pthread_cond_init(&d->changed, NULL);
     int rc = pthread_create(&d->thread, NULL, thread_main, d);
     d->has_thread = rc == 0;

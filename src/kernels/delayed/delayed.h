@@ -4,7 +4,7 @@
  * once, and a step's result is there only after a seeded delay. Everything that a careless caller
  * might get away with on a CPU goes wrong here:
  *
- *     device memory    cannot be read or written by the host except while a step runs
+ *     KV memory        cannot be read or written by the host except while a step runs
  *     step tables      are read when the step runs, not when it is submitted
  *     results          are overwritten with NaN and wild tokens once they are no longer valid
  *     steps            fail on demand, one of them or all from one on

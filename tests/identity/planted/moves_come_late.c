@@ -14,7 +14,8 @@ static uint32_t late_count;
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
                                struct cpu_watch *watch) {
-    struct step rows = *step;
+    static struct step rows; /* the program reads it until its collect */
+    rows = *step;
     late = step->moves;
     late_count = step->row_count > 0 ? step->move_count : 0;
     if (step->row_count > 0) rows.move_count = 0;

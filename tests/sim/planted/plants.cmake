@@ -319,8 +319,8 @@ plant("a token that was only assumed is told" sched/sched_seq.c
     slot->seq.planned = 0;]==])
 
 plant("a sequence is computed past its last token" sched/sched_ahead.c
-[==[if (seq->total == seq->total_max || seq->waits) return true;]==]
-[==[if ((seq->total == seq->total_max && !PLANT) || seq->waits) return true;]==])
+[==[if (seq->total == seq->total_max) return true;]==]
+[==[if (seq->total == seq->total_max && !PLANT) return true;]==])
 
 plant("a parent goes on before its prompt is shared" sched/sched_ahead.c
 [==[return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;]==]

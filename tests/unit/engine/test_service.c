@@ -134,7 +134,7 @@ static void test_what_the_device_cannot_do_is_refused(void **state) {
     (void)state;
     struct service_options o = usual();
     o.knobs.block_size = 24;
-    refused(MODELS "llama", &o, "block_size: 24");
+    refused(MODELS "llama", &o, "block_size is 24");
     o = usual();
     o.kv_bytes = 10;
     refused(MODELS "llama", &o, "10 bytes of KV memory do not hold a block");

@@ -209,7 +209,7 @@ static void test_more_slots_than_can_be_addressed_are_refused(void **state) {
     struct kv_space space = {.block_bytes = SIZE_MAX / 2};
     assert_int_equal(cpu_device_open("ref", 1, &dev, NULL), ST_OK);
     assert_int_equal(spill_open(&space, &dev, 3, "/tmp", &err), ST_BAD);
-    assert_non_null(strstr(err.text, "3 spill slots"));
+    assert_non_null(strstr(err.text, "spill_blocks is 3"));
     dev.close(dev.self);
 }
 
