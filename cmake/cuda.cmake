@@ -33,7 +33,8 @@ if(JITNEY_CUDA_TARGETS STREQUAL "all")
 endif()
 # The arithmetic of docs/identity.md: no fused multiply-add but by name, denormals are zero.
 set(NVCC_FLAGS -std=c++17 -O3 -fmad=false -ftz=true -prec-div=true -prec-sqrt=true ${targets}
-  -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wextra -Werror all-warnings
+  -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wextra
+  -Werror all-warnings
   -I${CMAKE_SOURCE_DIR}/src)
 
 file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)

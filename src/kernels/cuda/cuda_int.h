@@ -19,7 +19,8 @@
 enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */
 enum { CUDA_MANY_ROWS = 16 }; /* from here on products go to cuBLASLt */
 
-struct cuda_blas; /* blaslt.c */
+struct cuda_blas;  /* blaslt.c */
+struct cuda_watch; /* profile.c */
 
 /* A weight in the card's memory; `prepared` of a struct weight points to one. */
 struct cuda_weight {
@@ -37,6 +38,7 @@ struct cuda_device {
     struct CUstream_st *stream;
     struct cuda_blas *blas; /* NULL: our own kernels do all products */
     struct cuda_weight *weights;
+    struct cuda_watch *watch;         /* NULL: nobody does */
     size_t weight_bytes, other_bytes; /* taken so far; other: KV and scratch */
 };
 
@@ -101,6 +103,16 @@ enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct progr
                             struct cuda_scratch *scratch, struct err *err);
 void cuda_op_launch(const struct cuda_run *x, const struct op *op);
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
+
+/* ---- profile.c ---- */
+
+extern const struct device_profiler cuda_profiler;
+void cuda_watch_destroy(struct cuda_watch *w); /* NULL is fine */
+/* So many ops of the tape are enqueued: 0, then 1, and so on. NULL: nothing is done. */
+void cuda_watch_mark(struct cuda_watch *w, const struct tape *t, uint32_t ops_done,
+                     struct CUstream_st *stream);
+/* All of them are: waits for the last one. */
+void cuda_watch_tell(struct cuda_watch *w, const struct device_run *run);
 
 /* ---- blaslt.c ---- */
 

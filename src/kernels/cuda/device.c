@@ -19,7 +19,9 @@ void cuda_enter(const struct cuda_device *dev) { cudaSetDevice(dev->card); }
 
 void *cuda_take(struct cuda_device *dev, size_t bytes) {
     void *ptr = NULL;
-    if (cudaMalloc(&ptr, bytes) != cudaSuccess || cudaMemset(ptr, 0, bytes) != cudaSuccess) {
+    /* The device's stream waits for no other, so what is done outside of it is waited for. */
+    if (cudaMalloc(&ptr, bytes) != cudaSuccess || cudaMemset(ptr, 0, bytes) != cudaSuccess ||
+        cudaDeviceSynchronize() != cudaSuccess) {
         cudaGetLastError(); /* told by the caller */
         cudaFree(ptr);
         return NULL;
@@ -130,6 +132,7 @@ static void device_close(void *self) {
     struct cuda_device *dev = self;
     cuda_enter(dev);
     cudaStreamSynchronize(dev->stream);
+    cuda_watch_destroy(dev->watch);
     cuda_weights_destroy(dev);
     cuda_blas_close(dev->blas);
     if (dev->stream) cudaStreamDestroy(dev->stream);
@@ -193,6 +196,8 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
     if (cudaSetDevice(dev->card) != cudaSuccess ||
         cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking) != cudaSuccess)
         return cuda_check("opening the card", err);
+    cuda_product_mma_prepare();
+    TRY(cuda_check("preparing kernels", err));
     if (o->without_cublaslt) return ST_OK;
     return cuda_blas_open(dev, o->cublaslt_dirs, &dev->blas, err);
 }
@@ -230,6 +235,7 @@ enum status jitney_cuda_open(const struct cuda_library_options *options, struct 
         .program_destroy = device_destroy_program,
         .submit = device_submit,
         .collect = device_collect,
+        .profiler = &cuda_profiler,
         .close = device_close,
         .self = dev,
     };

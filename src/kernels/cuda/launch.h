@@ -123,6 +123,7 @@ struct cuda_product {
 void cuda_product_f32(const struct cuda_product *a, struct CUstream_st *stream);
 void cuda_product_codes(const struct cuda_product *a, struct CUstream_st *stream);
 void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_mma_prepare(void); /* once for each card, before its first product */
 
 /* x[r * segments + s] = segment s of src's row r, rounded to bf16 or f16 (which is cut to its
  * largest number), zeros up to row_elems. */

@@ -11,49 +11,11 @@
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t MMA_WARPS = 2, MMA_WEIGHTS = 16, STAGE_COLS = 64;
 static constexpr uint32_t STAGE_ROW_BYTES = STAGE_COLS * 2, PIECES = STAGE_ROW_BYTES / 16;
-
-static __device__ inline uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* 16 bytes, or as many zeros. */
-static __device__ inline void copy_16(uint32_t to, const void *from, bool is_inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
-                 "r"(is_inside ? 16 : 0));
-}
-static __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;\n"); }
-template <int LEFT> static __device__ inline void copies_wait() {
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(LEFT));
-}
-
-static __device__ inline void ldmatrix_x4(uint32_t r[4], uint32_t at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at));
-}
-static __device__ inline void ldmatrix_x2(uint32_t r[2], uint32_t at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(at));
-}
-
-template <bool IS_BF16>
-static __device__ inline void mma_16x8x16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
-    if (IS_BF16)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 /* TILES: of 8 rows of activations. */
 template <int TILES> struct mma_sizes {
@@ -165,10 +127,20 @@ static void launch_mma(const struct cuda_product *a, struct CUstream_st *stream)
     using sizes = mma_sizes<TILES>;
     uint32_t weights = MMA_WARPS * MMA_WEIGHTS, rows = a->used ? 1 : sizes::rows;
     uint32_t bytes = MMA_WARPS * sizes::warp_bytes;
-    auto *kernel = mma_kernel<IS_BF16, TILES>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     dim3 grid((a->row_count + rows - 1) / rows, (a->w.rows + weights - 1) / weights);
-    kernel<<<grid, MMA_WARPS * 32, bytes, stream>>>(*a);
+    mma_kernel<IS_BF16, TILES><<<grid, MMA_WARPS * 32, bytes, stream>>>(*a);
+}
+
+template <bool IS_BF16, int TILES> static void prepare_mma(void) {
+    cudaFuncSetAttribute(mma_kernel<IS_BF16, TILES>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)(MMA_WARPS * mma_sizes<TILES>::warp_bytes));
+}
+
+void cuda_product_mma_prepare(void) {
+    prepare_mma<true, 1>();
+    prepare_mma<true, 2>();
+    prepare_mma<false, 1>();
+    prepare_mma<false, 2>();
 }
 
 void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream) {

@@ -227,7 +227,14 @@ static void run_rows(const struct device_program *p, const struct step *step) {
         .blocks = table_at(p, step, step->blocks),
         .scratch = &p->scratch,
     };
-    for (uint32_t i = 0; i < tape_op_count(t); i++) cuda_op_launch(&x, tape_op(t, i));
+    struct cuda_watch *watch = p->dev->watch;
+    cuda_watch_mark(watch, t, 0, p->dev->stream);
+    for (uint32_t i = 0; i < tape_op_count(t); i++) {
+        cuda_op_launch(&x, tape_op(t, i));
+        cuda_watch_mark(watch, t, i + 1, p->dev->stream);
+    }
+    const struct device_run run = {.tape = t, .step = step, .kv = p->options.kv};
+    cuda_watch_tell(watch, &run);
 }
 _Static_assert(sizeof(struct step_seq) == 2 * sizeof(uint32_t), "kernels read pairs of numbers");
 
@@ -353,5 +360,6 @@ enum status jitney_cuda_slab(struct device_program *p, size_t offset, size_t byt
         cudaMemcpy(p->slab + offset, host, bytes, cudaMemcpyHostToDevice);
     else
         cudaMemcpy(host, p->slab + offset, bytes, cudaMemcpyDeviceToHost);
+    cudaDeviceSynchronize();
     return cuda_check("copying scratch memory", NULL);
 }

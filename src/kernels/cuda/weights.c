@@ -200,7 +200,8 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     dev->weight_bytes += out->bytes;
     out->next = dev->weights;
     dev->weights = out;
-    if (!fill(w, out)) {
+    bool is_filled = fill(w, out) && cudaDeviceSynchronize() == cudaSuccess;
+    if (!is_filled) {
         TRY(cuda_check("copying a weight", err));
         return err_set(err, ST_NOMEM, "cuda: out of memory while copying weight %.*s",
                        STR_ARG(w->name));
