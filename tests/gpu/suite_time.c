@@ -1,6 +1,6 @@
 /* Goal:   a first table of where the time of a step goes.
  * Method: tapes of real shapes with random weights and a context of 512 tokens. Steps are timed by
- *         the device's own events: 20 as they are, then 5 with an event behind every op. */
+ *         the device's own events: some as they are, then 5 with an event behind every op. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,8 @@
 #include "kernels/devices.h"
 #include "rig.h"
 
-enum { LAYERS_MAX = 32, MATS = 7, CONTEXT = 512, BLOCK_TOKENS = 64, ROWS_MAX = 2048, STEPS = 20 };
+enum { LAYERS_MAX = 32, MATS = 7, CONTEXT = 512, BLOCK_TOKENS = 64, ROWS_MAX = 2048 };
+enum { STEPS = 20, PROMPT_STEPS = 4 };
 
 struct shape {
     const char *name;
@@ -281,7 +282,7 @@ static void measure(struct bench *b, uint32_t seqs, uint32_t rows, uint32_t firs
                                          OP_KV_WRITE, OP_ATTENTION, OP_ACT,   OP_GATHER};
     set_step(b, seqs, rows, first);
     run_steps(b, 3);
-    double us = run_steps(b, STEPS);
+    double us = run_steps(b, rows > 1 ? PROMPT_STEPS : STEPS);
     memset(b->kind_us, 0, sizeof(b->kind_us));
     b->watched = 0;
     b->dev.profiler->watch(b->dev.self, watch, b);

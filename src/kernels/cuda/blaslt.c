@@ -21,6 +21,8 @@
 #include "base/mem.h"
 #include "kernels/cuda/cuda_int.h"
 
+/* It stays when it is closed: half a gigabyte is not mapped again for the next device. */
+enum { OPEN_FLAGS = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
 enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 4096, CANDIDATES = 16, PATH_BYTES = 1024 };
 
 /* The functions that are called, by their names. */
@@ -77,7 +79,7 @@ static void *open_in(const char *dir, size_t bytes) {
     for (int i = 0; i < NAME_COUNT && !library; i++) {
         int len =
             snprintf(path, sizeof(path), "%.*s%s%s", (int)bytes, dir, bytes ? "/" : "", names[i]);
-        if (len > 0 && (size_t)len < sizeof(path)) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (len > 0 && (size_t)len < sizeof(path)) library = dlopen(path, OPEN_FLAGS);
     }
     return library;
 }
