@@ -1,13 +1,14 @@
 # libjitney-cuda.so: the device `cuda`, which the program opens when it is asked for.
 #
 #   JITNEY_CUDA         auto: where nvcc is found; on: nvcc must be there; off
-#   JITNEY_CUDA_TARGETS all: sm_80, sm_89, sm_90a and PTX for what comes; 90a: H100 and H200 alone,
-#                       which compiles in a third of the time
+#   JITNEY_CUDA_TARGETS quick: machine code for H100 and H200 (sm_90a), and PTX that the driver
+#                       compiles on other cards at the first start; all: machine code for sm_80 and
+#                       sm_89, too; 90a: H100 and H200 alone
 #
 # nvcc is called by rules of our own: the C files around the kernels stay C, with the warnings of
 # the rest of the tree. cudart is linked in; cuBLASLt is opened at run time.
 set(JITNEY_CUDA auto CACHE STRING "build libjitney-cuda.so: auto, on or off")
-set(JITNEY_CUDA_TARGETS all CACHE STRING "GPUs that it is compiled for: all or 90a")
+set(JITNEY_CUDA_TARGETS quick CACHE STRING "GPUs that it is compiled for: quick, all or 90a")
 if(JITNEY_CUDA STREQUAL "off" OR JITNEY_SANITIZE OR JITNEY_FUZZ OR CMAKE_CROSSCOMPILING)
   return()
 endif()
@@ -28,8 +29,10 @@ find_library(CUDART cudart_static PATHS ${CUDA_ROOT}/lib64 ${CUDA_ROOT}/lib
 
 set(targets -gencode arch=compute_90a,code=sm_90a)
 if(JITNEY_CUDA_TARGETS STREQUAL "all")
-  list(APPEND targets -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89
-    -gencode arch=compute_80,code=compute_80)
+  list(APPEND targets -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89)
+endif()
+if(NOT JITNEY_CUDA_TARGETS STREQUAL "90a")
+  list(APPEND targets -gencode arch=compute_80,code=compute_80)
 endif()
 # The arithmetic of docs/identity.md: no fused multiply-add but by name, denormals are zero.
 set(NVCC_FLAGS -std=c++17 -O3 -fmad=false -ftz=true -prec-div=true -prec-sqrt=true ${targets}

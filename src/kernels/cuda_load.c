@@ -15,6 +15,12 @@
 enum { PATH_BYTES = 4096, CARD_MAX = 63 };
 static const char file_name[] = "libjitney-cuda.so";
 
+bool cuda_is_likely(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
 enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err) {
     struct str rest = args;
     *out = (struct cuda_choice){.card = 0};

@@ -25,6 +25,9 @@ struct cuda_choice {
 };
 enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err);
 
+/* The driver's library is installed. Costs microseconds where it is not. */
+bool cuda_is_likely(void);
+
 /* ST_MISSING: there is no library, driver or card; ST_BAD: one does not fit. The device is given to
  * the caller, who calls out->close(out->self). */
 enum status cuda_device_open(const struct cuda_choice *choice, struct device *out, struct err *err);

@@ -114,7 +114,7 @@ static enum status find(const char *text, const struct device_kind **out, struct
 static enum status open_best(const struct device_options *options, struct device *out,
                              struct err *err) {
     struct err ignored;
-    if (open_cuda(options, STR(""), out, &ignored) == ST_OK) return ST_OK;
+    if (cuda_is_likely() && open_cuda(options, STR(""), out, &ignored) == ST_OK) return ST_OK;
     return open_cpu(options, STR(""), out, err);
 }
 

@@ -6,7 +6,13 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/exact.h"
+#include "kernels/cuda/layout.h"
 #include "rig.h"
+
+_Static_assert((int)CUDA_ATTN_SEGMENT == (int)ATTN_SEGMENT, "the CPU's order of sums");
+_Static_assert((int)CUDA_ATTN_LANES == (int)ATTN_LANES, "the CPU's order of sums");
+_Static_assert((int)CUDA_NORM_LANES == (int)NORM_LANES, "the CPU's order of sums");
 
 struct shape {
     uint32_t heads, kv_heads, head_dim, window;

@@ -63,6 +63,7 @@ static enum status make_choosers(struct device_program *p, struct err *err) {
     enum status st = p->slots && p->outputs && p->choosers ? ST_OK : ST_NOMEM;
     for (uint32_t t = 0; t < threads && st == ST_OK; t++)
         st = chooser_create(vocab, &p->choosers[t]);
+    for (uint32_t i = 0; p->slots && i < p->options.slot_count; i++) p->slots[i] = SLOT_EMPTY;
     if (st == ST_OK) return ST_OK;
     return err_set(err, st,
                    "out of memory for sampling buffers: %u threads, a vocabulary of %u tokens",

@@ -1,4 +1,4 @@
-/* kernels/cuda/attention.cu - writing keys and values, and attention by graph/op_args.h to the bit.
+/* kernels/cuda/attention.cu - writing keys and values, and attention as in kernels/cpu/exact.h.
  *
  * Mapping: a block of 256 threads owns up to 4 queries of one row that share a KV head, and one
  * segment of 256 absolute positions after the other, or one segment alone (`segments` > 1; a second
@@ -16,8 +16,8 @@
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
 
-static constexpr uint32_t SEGMENT = 256, SEGMENT_TILES = SEGMENT / CUDA_TILE_TOKENS;
-static constexpr uint32_t ATTN_THREADS = SEGMENT, ATTN_LANES = 16, HEAD_DIM_MAX = 256;
+static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, SEGMENT_TILES = SEGMENT / CUDA_TILE_TOKENS;
+static constexpr uint32_t ATTN_THREADS = SEGMENT, ATTN_LANES = CUDA_ATTN_LANES, HEAD_DIM_MAX = 256;
 static constexpr int QUERIES_MAX = 4;
 
 /* ---- writing ---- */

@@ -7,9 +7,9 @@
  * Rows that are marked -1 (graph/step.h) are skipped: what their scratch holds means nothing, and
  * nothing of them reaches the cache, a result or another row.
  *
- * All arithmetic is that of graph/op_args.h to the bit, but for products of bf16 and f16 weights:
- * there activations are rounded to the weight's type, and sums follow docs/identity.md for tensor
- * cores (one f32 accumulator, rising k in steps of 16).
+ * All arithmetic is that of kernels/cpu/exact.h to the bit, but for products of bf16 and f16
+ * weights: there activations are rounded to the weight's type, and sums follow docs/identity.md for
+ * tensor cores (one f32 accumulator, rising k in steps of 16).
  */
 #ifndef KERNELS_CUDA_LAUNCH_H
 #define KERNELS_CUDA_LAUNCH_H
@@ -175,6 +175,7 @@ size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segm
 
 /* ---- sample.cu ---- */
 
+enum { CUDA_SLOT_EMPTY = -1 }; /* no token was sampled into the slot */
 struct cuda_sample {
     float *logits; /* rows of row_floats; edits change them */
     size_t row_floats;

@@ -8,11 +8,9 @@
 #include "kernels/cuda/cuda_int.h"
 
 enum {
-    SEGMENT_TOKENS = 256,      /* of attention: ATTN_SEGMENT in graph/op_args.h */
     BLOCKS_PER_PROCESSOR = 8,  /* of attention; with fewer, segments are shared out */
     PART_FLOATS_MAX = 16 << 20 /* of attention's parts: 64 MiB */
 };
-_Static_assert((int)SEGMENT_TOKENS == (int)ATTN_SEGMENT, "one definition of attention");
 
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind) {
     if (kind == ROWS_TOKENS) return s->row_count;
@@ -304,7 +302,7 @@ static uint32_t segments_needed(const struct step *s, uint32_t window) {
         if (s->pos[r] < 0) continue;
         uint32_t end = (uint32_t)s->pos[r] + 1;
         uint32_t first = window > 0 && end > window ? end - window : 0;
-        uint32_t count = (end - 1) / SEGMENT_TOKENS - first / SEGMENT_TOKENS + 1;
+        uint32_t count = (end - 1) / CUDA_ATTN_SEGMENT - first / CUDA_ATTN_SEGMENT + 1;
         if (count > most) most = count;
     }
     return most;

@@ -69,6 +69,8 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     TRY(take(p, "parts of attention", s->part_floats * sizeof(float), &s->parts, err));
     if (p->options.slot_count == 0) return ST_OK;
     TRY(take(p, "sampled tokens", p->options.slot_count * sizeof(int32_t), &p->slots, err));
+    cudaMemset(p->slots, 0xff, p->options.slot_count * sizeof(int32_t)); /* CUDA_SLOT_EMPTY */
+    cudaDeviceSynchronize();
     TRY(take(p, "edited logits", (n->edits_max + 1) * sizeof(float), &p->saved, err));
     return take(p, "results", n->outputs_max * sizeof(struct row_output), &p->outputs, err);
 }

@@ -1,5 +1,5 @@
 /* kernels/cuda/rows.cu - ops that work row by row: embed, norm, quantise, rope, act, add, softcap,
- * gather, pool. Formulas: graph/op_args.h.
+ * gather, pool. Formulas: graph/op_args.h; order: kernels/cpu/exact.h.
  *
  * Mapping: a block owns a row (blockIdx.x), or a piece of one; threads stride along its columns, so
  * that neighbours read neighbouring floats. Norms sum in 16 lanes by column mod 16, so a half warp
@@ -10,7 +10,7 @@
 #include "kernels/cuda/device_math.cuh"
 
 static constexpr uint32_t ROW_THREADS = 256;
-static constexpr uint32_t NORM_LANES = 16;
+static constexpr uint32_t NORM_LANES = CUDA_NORM_LANES;
 static constexpr uint32_t Q8_BLOCK = 32;
 static constexpr uint32_t ACT_COLS = 1024; /* of a row that one block takes */
 

@@ -454,8 +454,9 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS) sample_kernel(struct cu
     bool is_fine = sample_row_run(a, s, &r, &out->sample, &m);
     if (threadIdx.x != 0) return;
     out->failed = !is_fine;
-    if (!is_fine) out->sample.chosen.token = 0; /* what reads the slot must find a token */
-    if (s.kind == SAMPLING_DRAW) a.slots[s.slot] = out->sample.chosen.token;
+    /* A failed row empties its slot: a row of the next step with is_pending fails, too. */
+    if (s.kind != SAMPLING_DRAW) return;
+    a.slots[s.slot] = is_fine ? out->sample.chosen.token : CUDA_SLOT_EMPTY;
 }
 
 void cuda_sample(const struct cuda_sample *a, struct CUstream_st *stream) {
