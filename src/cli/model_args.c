@@ -31,7 +31,7 @@ const struct flag flags_engine[] = {
              "little less exact."},
     {.name = "device",
      .kind = FLAG_TEXT,
-     .value = "auto|cpu",
+     .value = "auto|cpu|cuda:N",
      .fallback = "auto",
      .help = "Device that runs the model. auto: the best one of this machine.",
      .check = device_check_name},

@@ -1,12 +1,14 @@
 /* kernels/devices.c - see kernels/devices.h for the contract. */
 #include "kernels/devices.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/str.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda_load.h"
 #include "kernels/delayed/delayed.h"
 
 /* One kind of device. `args`: what follows the colon in the name; empty if there is none. */
@@ -39,6 +41,21 @@ static enum status open_cpu(const struct device_options *o, struct str args, str
     return ST_OK;
 }
 
+/* ---- NVIDIA GPUs ---- */
+
+static enum status check_cuda(struct str args, struct err *err) {
+    struct cuda_choice ignored;
+    return cuda_parse(args, &ignored, err);
+}
+
+static enum status open_cuda(const struct device_options *o, struct str args, struct device *out,
+                             struct err *err) {
+    struct cuda_choice choice;
+    (void)o;
+    TRY(cuda_parse(args, &choice, err));
+    return cuda_device_open(&choice, out, err);
+}
+
 /* ---- a device for tests ---- */
 
 static enum status check_delayed(struct str args, struct err *err) {
@@ -57,9 +74,9 @@ static enum status open_delayed(const struct device_options *o, struct str args,
 
 /* ---- the list ---- */
 
-/* "auto" takes the first. */
 static const struct device_kind kinds[] = {
     {"cpu", check_cpu, open_cpu},
+    {"cuda", check_cuda, open_cuda},
     {"delayed", check_delayed, open_delayed},
 };
 enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
@@ -75,26 +92,37 @@ static enum status say_unknown(struct str name, struct err *err) {
     return st;
 }
 
+static bool is_auto(const char *text) { return !text || strcmp(text, "auto") == 0; }
+
 static enum status find(const char *text, const struct device_kind **out, struct str *args,
                         struct err *err) {
-    struct str name = str_of(text ? text : "auto");
+    struct str name = str_of(text);
     const char *colon = memchr(name.ptr, ':', name.len);
     *args = STR("");
     if (colon) {
         *args = str_skip(name, (size_t)(colon - name.ptr) + 1);
         name.len = (size_t)(colon - name.ptr);
     }
-    *out = str_is(name, "auto") ? &kinds[0] : NULL;
+    *out = NULL;
     for (int i = 0; i < KIND_COUNT && !*out; i++)
         if (str_is(name, kinds[i].name)) *out = &kinds[i];
     if (!*out) return say_unknown(name, err);
     return (*out)->check(*args, err);
 }
 
+/* A GPU that answers, else the CPU. */
+static enum status open_best(const struct device_options *options, struct device *out,
+                             struct err *err) {
+    struct err ignored;
+    if (cuda_is_likely() && open_cuda(options, STR(""), out, &ignored) == ST_OK) return ST_OK;
+    return open_cpu(options, STR(""), out, err);
+}
+
 enum status device_open(const struct device_options *options, struct device *out, struct err *err) {
     const struct device_kind *kind;
     struct str args;
     CHECK(options->threads >= 1);
+    if (is_auto(options->name)) return open_best(options, out, err);
     TRY(find(options->name, &kind, &args, err));
     return kind->open(options, args, out, err);
 }
@@ -102,7 +130,7 @@ enum status device_open(const struct device_options *options, struct device *out
 enum status device_check_name(const char *name, struct err *err) {
     const struct device_kind *kind;
     struct str args;
-    return find(name, &kind, &args, err);
+    return is_auto(name) ? ST_OK : find(name, &kind, &args, err);
 }
 
 enum status device_check_isa(const char *isa, struct err *err) { return cpu_isa_check(isa, err); }

@@ -1,0 +1,259 @@
+/* kernels/cuda/blaslt.c - products of many rows by cuBLASLt, which is found when the device opens.
+ *
+ * Split-K is forced to 1 in every algorithm. Then a row's bits do not depend on the algorithm, on
+ * the number of rows or on the row's place, and they are those of kernels/cuda/product_mma.cu
+ * (measured on H200 with CUDA 13.0: every shape, tile and number of rows that was tried).
+ *
+ * cuBLASLt thinks in columns: a row-major w[n][k] is its k x n matrix, to be transposed, and a
+ * row-major x[m][k] its k x m matrix. The result, n x m, is our row-major dst[m][n].
+ *
+ * Which algorithm a shape takes is asked for once and kept in a table.
+ *
+ * Entry points: cuda_blas_open, cuda_blas_run.
+ */
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/cuda/cuda_int.h"
+
+/* It stays when it is closed: half a gigabyte is not mapped again for the next device. */
+enum { OPEN_FLAGS = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
+enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 4096, CANDIDATES = 16, PATH_BYTES = 1024 };
+
+/* The functions that are called, by their names. */
+#define BLAS_FUNCTIONS(F)                                                                          \
+    F(cublasLtCreate)                                                                              \
+    F(cublasLtDestroy)                                                                             \
+    F(cublasLtMatmul)                                                                              \
+    F(cublasLtMatmulDescCreate)                                                                    \
+    F(cublasLtMatmulDescSetAttribute)                                                              \
+    F(cublasLtMatmulDescDestroy)                                                                   \
+    F(cublasLtMatrixLayoutCreate)                                                                  \
+    F(cublasLtMatrixLayoutDestroy)                                                                 \
+    F(cublasLtMatmulPreferenceCreate)                                                              \
+    F(cublasLtMatmulPreferenceSetAttribute)                                                        \
+    F(cublasLtMatmulPreferenceDestroy)                                                             \
+    F(cublasLtMatmulAlgoGetHeuristic)                                                              \
+    F(cublasLtMatmulAlgoConfigSetAttribute)                                                        \
+    F(cublasLtMatmulAlgoCheck)
+
+#define DECLARE(name) __typeof__(&name) name;
+struct blas_functions {
+    BLAS_FUNCTIONS(DECLARE)
+};
+
+/* What an algorithm is chosen by. */
+struct choice_key {
+    uint32_t form, rows, weights, cols, dst_floats, dst_align;
+};
+
+struct choice {
+    struct choice_key key;
+    bool is_known, has_algo;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct cuda_blas {
+    void *library;
+    struct blas_functions f;
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t product;
+    void *workspace;
+    struct choice choices[CHOICES];
+};
+
+/* ---- finding the library ---- */
+
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+enum { NAME_COUNT = sizeof(names) / sizeof(names[0]) };
+
+/* `dir` is not terminated; empty: where the system looks. */
+static void *open_in(const char *dir, size_t bytes) {
+    char path[PATH_BYTES];
+    void *library = NULL;
+    for (int i = 0; i < NAME_COUNT && !library; i++) {
+        int len =
+            snprintf(path, sizeof(path), "%.*s%s%s", (int)bytes, dir, bytes ? "/" : "", names[i]);
+        if (len > 0 && (size_t)len < sizeof(path)) library = dlopen(path, OPEN_FLAGS);
+    }
+    return library;
+}
+
+static void *find_library(const char *dirs) {
+    void *library = NULL;
+    for (const char *at = dirs; at && *at && !library;) {
+        size_t bytes = strcspn(at, ":");
+        if (bytes > 0) library = open_in(at, bytes);
+        at += bytes + (at[bytes] == ':');
+    }
+    return library ? library : open_in("", 0);
+}
+
+static bool find_functions(struct cuda_blas *b) {
+    bool all = true;
+#define FIND(name)                                                                                 \
+    *(void **)&b->f.name = dlsym(b->library, #name);                                               \
+    all = all && b->f.name;
+    BLAS_FUNCTIONS(FIND)
+    return all;
+}
+
+static bool make_product(struct cuda_blas *b) {
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    if (b->f.cublasLtCreate(&b->handle) != CUBLAS_STATUS_SUCCESS) return false;
+    if (b->f.cublasLtMatmulDescCreate(&b->product, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
+        CUBLAS_STATUS_SUCCESS)
+        return false;
+    return b->f.cublasLtMatmulDescSetAttribute(b->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                               sizeof(transposed)) == CUBLAS_STATUS_SUCCESS;
+}
+
+enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cuda_blas **out,
+                           struct err *err) {
+    struct cuda_blas *b = mem_zalloc(sizeof(*b));
+    if (!b) return err_set(err, ST_NOMEM, "cuda: out of memory for cuBLASLt");
+    enum status st = ST_OK;
+    b->library = find_library(dirs);
+    if (!b->library)
+        st = err_set(err, ST_MISSING,
+                     "cuda: neither %s nor %s was found in \"%s\" or where the system looks; set "
+                     "JITNEY_CUBLASLT_DIR to the folder that holds it",
+                     names[0], names[1], dirs ? dirs : "");
+    else if (!find_functions(b) || !make_product(b))
+        st = err_set(err, ST_BAD, "cuda: cuBLASLt was found but cannot be used");
+    else if (!(b->workspace = cuda_take(dev, WORKSPACE_BYTES)))
+        st = cuda_say_full(dev, "cuBLASLt's workspace", WORKSPACE_BYTES, err);
+    if (st != ST_OK) {
+        cuda_blas_close(b);
+        return st;
+    }
+    *out = b;
+    return ST_OK;
+}
+
+void cuda_blas_close(struct cuda_blas *b) {
+    if (!b) return;
+    cudaFree(b->workspace);
+    if (b->product) b->f.cublasLtMatmulDescDestroy(b->product);
+    if (b->handle) b->f.cublasLtDestroy(b->handle);
+    if (b->library) dlclose(b->library);
+    mem_free(b);
+}
+
+/* ---- algorithms ---- */
+
+struct layouts {
+    cublasLtMatrixLayout_t w, x, dst;
+};
+
+static void layouts_deinit(struct cuda_blas *b, struct layouts *l) {
+    if (l->w) b->f.cublasLtMatrixLayoutDestroy(l->w);
+    if (l->x) b->f.cublasLtMatrixLayoutDestroy(l->x);
+    if (l->dst) b->f.cublasLtMatrixLayoutDestroy(l->dst);
+}
+
+static bool layouts_init(struct cuda_blas *b, const struct cuda_gemm *g, struct layouts *l) {
+    cudaDataType_t type = g->form == CUDA_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    cublasStatus_t made[] = {
+        b->f.cublasLtMatrixLayoutCreate(&l->w, type, g->cols, g->weights, g->cols),
+        b->f.cublasLtMatrixLayoutCreate(&l->x, type, g->cols, g->rows, g->cols),
+        b->f.cublasLtMatrixLayoutCreate(&l->dst, CUDA_R_32F, g->weights, g->rows,
+                                        (int64_t)g->dst_floats),
+    };
+    for (int i = 0; i < 3; i++)
+        if (made[i] != CUBLAS_STATUS_SUCCESS) return false;
+    return true;
+}
+
+static uint32_t align_of(const struct cuda_gemm *g) {
+    uint32_t align = 256;
+    uintptr_t bits = (uintptr_t)g->dst | (g->dst_floats * sizeof(float));
+    while (bits % align != 0) align /= 2;
+    return align;
+}
+
+static cublasLtMatmulPreference_t make_preference(struct cuda_blas *b, uint32_t dst_align) {
+    cublasLtMatmulPreference_t p = NULL;
+    size_t workspace = WORKSPACE_BYTES;
+    uint32_t operand_align = 128; /* rows of a multiple of 64 16-bit numbers */
+    if (b->f.cublasLtMatmulPreferenceCreate(&p) != CUBLAS_STATUS_SUCCESS) return NULL;
+    b->f.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                              &workspace, sizeof(workspace));
+    b->f.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                              &operand_align, sizeof(operand_align));
+    b->f.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                              &operand_align, sizeof(operand_align));
+    b->f.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                              &dst_align, sizeof(dst_align));
+    b->f.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+                                              &dst_align, sizeof(dst_align));
+    return p;
+}
+
+/* With one part of k and nothing to add up behind it. */
+static bool force_one_split(struct cuda_blas *b, const struct layouts *l,
+                            cublasLtMatmulAlgo_t *algo) {
+    int32_t splits = 1;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
+    cublasLtMatmulHeuristicResult_t checked;
+    if (b->f.cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                                  sizeof(splits)) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    if (b->f.cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                  &reduction,
+                                                  sizeof(reduction)) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    return b->f.cublasLtMatmulAlgoCheck(b->handle, b->product, l->w, l->x, l->dst, l->dst, algo,
+                                        &checked) == CUBLAS_STATUS_SUCCESS &&
+           checked.workspaceSize <= WORKSPACE_BYTES;
+}
+
+static void choose_algo(struct cuda_blas *b, const struct layouts *l, struct choice *c) {
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int count = 0;
+    cublasLtMatmulPreference_t preference = make_preference(b, c->key.dst_align);
+    c->is_known = true;
+    c->has_algo = false;
+    if (!preference) return;
+    if (b->f.cublasLtMatmulAlgoGetHeuristic(b->handle, b->product, l->w, l->x, l->dst, l->dst,
+                                            preference, CANDIDATES, found,
+                                            &count) != CUBLAS_STATUS_SUCCESS)
+        count = 0;
+    for (int i = 0; i < count && !c->has_algo; i++) {
+        c->algo = found[i].algo;
+        c->has_algo = found[i].state == CUBLAS_STATUS_SUCCESS && force_one_split(b, l, &c->algo);
+    }
+    b->f.cublasLtMatmulPreferenceDestroy(preference);
+}
+
+static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *key) {
+    uint32_t hash = key->form;
+    const uint32_t parts[] = {key->rows, key->weights, key->cols, key->dst_floats, key->dst_align};
+    for (int i = 0; i < 5; i++) hash = (hash ^ parts[i]) * 0x9E3779B1u;
+    struct choice *c = &b->choices[(hash >> 16) % CHOICES];
+    if (memcmp(&c->key, key, sizeof(*key)) != 0) *c = (struct choice){.key = *key};
+    return c;
+}
+
+bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream) {
+    const float one = 1.0f, beta = g->add ? 1.0f : 0.0f;
+    struct layouts l = {0};
+    struct choice_key key = {g->form,    g->rows, g->weights, g->cols, (uint32_t)g->dst_floats,
+                             align_of(g)};
+    bool is_done = layouts_init(b, g, &l);
+    if (is_done) {
+        struct choice *c = find_choice(b, &key);
+        if (!c->is_known) choose_algo(b, &l, c);
+        is_done = c->has_algo &&
+                  b->f.cublasLtMatmul(b->handle, b->product, &one, g->w, l.w, g->x, l.x, &beta,
+                                      g->dst, l.dst, g->dst, l.dst, &c->algo, b->workspace,
+                                      WORKSPACE_BYTES, stream) == CUBLAS_STATUS_SUCCESS;
+    }
+    layouts_deinit(b, &l);
+    return is_done;
+}

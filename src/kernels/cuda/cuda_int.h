@@ -1,0 +1,136 @@
+/* kernels/cuda/cuda_int.h - what the host's files of the CUDA device share.
+ *
+ * One stream carries everything: copies of tables, KV moves, kernels, results. So steps run in the
+ * order of their submits, and one place for tables and one slab of scratch serve all of them.
+ */
+#ifndef KERNELS_CUDA_CUDA_INT_H
+#define KERNELS_CUDA_CUDA_INT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/device.h"
+#include "graph/op.h"
+#include "graph/tape.h"
+#include "graph/weight.h"
+#include "kernels/cuda/launch.h"
+
+enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */
+enum { CUDA_MANY_ROWS = 16 }; /* from here on products go to cuBLASLt */
+
+struct cuda_blas;  /* blaslt.c */
+struct cuda_watch; /* profile.c */
+
+/* A weight in the card's memory; `prepared` of a struct weight points to one. */
+struct cuda_weight {
+    struct cuda_matrix matrix;
+    void *memory;
+    size_t bytes;
+    struct cuda_weight *next;
+};
+
+struct cuda_device {
+    int card;
+    char name[32];
+    char card_name[256];
+    uint32_t multiprocessors;
+    struct CUstream_st *stream;
+    struct cuda_blas *blas; /* NULL: our own kernels do all products */
+    struct cuda_weight *weights;
+    struct cuda_watch *watch;         /* NULL: nobody does */
+    size_t weight_bytes, other_bytes; /* taken so far; other: KV and scratch */
+};
+
+/* ---- device.c ---- */
+
+/* Make the card the calling thread's. */
+void cuda_enter(const struct cuda_device *dev);
+/* Zeroed memory of the card, counted in dev->other_bytes; NULL: no room. */
+void *cuda_take(struct cuda_device *dev, size_t bytes);
+void cuda_give(struct cuda_device *dev, void *ptr, size_t bytes); /* NULL is fine */
+/* ST_NOMEM with what was wanted, what the card has, and what took it. */
+enum status cuda_say_full(const struct cuda_device *dev, const char *what, size_t bytes,
+                          struct err *err);
+/* ST_DEVICE if a call or a kernel has failed. */
+enum status cuda_check(const char *what, struct err *err);
+
+/* ---- weights.c ---- */
+
+enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct err *err);
+void cuda_weights_destroy(struct cuda_device *dev);
+static inline const struct cuda_matrix *cuda_matrix_of(const struct weight *w) {
+    return &((const struct cuda_weight *)w->prepared)->matrix;
+}
+static inline const float *cuda_vector_of(const struct weight *w) {
+    return w ? cuda_matrix_of(w)->data : NULL;
+}
+
+/* ---- program.c ---- */
+
+enum status cuda_program_create(struct cuda_device *dev, const struct program_options *options,
+                                struct device_program **out, struct err *err);
+void cuda_program_destroy(struct device_program *p); /* NULL is fine */
+enum status cuda_program_submit(struct device_program *p, const struct step *step, struct err *err);
+enum status cuda_program_collect(struct device_program *p, struct device_result *out,
+                                 struct err *err);
+
+/* ---- ops.c ---- */
+
+/* Scratch beside the tape's slab, by the largest op that needs it. */
+struct cuda_scratch {
+    void *x;      /* activations in 16 bits */
+    float *rows;  /* results that are wanted in another form only */
+    float *parts; /* of attention */
+    size_t x_bytes, row_floats, part_floats;
+};
+
+/* A step on its way: the tables are the card's copies. */
+struct cuda_run {
+    const struct cuda_device *dev;
+    const struct tape *tape;
+    const struct step *step; /* the host's, for counts and positions */
+    const struct cuda_kv *kv;
+    uint8_t *slab;
+    const int32_t *slots;
+    const int32_t *token, *pos;
+    const uint32_t *seq, *output_row, *seqs, *blocks;
+    const struct cuda_scratch *scratch;
+};
+
+/* ST_BAD names an op that cannot be run. Adds what it needs to `scratch`, pointers aside. */
+enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct program_options *options,
+                            struct cuda_scratch *scratch, struct err *err);
+void cuda_op_launch(const struct cuda_run *x, const struct op *op);
+uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
+
+/* ---- profile.c ---- */
+
+extern const struct device_profiler cuda_profiler;
+void cuda_watch_destroy(struct cuda_watch *w); /* NULL is fine */
+/* So many ops of the tape are enqueued: 0, then 1, and so on. NULL: nothing is done. */
+void cuda_watch_mark(struct cuda_watch *w, const struct tape *t, uint32_t ops_done,
+                     struct CUstream_st *stream);
+/* All of them are: waits for the last one. */
+void cuda_watch_tell(struct cuda_watch *w, const struct device_run *run);
+
+/* ---- blaslt.c ---- */
+
+/* ST_MISSING says where the library was looked for. */
+enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cuda_blas **out,
+                           struct err *err);
+void cuda_blas_close(struct cuda_blas *b); /* NULL is fine */
+
+/* dst[m][n] = sum over k of x[m][k] * w[n][k], plus dst[m][n] if `add`; split-K is 1. */
+struct cuda_gemm {
+    enum cuda_form form; /* CUDA_BF16 or CUDA_F16 */
+    uint32_t rows, weights, cols;
+    const void *x, *w; /* rows of `cols` */
+    float *dst;
+    size_t dst_floats; /* from one row to the next */
+    bool add;
+};
+/* False: no algorithm for this shape; nothing was done. */
+bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream);
+
+#endif

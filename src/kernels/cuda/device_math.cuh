@@ -1,0 +1,150 @@
+/* kernels/cuda/device_math.cuh - base/fmath.h on the device: the same steps, the same bits.
+ *
+ * Compiled with -fmad=false and -ftz=true: a multiply-add is fused where it is written so, and
+ * denormals count as zero, as on the CPU. base/fmath_poly.h spells out the steps.
+ */
+#ifndef KERNELS_CUDA_DEVICE_MATH_CUH
+#define KERNELS_CUDA_DEVICE_MATH_CUH
+
+#include <stdint.h>
+
+#include "base/fmath_poly.h"
+
+#define DEVICE_INF __int_as_float(0x7f800000)
+#define DEVICE_NAN __int_as_float(0x7fffffff)
+static constexpr float FLOAT_MIN = 1.17549435e-38f, FLOAT_MAX = 3.40282347e+38f;
+
+static __device__ inline float with_sign_of(float magnitude, float sign) {
+    return __uint_as_float((__float_as_uint(magnitude) & 0x7fffffffu) |
+                           (__float_as_uint(sign) & 0x80000000u));
+}
+
+static __device__ inline float pow2_of(int32_t k) {
+    return __uint_as_float(((uint32_t)k + 127u) << 23);
+}
+
+static __device__ inline float fm_exp(float x) {
+    float t = fmaf(x, FM_LOG2E, FM_MAGIC);
+    float n = t - FM_MAGIC;
+    int32_t k = (int32_t)(__float_as_uint(t) - __float_as_uint(FM_MAGIC));
+    float r = fmaf(n, -FM_LN2_HI, x);
+    r = fmaf(n, -FM_LN2_LO, r);
+    float p = FM_E4;
+    p = fmaf(p, r, FM_E3);
+    p = fmaf(p, r, FM_E2);
+    p = fmaf(p, r, FM_E1);
+    p = fmaf(p, r, FM_E0);
+    p = fmaf(p, r * r, r);
+    p = p + 1.0f;
+    float y = p * pow2_of(k >> 1);
+    y = y * pow2_of((int32_t)((uint32_t)k - (uint32_t)(k >> 1)));
+    y = x > FM_EXP_MAX ? DEVICE_INF : y;
+    return x < FM_EXP_MIN ? 0.0f : y;
+}
+
+static __device__ inline float tanh_core(float x) {
+    float a = with_sign_of(x, 0.0f);
+    float z = x * x;
+    float p = FM_T5;
+    p = fmaf(p, z, FM_T4);
+    p = fmaf(p, z, FM_T3);
+    p = fmaf(p, z, FM_T2);
+    p = fmaf(p, z, FM_T1);
+    p = fmaf(p, z, FM_T0);
+    p = p * z;
+    float small = fmaf(p, a, a);
+    float large = 1.0f - 2.0f / (fm_exp(a + a) + 1.0f);
+    return with_sign_of(a < FM_TANH_SPLIT ? small : large, x);
+}
+
+static __device__ inline float fm_tanh(float x) { return x != x ? x : tanh_core(x); }
+
+static __device__ inline float erf_core(float x) {
+    float a = with_sign_of(x, 0.0f);
+    float z = x * x;
+    float p = FM_S6;
+    p = fmaf(p, z, FM_S5);
+    p = fmaf(p, z, FM_S4);
+    p = fmaf(p, z, FM_S3);
+    p = fmaf(p, z, FM_S2);
+    p = fmaf(p, z, FM_S1);
+    p = fmaf(p, z, FM_S0);
+    float small = fmaf(p, a, a);
+    float b = a < FM_ERF_MAX ? a : FM_ERF_MAX;
+    float q = FM_L8;
+    q = fmaf(q, b, FM_L7);
+    q = fmaf(q, b, FM_L6);
+    q = fmaf(q, b, FM_L5);
+    q = fmaf(q, b, FM_L4);
+    q = fmaf(q, b, FM_L3);
+    q = fmaf(q, b, FM_L2);
+    q = fmaf(q, b, FM_L1);
+    q = fmaf(q, b, FM_L0);
+    float large = 1.0f - fm_exp(q);
+    return with_sign_of(a < FM_ERF_SPLIT ? small : large, x);
+}
+
+static __device__ inline float fm_silu(float x) { return x / (1.0f + fm_exp(-x)); }
+
+static __device__ inline float fm_gelu_tanh(float x) {
+    float u = x * x * x;
+    u = fmaf(FM_GELU_CUBE, u, x);
+    float h = 0.5f * x;
+    return fmaf(h, tanh_core(u * FM_SQRT_2_PI), h);
+}
+
+static __device__ inline float fm_gelu_erf(float x) {
+    float h = 0.5f * x;
+    return fmaf(h, erf_core(x * FM_SQRT_HALF), h);
+}
+
+#define DEVICE_MAGIC_D 0x1.8p52
+
+/* base/fmath.c, fm_sincos_d. */
+static __device__ inline void fm_sincos_d(double x, double *sine, double *cosine) {
+    const double s[] = {
+        1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+        1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
+    const double c[] = {1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800,
+                        1.0 / 40320,          -1.0 / 720,         1.0 / 24};
+    double t = fma(x, 0x1.45f306dc9c883p-1, DEVICE_MAGIC_D);
+    double n = t - DEVICE_MAGIC_D;
+    double r = fma(n, -0x1.921fb54p+0, x);
+    r = fma(n, -0x1.10b461p-30, r);
+    r = fma(n, -0x1.a62633145c06ep-58, r);
+    double z = r * r;
+    double p = s[0], q = c[0];
+#pragma unroll
+    for (int i = 1; i < 8; i++) p = fma(p, z, s[i]);
+#pragma unroll
+    for (int i = 1; i < 7; i++) q = fma(q, z, c[i]);
+    double sin_r = fma(p * z, r, r);
+    double half = 0.5 * z;
+    double rest = 1.0 - half;
+    double cos_r = rest + fma(z * z, q, (1.0 - rest) - half);
+    uint64_t quadrant = (uint64_t)__double_as_longlong(t) & 3u;
+    double a = quadrant & 1u ? cos_r : sin_r;
+    double b = quadrant & 1u ? sin_r : cos_r;
+    *sine = quadrant & 2u ? -a : a;
+    *cosine = (quadrant + 1u) & 2u ? -b : b;
+}
+
+/* base/fmath.c, fm_log_d, of a positive normal number. */
+static __device__ inline double fm_log_d(double x) {
+    const double c[] = {2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13,
+                        2.0 / 11, 2.0 / 9,  2.0 / 7,  2.0 / 5,  2.0 / 3};
+    const uint64_t root_half = 0x3fe6a09e667f3bcdull;
+    uint64_t ix = (uint64_t)__double_as_longlong(x) - root_half;
+    double e = (double)((int64_t)ix >> 52);
+    double f = __longlong_as_double((int64_t)((ix & 0xfffffffffffffull) + root_half)) - 1.0;
+    double s = f / (2.0 + f);
+    double z = s * s;
+    double p = c[0];
+#pragma unroll
+    for (int i = 1; i < 11; i++) p = fma(p, z, c[i]);
+    double half_square = 0.5 * f * f;
+    double tail = fma(e, 0x1.9ef35793c7673p-41, s * fma(p, z, half_square));
+    return fma(e, 0x1.62e42fefa2p-1, f - (half_square - tail));
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* kernels/cuda/launch.h - the kernels, as the host calls them.
+ *
+ * Each function enqueues one op on a stream. None allocates, waits or reads the environment, so a
+ * step can be captured. Pointers are device memory unless said otherwise. Failed launches are left
+ * for cudaGetLastError.
+ *
+ * Rows that are marked -1 (graph/step.h) are skipped: what their scratch holds means nothing, and
+ * nothing of them reaches the cache, a result or another row.
+ *
+ * All arithmetic is that of kernels/cpu/exact.h to the bit, but for products of bf16 and f16
+ * weights: there activations are rounded to the weight's type, and sums follow docs/identity.md for
+ * tensor cores (one f32 accumulator, rising k in steps of 16).
+ */
+#ifndef KERNELS_CUDA_LAUNCH_H
+#define KERNELS_CUDA_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/sampling.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/operands.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* cudaStream_t points to it */
+
+/* ---- rows.cu ---- */
+
+enum cuda_index { CUDA_INDEX_TOKEN, CUDA_INDEX_POSITION, CUDA_INDEX_ZERO };
+struct cuda_embed {
+    struct cuda_matrix table;
+    enum cuda_index source;
+    bool add;
+    float scale;
+    const int32_t *token, *pos;
+    const int32_t *slots; /* tokens that earlier steps sampled */
+    struct cuda_mat dst;
+};
+void cuda_embed(const struct cuda_embed *a, struct CUstream_st *stream);
+
+struct cuda_norm {
+    bool is_layer; /* subtracts the mean */
+    uint32_t group;
+    float eps;
+    const float *weight, *bias; /* bias NULL: none */
+    struct cuda_mat src, dst;
+};
+void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream);
+
+/* Rows of tensor/q8.h; q8.col is 0. */
+void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
+                   struct CUstream_st *stream);
+
+struct cuda_rope {
+    bool is_neox;
+    uint32_t heads, head_dim, rot_dims;
+    const float *freqs;
+    float factor;
+    const int32_t *pos;
+    struct cuda_mat x;
+};
+void cuda_rope(const struct cuda_rope *a, struct CUstream_st *stream);
+
+enum cuda_act_kind { CUDA_SILU, CUDA_GELU_TANH, CUDA_GELU_ERF };
+struct cuda_act {
+    enum cuda_act_kind kind;
+    uint32_t segments, stride;
+    struct cuda_mat gate, up, dst; /* gate.cols: one segment */
+};
+void cuda_act(const struct cuda_act *a, struct CUstream_st *stream);
+
+void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst, struct CUstream_st *stream);
+void cuda_softcap(float cap, const struct cuda_mat *x, struct CUstream_st *stream);
+void cuda_gather(const struct cuda_mat *src, const struct cuda_mat *dst, const uint32_t *output_row,
+                 struct CUstream_st *stream);
+
+enum cuda_pool_kind { CUDA_POOL_MEAN, CUDA_POOL_FIRST, CUDA_POOL_LAST };
+struct cuda_pool {
+    enum cuda_pool_kind kind;
+    bool unit_length;
+    const uint32_t *seqs; /* [S][2]: first row, row count */
+    struct cuda_mat src, dst;
+};
+void cuda_pool(const struct cuda_pool *a, struct CUstream_st *stream);
+
+/* ---- experts.cu ---- */
+
+struct cuda_route {
+    uint32_t experts, used;
+    bool normalise;
+    struct cuda_mat logits, ids, weights;
+};
+void cuda_route(const struct cuda_route *a, struct CUstream_st *stream);
+
+struct cuda_expert_sum {
+    uint32_t used;
+    bool add;
+    struct cuda_mat src, weights, dst;
+};
+void cuda_expert_sum(const struct cuda_expert_sum *a, struct CUstream_st *stream);
+
+/* ---- products ---- */
+
+/* dst columns [dst.col, dst.col + w.rows) = (or +=) src * w^T + bias. With experts, "row" r of the
+ * product is expert j = r % used of the step's row r / used, and goes to segment j of dst. */
+struct cuda_product {
+    struct cuda_matrix w;
+    const float *bias; /* NULL: none */
+    bool add;
+    struct cuda_mat src; /* f32 or q8; for CUDA_BF16 and CUDA_F16 see `x` */
+    struct cuda_mat dst;
+    const void *x;      /* src as rows of w.row_elems of the weight's type (cuda_convert) */
+    uint32_t row_count; /* rows of the product */
+    uint32_t used;      /* 0: no experts */
+    struct cuda_mat ids;
+    bool src_per_expert;
+    uint32_t dst_width; /* of a segment */
+};
+void cuda_product_f32(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_codes(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_mma_prepare(void); /* once for each card, before its first product */
+
+/* x[r * segments + s] = segment s of src's row r, rounded to bf16 or f16 (which is cut to its
+ * largest number), zeros up to row_elems. */
+struct cuda_convert {
+    enum cuda_form form;
+    struct cuda_mat src;
+    uint32_t segments;
+    uint32_t row_elems;
+    void *x;
+};
+void cuda_convert(const struct cuda_convert *a, struct CUstream_st *stream);
+
+/* dst = (from + bias), or dst + that; from has rows of dst.cols floats. */
+struct cuda_finish {
+    const float *from, *bias;
+    bool add;
+    struct cuda_mat dst;
+};
+void cuda_finish(const struct cuda_finish *a, struct CUstream_st *stream);
+
+/* ---- attention.cu ---- */
+
+struct cuda_kv_write {
+    struct cuda_kv kv;
+    uint32_t layer;
+    const int32_t *pos;
+    const uint32_t *seq;
+    const uint32_t *blocks; /* of the group, sequence s at blocks + s * blocks_stride */
+    size_t blocks_stride;
+    struct cuda_mat k, v;
+};
+void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream);
+
+struct cuda_attention {
+    struct cuda_kv kv; /* heads are KV heads; base NULL: keys and values are the rows k and v */
+    uint32_t layer;
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t window; /* 0: all */
+    float scale, softcap;
+    const int32_t *pos;
+    const uint32_t *seq, *seqs, *blocks;
+    size_t blocks_stride;
+    struct cuda_mat q, k, v, dst;
+    uint32_t segments; /* 1: a block does all of a row's; else as many blocks, joined after */
+    float *parts;      /* [rows][heads][segments][head_dim + 2]: out, max, sum */
+};
+void cuda_attention(const struct cuda_attention *a, struct CUstream_st *stream);
+size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);
+
+/* ---- sample.cu ---- */
+
+enum { CUDA_SLOT_EMPTY = -1 }; /* no token was sampled into the slot */
+struct cuda_sample {
+    float *logits; /* rows of row_floats; edits change them */
+    size_t row_floats;
+    uint32_t vocab, output_count;
+    const struct sampling *samplings;
+    const struct logit_edit *edits;
+    const uint64_t *deny;
+    float *saved; /* [edits]: logits before they were edited */
+    int32_t *slots;
+    struct row_output *outputs;
+};
+void cuda_sample(const struct cuda_sample *a, struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,94 @@
+/* kernels/cuda/layout.h - where numbers lie in device memory: KV tiles and matrices of int8 codes.
+ *
+ * KV. A block of `block_tokens` tokens is one or more tiles of CUDA_TILE_TOKENS tokens, one behind
+ * the other; a tile holds all layers. Inside a tile, of one layer and KV head:
+ *
+ *     K: [head_dim / 8][CUDA_TILE_TOKENS][8]   a thread owns a token and reads 8 dimensions at
+ *                                              once, its neighbours the 16 bytes next to them
+ *     V: [CUDA_TILE_TOKENS][head_dim]
+ *
+ * Behind the bytes of K and of V, KV_I8 keeps an f16 scale for each token.
+ *
+ * Codes. Rows of a quantised matrix stand in tiles of CUDA_TILE_ROWS, the last one filled up with
+ * zeros. A thread owns a row and reads 16 codes at once:
+ *
+ *     code(row, k):   [tile][k / 16][row in tile][k % 16]
+ *     scale(row, g):  [tile][g][row in tile]              minima likewise
+ *
+ * The functions are compiled for the host and for the device; tests call them on the host.
+ */
+#ifndef KERNELS_CUDA_LAYOUT_H
+#define KERNELS_CUDA_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/kv_space.h"
+
+#ifdef __CUDACC__
+#define BOTH_SIDES static inline __host__ __device__
+#else
+#define BOTH_SIDES static inline
+#endif
+
+/* The order of sums in attention and norms: the CPU's (kernels/cpu/exact.h); tests/gpu compares. */
+enum { CUDA_ATTN_SEGMENT = 256, CUDA_ATTN_LANES = 16, CUDA_NORM_LANES = 16 };
+
+enum { CUDA_TILE_TOKENS = 16, CUDA_TILE_ROWS = 32, CUDA_CODE_RUN = 16, CUDA_K_RUN = 8 };
+
+/* A KV space as kernels see it. */
+struct cuda_kv {
+    enum kv_type type;
+    uint32_t layers, heads, head_dim;
+    uint32_t tiles_per_block;
+    uint8_t *base;
+};
+
+BOTH_SIDES size_t cuda_kv_elem_bytes(enum kv_type type) {
+    return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
+}
+
+/* K or V of one head in one tile. */
+BOTH_SIDES size_t cuda_kv_side_bytes(enum kv_type type, uint32_t head_dim) {
+    size_t scale_bytes = type == KV_I8 ? 2 : 0;
+    return CUDA_TILE_TOKENS * (head_dim * cuda_kv_elem_bytes(type) + scale_bytes);
+}
+
+/* Where the scales of K or V of KV_I8 begin. */
+BOTH_SIDES size_t cuda_kv_scales_offset(uint32_t head_dim) {
+    return (size_t)CUDA_TILE_TOKENS * head_dim;
+}
+
+BOTH_SIDES size_t cuda_kv_tile_bytes(enum kv_type type, uint32_t layers, uint32_t heads,
+                                     uint32_t head_dim) {
+    return (size_t)layers * heads * 2 * cuda_kv_side_bytes(type, head_dim);
+}
+
+/* K of one head in one layer of tile `t` of a sequence, whose blocks are these; V follows it. */
+BOTH_SIDES uint8_t *cuda_kv_tile(const struct cuda_kv *kv, const uint32_t *blocks, uint32_t t,
+                                 uint32_t layer, uint32_t head) {
+    size_t tile =
+        (size_t)blocks[t / kv->tiles_per_block] * kv->tiles_per_block + t % kv->tiles_per_block;
+    size_t side = (tile * kv->layers + layer) * kv->heads + head;
+    return kv->base + side * 2 * cuda_kv_side_bytes(kv->type, kv->head_dim);
+}
+
+/* Element indices inside K and V of a tile. */
+BOTH_SIDES size_t cuda_k_index(uint32_t token, uint32_t d) {
+    return ((size_t)(d / CUDA_K_RUN) * CUDA_TILE_TOKENS + token) * CUDA_K_RUN + d % CUDA_K_RUN;
+}
+BOTH_SIDES size_t cuda_v_index(uint32_t token, uint32_t d, uint32_t head_dim) {
+    return (size_t)token * head_dim + d;
+}
+
+/* Element indices of codes and of scales; `groups` are those of a row. */
+BOTH_SIDES size_t cuda_code_index(uint32_t row, uint32_t k, uint32_t cols) {
+    size_t run = (size_t)(row / CUDA_TILE_ROWS) * (cols / CUDA_CODE_RUN) + k / CUDA_CODE_RUN;
+    return (run * CUDA_TILE_ROWS + row % CUDA_TILE_ROWS) * CUDA_CODE_RUN + k % CUDA_CODE_RUN;
+}
+BOTH_SIDES size_t cuda_scale_index(uint32_t row, uint32_t group, uint32_t groups) {
+    return ((size_t)(row / CUDA_TILE_ROWS) * groups + group) * CUDA_TILE_ROWS +
+           row % CUDA_TILE_ROWS;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* kernels/cuda/library.h - what libjitney-cuda.so gives to the program that opens it.
+ *
+ * The library holds the device, its kernels and a copy of the few functions of base/, tensor/ and
+ * graph/ that it calls. It shares structs with the program, so both must come from one build:
+ * struct cuda_library_sizes tells.
+ */
+#ifndef KERNELS_CUDA_LIBRARY_H
+#define KERNELS_CUDA_LIBRARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct device;
+struct device_program;
+
+/* Of the structs that cross the border. */
+struct cuda_library_sizes {
+    uint32_t device, step, op, weight, sampling, row_output;
+};
+
+struct cuda_library_options {
+    const char *version; /* of the program */
+    struct cuda_library_sizes sizes;
+    int card;                  /* the number of the GPU */
+    const char *cublaslt_dirs; /* where libcublasLt.so may lie beside the usual places: a list with
+                                  colons; NULL: nowhere */
+    bool without_cublaslt;     /* products of many rows by our own kernels: slow, the same bits */
+};
+
+/* The library's entry point. ST_MISSING: there is no driver or no such card; ST_BAD: the library,
+ * the driver or the card does not fit. */
+#define CUDA_LIBRARY_OPEN "jitney_cuda_open"
+typedef enum status cuda_library_open_fn(const struct cuda_library_options *options,
+                                         struct device *out, struct err *err);
+
+/* For tests: scratch memory of a program, to (or from) `host`. Waits for the device. */
+#define CUDA_LIBRARY_SLAB "jitney_cuda_slab"
+typedef enum status cuda_library_slab_fn(struct device_program *p, size_t offset, size_t bytes,
+                                         void *host, bool is_write);
+
+#endif

@@ -1,0 +1,36 @@
+/* kernels/cuda/operands.h - operands and weights as the host describes them to kernels.
+ *
+ * Plain values, passed with a launch. Pointers are device memory.
+ */
+#ifndef KERNELS_CUDA_OPERANDS_H
+#define KERNELS_CUDA_OPERANDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* An operand in device memory: columns [col, col + cols) of rows of a value. */
+struct cuda_mat {
+    uint8_t *base; /* NULL: no operand */
+    size_t row_bytes;
+    uint32_t col, cols;
+    uint32_t all_cols; /* of the value */
+    uint32_t row_count;
+    const int32_t *pos;  /* row r is live if pos[map[r]] >= 0; NULL: all are */
+    const uint32_t *map; /* NULL: map[r] is r */
+};
+
+enum cuda_form { CUDA_F32, CUDA_BF16, CUDA_F16, CUDA_CODES };
+
+/* A matrix of N rows and K columns, or several (experts) one behind the other. */
+struct cuda_matrix {
+    enum cuda_form form;
+    uint32_t rows, cols;
+    uint32_t row_elems;       /* plain forms: K rounded up, zeros behind */
+    uint32_t group;           /* codes: elements with one scale, 16 or 32 */
+    const void *data;         /* plain: [experts][rows][row_elems]; codes: layout.h */
+    const float *scale, *min; /* codes; min NULL: the format has none */
+    size_t expert_elems;      /* of data, from one expert to the next */
+    size_t expert_scales;     /* of scale and min */
+};
+
+#endif

@@ -1,0 +1,448 @@
+/* kernels/cuda/ops.c - each op of a tape as launches of kernels: operands found, sizes chosen.
+ *
+ * Entry points: cuda_op_measure (when a program is made), cuda_op_launch (in a step).
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "kernels/cuda/cuda_int.h"
+
+enum {
+    BLOCKS_PER_PROCESSOR = 8,  /* of attention; with fewer, segments are shared out */
+    PART_FLOATS_MAX = 16 << 20 /* of attention's parts: 64 MiB */
+};
+
+uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind) {
+    if (kind == ROWS_TOKENS) return s->row_count;
+    return kind == ROWS_OUTPUTS ? s->output_count : s->seq_count;
+}
+
+static struct cuda_mat mat_of(const struct cuda_run *x, struct operand o) {
+    if (o.value == VALUE_NONE) return (struct cuda_mat){.base = NULL};
+    const struct tape_value *v = tape_value_at(x->tape, o.value);
+    return (struct cuda_mat){
+        .base = x->slab + v->offset,
+        .row_bytes = v->row_bytes,
+        .col = o.col,
+        .cols = o.cols,
+        .all_cols = v->cols,
+        .row_count = cuda_step_rows(x->step, v->rows),
+        .pos = v->rows == ROWS_SEQS ? NULL : x->pos,
+        .map = v->rows == ROWS_OUTPUTS ? x->output_row : NULL,
+    };
+}
+
+/* ---- results that may be wanted as floats, quantised, or both ---- */
+
+/* Where the floats go: `dst`, or scratch rows like those of `like`. */
+static struct cuda_mat floats_of(const struct cuda_run *x, struct operand dst,
+                                 const struct cuda_mat *like, uint32_t cols) {
+    if (dst.value != VALUE_NONE) return mat_of(x, dst);
+    struct cuda_mat m = *like;
+    m.base = (uint8_t *)x->scratch->rows;
+    m.row_bytes = cols * sizeof(float);
+    m.col = 0;
+    m.cols = m.all_cols = cols;
+    CHECK((size_t)m.row_count * cols <= x->scratch->row_floats);
+    return m;
+}
+
+static void quantise(const struct cuda_run *x, const struct cuda_mat *floats, struct operand q8) {
+    if (q8.value == VALUE_NONE) return;
+    struct cuda_mat to = mat_of(x, q8);
+    cuda_quantise(floats, &to, x->dev->stream);
+}
+
+/* ---- rows ---- */
+
+static void launch_embed(const struct cuda_run *x, const struct op *op) {
+    const struct op_embed *e = &op->embed;
+    static const enum cuda_index sources[] = {[EMBED_TOKEN] = CUDA_INDEX_TOKEN,
+                                              [EMBED_POSITION] = CUDA_INDEX_POSITION,
+                                              [EMBED_ZERO] = CUDA_INDEX_ZERO};
+    struct cuda_embed a = {.table = *cuda_matrix_of(e->table),
+                           .source = sources[e->source],
+                           .add = e->add,
+                           .scale = e->scale,
+                           .token = x->token,
+                           .pos = x->pos,
+                           .slots = x->slots,
+                           .dst = mat_of(x, e->dst)};
+    cuda_embed(&a, x->dev->stream);
+}
+
+static void launch_norm(const struct cuda_run *x, const struct op *op) {
+    const struct op_norm *n = &op->norm;
+    struct cuda_mat src = mat_of(x, n->src);
+    struct cuda_norm a = {.is_layer = n->kind == NORM_LAYER,
+                          .group = n->group,
+                          .eps = n->eps,
+                          .weight = cuda_vector_of(n->weight),
+                          .bias = cuda_vector_of(n->bias),
+                          .src = src,
+                          .dst = floats_of(x, n->dst, &src, n->src.cols)};
+    cuda_norm(&a, x->dev->stream);
+    quantise(x, &a.dst, n->q8);
+}
+
+static void launch_quant(const struct cuda_run *x, const struct op *op) {
+    struct cuda_mat src = mat_of(x, op->quant.src);
+    quantise(x, &src, op->quant.q8);
+}
+
+static void launch_rope(const struct cuda_run *x, const struct op *op) {
+    const struct op_rope *r = &op->rope;
+    struct cuda_rope a = {.is_neox = r->style == ROPE_NEOX,
+                          .heads = r->heads,
+                          .head_dim = r->head_dim,
+                          .rot_dims = r->rot_dims,
+                          .freqs = cuda_vector_of(r->freqs),
+                          .factor = r->factor,
+                          .pos = x->pos,
+                          .x = mat_of(x, r->x)};
+    cuda_rope(&a, x->dev->stream);
+}
+
+static void launch_act(const struct cuda_run *x, const struct op *op) {
+    const struct op_act *o = &op->act;
+    static const enum cuda_act_kind kinds[] = {
+        [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
+    struct cuda_mat gate = mat_of(x, o->gate);
+    struct cuda_act a = {.kind = kinds[o->kind],
+                         .segments = o->segments,
+                         .stride = o->stride,
+                         .gate = gate,
+                         .up = mat_of(x, o->up),
+                         .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments)};
+    cuda_act(&a, x->dev->stream);
+    quantise(x, &a.dst, o->q8);
+}
+
+static void launch_add(const struct cuda_run *x, const struct op *op) {
+    struct cuda_mat src = mat_of(x, op->add.src), dst = mat_of(x, op->add.dst);
+    cuda_add(&src, &dst, x->dev->stream);
+}
+
+static void launch_softcap(const struct cuda_run *x, const struct op *op) {
+    struct cuda_mat m = mat_of(x, op->softcap.x);
+    cuda_softcap(op->softcap.cap, &m, x->dev->stream);
+}
+
+static void launch_gather(const struct cuda_run *x, const struct op *op) {
+    struct cuda_mat src = mat_of(x, op->gather.src), dst = mat_of(x, op->gather.dst);
+    cuda_gather(&src, &dst, x->output_row, x->dev->stream);
+}
+
+static void launch_pool(const struct cuda_run *x, const struct op *op) {
+    static const enum cuda_pool_kind kinds[] = {
+        [POOL_MEAN] = CUDA_POOL_MEAN, [POOL_FIRST] = CUDA_POOL_FIRST, [POOL_LAST] = CUDA_POOL_LAST};
+    struct cuda_pool a = {.kind = kinds[op->pool.kind],
+                          .unit_length = op->pool.unit_length,
+                          .seqs = x->seqs,
+                          .src = mat_of(x, op->pool.src),
+                          .dst = mat_of(x, op->pool.dst)};
+    cuda_pool(&a, x->dev->stream);
+}
+
+/* ---- experts ---- */
+
+static void launch_route(const struct cuda_run *x, const struct op *op) {
+    const struct op_route *r = &op->route;
+    struct cuda_route a = {.experts = r->experts,
+                           .used = r->used,
+                           .normalise = r->normalise,
+                           .logits = mat_of(x, r->logits),
+                           .ids = mat_of(x, r->ids),
+                           .weights = mat_of(x, r->weights)};
+    cuda_route(&a, x->dev->stream);
+}
+
+static void launch_expert_sum(const struct cuda_run *x, const struct op *op) {
+    const struct op_expert_sum *s = &op->expert_sum;
+    struct cuda_expert_sum a = {.used = s->used,
+                                .add = s->add,
+                                .src = mat_of(x, s->src),
+                                .weights = mat_of(x, s->weights),
+                                .dst = mat_of(x, s->dst)};
+    cuda_expert_sum(&a, x->dev->stream);
+}
+
+/* ---- products ---- */
+
+static bool is_16_bit(const struct weight *w) {
+    enum cuda_form form = cuda_matrix_of(w)->form;
+    return form == CUDA_BF16 || form == CUDA_F16;
+}
+
+static void convert(const struct cuda_run *x, const struct cuda_mat *src,
+                    const struct cuda_matrix *w, uint32_t segments) {
+    struct cuda_convert a = {.form = w->form,
+                             .src = *src,
+                             .segments = segments,
+                             .row_elems = w->row_elems,
+                             .x = x->scratch->x};
+    size_t elems = (size_t)src->row_count * segments * w->row_elems;
+    CHECK(elems * sizeof(uint16_t) <= x->scratch->x_bytes);
+    cuda_convert(&a, x->dev->stream);
+}
+
+static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
+    if (a->w.form == CUDA_F32)
+        cuda_product_f32(a, x->dev->stream);
+    else if (a->w.form == CUDA_CODES)
+        cuda_product_codes(a, x->dev->stream);
+    else
+        cuda_product_mma(a, x->dev->stream);
+}
+
+/* Through cuBLASLt; false: it has nothing for this shape. A bias takes a second kernel. */
+static bool launch_blas(const struct cuda_run *x, const struct cuda_product *a) {
+    bool in_place = !a->bias;
+    struct cuda_gemm g = {.form = a->w.form,
+                          .rows = a->row_count,
+                          .weights = a->w.rows,
+                          .cols = a->w.row_elems,
+                          .x = a->x,
+                          .w = a->w.data,
+                          .dst = x->scratch->rows,
+                          .dst_floats = a->w.rows,
+                          .add = in_place && a->add};
+    if (in_place) {
+        g.dst = (float *)(void *)a->dst.base + a->dst.col;
+        g.dst_floats = a->dst.row_bytes / sizeof(float);
+    } else {
+        CHECK((size_t)a->row_count * a->w.rows <= x->scratch->row_floats);
+    }
+    if (!cuda_blas_run(x->dev->blas, &g, x->dev->stream)) return false;
+    if (in_place) return true;
+    struct cuda_finish f = {
+        .from = x->scratch->rows, .bias = a->bias, .add = a->add, .dst = a->dst};
+    cuda_finish(&f, x->dev->stream);
+    return true;
+}
+
+static void launch_matmul(const struct cuda_run *x, const struct op *op) {
+    const struct op_matmul *m = &op->matmul;
+    struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
+    const struct cuda_matrix *converted = NULL; /* whose form scratch->x has */
+    for (uint32_t p = 0; p < m->part_count; p++) {
+        const struct matmul_part *part = &m->parts[p];
+        struct cuda_product a = {.w = *cuda_matrix_of(part->weight),
+                                 .bias = cuda_vector_of(part->bias),
+                                 .add = m->add,
+                                 .src = src,
+                                 .dst = dst,
+                                 .x = x->scratch->x,
+                                 .row_count = src.row_count};
+        a.dst.cols = a.w.rows;
+        dst.col += a.w.rows;
+        if (src.row_count == 0) continue;
+        bool is_short = is_16_bit(part->weight);
+        if (is_short && (!converted || converted->form != a.w.form)) {
+            converted = cuda_matrix_of(part->weight);
+            convert(x, &src, converted, 1);
+        }
+        bool is_blas = is_short && x->dev->blas && src.row_count >= CUDA_MANY_ROWS;
+        if (!is_blas || !launch_blas(x, &a)) launch_own(x, &a);
+    }
+}
+
+static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) {
+    const struct op_expert_matmul *m = &op->expert_matmul;
+    struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
+    const struct cuda_matrix *converted = NULL;
+    uint32_t width = dst.cols / m->used;
+    for (uint32_t p = 0; p < m->part_count; p++) {
+        const struct weight *w = m->parts[p].weight;
+        struct cuda_product a = {.w = *cuda_matrix_of(w),
+                                 .src = src,
+                                 .dst = dst,
+                                 .x = x->scratch->x,
+                                 .row_count = src.row_count * m->used,
+                                 .used = m->used,
+                                 .ids = mat_of(x, m->ids),
+                                 .src_per_expert = m->src_per_expert,
+                                 .dst_width = width};
+        dst.col += a.w.rows;
+        if (is_16_bit(w) && (!converted || converted->form != a.w.form)) {
+            converted = cuda_matrix_of(w);
+            convert(x, &src, converted, m->src_per_expert ? m->used : 1);
+        }
+        launch_own(x, &a);
+    }
+}
+
+/* ---- attention ---- */
+
+static const uint32_t *blocks_of(const struct cuda_run *x, uint32_t group) {
+    return x->blocks + (size_t)group * x->step->sizes.blocks_max;
+}
+
+static size_t blocks_stride(const struct cuda_run *x) {
+    return (size_t)x->step->sizes.group_count * x->step->sizes.blocks_max;
+}
+
+static void launch_kv_write(const struct cuda_run *x, const struct op *op) {
+    const struct op_kv_write *w = &op->kv_write;
+    struct cuda_kv_write a = {.kv = x->kv[w->group],
+                              .layer = w->layer,
+                              .pos = x->pos,
+                              .seq = x->seq,
+                              .blocks = blocks_of(x, w->group),
+                              .blocks_stride = blocks_stride(x),
+                              .k = mat_of(x, w->k),
+                              .v = mat_of(x, w->v)};
+    cuda_kv_write(&a, x->dev->stream);
+}
+
+/* The most segments that a row of the step attends to. */
+static uint32_t segments_needed(const struct step *s, uint32_t window) {
+    uint32_t most = 1;
+    for (uint32_t r = 0; r < s->row_count; r++) {
+        if (s->pos[r] < 0) continue;
+        uint32_t end = (uint32_t)s->pos[r] + 1;
+        uint32_t first = window > 0 && end > window ? end - window : 0;
+        uint32_t count = (end - 1) / CUDA_ATTN_SEGMENT - first / CUDA_ATTN_SEGMENT + 1;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+static void launch_attention(const struct cuda_run *x, const struct op *op) {
+    const struct op_attention *o = &op->attention;
+    struct cuda_mat q = mat_of(x, o->q);
+    struct cuda_attention a = {.kv = x->kv[o->group],
+                               .layer = o->layer,
+                               .heads = o->heads,
+                               .kv_heads = o->kv_heads,
+                               .head_dim = o->head_dim,
+                               .window = o->window,
+                               .scale = o->scale,
+                               .softcap = o->softcap,
+                               .pos = x->pos,
+                               .seq = x->seq,
+                               .seqs = x->seqs,
+                               .blocks = blocks_of(x, o->group),
+                               .blocks_stride = blocks_stride(x),
+                               .q = q,
+                               .dst = floats_of(x, o->dst, &q, o->q.cols),
+                               .segments = 1,
+                               .parts = x->scratch->parts};
+    uint32_t segments = segments_needed(x->step, o->window);
+    bool has_idle = q.row_count * o->kv_heads < BLOCKS_PER_PROCESSOR * x->dev->multiprocessors;
+    if (has_idle && cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats)
+        a.segments = segments;
+    cuda_attention(&a, x->dev->stream);
+    quantise(x, &a.dst, o->q8);
+}
+
+static void launch_self_attention(const struct cuda_run *x, const struct op *op) {
+    const struct op_self_attention *o = &op->self_attention;
+    struct cuda_mat q = mat_of(x, o->q);
+    struct cuda_attention a = {.heads = o->heads,
+                               .kv_heads = o->heads,
+                               .head_dim = o->head_dim,
+                               .scale = o->scale,
+                               .pos = x->pos,
+                               .seq = x->seq,
+                               .seqs = x->seqs,
+                               .q = q,
+                               .k = mat_of(x, o->k),
+                               .v = mat_of(x, o->v),
+                               .dst = floats_of(x, o->dst, &q, o->q.cols),
+                               .segments = 1};
+    cuda_attention(&a, x->dev->stream);
+    quantise(x, &a.dst, o->q8);
+}
+
+/* ---- the table ---- */
+
+typedef void op_launch_fn(const struct cuda_run *x, const struct op *op);
+static op_launch_fn *const launchers[OP_COUNT] = {
+    [OP_EMBED] = launch_embed,
+    [OP_NORM] = launch_norm,
+    [OP_QUANT] = launch_quant,
+    [OP_MATMUL] = launch_matmul,
+    [OP_ROPE] = launch_rope,
+    [OP_KV_WRITE] = launch_kv_write,
+    [OP_ATTENTION] = launch_attention,
+    [OP_SELF_ATTENTION] = launch_self_attention,
+    [OP_ACT] = launch_act,
+    [OP_ADD] = launch_add,
+    [OP_SOFTCAP] = launch_softcap,
+    [OP_ROUTE] = launch_route,
+    [OP_EXPERT_MATMUL] = launch_expert_matmul,
+    [OP_EXPERT_SUM] = launch_expert_sum,
+    [OP_GATHER] = launch_gather,
+    [OP_POOL] = launch_pool,
+};
+
+void cuda_op_launch(const struct cuda_run *x, const struct op *op) { launchers[op->kind](x, op); }
+
+/* ---- what a program needs ---- */
+
+static size_t rows_max_of(const struct tape *t, struct operand o) {
+    return tape_rows_max(t, tape_value_at(t, o.value));
+}
+
+static void raise_to(size_t *most, size_t need) {
+    if (need > *most) *most = need;
+}
+
+/* Floats that are wanted in quantised form alone. */
+static void measure_result(const struct tape *t, struct operand dst, struct operand q8, size_t rows,
+                           struct cuda_scratch *s) {
+    if (dst.value != VALUE_NONE || q8.value == VALUE_NONE) return;
+    raise_to(&s->row_floats, rows * tape_value_at(t, q8.value)->cols);
+}
+
+static void measure_parts(const struct tape *t, const struct matmul_part *parts, uint32_t count,
+                          struct operand src, uint32_t segments, struct cuda_scratch *s) {
+    size_t rows = rows_max_of(t, src);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cuda_matrix *w = cuda_matrix_of(parts[i].weight);
+        if (!is_16_bit(parts[i].weight)) continue;
+        raise_to(&s->x_bytes, rows * segments * w->row_elems * sizeof(uint16_t));
+        if (parts[i].bias) raise_to(&s->row_floats, rows * w->rows);
+    }
+}
+
+static enum status check_head_dim(const struct op *op, uint32_t head_dim, struct err *err) {
+    enum { HEAD_DIM_MAX = 256 };
+    if (head_dim % CUDA_K_RUN == 0 && head_dim > 0 && head_dim <= HEAD_DIM_MAX) return ST_OK;
+    return err_set(err, ST_BAD,
+                   "cuda: %s (layer %d): heads of %u dimensions; a multiple of %d up to %d is "
+                   "expected",
+                   op_name(op->kind), op->layer, head_dim, CUDA_K_RUN, HEAD_DIM_MAX);
+}
+
+enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct program_options *options,
+                            struct cuda_scratch *s, struct err *err) {
+    const struct op *op = tape_op(t, i);
+    switch (op->kind) {
+    case OP_NORM:
+        measure_result(t, op->norm.dst, op->norm.q8, rows_max_of(t, op->norm.src), s);
+        return ST_OK;
+    case OP_ACT:
+        measure_result(t, op->act.dst, op->act.q8, rows_max_of(t, op->act.gate), s);
+        return ST_OK;
+    case OP_MATMUL:
+        measure_parts(t, op->matmul.parts, op->matmul.part_count, op->matmul.src, 1, s);
+        return ST_OK;
+    case OP_EXPERT_MATMUL:
+        measure_parts(t, op->expert_matmul.parts, op->expert_matmul.part_count,
+                      op->expert_matmul.src, op->expert_matmul.used, s);
+        return ST_OK;
+    case OP_ATTENTION:
+        measure_result(t, op->attention.dst, op->attention.q8, rows_max_of(t, op->attention.q), s);
+        CHECK(op->attention.group < options->kv_group_count);
+        s->part_floats = PART_FLOATS_MAX;
+        return check_head_dim(op, op->attention.head_dim, err);
+    case OP_SELF_ATTENTION:
+        measure_result(t, op->self_attention.dst, op->self_attention.q8,
+                       rows_max_of(t, op->self_attention.q), s);
+        return check_head_dim(op, op->self_attention.head_dim, err);
+    default:
+        return ST_OK;
+    }
+}

@@ -1,0 +1,322 @@
+/* kernels/cuda/rows.cu - ops that work row by row: embed, norm, quantise, rope, act, add, softcap,
+ * gather, pool. Formulas: graph/op_args.h; order: kernels/cpu/exact.h.
+ *
+ * Mapping: a block owns a row (blockIdx.x), or a piece of one; threads stride along its columns, so
+ * that neighbours read neighbouring floats. Norms sum in 16 lanes by column mod 16, so a half warp
+ * owns a group.
+ * Cost: bound by memory and, with few rows, by the launch.
+ */
+#include "kernels/cuda/device_mat.cuh"
+#include "kernels/cuda/device_math.cuh"
+
+static constexpr uint32_t ROW_THREADS = 256;
+static constexpr uint32_t NORM_LANES = CUDA_NORM_LANES;
+static constexpr uint32_t Q8_BLOCK = 32;
+static constexpr uint32_t ACT_COLS = 1024; /* of a row that one block takes */
+
+/* ---- embed ---- */
+
+static __device__ uint32_t embed_index(const struct cuda_embed &a, uint32_t row) {
+    if (a.source == CUDA_INDEX_ZERO) return 0;
+    if (a.source == CUDA_INDEX_POSITION) return (uint32_t)a.pos[row];
+    int32_t token = a.token[row];
+    return (uint32_t)(token >= 0 ? token : a.slots[-1 - token]);
+}
+
+/* An index outside the table gives NaN, which fails the row where it is sampled from. */
+static __global__ void embed_kernel(struct cuda_embed a) {
+    uint32_t row = blockIdx.x;
+    if (!mat_is_live(a.dst, row)) return;
+    uint32_t index = embed_index(a, row);
+    float *out = mat_f32(a.dst, row);
+    for (uint32_t i = threadIdx.x; i < a.table.cols; i += ROW_THREADS) {
+        float in = index < a.table.rows ? matrix_at(a.table, index, i) : DEVICE_NAN;
+        in *= a.scale;
+        out[i] = a.add ? out[i] + in : in;
+    }
+}
+
+void cuda_embed(const struct cuda_embed *a, struct CUstream_st *stream) {
+    if (a->dst.row_count == 0) return;
+    embed_kernel<<<a->dst.row_count, ROW_THREADS, 0, stream>>>(*a);
+}
+
+/* ---- norm ---- */
+
+/* The 16 lanes of a half warp, joined by halves; all of them get the sum. */
+static __device__ float join_lanes(float lane_sum) {
+    for (int width = NORM_LANES / 2; width > 0; width /= 2)
+        lane_sum += __shfl_down_sync(0xffffffffu, lane_sum, width, NORM_LANES);
+    return __shfl_sync(0xffffffffu, lane_sum, 0, NORM_LANES);
+}
+
+struct norm_stats {
+    float mean, rate;
+};
+
+/* Of `group` numbers, by the 16 lanes of a half warp; `lane` is the thread's. */
+static __device__ struct norm_stats norm_measure(const float *x, uint32_t group, uint32_t lane,
+                                                 bool is_layer, float eps) {
+    float sum = 0.0f, mean = 0.0f;
+    if (is_layer) {
+#pragma unroll 8
+        for (uint32_t i = lane; i < group; i += NORM_LANES) sum += x[i];
+        mean = join_lanes(sum) / (float)group;
+    }
+    float squares = 0.0f;
+#pragma unroll 8
+    for (uint32_t i = lane; i < group; i += NORM_LANES) {
+        float d = x[i] - mean;
+        squares = fmaf(d, d, squares);
+    }
+    float rate = 1.0f / sqrtf(join_lanes(squares) / (float)group + eps);
+    return {mean, rate};
+}
+
+static __device__ float norm_one(const struct cuda_norm &a, struct norm_stats s, float x,
+                                 uint32_t i) {
+    float unit = (x - s.mean) * s.rate;
+    return a.bias ? fmaf(unit, a.weight[i], a.bias[i]) : unit * a.weight[i];
+}
+
+/* Small groups: a half warp each, straight from memory. Both halves of a warp always join, so a
+ * half without a group of its own repeats the last one and writes nothing. */
+static __global__ void norm_small_kernel(struct cuda_norm a) {
+    uint32_t row = blockIdx.x, groups = a.src.cols / a.group;
+    uint32_t half = blockIdx.y * (ROW_THREADS / NORM_LANES) + threadIdx.x / NORM_LANES;
+    uint32_t lane = threadIdx.x % NORM_LANES, mine = half < groups ? half : groups - 1;
+    if (!mat_is_live(a.src, row)) return;
+    const float *x = mat_f32(a.src, row) + (size_t)mine * a.group;
+    struct norm_stats s = norm_measure(x, a.group, lane, a.is_layer, a.eps);
+    __syncwarp();
+    if (half >= groups) return;
+    float *y = mat_f32(a.dst, row) + (size_t)mine * a.group;
+    for (uint32_t i = lane; i < a.group; i += NORM_LANES) y[i] = norm_one(a, s, x[i], i);
+}
+
+/* A large group: the block brings it into shared memory, one half warp sums, all write. */
+static __global__ void norm_large_kernel(struct cuda_norm a) {
+    extern __shared__ float kept[];
+    __shared__ struct norm_stats stats;
+    uint32_t row = blockIdx.x;
+    if (!mat_is_live(a.src, row)) return;
+    const float *x = mat_f32(a.src, row) + (size_t)blockIdx.y * a.group;
+    float *y = mat_f32(a.dst, row) + (size_t)blockIdx.y * a.group;
+    for (uint32_t i = threadIdx.x; i < a.group; i += ROW_THREADS) kept[i] = x[i];
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        struct norm_stats s =
+            norm_measure(kept, a.group, threadIdx.x % NORM_LANES, a.is_layer, a.eps);
+        if (threadIdx.x == 0) stats = s;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < a.group; i += ROW_THREADS)
+        y[i] = norm_one(a, stats, kept[i], i);
+}
+
+void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream) {
+    static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
+    uint32_t groups = a->src.cols / a->group, per_block = ROW_THREADS / NORM_LANES;
+    if (a->src.row_count == 0) return;
+    if (a->group <= SMALL_GROUP || a->group > SHARED_GROUP) {
+        dim3 grid(a->src.row_count, (groups + per_block - 1) / per_block);
+        norm_small_kernel<<<grid, ROW_THREADS, 0, stream>>>(*a);
+        return;
+    }
+    dim3 grid(a->src.row_count, groups);
+    norm_large_kernel<<<grid, ROW_THREADS, a->group * sizeof(float), stream>>>(*a);
+}
+
+/* ---- quantise ---- */
+
+static __device__ int32_t quantise_one(float x, float inverse) {
+    float y = x * inverse;
+    if (y > 127.0f) return 127;
+    if (y < -127.0f) return -127;
+    return y == y ? (int32_t)rintf(y) : 0;
+}
+
+/* A warp owns blocks of 32: tensor/q8.h. A NaN is never greater, so it does not count. */
+static __global__ void quantise_kernel(struct cuda_mat src, struct cuda_mat q8) {
+    uint32_t row = blockIdx.x, lane = threadIdx.x % 32, blocks = src.cols / Q8_BLOCK;
+    if (!mat_is_live(src, row)) return;
+    const float *x = mat_f32(src, row);
+    struct device_q8 out = mat_q8(q8, row);
+    uint32_t warps = gridDim.y * (ROW_THREADS / 32);
+    for (uint32_t b = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32; b < blocks; b += warps) {
+        float number = x[b * Q8_BLOCK + lane], max = fabsf(number);
+        max = max == max ? max : 0.0f;
+        for (int width = 16; width > 0; width /= 2)
+            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, width));
+        max = max < FLOAT_MAX ? max : FLOAT_MAX;
+        float inverse = max > 0.0f ? 127.0f / max : 0.0f, scale = max / 127.0f;
+        int32_t q = quantise_one(number, inverse), sum = q;
+        for (int width = 8; width > 0; width /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, width);
+        int32_t other = __shfl_xor_sync(0xffffffffu, sum, 16);
+        out.q[b * Q8_BLOCK + lane] = (int8_t)q;
+        if (lane % 16 == 0) out.dsum16[2 * b + lane / 16] = scale * (float)sum;
+        if (lane == 0) {
+            out.scale[b] = scale;
+            out.isum[b] = sum + other;
+            out.dsum[b] = scale * (float)(sum + other);
+        }
+    }
+}
+
+void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
+                   struct CUstream_st *stream) {
+    uint32_t per_block = 4 * ROW_THREADS / 32, blocks = src->cols / Q8_BLOCK;
+    if (src->row_count == 0) return;
+    dim3 grid(src->row_count, (blocks + per_block - 1) / per_block);
+    quantise_kernel<<<grid, ROW_THREADS, 0, stream>>>(*src, *q8);
+}
+
+/* ---- rope ---- */
+
+/* Sine and cosine are the same for all heads of a row: each thread makes one pair's at a time. */
+static __global__ void rope_kernel(struct cuda_rope a) {
+    uint32_t row = blockIdx.x, pairs = a.rot_dims / 2;
+    if (!mat_is_live(a.x, row)) return;
+    float *x = mat_f32(a.x, row);
+    for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
+        double sine_d, cosine_d;
+        fm_sincos_d((double)((float)a.pos[row] * a.freqs[i]), &sine_d, &cosine_d);
+        float cosine = (float)cosine_d * a.factor, sine = (float)sine_d * a.factor;
+        uint32_t first = a.is_neox ? i : 2 * i, second = a.is_neox ? i + pairs : 2 * i + 1;
+        for (uint32_t h = threadIdx.y; h < a.heads; h += blockDim.y) {
+            float *head = x + (size_t)h * a.head_dim;
+            float p = head[first], q = head[second];
+            head[first] = fmaf(p, cosine, -(q * sine));
+            head[second] = fmaf(p, sine, q * cosine);
+        }
+    }
+}
+
+void cuda_rope(const struct cuda_rope *a, struct CUstream_st *stream) {
+    if (a->x.row_count == 0 || a->rot_dims == 0) return;
+    rope_kernel<<<a->x.row_count, dim3(32, 8), 0, stream>>>(*a);
+}
+
+/* ---- act, add, softcap ---- */
+
+static __device__ float act_one(enum cuda_act_kind kind, float x) {
+    if (kind == CUDA_SILU) return fm_silu(x);
+    return kind == CUDA_GELU_TANH ? fm_gelu_tanh(x) : fm_gelu_erf(x);
+}
+
+static __global__ void act_kernel(struct cuda_act a) {
+    uint32_t row = blockIdx.x, cols = a.gate.cols * a.segments;
+    if (!mat_is_live(a.gate, row)) return;
+    const float *gate = mat_f32(a.gate, row);
+    const float *up = a.up.base ? mat_f32(a.up, row) : NULL;
+    float *out = mat_f32(a.dst, row);
+    uint32_t first = blockIdx.y * ACT_COLS, end = min(first + ACT_COLS, cols);
+    for (uint32_t c = first + threadIdx.x; c < end; c += ROW_THREADS) {
+        size_t from = (size_t)(c / a.gate.cols) * a.stride + c % a.gate.cols;
+        float y = act_one(a.kind, gate[from]);
+        out[c] = up ? y * up[from] : y;
+    }
+}
+
+void cuda_act(const struct cuda_act *a, struct CUstream_st *stream) {
+    uint32_t cols = a->gate.cols * a->segments;
+    if (a->gate.row_count == 0) return;
+    dim3 grid(a->gate.row_count, (cols + ACT_COLS - 1) / ACT_COLS);
+    act_kernel<<<grid, ROW_THREADS, 0, stream>>>(*a);
+}
+
+static __global__ void add_kernel(struct cuda_mat src, struct cuda_mat dst) {
+    uint32_t row = blockIdx.x;
+    if (!mat_is_live(dst, row)) return;
+    const float *in = mat_f32(src, row);
+    float *out = mat_f32(dst, row);
+    for (uint32_t i = threadIdx.x; i < dst.cols; i += ROW_THREADS) out[i] += in[i];
+}
+
+void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst, struct CUstream_st *stream) {
+    if (dst->row_count == 0) return;
+    add_kernel<<<dst->row_count, ROW_THREADS, 0, stream>>>(*src, *dst);
+}
+
+static __global__ void softcap_kernel(float cap, struct cuda_mat m) {
+    uint32_t row = blockIdx.x;
+    if (!mat_is_live(m, row)) return;
+    float *x = mat_f32(m, row);
+    uint32_t first = blockIdx.y * ACT_COLS, end = min(first + ACT_COLS, m.cols);
+    for (uint32_t i = first + threadIdx.x; i < end; i += ROW_THREADS)
+        x[i] = cap * fm_tanh(x[i] / cap);
+}
+
+void cuda_softcap(float cap, const struct cuda_mat *x, struct CUstream_st *stream) {
+    if (x->row_count == 0) return;
+    dim3 grid(x->row_count, (x->cols + ACT_COLS - 1) / ACT_COLS);
+    softcap_kernel<<<grid, ROW_THREADS, 0, stream>>>(cap, *x);
+}
+
+/* ---- gather, pool ---- */
+
+static __global__ void gather_kernel(struct cuda_mat src, struct cuda_mat dst,
+                                     const uint32_t *output_row) {
+    uint32_t row = blockIdx.x;
+    if (!mat_is_live(dst, row)) return;
+    const float *in = mat_f32(src, output_row[row]);
+    float *out = mat_f32(dst, row);
+    for (uint32_t i = threadIdx.x; i < dst.cols; i += ROW_THREADS) out[i] = in[i];
+}
+
+void cuda_gather(const struct cuda_mat *src, const struct cuda_mat *dst, const uint32_t *output_row,
+                 struct CUstream_st *stream) {
+    if (dst->row_count == 0) return;
+    gather_kernel<<<dst->row_count, ROW_THREADS, 0, stream>>>(*src, *dst, output_row);
+}
+
+/* Rising rows, one accumulator per column; then divided by how many there were. */
+static __device__ float pool_column(const struct cuda_pool &a, uint32_t first, uint32_t count,
+                                    uint32_t col) {
+    uint32_t live = 0;
+    float sum = 0.0f;
+    for (uint32_t r = first; r < first + count; r++) {
+        if (!mat_is_live(a.src, r)) continue;
+        sum += mat_f32(a.src, r)[col];
+        live++;
+    }
+    return live > 0 ? sum / (float)live : sum;
+}
+
+/* The first or the last live row; `first + count` if there is none. */
+static __device__ uint32_t pool_row(const struct cuda_pool &a, uint32_t first, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t r = first + (a.kind == CUDA_POOL_LAST ? count - 1 - i : i);
+        if (mat_is_live(a.src, r)) return r;
+    }
+    return first + count;
+}
+
+static __global__ void pool_kernel(struct cuda_pool a) {
+    __shared__ float length;
+    uint32_t first = a.seqs[2 * blockIdx.x], count = a.seqs[2 * blockIdx.x + 1];
+    float *out = mat_f32(a.dst, blockIdx.x);
+    uint32_t from = a.kind == CUDA_POOL_MEAN ? 0 : pool_row(a, first, count);
+    for (uint32_t i = threadIdx.x; i < a.dst.cols; i += ROW_THREADS) {
+        if (a.kind == CUDA_POOL_MEAN)
+            out[i] = pool_column(a, first, count, i);
+        else if (from < first + count)
+            out[i] = mat_f32(a.src, from)[i];
+    }
+    if (!a.unit_length) return;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float squares = 0.0f;
+        for (uint32_t i = threadIdx.x % NORM_LANES; i < a.dst.cols; i += NORM_LANES)
+            squares = fmaf(out[i], out[i], squares);
+        squares = join_lanes(squares);
+        if (threadIdx.x == 0) length = squares > 0.0f ? sqrtf(squares) : 1.0f;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < a.dst.cols; i += ROW_THREADS) out[i] /= length;
+}
+
+void cuda_pool(const struct cuda_pool *a, struct CUstream_st *stream) {
+    if (a->dst.row_count == 0) return;
+    pool_kernel<<<a->dst.row_count, ROW_THREADS, 0, stream>>>(*a);
+}

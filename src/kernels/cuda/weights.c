@@ -1,0 +1,220 @@
+/* kernels/cuda/weights.c - weights on the card.
+ *
+ * bf16 and f16 stay what they are, in rows of a multiple of 64 columns. f32 becomes bf16 where that
+ * loses nothing, and stays f32 otherwise. Quantised weights become int8 codes with float scales and
+ * minima (kernels/cuda/layout.h): a byte for each weight, and 4 or 8 for each group of 16 or 32.
+ *
+ * Entry points: cuda_weight_create, cuda_weights_destroy.
+ */
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/cuda/cuda_int.h"
+
+enum { PIECE_BYTES = 8 << 20, BLOCK_ELEMS_MAX = 256, GROUPS_MAX = 16 };
+
+static uint32_t round_up(uint32_t n, uint32_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* ---- what a weight becomes ---- */
+
+static bool is_bf16_exact(const struct weight *w) {
+    for (uint32_t e = 0; e < w->experts; e++) {
+        const uint8_t *data = weight_data(w, e);
+        for (size_t i = 0; i < (size_t)w->rows * w->cols; i++)
+            if (data[4 * i] | data[4 * i + 1]) return false;
+    }
+    return true;
+}
+
+static enum cuda_form form_of(const struct weight *w) {
+    if (dtype_is_quantised(w->type)) return CUDA_CODES;
+    if (w->type == DTYPE_BF16) return CUDA_BF16;
+    if (w->type == DTYPE_F16) return CUDA_F16;
+    return w->use == WEIGHT_VECTOR || !is_bf16_exact(w) ? CUDA_F32 : CUDA_BF16;
+}
+
+/* A matrix without its memory, and how many bytes that has. */
+static struct cuda_matrix describe(const struct weight *w, size_t *bytes) {
+    struct cuda_matrix m = {.form = form_of(w), .rows = w->rows, .cols = w->cols};
+    if (m.form == CUDA_CODES) {
+        size_t rows = round_up(w->rows, CUDA_TILE_ROWS);
+        m.group = dtype_info(w->type)->group_elems;
+        m.expert_elems = rows * w->cols;
+        m.expert_scales = rows * (w->cols / m.group);
+        size_t floats = m.expert_scales * (dtype_info(w->type)->has_min ? 2 : 1);
+        *bytes = w->experts * (m.expert_elems + floats * sizeof(float));
+        return m;
+    }
+    m.row_elems = m.form == CUDA_F32 ? w->cols : round_up(w->cols, CUDA_MMA_COLS);
+    m.expert_elems = (size_t)w->rows * m.row_elems;
+    *bytes = w->experts * m.expert_elems * (m.form == CUDA_F32 ? sizeof(float) : sizeof(uint16_t));
+    return m;
+}
+
+/* ---- plain weights ---- */
+
+/* As the file has them, but for the columns that are filled up. */
+static bool copy_plain(const struct weight *w, const struct cuda_matrix *m, uint8_t *to) {
+    size_t width = m->form == CUDA_F32 ? sizeof(float) : sizeof(uint16_t);
+    for (uint32_t e = 0; e < w->experts; e++) {
+        cudaError_t rc =
+            cudaMemcpy2D(to + e * m->expert_elems * width, m->row_elems * width, weight_data(w, e),
+                         w->cols * width, w->cols * width, w->rows, cudaMemcpyHostToDevice);
+        if (rc != cudaSuccess) return false;
+    }
+    return true;
+}
+
+/* f32 whose lower halves are zero: the upper halves are the bf16. */
+static bool copy_halved(const struct weight *w, const struct cuda_matrix *m, uint8_t *to,
+                        void *piece) {
+    uint32_t at_once = PIECE_BYTES / (m->row_elems * (uint32_t)sizeof(uint16_t));
+    uint16_t *out = piece;
+    memset(piece, 0, PIECE_BYTES);
+    if (at_once == 0) return false; /* a row of millions of columns */
+    for (uint32_t i = 0, count; i < w->rows * w->experts; i += count) {
+        uint32_t expert = i / w->rows, row = i % w->rows;
+        count = w->rows - row < at_once ? w->rows - row : at_once;
+        const uint8_t *from = weight_data(w, expert) + (size_t)row * w->cols * sizeof(float);
+        for (uint32_t r = 0; r < count; r++)
+            for (uint32_t k = 0; k < w->cols; k++)
+                memcpy(&out[(size_t)r * m->row_elems + k],
+                       from + ((size_t)r * w->cols + k) * sizeof(float) + 2, sizeof(uint16_t));
+        size_t at = (expert * m->expert_elems + (size_t)row * m->row_elems) * sizeof(uint16_t);
+        size_t bytes = (size_t)count * m->row_elems * sizeof(uint16_t);
+        if (cudaMemcpy(to + at, piece, bytes, cudaMemcpyHostToDevice) != cudaSuccess) return false;
+    }
+    return true;
+}
+
+/* ---- quantised weights ---- */
+
+/* Codes, scales and minima of tiles of rows, on the host. */
+struct codes_piece {
+    int8_t *codes;
+    float *scale, *min;
+    uint32_t tiles; /* that there is room for */
+};
+
+static void unpack_row(const struct weight *w, const struct cuda_matrix *m, const uint8_t *from,
+                       uint32_t row, struct codes_piece *p) {
+    const struct dtype_info *info = dtype_info(w->type);
+    int8_t q[BLOCK_ELEMS_MAX];
+    float scale[GROUPS_MAX], min[GROUPS_MAX];
+    for (uint32_t k = 0; k < w->cols; k += info->block_elems, from += info->block_bytes) {
+        dtype_unpack(w->type, from, q, scale, min);
+        for (uint32_t i = 0; i < info->block_elems; i += CUDA_CODE_RUN)
+            memcpy(p->codes + cuda_code_index(row, k + i, w->cols), q + i, CUDA_CODE_RUN);
+        for (uint32_t g = 0; g < info->block_elems / m->group; g++) {
+            size_t at = cuda_scale_index(row, k / m->group + g, w->cols / m->group);
+            p->scale[at] = scale[g];
+            if (p->min) p->min[at] = min[g];
+        }
+    }
+}
+
+static void unpack_tiles(const struct weight *w, const struct cuda_matrix *m, uint32_t expert,
+                         uint32_t tile, struct codes_piece *p) {
+    size_t row_bytes;
+    uint32_t first = tile * CUDA_TILE_ROWS, count = p->tiles * CUDA_TILE_ROWS;
+    size_t scales = (size_t)count * (w->cols / m->group);
+    CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
+    memset(p->codes, 0, (size_t)count * w->cols);
+    memset(p->scale, 0, scales * sizeof(float));
+    if (p->min) memset(p->min, 0, scales * sizeof(float));
+    for (uint32_t r = 0; r < count && first + r < w->rows; r++)
+        unpack_row(w, m, weight_data(w, expert) + (first + r) * row_bytes, r, p);
+}
+
+static bool copy_tiles(const struct weight *w, const struct cuda_matrix *m, uint32_t expert,
+                       uint32_t tile, uint32_t count, const struct codes_piece *p) {
+    size_t rows = (size_t)count * CUDA_TILE_ROWS, first = (size_t)tile * CUDA_TILE_ROWS;
+    size_t groups = w->cols / m->group, scale_at = expert * m->expert_scales + first * groups;
+    int8_t *codes = (int8_t *)(uintptr_t)m->data + expert * m->expert_elems + first * w->cols;
+    float *scale = (float *)(uintptr_t)m->scale + scale_at;
+    size_t bytes = rows * groups * sizeof(float);
+    if (cudaMemcpy(codes, p->codes, rows * w->cols, cudaMemcpyHostToDevice) != cudaSuccess)
+        return false;
+    if (cudaMemcpy(scale, p->scale, bytes, cudaMemcpyHostToDevice) != cudaSuccess) return false;
+    if (!p->min) return true;
+    float *min = (float *)(uintptr_t)m->min + scale_at;
+    return cudaMemcpy(min, p->min, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
+}
+
+static bool copy_codes(const struct weight *w, const struct cuda_matrix *m) {
+    size_t tile_bytes = (size_t)CUDA_TILE_ROWS * w->cols;
+    uint32_t tiles = round_up(w->rows, CUDA_TILE_ROWS) / CUDA_TILE_ROWS;
+    struct codes_piece p = {.tiles = (uint32_t)(PIECE_BYTES / tile_bytes) + 1};
+    if (p.tiles > tiles) p.tiles = tiles;
+    size_t scales = p.tiles * tile_bytes / m->group;
+    p.codes = mem_alloc(p.tiles * tile_bytes);
+    p.scale = mem_alloc_array(scales, sizeof(float));
+    p.min = m->min ? mem_alloc_array(scales, sizeof(float)) : NULL;
+    bool is_done = p.codes && p.scale && (p.min || !m->min);
+    for (uint32_t e = 0; e < w->experts; e++)
+        for (uint32_t t = 0; t < tiles && is_done; t += p.tiles) {
+            uint32_t count = tiles - t < p.tiles ? tiles - t : p.tiles;
+            unpack_tiles(w, m, e, t, &p);
+            is_done = copy_tiles(w, m, e, t, count, &p);
+        }
+    mem_free(p.codes);
+    mem_free(p.scale);
+    mem_free(p.min);
+    return is_done;
+}
+
+/* ---- entry points ---- */
+
+static bool fill(const struct weight *w, struct cuda_weight *out) {
+    struct cuda_matrix *m = &out->matrix;
+    uint8_t *memory = out->memory;
+    m->data = memory;
+    if (m->form == CUDA_CODES) {
+        m->scale = (const float *)(const void *)(memory + w->experts * m->expert_elems);
+        if (dtype_info(w->type)->has_min) m->min = m->scale + w->experts * m->expert_scales;
+        return copy_codes(w, m);
+    }
+    if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(w, m, memory);
+    void *piece = mem_alloc(PIECE_BYTES);
+    bool is_done = piece && copy_halved(w, m, memory, piece);
+    mem_free(piece);
+    return is_done;
+}
+
+enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct err *err) {
+    struct cuda_weight *out = mem_zalloc(sizeof(*out));
+    if (!out)
+        return err_set(err, ST_NOMEM, "cuda: out of memory for weight %.*s", STR_ARG(w->name));
+    out->matrix = describe(w, &out->bytes);
+    out->memory = cuda_take(dev, out->bytes);
+    if (!out->memory) {
+        enum status st = cuda_say_full(dev, "a weight", out->bytes, err);
+        mem_free(out);
+        return st;
+    }
+    dev->other_bytes -= out->bytes;
+    dev->weight_bytes += out->bytes;
+    out->next = dev->weights;
+    dev->weights = out;
+    bool is_filled = fill(w, out) && cudaDeviceSynchronize() == cudaSuccess;
+    if (!is_filled) {
+        TRY(cuda_check("copying a weight", err));
+        return err_set(err, ST_NOMEM, "cuda: out of memory while copying weight %.*s",
+                       STR_ARG(w->name));
+    }
+    w->prepared = out;
+    return ST_OK;
+}
+
+void cuda_weights_destroy(struct cuda_device *dev) {
+    while (dev->weights) {
+        struct cuda_weight *w = dev->weights;
+        dev->weights = w->next;
+        cudaFree(w->memory);
+        mem_free(w);
+    }
+}

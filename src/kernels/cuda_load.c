@@ -1,0 +1,126 @@
+/* kernels/cuda_load.c - see kernels/cuda_load.h for the contract. */
+#define _GNU_SOURCE
+#include "kernels/cuda_load.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/env.h"
+#include "graph/op.h"
+#include "graph/weight.h"
+#include "kernels/cuda/library.h"
+
+enum { PATH_BYTES = 4096, CARD_MAX = 63 };
+static const char file_name[] = "libjitney-cuda.so";
+
+bool cuda_is_likely(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
+enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err) {
+    struct str rest = args;
+    *out = (struct cuda_choice){.card = 0};
+    while (rest.len > 0 && rest.ptr[0] >= '0' && rest.ptr[0] <= '9' && out->card <= CARD_MAX) {
+        out->card = out->card * 10 + (rest.ptr[0] - '0');
+        rest = str_skip(rest, 1);
+    }
+    if (str_is(rest, ",cublaslt=off")) {
+        out->without_cublaslt = true;
+        return ST_OK;
+    }
+    if (rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
+    return err_set(err, ST_BAD, "device cuda: \"%.*s\" is not the number of a card, as in cuda:0",
+                   STR_ARG(args));
+}
+
+/* ---- the library ---- */
+
+/* The folder of the program, without a slash at its end; false if it cannot be told. */
+static bool program_folder(char *out, size_t cap) {
+    ssize_t len = readlink("/proc/self/exe", out, cap - 1);
+    if (len <= 0) return false;
+    out[len] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash) *slash = '\0';
+    return slash != NULL;
+}
+
+static void *open_at(const char *folder, const char *below, bool *was_there) {
+    char path[PATH_BYTES];
+    int len = snprintf(path, sizeof(path), "%s%s/%s", folder, below, file_name);
+    if (len <= 0 || (size_t)len >= sizeof(path) || access(path, R_OK) != 0) return NULL;
+    *was_there = true;
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void *find_library(bool *was_there) {
+    const char *named = env_find("JITNEY_CUDA_LIBRARY");
+    char folder[PATH_BYTES];
+    if (named) {
+        *was_there = true;
+        return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (!program_folder(folder, sizeof(folder))) return NULL;
+    void *library = open_at(folder, "", was_there);
+    return library ? library : open_at(folder, "/../lib", was_there);
+}
+
+/* A library that was opened before is given again. */
+static enum status load(void **library, struct err *err) {
+    bool was_there = false;
+    *library = find_library(&was_there);
+    if (*library) return ST_OK;
+    if (was_there) {
+        const char *why = dlerror();
+        return err_set(err, ST_BAD, "cuda: %s cannot be opened: %s", file_name, why ? why : "");
+    }
+    return err_set(
+        err, ST_MISSING,
+        "cuda: %s is neither beside the program nor in ../lib of it; build with the CUDA "
+        "toolkit (nvcc on PATH) or set JITNEY_CUDA_LIBRARY to the file",
+        file_name);
+}
+
+/* JITNEY_CUBLASLT_DIR, CUDA_HOME/lib64 and the toolkit's usual place, with colons between. */
+static void cublaslt_dirs(char *out, size_t cap) {
+    const char *own = env_find("JITNEY_CUBLASLT_DIR"), *home = env_find("CUDA_HOME");
+    snprintf(out, cap, "%s%s%s%s/usr/local/cuda/lib64", own ? own : "", own ? ":" : "",
+             home ? home : "", home ? "/lib64:" : "");
+}
+
+enum status cuda_device_open(const struct cuda_choice *choice, struct device *out,
+                             struct err *err) {
+    void *library;
+    cuda_library_open_fn *open;
+    char dirs[PATH_BYTES];
+    TRY(load(&library, err));
+    *(void **)&open = dlsym(library, CUDA_LIBRARY_OPEN);
+    if (!open) return err_set(err, ST_BAD, "cuda: %s has no %s", file_name, CUDA_LIBRARY_OPEN);
+    cublaslt_dirs(dirs, sizeof(dirs));
+    const struct cuda_library_options options = {
+        .version = JITNEY_VERSION,
+        .sizes = {.device = sizeof(struct device),
+                  .step = sizeof(struct step),
+                  .op = sizeof(struct op),
+                  .weight = sizeof(struct weight),
+                  .sampling = sizeof(struct sampling),
+                  .row_output = sizeof(struct row_output)},
+        .card = choice->card,
+        .cublaslt_dirs = dirs,
+        .without_cublaslt = choice->without_cublaslt,
+    };
+    return open(&options, out, err);
+}
+
+enum status cuda_program_copy(struct device_program *p, size_t offset, size_t bytes, void *host,
+                              bool is_write) {
+    void *library;
+    cuda_library_slab_fn *copy;
+    TRY(load(&library, NULL));
+    *(void **)&copy = dlsym(library, CUDA_LIBRARY_SLAB);
+    return copy ? copy(p, offset, bytes, host, is_write) : ST_BAD;
+}

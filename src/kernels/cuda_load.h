@@ -1,0 +1,39 @@
+/* kernels/cuda_load.h - an NVIDIA GPU as a device, from a library that is opened when it
+ * is asked for.
+ *
+ * So one program runs with and without a GPU. libjitney-cuda.so is looked for at
+ * JITNEY_CUDA_LIBRARY, beside the program, and in ../lib of it. It stays open until the process
+ * ends.
+ *
+ * Thread: any; one open at a time.
+ */
+#ifndef KERNELS_CUDA_LOAD_H
+#define KERNELS_CUDA_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "graph/device.h"
+
+/* "0" or "" is the first card; "1,cublaslt=off" the second, without cuBLASLt. ST_BAD says what is
+ * wrong. */
+struct cuda_choice {
+    int card;
+    bool without_cublaslt;
+};
+enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err);
+
+/* The driver's library is installed. Costs microseconds where it is not. */
+bool cuda_is_likely(void);
+
+/* ST_MISSING: there is no library, driver or card; ST_BAD: one does not fit. The device is given to
+ * the caller, who calls out->close(out->self). */
+enum status cuda_device_open(const struct cuda_choice *choice, struct device *out, struct err *err);
+
+/* For tests: scratch memory of a program of such a device, to (or from) `host`. */
+enum status cuda_program_copy(struct device_program *p, size_t offset, size_t bytes, void *host,
+                              bool is_write);
+
+#endif

@@ -1,0 +1,28 @@
+/* tests/gpu/check.h - counting what holds and what does not, without a test library.
+ *
+ * The program runs on machines that have a driver and little else, so it links nothing that they
+ * may lack. A suite goes on after a failure; the first few of each are printed.
+ */
+#ifndef TESTS_GPU_CHECK_H
+#define TESTS_GPU_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct checks {
+    const char *device; /* that is compared with the CPU: "cuda:0" */
+    const char *models; /* folder of the golden models */
+    bool is_quick;      /* fewer and smaller cases, for an emulated card */
+    uint32_t passed, failed;
+    uint32_t suite_failed;
+};
+
+/* One fact. Prints the text if it does not hold. */
+void check_that(struct checks *c, bool holds, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+typedef void suite_fn(struct checks *c);
+suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models;
+suite_fn suite_time; /* measures; checks nothing */
+
+#endif

@@ -1,0 +1,160 @@
+/* tests/gpu/emulate/emulate.cpp - fibers and barriers; see tests/gpu/emulate/emulate.h. */
+#include "emulate.h"
+
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static constexpr size_t STACK_BYTES = 64 << 10;
+static constexpr uint32_t THREADS_MAX = 1024;
+
+enum state { RUNS, AT_BLOCK, AT_WARP, ENDED };
+
+struct fiber {
+    void *sp;
+    uint8_t *stack;
+    enum state state;
+    uint32_t exchanges; /* of its warp, so far */
+};
+
+struct warp {
+    uint64_t table[2][32]; /* by turns, so that a table stays while the next one is filled */
+};
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+static struct fiber fibers[THREADS_MAX];
+static struct warp warps[THREADS_MAX / 32];
+static uint32_t current, thread_count;
+static void *scheduler_sp;
+static emu_body_fn *block_body;
+static void *block_ctx;
+static uint8_t *dynamic_shared;
+
+/* Saves what a call must keep, and goes on with another stack. */
+extern "C" void emu_switch(void **from, void *to);
+asm(".text\n.globl emu_switch\nemu_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+
+static void yield_as(enum state s) {
+    fibers[current].state = s;
+    emu_switch(&fibers[current].sp, scheduler_sp);
+}
+
+static void fiber_main(void) {
+    block_body(block_ctx);
+    yield_as(ENDED);
+    abort();
+}
+
+static void fiber_start(struct fiber *f) {
+    if (!f->stack) f->stack = (uint8_t *)malloc(STACK_BYTES);
+    uintptr_t top = ((uintptr_t)f->stack + STACK_BYTES) & ~(uintptr_t)63;
+    void **sp = (void **)top - 1; /* as if called: 8 below a multiple of 16 */
+    *--sp = (void *)fiber_main;
+    sp -= 6;
+    memset(sp, 0, 6 * sizeof(void *));
+    f->sp = sp;
+    f->state = RUNS;
+    f->exchanges = 0;
+}
+
+void emu_block_barrier(void) { yield_as(AT_BLOCK); }
+void emu_warp_barrier(void) { yield_as(AT_WARP); }
+uint32_t emu_lane(void) { return current % 32; }
+void *emu_dynamic_shared(void) { return dynamic_shared; }
+
+const uint64_t *emu_exchange(uint64_t mine) {
+    uint64_t *table = warps[current / 32].table[fibers[current].exchanges++ % 2];
+    table[current % 32] = mine;
+    yield_as(AT_WARP);
+    return table;
+}
+
+int __syncthreads_or(int flag) {
+    static int any;
+    emu_block_barrier();
+    any = 0;
+    emu_block_barrier();
+    if (flag) any = 1;
+    emu_block_barrier();
+    return any;
+}
+
+static void set_index(uint32_t i) {
+    threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y);
+}
+
+/* Every thread runs as far as it gets. */
+static void run_ready(void) {
+    for (uint32_t i = 0; i < thread_count; i++) {
+        if (fibers[i].state != RUNS) continue;
+        current = i;
+        set_index(i);
+        emu_switch(&scheduler_sp, fibers[i].sp);
+    }
+}
+
+/* A warp goes on once all its threads wait for each other, or have ended. */
+static bool release_warps(void) {
+    bool any = false;
+    for (uint32_t w = 0; w < thread_count; w += 32) {
+        uint32_t waiting = 0, ended = 0, count = thread_count - w < 32 ? thread_count - w : 32;
+        for (uint32_t i = w; i < w + count; i++) {
+            waiting += fibers[i].state == AT_WARP;
+            ended += fibers[i].state == ENDED;
+        }
+        if (waiting == 0 || waiting + ended < count) continue;
+        for (uint32_t i = w; i < w + count; i++)
+            if (fibers[i].state == AT_WARP) fibers[i].state = RUNS;
+        any = true;
+    }
+    return any;
+}
+
+static bool release_block(bool *is_over) {
+    uint32_t waiting = 0, ended = 0;
+    for (uint32_t i = 0; i < thread_count; i++) {
+        waiting += fibers[i].state == AT_BLOCK;
+        ended += fibers[i].state == ENDED;
+    }
+    *is_over = ended == thread_count;
+    if (waiting == 0 || waiting + ended < thread_count) return false;
+    for (uint32_t i = 0; i < thread_count; i++)
+        if (fibers[i].state == AT_BLOCK) fibers[i].state = RUNS;
+    return true;
+}
+
+static void run_block(void) {
+    bool is_over = false;
+    for (uint32_t i = 0; i < thread_count; i++) fiber_start(&fibers[i]);
+    for (;;) {
+        run_ready();
+        if (release_warps() || release_block(&is_over)) continue;
+        if (is_over) return;
+        fprintf(stderr, "emulate: threads of a block wait at different barriers\n");
+        abort();
+    }
+}
+
+void emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body_fn *body, void *ctx) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040); /* denormals are zero, as with -ftz=true */
+    gridDim = grid;
+    blockDim = block;
+    thread_count = block.x * block.y * block.z;
+    if (thread_count > THREADS_MAX || grid.y > 65535 || grid.z > 65535) abort();
+    block_body = body;
+    block_ctx = ctx;
+    dynamic_shared = (uint8_t *)aligned_alloc(128, (shared_bytes + 255) / 128 * 128);
+    for (uint32_t z = 0; z < grid.z; z++)
+        for (uint32_t y = 0; y < grid.y; y++)
+            for (uint32_t x = 0; x < grid.x; x++) {
+                blockIdx = dim3(x, y, z);
+                memset(dynamic_shared, 0xff, shared_bytes); /* nothing may be relied on */
+                run_block();
+            }
+    free(dynamic_shared);
+    _mm_setcsr(mode);
+}

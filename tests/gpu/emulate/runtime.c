@@ -1,0 +1,86 @@
+/* tests/gpu/emulate/runtime.c - the CUDA runtime's functions that the device calls, on the host. */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+cudaError_t cudaSetDevice(int card) { return card == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaMalloc(void **out, size_t bytes) {
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void *ptr) {
+    free(ptr);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags) {
+    (void)flags;
+    return cudaMalloc(out, bytes);
+}
+cudaError_t cudaMallocHost(void **out, size_t bytes) { return cudaMalloc(out, bytes); }
+cudaError_t cudaFreeHost(void *ptr) { return cudaFree(ptr); }
+cudaError_t cudaMemset(void *ptr, int value, size_t bytes) {
+    memset(ptr, value, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    (void)kind;
+    memmove(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    (void)stream;
+    return cudaMemcpy(to, from, bytes, kind);
+}
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, enum cudaMemcpyKind kind) {
+    (void)kind;
+    for (size_t i = 0; i < height; i++)
+        memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
+    *free_bytes = *all_bytes = (size_t)1 << 30;
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t e) { return e == cudaSuccess ? "no error" : "error"; }
+const char *cudaGetErrorName(cudaError_t e) { return cudaGetErrorString(e); }
+cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? cudaSuccess : cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
+    (void)flags;
+    *out = NULL;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) { return s ? cudaSuccess : cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int *out) {
+    *out = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *out) { return cudaDriverGetVersion(out); }
+cudaError_t cudaGetDeviceCount(int *out) {
+    *out = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int card) {
+    memset(out, 0, sizeof(*out));
+    memcpy(out->name, "emulated", sizeof("emulated"));
+    out->major = 9;
+    out->multiProcessorCount = 2;
+    return card == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *out) {
+    *out = NULL;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) { return e ? cudaSuccess : cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    (void)s;
+    return e ? cudaSuccess : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e ? cudaSuccess : cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+    *ms = 0.0f;
+    return a == b ? cudaSuccess : cudaSuccess;
+}

@@ -1,0 +1,80 @@
+/* tests/gpu/main.c - the GPU's device against the CPU's: gpu_check [SUITE...]
+ *
+ *     gpu_check                     all suites but `time`
+ *     gpu_check rows sampling       some
+ *     gpu_check time                how long the ops of decoding steps take
+ *     --device cuda:1               another card
+ *     --models DIR                  where the golden models are
+ *     --quick                       fewer cases, for an emulated card
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "check.h"
+
+enum { SHOWN_MAX = 12 };
+
+void check_that(struct checks *c, bool holds, const char *format, ...) {
+    if (holds) {
+        c->passed++;
+        return;
+    }
+    c->failed++;
+    if (c->suite_failed++ >= SHOWN_MAX) return;
+    va_list args;
+    va_start(args, format);
+    printf("  FAILED ");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+}
+
+static const struct suite {
+    const char *name;
+    suite_fn *run;
+    bool is_asked_for; /* only by its name */
+} suites[] = {
+    {"rows", suite_rows, false},           {"products", suite_products, false},
+    {"attention", suite_attention, false}, {"sampling", suite_sampling, false},
+    {"models", suite_models, false},       {"time", suite_time, true},
+};
+enum { SUITES = sizeof(suites) / sizeof(suites[0]) };
+
+static void run_suite(struct checks *c, const struct suite *s) {
+    int64_t begin_us = clock_now(&clock_real);
+    uint32_t passed = c->passed;
+    c->suite_failed = 0;
+    printf("%s\n", s->name);
+    fflush(stdout);
+    s->run(c);
+    printf("  %s: %u passed, %u failed, %.1f s\n", s->name, c->passed - passed, c->suite_failed,
+           (double)(clock_now(&clock_real) - begin_us) / 1e6);
+    fflush(stdout);
+}
+
+static bool is_named(const char *name, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], name) == 0) return true;
+    return false;
+}
+
+static const char *option(const char *name, const char *otherwise, int argc, char **argv) {
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) return argv[i + 1];
+    return otherwise;
+}
+
+int main(int argc, char **argv) {
+    struct checks c = {.device = option("--device", "cuda:0", argc, argv),
+                       .models = option("--models", "models", argc, argv),
+                       .is_quick = is_named("--quick", argc, argv)};
+    bool any = false;
+    for (int i = 0; i < SUITES; i++) any = any || is_named(suites[i].name, argc, argv);
+    for (int i = 0; i < SUITES; i++)
+        if (any ? is_named(suites[i].name, argc, argv) : !suites[i].is_asked_for)
+            run_suite(&c, &suites[i]);
+    printf("%s: %u checks passed, %u failed\n", c.device, c.passed, c.failed);
+    return c.failed > 0;
+}

@@ -1,0 +1,137 @@
+/* Goal:   whole models compute what they compute on the CPU.
+ * Method: every golden model, as a folder and as a GGUF, on both devices: logits of a prompt, or an
+ *         embedding. Models of f32 and quantised weights must agree to the bit, those with 16-bit
+ *         weights within bf16's and f16's rounding of activations; and logits must not depend on
+ *         how a prompt is cut. */
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "check.h"
+#include "engine/solo.h"
+
+enum { TOKENS = 40, PATH_BYTES = 4096 };
+
+/* Each product rounds its activations by up to 2^-9; the models are narrow, so little averages
+ * out: 2 % of the largest logit is about twice what is seen. */
+static const double TOLERANCE_16_BIT = 0.02;
+
+/* All rows of outputs of a prompt. */
+struct outputs {
+    float *values;
+    uint32_t width, rows;
+};
+
+static enum status keep_rows(void *ctx, uint32_t first, uint32_t count, const float *rows) {
+    struct outputs *o = ctx;
+    memcpy(o->values + (size_t)first * o->width, rows, (size_t)count * o->width * sizeof(float));
+    o->rows = first + count;
+    return ST_OK;
+}
+
+static bool run_model(struct checks *c, const char *path, const struct solo_options *options,
+                      struct outputs *out) {
+    struct err err = {{0}};
+    struct solo *e = NULL;
+    int32_t ids[TOKENS];
+    enum status st = solo_open(path, options, &e, &err);
+    *out = (struct outputs){.values = NULL};
+    if (st == ST_OK) {
+        bool is_encoder = solo_is_encoder(e);
+        uint32_t vocab = is_encoder ? 64 : solo_vocab(e);
+        for (uint32_t i = 0; i < TOKENS; i++) ids[i] = (int32_t)(rng_at(7, 0, i) % vocab);
+        out->width = is_encoder ? solo_embed_dims(e) : vocab;
+        out->values = mem_zalloc_array((size_t)TOKENS * out->width, sizeof(float));
+        CHECK(out->values);
+        st = is_encoder ? solo_embed(e, ids, TOKENS, out->values, &err)
+                        : solo_logits(e, ids, TOKENS, keep_rows, out, &err);
+        if (is_encoder) out->rows = 1;
+    }
+    check_that(c, st == ST_OK, "%s on %s: %s", path, options->device, err.text);
+    solo_close(e);
+    return st == ST_OK;
+}
+
+static double largest_of(const struct outputs *o) {
+    double most = 0;
+    for (size_t i = 0; i < (size_t)o->rows * o->width; i++)
+        most = fmax(most, fabs((double)o->values[i]));
+    return most;
+}
+
+static double largest_difference(const struct outputs *a, const struct outputs *b) {
+    double most = 0;
+    if (a->rows != b->rows || a->width != b->width) return INFINITY;
+    for (size_t i = 0; i < (size_t)a->rows * a->width; i++) {
+        double d = fabs((double)a->values[i] - (double)b->values[i]);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
+static bool same_bits(const struct outputs *a, const struct outputs *b) {
+    return a->rows == b->rows && a->width == b->width &&
+           memcmp(a->values, b->values, (size_t)a->rows * a->width * sizeof(float)) == 0;
+}
+
+static void check_path(struct checks *c, const char *name, const char *path, enum kv_type kv) {
+    struct solo_options o = {.threads = 1,
+                             .ctx_tokens = 64,
+                             .chunk_tokens = TOKENS,
+                             .kv_type = kv,
+                             .isa = "ref",
+                             .device = "cpu",
+                             .tokens_only = true};
+    struct outputs cpu, gpu, cut;
+    bool is_16_bit = strstr(name, "f16") != NULL;
+    if (!run_model(c, path, &o, &cpu)) return;
+    o.device = c->device;
+    o.isa = NULL;
+    if (run_model(c, path, &o, &gpu)) {
+        double most = largest_difference(&cpu, &gpu);
+        if (is_16_bit)
+            check_that(c, most <= TOLERANCE_16_BIT * largest_of(&cpu),
+                       "%s: differs from the CPU by %g, where the largest number is %g", path, most,
+                       largest_of(&cpu));
+        else
+            check_that(c, same_bits(&cpu, &gpu), "%s (%s): other bits than the CPU, by up to %g",
+                       path, kv_type_name(kv), most);
+        for (uint32_t chunk = 1; chunk <= 7; chunk += 6) {
+            o.chunk_tokens = chunk;
+            if (!run_model(c, path, &o, &cut)) continue;
+            check_that(c, same_bits(&gpu, &cut), "%s: other bits in chunks of %u, by up to %g",
+                       path, chunk, largest_difference(&gpu, &cut));
+            mem_free(cut.values);
+        }
+        mem_free(gpu.values);
+    }
+    mem_free(cpu.values);
+}
+
+static void check_model(struct checks *c, const char *name) {
+    char dir[PATH_BYTES], path[PATH_BYTES];
+    static const enum kv_type kinds[] = {KV_F32, KV_F16, KV_I8};
+    enum kv_type kv = kinds[strlen(name) % 3]; /* each format with some models */
+    if (!path_join(dir, sizeof(dir), c->models, name)) return;
+    if (path_join(path, sizeof(path), dir, "config.json") && file_exists(path))
+        check_path(c, name, dir, kv);
+    if (path_join(path, sizeof(path), dir, "model.gguf") && file_exists(path))
+        check_path(c, name, path, kv);
+}
+
+void suite_models(struct checks *c) {
+    struct dirent **entries;
+    int found = scandir(c->models, &entries, NULL, alphasort);
+    check_that(c, found > 2, "no models under %s", c->models);
+    for (int i = 0; i < found; i++) {
+        if (entries[i]->d_name[0] != '.') check_model(c, entries[i]->d_name);
+        free(entries[i]);
+    }
+    if (found >= 0) free(entries);
+}
