@@ -14,6 +14,7 @@
 /* One kind of device. `args`: what follows the colon in the name; empty if there is none. */
 struct device_kind {
     const char *name;
+    bool is_for_tests; /* not offered to users */
     enum status (*check)(struct str args, struct err *err);
     enum status (*open)(const struct device_options *options, struct str args, struct device *out,
                         struct err *err);
@@ -75,9 +76,9 @@ static enum status open_delayed(const struct device_options *o, struct str args,
 /* ---- the list ---- */
 
 static const struct device_kind kinds[] = {
-    {"cpu", check_cpu, open_cpu},
-    {"cuda", check_cuda, open_cuda},
-    {"delayed", check_delayed, open_delayed},
+    {"cpu", false, check_cpu, open_cpu},
+    {"cuda", false, check_cuda, open_cuda},
+    {"delayed", true, check_delayed, open_delayed},
 };
 enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -85,7 +86,8 @@ static enum status say_unknown(struct str name, struct err *err) {
     struct buf known;
     buf_init(&known, 256);
     buf_put_text(&known, "auto");
-    for (int i = 0; i < KIND_COUNT; i++) buf_printf(&known, ", %s", kinds[i].name);
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (!kinds[i].is_for_tests) buf_printf(&known, ", %s", kinds[i].name);
     enum status st =
         err_set(err, ST_BAD, "unknown device \"%.*s\"; known: %s", STR_ARG(name), buf_text(&known));
     buf_deinit(&known);
