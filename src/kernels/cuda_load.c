@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "config/env.h"
+#include "graph/device_kind.h"
 #include "graph/op.h"
 #include "graph/weight.h"
 #include "kernels/cuda/library.h"
@@ -124,3 +125,22 @@ enum status cuda_program_copy(struct device_program *p, size_t offset, size_t by
     *(void **)&copy = dlsym(library, CUDA_LIBRARY_SLAB);
     return copy ? copy(p, offset, bytes, host, is_write) : ST_BAD;
 }
+
+/* ---- the list of devices ---- */
+
+static enum status check(struct str args, struct err *err) {
+    struct cuda_choice ignored;
+    return cuda_parse(args, &ignored, err);
+}
+
+static enum status open_cuda(const struct device_options *o, struct str args, struct device *out,
+                             struct err *err) {
+    struct cuda_choice choice;
+    (void)o;
+    TRY(cuda_parse(args, &choice, err));
+    return cuda_device_open(&choice, out, err);
+}
+
+extern const struct device_kind device_kind_cuda;
+const struct device_kind device_kind_cuda = {
+    .name = "cuda", .is_likely = cuda_is_likely, .check = check, .open = open_cuda};

@@ -1,24 +1,16 @@
 /* kernels/devices.h - the devices there are, and one of them opened by its name.
  *
  * A name is "auto" or a device name, optionally followed by a colon and the device's options:
- * "cpu", "delayed:depth=1". "auto" takes the best device that this machine has.
+ * "cpu", "cuda:0", "delayed:depth=1". "auto" takes the best device that this machine has.
  *
- * To add a device: a folder in kernels/ and a line in devices.c.
+ * To add a device: a folder in kernels/ and a line in devices.def.
  */
 #ifndef KERNELS_DEVICES_H
 #define KERNELS_DEVICES_H
 
-#include <stdint.h>
-
 #include "base/status.h"
 #include "graph/device.h"
-
-struct device_options {
-    const char *name;      /* NULL: "auto" */
-    uint32_t threads;      /* of the host that may compute; at least 1 */
-    const char *isa;       /* of a device that computes on the host; NULL: "auto" */
-    const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
-};
+#include "graph/device_kind.h"
 
 /* ST_BAD: unknown device name; the message lists the known ones. ST_MISSING: this machine does not
  * have the device. The device is given to the caller, who calls out->close(out->self). */
