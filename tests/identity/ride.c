@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -130,7 +131,10 @@ static enum status read_vocab(struct line *l, struct err *err) {
 
 enum status line_open(struct line *l, const char *name, const char *path, bool is_real,
                       struct err *err) {
-    *l = (struct line){.name = name, .ctx_tokens = is_real ? REAL_CTX : TINY_CTX};
+    const char *device = getenv("JITNEY_RIDES_DEVICE");
+    *l = (struct line){.name = name,
+                       .device = device ? device : "cpu",
+                       .ctx_tokens = is_real ? REAL_CTX : TINY_CTX};
     CHECK(strlen(path) < sizeof(l->path));
     memcpy(l->path, path, strlen(path) + 1);
     TRY(read_vocab(l, err));
@@ -158,7 +162,7 @@ static enum status open_engine(const struct line *l, const struct ride *r,
                                struct err *err) {
     const struct service_options o = {.policy = r->policy,
                                       .knobs = r->knobs,
-                                      .device = r->device,
+                                      .device = r->device ? r->device : l->device,
                                       .ctx_tokens = l->ctx_tokens,
                                       .tokens_only = true,
                                       .clock = &clock->clock};

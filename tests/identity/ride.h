@@ -44,6 +44,7 @@ struct ticket {
 struct line {
     char path[4096];
     const char *name;
+    const char *device; /* where rides name none: $JITNEY_RIDES_DEVICE, or "cpu" */
     uint32_t vocab, ctx_tokens;
     struct ticket tickets[TICKETS];
     struct alone *alone[KV_TYPES];  /* who makes references; NULL: not yet */
@@ -59,7 +60,7 @@ struct ride {
     uint32_t number; /* draws everything below */
     const struct sched_policy *policy;
     struct knobs knobs;
-    const char *device;  /* NULL: the best there is; references are always made on that one */
+    const char *device;  /* NULL: the line's */
     uint32_t crowd;      /* tickets aboard */
     uint32_t ticket_end; /* of the pool, only those below this */
 };

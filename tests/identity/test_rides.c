@@ -113,8 +113,11 @@ static void test_references(void **state) {
     open_line(plan->name, false);
     struct err err = {0};
     struct solo *e = NULL;
-    const struct solo_options o = {
-        .threads = 1, .ctx_tokens = line.ctx_tokens, .tokens_only = true, .kv_type = KV_F16};
+    const struct solo_options o = {.threads = 1,
+                                   .device = line.device,
+                                   .ctx_tokens = line.ctx_tokens,
+                                   .tokens_only = true,
+                                   .kv_type = KV_F16};
     if (solo_open(line.path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
     uint32_t step = lines_are_few() ? SOLO_TICKETS_STEP_FEW : SOLO_TICKETS_STEP;
     for (uint32_t i = 0; i < TICKETS; i += step) {
