@@ -297,7 +297,7 @@ static void test_blocks_of_several_tiles_give_the_bits_of_blocks_of_one(void **s
     (void)state;
     static const uint32_t firsts[] = {0, 13, 31, 47, 95, 250, 500};
     static const uint32_t windows[] = {0, 20, 70}, row_counts[] = {1, 5, 70};
-    for (uint32_t i = 0; i < 42; i++) {
+    for (uint32_t i = 0; i < 42; i += 5) {
         struct attn_case c = {.type = (enum kv_type)(i % 3),
                               .heads = 6,
                               .kv_heads = 2,

@@ -328,7 +328,6 @@ static void check_cache_format(struct toy *m, enum kv_type type) {
     for (uint32_t tiles = 2; tiles <= 3; tiles++) {
         same_as(m, want, (struct manner){"ref", 1, 7, true, type, tiles});
         same_as(m, want, (struct manner){"auto", 2, 40, true, type, tiles});
-        same_as(m, want, (struct manner){"auto", 5, 1, false, type, tiles});
     }
     mem_free(want);
 }
