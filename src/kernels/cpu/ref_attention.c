@@ -38,20 +38,32 @@ static float load_scale(const struct kv_view *s, bool value, uint32_t pos) {
     return load_half(tile_of(s, value, pos) + kv_scales_offset(s->head_dim), pos % KV_TILE_TOKENS);
 }
 
-static float load_one(const struct kv_view *s, bool value, uint32_t pos, uint32_t d) {
+/* The key or the value of one token: number d lies `stride` numbers behind number d - 1. */
+struct numbers {
+    const uint8_t *at;
+    size_t stride;
+    enum kv_type type;
+};
+
+static struct numbers numbers_of(const struct kv_view *s, bool value, uint32_t pos) {
     if (!s->kv) {
-        const struct mat *m = value ? s->v : s->k;
-        return mat_f32(m, s->first_row + pos)[(size_t)s->head * s->head_dim + d];
+        const float *row = mat_f32(value ? s->v : s->k, s->first_row + pos);
+        return (struct numbers){(const uint8_t *)(row + (size_t)s->head * s->head_dim), 1, KV_F32};
     }
     uint32_t token = pos % KV_TILE_TOKENS;
-    const uint8_t *tile = tile_of(s, value, pos);
-    size_t i = value ? (size_t)token * s->head_dim + d : (size_t)d * KV_TILE_TOKENS + token;
-    if (s->kv->type == KV_F32) {
+    size_t first = value ? (size_t)token * s->head_dim : token;
+    return (struct numbers){tile_of(s, value, pos) + first * kv_elem_bytes(s->kv->type),
+                            value ? 1 : KV_TILE_TOKENS, s->kv->type};
+}
+
+static float load_one(const struct numbers *n, uint32_t d) {
+    size_t i = d * n->stride;
+    if (n->type == KV_F32) {
         float wide;
-        memcpy(&wide, tile + i * sizeof(wide), sizeof(wide));
+        memcpy(&wide, n->at + i * sizeof(wide), sizeof(wide));
         return wide;
     }
-    return s->kv->type == KV_F16 ? load_half(tile, i) : (float)(int8_t)tile[i];
+    return n->type == KV_F16 ? load_half(n->at, i) : (float)(int8_t)n->at[i];
 }
 
 struct query {
@@ -61,8 +73,9 @@ struct query {
 };
 
 static float score(const struct kv_view *s, const struct query *q, uint32_t pos) {
+    const struct numbers key = numbers_of(s, false, pos);
     float acc = 0.0f;
-    for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(s, false, pos, d), acc);
+    for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(&key, d), acc);
     acc = acc * load_scale(s, false, pos) * q->scale;
     return q->softcap > 0.0f ? q->softcap * fm_tanh(acc / q->softcap) : acc;
 }
@@ -84,11 +97,11 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
     out->max = max;
     out->sum = lanes[0];
     for (uint32_t j = first; j < end; j++) p[j - first] *= load_scale(s, true, j);
-    for (uint32_t d = 0; d < s->head_dim; d++) {
-        float acc = 0.0f;
-        for (uint32_t j = first; j < end; j++)
-            acc = fmaf(p[j - first], load_one(s, true, j, d), acc);
-        out->out[d] = acc;
+    memset(out->out, 0, s->head_dim * sizeof(out->out[0]));
+    for (uint32_t j = first; j < end; j++) {
+        const struct numbers value = numbers_of(s, true, j);
+        for (uint32_t d = 0; d < s->head_dim; d++)
+            out->out[d] = fmaf(p[j - first], load_one(&value, d), out->out[d]);
     }
 }
 
