@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device_mma.cuh"
+#include "kernels/cuda/device_rows.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t MMA_WARPS = 2, MMA_WEIGHTS = 16, STAGE_COLS = 64;
@@ -160,30 +161,20 @@ void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream) 
 
 static constexpr uint32_t CONVERT_THREADS = 256, CONVERT_COLS = 2048;
 
-/* The largest f16, but a NaN stays one. */
-static __device__ inline __half half_of(float x) {
-    x = x > 65504.0f ? 65504.0f : x;
-    return __float2half_rn(x < -65504.0f ? -65504.0f : x);
-}
-
 static __global__ void convert_kernel(struct cuda_convert a) {
     uint32_t row = blockIdx.x / a.segments, segment = blockIdx.x % a.segments;
     uint32_t cols = a.src.cols / a.segments;
     const float *in = mat_f32(a.src, row) + (size_t)segment * cols;
-    size_t to = (size_t)blockIdx.x * a.row_elems;
-    uint32_t end = min((blockIdx.y + 1) * CONVERT_COLS, a.row_elems);
+    uint32_t end = min((blockIdx.y + 1) * CONVERT_COLS, a.to.row_elems);
     for (uint32_t i = blockIdx.y * CONVERT_COLS + threadIdx.x; i < end; i += CONVERT_THREADS) {
         float number = i < cols ? in[i] : 0.0f;
-        if (a.form == CUDA_BF16)
-            ((__nv_bfloat16 *)a.x)[to + i] = __float2bfloat16_rn(number);
-        else
-            ((__half *)a.x)[to + i] = half_of(number);
+        store_half(a.to, blockIdx.x, i, number);
     }
 }
 
 void cuda_convert(const struct cuda_convert *a, struct CUstream_st *stream) {
     if (a->src.row_count == 0) return;
-    dim3 grid(a->src.row_count * a->segments, (a->row_elems + CONVERT_COLS - 1) / CONVERT_COLS);
+    dim3 grid(a->src.row_count * a->segments, (a->to.row_elems + CONVERT_COLS - 1) / CONVERT_COLS);
     convert_kernel<<<grid, CONVERT_THREADS, 0, stream>>>(*a);
 }
 

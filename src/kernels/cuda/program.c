@@ -33,6 +33,7 @@ struct device_program {
     struct cuda_kv kv[KV_GROUPS_MAX];
     uint8_t *slab;
     struct cuda_scratch scratch;
+    struct cuda_plan *plan; /* [ops of the tape] */
     int32_t *slots;             /* [slot_count] the token that was last sampled into each */
     float *saved;               /* [edits_max] */
     struct row_output *outputs; /* [outputs_max] */
@@ -89,8 +90,21 @@ static enum status make_places(struct device_program *p, struct err *err) {
     return ST_OK;
 }
 
+static void join_parts(struct device_program *p) {
+    const struct tape *t = p->options.tape;
+    for (uint32_t i = 0; i < tape_op_count(t) && !p->dev->switches.without_fusion; i++) {
+        const struct op *op = tape_op(t, i);
+        if (op->kind == OP_MATMUL)
+            cuda_weights_join(p->dev, op->matmul.parts, op->matmul.part_count);
+    }
+}
+
 static enum status measure(struct device_program *p, struct err *err) {
     const struct tape *t = p->options.tape;
+    p->plan = mem_zalloc_array(tape_op_count(t) + (size_t)1, sizeof(p->plan[0]));
+    if (!p->plan) return err_set(err, ST_NOMEM, "out of memory for the forward pass");
+    join_parts(p);
+    cuda_plan_make(t, !p->dev->switches.without_fusion, p->plan);
     for (uint32_t i = 0; i < tape_op_count(t); i++)
         TRY(cuda_op_measure(t, i, &p->options, &p->scratch, err));
     return ST_OK;
@@ -139,6 +153,7 @@ void cuda_program_destroy(struct device_program *p) {
         if (place->begin) cudaEventDestroy(place->begin);
         if (place->end) cudaEventDestroy(place->end);
     }
+    mem_free(p->plan);
     cuda_give(p->dev, p->slab, slab_bytes(p));
     cuda_give(p->dev, p->scratch.x, p->scratch.x_bytes);
     cuda_give(p->dev, p->scratch.rows, p->scratch.row_floats * sizeof(float));
@@ -228,12 +243,15 @@ static void run_rows(const struct device_program *p, const struct step *step) {
         .seqs = table_at(p, step, step->seqs),
         .blocks = table_at(p, step, step->blocks),
         .scratch = &p->scratch,
+        .segments = cuda_step_segments(step),
     };
     struct cuda_watch *watch = p->dev->watch;
     cuda_watch_mark(watch, t, 0, p->dev->stream);
-    for (uint32_t i = 0; i < tape_op_count(t); i++) {
+    for (uint32_t i = 0, done = 0; i < tape_op_count(t); i = done) {
+        x.now = &p->plan[i];
         cuda_op_launch(&x, tape_op(t, i));
-        cuda_watch_mark(watch, t, i + 1, p->dev->stream);
+        for (; done < i + p->plan[i].op_count; done++)
+            cuda_watch_mark(watch, t, done + 1, p->dev->stream);
     }
     const struct device_run run = {.tape = t, .step = step, .kv = p->options.kv};
     cuda_watch_tell(watch, &run);
