@@ -20,8 +20,9 @@
 enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */
 enum { CUDA_MANY_ROWS = 16 }; /* from here on products go to cuBLASLt */
 
-struct cuda_blas;  /* blaslt.c */
-struct cuda_watch; /* profile.c */
+struct cuda_blas;   /* blaslt.c */
+struct cuda_graphs; /* graphs.c */
+struct cuda_watch;  /* profile.c */
 
 /* The parts of one product, one behind the other in memory, so that one launch does all. */
 struct cuda_joint {
@@ -133,6 +134,20 @@ uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
 /* ---- fuse.c ---- */
 
 void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out); /* [op count] */
+
+/* ---- graphs.c ---- */
+
+/* All that the launches of a step depend on, beside tables in device memory. */
+struct cuda_graph_key {
+    uint32_t rows, outputs, seqs, segments;
+};
+typedef void cuda_enqueue_fn(void *ctx);
+
+struct cuda_graphs *cuda_graphs_create(void);    /* NULL: no memory; steps run without */
+void cuda_graphs_destroy(struct cuda_graphs *g); /* NULL is fine; nothing of it runs any more */
+/* Enqueue what `enqueue` does, by a graph if there is one for this key. */
+void cuda_graphs_run(struct cuda_graphs *g, const struct cuda_graph_key *key,
+                     cuda_enqueue_fn *enqueue, void *ctx, struct CUstream_st *stream);
 
 /* ---- profile.c ---- */
 

@@ -24,8 +24,8 @@ struct norm_stats {
 };
 
 /* Of `group` numbers, by the 16 lanes of a half warp; `lane` is the thread's. */
-static __device__ inline struct norm_stats norm_measure(const float *x, uint32_t group, uint32_t lane,
-                                                 bool is_layer, float eps) {
+static __device__ inline struct norm_stats norm_measure(const float *x, uint32_t group,
+                                                        uint32_t lane, bool is_layer, float eps) {
     float sum = 0.0f, mean = 0.0f;
     if (is_layer) {
 #pragma unroll 8

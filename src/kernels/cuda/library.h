@@ -23,11 +23,11 @@ struct cuda_library_sizes {
 
 /* What can be turned off, to compare it with what it replaces. */
 struct cuda_switches {
-    bool without_cublaslt;  /* products of many rows by our own kernels: slow, the same bits */
-    bool without_graphs;    /* every step is launched kernel by kernel */
-    bool without_fusion;    /* a kernel for each op, a product for each of its parts */
-    bool plain_attention;   /* attention in f32, as on the CPU, for all formats of the cache */
-    bool plain_codes;       /* products of quantised weights by dp4a alone */
+    bool without_cublaslt; /* products of many rows by our own kernels: slow, the same bits */
+    bool without_graphs;   /* every step is launched kernel by kernel */
+    bool without_fusion;   /* a kernel for each op, a product for each of its parts */
+    bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */
+    bool plain_codes;      /* products of quantised weights by dp4a alone */
 };
 
 struct cuda_library_options {

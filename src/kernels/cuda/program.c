@@ -33,11 +33,13 @@ struct device_program {
     struct cuda_kv kv[KV_GROUPS_MAX];
     uint8_t *slab;
     struct cuda_scratch scratch;
-    struct cuda_plan *plan; /* [ops of the tape] */
-    int32_t *slots;             /* [slot_count] the token that was last sampled into each */
-    float *saved;               /* [edits_max] */
-    struct row_output *outputs; /* [outputs_max] */
-    uint8_t *tables;            /* the card's copy of a step's memory */
+    struct cuda_plan *plan;        /* [ops of the tape] */
+    struct cuda_graphs *graphs;    /* NULL: every step is launched kernel by kernel */
+    struct step_sizes table_sizes; /* that the graphs' tables have */
+    int32_t *slots;                /* [slot_count] the token that was last sampled into each */
+    float *saved;                  /* [edits_max] */
+    struct row_output *outputs;    /* [outputs_max] */
+    uint8_t *tables;               /* the card's copy of a step's memory */
     size_t table_bytes;
     struct place places[PLACES];
     uint64_t submitted, collected;
@@ -153,6 +155,7 @@ void cuda_program_destroy(struct device_program *p) {
         if (place->begin) cudaEventDestroy(place->begin);
         if (place->end) cudaEventDestroy(place->end);
     }
+    cuda_graphs_destroy(p->graphs);
     mem_free(p->plan);
     cuda_give(p->dev, p->slab, slab_bytes(p));
     cuda_give(p->dev, p->scratch.x, p->scratch.x_bytes);
@@ -217,6 +220,8 @@ static enum status make_room_for_tables(struct device_program *p, const struct s
                                         struct err *err) {
     if (step->memory_bytes <= p->table_bytes) return ST_OK;
     cudaStreamSynchronize(p->dev->stream);
+    cuda_graphs_destroy(p->graphs); /* they know the tables' place */
+    p->graphs = p->dev->switches.without_graphs ? NULL : cuda_graphs_create();
     cuda_give(p->dev, p->tables, p->table_bytes);
     p->table_bytes = 0;
     p->tables = cuda_take(p->dev, step->memory_bytes);
@@ -227,34 +232,61 @@ static enum status make_room_for_tables(struct device_program *p, const struct s
 
 /* ---- rows and results ---- */
 
-static void run_rows(const struct device_program *p, const struct step *step) {
-    const struct tape *t = p->options.tape;
-    struct cuda_run x = {
-        .dev = p->dev,
-        .tape = t,
-        .step = step,
-        .kv = p->kv,
-        .slab = p->slab,
-        .slots = p->slots,
-        .token = table_at(p, step, step->token),
-        .pos = table_at(p, step, step->pos),
-        .seq = table_at(p, step, step->seq),
-        .output_row = table_at(p, step, step->output_row),
-        .seqs = table_at(p, step, step->seqs),
-        .blocks = table_at(p, step, step->blocks),
-        .scratch = &p->scratch,
-        .segments = cuda_step_segments(step),
-    };
-    struct cuda_watch *watch = p->dev->watch;
-    cuda_watch_mark(watch, t, 0, p->dev->stream);
+/* The ops of a step, while they are enqueued. */
+struct ops_run {
+    const struct device_program *p;
+    struct cuda_run x;
+};
+
+static void enqueue_ops(void *ctx) {
+    struct ops_run *run = ctx;
+    const struct cuda_plan *plan = run->p->plan;
+    const struct tape *t = run->x.tape;
+    struct cuda_watch *watch = run->p->dev->watch;
+    cuda_watch_mark(watch, t, 0, run->p->dev->stream);
     for (uint32_t i = 0, done = 0; i < tape_op_count(t); i = done) {
-        x.now = &p->plan[i];
-        cuda_op_launch(&x, tape_op(t, i));
-        for (; done < i + p->plan[i].op_count; done++)
-            cuda_watch_mark(watch, t, done + 1, p->dev->stream);
+        run->x.now = &plan[i];
+        cuda_op_launch(&run->x, tape_op(t, i));
+        for (; done < i + plan[i].op_count; done++)
+            cuda_watch_mark(watch, t, done + 1, run->p->dev->stream);
     }
-    const struct device_run run = {.tape = t, .step = step, .kv = p->options.kv};
-    cuda_watch_tell(watch, &run);
+}
+
+/* Steps of prompts are long, and their shapes seldom come again. Graphs know the tables' places,
+ * which are those of the first step. */
+static struct cuda_graphs *graphs_for(struct device_program *p, const struct step *step) {
+    const struct step_sizes none = {.rows_max = 0};
+    if (memcmp(&p->table_sizes, &none, sizeof(none)) == 0) p->table_sizes = step->sizes;
+    bool is_decoding = step->row_count == step->seq_count;
+    bool is_alike = memcmp(&p->table_sizes, &step->sizes, sizeof(step->sizes)) == 0;
+    return is_decoding && is_alike && !p->dev->watch ? p->graphs : NULL;
+}
+
+static void run_rows(struct device_program *p, const struct step *step) {
+    struct ops_run run = {.p = p,
+                          .x = {
+                              .dev = p->dev,
+                              .tape = p->options.tape,
+                              .step = step,
+                              .kv = p->kv,
+                              .slab = p->slab,
+                              .slots = p->slots,
+                              .token = table_at(p, step, step->token),
+                              .pos = table_at(p, step, step->pos),
+                              .seq = table_at(p, step, step->seq),
+                              .output_row = table_at(p, step, step->output_row),
+                              .seqs = table_at(p, step, step->seqs),
+                              .blocks = table_at(p, step, step->blocks),
+                              .scratch = &p->scratch,
+                              .segments = cuda_step_segments(step),
+                          }};
+    const struct cuda_graph_key key = {.rows = step->row_count,
+                                       .outputs = step->output_count,
+                                       .seqs = step->seq_count,
+                                       .segments = run.x.segments};
+    cuda_graphs_run(graphs_for(p, step), &key, enqueue_ops, &run, p->dev->stream);
+    const struct device_run done = {.tape = p->options.tape, .step = step, .kv = p->options.kv};
+    cuda_watch_tell(p->dev->watch, &done);
 }
 _Static_assert(sizeof(struct step_seq) == 2 * sizeof(uint32_t), "kernels read pairs of numbers");
 
