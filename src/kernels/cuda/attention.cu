@@ -15,6 +15,7 @@
  */
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch_attention.h"
 
 static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, SEGMENT_TILES = SEGMENT / CUDA_TILE_TOKENS;
 static constexpr uint32_t ATTN_THREADS = SEGMENT, ATTN_LANES = CUDA_ATTN_LANES, HEAD_DIM_MAX = 256;

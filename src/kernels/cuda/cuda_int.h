@@ -15,6 +15,7 @@
 #include "graph/tape.h"
 #include "graph/weight.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/library.h"
 
 enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */
@@ -120,7 +121,9 @@ struct cuda_run {
     const int32_t *token, *pos;
     const uint32_t *seq, *output_row, *seqs, *blocks;
     const struct cuda_scratch *scratch;
-    uint32_t segments;           /* of attention without a window: at least what a row needs */
+    uint32_t segments; /* of attention without a window: at least what a row needs */
+    struct cuda_row_runs runs;
+    uint32_t runs_group;         /* queries with one KV head that the runs are made for; 0: none */
     const struct cuda_plan *now; /* of the op that is being launched */
 };
 
@@ -134,6 +137,21 @@ uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
 /* ---- fuse.c ---- */
 
 void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out); /* [op count] */
+
+/* ---- runs.c ---- */
+
+/* The rows of a step in runs for attention on tensor cores. */
+struct cuda_runs {
+    uint32_t group;             /* queries that share a KV head; 0: there are no such ops */
+    uint32_t cap;               /* entries of a table */
+    struct cuda_row_run *table; /* the card's */
+};
+/* What `p`'s attention needs, table aside. */
+void cuda_runs_plan(const struct program_options *options, struct cuda_runs *out);
+/* The runs of a step, with the table `host` (of `cap`, pinned) on its way to the card if there is
+ * one. */
+struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step *step,
+                                    struct cuda_row_run *host, struct CUstream_st *stream);
 
 /* ---- graphs.c ---- */
 

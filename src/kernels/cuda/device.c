@@ -197,6 +197,8 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
         cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking) != cudaSuccess)
         return cuda_check("opening the card", err);
     cuda_product_mma_prepare();
+    cuda_product_codes_mma_prepare();
+    cuda_attention_mma_prepare();
     TRY(cuda_check("preparing kernels", err));
     if (o->switches.without_cublaslt) return ST_OK;
     return cuda_blas_open(dev, o->cublaslt_dirs, &dev->blas, err);

@@ -127,8 +127,10 @@ struct cuda_product {
 };
 void cuda_product_f32(const struct cuda_product *a, struct CUstream_st *stream);
 void cuda_product_codes(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_codes_mma(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_codes_mma_prepare(void); /* once for each card, before its first product */
 void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream);
-void cuda_product_mma_prepare(void); /* once for each card, before its first product */
+void cuda_product_mma_prepare(void); /* likewise */
 
 /* Row r * segments + s of `to` = segment s of src's row r, zeros up to row_elems. */
 struct cuda_convert {
@@ -145,57 +147,6 @@ struct cuda_finish {
     struct cuda_mat dst;
 };
 void cuda_finish(const struct cuda_finish *a, struct CUstream_st *stream);
-
-/* ---- qkv.cu ---- */
-
-struct cuda_kv_write {
-    struct cuda_kv kv;
-    uint32_t layer;
-    const int32_t *pos;
-    const uint32_t *seq;
-    const uint32_t *blocks; /* of the group, sequence s at blocks + s * blocks_stride */
-    size_t blocks_stride;
-    struct cuda_mat k, v;
-};
-void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream);
-
-enum { CUDA_QKV_HEAD_MAX = 256 }; /* dimensions of a head */
-/* Norms (RMS) and rotations of queries and keys, in place, then the cache. */
-struct cuda_qkv {
-    struct cuda_kv kv;
-    uint32_t layer;
-    const int32_t *pos;
-    const uint32_t *seq, *blocks;
-    size_t blocks_stride;
-    struct cuda_mat q, k, v;
-    const float *q_norm, *k_norm; /* NULL: none */
-    float norm_eps;
-    struct {
-        bool is_neox;
-        uint32_t rot_dims;
-        const float *freqs;
-        float factor;
-    } rope;
-};
-void cuda_qkv(const struct cuda_qkv *a, struct CUstream_st *stream);
-
-/* ---- attention.cu ---- */
-
-struct cuda_attention {
-    struct cuda_kv kv; /* heads are KV heads; base NULL: keys and values are the rows k and v */
-    uint32_t layer;
-    uint32_t heads, kv_heads, head_dim;
-    uint32_t window; /* 0: all */
-    float scale, softcap;
-    const int32_t *pos;
-    const uint32_t *seq, *seqs, *blocks;
-    size_t blocks_stride;
-    struct cuda_mat q, k, v, dst;
-    uint32_t segments; /* 1: a block does all of a row's; else as many blocks, joined after */
-    float *parts;      /* [rows][heads][segments][head_dim + 2]: out, max, sum */
-};
-void cuda_attention(const struct cuda_attention *a, struct CUstream_st *stream);
-size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);
 
 /* ---- sample.cu ---- */
 

@@ -199,6 +199,8 @@ static void convert(const struct cuda_run *x, const struct cuda_mat *src,
 static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
     if (a->w.form == CUDA_F32)
         cuda_product_f32(a, x->dev->stream);
+    else if (a->w.form == CUDA_CODES && !x->dev->switches.plain_codes)
+        cuda_product_codes_mma(a, x->dev->stream);
     else if (a->w.form == CUDA_CODES)
         cuda_product_codes(a, x->dev->stream);
     else
@@ -338,7 +340,7 @@ static void launch_qkv(const struct cuda_run *x, const struct op *first) {
     cuda_qkv(&a, x->dev->stream);
 }
 
-/* Rounded up to a power of two: so graphs of steps serve longer, and blocks too many end at once. */
+/* Rounded up to a power of two, so that graphs serve longer; blocks too many end at once. */
 uint32_t cuda_step_segments(const struct step *s) {
     uint32_t end = 1, segments = 1;
     for (uint32_t r = 0; r < s->row_count; r++)
@@ -349,7 +351,7 @@ uint32_t cuda_step_segments(const struct step *s) {
 
 /* The most segments that a row of the step attends to; perhaps a few more. */
 static uint32_t segments_needed(const struct cuda_run *x, uint32_t window) {
-    uint32_t inside = window / CUDA_ATTN_SEGMENT + 2;
+    uint32_t inside = window / CUDA_ATTN_SEGMENT + 3; /* of a run of rows */
     return window > 0 && inside < x->segments ? inside : x->segments;
 }
 
@@ -374,11 +376,18 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
                                .segments = 1,
                                .parts = x->scratch->parts};
     uint32_t segments = segments_needed(x, o->window);
+    bool fits = cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats;
+    bool is_mma = !x->dev->switches.plain_attention && cuda_attention_mma_can(&a) &&
+                  o->heads / o->kv_heads == x->runs_group;
     bool has_idle = q.row_count * o->kv_heads < BLOCKS_PER_PROCESSOR * x->dev->multiprocessors;
-    if (has_idle && cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats)
-        a.segments = segments;
-    cuda_attention(&a, x->dev->stream);
-    if (x->now->half) convert(x, &a.dst, x->now->half, 1);
+    if (fits && (has_idle || is_mma)) a.segments = segments;
+    if (is_mma) {
+        a.half = half_of(x);
+        cuda_attention_mma(&a, &x->runs, x->dev->stream);
+    } else {
+        cuda_attention(&a, x->dev->stream);
+        if (x->now->half) convert(x, &a.dst, x->now->half, 1);
+    }
     quantise(x, &a.dst, o->q8);
 }
 

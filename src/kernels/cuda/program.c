@@ -22,6 +22,7 @@ struct place {
     struct row_output *outputs; /* pinned */
     float *rows;                /* pinned; made when rows are first handed over */
     size_t row_cap;
+    struct cuda_row_run *runs; /* pinned, [runs.cap]; NULL: no attention over a cache */
     cudaEvent_t begin, end;
     struct device_result result;
 };
@@ -33,7 +34,8 @@ struct device_program {
     struct cuda_kv kv[KV_GROUPS_MAX];
     uint8_t *slab;
     struct cuda_scratch scratch;
-    struct cuda_plan *plan;        /* [ops of the tape] */
+    struct cuda_plan *plan; /* [ops of the tape] */
+    struct cuda_runs runs;
     struct cuda_graphs *graphs;    /* NULL: every step is launched kernel by kernel */
     struct step_sizes table_sizes; /* that the graphs' tables have */
     int32_t *slots;                /* [slot_count] the token that was last sampled into each */
@@ -70,6 +72,8 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     TRY(take(p, "converted rows", s->x_bytes, &s->x, err));
     TRY(take(p, "scratch rows", s->row_floats * sizeof(float), &s->rows, err));
     TRY(take(p, "parts of attention", s->part_floats * sizeof(float), &s->parts, err));
+    if (p->runs.group > 0)
+        TRY(take(p, "tables", p->runs.cap * sizeof(p->runs.table[0]), &p->runs.table, err));
     if (p->options.slot_count == 0) return ST_OK;
     TRY(take(p, "sampled tokens", p->options.slot_count * sizeof(int32_t), &p->slots, err));
     cudaMemset(p->slots, 0xff, p->options.slot_count * sizeof(int32_t)); /* CUDA_SLOT_EMPTY */
@@ -85,6 +89,10 @@ static enum status make_places(struct device_program *p, struct err *err) {
         if (cudaEventCreate(&place->begin) != cudaSuccess ||
             cudaEventCreate(&place->end) != cudaSuccess)
             return cuda_check("making events", err);
+        if (p->runs.group > 0 &&
+            cudaMallocHost((void **)&place->runs, p->runs.cap * sizeof(place->runs[0])) !=
+                cudaSuccess)
+            return err_set(err, ST_NOMEM, "cuda: out of pinned memory for tables");
         if (p->options.slot_count == 0) continue;
         if (cudaMallocHost((void **)&place->outputs, bytes) != cudaSuccess)
             return err_set(err, ST_NOMEM, "cuda: out of pinned memory for results");
@@ -106,6 +114,7 @@ static enum status measure(struct device_program *p, struct err *err) {
     p->plan = mem_zalloc_array(tape_op_count(t) + (size_t)1, sizeof(p->plan[0]));
     if (!p->plan) return err_set(err, ST_NOMEM, "out of memory for the forward pass");
     join_parts(p);
+    cuda_runs_plan(&p->options, &p->runs);
     cuda_plan_make(t, !p->dev->switches.without_fusion, p->plan);
     for (uint32_t i = 0; i < tape_op_count(t); i++)
         TRY(cuda_op_measure(t, i, &p->options, &p->scratch, err));
@@ -152,6 +161,7 @@ void cuda_program_destroy(struct device_program *p) {
         struct place *place = &p->places[i];
         cudaFreeHost(place->outputs);
         cudaFreeHost(place->rows);
+        cudaFreeHost(place->runs);
         if (place->begin) cudaEventDestroy(place->begin);
         if (place->end) cudaEventDestroy(place->end);
     }
@@ -161,6 +171,7 @@ void cuda_program_destroy(struct device_program *p) {
     cuda_give(p->dev, p->scratch.x, p->scratch.x_bytes);
     cuda_give(p->dev, p->scratch.rows, p->scratch.row_floats * sizeof(float));
     cuda_give(p->dev, p->scratch.parts, p->scratch.part_floats * sizeof(float));
+    cuda_give(p->dev, p->runs.table, p->runs.cap * sizeof(p->runs.table[0]));
     cuda_give(p->dev, p->slots, p->options.slot_count * sizeof(int32_t));
     cuda_give(p->dev, p->saved, (n->edits_max + 1) * sizeof(float));
     cuda_give(p->dev, p->outputs, n->outputs_max * sizeof(struct row_output));
@@ -254,15 +265,16 @@ static void enqueue_ops(void *ctx) {
 
 /* Steps of prompts are long, and their shapes seldom come again. Graphs know the tables' places,
  * which are those of the first step. */
-static struct cuda_graphs *graphs_for(struct device_program *p, const struct step *step) {
+static struct cuda_graphs *graphs_for(struct device_program *p, const struct step *step,
+                                      const struct cuda_row_runs *runs) {
     const struct step_sizes none = {.rows_max = 0};
     if (memcmp(&p->table_sizes, &none, sizeof(none)) == 0) p->table_sizes = step->sizes;
-    bool is_decoding = step->row_count == step->seq_count;
+    bool is_decoding = step->row_count == step->seq_count && !runs->table;
     bool is_alike = memcmp(&p->table_sizes, &step->sizes, sizeof(step->sizes)) == 0;
     return is_decoding && is_alike && !p->dev->watch ? p->graphs : NULL;
 }
 
-static void run_rows(struct device_program *p, const struct step *step) {
+static void run_rows(struct device_program *p, const struct step *step, struct place *place) {
     struct ops_run run = {.p = p,
                           .x = {
                               .dev = p->dev,
@@ -279,12 +291,14 @@ static void run_rows(struct device_program *p, const struct step *step) {
                               .blocks = table_at(p, step, step->blocks),
                               .scratch = &p->scratch,
                               .segments = cuda_step_segments(step),
+                              .runs = cuda_runs_make(&p->runs, step, place->runs, p->dev->stream),
+                              .runs_group = p->runs.group,
                           }};
     const struct cuda_graph_key key = {.rows = step->row_count,
                                        .outputs = step->output_count,
                                        .seqs = step->seq_count,
                                        .segments = run.x.segments};
-    cuda_graphs_run(graphs_for(p, step), &key, enqueue_ops, &run, p->dev->stream);
+    cuda_graphs_run(graphs_for(p, step, &run.x.runs), &key, enqueue_ops, &run, p->dev->stream);
     const struct device_run done = {.tape = p->options.tape, .step = step, .kv = p->options.kv};
     cuda_watch_tell(p->dev->watch, &done);
 }
@@ -375,7 +389,7 @@ enum status cuda_program_submit(struct device_program *p, const struct step *ste
     cudaEventRecord(place->begin, p->dev->stream);
     do_moves(p, step);
     copy_tables(p, step);
-    if (step->row_count > 0) run_rows(p, step);
+    if (step->row_count > 0) run_rows(p, step, place);
     if (step->output_count > 0 && !step->hands_over) sample(p, step, place);
     TRY(hand_over(p, step, place, err));
     place->result.rows = place->rows;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/launch_attention.h"
 
 static constexpr uint32_t QKV_WARPS = 4, QKV_HEAD_MAX = CUDA_QKV_HEAD_MAX;
 
