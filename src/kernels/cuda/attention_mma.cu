@@ -297,46 +297,57 @@ static __device__ void share_weights(float factor, const float most[2], float s[
     __syncthreads();
 }
 
-/* A segment: the warp's quarter of the dimensions in `out`. */
+/* What a block of a short run works on. */
+template <int D> struct short_work {
+    const uint32_t *blocks; /* of the sequence */
+    struct query q[2];
+    struct reach all;
+    uint32_t kv_head, ring;
+    uint32_t frags[mma_dims<D>::steps][4];
+    struct short_shared *shared;
+};
+
+/* Sums of a segment: the warp's quarter of the dimensions. */
+template <int D> struct short_sums { float max[2], sum[4], out[D / 32][4]; };
+
 template <int D>
-static __device__ void attend_short(const struct cuda_attention &a, const uint32_t *blocks,
-                                    const struct query q[2], struct reach all, uint32_t segment,
-                                    uint32_t kv_head, const uint32_t frags[mma_dims<D>::steps][4],
-                                    uint32_t ring, struct short_shared *m, float most[2],
-                                    float sum[4], float out[D / 32][4]) {
+static __device__ void attend_short(const struct cuda_attention &a, const struct short_work<D> &w,
+                                    uint32_t segment, struct short_sums<D> *sums) {
     using dims = mma_dims<D>;
     static constexpr uint32_t PER_SEGMENT = SEGMENT / TILE;
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t from = max(segment * PER_SEGMENT, all.first / TILE);
-    uint32_t to = min((segment + 1) * PER_SEGMENT, (all.end + TILE - 1) / TILE);
+    const struct short_shared &m = *w.shared;
+    uint32_t from = max(segment * PER_SEGMENT, w.all.first / TILE);
+    uint32_t to = min((segment + 1) * PER_SEGMENT, (w.all.end + TILE - 1) / TILE);
     const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
     float factor = exponent_factor(a);
-    const uint8_t *next = find_tile(a, blocks, all, kv_head, from);
-    bring<D>(next, a.kv.base, from, all, ring + from % STAGES * dims::stage);
+    const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from);
+    bring<D>(next, a.kv.base, from, w.all, w.ring + from % STAGES * dims::stage);
     copies_commit();
-    next = find_tile(a, blocks, all, kv_head, from + 1);
+    next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
-        uint32_t stage = ring + t % STAGES * dims::stage;
+        uint32_t stage = w.ring + t % STAGES * dims::stage;
         if (t + 1 < to)
-            bring<D>(next, a.kv.base, t + 1, all, ring + (t + 1) % STAGES * dims::stage);
+            bring<D>(next, a.kv.base, t + 1, w.all, w.ring + (t + 1) % STAGES * dims::stage);
         copies_commit();
-        next = find_tile(a, blocks, all, kv_head, t + 2);
+        next = find_tile(a, w.blocks, w.all, w.kv_head, t + 2);
         copies_wait<1>();
         __syncthreads();
         float s[2][4] = {{0.0f}}, top[2];
-        score_tile<D>(frags, stage + warp * 2 * dims::side, s);
-        mask_scores<2>(a, q, t * TILE + warp * CUDA_TILE_TOKENS, s);
-        share_weights(factor, most, s, top, m);
-        rescale<D / 32>(top, factor, most, out, sum);
+        score_tile<D>(w.frags, stage + warp * 2 * dims::side, s);
+        mask_scores<2>(a, w.q, t * TILE + warp * CUDA_TILE_TOKENS, s);
+        share_weights(factor, sums->max, s, top, w.shared);
+        rescale<D / 32>(top, factor, sums->max, sums->out, sums->sum);
 #pragma unroll
         for (uint32_t i = 0; i < KV_TILES; i++) {
             uint32_t p[4];
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 p[k] = *(const uint32_t *)&m
-                            ->p[lane / 4 + k % 2 * 8][i * 16 + k / 2 * 8 + lane % 4 * 2];
-            add_values<D, D / 4>(p, stage + i * 2 * dims::side + dims::side, warp * (D / 32), out);
-            mma_16x8x16<false>(sum, p, ones);
+                            .p[lane / 4 + k % 2 * 8][i * 16 + k / 2 * 8 + lane % 4 * 2];
+            add_values<D, D / 4>(p, stage + i * 2 * dims::side + dims::side, warp * (D / 32),
+                                 sums->out);
+            mma_16x8x16<false>(sums->sum, p, ones);
         }
         __syncthreads(); /* this tile's buffer is free for the next but one */
     }
@@ -344,8 +355,7 @@ static __device__ void attend_short(const struct cuda_attention &a, const uint32
 
 template <int D>
 static __device__ void store_part(const struct cuda_attention &a, const struct query &q,
-                                  uint32_t segment, int i, float max, float sum,
-                                  const float out[D / 32][4]) {
+                                  uint32_t segment, int i, const struct short_sums<D> &s) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t first = q.reach.first / SEGMENT;
     if (q.reach.end == 0 || segment < first || segment * SEGMENT >= q.reach.end) return;
@@ -353,12 +363,12 @@ static __device__ void store_part(const struct cuda_attention &a, const struct q
 #pragma unroll
     for (uint32_t n = 0; n < D / 32; n++) {
         uint32_t d = warp * (D / 4) + n * 8 + lane % 4 * 2;
-        part[d] = out[n][2 * i];
-        part[d + 1] = out[n][2 * i + 1];
+        part[d] = s.out[n][2 * i];
+        part[d + 1] = s.out[n][2 * i + 1];
     }
     if (warp != 0 || lane % 4 != 0) return;
-    part[D] = max;
-    part[D + 1] = sum;
+    part[D] = s.max[i];
+    part[D + 1] = s.sum[2 * i];
 }
 
 template <int D>
@@ -371,30 +381,39 @@ static __global__ void __launch_bounds__(THREADS)
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, kv_head = blockIdx.y;
     uint32_t from = all.first / SEGMENT + blockIdx.z, end = (all.end + SEGMENT - 1) / SEGMENT;
     if (from >= end) return;
-    const uint32_t *blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
-    struct query q[2] = {query_of(a, run, kv_head, lane / 4),
-                         query_of(a, run, kv_head, lane / 4 + 8)};
-    uint32_t frags[mma_dims<D>::steps][4], ring = shared_address(buffers);
+    struct short_work<D> w;
+    w.blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
+    w.q[0] = query_of(a, run, kv_head, lane / 4);
+    w.q[1] = query_of(a, run, kv_head, lane / 4 + 8);
+    w.all = all;
+    w.kv_head = kv_head;
+    w.ring = shared_address(buffers);
+    w.shared = &m;
+    load_queries<D>(a, w.q, w.frags);
     float factor = exponent_factor(a), all_out[D / 32][4];
     float all_max[2] = {-DEVICE_INF, -DEVICE_INF}, all_sum[2] = {0.0f, 0.0f};
 #pragma unroll
     for (uint32_t n = 0; n < D / 8; n++) all_out[n / 4][n % 4] = 0.0f;
-    load_queries<D>(a, q, frags);
     if (a.segments > 1) end = from + 1;
     for (uint32_t segment = from; segment < end; segment++) {
-        float max[2] = {-DEVICE_INF, -DEVICE_INF}, sum[4] = {0.0f}, out[D / 32][4] = {{0.0f}};
-        attend_short<D>(a, blocks, q, all, segment, kv_head, frags, ring, &m, max, sum, out);
+        struct short_sums<D> s = {
+            {-DEVICE_INF, -DEVICE_INF}, {0.0f}, {
+                { 0.0f }
+            }
+        };
+        attend_short<D>(a, w, segment, &s);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             if (a.segments > 1) {
-                store_part<D>(a, q[i], segment, i, max[i], sum[2 * i], out);
+                store_part<D>(a, w.q[i], segment, i, s);
                 continue;
             }
-            struct join_factors f = join_of(&all_max[i], &all_sum[i], max[i], sum[2 * i], factor);
+            struct join_factors f =
+                join_of(&all_max[i], &all_sum[i], s.max[i], s.sum[2 * i], factor);
 #pragma unroll
             for (uint32_t n = 0; n < D / 16; n++) {
                 float *one = &all_out[n / 2][2 * i + n % 2];
-                *one = join_one(f, *one, out[n / 2][2 * i + n % 2]);
+                *one = join_one(f, *one, s.out[n / 2][2 * i + n % 2]);
             }
         }
     }
@@ -402,8 +421,8 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (uint32_t n = 0; n < D / 16; n++) {
         uint32_t i = n % 2, d = warp * (D / 4) + n / 2 * 8 + lane % 4 * 2;
-        if (q[i].reach.end == 0) continue;
-        store_two<D>(a, q[i], d, all_out[n / 2][2 * i] / all_sum[i],
+        if (w.q[i].reach.end == 0) continue;
+        store_two<D>(a, w.q[i], d, all_out[n / 2][2 * i] / all_sum[i],
                      all_out[n / 2][2 * i + 1] / all_sum[i]);
     }
 }

@@ -3,7 +3,8 @@
  * All that differs between steps of one shape lies in tables in device memory, so a recorded graph
  * is launched again as it is. A shape is recorded the second time that it is seen: then all its
  * kernels are loaded and cuBLASLt has chosen its algorithms, and a shape that comes once costs
- * nothing. The least recently used graph makes room. If recording fails, graphs are not used any more.
+ * nothing. The least recently used graph makes room. If recording fails, graphs are not used any
+ * more.
  *
  * Entry points: cuda_graphs_create, cuda_graphs_run.
  */

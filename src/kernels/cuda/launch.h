@@ -148,6 +148,12 @@ struct cuda_finish {
 };
 void cuda_finish(const struct cuda_finish *a, struct CUstream_st *stream);
 
+/* ---- peaks.cu ---- */
+
+/* Read so much, for measuring; `sink` is a number that may be written. */
+void cuda_read(const void *from, size_t bytes, uint32_t *sink, uint32_t multiprocessors,
+               struct CUstream_st *stream);
+
 /* ---- sample.cu ---- */
 
 enum { CUDA_SLOT_EMPTY = -1 }; /* no token was sampled into the slot */

@@ -205,7 +205,8 @@ static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cud
 template <int RUNS> using codes_1 = codes_shape<RUNS, 2, 1, 1, 8>;
 template <int RUNS> using codes_2 = codes_shape<RUNS, 2, 1, 2, 6>;
 template <int RUNS> using codes_4 = codes_shape<RUNS, 4, 1, 4, 4>;
-template <int RUNS> using codes_8 = codes_shape<RUNS, 4, 2, 8, 3>;
+template <int RUNS> using codes_8 = codes_shape<RUNS, 4, 2, 8, RUNS == 2 ? 3 : 2>;
+static_assert(codes_8<1>::bytes <= 99 << 10 && codes_8<2>::bytes <= 99 << 10, "what sm_89 has");
 
 template <typename S>
 static void launch_shape(const struct cuda_product *a, struct CUstream_st *stream) {
