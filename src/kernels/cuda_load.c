@@ -22,19 +22,48 @@ bool cuda_is_likely(void) {
     return driver != NULL;
 }
 
+/* What stands behind the number of a card, each with a comma before it. */
+static const struct {
+    const char *name;
+    size_t offset; /* of the bool in struct cuda_switches */
+} switches[] = {
+    {"cublaslt=off", offsetof(struct cuda_switches, without_cublaslt)},
+    {"graphs=off", offsetof(struct cuda_switches, without_graphs)},
+    {"fusion=off", offsetof(struct cuda_switches, without_fusion)},
+    {"attention=plain", offsetof(struct cuda_switches, plain_attention)},
+    {"codes=plain", offsetof(struct cuda_switches, plain_codes)},
+};
+enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
+
+static bool set_switch(struct str name, struct cuda_switches *out) {
+    for (int i = 0; i < SWITCH_COUNT; i++) {
+        if (!str_is(name, switches[i].name)) continue;
+        *(bool *)((char *)out + switches[i].offset) = true;
+        return true;
+    }
+    return false;
+}
+
 enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err) {
     struct str rest = args;
+    bool is_fine = true;
     *out = (struct cuda_choice){.card = 0};
     while (rest.len > 0 && rest.ptr[0] >= '0' && rest.ptr[0] <= '9' && out->card <= CARD_MAX) {
         out->card = out->card * 10 + (rest.ptr[0] - '0');
         rest = str_skip(rest, 1);
     }
-    if (str_is(rest, ",cublaslt=off")) {
-        out->without_cublaslt = true;
-        return ST_OK;
+    while (is_fine && rest.len > 0 && rest.ptr[0] == ',') {
+        rest = str_skip(rest, 1);
+        const char *comma = memchr(rest.ptr, ',', rest.len);
+        size_t len = comma ? (size_t)(comma - rest.ptr) : rest.len;
+        is_fine = set_switch((struct str){rest.ptr, len}, &out->switches);
+        rest = str_skip(rest, len);
     }
-    if (rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
-    return err_set(err, ST_BAD, "device cuda: \"%.*s\" is not the number of a card, as in cuda:0",
+    if (is_fine && rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
+    return err_set(err, ST_BAD,
+                   "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
+                   "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain "
+                   "behind it",
                    STR_ARG(args));
 }
 
@@ -112,7 +141,7 @@ enum status cuda_device_open(const struct cuda_choice *choice, struct device *ou
                   .row_output = sizeof(struct row_output)},
         .card = choice->card,
         .cublaslt_dirs = dirs,
-        .without_cublaslt = choice->without_cublaslt,
+        .switches = choice->switches,
     };
     return open(&options, out, err);
 }

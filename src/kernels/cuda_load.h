@@ -16,12 +16,13 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "graph/device.h"
+#include "kernels/cuda/library.h"
 
-/* "0" or "" is the first card; "1,cublaslt=off" the second, without cuBLASLt. ST_BAD says what is
- * wrong. */
+/* "0" or "" is the first card; "1,cublaslt=off,graphs=off" the second, with two things turned off
+ * (kernels/cuda/library.h). ST_BAD says what is wrong. */
 struct cuda_choice {
     int card;
-    bool without_cublaslt;
+    struct cuda_switches switches;
 };
 enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err);
 

@@ -80,6 +80,20 @@ static bool same_bits(const struct outputs *a, const struct outputs *b) {
            memcmp(a->values, b->values, (size_t)a->rows * a->width * sizeof(float)) == 0;
 }
 
+/* Graphs, fused kernels and products of bytes on tensor cores change no bit. */
+static void check_variant(struct checks *c, const char *path, struct solo_options *o,
+                          const struct outputs *gpu) {
+    char device[128];
+    struct outputs other;
+    snprintf(device, sizeof(device), "%s,graphs=off,fusion=off,codes=plain", c->device);
+    o->device = device;
+    o->chunk_tokens = TOKENS;
+    if (!run_model(c, path, o, &other)) return;
+    check_that(c, same_bits(gpu, &other), "%s: other bits op by op, by up to %g", path,
+               largest_difference(gpu, &other));
+    mem_free(other.values);
+}
+
 static void check_path(struct checks *c, const char *name, const char *path, enum kv_type kv) {
     struct solo_options o = {.threads = 1,
                              .ctx_tokens = 64,
@@ -109,6 +123,7 @@ static void check_path(struct checks *c, const char *name, const char *path, enu
                        path, chunk, largest_difference(&gpu, &cut));
             mem_free(cut.values);
         }
+        check_variant(c, path, &o, &gpu);
         mem_free(gpu.values);
     }
     mem_free(cpu.values);

@@ -1,6 +1,8 @@
-/* Goal:   a first table of where the time of a step goes.
+/* Goal:   where the time of a step goes, with and without what makes it fast.
  * Method: tapes of real shapes with random weights and a context of 512 tokens. Steps are timed by
- *         the device's own events: some as they are, then 5 with an event behind every op. */
+ *         the device's own events: some as they are, then 5 with an event behind every op. GB/s is
+ *         what a step reads of weights and cache (as the file has them) in its time, also as a
+ *         share of the card's ceiling. Variants are options in the name of the device. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +31,8 @@ struct bench {
     struct kv_space kv;
     struct device_program *program;
     struct step *step;
+    const char *variant;
+    double read_gbs; /* the card's ceiling */
     double kind_us[OP_COUNT];
     uint32_t watched;
 };
@@ -277,6 +281,13 @@ static double run_steps(struct bench *b, uint32_t count) {
     return us / count;
 }
 
+static double step_bytes(const struct bench *b, uint32_t rows, uint32_t ctx) {
+    double bytes = 0;
+    for (uint32_t i = 0; i < tape_op_count(b->tape); i++)
+        bytes += (double)tape_op_cost(b->tape, i, rows, ctx).bytes;
+    return bytes;
+}
+
 static void measure(struct bench *b, uint32_t seqs, uint32_t rows, uint32_t first) {
     static const enum op_kind kinds[] = {OP_EMBED,    OP_NORM,      OP_QUANT, OP_MATMUL, OP_ROPE,
                                          OP_KV_WRITE, OP_ATTENTION, OP_ACT,   OP_GATHER};
@@ -288,27 +299,34 @@ static void measure(struct bench *b, uint32_t seqs, uint32_t rows, uint32_t firs
     b->dev.profiler->watch(b->dev.self, watch, b);
     run_steps(b, 5);
     b->dev.profiler->watch(b->dev.self, NULL, NULL);
-    printf("  %-16s %4u x %-4u %9.0f us %9.0f tok/s |", b->shape->name, seqs, rows, us,
-           us > 0 ? seqs * rows * 1e6 / us : 0.0);
+    double gbs = us > 0 ? step_bytes(b, seqs * rows, first + rows) / us / 1e3 : 0;
+    printf("  %-10s%-40s %4u x %-4u %9.0f us %9.0f tok/s %5.0f GB/s %3.0f %% |", b->shape->name,
+           b->variant, seqs, rows, us, us > 0 ? seqs * rows * 1e6 / us : 0.0, gbs,
+           b->read_gbs > 0 ? 100 * gbs / b->read_gbs : 0.0);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         printf(" %s %.0f", op_name(kinds[i]), b->watched ? b->kind_us[kinds[i]] / b->watched : 0.0);
     printf("\n");
     fflush(stdout);
 }
 
-static bool bench_open(struct bench *b, const struct shape *s, const char *device) {
+static bool bench_open(struct bench *b, const struct shape *s, const char *card,
+                       const char *variant) {
     struct err err = {{0}};
+    char device[128];
+    snprintf(device, sizeof(device), "%s%s", card, variant);
     struct device_options o = {.name = device, .threads = 1};
     struct step_sizes n = {.rows_max = ROWS_MAX,
                            .outputs_max = 256,
                            .seqs_max = 256,
                            .group_count = 1,
                            .blocks_max = (ROWS_MAX + CONTEXT) / BLOCK_TOKENS};
-    *b = (struct bench){.shape = s};
+    *b = (struct bench){.shape = s, .variant = variant};
     if (device_open(&o, &b->dev, &err) != ST_OK) {
         printf("  %s\n", err.text);
         return false;
     }
+    struct peaks peaks = {0};
+    if (b->dev.profiler->peaks(b->dev.self, &peaks, &err) == ST_OK) b->read_gbs = peaks.read_gbs;
     make_weights(b);
     make_tape(b, &n);
     b->kv = (struct kv_space){.shape = {KV_F16, s->layers, s->kv_heads, s->head_dim, BLOCK_TOKENS},
@@ -334,6 +352,21 @@ static void bench_close(struct bench *b) {
     mem_free(b->ones);
 }
 
+static void measure_shape(struct checks *c, const struct shape *s, const char *variant,
+                          uint32_t prompt_max) {
+    static struct bench b;
+    static const uint32_t batches[] = {1, 4, 8, 16, 32, 64, 128, 256};
+    if (!bench_open(&b, s, c->device, variant)) {
+        check_that(c, false, "%s%s cannot be run", s->name, variant);
+        return;
+    }
+    printf("  memory can be read at %.0f GB/s\n", b.read_gbs);
+    for (size_t k = 0; k < sizeof(batches) / sizeof(batches[0]); k++)
+        measure(&b, batches[k], 1, CONTEXT);
+    for (uint32_t rows = 512; rows <= prompt_max; rows *= 4) measure(&b, 1, rows, 0);
+    bench_close(&b);
+}
+
 void suite_time(struct checks *c) {
     static const struct shape shapes[] = {
         {"0.6B bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936},
@@ -341,17 +374,13 @@ void suite_time(struct checks *c) {
         {"0.6B Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936},
         {"8B Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256},
     };
-    static struct bench b;
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        if (!bench_open(&b, &shapes[i], c->device)) {
-            check_that(c, false, "%s cannot be run", shapes[i].name);
-            continue;
-        }
-        static const uint32_t batches[] = {1, 8, 32, 128, 256};
-        for (size_t k = 0; k < sizeof(batches) / sizeof(batches[0]); k++)
-            measure(&b, batches[k], 1, CONTEXT);
-        measure(&b, 1, 512, 0);
-        measure(&b, 1, 2048, 0);
-        bench_close(&b);
-    }
+    measure_shape(c, &shapes[0], "", ROWS_MAX);
+    measure_shape(c, &shapes[0], ",graphs=off", 0);
+    measure_shape(c, &shapes[0], ",graphs=off,fusion=off", 0);
+    measure_shape(c, &shapes[0], ",attention=plain", ROWS_MAX);
+    measure_shape(c, &shapes[1], "", ROWS_MAX);
+    measure_shape(c, &shapes[1], ",attention=plain", 0);
+    measure_shape(c, &shapes[2], "", ROWS_MAX);
+    measure_shape(c, &shapes[2], ",codes=plain", 0);
+    measure_shape(c, &shapes[3], "", ROWS_MAX);
 }

@@ -1,4 +1,4 @@
-/* kernels/cuda/attention.cu - writing keys and values, and attention as in kernels/cpu/exact.h.
+/* kernels/cuda/attention.cu - attention in f32, to the bit as in kernels/cpu/exact.h.
  *
  * Mapping: a block of 256 threads owns up to 4 queries of one row that share a KV head, and one
  * segment of 256 absolute positions after the other, or one segment alone (`segments` > 1; a second
@@ -15,69 +15,11 @@
  */
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch_attention.h"
 
 static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, SEGMENT_TILES = SEGMENT / CUDA_TILE_TOKENS;
 static constexpr uint32_t ATTN_THREADS = SEGMENT, ATTN_LANES = CUDA_ATTN_LANES, HEAD_DIM_MAX = 256;
 static constexpr int QUERIES_MAX = 4;
-
-/* ---- writing ---- */
-
-/* The least f16 not below max / 127; positive halves are in the order of their bits. */
-static __device__ __half int8_scale(float max) {
-    float want = max / 127.0f;
-    if (want >= 65504.0f) return __ushort_as_half(0x7bff);
-    __half half = __float2half_rn(want);
-    return __half2float(half) < want ? __ushort_as_half(__half_as_ushort(half) + 1) : half;
-}
-
-static __device__ int8_t int8_of(float x, float scale) {
-    float y = scale > 0.0f ? x / scale : 0.0f;
-    if (y > 127.0f) return 127;
-    if (y < -127.0f) return -127;
-    return y == y ? (int8_t)rintf(y) : (int8_t)0;
-}
-
-/* K or V of one token and head, by one warp. */
-static __device__ void write_side(const struct cuda_kv &kv, const float *x, bool is_value,
-                                  uint32_t token, uint8_t *tile) {
-    uint32_t lane = threadIdx.x % 32;
-    float max = 0.0f, scale = 0.0f;
-    if (kv.type == KV_I8) {
-        for (uint32_t d = lane; d < kv.head_dim; d += 32)
-            max = fabsf(x[d]) > max ? fabsf(x[d]) : max;
-        for (int width = 16; width > 0; width /= 2)
-            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, width));
-        __half half = int8_scale(max);
-        scale = __half2float(half);
-        if (lane == 0) ((__half *)(tile + cuda_kv_scales_offset(kv.head_dim)))[token] = half;
-    }
-    for (uint32_t d = lane; d < kv.head_dim; d += 32) {
-        size_t at = is_value ? cuda_v_index(token, d, kv.head_dim) : cuda_k_index(token, d);
-        if (kv.type == KV_F32)
-            ((float *)tile)[at] = x[d];
-        else if (kv.type == KV_F16)
-            ((__half *)tile)[at] = __float2half_rn(x[d]);
-        else
-            ((int8_t *)tile)[at] = int8_of(x[d], scale);
-    }
-}
-
-/* A block owns a row and a head; its two warps write K and V. */
-static __global__ void kv_write_kernel(struct cuda_kv_write a) {
-    uint32_t row = blockIdx.x, head = blockIdx.y, pos = (uint32_t)a.pos[row];
-    if (a.pos[row] < 0) return;
-    const uint32_t *blocks = a.blocks + a.seq[row] * a.blocks_stride;
-    uint8_t *tile = cuda_kv_tile(&a.kv, blocks, pos / CUDA_TILE_TOKENS, a.layer, head);
-    bool is_value = threadIdx.x >= 32;
-    if (is_value) tile += cuda_kv_side_bytes(a.kv.type, a.kv.head_dim);
-    const float *x = mat_f32(is_value ? a.v : a.k, row) + (size_t)head * a.kv.head_dim;
-    write_side(a.kv, x, is_value, pos % CUDA_TILE_TOKENS, tile);
-}
-
-void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream) {
-    if (a->k.row_count == 0) return;
-    kv_write_kernel<<<dim3(a->k.row_count, a->kv.heads), 64, 0, stream>>>(*a);
-}
 
 /* ---- reading ---- */
 

@@ -15,18 +15,31 @@
 #include "graph/tape.h"
 #include "graph/weight.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/library.h"
 
 enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */
 enum { CUDA_MANY_ROWS = 16 }; /* from here on products go to cuBLASLt */
 
-struct cuda_blas;  /* blaslt.c */
-struct cuda_watch; /* profile.c */
+struct cuda_blas;   /* blaslt.c */
+struct cuda_graphs; /* graphs.c */
+struct cuda_watch;  /* profile.c */
+
+/* The parts of one product, one behind the other in memory, so that one launch does all. */
+struct cuda_joint {
+    struct cuda_matrix matrix;
+    const float *bias; /* NULL: none has one */
+    const struct weight *parts[OP_PARTS_MAX];
+    uint32_t part_count;
+};
 
 /* A weight in the card's memory; `prepared` of a struct weight points to one. */
 struct cuda_weight {
     struct cuda_matrix matrix;
-    void *memory;
+    void *memory; /* NULL: it lies in a joint that another weight holds */
     size_t bytes;
+    struct cuda_joint *joint; /* of a first part; NULL: none */
+    bool is_placed;           /* a program knows its address: it stays where it is */
     struct cuda_weight *next;
 };
 
@@ -35,6 +48,7 @@ struct cuda_device {
     char name[32];
     char card_name[256];
     uint32_t multiprocessors;
+    struct cuda_switches switches;
     struct CUstream_st *stream;
     struct cuda_blas *blas; /* NULL: our own kernels do all products */
     struct cuda_weight *weights;
@@ -59,6 +73,10 @@ enum status cuda_check(const char *what, struct err *err);
 
 enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct err *err);
 void cuda_weights_destroy(struct cuda_device *dev);
+/* Put the parts of a product behind each other, where their formats allow it and there is room. */
+void cuda_weights_join(struct cuda_device *dev, const struct matmul_part *parts, uint32_t count);
+/* The joint of exactly these parts, or NULL. */
+const struct cuda_joint *cuda_joint_of(const struct matmul_part *parts, uint32_t count);
 static inline const struct cuda_matrix *cuda_matrix_of(const struct weight *w) {
     return &((const struct cuda_weight *)w->prepared)->matrix;
 }
@@ -85,6 +103,13 @@ struct cuda_scratch {
     size_t x_bytes, row_floats, part_floats;
 };
 
+/* What is done at an op beside it (fuse.c). */
+struct cuda_plan {
+    uint32_t op_count;              /* this op and those behind it that its launch does as well */
+    const struct cuda_matrix *half; /* the result is also the next product's input, in its form */
+    bool has_x;                     /* a product: scratch->x holds its input already */
+};
+
 /* A step on its way: the tables are the card's copies. */
 struct cuda_run {
     const struct cuda_device *dev;
@@ -96,13 +121,51 @@ struct cuda_run {
     const int32_t *token, *pos;
     const uint32_t *seq, *output_row, *seqs, *blocks;
     const struct cuda_scratch *scratch;
+    uint32_t segments; /* of attention without a window: at least what a row needs */
+    struct cuda_row_runs runs;
+    uint32_t runs_group;         /* queries with one KV head that the runs are made for; 0: none */
+    const struct cuda_plan *now; /* of the op that is being launched */
 };
 
 /* ST_BAD names an op that cannot be run. Adds what it needs to `scratch`, pointers aside. */
 enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct program_options *options,
                             struct cuda_scratch *scratch, struct err *err);
-void cuda_op_launch(const struct cuda_run *x, const struct op *op);
+void cuda_op_launch(const struct cuda_run *x, const struct op *op); /* and those fused with it */
+uint32_t cuda_step_segments(const struct step *s);
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
+
+/* ---- fuse.c ---- */
+
+void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out); /* [op count] */
+
+/* ---- runs.c ---- */
+
+/* The rows of a step in runs for attention on tensor cores. */
+struct cuda_runs {
+    uint32_t group;             /* queries that share a KV head; 0: there are no such ops */
+    uint32_t cap;               /* entries of a table */
+    struct cuda_row_run *table; /* the card's */
+};
+/* What `p`'s attention needs, table aside. */
+void cuda_runs_plan(const struct program_options *options, struct cuda_runs *out);
+/* The runs of a step, with the table `host` (of `cap`, pinned) on its way to the card if there is
+ * one. */
+struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step *step,
+                                    struct cuda_row_run *host, struct CUstream_st *stream);
+
+/* ---- graphs.c ---- */
+
+/* All that the launches of a step depend on, beside tables in device memory. */
+struct cuda_graph_key {
+    uint32_t rows, outputs, seqs, segments;
+};
+typedef void cuda_enqueue_fn(void *ctx);
+
+struct cuda_graphs *cuda_graphs_create(void);    /* NULL: no memory; steps run without */
+void cuda_graphs_destroy(struct cuda_graphs *g); /* NULL is fine; nothing of it runs any more */
+/* Enqueue what `enqueue` does, by a graph if there is one for this key. */
+void cuda_graphs_run(struct cuda_graphs *g, const struct cuda_graph_key *key,
+                     cuda_enqueue_fn *enqueue, void *ctx, struct CUstream_st *stream);
 
 /* ---- profile.c ---- */
 

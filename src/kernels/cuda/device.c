@@ -197,8 +197,10 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
         cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking) != cudaSuccess)
         return cuda_check("opening the card", err);
     cuda_product_mma_prepare();
+    cuda_product_codes_mma_prepare();
+    cuda_attention_mma_prepare();
     TRY(cuda_check("preparing kernels", err));
-    if (o->without_cublaslt) return ST_OK;
+    if (o->switches.without_cublaslt) return ST_OK;
     return cuda_blas_open(dev, o->cublaslt_dirs, &dev->blas, err);
 }
 
@@ -213,6 +215,7 @@ enum status jitney_cuda_open(const struct cuda_library_options *options, struct 
     struct cuda_device *dev = mem_zalloc(sizeof(*dev));
     if (!dev) return err_set(err, ST_NOMEM, "cuda: out of memory for the device");
     dev->card = options->card;
+    dev->switches = options->switches;
     snprintf(dev->name, sizeof(dev->name), "cuda:%d", dev->card);
     enum status st = open_card(dev, options, err);
     if (st != ST_OK) {

@@ -48,7 +48,10 @@ struct cuda_norm {
     float eps;
     const float *weight, *bias; /* bias NULL: none */
     struct cuda_mat src, dst;
+    struct cuda_half half; /* the same in 16 bits, and quantised: where cuda_norm_rounds alone */
+    struct cuda_mat q8;
 };
+bool cuda_norm_rounds(uint32_t cols, uint32_t group);
 void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream);
 
 /* Rows of tensor/q8.h; q8.col is 0. */
@@ -70,6 +73,8 @@ struct cuda_act {
     enum cuda_act_kind kind;
     uint32_t segments, stride;
     struct cuda_mat gate, up, dst; /* gate.cols: one segment */
+    struct cuda_half half;         /* the same in 16 bits, and quantised */
+    struct cuda_mat q8;
 };
 void cuda_act(const struct cuda_act *a, struct CUstream_st *stream);
 
@@ -122,17 +127,16 @@ struct cuda_product {
 };
 void cuda_product_f32(const struct cuda_product *a, struct CUstream_st *stream);
 void cuda_product_codes(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_codes_mma(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_codes_mma_prepare(void); /* once for each card, before its first product */
 void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream);
-void cuda_product_mma_prepare(void); /* once for each card, before its first product */
+void cuda_product_mma_prepare(void); /* likewise */
 
-/* x[r * segments + s] = segment s of src's row r, rounded to bf16 or f16 (which is cut to its
- * largest number), zeros up to row_elems. */
+/* Row r * segments + s of `to` = segment s of src's row r, zeros up to row_elems. */
 struct cuda_convert {
-    enum cuda_form form;
     struct cuda_mat src;
     uint32_t segments;
-    uint32_t row_elems;
-    void *x;
+    struct cuda_half to;
 };
 void cuda_convert(const struct cuda_convert *a, struct CUstream_st *stream);
 
@@ -144,34 +148,11 @@ struct cuda_finish {
 };
 void cuda_finish(const struct cuda_finish *a, struct CUstream_st *stream);
 
-/* ---- attention.cu ---- */
+/* ---- peaks.cu ---- */
 
-struct cuda_kv_write {
-    struct cuda_kv kv;
-    uint32_t layer;
-    const int32_t *pos;
-    const uint32_t *seq;
-    const uint32_t *blocks; /* of the group, sequence s at blocks + s * blocks_stride */
-    size_t blocks_stride;
-    struct cuda_mat k, v;
-};
-void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream);
-
-struct cuda_attention {
-    struct cuda_kv kv; /* heads are KV heads; base NULL: keys and values are the rows k and v */
-    uint32_t layer;
-    uint32_t heads, kv_heads, head_dim;
-    uint32_t window; /* 0: all */
-    float scale, softcap;
-    const int32_t *pos;
-    const uint32_t *seq, *seqs, *blocks;
-    size_t blocks_stride;
-    struct cuda_mat q, k, v, dst;
-    uint32_t segments; /* 1: a block does all of a row's; else as many blocks, joined after */
-    float *parts;      /* [rows][heads][segments][head_dim + 2]: out, max, sum */
-};
-void cuda_attention(const struct cuda_attention *a, struct CUstream_st *stream);
-size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);
+/* Read so much, for measuring; `sink` is a number that may be written. */
+void cuda_read(const void *from, size_t bytes, uint32_t *sink, uint32_t multiprocessors,
+               struct CUstream_st *stream);
 
 /* ---- sample.cu ---- */
 

@@ -21,13 +21,22 @@ struct cuda_library_sizes {
     uint32_t device, step, op, weight, sampling, row_output;
 };
 
+/* What can be turned off, to compare it with what it replaces. */
+struct cuda_switches {
+    bool without_cublaslt; /* products of many rows by our own kernels: slow, the same bits */
+    bool without_graphs;   /* every step is launched kernel by kernel */
+    bool without_fusion;   /* a kernel for each op, a product for each of its parts */
+    bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */
+    bool plain_codes;      /* products of quantised weights by dp4a alone */
+};
+
 struct cuda_library_options {
     const char *version; /* of the program */
     struct cuda_library_sizes sizes;
     int card;                  /* the number of the GPU */
     const char *cublaslt_dirs; /* where libcublasLt.so may lie beside the usual places: a list with
                                   colons; NULL: nowhere */
-    bool without_cublaslt;     /* products of many rows by our own kernels: slow, the same bits */
+    struct cuda_switches switches;
 };
 
 /* The library's entry point. ST_MISSING: there is no driver or no such card; ST_BAD: the library,

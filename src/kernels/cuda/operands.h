@@ -21,6 +21,13 @@ struct cuda_mat {
 
 enum cuda_form { CUDA_F32, CUDA_BF16, CUDA_F16, CUDA_CODES };
 
+/* Rows rounded to bf16 or f16 (which is cut to its largest number): the input of products. */
+struct cuda_half {
+    void *x; /* [rows][row_elems]; NULL: not wanted */
+    enum cuda_form form;
+    uint32_t row_elems;
+};
+
 /* A matrix of N rows and K columns, or several (experts) one behind the other. */
 struct cuda_matrix {
     enum cuda_form form;

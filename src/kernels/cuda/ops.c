@@ -47,6 +47,13 @@ static struct cuda_mat floats_of(const struct cuda_run *x, struct operand dst,
     return m;
 }
 
+/* Where the next product finds its input, if this op is to put it there. */
+static struct cuda_half half_of(const struct cuda_run *x) {
+    const struct cuda_matrix *w = x->now->half;
+    if (!w) return (struct cuda_half){.x = NULL};
+    return (struct cuda_half){.x = x->scratch->x, .form = w->form, .row_elems = w->row_elems};
+}
+
 static void quantise(const struct cuda_run *x, const struct cuda_mat *floats, struct operand q8) {
     if (q8.value == VALUE_NONE) return;
     struct cuda_mat to = mat_of(x, q8);
@@ -80,9 +87,12 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .weight = cuda_vector_of(n->weight),
                           .bias = cuda_vector_of(n->bias),
                           .src = src,
-                          .dst = floats_of(x, n->dst, &src, n->src.cols)};
+                          .dst = floats_of(x, n->dst, &src, n->src.cols),
+                          .half = half_of(x)};
+    bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
+    if (rounds) a.q8 = mat_of(x, n->q8);
     cuda_norm(&a, x->dev->stream);
-    quantise(x, &a.dst, n->q8);
+    if (!rounds) quantise(x, &a.dst, n->q8);
 }
 
 static void launch_quant(const struct cuda_run *x, const struct op *op) {
@@ -113,9 +123,12 @@ static void launch_act(const struct cuda_run *x, const struct op *op) {
                          .stride = o->stride,
                          .gate = gate,
                          .up = mat_of(x, o->up),
-                         .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments)};
+                         .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments),
+                         .half = half_of(x)};
+    bool is_fused = !x->dev->switches.without_fusion;
+    if (is_fused) a.q8 = mat_of(x, o->q8);
     cuda_act(&a, x->dev->stream);
-    quantise(x, &a.dst, o->q8);
+    if (!is_fused) quantise(x, &a.dst, o->q8);
 }
 
 static void launch_add(const struct cuda_run *x, const struct op *op) {
@@ -176,11 +189,8 @@ static bool is_16_bit(const struct weight *w) {
 
 static void convert(const struct cuda_run *x, const struct cuda_mat *src,
                     const struct cuda_matrix *w, uint32_t segments) {
-    struct cuda_convert a = {.form = w->form,
-                             .src = *src,
-                             .segments = segments,
-                             .row_elems = w->row_elems,
-                             .x = x->scratch->x};
+    struct cuda_half to = {.x = x->scratch->x, .form = w->form, .row_elems = w->row_elems};
+    struct cuda_convert a = {.src = *src, .segments = segments, .to = to};
     size_t elems = (size_t)src->row_count * segments * w->row_elems;
     CHECK(elems * sizeof(uint16_t) <= x->scratch->x_bytes);
     cuda_convert(&a, x->dev->stream);
@@ -189,6 +199,8 @@ static void convert(const struct cuda_run *x, const struct cuda_mat *src,
 static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
     if (a->w.form == CUDA_F32)
         cuda_product_f32(a, x->dev->stream);
+    else if (a->w.form == CUDA_CODES && !x->dev->switches.plain_codes)
+        cuda_product_codes_mma(a, x->dev->stream);
     else if (a->w.form == CUDA_CODES)
         cuda_product_codes(a, x->dev->stream);
     else
@@ -221,25 +233,32 @@ static bool launch_blas(const struct cuda_run *x, const struct cuda_product *a) 
     return true;
 }
 
+/* Part `p` of a product, or all of them at once where they are joined. */
+static struct cuda_product product_of(const struct op_matmul *m, const struct cuda_joint *j,
+                                      uint32_t p) {
+    const struct matmul_part *part = &m->parts[p];
+    return (struct cuda_product){.w = j ? j->matrix : *cuda_matrix_of(part->weight),
+                                 .bias = j ? j->bias : cuda_vector_of(part->bias),
+                                 .add = m->add};
+}
+
 static void launch_matmul(const struct cuda_run *x, const struct op *op) {
     const struct op_matmul *m = &op->matmul;
     struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
-    const struct cuda_matrix *converted = NULL; /* whose form scratch->x has */
-    for (uint32_t p = 0; p < m->part_count; p++) {
-        const struct matmul_part *part = &m->parts[p];
-        struct cuda_product a = {.w = *cuda_matrix_of(part->weight),
-                                 .bias = cuda_vector_of(part->bias),
-                                 .add = m->add,
-                                 .src = src,
-                                 .dst = dst,
-                                 .x = x->scratch->x,
-                                 .row_count = src.row_count};
+    const struct cuda_joint *joint = cuda_joint_of(m->parts, m->part_count);
+    const struct cuda_matrix *converted = x->now->has_x ? cuda_matrix_of(m->parts[0].weight) : NULL;
+    if (src.row_count == 0) return;
+    for (uint32_t p = 0; p < (joint ? 1 : m->part_count); p++) {
+        struct cuda_product a = product_of(m, joint, p);
+        a.src = src;
+        a.dst = dst;
         a.dst.cols = a.w.rows;
+        a.x = x->scratch->x;
+        a.row_count = src.row_count;
         dst.col += a.w.rows;
-        if (src.row_count == 0) continue;
-        bool is_short = is_16_bit(part->weight);
+        bool is_short = a.w.form == CUDA_BF16 || a.w.form == CUDA_F16;
         if (is_short && (!converted || converted->form != a.w.form)) {
-            converted = cuda_matrix_of(part->weight);
+            converted = cuda_matrix_of(m->parts[p].weight);
             convert(x, &src, converted, 1);
         }
         bool is_blas = is_short && x->dev->blas && src.row_count >= CUDA_MANY_ROWS;
@@ -295,17 +314,45 @@ static void launch_kv_write(const struct cuda_run *x, const struct op *op) {
     cuda_kv_write(&a, x->dev->stream);
 }
 
-/* The most segments that a row of the step attends to. */
-static uint32_t segments_needed(const struct step *s, uint32_t window) {
-    uint32_t most = 1;
-    for (uint32_t r = 0; r < s->row_count; r++) {
-        if (s->pos[r] < 0) continue;
-        uint32_t end = (uint32_t)s->pos[r] + 1;
-        uint32_t first = window > 0 && end > window ? end - window : 0;
-        uint32_t count = (end - 1) / CUDA_ATTN_SEGMENT - first / CUDA_ATTN_SEGMENT + 1;
-        if (count > most) most = count;
-    }
-    return most;
+/* [norm q] [norm k] rope q, rope k, kv_write. */
+static void launch_qkv(const struct cuda_run *x, const struct op *first) {
+    bool has_norms = first->kind == OP_NORM;
+    const struct op *norm = has_norms ? first : NULL, *rope = has_norms ? first + 2 : first;
+    const struct op_rope *r = &rope[0].rope;
+    const struct op_kv_write *w = &rope[2].kv_write;
+    struct cuda_qkv a = {.kv = x->kv[w->group],
+                         .layer = w->layer,
+                         .pos = x->pos,
+                         .seq = x->seq,
+                         .blocks = blocks_of(x, w->group),
+                         .blocks_stride = blocks_stride(x),
+                         .q = mat_of(x, r->x),
+                         .k = mat_of(x, w->k),
+                         .v = mat_of(x, w->v),
+                         .q_norm = norm ? cuda_vector_of(norm[0].norm.weight) : NULL,
+                         .k_norm = norm ? cuda_vector_of(norm[1].norm.weight) : NULL,
+                         .norm_eps = norm ? norm->norm.eps : 0.0f,
+                         .rope = {.is_neox = r->style == ROPE_NEOX,
+                                  .rot_dims = r->rot_dims,
+                                  .freqs = cuda_vector_of(r->freqs),
+                                  .factor = r->factor}};
+    CHECK(rope[2].kind == OP_KV_WRITE);
+    cuda_qkv(&a, x->dev->stream);
+}
+
+/* Rounded up to a power of two, so that graphs serve longer; blocks too many end at once. */
+uint32_t cuda_step_segments(const struct step *s) {
+    uint32_t end = 1, segments = 1;
+    for (uint32_t r = 0; r < s->row_count; r++)
+        if (s->pos[r] >= (int32_t)end) end = (uint32_t)s->pos[r] + 1;
+    while (segments * CUDA_ATTN_SEGMENT < end) segments *= 2;
+    return segments;
+}
+
+/* The most segments that a row of the step attends to; perhaps a few more. */
+static uint32_t segments_needed(const struct cuda_run *x, uint32_t window) {
+    uint32_t inside = window / CUDA_ATTN_SEGMENT + 3; /* of a run of rows */
+    return window > 0 && inside < x->segments ? inside : x->segments;
 }
 
 static void launch_attention(const struct cuda_run *x, const struct op *op) {
@@ -328,11 +375,19 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
                                .dst = floats_of(x, o->dst, &q, o->q.cols),
                                .segments = 1,
                                .parts = x->scratch->parts};
-    uint32_t segments = segments_needed(x->step, o->window);
+    uint32_t segments = segments_needed(x, o->window);
+    bool fits = cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats;
+    bool is_mma = !x->dev->switches.plain_attention && cuda_attention_mma_can(&a) &&
+                  o->heads / o->kv_heads == x->runs_group;
     bool has_idle = q.row_count * o->kv_heads < BLOCKS_PER_PROCESSOR * x->dev->multiprocessors;
-    if (has_idle && cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats)
-        a.segments = segments;
-    cuda_attention(&a, x->dev->stream);
+    if (fits && (has_idle || is_mma)) a.segments = segments;
+    if (is_mma) {
+        a.half = half_of(x);
+        cuda_attention_mma(&a, &x->runs, x->dev->stream);
+    } else {
+        cuda_attention(&a, x->dev->stream);
+        if (x->now->half) convert(x, &a.dst, x->now->half, 1);
+    }
     quantise(x, &a.dst, o->q8);
 }
 
@@ -377,7 +432,12 @@ static op_launch_fn *const launchers[OP_COUNT] = {
     [OP_POOL] = launch_pool,
 };
 
-void cuda_op_launch(const struct cuda_run *x, const struct op *op) { launchers[op->kind](x, op); }
+void cuda_op_launch(const struct cuda_run *x, const struct op *op) {
+    if (x->now->op_count > 1)
+        launch_qkv(x, op);
+    else
+        launchers[op->kind](x, op);
+}
 
 /* ---- what a program needs ---- */
 
@@ -398,12 +458,13 @@ static void measure_result(const struct tape *t, struct operand dst, struct oper
 
 static void measure_parts(const struct tape *t, const struct matmul_part *parts, uint32_t count,
                           struct operand src, uint32_t segments, struct cuda_scratch *s) {
-    size_t rows = rows_max_of(t, src);
+    size_t rows = rows_max_of(t, src), all_rows = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct cuda_matrix *w = cuda_matrix_of(parts[i].weight);
         if (!is_16_bit(parts[i].weight)) continue;
         raise_to(&s->x_bytes, rows * segments * w->row_elems * sizeof(uint16_t));
-        if (parts[i].bias) raise_to(&s->row_floats, rows * w->rows);
+        all_rows += w->rows;
+        if (parts[i].bias) raise_to(&s->row_floats, rows * all_rows);
     }
 }
 

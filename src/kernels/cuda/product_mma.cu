@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device_mma.cuh"
+#include "kernels/cuda/device_rows.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t MMA_WARPS = 2, MMA_WEIGHTS = 16, STAGE_COLS = 64;
@@ -37,38 +38,59 @@ struct mma_source {
     uint32_t row_elems;
 };
 
-template <int TILES>
-static __device__ inline void mma_bring(const struct mma_source &s, uint32_t stage, uint32_t to) {
-    uint32_t lane = threadIdx.x % 32, piece = lane % PIECES;
-    const uint32_t k = stage * STAGE_COLS + piece * 8;
+/* Where a lane's copies come from: rows lane / 8, + 4, ... of both, and one piece of each. */
+template <int TILES> struct mma_lane {
+    const uint16_t *w[MMA_WEIGHTS / 4], *x[TILES * 2];
+    bool has_w[MMA_WEIGHTS / 4], has_x[TILES * 2];
+};
+
+template <int TILES> static __device__ struct mma_lane<TILES> mma_lane_of(const mma_source &s) {
+    struct mma_lane<TILES> out;
+    uint32_t lane = threadIdx.x % 32, k = lane % PIECES * 8;
 #pragma unroll
-    for (uint32_t row = lane / PIECES; row < MMA_WEIGHTS; row += 32 / PIECES) {
-        bool is_inside = row < s.weights;
-        copy_16(to + swizzle(row, piece), s.w + (size_t)(is_inside ? row : 0) * s.row_elems + k,
-                is_inside);
+    for (uint32_t i = 0; i < MMA_WEIGHTS / 4; i++) {
+        out.has_w[i] = lane / PIECES + 4 * i < s.weights;
+        out.w[i] = s.w + (size_t)(out.has_w[i] ? lane / PIECES + 4 * i : 0) * s.row_elems + k;
     }
-    to += mma_sizes<TILES>::weight_bytes;
 #pragma unroll
-    for (uint32_t row = lane / PIECES; row < mma_sizes<TILES>::rows; row += 32 / PIECES) {
-        bool is_inside = row < s.rows;
-        copy_16(to + swizzle(row, piece), s.x + (size_t)(is_inside ? row : 0) * s.row_elems + k,
-                is_inside);
+    for (uint32_t i = 0; i < TILES * 2; i++) {
+        out.has_x[i] = lane / PIECES + 4 * i < s.rows;
+        out.x[i] = s.x + (size_t)(out.has_x[i] ? lane / PIECES + 4 * i : 0) * s.row_elems + k;
     }
+    return out;
 }
 
+/* A quarter of a stage's copies. */
+template <int TILES>
+static __device__ inline void mma_bring(const struct mma_lane<TILES> &l, uint32_t stage,
+                                        uint32_t to, uint32_t quarter) {
+    uint32_t row = threadIdx.x % 32 / PIECES + 4 * quarter, piece = threadIdx.x % PIECES;
+    const uint32_t k = stage * STAGE_COLS, x_at = mma_sizes<TILES>::weight_bytes;
+    copy_16(to + swizzle(row, piece), l.w[quarter] + k, l.has_w[quarter]);
+    if (quarter < TILES * 2)
+        copy_16(to + x_at + swizzle(row, piece), l.x[quarter] + k, l.has_x[quarter]);
+}
+
+/* The products of a stage. The copies of a later one are issued between them, while a product waits
+ * for the one before it. */
 template <bool IS_BF16, int TILES>
-static __device__ inline void mma_stage(uint32_t at, float acc[TILES][4]) {
+static __device__ inline void mma_stage(uint32_t at, const struct mma_lane<TILES> &l, bool brings,
+                                        uint32_t next, uint32_t to, float acc[TILES][4]) {
     uint32_t lane = threadIdx.x % 32, x_at = at + mma_sizes<TILES>::weight_bytes;
+    uint32_t a[STAGE_COLS / 16][4], b[STAGE_COLS / 16][4];
 #pragma unroll
     for (uint32_t step = 0; step < STAGE_COLS / 16; step++) {
-        uint32_t a[4], b[4];
-        ldmatrix_x4(a, at + swizzle(lane % 16, 2 * step + lane / 16));
+        ldmatrix_x4(a[step], at + swizzle(lane % 16, 2 * step + lane / 16));
         if (TILES == 1)
-            ldmatrix_x2(b, x_at + swizzle(lane % 8, 2 * step + lane / 8 % 2));
+            ldmatrix_x2(b[step], x_at + swizzle(lane % 8, 2 * step + lane / 8 % 2));
         else
-            ldmatrix_x4(b, x_at + swizzle(lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
+            ldmatrix_x4(b[step], x_at + swizzle(lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
+    }
 #pragma unroll
-        for (int t = 0; t < TILES; t++) mma_16x8x16<IS_BF16>(acc[t], a, b + 2 * t);
+    for (uint32_t step = 0; step < STAGE_COLS / 16; step++) {
+#pragma unroll
+        for (int t = 0; t < TILES; t++) mma_16x8x16<IS_BF16>(acc[t], a[step], b[step] + 2 * t);
+        if (brings) mma_bring<TILES>(l, next, to, step);
     }
 }
 
@@ -99,17 +121,20 @@ static __global__ void __launch_bounds__(MMA_WARPS * 32) mma_kernel(struct cuda_
     struct mma_source s = mma_source_of<TILES>(a, first, n0);
     uint32_t stage_count = s.row_elems / STAGE_COLS;
     float acc[TILES][4] = {{0.0f}};
+    struct mma_lane<TILES> l = mma_lane_of<TILES>(s);
     for (uint32_t i = 0; i < sizes::stages - 1; i++) {
-        if (i < stage_count) mma_bring<TILES>(s, i, ring + i * sizes::stage_bytes);
+#pragma unroll
+        for (uint32_t q = 0; q < 4; q++)
+            if (i < stage_count) mma_bring<TILES>(l, i, ring + i * sizes::stage_bytes, q);
         copies_commit();
     }
     for (uint32_t i = 0, slot = 0; i < stage_count; i++) {
         copies_wait<sizes::stages - 2>();
         __syncwarp();
-        mma_stage<IS_BF16, TILES>(ring + slot * sizes::stage_bytes, acc);
         uint32_t next = i + sizes::stages - 1;
         uint32_t free_slot = slot == 0 ? sizes::stages - 1 : slot - 1;
-        if (next < stage_count) mma_bring<TILES>(s, next, ring + free_slot * sizes::stage_bytes);
+        mma_stage<IS_BF16, TILES>(ring + slot * sizes::stage_bytes, l, next < stage_count, next,
+                                  ring + free_slot * sizes::stage_bytes, acc);
         copies_commit();
         slot = slot + 1 == sizes::stages ? 0 : slot + 1;
     }
@@ -160,30 +185,20 @@ void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream) 
 
 static constexpr uint32_t CONVERT_THREADS = 256, CONVERT_COLS = 2048;
 
-/* The largest f16, but a NaN stays one. */
-static __device__ inline __half half_of(float x) {
-    x = x > 65504.0f ? 65504.0f : x;
-    return __float2half_rn(x < -65504.0f ? -65504.0f : x);
-}
-
 static __global__ void convert_kernel(struct cuda_convert a) {
     uint32_t row = blockIdx.x / a.segments, segment = blockIdx.x % a.segments;
     uint32_t cols = a.src.cols / a.segments;
     const float *in = mat_f32(a.src, row) + (size_t)segment * cols;
-    size_t to = (size_t)blockIdx.x * a.row_elems;
-    uint32_t end = min((blockIdx.y + 1) * CONVERT_COLS, a.row_elems);
+    uint32_t end = min((blockIdx.y + 1) * CONVERT_COLS, a.to.row_elems);
     for (uint32_t i = blockIdx.y * CONVERT_COLS + threadIdx.x; i < end; i += CONVERT_THREADS) {
         float number = i < cols ? in[i] : 0.0f;
-        if (a.form == CUDA_BF16)
-            ((__nv_bfloat16 *)a.x)[to + i] = __float2bfloat16_rn(number);
-        else
-            ((__half *)a.x)[to + i] = half_of(number);
+        store_half(a.to, blockIdx.x, i, number);
     }
 }
 
 void cuda_convert(const struct cuda_convert *a, struct CUstream_st *stream) {
     if (a->src.row_count == 0) return;
-    dim3 grid(a->src.row_count * a->segments, (a->row_elems + CONVERT_COLS - 1) / CONVERT_COLS);
+    dim3 grid(a->src.row_count * a->segments, (a->to.row_elems + CONVERT_COLS - 1) / CONVERT_COLS);
     convert_kernel<<<grid, CONVERT_THREADS, 0, stream>>>(*a);
 }
 

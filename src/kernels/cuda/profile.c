@@ -87,12 +87,37 @@ static enum status profiler_watch(void *self, device_watch_fn *fn, void *ctx) {
     return ST_OK;
 }
 
-/* Ceilings are measured by bench programs; here they are not known. */
+/* The best of some reads of a gigabyte; 0 where there is no room for one. */
+static double measure_read_gbs(struct cuda_device *dev) {
+    enum { READ_BYTES = 1 << 30, READS = 8 };
+    cudaEvent_t begin, end;
+    double best_ms = 0;
+    uint8_t *memory = cuda_take(dev, READ_BYTES);
+    if (!memory) return 0;
+    if (cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess) {
+        for (int i = 0; i < READS; i++) {
+            float ms = 0.0f;
+            cudaEventRecord(begin, dev->stream);
+            cuda_read(memory, READ_BYTES, (uint32_t *)(void *)memory, dev->multiprocessors,
+                      dev->stream);
+            cudaEventRecord(end, dev->stream);
+            cudaEventSynchronize(end);
+            cudaEventElapsedTime(&ms, begin, end);
+            if (best_ms <= 0 || (double)ms < best_ms) best_ms = (double)ms;
+        }
+        cudaEventDestroy(begin);
+        cudaEventDestroy(end);
+    }
+    cuda_give(dev, memory, READ_BYTES);
+    return best_ms > 0 ? READ_BYTES / best_ms / 1e6 : 0;
+}
+
+/* Memory alone is measured: decoding is bound by it. */
 static enum status profiler_peaks(void *self, struct peaks *out, struct err *err) {
-    (void)self;
-    (void)err;
-    *out = (struct peaks){.int8_name = "", .f32_name = ""};
-    return ST_OK;
+    struct cuda_device *dev = self;
+    cuda_enter(dev);
+    *out = (struct peaks){.read_gbs = measure_read_gbs(dev), .int8_name = "", .f32_name = ""};
+    return cuda_check("measuring memory", err);
 }
 
 static struct work profiler_op_work(void *self, const struct device_run *run, const struct op *op) {

@@ -22,6 +22,7 @@ struct place {
     struct row_output *outputs; /* pinned */
     float *rows;                /* pinned; made when rows are first handed over */
     size_t row_cap;
+    struct cuda_row_run *runs; /* pinned, [runs.cap]; NULL: no attention over a cache */
     cudaEvent_t begin, end;
     struct device_result result;
 };
@@ -33,10 +34,14 @@ struct device_program {
     struct cuda_kv kv[KV_GROUPS_MAX];
     uint8_t *slab;
     struct cuda_scratch scratch;
-    int32_t *slots;             /* [slot_count] the token that was last sampled into each */
-    float *saved;               /* [edits_max] */
-    struct row_output *outputs; /* [outputs_max] */
-    uint8_t *tables;            /* the card's copy of a step's memory */
+    struct cuda_plan *plan; /* [ops of the tape] */
+    struct cuda_runs runs;
+    struct cuda_graphs *graphs;    /* NULL: every step is launched kernel by kernel */
+    struct step_sizes table_sizes; /* that the graphs' tables have */
+    int32_t *slots;                /* [slot_count] the token that was last sampled into each */
+    float *saved;                  /* [edits_max] */
+    struct row_output *outputs;    /* [outputs_max] */
+    uint8_t *tables;               /* the card's copy of a step's memory */
     size_t table_bytes;
     struct place places[PLACES];
     uint64_t submitted, collected;
@@ -67,6 +72,8 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     TRY(take(p, "converted rows", s->x_bytes, &s->x, err));
     TRY(take(p, "scratch rows", s->row_floats * sizeof(float), &s->rows, err));
     TRY(take(p, "parts of attention", s->part_floats * sizeof(float), &s->parts, err));
+    if (p->runs.group > 0)
+        TRY(take(p, "tables", p->runs.cap * sizeof(p->runs.table[0]), &p->runs.table, err));
     if (p->options.slot_count == 0) return ST_OK;
     TRY(take(p, "sampled tokens", p->options.slot_count * sizeof(int32_t), &p->slots, err));
     cudaMemset(p->slots, 0xff, p->options.slot_count * sizeof(int32_t)); /* CUDA_SLOT_EMPTY */
@@ -82,6 +89,10 @@ static enum status make_places(struct device_program *p, struct err *err) {
         if (cudaEventCreate(&place->begin) != cudaSuccess ||
             cudaEventCreate(&place->end) != cudaSuccess)
             return cuda_check("making events", err);
+        if (p->runs.group > 0 &&
+            cudaMallocHost((void **)&place->runs, p->runs.cap * sizeof(place->runs[0])) !=
+                cudaSuccess)
+            return err_set(err, ST_NOMEM, "cuda: out of pinned memory for tables");
         if (p->options.slot_count == 0) continue;
         if (cudaMallocHost((void **)&place->outputs, bytes) != cudaSuccess)
             return err_set(err, ST_NOMEM, "cuda: out of pinned memory for results");
@@ -89,8 +100,22 @@ static enum status make_places(struct device_program *p, struct err *err) {
     return ST_OK;
 }
 
+static void join_parts(struct device_program *p) {
+    const struct tape *t = p->options.tape;
+    for (uint32_t i = 0; i < tape_op_count(t) && !p->dev->switches.without_fusion; i++) {
+        const struct op *op = tape_op(t, i);
+        if (op->kind == OP_MATMUL)
+            cuda_weights_join(p->dev, op->matmul.parts, op->matmul.part_count);
+    }
+}
+
 static enum status measure(struct device_program *p, struct err *err) {
     const struct tape *t = p->options.tape;
+    p->plan = mem_zalloc_array(tape_op_count(t) + (size_t)1, sizeof(p->plan[0]));
+    if (!p->plan) return err_set(err, ST_NOMEM, "out of memory for the forward pass");
+    join_parts(p);
+    cuda_runs_plan(&p->options, &p->runs);
+    cuda_plan_make(t, !p->dev->switches.without_fusion, p->plan);
     for (uint32_t i = 0; i < tape_op_count(t); i++)
         TRY(cuda_op_measure(t, i, &p->options, &p->scratch, err));
     return ST_OK;
@@ -136,13 +161,17 @@ void cuda_program_destroy(struct device_program *p) {
         struct place *place = &p->places[i];
         cudaFreeHost(place->outputs);
         cudaFreeHost(place->rows);
+        cudaFreeHost(place->runs);
         if (place->begin) cudaEventDestroy(place->begin);
         if (place->end) cudaEventDestroy(place->end);
     }
+    cuda_graphs_destroy(p->graphs);
+    mem_free(p->plan);
     cuda_give(p->dev, p->slab, slab_bytes(p));
     cuda_give(p->dev, p->scratch.x, p->scratch.x_bytes);
     cuda_give(p->dev, p->scratch.rows, p->scratch.row_floats * sizeof(float));
     cuda_give(p->dev, p->scratch.parts, p->scratch.part_floats * sizeof(float));
+    cuda_give(p->dev, p->runs.table, p->runs.cap * sizeof(p->runs.table[0]));
     cuda_give(p->dev, p->slots, p->options.slot_count * sizeof(int32_t));
     cuda_give(p->dev, p->saved, (n->edits_max + 1) * sizeof(float));
     cuda_give(p->dev, p->outputs, n->outputs_max * sizeof(struct row_output));
@@ -202,6 +231,8 @@ static enum status make_room_for_tables(struct device_program *p, const struct s
                                         struct err *err) {
     if (step->memory_bytes <= p->table_bytes) return ST_OK;
     cudaStreamSynchronize(p->dev->stream);
+    cuda_graphs_destroy(p->graphs); /* they know the tables' place */
+    p->graphs = p->dev->switches.without_graphs ? NULL : cuda_graphs_create();
     cuda_give(p->dev, p->tables, p->table_bytes);
     p->table_bytes = 0;
     p->tables = cuda_take(p->dev, step->memory_bytes);
@@ -212,31 +243,64 @@ static enum status make_room_for_tables(struct device_program *p, const struct s
 
 /* ---- rows and results ---- */
 
-static void run_rows(const struct device_program *p, const struct step *step) {
-    const struct tape *t = p->options.tape;
-    struct cuda_run x = {
-        .dev = p->dev,
-        .tape = t,
-        .step = step,
-        .kv = p->kv,
-        .slab = p->slab,
-        .slots = p->slots,
-        .token = table_at(p, step, step->token),
-        .pos = table_at(p, step, step->pos),
-        .seq = table_at(p, step, step->seq),
-        .output_row = table_at(p, step, step->output_row),
-        .seqs = table_at(p, step, step->seqs),
-        .blocks = table_at(p, step, step->blocks),
-        .scratch = &p->scratch,
-    };
-    struct cuda_watch *watch = p->dev->watch;
-    cuda_watch_mark(watch, t, 0, p->dev->stream);
-    for (uint32_t i = 0; i < tape_op_count(t); i++) {
-        cuda_op_launch(&x, tape_op(t, i));
-        cuda_watch_mark(watch, t, i + 1, p->dev->stream);
+/* The ops of a step, while they are enqueued. */
+struct ops_run {
+    const struct device_program *p;
+    struct cuda_run x;
+};
+
+static void enqueue_ops(void *ctx) {
+    struct ops_run *run = ctx;
+    const struct cuda_plan *plan = run->p->plan;
+    const struct tape *t = run->x.tape;
+    struct cuda_watch *watch = run->p->dev->watch;
+    cuda_watch_mark(watch, t, 0, run->p->dev->stream);
+    for (uint32_t i = 0, done = 0; i < tape_op_count(t); i = done) {
+        run->x.now = &plan[i];
+        cuda_op_launch(&run->x, tape_op(t, i));
+        for (; done < i + plan[i].op_count; done++)
+            cuda_watch_mark(watch, t, done + 1, run->p->dev->stream);
     }
-    const struct device_run run = {.tape = t, .step = step, .kv = p->options.kv};
-    cuda_watch_tell(watch, &run);
+}
+
+/* Steps of prompts are long, and their shapes seldom come again. Graphs know the tables' places,
+ * which are those of the first step. */
+static struct cuda_graphs *graphs_for(struct device_program *p, const struct step *step,
+                                      const struct cuda_row_runs *runs) {
+    const struct step_sizes none = {.rows_max = 0};
+    if (memcmp(&p->table_sizes, &none, sizeof(none)) == 0) p->table_sizes = step->sizes;
+    bool is_decoding = step->row_count == step->seq_count && !runs->table;
+    bool is_alike = memcmp(&p->table_sizes, &step->sizes, sizeof(step->sizes)) == 0;
+    return is_decoding && is_alike && !p->dev->watch ? p->graphs : NULL;
+}
+
+static void run_rows(struct device_program *p, const struct step *step, struct place *place) {
+    struct ops_run run = {.p = p,
+                          .x = {
+                              .dev = p->dev,
+                              .tape = p->options.tape,
+                              .step = step,
+                              .kv = p->kv,
+                              .slab = p->slab,
+                              .slots = p->slots,
+                              .token = table_at(p, step, step->token),
+                              .pos = table_at(p, step, step->pos),
+                              .seq = table_at(p, step, step->seq),
+                              .output_row = table_at(p, step, step->output_row),
+                              .seqs = table_at(p, step, step->seqs),
+                              .blocks = table_at(p, step, step->blocks),
+                              .scratch = &p->scratch,
+                              .segments = cuda_step_segments(step),
+                              .runs = cuda_runs_make(&p->runs, step, place->runs, p->dev->stream),
+                              .runs_group = p->runs.group,
+                          }};
+    const struct cuda_graph_key key = {.rows = step->row_count,
+                                       .outputs = step->output_count,
+                                       .seqs = step->seq_count,
+                                       .segments = run.x.segments};
+    cuda_graphs_run(graphs_for(p, step, &run.x.runs), &key, enqueue_ops, &run, p->dev->stream);
+    const struct device_run done = {.tape = p->options.tape, .step = step, .kv = p->options.kv};
+    cuda_watch_tell(p->dev->watch, &done);
 }
 _Static_assert(sizeof(struct step_seq) == 2 * sizeof(uint32_t), "kernels read pairs of numbers");
 
@@ -325,7 +389,7 @@ enum status cuda_program_submit(struct device_program *p, const struct step *ste
     cudaEventRecord(place->begin, p->dev->stream);
     do_moves(p, step);
     copy_tables(p, step);
-    if (step->row_count > 0) run_rows(p, step);
+    if (step->row_count > 0) run_rows(p, step, place);
     if (step->output_count > 0 && !step->hands_over) sample(p, step, place);
     TRY(hand_over(p, step, place, err));
     place->result.rows = place->rows;

@@ -8,10 +8,9 @@
  */
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/device_rows.cuh"
 
 static constexpr uint32_t ROW_THREADS = 256;
-static constexpr uint32_t NORM_LANES = CUDA_NORM_LANES;
-static constexpr uint32_t Q8_BLOCK = 32;
 static constexpr uint32_t ACT_COLS = 1024; /* of a row that one block takes */
 
 /* ---- embed ---- */
@@ -43,36 +42,6 @@ void cuda_embed(const struct cuda_embed *a, struct CUstream_st *stream) {
 
 /* ---- norm ---- */
 
-/* The 16 lanes of a half warp, joined by halves; all of them get the sum. */
-static __device__ float join_lanes(float lane_sum) {
-    for (int width = NORM_LANES / 2; width > 0; width /= 2)
-        lane_sum += __shfl_down_sync(0xffffffffu, lane_sum, width, NORM_LANES);
-    return __shfl_sync(0xffffffffu, lane_sum, 0, NORM_LANES);
-}
-
-struct norm_stats {
-    float mean, rate;
-};
-
-/* Of `group` numbers, by the 16 lanes of a half warp; `lane` is the thread's. */
-static __device__ struct norm_stats norm_measure(const float *x, uint32_t group, uint32_t lane,
-                                                 bool is_layer, float eps) {
-    float sum = 0.0f, mean = 0.0f;
-    if (is_layer) {
-#pragma unroll 8
-        for (uint32_t i = lane; i < group; i += NORM_LANES) sum += x[i];
-        mean = join_lanes(sum) / (float)group;
-    }
-    float squares = 0.0f;
-#pragma unroll 8
-    for (uint32_t i = lane; i < group; i += NORM_LANES) {
-        float d = x[i] - mean;
-        squares = fmaf(d, d, squares);
-    }
-    float rate = 1.0f / sqrtf(join_lanes(squares) / (float)group + eps);
-    return {mean, rate};
-}
-
 static __device__ float norm_one(const struct cuda_norm &a, struct norm_stats s, float x,
                                  uint32_t i) {
     float unit = (x - s.mean) * s.rate;
@@ -94,7 +63,8 @@ static __global__ void norm_small_kernel(struct cuda_norm a) {
     for (uint32_t i = lane; i < a.group; i += NORM_LANES) y[i] = norm_one(a, s, x[i], i);
 }
 
-/* A large group: the block brings it into shared memory, one half warp sums, all write. */
+/* A large group: the block brings it into shared memory, one half warp sums, all write. What is
+ * wanted in 16 bits or quantised has one group a row. */
 static __global__ void norm_large_kernel(struct cuda_norm a) {
     extern __shared__ float kept[];
     __shared__ struct norm_stats stats;
@@ -110,12 +80,26 @@ static __global__ void norm_large_kernel(struct cuda_norm a) {
         if (threadIdx.x == 0) stats = s;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < a.group; i += ROW_THREADS)
-        y[i] = norm_one(a, stats, kept[i], i);
+    for (uint32_t i = threadIdx.x; i < a.group; i += ROW_THREADS) {
+        float number = norm_one(a, stats, kept[i], i);
+        y[i] = number;
+        if (a.half.x) store_half(a.half, row, i, number);
+        kept[i] = number;
+    }
+    if (!a.q8.base) return;
+    __syncthreads();
+    struct device_q8 out = mat_q8(a.q8, row);
+    for (uint32_t b = threadIdx.x / 32; b < a.group / Q8_BLOCK; b += ROW_THREADS / 32)
+        quantise_warp(kept[b * Q8_BLOCK + threadIdx.x % 32], b, out);
+}
+
+static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
+
+bool cuda_norm_rounds(uint32_t cols, uint32_t group) {
+    return cols == group && group > SMALL_GROUP && group <= SHARED_GROUP;
 }
 
 void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream) {
-    static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
     uint32_t groups = a->src.cols / a->group, per_block = ROW_THREADS / NORM_LANES;
     if (a->src.row_count == 0) return;
     if (a->group <= SMALL_GROUP || a->group > SHARED_GROUP) {
@@ -129,38 +113,15 @@ void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream) {
 
 /* ---- quantise ---- */
 
-static __device__ int32_t quantise_one(float x, float inverse) {
-    float y = x * inverse;
-    if (y > 127.0f) return 127;
-    if (y < -127.0f) return -127;
-    return y == y ? (int32_t)rintf(y) : 0;
-}
-
-/* A warp owns blocks of 32: tensor/q8.h. A NaN is never greater, so it does not count. */
+/* A warp owns blocks of 32. */
 static __global__ void quantise_kernel(struct cuda_mat src, struct cuda_mat q8) {
     uint32_t row = blockIdx.x, lane = threadIdx.x % 32, blocks = src.cols / Q8_BLOCK;
     if (!mat_is_live(src, row)) return;
     const float *x = mat_f32(src, row);
     struct device_q8 out = mat_q8(q8, row);
     uint32_t warps = gridDim.y * (ROW_THREADS / 32);
-    for (uint32_t b = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32; b < blocks; b += warps) {
-        float number = x[b * Q8_BLOCK + lane], max = fabsf(number);
-        max = max == max ? max : 0.0f;
-        for (int width = 16; width > 0; width /= 2)
-            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, width));
-        max = max < FLOAT_MAX ? max : FLOAT_MAX;
-        float inverse = max > 0.0f ? 127.0f / max : 0.0f, scale = max / 127.0f;
-        int32_t q = quantise_one(number, inverse), sum = q;
-        for (int width = 8; width > 0; width /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, width);
-        int32_t other = __shfl_xor_sync(0xffffffffu, sum, 16);
-        out.q[b * Q8_BLOCK + lane] = (int8_t)q;
-        if (lane % 16 == 0) out.dsum16[2 * b + lane / 16] = scale * (float)sum;
-        if (lane == 0) {
-            out.scale[b] = scale;
-            out.isum[b] = sum + other;
-            out.dsum[b] = scale * (float)(sum + other);
-        }
-    }
+    for (uint32_t b = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32; b < blocks; b += warps)
+        quantise_warp(x[b * Q8_BLOCK + lane], b, out);
 }
 
 void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
@@ -214,7 +175,10 @@ static __global__ void act_kernel(struct cuda_act a) {
     for (uint32_t c = first + threadIdx.x; c < end; c += ROW_THREADS) {
         size_t from = (size_t)(c / a.gate.cols) * a.stride + c % a.gate.cols;
         float y = act_one(a.kind, gate[from]);
-        out[c] = up ? y * up[from] : y;
+        y = up ? y * up[from] : y;
+        out[c] = y;
+        if (a.half.x) store_half(a.half, row, c, y);
+        if (a.q8.base) quantise_warp(y, c / Q8_BLOCK, mat_q8(a.q8, row)); /* whole warps */
     }
 }
 

@@ -4,7 +4,10 @@
  * loses nothing, and stays f32 otherwise. Quantised weights become int8 codes with float scales and
  * minima (kernels/cuda/layout.h): a byte for each weight, and 4 or 8 for each group of 16 or 32.
  *
- * Entry points: cuda_weight_create, cuda_weights_destroy.
+ * The parts of one product (queries, keys and values; gate and up) are put behind each other when a
+ * program is made.
+ *
+ * Entry points: cuda_weight_create, cuda_weights_join, cuda_weights_destroy.
  */
 #include <cuda_runtime_api.h>
 #include <string.h>
@@ -215,6 +218,118 @@ void cuda_weights_destroy(struct cuda_device *dev) {
         struct cuda_weight *w = dev->weights;
         dev->weights = w->next;
         cudaFree(w->memory);
+        mem_free(w->joint);
         mem_free(w);
     }
+}
+
+/* ---- joints ---- */
+
+static struct cuda_weight *own_of(const struct weight *w) { return w->prepared; }
+
+static bool fits(const struct matmul_part *a, const struct matmul_part *b) {
+    const struct cuda_matrix *m = cuda_matrix_of(a->weight), *n = cuda_matrix_of(b->weight);
+    if (own_of(b->weight)->is_placed || b->weight->experts != 1) return false;
+    if (m->form != n->form || m->form == CUDA_F32 || !a->bias != !b->bias) return false;
+    if (m->form == CUDA_CODES && n->rows % CUDA_TILE_ROWS != 0) return false;
+    return m->cols == n->cols && m->row_elems == n->row_elems && m->group == n->group &&
+           !m->min == !n->min;
+}
+
+/* Bytes of one row's numbers: codes or 16 bits each. */
+static size_t data_bytes(const struct cuda_matrix *m) {
+    return m->form == CUDA_CODES ? m->cols : m->row_elems * sizeof(uint16_t);
+}
+
+/* Where each array of a joint begins, after one another, each a multiple of 256 bytes. */
+struct joint_plan {
+    size_t scale, min, bias, bytes;
+};
+
+static struct joint_plan plan_joint(const struct cuda_joint *j, bool has_bias) {
+    const struct cuda_matrix *m = &j->matrix;
+    size_t floats = m->form == CUDA_CODES ? (size_t)m->rows * (m->cols / m->group) : 0;
+    size_t array = (floats * sizeof(float) + 255) / 256 * 256;
+    struct joint_plan p = {.scale = (m->rows * data_bytes(m) + 255) / 256 * 256};
+    p.min = p.scale + array;
+    p.bias = p.min + (m->min ? array : 0);
+    p.bytes = p.bias + (has_bias ? m->rows * sizeof(float) : 0);
+    return p;
+}
+
+static void copy_array(uint8_t *to, const void *from, size_t bytes) {
+    if (from) cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+
+/* Part `i`, whose first row is `row` of the joint's, to its place; its own memory is given back. */
+static void move_part(struct cuda_device *dev, const struct cuda_joint *j,
+                      const struct matmul_part *part, uint32_t row, const struct joint_plan *p,
+                      uint8_t *memory) {
+    struct cuda_weight *w = own_of(part->weight);
+    struct cuda_matrix *m = &w->matrix;
+    size_t groups = m->form == CUDA_CODES ? m->cols / m->group : 0, floats = m->rows * groups;
+    uint8_t *data = memory + row * data_bytes(m);
+    uint8_t *scale = memory + p->scale + row * groups * sizeof(float);
+    uint8_t *min = memory + p->min + row * groups * sizeof(float);
+    copy_array(data, m->data, m->rows * data_bytes(m));
+    copy_array(scale, m->scale, floats * sizeof(float));
+    copy_array(min, m->min, floats * sizeof(float));
+    if (j->bias)
+        copy_array(memory + p->bias + row * sizeof(float), cuda_vector_of(part->bias),
+                   m->rows * sizeof(float));
+    cudaDeviceSynchronize();
+    m->data = data;
+    if (m->scale) m->scale = (const float *)(const void *)scale;
+    if (m->min) m->min = (const float *)(const void *)min;
+    cudaFree(w->memory);
+    dev->weight_bytes -= w->bytes;
+    w->memory = NULL;
+    w->bytes = 0;
+}
+
+static void place(const struct matmul_part *parts, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) own_of(parts[i].weight)->is_placed = true;
+}
+
+void cuda_weights_join(struct cuda_device *dev, const struct matmul_part *parts, uint32_t count) {
+    bool can = count > 1;
+    for (uint32_t i = 0; i < count; i++) can = can && fits(&parts[0], &parts[i]);
+    struct cuda_joint *j = can ? mem_zalloc(sizeof(*j)) : NULL;
+    place(parts, count);
+    if (!j) return;
+    j->matrix = *cuda_matrix_of(parts[0].weight);
+    j->matrix.rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        j->parts[i] = parts[i].weight;
+        j->matrix.rows += cuda_matrix_of(parts[i].weight)->rows;
+    }
+    j->part_count = count;
+    struct joint_plan p = plan_joint(j, parts[0].bias);
+    uint8_t *memory = cuda_take(dev, p.bytes);
+    if (!memory) {
+        mem_free(j);
+        return;
+    }
+    dev->other_bytes -= p.bytes;
+    dev->weight_bytes += p.bytes;
+    if (parts[0].bias) j->bias = (const float *)(const void *)(memory + p.bias);
+    for (uint32_t i = 0, row = 0; i < count; i++) {
+        move_part(dev, j, &parts[i], row, &p, memory);
+        row += cuda_matrix_of(parts[i].weight)->rows;
+    }
+    struct cuda_weight *first = own_of(parts[0].weight);
+    j->matrix.data = first->matrix.data;
+    j->matrix.scale = first->matrix.scale;
+    j->matrix.min = first->matrix.min;
+    first->memory = memory;
+    first->bytes = p.bytes;
+    first->joint = j;
+}
+
+const struct cuda_joint *cuda_joint_of(const struct matmul_part *parts, uint32_t count) {
+    const struct cuda_joint *j = own_of(parts[0].weight)->joint;
+    if (!j || j->part_count != count) return NULL;
+    for (uint32_t i = 0; i < count; i++)
+        if (j->parts[i] != parts[i].weight) return NULL;
+    return j;
 }

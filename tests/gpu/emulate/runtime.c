@@ -84,3 +84,24 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
     *ms = 0.0f;
     return a == b ? cudaSuccess : cudaSuccess;
 }
+
+/* A graph cannot be recorded here: steps go on kernel by kernel. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    return s ? cudaErrorNotSupported : cudaErrorNotSupported;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out) {
+    *out = NULL;
+    return s ? cudaErrorNotSupported : cudaErrorNotSupported;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags) {
+    (void)flags;
+    *out = NULL;
+    return g ? cudaErrorNotSupported : cudaErrorNotSupported;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
+    (void)s;
+    return g ? cudaErrorNotSupported : cudaErrorNotSupported;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t g) { return g ? cudaSuccess : cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) { return g ? cudaSuccess : cudaSuccess; }

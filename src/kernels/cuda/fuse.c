@@ -1,0 +1,82 @@
+/* kernels/cuda/fuse.c - which ops of a tape share a launch. See struct cuda_plan in cuda_int.h.
+ *
+ *     [norm q] [norm k] rope q, rope k, kv_write     one kernel
+ *     norm, act or attention before a product        writes the product's input in 16 bits, too
+ *
+ * Entry point: cuda_plan_make.
+ */
+#include "base/check.h"
+#include "kernels/cuda/cuda_int.h"
+
+static bool is_same(struct operand a, struct operand b) {
+    return a.value == b.value && a.col == b.col && a.cols == b.cols;
+}
+
+/* ---- queries, keys and values ---- */
+
+static const struct op *op_at(const struct tape *t, uint32_t i, enum op_kind kind) {
+    if (i >= tape_op_count(t) || tape_op(t, i)->kind != kind) return NULL;
+    return tape_op(t, i);
+}
+
+/* A norm of heads in place, which the rotation `r` of the same heads follows. */
+static bool is_head_norm(const struct op *op, const struct op *r) {
+    const struct op_norm *n = &op->norm;
+    return n->kind == NORM_RMS && n->group == r->rope.head_dim && n->q8.value == VALUE_NONE &&
+           is_same(n->src, n->dst) && is_same(n->dst, r->rope.x);
+}
+
+static bool is_rope_pair(const struct op *q, const struct op *k) {
+    const struct op_rope *a = &q->rope, *b = &k->rope;
+    return a->style == b->style && a->head_dim == b->head_dim && a->rot_dims == b->rot_dims &&
+           a->freqs == b->freqs && a->factor == b->factor && a->head_dim <= CUDA_QKV_HEAD_MAX;
+}
+
+/* How many ops from `i` on are one; 0: none. */
+static uint32_t match_qkv(const struct tape *t, uint32_t i) {
+    uint32_t norms = op_at(t, i, OP_NORM) && op_at(t, i + 1, OP_NORM) ? 2 : 0;
+    const struct op *q = op_at(t, i + norms, OP_ROPE), *k = op_at(t, i + norms + 1, OP_ROPE);
+    const struct op *write = op_at(t, i + norms + 2, OP_KV_WRITE);
+    if (!q || !k || !write || !is_rope_pair(q, k)) return 0;
+    if (!is_same(write->kv_write.k, k->rope.x)) return 0;
+    if (norms == 0) return 3;
+    const struct op *nq = tape_op(t, i), *nk = tape_op(t, i + 1);
+    bool fits = is_head_norm(nq, q) && is_head_norm(nk, k) && nq->norm.eps == nk->norm.eps;
+    return fits ? 5 : 0;
+}
+
+/* ---- inputs of products ---- */
+
+/* The form in which product `op` wants its whole input, if it is one; NULL: it is not. */
+static const struct cuda_matrix *wanted_form(const struct op *op, struct operand made) {
+    const struct op_matmul *m = &op->matmul;
+    if (made.value == VALUE_NONE || !is_same(m->src, made)) return NULL;
+    const struct cuda_matrix *first = cuda_matrix_of(m->parts[0].weight);
+    if (first->form != CUDA_BF16 && first->form != CUDA_F16) return NULL;
+    for (uint32_t i = 1; i < m->part_count; i++)
+        if (cuda_matrix_of(m->parts[i].weight)->form != first->form) return NULL;
+    return first->row_elems == made.cols ? first : NULL;
+}
+
+static struct operand floats_made(const struct op *op) {
+    if (op->kind == OP_NORM && cuda_norm_rounds(op->norm.src.cols, op->norm.group))
+        return op->norm.dst;
+    if (op->kind == OP_ACT) return op->act.dst;
+    return op->kind == OP_ATTENTION ? op->attention.dst : operand_none;
+}
+
+/* ---- entry point ---- */
+
+void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) {
+    uint32_t count = tape_op_count(t);
+    for (uint32_t i = 0; i < count; i++) out[i] = (struct cuda_plan){.op_count = 1};
+    for (uint32_t i = 0; is_fused && i < count; i += out[i].op_count) {
+        uint32_t qkv = match_qkv(t, i);
+        const struct op *product = op_at(t, i + 1, OP_MATMUL);
+        if (qkv > 0)
+            out[i].op_count = qkv;
+        else if (product)
+            out[i].half = wanted_form(product, floats_made(tape_op(t, i)));
+        if (out[i].half) out[i + 1].has_x = true;
+    }
+}

@@ -1,0 +1,98 @@
+/* kernels/cuda/launch_attention.h - the kernels around the KV cache, as the host calls them.
+ *
+ * As in kernels/cuda/launch.h. Attention has two definitions: cuda_attention computes in f32 in the
+ * CPU's order, to its bits; cuda_attention_mma, for a cache of f16, on tensor cores, near them.
+ * Either gives a row the same bits whatever else the step holds.
+ */
+#ifndef KERNELS_CUDA_LAUNCH_ATTENTION_H
+#define KERNELS_CUDA_LAUNCH_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/operands.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* cudaStream_t points to it */
+
+/* ---- qkv.cu ---- */
+
+struct cuda_kv_write {
+    struct cuda_kv kv;
+    uint32_t layer;
+    const int32_t *pos;
+    const uint32_t *seq;
+    const uint32_t *blocks; /* of the group, sequence s at blocks + s * blocks_stride */
+    size_t blocks_stride;
+    struct cuda_mat k, v;
+};
+void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream);
+
+enum { CUDA_QKV_HEAD_MAX = 256 }; /* dimensions of a head */
+/* Norms (RMS) and rotations of queries and keys, in place, then the cache. */
+struct cuda_qkv {
+    struct cuda_kv kv;
+    uint32_t layer;
+    const int32_t *pos;
+    const uint32_t *seq, *blocks;
+    size_t blocks_stride;
+    struct cuda_mat q, k, v;
+    const float *q_norm, *k_norm; /* NULL: none */
+    float norm_eps;
+    struct {
+        bool is_neox;
+        uint32_t rot_dims;
+        const float *freqs;
+        float factor;
+    } rope;
+};
+void cuda_qkv(const struct cuda_qkv *a, struct CUstream_st *stream);
+
+/* ---- attention.cu ---- */
+
+struct cuda_attention {
+    struct cuda_kv kv; /* heads are KV heads; base NULL: keys and values are the rows k and v */
+    uint32_t layer;
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t window; /* 0: all */
+    float scale, softcap;
+    const int32_t *pos;
+    const uint32_t *seq, *seqs, *blocks;
+    size_t blocks_stride;
+    struct cuda_mat q, k, v, dst;
+    struct cuda_half half; /* the result in 16 bits as well: cuda_attention_mma alone */
+    uint32_t segments;     /* 1: a block does all of a row's; else as many blocks, joined after */
+    float *parts;          /* [rows][heads][segments][head_dim + 2]: out, max, sum */
+};
+void cuda_attention(const struct cuda_attention *a, struct CUstream_st *stream);
+
+/* ---- attention_mma.cu ---- */
+
+/* Rows [first, first + count) of the step, neighbours in one sequence. */
+struct cuda_row_run {
+    uint32_t first, count;
+};
+/* Which rows attend: in short runs, of which a block takes one, and in long ones. */
+struct cuda_row_runs {
+    const struct cuda_row_run *table; /* the short ones, then the long ones; NULL: a run each row */
+    uint32_t short_count, long_count;
+};
+/* Rows of a short and of a long run: at most so many queries that share a KV head. */
+enum { CUDA_SHORT_QUERIES = 16, CUDA_LONG_QUERIES = 64 };
+
+bool cuda_attention_mma_can(const struct cuda_attention *a);
+void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
+                        struct CUstream_st *stream);
+void cuda_attention_mma_prepare(void); /* once for each card */
+
+size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,252 @@
+/* kernels/cuda/product_codes_mma.cu - products of quantised weights on tensor cores, to the bit as
+ * kernels/cuda/product_codes.cu has them.
+ *
+ * The whole-number sum of a group is one mma of bytes, which is exact. Its accumulator starts as
+ * the bits of 1.5 * 2^23, so the sum is a float less a subtraction. Then, in rising groups:
+ *
+ *     acc = fma(sum, w.scale[g] * scale[b], acc), then fma(w.min[g], dsum[g], acc)
+ *
+ * Mapping: a warp owns 16 or 32 weight rows, the m of the instruction, and all rows of activations
+ * of its block, the n. Stages of 128 columns come by cp.async: codes and activations as
+ * [run of 16][row][16 bytes], so that a warp's reads meet no bank twice.
+ * Cost: few rows are bound by memory, many by 3 or 4 float instructions an output and group.
+ */
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device_mma.cuh"
+#include "kernels/cuda/product.cuh"
+
+static constexpr uint32_t STAGE_RUNS = 8, STAGE_COLS = STAGE_RUNS * CUDA_CODE_RUN, STAGE_BLOCKS = 4;
+static constexpr int32_t MAGIC_BITS = 0x4B400000;
+static constexpr float MAGIC = 12582912.0f;
+
+/* RUNS of 16 codes are a group. A block: WARPS warps of M_TILES * 16 weights, N_TILES * 8 rows. */
+template <int RUNS, int WARPS, int M_TILES, int N_TILES, int STAGES> struct codes_shape {
+    static constexpr uint32_t runs = RUNS, warps = WARPS, m_tiles = M_TILES, n_tiles = N_TILES;
+    static constexpr uint32_t stages = STAGES, threads = WARPS * 32;
+    static constexpr uint32_t groups = STAGE_RUNS / RUNS; /* of a stage */
+    static constexpr uint32_t weights = WARPS * M_TILES * 16, rows = N_TILES * 8;
+    /* Where in a stage, in bytes: codes, activations, then floats. */
+    static constexpr uint32_t x = weights * STAGE_COLS;
+    static constexpr uint32_t scale = x + rows * STAGE_COLS; /* [group][weight] */
+    static constexpr uint32_t least = scale + groups * weights * 4;
+    static constexpr uint32_t x_scale = least + groups * weights * 4;   /* [block][row] */
+    static constexpr uint32_t dsum = x_scale + STAGE_BLOCKS * rows * 4; /* [group][row] */
+    static constexpr uint32_t stage = (dsum + groups * rows * 4 + 127) / 128 * 128;
+    static constexpr uint32_t bytes = stages * stage;
+};
+
+/* ---- bringing stages ---- */
+
+/* What a block reads: from its first weight row and its first row on. */
+struct codes_source {
+    const int8_t *codes;
+    const float *scale, *least; /* least NULL: the format has none */
+    uint32_t weights, rows;     /* that there are; weights: tiles are full */
+    uint32_t runs, groups;      /* of a row of the matrix */
+};
+
+static __device__ struct codes_source source_of(const struct cuda_product &a, uint32_t n0,
+                                                uint32_t first, uint32_t group_runs) {
+    uint32_t expert = product_row(a, first).expert, tile = n0 / CUDA_TILE_ROWS;
+    struct codes_source s;
+    s.runs = a.w.cols / CUDA_CODE_RUN;
+    s.groups = s.runs / group_runs;
+    size_t scales = expert * a.w.expert_scales + (size_t)tile * s.groups * CUDA_TILE_ROWS;
+    s.codes = (const int8_t *)a.w.data + expert * a.w.expert_elems +
+              (size_t)tile * s.runs * CUDA_TILE_ROWS * CUDA_CODE_RUN;
+    s.scale = a.w.scale + scales;
+    s.least = a.w.min ? a.w.min + scales : NULL;
+    s.weights = (a.w.rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS - n0;
+    s.rows = a.used ? 1 : a.row_count - first;
+    return s;
+}
+
+template <typename S>
+static __device__ void bring_weights(const struct codes_source &s, uint32_t run0, uint32_t to) {
+#pragma unroll
+    for (uint32_t i = threadIdx.x; i < STAGE_RUNS * S::weights; i += S::threads) {
+        uint32_t run = run0 + i / S::weights, row = i % S::weights;
+        bool is_inside = run < s.runs && row < s.weights;
+        size_t at = ((size_t)(row / 32) * s.runs + run) * 32 + row % 32;
+        copy_16(to + i * 16, s.codes + (is_inside ? at : 0) * CUDA_CODE_RUN, is_inside);
+    }
+#pragma unroll
+    for (uint32_t i = threadIdx.x; i < S::groups * S::weights / 4; i += S::threads) {
+        uint32_t g = run0 / S::runs + i / (S::weights / 4), row = i % (S::weights / 4) * 4;
+        bool is_inside = g < s.groups && row < s.weights;
+        size_t at = is_inside ? ((size_t)(row / 32) * s.groups + g) * 32 + row % 32 : 0;
+        copy_16(to + S::scale + i * 16, s.scale + at, is_inside);
+        if (s.least) copy_16(to + S::least + i * 16, s.least + at, is_inside);
+    }
+}
+
+template <typename S>
+static __device__ void bring_rows(const struct cuda_product &a, const struct codes_source &s,
+                                  uint32_t first, uint32_t run0, uint32_t to) {
+    struct product_row place = product_row(a, first);
+    uint32_t col = a.src.col + (a.src_per_expert ? place.segment * a.w.cols : 0);
+#pragma unroll
+    for (uint32_t i = threadIdx.x; i < STAGE_RUNS * S::rows; i += S::threads) {
+        uint32_t row = i / STAGE_RUNS, run = i % STAGE_RUNS;
+        bool is_inside = row < s.rows && run0 + run < s.runs;
+        struct device_q8 x = mat_q8(a.src, place.row + (is_inside ? row : 0));
+        uint32_t k = is_inside ? col + (run0 + run) * CUDA_CODE_RUN : 0;
+        copy_16(to + S::x + (run * S::rows + row) * 16, x.q + k, is_inside);
+    }
+    for (uint32_t i = threadIdx.x; i < STAGE_BLOCKS * S::rows; i += S::threads) {
+        uint32_t row = i / STAGE_BLOCKS, b = run0 / 2 + i % STAGE_BLOCKS;
+        bool is_inside = row < s.rows && b < s.runs / 2;
+        struct device_q8 x = mat_q8(a.src, place.row + (is_inside ? row : 0));
+        copy_4(to + S::x_scale + (i % STAGE_BLOCKS * S::rows + row) * 4,
+               x.scale + (is_inside ? col / 32 + b : 0), is_inside);
+    }
+    for (uint32_t i = threadIdx.x; i < S::groups * S::rows && s.least; i += S::threads) {
+        uint32_t row = i / S::groups, g = run0 / S::runs + i % S::groups;
+        bool is_inside = row < s.rows && g < s.groups;
+        struct device_q8 x = mat_q8(a.src, place.row + (is_inside ? row : 0));
+        const float *dsum = S::runs == 2 ? x.dsum : x.dsum16;
+        copy_4(to + S::dsum + (i % S::groups * S::rows + row) * 4,
+               dsum + (is_inside ? col / (S::runs * CUDA_CODE_RUN) + g : 0), is_inside);
+    }
+}
+
+/* ---- summing ---- */
+
+/* The group's sums of 16 weights and 8 rows; `w` and `x`: the lane's words of the first run. */
+template <typename S>
+static __device__ inline void sum_group(const uint8_t *w, const uint8_t *x, int32_t c[4]) {
+    uint32_t a[4], b[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) c[i] = MAGIC_BITS;
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * S::runs; i++)
+        a[i] = *(const uint32_t *)(w + (i / 2 * S::weights + i % 2 * 8) * 16);
+#pragma unroll
+    for (uint32_t i = 0; i < S::runs; i++) b[i] = *(const uint32_t *)(x + i * S::rows * 16);
+    if (S::runs == 2)
+        mma_s8_16x8x32(c, a, b);
+    else
+        mma_s8_16x8x16(c, a, b[0]);
+}
+
+template <typename S>
+static __device__ inline void add_group(const uint8_t *stage, uint32_t g, bool has_least,
+                                        float acc[S::m_tiles][S::n_tiles][4]) {
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, word = lane % 4 * 4;
+    uint32_t mine = warp * S::m_tiles * 16 + lane / 4, run = g * S::runs;
+    const float *x_scale = (const float *)(stage + S::x_scale) + g * S::runs / 2 * S::rows;
+    const float *dsum = (const float *)(stage + S::dsum) + g * S::rows;
+#pragma unroll
+    for (uint32_t m = 0; m < S::m_tiles; m++) {
+        uint32_t row = mine + m * 16;
+        const float *scale = (const float *)(stage + S::scale) + g * S::weights + row;
+        const float *least = (const float *)(stage + S::least) + g * S::weights + row;
+        const uint8_t *w = stage + (run * S::weights + row) * 16 + word;
+        float w_scale[2] = {scale[0], scale[8]};
+        float w_least[2] = {has_least ? least[0] : 0.0f, has_least ? least[8] : 0.0f};
+#pragma unroll
+        for (uint32_t n = 0; n < S::n_tiles; n++) {
+            int32_t c[4];
+            uint32_t col = n * 8 + lane % 4 * 2;
+            sum_group<S>(w, stage + S::x + (run * S::rows + n * 8 + lane / 4) * 16 + word, c);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float sum = __int_as_float(c[i]) - MAGIC;
+                float &to = acc[m][n][i];
+                to = fmaf(sum, w_scale[i / 2] * x_scale[col + i % 2], to);
+                if (has_least) to = fmaf(w_least[i / 2], dsum[col + i % 2], to);
+            }
+        }
+    }
+}
+
+template <typename S>
+static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cuda_product a) {
+    extern __shared__ __align__(128) uint8_t buffers[];
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t n0 = blockIdx.y * S::weights, first = blockIdx.x * (a.used ? 1 : S::rows);
+    if (a.used && !product_is_live(a, first)) return; /* its experts were not chosen */
+    struct codes_source s = source_of(a, n0, first, S::runs);
+    uint32_t stage_count = (s.runs + STAGE_RUNS - 1) / STAGE_RUNS, ring = shared_address(buffers);
+    float acc[S::m_tiles][S::n_tiles][4] = {{{0.0f}}};
+    for (uint32_t i = 0; i < S::stages - 1; i++) {
+        if (i < stage_count) {
+            bring_weights<S>(s, i * STAGE_RUNS, ring + i * S::stage);
+            bring_rows<S>(a, s, first, i * STAGE_RUNS, ring + i * S::stage);
+        }
+        copies_commit();
+    }
+    for (uint32_t i = 0; i < stage_count; i++) {
+        copies_wait<S::stages - 2>();
+        __syncthreads(); /* stage i is there for all, and all are done with stage i - 1 */
+        uint32_t next = i + S::stages - 1;
+        if (next < stage_count) {
+            bring_weights<S>(s, next * STAGE_RUNS, ring + next % S::stages * S::stage);
+            bring_rows<S>(a, s, first, next * STAGE_RUNS, ring + next % S::stages * S::stage);
+        }
+        copies_commit();
+        const uint8_t *stage = buffers + i % S::stages * S::stage;
+#pragma unroll
+        for (uint32_t g = 0; g < S::groups; g++)
+            if (i * S::groups + g < s.groups) add_group<S>(stage, g, s.least != NULL, acc);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < S::m_tiles * S::n_tiles * 4; i++) {
+        uint32_t m = i / 4 / S::n_tiles, t = i / 4 % S::n_tiles;
+        uint32_t n = n0 + (warp * S::m_tiles + m) * 16 + lane / 4 + i % 4 / 2 * 8;
+        uint32_t r = t * 8 + lane % 4 * 2 + i % 2;
+        if (n < a.w.rows && r < s.rows) product_store(a, first + r, n, acc[m][t][i % 4]);
+    }
+}
+
+/* ---- launching ---- */
+
+template <int RUNS> using codes_1 = codes_shape<RUNS, 2, 1, 1, 8>;
+template <int RUNS> using codes_2 = codes_shape<RUNS, 2, 1, 2, 6>;
+template <int RUNS> using codes_4 = codes_shape<RUNS, 4, 1, 4, 4>;
+template <int RUNS> using codes_8 = codes_shape<RUNS, 4, 2, 8, RUNS == 2 ? 3 : 2>;
+static_assert(codes_8<1>::bytes <= 99 << 10 && codes_8<2>::bytes <= 99 << 10, "what sm_89 has");
+
+template <typename S>
+static void launch_shape(const struct cuda_product *a, struct CUstream_st *stream) {
+    uint32_t rows = a->used ? 1 : S::rows;
+    dim3 grid((a->row_count + rows - 1) / rows, (a->w.rows + S::weights - 1) / S::weights);
+    codes_mma_kernel<S><<<grid, S::threads, S::bytes, stream>>>(*a);
+}
+
+template <int RUNS>
+static void launch_codes(const struct cuda_product *a, struct CUstream_st *stream) {
+    if (a->used || a->row_count <= 8)
+        launch_shape<codes_1<RUNS>>(a, stream);
+    else if (a->row_count <= 16)
+        launch_shape<codes_2<RUNS>>(a, stream);
+    else if (a->row_count <= 32)
+        launch_shape<codes_4<RUNS>>(a, stream);
+    else
+        launch_shape<codes_8<RUNS>>(a, stream);
+}
+
+void cuda_product_codes_mma(const struct cuda_product *a, struct CUstream_st *stream) {
+    if (a->row_count == 0) return;
+    if (a->w.group == 32)
+        launch_codes<2>(a, stream);
+    else
+        launch_codes<1>(a, stream);
+}
+
+template <typename S> static void prepare_shape(void) {
+    cudaFuncSetAttribute(codes_mma_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)S::bytes);
+}
+
+void cuda_product_codes_mma_prepare(void) {
+    prepare_shape<codes_1<1>>();
+    prepare_shape<codes_1<2>>();
+    prepare_shape<codes_2<1>>();
+    prepare_shape<codes_2<2>>();
+    prepare_shape<codes_4<1>>();
+    prepare_shape<codes_4<2>>();
+    prepare_shape<codes_8<1>>();
+    prepare_shape<codes_8<2>>();
+}
