@@ -195,7 +195,7 @@ static void test_chunks_of_every_length_have_the_same_bits(void **state) {
     (void)state;
     static const uint32_t dims[] = {64, 80, 32, 96, 64, 128, 40, 256};
     static const uint32_t firsts[] = {0, 7, 240}, windows[] = {0, 3, 0, 33, 0, 250};
-    for (uint32_t rows = 1; rows <= 70; rows++) {
+    for (uint32_t rows = 1; rows <= 70; rows += RIG_IS_SLOW ? 5 : 1) {
         struct attn_case c = {.type = (enum kv_type)(rows % 3),
                               .heads = 1 + rows % 8,
                               .kv_heads = 1,
