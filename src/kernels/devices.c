@@ -44,6 +44,9 @@ static enum status find(const char *text, const struct device_kind **out, struct
     *out = NULL;
     for (int i = 0; i < KIND_COUNT && !*out; i++)
         if (str_is(name, kinds[i]->name)) *out = kinds[i];
+    if (str_is(name, "auto"))
+        return err_set(err, ST_BAD, "device auto takes no options, found \":%.*s\"; write auto",
+                       STR_ARG(*args));
     if (!*out) return say_unknown(name, err);
     return (*out)->check(*args, err);
 }
