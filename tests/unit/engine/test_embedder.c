@@ -332,6 +332,47 @@ static void test_beside_a_serving_engine_neither_changes_the_others_bits(void **
     close_rig(&rig);
 }
 
+/* ---- a device that fails ---- */
+
+static struct embed_job *await_job(struct embedder *e) {
+    struct embed_job *job = NULL;
+    for (int i = 0; i < WAIT_TRIES && !(job = embedder_next(e)); i++) sleep_ms(1);
+    assert_non_null(job);
+    return job;
+}
+
+/* A step that fails takes 20 ms and 8 tokens here: were it counted, a text that waits would be told
+ * a time. */
+static void test_a_pass_that_failed_fails_its_jobs_and_teaches_no_pace(void **state) {
+    (void)state;
+    enum { TOKENS = 8 };
+    struct err err = {0};
+    struct host host;
+    struct embedder *e;
+    struct host_options o = {.threads = 1,
+                             .ctx_tokens = CTX,
+                             .tokens_only = true,
+                             .device = "delayed:depth=1,delay=20000,jitter=0,lose=1"};
+    if (host_open(&host, MODELS "bert", &o, &err) != ST_OK) fail_msg("%s", err.text);
+    assert_int_equal(embedder_open(&e, &host, &(struct embedder_options){0}, &err), ST_OK);
+    int32_t ids[TOKENS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float *out = mem_alloc_array(embedder_dims(e), sizeof(*out));
+    struct embed_job jobs[3];
+    for (int i = 0; i < 3; i++)
+        jobs[i] = (struct embed_job){.ids = ids, .count = TOKENS, .out = out};
+    assert_int_equal(embedder_submit(e, &jobs[0], &err), ST_OK);
+    assert_int_equal(await_job(e)->status, ST_DEVICE);
+    assert_non_null(strstr(jobs[0].err.text, "step 1 failed"));
+    assert_int_equal(embedder_submit(e, &jobs[1], &err), ST_OK);
+    sleep_ms(5); /* it is being run */
+    assert_int_equal(embedder_submit(e, &jobs[2], &err), ST_OK);
+    assert_int_equal(embedder_line(e).wait_us, 0);
+    for (int i = 1; i < 3; i++) assert_int_equal(await_job(e)->status, ST_DEVICE);
+    embedder_close(e);
+    host_close(&host);
+    mem_free(out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_encoders_vectors_are_the_same_bits_in_any_company),
@@ -341,6 +382,7 @@ int main(void) {
         cmocka_unit_test(test_what_can_never_be_done_is_refused_with_the_numbers),
         cmocka_unit_test(test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so),
         cmocka_unit_test(test_a_vector_that_is_not_numbers_fails_its_job_alone),
+        cmocka_unit_test(test_a_pass_that_failed_fails_its_jobs_and_teaches_no_pace),
         cmocka_unit_test(test_a_shared_model_goes_to_whoever_came_first),
         cmocka_unit_test(test_beside_a_serving_engine_neither_changes_the_others_bits),
     };

@@ -8,9 +8,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -214,6 +216,44 @@ static void test_steps_fail_on_demand(void **state) {
     rig_close(&r);
 }
 
+/* The steps of another program, more than the device keeps at one time. */
+struct other {
+    struct rig *rig;
+    struct device_program *program;
+    struct step *step;
+    int done;
+};
+
+static void *run_other(void *arg) {
+    struct other *o = arg;
+    const struct device *dev = &o->rig->dev;
+    struct device_result out;
+    for (int i = 0; i < 20; i++)
+        if (dev->submit(dev->self, o->program, o->step, NULL) == ST_OK &&
+            dev->collect(dev->self, o->program, &out, NULL) == ST_OK)
+            o->done++;
+    return NULL;
+}
+
+static void test_a_step_that_is_not_collected_holds_up_others_at_most(void **state) {
+    (void)state;
+    struct rig r;
+    struct err err = {{0}};
+    pthread_t thread;
+    rig_open(&r, "depth=1,jitter=0");
+    struct program_options p = {.tape = r.tape, .sizes = r.steps[0]->sizes, .slot_count = ROWS};
+    struct other other = {.rig = &r, .step = fill(&r, 1, 4)};
+    assert_int_equal(r.dev.program_create(r.dev.self, &p, &other.program, &err), ST_OK);
+    submit(&r, fill(&r, 0, 1));
+    assert_int_equal(pthread_create(&thread, NULL, run_other, &other), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    assert_int_equal(collect(&r), best_after(1));
+    pthread_join(thread, NULL);
+    assert_int_equal(other.done, 20);
+    r.dev.program_destroy(r.dev.self, other.program);
+    rig_close(&r);
+}
+
 static void test_options_are_checked(void **state) {
     (void)state;
     struct delayed_options o;
@@ -241,6 +281,7 @@ int main(void) {
         cmocka_unit_test(test_tables_are_read_when_the_step_runs),
         cmocka_unit_test(test_the_host_cannot_touch_device_memory),
         cmocka_unit_test(test_steps_fail_on_demand),
+        cmocka_unit_test(test_a_step_that_is_not_collected_holds_up_others_at_most),
         cmocka_unit_test(test_options_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
