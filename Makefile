@@ -75,9 +75,9 @@ test: build/stamps/test ## every test, also under the address, undefined and thr
 	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
 
 test-identity: build/stamps/test ## answers in a crowd against answers alone, all on the real model
-	@tools/build build test_rides jitney -DJITNEY_TESTS=ON
+	@tools/build build test_crowds jitney -DJITNEY_TESTS=ON
 	@$(JITNEY) pull smollm2
-	@JITNEY_IDENTITY=full build/tests/test_rides
+	@JITNEY_IDENTITY=full build/tests/test_crowds
 
 test-arm: build/stamps/arm ## kernels, golden models and crowds compiled for 64-bit Arm, in qemu
 	@tools/build build jitney

@@ -46,9 +46,9 @@ static void submit_one(struct service *s, uint32_t i, struct request **out) {
 
 /* Take events until the engine has done so many steps. */
 static void run_steps(struct service *s, uint64_t steps) {
-    uint64_t end = engine_pulse(s->engine).steps + steps;
+    uint64_t end = engine_liveness(s->engine).steps + steps;
     struct choice *moved[EVENTS_MAX];
-    while (engine_pulse(s->engine).steps < end) {
+    while (engine_liveness(s->engine).steps < end) {
         uint32_t count = engine_next_many(s->engine, moved, EVENTS_MAX);
         for (uint32_t i = 0; i < count; i++) request_unref(moved[i]->request);
         struct timespec nap = {.tv_nsec = WAIT_US * 1000};
@@ -71,10 +71,10 @@ static double measure(const char *model, uint32_t depth, uint32_t seqs, uint32_t
     for (uint32_t i = 0; i < seqs; i++) submit_one(&s, i, &requests[i]);
     run_steps(&s, WARM_STEPS);
     int64_t begin_us = clock_now(&clock_real);
-    uint64_t first = engine_pulse(s.engine).steps;
+    uint64_t first = engine_liveness(s.engine).steps;
     run_steps(&s, STEPS);
     double us = (double)(clock_now(&clock_real) - begin_us);
-    us /= (double)(engine_pulse(s.engine).steps - first);
+    us /= (double)(engine_liveness(s.engine).steps - first);
     engine_stop(s.engine);
     for (struct choice *c; (c = engine_next(s.engine, 0));) request_unref(c->request);
     for (uint32_t i = 0; i < seqs; i++) request_unref(requests[i]);

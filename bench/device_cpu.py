@@ -23,7 +23,7 @@ import time
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TESTS = ["test_matmul", "test_attention", "test_rows", "test_pass", "test_stages", "test_rides",
+TESTS = ["test_matmul", "test_attention", "test_rows", "test_pass", "test_stages", "test_generations",
          "test_nan_row", "test_golden_logits", "test_identity"]
 BENCHES = ["peaks", "ops", "solo"]
 TABLES = {"amx": "amx_int8", "avx512": "avx512_vnni", "avx2": "avx2"}  # and the flag of each

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "config/env.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "engine/embedder.h"
 
 enum { TEXTS = 256, TOGETHER = 32, TOKENS_MIN = 8, TOKENS_MAX = 24, ROUNDS = 3, WINDOW_US = 200 };

@@ -24,7 +24,7 @@
 #include "base/rng.h"
 #include "cli/replay.h"
 #include "config/env.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "engine/engine.h"
 #include "engine/service.h"
 #include "sim/workload.h"

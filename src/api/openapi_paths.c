@@ -9,7 +9,7 @@
 #define OPENAI .fault = "Error"
 #define ANTHROPIC .fault = "AnthropicError"
 #define OLLAMA .fault = "OllamaError"
-#define ASKS .params = PARAM_ASK, .accepted = "Ride"
+#define ASKS .params = PARAM_ASK, .accepted = "Generation"
 #define ROW(m, p, i, ...)                                                                          \
     { .path = (p), .method = (m), .id = (i), .summary = __VA_ARGS__ }
 
@@ -31,9 +31,9 @@ const struct openapi_operation openapi_operations[] = {
         .params = PARAM_ID),
     ROW("get", "/v1/requests/{id}", "retrieveRequest",
         "What has happened to a request since, at once or when there is something.", OPENAI,
-        .answer = "Ride", .media = SSE, .params = PARAM_ID | PARAM_POLL | PARAM_RESUME),
+        .answer = "Generation", .media = SSE, .params = PARAM_ID | PARAM_POLL | PARAM_RESUME),
     ROW("delete", "/v1/requests/{id}", "cancelRequest", "Stop a request.", OPENAI,
-        .answer = "Ride", .params = PARAM_ID),
+        .answer = "Generation", .params = PARAM_ID),
     ROW("get", "/v1/stream", "stream", "A WebSocket: requests in, the events of streams out.",
         OPENAI, .is_upgrade = true),
     ROW("post", "/v1/messages", "createMessage", "Answer a conversation, as Anthropic does.",

@@ -160,7 +160,7 @@ const struct openapi_schema openapi_schemas[] = {
     {"Prompt", MAP("'prompt'", "'prompt':" TEXT)},
     {"Health", MAP("'status'", "'status':" TEXT)},
     {"Version", MAP("'version'", "'version':" TEXT)},
-    {"Ride", MAP("'id','status'", "'id':" TEXT
+    {"Generation", MAP("'id','status'", "'id':" TEXT
         ",'status':{'enum':['queued','in_progress','completed','failed','cancelled']}"
         ",'next':" INT ",'done':" BOOL
         ",'events':" LIST(MAP("'id','event','data'", "'id':" INT ",'event':" TEXT_OR_NULL

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "config/env.h"
-#include "load/run.h"
+#include "loadgen/run.h"
 #include "sim/workload.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "cli/progress.h"
+#include "hub/progress.h"
 #include "format/model_file.h"
 #include "graph/tape.h"
 #include "model/arch.h"

@@ -4,9 +4,9 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
-#include "cli/progress.h"
+#include "hub/progress.h"
 #include "config/env.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 
 enum { LIST_BYTES_MAX = 64 << 20, COLUMN_COUNT = 5, CELL_BYTES = MODEL_PATH_BYTES };
 

@@ -4,8 +4,8 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
-#include "cli/progress.h"
-#include "cli/pull.h"
+#include "hub/progress.h"
+#include "hub/pull.h"
 #include "config/env.h"
 
 static const struct flag flags[] = {

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "cli/progress.h"
+#include "hub/progress.h"
 #include "cli/replay.h"
 #include "cli/request_list.h"
 #include "config/env.h"

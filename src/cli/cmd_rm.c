@@ -2,10 +2,10 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/model_stage.h"
-#include "cli/progress.h"
+#include "hub/model_stage.h"
+#include "hub/progress.h"
 #include "config/env.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "engine/weight_cache.h"
 
 static const struct flag flags[] = {{0}};

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "text/template.h"
+#include "jinja/template.h"
 #include "text/tokenizer.h"
 
 enum { SOURCE_BYTES_MAX = 1 << 24, OUTPUT_BYTES_MAX = 1 << 28 };

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "base/pool.h"
-#include "cli/progress.h"
+#include "hub/progress.h"
 #include "config/env.h"
 #include "engine/solo.h"
 #include "format/model_file.h"

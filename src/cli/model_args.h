@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "cli/cli.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "graph/kv_space.h"
 #include "sample/sampler.h"
 

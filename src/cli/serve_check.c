@@ -9,15 +9,15 @@
 
 #include "base/str.h"
 #include "config/env.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "config/settings.h"
 #include "format/model_file.h"
 #include "kernels/devices.h"
 #include "net/tls.h"
 #include "sched/knobs.h"
 #include "sched/policy.h"
-#include "server/keys.h"
-#include "server/notify.h"
+#include "access/keys.h"
+#include "report/notify.h"
 #include "server/server.h"
 #include "text/tokenizer.h"
 
@@ -79,7 +79,7 @@ static uint64_t env_number(const char *name) {
     return text && str_to_u64(str_of(text), &value) ? value : 0;
 }
 
-/* How many sockets a service manager hands over to this process (server/notify.h). */
+/* How many sockets a service manager hands over to this process (report/notify.h). */
 static uint64_t count_given(void) {
     return env_number("LISTEN_PID") == (uint64_t)getpid() ? env_number("LISTEN_FDS") : 0;
 }

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "config/env.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "embed/event.h"
 #include "embed/struct_give.h"
 #include "embed/submit.h"

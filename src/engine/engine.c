@@ -1,7 +1,7 @@
 /* engine/engine.c - see engine/engine.h for the contract.
  *
  * Entry points: engine_step (read it first), engine_create, engine_start, engine_submit,
- * engine_next, engine_stats, engine_pulse.
+ * engine_next, engine_stats, engine_liveness.
  */
 #include "engine/engine.h"
 
@@ -573,12 +573,12 @@ double engine_predict_wait_us(struct engine *e, uint32_t prompt_tokens) {
     return us;
 }
 
-struct engine_pulse engine_pulse(const struct engine *e) {
+struct engine_liveness engine_liveness(const struct engine *e) {
     int64_t moved_us = atomic_load(&e->moved_us);
-    return (struct engine_pulse){.steps = atomic_load(&e->step_count),
-                                 .quiet_us = moved_us ? clock_now(e->clock) - moved_us : 0,
-                                 .stalled_us = stalled_us(e),
-                                 .failed_steps = atomic_load(&e->failed_steps)};
+    return (struct engine_liveness){.steps = atomic_load(&e->step_count),
+                                    .quiet_us = moved_us ? clock_now(e->clock) - moved_us : 0,
+                                    .stalled_us = stalled_us(e),
+                                    .failed_steps = atomic_load(&e->failed_steps)};
 }
 
 void engine_put_trace(struct engine *e, struct buf *out) { record_put_trace(e->records, out); }

@@ -91,13 +91,13 @@ struct engine_stats engine_stats(struct engine *e);
 double engine_predict_wait_us(struct engine *e, uint32_t prompt_tokens);
 
 /* Is it alive? Takes no lock, so that it tells also when the engine does not move any more. */
-struct engine_pulse {
+struct engine_liveness {
     uint64_t steps;        /* that did something, since create */
     int64_t quiet_us;      /* since it last began or ended a turn; an idle one turns every second */
     int64_t stalled_us;    /* how long the turn under way has taken; 0: none is under way */
     uint32_t failed_steps; /* of which nothing could be used, since one that could */
 };
-struct engine_pulse engine_pulse(const struct engine *e);
+struct engine_liveness engine_liveness(const struct engine *e);
 void engine_put_trace(struct engine *e, struct buf *out);
 
 /* Watchdog: how long the current step may take before `on_stall` is called, once per stall, on

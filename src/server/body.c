@@ -5,11 +5,11 @@
  */
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/chore_int.h"
+#include "server/task_int.h"
 #include "server/server_int.h"
 
 struct reading {
-    struct chore base;
+    struct task base;
     char *copy; /* NULL: the exchange's own, which stays meanwhile */
     struct str body;
     uint64_t bytes_max;
@@ -34,7 +34,7 @@ static enum status parse(struct str body, uint64_t bytes_max, struct json **out,
                       err.text);
 }
 
-static void work(struct chore *c) {
+static void work(struct task *c) {
     struct reading *r = (struct reading *)c;
     struct json *doc;
     c->status = parse(r->body, r->bytes_max, &doc, &c->error);
@@ -44,23 +44,23 @@ static void work(struct chore *c) {
                    "the server has no memory for this request");
 }
 
-static void done(struct chore *c) {
+static void done(struct task *c) {
     struct reading *r = (struct reading *)c;
     struct reading here = *r;
     mem_free(r->copy);
     mem_free(r);
-    here.done(here.self, here.base.visit, here.base.status, &here.base.error);
+    here.done(here.self, here.base.http, here.base.status, &here.base.error);
 }
 
-static void refuse_memory(const struct visit_reader *reader, struct visit *v) {
+static void refuse_memory(const struct http_request_reader *reader, struct http_request *v) {
     struct api_error e = {0};
     api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this request");
     reader->done(reader->self, v, ST_NOMEM, &e);
 }
 
-void visit_read(struct visit *v, const struct visit_reader *reader) {
+void http_request_read(struct http_request *v, const struct http_request_reader *reader) {
     struct str body = http_body(v->x);
-    bool is_long = body.len >= CHORE_READ_FROM_BYTES;
+    bool is_long = body.len >= TASK_READ_FROM_BYTES;
     struct reading *r = mem_zalloc(sizeof(*r));
     char *copy = r && is_long ? mem_dup(body.ptr, body.len) : NULL;
     if (!r || (is_long && !copy)) {
@@ -75,5 +75,5 @@ void visit_read(struct visit *v, const struct visit_reader *reader) {
                           .self = reader->self,
                           .read = reader->read,
                           .done = reader->done};
-    chore_run(&r->base, v, is_long);
+    task_run(&r->base, v, is_long);
 }

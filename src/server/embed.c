@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/chore_int.h"
+#include "server/task_int.h"
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
@@ -30,7 +30,7 @@ typedef enum status embed_read_fn(struct json *body, struct embed_request *r, st
 typedef void embed_put_fn(const struct embedding *t, const struct embed_answer *a, struct buf *out);
 
 struct embedding {
-    struct chore base;
+    struct task base;
     struct server *server;
     struct served *model;
     const struct key *key;
@@ -64,7 +64,7 @@ static uint64_t tokens_of(const struct embedding *t) {
 }
 
 /* On any thread. */
-static void write_body(struct chore *c) {
+static void write_body(struct task *c) {
     struct embedding *t = (struct embedding *)c;
     struct embed_answer answer = {.model = str_of(t->model->name),
                                   .vectors = t->vectors,
@@ -74,25 +74,25 @@ static void write_body(struct chore *c) {
     t->put(t, &answer, &t->body);
 }
 
-static void answer(struct chore *c) {
+static void answer(struct task *c) {
     struct embedding *t = (struct embedding *)c;
-    if (c->visit) visit_reply_json(c->visit, &t->body);
+    if (c->http) http_request_reply_json(c->http, &t->body);
     destroy(t);
 }
 
 /* Every job is back. */
 static void finish(struct embedding *t) {
-    struct chore *c = &t->base;
+    struct task *c = &t->base;
     uint64_t tokens = c->status == ST_OK ? tokens_of(t) : 0;
     keys_end(t->server->keys, t->key, (uint32_t)tokens, clock_now(&clock_real));
-    if (c->visit && c->status == ST_OK) {
+    if (c->http && c->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
         c->work = write_body;
         c->done = answer;
-        chore_run(c, c->visit, floats >= POOL_FROM_FLOATS);
+        task_run(c, c->http, floats >= POOL_FROM_FLOATS);
         return;
     }
-    if (c->visit) visit_refuse(c->visit, &c->error);
+    if (c->http) http_request_refuse(c->http, &c->error);
     destroy(t);
 }
 
@@ -128,7 +128,7 @@ static enum status check_lengths(struct embedding *t) {
     return ST_OK;
 }
 
-static void prepare(struct chore *c) {
+static void prepare(struct task *c) {
     struct embedding *t = (struct embedding *)c;
     c->status = prompts_prepare(t->model, &t->request.text, &t->prompts, &c->error);
     if (c->status == ST_OK) c->status = check_lengths(t);
@@ -165,7 +165,7 @@ static enum status check_room(struct embedding *t) {
 }
 
 static void submit(struct embedding *t) {
-    struct chore *c = &t->base;
+    struct task *c = &t->base;
     struct err err = {0};
     c->status = check_room(t);
     for (uint32_t i = 0; i < t->prompts.count && c->status == ST_OK; i++) {
@@ -180,9 +180,9 @@ static void submit(struct embedding *t) {
 }
 
 /* The embedder's hook may come any time, but only the loop takes its jobs. */
-static void prepared(struct chore *c) {
+static void prepared(struct task *c) {
     struct embedding *t = (struct embedding *)c;
-    bool is_wanted = c->visit && t->prompts.count > 0; /* Ollama's clients ask for nothing, too */
+    bool is_wanted = c->http && t->prompts.count > 0; /* Ollama's clients ask for nothing, too */
     if (c->status == ST_OK && is_wanted) c->status = make_jobs(t);
     if (c->status == ST_OK && is_wanted) submit(t);
     if (t->left == 0) finish(t);
@@ -190,7 +190,7 @@ static void prepared(struct chore *c) {
 
 /* ---- beginning ---- */
 
-static enum status check(struct visit *v, struct embedding *t, struct api_error *e) {
+static enum status check(struct http_request *v, struct embedding *t, struct api_error *e) {
     TRY(text_find_model(v->server, t->request.text.model, &t->model, e));
     if (!t->model->embedder)
         return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings",
@@ -204,22 +204,23 @@ static enum status read_body(void *self, struct json *body, struct api_error *e)
     return t->read(body, &t->request, e);
 }
 
-static void was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
+static void was_read(void *self, struct http_request *v, enum status st,
+                     const struct api_error *e) {
     struct embedding *t = self;
     struct api_error error = *e;
     if (v && st == ST_OK) st = check(v, t, &error);
     if (v && st == ST_OK) {
-        chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
+        task_run(&t->base, v, http_body(v->x).len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (v) visit_refuse(v, &error);
+    if (v) http_request_refuse(v, &error);
     destroy(t);
 }
 
-static void run(struct visit *v, embed_read_fn *read, embed_put_fn *put) {
+static void run(struct http_request *v, embed_read_fn *read, embed_put_fn *put) {
     struct embedding *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
         return;
     }
     t->server = v->server;
@@ -232,7 +233,8 @@ static void run(struct visit *v, embed_read_fn *read, embed_put_fn *put) {
     t->base.done = prepared;
     buf_init(&t->body, BODY_BYTES_MAX);
     api_request_init(&t->request.text, v->codec);
-    visit_read(v, &(struct visit_reader){.self = t, .read = read_body, .done = was_read});
+    http_request_read(
+        v, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
 }
 
 static void put_openai(const struct embedding *t, const struct embed_answer *a, struct buf *out) {
@@ -248,6 +250,8 @@ static void put_ollama_one(const struct embedding *t, const struct embed_answer 
     ollama_embeddings_put(&t->request, a, out);
 }
 
-void handle_embeddings(struct visit *v) { run(v, embed_request_read, put_openai); }
-void handle_ollama_embed(struct visit *v) { run(v, ollama_embed_read, put_ollama); }
-void handle_ollama_embedding(struct visit *v) { run(v, ollama_embeddings_read, put_ollama_one); }
+void handle_embeddings(struct http_request *v) { run(v, embed_request_read, put_openai); }
+void handle_ollama_embed(struct http_request *v) { run(v, ollama_embed_read, put_ollama); }
+void handle_ollama_embedding(struct http_request *v) {
+    run(v, ollama_embeddings_read, put_ollama_one);
+}

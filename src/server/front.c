@@ -27,14 +27,14 @@ static struct str put_methods(uint32_t allowed, char out[ALLOW_BYTES]) {
     return (struct str){out, used};
 }
 
-static void refuse_path(struct visit *v, uint32_t allowed) {
+static void refuse_path(struct http_request *v, uint32_t allowed) {
     struct api_error e = {0};
     const char *method = http_method_name(v->head->method);
     char text[ALLOW_BYTES];
     if (allowed == 0) {
         api_refuse(&e, 404, NULL, "unknown_url", "Unknown request URL: %s %.*s", method,
                    STR_ARG(v->head->path));
-        visit_refuse(v, &e);
+        http_request_refuse(v, &e);
         return;
     }
     struct buf body;
@@ -44,14 +44,14 @@ static void refuse_path(struct visit *v, uint32_t allowed) {
     api_refuse(&e, 405, NULL, "method_not_allowed", "%.*s takes %.*s, not %s",
                STR_ARG(v->head->path), STR_ARG(headers[0].value), method);
     v->codec->put_error(&e, str_of(v->request_id), &body);
-    visit_reply(v,
-                &(struct reply){
-                    .status = 405, .body = buf_str(&body), .headers = headers, .header_count = 2});
+    http_request_reply(
+        v, &(struct reply){
+               .status = 405, .body = buf_str(&body), .headers = headers, .header_count = 2});
     buf_deinit(&body);
 }
 
 /* OPTIONS: what the path takes and, for a page that may call, what its script may send. */
-static void answer_options(struct visit *v) {
+static void answer_options(struct http_request *v) {
     struct str arg, asked = http_find(v->head, "access-control-request-headers");
     uint32_t allowed;
     char text[ALLOW_BYTES];
@@ -68,34 +68,35 @@ static void answer_options(struct visit *v) {
         {STR("access-control-allow-headers"), asked},
     };
     uint32_t count = !v->is_allowed_origin ? 1 : asked.ptr ? 4 : 3;
-    visit_reply(v, &(struct reply){.status = 204, .headers = headers, .header_count = count});
+    http_request_reply(v,
+                       &(struct reply){.status = 204, .headers = headers, .header_count = count});
 }
 
-static void refuse_draining(struct visit *v) {
+static void refuse_draining(struct http_request *v) {
     struct api_error e = {0};
     api_refuse(&e, 503, NULL, "shutting_down", "the server is shutting down");
     e.retry_after_ms = 5000;
-    visit_refuse(v, &e);
+    http_request_refuse(v, &e);
 }
 
 /* A small body could unfold to any size, so none is unfolded. */
-static bool is_packed(const struct visit *v) {
+static bool is_packed(const struct http_request *v) {
     struct str coding = http_find(v->head, "content-encoding");
     return coding.len > 0 && !str_is(coding, "identity");
 }
 
-static void refuse_packed(struct visit *v) {
+static void refuse_packed(struct http_request *v) {
     struct api_error e = {0};
     api_refuse(&e, 415, NULL, "unsupported_content_encoding",
                "compressed bodies are not read; send it without Content-Encoding");
-    visit_refuse(v, &e);
+    http_request_refuse(v, &e);
 }
 
-/* True: the visit may go on. Otherwise it has been answered. */
-static bool let_in(struct visit *v) {
+/* True: the exchange may go on. Otherwise it has been answered. */
+static bool let_in(struct http_request *v) {
     struct api_error e = {0};
     if (gate_check(v, &e) != ST_OK) {
-        visit_refuse(v, &e);
+        http_request_refuse(v, &e);
         return false;
     }
     if (v->head->method == HTTP_OPTIONS) {
@@ -121,38 +122,38 @@ static bool let_in(struct visit *v) {
 }
 
 static void on_head(void *ctx, struct http_exchange *x) {
-    struct visit v;
-    visit_init(&v, ctx, x);
-    if (let_in(&v)) visit_deinit(&v);
+    struct http_request v;
+    http_request_init(&v, ctx, x);
+    if (let_in(&v)) http_request_deinit(&v);
 }
 
 static void on_request(void *ctx, struct http_exchange *x) {
-    struct visit *v = mem_alloc(sizeof(*v));
+    struct http_request *v = mem_alloc(sizeof(*v));
     if (!v) {
-        struct visit here;
-        visit_init(&here, ctx, x);
-        visit_refuse_memory(&here);
+        struct http_request here;
+        http_request_init(&here, ctx, x);
+        http_request_refuse_memory(&here);
         return;
     }
-    visit_init(v, ctx, x);
+    http_request_init(v, ctx, x);
     http_set_user(x, v);
     if (let_in(v)) v->route->handle(v);
 }
 
 static void on_gone(void *ctx, struct http_exchange *x) {
-    struct visit *v = http_user(x);
+    struct http_request *v = http_user(x);
     (void)ctx;
     if (!v) return;
-    visit_count_gone(v);
+    http_request_count_gone(v);
     http_set_user(x, NULL);
     if (v->on_gone)
         v->on_gone(v);
     else
-        visit_free(v);
+        http_request_free(v);
 }
 
 static void on_room(void *ctx, struct http_exchange *x) {
-    struct visit *v = http_user(x);
+    struct http_request *v = http_user(x);
     (void)ctx;
     if (v && v->on_room) v->on_room(v);
 }

@@ -72,7 +72,7 @@ static bool is_own_host(const struct server *s, struct str host) {
            is_host(name, s->settings.host) || is_listed_host(&s->settings.allowed_host, name);
 }
 
-static enum status check_host(const struct visit *v, struct api_error *e) {
+static enum status check_host(const struct http_request *v, struct api_error *e) {
     const struct server *s = v->server;
     bool is_unix = str_is(v->head->peer, "unix");
     if (is_unix || !s->is_loopback || s->settings.api_key_file || is_own_host(s, v->head->host))
@@ -89,7 +89,7 @@ static bool is_same_site(struct str origin, struct str host) {
     return str_starts(rest, STR("://")) && str_eq(str_skip(rest, 3), host);
 }
 
-static enum status check_origin(struct visit *v, struct api_error *e) {
+static enum status check_origin(struct http_request *v, struct api_error *e) {
     struct str origin = http_find(v->head, "origin");
     if (!origin.ptr) return ST_OK;
     v->is_allowed_origin = is_listed_origin(&v->server->settings.cors_origin, origin);
@@ -108,7 +108,7 @@ static struct str secret_of(const struct http_head *head) {
     return http_find(head, "x-api-key");
 }
 
-static enum status check_key(struct visit *v, enum auth_class class, struct api_error *e) {
+static enum status check_key(struct http_request *v, enum auth_class class, struct api_error *e) {
     struct str secret = secret_of(v->head);
     v->key = keys_anyone(v->server->keys);
     if (!v->key && secret.len > 0) v->key = keys_find(v->server->keys, secret);
@@ -123,7 +123,7 @@ static enum status check_key(struct visit *v, enum auth_class class, struct api_
     return ST_OK;
 }
 
-enum status gate_check(struct visit *v, struct api_error *e) {
+enum status gate_check(struct http_request *v, struct api_error *e) {
     bool is_preflight = v->head->method == HTTP_OPTIONS; /* browsers send no key with it */
     enum auth_class class = v->route ? v->route->auth : is_preflight ? AUTH_OPEN : AUTH_KEY;
     CHECK(class != AUTH_UNDECLARED);

@@ -11,8 +11,8 @@
 #include "base/buf.h"
 #include "engine/embedder.h"
 #include "server/handlers.h"
-#include "server/life.h"
-#include "server/log.h"
+#include "server/lifecycle.h"
+#include "report/log.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "text/tokenizer.h"
@@ -36,14 +36,14 @@ static void fill_info(const struct served *m, struct model_info *out) {
     if (m->embedder) out->dims = embedder_dims(m->embedder);
 }
 
-void handle_models(struct visit *v) {
+void handle_models(struct http_request *v) {
     const struct registry *r = v->server->registry;
     struct model_info infos[SERVED_MAX];
     struct buf body;
     buf_init(&body, INFO_BYTES_MAX);
     for (uint32_t i = 0; i < registry_count(r); i++) fill_info(registry_at(r, i), &infos[i]);
     models_put(infos, registry_count(r), &body);
-    visit_reply_json(v, &body);
+    http_request_reply_json(v, &body);
     buf_deinit(&body);
 }
 
@@ -58,7 +58,7 @@ static bool decode_name(struct str sent, struct buf *out) {
     return ok;
 }
 
-void handle_model(struct visit *v) {
+void handle_model(struct http_request *v) {
     struct buf body, name;
     struct api_error e = {0};
     struct model_info info;
@@ -69,12 +69,12 @@ void handle_model(struct visit *v) {
     if (m) {
         fill_info(m, &info);
         model_put(&info, &body);
-        visit_reply_json(v, &body);
+        http_request_reply_json(v, &body);
     } else {
         api_refuse(&e, 404, "model", "model_not_found",
                    "the model \"%.*s\" is not one that this server has; GET /v1/models lists them",
                    STR_ARG(v->arg));
-        visit_refuse(v, &e);
+        http_request_refuse(v, &e);
     }
     buf_deinit(&name);
     buf_deinit(&body);
@@ -82,19 +82,19 @@ void handle_model(struct visit *v) {
 
 /* ---- health ---- */
 
-static void reply_status(struct visit *v, uint32_t status, const char *json) {
+static void reply_status(struct http_request *v, uint32_t status, const char *json) {
     static const struct http_header retry[] = {{{"retry-after", 11}, {"1", 1}}};
-    visit_reply(v, &(struct reply){.status = status,
-                                   .body = str_of(json),
-                                   .headers = retry,
-                                   .header_count = status == 503 ? 1 : 0});
+    http_request_reply(v, &(struct reply){.status = status,
+                                          .body = str_of(json),
+                                          .headers = retry,
+                                          .header_count = status == 503 ? 1 : 0});
 }
 
-void handle_live(struct visit *v) {
-    const char *illness = life_illness(v->server);
+void handle_live(struct http_request *v) {
+    const char *failure = lifecycle_failure(v->server);
     char body[128];
-    snprintf(body, sizeof(body), "{\"status\":\"%s\"}", illness ? illness : "ok");
-    reply_status(v, illness ? 503 : 200, body);
+    snprintf(body, sizeof(body), "{\"status\":\"%s\"}", failure ? failure : "ok");
+    reply_status(v, failure ? 503 : 200, body);
 }
 
 /* "loading smollm2: weights 43 %" */
@@ -106,14 +106,14 @@ static void put_loading(const struct server *s, char *out, size_t bytes) {
         snprintf(out, bytes, "Loading model");
 }
 
-void handle_ready(struct visit *v) {
+void handle_ready(struct http_request *v) {
     struct server *s = v->server;
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
-    const char *illness = life_illness(s);
-    uint32_t status = s->is_loaded && !s->is_draining && !illness ? 200 : 503;
-    if (status == 200 || illness || s->is_draining)
-        snprintf(text, sizeof(text), "%s", illness ? illness : status == 200 ? "ok" : "draining");
+    const char *failure = lifecycle_failure(s);
+    uint32_t status = s->is_loaded && !s->is_draining && !failure ? 200 : 503;
+    if (status == 200 || failure || s->is_draining)
+        snprintf(text, sizeof(text), "%s", failure ? failure : status == 200 ? "ok" : "draining");
     else
         put_loading(s, text, sizeof(text));
     buf_init(&body, INFO_BYTES_MAX);
@@ -125,17 +125,17 @@ void handle_ready(struct visit *v) {
 }
 
 /* In the shape that llama-server's clients wait for. */
-void handle_health(struct visit *v) {
+void handle_health(struct http_request *v) {
     struct server *s = v->server;
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
-    const char *illness = life_illness(s);
-    if (s->is_loaded && !illness) {
+    const char *failure = lifecycle_failure(s);
+    if (s->is_loaded && !failure) {
         reply_status(v, 200, "{\"status\":\"ok\"}");
         return;
     }
-    if (illness)
-        snprintf(text, sizeof(text), "%s", illness);
+    if (failure)
+        snprintf(text, sizeof(text), "%s", failure);
     else
         put_loading(s, text, sizeof(text));
     buf_init(&body, INFO_BYTES_MAX);
@@ -146,21 +146,21 @@ void handle_health(struct visit *v) {
     buf_deinit(&body);
 }
 
-void handle_version(struct visit *v) {
+void handle_version(struct http_request *v) {
     reply_status(v, 200, "{\"version\":\"" JITNEY_VERSION "\"}");
 }
 
 /* ---- metrics ---- */
 
-void handle_metrics(struct visit *v) {
+void handle_metrics(struct http_request *v) {
     struct server *s = v->server;
     struct engine_stats engines[SERVED_MAX];
     struct http_stats http = http_stats(s->http);
-    struct rides_stats rides = rides_stats(s->rides);
+    struct generations_stats generations = generations_stats(s->generations);
     struct metrics_pull pull = {.http = &http,
-                                .kept_answers = rides.kept,
-                                .kept_bytes = rides.kept_bytes,
-                                .answers = rides.live,
+                                .kept_answers = generations.kept,
+                                .kept_bytes = generations.kept_bytes,
+                                .answers = generations.live,
                                 .lost_log_lines = log_lost(s->log),
                                 .lost_spans = s->tracer ? tracer_lost(s->tracer) : 0};
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
@@ -172,19 +172,19 @@ void handle_metrics(struct visit *v) {
     struct buf body;
     buf_init(&body, INFO_BYTES_MAX);
     server_metrics_print(s->metrics, &pull, &body);
-    visit_reply(v, &(struct reply){.status = 200,
-                                   .type = "text/plain; version=0.0.4; charset=utf-8",
-                                   .body = buf_str(&body)});
+    http_request_reply(v, &(struct reply){.status = 200,
+                                          .type = "text/plain; version=0.0.4; charset=utf-8",
+                                          .body = buf_str(&body)});
     buf_deinit(&body);
 }
 
 /* ---- pages ---- */
 
-void handle_openapi(struct visit *v) {
+void handle_openapi(struct http_request *v) {
     struct buf body;
     buf_init(&body, INFO_BYTES_MAX);
     openapi_put(&body);
-    visit_reply_json(v, &body);
+    http_request_reply_json(v, &body);
     buf_deinit(&body);
 }
 
@@ -215,7 +215,7 @@ static void put_models(const struct server *s, bool is_html, struct buf *out) {
     }
 }
 
-static void put_call(const struct visit *v, struct buf *out) {
+static void put_call(const struct http_request *v, struct buf *out) {
     const struct server *s = v->server;
     struct str host = v->head->host.len > 0 ? v->head->host : STR("localhost");
     buf_printf(out, "curl -s %s://%.*s/v1/chat/completions", v->head->is_tls ? "https" : "http",
@@ -227,7 +227,7 @@ static void put_call(const struct visit *v, struct buf *out) {
                registry_default(s->registry)->name);
 }
 
-static void put_page(const struct visit *v, struct buf *out) {
+static void put_page(const struct http_request *v, struct buf *out) {
     struct buf call;
     buf_init(&call, INFO_BYTES_MAX);
     put_call(v, &call);
@@ -244,14 +244,14 @@ static void put_page(const struct visit *v, struct buf *out) {
     buf_deinit(&call);
 }
 
-static bool wants_html(const struct visit *v) {
+static bool wants_html(const struct http_request *v) {
     struct str accept = http_find(v->head, "accept");
     for (size_t i = 0; i < accept.len; i++)
         if (str_starts(str_skip(accept, i), STR("text/html"))) return true;
     return false;
 }
 
-void handle_page(struct visit *v) {
+void handle_page(struct http_request *v) {
     struct buf body;
     bool is_html = wants_html(v);
     buf_init(&body, INFO_BYTES_MAX);
@@ -269,11 +269,11 @@ void handle_page(struct visit *v) {
         {{"cache-control", 13}, {"no-store", 8}},
         {{"vary", 4}, {"accept", 6}},
     };
-    visit_reply(v, &(struct reply){.status = 200,
-                                   .type = is_html ? "text/html; charset=utf-8"
-                                                   : "text/plain; charset=utf-8",
-                                   .body = buf_str(&body),
-                                   .headers = headers,
-                                   .header_count = 3});
+    http_request_reply(v, &(struct reply){.status = 200,
+                                          .type = is_html ? "text/html; charset=utf-8"
+                                                          : "text/plain; charset=utf-8",
+                                          .body = buf_str(&body),
+                                          .headers = headers,
+                                          .header_count = 3});
     buf_deinit(&body);
 }

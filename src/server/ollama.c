@@ -48,7 +48,7 @@ static void fill(const struct served *m, char digest[DIGEST_BYTES], struct ollam
 
 typedef void list_put_fn(const struct ollama_model *models, uint32_t count, struct buf *out);
 
-static void reply_list(struct visit *v, bool only_ready, list_put_fn *put) {
+static void reply_list(struct http_request *v, bool only_ready, list_put_fn *put) {
     const struct registry *r = v->server->registry;
     struct ollama_model models[SERVED_MAX];
     char digests[SERVED_MAX][DIGEST_BYTES];
@@ -62,18 +62,18 @@ static void reply_list(struct visit *v, bool only_ready, list_put_fn *put) {
         count++;
     }
     put(models, count, &body);
-    visit_reply_json(v, &body);
+    http_request_reply_json(v, &body);
     buf_deinit(&body);
 }
 
-void handle_ollama_tags(struct visit *v) { reply_list(v, false, ollama_tags_put); }
-void handle_ollama_ps(struct visit *v) { reply_list(v, true, ollama_ps_put); }
+void handle_ollama_tags(struct http_request *v) { reply_list(v, false, ollama_tags_put); }
+void handle_ollama_ps(struct http_request *v) { reply_list(v, true, ollama_ps_put); }
 
-void handle_ollama_version(struct visit *v) {
+void handle_ollama_version(struct http_request *v) {
     struct buf body;
     buf_init(&body, BODY_BYTES_MAX);
     ollama_version_put(JITNEY_VERSION, &body);
-    visit_reply_json(v, &body);
+    http_request_reply_json(v, &body);
     buf_deinit(&body);
 }
 
@@ -91,7 +91,7 @@ static enum status read_show(void *self, struct json *body, struct api_error *e)
     return st;
 }
 
-static void show(void *self, struct visit *v, enum status st, const struct api_error *e) {
+static void show(void *self, struct http_request *v, enum status st, const struct api_error *e) {
     struct showing *t = self;
     struct api_error error = *e;
     struct served *m;
@@ -99,7 +99,7 @@ static void show(void *self, struct visit *v, enum status st, const struct api_e
     mem_free(t);
     if (!v) return;
     if (st != ST_OK) {
-        visit_refuse(v, &error);
+        http_request_refuse(v, &error);
         return;
     }
     char digest[DIGEST_BYTES];
@@ -108,15 +108,15 @@ static void show(void *self, struct visit *v, enum status st, const struct api_e
     buf_init(&body, BODY_BYTES_MAX);
     fill(m, digest, &info);
     ollama_show_put(&info, &body);
-    visit_reply_json(v, &body);
+    http_request_reply_json(v, &body);
     buf_deinit(&body);
 }
 
-void handle_ollama_show(struct visit *v) {
+void handle_ollama_show(struct http_request *v) {
     struct showing *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
         return;
     }
-    visit_read(v, &(struct visit_reader){.self = t, .read = read_show, .done = show});
+    http_request_read(v, &(struct http_request_reader){.self = t, .read = read_show, .done = show});
 }

@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
-#include "config/model_cache.h"
+#include "hub/model_cache.h"
 #include "engine/service.h"
 
 struct chat_prompt;
@@ -61,7 +61,7 @@ struct served {
     struct knobs knobs; /* of the engine */
     struct service_memory memory;
     uint32_t metrics_idx;  /* its number in the metrics */
-    uint32_t live_choices; /* asked for and not ended; the rides' (server/ride.h) */
+    uint32_t live_choices; /* asked for and not ended; the generations' (server/generation.h) */
 
     struct served_parts *parts; /* the registry's */
 };

@@ -1,7 +1,7 @@
-/* server/server_int.h - what the files of the server share: its struct, a visit, a route.
+/* server/server_int.h - what the files of the server share: its struct, a exchange, a route.
  *
  *     life.c       server_run: listen, load, serve, drain, end; signals; the watchdog
- *     visit.c      an exchange with its id, key and route; how every response leaves
+ *     http_request.c      an exchange with its id, key and route; how every response leaves
  *     gate.c       who may come in: hosts, origins, keys
  *     routes.c     the table of routes
  *     body.c       reading what was sent
@@ -19,10 +19,10 @@
 #include "api/error.h"
 #include "config/settings.h"
 #include "net/http.h"
-#include "server/keys.h"
-#include "server/notify.h"
-#include "server/ride.h"
-#include "server/server_metrics.h"
+#include "access/keys.h"
+#include "report/notify.h"
+#include "server/generation.h"
+#include "report/server_metrics.h"
 
 struct log;
 struct registry;
@@ -31,7 +31,7 @@ struct served;
 struct stream_sink;
 struct tls_context;
 struct tracer;
-struct visit;
+struct http_request;
 struct ws_client;
 
 enum { SERVER_ID_BYTES = 25, SIGNALS = 5, RANDOM_BYTES = 480 };
@@ -43,7 +43,7 @@ struct server {
     struct http_server *http;
     struct tls_context *tls;
     struct registry *registry;
-    struct rides *rides;
+    struct generations *generations;
     struct keys *keys;
     struct log *log;
     struct tracer *tracer;
@@ -58,7 +58,7 @@ struct server {
     bool is_http_closed, is_closed, has_handles;
     bool is_hurried;     /* by a second signal */
     bool is_stuck;       /* a thread that does not let go, at the end */
-    const char *illness; /* life_illness, once it was seen; the end is near */
+    const char *failure; /* lifecycle_failure, once it was seen; the end is near */
     enum status end_status;
     struct err end_err;
     int64_t drain_until_us, http_closed_us, key_check_us, fed_us, told_us;
@@ -67,18 +67,18 @@ struct server {
     uv_timer_t tick;
     uv_async_t stalled;
     uint32_t embeds;                              /* embeddings under way */
-    uint32_t chores;                              /* in the pool: they use models */
+    uint32_t tasks;                               /* in the pool: they use models */
     struct ws_client *clients;                    /* WebSockets */
     struct stream_sink *pings_first, *pings_last; /* by when they last said something */
     unsigned char random[RANDOM_BYTES];
     uint32_t random_left;
 };
 
-/* ---- visit.c ---- */
+/* ---- http_request.c ---- */
 
 /* A client's exchange while it is being answered. It ends with exactly one of the verbs that
  * say so, or when the client goes away; after that it is freed. */
-struct visit {
+struct http_request {
     struct server *server;
     struct http_exchange *x;
     const struct http_head *head;
@@ -88,20 +88,20 @@ struct visit {
     const struct codec *codec; /* words its errors */
     int64_t arrived_us;
     char id[SERVER_ID_BYTES];
-    char request_id[RIDE_ID_BYTES];
+    char request_id[GENERATION_ID_BYTES];
     bool is_allowed_origin; /* by --cors-origin */
 
     /* Who answers later: is told when the client goes away, or when there is room again. */
     void *owner;
-    void (*on_gone)(struct visit *v);
-    void (*on_room)(struct visit *v);
+    void (*on_gone)(struct http_request *v);
+    void (*on_room)(struct http_request *v);
 };
 
 void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
 
 /* In the caller's storage, for a refusal before the body has come; or on the heap. */
-void visit_init(struct visit *v, struct server *s, struct http_exchange *x);
-void visit_deinit(struct visit *v);
+void http_request_init(struct http_request *v, struct server *s, struct http_exchange *x);
+void http_request_deinit(struct http_request *v);
 
 struct reply {
     uint32_t status;
@@ -111,39 +111,42 @@ struct reply {
     uint32_t header_count;
 };
 /* End: a whole response. */
-void visit_reply(struct visit *v, const struct reply *r);
-void visit_reply_json(struct visit *v, struct buf *body); /* 200, or 503 if it has failed */
+void http_request_reply(struct http_request *v, const struct reply *r);
+void http_request_reply_json(struct http_request *v,
+                             struct buf *body); /* 200, or 503 if it has failed */
 /* End: an error in the route's words. */
-void visit_refuse(struct visit *v, const struct api_error *e);
+void http_request_refuse(struct http_request *v, const struct api_error *e);
 /* End: 503 for want of memory. */
-void visit_refuse_memory(struct visit *v);
-/* A response in pieces; http_stream_* follow, then visit_end or visit_abort. */
-void visit_stream(struct visit *v, const struct reply *r);
-void visit_end(struct visit *v);
-void visit_abort(struct visit *v);
+void http_request_refuse_memory(struct http_request *v);
+/* A response in pieces; http_stream_* follow, then http_request_end or http_request_abort. */
+void http_request_stream(struct http_request *v, const struct reply *r);
+void http_request_end(struct http_request *v);
+void http_request_abort(struct http_request *v);
 /* End without a response: it has become a WebSocket, or the client is gone, which is counted. */
-void visit_free(struct visit *v);
-void visit_count_gone(const struct visit *v);
+void http_request_free(struct http_request *v);
+void http_request_count_gone(const struct http_request *v);
 
 /* A parameter of the query as a number; `fallback` if absent. False: refused. */
-bool visit_query_u64(struct visit *v, const char *name, uint64_t fallback, uint64_t *out);
-bool visit_header_is(const struct visit *v, const char *name, const char *value);
+bool http_request_query_u64(struct http_request *v, const char *name, uint64_t fallback,
+                            uint64_t *out);
+bool http_request_header_is(const struct http_request *v, const char *name, const char *value);
 
 /* ---- body.c ---- */
 /* Make something of a body, which becomes `self`'s, also on failure; on any thread. */
 typedef enum status body_read_fn(void *self, struct json *body, struct api_error *e);
 /* On the loop. `v` NULL: the client is gone. On failure `e` says what to tell it. */
-typedef void body_done_fn(void *self, struct visit *v, enum status st, const struct api_error *e);
-struct visit_reader {
+typedef void body_done_fn(void *self, struct http_request *v, enum status st,
+                          const struct api_error *e);
+struct http_request_reader {
     void *self;
     body_read_fn *read;
     body_done_fn *done;
 };
-void visit_read(struct visit *v, const struct visit_reader *reader);
+void http_request_read(struct http_request *v, const struct http_request_reader *reader);
 
 /* ---- gate.c ---- */
 /* May it come in? `v->key` and `v->is_allowed_origin` are filled. ST_BAD: `e` says why not. */
-enum status gate_check(struct visit *v, struct api_error *e);
+enum status gate_check(struct http_request *v, struct api_error *e);
 
 /* ---- routes.c ---- */
 enum auth_class {
@@ -157,7 +160,7 @@ struct route {
     const char *path; /* a '*' at its end stands for anything, not empty */
     enum auth_class auth;
     const char *codec; /* that words its errors, and reads and writes text */
-    void (*handle)(struct visit *v);
+    void (*handle)(struct http_request *v);
     bool is_work; /* new work: refused while draining */
 };
 uint32_t routes_count(void);
@@ -170,11 +173,11 @@ const struct codec *routes_codec(const struct route *route, struct str path);
 enum status routes_check(struct err *err);
 
 /* ---- sinks ---- */
-struct sink *sink_plain_create(struct visit *v);
-struct sink *sink_stream_create(struct visit *v, const struct ride *r, uint32_t after);
-struct sink *sink_later_create(struct visit *v);
+struct sink *sink_plain_create(struct http_request *v);
+struct sink *sink_stream_create(struct http_request *v, const struct generation *r, uint32_t after);
+struct sink *sink_later_create(struct http_request *v);
 void sink_streams_ping(struct server *s);
-void sink_poll(struct visit *v, struct ride *r, uint32_t after, uint64_t wait_ms);
+void sink_poll(struct http_request *v, struct generation *r, uint32_t after, uint64_t wait_ms);
 
 /* ---- ws_client.c ---- */
 void ws_clients_drain(struct server *s); /* say goodbye to those that wait for nothing */

@@ -1,13 +1,13 @@
 /* server/sink.h - somebody who receives an answer, in some framing.
  *
- * A ride tells its sinks that it has begun, that there is something new, or that nothing will
+ * A generation tells its sinks that it has begun, that there is something new, or that nothing will
  * come of it. What a sink then does - put events into a stream, answer a poller, wait for the end
  * - is its kind's business; it reads the answer through an encoder at its own pace.
  *
  *     attached --begin--> (advance)* --advance returns true--> over
  *        +-----refuse------------------------------------------> over
  *
- * Lifetime: made by whoever attaches it; the ride destroys it when it is over or taken off.
+ * Lifetime: made by whoever attaches it; the generation destroys it when it is over or taken off.
  * Thread: the io thread.
  */
 #ifndef SERVER_SINK_H
@@ -16,17 +16,17 @@
 #include <stdbool.h>
 
 struct api_error;
-struct ride;
+struct generation;
 struct sink;
 
 struct sink_kind {
     const char *name;
 
-    /* The ride has been taken on by the engine. True: it is over already. */
+    /* The generation has been taken on by the engine. True: it is over already. */
     bool (*begin)(struct sink *s);
     /* There are new events, or the answer is done. True: it is over. */
     bool (*advance)(struct sink *s);
-    /* The ride ended before it had begun; it is over. */
+    /* The generation ended before it had begun; it is over. */
     void (*refuse)(struct sink *s, const struct api_error *e);
     void (*destroy)(struct sink *s);
 };
@@ -34,7 +34,7 @@ struct sink_kind {
 /* The first member of every kind's own struct. */
 struct sink {
     const struct sink_kind *kind;
-    struct ride *ride;
+    struct generation *generation;
     struct sink *next, *prev;
     bool has_begun;
 };

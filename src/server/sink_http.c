@@ -1,9 +1,9 @@
 /* server/sink_http.c - an answer over its own exchange: whole, streamed, or promised for later.
  *
  * An answer with log-probabilities may be a hundred times its text, so a long one is written in the
- * pool; its sink stays with the ride until that is done, even if the client does not.
+ * pool; its sink stays with the generation until that is done, even if the client does not.
  *
- * A stream is server-sent events or lines, as its codec says. A wake-up of the ride puts all
+ * A stream is server-sent events or lines, as its codec says. A wake-up of the generation puts all
  * events that are ready into one write. When a reader is slow the encoder is simply not run until
  * there is room: the log waits, and nobody else does.
  */
@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "server/chore_int.h"
+#include "server/task_int.h"
 #include "server/server_int.h"
 #include "server/sink.h"
 
@@ -27,12 +27,12 @@ static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
 
 struct plain_sink {
     struct sink base;
-    struct visit *visit; /* NULL: it has ended */
-    struct whole *whole; /* being written in the pool, or written; NULL: not begun */
+    struct http_request *http; /* NULL: it has ended */
+    struct whole *whole;       /* being written in the pool, or written; NULL: not begun */
 };
 
 struct whole {
-    struct chore base;
+    struct task base;
     struct plain_sink *sink;
     struct buf body;
     bool is_written;
@@ -50,16 +50,16 @@ static bool is_much(const struct answer *a) {
 }
 
 /* On any thread: the answer does not change any more. */
-static void write_whole(struct chore *c) {
+static void write_whole(struct task *c) {
     struct whole *w = (struct whole *)c;
-    const struct answer *a = &w->sink->base.ride->answer;
+    const struct answer *a = &w->sink->base.generation->answer;
     a->request->codec->whole(a, &w->body);
 }
 
-static void whole_is_written(struct chore *c) {
+static void whole_is_written(struct task *c) {
     struct whole *w = (struct whole *)c;
     w->is_written = true;
-    ride_wake(w->sink->base.ride, &w->sink->base);
+    generation_wake(w->sink->base.generation, &w->sink->base);
 }
 
 static bool begin_whole(struct plain_sink *p) {
@@ -68,31 +68,31 @@ static bool begin_whole(struct plain_sink *p) {
     *w = (struct whole){.base = {.work = write_whole, .done = whole_is_written}, .sink = p};
     buf_init(&w->body, WHOLE_BYTES_MAX);
     p->whole = w;
-    chore_run_alone(&w->base, p->visit->server, true);
+    task_run_alone(&w->base, p->http->server, true);
     return true;
 }
 
-static void reply_whole(struct visit *v, const struct answer *a) {
+static void reply_whole(struct http_request *v, const struct answer *a) {
     struct buf body;
     buf_init(&body, WHOLE_BYTES_MAX);
     a->request->codec->whole(a, &body);
-    visit_reply_json(v, &body);
+    http_request_reply_json(v, &body);
     buf_deinit(&body);
 }
 
 static bool plain_advance(struct sink *s) {
     struct plain_sink *p = (struct plain_sink *)s;
-    const struct answer *a = &s->ride->answer;
+    const struct answer *a = &s->generation->answer;
     if (!answer_is_done(a) || (p->whole && !p->whole->is_written)) return false;
     bool is_fine = a->failure.status == 0;
     if (is_fine && !p->whole && is_much(a) && begin_whole(p)) return false;
-    struct visit *v = p->visit;
-    p->visit = NULL;
+    struct http_request *v = p->http;
+    p->http = NULL;
     if (!v) return true;
     if (!is_fine)
-        visit_refuse(v, &a->failure);
+        http_request_refuse(v, &a->failure);
     else if (p->whole)
-        visit_reply_json(v, &p->whole->body);
+        http_request_reply_json(v, &p->whole->body);
     else
         reply_whole(v, a);
     return true;
@@ -100,9 +100,9 @@ static bool plain_advance(struct sink *s) {
 
 static void plain_refuse(struct sink *s, const struct api_error *e) {
     struct plain_sink *p = (struct plain_sink *)s;
-    struct visit *v = p->visit;
-    p->visit = NULL;
-    visit_refuse(v, e);
+    struct http_request *v = p->http;
+    p->http = NULL;
+    http_request_refuse(v, e);
 }
 
 static void plain_destroy(struct sink *s) {
@@ -112,11 +112,11 @@ static void plain_destroy(struct sink *s) {
     mem_free(p);
 }
 
-static void plain_gone(struct visit *v) {
+static void plain_gone(struct http_request *v) {
     struct plain_sink *p = v->owner;
-    p->visit = NULL;
-    visit_free(v);
-    if (!p->whole) ride_detach(p->base.ride, &p->base); /* else when it is written */
+    p->http = NULL;
+    http_request_free(v);
+    if (!p->whole) generation_detach(p->base.generation, &p->base); /* else when it is written */
 }
 
 static const struct sink_kind plain_kind = {.name = "plain",
@@ -125,17 +125,17 @@ static const struct sink_kind plain_kind = {.name = "plain",
                                             .refuse = plain_refuse,
                                             .destroy = plain_destroy};
 
-static struct plain_sink *plain_create(struct visit *v, const struct sink_kind *kind) {
+static struct plain_sink *plain_create(struct http_request *v, const struct sink_kind *kind) {
     struct plain_sink *p = mem_zalloc(sizeof(*p));
     if (!p) return NULL;
     p->base.kind = kind;
-    p->visit = v;
+    p->http = v;
     v->owner = p;
     v->on_gone = plain_gone;
     return p;
 }
 
-struct sink *sink_plain_create(struct visit *v) {
+struct sink *sink_plain_create(struct http_request *v) {
     struct plain_sink *p = plain_create(v, &plain_kind);
     return p ? &p->base : NULL;
 }
@@ -144,18 +144,18 @@ struct sink *sink_plain_create(struct visit *v) {
 
 static bool later_begin(struct sink *s) {
     struct plain_sink *p = (struct plain_sink *)s;
-    const struct ride *r = s->ride;
-    struct visit *v = p->visit;
-    char body[RIDE_ID_BYTES + 64], place[RIDE_ID_BYTES + 32];
-    p->visit = NULL;
+    const struct generation *r = s->generation;
+    struct http_request *v = p->http;
+    char body[GENERATION_ID_BYTES + 64], place[GENERATION_ID_BYTES + 32];
+    p->http = NULL;
     int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", r->answer.id,
-                       ride_stage_name(r->stage));
+                       generation_stage_name(r->stage));
     int place_len = snprintf(place, sizeof(place), "/v1/requests/%s", r->answer.id);
     struct http_header headers[] = {
         {STR("location"), {place, (size_t)place_len}},
         {STR("preference-applied"), STR("respond-async")},
     };
-    visit_reply(
+    http_request_reply(
         v, &(struct reply){
                .status = 202, .body = {body, (size_t)len}, .headers = headers, .header_count = 2});
     return true;
@@ -172,7 +172,7 @@ static const struct sink_kind later_kind = {.name = "later",
                                             .refuse = plain_refuse,
                                             .destroy = plain_destroy};
 
-struct sink *sink_later_create(struct visit *v) {
+struct sink *sink_later_create(struct http_request *v) {
     struct plain_sink *p = plain_create(v, &later_kind);
     return p ? &p->base : NULL;
 }
@@ -181,7 +181,7 @@ struct sink *sink_later_create(struct visit *v) {
 
 struct stream_sink {
     struct sink base;
-    struct visit *visit; /* NULL: it has ended */
+    struct http_request *http; /* NULL: it has ended */
     struct encoder encoder;
     bool is_sse, has_put;
     bool is_waiting; /* for the reader */
@@ -191,7 +191,7 @@ struct stream_sink {
 };
 
 static void unlist(struct stream_sink *t) {
-    struct server *s = t->visit->server;
+    struct server *s = t->http->server;
     if (!t->is_listed) return;
     if (t->ping_prev)
         t->ping_prev->ping_next = t->ping_next;
@@ -206,7 +206,7 @@ static void unlist(struct stream_sink *t) {
 
 /* Behind all the others: it has just said something. */
 static void list_last(struct stream_sink *t) {
-    struct server *s = t->visit->server;
+    struct server *s = t->http->server;
     if (!t->is_sse) return;
     unlist(t);
     t->spoke_ms = uv_now(&s->loop);
@@ -221,7 +221,7 @@ static void list_last(struct stream_sink *t) {
 }
 
 static void flush(struct stream_sink *t) {
-    http_stream_flush(t->visit->x);
+    http_stream_flush(t->http->x);
     t->has_put = false;
     list_last(t);
 }
@@ -231,7 +231,7 @@ void sink_streams_ping(struct server *s) {
     if (every_ms == 0) return;
     while (s->pings_first && s->pings_first->spoke_ms + every_ms <= now_ms) {
         struct stream_sink *t = s->pings_first;
-        if (!t->is_waiting) http_stream_put(t->visit->x, STR(": ping\n\n"));
+        if (!t->is_waiting) http_stream_put(t->http->x, STR(": ping\n\n"));
         flush(t);
     }
 }
@@ -249,7 +249,7 @@ static void put_number(struct http_exchange *x, uint32_t number) {
 
 static void put_event(void *ctx, uint32_t number, struct str name, struct str data) {
     struct stream_sink *t = ctx;
-    struct http_exchange *x = t->visit->x;
+    struct http_exchange *x = t->http->x;
     t->has_put = true;
     if (!t->is_sse) {
         http_stream_put(x, data);
@@ -274,27 +274,28 @@ static bool stream_begin(struct sink *s) {
         {{"x-accel-buffering", 17}, {"no", 2}},
     };
     const char *type = t->is_sse ? "text/event-stream; charset=utf-8" : "application/x-ndjson";
-    visit_stream(t->visit, &(struct reply){
-                               .status = 200, .type = type, .headers = headers, .header_count = 2});
+    http_request_stream(
+        t->http,
+        &(struct reply){.status = 200, .type = type, .headers = headers, .header_count = 2});
     flush(t);
     return false;
 }
 
 /* The end of a stream that was told nothing wrong. */
 static bool end_stream(struct stream_sink *t) {
-    struct visit *v = t->visit;
+    struct http_request *v = t->http;
     unlist(t);
-    t->visit = NULL;
-    visit_end(v);
+    t->http = NULL;
+    http_request_end(v);
     return true;
 }
 
 /* Memory lacks for the next event: the client must see that something is missing. */
 static bool abort_stream(struct stream_sink *t) {
-    struct visit *v = t->visit;
+    struct http_request *v = t->http;
     unlist(t);
-    t->visit = NULL;
-    visit_abort(v);
+    t->http = NULL;
+    http_request_abort(v);
     return true;
 }
 
@@ -305,7 +306,7 @@ static bool stream_advance(struct sink *s) {
         if (t->encoder.status != ST_OK) return abort_stream(t);
         if (t->encoder.has_ended) return end_stream(t);
         if (t->has_put) flush(t);
-        t->is_waiting = http_backlog(t->visit->x) > STREAM_BACKLOG_BYTES;
+        t->is_waiting = http_backlog(t->http->x) > STREAM_BACKLOG_BYTES;
         if (is_all) break;
     }
     return false;
@@ -313,30 +314,30 @@ static bool stream_advance(struct sink *s) {
 
 static void stream_refuse(struct sink *s, const struct api_error *e) {
     struct stream_sink *t = (struct stream_sink *)s;
-    struct visit *v = t->visit;
-    t->visit = NULL;
-    visit_refuse(v, e);
+    struct http_request *v = t->http;
+    t->http = NULL;
+    http_request_refuse(v, e);
 }
 
 static void stream_destroy(struct sink *s) {
     struct stream_sink *t = (struct stream_sink *)s;
-    CHECK(!t->visit);
+    CHECK(!t->http);
     encoder_deinit(&t->encoder);
     mem_free(t);
 }
 
-static void stream_gone(struct visit *v) {
+static void stream_gone(struct http_request *v) {
     struct stream_sink *t = v->owner;
     unlist(t);
-    t->visit = NULL;
-    visit_free(v);
-    ride_detach(t->base.ride, &t->base);
+    t->http = NULL;
+    http_request_free(v);
+    generation_detach(t->base.generation, &t->base);
 }
 
-static void stream_room(struct visit *v) {
+static void stream_room(struct http_request *v) {
     struct stream_sink *t = v->owner;
     t->is_waiting = false;
-    ride_wake(t->base.ride, &t->base);
+    generation_wake(t->base.generation, &t->base);
 }
 
 static const struct sink_kind stream_kind = {.name = "stream",
@@ -345,12 +346,13 @@ static const struct sink_kind stream_kind = {.name = "stream",
                                              .refuse = stream_refuse,
                                              .destroy = stream_destroy};
 
-struct sink *sink_stream_create(struct visit *v, const struct ride *r, uint32_t after) {
+struct sink *sink_stream_create(struct http_request *v, const struct generation *r,
+                                uint32_t after) {
     struct stream_sink *t = mem_zalloc(sizeof(*t));
     if (!t) return NULL;
     const struct codec *codec = r->request.codec;
     t->base.kind = &stream_kind;
-    t->visit = v;
+    t->http = v;
     t->is_sse = codec->framing == FRAMING_SSE;
     encoder_init(&t->encoder, codec, &r->answer, after, put_event, t);
     v->owner = t;

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "server/handlers.h"
-#include "server/log.h"
+#include "report/log.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "server/sink.h"
@@ -68,7 +68,7 @@ static uint32_t choices_of(const struct api_request *q) {
 }
 
 /* The queue's limit, before any work is put into the prompt; the engine has the last word. */
-static enum status check_room(const struct asker *a, const struct served *m,
+static enum status check_room(const struct caller *a, const struct served *m,
                               const struct api_request *q, struct api_error *e) {
     uint32_t places = m->knobs.max_seqs + m->knobs.queue_max, wanted = choices_of(q);
     if (wanted > places)
@@ -92,11 +92,11 @@ static enum status check_choices(const struct server *s, const struct api_reques
 
 /* ---- what headers say ---- */
 
-static struct str header(const struct asker *a, const char *name) {
+static struct str header(const struct caller *a, const char *name) {
     return a->head ? http_find(a->head, name) : (struct str){0};
 }
 
-static enum status read_ms(const struct asker *a, const char *name, int64_t *us,
+static enum status read_ms(const struct caller *a, const char *name, int64_t *us,
                            struct api_error *e) {
     struct str text = header(a, name);
     double ms;
@@ -109,7 +109,7 @@ static enum status read_ms(const struct asker *a, const char *name, int64_t *us,
     return ST_OK;
 }
 
-static enum status read_priority(const struct asker *a, struct urgency *u, struct api_error *e) {
+static enum status read_priority(const struct caller *a, struct urgency *u, struct api_error *e) {
     struct str text = header(a, "x-jitney-priority");
     int64_t value;
     if (!text.ptr) return ST_OK;
@@ -122,7 +122,8 @@ static enum status read_priority(const struct asker *a, struct urgency *u, struc
     return ST_OK;
 }
 
-static enum status read_headers(const struct asker *a, struct api_request *q, struct api_error *e) {
+static enum status read_headers(const struct caller *a, struct api_request *q,
+                                struct api_error *e) {
     int64_t smooth_us = q->smooth_ms * 1000;
     if (a->key && q->urgency.priority == 0) q->urgency.priority = a->key->priority;
     TRY(read_ms(a, "x-jitney-ttft-ms", &q->urgency.ttft_target_us, e));
@@ -146,7 +147,7 @@ enum status text_begin_key(struct server *s, const struct key *key, int64_t arri
     return ST_BAD;
 }
 
-static enum status check_all(const struct asker *a, struct api_request *q, struct served **m,
+static enum status check_all(const struct caller *a, struct api_request *q, struct served **m,
                              struct api_error *e) {
     struct server *s = a->server;
     if (s->is_draining) return refuse_draining(e);
@@ -169,7 +170,7 @@ static void draw_seed(struct api_request *q) {
     q->sample.seed = seed >> SEED_SHIFT;
 }
 
-enum status text_admit(const struct asker *a, struct api_request *q, struct ride **out,
+enum status text_admit(const struct caller *a, struct api_request *q, struct generation **out,
                        struct api_error *e) {
     struct server *s = a->server;
     struct served *m = NULL;
@@ -179,19 +180,19 @@ enum status text_admit(const struct asker *a, struct api_request *q, struct ride
         return st;
     }
     draw_seed(q);
-    struct ride_ask ask = {.model = m,
-                           .key = a->key,
-                           .route = a->route,
-                           .id = str_of(a->id),
-                           .request_id = str_of(a->request_id),
-                           .request = q,
-                           .arrived_us = a->arrived_us,
-                           .body_bytes = a->body_bytes};
-    if (ride_create(s->rides, &ask, out) != ST_OK) {
+    struct generation_ask ask = {.model = m,
+                                 .key = a->key,
+                                 .route = a->route,
+                                 .id = str_of(a->id),
+                                 .request_id = str_of(a->request_id),
+                                 .request = q,
+                                 .arrived_us = a->arrived_us,
+                                 .body_bytes = a->body_bytes};
+    if (generation_create(s->generations, &ask, out) != ST_OK) {
         keys_end(s->keys, a->key, 0, a->arrived_us);
         return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this");
     }
-    struct ride *r = *out;
+    struct generation *r = *out;
     keys_hold(s->keys, a->key, r->answer.choice_count);
     r->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
     r->survives = str_is(header(a, "x-jitney-keep"), "true");
@@ -200,14 +201,14 @@ enum status text_admit(const struct asker *a, struct api_request *q, struct ride
     return ST_OK;
 }
 
-static bool wants_later(const struct visit *v) {
+static bool wants_later(const struct http_request *v) {
     struct str prefer = http_find(v->head, "prefer");
     for (size_t i = 0; i < prefer.len; i++)
         if (str_starts(str_skip(prefer, i), STR("respond-async"))) return true;
     return false;
 }
 
-static struct sink *choose_sink(struct visit *v, struct ride *r) {
+static struct sink *choose_sink(struct http_request *v, struct generation *r) {
     if (wants_later(v)) {
         r->survives = r->is_findable = true;
         return sink_later_create(v);
@@ -224,15 +225,15 @@ enum status text_decode(const struct codec *codec, struct json *doc, struct api_
     return st;
 }
 
-static struct asker asker_of(const struct visit *v) {
-    return (struct asker){.server = v->server,
-                          .key = v->key,
-                          .route = v->route->path,
-                          .id = v->id,
-                          .request_id = v->request_id,
-                          .head = v->head,
-                          .arrived_us = v->arrived_us,
-                          .body_bytes = http_body(v->x).len};
+static struct caller caller_of(const struct http_request *v) {
+    return (struct caller){.server = v->server,
+                           .key = v->key,
+                           .route = v->route->path,
+                           .id = v->id,
+                           .request_id = v->request_id,
+                           .head = v->head,
+                           .arrived_us = v->arrived_us,
+                           .body_bytes = http_body(v->x).len};
 }
 
 /* A request that is being read. */
@@ -246,45 +247,47 @@ static enum status read_request(void *self, struct json *body, struct api_error 
     return text_decode(t->codec, body, &t->request, e);
 }
 
-static void go(struct visit *v, struct api_request *q) {
+static void go(struct http_request *v, struct api_request *q) {
     struct api_error e = {0};
-    struct ride *r;
-    struct asker asker = asker_of(v);
-    if (text_admit(&asker, q, &r, &e) != ST_OK) {
-        visit_refuse(v, &e);
+    struct generation *r;
+    struct caller caller = caller_of(v);
+    if (text_admit(&caller, q, &r, &e) != ST_OK) {
+        http_request_refuse(v, &e);
         return;
     }
     struct sink *sink = choose_sink(v, r);
     if (sink)
-        ride_attach(r, sink);
+        generation_attach(r, sink);
     else
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
     if (!sink) r->survives = false;
-    ride_go(r); /* without a sink it ends at once */
+    generation_go(r); /* without a sink it ends at once */
 }
 
-static void was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
+static void was_read(void *self, struct http_request *v, enum status st,
+                     const struct api_error *e) {
     struct reading *t = self;
     if (v && st == ST_OK)
         go(v, &t->request);
     else if (v)
-        visit_refuse(v, e);
+        http_request_refuse(v, e);
     api_request_deinit(&t->request);
     mem_free(t);
 }
 
-void handle_text(struct visit *v) {
+void handle_text(struct http_request *v) {
     struct reading *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
         return;
     }
     t->codec = v->codec;
     api_request_init(&t->request, v->codec);
-    visit_read(v, &(struct visit_reader){.self = t, .read = read_request, .done = was_read});
+    http_request_read(
+        v, &(struct http_request_reader){.self = t, .read = read_request, .done = was_read});
 }
 
-/* ---- the end of a ride ---- */
+/* ---- the end of a generation ---- */
 
 static int64_t wall_us(int64_t at_us) {
     if (at_us == 0) return 0;
@@ -294,7 +297,7 @@ static int64_t wall_us(int64_t at_us) {
     return now_us - (clock_now(&clock_real) - at_us);
 }
 
-static enum finish_reason finish_of(const struct ride *r) {
+static enum finish_reason finish_of(const struct generation *r) {
     switch (r->answer.failure.status) {
     case 0:
         return r->answer.choices[0].finish;
@@ -310,7 +313,7 @@ static enum finish_reason finish_of(const struct ride *r) {
     }
 }
 
-static void log_ride(struct server *s, const struct ride *r) {
+static void log_generation(struct server *s, const struct generation *r) {
     const struct answer *a = &r->answer;
     uint32_t status = a->failure.status ? a->failure.status : 200;
     enum log_level level = status >= 500 ? LOG_WARN : LOG_INFO;
@@ -335,7 +338,7 @@ static void log_ride(struct server *s, const struct ride *r) {
     log_line(s->log, level, "request", fields, a->failure.status ? count : count - 1);
 }
 
-static void log_prompt(struct server *s, const struct ride *r) {
+static void log_prompt(struct server *s, const struct generation *r) {
     struct buf text;
     if (!s->settings.log_prompts || !log_wants(s->log, LOG_INFO)) return;
     buf_init(&text, 1 << 16);
@@ -351,7 +354,7 @@ static void log_prompt(struct server *s, const struct ride *r) {
     buf_deinit(&text);
 }
 
-static void trace_ride(struct server *s, const struct ride *r) {
+static void trace_generation(struct server *s, const struct generation *r) {
     const struct answer *a = &r->answer;
     if (!s->tracer) return;
     struct trace_request t = {.id = r->trace,
@@ -381,24 +384,25 @@ static uint32_t longest_of(const struct answer *a) {
     return longest;
 }
 
-void text_ended(struct server *s, struct ride *r) {
+void text_ended(struct server *s, struct generation *r) {
     const struct answer *a = &r->answer;
     uint32_t tokens = answer_completion_tokens(a);
-    struct metrics_ride m = {.model = r->model->metrics_idx,
-                             .finish = finish_of(r),
-                             .prompt_tokens = a->prompt_tokens,
-                             .completion_tokens = tokens,
-                             .max_tokens = r->request.has_max_tokens ? r->request.max_tokens : 0,
-                             .n = r->request.n,
-                             .longest_tokens = longest_of(a),
-                             .arrived_us = a->arrived_us,
-                             .started_us = r->started_us,
-                             .first_token_us = a->first_token_us,
-                             .finished_us = a->finished_us};
-    server_metrics_ride(s->metrics, &m);
+    struct metrics_generation m = {.model = r->model->metrics_idx,
+                                   .finish = finish_of(r),
+                                   .prompt_tokens = a->prompt_tokens,
+                                   .completion_tokens = tokens,
+                                   .max_tokens =
+                                       r->request.has_max_tokens ? r->request.max_tokens : 0,
+                                   .n = r->request.n,
+                                   .longest_tokens = longest_of(a),
+                                   .arrived_us = a->arrived_us,
+                                   .started_us = r->started_us,
+                                   .first_token_us = a->first_token_us,
+                                   .finished_us = a->finished_us};
+    server_metrics_generation(s->metrics, &m);
     keys_end(s->keys, r->key, tokens + a->prompt_tokens, clock_now(&clock_real));
     keys_drop(s->keys, r->key, a->choice_count);
-    log_ride(s, r);
+    log_generation(s, r);
     log_prompt(s, r);
-    trace_ride(s, r);
+    trace_generation(s, r);
 }

@@ -16,12 +16,12 @@ struct codec;
 struct http_head;
 struct json;
 struct key;
-struct ride;
+struct generation;
 struct served;
 struct server;
 
 /* Who asks for text, and how. */
-struct asker {
+struct caller {
     struct server *server;
     const struct key *key;
     const char *route;
@@ -30,9 +30,10 @@ struct asker {
     int64_t arrived_us;
     uint64_t body_bytes;
 };
-/* Take a decoded request on. On ST_OK the ride has its key's leave and can go. `q` is moved out
+/* Take a decoded request on. On ST_OK the generation has its key's leave and can go. `q` is moved
+ * out
  * of in any case. */
-enum status text_admit(const struct asker *a, struct api_request *q, struct ride **out,
+enum status text_admit(const struct caller *a, struct api_request *q, struct generation **out,
                        struct api_error *e);
 /* Read a body, which becomes the request's; `q` is to be deinitialised in any case. */
 enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
@@ -40,7 +41,7 @@ enum status text_decode(const struct codec *codec, struct json *doc, struct api_
 /* May the key ask? If so keys_end is owed. ST_BAD: one of its limits says no. */
 enum status text_begin_key(struct server *s, const struct key *key, int64_t arrived_us,
                            struct api_error *e);
-void text_ended(struct server *s, struct ride *r);
+void text_ended(struct server *s, struct generation *r);
 enum status text_find_model(struct server *s, struct str name, struct served **out,
                             struct api_error *e);
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/chore_int.h"
+#include "server/task_int.h"
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
@@ -17,8 +17,8 @@ static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
                                   struct api_error *e);
 
-struct token_chore {
-    struct chore base;
+struct token_task {
+    struct task base;
     const struct key *key;
     struct served *model;
     struct tokenize_request request;
@@ -28,28 +28,28 @@ struct token_chore {
 
 /* ---- the work, on any thread ---- */
 
-static enum status encode_text(struct token_chore *t, struct tokens *out) {
+static enum status encode_text(struct token_task *t, struct tokens *out) {
     const struct tokenize_request *r = &t->request;
     struct encode_options options = {.add_special = !r->text.raw_prompt,
                                      .plain_special = r->no_special};
     return tokenizer_encode(t->model->tokenizer, r->text.prompts[0].text, options, out);
 }
 
-static void put_tokens(struct token_chore *t, const struct tokens *ids) {
+static void put_tokens(struct token_task *t, const struct tokens *ids) {
     enum status st = tokenize_answer_put(&t->request, t->model->tokenizer, ids->ids,
                                          (uint32_t)ids->count, t->model->ctx_tokens, &t->body);
     if (st != ST_OK) t->body.status = st;
 }
 
-static void tokenize_chat(struct token_chore *t) {
+static void tokenize_chat(struct token_task *t) {
     struct prompts prompts = {0};
     t->base.status = prompts_prepare(t->model, &t->request.text, &prompts, &t->base.error);
     if (t->base.status == ST_OK) put_tokens(t, &prompts.list[0]);
     prompts_deinit(&prompts);
 }
 
-static void tokenize(struct chore *c) {
-    struct token_chore *t = (struct token_chore *)c;
+static void tokenize(struct task *c) {
+    struct token_task *t = (struct token_task *)c;
     struct tokens ids = {0};
     if (t->request.text.is_chat) {
         tokenize_chat(t);
@@ -60,15 +60,15 @@ static void tokenize(struct chore *c) {
     tokens_deinit(&ids);
 }
 
-static void detokenize(struct chore *c) {
-    struct token_chore *t = (struct token_chore *)c;
+static void detokenize(struct task *c) {
+    struct token_task *t = (struct token_task *)c;
     enum status st = detokenize_answer_put(&t->request, t->model->tokenizer, &t->body, &c->error);
     if (st == ST_BAD) c->status = st;
     if (st == ST_NOMEM) t->body.status = st;
 }
 
-static void apply_template(struct chore *c) {
-    struct token_chore *t = (struct token_chore *)c;
+static void apply_template(struct task *c) {
+    struct token_task *t = (struct token_task *)c;
     struct buf text;
     buf_init(&text, BODY_BYTES_MAX);
     c->status = prompt_render(t->model, &t->request.text, &text, &c->error);
@@ -78,44 +78,45 @@ static void apply_template(struct chore *c) {
 
 /* ---- around it ---- */
 
-static void drop(struct token_chore *t) {
+static void drop(struct token_task *t) {
     tokenize_request_deinit(&t->request);
     buf_deinit(&t->body);
     mem_free(t);
 }
 
-static void finish(struct chore *c) {
-    struct token_chore *t = (struct token_chore *)c;
+static void finish(struct task *c) {
+    struct token_task *t = (struct token_task *)c;
     keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
-    if (c->visit && c->status != ST_OK)
-        visit_refuse(c->visit, &c->error);
-    else if (c->visit)
-        visit_reply_json(c->visit, &t->body);
+    if (c->http && c->status != ST_OK)
+        http_request_refuse(c->http, &c->error);
+    else if (c->http)
+        http_request_reply_json(c->http, &t->body);
     drop(t);
 }
 
 static enum status read_body(void *self, struct json *body, struct api_error *e) {
-    struct token_chore *t = self;
+    struct token_task *t = self;
     return t->read(body, &t->request, e);
 }
 
-static void was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
-    struct token_chore *t = self;
+static void was_read(void *self, struct http_request *v, enum status st,
+                     const struct api_error *e) {
+    struct token_task *t = self;
     struct api_error error = *e;
     if (v && st == ST_OK) st = text_find_model(v->server, t->request.text.model, &t->model, &error);
     if (v && st == ST_OK) st = text_begin_key(v->server, v->key, v->arrived_us, &error);
     if (v && st == ST_OK) {
-        chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
+        task_run(&t->base, v, http_body(v->x).len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (v) visit_refuse(v, &error);
+    if (v) http_request_refuse(v, &error);
     drop(t);
 }
 
-static void run(struct visit *v, token_read_fn *read, void (*work)(struct chore *c)) {
-    struct token_chore *t = mem_zalloc(sizeof(*t));
+static void run(struct http_request *v, token_read_fn *read, void (*work)(struct task *c)) {
+    struct token_task *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
         return;
     }
     buf_init(&t->body, BODY_BYTES_MAX);
@@ -124,69 +125,71 @@ static void run(struct visit *v, token_read_fn *read, void (*work)(struct chore 
     t->read = read;
     t->base.work = work;
     t->base.done = finish;
-    visit_read(v, &(struct visit_reader){.self = t, .read = read_body, .done = was_read});
+    http_request_read(
+        v, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
 }
 
-void handle_tokenize(struct visit *v) { run(v, tokenize_request_read, tokenize); }
-void handle_detokenize(struct visit *v) { run(v, detokenize_request_read, detokenize); }
-void handle_template(struct visit *v) { run(v, template_request_read, apply_template); }
+void handle_tokenize(struct http_request *v) { run(v, tokenize_request_read, tokenize); }
+void handle_detokenize(struct http_request *v) { run(v, detokenize_request_read, detokenize); }
+void handle_template(struct http_request *v) { run(v, template_request_read, apply_template); }
 
 /* ---- Anthropic's count: an answer that is nothing but its prompt ---- */
 
-struct count_chore {
-    struct chore base;
+struct count_task {
+    struct task base;
     const struct key *key;
     struct served *model;
     struct api_request request;
     struct answer answer;
 };
 
-static void count_prompt(struct chore *c) {
-    struct count_chore *t = (struct count_chore *)c;
+static void count_prompt(struct task *c) {
+    struct count_task *t = (struct count_task *)c;
     struct prompts prompts = {0};
     c->status = prompts_prepare(t->model, &t->request, &prompts, &c->error);
     if (c->status == ST_OK) t->answer.prompt_tokens = (uint32_t)prompts.list[0].count;
     prompts_deinit(&prompts);
 }
 
-static void finish_count(struct chore *c) {
-    struct count_chore *t = (struct count_chore *)c;
+static void finish_count(struct task *c) {
+    struct count_task *t = (struct count_task *)c;
     struct buf body;
     keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
     buf_init(&body, BODY_BYTES_MAX);
     if (c->status == ST_OK) t->request.codec->whole(&t->answer, &body);
-    if (c->visit && c->status != ST_OK)
-        visit_refuse(c->visit, &c->error);
-    else if (c->visit)
-        visit_reply_json(c->visit, &body);
+    if (c->http && c->status != ST_OK)
+        http_request_refuse(c->http, &c->error);
+    else if (c->http)
+        http_request_reply_json(c->http, &body);
     buf_deinit(&body);
     api_request_deinit(&t->request);
     mem_free(t);
 }
 
 static enum status read_count(void *self, struct json *body, struct api_error *e) {
-    struct count_chore *t = self;
+    struct count_task *t = self;
     return text_decode(t->request.codec, body, &t->request, e);
 }
 
-static void count_was_read(void *self, struct visit *v, enum status st, const struct api_error *e) {
-    struct count_chore *t = self;
+static void count_was_read(void *self, struct http_request *v, enum status st,
+                           const struct api_error *e) {
+    struct count_task *t = self;
     struct api_error error = *e;
     if (v && st == ST_OK) st = text_find_model(v->server, t->request.model, &t->model, &error);
     if (v && st == ST_OK) st = text_begin_key(v->server, v->key, v->arrived_us, &error);
     if (v && st == ST_OK) {
-        chore_run(&t->base, v, http_body(v->x).len >= CHORE_POOL_FROM_BYTES);
+        task_run(&t->base, v, http_body(v->x).len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (v) visit_refuse(v, &error);
+    if (v) http_request_refuse(v, &error);
     api_request_deinit(&t->request);
     mem_free(t);
 }
 
-void handle_count_tokens(struct visit *v) {
-    struct count_chore *t = mem_zalloc(sizeof(*t));
+void handle_count_tokens(struct http_request *v) {
+    struct count_task *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
         return;
     }
     t->key = v->key;
@@ -194,5 +197,6 @@ void handle_count_tokens(struct visit *v) {
     t->base.done = finish_count;
     t->answer.request = &t->request;
     api_request_init(&t->request, v->codec);
-    visit_read(v, &(struct visit_reader){.self = t, .read = read_count, .done = count_was_read});
+    http_request_read(
+        v, &(struct http_request_reader){.self = t, .read = read_count, .done = count_was_read});
 }

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "net/ws.h"
-#include "server/chore_int.h"
+#include "server/task_int.h"
 #include "server/handlers.h"
 #include "server/server_int.h"
 #include "server/sink.h"
@@ -43,7 +43,7 @@ struct ws_client {
 
 /* A message while it is read. */
 struct ws_reading {
-    struct chore base;
+    struct task base;
     struct ws_client *client; /* NULL: it has closed */
     char *copy;               /* NULL: the connection's own, which stays meanwhile */
     struct str text;
@@ -98,7 +98,7 @@ static void send_error(struct ws_client *c, const struct api_error *e, const cha
 
 static void ws_refuse(struct sink *s, const struct api_error *e) {
     struct ws_sink *k = (struct ws_sink *)s;
-    send_error(k->client, e, s->ride->request_id);
+    send_error(k->client, e, s->generation->request_id);
 }
 
 static void ws_destroy(struct sink *s) {
@@ -131,10 +131,10 @@ static void cancel(struct ws_client *c) {
     if (c->reading) c->reading->is_cancelled = true;
     if (!c->sink) return;
     api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
-    ride_fail(c->sink->base.ride, &e);
+    generation_fail(c->sink->base.generation, &e);
 }
 
-static struct ws_sink *make_sink(struct ws_client *c, const struct ride *r) {
+static struct ws_sink *make_sink(struct ws_client *c, const struct generation *r) {
     struct ws_sink *k = mem_zalloc(sizeof(*k));
     if (!k) return NULL;
     k->base.kind = &ws_kind;
@@ -144,20 +144,20 @@ static struct ws_sink *make_sink(struct ws_client *c, const struct ride *r) {
 }
 
 static enum status go(struct ws_client *c, struct ws_reading *t, struct api_error *e) {
-    struct ride *r;
+    struct generation *r;
     t->request.stream = true;
-    struct asker asker = {.server = c->server,
-                          .key = c->key,
-                          .route = t->route->path,
-                          .id = t->id,
-                          .request_id = t->id,
-                          .arrived_us = t->arrived_us,
-                          .body_bytes = t->text.len};
-    TRY(text_admit(&asker, &t->request, &r, e));
+    struct caller caller = {.server = c->server,
+                            .key = c->key,
+                            .route = t->route->path,
+                            .id = t->id,
+                            .request_id = t->id,
+                            .arrived_us = t->arrived_us,
+                            .body_bytes = t->text.len};
+    TRY(text_admit(&caller, &t->request, &r, e));
     c->sink = make_sink(c, r);
     bool has_sink = c->sink != NULL;
-    if (has_sink) ride_attach(r, &c->sink->base);
-    ride_go(r); /* without a sink it ends at once */
+    if (has_sink) generation_attach(r, &c->sink->base);
+    generation_go(r); /* without a sink it ends at once */
     return has_sink ? ST_OK : api_refuse(e, 503, NULL, "out_of_memory", "out of memory");
 }
 
@@ -210,7 +210,7 @@ static enum status read_message(struct ws_reading *t, struct json *message) {
     return is_read ? text_decode(t->codec, body, &t->request, &t->base.error) : st;
 }
 
-static void read_text(struct chore *base) {
+static void read_text(struct task *base) {
     struct ws_reading *t = (struct ws_reading *)base;
     struct json *message;
     struct err err = {0};
@@ -240,7 +240,7 @@ static enum status act(struct ws_client *c, struct ws_reading *t, struct api_err
     return go(c, t, e);
 }
 
-static void was_read(struct chore *base) {
+static void was_read(struct task *base) {
     struct ws_reading *t = (struct ws_reading *)base;
     struct ws_client *c = t->client; /* NULL: it has closed */
     if (c && c->reading == t) c->reading = NULL;
@@ -283,14 +283,14 @@ static void on_text(void *ctx, struct ws *ws, struct str text) {
     struct ws_client *c = ctx;
     struct api_error e = {0};
     char id[SERVER_ID_BYTES];
-    bool is_long = text.len >= CHORE_READ_FROM_BYTES;
+    bool is_long = text.len >= TASK_READ_FROM_BYTES;
     (void)ws;
     if (!is_welcome(c)) return;
     bool is_busy = is_long && (c->reading || c->sink);
     struct ws_reading *t = is_busy ? NULL : make_reading(c, text, is_long);
     if (t) {
         if (is_long) c->reading = t;
-        chore_run_alone(&t->base, c->server, is_long);
+        task_run_alone(&t->base, c->server, is_long);
         return;
     }
     server_make_id(c->server, id);
@@ -304,7 +304,7 @@ static void on_room(void *ctx, struct ws *ws) {
     (void)ws;
     if (!c->sink) return;
     c->sink->is_waiting = false;
-    ride_wake(c->sink->base.ride, &c->sink->base);
+    generation_wake(c->sink->base.generation, &c->sink->base);
 }
 
 static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
@@ -317,14 +317,14 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
         c->server->clients = c->next;
     if (c->next) c->next->prev = c->prev;
     if (c->reading) c->reading->client = NULL;
-    if (c->sink) ride_detach(c->sink->base.ride, &c->sink->base);
+    if (c->sink) generation_detach(c->sink->base.generation, &c->sink->base);
     mem_free(c);
 }
 
 static const struct ws_handler handler = {
     .on_text = on_text, .on_room = on_room, .on_closed = on_closed};
 
-static void refuse_upgrade(struct visit *v) {
+static void refuse_upgrade(struct http_request *v) {
     static const struct http_header headers[] = {
         {{"upgrade", 7}, {"websocket", 9}},
         {{"sec-websocket-version", 21}, {"13", 2}},
@@ -334,13 +334,13 @@ static void refuse_upgrade(struct visit *v) {
     api_refuse(&e, 426, NULL, "upgrade_required", "this path speaks WebSocket (RFC 6455)");
     buf_init(&body, ERROR_BYTES);
     v->codec->put_error(&e, str_of(v->request_id), &body);
-    visit_reply(v,
-                &(struct reply){
-                    .status = 426, .body = buf_str(&body), .headers = headers, .header_count = 2});
+    http_request_reply(
+        v, &(struct reply){
+               .status = 426, .body = buf_str(&body), .headers = headers, .header_count = 2});
     buf_deinit(&body);
 }
 
-void handle_stream(struct visit *v) {
+void handle_stream(struct http_request *v) {
     struct server *s = v->server;
     struct err err = {0};
     if (!ws_wants(v->x)) {
@@ -353,7 +353,7 @@ void handle_stream(struct visit *v) {
     struct http_exchange *x = v->x;
     if (!c || ws_accept(x, &options, &c->ws, &err) != ST_OK) {
         mem_free(c);
-        visit_refuse_memory(v);
+        http_request_refuse_memory(v);
         return;
     }
     c->server = s;
@@ -362,5 +362,5 @@ void handle_stream(struct visit *v) {
     c->next = s->clients;
     if (c->next) c->next->prev = c;
     s->clients = c;
-    visit_free(v); /* the exchange has ended with its answer of 101 */
+    http_request_free(v); /* the exchange has ended with its answer of 101 */
 }

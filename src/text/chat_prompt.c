@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "text/template.h"
+#include "jinja/template.h"
 #include "text/tokenizer.h"
 
 /* What a template writes behind the last message. Bounded, because looking for a text that a

@@ -235,7 +235,7 @@ def metrics_named_in(text):
 
 @pytest.mark.parametrize("name", ["deploy/alerts.yml", "deploy/grafana.json", "docs/operation.md"])
 def test_every_metric_that_is_named_is_told(name):
-    source = (ROOT / "src/server/server_metrics.c").read_text()
+    source = (ROOT / "src/report/server_metrics.c").read_text()
     told = metrics_named_in(source)
     assert metrics_named_in((ROOT / name).read_text()) - told == set()
 

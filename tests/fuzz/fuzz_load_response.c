@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
-#include "load/delta.h"
-#include "load/reply.h"
-#include "load/sse.h"
+#include "loadgen/delta.h"
+#include "loadgen/reply.h"
+#include "loadgen/sse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "text/template.h"
+#include "jinja/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

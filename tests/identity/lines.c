@@ -13,7 +13,7 @@ enum { IS_SLOW = 1 };
 enum { IS_SLOW = 0 };
 #endif
 
-/* Rides of a line are ten in a row at least: one for each policy. */
+/* Crowds of a line are ten in a row at least: one for each policy. */
 static const struct line_plan plans[] = {
     {"llama", 0, 20},      {"gemma3", 100, 20},      {"mistral", 200, 10}, {"mixtral", 300, 10},
     {"qwen3moe", 400, 10}, {"qwen2-window", 500, 6}, {"gemma2", 600, 6},   {"llama-q4_k", 700, 10},

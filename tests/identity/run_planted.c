@@ -1,17 +1,17 @@
-/* Goal:   the rides notice a broken rule.
+/* Goal:   the crowds notice a broken rule.
  * Method: this program is linked with one file of planted/, which replaces functions by faulty
- *         ones. It runs rides on tiny models, on the CPU and on a device that is late, until an
+ *         ones. It runs crowds on tiny models, on the CPU and on a device that is late, until an
  *         answer differs, and says which one; to get to the end without a difference is the
  *         failure. */
 #include <stdio.h>
 
 #include "identity/lines.h"
-#include "identity/ride.h"
+#include "identity/crowd.h"
 
 enum { RIDES_MAX = 20 };
 
-/* True: a ride noticed. */
-static bool ride_until_caught(const char *name, const char *device) {
+/* True: a crowd noticed. */
+static bool crowd_until_caught(const char *name, const char *device) {
     struct line line;
     struct err err = {0};
     struct coverage seen = {0};
@@ -20,9 +20,9 @@ static bool ride_until_caught(const char *name, const char *device) {
     if (line_open(&line, name, path, false, &err) != ST_OK) return false;
     bool caught = false;
     for (uint32_t i = 0; i < RIDES_MAX && !caught; i++) {
-        struct ride r = ride_draw(&line, i);
+        struct crowd r = crowd_draw(&line, i);
         r.device = device;
-        caught = ride_check(&line, &r, &seen, &err) != ST_OK;
+        caught = crowd_check(&line, &r, &seen, &err) != ST_OK;
     }
     if (caught) printf("caught after %u pairs: %s\n", seen.pairs, err.text);
     line_close(&line);
@@ -35,7 +35,7 @@ int main(void) {
     static const char *const devices[] = {"cpu", "delayed:depth=1,jitter=0"};
     for (uint32_t d = 0; d < sizeof(devices) / sizeof(devices[0]); d++)
         for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-            if (ride_until_caught(names[i], devices[d])) return 0;
-    printf("no ride noticed the fault\n");
+            if (crowd_until_caught(names[i], devices[d])) return 0;
+    printf("no crowd noticed the fault\n");
     return 1;
 }

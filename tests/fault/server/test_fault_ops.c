@@ -15,10 +15,10 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "fault/fail_alloc.h"
-#include "server/keys.h"
-#include "server/log.h"
-#include "server/server_metrics.h"
-#include "server/tracer.h"
+#include "access/keys.h"
+#include "report/log.h"
+#include "report/server_metrics.h"
+#include "report/tracer.h"
 
 enum { RUNS_MAX = 100000 };
 
@@ -117,7 +117,7 @@ static enum status use_metrics(void) {
     enum status st = server_metrics_create(&m);
     if (st != ST_OK) return st;
     st = server_metrics_add_model(m, &info, &model);
-    server_metrics_ride(m, &(struct metrics_ride){.model = model});
+    server_metrics_generation(m, &(struct metrics_generation){.model = model});
     server_metrics_tokens(m, model, 1, 5);
     server_metrics_response(m, "/", 200, 0.1);
     server_metrics_response(m, "/", 200, 0.1);

@@ -1,5 +1,5 @@
 /* Goal:   tokens become the same events however they arrive, never half a character, nothing at
- *         or behind a stop string, and every token rides on one event.
+ *         or behind a stop string, and every token generations on one event.
  * Method: chosen tokens through a teller and a log; then random tokens in random cuts, compared
  *         with the same tokens one by one and with the tokenizer's own decoding. */
 #include <setjmp.h>

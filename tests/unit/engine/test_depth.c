@@ -224,7 +224,7 @@ static void test_a_lost_device_fails_everything(void **state) {
         submit(&r, PLAIN);
         assert_true(run(&r) >= 1);
         for (uint32_t i = 0; i < r.count; i++) assert_int_equal(finish_of(&r, i), FINISH_ERROR);
-        assert_true(engine_pulse(r.s.engine).failed_steps >= 2);
+        assert_true(engine_liveness(r.s.engine).failed_steps >= 2);
         assert_no_blocks_held(&r);
         rig_close(&r);
     }

@@ -381,8 +381,8 @@ static void test_numbers_tell_who_waits_and_for_how_long(void **state) {
         request_unref(r[i]);
     }
     sim_clock_advance(&rig.clock, 5000);
-    assert_true(engine_pulse(rig.engine).quiet_us >= 5000);
-    assert_int_equal(engine_pulse(rig.engine).stalled_us, 0);
+    assert_true(engine_liveness(rig.engine).quiet_us >= 5000);
+    assert_int_equal(engine_liveness(rig.engine).stalled_us, 0);
     engine_destroy(rig.engine);
 }
 
@@ -405,7 +405,7 @@ static void test_numbers_and_trace_tell_what_happened(void **state) {
     assert_int_equal(s.step_tokens, 20 + 11); /* the last one is nobody's context */
     assert_int_equal(s.step_sizes[0], 11);
     assert_int_equal(s.step_sizes[5], 1); /* 17 to 32 tokens */
-    assert_int_equal(engine_pulse(rig.engine).steps, 12);
+    assert_int_equal(engine_liveness(rig.engine).steps, 12);
     assert_true(s.kv_used_share == 0.0);
     struct buf trace;
     buf_init(&trace, 1 << 20);

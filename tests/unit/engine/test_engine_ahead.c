@@ -49,14 +49,14 @@ static void test_the_first_turn_submits_and_later_ones_collect_one_step(void **s
     bool did_work;
     engine_step(rig.engine, &did_work);
     assert_true(did_work);
-    assert_int_equal(engine_pulse(rig.engine).steps, 0);
+    assert_int_equal(engine_liveness(rig.engine).steps, 0);
     for (uint32_t n = 1; n <= 12; n++) {
         uint32_t ready;
         engine_step(rig.engine, &did_work);
         engine_verify(rig.engine);
         choice_poll(&r->choices[0], &ready);
         assert_int_equal(ready, 20 + n);
-        assert_int_equal(engine_pulse(rig.engine).steps, n);
+        assert_int_equal(engine_liveness(rig.engine).steps, n);
     }
     assert_int_equal(rig_finish(r, 0), FINISH_LENGTH);
     engine_step(rig.engine, &did_work);
@@ -104,7 +104,7 @@ static void test_records_of_steps_follow_one_another(void **state) {
     assert_all_given_back(&rig);
     struct engine_stats n = engine_stats(rig.engine);
     assert_int_equal(n.step_us, rig.clock.now_us - began_us); /* no time is counted twice */
-    assert_int_equal(n.sched.steps, engine_pulse(rig.engine).steps);
+    assert_int_equal(n.sched.steps, engine_liveness(rig.engine).steps);
     request_unref(r);
     engine_destroy(rig.engine);
 }
@@ -215,7 +215,7 @@ static void test_a_failed_step_ends_those_in_it_and_no_others(void **state) {
         }
         assert_in_range(errors, 1, 2 * trouble.times);
         assert_int_equal(engine_stats(rig.engine).answer_tokens, tokens);
-        assert_int_equal(engine_pulse(rig.engine).failed_steps,
+        assert_int_equal(engine_liveness(rig.engine).failed_steps,
                          0); /* since one that could be used */
         engine_destroy(rig.engine);
     }

@@ -327,7 +327,7 @@ static void test_failing_steps_in_a_row_are_counted_until_one_succeeds(void **st
     o.sim_fail_after = 2;
     assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_OK);
     for (uint32_t failed = 0; failed < 4; failed++) {
-        assert_int_equal(engine_pulse(s.engine).failed_steps, failed);
+        assert_int_equal(engine_liveness(s.engine).failed_steps, failed);
         struct request *r = submit(&s, 1);
         while (atomic_load(&r->choices[0].finish) == FINISH_NONE) {
             bool did_work;

@@ -20,7 +20,7 @@ struct world {
     struct server server;
     struct http_header headers[8];
     struct http_head head;
-    struct visit visit;
+    struct http_request http;
 };
 
 static void world_open(struct world *w, const char *host, bool with_keys) {
@@ -67,9 +67,9 @@ static uint32_t knock_with(struct world *w, enum http_method method, const char 
                                  .headers = w->headers,
                                  .header_count = count,
                                  .peer = STR("127.0.0.1:5123")};
-    w->visit = (struct visit){.server = &w->server, .head = &w->head};
-    w->visit.route = routes_find(method, w->head.path, &arg, &allowed);
-    enum status st = gate_check(&w->visit, &e);
+    w->http = (struct http_request){.server = &w->server, .head = &w->head};
+    w->http.route = routes_find(method, w->head.path, &arg, &allowed);
+    enum status st = gate_check(&w->http, &e);
     assert_int_equal(st == ST_OK, e.status == 0);
     return e.status;
 }
@@ -143,7 +143,7 @@ static void test_a_unix_socket_has_no_host(void **state) {
     world_open(&w, "127.0.0.1", false);
     knock(&w, "/v1/models", "anything", NULL);
     w.head.peer = STR("unix");
-    assert_int_equal(gate_check(&w.visit, &e), ST_OK);
+    assert_int_equal(gate_check(&w.http, &e), ST_OK);
     world_close(&w);
 }
 
@@ -170,10 +170,10 @@ static void test_pages_of_other_sites_are_refused_unless_allowed(void **state) {
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "")), 403);
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "http://127.0.0.1:9999")), 403);
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "http://127.0.0.1:8080")), 0);
-    assert_false(w.visit.is_allowed_origin);
+    assert_false(w.http.is_allowed_origin);
     allow(&w, "cors-origin", "https://app.example");
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "https://app.example")), 0);
-    assert_true(w.visit.is_allowed_origin);
+    assert_true(w.http.is_allowed_origin);
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("origin", "https://app.example.evil")),
                      403);
     allow(&w, "cors-origin", "*");
@@ -204,9 +204,9 @@ static void test_keys_come_in_either_header_and_must_be_known(void **state) {
                      401);
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("authorization", "bearer sk-first-key")),
                      0);
-    assert_string_equal(w.visit.key->name, "first");
+    assert_string_equal(w.http.key->name, "first");
     assert_int_equal(knock(&w, "/v1/models", host, PAIRS("x-api-key", "sk-other-key")), 0);
-    assert_string_equal(w.visit.key->name, "other");
+    assert_string_equal(w.http.key->name, "other");
     assert_int_equal(knock(&w, "/v1/messages", host, PAIRS("x-api-key", "sk-first-ke")), 401);
     world_close(&w);
 }

@@ -43,7 +43,8 @@ static void test_work_is_what_a_draining_server_refuses(void **state) {
     for (uint32_t i = 0; i < routes_count(); i++) {
         const struct route *r = routes_at(i);
         if (r->handle == handle_text || r->handle == handle_embeddings) assert_true(r->is_work);
-        if (r->handle == handle_ride_get || r->handle == handle_live) assert_false(r->is_work);
+        if (r->handle == handle_generation_get || r->handle == handle_live)
+            assert_false(r->is_work);
     }
 }
 

@@ -1,0 +1,531 @@
+/* access/keys.c - see access/keys.h. How much is access/quota.h.
+ *
+ * An entry never moves and never goes, because requests under way point to it; one that the file
+ * no longer has is not found any more. Reading a file first makes a draft of all its lines and
+ * then takes it over as a whole, so that a damaged file changes nothing.
+ *
+ * Entry points: keys_create, keys_destroy, keys_reload, keys_find, keys_anyone, keys_is_live,
+ * keys_begin, keys_end, keys_hold, keys_drop, keys_share, keys_room.
+ */
+#include "access/keys.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "access/quota.h"
+
+enum {
+    FILE_BYTES_MAX = 4 << 20,
+    KEYS_MAX = 4096,     /* in one file */
+    ENTRIES_MAX = 65536, /* ever seen */
+    SECRET_BYTES_MAX = 512,
+    HASH_BYTES = 32,
+    NAME_BYTES = sizeof(((struct key *)0)->name),
+    PLACE_BYTES = 256,
+};
+
+struct tenant {
+    char name[NAME_BYTES];
+    bool has_line; /* the file limits it */
+    struct quota_limits limits;
+    struct quota quota;
+    uint32_t held;      /* places, by all its keys */
+    uint32_t seen_read; /* the last reading in which it had a line */
+};
+
+struct entry {
+    struct key key; /* first, so that one is the other */
+    uint8_t hash[HASH_BYTES];
+    bool is_live;
+    struct quota quota;
+    uint32_t held;
+    uint32_t seen_read; /* as above */
+};
+
+/* One line of a file, before it counts. */
+struct draft {
+    struct key key;
+    char tenant[NAME_BYTES]; /* "": the key's own */
+    struct quota_limits limits;
+    bool is_tenant; /* a line "@NAME" */
+    uint8_t hash[HASH_BYTES];
+    uint32_t number; /* of the line */
+};
+
+struct drafts {
+    struct draft *rows;
+    uint32_t count, cap, key_count;
+};
+
+/* What tells one state of a file from another. */
+struct file_mark {
+    int64_t mtime_ns, bytes;
+    uint64_t inode, device;
+};
+
+struct keys {
+    char *path; /* NULL: everybody is let in */
+    struct file_mark mark;
+    uint8_t secret[HASH_BYTES]; /* of this process: hashes mean nothing elsewhere */
+    struct entry **entries;
+    uint32_t entry_count, entry_cap;
+    struct tenant **tenants; /* tenants[i] is tenant number i + 1 */
+    uint32_t tenant_count, tenant_cap;
+    struct map *entry_map, *tenant_map; /* by hash and by name */
+    uint32_t reads;                     /* of the file, so far */
+    uint32_t changes;                   /* reads that were taken over */
+    uint32_t key_count;                 /* that are live */
+    uint32_t holders;                   /* tenants that hold a place */
+    struct entry anyone;
+};
+
+/* --- reading ----------------------------------------------------------------------------- */
+
+static bool hash_of(const struct keys *k, struct str secret, uint8_t out[HASH_BYTES]) {
+    unsigned len = 0;
+    return HMAC(EVP_sha256(), k->secret, HASH_BYTES, (const unsigned char *)secret.ptr, secret.len,
+                out, &len) != NULL &&
+           len == HASH_BYTES;
+}
+
+static bool take_name(struct str value, char out[NAME_BYTES]) {
+    if (value.len == 0 || value.len >= NAME_BYTES) return false;
+    for (size_t i = 0; i < value.len; i++)
+        if ((unsigned char)value.ptr[i] <= ' ' || (unsigned char)value.ptr[i] >= 0x7F) return false;
+    memcpy(out, value.ptr, value.len);
+    out[value.len] = 0;
+    return true;
+}
+
+static bool take_count(struct str value, uint32_t *out) {
+    uint64_t number;
+    if (!str_to_u64(value, &number) || number > UINT32_MAX) return false;
+    *out = (uint32_t)number;
+    return true;
+}
+
+static bool take_priority(struct str value, int32_t *out) {
+    int64_t number;
+    if (!str_to_i64(value, &number) || number < -1000 || number > 1000) return false;
+    *out = (int32_t)number;
+    return true;
+}
+
+/* "rpm=60" or "admin". */
+static enum status read_word(struct str word, struct draft *d, struct err *err) {
+    const char *equals = memchr(word.ptr, '=', word.len);
+    struct str name = equals ? str_take(word, (size_t)(equals - word.ptr)) : word;
+    struct str value = equals ? str_skip(word, name.len + 1) : STR("");
+    bool ok = false, for_key = !d->is_tenant;
+    if (str_is(name, "rpm"))
+        ok = take_count(value, &d->limits.rpm);
+    else if (str_is(name, "tpm"))
+        ok = take_count(value, &d->limits.tpm);
+    else if (str_is(name, "concurrent"))
+        ok = take_count(value, &d->limits.concurrent);
+    else if (for_key && str_is(name, "name"))
+        ok = take_name(value, d->key.name);
+    else if (for_key && str_is(name, "tenant"))
+        ok = take_name(value, d->tenant);
+    else if (for_key && str_is(name, "priority"))
+        ok = take_priority(value, &d->key.priority);
+    else if (for_key && str_is(name, "admin"))
+        ok = d->key.is_admin = !equals;
+    else /* it may be half of a key, so it is not shown */
+        return err_set(err, ST_BAD,
+                       "has a word that is none of name= tenant= rpm= tpm= concurrent= priority= "
+                       "admin");
+    return ok ? ST_OK
+              : err_set(err, ST_BAD, "%.*s= has a value that it cannot have", STR_ARG(name));
+}
+
+/* The next word of *rest, which shrinks; empty at the end of the line or at a comment. */
+static struct str next_word(struct str *rest) {
+    *rest = str_trim(*rest);
+    size_t len = 0;
+    while (len < rest->len && rest->ptr[len] != ' ' && rest->ptr[len] != '\t') len++;
+    struct str word = str_take(*rest, len);
+    *rest = str_skip(*rest, len);
+    if (word.len == 0 || word.ptr[0] != '#') return word;
+    return STR("");
+}
+
+static enum status read_secret(const struct keys *k, struct str word, struct draft *d,
+                               struct err *err) {
+    if (word.len > SECRET_BYTES_MAX)
+        return err_set(err, ST_BAD, "a key has at most %d characters", SECRET_BYTES_MAX);
+    for (size_t i = 0; i < word.len; i++)
+        if ((unsigned char)word.ptr[i] < ' ' || (unsigned char)word.ptr[i] >= 0x7F)
+            return err_set(err, ST_BAD, "a key is made of printable ASCII characters");
+    return hash_of(k, word, d->hash) ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
+}
+
+static enum status read_line(const struct keys *k, struct str line, struct draft *d,
+                             struct err *err) {
+    struct str word = next_word(&line);
+    d->is_tenant = word.ptr[0] == '@';
+    if (!d->is_tenant)
+        TRY(read_secret(k, word, d, err));
+    else if (!take_name(str_skip(word, 1), d->tenant))
+        return err_set(err, ST_BAD, "a tenant's name has 1 to %d printable characters",
+                       (int)NAME_BYTES - 1);
+    for (word = next_word(&line); word.len > 0; word = next_word(&line))
+        TRY(read_word(word, d, err));
+    return ST_OK;
+}
+
+static enum status draft_add(struct drafts *all, struct draft **out, struct err *err) {
+    if (all->count == 2 * KEYS_MAX)
+        return err_set(err, ST_BAD, "at most %d keys are taken", KEYS_MAX);
+    if (all->count == all->cap) {
+        uint32_t cap = all->cap ? 2 * all->cap : 16;
+        struct draft *rows = mem_realloc(all->rows, cap * sizeof(*rows));
+        if (!rows) return err_set(err, ST_NOMEM, "out of memory");
+        all->rows = rows;
+        all->cap = cap;
+    }
+    *out = &all->rows[all->count++];
+    **out = (struct draft){0};
+    return ST_OK;
+}
+
+static enum status draft_line(const struct keys *k, struct str line, uint32_t number,
+                              struct drafts *all, struct err *err) {
+    line = str_trim(line);
+    if (line.len == 0 || line.ptr[0] == '#') return ST_OK;
+    struct draft *d = NULL;
+    TRY(draft_add(all, &d, err));
+    d->number = number;
+    snprintf(d->key.name, sizeof(d->key.name), "key-%u", number);
+    TRY(read_line(k, line, d, err));
+    all->key_count += !d->is_tenant;
+    if (all->key_count > KEYS_MAX)
+        return err_set(err, ST_BAD, "at most %d keys are taken", KEYS_MAX);
+    return ST_OK;
+}
+
+/* Messages name the line by its number and never show it: it holds a secret. */
+static enum status blame_line(const struct keys *k, uint32_t number, enum status st,
+                              struct err *err) {
+    char place[PLACE_BYTES];
+    snprintf(place, sizeof(place), "%.200s:%u", k->path, number);
+    return err_prefix(err, st, place);
+}
+
+static enum status draft_text(const struct keys *k, struct str text, struct drafts *all,
+                              struct err *err) {
+    for (uint32_t number = 1; text.len > 0; number++) {
+        const char *end = memchr(text.ptr, '\n', text.len);
+        size_t len = end ? (size_t)(end - text.ptr) : text.len;
+        enum status st = draft_line(k, str_take(text, len), number, all, err);
+        if (st != ST_OK) return blame_line(k, number, st, err);
+        text = str_skip(text, end ? len + 1 : len);
+    }
+    if (all->key_count > 0) return ST_OK;
+    return err_set(err, ST_BAD, "%.200s: has no keys", k->path);
+}
+
+/* --- taking over ------------------------------------------------------------------------- */
+
+static enum status grow(void **rows, uint32_t count, uint32_t *cap, struct err *err) {
+    if (count < *cap) return ST_OK;
+    uint32_t wider = *cap ? 2 * *cap : 16;
+    if (wider > ENTRIES_MAX)
+        return err_set(err, ST_FULL, "too many different keys or tenants since the start");
+    void *grown = mem_realloc(*rows, wider * sizeof(void *));
+    if (!grown) return err_set(err, ST_NOMEM, "out of memory");
+    *rows = grown;
+    *cap = wider;
+    return ST_OK;
+}
+
+static enum status tenant_get(struct keys *k, const char *name, uint32_t *number, struct err *err) {
+    if (map_find(k->tenant_map, str_of(name), number)) return ST_OK;
+    void *rows = k->tenants;
+    TRY(grow(&rows, k->tenant_count, &k->tenant_cap, err));
+    k->tenants = rows;
+    struct tenant *t = mem_zalloc(sizeof(*t));
+    if (!t) return err_set(err, ST_NOMEM, "out of memory");
+    snprintf(t->name, sizeof(t->name), "%s", name);
+    if (map_put(k->tenant_map, str_of(t->name), k->tenant_count + 1) != ST_OK) {
+        mem_free(t);
+        return err_set(err, ST_NOMEM, "out of memory");
+    }
+    k->tenants[k->tenant_count++] = t;
+    *number = k->tenant_count;
+    return ST_OK;
+}
+
+static enum status entry_get(struct keys *k, const uint8_t hash[HASH_BYTES], struct entry **out,
+                             struct err *err) {
+    uint32_t i;
+    if (map_find(k->entry_map, (struct str){(const char *)hash, HASH_BYTES}, &i)) {
+        *out = k->entries[i];
+        return ST_OK;
+    }
+    void *rows = k->entries;
+    TRY(grow(&rows, k->entry_count, &k->entry_cap, err));
+    k->entries = rows;
+    struct entry *e = mem_zalloc(sizeof(*e));
+    if (!e) return err_set(err, ST_NOMEM, "out of memory");
+    memcpy(e->hash, hash, HASH_BYTES);
+    struct str key = {(const char *)e->hash, HASH_BYTES};
+    if (map_put(k->entry_map, key, k->entry_count) != ST_OK) {
+        mem_free(e);
+        return err_set(err, ST_NOMEM, "out of memory");
+    }
+    k->entries[k->entry_count++] = e;
+    *out = e;
+    return ST_OK;
+}
+
+/* A key without tenant= is a tenant of its own, whose name no file can write. */
+static void settle_tenant(struct draft *d) {
+    if (d->is_tenant || d->tenant[0]) return;
+    int len = snprintf(d->tenant, sizeof(d->tenant), "\n");
+    for (uint32_t i = 0; i < HASH_BYTES / 2; i++)
+        len += snprintf(d->tenant + len, sizeof(d->tenant) - (size_t)len, "%02x", d->hash[i]);
+}
+
+/* Find or make the entry and the tenant of a line. */
+static enum status make_place(struct keys *k, struct draft *d, struct err *err) {
+    struct entry *e = NULL;
+    settle_tenant(d);
+    TRY(tenant_get(k, d->tenant, &d->key.tenant, err));
+    if (!d->is_tenant) TRY(entry_get(k, d->hash, &e, err));
+    uint32_t *seen_read = e ? &e->seen_read : &k->tenants[d->key.tenant - 1]->seen_read;
+    if (*seen_read == k->reads) return err_set(err, ST_BAD, "the same stands in an earlier line");
+    *seen_read = k->reads;
+    return ST_OK;
+}
+
+/* Everything that can fail. They are not in force yet. */
+static enum status make_room(struct keys *k, struct drafts *all, struct err *err) {
+    k->reads++;
+    for (uint32_t i = 0; i < all->count; i++) {
+        enum status st = make_place(k, &all->rows[i], err);
+        if (st == ST_BAD) return blame_line(k, all->rows[i].number, st, err);
+        TRY(st);
+    }
+    return ST_OK;
+}
+
+static struct tenant *tenant_of(const struct keys *k, const struct key *key) {
+    CHECK(key->tenant <= k->tenant_count);
+    return key->tenant ? k->tenants[key->tenant - 1] : NULL;
+}
+
+static void hold(struct keys *k, struct tenant *t, uint32_t places) {
+    k->holders += t->held == 0 && places > 0;
+    t->held += places;
+}
+
+static void drop(struct keys *k, struct tenant *t, uint32_t places) {
+    CHECK(t->held >= places);
+    t->held -= places;
+    k->holders -= t->held == 0 && places > 0;
+}
+
+/* A key has gone over to another tenant: what it has under way goes with it. */
+static void move_over(struct keys *k, struct entry *e, struct tenant *from, struct tenant *to) {
+    if (!from || from == to) return;
+    CHECK(from->quota.under_way >= e->quota.under_way);
+    from->quota.under_way -= e->quota.under_way;
+    to->quota.under_way += e->quota.under_way;
+    drop(k, from, e->held);
+    hold(k, to, e->held);
+}
+
+static void take_draft(struct keys *k, const struct draft *d) {
+    if (d->is_tenant) {
+        struct tenant *t = k->tenants[d->key.tenant - 1];
+        t->has_line = true;
+        t->limits = d->limits;
+        return;
+    }
+    struct entry *e = NULL;
+    enum status st = entry_get(k, d->hash, &e, NULL);
+    CHECK(st == ST_OK);
+    struct tenant *from = tenant_of(k, &e->key); /* NULL: of a new entry */
+    e->key = d->key;
+    e->key.rpm = d->limits.rpm;
+    e->key.tpm = d->limits.tpm;
+    e->key.concurrent = d->limits.concurrent;
+    e->is_live = true;
+    move_over(k, e, from, tenant_of(k, &e->key));
+}
+
+static enum status take_over(struct keys *k, struct drafts *all, struct err *err) {
+    TRY(make_room(k, all, err));
+    for (uint32_t i = 0; i < k->entry_count; i++) k->entries[i]->is_live = false;
+    for (uint32_t i = 0; i < k->tenant_count; i++) k->tenants[i]->has_line = false;
+    for (uint32_t i = 0; i < all->count; i++) take_draft(k, &all->rows[i]);
+    k->key_count = all->key_count;
+    k->changes++;
+    return ST_OK;
+}
+
+/* --- life -------------------------------------------------------------------------------- */
+
+static enum status mark_of(const char *path, struct file_mark *out, struct err *err) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return err_set(err, errno == ENOENT ? ST_MISSING : ST_IO, "%s: %s", path, strerror(errno));
+    *out = (struct file_mark){
+        .mtime_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec,
+        .bytes = info.st_size,
+        .inode = info.st_ino,
+        .device = info.st_dev,
+    };
+    return ST_OK;
+}
+
+enum status keys_reload(struct keys *k, bool force, struct err *err) {
+    if (!k->path) return ST_OK;
+    struct file_mark mark;
+    TRY(mark_of(k->path, &mark, err));
+    bool is_same = mark.mtime_ns == k->mark.mtime_ns && mark.bytes == k->mark.bytes &&
+                   mark.inode == k->mark.inode && mark.device == k->mark.device;
+    if (is_same && !force) return ST_OK;
+    k->mark = mark; /* a damaged file is complained about once */
+
+    struct drafts all = {0};
+    struct buf text;
+    buf_init(&text, FILE_BYTES_MAX);
+    enum status st = file_read(k->path, &text, err);
+    if (st == ST_OK) st = draft_text(k, buf_str(&text), &all, err);
+    if (st == ST_OK) st = take_over(k, &all, err);
+    if (text.ptr) OPENSSL_cleanse(text.ptr, text.cap);
+    buf_deinit(&text);
+    mem_free(all.rows);
+    return st;
+}
+
+struct keys_facts keys_facts(const struct keys *k) {
+    return (struct keys_facts){.keys = k->key_count, .changes = k->changes};
+}
+
+enum status keys_create(const char *path, struct keys **out, struct err *err) {
+    struct keys *k = mem_zalloc(sizeof(*k));
+    if (!k) return err_set(err, ST_NOMEM, "out of memory");
+    snprintf(k->anyone.key.name, NAME_BYTES, "anyone");
+    enum status st = ST_OK;
+    if (path && getrandom(k->secret, HASH_BYTES, 0) != HASH_BYTES)
+        st = err_set(err, ST_IO, "no random numbers: %s", strerror(errno));
+    k->entry_map = map_create(0);
+    k->tenant_map = map_create(0);
+    bool has_maps = k->entry_map && k->tenant_map;
+    if (!has_maps || (path && !(k->path = mem_dup(path, strlen(path)))))
+        st = err_set(err, ST_NOMEM, "out of memory");
+    if (st == ST_OK) st = keys_reload(k, true, err);
+    if (st == ST_OK)
+        *out = k;
+    else
+        keys_destroy(k);
+    return st;
+}
+
+void keys_destroy(struct keys *k) {
+    if (!k) return;
+    for (uint32_t i = 0; i < k->entry_count; i++) mem_free(k->entries[i]);
+    for (uint32_t i = 0; i < k->tenant_count; i++) mem_free(k->tenants[i]);
+    mem_free(k->entries);
+    mem_free(k->tenants);
+    map_destroy(k->entry_map);
+    map_destroy(k->tenant_map);
+    mem_free(k->path);
+    OPENSSL_cleanse(k->secret, sizeof(k->secret));
+    mem_free(k);
+}
+
+/* --- asking ------------------------------------------------------------------------------ */
+
+/* Looks at every entry, whichever it is: how long it takes tells nothing. */
+const struct key *keys_find(const struct keys *k, struct str secret) {
+    uint8_t hash[HASH_BYTES];
+    if (!k->path || secret.len == 0 || secret.len > SECRET_BYTES_MAX) return NULL;
+    if (!hash_of(k, secret, hash)) return NULL;
+    const struct entry *found = NULL;
+    for (uint32_t i = 0; i < k->entry_count; i++) {
+        const struct entry *e = k->entries[i];
+        int differs = CRYPTO_memcmp(e->hash, hash, HASH_BYTES);
+        if (!differs && e->is_live) found = e;
+    }
+    return found ? &found->key : NULL;
+}
+
+const struct key *keys_anyone(const struct keys *k) { return k->path ? NULL : &k->anyone.key; }
+
+static struct entry *entry_of(const struct key *key) { return (struct entry *)key; }
+
+bool keys_is_live(const struct keys *k, const struct key *key) {
+    return key == &k->anyone.key || entry_of(key)->is_live;
+}
+
+static struct quota_limits limits_of(const struct key *key) {
+    return (struct quota_limits){key->rpm, key->tpm, key->concurrent};
+}
+
+/* A tenant that no line limits has no limits. */
+static struct quota_limits limits_of_tenant(const struct tenant *t) {
+    return t && t->has_line ? t->limits : (struct quota_limits){0};
+}
+
+bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, int64_t now_us,
+                int64_t *wait_ms, const char **limit) {
+    struct entry *e = entry_of(key);
+    struct tenant *t = tenant_of(k, key);
+    struct quota_limits own = limits_of(key), shared = limits_of_tenant(t);
+    if (!quota_allows(&e->quota, &own, prompt_tokens, now_us, wait_ms, limit)) return false;
+    if (t && !quota_allows(&t->quota, &shared, prompt_tokens, now_us, wait_ms, limit)) return false;
+    quota_begin(&e->quota, prompt_tokens, now_us);
+    if (t) quota_begin(&t->quota, prompt_tokens, now_us);
+    return true;
+}
+
+void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us) {
+    struct tenant *t = tenant_of(k, key);
+    quota_end(&entry_of(key)->quota, completion_tokens, now_us);
+    if (t) quota_end(&t->quota, completion_tokens, now_us);
+}
+
+void keys_hold(struct keys *k, const struct key *key, uint32_t places) {
+    struct tenant *t = tenant_of(k, key);
+    entry_of(key)->held += places;
+    if (t) hold(k, t, places);
+}
+
+void keys_drop(struct keys *k, const struct key *key, uint32_t places) {
+    struct tenant *t = tenant_of(k, key);
+    CHECK(entry_of(key)->held >= places);
+    entry_of(key)->held -= places;
+    if (t) drop(k, t, places);
+}
+
+/* Divided among those who hold some, the one who asks, and one who may come. */
+uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places) {
+    const struct tenant *t = tenant_of(k, key);
+    if (!t || k->key_count < 2) return places;
+    uint32_t others = k->holders - (t->held > 0), share = places / (others + 2);
+    return share <= t->held ? 0 : share - t->held;
+}
+
+struct key_room keys_room(const struct keys *k, const struct key *key, int64_t now_us) {
+    struct tenant *t = tenant_of(k, key);
+    struct quota_limits own = limits_of(key), shared = limits_of_tenant(t);
+    struct key_room room = {UINT32_MAX, UINT32_MAX, 0, 0};
+    quota_narrow(&entry_of(key)->quota, &own, now_us, &room);
+    if (t) quota_narrow(&t->quota, &shared, now_us, &room);
+    return room;
+}

@@ -1,0 +1,153 @@
+/* hub/fetch_pip.c - see hub/fetch_pip.h for the contract. */
+#include "hub/fetch_pip.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/tree.h"
+#include "hub/progress.h"
+#include "config/env.h"
+
+enum { PATH_BYTES = 4096, LOG_BYTES_MAX = 1 << 20, ARGS_MAX = 20, POLL_MS = 100 };
+
+/* The ways to call pip, best first. */
+static const char *const runners[][4] = {
+    {"python3", "-m", "pip", NULL},
+    {"pip3", NULL},
+    {"pip", NULL},
+};
+
+enum outcome { PIP_DONE, PIP_ABSENT, PIP_FAILED };
+
+struct pip_run {
+    const char *folder;
+    char requirement[256];
+    char log_path[PATH_BYTES];
+    struct progress *progress;
+};
+
+static void fill_args(const struct pip_run *r, const char *const *runner,
+                      const char *argv[ARGS_MAX]) {
+    const char *const rest[] = {
+        "download",       "--no-deps",  "--only-binary",
+        ":all:",          "--no-input", "--disable-pip-version-check",
+        "--progress-bar", "off",        "--quiet",
+        "--dest",         r->folder,    r->requirement,
+    };
+    size_t n = 0;
+    while (*runner) argv[n++] = *runner++;
+    for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]); i++) argv[n++] = rest[i];
+    argv[n] = NULL;
+}
+
+/* Input from nowhere, everything it says into the log. 0 or an errno. */
+static int spawn(const struct pip_run *r, const char *const *argv, char **environment, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    int rc = posix_spawn_file_actions_init(&actions);
+    if (rc != 0) return rc;
+    rc = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (rc == 0)
+        rc = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, r->log_path,
+                                              O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (rc == 0) rc = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    /* posix_spawnp takes char *const * for reasons of history and changes nothing. */
+    if (rc == 0)
+        rc =
+            posix_spawnp(pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+/* Wait for the child, showing meanwhile how the folder grows. The exit code, or -1. */
+static int watch(const struct pip_run *r, pid_t pid) {
+    for (;;) {
+        int state;
+        pid_t got = waitpid(pid, &state, WNOHANG);
+        if (got == pid) return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+        if (got < 0 && errno != EINTR) return -1;
+        uint64_t bytes = tree_bytes(r->folder);
+        /* At the end pip copies the wheel, and for a moment there are two. */
+        uint64_t total = r->progress ? r->progress->total_bytes : 0;
+        progress_update(r->progress, bytes < total ? bytes : total);
+        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+    }
+}
+
+/* The last line that begins with "ERROR", else the last line of any kind. */
+static struct str telling_line(struct str log) {
+    struct str last = {"", 0}, error = {"", 0};
+    while (log.len) {
+        const char *end = memchr(log.ptr, '\n', log.len);
+        size_t len = end ? (size_t)(end - log.ptr) : log.len;
+        struct str line = str_trim(str_take(log, len));
+        if (line.len) last = line;
+        if (str_starts(line, STR("ERROR"))) error = line;
+        log = str_skip(log, len + (end ? 1 : 0));
+    }
+    return str_take(error.len ? error : last, 240);
+}
+
+static enum outcome judge(const struct pip_run *r, enum status *st, struct err *err) {
+    struct buf log;
+    buf_init(&log, LOG_BYTES_MAX);
+    file_read(r->log_path, &log, NULL);
+    const char *text = buf_text(&log);
+    enum outcome outcome = PIP_FAILED;
+    struct str line = telling_line(buf_str(&log));
+    if (strstr(text, "No module named pip"))
+        outcome = PIP_ABSENT;
+    else if (strstr(text, "No space left on device") || strstr(text, "Errno 28"))
+        *st = err_set(err, ST_IO, "pip could not download %s: the disk of %s is full",
+                      r->requirement, r->folder);
+    else
+        *st = err_set(err, ST_UNAVAILABLE, "pip could not download %s: %.*s (more in %s)",
+                      r->requirement, STR_ARG(line), r->log_path);
+    buf_deinit(&log);
+    return outcome;
+}
+
+static enum outcome run_one(const struct pip_run *r, const char *const *runner, char **environment,
+                            enum status *st, struct err *err) {
+    const char *argv[ARGS_MAX];
+    pid_t pid;
+    fill_args(r, runner, argv);
+    int rc = spawn(r, argv, environment, &pid);
+    if (rc == ENOENT || rc == EACCES || rc == ENOTDIR) return PIP_ABSENT;
+    if (rc != 0) {
+        *st = err_set(err, ST_UNAVAILABLE, "cannot run %s: %s", argv[0], strerror(rc));
+        return PIP_FAILED;
+    }
+    int code = watch(r, pid);
+    if (code == 0) return PIP_DONE;
+    /* 127 is how a spawn that failed late shows. */
+    return code == 127 ? PIP_ABSENT : judge(r, st, err);
+}
+
+enum status fetch_pip(const char *package, const char *version, const char *folder,
+                      struct progress *progress, struct err *err) {
+    struct pip_run r = {.folder = folder, .progress = progress};
+    snprintf(r.requirement, sizeof(r.requirement), "%s==%s", package, version);
+    if (!path_join(r.log_path, sizeof(r.log_path), folder, "pip.log"))
+        return err_set(err, ST_CREATE, "%s: name too long", folder);
+    /* pip gathers the download in TMPDIR first: there we can watch it grow, and a full /tmp
+     * does not matter. */
+    char **environment = env_for_child("TMPDIR", folder);
+    if (!environment) return err_set(err, ST_NOMEM, "out of memory starting pip");
+    enum status st = ST_OK;
+    enum outcome outcome = PIP_ABSENT;
+    for (size_t i = 0; i < sizeof(runners) / sizeof(runners[0]) && outcome == PIP_ABSENT; i++)
+        outcome = run_one(&r, runners[i], environment, &st, err);
+    mem_free(environment);
+    if (outcome == PIP_ABSENT) return err_set(err, ST_MISSING, "there is no pip on this machine");
+    return outcome == PIP_DONE ? ST_OK : st;
+}

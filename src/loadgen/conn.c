@@ -1,0 +1,224 @@
+/* loadgen/conn.c - see loadgen/conn.h. */
+#include "loadgen/conn.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "loadgen/delta.h"
+
+enum { HTTP_OK = 200 };
+
+void conn_init(struct conn *c, const struct target *target, const struct clock *clock, int epoll) {
+    *c = (struct conn){.target = target, .clock = clock, .epoll = epoll, .fd = -1};
+    buf_init(&c->request, CONN_REQUEST_BYTES);
+    buf_init(&c->body, CONN_BODY_BYTES);
+    sse_init(&c->sse);
+    reply_reset(&c->reply);
+}
+
+static void shut(struct conn *c) {
+    if (c->fd >= 0) close(c->fd);
+    c->fd = -1;
+    c->is_kept = false;
+}
+
+void conn_deinit(struct conn *c) {
+    shut(c);
+    buf_deinit(&c->request);
+    buf_deinit(&c->body);
+    sse_deinit(&c->sse);
+}
+
+static void watch(struct conn *c, bool out, int op) {
+    struct epoll_event e = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data = {.ptr = c}};
+    CHECK(epoll_ctl(c->epoll, op, c->fd, &e) == 0);
+    c->watches_out = out;
+}
+
+/* ---- the end of a request ---- */
+
+static bool end(struct conn *c, enum status st) {
+    c->status = st;
+    c->phase = CONN_IDLE;
+    if (st != ST_OK || c->reply.state != REPLY_DONE || !c->reply.keeps_alive) shut(c);
+    c->is_kept = c->fd >= 0;
+    return true;
+}
+
+static bool end_with_errno(struct conn *c, const char *what, int code) {
+    return end(c, err_set(&c->why, ST_UNAVAILABLE, "%s: %s", what, strerror(code)));
+}
+
+void conn_give_up(struct conn *c, const char *why) {
+    CHECK(c->phase != CONN_IDLE);
+    shut(c);
+    end(c, err_set(&c->why, ST_UNAVAILABLE, "%s", why));
+}
+
+/* ---- the answer ---- */
+
+static void note_delta(struct conn *c, const struct delta *d) {
+    struct trip *t = &c->trip;
+    if (d->has_usage) {
+        t->has_usage = true;
+        t->prompt_tokens = d->prompt_tokens;
+        t->output_tokens = d->output_tokens;
+        t->cached_tokens = d->cached_tokens;
+    }
+    if (d->has_text) {
+        if (t->first_us == 0)
+            t->first_us = c->now_us;
+        else if (c->gaps)
+            hist_add(c->gaps, c->now_us - t->last_us);
+        t->text_events++;
+    }
+    if (d->has_choice) t->last_us = c->now_us;
+}
+
+static enum status on_event(void *ctx, struct str data) {
+    struct conn *c = ctx;
+    struct delta d;
+    if (str_is(data, "[DONE]")) return ST_OK;
+    TRY(delta_read(data, &d, &c->why));
+    note_delta(c, &d);
+    return ST_OK;
+}
+
+static enum status on_body(void *ctx, struct str bytes) {
+    struct conn *c = ctx;
+    if (c->streams && c->reply.status == HTTP_OK)
+        return sse_feed(&c->sse, bytes, &c->why, on_event, c);
+    buf_put_str(&c->body, bytes);
+    enum status st = buf_status(&c->body);
+    return st == ST_OK ? ST_OK : err_set(&c->why, st, "the answer is too long to be kept");
+}
+
+/* A refusal says why in JSON, or it does not. */
+static enum status read_refusal(struct conn *c) {
+    struct delta d;
+    struct str text = buf_str(&c->body);
+    if (delta_read(text, &d, &c->why) != ST_UNAVAILABLE)
+        err_set(&c->why, ST_UNAVAILABLE, "%.*s", STR_ARG(str_take(text, MEASURE_WHY_BYTES)));
+    return ST_UNAVAILABLE;
+}
+
+static bool end_answer(struct conn *c) {
+    struct delta d;
+    if (c->reply.status != HTTP_OK) return end(c, read_refusal(c));
+    if (!c->streams) {
+        enum status st = delta_read(buf_str(&c->body), &d, &c->why);
+        if (st != ST_OK) return end(c, st);
+        note_delta(c, &d);
+    }
+    return end(c, ST_OK);
+}
+
+/* ---- the connection ---- */
+
+static bool open_socket(struct conn *c) {
+    const struct sockaddr *to = (const struct sockaddr *)(const void *)c->target->address;
+    int on = 1;
+    CHECK(c->target->address_bytes > 0);
+    c->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->fd < 0) return end_with_errno(c, "no socket", errno);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (connect(c->fd, to, c->target->address_bytes) != 0 && errno != EINPROGRESS)
+        return end_with_errno(c, "no connection", errno);
+    c->phase = CONN_CONNECTING;
+    watch(c, true, EPOLL_CTL_ADD);
+    return false;
+}
+
+static bool send_some(struct conn *c) {
+    struct str rest = str_skip(buf_str(&c->request), c->sent_bytes);
+    ssize_t sent = send(c->fd, rest.ptr, rest.len, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        /* What the server said before it closed is read first. */
+        c->phase = CONN_READING;
+        if (c->watches_out) watch(c, false, EPOLL_CTL_MOD);
+        return false;
+    }
+    c->sent_bytes += sent > 0 ? (size_t)sent : 0;
+    bool is_sent = c->sent_bytes == c->request.len;
+    c->phase = is_sent ? CONN_READING : CONN_SENDING;
+    if (c->watches_out == is_sent) watch(c, !is_sent, EPOLL_CTL_MOD);
+    return false;
+}
+
+static void begin_again(struct conn *c) {
+    c->sent_bytes = 0;
+    reply_reset(&c->reply);
+    sse_reset(&c->sse);
+    buf_clear(&c->body);
+    c->why.text[0] = 0;
+}
+
+static bool is_silent(const struct conn *c) {
+    return c->reply.state == REPLY_STATUS && c->reply.line_bytes == 0;
+}
+
+/* The other side has closed; `code` is 0 for an orderly end. */
+static bool take_close(struct conn *c, int code) {
+    if (c->is_kept && is_silent(c)) {
+        shut(c);
+        begin_again(c);
+        return open_socket(c);
+    }
+    if (code) return end_with_errno(c, "the connection broke", code);
+    enum status st = reply_close(&c->reply, &c->why);
+    return st == ST_OK ? end_answer(c) : end(c, st);
+}
+
+static bool read_some(struct conn *c) {
+    char bytes[CONN_READ_BYTES];
+    size_t used = 0;
+    ssize_t got = recv(c->fd, bytes, sizeof(bytes), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) return take_close(c, got < 0 ? errno : 0);
+    c->now_us = clock_now(c->clock);
+    struct str piece = {bytes, (size_t)got};
+    enum status st = reply_feed(&c->reply, piece, &used, &c->why, on_body, c);
+    c->trip.status = c->reply.status;
+    if (st != ST_OK) return end(c, st);
+    if (c->reply.state != REPLY_DONE) return false;
+    /* It said more than it was asked, or before it had heard all. */
+    if (used < piece.len || c->sent_bytes < c->request.len) c->reply.keeps_alive = false;
+    return end_answer(c);
+}
+
+static bool take_connected(struct conn *c) {
+    int code = 0;
+    socklen_t len = sizeof(code);
+    getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &len);
+    if (code) return end_with_errno(c, "no connection", code);
+    return send_some(c);
+}
+
+bool conn_begin(struct conn *c, bool streams, int64_t begun_us) {
+    CHECK(c->phase == CONN_IDLE);
+    CHECK(buf_status(&c->request) == ST_OK);
+    begin_again(c);
+    c->streams = streams;
+    c->trip = (struct trip){.begun_us = begun_us};
+    return c->fd < 0 ? open_socket(c) : send_some(c);
+}
+
+bool conn_turn(struct conn *c) {
+    switch (c->phase) {
+    case CONN_IDLE: /* an idle server closed, or speaks unasked */
+        shut(c);
+        return false;
+    case CONN_CONNECTING:
+        return take_connected(c);
+    case CONN_SENDING: /* it may answer before it has heard all */
+        return send_some(c) || read_some(c);
+    default:
+        return read_some(c);
+    }
+}

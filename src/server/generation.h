@@ -1,0 +1,156 @@
+/* server/generation.h - a request for text under way: from what was asked to the last event told.
+ *
+ *     NEW -> PREPARING -> RUNNING -> DONE -> (kept for a while) -> gone
+ *
+ * A generation owns the request, its answer with the log of events, and the engine's requests (one
+ * for
+ * each prompt). It can be cancelled at any time; it is freed when nobody looks at it, the pool of
+ * threads and the engine have let go of it, and nobody can ask for it again.
+ *
+ * A generation whose last sink leaves is cancelled, unless it is to survive that. One that has
+ * ended
+ * stays findable for keep_ms, together under keep_bytes, the oldest gives way.
+ *
+ * Lifetime: generation_create, attach sinks, generation_go; it ends by itself. Thread: the io
+ * thread; the
+ * template and the tokenizer of a long prompt run in libuv's pool.
+ */
+#ifndef SERVER_GENERATION_H
+#define SERVER_GENERATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/answer.h"
+#include "api/codec.h"
+#include "api/request.h"
+#include "base/status.h"
+#include "server/prompt.h"
+#include "report/tracer.h"
+
+struct encoder;
+struct key;
+struct generation_choice;
+struct generation_part;
+struct generations; /* opaque: all of them */
+struct served;
+struct sink;
+struct smoother;
+struct uv_loop_s;
+
+enum generation_stage { GENERATION_NEW, GENERATION_PREPARING, GENERATION_RUNNING, GENERATION_DONE };
+const char *
+generation_stage_name(enum generation_stage s); /* "queued", "in_progress", ... for clients */
+
+enum { GENERATION_ID_BYTES = 132 };
+
+struct generation {
+    struct generations *all;
+    struct served *model;
+    const struct key *key;
+    const char *route;                    /* the pattern of the table of routes */
+    char request_id[GENERATION_ID_BYTES]; /* x-request-id */
+    enum generation_stage stage;
+    struct api_request request;
+    struct answer answer;
+    bool survives;      /* without a client */
+    bool is_findable;   /* its events are kept for a while after the end */
+    int64_t timeout_us; /* 0: none */
+    uint64_t body_bytes;
+    struct trace_id trace;
+    struct encoder *poll; /* of the last poller (server/sink_poll.c); owned */
+
+    /* The module's own. */
+    struct prompts prompts;
+    struct generation_part *parts;     /* [part_count], owned */
+    struct generation_choice *choices; /* [answer.choice_count], owned */
+    uint32_t part_count;
+    uint32_t open_choices;     /* that the engine has not ended */
+    uint32_t counted;          /* of the model's live_choices */
+    struct smoother *smoother; /* NULL: events are told as they come */
+    struct generation *smooth_next;
+    struct sink *sinks;
+    struct generation_work *work; /* in the pool; NULL: none */
+    bool has_gone, has_ended, is_dirty, is_busy, is_kept, is_smoothing;
+    bool is_abandoned;  /* nobody was left to tell */
+    int64_t started_us; /* its first choice had a seat; known when that has ended */
+    uint64_t kept_bytes;
+    int64_t kept_until_us;
+    struct generation *dirty_next, *next, *prev, *kept_next, *kept_prev;
+    struct generation *by_id, *by_request, *by_request_prev; /* in the tables */
+};
+
+struct generations_options {
+    struct uv_loop_s *loop;
+    int64_t keep_ms;
+    uint64_t keep_bytes;
+    uint64_t log_bytes;       /* of one answer's events; 0: 64 MiB */
+    uint64_t pool_from_bytes; /* bodies of this size are prepared in the pool; 0: 16 KiB */
+    /* A batch of tokens of one choice has come, so long after the last (-1: its first). */
+    void (*on_tokens)(void *ctx, struct generation *r, uint32_t count, int64_t gap_us);
+    void (*on_ended)(void *ctx,
+                     struct generation *r); /* once for each generation that has begun to go */
+    void (*on_empty)(void *ctx);            /* no generation is live any more */
+    void *ctx;
+};
+
+enum status generations_create(const struct generations_options *options, struct generations **out,
+                               struct err *err);
+/* Forget the kept ones and close the timers; every live generation has been failed and has ended.
+ * */
+void generations_close(struct generations *all);
+void generations_destroy(struct generations *all); /* after the loop has run dry; NULL is fine */
+void generations_set_keep(struct generations *all, int64_t keep_ms, uint64_t keep_bytes);
+
+struct generations_stats {
+    uint32_t live, kept;
+    uint64_t kept_bytes;
+};
+struct generations_stats generations_stats(const struct generations *all);
+void generations_verify(const struct generations *all); /* CHECK every invariant; slow */
+
+/* What is asked. `request` is moved out of: it is empty afterwards, also on failure. */
+struct generation_ask {
+    struct served *model; /* ready, and it writes text */
+    const struct key *key;
+    const char *route;
+    struct str id;         /* the answer's: new, at most ANSWER_ID_BYTES - 1 */
+    struct str request_id; /* x-request-id */
+    struct api_request *request;
+    int64_t arrived_us;
+    uint64_t body_bytes;
+};
+enum status generation_create(struct generations *all, const struct generation_ask *ask,
+                              struct generation **out);
+
+void generation_attach(struct generation *r, struct sink *s);
+/* Attach one to a generation that has gone already, and let it begin. The generation may be gone
+ * afterwards. */
+void generation_join(struct generation *r, struct sink *s);
+/* Take a sink off that is not over: its client is gone. May end the generation. */
+void generation_detach(struct generation *r, struct sink *s);
+/* Unlink and destroy a sink that has had its answer; what follows from it is seen to later. */
+void generation_over(struct generation *r, struct sink *s);
+/* Prepare and submit; sinks hear of it. The generation may be gone afterwards. */
+void generation_go(struct generation *r);
+/* Let a sink that had to wait go on. The generation may be gone afterwards. */
+void generation_wake(struct generation *r, struct sink *s);
+
+/* End it with an error that its sinks are told. The generation may be gone afterwards. */
+void generation_fail(struct generation *r, const struct api_error *e);
+
+/* One whose answer is done need not be kept any longer. It may be gone afterwards. */
+void generation_forget(struct generation *r);
+
+/* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: `key` has none.
+ * Only whoever asked for it finds it. */
+struct generation *generation_find(const struct generations *all, const struct key *key,
+                                   struct str id);
+/* End every generation that is not done. */
+void generations_fail(struct generations *all, const struct api_error *e);
+
+/* A model's engine has something: take it and tell it. True: there may be more; call again when
+ * the loop has had its turn. */
+bool generations_on_moved(struct generations *all, struct served *m);
+
+#endif

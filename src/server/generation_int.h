@@ -1,0 +1,69 @@
+/* server/generation_int.h - what the files of a generation share.
+ *
+ *     generation.c         birth, sinks, end, and who is live
+ *     generation_submit.c  from the request to the engine
+ *     generation_tell.c    from the engine's tokens to events, and from events to sinks
+ *     generation_keep.c    finding a generation, and keeping those that have ended
+ */
+#ifndef SERVER_GENERATION_INT_H
+#define SERVER_GENERATION_INT_H
+
+#include <uv.h>
+
+#include "server/generation.h"
+
+enum { GENERATION_BUCKETS = 8192 };
+
+/* An engine's request: `user` of it points here, until the generation lets go of it. */
+struct generation_part {
+    struct generation *generation;
+    struct request *request; /* a reference */
+    uint32_t first;          /* its first choice among the generation's */
+};
+
+struct generation_choice {
+    struct teller *teller;
+    uint32_t taken;  /* tokens of the answer that were taken over */
+    bool is_told;    /* nothing further is told of it */
+    bool is_over;    /* the engine has ended it, or never had it */
+    int64_t last_us; /* when its last tokens came; 0: none has */
+};
+
+struct generations {
+    struct generations_options options;
+    struct generation *first;                  /* all there are */
+    struct generation *kept_first, *kept_last; /* the oldest first */
+    struct generation *smoothing;              /* those with something on their stage */
+    uint32_t live, kept, all_count;
+    uint64_t kept_bytes;
+    uv_timer_t keep_timer, smooth_timer;
+    bool is_closed;
+    struct generation *by_id[GENERATION_BUCKETS], *by_request[GENERATION_BUCKETS];
+};
+
+/* ---- generation.c ---- */
+/* See what follows from a change: the end, being kept, being freed. The last thing that is done
+ * with a generation by whoever changed it. */
+void generation_settle(struct generation *r);
+void generation_destroy(struct generation *r);
+
+/* ---- generation_submit.c ---- */
+void generation_prepare(struct generation *r);
+void generation_cancel_parts(struct generation *r);
+void generation_release_parts(struct generation *r);
+
+/* ---- generation_tell.c ---- */
+/* Sinks hear what is new. */
+void generation_tell(struct generation *r);
+void generation_unsmooth(struct generation *r); /* what is on its stage is told no more */
+void generations_on_smooth(uv_timer_t *timer);
+
+/* ---- generation_keep.c ---- */
+void generation_list(struct generation *r); /* into the tables */
+void generation_unlist(struct generation *r);
+uint64_t generation_weight(const struct generation *r); /* bytes that keeping it takes */
+void generation_keep(struct generation *r);
+void generation_unkeep(struct generation *r);
+void generations_on_keep(uv_timer_t *timer);
+
+#endif

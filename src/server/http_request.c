@@ -1,0 +1,264 @@
+/* server/http_request.c - an exchange with its id, key and route; how every response leaves. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "report/log.h"
+#include "server/server_int.h"
+
+enum {
+    HEADERS_MAX = 32,
+    TEXT_BYTES = 1536,
+    ERROR_BODY_BYTES = 1 << 16,
+    GONE_STATUS = 499, /* never sent: what nginx counts for a client that did not wait */
+};
+
+/* Headers under construction; values that are made live in `text`. */
+struct head_list {
+    struct http_header list[HEADERS_MAX];
+    uint32_t count;
+    char text[TEXT_BYTES];
+    size_t used;
+};
+
+static void add(struct head_list *h, struct str name, struct str value) {
+    CHECK(h->count < HEADERS_MAX);
+    h->list[h->count++] = (struct http_header){name, value};
+}
+
+static void add_int(struct head_list *h, struct str name, int64_t value, const char *unit) {
+    char *at = h->text + h->used;
+    int len = snprintf(at, TEXT_BYTES - h->used, "%lld%s", (long long)value, unit);
+    CHECK(len > 0 && (size_t)len < TEXT_BYTES - h->used);
+    add(h, name, (struct str){at, (size_t)len});
+    h->used += (size_t)len;
+}
+
+/* ---- ids ---- */
+
+void server_make_id(struct server *s, char out[SERVER_ID_BYTES]) {
+    enum { BYTES = (SERVER_ID_BYTES - 1) / 2 };
+    static const char digits[] = "0123456789abcdef";
+    if (s->random_left < BYTES) {
+        /* The pool of the system is never empty after boot; a short read would be a bug. */
+        CHECK(getrandom(s->random, sizeof(s->random), 0) == (ssize_t)sizeof(s->random));
+        s->random_left = sizeof(s->random);
+    }
+    for (uint32_t i = 0; i < BYTES; i++) {
+        unsigned char byte = s->random[--s->random_left];
+        out[2 * i] = digits[byte >> 4];
+        out[2 * i + 1] = digits[byte & 15];
+    }
+    out[2 * BYTES] = 0;
+}
+
+/* The client's own, if it can stand in a log and a header. */
+static bool is_sane_id(struct str id) {
+    if (id.len == 0 || id.len > 128) return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] <= ' ' || id.ptr[i] > '~') return false;
+    return true;
+}
+
+void http_request_init(struct http_request *v, struct server *s, struct http_exchange *x) {
+    *v = (struct http_request){.server = s, .x = x, .head = http_head(x)};
+    v->arrived_us = clock_now(&clock_real);
+    server_make_id(s, v->id);
+    struct str given = http_find(v->head, "x-request-id");
+    bool is_sane = is_sane_id(given);
+    snprintf(v->request_id, sizeof(v->request_id), "%.*s", is_sane ? (int)given.len : 24,
+             is_sane ? given.ptr : v->id);
+    uint32_t allowed;
+    struct str arg;
+    v->route = routes_find(v->head->method, v->head->path, &arg, &allowed);
+    v->codec = routes_codec(v->route, v->head->path);
+    if (v->route && arg.len > 0) v->arg = arg;
+}
+
+void http_request_deinit(struct http_request *v) { *v = (struct http_request){0}; }
+
+void http_request_free(struct http_request *v) {
+    http_request_deinit(v);
+    mem_free(v);
+}
+
+/* ---- headers ---- */
+
+static void add_cors(struct http_request *v, struct head_list *h) {
+    if (!v->is_allowed_origin) return;
+    add(h, STR("access-control-allow-origin"), http_find(v->head, "origin"));
+    add(h, STR("access-control-expose-headers"),
+        STR("x-request-id, openai-processing-ms, retry-after, retry-after-ms, location, "
+            "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens"));
+    add(h, STR("vary"), STR("origin"));
+}
+
+static void add_limits(const struct http_request *v, struct head_list *h, int64_t now_us) {
+    const struct key *key = v->key;
+    if (!key || (!key->rpm && !key->tpm)) return;
+    struct key_room room = keys_room(v->server->keys, key, now_us);
+    if (key->rpm) {
+        add_int(h, STR("x-ratelimit-limit-requests"), key->rpm, "");
+        add_int(h, STR("x-ratelimit-remaining-requests"), room.requests_left, "");
+        add_int(h, STR("x-ratelimit-reset-requests"), room.requests_reset_ms, "ms");
+    }
+    if (key->tpm) {
+        add_int(h, STR("x-ratelimit-limit-tokens"), key->tpm, "");
+        add_int(h, STR("x-ratelimit-remaining-tokens"), room.tokens_left, "");
+        add_int(h, STR("x-ratelimit-reset-tokens"), room.tokens_reset_ms, "ms");
+    }
+}
+
+static void add_common(struct http_request *v, const struct reply *r, struct head_list *h) {
+    int64_t now_us = clock_now(&clock_real);
+    add(h, STR("content-type"), r->type ? str_of(r->type) : STR("application/json"));
+    add(h, STR("x-request-id"), str_of(v->request_id));
+    add_int(h, STR("openai-processing-ms"), (now_us - v->arrived_us) / 1000, "");
+    for (uint32_t i = 0; i < r->header_count; i++) add(h, r->headers[i].name, r->headers[i].value);
+    add_limits(v, h, now_us);
+    add_cors(v, h);
+}
+
+/* Counted always; a line in the log for what failed here, and for everything while debugging. */
+static void count(const struct http_request *v, uint32_t status) {
+    struct server *s = v->server;
+    int64_t took_us = clock_now(&clock_real) - v->arrived_us;
+    server_metrics_response(s->metrics, v->route ? v->route->path : "other", status,
+                            (double)took_us / 1e6);
+    enum log_level level = status >= 500 && status != 503 ? LOG_WARN : LOG_DEBUG;
+    if (!log_wants(s->log, level)) return;
+    struct log_field fields[] = {
+        log_text("id", str_of(v->request_id)),
+        log_text("method", str_of(http_method_name(v->head->method))),
+        log_text("path", v->head->path),
+        log_int("status", status),
+        log_real("ms", (double)took_us / 1e3),
+        log_text("peer", v->head->peer),
+    };
+    log_line(s->log, level, "response", fields, sizeof(fields) / sizeof(fields[0]));
+}
+
+void http_request_count_gone(const struct http_request *v) { count(v, GONE_STATUS); }
+
+/* ---- the ways to end ---- */
+
+/* A refusal before the body stands in its caller's storage, not on the heap. */
+static void release(struct http_request *v) {
+    if (http_user(v->x) == v) {
+        http_set_user(v->x, NULL);
+        http_request_free(v);
+    } else {
+        http_request_deinit(v);
+    }
+}
+
+void http_request_reply(struct http_request *v, const struct reply *r) {
+    struct head_list h;
+    h.count = 0;
+    h.used = 0;
+    add_common(v, r, &h);
+    count(v, r->status);
+    struct http_exchange *x = v->x;
+    struct http_reply reply = {
+        .status = r->status, .headers = h.list, .header_count = h.count, .body = r->body};
+    /* The headers borrow from the exchange, so it goes last; but the exchange goes first. */
+    bool is_heap = http_user(x) == v;
+    if (is_heap) http_set_user(x, NULL);
+    http_reply(x, &reply);
+    if (is_heap)
+        http_request_free(v);
+    else
+        http_request_deinit(v);
+}
+
+void http_request_reply_json(struct http_request *v, struct buf *body) {
+    if (buf_status(body) != ST_OK)
+        http_request_refuse_memory(v);
+    else
+        http_request_reply(v, &(struct reply){.status = 200, .body = buf_str(body)});
+}
+
+static void put_retry(const struct api_error *e, struct head_list *h) {
+    bool is_temporary = api_error_is_temporary(e);
+    add(h, STR("x-should-retry"), is_temporary ? STR("true") : STR("false"));
+    if (e->retry_after_ms <= 0) return;
+    add_int(h, STR("retry-after"), (e->retry_after_ms + 999) / 1000, "");
+    add_int(h, STR("retry-after-ms"), e->retry_after_ms, "");
+}
+
+void http_request_refuse(struct http_request *v, const struct api_error *e) {
+    struct head_list extra;
+    struct buf body;
+    extra.count = 0;
+    extra.used = 0;
+    CHECK(e->status >= 400);
+    buf_init(&body, ERROR_BODY_BYTES);
+    v->codec->put_error(e, str_of(v->request_id), &body);
+    put_retry(e, &extra);
+    if (e->status == 401) add(&extra, STR("www-authenticate"), STR("Bearer"));
+    http_request_reply(v, &(struct reply){.status = e->status,
+                                          .body = buf_str(&body),
+                                          .headers = extra.list,
+                                          .header_count = extra.count});
+    buf_deinit(&body);
+}
+
+void http_request_refuse_memory(struct http_request *v) {
+    struct api_error e = {0};
+    api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this answer");
+    http_request_refuse(v, &e);
+}
+
+void http_request_stream(struct http_request *v, const struct reply *r) {
+    struct head_list h;
+    h.count = 0;
+    h.used = 0;
+    add_common(v, r, &h);
+    http_stream_begin(v->x, r->status, h.list, h.count);
+}
+
+void http_request_end(struct http_request *v) {
+    struct http_exchange *x = v->x;
+    count(v, 200);
+    release(v);
+    http_stream_end(x);
+}
+
+void http_request_abort(struct http_request *v) {
+    struct http_exchange *x = v->x;
+    count(v, 500);
+    release(v);
+    http_stream_abort(x);
+}
+
+/* ---- reading ---- */
+
+bool http_request_query_u64(struct http_request *v, const char *name, uint64_t fallback,
+                            uint64_t *out) {
+    struct buf text;
+    struct api_error e = {0};
+    *out = fallback;
+    buf_init(&text, 64);
+    bool ok = !http_query_find(v->head->query, name, &text) || str_to_u64(buf_str(&text), out);
+    if (!ok) {
+        api_refuse(&e, 400, name, NULL, "%s is \"%.*s\"; it must be a whole number", name,
+                   STR_ARG(buf_str(&text)));
+        http_request_refuse(v, &e);
+    }
+    buf_deinit(&text);
+    return ok;
+}
+
+bool http_request_header_is(const struct http_request *v, const char *name, const char *value) {
+    struct str have = http_find(v->head, name), want = str_of(value);
+    if (have.len != want.len) return false;
+    for (size_t i = 0; i < have.len; i++) {
+        char c = have.ptr[i];
+        if ((c >= 'A' && c <= 'Z' ? c + 32 : c) != want.ptr[i]) return false;
+    }
+    return true;
+}

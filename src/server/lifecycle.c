@@ -1,0 +1,489 @@
+/* server/lifecycle.c - server_run: listen, load, serve, drain, end; signals and the watchdog.
+ *
+ *     serving --SIGTERM, SIGINT--> draining --all done, or drain_s--> ending --> closed
+ *        |                             +---------second signal---------^
+ *        +--a model's threads hang or fail--> ill: clients are told, probes see it for a moment,
+ *                                             then the end
+ *
+ * What is waited for is looked at in every tick.
+ */
+#include "server/lifecycle.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/embedder.h"
+#include "engine/engine.h"
+#include "engine/host.h"
+#include "net/tls.h"
+#include "server/front.h"
+#include "report/log.h"
+#include "server/registry.h"
+#include "server/server.h"
+#include "server/server_int.h"
+#include "server/text.h"
+
+enum {
+    TICK_MS = 100,
+    DRAIN_TICK_MS = 10,
+    KEY_CHECK_US = 1000000,
+    LOAD_TELL_US = 1000000,
+    END_GRACE_US = 2000000,     /* for last words to leave */
+    ILL_GRACE_US = 2000000,     /* for probes to see it */
+    LET_GO_US = 2000000,        /* for threads to let go of what is to be freed */
+    LET_GO_HURRIED_US = 200000, /* after a second signal */
+    FAILED_STEPS_MAX = 8,       /* in a row: what an engine computes on is lost */
+};
+
+static void say(struct server *s, enum log_level level, const char *event, const char *text) {
+    struct log_field field = log_text("text", str_of(text));
+    log_line(s->log, level, event, &field, 1);
+}
+
+/* ---- ending ---- */
+
+static void fail_all(struct server *s, uint32_t status, const char *code, const char *sentence) {
+    struct api_error e = {0};
+    api_refuse(&e, status, NULL, code, "%s", sentence);
+    e.retry_after_ms = status == 503 ? 5000 : 0;
+    generations_fail(s->generations, &e);
+}
+
+static void close_handles(struct server *s) {
+    for (uint32_t i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&s->signals[i], NULL);
+    uv_close((uv_handle_t *)&s->tick, NULL);
+    uv_close((uv_handle_t *)&s->stalled, NULL);
+}
+
+/* Everything that the loop holds goes, once nothing runs any more. What does not let go in its
+ * time - a model that is being opened, texts in an embedder - is left as it is: the process ends
+ * around it. */
+static void try_close(struct server *s, bool is_idle, int64_t now_us) {
+    if (!is_idle || !registry_stop(s->registry)) {
+        int64_t grace_us = s->is_hurried ? LET_GO_HURRIED_US : LET_GO_US;
+        if (now_us < s->http_closed_us + grace_us) return;
+        s->is_stuck = true;
+        uv_stop(&s->loop);
+        return;
+    }
+    s->is_closed = true;
+    generations_close(s->generations);
+    registry_close(s->registry);
+    close_handles(s);
+}
+
+static void begin_end(struct server *s) {
+    s->is_ending = true;
+    s->drain_until_us = clock_now(&clock_real);
+    fail_all(s, 503, "shutting_down", "the server is shutting down");
+    ws_clients_drain(s);
+}
+
+static void close_http(struct server *s) {
+    s->is_http_closed = true;
+    s->http_closed_us = clock_now(&clock_real);
+    http_server_close(s->http);
+}
+
+static void step_drain(struct server *s) {
+    int64_t now_us = clock_now(&clock_real);
+    bool is_idle = generations_stats(s->generations).live == 0 && s->embeds == 0 && s->tasks == 0;
+    if (!s->is_ending && (is_idle || now_us >= s->drain_until_us)) begin_end(s);
+    if (!s->is_ending) return;
+    bool is_told = http_stats(s->http).exchanges == 0 && !s->clients;
+    if (!s->is_http_closed && (is_told || now_us >= s->drain_until_us + END_GRACE_US))
+        close_http(s);
+    if (s->is_http_closed) try_close(s, is_idle, now_us);
+}
+
+/* ---- the watchdog ---- */
+
+/* On the watchdog's thread. */
+static void on_stall(void *ctx, int64_t stalled_us) {
+    struct server *s = ctx;
+    (void)stalled_us;
+    uv_async_send(&s->stalled);
+}
+
+static const char *failure_of(const struct served *m, int64_t limit_us) {
+    if (m->embedder && embedder_stalled_us(m->embedder) > limit_us) return "the embedder hangs";
+    if (!m->engine) return NULL;
+    struct engine_liveness liveness = engine_liveness(m->engine);
+    if (liveness.stalled_us > limit_us) return "the engine hangs";
+    if (liveness.failed_steps >= FAILED_STEPS_MAX) return "every step of the engine fails";
+    return NULL;
+}
+
+const char *lifecycle_failure(const struct server *s) {
+    int64_t limit_us = (int64_t)(s->settings.watchdog_s * 1e6);
+    const char *failure = s->failure;
+    for (uint32_t i = 0; !failure && i < registry_count(s->registry); i++)
+        failure = failure_of(registry_at(s->registry, i), limit_us);
+    return failure;
+}
+
+/* It cannot be mended from within; whoever looks after the process starts another one. */
+static void give_up(struct server *s, const char *failure) {
+    if (s->failure || s->is_closed) return;
+    s->failure = failure;
+    s->drain_until_us = clock_now(&clock_real) + ILL_GRACE_US;
+    s->end_status = err_set(&s->end_err, ST_DEVICE, "%s", failure);
+    say(s, LOG_ERROR, "failure", failure);
+    notify_status(&s->notify, failure);
+    fail_all(s, 500, "engine_lost", "the engine does not answer; the server ends");
+}
+
+static void on_stalled(uv_async_t *handle) {
+    struct server *s = handle->data;
+    const char *failure = lifecycle_failure(s); /* NULL: the step has ended after all */
+    if (failure) give_up(s, failure);
+}
+
+static void feed_watchdog(struct server *s, int64_t now_us) {
+    if (s->notify.watchdog_us <= 0 || now_us - s->fed_us < s->notify.watchdog_us / 3) return;
+    if (lifecycle_failure(s)) return;
+    s->fed_us = now_us;
+    notify_watchdog(&s->notify);
+}
+
+/* ---- kept weights ---- */
+
+static void tell_weights(struct server *s, const struct served *m, enum log_level level,
+                         const char *text) {
+    struct log_field fields[] = {log_text("model", str_of(m->name)),
+                                 log_text("text", str_of(text))};
+    log_line(s->log, level, "weights", fields, 2);
+}
+
+/* Now that it answers. */
+static void keep_weights(struct server *s, const struct served *m) {
+    struct err err = {0};
+    if (weight_cache_keep(m->host->weights, &err) != ST_OK) tell_weights(s, m, LOG_WARN, err.text);
+}
+
+/* Once for each model, when they are written or cannot be. */
+static void watch_weights(struct server *s) {
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        const struct served *m = registry_at(s->registry, i);
+        const char *text;
+        enum status st;
+        if (m->state != LOAD_READY || !weight_cache_kept(m->host->weights, &st, &text)) continue;
+        bool is_fine = st == ST_OK || st == ST_UNAVAILABLE;
+        struct err line;
+        (void)err_set(&line, st, "%s%s", text,
+                      is_fine ? "" : "; not kept, so the next start makes the weights again");
+        tell_weights(s, m, is_fine ? LOG_INFO : LOG_WARN, line.text);
+    }
+}
+
+/* ---- time passes ---- */
+
+static void check_keys(struct server *s, int64_t now_us) {
+    struct err err = {0};
+    if (now_us - s->key_check_us < KEY_CHECK_US) return;
+    s->key_check_us = now_us;
+    const uint32_t changes = keys_facts(s->keys).changes;
+    if (keys_reload(s->keys, false, &err) != ST_OK) say(s, LOG_WARN, "keys", err.text);
+    if (keys_facts(s->keys).changes == changes) return;
+    char text[64];
+    snprintf(text, sizeof(text), "the file has changed; %u keys count", keys_facts(s->keys).keys);
+    say(s, LOG_INFO, "keys", text);
+}
+
+/* A service manager that is told how far loading has come waits longer for it. */
+static void tell_loading(struct server *s, int64_t now_us) {
+    char text[SERVED_NAME_BYTES + 64];
+    struct load_progress p = registry_progress(s->registry);
+    if (s->is_loaded || !p.model || now_us - s->told_us < LOAD_TELL_US) return;
+    s->told_us = now_us;
+    snprintf(text, sizeof(text), "loading %s: %s %.0f %%", p.model->name, p.stage, p.share * 100);
+    notify_status(&s->notify, text);
+}
+
+/* Its thread may hang, so nothing is freed; but a socket's file goes. */
+static void end_ill(struct server *s) {
+    if (!s->is_http_closed) close_http(s);
+    uv_stop(&s->loop);
+}
+
+static void on_tick(uv_timer_t *timer) {
+    struct server *s = timer->data;
+    int64_t now_us = clock_now(&clock_real);
+    const char *failure = lifecycle_failure(s);
+    if (failure) give_up(s, failure);
+    tell_loading(s, now_us);
+    sink_streams_ping(s);
+    check_keys(s, now_us);
+    watch_weights(s);
+    feed_watchdog(s, now_us);
+    if (s->failure && now_us >= s->drain_until_us) end_ill(s);
+    if (s->is_draining && !s->failure && !s->is_closed) step_drain(s);
+}
+
+static void begin_drain(struct server *s) {
+    s->is_draining = true;
+    s->drain_until_us = clock_now(&clock_real) + (int64_t)(s->settings.drain_s * 1e6);
+    say(s, LOG_INFO, "drain", "finishing what is under way; a second signal ends it at once");
+    notify_stopping(&s->notify);
+    http_server_drain(s->http);
+    ws_clients_drain(s);
+    uv_timer_start(&s->tick, on_tick, 0, DRAIN_TICK_MS);
+}
+
+static void on_end_signal(uv_signal_t *handle, int number) {
+    struct server *s = handle->data;
+    (void)number;
+    if (s->failure) return;
+    if (!s->is_draining) {
+        begin_drain(s);
+        return;
+    }
+    s->is_hurried = true;
+    if (!s->is_ending) begin_end(s);
+    if (!s->is_http_closed) close_http(s);
+}
+
+static void on_reload_signal(uv_signal_t *handle, int number) {
+    struct server *s = handle->data;
+    (void)number;
+    lifecycle_reload(s);
+}
+
+static void on_ignored_signal(uv_signal_t *handle, int number) {
+    (void)handle;
+    (void)number;
+}
+
+/* ---- models ---- */
+
+static bool on_moved(void *ctx, struct served *m) {
+    struct server *s = ctx;
+    return generations_on_moved(s->generations, m);
+}
+
+static void on_embedded(void *ctx, struct served *m) { embed_on_done(ctx, m); }
+
+static void add_metrics(struct server *s, struct served *m) {
+    struct metrics_model info = {.name = m->name,
+                                 .ctx_tokens = m->ctx_tokens,
+                                 .block_tokens = m->knobs.block_size,
+                                 .kv_blocks = m->engine ? m->knobs.kv_blocks : 0,
+                                 .block_bytes = m->memory.block_bytes,
+                                 .group_count = m->host->model->kv_group_count};
+    if (server_metrics_add_model(s->metrics, &info, &m->metrics_idx) != ST_OK)
+        say(s, LOG_WARN, "metrics", "out of memory for a model's metrics");
+}
+
+/* What the engine has set aside; the weights and what is common to all models come on top. */
+static uint32_t memory_fields(const struct served *m, struct log_field *out) {
+    out[0] = log_int("kv_mib", (int64_t)(m->memory.kv_bytes >> 20));
+    out[1] = log_int("prefix_mib", (int64_t)(m->memory.prefix_bytes >> 20));
+    out[2] = log_int("scratch_mib", (int64_t)(m->memory.scratch_bytes >> 20));
+    return 3;
+}
+
+static void tell_placement(struct server *s, const struct served *m) {
+    if (m->state != LOAD_READY) return;
+    const char *bound_to = m->host->device.bound_to, *unbound = m->host->device.unbound_text;
+    struct log_field fields[] = {log_text("model", str_of(m->name)),
+                                 bound_to ? log_text("processors", str_of(bound_to))
+                                          : log_text("text", str_of(unbound))};
+    if (bound_to || unbound[0])
+        log_line(s->log, bound_to ? LOG_INFO : LOG_WARN, "placement", fields, 2);
+}
+
+static void tell_model(struct server *s, struct served *m) {
+    struct log_field fields[8] = {log_text("model", str_of(m->name)),
+                                  log_text("state", str_of(load_state_name(m->state)))};
+    uint32_t count = 2;
+    bool failed = m->state == LOAD_FAILED;
+    if (m->path[0]) fields[count++] = log_text("path", str_of(m->path));
+    if (failed) fields[count++] = log_text("error", str_of(m->failure.text));
+    struct weight_report weights = {.note = ""};
+    if (m->state == LOAD_READY) weights = weight_cache_report(m->host->weights);
+    if (weights.read || weights.made)
+        fields[count++] = log_text("weights", weights.made ? STR("made") : STR("kept"));
+    if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);
+    if (weights.note[0]) {
+        struct err line;
+        (void)err_set(&line, ST_BAD, "%s; the weights were made anew", weights.note);
+        tell_weights(s, m, LOG_WARN, line.text);
+    }
+    log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
+    tell_placement(s, m);
+}
+
+static bool has_ready(const struct server *s) {
+    for (uint32_t i = 0; i < registry_count(s->registry); i++)
+        if (registry_at(s->registry, i)->state == LOAD_READY) return true;
+    return false;
+}
+
+/* Everything is loaded, or was given up. Without any model there is nothing to serve. */
+static void all_loaded(struct server *s) {
+    s->is_loaded = true;
+    if (s->is_draining) return;
+    if (!has_ready(s)) {
+        struct served *m = registry_at(s->registry, 0);
+        s->end_err = m->failure;
+        s->end_status = m->load_status;
+        begin_drain(s);
+        return;
+    }
+    notify_ready(&s->notify);
+    notify_status(&s->notify, "serving");
+    lifecycle_welcome(s);
+}
+
+static void on_changed(void *ctx, struct served *m) {
+    struct server *s = ctx;
+    if (!m) {
+        all_loaded(s);
+        return;
+    }
+    tell_model(s, m);
+    if (m->state != LOAD_READY) return;
+    add_metrics(s, m);
+    keep_weights(s, m);
+}
+
+static void on_tokens(void *ctx, struct generation *r, uint32_t count, int64_t gap_us) {
+    struct server *s = ctx;
+    server_metrics_tokens(s->metrics, r->model->metrics_idx, count, gap_us);
+}
+
+static void on_ended(void *ctx, struct generation *r) { text_ended(ctx, r); }
+
+/* ---- birth ---- */
+
+static void open_handles(struct server *s) {
+    /* A file over the limit of the system's is an error to its writer, and no reason to die. */
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGXFSZ};
+    const uv_signal_cb calls[SIGNALS] = {on_end_signal, on_end_signal, on_reload_signal,
+                                         on_ignored_signal, on_ignored_signal};
+    for (uint32_t i = 0; i < SIGNALS; i++) {
+        CHECK(uv_signal_init(&s->loop, &s->signals[i]) == 0);
+        s->signals[i].data = s;
+        CHECK(uv_signal_start(&s->signals[i], calls[i], numbers[i]) == 0);
+    }
+    CHECK(uv_timer_init(&s->loop, &s->tick) == 0);
+    CHECK(uv_async_init(&s->loop, &s->stalled, on_stalled) == 0);
+    s->tick.data = s->stalled.data = s;
+    CHECK(uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS) == 0);
+}
+
+/* As many descriptors as the system lets us have; how many those are bounds the connections. */
+static void raise_descriptors(struct server *s) {
+    uint64_t before = 0, after = 0;
+    http_raise_fd_limit(&before, &after);
+    struct log_field fields[] = {log_int("from", (int64_t)before), log_int("to", (int64_t)after)};
+    log_line(s->log, LOG_INFO, "descriptors", fields, 2);
+}
+
+static enum status make_tools(struct server *s, struct err *err) {
+    TRY(log_create(2, s->settings.log_format, s->settings.log_level, &s->log, err));
+    TRY(routes_check(err));
+    TRY(keys_create(s->settings.api_key_file, &s->keys, err));
+    if (s->settings.tls_cert)
+        TRY(tls_context_create(s->settings.tls_cert, s->settings.tls_key, &s->tls, err));
+    if (server_metrics_create(&s->metrics) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the metrics");
+    TRY(tracer_create(s->settings.otlp_endpoint, "jitney", &s->tracer, err));
+    return notify_open(&s->notify, err);
+}
+
+static enum status make_parts(struct server *s, struct err *err) {
+    const struct registry_hooks hooks = {.on_moved = on_moved,
+                                         .on_embedded = on_embedded,
+                                         .on_changed = on_changed,
+                                         .on_stall = on_stall,
+                                         .ctx = s};
+    const struct generations_options generations = {.loop = &s->loop,
+                                                    .keep_ms = (int64_t)(s->settings.keep_s * 1e3),
+                                                    .keep_bytes = s->settings.keep_memory,
+                                                    .on_tokens = on_tokens,
+                                                    .on_ended = on_ended,
+                                                    .ctx = s};
+    struct http_options http = {.handler = &front_handler, .ctx = s};
+    lifecycle_limits(s, &http.limits);
+    TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
+    TRY(http_server_create(&s->loop, &http, &s->http, err));
+    TRY(lifecycle_listen(s, err));
+    return generations_create(&generations, &s->generations, err);
+}
+
+static enum status start(struct server *s, struct err *err) {
+    TRY(make_tools(s, err));
+    raise_descriptors(s);
+    open_handles(s); /* before the load, so that a signal during it is heard */
+    s->has_handles = true;
+    TRY(make_parts(s, err));
+    return registry_start(s->registry, err);
+}
+
+/* ---- the end ---- */
+
+/* What a failed start has left in the loop. */
+static void abandon_start(struct server *s) {
+    if (s->http && !s->is_http_closed) close_http(s);
+    if (s->generations) generations_close(s->generations);
+    if (s->registry) {
+        registry_stop(s->registry);
+        registry_close(s->registry);
+    }
+    if (s->has_handles) close_handles(s);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+}
+
+/* A thread that hangs still uses what would be freed: the process ends around it. */
+static void leave(struct server *s) {
+    tracer_destroy(s->tracer);
+    notify_close(&s->notify);
+}
+
+static void destroy(struct server *s) {
+    generations_destroy(s->generations);
+    registry_destroy(s->registry);
+    http_server_destroy(s->http);
+    tls_context_destroy(s->tls);
+    tracer_destroy(s->tracer);
+    server_metrics_destroy(s->metrics);
+    keys_destroy(s->keys);
+    notify_close(&s->notify);
+    CHECK(uv_loop_close(&s->loop) == 0);
+    log_destroy(s->log);
+    settings_deinit(&s->settings);
+    mem_free(s);
+}
+
+enum status server_run(const struct settings *settings, struct err *err) {
+    struct server *s = mem_zalloc(sizeof(*s));
+    if (!s) return err_set(err, ST_NOMEM, "out of memory for the server");
+    s->notify.fd = -1;
+    enum status st = settings_copy(settings, &s->settings);
+    if (st != ST_OK) {
+        mem_free(s);
+        return err_set(err, st, "out of memory for the settings");
+    }
+    CHECK(uv_loop_init(&s->loop) == 0);
+    s->is_loopback = server_host_is_local(s->settings.host);
+    st = start(s, err);
+    if (st == ST_OK) {
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+        st = s->end_status;
+        *err = s->end_err;
+    } else {
+        abandon_start(s);
+    }
+    if (s->failure || s->is_stuck)
+        leave(s);
+    else
+        destroy(s);
+    return st;
+}

@@ -1,0 +1,141 @@
+/* server/listen.c - where the server listens, what it says about it, and SIGHUP. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "net/tls.h"
+#include "server/lifecycle.h"
+#include "report/log.h"
+#include "server/registry.h"
+#include "server/server_int.h"
+
+static int64_t ms_of(double seconds) { return (int64_t)(seconds * 1000); }
+
+void lifecycle_limits(const struct server *s, struct http_limits *out) {
+    const struct settings *t = &s->settings;
+    *out = (struct http_limits){.head_bytes = (uint32_t)t->head_max,
+                                .body_bytes = t->body_max,
+                                .connections = (uint32_t)t->connections_max,
+                                .backlog_bytes = STREAM_BACKLOG_BYTES,
+                                .head_ms = ms_of(t->head_timeout_s),
+                                .body_ms = ms_of(t->body_timeout_s),
+                                .idle_ms = ms_of(t->idle_timeout_s),
+                                .write_ms = ms_of(t->write_timeout_s)};
+}
+
+static void say_listening(const char *where) {
+    fprintf(stderr, "listening on %s\n", where);
+    fflush(stderr);
+}
+
+static enum status listen_tcp(struct server *s, struct err *err) {
+    const char *host = s->settings.host;
+    uint16_t port = (uint16_t)s->settings.port;
+    TRY(http_listen_tcp(s->http, host, &port, s->tls, err));
+    bool is_six = strchr(host, ':') && host[0] != '[';
+    snprintf(s->url, sizeof(s->url), "%s://%s%s%s:%u", s->tls ? "https" : "http", is_six ? "[" : "",
+             host, is_six ? "]" : "", port);
+    say_listening(s->url);
+    return ST_OK;
+}
+
+static enum status listen_unix(struct server *s, struct err *err) {
+    char where[512];
+    TRY(http_listen_unix(s->http, s->settings.uds, err));
+    snprintf(where, sizeof(where), "unix:%s", s->settings.uds);
+    say_listening(where);
+    return ST_OK;
+}
+
+static enum status listen_given(struct server *s, struct err *err) {
+    for (uint32_t i = 0; i < s->notify.listen_count; i++) {
+        char where[64];
+        TRY(http_listen_fd(s->http, s->notify.listen_fds[i], s->tls, err));
+        snprintf(where, sizeof(where), "descriptor %d, which was handed over",
+                 s->notify.listen_fds[i]);
+        say_listening(where);
+    }
+    return ST_OK;
+}
+
+enum status lifecycle_listen(struct server *s, struct err *err) {
+    bool is_port_said = settings_origin(&s->settings, "port") != FROM_DEFAULT;
+    bool has_other = s->settings.uds || s->notify.listen_count > 0;
+    TRY(listen_given(s, err));
+    if (s->settings.uds) TRY(listen_unix(s, err));
+    return is_port_said || !has_other ? listen_tcp(s, err) : ST_OK;
+}
+
+static void say_ready(const struct server *s) {
+    const char *word = " serves ";
+    fprintf(stderr, "ready: %s", s->url[0] ? s->url : "the socket");
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        const struct served *m = registry_at(s->registry, i);
+        if (m->state != LOAD_READY) continue;
+        fprintf(stderr, "%s%s", word, m->name);
+        word = ", ";
+    }
+    fprintf(stderr, "\n");
+}
+
+/* What can be pasted into a shell and into Python, which wants no blanks before a line. */
+void lifecycle_welcome(struct server *s) {
+    const struct served *m = registry_default(s->registry);
+    const char *auth = s->settings.api_key_file ? " -H 'authorization: Bearer KEY'" : "";
+    say_ready(s);
+    if (!s->url[0] || !m->engine) return;
+    fprintf(
+        stderr,
+        "\n"
+        "curl -s %s/v1/chat/completions%s -H 'content-type: application/json' \\\n"
+        "  -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n\n"
+        "from openai import OpenAI\n"
+        "client = OpenAI(base_url=\"%s/v1\", api_key=\"%s\")\n"
+        "print(client.chat.completions.create(model=\"%s\", messages=[{\"role\": \"user\", "
+        "\"content\": \"Hello!\"}]).choices[0].message.content)\n\n",
+        s->url, auth, m->name, s->url, s->settings.api_key_file ? "KEY" : "none", m->name);
+    fflush(stderr);
+}
+
+/* ---- SIGHUP ---- */
+
+static void tell(struct server *s, enum log_level level, const char *what, const char *text) {
+    struct log_field fields[] = {log_text("what", str_of(what)), log_text("text", str_of(text))};
+    log_line(s->log, level, "reload", fields, text[0] ? 2 : 1);
+}
+
+static void take_settings(struct server *s, struct settings *fresh) {
+    struct http_limits limits;
+    struct err err = {0};
+    settings_deinit(&s->settings);
+    s->settings = *fresh;
+    lifecycle_limits(s, &limits);
+    http_set_limits(s->http, &limits);
+    generations_set_keep(s->generations, ms_of(s->settings.keep_s), s->settings.keep_memory);
+    if (log_set(s->log, s->settings.log_format, s->settings.log_level, &err) != ST_OK)
+        tell(s, LOG_WARN, "log", err.text);
+}
+
+static void reload_settings(struct server *s) {
+    struct settings fresh;
+    struct buf restart;
+    struct err err = {0};
+    buf_init(&restart, 4096);
+    if (settings_reload(&s->settings, &fresh, &restart, &err) != ST_OK)
+        tell(s, LOG_WARN, "settings", err.text);
+    else
+        take_settings(s, &fresh);
+    if (restart.len > 0) tell(s, LOG_WARN, "these settings need a restart", buf_text(&restart));
+    buf_deinit(&restart);
+}
+
+void lifecycle_reload(struct server *s) {
+    struct err err = {0};
+    bool is_serving = s->is_loaded && !s->is_draining; /* else a manager must not hear "ready" */
+    if (is_serving) notify_reloading(&s->notify);
+    if (s->settings.config) reload_settings(s);
+    if (keys_reload(s->keys, true, &err) != ST_OK) tell(s, LOG_WARN, "keys", err.text);
+    if (s->tls && tls_context_reload(s->tls, &err) != ST_OK) tell(s, LOG_WARN, "tls", err.text);
+    tell(s, LOG_INFO, "done", "");
+    if (is_serving) notify_ready(&s->notify);
+}

