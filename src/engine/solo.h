@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "engine/host.h"
+#include "engine/text_output.h"
 #include "sample/sampler.h"
 #include "sched/seq.h"
 
@@ -67,8 +68,6 @@ uint32_t solo_embed_dims(const struct solo *e);
 uint32_t solo_embed_tokens_max(const struct solo *e);
 enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,
                        struct err *err);
-
-enum { STOP_STRINGS_MAX = 16, STOP_STRING_BYTES_MAX = 256 };
 
 struct gen_request {
     const int32_t *prompt; /* borrowed until generate returns */

@@ -1,8 +1,7 @@
 /* unit/api/api_lib.h - an answer without an engine: tokens of the test's choice go through tellers
  * into an event log, and from there through a codec, whole or as a stream.
  *
- * The tokenizer is byte-level: token N below 256 is the byte N, so that any bytes can be answered,
- * also half characters. Above them stand a few words and special tokens.
+ * The tokenizer is the one of unit/text/byte_tokenizer.h.
  */
 #ifndef UNIT_API_API_LIB_H
 #define UNIT_API_API_LIB_H
@@ -19,74 +18,15 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tokenizer.h"
+#include "unit/text/byte_tokenizer.h"
 
-enum { T_END = 256, T_BEGIN, T_THE, T_HELLO, T_WORLD, T_CALL, T_VOCAB };
 enum { LIB_CHOICES = 4, LIB_TOKENS = 4096 };
 
 #define LIB_TEMPLATE                                                                               \
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"                           \
     "{% if add_generation_prompt %}assistant:{% endif %}"
 
-/* GPT-2's letter for a byte, as JSON text. */
-static inline void lib_put_byte(struct buf *out, uint32_t byte) {
-    bool is_plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    uint32_t moved = byte <= 32 ? byte : byte <= 160 ? byte - 127 + 33 : 67;
-    char letter[4];
-    size_t len = utf8_encode(is_plain ? byte : 256 + moved, letter);
-    buf_put_json_string(out, (struct str){letter, len});
-}
-
-static inline void lib_put_added(struct buf *out, uint32_t id, const char *text, bool special) {
-    buf_printf(out,
-               "{\"id\":%u,\"content\":\"%s\",\"special\":%s,\"single_word\":false,"
-               "\"lstrip\":false,\"rstrip\":false,\"normalized\":false}",
-               id, text, special ? "true" : "false");
-}
-
-static inline void lib_put_tokenizer(struct buf *out) {
-    buf_put_text(out, "{\"normalizer\":null,\"post_processor\":null,\"pre_tokenizer\":"
-                      "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
-                      "\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\","
-                      "\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},"
-                      "\"added_tokens\":[");
-    lib_put_added(out, T_END, "<|end|>", true);
-    buf_put_char(out, ',');
-    lib_put_added(out, T_BEGIN, "<|begin|>", true);
-    buf_put_char(out, ',');
-    lib_put_added(out, T_CALL, "<tool_call>", true);
-    buf_put_text(out, "],\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
-    for (uint32_t i = 0; i < 256; i++) {
-        lib_put_byte(out, i);
-        buf_printf(out, ":%u,", i);
-    }
-    buf_printf(out, "\"<|end|>\":%d,\"<|begin|>\":%d,\"\xc4\xa0the\":%d,\"Hello\":%d,", T_END,
-               T_BEGIN, T_THE, T_HELLO);
-    buf_printf(out, "\"\xc4\xa0world\":%d,\"<tool_call>\":%d}}}", T_WORLD, T_CALL);
-}
-
-static inline struct tokenizer *lib_tokenizer_of(struct str template) {
-    struct buf doc, config;
-    struct json *doc_json, *config_json;
-    struct tokenizer *t = NULL;
-    struct err err = {0};
-    buf_init(&doc, 1 << 20);
-    buf_init(&config, 1 << 20);
-    lib_put_tokenizer(&doc);
-    buf_put_text(&config, "{\"bos_token\":\"<|begin|>\",\"eos_token\":\"<|end|>\","
-                          "\"chat_template\":");
-    buf_put_json_string(&config, template);
-    buf_put_char(&config, '}');
-    CHECK(json_parse(buf_str(&doc), &json_limits_model_file, &doc_json, &err) == ST_OK);
-    CHECK(json_parse(buf_str(&config), &json_limits_model_file, &config_json, &err) == ST_OK);
-    CHECK(tokenizer_create_json(doc_json, config_json, "bytes", &t, &err) == ST_OK);
-    json_destroy(doc_json);
-    json_destroy(config_json);
-    buf_deinit(&doc);
-    buf_deinit(&config);
-    return t;
-}
-
-static inline struct tokenizer *lib_tokenizer(void) { return lib_tokenizer_of(STR(LIB_TEMPLATE)); }
+static inline struct tokenizer *lib_tokenizer(void) { return byte_tokenizer(STR(LIB_TEMPLATE)); }
 
 /* --- an answer -------------------------------------------------------------------------- */
 

@@ -215,7 +215,7 @@ static void test_tool_calls_are_told_with_their_id_and_name_first(void **state) 
 
 static void test_ids_of_calls_have_the_length_that_the_template_wants(void **state) {
     (void)state;
-    struct tokenizer *mistral = lib_tokenizer_of(
+    struct tokenizer *mistral = byte_tokenizer(
         STR("{% if messages[0].tool_call_id|length != 9 %}{{ raise_exception('no') }}{% endif %}"));
     const struct answer plain = {.tokenizer = tokenizer, .id = "x"};
     const struct answer strict = {.tokenizer = mistral, .id = "x"};

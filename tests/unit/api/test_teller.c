@@ -349,7 +349,7 @@ static void test_a_log_knows_the_events_of_each_choice(void **state) {
 static void expect_forced(const char *form, const char *template, const char *opening,
                           const char *said, const char *wanted) {
     struct lib_answer *l = begin();
-    struct tokenizer *own = lib_tokenizer_of(str_of(template));
+    struct tokenizer *own = byte_tokenizer(str_of(template));
     struct buf put;
     l->request.tools = STR("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
     l->request.tool_choice = opening[strlen(opening) - 1] == '{' ? TOOLS_NAMED : TOOLS_REQUIRED;
