@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "../tests/unit/api/api_lib.h"
+#include "unit/api/api_lib.h"
 
 enum { TOKENS = LIB_TOKENS - 8, ROUNDS = 200, BODIES = 20000 };
 
