@@ -52,28 +52,28 @@ static void done(struct task *c) {
     here.done(here.self, here.base.http, here.base.status, &here.base.error);
 }
 
-static void refuse_memory(const struct http_request_reader *reader, struct http_request *v) {
+static void refuse_memory(const struct http_request_reader *reader, struct http_request *req) {
     struct api_error e = {0};
     api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this request");
-    reader->done(reader->self, v, ST_NOMEM, &e);
+    reader->done(reader->self, req, ST_NOMEM, &e);
 }
 
-void http_request_read(struct http_request *v, const struct http_request_reader *reader) {
-    struct str body = http_body(v->x);
+void http_request_read(struct http_request *req, const struct http_request_reader *reader) {
+    struct str body = http_body(req->x);
     bool is_long = body.len >= TASK_READ_FROM_BYTES;
     struct reading *r = mem_zalloc(sizeof(*r));
     char *copy = r && is_long ? mem_dup(body.ptr, body.len) : NULL;
     if (!r || (is_long && !copy)) {
         mem_free(r);
-        refuse_memory(reader, v);
+        refuse_memory(reader, req);
         return;
     }
     *r = (struct reading){.base = {.work = work, .done = done},
                           .copy = copy,
                           .body = {copy ? copy : body.ptr, body.len},
-                          .bytes_max = v->server->settings.body_max,
+                          .bytes_max = req->server->settings.body_max,
                           .self = reader->self,
                           .read = reader->read,
                           .done = reader->done};
-    task_run(&r->base, v, is_long);
+    task_run(&r->base, req, is_long);
 }

@@ -72,14 +72,14 @@ static bool is_own_host(const struct server *s, struct str host) {
            is_host(name, s->settings.host) || is_listed_host(&s->settings.allowed_host, name);
 }
 
-static enum status check_host(const struct http_request *v, struct api_error *e) {
-    const struct server *s = v->server;
-    bool is_unix = str_is(v->head->peer, "unix");
-    if (is_unix || !s->is_loopback || s->settings.api_key_file || is_own_host(s, v->head->host))
+static enum status check_host(const struct http_request *req, struct api_error *e) {
+    const struct server *s = req->server;
+    bool is_unix = str_is(req->head->peer, "unix");
+    if (is_unix || !s->is_loopback || s->settings.api_key_file || is_own_host(s, req->head->host))
         return ST_OK;
     return api_refuse(e, 403, NULL, "host_not_allowed",
                       "the host \"%.*s\" is not one of this server's; --allowed-host adds one",
-                      STR_ARG(v->head->host));
+                      STR_ARG(req->head->host));
 }
 
 /* "https://name:port" is the page's own site: where it was loaded from is this server. */
@@ -89,11 +89,11 @@ static bool is_same_site(struct str origin, struct str host) {
     return str_starts(rest, STR("://")) && str_eq(str_skip(rest, 3), host);
 }
 
-static enum status check_origin(struct http_request *v, struct api_error *e) {
-    struct str origin = http_find(v->head, "origin");
+static enum status check_origin(struct http_request *req, struct api_error *e) {
+    struct str origin = http_find(req->head, "origin");
     if (!origin.ptr) return ST_OK;
-    v->is_allowed_origin = is_listed_origin(&v->server->settings.cors_origin, origin);
-    if (v->is_allowed_origin || is_same_site(origin, v->head->host)) return ST_OK;
+    req->is_allowed_origin = is_listed_origin(&req->server->settings.cors_origin, origin);
+    if (req->is_allowed_origin || is_same_site(origin, req->head->host)) return ST_OK;
     return api_refuse(e, 403, NULL, "origin_not_allowed",
                       "pages of \"%.*s\" may not call this server; --cors-origin allows them",
                       STR_ARG(origin));
@@ -108,26 +108,26 @@ static struct str secret_of(const struct http_head *head) {
     return http_find(head, "x-api-key");
 }
 
-static enum status check_key(struct http_request *v, enum auth_class class, struct api_error *e) {
-    struct str secret = secret_of(v->head);
-    v->key = keys_anyone(v->server->keys);
-    if (!v->key && secret.len > 0) v->key = keys_find(v->server->keys, secret);
+static enum status check_key(struct http_request *req, enum auth_class class, struct api_error *e) {
+    struct str secret = secret_of(req->head);
+    req->key = keys_anyone(req->server->keys);
+    if (!req->key && secret.len > 0) req->key = keys_find(req->server->keys, secret);
     if (class == AUTH_OPEN) return ST_OK;
-    if (!v->key && secret.len == 0)
+    if (!req->key && secret.len == 0)
         return api_refuse(e, 401, NULL, "missing_api_key",
                           "an API key is needed: send it as \"Authorization: Bearer KEY\"");
-    if (!v->key)
+    if (!req->key)
         return api_refuse(e, 401, NULL, "invalid_api_key", "the API key is not one of this server");
-    if (class == AUTH_ADMIN && !v->key->is_admin)
+    if (class == AUTH_ADMIN && !req->key->is_admin)
         return api_refuse(e, 403, NULL, "not_admin", "the API key is not an administrator's");
     return ST_OK;
 }
 
-enum status gate_check(struct http_request *v, struct api_error *e) {
-    bool is_preflight = v->head->method == HTTP_OPTIONS; /* browsers send no key with it */
-    enum auth_class class = v->route ? v->route->auth : is_preflight ? AUTH_OPEN : AUTH_KEY;
+enum status gate_check(struct http_request *req, struct api_error *e) {
+    bool is_preflight = req->head->method == HTTP_OPTIONS; /* browsers send no key with it */
+    enum auth_class class = req->route ? req->route->auth : is_preflight ? AUTH_OPEN : AUTH_KEY;
     CHECK(class != AUTH_UNDECLARED);
-    TRY(check_host(v, e));
-    TRY(check_origin(v, e));
-    return check_key(v, class, e);
+    TRY(check_host(req, e));
+    TRY(check_origin(req, e));
+    return check_key(req, class, e);
 }

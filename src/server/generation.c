@@ -39,9 +39,9 @@ void generations_close(struct generations *all) {
     CHECK(all->live == 0);
     all->is_closed = true;
     while (all->kept_first) {
-        struct generation *r = all->kept_first;
-        generation_unkeep(r);
-        generation_settle(r);
+        struct generation *gen = all->kept_first;
+        generation_unkeep(gen);
+        generation_check_end(gen);
     }
     uv_close((uv_handle_t *)&all->keep_timer, NULL);
     uv_close((uv_handle_t *)&all->smooth_timer, NULL);
@@ -60,250 +60,251 @@ struct generations_stats generations_stats(const struct generations *all) {
 
 /* ---- birth and death ---- */
 
-static enum status fill_generation(struct generation *r, const struct generation_ask *ask) {
-    struct answer *a = &r->answer;
-    TRY(event_log_create(&a->log, r->all->options.log_bytes));
-    if (r->request.smooth_ms > 0)
-        TRY(smoother_create(r->request.smooth_ms * 1000, r->all->options.log_bytes, &r->smoother));
-    snprintf(a->id, sizeof(a->id), "%.*s", STR_ARG(ask->id));
-    snprintf(r->request_id, sizeof(r->request_id), "%.*s", STR_ARG(ask->request_id));
-    r->prompts.bytes_max = ask->model->prompt_bytes_max;
-    a->request = &r->request;
-    a->tokenizer = ask->model->tokenizer;
-    a->model = str_of(ask->model->name);
-    a->fingerprint = str_of(ask->model->fingerprint);
+static enum status fill_generation(struct generation *gen, const struct generation_spec *spec) {
+    struct answer *a = &gen->answer;
+    TRY(event_log_create(&a->log, gen->all->options.log_bytes));
+    if (gen->request.smooth_ms > 0)
+        TRY(smoother_create(gen->request.smooth_ms * 1000, gen->all->options.log_bytes,
+                            &gen->smoother));
+    snprintf(a->id, sizeof(a->id), "%.*s", STR_ARG(spec->id));
+    snprintf(gen->request_id, sizeof(gen->request_id), "%.*s", STR_ARG(spec->request_id));
+    gen->prompts.bytes_max = spec->model->prompt_bytes_max;
+    a->request = &gen->request;
+    a->tokenizer = spec->model->tokenizer;
+    a->model = str_of(spec->model->name);
+    a->fingerprint = str_of(spec->model->fingerprint);
     a->created_s = clock_wall_s();
-    a->arrived_us = ask->arrived_us;
+    a->arrived_us = spec->arrived_us;
     return ST_OK;
 }
 
 static uint32_t prompts_of(const struct api_request *q) { return q->is_chat ? 1 : q->prompt_count; }
 
-static enum status make_choice(struct generation *r, uint32_t i) {
+static enum status make_choice(struct generation *gen, uint32_t i) {
     struct err err = {0};
-    bool has_tools = r->request.tools.len > 0 && r->request.tool_choice != TOOLS_NONE;
-    struct teller_options options = {.request = &r->request,
-                                     .tokenizer = r->model->tokenizer,
+    bool has_tools = gen->request.tools.len > 0 && gen->request.tool_choice != TOOLS_NONE;
+    struct teller_options options = {.request = &gen->request,
+                                     .tokenizer = gen->model->tokenizer,
                                      .choice = i,
-                                     .tools = has_tools ? r->model->tools : NULL};
-    r->choices[i].is_over = true; /* until the engine has it */
-    r->answer.choices[i].prompt = i / r->request.n;
-    return teller_create(&options, &r->choices[i].teller, &err);
+                                     .tools = has_tools ? gen->model->tools : NULL};
+    gen->choices[i].is_over = true; /* until the engine has it */
+    gen->answer.choices[i].prompt = i / gen->request.n;
+    return teller_create(&options, &gen->choices[i].teller, &err);
 }
 
-static enum status make_choices(struct generation *r) {
-    uint32_t prompts = prompts_of(&r->request), count = r->request.n * prompts;
-    /* Ollama's clients ask for nothing to see whether a model is there. What looks at the first
+static enum status make_choices(struct generation *gen) {
+    uint32_t prompts = prompts_of(&gen->request), count = gen->request.n * prompts;
+    /* Ollama's clients spec for nothing to see whether a model is there. What looks at the first
      * choice finds an empty one then. */
-    r->parts = mem_zalloc_array(prompts + 1, sizeof(r->parts[0]));
-    r->choices = mem_zalloc_array(count + 1, sizeof(r->choices[0]));
-    r->answer.choices = mem_zalloc_array(count + 1, sizeof(r->answer.choices[0]));
-    if (!r->parts || !r->choices || !r->answer.choices) return ST_NOMEM;
-    r->answer.choice_count = count;
-    for (uint32_t i = 0; i < count; i++) TRY(make_choice(r, i));
+    gen->parts = mem_zalloc_array(prompts + 1, sizeof(gen->parts[0]));
+    gen->choices = mem_zalloc_array(count + 1, sizeof(gen->choices[0]));
+    gen->answer.choices = mem_zalloc_array(count + 1, sizeof(gen->answer.choices[0]));
+    if (!gen->parts || !gen->choices || !gen->answer.choices) return ST_NOMEM;
+    gen->answer.choice_count = count;
+    for (uint32_t i = 0; i < count; i++) TRY(make_choice(gen, i));
     return ST_OK;
 }
 
-static void free_parts(struct generation *r) {
-    generation_release_parts(r);
-    for (uint32_t i = 0; i < r->answer.choice_count; i++) teller_destroy(r->choices[i].teller);
-    mem_free(r->choices);
-    mem_free(r->answer.choices);
-    smoother_destroy(r->smoother);
-    event_log_destroy(r->answer.log);
-    prompts_deinit(&r->prompts);
-    api_request_deinit(&r->request);
-    mem_free(r);
+static void free_parts(struct generation *gen) {
+    generation_release_parts(gen);
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++) teller_destroy(gen->choices[i].teller);
+    mem_free(gen->choices);
+    mem_free(gen->answer.choices);
+    smoother_destroy(gen->smoother);
+    event_log_destroy(gen->answer.log);
+    prompts_deinit(&gen->prompts);
+    api_request_deinit(&gen->request);
+    mem_free(gen);
 }
 
-static void link_generation(struct generation *r) {
-    struct generations *all = r->all;
-    r->next = all->first;
-    if (r->next) r->next->prev = r;
-    all->first = r;
+static void link_generation(struct generation *gen) {
+    struct generations *all = gen->all;
+    gen->next = all->first;
+    if (gen->next) gen->next->prev = gen;
+    all->first = gen;
     all->all_count++;
-    generation_list(r);
+    generation_index_add(gen);
 }
 
-enum status generation_create(struct generations *all, const struct generation_ask *ask,
+enum status generation_create(struct generations *all, const struct generation_spec *spec,
                               struct generation **out) {
-    struct generation *r = mem_zalloc(sizeof(*r));
-    if (!r) {
-        api_request_deinit(ask->request);
+    struct generation *gen = mem_zalloc(sizeof(*gen));
+    if (!gen) {
+        api_request_deinit(spec->request);
         return ST_NOMEM;
     }
-    *r = (struct generation){.all = all,
-                             .model = ask->model,
-                             .key = ask->key,
-                             .route = ask->route,
-                             .request = *ask->request,
-                             .body_bytes = ask->body_bytes};
-    api_request_init(ask->request, r->request.codec);
-    if (fill_generation(r, ask) != ST_OK || make_choices(r) != ST_OK) {
-        free_parts(r);
+    *gen = (struct generation){.all = all,
+                               .model = spec->model,
+                               .key = spec->key,
+                               .route = spec->route,
+                               .request = *spec->request,
+                               .body_bytes = spec->body_bytes};
+    api_request_init(spec->request, gen->request.codec);
+    if (fill_generation(gen, spec) != ST_OK || make_choices(gen) != ST_OK) {
+        free_parts(gen);
         return ST_NOMEM;
     }
-    link_generation(r);
-    *out = r;
+    link_generation(gen);
+    *out = gen;
     return ST_OK;
 }
 
-static void unlink_generation(struct generation *r) {
-    struct generations *all = r->all;
-    if (r->prev)
-        r->prev->next = r->next;
+static void unlink_generation(struct generation *gen) {
+    struct generations *all = gen->all;
+    if (gen->prev)
+        gen->prev->next = gen->next;
     else
-        all->first = r->next;
-    if (r->next) r->next->prev = r->prev;
+        all->first = gen->next;
+    if (gen->next) gen->next->prev = gen->prev;
     all->all_count--;
-    generation_unlist(r);
+    generation_index_remove(gen);
 }
 
-void generation_destroy(struct generation *r) {
-    CHECK(!r->sinks && !r->work && !r->is_kept && !r->is_smoothing);
-    CHECK(r->open_choices == 0);
-    CHECK(r->counted == 0);
-    unlink_generation(r);
-    if (r->poll) encoder_deinit(r->poll);
-    mem_free(r->poll);
-    free_parts(r);
+void generation_destroy(struct generation *gen) {
+    CHECK(!gen->sinks && !gen->work && !gen->is_kept && !gen->is_smoothing);
+    CHECK(gen->open_choices == 0);
+    CHECK(gen->counted == 0);
+    unlink_generation(gen);
+    if (gen->poll) encoder_deinit(gen->poll);
+    mem_free(gen->poll);
+    free_parts(gen);
 }
 
 /* ---- going and ending ---- */
 
-void generation_attach(struct generation *r, struct sink *s) {
-    s->generation = r;
+void generation_add_sink(struct generation *gen, struct sink *s) {
+    s->generation = gen;
     s->prev = NULL;
-    s->next = r->sinks;
+    s->next = gen->sinks;
     if (s->next) s->next->prev = s;
-    r->sinks = s;
+    gen->sinks = s;
 }
 
-void generation_go(struct generation *r) {
-    CHECK(r->stage == GENERATION_NEW && !r->has_gone);
-    r->has_gone = true;
-    r->all->live++;
-    r->counted = r->answer.choice_count;
-    r->model->live_choices += r->counted;
-    r->stage = GENERATION_PREPARING;
-    generation_prepare(r);
-    generation_settle(r);
+void generation_start(struct generation *gen) {
+    CHECK(gen->stage == GENERATION_NEW && !gen->has_started);
+    gen->has_started = true;
+    gen->all->live++;
+    gen->counted = gen->answer.choice_count;
+    gen->model->live_choices += gen->counted;
+    gen->stage = GENERATION_PREPARING;
+    generation_prepare(gen);
+    generation_check_end(gen);
 }
 
-static void end_generation(struct generation *r) {
-    struct generations *all = r->all;
-    r->has_ended = true;
-    r->stage = GENERATION_DONE;
-    r->model->live_choices -= r->counted;
-    r->counted = 0;
-    if (all->options.on_ended) all->options.on_ended(all->options.ctx, r);
+static void end_generation(struct generation *gen) {
+    struct generations *all = gen->all;
+    gen->has_ended = true;
+    gen->stage = GENERATION_DONE;
+    gen->model->live_choices -= gen->counted;
+    gen->counted = 0;
+    if (all->options.on_ended) all->options.on_ended(all->options.ctx, gen);
     all->live--;
-    bool may_stay = all->options.keep_ms > 0 && !all->is_closed && !r->is_abandoned;
+    bool may_stay = all->options.keep_ms > 0 && !all->is_closed && !gen->is_abandoned;
     /* One that is larger than the room for all of them must not push the others out. */
-    if (r->is_findable && may_stay && generation_weight(r) <= all->options.keep_bytes)
-        generation_keep(r);
+    if (gen->is_findable && may_stay && generation_kept_bytes(gen) <= all->options.keep_bytes)
+        generation_keep(gen);
     else
-        r->is_findable = false;
+        gen->is_findable = false;
 }
 
 /* Nobody is left to tell. */
-static void abandon(struct generation *r) {
+static void abandon(struct generation *gen) {
     struct api_error e = {0};
     api_refuse(&e, 499, NULL, "request_cancelled", "the client has gone away");
-    r->is_abandoned = true;
-    generation_fail(r, &e);
+    gen->is_abandoned = true;
+    generation_fail(gen, &e);
 }
 
-void generation_settle(struct generation *r) {
-    struct generations *all = r->all;
-    if (r->is_busy) return;
-    bool is_done = answer_is_done(&r->answer);
-    if (r->has_gone && !is_done && !r->sinks && !r->survives) {
-        abandon(r); /* settles */
+void generation_check_end(struct generation *gen) {
+    struct generations *all = gen->all;
+    if (gen->is_busy) return;
+    bool is_done = answer_is_done(&gen->answer);
+    if (gen->has_started && !is_done && !gen->sinks && !gen->survives) {
+        abandon(gen); /* settles */
         return;
     }
-    if (r->has_gone && (!is_done || r->work || r->open_choices > 0)) return;
-    if (r->has_gone && !r->has_ended) end_generation(r);
-    if (!r->sinks && !r->is_kept) generation_destroy(r);
+    if (gen->has_started && (!is_done || gen->work || gen->open_choices > 0)) return;
+    if (gen->has_started && !gen->has_ended) end_generation(gen);
+    if (!gen->sinks && !gen->is_kept) generation_destroy(gen);
     if (all->live == 0 && all->options.on_empty) all->options.on_empty(all->options.ctx);
 }
 
-void generation_detach(struct generation *r, struct sink *s) {
-    generation_over(r, s);
-    generation_settle(r);
+void generation_detach_sink(struct generation *gen, struct sink *s) {
+    generation_remove_sink(gen, s);
+    generation_check_end(gen);
 }
 
-void generation_join(struct generation *r, struct sink *s) {
-    generation_attach(r, s);
+void generation_join_sink(struct generation *gen, struct sink *s) {
+    generation_add_sink(gen, s);
     s->has_begun = true;
-    r->is_busy = true;
+    gen->is_busy = true;
     bool is_over = s->kind->begin(s) || s->kind->advance(s);
-    r->is_busy = false;
-    if (is_over) generation_over(r, s);
-    generation_settle(r);
+    gen->is_busy = false;
+    if (is_over) generation_remove_sink(gen, s);
+    generation_check_end(gen);
 }
 
-void generation_forget(struct generation *r) {
-    r->is_findable = false;
-    if (r->is_kept) generation_unkeep(r);
-    generation_settle(r);
+void generation_forget(struct generation *gen) {
+    gen->is_findable = false;
+    if (gen->is_kept) generation_unkeep(gen);
+    generation_check_end(gen);
 }
 
-void generation_wake(struct generation *r, struct sink *s) {
+void generation_resume_sink(struct generation *gen, struct sink *s) {
     CHECK(s->has_begun);
-    bool was_busy = r->is_busy;
-    r->is_busy = true;
+    bool was_busy = gen->is_busy;
+    gen->is_busy = true;
     bool is_over = s->kind->advance(s);
-    r->is_busy = was_busy;
-    if (is_over) generation_over(r, s);
-    generation_settle(r);
+    gen->is_busy = was_busy;
+    if (is_over) generation_remove_sink(gen, s);
+    generation_check_end(gen);
 }
 
-void generation_fail(struct generation *r, const struct api_error *e) {
-    if (answer_is_done(&r->answer)) return;
-    r->answer.failure = *e;
-    r->answer.finished_us = clock_now(&clock_real);
-    for (uint32_t i = 0; i < r->answer.choice_count; i++) r->choices[i].is_told = true;
-    generation_unsmooth(r);
-    generation_cancel_parts(r);
-    if (r->work) uv_cancel((uv_req_t *)r->work);
-    generation_tell(r);
-    generation_settle(r);
+void generation_fail(struct generation *gen, const struct api_error *e) {
+    if (answer_is_done(&gen->answer)) return;
+    gen->answer.failure = *e;
+    gen->answer.finished_us = clock_now(&clock_real);
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++) gen->choices[i].is_told = true;
+    generation_stop_smoothing(gen);
+    generation_cancel_parts(gen);
+    if (gen->work) uv_cancel((uv_req_t *)gen->work);
+    generation_deliver(gen);
+    generation_check_end(gen);
 }
 
-/* From `r` on, the first that is under way. */
-static struct generation *first_going(struct generation *r) {
-    while (r && (!r->has_gone || answer_is_done(&r->answer))) r = r->next;
-    return r;
+/* From `gen` on, the first that is under way. */
+static struct generation *first_started(struct generation *gen) {
+    while (gen && (!gen->has_started || answer_is_done(&gen->answer))) gen = gen->next;
+    return gen;
 }
 
 /* Failing one may free it and others that are only kept, never another that is under way. */
 void generations_fail(struct generations *all, const struct api_error *e) {
-    for (struct generation *r = first_going(all->first), *next; r; r = next) {
-        next = first_going(r->next);
-        generation_fail(r, e);
+    for (struct generation *gen = first_started(all->first), *next; gen; gen = next) {
+        next = first_started(gen->next);
+        generation_fail(gen, e);
     }
 }
 
-static void verify_generation(const struct generation *r) {
+static void verify_generation(const struct generation *gen) {
     uint32_t open = 0;
-    for (uint32_t i = 0; i < r->answer.choice_count; i++) open += !r->choices[i].is_over;
-    CHECK(open == r->open_choices);
-    CHECK(!r->has_ended || open == 0);
-    CHECK(!r->is_kept || r->has_ended);
-    CHECK(!r->has_ended || r->sinks || r->is_kept);
-    for (const struct sink *s = r->sinks; s; s = s->next) CHECK(s->generation == r);
-    CHECK(generation_find(r->all, r->key, str_of(r->answer.id)) == r);
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++) open += !gen->choices[i].is_over;
+    CHECK(open == gen->open_choices);
+    CHECK(!gen->has_ended || open == 0);
+    CHECK(!gen->is_kept || gen->has_ended);
+    CHECK(!gen->has_ended || gen->sinks || gen->is_kept);
+    for (const struct sink *s = gen->sinks; s; s = s->next) CHECK(s->generation == gen);
+    CHECK(generation_find(gen->all, gen->key, str_of(gen->answer.id)) == gen);
 }
 
 void generations_verify(const struct generations *all) {
     uint32_t live = 0, kept = 0, count = 0;
     uint64_t bytes = 0;
-    for (const struct generation *r = all->first; r; r = r->next) {
-        verify_generation(r);
-        live += r->has_gone && !r->has_ended;
-        kept += r->is_kept;
-        bytes += r->is_kept ? r->kept_bytes : 0;
+    for (const struct generation *gen = all->first; gen; gen = gen->next) {
+        verify_generation(gen);
+        live += gen->has_started && !gen->has_ended;
+        kept += gen->is_kept;
+        bytes += gen->is_kept ? gen->kept_bytes : 0;
         count++;
     }
     CHECK(live == all->live);

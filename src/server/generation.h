@@ -11,7 +11,7 @@
  * ended
  * stays findable for keep_ms, together under keep_bytes, the oldest gives way.
  *
- * Lifetime: generation_create, attach sinks, generation_go; it ends by itself. Thread: the io
+ * Lifetime: generation_create, attach sinks, generation_start; it ends by itself. Thread: the io
  * thread; the
  * template and the tokenizer of a long prompt run in libuv's pool.
  */
@@ -33,7 +33,7 @@ struct key;
 struct generation_choice;
 struct generation_part;
 struct generations; /* opaque: all of them */
-struct served;
+struct served_model;
 struct sink;
 struct smoother;
 struct uv_loop_s;
@@ -46,7 +46,7 @@ enum { GENERATION_ID_BYTES = 132 };
 
 struct generation {
     struct generations *all;
-    struct served *model;
+    struct served_model *model;
     const struct key *key;
     const char *route;                    /* the pattern of the table of routes */
     char request_id[GENERATION_ID_BYTES]; /* x-request-id */
@@ -71,7 +71,7 @@ struct generation {
     struct generation *smooth_next;
     struct sink *sinks;
     struct generation_work *work; /* in the pool; NULL: none */
-    bool has_gone, has_ended, is_dirty, is_busy, is_kept, is_smoothing;
+    bool has_started, has_ended, is_dirty, is_busy, is_kept, is_smoothing;
     bool is_abandoned;  /* nobody was left to tell */
     int64_t started_us; /* its first choice had a seat; known when that has ended */
     uint64_t kept_bytes;
@@ -87,10 +87,10 @@ struct generations_options {
     uint64_t log_bytes;       /* of one answer's events; 0: 64 MiB */
     uint64_t pool_from_bytes; /* bodies of this size are prepared in the pool; 0: 16 KiB */
     /* A batch of tokens of one choice has come, so long after the last (-1: its first). */
-    void (*on_tokens)(void *ctx, struct generation *r, uint32_t count, int64_t gap_us);
+    void (*on_tokens)(void *ctx, struct generation *gen, uint32_t count, int64_t gap_us);
     void (*on_ended)(void *ctx,
-                     struct generation *r); /* once for each generation that has begun to go */
-    void (*on_empty)(void *ctx);            /* no generation is live any more */
+                     struct generation *gen); /* once for each generation that has begun to go */
+    void (*on_empty)(void *ctx);              /* no generation is live any more */
     void *ctx;
 };
 
@@ -110,8 +110,8 @@ struct generations_stats generations_stats(const struct generations *all);
 void generations_verify(const struct generations *all); /* CHECK every invariant; slow */
 
 /* What is asked. `request` is moved out of: it is empty afterwards, also on failure. */
-struct generation_ask {
-    struct served *model; /* ready, and it writes text */
+struct generation_spec {
+    struct served_model *model; /* ready, and it writes text */
     const struct key *key;
     const char *route;
     struct str id;         /* the answer's: new, at most ANSWER_ID_BYTES - 1 */
@@ -120,27 +120,27 @@ struct generation_ask {
     int64_t arrived_us;
     uint64_t body_bytes;
 };
-enum status generation_create(struct generations *all, const struct generation_ask *ask,
+enum status generation_create(struct generations *all, const struct generation_spec *spec,
                               struct generation **out);
 
-void generation_attach(struct generation *r, struct sink *s);
+void generation_add_sink(struct generation *gen, struct sink *s);
 /* Attach one to a generation that has gone already, and let it begin. The generation may be gone
  * afterwards. */
-void generation_join(struct generation *r, struct sink *s);
+void generation_join_sink(struct generation *gen, struct sink *s);
 /* Take a sink off that is not over: its client is gone. May end the generation. */
-void generation_detach(struct generation *r, struct sink *s);
+void generation_detach_sink(struct generation *gen, struct sink *s);
 /* Unlink and destroy a sink that has had its answer; what follows from it is seen to later. */
-void generation_over(struct generation *r, struct sink *s);
+void generation_remove_sink(struct generation *gen, struct sink *s);
 /* Prepare and submit; sinks hear of it. The generation may be gone afterwards. */
-void generation_go(struct generation *r);
+void generation_start(struct generation *gen);
 /* Let a sink that had to wait go on. The generation may be gone afterwards. */
-void generation_wake(struct generation *r, struct sink *s);
+void generation_resume_sink(struct generation *gen, struct sink *s);
 
 /* End it with an error that its sinks are told. The generation may be gone afterwards. */
-void generation_fail(struct generation *r, const struct api_error *e);
+void generation_fail(struct generation *gen, const struct api_error *e);
 
 /* One whose answer is done need not be kept any longer. It may be gone afterwards. */
-void generation_forget(struct generation *r);
+void generation_forget(struct generation *gen);
 
 /* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: `key` has none.
  * Only whoever asked for it finds it. */
@@ -151,6 +151,6 @@ void generations_fail(struct generations *all, const struct api_error *e);
 
 /* A model's engine has something: take it and tell it. True: there may be more; call again when
  * the loop has had its turn. */
-bool generations_on_moved(struct generations *all, struct served *m);
+bool generations_on_output(struct generations *all, struct served_model *m);
 
 #endif

@@ -19,22 +19,22 @@ enum {
     SMOOTH_TICK_MS = 10, /* how often smoothed texts move on */
 };
 
-void generation_over(struct generation *r, struct sink *s) {
+void generation_remove_sink(struct generation *gen, struct sink *s) {
     if (s->prev)
         s->prev->next = s->next;
     else
-        r->sinks = s->next;
+        gen->sinks = s->next;
     if (s->next) s->next->prev = s->prev;
     s->kind->destroy(s);
 }
 
 /* True: the sink is over. */
-static bool tell_sink(struct generation *r, struct sink *s) {
-    if (!s->has_begun && r->answer.failure.status != 0) {
-        s->kind->refuse(s, &r->answer.failure);
+static bool deliver_to_sink(struct generation *gen, struct sink *s) {
+    if (!s->has_begun && gen->answer.failure.status != 0) {
+        s->kind->refuse(s, &gen->answer.failure);
         return true;
     }
-    if (r->stage < GENERATION_RUNNING) return false;
+    if (gen->stage < GENERATION_RUNNING) return false;
     if (!s->has_begun) {
         s->has_begun = true;
         if (s->kind->begin(s)) return true;
@@ -42,50 +42,51 @@ static bool tell_sink(struct generation *r, struct sink *s) {
     return s->kind->advance(s);
 }
 
-void generation_tell(struct generation *r) {
-    bool was_busy = r->is_busy;
-    r->is_busy = true;
-    for (struct sink *s = r->sinks, *next; s; s = next) {
+void generation_deliver(struct generation *gen) {
+    bool was_busy = gen->is_busy;
+    gen->is_busy = true;
+    for (struct sink *s = gen->sinks, *next; s; s = next) {
         next = s->next;
-        if (tell_sink(r, s)) generation_over(r, s);
+        if (deliver_to_sink(gen, s)) generation_remove_sink(gen, s);
     }
-    r->is_busy = was_busy;
+    gen->is_busy = was_busy;
 }
 
 /* ---- from tokens to events ---- */
 
 static void note_finish(void *ctx, uint32_t choice, enum finish_reason finish) {
-    struct generation *r = ctx;
-    r->answer.choices[choice].finish = finish;
-    r->answer.finished_count++;
-    if (answer_is_done(&r->answer)) r->answer.finished_us = clock_now(&clock_real);
+    struct generation *gen = ctx;
+    gen->answer.choices[choice].finish = finish;
+    gen->answer.finished_count++;
+    if (answer_is_done(&gen->answer)) gen->answer.finished_us = clock_now(&clock_real);
 }
 
-static struct event_log *log_of(struct generation *r) {
-    return r->smoother ? smoother_stage(r->smoother) : r->answer.log;
+static struct event_log *log_of(struct generation *gen) {
+    return gen->smoother ? smoother_stage(gen->smoother) : gen->answer.log;
 }
 
-static void fail_log(struct generation *r, enum status st) {
+static void fail_log(struct generation *gen, enum status st) {
     struct api_error e = {0};
     api_refuse(&e, 500, NULL, NULL,
                st == ST_FULL ? "the answer is longer than this server keeps"
                              : "the server has no memory for the rest of the answer");
-    generation_fail(r, &e);
+    generation_fail(gen, &e);
 }
 
-static void finish_choice(struct generation *r, uint32_t i, enum finish_reason finish) {
-    struct generation_choice *c = &r->choices[i];
+static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason finish) {
+    struct generation_choice *c = &gen->choices[i];
     c->is_told = true;
-    enum status st = teller_finish(c->teller, finish, log_of(r));
-    r->answer.choices[i].has_tools = teller_has_tools(c->teller);
+    enum status st = teller_finish(c->teller, finish, log_of(gen));
+    gen->answer.choices[i].has_tools = teller_has_tools(c->teller);
     if (st != ST_OK)
-        fail_log(r, st);
-    else if (!r->smoother)
-        note_finish(r, i, finish);
+        fail_log(gen, st);
+    else if (!gen->smoother)
+        note_finish(gen, i, finish);
 }
 
 /* What a reason that is none of the model's own means to a client. */
-static void fail_choice(struct generation *r, const struct request *q, enum finish_reason finish) {
+static void fail_choice(struct generation *gen, const struct request *q,
+                        enum finish_reason finish) {
     struct api_error e = {0};
     if (finish == FINISH_EXPIRED)
         api_refuse(&e, 504, NULL, "deadline_exceeded", "the request did not end in its time");
@@ -93,134 +94,134 @@ static void fail_choice(struct generation *r, const struct request *q, enum fini
         api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     else
         api_refuse(&e, finish == FINISH_REFUSED ? 400 : 500, NULL, NULL, "%s", q->refusal.text);
-    generation_fail(r, &e);
+    generation_fail(gen, &e);
 }
 
-static void push_tokens(struct generation *r, uint32_t i, const struct choice *c, uint32_t end) {
-    struct generation_choice *mine = &r->choices[i];
-    struct event_log *log = log_of(r);
+static void push_tokens(struct generation *gen, uint32_t i, const struct choice *c, uint32_t end) {
+    struct generation_choice *mine = &gen->choices[i];
+    struct event_log *log = log_of(gen);
     bool met = false;
-    if (r->request.has_max_tokens && r->request.max_tokens == 0) return;
+    if (gen->request.has_max_tokens && gen->request.max_tokens == 0) return;
     for (uint32_t at = c->prompt_tokens + mine->taken; at < end && !met; at++) {
         mine->taken++;
-        r->answer.choices[i].answer_tokens = mine->taken;
+        gen->answer.choices[i].answer_tokens = mine->taken;
         enum status st = teller_push(mine->teller, &c->tokens[at], 1, log, &met);
         if (st != ST_OK) {
-            fail_log(r, st);
+            fail_log(gen, st);
             return;
         }
     }
     if (!met) return;
-    engine_cancel_choice(r->model->engine, c->request, c->index, FINISH_STOP);
-    finish_choice(r, i, FINISH_STOP);
+    engine_cancel_choice(gen->model->engine, c->request, c->index, FINISH_STOP);
+    finish_choice(gen, i, FINISH_STOP);
 }
 
-static void count_tokens(struct generation *r, uint32_t i, uint32_t before, int64_t now_us) {
-    struct generation_choice *mine = &r->choices[i];
-    const struct generations_options *o = &r->all->options;
+static void count_tokens(struct generation *gen, uint32_t i, uint32_t before, int64_t now_us) {
+    struct generation_choice *mine = &gen->choices[i];
+    const struct generations_options *o = &gen->all->options;
     if (mine->taken == before) return;
-    if (r->answer.first_token_us == 0) r->answer.first_token_us = now_us;
+    if (gen->answer.first_token_us == 0) gen->answer.first_token_us = now_us;
     int64_t gap_us = mine->last_us ? now_us - mine->last_us : -1;
     mine->last_us = now_us;
-    if (o->on_tokens) o->on_tokens(o->ctx, r, mine->taken - before, gap_us);
+    if (o->on_tokens) o->on_tokens(o->ctx, gen, mine->taken - before, gap_us);
 }
 
 static bool is_natural(enum finish_reason f) { return f == FINISH_STOP || f == FINISH_LENGTH; }
 
-static void end_choice(struct generation *r, uint32_t i, const struct choice *c,
+static void end_choice(struct generation *gen, uint32_t i, const struct choice *c,
                        enum finish_reason finish) {
-    struct generation_choice *mine = &r->choices[i];
+    struct generation_choice *mine = &gen->choices[i];
     mine->is_over = true;
-    r->open_choices--;
-    r->counted--;
-    r->model->live_choices--;
-    if (c->index == 0) r->answer.cached_tokens += c->cached_tokens;
-    bool is_earlier = r->started_us == 0 || c->admitted_us < r->started_us;
-    if (c->admitted_us > 0 && is_earlier) r->started_us = c->admitted_us;
+    gen->open_choices--;
+    gen->counted--;
+    gen->model->live_choices--;
+    if (c->index == 0) gen->answer.cached_tokens += c->cached_tokens;
+    bool is_earlier = gen->started_us == 0 || c->admitted_us < gen->started_us;
+    if (c->admitted_us > 0 && is_earlier) gen->started_us = c->admitted_us;
     if (mine->is_told) return;
-    bool is_empty = r->request.has_max_tokens && r->request.max_tokens == 0;
+    bool is_empty = gen->request.has_max_tokens && gen->request.max_tokens == 0;
     if (is_natural(finish))
-        finish_choice(r, i, is_empty ? FINISH_LENGTH : finish);
+        finish_choice(gen, i, is_empty ? FINISH_LENGTH : finish);
     else
-        fail_choice(r, c->request, finish);
+        fail_choice(gen, c->request, finish);
 }
 
 /* False: nothing has come of it. A choice may be posted once more after its end was seen; its
  * generation
  * is only kept then and may go at any time. */
 static bool take_choice(struct generation_part *part, struct choice *c, int64_t now_us) {
-    struct generation *r = part->generation;
+    struct generation *gen = part->generation;
     uint32_t i = part->first + c->index, ready;
-    struct generation_choice *mine = &r->choices[i];
+    struct generation_choice *mine = &gen->choices[i];
     if (mine->is_over) return false;
     enum finish_reason finish = choice_poll(c, &ready);
     uint32_t before = mine->taken;
-    r->is_busy = true;
-    if (!mine->is_told) push_tokens(r, i, c, ready);
-    count_tokens(r, i, before, now_us);
-    if (finish != FINISH_NONE) end_choice(r, i, c, finish);
-    r->is_busy = false;
+    gen->is_busy = true;
+    if (!mine->is_told) push_tokens(gen, i, c, ready);
+    count_tokens(gen, i, before, now_us);
+    if (finish != FINISH_NONE) end_choice(gen, i, c, finish);
+    gen->is_busy = false;
     return true;
 }
 
 /* ---- smoothing ---- */
 
-void generation_unsmooth(struct generation *r) {
-    if (!r->is_smoothing) return;
-    struct generation **at = &r->all->smoothing;
-    while (*at != r) at = &(*at)->smooth_next;
-    *at = r->smooth_next;
-    r->is_smoothing = false;
+void generation_stop_smoothing(struct generation *gen) {
+    if (!gen->is_smoothing) return;
+    struct generation **at = &gen->all->smoothing;
+    while (*at != gen) at = &(*at)->smooth_next;
+    *at = gen->smooth_next;
+    gen->is_smoothing = false;
 }
 
 /* Move on what is due; for a generation that nobody hears that is everything. */
-static void release(struct generation *r, int64_t now_us) {
-    int64_t until_us = r->sinks ? now_us : INT64_MAX;
-    enum status st = smoother_release(r->smoother, until_us, r->answer.log, note_finish, r);
-    if (st == ST_OK && !smoother_is_empty(r->smoother)) return;
-    generation_unsmooth(r);
-    if (st != ST_OK) fail_log(r, st);
+static void release(struct generation *gen, int64_t now_us) {
+    int64_t until_us = gen->sinks ? now_us : INT64_MAX;
+    enum status st = smoother_release(gen->smoother, until_us, gen->answer.log, note_finish, gen);
+    if (st == ST_OK && !smoother_is_empty(gen->smoother)) return;
+    generation_stop_smoothing(gen);
+    if (st != ST_OK) fail_log(gen, st);
 }
 
 void generations_on_smooth(uv_timer_t *timer) {
     struct generations *all = timer->data;
     int64_t now_us = clock_now(&clock_real);
-    for (struct generation *r = all->smoothing, *next; r; r = next) {
-        next = r->smooth_next;
-        r->is_busy = true;
-        release(r, now_us);
-        generation_tell(r);
-        r->is_busy = false;
-        generation_settle(r);
+    for (struct generation *gen = all->smoothing, *next; gen; gen = next) {
+        next = gen->smooth_next;
+        gen->is_busy = true;
+        release(gen, now_us);
+        generation_deliver(gen);
+        gen->is_busy = false;
+        generation_check_end(gen);
     }
     if (!all->smoothing) uv_timer_stop(&all->smooth_timer);
 }
 
-static void smooth(struct generation *r, int64_t now_us) {
-    smoother_note(r->smoother, now_us);
-    if (r->is_smoothing || smoother_is_empty(r->smoother)) return;
-    r->is_smoothing = true;
-    r->smooth_next = r->all->smoothing;
-    r->all->smoothing = r;
-    if (uv_is_active((uv_handle_t *)&r->all->smooth_timer)) return;
-    uv_timer_start(&r->all->smooth_timer, generations_on_smooth, SMOOTH_TICK_MS, SMOOTH_TICK_MS);
+static void smooth(struct generation *gen, int64_t now_us) {
+    smoother_note(gen->smoother, now_us);
+    if (gen->is_smoothing || smoother_is_empty(gen->smoother)) return;
+    gen->is_smoothing = true;
+    gen->smooth_next = gen->all->smoothing;
+    gen->all->smoothing = gen;
+    if (uv_is_active((uv_handle_t *)&gen->all->smooth_timer)) return;
+    uv_timer_start(&gen->all->smooth_timer, generations_on_smooth, SMOOTH_TICK_MS, SMOOTH_TICK_MS);
 }
 
 /* ---- a wake-up ---- */
 
-static void tell_dirty(struct generation *first, int64_t now_us) {
-    for (struct generation *r = first, *next; r; r = next) {
-        next = r->dirty_next;
-        r->is_dirty = false;
-        if (r->smoother && r->answer.failure.status == 0)
-            smooth(r, now_us);
+static void deliver_dirty(struct generation *first, int64_t now_us) {
+    for (struct generation *gen = first, *next; gen; gen = next) {
+        next = gen->dirty_next;
+        gen->is_dirty = false;
+        if (gen->smoother && gen->answer.failure.status == 0)
+            smooth(gen, now_us);
         else
-            generation_tell(r);
-        generation_settle(r);
+            generation_deliver(gen);
+        generation_check_end(gen);
     }
 }
 
-bool generations_on_moved(struct generations *all, struct served *m) {
+bool generations_on_output(struct generations *all, struct served_model *m) {
     struct generation *dirty = NULL;
     int64_t now_us = clock_now(&clock_real);
     (void)all;
@@ -234,6 +235,6 @@ bool generations_on_moved(struct generations *all, struct served *m) {
         }
         request_unref(c->request);
     }
-    tell_dirty(dirty, now_us);
+    deliver_dirty(dirty, now_us);
     return count == TAKE_MAX;
 }

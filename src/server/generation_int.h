@@ -2,7 +2,7 @@
  *
  *     generation.c         birth, sinks, end, and who is live
  *     generation_submit.c  from the request to the engine
- *     generation_tell.c    from the engine's tokens to events, and from events to sinks
+ *     generation_deliver.c    from the engine's tokens to events, and from events to sinks
  *     generation_keep.c    finding a generation, and keeping those that have ended
  */
 #ifndef SERVER_GENERATION_INT_H
@@ -44,26 +44,26 @@ struct generations {
 /* ---- generation.c ---- */
 /* See what follows from a change: the end, being kept, being freed. The last thing that is done
  * with a generation by whoever changed it. */
-void generation_settle(struct generation *r);
-void generation_destroy(struct generation *r);
+void generation_check_end(struct generation *gen);
+void generation_destroy(struct generation *gen);
 
 /* ---- generation_submit.c ---- */
-void generation_prepare(struct generation *r);
-void generation_cancel_parts(struct generation *r);
-void generation_release_parts(struct generation *r);
+void generation_prepare(struct generation *gen);
+void generation_cancel_parts(struct generation *gen);
+void generation_release_parts(struct generation *gen);
 
-/* ---- generation_tell.c ---- */
+/* ---- generation_deliver.c ---- */
 /* Sinks hear what is new. */
-void generation_tell(struct generation *r);
-void generation_unsmooth(struct generation *r); /* what is on its stage is told no more */
+void generation_deliver(struct generation *gen);
+void generation_stop_smoothing(struct generation *gen); /* what is on its stage is told no more */
 void generations_on_smooth(uv_timer_t *timer);
 
 /* ---- generation_keep.c ---- */
-void generation_list(struct generation *r); /* into the tables */
-void generation_unlist(struct generation *r);
-uint64_t generation_weight(const struct generation *r); /* bytes that keeping it takes */
-void generation_keep(struct generation *r);
-void generation_unkeep(struct generation *r);
+void generation_index_add(struct generation *gen); /* into the tables */
+void generation_index_remove(struct generation *gen);
+uint64_t generation_kept_bytes(const struct generation *gen); /* bytes that keeping it takes */
+void generation_keep(struct generation *gen);
+void generation_unkeep(struct generation *gen);
 void generations_on_keep(uv_timer_t *timer);
 
 #endif

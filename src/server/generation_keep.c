@@ -11,58 +11,58 @@ static uint32_t bucket_of(struct str id) {
     return (uint32_t)(XXH3_64bits(id.ptr, id.len) % GENERATION_BUCKETS);
 }
 
-void generation_list(struct generation *r) {
-    struct generations *all = r->all;
-    uint32_t i = bucket_of(str_of(r->answer.id)), j = bucket_of(str_of(r->request_id));
-    r->by_id = all->by_id[i];
-    all->by_id[i] = r;
-    r->by_request = all->by_request[j];
-    if (r->by_request) r->by_request->by_request_prev = r;
-    all->by_request[j] = r;
+void generation_index_add(struct generation *gen) {
+    struct generations *all = gen->all;
+    uint32_t i = bucket_of(str_of(gen->answer.id)), j = bucket_of(str_of(gen->request_id));
+    gen->by_id = all->by_id[i];
+    all->by_id[i] = gen;
+    gen->by_request = all->by_request[j];
+    if (gen->by_request) gen->by_request->by_request_prev = gen;
+    all->by_request[j] = gen;
 }
 
-void generation_unlist(struct generation *r) {
-    struct generation **at = &r->all->by_id[bucket_of(str_of(r->answer.id))];
-    while (*at != r) at = &(*at)->by_id;
-    *at = r->by_id;
+void generation_index_remove(struct generation *gen) {
+    struct generation **at = &gen->all->by_id[bucket_of(str_of(gen->answer.id))];
+    while (*at != gen) at = &(*at)->by_id;
+    *at = gen->by_id;
     /* Clients choose this one, so a chain may be as long as there are generations: no search. */
-    if (r->by_request_prev)
-        r->by_request_prev->by_request = r->by_request;
+    if (gen->by_request_prev)
+        gen->by_request_prev->by_request = gen->by_request;
     else
-        r->all->by_request[bucket_of(str_of(r->request_id))] = r->by_request;
-    if (r->by_request) r->by_request->by_request_prev = r->by_request_prev;
+        gen->all->by_request[bucket_of(str_of(gen->request_id))] = gen->by_request;
+    if (gen->by_request) gen->by_request->by_request_prev = gen->by_request_prev;
 }
 
 static struct generation *find_id(const struct generations *all, struct str id) {
-    struct generation *r = all->by_id[bucket_of(id)];
-    while (r && !str_is(id, r->answer.id)) r = r->by_id;
-    return r;
+    struct generation *gen = all->by_id[bucket_of(id)];
+    while (gen && !str_is(id, gen->answer.id)) gen = gen->by_id;
+    return gen;
 }
 
 /* The same x-request-id may come twice: the later one is meant, and none of another key. */
 static struct generation *find_request(const struct generations *all, const struct key *key,
                                        struct str id) {
-    struct generation *r = all->by_request[bucket_of(id)];
-    while (r && (r->key != key || !str_is(id, r->request_id))) r = r->by_request;
-    return r;
+    struct generation *gen = all->by_request[bucket_of(id)];
+    while (gen && (gen->key != key || !str_is(id, gen->request_id))) gen = gen->by_request;
+    return gen;
 }
 
 static struct generation *find_any(const struct generations *all, const struct key *key,
                                    struct str id) {
-    struct generation *r = find_id(all, id);
-    if (!r) r = find_request(all, key, id);
+    struct generation *gen = find_id(all, id);
+    if (!gen) gen = find_request(all, key, id);
     /* Ids of ours have neither of these: what stands before the last is a codec's prefix. */
-    for (size_t i = id.len; !r && i-- > 0;) {
+    for (size_t i = id.len; !gen && i-- > 0;) {
         if (id.ptr[i] != '-' && id.ptr[i] != '_') continue;
         return find_id(all, str_skip(id, i + 1));
     }
-    return r;
+    return gen;
 }
 
 struct generation *generation_find(const struct generations *all, const struct key *key,
                                    struct str id) {
-    struct generation *r = find_any(all, key, id);
-    return r && r->key == key ? r : NULL;
+    struct generation *gen = find_any(all, key, id);
+    return gen && gen->key == key ? gen : NULL;
 }
 
 /* ---- kept ---- */
@@ -72,11 +72,11 @@ struct generation *generation_find(const struct generations *all, const struct k
  * Measured: 15,000 small generations took 6.6 KiB each, of which 3.1 were counted. */
 static const uint64_t WEIGHT_REST_BYTES = 4096;
 
-uint64_t generation_weight(const struct generation *r) {
-    uint64_t bytes = sizeof(*r) + WEIGHT_REST_BYTES;
-    bytes += event_log_bytes(r->answer.log) + 2 * r->body_bytes;
-    for (uint32_t i = 0; i < r->answer.choice_count; i++) {
-        const struct choice *c = r->answer.choices[i].tokens;
+uint64_t generation_kept_bytes(const struct generation *gen) {
+    uint64_t bytes = sizeof(*gen) + WEIGHT_REST_BYTES;
+    bytes += event_log_bytes(gen->answer.log) + 2 * gen->body_bytes;
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++) {
+        const struct choice *c = gen->answer.choices[i].tokens;
         if (!c) continue;
         uint64_t answer = c->total_max - c->prompt_tokens;
         bytes += sizeof(*c) + c->total_max * sizeof(c->tokens[0]);
@@ -90,27 +90,27 @@ uint64_t generation_weight(const struct generation *r) {
     return bytes;
 }
 
-void generation_unkeep(struct generation *r) {
-    struct generations *all = r->all;
-    CHECK(r->is_kept);
-    if (r->kept_prev)
-        r->kept_prev->kept_next = r->kept_next;
+void generation_unkeep(struct generation *gen) {
+    struct generations *all = gen->all;
+    CHECK(gen->is_kept);
+    if (gen->kept_prev)
+        gen->kept_prev->kept_next = gen->kept_next;
     else
-        all->kept_first = r->kept_next;
-    if (r->kept_next)
-        r->kept_next->kept_prev = r->kept_prev;
+        all->kept_first = gen->kept_next;
+    if (gen->kept_next)
+        gen->kept_next->kept_prev = gen->kept_prev;
     else
-        all->kept_last = r->kept_prev;
-    r->is_kept = false;
-    r->is_findable = false;
+        all->kept_last = gen->kept_prev;
+    gen->is_kept = false;
+    gen->is_findable = false;
     all->kept--;
-    all->kept_bytes -= r->kept_bytes;
+    all->kept_bytes -= gen->kept_bytes;
 }
 
 static void drop_oldest(struct generations *all) {
-    struct generation *r = all->kept_first;
-    generation_unkeep(r);
-    generation_settle(r);
+    struct generation *gen = all->kept_first;
+    generation_unkeep(gen);
+    generation_check_end(gen);
 }
 
 static void set_timer(struct generations *all) {
@@ -128,22 +128,22 @@ void generations_on_keep(uv_timer_t *timer) {
     set_timer(all);
 }
 
-void generation_keep(struct generation *r) {
-    struct generations *all = r->all;
-    CHECK(!r->is_kept);
-    r->kept_bytes = generation_weight(r);
-    r->kept_until_us = clock_now(&clock_real) + all->options.keep_ms * 1000;
-    r->kept_prev = all->kept_last;
-    r->kept_next = NULL;
+void generation_keep(struct generation *gen) {
+    struct generations *all = gen->all;
+    CHECK(!gen->is_kept);
+    gen->kept_bytes = generation_kept_bytes(gen);
+    gen->kept_until_us = clock_now(&clock_real) + all->options.keep_ms * 1000;
+    gen->kept_prev = all->kept_last;
+    gen->kept_next = NULL;
     if (all->kept_last)
-        all->kept_last->kept_next = r;
+        all->kept_last->kept_next = gen;
     else
-        all->kept_first = r;
-    all->kept_last = r;
-    r->is_kept = true;
+        all->kept_first = gen;
+    all->kept_last = gen;
+    gen->is_kept = true;
     all->kept++;
-    all->kept_bytes += r->kept_bytes;
-    while (all->kept_bytes > all->options.keep_bytes && all->kept_first != r) drop_oldest(all);
+    all->kept_bytes += gen->kept_bytes;
+    while (all->kept_bytes > all->options.keep_bytes && all->kept_first != gen) drop_oldest(all);
     set_timer(all);
 }
 

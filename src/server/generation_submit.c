@@ -19,16 +19,17 @@ struct generation_work {
     struct api_error error;
 };
 
-static void refuse_full(const struct generation *r, struct api_error *e) {
-    struct engine_stats stats = engine_stats(r->model->engine);
+static void refuse_full(const struct generation *gen, struct api_error *e) {
+    struct engine_stats stats = engine_stats(gen->model->engine);
     api_refuse(e, 429, NULL, "queue_full", "too many requests wait already; try again later");
     e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
 }
 
 /* The prompt must leave room for at least one token. */
-static enum status check_length(const struct generation *r, uint32_t tokens, struct api_error *e) {
-    const char *param = r->request.is_chat ? "messages" : "prompt";
-    uint32_t ctx = r->model->ctx_tokens;
+static enum status check_length(const struct generation *gen, uint32_t tokens,
+                                struct api_error *e) {
+    const char *param = gen->request.is_chat ? "messages" : "prompt";
+    uint32_t ctx = gen->model->ctx_tokens;
     if (tokens == 0)
         return api_refuse(e, 400, param, NULL, "the prompt is empty; at least one token is needed");
     if (tokens < ctx) return ST_OK;
@@ -38,19 +39,19 @@ static enum status check_length(const struct generation *r, uint32_t tokens, str
                       ctx, tokens);
 }
 
-static int64_t time_left(const struct generation *r, int64_t now_us) {
-    const struct urgency *u = &r->request.urgency;
-    int64_t limit_us = r->timeout_us;
+static int64_t time_left(const struct generation *gen, int64_t now_us) {
+    const struct urgency *u = &gen->request.urgency;
+    int64_t limit_us = gen->timeout_us;
     if (u->expires_us > 0 && (limit_us == 0 || u->expires_us < limit_us)) limit_us = u->expires_us;
     if (limit_us == 0) return 0;
-    int64_t left_us = limit_us - (now_us - r->answer.arrived_us);
+    int64_t left_us = limit_us - (now_us - gen->answer.arrived_us);
     return left_us > 1 ? left_us : 1;
 }
 
-static struct request_spec spec_of(const struct generation *r, const struct tokens *prompt,
+static struct request_spec spec_of(const struct generation *gen, const struct tokens *prompt,
                                    struct generation_part *part) {
-    const struct api_request *q = &r->request;
-    uint32_t room = r->model->ctx_tokens - (uint32_t)prompt->count;
+    const struct api_request *q = &gen->request;
+    uint32_t room = gen->model->ctx_tokens - (uint32_t)prompt->count;
     uint32_t max = q->has_max_tokens && q->max_tokens < room ? q->max_tokens : room;
     struct request_spec spec = {.prompt = prompt->ids,
                                 .prompt_tokens = (uint32_t)prompt->count,
@@ -64,113 +65,113 @@ static struct request_spec spec_of(const struct generation *r, const struct toke
                                 .want_logprobs = q->logprobs,
                                 .want_prompt_logprobs = q->prompt_logprobs,
                                 .cache_salt = q->cache_salt,
-                                .tenant = r->key ? r->key->tenant : 0,
+                                .tenant = gen->key ? gen->key->tenant : 0,
                                 .urgency = q->urgency,
                                 .user = part};
     spec.sample.top_logprobs = q->top_logprobs;
-    spec.urgency.expires_us = time_left(r, clock_now(&clock_real));
+    spec.urgency.expires_us = time_left(gen, clock_now(&clock_real));
     return spec;
 }
 
-static enum status submit_part(struct generation *r, uint32_t p, struct api_error *e) {
-    const struct tokens *prompt = &r->prompts.list[p];
-    struct generation_part *part = &r->parts[p];
+static enum status submit_part(struct generation *gen, uint32_t p, struct api_error *e) {
+    const struct tokens *prompt = &gen->prompts.list[p];
+    struct generation_part *part = &gen->parts[p];
     struct err err = {0};
-    *part = (struct generation_part){.generation = r, .first = p * r->request.n};
-    TRY(check_length(r, (uint32_t)prompt->count, e));
-    struct request_spec spec = spec_of(r, prompt, part);
-    enum status st = engine_submit(r->model->engine, &spec, &part->request, &err);
+    *part = (struct generation_part){.generation = gen, .first = p * gen->request.n};
+    TRY(check_length(gen, (uint32_t)prompt->count, e));
+    struct request_spec spec = spec_of(gen, prompt, part);
+    enum status st = engine_submit(gen->model->engine, &spec, &part->request, &err);
     if (st == ST_FULL) {
-        refuse_full(r, e);
+        refuse_full(gen, e);
         return st;
     }
     if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "%s", err.text);
     if (st != ST_OK) return api_refuse(e, 400, NULL, NULL, "%s", err.text);
-    r->part_count = p + 1;
-    for (uint32_t i = 0; i < r->request.n; i++) {
-        r->answer.choices[part->first + i].tokens = &part->request->choices[i];
-        r->choices[part->first + i].is_over = false;
-        r->open_choices++;
+    gen->part_count = p + 1;
+    for (uint32_t i = 0; i < gen->request.n; i++) {
+        gen->answer.choices[part->first + i].tokens = &part->request->choices[i];
+        gen->choices[part->first + i].is_over = false;
+        gen->open_choices++;
     }
-    r->answer.prompt_tokens += (uint32_t)prompt->count;
+    gen->answer.prompt_tokens += (uint32_t)prompt->count;
     return ST_OK;
 }
 
 /* All prompts are looked at before the first is submitted. */
-static enum status check_lengths(const struct generation *r, struct api_error *e) {
-    for (uint32_t p = 0; p < r->prompts.count; p++)
-        TRY(check_length(r, (uint32_t)r->prompts.list[p].count, e));
+static enum status check_lengths(const struct generation *gen, struct api_error *e) {
+    for (uint32_t p = 0; p < gen->prompts.count; p++)
+        TRY(check_length(gen, (uint32_t)gen->prompts.list[p].count, e));
     return ST_OK;
 }
 
-static enum status submit_parts(struct generation *r, struct api_error *e) {
-    TRY(check_lengths(r, e));
-    for (uint32_t p = 0; p < r->prompts.count; p++) TRY(submit_part(r, p, e));
+static enum status submit_parts(struct generation *gen, struct api_error *e) {
+    TRY(check_lengths(gen, e));
+    for (uint32_t p = 0; p < gen->prompts.count; p++) TRY(submit_part(gen, p, e));
     return ST_OK;
 }
 
 /* The engine has copied the tokens; the ids are not needed any more. */
-static void prepared(struct generation *r, enum status st, struct api_error *e) {
-    if (r->answer.failure.status != 0) return;
-    if (st == ST_OK) st = submit_parts(r, e);
-    prompts_deinit(&r->prompts);
+static void prepared(struct generation *gen, enum status st, struct api_error *e) {
+    if (gen->answer.failure.status != 0) return;
+    if (st == ST_OK) st = submit_parts(gen, e);
+    prompts_deinit(&gen->prompts);
     if (st != ST_OK) {
-        generation_fail(r, e);
+        generation_fail(gen, e);
         return;
     }
-    r->stage = GENERATION_RUNNING;
-    if (r->answer.choice_count == 0) r->answer.finished_us = clock_now(&clock_real);
-    generation_tell(r);
+    gen->stage = GENERATION_RUNNING;
+    if (gen->answer.choice_count == 0) gen->answer.finished_us = clock_now(&clock_real);
+    generation_deliver(gen);
 }
 
 static void work_in_pool(uv_work_t *req) {
     struct generation_work *w = (struct generation_work *)req;
-    struct generation *r = w->generation;
-    w->status = prompts_prepare(r->model, &r->request, &r->prompts, &w->error);
+    struct generation *gen = w->generation;
+    w->status = prompts_prepare(gen->model, &gen->request, &gen->prompts, &w->error);
 }
 
 static void work_is_done(uv_work_t *req, int rc) {
     struct generation_work *w = (struct generation_work *)req;
-    struct generation *r = w->generation;
-    CHECK(rc == 0 || r->answer.failure.status != 0);
-    r->work = NULL;
-    r->is_busy = true;
-    prepared(r, w->status, &w->error);
-    r->is_busy = false;
+    struct generation *gen = w->generation;
+    CHECK(rc == 0 || gen->answer.failure.status != 0);
+    gen->work = NULL;
+    gen->is_busy = true;
+    prepared(gen, w->status, &w->error);
+    gen->is_busy = false;
     mem_free(w);
-    generation_settle(r);
+    generation_check_end(gen);
 }
 
-static void prepare_here(struct generation *r) {
+static void prepare_here(struct generation *gen) {
     struct api_error error = {0};
-    enum status st = prompts_prepare(r->model, &r->request, &r->prompts, &error);
-    prepared(r, st, &error);
+    enum status st = prompts_prepare(gen->model, &gen->request, &gen->prompts, &error);
+    prepared(gen, st, &error);
 }
 
-void generation_prepare(struct generation *r) {
-    r->is_busy = true;
-    bool is_long = r->body_bytes >= r->all->options.pool_from_bytes;
+void generation_prepare(struct generation *gen) {
+    gen->is_busy = true;
+    bool is_long = gen->body_bytes >= gen->all->options.pool_from_bytes;
     struct generation_work *w = is_long ? mem_zalloc(sizeof(*w)) : NULL;
     if (w) {
-        w->generation = r;
-        r->work = w;
-        CHECK(uv_queue_work(r->all->options.loop, &w->req, work_in_pool, work_is_done) == 0);
+        w->generation = gen;
+        gen->work = w;
+        CHECK(uv_queue_work(gen->all->options.loop, &w->req, work_in_pool, work_is_done) == 0);
     } else {
-        prepare_here(r);
+        prepare_here(gen);
     }
-    r->is_busy = false;
+    gen->is_busy = false;
 }
 
-void generation_cancel_parts(struct generation *r) {
-    for (uint32_t p = 0; p < r->part_count; p++)
-        engine_cancel(r->model->engine, r->parts[p].request);
+void generation_cancel_parts(struct generation *gen) {
+    for (uint32_t p = 0; p < gen->part_count; p++)
+        engine_cancel(gen->model->engine, gen->parts[p].request);
 }
 
 /* A choice may be on its way once more after its end was seen: it must not lead here. */
-void generation_release_parts(struct generation *r) {
-    for (uint32_t p = 0; p < r->part_count; p++) {
-        r->parts[p].request->user = NULL;
-        request_unref(r->parts[p].request);
+void generation_release_parts(struct generation *gen) {
+    for (uint32_t p = 0; p < gen->part_count; p++) {
+        gen->parts[p].request->user = NULL;
+        request_unref(gen->parts[p].request);
     }
-    mem_free(r->parts);
+    mem_free(gen->parts);
 }

@@ -4,42 +4,42 @@
 
 struct http_request;
 
-/* ---- text.c ---- */
-void handle_text(struct http_request *v); /* chat, completions, responses, messages, generate */
+/* ---- text_request.c ---- */
+void handle_text(struct http_request *req); /* chat, completions, responses, messages, generate */
 
 /* ---- sink_poll.c ---- */
-void handle_generation_get(struct http_request *v);
-void handle_generation_delete(struct http_request *v);
+void handle_generation_get(struct http_request *req);
+void handle_generation_delete(struct http_request *req);
 
 /* ---- ws_client.c ---- */
-void handle_stream(struct http_request *v);
+void handle_stream(struct http_request *req);
 
-/* ---- embed.c ---- */
-void handle_embeddings(struct http_request *v);
-void handle_ollama_embed(struct http_request *v);
-void handle_ollama_embedding(struct http_request *v);
+/* ---- embeddings.c ---- */
+void handle_embeddings(struct http_request *req);
+void handle_ollama_embed(struct http_request *req);
+void handle_ollama_embedding(struct http_request *req);
 
-/* ---- tokens.c ---- */
-void handle_tokenize(struct http_request *v);
-void handle_detokenize(struct http_request *v);
-void handle_template(struct http_request *v);
-void handle_count_tokens(struct http_request *v);
+/* ---- tokenize.c ---- */
+void handle_tokenize(struct http_request *req);
+void handle_detokenize(struct http_request *req);
+void handle_template(struct http_request *req);
+void handle_count_tokens(struct http_request *req);
 
-/* ---- info.c ---- */
-void handle_models(struct http_request *v);
-void handle_model(struct http_request *v);
-void handle_live(struct http_request *v);
-void handle_ready(struct http_request *v);
-void handle_health(struct http_request *v);
-void handle_metrics(struct http_request *v);
-void handle_version(struct http_request *v);
-void handle_openapi(struct http_request *v);
-void handle_page(struct http_request *v);
+/* ---- service_info.c ---- */
+void handle_models(struct http_request *req);
+void handle_model(struct http_request *req);
+void handle_live(struct http_request *req);
+void handle_ready(struct http_request *req);
+void handle_health(struct http_request *req);
+void handle_metrics(struct http_request *req);
+void handle_version(struct http_request *req);
+void handle_openapi(struct http_request *req);
+void handle_page(struct http_request *req);
 
 /* ---- ollama.c ---- */
-void handle_ollama_tags(struct http_request *v);
-void handle_ollama_show(struct http_request *v);
-void handle_ollama_version(struct http_request *v);
-void handle_ollama_ps(struct http_request *v);
+void handle_ollama_tags(struct http_request *req);
+void handle_ollama_show(struct http_request *req);
+void handle_ollama_version(struct http_request *req);
+void handle_ollama_ps(struct http_request *req);
 
 #endif

@@ -64,43 +64,43 @@ static bool is_sane_id(struct str id) {
     return true;
 }
 
-void http_request_init(struct http_request *v, struct server *s, struct http_exchange *x) {
-    *v = (struct http_request){.server = s, .x = x, .head = http_head(x)};
-    v->arrived_us = clock_now(&clock_real);
-    server_make_id(s, v->id);
-    struct str given = http_find(v->head, "x-request-id");
+void http_request_init(struct http_request *req, struct server *s, struct http_exchange *x) {
+    *req = (struct http_request){.server = s, .x = x, .head = http_head(x)};
+    req->arrived_us = clock_now(&clock_real);
+    server_make_id(s, req->id);
+    struct str given = http_find(req->head, "x-request-id");
     bool is_sane = is_sane_id(given);
-    snprintf(v->request_id, sizeof(v->request_id), "%.*s", is_sane ? (int)given.len : 24,
-             is_sane ? given.ptr : v->id);
+    snprintf(req->request_id, sizeof(req->request_id), "%.*s", is_sane ? (int)given.len : 24,
+             is_sane ? given.ptr : req->id);
     uint32_t allowed;
     struct str arg;
-    v->route = routes_find(v->head->method, v->head->path, &arg, &allowed);
-    v->codec = routes_codec(v->route, v->head->path);
-    if (v->route && arg.len > 0) v->arg = arg;
+    req->route = routes_find(req->head->method, req->head->path, &arg, &allowed);
+    req->codec = routes_codec(req->route, req->head->path);
+    if (req->route && arg.len > 0) req->arg = arg;
 }
 
-void http_request_deinit(struct http_request *v) { *v = (struct http_request){0}; }
+void http_request_deinit(struct http_request *req) { *req = (struct http_request){0}; }
 
-void http_request_free(struct http_request *v) {
-    http_request_deinit(v);
-    mem_free(v);
+void http_request_free(struct http_request *req) {
+    http_request_deinit(req);
+    mem_free(req);
 }
 
 /* ---- headers ---- */
 
-static void add_cors(struct http_request *v, struct head_list *h) {
-    if (!v->is_allowed_origin) return;
-    add(h, STR("access-control-allow-origin"), http_find(v->head, "origin"));
+static void add_cors(struct http_request *req, struct head_list *h) {
+    if (!req->is_allowed_origin) return;
+    add(h, STR("access-control-allow-origin"), http_find(req->head, "origin"));
     add(h, STR("access-control-expose-headers"),
         STR("x-request-id, openai-processing-ms, retry-after, retry-after-ms, location, "
             "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens"));
     add(h, STR("vary"), STR("origin"));
 }
 
-static void add_limits(const struct http_request *v, struct head_list *h, int64_t now_us) {
-    const struct key *key = v->key;
+static void add_limits(const struct http_request *req, struct head_list *h, int64_t now_us) {
+    const struct key *key = req->key;
     if (!key || (!key->rpm && !key->tpm)) return;
-    struct key_room room = keys_room(v->server->keys, key, now_us);
+    struct key_room room = keys_room(req->server->keys, key, now_us);
     if (key->rpm) {
         add_int(h, STR("x-ratelimit-limit-requests"), key->rpm, "");
         add_int(h, STR("x-ratelimit-remaining-requests"), room.requests_left, "");
@@ -113,73 +113,73 @@ static void add_limits(const struct http_request *v, struct head_list *h, int64_
     }
 }
 
-static void add_common(struct http_request *v, const struct reply *r, struct head_list *h) {
+static void add_common(struct http_request *req, const struct response *r, struct head_list *h) {
     int64_t now_us = clock_now(&clock_real);
     add(h, STR("content-type"), r->type ? str_of(r->type) : STR("application/json"));
-    add(h, STR("x-request-id"), str_of(v->request_id));
-    add_int(h, STR("openai-processing-ms"), (now_us - v->arrived_us) / 1000, "");
+    add(h, STR("x-request-id"), str_of(req->request_id));
+    add_int(h, STR("openai-processing-ms"), (now_us - req->arrived_us) / 1000, "");
     for (uint32_t i = 0; i < r->header_count; i++) add(h, r->headers[i].name, r->headers[i].value);
-    add_limits(v, h, now_us);
-    add_cors(v, h);
+    add_limits(req, h, now_us);
+    add_cors(req, h);
 }
 
 /* Counted always; a line in the log for what failed here, and for everything while debugging. */
-static void count(const struct http_request *v, uint32_t status) {
-    struct server *s = v->server;
-    int64_t took_us = clock_now(&clock_real) - v->arrived_us;
-    server_metrics_response(s->metrics, v->route ? v->route->path : "other", status,
+static void count(const struct http_request *req, uint32_t status) {
+    struct server *s = req->server;
+    int64_t took_us = clock_now(&clock_real) - req->arrived_us;
+    server_metrics_response(s->metrics, req->route ? req->route->path : "other", status,
                             (double)took_us / 1e6);
     enum log_level level = status >= 500 && status != 503 ? LOG_WARN : LOG_DEBUG;
     if (!log_wants(s->log, level)) return;
     struct log_field fields[] = {
-        log_text("id", str_of(v->request_id)),
-        log_text("method", str_of(http_method_name(v->head->method))),
-        log_text("path", v->head->path),
+        log_text("id", str_of(req->request_id)),
+        log_text("method", str_of(http_method_name(req->head->method))),
+        log_text("path", req->head->path),
         log_int("status", status),
         log_real("ms", (double)took_us / 1e3),
-        log_text("peer", v->head->peer),
+        log_text("peer", req->head->peer),
     };
     log_line(s->log, level, "response", fields, sizeof(fields) / sizeof(fields[0]));
 }
 
-void http_request_count_gone(const struct http_request *v) { count(v, GONE_STATUS); }
+void http_request_count_gone(const struct http_request *req) { count(req, GONE_STATUS); }
 
 /* ---- the ways to end ---- */
 
 /* A refusal before the body stands in its caller's storage, not on the heap. */
-static void release(struct http_request *v) {
-    if (http_user(v->x) == v) {
-        http_set_user(v->x, NULL);
-        http_request_free(v);
+static void release(struct http_request *req) {
+    if (http_user(req->x) == req) {
+        http_set_user(req->x, NULL);
+        http_request_free(req);
     } else {
-        http_request_deinit(v);
+        http_request_deinit(req);
     }
 }
 
-void http_request_reply(struct http_request *v, const struct reply *r) {
+void respond(struct http_request *req, const struct response *r) {
     struct head_list h;
     h.count = 0;
     h.used = 0;
-    add_common(v, r, &h);
-    count(v, r->status);
-    struct http_exchange *x = v->x;
+    add_common(req, r, &h);
+    count(req, r->status);
+    struct http_exchange *x = req->x;
     struct http_reply reply = {
         .status = r->status, .headers = h.list, .header_count = h.count, .body = r->body};
     /* The headers borrow from the exchange, so it goes last; but the exchange goes first. */
-    bool is_heap = http_user(x) == v;
+    bool is_heap = http_user(x) == req;
     if (is_heap) http_set_user(x, NULL);
     http_reply(x, &reply);
     if (is_heap)
-        http_request_free(v);
+        http_request_free(req);
     else
-        http_request_deinit(v);
+        http_request_deinit(req);
 }
 
-void http_request_reply_json(struct http_request *v, struct buf *body) {
+void respond_json(struct http_request *req, struct buf *body) {
     if (buf_status(body) != ST_OK)
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
     else
-        http_request_reply(v, &(struct reply){.status = 200, .body = buf_str(body)});
+        respond(req, &(struct response){.status = 200, .body = buf_str(body)});
 }
 
 static void put_retry(const struct api_error *e, struct head_list *h) {
@@ -190,71 +190,71 @@ static void put_retry(const struct api_error *e, struct head_list *h) {
     add_int(h, STR("retry-after-ms"), e->retry_after_ms, "");
 }
 
-void http_request_refuse(struct http_request *v, const struct api_error *e) {
+void respond_error(struct http_request *req, const struct api_error *e) {
     struct head_list extra;
     struct buf body;
     extra.count = 0;
     extra.used = 0;
     CHECK(e->status >= 400);
     buf_init(&body, ERROR_BODY_BYTES);
-    v->codec->put_error(e, str_of(v->request_id), &body);
+    req->codec->put_error(e, str_of(req->request_id), &body);
     put_retry(e, &extra);
     if (e->status == 401) add(&extra, STR("www-authenticate"), STR("Bearer"));
-    http_request_reply(v, &(struct reply){.status = e->status,
-                                          .body = buf_str(&body),
-                                          .headers = extra.list,
-                                          .header_count = extra.count});
+    respond(req, &(struct response){.status = e->status,
+                                    .body = buf_str(&body),
+                                    .headers = extra.list,
+                                    .header_count = extra.count});
     buf_deinit(&body);
 }
 
-void http_request_refuse_memory(struct http_request *v) {
+void respond_out_of_memory(struct http_request *req) {
     struct api_error e = {0};
     api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this answer");
-    http_request_refuse(v, &e);
+    respond_error(req, &e);
 }
 
-void http_request_stream(struct http_request *v, const struct reply *r) {
+void respond_begin(struct http_request *req, const struct response *r) {
     struct head_list h;
     h.count = 0;
     h.used = 0;
-    add_common(v, r, &h);
-    http_stream_begin(v->x, r->status, h.list, h.count);
+    add_common(req, r, &h);
+    http_stream_begin(req->x, r->status, h.list, h.count);
 }
 
-void http_request_end(struct http_request *v) {
-    struct http_exchange *x = v->x;
-    count(v, 200);
-    release(v);
+void respond_end(struct http_request *req) {
+    struct http_exchange *x = req->x;
+    count(req, 200);
+    release(req);
     http_stream_end(x);
 }
 
-void http_request_abort(struct http_request *v) {
-    struct http_exchange *x = v->x;
-    count(v, 500);
-    release(v);
+void respond_abort(struct http_request *req) {
+    struct http_exchange *x = req->x;
+    count(req, 500);
+    release(req);
     http_stream_abort(x);
 }
 
 /* ---- reading ---- */
 
-bool http_request_query_u64(struct http_request *v, const char *name, uint64_t fallback,
+bool http_request_query_u64(struct http_request *req, const char *name, uint64_t fallback,
                             uint64_t *out) {
     struct buf text;
     struct api_error e = {0};
     *out = fallback;
     buf_init(&text, 64);
-    bool ok = !http_query_find(v->head->query, name, &text) || str_to_u64(buf_str(&text), out);
+    bool ok = !http_query_find(req->head->query, name, &text) || str_to_u64(buf_str(&text), out);
     if (!ok) {
         api_refuse(&e, 400, name, NULL, "%s is \"%.*s\"; it must be a whole number", name,
                    STR_ARG(buf_str(&text)));
-        http_request_refuse(v, &e);
+        respond_error(req, &e);
     }
     buf_deinit(&text);
     return ok;
 }
 
-bool http_request_header_is(const struct http_request *v, const char *name, const char *value) {
-    struct str have = http_find(v->head, name), want = str_of(value);
+bool http_request_header_is(const struct http_request *req, const char *name, const char *value) {
+    struct str have = http_find(req->head, name), want = str_of(value);
     if (have.len != want.len) return false;
     for (size_t i = 0; i < have.len; i++) {
         char c = have.ptr[i];

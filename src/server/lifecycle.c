@@ -22,12 +22,12 @@
 #include "engine/engine.h"
 #include "engine/host.h"
 #include "net/tls.h"
-#include "server/front.h"
+#include "server/dispatch.h"
 #include "report/log.h"
 #include "server/registry.h"
 #include "server/server.h"
 #include "server/server_int.h"
-#include "server/text.h"
+#include "server/text_request.h"
 
 enum {
     TICK_MS = 100,
@@ -111,7 +111,7 @@ static void on_stall(void *ctx, int64_t stalled_us) {
     uv_async_send(&s->stalled);
 }
 
-static const char *failure_of(const struct served *m, int64_t limit_us) {
+static const char *failure_of(const struct served_model *m, int64_t limit_us) {
     if (m->embedder && embedder_stalled_us(m->embedder) > limit_us) return "the embedder hangs";
     if (!m->engine) return NULL;
     struct engine_liveness liveness = engine_liveness(m->engine);
@@ -154,7 +154,7 @@ static void feed_watchdog(struct server *s, int64_t now_us) {
 
 /* ---- kept weights ---- */
 
-static void tell_weights(struct server *s, const struct served *m, enum log_level level,
+static void tell_weights(struct server *s, const struct served_model *m, enum log_level level,
                          const char *text) {
     struct log_field fields[] = {log_text("model", str_of(m->name)),
                                  log_text("text", str_of(text))};
@@ -162,7 +162,7 @@ static void tell_weights(struct server *s, const struct served *m, enum log_leve
 }
 
 /* Now that it answers. */
-static void keep_weights(struct server *s, const struct served *m) {
+static void keep_weights(struct server *s, const struct served_model *m) {
     struct err err = {0};
     if (weight_cache_keep(m->host->weights, &err) != ST_OK) tell_weights(s, m, LOG_WARN, err.text);
 }
@@ -170,7 +170,7 @@ static void keep_weights(struct server *s, const struct served *m) {
 /* Once for each model, when they are written or cannot be. */
 static void watch_weights(struct server *s) {
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        const struct served *m = registry_at(s->registry, i);
+        const struct served_model *m = registry_at(s->registry, i);
         const char *text;
         enum status st;
         if (m->state != LOAD_READY || !weight_cache_kept(m->host->weights, &st, &text)) continue;
@@ -262,14 +262,14 @@ static void on_ignored_signal(uv_signal_t *handle, int number) {
 
 /* ---- models ---- */
 
-static bool on_moved(void *ctx, struct served *m) {
+static bool on_output(void *ctx, struct served_model *m) {
     struct server *s = ctx;
-    return generations_on_moved(s->generations, m);
+    return generations_on_output(s->generations, m);
 }
 
-static void on_embedded(void *ctx, struct served *m) { embed_on_done(ctx, m); }
+static void on_embedded(void *ctx, struct served_model *m) { embed_on_done(ctx, m); }
 
-static void add_metrics(struct server *s, struct served *m) {
+static void add_metrics(struct server *s, struct served_model *m) {
     struct metrics_model info = {.name = m->name,
                                  .ctx_tokens = m->ctx_tokens,
                                  .block_tokens = m->knobs.block_size,
@@ -281,14 +281,14 @@ static void add_metrics(struct server *s, struct served *m) {
 }
 
 /* What the engine has set aside; the weights and what is common to all models come on top. */
-static uint32_t memory_fields(const struct served *m, struct log_field *out) {
+static uint32_t memory_fields(const struct served_model *m, struct log_field *out) {
     out[0] = log_int("kv_mib", (int64_t)(m->memory.kv_bytes >> 20));
     out[1] = log_int("prefix_mib", (int64_t)(m->memory.prefix_bytes >> 20));
     out[2] = log_int("scratch_mib", (int64_t)(m->memory.scratch_bytes >> 20));
     return 3;
 }
 
-static void tell_placement(struct server *s, const struct served *m) {
+static void tell_placement(struct server *s, const struct served_model *m) {
     if (m->state != LOAD_READY) return;
     const char *bound_to = m->host->device.bound_to, *unbound = m->host->device.unbound_text;
     struct log_field fields[] = {log_text("model", str_of(m->name)),
@@ -298,7 +298,7 @@ static void tell_placement(struct server *s, const struct served *m) {
         log_line(s->log, bound_to ? LOG_INFO : LOG_WARN, "placement", fields, 2);
 }
 
-static void tell_model(struct server *s, struct served *m) {
+static void tell_model(struct server *s, struct served_model *m) {
     struct log_field fields[8] = {log_text("model", str_of(m->name)),
                                   log_text("state", str_of(load_state_name(m->state)))};
     uint32_t count = 2;
@@ -330,7 +330,7 @@ static void all_loaded(struct server *s) {
     s->is_loaded = true;
     if (s->is_draining) return;
     if (!has_ready(s)) {
-        struct served *m = registry_at(s->registry, 0);
+        struct served_model *m = registry_at(s->registry, 0);
         s->end_err = m->failure;
         s->end_status = m->load_status;
         begin_drain(s);
@@ -341,7 +341,7 @@ static void all_loaded(struct server *s) {
     lifecycle_welcome(s);
 }
 
-static void on_changed(void *ctx, struct served *m) {
+static void on_changed(void *ctx, struct served_model *m) {
     struct server *s = ctx;
     if (!m) {
         all_loaded(s);
@@ -353,12 +353,12 @@ static void on_changed(void *ctx, struct served *m) {
     keep_weights(s, m);
 }
 
-static void on_tokens(void *ctx, struct generation *r, uint32_t count, int64_t gap_us) {
+static void on_tokens(void *ctx, struct generation *gen, uint32_t count, int64_t gap_us) {
     struct server *s = ctx;
-    server_metrics_tokens(s->metrics, r->model->metrics_idx, count, gap_us);
+    server_metrics_tokens(s->metrics, gen->model->metrics_idx, count, gap_us);
 }
 
-static void on_ended(void *ctx, struct generation *r) { text_ended(ctx, r); }
+static void on_ended(void *ctx, struct generation *gen) { text_ended(ctx, gen); }
 
 /* ---- birth ---- */
 
@@ -399,7 +399,7 @@ static enum status make_tools(struct server *s, struct err *err) {
 }
 
 static enum status make_parts(struct server *s, struct err *err) {
-    const struct registry_hooks hooks = {.on_moved = on_moved,
+    const struct registry_hooks hooks = {.on_output = on_output,
                                          .on_embedded = on_embedded,
                                          .on_changed = on_changed,
                                          .on_stall = on_stall,
@@ -410,7 +410,7 @@ static enum status make_parts(struct server *s, struct err *err) {
                                                     .on_tokens = on_tokens,
                                                     .on_ended = on_ended,
                                                     .ctx = s};
-    struct http_options http = {.handler = &front_handler, .ctx = s};
+    struct http_options http = {.handler = &dispatch_handler, .ctx = s};
     lifecycle_limits(s, &http.limits);
     TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
     TRY(http_server_create(&s->loop, &http, &s->http, err));

@@ -7,11 +7,11 @@
 struct http_limits;
 struct server;
 
-/* ---- life.c ---- */
+/* ---- lifecycle.c ---- */
 /* What is wrong with it that only a new process mends, in words; NULL: nothing. */
 const char *lifecycle_failure(const struct server *s);
 
-/* ---- lifecycle_listen.c ---- */
+/* ---- listen.c ---- */
 enum status lifecycle_listen(struct server *s, struct err *err);
 void lifecycle_limits(const struct server *s, struct http_limits *out);
 void lifecycle_reload(struct server *s);  /* SIGHUP */

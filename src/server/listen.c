@@ -70,7 +70,7 @@ static void say_ready(const struct server *s) {
     const char *word = " serves ";
     fprintf(stderr, "ready: %s", s->url[0] ? s->url : "the socket");
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        const struct served *m = registry_at(s->registry, i);
+        const struct served_model *m = registry_at(s->registry, i);
         if (m->state != LOAD_READY) continue;
         fprintf(stderr, "%s%s", word, m->name);
         word = ", ";
@@ -80,7 +80,7 @@ static void say_ready(const struct server *s) {
 
 /* What can be pasted into a shell and into Python, which wants no blanks before a line. */
 void lifecycle_welcome(struct server *s) {
-    const struct served *m = registry_default(s->registry);
+    const struct served_model *m = registry_default(s->registry);
     const char *auth = s->settings.api_key_file ? " -H 'authorization: Bearer KEY'" : "";
     say_ready(s);
     if (!s->url[0] || !m->engine) return;

@@ -14,21 +14,22 @@
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
-#include "server/text.h"
+#include "server/text_request.h"
 #include "text/tokenizer.h"
 
 enum { BODY_BYTES_MAX = 1 << 24, DIGEST_BYTES = 65 };
 
 /* Ollama's clients tell models apart by a digest. Reading gigabytes for one would hold up the
  * start, so it is one of what identifies the file here: its path and size. */
-static void put_digest(const struct served *m, char out[DIGEST_BYTES]) {
+static void put_digest(const struct served_model *m, char out[DIGEST_BYTES]) {
     for (uint64_t i = 0; i < 4; i++) {
         uint64_t part = XXH3_64bits_withSeed(m->path, str_of(m->path).len, m->file_bytes + i);
         snprintf(out + 16 * i, DIGEST_BYTES - 16 * i, "%016llx", (unsigned long long)part);
     }
 }
 
-static void fill(const struct served *m, char digest[DIGEST_BYTES], struct ollama_model *out) {
+static void fill(const struct served_model *m, char digest[DIGEST_BYTES],
+                 struct ollama_model *out) {
     put_digest(m, digest);
     *out = (struct ollama_model){.name = str_of(m->name),
                                  .modified_s = m->created_s,
@@ -48,32 +49,32 @@ static void fill(const struct served *m, char digest[DIGEST_BYTES], struct ollam
 
 typedef void list_put_fn(const struct ollama_model *models, uint32_t count, struct buf *out);
 
-static void reply_list(struct http_request *v, bool only_ready, list_put_fn *put) {
-    const struct registry *r = v->server->registry;
+static void reply_list(struct http_request *req, bool only_ready, list_put_fn *put) {
+    const struct registry *r = req->server->registry;
     struct ollama_model models[SERVED_MAX];
     char digests[SERVED_MAX][DIGEST_BYTES];
     uint32_t count = 0;
     struct buf body;
     buf_init(&body, BODY_BYTES_MAX);
     for (uint32_t i = 0; i < registry_count(r); i++) {
-        const struct served *m = registry_at(r, i);
+        const struct served_model *m = registry_at(r, i);
         if (only_ready && m->state != LOAD_READY) continue;
         fill(m, digests[count], &models[count]);
         count++;
     }
     put(models, count, &body);
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
-void handle_ollama_tags(struct http_request *v) { reply_list(v, false, ollama_tags_put); }
-void handle_ollama_ps(struct http_request *v) { reply_list(v, true, ollama_ps_put); }
+void handle_ollama_tags(struct http_request *req) { reply_list(req, false, ollama_tags_put); }
+void handle_ollama_ps(struct http_request *req) { reply_list(req, true, ollama_ps_put); }
 
-void handle_ollama_version(struct http_request *v) {
+void handle_ollama_version(struct http_request *req) {
     struct buf body;
     buf_init(&body, BODY_BYTES_MAX);
     ollama_version_put(JITNEY_VERSION, &body);
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
@@ -91,15 +92,15 @@ static enum status read_show(void *self, struct json *body, struct api_error *e)
     return st;
 }
 
-static void show(void *self, struct http_request *v, enum status st, const struct api_error *e) {
+static void show(void *self, struct http_request *req, enum status st, const struct api_error *e) {
     struct showing *t = self;
     struct api_error error = *e;
-    struct served *m;
-    if (v && st == ST_OK) st = text_find_model(v->server, str_of(t->name), &m, &error);
+    struct served_model *m;
+    if (req && st == ST_OK) st = text_find_model(req->server, str_of(t->name), &m, &error);
     mem_free(t);
-    if (!v) return;
+    if (!req) return;
     if (st != ST_OK) {
-        http_request_refuse(v, &error);
+        respond_error(req, &error);
         return;
     }
     char digest[DIGEST_BYTES];
@@ -108,15 +109,16 @@ static void show(void *self, struct http_request *v, enum status st, const struc
     buf_init(&body, BODY_BYTES_MAX);
     fill(m, digest, &info);
     ollama_show_put(&info, &body);
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
-void handle_ollama_show(struct http_request *v) {
+void handle_ollama_show(struct http_request *req) {
     struct showing *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
-    http_request_read(v, &(struct http_request_reader){.self = t, .read = read_show, .done = show});
+    http_request_read(req,
+                      &(struct http_request_reader){.self = t, .read = read_show, .done = show});
 }

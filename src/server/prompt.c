@@ -25,7 +25,7 @@ static struct chat_turn turn_of(const struct api_request *r) {
     return turn;
 }
 
-static enum status check_chat(const struct served *m, struct api_error *e) {
+static enum status check_chat(const struct served_model *m, struct api_error *e) {
     if (m->chat) return ST_OK;
     return api_refuse(e, 400, "messages", NULL,
                       "the model \"%s\" cannot be talked to: %s; /v1/completions goes on with any "
@@ -41,13 +41,13 @@ static enum status word(enum status st, const struct err *err, struct api_error 
 }
 
 /* Messages that speak of tools, or go with some, for a template that has no place for them. */
-static bool must_tell(const struct served *m, const struct chat_turn *turn) {
+static bool must_tell(const struct served_model *m, const struct chat_turn *turn) {
     if (!m->tells_tools) return false;
     return turn->tools.len > 0 || tool_template_has(turn->messages, STR("\"tool"));
 }
 
-static enum status render(const struct served *m, const struct api_request *r, struct str opening,
-                          struct buf *out, struct api_error *e) {
+static enum status render(const struct served_model *m, const struct api_request *r,
+                          struct str opening, struct buf *out, struct api_error *e) {
     struct err err = {0};
     struct buf told;
     struct chat_turn turn = turn_of(r);
@@ -62,13 +62,13 @@ static enum status render(const struct served *m, const struct api_request *r, s
     return word(st, &err, e);
 }
 
-enum status prompt_render(const struct served *m, const struct api_request *r, struct buf *out,
-                          struct api_error *e) {
+enum status prompt_render(const struct served_model *m, const struct api_request *r,
+                          struct buf *out, struct api_error *e) {
     TRY(check_chat(m, e));
     return render(m, r, (struct str){0}, out, e);
 }
 
-static enum status check_tools(const struct served *m, const struct api_request *r,
+static enum status check_tools(const struct served_model *m, const struct api_request *r,
                                struct api_error *e) {
     if (m->tools || !r->tools.len) return ST_OK;
     return api_refuse(
@@ -77,9 +77,9 @@ static enum status check_tools(const struct served *m, const struct api_request 
 }
 
 /* A text that cannot fit, however its tokens fall, is not made into any. */
-static enum status encode(const struct served *m, struct str text, struct encode_options options,
-                          const struct api_request *r, uint64_t bytes_max, struct tokens *out,
-                          struct api_error *e) {
+static enum status encode(const struct served_model *m, struct str text,
+                          struct encode_options options, const struct api_request *r,
+                          uint64_t bytes_max, struct tokens *out, struct api_error *e) {
     if (bytes_max > 0 && text.len > bytes_max)
         return api_refuse(e, 400, r->is_chat ? "messages" : "prompt", "context_length_exceeded",
                           "This model's maximum context length is %u tokens, the answer included, "
@@ -89,7 +89,7 @@ static enum status encode(const struct served *m, struct str text, struct encode
 }
 
 /* With the beginning of a call behind it, where one must be made. */
-static enum status render_opened(const struct served *m, const struct api_request *r,
+static enum status render_opened(const struct served_model *m, const struct api_request *r,
                                  struct buf *out, struct api_error *e) {
     struct buf opening;
     TRY(check_chat(m, e));
@@ -103,7 +103,7 @@ static enum status render_opened(const struct served *m, const struct api_reques
 }
 
 /* Templates spell BOS themselves, so the tokenizer adds nothing. */
-static enum status encode_chat(const struct served *m, const struct api_request *r,
+static enum status encode_chat(const struct served_model *m, const struct api_request *r,
                                uint64_t bytes_max, struct tokens *out, struct api_error *e) {
     struct buf text;
     buf_init(&text, CHAT_PROMPT_BYTES_MAX);
@@ -114,8 +114,8 @@ static enum status encode_chat(const struct served *m, const struct api_request 
     return st;
 }
 
-static enum status copy_ids(const struct served *m, const struct api_prompt *p, struct tokens *out,
-                            struct api_error *e) {
+static enum status copy_ids(const struct served_model *m, const struct api_prompt *p,
+                            struct tokens *out, struct api_error *e) {
     uint32_t vocab = tokenizer_vocab(m->tokenizer);
     for (uint32_t i = 0; i < p->count; i++) {
         if (p->ids[i] < 0 || (uint32_t)p->ids[i] >= vocab)
@@ -127,7 +127,7 @@ static enum status copy_ids(const struct served *m, const struct api_prompt *p, 
     return ST_OK;
 }
 
-static enum status encode_prompt(const struct served *m, const struct api_request *r,
+static enum status encode_prompt(const struct served_model *m, const struct api_request *r,
                                  const struct api_prompt *p, uint64_t bytes_max, struct tokens *out,
                                  struct api_error *e) {
     if (p->ids) return copy_ids(m, p, out, e);
@@ -135,7 +135,7 @@ static enum status encode_prompt(const struct served *m, const struct api_reques
     return encode(m, p->text, options, r, bytes_max, out, e);
 }
 
-enum status prompts_prepare(const struct served *m, const struct api_request *r,
+enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e) {
     uint32_t count = r->is_chat ? 1 : r->prompt_count;
     CHECK(!out->list);

@@ -17,7 +17,7 @@
 #include "text/tokenizer.h"
 
 struct buf;
-struct served;
+struct served_model;
 
 struct prompts {
     struct tokens *list; /* owned; one for each prompt of the request, one for a conversation */
@@ -26,12 +26,12 @@ struct prompts {
 };
 
 /* ST_BAD: `e` says what the client did wrong; ST_NOMEM fills it, too. */
-enum status prompts_prepare(const struct served *m, const struct api_request *r,
+enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e);
 void prompts_deinit(struct prompts *p); /* a zeroed one is fine */
 
 /* The text that a conversation becomes; appended to `out`. */
-enum status prompt_render(const struct served *m, const struct api_request *r, struct buf *out,
-                          struct api_error *e);
+enum status prompt_render(const struct served_model *m, const struct api_request *r,
+                          struct buf *out, struct api_error *e);
 
 #endif

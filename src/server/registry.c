@@ -27,9 +27,9 @@
 #include "text/chat_prompt.h"
 #include "text/tokenizer.h"
 
-struct served_parts {
+struct model_parts {
     struct registry *registry;
-    struct served *model;
+    struct served_model *model;
     struct service service;
     struct host encoder; /* of an encoder */
     struct embedder *embedder;
@@ -45,7 +45,7 @@ struct registry {
     struct uv_loop_s *loop;
     const struct settings *settings;
     struct registry_hooks hooks;
-    struct served models[SERVED_MAX];
+    struct served_model models[SERVED_MAX];
     uint32_t count;
     struct service_options service;
     struct model_cache cache;
@@ -88,7 +88,7 @@ static bool is_encoder(const char *path) {
     return is;
 }
 
-static enum status open_encoder(struct registry *r, struct served_parts *p, struct err *err) {
+static enum status open_encoder(struct registry *r, struct model_parts *p, struct err *err) {
     struct host_options options = {.threads = r->service.knobs.threads,
                                    .device = r->service.device,
                                    .isa = r->service.isa,
@@ -100,7 +100,7 @@ static enum status open_encoder(struct registry *r, struct served_parts *p, stru
     return embedder_open(&p->embedder, &p->encoder, &(struct embedder_options){0}, err);
 }
 
-static enum status open_text(struct registry *r, struct served_parts *p, struct err *err) {
+static enum status open_text(struct registry *r, struct model_parts *p, struct err *err) {
     TRY(service_open(&p->service, p->path, &r->service, err));
     if (chat_prompt_create(p->service.host.tokenizer, &p->chat, &p->chat_err) != ST_OK)
         p->chat = NULL;
@@ -108,7 +108,7 @@ static enum status open_text(struct registry *r, struct served_parts *p, struct 
     return embedder_open(&p->embedder, &p->service.host, &(struct embedder_options){0}, err);
 }
 
-static enum status open_model(struct registry *r, struct served_parts *p) {
+static enum status open_model(struct registry *r, struct model_parts *p) {
     struct err *err = &p->err;
     TRY(model_cache_resolve(&r->cache, p->model->operand, p->path, err));
     enum status st = open_text(r, p, err);
@@ -117,7 +117,7 @@ static enum status open_model(struct registry *r, struct served_parts *p) {
     return open_encoder(r, p, err);
 }
 
-static void close_parts(struct served_parts *p) {
+static void close_parts(struct model_parts *p) {
     embedder_close(p->embedder);
     p->embedder = NULL;
     chat_prompt_destroy(p->chat);
@@ -129,7 +129,7 @@ static void close_parts(struct served_parts *p) {
 static void *load_main(void *arg) {
     struct registry *r = arg;
     for (uint32_t i = 0; i < r->count && !atomic_load(&r->stopping); i++) {
-        struct served_parts *p = r->models[i].parts;
+        struct model_parts *p = r->models[i].parts;
         atomic_store(&r->permille, 0);
         atomic_store(&r->busy, i + 1);
         uv_async_send(&r->changed);
@@ -145,16 +145,16 @@ static void *load_main(void *arg) {
 
 /* ---- what the io thread makes of it ---- */
 
-static void hook_moved(void *ctx) { uv_async_send(&((struct served_parts *)ctx)->moved); }
-static void hook_embedded(void *ctx) { uv_async_send(&((struct served_parts *)ctx)->embedded); }
+static void notify_output(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->moved); }
+static void notify_embedded(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->embedded); }
 
-static void on_moved(uv_async_t *handle) {
-    struct served_parts *p = handle->data;
-    if (p->registry->hooks.on_moved(p->registry->hooks.ctx, p->model)) uv_async_send(handle);
+static void on_output(uv_async_t *handle) {
+    struct model_parts *p = handle->data;
+    if (p->registry->hooks.on_output(p->registry->hooks.ctx, p->model)) uv_async_send(handle);
 }
 
 static void on_embedded(uv_async_t *handle) {
-    struct served_parts *p = handle->data;
+    struct model_parts *p = handle->data;
     p->registry->hooks.on_embedded(p->registry->hooks.ctx, p->model);
 }
 
@@ -164,7 +164,7 @@ static void on_stall(void *ctx, int64_t stalled_us) {
 }
 
 /* One number for everything that an answer's bits depend on besides the request. */
-static void make_fingerprint(const struct served_parts *p, char out[FINGERPRINT_BYTES]) {
+static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_BYTES]) {
     char text[MODEL_PATH_BYTES + 256];
     const struct host *h = p->model->host;
     int64_t bytes = file_size(p->path);
@@ -177,7 +177,7 @@ static void make_fingerprint(const struct served_parts *p, char out[FINGERPRINT_
 }
 
 /* A template without tools can still be told of them, in the form of tools_tell. */
-static void choose_tools(const struct registry *r, struct served *m) {
+static void choose_tools(const struct registry *r, struct served_model *m) {
     const char *word = r->settings->tool_form;
     const struct str with = tokenizer_chat_template(m->tokenizer, true);
     m->tells_tools = tools_must_be_told(with);
@@ -190,7 +190,7 @@ static void choose_tools(const struct registry *r, struct served *m) {
 }
 
 /* Of a folder, what its tensors take. */
-static uint64_t bytes_of(const struct served_parts *p, const struct model_file *f) {
+static uint64_t bytes_of(const struct model_parts *p, const struct model_file *f) {
     uint64_t bytes = 0;
     if (model_file_kind(f) == MODEL_GGUF && file_size(p->path) > 0)
         return (uint64_t)file_size(p->path);
@@ -210,8 +210,8 @@ static uint64_t prompt_bytes_max(const struct tokenizer *t, uint32_t ctx_tokens)
     return (uint64_t)longest * ctx_tokens;
 }
 
-static void fill_served(struct registry *r, struct served_parts *p) {
-    struct served *m = p->model;
+static void fill_served(struct registry *r, struct model_parts *p) {
+    struct served_model *m = p->model;
     m->is_encoder = !p->service.engine;
     m->is_sim = r->service.is_sim && !m->is_encoder;
     m->host = m->is_encoder ? &p->encoder : &p->service.host;
@@ -230,18 +230,18 @@ static void fill_served(struct registry *r, struct served_parts *p) {
     make_fingerprint(p, m->fingerprint);
 }
 
-static enum status start_served(struct registry *r, struct served *m, struct err *err) {
-    struct served_parts *p = m->parts;
+static enum status start_served(struct registry *r, struct served_model *m, struct err *err) {
+    struct model_parts *p = m->parts;
     fill_served(r, p);
-    if (m->embedder) embedder_set_hook(m->embedder, hook_embedded, p);
+    if (m->embedder) embedder_set_hook(m->embedder, notify_embedded, p);
     if (!m->engine) return ST_OK;
-    engine_set_hook(m->engine, hook_moved, p);
+    engine_set_hook(m->engine, notify_output, p);
     engine_watch(m->engine, (int64_t)(r->settings->watchdog_s * 1e6), on_stall, r);
     return engine_start(m->engine, err);
 }
 
-static void finish_model(struct registry *r, struct served *m) {
-    struct served_parts *p = m->parts;
+static void finish_model(struct registry *r, struct served_model *m) {
+    struct model_parts *p = m->parts;
     enum status st = p->status;
     m->failure = p->err;
     if (st == ST_OK) st = start_served(r, m, &m->failure);
@@ -275,7 +275,7 @@ static void make_stem(const char *path, char out[SERVED_NAME_BYTES]) {
     snprintf(out, SERVED_NAME_BYTES, "%.*s", STR_ARG(base));
 }
 
-static void name_model(const struct registry *r, uint32_t i, struct served *m) {
+static void name_model(const struct registry *r, uint32_t i, struct served_model *m) {
     const struct setting_list *names = &r->settings->served_model_name;
     char path[MODEL_PATH_BYTES];
     struct err ignored = {0};
@@ -288,11 +288,11 @@ static void name_model(const struct registry *r, uint32_t i, struct served *m) {
     snprintf(m->name, sizeof(m->name), "%.*s", SERVED_NAME_BYTES - 1, name);
 }
 
-static bool is_called(const struct served *m, struct str name) {
+static bool is_called(const struct served_model *m, struct str name) {
     return str_is(name, m->name) || str_is(name, m->stem);
 }
 
-struct served *registry_find(const struct registry *r, struct str name) {
+struct served_model *registry_find(const struct registry *r, struct str name) {
     if (str_ends(name, STR(":latest"))) name.len -= 7;
     for (uint32_t i = 0; i < r->count; i++)
         if (str_is(name, r->models[i].name)) return registry_at(r, i);
@@ -363,7 +363,7 @@ static enum status add_model(struct registry *r, const char *operand, struct err
         return err_set(err, ST_BAD, "more than %d models cannot be served at one time", SERVED_MAX);
     if (str_of(operand).len >= MODEL_PATH_BYTES)
         return err_set(err, ST_BAD, "the name of a model is too long");
-    struct served *m = &r->models[r->count];
+    struct served_model *m = &r->models[r->count];
     snprintf(m->operand, sizeof(m->operand), "%s", operand);
     m->created_s = clock_wall_s();
     name_model(r, r->count, m);
@@ -417,8 +417,8 @@ static void open_handles(struct registry *r) {
     r->changed.data = r;
     r->has_changed = true;
     for (uint32_t i = 0; i < r->count; i++) {
-        struct served_parts *p = r->models[i].parts;
-        CHECK(uv_async_init(r->loop, &p->moved, on_moved) == 0);
+        struct model_parts *p = r->models[i].parts;
+        CHECK(uv_async_init(r->loop, &p->moved, on_output) == 0);
         CHECK(uv_async_init(r->loop, &p->embedded, on_embedded) == 0);
         p->moved.data = p->embedded.data = p;
         p->has_handles = true;
@@ -450,7 +450,7 @@ void registry_close(struct registry *r) {
     r->is_closed = true;
     if (r->has_changed) uv_close((uv_handle_t *)&r->changed, NULL);
     for (uint32_t i = 0; i < r->count; i++) {
-        struct served_parts *p = r->models[i].parts;
+        struct model_parts *p = r->models[i].parts;
         close_parts(p); /* first: its threads post to the handles */
         if (!p->has_handles) continue;
         uv_close((uv_handle_t *)&p->moved, NULL);
@@ -466,12 +466,12 @@ void registry_destroy(struct registry *r) {
 
 uint32_t registry_count(const struct registry *r) { return r->count; }
 
-struct served *registry_at(const struct registry *r, uint32_t i) {
+struct served_model *registry_at(const struct registry *r, uint32_t i) {
     CHECK(i < r->count);
     return r->models[i].parts->model;
 }
 
-struct served *registry_default(const struct registry *r) {
+struct served_model *registry_default(const struct registry *r) {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->models[i].state == LOAD_READY && !r->models[i].is_encoder) return registry_at(r, i);
     return registry_at(r, 0);

@@ -35,7 +35,7 @@ const char *load_state_name(enum load_state s);
 enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24 };
 
 /* A model as the io thread sees it. Everything below `state` is valid once it is READY. */
-struct served {
+struct served_model {
     char name[SERVED_NAME_BYTES]; /* what clients call it */
     char stem[SERVED_NAME_BYTES]; /* its file's name; answers to that, too */
     char operand[MODEL_PATH_BYTES];
@@ -63,14 +63,15 @@ struct served {
     uint32_t metrics_idx;  /* its number in the metrics */
     uint32_t live_choices; /* asked for and not ended; the generations' (server/generation.h) */
 
-    struct served_parts *parts; /* the registry's */
+    struct model_parts *parts; /* the registry's */
 };
 
 struct registry_hooks {
-    bool (*on_moved)(void *ctx, struct served *m); /* its engine has something; true: call again */
-    void (*on_embedded)(void *ctx, struct served *m); /* its embedder has */
-    void (*on_changed)(void *ctx, struct served *m);  /* its state has; all is loaded: NULL */
-    void (*on_stall)(void *ctx, int64_t stalled_us);  /* on the watchdog's thread! */
+    bool (*on_output)(void *ctx,
+                      struct served_model *m); /* its engine has something; true: call again */
+    void (*on_embedded)(void *ctx, struct served_model *m); /* its embedder has */
+    void (*on_changed)(void *ctx, struct served_model *m);  /* its state has; all is loaded: NULL */
+    void (*on_stall)(void *ctx, int64_t stalled_us);        /* on the watchdog's thread! */
     void *ctx;
 };
 
@@ -90,16 +91,16 @@ void registry_close(struct registry *r);
 void registry_destroy(struct registry *r); /* after the loop has run dry; NULL is fine */
 
 uint32_t registry_count(const struct registry *r);
-struct served *registry_at(const struct registry *r, uint32_t i);
+struct served_model *registry_at(const struct registry *r, uint32_t i);
 /* By name, by its file's name, or either with ":latest" behind it; NULL: there is none. */
-struct served *registry_find(const struct registry *r, struct str name);
+struct served_model *registry_find(const struct registry *r, struct str name);
 /* The one that is meant when none is named: the first that writes text, else the first. */
-struct served *registry_default(const struct registry *r);
+struct served_model *registry_default(const struct registry *r);
 
 bool registry_is_loaded(const struct registry *r); /* all are READY or FAILED */
 /* How far loading has come: the model under way (NULL: none), its stage, 0 .. 1 of it. */
 struct load_progress {
-    const struct served *model;
+    const struct served_model *model;
     const char *stage;
     double share;
 };

@@ -1,15 +1,4 @@
-/* server/server_int.h - what the files of the server share: its struct, a exchange, a route.
- *
- *     life.c       server_run: listen, load, serve, drain, end; signals; the watchdog
- *     http_request.c      an exchange with its id, key and route; how every response leaves
- *     gate.c       who may come in: hosts, origins, keys
- *     routes.c     the table of routes
- *     body.c       reading what was sent
- *     text.c       POSTs that ask for text: admission, and which sink receives the answer
- *     sink_*.c     plain, streamed, polled, WebSocket
- *     embed.c      embeddings; tokens.c: tokens and templates; info.c: models, health, pages;
- *     ollama.c     what only Ollama's clients ask
- */
+/* server/server_int.h - what the files of the server share: its struct, HTTP requests, routes. */
 #ifndef SERVER_SERVER_INT_H
 #define SERVER_SERVER_INT_H
 
@@ -27,7 +16,7 @@
 struct log;
 struct registry;
 struct route;
-struct served;
+struct served_model;
 struct stream_sink;
 struct tls_context;
 struct tracer;
@@ -93,17 +82,17 @@ struct http_request {
 
     /* Who answers later: is told when the client goes away, or when there is room again. */
     void *owner;
-    void (*on_gone)(struct http_request *v);
-    void (*on_room)(struct http_request *v);
+    void (*on_gone)(struct http_request *req);
+    void (*on_room)(struct http_request *req);
 };
 
 void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
 
 /* In the caller's storage, for a refusal before the body has come; or on the heap. */
-void http_request_init(struct http_request *v, struct server *s, struct http_exchange *x);
-void http_request_deinit(struct http_request *v);
+void http_request_init(struct http_request *req, struct server *s, struct http_exchange *x);
+void http_request_deinit(struct http_request *req);
 
-struct reply {
+struct response {
     uint32_t status;
     const char *type; /* NULL: application/json */
     struct str body;
@@ -111,42 +100,41 @@ struct reply {
     uint32_t header_count;
 };
 /* End: a whole response. */
-void http_request_reply(struct http_request *v, const struct reply *r);
-void http_request_reply_json(struct http_request *v,
-                             struct buf *body); /* 200, or 503 if it has failed */
+void respond(struct http_request *req, const struct response *r);
+void respond_json(struct http_request *req, struct buf *body); /* 200, or 503 if it has failed */
 /* End: an error in the route's words. */
-void http_request_refuse(struct http_request *v, const struct api_error *e);
+void respond_error(struct http_request *req, const struct api_error *e);
 /* End: 503 for want of memory. */
-void http_request_refuse_memory(struct http_request *v);
-/* A response in pieces; http_stream_* follow, then http_request_end or http_request_abort. */
-void http_request_stream(struct http_request *v, const struct reply *r);
-void http_request_end(struct http_request *v);
-void http_request_abort(struct http_request *v);
+void respond_out_of_memory(struct http_request *req);
+/* A response in pieces; http_stream_* follow, then respond_end or respond_abort. */
+void respond_begin(struct http_request *req, const struct response *r);
+void respond_end(struct http_request *req);
+void respond_abort(struct http_request *req);
 /* End without a response: it has become a WebSocket, or the client is gone, which is counted. */
-void http_request_free(struct http_request *v);
-void http_request_count_gone(const struct http_request *v);
+void http_request_free(struct http_request *req);
+void http_request_count_gone(const struct http_request *req);
 
 /* A parameter of the query as a number; `fallback` if absent. False: refused. */
-bool http_request_query_u64(struct http_request *v, const char *name, uint64_t fallback,
+bool http_request_query_u64(struct http_request *req, const char *name, uint64_t fallback,
                             uint64_t *out);
-bool http_request_header_is(const struct http_request *v, const char *name, const char *value);
+bool http_request_header_is(const struct http_request *req, const char *name, const char *value);
 
 /* ---- body.c ---- */
 /* Make something of a body, which becomes `self`'s, also on failure; on any thread. */
 typedef enum status body_read_fn(void *self, struct json *body, struct api_error *e);
-/* On the loop. `v` NULL: the client is gone. On failure `e` says what to tell it. */
-typedef void body_done_fn(void *self, struct http_request *v, enum status st,
+/* On the loop. `req` NULL: the client is gone. On failure `e` says what to tell it. */
+typedef void body_done_fn(void *self, struct http_request *req, enum status st,
                           const struct api_error *e);
 struct http_request_reader {
     void *self;
     body_read_fn *read;
     body_done_fn *done;
 };
-void http_request_read(struct http_request *v, const struct http_request_reader *reader);
+void http_request_read(struct http_request *req, const struct http_request_reader *reader);
 
 /* ---- gate.c ---- */
-/* May it come in? `v->key` and `v->is_allowed_origin` are filled. ST_BAD: `e` says why not. */
-enum status gate_check(struct http_request *v, struct api_error *e);
+/* May it come in? `req->key` and `req->is_allowed_origin` are filled. ST_BAD: `e` says why not. */
+enum status gate_check(struct http_request *req, struct api_error *e);
 
 /* ---- routes.c ---- */
 enum auth_class {
@@ -160,7 +148,7 @@ struct route {
     const char *path; /* a '*' at its end stands for anything, not empty */
     enum auth_class auth;
     const char *codec; /* that words its errors, and reads and writes text */
-    void (*handle)(struct http_request *v);
+    void (*handle)(struct http_request *req);
     bool is_work; /* new work: refused while draining */
 };
 uint32_t routes_count(void);
@@ -173,16 +161,17 @@ const struct codec *routes_codec(const struct route *route, struct str path);
 enum status routes_check(struct err *err);
 
 /* ---- sinks ---- */
-struct sink *sink_plain_create(struct http_request *v);
-struct sink *sink_stream_create(struct http_request *v, const struct generation *r, uint32_t after);
-struct sink *sink_later_create(struct http_request *v);
+struct sink *sink_whole_create(struct http_request *req);
+struct sink *sink_stream_create(struct http_request *req, const struct generation *r,
+                                uint32_t after);
+struct sink *sink_async_create(struct http_request *req);
 void sink_streams_ping(struct server *s);
-void sink_poll(struct http_request *v, struct generation *r, uint32_t after, uint64_t wait_ms);
+void sink_poll(struct http_request *req, struct generation *r, uint32_t after, uint64_t wait_ms);
 
 /* ---- ws_client.c ---- */
 void ws_clients_drain(struct server *s); /* say goodbye to those that wait for nothing */
 
-/* ---- embed.c ---- */
-void embed_on_done(struct server *s, struct served *m);
+/* ---- embeddings.c ---- */
+void embed_on_done(struct server *s, struct served_model *m);
 
 #endif

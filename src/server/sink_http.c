@@ -25,20 +25,20 @@ static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
 
 /* ---- whole ---- */
 
-struct plain_sink {
+struct whole_sink {
     struct sink base;
     struct http_request *http; /* NULL: it has ended */
-    struct whole *whole;       /* being written in the pool, or written; NULL: not begun */
+    struct whole_task *whole;  /* being written in the pool, or written; NULL: not begun */
 };
 
-struct whole {
+struct whole_task {
     struct task base;
-    struct plain_sink *sink;
+    struct whole_sink *sink;
     struct buf body;
     bool is_written;
 };
 
-static bool plain_begin(struct sink *s) {
+static bool whole_begin(struct sink *s) {
     (void)s;
     return false;
 }
@@ -51,129 +51,130 @@ static bool is_much(const struct answer *a) {
 
 /* On any thread: the answer does not change any more. */
 static void write_whole(struct task *c) {
-    struct whole *w = (struct whole *)c;
+    struct whole_task *w = (struct whole_task *)c;
     const struct answer *a = &w->sink->base.generation->answer;
     a->request->codec->whole(a, &w->body);
 }
 
 static void whole_is_written(struct task *c) {
-    struct whole *w = (struct whole *)c;
+    struct whole_task *w = (struct whole_task *)c;
     w->is_written = true;
-    generation_wake(w->sink->base.generation, &w->sink->base);
+    generation_resume_sink(w->sink->base.generation, &w->sink->base);
 }
 
-static bool begin_whole(struct plain_sink *p) {
-    struct whole *w = mem_zalloc(sizeof(*w));
+static bool begin_whole(struct whole_sink *p) {
+    struct whole_task *w = mem_zalloc(sizeof(*w));
     if (!w) return false;
-    *w = (struct whole){.base = {.work = write_whole, .done = whole_is_written}, .sink = p};
+    *w = (struct whole_task){.base = {.work = write_whole, .done = whole_is_written}, .sink = p};
     buf_init(&w->body, WHOLE_BYTES_MAX);
     p->whole = w;
     task_run_alone(&w->base, p->http->server, true);
     return true;
 }
 
-static void reply_whole(struct http_request *v, const struct answer *a) {
+static void reply_whole(struct http_request *req, const struct answer *a) {
     struct buf body;
     buf_init(&body, WHOLE_BYTES_MAX);
     a->request->codec->whole(a, &body);
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
-static bool plain_advance(struct sink *s) {
-    struct plain_sink *p = (struct plain_sink *)s;
+static bool whole_advance(struct sink *s) {
+    struct whole_sink *p = (struct whole_sink *)s;
     const struct answer *a = &s->generation->answer;
     if (!answer_is_done(a) || (p->whole && !p->whole->is_written)) return false;
     bool is_fine = a->failure.status == 0;
     if (is_fine && !p->whole && is_much(a) && begin_whole(p)) return false;
-    struct http_request *v = p->http;
+    struct http_request *req = p->http;
     p->http = NULL;
-    if (!v) return true;
+    if (!req) return true;
     if (!is_fine)
-        http_request_refuse(v, &a->failure);
+        respond_error(req, &a->failure);
     else if (p->whole)
-        http_request_reply_json(v, &p->whole->body);
+        respond_json(req, &p->whole->body);
     else
-        reply_whole(v, a);
+        reply_whole(req, a);
     return true;
 }
 
-static void plain_refuse(struct sink *s, const struct api_error *e) {
-    struct plain_sink *p = (struct plain_sink *)s;
-    struct http_request *v = p->http;
+static void whole_refuse(struct sink *s, const struct api_error *e) {
+    struct whole_sink *p = (struct whole_sink *)s;
+    struct http_request *req = p->http;
     p->http = NULL;
-    http_request_refuse(v, e);
+    respond_error(req, e);
 }
 
-static void plain_destroy(struct sink *s) {
-    struct plain_sink *p = (struct plain_sink *)s;
+static void whole_destroy(struct sink *s) {
+    struct whole_sink *p = (struct whole_sink *)s;
     if (p->whole) buf_deinit(&p->whole->body);
     mem_free(p->whole);
     mem_free(p);
 }
 
-static void plain_gone(struct http_request *v) {
-    struct plain_sink *p = v->owner;
+static void whole_gone(struct http_request *req) {
+    struct whole_sink *p = req->owner;
     p->http = NULL;
-    http_request_free(v);
-    if (!p->whole) generation_detach(p->base.generation, &p->base); /* else when it is written */
+    http_request_free(req);
+    if (!p->whole)
+        generation_detach_sink(p->base.generation, &p->base); /* else when it is written */
 }
 
-static const struct sink_kind plain_kind = {.name = "plain",
-                                            .begin = plain_begin,
-                                            .advance = plain_advance,
-                                            .refuse = plain_refuse,
-                                            .destroy = plain_destroy};
+static const struct sink_kind whole_kind = {.name = "plain",
+                                            .begin = whole_begin,
+                                            .advance = whole_advance,
+                                            .refuse = whole_refuse,
+                                            .destroy = whole_destroy};
 
-static struct plain_sink *plain_create(struct http_request *v, const struct sink_kind *kind) {
-    struct plain_sink *p = mem_zalloc(sizeof(*p));
+static struct whole_sink *whole_create(struct http_request *req, const struct sink_kind *kind) {
+    struct whole_sink *p = mem_zalloc(sizeof(*p));
     if (!p) return NULL;
     p->base.kind = kind;
-    p->http = v;
-    v->owner = p;
-    v->on_gone = plain_gone;
+    p->http = req;
+    req->owner = p;
+    req->on_gone = whole_gone;
     return p;
 }
 
-struct sink *sink_plain_create(struct http_request *v) {
-    struct plain_sink *p = plain_create(v, &plain_kind);
+struct sink *sink_whole_create(struct http_request *req) {
+    struct whole_sink *p = whole_create(req, &whole_kind);
     return p ? &p->base : NULL;
 }
 
 /* ---- for later: 202, and where to ask ---- */
 
-static bool later_begin(struct sink *s) {
-    struct plain_sink *p = (struct plain_sink *)s;
-    const struct generation *r = s->generation;
-    struct http_request *v = p->http;
+static bool async_begin(struct sink *s) {
+    struct whole_sink *p = (struct whole_sink *)s;
+    const struct generation *gen = s->generation;
+    struct http_request *req = p->http;
     char body[GENERATION_ID_BYTES + 64], place[GENERATION_ID_BYTES + 32];
     p->http = NULL;
-    int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", r->answer.id,
-                       generation_stage_name(r->stage));
-    int place_len = snprintf(place, sizeof(place), "/v1/requests/%s", r->answer.id);
+    int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", gen->answer.id,
+                       generation_stage_name(gen->stage));
+    int place_len = snprintf(place, sizeof(place), "/v1/requests/%s", gen->answer.id);
     struct http_header headers[] = {
         {STR("location"), {place, (size_t)place_len}},
         {STR("preference-applied"), STR("respond-async")},
     };
-    http_request_reply(
-        v, &(struct reply){
-               .status = 202, .body = {body, (size_t)len}, .headers = headers, .header_count = 2});
+    respond(req,
+            &(struct response){
+                .status = 202, .body = {body, (size_t)len}, .headers = headers, .header_count = 2});
     return true;
 }
 
-static bool later_advance(struct sink *s) {
+static bool async_advance(struct sink *s) {
     (void)s;
     return true;
 }
 
-static const struct sink_kind later_kind = {.name = "later",
-                                            .begin = later_begin,
-                                            .advance = later_advance,
-                                            .refuse = plain_refuse,
-                                            .destroy = plain_destroy};
+static const struct sink_kind async_kind = {.name = "later",
+                                            .begin = async_begin,
+                                            .advance = async_advance,
+                                            .refuse = whole_refuse,
+                                            .destroy = whole_destroy};
 
-struct sink *sink_later_create(struct http_request *v) {
-    struct plain_sink *p = plain_create(v, &later_kind);
+struct sink *sink_async_create(struct http_request *req) {
+    struct whole_sink *p = whole_create(req, &async_kind);
     return p ? &p->base : NULL;
 }
 
@@ -274,28 +275,27 @@ static bool stream_begin(struct sink *s) {
         {{"x-accel-buffering", 17}, {"no", 2}},
     };
     const char *type = t->is_sse ? "text/event-stream; charset=utf-8" : "application/x-ndjson";
-    http_request_stream(
-        t->http,
-        &(struct reply){.status = 200, .type = type, .headers = headers, .header_count = 2});
+    respond_begin(t->http, &(struct response){
+                               .status = 200, .type = type, .headers = headers, .header_count = 2});
     flush(t);
     return false;
 }
 
 /* The end of a stream that was told nothing wrong. */
 static bool end_stream(struct stream_sink *t) {
-    struct http_request *v = t->http;
+    struct http_request *req = t->http;
     unlist(t);
     t->http = NULL;
-    http_request_end(v);
+    respond_end(req);
     return true;
 }
 
 /* Memory lacks for the next event: the client must see that something is missing. */
 static bool abort_stream(struct stream_sink *t) {
-    struct http_request *v = t->http;
+    struct http_request *req = t->http;
     unlist(t);
     t->http = NULL;
-    http_request_abort(v);
+    respond_abort(req);
     return true;
 }
 
@@ -314,9 +314,9 @@ static bool stream_advance(struct sink *s) {
 
 static void stream_refuse(struct sink *s, const struct api_error *e) {
     struct stream_sink *t = (struct stream_sink *)s;
-    struct http_request *v = t->http;
+    struct http_request *req = t->http;
     t->http = NULL;
-    http_request_refuse(v, e);
+    respond_error(req, e);
 }
 
 static void stream_destroy(struct sink *s) {
@@ -326,18 +326,18 @@ static void stream_destroy(struct sink *s) {
     mem_free(t);
 }
 
-static void stream_gone(struct http_request *v) {
-    struct stream_sink *t = v->owner;
+static void stream_gone(struct http_request *req) {
+    struct stream_sink *t = req->owner;
     unlist(t);
     t->http = NULL;
-    http_request_free(v);
-    generation_detach(t->base.generation, &t->base);
+    http_request_free(req);
+    generation_detach_sink(t->base.generation, &t->base);
 }
 
-static void stream_room(struct http_request *v) {
-    struct stream_sink *t = v->owner;
+static void stream_room(struct http_request *req) {
+    struct stream_sink *t = req->owner;
     t->is_waiting = false;
-    generation_wake(t->base.generation, &t->base);
+    generation_resume_sink(t->base.generation, &t->base);
 }
 
 static const struct sink_kind stream_kind = {.name = "stream",
@@ -346,17 +346,17 @@ static const struct sink_kind stream_kind = {.name = "stream",
                                              .refuse = stream_refuse,
                                              .destroy = stream_destroy};
 
-struct sink *sink_stream_create(struct http_request *v, const struct generation *r,
+struct sink *sink_stream_create(struct http_request *req, const struct generation *gen,
                                 uint32_t after) {
     struct stream_sink *t = mem_zalloc(sizeof(*t));
     if (!t) return NULL;
-    const struct codec *codec = r->request.codec;
+    const struct codec *codec = gen->request.codec;
     t->base.kind = &stream_kind;
-    t->http = v;
+    t->http = req;
     t->is_sse = codec->framing == FRAMING_SSE;
-    encoder_init(&t->encoder, codec, &r->answer, after, put_event, t);
-    v->owner = t;
-    v->on_gone = stream_gone;
-    v->on_room = stream_room;
+    encoder_init(&t->encoder, codec, &gen->answer, after, put_event, t);
+    req->owner = t;
+    req->on_gone = stream_gone;
+    req->on_room = stream_room;
     return &t->base;
 }

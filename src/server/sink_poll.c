@@ -42,25 +42,26 @@ static void put_event(void *ctx, uint32_t number, struct str name, struct str da
     p->count++;
 }
 
-static const char *status_of(const struct generation *r) {
-    uint32_t failure = r->answer.failure.status;
+static const char *status_of(const struct generation *gen) {
+    uint32_t failure = gen->answer.failure.status;
     if (failure != 0) return failure == 499 ? "cancelled" : "failed";
-    return answer_is_done(&r->answer) ? "completed" : generation_stage_name(r->stage);
+    return answer_is_done(&gen->answer) ? "completed" : generation_stage_name(gen->stage);
 }
 
 static void answer(struct poll_sink *p) {
-    const struct generation *r = p->base.generation;
-    const struct encoder *enc = r->poll;
-    struct http_request *v = p->http;
+    const struct generation *gen = p->base.generation;
+    const struct encoder *enc = gen->poll;
+    struct http_request *req = p->http;
     struct buf body;
     uint32_t next = enc->pieces > enc->after ? enc->pieces : enc->after;
     buf_init(&body, POLL_BYTES_MAX);
-    buf_printf(&body, "{\"id\":\"%s\",\"status\":\"%s\",\"events\":[", r->answer.id, status_of(r));
+    buf_printf(&body, "{\"id\":\"%s\",\"status\":\"%s\",\"events\":[", gen->answer.id,
+               status_of(gen));
     buf_put_str(&body, buf_str(&p->events));
     buf_printf(&body, "],\"next\":%u,\"done\":%s}", next, enc->has_ended ? "true" : "false");
     if (buf_status(&p->events) != ST_OK) body.status = buf_status(&p->events);
     p->http = NULL;
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
@@ -85,9 +86,9 @@ static bool poll_advance(struct sink *s) {
 
 static void poll_refuse(struct sink *s, const struct api_error *e) {
     struct poll_sink *p = (struct poll_sink *)s;
-    struct http_request *v = p->http;
+    struct http_request *req = p->http;
     p->http = NULL;
-    http_request_refuse(v, e);
+    respond_error(req, e);
 }
 
 static void free_poll(uv_handle_t *timer) { mem_free(timer->data); }
@@ -98,17 +99,17 @@ static void poll_destroy(struct sink *s) {
     uv_close((uv_handle_t *)&p->timer, free_poll);
 }
 
-static void poll_gone(struct http_request *v) {
-    struct poll_sink *p = v->owner;
+static void poll_gone(struct http_request *req) {
+    struct poll_sink *p = req->owner;
     p->http = NULL;
-    http_request_free(v);
-    generation_detach(p->base.generation, &p->base);
+    http_request_free(req);
+    generation_detach_sink(p->base.generation, &p->base);
 }
 
 static void poll_late(uv_timer_t *timer) {
     struct poll_sink *p = timer->data;
     p->is_late = true;
-    generation_wake(p->base.generation, &p->base);
+    generation_resume_sink(p->base.generation, &p->base);
 }
 
 static const struct sink_kind poll_kind = {.name = "poll",
@@ -118,107 +119,108 @@ static const struct sink_kind poll_kind = {.name = "poll",
                                            .destroy = poll_destroy};
 
 /* The generation's encoder, standing behind event `after`. */
-static bool place_encoder(struct generation *r, uint32_t after) {
-    bool fits = r->poll && r->poll->pieces == after && r->poll->after <= after;
-    if (fits && r->poll->status == ST_OK) return true;
-    if (!r->poll) r->poll = mem_zalloc(sizeof(*r->poll));
-    if (!r->poll) return false;
-    if (r->poll->codec) encoder_deinit(r->poll);
-    encoder_init(r->poll, r->request.codec, &r->answer, after, put_event, NULL);
+static bool place_encoder(struct generation *gen, uint32_t after) {
+    bool fits = gen->poll && gen->poll->pieces == after && gen->poll->after <= after;
+    if (fits && gen->poll->status == ST_OK) return true;
+    if (!gen->poll) gen->poll = mem_zalloc(sizeof(*gen->poll));
+    if (!gen->poll) return false;
+    if (gen->poll->codec) encoder_deinit(gen->poll);
+    encoder_init(gen->poll, gen->request.codec, &gen->answer, after, put_event, NULL);
     return true;
 }
 
 /* Two pollers at a time would take each other's events: the earlier one gets what there is. */
-static void end_other_polls(struct generation *r) {
-    for (struct sink *s = r->sinks, *next; s; s = next) {
+static void end_other_polls(struct generation *gen) {
+    for (struct sink *s = gen->sinks, *next; s; s = next) {
         next = s->next;
         if (s->kind != &poll_kind) continue;
         answer((struct poll_sink *)s);
-        generation_over(r, s);
+        generation_remove_sink(gen, s);
     }
 }
 
-void sink_poll(struct http_request *v, struct generation *r, uint32_t after, uint64_t wait_ms) {
+void sink_poll(struct http_request *req, struct generation *gen, uint32_t after, uint64_t wait_ms) {
     struct poll_sink *p = mem_zalloc(sizeof(*p));
-    if (p) end_other_polls(r);
-    if (!p || !place_encoder(r, after)) {
+    if (p) end_other_polls(gen);
+    if (!p || !place_encoder(gen, after)) {
         mem_free(p);
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
     p->base.kind = &poll_kind;
-    p->http = v;
+    p->http = req;
     buf_init(&p->events, POLL_BYTES_MAX);
-    v->owner = p;
-    v->on_gone = poll_gone;
-    CHECK(uv_timer_init(&v->server->loop, &p->timer) == 0);
+    req->owner = p;
+    req->on_gone = poll_gone;
+    CHECK(uv_timer_init(&req->server->loop, &p->timer) == 0);
     p->timer.data = p;
-    p->is_late = wait_ms == 0 || v->server->is_draining;
+    p->is_late = wait_ms == 0 || req->server->is_draining;
     if (wait_ms > WAIT_MS_MAX) wait_ms = WAIT_MS_MAX;
     if (!p->is_late) uv_timer_start(&p->timer, poll_late, wait_ms, 0);
-    generation_join(r, &p->base);
+    generation_join_sink(gen, &p->base);
 }
 
 /* ---- the handlers ---- */
 
 /* To others than whoever asked it does not exist. */
-static struct generation *find_own(struct http_request *v) {
-    struct generation *r = generation_find(v->server->generations, v->key, v->arg);
-    if (r && (r->is_findable || !r->has_ended)) return r;
+static struct generation *find_own(struct http_request *req) {
+    struct generation *gen = generation_find(req->server->generations, req->key, req->arg);
+    if (gen && (gen->is_findable || !gen->has_ended)) return gen;
     struct api_error e = {0};
     api_refuse(&e, 404, NULL, "request_not_found",
-               "there is no request \"%.*s\"; finished ones are kept for %.0f s", STR_ARG(v->arg),
-               v->server->settings.keep_s);
-    http_request_refuse(v, &e);
+               "there is no request \"%.*s\"; finished ones are kept for %.0f s", STR_ARG(req->arg),
+               req->server->settings.keep_s);
+    respond_error(req, &e);
     return NULL;
 }
 
-static bool accepts_events(const struct http_request *v) {
-    struct str accept = http_find(v->head, "accept");
+static bool accepts_events(const struct http_request *req) {
+    struct str accept = http_find(req->head, "accept");
     return str_starts(accept, STR("text/event-stream"));
 }
 
 /* The header outweighs ?after=N. */
-static void resume_stream(struct http_request *v, struct generation *r, uint64_t after) {
-    struct str last = str_trim(http_find(v->head, "last-event-id"));
+static void resume_stream(struct http_request *req, struct generation *gen, uint64_t after) {
+    struct str last = str_trim(http_find(req->head, "last-event-id"));
     if (last.len > 0 && !str_to_u64(last, &after)) {
         struct api_error e = {0};
         api_refuse(&e, 400, "last-event-id", NULL,
                    "last-event-id is \"%.*s\"; it must be a whole number", STR_ARG(last));
-        http_request_refuse(v, &e);
+        respond_error(req, &e);
         return;
     }
-    struct sink *s = sink_stream_create(v, r, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after);
+    struct sink *s =
+        sink_stream_create(req, gen, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after);
     if (s)
-        generation_join(r, s);
+        generation_join_sink(gen, s);
     else
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
 }
 
-void handle_generation_get(struct http_request *v) {
+void handle_generation_get(struct http_request *req) {
     uint64_t after, wait_ms;
-    struct generation *r = find_own(v);
-    if (!r) return;
-    if (!http_request_query_u64(v, "after", 0, &after)) return;
-    if (!http_request_query_u64(v, "wait_ms", 0, &wait_ms)) return;
-    if (accepts_events(v))
-        resume_stream(v, r, after);
+    struct generation *gen = find_own(req);
+    if (!gen) return;
+    if (!http_request_query_u64(req, "after", 0, &after)) return;
+    if (!http_request_query_u64(req, "wait_ms", 0, &wait_ms)) return;
+    if (accepts_events(req))
+        resume_stream(req, gen, after);
     else
-        sink_poll(v, r, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after, wait_ms);
+        sink_poll(req, gen, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after, wait_ms);
 }
 
-void handle_generation_delete(struct http_request *v) {
-    struct generation *r = find_own(v);
-    if (!r) return;
+void handle_generation_delete(struct http_request *req) {
+    struct generation *gen = find_own(req);
+    if (!gen) return;
     char body[GENERATION_ID_BYTES + 64];
-    bool was_live = !answer_is_done(&r->answer);
-    int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", r->answer.id,
-                       was_live ? "cancelled" : status_of(r));
+    bool was_live = !answer_is_done(&gen->answer);
+    int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", gen->answer.id,
+                       was_live ? "cancelled" : status_of(gen));
     struct api_error e = {0};
     api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     if (was_live)
-        generation_fail(r, &e);
+        generation_fail(gen, &e);
     else
-        generation_forget(r);
-    http_request_reply(v, &(struct reply){.status = 200, .body = {body, (size_t)len}});
+        generation_forget(gen);
+    respond(req, &(struct response){.status = 200, .body = {body, (size_t)len}});
 }

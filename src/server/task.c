@@ -4,19 +4,19 @@
 #include "base/check.h"
 #include "server/server_int.h"
 
-static void on_gone(struct http_request *v) {
-    struct task *c = v->owner;
+static void on_gone(struct http_request *req) {
+    struct task *c = req->owner;
     c->http = NULL;
-    http_request_free(v);
+    http_request_free(req);
 }
 
-static void work(uv_work_t *req) {
-    struct task *c = (struct task *)req;
+static void work(uv_work_t *work_handle) {
+    struct task *c = (struct task *)work_handle;
     c->work(c);
 }
 
-static void done(uv_work_t *req, int rc) {
-    struct task *c = (struct task *)req;
+static void done(uv_work_t *work_handle, int rc) {
+    struct task *c = (struct task *)work_handle;
     CHECK(rc == 0);
     c->server->tasks--;
     c->done(c);
@@ -33,9 +33,9 @@ void task_run_alone(struct task *c, struct server *s, bool is_much) {
     c->done(c);
 }
 
-void task_run(struct task *c, struct http_request *v, bool is_much) {
-    c->http = v;
-    v->owner = c;
-    v->on_gone = on_gone;
-    task_run_alone(c, v->server, is_much);
+void task_run(struct task *c, struct http_request *req, bool is_much) {
+    c->http = req;
+    req->owner = c;
+    req->on_gone = on_gone;
+    task_run_alone(c, req->server, is_much);
 }

@@ -35,7 +35,7 @@ enum {
     TASK_READ_FROM_BYTES = 64 << 10, /* and from here on reading the JSON, too */
 };
 
-void task_run(struct task *c, struct http_request *v, bool is_much);
+void task_run(struct task *c, struct http_request *req, bool is_much);
 /* The same for somebody who has no exchange. */
 void task_run_alone(struct task *c, struct server *s, bool is_much);
 

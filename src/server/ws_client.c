@@ -19,7 +19,7 @@
 #include "server/handlers.h"
 #include "server/server_int.h"
 #include "server/sink.h"
-#include "server/text.h"
+#include "server/text_request.h"
 
 enum { EVENTS_A_RUN = 64, ERROR_BYTES = 1 << 16 };
 
@@ -134,17 +134,17 @@ static void cancel(struct ws_client *c) {
     generation_fail(c->sink->base.generation, &e);
 }
 
-static struct ws_sink *make_sink(struct ws_client *c, const struct generation *r) {
+static struct ws_sink *make_sink(struct ws_client *c, const struct generation *gen) {
     struct ws_sink *k = mem_zalloc(sizeof(*k));
     if (!k) return NULL;
     k->base.kind = &ws_kind;
     k->client = c;
-    encoder_init(&k->encoder, c->codec, &r->answer, 0, put_piece, k);
+    encoder_init(&k->encoder, c->codec, &gen->answer, 0, put_piece, k);
     return k;
 }
 
 static enum status go(struct ws_client *c, struct ws_reading *t, struct api_error *e) {
-    struct generation *r;
+    struct generation *gen;
     t->request.stream = true;
     struct caller caller = {.server = c->server,
                             .key = c->key,
@@ -153,11 +153,11 @@ static enum status go(struct ws_client *c, struct ws_reading *t, struct api_erro
                             .request_id = t->id,
                             .arrived_us = t->arrived_us,
                             .body_bytes = t->text.len};
-    TRY(text_admit(&caller, &t->request, &r, e));
-    c->sink = make_sink(c, r);
+    TRY(text_admit(&caller, &t->request, &gen, e));
+    c->sink = make_sink(c, gen);
     bool has_sink = c->sink != NULL;
-    if (has_sink) generation_attach(r, &c->sink->base);
-    generation_go(r); /* without a sink it ends at once */
+    if (has_sink) generation_add_sink(gen, &c->sink->base);
+    generation_start(gen); /* without a sink it ends at once */
     return has_sink ? ST_OK : api_refuse(e, 503, NULL, "out_of_memory", "out of memory");
 }
 
@@ -304,7 +304,7 @@ static void on_room(void *ctx, struct ws *ws) {
     (void)ws;
     if (!c->sink) return;
     c->sink->is_waiting = false;
-    generation_wake(c->sink->base.generation, &c->sink->base);
+    generation_resume_sink(c->sink->base.generation, &c->sink->base);
 }
 
 static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
@@ -317,14 +317,14 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
         c->server->clients = c->next;
     if (c->next) c->next->prev = c->prev;
     if (c->reading) c->reading->client = NULL;
-    if (c->sink) generation_detach(c->sink->base.generation, &c->sink->base);
+    if (c->sink) generation_detach_sink(c->sink->base.generation, &c->sink->base);
     mem_free(c);
 }
 
 static const struct ws_handler handler = {
     .on_text = on_text, .on_room = on_room, .on_closed = on_closed};
 
-static void refuse_upgrade(struct http_request *v) {
+static void refuse_upgrade(struct http_request *req) {
     static const struct http_header headers[] = {
         {{"upgrade", 7}, {"websocket", 9}},
         {{"sec-websocket-version", 21}, {"13", 2}},
@@ -333,34 +333,33 @@ static void refuse_upgrade(struct http_request *v) {
     struct buf body;
     api_refuse(&e, 426, NULL, "upgrade_required", "this path speaks WebSocket (RFC 6455)");
     buf_init(&body, ERROR_BYTES);
-    v->codec->put_error(&e, str_of(v->request_id), &body);
-    http_request_reply(
-        v, &(struct reply){
-               .status = 426, .body = buf_str(&body), .headers = headers, .header_count = 2});
+    req->codec->put_error(&e, str_of(req->request_id), &body);
+    respond(req, &(struct response){
+                     .status = 426, .body = buf_str(&body), .headers = headers, .header_count = 2});
     buf_deinit(&body);
 }
 
-void handle_stream(struct http_request *v) {
-    struct server *s = v->server;
+void handle_stream(struct http_request *req) {
+    struct server *s = req->server;
     struct err err = {0};
-    if (!ws_wants(v->x)) {
-        refuse_upgrade(v);
+    if (!ws_wants(req->x)) {
+        refuse_upgrade(req);
         return;
     }
     struct ws_client *c = mem_zalloc(sizeof(*c));
     struct ws_options options = {
         .handler = &handler, .ctx = c, .message_bytes = s->settings.body_max};
-    struct http_exchange *x = v->x;
+    struct http_exchange *x = req->x;
     if (!c || ws_accept(x, &options, &c->ws, &err) != ST_OK) {
         mem_free(c);
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
     c->server = s;
-    c->key = v->key;
-    c->codec = v->codec;
+    c->key = req->key;
+    c->codec = req->codec;
     c->next = s->clients;
     if (c->next) c->next->prev = c;
     s->clients = c;
-    http_request_free(v); /* the exchange has ended with its answer of 101 */
+    http_request_free(req); /* the exchange has ended with its answer of 101 */
 }

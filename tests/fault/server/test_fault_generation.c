@@ -18,12 +18,12 @@ static void run_engine(struct rig *g) {
     for (int i = 0; i < 100; i++) {
         bool did_work = false;
         engine_step(g->service.engine, &did_work);
-        generations_on_moved(g->generations, &g->model);
+        generations_on_output(g->generations, &g->model);
     }
 }
 
 /* A sink is the test's own; its memory must not fail. */
-static struct generation *begin(struct rig *g, struct heard *h, const struct generation_ask *ask,
+static struct generation *begin(struct rig *g, struct heard *h, const struct generation_spec *ask,
                                 long n) {
     struct generation *r = NULL;
     fail_alloc_at(n);
@@ -36,7 +36,7 @@ static struct generation *begin(struct rig *g, struct heard *h, const struct gen
         return NULL;
     }
     r->is_findable = true;
-    generation_attach(r, sink_make(r, h, 0));
+    generation_add_sink(r, sink_make(r, h, 0));
     return r;
 }
 
@@ -52,16 +52,16 @@ static bool generation_once(struct rig *g, long n) {
     assert_int_equal(json_parse(STR(ASK), &json_limits_request, &doc, &err), ST_OK);
     api_request_init(&q, codec);
     assert_int_equal(codec->decode(doc, &q, &e), ST_OK);
-    struct generation_ask ask = {.model = &g->model,
-                                 .route = "/v1/completions",
-                                 .id = STR("abc"),
-                                 .request_id = STR("abc"),
-                                 .request = &q};
+    struct generation_spec ask = {.model = &g->model,
+                                  .route = "/v1/completions",
+                                  .id = STR("abc"),
+                                  .request_id = STR("abc"),
+                                  .request = &q};
     struct generation *r = begin(g, &h, &ask, n);
     bool failed = r == NULL;
     if (r) {
         fail_alloc_at(n);
-        generation_go(r);
+        generation_start(r);
         run_engine(g);
         failed = fail_alloc_stop();
         run_engine(g);

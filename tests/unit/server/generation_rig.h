@@ -27,7 +27,7 @@ struct rig {
     uv_loop_t loop;
     uv_async_t moved;
     struct service service;
-    struct served model;
+    struct served_model model;
     struct generations *generations;
     uint32_t ended, ids;
 };
@@ -42,7 +42,7 @@ static inline void rig_hook(void *ctx) { uv_async_send(&((struct rig *)ctx)->mov
 
 static inline void rig_moved(uv_async_t *handle) {
     struct rig *g = handle->data;
-    if (generations_on_moved(g->generations, &g->model)) uv_async_send(handle);
+    if (generations_on_output(g->generations, &g->model)) uv_async_send(handle);
 }
 
 static inline void rig_ended(void *ctx, struct generation *r) {
@@ -60,13 +60,13 @@ static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o
     for (const char *const *k = o->knobs; k && *k; k++)
         assert_int_equal(knobs_set_pair(&service.knobs, str_of(*k), &err), ST_OK);
     assert_int_equal(service_open(&g->service, RIG_MODEL, &service, &err), ST_OK);
-    g->model = (struct served){.name = "tiny",
-                               .state = LOAD_READY,
-                               .tokenizer = g->service.host.tokenizer,
-                               .ctx_tokens = g->service.host.ctx_tokens,
-                               .engine = g->service.engine,
-                               .host = &g->service.host,
-                               .knobs = g->service.knobs};
+    g->model = (struct served_model){.name = "tiny",
+                                     .state = LOAD_READY,
+                                     .tokenizer = g->service.host.tokenizer,
+                                     .ctx_tokens = g->service.host.ctx_tokens,
+                                     .engine = g->service.engine,
+                                     .host = &g->service.host,
+                                     .knobs = g->service.knobs};
     CHECK(uv_loop_init(&g->loop) == 0);
     CHECK(uv_async_init(&g->loop, &g->moved, rig_moved) == 0);
     g->moved.data = g;
@@ -220,14 +220,14 @@ static inline struct generation *generation_make_for(struct rig *g, const char *
     api_request_init(&q, codec);
     assert_int_equal(codec->decode(doc, &q, &e), ST_OK);
     snprintf(id, sizeof(id), "%012x", ++g->ids);
-    struct generation_ask ask = {.model = &g->model,
-                                 .route = "/v1/completions",
-                                 .id = str_of(id),
-                                 .key = key,
-                                 .request_id = str_of(request_id ? request_id : id),
-                                 .request = &q,
-                                 .arrived_us = clock_now(&clock_real),
-                                 .body_bytes = body_bytes};
+    struct generation_spec ask = {.model = &g->model,
+                                  .route = "/v1/completions",
+                                  .id = str_of(id),
+                                  .key = key,
+                                  .request_id = str_of(request_id ? request_id : id),
+                                  .request = &q,
+                                  .arrived_us = clock_now(&clock_real),
+                                  .body_bytes = body_bytes};
     struct generation *r;
     assert_int_equal(generation_create(g->generations, &ask, &r), ST_OK);
     return r;

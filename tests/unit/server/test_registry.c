@@ -26,16 +26,16 @@ struct world {
     bool is_loaded;
 };
 
-static bool on_moved(void *ctx, struct served *m) {
+static bool on_output(void *ctx, struct served_model *m) {
     (void)ctx;
     (void)m;
     return false;
 }
-static void on_embedded(void *ctx, struct served *m) {
+static void on_embedded(void *ctx, struct served_model *m) {
     (void)ctx;
     (void)m;
 }
-static void on_changed(void *ctx, struct served *m) {
+static void on_changed(void *ctx, struct served_model *m) {
     struct world *w = ctx;
     w->changes++;
     if (!m) w->is_loaded = true;
@@ -52,7 +52,7 @@ static void set(struct world *w, const char *name, const char *value) {
 }
 
 static enum status make(struct world *w, struct err *err) {
-    const struct registry_hooks hooks = {.on_moved = on_moved,
+    const struct registry_hooks hooks = {.on_output = on_output,
                                          .on_embedded = on_embedded,
                                          .on_changed = on_changed,
                                          .on_stall = on_stall,
@@ -98,7 +98,7 @@ static void test_a_model_answers_to_its_name_its_file_and_latest(void **state) {
     set(&w, "served-model-name", "chatty");
     set(&w, "runner", "sim:0");
     load(&w);
-    struct served *m = registry_at(w.registry, 0);
+    struct served_model *m = registry_at(w.registry, 0);
     assert_int_equal(m->state, LOAD_READY);
     assert_true(m->is_sim);
     assert_ptr_equal(registry_find(w.registry, STR("chatty")), m);
@@ -120,7 +120,7 @@ static void test_a_model_that_is_missing_fails_alone(void **state) {
     set(&w, "model", LLAMA);
     set(&w, "runner", "sim:0");
     load(&w);
-    struct served *bad = registry_at(w.registry, 0), *good = registry_at(w.registry, 1);
+    struct served_model *bad = registry_at(w.registry, 0), *good = registry_at(w.registry, 1);
     assert_int_equal(bad->state, LOAD_FAILED);
     assert_true(strlen(bad->failure.text) > 10);
     assert_int_equal(good->state, LOAD_READY);
@@ -136,7 +136,7 @@ static void test_an_encoder_gives_embeddings_and_no_text(void **state) {
     set(&w, "model", BERT);
     set(&w, "model", LLAMA);
     load(&w);
-    struct served *bert = registry_at(w.registry, 0), *llama = registry_at(w.registry, 1);
+    struct served_model *bert = registry_at(w.registry, 0), *llama = registry_at(w.registry, 1);
     assert_int_equal(bert->state, LOAD_READY);
     assert_true(bert->is_encoder);
     assert_null(bert->engine);

@@ -1,9 +1,9 @@
-/* server/front.c - what the network calls: heads, whole requests, clients that are gone.
+/* server/dispatch.c - what the network calls: heads, whole requests, clients that are gone.
  *
  * A request is judged twice. When its head is in, so that what is refused sends no body; and when
  * the body is in, because only then there is something to remember about it.
  */
-#include "server/front.h"
+#include "server/dispatch.h"
 
 #include <stdio.h>
 
@@ -27,14 +27,14 @@ static struct str put_methods(uint32_t allowed, char out[ALLOW_BYTES]) {
     return (struct str){out, used};
 }
 
-static void refuse_path(struct http_request *v, uint32_t allowed) {
+static void refuse_path(struct http_request *req, uint32_t allowed) {
     struct api_error e = {0};
-    const char *method = http_method_name(v->head->method);
+    const char *method = http_method_name(req->head->method);
     char text[ALLOW_BYTES];
     if (allowed == 0) {
         api_refuse(&e, 404, NULL, "unknown_url", "Unknown request URL: %s %.*s", method,
-                   STR_ARG(v->head->path));
-        http_request_refuse(v, &e);
+                   STR_ARG(req->head->path));
+        respond_error(req, &e);
         return;
     }
     struct buf body;
@@ -42,22 +42,21 @@ static void refuse_path(struct http_request *v, uint32_t allowed) {
                                     {STR("x-should-retry"), STR("false")}};
     buf_init(&body, FAULT_BYTES);
     api_refuse(&e, 405, NULL, "method_not_allowed", "%.*s takes %.*s, not %s",
-               STR_ARG(v->head->path), STR_ARG(headers[0].value), method);
-    v->codec->put_error(&e, str_of(v->request_id), &body);
-    http_request_reply(
-        v, &(struct reply){
-               .status = 405, .body = buf_str(&body), .headers = headers, .header_count = 2});
+               STR_ARG(req->head->path), STR_ARG(headers[0].value), method);
+    req->codec->put_error(&e, str_of(req->request_id), &body);
+    respond(req, &(struct response){
+                     .status = 405, .body = buf_str(&body), .headers = headers, .header_count = 2});
     buf_deinit(&body);
 }
 
 /* OPTIONS: what the path takes and, for a page that may call, what its script may send. */
-static void answer_options(struct http_request *v) {
-    struct str arg, asked = http_find(v->head, "access-control-request-headers");
+static void answer_options(struct http_request *req) {
+    struct str arg, asked = http_find(req->head, "access-control-request-headers");
     uint32_t allowed;
     char text[ALLOW_BYTES];
-    routes_find(HTTP_OTHER, v->head->path, &arg, &allowed);
+    routes_find(HTTP_OTHER, req->head->path, &arg, &allowed);
     if (allowed == 0) {
-        refuse_path(v, 0);
+        refuse_path(req, 0);
         return;
     }
     struct str methods = put_methods(allowed, text);
@@ -67,95 +66,94 @@ static void answer_options(struct http_request *v) {
         {STR("access-control-max-age"), STR("600")},
         {STR("access-control-allow-headers"), asked},
     };
-    uint32_t count = !v->is_allowed_origin ? 1 : asked.ptr ? 4 : 3;
-    http_request_reply(v,
-                       &(struct reply){.status = 204, .headers = headers, .header_count = count});
+    uint32_t count = !req->is_allowed_origin ? 1 : asked.ptr ? 4 : 3;
+    respond(req, &(struct response){.status = 204, .headers = headers, .header_count = count});
 }
 
-static void refuse_draining(struct http_request *v) {
+static void refuse_draining(struct http_request *req) {
     struct api_error e = {0};
     api_refuse(&e, 503, NULL, "shutting_down", "the server is shutting down");
     e.retry_after_ms = 5000;
-    http_request_refuse(v, &e);
+    respond_error(req, &e);
 }
 
 /* A small body could unfold to any size, so none is unfolded. */
-static bool is_packed(const struct http_request *v) {
-    struct str coding = http_find(v->head, "content-encoding");
+static bool is_packed(const struct http_request *req) {
+    struct str coding = http_find(req->head, "content-encoding");
     return coding.len > 0 && !str_is(coding, "identity");
 }
 
-static void refuse_packed(struct http_request *v) {
+static void refuse_packed(struct http_request *req) {
     struct api_error e = {0};
     api_refuse(&e, 415, NULL, "unsupported_content_encoding",
                "compressed bodies are not read; send it without Content-Encoding");
-    http_request_refuse(v, &e);
+    respond_error(req, &e);
 }
 
 /* True: the exchange may go on. Otherwise it has been answered. */
-static bool let_in(struct http_request *v) {
+static bool let_in(struct http_request *req) {
     struct api_error e = {0};
-    if (gate_check(v, &e) != ST_OK) {
-        http_request_refuse(v, &e);
+    if (gate_check(req, &e) != ST_OK) {
+        respond_error(req, &e);
         return false;
     }
-    if (v->head->method == HTTP_OPTIONS) {
-        answer_options(v);
+    if (req->head->method == HTTP_OPTIONS) {
+        answer_options(req);
         return false;
     }
-    if (!v->route) {
+    if (!req->route) {
         struct str arg;
         uint32_t allowed;
-        routes_find(v->head->method, v->head->path, &arg, &allowed);
-        refuse_path(v, allowed);
+        routes_find(req->head->method, req->head->path, &arg, &allowed);
+        refuse_path(req, allowed);
         return false;
     }
-    if (v->route->is_work && v->server->is_draining) {
-        refuse_draining(v);
+    if (req->route->is_work && req->server->is_draining) {
+        refuse_draining(req);
         return false;
     }
-    if (is_packed(v)) {
-        refuse_packed(v);
+    if (is_packed(req)) {
+        refuse_packed(req);
         return false;
     }
     return true;
 }
 
 static void on_head(void *ctx, struct http_exchange *x) {
-    struct http_request v;
-    http_request_init(&v, ctx, x);
-    if (let_in(&v)) http_request_deinit(&v);
+    struct http_request req;
+    http_request_init(&req, ctx, x);
+    if (let_in(&req)) http_request_deinit(&req);
 }
 
 static void on_request(void *ctx, struct http_exchange *x) {
-    struct http_request *v = mem_alloc(sizeof(*v));
-    if (!v) {
+    struct http_request *req = mem_alloc(sizeof(*req));
+    if (!req) {
         struct http_request here;
         http_request_init(&here, ctx, x);
-        http_request_refuse_memory(&here);
+        respond_out_of_memory(&here);
         return;
     }
-    http_request_init(v, ctx, x);
-    http_set_user(x, v);
-    if (let_in(v)) v->route->handle(v);
+    http_request_init(req, ctx, x);
+    http_set_user(x, req);
+    if (let_in(req)) req->route->handle(req);
 }
 
 static void on_gone(void *ctx, struct http_exchange *x) {
-    struct http_request *v = http_user(x);
+    struct http_request *req = http_user(x);
     (void)ctx;
-    if (!v) return;
-    http_request_count_gone(v);
+    if (!req) return;
+    http_request_count_gone(req);
     http_set_user(x, NULL);
-    if (v->on_gone)
-        v->on_gone(v);
+    if (req->on_gone)
+        req->on_gone(req);
     else
-        http_request_free(v);
+        http_request_free(req);
 }
 
 static void on_room(void *ctx, struct http_exchange *x) {
-    struct http_request *v = http_user(x);
+    struct http_request *req = http_user(x);
     (void)ctx;
-    if (v && v->on_room) v->on_room(v);
+    if (req && req->on_room) req->on_room(req);
 }
 
 static void put_fault(void *ctx, uint32_t status, const char *sentence, struct buf *body) {
@@ -165,8 +163,8 @@ static void put_fault(void *ctx, uint32_t status, const char *sentence, struct b
     routes_codec(NULL, STR("/"))->put_error(&e, (struct str){0}, body);
 }
 
-const struct http_handler front_handler = {.on_head = on_head,
-                                           .on_request = on_request,
-                                           .on_gone = on_gone,
-                                           .on_room = on_room,
-                                           .put_fault = put_fault};
+const struct http_handler dispatch_handler = {.on_head = on_head,
+                                              .on_request = on_request,
+                                              .on_gone = on_gone,
+                                              .on_room = on_room,
+                                              .put_fault = put_fault};

@@ -1,4 +1,4 @@
-/* server/text.c - POSTs that ask for text: admission, and which sink receives the answer.
+/* server/text_request.c - POSTs that ask for text: admission, and which sink receives the answer.
  *
  * What costs nothing is looked at first: is there such a model, is it there, is there room in its
  * queue, may the key ask. Only then is the prompt made into tokens.
@@ -18,11 +18,11 @@
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "server/sink.h"
-#include "server/text.h"
+#include "server/text_request.h"
 
 enum { SEED_SHIFT = 11, LOADING_RETRY_MS = 1000, DRAIN_RETRY_MS = 5000 };
 
-static enum status refuse_loading(const struct server *s, const struct served *m,
+static enum status refuse_loading(const struct server *s, const struct served_model *m,
                                   struct api_error *e) {
     struct load_progress p = registry_progress(s->registry);
     api_refuse(e, 503, NULL, "model_loading", "Loading model \"%s\": %s %.0f %%", m->name,
@@ -32,9 +32,10 @@ static enum status refuse_loading(const struct server *s, const struct served *m
     return ST_BAD;
 }
 
-enum status text_find_model(struct server *s, struct str name, struct served **out,
+enum status text_find_model(struct server *s, struct str name, struct served_model **out,
                             struct api_error *e) {
-    struct served *m = name.ptr ? registry_find(s->registry, name) : registry_default(s->registry);
+    struct served_model *m =
+        name.ptr ? registry_find(s->registry, name) : registry_default(s->registry);
     if (!m)
         return api_refuse(e, 404, "model", "model_not_found",
                           "the model \"%.*s\" is not one that this server has; GET /v1/models "
@@ -55,8 +56,8 @@ static enum status refuse_draining(struct api_error *e) {
     return ST_BAD;
 }
 
-static enum status refuse_queue(const struct served *m, const char *code, const char *sentence,
-                                struct api_error *e) {
+static enum status refuse_queue(const struct served_model *m, const char *code,
+                                const char *sentence, struct api_error *e) {
     struct engine_stats stats = engine_stats(m->engine);
     api_refuse(e, 429, NULL, code, "%s; try again later", sentence);
     e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
@@ -68,7 +69,7 @@ static uint32_t choices_of(const struct api_request *q) {
 }
 
 /* The queue's limit, before any work is put into the prompt; the engine has the last word. */
-static enum status check_room(const struct caller *a, const struct served *m,
+static enum status check_room(const struct caller *a, const struct served_model *m,
                               const struct api_request *q, struct api_error *e) {
     uint32_t places = m->knobs.max_seqs + m->knobs.queue_max, wanted = choices_of(q);
     if (wanted > places)
@@ -147,7 +148,7 @@ enum status text_begin_key(struct server *s, const struct key *key, int64_t arri
     return ST_BAD;
 }
 
-static enum status check_all(const struct caller *a, struct api_request *q, struct served **m,
+static enum status check_all(const struct caller *a, struct api_request *q, struct served_model **m,
                              struct api_error *e) {
     struct server *s = a->server;
     if (s->is_draining) return refuse_draining(e);
@@ -173,47 +174,47 @@ static void draw_seed(struct api_request *q) {
 enum status text_admit(const struct caller *a, struct api_request *q, struct generation **out,
                        struct api_error *e) {
     struct server *s = a->server;
-    struct served *m = NULL;
+    struct served_model *m = NULL;
     enum status st = check_all(a, q, &m, e);
     if (st != ST_OK) {
         api_request_deinit(q);
         return st;
     }
     draw_seed(q);
-    struct generation_ask ask = {.model = m,
-                                 .key = a->key,
-                                 .route = a->route,
-                                 .id = str_of(a->id),
-                                 .request_id = str_of(a->request_id),
-                                 .request = q,
-                                 .arrived_us = a->arrived_us,
-                                 .body_bytes = a->body_bytes};
-    if (generation_create(s->generations, &ask, out) != ST_OK) {
+    struct generation_spec spec = {.model = m,
+                                   .key = a->key,
+                                   .route = a->route,
+                                   .id = str_of(a->id),
+                                   .request_id = str_of(a->request_id),
+                                   .request = q,
+                                   .arrived_us = a->arrived_us,
+                                   .body_bytes = a->body_bytes};
+    if (generation_create(s->generations, &spec, out) != ST_OK) {
         keys_end(s->keys, a->key, 0, a->arrived_us);
         return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this");
     }
-    struct generation *r = *out;
-    keys_hold(s->keys, a->key, r->answer.choice_count);
-    r->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
-    r->survives = str_is(header(a, "x-jitney-keep"), "true");
-    r->is_findable = r->survives || r->request.stream;
-    trace_id_read(header(a, "traceparent"), &r->trace);
+    struct generation *gen = *out;
+    keys_hold(s->keys, a->key, gen->answer.choice_count);
+    gen->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
+    gen->survives = str_is(header(a, "x-jitney-keep"), "true");
+    gen->is_findable = gen->survives || gen->request.stream;
+    trace_id_read(header(a, "traceparent"), &gen->trace);
     return ST_OK;
 }
 
-static bool wants_later(const struct http_request *v) {
-    struct str prefer = http_find(v->head, "prefer");
+static bool wants_later(const struct http_request *req) {
+    struct str prefer = http_find(req->head, "prefer");
     for (size_t i = 0; i < prefer.len; i++)
         if (str_starts(str_skip(prefer, i), STR("respond-async"))) return true;
     return false;
 }
 
-static struct sink *choose_sink(struct http_request *v, struct generation *r) {
-    if (wants_later(v)) {
-        r->survives = r->is_findable = true;
-        return sink_later_create(v);
+static struct sink *choose_sink(struct http_request *req, struct generation *gen) {
+    if (wants_later(req)) {
+        gen->survives = gen->is_findable = true;
+        return sink_async_create(req);
     }
-    return r->request.stream ? sink_stream_create(v, r, 0) : sink_plain_create(v);
+    return gen->request.stream ? sink_stream_create(req, gen, 0) : sink_whole_create(req);
 }
 
 enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
@@ -225,15 +226,15 @@ enum status text_decode(const struct codec *codec, struct json *doc, struct api_
     return st;
 }
 
-static struct caller caller_of(const struct http_request *v) {
-    return (struct caller){.server = v->server,
-                           .key = v->key,
-                           .route = v->route->path,
-                           .id = v->id,
-                           .request_id = v->request_id,
-                           .head = v->head,
-                           .arrived_us = v->arrived_us,
-                           .body_bytes = http_body(v->x).len};
+static struct caller caller_of(const struct http_request *req) {
+    return (struct caller){.server = req->server,
+                           .key = req->key,
+                           .route = req->route->path,
+                           .id = req->id,
+                           .request_id = req->request_id,
+                           .head = req->head,
+                           .arrived_us = req->arrived_us,
+                           .body_bytes = http_body(req->x).len};
 }
 
 /* A request that is being read. */
@@ -247,44 +248,44 @@ static enum status read_request(void *self, struct json *body, struct api_error 
     return text_decode(t->codec, body, &t->request, e);
 }
 
-static void go(struct http_request *v, struct api_request *q) {
+static void go(struct http_request *req, struct api_request *q) {
     struct api_error e = {0};
-    struct generation *r;
-    struct caller caller = caller_of(v);
-    if (text_admit(&caller, q, &r, &e) != ST_OK) {
-        http_request_refuse(v, &e);
+    struct generation *gen;
+    struct caller caller = caller_of(req);
+    if (text_admit(&caller, q, &gen, &e) != ST_OK) {
+        respond_error(req, &e);
         return;
     }
-    struct sink *sink = choose_sink(v, r);
+    struct sink *sink = choose_sink(req, gen);
     if (sink)
-        generation_attach(r, sink);
+        generation_add_sink(gen, sink);
     else
-        http_request_refuse_memory(v);
-    if (!sink) r->survives = false;
-    generation_go(r); /* without a sink it ends at once */
+        respond_out_of_memory(req);
+    if (!sink) gen->survives = false;
+    generation_start(gen); /* without a sink it ends at once */
 }
 
-static void was_read(void *self, struct http_request *v, enum status st,
+static void was_read(void *self, struct http_request *req, enum status st,
                      const struct api_error *e) {
     struct reading *t = self;
-    if (v && st == ST_OK)
-        go(v, &t->request);
-    else if (v)
-        http_request_refuse(v, e);
+    if (req && st == ST_OK)
+        go(req, &t->request);
+    else if (req)
+        respond_error(req, e);
     api_request_deinit(&t->request);
     mem_free(t);
 }
 
-void handle_text(struct http_request *v) {
+void handle_text(struct http_request *req) {
     struct reading *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
-    t->codec = v->codec;
-    api_request_init(&t->request, v->codec);
+    t->codec = req->codec;
+    api_request_init(&t->request, req->codec);
     http_request_read(
-        v, &(struct http_request_reader){.self = t, .read = read_request, .done = was_read});
+        req, &(struct http_request_reader){.self = t, .read = read_request, .done = was_read});
 }
 
 /* ---- the end of a generation ---- */
@@ -297,10 +298,10 @@ static int64_t wall_us(int64_t at_us) {
     return now_us - (clock_now(&clock_real) - at_us);
 }
 
-static enum finish_reason finish_of(const struct generation *r) {
-    switch (r->answer.failure.status) {
+static enum finish_reason finish_of(const struct generation *gen) {
+    switch (gen->answer.failure.status) {
     case 0:
-        return r->answer.choices[0].finish;
+        return gen->answer.choices[0].finish;
     case 499:
         return FINISH_CANCELLED;
     case 504:
@@ -313,20 +314,20 @@ static enum finish_reason finish_of(const struct generation *r) {
     }
 }
 
-static void log_generation(struct server *s, const struct generation *r) {
-    const struct answer *a = &r->answer;
+static void log_generation(struct server *s, const struct generation *gen) {
+    const struct answer *a = &gen->answer;
     uint32_t status = a->failure.status ? a->failure.status : 200;
     enum log_level level = status >= 500 ? LOG_WARN : LOG_INFO;
     if (!log_wants(s->log, level)) return;
     double ttft_ms = a->first_token_us ? (double)(a->first_token_us - a->arrived_us) / 1e3 : 0;
     struct log_field fields[] = {
-        log_text("id", str_of(r->request_id)),
+        log_text("id", str_of(gen->request_id)),
         log_text("answer", str_of(a->id)),
-        log_text("route", str_of(r->route)),
+        log_text("route", str_of(gen->route)),
         log_text("model", a->model),
-        log_text("key", str_of(r->key ? r->key->name : "")),
+        log_text("key", str_of(gen->key ? gen->key->name : "")),
         log_int("status", status),
-        log_text("finish", str_of(finish_name(finish_of(r)))),
+        log_text("finish", str_of(finish_name(finish_of(gen)))),
         log_int("prompt_tokens", a->prompt_tokens),
         log_int("cached_tokens", a->cached_tokens),
         log_int("completion_tokens", answer_completion_tokens(a)),
@@ -338,40 +339,40 @@ static void log_generation(struct server *s, const struct generation *r) {
     log_line(s->log, level, "request", fields, a->failure.status ? count : count - 1);
 }
 
-static void log_prompt(struct server *s, const struct generation *r) {
+static void log_prompt(struct server *s, const struct generation *gen) {
     struct buf text;
     if (!s->settings.log_prompts || !log_wants(s->log, LOG_INFO)) return;
     buf_init(&text, 1 << 16);
-    json_put(r->request.doc, &text);
-    struct log_field fields[] = {log_text("id", str_of(r->request_id)),
+    json_put(gen->request.doc, &text);
+    struct log_field fields[] = {log_text("id", str_of(gen->request_id)),
                                  log_text("body", buf_str(&text))};
     log_line(s->log, LOG_INFO, "prompt", fields, 2);
     buf_clear(&text);
-    for (uint32_t i = 0; i < event_log_count(r->answer.log); i++)
-        buf_put_str(&text, event_log_at(r->answer.log, i).text);
+    for (uint32_t i = 0; i < event_log_count(gen->answer.log); i++)
+        buf_put_str(&text, event_log_at(gen->answer.log, i).text);
     fields[1] = log_text("text", buf_str(&text));
     log_line(s->log, LOG_INFO, "answer", fields, 2);
     buf_deinit(&text);
 }
 
-static void trace_generation(struct server *s, const struct generation *r) {
-    const struct answer *a = &r->answer;
+static void trace_generation(struct server *s, const struct generation *gen) {
+    const struct answer *a = &gen->answer;
     if (!s->tracer) return;
-    struct trace_request t = {.id = r->trace,
-                              .request_id = r->request_id,
-                              .model = r->model->name,
-                              .route = r->route,
-                              .finish = finish_name(finish_of(r)),
+    struct trace_request t = {.id = gen->trace,
+                              .request_id = gen->request_id,
+                              .model = gen->model->name,
+                              .route = gen->route,
+                              .finish = finish_name(finish_of(gen)),
                               .status = a->failure.status ? a->failure.status : 200,
                               .prompt_tokens = a->prompt_tokens,
                               .completion_tokens = answer_completion_tokens(a),
                               .cached_tokens = a->cached_tokens,
-                              .max_tokens = r->request.max_tokens,
-                              .n = r->request.n,
-                              .temperature = (double)r->request.sample.temperature,
-                              .top_p = (double)r->request.sample.top_p,
+                              .max_tokens = gen->request.max_tokens,
+                              .n = gen->request.n,
+                              .temperature = (double)gen->request.sample.temperature,
+                              .top_p = (double)gen->request.sample.top_p,
                               .arrived_us = wall_us(a->arrived_us),
-                              .started_us = wall_us(r->started_us),
+                              .started_us = wall_us(gen->started_us),
                               .first_token_us = wall_us(a->first_token_us),
                               .finished_us = wall_us(a->finished_us)};
     tracer_add(s->tracer, &t);
@@ -384,25 +385,25 @@ static uint32_t longest_of(const struct answer *a) {
     return longest;
 }
 
-void text_ended(struct server *s, struct generation *r) {
-    const struct answer *a = &r->answer;
+void text_ended(struct server *s, struct generation *gen) {
+    const struct answer *a = &gen->answer;
     uint32_t tokens = answer_completion_tokens(a);
-    struct metrics_generation m = {.model = r->model->metrics_idx,
-                                   .finish = finish_of(r),
+    struct metrics_generation m = {.model = gen->model->metrics_idx,
+                                   .finish = finish_of(gen),
                                    .prompt_tokens = a->prompt_tokens,
                                    .completion_tokens = tokens,
                                    .max_tokens =
-                                       r->request.has_max_tokens ? r->request.max_tokens : 0,
-                                   .n = r->request.n,
+                                       gen->request.has_max_tokens ? gen->request.max_tokens : 0,
+                                   .n = gen->request.n,
                                    .longest_tokens = longest_of(a),
                                    .arrived_us = a->arrived_us,
-                                   .started_us = r->started_us,
+                                   .started_us = gen->started_us,
                                    .first_token_us = a->first_token_us,
                                    .finished_us = a->finished_us};
     server_metrics_generation(s->metrics, &m);
-    keys_end(s->keys, r->key, tokens + a->prompt_tokens, clock_now(&clock_real));
-    keys_drop(s->keys, r->key, a->choice_count);
-    log_generation(s, r);
-    log_prompt(s, r);
-    trace_generation(s, r);
+    keys_end(s->keys, gen->key, tokens + a->prompt_tokens, clock_now(&clock_real));
+    keys_drop(s->keys, gen->key, a->choice_count);
+    log_generation(s, gen);
+    log_prompt(s, gen);
+    trace_generation(s, gen);
 }

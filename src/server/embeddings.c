@@ -1,4 +1,4 @@
-/* server/embed.c - embeddings: texts in, vectors out, through the model's embedder.
+/* server/embeddings.c - embeddings: texts in, vectors out, through the model's embedder.
  *
  * A request's texts are made into tokens (in the pool if they are long) and become jobs of the
  * embedder, which batches them with everybody else's. The embedder cannot be told to forget a
@@ -17,7 +17,7 @@
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
-#include "server/text.h"
+#include "server/text_request.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 enum {
@@ -32,7 +32,7 @@ typedef void embed_put_fn(const struct embedding *t, const struct embed_answer *
 struct embedding {
     struct task base;
     struct server *server;
-    struct served *model;
+    struct served_model *model;
     const struct key *key;
     struct embed_request request;
     struct prompts prompts;
@@ -76,7 +76,7 @@ static void write_body(struct task *c) {
 
 static void answer(struct task *c) {
     struct embedding *t = (struct embedding *)c;
-    if (c->http) http_request_reply_json(c->http, &t->body);
+    if (c->http) respond_json(c->http, &t->body);
     destroy(t);
 }
 
@@ -92,11 +92,11 @@ static void finish(struct embedding *t) {
         task_run(c, c->http, floats >= POOL_FROM_FLOATS);
         return;
     }
-    if (c->http) http_request_refuse(c->http, &c->error);
+    if (c->http) respond_error(c->http, &c->error);
     destroy(t);
 }
 
-void embed_on_done(struct server *s, struct served *m) {
+void embed_on_done(struct server *s, struct served_model *m) {
     (void)s;
     for (struct embed_job *job; (job = embedder_next(m->embedder));) {
         struct embedding *t = job->user;
@@ -190,13 +190,13 @@ static void prepared(struct task *c) {
 
 /* ---- beginning ---- */
 
-static enum status check(struct http_request *v, struct embedding *t, struct api_error *e) {
-    TRY(text_find_model(v->server, t->request.text.model, &t->model, e));
+static enum status check(struct http_request *req, struct embedding *t, struct api_error *e) {
+    TRY(text_find_model(req->server, t->request.text.model, &t->model, e));
     if (!t->model->embedder)
         return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings",
                           t->model->name);
     TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
-    return text_begin_key(v->server, v->key, v->arrived_us, e);
+    return text_begin_key(req->server, req->key, req->arrived_us, e);
 }
 
 static enum status read_body(void *self, struct json *body, struct api_error *e) {
@@ -204,37 +204,37 @@ static enum status read_body(void *self, struct json *body, struct api_error *e)
     return t->read(body, &t->request, e);
 }
 
-static void was_read(void *self, struct http_request *v, enum status st,
+static void was_read(void *self, struct http_request *req, enum status st,
                      const struct api_error *e) {
     struct embedding *t = self;
     struct api_error error = *e;
-    if (v && st == ST_OK) st = check(v, t, &error);
-    if (v && st == ST_OK) {
-        task_run(&t->base, v, http_body(v->x).len >= TASK_POOL_FROM_BYTES);
+    if (req && st == ST_OK) st = check(req, t, &error);
+    if (req && st == ST_OK) {
+        task_run(&t->base, req, http_body(req->x).len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (v) http_request_refuse(v, &error);
+    if (req) respond_error(req, &error);
     destroy(t);
 }
 
-static void run(struct http_request *v, embed_read_fn *read, embed_put_fn *put) {
+static void run(struct http_request *req, embed_read_fn *read, embed_put_fn *put) {
     struct embedding *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
-    t->server = v->server;
+    t->server = req->server;
     t->server->embeds++;
-    t->key = v->key;
+    t->key = req->key;
     t->read = read;
     t->put = put;
-    t->began_us = v->arrived_us;
+    t->began_us = req->arrived_us;
     t->base.work = prepare;
     t->base.done = prepared;
     buf_init(&t->body, BODY_BYTES_MAX);
-    api_request_init(&t->request.text, v->codec);
+    api_request_init(&t->request.text, req->codec);
     http_request_read(
-        v, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
+        req, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
 }
 
 static void put_openai(const struct embedding *t, const struct embed_answer *a, struct buf *out) {
@@ -250,8 +250,8 @@ static void put_ollama_one(const struct embedding *t, const struct embed_answer 
     ollama_embeddings_put(&t->request, a, out);
 }
 
-void handle_embeddings(struct http_request *v) { run(v, embed_request_read, put_openai); }
-void handle_ollama_embed(struct http_request *v) { run(v, ollama_embed_read, put_ollama); }
-void handle_ollama_embedding(struct http_request *v) {
-    run(v, ollama_embeddings_read, put_ollama_one);
+void handle_embeddings(struct http_request *req) { run(req, embed_request_read, put_openai); }
+void handle_ollama_embed(struct http_request *req) { run(req, ollama_embed_read, put_ollama); }
+void handle_ollama_embedding(struct http_request *req) {
+    run(req, ollama_embeddings_read, put_ollama_one);
 }

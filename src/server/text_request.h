@@ -1,9 +1,9 @@
-/* server/text.h - taking on a request for text, whoever asks: an exchange or a WebSocket.
+/* server/text_request.h - taking on a request for text, whoever asks: an exchange or a WebSocket.
  *
  * Thread: the io thread; text_decode, which touches nothing else, on any.
  */
-#ifndef SERVER_TEXT_H
-#define SERVER_TEXT_H
+#ifndef SERVER_TEXT_REQUEST_H
+#define SERVER_TEXT_REQUEST_H
 
 #include <stdint.h>
 
@@ -17,7 +17,7 @@ struct http_head;
 struct json;
 struct key;
 struct generation;
-struct served;
+struct served_model;
 struct server;
 
 /* Who asks for text, and how. */
@@ -41,8 +41,8 @@ enum status text_decode(const struct codec *codec, struct json *doc, struct api_
 /* May the key ask? If so keys_end is owed. ST_BAD: one of its limits says no. */
 enum status text_begin_key(struct server *s, const struct key *key, int64_t arrived_us,
                            struct api_error *e);
-void text_ended(struct server *s, struct generation *r);
-enum status text_find_model(struct server *s, struct str name, struct served **out,
+void text_ended(struct server *s, struct generation *gen);
+enum status text_find_model(struct server *s, struct str name, struct served_model **out,
                             struct api_error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* server/tokens.c - tokens and templates: /tokenize, /detokenize, /apply-template, and how many
+/* server/tokenize.c - tokens and templates: /tokenize, /detokenize, /apply-template, and how many
  * tokens a conversation has.
  */
 #include "api/tokenize.h"
@@ -10,7 +10,7 @@
 #include "server/handlers.h"
 #include "server/registry.h"
 #include "server/server_int.h"
-#include "server/text.h"
+#include "server/text_request.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 
@@ -20,7 +20,7 @@ typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
 struct token_task {
     struct task base;
     const struct key *key;
-    struct served *model;
+    struct served_model *model;
     struct tokenize_request request;
     token_read_fn *read;
     struct buf body;
@@ -88,9 +88,9 @@ static void finish(struct task *c) {
     struct token_task *t = (struct token_task *)c;
     keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
     if (c->http && c->status != ST_OK)
-        http_request_refuse(c->http, &c->error);
+        respond_error(c->http, &c->error);
     else if (c->http)
-        http_request_reply_json(c->http, &t->body);
+        respond_json(c->http, &t->body);
     drop(t);
 }
 
@@ -99,46 +99,47 @@ static enum status read_body(void *self, struct json *body, struct api_error *e)
     return t->read(body, &t->request, e);
 }
 
-static void was_read(void *self, struct http_request *v, enum status st,
+static void was_read(void *self, struct http_request *req, enum status st,
                      const struct api_error *e) {
     struct token_task *t = self;
     struct api_error error = *e;
-    if (v && st == ST_OK) st = text_find_model(v->server, t->request.text.model, &t->model, &error);
-    if (v && st == ST_OK) st = text_begin_key(v->server, v->key, v->arrived_us, &error);
-    if (v && st == ST_OK) {
-        task_run(&t->base, v, http_body(v->x).len >= TASK_POOL_FROM_BYTES);
+    if (req && st == ST_OK)
+        st = text_find_model(req->server, t->request.text.model, &t->model, &error);
+    if (req && st == ST_OK) st = text_begin_key(req->server, req->key, req->arrived_us, &error);
+    if (req && st == ST_OK) {
+        task_run(&t->base, req, http_body(req->x).len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (v) http_request_refuse(v, &error);
+    if (req) respond_error(req, &error);
     drop(t);
 }
 
-static void run(struct http_request *v, token_read_fn *read, void (*work)(struct task *c)) {
+static void run(struct http_request *req, token_read_fn *read, void (*work)(struct task *c)) {
     struct token_task *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
     buf_init(&t->body, BODY_BYTES_MAX);
-    api_request_init(&t->request.text, v->codec);
-    t->key = v->key;
+    api_request_init(&t->request.text, req->codec);
+    t->key = req->key;
     t->read = read;
     t->base.work = work;
     t->base.done = finish;
     http_request_read(
-        v, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
+        req, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
 }
 
-void handle_tokenize(struct http_request *v) { run(v, tokenize_request_read, tokenize); }
-void handle_detokenize(struct http_request *v) { run(v, detokenize_request_read, detokenize); }
-void handle_template(struct http_request *v) { run(v, template_request_read, apply_template); }
+void handle_tokenize(struct http_request *req) { run(req, tokenize_request_read, tokenize); }
+void handle_detokenize(struct http_request *req) { run(req, detokenize_request_read, detokenize); }
+void handle_template(struct http_request *req) { run(req, template_request_read, apply_template); }
 
 /* ---- Anthropic's count: an answer that is nothing but its prompt ---- */
 
 struct count_task {
     struct task base;
     const struct key *key;
-    struct served *model;
+    struct served_model *model;
     struct api_request request;
     struct answer answer;
 };
@@ -158,9 +159,9 @@ static void finish_count(struct task *c) {
     buf_init(&body, BODY_BYTES_MAX);
     if (c->status == ST_OK) t->request.codec->whole(&t->answer, &body);
     if (c->http && c->status != ST_OK)
-        http_request_refuse(c->http, &c->error);
+        respond_error(c->http, &c->error);
     else if (c->http)
-        http_request_reply_json(c->http, &body);
+        respond_json(c->http, &body);
     buf_deinit(&body);
     api_request_deinit(&t->request);
     mem_free(t);
@@ -171,32 +172,32 @@ static enum status read_count(void *self, struct json *body, struct api_error *e
     return text_decode(t->request.codec, body, &t->request, e);
 }
 
-static void count_was_read(void *self, struct http_request *v, enum status st,
+static void count_was_read(void *self, struct http_request *req, enum status st,
                            const struct api_error *e) {
     struct count_task *t = self;
     struct api_error error = *e;
-    if (v && st == ST_OK) st = text_find_model(v->server, t->request.model, &t->model, &error);
-    if (v && st == ST_OK) st = text_begin_key(v->server, v->key, v->arrived_us, &error);
-    if (v && st == ST_OK) {
-        task_run(&t->base, v, http_body(v->x).len >= TASK_POOL_FROM_BYTES);
+    if (req && st == ST_OK) st = text_find_model(req->server, t->request.model, &t->model, &error);
+    if (req && st == ST_OK) st = text_begin_key(req->server, req->key, req->arrived_us, &error);
+    if (req && st == ST_OK) {
+        task_run(&t->base, req, http_body(req->x).len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (v) http_request_refuse(v, &error);
+    if (req) respond_error(req, &error);
     api_request_deinit(&t->request);
     mem_free(t);
 }
 
-void handle_count_tokens(struct http_request *v) {
+void handle_count_tokens(struct http_request *req) {
     struct count_task *t = mem_zalloc(sizeof(*t));
     if (!t) {
-        http_request_refuse_memory(v);
+        respond_out_of_memory(req);
         return;
     }
-    t->key = v->key;
+    t->key = req->key;
     t->base.work = count_prompt;
     t->base.done = finish_count;
     t->answer.request = &t->request;
-    api_request_init(&t->request, v->codec);
+    api_request_init(&t->request, req->codec);
     http_request_read(
-        v, &(struct http_request_reader){.self = t, .read = read_count, .done = count_was_read});
+        req, &(struct http_request_reader){.self = t, .read = read_count, .done = count_was_read});
 }

@@ -1,4 +1,4 @@
-/* server/info.c - what the server says about itself: models, health, metrics, pages.
+/* server/service_info.c - what the server says about itself: models, health, metrics, pages.
  *
  * None of it waits for an engine: what engines count is read as of their last step.
  */
@@ -21,7 +21,7 @@ enum { INFO_BYTES_MAX = 1 << 24, NAME_BYTES_MAX = 1024, RETRY_S = 1 };
 
 /* ---- models ---- */
 
-static void fill_info(const struct served *m, struct model_info *out) {
+static void fill_info(const struct served_model *m, struct model_info *out) {
     *out = (struct model_info){.id = str_of(m->name),
                                .created_s = m->created_s,
                                .ctx_tokens = m->ctx_tokens,
@@ -36,14 +36,14 @@ static void fill_info(const struct served *m, struct model_info *out) {
     if (m->embedder) out->dims = embedder_dims(m->embedder);
 }
 
-void handle_models(struct http_request *v) {
-    const struct registry *r = v->server->registry;
+void handle_models(struct http_request *req) {
+    const struct registry *r = req->server->registry;
     struct model_info infos[SERVED_MAX];
     struct buf body;
     buf_init(&body, INFO_BYTES_MAX);
     for (uint32_t i = 0; i < registry_count(r); i++) fill_info(registry_at(r, i), &infos[i]);
     models_put(infos, registry_count(r), &body);
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
@@ -58,23 +58,23 @@ static bool decode_name(struct str sent, struct buf *out) {
     return ok;
 }
 
-void handle_model(struct http_request *v) {
+void handle_model(struct http_request *req) {
     struct buf body, name;
     struct api_error e = {0};
     struct model_info info;
     buf_init(&body, INFO_BYTES_MAX);
     buf_init(&name, NAME_BYTES_MAX);
-    const struct served *m = NULL;
-    if (decode_name(v->arg, &name)) m = registry_find(v->server->registry, buf_str(&name));
+    const struct served_model *m = NULL;
+    if (decode_name(req->arg, &name)) m = registry_find(req->server->registry, buf_str(&name));
     if (m) {
         fill_info(m, &info);
         model_put(&info, &body);
-        http_request_reply_json(v, &body);
+        respond_json(req, &body);
     } else {
         api_refuse(&e, 404, "model", "model_not_found",
                    "the model \"%.*s\" is not one that this server has; GET /v1/models lists them",
-                   STR_ARG(v->arg));
-        http_request_refuse(v, &e);
+                   STR_ARG(req->arg));
+        respond_error(req, &e);
     }
     buf_deinit(&name);
     buf_deinit(&body);
@@ -82,19 +82,19 @@ void handle_model(struct http_request *v) {
 
 /* ---- health ---- */
 
-static void reply_status(struct http_request *v, uint32_t status, const char *json) {
+static void reply_status(struct http_request *req, uint32_t status, const char *json) {
     static const struct http_header retry[] = {{{"retry-after", 11}, {"1", 1}}};
-    http_request_reply(v, &(struct reply){.status = status,
-                                          .body = str_of(json),
-                                          .headers = retry,
-                                          .header_count = status == 503 ? 1 : 0});
+    respond(req, &(struct response){.status = status,
+                                    .body = str_of(json),
+                                    .headers = retry,
+                                    .header_count = status == 503 ? 1 : 0});
 }
 
-void handle_live(struct http_request *v) {
-    const char *failure = lifecycle_failure(v->server);
+void handle_live(struct http_request *req) {
+    const char *failure = lifecycle_failure(req->server);
     char body[128];
     snprintf(body, sizeof(body), "{\"status\":\"%s\"}", failure ? failure : "ok");
-    reply_status(v, failure ? 503 : 200, body);
+    reply_status(req, failure ? 503 : 200, body);
 }
 
 /* "loading smollm2: weights 43 %" */
@@ -106,8 +106,8 @@ static void put_loading(const struct server *s, char *out, size_t bytes) {
         snprintf(out, bytes, "Loading model");
 }
 
-void handle_ready(struct http_request *v) {
-    struct server *s = v->server;
+void handle_ready(struct http_request *req) {
+    struct server *s = req->server;
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
     const char *failure = lifecycle_failure(s);
@@ -120,18 +120,18 @@ void handle_ready(struct http_request *v) {
     buf_put_text(&body, "{\"status\":");
     buf_put_json_string(&body, str_of(text));
     buf_put_char(&body, '}');
-    reply_status(v, status, buf_text(&body));
+    reply_status(req, status, buf_text(&body));
     buf_deinit(&body);
 }
 
 /* In the shape that llama-server's clients wait for. */
-void handle_health(struct http_request *v) {
-    struct server *s = v->server;
+void handle_health(struct http_request *req) {
+    struct server *s = req->server;
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
     const char *failure = lifecycle_failure(s);
     if (s->is_loaded && !failure) {
-        reply_status(v, 200, "{\"status\":\"ok\"}");
+        reply_status(req, 200, "{\"status\":\"ok\"}");
         return;
     }
     if (failure)
@@ -142,18 +142,18 @@ void handle_health(struct http_request *v) {
     buf_put_text(&body, "{\"error\":{\"code\":503,\"message\":");
     buf_put_json_string(&body, str_of(text));
     buf_put_text(&body, ",\"type\":\"unavailable_error\",\"param\":null}}");
-    reply_status(v, 503, buf_text(&body));
+    reply_status(req, 503, buf_text(&body));
     buf_deinit(&body);
 }
 
-void handle_version(struct http_request *v) {
-    reply_status(v, 200, "{\"version\":\"" JITNEY_VERSION "\"}");
+void handle_version(struct http_request *req) {
+    reply_status(req, 200, "{\"version\":\"" JITNEY_VERSION "\"}");
 }
 
 /* ---- metrics ---- */
 
-void handle_metrics(struct http_request *v) {
-    struct server *s = v->server;
+void handle_metrics(struct http_request *req) {
+    struct server *s = req->server;
     struct engine_stats engines[SERVED_MAX];
     struct http_stats http = http_stats(s->http);
     struct generations_stats generations = generations_stats(s->generations);
@@ -164,7 +164,7 @@ void handle_metrics(struct http_request *v) {
                                 .lost_log_lines = log_lost(s->log),
                                 .lost_spans = s->tracer ? tracer_lost(s->tracer) : 0};
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        const struct served *m = registry_at(s->registry, i);
+        const struct served_model *m = registry_at(s->registry, i);
         if (m->state != LOAD_READY || !m->engine) continue;
         engines[i] = engine_stats(m->engine);
         pull.engines[m->metrics_idx] = &engines[i];
@@ -172,19 +172,19 @@ void handle_metrics(struct http_request *v) {
     struct buf body;
     buf_init(&body, INFO_BYTES_MAX);
     server_metrics_print(s->metrics, &pull, &body);
-    http_request_reply(v, &(struct reply){.status = 200,
-                                          .type = "text/plain; version=0.0.4; charset=utf-8",
-                                          .body = buf_str(&body)});
+    respond(req, &(struct response){.status = 200,
+                                    .type = "text/plain; version=0.0.4; charset=utf-8",
+                                    .body = buf_str(&body)});
     buf_deinit(&body);
 }
 
 /* ---- pages ---- */
 
-void handle_openapi(struct http_request *v) {
+void handle_openapi(struct http_request *req) {
     struct buf body;
     buf_init(&body, INFO_BYTES_MAX);
     openapi_put(&body);
-    http_request_reply_json(v, &body);
+    respond_json(req, &body);
     buf_deinit(&body);
 }
 
@@ -204,7 +204,7 @@ static void put_html(struct buf *out, struct str text) {
 
 static void put_models(const struct server *s, bool is_html, struct buf *out) {
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        const struct served *m = registry_at(s->registry, i);
+        const struct served_model *m = registry_at(s->registry, i);
         buf_put_text(out, is_html ? "<li><code>" : "  ");
         if (is_html)
             put_html(out, str_of(m->name));
@@ -215,10 +215,10 @@ static void put_models(const struct server *s, bool is_html, struct buf *out) {
     }
 }
 
-static void put_call(const struct http_request *v, struct buf *out) {
-    const struct server *s = v->server;
-    struct str host = v->head->host.len > 0 ? v->head->host : STR("localhost");
-    buf_printf(out, "curl -s %s://%.*s/v1/chat/completions", v->head->is_tls ? "https" : "http",
+static void put_call(const struct http_request *req, struct buf *out) {
+    const struct server *s = req->server;
+    struct str host = req->head->host.len > 0 ? req->head->host : STR("localhost");
+    buf_printf(out, "curl -s %s://%.*s/v1/chat/completions", req->head->is_tls ? "https" : "http",
                STR_ARG(host));
     if (s->settings.api_key_file) buf_put_text(out, " -H 'authorization: Bearer KEY'");
     buf_printf(out,
@@ -227,15 +227,15 @@ static void put_call(const struct http_request *v, struct buf *out) {
                registry_default(s->registry)->name);
 }
 
-static void put_page(const struct http_request *v, struct buf *out) {
+static void put_page(const struct http_request *req, struct buf *out) {
     struct buf call;
     buf_init(&call, INFO_BYTES_MAX);
-    put_call(v, &call);
+    put_call(req, &call);
     buf_put_text(out,
                  "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
                  "<meta name=\"viewport\" content=\"width=device-width\">"
                  "<title>jitney</title>\n<h1>jitney is running</h1>\n<p>It serves:</p>\n<ul>\n");
-    put_models(v->server, true, out);
+    put_models(req->server, true, out);
     buf_put_text(out, "</ul>\n<p>Call it as you would call OpenAI:</p>\n<pre>");
     put_html(out, buf_str(&call));
     buf_put_text(out, "</pre>\n<p><a href=\"/openapi.json\">OpenAPI</a> &middot; "
@@ -244,24 +244,24 @@ static void put_page(const struct http_request *v, struct buf *out) {
     buf_deinit(&call);
 }
 
-static bool wants_html(const struct http_request *v) {
-    struct str accept = http_find(v->head, "accept");
+static bool wants_html(const struct http_request *req) {
+    struct str accept = http_find(req->head, "accept");
     for (size_t i = 0; i < accept.len; i++)
         if (str_starts(str_skip(accept, i), STR("text/html"))) return true;
     return false;
 }
 
-void handle_page(struct http_request *v) {
+void handle_page(struct http_request *req) {
     struct buf body;
-    bool is_html = wants_html(v);
+    bool is_html = wants_html(req);
     buf_init(&body, INFO_BYTES_MAX);
     if (is_html) {
-        put_page(v, &body);
+        put_page(req, &body);
     } else {
         buf_put_text(&body, "jitney is running and serves\n");
-        put_models(v->server, false, &body);
+        put_models(req->server, false, &body);
         buf_put_text(&body, "Call it as you would call OpenAI:\n  ");
-        put_call(v, &body);
+        put_call(req, &body);
         buf_put_char(&body, '\n');
     }
     static const struct http_header headers[] = {
@@ -269,11 +269,11 @@ void handle_page(struct http_request *v) {
         {{"cache-control", 13}, {"no-store", 8}},
         {{"vary", 4}, {"accept", 6}},
     };
-    http_request_reply(v, &(struct reply){.status = 200,
-                                          .type = is_html ? "text/html; charset=utf-8"
-                                                          : "text/plain; charset=utf-8",
-                                          .body = buf_str(&body),
-                                          .headers = headers,
-                                          .header_count = 3});
+    respond(req, &(struct response){.status = 200,
+                                    .type = is_html ? "text/html; charset=utf-8"
+                                                    : "text/plain; charset=utf-8",
+                                    .body = buf_str(&body),
+                                    .headers = headers,
+                                    .header_count = 3});
     buf_deinit(&body);
 }
