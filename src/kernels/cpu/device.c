@@ -20,9 +20,9 @@ enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
-    struct place *place;    /* NULL: threads are not bound */
-    struct err unbound;     /* why not, where it was asked for */
-    struct packed *weights; /* all that were prepared */
+    struct place *place; /* NULL: threads are not bound */
+    struct err unbound;  /* why not, where it was asked for */
+    struct list weights; /* struct packed, in the order of preparing */
     struct page_book panels;
     struct image_source *image; /* NULL: weights are packed */
     struct device_image_use image_use;
@@ -71,8 +71,7 @@ static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
         return err_set(err, ST_NOMEM, "cpu: out of memory for weight %.*s of %zu bytes",
                        (int)w->name.len, w->name.ptr, w->bytes);
     fill(dev, p, w);
-    p->next = dev->weights;
-    dev->weights = p;
+    list_push_last(&dev->weights, &p->in_device);
     w->prepared = p;
     return ST_OK;
 }
@@ -103,14 +102,14 @@ static enum status cpu_image_close(void *self, struct device_image_use *use, str
 static enum status cpu_image_bytes(void *self, struct str key, uint64_t *bytes, struct err *err) {
     const struct cpu_device *dev = self;
     struct image_ident id = ident_of(dev, key);
-    return image_file_bytes(dev->weights, &id, bytes, err);
+    return image_file_bytes(&dev->weights, &id, bytes, err);
 }
 
 static enum status cpu_image_write(void *self, const struct device_image_out *out,
                                    struct err *err) {
     const struct cpu_device *dev = self;
     struct image_ident id = ident_of(dev, out->key);
-    return image_write(dev->weights, &id, out, err);
+    return image_write(&dev->weights, &id, out, err);
 }
 
 static const struct device_images cpu_images = {
@@ -190,11 +189,8 @@ static const struct device_profiler cpu_profiler = {
 static void cpu_close(void *self) {
     struct cpu_device *dev = self;
     watch_destroy(dev->watch);
-    while (dev->weights) {
-        struct packed *p = dev->weights;
-        dev->weights = p->next;
-        pack_free(p);
-    }
+    for (struct list_link *l; (l = list_pop_first(&dev->weights));)
+        pack_free(LIST_ITEM(l, struct packed, in_device));
     (void)image_source_close(dev->image, NULL);
     page_book_deinit(&dev->panels);
     pool_destroy(dev->pool);
@@ -205,7 +201,7 @@ static void cpu_close(void *self) {
 void cpu_device_place(struct device *device, enum cpu_placement mode) {
     struct cpu_device *dev = device->self;
     CHECK(!dev->place);
-    CHECK(!dev->weights);
+    CHECK(dev->weights.count == 0);
     dev->place = place_create(mode, pool_threads(dev->pool), &dev->unbound);
     place_bind_workers(dev->place, dev->pool);
     device->bound_to = place_text(dev->place);

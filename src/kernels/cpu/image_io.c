@@ -173,28 +173,30 @@ enum status image_source_close(struct image_source *s, struct err *err) {
 
 /* ---- writing ---- */
 
-/* Entries of the list, in the order of preparing, for mem_free. */
-static struct image_entry *list_entries(const struct packed *list, uint32_t *count) {
-    *count = 0;
-    for (const struct packed *p = list; p; p = p->next) ++*count;
-    struct image_entry *entries = mem_zalloc_array(*count ? *count : 1, sizeof(*entries));
-    uint32_t i = *count;
-    for (const struct packed *p = list; entries && p; p = p->next)
-        entries[--i] = (struct image_entry){.name = p->name,
-                                            .type = p->type,
-                                            .rows = p->rows,
-                                            .cols = p->cols,
-                                            .experts = p->experts,
-                                            .bytes = p->bytes};
+/* One entry for each weight, in the order of the list; the caller frees them. NULL when out of
+ * memory. */
+static struct image_entry *create_entries(const struct list *weights) {
+    size_t count = weights->count ? weights->count : 1;
+    struct image_entry *entries = mem_zalloc_array(count, sizeof(*entries)), *e = entries;
+    for (struct list_link *l = weights->first; entries && l; l = l->next) {
+        const struct packed *p = LIST_ITEM(l, struct packed, in_device);
+        *e++ = (struct image_entry){.name = p->name,
+                                    .type = p->type,
+                                    .rows = p->rows,
+                                    .cols = p->cols,
+                                    .experts = p->experts,
+                                    .bytes = p->bytes};
+    }
     return entries;
 }
 
-enum status image_file_bytes(const struct packed *list, const struct image_ident *id,
+enum status image_file_bytes(const struct list *weights, const struct image_ident *id,
                              uint64_t *bytes, struct err *err) {
-    uint32_t count;
-    struct image_entry *entries = list_entries(list, &count);
-    if (!entries) return err_set(err, ST_NOMEM, "out of memory for %u weights", count);
-    *bytes = image_lay_out(entries, count, id);
+    struct image_entry *entries = create_entries(weights);
+    if (!entries)
+        return err_set(err, ST_NOMEM, "out of memory for the entries of %u weights",
+                       weights->count);
+    *bytes = image_lay_out(entries, weights->count, id);
     mem_free(entries);
     return ST_OK;
 }
@@ -247,17 +249,11 @@ static enum status write_panels(struct writing *w, const struct packed *p, struc
     return ST_OK;
 }
 
-static enum status write_all(struct writing *w, const struct packed *list,
-                             struct image_entry *entries, uint32_t count, struct err *err) {
-    /* The list has the last one first. */
-    const struct packed **order = mem_alloc_array(count ? count : 1, sizeof(const struct packed *));
-    if (!order) return err_set(err, ST_NOMEM, "out of memory for %u weights", count);
-    uint32_t i = count;
-    for (const struct packed *p = list; p; p = p->next) order[--i] = p;
-    enum status st = ST_OK;
-    for (i = 0; st == ST_OK && i < count; i++) st = write_panels(w, order[i], &entries[i], err);
-    mem_free(order);
-    return st;
+static enum status write_all(struct writing *w, const struct list *weights,
+                             struct image_entry *entries, struct err *err) {
+    for (struct list_link *l = weights->first; l; l = l->next)
+        TRY(write_panels(w, LIST_ITEM(l, struct packed, in_device), entries++, err));
+    return ST_OK;
 }
 
 static enum status write_head(int fd, const struct image_ident *id, uint64_t file_bytes,
@@ -276,16 +272,16 @@ static enum status write_head(int fd, const struct image_ident *id, uint64_t fil
     return st;
 }
 
-enum status image_write(const struct packed *list, const struct image_ident *id,
+enum status image_write(const struct list *weights, const struct image_ident *id,
                         const struct device_image_out *out, struct err *err) {
     struct writing w = {.out = out, .sum = XXH3_createState()};
-    uint32_t count;
-    struct image_entry *entries = list_entries(list, &count);
+    struct image_entry *entries = create_entries(weights);
+    uint32_t count = weights->count;
     enum status st = entries && w.sum ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
     uint64_t file_bytes = st == ST_OK ? image_lay_out(entries, count, id) : 0;
     if (st == ST_OK && ftruncate(out->fd, (off_t)file_bytes) != 0)
         st = err_set(err, ST_IO, "cannot write: %s", strerror(errno));
-    if (st == ST_OK) st = write_all(&w, list, entries, count, err);
+    if (st == ST_OK) st = write_all(&w, weights, entries, err);
     if (st == ST_OK) st = write_head(out->fd, id, file_bytes, entries, count, err);
     mem_free(entries);
     XXH3_freeState(w.sum);

@@ -18,6 +18,7 @@
 #include "graph/device.h"
 #include "kernels/cpu/image.h"
 
+struct list;
 struct packed;
 struct pool;
 
@@ -35,13 +36,13 @@ bool image_source_read(struct image_source *s, struct packed *p, struct pool *po
 /* ST_BAD: what was wrong with a weight that could not be taken. NULL is fine. */
 enum status image_source_close(struct image_source *s, struct err *err);
 
-/* The bytes of an image of this list of weights. ST_NOMEM. */
-enum status image_file_bytes(const struct packed *list, const struct image_ident *id,
+/* The size of an image of these weights (struct packed, by in_device). ST_NOMEM. */
+enum status image_file_bytes(const struct list *weights, const struct image_ident *id,
                              uint64_t *bytes, struct err *err);
 
-/* Write one: weights in the order in which they were prepared, so the last of the list first; the
- * head at the end, so that a file that was not finished is none. */
-enum status image_write(const struct packed *list, const struct image_ident *id,
+/* Writes an image: the weights in the order of the list, the head last, so that a file whose
+ * writing was interrupted is not taken for an image. */
+enum status image_write(const struct list *weights, const struct image_ident *id,
                         const struct device_image_out *out, struct err *err);
 
 #endif

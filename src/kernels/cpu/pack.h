@@ -33,6 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "graph/weight.h"
 
 struct page_book;
@@ -88,7 +89,7 @@ struct packed {
     size_t panel_bytes;
     uint8_t *data; /* the book's */
     size_t bytes;
-    struct packed *next; /* the device's list */
+    struct list_link in_device; /* the device's list of weights */
 };
 
 /* Zeroed panels for a weight, taken from `book`; NULL when there is no room. */

@@ -44,7 +44,7 @@ void page_free(void *ptr, size_t bytes) {
 }
 
 struct page_chunk {
-    struct page_chunk *next;
+    struct list_link in_book;
     uint8_t *base;
     size_t bytes, used;
 };
@@ -68,12 +68,11 @@ static struct page_chunk *chunk_create(size_t bytes) {
 void *page_book_take(struct page_book *book, size_t bytes) {
     size_t rounded;
     if (!size_round_up(bytes, ALIGN_BYTES, &rounded)) return NULL;
-    struct page_chunk *c = book->chunks;
+    struct page_chunk *c = LIST_ITEM(book->chunks.first, struct page_chunk, in_book);
     if (!c || c->bytes - c->used < rounded) {
         c = chunk_create(rounded);
         if (!c) return NULL;
-        c->next = book->chunks;
-        book->chunks = c;
+        list_push_first(&book->chunks, &c->in_book);
     }
     uint8_t *ptr = c->base + c->used;
     c->used += rounded;
@@ -81,9 +80,8 @@ void *page_book_take(struct page_book *book, size_t bytes) {
 }
 
 void page_book_deinit(struct page_book *book) {
-    while (book->chunks) {
-        struct page_chunk *c = book->chunks;
-        book->chunks = c->next;
+    for (struct list_link *l; (l = list_pop_first(&book->chunks));) {
+        struct page_chunk *c = LIST_ITEM(l, struct page_chunk, in_book);
         page_free(c->base, c->bytes);
         mem_free(c);
     }

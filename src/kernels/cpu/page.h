@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/list.h"
+
 /* Zeroed and 64-byte aligned; NULL when there is no room. */
 void *page_alloc(size_t bytes);
 void page_free(void *ptr, size_t bytes); /* NULL is fine */
@@ -20,11 +22,9 @@ void page_free(void *ptr, size_t bytes); /* NULL is fine */
  * the file `fd` of so many bytes if that is not -1 and the memory is large. page_free frees it. */
 void *page_map(size_t bytes, int fd);
 
-struct page_chunk;
-
 /* Zero-initialise it. */
 struct page_book {
-    struct page_chunk *chunks; /* the one in use first */
+    struct list chunks; /* of memory; the one in use first */
 };
 
 /* As page_alloc, but freed by page_book_deinit alone. */
