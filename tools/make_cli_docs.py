@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what `jitney COMMAND --help` says into docs/cli.md and docs/jitney.1, and the table of
-settings into docs/configuration.md.
+"""Writes what `jitney COMMAND --help` says into docs/cli.md and docs/jitney.1, the table of
+settings into docs/configuration.md, and the ranges of sampling into python/jitney/_ranges.py.
 
 usage: make_cli_docs.py [--check] [JITNEY]
 
-The tables in src/cli/ and src/config/settings.def are the source; the parts between the markers
-in the documents follow from them. --check changes nothing and fails if a document is not up to
+The tables in src/cli/, src/config/settings.def and src/sample/ranges.def are the source; the parts
+between the markers in the files follow from them. --check changes nothing and fails if a document is not up to
 date.
 """
 
@@ -136,6 +136,18 @@ def settings_markdown(sections):
     return "\n".join(lines)
 
 
+RANGE = re.compile(r"#define SAMPLE_\w+\(X\) X\((\w+), (INT|REAL), ([^,]+), ([^,]+), ([^,]+), \\")
+
+
+def ranges_python(text):
+    """The rows of src/sample/ranges.def as members of a Python dict."""
+    lines = []
+    for name, kind, least, most, fallback in RANGE.findall(text):
+        kind = "int" if kind == "INT" else "float"
+        lines.append(f'    "{name}": Range({kind}, {least}, {most}, {fallback}),\n')
+    return "".join(lines)
+
+
 def between(text, begin, end, inside):
     head, rest = text.split(begin)
     return head + begin + inside + end + rest.split(end)[1]
@@ -164,6 +176,12 @@ def main():
             "<!-- made by tools/make_cli_docs.py -->\n",
             "<!-- end -->\n",
             "\n" + settings_markdown(settings_of((ROOT / "src/config/settings.def").read_text())),
+        ),
+        (
+            "python/jitney/_ranges.py",
+            "    # made by tools/make_cli_docs.py\n",
+            "    # end\n",
+            ranges_python((ROOT / "src/sample/ranges.def").read_text()),
         ),
     ):
         old = (ROOT / path).read_text()

@@ -1,26 +1,28 @@
-"""From what a caller says to the library's struct."""
+"""From a SamplingParams and a prompt to the library's struct."""
 import ctypes
 import json
 
 from . import _library
+from ._ranges import RANGES
 from .errors import BadRequest
 
+SEED_MAX = 2**64 - 1  # of the struct's member; the other interfaces take 63 bits
 
-def whole(name, value, low, high):
-    """`value` as an integer; ctypes would let it wrap around in silence."""
-    number = int(value)
-    if number != value or not low <= number <= high:
-        raise BadRequest(f"{name} is {value}; it must be a whole number from {low} to {high}")
-    return number
+
+def whole(name, value, least, most):
+    """`value` as an integer; ctypes would wrap it around without an error."""
+    if not least <= value <= most or int(value) != value:
+        raise BadRequest(f"{name} is {value}; it must be a whole number from {least} to {most}")
+    return int(value)
 
 
 def fill_sampling(request, p):
-    request.max_tokens = whole("max_tokens", p.max_tokens, 1, 2**32 - 1)
-    request.n = whole("n", p.n, 1, 16)
+    # The library checks the other numbers.
+    for name in ("max_tokens", "n", "top_k", "penalty_window"):
+        limits = RANGES[name]
+        setattr(request, name, whole(name, getattr(p, name), limits.least, limits.most))
     if p.seed is not None:
-        request.seed = whole("seed", p.seed, 0, 2**64 - 1)
-    request.top_k = whole("top_k", p.top_k, 0, 2**31 - 1)
-    request.penalty_window = whole("penalty_window", p.penalty_window, -1, 2**31 - 1)
+        request.seed = whole("seed", p.seed, 0, SEED_MAX)
     for name in (
         "temperature",
         "top_p",
@@ -34,8 +36,9 @@ def fill_sampling(request, p):
     ):
         setattr(request, name, float(getattr(p, name)))
     if p.logprobs is not None:
+        limits = RANGES["top_logprobs"]
         request.logprobs = True
-        request.top_logprobs = whole("logprobs", p.logprobs, 0, 20)
+        request.top_logprobs = whole("logprobs", p.logprobs, limits.least, limits.most)
     if p.logit_bias:
         biases = [(whole("a biased token", t, 0, 2**31 - 1), float(b)) for t, b in p.logit_bias.items()]
         request.bias = (_library.Bias * len(biases))(*biases)

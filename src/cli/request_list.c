@@ -36,17 +36,18 @@ struct field {
 };
 
 #define AT(member) offsetof(struct listed_request, member)
-static const double TIME_MS_MAX = 1e12, WHOLE_MAX = 9007199254740992.0;
+#define LIMITS(row) (double)row(SAMPLE_LEAST_OF), (double)row(SAMPLE_MOST_OF)
+static const double TIME_MS_MAX = 1e12;
 
 static const struct field fields[] = {
     {"at_ms", FIELD_TIME, AT(at_us), 0, TIME_MS_MAX},
     {"cancel_after_ms", FIELD_TIME, AT(cancel_after_us), 0, TIME_MS_MAX},
     {"ttft_target_ms", FIELD_TIME, AT(ttft_target_us), 0, TIME_MS_MAX},
     {"tpot_target_ms", FIELD_TIME, AT(tpot_target_us), 0, TIME_MS_MAX},
-    {"max_tokens", FIELD_COUNT, AT(max_tokens), 1, INT32_MAX},
-    {"n", FIELD_COUNT, AT(n), 1, CHOICES_MAX},
-    {"temperature", FIELD_REAL, AT(temperature), 0, 10},
-    {"seed", FIELD_SEED, AT(seed), 0, WHOLE_MAX},
+    {"max_tokens", FIELD_COUNT, AT(max_tokens), LIMITS(SAMPLE_MAX_TOKENS)},
+    {"n", FIELD_COUNT, AT(n), LIMITS(SAMPLE_N)},
+    {"temperature", FIELD_REAL, AT(temperature), LIMITS(SAMPLE_TEMPERATURE)},
+    {"seed", FIELD_SEED, AT(seed), LIMITS(SAMPLE_SEED)},
     {"ignore_eos", FIELD_SWITCH, AT(ignore_eos), 0, 1},
     {"priority", FIELD_SIGNED, AT(priority), INT32_MIN, INT32_MAX},
 };
@@ -64,11 +65,15 @@ struct reading {
 
 /* ---- plain fields ---- */
 
+static bool is_whole(const struct field *f) {
+    return f->kind != FIELD_TIME && f->kind != FIELD_REAL;
+}
+
 static enum status field_bad(const struct field *f, struct err *err) {
     if (f->kind == FIELD_SWITCH)
-        return err_set(err, ST_BAD, "\"%s\" is neither true nor false", f->name);
-    return err_set(err, ST_BAD, "\"%s\" is not a%s number from %.15g to %.15g", f->name,
-                   f->kind == FIELD_TIME || f->kind == FIELD_REAL ? "" : " whole", f->min, f->max);
+        return err_set(err, ST_BAD, "\"%s\" must be true or false", f->name);
+    return err_set(err, ST_BAD, "\"%s\" must be a%s number from %.15g to %.15g", f->name,
+                   is_whole(f) ? " whole" : "", f->min, f->max);
 }
 
 static enum status read_field(const struct field *f, const struct json *v,
@@ -82,8 +87,7 @@ static enum status read_field(const struct field *f, const struct json *v,
     }
     double number = json_num(v, NAN);
     if (!(number >= f->min && number <= f->max)) return field_bad(f, err);
-    if (f->kind != FIELD_TIME && f->kind != FIELD_REAL && number != floor(number))
-        return field_bad(f, err);
+    if (is_whole(f) && number != floor(number)) return field_bad(f, err);
     switch (f->kind) {
     case FIELD_TIME:
         *(int64_t *)(void *)at = (int64_t)(number * 1000);
@@ -95,7 +99,8 @@ static enum status read_field(const struct field *f, const struct json *v,
         *(int32_t *)(void *)at = (int32_t)number;
         break;
     case FIELD_SEED:
-        *(uint64_t *)(void *)at = (uint64_t)number;
+        if (json_int(v, -1) < 0) return field_bad(f, err); /* 1e18: not an exact integer */
+        *(uint64_t *)(void *)at = (uint64_t)json_int(v, -1);
         break;
     default:
         *(double *)(void *)at = number;

@@ -34,8 +34,8 @@ void jitney_request_init(struct jitney_request *request, size_t size) {
     const struct sample_params p = sample_params_default();
     const struct jitney_request full = {
         .size = size,
-        .max_tokens = 256,
-        .n = 1,
+        .max_tokens = SAMPLE_MAX_TOKENS(SAMPLE_FALLBACK_OF),
+        .n = SAMPLE_N(SAMPLE_FALLBACK_OF),
         .temperature = p.temperature,
         .top_p = p.top_p,
         .typical_p = p.typical_p,
@@ -196,8 +196,7 @@ static bool copy_stops(struct ticket *t, const char *const *stop, uint32_t count
 
 enum status submit_ticket(const struct jitney_request *in, struct ticket **out, struct err *err) {
     uint32_t stop_count = 0;
-    if (in->n < 1 || in->n > CHOICES_MAX)
-        return err_set(err, ST_BAD, "n is %u; it must be from 1 to %d", in->n, CHOICES_MAX);
+    TRY(sample_range_check(SAMPLE_AT_n, (double)in->n, err));
     for (; in->stop && in->stop[stop_count]; stop_count++)
         TRY(check_stop(in->stop[stop_count], stop_count, err));
     struct ticket *t = ticket_create(in->n);

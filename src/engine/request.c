@@ -24,10 +24,9 @@ static enum status check_lengths(const struct request_spec *spec, uint32_t ctx, 
         return err_set(err, ST_BAD,
                        "the prompt has %u tokens and the context holds %u, the answer included",
                        spec->prompt_tokens, ctx);
-    if (spec->n < 1 || spec->n > CHOICES_MAX)
-        return err_set(err, ST_BAD, "n is %u, expected 1 to %d", spec->n, CHOICES_MAX);
-    if (spec->max_tokens < 1 && !spec->want_prompt_logprobs)
-        return err_set(err, ST_BAD, "max_tokens is 0, expected at least 1");
+    TRY(sample_range_check(SAMPLE_AT_n, (double)spec->n, err));
+    if (!spec->want_prompt_logprobs)
+        TRY(sample_range_check(SAMPLE_AT_max_tokens, (double)spec->max_tokens, err));
     if (spec->min_tokens > spec->max_tokens)
         return err_set(err, ST_BAD, "min_tokens is %u and max_tokens %u, which is less",
                        spec->min_tokens, spec->max_tokens);

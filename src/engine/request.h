@@ -21,7 +21,7 @@
 #include "sample/sampler.h"
 #include "sched/seq.h"
 
-enum { CHOICES_MAX = 16, STOP_TOKENS_MAX = 64 };
+enum { CHOICES_MAX = SAMPLE_N(SAMPLE_MOST_OF), STOP_TOKENS_MAX = 64 };
 
 /* What a client asks for, in tokens. */
 struct request_spec {

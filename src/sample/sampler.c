@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "sample/logit_proc.h"
 
+_Static_assert(SAMPLE_TOP_LOGPROBS(SAMPLE_MOST_OF) == TOP_LOGPROBS_MAX, "same limit");
+
 struct proc {
     const struct logit_proc *kind;
     void *self;
@@ -23,42 +25,31 @@ struct sampler {
 
 struct sample_params sample_params_default(void) {
     return (struct sample_params){
-        .temperature = 0.8f,
-        .top_p = 1.0f,
-        .typical_p = 1.0f,
-        .repetition_penalty = 1.0f,
-        .penalty_window = 64,
+        .temperature = (float)SAMPLE_TEMPERATURE(SAMPLE_FALLBACK_OF),
+        .top_p = (float)SAMPLE_TOP_P(SAMPLE_FALLBACK_OF),
+        .typical_p = (float)SAMPLE_TYPICAL_P(SAMPLE_FALLBACK_OF),
+        .repetition_penalty = (float)SAMPLE_REPETITION_PENALTY(SAMPLE_FALLBACK_OF),
+        .penalty_window = SAMPLE_PENALTY_WINDOW(SAMPLE_FALLBACK_OF),
     };
-}
-
-static enum status check_range(const char *name, double value, double min, double max,
-                               struct err *err) {
-    if (value >= min && value <= max) return ST_OK; /* false for NaN */
-    return err_set(err, ST_BAD, "%s is %.9g; it must be from %.9g to %.9g", name, value, min, max);
 }
 
 enum status sample_params_check(const struct sample_params *p, struct err *err) {
-    const struct {
-        const char *name;
-        double value, min, max;
-    } rows[] = {
-        {"temperature", (double)p->temperature, 0.0, 10.0},
-        {"top_k", (double)p->top_k, 0.0, (double)INT32_MAX},
-        {"top_p", (double)p->top_p, 0.0, 1.0},
-        {"min_p", (double)p->min_p, 0.0, 1.0},
-        {"typical_p", (double)p->typical_p, 0.0, 1.0},
-        {"repetition_penalty", (double)p->repetition_penalty, 0.01, 100.0},
-        {"presence_penalty", (double)p->presence_penalty, -2.0, 2.0},
-        {"frequency_penalty", (double)p->frequency_penalty, -2.0, 2.0},
-        {"penalty_window", (double)p->penalty_window, -1.0, (double)PENALTY_WINDOW_MAX},
-        {"the number of logit biases", (double)p->bias_count, 0.0, (double)LOGIT_BIAS_MAX},
-        {"top_logprobs", (double)p->top_logprobs, 0.0, (double)TOP_LOGPROBS_MAX},
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        TRY(check_range(rows[i].name, rows[i].value, rows[i].min, rows[i].max, err));
+    TRY(sample_range_check(SAMPLE_AT_temperature, (double)p->temperature, err));
+    TRY(sample_range_check(SAMPLE_AT_top_k, (double)p->top_k, err));
+    TRY(sample_range_check(SAMPLE_AT_top_p, (double)p->top_p, err));
+    TRY(sample_range_check(SAMPLE_AT_min_p, (double)p->min_p, err));
+    TRY(sample_range_check(SAMPLE_AT_typical_p, (double)p->typical_p, err));
+    TRY(sample_range_check(SAMPLE_AT_repetition_penalty, (double)p->repetition_penalty, err));
+    TRY(sample_range_check(SAMPLE_AT_presence_penalty, (double)p->presence_penalty, err));
+    TRY(sample_range_check(SAMPLE_AT_frequency_penalty, (double)p->frequency_penalty, err));
+    TRY(sample_range_check(SAMPLE_AT_penalty_window, (double)p->penalty_window, err));
+    TRY(sample_range_check(SAMPLE_AT_top_logprobs, (double)p->top_logprobs, err));
+    if (p->bias_count > LOGIT_BIAS_MAX)
+        return err_set(err, ST_BAD, "%u logit biases; at most %d are possible", p->bias_count,
+                       LOGIT_BIAS_MAX);
     for (uint32_t i = 0; i < p->bias_count; i++)
         if (p->bias[i].bias != -HUGE_VALF)
-            TRY(check_range("a logit bias", (double)p->bias[i].bias, -1e6, 1e6, err));
+            TRY(sample_range_check(SAMPLE_AT_logit_bias, (double)p->bias[i].bias, err));
     return ST_OK;
 }
 

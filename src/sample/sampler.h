@@ -21,30 +21,31 @@
 
 #include "base/status.h"
 #include "graph/sampling.h"
+#include "sample/ranges.h"
 
 struct sampler; /* opaque */
 
-enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = 131072 };
+enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = SAMPLE_PENALTY_WINDOW(SAMPLE_MOST_OF) };
 
 /* How many accepted tokens can be taken back. */
 enum { SAMPLE_ROLLBACK_MAX = 64 };
 
 struct logit_bias {
     int32_t token;
-    float bias; /* -1e6 .. 1e6, or minus infinity: never this token; several add up */
+    float bias; /* minus infinity: never this token; several for one token add up */
 };
 
+/* sample/ranges.def has the range of each number. */
 struct sample_params {
-    float temperature;        /* 0: the likeliest token (greedy)              0 .. 10  */
+    float temperature;        /* 0: always the most likely token (greedy)              */
     uint32_t top_k;           /* 0: off                                                */
-    float top_p;              /* 1: off                                       0 .. 1   */
-    float min_p;              /* 0: off                                       0 .. 1   */
-    float typical_p;          /* 1: off                                       0 .. 1   */
+    float top_p;              /* 1: off                                                */
+    float min_p;              /* 0: off                                                */
+    float typical_p;          /* 1: off                                                */
     float repetition_penalty; /* 1: off; divides positive, multiplies negative logits  */
-    float presence_penalty;   /* 0: off                                      -2 .. 2   */
-    float frequency_penalty;  /* 0: off                                      -2 .. 2   */
-    int32_t penalty_window;   /* how many last tokens count; 0: none, -1: the whole context,
-                                 at most PENALTY_WINDOW_MAX                            */
+    float presence_penalty;   /* 0: off                                                */
+    float frequency_penalty;  /* 0: off                                                */
+    int32_t penalty_window;   /* how many last tokens count; 0: none, -1: the whole context */
     uint64_t seed;
     const struct logit_bias *bias; /* borrowed during create */
     uint32_t bias_count;           /* at most LOGIT_BIAS_MAX */
@@ -64,7 +65,7 @@ struct sample_bounds {
     uint32_t tokens_max; /* prompt and answer; no more than these are accepted */
 };
 
-struct sample_params sample_params_default(void); /* temperature 0.8, window 64, else off */
+struct sample_params sample_params_default(void); /* the defaults of sample/ranges.def */
 
 /* ST_BAD with a sentence names the field, its value and its range. */
 enum status sample_params_check(const struct sample_params *p, struct err *err);

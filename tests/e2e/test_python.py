@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import ctypes.util
 import gc
+import math
 import os
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import jitney  # noqa: E402
 from jitney import LLM, SamplingParams, _library  # noqa: E402
+from jitney._ranges import RANGES  # noqa: E402
 
 LLAMA = GOLDEN / "llama"
 STEADY = SamplingParams(max_tokens=24, seed=7, ignore_end=True, logprobs=0)
@@ -442,7 +444,7 @@ def test_a_model_that_is_not_there_is_an_exception(tmp_path):
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        ({"temperature": 11}, "temperature is 11; it must be from 0 to 10"),
+        ({"temperature": 11}, "temperature is 11; it must be a number from 0 to 10"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"max_tokens": -1}, "max_tokens is -1"),
         ({"max_tokens": 1.5}, "max_tokens is 1.5"),
@@ -459,6 +461,32 @@ def test_a_model_that_is_not_there_is_an_exception(tmp_path):
 def test_a_bad_request_says_the_field_and_its_range(llm, changes, sentence):
     with pytest.raises(jitney.BadRequest, match=sentence):
         llm.generate("Hello", **changes)
+
+
+FIELD_OF_RANGE = {"top_logprobs": "logprobs"}  # the others have their own name
+
+
+def with_value(name, value):
+    if name == "logit_bias":
+        return {"logit_bias": {7: value}}
+    return {FIELD_OF_RANGE.get(name, name): value}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_python_has_the_ranges_and_defaults_of_the_table(llm, name):
+    limits = RANGES[name]
+    step = 1 if limits.kind is int else 1e-3 * (1 + abs(limits.most))
+    most = 2**64 - 1 if name == "seed" else limits.most  # the library takes any 64 bits
+    for value in (limits.least, most):
+        llm.generate([1, 2], **{"max_tokens": 1, **with_value(name, value)})
+    bad = [limits.least - step, most + step, math.nan, math.inf, -math.inf]
+    if name == "logit_bias":
+        bad.remove(-math.inf)  # it forbids the token
+    for value in bad:
+        with pytest.raises(jitney.BadRequest, match=FIELD_OF_RANGE.get(name, name)):
+            llm.generate([1, 2], **with_value(name, value))
+    default = getattr(SamplingParams(), FIELD_OF_RANGE.get(name, name))
+    assert default in (limits.default, None)
 
 
 def test_other_mistakes_are_pythons_own(llm):

@@ -252,7 +252,7 @@ static void test_submit_says_what_is_wrong(void **state) {
     r = fine, r.n = 0;
     refuse(j, &r, "n is 0");
     r.n = 17;
-    refuse(j, &r, "n is 17; it must be from 1 to 16");
+    refuse(j, &r, "n is 17; it must be a whole number from 1 to 16");
     r = fine, r.max_tokens = 0;
     refuse(j, &r, "max_tokens is 0");
     r = fine, r.temperature = -1;

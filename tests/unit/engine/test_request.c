@@ -51,7 +51,7 @@ static void test_what_can_never_be_served_is_refused_with_the_numbers(void **sta
     refused(&s, "32 tokens and the context holds 32");
     s = usual();
     s.n = 0;
-    refused(&s, "n is 0, expected 1 to 16");
+    refused(&s, "n is 0; it must be a whole number from 1 to 16");
     s.n = CHOICES_MAX + 1;
     refused(&s, "n is 17");
     s = usual();
