@@ -8,12 +8,12 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "embed/struct_give.h"
+#include "embed/struct_copy.h"
 #include "engine/engine.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28 };
 
-/* What stands behind the pointers of an event. */
+/* The memory that the pointers of an event point to. */
 struct event_memory {
     struct request *request; /* a reference: tokens and logprobs are its */
     struct buf text;
@@ -32,7 +32,7 @@ _Static_assert(JITNEY_TOP_MAX == (int)TOP_LOGPROBS_MAX, "same limit");
 
 void jitney_event_init(struct jitney_event *ev, size_t size) {
     const struct jitney_event full = {.size = size, .text = ""};
-    struct_give(ev, size, &full, sizeof(full));
+    struct_copy(ev, size, &full, sizeof(full));
 }
 
 void jitney_event_clear(struct jitney_event *ev) {
@@ -55,67 +55,31 @@ enum status event_prepare(struct jitney_event *ev) {
     return ST_OK;
 }
 
-/* What is being made of one answer. */
-struct making {
+/* One event of one choice while it is being filled. */
+struct filling {
     struct event_memory *memory;
     struct ticket *ticket;
-    struct answer *answer;
+    struct ticket_choice *progress;
     const struct choice *choice;
-    const struct tokenizer *tokenizer;
-    uint32_t first, end; /* the tokens that this event tells */
+    uint32_t first, end; /* the tokens of this event */
     enum finish_reason finish;
-    struct buf piece;
 };
 
-/* Text without its stop strings. True if one was met. */
-static bool push_text(struct making *m) {
-    struct stops *stops = &m->answer->stops;
-    if (stops->count == 0) return buf_put_str(&m->memory->text, buf_str(&m->piece)), false;
-    bool met = stops_push(stops, buf_str(&m->piece), &m->memory->text);
-    if (buf_status(&stops->held) != ST_OK) m->memory->text.status = stops->held.status;
-    return met;
-}
-
-/* The tokens up to a stop string, or all. True if a stop string was met. */
-static bool put_tokens(struct making *m) {
-    struct ticket *t = m->ticket;
-    for (uint32_t i = m->first; i < m->end; i++) {
-        buf_clear(&m->piece);
-        enum status st = detok_push(&m->answer->detok, m->tokenizer, m->choice->tokens[i],
-                                    !t->keep_special, &m->piece);
-        if (st != ST_OK) m->memory->text.status = st;
-        if (!push_text(m)) continue;
-        m->end = i + 1;
-        return true;
-    }
-    return false;
-}
-
-/* The answer has ended by itself: what was held back is shown, unless it holds a stop string. */
-static bool put_rest(struct making *m) {
-    buf_clear(&m->piece);
-    detok_finish(&m->answer->detok, &m->piece);
-    if (push_text(m)) return true;
-    stops_finish(&m->answer->stops, &m->memory->text);
-    return false;
-}
-
-/* True if a stop string ended it. */
-static bool put_text(struct making *m) {
-    buf_init(&m->piece, TEXT_BYTES_MAX);
-    bool met = put_tokens(m);
-    if (!met && m->finish != FINISH_NONE) met = put_rest(m);
-    if (buf_status(&m->piece) != ST_OK) m->memory->text.status = m->piece.status;
-    buf_deinit(&m->piece);
-    return met;
+/* The text of the event's tokens, which end at a stop string if one is met. */
+static void put_text(struct filling *f) {
+    struct text_output *output = &f->progress->output;
+    for (uint32_t i = f->first; i < f->end; i++)
+        if (text_output_push(output, f->choice->tokens[i], &f->memory->text)) f->end = i + 1;
+    if (output->has_stopped || f->finish != FINISH_NONE)
+        f->finish = text_output_finish(output, f->finish, &f->memory->text);
 }
 
 /* Rows of top_count; -1 where the vocabulary had no more. */
-static bool put_tops(struct making *m) {
-    uint32_t columns = m->ticket->top_count, rows = m->end - m->first;
+static bool put_tops(struct filling *f) {
+    uint32_t columns = f->ticket->top_count, rows = f->end - f->first;
     size_t need = (size_t)rows * columns;
-    struct event_memory *memory = m->memory;
-    if (!m->choice->tops || need == 0) return true;
+    struct event_memory *memory = f->memory;
+    if (!f->choice->tops || need == 0) return true;
     if (need > memory->top_cap) {
         struct jitney_logprob *tops = mem_alloc_array(need, sizeof(*tops));
         if (!tops) return false;
@@ -123,7 +87,7 @@ static bool put_tops(struct making *m) {
         memory->tops = tops;
         memory->top_cap = need;
     }
-    const struct sample_result *from = m->choice->tops + (m->first - m->choice->prompt_tokens);
+    const struct sample_result *from = f->choice->tops + (f->first - f->choice->prompt_tokens);
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < columns; c++) {
             struct token_logprob p = {.token = -1};
@@ -133,18 +97,18 @@ static bool put_tops(struct making *m) {
     return true;
 }
 
-static const char *error_of(const struct making *m) {
-    if (m->finish != FINISH_REFUSED && m->finish != FINISH_ERROR) return NULL;
-    struct err *error = &m->memory->error;
-    if (!error->text[0]) *error = m->ticket->request->refusal;
+static const char *error_of(const struct filling *f) {
+    if (f->finish != FINISH_REFUSED && f->finish != FINISH_ERROR) return NULL;
+    struct err *error = &f->memory->error;
+    if (!error->text[0]) *error = f->ticket->request->refusal;
     if (!error->text[0]) err_set(error, ST_DEVICE, "the computation of this answer failed");
     return error->text;
 }
 
-static void put_fields(struct jitney_event *ev, const struct making *m, uint32_t cached_tokens) {
-    const struct choice *c = m->choice;
-    const struct ticket *t = m->ticket;
-    uint32_t rows = m->end - m->first, before = m->first - c->prompt_tokens;
+static void put_fields(struct jitney_event *ev, const struct filling *f, uint32_t cached_tokens) {
+    const struct choice *c = f->choice;
+    const struct ticket *t = f->ticket;
+    uint32_t rows = f->end - f->first, before = f->first - c->prompt_tokens;
     bool has_tops = c->tops && t->top_count > 0;
     struct jitney_event full = {
         .size = ev->size,
@@ -152,58 +116,58 @@ static void put_fields(struct jitney_event *ev, const struct making *m, uint32_t
         .id = t->id,
         .choice = c->index,
         .user = t->user,
-        .finish = (enum jitney_finish)m->finish,
-        .text = buf_text(&m->memory->text),
-        .text_bytes = m->memory->text.len,
-        .tokens = c->tokens + m->first,
+        .finish = (enum jitney_finish)f->finish,
+        .text = buf_text(&f->memory->text),
+        .text_bytes = f->memory->text.len,
+        .tokens = c->tokens + f->first,
         .token_count = rows,
         .prompt_tokens = c->prompt_tokens,
-        .completion_tokens = m->end - c->prompt_tokens,
+        .completion_tokens = f->end - c->prompt_tokens,
         .cached_tokens = cached_tokens,
-        .error = error_of(m),
+        .error = error_of(f),
     };
     if (c->logprobs) full.logprobs = (const struct jitney_logprob *)(c->logprobs + before);
     if (has_tops) full.top_count = t->top_count;
-    if (has_tops) full.top_logprobs = m->memory->tops;
-    struct_give(ev, ev->size, &full, sizeof(full));
+    if (has_tops) full.top_logprobs = f->memory->tops;
+    struct_copy(ev, ev->size, &full, sizeof(full));
 }
 
-static struct making begin(struct event_memory *memory, const struct claim *claim,
-                           const struct tokenizer *t) {
+static struct filling begin(struct event_memory *memory, const struct claim *claim) {
     struct ticket *ticket = claim->ticket;
+    struct ticket_choice *progress = &ticket->choices[claim->choice];
     struct request *old = memory->request;
     memory->request = ticket->request;
     request_ref(memory->request);
     request_unref(old);
     buf_clear(&memory->text);
     memory->error.text[0] = 0;
-    return (struct making){.memory = memory,
-                           .ticket = ticket,
-                           .answer = &ticket->answers[claim->answer],
-                           .choice = &ticket->request->choices[claim->answer],
-                           .tokenizer = t,
-                           .first = ticket->answers[claim->answer].seen,
-                           .end = claim->ready,
-                           .finish = claim->finish};
+    return (struct filling){.memory = memory,
+                            .ticket = ticket,
+                            .progress = progress,
+                            .choice = &ticket->request->choices[claim->choice],
+                            .first = progress->seen,
+                            /* The engine publishes no tokens of a refused request. */
+                            .end = claim->ready > progress->seen ? claim->ready : progress->seen,
+                            .finish = claim->finish};
 }
 
-bool event_fill(struct jitney_event *ev, const struct claim *claim, const struct tokenizer *t,
-                struct engine *engine, bool *has_news) {
-    struct making m = begin(ev->memory, claim, t);
-    if (m.end < m.first) m.end = m.first; /* refused: the engine published no tokens */
-    bool was_over = m.finish != FINISH_NONE;
-    if (put_text(&m)) m.finish = FINISH_STOP;
-    if (buf_status(&m.memory->text) != ST_OK || !put_tops(&m)) {
-        m.finish = FINISH_ERROR;
-        err_set(&m.memory->error, ST_NOMEM, "out of memory for the text of this answer");
-        m.end = m.first;
+bool event_fill(struct jitney_event *ev, const struct claim *claim, struct engine *engine,
+                bool *is_empty) {
+    struct filling f = begin(ev->memory, claim);
+    bool engine_has_finished = f.finish != FINISH_NONE;
+    put_text(&f);
+    if (buf_status(&f.memory->text) != ST_OK || !put_tops(&f)) {
+        f.finish = FINISH_ERROR;
+        err_set(&f.memory->error, ST_NOMEM, "out of memory for the text of this answer");
+        f.end = f.first;
     }
-    /* Memory that lacks here is no failure of the computation, which shall not report one. */
-    enum finish_reason why = m.finish == FINISH_STOP ? FINISH_STOP : FINISH_CANCELLED;
-    if (m.finish != FINISH_NONE && !was_over)
-        engine_cancel_choice(engine, m.ticket->request, claim->answer, why);
-    *has_news = m.end > m.first || m.finish != FINISH_NONE;
-    m.answer->seen = m.end;
-    put_fields(ev, &m, claim->cached_tokens);
-    return m.finish != FINISH_NONE;
+    /* Lack of memory here is not a failure of the computation, so the engine sees a cancellation
+     * and does not count an error. */
+    enum finish_reason why = f.finish == FINISH_STOP ? FINISH_STOP : FINISH_CANCELLED;
+    if (f.finish != FINISH_NONE && !engine_has_finished)
+        engine_cancel_choice(engine, f.ticket->request, claim->choice, why);
+    *is_empty = f.end == f.first && f.finish == FINISH_NONE;
+    f.progress->seen = f.end;
+    put_fields(ev, &f, claim->cached_tokens);
+    return f.finish != FINISH_NONE;
 }

@@ -1,10 +1,10 @@
-/* embed/event.h - from tokens to what a caller reads: text, log-probabilities, the end.
+/* embed/event.h - from the tokens of a choice to the event that a caller reads.
  *
- * Runs in the thread that asked for the event, while the engine computes. Tokens and their
- * log-probabilities are read where the engine put them: an event's memory holds a reference to
- * the request, so they stay as long as the caller keeps the event.
+ * An event is filled in the thread that waits for it, while the engine computes. Tokens and their
+ * log-probabilities are not copied: the event's memory holds a reference to the request, so they
+ * stay valid as long as the caller keeps the event.
  *
- * Thread: whoever has claimed the ticket.
+ * Thread: the one that has claimed the ticket.
  */
 #ifndef EMBED_EVENT_H
 #define EMBED_EVENT_H
@@ -16,14 +16,14 @@
 
 struct engine;
 struct jitney_event;
-struct tokenizer;
 
-/* Before anything else: `ev` has memory now. ST_BAD: it was not made by jitney_event_default. */
+/* Call it first: gives `ev` its memory. ST_BAD: `ev` was not made by jitney_event_default. */
 enum status event_prepare(struct jitney_event *ev);
 
-/* Fill `ev` with what is new of the claimed answer. A stop string ends the answer here, and the
- * engine is told. True if that was its last event. `has_news` false: there is nothing to tell. */
-bool event_fill(struct jitney_event *ev, const struct claim *claim, const struct tokenizer *t,
-                struct engine *engine, bool *has_news);
+/* Fills `ev` with what is new in the claimed choice. A stop string ends the choice here and
+ * cancels it in the engine. True: this is the choice's last event. `is_empty`: there is nothing
+ * new, and the caller gets no event. */
+bool event_fill(struct jitney_event *ev, const struct claim *claim, struct engine *engine,
+                bool *is_empty);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Entry points: jitney_open, jitney_stop, jitney_close, jitney_submit, jitney_next, jitney_next_of,
  * jitney_cancel, jitney_info, jitney_stats, jitney_tokenize, jitney_detokenize; those of structs
- * alone stand in submit.c and event.c.
+ * alone are in submit.c and event.c.
  */
 #include <jitney.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "config/env.h"
 #include "hub/model_cache.h"
 #include "embed/event.h"
-#include "embed/struct_give.h"
+#include "embed/struct_copy.h"
 #include "embed/submit.h"
 #include "embed/tickets.h"
 #include "engine/service.h"
@@ -27,7 +27,8 @@ struct jitney {
 };
 
 enum { DETOKENIZE_BYTES_MAX = 1 << 30 };
-_Static_assert(JITNEY_ERROR_BYTES == (int)ERR_TEXT_BYTES, "a sentence fits the caller's room");
+_Static_assert(JITNEY_ERROR_BYTES == (int)ERR_TEXT_BYTES,
+               "an error message fits the caller's buffer");
 
 static enum jitney_status status_of(enum status st) {
     switch (st) {
@@ -52,14 +53,14 @@ static enum jitney_status status_of(enum status st) {
     return JITNEY_IO;
 }
 
-static enum jitney_status tell(enum status st, const struct err *err, char *error) {
+static enum jitney_status report(enum status st, const struct err *err, char *error) {
     if (error) memcpy(error, err->text, sizeof(err->text));
     return status_of(st);
 }
 
-static enum jitney_status tell_closed(char *error) {
+static enum jitney_status report_closed(char *error) {
     struct err err = {0};
-    return tell(err_set(&err, ST_CANCELLED, "the model was closed"), &err, error);
+    return report(err_set(&err, ST_CANCELLED, "the model was closed"), &err, error);
 }
 
 const char *jitney_version(void) { return JITNEY_VERSION; }
@@ -70,7 +71,7 @@ void jitney_free(void *ptr) { mem_free(ptr); }
 
 void jitney_options_init(struct jitney_options *options, size_t size) {
     const struct jitney_options full = {.size = size};
-    struct_give(options, size, &full, sizeof(full));
+    struct_copy(options, size, &full, sizeof(full));
 }
 
 static enum status read_options(const struct jitney_options *in, struct jitney_options *out,
@@ -81,7 +82,7 @@ static enum status read_options(const struct jitney_options *in, struct jitney_o
         return err_set(err, ST_BAD,
                        "the options have no size; they must begin as jitney_options_default() "
                        "gives them");
-    struct_give(out, sizeof(*out), in, in->size);
+    struct_copy(out, sizeof(*out), in, in->size);
     return ST_OK;
 }
 
@@ -92,7 +93,7 @@ static enum status find_policy(const char *name, const struct sched_policy **out
     for (uint32_t i = 0; sched_policies[i] && used < sizeof(names); i++)
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
                                  sched_policies[i]->name);
-    return err_set(err, ST_BAD, "there is no policy \"%s\"; there are %s", name, names);
+    return err_set(err, ST_BAD, "unknown policy \"%s\"; known: %s", name, names);
 }
 
 /* A name in the cache or a path. Without a cache folder (no HOME) a path still works. */
@@ -128,11 +129,11 @@ static enum status open_service(struct jitney *j, const char *model, struct jitn
     return service_open(&j->service, path, &options, err);
 }
 
-/* The engine's thread, after each step that moved somebody. */
-static void take_news(void *ctx) {
+/* The engine's thread, after each step that gave a choice new tokens. */
+static void note_moved(void *ctx) {
     struct jitney *j = ctx;
     for (struct choice *c; (c = engine_next(j->service.engine, 0));) {
-        /* The ticket, which holds the request, may be gone once it was told. */
+        /* The ticket, which holds the request, may be freed by another thread after note. */
         struct request *r = c->request;
         tickets_note(j->tickets, c);
         request_unref(r);
@@ -145,12 +146,12 @@ static enum status open_parts(struct jitney *j, const char *model, struct jitney
     TRY(open_service(j, model, o, err));
     enum status st = chat_prompt_create(j->service.host.tokenizer, &j->chat, err);
     if (st != ST_OK && st != ST_MISSING) return st;
-    engine_set_hook(j->service.engine, take_news, j);
+    engine_set_hook(j->service.engine, note_moved, j);
     return engine_start(j->service.engine, err);
 }
 
 static void destroy(struct jitney *j) {
-    service_close(&j->service); /* ends what is under way: the last news come in */
+    service_close(&j->service); /* ends what is under way; calls note_moved a last time */
     tickets_destroy(j->tickets);
     chat_prompt_destroy(j->chat);
     mem_free(j);
@@ -163,15 +164,15 @@ enum jitney_status jitney_open(const char *model, const struct jitney_options *o
     *out = NULL;
     enum status st = read_options(options, &o, &err);
     if (st == ST_OK && !model) st = err_set(&err, ST_BAD, "no model was named");
-    if (st != ST_OK) return tell(st, &err, error);
+    if (st != ST_OK) return report(st, &err, error);
     struct jitney *j = mem_zalloc(sizeof(*j));
-    if (!j) return tell(err_set(&err, ST_NOMEM, "out of memory"), &err, error);
+    if (!j) return report(err_set(&err, ST_NOMEM, "out of memory"), &err, error);
     st = open_parts(j, model, &o, &err);
     if (st == ST_OK)
         *out = j;
     else
         destroy(j);
-    return tell(st, &err, error);
+    return report(st, &err, error);
 }
 
 void jitney_stop(struct jitney *j) { tickets_stop(j->tickets); }
@@ -194,11 +195,11 @@ static enum status submit(struct jitney *j, const struct jitney_request *request
     struct request *r;
     const struct submit_model m = {.tokenizer = j->service.host.tokenizer, .chat = j->chat};
     enum status st = submit_read(request, &in, err);
-    if (st == ST_OK) st = submit_ticket(&in, &t, err);
+    if (st == ST_OK) st = submit_ticket(&m, &in, &t, err);
     if (st == ST_OK) st = submit_spec(&m, &in, &prompt, &spec, err);
     if (st == ST_OK) {
         spec.user = t;
-        for (uint32_t i = 0; i < in.n; i++) t->answers[i].seen = spec.prompt_tokens;
+        for (uint32_t i = 0; i < in.n; i++) t->choices[i].seen = spec.prompt_tokens;
         st = engine_submit(j->service.engine, &spec, &r, err);
     }
     tokens_deinit(&prompt);
@@ -215,11 +216,11 @@ enum jitney_status jitney_submit(struct jitney *j, const struct jitney_request *
                                  uint64_t *id, char *error) {
     struct err err = {0};
     uint64_t given_id = 0;
-    if (!tickets_enter(j->tickets)) return tell_closed(error);
+    if (!tickets_enter(j->tickets)) return report_closed(error);
     enum status st = submit(j, request, &given_id, &err);
     tickets_leave(j->tickets);
     if (id) *id = given_id;
-    return tell(st, &err, error);
+    return report(st, &err, error);
 }
 
 void jitney_cancel(struct jitney *j, uint64_t id) {
@@ -240,18 +241,17 @@ static enum jitney_status next_inside(struct jitney *j, uint64_t id, int64_t unt
                                                  [WAIT_CLOSED] = JITNEY_CLOSED};
     for (;;) {
         struct claim claim;
-        bool has_news;
+        bool is_empty;
         enum wait_result got = tickets_claim(j->tickets, id, until_us, &claim);
         if (got != WAIT_CLAIMED) return results[got];
-        bool is_over =
-            event_fill(ev, &claim, j->service.host.tokenizer, j->service.engine, &has_news);
+        bool is_over = event_fill(ev, &claim, j->service.engine, &is_empty);
         tickets_unclaim(j->tickets, &claim, is_over);
-        if (has_news) return JITNEY_OK;
+        if (!is_empty) return JITNEY_OK;
     }
 }
 
 static int64_t time_after(int64_t timeout_ms) {
-    static const int64_t WAIT_MS_MAX = 1000000000000; /* 30 years: for ever */
+    static const int64_t WAIT_MS_MAX = 1000000000000; /* 30 years: no limit */
     if (timeout_ms < 0 || timeout_ms > WAIT_MS_MAX) return INT64_MAX;
     return clock_now(&clock_real) + timeout_ms * 1000;
 }
@@ -278,7 +278,7 @@ enum jitney_status jitney_next_of(struct jitney *j, uint64_t id, struct jitney_e
 
 /* --- facts ------------------------------------------------------------------------------ */
 
-/* Nothing but zeros once it was stopped. */
+/* All zero after jitney_stop. */
 void jitney_info(struct jitney *j, struct jitney_info *out) {
     struct jitney_info full = {.size = out->size};
     if (tickets_enter(j->tickets)) {
@@ -288,7 +288,7 @@ void jitney_info(struct jitney *j, struct jitney_info *out) {
         full.has_chat = j->chat != NULL;
         tickets_leave(j->tickets);
     }
-    struct_give(out, out->size, &full, sizeof(full));
+    struct_copy(out, out->size, &full, sizeof(full));
 }
 
 static struct jitney_stats read_stats(struct jitney *j) {
@@ -316,7 +316,7 @@ void jitney_stats(struct jitney *j, struct jitney_stats *out) {
         tickets_leave(j->tickets);
     }
     full.size = out->size;
-    struct_give(out, out->size, &full, sizeof(full));
+    struct_copy(out, out->size, &full, sizeof(full));
 }
 
 /* --- text ------------------------------------------------------------------------------- */
@@ -328,17 +328,17 @@ enum jitney_status jitney_tokenize(struct jitney *j, const char *text, size_t by
     const struct encode_options options = {.add_special = special, .plain_special = !special};
     *tokens = NULL;
     *count = 0;
-    if (!tickets_enter(j->tickets)) return tell_closed(error);
+    if (!tickets_enter(j->tickets)) return report_closed(error);
     enum status st =
         tokenizer_encode(j->service.host.tokenizer, (struct str){text, bytes}, options, &ids);
     tickets_leave(j->tickets);
     if (st != ST_OK) {
         tokens_deinit(&ids);
-        return tell(err_set(&err, st, "out of memory for the tokens"), &err, error);
+        return report(err_set(&err, st, "out of memory for the tokens"), &err, error);
     }
     *tokens = ids.ids;
     *count = ids.count;
-    return tell(ST_OK, &err, error);
+    return report(ST_OK, &err, error);
 }
 
 static enum status check_tokens(const struct tokenizer *t, const int32_t *tokens, size_t count,
@@ -357,7 +357,7 @@ enum jitney_status jitney_detokenize(struct jitney *j, const int32_t *tokens, si
     struct buf out;
     *text = NULL;
     *bytes = 0;
-    if (!tickets_enter(j->tickets)) return tell_closed(error);
+    if (!tickets_enter(j->tickets)) return report_closed(error);
     const struct tokenizer *t = j->service.host.tokenizer;
     buf_init(&out, DETOKENIZE_BYTES_MAX);
     enum status st = check_tokens(t, tokens, count, &err);
@@ -368,5 +368,5 @@ enum jitney_status jitney_detokenize(struct jitney *j, const int32_t *tokens, si
     }
     buf_deinit(&out);
     tickets_leave(j->tickets);
-    return tell(st, &err, error);
+    return report(st, &err, error);
 }

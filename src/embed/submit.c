@@ -9,19 +9,19 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "embed/struct_give.h"
+#include "embed/struct_copy.h"
 #include "embed/tickets.h"
 #include "engine/request.h"
 #include "text/chat_prompt.h"
 
-enum { STOP_BYTES_MAX = 256, MESSAGE_BYTES_MAX = CHAT_PROMPT_BYTES_MAX };
+enum { MESSAGE_BYTES_MAX = CHAT_PROMPT_BYTES_MAX };
 static const double TIME_MS_MAX = 1e12;
 
 _Static_assert(sizeof(struct jitney_bias) == sizeof(struct logit_bias), "same layout");
 _Static_assert(offsetof(struct jitney_bias, bias) == offsetof(struct logit_bias, bias),
                "same layout");
 
-/* 53 bits, so that every reader of JSON keeps it whole. */
+/* 53 bits: a JSON reader that stores numbers as doubles keeps every digit. */
 static uint64_t draw_seed(void) {
     enum { SEED_BITS = 53 };
     uint64_t seed;
@@ -43,7 +43,7 @@ void jitney_request_init(struct jitney_request *request, size_t size) {
         .penalty_window = p.penalty_window,
         .seed = draw_seed(),
     };
-    struct_give(request, size, &full, sizeof(full));
+    struct_copy(request, size, &full, sizeof(full));
 }
 
 enum status submit_read(const struct jitney_request *in, struct jitney_request *out,
@@ -53,7 +53,7 @@ enum status submit_read(const struct jitney_request *in, struct jitney_request *
                        "the request has no size; it must begin as jitney_request_default() gives "
                        "it");
     *out = jitney_request_default();
-    struct_give(out, sizeof(*out), in, in->size);
+    struct_copy(out, sizeof(*out), in, in->size);
     return ST_OK;
 }
 
@@ -117,7 +117,7 @@ static enum status read_time(const char *name, double ms, int64_t *us, struct er
     if (!(ms >= 0 && ms <= TIME_MS_MAX))
         return err_set(err, ST_BAD, "%s is %g; it must be from 0 to %g", name, ms, TIME_MS_MAX);
     *us = (int64_t)(ms * 1000);
-    if (*us == 0 && ms > 0) *us = 1; /* 0 means that none is wanted */
+    if (*us == 0 && ms > 0) *us = 1; /* 0 means: no limit */
     return ST_OK;
 }
 
@@ -171,12 +171,12 @@ static enum status check_stop(const char *stop, uint32_t i, struct err *err) {
     if (i == JITNEY_STOPS_MAX)
         return err_set(err, ST_BAD, "there are more than %d stop strings", JITNEY_STOPS_MAX);
     size_t len = strlen(stop);
-    if (len >= 1 && len <= STOP_BYTES_MAX) return ST_OK;
+    if (len >= 1 && len <= STOP_STRING_BYTES_MAX) return ST_OK;
     return err_set(err, ST_BAD, "stop string %u has %zu bytes; it must have 1 to %d", i, len,
-                   STOP_BYTES_MAX);
+                   STOP_STRING_BYTES_MAX);
 }
 
-/* One block: the strings, then their bytes. */
+/* One allocation: the strings, then their bytes. */
 static bool copy_stops(struct ticket *t, const char *const *stop, uint32_t count) {
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) bytes += strlen(stop[i]);
@@ -190,11 +190,11 @@ static bool copy_stops(struct ticket *t, const char *const *stop, uint32_t count
         t->stop_strings[i] = (struct str){at, len};
         at += len;
     }
-    t->stop_count = count;
     return true;
 }
 
-enum status submit_ticket(const struct jitney_request *in, struct ticket **out, struct err *err) {
+enum status submit_ticket(const struct submit_model *m, const struct jitney_request *in,
+                          struct ticket **out, struct err *err) {
     uint32_t stop_count = 0;
     TRY(sample_range_check(SAMPLE_AT_n, (double)in->n, err));
     for (; in->stop && in->stop[stop_count]; stop_count++)
@@ -205,11 +205,13 @@ enum status submit_ticket(const struct jitney_request *in, struct ticket **out, 
         return err_set(err, ST_NOMEM, "out of memory for a request");
     }
     t->user = in->user;
-    t->logprobs = in->logprobs;
     t->top_count = in->top_logprobs;
-    t->keep_special = in->keep_special;
-    for (uint32_t i = 0; i < in->n; i++)
-        stops_init(&t->answers[i].stops, t->stop_strings, t->stop_count);
+    const struct text_output_options text = {.tokenizer = m->tokenizer,
+                                             .stops = t->stop_strings,
+                                             .stop_count = stop_count,
+                                             .keep_special = in->keep_special,
+                                             .ignore_end = in->ignore_end};
+    for (uint32_t i = 0; i < in->n; i++) text_output_init(&t->choices[i].output, &text);
     *out = t;
     return ST_OK;
 }

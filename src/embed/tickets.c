@@ -17,9 +17,9 @@ enum { BUCKETS = 1024, WAITS_OF = 32 }; /* ids count up, so they spread over bot
 
 struct tickets {
     pthread_mutex_t lock;
-    pthread_cond_t news; /* for those who wait for any request */
+    pthread_cond_t news; /* threads that wait for any request */
     pthread_cond_t news_of[WAITS_OF];
-    pthread_cond_t left; /* for tickets_empty */
+    pthread_cond_t left; /* tickets_empty waits on it */
     bool is_stopped;
     uint32_t inside_count;
     uint32_t open_count; /* tickets in the table */
@@ -29,19 +29,19 @@ struct tickets {
 
 /* --- tickets ---------------------------------------------------------------------------- */
 
-struct ticket *ticket_create(uint32_t answer_count) {
-    CHECK(answer_count >= 1);
-    CHECK(answer_count <= CHOICES_MAX);
-    struct ticket *t = mem_zalloc(sizeof(*t) + answer_count * sizeof(t->answers[0]));
+struct ticket *ticket_create(uint32_t choice_count) {
+    CHECK(choice_count >= 1);
+    CHECK(choice_count <= CHOICES_MAX);
+    struct ticket *t = mem_zalloc(sizeof(*t) + choice_count * sizeof(t->choices[0]));
     if (!t) return NULL;
-    t->answer_count = answer_count;
-    t->open = t->running = (1u << answer_count) - 1;
+    t->choice_count = choice_count;
+    t->open = t->running = (1u << choice_count) - 1;
     return t;
 }
 
 void ticket_destroy(struct ticket *t) {
     if (!t) return;
-    for (uint32_t i = 0; i < t->answer_count; i++) stops_deinit(&t->answers[i].stops);
+    for (uint32_t i = 0; i < t->choice_count; i++) text_output_deinit(&t->choices[i].output);
     request_unref(t->request);
     mem_free(t->stop_strings);
     mem_free(t);
@@ -86,7 +86,7 @@ static void ready_remove(struct tickets *ts, struct ticket *t) {
     t->is_ready = false;
 }
 
-/* Put it where claimers look, if there is something to claim, and wake one of them. */
+/* Put it on the ready list, if there is something to claim, and wake a thread that waits. */
 static void announce(struct tickets *ts, struct ticket *t) {
     if (!t->moved || t->is_claimed || t->is_ready || !t->is_added) return;
     ready_push(ts, t);
@@ -99,7 +99,7 @@ static void free_if_done(struct ticket *t) {
     if (!in_use) ticket_destroy(t);
 }
 
-/* --- life ------------------------------------------------------------------------------- */
+/* --- lifecycle ----------------------------------------------------------------------- */
 
 static void init_cond(pthread_cond_t *cond) {
     pthread_condattr_t attr;
@@ -183,10 +183,10 @@ void tickets_add(struct tickets *ts, struct ticket *t, struct request *request) 
 
 void tickets_note(struct tickets *ts, const struct choice *c) {
     struct ticket *t = c->request->user;
-    struct answer *a = &t->answers[c->index];
+    struct ticket_choice *a = &t->choices[c->index];
     uint32_t bit = 1u << c->index;
     pthread_mutex_lock(&ts->lock);
-    CHECK(c->index < t->answer_count);
+    CHECK(c->index < t->choice_count);
     a->finish = choice_poll(c, &a->ready);
     a->cached_tokens = c->cached_tokens;
     if (a->finish != FINISH_NONE) t->running &= ~bit;
@@ -198,7 +198,7 @@ void tickets_note(struct tickets *ts, const struct choice *c) {
 
 /* --- the callers' side ------------------------------------------------------------------ */
 
-/* False when the time is over. */
+/* False: the time is over. */
 static bool sleep_until(struct tickets *ts, pthread_cond_t *cond, int64_t until_us) {
     if (until_us == INT64_MAX) return pthread_cond_wait(cond, &ts->lock) == 0;
     const struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
@@ -206,19 +206,20 @@ static bool sleep_until(struct tickets *ts, pthread_cond_t *cond, int64_t until_
     return pthread_cond_timedwait(cond, &ts->lock, &until) != ETIMEDOUT;
 }
 
-/* Its answers take turns, so that one that moves in every step does not hide the others. */
+/* The choices of a ticket take turns, so that one with new tokens in every step does not delay
+ * the others. */
 static void claim(struct tickets *ts, struct ticket *t, struct claim *out) {
     CHECK(t->is_ready);
     ready_remove(ts, t);
-    while (!(t->moved >> t->turn & 1)) t->turn = (t->turn + 1) % t->answer_count;
-    const struct answer *a = &t->answers[t->turn];
+    while (!(t->moved >> t->turn & 1)) t->turn = (t->turn + 1) % t->choice_count;
+    const struct ticket_choice *a = &t->choices[t->turn];
     *out = (struct claim){.ticket = t,
-                          .answer = t->turn,
+                          .choice = t->turn,
                           .ready = a->ready,
                           .cached_tokens = a->cached_tokens,
                           .finish = a->finish};
     t->moved &= ~(1u << t->turn);
-    t->turn = (t->turn + 1) % t->answer_count;
+    t->turn = (t->turn + 1) % t->choice_count;
     t->is_claimed = true;
 }
 
@@ -258,7 +259,7 @@ enum wait_result tickets_claim(struct tickets *ts, uint64_t id, int64_t until_us
     return result;
 }
 
-/* The last event of its last answer was given: whoever still waits for it waits in vain. */
+/* The last event of its last choice was returned: threads that still wait for it must wake. */
 static void end(struct tickets *ts, struct ticket *t) {
     table_remove(ts, t);
     if (t->waiter_count > 0) pthread_cond_broadcast(news_of(ts, t->id));
@@ -267,7 +268,7 @@ static void end(struct tickets *ts, struct ticket *t) {
 
 void tickets_unclaim(struct tickets *ts, const struct claim *c, bool is_over) {
     struct ticket *t = c->ticket;
-    uint32_t bit = 1u << c->answer;
+    uint32_t bit = 1u << c->choice;
     pthread_mutex_lock(&ts->lock);
     CHECK(t->is_claimed);
     t->is_claimed = false;

@@ -101,10 +101,10 @@ static void test_a_claimed_ticket_is_nobody_elses(void **state) {
     assert_int_equal(tickets_claim(ts, 1, 0, &other), WAIT_TIMEOUT);
     tickets_unclaim(ts, &c, false);
     assert_int_equal(tickets_claim(ts, 0, 0, &c), WAIT_CLAIMED);
-    assert_int_equal(c.answer, 1); /* answers take turns */
+    assert_int_equal(c.choice, 1); /* choices take turns */
     tickets_unclaim(ts, &c, false);
     assert_int_equal(tickets_claim(ts, 0, 0, &c), WAIT_CLAIMED);
-    assert_int_equal(c.answer, 0);
+    assert_int_equal(c.choice, 0);
     assert_int_equal(c.ready, PROMPT + 2);
     tickets_unclaim(ts, &c, false);
 }
@@ -215,12 +215,12 @@ struct reading {
 
 static void read_one(struct reading *g, const struct claim *c) {
     uint64_t id = c->ticket->id;
-    struct answer *a = &c->ticket->answers[c->answer];
+    struct ticket_choice *a = &c->ticket->choices[c->choice];
     assert_true(c->ready >= a->seen);
-    atomic_fetch_add(&g->seen[id][c->answer], c->ready - a->seen);
+    atomic_fetch_add(&g->seen[id][c->choice], c->ready - a->seen);
     a->seen = c->ready;
     bool is_over = c->finish != FINISH_NONE;
-    if (is_over) atomic_fetch_add(&g->ends[id][c->answer], 1);
+    if (is_over) atomic_fetch_add(&g->ends[id][c->choice], 1);
     tickets_unclaim(g->ts, c, is_over);
 }
 
@@ -248,7 +248,7 @@ static void test_every_token_is_told_once_whoever_reads(void **state) {
     g->ts = *state;
     for (uint32_t i = 0; i < REQUESTS; i++) {
         r[i] = make(i + 1, 2, &t[i]);
-        t[i]->answers[0].seen = t[i]->answers[1].seen = PROMPT;
+        t[i]->choices[0].seen = t[i]->choices[1].seen = PROMPT;
         request_ref(r[i]); /* the engine's */
         tickets_add(g->ts, t[i], r[i]);
     }

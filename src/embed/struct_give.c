@@ -1,9 +1,0 @@
-/* embed/struct_give.c - see embed/struct_give.h for the contract. */
-#include "embed/struct_give.h"
-
-#include <string.h>
-
-void struct_give(void *out, size_t out_bytes, const void *in, size_t in_bytes) {
-    memcpy(out, in, in_bytes < out_bytes ? in_bytes : out_bytes);
-    if (out_bytes >= sizeof(out_bytes)) memcpy(out, &out_bytes, sizeof(out_bytes));
-}
