@@ -433,7 +433,7 @@ def test_threads_share_a_model(llm):
 def test_a_model_that_is_not_there_is_an_exception(tmp_path):
     with pytest.raises(jitney.ModelNotFound, match="no such file or folder"):
         LLM(tmp_path / "nothing")
-    with pytest.raises(jitney.BadRequest, match="there is no policy"):
+    with pytest.raises(jitney.BadRequest, match="unknown policy"):
         LLM(LLAMA, policy="fifo")
     with pytest.raises(jitney.BadRequest, match="1 to 4096"):
         LLM(LLAMA, knobs={"max_seqs": 0})

@@ -58,7 +58,7 @@ static void test_open_says_what_is_wrong(void **state) {
     refuse_open(TEST_SOURCE_DIR "/golden/models/bert", NULL, JITNEY_BAD, "embeddings");
     refuse_open(NULL, NULL, JITNEY_BAD, "no model");
     o.policy = "fifo";
-    refuse_open(LLAMA, &o, JITNEY_BAD, "there is no policy \"fifo\"; there are chunked");
+    refuse_open(LLAMA, &o, JITNEY_BAD, "unknown policy \"fifo\"; known: chunked");
     o.policy = NULL;
     o.set = (const char *const[]){"max_seqs=0", NULL};
     refuse_open(LLAMA, &o, JITNEY_BAD, "1 to 4096");
