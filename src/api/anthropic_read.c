@@ -7,24 +7,24 @@
 #include "api/decoders.h"
 #include "api/fields.h"
 #include "api/messages.h"
-#include "api/tools_flat.h"
+#include "api/tools_read.h"
 #include "base/json.h"
 
-struct reading {
+struct reader {
     struct message_list list;
     struct api_error *e;
     size_t message;
     bool in_user; /* a user's message with open content */
 };
 
-static void end_user(struct reading *g) {
+static void end_user(struct reader *g) {
     if (!g->in_user) return;
     message_end_content(&g->list);
     message_end(&g->list);
     g->in_user = false;
 }
 
-static void add_user(struct reading *g, struct str text) {
+static void add_user(struct reader *g, struct str text) {
     if (!g->in_user) {
         message_begin(&g->list, "user");
         message_begin_content(&g->list);
@@ -37,19 +37,19 @@ static bool is_type(const struct json *block, const char *type) {
     return str_is(json_str(json_get(block, "type")), type);
 }
 
-static enum status refuse_block(const struct reading *g, size_t block) {
+static enum status refuse_block(const struct reader *g, size_t block) {
     return api_refuse_unsupported(g->e, "Blocks of this type are not supported by this server",
                                   "messages[%zu].content[%zu].type", g->message, block);
 }
 
-static enum status require(const struct reading *g, const struct json *block, size_t number,
+static enum status require(const struct reader *g, const struct json *block, size_t number,
                            const char *key, enum json_kind kind) {
     if (json_kind(json_get(block, key)) == kind) return ST_OK;
     return api_refuse_missing(g->e, "messages[%zu].content[%zu].%s", g->message, number, key);
 }
 
 /* What a tool gave: a text, text blocks, or nothing. */
-static enum status read_result(struct reading *g, const struct json *block, size_t number) {
+static enum status read_result(struct reader *g, const struct json *block, size_t number) {
     const struct json *content = json_get(block, "content");
     TRY(require(g, block, number, "tool_use_id", JS_TEXT));
     end_user(g);
@@ -70,7 +70,7 @@ static enum status read_result(struct reading *g, const struct json *block, size
     return ST_OK;
 }
 
-static enum status read_user_block(struct reading *g, const struct json *block, size_t number) {
+static enum status read_user_block(struct reader *g, const struct json *block, size_t number) {
     if (is_type(block, "tool_result")) return read_result(g, block, number);
     if (!is_type(block, "text")) return refuse_block(g, number);
     TRY(require(g, block, number, "text", JS_TEXT));
@@ -78,7 +78,7 @@ static enum status read_user_block(struct reading *g, const struct json *block, 
     return ST_OK;
 }
 
-static enum status read_user(struct reading *g, const struct json *content) {
+static enum status read_user(struct reader *g, const struct json *content) {
     if (json_kind(content) == JS_LIST && json_count(content) == 0)
         return api_refuse_missing(g->e, "messages[%zu].content[0]", g->message);
     if (g->in_user) add_user(g, STR("\n"));
@@ -89,7 +89,7 @@ static enum status read_user(struct reading *g, const struct json *content) {
 }
 
 /* In the order in which a message is written: thoughts, text, calls. */
-static enum status read_assistant_texts(struct reading *g, const struct json *content) {
+static enum status read_assistant_texts(struct reader *g, const struct json *content) {
     bool has_thought = false;
     for (size_t i = 0; i < json_count(content) && !has_thought; i++) {
         const struct json *block = json_at(content, i);
@@ -110,7 +110,7 @@ static enum status read_assistant_texts(struct reading *g, const struct json *co
     return ST_OK;
 }
 
-static enum status read_assistant(struct reading *g, const struct json *content) {
+static enum status read_assistant(struct reader *g, const struct json *content) {
     end_user(g);
     message_begin(&g->list, "assistant");
     TRY(read_assistant_texts(g, content));
@@ -122,15 +122,15 @@ static enum status read_assistant(struct reading *g, const struct json *content)
         if (!is_type(block, "tool_use")) return refuse_block(g, i);
         TRY(require(g, block, i, "id", JS_TEXT));
         TRY(require(g, block, i, "name", JS_TEXT));
-        TRY(message_put_call(&g->list, json_str(json_get(block, "id")),
-                             json_str(json_get(block, "name")), json_get(block, "input")));
+        message_put_call(&g->list, json_str(json_get(block, "id")),
+                         json_str(json_get(block, "name")), json_get(block, "input"));
     }
     message_end(&g->list);
     return ST_OK;
 }
 
 /* A text, or text blocks, each on lines of its own. */
-static void read_system(struct reading *g, const struct json *system) {
+static void read_system(struct reader *g, const struct json *system) {
     message_begin(&g->list, "system");
     message_begin_content(&g->list);
     message_add_content(&g->list, json_str(system));
@@ -142,7 +142,7 @@ static void read_system(struct reading *g, const struct json *system) {
     message_end(&g->list);
 }
 
-static enum status read_message(struct reading *g, const struct json *message) {
+static enum status read_message(struct reader *g, const struct json *message) {
     struct str role = json_str(json_get(message, "role"));
     const struct json *content = json_get(message, "content");
     if (str_is(role, "user")) return read_user(g, content);
@@ -155,7 +155,7 @@ static enum status read_message(struct reading *g, const struct json *message) {
 static enum status read_messages(const struct json *body, struct api_request *r,
                                  struct api_error *e) {
     const struct json *system = json_get(body, "system"), *list = json_get(body, "messages");
-    struct reading g = {.e = e};
+    struct reader g = {.e = e};
     enum status st = ST_OK;
     message_list_init(&g.list);
     if (json_str(system).len || json_count(system)) read_system(&g, system);
@@ -164,7 +164,7 @@ static enum status read_messages(const struct json *body, struct api_request *r,
     end_user(&g);
     bool is_prefill =
         str_is(json_str(json_get(json_at(list, json_count(list) - 1), "role")), "assistant");
-    r->continue_final = is_prefill && g.list.call_count == 0;
+    r->continue_final = is_prefill && !g.list.calls;
     if (st == ST_OK) st = message_list_finish(&g.list, r);
     message_list_deinit(&g.list);
     return st;
@@ -188,7 +188,7 @@ static enum status read_tools(const struct json *body, struct api_request *r, st
 static enum status read_thinking(const struct json *body, struct api_request *r) {
     struct str type = json_str(json_get(json_get(body, "thinking"), "type"));
     bool thinks = type.len && !str_is(type, "disabled");
-    return api_request_add_kwarg(r, STR("enable_thinking"), thinks ? STR("true") : STR("false"));
+    return api_request_set_kwarg(r, STR("enable_thinking"), json_bool_create(thinks));
 }
 
 static enum status decode(enum api_endpoint endpoint, struct json *body, struct api_request *r,

@@ -20,8 +20,4 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
 int64_t field_int(const struct json *v);
 bool field_is_int(const struct json *v); /* a whole number that int64_t holds */
 
-/* messages.c: the list of tools that a template is shown becomes the request's; 400 if it is too
- * long. `made` is deinitialised. */
-enum status tools_keep(struct buf *made, struct api_request *r, struct api_error *e);
-
 #endif

@@ -8,6 +8,7 @@
 #include "api/fields.h"
 #include "api/messages.h"
 #include "api/openai.h"
+#include "api/tools_read.h"
 #include "base/json.h"
 
 /* --- requests --------------------------------------------------------------------------- */

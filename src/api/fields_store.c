@@ -87,40 +87,16 @@ static enum status store_bias(struct api_request *r, const struct json *v, const
     return ST_OK;
 }
 
-static enum status add_kwarg(struct api_request *r, struct str name, const struct json *v) {
-    struct buf text;
-    buf_init(&text, API_MADE_BYTES_MAX);
-    json_put(v, &text);
-    enum status st = buf_status(&text);
-    if (st == ST_OK) st = api_request_add_kwarg(r, name, buf_str(&text));
-    buf_deinit(&text);
-    return st;
-}
-
-/* The members in one go, because each text that a request keeps is a block of its own. */
-static enum status add_kwargs(struct api_request *r, const struct json *v) {
-    struct buf text;
-    struct str before = r->template_kwargs;
-    if (json_count(v) == 0) return ST_OK;
-    buf_init(&text, API_MADE_BYTES_MAX);
-    if (before.len) buf_put_str(&text, str_take(before, before.len - 1));
-    if (before.len) buf_put_char(&text, ',');
-    size_t joint = text.len;
-    json_put(v, &text);
-    if (before.len && buf_status(&text) == ST_OK) text.ptr[joint] = ' '; /* its opening bracket */
-    enum status st = api_request_keep(r, &text, &r->template_kwargs);
-    buf_deinit(&text);
-    return st;
-}
-
 static enum status store_kwargs(struct api_request *r, const struct json *v, const char *param,
                                 struct api_error *e) {
-    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it))
+    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it)) {
         if (chat_prompt_is_reserved(it.key))
             return api_refuse(e, 400, param, "invalid_value",
                               "Invalid '%s': the server itself sets '%.*s'.", param,
                               STR_ARG(it.key));
-    return add_kwargs(r, v);
+        TRY(api_request_set_kwarg(r, it.key, json_pin(it.value)));
+    }
+    return ST_OK;
 }
 
 /* Milliseconds in any whole number of microseconds; what rounds to none is still some. */
@@ -192,7 +168,7 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
     case STORE_BIAS:
         return store_bias(request, v, param, e);
     case STORE_KWARG:
-        return add_kwarg(request, str_of(f->path), v);
+        return api_request_set_kwarg(request, str_of(f->path), json_pin(v));
     case STORE_KWARGS:
         return store_kwargs(request, v, param, e);
     default:

@@ -1,24 +1,25 @@
-/* api/messages.h - a conversation as chat templates expect it, whatever it was sent as.
+/* api/messages.h - a conversation in the form that chat templates read, whatever its wire format.
  *
- * Codecs write a conversation with the verbs below, message by message; it becomes a JSON list of
- * maps with plain string contents and tool calls whose arguments are maps, because that is what
- * templates read. OpenAI's own messages are read by messages_read_openai.
+ * Decoders build a conversation message by message with the functions below. The result is a tree
+ * of JSON values: a list of maps with plain string contents and with tool calls whose arguments
+ * are maps, because that is what templates expect. Values of the request's body are pinned, not
+ * copied; nothing is written as text and parsed again.
  *
  *     message_list_init(&l);
  *     message_begin(&l, "assistant");
- *     message_put_content(&l, text);            at most once a message
+ *     message_put_content(&l, text);            at most once per message
  *     message_put_call(&l, id, name, args);     any number, after the content
  *     message_end(&l);
- *     st = message_list_finish(&l, r);          r->messages, is_chat
+ *     st = message_list_finish(&l, r);          r->messages, r->is_chat
  *     message_list_deinit(&l);
  *
- * Lifetime: init, verbs, finish, deinit. Thread: its owner. Memory: one text under a maximum.
+ * Lifetime: init, build, finish, deinit. Thread: its owner. Memory: content that is joined from
+ * parts has a maximum. A failure is remembered, and message_list_finish returns it.
  */
 #ifndef API_MESSAGES_H
 #define API_MESSAGES_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "api/error.h"
 #include "api/request.h"
@@ -29,38 +30,37 @@
 struct json;
 
 struct message_list {
-    struct buf text;
-    uint32_t count;      /* messages begun */
-    uint32_t call_count; /* of the message under way */
-    bool has_content;    /* the message under way has it */
+    struct json *list;    /* owned */
+    struct json *message; /* the message under way; owned by the list */
+    struct json *calls;   /* its tool calls, NULL: none yet; owned by the message */
+    bool has_content;
+    struct buf content; /* parts joined so far */
+    enum status status;
 };
 
 void message_list_init(struct message_list *l);
 void message_list_deinit(struct message_list *l);
 
 void message_begin(struct message_list *l, const char *role);
-/* A member whose value is text: "name", "tool_call_id", "reasoning_content". Before the content. */
-void message_put_member(struct message_list *l, const char *key, struct str value);
-void message_put_content(struct message_list *l, struct str text);
-/* Content that comes in parts: joined. */
+/* "name", "tool_call_id" or "reasoning_content". Before the content. `text` is copied. */
+void message_put_member(struct message_list *l, const char *key, struct str text);
+/* `text` is a JSON string, which is pinned; anything else counts as an empty one. */
+void message_put_content(struct message_list *l, const struct json *text);
+/* Content that comes in parts, which are joined. */
 void message_begin_content(struct message_list *l);
 void message_add_content(struct message_list *l, struct str text);
 void message_end_content(struct message_list *l);
-/* `arguments` is a map, or a text that spells one; anything else ends up as the text it is. */
-enum status message_put_call(struct message_list *l, struct str id, struct str name,
-                             const struct json *arguments);
+/* `arguments`: a map, or a string that holds one as JSON. A string that does not is passed on as
+ * it is; anything else counts as an empty map. */
+void message_put_call(struct message_list *l, struct str id, struct str name,
+                      const struct json *arguments);
 void message_end(struct message_list *l); /* a message without content gets an empty one */
 
-/* ST_FULL: over API_MADE_BYTES_MAX; ST_NOMEM. */
+/* ST_FULL: a content is over API_MADE_BYTES_MAX; ST_NOMEM. */
 enum status message_list_finish(struct message_list *l, struct api_request *r);
 
-/* OpenAI's `messages`, already judged by the table of fields. */
+/* Read OpenAI's `messages`, which the table of fields has checked. */
 enum status messages_read_openai(const struct json *messages, struct api_request *r,
                                  struct api_error *e);
-
-/* OpenAI's `tools`, `tool_choice`: r->tool_choice, and r->tools as the template reads them: all,
- * the named one, or with "none" none. Judged by the table, too. Both may be NULL. */
-enum status tools_read_openai(const struct json *tools, const struct json *choice,
-                              struct api_request *r, struct api_error *e);
 
 #endif

@@ -8,12 +8,13 @@
 #include "api/decoders.h"
 #include "api/fields.h"
 #include "api/messages.h"
+#include "api/tools_read.h"
 #include "base/json.h"
 #include "base/mem.h"
 
 enum { ID_BYTES = 16 };
 
-struct reading {
+struct reader {
     struct message_list list;
     uint32_t calls, results;
 };
@@ -24,20 +25,19 @@ static struct str number_call(uint32_t number, char out[ID_BYTES]) {
     return (struct str){out, (size_t)len};
 }
 
-static enum status put_calls(struct reading *g, const struct json *calls) {
+static void put_calls(struct reader *g, const struct json *calls) {
     for (size_t i = 0; i < json_count(calls); i++) {
         const struct json *call = json_at(calls, i), *function = json_get(call, "function");
         struct str id = json_str(json_get(call, "id"));
         char made[ID_BYTES];
         if (!id.len) id = number_call(g->calls, made);
         g->calls++;
-        TRY(message_put_call(&g->list, id, json_str(json_get(function, "name")),
-                             json_get(function, "arguments")));
+        message_put_call(&g->list, id, json_str(json_get(function, "name")),
+                         json_get(function, "arguments"));
     }
-    return ST_OK;
 }
 
-static void put_result_members(struct reading *g, const struct json *message) {
+static void put_result_members(struct reader *g, const struct json *message) {
     struct str name = json_str(json_get(message, "tool_name"));
     struct str id = json_str(json_get(message, "tool_call_id"));
     char made[ID_BYTES];
@@ -53,26 +53,23 @@ static const char *role_of(struct str role) {
     return str_is(role, "tool") ? "tool" : "user";
 }
 
-static enum status read_message(struct reading *g, const struct json *message) {
+static void read_message(struct reader *g, const struct json *message) {
     const char *role = role_of(json_str(json_get(message, "role")));
     struct str thinking = json_str(json_get(message, "thinking"));
     bool is_assistant = str_is(str_of(role), "assistant");
     message_begin(&g->list, role);
     if (str_is(str_of(role), "tool")) put_result_members(g, message);
     if (is_assistant && thinking.len) message_put_member(&g->list, "reasoning_content", thinking);
-    message_put_content(&g->list, json_str(json_get(message, "content")));
-    if (is_assistant) TRY(put_calls(g, json_get(message, "tool_calls")));
+    message_put_content(&g->list, json_get(message, "content"));
+    if (is_assistant) put_calls(g, json_get(message, "tool_calls"));
     message_end(&g->list);
-    return ST_OK;
 }
 
 static enum status read_messages(const struct json *messages, struct api_request *r) {
-    struct reading g = {.calls = 0};
-    enum status st = ST_OK;
+    struct reader g = {.calls = 0};
     message_list_init(&g.list);
-    for (size_t i = 0; i < json_count(messages) && st == ST_OK; i++)
-        st = read_message(&g, json_at(messages, i));
-    if (st == ST_OK) st = message_list_finish(&g.list, r);
+    for (size_t i = 0; i < json_count(messages); i++) read_message(&g, json_at(messages, i));
+    enum status st = message_list_finish(&g.list, r);
     message_list_deinit(&g.list);
     return st;
 }
@@ -81,15 +78,9 @@ static enum status read_messages(const struct json *messages, struct api_request
 static enum status read_think(const struct json *think, struct api_request *r) {
     if (json_kind(think) != JS_BOOL && json_kind(think) != JS_TEXT) return ST_OK;
     bool thinks = json_kind(think) == JS_TEXT || json_bool(think, false);
-    TRY(api_request_add_kwarg(r, STR("enable_thinking"), thinks ? STR("true") : STR("false")));
+    TRY(api_request_set_kwarg(r, STR("enable_thinking"), json_bool_create(thinks)));
     if (json_kind(think) != JS_TEXT) return ST_OK;
-    struct buf effort;
-    buf_init(&effort, API_MADE_BYTES_MAX);
-    json_put(think, &effort);
-    enum status st = buf_status(&effort);
-    if (st == ST_OK) st = api_request_add_kwarg(r, STR("reasoning_effort"), buf_str(&effort));
-    buf_deinit(&effort);
-    return st;
+    return api_request_set_kwarg(r, STR("reasoning_effort"), json_pin(think));
 }
 
 /* Ollama's own defaults, then what the body says. */
@@ -123,14 +114,13 @@ static enum status read_raw(struct str prompt, struct api_request *r) {
 
 enum status ollama_generate_decode(struct json *body, struct api_request *r, struct api_error *e) {
     TRY(read_fields(EP_OLLAMA_GENERATE, body, r, e));
-    struct str prompt = json_str(json_get(body, "prompt"));
-    struct str system = json_str(json_get(body, "system"));
-    if (!prompt.len) return ST_OK;
-    if (json_bool(json_get(body, "raw"), false)) return read_raw(prompt, r);
+    const struct json *prompt = json_get(body, "prompt"), *system = json_get(body, "system");
+    if (!json_str(prompt).len) return ST_OK;
+    if (json_bool(json_get(body, "raw"), false)) return read_raw(json_str(prompt), r);
 
     struct message_list list;
     message_list_init(&list);
-    if (system.len) {
+    if (json_str(system).len) {
         message_begin(&list, "system");
         message_put_content(&list, system);
         message_end(&list);

@@ -34,8 +34,7 @@ enum {
     API_INPUTS_MAX = 2048, /* texts in one embeddings request */
     API_PROMPT_TOKENS_MAX = 1 << 20,
     API_TOOLS_BYTES_MAX = 1 << 20,
-    API_MADE_BYTES_MAX = 1 << 26, /* of a text that a codec makes */
-    API_KEPT_MAX = 8,             /* such texts */
+    API_MADE_BYTES_MAX = 1 << 26, /* of a message's text that a decoder joins from parts */
 };
 
 /* Text to go on from, or its tokens. */
@@ -50,15 +49,14 @@ enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
 
 struct api_request {
     const struct codec *codec;
-    struct json *doc; /* the body; strings point into it or into `kept` */
-    char *kept[API_KEPT_MAX];
-    uint32_t kept_count;
-    struct str model; /* empty: not said */
+    struct json *doc; /* the body; strings point into it */
+    struct str model; /* empty: not given */
 
-    /* Either a conversation: JSON lists in OpenAI's shape with plain string contents, ready for
-     * a chat template ... */
+    /* Either a conversation in the form that chat templates read (api/messages.h) ... */
     bool is_chat;
-    struct str messages, tools, template_kwargs; /* empty: none */
+    struct json *messages;        /* a list; NULL unless is_chat */
+    struct json *tools;           /* those that the model may call; NULL: none */
+    struct json *template_kwargs; /* further variables of the template, a map; NULL: none */
     bool no_generation_prompt, continue_final;
     enum tool_choice tool_choice;
     struct str tool_name; /* TOOLS_NAMED */
@@ -102,11 +100,8 @@ struct api_request {
 void api_request_init(struct api_request *r, const struct codec *codec);
 void api_request_deinit(struct api_request *r);
 
-/* Make the bytes of `made` the request's and let *out be them. ST_FULL, ST_NOMEM: as the buffer
- * had failed. `made` is empty after ST_OK. */
-enum status api_request_keep(struct api_request *r, struct buf *made, struct str *out);
-
-/* One more variable for the chat template; `value` is JSON. A later one of the same name wins. */
-enum status api_request_add_kwarg(struct api_request *r, struct str name, struct str value);
+/* Set a variable of the chat template; a later value of the same name replaces it. `value` is owned
+ * by the request from then on. NULL: ST_NOMEM. */
+enum status api_request_set_kwarg(struct api_request *r, struct str name, struct json *value);
 
 #endif

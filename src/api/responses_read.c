@@ -7,22 +7,22 @@
 #include "api/fields.h"
 #include "api/messages.h"
 #include "api/openai.h"
-#include "api/tools_flat.h"
+#include "api/tools_read.h"
 #include "base/json.h"
 
-struct reading {
+struct reader {
     struct message_list list;
     struct api_error *e;
     size_t item;
     bool in_assistant; /* an assistant's message is open for calls */
 };
 
-static void end_assistant(struct reading *g) {
+static void end_assistant(struct reader *g) {
     if (g->in_assistant) message_end(&g->list);
     g->in_assistant = false;
 }
 
-static enum status put_part(struct reading *g, const struct json *part, const char *key,
+static enum status put_part(struct reader *g, const struct json *part, const char *key,
                             size_t number) {
     struct str type = json_str(json_get(part, "type"));
     bool is_refusal = str_is(type, "refusal");
@@ -40,7 +40,7 @@ static enum status put_part(struct reading *g, const struct json *part, const ch
 }
 
 /* The text under `key`: whole or in parts. */
-static enum status put_content(struct reading *g, const struct json *item, const char *key) {
+static enum status put_content(struct reader *g, const struct json *item, const char *key) {
     const struct json *content = json_get(item, key);
     if (json_kind(content) != JS_TEXT && json_kind(content) != JS_LIST)
         return api_refuse_missing(g->e, "input[%zu].%s", g->item, key);
@@ -51,13 +51,13 @@ static enum status put_content(struct reading *g, const struct json *item, const
     return ST_OK;
 }
 
-static enum status read_message(struct reading *g, const struct json *item) {
+static enum status read_message(struct reader *g, const struct json *item) {
     struct str role = json_str(json_get(item, "role"));
     if (!role.len) return api_refuse_missing(g->e, "input[%zu].role", g->item);
     bool is_assistant = str_is(role, "assistant");
-    const char *told = str_is(role, "user") ? "user" : is_assistant ? "assistant" : "system";
+    const char *shown = str_is(role, "user") ? "user" : is_assistant ? "assistant" : "system";
     end_assistant(g);
-    message_begin(&g->list, told);
+    message_begin(&g->list, shown);
     TRY(put_content(g, item, "content"));
     if (is_assistant)
         g->in_assistant = true;
@@ -66,16 +66,17 @@ static enum status read_message(struct reading *g, const struct json *item) {
     return ST_OK;
 }
 
-static enum status read_call(struct reading *g, const struct json *item) {
+static enum status read_call(struct reader *g, const struct json *item) {
     struct str id = json_str(json_get(item, "call_id")), name = json_str(json_get(item, "name"));
     if (!id.len) return api_refuse_missing(g->e, "input[%zu].call_id", g->item);
     if (!name.len) return api_refuse_missing(g->e, "input[%zu].name", g->item);
     if (!g->in_assistant) message_begin(&g->list, "assistant");
     g->in_assistant = true;
-    return message_put_call(&g->list, id, name, json_get(item, "arguments"));
+    message_put_call(&g->list, id, name, json_get(item, "arguments"));
+    return ST_OK;
 }
 
-static enum status read_output(struct reading *g, const struct json *item) {
+static enum status read_output(struct reader *g, const struct json *item) {
     struct str id = json_str(json_get(item, "call_id"));
     if (!id.len) return api_refuse_missing(g->e, "input[%zu].call_id", g->item);
     end_assistant(g);
@@ -86,7 +87,7 @@ static enum status read_output(struct reading *g, const struct json *item) {
     return ST_OK;
 }
 
-static enum status read_item(struct reading *g, const struct json *item) {
+static enum status read_item(struct reader *g, const struct json *item) {
     struct str type = json_str(json_get(item, "type"));
     if (!type.len || str_is(type, "message")) return read_message(g, item);
     if (str_is(type, "function_call")) return read_call(g, item);
@@ -99,17 +100,17 @@ static enum status read_item(struct reading *g, const struct json *item) {
                                   "input[%zu].type", g->item);
 }
 
-static enum status read_items(struct reading *g, const struct json *body) {
+static enum status read_items(struct reader *g, const struct json *body) {
     const struct json *input = json_get(body, "input");
-    struct str instructions = json_str(json_get(body, "instructions"));
-    if (instructions.len) {
+    const struct json *instructions = json_get(body, "instructions");
+    if (json_str(instructions).len) {
         message_begin(&g->list, "system");
         message_put_content(&g->list, instructions);
         message_end(&g->list);
     }
     if (json_kind(input) == JS_TEXT) {
         message_begin(&g->list, "user");
-        message_put_content(&g->list, json_str(input));
+        message_put_content(&g->list, input);
         message_end(&g->list);
     }
     for (; g->item < json_count(input); g->item++) TRY(read_item(g, json_at(input, g->item)));
@@ -118,7 +119,7 @@ static enum status read_items(struct reading *g, const struct json *body) {
 }
 
 static enum status read_input(const struct json *body, struct api_request *r, struct api_error *e) {
-    struct reading g = {.e = e};
+    struct reader g = {.e = e};
     message_list_init(&g.list);
     enum status st = read_items(&g, body);
     if (st == ST_OK) st = message_list_finish(&g.list, r);
@@ -143,13 +144,7 @@ static enum status read_choice(const struct json *choice, struct api_request *r,
 
 static enum status read_effort(const struct json *effort, struct api_request *r) {
     if (json_kind(effort) != JS_TEXT) return ST_OK;
-    struct buf value;
-    buf_init(&value, API_PARAM_BYTES);
-    json_put(effort, &value);
-    enum status st = buf_status(&value);
-    if (st == ST_OK) st = api_request_add_kwarg(r, STR("reasoning_effort"), buf_str(&value));
-    buf_deinit(&value);
-    return st;
+    return api_request_set_kwarg(r, STR("reasoning_effort"), json_pin(effort));
 }
 
 enum status responses_decode(struct json *body, struct api_request *r, struct api_error *e) {

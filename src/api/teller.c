@@ -63,7 +63,7 @@ static void tell_args(void *ctx, uint32_t call, struct str piece) {
 /* --- life ------------------------------------------------------------------------------- */
 
 static bool wants_calls(const struct teller_options *o) {
-    return o->tools && o->request->tools.len > 0 && o->request->tool_choice != TOOLS_NONE;
+    return o->tools && o->request->tools && o->request->tool_choice != TOOLS_NONE;
 }
 
 enum status teller_create(const struct teller_options *options, struct teller **out,

@@ -5,6 +5,7 @@
 #include "api/messages.h"
 #include "api/openai.h"
 #include "api/prompts.h"
+#include "api/tools_read.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"

@@ -61,9 +61,7 @@ struct tool_parser {
     struct buf run;    /* what is decided but not passed on yet */
     bool run_is_args;
     struct tool_scan scan;
-    struct buf name_bytes;
-    struct str *names; /* in name_bytes; NULL: every name counts */
-    uint32_t name_count;
+    const struct json *tools; /* borrowed; NULL: every name counts */
 };
 
 bool tool_is_blank(char c); /* JSON's white space */

@@ -16,7 +16,7 @@ void tool_opening_put(const struct tool_form *form, struct str chat_template,
     const bool is_named = r->tool_choice == TOOLS_NAMED;
     const bool is_forced = is_named || r->tool_choice == TOOLS_REQUIRED;
     const bool is_asked = !r->no_generation_prompt || r->continue_final;
-    if (!form || !is_forced || !is_asked || !r->tools.len) return;
+    if (!form || !is_forced || !is_asked || !r->tools) return;
     const struct tool_opening *o = opening_of(form, chat_template);
     buf_put_text(out, o->before_name);
     if (!is_named) return;

@@ -99,9 +99,11 @@ bool tool_take_object(struct tool_parser *p, char c, uint32_t next) {
 
 bool tool_name_is_known(const struct tool_parser *p, struct str name) {
     if (!name.len) return false;
-    if (!p->names) return true;
-    for (uint32_t i = 0; i < p->name_count; i++)
-        if (str_eq(p->names[i], name)) return true;
+    if (!p->tools) return true;
+    for (size_t i = 0; i < json_count(p->tools); i++) {
+        const struct json *function = json_get(json_at(p->tools, i), "function");
+        if (str_eq(json_str(json_get(function, "name")), name)) return true;
+    }
     return false;
 }
 
@@ -156,45 +158,17 @@ enum status tool_parser_finish(struct tool_parser *p, const struct tool_sink *si
     return parser_status(p);
 }
 
-/* Names of tools in OpenAI's shape: [{"type": "function", "function": {"name": ..}}]. */
-static enum status read_names(struct tool_parser *p, const struct json *tools) {
-    size_t count = json_count(tools);
-    p->names = mem_zalloc_array(count + 1, sizeof(p->names[0]));
-    if (!p->names) return ST_NOMEM;
-    for (size_t i = 0; i < count; i++)
-        buf_put_str(&p->name_bytes, json_str(json_path(json_at(tools, i), "function.name")));
-    TRY(buf_status(&p->name_bytes));
-
-    struct str rest = buf_str(&p->name_bytes);
-    for (size_t i = 0; i < count; i++) {
-        struct str name = json_str(json_path(json_at(tools, i), "function.name"));
-        p->names[p->name_count++] = str_take(rest, name.len);
-        rest = str_skip(rest, name.len);
-    }
-    return ST_OK;
-}
-
-enum status tool_parser_create(const struct tool_form *form, struct str tools,
+enum status tool_parser_create(const struct tool_form *form, const struct json *tools,
                                struct tool_parser **out) {
     struct tool_parser *p = mem_zalloc(sizeof(*p));
     if (!p) return ST_NOMEM;
     p->form = form;
+    p->tools = tools;
     buf_init(&p->blanks, BLANKS_BYTES_MAX);
     buf_init(&p->held, TOOL_HELD_BYTES_MAX);
     buf_init(&p->run, RUN_BYTES_MAX);
-    buf_init(&p->name_bytes, json_limits_request.bytes_max);
     buf_init(&p->scan.name, TOOL_NAME_BYTES_MAX);
     buf_init(&p->scan.args, TOOL_HELD_BYTES_MAX);
-
-    struct json *doc = NULL;
-    enum status st = ST_OK;
-    if (tools.len) st = json_parse(tools, &json_limits_request, &doc, NULL);
-    if (st == ST_OK && json_kind(doc) == JS_LIST) st = read_names(p, doc);
-    json_destroy(doc);
-    if (st != ST_OK) {
-        tool_parser_destroy(p);
-        return st;
-    }
     *out = p;
     return ST_OK;
 }
@@ -204,9 +178,7 @@ void tool_parser_destroy(struct tool_parser *p) {
     buf_deinit(&p->blanks);
     buf_deinit(&p->held);
     buf_deinit(&p->run);
-    buf_deinit(&p->name_bytes);
     buf_deinit(&p->scan.name);
     buf_deinit(&p->scan.args);
-    mem_free(p->names);
     mem_free(p);
 }

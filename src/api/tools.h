@@ -32,6 +32,7 @@
 
 struct api_request;
 struct buf;
+struct json;
 struct tool_parser; /* opaque */
 
 /* What stands in front of a call's name, and between it and the contents of its arguments. */
@@ -80,9 +81,9 @@ struct tool_sink {
     void *ctx;
 };
 
-/* `tools`: the request's, as struct api_request has them. Only their names are calls, so that an
- * answer {"name": "Bob", ..} stays an answer; empty: every name counts. */
-enum status tool_parser_create(const struct tool_form *form, struct str tools,
+/* `tools`: the request's, as struct api_request has them; they outlive the parser. Only their names
+ * are calls, so that a text {"name": "Bob", ..} stays a text; NULL: every name counts. */
+enum status tool_parser_create(const struct tool_form *form, const struct json *tools,
                                struct tool_parser **out);
 void tool_parser_destroy(struct tool_parser *p); /* NULL is fine */
 

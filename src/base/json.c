@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/utf8.h"
 
 const struct json_limits json_limits_model_file = {
     .bytes_max = 256u << 20, .depth_max = 64, .values_max = 8u << 20};
@@ -231,6 +232,59 @@ bool json_iter_ok(const struct json_iter *it) { return it->pos != NULL; }
 void json_iter_next(struct json_iter *it) {
     *it = iter_at(it->map, json_object_iter_next(unconst(it->map), it->pos));
 }
+
+/* Recursion goes as deep as the document, which json_parse has limited. */
+size_t json_weight(const struct json *v) {
+    size_t bytes = 1 + json_str(v).len;
+    if (json_kind(v) == JS_LIST)
+        for (size_t i = 0; i < json_count(v); i++) bytes += json_weight(json_at(v, i));
+    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it))
+        bytes += it.key.len + json_weight(it.value);
+    return bytes;
+}
+
+/* --- building --------------------------------------------------------------------------- */
+
+struct json *json_map_create(void) {
+    return (struct json *)json_object();
+}
+struct json *json_list_create(void) {
+    return (struct json *)json_array();
+}
+struct json *json_bool_create(bool truth) {
+    return (struct json *)json_boolean(truth);
+}
+struct json *json_null_create(void) {
+    return (struct json *)json_null();
+}
+
+struct json *json_text_create(struct str text) {
+    if (utf8_is_valid(text))
+        return (struct json *)json_stringn_nocheck(text.len ? text.ptr : "", text.len);
+    struct buf valid;
+    buf_init(&valid, 3 * text.len); /* U+FFFD has three bytes */
+    utf8_put_lossy(&valid, text);
+    json_t *v = NULL;
+    if (buf_status(&valid) == ST_OK) v = json_stringn_nocheck(valid.ptr, valid.len);
+    buf_deinit(&valid);
+    return (struct json *)v;
+}
+
+struct json *json_pin(const struct json *v) {
+    return (struct json *)json_incref(unconst(v));
+}
+
+/* Jansson refuses NULL, and on every refusal drops the reference it was given. */
+enum status json_set(struct json *map, struct str key, struct json *value) {
+    int refused = json_object_setn_new_nocheck((json_t *)map, key.ptr, key.len, (json_t *)value);
+    return refused ? ST_NOMEM : ST_OK;
+}
+
+enum status json_push(struct json *list, struct json *value) {
+    return json_array_append_new((json_t *)list, (json_t *)value) ? ST_NOMEM : ST_OK;
+}
+
+/* --- writing ---------------------------------------------------------------------------- */
 
 /* The fewest digits that read back as the same number, and never as a whole one. */
 static void put_real(double v, struct buf *out) {

@@ -89,17 +89,27 @@ void dialog_put_json(const struct dialog *d, struct buf *out) {
     buf_put_text(out, "\n]");
 }
 
+static enum status build_messages(const struct dialog *d, struct json *list) {
+    for (uint32_t i = 0; i < d->count; i++) {
+        const struct message *m = &d->messages[i];
+        const struct str text = {m->text, m->text_len};
+        struct json *message = json_map_create();
+        TRY(json_push(list, message));
+        TRY(json_set(message, STR("role"), json_text_create(str_of(m->role))));
+        TRY(json_set(message, STR("content"), json_text_create(text)));
+    }
+    return list ? ST_OK : ST_NOMEM;
+}
+
 enum status dialog_encode(const struct dialog *d, struct tokens *out, struct err *err) {
     CHECK(d->prompt);
-    struct buf messages;
-    buf_init(&messages, CHAT_PROMPT_BYTES_MAX);
-    dialog_put_json(d, &messages);
-    enum status st = buf_status(&messages);
+    struct json *messages = json_list_create();
+    enum status st = build_messages(d, messages);
     if (st == ST_OK)
-        st = chat_prompt_encode(d->prompt, buf_str(&messages), out, err);
+        st = chat_prompt_encode(d->prompt, messages, out, err);
     else
         err_set(err, st, "out of memory");
-    buf_deinit(&messages);
+    json_destroy(messages);
     return st;
 }
 

@@ -5,16 +5,15 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/buf.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "embed/struct_copy.h"
 #include "embed/tickets.h"
 #include "engine/request.h"
 #include "text/chat_prompt.h"
 
-enum { MESSAGE_BYTES_MAX = CHAT_PROMPT_BYTES_MAX };
 static const double TIME_MS_MAX = 1e12;
 
 _Static_assert(sizeof(struct jitney_bias) == sizeof(struct logit_bias), "same layout");
@@ -59,28 +58,32 @@ enum status submit_read(const struct jitney_request *in, struct jitney_request *
 
 /* --- the prompt ------------------------------------------------------------------------- */
 
-static enum status encode_chat(const struct submit_model *m, struct str messages,
-                               struct tokens *prompt, struct err *err) {
-    if (m->chat) return chat_prompt_encode(m->chat, messages, prompt, err);
+static enum status check_chat(const struct submit_model *m, struct err *err) {
+    if (m->chat) return ST_OK;
     return err_set(err, ST_BAD,
                    "the model has no chat template, so it was not made for conversations; `text` "
                    "continues any text");
 }
 
-static enum status encode_message(const struct submit_model *m, const char *message,
+static enum status encode_message(const struct submit_model *m, const char *text,
                                   struct tokens *prompt, struct err *err) {
-    struct buf messages;
-    buf_init(&messages, MESSAGE_BYTES_MAX);
-    buf_put_text(&messages, "[{\"role\":\"user\",\"content\":");
-    buf_put_json_string(&messages, str_of(message));
-    buf_put_text(&messages, "}]");
-    enum status st = buf_status(&messages);
+    TRY(check_chat(m, err));
+    struct json *messages = json_list_create(), *message = json_map_create();
+    enum status st = json_push(messages, message);
+    if (st == ST_OK) st = json_set(message, STR("role"), json_text_create(STR("user")));
+    if (st == ST_OK) st = json_set(message, STR("content"), json_text_create(str_of(text)));
     if (st == ST_OK)
-        st = encode_chat(m, buf_str(&messages), prompt, err);
+        st = chat_prompt_encode(m->chat, messages, prompt, err);
     else
-        err_set(err, st, st == ST_FULL ? "the message is too long" : "out of memory");
-    buf_deinit(&messages);
-    return st == ST_FULL ? ST_BAD : st;
+        err_set(err, st, "out of memory for the prompt");
+    json_destroy(messages);
+    return st;
+}
+
+static enum status encode_messages(const struct submit_model *m, const char *json,
+                                   struct tokens *prompt, struct err *err) {
+    TRY(check_chat(m, err));
+    return chat_prompt_encode_json(m->chat, str_of(json), prompt, err);
 }
 
 static enum status encode_text(const struct submit_model *m, const char *text,
@@ -106,7 +109,7 @@ static enum status encode_prompt(const struct submit_model *m, const struct jitn
                        "the request has %d of chat, chat_json, text and tokens; it must have one",
                        given);
     if (in->chat) return encode_message(m, in->chat, prompt, err);
-    if (in->chat_json) return encode_chat(m, str_of(in->chat_json), prompt, err);
+    if (in->chat_json) return encode_messages(m, in->chat_json, prompt, err);
     if (in->text) return encode_text(m, in->text, prompt, err);
     return copy_tokens(in, prompt, err);
 }

@@ -82,7 +82,7 @@ static uint32_t prompts_of(const struct api_request *q) { return q->is_chat ? 1 
 
 static enum status make_choice(struct generation *gen, uint32_t i) {
     struct err err = {0};
-    bool has_tools = gen->request.tools.len > 0 && gen->request.tool_choice != TOOLS_NONE;
+    bool has_tools = gen->request.tools && gen->request.tool_choice != TOOLS_NONE;
     struct teller_options options = {.request = &gen->request,
                                      .tokenizer = gen->model->tokenizer,
                                      .choice = i,

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "api/tools.h"
-#include "api/tools_told.h"
+#include "api/tools_as_text.h"
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "server/registry.h"
 #include "text/chat_prompt.h"
@@ -40,25 +41,20 @@ static enum status word(enum status st, const struct err *err, struct api_error 
     return api_refuse(e, 400, "messages", NULL, "%s", err->text);
 }
 
-/* Messages that speak of tools, or go with some, for a template that has no place for them. */
-static bool must_tell(const struct served_model *m, const struct chat_turn *turn) {
-    if (!m->tells_tools) return false;
-    return turn->tools.len > 0 || tool_template_has(turn->messages, STR("\"tool"));
-}
-
 static enum status render(const struct served_model *m, const struct api_request *r,
                           struct str opening, struct buf *out, struct api_error *e) {
     struct err err = {0};
-    struct buf told;
+    struct json *converted = NULL;
     struct chat_turn turn = turn_of(r);
+    enum status st = ST_OK;
     turn.opening = opening;
-    if (!must_tell(m, &turn)) return word(chat_prompt_render(m->chat, &turn, out, &err), &err, e);
-    buf_init(&told, CHAT_PROMPT_BYTES_MAX);
-    enum status st = tools_tell(turn.messages, turn.tools, &told);
-    turn.messages = buf_str(&told);
-    turn.tools = (struct str){0};
+    if (m->tools_as_text) {
+        st = tools_as_text(turn.messages, turn.tools, &converted);
+        turn.messages = converted;
+        turn.tools = NULL;
+    }
     if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, &err);
-    buf_deinit(&told);
+    json_destroy(converted);
     return word(st, &err, e);
 }
 
@@ -70,7 +66,7 @@ enum status prompt_render(const struct served_model *m, const struct api_request
 
 static enum status check_tools(const struct served_model *m, const struct api_request *r,
                                struct api_error *e) {
-    if (m->tools || !r->tools.len) return ST_OK;
+    if (m->tools || !r->tools) return ST_OK;
     return api_refuse(
         e, 400, "tools", "unsupported_parameter",
         "the model \"%s\" writes calls of tools in a way that this server does not read", m->name);

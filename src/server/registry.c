@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 #include "api/tools.h"
-#include "api/tools_told.h"
+#include "api/tools_as_text.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -180,10 +180,10 @@ static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_B
 static void choose_tools(const struct registry *r, struct served_model *m) {
     const char *word = r->settings->tool_form;
     const struct str with = tokenizer_chat_template(m->tokenizer, true);
-    m->tells_tools = tools_must_be_told(with);
+    m->tools_as_text = tools_as_text_needed(with);
     if (word && strcmp(word, "auto") != 0)
         m->tools = tool_form_find(word);
-    else if (m->tells_tools)
+    else if (m->tools_as_text)
         m->tools = tool_form_find("hermes");
     else
         m->tools = tool_form_of_template(with);

@@ -51,7 +51,7 @@ struct served_model {
     struct chat_prompt *chat;      /* NULL: it has no template */
     struct err chat_missing;       /* why not */
     const struct tool_form *tools; /* NULL: it has none that can be read */
-    bool tells_tools;              /* its template has no place for them: api/tools_told.h */
+    bool tools_as_text;            /* its template has no place for tools: api/tools_as_text.h */
     uint32_t ctx_tokens;
     uint64_t prompt_bytes_max; /* a longer text never fits the context; 0: not known */
     char fingerprint[FINGERPRINT_BYTES];

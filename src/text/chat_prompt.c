@@ -68,43 +68,33 @@ bool chat_prompt_is_reserved(struct str name) {
 
 /* --- the text --------------------------------------------------------------------------- */
 
-/* By itself, before it stands among the variables: what is no list must not become one there. */
-static enum status check_messages(struct str messages, struct err *err) {
-    struct json *list;
-    enum status st = json_parse(messages, &json_limits_model_file, &list, err);
-    if (st != ST_OK) return err_prefix(err, st, "messages");
-    if (json_kind(list) != JS_LIST) st = err_set(err, ST_BAD, "messages: not a list");
-    for (size_t i = 0; i < json_count(list) && st == ST_OK; i++)
-        if (json_kind(json_get(json_at(list, i), "role")) != JS_TEXT)
-            st = err_set(err, ST_BAD, "message %zu has no role", i);
-    json_destroy(list);
-    return st;
+static enum status check_messages(const struct json *messages, struct err *err) {
+    if (json_kind(messages) != JS_LIST) return err_set(err, ST_BAD, "messages: not a list");
+    for (size_t i = 0; i < json_count(messages); i++)
+        if (json_kind(json_get(json_at(messages, i), "role")) != JS_TEXT)
+            return err_set(err, ST_BAD, "message %zu has no role", i);
+    return ST_OK;
 }
 
-static void put_token_text(struct buf *out, const struct tokenizer *t, const char *key,
-                           token_id id) {
-    if (id == TOKEN_NONE) return;
-    buf_printf(out, ",\"%s\":", key);
-    buf_put_json_string(out, tokenizer_piece(t, id));
+static enum status set_token(struct json *vars, const struct tokenizer *t, const char *name,
+                             token_id id) {
+    if (id == TOKEN_NONE) return ST_OK;
+    return json_set(vars, str_of(name), json_text_create(tokenizer_piece(t, id)));
 }
 
-/* The variables that `transformers` hands to a template: tools and documents are there, null. */
-static void put_vars(const struct chat_prompt *p, const struct chat_turn *turn, struct buf *out) {
-    bool asks = !turn->no_generation_prompt && !turn->continue_final;
-    buf_put_char(out, '{');
-    if (turn->kwargs.len > 2) { /* its members, without the brackets */
-        buf_put(out, turn->kwargs.ptr + 1, turn->kwargs.len - 2);
-        buf_put_char(out, ',');
-    }
-    buf_put_text(out, "\"messages\":");
-    buf_put_str(out, turn->messages);
-    buf_put_text(out, ",\"tools\":");
-    buf_put_str(out, turn->tools.len ? turn->tools : STR("null"));
-    buf_put_text(out, ",\"documents\":null,\"add_generation_prompt\":");
-    buf_put_text(out, asks ? "true" : "false");
-    put_token_text(out, p->tokenizer, "bos_token", tokenizer_bos(p->tokenizer));
-    put_token_text(out, p->tokenizer, "eos_token", tokenizer_eos(p->tokenizer));
-    buf_put_char(out, '}');
+/* The variables that `transformers` hands to a template; without tools or documents it sets them
+ * to null. Values of the turn are pinned, not copied. */
+static enum status set_vars(const struct chat_prompt *p, const struct chat_turn *turn,
+                            struct json *vars) {
+    bool add_generation_prompt = !turn->no_generation_prompt && !turn->continue_final;
+    struct json_iter it = json_iter_first(turn->kwargs);
+    for (; json_iter_ok(&it); json_iter_next(&it)) TRY(json_set(vars, it.key, json_pin(it.value)));
+    TRY(json_set(vars, STR("messages"), json_pin(turn->messages)));
+    TRY(json_set(vars, STR("tools"), turn->tools ? json_pin(turn->tools) : json_null_create()));
+    TRY(json_set(vars, STR("documents"), json_null_create()));
+    TRY(json_set(vars, STR("add_generation_prompt"), json_bool_create(add_generation_prompt)));
+    TRY(set_token(vars, p->tokenizer, "bos_token", tokenizer_bos(p->tokenizer)));
+    return set_token(vars, p->tokenizer, "eos_token", tokenizer_eos(p->tokenizer));
 }
 
 /* Where `needle` last begins in `text`; text.len if more than CLOSING_BYTES_MAX
@@ -118,9 +108,8 @@ static size_t find_last(struct str text, struct str needle) {
 }
 
 /* End the prompt where the last message's text ends. A template may have trimmed that text. */
-static enum status cut_after_final(const struct json *vars, struct buf *prompt, size_t start,
+static enum status cut_after_final(const struct json *messages, struct buf *prompt, size_t start,
                                    struct err *err) {
-    const struct json *messages = json_get(vars, "messages");
     const struct json *last = json_at(messages, json_count(messages) - 1);
     struct str said = json_str(json_get(last, "content")), text = buf_str(prompt);
     struct str kept = str_trim(said);
@@ -138,28 +127,17 @@ static enum status cut_after_final(const struct json *vars, struct buf *prompt, 
     return ST_OK;
 }
 
-static enum status read_vars(const struct chat_prompt *p, const struct chat_turn *turn,
-                             struct json **out, struct err *err) {
-    struct buf text;
-    buf_init(&text, CHAT_PROMPT_BYTES_MAX);
-    put_vars(p, turn, &text);
-    enum status st = buf_status(&text);
-    if (st == ST_FULL) err_set(err, st, "the messages are too long");
-    if (st == ST_NOMEM) err_set(err, st, "out of memory for the messages");
-    if (st == ST_OK) st = json_parse(buf_str(&text), &json_limits_model_file, out, err);
-    buf_deinit(&text);
-    return st;
-}
-
 enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_turn *turn,
                                struct buf *out, struct err *err) {
-    const struct template *template = turn->tools.len && p->tools ? p->tools : p->template;
+    const struct template *template = turn->tools && p->tools ? p->tools : p->template;
     size_t start = out->len;
-    struct json *vars = NULL;
-    enum status st = read_vars(p, turn, &vars, err);
+    struct json *vars = json_map_create();
+    enum status st = set_vars(p, turn, vars);
     if (st == ST_OK)
         st = template_render(template, vars, clock_wall_s(), &template_limits_default, out, err);
-    if (st == ST_OK && turn->continue_final) st = cut_after_final(vars, out, start, err);
+    else
+        err_set(err, st, "out of memory for the template's variables");
+    if (st == ST_OK && turn->continue_final) st = cut_after_final(turn->messages, out, start, err);
     if (st == ST_OK) buf_put_str(out, turn->opening);
     if (st == ST_OK && buf_status(out) != ST_OK)
         st = err_set(err, buf_status(out), "no room for the beginning of the answer");
@@ -183,8 +161,18 @@ enum status chat_prompt_encode_turn(const struct chat_prompt *p, const struct ch
     return st;
 }
 
-enum status chat_prompt_encode(const struct chat_prompt *p, struct str messages, struct tokens *out,
-                               struct err *err) {
+enum status chat_prompt_encode(const struct chat_prompt *p, const struct json *messages,
+                               struct tokens *out, struct err *err) {
     TRY(check_messages(messages, err));
     return chat_prompt_encode_turn(p, &(struct chat_turn){.messages = messages}, out, err);
+}
+
+enum status chat_prompt_encode_json(const struct chat_prompt *p, struct str messages,
+                                    struct tokens *out, struct err *err) {
+    struct json *list = NULL;
+    enum status st = json_parse(messages, &json_limits_model_file, &list, err);
+    if (st != ST_OK) return err_prefix(err, st, "messages");
+    st = chat_prompt_encode(p, list, out, err);
+    json_destroy(list);
+    return st;
 }

@@ -1,12 +1,11 @@
-/* text/chat_prompt.h - a conversation as a model wants to read it.
+/* text/chat_prompt.h - from a conversation to the prompt that a model reads.
  *
- * The model's own chat template (the one for tools, where it has one and tools are given) turns a
- * list of messages into one text, and the tokenizer that into ids. Messages are JSON as clients
- * send it, {"role", "content", ...}: what a message has beyond its role is the template's
- * business.
+ * The model's own chat template (its template for tools, if it has one and tools are given) turns
+ * a list of messages into one text, and the tokenizer turns the text into token ids. A message is
+ * a map {"role", "content", ...}; what it has beyond its role only the template knows.
  *
- * Lifetime: create on a tokenizer that outlives it, destroy. Thread: any number may encode at
- * once.
+ * Lifetime: create with a tokenizer that outlives it, destroy. Thread: any number may encode at
+ * once, each with trees of its own: rendering pins values of a turn's trees (base/json.h).
  */
 #ifndef TEXT_CHAT_PROMPT_H
 #define TEXT_CHAT_PROMPT_H
@@ -17,6 +16,7 @@
 #include "base/str.h"
 
 struct buf;
+struct json;
 struct tokenizer;
 struct tokens;
 struct chat_prompt; /* opaque */
@@ -28,20 +28,21 @@ enum status chat_prompt_create(const struct tokenizer *t, struct chat_prompt **o
                                struct err *err);
 void chat_prompt_destroy(struct chat_prompt *p); /* NULL is fine */
 
-/* Append the ids of the prompt that asks for the next message. `messages` is a JSON list of maps
- * that each have a role. ST_BAD: it is none, with what is wrong, or the template refuses it. */
-enum status chat_prompt_encode(const struct chat_prompt *p, struct str messages, struct tokens *out,
-                               struct err *err);
+/* Append the ids of the prompt for the next message. `messages` is a list of maps that each have a
+ * role, or JSON text of one. ST_BAD: it is not, or the template refuses it; `err` says why. */
+enum status chat_prompt_encode(const struct chat_prompt *p, const struct json *messages,
+                               struct tokens *out, struct err *err);
+enum status chat_prompt_encode_json(const struct chat_prompt *p, struct str messages,
+                                    struct tokens *out, struct err *err);
 
-/* All that can be said about a prompt. Each text is JSON that is whole by itself, which whoever
- * writes it sees to; what a client wrote is parsed and written again before it comes here. */
+/* Everything that determines a prompt. The trees are borrowed. */
 struct chat_turn {
-    struct str messages; /* a list of maps with a role */
-    struct str tools;    /* a list; empty: none */
-    struct str kwargs;   /* a map of further variables, none of them reserved; empty: none */
+    const struct json *messages; /* a list of maps with a role */
+    const struct json *tools;    /* a list; NULL: none */
+    const struct json *kwargs;   /* a map of further variables, none of them reserved; NULL: none */
     bool no_generation_prompt;
     bool continue_final; /* end with the text of the last message, without what closes it */
-    struct str opening;  /* how the answer begins, behind the prompt; empty: as the model likes */
+    struct str opening;  /* the first bytes of the answer, put after the prompt; may be empty */
 };
 
 /* Append the prompt as text, or its ids. ST_BAD as above. Rendering needs a stack of 512 KiB. */

@@ -1,7 +1,9 @@
 /* fault/fail_alloc.c - see fault/fail_alloc.h. */
 #include "fault/fail_alloc.h"
 
+#include <jansson.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -27,6 +29,10 @@ void fail_alloc_at(long count) {
 bool fail_alloc_stop(void) {
     plan.armed = false;
     return plan.failed;
+}
+
+void fail_alloc_in_jansson(bool on) {
+    json_set_alloc_funcs(on ? __wrap_malloc : __real_malloc, free);
 }
 
 /* Only one fails, so that the code that cleans up after it is free to allocate. */

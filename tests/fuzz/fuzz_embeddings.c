@@ -60,7 +60,7 @@ static void detokenize(struct json *doc, const struct tokenizer *t, struct buf *
 static void render(struct json *doc) {
     struct tokenize_request r;
     struct api_error e = {0};
-    if (template_request_read(doc, &r, &e) == ST_OK) use_check_json(r.text.messages);
+    if (template_request_read(doc, &r, &e) == ST_OK) use_check_messages(r.text.messages);
     tokenize_request_deinit(&r);
 }
 

@@ -9,11 +9,12 @@
 #include <stdint.h>
 
 #include "unit/api/tool_events.h"
+#include "unit/json_lib.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void tell(const struct tool_form *form, struct str tools, struct str text, uint32_t cut,
-                 struct tool_events *ev) {
+static void tell(const struct tool_form *form, const struct json *tools, struct str text,
+                 uint32_t cut, struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
     tool_events_init(ev, &sink);
@@ -28,7 +29,7 @@ static void tell(const struct tool_form *form, struct str tools, struct str text
     tool_parser_destroy(p);
 }
 
-static void tell_whole(const struct tool_form *form, struct str tools, struct str text,
+static void tell_whole(const struct tool_form *form, const struct json *tools, struct str text,
                        struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
@@ -39,7 +40,7 @@ static void tell_whole(const struct tool_form *form, struct str tools, struct st
     tool_parser_destroy(p);
 }
 
-static void tell_bytes(const struct tool_form *form, struct str tools, struct str text,
+static void tell_bytes(const struct tool_form *form, const struct json *tools, struct str text,
                        struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
@@ -54,8 +55,8 @@ static void tell_bytes(const struct tool_form *form, struct str tools, struct st
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     const struct tool_form *form = tool_forms[data[0] % 4];
-    struct str tools = STR("[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"add\"}}]");
-    if (data[0] & 4) tools = STR("");
+    const char *names = "[{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"add\"}}]";
+    struct json *tools = json_of(data[0] & 4 ? "" : names);
     struct str text = {(const char *)data + 2, size - 2};
 
     struct tool_events whole, bytes, pieces;
@@ -69,5 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     buf_deinit(&whole.line);
     buf_deinit(&bytes.line);
     buf_deinit(&pieces.line);
+    json_destroy(tools);
     return 0;
 }

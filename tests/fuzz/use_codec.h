@@ -5,6 +5,7 @@
 #ifndef FUZZ_USE_CODEC_H
 #define FUZZ_USE_CODEC_H
 
+#include "fuzz/use_trees.h"
 #include "base/check.h"
 #include "unit/api/api_lib.h"
 
@@ -29,9 +30,7 @@ static inline void use_check_request(const struct api_request *r) {
     CHECK(r->stop_count <= API_STOPS_MAX && r->stop_token_count <= API_STOP_TOKENS_MAX);
     CHECK(r->is_chat || (r->prompt_count >= 1 && r->prompt_count * r->n <= API_CHOICES_MAX));
     CHECK(r->smooth_ms >= 0 && r->urgency.expires_us >= 0);
-    if (r->is_chat) use_check_json(r->messages);
-    if (r->tools.len) use_check_json(r->tools);
-    if (r->template_kwargs.len) use_check_json(r->template_kwargs);
+    use_check_trees(r);
 }
 
 static inline void use_answer(const struct codec *codec, struct lib_answer *l, struct str bytes,

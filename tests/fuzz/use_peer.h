@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fuzz/use_trees.h"
 #include "unit/api/codec_case.h"
 
 static inline void check_json(struct str text, enum json_kind kind) {
@@ -32,14 +33,12 @@ static inline void check_piece(void *ctx, uint32_t number, struct str name, stru
 
 static inline void check_request(const struct api_request *r) {
     struct err err = {0};
-    if (r->is_chat) check_json(r->messages, JS_LIST);
-    if (r->tools.len) check_json(r->tools, JS_LIST);
-    if (r->template_kwargs.len) check_json(r->template_kwargs, JS_MAP);
+    use_check_trees(r);
     CHECK(sample_params_check(&r->sample, &err) == ST_OK);
     CHECK(r->n == 1);
     CHECK(r->stop_count <= API_STOPS_MAX);
     CHECK(r->tool_choice != TOOLS_NAMED || r->tool_name.len);
-    CHECK(r->tool_choice == TOOLS_NONE || r->tools.len);
+    CHECK(r->tool_choice == TOOLS_NONE || r->tools);
 }
 
 static inline void answer_request(struct case_run *run, const struct codec_case *c) {

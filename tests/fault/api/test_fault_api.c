@@ -10,9 +10,11 @@
 
 #include "api/embeddings.h"
 #include "api/tokenize.h"
+#include "api/tools_as_text.h"
 #include "fault/fail_alloc.h"
 #include "text/chat_prompt.h"
 #include "unit/api/tokenizer_fixture.h"
+#include "unit/json_lib.h"
 
 enum { ALLOCATIONS_MAX = 2000 };
 
@@ -32,10 +34,13 @@ static void expect_survival(work_fn *work, const char *body) {
     assert_in_range(n, 1, ALLOCATIONS_MAX - 1);
 }
 
-/* Jansson keeps the real allocator, so a document is there or the text was none. */
+static bool trees_fail; /* the values that decoders create count among the allocations */
+
+/* Parsing keeps the real allocator, so that a body is always there. */
 static struct json *parse(const char *text) {
-    struct json *doc = NULL;
-    CHECK(json_parse(str_of(text), &json_limits_request, &doc, NULL) == ST_OK);
+    fail_alloc_in_jansson(false);
+    struct json *doc = json_of(text);
+    fail_alloc_in_jansson(trees_fail);
     return doc;
 }
 
@@ -51,6 +56,18 @@ static enum status decode(const struct codec *codec, const char *body) {
 }
 
 static enum status decode_chat(const char *body) { return decode(codec_find("openai.chat"), body); }
+
+static enum status decode_anthropic(const char *body) {
+    return decode(codec_find("anthropic.messages"), body);
+}
+
+static enum status decode_responses(const char *body) {
+    return decode(codec_find("openai.responses"), body);
+}
+
+static enum status decode_ollama(const char *body) {
+    return decode(codec_find("ollama.chat"), body);
+}
 
 static enum status decode_text(const char *body) {
     return decode(codec_find("openai.completions"), body);
@@ -105,6 +122,38 @@ static void test_bodies_are_read_or_memory_lacks(void **state) {
     expect_survival(read_embeddings, "{\"input\":[\"a\",\"b\"],\"dimensions\":2}");
     expect_survival(read_tokens, "{\"tokens\":[72,255]}");
     expect_survival(read_tokens, "{\"tokens\":[]}");
+}
+
+#define ASK "{\"role\":\"user\",\"content\":\"Hi\"}"
+
+static void test_messages_are_built_or_memory_lacks(void **state) {
+    (void)state;
+    trees_fail = true;
+    expect_survival(decode_chat,
+                    "{\"messages\":[" ASK
+                    ",{\"role\":\"user\",\"name\":\"n\",\"content\":[{\"type\":"
+                    "\"text\",\"text\":\"Hi\"}]}],\"tools\":[{\"type\":\"function\",\"function\":"
+                    "{\"name\":\"f\"}}],\"reasoning_effort\":\"low\","
+                    "\"chat_template_kwargs\":{\"x\":[1]}}");
+    expect_survival(
+        decode_anthropic,
+        "{\"max_tokens\":1,\"system\":\"s\",\"messages\":[" ASK ",{\"role\":\"assistant\","
+        "\"content\":[{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{\"a\":1}}]},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"i\"}]}],"
+        "\"tools\":[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\"}}]"
+        "}");
+    expect_survival(decode_responses, "{\"instructions\":\"s\",\"input\":[" ASK
+                                      ",{\"type\":\"function_call\",\"call_id\":"
+                                      "\"i\",\"name\":\"f\",\"arguments\":\"\"}],\"tools\":[{"
+                                      "\"type\":\"function\",\"name\":\"f\"}],"
+                                      "\"reasoning\":{\"effort\":\"low\"}}");
+    expect_survival(
+        decode_ollama,
+        "{\"model\":\"m\",\"think\":\"low\",\"messages\":[" ASK ",{\"role\":\"assistant\","
+        "\"thinking\":\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
+        "{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"7\"}]}");
+    trees_fail = false;
+    fail_alloc_in_jansson(false);
 }
 
 /* --- answers ---------------------------------------------------------------------------- */
@@ -183,13 +232,16 @@ static void test_answers_are_told_and_written_or_memory_lacks(void **state) {
 
 /* --- prompts ---------------------------------------------------------------------------- */
 
-static enum status render(const char *messages) {
+static struct json *messages, *tools, *kwargs, *calls; /* parsed outside the failures */
+
+static enum status render(const char *unused) {
     struct chat_prompt *p = NULL;
     struct tokens ids = {0};
     struct buf out;
-    const struct chat_turn turn = {.messages = str_of(messages),
-                                   .tools = STR("[{}]"),
-                                   .kwargs = STR("{\"x\":1}"),
+    (void)unused;
+    const struct chat_turn turn = {.messages = messages,
+                                   .tools = tools,
+                                   .kwargs = kwargs,
                                    .continue_final = true,
                                    .opening = STR("{\"a\":")};
     buf_init(&out, 1 << 20);
@@ -202,14 +254,36 @@ static enum status render(const char *messages) {
     return st;
 }
 
+static enum status convert(const char *unused) {
+    struct json *out = NULL;
+    (void)unused;
+    enum status st = tools_as_text(calls, tools, &out);
+    json_destroy(out);
+    return st;
+}
+
 static void test_prompts_are_rendered_or_memory_lacks(void **state) {
     (void)state;
-    expect_survival(render, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    messages = json_of("[" ASK "]");
+    tools = json_of("[{}]");
+    kwargs = json_of("{\"x\":1}");
+    calls =
+        json_of("[" ASK ",{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+                "\"arguments\":{}}}]},{\"role\":\"tool\",\"content\":\"7\"}]");
+    fail_alloc_in_jansson(true);
+    expect_survival(render, "a prompt");
+    expect_survival(convert, "tools as text");
+    fail_alloc_in_jansson(false);
+    json_destroy(messages);
+    json_destroy(tools);
+    json_destroy(kwargs);
+    json_destroy(calls);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bodies_are_read_or_memory_lacks),
+        cmocka_unit_test(test_messages_are_built_or_memory_lacks),
         cmocka_unit_test(test_answers_are_told_and_written_or_memory_lacks),
         cmocka_unit_test(test_prompts_are_rendered_or_memory_lacks),
     };

@@ -9,10 +9,11 @@
 
 #include "api/tools.h"
 #include "fault/fail_alloc.h"
+#include "unit/json_lib.h"
 
 enum { ALLOCATIONS_MAX = 1000 };
 
-static const char tools[] = "[{\"function\":{\"name\":\"f\"}}]";
+static struct json *tools;
 
 static const struct {
     const char *form, *text;
@@ -31,7 +32,7 @@ static void ignore_call(void *ctx, uint32_t call, struct str text) {
 static enum status parse(size_t i) {
     const struct tool_sink sink = {ignore_text, ignore_call, ignore_call, NULL};
     struct tool_parser *p = NULL;
-    enum status st = tool_parser_create(tool_form_find(cases[i].form), str_of(tools), &p);
+    enum status st = tool_parser_create(tool_form_find(cases[i].form), tools, &p);
     if (st == ST_OK) st = tool_parser_push(p, str_of(cases[i].text), &sink);
     if (st == ST_OK) st = tool_parser_finish(p, &sink);
     tool_parser_destroy(p);
@@ -40,6 +41,7 @@ static enum status parse(size_t i) {
 
 static void test_every_failed_allocation_is_reported(void **state) {
     (void)state;
+    tools = json_of("[{\"function\":{\"name\":\"f\"}}]");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         long n = 0;
         for (; n < ALLOCATIONS_MAX; n++) {
@@ -53,6 +55,7 @@ static void test_every_failed_allocation_is_reported(void **state) {
         }
         assert_in_range(n, 4, ALLOCATIONS_MAX - 1);
     }
+    json_destroy(tools);
 }
 
 int main(void) {

@@ -131,15 +131,15 @@ static inline enum status case_stream(const struct case_run *run, uint32_t after
 
 static inline void case_put_request(const struct api_request *r, struct buf *out) {
     buf_put_text(out, "-- messages ");
-    buf_put_str(out, r->messages);
+    if (r->messages) json_put(r->messages, out);
     for (uint32_t i = 0; i < r->prompt_count; i++) {
         buf_put_text(out, "\n-- prompt ");
         buf_put_str(out, r->prompts[i].text);
     }
     buf_put_text(out, "\n-- tools ");
-    buf_put_str(out, r->tools);
+    if (r->tools) json_put(r->tools, out);
     buf_put_text(out, "\n-- kwargs ");
-    buf_put_str(out, r->template_kwargs);
+    if (r->template_kwargs) json_put(r->template_kwargs, out);
     buf_printf(out,
                "\n-- choice %d '%.*s' one %d continue %d max %u/%d stops %u stream %d\n"
                "-- t %g k %u p %g min %g typ %g rep %g pres %g freq %g win %d seed %llu/%d\n",

@@ -219,7 +219,7 @@ static void test_a_template_request_is_a_conversation(void **state) {
                                "\"add_generation_prompt\":false}"),
                          &r, &e),
                      ST_OK);
-    assert_true(r.text.is_chat && r.text.no_generation_prompt && r.text.tools.len > 0);
+    assert_true(r.text.is_chat && r.text.no_generation_prompt && r.text.tools);
     tokenize_request_deinit(&r);
     assert_int_equal(template_request_read(parse("{}"), &r, &e), ST_BAD);
     tokenize_request_deinit(&r);

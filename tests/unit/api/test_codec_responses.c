@@ -97,7 +97,7 @@ static void test_what_asks_for_nothing_is_accepted(void **state) {
                           "\"include\":[],\"tools\":[],\"tool_choice\":\"auto\",\"unheard_of\":1}");
     assert_int_equal(case_decode(codec(), body, &r, &e), ST_OK);
     assert_int_equal(r.tool_choice, TOOLS_NONE);
-    assert_int_equal(r.tools.len, 0);
+    assert_null(r.tools);
     api_request_deinit(&r);
 }
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "unit/api/tokenizer_fixture.h"
+#include "unit/json_lib.h"
 
 static struct lib_answer *begin(void) {
     struct lib_answer *l = mem_zalloc(sizeof(*l));
@@ -145,7 +146,7 @@ static void test_tokens_without_text_are_told_only_to_who_wants_tokens(void **st
     done(l);
 }
 
-#define TOOLS STR("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]")
+#define TOOLS json_of("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]")
 #define CALL "{\"name\":\"f\",\"arguments\":{}}</tool_call>"
 
 static void say_calls(struct lib_answer *l, uint32_t count) {
@@ -351,7 +352,7 @@ static void expect_forced(const char *form, const char *template, const char *op
     struct lib_answer *l = begin();
     struct tokenizer *own = byte_tokenizer(str_of(template));
     struct buf put;
-    l->request.tools = STR("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
+    l->request.tools = TOOLS;
     l->request.tool_choice = opening[strlen(opening) - 1] == '{' ? TOOLS_NAMED : TOOLS_REQUIRED;
     l->request.tool_name = STR("f");
     buf_init(&put, 1 << 10);
@@ -397,7 +398,7 @@ static void test_nothing_is_forced_where_the_model_may_choose(void **state) {
     struct buf put;
     api_request_init(&r, NULL);
     buf_init(&put, 1 << 10);
-    r.tools = STR("[{}]");
+    r.tools = json_of("[{}]");
     r.tool_choice = TOOLS_AUTO;
     tool_opening_put(tool_form_find("hermes"), STR(""), &r, &put);
     r.tool_choice = TOOLS_REQUIRED;
@@ -406,6 +407,7 @@ static void test_nothing_is_forced_where_the_model_may_choose(void **state) {
     tool_opening_put(tool_form_find("hermes"), STR(""), &r, &put);
     assert_int_equal(put.len, 0);
     buf_deinit(&put);
+    api_request_deinit(&r);
 }
 
 int main(void) {

@@ -12,13 +12,15 @@
 #include "api/tools.h"
 #include "base/mem.h"
 #include "unit/api/tool_events.h"
+#include "unit/json_lib.h"
 #include "unit/text/tok_lib.h"
 
 /* The request's tools: f, get_weather, add. */
-static const char tools[] =
+static const char tools_text[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]";
+static struct json *tools;
 
 struct tool_case {
     const char *form, *text, *told;
@@ -214,7 +216,7 @@ static void tell(const struct tool_case *c, struct str text, size_t first, size_
     struct tool_sink sink;
     tool_events_init(ev, &sink);
     const struct tool_form *form = tool_form_find(c->form);
-    assert_int_equal(tool_parser_create(form, str_of(tools), &p), ST_OK);
+    assert_int_equal(tool_parser_create(form, tools, &p), ST_OK);
     size_t cuts[] = {first, second - first, text.len - second};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tool_parser_push(p, str_take(text, cuts[i]), &sink), ST_OK);
@@ -229,7 +231,7 @@ static void tell_bytes(const struct tool_case *c, struct str text, struct tool_e
     struct tool_sink sink;
     tool_events_init(ev, &sink);
     const struct tool_form *form = tool_form_find(c->form);
-    assert_int_equal(tool_parser_create(form, str_of(tools), &p), ST_OK);
+    assert_int_equal(tool_parser_create(form, tools, &p), ST_OK);
     for (size_t i = 0; i < text.len; i++)
         assert_int_equal(tool_parser_push(p, (struct str){text.ptr + i, 1}, &sink), ST_OK);
     assert_int_equal(tool_parser_finish(p, &sink), ST_OK);
@@ -297,7 +299,7 @@ static void test_text_is_told_as_soon_as_it_is_certain(void **state) {
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
-    assert_int_equal(tool_parser_create(tool_form_find("json"), str_of(tools), &p), ST_OK);
+    assert_int_equal(tool_parser_create(tool_form_find("json"), tools, &p), ST_OK);
     assert_int_equal(told_after(p, &ev, &sink, "{\"answer"), 0);
     assert_int_equal(told_after(p, &ev, &sink, "\""), 9); /* no key of a call */
     assert_int_equal(told_after(p, &ev, &sink, ": 4"), 12);
@@ -305,7 +307,7 @@ static void test_text_is_told_as_soon_as_it_is_certain(void **state) {
     buf_deinit(&ev.line);
 
     tool_events_init(&ev, &sink);
-    assert_int_equal(tool_parser_create(tool_form_find("json"), str_of(tools), &p), ST_OK);
+    assert_int_equal(tool_parser_create(tool_form_find("json"), tools, &p), ST_OK);
     assert_int_equal(told_after(p, &ev, &sink, "{\"name\": \"Bob"), 0);
     assert_int_equal(told_after(p, &ev, &sink, "\""), 14); /* nobody's name */
     tool_parser_destroy(p);
@@ -318,7 +320,7 @@ static void test_arguments_are_told_as_they_come(void **state) {
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
-    assert_int_equal(tool_parser_create(tool_form_find("hermes"), str_of(tools), &p), ST_OK);
+    assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
     assert_int_equal(told_after(p, &ev, &sink, TC_OPEN "{\"name\": \"f\", \"arguments\": "), 0);
     assert_int_equal(told_after(p, &ev, &sink, "{"), 4); /* {f|{ */
     assert_int_equal(told_after(p, &ev, &sink, "\"x\""), 7);
@@ -332,7 +334,7 @@ static void test_every_name_counts_without_a_list(void **state) {
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
-    assert_int_equal(tool_parser_create(tool_form_find("json"), STR(""), &p), ST_OK);
+    assert_int_equal(tool_parser_create(tool_form_find("json"), NULL, &p), ST_OK);
     told_after(p, &ev, &sink, "{\"name\": \"Bob\", \"arguments\": {}}");
     assert_true(str_is(tool_events_line(&ev), "{Bob|{}}"));
     tool_parser_destroy(p);
@@ -349,7 +351,7 @@ static void test_what_is_held_has_a_limit(void **state) {
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
-    assert_int_equal(tool_parser_create(tool_form_find("hermes"), str_of(tools), &p), ST_OK);
+    assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
     told_after(p, &ev, &sink, "<tool_call>{\"id\": \"");
     size_t pushed = strlen("<tool_call>{\"id\": \"");
     while (ev.line.len == 0 && pushed < 2 * TOOL_HELD_BYTES_MAX) {
@@ -377,7 +379,7 @@ static void test_a_name_that_is_too_long_is_text(void **state) {
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
-    assert_int_equal(tool_parser_create(tool_form_find("json"), STR(""), &p), ST_OK);
+    assert_int_equal(tool_parser_create(tool_form_find("json"), NULL, &p), ST_OK);
     buf_clear(&text);
     buf_put_text(&text, "{\"name\": \"");
     for (int i = 0; i <= TOOL_NAME_BYTES_MAX; i++) buf_put_char(&text, 'n');
@@ -456,6 +458,18 @@ static void test_a_form_names_the_special_tokens_it_must_see(void **state) {
     assert_false(tool_form_needs(tool_form_find("json"), STR("<tool_call>")));
 }
 
+static int set_up(void **state) {
+    (void)state;
+    tools = json_of(tools_text);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    json_destroy(tools);
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hermes_calls_are_found_in_any_cut),
@@ -471,5 +485,5 @@ int main(void) {
         cmocka_unit_test(test_real_chat_templates_have_their_forms),
         cmocka_unit_test(test_a_form_names_the_special_tokens_it_must_see),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

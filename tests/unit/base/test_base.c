@@ -21,6 +21,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "unit/json_lib.h"
 
 static void test_buf_remembers_that_it_was_full(void **state) {
     (void)state;
@@ -149,6 +150,35 @@ static void test_json_that_is_put_reads_as_the_same(void **state) {
         json_destroy(doc);
     }
     buf_deinit(&out);
+}
+
+static void test_json_trees_are_built_and_share_values(void **state) {
+    (void)state;
+    struct json *doc = json_of("{\"a\":[1,\"x\"],\"b\":1e2}"), *tree = json_map_create();
+    struct json *list = json_list_create();
+    assert_int_equal(json_push(list, json_pin(json_get(doc, "a"))), ST_OK);
+    assert_int_equal(json_push(list, json_text_create(STR("\"\xff\""))), ST_OK);
+    assert_int_equal(json_push(list, json_text_create((struct str){NULL, 0})), ST_OK);
+    assert_int_equal(json_set(tree, STR("k"), json_bool_create(true)), ST_OK);
+    assert_int_equal(json_set(tree, STR("l"), list), ST_OK);
+    assert_int_equal(json_set(tree, STR("k"), json_null_create()), ST_OK); /* in its place */
+    json_destroy(doc);
+    assert_true(json_is(tree, "{\"k\":null,\"l\":[[1,\"x\"],\"\\\"\xEF\xBF\xBD\\\"\",\"\"]}"));
+    /* Values: the map, null, two lists, 1, three texts; keys k and l; texts of 1, 5 and 0 bytes. */
+    assert_int_equal(json_weight(tree), 8 + 2 + 6);
+    json_destroy(tree);
+}
+
+static void test_json_trees_report_what_could_not_be_created(void **state) {
+    (void)state;
+    struct json *map = json_map_create(), *list = json_list_create();
+    assert_int_equal(json_set(map, STR("k"), NULL), ST_NOMEM);
+    assert_int_equal(json_push(list, NULL), ST_NOMEM);
+    assert_int_equal(json_set(NULL, STR("k"), json_text_create(STR("x"))), ST_NOMEM);
+    assert_int_equal(json_push(NULL, json_text_create(STR("x"))), ST_NOMEM);
+    assert_null(json_pin(NULL));
+    json_destroy(map);
+    json_destroy(list);
 }
 
 static void test_buf_writes_numbers_and_the_inside_of_strings(void **state) {
@@ -324,6 +354,8 @@ int main(void) {
         cmocka_unit_test(test_cursor_gives_zeros_after_the_end),
         cmocka_unit_test(test_json_limits_hold),
         cmocka_unit_test(test_json_that_is_put_reads_as_the_same),
+        cmocka_unit_test(test_json_trees_are_built_and_share_values),
+        cmocka_unit_test(test_json_trees_report_what_could_not_be_created),
         cmocka_unit_test(test_buf_writes_numbers_and_the_inside_of_strings),
         cmocka_unit_test(test_json_whole_numbers_past_int64_become_real),
         cmocka_unit_test(test_map_agrees_with_an_array),

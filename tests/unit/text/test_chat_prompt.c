@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "text/chat_prompt.h"
 #include "text/tokenizer.h"
+#include "unit/json_lib.h"
 
 static const char LETTERS[] = " !\"',-.0123456789:<>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnop"
                               "qrstuvwxyz{|}\n";
@@ -61,7 +62,7 @@ static enum status prompt_of(const char *template, const char *messages, struct 
     struct err err = {0};
     buf_init(out, 1 << 20);
     enum status st = chat_prompt_create(t, &p, &err);
-    if (st == ST_OK) st = chat_prompt_encode(p, str_of(messages), &ids, &err);
+    if (st == ST_OK) st = chat_prompt_encode_json(p, str_of(messages), &ids, &err);
     if (st == ST_OK)
         assert_int_equal(tokenizer_decode(t, ids.ids, ids.count, false, out), ST_OK);
     else
@@ -114,8 +115,23 @@ static void test_a_template_that_refuses_or_is_wrong_says_so(void **state) {
 
 /* --- all that can be said about a prompt ------------------------------------------------ */
 
-static void expect_turn(const char *template, const struct chat_turn *turn, enum status status,
+/* The trees of a turn as JSON text; NULL: not given. */
+struct turn_text {
+    const char *messages, *tools, *kwargs;
+    bool no_generation_prompt, continue_final;
+    struct str opening;
+};
+
+static void expect_turn(const char *template, const struct turn_text *given, enum status status,
                         const char *text) {
+    struct json *messages = json_of(given->messages), *tools = json_of(given->tools);
+    struct json *kwargs = json_of(given->kwargs);
+    const struct chat_turn turn = {.messages = messages,
+                                   .tools = tools,
+                                   .kwargs = kwargs,
+                                   .no_generation_prompt = given->no_generation_prompt,
+                                   .continue_final = given->continue_final,
+                                   .opening = given->opening};
     struct tokenizer *t = letters(template);
     struct chat_prompt *p = NULL;
     struct err err = {0};
@@ -123,7 +139,7 @@ static void expect_turn(const char *template, const struct chat_turn *turn, enum
     buf_init(&out, 1 << 20);
     assert_int_equal(chat_prompt_create(t, &p, &err), ST_OK);
     buf_put_text(&out, "before "); /* is appended to */
-    enum status st = chat_prompt_render(p, turn, &out, &err);
+    enum status st = chat_prompt_render(p, &turn, &out, &err);
     if (st != ST_OK) buf_put_text(&out, err.text);
     assert_int_equal(st, status);
     if (st == ST_OK)
@@ -133,6 +149,9 @@ static void expect_turn(const char *template, const struct chat_turn *turn, enum
     buf_deinit(&out);
     chat_prompt_destroy(p);
     tokenizer_destroy(t);
+    json_destroy(messages);
+    json_destroy(tools);
+    json_destroy(kwargs);
 }
 
 #define USER "{\"role\":\"user\",\"content\":\"Hi\"}"
@@ -140,15 +159,15 @@ static void expect_turn(const char *template, const struct chat_turn *turn, enum
 
 static void test_tools_and_variables_reach_the_template(void **state) {
     (void)state;
-    const struct chat_turn turn = {.messages = STR("[" USER "]"),
-                                   .tools = STR("[{\"name\":\"f\"}]"),
-                                   .kwargs = STR("{\"mood\":\"good\",\"n\":2}"),
+    const struct turn_text turn = {.messages = "[" USER "]",
+                                   .tools = "[{\"name\":\"f\"}]",
+                                   .kwargs = "{\"mood\":\"good\",\"n\":2}",
                                    .no_generation_prompt = true};
     expect_turn("{{ tools[0].name }} {{ mood }} {{ n }} {{ add_generation_prompt }}", &turn, ST_OK,
                 "f good 2 False");
     /* Even if they got here, they would not win. */
-    const struct chat_turn sly = {.messages = STR("[" USER "]"),
-                                  .kwargs = STR("{\"messages\":[],\"bos_token\":\"x\"}")};
+    const struct turn_text sly = {.messages = "[" USER "]",
+                                  .kwargs = "{\"messages\":[],\"bos_token\":\"x\"}"};
     expect_turn("{{ bos_token }}{{ messages | length }}", &sly, ST_OK, "<s>1");
     assert_true(chat_prompt_is_reserved(STR("messages")));
     assert_true(chat_prompt_is_reserved(STR("eos_token")));
@@ -157,23 +176,23 @@ static void test_tools_and_variables_reach_the_template(void **state) {
 
 static void test_a_prompt_can_end_with_the_last_message(void **state) {
     (void)state;
-    struct chat_turn turn = {.messages = STR("[" USER "," ASSISTANT("Yes, ") "]"),
+    struct turn_text turn = {.messages = "[" USER "," ASSISTANT("Yes, ") "]",
                              .continue_final = true};
     expect_turn(TALK, &turn, ST_OK, "<s>user: Hi\nassistant: Yes, ");
     expect_turn("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", &turn, ST_OK,
                 "[Hi][Yes,");
-    turn.messages = STR("[" ASSISTANT("ab") "," ASSISTANT("ab") "]");
+    turn.messages = "[" ASSISTANT("ab") "," ASSISTANT("ab") "]";
     expect_turn("{% for m in messages %}{{ m.content }}.{% endfor %}", &turn, ST_OK, "ab.ab");
     expect_turn("{{ messages[0].role }}", &turn, ST_BAD, "cannot go on");
-    turn.messages = STR("[" ASSISTANT("") "]");
+    turn.messages = "[" ASSISTANT("") "]";
     expect_turn(TALK, &turn, ST_BAD, "cannot go on");
-    turn.messages = STR("[]");
+    turn.messages = "[]";
     expect_turn(TALK, &turn, ST_BAD, "cannot go on");
 }
 
 static void test_an_answer_can_begin_in_the_prompt(void **state) {
     (void)state;
-    struct chat_turn turn = {.messages = STR("[{\"role\":\"user\",\"content\":\"Hi\"}]"),
+    struct turn_text turn = {.messages = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
                              .opening = STR(" {\"a")};
     expect_turn(TALK, &turn, ST_OK, "<s>user: Hi\nassistant: {\"a");
     turn.continue_final = turn.no_generation_prompt = true;

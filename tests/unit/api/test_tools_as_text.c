@@ -8,20 +8,17 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "api/tools_told.h"
-#include "base/buf.h"
-#include "base/json.h"
+#include "api/tools_as_text.h"
+#include "unit/json_lib.h"
 
 #define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}"
 
-static struct json *tell(const char *messages, const char *tools, struct buf *out) {
-    struct json *doc = NULL;
-    struct err err = {0};
-    buf_init(out, 1 << 20);
-    assert_int_equal(tools_tell(str_of(messages), str_of(tools), out), ST_OK);
-    if (json_parse(buf_str(out), &json_limits_request, &doc, &err) != ST_OK)
-        fail_msg("%s in %s", err.text, buf_text(out));
-    return doc;
+static struct json *convert(const char *messages, const char *tools) {
+    struct json *list = json_of(messages), *given = json_of(tools), *out = NULL;
+    assert_int_equal(tools_as_text(list, given, &out), ST_OK);
+    json_destroy(list);
+    json_destroy(given);
+    return out;
 }
 
 static const char *text_of(const struct json *doc, size_t i, const char *key) {
@@ -30,35 +27,31 @@ static const char *text_of(const struct json *doc, size_t i, const char *key) {
 
 static void test_tools_follow_the_system_message_or_make_one(void **state) {
     (void)state;
-    struct buf out;
-    struct json *doc = tell("[{\"role\":\"user\",\"content\":\"hi\"}]", "[" TOOL "]", &out);
+    struct json *doc = convert("[{\"role\":\"user\",\"content\":\"hi\"}]", "[" TOOL "]");
     assert_int_equal(json_count(doc), 2);
     assert_string_equal(text_of(doc, 0, "role"), "system");
     assert_non_null(strstr(text_of(doc, 0, "content"), "\n" TOOL "\n"));
     assert_non_null(strstr(text_of(doc, 0, "content"), "<tool_call>"));
     assert_string_equal(text_of(doc, 1, "content"), "hi");
     json_destroy(doc);
-    buf_deinit(&out);
 
-    doc = tell("[{\"role\":\"system\",\"content\":\"Be brief.\"},"
-               "{\"role\":\"user\",\"content\":\"hi\"}]",
-               "[" TOOL "," TOOL "]", &out);
+    doc = convert("[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+                  "{\"role\":\"user\",\"content\":\"hi\"}]",
+                  "[" TOOL "," TOOL "]");
     assert_int_equal(json_count(doc), 2);
     assert_memory_equal(text_of(doc, 0, "content"), "Be brief.\n\n", 11);
     assert_non_null(strstr(text_of(doc, 0, "content"), "\n" TOOL "\n" TOOL "\n"));
     json_destroy(doc);
-    buf_deinit(&out);
 }
 
 static void test_calls_and_results_become_text(void **state) {
     (void)state;
-    struct buf out;
-    struct json *doc = tell(
+    struct json *doc = convert(
         "[{\"role\":\"user\",\"content\":\"hi\"},"
         "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\","
         "\"type\":\"function\",\"function\":{\"name\":\"now\",\"arguments\":{\"in\":\"\\\"R\"}}}]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"noon\"}]",
-        NULL, &out);
+        NULL);
     assert_int_equal(json_count(doc), 3);
     assert_string_equal(text_of(doc, 1, "content"),
                         "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"in\":\"\\\"R\"}}\n"
@@ -66,38 +59,35 @@ static void test_calls_and_results_become_text(void **state) {
     assert_string_equal(text_of(doc, 2, "role"), "user");
     assert_string_equal(text_of(doc, 2, "content"), "<tool_response>\nnoon\n</tool_response>");
     json_destroy(doc);
-    buf_deinit(&out);
 }
 
 static void test_text_beside_calls_stays_in_front_of_them(void **state) {
     (void)state;
-    struct buf out;
-    struct json *doc = tell("[{\"role\":\"assistant\",\"content\":\"Let me see.\",\"tool_calls\":["
-                            "{\"function\":{\"name\":\"a\",\"arguments\":{}}},"
-                            "{\"function\":{\"name\":\"b\",\"arguments\":{}}}]}]",
-                            NULL, &out);
+    struct json *doc =
+        convert("[{\"role\":\"assistant\",\"content\":\"Let me see.\",\"tool_calls\":["
+                "{\"function\":{\"name\":\"a\",\"arguments\":{}}},"
+                "{\"function\":{\"name\":\"b\",\"arguments\":{}}}]}]",
+                NULL);
     assert_string_equal(text_of(doc, 0, "content"),
                         "Let me see.\n"
                         "<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n"
                         "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>");
     json_destroy(doc);
-    buf_deinit(&out);
 }
 
 static void test_a_conversation_without_tools_is_not_changed(void **state) {
     (void)state;
-    struct buf out;
     const char *messages = "[{\"role\":\"system\",\"content\":\"s\"},"
                            "{\"role\":\"user\",\"content\":\"u\",\"name\":\"n\"}]";
-    json_destroy(tell(messages, "[]", &out));
-    assert_string_equal(buf_text(&out), messages);
-    buf_deinit(&out);
+    struct json *doc = convert(messages, "[]");
+    assert_true(json_is(doc, messages));
+    json_destroy(doc);
 }
 
-static void test_only_templates_without_the_word_are_told(void **state) {
+static void test_a_template_that_never_mentions_tools_needs_them_as_text(void **state) {
     (void)state;
-    assert_true(tools_must_be_told(STR("{% for m in messages %}{{ m.content }}{% endfor %}")));
-    assert_false(tools_must_be_told(STR("{% if tools %}{{ tools | tojson }}{% endif %}")));
+    assert_true(tools_as_text_needed(STR("{% for m in messages %}{{ m.content }}{% endfor %}")));
+    assert_false(tools_as_text_needed(STR("{% if tools %}{{ tools | tojson }}{% endif %}")));
 }
 
 int main(void) {
@@ -106,7 +96,7 @@ int main(void) {
         cmocka_unit_test(test_calls_and_results_become_text),
         cmocka_unit_test(test_text_beside_calls_stays_in_front_of_them),
         cmocka_unit_test(test_a_conversation_without_tools_is_not_changed),
-        cmocka_unit_test(test_only_templates_without_the_word_are_told),
+        cmocka_unit_test(test_a_template_that_never_mentions_tools_needs_them_as_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
