@@ -1,6 +1,7 @@
 /* metrics/metrics.c - see metrics/metrics.h.
  *
- * Families in the order of their registration; each holds its series, which are what callers get.
+ * Families are printed in the order of their registration. Each holds its series; a series is what
+ * the caller gets as counter, gauge or histogram.
  */
 #include "metrics/metrics.h"
 
@@ -16,13 +17,13 @@
 
 enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 
-/* A row of a family: labels and numbers. */
+/* One set of labels of a family, with its numbers. */
 struct series {
     struct series *next;
     char *labels;
     double value; /* of a histogram: the sum */
     const double *bounds;
-    uint64_t *counts; /* one more than bounds: the last is for what is above them all */
+    uint64_t *counts; /* one more than bounds: the last counts values above all of them */
     uint32_t bound_count;
 };
 
@@ -55,7 +56,7 @@ enum status metrics_create(struct metrics **out) {
 static void series_destroy(struct series *s) {
     if (!s) return;
     mem_free(s->labels);
-    mem_free(s->counts); /* the bounds lie behind them */
+    mem_free(s->counts); /* the bounds are in the same allocation */
     mem_free(s);
 }
 
@@ -105,7 +106,7 @@ static struct family *family_get(struct metrics *m, const char *name, const char
     return family_add(m, name, help, kind);
 }
 
-/* Counts and bounds in one block. */
+/* Counts and bounds in one allocation. */
 static bool take_bounds(struct series *s, const double *bounds, uint32_t count) {
     for (uint32_t i = 1; i < count; i++) CHECK(bounds[i] > bounds[i - 1]);
     size_t counts_bytes = (count + 1) * sizeof(s->counts[0]);
@@ -118,7 +119,7 @@ static bool take_bounds(struct series *s, const double *bounds, uint32_t count) 
     return true;
 }
 
-/* Joined to its family at the end, so that a failure leaves nothing half made. */
+/* Linked to its family last, so that a failure leaves no incomplete series there. */
 static struct series *series_add(struct family *f, const char *labels, const double *bounds,
                                  uint32_t count) {
     struct series *s = f ? mem_zalloc(sizeof(*s)) : NULL;
@@ -207,7 +208,7 @@ static void put_number(struct buf *out, double value) {
     }
 }
 
-/* One sample. `bound`: what a bucket's "le" says, or NULL. */
+/* One sample. `bound`: the value of a bucket's "le" label, or NULL. */
 static void put_sample(struct buf *out, const char *name, const char *suffix,
                        const struct series *s, const double *bound, double value) {
     buf_printf(out, "%s%s", name, suffix);

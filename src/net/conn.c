@@ -1,19 +1,19 @@
 /* net/conn.c - see net/conn_int.h for the contract.
  *
- * Sending. What the kernel does not take at once is copied to `pending`; one write at a time is
- * under way, of `sending`, and when it is done the two change places. A response that fits into
- * the socket's buffer therefore costs one system call and no copy.
+ * Sending. Bytes that the kernel does not take at once are copied to `pending`. One write is under
+ * way at a time, of `sending`; when it is complete the two buffers are swapped. A response that
+ * fits into the socket's buffer therefore costs one system call and no copy.
  *
- * Deadlines. A connection is in at most one queue of waits. All in a queue have the same time, so
- * the one that came first is due first, and a sweep looks only at the heads.
+ * Deadlines. A connection is in at most one wait queue. All connections in a queue have the same
+ * time limit, so the one at the head is due first, and the sweep looks only at the heads.
  *
- * The end. conn_finish sends what waits, tells the peer that nothing more comes and reads on for a
- * moment, throwing away what it gets: closing a socket with unread bytes makes the kernel send a
- * reset, which can destroy the reply before the peer has read it.
+ * Closing. conn_finish sends what is pending, ends our output (FIN), and reads and discards input
+ * for CONN_LINGER_MS: if a socket is closed with unread input the kernel sends a reset, which can
+ * destroy the response before the peer has read it.
  *
  * Entry points: conn_create, conn_open; conn_received, conn_eof, conn_sent, conn_closed;
- * conn_write, conn_finish, conn_kill, conn_break, conn_defer; conn_pause, conn_hold, conn_release,
- * conn_wait, conn_switch; conns_sweep, conns_turn, conns_verify.
+ * conn_write, conn_finish, conn_close, conn_fail, conn_defer; conn_pause, conn_hold, conn_release,
+ * conn_wait, conn_switch; conns_sweep, conns_run_deferred, conns_verify.
  */
 #include "net/conn_int.h"
 
@@ -23,8 +23,8 @@
 #include "net/tls_int.h"
 
 enum {
-    AHEAD_MAX = CONN_AHEAD_BYTES + 2 * READ_BUFFER_BYTES, /* what one more read can add, and ease */
-    SHARED_KEEP_BYTES = 256 << 10, /* shared buffers above it are given back after use */
+    HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
+    SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
     SWEEP_MS_MIN = 5,
     SWEEP_MS_MAX = 500,
 };
@@ -67,13 +67,13 @@ static void start_sweep(struct http_server *s) {
     uv_timer_start(&s->sweep, conns_sweep, (uint64_t)period, (uint64_t)period);
 }
 
-static void leave_wait(struct conn *c) {
+static void stop_wait(struct conn *c) {
     if (c->wait != WAIT_NONE) list_remove(&c->server->waits[c->wait], LINK_WAIT, c);
     c->wait = WAIT_NONE;
 }
 
-static void enter_wait(struct conn *c, enum wait_kind kind) {
-    leave_wait(c);
+static void start_wait(struct conn *c, enum wait_kind kind) {
+    stop_wait(c);
     if (kind == WAIT_NONE) return;
     c->wait = kind;
     c->wait_since_ms = now_ms(c->server);
@@ -84,26 +84,26 @@ static void enter_wait(struct conn *c, enum wait_kind kind) {
 void conn_wait(struct conn *c, enum wait_kind kind) {
     if (c->is_closing) return;
     c->wait_wanted = kind;
-    if (!c->is_writing && !c->is_finishing) enter_wait(c, kind);
+    if (!c->is_writing && !c->is_finishing) start_wait(c, kind);
 }
 
-/* The kernel's part counts, too: it holds megabytes, and asks for more only when a good part of
- * them has gone, which a slow reader may take minutes for. */
-size_t conn_untaken(const struct conn *c) {
-    return c->wire->unsent(c) + (c->wire->queued ? c->wire->queued(c) : 0);
+/* The kernel's send queue counts too. It holds megabytes, and the kernel takes more only when a
+ * good part of them has been acknowledged; a slow reader may need minutes for that. */
+size_t conn_unacked(const struct conn *c) {
+    return c->transport->unsent(c) + (c->transport->queued ? c->transport->queued(c) : 0);
 }
 
-static void late(struct conn *c, enum wait_kind kind) {
-    leave_wait(c);
-    const size_t untaken = kind == WAIT_WRITE ? conn_untaken(c) : 0;
-    if (kind == WAIT_WRITE && untaken < c->untaken) {
-        c->untaken = untaken;
-        enter_wait(c, WAIT_WRITE);
+static void deadline_passed(struct conn *c, enum wait_kind kind) {
+    stop_wait(c);
+    const size_t unacked = kind == WAIT_WRITE ? conn_unacked(c) : 0;
+    if (kind == WAIT_WRITE && unacked < c->unacked) {
+        c->unacked = unacked;
+        start_wait(c, WAIT_WRITE);
     } else if (kind == WAIT_HANDSHAKE || kind == WAIT_WRITE || kind == WAIT_LINGER ||
-               c->is_broken) { /* its protocol may not even have begun */
-        conn_kill(c);
+               c->has_failed) { /* it may have no protocol yet */
+        conn_close(c);
     } else {
-        c->proto->on_late(c, kind);
+        c->proto->on_deadline(c, kind);
     }
 }
 
@@ -113,7 +113,7 @@ void conns_sweep(uv_timer_t *timer) {
     for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
         struct conn *c;
         while ((c = s->waits[kind].first) && now_ms(s) - c->wait_since_ms >= s->wait_ms[kind])
-            late(c, (enum wait_kind)kind);
+            deadline_passed(c, (enum wait_kind)kind);
         if (s->waits[kind].first) is_empty = false;
     }
     if (is_empty) uv_timer_stop(timer);
@@ -125,7 +125,7 @@ static void update_reading(struct conn *c) {
     const bool wants = !c->is_paused && !c->is_full && !c->is_closing && !c->has_eof;
     if (wants == c->is_reading) return;
     c->is_reading = wants;
-    c->wire->read(c, wants);
+    c->transport->read(c, wants);
 }
 
 void conn_pause(struct conn *c, bool pause) {
@@ -135,94 +135,95 @@ void conn_pause(struct conn *c, bool pause) {
 
 void conn_hold(struct conn *c, struct str bytes) {
     if (!bytes.len) return;
-    buf_put_str(&c->ahead, bytes);
-    if (buf_status(&c->ahead) != ST_OK) {
-        conn_break(c);
+    buf_put_str(&c->held, bytes);
+    if (buf_status(&c->held) != ST_OK) {
+        conn_fail(c);
         return;
     }
-    c->is_full = c->ahead.len >= CONN_AHEAD_BYTES;
+    c->is_full = c->held.len >= CONN_HELD_BYTES;
     update_reading(c);
 }
 
 void conn_release(struct conn *c) {
-    c->is_released = true;
+    c->is_release_due = true;
     conn_defer(c);
 }
 
-/* Nobody listens any more. */
-static bool is_deaf(const struct conn *c) {
-    return c->is_closing || c->is_finishing || c->is_broken;
+/* Input is discarded and output is ignored. */
+static bool is_ending(const struct conn *c) {
+    return c->is_closing || c->is_finishing || c->has_failed;
 }
 
 static void deliver(struct conn *c, struct str bytes) {
-    if (is_deaf(c)) return;
-    if (c->ahead.len)
+    if (is_ending(c)) return;
+    if (c->held.len)
         conn_hold(c, bytes);
     else
         c->proto->on_bytes(c, bytes);
 }
 
-static void give_ahead(struct conn *c) {
-    struct buf ahead = c->ahead;
-    buf_init(&c->ahead, AHEAD_MAX);
-    c->is_released = false;
+static void deliver_held(struct conn *c) {
+    struct buf held = c->held;
+    buf_init(&c->held, HELD_MAX);
+    c->is_release_due = false;
     c->is_full = false;
-    if (ahead.len) c->proto->on_bytes(c, buf_str(&ahead));
-    buf_deinit(&ahead);
+    if (held.len) c->proto->on_bytes(c, buf_str(&held));
+    buf_deinit(&held);
     if (!c->is_closing) update_reading(c);
 }
 
-/* ---- turns ---- */
+/* ---- deferred calls ---- */
 
 void conn_defer(struct conn *c) {
     struct http_server *s = c->server;
     if (c->is_deferred || c->is_closing) return;
     c->is_deferred = true;
-    list_push(&s->turns, LINK_TURN, c);
-    if (!uv_is_active((const uv_handle_t *)&s->turn)) uv_idle_start(&s->turn, conns_turn);
+    list_push(&s->deferred, LINK_DEFERRED, c);
+    if (!uv_is_active((const uv_handle_t *)&s->defer_idle))
+        uv_idle_start(&s->defer_idle, conns_run_deferred);
 }
 
-static void leave_turns(struct conn *c) {
+static void cancel_deferred(struct conn *c) {
     if (!c->is_deferred) return;
-    list_remove(&c->server->turns, LINK_TURN, c);
+    list_remove(&c->server->deferred, LINK_DEFERRED, c);
     c->is_deferred = false;
 }
 
-static void take_turn(struct conn *c) {
-    leave_turns(c);
-    if (c->is_broken) {
-        conn_kill(c);
+static void run_deferred(struct conn *c) {
+    cancel_deferred(c);
+    if (c->has_failed) {
+        conn_close(c);
         return;
     }
-    if (c->is_released && !is_deaf(c)) give_ahead(c);
-    if (!is_deaf(c) && c->proto && c->proto->on_turn) c->proto->on_turn(c);
+    if (c->is_release_due && !is_ending(c)) deliver_held(c);
+    if (!is_ending(c) && c->proto && c->proto->on_deferred) c->proto->on_deferred(c);
 }
 
-void conns_turn(uv_idle_t *idle) {
+void conns_run_deferred(uv_idle_t *idle) {
     struct http_server *s = idle->data;
-    uint32_t count = 0; /* who joins during the turn has the next one */
-    for (struct conn *c = s->turns.first; c; c = c->links[LINK_TURN].next) count++;
-    for (; count && s->turns.first; count--) take_turn(s->turns.first);
-    if (!s->turns.first) uv_idle_stop(idle);
+    uint32_t count = 0; /* connections that are added meanwhile wait for the next call */
+    for (struct conn *c = s->deferred.first; c; c = c->links[LINK_DEFERRED].next) count++;
+    for (; count && s->deferred.first; count--) run_deferred(s->deferred.first);
+    if (!s->deferred.first) uv_idle_stop(idle);
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
-void conn_break(struct conn *c) {
-    c->is_broken = true;
+void conn_fail(struct conn *c) {
+    c->has_failed = true;
     conn_defer(c);
 }
 
-void conn_kill(struct conn *c) {
+void conn_close(struct conn *c) {
     if (c->is_closing) return;
     c->is_closing = true;
-    leave_wait(c);
-    leave_turns(c);
+    stop_wait(c);
+    cancel_deferred(c);
     list_remove(&c->server->conns, LINK_ALL, c);
     c->server->stats.connections--;
     if (c->proto) c->proto->close(c);
     c->state = NULL;
-    c->wire->close(c);
+    c->transport->close(c);
 }
 
 void conn_closed(struct conn *c) {
@@ -231,21 +232,21 @@ void conn_closed(struct conn *c) {
     tls_session_destroy(c->tls);
     buf_deinit(&c->sending);
     buf_deinit(&c->pending);
-    buf_deinit(&c->ahead);
+    buf_deinit(&c->held);
     mem_free(c);
     CHECK(s->open_handles > 0);
     s->open_handles--;
-    server_settle(s);
+    server_close_handles(s);
 }
 
-/* All has been sent. */
-static void say_end(struct conn *c) {
-    if (c->has_eof || c->wire->shutdown(c) != 0) {
-        conn_break(c);
+/* Everything has been sent: end our output and wait for the peer to close. */
+static void shut_down(struct conn *c) {
+    if (c->has_eof || c->transport->shutdown(c) != 0) {
+        conn_fail(c);
         return;
     }
     c->is_shut = true;
-    enter_wait(c, WAIT_LINGER);
+    start_wait(c, WAIT_LINGER);
 }
 
 /* ---- sending ---- */
@@ -256,18 +257,18 @@ static void start_sending(struct conn *c) {
     c->pending = swap;
     buf_clear(&c->pending);
     c->is_writing = true;
-    enter_wait(c, WAIT_WRITE);
+    start_wait(c, WAIT_WRITE);
     c->server->stats.writes++;
-    if (c->wire->write(c) == 0) {
-        c->untaken = conn_untaken(c);
+    if (c->transport->write(c) == 0) {
+        c->unacked = conn_unacked(c);
         return;
     }
     c->is_writing = false;
-    conn_break(c);
+    conn_fail(c);
 }
 
-/* Copy what lies behind the first `taken` bytes. */
-static void keep_rest(struct conn *c, const uv_buf_t *bufs, uint32_t count, size_t taken) {
+/* Copy everything after the first `taken` bytes to `pending`. */
+static void queue_rest(struct conn *c, const uv_buf_t *bufs, uint32_t count, size_t taken) {
     for (uint32_t i = 0; i < count; i++) {
         const size_t skip = taken < bufs[i].len ? taken : bufs[i].len;
         buf_put(&c->pending, bufs[i].base + skip, bufs[i].len - skip);
@@ -286,18 +287,18 @@ static void send_raw(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
     size_t taken = 0;
     if (!c->is_writing) {
         c->server->stats.writes++;
-        const ssize_t got = c->wire->try_write(c, bufs, count);
+        const ssize_t got = c->transport->try_write(c, bufs, count);
         if (got < 0 && got != UV_EAGAIN) {
-            conn_break(c);
+            conn_fail(c);
             return;
         }
         taken = got < 0 ? 0 : (size_t)got;
     }
     c->server->stats.bytes_out += total;
     if (taken == total) return;
-    keep_rest(c, bufs, count, taken);
+    queue_rest(c, bufs, count, taken);
     if (buf_status(&c->pending) != ST_OK)
-        conn_break(c);
+        conn_fail(c);
     else if (!c->is_writing)
         start_sending(c);
 }
@@ -307,11 +308,11 @@ static void shrink_shared(struct buf *b) {
     if (b->cap > SHARED_KEEP_BYTES) buf_deinit(b);
 }
 
-/* What the TLS session has written to the shared buffer. */
+/* Send what the TLS session has written to the shared buffer. */
 static void send_cipher(struct conn *c) {
     struct buf *cipher = &c->server->cipher;
     if (buf_status(cipher) != ST_OK) {
-        conn_break(c);
+        conn_fail(c);
     } else if (cipher->len) {
         const uv_buf_t out = {.base = cipher->ptr, .len = cipher->len};
         send_raw(c, &out, 1);
@@ -319,7 +320,7 @@ static void send_cipher(struct conn *c) {
     shrink_shared(cipher);
 }
 
-/* Pieces that fit into one TLS record become one. */
+/* Pieces that fit into one TLS record are joined, so that they become one record. */
 static void send_tls(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
     struct buf *gather = &c->server->gather;
     bool is_fine = true;
@@ -332,12 +333,12 @@ static void send_tls(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
         for (uint32_t i = 0; i < count && is_fine; i++)
             is_fine = tls_session_write(c->tls, bufs[i].base, bufs[i].len);
     }
-    if (!is_fine) conn_break(c);
+    if (!is_fine) conn_fail(c);
     send_cipher(c);
 }
 
 void conn_write(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
-    if (is_deaf(c) || total_of(bufs, count) == 0) return;
+    if (is_ending(c) || total_of(bufs, count) == 0) return;
     if (c->tls)
         send_tls(c, bufs, count);
     else
@@ -345,20 +346,20 @@ void conn_write(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
 }
 
 uint64_t conn_backlog(const struct conn *c) {
-    return c->pending.len + (c->is_writing ? c->wire->unsent(c) : 0);
+    return c->pending.len + (c->is_writing ? c->transport->unsent(c) : 0);
 }
 
 void conn_finish(struct conn *c) {
-    if (is_deaf(c)) return;
+    if (is_ending(c)) return;
     if (c->tls) {
-        tls_session_goodbye(c->tls);
+        tls_session_close_notify(c->tls);
         send_cipher(c);
     }
     c->is_finishing = true;
-    buf_deinit(&c->ahead);
+    buf_deinit(&c->held);
     c->is_paused = c->is_full = false;
     update_reading(c);
-    if (!c->is_writing) say_end(c);
+    if (!c->is_writing) shut_down(c);
 }
 
 void conn_sent(struct conn *c, int status) {
@@ -366,7 +367,7 @@ void conn_sent(struct conn *c, int status) {
     buf_clear(&c->sending);
     if (c->is_closing) return;
     if (status < 0) {
-        conn_kill(c);
+        conn_close(c);
         return;
     }
     if (c->pending.len) {
@@ -375,22 +376,22 @@ void conn_sent(struct conn *c, int status) {
         buf_deinit(&c->sending);
         buf_deinit(&c->pending);
         if (c->is_finishing)
-            say_end(c);
+            shut_down(c);
         else
-            enter_wait(c, c->wait_wanted);
+            start_wait(c, c->wait_wanted);
     }
-    if (!is_deaf(c) && c->proto) c->proto->on_written(c);
+    if (!is_ending(c) && c->proto) c->proto->on_written(c);
 }
 
-/* ---- what comes in ---- */
+/* ---- input ---- */
 
 static void begin_proto(struct conn *c, const struct proto *proto) {
     c->proto = proto;
-    if (proto->open(c) != ST_OK) conn_break(c);
+    if (proto->open(c) != ST_OK) conn_fail(c);
 }
 
-/* False: nothing more can be done with what came. */
-static bool shake_hands(struct conn *c) {
+/* False: the handshake is not complete, or the connection is ending. */
+static bool do_handshake(struct conn *c) {
     const enum tls_step step = tls_session_handshake(c->tls);
     send_cipher(c);
     if (step == TLS_FAILED || step == TLS_EOF) {
@@ -399,28 +400,28 @@ static bool shake_hands(struct conn *c) {
     }
     if (step == TLS_MORE) return false;
     begin_proto(c, tls_session_is_h2(c->tls) ? &proto_http2 : &proto_http1);
-    return !is_deaf(c);
+    return !is_ending(c);
 }
 
 static void receive_tls(struct conn *c, struct str cipher) {
     struct http_server *s = c->server;
     tls_session_feed(c->tls, cipher);
-    if (!c->proto && !shake_hands(c)) return;
+    if (!c->proto && !do_handshake(c)) return;
     enum tls_step step;
     do {
         size_t got = 0;
         step = tls_session_read(c->tls, s->plain_buffer, sizeof(s->plain_buffer), &got);
         send_cipher(c);
         if (step == TLS_DONE) deliver(c, (struct str){s->plain_buffer, got});
-    } while (step == TLS_DONE && !is_deaf(c));
-    if (is_deaf(c)) return;
+    } while (step == TLS_DONE && !is_ending(c));
+    if (is_ending(c)) return;
     if (step == TLS_EOF) conn_eof(c, UV_EOF);
     if (step == TLS_FAILED) conn_finish(c);
 }
 
 void conn_received(struct conn *c, struct str bytes) {
     c->server->stats.bytes_in += bytes.len;
-    if (is_deaf(c)) return;
+    if (is_ending(c)) return;
     if (c->tls)
         receive_tls(c, bytes);
     else
@@ -430,22 +431,22 @@ void conn_received(struct conn *c, struct str bytes) {
 void conn_eof(struct conn *c, int status) {
     const bool may_still_read = status == UV_EOF && c->is_finishing && !c->is_shut;
     if (!may_still_read) {
-        conn_kill(c);
+        conn_close(c);
         return;
     }
     c->has_eof = true;
     update_reading(c);
 }
 
-struct conn *conn_create(struct http_server *s, const struct wire *wire) {
+struct conn *conn_create(struct http_server *s, const struct transport *transport) {
     struct conn *c = mem_zalloc(sizeof(*c));
     if (!c) return NULL;
     c->server = s;
-    c->wire = wire;
+    c->transport = transport;
     c->is_draining = s->is_draining;
     buf_init(&c->sending, CONN_PENDING_MAX);
     buf_init(&c->pending, CONN_PENDING_MAX);
-    buf_init(&c->ahead, AHEAD_MAX);
+    buf_init(&c->held, HELD_MAX);
     list_push(&s->conns, LINK_ALL, c);
     s->stats.connections++;
     s->open_handles++;
@@ -455,7 +456,7 @@ struct conn *conn_create(struct http_server *s, const struct wire *wire) {
 void conn_open(struct conn *c, struct tls_context *tls) {
     if (tls) {
         c->tls = tls_session_create(tls, &c->server->cipher);
-        if (!c->tls) conn_break(c);
+        if (!c->tls) conn_fail(c);
         conn_wait(c, WAIT_HANDSHAKE);
     } else {
         begin_proto(c, &proto_http1);
@@ -467,8 +468,8 @@ void conn_switch(struct conn *c, const struct proto *to, void *state, struct str
     c->proto->close(c);
     c->state = state;
     c->proto = to;
-    if (!state && to->open(c) != ST_OK) conn_break(c);
-    if (bytes.len && !is_deaf(c)) to->on_bytes(c, bytes);
+    if (!state && to->open(c) != ST_OK) conn_fail(c);
+    if (bytes.len && !is_ending(c)) to->on_bytes(c, bytes);
 }
 
 /* ---- invariants ---- */
@@ -487,12 +488,12 @@ static uint32_t verify_list(const struct conn_list *list, int which) {
 }
 
 static void verify_conn(const struct conn *c) {
-    CHECK(c->is_writing || c->pending.len == 0 || c->is_broken);
+    CHECK(c->is_writing || c->pending.len == 0 || c->has_failed);
     CHECK(!c->is_writing || c->wait == WAIT_WRITE);
     CHECK(c->is_writing || c->wait != WAIT_WRITE);
     CHECK(!c->is_shut || c->is_finishing);
-    CHECK(!c->is_finishing || c->is_writing || c->wait == WAIT_LINGER || c->is_broken);
-    CHECK(!c->is_broken || c->is_deferred);
+    CHECK(!c->is_finishing || c->is_writing || c->wait == WAIT_LINGER || c->has_failed);
+    CHECK(!c->has_failed || c->is_deferred);
     CHECK(!c->is_full || !c->is_reading);
 }
 
@@ -514,5 +515,5 @@ void conns_verify(const struct http_server *s) {
         }
     }
     CHECK(in_waits == waiting);
-    CHECK(verify_list(&s->turns, LINK_TURN) == deferred);
+    CHECK(verify_list(&s->deferred, LINK_DEFERRED) == deferred);
 }

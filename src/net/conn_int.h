@@ -1,16 +1,16 @@
 /* net/conn_int.h - a connection and the protocol that is spoken on it. Part of net/http_int.h.
  *
- *   uv stream <-> wire <-> conn (conn.c: bytes, TLS, deadlines) <-> proto (http1.c, http2.c, ws.c)
+ *   uv stream <-> transport <-> conn <-> proto (http1.c, http2.c, ws.c)
  *
- * Who may call whom. The handler calls the public functions at any time, also from within its own
- * callbacks, and no callback of the handler comes from within them. So what a public call sets
- * off that would call the handler (a failed write, the next pipelined request) waits for the next
- * *turn*: conn_break and conn_release put the connection into a queue that the loop works off
- * before it reads again. conn_kill is for code that the loop has called: on_bytes, on_late,
- * on_written, on_turn.
+ * Who may call whom. The handler may call the public functions at any time, also from within its
+ * own callbacks, and a public function never calls the handler. Work that would call the handler
+ * (a failed write, the next pipelined request) is therefore *deferred*: conn_fail and conn_release
+ * put the connection into the server's queue `deferred`, which the loop runs before it reads again.
+ * conn_close may call the handler; only code that the loop has called may use it: on_bytes,
+ * on_deadline, on_written, on_deferred.
  *
  * Lifetime: from accept until the loop has closed its handle. Thread: the loop's. Memory: the
- * struct, and buffers only while something waits in them.
+ * struct, and buffers only while they hold bytes.
  */
 #ifndef NET_CONN_INT_H
 #define NET_CONN_INT_H
@@ -24,48 +24,48 @@ struct conn;
 struct tls_session; /* tls.c */
 
 enum {
-    CONN_AHEAD_BYTES = 16384,     /* held for later before reading pauses */
-    CONN_PENDING_MAX = 256 << 20, /* waiting to be sent; a connection that has more is broken */
-    CONN_LINGER_MS = 1000,        /* how long a closed conversation waits for the peer to leave */
+    CONN_HELD_BYTES = 16384,      /* of input kept for later, before reading pauses */
+    CONN_PENDING_MAX = 256 << 20, /* waiting to be sent; a connection that has more fails */
+    CONN_LINGER_MS = 1000,        /* after our last byte: time for the peer to read it and close */
     CONN_PEER_BYTES = 64,
     READ_BUFFER_BYTES = 65536,
     PLAIN_BUFFER_BYTES = 16384, /* a TLS record */
 };
 
-/* What a connection waits for; each kind has one duration, so each is a queue whose head is due
- * first. */
+/* What a connection waits for. All connections of one kind have the same time limit, so each kind
+ * is a queue, and the connection at its head reaches its deadline first. */
 enum wait_kind {
-    WAIT_NONE, /* a response is under way and the peer takes it */
+    WAIT_NONE, /* no deadline: a response is being produced, and nothing waits to be sent */
     WAIT_HANDSHAKE,
-    WAIT_IDLE, /* the oldest of these gives way when there are too many connections */
+    WAIT_IDLE, /* between requests */
     WAIT_HEAD,
     WAIT_BODY,
-    WAIT_WRITE,  /* set by conn.c alone, in place of what the protocol asked for */
-    WAIT_TICK,   /* HTTP/2 looks at the deadlines of its streams, a WebSocket at its pings */
-    WAIT_LINGER, /* set by conn.c alone: all is said, the peer has a moment to read it */
+    WAIT_WRITE,  /* bytes wait to be sent; conn.c sets it in place of the protocol's kind */
+    WAIT_TICK,   /* HTTP/2 checks the deadlines of its streams, a WebSocket its pings */
+    WAIT_LINGER, /* everything is sent, the peer may still read it; conn.c sets it */
     WAIT_KINDS,
 };
 
 struct proto {
     const char *name; /* "http/1.1", "h2", "websocket" */
 
-    /* The connection's protocol begins; its state goes to c->state. Not called by conn_switch
-     * where the state is handed over. */
+    /* Create the protocol's state in c->state. conn_switch does not call it when it passes a
+     * state. */
     enum status (*open)(struct conn *c);
-    /* Frees its state; calls on_gone for what is under way (exchange_gone). Also after a failed
-     * open, with what that left in c->state. */
+    /* Free the state; exchange_gone for every exchange under way. Also called after a failed open,
+     * with what that left in c->state. */
     void (*close)(struct conn *c);
-    /* Bytes have come (decrypted). May call conn_write, conn_hold, conn_finish, conn_kill. They
-     * are borrowed until it returns. */
+    /* Decrypted input, borrowed until it returns. May call conn_write, conn_hold, conn_finish,
+     * conn_close. */
     void (*on_bytes)(struct conn *c, struct str bytes);
-    /* All that waited has been taken by the kernel, or has fallen below the low mark. */
+    /* The kernel has taken one queued write; conn_backlog may be lower than before. */
     void (*on_written)(struct conn *c);
     /* The deadline of `kind` has passed: IDLE, HEAD, BODY or TICK. */
-    void (*on_late)(struct conn *c, enum wait_kind kind);
-    /* Finish what is under way, take nothing new. */
+    void (*on_deadline)(struct conn *c, enum wait_kind kind);
+    /* Complete the requests under way and accept no new ones. */
     void (*drain)(struct conn *c);
 
-    /* An exchange's side of it. `body` NULL: more follows. */
+    /* Sending the response of one exchange. `body` NULL: the body follows by send_data. */
     void (*send_head)(struct http_exchange *x, uint32_t status, const struct http_header *headers,
                       uint32_t count, const struct str *body);
     void (*send_data)(struct http_exchange *x); /* x->out: all of it, in one write */
@@ -73,38 +73,39 @@ struct proto {
     void (*send_abort)(struct http_exchange *x);
     uint64_t (*backlog)(const struct http_exchange *x);
 
-    /* Optional: a turn that conn_defer asked for. */
-    void (*on_turn)(struct conn *c);
+    /* Optional: the deferred call that conn_defer asked for. */
+    void (*on_deferred)(struct conn *c);
 };
 
 extern const struct proto proto_http1, proto_http2, proto_ws;
 
-/* What carries the bytes: a uv stream (wire.c), or a test's buffers. */
-struct wire {
+/* What carries the bytes: a uv stream (transport.c), or a test's buffers. */
+struct transport {
     const char *name;
-    /* Bytes taken at once, or a negative uv error; UV_EAGAIN if none. */
+    /* The number of bytes that the kernel took at once, or a negative uv error; UV_EAGAIN if it
+     * took none. */
     ssize_t (*try_write)(struct conn *c, const uv_buf_t *bufs, uint32_t count);
     /* Send all of c->sending and then call conn_sent. */
     int (*write)(struct conn *c);
-    size_t (*unsent)(const struct conn *c); /* of c->sending */
-    size_t (*queued)(const struct conn *c); /* optional: sent, and not yet taken by the peer */
+    size_t (*unsent)(const struct conn *c); /* bytes of c->sending that the kernel has not taken */
+    size_t (*queued)(const struct conn *c); /* optional: bytes in the kernel's send queue */
     void (*read)(struct conn *c, bool on);
-    int (*shutdown)(struct conn *c); /* no more bytes will be sent */
-    void (*close)(struct conn *c);   /* and then call conn_closed */
+    int (*shutdown)(struct conn *c); /* end of our output */
+    void (*close)(struct conn *c);   /* then call conn_closed */
 };
-extern const struct wire wire_uv;
+extern const struct transport transport_uv;
 
 struct conn_link {
     struct conn *next, *prev;
 };
-enum { LINK_ALL, LINK_WAIT, LINK_TURN, LINKS };
+enum { LINK_ALL, LINK_WAIT, LINK_DEFERRED, LINKS };
 struct conn_list {
     struct conn *first, *last;
 };
 
 struct conn {
     struct http_server *server;
-    const struct wire *wire;
+    const struct transport *transport;
     const struct proto *proto;
     void *state; /* the protocol's */
     struct tls_session *tls;
@@ -118,68 +119,70 @@ struct conn {
         uv_write_t write;
         uv_shutdown_t shutdown;
     } req;
-    struct buf sending; /* with the kernel: must not move */
+    struct buf sending; /* the write under way: the kernel reads it, so it must not move */
     struct buf pending; /* to be sent after `sending` */
-    struct buf ahead;   /* came, and the protocol does not want it yet */
-    size_t untaken;     /* by the peer, of what was sent, when WAIT_WRITE began */
+    struct buf held;    /* input that the protocol takes later (conn_hold) */
+    size_t unacked;     /* conn_unacked when WAIT_WRITE began */
     bool is_writing;    /* `sending` is under way */
-    bool is_finishing;  /* conn_finish was called: writes are ignored, reads thrown away */
-    bool is_shut;       /* the peer has been told that nothing more comes */
-    bool is_broken;     /* to be killed in the next turn */
-    bool is_closing;    /* killed; freed when the loop says so */
-    bool is_paused;     /* by the protocol */
-    bool is_full;       /* `ahead` is */
+    bool is_finishing;  /* conn_finish was called: writes are ignored, input is discarded */
+    bool is_shut;       /* our output has ended (FIN, close_notify) */
+    bool has_failed;    /* conn_fail was called: closed by the next deferred call */
+    bool is_closing;    /* conn_close was called: freed when the loop has closed the handle */
+    bool is_paused;     /* the protocol has stopped reading */
+    bool is_full;       /* `held` has CONN_HELD_BYTES or more, so reading has stopped */
     bool is_reading;
-    bool is_released; /* `ahead` is to be given to the protocol */
-    bool is_deferred; /* in the queue of turns */
+    bool is_release_due; /* the next deferred call gives `held` to the protocol */
+    bool is_deferred;    /* in the server's queue `deferred` */
     bool is_local, is_draining;
-    bool has_eof;               /* the peer has ended its side while ours was finishing */
-    bool is_reset;              /* closed so that the peer sees an error, not an end */
-    enum wait_kind wait;        /* whose queue it is in */
-    enum wait_kind wait_wanted; /* by the protocol; differs while bytes wait to be sent */
+    bool has_eof;               /* the peer has ended its output while ours was finishing */
+    bool is_reset;              /* close with a reset, so that the peer sees an error */
+    enum wait_kind wait;        /* the queue that it is in */
+    enum wait_kind wait_wanted; /* the protocol's; another one than `wait` while bytes are unsent */
     int64_t wait_since_ms;
     struct conn_link links[LINKS];
     char peer[CONN_PEER_BYTES];
 };
 
-/* A connection on `wire`; open begins to read, with http1 or, for `tls`, a handshake. NULL: out
- * of memory. */
-struct conn *conn_create(struct http_server *s, const struct wire *wire);
+/* A connection on `transport`; NULL: out of memory. conn_open starts reading, with a handshake if
+ * `tls` is given, else with HTTP/1.1. */
+struct conn *conn_create(struct http_server *s, const struct transport *transport);
 void conn_open(struct conn *c, struct tls_context *tls);
-/* What the wire tells. eof: a negative uv error that ends reading, UV_EOF among them. */
+/* The transport calls these. conn_eof: reading has ended with a negative uv error or UV_EOF. */
 void conn_received(struct conn *c, struct str bytes);
 void conn_eof(struct conn *c, int status);
 void conn_sent(struct conn *c, int status);
 void conn_closed(struct conn *c); /* frees it */
 
-/* What the server's sweep and turn handles call. */
+/* Called by the server's timer and idle handle. */
 void conns_sweep(uv_timer_t *timer);
-void conns_turn(uv_idle_t *idle);
+void conns_run_deferred(uv_idle_t *idle);
 void conns_verify(const struct http_server *s); /* CHECKs every queue; slow, for tests */
 
-/* Send. Tries the kernel at once; what it does not take waits in `pending`. Never calls the
- * protocol; a failure breaks the connection. */
+/* Send. The kernel is tried at once; bytes that it does not take are copied to `pending`. Never
+ * calls the protocol; on an error the connection fails (conn_fail). */
 void conn_write(struct conn *c, const uv_buf_t *bufs, uint32_t count);
-uint64_t conn_backlog(const struct conn *c);
-size_t conn_untaken(const struct conn *c); /* under way, or in the kernel: less if the peer reads */
-/* Close after everything has been sent, and the peer had a moment to read it. The protocol hears
- * no more of bytes; its close() is called when the connection ends. */
+uint64_t conn_backlog(const struct conn *c); /* bytes written and not yet taken by the kernel */
+/* The backlog and the kernel's send queue: it falls while the peer reads. */
+size_t conn_unacked(const struct conn *c);
+/* Close gracefully: send everything, then give the peer CONN_LINGER_MS to read it. The protocol
+ * gets no more bytes; its close() is called when the connection ends. */
 void conn_finish(struct conn *c);
 /* Close at once. The protocol's close() is called before this returns. */
-void conn_kill(struct conn *c);
-/* The same in the next turn: for calls that may come from the handler. */
-void conn_break(struct conn *c);
-/* on_turn in the next turn. */
+void conn_close(struct conn *c);
+/* Close by a deferred call: for functions that the handler may have called. */
+void conn_fail(struct conn *c);
+/* Have the loop call on_deferred. */
 void conn_defer(struct conn *c);
-/* Stop and go on reading. */
+/* Stop reading, or start it again. */
 void conn_pause(struct conn *c, bool pause);
-/* Keep bytes of on_bytes for later: they come again, once, after conn_release, before what is
- * read then. Reading stops by itself when there are many. */
+/* Keep input for later. After conn_release on_bytes gets it again, once, before newer input. When
+ * CONN_HELD_BYTES or more are held the connection stops reading: this is the back-pressure on a
+ * client that sends ahead. */
 void conn_hold(struct conn *c, struct str bytes);
 void conn_release(struct conn *c);
-void conn_wait(struct conn *c, enum wait_kind kind); /* starts that deadline anew */
-/* Hand the connection to another protocol, with bytes that came already. The old one's close() is
- * called first. `state` NULL: the new one's open() is called. */
+void conn_wait(struct conn *c, enum wait_kind kind); /* restarts that deadline */
+/* Give the connection to another protocol, with input that has been read already. The old
+ * protocol's close() is called first; the new one's open() only if `state` is NULL. */
 void conn_switch(struct conn *c, const struct proto *to, void *state, struct str bytes);
 
 #endif

@@ -1,7 +1,7 @@
-/* net/exchange.c - one request with its response: the public calls and what protocols call.
+/* net/exchange.c - one request with its response: the public calls, and the calls of protocols.
  *
- * The parts of the head lie in an arena of the exchange; body and output are buffers that grow
- * and live as long as it does, so that a long stream allocates only in its first events.
+ * The head is stored in an arena of the exchange. Body and output are growing buffers that are
+ * freed with the exchange, so a long stream allocates only during its first flushes.
  *
  * Entry points: exchange_* for protocols (net/http_int.h); http_find, http_head, http_body,
  * http_set_body_max, http_set_user, http_user, http_reply, http_stream_*, http_backlog.
@@ -15,7 +15,7 @@
 
 enum {
     FIRST_HEADERS = 16,
-    ARENA_PER_HEADER = 64, /* what rounding up can add */
+    ARENA_PER_HEADER = 64, /* alignment of two allocations */
     ARENA_SPARE = 16384,
 };
 
@@ -98,7 +98,7 @@ static enum http_method method_of(struct str name) {
     return HTTP_OTHER;
 }
 
-/* Visible ASCII, and no fragment: that is the client's own business. */
+/* Visible ASCII without '#': a client does not send the fragment. */
 static bool is_target(struct str s) {
     for (size_t i = 0; i < s.len; i++)
         if (s.ptr[i] < 0x21 || s.ptr[i] > 0x7e || s.ptr[i] == '#') return false;
@@ -127,7 +127,6 @@ uint32_t exchange_set_host(struct http_exchange *x, struct str host) {
 void exchange_head_done(struct http_exchange *x) {
     const struct http_server *s = x->conn->server;
     x->head.headers = x->headers;
-    x->has_head = true;
     buf_init(&x->body, SIZE_MAX / 2);
     if (s->handler->on_head) s->handler->on_head(s->ctx, x);
 }
@@ -151,29 +150,27 @@ void exchange_body_done(struct http_exchange *x) {
 void exchange_gone(struct http_exchange *x) {
     const struct http_server *s = x->conn->server;
     const bool is_known = x->is_handled || x->is_streaming;
-    x->is_over = true;
     if (is_known && s->handler->on_gone) s->handler->on_gone(s->ctx, x);
     exchange_destroy(x);
 }
 
 void exchange_end(struct http_exchange *x) {
     const struct http_server *s = x->conn->server;
-    x->is_over = true;
     if (s->handler->on_end) s->handler->on_end(s->ctx, x, x->status, x->body_sent);
     exchange_destroy(x);
 }
 
 void exchange_written(struct http_exchange *x) {
     const struct http_server *s = x->conn->server;
-    if (!x->was_full || http_backlog(x) > s->limits.backlog_bytes / 2) return;
-    x->was_full = false;
-    if (s->handler->on_room) s->handler->on_room(s->ctx, x);
+    if (!x->is_writable_due || http_backlog(x) > s->limits.backlog_bytes / 2) return;
+    x->is_writable_due = false;
+    if (s->handler->on_writable) s->handler->on_writable(s->ctx, x);
 }
 
-void exchange_word_fault(struct http_server *s, uint32_t status, const char *sentence,
-                         struct buf *body) {
-    s->stats.faults++;
-    s->handler->put_fault(s->ctx, status, sentence, body);
+void exchange_put_error(struct http_server *s, uint32_t status, const char *sentence,
+                        struct buf *body) {
+    s->stats.protocol_errors++;
+    s->handler->put_error_body(s->ctx, status, sentence, body);
 }
 
 /* ---- the public calls ---- */
@@ -221,14 +218,14 @@ void http_stream_put(struct http_exchange *x, struct str bytes) {
 void http_stream_flush(struct http_exchange *x) {
     CHECK(x->is_streaming);
     if (buf_status(&x->out) != ST_OK) {
-        conn_break(x->conn);
+        conn_fail(x->conn);
         buf_clear(&x->out);
         x->out_head = 0;
         return;
     }
     if (x->out.len == 0) return;
     x->proto->send_data(x);
-    if (http_backlog(x) > x->conn->server->limits.backlog_bytes) x->was_full = true;
+    if (http_backlog(x) > x->conn->server->limits.backlog_bytes) x->is_writable_due = true;
 }
 
 void http_stream_end(struct http_exchange *x) {

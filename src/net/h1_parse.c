@@ -1,6 +1,6 @@
 /* net/h1_parse.c - see net/h1_int.h for the contract.
  *
- * Only this file knows llhttp, whose names for methods are also ours.
+ * The only file that uses llhttp.
  */
 #include "net/h1_int.h"
 
@@ -8,15 +8,15 @@
 #include <string.h>
 
 enum {
-    BLANKS_MAX = 1,             /* empty lines that a sloppy client may send before a request */
-    SIZE_DIGITS_MAX = 15,       /* hexadecimal, of a chunk's size: the sum cannot wrap */
+    BLANKS_MAX = 1,             /* empty lines before a request; some clients send one */
+    SIZE_DIGITS_MAX = 15,       /* hexadecimal, of a chunk size: it cannot overflow 64 bits */
     EXTENSION_BYTES_MAX = 1024, /* of one chunk */
     TRAILER_BYTES_MAX = 8192,
 };
 
 /* ---- the end of a head ---- */
 
-/* A CR has been followed by its LF. */
+/* CR LF has been read. */
 static enum h1_step end_line(struct h1_scan *s) {
     s->has_cr = false;
     if (s->line_bytes > 0) {
@@ -56,10 +56,10 @@ static bool is_digit(char b) { return b >= '0' && b <= '9'; }
 static uint32_t parse_version(struct str text, uint32_t *out, const char **sentence) {
     const bool is_version = text.len == 8 && str_starts(text, STR("HTTP/")) &&
                             is_digit(text.ptr[5]) && text.ptr[6] == '.' && is_digit(text.ptr[7]);
-    *sentence = "the request line does not end in an HTTP version";
+    *sentence = "malformed request line: it does not end in an HTTP version";
     if (!is_version) return 400;
     *out = (uint32_t)(text.ptr[5] - '0') * 10 + (uint32_t)(text.ptr[7] - '0');
-    *sentence = "this server speaks HTTP/1.0, HTTP/1.1 and HTTP/2";
+    *sentence = "unsupported HTTP version; supported: HTTP/1.0, HTTP/1.1, HTTP/2";
     return *out == 10 || *out == 11 ? 0 : 505;
 }
 
@@ -68,7 +68,7 @@ uint32_t h1_parse_line(struct str head, struct h1_line *out, const char **senten
     const char *end = memchr(head.ptr, '\r', head.len);
     const struct str line = str_take(head, (size_t)(end - head.ptr));
     const char *first = memchr(line.ptr, ' ', line.len);
-    *sentence = "the request line is not of the form \"METHOD TARGET HTTP/1.1\"";
+    *sentence = "malformed request line: expected \"METHOD TARGET HTTP/1.1\"";
     if (!first || first == line.ptr) return 400;
     out->method = str_take(line, (size_t)(first - line.ptr));
     const struct str rest = str_skip(line, out->method.len + 1);
@@ -88,7 +88,7 @@ struct reader {
     bool is_done;
 };
 
-/* The head is fed in one piece, so a span comes in one piece. */
+/* llhttp gets the whole head in one call, so each name and each value arrives in one piece. */
 static int on_name(llhttp_t *p, const char *at, size_t len) {
     struct reader *r = p->data;
     r->name = (struct str){at, len};
@@ -111,10 +111,10 @@ static int on_value_end(llhttp_t *p) {
 static int on_headers_end(llhttp_t *p) {
     struct reader *r = p->data;
     r->is_done = true;
-    return HPE_PAUSED; /* the body is not llhttp's business */
+    return HPE_PAUSED; /* llhttp does not parse the body */
 }
 
-/* 501 would say that the server lacks something, and clients try again after a 5xx. */
+/* 405, not 501: clients retry after a 5xx. */
 static uint32_t status_of(llhttp_errno_t failure) {
     return failure == HPE_INVALID_METHOD ? 405 : 400;
 }
@@ -122,18 +122,18 @@ static uint32_t status_of(llhttp_errno_t failure) {
 static const char *sentence_of(llhttp_errno_t failure) {
     switch (failure) {
     case HPE_INVALID_METHOD:
-        return "this method is not known here";
+        return "unknown method";
     case HPE_INVALID_HEADER_TOKEN:
-        return "a header contains a character that is not allowed there";
+        return "a header contains a character that is not allowed";
     case HPE_INVALID_CONTENT_LENGTH:
     case HPE_UNEXPECTED_CONTENT_LENGTH:
-        return "Content-Length is not one number, or stands beside Transfer-Encoding";
+        return "Content-Length is not one number, or Transfer-Encoding is given too";
     case HPE_INVALID_TRANSFER_ENCODING:
         return "Transfer-Encoding must be exactly \"chunked\"";
     case HPE_INVALID_URL:
-        return "the request's target is not a valid path";
+        return "the request target is not a valid path";
     default:
-        return "the request's head is not valid HTTP";
+        return "malformed request head";
     }
 }
 
@@ -165,10 +165,10 @@ static int hex_of(char b) {
     return -1;
 }
 
-/* The line with the size is complete. */
+/* The size line is complete. */
 static enum h1_step begin_chunk(struct h1_chunks *c) {
     c->has_cr = false;
-    c->extra_bytes = 0;
+    c->extension_bytes = 0;
     c->state = c->left > 0 ? CHUNK_DATA : CHUNK_TRAILER;
     if (c->left == 0) c->trailer = (struct h1_scan){.is_trailer = true};
     return c->digits > 0 ? H1_MORE : H1_BAD;
@@ -191,10 +191,10 @@ static enum h1_step take_size_byte(struct h1_chunks *c, char b) {
     }
     const unsigned char u = (unsigned char)b;
     if ((u < 0x20 && u != '\t') || u == 0x7f) return H1_BAD;
-    return ++c->extra_bytes > EXTENSION_BYTES_MAX ? H1_BAD : H1_MORE;
+    return ++c->extension_bytes > EXTENSION_BYTES_MAX ? H1_BAD : H1_MORE;
 }
 
-/* CR LF behind the data. */
+/* The CR LF after the data. */
 static enum h1_step take_tail_byte(struct h1_chunks *c, char b) {
     if (b != (c->has_cr ? '\n' : '\r')) return H1_BAD;
     if (c->has_cr) {

@@ -1,19 +1,19 @@
 /* net/h2_int.h - HTTP/2: the state of a connection and of its streams.
  *
- *   http2.c    what comes in: requests, deadlines, floods, the end
- *   h2_send.c  what goes out: responses, flow control, one write for what is ready
+ *   http2.c    input: requests, deadlines, floods, closing
+ *   h2_send.c  output: responses, flow control, one write for all frames that are ready
  *   h2_mem.c   the memory of nghttp2's session
  *
- * A stream outlives its exchange: once the handler has ended a response its exchange is gone,
- * while the stream holds what the peer's window or the socket has not let go yet.
+ * A stream may exist longer than its exchange. When the handler ends a response the exchange is
+ * destroyed; the stream keeps the bytes that the peer's window or the socket has not accepted yet.
  *
- *     head --END_HEADERS--> body --END_STREAM--> answer --all sent--> closed
+ *     head --END_HEADERS--> body --END_STREAM--> response --all sent--> closed
  *
- * Only code that the loop has called tells the handler anything: a stream that ends within a
- * call of the handler is marked, and told in the next turn.
+ * Only code that the loop has called may call the handler. If a stream ends while the handler is
+ * calling us, it is marked (is_closed) and reported by a deferred call.
  *
- * Lifetime: a stream lives from its first HEADERS until nghttp2 has closed it and its handler
- * knows. Thread: the loop's. Memory: what is queued, with CONN_PENDING_MAX as the wall.
+ * Lifetime: a stream exists from its first HEADERS until nghttp2 has closed it and the handler has
+ * been notified. Thread: the loop's. Memory: what is queued, CONN_PENDING_MAX bytes at most.
  */
 #ifndef NET_H2_INT_H
 #define NET_H2_INT_H
@@ -27,31 +27,31 @@
 
 struct h2_stream {
     struct h2 *h2;
-    struct http_exchange *x; /* NULL once it is over for the handler */
+    struct http_exchange *x; /* NULL once the handler's part has ended */
     struct h2_stream *next, *prev;
     int32_t id;
-    bool has_head;    /* the request's head is whole */
-    bool has_request; /* and so is all of it */
-    bool is_bare;     /* the response has no body: HEAD, 204, 304 */
-    bool is_asleep;   /* nghttp2 waits for more to send */
-    bool is_last;     /* nothing follows what is queued */
-    bool is_spent;    /* the response has been sent before the request was whole */
-    bool is_reset;    /* by us, on purpose */
-    bool is_curt;     /* an early answer cuts the request off: nothing is on its way */
-    bool has_sent;    /* some of its response has left */
-    bool is_closed;   /* nghttp2 has forgotten it; the handler is to be told */
-    uint32_t refusal; /* the status for a head that must not reach the handler */
+    bool has_head;      /* the request head is complete */
+    bool has_request;   /* the request is complete */
+    bool is_bodyless;   /* the response has no body: HEAD, 204, 304 */
+    bool is_suspended;  /* the queue is empty, nghttp2 waits for resume_stream */
+    bool is_last;       /* the response ends with what is queued */
+    bool is_discarding; /* the response has been sent, the rest of the request is discarded */
+    bool is_reset;      /* we have sent RST_STREAM */
+    bool resets_early;  /* an early response resets the stream: the client is not sending a body */
+    bool has_sent;      /* some of the response has been sent */
+    bool is_closed;     /* nghttp2 has closed it; the handler is still to be notified */
+    uint32_t refusal;   /* the error status of a malformed head, which the handler must not see */
     const char *sentence;
     struct str method, target, authority, host; /* in the exchange's arena */
     struct buf queue;                           /* flushed by the handler, to be sent */
-    size_t sent;                                /* of `queue` */
-    uint64_t discarded;                         /* bytes of a body that nobody wants */
-    int64_t since_ms;                           /* the last step forward */
+    size_t sent;                                /* bytes at the front of `queue` that are sent */
+    uint64_t discarded;                         /* bytes of the body that were discarded */
+    int64_t since_ms;                           /* last progress of the stream */
     int64_t began_ms;
 };
 
-/* Things that a peer does too often: a bucket that leaks. */
-struct h2_tally {
+/* A leaky bucket: counts what a peer does, and forgets at a fixed rate. */
+struct h2_bucket {
     uint32_t count;
     int64_t at_ms;
 };
@@ -61,30 +61,31 @@ struct h2 {
     nghttp2_session *session;
     struct h2_stream *streams; /* newest first */
     uint32_t stream_count;
-    bool is_receiving; /* within nghttp2's parser: what is to be sent waits for its end */
-    bool is_over;      /* the connection is: nghttp2 is not called any more */
-    bool is_poisoned;  /* because it has run out of memory */
-    bool is_ending;    /* its last words are on their way */
-    bool is_leaving;   /* GOAWAY was sent */
-    bool has_settings; /* the peer's first ones came */
-    bool has_goaway;   /* the peer's */
-    struct h2_tally resets;
-    struct h2_tally frames;
-    bool is_trimmed;         /* idle, and its memory given back as far as that goes */
-    struct h2_block *blocks; /* of the session */
-    struct h2_block *frame_block;
+    bool is_receiving;     /* within nghttp2's parser: h2_flush waits until it returns */
+    bool is_over;          /* nghttp2 must not be called any more */
+    bool is_out_of_memory; /* the reason for is_over */
+    bool is_ending;        /* the session was terminated; its last frames are being sent */
+    bool has_sent_goaway;
+    bool has_settings; /* the peer's first SETTINGS have arrived */
+    bool has_goaway;   /* the peer has sent GOAWAY */
+    struct h2_bucket resets;
+    struct h2_bucket frames;
+    bool is_trimmed;                   /* idle, and h2_mem_trim was called */
+    struct h2_allocation *allocations; /* of the session */
+    struct h2_allocation *frame_allocation;
 };
 
 int64_t h2_now_ms(const struct h2 *h);
 
 /* ---- h2_send.c ---- */
 
-/* Everything that flow control and the socket's backlog allow, in one write. */
+/* Send everything that flow control and the socket's backlog allow, in one write. */
 void h2_flush(struct h2 *h);
-/* Answer in the handler's place and end the exchange. The stream goes when that is sent. */
+/* Send an error response in place of the handler and end the exchange. The stream is closed when
+ * the response has been sent. */
 void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence);
 void h2_reset(struct h2_stream *st, uint32_t code);
-void h2_continue(struct h2_stream *st); /* 100 */
+void h2_continue(struct h2_stream *st); /* sends "100 Continue" */
 void h2_stream_free(struct h2_stream *st);
 
 void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_header *headers,
@@ -100,7 +101,7 @@ nghttp2_mem h2_mem_of(struct h2 *h);
 void h2_mem_trim(struct h2 *h); /* only while the session has nothing to send */
 void h2_mem_free_all(struct h2 *h);
 
-/* nghttp2's: a frame is on its way. */
+/* Callback of nghttp2: a frame is being sent. */
 int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *ctx);
 
 #endif

@@ -1,13 +1,10 @@
 /* net/h2_send.c - responses on HTTP/2 streams; see net/h2_int.h.
  *
- * A flush of the handler moves its bytes to the stream's queue; nghttp2 asks for them when the
- * windows of the stream and of the connection are open, so a peer that does not read one stream
- * holds up that stream only. What nghttp2 makes is gathered and written at once, and no more is
- * asked of it while the socket has a backlog: bytes that wait in a stream's queue can still be
- * counted and dropped, those in the socket's cannot.
- *
- * Trailers would follow the last of the queue: NGHTTP2_DATA_FLAG_NO_END_STREAM beside the EOF in
- * read_queue, and nghttp2_submit_trailer there.
+ * A flush of the handler moves its bytes to the stream's queue. nghttp2 takes bytes from the queue
+ * when the windows of the stream and of the connection are open, so a peer that does not read one
+ * stream holds back that stream only. All frames that nghttp2 builds are gathered and written at
+ * once. While the socket has a backlog of BACKLOG_MAX nghttp2 is not called: bytes in a stream's
+ * queue can still be counted and dropped, bytes in the socket's queue cannot.
  *
  * Entry points: h2_flush, h2_refuse, h2_reset, h2_continue, h2_stream_free; h2_send_head,
  * h2_send_data, h2_send_end, h2_send_abort, h2_backlog; h2_on_frame_send.
@@ -20,13 +17,13 @@
 #include "net/h2_int.h"
 
 enum {
-    BACKLOG_MAX = 64 << 10,    /* of the socket, before streams keep their bytes */
-    QUEUE_KEEP_BYTES = 16384,  /* a longer queue gives its memory back when it is empty */
-    QUEUE_SHIFT_BYTES = 65536, /* sent bytes before what follows them moves to the front */
+    BACKLOG_MAX = 64 << 10,    /* of the socket; with more, bytes stay in the streams' queues */
+    QUEUE_KEEP_BYTES = 16384,  /* a larger queue is freed when it is empty */
+    QUEUE_SHIFT_BYTES = 65536, /* sent bytes at the front of a queue before the rest is moved */
     HEADERS_MAX = 64,          /* of a response */
     OWN_HEADERS = 3,           /* :status, date, content-length */
-    FAULT_BYTES_MAX = 65536,
-    DATA_CREDIT = 2, /* frames a peer may send for each DATA frame: two window updates */
+    ERROR_BODY_MAX = 65536,
+    DATA_CREDIT = 2, /* frames that a peer may send for each DATA frame: two window updates */
 };
 
 static size_t queued(const struct h2_stream *st) { return st->queue.len - st->sent; }
@@ -43,7 +40,7 @@ void h2_stream_free(struct h2_stream *st) {
     mem_free(st);
 }
 
-/* ---- what nghttp2 takes ---- */
+/* ---- callbacks of nghttp2 ---- */
 
 static void empty_queue(struct h2_stream *st) {
     st->sent = 0;
@@ -58,7 +55,7 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *out, si
     if (!st) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the connection is ending */
     const size_t len = queued(st) < room ? queued(st) : room;
     if (len == 0 && !st->is_last) {
-        st->is_asleep = true;
+        st->is_suspended = true;
         return NGHTTP2_ERR_DEFERRED;
     }
     if (len) memcpy(out, st->queue.ptr + st->sent, len);
@@ -80,23 +77,24 @@ int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void 
     if (!st) return 0;
     st->has_sent = true;
     if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM) || st->has_request) return 0;
-    /* The rest of the request is of no use. Clients that send first and read later hang when it
-     * is cut off, so some of it is thrown away; who waits to be asked for it is told at once. */
-    st->is_spent = true;
-    if (st->is_curt) h2_reset(st, NGHTTP2_NO_ERROR);
+    /* The response is complete before the request. Clients that send everything before they read
+     * would hang if the stream were reset, so the rest of the body is discarded (DISCARD_BYTES at
+     * most). A client that waits for "100 Continue" sends no body and is reset at once. */
+    st->is_discarding = true;
+    if (st->resets_early) h2_reset(st, NGHTTP2_NO_ERROR);
     return 0;
 }
 
 /* ---- one write ---- */
 
-/* False: nothing is left that may be sent now. */
+/* Collect the frames that may be sent now; false: there are no more. */
 static bool gather(struct h2 *h, struct buf *out) {
     buf_clear(out);
     while (conn_backlog(h->conn) + out->len < BACKLOG_MAX) {
         const uint8_t *bytes;
         const ssize_t len = nghttp2_session_mem_send(h->session, &bytes);
         if (len < 0) {
-            conn_break(h->conn);
+            conn_fail(h->conn);
             return false;
         }
         if (len == 0) return false;
@@ -112,13 +110,13 @@ void h2_flush(struct h2 *h) {
     while (has_more) {
         has_more = gather(h, out);
         if (buf_status(out) != ST_OK) {
-            conn_break(h->conn);
+            conn_fail(h->conn);
             return;
         }
         if (out->len == 0) return;
         const uv_buf_t all = uv_buf_init(out->ptr, (unsigned)out->len);
         conn_write(h->conn, &all, 1);
-        if (h->conn->is_broken) return;
+        if (h->conn->has_failed) return;
     }
 }
 
@@ -129,7 +127,7 @@ struct fields {
     size_t count;
 };
 
-/* nghttp2 copies both; its types only lack a const. */
+/* nghttp2 copies both strings; its struct only lacks `const`. */
 static void put_field(struct fields *f, struct str name, struct str value) {
     CHECK(f->count < HEADERS_MAX);
     f->list[f->count++] = (nghttp2_nv){
@@ -140,7 +138,7 @@ static void put_field(struct fields *f, struct str name, struct str value) {
     };
 }
 
-/* What HTTP/1.1 says about the connection has no place here. */
+/* Headers about the connection, which HTTP/2 forbids, and the length, which submit() adds. */
 static bool is_hop_header(struct str name) {
     static const char *const names[] = {"connection", "keep-alive", "transfer-encoding", "upgrade",
                                         "content-length"};
@@ -155,7 +153,7 @@ struct response {
     uint32_t status;
     const struct http_header *headers;
     uint32_t count;
-    const struct str *body; /* NULL: its length is not known */
+    const struct str *body; /* NULL: the length is not known yet */
 };
 
 static void submit(struct h2_stream *st, const struct response *r) {
@@ -176,34 +174,34 @@ static void submit(struct h2_stream *st, const struct response *r) {
         (void)snprintf(length, sizeof(length), "%zu", r->body->len);
         put_field(&f, STR("content-length"), str_of(length));
     }
-    /* A stream that is being written ends with its last DATA frame, also where that is all. */
-    const bool has_body = !r->body || (!st->is_bare && r->body->len > 0);
+    /* A response in pieces ends with a DATA frame, even if that is empty. */
+    const bool has_body = !r->body || (!st->is_bodyless && r->body->len > 0);
     const nghttp2_data_provider data = {.read_callback = read_queue};
     const int rc =
         nghttp2_submit_response(st->h2->session, st->id, f.list, f.count, has_body ? &data : NULL);
-    if (rc != 0) conn_break(st->h2->conn);
+    if (rc != 0) conn_fail(st->h2->conn);
 }
 
 void h2_continue(struct h2_stream *st) {
     if (st->h2->is_over) return;
     struct fields f = {.count = 0};
-    st->is_curt = false;
+    st->resets_early = false;
     put_field(&f, STR(":status"), STR("100"));
     if (nghttp2_submit_headers(st->h2->session, NGHTTP2_FLAG_NONE, st->id, NULL, f.list, f.count,
                                NULL) != 0)
-        conn_break(st->h2->conn);
+        conn_fail(st->h2->conn);
 }
 
 void h2_reset(struct h2_stream *st, uint32_t code) {
     if (st->is_reset || st->is_closed || st->h2->is_over) return;
     st->is_reset = true;
     if (nghttp2_submit_rst_stream(st->h2->session, NGHTTP2_FLAG_NONE, st->id, code) != 0)
-        conn_break(st->h2->conn);
+        conn_fail(st->h2->conn);
 }
 
 /* ---- bodies ---- */
 
-/* Forget what has been sent if that is most of a long queue. */
+/* Remove sent bytes from the front if they are at least half of a long queue. */
 static void shift_queue(struct h2_stream *st) {
     if (st->sent < QUEUE_SHIFT_BYTES || st->sent < st->queue.len / 2) return;
     memmove(st->queue.ptr, st->queue.ptr + st->sent, queued(st));
@@ -211,10 +209,10 @@ static void shift_queue(struct h2_stream *st) {
     st->sent = 0;
 }
 
-/* What the handler has put goes to the queue: without a copy where that is empty. */
+/* Move the handler's output to the queue; if the queue is empty the buffers are swapped. */
 static void move_out(struct http_exchange *x, struct h2_stream *st) {
-    x->body_sent += st->is_bare ? 0 : x->out.len;
-    if (st->is_bare || x->out.len == 0) {
+    x->body_sent += st->is_bodyless ? 0 : x->out.len;
+    if (st->is_bodyless || x->out.len == 0) {
         buf_clear(&x->out);
         return;
     }
@@ -232,18 +230,18 @@ static void move_out(struct http_exchange *x, struct h2_stream *st) {
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
 }
 
-static void wake(struct h2_stream *st) {
-    if (!st->is_asleep || st->is_reset || st->h2->is_over) return;
-    st->is_asleep = false;
-    if (nghttp2_session_resume_data(st->h2->session, st->id) != 0) conn_break(st->h2->conn);
+static void resume_stream(struct h2_stream *st) {
+    if (!st->is_suspended || st->is_reset || st->h2->is_over) return;
+    st->is_suspended = false;
+    if (nghttp2_session_resume_data(st->h2->session, st->id) != 0) conn_fail(st->h2->conn);
 }
 
-/* The handler has done its part; the stream goes on alone. */
+/* End the exchange; the stream stays until its queue has been sent. */
 static void end_exchange(struct http_exchange *x) {
     struct h2_stream *st = x->state;
     struct h2 *h = st->h2;
     st->x = NULL;
-    /* Within nghttp2's parser the stream may be the one whose request is being told. */
+    /* nghttp2's parser may be in a callback for this very stream: free it only outside. */
     if (st->is_closed || (h->is_over && !h->is_receiving))
         h2_stream_free(st);
     else
@@ -252,49 +250,49 @@ static void end_exchange(struct http_exchange *x) {
     exchange_end(x);
 }
 
-static bool is_deaf(const struct h2_stream *st) { return st->is_closed || st->h2->is_over; }
+static bool cannot_send(const struct h2_stream *st) { return st->is_closed || st->h2->is_over; }
 
-/* ---- the calls of exchanges ---- */
+/* ---- entries of struct proto ---- */
 
 void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_header *headers,
                   uint32_t count, const struct str *body) {
     struct h2_stream *st = x->state;
     const struct response r = {status, headers, count, body};
-    st->is_bare = x->head.method == HTTP_HEAD || has_no_body(status);
+    st->is_bodyless = x->head.method == HTTP_HEAD || has_no_body(status);
     st->since_ms = h2_now_ms(st->h2);
-    if (!is_deaf(st)) submit(st, &r);
+    if (!cannot_send(st)) submit(st, &r);
     if (!body) return;
     st->is_last = true;
-    if (!st->is_bare) buf_put_str(&st->queue, *body);
+    if (!st->is_bodyless) buf_put_str(&st->queue, *body);
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
-    x->body_sent = st->is_bare ? 0 : body->len;
+    x->body_sent = st->is_bodyless ? 0 : body->len;
     end_exchange(x);
 }
 
 void h2_send_data(struct http_exchange *x) {
     struct h2_stream *st = x->state;
-    if (is_deaf(st)) {
+    if (cannot_send(st)) {
         buf_clear(&x->out);
         return;
     }
     move_out(x, st);
-    wake(st);
+    resume_stream(st);
     h2_flush(st->h2);
 }
 
 void h2_send_end(struct http_exchange *x) {
     struct h2_stream *st = x->state;
     st->is_last = true;
-    if (!is_deaf(st)) {
+    if (!cannot_send(st)) {
         move_out(x, st);
-        wake(st);
+        resume_stream(st);
     }
     end_exchange(x);
 }
 
 void h2_send_abort(struct http_exchange *x) {
     struct h2_stream *st = x->state;
-    if (!is_deaf(st)) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
+    if (!cannot_send(st)) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
     end_exchange(x);
 }
 
@@ -306,7 +304,7 @@ uint64_t h2_backlog(const struct http_exchange *x) {
 void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
     struct http_server *s = st->h2->conn->server;
     const bool is_begun = st->x->is_answered;
-    st->is_bare = str_is(st->method, "HEAD");
+    st->is_bodyless = str_is(st->method, "HEAD");
     exchange_gone(st->x);
     st->x = NULL;
     if (is_begun) {
@@ -314,14 +312,14 @@ void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
         return;
     }
     struct buf body;
-    buf_init(&body, FAULT_BYTES_MAX);
-    exchange_word_fault(s, status, sentence, &body);
+    buf_init(&body, ERROR_BODY_MAX);
+    exchange_put_error(s, status, sentence, &body);
     const struct http_header type = {STR("content-type"), STR("application/json")};
     const struct str text = buf_str(&body);
     submit(st, &(struct response){status, &type, 1, &text});
     buf_deinit(&st->queue);
     buf_init(&st->queue, CONN_PENDING_MAX);
-    if (!st->is_bare) buf_put_str(&st->queue, text);
+    if (!st->is_bodyless) buf_put_str(&st->queue, text);
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
     st->is_last = true;
     st->since_ms = h2_now_ms(st->h2);

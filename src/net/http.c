@@ -1,7 +1,7 @@
-/* net/http.c - the server: its limits, its life, and the queues that its connections wait in.
+/* net/http.c - the server: limits, create, drain, close, destroy.
  *
  * Entry points: http_raise_fd_limit, http_server_create, http_set_limits, http_server_drain,
- * http_server_close, http_server_destroy, http_stats, server_settle.
+ * http_server_close, http_server_destroy, http_stats, server_close_handles.
  */
 #include "net/http.h"
 
@@ -13,11 +13,11 @@
 #include "net/http_int.h"
 
 enum {
-    FD_RESERVE = 64,      /* descriptors for everything that is no connection */
-    CONNECTIONS_MIN = 16, /* however few descriptors there are */
-    SHARED_MAX = 1 << 30, /* no bound of its own: what goes through it is bounded */
+    FD_RESERVE = 64,      /* descriptors that are not for connections */
+    CONNECTIONS_MIN = 16, /* even if there are fewer descriptors */
+    SHARED_MAX = 1 << 30, /* shared buffers: what passes through them has limits of its own */
     TICK_MS_MAX = 1000,
-    BODIES = 64, /* of full length that fit at once */
+    BODIES = 64, /* default of bodies_bytes, in bodies of full length */
 };
 
 void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
@@ -39,7 +39,7 @@ static uint32_t connections_allowed(void) {
     return (uint32_t)limit.rlim_cur - FD_RESERVE;
 }
 
-/* Often enough that no deadline that is looked at with it is late by more than a quarter. */
+/* A quarter of the shortest limit, so that no deadline is exceeded by more than a quarter. */
 static int64_t tick_ms(const struct http_limits *l) {
     int64_t least = l->head_ms < l->body_ms ? l->head_ms : l->body_ms;
     if (l->write_ms < least) least = l->write_ms;
@@ -87,7 +87,7 @@ static void ignore_sigpipe(void) {
 
 enum status http_server_create(struct uv_loop_s *loop, const struct http_options *options,
                                struct http_server **out, struct err *err) {
-    CHECK(options->handler && options->handler->on_request && options->handler->put_fault);
+    CHECK(options->handler && options->handler->on_request && options->handler->put_error_body);
     struct http_server *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "no memory for the HTTP server");
     s->loop = loop;
@@ -98,8 +98,8 @@ enum status http_server_create(struct uv_loop_s *loop, const struct http_options
     buf_init(&s->gather, SHARED_MAX);
     buf_init(&s->cipher, SHARED_MAX);
     uv_timer_init(loop, &s->sweep); /* these two cannot fail */
-    uv_idle_init(loop, &s->turn);
-    s->sweep.data = s->turn.data = s;
+    uv_idle_init(loop, &s->defer_idle);
+    s->sweep.data = s->defer_idle.data = s;
     s->open_handles = 2;
     ignore_sigpipe();
     *out = s;
@@ -110,7 +110,7 @@ void http_server_drain(struct http_server *s) {
     s->is_draining = true;
     for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) {
         c->is_draining = true;
-        if (c->proto && !c->is_finishing && !c->is_broken) c->proto->drain(c);
+        if (c->proto && !c->is_finishing && !c->has_failed) c->proto->drain(c);
     }
 }
 
@@ -119,18 +119,18 @@ static void on_handle_closed(uv_handle_t *handle) {
     s->open_handles--;
 }
 
-void server_settle(struct http_server *s) {
+void server_close_handles(struct http_server *s) {
     if (!s->is_closing || s->conns.first || uv_is_closing((uv_handle_t *)&s->sweep)) return;
     uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
-    uv_close((uv_handle_t *)&s->turn, on_handle_closed);
+    uv_close((uv_handle_t *)&s->defer_idle, on_handle_closed);
 }
 
 void http_server_close(struct http_server *s) {
     if (s->is_closing) return;
     s->is_closing = s->is_draining = true;
     listeners_close(s);
-    for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) conn_break(c);
-    server_settle(s);
+    for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) conn_fail(c);
+    server_close_handles(s);
 }
 
 void http_server_destroy(struct http_server *s) {

@@ -2,17 +2,18 @@
  *
  *     IDLE -> HEAD -> BODY or CHUNKS -> ANSWER -> IDLE
  *
- * The next request is understood only after the response to this one has ended; what comes
- * meanwhile is held by the connection, which reads on so that a client that leaves is noticed at
- * once. It also waits while the peer does not read the responses that it has got, so that
- * pipelining cannot fill the memory.
+ * The next request is parsed only after the response to this one has ended. Input that arrives
+ * meanwhile is held by the connection (conn_hold), which keeps reading so that it notices at once
+ * when the client disconnects. The next request also waits while more than backlog_bytes of earlier
+ * responses are unsent, so that a client that pipelines requests and does not read cannot fill the
+ * memory.
  *
- * A response that ends before its request's body has come (a refusal) leaves the state BODY with
- * no exchange: what little is left is thrown away, and where it is not little the connection is
- * closed.
+ * If a response ends before the body of its request has arrived (a refusal), the state stays BODY
+ * with no exchange. The rest of the body is read and discarded if it is at most DISCARD_BYTES;
+ * otherwise the connection is closed.
  *
- * Whatever could be understood in two ways is refused with 400 and the connection closed: that is
- * what request smuggling lives on. net/README.md lists the rules.
+ * A request that two parsers could read in two ways is refused with 400 and the connection is
+ * closed, because request smuggling depends on such differences. net/README.md lists the rules.
  *
  * Entry points: proto_http1, http1_upgrade.
  */
@@ -24,31 +25,31 @@
 #include "net/http_int.h"
 
 enum {
-    DISCARD_BYTES = 65536, /* the most of a refused body that is read to keep the connection */
-    FAULT_BYTES_MAX = 65536,
+    DISCARD_BYTES = 65536, /* of a refused body that are read to keep the connection open */
+    ERROR_BODY_MAX = 65536,
     CHUNK_HEAD_BYTES = 24,
-    TURN_REQUESTS = 16, /* that one connection may ask in a row before others have their turn */
+    REQUESTS_PER_READ = 16, /* pipelined requests in a row before other connections are served */
 };
 
 enum h1_state { H1_IDLE, H1_HEAD, H1_BODY, H1_CHUNKS, H1_ANSWER, H1_OVER };
 
 struct h1 {
     enum h1_state state;
-    struct http_exchange *x; /* whose request is read or answered; NULL once it is answered */
+    struct http_exchange *x; /* of the current request; NULL once its response has ended */
     struct h1_scan scan;
-    struct buf text; /* the beginning of a head that came in pieces */
+    struct buf text; /* the first part of a head that arrives in several reads */
     uint64_t body_left;
     struct h1_chunks chunks;
     int64_t body_began_ms;
-    uint32_t turn_requests; /* begun since on_bytes was called */
-    bool is_busy;   /* on_bytes is running: it goes on by itself when a response has ended */
-    bool may_be_h2; /* nothing has come yet but what HTTP/2's preface begins with */
-    bool closes;    /* after this response */
+    uint32_t requests_started; /* started since on_bytes was called */
+    bool is_parsing; /* parse() is running; it takes the next request when a response has ended */
+    bool may_be_h2;  /* the bytes so far are also the start of HTTP/2's preface */
+    bool closes;     /* the connection, after this response */
     bool is_http10;
-    bool is_head;        /* of this request's method */
-    bool is_chunked;     /* this response */
-    bool wants_continue; /* 100, before it sends the body */
-    bool is_choked;      /* the next request waits until the peer has read some responses */
+    bool is_head;        /* the method is HEAD */
+    bool is_chunked;     /* the response has chunked transfer encoding */
+    bool wants_continue; /* the client waits for "100 Continue" before it sends the body */
+    bool is_backlogged;  /* the next request waits until the peer has read some responses */
 };
 
 static int64_t now_ms(const struct conn *c) { return (int64_t)uv_now(c->server->loop); }
@@ -61,7 +62,7 @@ static void put_header(struct buf *out, struct str name, struct str value) {
     if (text_is_value(value)) {
         buf_put_str(out, value);
     } else {
-        /* Nothing that a handler passes on from a client may begin a new line. */
+        /* A value that came from a client must not start a new header line. */
         for (size_t i = 0; i < value.len; i++)
             buf_put_char(out, text_is_value((struct str){value.ptr + i, 1}) ? value.ptr[i] : ' ');
     }
@@ -70,7 +71,7 @@ static void put_header(struct buf *out, struct str name, struct str value) {
 
 static bool has_no_body(uint32_t status) { return status < 200 || status == 204 || status == 304; }
 
-/* Everything up to the empty line, but for what says how long the body is. */
+/* The head without its empty line and without the header that frames the body. */
 static void put_head(struct buf *out, struct conn *c, uint32_t status,
                      const struct http_header *headers, uint32_t count) {
     struct h1 *h = c->state;
@@ -90,27 +91,27 @@ static void put_head(struct buf *out, struct conn *c, uint32_t status,
         put_header(out, STR("connection"), STR("keep-alive"));
 }
 
-/* Must the connection close because the rest of a request that is answered early is long? */
-static bool has_long_rest(const struct h1 *h) {
+/* Is the response early, and the rest of the request too long to be read and discarded? */
+static bool must_close_early(const struct h1 *h) {
     if (h->wants_continue) return true;
     return h->state == H1_CHUNKS || (h->state == H1_BODY && h->body_left > DISCARD_BYTES);
 }
 
-static void go_idle(struct conn *c) {
+static void become_idle(struct conn *c) {
     struct h1 *h = c->state;
     h->state = H1_IDLE;
     h->scan = (struct h1_scan){0};
     h->is_head = false;
     buf_deinit(&h->text);
-    if (!h->is_busy && c->ahead.len) {
+    if (!h->is_parsing && c->held.len) {
         conn_release(c);
         return;
     }
     conn_wait(c, WAIT_IDLE);
-    if (c->is_draining && !h->is_busy) conn_finish(c);
+    if (c->is_draining && !h->is_parsing) conn_finish(c);
 }
 
-/* The exchange's response has been handed over. */
+/* All of the response has been passed to conn_write. */
 static void end_response(struct http_exchange *x) {
     struct conn *c = x->conn;
     struct h1 *h = c->state;
@@ -121,7 +122,7 @@ static void end_response(struct http_exchange *x) {
         h->state = H1_OVER;
         conn_finish(c);
     } else if (h->state == H1_ANSWER) {
-        go_idle(c);
+        become_idle(c);
     }
 }
 
@@ -138,13 +139,13 @@ static void send_whole(struct http_exchange *x, uint32_t status, const struct ht
     put_head(head, c, status, headers, count);
     if (!has_no_body(status)) buf_printf(head, "content-length: %zu\r\n", body.len);
     buf_put(head, "\r\n", 2);
-    const bool is_bare = h->is_head || has_no_body(status);
-    x->body_sent = is_bare ? 0 : body.len;
+    const bool is_bodyless = h->is_head || has_no_body(status);
+    x->body_sent = is_bodyless ? 0 : body.len;
     const uv_buf_t parts[] = {part(head->ptr, head->len), part(body.ptr, body.len)};
     if (buf_status(head) == ST_OK)
-        conn_write(c, parts, is_bare || body.len == 0 ? 1 : 2);
+        conn_write(c, parts, is_bodyless || body.len == 0 ? 1 : 2);
     else
-        conn_break(c);
+        conn_fail(c);
     end_response(x);
 }
 
@@ -152,14 +153,14 @@ static void send_head(struct http_exchange *x, uint32_t status, const struct htt
                       uint32_t count, const struct str *body) {
     struct conn *c = x->conn;
     struct h1 *h = c->state;
-    if (has_long_rest(h) || c->is_draining) h->closes = true;
+    if (must_close_early(h) || c->is_draining) h->closes = true;
     if (body) {
         send_whole(x, status, headers, count, *body);
         return;
     }
-    const bool is_bare = h->is_head || has_no_body(status);
-    h->is_chunked = !h->is_http10 && !is_bare;
-    if (h->is_http10 && !is_bare) h->closes = true;
+    const bool is_bodyless = h->is_head || has_no_body(status);
+    h->is_chunked = !h->is_http10 && !is_bodyless;
+    if (h->is_http10 && !is_bodyless) h->closes = true;
     put_head(&x->out, c, status, headers, count);
     if (h->is_chunked) put_header(&x->out, STR("transfer-encoding"), STR("chunked"));
     buf_put(&x->out, "\r\n", 2);
@@ -178,7 +179,7 @@ static uv_buf_t chunk_head(char text[CHUNK_HEAD_BYTES], size_t len) {
     return part(text + at, CHUNK_HEAD_BYTES - at);
 }
 
-/* All that was put, in one write; `tail` follows it. */
+/* Everything that was put since the last flush, then `tail`, in one write. */
 static void send_out(struct http_exchange *x, struct str tail) {
     const struct h1 *h = x->conn->state;
     char text[CHUNK_HEAD_BYTES];
@@ -191,7 +192,6 @@ static void send_out(struct http_exchange *x, struct str tail) {
     if (data && h->is_chunked) parts[count++] = part("\r\n", 2);
     if (tail.len) parts[count++] = part(tail.ptr, tail.len);
     conn_write(x->conn, parts, count);
-    x->has_sent_head = true;
     x->body_sent += data;
     x->out_head = 0;
     buf_clear(&x->out);
@@ -209,7 +209,7 @@ static void send_abort(struct http_exchange *x) {
     struct conn *c = x->conn;
     struct h1 *h = c->state;
     h->closes = true;
-    if (h->is_chunked) { /* the missing last chunk tells the client */
+    if (h->is_chunked) { /* the client sees that the last chunk is missing */
         end_response(x);
         return;
     }
@@ -217,14 +217,14 @@ static void send_abort(struct http_exchange *x) {
     h->x = NULL;
     h->state = H1_OVER;
     exchange_end(x);
-    conn_break(c);
+    conn_fail(c);
 }
 
 static uint64_t backlog(const struct http_exchange *x) {
     return x->out.len + conn_backlog(x->conn);
 }
 
-/* Refuse what cannot be understood; the connection ends with it. */
+/* Answer a malformed or too large request with an error, and close the connection. */
 static void refuse(struct conn *c, uint32_t status, const char *sentence) {
     struct h1 *h = c->state;
     const bool is_begun = h->x && h->x->is_answered;
@@ -232,18 +232,18 @@ static void refuse(struct conn *c, uint32_t status, const char *sentence) {
     h->x = NULL;
     h->state = H1_OVER;
     if (is_begun) {
-        conn_kill(c);
+        conn_close(c);
         return;
     }
     h->closes = true;
     struct buf body;
-    buf_init(&body, FAULT_BYTES_MAX);
-    exchange_word_fault(c->server, status, sentence, &body);
+    buf_init(&body, ERROR_BODY_MAX);
+    exchange_put_error(c->server, status, sentence, &body);
     struct buf *head = &c->server->scratch;
     buf_clear(head);
     const struct http_header headers[] = {
         {STR("content-type"), STR("application/json")},
-        {STR("allow"), STR("GET, HEAD, POST, DELETE, OPTIONS")}, /* goes with a 405 only */
+        {STR("allow"), STR("GET, HEAD, POST, DELETE, OPTIONS")}, /* sent with 405 only */
     };
     put_head(head, c, status, headers, status == 405 ? 2 : 1);
     buf_printf(head, "content-length: %zu\r\n\r\n", body.len);
@@ -254,11 +254,11 @@ static void refuse(struct conn *c, uint32_t status, const char *sentence) {
     conn_finish(c);
 }
 
-/* A request that has its answer already gets no second one. */
+/* A request that has its response already gets no second one. */
 static void refuse_slow_body(struct conn *c) {
     struct h1 *h = c->state;
     if (h->x) {
-        refuse(c, 408, "the request's body took too long");
+        refuse(c, 408, "timeout while reading the request body");
         return;
     }
     h->state = H1_OVER;
@@ -267,7 +267,7 @@ static void refuse_slow_body(struct conn *c) {
 
 /* ---- heads ---- */
 
-/* What the headers of one request say about its framing. */
+/* What the headers of one request say about its framing, and what is wrong with them. */
 struct framing {
     struct conn *conn;
     struct http_exchange *x;
@@ -278,31 +278,31 @@ struct framing {
     const char *sentence;
 };
 
-static uint32_t blame(struct framing *f, uint32_t status, const char *sentence) {
+static uint32_t set_error(struct framing *f, uint32_t status, const char *sentence) {
     f->sentence = sentence;
     return status;
 }
 
 static uint32_t read_length(struct framing *f, struct str value) {
-    if (++f->length_count > 1) return blame(f, 400, "Content-Length is given twice");
+    if (++f->length_count > 1) return set_error(f, 400, "duplicate Content-Length header");
     if (!str_to_u64(value, &f->length) || f->length > INT64_MAX)
-        return blame(f, 400, "Content-Length is not a number");
+        return set_error(f, 400, "invalid Content-Length: expected one decimal number of bytes");
     return 0;
 }
 
 static uint32_t read_coding(struct framing *f, struct str value) {
-    if (++f->coding_count > 1) return blame(f, 400, "Transfer-Encoding is given twice");
+    if (++f->coding_count > 1) return set_error(f, 400, "duplicate Transfer-Encoding header");
     f->is_chunked = text_is_nocase(value, "chunked");
     if (f->is_chunked) return 0;
     const char *comma = memchr(value.ptr, ',', value.len);
     const struct str first = str_take(value, comma ? (size_t)(comma - value.ptr) : 0);
     const bool is_other = comma && !text_is_nocase(str_trim(first), "chunked");
-    return blame(f, is_other ? 501 : 400, "Transfer-Encoding must be exactly \"chunked\"");
+    return set_error(f, is_other ? 501 : 400, "Transfer-Encoding must be exactly \"chunked\"");
 }
 
 static uint32_t read_expect(struct framing *f, struct str value) {
     if (!text_is_nocase(value, "100-continue"))
-        return blame(f, 417, "the only expectation that is understood is 100-continue");
+        return set_error(f, 417, "unsupported Expect header: expected \"100-continue\"");
     f->wants_continue = true;
     return 0;
 }
@@ -311,12 +311,12 @@ static uint32_t on_header(void *ctx, struct str name, struct str value) {
     struct framing *f = ctx;
     value = str_trim(value);
     uint32_t status = exchange_add_header(f->x, name, value);
-    if (status == 431) return blame(f, status, "there are too many headers");
-    if (status == 400) return blame(f, status, "a header is malformed");
-    if (status) return blame(f, 503, "out of memory");
+    if (status == 431) return set_error(f, status, "the headers are too many or too large");
+    if (status == 400) return set_error(f, status, "malformed header name or value");
+    if (status) return set_error(f, 503, "out of memory");
     const struct str lower = f->x->headers[f->x->head.header_count - 1].name;
     if (str_is(lower, "host")) {
-        if (++f->host_count > 1) status = blame(f, 400, "Host is given twice");
+        if (++f->host_count > 1) status = set_error(f, 400, "duplicate Host header");
         f->host = value;
     } else if (str_is(lower, "content-length")) {
         status = read_length(f, value);
@@ -331,7 +331,7 @@ static uint32_t on_header(void *ctx, struct str name, struct str value) {
     return status;
 }
 
-/* "http://host/path" is the same as "/path" with that Host; both must agree. */
+/* The target "http://host/path" means "/path" on that host; a Host header must name the same one. */
 static uint32_t split_absolute(struct framing *f, struct str *target) {
     const bool is_http = target->len > 7 && text_is_nocase(str_take(*target, 7), "http://");
     const bool is_https = target->len > 8 && text_is_nocase(str_take(*target, 8), "https://");
@@ -342,33 +342,35 @@ static uint32_t split_absolute(struct framing *f, struct str *target) {
         host_len++;
     const struct str host = str_take(rest, host_len);
     if (f->host_count && !str_eq(host, f->host))
-        return blame(f, 400, "Host and the request's target name different hosts");
+        return set_error(f, 400, "the Host header and the request target name different hosts");
     f->host = host;
     f->host_count = 1;
     *target = str_skip(rest, host_len);
     if (target->len == 0) *target = STR("/");
-    return target->ptr[0] == '/' ? 0 : blame(f, 400, "the request's target has no path");
+    return target->ptr[0] == '/' ? 0 : set_error(f, 400, "the request target has no path");
 }
 
 static uint32_t check_line(struct framing *f, const struct h1_line *line) {
-    if (str_is(line->method, "CONNECT")) return blame(f, 501, "this server is not a proxy");
+    if (str_is(line->method, "CONNECT")) return set_error(f, 501, "this server is not a proxy");
     if (f->host_count == 0 && line->version == 11)
-        return blame(f, 400, "the Host header is missing");
+        return set_error(f, 400, "the Host header is missing");
     struct str target = line->target;
     uint32_t status = split_absolute(f, &target);
     if (status) return status;
     status = exchange_set_target(f->x, line->method, target);
-    if (status) return blame(f, status == 500 ? 503 : status, "the request's target is malformed");
+    if (status)
+        return set_error(f, status == 500 ? 503 : status,
+                         "malformed request target: expected a path that starts with \"/\"");
     if (f->host_count == 0) return 0;
     status = exchange_set_host(f->x, f->host);
-    return status ? blame(f, status == 500 ? 503 : status, "the Host header is malformed") : 0;
+    return status ? set_error(f, status == 500 ? 503 : status, "malformed Host header") : 0;
 }
 
 static uint32_t check_framing(struct framing *f, const struct h1_line *line) {
     if (f->coding_count && f->length_count)
-        return blame(f, 400, "Content-Length and Transfer-Encoding stand side by side");
+        return set_error(f, 400, "Content-Length and Transfer-Encoding exclude each other");
     if (f->coding_count && line->version == 10)
-        return blame(f, 400, "HTTP/1.0 has no Transfer-Encoding");
+        return set_error(f, 400, "Transfer-Encoding is not part of HTTP/1.0; send Content-Length");
     return 0;
 }
 
@@ -376,7 +378,7 @@ static uint32_t read_head(struct framing *f, struct str text) {
     struct h1_line line = {0};
     uint32_t status = h1_parse_line(text, &line, &f->sentence);
     if (status) return status;
-    if (!text_is_token(line.method)) return blame(f, 400, "the method is not a word");
+    if (!text_is_token(line.method)) return set_error(f, 400, "malformed method name");
     status = h1_parse_headers(text, on_header, f, &f->sentence);
     if (status == 0) status = check_framing(f, &line);
     if (status == 0) status = check_line(f, &line);
@@ -389,11 +391,11 @@ static uint32_t read_head(struct framing *f, struct str text) {
     return 0;
 }
 
-/* All of the request has come. */
+/* The request is complete. */
 static void finish_body(struct conn *c) {
     struct h1 *h = c->state;
-    if (!h->x) { /* answered long ago; this was the rest */
-        go_idle(c);
+    if (!h->x) { /* its response has ended already; this was the discarded rest */
+        become_idle(c);
         return;
     }
     h->state = H1_ANSWER;
@@ -401,17 +403,17 @@ static void finish_body(struct conn *c) {
     if (!h->x->is_answered) exchange_body_done(h->x);
 }
 
-/* The handler has seen the head and has not answered: on to the body. */
+/* The handler has seen the head. If it has not responded, prepare to receive the body. */
 static void begin_body(struct conn *c, bool has_more) {
     struct h1 *h = c->state;
     const bool is_open = h->x && !h->x->is_answered;
     if (is_open && h->state == H1_BODY && h->body_left > h->x->body_max) {
-        refuse(c, 413, "the request's body is too large");
+        refuse(c, 413, "the request body is too large");
         return;
     }
     if (is_open && h->wants_continue && !has_more && h->state != H1_ANSWER) {
-        const uv_buf_t go_on = part("HTTP/1.1 100 Continue\r\n\r\n", 25);
-        conn_write(c, &go_on, 1);
+        const uv_buf_t interim = part("HTTP/1.1 100 Continue\r\n\r\n", 25);
+        conn_write(c, &interim, 1);
     }
     if (is_open) h->wants_continue = false;
     h->body_began_ms = now_ms(c);
@@ -421,7 +423,7 @@ static void begin_body(struct conn *c, bool has_more) {
         conn_wait(c, WAIT_BODY);
 }
 
-/* `text` is a whole head; `has_more`: and bytes of what follows it are at hand. */
+/* `text` is a complete head. `has_more`: bytes that follow it have been read already. */
 static void take_head(struct conn *c, struct str text, bool has_more) {
     struct h1 *h = c->state;
     h->is_head = h->is_http10 = h->is_chunked = h->wants_continue = h->closes = false;
@@ -436,7 +438,7 @@ static void take_head(struct conn *c, struct str text, bool has_more) {
         refuse(c, status, f.sentence);
         return;
     }
-    buf_deinit(&h->text); /* where `text` may lie */
+    buf_deinit(&h->text); /* `text` may point into it and is not used from here on */
     h->x = f.x;
     h->state = f.is_chunked ? H1_CHUNKS : H1_BODY;
     h->body_left = f.length;
@@ -452,10 +454,10 @@ static void refuse_long_head(struct conn *c) {
     if (h->scan.lines == 0)
         refuse(c, 414, "the request line is too long");
     else
-        refuse(c, 431, "the request's headers are too large");
+        refuse(c, 431, "the request headers are too large");
 }
 
-/* Bytes of a head; returns how many. */
+/* Take bytes of a head; returns how many. */
 static size_t take_head_bytes(struct conn *c, struct str bytes) {
     struct h1 *h = c->state;
     const uint32_t max = c->server->limits.head_bytes;
@@ -467,7 +469,9 @@ static size_t take_head_bytes(struct conn *c, struct str bytes) {
     const enum h1_step step = h1_scan(&h->scan, str_take(bytes, max - h->scan.bytes + 1), &used);
     const struct str piece = str_take(bytes, used);
     if (step == H1_BAD) {
-        refuse(c, 400, "the request's head is not valid HTTP: check line ends and characters");
+        refuse(c, 400,
+               "malformed request head: a line does not end in CR LF, or it contains a control "
+               "character");
     } else if (h->scan.bytes > max) {
         refuse_long_head(c);
     } else if (step == H1_END && h->text.len == 0) {
@@ -490,8 +494,8 @@ static bool add_body(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     if (!h->x || h->x->is_answered) return true;
     const uint32_t status = exchange_body_add(h->x, bytes);
-    if (status == 413) refuse(c, 413, "the request's body is too large");
-    if (status == 503) refuse(c, 503, "there is no memory for the request's body");
+    if (status == 413) refuse(c, 413, "the request body is too large");
+    if (status == 503) refuse(c, 503, "out of memory for the request body; try again later");
     return status == 0;
 }
 
@@ -513,12 +517,12 @@ static size_t take_chunk_bytes(struct conn *c, struct str bytes) {
         step = h1_chunks_next(&h->chunks, &rest, &data);
         if (step == H1_DATA && !add_body(c, data)) return bytes.len;
     } while (step == H1_DATA);
-    if (step == H1_BAD) refuse(c, 400, "the request's chunks are malformed");
+    if (step == H1_BAD) refuse(c, 400, "malformed chunk in the request body");
     if (step == H1_END) finish_body(c);
     return bytes.len - rest.len;
 }
 
-static size_t take_content(struct conn *c, struct str bytes) {
+static size_t take_body(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     if (now_ms(c) - h->body_began_ms > c->server->limits.body_total_ms) {
         refuse_slow_body(c);
@@ -530,34 +534,35 @@ static size_t take_content(struct conn *c, struct str bytes) {
 
 /* ---- a connection ---- */
 
-static bool is_ours(const struct conn *c) {
-    return !c->is_closing && !c->is_finishing && !c->is_broken && c->proto == &proto_http1;
+static bool is_http1_active(const struct conn *c) {
+    return !c->is_closing && !c->is_finishing && !c->has_failed && c->proto == &proto_http1;
 }
 
-/* May the next request begin? Whoever asks and does not read fills no more than the backlog and
- * one response; whoever asks much at once lets others in between. */
-static bool may_begin(struct conn *c) {
+/* May the next request start? Not while more than backlog_bytes of earlier responses are unsent:
+ * a client that pipelines and does not read holds that much memory and one response. And not after
+ * REQUESTS_PER_READ in a row, so that other connections are served in between. */
+static bool may_start_request(struct conn *c) {
     struct h1 *h = c->state;
-    h->is_choked = conn_backlog(c) > c->server->limits.backlog_bytes;
-    if (h->is_choked) return false;
-    if (h->turn_requests++ < TURN_REQUESTS) return true;
+    h->is_backlogged = conn_backlog(c) > c->server->limits.backlog_bytes;
+    if (h->is_backlogged) return false;
+    if (h->requests_started++ < REQUESTS_PER_READ) return true;
     conn_release(c);
     return false;
 }
 
-/* One step along `bytes`; returns how many it has used. */
-static size_t advance(struct conn *c, struct str bytes) {
+/* Parse the front of `bytes` by the current state; returns how many bytes it has used. */
+static size_t parse_some(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     switch (h->state) {
     case H1_IDLE:
-        if (may_begin(c)) return take_head_bytes(c, bytes);
+        if (may_start_request(c)) return take_head_bytes(c, bytes);
         conn_hold(c, bytes);
         return bytes.len;
     case H1_HEAD:
         return take_head_bytes(c, bytes);
     case H1_BODY:
     case H1_CHUNKS:
-        return take_content(c, bytes);
+        return take_body(c, bytes);
     case H1_ANSWER:
         conn_hold(c, bytes);
         return bytes.len;
@@ -567,60 +572,58 @@ static size_t advance(struct conn *c, struct str bytes) {
     return bytes.len;
 }
 
-static void work(struct conn *c, struct str bytes) {
+static void parse(struct conn *c, struct str bytes) {
     struct h1 *h = c->state;
-    h->is_busy = true;
-    h->turn_requests = 0;
-    while (bytes.len && is_ours(c)) bytes = str_skip(bytes, advance(c, bytes));
-    if (c->proto != &proto_http1) { /* upgraded: what is left belongs to the new protocol */
+    h->is_parsing = true;
+    h->requests_started = 0;
+    while (bytes.len && is_http1_active(c)) bytes = str_skip(bytes, parse_some(c, bytes));
+    if (c->proto != &proto_http1) { /* upgraded: the rest belongs to the new protocol */
         if (bytes.len && !c->is_closing) c->proto->on_bytes(c, bytes);
         return;
     }
     if (c->is_closing) return;
-    h->is_busy = false;
-    if (is_ours(c) && h->state == H1_IDLE && c->is_draining) conn_finish(c);
+    h->is_parsing = false;
+    if (is_http1_active(c) && h->state == H1_IDLE && c->is_draining) conn_finish(c);
 }
 
-/* The first bytes of a connection: is this HTTP/2 with prior knowledge? */
-static void guess(struct conn *c, struct str bytes) {
+/* Keep the start of HTTP/2's preface until the rest of it arrives. */
+static void keep_preface(struct conn *c, struct str bytes) {
     struct h1 *h = c->state;
+    if (c->wait != WAIT_HEAD) conn_wait(c, WAIT_HEAD);
+    buf_init(&h->text, READ_BUFFER_BYTES * 2); /* less than a preface, and one read */
+    buf_put_str(&h->text, bytes);
+    if (buf_status(&h->text) != ST_OK) conn_fail(c);
+}
+
+/* The first bytes of a plaintext connection: HTTP/1.1, or HTTP/2 with prior knowledge? */
+static void detect_protocol(struct conn *c, struct str bytes) {
+    struct h1 *h = c->state;
+    struct buf all = h->text; /* what keep_preface has kept, then the new bytes */
     bool needs_more = false;
-    const bool is_h2 = http2_is_preface(bytes, &needs_more);
-    if (is_h2 && needs_more) {
-        if (c->wait != WAIT_HEAD) conn_wait(c, WAIT_HEAD);
-        buf_init(&h->text, READ_BUFFER_BYTES * 2); /* less than a preface, and one read */
-        buf_put_str(&h->text, bytes);
-        if (buf_status(&h->text) != ST_OK) conn_break(c);
-        return;
+    h->text = (struct buf){0};
+    if (all.len) {
+        buf_put_str(&all, bytes);
+        bytes = buf_str(&all);
     }
-    h->may_be_h2 = false;
-    if (is_h2)
+    const bool is_h2 = http2_is_preface(bytes, &needs_more);
+    h->may_be_h2 = is_h2 && needs_more;
+    if (buf_status(&all) != ST_OK)
+        conn_fail(c);
+    else if (h->may_be_h2)
+        keep_preface(c, bytes);
+    else if (is_h2)
         conn_switch(c, &proto_http2, NULL, bytes);
     else
-        work(c, bytes);
-}
-
-/* More of a connection's beginning, which so far is also that of HTTP/2's preface. */
-static void guess_on(struct conn *c, struct str bytes) {
-    struct h1 *h = c->state;
-    buf_put_str(&h->text, bytes);
-    struct buf all = h->text;
-    h->text = (struct buf){0};
-    if (buf_status(&all) == ST_OK)
-        guess(c, buf_str(&all));
-    else
-        conn_break(c);
+        parse(c, bytes);
     buf_deinit(&all);
 }
 
 static void on_bytes(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
-    if (!h->may_be_h2)
-        work(c, bytes);
-    else if (h->text.len)
-        guess_on(c, bytes);
+    if (h->may_be_h2)
+        detect_protocol(c, bytes);
     else
-        guess(c, bytes);
+        parse(c, bytes);
 }
 
 static enum status open_h1(struct conn *c) {
@@ -642,16 +645,16 @@ static void close_h1(struct conn *c) {
 
 static void on_written(struct conn *c) {
     struct h1 *h = c->state;
-    if (h->is_choked && conn_backlog(c) <= c->server->limits.backlog_bytes / 2) {
-        h->is_choked = false;
+    if (h->is_backlogged && conn_backlog(c) <= c->server->limits.backlog_bytes / 2) {
+        h->is_backlogged = false;
         conn_release(c);
     }
     if (h->x) exchange_written(h->x);
 }
 
-static void on_late(struct conn *c, enum wait_kind kind) {
+static void on_deadline(struct conn *c, enum wait_kind kind) {
     if (kind == WAIT_HEAD)
-        refuse(c, 408, "the request's head took too long");
+        refuse(c, 408, "timeout while reading the request head");
     else if (kind == WAIT_BODY)
         refuse_slow_body(c);
     else
@@ -660,7 +663,7 @@ static void on_late(struct conn *c, enum wait_kind kind) {
 
 static void drain(struct conn *c) {
     const struct h1 *h = c->state;
-    if (h->state == H1_IDLE && !h->is_busy && c->ahead.len == 0) conn_finish(c);
+    if (h->state == H1_IDLE && !h->is_parsing && c->held.len == 0) conn_finish(c);
 }
 
 void http1_upgrade(struct http_exchange *x, const struct proto *to, void *state) {
@@ -670,7 +673,7 @@ void http1_upgrade(struct http_exchange *x, const struct proto *to, void *state)
     h->x = NULL;
     exchange_destroy(x);
     conn_switch(c, to, state, (struct str){"", 0});
-    if (c->ahead.len) conn_release(c);
+    if (c->held.len) conn_release(c);
 }
 
 const struct proto proto_http1 = {
@@ -679,7 +682,7 @@ const struct proto proto_http1 = {
     .close = close_h1,
     .on_bytes = on_bytes,
     .on_written = on_written,
-    .on_late = on_late,
+    .on_deadline = on_deadline,
     .drain = drain,
     .send_head = send_head,
     .send_data = send_data,

@@ -1,19 +1,19 @@
 /* net/http2.c - HTTP/2 (RFC 9113) on nghttp2: connections, requests, deadlines, floods.
  *
- * h2 by ALPN and h2c with prior knowledge; nghttp2 checks frames, HPACK, pseudo headers and
- * content-length. No push, no CONNECT, no priorities: streams with bytes to send take turns.
- * Trailers of requests are read and dropped.
+ * h2 by ALPN and h2c with prior knowledge. nghttp2 checks frames, HPACK, pseudo headers and
+ * content-length. No push, no CONNECT, no priorities: streams send in round-robin order. Trailers
+ * of requests are read and dropped.
  *
- * Deadlines. While streams are open a tick looks at each: a head within head_ms, body bytes
- * within body_ms and all of it within body_total_ms (408), and a peer that opens its window
- * within write_ms (the stream is reset). Without streams the connection is idle from the next
- * tick on.
+ * Deadlines. While streams are open a periodic tick (WAIT_TICK) checks each of them: its head must
+ * arrive within head_ms, each piece of its body within body_ms and the whole body within
+ * body_total_ms (408); the peer must open its window within write_ms (the stream is reset). From
+ * the first tick without streams on the connection is idle.
  *
- * Floods. Streams that are reset before they got any of their response, by the peer (rapid
- * reset) or by a fault of the peer's that makes us reset them, fill one bucket; frames that move
- * nothing forward fill another. A bucket that runs over ends the connection with
- * ENHANCE_YOUR_CALM. nghttp2 bounds CONTINUATION frames, settings in a frame, and
- * acknowledgements that the peer does not read.
+ * Floods. Two leaky buckets count what a peer may not do too often. One counts streams that are
+ * reset before any of their response was sent, by the peer (rapid reset) or by us because of an
+ * error of the peer. The other counts frames that carry neither a request nor body bytes. A bucket
+ * that overflows ends the connection with ENHANCE_YOUR_CALM. nghttp2 limits CONTINUATION frames,
+ * settings in a frame, and acknowledgements that the peer does not read.
  *
  * Entry points: proto_http2, http2_is_preface.
  */
@@ -24,15 +24,15 @@
 #include "net/h2_int.h"
 
 enum {
-    STREAM_WINDOW_BYTES = 1 << 20, /* of a request's body, before the peer must wait */
+    STREAM_WINDOW_BYTES = 1 << 20, /* of a request body that the peer may send unacknowledged */
     CONNECTION_WINDOW_BYTES = 4 << 20,
-    DISCARD_BYTES = 32 << 20, /* of a body whose request has been answered */
-    HEADER_OVERHEAD = 32,     /* that the protocol counts for each header */
-    RESET_BURST = 200,        /* resets without a response; a user who changes his mind makes few */
+    DISCARD_BYTES = 32 << 20, /* of the body of a request that has its response already */
+    HEADER_OVERHEAD = 32,     /* bytes that the protocol counts for each header */
+    RESET_BURST = 200,        /* resets without a response; honest clients make few */
     RESETS_PER_S = 20,
-    FRAME_BURST = 2000, /* frames that move nothing: PING, SETTINGS, PRIORITY, empty DATA */
+    FRAME_BURST = 2000, /* frames without a request or body: PING, SETTINGS, PRIORITY ... */
     FRAMES_PER_S = 500,
-    ACKS_MAX = 200, /* waiting to be sent, before nghttp2 calls it a flood */
+    ACKS_MAX = 200, /* waiting to be sent; nghttp2 treats more as a flood */
     SETTINGS_MAX = 32,
     CONTINUATIONS_MAX = 8,
     HEADER_BLOCK_MAX = 65536,
@@ -48,8 +48,8 @@ bool http2_is_preface(struct str bytes, bool *needs_more) {
 
 /* ---- floods ---- */
 
-/* One more; true: too many. */
-static bool tally_add(struct h2_tally *t, int64_t now_ms, uint32_t per_s, uint32_t burst) {
+/* Count one; true: the bucket overflows. */
+static bool bucket_add(struct h2_bucket *t, int64_t now_ms, uint32_t per_s, uint32_t burst) {
     const int64_t leaked = (now_ms - t->at_ms) * per_s / 1000;
     if (leaked > 0) {
         t->count -= leaked < t->count ? (uint32_t)leaked : t->count;
@@ -58,31 +58,33 @@ static bool tally_add(struct h2_tally *t, int64_t now_ms, uint32_t per_s, uint32
     return ++t->count > burst;
 }
 
-static void tally_forgive(struct h2_tally *t) {
+static void bucket_remove(struct h2_bucket *t) {
     if (t->count) t->count--;
 }
 
 static void end_session(struct h2 *h, uint32_t code) {
-    if (code != NGHTTP2_NO_ERROR && !h->is_ending) h->conn->server->stats.faults++;
+    if (code != NGHTTP2_NO_ERROR && !h->is_ending) h->conn->server->stats.protocol_errors++;
     h->is_ending = true;
     if (h->is_over) return;
-    if (nghttp2_session_terminate_session(h->session, code) != 0) conn_break(h->conn);
+    if (nghttp2_session_terminate_session(h->session, code) != 0) conn_fail(h->conn);
 }
 
-/* What a callback of nghttp2's returns: it must not go on after a failure. */
-static int go_on(const struct h2 *h) { return h->is_over ? NGHTTP2_ERR_CALLBACK_FAILURE : 0; }
+/* The return value of nghttp2's callbacks: the parser must stop after a failure. */
+static int callback_result(const struct h2 *h) {
+    return h->is_over ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
 
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *ctx) {
     (void)session, (void)hd;
     struct h2 *h = ctx;
-    if (tally_add(&h->frames, h2_now_ms(h), FRAMES_PER_S, FRAME_BURST))
+    if (bucket_add(&h->frames, h2_now_ms(h), FRAMES_PER_S, FRAME_BURST))
         end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
-    return go_on(h);
+    return callback_result(h);
 }
 
 /* ---- heads ---- */
 
-static void blame(struct h2_stream *st, uint32_t status, const char *sentence) {
+static void set_error(struct h2_stream *st, uint32_t status, const char *sentence) {
     if (st->refusal) return;
     st->refusal = status;
     st->sentence = sentence;
@@ -97,7 +99,6 @@ static struct h2_stream *stream_create(struct h2 *h, int32_t id) {
         return NULL;
     }
     st->x->state = st;
-    st->x->stream_id = id;
     st->x->head.version = 20;
     st->h2 = h;
     st->id = id;
@@ -117,7 +118,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct h2_stream *st = stream_create(ctx, id);
     if (!st) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     nghttp2_session_set_stream_user_data(session, id, st);
-    /* All alike and in turns, whatever the peer would like. */
+    /* All streams have the same priority and send in turn, whatever the peer asks for. */
     const nghttp2_extpri fair = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY, .inc = 1};
     if (nghttp2_session_change_extpri_stream_priority(session, id, &fair, 1) != 0)
         return NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -127,12 +128,12 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 static void keep(struct h2_stream *st, struct str value, struct str *to) {
     struct http_exchange *x = st->x;
     if (x->head_bytes + value.len > x->conn->server->limits.head_bytes) {
-        blame(st, 431, "the request's headers are too large");
+        set_error(st, 431, "the request headers are too large");
         return;
     }
     x->head_bytes += (uint32_t)value.len;
     *to = arena_dup(x->arena, value);
-    if (!to->ptr) blame(st, 503, "out of memory");
+    if (!to->ptr) set_error(st, 503, "out of memory");
 }
 
 static void take_pseudo(struct h2_stream *st, struct str name, struct str value) {
@@ -140,7 +141,7 @@ static void take_pseudo(struct h2_stream *st, struct str name, struct str value)
         keep(st, value, &st->method);
     } else if (str_is(name, ":path")) {
         if (value.len > st->h2->conn->server->limits.head_bytes)
-            blame(st, 414, "the request's target is too long");
+            set_error(st, 414, "the request target is too long");
         else
             keep(st, value, &st->target);
     } else if (str_is(name, ":authority")) {
@@ -151,15 +152,15 @@ static void take_pseudo(struct h2_stream *st, struct str name, struct str value)
 static void take_field(struct h2_stream *st, struct str name, struct str value) {
     const uint32_t status = exchange_add_header(st->x, name, value);
     if (status == 431)
-        blame(st, 431, "the request's headers are too large or too many");
+        set_error(st, 431, "the headers are too many or too large");
     else if (status == 400)
-        blame(st, 400, "a header is malformed");
+        set_error(st, 400, "malformed header name or value");
     else if (status)
-        blame(st, 503, "out of memory");
+        set_error(st, 503, "out of memory");
     else if (str_is(name, "host"))
         st->host = st->x->headers[st->x->head.header_count - 1].value;
     else if (str_is(name, "expect"))
-        st->is_curt = true;
+        st->resets_early = true;
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
@@ -178,56 +179,58 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
-/* nghttp2 would pass over what is malformed but harmless to it. */
+/* nghttp2 would skip a malformed header that does not disturb its parser. */
 static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
                              const uint8_t *name, size_t name_len, const uint8_t *value,
                              size_t value_len, uint8_t flags, void *ctx) {
     (void)name, (void)name_len, (void)value, (void)value_len, (void)flags, (void)ctx;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    if (st && !st->has_head) blame(st, 400, "a header is malformed");
+    if (st && !st->has_head) set_error(st, 400, "malformed header name or value");
     return 0;
 }
 
-/* The target and the host; without them there is no request. */
+/* Check target and host, which every request must have. */
 static void check_head(struct h2_stream *st) {
     if (str_is(st->method, "CONNECT")) {
-        blame(st, 501, "this server is not a proxy");
+        set_error(st, 501, "this server is not a proxy");
         return;
     }
     uint32_t status = exchange_set_target(st->x, st->method, st->target);
-    if (status) blame(st, status == 500 ? 503 : status, "the request's target is malformed");
+    if (status)
+        set_error(st, status == 500 ? 503 : status,
+                  "malformed request target: expected a path that starts with \"/\"");
     const struct str host = st->authority.ptr ? st->authority : st->host;
     if (!host.ptr) {
-        blame(st, 400, "the request names no host");
+        set_error(st, 400, "the :authority pseudo header is missing");
         return;
     }
     if (st->authority.ptr && st->host.ptr && !str_eq(st->authority, st->host))
-        blame(st, 400, "Host and :authority name different hosts");
+        set_error(st, 400, "Host header and :authority name different hosts");
     status = exchange_set_host(st->x, host);
-    if (status) blame(st, status == 500 ? 503 : status, "the host is malformed");
+    if (status) set_error(st, status == 500 ? 503 : status, "malformed :authority or Host header");
 }
 
-/* The handler has seen the head and has not answered. */
+/* The handler has seen the head and has not responded: check what is known of the body. */
 static void expect_body(struct h2_stream *st) {
     const struct http_head *head = &st->x->head;
     const struct str length = http_find(head, "content-length");
     const struct str expect = http_find(head, "expect");
     uint64_t bytes;
     if (length.ptr && str_to_u64(length, &bytes) && bytes > st->x->body_max)
-        h2_refuse(st, 413, "the request's body is too large");
+        h2_refuse(st, 413, "the request body is too large");
     else if (expect.ptr && !text_is_nocase(expect, "100-continue"))
-        h2_refuse(st, 417, "the only expectation that is understood is 100-continue");
+        h2_refuse(st, 417, "unsupported Expect header: expected \"100-continue\"");
     else if (expect.ptr)
         h2_continue(st);
 }
 
-/* Throw away what comes behind an answer, within bounds. */
+/* Discard body bytes of a request that has its response, up to DISCARD_BYTES. */
 static void discard(struct h2_stream *st, size_t bytes) {
     st->discarded += bytes;
-    if (st->is_spent && st->discarded > DISCARD_BYTES) h2_reset(st, NGHTTP2_NO_ERROR);
+    if (st->is_discarding && st->discarded > DISCARD_BYTES) h2_reset(st, NGHTTP2_NO_ERROR);
 }
 
-/* The handler may end the exchange whenever it is called. */
+/* The handler may have ended the exchange in any callback. */
 static bool is_unanswered(const struct h2_stream *st) { return st->x && !st->x->is_answered; }
 
 static void finish_head(struct h2_stream *st, bool has_body) {
@@ -248,21 +251,21 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
                          size_t len, void *ctx) {
     (void)flags;
     struct h2 *h = ctx;
-    tally_forgive(&h->frames);
+    bucket_remove(&h->frames);
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
     if (!st) return 0;
     st->since_ms = h2_now_ms(h);
     if (!st->x || st->x->is_answered) {
         discard(st, len);
-        return go_on(h);
+        return callback_result(h);
     }
     const uint32_t status = exchange_body_add(st->x, (struct str){(const char *)data, len});
-    if (status == 413) h2_refuse(st, 413, "the request's body is too large");
-    if (status == 503) h2_refuse(st, 503, "there is no memory for the request's body");
-    return go_on(h);
+    if (status == 413) h2_refuse(st, 413, "the request body is too large");
+    if (status == 503) h2_refuse(st, 503, "out of memory for the request body; try again later");
+    return callback_result(h);
 }
 
-static void finish_request(struct h2_stream *st) {
+static void request_complete(struct h2_stream *st) {
     st->has_request = true;
     if (is_unanswered(st)) exchange_body_done(st->x);
 }
@@ -277,36 +280,36 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     if (!st) return 0;
     const bool is_end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
     if (is_headers && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-        tally_forgive(&h->frames);
+        bucket_remove(&h->frames);
         finish_head(st, !is_end);
     }
-    if (is_end) finish_request(st);
-    return go_on(h);
+    if (is_end) request_complete(st);
+    return callback_result(h);
 }
 
-/* ---- the end of a stream ---- */
+/* ---- closing a stream ---- */
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx) {
     (void)code;
     struct h2 *h = ctx;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
     const bool is_wasted = !st || (!st->has_sent && !st->is_reset);
-    if (is_wasted && tally_add(&h->resets, h2_now_ms(h), RESETS_PER_S, RESET_BURST))
+    if (is_wasted && bucket_add(&h->resets, h2_now_ms(h), RESETS_PER_S, RESET_BURST))
         end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
     if (!st) return 0;
     nghttp2_session_set_stream_user_data(session, id, NULL);
-    const bool is_told = !st->x;
-    if (is_told)
+    const bool is_notified = !st->x;
+    if (is_notified)
         h2_stream_free(st);
     else
         st->is_closed = true;
     const bool may_be_done = !h->streams && (h->conn->is_draining || h->has_goaway);
-    if (!h->is_receiving && (!is_told || may_be_done)) conn_defer(h->conn);
-    return go_on(h);
+    if (!h->is_receiving && (!is_notified || may_be_done)) conn_defer(h->conn);
+    return callback_result(h);
 }
 
-/* Tell the handler and forget it. */
-static void lose(struct h2_stream *st) {
+/* Free the stream and notify the handler if its exchange is still open. */
+static void stream_gone(struct h2_stream *st) {
     struct http_exchange *x = st->x;
     if (!st->h2->is_over) nghttp2_session_set_stream_user_data(st->h2->session, st->id, NULL);
     h2_stream_free(st);
@@ -321,18 +324,18 @@ static struct h2_stream *find_closed(const struct h2 *h) {
     return st;
 }
 
-static struct h2_stream *find_roomy(const struct h2 *h) {
+static struct h2_stream *find_writable(const struct h2 *h) {
     const uint64_t low = h->conn->server->limits.backlog_bytes / 2;
     struct h2_stream *st = h->streams;
-    while (st && !(st->x && st->x->was_full && h2_backlog(st->x) <= low)) st = st->next;
+    while (st && !(st->x && st->x->is_writable_due && h2_backlog(st->x) <= low)) st = st->next;
     return st;
 }
 
-/* Any stream may go while the handler is being told, so each search begins anew. */
-static void tell_handler(struct h2 *h) {
+/* Any stream may be freed while the handler runs, so each search starts again at the front. */
+static void notify_handler(struct h2 *h) {
     struct h2_stream *st;
-    while ((st = find_closed(h))) lose(st);
-    while ((st = find_roomy(h))) exchange_written(st->x);
+    while ((st = find_closed(h))) stream_gone(st);
+    while ((st = find_writable(h))) exchange_written(st->x);
 }
 
 /* ---- a connection ---- */
@@ -398,16 +401,16 @@ static enum status open_h2(struct conn *c) {
     return ST_OK;
 }
 
-static void lose_all(struct h2 *h) {
-    while (h->streams) lose(h->streams);
+static void all_streams_gone(struct h2 *h) {
+    while (h->streams) stream_gone(h->streams);
 }
 
 static void close_h2(struct conn *c) {
     struct h2 *h = c->state;
     if (!h) return;
     h->is_over = true;
-    lose_all(h);
-    if (!h->is_poisoned) nghttp2_session_del(h->session);
+    all_streams_gone(h);
+    if (!h->is_out_of_memory) nghttp2_session_del(h->session);
     h2_mem_free_all(h);
     mem_free(h);
 }
@@ -417,13 +420,13 @@ static bool is_done(const struct h2 *h) {
     return !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session);
 }
 
-/* Take nothing new; what is under way goes on. */
-static void leave(struct h2 *h) {
+/* Accept no new streams; streams that are open continue. */
+static void send_goaway(struct h2 *h) {
     if (h->is_over) return;
     const int32_t last = nghttp2_session_get_last_proc_stream_id(h->session);
-    h->is_leaving = true;
+    h->has_sent_goaway = true;
     if (nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, last, NGHTTP2_NO_ERROR, NULL, 0) != 0)
-        conn_break(h->conn);
+        conn_fail(h->conn);
     h2_flush(h);
 }
 
@@ -432,15 +435,15 @@ static void update_wait(struct h2 *h) {
     if (h->has_settings && h->conn->wait_wanted != kind) conn_wait(h->conn, kind);
 }
 
-/* The end of whatever the loop has called: send, tell, wait for the right thing. */
-static void settle(struct conn *c) {
+/* The last step of everything that the loop calls: send, notify the handler, set the deadline. */
+static void flush_and_notify(struct conn *c) {
     struct h2 *h = c->state;
     h2_flush(h);
-    tell_handler(h);
-    if (c->is_broken) return;
+    notify_handler(h);
+    if (c->has_failed) return;
     const bool is_served = nghttp2_session_get_last_proc_stream_id(h->session) > 0;
-    if (c->is_draining && !h->is_leaving && !h->streams && is_served) leave(h);
-    if (h->is_ending || is_done(h)) lose_all(h);
+    if (c->is_draining && !h->has_sent_goaway && !h->streams && is_served) send_goaway(h);
+    if (h->is_ending || is_done(h)) all_streams_gone(h);
     if (is_done(h))
         conn_finish(c);
     else
@@ -459,7 +462,7 @@ static void on_bytes(struct conn *c, struct str bytes) {
         nghttp2_session_mem_recv(h->session, (const uint8_t *)bytes.ptr, bytes.len);
     h->is_receiving = false;
     if (used < 0) end_session(h, code_of(used));
-    settle(c);
+    flush_and_notify(c);
 }
 
 /* ---- deadlines ---- */
@@ -471,23 +474,23 @@ static bool check_stream(struct h2_stream *st, const struct http_limits *l, int6
     if (!st->has_head) return silent_ms < l->head_ms;
     const bool wants_body = !st->has_request && is_unanswered(st);
     if (wants_body) {
-        st->is_curt = silent_ms >= l->body_ms || age_ms >= l->body_total_ms;
-        if (st->is_curt) h2_refuse(st, 408, "the request's body took too long");
+        st->resets_early = silent_ms >= l->body_ms || age_ms >= l->body_total_ms;
+        if (st->resets_early) h2_refuse(st, 408, "timeout while reading the request body");
     } else if (st->queue.len && silent_ms >= l->write_ms) {
         h2_reset(st, NGHTTP2_CANCEL);
-    } else if (st->is_spent && (silent_ms >= l->body_ms || age_ms >= l->body_total_ms)) {
+    } else if (st->is_discarding && (silent_ms >= l->body_ms || age_ms >= l->body_total_ms)) {
         h2_reset(st, NGHTTP2_NO_ERROR);
     }
     return true;
 }
 
-static void tick(struct h2 *h) {
+static void check_streams(struct h2 *h) {
     const struct http_limits *l = &h->conn->server->limits;
     const int64_t now_ms = h2_now_ms(h);
     bool is_fine = true;
     for (struct h2_stream *st = h->streams; st; st = st->next)
         is_fine = check_stream(st, l, now_ms) && is_fine;
-    /* The rest of a head must come before anything else can: nobody is served meanwhile. */
+    /* A head that is not complete blocks all other frames, so the whole connection ends. */
     if (!is_fine) end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
     if (!h->streams && !nghttp2_session_want_write(h->session)) {
         h2_mem_trim(h);
@@ -496,19 +499,19 @@ static void tick(struct h2 *h) {
     conn_wait(h->conn, WAIT_TICK);
 }
 
-static void on_late(struct conn *c, enum wait_kind kind) {
+static void on_deadline(struct conn *c, enum wait_kind kind) {
     struct h2 *h = c->state;
     if (kind == WAIT_TICK)
-        tick(h);
+        check_streams(h);
     else
         end_session(h, NGHTTP2_NO_ERROR);
-    settle(c);
+    flush_and_notify(c);
 }
 
-/* The handler may have called: nothing is told here. */
+/* The handler may be the caller, so no callback of it is called here. */
 static void drain(struct conn *c) {
     struct h2 *h = c->state;
-    if (!h->is_leaving && !h->is_over) leave(h);
+    if (!h->has_sent_goaway && !h->is_over) send_goaway(h);
     if (!h->is_receiving && !h->streams && is_done(h)) conn_finish(c);
 }
 
@@ -517,13 +520,13 @@ const struct proto proto_http2 = {
     .open = open_h2,
     .close = close_h2,
     .on_bytes = on_bytes,
-    .on_written = settle,
-    .on_late = on_late,
+    .on_written = flush_and_notify,
+    .on_deadline = on_deadline,
     .drain = drain,
     .send_head = h2_send_head,
     .send_data = h2_send_data,
     .send_end = h2_send_end,
     .send_abort = h2_send_abort,
     .backlog = h2_backlog,
-    .on_turn = settle,
+    .on_deferred = flush_and_notify,
 };

@@ -1,4 +1,4 @@
-/* net/http_text.c - small texts of HTTP: status lines, methods, dates, queries, character sets. */
+/* net/http_text.c - status texts, method names, dates, queries and character classes of HTTP. */
 #include <string.h>
 #include <time.h>
 
@@ -140,7 +140,7 @@ bool text_is_nocase(struct str a, const char *lower) {
     return true;
 }
 
-/* What stands before `at`, or all of it; the rest stays behind. */
+/* Remove and return the part of *s before `at` (all of it if there is none), and `at` itself. */
 static struct str cut(struct str *s, char at) {
     const char *found = s->len ? memchr(s->ptr, at, s->len) : NULL;
     const struct str head = str_take(*s, found ? (size_t)(found - s->ptr) : s->len);

@@ -1,13 +1,15 @@
-/* net/listen.c - listening sockets, and what becomes of those who knock.
+/* net/listen.c - listening sockets and accepting connections.
  *
- * Too many connections: the one that has been idle longest gives way to the new one, or else one
- * whose request is not whole yet, the longest silent first, so that those who open many and say
- * little keep nobody out; if all are at work the new one is closed. The limit lies below that of
- * descriptors. Should those run out all the same, libuv has one in reserve, with which it accepts
- * and closes those who wait, so that the loop does not spin on a listener that stays readable.
+ * Too many connections. When the limit is reached a new connection evicts the one that has been
+ * idle longest. If no connection is idle it evicts one whose request is not complete, the longest
+ * silent first, so that clients that open many connections and send little shut nobody out. If all
+ * connections are being served the new one is closed. The limit is below that of descriptors. If
+ * descriptors run out all the same, libuv uses one that it keeps in reserve to accept and close the
+ * waiting connections, so that the loop does not spin on a listener that stays readable.
  *
- * A listener never stops: libuv wants every accepted connection to be taken before it listens on,
- * so one that there is no memory for is taken by a handle of the listener's own and closed.
+ * A listener never stops. libuv listens on only after each connection has been accepted, so a
+ * connection that the server has no memory for is accepted by a handle of the listener (`refuser`)
+ * and closed.
  *
  * Entry points: http_listen_tcp, http_listen_unix, http_listen_fd, listeners_close.
  */
@@ -30,11 +32,11 @@
 enum {
     BACKLOG = 4096,
     UNIX_MODE = 0660,
-    LOCK_TRIES = 100, /* to be the only one that replaces a socket file */
+    LOCK_TRIES = 100, /* attempts to lock the folder of a socket file */
     LOCK_PAUSE_MS = 10,
-    PROBE_AFTER_S = 30, /* of silence; then so often, and so many unanswered are the end */
-    PROBE_EVERY_S = 10,
-    PROBES = 3,
+    KEEPALIVE_AFTER_S = 30, /* of silence before the first probe */
+    KEEPALIVE_EVERY_S = 10, /* between two probes */
+    KEEPALIVE_PROBES = 3,   /* unanswered probes after which the connection is closed */
 };
 
 union stream {
@@ -48,9 +50,9 @@ struct listener {
     struct http_server *server;
     struct tls_context *tls;
     union stream uv;
-    union stream refuser; /* takes connections only to close them */
+    union stream refuser; /* accepts connections only to close them */
     bool is_unix, is_refusing;
-    bool has_waiting; /* one more is to be refused */
+    bool has_waiting; /* one more connection is to be refused */
     uint32_t open_handles;
     struct listener *next;
 };
@@ -115,8 +117,8 @@ static int init_stream(struct listener *l, uv_handle_t *handle) {
 
 static void on_refused(uv_handle_t *handle);
 
-/* Take the connection that waits, and close it. If the last one is still being closed it waits a
- * moment longer, and the listener with it. */
+/* Accept the waiting connection and close it. If the previous one is still being closed, on_refused
+ * does it afterwards; the listener waits until then. */
 static void refuse(struct listener *l) {
     if (l->is_refusing) {
         l->has_waiting = true;
@@ -140,36 +142,38 @@ static void on_refused(uv_handle_t *handle) {
     on_closed(handle);
 }
 
-/* The connection goes that has waited longest in the first of these states that one is in. */
-static bool make_room(struct http_server *s) {
+/* Close one connection to make room: of the first of these kinds that has any, the one that has
+ * waited longest. */
+static bool evict_connection(struct http_server *s) {
     static const enum wait_kind order[] = {WAIT_LINGER, WAIT_IDLE, WAIT_HANDSHAKE, WAIT_HEAD,
                                            WAIT_BODY};
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         struct conn *oldest = s->waits[order[i]].first;
         if (!oldest) continue;
-        conn_kill(oldest);
+        conn_close(oldest);
         return true;
     }
     return false;
 }
 
-static void on_knock(uv_stream_t *stream, int status) {
+static void on_connection(uv_stream_t *stream, int status) {
     struct listener *l = stream->data;
     struct http_server *s = l->server;
-    if (status < 0) { /* it has gone already, or nothing is left to take it with */
+    if (status < 0) { /* the client has disconnected, or there are no descriptors left */
         s->stats.refused++;
         return;
     }
     struct conn *c = NULL;
-    if (s->stats.connections < s->limits.connections || make_room(s)) c = conn_create(s, &wire_uv);
+    if (s->stats.connections < s->limits.connections || evict_connection(s))
+        c = conn_create(s, &transport_uv);
     if (!c) {
         refuse(l);
         return;
     }
-    CHECK(init_stream(l, &c->uv.handle) == 0); /* makes no socket, so it cannot fail */
+    CHECK(init_stream(l, &c->uv.handle) == 0); /* creates no socket, so it cannot fail */
     c->uv.handle.data = c;
     if (uv_accept(stream, &c->uv.stream) != 0) {
-        conn_kill(c);
+        conn_close(c);
         return;
     }
     s->stats.accepted++;
@@ -196,18 +200,18 @@ static enum status no_memory(struct err *err) {
     return err_set(err, ST_NOMEM, "no memory for a listener");
 }
 
-/* Connections inherit from the socket that they came by: they send at once, and the kernel asks a
- * silent peer whether it is still there. A machine that lost its power says no goodbye, and while
- * nothing is sent to it nobody else would notice. Without them the server serves as well. */
+/* Connections inherit these from the listening socket: no delay of small writes, and keep-alive
+ * probes to silent peers. A machine that lost its power sends no FIN, and while nothing is sent to
+ * it only the probes notice. Errors are ignored: the server works without these options too. */
 static void set_options(const struct listener *l) {
     static const struct {
         int level, name, value;
     } options[] = {
         {IPPROTO_TCP, TCP_NODELAY, 1},
         {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S},
-        {IPPROTO_TCP, TCP_KEEPCNT, PROBES},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_AFTER_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
     };
     uv_os_fd_t fd;
     if (l->is_unix || uv_fileno(&l->uv.handle, &fd) != 0) return;
@@ -215,9 +219,9 @@ static void set_options(const struct listener *l) {
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
 }
 
-/* Closes it on failure; `where` is for the sentence. */
+/* Start listening, or close the handle on failure; `where` is the address in the message. */
 static enum status start(struct listener *l, int bound, const char *where, struct err *err) {
-    const int failure = bound ? bound : uv_listen(&l->uv.stream, BACKLOG, on_knock);
+    const int failure = bound ? bound : uv_listen(&l->uv.stream, BACKLOG, on_connection);
     if (failure == 0) {
         set_options(l);
         l->next = l->server->listeners;
@@ -227,13 +231,13 @@ static enum status start(struct listener *l, int bound, const char *where, struc
     uv_close(&l->uv.handle, on_closed);
     if (failure == UV_EADDRINUSE)
         return err_set(err, ST_UNAVAILABLE,
-                       "cannot listen on %s: the address is in use; end what listens there, or "
-                       "choose another port",
+                       "cannot listen on %s: the address is in use; stop the program that listens "
+                       "there, or choose another port",
                        where);
     return err_set(err, ST_IO, "cannot listen on %s: %s", where, uv_strerror(failure));
 }
 
-/* Those that are younger than `last`. */
+/* Close the listeners that were added after `last`. */
 static void close_until(struct http_server *s, const struct listener *last) {
     while (s->listeners != last) {
         struct listener *l = s->listeners;
@@ -273,8 +277,9 @@ static enum status listen_address(struct http_server *s, struct sockaddr *addres
     return ST_OK;
 }
 
-/* A name may have several addresses (localhost: ::1 and 127.0.0.1): all of them that this machine
- * has, one at least. None may be somebody else's: clients would meet either of us by chance. */
+/* A name may have several addresses (localhost: ::1 and 127.0.0.1). The server listens on all that
+ * this machine has, at least one. If another program listens on one of them the call fails:
+ * otherwise clients would reach one of the two programs by chance. */
 enum status http_listen_tcp(struct http_server *s, const char *host, uint16_t *port,
                             struct tls_context *tls, struct err *err) {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -282,7 +287,7 @@ enum status http_listen_tcp(struct http_server *s, const char *host, uint16_t *p
     struct addrinfo *found = NULL;
     const int failure = getaddrinfo(host, NULL, &hints, &found);
     if (failure)
-        return err_set(err, ST_BAD, "%s: no such address: %s", host, gai_strerror(failure));
+        return err_set(err, ST_BAD, "cannot resolve host \"%s\": %s", host, gai_strerror(failure));
     enum status st = ST_BAD;
     for (const struct addrinfo *a = found; a && st != ST_UNAVAILABLE; a = a->ai_next)
         if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
@@ -292,28 +297,29 @@ enum status http_listen_tcp(struct http_server *s, const char *host, uint16_t *p
     return s->listeners != before ? ST_OK : st;
 }
 
-/* Is a socket file left over by a process that has ended? */
-static enum status clear_path(const char *path, const struct sockaddr_un *address,
-                              struct err *err) {
+/* Remove a socket file that a process left when it ended; an error if one listens on it. */
+static enum status remove_stale_socket(const char *path, const struct sockaddr_un *address,
+                                       struct err *err) {
     struct stat info;
     if (lstat(path, &info) != 0) return ST_OK;
     if (!S_ISSOCK(info.st_mode))
-        return err_set(err, ST_CREATE, "%s: exists and is not a socket", path);
+        return err_set(err, ST_CREATE,
+                       "%s: the file exists and is not a socket; choose another path", path);
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd < 0) return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
     const int result = connect(fd, (const struct sockaddr *)address, sizeof(*address));
     const int reason = errno;
     close(fd);
     if (result == 0 || reason == EAGAIN)
-        return err_set(err, ST_UNAVAILABLE, "%s: another process listens there", path);
+        return err_set(err, ST_UNAVAILABLE, "%s: another process listens on this socket", path);
     if (reason != ECONNREFUSED) return err_set(err, ST_IO, "%s: %s", path, strerror(reason));
     if (unlink(path) != 0) return err_set(err, ST_CREATE, "%s: %s", path, strerror(errno));
     return ST_OK;
 }
 
-/* Of two servers that start at once, one could take the other's file, which is bound and does not
- * listen yet, for a stale one. So the folder is locked meanwhile; it is tried for a while, and
- * where it cannot be had the rare case is left to chance. Returns what to close, or -1. */
+/* If two servers start at once, one could find the other's file after bind and before listen, and
+ * remove it as stale. So the folder is locked meanwhile. If the lock cannot be taken within
+ * LOCK_TRIES the server goes on without it. Returns the descriptor to close, or -1. */
 static int lock_folder(const char *path) {
     const char *slash = strrchr(path, '/');
     char folder[sizeof(((struct sockaddr_un *)0)->sun_path)] = ".";
@@ -326,23 +332,23 @@ static int lock_folder(const char *path) {
     return fd;
 }
 
-/* Nobody can connect before it listens, so the mode is right from the first moment. The group may
- * only if the umask lets it write. */
+/* Called before the socket listens, so no client can connect with the wrong mode. The group may
+ * connect only if the umask allows it to write. */
 static int restrict_mode(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || chmod(path, info.st_mode & UNIX_MODE) != 0) return -errno;
     return 0;
 }
 
-static enum status replace_unix(struct http_server *s, const struct sockaddr_un *address,
-                                struct err *err) {
+static enum status bind_unix(struct http_server *s, const struct sockaddr_un *address,
+                             struct err *err) {
     const char *path = address->sun_path;
-    TRY(clear_path(path, address, err));
+    TRY(remove_stale_socket(path, address, err));
     struct listener *l = create(s, true, NULL);
     if (!l) return no_memory(err);
     int bound = uv_pipe_bind(&l->uv.pipe, path);
     if (bound == UV_EACCES && errno == ENOENT)
-        bound = UV_ENOENT; /* libuv does not tell them apart */
+        bound = UV_ENOENT; /* libuv reports both as UV_EACCES */
     if (bound == 0) bound = restrict_mode(path);
     return start(l, bound, path, err);
 }
@@ -351,16 +357,16 @@ enum status http_listen_unix(struct http_server *s, const char *path, struct err
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path) + 1;
     if (bytes == 1 || bytes > sizeof(address.sun_path))
-        return err_set(err, ST_BAD, "%s: a socket's path has 1 to %zu characters", path,
-                       sizeof(address.sun_path) - 1);
+        return err_set(err, ST_BAD, "%s: the path of a unix socket must have 1 to %zu characters",
+                       path, sizeof(address.sun_path) - 1);
     memcpy(address.sun_path, path, bytes);
     const int lock = lock_folder(path);
-    const enum status st = replace_unix(s, &address, err);
+    const enum status st = bind_unix(s, &address, err);
     if (lock >= 0) close(lock);
     return st;
 }
 
-/* Of a kind that connections can be accepted from as bytes in order. */
+/* Is it a listening stream socket of a family that libuv can accept from? */
 static bool is_listening(int fd, int *family) {
     struct sockaddr_storage storage = {0};
     int listens = 0, type = 0;
@@ -382,6 +388,5 @@ enum status http_listen_fd(struct http_server *s, int fd, struct tls_context *tl
     struct listener *l = create(s, is_unix, is_unix ? NULL : tls);
     if (!l) return no_memory(err);
     const int opened = is_unix ? uv_pipe_open(&l->uv.pipe, fd) : uv_tcp_open(&l->uv.tcp, fd);
-    return start(l, opened, is_unix ? "a unix socket that was handed over" : "a handed-over socket",
-                 err);
+    return start(l, opened, is_unix ? "an inherited unix socket" : "an inherited socket", err);
 }

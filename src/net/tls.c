@@ -1,7 +1,7 @@
 /* net/tls.c - see net/tls.h and net/tls_int.h for the contracts.
  *
- * A session talks to OpenSSL through a BIO of our own with two entries: reading takes from the
- * bytes that are lent, writing appends to the buffer of the caller.
+ * A session exchanges ciphertext with OpenSSL through a BIO of our own: its read takes from the
+ * bytes that the caller has lent, its write appends to the caller's buffer.
  */
 #include "net/tls.h"
 
@@ -16,15 +16,15 @@
 
 struct tls_context {
     char *cert_path, *key_path;
-    SSL_CTX *ssl;    /* the newest; sessions hold references of their own */
-    BIO_METHOD *bio; /* shared by all sessions, so it lives until the context is destroyed */
+    SSL_CTX *ssl;    /* the newest; each session holds a reference to the one it started with */
+    BIO_METHOD *bio; /* shared by all sessions */
 };
 
 struct tls_session {
     SSL *ssl;
     struct str in;   /* lent ciphertext that has not been read */
     struct buf *out; /* the caller's */
-    bool is_failed;  /* nothing may be written any more, not even a goodbye */
+    bool is_failed;  /* nothing may be written any more, not even close_notify */
 };
 
 /* ---- the BIO ---- */
@@ -90,8 +90,8 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
     return SSL_TLSEXT_ERR_OK;
 }
 
-/* A key under a password is refused: OpenSSL would ask for it at the terminal, and wait. */
-static int give_no_password(char *to, int room, int is_new, void *ctx) {
+/* An encrypted key is refused: OpenSSL would ask for the password at the terminal and block. */
+static int refuse_password(char *to, int room, int is_new, void *ctx) {
     (void)to, (void)room, (void)is_new;
     bool *was_asked = ctx;
     *was_asked = true;
@@ -118,17 +118,20 @@ static enum status fail_with(struct err *err, const char *path, const char *what
 static enum status load(const struct tls_context *t, SSL_CTX *ssl, struct err *err) {
     bool has_password = false;
     ERR_clear_error();
-    SSL_CTX_set_default_passwd_cb(ssl, give_no_password);
+    SSL_CTX_set_default_passwd_cb(ssl, refuse_password);
     SSL_CTX_set_default_passwd_cb_userdata(ssl, &has_password);
     if (SSL_CTX_use_certificate_chain_file(ssl, t->cert_path) != 1)
-        return fail_with(err, t->cert_path, "no certificate chain in PEM form");
+        return fail_with(err, t->cert_path, "cannot read a certificate chain in PEM format");
     const int used = SSL_CTX_use_PrivateKey_file(ssl, t->key_path, SSL_FILETYPE_PEM);
     SSL_CTX_set_default_passwd_cb_userdata(ssl, NULL);
-    if (has_password) return err_set(err, ST_BAD, "%s: the key is under a password", t->key_path);
+    if (has_password)
+        return err_set(err, ST_BAD, "%s: the key is encrypted; store it without a password",
+                       t->key_path);
     if (used != 1)
-        return fail_with(err, t->key_path, "no private key in PEM form that fits the certificate");
+        return fail_with(err, t->key_path,
+                         "cannot read a private key in PEM format that matches the certificate");
     if (SSL_CTX_check_private_key(ssl) != 1)
-        return fail_with(err, t->key_path, "the key does not belong to the certificate");
+        return fail_with(err, t->key_path, "the key does not match the certificate");
     return ST_OK;
 }
 
@@ -246,7 +249,7 @@ bool tls_session_write(struct tls_session *s, const char *plain, size_t plain_by
     return step == TLS_DONE && done == plain_bytes;
 }
 
-void tls_session_goodbye(struct tls_session *s) {
+void tls_session_close_notify(struct tls_session *s) {
     if (s->is_failed || !SSL_is_init_finished(s->ssl)) return;
     ERR_clear_error();
     SSL_shutdown(s->ssl);

@@ -1,7 +1,7 @@
-/* net/tls.h - certificates for listeners, which can be changed while connections live.
+/* net/tls.h - certificates for listeners; they can be reloaded while connections are open.
  *
- * TLS 1.2 and 1.3, ALPN for h2 and http/1.1, no renegotiation, no compression. A reload makes a
- * new OpenSSL context; connections keep the one that they began with.
+ * TLS 1.2 and 1.3, ALPN for h2 and http/1.1, no renegotiation, no compression. A reload creates a
+ * new OpenSSL context; open connections keep the one that they started with.
  *
  * Lifetime: create, listen with it, destroy after the server. Thread: the loop's.
  */
@@ -12,12 +12,12 @@
 
 struct tls_context; /* opaque */
 
-/* PEM files: a chain, and its key, without a password. ST_BAD and ST_MISSING name the file. */
+/* PEM files: a certificate chain and its key, not encrypted. ST_BAD and ST_MISSING name the file. */
 enum status tls_context_create(const char *cert_path, const char *key_path,
                                struct tls_context **out, struct err *err);
 void tls_context_destroy(struct tls_context *t); /* NULL is fine */
 
-/* Read the files again; if they cannot be used the old certificate stays. */
+/* Read the files again; on an error the old certificate stays in use. */
 enum status tls_context_reload(struct tls_context *t, struct err *err);
 
 #endif

@@ -1,17 +1,17 @@
 /* net/ws.c - see net/ws.h for the contract.
  *
- * wslay reads and writes single frames; what they mean together is decided here: messages made
- * of fragments with control frames between them, UTF-8 that may be cut anywhere, the handshake at
- * the end. A message is checked as it comes, so that a bad one is refused early.
+ * wslay reads and writes single frames. This file joins fragments to messages (control frames may
+ * arrive between them), checks UTF-8 across fragments, and does the closing handshake. A message is
+ * checked while it arrives, so that a bad one is refused early.
  *
- *     open --ws_close--> closing --the peer's close, or time--> over
- *     open --the peer's close, or a breach (a close is sent)--> over
+ *     open --ws_close--> closing --close frame of the peer, or 5 s--> over
+ *     open --close frame of the peer, or an error (a close is sent)--> over
  *
- * Frames gather in `out` until a flush; pongs and closes are flushed when the read that caused
- * them has been dealt with. A peer that makes us talk and does not listen is not read any more
- * until it does.
+ * Frames are collected in `out` until a flush; pongs and closes are flushed at the end of the read
+ * that caused them. Back-pressure: while the backlog is above twice backlog_bytes the connection
+ * reads nothing, so a peer that makes us send and does not read has to wait.
  *
- * Entry points: ws_wants, ws_accept, ws_send, ws_flush, ws_close, ws_backlog; proto_ws.
+ * Entry points: ws_is_upgrade, ws_accept, ws_send, ws_flush, ws_close, ws_backlog; proto_ws.
  */
 #include "net/ws.h"
 
@@ -30,10 +30,10 @@ enum {
     CONTROL_BYTES = 125,
     CODE_BYTES = 2,
     MESSAGE_BYTES_DEFAULT = 8 << 20,
-    MESSAGE_KEEP_BYTES = 4096, /* a longer message's memory is given back */
+    MESSAGE_KEEP_BYTES = 4096, /* a larger message buffer is freed after use */
     OUT_KEEP_BYTES = 4096,
     PING_MS_DEFAULT = 30000,
-    CLOSE_MS = 5000, /* for the peer to answer our close */
+    CLOSE_MS = 5000, /* for the peer to answer our close frame */
 };
 
 struct ws {
@@ -41,46 +41,46 @@ struct ws {
     const struct ws_handler *handler;
     void *ctx;
     wslay_frame_context_ptr frames;
-    struct str in;  /* what is being read; borrowed from on_bytes */
+    struct str in;  /* input that is being parsed; borrowed from on_bytes */
     struct buf out; /* frames since the last flush */
 
-    /* The frame that is coming. */
+    /* The frame that is arriving. */
     bool in_frame, is_final;
     uint8_t opcode;
-    uint64_t left; /* of its payload */
+    uint64_t left; /* bytes of its payload */
     char control[CONTROL_BYTES];
     size_t control_len;
 
-    /* The message that is coming; control frames may stand between its fragments. */
+    /* The message that is arriving; control frames may come between its fragments. */
     bool in_message;
     struct buf message;
-    size_t checked; /* bytes of it that are whole characters */
+    size_t checked; /* bytes of it that are complete, valid characters */
     uint64_t message_max;
-    int64_t message_ms; /* when it began */
+    int64_t message_ms; /* when it started */
 
-    int64_t ping_ms, heard_ms, pinged_ms, closing_ms;
-    size_t untaken;  /* by the peer, when it was pinged */
-    uint32_t code;   /* that our close gave */
-    bool is_pinged;  /* and has said nothing since */
-    bool is_closing; /* our close is sent */
-    bool is_over;    /* the handler knows */
-    bool was_full;
+    int64_t ping_ms, last_read_ms, pinged_ms, closing_ms;
+    size_t unacked;       /* conn_unacked when the ping was sent */
+    uint32_t code;        /* of our close frame */
+    bool is_pinged;       /* a ping was sent, and nothing has arrived since */
+    bool is_closing;      /* our close frame was sent */
+    bool is_over;         /* on_closed was called */
+    bool is_writable_due; /* the backlog was above its limit: on_writable follows */
 };
 
 static int64_t now_ms(const struct ws *ws) { return (int64_t)uv_now(ws->conn->server->loop); }
 
-/* ---- out ---- */
+/* ---- output ---- */
 
-static ssize_t take_out(const uint8_t *data, size_t len, int flags, void *ctx) {
+static ssize_t write_bytes(const uint8_t *data, size_t len, int flags, void *ctx) {
     (void)flags;
     struct ws *ws = ctx;
     buf_put(&ws->out, data, len);
     return buf_status(&ws->out) == ST_OK ? (ssize_t)len : -1;
 }
 
-/* A frame that cannot be made breaks the connection at the flush. */
+/* If memory runs out the connection fails at the next flush. */
 static void put_frame(struct ws *ws, uint8_t opcode, struct str payload) {
-    if (ws->conn->is_broken) return; /* wslay may be in the middle of a frame */
+    if (ws->conn->has_failed) return; /* wslay may have stopped within a frame */
     struct wslay_frame_iocb frame = {
         .fin = 1,
         .opcode = opcode,
@@ -109,14 +109,14 @@ uint64_t ws_backlog(const struct ws *ws) { return ws->out.len + conn_backlog(ws-
 
 void ws_flush(struct ws *ws) {
     if (buf_status(&ws->out) != ST_OK) {
-        conn_break(ws->conn);
+        conn_fail(ws->conn);
     } else if (ws->out.len) {
         const uv_buf_t all = uv_buf_init(ws->out.ptr, (unsigned)ws->out.len);
         conn_write(ws->conn, &all, 1);
     }
     buf_clear(&ws->out);
     if (ws->out.cap > OUT_KEEP_BYTES) buf_deinit(&ws->out);
-    if (ws_backlog(ws) > ws->conn->server->limits.backlog_bytes) ws->was_full = true;
+    if (ws_backlog(ws) > ws->conn->server->limits.backlog_bytes) ws->is_writable_due = true;
 }
 
 void ws_send(struct ws *ws, struct str text) {
@@ -131,9 +131,9 @@ void ws_close(struct ws *ws, uint32_t code, const char *reason) {
     ws_flush(ws);
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
-static void tell_end(struct ws *ws, uint32_t code) {
+static void report_closed(struct ws *ws, uint32_t code) {
     if (ws->is_over) return;
     ws->is_over = true;
     ws->handler->on_closed(ws->ctx, ws, code);
@@ -142,19 +142,19 @@ static void tell_end(struct ws *ws, uint32_t code) {
 static void finish(struct ws *ws, uint32_t code) {
     struct conn *c = ws->conn;
     ws_flush(ws);
-    tell_end(ws, code);
+    report_closed(ws, code);
     conn_finish(c);
 }
 
-/* The peer has broken a rule: say which and leave. */
+/* The peer has made an error: send a close frame with its code, and close. */
 static void fail(struct ws *ws, uint32_t code) {
     if (ws->is_closing) code = ws->code;
     if (!ws->is_closing) put_close(ws, code, (struct str){"", 0});
-    ws->conn->server->stats.faults++;
+    ws->conn->server->stats.protocol_errors++;
     finish(ws, code);
 }
 
-/* May a peer give this one? */
+/* May a peer send this code? */
 static bool is_code(uint32_t code) {
     if (code >= 3000) return code < 5000;
     return code >= 1000 && code <= 1014 && !(code >= 1004 && code <= 1006);
@@ -166,15 +166,15 @@ static void take_close(struct ws *ws) {
     if (payload.len >= CODE_BYTES) {
         code = (uint32_t)(uint8_t)payload.ptr[0] << 8 | (uint8_t)payload.ptr[1];
         if (!is_code(code)) {
-            fail(ws, WS_BREACH);
+            fail(ws, WS_PROTOCOL_ERROR);
             return;
         }
     } else if (payload.len) {
-        fail(ws, WS_BREACH);
+        fail(ws, WS_PROTOCOL_ERROR);
         return;
     }
     if (!utf8_is_valid(str_skip(payload, payload.len ? CODE_BYTES : 0))) {
-        fail(ws, WS_BAD_UTF8);
+        fail(ws, WS_INVALID_PAYLOAD);
         return;
     }
     if (ws->is_closing)
@@ -184,13 +184,13 @@ static void take_close(struct ws *ws) {
     finish(ws, code);
 }
 
-/* ---- in ---- */
+/* ---- input ---- */
 
-static ssize_t give_in(uint8_t *out, size_t room, int flags, void *ctx) {
+static ssize_t read_bytes(uint8_t *out, size_t room, int flags, void *ctx) {
     (void)flags;
     struct ws *ws = ctx;
     const size_t len = ws->in.len < room ? ws->in.len : room;
-    if (len == 0) return -1; /* later */
+    if (len == 0) return -1; /* wslay returns WSLAY_ERR_WANT_READ */
     memcpy(out, ws->in.ptr, len);
     ws->in = str_skip(ws->in, len);
     return (ssize_t)len;
@@ -198,24 +198,24 @@ static ssize_t give_in(uint8_t *out, size_t room, int flags, void *ctx) {
 
 static bool is_control(uint8_t opcode) { return wslay_is_ctrl_frame(opcode); }
 
-/* 0, or why not. */
+/* 0, or the code to close with. */
 static uint32_t check_frame(const struct ws *ws, const struct wslay_frame_iocb *f) {
-    if (f->rsv || !f->mask) return WS_BREACH;
+    if (f->rsv || !f->mask) return WS_PROTOCOL_ERROR;
     switch (f->opcode) {
     case WSLAY_CONNECTION_CLOSE:
     case WSLAY_PING:
     case WSLAY_PONG:
-        return f->fin && f->payload_length <= CONTROL_BYTES ? 0 : WS_BREACH;
+        return f->fin && f->payload_length <= CONTROL_BYTES ? 0 : WS_PROTOCOL_ERROR;
     case WSLAY_CONTINUATION_FRAME:
-        if (!ws->in_message) return WS_BREACH;
+        if (!ws->in_message) return WS_PROTOCOL_ERROR;
         break;
     case WSLAY_TEXT_FRAME:
-        if (ws->in_message) return WS_BREACH;
+        if (ws->in_message) return WS_PROTOCOL_ERROR;
         break;
     case WSLAY_BINARY_FRAME:
-        return ws->in_message ? WS_BREACH : WS_NOT_TEXT;
+        return ws->in_message ? WS_PROTOCOL_ERROR : WS_UNSUPPORTED_DATA;
     default:
-        return WS_BREACH;
+        return WS_PROTOCOL_ERROR;
     }
     return f->payload_length > ws->message_max - ws->message.len ? WS_TOO_BIG : 0;
 }
@@ -231,7 +231,7 @@ static void begin_frame(struct ws *ws, const struct wslay_frame_iocb *f) {
     ws->message_ms = now_ms(ws);
 }
 
-/* Go on checking where it ended; false: no character can begin so. */
+/* Check the bytes that have arrived since the last call; false: invalid UTF-8. */
 static bool check_text(struct ws *ws) {
     struct str rest = str_skip(buf_str(&ws->message), ws->checked);
     while (rest.len) {
@@ -245,7 +245,7 @@ static bool check_text(struct ws *ws) {
     return true;
 }
 
-/* 0, or why not. */
+/* 0, or the code to close with. */
 static uint32_t take_payload(struct ws *ws, struct str bytes) {
     if (is_control(ws->opcode)) {
         CHECK(bytes.len <= CONTROL_BYTES - ws->control_len);
@@ -253,18 +253,18 @@ static uint32_t take_payload(struct ws *ws, struct str bytes) {
         ws->control_len += bytes.len;
         return 0;
     }
-    if (ws->is_closing) return 0; /* nobody wants it any more */
+    if (ws->is_closing) return 0; /* messages are discarded after our close frame */
     struct http_server *s = ws->conn->server;
-    if (s->bodies_bytes + bytes.len > s->limits.bodies_bytes) return WS_TRY_LATER;
+    if (s->bodies_bytes + bytes.len > s->limits.bodies_bytes) return WS_TRY_AGAIN_LATER;
     buf_put_str(&ws->message, bytes);
-    if (buf_status(&ws->message) != ST_OK) return WS_FAULT;
+    if (buf_status(&ws->message) != ST_OK) return WS_INTERNAL_ERROR;
     s->bodies_bytes += bytes.len;
-    return check_text(ws) ? 0 : WS_BAD_UTF8;
+    return check_text(ws) ? 0 : WS_INVALID_PAYLOAD;
 }
 
 static void end_message(struct ws *ws) {
     if (ws->checked != ws->message.len && !ws->is_closing) {
-        fail(ws, WS_BAD_UTF8);
+        fail(ws, WS_INVALID_PAYLOAD);
         return;
     }
     ws->in_message = false;
@@ -285,12 +285,12 @@ static void end_frame(struct ws *ws) {
         end_message(ws);
 }
 
-/* The next piece of a frame; false: no more has come, or nothing more is wanted. */
+/* Parse the next piece of a frame; false: the input is used up, or the connection is closed. */
 static bool read_piece(struct ws *ws) {
     struct wslay_frame_iocb f = {0};
     const ssize_t got = wslay_frame_recv(ws->frames, &f);
     if (got == WSLAY_ERR_WANT_READ) return false;
-    uint32_t fault = got < 0 ? WS_BREACH : 0;
+    uint32_t fault = got < 0 ? WS_PROTOCOL_ERROR : 0;
     if (!fault && !ws->in_frame) {
         fault = check_frame(ws, &f);
         if (!fault) begin_frame(ws, &f);
@@ -308,14 +308,14 @@ static bool read_piece(struct ws *ws) {
 /* ---- a connection ---- */
 
 static void update_reading(struct ws *ws) {
-    const bool is_deaf = ws_backlog(ws) > 2 * ws->conn->server->limits.backlog_bytes;
-    if (is_deaf != ws->conn->is_paused) conn_pause(ws->conn, is_deaf);
+    const bool must_pause = ws_backlog(ws) > 2 * ws->conn->server->limits.backlog_bytes;
+    if (must_pause != ws->conn->is_paused) conn_pause(ws->conn, must_pause);
 }
 
 static void on_bytes(struct conn *c, struct str bytes) {
     struct ws *ws = c->state;
     ws->in = bytes;
-    ws->heard_ms = now_ms(ws);
+    ws->last_read_ms = now_ms(ws);
     ws->is_pinged = false;
     while (read_piece(ws)) {
     }
@@ -328,44 +328,44 @@ static void on_written(struct conn *c) {
     struct ws *ws = c->state;
     if (ws->is_over) return;
     update_reading(ws);
-    if (!ws->was_full || ws_backlog(ws) > c->server->limits.backlog_bytes / 2) return;
-    ws->was_full = false;
-    if (ws->handler->on_room && !ws->is_closing) ws->handler->on_room(ws->ctx, ws);
+    if (!ws->is_writable_due || ws_backlog(ws) > c->server->limits.backlog_bytes / 2) return;
+    ws->is_writable_due = false;
+    if (ws->handler->on_writable && !ws->is_closing) ws->handler->on_writable(ws->ctx, ws);
 }
 
-static void note_ping(struct ws *ws) {
+static void mark_pinged(struct ws *ws) {
     ws->is_pinged = true;
     ws->pinged_ms = now_ms(ws);
-    ws->untaken = conn_untaken(ws->conn);
+    ws->unacked = conn_unacked(ws->conn);
 }
 
-/* It had its time to answer a ping. No silence counts that it was not asked to break, and who
- * still reads what lies before the ping has not seen it yet. */
-static bool is_mute(struct ws *ws) {
+/* Has the peer failed to answer a ping within ping_ms? While it still reads what was sent before
+ * the ping (conn_unacked falls) it cannot have seen the ping, and the time starts again. */
+static bool has_missed_ping(struct ws *ws) {
     if (!ws->is_pinged || now_ms(ws) - ws->pinged_ms < ws->ping_ms) return false;
-    if (conn_untaken(ws->conn) >= ws->untaken) return true;
-    note_ping(ws);
+    if (conn_unacked(ws->conn) >= ws->unacked) return true;
+    mark_pinged(ws);
     return false;
 }
 
-static void on_late(struct conn *c, enum wait_kind kind) {
+static void on_deadline(struct conn *c, enum wait_kind kind) {
     (void)kind;
     struct ws *ws = c->state;
-    const int64_t silent_ms = now_ms(ws) - ws->heard_ms;
+    const int64_t silent_ms = now_ms(ws) - ws->last_read_ms;
     const bool is_late = ws->is_closing && now_ms(ws) - ws->closing_ms >= CLOSE_MS;
     const int64_t message_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
-    if (is_late || is_mute(ws)) {
-        conn_kill(c);
+    if (is_late || has_missed_ping(ws)) {
+        conn_close(c);
         return;
     }
     if (message_ms >= c->server->limits.body_total_ms) {
-        fail(ws, WS_REFUSED);
+        fail(ws, WS_POLICY_VIOLATION);
         return;
     }
     if (silent_ms >= ws->ping_ms && !ws->is_pinged && !ws->is_closing) {
         put_frame(ws, WSLAY_PING, (struct str){"", 0});
         ws_flush(ws);
-        note_ping(ws);
+        mark_pinged(ws);
     }
     conn_wait(c, WAIT_TICK);
 }
@@ -380,11 +380,11 @@ static void destroy(struct ws *ws) {
 
 static void close_ws(struct conn *c) {
     struct ws *ws = c->state;
-    tell_end(ws, ws->is_closing ? ws->code : WS_CUT_OFF);
+    report_closed(ws, ws->is_closing ? ws->code : WS_ABNORMAL);
     destroy(ws);
 }
 
-/* Connections become WebSockets with their state in hand. */
+/* conn_switch passes the state, so there is nothing to create. */
 static enum status open_ws(struct conn *c) {
     CHECK(c->state);
     return ST_OK;
@@ -398,7 +398,7 @@ const struct proto proto_ws = {
     .close = close_ws,
     .on_bytes = on_bytes,
     .on_written = on_written,
-    .on_late = on_late,
+    .on_deadline = on_deadline,
     .drain = drain,
 };
 
@@ -423,7 +423,7 @@ static uint32_t count_of(const struct http_head *h, const char *name) {
     return count;
 }
 
-/* Among all headers of that name, each of which may be a list. */
+/* Is `word` in any header of that name? Each may be a list. */
 static bool header_has(const struct http_head *h, const char *name, const char *word) {
     for (uint32_t i = 0; i < h->header_count; i++)
         if (str_is(h->headers[i].name, name) && text_list_has(h->headers[i].value, word))
@@ -431,7 +431,7 @@ static bool header_has(const struct http_head *h, const char *name, const char *
     return false;
 }
 
-bool ws_wants(const struct http_exchange *x) {
+bool ws_is_upgrade(const struct http_exchange *x) {
     const struct http_head *h = http_head(x);
     if (h->version != 11 || h->method != HTTP_GET || http_body(x).len) return false;
     if (!header_has(h, "connection", "upgrade")) return false;
@@ -442,7 +442,7 @@ bool ws_wants(const struct http_exchange *x) {
            str_is(http_find(h, "sec-websocket-version"), "13");
 }
 
-/* What proves that the key was read. */
+/* The value of Sec-WebSocket-Accept. */
 static bool accept_of(struct str key, char out[KEY_BYTES + 8]) {
     static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     char text[KEY_BYTES + sizeof(guid)];
@@ -457,8 +457,8 @@ static bool accept_of(struct str key, char out[KEY_BYTES + 8]) {
 }
 
 static struct ws *create(struct conn *c, const struct ws_options *o) {
-    static const struct wslay_frame_callbacks callbacks = {.send_callback = take_out,
-                                                           .recv_callback = give_in};
+    static const struct wslay_frame_callbacks callbacks = {.send_callback = write_bytes,
+                                                           .recv_callback = read_bytes};
     struct ws *ws = mem_zalloc(sizeof(*ws));
     if (!ws) return NULL;
     ws->conn = c;
@@ -466,7 +466,7 @@ static struct ws *create(struct conn *c, const struct ws_options *o) {
     ws->ctx = o->ctx;
     ws->message_max = o->message_bytes ? o->message_bytes : MESSAGE_BYTES_DEFAULT;
     ws->ping_ms = o->ping_ms ? o->ping_ms : PING_MS_DEFAULT;
-    ws->heard_ms = now_ms(ws);
+    ws->last_read_ms = now_ms(ws);
     buf_init(&ws->out, CONN_PENDING_MAX);
     buf_init(&ws->message, (size_t)ws->message_max);
     if (wslay_frame_context_init(&ws->frames, &callbacks, ws) != 0) {
@@ -476,15 +476,15 @@ static struct ws *create(struct conn *c, const struct ws_options *o) {
     return ws;
 }
 
-/* Deadlines are looked at often enough for this one, too. */
-static void quicken(struct http_server *s, int64_t ping_ms) {
+/* The tick must be short enough for ping_ms too. */
+static void shorten_tick(struct http_server *s, int64_t ping_ms) {
     const int64_t period_ms = ping_ms < 4 ? 1 : ping_ms / 4;
     if (period_ms < s->wait_ms[WAIT_TICK]) s->wait_ms[WAIT_TICK] = period_ms;
 }
 
 enum status ws_accept(struct http_exchange *x, const struct ws_options *options, struct ws **out,
                       struct err *err) {
-    CHECK(ws_wants(x));
+    CHECK(ws_is_upgrade(x));
     CHECK(x->is_handled && !x->is_answered);
     struct conn *c = x->conn;
     char proof[KEY_BYTES + 8];
@@ -503,7 +503,7 @@ enum status ws_accept(struct http_exchange *x, const struct ws_options *options,
     }
     ws_flush(ws);
     *out = ws;
-    quicken(c->server, ws->ping_ms);
+    shorten_tick(c->server, ws->ping_ms);
     http1_upgrade(x, &proto_ws, ws);
     conn_wait(c, WAIT_TICK);
     return ST_OK;

@@ -523,7 +523,7 @@ static void pull_http(struct server_metrics *m, const struct http_stats *s) {
     gauge_set(m->gauges[S_EXCHANGES], s->exchanges);
     counter_set(m->counters[S_ACCEPTED], (double)s->accepted);
     counter_set(m->counters[S_TURNED_AWAY], (double)s->refused);
-    counter_set(m->counters[S_FAULTS], (double)s->faults);
+    counter_set(m->counters[S_FAULTS], (double)s->protocol_errors);
     counter_set(m->counters[S_BYTES_IN], (double)s->bytes_in);
     counter_set(m->counters[S_BYTES_OUT], (double)s->bytes_out);
     counter_set(m->counters[S_WRITES], (double)s->writes);

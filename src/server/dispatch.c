@@ -166,5 +166,5 @@ static void put_fault(void *ctx, uint32_t status, const char *sentence, struct b
 const struct http_handler dispatch_handler = {.on_head = on_head,
                                               .on_request = on_request,
                                               .on_gone = on_gone,
-                                              .on_room = on_room,
-                                              .put_fault = put_fault};
+                                              .on_writable = on_room,
+                                              .put_error_body = put_fault};

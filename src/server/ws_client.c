@@ -79,7 +79,7 @@ static bool ws_advance(struct sink *s) {
         bool is_all = encoder_run(&k->encoder, EVENTS_A_RUN);
         if (k->has_put) ws_flush(k->client->ws);
         k->has_put = false;
-        if (k->encoder.status != ST_OK) ws_close(k->client->ws, WS_FAULT, "out of memory");
+        if (k->encoder.status != ST_OK) ws_close(k->client->ws, WS_INTERNAL_ERROR, "out of memory");
         if (k->encoder.has_ended || k->encoder.status != ST_OK) return true;
         k->is_waiting = ws_backlog(k->client->ws) > STREAM_BACKLOG_BYTES;
         if (is_all) break;
@@ -256,7 +256,7 @@ static bool is_welcome(struct ws_client *c) {
     if (c->is_closing) return false;
     if (keys_is_live(c->server->keys, c->key)) return true;
     c->is_closing = true;
-    ws_close(c->ws, WS_REFUSED, "the API key is not one of this server any more");
+    ws_close(c->ws, WS_POLICY_VIOLATION, "the API key is not one of this server any more");
     return false;
 }
 
@@ -322,7 +322,7 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
 }
 
 static const struct ws_handler handler = {
-    .on_text = on_text, .on_room = on_room, .on_closed = on_closed};
+    .on_text = on_text, .on_writable = on_room, .on_closed = on_closed};
 
 static void refuse_upgrade(struct http_request *req) {
     static const struct http_header headers[] = {
@@ -342,7 +342,7 @@ static void refuse_upgrade(struct http_request *req) {
 void handle_stream(struct http_request *req) {
     struct server *s = req->server;
     struct err err = {0};
-    if (!ws_wants(req->x)) {
+    if (!ws_is_upgrade(req->x)) {
         refuse_upgrade(req);
         return;
     }

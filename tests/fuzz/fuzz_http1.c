@@ -1,7 +1,7 @@
 /* tests/fuzz/fuzz_http1.c - any bytes as what a client sends to an HTTP/1.1 server.
  *
- * The bytes are sent whole and, on a second connection, in pieces whose lengths they choose
- * themselves: both must get the same responses and end in the same state.
+ * The bytes are sent in one piece and, on a second connection, in pieces whose lengths are taken
+ * from the bytes: both connections must get the same responses and end in the same state.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* tests/fuzz/fuzz_http2.c - any bytes as what an HTTP/2 client sends.
  *
- * The first byte says how: the size of the pieces, whether the preface and SETTINGS are put in
- * front, how much the socket takes, when held requests are answered. The rest is sent; time
- * passes; the peer leaves. Whatever comes, every exchange ends and nothing is lost.
+ * The first byte selects the size of the pieces, whether the preface and SETTINGS come first, how
+ * much the socket takes, and when held requests get their response. The rest is sent, time passes,
+ * and the peer disconnects. Every exchange must end and nothing may leak.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* tests/fuzz/fuzz_ws.c - any bytes as what a WebSocket's client sends.
  *
- * The first byte says how: the size of the pieces, what the handler does with texts, how much
- * the socket takes, and whether the rest is sent as it is or describes frames, which reach
- * further than noise does: three bytes (first byte of the frame, how its head is written, length)
- * and a payload each. Texts that arrive are whole UTF-8 within the limit; the end comes once.
+ * The first byte selects the size of the pieces, what the handler does with texts, how much the
+ * socket takes, and whether the rest is sent as it is or describes frames, which reach more code
+ * than random bytes: three bytes (first byte of the frame, form of its head, length) and a payload
+ * each. Texts that arrive must be valid UTF-8 within the limit; on_closed is called once.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* Goal:   wherever memory runs out while requests are served, nothing is lost or left behind, and
- *         the server serves the next client.
- * Method: the same conversations again and again, each time with a later allocation failing, until
- *         none does. The address sanitizer sees leaks. */
+/* Goal:   if any allocation fails while requests are served, nothing leaks and the server serves
+ *         the next client.
+ * Method: the same requests again and again, each time with a later allocation failing, until none
+ *         fails. The address sanitizer reports leaks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,14 +45,15 @@ static void talk(struct fake *f) {
     fake_disconnect(f);
 }
 
-/* A fault is told whole or not at all, and what was lost is not read as something else. */
+/* An error response is complete or absent, and the rest of a lost request is not parsed as another
+ * request. */
 static void check_received(struct fake *f) {
     const char *got = buf_text(&f->out);
     assert_null(strstr(got, "HTTP/1.1 405"));
     if (strstr(got, "HTTP/1.1 400")) assert_true(str_ends(buf_str(&f->out), STR("\"}")));
 }
 
-static void test_a_conversation_survives_any_failed_allocation(void **state) {
+static void test_requests_survive_any_failed_allocation(void **state) {
     (void)state;
     for (long n = 0; n < ALLOCATIONS_MAX; n++) {
         struct fake f;
@@ -77,7 +78,7 @@ static void test_a_conversation_survives_any_failed_allocation(void **state) {
     fail_msg("the conversation does not come to an end");
 }
 
-static void test_a_connection_that_could_not_begin_survives_a_drain(void **state) {
+static void test_a_connection_that_failed_to_open_survives_a_drain(void **state) {
     (void)state;
     for (long n = 0; n < ALLOCATIONS_MAX; n++) {
         struct fake f;
@@ -128,8 +129,8 @@ static void test_listening_and_accepting_survive_any_failed_allocation(void **st
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_conversation_survives_any_failed_allocation),
-        cmocka_unit_test(test_a_connection_that_could_not_begin_survives_a_drain),
+        cmocka_unit_test(test_requests_survive_any_failed_allocation),
+        cmocka_unit_test(test_a_connection_that_failed_to_open_survives_a_drain),
         cmocka_unit_test(test_listening_and_accepting_survive_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* Goal:   wherever memory runs out while HTTP/2 is spoken, in our code or in nghttp2's sessions,
- *         nothing is lost or left behind, and the server serves the next client.
- * Method: the same conversations again and again, each time with a later allocation failing, until
- *         none does. The address sanitizer sees leaks. */
+/* Goal:   if any allocation of our code or of an nghttp2 session fails, nothing leaks and the server
+ *         serves the next client.
+ * Method: the same requests again and again, each time with a later allocation failing, until none
+ *         fails. The address sanitizer reports leaks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,12 +104,12 @@ static void try_all(void (*conversation)(struct fake *f)) {
     fail_msg("the conversation does not come to an end");
 }
 
-static void test_a_conversation_survives_any_failed_allocation(void **state) {
+static void test_requests_survive_any_failed_allocation(void **state) {
     (void)state;
     try_all(talk);
 }
 
-static void test_a_breach_survives_any_failed_allocation(void **state) {
+static void test_a_protocol_error_survives_any_failed_allocation(void **state) {
     (void)state;
     try_all(talk_nonsense);
 }
@@ -121,8 +121,8 @@ static void test_a_drain_survives_any_failed_allocation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_conversation_survives_any_failed_allocation),
-        cmocka_unit_test(test_a_breach_survives_any_failed_allocation),
+        cmocka_unit_test(test_requests_survive_any_failed_allocation),
+        cmocka_unit_test(test_a_protocol_error_survives_any_failed_allocation),
         cmocka_unit_test(test_a_drain_survives_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* Goal:   wherever memory runs out while a WebSocket is opened, read and written, its handler
- *         learns of the end exactly once, nothing is left behind, and the next one works.
- * Method: the same conversation again and again, each time with a later allocation failing, until
- *         none does. The address sanitizer sees leaks. */
+/* Goal:   if any allocation fails while a WebSocket is opened, read and written, on_closed is called
+ *         exactly once, nothing leaks, and the next WebSocket works.
+ * Method: the same messages again and again, each time with a later allocation failing, until none
+ *         fails. The address sanitizer reports leaks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void talk(struct ws_bench *b) {
     fake_disconnect(&b->f);
 }
 
-static void test_a_conversation_survives_any_failed_allocation(void **state) {
+static void test_requests_survive_any_failed_allocation(void **state) {
     (void)state;
     for (long n = 0; n < ALLOCATIONS_MAX; n++) {
         struct ws_bench b;
@@ -66,7 +66,7 @@ static void test_a_conversation_survives_any_failed_allocation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_conversation_survives_any_failed_allocation),
+        cmocka_unit_test(test_requests_survive_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* unit/net/client.h - clients on real sockets, in the same thread as the server's loop.
  *
- * Everything is non-blocking and bounded: client_wait runs the loop and reads until the bytes that
- * it was asked for are there, the server has closed, or the time is up.
+ * Everything is non-blocking and bounded: client_wait runs the loop and reads until it has received
+ * the expected bytes, the server has closed, or the time is up.
  */
 #ifndef UNIT_NET_CLIENT_H
 #define UNIT_NET_CLIENT_H
@@ -24,8 +24,8 @@ struct client {
     int fd;
     struct buf in;
     bool is_ended; /* the server has closed */
-    bool is_reset; /* and not politely */
-    bool is_deaf;  /* does not read */
+    bool is_reset; /* with a reset instead of a FIN */
+    bool is_not_reading;
 };
 
 static inline int64_t client_now_ms(void) { return clock_now(&clock_real) / 1000; }
@@ -61,14 +61,14 @@ static inline bool client_has(const struct client *c, const char *text) {
 
 static inline void client_read(struct client *c) {
     char bytes[65536];
-    if (c->is_deaf || c->is_ended) return;
+    if (c->is_not_reading || c->is_ended) return;
     const ssize_t got = recv(c->fd, bytes, sizeof(bytes), 0);
     if (got > 0) buf_put(&c->in, bytes, (size_t)got);
     if (got == 0) c->is_ended = true;
     if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->is_ended = c->is_reset = true;
 }
 
-/* One round of the loop and of this client. */
+/* Run the loop and this client once. */
 static inline void client_step(struct fake *f, struct client *c) {
     uv_run(&f->loop, UV_RUN_NOWAIT);
     const size_t before = c ? c->in.len : 0;
@@ -77,7 +77,7 @@ static inline void client_step(struct fake *f, struct client *c) {
     if (!c || c->in.len == before) nanosleep(&nap, NULL);
 }
 
-/* Until `text` has come, or for NULL until the server has closed. */
+/* Until `text` has been received, or for NULL until the server has closed. */
 static inline bool client_wait_ms(struct fake *f, struct client *c, const char *text, int64_t ms) {
     const int64_t end = client_now_ms() + ms;
     for (;;) {
@@ -113,7 +113,7 @@ static inline void client_close(struct client *c) {
     buf_deinit(&c->in);
 }
 
-/* Away without a goodbye: the kernel sends a reset. */
+/* Close so that the kernel sends a reset. */
 static inline void client_reset(struct client *c) {
     const struct linger linger = {.l_onoff = 1};
     CHECK(setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);

@@ -1,8 +1,8 @@
-/* unit/net/fake.h - a connection whose bytes go to and come from a test, without sockets.
+/* unit/net/fake.h - a connection without a socket: a test sends and receives its bytes.
  *
- * The handler answers by path: /echo says what it understood, /hold is answered when the test
- * says so, /early is refused before its body, /stream comes in three pieces. Shared by unit,
- * fault and fuzz programs of net/.
+ * The handler responds by path: /echo describes the request, /hold responds when the test calls
+ * fake_answer, /early is refused before its body arrives, /stream responds in three pieces. Shared
+ * by the unit, fault and fuzz programs of net/.
  */
 #ifndef UNIT_NET_FAKE_H
 #define UNIT_NET_FAKE_H
@@ -21,16 +21,16 @@ struct fake {
     struct http_server *server;
     struct conn *conn; /* NULL once it is closed */
     struct buf out;    /* what the client has received */
-    size_t room;       /* bytes that the kernel takes before it says: not now */
+    size_t room;       /* bytes that the kernel takes before it returns UV_EAGAIN */
     bool is_writing, is_shut, is_closed, is_reading;
-    struct http_exchange *held[FAKE_HELD_MAX]; /* /hold, and not answered yet */
+    struct http_exchange *held[FAKE_HELD_MAX]; /* /hold, without a response yet */
     uint32_t held_count;
     uint32_t heads, requests, gones, rooms, ends, faults;
-    uint32_t last_status; /* that on_end told */
-    bool is_inside;       /* a public call is running: no callback but on_end may come */
+    uint32_t last_status; /* the status of the last on_end */
+    bool is_inside;       /* a public call is running: no callback except on_end is allowed */
 };
 
-/* ---- the wire ---- */
+/* ---- the transport ---- */
 
 static inline struct fake *fake_of(const struct conn *c) { return c->uv.handle.data; }
 
@@ -64,7 +64,7 @@ static inline int fake_shutdown(struct conn *c) {
 
 static inline void fake_close(struct conn *c) { fake_of(c)->is_closed = true; }
 
-static const struct wire fake_wire = {
+static const struct transport fake_transport = {
     .name = "fake",
     .try_write = fake_try_write,
     .write = fake_write,
@@ -139,7 +139,7 @@ static inline void fake_forget(struct fake *f, const struct http_exchange *x) {
 static inline void fake_on_gone(void *ctx, struct http_exchange *x) {
     struct fake *f = ctx;
     CHECK(!f->is_inside);
-    CHECK(http_backlog(x) < FAKE_OUT_MAX); /* may still be asked */
+    CHECK(http_backlog(x) < FAKE_OUT_MAX); /* may still be called */
     f->gones++;
     fake_forget(f, x);
 }
@@ -175,12 +175,12 @@ static const struct http_handler fake_handler = {
     .on_head = fake_on_head,
     .on_request = fake_on_request,
     .on_gone = fake_on_gone,
-    .on_room = fake_on_room,
-    .put_fault = fake_put_fault,
+    .on_writable = fake_on_room,
+    .put_error_body = fake_put_fault,
     .on_end = fake_on_end,
 };
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 static inline enum status fake_init(struct fake *f, const struct http_limits *limits) {
     *f = (struct fake){.room = SIZE_MAX};
@@ -193,13 +193,13 @@ static inline enum status fake_init(struct fake *f, const struct http_limits *li
     return st;
 }
 
-/* False: no memory for it. */
+/* False: out of memory. */
 static inline bool fake_connect(struct fake *f) {
     CHECK(!f->conn);
     buf_clear(&f->out);
     f->room = SIZE_MAX;
     f->is_writing = f->is_shut = f->is_closed = false;
-    f->conn = conn_create(f->server, &fake_wire);
+    f->conn = conn_create(f->server, &fake_transport);
     if (!f->conn) return false;
     f->conn->uv.handle.data = f;
     memcpy(f->conn->peer, "fake", sizeof("fake"));
@@ -207,9 +207,10 @@ static inline bool fake_connect(struct fake *f) {
     return true;
 }
 
-/* What the loop would do: turns, and the end of closed connections. */
+/* What the loop would do: deferred calls, and freeing closed connections. */
 static inline void fake_turn(struct fake *f) {
-    for (int i = 0; i < 100 && f->server->turns.first; i++) uv_run(f->server->loop, UV_RUN_NOWAIT);
+    for (int i = 0; i < 100 && f->server->deferred.first; i++)
+        uv_run(f->server->loop, UV_RUN_NOWAIT);
     if (!f->is_closed) return;
     if (f->is_writing) conn_sent(f->conn, UV_ECANCELED);
     conn_closed(f->conn);
@@ -217,13 +218,13 @@ static inline void fake_turn(struct fake *f) {
     f->is_closed = f->is_writing = false;
 }
 
-/* The client sends. Bytes that the server does not want to read are lost: see is_reading. */
+/* The client sends. Bytes are lost while the server does not read: see is_reading. */
 static inline void fake_send(struct fake *f, struct str bytes) {
     if (f->conn && !f->is_closed && f->is_reading) conn_received(f->conn, bytes);
     fake_turn(f);
 }
 
-/* The kernel takes what waits. */
+/* The kernel takes the pending bytes. */
 static inline void fake_drain(struct fake *f) {
     while (f->conn && f->is_writing) {
         f->is_writing = false;
@@ -238,16 +239,16 @@ static inline void fake_leave(struct fake *f, int status) {
     fake_turn(f);
 }
 
-/* Answer what is held, in the order of arrival. */
+/* Respond to the held requests, in the order of arrival. */
 static inline void fake_answer_held(struct fake *f) {
     while (f->held_count) {
-        fake_answer(f, f->held[0]); /* on_end forgets it */
+        fake_answer(f, f->held[0]); /* on_end removes it from `held` */
         fake_turn(f);
     }
 }
 
 static inline void fake_disconnect(struct fake *f) {
-    if (f->conn && !f->is_closed) conn_kill(f->conn);
+    if (f->conn && !f->is_closed) conn_close(f->conn);
     fake_turn(f);
 }
 
@@ -263,7 +264,7 @@ static inline void fake_deinit(struct fake *f) {
     buf_deinit(&f->out);
 }
 
-/* What was received, without the lines that change from run to run. */
+/* What was received, without lines that differ from run to run. */
 static inline void fake_received(const struct fake *f, struct buf *out) {
     struct str rest = buf_str(&f->out);
     buf_clear(out);

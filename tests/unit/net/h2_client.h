@@ -1,7 +1,7 @@
 /* unit/net/h2_client.h - an HTTP/2 client (nghttp2's) on a connection without sockets (fake.h).
  *
- * h2_pump carries bytes both ways until neither side has more to say. What the client has seen
- * is in `streams`, in the order in which it opened them. h2_put_frame makes frames that nghttp2
+ * h2_pump carries bytes both ways until neither side has more to send. What the client has received
+ * is in `streams`, in the order in which it opened them. h2_put_frame writes frames that nghttp2
  * would not send.
  */
 #ifndef UNIT_NET_H2_CLIENT_H
@@ -112,7 +112,7 @@ static inline ssize_t h2_read_request(nghttp2_session *session, int32_t id, uint
     return (ssize_t)len;
 }
 
-/* `keeps_windows`: windows of streams open only when the test says so. */
+/* `keeps_windows`: only the test opens the windows of streams. */
 static inline void h2_client_init(struct h2_client *c, struct fake *f, bool keeps_windows) {
     *c = (struct h2_client){.f = f};
     nghttp2_session_callbacks *cb;
@@ -187,7 +187,7 @@ static inline void h2_put_frame(struct buf *out, uint8_t type, uint8_t flags, in
     buf_put_str(out, payload);
 }
 
-/* What the client has to say, at most `piece` bytes at a time; true: there was something. */
+/* Send the client's output, at most `piece` bytes at a time; true: there was some. */
 static inline bool h2_say(struct h2_client *c, size_t piece) {
     const uint8_t *bytes;
     const ssize_t len = nghttp2_session_mem_send(c->session, &bytes);
@@ -204,7 +204,7 @@ static inline bool h2_say(struct h2_client *c, size_t piece) {
 static inline bool h2_hear(struct h2_client *c) {
     const struct str news = str_skip(buf_str(&c->f->out), c->read);
     if (news.len == 0) return false;
-    /* The session answers to it, which may bring new output: take a copy. */
+    /* The server responds to it, which may add new output: copy it first. */
     struct buf copy;
     buf_init(&copy, FAKE_OUT_MAX);
     buf_put_str(&copy, news);
@@ -226,7 +226,7 @@ static inline void h2_pump_pieces(struct h2_client *c, size_t piece) {
 
 static inline void h2_pump(struct h2_client *c) { h2_pump_pieces(c, SIZE_MAX); }
 
-/* Time passes for the server, and its deadlines are looked at. */
+/* Let time pass for the server and have it check its deadlines. */
 static inline void fake_pass_ms(struct fake *f, int64_t ms) {
     const int64_t step = f->server->wait_ms[WAIT_TICK];
     for (int64_t done = 0; done < ms; done += step) {

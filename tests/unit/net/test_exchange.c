@@ -1,6 +1,6 @@
-/* Goal:   an exchange lives as net/http.h says: limits, early answers, streams, slow readers,
- *         clients that leave, drains.
- * Method: a connection without sockets (fake.h), so that every moment can be chosen. */
+/* Goal:   exchanges keep the contract of net/http.h: limits, early responses, streams, slow
+ *         readers, disconnects, drains.
+ * Method: a connection without sockets (fake.h), so that the test decides when each thing happens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +113,7 @@ static void test_a_body_may_be_as_long_as_the_limit(void **state) {
     }
 }
 
-static void test_a_body_that_is_announced_too_long_is_refused_before_it_comes(void **state) {
+static void test_a_body_announced_as_too_long_is_refused_before_it_arrives(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -126,7 +126,7 @@ static void test_a_body_that_is_announced_too_long_is_refused_before_it_comes(vo
     fake_deinit(&f);
 }
 
-/* A connection more, whose bytes go nowhere. */
+/* One more connection; its output is discarded. */
 static ssize_t swallow(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
     (void)c;
     size_t total = 0;
@@ -135,7 +135,7 @@ static ssize_t swallow(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
 }
 static void read_nothing(struct conn *c, bool on) { (void)c, (void)on; }
 static void close_silently(struct conn *c) { (void)c; }
-static const struct wire sink_wire = {
+static const struct transport sink_transport = {
     .name = "sink", .try_write = swallow, .read = read_nothing, .close = close_silently};
 
 static void test_all_bodies_together_have_a_limit(void **state) {
@@ -143,7 +143,7 @@ static void test_all_bodies_together_have_a_limit(void **state) {
     const struct http_limits limits = {.body_bytes = 100, .bodies_bytes = 150};
     struct fake f;
     begin(&f, &limits);
-    struct conn *other = conn_create(f.server, &sink_wire);
+    struct conn *other = conn_create(f.server, &sink_transport);
     conn_open(other, NULL);
     struct buf text;
     buf_init(&text, 1000);
@@ -153,7 +153,7 @@ static void test_all_bodies_together_have_a_limit(void **state) {
     fake_send(&f, buf_str(&text));
     assert_true(has(&f, "HTTP/1.1 503"));
     assert_int_equal(f.server->bodies_bytes, 80);
-    conn_kill(other);
+    conn_close(other);
     conn_closed(other);
     assert_int_equal(f.server->bodies_bytes, 0);
     fake_disconnect(&f);
@@ -168,7 +168,7 @@ static void test_all_bodies_together_have_a_limit(void **state) {
 
 /* ---- order ---- */
 
-static void test_the_body_is_asked_for_after_the_handler_has_seen_the_head(void **state) {
+static void test_100_continue_is_sent_after_the_handler_has_seen_the_head(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -189,7 +189,7 @@ static void test_pipelined_requests_are_handled_one_after_the_other(void **state
     assert_int_equal(f.heads, 1);
     assert_int_equal(f.out.len, 0);
     fake_answer(&f, f.held[0]);
-    assert_int_equal(f.heads, 1); /* the next ones wait for their turn */
+    assert_int_equal(f.heads, 1); /* the others are parsed by a deferred call */
     fake_turn(&f);
     assert_int_equal(f.heads, 3);
     assert_int_equal(f.held_count, 1);
@@ -201,7 +201,7 @@ static void test_pipelined_requests_are_handled_one_after_the_other(void **state
     fake_deinit(&f);
 }
 
-static void test_a_client_that_asks_much_at_once_lets_others_in_between(void **state) {
+static void test_a_client_that_pipelines_many_requests_lets_others_in_between(void **state) {
     (void)state;
     enum { REQUESTS = 100 };
     struct fake f;
@@ -222,7 +222,7 @@ static void test_a_client_that_asks_much_at_once_lets_others_in_between(void **s
     fake_deinit(&f);
 }
 
-static void test_a_client_that_sends_much_ahead_is_not_read_from(void **state) {
+static void test_a_client_that_sends_too_far_ahead_is_not_read_from(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -232,15 +232,15 @@ static void test_a_client_that_sends_much_ahead_is_not_read_from(void **state) {
         fake_send(&f, STR(NEXT));
         sent++;
     }
-    assert_true(sent * (sizeof(NEXT) - 1) >= CONN_AHEAD_BYTES);
-    assert_true(sent * (sizeof(NEXT) - 1) < CONN_AHEAD_BYTES + 100);
+    assert_true(sent * (sizeof(NEXT) - 1) >= CONN_HELD_BYTES);
+    assert_true(sent * (sizeof(NEXT) - 1) < CONN_HELD_BYTES + 100);
     fake_answer_held(&f);
     assert_true(f.is_reading);
     assert_int_equal(count_of(&f, "HTTP/1.1 200"), sent + 1);
     fake_deinit(&f);
 }
 
-static void test_a_request_that_was_refused_early_gets_no_second_answer(void **state) {
+static void test_a_request_that_was_refused_early_gets_no_second_response(void **state) {
     (void)state;
     const struct http_limits limits = {.body_total_ms = 1};
     for (int is_total = 0; is_total < 2; is_total++) {
@@ -253,7 +253,7 @@ static void test_a_request_that_was_refused_early_gets_no_second_answer(void **s
         if (is_total)
             fake_send(&f, STR("a"));
         else
-            proto_http1.on_late(f.conn, WAIT_BODY);
+            proto_http1.on_deadline(f.conn, WAIT_BODY);
         assert_false(has(&f, "HTTP/1.1 408"));
         assert_true(f.is_shut);
         fake_deinit(&f);
@@ -275,7 +275,7 @@ static void test_head_gets_the_length_and_no_body(void **state) {
     fake_deinit(&f);
 }
 
-static void test_a_header_cannot_begin_another_line(void **state) {
+static void test_a_header_value_cannot_start_another_line(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -288,7 +288,7 @@ static void test_a_header_cannot_begin_another_line(void **state) {
     fake_deinit(&f);
 }
 
-static void test_events_go_out_as_one_write_each_and_the_head_with_the_first(void **state) {
+static void test_each_flush_is_one_write_and_the_first_carries_the_head(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -313,7 +313,7 @@ static void test_events_go_out_as_one_write_each_and_the_head_with_the_first(voi
     fake_deinit(&f);
 }
 
-static void test_an_aborted_stream_lacks_its_end(void **state) {
+static void test_an_aborted_stream_lacks_its_last_chunk(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -345,7 +345,7 @@ static void test_an_aborted_stream_lacks_its_end(void **state) {
 
 /* ---- slow readers ---- */
 
-static void test_a_slow_reader_fills_its_own_backlog_and_is_told_of_room(void **state) {
+static void test_a_slow_reader_fills_its_own_backlog_and_on_writable_follows(void **state) {
     (void)state;
     const struct http_limits limits = {.backlog_bytes = 1000};
     struct fake f;
@@ -365,7 +365,7 @@ static void test_a_slow_reader_fills_its_own_backlog_and_is_told_of_room(void **
     assert_int_equal(f.rooms, 1);
     assert_int_equal(http_backlog(x), 0);
     assert_int_equal(f.conn->wait, WAIT_NONE);
-    f.room = 0; /* a little waits: no reason to tell */
+    f.room = 0; /* a small backlog: on_writable is not due */
     http_stream_put(x, STR("0123456789"));
     http_stream_flush(x);
     fake_drain(&f);
@@ -402,7 +402,7 @@ static void test_a_large_response_arrives_whole_through_a_small_window(void **st
     fake_deinit(&f);
 }
 
-static void test_a_client_that_asks_and_does_not_read_fills_one_backlog(void **state) {
+static void test_a_client_that_pipelines_and_does_not_read_fills_one_backlog(void **state) {
     (void)state;
     const struct http_limits limits = {.backlog_bytes = 1000};
     struct fake f;
@@ -422,9 +422,9 @@ static void test_a_client_that_asks_and_does_not_read_fills_one_backlog(void **s
     fake_deinit(&f);
 }
 
-/* ---- those who leave ---- */
+/* ---- disconnects ---- */
 
-static void test_a_client_that_leaves_is_noticed_while_it_waits(void **state) {
+static void test_a_disconnect_is_noticed_while_the_response_is_produced(void **state) {
     (void)state;
     static const int ways[] = {UV_EOF, UV_ECONNRESET};
     for (int i = 0; i < 2; i++) {
@@ -441,7 +441,7 @@ static void test_a_client_that_leaves_is_noticed_while_it_waits(void **state) {
     }
 }
 
-static void test_a_client_that_leaves_before_its_body_is_complete_is_not_told_of(void **state) {
+static void test_a_disconnect_before_the_body_is_complete_is_not_reported(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -452,7 +452,7 @@ static void test_a_client_that_leaves_before_its_body_is_complete_is_not_told_of
     fake_deinit(&f);
 }
 
-static void test_a_client_that_leaves_while_it_streams_is_told_of_once(void **state) {
+static void test_a_disconnect_during_a_stream_is_reported_once(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -470,7 +470,7 @@ static void test_a_client_that_leaves_while_it_streams_is_told_of_once(void **st
     fake_deinit(&f);
 }
 
-static void test_a_fault_is_still_sent_to_a_client_that_has_stopped_sending(void **state) {
+static void test_an_error_is_still_sent_to_a_client_that_has_ended_its_output(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -486,7 +486,7 @@ static void test_a_fault_is_still_sent_to_a_client_that_has_stopped_sending(void
 
 /* ---- other protocols ---- */
 
-static void test_the_preface_of_http2_hands_the_connection_over(void **state) {
+static void test_the_preface_of_http2_switches_the_protocol(void **state) {
     (void)state;
     const struct str preface = STR("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     for (size_t step = 1; step <= preface.len; step++) {
@@ -516,9 +516,9 @@ static void test_the_preface_of_http2_hands_the_connection_over(void **state) {
     fake_deinit(&f);
 }
 
-/* ---- the end of the server ---- */
+/* ---- closing the server ---- */
 
-static void test_a_drain_ends_idle_connections_and_lets_others_finish(void **state) {
+static void test_a_drain_closes_idle_connections_and_lets_others_finish(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -541,14 +541,14 @@ static void test_a_drain_ends_idle_connections_and_lets_others_finish(void **sta
 
     assert_int_equal(fake_init(&f, NULL), ST_OK);
     http_server_drain(f.server);
-    assert_true(fake_connect(&f)); /* one that comes during the drain is answered, once */
+    assert_true(fake_connect(&f)); /* a connection opened during the drain gets one response */
     fake_send(&f, STR(NEXT NEXT));
     assert_int_equal(f.requests, 1);
     assert_true(f.is_shut);
     fake_deinit(&f);
 }
 
-static void test_closing_the_server_tells_of_exchanges_under_way_in_the_next_turn(void **state) {
+static void test_closing_the_server_reports_open_exchanges_by_deferred_calls(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -588,27 +588,27 @@ int main(void) {
         cmocka_unit_test(test_a_head_may_be_as_long_as_the_limit_and_no_longer),
         cmocka_unit_test(test_a_request_may_have_as_many_headers_as_the_limit),
         cmocka_unit_test(test_a_body_may_be_as_long_as_the_limit),
-        cmocka_unit_test(test_a_body_that_is_announced_too_long_is_refused_before_it_comes),
+        cmocka_unit_test(test_a_body_announced_as_too_long_is_refused_before_it_arrives),
         cmocka_unit_test(test_all_bodies_together_have_a_limit),
-        cmocka_unit_test(test_the_body_is_asked_for_after_the_handler_has_seen_the_head),
+        cmocka_unit_test(test_100_continue_is_sent_after_the_handler_has_seen_the_head),
         cmocka_unit_test(test_pipelined_requests_are_handled_one_after_the_other),
-        cmocka_unit_test(test_a_client_that_asks_much_at_once_lets_others_in_between),
-        cmocka_unit_test(test_a_client_that_sends_much_ahead_is_not_read_from),
-        cmocka_unit_test(test_a_request_that_was_refused_early_gets_no_second_answer),
+        cmocka_unit_test(test_a_client_that_pipelines_many_requests_lets_others_in_between),
+        cmocka_unit_test(test_a_client_that_sends_too_far_ahead_is_not_read_from),
+        cmocka_unit_test(test_a_request_that_was_refused_early_gets_no_second_response),
         cmocka_unit_test(test_head_gets_the_length_and_no_body),
-        cmocka_unit_test(test_a_header_cannot_begin_another_line),
-        cmocka_unit_test(test_events_go_out_as_one_write_each_and_the_head_with_the_first),
-        cmocka_unit_test(test_an_aborted_stream_lacks_its_end),
-        cmocka_unit_test(test_a_slow_reader_fills_its_own_backlog_and_is_told_of_room),
+        cmocka_unit_test(test_a_header_value_cannot_start_another_line),
+        cmocka_unit_test(test_each_flush_is_one_write_and_the_first_carries_the_head),
+        cmocka_unit_test(test_an_aborted_stream_lacks_its_last_chunk),
+        cmocka_unit_test(test_a_slow_reader_fills_its_own_backlog_and_on_writable_follows),
         cmocka_unit_test(test_a_large_response_arrives_whole_through_a_small_window),
-        cmocka_unit_test(test_a_client_that_asks_and_does_not_read_fills_one_backlog),
-        cmocka_unit_test(test_a_client_that_leaves_is_noticed_while_it_waits),
-        cmocka_unit_test(test_a_client_that_leaves_before_its_body_is_complete_is_not_told_of),
-        cmocka_unit_test(test_a_client_that_leaves_while_it_streams_is_told_of_once),
-        cmocka_unit_test(test_a_fault_is_still_sent_to_a_client_that_has_stopped_sending),
-        cmocka_unit_test(test_the_preface_of_http2_hands_the_connection_over),
-        cmocka_unit_test(test_a_drain_ends_idle_connections_and_lets_others_finish),
-        cmocka_unit_test(test_closing_the_server_tells_of_exchanges_under_way_in_the_next_turn),
+        cmocka_unit_test(test_a_client_that_pipelines_and_does_not_read_fills_one_backlog),
+        cmocka_unit_test(test_a_disconnect_is_noticed_while_the_response_is_produced),
+        cmocka_unit_test(test_a_disconnect_before_the_body_is_complete_is_not_reported),
+        cmocka_unit_test(test_a_disconnect_during_a_stream_is_reported_once),
+        cmocka_unit_test(test_an_error_is_still_sent_to_a_client_that_has_ended_its_output),
+        cmocka_unit_test(test_the_preface_of_http2_switches_the_protocol),
+        cmocka_unit_test(test_a_drain_closes_idle_connections_and_lets_others_finish),
+        cmocka_unit_test(test_closing_the_server_reports_open_exchanges_by_deferred_calls),
         cmocka_unit_test(test_queries_are_decoded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* Goal:   the scanner of heads and the reader of chunks are strict by themselves, without what
- *         stands behind them (llhttp, the checks of headers).
- * Method: tables; every text whole and byte by byte. */
+/* Goal:   the scanner of heads and the parser of chunks are strict by themselves, without the later
+ *         checks (llhttp, headers).
+ * Method: tables; every text in one piece and byte by byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,7 +122,7 @@ static void expect_chunks(const struct example *e, const char *body, size_t step
     buf_deinit(&got);
 }
 
-static void test_chunks_are_read_to_the_letter(void **state) {
+static void test_chunks_are_parsed_strictly(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(chunked) / sizeof(chunked[0]); i++) {
         expect_chunks(&chunked[i].e, chunked[i].body, chunked[i].e.len);
@@ -130,8 +130,8 @@ static void test_chunks_are_read_to_the_letter(void **state) {
     }
 }
 
-/* What surrounds the data is bounded: extensions and trailers could go on for ever. */
-static void test_the_frame_of_chunks_is_bounded(void **state) {
+/* Extensions and trailers are bounded; without a limit they could be endless. */
+static void test_the_framing_of_chunks_is_bounded(void **state) {
     (void)state;
     static const char *const starts[] = {"1;", "0\r\nX: "};
     for (int i = 0; i < 2; i++) {
@@ -148,7 +148,7 @@ static void test_the_frame_of_chunks_is_bounded(void **state) {
     }
 }
 
-static void test_the_first_line_is_read_to_the_letter(void **state) {
+static void test_the_request_line_is_parsed_strictly(void **state) {
     (void)state;
     static const struct {
         const char *head;
@@ -177,9 +177,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_head_ends_at_its_empty_line_and_nowhere_else),
         cmocka_unit_test(test_trailers_may_be_empty),
-        cmocka_unit_test(test_chunks_are_read_to_the_letter),
-        cmocka_unit_test(test_the_frame_of_chunks_is_bounded),
-        cmocka_unit_test(test_the_first_line_is_read_to_the_letter),
+        cmocka_unit_test(test_chunks_are_parsed_strictly),
+        cmocka_unit_test(test_the_framing_of_chunks_is_bounded),
+        cmocka_unit_test(test_the_request_line_is_parsed_strictly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

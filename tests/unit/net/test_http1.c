@@ -1,7 +1,7 @@
-/* Goal:   HTTP/1.1 has one interpretation here or none: every request of the table gets the
- *         answer that stands beside it, however its bytes are cut into pieces.
- * Method: a connection without sockets (fake.h); each case is sent whole, byte by byte, and cut
- *         in two at every place. */
+/* Goal:   HTTP/1.1 requests have one interpretation or are refused: every request of the table gets
+ *         the response given in its row, however its bytes are split into pieces.
+ * Method: a connection without sockets (fake.h); each case is sent in one piece, byte by byte, and
+ *         split in two at every position. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -261,20 +261,20 @@ static void check_examples(const struct example *list, size_t count) {
     buf_deinit(&pieces);
 }
 
-static void test_good_requests_are_understood_however_they_are_cut(void **state) {
+static void test_valid_requests_are_parsed_however_they_are_split(void **state) {
     (void)state;
     check_examples(good, sizeof(good) / sizeof(good[0]));
 }
 
-static void test_what_could_be_read_in_two_ways_is_refused_and_the_connection_ends(void **state) {
+static void test_ambiguous_requests_are_refused_and_the_connection_is_closed(void **state) {
     (void)state;
     check_examples(bad, sizeof(bad) / sizeof(bad[0]));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_requests_are_understood_however_they_are_cut),
-        cmocka_unit_test(test_what_could_be_read_in_two_ways_is_refused_and_the_connection_ends),
+        cmocka_unit_test(test_valid_requests_are_parsed_however_they_are_split),
+        cmocka_unit_test(test_ambiguous_requests_are_refused_and_the_connection_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Goal:   HTTP/2 serves the same exchanges as HTTP/1.1: requests, responses, streams that do not
- *         disturb each other, slow readers, clients that leave, drains.
- * Method: nghttp2's client on a connection without sockets, so that every moment can be chosen. */
+ *         disturb each other, slow readers, disconnects, drains.
+ * Method: nghttp2's client on a connection without sockets, so that the test decides when each
+ *         thing happens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +40,7 @@ static void fill(struct buf *text, size_t len) {
 
 /* ---- requests and replies ---- */
 
-static void test_the_preface_is_known_from_its_first_byte(void **state) {
+static void test_the_preface_is_detected_from_its_first_byte(void **state) {
     (void)state;
     const char *preface = NGHTTP2_CLIENT_MAGIC;
     char text[64];
@@ -57,7 +58,7 @@ static void test_the_preface_is_known_from_its_first_byte(void **state) {
     assert_false(http2_is_preface(STR("PRI * HTTP/1.1\r\n"), &needs_more));
 }
 
-static void test_requests_are_understood_however_their_bytes_are_cut(void **state) {
+static void test_requests_are_parsed_however_their_bytes_are_split(void **state) {
     (void)state;
     for (size_t piece = 1; piece < 40; piece++) {
         struct bench b;
@@ -77,7 +78,7 @@ static void test_requests_are_understood_however_their_bytes_are_cut(void **stat
     }
 }
 
-static void test_the_host_may_come_either_way_but_must_not_differ(void **state) {
+static void test_host_and_authority_may_both_be_given_but_must_not_differ(void **state) {
     (void)state;
     static const struct {
         const char *headers[5];
@@ -136,7 +137,7 @@ static void test_a_long_body_arrives_whole_both_ways(void **state) {
     end(&b);
 }
 
-static void test_trailers_of_a_request_are_passed_over(void **state) {
+static void test_trailers_of_a_request_are_ignored(void **state) {
     (void)state;
     struct bench b;
     begin(&b);
@@ -150,7 +151,7 @@ static void test_trailers_of_a_request_are_passed_over(void **state) {
     end(&b);
 }
 
-static void test_a_client_that_asks_first_is_told_to_go_on(void **state) {
+static void test_a_client_that_expects_100_continue_gets_it(void **state) {
     (void)state;
     struct bench b;
     begin(&b);
@@ -220,7 +221,7 @@ static void test_replies_within_one_read_share_a_write(void **state) {
     end(&b);
 }
 
-static void test_answers_come_in_any_order(void **state) {
+static void test_responses_may_be_sent_in_any_order(void **state) {
     (void)state;
     struct bench b;
     begin(&b);
@@ -242,7 +243,7 @@ static void test_answers_come_in_any_order(void **state) {
     end(&b);
 }
 
-static void test_an_aborted_stream_is_reset_and_the_connection_lives(void **state) {
+static void test_an_aborted_stream_is_reset_and_the_connection_stays_open(void **state) {
     (void)state;
     struct bench b;
     begin(&b);
@@ -273,7 +274,7 @@ static void put_many(struct http_exchange *x, struct str text, size_t bytes) {
     }
 }
 
-static void test_a_closed_window_holds_up_its_own_stream_only(void **state) {
+static void test_a_closed_window_holds_back_its_own_stream_only(void **state) {
     (void)state;
     const struct http_limits limits = {.backlog_bytes = 100000};
     struct bench b;
@@ -316,7 +317,7 @@ static void test_a_closed_window_holds_up_its_own_stream_only(void **state) {
     end(&b);
 }
 
-static void test_bytes_stay_with_their_streams_while_the_socket_is_full(void **state) {
+static void test_bytes_stay_in_their_streams_while_the_socket_is_full(void **state) {
     (void)state;
     struct bench b;
     struct buf text;
@@ -350,7 +351,7 @@ static void test_bytes_stay_with_their_streams_while_the_socket_is_full(void **s
     end(&b);
 }
 
-static void test_streams_take_turns_whatever_they_ask_for(void **state) {
+static void test_streams_send_in_turn_whatever_priority_they_ask_for(void **state) {
     (void)state;
     struct bench b;
     struct buf text;
@@ -378,7 +379,7 @@ static void test_streams_take_turns_whatever_they_ask_for(void **state) {
     end(&b);
 }
 
-/* ---- clients that leave ---- */
+/* ---- disconnects ---- */
 
 static void test_a_reset_stream_is_gone_at_once_and_others_stay(void **state) {
     (void)state;
@@ -402,7 +403,7 @@ static void test_a_reset_stream_is_gone_at_once_and_others_stay(void **state) {
     end(&b);
 }
 
-static void test_a_lost_connection_takes_all_its_exchanges(void **state) {
+static void test_a_lost_connection_ends_all_its_exchanges(void **state) {
     (void)state;
     for (int how = 0; how < 2; how++) {
         struct bench b;
@@ -421,7 +422,7 @@ static void test_a_lost_connection_takes_all_its_exchanges(void **state) {
     }
 }
 
-static void test_the_rest_of_a_request_that_is_answered_early_is_thrown_away(void **state) {
+static void test_the_rest_of_a_request_with_an_early_response_is_discarded(void **state) {
     (void)state;
     struct bench b;
     struct buf rest;
@@ -447,7 +448,7 @@ static void test_the_rest_of_a_request_that_is_answered_early_is_thrown_away(voi
     end(&b);
 }
 
-static void test_the_rest_of_an_answered_request_has_bounds(void **state) {
+static void test_the_discarded_rest_of_a_request_is_bounded(void **state) {
     (void)state;
     struct bench b;
     struct buf rest;
@@ -518,7 +519,7 @@ static void test_a_drain_closes_an_idle_connection_at_once(void **state) {
     end(&b);
 }
 
-static void test_who_comes_during_a_drain_is_answered_once(void **state) {
+static void test_a_connection_opened_during_a_drain_gets_one_response(void **state) {
     (void)state;
     struct bench b;
     assert_int_equal(fake_init(&b.f, NULL), ST_OK);
@@ -535,7 +536,7 @@ static void test_who_comes_during_a_drain_is_answered_once(void **state) {
     end(&b);
 }
 
-static void test_a_client_that_says_goodbye_is_let_go(void **state) {
+static void test_a_client_that_sends_goaway_is_closed(void **state) {
     (void)state;
     struct bench b;
     begin(&b);
@@ -554,28 +555,28 @@ static void test_a_client_that_says_goodbye_is_let_go(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_preface_is_known_from_its_first_byte),
-        cmocka_unit_test(test_requests_are_understood_however_their_bytes_are_cut),
-        cmocka_unit_test(test_the_host_may_come_either_way_but_must_not_differ),
+        cmocka_unit_test(test_the_preface_is_detected_from_its_first_byte),
+        cmocka_unit_test(test_requests_are_parsed_however_their_bytes_are_split),
+        cmocka_unit_test(test_host_and_authority_may_both_be_given_but_must_not_differ),
         cmocka_unit_test(test_a_head_request_gets_the_length_and_no_body),
         cmocka_unit_test(test_a_long_body_arrives_whole_both_ways),
-        cmocka_unit_test(test_trailers_of_a_request_are_passed_over),
-        cmocka_unit_test(test_a_client_that_asks_first_is_told_to_go_on),
+        cmocka_unit_test(test_trailers_of_a_request_are_ignored),
+        cmocka_unit_test(test_a_client_that_expects_100_continue_gets_it),
         cmocka_unit_test(test_each_flush_is_one_frame_and_one_write),
         cmocka_unit_test(test_replies_within_one_read_share_a_write),
-        cmocka_unit_test(test_answers_come_in_any_order),
-        cmocka_unit_test(test_an_aborted_stream_is_reset_and_the_connection_lives),
-        cmocka_unit_test(test_a_closed_window_holds_up_its_own_stream_only),
-        cmocka_unit_test(test_bytes_stay_with_their_streams_while_the_socket_is_full),
-        cmocka_unit_test(test_streams_take_turns_whatever_they_ask_for),
+        cmocka_unit_test(test_responses_may_be_sent_in_any_order),
+        cmocka_unit_test(test_an_aborted_stream_is_reset_and_the_connection_stays_open),
+        cmocka_unit_test(test_a_closed_window_holds_back_its_own_stream_only),
+        cmocka_unit_test(test_bytes_stay_in_their_streams_while_the_socket_is_full),
+        cmocka_unit_test(test_streams_send_in_turn_whatever_priority_they_ask_for),
         cmocka_unit_test(test_a_reset_stream_is_gone_at_once_and_others_stay),
-        cmocka_unit_test(test_a_lost_connection_takes_all_its_exchanges),
-        cmocka_unit_test(test_the_rest_of_a_request_that_is_answered_early_is_thrown_away),
-        cmocka_unit_test(test_the_rest_of_an_answered_request_has_bounds),
+        cmocka_unit_test(test_a_lost_connection_ends_all_its_exchanges),
+        cmocka_unit_test(test_the_rest_of_a_request_with_an_early_response_is_discarded),
+        cmocka_unit_test(test_the_discarded_rest_of_a_request_is_bounded),
         cmocka_unit_test(test_a_drain_lets_streams_finish_and_then_closes),
         cmocka_unit_test(test_a_drain_closes_an_idle_connection_at_once),
-        cmocka_unit_test(test_who_comes_during_a_drain_is_answered_once),
-        cmocka_unit_test(test_a_client_that_says_goodbye_is_let_go),
+        cmocka_unit_test(test_a_connection_opened_during_a_drain_gets_one_response),
+        cmocka_unit_test(test_a_client_that_sends_goaway_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

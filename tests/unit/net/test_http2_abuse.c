@@ -1,7 +1,7 @@
-/* Goal:   HTTP/2 keeps its limits and deadlines, and a peer that wastes its time is sent away
- *         without harm to anybody else.
- * Method: nghttp2's client and frames made by hand on a connection without sockets; time is
- *         moved by hand. */
+/* Goal:   HTTP/2 keeps its limits and deadlines, and a peer that floods or stalls the server is
+ *         disconnected without harm to other clients.
+ * Method: nghttp2's client and hand-written frames on a connection without sockets; the test moves
+ *         the clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void end(struct bench *b) {
     fake_deinit(&b->f);
 }
 
-/* The handler has words for it, and the connection goes on. */
+/* An error response was sent, and the connection stays open. */
 static void check_refused(struct bench *b, const struct h2_seen *s, uint32_t status) {
     assert_int_equal(s->status, status);
     assert_string_equal(s->type, "application/json");
@@ -159,7 +159,7 @@ static void test_a_body_that_is_refused_need_not_be_sent(void **state) {
     end(&b);
 }
 
-static void test_a_length_must_be_kept(void **state) {
+static void test_a_body_must_have_its_announced_length(void **state) {
     (void)state;
     static const char *const lengths[] = {"1", "3", "0", "x", "-2", "+2", "2, 2"};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
@@ -178,7 +178,7 @@ static void test_a_length_must_be_kept(void **state) {
     }
 }
 
-static void test_heads_that_could_be_misread_are_refused(void **state) {
+static void test_ambiguous_heads_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *method, *path;
@@ -238,7 +238,7 @@ static void test_names_must_be_in_lower_case(void **state) {
     end(&b);
 }
 
-static void test_a_server_is_no_proxy(void **state) {
+static void test_connect_is_refused(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
@@ -277,13 +277,13 @@ static void test_streams_have_a_limit(void **state) {
 
 /* ---- floods ---- */
 
-/* A connection whose client speaks in frames made by hand. */
+/* A connection whose client sends hand-written frames. */
 static void begin_raw(struct bench *b, const struct http_limits *limits, struct buf *bytes) {
     begin(b, limits);
     buf_init(bytes, 64 << 20);
 }
 
-/* Sends in reads of 16 KiB until the server has had enough or all is sent. */
+/* Sends in pieces of 16 KiB until the server closes or everything is sent. */
 static void flood(struct bench *b, struct str bytes) {
     while (bytes.len && b->f.conn && !b->f.conn->is_finishing) {
         const struct str part = str_take(bytes, 16384);
@@ -322,7 +322,7 @@ static void test_rapid_resets_end_the_connection(void **state) {
     }
 }
 
-static void test_resets_after_some_of_the_answer_are_a_users_right(void **state) {
+static void test_resets_after_some_of_the_response_are_allowed(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
@@ -341,7 +341,7 @@ static void test_resets_after_some_of_the_answer_are_a_users_right(void **state)
     end(&b);
 }
 
-static void test_making_us_reset_counts_as_well(void **state) {
+static void test_resets_that_the_peer_provokes_count_too(void **state) {
     (void)state;
     struct bench b;
     struct buf bytes;
@@ -360,7 +360,7 @@ static void test_making_us_reset_counts_as_well(void **state) {
     end(&b);
 }
 
-static void test_frames_that_move_nothing_end_the_connection(void **state) {
+static void test_a_flood_of_frames_without_content_ends_the_connection(void **state) {
     (void)state;
     static const struct {
         const char *fact;
@@ -392,7 +392,7 @@ static void test_frames_that_move_nothing_end_the_connection(void **state) {
     }
 }
 
-static void test_unknown_frames_are_passed_over(void **state) {
+static void test_unknown_frames_are_ignored(void **state) {
     (void)state;
     struct bench b;
     struct buf bytes;
@@ -407,7 +407,7 @@ static void test_unknown_frames_are_passed_over(void **state) {
     end(&b);
 }
 
-static void test_a_peer_that_does_not_read_its_acknowledgements_is_sent_away(void **state) {
+static void test_a_peer_that_does_not_read_acknowledgements_is_disconnected(void **state) {
     (void)state;
     struct bench b;
     struct buf bytes;
@@ -462,7 +462,7 @@ static void test_a_head_that_unpacks_to_megabytes_is_refused(void **state) {
     end(&b);
 }
 
-static void test_breaches_end_the_connection_and_tell_the_handler(void **state) {
+static void test_protocol_errors_end_the_connection_and_notify_the_handler(void **state) {
     (void)state;
     static const struct {
         const char *fact;
@@ -523,7 +523,7 @@ static void test_a_preface_must_be_followed_by_settings(void **state) {
 
 /* ---- deadlines ---- */
 
-static void test_an_idle_connection_ends_in_time(void **state) {
+static void test_an_idle_connection_is_closed_after_its_time_limit(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
@@ -542,7 +542,7 @@ static void test_an_idle_connection_ends_in_time(void **state) {
     end(&b);
 }
 
-static void test_an_idle_connection_goes_on_when_it_is_used_again(void **state) {
+static void test_an_idle_connection_can_be_used_again(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
@@ -573,7 +573,7 @@ static void test_a_connection_with_a_stream_is_not_idle(void **state) {
     end(&b);
 }
 
-static void test_who_says_nothing_after_the_preface_is_sent_away(void **state) {
+static void test_a_client_that_is_silent_after_the_preface_is_disconnected(void **state) {
     (void)state;
     struct fake f;
     assert_int_equal(fake_init(&f, NULL), ST_OK);
@@ -586,7 +586,7 @@ static void test_who_says_nothing_after_the_preface_is_sent_away(void **state) {
     fake_deinit(&f);
 }
 
-static void test_a_head_that_does_not_come_ends_the_connection(void **state) {
+static void test_a_head_that_does_not_arrive_ends_the_connection(void **state) {
     (void)state;
     struct bench b;
     struct buf bytes;
@@ -602,7 +602,7 @@ static void test_a_head_that_does_not_come_ends_the_connection(void **state) {
     end(&b);
 }
 
-static void test_a_body_that_stops_is_refused_and_others_are_not(void **state) {
+static void test_a_body_that_stops_arriving_is_refused_and_others_are_not(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
@@ -620,7 +620,7 @@ static void test_a_body_that_stops_is_refused_and_others_are_not(void **state) {
     end(&b);
 }
 
-static void test_a_body_that_trickles_is_refused(void **state) {
+static void test_a_body_that_arrives_too_slowly_is_refused(void **state) {
     (void)state;
     struct bench b;
     begin(&b, NULL);
@@ -640,7 +640,7 @@ static void test_a_body_that_trickles_is_refused(void **state) {
     end(&b);
 }
 
-static void test_a_window_that_stays_closed_is_the_end_of_its_stream(void **state) {
+static void test_a_window_that_stays_closed_resets_its_stream(void **state) {
     (void)state;
     struct bench b;
     begin_with(&b, NULL, true);
@@ -700,29 +700,29 @@ int main(void) {
         cmocka_unit_test(test_a_long_target_is_refused),
         cmocka_unit_test(test_bodies_have_a_limit),
         cmocka_unit_test(test_a_body_that_is_refused_need_not_be_sent),
-        cmocka_unit_test(test_a_length_must_be_kept),
-        cmocka_unit_test(test_heads_that_could_be_misread_are_refused),
+        cmocka_unit_test(test_a_body_must_have_its_announced_length),
+        cmocka_unit_test(test_ambiguous_heads_are_refused),
         cmocka_unit_test(test_names_must_be_in_lower_case),
-        cmocka_unit_test(test_a_server_is_no_proxy),
+        cmocka_unit_test(test_connect_is_refused),
         cmocka_unit_test(test_streams_have_a_limit),
         cmocka_unit_test(test_rapid_resets_end_the_connection),
-        cmocka_unit_test(test_resets_after_some_of_the_answer_are_a_users_right),
-        cmocka_unit_test(test_making_us_reset_counts_as_well),
-        cmocka_unit_test(test_frames_that_move_nothing_end_the_connection),
-        cmocka_unit_test(test_unknown_frames_are_passed_over),
-        cmocka_unit_test(test_a_peer_that_does_not_read_its_acknowledgements_is_sent_away),
+        cmocka_unit_test(test_resets_after_some_of_the_response_are_allowed),
+        cmocka_unit_test(test_resets_that_the_peer_provokes_count_too),
+        cmocka_unit_test(test_a_flood_of_frames_without_content_ends_the_connection),
+        cmocka_unit_test(test_unknown_frames_are_ignored),
+        cmocka_unit_test(test_a_peer_that_does_not_read_acknowledgements_is_disconnected),
         cmocka_unit_test(test_a_head_without_end_is_bounded),
         cmocka_unit_test(test_a_head_that_unpacks_to_megabytes_is_refused),
-        cmocka_unit_test(test_breaches_end_the_connection_and_tell_the_handler),
+        cmocka_unit_test(test_protocol_errors_end_the_connection_and_notify_the_handler),
         cmocka_unit_test(test_a_preface_must_be_followed_by_settings),
-        cmocka_unit_test(test_an_idle_connection_ends_in_time),
-        cmocka_unit_test(test_an_idle_connection_goes_on_when_it_is_used_again),
+        cmocka_unit_test(test_an_idle_connection_is_closed_after_its_time_limit),
+        cmocka_unit_test(test_an_idle_connection_can_be_used_again),
         cmocka_unit_test(test_a_connection_with_a_stream_is_not_idle),
-        cmocka_unit_test(test_who_says_nothing_after_the_preface_is_sent_away),
-        cmocka_unit_test(test_a_head_that_does_not_come_ends_the_connection),
-        cmocka_unit_test(test_a_body_that_stops_is_refused_and_others_are_not),
-        cmocka_unit_test(test_a_body_that_trickles_is_refused),
-        cmocka_unit_test(test_a_window_that_stays_closed_is_the_end_of_its_stream),
+        cmocka_unit_test(test_a_client_that_is_silent_after_the_preface_is_disconnected),
+        cmocka_unit_test(test_a_head_that_does_not_arrive_ends_the_connection),
+        cmocka_unit_test(test_a_body_that_stops_arriving_is_refused_and_others_are_not),
+        cmocka_unit_test(test_a_body_that_arrives_too_slowly_is_refused),
+        cmocka_unit_test(test_a_window_that_stays_closed_resets_its_stream),
         cmocka_unit_test(test_the_rest_of_an_ended_response_has_a_deadline_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

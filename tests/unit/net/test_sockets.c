@@ -1,6 +1,6 @@
-/* Goal:   listeners and connections on real sockets: addresses, unix sockets, sockets that are
- *         handed over, too many connections, too few descriptors, clients that leave or dawdle.
- * Method: the server's loop and its clients take turns in one thread (client.h). */
+/* Goal:   listeners and connections on real sockets: addresses, unix sockets, inherited sockets, too
+ *         many connections, too few descriptors, disconnects, slow clients.
+ * Method: the server's loop and its clients alternate in one thread (client.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ static int option_of(int fd, int level, int name) {
     return value;
 }
 
-static void test_a_connection_sends_at_once_and_is_probed_when_silent(void **state) {
+static void test_connections_have_no_delay_and_keep_alive_probes(void **state) {
     (void)state;
     struct fake f;
     struct client c;
@@ -96,7 +96,7 @@ static void test_names_and_both_families_can_be_listened_on(void **state) {
     fake_deinit(&f);
 }
 
-static void test_a_taken_port_and_a_wrong_name_are_told(void **state) {
+static void test_a_port_in_use_and_an_unknown_host_are_reported(void **state) {
     (void)state;
     struct fake f;
     struct err err = {0};
@@ -125,7 +125,7 @@ static int occupy(int family, uint16_t port) {
     return -1;
 }
 
-static void test_no_address_of_a_name_may_be_somebody_elses(void **state) {
+static void test_no_address_of_a_name_may_be_in_use(void **state) {
     (void)state;
     static const int families[] = {AF_INET, AF_INET6};
     for (int i = 0; i < 2; i++) {
@@ -148,7 +148,7 @@ static void test_no_address_of_a_name_may_be_somebody_elses(void **state) {
     }
 }
 
-static void test_the_handler_is_told_who_asks(void **state) {
+static void test_the_handler_knows_the_peer_address(void **state) {
     (void)state;
     struct fake f;
     struct client c;
@@ -247,7 +247,7 @@ static void finish_start(void *ctx) {
     close(s->lock);
 }
 
-static void test_a_server_that_starts_at_the_same_time_is_not_robbed_of_its_socket(void **state) {
+static void test_two_servers_that_start_at_once_do_not_remove_each_others_socket(void **state) {
     (void)state;
     struct fake f;
     struct err err = {0};
@@ -268,9 +268,9 @@ static void test_a_server_that_starts_at_the_same_time_is_not_robbed_of_its_sock
     remove_path(path);
 }
 
-/* ---- sockets that are handed over ---- */
+/* ---- inherited sockets ---- */
 
-static void test_a_listening_descriptor_can_be_taken_over(void **state) {
+static void test_an_inherited_listening_descriptor_can_be_used(void **state) {
     (void)state;
     struct fake f;
     struct client c;
@@ -312,7 +312,7 @@ static void test_a_listening_descriptor_can_be_taken_over(void **state) {
 
 /* ---- too many ---- */
 
-static void test_the_oldest_idle_connection_gives_way(void **state) {
+static void test_the_oldest_idle_connection_is_evicted(void **state) {
     (void)state;
     struct fake f;
     struct client c[5];
@@ -331,7 +331,7 @@ static void test_the_oldest_idle_connection_gives_way(void **state) {
     static const int busy[] = {0, 2, 3};
     for (int i = 0; i < 3; i++) client_send(&f, &c[busy[i]], STR(HOLD));
     assert_true(client_until(&f, &f.held_count, 3));
-    client_connect(&c[4], port); /* none is idle: the new one must go */
+    client_connect(&c[4], port); /* none is idle: the new one is closed */
     assert_true(client_wait(&f, &c[4], NULL));
     assert_int_equal(http_stats(f.server).refused, 1);
     assert_int_equal(f.gones, 0);
@@ -340,7 +340,7 @@ static void test_the_oldest_idle_connection_gives_way(void **state) {
     fake_deinit(&f);
 }
 
-static void test_those_who_open_many_connections_and_say_nothing_keep_nobody_out(void **state) {
+static void test_many_silent_connections_shut_nobody_out(void **state) {
     (void)state;
     struct fake f;
     struct client c[4];
@@ -358,7 +358,7 @@ static void test_those_who_open_many_connections_and_say_nothing_keep_nobody_out
     fake_deinit(&f);
 }
 
-static void test_bodies_that_trickle_keep_nobody_out(void **state) {
+static void test_many_slow_bodies_shut_nobody_out(void **state) {
     (void)state;
     struct fake f;
     struct client c[4];
@@ -416,9 +416,9 @@ static void test_the_descriptor_limit_is_raised(void **state) {
     assert_int_equal(limit.rlim_cur, limit.rlim_max);
 }
 
-/* ---- those who leave ---- */
+/* ---- disconnects ---- */
 
-static void test_a_client_that_leaves_is_noticed_at_once(void **state) {
+static void test_a_disconnect_is_noticed_at_once(void **state) {
     (void)state;
     struct fake f;
     const uint16_t port = listen_on(&f, NULL);
@@ -440,7 +440,7 @@ static void test_a_client_that_leaves_is_noticed_at_once(void **state) {
     fake_deinit(&f);
 }
 
-static void test_a_client_that_leaves_while_it_streams_is_noticed(void **state) {
+static void test_a_disconnect_during_a_stream_is_noticed(void **state) {
     (void)state;
     struct fake f;
     struct client c;
@@ -453,7 +453,7 @@ static void test_a_client_that_leaves_while_it_streams_is_noticed(void **state) 
     http_stream_flush(x);
     assert_true(client_wait(&f, &c, "1\r\nx\r\n"));
     client_reset(&c);
-    for (int i = 0; i < 3; i++) { /* writing to it is harmless before it is told of */
+    for (int i = 0; i < 3; i++) { /* writing is harmless before on_gone */
         http_stream_put(x, STR("y"));
         http_stream_flush(x);
     }
@@ -481,9 +481,9 @@ static void test_an_error_can_be_read_by_a_client_that_is_still_sending(void **s
     fake_deinit(&f);
 }
 
-/* ---- those who dawdle ---- */
+/* ---- slow clients ---- */
 
-static void test_a_head_that_trickles_is_cut_off_in_total_time(void **state) {
+static void test_a_head_has_a_limit_of_total_time(void **state) {
     (void)state;
     struct fake f;
     struct client c;
@@ -503,7 +503,7 @@ static void test_a_head_that_trickles_is_cut_off_in_total_time(void **state) {
     fake_deinit(&f);
 }
 
-static void test_a_body_may_neither_pause_nor_take_for_ever(void **state) {
+static void test_a_body_has_limits_of_pause_and_total_time(void **state) {
     (void)state;
     static const struct http_limits limits[] = {{.body_ms = 100},
                                                 {.body_ms = 1000, .body_total_ms = 150}};
@@ -526,7 +526,7 @@ static void test_a_body_may_neither_pause_nor_take_for_ever(void **state) {
     }
 }
 
-static void test_an_idle_connection_is_closed_without_a_word(void **state) {
+static void test_an_idle_connection_is_closed_without_a_response(void **state) {
     (void)state;
     struct fake f;
     struct client c;
@@ -543,7 +543,8 @@ static void test_an_idle_connection_is_closed_without_a_word(void **state) {
     fake_deinit(&f);
 }
 
-static void test_a_reader_that_takes_nothing_is_gone_and_others_do_not_notice(void **state) {
+static void
+test_a_client_that_reads_nothing_is_disconnected_and_others_are_not_delayed(void **state) {
     (void)state;
     enum { BYTES = 20 << 20 };
     struct fake f;
@@ -577,7 +578,7 @@ static void test_a_reader_that_takes_nothing_is_gone_and_others_do_not_notice(vo
     fake_deinit(&f);
 }
 
-static void test_a_slow_reader_that_takes_something_gets_it_all(void **state) {
+static void test_a_client_that_reads_slowly_gets_everything(void **state) {
     (void)state;
     enum { BYTES = 8 << 20 };
     struct fake f;
@@ -592,14 +593,14 @@ static void test_a_slow_reader_that_takes_something_gets_it_all(void **state) {
     const struct http_reply reply = {.status = 200, .body = buf_str(&body)};
     uv_update_time(&f.loop);
     http_reply(f.held[0], &reply);
-    c.is_deaf = true;
-    for (int i = 0; i < 6; i++) { /* much longer in all than it may take for nothing */
+    c.is_not_reading = true;
+    for (int i = 0; i < 6; i++) { /* in total much longer than write_ms */
         client_run_ms(&f, 150);
-        c.is_deaf = false;
+        c.is_not_reading = false;
         for (int k = 0; k < 16; k++) client_read(&c);
-        c.is_deaf = true;
+        c.is_not_reading = true;
     }
-    c.is_deaf = false;
+    c.is_not_reading = false;
     const int64_t end = client_now_ms() + CLIENT_WAIT_MS;
     while (c.in.len < BYTES && !c.is_ended && client_now_ms() < end) client_step(&f, &c);
     assert_true(c.in.len > BYTES);
@@ -612,28 +613,29 @@ static void test_a_slow_reader_that_takes_something_gets_it_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_connection_serves_many_requests),
-        cmocka_unit_test(test_a_connection_sends_at_once_and_is_probed_when_silent),
+        cmocka_unit_test(test_connections_have_no_delay_and_keep_alive_probes),
         cmocka_unit_test(test_names_and_both_families_can_be_listened_on),
-        cmocka_unit_test(test_a_taken_port_and_a_wrong_name_are_told),
-        cmocka_unit_test(test_no_address_of_a_name_may_be_somebody_elses),
-        cmocka_unit_test(test_the_handler_is_told_who_asks),
+        cmocka_unit_test(test_a_port_in_use_and_an_unknown_host_are_reported),
+        cmocka_unit_test(test_no_address_of_a_name_may_be_in_use),
+        cmocka_unit_test(test_the_handler_knows_the_peer_address),
         cmocka_unit_test(test_a_unix_socket_serves_and_is_removed),
         cmocka_unit_test(test_a_stale_socket_file_is_replaced_and_nothing_else_is),
-        cmocka_unit_test(test_a_server_that_starts_at_the_same_time_is_not_robbed_of_its_socket),
-        cmocka_unit_test(test_a_listening_descriptor_can_be_taken_over),
-        cmocka_unit_test(test_the_oldest_idle_connection_gives_way),
-        cmocka_unit_test(test_those_who_open_many_connections_and_say_nothing_keep_nobody_out),
-        cmocka_unit_test(test_bodies_that_trickle_keep_nobody_out),
+        cmocka_unit_test(test_two_servers_that_start_at_once_do_not_remove_each_others_socket),
+        cmocka_unit_test(test_an_inherited_listening_descriptor_can_be_used),
+        cmocka_unit_test(test_the_oldest_idle_connection_is_evicted),
+        cmocka_unit_test(test_many_silent_connections_shut_nobody_out),
+        cmocka_unit_test(test_many_slow_bodies_shut_nobody_out),
         cmocka_unit_test(test_running_out_of_descriptors_is_survived),
         cmocka_unit_test(test_the_descriptor_limit_is_raised),
-        cmocka_unit_test(test_a_client_that_leaves_is_noticed_at_once),
-        cmocka_unit_test(test_a_client_that_leaves_while_it_streams_is_noticed),
+        cmocka_unit_test(test_a_disconnect_is_noticed_at_once),
+        cmocka_unit_test(test_a_disconnect_during_a_stream_is_noticed),
         cmocka_unit_test(test_an_error_can_be_read_by_a_client_that_is_still_sending),
-        cmocka_unit_test(test_a_head_that_trickles_is_cut_off_in_total_time),
-        cmocka_unit_test(test_a_body_may_neither_pause_nor_take_for_ever),
-        cmocka_unit_test(test_an_idle_connection_is_closed_without_a_word),
-        cmocka_unit_test(test_a_reader_that_takes_nothing_is_gone_and_others_do_not_notice),
-        cmocka_unit_test(test_a_slow_reader_that_takes_something_gets_it_all),
+        cmocka_unit_test(test_a_head_has_a_limit_of_total_time),
+        cmocka_unit_test(test_a_body_has_limits_of_pause_and_total_time),
+        cmocka_unit_test(test_an_idle_connection_is_closed_without_a_response),
+        cmocka_unit_test(
+            test_a_client_that_reads_nothing_is_disconnected_and_others_are_not_delayed),
+        cmocka_unit_test(test_a_client_that_reads_slowly_gets_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

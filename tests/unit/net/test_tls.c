@@ -1,6 +1,6 @@
-/* Goal:   TLS listeners serve what plain ones do; certificates change while connections live;
- *         what is no TLS, and who does not finish the handshake, is shown out.
- * Method: certificates are made here with OpenSSL; an OpenSSL client on a real socket takes turns
+/* Goal:   TLS listeners serve the same requests as plain ones; certificates can be reloaded while
+ *         connections are open; plaintext and unfinished handshakes are disconnected.
+ * Method: the test creates certificates with OpenSSL; an OpenSSL client on a real socket alternates
  *         with the server's loop in one thread. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -231,7 +231,7 @@ static void test_old_versions_are_refused(void **state) {
     rig_deinit(&r);
 }
 
-static void test_h2_is_chosen_when_it_is_offered(void **state) {
+static void test_alpn_selects_h2_when_it_is_offered(void **state) {
     (void)state;
     struct rig r;
     struct tls_client c;
@@ -246,7 +246,7 @@ static void test_h2_is_chosen_when_it_is_offered(void **state) {
     rig_deinit(&r);
 }
 
-static void test_a_client_that_wants_another_protocol_is_turned_away(void **state) {
+static void test_a_client_that_offers_only_another_protocol_is_refused(void **state) {
     (void)state;
     struct rig r;
     struct tls_client c;
@@ -255,7 +255,7 @@ static void test_a_client_that_wants_another_protocol_is_turned_away(void **stat
                              "\x03"
                              "ftp"));
     tls_close(&c, false);
-    assert_true(tls_connect(&r, &c, NULL)); /* who does not say gets HTTP/1.1 */
+    assert_true(tls_connect(&r, &c, NULL)); /* without ALPN it is HTTP/1.1 */
     ask(&r, &c);
     tls_close(&c, true);
     rig_deinit(&r);
@@ -290,7 +290,7 @@ static void test_large_bodies_go_both_ways(void **state) {
     rig_deinit(&r);
 }
 
-static void test_a_stream_comes_as_it_is_flushed_and_ends_with_a_goodbye(void **state) {
+static void test_a_stream_arrives_as_it_is_flushed_and_ends_with_close_notify(void **state) {
     (void)state;
     struct rig r;
     struct tls_client c;
@@ -307,12 +307,12 @@ static void test_a_stream_comes_as_it_is_flushed_and_ends_with_a_goodbye(void **
     }
     http_stream_end(x);
     assert_true(tls_wait(&r, &c, NULL));
-    assert_true(c.is_polite); /* nobody can cut the response short unnoticed */
+    assert_true(c.is_polite); /* the client can detect a truncated response */
     tls_close(&c, true);
     rig_deinit(&r);
 }
 
-static void test_clients_that_leave_are_noticed(void **state) {
+static void test_disconnects_are_noticed(void **state) {
     (void)state;
     struct rig r;
     rig_init(&r, NULL);
@@ -321,7 +321,7 @@ static void test_clients_that_leave_are_noticed(void **state) {
         assert_true(tls_connect(&r, &c, NULL));
         tls_send(&c, STR(HOLD));
         assert_true(client_until(&r.f, &r.f.held_count, 1));
-        if (i == 0) { /* a goodbye, with the socket still open */
+        if (i == 0) { /* close_notify, with the socket still open */
             SSL_shutdown(c.ssl);
             assert_true(client_until(&r.f, &r.f.gones, 1));
         }
@@ -331,7 +331,7 @@ static void test_clients_that_leave_are_noticed(void **state) {
     rig_deinit(&r);
 }
 
-static void test_a_reload_changes_new_connections_only(void **state) {
+static void test_a_reloaded_certificate_is_used_for_new_connections_only(void **state) {
     (void)state;
     struct rig r;
     struct tls_client old, new;
@@ -381,7 +381,7 @@ static void test_files_that_cannot_be_used_are_named(void **state) {
     files_deinit(&others);
 }
 
-static void test_a_key_under_a_password_is_refused_and_not_asked_for(void **state) {
+static void test_an_encrypted_key_is_refused_without_asking_for_the_password(void **state) {
     (void)state;
     char password[] = "secret";
     struct files files;
@@ -398,7 +398,7 @@ static void test_a_key_under_a_password_is_refused_and_not_asked_for(void **stat
     files_deinit(&files);
 }
 
-static void test_what_is_no_tls_is_shown_out(void **state) {
+static void test_plaintext_on_a_tls_port_closes_the_connection(void **state) {
     (void)state;
     const struct http_limits limits = {.handshake_ms = 100};
     struct rig r;
@@ -421,15 +421,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_served_over_both_versions),
         cmocka_unit_test(test_old_versions_are_refused),
-        cmocka_unit_test(test_h2_is_chosen_when_it_is_offered),
-        cmocka_unit_test(test_a_client_that_wants_another_protocol_is_turned_away),
+        cmocka_unit_test(test_alpn_selects_h2_when_it_is_offered),
+        cmocka_unit_test(test_a_client_that_offers_only_another_protocol_is_refused),
         cmocka_unit_test(test_large_bodies_go_both_ways),
-        cmocka_unit_test(test_a_stream_comes_as_it_is_flushed_and_ends_with_a_goodbye),
-        cmocka_unit_test(test_clients_that_leave_are_noticed),
-        cmocka_unit_test(test_a_reload_changes_new_connections_only),
+        cmocka_unit_test(test_a_stream_arrives_as_it_is_flushed_and_ends_with_close_notify),
+        cmocka_unit_test(test_disconnects_are_noticed),
+        cmocka_unit_test(test_a_reloaded_certificate_is_used_for_new_connections_only),
         cmocka_unit_test(test_files_that_cannot_be_used_are_named),
-        cmocka_unit_test(test_a_key_under_a_password_is_refused_and_not_asked_for),
-        cmocka_unit_test(test_what_is_no_tls_is_shown_out),
+        cmocka_unit_test(test_an_encrypted_key_is_refused_without_asking_for_the_password),
+        cmocka_unit_test(test_plaintext_on_a_tls_port_closes_the_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

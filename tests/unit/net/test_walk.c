@@ -1,8 +1,8 @@
-/* Goal:   whatever clients and handler do, in whatever order, the queues of the server stay whole
+/* Goal:   whatever clients and handler do, in any order, the queues of the server stay consistent
  *         and every request ends exactly once.
- * Method: a seeded random walk over several connections without sockets: connect, send pieces of
- *         good and bad requests, leave, take bytes slowly, answer, stream, abort; every invariant
- *         is checked after every step. */
+ * Method: a seeded random sequence of actions on several connections without sockets: connect, send
+ *         pieces of valid and malformed requests, disconnect, read slowly, respond, stream, abort;
+ *         every invariant is checked after every action. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 enum { PEERS = 6, STEPS = 60000, WALKS = 3 };
 
 struct walk {
-    struct fake root;         /* has the server and counts what the handler hears */
+    struct fake root;         /* owns the server and counts the handler's callbacks */
     struct fake peers[PEERS]; /* each has a connection of that server */
     struct str script[PEERS]; /* what it has still to send */
     uint64_t rng;

@@ -1,7 +1,7 @@
-/* Goal:   a WebSocket keeps RFC 6455: what chapters 5 and 7 allow is understood however it is
- *         cut, what they forbid ends with the right code, exactly once.
- * Method: a table of frames made by hand, sent in pieces of several sizes, on a connection
- *         without sockets. */
+/* Goal:   WebSockets follow RFC 6455: frames that chapters 5 and 7 allow are accepted however they
+ *         are split; frames that they forbid close the connection with the right code, once.
+ * Method: a table of hand-written frames, sent in pieces of several sizes, on a connection without
+ *         sockets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,7 +201,7 @@ static void run_row(const struct row *row, size_t piece) {
     ws_bench_deinit(&b);
 }
 
-static void test_frames_are_judged_as_the_standard_says(void **state) {
+static void test_frames_are_checked_as_the_standard_requires(void **state) {
     (void)state;
     static const size_t pieces[] = {1, 2, 3, 5, 7, 64, SIZE_MAX};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -219,7 +219,7 @@ static bool may_be_given(uint32_t code) {
     return false;
 }
 
-static void test_codes_that_must_not_be_sent_are_a_breach(void **state) {
+static void test_close_codes_that_must_not_be_sent_are_a_protocol_error(void **state) {
     (void)state;
     static const uint32_t codes[] = {0,    1,    999,  1000, 1001, 1002, 1003, 1004, 1005, 1006,
                                      1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 1015, 1016,
@@ -344,7 +344,7 @@ static void test_a_flush_is_one_write_of_all_texts(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_texts_of_any_length_go_out(void **state) {
+static void test_texts_of_any_length_are_sent(void **state) {
     (void)state;
     static const size_t lens[] = {0, 1, 125, 126, 127, 4096, 65535, 65536, 1000000};
     struct ws_bench b;
@@ -364,7 +364,7 @@ static void test_texts_of_any_length_go_out(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_long_texts_come_in(void **state) {
+static void test_long_texts_are_received(void **state) {
     (void)state;
     static const size_t lens[] = {1001, 4095, 4096, 4097, 65535, 65536, 1000000};
     struct ws_bench b;
@@ -385,7 +385,7 @@ static void test_long_texts_come_in(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_slow_reader_is_noticed_and_its_return_told(void **state) {
+static void test_a_slow_reader_fills_the_backlog_and_on_writable_follows(void **state) {
     (void)state;
     const struct http_limits limits = {.backlog_bytes = 10000};
     struct ws_bench b;
@@ -404,7 +404,7 @@ static void test_a_slow_reader_is_noticed_and_its_return_told(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_who_pings_and_never_reads_is_not_read(void **state) {
+static void test_a_peer_that_pings_and_never_reads_is_not_read_from(void **state) {
     (void)state;
     const struct http_limits limits = {.backlog_bytes = 10000};
     struct ws_bench b;
@@ -422,7 +422,7 @@ static void test_who_pings_and_never_reads_is_not_read(void **state) {
     ws_bench_deinit(&b);
 }
 
-/* ---- the end ---- */
+/* ---- closing ---- */
 
 static void test_our_close_waits_for_the_peers(void **state) {
     (void)state;
@@ -449,7 +449,7 @@ static void test_our_close_waits_for_the_peers(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_reason_is_cut_between_characters(void **state) {
+static void test_a_close_reason_is_cut_between_characters(void **state) {
     (void)state;
     struct ws_bench b;
     struct ws_frame frame;
@@ -464,7 +464,7 @@ static void test_a_reason_is_cut_between_characters(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_handler_may_close_within_a_text(void **state) {
+static void test_a_handler_may_close_within_on_text(void **state) {
     (void)state;
     struct ws_bench b;
     struct buf bytes;
@@ -482,7 +482,7 @@ static void test_a_handler_may_close_within_a_text(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_lost_connection_is_told_as_cut_off(void **state) {
+static void test_a_lost_connection_is_reported_as_abnormal(void **state) {
     (void)state;
     for (int how = 0; how < 2; how++) {
         struct ws_bench b;
@@ -504,7 +504,7 @@ static void pass_ms(struct ws_bench *b, int64_t ms) {
     fake_turn(&b->f);
 }
 
-static void test_silence_is_pinged_and_then_the_end(void **state) {
+static void test_a_silent_peer_is_pinged_and_then_disconnected(void **state) {
     (void)state;
     struct ws_bench b;
     struct ws_frame frame;
@@ -528,7 +528,7 @@ static void test_silence_is_pinged_and_then_the_end(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_slow_reader_is_not_taken_for_dead_before_it_was_pinged(void **state) {
+static void test_a_slow_reader_is_not_disconnected_before_it_was_pinged(void **state) {
     (void)state;
     struct ws_bench b;
     struct ws_frame frame;
@@ -536,7 +536,7 @@ static void test_a_slow_reader_is_not_taken_for_dead_before_it_was_pinged(void *
     b.f.room = 0;
     ws_send(b.ws, STR("long"));
     ws_flush(b.ws);
-    pass_ms(&b, 59000); /* the kernel takes it at last */
+    pass_ms(&b, 59000); /* the kernel takes it now */
     fake_drain(&b.f);
     b.f.room = SIZE_MAX;
     pass_ms(&b, 5000);
@@ -550,20 +550,20 @@ static void test_a_slow_reader_is_not_taken_for_dead_before_it_was_pinged(void *
     ws_bench_deinit(&b);
 }
 
-/* What lies in the kernel, in place of the wire's. */
+/* The kernel's send queue, in place of the transport's. */
 static size_t kernel_bytes;
 static size_t kernel_queued(const struct conn *c) {
     (void)c;
     return kernel_bytes;
 }
 
-static void test_who_reads_what_lies_before_the_ping_is_alive(void **state) {
+static void test_a_peer_that_still_reads_what_precedes_the_ping_stays_connected(void **state) {
     (void)state;
     struct ws_bench b;
     begin(&b, NULL);
-    struct wire wire = fake_wire;
-    wire.queued = kernel_queued;
-    b.f.conn->wire = &wire;
+    struct transport transport = fake_transport;
+    transport.queued = kernel_queued;
+    b.f.conn->transport = &transport;
     kernel_bytes = 1000;
     for (int i = 0; i < 5; i++) {
         pass_ms(&b, 31000);
@@ -575,7 +575,7 @@ static void test_who_reads_what_lies_before_the_ping_is_alive(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_message_that_our_close_has_cut_is_no_breach(void **state) {
+static void test_a_message_interrupted_by_our_close_is_not_an_error(void **state) {
     (void)state;
     struct ws_bench b;
     begin(&b, NULL);
@@ -583,14 +583,14 @@ static void test_a_message_that_our_close_has_cut_is_no_breach(void **state) {
     ws_close(b.ws, WS_GOING_AWAY, "");
     ws_say(&b, LAST, STR("\xba"));
     assert_int_equal(b.closed, 0);
-    assert_int_equal(http_stats(b.f.server).faults, 0);
+    assert_int_equal(http_stats(b.f.server).protocol_errors, 0);
     ws_say(&b, CLOSE, STR("\x03\xe9"));
     assert_int_equal(b.closed, 1);
     assert_int_equal(b.heard.len, 0);
     ws_bench_deinit(&b);
 }
 
-static void test_a_close_that_is_not_answered_ends_in_time(void **state) {
+static void test_a_close_that_is_not_answered_ends_after_its_time_limit(void **state) {
     (void)state;
     struct ws_bench b;
     begin(&b, NULL);
@@ -622,7 +622,7 @@ static void test_a_message_that_never_ends_is_refused(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_messages_count_among_all_bodies(void **state) {
+static void test_messages_count_towards_the_limit_of_all_bodies(void **state) {
     (void)state;
     const struct http_limits limits = {.bodies_bytes = 100};
     struct ws_bench b;
@@ -641,7 +641,7 @@ static void test_messages_count_among_all_bodies(void **state) {
     ws_bench_deinit(&b);
 }
 
-static void test_a_drain_leaves_it_to_its_owner(void **state) {
+static void test_a_drain_does_not_close_websockets(void **state) {
     (void)state;
     struct ws_bench b;
     begin(&b, NULL);
@@ -655,28 +655,28 @@ static void test_a_drain_leaves_it_to_its_owner(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames_are_judged_as_the_standard_says),
-        cmocka_unit_test(test_codes_that_must_not_be_sent_are_a_breach),
+        cmocka_unit_test(test_frames_are_checked_as_the_standard_requires),
+        cmocka_unit_test(test_close_codes_that_must_not_be_sent_are_a_protocol_error),
         cmocka_unit_test(test_a_handshake_must_be_complete),
         cmocka_unit_test(test_frames_may_follow_the_handshake_at_once),
         cmocka_unit_test(test_an_upgrade_may_be_accepted_later),
         cmocka_unit_test(test_a_flush_is_one_write_of_all_texts),
-        cmocka_unit_test(test_texts_of_any_length_go_out),
-        cmocka_unit_test(test_long_texts_come_in),
-        cmocka_unit_test(test_a_slow_reader_is_noticed_and_its_return_told),
-        cmocka_unit_test(test_who_pings_and_never_reads_is_not_read),
+        cmocka_unit_test(test_texts_of_any_length_are_sent),
+        cmocka_unit_test(test_long_texts_are_received),
+        cmocka_unit_test(test_a_slow_reader_fills_the_backlog_and_on_writable_follows),
+        cmocka_unit_test(test_a_peer_that_pings_and_never_reads_is_not_read_from),
         cmocka_unit_test(test_our_close_waits_for_the_peers),
-        cmocka_unit_test(test_a_reason_is_cut_between_characters),
-        cmocka_unit_test(test_a_handler_may_close_within_a_text),
-        cmocka_unit_test(test_a_lost_connection_is_told_as_cut_off),
-        cmocka_unit_test(test_silence_is_pinged_and_then_the_end),
-        cmocka_unit_test(test_a_slow_reader_is_not_taken_for_dead_before_it_was_pinged),
-        cmocka_unit_test(test_who_reads_what_lies_before_the_ping_is_alive),
-        cmocka_unit_test(test_a_message_that_our_close_has_cut_is_no_breach),
-        cmocka_unit_test(test_a_close_that_is_not_answered_ends_in_time),
+        cmocka_unit_test(test_a_close_reason_is_cut_between_characters),
+        cmocka_unit_test(test_a_handler_may_close_within_on_text),
+        cmocka_unit_test(test_a_lost_connection_is_reported_as_abnormal),
+        cmocka_unit_test(test_a_silent_peer_is_pinged_and_then_disconnected),
+        cmocka_unit_test(test_a_slow_reader_is_not_disconnected_before_it_was_pinged),
+        cmocka_unit_test(test_a_peer_that_still_reads_what_precedes_the_ping_stays_connected),
+        cmocka_unit_test(test_a_message_interrupted_by_our_close_is_not_an_error),
+        cmocka_unit_test(test_a_close_that_is_not_answered_ends_after_its_time_limit),
         cmocka_unit_test(test_a_message_that_never_ends_is_refused),
-        cmocka_unit_test(test_messages_count_among_all_bodies),
-        cmocka_unit_test(test_a_drain_leaves_it_to_its_owner),
+        cmocka_unit_test(test_messages_count_towards_the_limit_of_all_bodies),
+        cmocka_unit_test(test_a_drain_does_not_close_websockets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

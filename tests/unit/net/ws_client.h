@@ -1,8 +1,8 @@
 /* unit/net/ws_client.h - a WebSocket's client as bytes, on a connection without sockets (fake.h).
  *
- * The handler accepts every upgrade at once, or for /later when the test says so, and writes down
- * what it is told. Frames are made by hand, so that wrong ones can be made, too. Shared by unit,
- * fault and fuzz programs of net/.
+ * The handler accepts every upgrade at once, or for /later when the test calls ws_bench_accept, and
+ * keeps the texts that it gets. Frames are written by hand, so that malformed ones can be sent too.
+ * Shared by the unit, fault and fuzz programs of net/.
  */
 #ifndef UNIT_NET_WS_CLIENT_H
 #define UNIT_NET_WS_CLIENT_H
@@ -58,13 +58,13 @@ static inline void ws_bench_on_closed(void *ctx, struct ws *ws, uint32_t code) {
 
 static const struct ws_handler ws_bench_handler = {
     .on_text = ws_bench_on_text,
-    .on_room = ws_bench_on_room,
+    .on_writable = ws_bench_on_room,
     .on_closed = ws_bench_on_closed,
 };
 
 static inline void ws_bench_accept(struct ws_bench *b, struct http_exchange *x) {
     b->f.is_inside = true;
-    if (!ws_wants(x) || ws_accept(x, &b->options, &b->ws, NULL) != ST_OK) {
+    if (!ws_is_upgrade(x) || ws_accept(x, &b->options, &b->ws, NULL) != ST_OK) {
         b->refused++;
         http_reply(x, &(struct http_reply){.status = 426, .body = STR("no")});
     }
@@ -90,7 +90,7 @@ static inline void ws_bench_on_gone(void *ctx, struct http_exchange *x) {
 static const struct http_handler ws_bench_http = {
     .on_request = ws_bench_on_request,
     .on_gone = ws_bench_on_gone,
-    .put_fault = fake_put_fault,
+    .put_error_body = fake_put_fault,
 };
 
 static inline enum status ws_bench_init(struct ws_bench *b, const struct http_limits *limits) {

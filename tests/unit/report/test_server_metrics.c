@@ -179,7 +179,7 @@ static void test_what_others_count_is_read_when_asked(void **state) {
         .sched_us = 1000,
         .stalled_us = 100000,
         .predicted_wait_us = 2e6};
-    const struct http_stats http = {.connections = 4, .faults = 2, .bytes_out = 12345};
+    const struct http_stats http = {.connections = 4, .protocol_errors = 2, .bytes_out = 12345};
     struct metrics_pull pull = {
         .http = &http, .kept_answers = 9, .kept_bytes = 999, .lost_spans = 6};
     pull.engines[model] = &engine;

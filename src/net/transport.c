@@ -1,4 +1,4 @@
-/* net/wire.c - a connection's bytes on a uv stream: TCP or a unix socket. */
+/* net/transport.c - a connection's bytes on a uv stream: TCP or a unix socket. */
 #include <sys/ioctl.h>
 
 #include "net/http_int.h"
@@ -24,7 +24,7 @@ static size_t queued(const struct conn *c) {
     return bytes > 0 ? (size_t)bytes : 0;
 }
 
-/* One buffer serves all: what is read is dealt with before the next read begins. */
+/* All connections share one buffer: each read is handled before the next one starts. */
 static void lend_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
     (void)suggested;
     struct conn *c = handle->data;
@@ -41,12 +41,12 @@ static void read_stream(struct conn *c, bool on) {
     if (!on)
         uv_read_stop(&c->uv.stream);
     else if (uv_read_start(&c->uv.stream, lend_buffer, on_read) != 0)
-        conn_break(c);
+        conn_fail(c);
 }
 
 static void on_shut(uv_shutdown_t *req, int status) {
     (void)req;
-    (void)status; /* the linger's deadline or the peer's end decide */
+    (void)status; /* the connection closes when the peer does, or after CONN_LINGER_MS */
 }
 
 static int shutdown_stream(struct conn *c) {
@@ -61,7 +61,7 @@ static void close_stream(struct conn *c) {
     uv_close(&c->uv.handle, on_closed);
 }
 
-const struct wire wire_uv = {
+const struct transport transport_uv = {
     .name = "uv",
     .try_write = try_write,
     .write = write_all,
