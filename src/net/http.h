@@ -181,7 +181,7 @@ void http_stream_abort(struct http_exchange *x);
 /* Bytes that were put and that the kernel has not taken yet. */
 uint64_t http_backlog(const struct http_exchange *x);
 
-/* The value of `name` in a query, percent-decoded into `out`; false if it is absent or malformed. */
+/* The value of `name` in a query, percent-decoded into `out`; false if absent or malformed. */
 bool http_query_find(struct str query, const char *name, struct buf *out);
 
 #endif

@@ -331,7 +331,7 @@ static uint32_t on_header(void *ctx, struct str name, struct str value) {
     return status;
 }
 
-/* The target "http://host/path" means "/path" on that host; a Host header must name the same one. */
+/* The target "http://host/path" means "/path" on that host; a Host header must name it too. */
 static uint32_t split_absolute(struct framing *f, struct str *target) {
     const bool is_http = target->len > 7 && text_is_nocase(str_take(*target, 7), "http://");
     const bool is_https = target->len > 8 && text_is_nocase(str_take(*target, 8), "https://");

@@ -47,7 +47,7 @@ struct http_exchange {
  * connection; NULL: out of memory. */
 struct http_exchange *exchange_create(struct conn *c);
 /* Check a header and add it, with its name in lower case. 0: added; 431: over a limit; 400:
- * malformed; 500: out of memory. The caller handles the framing headers, Host and pseudo headers. */
+ * malformed; 500: out of memory. The caller handles framing headers, Host and pseudo headers. */
 uint32_t exchange_add_header(struct http_exchange *x, struct str name, struct str value);
 /* Check and copy method, path and query, and host. The target is in origin form ("/a?b"), or "*"
  * with OPTIONS. 0 or a status as above, or 414. */

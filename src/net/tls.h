@@ -12,7 +12,7 @@
 
 struct tls_context; /* opaque */
 
-/* PEM files: a certificate chain and its key, not encrypted. ST_BAD and ST_MISSING name the file. */
+/* PEM files: a certificate chain and its key, not encrypted. Errors name the file. */
 enum status tls_context_create(const char *cert_path, const char *key_path,
                                struct tls_context **out, struct err *err);
 void tls_context_destroy(struct tls_context *t); /* NULL is fine */

@@ -1,4 +1,4 @@
-/* Goal:   if any allocation of our code or of an nghttp2 session fails, nothing leaks and the server
+/* Goal:   if any allocation of our code or of nghttp2 fails, nothing leaks and the server
  *         serves the next client.
  * Method: the same requests again and again, each time with a later allocation failing, until none
  *         fails. The address sanitizer reports leaks. */

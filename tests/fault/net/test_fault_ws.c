@@ -1,4 +1,4 @@
-/* Goal:   if any allocation fails while a WebSocket is opened, read and written, on_closed is called
+/* Goal:   if any allocation fails while a WebSocket is used, on_closed is called
  *         exactly once, nothing leaks, and the next WebSocket works.
  * Method: the same messages again and again, each time with a later allocation failing, until none
  *         fails. The address sanitizer reports leaks. */

@@ -1,6 +1,6 @@
 /* Goal:   exchanges keep the contract of net/http.h: limits, early responses, streams, slow
  *         readers, disconnects, drains.
- * Method: a connection without sockets (fake.h), so that the test decides when each thing happens. */
+ * Method: a connection without sockets (fake.h), so that the test sets the time of each event. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

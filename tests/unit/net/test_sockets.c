@@ -1,5 +1,5 @@
-/* Goal:   listeners and connections on real sockets: addresses, unix sockets, inherited sockets, too
- *         many connections, too few descriptors, disconnects, slow clients.
+/* Goal:   listeners and connections on real sockets: addresses, unix sockets, inherited sockets,
+ *         too many connections, too few descriptors, disconnects, slow clients.
  * Method: the server's loop and its clients alternate in one thread (client.h). */
 #include <setjmp.h>
 #include <stdarg.h>
