@@ -26,19 +26,29 @@ bool cuda_is_likely(void) {
 static const struct {
     const char *name;
     size_t offset; /* of the bool in struct cuda_switches */
+    bool value;
 } switches[] = {
-    {"cublaslt=off", offsetof(struct cuda_switches, without_cublaslt)},
-    {"graphs=off", offsetof(struct cuda_switches, without_graphs)},
-    {"fusion=off", offsetof(struct cuda_switches, without_fusion)},
-    {"attention=plain", offsetof(struct cuda_switches, plain_attention)},
-    {"codes=plain", offsetof(struct cuda_switches, plain_codes)},
+    {"cublaslt=off", offsetof(struct cuda_switches, without_cublaslt), true},
+    {"graphs=off", offsetof(struct cuda_switches, without_graphs), true},
+    {"fusion=off", offsetof(struct cuda_switches, without_fusion), true},
+    {"attention=plain", offsetof(struct cuda_switches, plain_attention), true},
+    {"codes=plain", offsetof(struct cuda_switches, plain_codes), true},
+    {"overlap=on", offsetof(struct cuda_switches, overlap), true},
+    {"overlap=off", offsetof(struct cuda_switches, overlap), false},
+    {"few=on", offsetof(struct cuda_switches, few_rows), true},
+    {"few=off", offsetof(struct cuda_switches, few_rows), false},
+    {"gated=on", offsetof(struct cuda_switches, gated), true},
+    {"gated=off", offsetof(struct cuda_switches, gated), false},
 };
 enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
+
+/* Those that are on unless they are turned off. */
+static const struct cuda_switches usual = {.overlap = false, .few_rows = false, .gated = false};
 
 static bool set_switch(struct str name, struct cuda_switches *out) {
     for (int i = 0; i < SWITCH_COUNT; i++) {
         if (!str_is(name, switches[i].name)) continue;
-        *(bool *)((char *)out + switches[i].offset) = true;
+        *(bool *)((char *)out + switches[i].offset) = switches[i].value;
         return true;
     }
     return false;
@@ -47,7 +57,7 @@ static bool set_switch(struct str name, struct cuda_switches *out) {
 enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err) {
     struct str rest = args;
     bool is_fine = true;
-    *out = (struct cuda_choice){.card = 0};
+    *out = (struct cuda_choice){.card = 0, .switches = usual};
     while (rest.len > 0 && rest.ptr[0] >= '0' && rest.ptr[0] <= '9' && out->card <= CARD_MAX) {
         out->card = out->card * 10 + (rest.ptr[0] - '0');
         rest = str_skip(rest, 1);
@@ -63,7 +73,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
     return err_set(err, ST_BAD,
                    "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
                    "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain "
-                   "behind it",
+                   ",overlap=on|off ,few=on|off ,gated=on|off behind it",
                    STR_ARG(args));
 }
 

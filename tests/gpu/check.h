@@ -12,7 +12,9 @@
 struct checks {
     const char *device; /* that is compared with the CPU: "cuda:0" */
     const char *models; /* folder of the golden models */
-    bool is_quick;      /* fewer and smaller cases, for an emulated card */
+    const char
+        *variants; /* options behind the device's name that are compared, as "/,graphs=off" */
+    bool is_quick; /* fewer and smaller cases, for an emulated card */
     uint32_t passed, failed;
     uint32_t suite_failed;
 };
@@ -22,7 +24,7 @@ void check_that(struct checks *c, bool holds, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 typedef void suite_fn(struct checks *c);
-suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models;
-suite_fn suite_time; /* measures; checks nothing */
+suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models, suite_steps;
+suite_fn suite_time, suite_compare; /* measure; check nothing */
 
 #endif

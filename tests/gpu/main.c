@@ -3,6 +3,8 @@
  *     gpu_check                     all suites but `time`
  *     gpu_check rows sampling       some
  *     gpu_check time                how long the ops of decoding steps take
+ *     gpu_check compare             how long steps take, of the variants beside each other
+ *     --variants /,graphs=off       what is put behind the device's name, with slashes between
  *     --device cuda:1               another card
  *     --models DIR                  where the golden models are
  *     --quick                       fewer cases, for an emulated card
@@ -36,9 +38,14 @@ static const struct suite {
     suite_fn *run;
     bool is_asked_for; /* only by its name */
 } suites[] = {
-    {"rows", suite_rows, false},           {"products", suite_products, false},
-    {"attention", suite_attention, false}, {"sampling", suite_sampling, false},
-    {"models", suite_models, false},       {"time", suite_time, true},
+    {"rows", suite_rows, false},
+    {"products", suite_products, false},
+    {"attention", suite_attention, false},
+    {"sampling", suite_sampling, false},
+    {"models", suite_models, false},
+    {"steps", suite_steps, false},
+    {"time", suite_time, true},
+    {"compare", suite_compare, true},
 };
 enum { SUITES = sizeof(suites) / sizeof(suites[0]) };
 
@@ -69,6 +76,7 @@ static const char *option(const char *name, const char *otherwise, int argc, cha
 int main(int argc, char **argv) {
     struct checks c = {.device = option("--device", "cuda:0", argc, argv),
                        .models = option("--models", "models", argc, argv),
+                       .variants = option("--variants", "", argc, argv),
                        .is_quick = is_named("--quick", argc, argv)};
     bool any = false;
     for (int i = 0; i < SUITES; i++) any = any || is_named(suites[i].name, argc, argv);

@@ -13,6 +13,7 @@
  * Cost: K and V are read once for each row and group of 4 queries: near the caches' speed for
  * prompts, memory's for decoding.
  */
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/launch_attention.h"
@@ -308,6 +309,7 @@ static __device__ void store_result(const struct cuda_attention &a, uint32_t row
 template <int SOURCE, int QUERIES>
 static __global__ void __launch_bounds__(ATTN_THREADS, 2)
     attention_kernel(struct cuda_attention a) {
+    begin_kernel();
     __shared__ struct attn_shared m;
     uint32_t row = blockIdx.x;
     if (!mat_is_live(a.q, row)) return;
@@ -345,6 +347,7 @@ static __global__ void __launch_bounds__(ATTN_THREADS, 2)
 
 /* A block owns a row and a head; a thread two dimensions. */
 static __global__ void join_kernel(struct cuda_attention a) {
+    begin_kernel();
     uint32_t row = blockIdx.x, head = blockIdx.y, d = 2 * threadIdx.x;
     if (!mat_is_live(a.q, row) || d >= a.head_dim) return;
     struct reach r = reach_of(a, row);
@@ -368,37 +371,37 @@ static __global__ void join_kernel(struct cuda_attention a) {
 /* ---- launching ---- */
 
 template <int SOURCE, int QUERIES>
-static void launch_attention(const struct cuda_attention *a, struct CUstream_st *stream) {
+static void launch_attention(const struct cuda_attention *a, const struct cuda_queue *queue) {
     uint32_t group = a->heads / a->kv_heads, chunks = (group + QUERIES - 1) / QUERIES;
     dim3 grid(a->q.row_count, a->kv_heads * chunks, a->segments);
-    attention_kernel<SOURCE, QUERIES><<<grid, ATTN_THREADS, 0, stream>>>(*a);
+    launch(queue, attention_kernel<SOURCE, QUERIES>, grid, ATTN_THREADS, 0, *a);
     if (a->segments > 1)
-        join_kernel<<<dim3(a->q.row_count, a->heads), HEAD_DIM_MAX / 2, 0, stream>>>(*a);
+        launch(queue, join_kernel, dim3(a->q.row_count, a->heads), HEAD_DIM_MAX / 2, 0, *a);
 }
 
 template <int SOURCE>
-static void launch_source(const struct cuda_attention *a, struct CUstream_st *stream) {
+static void launch_source(const struct cuda_attention *a, const struct cuda_queue *queue) {
     uint32_t group = a->heads / a->kv_heads;
     if (group == 1)
-        launch_attention<SOURCE, 1>(a, stream);
+        launch_attention<SOURCE, 1>(a, queue);
     else if (group == 2)
-        launch_attention<SOURCE, 2>(a, stream);
+        launch_attention<SOURCE, 2>(a, queue);
     else
-        launch_attention<SOURCE, 4>(a, stream);
+        launch_attention<SOURCE, 4>(a, queue);
 }
 
 size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments) {
     return (size_t)a->q.row_count * a->heads * segments * (a->head_dim + 2);
 }
 
-void cuda_attention(const struct cuda_attention *a, struct CUstream_st *stream) {
+void cuda_attention(const struct cuda_attention *a, const struct cuda_queue *queue) {
     if (a->q.row_count == 0) return;
     if (!a->kv.base)
-        launch_source<FROM_ROWS>(a, stream);
+        launch_source<FROM_ROWS>(a, queue);
     else if (a->kv.type == KV_F16)
-        launch_source<FROM_F16>(a, stream);
+        launch_source<FROM_F16>(a, queue);
     else if (a->kv.type == KV_F32)
-        launch_source<FROM_F32>(a, stream);
+        launch_source<FROM_F32>(a, queue);
     else
-        launch_source<FROM_I8>(a, stream);
+        launch_source<FROM_I8>(a, queue);
 }

@@ -20,6 +20,7 @@
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/device_rows.cuh"
 #include "kernels/cuda/launch_attention.h"
@@ -374,6 +375,7 @@ static __device__ void store_part(const struct cuda_attention &a, const struct q
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
     short_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
+    begin_kernel();
     extern __shared__ __align__(128) uint8_t buffers[];
     __shared__ struct short_shared m;
     struct cuda_row_run run = run_of(table, blockIdx.x);
@@ -431,6 +433,7 @@ static __global__ void __launch_bounds__(THREADS)
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
     join_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
+    begin_kernel();
     struct cuda_row_run run = run_of(table, blockIdx.x);
     uint32_t row = run.first + blockIdx.y, head = blockIdx.z * WARPS + threadIdx.x / 32;
     if (blockIdx.y >= run.count || head >= a.heads || a.pos[row] < 0) return;
@@ -477,6 +480,7 @@ static __device__ void join_long(float factor, const float max[2], const float s
 template <int D>
 static __global__ void __launch_bounds__(THREADS, 2)
     long_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
+    begin_kernel();
     using dims = mma_dims<D>;
     extern __shared__ __align__(128) uint8_t buffers[];
     struct cuda_row_run run = table[blockIdx.x];
@@ -547,19 +551,20 @@ static __global__ void __launch_bounds__(THREADS, 2)
 /* ---- launching ---- */
 
 template <int D>
-static void launch(const struct cuda_attention *a, const struct cuda_row_runs *runs,
-                   struct CUstream_st *stream) {
+static void launch_width(const struct cuda_attention *a, const struct cuda_row_runs *runs,
+                         const struct cuda_queue *queue) {
     using dims = mma_dims<D>;
     uint32_t ring = STAGES * dims::stage, kept = dims::kept * THREADS * sizeof(float);
     uint32_t group = a->heads / a->kv_heads, rows = runs->table ? CUDA_SHORT_QUERIES / group : 1;
     dim3 parts(runs->short_count, a->kv_heads, a->segments);
     dim3 joins(runs->short_count, rows, (a->heads + WARPS - 1) / WARPS);
     dim3 longs(runs->long_count, a->kv_heads);
-    if (runs->short_count > 0) short_kernel<D><<<parts, THREADS, ring, stream>>>(*a, runs->table);
+    if (runs->short_count > 0)
+        launch(queue, short_kernel<D>, parts, THREADS, ring, *a, runs->table);
     if (runs->short_count > 0 && a->segments > 1)
-        join_kernel<D><<<joins, THREADS, 0, stream>>>(*a, runs->table);
+        launch(queue, join_kernel<D>, joins, THREADS, 0, *a, runs->table);
     const struct cuda_row_run *table = runs->table + runs->short_count;
-    if (runs->long_count > 0) long_kernel<D><<<longs, THREADS, ring + kept, stream>>>(*a, table);
+    if (runs->long_count > 0) launch(queue, long_kernel<D>, longs, THREADS, ring + kept, *a, table);
 }
 
 template <int D> static void prepare(void) {
@@ -582,9 +587,9 @@ bool cuda_attention_mma_can(const struct cuda_attention *a) {
 }
 
 void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
-                        struct CUstream_st *stream) {
+                        const struct cuda_queue *queue) {
     if (a->head_dim == 64)
-        launch<64>(a, runs, stream);
+        launch_width<64>(a, runs, queue);
     else
-        launch<128>(a, runs, stream);
+        launch_width<128>(a, runs, queue);
 }

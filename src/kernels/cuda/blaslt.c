@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
 
 /* It stays when it is closed: half a gigabyte is not mapped again for the next device. */

@@ -21,7 +21,7 @@
 enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */
 enum { CUDA_MANY_ROWS = 16 }; /* from here on products go to cuBLASLt */
 
-struct cuda_blas;   /* blaslt.c */
+struct cuda_blas;   /* blaslt.h */
 struct cuda_graphs; /* graphs.c */
 struct cuda_watch;  /* profile.c */
 
@@ -97,7 +97,7 @@ enum status cuda_program_collect(struct device_program *p, struct device_result 
 
 /* Scratch beside the tape's slab, by the largest op that needs it. */
 struct cuda_scratch {
-    void *x;      /* activations in 16 bits */
+    void *x[2];   /* activations in 16 bits; [1] is what a product finds that follows an act */
     float *rows;  /* results that are wanted in another form only */
     float *parts; /* of attention */
     size_t x_bytes, row_floats, part_floats;
@@ -108,11 +108,14 @@ struct cuda_plan {
     uint32_t op_count;              /* this op and those behind it that its launch does as well */
     const struct cuda_matrix *half; /* the result is also the next product's input, in its form */
     bool has_x;                     /* a product: scratch->x holds its input already */
+    uint8_t half_to, x_from;        /* which of scratch->x `half` goes to, and `has_x` means */
+    bool gates; /* a product of few rows can do the act behind it, whose input nobody else reads */
 };
 
 /* A step on its way: the tables are the card's copies. */
 struct cuda_run {
     const struct cuda_device *dev;
+    struct cuda_queue queue;
     const struct tape *tape;
     const struct step *step; /* the host's, for counts and positions */
     const struct cuda_kv *kv;
@@ -130,7 +133,8 @@ struct cuda_run {
 /* ST_BAD names an op that cannot be run. Adds what it needs to `scratch`, pointers aside. */
 enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct program_options *options,
                             struct cuda_scratch *scratch, struct err *err);
-void cuda_op_launch(const struct cuda_run *x, const struct op *op); /* and those fused with it */
+/* Returns how many ops were launched: this one and those behind it that are fused with it. */
+uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op);
 uint32_t cuda_step_segments(const struct step *s);
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
 
@@ -176,24 +180,5 @@ void cuda_watch_mark(struct cuda_watch *w, const struct tape *t, uint32_t ops_do
                      struct CUstream_st *stream);
 /* All of them are: waits for the last one. */
 void cuda_watch_tell(struct cuda_watch *w, const struct device_run *run);
-
-/* ---- blaslt.c ---- */
-
-/* ST_MISSING says where the library was looked for. */
-enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cuda_blas **out,
-                           struct err *err);
-void cuda_blas_close(struct cuda_blas *b); /* NULL is fine */
-
-/* dst[m][n] = sum over k of x[m][k] * w[n][k], plus dst[m][n] if `add`; split-K is 1. */
-struct cuda_gemm {
-    enum cuda_form form; /* CUDA_BF16 or CUDA_F16 */
-    uint32_t rows, weights, cols;
-    const void *x, *w; /* rows of `cols` */
-    float *dst;
-    size_t dst_floats; /* from one row to the next */
-    bool add;
-};
-/* False: no algorithm for this shape; nothing was done. */
-bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream);
 
 #endif

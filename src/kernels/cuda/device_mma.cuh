@@ -14,6 +14,11 @@ static __device__ inline void copy_16(uint32_t to, const void *from, bool is_ins
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
                  "r"(is_inside ? 16 : 0));
 }
+/* The same for what other warps of the multiprocessor copy, too: it stays in the first cache. */
+static __device__ inline void copy_16_cached(uint32_t to, const void *from, bool is_inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
+                 "r"(is_inside ? 16 : 0));
+}
 static __device__ inline void copy_4(uint32_t to, const void *from, bool is_inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from),
                  "r"(is_inside ? 4 : 0));

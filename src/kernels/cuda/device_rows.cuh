@@ -49,6 +49,13 @@ static __device__ inline struct norm_stats norm_measure(const float *x, uint32_t
     return {mean, rate};
 }
 
+/* ---- activation ---- */
+
+static __device__ inline float act_one(enum cuda_act_kind kind, float x) {
+    if (kind == CUDA_SILU) return fm_silu(x);
+    return kind == CUDA_GELU_TANH ? fm_gelu_tanh(x) : fm_gelu_erf(x);
+}
+
 /* ---- 16 bits ---- */
 
 /* The largest f16 at most, but a NaN stays one. */

@@ -3,6 +3,7 @@
  * Mapping: route gives a row to a warp, whose lanes share the experts; one lane takes the sum of
  * exponentials in rising order, as kernels/cpu/exact.h has it. expert_sum gives a row to a block.
  */
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
 
@@ -40,6 +41,7 @@ static __device__ uint32_t best_expert(const struct cuda_route &a, const float *
 }
 
 static __global__ void route_kernel(struct cuda_route a) {
+    begin_kernel();
     uint32_t row = blockIdx.x;
     if (!mat_is_live(a.logits, row)) return;
     const float *logits = mat_f32(a.logits, row);
@@ -60,12 +62,13 @@ static __global__ void route_kernel(struct cuda_route a) {
     for (uint32_t j = 0; j < a.used && a.normalise; j++) weights[j] /= chosen;
 }
 
-void cuda_route(const struct cuda_route *a, struct CUstream_st *stream) {
+void cuda_route(const struct cuda_route *a, const struct cuda_queue *queue) {
     if (a->logits.row_count == 0) return;
-    route_kernel<<<a->logits.row_count, 32, 0, stream>>>(*a);
+    launch(queue, route_kernel, a->logits.row_count, 32, 0, *a);
 }
 
 static __global__ void expert_sum_kernel(struct cuda_expert_sum a) {
+    begin_kernel();
     uint32_t row = blockIdx.x, cols = a.dst.cols;
     if (!mat_is_live(a.dst, row)) return;
     const float *in = mat_f32(a.src, row), *w = mat_f32(a.weights, row);
@@ -77,7 +80,7 @@ static __global__ void expert_sum_kernel(struct cuda_expert_sum a) {
     }
 }
 
-void cuda_expert_sum(const struct cuda_expert_sum *a, struct CUstream_st *stream) {
+void cuda_expert_sum(const struct cuda_expert_sum *a, const struct cuda_queue *queue) {
     if (a->dst.row_count == 0) return;
-    expert_sum_kernel<<<a->dst.row_count, SUM_THREADS, 0, stream>>>(*a);
+    launch(queue, expert_sum_kernel, a->dst.row_count, SUM_THREADS, 0, *a);
 }

@@ -2,6 +2,7 @@
  *
  *     [norm q] [norm k] rope q, rope k, kv_write     one kernel
  *     norm, act or attention before a product        writes the product's input in 16 bits, too
+ *     product of gates and ups, act                  one kernel where there are few rows
  *
  * Entry point: cuda_plan_make.
  */
@@ -65,6 +66,45 @@ static struct operand floats_made(const struct op *op) {
     return op->kind == OP_ATTENTION ? op->attention.dst : operand_none;
 }
 
+/* ---- gates ---- */
+
+static bool is_of(const struct operand *list[], uint32_t count, value_id value) {
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i]->value == value) return true;
+    return false;
+}
+
+/* Does an op from `i` on read what the value holds there? A write of some columns ends nothing. */
+static bool is_read_from(const struct tape *t, uint32_t i, struct operand o) {
+    uint32_t cols = tape_value_at(t, o.value)->cols;
+    for (; i < tape_op_count(t); i++) {
+        struct op copy = *tape_op(t, i);
+        struct op_access use = op_access(&copy);
+        if (is_of((const struct operand **)use.reads, use.read_count, o.value)) return true;
+        for (uint32_t w = 0; w < use.write_count; w++)
+            if (use.writes[w]->value == o.value && use.writes[w]->cols == cols) return false;
+    }
+    return o.value == tape_output(t);
+}
+
+/* Product `i` makes gates and ups, side by side, for the act behind it, and only for it; what the
+ * act makes goes into the product behind that in 16 bits, and nowhere else. */
+static bool makes_gates(const struct tape *t, uint32_t i, const struct cuda_plan *plan) {
+    const struct op *product = op_at(t, i, OP_MATMUL), *op = op_at(t, i + 1, OP_ACT);
+    if (!product || !op || !plan[i].has_x || !plan[i + 1].half) return false;
+    const struct op_matmul *m = &product->matmul;
+    const struct op_act *act = &op->act;
+    if (m->part_count != 2 || m->add || m->parts[0].bias || m->parts[1].bias) return false;
+    const struct cuda_matrix *gate = cuda_matrix_of(m->parts[0].weight);
+    const struct cuda_matrix *up = cuda_matrix_of(m->parts[1].weight);
+    if (gate->rows != up->rows || gate->rows % 8 != 0 || gate->form != up->form) return false;
+    if (act->segments != 1 || act->q8.value != VALUE_NONE || act->up.value == VALUE_NONE)
+        return false;
+    return is_same(act->gate, operand_slice(m->dst, 0, gate->rows)) &&
+           is_same(act->up, operand_slice(m->dst, gate->rows, gate->rows)) &&
+           !is_read_from(t, i + 2, m->dst) && !is_read_from(t, i + 3, act->dst);
+}
+
 /* ---- entry point ---- */
 
 void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) {
@@ -77,6 +117,10 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
             out[i].op_count = qkv;
         else if (product)
             out[i].half = wanted_form(product, floats_made(tape_op(t, i)));
-        if (out[i].half) out[i + 1].has_x = true;
+        if (!out[i].half) continue;
+        bool is_act = tape_op(t, i)->kind == OP_ACT;
+        out[i].half_to = out[i + 1].x_from = is_act ? 1 : 0;
+        out[i + 1].has_x = true;
+        if (is_act && i > 0) out[i - 1].gates = makes_gates(t, i - 1, out);
     }
 }

@@ -21,12 +21,11 @@
 #include "graph/sampling.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/operands.h"
+#include "kernels/cuda/queue.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct CUstream_st; /* cudaStream_t points to it */
 
 /* ---- rows.cu ---- */
 
@@ -40,7 +39,7 @@ struct cuda_embed {
     const int32_t *slots; /* tokens that earlier steps sampled */
     struct cuda_mat dst;
 };
-void cuda_embed(const struct cuda_embed *a, struct CUstream_st *stream);
+void cuda_embed(const struct cuda_embed *a, const struct cuda_queue *queue);
 
 struct cuda_norm {
     bool is_layer; /* subtracts the mean */
@@ -52,11 +51,11 @@ struct cuda_norm {
     struct cuda_mat q8;
 };
 bool cuda_norm_rounds(uint32_t cols, uint32_t group);
-void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream);
+void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue);
 
 /* Rows of tensor/q8.h; q8.col is 0. */
 void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
-                   struct CUstream_st *stream);
+                   const struct cuda_queue *queue);
 
 struct cuda_rope {
     bool is_neox;
@@ -66,7 +65,7 @@ struct cuda_rope {
     const int32_t *pos;
     struct cuda_mat x;
 };
-void cuda_rope(const struct cuda_rope *a, struct CUstream_st *stream);
+void cuda_rope(const struct cuda_rope *a, const struct cuda_queue *queue);
 
 enum cuda_act_kind { CUDA_SILU, CUDA_GELU_TANH, CUDA_GELU_ERF };
 struct cuda_act {
@@ -76,12 +75,13 @@ struct cuda_act {
     struct cuda_half half;         /* the same in 16 bits, and quantised */
     struct cuda_mat q8;
 };
-void cuda_act(const struct cuda_act *a, struct CUstream_st *stream);
+void cuda_act(const struct cuda_act *a, const struct cuda_queue *queue);
 
-void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst, struct CUstream_st *stream);
-void cuda_softcap(float cap, const struct cuda_mat *x, struct CUstream_st *stream);
+void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst,
+              const struct cuda_queue *queue);
+void cuda_softcap(float cap, const struct cuda_mat *x, const struct cuda_queue *queue);
 void cuda_gather(const struct cuda_mat *src, const struct cuda_mat *dst, const uint32_t *output_row,
-                 struct CUstream_st *stream);
+                 const struct cuda_queue *queue);
 
 enum cuda_pool_kind { CUDA_POOL_MEAN, CUDA_POOL_FIRST, CUDA_POOL_LAST };
 struct cuda_pool {
@@ -90,7 +90,7 @@ struct cuda_pool {
     const uint32_t *seqs; /* [S][2]: first row, row count */
     struct cuda_mat src, dst;
 };
-void cuda_pool(const struct cuda_pool *a, struct CUstream_st *stream);
+void cuda_pool(const struct cuda_pool *a, const struct cuda_queue *queue);
 
 /* ---- experts.cu ---- */
 
@@ -99,14 +99,14 @@ struct cuda_route {
     bool normalise;
     struct cuda_mat logits, ids, weights;
 };
-void cuda_route(const struct cuda_route *a, struct CUstream_st *stream);
+void cuda_route(const struct cuda_route *a, const struct cuda_queue *queue);
 
 struct cuda_expert_sum {
     uint32_t used;
     bool add;
     struct cuda_mat src, weights, dst;
 };
-void cuda_expert_sum(const struct cuda_expert_sum *a, struct CUstream_st *stream);
+void cuda_expert_sum(const struct cuda_expert_sum *a, const struct cuda_queue *queue);
 
 /* ---- products ---- */
 
@@ -125,12 +125,27 @@ struct cuda_product {
     bool src_per_expert;
     uint32_t dst_width; /* of a segment */
 };
-void cuda_product_f32(const struct cuda_product *a, struct CUstream_st *stream);
-void cuda_product_codes(const struct cuda_product *a, struct CUstream_st *stream);
-void cuda_product_codes_mma(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_f32(const struct cuda_product *a, const struct cuda_queue *queue);
+void cuda_product_codes(const struct cuda_product *a, const struct cuda_queue *queue);
+void cuda_product_codes_mma(const struct cuda_product *a, const struct cuda_queue *queue);
 void cuda_product_codes_mma_prepare(void); /* once for each card, before its first product */
-void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream);
+void cuda_product_mma(const struct cuda_product *a, const struct cuda_queue *queue);
 void cuda_product_mma_prepare(void); /* likewise */
+
+/* A product of few rows without experts, whose weights arrive while kernels in front of it run.
+ * With `gates`, the first half of the weights are gates and the second half ups: act(gate) * up
+ * goes to `gated`, in 16 bits, and nothing to dst. */
+enum { CUDA_FEW_ROWS = 8 };
+struct cuda_few {
+    struct cuda_product product;
+    uint32_t multiprocessors;
+    bool gates;
+    enum cuda_act_kind act;
+    struct cuda_half gated;
+};
+bool cuda_product_few_can(const struct cuda_product *a);
+void cuda_product_few(const struct cuda_few *a, const struct cuda_queue *queue);
+void cuda_product_few_prepare(void); /* once for each card, before its first product */
 
 /* Row r * segments + s of `to` = segment s of src's row r, zeros up to row_elems. */
 struct cuda_convert {
@@ -138,7 +153,7 @@ struct cuda_convert {
     uint32_t segments;
     struct cuda_half to;
 };
-void cuda_convert(const struct cuda_convert *a, struct CUstream_st *stream);
+void cuda_convert(const struct cuda_convert *a, const struct cuda_queue *queue);
 
 /* dst = (from + bias), or dst + that; from has rows of dst.cols floats. */
 struct cuda_finish {
@@ -146,7 +161,7 @@ struct cuda_finish {
     bool add;
     struct cuda_mat dst;
 };
-void cuda_finish(const struct cuda_finish *a, struct CUstream_st *stream);
+void cuda_finish(const struct cuda_finish *a, const struct cuda_queue *queue);
 
 /* ---- peaks.cu ---- */
 

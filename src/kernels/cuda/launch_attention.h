@@ -13,12 +13,11 @@
 
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/operands.h"
+#include "kernels/cuda/queue.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct CUstream_st; /* cudaStream_t points to it */
 
 /* ---- qkv.cu ---- */
 
@@ -31,7 +30,7 @@ struct cuda_kv_write {
     size_t blocks_stride;
     struct cuda_mat k, v;
 };
-void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream);
+void cuda_kv_write(const struct cuda_kv_write *a, const struct cuda_queue *queue);
 
 enum { CUDA_QKV_HEAD_MAX = 256 }; /* dimensions of a head */
 /* Norms (RMS) and rotations of queries and keys, in place, then the cache. */
@@ -51,7 +50,7 @@ struct cuda_qkv {
         float factor;
     } rope;
 };
-void cuda_qkv(const struct cuda_qkv *a, struct CUstream_st *stream);
+void cuda_qkv(const struct cuda_qkv *a, const struct cuda_queue *queue);
 
 /* ---- attention.cu ---- */
 
@@ -69,7 +68,7 @@ struct cuda_attention {
     uint32_t segments;     /* 1: a block does all of a row's; else as many blocks, joined after */
     float *parts;          /* [rows][heads][segments][head_dim + 2]: out, max, sum */
 };
-void cuda_attention(const struct cuda_attention *a, struct CUstream_st *stream);
+void cuda_attention(const struct cuda_attention *a, const struct cuda_queue *queue);
 
 /* ---- attention_mma.cu ---- */
 
@@ -87,7 +86,7 @@ enum { CUDA_SHORT_QUERIES = 16, CUDA_LONG_QUERIES = 64 };
 
 bool cuda_attention_mma_can(const struct cuda_attention *a);
 void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
-                        struct CUstream_st *stream);
+                        const struct cuda_queue *queue);
 void cuda_attention_mma_prepare(void); /* once for each card */
 
 size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);

@@ -21,13 +21,16 @@ struct cuda_library_sizes {
     uint32_t device, step, op, weight, sampling, row_output;
 };
 
-/* What can be turned off, to compare it with what it replaces. */
+/* What can be turned off, and on, to compare it with what it replaces. */
 struct cuda_switches {
     bool without_cublaslt; /* products of many rows by our own kernels: slow, the same bits */
     bool without_graphs;   /* every step is launched kernel by kernel */
     bool without_fusion;   /* a kernel for each op, a product for each of its parts */
     bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */
     bool plain_codes;      /* products of quantised weights by dp4a alone */
+    bool overlap;          /* a kernel starts before the one in front of it has ended */
+    bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
+    bool gated;            /* and these do the act behind a product of gates and ups */
 };
 
 struct cuda_library_options {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
 
 enum {
@@ -51,13 +52,14 @@ static struct cuda_mat floats_of(const struct cuda_run *x, struct operand dst,
 static struct cuda_half half_of(const struct cuda_run *x) {
     const struct cuda_matrix *w = x->now->half;
     if (!w) return (struct cuda_half){.x = NULL};
-    return (struct cuda_half){.x = x->scratch->x, .form = w->form, .row_elems = w->row_elems};
+    return (struct cuda_half){
+        .x = x->scratch->x[x->now->half_to], .form = w->form, .row_elems = w->row_elems};
 }
 
 static void quantise(const struct cuda_run *x, const struct cuda_mat *floats, struct operand q8) {
     if (q8.value == VALUE_NONE) return;
     struct cuda_mat to = mat_of(x, q8);
-    cuda_quantise(floats, &to, x->dev->stream);
+    cuda_quantise(floats, &to, &x->queue);
 }
 
 /* ---- rows ---- */
@@ -75,7 +77,7 @@ static void launch_embed(const struct cuda_run *x, const struct op *op) {
                            .pos = x->pos,
                            .slots = x->slots,
                            .dst = mat_of(x, e->dst)};
-    cuda_embed(&a, x->dev->stream);
+    cuda_embed(&a, &x->queue);
 }
 
 static void launch_norm(const struct cuda_run *x, const struct op *op) {
@@ -91,7 +93,7 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .half = half_of(x)};
     bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
     if (rounds) a.q8 = mat_of(x, n->q8);
-    cuda_norm(&a, x->dev->stream);
+    cuda_norm(&a, &x->queue);
     if (!rounds) quantise(x, &a.dst, n->q8);
 }
 
@@ -110,15 +112,16 @@ static void launch_rope(const struct cuda_run *x, const struct op *op) {
                           .factor = r->factor,
                           .pos = x->pos,
                           .x = mat_of(x, r->x)};
-    cuda_rope(&a, x->dev->stream);
+    cuda_rope(&a, &x->queue);
 }
+
+static const enum cuda_act_kind act_kinds[] = {
+    [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
 
 static void launch_act(const struct cuda_run *x, const struct op *op) {
     const struct op_act *o = &op->act;
-    static const enum cuda_act_kind kinds[] = {
-        [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
     struct cuda_mat gate = mat_of(x, o->gate);
-    struct cuda_act a = {.kind = kinds[o->kind],
+    struct cuda_act a = {.kind = act_kinds[o->kind],
                          .segments = o->segments,
                          .stride = o->stride,
                          .gate = gate,
@@ -127,23 +130,23 @@ static void launch_act(const struct cuda_run *x, const struct op *op) {
                          .half = half_of(x)};
     bool is_fused = !x->dev->switches.without_fusion;
     if (is_fused) a.q8 = mat_of(x, o->q8);
-    cuda_act(&a, x->dev->stream);
+    cuda_act(&a, &x->queue);
     if (!is_fused) quantise(x, &a.dst, o->q8);
 }
 
 static void launch_add(const struct cuda_run *x, const struct op *op) {
     struct cuda_mat src = mat_of(x, op->add.src), dst = mat_of(x, op->add.dst);
-    cuda_add(&src, &dst, x->dev->stream);
+    cuda_add(&src, &dst, &x->queue);
 }
 
 static void launch_softcap(const struct cuda_run *x, const struct op *op) {
     struct cuda_mat m = mat_of(x, op->softcap.x);
-    cuda_softcap(op->softcap.cap, &m, x->dev->stream);
+    cuda_softcap(op->softcap.cap, &m, &x->queue);
 }
 
 static void launch_gather(const struct cuda_run *x, const struct op *op) {
     struct cuda_mat src = mat_of(x, op->gather.src), dst = mat_of(x, op->gather.dst);
-    cuda_gather(&src, &dst, x->output_row, x->dev->stream);
+    cuda_gather(&src, &dst, x->output_row, &x->queue);
 }
 
 static void launch_pool(const struct cuda_run *x, const struct op *op) {
@@ -154,7 +157,7 @@ static void launch_pool(const struct cuda_run *x, const struct op *op) {
                           .seqs = x->seqs,
                           .src = mat_of(x, op->pool.src),
                           .dst = mat_of(x, op->pool.dst)};
-    cuda_pool(&a, x->dev->stream);
+    cuda_pool(&a, &x->queue);
 }
 
 /* ---- experts ---- */
@@ -167,7 +170,7 @@ static void launch_route(const struct cuda_run *x, const struct op *op) {
                            .logits = mat_of(x, r->logits),
                            .ids = mat_of(x, r->ids),
                            .weights = mat_of(x, r->weights)};
-    cuda_route(&a, x->dev->stream);
+    cuda_route(&a, &x->queue);
 }
 
 static void launch_expert_sum(const struct cuda_run *x, const struct op *op) {
@@ -177,7 +180,7 @@ static void launch_expert_sum(const struct cuda_run *x, const struct op *op) {
                                 .src = mat_of(x, s->src),
                                 .weights = mat_of(x, s->weights),
                                 .dst = mat_of(x, s->dst)};
-    cuda_expert_sum(&a, x->dev->stream);
+    cuda_expert_sum(&a, &x->queue);
 }
 
 /* ---- products ---- */
@@ -189,22 +192,29 @@ static bool is_16_bit(const struct weight *w) {
 
 static void convert(const struct cuda_run *x, const struct cuda_mat *src,
                     const struct cuda_matrix *w, uint32_t segments) {
-    struct cuda_half to = {.x = x->scratch->x, .form = w->form, .row_elems = w->row_elems};
+    struct cuda_half to = {.x = x->scratch->x[0], .form = w->form, .row_elems = w->row_elems};
     struct cuda_convert a = {.src = *src, .segments = segments, .to = to};
     size_t elems = (size_t)src->row_count * segments * w->row_elems;
     CHECK(elems * sizeof(uint16_t) <= x->scratch->x_bytes);
-    cuda_convert(&a, x->dev->stream);
+    cuda_convert(&a, &x->queue);
+}
+
+static bool is_few(const struct cuda_run *x, const struct cuda_product *a) {
+    return x->dev->switches.few_rows && cuda_product_few_can(a);
 }
 
 static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
-    if (a->w.form == CUDA_F32)
-        cuda_product_f32(a, x->dev->stream);
+    const struct cuda_few few = {.product = *a, .multiprocessors = x->dev->multiprocessors};
+    if (is_few(x, a))
+        cuda_product_few(&few, &x->queue);
+    else if (a->w.form == CUDA_F32)
+        cuda_product_f32(a, &x->queue);
     else if (a->w.form == CUDA_CODES && !x->dev->switches.plain_codes)
-        cuda_product_codes_mma(a, x->dev->stream);
+        cuda_product_codes_mma(a, &x->queue);
     else if (a->w.form == CUDA_CODES)
-        cuda_product_codes(a, x->dev->stream);
+        cuda_product_codes(a, &x->queue);
     else
-        cuda_product_mma(a, x->dev->stream);
+        cuda_product_mma(a, &x->queue);
 }
 
 /* Through cuBLASLt; false: it has nothing for this shape. A bias takes a second kernel. */
@@ -225,11 +235,11 @@ static bool launch_blas(const struct cuda_run *x, const struct cuda_product *a) 
     } else {
         CHECK((size_t)a->row_count * a->w.rows <= x->scratch->row_floats);
     }
-    if (!cuda_blas_run(x->dev->blas, &g, x->dev->stream)) return false;
+    if (!cuda_blas_run(x->dev->blas, &g, x->queue.stream)) return false;
     if (in_place) return true;
     struct cuda_finish f = {
         .from = x->scratch->rows, .bias = a->bias, .add = a->add, .dst = a->dst};
-    cuda_finish(&f, x->dev->stream);
+    cuda_finish(&f, &x->queue);
     return true;
 }
 
@@ -253,17 +263,41 @@ static void launch_matmul(const struct cuda_run *x, const struct op *op) {
         a.src = src;
         a.dst = dst;
         a.dst.cols = a.w.rows;
-        a.x = x->scratch->x;
+        a.x = x->scratch->x[x->now->has_x ? x->now->x_from : 0];
         a.row_count = src.row_count;
         dst.col += a.w.rows;
         bool is_short = a.w.form == CUDA_BF16 || a.w.form == CUDA_F16;
         if (is_short && (!converted || converted->form != a.w.form)) {
             converted = cuda_matrix_of(m->parts[p].weight);
             convert(x, &src, converted, 1);
+            a.x = x->scratch->x[0];
         }
         bool is_blas = is_short && x->dev->blas && src.row_count >= CUDA_MANY_ROWS;
         if (!is_blas || !launch_blas(x, &a)) launch_own(x, &a);
     }
+}
+
+/* Product `op` and the act behind it in one launch; false: they take two. */
+static bool launch_gated(const struct cuda_run *x, const struct op *op) {
+    const struct op_matmul *m = &op[0].matmul;
+    const struct cuda_joint *joint = cuda_joint_of(m->parts, m->part_count);
+    struct cuda_mat src = mat_of(x, m->src);
+    if (!x->dev->switches.gated || !joint || !x->now->has_x) return false;
+    struct cuda_few f = {.product = product_of(m, joint, 0),
+                         .multiprocessors = x->dev->multiprocessors,
+                         .gates = true,
+                         .act = act_kinds[op[1].act.kind]};
+    f.product.src = src;
+    f.product.dst = mat_of(x, m->dst);
+    f.product.x = x->scratch->x[x->now->x_from];
+    f.product.row_count = src.row_count;
+    if (!is_few(x, &f.product)) return false;
+    const struct cuda_plan *act = x->now + 1;
+    f.gated = (struct cuda_half){.x = x->scratch->x[act->half_to],
+                                 .form = act->half->form,
+                                 .row_elems = act->half->row_elems};
+    cuda_product_few(&f, &x->queue);
+    return true;
 }
 
 static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) {
@@ -276,7 +310,7 @@ static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) 
         struct cuda_product a = {.w = *cuda_matrix_of(w),
                                  .src = src,
                                  .dst = dst,
-                                 .x = x->scratch->x,
+                                 .x = x->scratch->x[0],
                                  .row_count = src.row_count * m->used,
                                  .used = m->used,
                                  .ids = mat_of(x, m->ids),
@@ -311,7 +345,7 @@ static void launch_kv_write(const struct cuda_run *x, const struct op *op) {
                               .blocks_stride = blocks_stride(x),
                               .k = mat_of(x, w->k),
                               .v = mat_of(x, w->v)};
-    cuda_kv_write(&a, x->dev->stream);
+    cuda_kv_write(&a, &x->queue);
 }
 
 /* [norm q] [norm k] rope q, rope k, kv_write. */
@@ -337,7 +371,7 @@ static void launch_qkv(const struct cuda_run *x, const struct op *first) {
                                   .freqs = cuda_vector_of(r->freqs),
                                   .factor = r->factor}};
     CHECK(rope[2].kind == OP_KV_WRITE);
-    cuda_qkv(&a, x->dev->stream);
+    cuda_qkv(&a, &x->queue);
 }
 
 /* Rounded up to a power of two, so that graphs serve longer; blocks too many end at once. */
@@ -383,9 +417,9 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
     if (fits && (has_idle || is_mma)) a.segments = segments;
     if (is_mma) {
         a.half = half_of(x);
-        cuda_attention_mma(&a, &x->runs, x->dev->stream);
+        cuda_attention_mma(&a, &x->runs, &x->queue);
     } else {
-        cuda_attention(&a, x->dev->stream);
+        cuda_attention(&a, &x->queue);
         if (x->now->half) convert(x, &a.dst, x->now->half, 1);
     }
     quantise(x, &a.dst, o->q8);
@@ -406,7 +440,7 @@ static void launch_self_attention(const struct cuda_run *x, const struct op *op)
                                .v = mat_of(x, o->v),
                                .dst = floats_of(x, o->dst, &q, o->q.cols),
                                .segments = 1};
-    cuda_attention(&a, x->dev->stream);
+    cuda_attention(&a, &x->queue);
     quantise(x, &a.dst, o->q8);
 }
 
@@ -432,11 +466,13 @@ static op_launch_fn *const launchers[OP_COUNT] = {
     [OP_POOL] = launch_pool,
 };
 
-void cuda_op_launch(const struct cuda_run *x, const struct op *op) {
+uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op) {
+    if (x->now->gates && launch_gated(x, op)) return 2;
     if (x->now->op_count > 1)
         launch_qkv(x, op);
     else
         launchers[op->kind](x, op);
+    return x->now->op_count;
 }
 
 /* ---- what a program needs ---- */

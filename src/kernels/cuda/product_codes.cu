@@ -10,6 +10,7 @@
  * for all rows, by dp4a; then warp r adds the 16 sums of row r to its accumulators, rising.
  * Cost: bound by memory for few rows: a byte for each weight and 4 or 8 for each group of them.
  */
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t CODES_WARPS = 8, CODES_THREADS = CODES_WARPS * 32;
@@ -39,6 +40,7 @@ static __device__ int32_t dot16(int4 a, int4 b, int32_t sum) {
 /* RUNS: 16 codes each, of a group. */
 template <int ROWS, int RUNS>
 static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda_product a) {
+    begin_kernel();
     __shared__ int32_t sums[2][PIECE_GROUPS][ROWS][32];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t first = blockIdx.x * ROWS, rows = min((uint32_t)ROWS, a.row_count - first);
@@ -89,20 +91,20 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
 }
 
 template <int ROWS>
-static void launch_codes(const struct cuda_product *a, struct CUstream_st *stream) {
+static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     dim3 grid((a->row_count + ROWS - 1) / ROWS, (a->w.rows + 31) / 32);
     if (a->w.group == 32)
-        codes_kernel<ROWS, 2><<<grid, CODES_THREADS, 0, stream>>>(*a);
+        launch(queue, codes_kernel<ROWS, 2>, grid, CODES_THREADS, 0, *a);
     else
-        codes_kernel<ROWS, 1><<<grid, CODES_THREADS, 0, stream>>>(*a);
+        launch(queue, codes_kernel<ROWS, 1>, grid, CODES_THREADS, 0, *a);
 }
 
-void cuda_product_codes(const struct cuda_product *a, struct CUstream_st *stream) {
+void cuda_product_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->row_count == 0) return;
     if (a->used || a->row_count == 1)
-        launch_codes<1>(a, stream);
+        launch_codes<1>(a, queue);
     else if (a->row_count <= 4)
-        launch_codes<4>(a, stream);
+        launch_codes<4>(a, queue);
     else
-        launch_codes<8>(a, stream);
+        launch_codes<8>(a, queue);
 }

@@ -13,6 +13,7 @@
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/product.cuh"
 
@@ -163,6 +164,7 @@ static __device__ inline void add_group(const uint8_t *stage, uint32_t g, bool h
 
 template <typename S>
 static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cuda_product a) {
+    begin_kernel();
     extern __shared__ __align__(128) uint8_t buffers[];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t n0 = blockIdx.y * S::weights, first = blockIdx.x * (a.used ? 1 : S::rows);
@@ -209,30 +211,30 @@ template <int RUNS> using codes_8 = codes_shape<RUNS, 4, 2, 8, RUNS == 2 ? 3 : 2
 static_assert(codes_8<1>::bytes <= 99 << 10 && codes_8<2>::bytes <= 99 << 10, "what sm_89 has");
 
 template <typename S>
-static void launch_shape(const struct cuda_product *a, struct CUstream_st *stream) {
+static void launch_shape(const struct cuda_product *a, const struct cuda_queue *queue) {
     uint32_t rows = a->used ? 1 : S::rows;
     dim3 grid((a->row_count + rows - 1) / rows, (a->w.rows + S::weights - 1) / S::weights);
-    codes_mma_kernel<S><<<grid, S::threads, S::bytes, stream>>>(*a);
+    launch(queue, codes_mma_kernel<S>, grid, S::threads, S::bytes, *a);
 }
 
 template <int RUNS>
-static void launch_codes(const struct cuda_product *a, struct CUstream_st *stream) {
+static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->used || a->row_count <= 8)
-        launch_shape<codes_1<RUNS>>(a, stream);
+        launch_shape<codes_1<RUNS>>(a, queue);
     else if (a->row_count <= 16)
-        launch_shape<codes_2<RUNS>>(a, stream);
+        launch_shape<codes_2<RUNS>>(a, queue);
     else if (a->row_count <= 32)
-        launch_shape<codes_4<RUNS>>(a, stream);
+        launch_shape<codes_4<RUNS>>(a, queue);
     else
-        launch_shape<codes_8<RUNS>>(a, stream);
+        launch_shape<codes_8<RUNS>>(a, queue);
 }
 
-void cuda_product_codes_mma(const struct cuda_product *a, struct CUstream_st *stream) {
+void cuda_product_codes_mma(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->row_count == 0) return;
     if (a->w.group == 32)
-        launch_codes<2>(a, stream);
+        launch_codes<2>(a, queue);
     else
-        launch_codes<1>(a, stream);
+        launch_codes<1>(a, queue);
 }
 
 template <typename S> static void prepare_shape(void) {

@@ -4,6 +4,7 @@
  * owns one weight row and four rows. Both pass through shared memory, 32 columns at a time.
  * Cost: the chain of fma, 4 cycles a column: for small matrices (routers, encoders), not for speed.
  */
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t F32_COLS = 32, F32_WEIGHTS = 64, F32_ROWS = 16, F32_THREADS = 256;
@@ -36,6 +37,7 @@ static __device__ void f32_fill(const struct cuda_product &a, struct f32_tiles *
 }
 
 static __global__ void __launch_bounds__(F32_THREADS) product_f32_kernel(struct cuda_product a) {
+    begin_kernel();
     __shared__ struct f32_tiles t;
     uint32_t per_block = a.used ? 1 : F32_ROWS, first = blockIdx.x * per_block;
     uint32_t rows = min(per_block, a.row_count - first);
@@ -58,10 +60,10 @@ static __global__ void __launch_bounds__(F32_THREADS) product_f32_kernel(struct 
         if (own + i < rows) product_store(a, first + own + i, blockIdx.y * F32_WEIGHTS + n, acc[i]);
 }
 
-void cuda_product_f32(const struct cuda_product *a, struct CUstream_st *stream) {
+void cuda_product_f32(const struct cuda_product *a, const struct cuda_queue *queue) {
     uint32_t per_block = a->used ? 1 : F32_ROWS;
     if (a->row_count == 0) return;
     dim3 grid((a->row_count + per_block - 1) / per_block,
               (a->w.rows + F32_WEIGHTS - 1) / F32_WEIGHTS);
-    product_f32_kernel<<<grid, F32_THREADS, 0, stream>>>(*a);
+    launch(queue, product_f32_kernel, grid, F32_THREADS, 0, *a);
 }

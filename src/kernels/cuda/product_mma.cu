@@ -5,18 +5,18 @@
  *
  * Mapping: a warp owns 16 weight rows, which are the m of the instruction, and 8 or 16 rows of
  * activations, its n, over all columns. Both come through the warp's own ring in shared memory by
- * cp.async, 64 columns at a time: rows of 128 bytes, whose 16-byte piece p stands at p ^ (row & 7),
- * so that ldmatrix meets no bank twice. Warps never wait for each other.
+ * cp.async, 64 columns at a time (device_stage.cuh). Warps never wait for each other.
  * Cost: bound by memory. A block has 72 or 80 KB in flight.
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/device_stage.cuh"
 #include "kernels/cuda/product.cuh"
 
-static constexpr uint32_t MMA_WARPS = 2, MMA_WEIGHTS = 16, STAGE_COLS = 64;
-static constexpr uint32_t STAGE_ROW_BYTES = STAGE_COLS * 2, PIECES = STAGE_ROW_BYTES / 16;
+static constexpr uint32_t MMA_WARPS = 2, MMA_WEIGHTS = 16;
 
 /* TILES: of 8 rows of activations. */
 template <int TILES> struct mma_sizes {
@@ -26,10 +26,6 @@ template <int TILES> struct mma_sizes {
     static constexpr uint32_t stage_bytes = weight_bytes + rows * STAGE_ROW_BYTES;
     static constexpr uint32_t warp_bytes = stages * stage_bytes;
 };
-
-static __device__ inline uint32_t swizzle(uint32_t row, uint32_t piece) {
-    return row * STAGE_ROW_BYTES + (piece ^ (row & 7)) * 16;
-}
 
 /* What a warp brings, stage by stage: both as rows of row_elems 16-bit numbers. */
 struct mma_source {
@@ -110,6 +106,7 @@ static __device__ struct mma_source mma_source_of(const struct cuda_product &a, 
 
 template <bool IS_BF16, int TILES>
 static __global__ void __launch_bounds__(MMA_WARPS * 32) mma_kernel(struct cuda_product a) {
+    begin_kernel();
     using sizes = mma_sizes<TILES>;
     extern __shared__ __align__(128) uint8_t rings[];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -148,12 +145,12 @@ static __global__ void __launch_bounds__(MMA_WARPS * 32) mma_kernel(struct cuda_
 }
 
 template <bool IS_BF16, int TILES>
-static void launch_mma(const struct cuda_product *a, struct CUstream_st *stream) {
+static void launch_mma(const struct cuda_product *a, const struct cuda_queue *queue) {
     using sizes = mma_sizes<TILES>;
     uint32_t weights = MMA_WARPS * MMA_WEIGHTS, rows = a->used ? 1 : sizes::rows;
     uint32_t bytes = MMA_WARPS * sizes::warp_bytes;
     dim3 grid((a->row_count + rows - 1) / rows, (a->w.rows + weights - 1) / weights);
-    mma_kernel<IS_BF16, TILES><<<grid, MMA_WARPS * 32, bytes, stream>>>(*a);
+    launch(queue, mma_kernel<IS_BF16, TILES>, grid, MMA_WARPS * 32, bytes, *a);
 }
 
 template <bool IS_BF16, int TILES> static void prepare_mma(void) {
@@ -168,17 +165,17 @@ void cuda_product_mma_prepare(void) {
     prepare_mma<false, 2>();
 }
 
-void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream) {
+void cuda_product_mma(const struct cuda_product *a, const struct cuda_queue *queue) {
     bool is_bf16 = a->w.form == CUDA_BF16, is_narrow = a->used || a->row_count <= 8;
     if (a->row_count == 0) return;
     if (is_bf16 && is_narrow)
-        launch_mma<true, 1>(a, stream);
+        launch_mma<true, 1>(a, queue);
     else if (is_bf16)
-        launch_mma<true, 2>(a, stream);
+        launch_mma<true, 2>(a, queue);
     else if (is_narrow)
-        launch_mma<false, 1>(a, stream);
+        launch_mma<false, 1>(a, queue);
     else
-        launch_mma<false, 2>(a, stream);
+        launch_mma<false, 2>(a, queue);
 }
 
 /* ---- what stands before and behind a product ---- */
@@ -186,6 +183,7 @@ void cuda_product_mma(const struct cuda_product *a, struct CUstream_st *stream) 
 static constexpr uint32_t CONVERT_THREADS = 256, CONVERT_COLS = 2048;
 
 static __global__ void convert_kernel(struct cuda_convert a) {
+    begin_kernel();
     uint32_t row = blockIdx.x / a.segments, segment = blockIdx.x % a.segments;
     uint32_t cols = a.src.cols / a.segments;
     const float *in = mat_f32(a.src, row) + (size_t)segment * cols;
@@ -196,13 +194,14 @@ static __global__ void convert_kernel(struct cuda_convert a) {
     }
 }
 
-void cuda_convert(const struct cuda_convert *a, struct CUstream_st *stream) {
+void cuda_convert(const struct cuda_convert *a, const struct cuda_queue *queue) {
     if (a->src.row_count == 0) return;
     dim3 grid(a->src.row_count * a->segments, (a->to.row_elems + CONVERT_COLS - 1) / CONVERT_COLS);
-    convert_kernel<<<grid, CONVERT_THREADS, 0, stream>>>(*a);
+    launch(queue, convert_kernel, grid, CONVERT_THREADS, 0, *a);
 }
 
 static __global__ void finish_kernel(struct cuda_finish a) {
+    begin_kernel();
     uint32_t row = blockIdx.x;
     const float *from = a.from + (size_t)row * a.dst.cols;
     float *out = mat_f32(a.dst, row);
@@ -213,7 +212,7 @@ static __global__ void finish_kernel(struct cuda_finish a) {
     }
 }
 
-void cuda_finish(const struct cuda_finish *a, struct CUstream_st *stream) {
+void cuda_finish(const struct cuda_finish *a, const struct cuda_queue *queue) {
     if (a->dst.row_count == 0) return;
-    finish_kernel<<<a->dst.row_count, CONVERT_THREADS, 0, stream>>>(*a);
+    launch(queue, finish_kernel, a->dst.row_count, CONVERT_THREADS, 0, *a);
 }

@@ -69,7 +69,8 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     const struct step_sizes *n = &p->options.sizes;
     struct cuda_scratch *s = &p->scratch;
     TRY(take(p, "scratch memory (fewer rows at once need less)", slab_bytes(p), &p->slab, err));
-    TRY(take(p, "converted rows", s->x_bytes, &s->x, err));
+    TRY(take(p, "converted rows", s->x_bytes, &s->x[0], err));
+    TRY(take(p, "converted rows", s->x_bytes, &s->x[1], err));
     TRY(take(p, "scratch rows", s->row_floats * sizeof(float), &s->rows, err));
     TRY(take(p, "parts of attention", s->part_floats * sizeof(float), &s->parts, err));
     if (p->runs.group > 0)
@@ -168,7 +169,8 @@ void cuda_program_destroy(struct device_program *p) {
     cuda_graphs_destroy(p->graphs);
     mem_free(p->plan);
     cuda_give(p->dev, p->slab, slab_bytes(p));
-    cuda_give(p->dev, p->scratch.x, p->scratch.x_bytes);
+    cuda_give(p->dev, p->scratch.x[0], p->scratch.x_bytes);
+    cuda_give(p->dev, p->scratch.x[1], p->scratch.x_bytes);
     cuda_give(p->dev, p->scratch.rows, p->scratch.row_floats * sizeof(float));
     cuda_give(p->dev, p->scratch.parts, p->scratch.part_floats * sizeof(float));
     cuda_give(p->dev, p->runs.table, p->runs.cap * sizeof(p->runs.table[0]));
@@ -255,11 +257,12 @@ static void enqueue_ops(void *ctx) {
     const struct tape *t = run->x.tape;
     struct cuda_watch *watch = run->p->dev->watch;
     cuda_watch_mark(watch, t, 0, run->p->dev->stream);
+    run->x.queue.overlaps = false; /* the first kernel follows copies, not a kernel */
     for (uint32_t i = 0, done = 0; i < tape_op_count(t); i = done) {
         run->x.now = &plan[i];
-        cuda_op_launch(&run->x, tape_op(t, i));
-        for (; done < i + plan[i].op_count; done++)
-            cuda_watch_mark(watch, t, done + 1, run->p->dev->stream);
+        uint32_t count = cuda_op_launch(&run->x, tape_op(t, i));
+        run->x.queue.overlaps = run->p->dev->switches.overlap && !watch;
+        for (; done < i + count; done++) cuda_watch_mark(watch, t, done + 1, run->p->dev->stream);
     }
 }
 
@@ -278,6 +281,7 @@ static void run_rows(struct device_program *p, const struct step *step, struct p
     struct ops_run run = {.p = p,
                           .x = {
                               .dev = p->dev,
+                              .queue = {.stream = p->dev->stream},
                               .tape = p->options.tape,
                               .step = step,
                               .kv = p->kv,

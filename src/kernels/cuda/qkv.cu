@@ -4,6 +4,7 @@
  * Mapping: a warp owns a head of a row. cuda_kv_write is the last step alone, cuda_qkv all of them
  * in one launch; both give the same bits as the ops one by one.
  */
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/device_rows.cuh"
@@ -55,6 +56,7 @@ static __device__ void write_side(const struct cuda_kv &kv, const float *x, bool
 
 /* A block owns a row and a head; its two warps write K and V. */
 static __global__ void kv_write_kernel(struct cuda_kv_write a) {
+    begin_kernel();
     uint32_t row = blockIdx.x, head = blockIdx.y, pos = (uint32_t)a.pos[row];
     if (a.pos[row] < 0) return;
     const uint32_t *blocks = a.blocks + a.seq[row] * a.blocks_stride;
@@ -65,9 +67,9 @@ static __global__ void kv_write_kernel(struct cuda_kv_write a) {
     write_side(a.kv, x, is_value, pos % CUDA_TILE_TOKENS, tile);
 }
 
-void cuda_kv_write(const struct cuda_kv_write *a, struct CUstream_st *stream) {
+void cuda_kv_write(const struct cuda_kv_write *a, const struct cuda_queue *queue) {
     if (a->k.row_count == 0) return;
-    kv_write_kernel<<<dim3(a->k.row_count, a->kv.heads), 64, 0, stream>>>(*a);
+    launch(queue, kv_write_kernel, dim3(a->k.row_count, a->kv.heads), 64, 0, *a);
 }
 
 /* ---- all at once ---- */
@@ -98,6 +100,7 @@ static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, fl
 
 /* Heads of a row, in order: queries, keys, values. */
 static __global__ void qkv_kernel(struct cuda_qkv a) {
+    begin_kernel();
     __shared__ float heads[QKV_WARPS][QKV_HEAD_MAX];
     uint32_t row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t head = blockIdx.y * QKV_WARPS + warp, queries = a.q.cols / a.kv.head_dim;
@@ -120,9 +123,9 @@ static __global__ void qkv_kernel(struct cuda_qkv a) {
     write_side(a.kv, mine, is_value, pos % CUDA_TILE_TOKENS, tile);
 }
 
-void cuda_qkv(const struct cuda_qkv *a, struct CUstream_st *stream) {
+void cuda_qkv(const struct cuda_qkv *a, const struct cuda_queue *queue) {
     uint32_t heads = a->q.cols / a->kv.head_dim + 2 * a->kv.heads;
     if (a->q.row_count == 0) return;
     dim3 grid(a->q.row_count, (heads + QKV_WARPS - 1) / QKV_WARPS);
-    qkv_kernel<<<grid, QKV_WARPS * 32, 0, stream>>>(*a);
+    launch(queue, qkv_kernel, grid, QKV_WARPS * 32, 0, *a);
 }

@@ -6,6 +6,7 @@
  * owns a group.
  * Cost: bound by memory and, with few rows, by the launch.
  */
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/device_rows.cuh"
@@ -24,6 +25,7 @@ static __device__ uint32_t embed_index(const struct cuda_embed &a, uint32_t row)
 
 /* An index outside the table gives NaN, which fails the row where it is sampled from. */
 static __global__ void embed_kernel(struct cuda_embed a) {
+    begin_kernel();
     uint32_t row = blockIdx.x;
     if (!mat_is_live(a.dst, row)) return;
     uint32_t index = embed_index(a, row);
@@ -35,9 +37,9 @@ static __global__ void embed_kernel(struct cuda_embed a) {
     }
 }
 
-void cuda_embed(const struct cuda_embed *a, struct CUstream_st *stream) {
+void cuda_embed(const struct cuda_embed *a, const struct cuda_queue *queue) {
     if (a->dst.row_count == 0) return;
-    embed_kernel<<<a->dst.row_count, ROW_THREADS, 0, stream>>>(*a);
+    launch(queue, embed_kernel, a->dst.row_count, ROW_THREADS, 0, *a);
 }
 
 /* ---- norm ---- */
@@ -51,6 +53,7 @@ static __device__ float norm_one(const struct cuda_norm &a, struct norm_stats s,
 /* Small groups: a half warp each, straight from memory. Both halves of a warp always join, so a
  * half without a group of its own repeats the last one and writes nothing. */
 static __global__ void norm_small_kernel(struct cuda_norm a) {
+    begin_kernel();
     uint32_t row = blockIdx.x, groups = a.src.cols / a.group;
     uint32_t half = blockIdx.y * (ROW_THREADS / NORM_LANES) + threadIdx.x / NORM_LANES;
     uint32_t lane = threadIdx.x % NORM_LANES, mine = half < groups ? half : groups - 1;
@@ -66,6 +69,7 @@ static __global__ void norm_small_kernel(struct cuda_norm a) {
 /* A large group: the block brings it into shared memory, one half warp sums, all write. What is
  * wanted in 16 bits or quantised has one group a row. */
 static __global__ void norm_large_kernel(struct cuda_norm a) {
+    begin_kernel();
     extern __shared__ float kept[];
     __shared__ struct norm_stats stats;
     uint32_t row = blockIdx.x;
@@ -99,22 +103,23 @@ bool cuda_norm_rounds(uint32_t cols, uint32_t group) {
     return cols == group && group > SMALL_GROUP && group <= SHARED_GROUP;
 }
 
-void cuda_norm(const struct cuda_norm *a, struct CUstream_st *stream) {
+void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue) {
     uint32_t groups = a->src.cols / a->group, per_block = ROW_THREADS / NORM_LANES;
     if (a->src.row_count == 0) return;
     if (a->group <= SMALL_GROUP || a->group > SHARED_GROUP) {
         dim3 grid(a->src.row_count, (groups + per_block - 1) / per_block);
-        norm_small_kernel<<<grid, ROW_THREADS, 0, stream>>>(*a);
+        launch(queue, norm_small_kernel, grid, ROW_THREADS, 0, *a);
         return;
     }
     dim3 grid(a->src.row_count, groups);
-    norm_large_kernel<<<grid, ROW_THREADS, a->group * sizeof(float), stream>>>(*a);
+    launch(queue, norm_large_kernel, grid, ROW_THREADS, a->group * sizeof(float), *a);
 }
 
 /* ---- quantise ---- */
 
 /* A warp owns blocks of 32. */
 static __global__ void quantise_kernel(struct cuda_mat src, struct cuda_mat q8) {
+    begin_kernel();
     uint32_t row = blockIdx.x, lane = threadIdx.x % 32, blocks = src.cols / Q8_BLOCK;
     if (!mat_is_live(src, row)) return;
     const float *x = mat_f32(src, row);
@@ -125,17 +130,18 @@ static __global__ void quantise_kernel(struct cuda_mat src, struct cuda_mat q8) 
 }
 
 void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
-                   struct CUstream_st *stream) {
+                   const struct cuda_queue *queue) {
     uint32_t per_block = 4 * ROW_THREADS / 32, blocks = src->cols / Q8_BLOCK;
     if (src->row_count == 0) return;
     dim3 grid(src->row_count, (blocks + per_block - 1) / per_block);
-    quantise_kernel<<<grid, ROW_THREADS, 0, stream>>>(*src, *q8);
+    launch(queue, quantise_kernel, grid, ROW_THREADS, 0, *src, *q8);
 }
 
 /* ---- rope ---- */
 
 /* Sine and cosine are the same for all heads of a row: each thread makes one pair's at a time. */
 static __global__ void rope_kernel(struct cuda_rope a) {
+    begin_kernel();
     uint32_t row = blockIdx.x, pairs = a.rot_dims / 2;
     if (!mat_is_live(a.x, row)) return;
     float *x = mat_f32(a.x, row);
@@ -153,19 +159,15 @@ static __global__ void rope_kernel(struct cuda_rope a) {
     }
 }
 
-void cuda_rope(const struct cuda_rope *a, struct CUstream_st *stream) {
+void cuda_rope(const struct cuda_rope *a, const struct cuda_queue *queue) {
     if (a->x.row_count == 0 || a->rot_dims == 0) return;
-    rope_kernel<<<a->x.row_count, dim3(32, 8), 0, stream>>>(*a);
+    launch(queue, rope_kernel, a->x.row_count, dim3(32, 8), 0, *a);
 }
 
 /* ---- act, add, softcap ---- */
 
-static __device__ float act_one(enum cuda_act_kind kind, float x) {
-    if (kind == CUDA_SILU) return fm_silu(x);
-    return kind == CUDA_GELU_TANH ? fm_gelu_tanh(x) : fm_gelu_erf(x);
-}
-
 static __global__ void act_kernel(struct cuda_act a) {
+    begin_kernel();
     uint32_t row = blockIdx.x, cols = a.gate.cols * a.segments;
     if (!mat_is_live(a.gate, row)) return;
     const float *gate = mat_f32(a.gate, row);
@@ -182,14 +184,15 @@ static __global__ void act_kernel(struct cuda_act a) {
     }
 }
 
-void cuda_act(const struct cuda_act *a, struct CUstream_st *stream) {
+void cuda_act(const struct cuda_act *a, const struct cuda_queue *queue) {
     uint32_t cols = a->gate.cols * a->segments;
     if (a->gate.row_count == 0) return;
     dim3 grid(a->gate.row_count, (cols + ACT_COLS - 1) / ACT_COLS);
-    act_kernel<<<grid, ROW_THREADS, 0, stream>>>(*a);
+    launch(queue, act_kernel, grid, ROW_THREADS, 0, *a);
 }
 
 static __global__ void add_kernel(struct cuda_mat src, struct cuda_mat dst) {
+    begin_kernel();
     uint32_t row = blockIdx.x;
     if (!mat_is_live(dst, row)) return;
     const float *in = mat_f32(src, row);
@@ -197,12 +200,14 @@ static __global__ void add_kernel(struct cuda_mat src, struct cuda_mat dst) {
     for (uint32_t i = threadIdx.x; i < dst.cols; i += ROW_THREADS) out[i] += in[i];
 }
 
-void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst, struct CUstream_st *stream) {
+void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst,
+              const struct cuda_queue *queue) {
     if (dst->row_count == 0) return;
-    add_kernel<<<dst->row_count, ROW_THREADS, 0, stream>>>(*src, *dst);
+    launch(queue, add_kernel, dst->row_count, ROW_THREADS, 0, *src, *dst);
 }
 
 static __global__ void softcap_kernel(float cap, struct cuda_mat m) {
+    begin_kernel();
     uint32_t row = blockIdx.x;
     if (!mat_is_live(m, row)) return;
     float *x = mat_f32(m, row);
@@ -211,16 +216,17 @@ static __global__ void softcap_kernel(float cap, struct cuda_mat m) {
         x[i] = cap * fm_tanh(x[i] / cap);
 }
 
-void cuda_softcap(float cap, const struct cuda_mat *x, struct CUstream_st *stream) {
+void cuda_softcap(float cap, const struct cuda_mat *x, const struct cuda_queue *queue) {
     if (x->row_count == 0) return;
     dim3 grid(x->row_count, (x->cols + ACT_COLS - 1) / ACT_COLS);
-    softcap_kernel<<<grid, ROW_THREADS, 0, stream>>>(cap, *x);
+    launch(queue, softcap_kernel, grid, ROW_THREADS, 0, cap, *x);
 }
 
 /* ---- gather, pool ---- */
 
 static __global__ void gather_kernel(struct cuda_mat src, struct cuda_mat dst,
                                      const uint32_t *output_row) {
+    begin_kernel();
     uint32_t row = blockIdx.x;
     if (!mat_is_live(dst, row)) return;
     const float *in = mat_f32(src, output_row[row]);
@@ -229,9 +235,9 @@ static __global__ void gather_kernel(struct cuda_mat src, struct cuda_mat dst,
 }
 
 void cuda_gather(const struct cuda_mat *src, const struct cuda_mat *dst, const uint32_t *output_row,
-                 struct CUstream_st *stream) {
+                 const struct cuda_queue *queue) {
     if (dst->row_count == 0) return;
-    gather_kernel<<<dst->row_count, ROW_THREADS, 0, stream>>>(*src, *dst, output_row);
+    launch(queue, gather_kernel, dst->row_count, ROW_THREADS, 0, *src, *dst, output_row);
 }
 
 /* Rising rows, one accumulator per column; then divided by how many there were. */
@@ -257,6 +263,7 @@ static __device__ uint32_t pool_row(const struct cuda_pool &a, uint32_t first, u
 }
 
 static __global__ void pool_kernel(struct cuda_pool a) {
+    begin_kernel();
     __shared__ float length;
     uint32_t first = a.seqs[2 * blockIdx.x], count = a.seqs[2 * blockIdx.x + 1];
     float *out = mat_f32(a.dst, blockIdx.x);
@@ -280,7 +287,7 @@ static __global__ void pool_kernel(struct cuda_pool a) {
     for (uint32_t i = threadIdx.x; i < a.dst.cols; i += ROW_THREADS) out[i] /= length;
 }
 
-void cuda_pool(const struct cuda_pool *a, struct CUstream_st *stream) {
+void cuda_pool(const struct cuda_pool *a, const struct cuda_queue *queue) {
     if (a->dst.row_count == 0) return;
-    pool_kernel<<<a->dst.row_count, ROW_THREADS, 0, stream>>>(*a);
+    launch(queue, pool_kernel, a->dst.row_count, ROW_THREADS, 0, *a);
 }

@@ -20,6 +20,9 @@ static inline void copy_16(uint32_t to, const void *from, bool is_inside) {
     else
         memset(emu_shared_at(to), 0, 16);
 }
+static inline void copy_16_cached(uint32_t to, const void *from, bool is_inside) {
+    copy_16(to, from, is_inside);
+}
 static inline void copy_4(uint32_t to, const void *from, bool is_inside) {
     if (is_inside)
         memcpy(emu_shared_at(to), from, 4);

@@ -1,0 +1,33 @@
+/* kernels/cuda/blaslt.h - products of many rows by cuBLASLt. */
+#ifndef KERNELS_CUDA_BLASLT_H
+#define KERNELS_CUDA_BLASLT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/cuda/operands.h"
+
+struct CUstream_st; /* cudaStream_t points to it */
+struct cuda_blas;
+struct cuda_device;
+
+/* ST_MISSING says where the library was looked for. */
+enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cuda_blas **out,
+                           struct err *err);
+void cuda_blas_close(struct cuda_blas *b); /* NULL is fine */
+
+/* dst[m][n] = sum over k of x[m][k] * w[n][k], plus dst[m][n] if `add`; split-K is 1. */
+struct cuda_gemm {
+    enum cuda_form form; /* CUDA_BF16 or CUDA_F16 */
+    uint32_t rows, weights, cols;
+    const void *x, *w; /* rows of `cols` */
+    float *dst;
+    size_t dst_floats; /* from one row to the next */
+    bool add;
+};
+/* False: no algorithm for this shape; nothing was done. */
+bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream);
+
+#endif

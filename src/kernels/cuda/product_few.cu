@@ -1,0 +1,308 @@
+/* kernels/cuda/product_few.cu - products of bf16 and f16 weights with 1 to 8 rows, near the rate at
+ * which memory can be read.
+ *
+ * mma.sync m16n8k16 with one f32 accumulator, k rising in steps of 16, as in product_mma.cu: the
+ * same bits, which are those of cuBLASLt with a split-K of 1.
+ *
+ * Mapping: one block on each multiprocessor. A tile is 16 weight rows, the m of the instruction;
+ * every block gets as many tiles as the others, or one less, and deals them to its warps. The rows
+ * of activations are the n. A warp reads its tiles one after the other through a ring of its own in
+ * shared memory, 64 columns a stage (device_stage.cuh), by cp.async: about 96 KB of weights are on
+ * their way on each multiprocessor. Warps never wait for each other.
+ *
+ * Overlap: the ring is filled with weights before the kernel waits for its inputs, that is, while
+ * the kernels in front of it run. A block asks for more than half of the shared memory, so that two
+ * of them never share a multiprocessor while another has none.
+ *
+ * Order of reading and overwriting: operands of stage i + 1 are read into registers between the
+ * matrix instructions of stage i, in whose place they go. The copies issued in turn i fill the slot
+ * of stage i - 1: its operands went into instructions in turn i - 1, so all lanes had received them
+ * before they came to the barrier of turn i. The slot of stage i itself may not be filled yet: its
+ * last read was issued in turn i - 1 and may still be under way in another lane.
+ */
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device_launch.cuh"
+#include "kernels/cuda/device_mma.cuh"
+#include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/device_stage.cuh"
+#include "kernels/cuda/product.cuh"
+
+static constexpr uint32_t TILE_WEIGHTS = 16, GATES = TILE_WEIGHTS / 2, WARPS_MAX = 8;
+static constexpr uint32_t X_AT = TILE_WEIGHTS * STAGE_ROW_BYTES;
+static constexpr uint32_t STAGE_BYTES = X_AT + CUDA_FEW_ROWS * STAGE_ROW_BYTES;
+static constexpr uint32_t STEPS = STAGE_COLS / 16;
+static constexpr uint32_t SHARED_MIN = 116 << 10; /* more than half of what a multiprocessor has */
+
+/* ---- copies ---- */
+
+/* Where a lane's copies come from: it brings one piece of rows lane / 8, + 4, + 8, + 12 of a tile,
+ * and of the first two of these of the activations. */
+struct few_lane {
+    const uint16_t *w[TILE_WEIGHTS / 4], *x[CUDA_FEW_ROWS / 4];
+    bool has_w[TILE_WEIGHTS / 4], has_x[CUDA_FEW_ROWS / 4];
+};
+
+/* Weight row i of a tile. With gates: 8 of them, then the 8 that go with them. */
+template <bool HAS_GATES>
+static __device__ inline uint32_t weight_row(const struct cuda_product &a, uint32_t tile,
+                                             uint32_t i) {
+    if (!HAS_GATES) return tile * TILE_WEIGHTS + i;
+    return tile * GATES + i % GATES + i / GATES * (a.w.rows / 2);
+}
+
+template <bool HAS_GATES>
+static __device__ inline void seek_tile(const struct cuda_product &a, uint32_t tile,
+                                        struct few_lane *l) {
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < TILE_WEIGHTS / 4; i++) {
+        uint32_t row = weight_row<HAS_GATES>(a, tile, lane / PIECES + 4 * i);
+        l->has_w[i] = row < a.w.rows;
+        l->w[i] = (const uint16_t *)a.w.data + (size_t)(l->has_w[i] ? row : 0) * a.w.row_elems +
+                  lane % PIECES * 8;
+    }
+}
+
+static __device__ inline void seek_rows(const struct cuda_product &a, struct few_lane *l) {
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < CUDA_FEW_ROWS / 4; i++) {
+        uint32_t row = lane / PIECES + 4 * i;
+        l->has_x[i] = row < a.row_count;
+        l->x[i] = (const uint16_t *)a.x + (size_t)(l->has_x[i] ? row : 0) * a.w.row_elems +
+                  lane % PIECES * 8;
+    }
+}
+
+/* A quarter of the copies of the stage that begins at column k. */
+static __device__ inline void bring_weights(const struct few_lane &l, uint32_t k, uint32_t to,
+                                            uint32_t quarter) {
+    uint32_t row = threadIdx.x % 32 / PIECES + 4 * quarter, piece = threadIdx.x % PIECES;
+    copy_16(to + swizzle(row, piece), l.w[quarter] + k, l.has_w[quarter]);
+}
+
+static __device__ inline void bring_rows(const struct few_lane &l, uint32_t k, uint32_t to,
+                                         uint32_t half) {
+    uint32_t row = threadIdx.x % 32 / PIECES + 4 * half, piece = threadIdx.x % PIECES;
+    copy_16_cached(to + X_AT + swizzle(row, piece), l.x[half] + k, l.has_x[half]);
+}
+
+/* Which stage of which tile comes next; `tile` is the warp's own. */
+struct few_place {
+    uint32_t tile, stage;
+};
+
+static __device__ inline bool next_stage(uint32_t stages_of_tile, struct few_place *p) {
+    if (++p->stage < stages_of_tile) return false;
+    p->stage = 0;
+    p->tile += blockDim.x / 32;
+    return true;
+}
+
+/* ---- operands ---- */
+
+struct few_operands {
+    uint32_t w[STEPS][4], x[STEPS / 2][4]; /* of x two steps at once */
+};
+
+static __device__ inline void read_weights(uint32_t at, uint32_t step, struct few_operands *o) {
+    uint32_t lane = threadIdx.x % 32;
+    ldmatrix_x4(o->w[step], at + swizzle(lane % 16, 2 * step + lane / 16));
+}
+static __device__ inline void read_rows(uint32_t at, uint32_t pair, struct few_operands *o) {
+    uint32_t lane = threadIdx.x % 32;
+    ldmatrix_x4(o->x[pair], at + X_AT + swizzle(lane % 8, 4 * pair + lane / 8));
+}
+
+/* ---- results ---- */
+
+/* The lane's results of a tile: weights lane / 4 and + 8, rows lane % 4 * 2 and + 1. */
+struct few_results {
+    float *out[2]; /* the rows; NULL: there is no such row, or it is not live */
+    float old[4];  /* what is added to */
+};
+
+static __device__ inline void find_results(const struct cuda_product &a, struct few_results *r) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t row = threadIdx.x % 4 * 2 + i;
+        r->out[i] = row < a.row_count && mat_is_live(a.dst, row) ? mat_f32(a.dst, row) : NULL;
+    }
+}
+
+static __device__ inline void read_old(const struct cuda_product &a, uint32_t tile,
+                                       struct few_results *r) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t n = tile * TILE_WEIGHTS + threadIdx.x % 32 / 4 + i / 2 * 8;
+        bool is_there = a.add && r->out[i % 2] && n < a.w.rows;
+        r->old[i] = is_there ? r->out[i % 2][n] : 0.0f;
+    }
+}
+
+static __device__ inline void store_tile(const struct cuda_product &a, uint32_t tile,
+                                         const struct few_results &r, const float acc[4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t n = tile * TILE_WEIGHTS + threadIdx.x % 32 / 4 + i / 2 * 8;
+        if (!r.out[i % 2] || n >= a.w.rows) continue;
+        float y = a.bias ? acc[i] + a.bias[n] : acc[i];
+        r.out[i % 2][n] = a.add ? y + r.old[i] : y;
+    }
+}
+
+static __device__ inline void store_gated(const struct cuda_few &f, uint32_t tile,
+                                          const struct few_results &r, const float acc[4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!r.out[i]) continue;
+        float y = act_one(f.act, acc[i]) * acc[2 + i];
+        store_half(f.gated, threadIdx.x % 4 * 2 + i, tile * GATES + threadIdx.x % 32 / 4, y);
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <bool IS_BF16, bool HAS_GATES, int STAGES>
+static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cuda_few f) {
+    const struct cuda_product &a = f.product;
+    extern __shared__ __align__(128) uint8_t rings[];
+    admit_next_kernel();
+    uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    uint32_t tiles =
+        HAS_GATES ? a.w.rows / TILE_WEIGHTS : (a.w.rows + TILE_WEIGHTS - 1) / TILE_WEIGHTS;
+    uint32_t first = (uint32_t)((uint64_t)blockIdx.x * tiles / gridDim.x) + warp;
+    uint32_t end = (uint32_t)(((uint64_t)blockIdx.x + 1) * tiles / gridDim.x);
+    uint32_t per_tile = a.w.row_elems / STAGE_COLS;
+    uint32_t count = first < end ? (end - first + warps - 1) / warps * per_tile : 0;
+    uint32_t ring = shared_address(rings + warp * STAGES * STAGE_BYTES);
+    struct few_lane l;
+    struct few_place brought = {first, 0};
+    seek_tile<HAS_GATES>(a, first, &l);
+    seek_rows(a, &l);
+    for (uint32_t i = 0; i < STAGES - 1; i++) {
+        if (i < count) {
+#pragma unroll
+            for (uint32_t q = 0; q < STEPS; q++)
+                bring_weights(l, brought.stage * STAGE_COLS, ring + i * STAGE_BYTES, q);
+            if (next_stage(per_tile, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
+        }
+        copies_commit();
+    }
+    wait_for_inputs();
+    if (count == 0) return;
+    for (uint32_t i = 0, stage = 0; i < STAGES - 1 && i < count; i++) {
+        bring_rows(l, stage * STAGE_COLS, ring + i * STAGE_BYTES, 0);
+        bring_rows(l, stage * STAGE_COLS, ring + i * STAGE_BYTES, 1);
+        stage = stage + 1 == per_tile ? 0 : stage + 1;
+    }
+    copies_commit();
+    struct few_results results;
+    struct few_operands o;
+    struct few_place now = {first, 0};
+    float acc[4] = {0.0f};
+    find_results(a, &results);
+    if (!HAS_GATES) read_old(a, first, &results);
+    copies_wait<0>();
+    __syncwarp();
+#pragma unroll
+    for (uint32_t step = 0; step < STEPS; step++) {
+        read_weights(ring, step, &o);
+        if (step % 2 == 1) read_rows(ring, step / 2, &o);
+    }
+    for (uint32_t i = 0, slot = 0; i < count; i++) {
+        uint32_t next = slot + 1 == STAGES ? 0 : slot + 1;
+        uint32_t from = ring + next * STAGE_BYTES;
+        uint32_t to = ring + (slot == 0 ? STAGES - 1 : slot - 1) * STAGE_BYTES;
+        bool brings = i + STAGES - 1 < count;
+        copies_wait<STAGES - 3>(); /* stage i + 1 is there */
+        __syncwarp();
+#pragma unroll
+        for (uint32_t step = 0; step < STEPS; step++) {
+            mma_16x8x16<IS_BF16>(acc, o.w[step], o.x[step / 2] + step % 2 * 2);
+            read_weights(from, step, &o); /* behind the last stage: what is there, for nothing */
+            if (step % 2 == 1) read_rows(from, step / 2, &o);
+            if (brings) bring_weights(l, brought.stage * STAGE_COLS, to, step);
+            if (brings && step < 2) bring_rows(l, brought.stage * STAGE_COLS, to, step);
+        }
+        copies_commit();
+        if (brings && next_stage(per_tile, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
+        slot = next;
+        uint32_t tile = now.tile;
+        if (!next_stage(per_tile, &now)) continue;
+        if (HAS_GATES) store_gated(f, tile, results, acc);
+        if (!HAS_GATES) store_tile(a, tile, results, acc);
+        if (!HAS_GATES) read_old(a, now.tile, &results);
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++) acc[k] = 0.0f;
+    }
+}
+
+/* ---- launching ---- */
+
+static uint32_t round_up_div(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
+
+template <bool IS_BF16, bool HAS_GATES, int STAGES>
+static void launch_few(const struct cuda_few *f, uint32_t blocks, uint32_t warps,
+                       const struct cuda_queue *queue) {
+    uint32_t bytes = warps * STAGES * STAGE_BYTES;
+    launch(queue, few_kernel<IS_BF16, HAS_GATES, STAGES>, blocks, warps * 32,
+           bytes > SHARED_MIN ? bytes : SHARED_MIN, *f);
+}
+
+/* As many warps as a block has tiles, or as few rounds of up to WARPS_MAX as that takes. */
+template <bool IS_BF16, bool HAS_GATES>
+static void launch_form(const struct cuda_few *f, const struct cuda_queue *queue) {
+    uint32_t tiles = round_up_div(f->product.w.rows, TILE_WEIGHTS);
+    uint32_t blocks = tiles < f->multiprocessors ? tiles : f->multiprocessors;
+    uint32_t most = round_up_div(tiles, blocks), rounds = round_up_div(most, WARPS_MAX);
+    uint32_t warps = round_up_div(most, rounds);
+    if (warps <= 2)
+        launch_few<IS_BF16, HAS_GATES, 24>(f, blocks, warps, queue);
+    else if (warps == 3)
+        launch_few<IS_BF16, HAS_GATES, 16>(f, blocks, warps, queue);
+    else if (warps == 4)
+        launch_few<IS_BF16, HAS_GATES, 12>(f, blocks, warps, queue);
+    else
+        launch_few<IS_BF16, HAS_GATES, 6>(f, blocks, warps, queue);
+}
+
+template <bool IS_BF16, bool HAS_GATES, int STAGES> static void prepare_stages(uint32_t warps) {
+    uint32_t bytes = warps * STAGES * STAGE_BYTES;
+    cudaFuncSetAttribute(few_kernel<IS_BF16, HAS_GATES, STAGES>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)(bytes > SHARED_MIN ? bytes : SHARED_MIN));
+}
+
+template <bool IS_BF16, bool HAS_GATES> static void prepare_form(void) {
+    prepare_stages<IS_BF16, HAS_GATES, 24>(2);
+    prepare_stages<IS_BF16, HAS_GATES, 16>(3);
+    prepare_stages<IS_BF16, HAS_GATES, 12>(4);
+    prepare_stages<IS_BF16, HAS_GATES, 6>(WARPS_MAX);
+}
+
+void cuda_product_few_prepare(void) {
+    prepare_form<true, false>();
+    prepare_form<true, true>();
+    prepare_form<false, false>();
+    prepare_form<false, true>();
+}
+
+bool cuda_product_few_can(const struct cuda_product *a) {
+    bool is_16_bit = a->w.form == CUDA_BF16 || a->w.form == CUDA_F16;
+    return is_16_bit && a->used == 0 && a->row_count <= CUDA_FEW_ROWS;
+}
+
+void cuda_product_few(const struct cuda_few *f, const struct cuda_queue *queue) {
+    bool is_bf16 = f->product.w.form == CUDA_BF16;
+    if (f->product.row_count == 0) return;
+    if (is_bf16 && f->gates)
+        launch_form<true, true>(f, queue);
+    else if (is_bf16)
+        launch_form<true, false>(f, queue);
+    else if (f->gates)
+        launch_form<false, true>(f, queue);
+    else
+        launch_form<false, false>(f, queue);
+}

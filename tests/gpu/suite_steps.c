@@ -1,0 +1,108 @@
+/* Goal:   a row of a decoding step has one set of bits, whatever else the step holds and however it
+ *         is launched.
+ * Method: a small model of real proportions decodes so many tokens of many sequences that attention
+ *         has two segments. Then the next token of the first 1, 2, 3... of them is computed, each
+ *         number several times (a graph is recorded the second time and launched the third), and
+ *         every row of logits is compared with that of the usual device and all sequences. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "check.h"
+#include "shaped.h"
+
+enum { SEQS = 256, PAST = 270, REPEATS = 4, QUICK_SEQS = 17, QUICK_PAST = 3 };
+
+struct plan {
+    struct shape shape;
+    uint32_t seqs, past;
+};
+
+static const uint32_t batches[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   12, 15,
+                                   16, 17, 31, 32, 33, 64, 100, 128, 200, 256};
+enum { BATCHES = sizeof(batches) / sizeof(batches[0]) };
+
+static bool open_at(const struct plan *p, const char *device, struct shaped *m) {
+    struct shaped_sizes sizes = {.rows = p->seqs,
+                                 .seqs = p->seqs,
+                                 .tokens = p->past + 64,
+                                 .kv_tokens = p->seqs * (p->past + 64 + 63) / 64 * 64};
+    if (!shaped_open(m, &p->shape, device, &sizes)) return false;
+    for (uint32_t pos = 0; pos < p->past; pos++) {
+        shaped_set_step(m, p->seqs, 1, pos);
+        m->step->hands_over = true;
+        shaped_run(m, 1);
+    }
+    return true;
+}
+
+/* How many rows differ from the reference's. */
+static uint32_t differing(const struct shaped *m, const float *reference, uint32_t seqs) {
+    size_t row = m->result.row_floats, bytes = m->shape->vocab * sizeof(float);
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < seqs; r++)
+        count += memcmp(m->result.rows + r * row, reference + r * row, bytes) != 0;
+    return count;
+}
+
+static void check_variant(struct checks *c, const struct plan *p, const char *variant,
+                          const float *reference) {
+    static struct shaped m;
+    char device[128];
+    uint32_t failed = c->failed;
+    snprintf(device, sizeof(device), "%s%s", c->device, variant);
+    bool is_open = open_at(p, device, &m);
+    check_that(c, is_open, "%s cannot be run", device);
+    for (int b = 0; is_open && b < BATCHES; b++)
+        for (int i = 0; i < REPEATS && batches[b] <= p->seqs; i++) {
+            shaped_set_step(&m, batches[b], 1, p->past);
+            m.step->hands_over = true;
+            bool has_run = shaped_run(&m, 1) > 0 || c->is_quick;
+            uint32_t other = has_run ? differing(&m, reference, batches[b]) : batches[b];
+            check_that(c, other == 0, "%s%s: %u of %u rows have other bits (time %d)",
+                       p->shape.name, variant, other, batches[b], i + 1);
+        }
+    printf("  %s %s%s\n", c->failed == failed ? "PASS" : "FAIL", p->shape.name, variant);
+    fflush(stdout);
+    if (is_open) shaped_close(&m);
+}
+
+static void check_plan(struct checks *c, const struct plan *p) {
+    static struct shaped m;
+    const char *at = c->variants;
+    char variant[128];
+    if (!open_at(p, c->device, &m)) {
+        check_that(c, false, "%s cannot be run", c->device);
+        return;
+    }
+    shaped_set_step(&m, p->seqs, 1, p->past);
+    m.step->hands_over = true;
+    shaped_run(&m, 1);
+    size_t floats = m.result.row_floats * p->seqs;
+    float *reference = mem_alloc_array(floats, sizeof(float));
+    CHECK(reference);
+    memcpy(reference, m.result.rows, floats * sizeof(float));
+    shaped_close(&m);
+    while (at) {
+        size_t len = strcspn(at, "/");
+        snprintf(variant, sizeof(variant), "%.*s", (int)len, at);
+        check_variant(c, p, variant, reference);
+        at = at[len] == '/' ? at + len + 1 : NULL;
+    }
+    mem_free(reference);
+}
+
+void suite_steps(struct checks *c) {
+    static const struct plan plans[] = {
+        {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
+        {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100}, SEQS, PAST},
+    };
+    static const struct plan quick[] = {
+        {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100}, QUICK_SEQS, QUICK_PAST},
+    };
+    if (c->is_quick)
+        check_plan(c, &quick[0]);
+    else
+        for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) check_plan(c, &plans[i]);
+}
