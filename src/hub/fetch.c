@@ -1,8 +1,8 @@
 /* hub/fetch.c - see hub/fetch.h for the contract.
  *
- * One curl handle serves all transfers, so that connections are kept. A transfer's headers
- * are gathered per response (redirects give several); the first byte of the body decides what
- * the response means for the part on disk.
+ * One curl handle is used for all transfers, so that connections stay open. Headers are collected
+ * for each response (a redirect gives several); when the first byte of the body arrives, the
+ * partial file on disk is made to fit the response.
  */
 #define _DEFAULT_SOURCE
 #include "hub/fetch.h"
@@ -17,14 +17,15 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "hub/outfile.h"
+#include "base/size_text.h"
+#include "hub/partial_file.h"
 #include "hub/progress.h"
 
 enum {
     REDIRECTS_MAX = 8,
     CONNECT_TIMEOUT_S = 30,
     PAUSE_MS_MAX = 30 * 1000,
-    HEADWAY_BYTES = 1 << 16, /* a try that brings less than this brought nothing */
+    PROGRESS_BYTES_MIN = 1 << 16, /* a try that receives less counts as failed */
     HTTP_OK = 200,
     HTTP_PARTIAL = 206,
     HTTP_RANGE_REFUSED = 416,
@@ -33,12 +34,12 @@ enum {
 struct fetch {
     struct fetch_settings settings;
     CURL *curl;
-    char why[CURL_ERROR_SIZE]; /* curl's own sentence */
+    char why[CURL_ERROR_SIZE]; /* curl's error message */
 };
 
-/* What the latest response said about itself. */
+/* The headers of the latest response. */
 struct response {
-    char etag[OUTFILE_TAG_BYTES], modified[OUTFILE_TAG_BYTES];
+    char etag[PARTIAL_FILE_TAG_BYTES], modified[PARTIAL_FILE_TAG_BYTES];
     char next_url[FETCH_URL_BYTES];
     uint64_t range_start; /* of a Content-Range; UINT64_MAX without one */
 };
@@ -47,14 +48,14 @@ struct transfer {
     struct fetch *fetch;
     const char *url;
     struct response response;
-    struct outfile *file; /* or NULL: into text */
+    struct partial_file *file; /* or NULL: into text */
     struct buf *text;
     const struct fetch_item *item;
     struct progress *progress;
     uint64_t base_bytes;
-    bool started;           /* the response's meaning is decided */
-    bool stalled;           /* given up because nothing came for too long */
-    curl_off_t moved_bytes; /* of this request's body, when something last came ... */
+    bool started;           /* start_body has run for this response */
+    bool stalled;           /* ended because nothing arrived for stall_s */
+    curl_off_t moved_bytes; /* of this request's body, when bytes last arrived ... */
     int64_t moved_us;       /* ... and when that was */
     enum status status;     /* why a callback stopped the transfer */
     struct err *err;
@@ -85,7 +86,7 @@ void fetch_public_url(const char *url, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "%.*s%.*s", (int)(host - url), url, rest_bytes, rest);
 }
 
-static enum status say(const struct transfer *t, enum status st, const char *what) {
+static enum status fail(const struct transfer *t, enum status st, const char *what) {
     char url[256];
     fetch_public_url(t->url, url, sizeof(url));
     return err_set(t->err, st, "%s: %s", url, what);
@@ -138,15 +139,15 @@ static size_t on_header(char *bytes, size_t size, size_t count, void *ctx) {
     struct str line = {bytes, size * count}, value;
     if (str_starts(line, STR("HTTP/")))
         t->response = (struct response){.range_start = UINT64_MAX}; /* a new response */
-    if (header_value(line, "ETag", &value)) keep(value, t->response.etag, OUTFILE_TAG_BYTES);
+    if (header_value(line, "ETag", &value)) keep(value, t->response.etag, PARTIAL_FILE_TAG_BYTES);
     if (header_value(line, "Last-Modified", &value))
-        keep(value, t->response.modified, OUTFILE_TAG_BYTES);
+        keep(value, t->response.modified, PARTIAL_FILE_TAG_BYTES);
     if (header_value(line, "Content-Range", &value)) read_range(value, &t->response);
     if (header_value(line, "Link", &value)) read_link(value, &t->response);
     return line.len;
 }
 
-/* What If-Range may use to name this version of the file; a weak ETag may not. */
+/* The value for If-Range, which names this version of the file; a weak ETag is not allowed. */
 static const char *response_tag(const struct response *r) {
     return r->etag[0] == '"' ? r->etag : r->modified;
 }
@@ -166,7 +167,7 @@ static bool stated_bytes(const struct transfer *t, uint64_t *total) {
     curl_off_t length = -1;
     curl_easy_getinfo(t->fetch->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     if (length < 0) return false;
-    *total = outfile_bytes(t->file) + (uint64_t)length;
+    *total = partial_file_bytes(t->file) + (uint64_t)length;
     return true;
 }
 
@@ -176,21 +177,21 @@ static enum status check_length(const struct transfer *t) {
     if (t->item->bytes == UINT64_MAX) progress_set_total(t->progress, t->base_bytes + total);
     if (t->item->bytes == UINT64_MAX || total == t->item->bytes) return ST_OK;
     char what[128];
-    snprintf(what, sizeof(what), "the server offers %llu bytes, expected %llu",
+    snprintf(what, sizeof(what), "the server announces %llu bytes, expected %llu",
              (unsigned long long)total, (unsigned long long)t->item->bytes);
-    return say(t, ST_BAD, what);
+    return fail(t, ST_BAD, what);
 }
 
-/* The response stands; make the part on disk fit it. */
+/* All headers are known: make the partial file on disk fit the response. */
 static enum status start_body(struct transfer *t) {
     t->started = true;
     if (!t->file) return ST_OK;
-    uint64_t have = outfile_bytes(t->file);
+    uint64_t have = partial_file_bytes(t->file);
     if (http_code(t) == HTTP_PARTIAL && t->response.range_start != have)
-        return say(t, ST_BAD, "the server sent another range than was asked for");
-    if (http_code(t) == HTTP_OK && have > 0) TRY(outfile_restart(t->file, t->err));
+        return fail(t, ST_BAD, "the server sent another range than the one requested");
+    if (http_code(t) == HTTP_OK && have > 0) TRY(partial_file_restart(t->file, t->err));
     TRY(check_length(t));
-    return outfile_set_tag(t->file, response_tag(&t->response), t->err);
+    return partial_file_set_tag(t->file, response_tag(&t->response), t->err);
 }
 
 static enum status take_body(struct transfer *t, const char *bytes, size_t len) {
@@ -198,12 +199,14 @@ static enum status take_body(struct transfer *t, const char *bytes, size_t len) 
     if (!t->started) TRY(start_body(t));
     if (!t->file) {
         buf_put(t->text, bytes, len);
-        return buf_status(t->text) == ST_OK ? ST_OK : say(t, ST_BAD, "the answer is too long");
+        return buf_status(t->text) == ST_OK
+                   ? ST_OK
+                   : fail(t, ST_BAD, "the response is longer than allowed");
     }
-    if (t->item->bytes != UINT64_MAX && len > t->item->bytes - outfile_bytes(t->file))
-        return say(t, ST_BAD, "the server sent more bytes than expected");
-    TRY(outfile_write(t->file, bytes, len, t->err));
-    progress_update(t->progress, t->base_bytes + outfile_bytes(t->file));
+    if (t->item->bytes != UINT64_MAX && len > t->item->bytes - partial_file_bytes(t->file))
+        return fail(t, ST_BAD, "the server sent more bytes than expected");
+    TRY(partial_file_write(t->file, bytes, len, t->err));
+    progress_update(t->progress, t->base_bytes + partial_file_bytes(t->file));
     return ST_OK;
 }
 
@@ -213,7 +216,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
     return t->status == ST_OK ? size * count : 0;
 }
 
-/* Called by curl about once a second, also while nothing comes; nonzero ends the transfer.
+/* curl calls it about once a second, even if nothing arrives; nonzero ends the transfer.
  * curl's own low-speed limit averages over several seconds, which is too coarse. */
 static int on_tick(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total,
                    curl_off_t up_now) {
@@ -226,7 +229,7 @@ static int on_tick(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_to
         t->moved_bytes = now;
         t->moved_us = now_us;
     }
-    if (t->file) progress_update(t->progress, t->base_bytes + outfile_bytes(t->file));
+    if (t->file) progress_update(t->progress, t->base_bytes + partial_file_bytes(t->file));
     t->stalled = now_us - t->moved_us > (int64_t)t->fetch->settings.stall_s * 1000000;
     return t->stalled;
 }
@@ -265,27 +268,27 @@ static void set_common(struct fetch *f, struct transfer *t) {
     f->why[0] = 0;
 }
 
-/* Ask for the rest of a part. Without a tag or a checksum nothing would tell if the rest
- * belongs to it, so it is begun anew. */
-static enum status ask_for_rest(struct transfer *t, struct curl_slist **headers) {
-    uint64_t have = outfile_bytes(t->file);
-    const char *tag = outfile_tag(t->file);
+/* Request the rest of a partial file. Without a tag or a checksum nothing proves that the rest
+ * belongs to it, so the download starts again. */
+static enum status request_rest(struct transfer *t, struct curl_slist **headers) {
+    uint64_t have = partial_file_bytes(t->file);
+    const char *tag = partial_file_tag(t->file);
     if (have == 0) return ST_OK;
     bool too_much = t->item->bytes != UINT64_MAX && have > t->item->bytes;
     if (is_file_url(t->url) || too_much || (!tag[0] && !t->item->sha256))
-        return outfile_restart(t->file, t->err);
-    char range[32], line[OUTFILE_TAG_BYTES + 16];
+        return partial_file_restart(t->file, t->err);
+    char range[32], line[PARTIAL_FILE_TAG_BYTES + 16];
     snprintf(range, sizeof(range), "%llu-", (unsigned long long)have);
     curl_easy_setopt(t->fetch->curl, CURLOPT_RANGE, range);
     if (!tag[0]) return ST_OK;
     snprintf(line, sizeof(line), "If-Range: %s", tag);
     *headers = curl_slist_append(NULL, line);
-    if (!*headers) return say(t, ST_NOMEM, "out of memory");
+    if (!*headers) return fail(t, ST_NOMEM, "out of memory");
     curl_easy_setopt(t->fetch->curl, CURLOPT_HTTPHEADER, *headers);
     return ST_OK;
 }
 
-static bool is_passing_error(CURLcode rc) {
+static bool is_temporary_error(CURLcode rc) {
     switch (rc) {
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
@@ -304,34 +307,34 @@ static bool is_passing_error(CURLcode rc) {
     }
 }
 
-static enum status judge_curl(const struct transfer *t, CURLcode rc, bool *again) {
+static enum status check_curl(const struct transfer *t, CURLcode rc, bool *again) {
     const char *why = t->fetch->why[0] ? t->fetch->why : curl_easy_strerror(rc);
-    *again = t->stalled || is_passing_error(rc);
-    if (rc == CURLE_FILE_COULDNT_READ_FILE) return say(t, ST_MISSING, "no such file");
-    if (rc == CURLE_OUT_OF_MEMORY) return say(t, ST_NOMEM, "out of memory");
-    if (t->stalled) return say(t, ST_UNAVAILABLE, "the connection stalled");
-    return say(t, ST_UNAVAILABLE, why);
+    *again = t->stalled || is_temporary_error(rc);
+    if (rc == CURLE_FILE_COULDNT_READ_FILE) return fail(t, ST_MISSING, "no such file");
+    if (rc == CURLE_OUT_OF_MEMORY) return fail(t, ST_NOMEM, "out of memory");
+    if (t->stalled) return fail(t, ST_UNAVAILABLE, "the connection stalled");
+    return fail(t, ST_UNAVAILABLE, why);
 }
 
-static enum status judge_code(const struct transfer *t, long code, bool *again) {
+static enum status check_code(const struct transfer *t, long code, bool *again) {
     char what[160];
     *again = code == 408 || code == 425 || code == 429 || code >= 500;
     const char *token = t->fetch->settings.bearer
-                            ? "is not there, or the token in HF_TOKEN may not read it"
-                            : "is not there, or only for those who have a token (set HF_TOKEN)";
+                            ? "not found, or the token in HF_TOKEN has no access to it"
+                            : "not found, or it needs a token (set HF_TOKEN)";
     if (code == 401 || code == 403) {
         snprintf(what, sizeof(what), "%s (HTTP %ld)", token, code);
-        return say(t, ST_MISSING, what);
+        return fail(t, ST_MISSING, what);
     }
     if (code == 404 || code == 410) {
-        snprintf(what, sizeof(what), "is not there (HTTP %ld)", code);
-        return say(t, ST_MISSING, what);
+        snprintf(what, sizeof(what), "not found (HTTP %ld)", code);
+        return fail(t, ST_MISSING, what);
     }
     snprintf(what, sizeof(what), "the server answered HTTP %ld", code);
-    return say(t, ST_UNAVAILABLE, what);
+    return fail(t, ST_UNAVAILABLE, what);
 }
 
-/* One request, judged. `again` tells whether another try may help. */
+/* One request. *again: the failure is temporary, so another try may succeed. */
 static enum status request_once(struct transfer *t, bool *again) {
     struct curl_slist *headers = NULL;
     *again = false;
@@ -341,20 +344,20 @@ static enum status request_once(struct transfer *t, bool *again) {
     t->status = ST_OK;
     t->response = (struct response){.range_start = UINT64_MAX};
     set_common(t->fetch, t);
-    enum status st = t->file ? ask_for_rest(t, &headers) : ST_OK;
+    enum status st = t->file ? request_rest(t, &headers) : ST_OK;
     if (st != ST_OK) return st;
     CURLcode rc = curl_easy_perform(t->fetch->curl);
     curl_slist_free_all(headers);
 
     if (t->status != ST_OK) return t->status;
-    if (rc != CURLE_OK) return judge_curl(t, rc, again);
+    if (rc != CURLE_OK) return check_curl(t, rc, again);
     long code = http_code(t);
-    if (code == HTTP_RANGE_REFUSED && t->file && outfile_bytes(t->file) > 0) {
-        *again = true; /* with nothing on disk, so this cannot repeat itself */
-        TRY(outfile_restart(t->file, t->err));
-        return say(t, ST_UNAVAILABLE, "the server cannot go on where the part ends");
+    if (code == HTTP_RANGE_REFUSED && t->file && partial_file_bytes(t->file) > 0) {
+        *again = true; /* from byte 0, so this cannot happen twice */
+        TRY(partial_file_restart(t->file, t->err));
+        return fail(t, ST_UNAVAILABLE, "the server cannot resume the download");
     }
-    if (!is_success(code)) return judge_code(t, code, again);
+    if (!is_success(code)) return check_code(t, code, again);
     return t->started ? ST_OK : start_body(t); /* an empty file has no first byte */
 }
 
@@ -372,16 +375,16 @@ static void wait_ms(uint32_t ms) {
     nanosleep(&left, NULL);
 }
 
-/* Requests until one succeeds, one fails for good, or `try_count` in a row brought nothing. */
+/* Requests until one succeeds, one fails permanently, or `try_count` in a row received nothing. */
 static enum status request(struct transfer *t) {
     uint32_t tries = 0;
     for (;;) {
-        uint64_t had = t->file ? outfile_bytes(t->file) : 0;
+        uint64_t had = t->file ? partial_file_bytes(t->file) : 0;
         bool again;
         enum status st = request_once(t, &again);
         if (st == ST_OK || !again) return st;
         if (t->text) buf_clear(t->text);
-        bool moved = t->file && outfile_bytes(t->file) >= had + HEADWAY_BYTES;
+        bool moved = t->file && partial_file_bytes(t->file) >= had + PROGRESS_BYTES_MIN;
         tries = moved ? 1 : tries + 1;
         if (tries >= t->fetch->settings.try_count) return st;
         wait_ms(pause_for(t->fetch, tries - 1));
@@ -396,7 +399,7 @@ enum status fetch_create(struct fetch **out, const struct fetch_settings *settin
     CHECK(settings->stall_s > 0);
     *out = NULL;
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return err_set(err, ST_UNAVAILABLE, "libcurl cannot be started");
+        return err_set(err, ST_UNAVAILABLE, "cannot initialise libcurl");
     struct fetch *f = mem_zalloc(sizeof(*f));
     if (f) f->curl = curl_easy_init();
     if (!f || !f->curl) {
@@ -416,13 +419,13 @@ void fetch_destroy(struct fetch *f) {
     curl_global_cleanup();
 }
 
-/* Tell that trying again is cheap, where it is. */
+/* If the downloaded part was kept, say that a second try resumes it. */
 static void add_resume_hint(enum status st, uint64_t kept_bytes, struct err *err) {
     if ((st != ST_UNAVAILABLE && st != ST_IO) || kept_bytes == 0 || !err) return;
-    char size[PROGRESS_SIZE_BYTES];
+    char size[SIZE_TEXT_BYTES];
     struct err said = *err;
-    err_set(err, st, "%.380s; %s are kept and the same command goes on from there", said.text,
-            progress_size_text(kept_bytes, size));
+    err_set(err, st, "%.380s; %s are kept, and the same command resumes the download", said.text,
+            size_text(kept_bytes, size));
 }
 
 enum status fetch_file(struct fetch *f, const struct fetch_item *item, struct progress *progress,
@@ -431,17 +434,18 @@ enum status fetch_file(struct fetch *f, const struct fetch_item *item, struct pr
     struct transfer t = {.fetch = f, .url = item->url, .item = item, .progress = progress};
     t.base_bytes = base_bytes;
     t.err = err;
-    TRY(outfile_open(item->path, &t.file, err));
-    bool whole = item->bytes != UINT64_MAX && item->sha256 && outfile_bytes(t.file) == item->bytes;
+    TRY(partial_file_open(item->path, &t.file, err));
+    bool whole =
+        item->bytes != UINT64_MAX && item->sha256 && partial_file_bytes(t.file) == item->bytes;
     enum status st = whole ? ST_OK : request(&t);
-    if (st == ST_OK) st = outfile_finish(t.file, item->bytes, item->sha256, sha256, err);
-    add_resume_hint(st, outfile_bytes(t.file), err);
-    if (st == ST_BAD) outfile_discard(t.file);
-    outfile_close(t.file);
+    if (st == ST_OK) st = partial_file_finish(t.file, item->bytes, item->sha256, sha256, err);
+    add_resume_hint(st, partial_file_bytes(t.file), err);
+    if (st == ST_BAD) partial_file_discard(t.file);
+    partial_file_close(t.file);
     return st;
 }
 
-/* Only a page of the same server may be asked for with the same token. */
+/* The token must not be sent to another host. */
 static bool is_same_host(const char *a, const char *b) {
     const char *host = strstr(a, "://");
     if (!host) return false;

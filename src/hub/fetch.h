@@ -1,14 +1,14 @@
-/* hub/fetch.h - getting files over http, https and from file addresses, with libcurl.
+/* hub/fetch.h - downloading files from http, https and file addresses, with libcurl.
  *
- * A file that breaks off is taken up where it stopped: with a Range request that is bound
- * (If-Range) to the version of the file the part belongs to, or guarded by a checksum. A
- * server that cannot do this sends the whole again. Failures that pass (no connection, a cut
- * one, a stall, 429, 5xx) are tried again with growing pauses, and counted afresh whenever
- * bytes arrived in between.
+ * An interrupted download is resumed with a Range request. If-Range ties the request to the
+ * version of the file that the part on disk belongs to; without a version, the checksum at the end
+ * must be known. A server that cannot resume sends the whole file again. Temporary failures (no
+ * connection, a broken one, a stall, 429, 5xx) are retried after growing pauses; the count of
+ * retries starts again whenever bytes arrived.
  *
  *     404, 401, 403 ........................ ST_MISSING
  *     no connection, stall, 5xx, TLS ....... ST_UNAVAILABLE
- *     wrong size or checksum ............... ST_BAD, nothing is kept
+ *     wrong size or checksum ............... ST_BAD, the part is deleted
  *     full disk ............................ ST_IO, the part is kept
  *
  * Lifetime: create, use as often as needed, destroy. Thread: its owner.
@@ -30,16 +30,16 @@ struct fetch; /* opaque */
 enum { FETCH_URL_BYTES = 4096 };
 
 struct fetch_settings {
-    const char *bearer;  /* token, sent only to the host of the address asked for; or NULL */
+    const char *bearer;  /* token, sent only to the host of the address; or NULL */
     const char *ca_file; /* certificates to trust; NULL for the system's */
-    uint32_t stall_s;    /* give up on a connection that is silent this long */
+    uint32_t stall_s;    /* end a connection that sends nothing for this long */
     uint32_t try_count;  /* at least 1 */
     uint32_t pause_ms;   /* before the second try; doubles from there */
 };
 
 struct fetch_item {
     const char *url;
-    const char *path;   /* bytes gather in PATH.part, see hub/outfile.h */
+    const char *path;   /* bytes go to PATH.part first, see hub/partial_file.h */
     uint64_t bytes;     /* UINT64_MAX: unknown */
     const char *sha256; /* NULL: unknown */
 };
@@ -49,12 +49,12 @@ enum status fetch_create(struct fetch **out, const struct fetch_settings *settin
                          struct err *err);
 void fetch_destroy(struct fetch *f); /* NULL is fine */
 
-/* Get a whole file. `progress` has begun and counts from `base_bytes`. `sha256` gets the
- * checksum of what came. */
+/* Download a whole file. `progress` has begun; its count starts at `base_bytes`. `sha256` gets the
+ * checksum of the downloaded bytes. */
 enum status fetch_file(struct fetch *f, const struct fetch_item *item, struct progress *progress,
                        uint64_t base_bytes, char sha256[SHA256_HEX_BYTES], struct err *err);
 
-/* Get a small document into an empty `out`, whose maximum holds. `next_url` (may be NULL) gets
+/* Download a small document into an empty `out`, up to its maximum. `next_url` (may be NULL) gets
  * the address of the next page if the server names one on the same host, else "". */
 enum status fetch_text(struct fetch *f, const char *url, struct buf *out,
                        char next_url[FETCH_URL_BYTES], struct err *err);

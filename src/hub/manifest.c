@@ -42,7 +42,7 @@ static struct manifest_file *find_file(const struct manifest *m, const char *pat
 static enum status grow(struct manifest *m, struct err *err) {
     if (m->file_count < m->file_cap) return ST_OK;
     if (m->file_cap >= MANIFEST_FILES_MAX)
-        return err_set(err, ST_BAD, "a model of more than %d files", (int)MANIFEST_FILES_MAX);
+        return err_set(err, ST_BAD, "the model has more than %d files", (int)MANIFEST_FILES_MAX);
     uint32_t cap = m->file_cap ? m->file_cap * 2 : FILES_AT_FIRST;
     struct manifest_file *files = mem_realloc(m->files, cap * sizeof(*files));
     if (!files) return err_set(err, ST_NOMEM, "out of memory");
@@ -54,7 +54,7 @@ static enum status grow(struct manifest *m, struct err *err) {
 enum status manifest_add(struct manifest *m, const char *path, uint64_t bytes, const char *sha256,
                          struct err *err) {
     if (!manifest_path_ok(path))
-        return err_set(err, ST_BAD, "\"%s\" is not acceptable as a file name in the cache", path);
+        return err_set(err, ST_BAD, "\"%s\" cannot be a file name in the cache", path);
     struct manifest_file *file = find_file(m, path);
     if (!file) {
         TRY(grow(m, err));
@@ -81,7 +81,8 @@ static enum status read_file_row(struct manifest *m, const struct json *row, str
     int64_t bytes = json_int(json_get(row, "bytes"), -1);
     if (bytes < 0 || !copy_text(json_get(row, "path"), path, sizeof(path)) ||
         !copy_text(json_get(row, "sha256"), sha256, sizeof(sha256)))
-        return err_set(err, ST_BAD, "a row of \"files\" is not as expected");
+        return err_set(err, ST_BAD,
+                       "an entry of \"files\" lacks path, bytes or sha256, or they are too long");
     TRY(manifest_add(m, path, (uint64_t)bytes, sha256, err));
     find_file(m, path)->mtime_ns = json_int(json_get(row, "mtime_ns"), 0);
     return ST_OK;
@@ -93,12 +94,12 @@ static enum status read_doc(struct manifest *m, const struct json *doc, struct e
               copy_text(json_get(doc, "arch"), m->arch, sizeof(m->arch)) &&
               copy_text(json_get(doc, "entry"), m->entry, sizeof(m->entry));
     if (!ok || !m->name[0])
-        return err_set(err, ST_BAD, "name, source, arch or entry is not as expected");
+        return err_set(err, ST_BAD, "name is missing, or name, source, arch or entry is too long");
     const struct json *files = json_get(doc, "files");
     if (json_count(files) == 0) return err_set(err, ST_BAD, "\"files\" is empty");
     for (size_t i = 0; i < json_count(files); i++) TRY(read_file_row(m, json_at(files, i), err));
     if (m->entry[0] && !find_file(m, m->entry))
-        return err_set(err, ST_BAD, "\"entry\" is none of the files");
+        return err_set(err, ST_BAD, "\"entry\" is not in \"files\"");
     return ST_OK;
 }
 
@@ -120,7 +121,7 @@ enum status manifest_read(struct manifest *m, const char *folder, struct err *er
     return st;
 }
 
-static bool look_at(const char *folder, const char *name, struct stat *info) {
+static bool stat_file(const char *folder, const char *name, struct stat *info) {
     char path[PATH_BYTES];
     return path_join(path, sizeof(path), folder, name) && stat(path, info) == 0 &&
            S_ISREG(info->st_mode);
@@ -150,8 +151,8 @@ enum status manifest_write(struct manifest *m, const char *folder, struct err *e
         return err_set(err, ST_CREATE, "%s: name too long", folder);
     for (uint32_t i = 0; i < m->file_count; i++) {
         struct stat info;
-        if (!look_at(folder, m->files[i].path, &info))
-            return err_set(err, ST_IO, "%s/%s: is not there", folder, m->files[i].path);
+        if (!stat_file(folder, m->files[i].path, &info))
+            return err_set(err, ST_IO, "%s/%s: file is missing", folder, m->files[i].path);
         m->files[i].mtime_ns = mtime_of(&info);
     }
     struct buf b;
@@ -184,8 +185,8 @@ enum status manifest_check(const struct manifest *m, const char *folder, bool *t
     for (uint32_t i = 0; i < m->file_count; i++) {
         const struct manifest_file *file = &m->files[i];
         struct stat info;
-        if (!look_at(folder, file->path, &info))
-            return err_set(err, ST_BAD, "%s/%s: is not there any more", folder, file->path);
+        if (!stat_file(folder, file->path, &info))
+            return err_set(err, ST_BAD, "%s/%s: file is missing", folder, file->path);
         if ((uint64_t)info.st_size != file->bytes)
             return err_set(err, ST_BAD, "%s/%s: has %lld bytes, expected %llu", folder, file->path,
                            (long long)info.st_size, (unsigned long long)file->bytes);
@@ -201,7 +202,7 @@ enum status manifest_verify(const struct manifest *m, const char *folder, struct
             return err_set(err, ST_BAD, "%s: name too long", folder);
         TRY(sha256_file(path, found, err));
         if (strcmp(found, m->files[i].sha256) != 0)
-            return err_set(err, ST_BAD, "%s: its SHA-256 is %s, expected %s", path, found,
+            return err_set(err, ST_BAD, "%s: SHA-256 is %s, expected %s", path, found,
                            m->files[i].sha256);
     }
     return ST_OK;

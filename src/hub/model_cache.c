@@ -37,7 +37,7 @@ enum status model_cache_init(struct model_cache *c, const struct env_settings *e
     if (env->xdg_cache_home) return set_root(c, env->xdg_cache_home, "jitney", err);
     if (env->home) return set_root(c, env->home, ".cache/jitney", err);
     return err_set(err, ST_MISSING,
-                   "no place for the model cache: set HOME, XDG_CACHE_HOME or JITNEY_CACHE");
+                   "no folder for the model cache; set HOME, XDG_CACHE_HOME or JITNEY_CACHE");
 }
 
 /* --- names ------------------------------------------------------------------------------ */
@@ -46,7 +46,7 @@ static bool is_alnum(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* One part of a name. Endings that the cache uses itself are not free. */
+/* One part of a name. The suffix of partial models is reserved. */
 static bool part_ok(struct str s) {
     if (s.len == 0 || s.len > PART_BYTES_MAX || !is_alnum(s.ptr[0])) return false;
     for (size_t i = 0; i < s.len; i++)
@@ -90,7 +90,7 @@ enum status model_cache_find(const struct model_cache *c, const char *name, stru
                              struct err *err) {
     char folder[MODEL_PATH_BYTES];
     if (!c->root[0]) return err_set(err, ST_MISSING, "there is no model cache");
-    if (!model_name_ok(name)) return err_set(err, ST_MISSING, "%s: is no model's name", name);
+    if (!model_name_ok(name)) return err_set(err, ST_MISSING, "%s: not a valid model name", name);
     TRY(model_cache_folder(c, name, "", folder, err));
     return manifest_read(out, folder, err);
 }
@@ -105,7 +105,7 @@ static enum status give_path(const char *path, char out[MODEL_PATH_BYTES], struc
     return err_set(err, ST_MISSING, "%.100s...: name too long", path);
 }
 
-/* The path of a cached model, once it looks as it did when it was fetched. */
+/* The path of a cached model, after checking that its files are unchanged. */
 static enum status cached_path(const struct model_cache *c, const char *name,
                                const struct manifest *m, char path[MODEL_PATH_BYTES],
                                struct err *err) {
@@ -120,7 +120,7 @@ static enum status cached_path(const struct model_cache *c, const char *name,
     return err_set(err, ST_MISSING, "%s: name too long", folder);
 }
 
-static enum status say_missing(const struct model_cache *c, const char *model, struct err *err) {
+static enum status refuse_missing(const struct model_cache *c, const char *model, struct err *err) {
     if (known_model_find(model))
         return err_set(err, ST_MISSING, "model %s is not in the cache; `jitney pull %s` fetches it",
                        model, model);
@@ -135,8 +135,8 @@ static enum status say_missing(const struct model_cache *c, const char *model, s
                        "it from the Hugging Face hub",
                        model, hint[0] ? hint : ";", model);
     return err_set(err, ST_MISSING,
-                   "there is no model named %s%s `jitney list` shows the names; a default model "
-                   "comes with `jitney pull %s`",
+                   "unknown model %s%s `jitney list` shows the names; `jitney pull %s` fetches a "
+                   "default model",
                    model, hint[0] ? hint : ";", known_models[0].name);
 }
 
@@ -152,7 +152,7 @@ enum status model_cache_resolve(const struct model_cache *c, const char *model,
     manifest_deinit(&m);
     if (st != ST_MISSING) return st;
     if (file_exists(model)) return give_path(model, path, err);
-    return say_missing(c, name, err);
+    return refuse_missing(c, name, err);
 }
 
 void model_cache_suggest(const struct model_cache *c, const char *name,
@@ -161,7 +161,7 @@ void model_cache_suggest(const struct model_cache *c, const char *name,
     struct model_list list;
     if (model_list_create(c, &list, NULL) != ST_OK) return;
     size_t len = strlen(name);
-    uint32_t best = 1 + (uint32_t)(len / 4); /* further away than this is no slip of the finger */
+    uint32_t best = 1 + (uint32_t)(len / 4); /* further away is not a typing error */
     for (uint32_t i = 0; i < list.count; i++) {
         const char *candidate = list.rows[i].name;
         uint32_t distance = str_distance(str_of(name), str_of(candidate));
@@ -213,7 +213,7 @@ static void describe_cached(const struct model_cache *c, struct model_row *row) 
     manifest_deinit(&m);
 }
 
-/* Turn a folder's name back into a model's; false for what is none. */
+/* The model's name from its folder's; false: not a model. */
 static bool name_of_folder(const char *folder, char name[MODEL_NAME_BYTES], bool *partial) {
     struct str s = str_of(folder);
     *partial = str_ends(s, str_of(MODEL_PARTIAL_SUFFIX));

@@ -1,172 +1,17 @@
 /* hub/progress.c - see hub/progress.h for the contract. */
-#define _DEFAULT_SOURCE
 #include "hub/progress.h"
 
 #include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "config/env.h"
-
-enum {
-    BAR_PERIOD_US = 100 * 1000,
-    LINE_PERIOD_US = 10 * 1000 * 1000,
-    COLUMNS_DEFAULT = 80,
-    COLUMNS_MAX = 200,
-    BAR_CELLS_MAX = 40,
-    BAR_CELLS_MIN = 8,
-    TEXT_BYTES = 512,
-    SHARE_STEPS = 1000,
-};
-
-static const char WIPE[] = "\r\033[K";
-
-const char *progress_size_text(uint64_t bytes, char out[PROGRESS_SIZE_BYTES]) {
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-    if (bytes < 1000) {
-        snprintf(out, PROGRESS_SIZE_BYTES, "%u B", (unsigned)bytes);
-        return out;
-    }
-    double value = (double)bytes / 1000.0;
-    size_t unit = 0;
-    while (value >= 999.5 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        value /= 1000.0;
-        unit++;
-    }
-    int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-    snprintf(out, PROGRESS_SIZE_BYTES, "%.*f %s", digits, value, units[unit]);
-    return out;
-}
-
-/* Progress is decoration: a terminal that has gone away is nobody's error. */
-static void show(const char *text, size_t len) {
-    ssize_t put = write(STDERR_FILENO, text, len);
-    (void)put;
-}
-
-static uint32_t terminal_columns(void) {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return COLUMNS_DEFAULT;
-    return size.ws_col > COLUMNS_MAX ? COLUMNS_MAX : size.ws_col;
-}
-
-void progress_init(struct progress *p, const struct env_settings *env,
-                   enum progress_elsewhere elsewhere) {
-    bool terminal = isatty(STDERR_FILENO) == 1;
-    *p = (struct progress){
-        .bar = terminal && !env->dumb_terminal,
-        .lines = elsewhere == PROGRESS_LINES && (!terminal || env->dumb_terminal),
-    };
-}
-
-void progress_begin(struct progress *p, const char *label, uint64_t total_bytes,
-                    uint64_t done_bytes) {
-    if (!p || !(p->bar || p->lines)) return;
+void progress_begin(struct progress *p, const char *label, uint64_t total_bytes) {
+    if (!p) return;
     snprintf(p->label, sizeof(p->label), "%s", label);
-    p->share_only = false;
     p->total_bytes = total_bytes;
-    p->first_bytes = p->done_bytes = done_bytes;
-    p->began_us = p->shown_us = clock_now(&clock_real);
-}
-
-void progress_begin_share(struct progress *p, const char *label) {
-    progress_begin(p, label, SHARE_STEPS, 0);
-    if (p) p->share_only = true;
-}
-
-static uint32_t percent_of(const struct progress *p) {
-    if (p->total_bytes == 0) return 0;
-    double share = (double)p->done_bytes / (double)p->total_bytes;
-    return share >= 1.0 ? 100 : (uint32_t)(share * 100.0);
-}
-
-/* Bytes, rate and time left: everything right of the bar. */
-static void put_numbers(const struct progress *p, int64_t now_us, char *out, size_t out_bytes) {
-    char done[PROGRESS_SIZE_BYTES], total[PROGRESS_SIZE_BYTES], rate[PROGRESS_SIZE_BYTES];
-    double elapsed_s = (double)(now_us - p->began_us) / 1e6;
-    double moved = (double)(p->done_bytes - p->first_bytes);
-    double per_s = elapsed_s > 0.2 ? moved / elapsed_s : 0.0;
-
-    progress_size_text(p->done_bytes, done);
-    progress_size_text(p->total_bytes, total);
-    progress_size_text((uint64_t)per_s, rate);
-    int len = p->total_bytes ? snprintf(out, out_bytes, "%s of %s", done, total)
-                             : snprintf(out, out_bytes, "%s", done);
-    if (per_s < 1.0 || len < 0 || (size_t)len >= out_bytes) return;
-
-    uint64_t left = p->total_bytes > p->done_bytes ? p->total_bytes - p->done_bytes : 0;
-    unsigned left_s = (unsigned)((double)left / per_s + 0.5);
-    char *rest = out + len;
-    size_t rest_bytes = out_bytes - (size_t)len;
-    if (!p->total_bytes || left_s > 359999)
-        snprintf(rest, rest_bytes, "  %s/s", rate);
-    else if (left_s >= 3600)
-        snprintf(rest, rest_bytes, "  %s/s  %u h %02u min left", rate, left_s / 3600,
-                 left_s / 60 % 60);
-    else if (left_s >= 60)
-        snprintf(rest, rest_bytes, "  %s/s  %u min %02u s left", rate, left_s / 60, left_s % 60);
-    else
-        snprintf(rest, rest_bytes, "  %s/s  %u s left", rate, left_s);
-}
-
-void progress_render(const struct progress *p, int64_t now_us, uint32_t columns, char *out,
-                     uint32_t out_bytes) {
-    char numbers[TEXT_BYTES / 2] = "";
-    if (!p->share_only) put_numbers(p, now_us, numbers, sizeof(numbers));
-    size_t fixed = strlen(p->label) + strlen(numbers) + sizeof("  []  100%    ");
-    size_t room = columns > fixed ? columns - fixed : 0;
-    if (room > BAR_CELLS_MAX) room = BAR_CELLS_MAX;
-
-    char cells[BAR_CELLS_MAX + 1];
-    size_t full = room * percent_of(p) / 100;
-    for (size_t i = 0; i < room; i++) cells[i] = i < full ? '#' : '-';
-    cells[room] = 0;
-
-    const char *gap = numbers[0] ? "  " : "";
-    if (p->total_bytes && room >= BAR_CELLS_MIN)
-        snprintf(out, out_bytes, "%s  [%s]  %3u%%%s%s", p->label, cells, percent_of(p), gap,
-                 numbers);
-    else if (p->total_bytes)
-        snprintf(out, out_bytes, "%s  %u%%%s%s", p->label, percent_of(p), gap, numbers);
-    else
-        snprintf(out, out_bytes, "%s%s%s", p->label, gap, numbers);
-    /* One column stays free: a full line makes some terminals wrap. */
-    if (columns > 0 && columns <= out_bytes) out[columns - 1] = 0;
-}
-
-static void show_bar(struct progress *p, int64_t now_us) {
-    char line[TEXT_BYTES], text[TEXT_BYTES + sizeof(WIPE)];
-    progress_render(p, now_us, terminal_columns(), line, sizeof(line));
-    int len = snprintf(text, sizeof(text), "%s%s", WIPE, line);
-    if (len > 0) show(text, (size_t)len);
-    p->drawn = true;
-}
-
-static void show_line(const struct progress *p, int64_t now_us) {
-    char line[TEXT_BYTES], text[TEXT_BYTES + 2];
-    progress_render(p, now_us, 0, line, sizeof(line));
-    int len = snprintf(text, sizeof(text), "%s\n", line);
-    if (len > 0) show(text, (size_t)len);
+    progress_update(p, 0);
 }
 
 void progress_update(struct progress *p, uint64_t done_bytes) {
-    if (!p || !(p->bar || p->lines)) return;
-    p->done_bytes = done_bytes;
-    /* Starting over makes the work done shrink below where it began. */
-    if (done_bytes < p->first_bytes) p->first_bytes = done_bytes;
-    int64_t now_us = clock_now(&clock_real);
-    if (now_us - p->shown_us < (p->bar ? BAR_PERIOD_US : LINE_PERIOD_US)) return;
-    p->shown_us = now_us;
-    if (p->bar)
-        show_bar(p, now_us);
-    else
-        show_line(p, now_us);
-}
-
-void progress_update_share(struct progress *p, double share) {
-    progress_update(p, share > 0.0 ? (uint64_t)((share < 1.0 ? share : 1.0) * SHARE_STEPS) : 0);
+    if (p && p->report) p->report(p->ctx, p->label, done_bytes, p->total_bytes);
 }
 
 void progress_set_total(struct progress *p, uint64_t total_bytes) {
@@ -174,7 +19,5 @@ void progress_set_total(struct progress *p, uint64_t total_bytes) {
 }
 
 void progress_end(struct progress *p) {
-    if (!p || !p->drawn) return;
-    show(WIPE, sizeof(WIPE) - 1);
-    p->drawn = false;
+    if (p && p->report) p->report(p->ctx, NULL, 0, 0);
 }

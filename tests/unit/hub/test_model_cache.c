@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/tree.h"
-#include "hub/model_stage.h"
+#include "hub/staging.h"
 #include "config/env.h"
 #include "hub/manifest.h"
 #include "hub/model_cache.h"
@@ -54,10 +54,10 @@ static void write_at(const char *folder, const char *name, const char *text) {
 
 /* Put a model of one file into the cache. */
 static void add_model(struct fixture *f, const char *name, const char *file, bool folder_model) {
-    struct model_stage stage;
+    struct staging stage;
     struct manifest m;
     struct err err = {0};
-    assert_int_equal(model_stage_open(&stage, &f->cache, name, &err), ST_OK);
+    assert_int_equal(staging_open(&stage, &f->cache, name, &err), ST_OK);
     write_at(stage.folder, file, "hello");
     write_at(stage.folder, "scrap.part", "left over");
     manifest_init(&m);
@@ -65,8 +65,8 @@ static void add_model(struct fixture *f, const char *name, const char *file, boo
     snprintf(m.source, sizeof(m.source), "test");
     if (!folder_model) snprintf(m.entry, sizeof(m.entry), "%s", file);
     assert_int_equal(manifest_add(&m, file, 5, HELLO_SHA256, &err), ST_OK);
-    assert_int_equal(model_stage_commit(&stage, &m, &err), ST_OK);
-    model_stage_close(&stage);
+    assert_int_equal(staging_commit(&stage, &m, &err), ST_OK);
+    staging_close(&stage);
     manifest_deinit(&m);
 }
 
@@ -239,14 +239,14 @@ static void test_a_commit_moves_only_what_the_manifest_lists(void **state) {
 
 static void test_only_one_can_change_a_model_at_a_time(void **state) {
     struct fixture *f = *state;
-    struct model_stage first, second;
+    struct staging first, second;
     uint64_t freed = 0;
-    assert_int_equal(model_stage_open(&first, &f->cache, "tiny", NULL), ST_OK);
-    assert_int_equal(model_stage_open(&second, &f->cache, "tiny", NULL), ST_FULL);
+    assert_int_equal(staging_open(&first, &f->cache, "tiny", NULL), ST_OK);
+    assert_int_equal(staging_open(&second, &f->cache, "tiny", NULL), ST_FULL);
     assert_int_equal(model_cache_remove(&f->cache, "tiny", &freed, NULL), ST_FULL);
-    model_stage_close(&first);
-    assert_int_equal(model_stage_open(&second, &f->cache, "tiny", NULL), ST_OK);
-    model_stage_close(&second);
+    staging_close(&first);
+    assert_int_equal(staging_open(&second, &f->cache, "tiny", NULL), ST_OK);
+    staging_close(&second);
 }
 
 static void test_the_list_tells_cached_partial_damaged_and_known(void **state) {

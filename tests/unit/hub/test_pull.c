@@ -1,6 +1,6 @@
-/* Goal:   what to fetch is understood and chosen rightly; progress shows true numbers.
- * Method: tables of sources and of hub listings with the expected choice; the progress line for
- *         given states. What goes over the network is in tests/e2e/test_pull.py. */
+/* Goal:   a source is parsed as it is meant, and the right files of a repository are chosen.
+ * Method: tables of sources and of hub listings with the expected choice. What goes over the
+ *         network is in tests/e2e/test_pull.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,7 @@
 
 #include "base/buf.h"
 #include "hub/fetch.h"
-#include "hub/fetch_hub.h"
-#include "hub/progress.h"
+#include "hub/hub_repo.h"
 #include "hub/pull.h"
 #include "hub/known_models.h"
 
@@ -166,7 +165,7 @@ static void test_without_gguf_the_safetensors_and_their_companions_are_wanted(vo
     char wanted[2000], entry[MANIFEST_PATH_BYTES];
     struct err err = {0};
     assert_int_equal(choose(none, NULL, wanted, entry, &err), ST_MISSING);
-    assert_non_null(strstr(err.text, "neither GGUF nor safetensors"));
+    assert_non_null(strstr(err.text, "neither a GGUF file nor safetensors"));
 }
 
 static void test_hostile_rows_of_a_listing_are_left_out(void **state) {
@@ -199,44 +198,6 @@ static void test_addresses_are_escaped_and_secrets_left_out(void **state) {
     assert_string_equal(url, "https://host");
 }
 
-static void test_sizes_are_written_for_people(void **state) {
-    (void)state;
-    static const struct {
-        uint64_t bytes;
-        const char *text;
-    } rows[] = {{0, "0 B"},           {999, "999 B"},         {1000, "1.00 kB"},
-                {999499, "999 kB"},   {999500, "1.00 MB"},    {98362432, "98.4 MB"},
-                {99950000, "100 MB"}, {UINT64_MAX, "18.4 EB"}};
-    char text[PROGRESS_SIZE_BYTES];
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_string_equal(progress_size_text(rows[i].bytes, text), rows[i].text);
-}
-
-static void test_the_bar_shows_share_rate_and_time_left_within_the_width(void **state) {
-    (void)state;
-    struct progress p = {.label = "tiny", .total_bytes = 1000000, .done_bytes = 250000};
-    char line[512];
-    progress_render(&p, 1000000, 80, line, sizeof(line));
-    assert_non_null(strstr(line, "[######---"));
-    assert_non_null(strstr(line, " 25%  250 kB of 1.00 MB  250 kB/s  3 s left"));
-    for (uint32_t columns = 1; columns < 120; columns++) {
-        progress_render(&p, 1000000, columns, line, sizeof(line));
-        assert_true(strlen(line) < columns);
-    }
-    p.total_bytes = 0;
-    progress_render(&p, 1000000, 80, line, sizeof(line));
-    assert_string_equal(line, "tiny  250 kB  250 kB/s");
-    p.total_bytes = 10000000000;
-    progress_render(&p, 1000000, 0, line, sizeof(line));
-    assert_non_null(strstr(line, "11 h 06 min left"));
-    p = (struct progress){.bar = true};
-    progress_begin_share(&p, "loading");
-    p.shown_us = INT64_MAX / 2; /* never the time to draw */
-    progress_update_share(&p, 0.425);
-    progress_render(&p, p.began_us, 0, line, sizeof(line));
-    assert_string_equal(line, "loading  42%");
-}
-
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_a_source_is_understood_or_refused),
@@ -246,8 +207,6 @@ int main(void) {
         cmocka_unit_test(test_without_gguf_the_safetensors_and_their_companions_are_wanted),
         cmocka_unit_test(test_hostile_rows_of_a_listing_are_left_out),
         cmocka_unit_test(test_addresses_are_escaped_and_secrets_left_out),
-        cmocka_unit_test(test_sizes_are_written_for_people),
-        cmocka_unit_test(test_the_bar_shows_share_rate_and_time_left_within_the_width),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

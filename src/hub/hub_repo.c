@@ -1,6 +1,6 @@
-/* hub/fetch_hub.c - see hub/fetch_hub.h for the contract. */
+/* hub/hub_repo.c - see hub/hub_repo.h for the contract. */
 #define _DEFAULT_SOURCE
-#include "hub/fetch_hub.h"
+#include "hub/hub_repo.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,14 +12,14 @@
 
 enum { PAGE_BYTES_MAX = 8 << 20, PAGES_MAX = 64, FILES_AT_FIRST = 64 };
 
-/* Number formats in the order we would rather have them: small and good first. */
+/* Number formats in the order of preference: a good balance of size and quality first. */
 static const char *const preferred[] = {
     "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0",   "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q6_K", "Q8_0",
     "IQ4_NL", "IQ4_XS", "Q4_K", "Q3_K_M", "BF16",   "F16",    "FP16", "F32",  "Q3_K", "Q2_K",
 };
 enum { PREFERRED_COUNT = sizeof(preferred) / sizeof(preferred[0]) };
 
-/* What belongs to a folder of safetensors besides the weights. */
+/* Files that a folder of safetensors needs besides the weights. */
 static const char *const companions[] = {
     "config.json",
     "generation_config.json",
@@ -148,7 +148,7 @@ static bool split_of(const char *path, unsigned *piece, unsigned *count, size_t 
     return true;
 }
 
-/* Files with the ending of a model that are none by themselves. */
+/* Not image projectors, importance matrices or later pieces of a split file. */
 static bool is_gguf_model(const struct hub_file *file) {
     unsigned piece, count;
     size_t stem_len;
@@ -210,8 +210,8 @@ static bool is_weights(const char *path) {
     return !strchr(path, '/') && ends_with(path, ".safetensors");
 }
 
-/* Weights are model*.safetensors; repositories that also carry them in another layout call
- * that one differently. */
+/* Weights are model*.safetensors; repositories that have them in a second layout give the second
+ * one another name. */
 static bool want_folder(struct hub_list *list) {
     bool config = false, weights = false, standard = false;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -229,8 +229,8 @@ static bool want_folder(struct hub_list *list) {
     return true;
 }
 
-static enum status say_no_match(const struct hub_list *list, const char *repo, const char *pattern,
-                                struct err *err) {
+static enum status refuse_no_match(const struct hub_list *list, const char *repo,
+                                   const char *pattern, struct err *err) {
     char names[300] = "";
     size_t len = 0;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -242,9 +242,7 @@ static enum status say_no_match(const struct hub_list *list, const char *repo, c
     }
     if (!names[0])
         return err_set(err, ST_MISSING,
-                       "%s holds neither GGUF nor safetensors files with a "
-                       "config.json",
-                       repo);
+                       "%s has neither a GGUF file nor safetensors with a config.json", repo);
     return err_set(err, ST_MISSING, "%s has no GGUF file with \"%s\" in its name; it has: %s", repo,
                    pattern, names);
 }
@@ -259,7 +257,7 @@ enum status hub_choose(struct hub_list *list, const char *repo, const char *patt
         return want_gguf(list, best, err);
     }
     if ((!pattern || want_tensors) && want_folder(list)) return ST_OK;
-    return say_no_match(list, repo, pattern ? pattern : "", err);
+    return refuse_no_match(list, repo, pattern ? pattern : "", err);
 }
 
 bool hub_file_url(const char *endpoint, const char *repo, const char *path,

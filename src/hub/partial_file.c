@@ -1,5 +1,5 @@
-/* hub/outfile.c - see hub/outfile.h for the contract. */
-#include "hub/outfile.h"
+/* hub/partial_file.c - see hub/partial_file.h for the contract. */
+#include "hub/partial_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,20 +16,21 @@
 
 enum { PATH_BYTES = 4096, CHUNK_BYTES = 1 << 16 };
 
-struct outfile {
+struct partial_file {
     int fd;
     uint64_t bytes;
     struct sha256 *hash; /* of exactly the bytes in the part */
     char path[PATH_BYTES], part[PATH_BYTES], tag_path[PATH_BYTES];
-    char tag[OUTFILE_TAG_BYTES];
+    char tag[PARTIAL_FILE_TAG_BYTES];
 };
 
-static enum status say_errno(struct err *err, enum status st, const char *path, const char *doing) {
+static enum status fail_errno(struct err *err, enum status st, const char *path,
+                              const char *doing) {
     if (errno == ENOSPC || errno == EDQUOT) st = ST_IO;
     return err_set(err, st, "%s: cannot %s: %s", path, doing, strerror(errno));
 }
 
-static enum status set_paths(struct outfile *o, const char *path, struct err *err) {
+static enum status set_paths(struct partial_file *o, const char *path, struct err *err) {
     int need = snprintf(o->tag_path, sizeof(o->tag_path), "%s.part.tag", path);
     if (need < 0 || need >= (int)sizeof(o->tag_path))
         return err_set(err, ST_CREATE, "%s: name too long", path);
@@ -45,42 +46,42 @@ static enum status make_parent(const char *path, struct err *err) {
     return folder[0] ? file_make_dirs(folder, err) : ST_OK;
 }
 
-/* A tag that cannot be read only costs a fresh start. */
-static void read_tag(struct outfile *o) {
+/* Without a readable tag the download starts again; nothing else is lost. */
+static void read_tag(struct partial_file *o) {
     struct buf text;
-    buf_init(&text, OUTFILE_TAG_BYTES - 1);
+    buf_init(&text, PARTIAL_FILE_TAG_BYTES - 1);
     if (file_read(o->tag_path, &text, NULL) == ST_OK)
         snprintf(o->tag, sizeof(o->tag), "%s", buf_text(&text));
     buf_deinit(&text);
 }
 
-static enum status hash_part(struct outfile *o, struct err *err) {
+static enum status hash_part(struct partial_file *o, struct err *err) {
     char chunk[CHUNK_BYTES];
     for (;;) {
         ssize_t got = read(o->fd, chunk, sizeof(chunk));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return say_errno(err, ST_IO, o->part, "read");
+        if (got < 0) return fail_errno(err, ST_IO, o->part, "read");
         if (got == 0) return ST_OK;
         sha256_add(o->hash, chunk, (size_t)got);
         o->bytes += (uint64_t)got;
     }
 }
 
-static enum status open_part(struct outfile *o, struct err *err) {
+static enum status open_part(struct partial_file *o, struct err *err) {
     o->fd = open(o->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (o->fd < 0) return say_errno(err, ST_CREATE, o->part, "create");
+    if (o->fd < 0) return fail_errno(err, ST_CREATE, o->part, "create");
     struct stat info;
-    if (fstat(o->fd, &info) != 0) return say_errno(err, ST_IO, o->part, "look at");
-    if (!S_ISREG(info.st_mode)) return err_set(err, ST_CREATE, "%s: is no regular file", o->part);
+    if (fstat(o->fd, &info) != 0) return fail_errno(err, ST_IO, o->part, "read the size of");
+    if (!S_ISREG(info.st_mode)) return err_set(err, ST_CREATE, "%s: not a regular file", o->part);
     o->hash = sha256_create();
     if (!o->hash) return err_set(err, ST_NOMEM, "%s: out of memory", o->part);
     read_tag(o);
     return hash_part(o, err);
 }
 
-enum status outfile_open(const char *path, struct outfile **out, struct err *err) {
+enum status partial_file_open(const char *path, struct partial_file **out, struct err *err) {
     *out = NULL;
-    struct outfile *o = mem_zalloc(sizeof(*o));
+    struct partial_file *o = mem_zalloc(sizeof(*o));
     if (!o) return err_set(err, ST_NOMEM, "%s: out of memory", path);
     o->fd = -1;
     enum status st = set_paths(o, path, err);
@@ -89,25 +90,25 @@ enum status outfile_open(const char *path, struct outfile **out, struct err *err
     if (st == ST_OK)
         *out = o;
     else
-        outfile_close(o);
+        partial_file_close(o);
     return st;
 }
 
-void outfile_close(struct outfile *o) {
+void partial_file_close(struct partial_file *o) {
     if (!o) return;
     if (o->fd >= 0) close(o->fd);
-    /* An empty part says nothing; do not leave one lying about. */
-    if (o->fd >= 0 && o->bytes == 0) outfile_discard(o);
+    /* An empty part is of no use to the next run. */
+    if (o->fd >= 0 && o->bytes == 0) partial_file_discard(o);
     sha256_destroy(o->hash);
     mem_free(o);
 }
 
-uint64_t outfile_bytes(const struct outfile *o) { return o->bytes; }
-const char *outfile_tag(const struct outfile *o) { return o->tag; }
+uint64_t partial_file_bytes(const struct partial_file *o) { return o->bytes; }
+const char *partial_file_tag(const struct partial_file *o) { return o->tag; }
 
-enum status outfile_restart(struct outfile *o, struct err *err) {
+enum status partial_file_restart(struct partial_file *o, struct err *err) {
     if (ftruncate(o->fd, 0) != 0 || lseek(o->fd, 0, SEEK_SET) != 0)
-        return say_errno(err, ST_IO, o->part, "empty");
+        return fail_errno(err, ST_IO, o->part, "empty");
     struct sha256 *fresh = sha256_create();
     if (!fresh) return err_set(err, ST_NOMEM, "%s: out of memory", o->part);
     sha256_destroy(o->hash);
@@ -118,7 +119,7 @@ enum status outfile_restart(struct outfile *o, struct err *err) {
     return ST_OK;
 }
 
-enum status outfile_set_tag(struct outfile *o, const char *tag, struct err *err) {
+enum status partial_file_set_tag(struct partial_file *o, const char *tag, struct err *err) {
     if (strcmp(o->tag, tag) == 0) return ST_OK;
     snprintf(o->tag, sizeof(o->tag), "%s", tag);
     if (!o->tag[0]) {
@@ -128,13 +129,14 @@ enum status outfile_set_tag(struct outfile *o, const char *tag, struct err *err)
     return file_write_atomic(o->tag_path, str_of(o->tag), err);
 }
 
-enum status outfile_write(struct outfile *o, const void *bytes, size_t len, struct err *err) {
+enum status partial_file_write(struct partial_file *o, const void *bytes, size_t len,
+                               struct err *err) {
     const char *next = bytes;
     while (len > 0) {
         ssize_t put = write(o->fd, next, len);
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return say_errno(err, ST_IO, o->part, "write");
-        /* Counted and hashed as it lands, so that a full disk leaves both true. */
+        if (put < 0) return fail_errno(err, ST_IO, o->part, "write");
+        /* Count and hash what was written, so that both are right if the disk is full. */
         sha256_add(o->hash, next, (size_t)put);
         o->bytes += (uint64_t)put;
         next += put;
@@ -143,27 +145,28 @@ enum status outfile_write(struct outfile *o, const void *bytes, size_t len, stru
     return ST_OK;
 }
 
-void outfile_discard(struct outfile *o) {
+void partial_file_discard(struct partial_file *o) {
     unlink(o->part);
     unlink(o->tag_path);
 }
 
-static enum status check_sum(struct outfile *o, uint64_t expected_bytes,
+static enum status check_sum(struct partial_file *o, uint64_t expected_bytes,
                              const char *expected_sha256, const char *sha256, struct err *err) {
     struct str name = path_base(o->path);
     if (expected_bytes != UINT64_MAX && o->bytes != expected_bytes)
-        return err_set(err, ST_BAD, "%.*s: %llu bytes came, expected %llu; they were thrown away",
+        return err_set(err, ST_BAD, "%.*s: received %llu bytes, expected %llu; they were deleted",
                        STR_ARG(name), (unsigned long long)o->bytes,
                        (unsigned long long)expected_bytes);
     if (expected_sha256 && strcasecmp(expected_sha256, sha256) != 0)
         return err_set(err, ST_BAD,
-                       "%.*s: the SHA-256 of what came is %s, expected %s; it was thrown away",
+                       "%.*s: the SHA-256 of the received file is %s, expected %s; it was deleted",
                        STR_ARG(name), sha256, expected_sha256);
     return ST_OK;
 }
 
-enum status outfile_finish(struct outfile *o, uint64_t expected_bytes, const char *expected_sha256,
-                           char sha256[SHA256_HEX_BYTES], struct err *err) {
+enum status partial_file_finish(struct partial_file *o, uint64_t expected_bytes,
+                                const char *expected_sha256, char sha256[SHA256_HEX_BYTES],
+                                struct err *err) {
     CHECK(o->hash);
     char found[SHA256_HEX_BYTES];
     sha256_hex(o->hash, found);
@@ -171,14 +174,14 @@ enum status outfile_finish(struct outfile *o, uint64_t expected_bytes, const cha
     o->hash = NULL;
     enum status st = check_sum(o, expected_bytes, expected_sha256, found, err);
     if (st != ST_OK) {
-        outfile_discard(o);
+        partial_file_discard(o);
         return st;
     }
     bool synced = fsync(o->fd) == 0;
     bool closed = close(o->fd) == 0;
     o->fd = -1;
-    if (!synced || !closed) return say_errno(err, ST_IO, o->part, "write");
-    if (rename(o->part, o->path) != 0) return say_errno(err, ST_IO, o->path, "write");
+    if (!synced || !closed) return fail_errno(err, ST_IO, o->part, "write");
+    if (rename(o->part, o->path) != 0) return fail_errno(err, ST_IO, o->path, "write");
     unlink(o->tag_path);
     if (sha256) memcpy(sha256, found, sizeof(found));
     return ST_OK;

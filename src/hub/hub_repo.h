@@ -1,14 +1,14 @@
-/* hub/fetch_hub.h - what a repository on a Hugging Face hub holds, and which of it we want.
+/* hub/hub_repo.h - the files of a repository on the Hugging Face hub, and which of them to fetch.
  *
- * The hub lists a repository's files with sizes and, for the big ones, SHA-256. From the list
- * one model is chosen: a GGUF file (with all its pieces if it is split), by a pattern or else
- * by a table of preferred number formats; without GGUF, the safetensors with the files that
- * belong to them.
+ * The hub lists the files with their sizes and, for large ones, their SHA-256. hub_choose selects
+ * one model from the list: a GGUF file (with all its pieces if it is split), by a pattern or else
+ * by a table of preferred number formats; without GGUF, the safetensors and the files that belong
+ * to them.
  *
  * Lifetime: the caller's storage; init, use, deinit. Thread: its owner.
  */
-#ifndef HUB_FETCH_HUB_H
-#define HUB_FETCH_HUB_H
+#ifndef HUB_HUB_REPO_H
+#define HUB_HUB_REPO_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ enum { HUB_FILES_MAX = 20000 };
 struct hub_file {
     char path[MANIFEST_PATH_BYTES];
     uint64_t bytes;
-    char sha256[SHA256_HEX_BYTES]; /* "" for the small ones */
+    char sha256[SHA256_HEX_BYTES]; /* "" for small files */
     bool wanted;                   /* set by hub_choose */
 };
 
@@ -36,17 +36,16 @@ struct hub_list {
 void hub_list_init(struct hub_list *list);
 void hub_list_deinit(struct hub_list *list);
 
-/* Add the rows of one page of the hub's answer. Rows whose paths we would never write are
- * left out. */
+/* Add the rows of one page of the hub's response. Rows with unsafe paths are skipped. */
 enum status hub_list_parse(struct hub_list *list, struct str json, struct err *err);
 
-/* Ask the hub for the files of ORG/NAME. `endpoint` has no slash at its end. */
+/* Request the list of files of ORG/NAME from the hub. `endpoint` has no slash at its end. */
 enum status hub_list_fetch(struct hub_list *list, struct fetch *fetch, const char *endpoint,
                            const char *repo, struct err *err);
 
 /* Mark the files of one model as wanted. `pattern` is part of a file name, any case; NULL for
- * the table. `entry` gets the GGUF file, or "" for a folder of safetensors. ST_MISSING says
- * what there is instead. */
+ * the table. `entry` gets the GGUF file, or "" for a folder of safetensors. ST_MISSING: `err`
+ * lists the GGUF files that the repository has. */
 enum status hub_choose(struct hub_list *list, const char *repo, const char *pattern,
                        char entry[MANIFEST_PATH_BYTES], struct err *err);
 
