@@ -1,2 +1,2 @@
 """The parts of tools/bench_peers: engines and servers to ask, lines to measure, results that
-outlive a run, and what is made of them: a table, verdicts, a plot."""
+outlive a run, and what is made of them: a table, comparisons, a plot."""

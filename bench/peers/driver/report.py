@@ -1,10 +1,10 @@
-"""The table and the verdicts, for a terminal and as Markdown."""
+"""The table and the comparisons, for a terminal and as Markdown."""
 
 from . import lines, machine
 from .common import number
+from .comparison import compare_all
 from .engines import ENGINES
 from .results import keys_of, table_of
-from .verdicts import REPEATS_MIN, judge_all
 
 ISA_NOTE = ("jitney computes with its {isa} kernels; the peers cannot be held back and use all that "
             "the processor has.")
@@ -83,19 +83,19 @@ def put_table(store, model, isa, put):
         put(line)
 
 
-def put_verdicts(found, put):
+def put_comparisons(found, put):
     if not found:
         return
-    width = max(len(v.what) for v in found) + 2
-    put("must show (jitney by the best peer):")
-    for v in found:
-        put(f"  {v.line:<3}{v.what:<{width}}{v.reached:>9}  {v.bar:<38}{v.word():<14}{v.how}")
+    width = max(len(c.what) for c in found) + 2
+    put("jitney and the best other engine:")
+    for c in found:
+        put(f"  {c.what:<{width}}{c.text}")
 
 
 def put_all(store, put=print):
     for model, isa in keys_of(store):
         put_table(store, model, isa, put)
-        put_verdicts(judge_all(store, model, isa), put)
+        put_comparisons(compare_all(store, model, isa), put)
         put("")
     put("ratios are to jitney's value in the same session: of a rate, above 1.00 is faster than "
         "jitney; of a time or memory, more")
@@ -119,11 +119,11 @@ def markdown_table(table, rows, names):
         yield f"| {label} | " + " | ".join(cells) + " |"
 
 
-def markdown_verdicts(found):
-    yield "| line | | reached | bar | | how |"
-    yield "|---|---|---:|---|---|---|"
-    for v in found:
-        yield f"| {v.line} | {v.what} | {v.reached} | {v.bar} | {v.word()} | {v.how} |"
+def markdown_comparisons(found):
+    yield "| | jitney and the best other engine |"
+    yield "|---|---|"
+    for c in found:
+        yield f"| {c.what} | {c.text} |"
 
 
 def command_of(store, model, isa):
@@ -138,8 +138,7 @@ def command_of(store, model, isa):
 
 def markdown_of(store):
     yield ("In brackets: the value divided by jitney's in the same interleaved run. Of a rate, above "
-           "1.00 is faster than jitney; of a time or memory, more. Verdicts ask for at least "
-           f"{REPEATS_MIN} repeats; fewer are said.")
+           "1.00 is faster than jitney; of a time or memory, more.")
     for model, isa in keys_of(store):
         table = table_of(store, model, isa)
         rows = sorted(table, key=lines.place)
@@ -157,7 +156,7 @@ def markdown_of(store):
                 yield from markdown_table(table, part, names)
         yield ""
         yield from (f"- {line}" for line in endings(store, model, isa))
-        found = judge_all(store, model, isa)
+        found = compare_all(store, model, isa)
         if found:
             yield ""
-            yield from markdown_verdicts(found)
+            yield from markdown_comparisons(found)
