@@ -52,18 +52,18 @@ bool quota_allows(struct quota *q, const struct quota_limits *limits, uint32_t p
                   int64_t now_us, int64_t *wait_ms, const char **limit) {
     move_to(q, now_us);
     if (limits->concurrent && q->under_way >= limits->concurrent) {
-        *limit = "concurrent";
+        *limit = "concurrent requests";
         *wait_ms = UNKNOWN_WAIT_MS;
         return false;
     }
     if (limits->rpm && q->request_sum >= limits->rpm) {
-        *limit = "requests";
+        *limit = "requests per minute";
         *wait_ms = wait_for(q, false, (double)(q->request_sum - limits->rpm) + 1, now_us);
         return false;
     }
     double used = tokens_used(q), wanted = prompt_tokens + q->answer_tokens;
     if (limits->tpm && used > 0 && used + wanted > limits->tpm) {
-        *limit = "tokens";
+        *limit = "tokens per minute";
         *wait_ms = wait_for(q, true, used + wanted - limits->tpm, now_us);
         return false;
     }

@@ -18,7 +18,7 @@
 #include "sched/policy.h"
 #include "access/keys.h"
 #include "report/notify.h"
-#include "server/server.h"
+#include "access/access.h"
 #include "text/tokenizer.h"
 
 enum { HOST_BYTES = 256 };
@@ -69,7 +69,7 @@ static bool address_is_local(const struct sockaddr_storage *at) {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at;
     if (at->ss_family == AF_INET) inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text));
     if (at->ss_family == AF_INET6) inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof(text));
-    return !text[0] || server_host_is_local(text); /* a unix socket has no address */
+    return !text[0] || access_host_is_loopback(text); /* a unix socket has no address */
 }
 
 /* A variable as a number; 0 if it is absent or no number. */
@@ -107,7 +107,7 @@ static enum exit_code check_address(const struct settings *s, struct err *err) {
     }
     if (s->api_key_file || s->no_auth) return EXIT_FINE;
     bool is_given = is_given_open();
-    if (!is_given && (!has_tcp || server_host_is_local(s->host))) return EXIT_FINE;
+    if (!is_given && (!has_tcp || access_host_is_loopback(s->host))) return EXIT_FINE;
     return usage_set(err,
                      "serve: %s%.100s can be reached from other machines: say who may ask "
                      "with --api-key-file FILE, or --no-auth to let everybody in",

@@ -127,6 +127,7 @@ uint32_t exchange_set_host(struct http_exchange *x, struct str host) {
 void exchange_head_done(struct http_exchange *x) {
     const struct http_server *s = x->conn->server;
     x->head.headers = x->headers;
+    x->has_head = true;
     buf_init(&x->body, SIZE_MAX / 2);
     if (s->handler->on_head) s->handler->on_head(s->ctx, x);
 }
@@ -149,8 +150,9 @@ void exchange_body_done(struct http_exchange *x) {
 
 void exchange_gone(struct http_exchange *x) {
     const struct http_server *s = x->conn->server;
-    const bool is_known = x->is_handled || x->is_streaming;
-    if (is_known && s->handler->on_gone) s->handler->on_gone(s->ctx, x);
+    const bool is_incomplete = x->has_head && !x->is_handled && !x->is_answered;
+    if ((x->is_handled || x->is_streaming) && s->handler->on_gone) s->handler->on_gone(s->ctx, x);
+    if (is_incomplete && s->handler->on_incomplete) s->handler->on_incomplete(s->ctx, x);
     exchange_destroy(x);
 }
 

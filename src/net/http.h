@@ -95,6 +95,9 @@ struct http_handler {
     void (*on_head)(void *ctx, struct http_exchange *x);
     /* The body is complete too. Not called if on_head has responded. */
     void (*on_request)(void *ctx, struct http_exchange *x);
+    /* Before the body was complete, the client disconnected, or the body was too slow or too
+     * long. Called instead of on_request: free what on_head has attached to the exchange. */
+    void (*on_incomplete)(void *ctx, struct http_exchange *x);
     /* Before the response had ended, the client disconnected, was too slow, or reset the stream.
      * Only called after on_request, or after http_stream_begin. */
     void (*on_gone)(void *ctx, struct http_exchange *x);

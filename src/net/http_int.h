@@ -36,6 +36,7 @@ struct http_exchange {
     size_t out_head; /* http1: length of the response head at the start of `out` */
     uint32_t status;
     uint64_t body_sent;
+    bool has_head;        /* on_head was called */
     bool is_handled;      /* on_request was called */
     bool is_answered;     /* http_reply or http_stream_begin was called */
     bool is_streaming;    /* between http_stream_begin and its end */

@@ -1,15 +1,18 @@
-/* server/dispatch.c - what the network calls: heads, whole requests, clients that are gone.
+/* server/dispatch.c - what the network calls: a head, a whole request, a client that goes away.
  *
- * A request is judged twice. When its head is in, so that what is refused sends no body; and when
- * the body is in, because only then there is something to remember about it.
+ * A request is routed and checked once, when its head has arrived, so that a refused request need
+ * not send its body. When the body is complete, what may have changed meanwhile is checked again
+ * (the key may have been removed, the server may be draining), and the route's handler gets it.
  */
 #include "server/dispatch.h"
 
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/mem.h"
-#include "server/server_int.h"
+#include "server/http_request.h"
+#include "server/routes.h"
 
 enum { ALLOW_BYTES = 128, FAULT_BYTES = 1 << 14 };
 
@@ -27,121 +30,113 @@ static struct str put_methods(uint32_t allowed, char out[ALLOW_BYTES]) {
     return (struct str){out, used};
 }
 
-static void refuse_path(struct http_request *req, uint32_t allowed) {
+static void respond_unknown(struct http_request *req) {
     struct api_error e = {0};
-    const char *method = http_method_name(req->head->method);
-    char text[ALLOW_BYTES];
-    if (allowed == 0) {
-        api_refuse(&e, 404, NULL, "unknown_url", "Unknown request URL: %s %.*s", method,
-                   STR_ARG(req->head->path));
-        respond_error(req, &e);
-        return;
-    }
+    api_refuse(&e, 404, NULL, "unknown_url", "Unknown request URL: %s %.*s",
+               http_method_name(req->head->method), STR_ARG(req->head->path));
+    respond_error(req, &e);
+}
+
+static void respond_wrong_method(struct http_request *req) {
+    struct api_error e = {0};
     struct buf body;
-    struct http_header headers[] = {{STR("allow"), put_methods(allowed, text)},
+    char text[ALLOW_BYTES];
+    struct http_header headers[] = {{STR("allow"), put_methods(req->allowed_methods, text)},
                                     {STR("x-should-retry"), STR("false")}};
     buf_init(&body, FAULT_BYTES);
     api_refuse(&e, 405, NULL, "method_not_allowed", "%.*s takes %.*s, not %s",
-               STR_ARG(req->head->path), STR_ARG(headers[0].value), method);
+               STR_ARG(req->head->path), STR_ARG(headers[0].value),
+               http_method_name(req->head->method));
     req->codec->put_error(&e, str_of(req->request_id), &body);
     respond(req, &(struct response){
                      .status = 405, .body = buf_str(&body), .headers = headers, .header_count = 2});
     buf_deinit(&body);
 }
 
-/* OPTIONS: what the path takes and, for a page that may call, what its script may send. */
-static void answer_options(struct http_request *req) {
-    struct str arg, asked = http_find(req->head, "access-control-request-headers");
-    uint32_t allowed;
+/* OPTIONS: the methods of the path and, for a page that may call, what its script may send. */
+static void respond_options(struct http_request *req) {
+    struct str wanted = http_find(req->head, "access-control-request-headers");
     char text[ALLOW_BYTES];
-    routes_find(HTTP_OTHER, req->head->path, &arg, &allowed);
-    if (allowed == 0) {
-        refuse_path(req, 0);
-        return;
-    }
-    struct str methods = put_methods(allowed, text);
+    struct str methods = put_methods(req->allowed_methods, text);
     struct http_header headers[] = {
         {STR("allow"), methods},
         {STR("access-control-allow-methods"), methods},
         {STR("access-control-max-age"), STR("600")},
-        {STR("access-control-allow-headers"), asked},
+        {STR("access-control-allow-headers"), wanted},
     };
-    uint32_t count = !req->is_allowed_origin ? 1 : asked.ptr ? 4 : 3;
+    uint32_t count = !req->grant.is_allowed_origin ? 1 : wanted.ptr ? 4 : 3;
     respond(req, &(struct response){.status = 204, .headers = headers, .header_count = count});
 }
 
-static void refuse_draining(struct http_request *req) {
-    struct api_error e = {0};
-    api_refuse(&e, 503, NULL, "shutting_down", "the server is shutting down");
-    e.retry_after_ms = 5000;
-    respond_error(req, &e);
-}
-
-/* A small body could unfold to any size, so none is unfolded. */
-static bool is_packed(const struct http_request *req) {
+/* A small compressed body could expand to any size, so no compressed body is accepted. */
+static bool is_compressed(const struct http_request *req) {
     struct str coding = http_find(req->head, "content-encoding");
     return coding.len > 0 && !str_is(coding, "identity");
 }
 
-static void refuse_packed(struct http_request *req) {
-    struct api_error e = {0};
-    api_refuse(&e, 415, NULL, "unsupported_content_encoding",
-               "compressed bodies are not read; send it without Content-Encoding");
-    respond_error(req, &e);
+static enum status check_coding(const struct http_request *req, struct api_error *e) {
+    if (!is_compressed(req)) return ST_OK;
+    return api_refuse(e, 415, NULL, "unsupported_content_encoding",
+                      "compressed bodies are not supported; send the body without "
+                      "Content-Encoding");
 }
 
-/* True: the exchange may go on. Otherwise it has been answered. */
-static bool let_in(struct http_request *req) {
+/* True: the body may come. Otherwise the request has been answered. */
+static bool accept_head(struct http_request *req) {
     struct api_error e = {0};
-    if (gate_check(req, &e) != ST_OK) {
+    enum status st = access_check(&req->server->access_rules, req->head,
+                                  routes_access(req->route, req->head->method), &req->grant, &e);
+    bool is_known = req->route || req->allowed_methods != 0;
+    if (st == ST_OK && req->route && req->route->is_work)
+        st = server_check_draining(req->server, &e);
+    if (st == ST_OK && req->route) st = check_coding(req, &e);
+    if (st != ST_OK)
         respond_error(req, &e);
-        return false;
-    }
-    if (req->head->method == HTTP_OPTIONS) {
-        answer_options(req);
-        return false;
-    }
-    if (!req->route) {
-        struct str arg;
-        uint32_t allowed;
-        routes_find(req->head->method, req->head->path, &arg, &allowed);
-        refuse_path(req, allowed);
-        return false;
-    }
-    if (req->route->is_work && req->server->is_draining) {
-        refuse_draining(req);
-        return false;
-    }
-    if (is_packed(req)) {
-        refuse_packed(req);
-        return false;
-    }
-    return true;
+    else if (!is_known)
+        respond_unknown(req);
+    else if (req->head->method == HTTP_OPTIONS)
+        respond_options(req);
+    else if (!req->route)
+        respond_wrong_method(req);
+    else
+        return true;
+    return false;
 }
 
 static void on_head(void *ctx, struct http_exchange *x) {
-    struct http_request req;
-    http_request_init(&req, ctx, x);
-    if (let_in(&req)) http_request_deinit(&req);
+    struct http_request here, *req = mem_alloc(sizeof(*req));
+    http_request_init(req ? req : &here, ctx, x);
+    http_set_user(x, req);
+    if (req)
+        accept_head(req);
+    else
+        respond_out_of_memory(&here);
 }
 
 static void on_request(void *ctx, struct http_exchange *x) {
-    struct http_request *req = mem_alloc(sizeof(*req));
-    if (!req) {
-        struct http_request here;
-        http_request_init(&here, ctx, x);
-        respond_out_of_memory(&here);
-        return;
-    }
-    http_request_init(req, ctx, x);
-    http_set_user(x, req);
-    if (let_in(req)) req->route->handle(req);
+    struct http_request *req = http_user(x);
+    struct api_error e = {0};
+    (void)ctx;
+    req->arrived_us = clock_now(&clock_real);
+    enum status st = access_recheck(req->server->keys, req->grant.key, req->route->access, &e);
+    if (st == ST_OK && req->route->is_work) st = server_check_draining(req->server, &e);
+    if (st == ST_OK)
+        req->route->handle(req);
+    else
+        respond_error(req, &e);
+}
+
+static void on_incomplete(void *ctx, struct http_exchange *x) {
+    struct http_request *req = http_user(x);
+    (void)ctx;
+    http_set_user(x, NULL);
+    http_request_free(req);
 }
 
 static void on_gone(void *ctx, struct http_exchange *x) {
     struct http_request *req = http_user(x);
     (void)ctx;
-    if (!req) return;
+    if (!req) return; /* it has its response */
     http_request_count_gone(req);
     http_set_user(x, NULL);
     if (req->on_gone)
@@ -150,13 +145,13 @@ static void on_gone(void *ctx, struct http_exchange *x) {
         http_request_free(req);
 }
 
-static void on_room(void *ctx, struct http_exchange *x) {
+static void on_writable(void *ctx, struct http_exchange *x) {
     struct http_request *req = http_user(x);
     (void)ctx;
-    if (req && req->on_room) req->on_room(req);
+    if (req && req->on_writable) req->on_writable(req);
 }
 
-static void put_fault(void *ctx, uint32_t status, const char *sentence, struct buf *body) {
+static void put_error_body(void *ctx, uint32_t status, const char *sentence, struct buf *body) {
     struct api_error e = {0};
     (void)ctx;
     api_refuse(&e, status, NULL, NULL, "%s", sentence);
@@ -165,6 +160,7 @@ static void put_fault(void *ctx, uint32_t status, const char *sentence, struct b
 
 const struct http_handler dispatch_handler = {.on_head = on_head,
                                               .on_request = on_request,
+                                              .on_incomplete = on_incomplete,
                                               .on_gone = on_gone,
-                                              .on_writable = on_room,
-                                              .put_error_body = put_fault};
+                                              .on_writable = on_writable,
+                                              .put_error_body = put_error_body};

@@ -1,8 +1,8 @@
 /* server/embeddings.c - embeddings: texts in, vectors out, through the model's embedder.
  *
- * A request's texts are made into tokens (in the pool if they are long) and become jobs of the
- * embedder, which batches them with everybody else's. The embedder cannot be told to forget a
- * job, so what a client leaves behind is computed and thrown away.
+ * A request's texts are tokenised (in libuv's pool if they are long) and become jobs of the
+ * embedder, which batches them with those of other requests. The embedder cannot cancel a job, so
+ * the jobs of a client that has gone away are computed and their results are dropped.
  */
 #include "engine/embedder.h"
 
@@ -13,15 +13,14 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/task_int.h"
 #include "server/handlers.h"
+#include "server/http_request.h"
 #include "server/registry.h"
-#include "server/server_int.h"
-#include "server/text_request.h"
+#include "server/task_int.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 enum {
-    EMBED_RETRY_MS = 1000,       /* before any pass has shown how long one takes */
+    EMBED_RETRY_MS = 1000,       /* until a pass has shown how long one takes */
     POOL_FROM_FLOATS = 32 << 10, /* writing one takes about 100 ns */
 };
 
@@ -64,8 +63,8 @@ static uint64_t tokens_of(const struct embedding *t) {
 }
 
 /* On any thread. */
-static void write_body(struct task *c) {
-    struct embedding *t = (struct embedding *)c;
+static void write_body(struct task *task) {
+    struct embedding *t = (struct embedding *)task;
     struct embed_answer answer = {.model = str_of(t->model->name),
                                   .vectors = t->vectors,
                                   .count = t->prompts.count,
@@ -74,30 +73,30 @@ static void write_body(struct task *c) {
     t->put(t, &answer, &t->body);
 }
 
-static void answer(struct task *c) {
-    struct embedding *t = (struct embedding *)c;
-    if (c->http) respond_json(c->http, &t->body);
+static void send_answer(struct task *task) {
+    struct embedding *t = (struct embedding *)task;
+    if (task->http) respond_json(task->http, &t->body);
     destroy(t);
 }
 
-/* Every job is back. */
+/* Every job has its result. */
 static void finish(struct embedding *t) {
-    struct task *c = &t->base;
-    uint64_t tokens = c->status == ST_OK ? tokens_of(t) : 0;
+    struct task *task = &t->base;
+    uint64_t tokens = task->status == ST_OK ? tokens_of(t) : 0;
     keys_end(t->server->keys, t->key, (uint32_t)tokens, clock_now(&clock_real));
-    if (c->http && c->status == ST_OK) {
+    if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
-        c->work = write_body;
-        c->done = answer;
-        task_run(c, c->http, floats >= POOL_FROM_FLOATS);
+        task->work = write_body;
+        task->done = send_answer;
+        task_run(task, task->http, floats >= POOL_FROM_FLOATS);
         return;
     }
-    if (c->http) respond_error(c->http, &c->error);
+    if (task->http) respond_error(task->http, &task->error);
     destroy(t);
 }
 
-void embed_on_done(struct server *s, struct served_model *m) {
-    (void)s;
+void embeddings_on_done(uv_async_t *handle) {
+    const struct served_model *m = handle->data;
     for (struct embed_job *job; (job = embedder_next(m->embedder));) {
         struct embedding *t = job->user;
         if (job->status != ST_OK && t->base.status == ST_OK) {
@@ -128,10 +127,10 @@ static enum status check_lengths(struct embedding *t) {
     return ST_OK;
 }
 
-static void prepare(struct task *c) {
-    struct embedding *t = (struct embedding *)c;
-    c->status = prompts_prepare(t->model, &t->request.text, &t->prompts, &c->error);
-    if (c->status == ST_OK) c->status = check_lengths(t);
+static void prepare(struct task *task) {
+    struct embedding *t = (struct embedding *)task;
+    task->status = prompts_prepare(t->model, &t->request.text, &t->prompts, &task->error);
+    if (task->status == ST_OK) task->status = check_lengths(t);
 }
 
 /* ---- submission ---- */
@@ -154,66 +153,66 @@ static enum status make_jobs(struct embedding *t) {
     return ST_OK;
 }
 
-/* All of them or none: a part would be computed for nobody. Only the loop submits. */
+/* All texts are submitted, or none. Only the I/O thread submits. */
 static enum status check_room(struct embedding *t) {
     struct embedder_line line = embedder_line(t->model->embedder);
     if (t->prompts.count <= line.room) return ST_OK;
     api_refuse(&t->base.error, 429, NULL, "queue_full",
-               "too many texts wait already; try again later");
+               "the queue of the embedder is full; try again later");
     t->base.error.retry_after_ms = line.wait_us > 0 ? line.wait_us / 1000 + 1 : EMBED_RETRY_MS;
     return ST_BAD;
 }
 
 static void submit(struct embedding *t) {
-    struct task *c = &t->base;
+    struct task *task = &t->base;
     struct err err = {0};
-    c->status = check_room(t);
-    for (uint32_t i = 0; i < t->prompts.count && c->status == ST_OK; i++) {
+    task->status = check_room(t);
+    for (uint32_t i = 0; i < t->prompts.count && task->status == ST_OK; i++) {
         enum status st = embedder_submit(t->model->embedder, &t->jobs[i], &err);
         if (st == ST_OK) {
             t->left++;
             continue;
         }
         CHECK(st != ST_FULL);
-        c->status = api_refuse(&c->error, 400, NULL, NULL, "%s", err.text);
+        task->status = api_refuse(&task->error, 400, NULL, NULL, "%s", err.text);
     }
 }
 
-/* The embedder's hook may come any time, but only the loop takes its jobs. */
-static void prepared(struct task *c) {
-    struct embedding *t = (struct embedding *)c;
-    bool is_wanted = c->http && t->prompts.count > 0; /* Ollama's clients ask for nothing, too */
-    if (c->status == ST_OK && is_wanted) c->status = make_jobs(t);
-    if (c->status == ST_OK && is_wanted) submit(t);
+static void on_prepared(struct task *task) {
+    struct embedding *t = (struct embedding *)task;
+    bool is_wanted = task->http && t->prompts.count > 0; /* Ollama's clients may send no text */
+    if (task->status == ST_OK && is_wanted) task->status = make_jobs(t);
+    if (task->status == ST_OK && is_wanted) submit(t);
     if (t->left == 0) finish(t);
 }
 
-/* ---- beginning ---- */
+/* ---- the request ---- */
 
 static enum status check(struct http_request *req, struct embedding *t, struct api_error *e) {
-    TRY(text_find_model(req->server, t->request.text.model, &t->model, e));
+    TRY(registry_find_ready(req->server->registry, t->request.text.model, &t->model, e));
     if (!t->model->embedder)
         return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings",
                           t->model->name);
     TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
-    return text_begin_key(req->server, req->key, req->arrived_us, e);
+    return access_begin(req->server->keys, req->grant.key, req->arrived_us, e);
 }
 
-static enum status read_body(void *self, struct json *body, struct api_error *e) {
-    struct embedding *t = self;
-    return t->read(body, &t->request, e);
+static enum status decode(struct task *task, struct json *doc) {
+    struct embedding *t = (struct embedding *)task;
+    return t->read(doc, &t->request, &task->error);
 }
 
-static void was_read(void *self, struct http_request *req, enum status st,
-                     const struct api_error *e) {
-    struct embedding *t = self;
-    struct api_error error = *e;
-    if (req && st == ST_OK) st = check(req, t, &error);
-    if (req && st == ST_OK) {
-        task_run(&t->base, req, http_body(req->x).len >= TASK_POOL_FROM_BYTES);
+static void on_decoded(struct task *task) {
+    struct embedding *t = (struct embedding *)task;
+    struct http_request *req = task->http;
+    if (req && task->status == ST_OK) task->status = check(req, t, &task->error);
+    if (req && task->status == ST_OK) {
+        task->work = prepare;
+        task->done = on_prepared;
+        task_run(task, req, task->body.len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (req) respond_error(req, &error);
+    if (req) respond_error(req, &task->error);
     destroy(t);
 }
 
@@ -225,16 +224,15 @@ static void run(struct http_request *req, embed_read_fn *read, embed_put_fn *put
     }
     t->server = req->server;
     t->server->embeds++;
-    t->key = req->key;
+    t->key = req->grant.key;
     t->read = read;
     t->put = put;
     t->began_us = req->arrived_us;
-    t->base.work = prepare;
-    t->base.done = prepared;
+    t->base.decode = decode;
+    t->base.done = on_decoded;
     buf_init(&t->body, BODY_BYTES_MAX);
     api_request_init(&t->request.text, req->codec);
-    http_request_read(
-        req, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
+    task_read_body(&t->base, req);
 }
 
 static void put_openai(const struct embedding *t, const struct embed_answer *a, struct buf *out) {

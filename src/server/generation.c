@@ -216,7 +216,6 @@ static void abandon(struct generation *gen) {
 }
 
 void generation_check_end(struct generation *gen) {
-    struct generations *all = gen->all;
     if (gen->is_busy) return;
     bool is_done = answer_is_done(&gen->answer);
     if (gen->has_started && !is_done && !gen->sinks && !gen->survives) {
@@ -226,7 +225,6 @@ void generation_check_end(struct generation *gen) {
     if (gen->has_started && (!is_done || gen->work || gen->open_choices > 0)) return;
     if (gen->has_started && !gen->has_ended) end_generation(gen);
     if (!gen->sinks && !gen->is_kept) generation_destroy(gen);
-    if (all->live == 0 && all->options.on_empty) all->options.on_empty(all->options.ctx);
 }
 
 void generation_detach_sink(struct generation *gen, struct sink *s) {

@@ -36,6 +36,8 @@ struct generations; /* opaque: all of them */
 struct served_model;
 struct sink;
 struct smoother;
+struct server_metrics;
+struct uv_async_s;
 struct uv_loop_s;
 
 enum generation_stage { GENERATION_NEW, GENERATION_PREPARING, GENERATION_RUNNING, GENERATION_DONE };
@@ -84,13 +86,11 @@ struct generations_options {
     struct uv_loop_s *loop;
     int64_t keep_ms;
     uint64_t keep_bytes;
-    uint64_t log_bytes;       /* of one answer's events; 0: 64 MiB */
-    uint64_t pool_from_bytes; /* bodies of this size are prepared in the pool; 0: 16 KiB */
-    /* A batch of tokens of one choice has come, so long after the last (-1: its first). */
-    void (*on_tokens)(void *ctx, struct generation *gen, uint32_t count, int64_t gap_us);
-    void (*on_ended)(void *ctx,
-                     struct generation *gen); /* once for each generation that has begun to go */
-    void (*on_empty)(void *ctx);              /* no generation is live any more */
+    uint64_t log_bytes;             /* of one answer's events; 0: 64 MiB */
+    uint64_t pool_from_bytes;       /* bodies of this size are prepared in the pool; 0: 16 KiB */
+    struct server_metrics *metrics; /* counts tokens; NULL: nobody does */
+    /* Once for each generation that was started, when it has ended. */
+    void (*on_ended)(void *ctx, struct generation *gen);
     void *ctx;
 };
 
@@ -149,8 +149,7 @@ struct generation *generation_find(const struct generations *all, const struct k
 /* End every generation that is not done. */
 void generations_fail(struct generations *all, const struct api_error *e);
 
-/* A model's engine has something: take it and tell it. True: there may be more; call again when
- * the loop has had its turn. */
-bool generations_on_output(struct generations *all, struct served_model *m);
+/* A model's engine has tokens: take them and deliver them. `data` of the handle is the model. */
+void generations_on_output(struct uv_async_s *handle);
 
 #endif

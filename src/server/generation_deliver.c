@@ -9,6 +9,7 @@
 #include "api/teller.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "report/server_metrics.h"
 #include "server/registry.h"
 #include "server/generation_int.h"
 #include "server/sink.h"
@@ -118,12 +119,13 @@ static void push_tokens(struct generation *gen, uint32_t i, const struct choice 
 
 static void count_tokens(struct generation *gen, uint32_t i, uint32_t before, int64_t now_us) {
     struct generation_choice *mine = &gen->choices[i];
-    const struct generations_options *o = &gen->all->options;
+    struct server_metrics *metrics = gen->all->options.metrics;
     if (mine->taken == before) return;
     if (gen->answer.first_token_us == 0) gen->answer.first_token_us = now_us;
     int64_t gap_us = mine->last_us ? now_us - mine->last_us : -1;
     mine->last_us = now_us;
-    if (o->on_tokens) o->on_tokens(o->ctx, gen, mine->taken - before, gap_us);
+    if (metrics)
+        server_metrics_tokens(metrics, gen->model->metrics_idx, mine->taken - before, gap_us);
 }
 
 static bool is_natural(enum finish_reason f) { return f == FINISH_STOP || f == FINISH_LENGTH; }
@@ -221,10 +223,10 @@ static void deliver_dirty(struct generation *first, int64_t now_us) {
     }
 }
 
-bool generations_on_output(struct generations *all, struct served_model *m) {
+void generations_on_output(uv_async_t *handle) {
+    struct served_model *m = handle->data;
     struct generation *dirty = NULL;
     int64_t now_us = clock_now(&clock_real);
-    (void)all;
     uint32_t count = 0;
     for (struct choice *c; count < TAKE_MAX && (c = engine_next(m->engine, 0)); count++) {
         struct generation_part *part = c->request->user;
@@ -236,5 +238,5 @@ bool generations_on_output(struct generations *all, struct served_model *m) {
         request_unref(c->request);
     }
     deliver_dirty(dirty, now_us);
-    return count == TAKE_MAX;
+    if (count == TAKE_MAX) uv_async_send(handle); /* there may be more; sockets get their turn */
 }

@@ -1,4 +1,6 @@
-/* server/http_request.c - an exchange with its id, key and route; how every response leaves. */
+/* server/http_request.c - see server/http_request.h. */
+#include "server/http_request.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -8,16 +10,17 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "report/log.h"
-#include "server/server_int.h"
+#include "server/routes.h"
 
 enum {
     HEADERS_MAX = 32,
     TEXT_BYTES = 1536,
     ERROR_BODY_BYTES = 1 << 16,
-    GONE_STATUS = 499, /* never sent: what nginx counts for a client that did not wait */
+    DRAIN_RETRY_MS = 5000,
+    GONE_STATUS = 499, /* never sent: counted, as nginx does, for a client that did not wait */
 };
 
-/* Headers under construction; values that are made live in `text`. */
+/* Headers under construction; values that are printed are kept in `text`. */
 struct head_list {
     struct http_header list[HEADERS_MAX];
     uint32_t count;
@@ -38,13 +41,20 @@ static void add_int(struct head_list *h, struct str name, int64_t value, const c
     h->used += (size_t)len;
 }
 
+enum status server_check_draining(const struct server *s, struct api_error *e) {
+    if (!s->is_draining) return ST_OK;
+    api_refuse(e, 503, NULL, "shutting_down", "the server is shutting down");
+    e->retry_after_ms = DRAIN_RETRY_MS;
+    return ST_BAD;
+}
+
 /* ---- ids ---- */
 
 void server_make_id(struct server *s, char out[SERVER_ID_BYTES]) {
     enum { BYTES = (SERVER_ID_BYTES - 1) / 2 };
     static const char digits[] = "0123456789abcdef";
     if (s->random_left < BYTES) {
-        /* The pool of the system is never empty after boot; a short read would be a bug. */
+        /* After boot the system's pool is never empty, so a short read would be a bug. */
         CHECK(getrandom(s->random, sizeof(s->random), 0) == (ssize_t)sizeof(s->random));
         s->random_left = sizeof(s->random);
     }
@@ -56,8 +66,8 @@ void server_make_id(struct server *s, char out[SERVER_ID_BYTES]) {
     out[2 * BYTES] = 0;
 }
 
-/* The client's own, if it can stand in a log and a header. */
-static bool is_sane_id(struct str id) {
+/* The client's own id is used if it can be written into a log line and a header. */
+static bool is_printable_id(struct str id) {
     if (id.len == 0 || id.len > 128) return false;
     for (size_t i = 0; i < id.len; i++)
         if (id.ptr[i] <= ' ' || id.ptr[i] > '~') return false;
@@ -69,27 +79,19 @@ void http_request_init(struct http_request *req, struct server *s, struct http_e
     req->arrived_us = clock_now(&clock_real);
     server_make_id(s, req->id);
     struct str given = http_find(req->head, "x-request-id");
-    bool is_sane = is_sane_id(given);
-    snprintf(req->request_id, sizeof(req->request_id), "%.*s", is_sane ? (int)given.len : 24,
-             is_sane ? given.ptr : req->id);
-    uint32_t allowed;
-    struct str arg;
-    req->route = routes_find(req->head->method, req->head->path, &arg, &allowed);
+    bool is_usable = is_printable_id(given);
+    snprintf(req->request_id, sizeof(req->request_id), "%.*s", is_usable ? (int)given.len : 24,
+             is_usable ? given.ptr : req->id);
+    req->route = routes_find(req->head->method, req->head->path, &req->arg, &req->allowed_methods);
     req->codec = routes_codec(req->route, req->head->path);
-    if (req->route && arg.len > 0) req->arg = arg;
 }
 
-void http_request_deinit(struct http_request *req) { *req = (struct http_request){0}; }
-
-void http_request_free(struct http_request *req) {
-    http_request_deinit(req);
-    mem_free(req);
-}
+void http_request_free(struct http_request *req) { mem_free(req); }
 
 /* ---- headers ---- */
 
 static void add_cors(struct http_request *req, struct head_list *h) {
-    if (!req->is_allowed_origin) return;
+    if (!req->grant.is_allowed_origin) return;
     add(h, STR("access-control-allow-origin"), http_find(req->head, "origin"));
     add(h, STR("access-control-expose-headers"),
         STR("x-request-id, openai-processing-ms, retry-after, retry-after-ms, location, "
@@ -98,7 +100,7 @@ static void add_cors(struct http_request *req, struct head_list *h) {
 }
 
 static void add_limits(const struct http_request *req, struct head_list *h, int64_t now_us) {
-    const struct key *key = req->key;
+    const struct key *key = req->grant.key;
     if (!key || (!key->rpm && !key->tpm)) return;
     struct key_room room = keys_room(req->server->keys, key, now_us);
     if (key->rpm) {
@@ -123,7 +125,7 @@ static void add_common(struct http_request *req, const struct response *r, struc
     add_cors(req, h);
 }
 
-/* Counted always; a line in the log for what failed here, and for everything while debugging. */
+/* Every response is counted; failures of the server are logged, and at level debug all are. */
 static void count(const struct http_request *req, uint32_t status) {
     struct server *s = req->server;
     int64_t took_us = clock_now(&clock_real) - req->arrived_us;
@@ -144,16 +146,13 @@ static void count(const struct http_request *req, uint32_t status) {
 
 void http_request_count_gone(const struct http_request *req) { count(req, GONE_STATUS); }
 
-/* ---- the ways to end ---- */
+/* ---- responses ---- */
 
-/* A refusal before the body stands in its caller's storage, not on the heap. */
-static void release(struct http_request *req) {
-    if (http_user(req->x) == req) {
-        http_set_user(req->x, NULL);
-        http_request_free(req);
-    } else {
-        http_request_deinit(req);
-    }
+/* One for which there was no memory is in dispatch.c's storage and not the exchange's. */
+static void release(struct http_request *req, struct http_exchange *x) {
+    if (http_user(x) != req) return;
+    http_set_user(x, NULL);
+    http_request_free(req);
 }
 
 void respond(struct http_request *req, const struct response *r) {
@@ -163,16 +162,13 @@ void respond(struct http_request *req, const struct response *r) {
     add_common(req, r, &h);
     count(req, r->status);
     struct http_exchange *x = req->x;
+    bool is_owned = http_user(x) == req;
     struct http_reply reply = {
         .status = r->status, .headers = h.list, .header_count = h.count, .body = r->body};
-    /* The headers borrow from the exchange, so it goes last; but the exchange goes first. */
-    bool is_heap = http_user(x) == req;
-    if (is_heap) http_set_user(x, NULL);
+    /* The headers borrow from `req`; after http_reply the exchange is gone. */
+    if (is_owned) http_set_user(x, NULL);
     http_reply(x, &reply);
-    if (is_heap)
-        http_request_free(req);
-    else
-        http_request_deinit(req);
+    if (is_owned) http_request_free(req);
 }
 
 void respond_json(struct http_request *req, struct buf *body) {
@@ -182,7 +178,7 @@ void respond_json(struct http_request *req, struct buf *body) {
         respond(req, &(struct response){.status = 200, .body = buf_str(body)});
 }
 
-static void put_retry(const struct api_error *e, struct head_list *h) {
+static void add_retry(const struct api_error *e, struct head_list *h) {
     bool is_temporary = api_error_is_temporary(e);
     add(h, STR("x-should-retry"), is_temporary ? STR("true") : STR("false"));
     if (e->retry_after_ms <= 0) return;
@@ -198,7 +194,7 @@ void respond_error(struct http_request *req, const struct api_error *e) {
     CHECK(e->status >= 400);
     buf_init(&body, ERROR_BODY_BYTES);
     req->codec->put_error(e, str_of(req->request_id), &body);
-    put_retry(e, &extra);
+    add_retry(e, &extra);
     if (e->status == 401) add(&extra, STR("www-authenticate"), STR("Bearer"));
     respond(req, &(struct response){.status = e->status,
                                     .body = buf_str(&body),
@@ -209,7 +205,7 @@ void respond_error(struct http_request *req, const struct api_error *e) {
 
 void respond_out_of_memory(struct http_request *req) {
     struct api_error e = {0};
-    api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this answer");
+    api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this response");
     respond_error(req, &e);
 }
 
@@ -224,18 +220,18 @@ void respond_begin(struct http_request *req, const struct response *r) {
 void respond_end(struct http_request *req) {
     struct http_exchange *x = req->x;
     count(req, 200);
-    release(req);
+    release(req, x);
     http_stream_end(x);
 }
 
 void respond_abort(struct http_request *req) {
     struct http_exchange *x = req->x;
     count(req, 500);
-    release(req);
+    release(req, x);
     http_stream_abort(x);
 }
 
-/* ---- reading ---- */
+/* ---- parameters ---- */
 
 bool http_request_query_u64(struct http_request *req, const char *name, uint64_t fallback,
                             uint64_t *out) {

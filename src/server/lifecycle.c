@@ -25,9 +25,9 @@
 #include "server/dispatch.h"
 #include "report/log.h"
 #include "server/registry.h"
+#include "server/routes.h"
 #include "server/server.h"
 #include "server/server_int.h"
-#include "server/text_request.h"
 
 enum {
     TICK_MS = 100,
@@ -146,9 +146,10 @@ static void on_stalled(uv_async_t *handle) {
 }
 
 static void feed_watchdog(struct server *s, int64_t now_us) {
-    if (s->notify.watchdog_us <= 0 || now_us - s->fed_us < s->notify.watchdog_us / 3) return;
+    if (s->notify.watchdog_us <= 0 || now_us - s->watchdog_sent_us < s->notify.watchdog_us / 3)
+        return;
     if (lifecycle_failure(s)) return;
-    s->fed_us = now_us;
+    s->watchdog_sent_us = now_us;
     notify_watchdog(&s->notify);
 }
 
@@ -200,8 +201,8 @@ static void check_keys(struct server *s, int64_t now_us) {
 static void tell_loading(struct server *s, int64_t now_us) {
     char text[SERVED_NAME_BYTES + 64];
     struct load_progress p = registry_progress(s->registry);
-    if (s->is_loaded || !p.model || now_us - s->told_us < LOAD_TELL_US) return;
-    s->told_us = now_us;
+    if (s->is_loaded || !p.model || now_us - s->status_sent_us < LOAD_TELL_US) return;
+    s->status_sent_us = now_us;
     snprintf(text, sizeof(text), "loading %s: %s %.0f %%", p.model->name, p.stage, p.share * 100);
     notify_status(&s->notify, text);
 }
@@ -261,13 +262,6 @@ static void on_ignored_signal(uv_signal_t *handle, int number) {
 }
 
 /* ---- models ---- */
-
-static bool on_output(void *ctx, struct served_model *m) {
-    struct server *s = ctx;
-    return generations_on_output(s->generations, m);
-}
-
-static void on_embedded(void *ctx, struct served_model *m) { embed_on_done(ctx, m); }
 
 static void add_metrics(struct server *s, struct served_model *m) {
     struct metrics_model info = {.name = m->name,
@@ -353,13 +347,6 @@ static void on_changed(void *ctx, struct served_model *m) {
     keep_weights(s, m);
 }
 
-static void on_tokens(void *ctx, struct generation *gen, uint32_t count, int64_t gap_us) {
-    struct server *s = ctx;
-    server_metrics_tokens(s->metrics, gen->model->metrics_idx, count, gap_us);
-}
-
-static void on_ended(void *ctx, struct generation *gen) { text_ended(ctx, gen); }
-
 /* ---- birth ---- */
 
 static void open_handles(struct server *s) {
@@ -390,6 +377,10 @@ static enum status make_tools(struct server *s, struct err *err) {
     TRY(log_create(2, s->settings.log_format, s->settings.log_level, &s->log, err));
     TRY(routes_check(err));
     TRY(keys_create(s->settings.api_key_file, &s->keys, err));
+    s->access_rules =
+        (struct access_rules){.settings = &s->settings,
+                              .keys = s->keys,
+                              .is_loopback = access_host_is_loopback(s->settings.host)};
     if (s->settings.tls_cert)
         TRY(tls_context_create(s->settings.tls_cert, s->settings.tls_key, &s->tls, err));
     if (server_metrics_create(&s->metrics) != ST_OK)
@@ -399,16 +390,16 @@ static enum status make_tools(struct server *s, struct err *err) {
 }
 
 static enum status make_parts(struct server *s, struct err *err) {
-    const struct registry_hooks hooks = {.on_output = on_output,
-                                         .on_embedded = on_embedded,
+    const struct registry_hooks hooks = {.on_output = generations_on_output,
+                                         .on_embedded = embeddings_on_done,
                                          .on_changed = on_changed,
                                          .on_stall = on_stall,
                                          .ctx = s};
     const struct generations_options generations = {.loop = &s->loop,
                                                     .keep_ms = (int64_t)(s->settings.keep_s * 1e3),
                                                     .keep_bytes = s->settings.keep_memory,
-                                                    .on_tokens = on_tokens,
-                                                    .on_ended = on_ended,
+                                                    .metrics = s->metrics,
+                                                    .on_ended = generation_report,
                                                     .ctx = s};
     struct http_options http = {.handler = &dispatch_handler, .ctx = s};
     lifecycle_limits(s, &http.limits);
@@ -472,7 +463,6 @@ enum status server_run(const struct settings *settings, struct err *err) {
         return err_set(err, st, "out of memory for the settings");
     }
     CHECK(uv_loop_init(&s->loop) == 0);
-    s->is_loopback = server_host_is_local(s->settings.host);
     st = start(s, err);
     if (st == ST_OK) {
         uv_run(&s->loop, UV_RUN_DEFAULT);

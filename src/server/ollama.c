@@ -1,4 +1,4 @@
-/* server/ollama.c - what only Ollama's clients ask: tags, show, ps, version. */
+/* server/ollama.c - routes that only Ollama's clients use: tags, show, ps, version. */
 #include "api/ollama.h"
 
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #include "model/model.h"
 #include "server/handlers.h"
 #include "server/registry.h"
-#include "server/server_int.h"
-#include "server/text_request.h"
+#include "server/http_request.h"
+#include "server/task_int.h"
 #include "text/tokenizer.h"
 
 enum { BODY_BYTES_MAX = 1 << 24, DIGEST_BYTES = 65 };
@@ -49,7 +49,7 @@ static void fill(const struct served_model *m, char digest[DIGEST_BYTES],
 
 typedef void list_put_fn(const struct ollama_model *models, uint32_t count, struct buf *out);
 
-static void reply_list(struct http_request *req, bool only_ready, list_put_fn *put) {
+static void respond_list(struct http_request *req, bool only_ready, list_put_fn *put) {
     const struct registry *r = req->server->registry;
     struct ollama_model models[SERVED_MAX];
     char digests[SERVED_MAX][DIGEST_BYTES];
@@ -67,8 +67,8 @@ static void reply_list(struct http_request *req, bool only_ready, list_put_fn *p
     buf_deinit(&body);
 }
 
-void handle_ollama_tags(struct http_request *req) { reply_list(req, false, ollama_tags_put); }
-void handle_ollama_ps(struct http_request *req) { reply_list(req, true, ollama_ps_put); }
+void handle_ollama_tags(struct http_request *req) { respond_list(req, false, ollama_tags_put); }
+void handle_ollama_ps(struct http_request *req) { respond_list(req, true, ollama_ps_put); }
 
 void handle_ollama_version(struct http_request *req) {
     struct buf body;
@@ -78,31 +78,22 @@ void handle_ollama_version(struct http_request *req) {
     buf_deinit(&body);
 }
 
-/* What is asked for is one name; it is looked up as soon as it is read. */
-struct showing {
+/* A request for a model's description, while its body is decoded. */
+struct show_task {
+    struct task base;
     char name[SERVED_NAME_BYTES];
 };
 
-static enum status read_show(void *self, struct json *body, struct api_error *e) {
-    struct showing *t = self;
+static enum status decode_show(struct task *task, struct json *doc) {
+    struct show_task *t = (struct show_task *)task;
     struct str name = {0};
-    enum status st = ollama_show_read(body, &name, e);
+    enum status st = ollama_show_read(doc, &name, &task->error);
     snprintf(t->name, sizeof(t->name), "%.*s", STR_ARG(name));
-    json_destroy(body);
+    json_destroy(doc);
     return st;
 }
 
-static void show(void *self, struct http_request *req, enum status st, const struct api_error *e) {
-    struct showing *t = self;
-    struct api_error error = *e;
-    struct served_model *m;
-    if (req && st == ST_OK) st = text_find_model(req->server, str_of(t->name), &m, &error);
-    mem_free(t);
-    if (!req) return;
-    if (st != ST_OK) {
-        respond_error(req, &error);
-        return;
-    }
+static void respond_show(struct http_request *req, const struct served_model *m) {
     char digest[DIGEST_BYTES];
     struct ollama_model info;
     struct buf body;
@@ -113,12 +104,27 @@ static void show(void *self, struct http_request *req, enum status st, const str
     buf_deinit(&body);
 }
 
+static void on_show_decoded(struct task *task) {
+    struct show_task *t = (struct show_task *)task;
+    struct http_request *req = task->http;
+    struct served_model *m = NULL;
+    enum status st = task->status;
+    if (req && st == ST_OK)
+        st = registry_find_ready(req->server->registry, str_of(t->name), &m, &task->error);
+    if (req && st == ST_OK)
+        respond_show(req, m);
+    else if (req)
+        respond_error(req, &task->error);
+    mem_free(t);
+}
+
 void handle_ollama_show(struct http_request *req) {
-    struct showing *t = mem_zalloc(sizeof(*t));
+    struct show_task *t = mem_zalloc(sizeof(*t));
     if (!t) {
         respond_out_of_memory(req);
         return;
     }
-    http_request_read(req,
-                      &(struct http_request_reader){.self = t, .read = read_show, .done = show});
+    t->base.decode = decode_show;
+    t->base.done = on_show_decoded;
+    task_read_body(&t->base, req);
 }

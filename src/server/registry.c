@@ -12,6 +12,7 @@
 #include <uv.h>
 #include <xxhash.h>
 
+#include "api/error.h"
 #include "api/tools.h"
 #include "api/tools_as_text.h"
 #include "base/check.h"
@@ -27,6 +28,8 @@
 #include "text/chat_prompt.h"
 #include "text/tokenizer.h"
 
+enum { LOADING_RETRY_MS = 1000 };
+
 struct model_parts {
     struct registry *registry;
     struct served_model *model;
@@ -37,7 +40,7 @@ struct model_parts {
     enum status status;
     struct err err, chat_err;
     char path[MODEL_PATH_BYTES];
-    uv_async_t moved, embedded;
+    uv_async_t output, embedded;
     bool has_handles;
 };
 
@@ -145,23 +148,8 @@ static void *load_main(void *arg) {
 
 /* ---- what the io thread makes of it ---- */
 
-static void notify_output(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->moved); }
+static void notify_output(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->output); }
 static void notify_embedded(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->embedded); }
-
-static void on_output(uv_async_t *handle) {
-    struct model_parts *p = handle->data;
-    if (p->registry->hooks.on_output(p->registry->hooks.ctx, p->model)) uv_async_send(handle);
-}
-
-static void on_embedded(uv_async_t *handle) {
-    struct model_parts *p = handle->data;
-    p->registry->hooks.on_embedded(p->registry->hooks.ctx, p->model);
-}
-
-static void on_stall(void *ctx, int64_t stalled_us) {
-    struct registry *r = ctx;
-    r->hooks.on_stall(r->hooks.ctx, stalled_us);
-}
 
 /* One number for everything that an answer's bits depend on besides the request. */
 static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_BYTES]) {
@@ -236,7 +224,8 @@ static enum status start_served(struct registry *r, struct served_model *m, stru
     if (m->embedder) embedder_set_hook(m->embedder, notify_embedded, p);
     if (!m->engine) return ST_OK;
     engine_set_hook(m->engine, notify_output, p);
-    engine_watch(m->engine, (int64_t)(r->settings->watchdog_s * 1e6), on_stall, r);
+    engine_watch(m->engine, (int64_t)(r->settings->watchdog_s * 1e6), r->hooks.on_stall,
+                 r->hooks.ctx);
     return engine_start(m->engine, err);
 }
 
@@ -301,7 +290,33 @@ struct served_model *registry_find(const struct registry *r, struct str name) {
     return NULL;
 }
 
-/* ---- birth and end ---- */
+static enum status refuse_loading(const struct registry *r, const struct served_model *m,
+                                  struct api_error *e) {
+    struct load_progress p = registry_progress(r);
+    api_refuse(e, 503, NULL, "model_loading", "Loading model \"%s\": %s %.0f %%", m->name,
+               p.model == m ? p.stage : load_state_name(m->state),
+               p.model == m ? p.share * 100 : 0.0);
+    e->retry_after_ms = LOADING_RETRY_MS;
+    return ST_BAD;
+}
+
+enum status registry_find_ready(const struct registry *r, struct str name,
+                                struct served_model **out, struct api_error *e) {
+    struct served_model *m = name.ptr ? registry_find(r, name) : registry_default(r);
+    if (!m)
+        return api_refuse(e, 404, "model", "model_not_found",
+                          "unknown model \"%.*s\"; GET /v1/models lists this server's models",
+                          STR_ARG(name));
+    if (m->state == LOAD_FAILED)
+        return api_refuse(e, 503, "model", "model_failed",
+                          "the model \"%s\" could not be loaded; the server's log says why",
+                          m->name);
+    if (m->state != LOAD_READY) return refuse_loading(r, m, e);
+    *out = m;
+    return ST_OK;
+}
+
+/* ---- create and destroy ---- */
 
 /* The number behind ",NAME=" at the end of *text, which is cut off there; untouched if absent. */
 static bool cut_number(struct str *text, struct str name, uint64_t *out) {
@@ -418,9 +433,9 @@ static void open_handles(struct registry *r) {
     r->has_changed = true;
     for (uint32_t i = 0; i < r->count; i++) {
         struct model_parts *p = r->models[i].parts;
-        CHECK(uv_async_init(r->loop, &p->moved, on_output) == 0);
-        CHECK(uv_async_init(r->loop, &p->embedded, on_embedded) == 0);
-        p->moved.data = p->embedded.data = p;
+        CHECK(uv_async_init(r->loop, &p->output, r->hooks.on_output) == 0);
+        CHECK(uv_async_init(r->loop, &p->embedded, r->hooks.on_embedded) == 0);
+        p->output.data = p->embedded.data = p->model;
         p->has_handles = true;
     }
 }
@@ -453,7 +468,7 @@ void registry_close(struct registry *r) {
         struct model_parts *p = r->models[i].parts;
         close_parts(p); /* first: its threads post to the handles */
         if (!p->has_handles) continue;
-        uv_close((uv_handle_t *)&p->moved, NULL);
+        uv_close((uv_handle_t *)&p->output, NULL);
         uv_close((uv_handle_t *)&p->embedded, NULL);
     }
 }

@@ -21,12 +21,14 @@
 #include "hub/model_cache.h"
 #include "engine/service.h"
 
+struct api_error;
 struct chat_prompt;
 struct embedder;
 struct registry; /* opaque */
 struct settings;
 struct tokenizer;
 struct tool_form;
+struct uv_async_s;
 struct uv_loop_s;
 
 enum load_state { LOAD_WAITING, LOAD_BUSY, LOAD_READY, LOAD_FAILED };
@@ -66,12 +68,12 @@ struct served_model {
     struct model_parts *parts; /* the registry's */
 };
 
+/* Called by the loop, with the model in `data` of a handle; on_stall by the watchdog's thread. */
 struct registry_hooks {
-    bool (*on_output)(void *ctx,
-                      struct served_model *m); /* its engine has something; true: call again */
-    void (*on_embedded)(void *ctx, struct served_model *m); /* its embedder has */
-    void (*on_changed)(void *ctx, struct served_model *m);  /* its state has; all is loaded: NULL */
-    void (*on_stall)(void *ctx, int64_t stalled_us);        /* on the watchdog's thread! */
+    void (*on_output)(struct uv_async_s *handle);          /* its engine has tokens */
+    void (*on_embedded)(struct uv_async_s *handle);        /* its embedder has vectors */
+    void (*on_changed)(void *ctx, struct served_model *m); /* its state; NULL: all is loaded */
+    void (*on_stall)(void *ctx, int64_t stalled_us);
     void *ctx;
 };
 
@@ -94,6 +96,10 @@ uint32_t registry_count(const struct registry *r);
 struct served_model *registry_at(const struct registry *r, uint32_t i);
 /* By name, by its file's name, or either with ":latest" behind it; NULL: there is none. */
 struct served_model *registry_find(const struct registry *r, struct str name);
+/* The model that a request names (`name.ptr` NULL: the default), if it is READY. ST_BAD: `e` says
+ * that it is unknown, still loading or failed. */
+enum status registry_find_ready(const struct registry *r, struct str name,
+                                struct served_model **out, struct api_error *e);
 /* The one that is meant when none is named: the first that writes text, else the first. */
 struct served_model *registry_default(const struct registry *r);
 

@@ -1,13 +1,14 @@
-/* server/routes.c - the table of routes: what may be asked, by whom, and who answers.
+/* server/routes.c - see server/routes.h.
  *
- * Every row declares who may ask; one that does not keeps the server from starting. OpenAI's
- * paths stand with and without their /v1, because clients are configured with both.
+ * OpenAI's paths are listed with and without their /v1, because clients are configured with both.
  */
+#include "server/routes.h"
+
 #include <string.h>
 
+#include "api/codec.h"
 #include "base/check.h"
 #include "server/handlers.h"
-#include "server/server_int.h"
 
 #define CHAT "openai.chat"
 #define COMPLETIONS "openai.completions"
@@ -18,44 +19,44 @@
 #define OLLAMA_GENERATE "ollama.generate"
 
 static const struct route routes[] = {
-    {HTTP_POST, "/v1/chat/completions", AUTH_KEY, CHAT, handle_text, true},
-    {HTTP_POST, "/v1/completions", AUTH_KEY, COMPLETIONS, handle_text, true},
-    {HTTP_POST, "/v1/responses", AUTH_KEY, RESPONSES, handle_text, true},
-    {HTTP_POST, "/v1/messages", AUTH_KEY, MESSAGES, handle_text, true},
-    {HTTP_POST, "/v1/messages/count_tokens", AUTH_KEY, COUNT, handle_count_tokens, true},
-    {HTTP_POST, "/v1/embeddings", AUTH_KEY, CHAT, handle_embeddings, true},
-    {HTTP_GET, "/v1/models", AUTH_KEY, CHAT, handle_models, false},
-    {HTTP_GET, "/v1/models/*", AUTH_KEY, CHAT, handle_model, false},
-    {HTTP_GET, "/v1/requests/*", AUTH_KEY, CHAT, handle_generation_get, false},
-    {HTTP_DELETE, "/v1/requests/*", AUTH_KEY, CHAT, handle_generation_delete, false},
-    {HTTP_GET, "/v1/stream", AUTH_KEY, CHAT, handle_stream, true},
-    {HTTP_POST, "/chat/completions", AUTH_KEY, CHAT, handle_text, true},
-    {HTTP_POST, "/completions", AUTH_KEY, COMPLETIONS, handle_text, true},
-    {HTTP_POST, "/embeddings", AUTH_KEY, CHAT, handle_embeddings, true},
-    {HTTP_GET, "/models", AUTH_KEY, CHAT, handle_models, false},
-    {HTTP_GET, "/models/*", AUTH_KEY, CHAT, handle_model, false},
+    {HTTP_POST, "/v1/chat/completions", ACCESS_KEY, CHAT, handle_text, true},
+    {HTTP_POST, "/v1/completions", ACCESS_KEY, COMPLETIONS, handle_text, true},
+    {HTTP_POST, "/v1/responses", ACCESS_KEY, RESPONSES, handle_text, true},
+    {HTTP_POST, "/v1/messages", ACCESS_KEY, MESSAGES, handle_text, true},
+    {HTTP_POST, "/v1/messages/count_tokens", ACCESS_KEY, COUNT, handle_count_tokens, true},
+    {HTTP_POST, "/v1/embeddings", ACCESS_KEY, CHAT, handle_embeddings, true},
+    {HTTP_GET, "/v1/models", ACCESS_KEY, CHAT, handle_models, false},
+    {HTTP_GET, "/v1/models/*", ACCESS_KEY, CHAT, handle_model, false},
+    {HTTP_GET, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_get, false},
+    {HTTP_DELETE, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_delete, false},
+    {HTTP_GET, "/v1/stream", ACCESS_KEY, CHAT, handle_stream, true},
+    {HTTP_POST, "/chat/completions", ACCESS_KEY, CHAT, handle_text, true},
+    {HTTP_POST, "/completions", ACCESS_KEY, COMPLETIONS, handle_text, true},
+    {HTTP_POST, "/embeddings", ACCESS_KEY, CHAT, handle_embeddings, true},
+    {HTTP_GET, "/models", ACCESS_KEY, CHAT, handle_models, false},
+    {HTTP_GET, "/models/*", ACCESS_KEY, CHAT, handle_model, false},
 
-    {HTTP_POST, "/tokenize", AUTH_KEY, CHAT, handle_tokenize, true},
-    {HTTP_POST, "/detokenize", AUTH_KEY, CHAT, handle_detokenize, true},
-    {HTTP_POST, "/apply-template", AUTH_KEY, CHAT, handle_template, true},
+    {HTTP_POST, "/tokenize", ACCESS_KEY, CHAT, handle_tokenize, true},
+    {HTTP_POST, "/detokenize", ACCESS_KEY, CHAT, handle_detokenize, true},
+    {HTTP_POST, "/apply-template", ACCESS_KEY, CHAT, handle_template, true},
 
-    {HTTP_POST, "/api/chat", AUTH_KEY, OLLAMA_CHAT, handle_text, true},
-    {HTTP_POST, "/api/generate", AUTH_KEY, OLLAMA_GENERATE, handle_text, true},
-    {HTTP_POST, "/api/embed", AUTH_KEY, OLLAMA_CHAT, handle_ollama_embed, true},
-    {HTTP_POST, "/api/embeddings", AUTH_KEY, OLLAMA_CHAT, handle_ollama_embedding, true},
-    {HTTP_POST, "/api/show", AUTH_KEY, OLLAMA_CHAT, handle_ollama_show, false},
-    {HTTP_GET, "/api/tags", AUTH_KEY, OLLAMA_CHAT, handle_ollama_tags, false},
-    {HTTP_GET, "/api/ps", AUTH_KEY, OLLAMA_CHAT, handle_ollama_ps, false},
-    {HTTP_GET, "/api/version", AUTH_KEY, OLLAMA_CHAT, handle_ollama_version, false},
+    {HTTP_POST, "/api/chat", ACCESS_KEY, OLLAMA_CHAT, handle_text, true},
+    {HTTP_POST, "/api/generate", ACCESS_KEY, OLLAMA_GENERATE, handle_text, true},
+    {HTTP_POST, "/api/embed", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_embed, true},
+    {HTTP_POST, "/api/embeddings", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_embedding, true},
+    {HTTP_POST, "/api/show", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_show, false},
+    {HTTP_GET, "/api/tags", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_tags, false},
+    {HTTP_GET, "/api/ps", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_ps, false},
+    {HTTP_GET, "/api/version", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_version, false},
 
-    {HTTP_GET, "/metrics", AUTH_KEY, CHAT, handle_metrics, false},
-    {HTTP_GET, "/openapi.json", AUTH_OPEN, CHAT, handle_openapi, false},
-    {HTTP_GET, "/livez", AUTH_OPEN, CHAT, handle_live, false},
-    {HTTP_GET, "/readyz", AUTH_OPEN, CHAT, handle_ready, false},
-    {HTTP_GET, "/health", AUTH_OPEN, CHAT, handle_health, false},
-    {HTTP_GET, "/v1/health", AUTH_OPEN, CHAT, handle_health, false},
-    {HTTP_GET, "/version", AUTH_OPEN, CHAT, handle_version, false},
-    {HTTP_GET, "/", AUTH_OPEN, CHAT, handle_page, false},
+    {HTTP_GET, "/metrics", ACCESS_KEY, CHAT, handle_metrics, false},
+    {HTTP_GET, "/openapi.json", ACCESS_OPEN, CHAT, handle_openapi, false},
+    {HTTP_GET, "/livez", ACCESS_OPEN, CHAT, handle_live, false},
+    {HTTP_GET, "/readyz", ACCESS_OPEN, CHAT, handle_ready, false},
+    {HTTP_GET, "/health", ACCESS_OPEN, CHAT, handle_health, false},
+    {HTTP_GET, "/v1/health", ACCESS_OPEN, CHAT, handle_health, false},
+    {HTTP_GET, "/version", ACCESS_OPEN, CHAT, handle_version, false},
+    {HTTP_GET, "/", ACCESS_OPEN, CHAT, handle_page, false},
 };
 enum { ROUTES = sizeof(routes) / sizeof(routes[0]) };
 
@@ -89,22 +90,27 @@ const struct route *routes_find(enum http_method method, struct str path, struct
     return NULL;
 }
 
+enum access_class routes_access(const struct route *route, enum http_method method) {
+    if (route) return route->access;
+    return method == HTTP_OPTIONS ? ACCESS_OPEN : ACCESS_KEY; /* browsers send it without a key */
+}
+
 const struct codec *routes_codec(const struct route *route, struct str path) {
     const char *name = route ? route->codec : CHAT;
     if (!route && str_starts(path, STR("/api/"))) name = OLLAMA_CHAT;
     if (!route && str_starts(path, STR("/v1/messages"))) name = MESSAGES;
     const struct codec *codec = codec_find(name);
-    CHECK(codec); /* routes_check has seen to it */
+    CHECK(codec); /* routes_check has checked it */
     return codec;
 }
 
 enum status routes_check(struct err *err) {
     for (uint32_t i = 0; i < ROUTES; i++) {
         const struct route *r = &routes[i];
-        if (r->auth == AUTH_UNDECLARED)
-            return err_set(err, ST_BAD, "route %s does not say who may ask", r->path);
+        if (r->access == ACCESS_UNDECLARED)
+            return err_set(err, ST_BAD, "route %s does not say who may use it", r->path);
         if (!r->handle || !r->codec || !codec_find(r->codec))
-            return err_set(err, ST_BAD, "route %s has no codec or nobody who answers", r->path);
+            return err_set(err, ST_BAD, "route %s has no codec or no handler", r->path);
     }
     return ST_OK;
 }

@@ -9,16 +9,11 @@
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
-#include <stdbool.h>
-
 #include "base/status.h"
 #include "config/settings.h"
 
 /* ST_OK: it was asked to end and has. Everything else: `err` says what happened; ST_DEVICE: the
  * engine hung or died and the process must end with a failure. */
 enum status server_run(const struct settings *settings, struct err *err);
-
-/* An address that only this machine reaches: loopback in any spelling, or "localhost". */
-bool server_host_is_local(const char *host);
 
 #endif

@@ -14,7 +14,7 @@
 #include "server/lifecycle.h"
 #include "report/log.h"
 #include "server/registry.h"
-#include "server/server_int.h"
+#include "server/http_request.h"
 #include "text/tokenizer.h"
 
 enum { INFO_BYTES_MAX = 1 << 24, NAME_BYTES_MAX = 1024, RETRY_S = 1 };
@@ -82,7 +82,7 @@ void handle_model(struct http_request *req) {
 
 /* ---- health ---- */
 
-static void reply_status(struct http_request *req, uint32_t status, const char *json) {
+static void respond_status(struct http_request *req, uint32_t status, const char *json) {
     static const struct http_header retry[] = {{{"retry-after", 11}, {"1", 1}}};
     respond(req, &(struct response){.status = status,
                                     .body = str_of(json),
@@ -94,7 +94,7 @@ void handle_live(struct http_request *req) {
     const char *failure = lifecycle_failure(req->server);
     char body[128];
     snprintf(body, sizeof(body), "{\"status\":\"%s\"}", failure ? failure : "ok");
-    reply_status(req, failure ? 503 : 200, body);
+    respond_status(req, failure ? 503 : 200, body);
 }
 
 /* "loading smollm2: weights 43 %" */
@@ -120,7 +120,7 @@ void handle_ready(struct http_request *req) {
     buf_put_text(&body, "{\"status\":");
     buf_put_json_string(&body, str_of(text));
     buf_put_char(&body, '}');
-    reply_status(req, status, buf_text(&body));
+    respond_status(req, status, buf_text(&body));
     buf_deinit(&body);
 }
 
@@ -131,7 +131,7 @@ void handle_health(struct http_request *req) {
     struct buf body;
     const char *failure = lifecycle_failure(s);
     if (s->is_loaded && !failure) {
-        reply_status(req, 200, "{\"status\":\"ok\"}");
+        respond_status(req, 200, "{\"status\":\"ok\"}");
         return;
     }
     if (failure)
@@ -142,12 +142,12 @@ void handle_health(struct http_request *req) {
     buf_put_text(&body, "{\"error\":{\"code\":503,\"message\":");
     buf_put_json_string(&body, str_of(text));
     buf_put_text(&body, ",\"type\":\"unavailable_error\",\"param\":null}}");
-    reply_status(req, 503, buf_text(&body));
+    respond_status(req, 503, buf_text(&body));
     buf_deinit(&body);
 }
 
 void handle_version(struct http_request *req) {
-    reply_status(req, 200, "{\"version\":\"" JITNEY_VERSION "\"}");
+    respond_status(req, 200, "{\"version\":\"" JITNEY_VERSION "\"}");
 }
 
 /* ---- metrics ---- */

@@ -14,9 +14,11 @@
 #define SERVER_SINK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct api_error;
 struct generation;
+struct http_request;
 struct sink;
 
 struct sink_kind {
@@ -38,5 +40,15 @@ struct sink {
     struct sink *next, *prev;
     bool has_begun;
 };
+
+/* ---- sinks of an HTTP request; NULL: no memory, and the request is still the caller's ---- */
+
+/* The whole answer, when it is done. */
+struct sink *sink_whole_create(struct http_request *req);
+/* Each event as it comes, from the one behind number `after` on. */
+struct sink *sink_stream_create(struct http_request *req, const struct generation *gen,
+                                uint32_t after);
+/* "202 Accepted" with a location to poll. */
+struct sink *sink_async_create(struct http_request *req);
 
 #endif

@@ -12,9 +12,9 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "server/task_int.h"
-#include "server/server_int.h"
+#include "server/http_request.h"
 #include "server/sink.h"
+#include "server/task_int.h"
 
 enum {
     EVENTS_A_RUN = 64,
@@ -50,14 +50,14 @@ static bool is_much(const struct answer *a) {
 }
 
 /* On any thread: the answer does not change any more. */
-static void write_whole(struct task *c) {
-    struct whole_task *w = (struct whole_task *)c;
+static void write_whole(struct task *task) {
+    struct whole_task *w = (struct whole_task *)task;
     const struct answer *a = &w->sink->base.generation->answer;
     a->request->codec->whole(a, &w->body);
 }
 
-static void whole_is_written(struct task *c) {
-    struct whole_task *w = (struct whole_task *)c;
+static void whole_is_written(struct task *task) {
+    struct whole_task *w = (struct whole_task *)task;
     w->is_written = true;
     generation_resume_sink(w->sink->base.generation, &w->sink->base);
 }
@@ -72,7 +72,7 @@ static bool begin_whole(struct whole_sink *p) {
     return true;
 }
 
-static void reply_whole(struct http_request *req, const struct answer *a) {
+static void respond_whole(struct http_request *req, const struct answer *a) {
     struct buf body;
     buf_init(&body, WHOLE_BYTES_MAX);
     a->request->codec->whole(a, &body);
@@ -94,7 +94,7 @@ static bool whole_advance(struct sink *s) {
     else if (p->whole)
         respond_json(req, &p->whole->body);
     else
-        reply_whole(req, a);
+        respond_whole(req, a);
     return true;
 }
 
@@ -334,7 +334,7 @@ static void stream_gone(struct http_request *req) {
     generation_detach_sink(t->base.generation, &t->base);
 }
 
-static void stream_room(struct http_request *req) {
+static void stream_writable(struct http_request *req) {
     struct stream_sink *t = req->owner;
     t->is_waiting = false;
     generation_resume_sink(t->base.generation, &t->base);
@@ -357,6 +357,6 @@ struct sink *sink_stream_create(struct http_request *req, const struct generatio
     encoder_init(&t->encoder, codec, &gen->answer, after, put_event, t);
     req->owner = t;
     req->on_gone = stream_gone;
-    req->on_room = stream_room;
+    req->on_writable = stream_writable;
     return &t->base;
 }

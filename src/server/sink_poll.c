@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "server/handlers.h"
-#include "server/server_int.h"
+#include "server/http_request.h"
 #include "server/sink.h"
 
 enum { EVENTS_A_RUN = 64, EVENTS_A_POLL = 512, WAIT_MS_MAX = 60000 };
@@ -139,7 +139,8 @@ static void end_other_polls(struct generation *gen) {
     }
 }
 
-void sink_poll(struct http_request *req, struct generation *gen, uint32_t after, uint64_t wait_ms) {
+static void start_poll(struct http_request *req, struct generation *gen, uint32_t after,
+                       uint64_t wait_ms) {
     struct poll_sink *p = mem_zalloc(sizeof(*p));
     if (p) end_other_polls(gen);
     if (!p || !place_encoder(gen, after)) {
@@ -164,7 +165,7 @@ void sink_poll(struct http_request *req, struct generation *gen, uint32_t after,
 
 /* To others than whoever asked it does not exist. */
 static struct generation *find_own(struct http_request *req) {
-    struct generation *gen = generation_find(req->server->generations, req->key, req->arg);
+    struct generation *gen = generation_find(req->server->generations, req->grant.key, req->arg);
     if (gen && (gen->is_findable || !gen->has_ended)) return gen;
     struct api_error e = {0};
     api_refuse(&e, 404, NULL, "request_not_found",
@@ -206,7 +207,7 @@ void handle_generation_get(struct http_request *req) {
     if (accepts_events(req))
         resume_stream(req, gen, after);
     else
-        sink_poll(req, gen, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after, wait_ms);
+        start_poll(req, gen, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after, wait_ms);
 }
 
 void handle_generation_delete(struct http_request *req) {

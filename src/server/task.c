@@ -2,40 +2,88 @@
 #include "server/task_int.h"
 
 #include "base/check.h"
-#include "server/server_int.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "server/http_request.h"
 
 static void on_gone(struct http_request *req) {
-    struct task *c = req->owner;
-    c->http = NULL;
+    struct task *task = req->owner;
+    task->http = NULL;
     http_request_free(req);
 }
 
-static void work(uv_work_t *work_handle) {
-    struct task *c = (struct task *)work_handle;
-    c->work(c);
+static void work_in_pool(uv_work_t *handle) {
+    struct task *task = (struct task *)handle;
+    task->work(task);
 }
 
-static void done(uv_work_t *work_handle, int rc) {
-    struct task *c = (struct task *)work_handle;
+static void pool_is_done(uv_work_t *handle, int rc) {
+    struct task *task = (struct task *)handle;
     CHECK(rc == 0);
-    c->server->tasks--;
-    c->done(c);
+    task->server->tasks--;
+    task->done(task);
 }
 
-void task_run_alone(struct task *c, struct server *s, bool is_much) {
-    c->server = s;
-    if (is_much) {
+void task_run_alone(struct task *task, struct server *s, bool in_pool) {
+    task->server = s;
+    if (in_pool) {
         s->tasks++;
-        CHECK(uv_queue_work(&s->loop, &c->req, work, done) == 0);
+        CHECK(uv_queue_work(&s->loop, &task->handle, work_in_pool, pool_is_done) == 0);
         return;
     }
-    c->work(c);
-    c->done(c);
+    task->work(task);
+    task->done(task);
 }
 
-void task_run(struct task *c, struct http_request *req, bool is_much) {
-    c->http = req;
-    req->owner = c;
+void task_run(struct task *task, struct http_request *req, bool in_pool) {
+    task->http = req;
+    req->owner = task;
     req->on_gone = on_gone;
-    task_run_alone(c, req->server, is_much);
+    task_run_alone(task, req->server, in_pool);
+}
+
+/* ---- bodies ---- */
+
+static enum status parse(const struct task *task, struct json **out, struct api_error *e) {
+    struct err err = {0};
+    struct json_limits limits = json_limits_request;
+    limits.bytes_max = task->body_bytes_max;
+    enum status st = json_parse(task->body, &limits, out, &err);
+    if (st == ST_OK && json_kind(*out) == JS_MAP) return ST_OK;
+    if (st == ST_OK) {
+        json_destroy(*out);
+        return api_refuse(e, 400, NULL, NULL, "the body must be a JSON object");
+    }
+    return st == ST_NOMEM ? st : api_refuse(e, 400, NULL, NULL, "invalid JSON: %s", err.text);
+}
+
+static void refuse_memory(struct task *task) {
+    task->status = ST_NOMEM;
+    api_refuse(&task->error, 503, NULL, "out_of_memory",
+               "the server has no memory for this request");
+}
+
+static void read_body(struct task *task) {
+    struct json *doc;
+    task->status = parse(task, &doc, &task->error);
+    if (task->status == ST_OK) task->status = task->decode(task, doc);
+    if (task->status != ST_OK && task->error.status == 0) refuse_memory(task);
+    mem_free(task->body_copy);
+    task->body_copy = NULL;
+}
+
+void task_read_body(struct task *task, struct http_request *req) {
+    bool in_pool = http_body(req->x).len >= TASK_READ_FROM_BYTES;
+    task->work = read_body;
+    task->body = http_body(req->x);
+    task->body_bytes_max = req->server->settings.body_max;
+    if (in_pool) {
+        task->body_copy = mem_dup(task->body.ptr, task->body.len);
+        task->body.ptr = task->body_copy;
+    }
+    if (!task->body.ptr) {
+        task->work = refuse_memory;
+        in_pool = false;
+    }
+    task_run(task, req, in_pool);
 }

@@ -1,48 +1,22 @@
-/* server/text_request.h - taking on a request for text, whoever asks: an exchange or a WebSocket.
+/* server/text_request.h - admission of a request for text, from HTTP or from a WebSocket.
  *
- * Thread: the io thread; text_decode, which touches nothing else, on any.
+ * Thread: the I/O thread.
  */
 #ifndef SERVER_TEXT_REQUEST_H
 #define SERVER_TEXT_REQUEST_H
 
-#include <stdint.h>
-
 #include "api/error.h"
 #include "base/status.h"
-#include "base/str.h"
 
-struct api_request;
-struct codec;
-struct http_head;
-struct json;
-struct key;
 struct generation;
-struct served_model;
+struct generation_spec;
+struct http_head;
 struct server;
 
-/* Who asks for text, and how. */
-struct caller {
-    struct server *server;
-    const struct key *key;
-    const char *route;
-    const char *id, *request_id;
-    const struct http_head *head; /* NULL: a message of a WebSocket */
-    int64_t arrived_us;
-    uint64_t body_bytes;
-};
-/* Take a decoded request on. On ST_OK the generation has its key's leave and can go. `q` is moved
- * out
- * of in any case. */
-enum status text_admit(const struct caller *a, struct api_request *q, struct generation **out,
-                       struct api_error *e);
-/* Read a body, which becomes the request's; `q` is to be deinitialised in any case. */
-enum status text_decode(const struct codec *codec, struct json *doc, struct api_request *q,
-                        struct api_error *e);
-/* May the key ask? If so keys_end is owed. ST_BAD: one of its limits says no. */
-enum status text_begin_key(struct server *s, const struct key *key, int64_t arrived_us,
-                           struct api_error *e);
-void text_ended(struct server *s, struct generation *gen);
-enum status text_find_model(struct server *s, struct str name, struct served_model **out,
-                            struct api_error *e);
+/* Make a generation of a decoded request. `spec` lacks its model, which is found by its name.
+ * ST_OK: the request is within its key's limits and may be started. ST_BAD: `e` says why not.
+ * `spec->request` is moved out of in any case. `head` NULL: a message of a WebSocket. */
+enum status text_admit(struct server *s, const struct http_head *head, struct generation_spec *spec,
+                       struct generation **out, struct api_error *e);
 
 #endif

@@ -1,16 +1,13 @@
-/* server/tokenize.c - tokens and templates: /tokenize, /detokenize, /apply-template, and how many
- * tokens a conversation has.
- */
+/* server/tokenize.c - /tokenize, /detokenize, /apply-template and /v1/messages/count_tokens. */
 #include "api/tokenize.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "server/task_int.h"
 #include "server/handlers.h"
+#include "server/http_request.h"
 #include "server/registry.h"
-#include "server/server_int.h"
-#include "server/text_request.h"
+#include "server/task_int.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 
@@ -23,6 +20,7 @@ struct token_task {
     struct served_model *model;
     struct tokenize_request request;
     token_read_fn *read;
+    void (*make)(struct task *task); /* the answer */
     struct buf body;
 };
 
@@ -48,8 +46,8 @@ static void tokenize_chat(struct token_task *t) {
     prompts_deinit(&prompts);
 }
 
-static void tokenize(struct task *c) {
-    struct token_task *t = (struct token_task *)c;
+static void tokenize(struct task *task) {
+    struct token_task *t = (struct token_task *)task;
     struct tokens ids = {0};
     if (t->request.text.is_chat) {
         tokenize_chat(t);
@@ -60,23 +58,24 @@ static void tokenize(struct task *c) {
     tokens_deinit(&ids);
 }
 
-static void detokenize(struct task *c) {
-    struct token_task *t = (struct token_task *)c;
-    enum status st = detokenize_answer_put(&t->request, t->model->tokenizer, &t->body, &c->error);
-    if (st == ST_BAD) c->status = st;
+static void detokenize(struct task *task) {
+    struct token_task *t = (struct token_task *)task;
+    enum status st =
+        detokenize_answer_put(&t->request, t->model->tokenizer, &t->body, &task->error);
+    if (st == ST_BAD) task->status = st;
     if (st == ST_NOMEM) t->body.status = st;
 }
 
-static void apply_template(struct task *c) {
-    struct token_task *t = (struct token_task *)c;
+static void apply_template(struct task *task) {
+    struct token_task *t = (struct token_task *)task;
     struct buf text;
     buf_init(&text, BODY_BYTES_MAX);
-    c->status = prompt_render(t->model, &t->request.text, &text, &c->error);
-    if (c->status == ST_OK) template_answer_put(buf_str(&text), &t->body);
+    task->status = prompt_render(t->model, &t->request.text, &text, &task->error);
+    if (task->status == ST_OK) template_answer_put(buf_str(&text), &t->body);
     buf_deinit(&text);
 }
 
-/* ---- around it ---- */
+/* ---- on the I/O thread ---- */
 
 static void drop(struct token_task *t) {
     tokenize_request_deinit(&t->request);
@@ -84,37 +83,44 @@ static void drop(struct token_task *t) {
     mem_free(t);
 }
 
-static void finish(struct task *c) {
-    struct token_task *t = (struct token_task *)c;
-    keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
-    if (c->http && c->status != ST_OK)
-        respond_error(c->http, &c->error);
-    else if (c->http)
-        respond_json(c->http, &t->body);
+static void finish(struct task *task) {
+    struct token_task *t = (struct token_task *)task;
+    keys_end(task->server->keys, t->key, 0, clock_now(&clock_real));
+    if (task->http && task->status != ST_OK)
+        respond_error(task->http, &task->error);
+    else if (task->http)
+        respond_json(task->http, &t->body);
     drop(t);
 }
 
-static enum status read_body(void *self, struct json *body, struct api_error *e) {
-    struct token_task *t = self;
-    return t->read(body, &t->request, e);
+static enum status decode(struct task *task, struct json *doc) {
+    struct token_task *t = (struct token_task *)task;
+    return t->read(doc, &t->request, &task->error);
 }
 
-static void was_read(void *self, struct http_request *req, enum status st,
-                     const struct api_error *e) {
-    struct token_task *t = self;
-    struct api_error error = *e;
-    if (req && st == ST_OK)
-        st = text_find_model(req->server, t->request.text.model, &t->model, &error);
-    if (req && st == ST_OK) st = text_begin_key(req->server, req->key, req->arrived_us, &error);
-    if (req && st == ST_OK) {
-        task_run(&t->base, req, http_body(req->x).len >= TASK_POOL_FROM_BYTES);
+/* The model that is named, and the key's limits. ST_OK: keys_end must follow. */
+static enum status check(struct task *task, struct str name, struct served_model **model) {
+    const struct http_request *req = task->http;
+    struct server *s = task->server;
+    TRY(task->status);
+    TRY(registry_find_ready(s->registry, name, model, &task->error));
+    return access_begin(s->keys, req->grant.key, req->arrived_us, &task->error);
+}
+
+static void on_decoded(struct task *task) {
+    struct token_task *t = (struct token_task *)task;
+    struct http_request *req = task->http;
+    if (req && check(task, t->request.text.model, &t->model) == ST_OK) {
+        task->work = t->make;
+        task->done = finish;
+        task_run(task, req, task->body.len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (req) respond_error(req, &error);
+    if (req) respond_error(req, &task->error);
     drop(t);
 }
 
-static void run(struct http_request *req, token_read_fn *read, void (*work)(struct task *c)) {
+static void run(struct http_request *req, token_read_fn *read, void (*make)(struct task *task)) {
     struct token_task *t = mem_zalloc(sizeof(*t));
     if (!t) {
         respond_out_of_memory(req);
@@ -122,19 +128,19 @@ static void run(struct http_request *req, token_read_fn *read, void (*work)(stru
     }
     buf_init(&t->body, BODY_BYTES_MAX);
     api_request_init(&t->request.text, req->codec);
-    t->key = req->key;
+    t->key = req->grant.key;
     t->read = read;
-    t->base.work = work;
-    t->base.done = finish;
-    http_request_read(
-        req, &(struct http_request_reader){.self = t, .read = read_body, .done = was_read});
+    t->make = make;
+    t->base.decode = decode;
+    t->base.done = on_decoded;
+    task_read_body(&t->base, req);
 }
 
 void handle_tokenize(struct http_request *req) { run(req, tokenize_request_read, tokenize); }
 void handle_detokenize(struct http_request *req) { run(req, detokenize_request_read, detokenize); }
 void handle_template(struct http_request *req) { run(req, template_request_read, apply_template); }
 
-/* ---- Anthropic's count: an answer that is nothing but its prompt ---- */
+/* ---- /v1/messages/count_tokens: an answer that has a prompt and nothing else ---- */
 
 struct count_task {
     struct task base;
@@ -144,45 +150,44 @@ struct count_task {
     struct answer answer;
 };
 
-static void count_prompt(struct task *c) {
-    struct count_task *t = (struct count_task *)c;
+static void count_prompt(struct task *task) {
+    struct count_task *t = (struct count_task *)task;
     struct prompts prompts = {0};
-    c->status = prompts_prepare(t->model, &t->request, &prompts, &c->error);
-    if (c->status == ST_OK) t->answer.prompt_tokens = (uint32_t)prompts.list[0].count;
+    task->status = prompts_prepare(t->model, &t->request, &prompts, &task->error);
+    if (task->status == ST_OK) t->answer.prompt_tokens = (uint32_t)prompts.list[0].count;
     prompts_deinit(&prompts);
 }
 
-static void finish_count(struct task *c) {
-    struct count_task *t = (struct count_task *)c;
+static void finish_count(struct task *task) {
+    struct count_task *t = (struct count_task *)task;
     struct buf body;
-    keys_end(c->server->keys, t->key, 0, clock_now(&clock_real));
+    keys_end(task->server->keys, t->key, 0, clock_now(&clock_real));
     buf_init(&body, BODY_BYTES_MAX);
-    if (c->status == ST_OK) t->request.codec->whole(&t->answer, &body);
-    if (c->http && c->status != ST_OK)
-        respond_error(c->http, &c->error);
-    else if (c->http)
-        respond_json(c->http, &body);
+    if (task->status == ST_OK) t->request.codec->whole(&t->answer, &body);
+    if (task->http && task->status != ST_OK)
+        respond_error(task->http, &task->error);
+    else if (task->http)
+        respond_json(task->http, &body);
     buf_deinit(&body);
     api_request_deinit(&t->request);
     mem_free(t);
 }
 
-static enum status read_count(void *self, struct json *body, struct api_error *e) {
-    struct count_task *t = self;
-    return text_decode(t->request.codec, body, &t->request, e);
+static enum status decode_count(struct task *task, struct json *doc) {
+    struct count_task *t = (struct count_task *)task;
+    return t->request.codec->decode(doc, &t->request, &task->error);
 }
 
-static void count_was_read(void *self, struct http_request *req, enum status st,
-                           const struct api_error *e) {
-    struct count_task *t = self;
-    struct api_error error = *e;
-    if (req && st == ST_OK) st = text_find_model(req->server, t->request.model, &t->model, &error);
-    if (req && st == ST_OK) st = text_begin_key(req->server, req->key, req->arrived_us, &error);
-    if (req && st == ST_OK) {
-        task_run(&t->base, req, http_body(req->x).len >= TASK_POOL_FROM_BYTES);
+static void on_count_decoded(struct task *task) {
+    struct count_task *t = (struct count_task *)task;
+    struct http_request *req = task->http;
+    if (req && check(task, t->request.model, &t->model) == ST_OK) {
+        task->work = count_prompt;
+        task->done = finish_count;
+        task_run(task, req, task->body.len >= TASK_POOL_FROM_BYTES);
         return;
     }
-    if (req) respond_error(req, &error);
+    if (req) respond_error(req, &task->error);
     api_request_deinit(&t->request);
     mem_free(t);
 }
@@ -193,11 +198,10 @@ void handle_count_tokens(struct http_request *req) {
         respond_out_of_memory(req);
         return;
     }
-    t->key = req->key;
-    t->base.work = count_prompt;
-    t->base.done = finish_count;
+    t->key = req->grant.key;
+    t->base.decode = decode_count;
+    t->base.done = on_count_decoded;
     t->answer.request = &t->request;
     api_request_init(&t->request, req->codec);
-    http_request_read(
-        req, &(struct http_request_reader){.self = t, .read = read_count, .done = count_was_read});
+    task_read_body(&t->base, req);
 }

@@ -15,10 +15,11 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "net/ws.h"
-#include "server/task_int.h"
 #include "server/handlers.h"
-#include "server/server_int.h"
+#include "server/http_request.h"
+#include "server/routes.h"
 #include "server/sink.h"
+#include "server/task_int.h"
 #include "server/text_request.h"
 
 enum { EVENTS_A_RUN = 64, ERROR_BYTES = 1 << 16 };
@@ -36,13 +37,13 @@ struct ws_client {
     struct ws *ws;
     const struct codec *codec;  /* of the request under way, or of the last */
     struct ws_sink *sink;       /* NULL: nothing is under way */
-    struct ws_reading *reading; /* in the pool; NULL: none */
+    struct ws_message *reading; /* in the pool; NULL: none */
     bool is_closing;
     struct ws_client *next, *prev;
 };
 
 /* A message while it is read. */
-struct ws_reading {
+struct ws_message {
     struct task base;
     struct ws_client *client; /* NULL: it has closed */
     char *copy;               /* NULL: the connection's own, which stays meanwhile */
@@ -134,6 +135,10 @@ static void cancel(struct ws_client *c) {
     generation_fail(c->sink->base.generation, &e);
 }
 
+static enum status refuse_memory(struct api_error *e) {
+    return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
+}
+
 static struct ws_sink *make_sink(struct ws_client *c, const struct generation *gen) {
     struct ws_sink *k = mem_zalloc(sizeof(*k));
     if (!k) return NULL;
@@ -143,22 +148,22 @@ static struct ws_sink *make_sink(struct ws_client *c, const struct generation *g
     return k;
 }
 
-static enum status go(struct ws_client *c, struct ws_reading *t, struct api_error *e) {
+static enum status start(struct ws_client *c, struct ws_message *t, struct api_error *e) {
     struct generation *gen;
+    struct generation_spec spec = {.key = c->key,
+                                   .route = t->route->path,
+                                   .id = str_of(t->id),
+                                   .request_id = str_of(t->id),
+                                   .request = &t->request,
+                                   .arrived_us = t->arrived_us,
+                                   .body_bytes = t->text.len};
     t->request.stream = true;
-    struct caller caller = {.server = c->server,
-                            .key = c->key,
-                            .route = t->route->path,
-                            .id = t->id,
-                            .request_id = t->id,
-                            .arrived_us = t->arrived_us,
-                            .body_bytes = t->text.len};
-    TRY(text_admit(&caller, &t->request, &gen, e));
+    TRY(text_admit(c->server, NULL, &spec, &gen, e));
     c->sink = make_sink(c, gen);
     bool has_sink = c->sink != NULL;
     if (has_sink) generation_add_sink(gen, &c->sink->base);
-    generation_start(gen); /* without a sink it ends at once */
-    return has_sink ? ST_OK : api_refuse(e, 503, NULL, "out_of_memory", "out of memory");
+    generation_start(gen); /* without a sink it is cancelled at once */
+    return has_sink ? ST_OK : refuse_memory(e);
 }
 
 /* ---- reading a message, on any thread ---- */
@@ -178,7 +183,7 @@ static enum status unwrap(const struct json *message, uint64_t bytes_max, struct
 }
 
 /* Which route a message means, and what it says: *body is `message` or one of its own. */
-static enum status read_path(struct ws_reading *t, struct json *message, struct json **body) {
+static enum status read_path(struct ws_message *t, struct json *message, struct json **body) {
     struct api_error *e = &t->base.error;
     struct str path = STR("/v1/chat/completions"), arg;
     uint32_t allowed;
@@ -197,7 +202,7 @@ static enum status read_path(struct ws_reading *t, struct json *message, struct 
 }
 
 /* `message` is used up. */
-static enum status read_message(struct ws_reading *t, struct json *message) {
+static enum status read_message(struct ws_message *t, struct json *message) {
     struct json *body = message;
     if (json_kind(message) != JS_MAP) {
         json_destroy(message);
@@ -207,11 +212,14 @@ static enum status read_message(struct ws_reading *t, struct json *message) {
     enum status st = t->is_cancel ? ST_OK : read_path(t, message, &body);
     bool is_read = st == ST_OK && !t->is_cancel;
     if (body != message || !is_read) json_destroy(message);
-    return is_read ? text_decode(t->codec, body, &t->request, &t->base.error) : st;
+    if (!is_read) return st;
+    api_request_init(&t->request, t->codec);
+    st = t->codec->decode(body, &t->request, &t->base.error);
+    return st == ST_OK || st == ST_BAD ? st : refuse_memory(&t->base.error);
 }
 
 static void read_text(struct task *base) {
-    struct ws_reading *t = (struct ws_reading *)base;
+    struct ws_message *t = (struct ws_message *)base;
     struct json *message;
     struct err err = {0};
     struct json_limits limits = json_limits_request;
@@ -225,7 +233,7 @@ static void read_text(struct task *base) {
 
 /* ---- what follows from it ---- */
 
-static enum status act(struct ws_client *c, struct ws_reading *t, struct api_error *e) {
+static enum status act(struct ws_client *c, struct ws_message *t, struct api_error *e) {
     if (t->codec && !c->sink) c->codec = t->codec; /* words what is wrong with it, too */
     TRY(t->base.status);
     if (t->is_cancel) {
@@ -237,11 +245,11 @@ static enum status act(struct ws_client *c, struct ws_reading *t, struct api_err
                           "an answer is under way; wait for its end or send {\"type\":\"cancel\"}");
     if (t->is_cancelled)
         return api_refuse(e, 499, NULL, "request_cancelled", "the request was cancelled");
-    return go(c, t, e);
+    return start(c, t, e);
 }
 
 static void was_read(struct task *base) {
-    struct ws_reading *t = (struct ws_reading *)base;
+    struct ws_message *t = (struct ws_message *)base;
     struct ws_client *c = t->client; /* NULL: it has closed */
     if (c && c->reading == t) c->reading = NULL;
     if (c && !c->is_closing && act(c, t, &base->error) != ST_OK) send_error(c, &base->error, t->id);
@@ -261,14 +269,14 @@ static bool is_welcome(struct ws_client *c) {
 }
 
 /* A long message is read in the pool, from a copy; what comes behind it meanwhile is read here. */
-static struct ws_reading *make_reading(struct ws_client *c, struct str text, bool is_long) {
-    struct ws_reading *t = mem_zalloc(sizeof(*t));
+static struct ws_message *make_reading(struct ws_client *c, struct str text, bool is_long) {
+    struct ws_message *t = mem_zalloc(sizeof(*t));
     char *copy = t && is_long ? mem_dup(text.ptr, text.len) : NULL;
     if (!t || (is_long && !copy)) {
         mem_free(t);
         return NULL;
     }
-    *t = (struct ws_reading){.base = {.work = read_text, .done = was_read},
+    *t = (struct ws_message){.base = {.work = read_text, .done = was_read},
                              .client = c,
                              .copy = copy,
                              .text = {copy ? copy : text.ptr, text.len},
@@ -287,7 +295,7 @@ static void on_text(void *ctx, struct ws *ws, struct str text) {
     (void)ws;
     if (!is_welcome(c)) return;
     bool is_busy = is_long && (c->reading || c->sink);
-    struct ws_reading *t = is_busy ? NULL : make_reading(c, text, is_long);
+    struct ws_message *t = is_busy ? NULL : make_reading(c, text, is_long);
     if (t) {
         if (is_long) c->reading = t;
         task_run_alone(&t->base, c->server, is_long);
@@ -299,7 +307,7 @@ static void on_text(void *ctx, struct ws *ws, struct str text) {
     send_error(c, &e, id);
 }
 
-static void on_room(void *ctx, struct ws *ws) {
+static void on_writable(void *ctx, struct ws *ws) {
     struct ws_client *c = ctx;
     (void)ws;
     if (!c->sink) return;
@@ -322,7 +330,7 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
 }
 
 static const struct ws_handler handler = {
-    .on_text = on_text, .on_writable = on_room, .on_closed = on_closed};
+    .on_text = on_text, .on_writable = on_writable, .on_closed = on_closed};
 
 static void refuse_upgrade(struct http_request *req) {
     static const struct http_header headers[] = {
@@ -356,7 +364,7 @@ void handle_stream(struct http_request *req) {
         return;
     }
     c->server = s;
-    c->key = req->key;
+    c->key = req->grant.key;
     c->codec = req->codec;
     c->next = s->clients;
     if (c->next) c->next->prev = c;

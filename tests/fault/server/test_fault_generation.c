@@ -18,7 +18,7 @@ static void run_engine(struct rig *g) {
     for (int i = 0; i < 100; i++) {
         bool did_work = false;
         engine_step(g->service.engine, &did_work);
-        generations_on_output(g->generations, &g->model);
+        generations_on_output(&g->output);
     }
 }
 

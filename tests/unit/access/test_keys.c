@@ -168,7 +168,7 @@ static void test_what_was_used_survives_a_reload(void **state) {
     write_keys("one rpm=3 name=x\n");
     assert_int_equal(keys_reload(k, true, &err), ST_OK);
     assert_false(keys_begin(k, find(k, "one"), 1, 2000000, &wait_ms, &limit));
-    assert_string_equal(limit, "requests");
+    assert_string_equal(limit, "requests per minute");
     assert_int_equal(wait_ms, 59000);
     assert_true(keys_begin(k, one, 1, 2000000 + 59000000, &wait_ms, &limit));
     keys_destroy(k);
@@ -183,7 +183,7 @@ static void test_concurrent_counts_what_is_under_way(void **state) {
     assert_true(keys_begin(k, one, 1, 0, &wait_ms, &limit));
     assert_true(keys_begin(k, one, 1, 0, &wait_ms, &limit));
     assert_false(keys_begin(k, one, 1, 0, &wait_ms, &limit));
-    assert_string_equal(limit, "concurrent");
+    assert_string_equal(limit, "concurrent requests");
     assert_true(wait_ms > 0);
     for (int i = 0; i < 100; i++) assert_true(keys_begin(k, two, 1, 0, &wait_ms, &limit));
     keys_end(k, one, 5, 1);
@@ -295,7 +295,7 @@ static void test_a_prompt_above_the_limit_goes_alone(void **state) {
     assert_true(keys_begin(k, one, 5000, 0, &wait_ms, &limit));
     keys_end(k, one, 10, 1);
     assert_false(keys_begin(k, one, 1, 30000000, &wait_ms, &limit));
-    assert_string_equal(limit, "tokens");
+    assert_string_equal(limit, "tokens per minute");
     assert_int_equal(wait_ms, 30000);
     assert_true(keys_begin(k, one, 5000, 60000000, &wait_ms, &limit));
     keys_destroy(k);

@@ -25,7 +25,7 @@ struct fake {
     bool is_writing, is_shut, is_closed, is_reading;
     struct http_exchange *held[FAKE_HELD_MAX]; /* /hold, without a response yet */
     uint32_t held_count;
-    uint32_t heads, requests, gones, rooms, ends, faults;
+    uint32_t heads, requests, incompletes, gones, rooms, ends, faults;
     uint32_t last_status; /* the status of the last on_end */
     bool is_inside;       /* a public call is running: no callback except on_end is allowed */
 };
@@ -136,6 +136,12 @@ static inline void fake_forget(struct fake *f, const struct http_exchange *x) {
         if (f->held[i] == x) f->held[i--] = f->held[--f->held_count];
 }
 
+static inline void fake_on_incomplete(void *ctx, struct http_exchange *x) {
+    struct fake *f = ctx;
+    (void)x;
+    f->incompletes++;
+}
+
 static inline void fake_on_gone(void *ctx, struct http_exchange *x) {
     struct fake *f = ctx;
     CHECK(!f->is_inside);
@@ -174,6 +180,7 @@ static inline void fake_on_end(void *ctx, struct http_exchange *x, uint32_t stat
 static const struct http_handler fake_handler = {
     .on_head = fake_on_head,
     .on_request = fake_on_request,
+    .on_incomplete = fake_on_incomplete,
     .on_gone = fake_on_gone,
     .on_writable = fake_on_room,
     .put_error_body = fake_put_fault,

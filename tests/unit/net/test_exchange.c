@@ -441,7 +441,7 @@ static void test_a_disconnect_is_noticed_while_the_response_is_produced(void **s
     }
 }
 
-static void test_a_disconnect_before_the_body_is_complete_is_not_reported(void **state) {
+static void test_a_disconnect_before_the_body_is_complete_calls_on_incomplete(void **state) {
     (void)state;
     struct fake f;
     begin(&f, NULL);
@@ -449,6 +449,7 @@ static void test_a_disconnect_before_the_body_is_complete_is_not_reported(void *
     fake_leave(&f, UV_EOF);
     assert_int_equal(f.heads, 1);
     assert_int_equal(f.requests + f.gones, 0);
+    assert_int_equal(f.incompletes, 1);
     fake_deinit(&f);
 }
 
@@ -603,7 +604,7 @@ int main(void) {
         cmocka_unit_test(test_a_large_response_arrives_whole_through_a_small_window),
         cmocka_unit_test(test_a_client_that_pipelines_and_does_not_read_fills_one_backlog),
         cmocka_unit_test(test_a_disconnect_is_noticed_while_the_response_is_produced),
-        cmocka_unit_test(test_a_disconnect_before_the_body_is_complete_is_not_reported),
+        cmocka_unit_test(test_a_disconnect_before_the_body_is_complete_calls_on_incomplete),
         cmocka_unit_test(test_a_disconnect_during_a_stream_is_reported_once),
         cmocka_unit_test(test_an_error_is_still_sent_to_a_client_that_has_ended_its_output),
         cmocka_unit_test(test_the_preface_of_http2_switches_the_protocol),

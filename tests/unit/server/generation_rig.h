@@ -25,7 +25,7 @@
 
 struct rig {
     uv_loop_t loop;
-    uv_async_t moved;
+    uv_async_t output;
     struct service service;
     struct served_model model;
     struct generations *generations;
@@ -38,12 +38,7 @@ struct rig_options {
     const char *const *knobs; /* NULL-terminated */
 };
 
-static inline void rig_hook(void *ctx) { uv_async_send(&((struct rig *)ctx)->moved); }
-
-static inline void rig_moved(uv_async_t *handle) {
-    struct rig *g = handle->data;
-    if (generations_on_output(g->generations, &g->model)) uv_async_send(handle);
-}
+static inline void rig_hook(void *ctx) { uv_async_send(&((struct rig *)ctx)->output); }
 
 static inline void rig_ended(void *ctx, struct generation *r) {
     struct rig *g = ctx;
@@ -68,8 +63,8 @@ static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o
                                      .host = &g->service.host,
                                      .knobs = g->service.knobs};
     CHECK(uv_loop_init(&g->loop) == 0);
-    CHECK(uv_async_init(&g->loop, &g->moved, rig_moved) == 0);
-    g->moved.data = g;
+    CHECK(uv_async_init(&g->loop, &g->output, generations_on_output) == 0);
+    g->output.data = &g->model;
     struct generations_options generations = {.loop = &g->loop,
                                               .keep_ms = o->keep_ms ? o->keep_ms : 60000,
                                               .keep_bytes = o->keep_bytes ? o->keep_bytes : 1 << 24,
@@ -114,7 +109,7 @@ static inline void rig_close(struct rig *g) {
     struct sched_stats stats = engine_stats(g->service.engine).sched;
     assert_int_equal(stats.running + stats.waiting + stats.swapped, 0);
     generations_close(g->generations);
-    uv_close((uv_handle_t *)&g->moved, NULL);
+    uv_close((uv_handle_t *)&g->output, NULL);
     uv_run(&g->loop, UV_RUN_DEFAULT);
     generations_destroy(g->generations);
     service_close(&g->service);

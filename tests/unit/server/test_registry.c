@@ -26,15 +26,8 @@ struct world {
     bool is_loaded;
 };
 
-static bool on_output(void *ctx, struct served_model *m) {
-    (void)ctx;
-    (void)m;
-    return false;
-}
-static void on_embedded(void *ctx, struct served_model *m) {
-    (void)ctx;
-    (void)m;
-}
+static void on_output(uv_async_t *handle) { (void)handle; }
+static void on_embedded(uv_async_t *handle) { (void)handle; }
 static void on_changed(void *ctx, struct served_model *m) {
     struct world *w = ctx;
     w->changes++;

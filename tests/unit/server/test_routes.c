@@ -4,13 +4,18 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "api/openapi.h"
+#include "access/keys.h"
+#include "api/codec.h"
+#include "base/file.h"
+#include "config/settings.h"
 #include "server/handlers.h"
-#include "server/server_int.h"
+#include "server/routes.h"
 
 static void test_every_route_says_who_may_ask_and_has_a_codec(void **state) {
     (void)state;
@@ -18,7 +23,7 @@ static void test_every_route_says_who_may_ask_and_has_a_codec(void **state) {
     assert_int_equal(routes_check(&err), ST_OK);
     for (uint32_t i = 0; i < routes_count(); i++) {
         const struct route *r = routes_at(i);
-        assert_int_not_equal(r->auth, AUTH_UNDECLARED);
+        assert_int_not_equal(r->access, ACCESS_UNDECLARED);
         assert_non_null(r->handle);
         assert_non_null(codec_find(r->codec));
     }
@@ -33,8 +38,8 @@ static void test_only_probes_and_pages_are_open(void **state) {
         bool is_listed = false;
         for (size_t k = 0; k < sizeof(open) / sizeof(open[0]); k++)
             is_listed |= strcmp(open[k], r->path) == 0;
-        assert_int_equal(r->auth == AUTH_OPEN, is_listed);
-        if (r->auth == AUTH_OPEN) assert_int_equal(r->method, HTTP_GET);
+        assert_int_equal(r->access == ACCESS_OPEN, is_listed);
+        if (r->access == ACCESS_OPEN) assert_int_equal(r->method, HTTP_GET);
     }
 }
 
@@ -114,7 +119,7 @@ static void test_what_the_document_describes_is_served_as_it_says(void **state) 
         const struct route *r =
             routes_find(method_of(o->method), spell(o->path, text, sizeof(text)), &arg, &allowed);
         if (!r) fail_msg("%s %s is described and not served", o->method, o->path);
-        assert_int_equal(r->auth == AUTH_OPEN, o->is_open);
+        assert_int_equal(r->access == ACCESS_OPEN, o->is_open);
     }
 }
 
@@ -126,6 +131,67 @@ static void test_an_unknown_path_is_refused_in_the_words_of_its_kind(void **stat
     assert_string_equal(routes_codec(NULL, STR("/nothing"))->name, "openai.chat");
 }
 
+static const char KEY_FILE[] = "/tmp/jitney-test-routes-keys";
+
+/* The status of a request with this key, or with none; 0: it is accepted. */
+static uint32_t status_with(const struct keys *keys, enum http_method method, const char *path,
+                            const char *secret) {
+    struct settings settings = {.host = "127.0.0.1"};
+    struct access_rules rules = {.settings = &settings, .keys = keys, .is_loopback = true};
+    struct http_header header = {STR("x-api-key"), str_of(secret ? secret : "")};
+    struct http_head head = {.method = method,
+                             .path = str_of(path),
+                             .headers = &header,
+                             .header_count = secret ? 1 : 0,
+                             .peer = STR("127.0.0.1:5123")};
+    struct access_grant grant;
+    struct api_error e = {0};
+    struct str arg;
+    uint32_t allowed;
+    const struct route *route = routes_find(method, head.path, &arg, &allowed);
+    access_check(&rules, &head, routes_access(route, method), &grant, &e);
+    return e.status;
+}
+
+static struct keys *make_keys(void) {
+    struct err err = {0};
+    struct keys *keys = NULL;
+    assert_int_equal(file_write_atomic(KEY_FILE, STR("sk-first-key name=first\n"), &err), ST_OK);
+    assert_int_equal(keys_create(KEY_FILE, &keys, &err), ST_OK);
+    return keys;
+}
+
+static void test_probes_need_no_key_and_unknown_paths_do(void **state) {
+    (void)state;
+    struct keys *keys = make_keys();
+    assert_int_equal(status_with(keys, HTTP_GET, "/livez", NULL), 0);
+    assert_int_equal(status_with(keys, HTTP_GET, "/health", NULL), 0);
+    assert_int_equal(status_with(keys, HTTP_GET, "/metrics", NULL), 401);
+    assert_int_equal(status_with(keys, HTTP_GET, "/no/such/path", NULL), 401);
+    keys_destroy(keys);
+}
+
+/* Without a valid key every method of every path is refused, except open routes and OPTIONS. */
+static void test_every_route_needs_its_key_with_every_method(void **state) {
+    (void)state;
+    struct keys *keys = make_keys();
+    for (uint32_t i = 0; i < routes_count(); i++)
+        for (int m = HTTP_GET; m <= HTTP_OTHER; m++) {
+            char path[64];
+            const struct route *r = routes_at(i);
+            enum http_method method = (enum http_method)m;
+            snprintf(path, sizeof(path), "%s", r->path);
+            char *star = strchr(path, '*');
+            if (star) *star = 'x';
+            bool is_open = r->access == ACCESS_OPEN && (method == r->method || method == HTTP_HEAD);
+            uint32_t wanted = is_open || method == HTTP_OPTIONS ? 0 : 401;
+            assert_int_equal(status_with(keys, method, path, NULL), wanted);
+            assert_int_equal(status_with(keys, method, path, "sk-none"), wanted);
+            assert_int_equal(status_with(keys, method, path, "sk-first-key"), 0);
+        }
+    keys_destroy(keys);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_route_says_who_may_ask_and_has_a_codec),
@@ -134,6 +200,8 @@ int main(void) {
         cmocka_unit_test(test_a_path_and_a_method_find_one_route),
         cmocka_unit_test(test_what_the_document_describes_is_served_as_it_says),
         cmocka_unit_test(test_an_unknown_path_is_refused_in_the_words_of_its_kind),
+        cmocka_unit_test(test_probes_need_no_key_and_unknown_paths_do),
+        cmocka_unit_test(test_every_route_needs_its_key_with_every_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,66 @@
+/* access/access.h - may this HTTP request be handled? Its host, its origin, its API key.
+ *
+ * A page in a browser can make the browser call a server that listens on loopback only. Two
+ * headers show it: Host names the page's site where DNS was changed to point here (rebinding);
+ * Origin names the page's site in all other cases. So on loopback Host must name this machine,
+ * unless API keys are required; and an origin other than the server's own must be listed in
+ * --cors-origin.
+ *
+ *     access_check    when the head has arrived: host, origin, key
+ *     access_recheck  when the body has arrived: is the key still valid?
+ *     access_begin    before work is started: is the key within its limits? then keys_end
+ *
+ * Lifetime: nothing is kept but what the caller keeps. Thread: the I/O thread.
+ * Memory: allocates nothing.
+ */
+#ifndef ACCESS_ACCESS_H
+#define ACCESS_ACCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/error.h"
+#include "base/status.h"
+
+struct http_head;
+struct key;
+struct keys;
+struct settings;
+
+/* Who may use a route. */
+enum access_class {
+    ACCESS_UNDECLARED, /* of a row that does not say it: the server does not start */
+    ACCESS_OPEN,
+    ACCESS_KEY,
+    ACCESS_ADMIN,
+};
+
+/* What a request is compared with. Borrowed. */
+struct access_rules {
+    const struct settings *settings; /* host, allowed_host, cors_origin, api_key_file */
+    const struct keys *keys;
+    bool is_loopback; /* access_host_is_loopback(settings->host) */
+};
+
+/* What was found out about a request. */
+struct access_grant {
+    const struct key *key;  /* NULL: none was sent, and the route needs none */
+    bool is_allowed_origin; /* by --cors-origin: the response says so */
+};
+
+/* ST_BAD: `e` says why the request is refused; `out` is filled as far as it was checked. */
+enum status access_check(const struct access_rules *rules, const struct http_head *head,
+                         enum access_class class, struct access_grant *out, struct api_error *e);
+/* A body may take minutes to arrive, and the key file may have changed. ST_BAD: `key` was removed
+ * from it, or is no administrator's any more. */
+enum status access_recheck(const struct keys *keys, const struct key *key, enum access_class class,
+                           struct api_error *e);
+/* ST_OK: the request is within its key's limits and may be started; keys_end must follow. ST_BAD:
+ * `e` names the limit and when to try again. */
+enum status access_begin(struct keys *keys, const struct key *key, int64_t now_us,
+                         struct api_error *e);
+
+/* An address that only this machine can reach: loopback in any spelling, or "localhost". */
+bool access_host_is_loopback(const char *host);
+
+#endif

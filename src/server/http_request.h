@@ -1,0 +1,72 @@
+/* server/http_request.h - one HTTP request while it is being answered, and how to respond to it.
+ *
+ *     head arrives: http_request_init, checks --> body arrives: the route's handler --> respond*
+ *
+ * dispatch.c makes it when the head has arrived, once, and hands it to the route's handler when
+ * the body is complete. The handler answers at once, or stays its owner and answers later.
+ *
+ * Lifetime: it ends with exactly one of the functions marked "End", or when the client goes away:
+ * then on_gone is called, which ends with http_request_free. A slow body holds one of these
+ * (about 400 bytes) beside the exchange's own memory. Thread: the I/O thread.
+ */
+#ifndef SERVER_HTTP_REQUEST_H
+#define SERVER_HTTP_REQUEST_H
+
+#include "api/codec.h"
+#include "api/error.h"
+#include "server/server_int.h"
+
+struct route;
+
+struct http_request {
+    struct server *server;
+    struct http_exchange *x;
+    const struct http_head *head;
+    const struct route *route; /* NULL: the path or its method is unknown */
+    uint32_t allowed_methods;  /* of the path, where `route` is NULL: see routes_find */
+    struct str arg;            /* what the route's '*' stands for, as sent; the head's */
+    struct access_grant grant; /* its key; NULL: an open route */
+    const struct codec *codec; /* writes its errors */
+    int64_t arrived_us;        /* the head, then the body: latencies begin with the last byte */
+    char id[SERVER_ID_BYTES];
+    char request_id[GENERATION_ID_BYTES];
+
+    /* Of a handler that answers later. */
+    void *owner;
+    void (*on_gone)(struct http_request *req);     /* the client has gone away */
+    void (*on_writable)(struct http_request *req); /* it has read enough to be sent more */
+};
+
+/* Route, codec and ids. In the caller's storage, or on the heap with http_set_user(x, req). */
+void http_request_init(struct http_request *req, struct server *s, struct http_exchange *x);
+/* End without a response: it has become a WebSocket, or the client has gone away. */
+void http_request_free(struct http_request *req);
+/* Count a client that did not wait for its response. */
+void http_request_count_gone(const struct http_request *req);
+
+struct response {
+    uint32_t status;
+    const char *type; /* NULL: application/json */
+    struct str body;
+    const struct http_header *headers; /* beside the common ones */
+    uint32_t header_count;
+};
+/* End: a whole response. */
+void respond(struct http_request *req, const struct response *r);
+/* End: 200 with `body`, or 503 if memory for it ran out. */
+void respond_json(struct http_request *req, struct buf *body);
+/* End: an error, as the route's codec writes it. */
+void respond_error(struct http_request *req, const struct api_error *e);
+/* End: 503, out of memory. */
+void respond_out_of_memory(struct http_request *req);
+/* A response in pieces: http_stream_* follow, then respond_end or respond_abort, which End. */
+void respond_begin(struct http_request *req, const struct response *r);
+void respond_end(struct http_request *req);
+void respond_abort(struct http_request *req);
+
+/* A parameter of the query as a number; `fallback` if absent. False: it was answered with 400. */
+bool http_request_query_u64(struct http_request *req, const char *name, uint64_t fallback,
+                            uint64_t *out);
+bool http_request_header_is(const struct http_request *req, const char *name, const char *value);
+
+#endif

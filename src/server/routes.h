@@ -1,0 +1,40 @@
+/* server/routes.h - the table of routes: paths, who may use them, and the functions that answer.
+ *
+ * Every row says who may use it; routes_check keeps the server from starting otherwise.
+ * Thread: any; the table is constant.
+ */
+#ifndef SERVER_ROUTES_H
+#define SERVER_ROUTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "access/access.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "net/http.h"
+
+struct codec;
+struct http_request;
+
+struct route {
+    enum http_method method;
+    const char *path; /* a '*' at its end stands for any text that is not empty */
+    enum access_class access;
+    const char *codec;                        /* reads its bodies, writes its answers and errors */
+    void (*handle)(struct http_request *req); /* server/handlers.h */
+    bool is_work;                             /* refused while the server is draining */
+};
+uint32_t routes_count(void);
+const struct route *routes_at(uint32_t i);
+/* The route, or NULL: then *allowed has a bit (1 << enum http_method) for each method of the path,
+ * and is 0 for an unknown path. HEAD is GET's. `arg` is what the '*' stands for. */
+const struct route *routes_find(enum http_method method, struct str path, struct str *arg,
+                                uint32_t *allowed);
+/* Who may send it; `route` NULL: an unknown path, or a method that the path does not have. */
+enum access_class routes_access(const struct route *route, enum http_method method);
+/* Never NULL: an unknown path has the codec of the API that it looks like. */
+const struct codec *routes_codec(const struct route *route, struct str path);
+enum status routes_check(struct err *err);
+
+#endif

@@ -1,0 +1,287 @@
+/* Goal:   requests with foreign hosts, foreign origins, missing, wrong or removed keys are refused.
+ * Method: heads as clients and browsers send them, against rules of servers that listen on
+ *         loopback or beyond it, with and without keys; each case names the expected status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "access/access.h"
+#include "access/keys.h"
+#include "base/file.h"
+#include "config/settings.h"
+#include "net/http.h"
+
+static const char KEY_FILE[] = "/tmp/jitney-test-access-keys";
+
+struct world {
+    struct settings settings;
+    struct keys *keys;
+    struct access_rules rules;
+    struct http_header headers[8];
+    struct http_head head;
+    struct access_grant grant;
+};
+
+static void world_open(struct world *w, const char *host, bool with_keys) {
+    struct err err = {0};
+    memset(w, 0, sizeof(*w));
+    assert_int_equal(settings_init(&w->settings), ST_OK);
+    assert_int_equal(settings_set(&w->settings, STR("host"), str_of(host), FROM_FLAG, &err), ST_OK);
+    if (with_keys) {
+        struct str lines = STR("sk-first-key name=first\nsk-other-key name=other admin\n");
+        assert_int_equal(file_write_atomic(KEY_FILE, lines, &err), ST_OK);
+        assert_int_equal(
+            settings_set(&w->settings, STR("api-key-file"), str_of(KEY_FILE), FROM_FLAG, &err),
+            ST_OK);
+    }
+    enum status st = keys_create(with_keys ? KEY_FILE : NULL, &w->keys, &err);
+    if (st != ST_OK) fail_msg("%s", err.text);
+    w->rules = (struct access_rules){
+        .settings = &w->settings, .keys = w->keys, .is_loopback = access_host_is_loopback(host)};
+}
+
+static void world_close(struct world *w) {
+    keys_destroy(w->keys);
+    settings_deinit(&w->settings);
+}
+
+static void allow(struct world *w, const char *flag, const char *value) {
+    struct err err = {0};
+    assert_int_equal(settings_set(&w->settings, str_of(flag), str_of(value), FROM_FLAG, &err),
+                     ST_OK);
+}
+
+/* The status that a request gets; 0: it is accepted. `pairs`: names and values, NULL at the end. */
+static uint32_t check_as(struct world *w, enum access_class class, const char *host,
+                         const char *const *pairs) {
+    struct api_error e = {0};
+    uint32_t count = 0;
+    for (; pairs && pairs[2 * count]; count++)
+        w->headers[count] =
+            (struct http_header){str_of(pairs[2 * count]), str_of(pairs[2 * count + 1])};
+    w->head = (struct http_head){.host = str_of(host),
+                                 .headers = w->headers,
+                                 .header_count = count,
+                                 .peer = STR("127.0.0.1:5123")};
+    enum status st = access_check(&w->rules, &w->head, class, &w->grant, &e);
+    assert_int_equal(st == ST_OK, e.status == 0);
+    return e.status;
+}
+
+static uint32_t check(struct world *w, const char *host, const char *const *pairs) {
+    return check_as(w, ACCESS_KEY, host, pairs);
+}
+
+#define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void test_loopback_in_every_spelling(void **state) {
+    (void)state;
+    static const char *const local[] = {
+        "127.0.0.1",        "127.1.2.3",         "::1", "[::1]", "localhost",
+        "::ffff:127.0.0.1", "[::ffff:127.5.5.5]"};
+    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+        if (!access_host_is_loopback(local[i])) fail_msg("%s", local[i]);
+}
+
+static void test_all_else_is_open(void **state) {
+    (void)state;
+    static const char *const open[] = {"0.0.0.0",       "::",        "[::]",
+                                       "192.168.0.1",   "128.0.0.1", "1.127.0.0",
+                                       "127.0.0.1.com", "example",   "localhost.evil",
+                                       "::2",           "",          "127",
+                                       "0177.0.0.1",    "[",         "::ffff:10.0.0.1",
+                                       "fe80::1",       "127.0.0.1 "};
+    for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++)
+        if (access_host_is_loopback(open[i])) fail_msg("%s", open[i]);
+}
+
+static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", false);
+    assert_int_equal(check(&w, "127.0.0.1:8080", NULL), 0);
+    assert_int_equal(check(&w, "localhost:8080", NULL), 0);
+    assert_int_equal(check(&w, "LocalHost", NULL), 0);
+    assert_int_equal(check(&w, "[::1]:8080", NULL), 0);
+    assert_int_equal(check(&w, "", NULL), 0);
+    assert_int_equal(check(&w, "evil.example:8080", NULL), 403);
+    assert_int_equal(check(&w, "localhost.evil.example", NULL), 403);
+    assert_int_equal(check(&w, "127.0.0.1.evil.example", NULL), 403);
+    assert_int_equal(check_as(&w, ACCESS_OPEN, "evil.example", NULL), 403);
+    const char *const odd[] = {"localhost@evil.example",
+                               "evil.example@localhost",
+                               "localhost.",
+                               "[::1].evil.example",
+                               "127.0.0.1,evil.example",
+                               "127.0.0.2",
+                               "[::ffff:7f00:1]",
+                               "0.0.0.0",
+                               "2130706433",
+                               "localhost:80.evil.example"};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
+        assert_int_equal(check(&w, odd[i], NULL), 403);
+    world_close(&w);
+    world_open(&w, "::ffff:127.0.0.1", false);
+    assert_int_equal(check(&w, "evil.example:8080", NULL), 403);
+    allow(&w, "allowed-host", "Box.lan");
+    assert_int_equal(check(&w, "box.lan:8080", NULL), 0);
+    assert_int_equal(check(&w, "BOX.LAN", NULL), 0);
+    world_close(&w);
+}
+
+static void test_a_unix_socket_has_no_host(void **state) {
+    (void)state;
+    struct world w;
+    struct api_error e = {0};
+    world_open(&w, "127.0.0.1", false);
+    check(&w, "anything", NULL);
+    w.head.peer = STR("unix");
+    assert_int_equal(access_check(&w.rules, &w.head, ACCESS_KEY, &w.grant, &e), ST_OK);
+    world_close(&w);
+}
+
+static void test_beyond_loopback_and_with_keys_any_host_will_do(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "0.0.0.0", false);
+    assert_int_equal(check(&w, "server.example", NULL), 0);
+    world_close(&w);
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(check(&w, "server.example", PAIRS("authorization", "Bearer sk-first-key")), 0);
+    world_close(&w);
+}
+
+static void test_pages_of_other_sites_are_refused_unless_allowed(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", false);
+    const char *host = "127.0.0.1:8080";
+    assert_int_equal(check(&w, host, PAIRS("origin", "http://evil.example")), 403);
+    assert_int_equal(check(&w, host, PAIRS("origin", "null")), 403);
+    assert_int_equal(check(&w, host, PAIRS("origin", "")), 403);
+    assert_int_equal(check(&w, host, PAIRS("origin", "http://127.0.0.1:9999")), 403);
+    assert_int_equal(check(&w, host, PAIRS("origin", "http://127.0.0.1:8080")), 0);
+    assert_false(w.grant.is_allowed_origin);
+    allow(&w, "cors-origin", "https://app.example");
+    assert_int_equal(check(&w, host, PAIRS("origin", "https://app.example")), 0);
+    assert_true(w.grant.is_allowed_origin);
+    assert_int_equal(check(&w, host, PAIRS("origin", "https://app.example.evil")), 403);
+    allow(&w, "cors-origin", "*");
+    assert_int_equal(check(&w, host, PAIRS("origin", "http://evil.example")), 0);
+    world_close(&w);
+}
+
+static void test_a_key_does_not_excuse_a_foreign_page(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(
+        check(&w, "127.0.0.1",
+              PAIRS("origin", "http://evil.example", "authorization", "Bearer sk-first-key")),
+        403);
+    world_close(&w);
+}
+
+static void test_keys_come_in_either_header_and_must_be_known(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    const char *host = "127.0.0.1";
+    assert_int_equal(check(&w, host, NULL), 401);
+    assert_int_equal(check(&w, host, PAIRS("authorization", "Bearer sk-no-key")), 401);
+    assert_int_equal(check(&w, host, PAIRS("authorization", "Basic sk-first-key")), 401);
+    assert_int_equal(check(&w, host, PAIRS("authorization", "bearer sk-first-key")), 0);
+    assert_string_equal(w.grant.key->name, "first");
+    assert_int_equal(check(&w, host, PAIRS("x-api-key", "sk-other-key")), 0);
+    assert_string_equal(w.grant.key->name, "other");
+    assert_int_equal(check(&w, host, PAIRS("x-api-key", "sk-first-ke")), 401);
+    world_close(&w);
+}
+
+static void
+test_an_open_route_needs_no_key_and_an_administrators_needs_one_of_theirs(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(check_as(&w, ACCESS_OPEN, "127.0.0.1", NULL), 0);
+    assert_null(w.grant.key);
+    assert_int_equal(check_as(&w, ACCESS_OPEN, "127.0.0.1", PAIRS("x-api-key", "sk-none")), 0);
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "127.0.0.1", NULL), 401);
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "127.0.0.1", PAIRS("x-api-key", "sk-first-key")),
+                     403);
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "127.0.0.1", PAIRS("x-api-key", "sk-other-key")),
+                     0);
+    world_close(&w);
+}
+
+static void write_keys(struct world *w, const char *lines) {
+    struct err err = {0};
+    assert_int_equal(file_write_atomic(KEY_FILE, str_of(lines), &err), ST_OK);
+    assert_int_equal(keys_reload(w->keys, true, &err), ST_OK);
+}
+
+static uint32_t recheck(struct world *w, enum access_class class) {
+    struct api_error e = {0};
+    enum status st = access_recheck(w->keys, w->grant.key, class, &e);
+    assert_int_equal(st == ST_OK, e.status == 0);
+    return e.status;
+}
+
+static void test_a_key_that_was_removed_while_the_body_arrived_is_refused(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    assert_int_equal(check(&w, "127.0.0.1", PAIRS("x-api-key", "sk-other-key")), 0);
+    assert_int_equal(recheck(&w, ACCESS_KEY), 0);
+    assert_int_equal(recheck(&w, ACCESS_ADMIN), 0);
+    write_keys(&w, "sk-first-key\nsk-other-key\n"); /* no administrator any more */
+    assert_int_equal(recheck(&w, ACCESS_KEY), 0);
+    assert_int_equal(recheck(&w, ACCESS_ADMIN), 403);
+    write_keys(&w, "sk-first-key\n");
+    assert_int_equal(recheck(&w, ACCESS_KEY), 401);
+    assert_int_equal(recheck(&w, ACCESS_ADMIN), 401);
+    assert_int_equal(recheck(&w, ACCESS_OPEN), 0);
+    world_close(&w);
+    world_open(&w, "127.0.0.1", false);
+    assert_int_equal(check(&w, "127.0.0.1", NULL), 0);
+    assert_int_equal(recheck(&w, ACCESS_KEY), 0); /* without a key file nothing can be removed */
+    world_close(&w);
+}
+
+static void test_a_key_over_its_limit_may_not_begin(void **state) {
+    (void)state;
+    struct world w;
+    struct api_error e = {0};
+    world_open(&w, "127.0.0.1", true);
+    write_keys(&w, "sk-first-key rpm=1\n");
+    assert_int_equal(check(&w, "127.0.0.1", PAIRS("x-api-key", "sk-first-key")), 0);
+    assert_int_equal(access_begin(w.keys, w.grant.key, 1000000, &e), ST_OK);
+    assert_int_equal(access_begin(w.keys, w.grant.key, 2000000, &e), ST_BAD);
+    assert_int_equal(e.status, 429);
+    assert_non_null(strstr(e.message.text, "requests per minute"));
+    assert_true(e.retry_after_ms > 0);
+    keys_end(w.keys, w.grant.key, 0, 3000000);
+    world_close(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loopback_in_every_spelling),
+        cmocka_unit_test(test_all_else_is_open),
+        cmocka_unit_test(test_on_loopback_only_names_of_this_machine_are_hosts),
+        cmocka_unit_test(test_a_unix_socket_has_no_host),
+        cmocka_unit_test(test_beyond_loopback_and_with_keys_any_host_will_do),
+        cmocka_unit_test(test_pages_of_other_sites_are_refused_unless_allowed),
+        cmocka_unit_test(test_a_key_does_not_excuse_a_foreign_page),
+        cmocka_unit_test(test_keys_come_in_either_header_and_must_be_known),
+        cmocka_unit_test(test_an_open_route_needs_no_key_and_an_administrators_needs_one_of_theirs),
+        cmocka_unit_test(test_a_key_that_was_removed_while_the_body_arrived_is_refused),
+        cmocka_unit_test(test_a_key_over_its_limit_may_not_begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
