@@ -1,4 +1,4 @@
-/* base/fmath.c - see base/fmath.h for the contract and base/fmath_poly.h for the float steps.
+/* base/fmath.c - see base/fmath.h for the contract and base/fmath_body.h for the float steps.
  *
  * The double functions use series, whose coefficients need no table: 1/k! for exp, sin and
  * cos, 2/(2k+1) for the logarithm through atanh. Enough terms are taken that what is left out
@@ -16,8 +16,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/bits.h"
-#include "base/fmath_poly.h"
+#include "base/vec_scalar.h"
+
+#include "base/fmath_body.h"
 #include "base/fvec.h"
 
 #if defined(__x86_64__) && !defined(__FMA__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
@@ -40,76 +41,10 @@ INLINE double from_bits_d(uint64_t bits) {
     return x;
 }
 
-INLINE float with_sign_of(float magnitude, float sign) {
-    return float_of_bits((bits_of_float(magnitude) & 0x7fffffffu) |
-                         (bits_of_float(sign) & 0x80000000u));
-}
-
 /* 2^k; unsigned, so that the k of a NaN is garbage but not undefined. */
-INLINE float pow2(int32_t k) { return float_of_bits(((uint32_t)k + 127u) << 23); }
 INLINE double pow2_d(int64_t k) { return from_bits_d(((uint64_t)k + 1023u) << 52); }
 
-INLINE float exp_core(float x) {
-    float t = fmaf(x, FM_LOG2E, FM_MAGIC);
-    float n = t - FM_MAGIC;
-    int32_t k = (int32_t)(bits_of_float(t) - bits_of_float(FM_MAGIC));
-    float r = fmaf(n, -FM_LN2_HI, x);
-    r = fmaf(n, -FM_LN2_LO, r);
-    float p = FM_E4;
-    p = fmaf(p, r, FM_E3);
-    p = fmaf(p, r, FM_E2);
-    p = fmaf(p, r, FM_E1);
-    p = fmaf(p, r, FM_E0);
-    p = fmaf(p, r * r, r);
-    p = p + 1.0f;
-    /* In two steps, because 2^128 is not a float but p * 2^128 may be. */
-    float y = p * pow2(k >> 1);
-    y = y * pow2((int32_t)((uint32_t)k - (uint32_t)(k >> 1)));
-    y = x > FM_EXP_MAX ? HUGE_VALF : y;
-    return x < FM_EXP_MIN ? 0.0f : y;
-}
-
-INLINE float tanh_core(float x) {
-    float a = with_sign_of(x, 0.0f);
-    float z = x * x;
-    float p = FM_T5;
-    p = fmaf(p, z, FM_T4);
-    p = fmaf(p, z, FM_T3);
-    p = fmaf(p, z, FM_T2);
-    p = fmaf(p, z, FM_T1);
-    p = fmaf(p, z, FM_T0);
-    p = p * z;
-    float small = fmaf(p, a, a);
-    float large = 1.0f - 2.0f / (exp_core(a + a) + 1.0f);
-    return with_sign_of(a < FM_TANH_SPLIT ? small : large, x);
-}
-
-INLINE float erf_core(float x) {
-    float a = with_sign_of(x, 0.0f);
-    float z = x * x;
-    float p = FM_S6;
-    p = fmaf(p, z, FM_S5);
-    p = fmaf(p, z, FM_S4);
-    p = fmaf(p, z, FM_S3);
-    p = fmaf(p, z, FM_S2);
-    p = fmaf(p, z, FM_S1);
-    p = fmaf(p, z, FM_S0);
-    float small = fmaf(p, a, a);
-    float b = a < FM_ERF_MAX ? a : FM_ERF_MAX;
-    float q = FM_L8;
-    q = fmaf(q, b, FM_L7);
-    q = fmaf(q, b, FM_L6);
-    q = fmaf(q, b, FM_L5);
-    q = fmaf(q, b, FM_L4);
-    q = fmaf(q, b, FM_L3);
-    q = fmaf(q, b, FM_L2);
-    q = fmaf(q, b, FM_L1);
-    q = fmaf(q, b, FM_L0);
-    float large = 1.0f - exp_core(q);
-    return with_sign_of(a < FM_ERF_SPLIT ? small : large, x);
-}
-
-CLONES float fm_exp(float x) { return exp_core(x); }
+CLONES float fm_exp(float x) { return vec_exp(x); }
 
 /* x = 2^e * m with m in [sqrt(1/2), sqrt(2)), f = m - 1, and
  * log(1+f) = f - f^2/2 + f^3 P(f). f is exact, so that results near log(1) lose nothing. */
@@ -133,22 +68,13 @@ CLONES float fm_log(float x) {
     return x <= -FLT_MIN || x != x ? NAN : y;
 }
 
-CLONES float fm_tanh(float x) { return x != x ? x : tanh_core(x); }
-CLONES float fm_erf(float x) { return x != x ? x : erf_core(x); }
-CLONES float fm_sigmoid(float x) { return 1.0f / (1.0f + exp_core(-x)); }
-CLONES float fm_silu(float x) { return x / (1.0f + exp_core(-x)); }
+CLONES float fm_tanh(float x) { return x != x ? x : vec_tanh(x); }
+CLONES float fm_erf(float x) { return x != x ? x : vec_erf(x); }
+CLONES float fm_sigmoid(float x) { return vec_sigmoid(x); }
+CLONES float fm_silu(float x) { return vec_silu(x); }
 
-CLONES float fm_gelu_tanh(float x) {
-    float u = x * x * x;
-    u = fmaf(FM_GELU_CUBE, u, x);
-    float h = 0.5f * x;
-    return fmaf(h, tanh_core(u * FM_SQRT_2_PI), h);
-}
-
-CLONES float fm_gelu_erf(float x) {
-    float h = 0.5f * x;
-    return fmaf(h, erf_core(x * FM_SQRT_HALF), h);
-}
+CLONES float fm_gelu_tanh(float x) { return vec_gelu_tanh(x); }
+CLONES float fm_gelu_erf(float x) { return vec_gelu_erf(x); }
 
 #define MAGIC_D 0x1.8p52
 

@@ -3,7 +3,7 @@
  * The C library's functions differ in their last bits from version to version and from
  * processor to processor; a result that must be reproducible cannot pass through them. These
  * use only + - * /, one-rounding fused multiply-add and integer operations on the bits, in a
- * fixed order that base/fmath_poly.h spells out for vector versions. Errors are in units in
+ * fixed order that base/fmath_body.h also gives to vector versions. Errors are in units in
  * the last place of the result (ulp) and are checked by tests/unit/base/test_fmath.c.
  *
  * Denormal results are zero and denormal arguments count as zero, as they do in the threads

@@ -1,33 +1,7 @@
-/* base/fmath_poly.h - the constants of base/fmath.h, for those who repeat its steps in vectors.
+/* base/fmath_poly.h - the constants of exp, tanh, erf and the activations.
  *
- * A vector version gives the same bits as the scalar one if it performs the operations below
- * in this order: FMA(a,b,c) is one rounding of a*b+c, everything else rounds by itself. All
- * loops are written out, there are no branches, only selects. bits() is the IEEE pattern.
- * tools/fit_fmath.py derives the polynomials and states their errors.
- *
- *   exp(x):   t = FMA(x, LOG2E, MAGIC)      n = t - MAGIC      k = (int)(bits(t) - bits(MAGIC))
- *             r = FMA(n, -LN2_HI, x)        r = FMA(n, -LN2_LO, r)
- *             p = E4   p = FMA(p,r,E3)  FMA(p,r,E2)  FMA(p,r,E1)  FMA(p,r,E0)
- *             p = FMA(p, r*r, r)            p = p + 1
- *             y = p * 2^(k>>1)              y = y * 2^(k-(k>>1))     (>> is arithmetic)
- *             x > EXP_MAX: +inf             x < EXP_MIN: 0           NaN stays NaN
- *
- *   tanh(x):  a = |x|   z = x*x
- *             small: p = T5   p = FMA(p,z,T4) .. FMA(p,z,T0)   p = p*z   s = FMA(p, a, a)
- *             large: l = 1 - 2/(exp(a+a) + 1)
- *             y = a < TANH_SPLIT ? s : l, with the sign of x
- *
- *   erf(x):   a = |x|   z = x*x
- *             small: p = S6   p = FMA(p,z,S5) .. FMA(p,z,S0)   s = FMA(p, a, a)
- *             b = a < ERF_MAX ? a : ERF_MAX
- *             large: p = L8   p = FMA(p,b,L7) .. FMA(p,b,L0)   l = 1 - exp(p)
- *             y = a < ERF_SPLIT ? s : l, with the sign of x
- *
- *   sigmoid(x)   = 1 / (1 + exp(-x))
- *   silu(x)      = x / (1 + exp(-x))
- *   gelu_tanh(x): u = (x*x)*x   u = FMA(GELU_CUBE, u, x)   t = tanh(u*SQRT_2_PI)
- *                 h = 0.5*x     y = FMA(h, t, h)
- *   gelu_erf(x):  t = erf(x*SQRT_HALF)   h = 0.5*x   y = FMA(h, t, h)
+ * base/fmath_body.h has the steps that use them; kernels/cuda/device_math.cuh repeats those steps
+ * on a GPU. tools/fit_fmath.py derives the polynomials and states their errors.
  */
 #ifndef BASE_FMATH_POLY_H
 #define BASE_FMATH_POLY_H

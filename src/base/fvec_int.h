@@ -12,8 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/bits.h"
-#include "base/fmath_poly.h"
+#include "base/vec_scalar.h"
+
+#include "base/fmath_body.h"
 #include "base/fvec.h"
 
 #define FV_INLINE static inline __attribute__((always_inline))
@@ -21,21 +22,11 @@
 /* Exponents stop here; what lies below weighs nothing anyway. */
 #define FV_CLAMP (-64.0f)
 
-/* fm_exp's steps (base/fmath_poly.h) for FV_CLAMP <= x <= 0. There 2^k is a normal number and
- * multiplying by it is adding to the exponent; the magic number's own bits are shifted out. */
+/* vec_exp for FV_CLAMP <= x <= 0. There 2^k is a normal number and multiplying by it is adding to
+ * the exponent; the magic number's own bits are shifted out. */
 FV_INLINE float fv_exp(float x) {
-    float t = fmaf(x, FM_LOG2E, FM_MAGIC);
-    float n = t - FM_MAGIC;
-    float r = fmaf(n, -FM_LN2_HI, x);
-    r = fmaf(n, -FM_LN2_LO, r);
-    float p = FM_E4;
-    p = fmaf(p, r, FM_E3);
-    p = fmaf(p, r, FM_E2);
-    p = fmaf(p, r, FM_E1);
-    p = fmaf(p, r, FM_E0);
-    p = fmaf(p, r * r, r);
-    p = p + 1.0f;
-    return float_of_bits(bits_of_float(p) + (bits_of_float(t) << 23));
+    float t = vec_exp_power(x);
+    return float_of_bits(bits_of_float(vec_exp_fraction(x, t)) + (bits_of_float(t) << 23));
 }
 
 /* A weight before it is rounded to a whole number. Exponents up to 0 rise as their bits fall, and

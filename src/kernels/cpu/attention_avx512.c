@@ -196,7 +196,7 @@ static void cap_scores(const struct attn_segment *s, struct span tiles, struct s
             __mmask16 mask = attended(t * LANES, s->query[i].first, s->query[i].end);
             float *p = to->p[t * s->query_count + i];
             __m512 x = _mm512_load_ps(p);
-            x = _mm512_mul_ps(cap, fm16_tanh(_mm512_div_ps(x, cap)));
+            x = _mm512_mul_ps(cap, vec_tanh(_mm512_div_ps(x, cap)));
             x = _mm512_mask_mov_ps(none, mask, x);
             _mm512_store_ps(p, x);
             to->max[i] = _mm512_max_ps(x, to->max[i]);
@@ -222,14 +222,14 @@ INLINE void weights_of(const struct attn_segment *s, struct span tiles, const in
 #pragma GCC unroll 12
         for (int i = 0; i < queries; i++) {
             float *p = to->p[t * (uint32_t)queries + (uint32_t)i];
-            __m512 e = fm16_exp_down(_mm512_sub_ps(_mm512_load_ps(p), max[i]));
+            __m512 e = vec_exp_of_negative(_mm512_sub_ps(_mm512_load_ps(p), max[i]));
             sum[i] = _mm512_add_ps(sum[i], e);
             if (type == KV_I8) e = _mm512_mul_ps(e, scale);
             _mm512_store_ps(p, e);
         }
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < queries; i++) out[i].sum = fm16_sum(sum[i]);
+    for (int i = 0; i < queries; i++) out[i].sum = vec_sum16(sum[i]);
 }
 
 /* All scores and what becomes of them. */

@@ -99,7 +99,7 @@ struct cpu_kernels {
     void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
     void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */
-    void (*attn_join)(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
+    void (*attn_merge)(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
     void (*attn_finish)(struct attn_part *part, uint32_t head_dim);
     mm_panel_fn *const *panel;      /* [DTYPE_COUNT] */
     const struct mm_pairs *pairs;   /* NULL: the table has none */

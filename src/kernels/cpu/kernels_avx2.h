@@ -19,7 +19,7 @@ void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t h
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
 
 void avx2_attend(const struct attn_segment *s, struct attn_part *out);
-void avx2_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
+void avx2_attn_merge(struct attn_part *into, const struct attn_part *part, uint32_t head_dim);
 void avx2_attn_finish(struct attn_part *part, uint32_t head_dim);
 
 #endif

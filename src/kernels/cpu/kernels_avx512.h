@@ -26,7 +26,7 @@ void avx512_attend(const struct attn_segment *s, struct attn_part *out);
 #define AVX512_KERNELS                                                                             \
     .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx512_rope, .act = avx512_act,      \
     .add = avx2_add, .softcap = avx512_softcap, .kv_store = avx512_kv_store,                       \
-    .attend = avx512_attend, .attn_join = avx2_attn_join, .attn_finish = avx2_attn_finish,         \
+    .attend = avx512_attend, .attn_merge = avx2_attn_merge, .attn_finish = avx2_attn_finish,       \
     .panel = avx512_panels, .pairs = &avx512_pairs
 
 #endif

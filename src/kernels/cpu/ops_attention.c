@@ -222,7 +222,7 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
             fetch_last_tile(after, &s);
         k->attend(&s, n == segments.first ? all : part);
         for (uint32_t i = 0; n != segments.first && i < s.query_count; i++)
-            k->attn_join(&all[i], &part[i], a->head_dim);
+            k->attn_merge(&all[i], &part[i], a->head_dim);
     }
     for (uint32_t i = 0; i < s.query_count; i++) k->attn_finish(&all[i], a->head_dim);
 }
@@ -585,7 +585,7 @@ static void join_head(const struct attn_op *o, const struct attn_rows *a, uint32
     struct attn_part all = part_at(parts, base + head, a->head_dim);
     for (uint32_t n = segments.first + 1; n < segments.end; n++) {
         struct attn_part next = part_at(parts, part_index(o, a, base, 0, n, head), a->head_dim);
-        k->attn_join(&all, &next, a->head_dim);
+        k->attn_merge(&all, &next, a->head_dim);
     }
     k->attn_finish(&all, a->head_dim);
     memcpy(a->out[0] + (size_t)head * a->head_dim, all.out, a->head_dim * sizeof(float));

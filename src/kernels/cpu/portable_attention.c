@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fmath.h"
+#include "kernels/cpu/attn_merge.h"
 #include "kernels/cpu/kernels_portable.h"
 
 enum { TOKENS = KV_TILE_TOKENS };
@@ -95,17 +96,10 @@ void portable_attend(const struct attn_segment *s, struct attn_part *out) {
     }
 }
 
-void portable_attn_join(struct attn_part *into, const struct attn_part *part, uint32_t head_dim) {
-    float max = into->max > part->max ? into->max : part->max;
-    float f1 = fm_exp(into->max - max), f2 = fm_exp(part->max - max);
-    into->max = max;
-    into->sum = fmaf(part->sum, f2, into->sum * f1);
-    float *out = into->out;
-    const float *from = part->out;
-    for (uint32_t d = 0; d < head_dim; d++) out[d] = fmaf(from[d], f2, out[d] * f1);
+void portable_attn_merge(struct attn_part *into, const struct attn_part *part, uint32_t head_dim) {
+    attn_merge(into, part, head_dim);
 }
 
 void portable_attn_finish(struct attn_part *part, uint32_t head_dim) {
-    float *out = part->out, sum = part->sum;
-    for (uint32_t d = 0; d < head_dim; d++) out[d] /= sum;
+    attn_finish(part, head_dim);
 }

@@ -53,7 +53,7 @@ const struct cpu_kernels cpu_kernels_portable = {
     .softcap = ref_softcap,
     .kv_store = ref_kv_store,
     .attend = portable_attend,
-    .attn_join = portable_attn_join,
+    .attn_merge = portable_attn_merge,
     .attn_finish = portable_attn_finish,
     .panel = portable_panels,
 };

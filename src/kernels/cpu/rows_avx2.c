@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/fmath_avx2.h"
+#include "kernels/cpu/vec_avx2.h"
+
+#include "base/fmath_body.h"
 #include "kernels/cpu/kernels_avx2.h"
 
 enum { LANES = 8, BLOCKS = 4 };
@@ -266,11 +268,11 @@ void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine, 
 static inline __m256 act8(enum act_kind kind, __m256 x) {
     switch (kind) {
     case ACT_SILU:
-        return fm8_silu(x);
+        return vec_silu(x);
     case ACT_GELU_TANH:
-        return fm8_gelu_tanh(x);
+        return vec_gelu_tanh(x);
     default:
-        return fm8_gelu_erf(x);
+        return vec_gelu_erf(x);
     }
 }
 
@@ -296,7 +298,7 @@ void avx2_add(const float *src, uint32_t count, float *dst) {
 }
 
 static inline __m256 softcap8(__m256 cap, __m256 x) {
-    return _mm256_mul_ps(cap, fm8_tanh(_mm256_div_ps(x, cap)));
+    return _mm256_mul_ps(cap, vec_tanh(_mm256_div_ps(x, cap)));
 }
 
 void avx2_softcap(float cap, uint32_t count, float *x) {
@@ -396,7 +398,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .softcap = avx2_softcap,
     .kv_store = avx2_kv_store,
     .attend = avx2_attend,
-    .attn_join = avx2_attn_join,
+    .attn_merge = avx2_attn_merge,
     .attn_finish = avx2_attn_finish,
     .panel = avx2_panels,
     .pairs = &avx2_pairs,

@@ -14,7 +14,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, WIDE = FM16_WIDE, BLOCKS = 4, ALL_LANES = 0xFFFF };
+enum { LANES = 16, WIDE = SILU_WIDE, BLOCKS = 4, ALL_LANES = 0xFFFF };
 _Static_assert((int)NORM_LANES == (int)LANES, "a vector holds the lanes of a norm's sums");
 static const float F16_MAX = 65504.0f;
 
@@ -32,7 +32,7 @@ static float mean_of(const float *x, uint32_t count) {
         __mmask16 rest = rest_of(i, count);
         sum = _mm512_mask_add_ps(sum, rest, sum, _mm512_maskz_loadu_ps(rest, x + i));
     }
-    return fm16_sum(sum) / (float)count;
+    return vec_sum16(sum) / (float)count;
 }
 
 /* Of x - mean, where there is a mean. */
@@ -50,7 +50,7 @@ INLINE float square_sum(const float *x, const bool has_mean, float mean, uint32_
         if (has_mean) d = _mm512_sub_ps(d, m);
         sum = _mm512_mask3_fmadd_ps(d, d, sum, rest);
     }
-    return fm16_sum(sum);
+    return vec_sum16(sum);
 }
 
 static float rate_of(const struct norm_args *n, float sum) {
@@ -247,12 +247,12 @@ void avx512_rope(const struct op_rope *r, const float *cosine, const float *sine
 
 INLINE void act_wide(const enum act_kind kind, __m512 x[WIDE]) {
     if (kind == ACT_SILU) {
-        fm16_silu(x);
+        vec_silu_wide(x);
         return;
     }
 #pragma GCC unroll 4
     for (int i = 0; i < WIDE; i++)
-        x[i] = kind == ACT_GELU_TANH ? fm16_gelu_tanh(x[i]) : fm16_gelu_erf(x[i]);
+        x[i] = kind == ACT_GELU_TANH ? vec_gelu_tanh(x[i]) : vec_gelu_erf(x[i]);
 }
 
 /* At most WIDE vectors of elements. */
@@ -293,7 +293,7 @@ void avx512_softcap(float cap, uint32_t count, float *x) {
     for (uint32_t i = 0; i < count; i += LANES) {
         __mmask16 rest = rest_of(i, count);
         __m512 part = _mm512_div_ps(_mm512_maskz_loadu_ps(rest, x + i), c);
-        _mm512_mask_storeu_ps(x + i, rest, _mm512_mul_ps(c, fm16_tanh(part)));
+        _mm512_mask_storeu_ps(x + i, rest, _mm512_mul_ps(c, vec_tanh(part)));
     }
 }
 

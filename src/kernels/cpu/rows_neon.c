@@ -9,7 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/fmath_neon.h"
+#include "kernels/cpu/vec_neon.h"
+
+#include "base/fmath_body.h"
 #include "kernels/cpu/kernels_neon.h"
 #include "kernels/cpu/kernels_portable.h"
 #include "kernels/cpu/kernels_ref.h"
@@ -110,11 +112,11 @@ static void neon_rope(const struct op_rope *r, const float *cosine, const float 
 static inline float32x4_t act4(enum act_kind kind, float32x4_t x) {
     switch (kind) {
     case ACT_SILU:
-        return fm4_silu(x);
+        return vec_silu(x);
     case ACT_GELU_TANH:
-        return fm4_gelu_tanh(x);
+        return vec_gelu_tanh(x);
     default:
-        return fm4_gelu_erf(x);
+        return vec_gelu_erf(x);
     }
 }
 
@@ -133,7 +135,7 @@ static void neon_act(enum act_kind kind, const float *gate, const float *up, uin
 }
 
 static inline float32x4_t softcap4(float32x4_t cap, float32x4_t x) {
-    return vmulq_f32(cap, fm4_tanh(vdivq_f32(x, cap)));
+    return vmulq_f32(cap, vec_tanh(vdivq_f32(x, cap)));
 }
 
 static void neon_softcap(float cap, uint32_t count, float *x) {
@@ -213,7 +215,7 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
 #define ARM_KERNELS                                                                                \
     .norm = portable_norm, .quantise = neon_quantise, .rope = neon_rope, .act = neon_act,          \
     .add = ref_add, .softcap = neon_softcap, .kv_store = neon_kv_store, .attend = neon_attend,     \
-    .attn_join = portable_attn_join, .attn_finish = portable_attn_finish
+    .attn_merge = portable_attn_merge, .attn_finish = portable_attn_finish
 
 const struct cpu_kernels cpu_kernels_neon = {ARM_KERNELS, .panel = neon_panels};
 const struct cpu_kernels cpu_kernels_dotprod = {ARM_KERNELS, .panel = dotprod_panels};

@@ -1,7 +1,7 @@
 /* kernels/cuda/device_math.cuh - base/fmath.h on the device: the same steps, the same bits.
  *
  * Compiled with -fmad=false and -ftz=true: a multiply-add is fused where it is written so, and
- * denormals count as zero, as on the CPU. base/fmath_poly.h spells out the steps.
+ * denormals count as zero, as on the CPU. base/fmath_body.h has the steps.
  */
 #ifndef KERNELS_CUDA_DEVICE_MATH_CUH
 #define KERNELS_CUDA_DEVICE_MATH_CUH

@@ -57,18 +57,18 @@ static void attend_in_halves(attend_fn *attend, join_fn *join, const struct attn
 
 #if defined(__x86_64__)
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out) {
-    attend_in_halves(__real_avx512_attend, avx2_attn_join, s, out);
+    attend_in_halves(__real_avx512_attend, avx2_attn_merge, s, out);
 }
 
 void __wrap_avx2_attend(const struct attn_segment *s, struct attn_part *out) {
-    attend_in_halves(__real_avx2_attend, avx2_attn_join, s, out);
+    attend_in_halves(__real_avx2_attend, avx2_attn_merge, s, out);
 }
 #elif defined(__aarch64__)
 void __wrap_neon_attend(const struct attn_segment *s, struct attn_part *out) {
-    attend_in_halves(__real_neon_attend, portable_attn_join, s, out);
+    attend_in_halves(__real_neon_attend, portable_attn_merge, s, out);
 }
 #endif
 
 void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out) {
-    attend_in_halves(__real_portable_attend, portable_attn_join, s, out);
+    attend_in_halves(__real_portable_attend, portable_attn_merge, s, out);
 }

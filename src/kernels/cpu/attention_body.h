@@ -1,0 +1,136 @@
+/* kernels/cpu/attention_body.h - the attention kernel of instruction sets whose vectors hold less
+ * than a tile's 16 tokens: one segment of one KV head for up to ATTN_FEW queries.
+ *
+ * A tile's 16 keys are TILE_VECTORS vectors of scores for each query; keys and values are read and
+ * widened once for all queries. Tokens that a query does not attend to may hold anything: their
+ * scores are replaced by minus infinity, and their values are never multiplied.
+ *
+ * The file that includes it includes <math.h> and <string.h>, and defines beside its vec_X.h:
+ *
+ *     attn_load(p, i, type, vectors, out)   elements i, i + 1, ... of a run of the cache's numbers,
+ *                                           as `vectors` vectors: TILE_VECTORS, twice or half that
+ *     attn_prefetch(p)                      starts to read the cache line at p
+ *     ATTN_WIDE_QUERIES                     up to so many queries take two tiles, or 32 columns, at
+ *                                           a time; with more, sums would not stay in registers
+ *     ATTN_PREFETCHES                       whether prefetching pays
+ *
+ * and calls ATTEND_KERNEL (attn_reach.h) after it. attention_avx512.c has a kernel of its own:
+ * there a tile is one vector, twelve queries are scored at a time, and masks replace the separate
+ * passes over tokens that only some queries attend to.
+ *
+ * Thread: any.
+ */
+#ifndef KERNELS_CPU_ATTENTION_BODY_H
+#define KERNELS_CPU_ATTENTION_BODY_H
+
+#include "kernels/cpu/attention_scores_body.h"
+
+ATTN_INLINE float load_one(const uint8_t *p, size_t i, const enum kv_type type) {
+    if (type == KV_I8) return (float)(int8_t)p[i];
+    if (type == KV_F16) {
+        uint16_t half;
+        memcpy(&half, p + 2 * i, sizeof(half));
+        return f16_to_f32(half);
+    }
+    float value;
+    memcpy(&value, p + 4 * i, sizeof(value));
+    return value;
+}
+
+/* Adds the weighted values of `tokens` in `vectors` vectors of columns from d on to the results of
+ * all queries. */
+ATTN_INLINE void add_columns(const struct attn_segment *s, struct span tokens, uint32_t d,
+                             const int vectors, const int queries, const enum kv_type type,
+                             float p[][ATTN_SEGMENT], struct attn_part *out) {
+    vec acc[ATTN_FEW][VECTORS_MAX], v[VECTORS_MAX];
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++)
+            acc[i][c] = vec_load(out[i].out + d + (size_t)c * VEC_LANES);
+    for (uint32_t j = tokens.first; j < tokens.end;) {
+        uint32_t tile = j / KV_TILE_TOKENS, edge = (tile + 1) * KV_TILE_TOKENS;
+        uint32_t end = edge < tokens.end ? edge : tokens.end;
+        const uint8_t *row = s->v[tile] + j % KV_TILE_TOKENS * s->v_stride;
+        ptrdiff_t next = s->next[tile] ? s->next[tile] - s->v[tile] : 0;
+        for (; j < end; j++, row += s->v_stride) {
+            if (prefetches(queries, type)) prefetch(row + next, d, type);
+            attn_load(row, d, type, vectors, v);
+#pragma GCC unroll 6
+            for (int i = 0; i < queries; i++) {
+                vec w = vec_set1(p[i][j]);
+#pragma GCC unroll 8
+                for (int c = 0; c < vectors; c++) acc[i][c] = vec_fma(w, v[c], acc[i][c]);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < queries; i++)
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++)
+            vec_store(out[i].out + d + (size_t)c * VEC_LANES, acc[i][c]);
+}
+
+/* Column d alone, of one query: the width of the head is not a multiple of 8. */
+ATTN_INLINE void add_column(const struct attn_segment *s, struct span tokens, uint32_t d,
+                            const enum kv_type type, const float *p, float *out) {
+    float acc = *out;
+    for (uint32_t j = tokens.first; j < tokens.end; j++) {
+        const uint8_t *v = s->v[j / KV_TILE_TOKENS] + j % KV_TILE_TOKENS * s->v_stride;
+        acc = fmaf(p[j], load_one(v, d, type), acc);
+    }
+    *out = acc;
+}
+
+/* Adds the weighted values of `tokens`, which all queries attend to, to their results. */
+ATTN_INLINE void add_values(const struct attn_segment *s, struct span tokens, const int queries,
+                            const enum kv_type type, float p[][ATTN_SEGMENT],
+                            struct attn_part *out) {
+    enum { COLUMNS = TILE_VECTORS * VEC_LANES, HALF = COLUMNS / 2 };
+    uint32_t d = 0, width = s->head_dim;
+    for (; queries <= ATTN_WIDE_QUERIES && d + 2 * COLUMNS <= width; d += 2 * COLUMNS)
+        add_columns(s, tokens, d, 2 * TILE_VECTORS, queries, type, p, out);
+    for (; d + COLUMNS <= width; d += COLUMNS)
+        add_columns(s, tokens, d, TILE_VECTORS, queries, type, p, out);
+    if (d + HALF <= width) {
+        add_columns(s, tokens, d, TILE_VECTORS / 2, queries, type, p, out);
+        d += HALF;
+    }
+    for (; d < width; d++)
+        for (int i = 0; i < queries; i++) add_column(s, tokens, d, type, p[i], out[i].out + d);
+}
+
+/* The same for one query and tokens that some other query does not attend to. */
+static void add_values_alone(const struct attn_segment *s, struct span tokens,
+                             float p[][ATTN_SEGMENT], struct attn_part *out) {
+    if (tokens.first >= tokens.end) return;
+    if (s->type == KV_F16)
+        add_values(s, tokens, 1, KV_F16, p, out);
+    else if (s->type == KV_I8)
+        add_values(s, tokens, 1, KV_I8, p, out);
+    else
+        add_values(s, tokens, 1, KV_F32, p, out);
+}
+
+ATTN_INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
+                        struct attn_part *out) {
+    float p[ATTN_FEW][ATTN_SEGMENT];
+    struct attn_reach r = attn_reach(s);
+    struct span tiles = {r.any.first / KV_TILE_TOKENS,
+                         (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS};
+    uint32_t t = tiles.first;
+    for (; queries <= ATTN_WIDE_QUERIES && t + 2 <= tiles.end; t += 2)
+        multiply_keys(s, t, 2, queries, type, p);
+    for (; t < tiles.end; t++) multiply_keys(s, t, 1, queries, type, p);
+    for (int i = 0; i < queries; i++) {
+        const struct attn_query *q = &s->query[i];
+        weights_of(s, q, tiles, p[i], &out[i]);
+        memset(out[i].out, 0, s->head_dim * sizeof(float));
+        add_values_alone(s, attn_before(q, &r), p + i, out + i);
+    }
+    add_values(s, r.all, queries, type, p, out);
+    for (int i = 0; i < queries; i++)
+        add_values_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
+}
+
+#endif
