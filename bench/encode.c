@@ -2,11 +2,11 @@
  *
  *     bench/encode
  *
- * One answer of chat completions: tokens -> teller -> event log -> encoder -> bytes, a token at a
- * time as a server does. Prints nanoseconds a chunk for plain text, for text with a stop string
- * to look out for, for text that may hold tool calls, and with log-probabilities; then what a
- * request costs that is not streamed: its body from bytes to a request, and an answer of 64 tokens
- * as one body.
+ * One answer of chat completions: tokens -> event_writer -> event log -> encoder -> bytes, one
+ * token at a time as in a server. Prints nanoseconds per chunk for plain text, for text with a
+ * stop string to look for, for text that may hold tool calls, and with log-probabilities; then the
+ * cost of a request that is not streamed: its body from bytes to a request, and an answer of 64
+ * tokens as one body.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/teller.h"
+#include "api/event_writer.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -83,13 +83,13 @@ static uint32_t prompts_of(const struct api_request *q) { return q->is_chat ? 1 
 static enum status make_choice(struct generation *gen, uint32_t i) {
     struct err err = {0};
     bool has_tools = gen->request.tools && gen->request.tool_choice != TOOLS_NONE;
-    struct teller_options options = {.request = &gen->request,
-                                     .tokenizer = gen->model->tokenizer,
-                                     .choice = i,
-                                     .tools = has_tools ? gen->model->tools : NULL};
+    struct event_writer_options options = {.request = &gen->request,
+                                           .tokenizer = gen->model->tokenizer,
+                                           .choice = i,
+                                           .tools = has_tools ? gen->model->tools : NULL};
     gen->choices[i].is_over = true; /* until the engine has it */
     gen->answer.choices[i].prompt = i / gen->request.n;
-    return teller_create(&options, &gen->choices[i].teller, &err);
+    return event_writer_create(&options, &gen->choices[i].writer, &err);
 }
 
 static enum status make_choices(struct generation *gen) {
@@ -107,7 +107,8 @@ static enum status make_choices(struct generation *gen) {
 
 static void free_parts(struct generation *gen) {
     generation_release_parts(gen);
-    for (uint32_t i = 0; i < gen->answer.choice_count; i++) teller_destroy(gen->choices[i].teller);
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++)
+        event_writer_destroy(gen->choices[i].writer);
     mem_free(gen->choices);
     mem_free(gen->answer.choices);
     smoother_destroy(gen->smoother);

@@ -1,12 +1,11 @@
 /* server/generation_deliver.c - from the engine's tokens to events, and from events to sinks.
  *
- * The hot path: for every choice that has moved its tokens go through its teller into the log,
- * and its generation is put on a list; then every generation of the list tells its sinks once, so
- * that what
- * came together leaves together. Nothing is allocated for a token, and nobody is looked at who
- * has not moved.
+ * The hot path: the new tokens of a choice go through its event_writer into the log, and its
+ * generation is put on a list; then every generation of the list notifies its sinks once, so that
+ * tokens of one step are sent together. Nothing is allocated for a token, and only generations
+ * with new tokens are looked at.
  */
-#include "api/teller.h"
+#include "api/event_writer.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "report/server_metrics.h"
@@ -77,8 +76,8 @@ static void fail_log(struct generation *gen, enum status st) {
 static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason finish) {
     struct generation_choice *c = &gen->choices[i];
     c->is_told = true;
-    enum status st = teller_finish(c->teller, finish, log_of(gen));
-    gen->answer.choices[i].has_tools = teller_has_tools(c->teller);
+    enum status st = event_writer_finish(c->writer, &finish, log_of(gen));
+    gen->answer.choices[i].has_tools = event_writer_calls(c->writer) > 0;
     if (st != ST_OK)
         fail_log(gen, st);
     else if (!gen->smoother)
@@ -106,7 +105,7 @@ static void push_tokens(struct generation *gen, uint32_t i, const struct choice 
     for (uint32_t at = c->prompt_tokens + mine->taken; at < end && !met; at++) {
         mine->taken++;
         gen->answer.choices[i].answer_tokens = mine->taken;
-        enum status st = teller_push(mine->teller, &c->tokens[at], 1, log, &met);
+        enum status st = event_writer_push(mine->writer, &c->tokens[at], 1, log, &met);
         if (st != ST_OK) {
             fail_log(gen, st);
             return;

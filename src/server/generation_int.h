@@ -22,7 +22,7 @@ struct generation_part {
 };
 
 struct generation_choice {
-    struct teller *teller;
+    struct event_writer *writer;
     uint32_t taken;  /* tokens of the answer that were taken over */
     bool is_told;    /* nothing further is told of it */
     bool is_over;    /* the engine has ended it, or never had it */

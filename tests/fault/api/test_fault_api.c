@@ -1,4 +1,4 @@
-/* Goal:   reading a body, telling an answer and writing it survive the failure of any one
+/* Goal:   reading a body and writing an answer survive the failure of any one
  *         allocation: ST_NOMEM, and nothing is lost.
  * Method: the same work again and again, the first time with the first allocation failing, then
  *         the second, until no more are needed. The address sanitizer counts what is left. */
@@ -164,19 +164,20 @@ static void ignore_piece(void *ctx, uint32_t number, struct str name, struct str
 
 static struct lib_answer *answer; /* read outside the failures */
 
-static enum status tell(const char *text) {
+static enum status write_events(const char *text) {
     struct lib_answer *l = answer;
-    struct teller *t = NULL;
+    struct event_writer *w = NULL;
     struct event_log *log = NULL;
-    bool met = false;
-    const struct teller_options o = {
+    bool has_stopped = false;
+    enum finish_reason finish = FINISH_STOP;
+    const struct event_writer_options o = {
         .request = &l->request, .tokenizer = tokenizer, .tools = tool_form_find("hermes")};
     enum status st = event_log_create(&log, 1 << 20);
-    if (st == ST_OK) st = teller_create(&o, &t, NULL);
+    if (st == ST_OK) st = event_writer_create(&o, &w, NULL);
     for (; st == ST_OK && *text; text++)
-        st = teller_push(t, &(int32_t){(uint8_t)*text}, 1, log, &met);
-    if (st == ST_OK) st = teller_finish(t, FINISH_STOP, log);
-    teller_destroy(t);
+        st = event_writer_push(w, &(int32_t){(uint8_t)*text}, 1, log, &has_stopped);
+    if (st == ST_OK) st = event_writer_finish(w, &finish, log);
+    event_writer_destroy(w);
     event_log_destroy(log);
     return st;
 }
@@ -208,14 +209,14 @@ static void with_answer(const char *codec, const char *body, const char *text) {
     assert_int_equal(lib_decode(codec_find(codec), str_of(body), &answer->request, &e), ST_OK);
     lib_begin(answer, tokenizer, tool_form_find("hermes"), 1);
     lib_say(answer, 0, str_of(text), FINISH_STOP);
-    expect_survival(tell, text);
+    expect_survival(write_events, text);
     expect_survival(write_stream, "stream");
     expect_survival(write_whole, "whole");
     lib_end(answer);
     mem_free(answer);
 }
 
-static void test_answers_are_told_and_written_or_memory_lacks(void **state) {
+static void test_answers_are_written_or_memory_lacks(void **state) {
     (void)state;
     with_answer("openai.chat",
                 "{" TALK ",\"stop\":\"zz\",\"stream\":true,\"logprobs\":true,\"top_logprobs\":1,"
@@ -284,7 +285,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bodies_are_read_or_memory_lacks),
         cmocka_unit_test(test_messages_are_built_or_memory_lacks),
-        cmocka_unit_test(test_answers_are_told_and_written_or_memory_lacks),
+        cmocka_unit_test(test_answers_are_written_or_memory_lacks),
         cmocka_unit_test(test_prompts_are_rendered_or_memory_lacks),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,5 +1,5 @@
-/* unit/api/api_lib.h - an answer without an engine: tokens of the test's choice go through tellers
- * into an event log, and from there through a codec, whole or as a stream.
+/* unit/api/api_lib.h - an answer without an engine: tokens that the test chooses go through
+ * event_writers into an event log, and from there through a codec, whole or as a stream.
  *
  * The tokenizer is the one of unit/text/byte_tokenizer.h.
  */
@@ -10,7 +10,7 @@
 
 #include "api/answer.h"
 #include "api/codec.h"
-#include "api/teller.h"
+#include "api/event_writer.h"
 #include "api/tools.h"
 #include "base/buf.h"
 #include "base/check.h"
@@ -38,7 +38,7 @@ struct lib_answer {
     int32_t ids[LIB_CHOICES][LIB_TOKENS];
     struct token_logprob logprobs[LIB_CHOICES][LIB_TOKENS];
     struct sample_result tops[LIB_CHOICES][LIB_TOKENS];
-    struct teller *tellers[LIB_CHOICES];
+    struct event_writer *writers[LIB_CHOICES];
 };
 
 /* The request that a codec reads from `body`; ST_BAD leaves the reason in `e`. */
@@ -68,7 +68,7 @@ static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
                                 .choices = l->choices};
     CHECK(event_log_create(&l->answer.log, 1 << 24) == ST_OK);
     for (uint32_t i = 0; i < choices; i++) {
-        struct teller_options options = {
+        struct event_writer_options options = {
             .request = &l->request, .tokenizer = t, .choice = i, .tools = form};
         l->tokens[i] =
             (struct choice){.tokens = l->ids[i], .prompt_tokens = 2, .index = i, .request = &plain};
@@ -78,12 +78,12 @@ static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
         if (l->request.logprobs && l->request.top_logprobs) l->tokens[i].tops = l->tops[i];
         l->choices[i] = (struct answer_choice){.tokens = &l->tokens[i],
                                                .prompt = i / (l->request.n ? l->request.n : 1)};
-        CHECK(teller_create(&options, &l->tellers[i], NULL) == ST_OK);
+        CHECK(event_writer_create(&options, &l->writers[i], NULL) == ST_OK);
     }
 }
 
 static inline void lib_end(struct lib_answer *l) {
-    for (uint32_t i = 0; i < l->answer.choice_count; i++) teller_destroy(l->tellers[i]);
+    for (uint32_t i = 0; i < l->answer.choice_count; i++) event_writer_destroy(l->writers[i]);
     event_log_destroy(l->answer.log);
     api_request_deinit(&l->request);
 }
@@ -108,15 +108,16 @@ static inline bool lib_push(struct lib_answer *l, uint32_t choice, const int32_t
     for (uint32_t i = 0; i < count && !met; i += step) {
         uint32_t some = count - i < step ? count - i : step;
         for (uint32_t k = 0; k < some; k++) lib_note(l, choice, tokens[i + k]);
-        CHECK(teller_push(l->tellers[choice], tokens + i, some, l->answer.log, &met) == ST_OK);
+        CHECK(event_writer_push(l->writers[choice], tokens + i, some, l->answer.log, &met) ==
+              ST_OK);
     }
     return met;
 }
 
 static inline void lib_finish(struct lib_answer *l, uint32_t choice, enum finish_reason finish) {
-    CHECK(teller_finish(l->tellers[choice], finish, l->answer.log) == ST_OK);
+    CHECK(event_writer_finish(l->writers[choice], &finish, l->answer.log) == ST_OK);
     l->choices[choice].finish = finish;
-    l->choices[choice].has_tools = teller_has_tools(l->tellers[choice]);
+    l->choices[choice].has_tools = event_writer_calls(l->writers[choice]) > 0;
     l->answer.finished_count++;
 }
 

@@ -1,7 +1,7 @@
 /* Goal:   tokens become the same events however they arrive, never half a character, nothing at
- *         or behind a stop string, and every token generations on one event.
- * Method: chosen tokens through a teller and a log; then random tokens in random cuts, compared
- *         with the same tokens one by one and with the tokenizer's own decoding. */
+ *         or behind a stop string, and every token is carried by one event.
+ * Method: chosen tokens through an event_writer and a log; then random tokens in random cuts,
+ *         compared with the same tokens one by one and with the tokenizer's own decoding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void test_a_token_is_an_event_and_half_a_character_waits(void **state) {
     done(l);
 }
 
-static void test_a_character_that_never_ends_is_shown_as_one_that_is_none(void **state) {
+static void test_a_character_cut_short_at_the_end_becomes_u_fffd(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     const int32_t tokens[] = {'a', 0xe2, 0x82};
@@ -76,7 +76,7 @@ static void test_a_stop_string_ends_the_text_before_it(void **state) {
     done(l);
 }
 
-static void test_a_stop_string_is_shown_when_asked_for(void **state) {
+static void test_include_stop_shows_the_stop_string(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     const int32_t tokens[] = {'a', '<', '>'};
@@ -90,7 +90,7 @@ static void test_a_stop_string_is_shown_when_asked_for(void **state) {
     done(l);
 }
 
-static void test_what_was_held_back_for_a_stop_string_comes_at_the_end(void **state) {
+static void test_text_held_back_for_a_stop_string_is_written_at_the_end(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     const int32_t tokens[] = {'a', '<'};
@@ -100,6 +100,19 @@ static void test_what_was_held_back_for_a_stop_string_comes_at_the_end(void **st
     assert_false(lib_push(l, 0, tokens, 2, 1));
     lib_finish(l, 0, FINISH_LENGTH);
     expect_log(l, "T0+1(a)T1+1(<)F2+0()length/0");
+    done(l);
+}
+
+static void test_a_stop_string_met_at_the_end_is_the_finish_reason(void **state) {
+    (void)state;
+    struct lib_answer *l = begin();
+    const int32_t tokens[] = {'a', 0xe2};
+    l->request.stops[0] = STR("\xef\xbf\xbd");
+    l->request.stop_count = 1;
+    lib_begin(l, tokenizer, NULL, 1);
+    assert_false(lib_push(l, 0, tokens, 2, 1));
+    lib_finish(l, 0, FINISH_LENGTH);
+    expect_log(l, "T0+1(a)F1+1(\xef\xbf\xbd)stop/0");
     done(l);
 }
 
@@ -134,7 +147,7 @@ static void test_stop_tokens_and_special_tokens_are_not_text(void **state) {
     }
 }
 
-static void test_tokens_without_text_are_told_only_to_who_wants_tokens(void **state) {
+static void test_tokens_without_text_get_an_event_only_if_tokens_are_shown(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     const int32_t tokens[] = {'a', T_END};
@@ -162,7 +175,7 @@ static void say_calls(struct lib_answer *l, uint32_t count) {
     lib_finish(l, 0, FINISH_STOP);
 }
 
-static void test_calls_are_cut_out_of_the_text(void **state) {
+static void test_calls_become_events_and_are_not_text(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     l->request.tools = TOOLS;
@@ -179,11 +192,11 @@ static void test_calls_are_cut_out_of_the_text(void **state) {
     }
     assert_int_equal(calls, 2);
     assert_int_equal(tokens, l->choices[0].answer_tokens);
-    assert_true(teller_has_tools(l->tellers[0]));
+    assert_true(event_writer_calls(l->writers[0]) > 0);
     done(l);
 }
 
-static void test_one_call_is_the_last_where_only_one_is_wanted(void **state) {
+static void test_the_choice_stops_after_one_call_if_only_one_is_allowed(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     l->request.tools = TOOLS;
@@ -224,8 +237,8 @@ static uint32_t draw_tokens(uint32_t *rng, int32_t *tokens) {
     return count;
 }
 
-static void tell_cut(const int32_t *tokens, uint32_t count, uint32_t step, uint32_t mode,
-                     struct buf *out) {
+static void write_cut(const int32_t *tokens, uint32_t count, uint32_t step, uint32_t mode,
+                      struct buf *out) {
     struct lib_answer *l = begin();
     l->request.ignore_end = true;
     l->request.logprobs = mode & 1;
@@ -253,8 +266,8 @@ static void test_any_cut_of_the_tokens_gives_the_same_events(void **state) {
         uint32_t count = draw_tokens(&rng, tokens);
         buf_clear(&one);
         buf_clear(&other);
-        tell_cut(tokens, count, 1, round % 8, &one);
-        tell_cut(tokens, count, 1 + rng_next(&rng) % 40, round % 8, &other);
+        write_cut(tokens, count, 1, round % 8, &one);
+        write_cut(tokens, count, 1 + rng_next(&rng) % 40, round % 8, &other);
         if (strcmp(buf_text(&one), buf_text(&other)) != 0)
             fail_msg("round %u: %s\n%s", round, buf_text(&one), buf_text(&other));
     }
@@ -292,7 +305,7 @@ static void test_texts_joined_are_what_the_tokenizer_decodes(void **state) {
     }
 }
 
-static void test_a_full_log_is_told(void **state) {
+static void test_a_full_log_is_reported(void **state) {
     (void)state;
     struct lib_answer *l = begin();
     struct event_log *small;
@@ -301,10 +314,11 @@ static void test_a_full_log_is_told(void **state) {
     assert_int_equal(event_log_create(&small, 100), ST_OK);
     enum status st = ST_OK;
     for (int i = 0; i < 10 && st == ST_OK; i++)
-        st = teller_push(l->tellers[0], &(int32_t){T_HELLO}, 1, small, &met);
+        st = event_writer_push(l->writers[0], &(int32_t){T_HELLO}, 1, small, &met);
     assert_int_equal(st, ST_FULL);
     assert_true(event_log_bytes(small) <= 100);
-    assert_int_equal(teller_finish(l->tellers[0], FINISH_STOP, small), ST_FULL);
+    enum finish_reason finish = FINISH_STOP;
+    assert_int_equal(event_writer_finish(l->writers[0], &finish, small), ST_FULL);
     event_log_destroy(small);
     done(l);
 }
@@ -387,12 +401,12 @@ static void test_a_call_that_must_be_made_begins_in_the_prompt(void **state) {
                   "}}]", "Cf{}F");
     expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]f[ARGS]{", "}", "Cf{}F");
     expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]", "f[ARGS]{}", "Cf{}F");
-    /* An end at once: nothing is told that the model did not write. */
+    /* An answer without text has no call: the model wrote none. */
     expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"", "", "F");
     expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\": {", "", "F");
 }
 
-static void test_nothing_is_forced_where_the_model_may_choose(void **state) {
+static void test_no_call_is_forced_unless_one_is_required(void **state) {
     (void)state;
     struct api_request r;
     struct buf put;
@@ -413,23 +427,24 @@ static void test_nothing_is_forced_where_the_model_may_choose(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_token_is_an_event_and_half_a_character_waits),
-        cmocka_unit_test(test_a_character_that_never_ends_is_shown_as_one_that_is_none),
+        cmocka_unit_test(test_a_character_cut_short_at_the_end_becomes_u_fffd),
         cmocka_unit_test(test_a_stop_string_ends_the_text_before_it),
-        cmocka_unit_test(test_a_stop_string_is_shown_when_asked_for),
-        cmocka_unit_test(test_what_was_held_back_for_a_stop_string_comes_at_the_end),
+        cmocka_unit_test(test_include_stop_shows_the_stop_string),
+        cmocka_unit_test(test_text_held_back_for_a_stop_string_is_written_at_the_end),
+        cmocka_unit_test(test_a_stop_string_met_at_the_end_is_the_finish_reason),
         cmocka_unit_test(test_stop_strings_wait_for_min_tokens),
         cmocka_unit_test(test_stop_tokens_and_special_tokens_are_not_text),
-        cmocka_unit_test(test_tokens_without_text_are_told_only_to_who_wants_tokens),
-        cmocka_unit_test(test_calls_are_cut_out_of_the_text),
-        cmocka_unit_test(test_one_call_is_the_last_where_only_one_is_wanted),
+        cmocka_unit_test(test_tokens_without_text_get_an_event_only_if_tokens_are_shown),
+        cmocka_unit_test(test_calls_become_events_and_are_not_text),
+        cmocka_unit_test(test_the_choice_stops_after_one_call_if_only_one_is_allowed),
         cmocka_unit_test(test_without_tools_in_the_request_calls_are_text),
         cmocka_unit_test(test_any_cut_of_the_tokens_gives_the_same_events),
         cmocka_unit_test(test_texts_joined_are_what_the_tokenizer_decodes),
-        cmocka_unit_test(test_a_full_log_is_told),
+        cmocka_unit_test(test_a_full_log_is_reported),
         cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_a_log_knows_the_events_of_each_choice),
         cmocka_unit_test(test_a_call_that_must_be_made_begins_in_the_prompt),
-        cmocka_unit_test(test_nothing_is_forced_where_the_model_may_choose),
+        cmocka_unit_test(test_no_call_is_forced_unless_one_is_required),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
