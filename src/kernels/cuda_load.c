@@ -39,6 +39,10 @@ static const struct {
     {"few=off", offsetof(struct cuda_switches, few_rows), false},
     {"gated=on", offsetof(struct cuda_switches, gated), true},
     {"gated=off", offsetof(struct cuda_switches, gated), false},
+    {"timed=on", offsetof(struct cuda_switches, timed), true},
+    {"timed=off", offsetof(struct cuda_switches, timed), false},
+    {"lean=on", offsetof(struct cuda_switches, lean), true},
+    {"lean=off", offsetof(struct cuda_switches, lean), false},
 };
 enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
 
@@ -73,7 +77,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
     return err_set(err, ST_BAD,
                    "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
                    "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain "
-                   ",overlap=on|off ,few=on|off ,gated=on|off behind it",
+                   ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,lean=on|off behind it",
                    STR_ARG(args));
 }
 

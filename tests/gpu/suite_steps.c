@@ -12,7 +12,7 @@
 #include "check.h"
 #include "shaped.h"
 
-enum { SEQS = 256, PAST = 270, REPEATS = 4, QUICK_SEQS = 17, QUICK_PAST = 3 };
+enum { SEQS = 256, PAST = 270, REPEATS = 4, QUICK_SEQS = 17, QUICK_PAST = 70 };
 
 struct plan {
     struct shape shape;

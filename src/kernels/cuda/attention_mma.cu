@@ -242,9 +242,7 @@ static __device__ inline float join_one(struct join_factors f, float all, float 
 template <int D>
 static __device__ inline void store_two(const struct cuda_attention &a, const struct query &q,
                                         uint32_t d, float x, float y) {
-    float *dst = mat_f32(a.dst, q.row) + (size_t)q.head * D + d;
-    dst[0] = x;
-    dst[1] = y;
+    if (a.dst.base) *(float2 *)(mat_f32(a.dst, q.row) + (size_t)q.head * D + d) = make_float2(x, y);
     if (!a.half.x) return;
     store_half(a.half, q.row, q.head * D + d, x);
     store_half(a.half, q.row, q.head * D + d + 1, y);
@@ -311,21 +309,34 @@ template <int D> struct short_work {
 /* Sums of a segment: the warp's quarter of the dimensions. */
 template <int D> struct short_sums { float max[2], sum[4], out[D / 32][4]; };
 
+static constexpr uint32_t PER_SEGMENT = SEGMENT / TILE;
+
+static __device__ inline uint32_t first_tile(uint32_t segment, struct reach all) {
+    return max(segment * PER_SEGMENT, all.first / TILE);
+}
+
+/* The first tile of a segment is on its way. */
+template <int D>
+static __device__ void bring_first(const struct cuda_attention &a, const struct short_work<D> &w,
+                                   uint32_t segment) {
+    uint32_t t = first_tile(segment, w.all);
+    bring<D>(find_tile(a, w.blocks, w.all, w.kv_head, t), a.kv.base, t, w.all,
+             w.ring + t % STAGES * mma_dims<D>::stage);
+    copies_commit();
+}
+
+/* A segment whose first tile is on its way. */
 template <int D>
 static __device__ void attend_short(const struct cuda_attention &a, const struct short_work<D> &w,
                                     uint32_t segment, struct short_sums<D> *sums) {
     using dims = mma_dims<D>;
-    static constexpr uint32_t PER_SEGMENT = SEGMENT / TILE;
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const struct short_shared &m = *w.shared;
-    uint32_t from = max(segment * PER_SEGMENT, w.all.first / TILE);
+    uint32_t from = first_tile(segment, w.all);
     uint32_t to = min((segment + 1) * PER_SEGMENT, (w.all.end + TILE - 1) / TILE);
     const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
     float factor = exponent_factor(a);
-    const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from);
-    bring<D>(next, a.kv.base, from, w.all, w.ring + from % STAGES * dims::stage);
-    copies_commit();
-    next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
+    const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
         uint32_t stage = w.ring + t % STAGES * dims::stage;
         if (t + 1 < to)
@@ -372,17 +383,19 @@ static __device__ void store_part(const struct cuda_attention &a, const struct q
     part[D + 1] = s.sum[2 * i];
 }
 
+/* Where every row is the one new token of its sequence, tiles without that token hold what earlier
+ * steps wrote, so the first of them is fetched before the kernels in front have ended. */
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
     short_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
-    begin_kernel();
     extern __shared__ __align__(128) uint8_t buffers[];
     __shared__ struct short_shared m;
+    admit_next_kernel();
     struct cuda_row_run run = run_of(table, blockIdx.x);
     struct reach all = reach_of_run(a, run);
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, kv_head = blockIdx.y;
     uint32_t from = all.first / SEGMENT + blockIdx.z, end = (all.end + SEGMENT - 1) / SEGMENT;
-    if (from >= end) return;
+    bool is_idle = from >= end;
     struct short_work<D> w;
     w.blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
     w.q[0] = query_of(a, run, kv_head, lane / 4);
@@ -391,6 +404,11 @@ static __global__ void __launch_bounds__(THREADS)
     w.kv_head = kv_head;
     w.ring = shared_address(buffers);
     w.shared = &m;
+    bool is_old = !table && !is_idle && (first_tile(from, all) + 1) * TILE < all.end;
+    if (is_old) bring_first<D>(a, w, from);
+    wait_for_inputs();
+    if (is_idle) return;
+    if (!is_old) bring_first<D>(a, w, from);
     load_queries<D>(a, w.q, w.frags);
     float factor = exponent_factor(a), all_out[D / 32][4];
     float all_max[2] = {-DEVICE_INF, -DEVICE_INF}, all_sum[2] = {0.0f, 0.0f};
@@ -403,6 +421,7 @@ static __global__ void __launch_bounds__(THREADS)
                 { 0.0f }
             }
         };
+        if (segment > from) bring_first<D>(a, w, segment);
         attend_short<D>(a, w, segment, &s);
 #pragma unroll
         for (int i = 0; i < 2; i++) {

@@ -7,7 +7,8 @@
  * cuBLASLt thinks in columns: a row-major w[n][k] is its k x n matrix, to be transposed, and a
  * row-major x[m][k] its k x m matrix. The result, n x m, is our row-major dst[m][n].
  *
- * Which algorithm a shape takes is asked for once and kept in a table.
+ * Which algorithm a shape takes is chosen once and kept in a table: the first that cuBLASLt proposes
+ * or, if choices are timed, the fastest of those that give the bits of our own kernel.
  *
  * Entry points: cuda_blas_open, cuda_blas_run.
  */
@@ -60,6 +61,7 @@ struct choice {
 };
 
 struct cuda_blas {
+    bool is_timed; /* algorithms are chosen by their times */
     void *library;
     struct blas_functions f;
     cublasLtHandle_t handle;
@@ -119,6 +121,7 @@ enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cud
     struct cuda_blas *b = mem_zalloc(sizeof(*b));
     if (!b) return err_set(err, ST_NOMEM, "cuda: out of memory for cuBLASLt");
     enum status st = ST_OK;
+    b->is_timed = dev->switches.timed;
     b->library = find_library(dirs);
     if (!b->library)
         st = err_set(err, ST_MISSING,
@@ -214,22 +217,162 @@ static bool force_one_split(struct cuda_blas *b, const struct layouts *l,
            checked.workspaceSize <= WORKSPACE_BYTES;
 }
 
-static void choose_algo(struct cuda_blas *b, const struct layouts *l, struct choice *c) {
+/* The algorithms that can be used, in cuBLASLt's order; returns how many. */
+static int list_algos(struct cuda_blas *b, const struct layouts *l, uint32_t dst_align,
+                      cublasLtMatmulAlgo_t out[CANDIDATES]) {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-    int count = 0;
-    cublasLtMatmulPreference_t preference = make_preference(b, c->key.dst_align);
-    c->is_known = true;
-    c->has_algo = false;
-    if (!preference) return;
+    int count = 0, usable = 0;
+    cublasLtMatmulPreference_t preference = make_preference(b, dst_align);
+    if (!preference) return 0;
     if (b->f.cublasLtMatmulAlgoGetHeuristic(b->handle, b->product, l->w, l->x, l->dst, l->dst,
                                             preference, CANDIDATES, found,
                                             &count) != CUBLAS_STATUS_SUCCESS)
         count = 0;
-    for (int i = 0; i < count && !c->has_algo; i++) {
-        c->algo = found[i].algo;
-        c->has_algo = found[i].state == CUBLAS_STATUS_SUCCESS && force_one_split(b, l, &c->algo);
+    for (int i = 0; i < count; i++) {
+        out[usable] = found[i].algo;
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && force_one_split(b, l, &out[usable]))
+            usable++;
     }
     b->f.cublasLtMatmulPreferenceDestroy(preference);
+    return usable;
+}
+
+static bool run_algo(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
+                     const cublasLtMatmulAlgo_t *algo, struct CUstream_st *stream) {
+    const float one = 1.0f, beta = g->add ? 1.0f : 0.0f;
+    return b->f.cublasLtMatmul(b->handle, b->product, &one, g->w, l->w, g->x, l->x, &beta, g->dst,
+                               l->dst, g->dst, l->dst, algo, b->workspace, WORKSPACE_BYTES,
+                               stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- times ---- */
+
+enum { TRIALS = 3, CHECKED_ROWS = 4, FLUSH_BYTES = 128 << 20 };
+
+/* What is needed to try algorithms: results apart from the step's, and events. */
+struct trial {
+    struct cuda_gemm g; /* dst: `results` */
+    float *results;
+    float *own;     /* [CHECKED_ROWS][weights]: what our own kernel gives */
+    float *host[2]; /* the same rows of both, on the host */
+    void *flush;    /* written before each trial, so that weights come from memory */
+    cudaEvent_t begin, end;
+    uint32_t rows; /* that are checked */
+};
+
+static void trial_deinit(struct trial *t) {
+    cudaFree(t->results);
+    cudaFree(t->own);
+    cudaFree(t->flush);
+    mem_free(t->host[0]);
+    mem_free(t->host[1]);
+    if (t->begin) cudaEventDestroy(t->begin);
+    if (t->end) cudaEventDestroy(t->end);
+    cudaGetLastError(); /* of memory that there was not */
+}
+
+static bool trial_init(const struct cuda_gemm *g, struct trial *t) {
+    size_t own_floats = (size_t)CHECKED_ROWS * g->weights;
+    *t = (struct trial){.g = *g, .rows = g->rows < CHECKED_ROWS ? g->rows : CHECKED_ROWS};
+    t->host[0] = mem_alloc_array(own_floats, sizeof(float));
+    t->host[1] = mem_alloc_array(own_floats, sizeof(float));
+    if (!t->host[0] || !t->host[1]) return false;
+    if (cudaMalloc((void **)&t->results, g->rows * g->dst_floats * sizeof(float)) != cudaSuccess ||
+        cudaMalloc((void **)&t->own, own_floats * sizeof(float)) != cudaSuccess ||
+        cudaMalloc(&t->flush, FLUSH_BYTES) != cudaSuccess)
+        return false;
+    t->g.dst = t->results;
+    t->g.add = false;
+    return cudaEventCreate(&t->begin) == cudaSuccess && cudaEventCreate(&t->end) == cudaSuccess;
+}
+
+/* The first rows by our own kernel, to the host. */
+static bool make_own(struct trial *t, struct CUstream_st *stream) {
+    const struct cuda_queue queue = {.stream = stream};
+    struct cuda_product p = {.w = {.form = t->g.form,
+                                   .rows = t->g.weights,
+                                   .cols = t->g.cols,
+                                   .row_elems = t->g.cols,
+                                   .data = t->g.w},
+                             .dst = {.base = (uint8_t *)t->own,
+                                     .row_bytes = t->g.weights * sizeof(float),
+                                     .cols = t->g.weights,
+                                     .all_cols = t->g.weights,
+                                     .row_count = t->rows},
+                             .x = t->g.x,
+                             .row_count = t->rows};
+    cuda_product_mma(&p, &queue);
+    size_t bytes = (size_t)t->rows * t->g.weights * sizeof(float);
+    cudaMemcpyAsync(t->host[0], t->own, bytes, cudaMemcpyDeviceToHost, stream);
+    return cudaStreamSynchronize(stream) == cudaSuccess;
+}
+
+static bool has_own_bits(struct trial *t, struct CUstream_st *stream) {
+    size_t row_bytes = t->g.weights * sizeof(float);
+    cudaMemcpy2DAsync(t->host[1], row_bytes, t->results, t->g.dst_floats * sizeof(float), row_bytes,
+                      t->rows, cudaMemcpyDeviceToHost, stream);
+    if (cudaStreamSynchronize(stream) != cudaSuccess) return false;
+    return memcmp(t->host[0], t->host[1], t->rows * row_bytes) == 0;
+}
+
+/* The least time of some trials in ms; negative: it fails or gives other bits. */
+static float time_algo(struct cuda_blas *b, struct trial *t, const struct layouts *l,
+                       const cublasLtMatmulAlgo_t *algo, struct CUstream_st *stream) {
+    float least = -1.0f, ms = 0.0f;
+    if (!run_algo(b, &t->g, l, algo, stream) || !has_own_bits(t, stream)) return -1.0f;
+    for (int i = 0; i < TRIALS; i++) {
+        cudaMemsetAsync(t->flush, i, FLUSH_BYTES, stream);
+        cudaEventRecord(t->begin, stream);
+        run_algo(b, &t->g, l, algo, stream);
+        cudaEventRecord(t->end, stream);
+        if (cudaEventSynchronize(t->end) != cudaSuccess) return -1.0f;
+        cudaEventElapsedTime(&ms, t->begin, t->end);
+        if (i == 0 || ms < least) least = ms;
+    }
+    return least;
+}
+
+/* Puts the fastest in place of the first; false: there was no room to try them, or no time for it
+ * because a graph is being recorded. */
+static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
+                       const cublasLtMatmulAlgo_t *algos, int count, struct choice *c,
+                       struct CUstream_st *stream) {
+    struct trial t;
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    float best = -1.0f;
+    if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess ||
+        capture != cudaStreamCaptureStatusNone)
+        return false;
+    bool is_ready = trial_init(g, &t) && make_own(&t, stream);
+    for (int i = 0; is_ready && i < count; i++) {
+        float ms = time_algo(b, &t, l, &algos[i], stream);
+        if (ms < 0 || (best >= 0 && ms >= best)) continue;
+        best = ms;
+        c->algo = algos[i];
+    }
+    trial_deinit(&t);
+    if (is_ready) c->has_algo = best >= 0;
+    return is_ready;
+}
+
+/* ---- choices ---- */
+
+/* Algorithms are timed once for a range of rows; the last of its range. */
+static uint32_t range_of(uint32_t rows) {
+    uint32_t end = 16;
+    while (end < rows) end = end % 3 == 0 ? end / 3 * 4 : end / 2 * 3; /* 16, 24, 32, 48, 64... */
+    return end;
+}
+
+static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
+                        struct choice *c, struct CUstream_st *stream) {
+    cublasLtMatmulAlgo_t algos[CANDIDATES];
+    int count = list_algos(b, l, c->key.dst_align, algos);
+    c->is_known = true;
+    c->has_algo = count > 0;
+    if (count == 0) return;
+    c->algo = algos[0];
+    if (b->is_timed && count > 1) time_algos(b, g, l, algos, count, c, stream);
 }
 
 static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *key) {
@@ -242,18 +385,15 @@ static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *
 }
 
 bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream) {
-    const float one = 1.0f, beta = g->add ? 1.0f : 0.0f;
     struct layouts l = {0};
-    struct choice_key key = {g->form,    g->rows, g->weights, g->cols, (uint32_t)g->dst_floats,
+    uint32_t rows = b->is_timed ? range_of(g->rows) : g->rows;
+    struct choice_key key = {g->form,    rows, g->weights, g->cols, (uint32_t)g->dst_floats,
                              align_of(g)};
     bool is_done = layouts_init(b, g, &l);
     if (is_done) {
         struct choice *c = find_choice(b, &key);
-        if (!c->is_known) choose_algo(b, &l, c);
-        is_done = c->has_algo &&
-                  b->f.cublasLtMatmul(b->handle, b->product, &one, g->w, l.w, g->x, l.x, &beta,
-                                      g->dst, l.dst, g->dst, l.dst, &c->algo, b->workspace,
-                                      WORKSPACE_BYTES, stream) == CUBLAS_STATUS_SUCCESS;
+        if (!c->is_known) choose_algo(b, g, &l, c, stream);
+        is_done = c->has_algo && run_algo(b, g, &l, &c->algo, stream);
     }
     layouts_deinit(b, &l);
     return is_done;

@@ -107,6 +107,7 @@ struct cuda_scratch {
 struct cuda_plan {
     uint32_t op_count;              /* this op and those behind it that its launch does as well */
     const struct cuda_matrix *half; /* the result is also the next product's input, in its form */
+    bool is_half_only;              /* the result is wanted in that form alone */
     bool has_x;                     /* a product: scratch->x holds its input already */
     uint8_t half_to, x_from;        /* which of scratch->x `half` goes to, and `has_x` means */
     bool gates; /* a product of few rows can do the act behind it, whose input nobody else reads */

@@ -32,12 +32,18 @@ static __device__ inline struct norm_stats norm_measure(const float *x, uint32_t
         for (uint32_t i = lane; i < group; i += NORM_LANES) sum += x[i];
         mean = join_lanes(sum) / (float)group;
     }
-    float squares = 0.0f;
-    uint32_t i = lane;
-    for (; i + (NORM_AHEAD - 1) * NORM_LANES < group; i += NORM_AHEAD * NORM_LANES) {
-        float some[NORM_AHEAD]; /* read before the chain of sums waits for any */
+    float squares = 0.0f, ahead[NORM_AHEAD]; /* read while the chain of sums goes on */
+    uint32_t i = lane, rounds = group / (NORM_AHEAD * NORM_LANES);
 #pragma unroll
-        for (uint32_t k = 0; k < NORM_AHEAD; k++) some[k] = x[i + k * NORM_LANES] - mean;
+    for (uint32_t k = 0; k < NORM_AHEAD; k++) ahead[k] = rounds > 0 ? x[i + k * NORM_LANES] : 0.0f;
+    for (uint32_t r = 0; r < rounds; r++) {
+        float some[NORM_AHEAD];
+        i += NORM_AHEAD * NORM_LANES;
+#pragma unroll
+        for (uint32_t k = 0; k < NORM_AHEAD; k++) {
+            some[k] = ahead[k] - mean;
+            if (r + 1 < rounds) ahead[k] = x[i + k * NORM_LANES];
+        }
 #pragma unroll
         for (uint32_t k = 0; k < NORM_AHEAD; k++) squares = fmaf(some[k], some[k], squares);
     }
@@ -71,6 +77,20 @@ static __device__ inline void store_half(const struct cuda_half &to, uint32_t ro
         ((__nv_bfloat16 *)to.x)[at] = __float2bfloat16_rn(number);
     else
         ((__half *)to.x)[at] = half_of(number);
+}
+
+/* Numbers i to i + 3; i is a multiple of 4. */
+static __device__ inline void store_half_4(const struct cuda_half &to, uint32_t row, uint32_t i,
+                                           float4 y) {
+    uint2 four;
+    const float in[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (to.form == CUDA_BF16)
+            ((__nv_bfloat16 *)&four)[k] = __float2bfloat16_rn(in[k]);
+        else
+            ((__half *)&four)[k] = half_of(in[k]);
+    *(uint2 *)((uint16_t *)to.x + (size_t)row * to.row_elems + i) = four;
 }
 
 /* ---- 8 bits ---- */

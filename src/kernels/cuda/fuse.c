@@ -119,6 +119,7 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
             out[i].half = wanted_form(product, floats_made(tape_op(t, i)));
         if (!out[i].half) continue;
         bool is_act = tape_op(t, i)->kind == OP_ACT;
+        out[i].is_half_only = !is_read_from(t, i + 2, floats_made(tape_op(t, i)));
         out[i].half_to = out[i + 1].x_from = is_act ? 1 : 0;
         out[i + 1].has_x = true;
         if (is_act && i > 0) out[i - 1].gates = makes_gates(t, i - 1, out);

@@ -48,6 +48,12 @@ static struct cuda_mat floats_of(const struct cuda_run *x, struct operand dst,
     return m;
 }
 
+/* `floats`, or nothing where the result is wanted in 16 bits alone. */
+static struct cuda_mat unless_half(const struct cuda_run *x, struct cuda_mat floats) {
+    if (x->dev->switches.lean && x->now->is_half_only) floats.base = NULL;
+    return floats;
+}
+
 /* Where the next product finds its input, if this op is to put it there. */
 static struct cuda_half half_of(const struct cuda_run *x) {
     const struct cuda_matrix *w = x->now->half;
@@ -89,7 +95,7 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .weight = cuda_vector_of(n->weight),
                           .bias = cuda_vector_of(n->bias),
                           .src = src,
-                          .dst = floats_of(x, n->dst, &src, n->src.cols),
+                          .dst = unless_half(x, floats_of(x, n->dst, &src, n->src.cols)),
                           .half = half_of(x)};
     bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
     if (rounds) a.q8 = mat_of(x, n->q8);
@@ -128,6 +134,7 @@ static void launch_act(const struct cuda_run *x, const struct op *op) {
                          .up = mat_of(x, o->up),
                          .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments),
                          .half = half_of(x)};
+    a.dst = unless_half(x, a.dst);
     bool is_fused = !x->dev->switches.without_fusion;
     if (is_fused) a.q8 = mat_of(x, o->q8);
     cuda_act(&a, &x->queue);
@@ -417,6 +424,7 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
     if (fits && (has_idle || is_mma)) a.segments = segments;
     if (is_mma) {
         a.half = half_of(x);
+        a.dst = unless_half(x, a.dst);
         cuda_attention_mma(&a, &x->runs, &x->queue);
     } else {
         cuda_attention(&a, &x->queue);

@@ -74,8 +74,25 @@ void cuda_kv_write(const struct cuda_kv_write *a, const struct cuda_queue *queue
 
 /* ---- all at once ---- */
 
+/* Sine and cosine of the pairs lane, lane + 32, ... of a head. */
+struct turns {
+    float sine[QKV_HEAD_MAX / 64], cosine[QKV_HEAD_MAX / 64];
+};
+
+static __device__ inline void find_turns(const struct cuda_qkv &a, float pos, struct turns *t) {
+    uint32_t lane = threadIdx.x % 32, pairs = a.rope.rot_dims / 2;
+#pragma unroll
+    for (uint32_t k = 0; k < QKV_HEAD_MAX / 64; k++) {
+        double sine = 0.0, cosine = 0.0;
+        if (lane + k * 32 < pairs)
+            fm_sincos_d((double)(pos * a.rope.freqs[lane + k * 32]), &sine, &cosine);
+        t->sine[k] = (float)sine * a.rope.factor;
+        t->cosine[k] = (float)cosine * a.rope.factor;
+    }
+}
+
 /* The norm and the rotation of one head in `head` (shared memory). */
-static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, float pos,
+static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, const struct turns &t,
                                  float *head) {
     uint32_t lane = threadIdx.x % 32, pairs = a.rope.rot_dims / 2;
     if (norm) {
@@ -85,10 +102,11 @@ static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, fl
         for (uint32_t i = lane; i < a.kv.head_dim; i += 32) head[i] = head[i] * s.rate * norm[i];
         __syncwarp();
     }
-    for (uint32_t i = lane; i < pairs; i += 32) {
-        double sine_d, cosine_d;
-        fm_sincos_d((double)(pos * a.rope.freqs[i]), &sine_d, &cosine_d);
-        float cosine = (float)cosine_d * a.rope.factor, sine = (float)sine_d * a.rope.factor;
+#pragma unroll
+    for (uint32_t k = 0; k < QKV_HEAD_MAX / 64; k++) {
+        uint32_t i = lane + k * 32;
+        if (i >= pairs) break;
+        float sine = t.sine[k], cosine = t.cosine[k];
         uint32_t first = a.rope.is_neox ? i : 2 * i;
         uint32_t second = a.rope.is_neox ? i + pairs : 2 * i + 1;
         float p = head[first], q = head[second];
@@ -98,14 +116,18 @@ static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, fl
     __syncwarp();
 }
 
-/* Heads of a row, in order: queries, keys, values. */
+/* Heads of a row, in order: queries, keys, values. Tables and frequencies are there before the
+ * kernels in front have ended, so sines and cosines are made while they run. */
 static __global__ void qkv_kernel(struct cuda_qkv a) {
-    begin_kernel();
     __shared__ float heads[QKV_WARPS][QKV_HEAD_MAX];
+    struct turns t;
+    admit_next_kernel();
     uint32_t row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t head = blockIdx.y * QKV_WARPS + warp, queries = a.q.cols / a.kv.head_dim;
-    if (a.pos[row] < 0 || head >= queries + 2 * a.kv.heads) return;
     bool is_query = head < queries, is_value = head >= queries + a.kv.heads;
+    if (!is_value) find_turns(a, (float)a.pos[row], &t);
+    wait_for_inputs();
+    if (a.pos[row] < 0 || head >= queries + 2 * a.kv.heads) return;
     uint32_t kv_head = is_query ? 0 : (head - queries) % a.kv.heads, pos = (uint32_t)a.pos[row];
     const struct cuda_mat &from = is_query ? a.q : is_value ? a.v : a.k;
     float *x = mat_f32(from, row) + (size_t)(is_query ? head : kv_head) * a.kv.head_dim;
@@ -113,7 +135,7 @@ static __global__ void qkv_kernel(struct cuda_qkv a) {
     for (uint32_t i = lane; i < a.kv.head_dim; i += 32) mine[i] = x[i];
     __syncwarp();
     if (!is_value) {
-        turn_head(a, is_query ? a.q_norm : a.k_norm, (float)a.pos[row], mine);
+        turn_head(a, is_query ? a.q_norm : a.k_norm, t, mine);
         for (uint32_t i = lane; i < a.kv.head_dim; i += 32) x[i] = mine[i];
     }
     if (is_query) return;

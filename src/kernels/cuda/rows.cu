@@ -86,7 +86,7 @@ static __global__ void norm_large_kernel(struct cuda_norm a) {
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < a.group; i += ROW_THREADS) {
         float number = norm_one(a, stats, kept[i], i);
-        y[i] = number;
+        if (a.dst.base) y[i] = number;
         if (a.half.x) store_half(a.half, row, i, number);
         kept[i] = number;
     }
@@ -98,6 +98,69 @@ static __global__ void norm_large_kernel(struct cuda_norm a) {
 }
 
 static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
+
+/* The same for a row that is one group, without bias and q8, four numbers at a time. Up to `FOURS`
+ * fours a thread stay in registers; their weights are read before the row is there. */
+template <int FOURS> static __global__ void norm_wide_kernel(struct cuda_norm a) {
+    extern __shared__ float kept[];
+    __shared__ struct norm_stats stats;
+    admit_next_kernel();
+    uint32_t row = blockIdx.x, first = threadIdx.x * 4;
+    float4 w[FOURS], x[FOURS];
+#pragma unroll
+    for (uint32_t k = 0; k < FOURS; k++) {
+        uint32_t i = first + k * ROW_THREADS * 4;
+        if (i < a.group) w[k] = *(const float4 *)(a.weight + i);
+    }
+    wait_for_inputs();
+    if (!mat_is_live(a.src, row)) return;
+#pragma unroll
+    for (uint32_t k = 0; k < FOURS; k++) {
+        uint32_t i = first + k * ROW_THREADS * 4;
+        if (i >= a.group) continue;
+        x[k] = *(const float4 *)(mat_f32(a.src, row) + i);
+        *(float4 *)(kept + i) = x[k];
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        struct norm_stats s =
+            norm_measure(kept, a.group, threadIdx.x % NORM_LANES, a.is_layer, a.eps);
+        if (threadIdx.x == 0) stats = s;
+    }
+    __syncthreads();
+    struct norm_stats s = stats;
+#pragma unroll
+    for (uint32_t k = 0; k < FOURS; k++) {
+        uint32_t i = first + k * ROW_THREADS * 4;
+        if (i >= a.group) continue;
+        float4 y;
+        y.x = (x[k].x - s.mean) * s.rate * w[k].x;
+        y.y = (x[k].y - s.mean) * s.rate * w[k].y;
+        y.z = (x[k].z - s.mean) * s.rate * w[k].z;
+        y.w = (x[k].w - s.mean) * s.rate * w[k].w;
+        if (a.dst.base) *(float4 *)(mat_f32(a.dst, row) + i) = y;
+        if (a.half.x) store_half_4(a.half, row, i, y);
+    }
+}
+
+/* Do columns begin at a multiple of 16 bytes, in every row? */
+static bool is_wide(const struct cuda_mat *m) {
+    return !m->base || (m->col % 4 == 0 && m->cols % 4 == 0 && m->row_bytes % 16 == 0);
+}
+
+static bool launch_norm_wide(const struct cuda_norm *a, const struct cuda_queue *queue) {
+    static constexpr uint32_t at_once = ROW_THREADS * 4;
+    if (!is_wide(&a->src) || !is_wide(&a->dst) || a->bias || a->q8.base) return false;
+    if (a->src.cols != a->group || a->group > 8 * at_once) return false;
+    uint32_t rows = a->src.row_count, bytes = a->group * (uint32_t)sizeof(float);
+    if (a->group <= at_once)
+        launch(queue, norm_wide_kernel<1>, rows, ROW_THREADS, bytes, *a);
+    else if (a->group <= 4 * at_once)
+        launch(queue, norm_wide_kernel<4>, rows, ROW_THREADS, bytes, *a);
+    else
+        launch(queue, norm_wide_kernel<8>, rows, ROW_THREADS, bytes, *a);
+    return true;
+}
 
 bool cuda_norm_rounds(uint32_t cols, uint32_t group) {
     return cols == group && group > SMALL_GROUP && group <= SHARED_GROUP;
@@ -111,6 +174,7 @@ void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue) {
         launch(queue, norm_small_kernel, grid, ROW_THREADS, 0, *a);
         return;
     }
+    if (launch_norm_wide(a, queue)) return;
     dim3 grid(a->src.row_count, groups);
     launch(queue, norm_large_kernel, grid, ROW_THREADS, a->group * sizeof(float), *a);
 }
@@ -178,17 +242,41 @@ static __global__ void act_kernel(struct cuda_act a) {
         size_t from = (size_t)(c / a.gate.cols) * a.stride + c % a.gate.cols;
         float y = act_one(a.kind, gate[from]);
         y = up ? y * up[from] : y;
-        out[c] = y;
+        if (a.dst.base) out[c] = y;
         if (a.half.x) store_half(a.half, row, c, y);
         if (a.q8.base) quantise_warp(y, c / Q8_BLOCK, mat_q8(a.q8, row)); /* whole warps */
     }
+}
+
+/* Gates with ups, of one segment and not quantised: four columns a thread. */
+static __global__ void act_wide_kernel(struct cuda_act a) {
+    begin_kernel();
+    uint32_t row = blockIdx.x, c = blockIdx.y * ACT_COLS + threadIdx.x * 4;
+    if (c >= a.gate.cols || !mat_is_live(a.gate, row)) return;
+    float4 gate = *(const float4 *)(mat_f32(a.gate, row) + c);
+    float4 up = *(const float4 *)(mat_f32(a.up, row) + c), y;
+    y.x = act_one(a.kind, gate.x) * up.x;
+    y.y = act_one(a.kind, gate.y) * up.y;
+    y.z = act_one(a.kind, gate.z) * up.z;
+    y.w = act_one(a.kind, gate.w) * up.w;
+    if (a.dst.base) *(float4 *)(mat_f32(a.dst, row) + c) = y;
+    if (a.half.x) store_half_4(a.half, row, c, y);
+}
+static_assert(ACT_COLS == ROW_THREADS * 4, "a block of act_wide_kernel");
+
+static bool is_act_wide(const struct cuda_act *a) {
+    return a->segments == 1 && !a->q8.base && a->up.base && is_wide(&a->gate) && is_wide(&a->up) &&
+           is_wide(&a->dst);
 }
 
 void cuda_act(const struct cuda_act *a, const struct cuda_queue *queue) {
     uint32_t cols = a->gate.cols * a->segments;
     if (a->gate.row_count == 0) return;
     dim3 grid(a->gate.row_count, (cols + ACT_COLS - 1) / ACT_COLS);
-    launch(queue, act_kernel, grid, ROW_THREADS, 0, *a);
+    if (is_act_wide(a))
+        launch(queue, act_wide_kernel, grid, ROW_THREADS, 0, *a);
+    else
+        launch(queue, act_kernel, grid, ROW_THREADS, 0, *a);
 }
 
 static __global__ void add_kernel(struct cuda_mat src, struct cuda_mat dst) {
