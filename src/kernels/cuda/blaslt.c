@@ -7,8 +7,8 @@
  * cuBLASLt thinks in columns: a row-major w[n][k] is its k x n matrix, to be transposed, and a
  * row-major x[m][k] its k x m matrix. The result, n x m, is our row-major dst[m][n].
  *
- * Which algorithm a shape takes is chosen once and kept in a table: the first that cuBLASLt proposes
- * or, if choices are timed, the fastest of those that give the bits of our own kernel.
+ * Which algorithm a shape takes is chosen once and kept in a table: the first that cuBLASLt
+ * proposes or, if choices are timed, the fastest of those that give the bits of our own kernel.
  *
  * Entry points: cuda_blas_open, cuda_blas_run.
  */
