@@ -290,6 +290,42 @@ def test_style_refuses_a_test_without_goal_and_method(tree):
     refuses("check_style", tree, "Goal and Method")
 
 
+@pytest.fixture
+def banning(tree):
+    write(tree, "tools/banned_words", "# a comment\nsled sleds | \"request\" |\n"
+          "hill | \"layer\" | src/text/\nexcept SLED_HOME tests/unit/text/test_word.c\n")
+    return tree
+
+
+@pytest.mark.parametrize("text", [
+    "/* Every sled has one. */", "int sled_push(void);", "int push_sleds;", "enum { SLED = 1 };",
+    "static const char *const hill_name;",
+])
+def test_style_refuses_a_banned_word_alone_and_in_a_name(banning, text):
+    add(banning, text + "\n")
+    refuses("check_style", banning, "src/text/word.c", ": write \"")
+
+
+def test_style_lets_banned_words_pass_where_they_are_allowed(banning):
+    add(banning, "/* sledge, uphill; SLED_HOME is read by others. */\n")
+    add(banning, "/* A sled. */\n", "tests/unit/text/test_word.c")
+    add(banning, "/* A hill. */\n", "src/base/str.c")
+    add(banning, "A sled.\n", "docs/page.md")
+    status, output = check("check_style", banning)
+    assert status == 0, output
+
+
+def test_style_refuses_a_long_subject_of_a_commit(tree):
+    def commit(subject):
+        subprocess.run(["git", "-C", tree, "-c", "user.name=a", "-c", "user.email=a@example.org",
+                        "commit", "-q", "--allow-empty", "-m", subject], check=True)
+    subprocess.run(["git", "init", "-q", tree], check=True)
+    commit("s" * 72)
+    assert check("check_style", tree)[0] == 0
+    commit("s" * 73)
+    refuses("check_style", tree, "its subject has 73 columns, at most 72")
+
+
 def test_style_refuses_big_files(tree):
     (tree / "weights.bin").write_bytes(b"\0" * ((2 << 20) + 1))
     refuses("check_style", tree, "weights.bin")
@@ -309,6 +345,14 @@ def test_docs_refuse_what_does_not_exist(tree, text, words):
 def test_docs_let_patterns_and_the_world_pass(tree):
     write(tree, "docs/page.md", "`tests/unit/X.c`, [site](https://example.org/lost.md)\n")
     assert check("check_docs", tree)[0] == 0
+
+
+@pytest.mark.parametrize("name, text", [
+    ("README.md", "word " * 900), ("docs/glossary.md", "line\n" * 31),
+])
+def test_docs_refuse_a_long_readme_and_a_long_glossary(tree, name, text):
+    write(tree, name, text)
+    refuses("check_docs", tree, f"{name}:1")
 
 
 def test_docs_refuse_a_folder_without_readme_and_an_unlisted_decision(tree):
