@@ -11,9 +11,10 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "engine/solo.h"
+#include "engine/request_run.h"
+#include "engine/service.h"
 
-enum { PROMPT_MAX = 4096, LINE_BYTES = 64 };
+enum { PROMPT_MAX = 4096, LINE_BYTES = 64, STEP_TOKENS = 256 };
 
 static void must(enum status st, const struct err *err) {
     if (st == ST_OK) return;
@@ -21,57 +22,57 @@ static void must(enum status st, const struct err *err) {
     exit(EXIT_FAILURE);
 }
 
-static bool ignore(void *ctx, const struct gen_event *event) {
-    (void)ctx;
-    (void)event;
-    return true;
-}
-
 /* Run `run`: tokens that no other run starts with, so that nothing is found in the cache. */
-static struct gen_usage generate(struct solo *e, uint64_t run, uint32_t prompt, uint32_t answer) {
+static struct request_usage generate(struct service *s, uint64_t run, uint32_t prompt,
+                                     uint32_t answer) {
     static int32_t ids[PROMPT_MAX];
+    uint32_t vocab = s->host.model->hp.vocab;
     struct err err = {{0}};
-    struct gen_usage usage;
-    for (uint32_t i = 0; i < prompt; i++) ids[i] = (int32_t)(rng_at(1, run, i) % solo_vocab(e));
-    ids[0] = (int32_t)(run % solo_vocab(e));
-    struct gen_request request = {
+    struct request_usage usage;
+    for (uint32_t i = 0; i < prompt; i++) ids[i] = (int32_t)(rng_at(1, run, i) % vocab);
+    ids[0] = (int32_t)(run % vocab);
+    struct request_spec spec = {
         .prompt = ids,
         .prompt_tokens = prompt,
         .max_tokens = answer + 1, /* the first comes from the prompt's last row */
+        .n = 1,
         .sample = sample_params_default(),
         .ignore_end = true,
     };
-    request.sample.temperature = 0;
-    request.sample.no_logprobs = true;
-    must(solo_generate(e, &request, ignore, NULL, &usage, &err), &err);
+    spec.sample.temperature = 0;
+    struct request_run run_it = {.engine = s->engine, .spec = &spec};
+    must(request_run(&run_it, &usage, &err), &err);
     return usage;
 }
 
 int main(int argc, char **argv) {
-    struct solo *e;
+    struct service s;
     struct err err = {{0}};
     if (argc < 2) {
-        printf("solo: passed over without a model; usage: solo MODEL [THREADS [ISA [PROMPT "
+        printf("solo: skipped, no model; usage: solo MODEL [THREADS [ISA [PROMPT "
                "[ANSWER]]]]\n");
         return 0;
     }
     uint32_t prompt = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 512;
     uint32_t answer = argc > 5 ? (uint32_t)strtoul(argv[5], NULL, 10) : 128;
     if (prompt < 1 || prompt > PROMPT_MAX) return 2;
-    struct solo_options options = {.threads = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0,
-                                   .isa = argc > 3 ? argv[3] : "auto",
-                                   .ctx_tokens = prompt + answer + 1};
-    must(solo_open(argv[1], &options, &e, &err), &err);
-    generate(e, 0, prompt, 4);
-    printf("ready %s %u\n", solo_isa(e), solo_threads(e));
+    struct service_options options = {.knobs = knobs_default(),
+                                      .is_single = true,
+                                      .isa = argc > 3 ? argv[3] : "auto",
+                                      .ctx_tokens = prompt + answer + 1};
+    options.knobs.threads = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
+    options.knobs.max_step_tokens = STEP_TOKENS;
+    must(service_open(&s, argv[1], &options, &err), &err);
+    generate(&s, 0, prompt, 4);
+    printf("ready %s %u\n", s.host.device.name, s.host.threads);
     fflush(stdout);
     char line[LINE_BYTES];
     for (uint64_t run = 1; fgets(line, sizeof(line), stdin); run++) {
-        struct gen_usage u = generate(e, run, prompt, answer);
+        struct request_usage u = generate(&s, run, prompt, answer);
         printf("%.2f %.3f\n", prompt * 1e6 / (double)u.prompt_us,
                answer * 1e6 / (double)u.decode_us);
         fflush(stdout);
     }
-    solo_close(e);
+    service_close(&s);
     return 0;
 }

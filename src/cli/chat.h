@@ -11,7 +11,8 @@
 #include "base/buf.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "engine/solo.h"
+#include "engine/request_run.h"
+#include "engine/service.h"
 
 struct args;
 struct dialog;
@@ -21,17 +22,17 @@ struct remote;
 
 struct chat {
     const struct args *args;
-    struct solo *solo;     /* who answers: a model in this process ... */
-    struct remote *remote; /* ... or a server; the other one is NULL */
+    struct remote *remote;  /* the server that answers; NULL: the model of `service` does */
+    struct service service; /* zeroed with a remote */
     struct dialog *dialog;
     struct interrupt *interrupt;
     struct line_reader *reader;
     struct logit_bias *bias; /* [LOGIT_BIAS_MAX] */
     struct sample_params sample;
-    uint32_t max_tokens;    /* 0: as many as fit */
-    struct buf system;      /* the system message; empty: none */
-    struct gen_usage last;  /* of the last answer */
-    uint64_t answer_tokens; /* of all answers */
+    uint32_t max_tokens;       /* 0: as many as fit */
+    struct buf system;         /* the system message; empty: none */
+    struct request_usage last; /* of the last answer */
+    uint64_t answer_tokens;    /* of all answers */
     int64_t answer_us;
     bool on_terminal; /* a person is typing */
     bool quit;

@@ -121,8 +121,9 @@ static void run_stats(struct chat *c, struct str argument) {
     chat_note("%u messages, %u of %u tokens of context; %llu tokens answered, %.1f/s; %s kernels, "
               "%u threads, seed %llu",
               dialog_count(c->dialog), c->last.prompt_tokens + c->last.completion_tokens,
-              solo_ctx_tokens(c->solo), (unsigned long long)c->answer_tokens, rate,
-              solo_isa(c->solo), solo_threads(c->solo), (unsigned long long)c->sample.seed);
+              c->service.host.ctx_tokens, (unsigned long long)c->answer_tokens, rate,
+              c->service.host.device.name, c->service.host.threads,
+              (unsigned long long)c->sample.seed);
 }
 
 static double get_setting(const struct sample_params *p, const struct setting *s) {

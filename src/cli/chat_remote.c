@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "cli/answer.h"
+#include "cli/generated.h"
 #include "cli/interrupt.h"
-#include "engine/solo.h"
+#include "engine/request_run.h"
 #include "sample/sampler.h"
 
 enum {
@@ -39,8 +39,8 @@ struct remote {
 /* One request and what comes of it. */
 struct transfer {
     struct remote *remote;
-    struct answer *answer; /* NULL: the body is wanted whole */
-    struct gen_usage *usage;
+    struct generated *generated; /* NULL: the body is wanted whole */
+    struct request_usage *usage;
     struct buf line; /* of the stream */
     struct buf body; /* whole, or of a refusal */
     int64_t asked_us, first_us;
@@ -65,10 +65,10 @@ static enum status take_chunk(struct transfer *t, const struct json *chunk) {
         return err_set(t->err, ST_UNAVAILABLE, "the server ended the answer: %.*s",
                        STR_ARG(json_str(json_get(fault, "message"))));
     const struct json *choice = json_at(json_get(chunk, "choices"), 0);
-    struct gen_event event = {.text = json_str(json_path(choice, "delta.content"))};
+    struct token_event event = {.text = json_str(json_path(choice, "delta.content"))};
     if (event.text.len > 0) {
         if (t->first_us == 0) t->first_us = clock_now(&clock_real);
-        if (!answer_take(t->answer, &event)) return ST_CANCELLED; /* nobody reads any more */
+        if (!generated_take(t->generated, &event)) return ST_CANCELLED;
     }
     if (str_is(json_str(json_get(choice, "finish_reason")), "length"))
         t->usage->finish = FINISH_LENGTH;
@@ -114,7 +114,7 @@ static long response_code(const struct remote *r) {
 static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
     struct transfer *t = ctx;
     struct str more = {bytes, size * count};
-    if (t->answer && response_code(t->remote) == HTTP_OK) {
+    if (t->generated && response_code(t->remote) == HTTP_OK) {
         t->status = take_stream(t, more);
         return t->status == ST_OK ? more.len : 0;
     }
@@ -349,10 +349,10 @@ static void note_times(const struct transfer *t) {
 }
 
 enum status remote_ask(struct remote *r, const struct remote_request *request,
-                       struct answer *answer, struct gen_usage *usage, struct err *err) {
-    struct transfer t = {.remote = r, .answer = answer, .usage = usage, .err = err};
+                       struct generated *generated, struct request_usage *usage, struct err *err) {
+    struct transfer t = {.remote = r, .generated = generated, .usage = usage, .err = err};
     struct buf body;
-    *usage = (struct gen_usage){.finish = FINISH_STOP};
+    *usage = (struct request_usage){.finish = FINISH_STOP};
     buf_init(&body, BODY_BYTES_MAX);
     put_request(r, request, &body);
     enum status st = buf_status(&body);

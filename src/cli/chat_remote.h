@@ -17,8 +17,8 @@
 #include "base/status.h"
 #include "base/str.h"
 
-struct answer;
-struct gen_usage;
+struct generated;
+struct request_usage;
 struct interrupt;
 struct remote; /* opaque */
 struct sample_params;
@@ -45,6 +45,6 @@ struct remote_request {
 
 /* One answer. Interrupted, it is what came so far, with finish FINISH_CANCELLED. */
 enum status remote_ask(struct remote *r, const struct remote_request *request,
-                       struct answer *answer, struct gen_usage *usage, struct err *err);
+                       struct generated *generated, struct request_usage *usage, struct err *err);
 
 #endif

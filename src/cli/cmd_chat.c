@@ -114,8 +114,8 @@ static void greet(const struct chat *c) {
     }
     chat_note("%s: %u tokens of context, %s kernels, %u threads. /help lists commands, Ctrl-D "
               "leaves.",
-              args_model(c->args), solo_ctx_tokens(c->solo), solo_isa(c->solo),
-              solo_threads(c->solo));
+              args_model(c->args), c->service.host.ctx_tokens, c->service.host.device.name,
+              c->service.host.threads);
 }
 
 static enum status open_reader(struct chat *c, struct err *err) {
@@ -131,15 +131,12 @@ static enum status open_reader(struct chat *c, struct err *err) {
     return line_reader_open(edit, keep ? history : NULL, c->interrupt, &c->reader, err);
 }
 
-static enum status meet_model(struct chat *c, struct err *err) {
-    TRY(model_args_solo(c->args, model_args_ctx(c->args), &c->solo, err));
-    if (solo_is_encoder(c->solo))
-        return err_set(err, ST_BAD, "%s gives embeddings and does not talk; use \"jitney embed\"",
-                       args_model(c->args));
-    return dialog_open(solo_tokenizer(c->solo), args_model(c->args), &c->dialog, err);
+static enum status open_model(struct chat *c, struct err *err) {
+    TRY(model_args_service(c->args, model_args_ctx(c->args), false, &c->service, err));
+    return dialog_open(c->service.host.tokenizer, args_model(c->args), &c->dialog, err);
 }
 
-static enum status meet_server(struct chat *c, struct err *err) {
+static enum status open_server(struct chat *c, struct err *err) {
     struct env_settings env;
     env_read(&env);
     const struct remote_options options = {.url = args_text(c->args, "url"),
@@ -156,7 +153,7 @@ static enum status prepare(struct chat *c, struct err *err) {
     buf_put_text(&c->system, args_text(c->args, "system") ? args_text(c->args, "system") : "");
     /* Before the engine, whose threads must not take the signal. */
     TRY(interrupt_create(&c->interrupt, err));
-    TRY(args_text(c->args, "url") ? meet_server(c, err) : meet_model(c, err));
+    TRY(args_text(c->args, "url") ? open_server(c, err) : open_model(c, err));
     TRY(dialog_reset(c->dialog, buf_str(&c->system), err));
     return open_reader(c, err);
 }
@@ -177,7 +174,7 @@ static void drop(struct chat *c) {
     line_reader_close(c->reader);
     dialog_close(c->dialog);
     remote_close(c->remote);
-    solo_close(c->solo);
+    service_close(&c->service);
     interrupt_destroy(c->interrupt);
     buf_deinit(&c->system);
     mem_free(c->bias);

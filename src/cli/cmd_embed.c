@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "cli/answer.h"
+#include "cli/generated.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
 #include "cli/stdin_texts.h"

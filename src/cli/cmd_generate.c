@@ -7,11 +7,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
-#include "cli/answer.h"
+#include "cli/generated.h"
 #include "cli/cli.h"
 #include "cli/dialog.h"
 #include "cli/model_args.h"
-#include "engine/solo.h"
+#include "engine/request_run.h"
+#include "engine/service.h"
 #include "text/tokenizer.h"
 
 enum { PROMPT_BYTES_MAX = 1 << 28 };
@@ -70,7 +71,7 @@ static const struct flag flags[] = {
 /* Everything that one run holds. */
 struct job {
     const struct args *args;
-    struct solo *solo;
+    struct service service;
     struct dialog *dialog; /* with --chat */
     struct tokens prompt;
     struct sample_params sample;
@@ -81,7 +82,7 @@ struct job {
 
 static enum exit_code check_flags(const struct args *a, struct err *err) {
     if (!args_text(a, "prompt") && !args_text(a, "file"))
-        return usage_set(err, "generate: from what? Give -p TEXT, -p - or -f FILE");
+        return usage_set(err, "generate: no prompt; give -p TEXT, -p - or -f FILE");
     if (args_text(a, "prompt") && args_text(a, "file"))
         return usage_set(err, "generate: give -p or -f, not both");
     if (args_text(a, "system") && !args_on(a, "chat"))
@@ -107,7 +108,7 @@ static enum status read_prompt(const struct args *a, struct buf *out, struct err
 }
 
 static enum status encode_chat(struct job *j, struct str text, struct err *err) {
-    TRY(dialog_open(solo_tokenizer(j->solo), args_model(j->args), &j->dialog, err));
+    TRY(dialog_open(j->service.host.tokenizer, args_model(j->args), &j->dialog, err));
     TRY(dialog_reset(j->dialog, str_of(args_text(j->args, "system")), err));
     TRY(dialog_add(j->dialog, "user", text, err));
     return dialog_encode(j->dialog, &j->prompt, err);
@@ -115,12 +116,12 @@ static enum status encode_chat(struct job *j, struct str text, struct err *err) 
 
 static enum status encode_plain(struct job *j, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
-    enum status st = tokenizer_encode(solo_tokenizer(j->solo), text, options, &j->prompt);
+    enum status st = tokenizer_encode(j->service.host.tokenizer, text, options, &j->prompt);
     return st == ST_OK ? ST_OK : err_set(err, st, "out of memory");
 }
 
 static enum status check_prompt(const struct job *j, struct err *err) {
-    uint32_t ctx = solo_ctx_tokens(j->solo);
+    uint32_t ctx = j->service.host.ctx_tokens;
     if (j->prompt.count == 0)
         return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
                        args_model(j->args));
@@ -134,11 +135,9 @@ static enum status check_prompt(const struct job *j, struct err *err) {
 
 static enum status prepare(struct job *j, struct str text, struct err *err) {
     int64_t begun_us = clock_now(&clock_real);
-    TRY(model_args_solo(j->args, model_args_ctx(j->args), &j->solo, err));
+    TRY(model_args_service(j->args, model_args_ctx(j->args), args_on(j->args, "hash-logits"),
+                           &j->service, err));
     j->load_us = clock_now(&clock_real) - begun_us;
-    if (solo_is_encoder(j->solo))
-        return err_set(err, ST_BAD, "%s gives embeddings and writes no text; use \"jitney embed\"",
-                       args_model(j->args));
     if (args_on(j->args, "chat"))
         TRY(encode_chat(j, text, err));
     else
@@ -149,40 +148,45 @@ static enum status prepare(struct job *j, struct str text, struct err *err) {
     return ST_OK;
 }
 
-static enum status hash_logits(void *ctx, uint32_t first_pos, uint32_t row_count,
-                               const float *logits) {
-    (void)first_pos;
+static void hash_logits(void *ctx, uint32_t pos, const float *logits) {
+    (void)pos;
     const struct job *j = ctx;
     /* Little-endian machines only: the bytes in memory are the bytes of the contract. */
-    sha256_add(j->hash, logits, (size_t)row_count * solo_vocab(j->solo) * sizeof(float));
-    return ST_OK;
+    sha256_add(j->hash, logits, j->service.host.model->hp.vocab * sizeof(float));
 }
 
-static void fill_request(struct job *j, struct gen_request *req) {
-    *req = (struct gen_request){
+static struct request_spec spec_of(struct job *j) {
+    struct request_spec spec = {
         .prompt = j->prompt.ids,
         .prompt_tokens = (uint32_t)j->prompt.count,
         .max_tokens = (uint32_t)args_int(j->args, "max-tokens"),
+        .n = 1,
         .sample = j->sample,
         .ignore_end = args_on(j->args, "ignore-eos"),
-        .keep_special = args_on(j->args, "show-special"),
-        .all_logits = j->hash != NULL,
+        .want_logprobs = args_on(j->args, "json"), /* which alone shows them */
         .on_logits = j->hash ? hash_logits : NULL,
         .logits_ctx = j,
-        .stop_count = args_count(j->args, "stop"),
     };
-    for (uint32_t i = 0; i < req->stop_count; i++)
-        req->stops[i] = str_of(args_text_at(j->args, "stop", i));
-    req->sample.top_logprobs = (uint32_t)args_int(j->args, "logprobs");
-    req->sample.no_logprobs = !args_on(j->args, "json"); /* which alone shows them */
+    spec.sample.top_logprobs = (uint32_t)args_int(j->args, "logprobs");
+    return spec;
 }
 
-static enum status print_json(struct job *j, struct answer *answer, const struct gen_usage *usage,
-                              struct err *err) {
+static struct text_output_options text_of(const struct job *j, struct str stops[STOP_STRINGS_MAX]) {
+    uint32_t count = args_count(j->args, "stop");
+    for (uint32_t i = 0; i < count; i++) stops[i] = str_of(args_text_at(j->args, "stop", i));
+    return (struct text_output_options){.tokenizer = j->service.host.tokenizer,
+                                        .stops = stops,
+                                        .stop_count = count,
+                                        .keep_special = args_on(j->args, "show-special"),
+                                        .ignore_end = args_on(j->args, "ignore-eos")};
+}
+
+static enum status print_json(struct job *j, struct generated *generated,
+                              const struct request_usage *usage, struct err *err) {
     struct buf out;
     buf_init(&out, PROMPT_BYTES_MAX);
     buf_put_char(&out, '{');
-    answer_put_json(answer, solo_tokenizer(j->solo), usage, &out);
+    generated_put_json(generated, j->service.host.tokenizer, usage, &out);
     buf_printf(&out, ",\"timings\":{\"load_ms\":%.9g,\"prompt_ms\":%.9g,\"decode_ms\":%.9g}",
                (double)j->load_us / 1e3, (double)usage->prompt_us / 1e3,
                (double)usage->decode_us / 1e3);
@@ -199,10 +203,10 @@ static enum status print_json(struct job *j, struct answer *answer, const struct
     return st;
 }
 
-static enum status print_end(struct job *j, const struct gen_usage *usage, struct err *err) {
+static enum status print_end(struct job *j, const struct request_usage *usage, struct err *err) {
     TRY(out_write(STR("\n"), err));
     TRY(out_flush(err));
-    if (args_on(j->args, "verbose")) answer_report_speed(usage);
+    if (args_on(j->args, "verbose")) report_speed(usage);
     if (!j->hash) return ST_OK;
     char hex[SHA256_HEX_BYTES];
     sha256_hex(j->hash, hex);
@@ -210,17 +214,23 @@ static enum status print_end(struct job *j, const struct gen_usage *usage, struc
     return ST_OK;
 }
 
-static enum status answer_prompt(struct job *j, struct err *err) {
+static enum status generate(struct job *j, struct err *err) {
     bool json = args_on(j->args, "json");
-    struct gen_request req;
-    struct gen_usage usage = {0};
-    struct answer answer;
-    fill_request(j, &req);
-    answer_init(&answer, json ? ANSWER_KEEP : ANSWER_STREAM);
-    enum status st = solo_generate(j->solo, &req, answer_take, &answer, &usage, err);
-    if (st == ST_OK) st = answer_status(&answer, err);
-    if (st == ST_OK) st = json ? print_json(j, &answer, &usage, err) : print_end(j, &usage, err);
-    answer_deinit(&answer);
+    struct str stops[STOP_STRINGS_MAX];
+    const struct request_spec spec = spec_of(j);
+    const struct text_output_options text = text_of(j, stops);
+    struct request_usage usage;
+    struct generated generated;
+    const struct request_run run = {.engine = j->service.engine,
+                                    .spec = &spec,
+                                    .text = &text,
+                                    .on_event = generated_take,
+                                    .ctx = &generated};
+    generated_init(&generated, json ? GENERATED_KEEP : GENERATED_STREAM);
+    enum status st = request_run(&run, &usage, err);
+    if (st == ST_OK) st = generated_status(&generated, err);
+    if (st == ST_OK) st = json ? print_json(j, &generated, &usage, err) : print_end(j, &usage, err);
+    generated_deinit(&generated);
     return st;
 }
 
@@ -228,7 +238,7 @@ static void drop(struct job *j) {
     sha256_destroy(j->hash);
     tokens_deinit(&j->prompt);
     dialog_close(j->dialog);
-    solo_close(j->solo);
+    service_close(&j->service);
     mem_free(j->bias);
 }
 
@@ -244,7 +254,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (code == EXIT_FINE) {
         enum status st = read_prompt(args, &text, err);
         if (st == ST_OK) st = prepare(&j, buf_str(&text), err);
-        if (st == ST_OK) st = answer_prompt(&j, err);
+        if (st == ST_OK) st = generate(&j, err);
         code = exit_of(st);
     }
     buf_deinit(&text);

@@ -14,10 +14,11 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/fmath.h"
-#include "cli/answer.h"
+#include "cli/generated.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "engine/solo.h"
+#include "engine/request_run.h"
+#include "engine/service.h"
 #include "text/tokenizer.h"
 
 enum { TEXT_BYTES_MAX = 1 << 30 };
@@ -53,7 +54,7 @@ static const struct flag flags[] = {
 };
 
 struct score {
-    struct solo *solo;
+    struct service service;
     uint32_t window; /* tokens */
     uint32_t windows;
     uint32_t done;      /* windows */
@@ -72,24 +73,30 @@ static double loss_of(const float *logits, uint32_t vocab, int32_t token) {
     return fm_log_d(fm_sum_exp(logits, vocab, top)) - ((double)logits[token] - (double)top);
 }
 
-static bool dump_bytes(struct score *s, const void *bytes, size_t len) {
+static void dump_bytes(struct score *s, const void *bytes, size_t len) {
     if (s->dump && fwrite(bytes, 1, len, s->dump) != len) s->dump_failed = true;
-    return !s->dump_failed;
 }
 
-static enum status score_rows(void *ctx, uint32_t first_pos, uint32_t row_count,
-                              const float *logits) {
+static uint32_t vocab_of(const struct score *s) { return s->service.host.model->hp.vocab; }
+
+static void score_position(void *ctx, uint32_t pos, const float *logits) {
     struct score *s = ctx;
-    uint32_t vocab = solo_vocab(s->solo);
-    for (uint32_t r = 0; r < row_count; r++) {
-        uint32_t pos = first_pos + r;
-        if (pos < s->window / 2 || pos + 1 >= s->window) continue;
-        const float *row = logits + (size_t)r * vocab;
-        s->loss += loss_of(row, vocab, s->ids[pos + 1]);
-        s->scored++;
-        if (!dump_bytes(s, row, vocab * sizeof(row[0]))) return ST_IO;
-    }
-    return ST_OK;
+    if (pos < s->window / 2 || pos + 1 >= s->window || s->dump_failed) return;
+    s->loss += loss_of(logits, vocab_of(s), s->ids[pos + 1]);
+    s->scored++;
+    dump_bytes(s, logits, vocab_of(s) * sizeof(logits[0]));
+}
+
+static enum status score_window(struct score *s, struct err *err) {
+    const struct request_spec spec = {.prompt = s->ids,
+                                      .prompt_tokens = s->window,
+                                      .n = 1,
+                                      .sample = sample_params_default(),
+                                      .on_logits = score_position,
+                                      .logits_ctx = s};
+    const struct request_run run = {.engine = s->service.engine, .spec = &spec};
+    struct request_usage usage;
+    return request_run(&run, &usage, err);
 }
 
 static double perplexity_so_far(const struct score *s) {
@@ -109,7 +116,7 @@ static enum status score_windows(struct score *s, int32_t *ids, token_id bos, st
         int32_t *first = ids + (size_t)s->done * s->window;
         if (bos != TOKEN_NONE) first[0] = bos;
         s->ids = first;
-        enum status st = solo_logits(s->solo, first, s->window, score_rows, s, err);
+        enum status st = score_window(s, err);
         if (s->dump_failed) return err_set(err, ST_IO, "%s: %s", s->dump_path, strerror(errno));
         if (st != ST_OK) return st;
         s->done++;
@@ -126,7 +133,7 @@ static enum status open_dump(struct score *s, struct err *err) {
     if (rows > INT32_MAX)
         return err_set(err, ST_BAD, "--dump-logits: %llu rows are too many; use --chunks",
                        (unsigned long long)rows);
-    int32_t header[2] = {(int32_t)rows, (int32_t)solo_vocab(s->solo)};
+    int32_t header[2] = {(int32_t)rows, (int32_t)vocab_of(s)};
     dump_bytes(s, header, sizeof(header));
     return ST_OK;
 }
@@ -175,7 +182,7 @@ static enum status count_windows(struct score *s, const struct args *args, size_
 
 static enum status score_text(struct score *s, const struct args *args, struct str text,
                               struct err *err) {
-    const struct tokenizer *t = solo_tokenizer(s->solo);
+    const struct tokenizer *t = s->service.host.tokenizer;
     const struct encode_options options = {.plain_special = true, .add_special = true};
     struct tokens ids = {0};
     enum status st = tokenizer_encode(t, text, options, &ids);
@@ -191,16 +198,15 @@ static enum status score_text(struct score *s, const struct args *args, struct s
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {
-    if (!args_text(args, "file")) return usage_set(err, "perplexity: of which text? Give -f FILE");
+    if (!args_text(args, "file")) return usage_set(err, "perplexity: no text; give -f FILE");
     struct score s = {.dump_path = args_text(args, "dump-logits")};
     struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
     enum status st = file_read(args_text(args, "file"), &text, err);
-    if (st == ST_OK) st = model_args_solo(args, (uint32_t)args_int(args, "ctx"), &s.solo, err);
-    if (st == ST_OK && solo_is_encoder(s.solo))
-        st = err_set(err, ST_BAD, "%s gives embeddings and predicts no text", args_model(args));
+    uint32_t window = (uint32_t)args_int(args, "ctx");
+    if (st == ST_OK) st = model_args_service(args, window, true, &s.service, err);
     if (st == ST_OK) st = score_text(&s, args, buf_str(&text), err);
-    solo_close(s.solo);
+    service_close(&s.service);
     buf_deinit(&text);
     return exit_of(st);
 }

@@ -4,20 +4,20 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "engine/solo.h"
 
 struct interrupt {
     pthread_t thread;
     sigset_t set;
     int pipe[2];          /* read end, write end; both do not block */
     pthread_mutex_t lock; /* of what follows */
-    struct solo *solo;
+    _Atomic bool *flag;   /* NULL: idle */
     bool loading, ending;
 };
 
@@ -26,9 +26,9 @@ static bool handle(struct interrupt *i) {
     pthread_mutex_lock(&i->lock);
     bool ending = i->ending;
     if (!ending && i->loading) _exit(EXIT_SIGINT);
-    if (!ending && i->solo) solo_stop(i->solo);
-    if (!ending && !i->solo) {
-        ssize_t put = write(i->pipe[1], "", 1); /* a full pipe says it already */
+    if (!ending && i->flag) atomic_store(i->flag, true);
+    if (!ending && !i->flag) {
+        ssize_t put = write(i->pipe[1], "", 1); /* a full pipe is readable already */
         (void)put;
     }
     pthread_mutex_unlock(&i->lock);
@@ -97,9 +97,9 @@ void interrupt_settle(struct interrupt *i) {
     pthread_mutex_unlock(&i->lock);
 }
 
-void interrupt_aim(struct interrupt *i, struct solo *solo) {
+void interrupt_aim(struct interrupt *i, _Atomic bool *flag) {
     pthread_mutex_lock(&i->lock);
-    i->solo = solo;
+    i->flag = flag;
     pthread_mutex_unlock(&i->lock);
 }
 

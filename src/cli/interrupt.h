@@ -3,8 +3,8 @@
  * A thread of its own waits for SIGINT, which every other thread blocks. What it does with one
  * depends on what the program is doing:
  *
- *     LOADING --settle--> IDLE --aim(solo) --> ANSWERING --aim(NULL)--> IDLE
- *     ends the program    interrupt_fd is       solo_stop(solo)
+ *     LOADING --settle--> IDLE --aim(flag) --> GENERATING --aim(NULL)--> IDLE
+ *     ends the program    interrupt_fd is       *flag = true
  *                         readable
  *
  * Lifetime: create before any other thread is started, destroy. Thread: the main thread.
@@ -16,16 +16,16 @@
 
 #include "base/status.h"
 
-struct solo;
 struct interrupt; /* opaque */
 
 enum status interrupt_create(struct interrupt **out, struct err *err);
 void interrupt_destroy(struct interrupt *i); /* NULL is fine */
 
 void interrupt_settle(struct interrupt *i);
-void interrupt_aim(struct interrupt *i, struct solo *solo); /* NULL: at nothing */
+/* Until the next call Ctrl-C sets `flag`; NULL: it makes interrupt_fd readable. */
+void interrupt_aim(struct interrupt *i, _Atomic bool *flag);
 
-/* Becomes readable when Ctrl-C was pressed while idle; take() empties it and tells. */
+/* Becomes readable when Ctrl-C was pressed while idle; take empties it: true if it was. */
 int interrupt_fd(const struct interrupt *i);
 bool interrupt_take(struct interrupt *i);
 

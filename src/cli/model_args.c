@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "cli/progress_bar.h"
 #include "config/env.h"
+#include "engine/service.h"
 #include "engine/solo.h"
 #include "format/model_file.h"
 #include "kernels/devices.h"
@@ -161,6 +162,42 @@ static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) 
 static void tell_note(const struct weight_cache *weights) {
     const char *note = weight_cache_report(weights).note;
     if (note[0]) fprintf(stderr, "jitney: %s; the weights were made anew\n", note);
+}
+
+static struct knobs knobs_of(const struct args *a) {
+    static const uint32_t kv_types[] = {[KV_F16] = 0, [KV_F32] = 1, [KV_I8] = 2};
+    struct knobs k = knobs_default();
+    k.threads = (uint32_t)args_int(a, "threads");
+    k.max_step_tokens = (uint32_t)args_int(a, "chunk");
+    k.kv_type = kv_types[model_args_kv_type(a)];
+    return k;
+}
+
+enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
+                               struct service *out, struct err *err) {
+    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
+    TRY(model_args_path(a, path, err));
+    struct env_settings env;
+    struct progress progress;
+    env_read(&env);
+    progress_init(&progress, &env, PROGRESS_SILENT);
+    const struct service_options options = {
+        .knobs = knobs_of(a),
+        .ctx_tokens = ctx_tokens,
+        .is_single = true,
+        .logit_rows = taps_logits ? (uint32_t)args_int(a, "chunk") : 0,
+        .device = args_text(a, "device"),
+        .isa = args_text(a, "isa"),
+        .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
+        .on_progress = show_progress,
+        .progress_ctx = &progress,
+    };
+    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    enum status st = service_open(out, path, &options, err);
+    progress_end(&progress);
+    if (st != ST_OK) return st;
+    tell_note(out->host.weights);
+    return ST_OK;
 }
 
 enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,

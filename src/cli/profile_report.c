@@ -2,7 +2,7 @@
 #include "cli/profile_report.h"
 
 #include "base/buf.h"
-#include "cli/answer.h"
+#include "cli/generated.h"
 #include "engine/profile.h"
 #include "graph/work.h"
 

@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "cli/answer.h"
+#include "cli/generated.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 

@@ -103,6 +103,8 @@ static void refuse(struct engine *e, struct choice *c, const struct err *why, in
 static enum status submit_choice(struct engine *e, struct choice *c, seq_idx parent, int64_t now_us,
                                  struct err *err) {
     struct request *r = c->request;
+    /* Every token of the prompt is computed, and each row after the one before it. */
+    bool needs_prompt = (c->index == 0 && r->prompt_logprobs) || r->on_logits;
     struct sched_submit in = {.request = r->id,
                               .choice = c->index,
                               .parent = parent,
@@ -112,8 +114,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .tokens = c->tokens,
                               .prompt_tokens = c->prompt_tokens,
                               .total_max = c->total_max,
-                              .reads_no_prefix = c->index == 0 && r->prompt_logprobs,
-                              .waits = c->index == 0 && r->prompt_logprobs};
+                              .reads_no_prefix = needs_prompt,
+                              .waits = needs_prompt};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -125,7 +127,9 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .ends = r->ends,
                               .end_count = r->end_count,
                               .logprobs = c->logprobs,
-                              .tops = c->tops};
+                              .tops = c->tops,
+                              .on_logits = r->on_logits,
+                              .logits_ctx = r->logits_ctx};
     if (c->index == 0) { /* the others share its prompt */
         info.prompt_logprobs = r->prompt_logprobs;
         info.prompt_tops = r->prompt_tops;
@@ -171,13 +175,15 @@ static void inbox_drain(struct engine *e, int64_t now_us) {
     accept_submitted(e, now_us);
 }
 
-/* Why a request ends with FINISH_ERROR. A whole plan has its sentence; a row has none. */
+/* Why a request ends with FINISH_ERROR: its plan failed, or its row alone. */
 static void say_why(const struct engine *e, struct request *r) {
     if (r->refusal.text[0]) return;
     if (e->step_err.text[0])
         r->refusal = e->step_err;
     else
-        err_set(&r->refusal, ST_DEVICE, "the model gave something that is not a number");
+        err_set(&r->refusal, ST_DEVICE,
+                "no token is possible: the model's logits are not numbers, or every token is "
+                "forbidden by a bias");
 }
 
 /* A choice that has stopped did so at its last token, or because its client asked: -1. */
@@ -412,7 +418,8 @@ static void *watch_main(void *arg) {
 
 static enum status create_parts(struct engine *e, const struct engine_options *o, struct err *err) {
     const struct knobs *k = &o->sched.knobs;
-    uint32_t moves = 2 * k->max_seqs + 2 * (k->spill_blocks + k->kv_blocks) * o->sched.group_count;
+    uint32_t moves = KV_CACHE_GROUPS_MAX + 2 * k->max_seqs +
+                     2 * (k->spill_blocks + k->kv_blocks) * o->sched.group_count;
     TRY(sched_create(&e->sched, &o->sched, err));
     e->choice_cap = sched_seq_max(k);
     e->choices = mem_zalloc_array(e->choice_cap, sizeof(struct choice *));

@@ -30,6 +30,12 @@ static enum status check_lengths(const struct request_spec *spec, uint32_t ctx, 
     if (spec->min_tokens > spec->max_tokens)
         return err_set(err, ST_BAD, "min_tokens is %u and max_tokens %u, which is less",
                        spec->min_tokens, spec->max_tokens);
+    if (spec->on_logits && (spec->n > 1 || spec->want_prompt_logprobs))
+        return err_set(
+            err, ST_BAD,
+            "a request whose logits are wanted has n %u and prompt logprobs %s, expected "
+            "n 1 and no prompt logprobs",
+            spec->n, spec->want_prompt_logprobs ? "on" : "off");
     if (spec->stop_token_count > STOP_TOKENS_MAX)
         return err_set(err, ST_BAD, "there are %u stop tokens, at most %d are possible",
                        spec->stop_token_count, STOP_TOKENS_MAX);
@@ -148,6 +154,8 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     if (r->urgency.expires_us > 0) r->urgency.expires_us += now_us;
     r->ignore_end = spec->ignore_end;
     r->user = spec->user;
+    r->on_logits = spec->on_logits;
+    r->logits_ctx = spec->logits_ctx;
     TRY(fill_ends(r, spec, bounds, err));
     TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {

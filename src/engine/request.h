@@ -36,6 +36,11 @@ struct request_spec {
     uint32_t stop_token_count;
     bool want_logprobs;
     bool want_prompt_logprobs; /* of the prompt, too; max_tokens may be 0 then */
+    /* NULL, or the logits tap: it receives the logits of every position. Such a request has one
+     * choice, does not read the prefix cache and cannot have want_prompt_logprobs. Positions that
+     * are computed again after a preemption are received again. */
+    logits_tap_fn *on_logits;
+    void *logits_ctx;
     uint32_t tenant;
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
@@ -91,6 +96,8 @@ struct request {
     struct token_logprob *prompt_logprobs;
     struct sample_result *prompt_tops;
     bool is_prompt_only; /* no token of an answer is shown */
+    logits_tap_fn *on_logits;
+    void *logits_ctx;
     void *user;
     struct err refusal; /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
     _Atomic unsigned refs;

@@ -15,6 +15,9 @@
 #include "sample/sampler.h"
 #include "sched/plan.h"
 
+/* Receives the logits of one position: [vocab], valid during the call. Engine thread. */
+typedef void logits_tap_fn(void *ctx, uint32_t pos, const float *logits);
+
 /* What a runner must know of a sequence to sample for it. All of it is request memory, made by
  * the thread that submitted the request: beginning a sequence allocates nothing. */
 struct runner_seq {
@@ -27,6 +30,9 @@ struct runner_seq {
     struct sample_result *tops;            /* the same with the likeliest ones; NULL: not wanted */
     struct token_logprob *prompt_logprobs; /* one per prompt token but the first; NULL likewise */
     struct sample_result *prompt_tops;
+    logits_tap_fn
+        *on_logits; /* of every position of prompt and answer, in order; NULL: not wanted */
+    void *logits_ctx;
 };
 
 static inline bool runner_is_among(const int32_t *ends, uint32_t end_count, int32_t token) {

@@ -5,8 +5,9 @@
  * be under way; who needs one more waits for the oldest step first, so that a plan of many steps
  * needs no more tables than others.
  *
- * A *wide* row is one of a prompt whose own log-probabilities are wanted. There is room for the
- * outputs of few rows at once, so it is computed by itself, in slices of so many.
+ * A *wide* row is one that needs the logits of every token: of a prompt whose own log-probabilities
+ * are wanted, or of a request with a logits tap. There is room for the outputs of few tokens at
+ * once, so it is computed by itself, in slices of so many tokens.
  */
 #include "engine/runner_local.h"
 
@@ -104,12 +105,16 @@ static void take_score(struct runner_seq *seq, uint32_t pos, const struct sample
 }
 
 static void take_output(struct local *l, const struct local_step *s, uint32_t i,
-                        const struct row_output *output) {
+                        const struct device_result *result) {
+    const struct row_output *output = &result->outputs[i];
+    const float *logits = result->rows + i * result->row_floats;
     const struct output_of *of = &s->outputs[i];
     struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
     struct row_result *out = &s->plan->results[of->row];
-    if (!seq->info.sampler) return; /* it has ended meanwhile: nobody wants to know */
-    if (output->failed)
+    if (!seq->info.sampler) return; /* the sequence has ended meanwhile */
+    if (s->step->samplings[i].kind == SAMPLING_HAND_OVER)
+        seq->info.on_logits(seq->info.logits_ctx, of->pos, logits);
+    else if (output->failed)
         out->failed = true;
     else if (s->step->samplings[i].kind == SAMPLING_DRAW)
         take_token(seq, of->pos + 1, &output->sample, out);
@@ -129,7 +134,7 @@ static void collect_step(struct local *l) {
     if (st == ST_OK) {
         CHECK(result.output_count == s->step->output_count);
         p->elapsed_us += result.elapsed_us;
-        for (uint32_t i = 0; i < result.output_count; i++) take_output(l, s, i, &result.outputs[i]);
+        for (uint32_t i = 0; i < result.output_count; i++) take_output(l, s, i, &result);
     } else if (p->status == ST_OK) {
         p->status = st;
         p->err = err;
@@ -208,7 +213,7 @@ static enum status describe_draw(struct local *l, const struct plan_row *row, st
 
 static bool is_wide(const struct local *l, const struct plan_row *row) {
     const struct runner_seq *seq = &l->seqs[row->seq].info;
-    return seq->prompt_logprobs && row->first + 1 < seq->prompt_tokens;
+    return seq->on_logits || (seq->prompt_logprobs && row->first + 1 < seq->prompt_tokens);
 }
 
 /* A row of the plan joins the step; ST_FULL: there is no room for its logit edits. */
@@ -252,16 +257,17 @@ static void submit_slice(struct local *l, struct local_plan *p, uint32_t i, uint
     fill_row(l, row, first, count, s->step);
     for (uint32_t r = 0; r < count; r++) {
         uint32_t pos = first + r;
-        struct sampling sampling;
-        if (pos + 1 < seq->prompt_tokens) {
-            sampler_describe_score(seq->sampler, row->tokens[pos + 1], &sampling);
-        } else if (row->samples && pos + 1 == row->first + row->count) {
-            enum status st = describe_draw(l, row, s->step, &sampling);
-            CHECK(st == ST_OK); /* the step is empty */
-        } else {
-            continue;
-        }
-        add_output(s, r, (struct output_of){i, pos}, &sampling);
+        struct sampling sampling = {.kind = SAMPLING_HAND_OVER};
+        bool is_scored = seq->prompt_logprobs && pos + 1 < seq->prompt_tokens;
+        if (is_scored) sampler_describe_score(seq->sampler, row->tokens[pos + 1], &sampling);
+        if (is_scored || seq->on_logits) add_output(s, r, (struct output_of){i, pos}, &sampling);
+    }
+    uint32_t end = first + count;
+    if (row->samples && end == row->first + row->count) {
+        struct sampling draw;
+        enum status st = describe_draw(l, row, s->step, &draw);
+        CHECK(st == ST_OK); /* the step is empty */
+        add_output(s, count - 1, (struct output_of){i, end - 1}, &draw);
     }
     submit_step(l, s);
 }
@@ -269,8 +275,10 @@ static void submit_slice(struct local *l, struct local_plan *p, uint32_t i, uint
 static void submit_wide(struct local *l, struct local_plan *p, uint32_t i) {
     const struct plan_row *row = &p->plan->rows[i];
     uint32_t end = row->first + row->count;
+    /* A tapped row that samples has two outputs at its last token. */
+    uint32_t most = l->seqs[row->seq].info.on_logits ? l->output_max - 1 : l->output_max;
     for (uint32_t first = row->first; first < end && p->status == ST_OK && !p->results[i].failed;) {
-        uint32_t count = end - first < l->output_max ? end - first : l->output_max;
+        uint32_t count = end - first < most ? end - first : most;
         submit_slice(l, p, i, first, count);
         first += count;
     }
@@ -367,6 +375,8 @@ static enum status open_parts(struct local *l, struct err *err) {
     const struct runner_local_options *o = &l->options;
     l->output_max = o->row_max < WIDE_TOKENS ? o->row_max : WIDE_TOKENS;
     if (l->output_max < o->sample_max) l->output_max = o->sample_max;
+    uint32_t tapped = (o->logit_rows ? o->logit_rows : 1) + 1; /* see submit_wide */
+    if (l->output_max < tapped) l->output_max = tapped;
     TRY(kv_memory_create(l->host, &o->kv, &l->kv, err));
     struct step_sizes sizes = sizes_of(l);
     l->edits_max = sizes.edits_max;

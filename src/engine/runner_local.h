@@ -1,7 +1,7 @@
 /* engine/runner_local.h - the runner that computes here: a host and its KV memory.
  *
- * A plan becomes one step of the device, or several: rows whose prompt log-probabilities are wanted
- * are computed in slices of their own, and a step whose list of logit edits is full is followed by
+ * A plan becomes one step of the device, or several: rows whose logits or prompt log-probabilities
+ * are wanted are computed in slices of their own, and a step whose list of logit edits is full is followed by
  * another one. As many plans may be under way as the device's depth asks for.
  *
  * Thread: the engine thread; the device's threads help inside a step.
@@ -21,6 +21,7 @@ struct runner_local_options {
     uint32_t row_max;            /* tokens in one step */
     uint32_t sample_max;         /* sequences in one step */
     uint32_t tokens_max;         /* the longest sequence */
+    uint32_t logit_rows;         /* of a request with a logits tap: tokens in one step; 0: few */
 };
 
 /* `host` and `kv` outlive the runner. The runner is closed with out->close(out->self). */

@@ -22,7 +22,11 @@ static const enum kv_type kv_types[] = {KV_F16, KV_F32, KV_I8};
 
 static enum status check_model(const struct host *h, const char *path, struct err *err) {
     if (!model_is_encoder(h->model)) return ST_OK;
-    return err_set(err, ST_BAD, "%s gives embeddings and writes no text", path);
+    return err_set(
+        err, ST_BAD,
+        "%s is an encoder: it gives embeddings and generates no text; use \"jitney embed\" or "
+        "POST /v1/embeddings",
+        path);
 }
 
 static enum status check_knobs(const struct knobs *k, struct err *err) {
@@ -45,8 +49,8 @@ static uint64_t bytes_per_block(struct host *h, const struct knobs *k) {
     return bytes;
 }
 
-static uint64_t blocks_per_context(const struct host *h, const struct knobs *k) {
-    return (h->ctx_tokens + (uint64_t)k->block_size - 1) / k->block_size;
+static uint64_t blocks_for(uint64_t tokens, const struct knobs *k) {
+    return (tokens + k->block_size - 1) / k->block_size;
 }
 
 /* Who says how much KV memory there is wants it filled. Otherwise old text may fill a quarter of
@@ -54,7 +58,7 @@ static uint64_t blocks_per_context(const struct host *h, const struct knobs *k) 
  * becomes real memory when sequences that run at one time need it. */
 static void choose_prefix_blocks(const struct host *h, struct knobs *k) {
     enum { PREFIX_SHARE = 4 };
-    uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_per_context(h, k);
+    uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_for(h->ctx_tokens, k);
     uint64_t wanted = quarter > context ? quarter : context;
     k->prefix_blocks = wanted < k->kv_blocks ? (uint32_t)wanted : k->kv_blocks;
 }
@@ -66,7 +70,7 @@ static enum status count_blocks(struct host *h, const struct service_options *o,
     if (k->kv_blocks > 0) return ST_OK;
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : KV_BYTES_DEFAULT;
     uint64_t blocks = bytes / bytes_per_block(h, k);
-    uint64_t useful = blocks_per_context(h, k) * k->max_seqs;
+    uint64_t useful = blocks_for(h->ctx_tokens, k) * k->max_seqs;
     if (!o->kv_bytes && blocks > useful) blocks = useful;
     if (blocks == 0)
         return err_set(err, ST_BAD, "%llu bytes of KV memory do not hold a block of %llu",
@@ -77,6 +81,16 @@ static enum status count_blocks(struct host *h, const struct service_options *o,
     k->kv_blocks = (uint32_t)blocks;
     if (!o->kv_bytes && k->prefix_blocks == 0) choose_prefix_blocks(h, k);
     return ST_OK;
+}
+
+/* KV blocks and step sizes of a service that runs one request at a time. */
+static void size_for_one(struct service *s) {
+    struct knobs *k = &s->knobs;
+    s->total_max = s->host.ctx_tokens + 1;
+    k->max_seqs = 1;
+    k->kv_blocks = (uint32_t)blocks_for(s->total_max, k);
+    k->spill_blocks = 0; /* a lone sequence is never preempted */
+    if (k->max_step_tokens > s->host.ctx_tokens) k->max_step_tokens = s->host.ctx_tokens;
 }
 
 /* As kv/cache.h has it, 0 or more than there are is all of them. */
@@ -113,7 +127,7 @@ static enum status create_engine(struct service *s, const char *path, const stru
                                .clock = clock,
                                .sched = {.policy = policy,
                                          .knobs = s->knobs,
-                                         .ctx_tokens = s->host.ctx_tokens,
+                                         .ctx_tokens = s->total_max,
                                          .group_count = m->kv_group_count,
                                          .kv_identity = kv_identity(path, &s->knobs)}};
     const struct cost_profile *start = cost_profile_find("this-cpu");
@@ -155,8 +169,9 @@ static enum status plug_sim(struct service *s, const struct service_options *o, 
 }
 
 static enum status plug_local(struct service *s, const struct sched_policy *policy,
-                              const char *spill_dir, struct err *err) {
+                              const struct service_options *options, struct err *err) {
     const struct knobs *k = &s->knobs;
+    const char *spill_dir = options->spill_dir;
     struct runner_local_options o = {
         .kv = {.type = kv_types[k->kv_type],
                .block_tokens = k->block_size,
@@ -165,7 +180,8 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
         .seq_max = sched_seq_max(k),
         .row_max = rows_in_step(s, policy),
         .sample_max = k->max_seqs,
-        .tokens_max = s->host.ctx_tokens,
+        .tokens_max = s->total_max,
+        .logit_rows = options->logit_rows,
     };
     for (uint32_t g = 0; g < s->host.model->kv_group_count; g++)
         o.kv.block_counts[g] = k->kv_blocks;
@@ -195,11 +211,15 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     TRY(host_open(&s->host, path, &host, err));
     TRY(check_model(&s->host, path, err));
     s->knobs.threads = s->host.threads;
-    TRY(count_blocks(&s->host, o, &s->knobs, err));
+    s->total_max = s->host.ctx_tokens;
+    if (o->is_single)
+        size_for_one(s);
+    else
+        TRY(count_blocks(&s->host, o, &s->knobs, err));
     note_memory(s);
     TRY(create_engine(s, path, o->clock, policy, err));
     if (o->is_sim) return plug_sim(s, o, err);
-    return plug_local(s, policy, o->spill_dir, err);
+    return plug_local(s, policy, o, err);
 }
 
 enum status service_open(struct service *s, const char *path, const struct service_options *options,

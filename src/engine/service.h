@@ -27,6 +27,11 @@ struct service_options {
     struct knobs knobs;                /* kv_blocks 0: as many as kv_bytes hold */
     uint64_t kv_bytes;   /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
     uint32_t ctx_tokens; /* as in struct host_options */
+    /* For a program that runs one request at a time: KV memory is that of one sequence, whatever
+     * it takes, and knobs.max_seqs is 1. A sequence may then have ctx_tokens in the KV cache and one
+     * sampled token after them, which is never computed. */
+    bool is_single;
+    uint32_t logit_rows;                  /* as in struct runner_local_options */
     const char *device, *isa, *placement; /* as in struct host_options */
     struct weight_cache_options weights;  /* as in struct host_options */
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
@@ -54,6 +59,7 @@ struct service_memory {
 struct service {
     struct host host;
     struct engine *engine;
+    uint32_t total_max; /* tokens of the longest sequence: ctx_tokens; one more with is_single */
     struct knobs knobs; /* as in force: kv_blocks, prefix_blocks and threads are filled in */
     struct service_memory memory;
 };

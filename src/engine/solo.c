@@ -1,7 +1,6 @@
-/* engine/solo.c - opening a model and running steps on it; see engine/solo.h.
+/* engine/solo.c - see engine/solo.h for the contract.
  *
- * Entry points: solo_open, solo_close, solo_logits, solo_embed, solo_run, and the getters at the
- * end. engine/solo_generate.c has solo_generate.
+ * Entry points: solo_open, solo_close, solo_logits, solo_embed, and the getters at the end.
  */
 #include "engine/solo.h"
 
@@ -10,11 +9,26 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "engine/mean.h"
-#include "engine/solo_int.h"
 #include "format/model_file.h"
+#include "graph/step.h"
 #include "model/arch.h"
 
 enum { CHUNK_DEFAULT = 256, CHUNK_MAX = 4096 };
+
+struct solo {
+    struct host host;
+    struct pass logits; /* or the pooled pass of an encoder */
+    struct pass hidden; /* of a decoder; made for its first embedding */
+    struct kv_memory kv;
+    uint32_t ctx_tokens, chunk_tokens;
+    struct step *step; /* one sequence, its blocks in order */
+};
+
+/* Tokens, at most chunk_tokens, at positions first_pos and up. */
+struct solo_tokens {
+    const int32_t *ids;
+    uint32_t count, first_pos;
+};
 
 static void choose_sizes(struct solo *e, const struct solo_options *o) {
     e->ctx_tokens = e->host.ctx_tokens;
@@ -29,24 +43,17 @@ static uint32_t blocks_of_context(const struct solo *e) {
     return (e->ctx_tokens + block_tokens - 1) / block_tokens;
 }
 
-/* Every token of a chunk may be an output, and the last one is sampled behind besides. Of one
- * sequence: an edit for every token of the vocabulary that it may hold, and one that may end it. */
+/* Every token of a chunk is an output; nothing is sampled. */
 static struct step_sizes sizes_of(const struct solo *e) {
-    uint32_t vocab = e->host.model->hp.vocab;
     return (struct step_sizes){.rows_max = e->chunk_tokens,
-                               .outputs_max = e->chunk_tokens + 1,
+                               .outputs_max = e->chunk_tokens,
                                .seqs_max = 1,
                                .group_count = e->kv.group_count,
-                               .blocks_max = blocks_of_context(e),
-                               .edits_max = 2 * vocab + LOGIT_BIAS_MAX,
-                               .deny_words_max = (vocab + 63) / 64};
+                               .blocks_max = blocks_of_context(e)};
 }
 
 static enum status make_tables(struct solo *e, struct err *err) {
     struct step_sizes sizes = sizes_of(e);
-    e->cached = mem_zalloc_array(e->ctx_tokens, sizeof(*e->cached));
-    if (!e->cached)
-        return err_set(err, ST_NOMEM, "out of memory for a context of %u tokens", e->ctx_tokens);
     TRY(step_create(&e->step, &e->host.device, &sizes, err));
     for (uint32_t g = 0; g < e->kv.group_count; g++)
         for (uint32_t b = 0; b < sizes.blocks_max; b++) step_blocks(e->step, 0, g)[b] = b;
@@ -62,10 +69,8 @@ static enum status make_kv(struct solo *e, enum kv_type type, struct err *err) {
 
 static enum status make_pass(struct solo *e, enum model_goal goal, struct pass *out,
                              struct err *err) {
-    struct pass_options o = {.goal = goal,
-                             .sizes = sizes_of(e),
-                             .kv = e->kv.group_count > 0 ? &e->kv : NULL,
-                             .slot_count = goal == GOAL_LOGITS ? 1 : 0};
+    struct pass_options o = {
+        .goal = goal, .sizes = sizes_of(e), .kv = e->kv.group_count > 0 ? &e->kv : NULL};
     return pass_create(&e->host, &o, out, err);
 }
 
@@ -107,51 +112,32 @@ void solo_close(struct solo *e) {
     step_destroy(e->step, &e->host.device);
     kv_memory_destroy(&e->host, &e->kv);
     host_close(&e->host);
-    mem_free(e->cached);
     mem_free(e);
 }
 
-static void fill_rows(struct step *step, const struct solo_tokens *t) {
+/* Run them through `pass`; the cache must hold everything before them. Every row is an output. */
+static enum status run_tokens(struct solo *e, const struct pass *pass, const struct solo_tokens *t,
+                              struct device_result *out, struct err *err) {
+    struct step *step = e->step;
+    CHECK(t->count > 0);
+    CHECK(t->count <= e->chunk_tokens);
+    CHECK(t->first_pos + t->count <= e->ctx_tokens);
     step_clear(step);
+    step->hands_over = true;
     step->seq_count = 1;
     step->seqs[0] = (struct step_seq){.first_row = 0, .row_count = t->count};
     for (uint32_t i = 0; i < t->count; i++) {
         step->token[i] = t->ids[i];
         step->pos[i] = (int32_t)(t->first_pos + i);
         step->seq[i] = 0;
+        step->output_row[i] = i;
     }
-    step->row_count = t->count;
-}
-
-static void add_output(struct step *step, uint32_t row, const struct sampling *sampling) {
-    uint32_t i = step->output_count++;
-    step->output_row[i] = row;
-    step->samplings[i] = *sampling;
-}
-
-enum status solo_run(struct solo *e, const struct pass *pass, const struct solo_tokens *t,
-                     struct device_result *out, struct err *err) {
-    struct step *step = e->step;
-    CHECK(t->count > 0);
-    CHECK(t->count <= e->chunk_tokens);
-    CHECK(t->first_pos + t->count <= e->ctx_tokens);
-    fill_rows(step, t);
-    step->hands_over = !t->sampler;
-    for (uint32_t r = 0; t->hands_over && r < t->count; r++)
-        add_output(step, r, &(struct sampling){.kind = SAMPLING_HAND_OVER});
-    if (t->sampler) {
-        struct sampling draw;
-        enum status st =
-            sampler_describe(t->sampler, t->first_pos + t->count, false, &step->tables, &draw);
-        CHECK(st == ST_OK); /* the tables hold all edits that one sequence can have */
-        draw.slot = 0;
-        add_output(step, t->count - 1, &draw);
-    }
+    step->row_count = step->output_count = t->count;
     return pass_run(&e->host, pass, step, out, err);
 }
 
-enum status solo_check_ids(const struct solo *e, const int32_t *ids, uint32_t count,
-                           struct err *err) {
+static enum status check_ids(const struct solo *e, const int32_t *ids, uint32_t count,
+                             struct err *err) {
     if (count == 0) return err_set(err, ST_BAD, "the prompt is empty, expected at least one token");
     if (count > e->ctx_tokens)
         return err_set(err, ST_BAD, "the prompt has %u tokens and the context holds %u", count,
@@ -181,13 +167,12 @@ static enum status hand_rows(const struct solo *e, const float *rows, size_t row
 enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logits_fn *fn,
                         void *ctx, struct err *err) {
     TRY(need_decoder(e, err));
-    TRY(solo_check_ids(e, ids, count, err));
-    e->cached_count = 0;
+    TRY(check_ids(e, ids, count, err));
     for (uint32_t pos = 0; pos < count;) {
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
         struct device_result out;
-        struct solo_tokens tokens = {ids + pos, rows, pos, .hands_over = true};
-        TRY(solo_run(e, &e->logits, &tokens, &out, err));
+        struct solo_tokens tokens = {ids + pos, rows, pos};
+        TRY(run_tokens(e, &e->logits, &tokens, &out, err));
         TRY(hand_rows(e, out.rows, out.row_floats, pos, rows, fn, ctx));
         pos += rows;
     }
@@ -200,12 +185,11 @@ static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t co
     uint32_t dims = e->host.model->hp.dim;
     if (!e->hidden.program) TRY(make_pass(e, GOAL_HIDDEN, &e->hidden, err));
     memset(out, 0, dims * sizeof(float));
-    e->cached_count = 0;
     for (uint32_t pos = 0; pos < count;) {
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
         struct device_result hidden;
-        struct solo_tokens tokens = {ids + pos, rows, pos, .hands_over = true};
-        TRY(solo_run(e, &e->hidden, &tokens, &hidden, err));
+        struct solo_tokens tokens = {ids + pos, rows, pos};
+        TRY(run_tokens(e, &e->hidden, &tokens, &hidden, err));
         mean_add(out, dims, hidden.rows, hidden.row_floats, rows);
         pos += rows;
     }
@@ -226,7 +210,7 @@ static enum status embed_encoder(struct solo *e, const int32_t *ids, uint32_t co
         cut[kept - 1] = ids[count - 1];
         tokens.ids = cut;
     }
-    enum status st = solo_run(e, &e->logits, &tokens, &pooled, err);
+    enum status st = run_tokens(e, &e->logits, &tokens, &pooled, err);
     mem_free(cut);
     if (st == ST_OK) memcpy(out, pooled.rows, e->host.model->hp.dim * sizeof(float));
     return st;
@@ -236,8 +220,8 @@ enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float
                        struct err *err) {
     bool is_encoder = model_is_encoder(e->host.model);
     uint32_t checked = is_encoder && count > e->ctx_tokens ? e->ctx_tokens : count;
-    TRY(solo_check_ids(e, ids, checked, err));
-    if (checked < count) TRY(solo_check_ids(e, ids + count - 1, 1, err)); /* kept by the cut */
+    TRY(check_ids(e, ids, checked, err));
+    if (checked < count) TRY(check_ids(e, ids + count - 1, 1, err)); /* kept by the cut */
     return is_encoder ? embed_encoder(e, ids, count, out, err)
                       : embed_decoder(e, ids, count, out, err);
 }

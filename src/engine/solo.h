@@ -1,12 +1,9 @@
-/* engine/solo.h - one model, one sequence at a time, every logit in reach.
+/* engine/solo.h - one sequence through a model in the plainest way: all logits, or its embedding.
  *
- * For what a server does not do: perplexity, embeddings from the command line, the hash of all
- * logits, a talk at a terminal. Runs a request from its prompt to its last token on the caller's
- * thread and keeps the KV cache for the next one. Its numbers are the same bits as the engine's
- * (engine/engine.h), which serves many at once.
+ * No scheduler, no batch, no sampling. Tests compare the engine and the embedder with it: the bits
+ * must be the same.
  *
- * Lifetime: open, use, close. Thread: one caller at a time; solo_stop from anywhere, also
- * from a signal handler.
+ * Lifetime: open, use, close. Thread: one caller at a time.
  */
 #ifndef ENGINE_SOLO_H
 #define ENGINE_SOLO_H
@@ -16,11 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "base/str.h"
 #include "engine/host.h"
-#include "engine/text_output.h"
-#include "sample/sampler.h"
-#include "sched/seq.h"
 
 struct solo; /* opaque */
 struct tokenizer;
@@ -68,43 +61,5 @@ uint32_t solo_embed_dims(const struct solo *e);
 uint32_t solo_embed_tokens_max(const struct solo *e);
 enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,
                        struct err *err);
-
-struct gen_request {
-    const int32_t *prompt; /* borrowed until generate returns */
-    uint32_t prompt_tokens;
-    uint32_t max_tokens;
-    struct sample_params sample;
-    struct str stops[STOP_STRINGS_MAX]; /* the text ends before the first of these */
-    uint32_t stop_count;
-    bool ignore_end;   /* go on past end tokens */
-    bool keep_special; /* show special tokens in the text */
-    bool all_logits;   /* call on_logits for every position of prompt and answer */
-    logits_fn *on_logits;
-    void *logits_ctx;
-};
-
-/* One per generated token (and one last without a token if the end comes otherwise). */
-struct gen_event {
-    int32_t token;   /* -1: none */
-    struct str text; /* may be empty: half a character, or a stop string's beginning is
-                            held back; valid during the call */
-    const struct sample_result *sample; /* NULL without a token */
-    enum finish_reason finish;
-};
-/* Return false to stop: the finish reason of the answer is then FINISH_CANCELLED. */
-typedef bool gen_event_fn(void *ctx, const struct gen_event *event);
-
-struct gen_usage {
-    uint32_t prompt_tokens, completion_tokens;
-    uint32_t cached_tokens; /* prompt tokens whose KV was still there from the last request */
-    int64_t prompt_us, decode_us;
-    enum finish_reason finish;
-};
-
-enum status solo_generate(struct solo *e, const struct gen_request *req, gen_event_fn *fn,
-                          void *ctx, struct gen_usage *usage, struct err *err);
-
-/* Ask the running solo_generate to end soon. Async-signal-safe. */
-void solo_stop(struct solo *e);
 
 #endif

@@ -1,46 +1,46 @@
-/* cli/answer.c - see cli/answer.h. */
-#include "cli/answer.h"
+/* cli/generated.c - see cli/generated.h. */
+#include "cli/generated.h"
 
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
-#include "engine/solo.h"
+#include "engine/request_run.h"
 #include "text/tokenizer.h"
 
 enum { TEXT_BYTES_MAX = 1 << 28, STEPS_BYTES_MAX = 1 << 30 };
 
-void answer_init(struct answer *a, int mode) {
-    *a = (struct answer){.mode = mode};
-    buf_init(&a->text, TEXT_BYTES_MAX);
-    buf_init(&a->steps, STEPS_BYTES_MAX);
+void generated_init(struct generated *g, int mode) {
+    *g = (struct generated){.mode = mode};
+    buf_init(&g->text, TEXT_BYTES_MAX);
+    buf_init(&g->steps, STEPS_BYTES_MAX);
 }
 
-void answer_deinit(struct answer *a) {
-    buf_deinit(&a->text);
-    buf_deinit(&a->steps);
+void generated_deinit(struct generated *g) {
+    buf_deinit(&g->text);
+    buf_deinit(&g->steps);
 }
 
-bool answer_take(void *ctx, const struct gen_event *event) {
-    struct answer *a = ctx;
-    if (a->mode & ANSWER_COLLECT) buf_put_str(&a->text, event->text);
-    if (a->mode & ANSWER_DETAIL && event->sample)
-        buf_put(&a->steps, event->sample, sizeof(*event->sample));
-    if (a->mode & ANSWER_STREAM && event->text.len > 0) {
-        a->out_status = out_write(event->text, &a->out_err);
-        if (a->out_status == ST_OK) a->out_status = out_flush(&a->out_err);
+bool generated_take(void *ctx, const struct token_event *event) {
+    struct generated *g = ctx;
+    if (g->mode & GENERATED_COLLECT) buf_put_str(&g->text, event->text);
+    if (g->mode & GENERATED_DETAIL && event->sample)
+        buf_put(&g->steps, event->sample, sizeof(*event->sample));
+    if (g->mode & GENERATED_STREAM && event->text.len > 0) {
+        g->out_status = out_write(event->text, &g->out_err);
+        if (g->out_status == ST_OK) g->out_status = out_flush(&g->out_err);
     }
-    return a->out_status == ST_OK;
+    return g->out_status == ST_OK;
 }
 
-enum status answer_status(const struct answer *a, struct err *err) {
-    if (a->out_status != ST_OK) {
-        *err = a->out_err;
-        return a->out_status;
+enum status generated_status(const struct generated *g, struct err *err) {
+    if (g->out_status != ST_OK) {
+        *err = g->out_err;
+        return g->out_status;
     }
-    enum status st = buf_status(&a->text);
-    if (st == ST_OK) st = buf_status(&a->steps);
+    enum status st = buf_status(&g->text);
+    if (st == ST_OK) st = buf_status(&g->steps);
     return st == ST_OK ? ST_OK : err_set(err, ST_NOMEM, "the answer does not fit in memory");
 }
 
@@ -52,13 +52,13 @@ void put_json_number(struct buf *out, double value) {
         buf_put_text(out, "null");
 }
 
-static uint32_t step_count(const struct answer *a) {
-    return (uint32_t)(a->steps.len / sizeof(struct sample_result));
+static uint32_t step_count(const struct generated *g) {
+    return (uint32_t)(g->steps.len / sizeof(struct sample_result));
 }
 
-static struct sample_result step_at(const struct answer *a, uint32_t i) {
+static struct sample_result step_at(const struct generated *g, uint32_t i) {
     struct sample_result step;
-    memcpy(&step, a->steps.ptr + i * sizeof(step), sizeof(step));
+    memcpy(&step, g->steps.ptr + i * sizeof(step), sizeof(step));
     return step;
 }
 
@@ -74,24 +74,24 @@ static void put_top(const struct sample_result *step, const struct tokenizer *t,
     buf_put_char(out, ']');
 }
 
-void answer_put_json(const struct answer *a, const struct tokenizer *t,
-                     const struct gen_usage *usage, struct buf *out) {
-    uint32_t count = step_count(a);
-    bool tops = count > 0 && step_at(a, 0).top_count > 0;
+void generated_put_json(const struct generated *g, const struct tokenizer *t,
+                        const struct request_usage *usage, struct buf *out) {
+    uint32_t count = step_count(g);
+    bool tops = count > 0 && step_at(g, 0).top_count > 0;
     buf_put_text(out, "\"text\":");
-    buf_put_json_string(out, buf_str(&a->text));
+    buf_put_json_string(out, buf_str(&g->text));
     buf_put_text(out, ",\"tokens\":[");
     for (uint32_t i = 0; i < count; i++)
-        buf_printf(out, i ? ",%d" : "%d", step_at(a, i).chosen.token);
+        buf_printf(out, i ? ",%d" : "%d", step_at(g, i).chosen.token);
     buf_put_text(out, "],\"logprobs\":[");
     for (uint32_t i = 0; i < count; i++) {
         if (i) buf_put_char(out, ',');
-        put_json_number(out, (double)step_at(a, i).chosen.logprob);
+        put_json_number(out, (double)step_at(g, i).chosen.logprob);
     }
     buf_put_char(out, ']');
     if (tops) buf_put_text(out, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < count && tops; i++) {
-        struct sample_result step = step_at(a, i);
+        struct sample_result step = step_at(g, i);
         if (i) buf_put_char(out, ',');
         put_top(&step, t, out);
     }
@@ -105,7 +105,7 @@ static double per_second(uint32_t tokens, int64_t us) {
     return us > 0 ? (double)tokens * 1e6 / (double)us : 0.0;
 }
 
-void answer_report_speed(const struct gen_usage *usage) {
+void report_speed(const struct request_usage *usage) {
     uint32_t computed = usage->prompt_tokens - usage->cached_tokens;
     fprintf(stderr,
             "prompt %u tokens (%u from the cache) in %.0f ms, %.1f/s; answer %u tokens in %.0f ms, "
