@@ -192,7 +192,7 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
         .on_progress = show_progress,
         .progress_ctx = &progress,
     };
-    progress_begin(&progress, "loading", LOAD_STEPS, 0);
+    progress_begin(&progress, "loading", LOAD_STEPS);
     enum status st = service_open(out, path, &options, err);
     progress_end(&progress);
     if (st != ST_OK) return st;
