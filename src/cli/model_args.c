@@ -178,9 +178,9 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
     char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
     TRY(model_args_path(a, path, err));
     struct env_settings env;
-    struct progress progress;
+    struct progress_bar bar;
     env_read(&env);
-    progress_init(&progress, &env, PROGRESS_SILENT);
+    progress_bar_init(&bar, &env, PROGRESS_BAR_SILENT);
     const struct service_options options = {
         .knobs = knobs_of(a),
         .ctx_tokens = ctx_tokens,
@@ -189,12 +189,12 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
         .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
         .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
-        .on_progress = show_progress,
-        .progress_ctx = &progress,
+        .on_progress = progress_bar_on_load,
+        .progress_ctx = &bar,
     };
-    progress_begin(&progress, "loading", LOAD_STEPS);
+    progress_bar_begin_share(&bar, "loading");
     enum status st = service_open(out, path, &options, err);
-    progress_end(&progress);
+    progress_bar_end(&bar);
     if (st != ST_OK) return st;
     tell_note(out->host.weights);
     return ST_OK;
