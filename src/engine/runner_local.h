@@ -1,8 +1,9 @@
 /* engine/runner_local.h - the runner that computes here: a host and its KV memory.
  *
  * A plan becomes one step of the device, or several: rows whose logits or prompt log-probabilities
- * are wanted are computed in slices of their own, and a step whose list of logit edits is full is followed by
- * another one. As many plans may be under way as the device's depth asks for.
+ * are wanted are computed in slices of their own, and when the list of logit edits of a step is
+ * full, a further step takes the other rows. As many plans may be under way as the device's depth
+ * asks for.
  *
  * Thread: the engine thread; the device's threads help inside a step.
  */

@@ -28,8 +28,8 @@ struct service_options {
     uint64_t kv_bytes;   /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
     uint32_t ctx_tokens; /* as in struct host_options */
     /* For a program that runs one request at a time: KV memory is that of one sequence, whatever
-     * it takes, and knobs.max_seqs is 1. A sequence may then have ctx_tokens in the KV cache and one
-     * sampled token after them, which is never computed. */
+     * it takes, and knobs.max_seqs is 1. A sequence may then have ctx_tokens in the KV cache and
+     * one sampled token after them, which is never computed. */
     bool is_single;
     uint32_t logit_rows;                  /* as in struct runner_local_options */
     const char *device, *isa, *placement; /* as in struct host_options */

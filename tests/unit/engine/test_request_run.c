@@ -1,6 +1,7 @@
 /* Goal:   one request, run on the caller's thread, ends for the reason that it reports; a request
- *         that cannot be run is refused with the numbers; a logits tap receives every position once,
- *         with the bits of one pass, whatever the step size; the prefix cache changes no token.
+ *         that cannot be run is refused with the numbers; a logits tap receives every position
+ *         once, with the bits of one pass, whatever the step size; the prefix cache changes no
+ *         token.
  * Method: named cases on the golden models of 288 tokens, which come with a tokenizer; logits are
  *         compared with those of solo_logits. */
 #include <setjmp.h>
