@@ -103,9 +103,30 @@ static bool accept_head(struct http_request *req) {
     return false;
 }
 
+/* The client's own id is used if it can be written into a log line and a header. */
+static bool is_printable_id(struct str id) {
+    if (id.len == 0 || id.len > 128) return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] <= ' ' || id.ptr[i] > '~') return false;
+    return true;
+}
+
+/* Ids, route and codec. */
+static void init_request(struct http_request *req, struct server *s, struct http_exchange *x) {
+    *req = (struct http_request){.server = s, .x = x, .head = http_head(x)};
+    req->arrived_us = clock_now(&clock_real);
+    server_make_id(s, req->id);
+    struct str given = http_find(req->head, "x-request-id");
+    bool is_usable = is_printable_id(given);
+    snprintf(req->request_id, sizeof(req->request_id), "%.*s", is_usable ? (int)given.len : 24,
+             is_usable ? given.ptr : req->id);
+    req->route = routes_find(req->head->method, req->head->path, &req->arg, &req->allowed_methods);
+    req->codec = routes_codec(req->route, req->head->path);
+}
+
 static void on_head(void *ctx, struct http_exchange *x) {
     struct http_request here, *req = mem_alloc(sizeof(*req));
-    http_request_init(req ? req : &here, ctx, x);
+    init_request(req ? req : &here, ctx, x);
     http_set_user(x, req);
     if (req)
         accept_head(req);

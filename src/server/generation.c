@@ -38,27 +38,23 @@ enum status generations_create(const struct generations_options *options, struct
 void generations_close(struct generations *all) {
     CHECK(all->live == 0);
     all->is_closed = true;
-    while (all->kept_first) {
-        struct generation *gen = all->kept_first;
-        generation_unkeep(gen);
-        generation_check_end(gen);
-    }
+    while (all->kept.first) generations_drop_oldest(all);
     uv_close((uv_handle_t *)&all->keep_timer, NULL);
     uv_close((uv_handle_t *)&all->smooth_timer, NULL);
 }
 
 void generations_destroy(struct generations *all) {
     if (!all) return;
-    CHECK(!all->first);
+    CHECK(all->items.count == 0);
     mem_free(all);
 }
 
 struct generations_stats generations_stats(const struct generations *all) {
     return (struct generations_stats){
-        .live = all->live, .kept = all->kept, .kept_bytes = all->kept_bytes};
+        .live = all->live, .kept = all->kept.count, .kept_bytes = all->kept_bytes};
 }
 
-/* ---- birth and death ---- */
+/* ---- create and destroy ---- */
 
 static enum status fill_generation(struct generation *gen, const struct generation_spec *spec) {
     struct answer *a = &gen->answer;
@@ -118,15 +114,6 @@ static void free_parts(struct generation *gen) {
     mem_free(gen);
 }
 
-static void link_generation(struct generation *gen) {
-    struct generations *all = gen->all;
-    gen->next = all->first;
-    if (gen->next) gen->next->prev = gen;
-    all->first = gen;
-    all->all_count++;
-    generation_index_add(gen);
-}
-
 enum status generation_create(struct generations *all, const struct generation_spec *spec,
                               struct generation **out) {
     struct generation *gen = mem_zalloc(sizeof(*gen));
@@ -145,52 +132,25 @@ enum status generation_create(struct generations *all, const struct generation_s
         free_parts(gen);
         return ST_NOMEM;
     }
-    link_generation(gen);
+    list_push_first(&all->items, &gen->in_all);
+    generation_index_add(gen);
     *out = gen;
     return ST_OK;
 }
 
-static void unlink_generation(struct generation *gen) {
-    struct generations *all = gen->all;
-    if (gen->prev)
-        gen->prev->next = gen->next;
-    else
-        all->first = gen->next;
-    if (gen->next) gen->next->prev = gen->prev;
-    all->all_count--;
-    generation_index_remove(gen);
-}
-
 void generation_destroy(struct generation *gen) {
-    CHECK(!gen->sinks && !gen->work && !gen->is_kept && !gen->is_smoothing);
+    CHECK(!gen->sinks.first && !gen->work && !gen->is_kept);
+    CHECK(!list_has(&gen->all->smoothing, &gen->in_smoothing));
     CHECK(gen->open_choices == 0);
     CHECK(gen->counted == 0);
-    unlink_generation(gen);
+    list_remove(&gen->all->items, &gen->in_all);
+    generation_index_remove(gen);
     if (gen->poll) encoder_deinit(gen->poll);
     mem_free(gen->poll);
     free_parts(gen);
 }
 
-/* ---- going and ending ---- */
-
-void generation_add_sink(struct generation *gen, struct sink *s) {
-    s->generation = gen;
-    s->prev = NULL;
-    s->next = gen->sinks;
-    if (s->next) s->next->prev = s;
-    gen->sinks = s;
-}
-
-void generation_start(struct generation *gen) {
-    CHECK(gen->stage == GENERATION_NEW && !gen->has_started);
-    gen->has_started = true;
-    gen->all->live++;
-    gen->counted = gen->answer.choice_count;
-    gen->model->live_choices += gen->counted;
-    gen->stage = GENERATION_PREPARING;
-    generation_prepare(gen);
-    generation_check_end(gen);
-}
+/* ---- the end ---- */
 
 static void end_generation(struct generation *gen) {
     struct generations *all = gen->all;
@@ -219,43 +179,18 @@ static void abandon(struct generation *gen) {
 void generation_check_end(struct generation *gen) {
     if (gen->is_busy) return;
     bool is_done = answer_is_done(&gen->answer);
-    if (gen->has_started && !is_done && !gen->sinks && !gen->survives) {
+    if (gen->has_started && !is_done && !gen->sinks.first && !gen->survives) {
         abandon(gen); /* settles */
         return;
     }
     if (gen->has_started && (!is_done || gen->work || gen->open_choices > 0)) return;
     if (gen->has_started && !gen->has_ended) end_generation(gen);
-    if (!gen->sinks && !gen->is_kept) generation_destroy(gen);
-}
-
-void generation_detach_sink(struct generation *gen, struct sink *s) {
-    generation_remove_sink(gen, s);
-    generation_check_end(gen);
-}
-
-void generation_join_sink(struct generation *gen, struct sink *s) {
-    generation_add_sink(gen, s);
-    s->has_begun = true;
-    gen->is_busy = true;
-    bool is_over = s->kind->begin(s) || s->kind->advance(s);
-    gen->is_busy = false;
-    if (is_over) generation_remove_sink(gen, s);
-    generation_check_end(gen);
+    if (!gen->sinks.first && !gen->is_kept) generation_destroy(gen);
 }
 
 void generation_forget(struct generation *gen) {
     gen->is_findable = false;
     if (gen->is_kept) generation_unkeep(gen);
-    generation_check_end(gen);
-}
-
-void generation_resume_sink(struct generation *gen, struct sink *s) {
-    CHECK(s->has_begun);
-    bool was_busy = gen->is_busy;
-    gen->is_busy = true;
-    bool is_over = s->kind->advance(s);
-    gen->is_busy = was_busy;
-    if (is_over) generation_remove_sink(gen, s);
     generation_check_end(gen);
 }
 
@@ -271,16 +206,19 @@ void generation_fail(struct generation *gen, const struct api_error *e) {
     generation_check_end(gen);
 }
 
-/* From `gen` on, the first that is under way. */
-static struct generation *first_started(struct generation *gen) {
-    while (gen && (!gen->has_started || answer_is_done(&gen->answer))) gen = gen->next;
-    return gen;
+/* The first of them, from `link` on, that is under way. */
+static struct generation *first_live(struct list_link *link) {
+    for (; link; link = link->next) {
+        struct generation *gen = LIST_ITEM(link, struct generation, in_all);
+        if (gen->has_started && !answer_is_done(&gen->answer)) return gen;
+    }
+    return NULL;
 }
 
 /* Failing one may free it and others that are only kept, never another that is under way. */
 void generations_fail(struct generations *all, const struct api_error *e) {
-    for (struct generation *gen = first_started(all->first), *next; gen; gen = next) {
-        next = first_started(gen->next);
+    for (struct generation *gen = first_live(all->items.first), *next; gen; gen = next) {
+        next = first_live(gen->in_all.next);
         generation_fail(gen, e);
     }
 }
@@ -291,23 +229,26 @@ static void verify_generation(const struct generation *gen) {
     CHECK(open == gen->open_choices);
     CHECK(!gen->has_ended || open == 0);
     CHECK(!gen->is_kept || gen->has_ended);
-    CHECK(!gen->has_ended || gen->sinks || gen->is_kept);
-    for (const struct sink *s = gen->sinks; s; s = s->next) CHECK(s->generation == gen);
+    CHECK(!gen->has_ended || gen->sinks.first || gen->is_kept);
+    CHECK(gen->is_kept == list_has(&gen->all->kept, &gen->in_kept));
+    list_verify(&gen->sinks);
+    for (struct list_link *l = gen->sinks.first; l; l = l->next)
+        CHECK(LIST_ITEM(l, struct sink, in_generation)->generation == gen);
     CHECK(generation_find(gen->all, gen->key, str_of(gen->answer.id)) == gen);
 }
 
 void generations_verify(const struct generations *all) {
-    uint32_t live = 0, kept = 0, count = 0;
+    uint32_t live = 0;
     uint64_t bytes = 0;
-    for (const struct generation *gen = all->first; gen; gen = gen->next) {
+    list_verify(&all->items);
+    list_verify(&all->kept);
+    list_verify(&all->smoothing);
+    for (struct list_link *l = all->items.first; l; l = l->next) {
+        const struct generation *gen = LIST_ITEM(l, struct generation, in_all);
         verify_generation(gen);
         live += gen->has_started && !gen->has_ended;
-        kept += gen->is_kept;
         bytes += gen->is_kept ? gen->kept_bytes : 0;
-        count++;
     }
     CHECK(live == all->live);
-    CHECK(kept == all->kept);
     CHECK(bytes == all->kept_bytes);
-    CHECK(count == all->all_count);
 }

@@ -24,6 +24,7 @@
 #include "api/answer.h"
 #include "api/codec.h"
 #include "api/request.h"
+#include "base/list.h"
 #include "base/status.h"
 #include "server/prompt.h"
 #include "report/tracer.h"
@@ -70,15 +71,14 @@ struct generation {
     uint32_t open_choices;     /* that the engine has not ended */
     uint32_t counted;          /* of the model's live_choices */
     struct smoother *smoother; /* NULL: events are told as they come */
-    struct generation *smooth_next;
-    struct sink *sinks;
+    struct list sinks;
     struct generation_work *work; /* in the pool; NULL: none */
-    bool has_started, has_ended, is_dirty, is_busy, is_kept, is_smoothing;
+    bool has_started, has_ended, is_busy, is_kept;
     bool is_abandoned;  /* nobody was left to tell */
     int64_t started_us; /* its first choice had a seat; known when that has ended */
     uint64_t kept_bytes;
     int64_t kept_until_us;
-    struct generation *dirty_next, *next, *prev, *kept_next, *kept_prev;
+    struct list_link in_all, in_kept, in_smoothing, in_dirty;
     struct generation *by_id, *by_request, *by_request_prev; /* in the tables */
 };
 
@@ -123,17 +123,16 @@ struct generation_spec {
 enum status generation_create(struct generations *all, const struct generation_spec *spec,
                               struct generation **out);
 
-void generation_add_sink(struct generation *gen, struct sink *s);
-/* Attach one to a generation that has gone already, and let it begin. The generation may be gone
- * afterwards. */
+/* Add a sink to a generation that was started, and call it. The generation may be freed. */
 void generation_join_sink(struct generation *gen, struct sink *s);
-/* Take a sink off that is not over: its client is gone. May end the generation. */
+/* Remove a sink whose client has gone away. The generation may end and be freed. */
 void generation_detach_sink(struct generation *gen, struct sink *s);
-/* Unlink and destroy a sink that has had its answer; what follows from it is seen to later. */
+/* Remove and destroy a sink that needs nothing more. The generation stays as it is. */
 void generation_remove_sink(struct generation *gen, struct sink *s);
-/* Prepare and submit; sinks hear of it. The generation may be gone afterwards. */
-void generation_start(struct generation *gen);
-/* Let a sink that had to wait go on. The generation may be gone afterwards. */
+/* Prepare the prompt and submit it to the engine; `s` receives the answer. NULL: it is cancelled at
+ * once. The generation may be freed. */
+void generation_start(struct generation *gen, struct sink *s);
+/* Call a sink again that had to wait. The generation may be freed. */
 void generation_resume_sink(struct generation *gen, struct sink *s);
 
 /* End it with an error that its sinks are told. The generation may be gone afterwards. */

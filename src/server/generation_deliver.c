@@ -20,36 +20,52 @@ enum {
 };
 
 void generation_remove_sink(struct generation *gen, struct sink *s) {
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        gen->sinks = s->next;
-    if (s->next) s->next->prev = s->prev;
+    list_remove(&gen->sinks, &s->in_generation);
     s->kind->destroy(s);
 }
 
-/* True: the sink is over. */
-static bool deliver_to_sink(struct generation *gen, struct sink *s) {
+static void advance_sink(struct generation *gen, struct sink *s) {
+    bool is_over = s->kind->advance(s);
+    s->has_begun = true;
+    if (is_over) generation_remove_sink(gen, s);
+}
+
+static void deliver_to(struct generation *gen, struct sink *s) {
     if (!s->has_begun && gen->answer.failure.status != 0) {
         s->kind->refuse(s, &gen->answer.failure);
-        return true;
+        generation_remove_sink(gen, s);
+    } else if (gen->stage >= GENERATION_RUNNING) {
+        advance_sink(gen, s);
     }
-    if (gen->stage < GENERATION_RUNNING) return false;
-    if (!s->has_begun) {
-        s->has_begun = true;
-        if (s->kind->begin(s)) return true;
-    }
-    return s->kind->advance(s);
 }
 
 void generation_deliver(struct generation *gen) {
     bool was_busy = gen->is_busy;
     gen->is_busy = true;
-    for (struct sink *s = gen->sinks, *next; s; s = next) {
-        next = s->next;
-        if (deliver_to_sink(gen, s)) generation_remove_sink(gen, s);
+    for (struct list_link *l = gen->sinks.first, *next; l; l = next) {
+        next = l->next;
+        deliver_to(gen, LIST_ITEM(l, struct sink, in_generation));
     }
     gen->is_busy = was_busy;
+}
+
+void generation_resume_sink(struct generation *gen, struct sink *s) {
+    bool was_busy = gen->is_busy;
+    gen->is_busy = true;
+    advance_sink(gen, s);
+    gen->is_busy = was_busy;
+    generation_check_end(gen);
+}
+
+void generation_join_sink(struct generation *gen, struct sink *s) {
+    s->generation = gen;
+    list_push_first(&gen->sinks, &s->in_generation);
+    generation_resume_sink(gen, s);
+}
+
+void generation_detach_sink(struct generation *gen, struct sink *s) {
+    generation_remove_sink(gen, s);
+    generation_check_end(gen);
 }
 
 /* ---- from tokens to events ---- */
@@ -168,16 +184,13 @@ static bool take_choice(struct generation_part *part, struct choice *c, int64_t 
 /* ---- smoothing ---- */
 
 void generation_stop_smoothing(struct generation *gen) {
-    if (!gen->is_smoothing) return;
-    struct generation **at = &gen->all->smoothing;
-    while (*at != gen) at = &(*at)->smooth_next;
-    *at = gen->smooth_next;
-    gen->is_smoothing = false;
+    struct list *list = &gen->all->smoothing;
+    if (list_has(list, &gen->in_smoothing)) list_remove(list, &gen->in_smoothing);
 }
 
 /* Move on what is due; for a generation that nobody hears that is everything. */
 static void release(struct generation *gen, int64_t now_us) {
-    int64_t until_us = gen->sinks ? now_us : INT64_MAX;
+    int64_t until_us = gen->sinks.first ? now_us : INT64_MAX;
     enum status st = smoother_release(gen->smoother, until_us, gen->answer.log, note_finish, gen);
     if (st == ST_OK && !smoother_is_empty(gen->smoother)) return;
     generation_stop_smoothing(gen);
@@ -187,33 +200,32 @@ static void release(struct generation *gen, int64_t now_us) {
 void generations_on_smooth(uv_timer_t *timer) {
     struct generations *all = timer->data;
     int64_t now_us = clock_now(&clock_real);
-    for (struct generation *gen = all->smoothing, *next; gen; gen = next) {
-        next = gen->smooth_next;
+    for (struct list_link *l = all->smoothing.first, *next; l; l = next) {
+        struct generation *gen = LIST_ITEM(l, struct generation, in_smoothing);
+        next = l->next;
         gen->is_busy = true;
         release(gen, now_us);
         generation_deliver(gen);
         gen->is_busy = false;
         generation_check_end(gen);
     }
-    if (!all->smoothing) uv_timer_stop(&all->smooth_timer);
+    if (!all->smoothing.first) uv_timer_stop(&all->smooth_timer);
 }
 
 static void smooth(struct generation *gen, int64_t now_us) {
+    struct generations *all = gen->all;
     smoother_note(gen->smoother, now_us);
-    if (gen->is_smoothing || smoother_is_empty(gen->smoother)) return;
-    gen->is_smoothing = true;
-    gen->smooth_next = gen->all->smoothing;
-    gen->all->smoothing = gen;
-    if (uv_is_active((uv_handle_t *)&gen->all->smooth_timer)) return;
-    uv_timer_start(&gen->all->smooth_timer, generations_on_smooth, SMOOTH_TICK_MS, SMOOTH_TICK_MS);
+    if (list_has(&all->smoothing, &gen->in_smoothing) || smoother_is_empty(gen->smoother)) return;
+    list_push_first(&all->smoothing, &gen->in_smoothing);
+    if (uv_is_active((uv_handle_t *)&all->smooth_timer)) return;
+    uv_timer_start(&all->smooth_timer, generations_on_smooth, SMOOTH_TICK_MS, SMOOTH_TICK_MS);
 }
 
-/* ---- a wake-up ---- */
+/* ---- engine output ---- */
 
-static void deliver_dirty(struct generation *first, int64_t now_us) {
-    for (struct generation *gen = first, *next; gen; gen = next) {
-        next = gen->dirty_next;
-        gen->is_dirty = false;
+static void deliver_all(struct list *dirty, int64_t now_us) {
+    for (struct list_link *l; (l = list_pop_first(dirty));) {
+        struct generation *gen = LIST_ITEM(l, struct generation, in_dirty);
         if (gen->smoother && gen->answer.failure.status == 0)
             smooth(gen, now_us);
         else
@@ -224,18 +236,16 @@ static void deliver_dirty(struct generation *first, int64_t now_us) {
 
 void generations_on_output(uv_async_t *handle) {
     struct served_model *m = handle->data;
-    struct generation *dirty = NULL;
+    struct list dirty = {0}; /* generations with new tokens */
     int64_t now_us = clock_now(&clock_real);
     uint32_t count = 0;
     for (struct choice *c; count < TAKE_MAX && (c = engine_next(m->engine, 0)); count++) {
         struct generation_part *part = c->request->user;
-        if (part && take_choice(part, c, now_us) && !part->generation->is_dirty) {
-            part->generation->is_dirty = true;
-            part->generation->dirty_next = dirty;
-            dirty = part->generation;
-        }
+        struct generation *gen = part ? part->generation : NULL;
+        if (gen && take_choice(part, c, now_us) && !list_has(&dirty, &gen->in_dirty))
+            list_push_first(&dirty, &gen->in_dirty);
         request_unref(c->request);
     }
-    deliver_dirty(dirty, now_us);
+    deliver_all(&dirty, now_us);
     if (count == TAKE_MAX) uv_async_send(handle); /* there may be more; sockets get their turn */
 }

@@ -31,10 +31,10 @@ struct generation_choice {
 
 struct generations {
     struct generations_options options;
-    struct generation *first;                  /* all there are */
-    struct generation *kept_first, *kept_last; /* the oldest first */
-    struct generation *smoothing;              /* those with something on their stage */
-    uint32_t live, kept, all_count;
+    struct list items;     /* all generations */
+    struct list kept;      /* ended and findable, the oldest first */
+    struct list smoothing; /* with text on their smoother's stage */
+    uint32_t live;         /* started and not ended */
     uint64_t kept_bytes;
     uv_timer_t keep_timer, smooth_timer;
     bool is_closed;
@@ -48,7 +48,6 @@ void generation_check_end(struct generation *gen);
 void generation_destroy(struct generation *gen);
 
 /* ---- generation_submit.c ---- */
-void generation_prepare(struct generation *gen);
 void generation_cancel_parts(struct generation *gen);
 void generation_release_parts(struct generation *gen);
 
@@ -64,6 +63,7 @@ void generation_index_remove(struct generation *gen);
 uint64_t generation_kept_bytes(const struct generation *gen); /* bytes that keeping it takes */
 void generation_keep(struct generation *gen);
 void generation_unkeep(struct generation *gen);
+void generations_drop_oldest(struct generations *all); /* there is one */
 void generations_on_keep(uv_timer_t *timer);
 
 #endif

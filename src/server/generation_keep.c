@@ -93,30 +93,26 @@ uint64_t generation_kept_bytes(const struct generation *gen) {
 void generation_unkeep(struct generation *gen) {
     struct generations *all = gen->all;
     CHECK(gen->is_kept);
-    if (gen->kept_prev)
-        gen->kept_prev->kept_next = gen->kept_next;
-    else
-        all->kept_first = gen->kept_next;
-    if (gen->kept_next)
-        gen->kept_next->kept_prev = gen->kept_prev;
-    else
-        all->kept_last = gen->kept_prev;
+    list_remove(&all->kept, &gen->in_kept);
     gen->is_kept = false;
     gen->is_findable = false;
-    all->kept--;
     all->kept_bytes -= gen->kept_bytes;
 }
 
-static void drop_oldest(struct generations *all) {
-    struct generation *gen = all->kept_first;
+static struct generation *oldest(const struct generations *all) {
+    return LIST_ITEM(all->kept.first, struct generation, in_kept);
+}
+
+void generations_drop_oldest(struct generations *all) {
+    struct generation *gen = oldest(all);
     generation_unkeep(gen);
     generation_check_end(gen);
 }
 
 static void set_timer(struct generations *all) {
-    if (!all->kept_first || all->is_closed) return;
+    if (!all->kept.first || all->is_closed) return;
     if (uv_is_active((uv_handle_t *)&all->keep_timer)) return;
-    int64_t left_us = all->kept_first->kept_until_us - clock_now(&clock_real);
+    int64_t left_us = oldest(all)->kept_until_us - clock_now(&clock_real);
     uv_timer_start(&all->keep_timer, generations_on_keep,
                    left_us > 0 ? (uint64_t)left_us / 1000 + 1 : 1, 0);
 }
@@ -124,7 +120,7 @@ static void set_timer(struct generations *all) {
 void generations_on_keep(uv_timer_t *timer) {
     struct generations *all = timer->data;
     int64_t now_us = clock_now(&clock_real);
-    while (all->kept_first && all->kept_first->kept_until_us <= now_us) drop_oldest(all);
+    while (all->kept.first && oldest(all)->kept_until_us <= now_us) generations_drop_oldest(all);
     set_timer(all);
 }
 
@@ -133,22 +129,16 @@ void generation_keep(struct generation *gen) {
     CHECK(!gen->is_kept);
     gen->kept_bytes = generation_kept_bytes(gen);
     gen->kept_until_us = clock_now(&clock_real) + all->options.keep_ms * 1000;
-    gen->kept_prev = all->kept_last;
-    gen->kept_next = NULL;
-    if (all->kept_last)
-        all->kept_last->kept_next = gen;
-    else
-        all->kept_first = gen;
-    all->kept_last = gen;
+    list_push_last(&all->kept, &gen->in_kept);
     gen->is_kept = true;
-    all->kept++;
     all->kept_bytes += gen->kept_bytes;
-    while (all->kept_bytes > all->options.keep_bytes && all->kept_first != gen) drop_oldest(all);
+    while (all->kept_bytes > all->options.keep_bytes && oldest(all) != gen)
+        generations_drop_oldest(all);
     set_timer(all);
 }
 
 void generations_set_keep(struct generations *all, int64_t keep_ms, uint64_t keep_bytes) {
     all->options.keep_ms = keep_ms;
     all->options.keep_bytes = keep_bytes;
-    while (all->kept_first && all->kept_bytes > keep_bytes) drop_oldest(all);
+    while (all->kept.first && all->kept_bytes > keep_bytes) generations_drop_oldest(all);
 }

@@ -11,6 +11,7 @@
 #include "access/keys.h"
 #include "server/registry.h"
 #include "server/generation_int.h"
+#include "server/sink.h"
 
 struct generation_work {
     uv_work_t req; /* first: uv_cancel takes the struct */
@@ -148,18 +149,33 @@ static void prepare_here(struct generation *gen) {
     prepared(gen, st, &error);
 }
 
-void generation_prepare(struct generation *gen) {
-    gen->is_busy = true;
+static void prepare(struct generation *gen) {
     bool is_long = gen->body_bytes >= gen->all->options.pool_from_bytes;
     struct generation_work *w = is_long ? mem_zalloc(sizeof(*w)) : NULL;
-    if (w) {
-        w->generation = gen;
-        gen->work = w;
-        CHECK(uv_queue_work(gen->all->options.loop, &w->req, work_in_pool, work_is_done) == 0);
-    } else {
+    if (!w) {
         prepare_here(gen);
+        return;
     }
+    w->generation = gen;
+    gen->work = w;
+    CHECK(uv_queue_work(gen->all->options.loop, &w->req, work_in_pool, work_is_done) == 0);
+}
+
+void generation_start(struct generation *gen, struct sink *s) {
+    CHECK(gen->stage == GENERATION_NEW && !gen->has_started);
+    if (s) {
+        s->generation = gen;
+        list_push_first(&gen->sinks, &s->in_generation);
+    }
+    gen->has_started = true;
+    gen->all->live++;
+    gen->counted = gen->answer.choice_count;
+    gen->model->live_choices += gen->counted;
+    gen->stage = GENERATION_PREPARING;
+    gen->is_busy = true;
+    prepare(gen);
     gen->is_busy = false;
+    generation_check_end(gen);
 }
 
 void generation_cancel_parts(struct generation *gen) {

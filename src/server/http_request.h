@@ -1,6 +1,6 @@
 /* server/http_request.h - one HTTP request while it is being answered, and how to respond to it.
  *
- *     head arrives: http_request_init, checks --> body arrives: the route's handler --> respond*
+ *     head arrives: routed, checked --> body arrives: the route's handler --> respond*
  *
  * dispatch.c makes it when the head has arrived, once, and hands it to the route's handler when
  * the body is complete. The handler answers at once, or stays its owner and answers later.
@@ -37,8 +37,6 @@ struct http_request {
     void (*on_writable)(struct http_request *req); /* it has read enough to be sent more */
 };
 
-/* Route, codec and ids. In the caller's storage, or on the heap with http_set_user(x, req). */
-void http_request_init(struct http_request *req, struct server *s, struct http_exchange *x);
 /* End without a response: it has become a WebSocket, or the client has gone away. */
 void http_request_free(struct http_request *req);
 /* Count a client that did not wait for its response. */

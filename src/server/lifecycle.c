@@ -96,7 +96,7 @@ static void step_drain(struct server *s) {
     bool is_idle = generations_stats(s->generations).live == 0 && s->embeds == 0 && s->tasks == 0;
     if (!s->is_ending && (is_idle || now_us >= s->drain_until_us)) begin_end(s);
     if (!s->is_ending) return;
-    bool is_told = http_stats(s->http).exchanges == 0 && !s->clients;
+    bool is_told = http_stats(s->http).exchanges == 0 && !s->ws_clients.first;
     if (!s->is_http_closed && (is_told || now_us >= s->drain_until_us + END_GRACE_US))
         close_http(s);
     if (s->is_http_closed) try_close(s, is_idle, now_us);

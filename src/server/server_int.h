@@ -10,6 +10,7 @@
 
 #include "access/access.h"
 #include "access/keys.h"
+#include "base/list.h"
 #include "config/settings.h"
 #include "net/http.h"
 #include "report/notify.h"
@@ -18,10 +19,8 @@
 
 struct log;
 struct registry;
-struct stream_sink;
 struct tls_context;
 struct tracer;
-struct ws_client;
 
 enum { SERVER_ID_BYTES = 25, SIGNALS = 5, RANDOM_BYTES = 480 };
 /* Bytes that wait for a slow client: above this, no further event is encoded for it. */
@@ -57,10 +56,10 @@ struct server {
     uv_signal_t signals[SIGNALS];
     uv_timer_t tick;
     uv_async_t stalled;
-    uint32_t embeds;                              /* requests for embeddings under way */
-    uint32_t tasks;                               /* in libuv's pool; they use models */
-    struct ws_client *clients;                    /* WebSockets */
-    struct stream_sink *pings_first, *pings_last; /* streams, by when they were last written to */
+    uint32_t embeds;        /* requests for embeddings under way */
+    uint32_t tasks;         /* in libuv's pool; they use models */
+    struct list ws_clients; /* open WebSockets */
+    struct list pings;      /* SSE streams; the one that was silent for longest is first */
     unsigned char random[RANDOM_BYTES];
     uint32_t random_left;
 };

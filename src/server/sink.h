@@ -1,20 +1,22 @@
-/* server/sink.h - somebody who receives an answer, in some framing.
+/* server/sink.h - one receiver of an answer: an HTTP response, a poll, a WebSocket.
  *
- * A generation tells its sinks that it has begun, that there is something new, or that nothing will
- * come of it. What a sink then does - put events into a stream, answer a poller, wait for the end
- * - is its kind's business; it reads the answer through an encoder at its own pace.
+ * A generation calls its sinks when the engine has accepted it and whenever there are new events.
+ * A sink reads the answer through an encoder at its own pace: it may take nothing while its client
+ * is slow, and the events wait in the generation's log.
  *
- *     attached --begin--> (advance)* --advance returns true--> over
- *        +-----refuse------------------------------------------> over
+ *     added --(advance)*--> advance returns true: removed
+ *       +-----refuse------> removed
  *
- * Lifetime: made by whoever attaches it; the generation destroys it when it is over or taken off.
- * Thread: the io thread.
+ * Lifetime: the caller creates it; the generation destroys it when it is removed.
+ * Thread: the I/O thread.
  */
 #ifndef SERVER_SINK_H
 #define SERVER_SINK_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/list.h"
 
 struct api_error;
 struct generation;
@@ -24,11 +26,10 @@ struct sink;
 struct sink_kind {
     const char *name;
 
-    /* The generation has been taken on by the engine. True: it is over already. */
-    bool (*begin)(struct sink *s);
-    /* There are new events, or the answer is done. True: it is over. */
+    /* The engine has accepted the generation (the first call), there are new events, or the
+     * answer is done. True: the sink needs no more calls and is removed. */
     bool (*advance)(struct sink *s);
-    /* The generation ended before it had begun; it is over. */
+    /* Instead of the first advance: the generation has failed. The sink is removed. */
     void (*refuse)(struct sink *s, const struct api_error *e);
     void (*destroy)(struct sink *s);
 };
@@ -37,8 +38,8 @@ struct sink_kind {
 struct sink {
     const struct sink_kind *kind;
     struct generation *generation;
-    struct sink *next, *prev;
-    bool has_begun;
+    struct list_link in_generation;
+    bool has_begun; /* advance was called */
 };
 
 /* ---- sinks of an HTTP request; NULL: no memory, and the request is still the caller's ---- */

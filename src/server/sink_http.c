@@ -1,11 +1,12 @@
-/* server/sink_http.c - an answer over its own exchange: whole, streamed, or promised for later.
+/* server/sink_http.c - an answer as an HTTP response: whole, as a stream, or "202 Accepted".
  *
- * An answer with log-probabilities may be a hundred times its text, so a long one is written in the
- * pool; its sink stays with the generation until that is done, even if the client does not.
+ * A whole answer with log-probabilities may be a hundred times its text, so a long one is written
+ * in libuv's pool; its sink stays with the generation until that is done, even if the client has
+ * gone away.
  *
- * A stream is server-sent events or lines, as its codec says. A wake-up of the generation puts all
- * events that are ready into one write. When a reader is slow the encoder is simply not run until
- * there is room: the log waits, and nobody else does.
+ * A stream is server-sent events or lines of JSON, as its codec says. All events that are ready go
+ * into one write. Back-pressure: while more than STREAM_BACKLOG_BYTES wait for a slow client, its
+ * encoder is not run; the events stay in the generation's log, and other clients are not affected.
  */
 #include <stdio.h>
 
@@ -38,18 +39,13 @@ struct whole_task {
     bool is_written;
 };
 
-static bool whole_begin(struct sink *s) {
-    (void)s;
-    return false;
-}
-
-static bool is_much(const struct answer *a) {
+static bool is_long(const struct answer *a) {
     const struct api_request *q = a->request;
     uint64_t tokens = answer_completion_tokens(a) + (q->prompt_logprobs ? a->prompt_tokens : 0);
     return q->logprobs && tokens * (1 + q->top_logprobs) >= POOL_FROM_ENTRIES;
 }
 
-/* On any thread: the answer does not change any more. */
+/* On any thread: the answer is done and does not change. */
 static void write_whole(struct task *task) {
     struct whole_task *w = (struct whole_task *)task;
     const struct answer *a = &w->sink->base.generation->answer;
@@ -85,7 +81,7 @@ static bool whole_advance(struct sink *s) {
     const struct answer *a = &s->generation->answer;
     if (!answer_is_done(a) || (p->whole && !p->whole->is_written)) return false;
     bool is_fine = a->failure.status == 0;
-    if (is_fine && !p->whole && is_much(a) && begin_whole(p)) return false;
+    if (is_fine && !p->whole && is_long(a) && begin_whole(p)) return false;
     struct http_request *req = p->http;
     p->http = NULL;
     if (!req) return true;
@@ -120,11 +116,8 @@ static void whole_gone(struct http_request *req) {
         generation_detach_sink(p->base.generation, &p->base); /* else when it is written */
 }
 
-static const struct sink_kind whole_kind = {.name = "plain",
-                                            .begin = whole_begin,
-                                            .advance = whole_advance,
-                                            .refuse = whole_refuse,
-                                            .destroy = whole_destroy};
+static const struct sink_kind whole_kind = {
+    .name = "plain", .advance = whole_advance, .refuse = whole_refuse, .destroy = whole_destroy};
 
 static struct whole_sink *whole_create(struct http_request *req, const struct sink_kind *kind) {
     struct whole_sink *p = mem_zalloc(sizeof(*p));
@@ -141,19 +134,19 @@ struct sink *sink_whole_create(struct http_request *req) {
     return p ? &p->base : NULL;
 }
 
-/* ---- for later: 202, and where to ask ---- */
+/* ---- "202 Accepted" with the location of the answer ---- */
 
-static bool async_begin(struct sink *s) {
+static bool async_advance(struct sink *s) {
     struct whole_sink *p = (struct whole_sink *)s;
     const struct generation *gen = s->generation;
     struct http_request *req = p->http;
-    char body[GENERATION_ID_BYTES + 64], place[GENERATION_ID_BYTES + 32];
+    char body[GENERATION_ID_BYTES + 64], location[GENERATION_ID_BYTES + 32];
     p->http = NULL;
     int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", gen->answer.id,
                        generation_stage_name(gen->stage));
-    int place_len = snprintf(place, sizeof(place), "/v1/requests/%s", gen->answer.id);
+    int location_len = snprintf(location, sizeof(location), "/v1/requests/%s", gen->answer.id);
     struct http_header headers[] = {
-        {STR("location"), {place, (size_t)place_len}},
+        {STR("location"), {location, (size_t)location_len}},
         {STR("preference-applied"), STR("respond-async")},
     };
     respond(req,
@@ -162,16 +155,8 @@ static bool async_begin(struct sink *s) {
     return true;
 }
 
-static bool async_advance(struct sink *s) {
-    (void)s;
-    return true;
-}
-
-static const struct sink_kind async_kind = {.name = "later",
-                                            .begin = async_begin,
-                                            .advance = async_advance,
-                                            .refuse = whole_refuse,
-                                            .destroy = whole_destroy};
+static const struct sink_kind async_kind = {
+    .name = "later", .advance = async_advance, .refuse = whole_refuse, .destroy = whole_destroy};
 
 struct sink *sink_async_create(struct http_request *req) {
     struct whole_sink *p = whole_create(req, &async_kind);
@@ -185,59 +170,43 @@ struct stream_sink {
     struct http_request *http; /* NULL: it has ended */
     struct encoder encoder;
     bool is_sse, has_put;
-    bool is_waiting; /* for the reader */
-    bool is_listed;  /* for heartbeats */
-    uint64_t spoke_ms;
-    struct stream_sink *ping_next, *ping_prev;
+    bool is_waiting;           /* for the client to read */
+    struct list_link in_pings; /* SSE only: heartbeats */
+    uint64_t written_ms;
 };
 
-static void unlist(struct stream_sink *t) {
-    struct server *s = t->http->server;
-    if (!t->is_listed) return;
-    if (t->ping_prev)
-        t->ping_prev->ping_next = t->ping_next;
-    else
-        s->pings_first = t->ping_next;
-    if (t->ping_next)
-        t->ping_next->ping_prev = t->ping_prev;
-    else
-        s->pings_last = t->ping_prev;
-    t->is_listed = false;
+static void stop_pings(struct stream_sink *t) {
+    struct list *pings = &t->http->server->pings;
+    if (list_has(pings, &t->in_pings)) list_remove(pings, &t->in_pings);
 }
 
-/* Behind all the others: it has just said something. */
-static void list_last(struct stream_sink *t) {
+/* It was just written to, so its next heartbeat is the last to come. */
+static void delay_ping(struct stream_sink *t) {
     struct server *s = t->http->server;
     if (!t->is_sse) return;
-    unlist(t);
-    t->spoke_ms = uv_now(&s->loop);
-    t->ping_next = NULL;
-    t->ping_prev = s->pings_last;
-    if (s->pings_last)
-        s->pings_last->ping_next = t;
-    else
-        s->pings_first = t;
-    s->pings_last = t;
-    t->is_listed = true;
+    stop_pings(t);
+    t->written_ms = uv_now(&s->loop);
+    list_push_last(&s->pings, &t->in_pings);
 }
 
 static void flush(struct stream_sink *t) {
     http_stream_flush(t->http->x);
     t->has_put = false;
-    list_last(t);
+    delay_ping(t);
 }
 
 void sink_streams_ping(struct server *s) {
     uint64_t every_ms = (uint64_t)(s->settings.ping_s * 1000), now_ms = uv_now(&s->loop);
     if (every_ms == 0) return;
-    while (s->pings_first && s->pings_first->spoke_ms + every_ms <= now_ms) {
-        struct stream_sink *t = s->pings_first;
+    while (s->pings.first) {
+        struct stream_sink *t = LIST_ITEM(s->pings.first, struct stream_sink, in_pings);
+        if (t->written_ms + every_ms > now_ms) return;
         if (!t->is_waiting) http_stream_put(t->http->x, STR(": ping\n\n"));
         flush(t);
     }
 }
 
-/* "id: N\n" without the cost of printf: this is done for every token. */
+/* "id: N\n" without printf, because it is written for every token. */
 static void put_number(struct http_exchange *x, uint32_t number) {
     char text[NUMBER_BYTES];
     size_t at = sizeof(text);
@@ -268,8 +237,7 @@ static void put_event(void *ctx, uint32_t number, struct str name, struct str da
     http_stream_put(x, STR("\n\n"));
 }
 
-static bool stream_begin(struct sink *s) {
-    struct stream_sink *t = (struct stream_sink *)s;
+static void begin_stream(struct stream_sink *t) {
     static const struct http_header headers[] = {
         {{"cache-control", 13}, {"no-store", 8}},
         {{"x-accel-buffering", 17}, {"no", 2}},
@@ -278,22 +246,20 @@ static bool stream_begin(struct sink *s) {
     respond_begin(t->http, &(struct response){
                                .status = 200, .type = type, .headers = headers, .header_count = 2});
     flush(t);
-    return false;
 }
 
-/* The end of a stream that was told nothing wrong. */
 static bool end_stream(struct stream_sink *t) {
     struct http_request *req = t->http;
-    unlist(t);
+    stop_pings(t);
     t->http = NULL;
     respond_end(req);
     return true;
 }
 
-/* Memory lacks for the next event: the client must see that something is missing. */
+/* Out of memory for the next event: the client must see that something is missing. */
 static bool abort_stream(struct stream_sink *t) {
     struct http_request *req = t->http;
-    unlist(t);
+    stop_pings(t);
     t->http = NULL;
     respond_abort(req);
     return true;
@@ -301,6 +267,7 @@ static bool abort_stream(struct stream_sink *t) {
 
 static bool stream_advance(struct sink *s) {
     struct stream_sink *t = (struct stream_sink *)s;
+    if (!s->has_begun) begin_stream(t);
     while (!t->is_waiting) {
         bool is_all = encoder_run(&t->encoder, EVENTS_A_RUN);
         if (t->encoder.status != ST_OK) return abort_stream(t);
@@ -328,7 +295,7 @@ static void stream_destroy(struct sink *s) {
 
 static void stream_gone(struct http_request *req) {
     struct stream_sink *t = req->owner;
-    unlist(t);
+    stop_pings(t);
     t->http = NULL;
     http_request_free(req);
     generation_detach_sink(t->base.generation, &t->base);
@@ -341,7 +308,6 @@ static void stream_writable(struct http_request *req) {
 }
 
 static const struct sink_kind stream_kind = {.name = "stream",
-                                             .begin = stream_begin,
                                              .advance = stream_advance,
                                              .refuse = stream_refuse,
                                              .destroy = stream_destroy};

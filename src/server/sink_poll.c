@@ -1,8 +1,9 @@
-/* server/sink_poll.c - an answer by asking for it: GET and DELETE /v1/requests/ID.
+/* server/sink_poll.c - an answer by polling: GET and DELETE /v1/requests/ID.
  *
- * A poller names the last event that it has and gets those behind it, at once if there are any or
- * the answer is done, else when one comes or its patience ends. The encoder of the last poll stays
- * with the generation, so that asking event by event costs no more than a stream.
+ * A poll names the last event that the client has and gets the events after it: at once if there
+ * are any or the answer is done, else when one comes or the poll's time is over. The encoder of
+ * the last poll stays with the generation, so that polling event by event costs no more than a
+ * stream.
  */
 #include <stdio.h>
 
@@ -22,7 +23,7 @@ struct poll_sink {
     struct buf events;         /* JSON, with commas between them */
     uint32_t count;
     uv_timer_t timer;
-    bool is_late;
+    bool is_time_over; /* it answers with what there is */
 };
 
 static void put_event(void *ctx, uint32_t number, struct str name, struct str data) {
@@ -48,7 +49,7 @@ static const char *status_of(const struct generation *gen) {
     return answer_is_done(&gen->answer) ? "completed" : generation_stage_name(gen->stage);
 }
 
-static void answer(struct poll_sink *p) {
+static void send_events(struct poll_sink *p) {
     const struct generation *gen = p->base.generation;
     const struct encoder *enc = gen->poll;
     struct http_request *req = p->http;
@@ -65,12 +66,7 @@ static void answer(struct poll_sink *p) {
     buf_deinit(&body);
 }
 
-static bool poll_begin(struct sink *s) {
-    (void)s;
-    return false;
-}
-
-/* The generation's encoder writes to whoever polls at the moment. */
+/* The generation's encoder writes to the poll that is open. */
 static bool poll_advance(struct sink *s) {
     struct poll_sink *p = (struct poll_sink *)s;
     struct encoder *enc = s->generation->poll;
@@ -79,8 +75,8 @@ static bool poll_advance(struct sink *s) {
     while (!is_all && p->count < EVENTS_A_POLL && enc->status == ST_OK)
         is_all = encoder_run(enc, EVENTS_A_RUN);
     if (enc->status != ST_OK) p->events.status = enc->status;
-    if (p->count == 0 && !enc->has_ended && !p->is_late && enc->status == ST_OK) return false;
-    answer(p);
+    if (p->count == 0 && !enc->has_ended && !p->is_time_over && enc->status == ST_OK) return false;
+    send_events(p);
     return true;
 }
 
@@ -106,19 +102,16 @@ static void poll_gone(struct http_request *req) {
     generation_detach_sink(p->base.generation, &p->base);
 }
 
-static void poll_late(uv_timer_t *timer) {
+static void on_poll_timer(uv_timer_t *timer) {
     struct poll_sink *p = timer->data;
-    p->is_late = true;
+    p->is_time_over = true;
     generation_resume_sink(p->base.generation, &p->base);
 }
 
-static const struct sink_kind poll_kind = {.name = "poll",
-                                           .begin = poll_begin,
-                                           .advance = poll_advance,
-                                           .refuse = poll_refuse,
-                                           .destroy = poll_destroy};
+static const struct sink_kind poll_kind = {
+    .name = "poll", .advance = poll_advance, .refuse = poll_refuse, .destroy = poll_destroy};
 
-/* The generation's encoder, standing behind event `after`. */
+/* Position the generation's encoder after event `after`. False: no memory. */
 static bool place_encoder(struct generation *gen, uint32_t after) {
     bool fits = gen->poll && gen->poll->pieces == after && gen->poll->after <= after;
     if (fits && gen->poll->status == ST_OK) return true;
@@ -129,12 +122,13 @@ static bool place_encoder(struct generation *gen, uint32_t after) {
     return true;
 }
 
-/* Two pollers at a time would take each other's events: the earlier one gets what there is. */
+/* Two polls at a time would take each other's events: the earlier one is answered now. */
 static void end_other_polls(struct generation *gen) {
-    for (struct sink *s = gen->sinks, *next; s; s = next) {
-        next = s->next;
+    for (struct list_link *l = gen->sinks.first, *next; l; l = next) {
+        struct sink *s = LIST_ITEM(l, struct sink, in_generation);
+        next = l->next;
         if (s->kind != &poll_kind) continue;
-        answer((struct poll_sink *)s);
+        send_events((struct poll_sink *)s);
         generation_remove_sink(gen, s);
     }
 }
@@ -155,21 +149,21 @@ static void start_poll(struct http_request *req, struct generation *gen, uint32_
     req->on_gone = poll_gone;
     CHECK(uv_timer_init(&req->server->loop, &p->timer) == 0);
     p->timer.data = p;
-    p->is_late = wait_ms == 0 || req->server->is_draining;
+    p->is_time_over = wait_ms == 0 || req->server->is_draining;
     if (wait_ms > WAIT_MS_MAX) wait_ms = WAIT_MS_MAX;
-    if (!p->is_late) uv_timer_start(&p->timer, poll_late, wait_ms, 0);
+    if (!p->is_time_over) uv_timer_start(&p->timer, on_poll_timer, wait_ms, 0);
     generation_join_sink(gen, &p->base);
 }
 
 /* ---- the handlers ---- */
 
-/* To others than whoever asked it does not exist. */
+/* A generation is found with the key that started it, and no other. */
 static struct generation *find_own(struct http_request *req) {
     struct generation *gen = generation_find(req->server->generations, req->grant.key, req->arg);
     if (gen && (gen->is_findable || !gen->has_ended)) return gen;
     struct api_error e = {0};
     api_refuse(&e, 404, NULL, "request_not_found",
-               "there is no request \"%.*s\"; finished ones are kept for %.0f s", STR_ARG(req->arg),
+               "unknown request \"%.*s\"; finished ones are kept for %.0f s", STR_ARG(req->arg),
                req->server->settings.keep_s);
     respond_error(req, &e);
     return NULL;
@@ -180,7 +174,7 @@ static bool accepts_events(const struct http_request *req) {
     return str_starts(accept, STR("text/event-stream"));
 }
 
-/* The header outweighs ?after=N. */
+/* The header Last-Event-ID has precedence over ?after=N. */
 static void resume_stream(struct http_request *req, struct generation *gen, uint64_t after) {
     struct str last = str_trim(http_find(req->head, "last-event-id"));
     if (last.len > 0 && !str_to_u64(last, &after)) {

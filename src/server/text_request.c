@@ -180,12 +180,11 @@ static void start_generation(struct http_request *req, struct api_request *q) {
         return;
     }
     struct sink *sink = choose_sink(req, gen);
-    if (sink)
-        generation_add_sink(gen, sink);
-    else
+    if (!sink) {
+        gen->survives = false;
         respond_out_of_memory(req);
-    if (!sink) gen->survives = false;
-    generation_start(gen); /* without a sink it is cancelled at once */
+    }
+    generation_start(gen, sink);
 }
 
 /* A body while it is decoded. */

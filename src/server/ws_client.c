@@ -39,7 +39,7 @@ struct ws_client {
     struct ws_sink *sink;       /* NULL: nothing is under way */
     struct ws_message *reading; /* in the pool; NULL: none */
     bool is_closing;
-    struct ws_client *next, *prev;
+    struct list_link in_server;
 };
 
 /* A message while it is read. */
@@ -67,11 +67,6 @@ static void put_piece(void *ctx, uint32_t number, struct str name, struct str da
     (void)name; /* stands in the data, too */
     k->has_put = true;
     ws_send(k->client->ws, data);
-}
-
-static bool ws_begin(struct sink *s) {
-    (void)s;
-    return false;
 }
 
 static bool ws_advance(struct sink *s) {
@@ -111,14 +106,12 @@ static void ws_destroy(struct sink *s) {
     if (c->server->is_draining) ws_clients_drain(c->server);
 }
 
-static const struct sink_kind ws_kind = {.name = "websocket",
-                                         .begin = ws_begin,
-                                         .advance = ws_advance,
-                                         .refuse = ws_refuse,
-                                         .destroy = ws_destroy};
+static const struct sink_kind ws_kind = {
+    .name = "websocket", .advance = ws_advance, .refuse = ws_refuse, .destroy = ws_destroy};
 
 void ws_clients_drain(struct server *s) {
-    for (struct ws_client *c = s->clients; c; c = c->next) {
+    for (struct list_link *l = s->ws_clients.first; l; l = l->next) {
+        struct ws_client *c = LIST_ITEM(l, struct ws_client, in_server);
         if (c->sink || c->reading || c->is_closing) continue;
         c->is_closing = true;
         ws_close(c->ws, WS_GOING_AWAY, "the server is shutting down");
@@ -161,8 +154,7 @@ static enum status start(struct ws_client *c, struct ws_message *t, struct api_e
     TRY(text_admit(c->server, NULL, &spec, &gen, e));
     c->sink = make_sink(c, gen);
     bool has_sink = c->sink != NULL;
-    if (has_sink) generation_add_sink(gen, &c->sink->base);
-    generation_start(gen); /* without a sink it is cancelled at once */
+    generation_start(gen, has_sink ? &c->sink->base : NULL);
     return has_sink ? ST_OK : refuse_memory(e);
 }
 
@@ -319,11 +311,7 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
     struct ws_client *c = ctx;
     (void)ws;
     (void)code;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        c->server->clients = c->next;
-    if (c->next) c->next->prev = c->prev;
+    list_remove(&c->server->ws_clients, &c->in_server);
     if (c->reading) c->reading->client = NULL;
     if (c->sink) generation_detach_sink(c->sink->base.generation, &c->sink->base);
     mem_free(c);
@@ -366,8 +354,6 @@ void handle_stream(struct http_request *req) {
     c->server = s;
     c->key = req->grant.key;
     c->codec = req->codec;
-    c->next = s->clients;
-    if (c->next) c->next->prev = c;
-    s->clients = c;
+    list_push_first(&s->ws_clients, &c->in_server);
     http_request_free(req); /* the exchange has ended with its answer of 101 */
 }

@@ -36,7 +36,6 @@ static struct generation *begin(struct rig *g, struct heard *h, const struct gen
         return NULL;
     }
     r->is_findable = true;
-    generation_add_sink(r, sink_make(r, h, 0));
     return r;
 }
 
@@ -60,8 +59,9 @@ static bool generation_once(struct rig *g, long n) {
     struct generation *r = begin(g, &h, &ask, n);
     bool failed = r == NULL;
     if (r) {
+        struct sink *s = sink_make(r, &h, 0);
         fail_alloc_at(n);
-        generation_start(r);
+        generation_start(r, s);
         run_engine(g);
         failed = fail_alloc_stop();
         run_engine(g);

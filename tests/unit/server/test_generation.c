@@ -21,8 +21,7 @@ static void test_views_tell_the_same_numbers_without_gaps(void **state) {
     heard_init(&rest);
     struct generation *r = generation_make(&g, SMALL, 0);
     r->is_findable = true;
-    generation_add_sink(r, sink_make(r, &whole, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &whole, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(whole.ended, 1);
     assert_int_equal(whole.first, 1);
@@ -49,8 +48,7 @@ static void leave_at_once(uint64_t body_bytes) {
     heard_init(&h);
     struct generation *r = generation_make(&g, SMALL, body_bytes);
     struct sink *s = sink_make(r, &h, 0);
-    generation_add_sink(r, s);
-    generation_start(r);
+    generation_start(r, s);
     generations_verify(g.generations);
     generation_detach_sink(r, s);
     assert_int_equal(h.destroyed, 1);
@@ -85,8 +83,7 @@ static void test_a_client_may_leave_while_it_reads(void **state) {
     struct generation *r = generation_make(
         &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":200,\"stream\":true}", 0);
     struct sink *s = sink_make(r, &running, 0);
-    generation_add_sink(r, s);
-    generation_start(r);
+    generation_start(r, s);
     assert_true(rig_until(&g, has_some));
     generation_detach_sink(r, s);
     assert_true(rig_until(&g, rig_is_quiet));
@@ -106,8 +103,7 @@ static void test_one_that_survives_goes_on_without_a_client(void **state) {
     struct generation *r = generation_make(&g, SMALL, 0);
     struct sink *s = sink_make(r, &h, 0);
     r->survives = r->is_findable = true;
-    generation_add_sink(r, s);
-    generation_start(r);
+    generation_start(r, s);
     generation_detach_sink(r, s);
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(r->answer.failure.status, 0);
@@ -129,10 +125,8 @@ static void test_a_slow_reader_keeps_only_its_own_generation(void **state) {
     slow.is_stuck = true;
     struct generation *r = generation_make(&g, SMALL, 0), *q = generation_make(&g, SMALL, 0);
     struct sink *s = sink_make(r, &slow, 0);
-    generation_add_sink(r, s);
-    generation_add_sink(q, sink_make(q, &quick, 0));
-    generation_start(r);
-    generation_start(q);
+    generation_start(r, s);
+    generation_start(q, sink_make(q, &quick, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(quick.ended, 1);
     assert_int_equal(slow.pieces, 0);
@@ -158,8 +152,7 @@ static void test_too_long_a_prompt_is_refused_with_both_numbers(void **state) {
     for (uint32_t i = 1; i < g.model.ctx_tokens; i++) buf_put_text(&json, ",1");
     buf_put_text(&json, "]}");
     struct generation *r = generation_make(&g, buf_text(&json), 0);
-    generation_add_sink(r, sink_make(r, &h, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &h, 0));
     assert_int_equal(h.refused, 1);
     assert_int_equal(h.begun, 0);
     assert_int_equal(h.error.status, 400);
@@ -179,8 +172,7 @@ static void test_a_text_that_can_never_fit_is_not_made_into_tokens(void **state)
     heard_init(&h);
     g.model.prompt_bytes_max = 4; /* "a b c" has five */
     struct generation *r = generation_make(&g, SMALL, 0);
-    generation_add_sink(r, sink_make(r, &h, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(h.refused, 1);
     assert_int_equal(h.error.status, 400);
@@ -200,8 +192,7 @@ static void test_a_full_queue_is_told_with_a_time_to_try_again(void **state) {
     for (uint32_t i = 0; i < 8; i++) {
         heard_init(&h[i]);
         struct generation *r = generation_make(&g, SMALL, 0);
-        generation_add_sink(r, sink_make(r, &h[i], 0));
-        generation_start(r);
+        generation_start(r, sink_make(r, &h[i], 0));
     }
     generations_verify(g.generations);
     for (uint32_t i = 0; i < 8; i++) {
@@ -227,8 +218,7 @@ static void test_a_failure_ends_what_has_begun_with_an_error(void **state) {
     heard_init(&running);
     struct generation *r = generation_make(
         &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":200,\"stream\":true}", 0);
-    generation_add_sink(r, sink_make(r, &running, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &running, 0));
     assert_true(rig_until(&g, has_some));
     api_refuse(&e, 503, NULL, "shutting_down", "the end");
     generations_fail(g.generations, &e);
@@ -250,8 +240,7 @@ static void test_waiting_ends_with_a_seat_and_not_with_submission(void **state) 
         heard_init(&h[i]);
         generations[i] = generation_make(&g, SMALL, 0);
         generations[i]->is_findable = true;
-        generation_add_sink(generations[i], sink_make(generations[i], &h[i], 0));
-        generation_start(generations[i]);
+        generation_start(generations[i], sink_make(generations[i], &h[i], 0));
     }
     assert_true(rig_until(&g, rig_is_quiet));
     assert_true(generations[0]->started_us >= generations[0]->answer.arrived_us);
@@ -271,8 +260,7 @@ static void test_a_deadline_ends_a_generation(void **state) {
     heard_init(&h);
     struct generation *r = generation_make(&g, SMALL, 0);
     r->timeout_us = 20000;
-    generation_add_sink(r, sink_make(r, &h, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(h.ended, 1);
     assert_int_equal(h.error.status, 504);
@@ -289,8 +277,7 @@ static void test_several_prompts_and_choices_have_their_places(void **state) {
     struct generation *r = generation_make(
         &g, "{\"model\":\"t\",\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":5}", 0);
     r->is_findable = true;
-    generation_add_sink(r, sink_make(r, &h, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(r->answer.choice_count, 6);
     assert_int_equal(answer_completion_tokens(&r->answer), 30);
@@ -308,8 +295,7 @@ static void test_the_oldest_of_the_kept_give_way(void **state) {
         heard_init(&h[i]);
         struct generation *r = generation_make(&g, SMALL, 1000);
         r->is_findable = true;
-        generation_add_sink(r, sink_make(r, &h[i], 0));
-        generation_start(r);
+        generation_start(r, sink_make(r, &h[i], 0));
         assert_true(rig_until(&g, rig_is_quiet));
         heard_deinit(&h[i]);
     }
@@ -331,8 +317,7 @@ static void test_one_that_is_too_large_to_be_kept_pushes_nobody_out(void **state
         heard_init(&h[i]);
         struct generation *r = generation_make(&g, SMALL, body_bytes[i]);
         r->is_findable = true;
-        generation_add_sink(r, sink_make(r, &h[i], 0));
-        generation_start(r);
+        generation_start(r, sink_make(r, &h[i], 0));
         assert_true(rig_until(&g, rig_is_quiet));
         heard_deinit(&h[i]);
     }
@@ -351,8 +336,7 @@ static void test_another_key_with_the_same_request_id_hides_nothing(void **state
     for (uint32_t i = 0; i < 2; i++) {
         heard_init(&h[i]);
         generations[i] = generation_make_for(&g, SMALL, 0, &keys[i], "same");
-        generation_add_sink(generations[i], sink_make(generations[i], &h[i], 0));
-        generation_start(generations[i]);
+        generation_start(generations[i], sink_make(generations[i], &h[i], 0));
     }
     assert_ptr_equal(generation_find(g.generations, &keys[0], STR("same")), generations[0]);
     assert_ptr_equal(generation_find(g.generations, &keys[1], STR("same")), generations[1]);
@@ -370,8 +354,7 @@ static void test_kept_ones_go_when_their_time_is_over(void **state) {
     heard_init(&h);
     struct generation *r = generation_make(&g, SMALL, 0);
     r->is_findable = true;
-    generation_add_sink(r, sink_make(r, &h, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(generations_stats(g.generations).kept, 1);
     rig_pass(&g, 60000);
@@ -404,9 +387,8 @@ static void test_smoothing_changes_when_and_not_what(void **state) {
             0);
         if (i) assert_int_equal(r->request.smooth_ms, 100);
         r->is_findable = true;
-        generation_add_sink(r, sink_make(r, &h[i], 0));
         int64_t began_us = clock_now(&clock_real);
-        generation_start(r);
+        generation_start(r, sink_make(r, &h[i], 0));
         assert_true(rig_until(&g, rig_is_quiet));
         int64_t took_us = clock_now(&clock_real) - began_us;
         if (i) assert_true(took_us > 80000);
@@ -448,8 +430,7 @@ static void walk_begin(struct rig *g, struct walker *w, struct rng *rng) {
     r->survives = rng_below(rng, 3) == 0;
     r->is_findable = r->survives || rng_below(rng, 2);
     if (rng_below(rng, 5) == 0) r->timeout_us = 1 + (int64_t)rng_below(rng, 20000);
-    generation_add_sink(r, sink_make(r, &w->heard, 0));
-    generation_start(r);
+    generation_start(r, sink_make(r, &w->heard, 0));
 }
 
 /* Find it again by its id: that is the only safe way to a generation that may be gone. */
@@ -459,7 +440,8 @@ static struct generation *walk_find(struct rig *g, const struct walker *w) {
 
 static void walk_leave(struct rig *g, struct walker *w) {
     struct generation *r = walk_find(g, w);
-    if (r && r->sinks) generation_detach_sink(r, r->sinks);
+    if (r && r->sinks.first)
+        generation_detach_sink(r, LIST_ITEM(r->sinks.first, struct sink, in_generation));
 }
 
 static void walk_join(struct rig *g, struct walker *w, struct rng *rng) {
