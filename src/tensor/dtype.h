@@ -75,6 +75,7 @@ bool dtype_has_codes(enum dtype type);
 void dtype_unpack_codes(enum dtype type, const void *block, struct dtype_codes *out);
 const int8_t *dtype_code_values(enum dtype type); /* static; 16, 32 or 64 of them */
 
+#define F16_MAX 65504.0f
 float f16_to_f32(uint16_t half);
 uint16_t f16_from_f32(float value); /* to nearest, ties to even; overflow gives infinity */
 float bf16_to_f32(uint16_t half);

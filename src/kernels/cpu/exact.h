@@ -44,7 +44,16 @@
 #ifndef KERNELS_CPU_EXACT_H
 #define KERNELS_CPU_EXACT_H
 
-enum { NORM_LANES = 16 };
-enum { ATTN_SEGMENT = 256, ATTN_LANES = 16 };
+#include <stdint.h>
+
+enum { SUM_LANES = 16, NORM_LANES = SUM_LANES };
+enum { ATTN_SEGMENT = 256, ATTN_LANES = SUM_LANES };
+
+/* The sum of the lanes, joined by halves. */
+static inline float sum_lanes(float lanes[SUM_LANES]) {
+    for (uint32_t width = SUM_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
 
 #endif

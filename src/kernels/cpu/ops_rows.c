@@ -274,10 +274,9 @@ static void scale_to_unit(float *x, uint32_t count) {
     float lanes[NORM_LANES] = {0};
     for (uint32_t i = 0; i < count; i++)
         lanes[i % NORM_LANES] = fmaf(x[i], x[i], lanes[i % NORM_LANES]);
-    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
-        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    if (!(lanes[0] > 0.0f)) return;
-    float length = sqrtf(lanes[0]);
+    float squares = sum_lanes(lanes);
+    if (!(squares > 0.0f)) return;
+    float length = sqrtf(squares);
     for (uint32_t i = 0; i < count; i++) x[i] /= length;
 }
 

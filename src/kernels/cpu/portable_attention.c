@@ -61,10 +61,8 @@ static float exponentials(const struct attn_query *q, float *p, float *max_out) 
         p[j] = fm_exp(p[j] - max);
         lanes[j % ATTN_LANES] += p[j];
     }
-    for (uint32_t width = ATTN_LANES / 2; width > 0; width /= 2)
-        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
     *max_out = max;
-    return lanes[0];
+    return sum_lanes(lanes);
 }
 
 /* Columns in chunks, so that the accumulators stay in registers or the nearest cache. */

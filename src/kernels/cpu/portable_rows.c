@@ -5,12 +5,6 @@
 #include "kernels/cpu/kernels_portable.h"
 #include "kernels/cpu/kernels_ref.h"
 
-static float join_lanes(float lanes[NORM_LANES]) {
-    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
-        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    return lanes[0];
-}
-
 static float square_sum(const float *x, float mean, uint32_t count) {
     float lanes[NORM_LANES] = {0};
     uint32_t i = 0;
@@ -21,7 +15,7 @@ static float square_sum(const float *x, float mean, uint32_t count) {
         }
     for (uint32_t lane = 0; i < count; i++, lane++)
         lanes[lane] = fmaf(x[i] - mean, x[i] - mean, lanes[lane]);
-    return join_lanes(lanes);
+    return sum_lanes(lanes);
 }
 
 static float mean_of(const float *x, uint32_t count) {
@@ -30,7 +24,7 @@ static float mean_of(const float *x, uint32_t count) {
     for (; i + NORM_LANES <= count; i += NORM_LANES)
         for (uint32_t lane = 0; lane < NORM_LANES; lane++) lanes[lane] += x[i + lane];
     for (uint32_t lane = 0; i < count; i++, lane++) lanes[lane] += x[i];
-    return join_lanes(lanes) / (float)count;
+    return sum_lanes(lanes) / (float)count;
 }
 
 void portable_norm(const struct norm_args *n, const float *x, float *y) {

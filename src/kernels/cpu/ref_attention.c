@@ -92,10 +92,8 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
         p[j - first] = fm_exp(p[j - first] - max);
         lanes[j % ATTN_LANES] += p[j - first];
     }
-    for (uint32_t width = ATTN_LANES / 2; width > 0; width /= 2)
-        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
     out->max = max;
-    out->sum = lanes[0];
+    out->sum = sum_lanes(lanes);
     for (uint32_t j = first; j < end; j++) p[j - first] *= load_scale(s, true, j);
     memset(out->out, 0, s->head_dim * sizeof(out->out[0]));
     for (uint32_t j = first; j < end; j++) {

@@ -5,27 +5,19 @@
 #include "base/fmath.h"
 #include "kernels/cpu/kernels_ref.h"
 
-static const float F16_MAX = 65504.0f;
-
-static float join_lanes(float lanes[NORM_LANES]) {
-    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
-        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    return lanes[0];
-}
-
 static float square_sum(const float *x, float mean, uint32_t count) {
     float lanes[NORM_LANES] = {0};
     for (uint32_t i = 0; i < count; i++) {
         float d = x[i] - mean;
         lanes[i % NORM_LANES] = fmaf(d, d, lanes[i % NORM_LANES]);
     }
-    return join_lanes(lanes);
+    return sum_lanes(lanes);
 }
 
 static float mean_of(const float *x, uint32_t count) {
     float lanes[NORM_LANES] = {0};
     for (uint32_t i = 0; i < count; i++) lanes[i % NORM_LANES] += x[i];
-    return join_lanes(lanes) / (float)count;
+    return sum_lanes(lanes) / (float)count;
 }
 
 static void ref_norm(const struct norm_args *n, const float *x, float *y) {

@@ -10,17 +10,10 @@
 
 #include "kernels/cpu/vec_avx2.h"
 
-#include "base/fmath_body.h"
 #include "kernels/cpu/kernels_avx2.h"
+#include "kernels/cpu/rows_body.h"
 
-enum { LANES = 8, BLOCKS = 4 };
-static const float F16_MAX = 65504.0f;
-
-static float join_lanes(float lanes[NORM_LANES]) {
-    for (uint32_t width = NORM_LANES / 2; width > 0; width /= 2)
-        for (uint32_t i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    return lanes[0];
-}
+enum { LANES = VEC_LANES, BLOCKS = 4 };
 
 static float square_sum(const float *x, float mean, uint32_t count) {
     float lanes[NORM_LANES];
@@ -36,7 +29,7 @@ static float square_sum(const float *x, float mean, uint32_t count) {
     _mm256_storeu_ps(lanes + LANES, sum1);
     for (uint32_t lane = 0; i < count; i++, lane++)
         lanes[lane] = fmaf(x[i] - mean, x[i] - mean, lanes[lane]);
-    return join_lanes(lanes);
+    return sum_lanes(lanes);
 }
 
 static float mean_of(const float *x, uint32_t count) {
@@ -50,7 +43,7 @@ static float mean_of(const float *x, uint32_t count) {
     _mm256_storeu_ps(lanes, sum0);
     _mm256_storeu_ps(lanes + LANES, sum1);
     for (uint32_t lane = 0; i < count; i++, lane++) lanes[lane] += x[i];
-    return join_lanes(lanes) / (float)count;
+    return sum_lanes(lanes) / (float)count;
 }
 
 void avx2_norm(const struct norm_args *n, const float *x, float *y) {
@@ -71,13 +64,6 @@ void avx2_norm(const struct norm_args *n, const float *x, float *y) {
     }
 }
 
-static float max_of(__m256 v) {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    m = _mm_max_ss(m, _mm_movehdup_ps(m));
-    return _mm_cvtss_f32(m);
-}
-
 static int32_t sum_of(__m256i v) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4E));
@@ -85,30 +71,17 @@ static int32_t sum_of(__m256i v) {
     return _mm_cvtsi128_si32(s);
 }
 
-/* max(|v|, so far): the second operand wins against a NaN, which so does not count. */
-static inline __m256 max_magnitude(__m256 v, __m256 so_far) {
-    return _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v), so_far);
-}
-
-/* To nearest even within -127 .. 127; a NaN becomes 0. */
-static inline __m256i round_to_int8(__m256 y) {
-    y = _mm256_and_ps(y, _mm256_cmp_ps(y, y, _CMP_ORD_Q));
-    y = _mm256_min_ps(y, _mm256_set1_ps(127.0f));
-    y = _mm256_max_ps(y, _mm256_set1_ps(-127.0f));
-    return _mm256_cvtps_epi32(y);
-}
-
 static void quantise_block(const float *x, uint32_t b, struct q8_out out) {
     __m256 v[4], largest = _mm256_setzero_ps();
     __m256i q[4];
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + LANES * i);
-        largest = max_magnitude(v[i], largest);
+        largest = vec_max(vec_abs(v[i]), largest); /* a NaN does not count */
     }
-    float max = max_of(largest);
+    float max = vec_max_lane(largest);
     max = max < FLT_MAX ? max : FLT_MAX;
     __m256 inverse = _mm256_set1_ps(max > 0.0f ? 127.0f / max : 0.0f);
-    for (int i = 0; i < 4; i++) q[i] = round_to_int8(_mm256_mul_ps(v[i], inverse));
+    for (int i = 0; i < 4; i++) q[i] = vec_round_int8(_mm256_mul_ps(v[i], inverse));
     /* The packs interleave 128-bit halves; the permutation puts the bytes in order again. */
     __m256i words0 = _mm256_packs_epi32(q[0], q[1]), words1 = _mm256_packs_epi32(q[2], q[3]);
     __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words0, words1),
@@ -217,76 +190,35 @@ void avx2_quantise(const float *x, uint32_t count, struct q8_out out) {
     for (; b < blocks; b++) quantise_block(x + (size_t)b * Q8_BLOCK, b, out);
 }
 
-/* Pairs i and i + rot/2. */
-static void rope_neox(uint32_t pairs, const float *cosine, const float *sine, float *head) {
-    uint32_t i = 0;
-    for (; i + LANES <= pairs; i += LANES) {
-        __m256 a = _mm256_loadu_ps(head + i), b = _mm256_loadu_ps(head + pairs + i);
-        __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i);
-        _mm256_storeu_ps(head + i, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
-        _mm256_storeu_ps(head + pairs + i, _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c)));
-    }
-    for (; i < pairs; i++) {
-        float a = head[i], b = head[pairs + i];
-        head[i] = fmaf(a, cosine[i], -(b * sine[i]));
-        head[pairs + i] = fmaf(a, sine[i], b * cosine[i]);
-    }
-}
-
 static inline __m256 in_pair_order(const float *x) {
     __m256d quads = _mm256_castps_pd(_mm256_loadu_ps(x));
     return _mm256_castpd_ps(_mm256_permute4x64_pd(quads, 0xD8));
 }
 
-/* Pairs 2i and 2i + 1. Shuffling two vectors sorts eight pairs into their first and second
- * members in the order 0 1 4 5 2 3 6 7; cosines and sines are brought into that order too. */
-static void rope_adjacent(uint32_t pairs, const float *cosine, const float *sine, float *head) {
+/* The pairs 2i and 2i + 1, as many as fill vectors; returns how many. Shuffling two vectors sorts
+ * eight pairs into their first and second members in the order 0 1 4 5 2 3 6 7; cosines and sines
+ * are brought into that order too. */
+static uint32_t rope_adjacent(uint32_t pairs, const float *cosine, const float *sine, float *head) {
     uint32_t i = 0;
     for (; i + LANES <= pairs; i += LANES) {
         __m256 v0 = _mm256_loadu_ps(head + 2 * i), v1 = _mm256_loadu_ps(head + 2 * i + LANES);
         __m256 a = _mm256_shuffle_ps(v0, v1, 0x88), b = _mm256_shuffle_ps(v0, v1, 0xDD);
-        __m256 c = in_pair_order(cosine + i), s = in_pair_order(sine + i);
-        __m256 first = _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s));
-        __m256 second = _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c));
-        _mm256_storeu_ps(head + 2 * i, _mm256_unpacklo_ps(first, second));
-        _mm256_storeu_ps(head + 2 * i + LANES, _mm256_unpackhi_ps(first, second));
+        rotate(&a, &b, in_pair_order(cosine + i), in_pair_order(sine + i));
+        _mm256_storeu_ps(head + 2 * i, _mm256_unpacklo_ps(a, b));
+        _mm256_storeu_ps(head + 2 * i + LANES, _mm256_unpackhi_ps(a, b));
     }
-    for (; i < pairs; i++) {
-        float a = head[2 * i], b = head[2 * i + 1];
-        head[2 * i] = fmaf(a, cosine[i], -(b * sine[i]));
-        head[2 * i + 1] = fmaf(a, sine[i], b * cosine[i]);
-    }
+    return i;
 }
 
 void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine, float *head) {
-    if (r->style == ROPE_NEOX)
-        rope_neox(r->rot_dims / 2, cosine, sine, head);
-    else
-        rope_adjacent(r->rot_dims / 2, cosine, sine, head);
-}
-
-static inline __m256 act8(enum act_kind kind, __m256 x) {
-    switch (kind) {
-    case ACT_SILU:
-        return vec_silu(x);
-    case ACT_GELU_TANH:
-        return vec_gelu_tanh(x);
-    default:
-        return vec_gelu_erf(x);
-    }
+    uint32_t pairs = r->rot_dims / 2;
+    uint32_t done = r->style == ROPE_NEOX ? rope_neox(pairs, cosine, sine, head)
+                                          : rope_adjacent(pairs, cosine, sine, head);
+    rope_rest(r, done, cosine, sine, head);
 }
 
 void avx2_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y) {
-    uint32_t i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        __m256 a = act8(kind, _mm256_loadu_ps(gate + i));
-        _mm256_storeu_ps(y + i, up ? _mm256_mul_ps(a, _mm256_loadu_ps(up + i)) : a);
-    }
-    if (i == count) return;
-    float rest[LANES] = {0};
-    memcpy(rest, gate + i, (count - i) * sizeof(float));
-    _mm256_storeu_ps(rest, act8(kind, _mm256_loadu_ps(rest)));
-    for (uint32_t j = 0; i < count; i++, j++) y[i] = up ? rest[j] * up[i] : rest[j];
+    act_row(kind, gate, up, count, y);
 }
 
 void avx2_add(const float *src, uint32_t count, float *dst) {
@@ -297,21 +229,14 @@ void avx2_add(const float *src, uint32_t count, float *dst) {
     for (; i < count; i++) dst[i] += src[i];
 }
 
-static inline __m256 softcap8(__m256 cap, __m256 x) {
-    return _mm256_mul_ps(cap, vec_tanh(_mm256_div_ps(x, cap)));
+void avx2_softcap(float cap, uint32_t count, float *x) { softcap_row(cap, count, x); }
+
+static uint16_t f16_above(float x) {
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    return (uint16_t)_mm_extract_epi16(half, 0);
 }
 
-void avx2_softcap(float cap, uint32_t count, float *x) {
-    uint32_t i = 0;
-    __m256 c = _mm256_set1_ps(cap);
-    for (; i + LANES <= count; i += LANES)
-        _mm256_storeu_ps(x + i, softcap8(c, _mm256_loadu_ps(x + i)));
-    if (i == count) return;
-    float rest[LANES] = {0};
-    memcpy(rest, x + i, (count - i) * sizeof(float));
-    _mm256_storeu_ps(rest, softcap8(c, _mm256_loadu_ps(rest)));
-    memcpy(x + i, rest, (count - i) * sizeof(float));
-}
+#include "kernels/cpu/kv_store_body.h"
 
 static void store_f32(const float *k, const float *v, uint32_t head_dim, float *k_tile,
                       float *v_tile, uint32_t token) {
@@ -319,69 +244,10 @@ static void store_f32(const float *k, const float *v, uint32_t head_dim, float *
     memcpy(v_tile + (size_t)token * head_dim, v, head_dim * sizeof(float));
 }
 
-static void store_f16(const float *k, const float *v, uint32_t head_dim, uint16_t *k_tile,
-                      uint16_t *v_tile, uint32_t token) {
-    uint16_t *v_row = v_tile + (size_t)token * head_dim;
-    uint32_t d = 0;
-    for (; d + LANES <= head_dim; d += LANES) {
-        uint16_t halves[LANES];
-        __m128i kh = _mm256_cvtps_ph(_mm256_loadu_ps(k + d), _MM_FROUND_TO_NEAREST_INT);
-        __m128i vh = _mm256_cvtps_ph(_mm256_loadu_ps(v + d), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(void *)halves, kh);
-        _mm_storeu_si128((__m128i *)(void *)(v_row + d), vh);
-        for (uint32_t i = 0; i < LANES; i++) k_tile[(d + i) * KV_TILE_TOKENS + token] = halves[i];
-    }
-    for (; d < head_dim; d++) {
-        k_tile[d * KV_TILE_TOKENS + token] = f16_from_f32(k[d]);
-        v_row[d] = f16_from_f32(v[d]);
-    }
-}
-
-/* Rows are padded to a whole vector: zeros change neither the scale nor anything that is kept. */
-static __m256 load_padded(const float *x, uint32_t d, uint32_t count) {
-    float rest[LANES] = {0};
-    if (d + LANES <= count) return _mm256_loadu_ps(x + d);
-    memcpy(rest, x + d, (count - d) * sizeof(float));
-    return _mm256_loadu_ps(rest);
-}
-
-/* Rounding up from at most F16_MAX never reaches infinity. */
-static uint16_t int8_scale(const float *x, uint32_t count) {
-    __m256 largest = _mm256_setzero_ps();
-    for (uint32_t d = 0; d < count; d += LANES)
-        largest = max_magnitude(load_padded(x, d, count), largest);
-    float want = max_of(largest) / 127.0f;
-    want = want < F16_MAX ? want : F16_MAX;
-    __m128i half = _mm_cvtps_ph(_mm_set_ss(want), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-    return (uint16_t)_mm_extract_epi16(half, 0);
-}
-
-/* Eight numbers as int8 in the low bytes. */
-static __m128i int8_of(__m256 v, __m256 scale) {
-    __m256i q = round_to_int8(_mm256_div_ps(v, scale));
-    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
-    return _mm_packs_epi16(words, words);
-}
-
-static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t stride,
-                       uint32_t token, uint8_t *tile) {
-    uint16_t half = int8_scale(x, head_dim);
-    __m256 scale = _mm256_cvtph_ps(_mm_set1_epi16((short)half));
-    if (half == 0) scale = _mm256_set1_ps(INFINITY); /* all become 0 */
-    memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
-    for (uint32_t d = 0; d < head_dim; d += LANES) {
-        uint8_t bytes[LANES] = {0};
-        uint32_t count = head_dim - d < LANES ? head_dim - d : LANES;
-        _mm_storel_epi64((__m128i *)(void *)bytes, int8_of(load_padded(x, d, head_dim), scale));
-        for (uint32_t i = 0; i < count; i++) tile[first + (d + i) * stride] = bytes[i];
-    }
-}
-
 void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
-        store_int8(k, head_dim, token, KV_TILE_TOKENS, token, k_tile);
-        store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
+        store_token_int8(k, v, head_dim, k_tile, v_tile, token);
     } else if (type == KV_F32) {
         store_f32(k, v, head_dim, (float *)(void *)k_tile, (float *)(void *)v_tile, token);
     } else {

@@ -14,9 +14,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, WIDE = SILU_WIDE, BLOCKS = 4, ALL_LANES = 0xFFFF };
+enum { LANES = VEC_LANES, WIDE = SILU_WIDE, BLOCKS = 4, ALL_LANES = 0xFFFF };
 _Static_assert((int)NORM_LANES == (int)LANES, "a vector holds the lanes of a norm's sums");
-static const float F16_MAX = 65504.0f;
 
 /* The lanes that are left of `count` elements from i on. */
 INLINE __mmask16 rest_of(uint32_t i, uint32_t count) {
@@ -88,18 +87,6 @@ void avx512_norm(const struct norm_args *n, const float *x, float *y) {
         norm_rms(n, x, y);
     else
         norm_layer(n, x, y);
-}
-
-/* max(|v|, so far): the second operand wins against a NaN, which so does not count. */
-INLINE __m512 max_magnitude(__m512 v, __m512 so_far) {
-    return _mm512_max_ps(_mm512_andnot_ps(_mm512_set1_ps(-0.0f), v), so_far);
-}
-
-/* To nearest even within -127 .. 127; a NaN becomes 0. */
-INLINE __m512i round_to_int8(__m512 y) {
-    y = _mm512_maskz_min_ps(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y, _mm512_set1_ps(127.0f));
-    y = _mm512_max_ps(y, _mm512_set1_ps(-127.0f));
-    return _mm512_cvtps_epi32(y);
 }
 
 /* The pattern of |v| as a whole number: it rises with the magnitude, and is above that of all
@@ -297,35 +284,12 @@ void avx512_softcap(float cap, uint32_t count, float *x) {
     }
 }
 
-/* Rounding up from at most F16_MAX never reaches infinity. */
-static uint16_t int8_scale(const float *x, uint32_t count) {
-    __m512 largest = _mm512_setzero_ps();
-    for (uint32_t d = 0; d < count; d += LANES)
-        largest = max_magnitude(_mm512_maskz_loadu_ps(rest_of(d, count), x + d), largest);
-    float want = _mm512_reduce_max_ps(largest) / 127.0f;
-    want = want < F16_MAX ? want : F16_MAX;
-    __m128i half = _mm_cvtps_ph(_mm_set_ss(want), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+static uint16_t f16_above(float x) {
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
     return (uint16_t)_mm_extract_epi16(half, 0);
 }
 
-static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t stride,
-                       uint32_t token, uint8_t *tile) {
-    uint16_t half = int8_scale(x, head_dim);
-    __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16((short)half));
-    if (half == 0) scale = _mm512_set1_ps(INFINITY); /* all become 0 */
-    memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
-    for (uint32_t d = 0; d < head_dim; d += LANES) {
-        uint8_t bytes[LANES];
-        __mmask16 rest = rest_of(d, head_dim);
-        uint32_t count = head_dim - d < LANES ? head_dim - d : LANES;
-        __m512i q = round_to_int8(_mm512_div_ps(_mm512_maskz_loadu_ps(rest, x + d), scale));
-        _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(q));
-        if (stride == 1)
-            memcpy(tile + first + d, bytes, count);
-        else
-            for (uint32_t i = 0; i < count; i++) tile[first + (d + i) * stride] = bytes[i];
-    }
-}
+#include "kernels/cpu/kv_store_body.h"
 
 void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
@@ -333,6 +297,5 @@ void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t
         avx2_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
         return;
     }
-    store_int8(k, head_dim, token, KV_TILE_TOKENS, token, k_tile);
-    store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
+    store_token_int8(k, v, head_dim, k_tile, v_tile, token);
 }

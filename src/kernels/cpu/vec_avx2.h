@@ -24,10 +24,37 @@ VEC_INLINE vec vec_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
 VEC_INLINE vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 VEC_INLINE vec vec_div(vec a, vec b) { return _mm256_div_ps(a, b); }
 VEC_INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+VEC_INLINE vec vec_fms(vec a, vec b, vec c) { return _mm256_fmsub_ps(a, b, c); } /* a * b - c */
 VEC_INLINE vec vec_neg(vec a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
 VEC_INLINE vec vec_abs(vec a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 VEC_INLINE vec vec_min(vec a, vec b) { return _mm256_min_ps(a, b); }
 VEC_INLINE vec vec_max(vec a, vec b) { return _mm256_max_ps(a, b); }
+
+/* `count` floats, fewer than a vector holds, and zeros. */
+VEC_INLINE vec vec_load_some(const float *p, uint32_t count) {
+    float some[VEC_LANES] = {0};
+    for (uint32_t i = 0; i < count; i++) some[i] = p[i];
+    return vec_load(some);
+}
+
+/* To the nearest f16, even at a tie. */
+VEC_INLINE void vec_store_f16(uint16_t *p, vec a) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* To the nearest whole number, even at a tie, within -127 .. 127; a NaN becomes 0. */
+VEC_INLINE __m256i vec_round_int8(vec a) {
+    a = _mm256_and_ps(a, _mm256_cmp_ps(a, a, _CMP_ORD_Q));
+    a = _mm256_min_ps(a, _mm256_set1_ps(127.0f));
+    a = _mm256_max_ps(a, _mm256_set1_ps(-127.0f));
+    return _mm256_cvtps_epi32(a);
+}
+
+VEC_INLINE void vec_store_int8(int8_t *p, vec a) {
+    __m256i q = vec_round_int8(a);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packs_epi16(words, words));
+}
 
 VEC_INLINE vec vec_if_less(vec x, vec limit, vec a, vec b) {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, limit, _CMP_LT_OQ));

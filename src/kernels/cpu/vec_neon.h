@@ -24,11 +24,40 @@ VEC_INLINE vec vec_sub(vec a, vec b) { return vsubq_f32(a, b); }
 VEC_INLINE vec vec_mul(vec a, vec b) { return vmulq_f32(a, b); }
 VEC_INLINE vec vec_div(vec a, vec b) { return vdivq_f32(a, b); }
 VEC_INLINE vec vec_fma(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
+VEC_INLINE vec vec_fms(vec a, vec b, vec c) {
+    return vfmaq_f32(vnegq_f32(c), a, b);
+} /* a * b - c */
 VEC_INLINE vec vec_neg(vec a) { return vnegq_f32(a); }
 VEC_INLINE vec vec_abs(vec a) { return vabsq_f32(a); }
 /* Selects, because the instructions for minimum and maximum give NaN if either is NaN. */
 VEC_INLINE vec vec_min(vec a, vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 VEC_INLINE vec vec_max(vec a, vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+
+/* `count` floats, fewer than a vector holds, and zeros. */
+VEC_INLINE vec vec_load_some(const float *p, uint32_t count) {
+    float some[VEC_LANES] = {0};
+    for (uint32_t i = 0; i < count; i++) some[i] = p[i];
+    return vec_load(some);
+}
+
+/* To the nearest f16, even at a tie. f16's denormals are kept: flush-to-zero (FPCR.FZ) does not
+ * change them, only FZ16 would, which stays off. */
+VEC_INLINE void vec_store_f16(uint16_t *p, vec a) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)));
+}
+
+/* To the nearest whole number, even at a tie, within -127 .. 127; the conversion makes 0 of a NaN
+ * and saturates. */
+VEC_INLINE int32x4_t vec_round_int8(vec a) {
+    int32x4_t q = vcvtnq_s32_f32(a);
+    return vmaxq_s32(vminq_s32(q, vdupq_n_s32(127)), vdupq_n_s32(-127));
+}
+
+VEC_INLINE void vec_store_int8(int8_t *p, vec a) {
+    int32_t q[VEC_LANES];
+    vst1q_s32(q, vec_round_int8(a));
+    for (int i = 0; i < VEC_LANES; i++) p[i] = (int8_t)q[i];
+}
 
 VEC_INLINE vec vec_if_less(vec x, vec limit, vec a, vec b) {
     return vbslq_f32(vcltq_f32(x, limit), a, b);
