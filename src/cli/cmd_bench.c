@@ -20,7 +20,7 @@ enum {
     PROBE_MANY = 40,
 };
 
-/* Numbers of requests apart from those that are measured, so that no prompt comes twice. */
+/* Probes and warm-up have other request numbers than the measured ones: no prompt is sent twice. */
 static const uint64_t FIRST_PROBE = (uint64_t)1 << 60, FIRST_WARM = (uint64_t)1 << 61;
 static const uint32_t RUN_SHIFT = 40; /* and each run has its own */
 
@@ -29,26 +29,26 @@ static const struct flag flags[] = {
      .kind = FLAG_TEXT,
      .value = "N,...",
      .fallback = "1",
-     .help = "Requests under way at one time; with several numbers, a run for each."},
+     .help = "Number of concurrent clients; several numbers: one run for each."},
     {.name = "requests",
      .kind = FLAG_INT,
      .value = "N",
      .min = 1,
      .max = 1e9,
-     .help = "Requests of a run; without it and --seconds, 8 for each client."},
+     .help = "Requests in a run. Without it and without --seconds: 8 for each client."},
     {.name = "seconds",
      .kind = FLAG_REAL,
      .value = "S",
      .min = 0.001,
      .max = 1e6,
-     .help = "Ask no more after so long; what is under way ends."},
+     .help = "Send no more requests after this time; requests under way are completed."},
     {.name = "rate",
      .kind = FLAG_REAL,
      .value = "R",
      .min = 1e-6,
      .max = 1e6,
-     .help = "Requests arrive at random, R a second (Poisson), at most --clients at one time; "
-             "without it each client asks again when it was answered."},
+     .help = "Requests arrive at random, R a second (Poisson), at most --clients at a time. "
+             "Without it each client sends its next request when the last response is complete."},
     {.name = "prompt-tokens",
      .kind = FLAG_INT,
      .value = "N",
@@ -62,87 +62,88 @@ static const struct flag flags[] = {
      .fallback = "64",
      .min = 1,
      .max = TOKENS_MAX,
-     .help = "Length of each answer: the server is asked to ignore the model's own end."},
+     .help =
+         "Length of each answer; requests have ignore_eos, so that the model does not end them."},
     {.name = "trace",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "Draw both lengths from a table \"time,prompt tokens,answer tokens\" instead."},
+     .help = "Take both lengths at random from a table \"time,prompt tokens,answer tokens\"."},
     {.name = "divide",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "1",
      .min = 1,
      .max = 1000,
-     .help = "Divide the lengths of --trace by N, for models or machines that are smaller."},
+     .help = "Divide the lengths of --trace by N, for smaller models or machines."},
     {.name = "prompt-max",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "1048576",
      .min = 1,
      .max = TOKENS_MAX,
-     .help = "Cut longer prompts of --trace to N."},
+     .help = "Shorten longer prompts of --trace to N tokens."},
     {.name = "output-max",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "1048576",
      .min = 1,
      .max = TOKENS_MAX,
-     .help = "Cut longer answers of --trace to N."},
+     .help = "Shorten longer answers of --trace to N tokens."},
     {.name = "shared-prefix",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "0",
      .min = 0,
      .max = TOKENS_MAX,
-     .help = "The first N tokens of all prompts are the same; otherwise nothing is."},
+     .help = "The first N tokens are the same in all prompts; the rest is different in each."},
     {.name = "prompt",
      .kind = FLAG_WORD,
      .value = "words|ids",
      .fallback = "words",
-     .help = "Prompts of random words, or of random token ids where the server takes them."},
+     .help = "Prompts of random words, or of random token ids if the server accepts them."},
     {.name = "vocab",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "32000",
      .min = 256,
      .max = 1 << 24,
-     .help = "Token ids of --prompt ids are below N."},
+     .help = "With --prompt ids: token ids are below N."},
     {.name = "seed",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "1",
      .min = 0,
      .max = 9007199254740992.0,
-     .help = "The same seed gives the same requests."},
+     .help = "Seed of the random numbers: the same seed gives the same requests."},
     {.name = "model",
      .kind = FLAG_TEXT,
      .value = "NAME",
-     .help = "The model to ask for; without it the first that /v1/models lists."},
+     .help = "Model in the requests. Without it: the first that /v1/models lists."},
     {.name = "api",
      .kind = FLAG_WORD,
      .value = "completions|chat",
      .fallback = "completions",
-     .help = "The path: /v1/completions or /v1/chat/completions."},
+     .help = "API to use: /v1/completions or /v1/chat/completions."},
     {.name = "no-stream",
      .kind = FLAG_BOOL,
-     .help = "Ask for whole answers; the first token comes with the last then."},
+     .help = "Do not stream: the first token then arrives together with the last."},
     {.name = "fields",
      .kind = FLAG_TEXT,
      .value = "JSON",
-     .help = "An object whose fields are added to every request."},
+     .help = "JSON object whose fields are added to every request."},
     {.name = "warmup",
      .kind = FLAG_INT,
      .value = "N",
      .min = 0,
      .max = 1e6,
-     .help = "Requests before each run that are not measured; without it one for each client."},
+     .help = "Requests before each run that are not measured. Without it: one for each client."},
     {.name = "timeout-s",
      .kind = FLAG_REAL,
      .value = "S",
      .fallback = "600",
      .min = 0.1,
      .max = 1e6,
-     .help = "A request that takes longer has failed."},
+     .help = "A request that takes longer counts as failed."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object instead of tables."},
     {0},
 };
@@ -151,15 +152,15 @@ struct bench {
     const struct args *args;
     uint32_t clients[RUNS_MAX], runs;
     struct target target;
-    struct plan plan;
-    struct load_run run;
-    struct plan_length *lengths;
+    struct loadgen_requests requests;
+    struct loadgen_run run;
+    struct loadgen_length *lengths;
     struct buf fields;
     char model[NAME_BYTES];
     struct buf out;
 };
 
-/* ---- what was asked ---- */
+/* ---- flags ---- */
 
 static enum exit_code read_clients(struct bench *b, struct err *err) {
     struct str list = str_of(args_text(b->args, "clients"));
@@ -167,9 +168,10 @@ static enum exit_code read_clients(struct bench *b, struct err *err) {
         const char *comma = memchr(list.ptr, ',', list.len);
         struct str word = str_take(list, comma ? (size_t)(comma - list.ptr) : list.len);
         uint64_t n = 0;
-        if (!str_to_u64(word, &n) || n == 0 || n > RUN_CLIENTS_MAX)
-            return usage_set(err, "bench: --clients: \"%.*s\" is no number from 1 to %d",
-                             STR_ARG(word), RUN_CLIENTS_MAX);
+        if (!str_to_u64(word, &n) || n == 0 || n > LOADGEN_CLIENTS_MAX)
+            return usage_set(
+                err, "bench: --clients has \"%.*s\"; it must be a whole number from 1 to %d",
+                STR_ARG(word), LOADGEN_CLIENTS_MAX);
         b->clients[b->runs] = (uint32_t)n;
         if (!comma) {
             b->runs++;
@@ -177,7 +179,7 @@ static enum exit_code read_clients(struct bench *b, struct err *err) {
         }
         list = str_skip(list, word.len + 1);
     }
-    return usage_set(err, "bench: --clients: more than %d numbers", RUNS_MAX);
+    return usage_set(err, "bench: --clients has more than %d numbers", RUNS_MAX);
 }
 
 /* The inside of the object, to be written into others. */
@@ -189,13 +191,13 @@ static enum exit_code read_fields(struct bench *b, struct err *err) {
     enum status st = json_parse(str_of(text), &json_limits_request, &doc, &why);
     if (st != ST_OK || json_kind(doc) != JS_MAP) {
         json_destroy(doc);
-        return usage_set(err, "bench: --fields is no JSON object%s%s", why.text[0] ? ": " : "",
+        return usage_set(err, "bench: --fields must be a JSON object%s%s", why.text[0] ? ": " : "",
                          why.text);
     }
     json_put(doc, &b->fields);
     json_destroy(doc);
     if (buf_status(&b->fields) != ST_OK) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
-    b->plan.fields = str_take(str_skip(buf_str(&b->fields), 1), b->fields.len - 2);
+    b->requests.fields = str_take(str_skip(buf_str(&b->fields), 1), b->fields.len - 2);
     return EXIT_FINE;
 }
 
@@ -219,14 +221,14 @@ static enum status read_lengths(struct bench *b, struct err *err) {
     uint32_t prompt_max = (uint32_t)args_int(a, "prompt-max");
     uint32_t output_max = (uint32_t)args_int(a, "output-max");
     for (uint32_t i = 0; path && st == ST_OK && i < count; i++)
-        b->lengths[i] = (struct plan_length){
+        b->lengths[i] = (struct loadgen_length){
             .prompt_tokens = scale(table.items[i].prompt_tokens, divisor, prompt_max),
             .output_tokens = scale(table.items[i].answer_tokens, divisor, output_max)};
     if (!path && st == ST_OK)
-        b->lengths[0] = (struct plan_length){(uint32_t)args_int(a, "prompt-tokens"),
-                                             (uint32_t)args_int(a, "output-tokens")};
-    b->plan.lengths = b->lengths;
-    b->plan.length_count = count;
+        b->lengths[0] = (struct loadgen_length){(uint32_t)args_int(a, "prompt-tokens"),
+                                                (uint32_t)args_int(a, "output-tokens")};
+    b->requests.lengths = b->lengths;
+    b->requests.length_count = count;
     lengths_deinit(&table);
     return st;
 }
@@ -234,43 +236,44 @@ static enum status read_lengths(struct bench *b, struct err *err) {
 static enum exit_code read_settings(struct bench *b, struct err *err) {
     const struct args *a = b->args;
     if (args_operands(a) == 0)
-        return usage_set(err, "bench: which server? Give an address such as http://127.0.0.1:8080");
+        return usage_set(err,
+                         "bench: no server; give its address, for example http://127.0.0.1:8080");
     struct err why = {0};
     if (target_parse(args_operand(a, 0), &b->target, &why) != ST_OK)
         return usage_set(err, "bench: %s", why.text);
-    b->plan = (struct plan){
+    b->requests = (struct loadgen_requests){
         .model = b->model,
         .is_chat = strcmp(args_text(a, "api"), "chat") == 0,
         .streams = !args_on(a, "no-stream"),
-        .form = strcmp(args_text(a, "prompt"), "ids") == 0 ? PLAN_IDS : PLAN_WORDS,
+        .form = strcmp(args_text(a, "prompt"), "ids") == 0 ? PROMPT_IDS : PROMPT_WORDS,
         .vocab = (uint32_t)args_int(a, "vocab"),
         .seed = (uint64_t)args_int(a, "seed"),
         .shared_tokens = (uint32_t)args_int(a, "shared-prefix"),
         .tokens_per_word = 1.0,
     };
-    if (b->plan.is_chat && b->plan.form == PLAN_IDS)
+    if (b->requests.is_chat && b->requests.form == PROMPT_IDS)
         return usage_set(err, "bench: --prompt ids needs --api completions");
-    b->run = (struct load_run){.target = &b->target,
-                               .plan = &b->plan,
-                               .clock = &clock_real,
-                               .key = env_find("JITNEY_API_KEY"),
-                               .timeout_s = args_real(a, "timeout-s")};
+    b->run = (struct loadgen_run){.target = &b->target,
+                                  .requests = &b->requests,
+                                  .clock = &clock_real,
+                                  .key = env_find("JITNEY_API_KEY"),
+                                  .timeout_s = args_real(a, "timeout-s")};
     enum exit_code code = read_clients(b, err);
     return code == EXIT_FINE ? read_fields(b, err) : code;
 }
 
-/* ---- getting to know the server ---- */
+/* ---- before the runs ---- */
 
 static enum status find_model(struct bench *b, struct err *err) {
-    const char *asked = args_text(b->args, "model");
+    const char *name = args_text(b->args, "model");
     struct json *doc = NULL;
     struct buf list;
-    if (asked) {
-        snprintf(b->model, sizeof(b->model), "%s", asked);
+    if (name) {
+        snprintf(b->model, sizeof(b->model), "%s", name);
         return ST_OK;
     }
     buf_init(&list, OUT_BYTES_MAX);
-    enum status st = load_get(&b->run, "/models", &list, err);
+    enum status st = loadgen_get(&b->run, "/models", &list, err);
     if (st == ST_OK) st = json_parse(buf_str(&list), &json_limits_request, &doc, err);
     if (st == ST_OK) {
         struct str id = json_str(json_get(json_at(json_get(doc, "data"), 0), "id"));
@@ -283,42 +286,43 @@ static enum status find_model(struct bench *b, struct err *err) {
     return st;
 }
 
-/* How many tokens does the server count for a number of words? */
+/* Measure how many tokens the server counts for a number of words. */
 static enum status calibrate(struct bench *b, struct err *err) {
-    struct load_run run = b->run;
-    struct trip few, many;
-    if (b->plan.form == PLAN_IDS) return ST_OK;
+    struct loadgen_run run = b->run;
+    struct request_result few, many;
+    if (b->requests.form == PROMPT_IDS) return ST_OK;
     run.first = FIRST_PROBE;
-    TRY(load_probe(&run, PROBE_FEW, &few, err));
+    TRY(loadgen_send_probe(&run, PROBE_FEW, &few, err));
     run.first++;
-    TRY(load_probe(&run, PROBE_MANY, &many, err));
-    plan_calibrate(&b->plan, (struct plan_probe){PROBE_FEW, few.prompt_tokens},
-                   (struct plan_probe){PROBE_MANY, many.prompt_tokens});
+    TRY(loadgen_send_probe(&run, PROBE_MANY, &many, err));
+    loadgen_calibrate(&b->requests, (struct loadgen_probe){PROBE_FEW, few.prompt_tokens},
+                      (struct loadgen_probe){PROBE_MANY, many.prompt_tokens});
     return ST_OK;
 }
 
 /* ---- runs ---- */
 
-static enum status run_once(struct bench *b, uint32_t i, struct measure *m, struct err *err) {
+static enum status run_once(struct bench *b, uint32_t i, struct measurement *m, struct err *err) {
     const struct args *a = b->args;
-    struct load_run run = b->run;
+    struct loadgen_run run = b->run;
     const uint32_t clients = b->clients[i];
     run.clients = clients;
     run.first = FIRST_WARM + ((uint64_t)i << RUN_SHIFT);
-    run.requests = args_given(a, "warmup") ? (uint64_t)args_int(a, "warmup") : clients;
-    if (run.requests > 0) TRY(load_run(&run, m, err));
-    *m = (struct measure){0};
+    run.request_max = args_given(a, "warmup") ? (uint64_t)args_int(a, "warmup") : clients;
+    if (run.request_max > 0) TRY(loadgen_run(&run, m, err));
+    *m = (struct measurement){0};
     bool has_end = args_given(a, "requests") || args_given(a, "seconds");
     run.first = (uint64_t)i << RUN_SHIFT;
-    run.requests = (uint64_t)clients * REQUESTS_A_CLIENT;
+    run.request_max = (uint64_t)clients * REQUESTS_A_CLIENT;
     if (has_end)
-        run.requests = args_given(a, "requests") ? (uint64_t)args_int(a, "requests") : UINT64_MAX;
+        run.request_max =
+            args_given(a, "requests") ? (uint64_t)args_int(a, "requests") : UINT64_MAX;
     run.seconds = args_given(a, "seconds") ? args_real(a, "seconds") : 0.0;
     run.rate = args_given(a, "rate") ? args_real(a, "rate") : 0.0;
-    return load_run(&run, m, err);
+    return loadgen_run(&run, m, err);
 }
 
-static enum status tell(struct bench *b, struct err *err) {
+static enum status flush_output(struct bench *b, struct err *err) {
     enum status st = buf_status(&b->out);
     if (st != ST_OK) return err_set(err, st, "out of memory");
     TRY(out_write(buf_str(&b->out), err));
@@ -326,7 +330,7 @@ static enum status tell(struct bench *b, struct err *err) {
     return out_flush(err);
 }
 
-static enum status run_all(struct bench *b, struct measure *m, struct err *err) {
+static enum status run_all(struct bench *b, struct measurement *m, struct err *err) {
     bool json = args_on(b->args, "json");
     uint64_t failed = 0;
     if (json) {
@@ -335,18 +339,18 @@ static enum status run_all(struct bench *b, struct measure *m, struct err *err) 
         buf_put_text(&b->out, ",\"runs\":[");
     }
     for (uint32_t i = 0; i < b->runs; i++) {
-        *m = (struct measure){0};
+        *m = (struct measurement){0};
         TRY(run_once(b, i, m, err));
         failed += m->failed;
         if (json && i > 0) buf_put_char(&b->out, ',');
         if (json)
-            measure_put_json(m, &b->out);
+            measurement_put_json(m, &b->out);
         else
-            measure_put_table(m, &b->out);
-        if (!json) TRY(tell(b, err));
+            measurement_put_table(m, &b->out);
+        if (!json) TRY(flush_output(b, err));
     }
     if (json) buf_put_text(&b->out, "]}\n");
-    TRY(tell(b, err));
+    TRY(flush_output(b, err));
     if (failed == 0) return ST_OK;
     return err_set(err, ST_UNAVAILABLE, "%llu request%s failed", (unsigned long long)failed,
                    failed == 1 ? "" : "s");
@@ -357,7 +361,7 @@ static enum status measure_server(struct bench *b, struct err *err) {
     TRY(target_resolve(&b->target, err));
     TRY(find_model(b, err));
     TRY(calibrate(b, err));
-    struct measure *m = mem_zalloc(sizeof(*m));
+    struct measurement *m = mem_zalloc(sizeof(*m));
     if (!m) return err_set(err, ST_NOMEM, "out of memory");
     enum status st = run_all(b, m, err);
     mem_free(m);
@@ -379,15 +383,15 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_bench;
 const struct command cmd_bench = {
     .name = "bench",
-    .summary = "Put load on a server and measure how it bears it",
+    .summary = "Measure a server under load: latency and throughput",
     .operands = "URL",
     .about =
-        "Any server with OpenAI's completions or chat completions over plain HTTP. Prints, for "
-        "each number of clients, the time to the first token (TTFT), the time per further token "
-        "(TPOT), the gaps between events (ITL), the time to the end (E2EL), all as mean and "
-        "percentiles, and what the server carried. Tokens are those that the server counts. "
-        "Prompts are random, and two short requests before the first run measure what the "
-        "server's template adds to them. JITNEY_API_KEY is sent as the key, if it is set.\n\n"
+        "Works with any server that has OpenAI's completions or chat completions over plain HTTP. "
+        "Prints, for each number of clients, the time to the first token (TTFT), the time per "
+        "output token after it (TPOT), the time between events (ITL) and the time to the end "
+        "(E2EL), each as mean and percentiles, and the throughput. Token counts are the server's. "
+        "Prompts are random; two short requests before the first run measure how many tokens the "
+        "server's chat template adds. JITNEY_API_KEY is sent as the key, if it is set.\n\n"
         "The exit code is 69 if a request failed.",
     .groups = {flags},
     .operands_max = 1,

@@ -19,17 +19,17 @@ void conn_init(struct conn *c, const struct target *target, const struct clock *
     buf_init(&c->request, CONN_REQUEST_BYTES);
     buf_init(&c->body, CONN_BODY_BYTES);
     sse_init(&c->sse);
-    reply_reset(&c->reply);
+    loadgen_response_reset(&c->response);
 }
 
-static void shut(struct conn *c) {
+static void close_socket(struct conn *c) {
     if (c->fd >= 0) close(c->fd);
     c->fd = -1;
     c->is_kept = false;
 }
 
 void conn_deinit(struct conn *c) {
-    shut(c);
+    close_socket(c);
     buf_deinit(&c->request);
     buf_deinit(&c->body);
     sse_deinit(&c->sse);
@@ -46,7 +46,8 @@ static void watch(struct conn *c, bool out, int op) {
 static bool end(struct conn *c, enum status st) {
     c->status = st;
     c->phase = CONN_IDLE;
-    if (st != ST_OK || c->reply.state != REPLY_DONE || !c->reply.keeps_alive) shut(c);
+    if (st != ST_OK || c->response.state != RESPONSE_DONE || !c->response.keeps_alive)
+        close_socket(c);
     c->is_kept = c->fd >= 0;
     return true;
 }
@@ -55,16 +56,16 @@ static bool end_with_errno(struct conn *c, const char *what, int code) {
     return end(c, err_set(&c->why, ST_UNAVAILABLE, "%s: %s", what, strerror(code)));
 }
 
-void conn_give_up(struct conn *c, const char *why) {
+void conn_abort(struct conn *c, const char *why) {
     CHECK(c->phase != CONN_IDLE);
-    shut(c);
+    close_socket(c);
     end(c, err_set(&c->why, ST_UNAVAILABLE, "%s", why));
 }
 
-/* ---- the answer ---- */
+/* ---- the response ---- */
 
 static void note_delta(struct conn *c, const struct delta *d) {
-    struct trip *t = &c->trip;
+    struct request_result *t = &c->result;
     if (d->has_usage) {
         t->has_usage = true;
         t->prompt_tokens = d->prompt_tokens;
@@ -92,25 +93,27 @@ static enum status on_event(void *ctx, struct str data) {
 
 static enum status on_body(void *ctx, struct str bytes) {
     struct conn *c = ctx;
-    if (c->streams && c->reply.status == HTTP_OK)
+    if (c->streams && c->response.status == HTTP_OK)
         return sse_feed(&c->sse, bytes, &c->why, on_event, c);
     buf_put_str(&c->body, bytes);
     enum status st = buf_status(&c->body);
-    return st == ST_OK ? ST_OK : err_set(&c->why, st, "the answer is too long to be kept");
+    return st == ST_OK
+               ? ST_OK
+               : err_set(&c->why, st, "the response is longer than %d bytes", CONN_BODY_BYTES);
 }
 
-/* A refusal says why in JSON, or it does not. */
-static enum status read_refusal(struct conn *c) {
+/* The error message of a response that is not 200: from its JSON, else its first bytes. */
+static enum status read_error(struct conn *c) {
     struct delta d;
     struct str text = buf_str(&c->body);
     if (delta_read(text, &d, &c->why) != ST_UNAVAILABLE)
-        err_set(&c->why, ST_UNAVAILABLE, "%.*s", STR_ARG(str_take(text, MEASURE_WHY_BYTES)));
+        err_set(&c->why, ST_UNAVAILABLE, "%.*s", STR_ARG(str_take(text, MEASUREMENT_WHY_BYTES)));
     return ST_UNAVAILABLE;
 }
 
-static bool end_answer(struct conn *c) {
+static bool end_response(struct conn *c) {
     struct delta d;
-    if (c->reply.status != HTTP_OK) return end(c, read_refusal(c));
+    if (c->response.status != HTTP_OK) return end(c, read_error(c));
     if (!c->streams) {
         enum status st = delta_read(buf_str(&c->body), &d, &c->why);
         if (st != ST_OK) return end(c, st);
@@ -126,10 +129,10 @@ static bool open_socket(struct conn *c) {
     int on = 1;
     CHECK(c->target->address_bytes > 0);
     c->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->fd < 0) return end_with_errno(c, "no socket", errno);
+    if (c->fd < 0) return end_with_errno(c, "cannot create a socket", errno);
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (connect(c->fd, to, c->target->address_bytes) != 0 && errno != EINPROGRESS)
-        return end_with_errno(c, "no connection", errno);
+        return end_with_errno(c, "cannot connect", errno);
     c->phase = CONN_CONNECTING;
     watch(c, true, EPOLL_CTL_ADD);
     return false;
@@ -139,7 +142,7 @@ static bool send_some(struct conn *c) {
     struct str rest = str_skip(buf_str(&c->request), c->sent_bytes);
     ssize_t sent = send(c->fd, rest.ptr, rest.len, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        /* What the server said before it closed is read first. */
+        /* Read first what the server sent before it closed. */
         c->phase = CONN_READING;
         if (c->watches_out) watch(c, false, EPOLL_CTL_MOD);
         return false;
@@ -151,28 +154,28 @@ static bool send_some(struct conn *c) {
     return false;
 }
 
-static void begin_again(struct conn *c) {
+static void reset_request(struct conn *c) {
     c->sent_bytes = 0;
-    reply_reset(&c->reply);
+    loadgen_response_reset(&c->response);
     sse_reset(&c->sse);
     buf_clear(&c->body);
     c->why.text[0] = 0;
 }
 
 static bool is_silent(const struct conn *c) {
-    return c->reply.state == REPLY_STATUS && c->reply.line_bytes == 0;
+    return c->response.state == RESPONSE_STATUS && c->response.line_bytes == 0;
 }
 
 /* The other side has closed; `code` is 0 for an orderly end. */
 static bool take_close(struct conn *c, int code) {
     if (c->is_kept && is_silent(c)) {
-        shut(c);
-        begin_again(c);
+        close_socket(c);
+        reset_request(c);
         return open_socket(c);
     }
-    if (code) return end_with_errno(c, "the connection broke", code);
-    enum status st = reply_close(&c->reply, &c->why);
-    return st == ST_OK ? end_answer(c) : end(c, st);
+    if (code) return end_with_errno(c, "the connection was lost", code);
+    enum status st = loadgen_response_close(&c->response, &c->why);
+    return st == ST_OK ? end_response(c) : end(c, st);
 }
 
 static bool read_some(struct conn *c) {
@@ -183,40 +186,40 @@ static bool read_some(struct conn *c) {
     if (got <= 0) return take_close(c, got < 0 ? errno : 0);
     c->now_us = clock_now(c->clock);
     struct str piece = {bytes, (size_t)got};
-    enum status st = reply_feed(&c->reply, piece, &used, &c->why, on_body, c);
-    c->trip.status = c->reply.status;
+    enum status st = loadgen_response_feed(&c->response, piece, &used, &c->why, on_body, c);
+    c->result.status = c->response.status;
     if (st != ST_OK) return end(c, st);
-    if (c->reply.state != REPLY_DONE) return false;
-    /* It said more than it was asked, or before it had heard all. */
-    if (used < piece.len || c->sent_bytes < c->request.len) c->reply.keeps_alive = false;
-    return end_answer(c);
+    if (c->response.state != RESPONSE_DONE) return false;
+    /* The server sent extra bytes, or responded before it had received the whole request. */
+    if (used < piece.len || c->sent_bytes < c->request.len) c->response.keeps_alive = false;
+    return end_response(c);
 }
 
 static bool take_connected(struct conn *c) {
     int code = 0;
     socklen_t len = sizeof(code);
     getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &len);
-    if (code) return end_with_errno(c, "no connection", code);
+    if (code) return end_with_errno(c, "cannot connect", code);
     return send_some(c);
 }
 
 bool conn_begin(struct conn *c, bool streams, int64_t begun_us) {
     CHECK(c->phase == CONN_IDLE);
     CHECK(buf_status(&c->request) == ST_OK);
-    begin_again(c);
+    reset_request(c);
     c->streams = streams;
-    c->trip = (struct trip){.begun_us = begun_us};
+    c->result = (struct request_result){.begun_us = begun_us};
     return c->fd < 0 ? open_socket(c) : send_some(c);
 }
 
-bool conn_turn(struct conn *c) {
+bool conn_on_ready(struct conn *c) {
     switch (c->phase) {
-    case CONN_IDLE: /* an idle server closed, or speaks unasked */
-        shut(c);
+    case CONN_IDLE: /* the server closed the connection, or sent bytes without a request */
+        close_socket(c);
         return false;
     case CONN_CONNECTING:
         return take_connected(c);
-    case CONN_SENDING: /* it may answer before it has heard all */
+    case CONN_SENDING: /* the server may respond before it has the whole request */
         return send_some(c) || read_some(c);
     default:
         return read_some(c);

@@ -1,13 +1,13 @@
-/* loadgen/conn.h - one client: a connection that is kept, and the request that is under way on it.
+/* loadgen/conn.h - one client: a connection that stays open, and the request under way on it.
  *
- *     IDLE --begin--> CONNECTING -> SENDING -> READING --turn says ended--> IDLE
+ *     IDLE --begin--> CONNECTING -> SENDING -> READING --on_ready: true--> IDLE
  *            \-- connection kept --^
  *
- * A kept connection that the server closes before it says a word is opened anew, once: servers
- * may close idle ones at any time.
+ * If the server closes a reused connection before the first byte of its response, the client
+ * connects once more: servers may close idle connections at any time.
  *
  * Lifetime: the caller's storage; init, any number of requests, deinit. Thread: its owner.
- * Memory:   the request, one event or a whole answer up to CONN_BODY_BYTES; kept and used again.
+ * Memory:   the request, and one event or a whole body up to CONN_BODY_BYTES; reused.
  */
 #ifndef LOADGEN_CONN_H
 #define LOADGEN_CONN_H
@@ -18,8 +18,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "loadgen/measure.h"
-#include "loadgen/reply.h"
+#include "loadgen/measurement.h"
+#include "loadgen/response.h"
 #include "loadgen/sse.h"
 #include "loadgen/target.h"
 
@@ -36,28 +36,28 @@ struct conn {
     bool streams;
     size_t sent_bytes;
     struct buf request; /* filled by the caller before begin */
-    struct buf body;    /* of an answer that is no stream */
-    struct reply reply;
+    struct buf body;    /* of a response that is not a stream */
+    struct loadgen_response response;
     struct sse sse;
-    struct hist *gaps; /* where times between events go; NULL: nowhere */
-    int64_t now_us;    /* of the bytes that are being read */
+    struct hist *gaps; /* gets the times between events; may be NULL */
+    int64_t now_us;    /* when the bytes that are being read arrived */
 
     /* Of the request under way, or the last one. */
-    struct trip trip;
+    struct request_result result;
     enum status status; /* once it ended */
     struct err why;     /* unless ST_OK */
 };
 
-/* Readiness is waited for in `epoll`, with the connection's address as data. */
+/* Events of `epoll` have the connection's address as data. */
 void conn_init(struct conn *c, const struct target *target, const struct clock *clock, int epoll);
 void conn_deinit(struct conn *c);
 
-/* Send what is in c->request. `begun_us` is what its times are measured from. Both tell whether
- * the request has ended: c->status, c->trip. */
+/* Send c->request; its times are measured from `begun_us`. Both return true when the request has
+ * ended: see c->status and c->result. */
 bool conn_begin(struct conn *c, bool streams, int64_t begun_us);
-bool conn_turn(struct conn *c); /* the socket is ready for something */
+bool conn_on_ready(struct conn *c); /* the socket is readable or writable */
 
-/* End the request under way: it has taken too long. */
-void conn_give_up(struct conn *c, const char *why);
+/* End the request under way as failed. */
+void conn_abort(struct conn *c, const char *why);
 
 #endif

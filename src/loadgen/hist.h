@@ -1,7 +1,7 @@
-/* loadgen/hist.h - durations counted in slots, so that memory does not grow with a run.
+/* loadgen/hist.h - a histogram of durations; its memory does not grow with a run.
  *
  * 128 slots for each doubling: a percentile is at most 0.8 % above the true one and never outside
- * of what was seen. Count, sum, least and greatest are exact.
+ * the range of the durations. Count, sum, minimum and maximum are exact.
  *
  * Lifetime: zeroed storage of the caller's. Thread: its owner.
  */
@@ -19,7 +19,7 @@ struct hist {
 
 void hist_add(struct hist *h, int64_t us); /* below 0 counts as 0 */
 
-/* In milliseconds; 0 if there are none. By nearest rank, share 0 .. 1. */
+/* In milliseconds; 0 without durations. By nearest rank, share 0 .. 1. */
 double hist_mean_ms(const struct hist *h);
 double hist_at_ms(const struct hist *h, double share);
 

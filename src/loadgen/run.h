@@ -1,12 +1,13 @@
 /* loadgen/run.h - many clients of one server, in one thread.
  *
- *     closed loop (rate 0)  `clients` connections, each asks again as soon as it is answered
- *     open loop             requests arrive at random at `rate` a second, whatever the server
- *                           does; at most `clients` are under way, later ones wait, and their
- *                           waiting counts
+ *     closed loop (rate 0)  `clients` connections; each sends its next request as soon as the
+ *                           response to the last one is complete
+ *     open loop             requests arrive at random, `rate` a second, however slow the server is;
+ *                           at most `clients` are under way, later ones wait, and their waiting
+ *                           time counts
  *
- * A run ends when `requests` were sent or `seconds` have passed, and all that were under way have
- * ended. It gives up if the server fails RUN_FAILURES_MAX requests in a row.
+ * A run sends no more requests after `request_max` or `seconds`, and ends when the last response is
+ * complete. It fails if LOADGEN_FAILURES_MAX requests fail in a row.
  *
  * Lifetime: a call. Thread: the caller's. Memory: the clients and their buffers.
  */
@@ -17,36 +18,36 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "loadgen/measure.h"
-#include "loadgen/plan.h"
+#include "loadgen/measurement.h"
+#include "loadgen/requests.h"
 #include "loadgen/target.h"
 
 struct buf;
 
-enum { RUN_CLIENTS_MAX = 4096, RUN_FAILURES_MAX = 100 };
+enum { LOADGEN_CLIENTS_MAX = 4096, LOADGEN_FAILURES_MAX = 100 };
 
-struct load_run {
+struct loadgen_run {
     const struct target *target; /* resolved */
-    const struct plan *plan;
+    const struct loadgen_requests *requests;
     const struct clock *clock;
-    const char *key; /* NULL: none is sent */
+    const char *key; /* NULL: no key is sent */
     uint32_t clients;
-    uint64_t first;    /* the plan's number of the first request */
-    uint64_t requests; /* at most */
-    double seconds;    /* 0: no limit */
-    double rate;       /* 0: closed loop */
-    double timeout_s;  /* for one request */
+    uint64_t first;       /* number of the first request */
+    uint64_t request_max; /* UINT64_MAX: no limit */
+    double seconds;       /* 0: no limit */
+    double rate;          /* arrivals a second; 0: closed loop */
+    double timeout_s;     /* for one request */
 };
 
-/* `out` is zeroed. A request that fails is counted there; ST_UNAVAILABLE: nearly all do. */
-enum status load_run(const struct load_run *run, struct measure *out, struct err *err);
+/* `out` is zeroed. It counts failed requests; ST_UNAVAILABLE: too many failed in a row. */
+enum status loadgen_run(const struct loadgen_run *run, struct measurement *out, struct err *err);
 
-/* One request by itself: a probe of the plan (plan_put_probe) with its number run->first. */
-enum status load_probe(const struct load_run *run, uint32_t words, struct trip *out,
-                       struct err *err);
+/* Send one request by itself: the probe (loadgen_put_probe) number run->first. */
+enum status loadgen_send_probe(const struct loadgen_run *run, uint32_t words,
+                               struct request_result *out, struct err *err);
 
-/* GET a path below the base; the answer is appended to `out`. The plan may be NULL. */
-enum status load_get(const struct load_run *run, const char *path, struct buf *out,
-                     struct err *err);
+/* GET a path below the base; the body is appended to `out`. run->requests may be NULL. */
+enum status loadgen_get(const struct loadgen_run *run, const char *path, struct buf *out,
+                        struct err *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* loadgen/sse.h - server-sent events out of the bytes of a body.
+/* loadgen/sse.h - server-sent events from the bytes of a body.
  *
  * Lines end with LF, CR LF or CR; the lines "data:" of an event are joined by a newline; an empty
- * line ends it. Comments and other fields are passed over, as is an event without data. Any cut
- * of the bytes into pieces gives the same events.
+ * line ends it. Comments, other fields and events without data are skipped. The events do
+ * not depend on how the bytes are cut into pieces.
  *
  * Lifetime: the caller's storage; init, reset before each stream, deinit. Thread: its owner.
  * Memory:   one event, at most SSE_EVENT_BYTES.
@@ -23,7 +23,7 @@ struct sse {
     bool has_data, after_cr;
 };
 
-/* The data of an event, borrowed. What it returns other than ST_OK ends the feeding. */
+/* The data of an event, borrowed. Any status but ST_OK ends sse_feed. */
 typedef enum status sse_event_fn(void *ctx, struct str data);
 
 void sse_init(struct sse *s);

@@ -47,7 +47,7 @@ enum status target_parse(const char *url, struct target *out, struct err *err) {
     struct str s = str_of(url);
     *out = (struct target){0};
     if (str_starts(s, STR("https://")))
-        return err_set(err, ST_BAD, "%.100s: only plain http:// can be measured", url);
+        return err_set(err, ST_BAD, "%.100s: https is not supported; give an http:// address", url);
     bool is_good = str_starts(s, STR("http://")) && is_plain(s);
     s = str_skip(s, is_good ? 7 : 0);
     const char *slash = memchr(s.ptr, '/', s.len);
@@ -58,7 +58,9 @@ enum status target_parse(const char *url, struct target *out, struct err *err) {
     is_good = is_good && take_authority(out, authority) && path.len + 4 < sizeof(out->base) &&
               copy_text(out->base, sizeof(out->base), path);
     if (!is_good)
-        return err_set(err, ST_BAD, "\"%.100s\" is no address such as http://127.0.0.1:8080", url);
+        return err_set(err, ST_BAD,
+                       "\"%.100s\" is not an address; expected for example http://127.0.0.1:8080",
+                       url);
     if (!has_version) memcpy(out->base + path.len, "/v1", 4);
     return ST_OK;
 }

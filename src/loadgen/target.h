@@ -1,9 +1,8 @@
-/* loadgen/target.h - the server that an address names.
+/* loadgen/target.h - the server under test: its address, and requests to it.
  *
  *     http://127.0.0.1:8080        http://[::1]:8080/v1        http://host/prefix
  *
- * Plain HTTP only: a load generator that shares its cores with the server would measure its own
- * encryption.
+ * Plain HTTP only: with TLS the load generator would measure its own encryption, too.
  *
  * Lifetime: a value. Thread: any.
  */
@@ -26,10 +25,10 @@ struct target {
     uint32_t address_bytes;                                         /* 0: not resolved */
 };
 
-/* Take `url` apart. ST_BAD says what is wrong with it. */
+/* Parse `url`. ST_BAD: `err` says what is wrong with it. */
 enum status target_parse(const char *url, struct target *out, struct err *err);
 
-/* Ask the system for the address of the host; may wait for a name server. */
+/* Look up the address of the host; may wait for a name server. */
 enum status target_resolve(struct target *t, struct err *err);
 
 /* A whole request: POST with `body`, GET if `body` is NULL. `path` follows the base; `key` may be

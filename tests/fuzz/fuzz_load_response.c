@@ -9,13 +9,13 @@
 
 #include "base/buf.h"
 #include "loadgen/delta.h"
-#include "loadgen/reply.h"
+#include "loadgen/response.h"
 #include "loadgen/sse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct reader {
-    struct reply reply;
+    struct loadgen_response response;
     struct sse sse;
     struct buf found; /* what the events say */
     struct err err;
@@ -40,22 +40,22 @@ static void run(struct str input, bool in_pieces, struct buf *found) {
     struct reader r = {0};
     enum status st = ST_OK;
     size_t end = 0;
-    reply_reset(&r.reply);
+    loadgen_response_reset(&r.response);
     sse_init(&r.sse);
     buf_init(&r.found, (size_t)1 << 24);
-    while (input.len > 0 && st == ST_OK && r.reply.state != REPLY_DONE) {
+    while (input.len > 0 && st == ST_OK && r.response.state != RESPONSE_DONE) {
         size_t some = in_pieces ? 1u + (uint8_t)input.ptr[0] % 13u : input.len, used = 0;
         struct str piece = str_take(input, some);
-        st = reply_feed(&r.reply, piece, &used, &r.err, on_body, &r);
+        st = loadgen_response_feed(&r.response, piece, &used, &r.err, on_body, &r);
         if (used > piece.len) abort();
-        if (st == ST_OK && r.reply.state != REPLY_DONE && used != piece.len) abort();
+        if (st == ST_OK && r.response.state != RESPONSE_DONE && used != piece.len) abort();
         end += used;
         input = str_skip(input, piece.len);
     }
     if (st != ST_OK && !r.err.text[0]) abort();
     if (st == ST_OK) buf_printf(&r.found, " end %zu", end);
-    if (st == ST_OK) st = reply_close(&r.reply, &r.err);
-    buf_printf(&r.found, " %d %u %d", (int)st, r.reply.status, r.reply.keeps_alive);
+    if (st == ST_OK) st = loadgen_response_close(&r.response, &r.err);
+    buf_printf(&r.found, " %d %u %d", (int)st, r.response.status, r.response.keeps_alive);
     buf_put_str(found, buf_str(&r.found));
     buf_deinit(&r.found);
     sse_deinit(&r.sse);

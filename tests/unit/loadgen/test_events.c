@@ -52,7 +52,7 @@ static enum status refuse(void *ctx, struct str data) {
     return ST_CANCELLED;
 }
 
-static void test_feeding_ends_where_the_reader_says(void **state) {
+static void test_feeding_ends_when_the_callback_fails(void **state) {
     (void)state;
     struct sse s;
     struct err err = {0};
@@ -64,7 +64,7 @@ static void test_feeding_ends_where_the_reader_says(void **state) {
     sse_deinit(&s);
 }
 
-static void test_an_event_has_a_greatest_length(void **state) {
+static void test_an_event_has_a_maximum_length(void **state) {
     (void)state;
     struct sse s;
     struct err err = {0};
@@ -126,7 +126,7 @@ static void test_usage_is_the_servers_count(void **state) {
     assert_int_equal(d.output_tokens, UINT32_MAX);
 }
 
-static void test_errors_are_told_in_the_servers_words(void **state) {
+static void test_an_error_has_the_message_of_the_server(void **state) {
     (void)state;
     struct delta d;
     struct err err = {0};
@@ -142,11 +142,11 @@ static void test_errors_are_told_in_the_servers_words(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_events_do_not_depend_on_how_bytes_are_cut),
-        cmocka_unit_test(test_feeding_ends_where_the_reader_says),
-        cmocka_unit_test(test_an_event_has_a_greatest_length),
+        cmocka_unit_test(test_feeding_ends_when_the_callback_fails),
+        cmocka_unit_test(test_an_event_has_a_maximum_length),
         cmocka_unit_test(test_chunks_say_whether_they_carry_text),
         cmocka_unit_test(test_usage_is_the_servers_count),
-        cmocka_unit_test(test_errors_are_told_in_the_servers_words),
+        cmocka_unit_test(test_an_error_has_the_message_of_the_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,16 +43,16 @@ static void *serve(void *ctx) {
     return NULL;
 }
 
-static enum status use(const struct load_run *run, struct measure *m, struct err *err) {
-    struct trip trip;
+static enum status use(const struct loadgen_run *run, struct measurement *m, struct err *err) {
+    struct request_result trip;
     struct buf list;
     buf_init(&list, 1 << 16);
-    enum status st = load_get(run, "/models", &list, err);
+    enum status st = loadgen_get(run, "/models", &list, err);
     if (st == ST_OK) st = buf_status(&list);
     buf_deinit(&list);
     if (st != ST_OK) return st;
-    TRY(load_probe(run, 8, &trip, err));
-    return load_run(run, m, err);
+    TRY(loadgen_send_probe(run, 8, &trip, err));
+    return loadgen_run(run, m, err);
 }
 
 static int listen_anywhere(uint16_t *port) {
@@ -68,8 +68,8 @@ static int listen_anywhere(uint16_t *port) {
 }
 
 static void test_any_one_allocation_may_fail(void **state) {
-    static const struct plan_length length = {4, 1};
-    static struct measure m;
+    static const struct loadgen_length length = {4, 1};
+    static struct measurement m;
     (void)state;
     uint16_t port = 0;
     int listener = listen_anywhere(&port);
@@ -81,19 +81,19 @@ static void test_any_one_allocation_may_fail(void **state) {
     snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
     assert_int_equal(target_parse(url, &target, &err), ST_OK);
     assert_int_equal(target_resolve(&target, &err), ST_OK);
-    struct plan plan = {.model = "m",
-                        .streams = true,
-                        .lengths = &length,
-                        .length_count = 1,
-                        .tokens_per_word = 1.0};
-    struct load_run run = {.target = &target,
-                           .plan = &plan,
-                           .clock = &clock_real,
-                           .clients = 2,
-                           .requests = 4,
-                           .timeout_s = 10};
+    struct loadgen_requests requests = {.model = "m",
+                                        .streams = true,
+                                        .lengths = &length,
+                                        .length_count = 1,
+                                        .tokens_per_word = 1.0};
+    struct loadgen_run run = {.target = &target,
+                              .requests = &requests,
+                              .clock = &clock_real,
+                              .clients = 2,
+                              .request_max = 4,
+                              .timeout_s = 10};
     for (long n = 0;; n++) {
-        m = (struct measure){0};
+        m = (struct measurement){0};
         fail_alloc_at(n);
         enum status st = use(&run, &m, &err);
         if (!fail_alloc_stop()) {

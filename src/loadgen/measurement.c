@@ -1,5 +1,5 @@
-/* loadgen/measure.c - see loadgen/measure.h. */
-#include "loadgen/measure.h"
+/* loadgen/measurement.c - see loadgen/measurement.h. */
+#include "loadgen/measurement.h"
 
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 static const double US_PER_S = 1e6;
 
-void measure_note_end(struct measure *m, const struct trip *t) {
+void measurement_add(struct measurement *m, const struct request_result *t) {
     CHECK(t->first_us > 0);
     uint32_t tokens = t->has_usage ? t->output_tokens : t->text_events;
     m->completed++;
@@ -21,11 +21,12 @@ void measure_note_end(struct measure *m, const struct trip *t) {
     if (tokens > 1) hist_add(&m->tpot, (t->last_us - t->first_us) / (tokens - 1));
 }
 
-void measure_note_failure(struct measure *m, const struct trip *t, const char *why) {
+void measurement_add_failure(struct measurement *m, const struct request_result *t,
+                             const char *why) {
     uint32_t i = 0;
     m->failed++;
     while (i < m->reasons && m->failures[i].status != t->status) i++;
-    if (i == MEASURE_REASONS) i--;
+    if (i == MEASUREMENT_REASONS) i--;
     struct failure *f = &m->failures[i];
     if (i == m->reasons) {
         m->reasons++;
@@ -35,14 +36,16 @@ void measure_note_failure(struct measure *m, const struct trip *t, const char *w
     f->count++;
 }
 
-double measure_s(const struct measure *m) { return (double)(m->ended_us - m->begun_us) / US_PER_S; }
+double measurement_s(const struct measurement *m) {
+    return (double)(m->ended_us - m->begun_us) / US_PER_S;
+}
 
-static double per_s(const struct measure *m, double count) {
-    double s = measure_s(m);
+static double per_s(const struct measurement *m, double count) {
+    double s = measurement_s(m);
     return s > 0.0 ? count / s : 0.0;
 }
 
-double measure_cpu_share(const struct measure *m) { return per_s(m, m->cpu_s); }
+double measurement_cpu_share(const struct measurement *m) { return per_s(m, m->cpu_s); }
 
 /* ---- the table ---- */
 
@@ -64,7 +67,7 @@ static void put_real(struct buf *out, const char *label, double v) {
     buf_printf(out, "%-*s %-10.2f\n", LABEL_COLUMNS, label, v);
 }
 
-/* What the percentiles of one kind are called in the table and in JSON. */
+/* Names of the percentiles in the table and in JSON. */
 static const struct percentile {
     const char *label, *key;
     double share;
@@ -82,14 +85,14 @@ static void put_times(struct buf *out, const char *title, const char *name, cons
     }
 }
 
-static void put_all_times(const struct measure *m, struct buf *out) {
+static void put_all_times(const struct measurement *m, struct buf *out) {
     put_times(out, "Time to First Token", "TTFT", &m->ttft);
     put_times(out, "Time per Output Token (excl. 1st token)", "TPOT", &m->tpot);
     put_times(out, "Inter-token Latency", "ITL", &m->itl);
     put_times(out, "End-to-end Latency", "E2EL", &m->e2e);
 }
 
-static void put_failures(const struct measure *m, struct buf *out) {
+static void put_failures(const struct measurement *m, struct buf *out) {
     for (uint32_t i = 0; i < m->reasons; i++) {
         const struct failure *f = &m->failures[i];
         buf_printf(out, "  %llu x status %u: ", (unsigned long long)f->count, f->status);
@@ -98,14 +101,14 @@ static void put_failures(const struct measure *m, struct buf *out) {
     }
 }
 
-void measure_put_table(const struct measure *m, struct buf *out) {
+void measurement_put_table(const struct measurement *m, struct buf *out) {
     put_rule(out, " Serving Benchmark Result ", '=');
     put_count(out, "Successful requests:", m->completed);
     put_count(out, "Failed requests:", m->failed);
     put_failures(m, out);
-    put_count(out, m->rate > 0.0 ? "Most requests at once:" : "Clients:", m->clients);
-    if (m->rate > 0.0) put_real(out, "Request rate asked for (req/s):", m->rate);
-    put_real(out, "Benchmark duration (s):", measure_s(m));
+    put_count(out, m->rate > 0.0 ? "Maximum request concurrency:" : "Clients:", m->clients);
+    if (m->rate > 0.0) put_real(out, "Request rate configured (req/s):", m->rate);
+    put_real(out, "Benchmark duration (s):", measurement_s(m));
     put_count(out, "Total input tokens:", m->input_tokens);
     if (m->cached_tokens > 0) put_count(out, "  of which cached:", m->cached_tokens);
     put_count(out, "Total generated tokens:", m->output_tokens);
@@ -114,8 +117,9 @@ void measure_put_table(const struct measure *m, struct buf *out) {
     put_real(out, "Output token throughput (tok/s):", per_s(m, (double)m->output_tokens));
     put_real(out, "Total token throughput (tok/s):",
              per_s(m, (double)(m->input_tokens + m->output_tokens)));
-    put_real(out, "CPU of this client (% of a core):", 100.0 * measure_cpu_share(m));
-    if (m->completed > 0) put_all_times(m, out); /* zeros would look like a server's */
+    put_real(out, "CPU of this client (% of a core):", 100.0 * measurement_cpu_share(m));
+    if (m->completed > 0)
+        put_all_times(m, out); /* without one, zeros would look like measured times */
     put_rule(out, "", '=');
 }
 
@@ -132,7 +136,7 @@ static void put_json_count(struct buf *out, const char *name, uint64_t n) {
     buf_printf(out, ",\"%s\":%llu", name, (unsigned long long)n);
 }
 
-static void put_json_failures(const struct measure *m, struct buf *out) {
+static void put_json_failures(const struct measurement *m, struct buf *out) {
     buf_put_text(out, ",\"failures\":[");
     for (uint32_t i = 0; i < m->reasons; i++) {
         const struct failure *f = &m->failures[i];
@@ -144,13 +148,13 @@ static void put_json_failures(const struct measure *m, struct buf *out) {
     buf_put_char(out, ']');
 }
 
-void measure_put_json(const struct measure *m, struct buf *out) {
+void measurement_put_json(const struct measurement *m, struct buf *out) {
     buf_printf(out, "{\"max_concurrency\":%u,\"request_rate\":", m->clients);
     if (m->rate > 0.0)
         buf_printf(out, "%.6g", m->rate);
     else
         buf_put_text(out, "null");
-    buf_printf(out, ",\"duration\":%.6f", measure_s(m));
+    buf_printf(out, ",\"duration\":%.6f", measurement_s(m));
     put_json_count(out, "completed", m->completed);
     put_json_count(out, "failed", m->failed);
     put_json_failures(m, out);
@@ -162,7 +166,7 @@ void measure_put_json(const struct measure *m, struct buf *out) {
     buf_printf(out, ",\"output_throughput\":%.4f", per_s(m, (double)m->output_tokens));
     buf_printf(out, ",\"total_token_throughput\":%.4f",
                per_s(m, (double)(m->input_tokens + m->output_tokens)));
-    buf_printf(out, ",\"client_cpu_share\":%.5f", measure_cpu_share(m));
+    buf_printf(out, ",\"client_cpu_share\":%.5f", measurement_cpu_share(m));
     put_json_times(out, "ttft", &m->ttft);
     put_json_times(out, "tpot", &m->tpot);
     put_json_times(out, "itl", &m->itl);

@@ -1,15 +1,15 @@
-/* loadgen/plan.c - see loadgen/plan.h. */
-#include "loadgen/plan.h"
+/* loadgen/requests.c - see loadgen/requests.h. */
+#include "loadgen/requests.h"
 
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/fmath.h"
 #include "base/rng.h"
 
-/* What a number is drawn for; every request has streams of its own above these. */
+/* Streams of random numbers; from STREAM_PROMPTS on, one for each request. */
 enum stream { STREAM_LENGTH, STREAM_GAP, STREAM_SHARED, STREAM_PROMPTS };
 
-enum { FIRST_ID = 100 }; /* below lie control tokens in many vocabularies */
+enum { FIRST_ID = 100 }; /* many vocabularies have control tokens below it */
 
 static const double US_PER_S = 1e6, RATIO_NOISE = 0.02;
 
@@ -26,11 +26,11 @@ static const char *const WORDS[] = {
 };
 enum { WORD_COUNT = sizeof(WORDS) / sizeof(WORDS[0]) };
 
-const char *plan_path(const struct plan *p) {
+const char *loadgen_path(const struct loadgen_requests *p) {
     return p->is_chat ? "/chat/completions" : "/completions";
 }
 
-struct plan_length plan_length_at(const struct plan *p, uint64_t i) {
+struct loadgen_length loadgen_length_at(const struct loadgen_requests *p, uint64_t i) {
     CHECK(p->length_count > 0);
     uint64_t at = p->length_count == 1 ? 0 : rng_at(p->seed, STREAM_LENGTH, i) % p->length_count;
     CHECK(p->lengths[at].prompt_tokens > 0);
@@ -38,19 +38,20 @@ struct plan_length plan_length_at(const struct plan *p, uint64_t i) {
     return p->lengths[at];
 }
 
-/* The random number behind the k-th unit of prompt i: the same for all in the shared part. */
-static uint64_t draw(const struct plan *p, uint64_t i, uint32_t k) {
+/* The random number for word or id k of prompt i; the same for every prompt in the shared part. */
+static uint64_t draw(const struct loadgen_requests *p, uint64_t i, uint32_t k) {
     return rng_at(p->seed, k < p->shared_tokens ? STREAM_SHARED : STREAM_PROMPTS + i, k);
 }
 
-static void put_words(const struct plan *p, uint64_t i, uint32_t count, struct buf *out) {
+static void put_words(const struct loadgen_requests *p, uint64_t i, uint32_t count,
+                      struct buf *out) {
     for (uint32_t k = 0; k < count; k++) {
         if (k > 0) buf_put_char(out, ' ');
         buf_put_text(out, WORDS[draw(p, i, k) % WORD_COUNT]);
     }
 }
 
-static void put_ids(const struct plan *p, uint64_t i, uint32_t count, struct buf *out) {
+static void put_ids(const struct loadgen_requests *p, uint64_t i, uint32_t count, struct buf *out) {
     CHECK(p->vocab > FIRST_ID);
     for (uint32_t k = 0; k < count; k++) {
         if (k > 0) buf_put_char(out, ',');
@@ -58,12 +59,13 @@ static void put_ids(const struct plan *p, uint64_t i, uint32_t count, struct buf
     }
 }
 
-static void put_prompt(const struct plan *p, uint64_t i, uint32_t units, struct buf *out) {
+static void put_prompt(const struct loadgen_requests *p, uint64_t i, uint32_t units,
+                       struct buf *out) {
     if (p->is_chat) {
         buf_put_text(out, "\"messages\":[{\"role\":\"user\",\"content\":\"");
         put_words(p, i, units, out);
         buf_put_text(out, "\"}]");
-    } else if (p->form == PLAN_IDS) {
+    } else if (p->form == PROMPT_IDS) {
         buf_put_text(out, "\"prompt\":[");
         put_ids(p, i, units, out);
         buf_put_char(out, ']');
@@ -74,8 +76,8 @@ static void put_prompt(const struct plan *p, uint64_t i, uint32_t units, struct 
     }
 }
 
-static void put_body(const struct plan *p, uint64_t i, uint32_t units, uint32_t output_tokens,
-                     struct buf *out) {
+static void put_body(const struct loadgen_requests *p, uint64_t i, uint32_t units,
+                     uint32_t output_tokens, struct buf *out) {
     buf_put_text(out, "{\"model\":");
     buf_put_json_string(out, str_of(p->model));
     buf_printf(out, ",\"max_tokens\":%u,\"ignore_eos\":true,\"temperature\":0,", output_tokens);
@@ -89,19 +91,21 @@ static void put_body(const struct plan *p, uint64_t i, uint32_t units, uint32_t 
     buf_put_char(out, '}');
 }
 
-void plan_put_body(const struct plan *p, uint64_t i, struct buf *out) {
-    struct plan_length length = plan_length_at(p, i);
+void loadgen_put_body(const struct loadgen_requests *p, uint64_t i, struct buf *out) {
+    struct loadgen_length length = loadgen_length_at(p, i);
     double words = ((double)length.prompt_tokens - p->fixed_tokens) / p->tokens_per_word + 0.5;
     uint32_t units = length.prompt_tokens;
-    if (p->form == PLAN_WORDS) units = words < 1.0 ? 1 : (uint32_t)words;
+    if (p->form == PROMPT_WORDS) units = words < 1.0 ? 1 : (uint32_t)words;
     put_body(p, i, units, length.output_tokens, out);
 }
 
-void plan_put_probe(const struct plan *p, uint64_t i, uint32_t words, struct buf *out) {
+void loadgen_put_probe(const struct loadgen_requests *p, uint64_t i, uint32_t words,
+                       struct buf *out) {
     put_body(p, i, words, 1, out);
 }
 
-void plan_calibrate(struct plan *p, struct plan_probe few, struct plan_probe many) {
+void loadgen_calibrate(struct loadgen_requests *p, struct loadgen_probe few,
+                       struct loadgen_probe many) {
     CHECK(few.words < many.words);
     if (few.tokens == 0 || many.tokens <= few.tokens) return; /* the server does not count */
     double ratio = (double)(many.tokens - few.tokens) / (double)(many.words - few.words);
@@ -110,7 +114,7 @@ void plan_calibrate(struct plan *p, struct plan_probe few, struct plan_probe man
     p->fixed_tokens = (double)few.tokens - ratio * (double)few.words;
 }
 
-int64_t plan_gap_us(const struct plan *p, uint64_t i, double rate) {
+int64_t loadgen_gap_us(const struct loadgen_requests *p, uint64_t i, double rate) {
     CHECK(rate > 0.0);
     return (int64_t)(-fm_log_d(1.0 - rng_unit_at(p->seed, STREAM_GAP, i)) / rate * US_PER_S);
 }

@@ -11,41 +11,41 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "loadgen/reply.h"
+#include "loadgen/response.h"
 
-struct heard {
-    struct reply reply;
+struct received {
+    struct loadgen_response response;
     struct buf body;
     enum status status;
     size_t used;
 };
 
 static enum status keep(void *ctx, struct str bytes) {
-    struct heard *h = ctx;
+    struct received *h = ctx;
     buf_put_str(&h->body, bytes);
     return ST_OK;
 }
 
-static void begin(struct heard *h) {
-    reply_reset(&h->reply);
+static void begin(struct received *h) {
+    loadgen_response_reset(&h->response);
     buf_init(&h->body, 1 << 20);
     h->status = ST_OK;
     h->used = 0;
 }
 
-static void feed(struct heard *h, struct str piece) {
+static void feed(struct received *h, struct str piece) {
     struct err err = {0};
     size_t used = 0;
     if (h->status != ST_OK) return;
-    h->status = reply_feed(&h->reply, piece, &used, &err, keep, h);
+    h->status = loadgen_response_feed(&h->response, piece, &used, &err, keep, h);
     h->used += used;
     if (h->status != ST_OK) assert_true(err.text[0] != 0);
 }
 
-static void check(const struct heard *h, uint32_t status, const char *body, size_t used) {
+static void check(const struct received *h, uint32_t status, const char *body, size_t used) {
     assert_int_equal(h->status, ST_OK);
-    assert_int_equal(h->reply.state, REPLY_DONE);
-    assert_int_equal(h->reply.status, status);
+    assert_int_equal(h->response.state, RESPONSE_DONE);
+    assert_int_equal(h->response.status, status);
     assert_int_equal(h->used, used);
     assert_true(str_is(buf_str(&h->body), body));
 }
@@ -53,7 +53,7 @@ static void check(const struct heard *h, uint32_t status, const char *body, size
 /* `text` holds one whole response of `used` bytes; what follows must not be taken. */
 static void check_all_cuts(const char *text, uint32_t status, const char *body, size_t used) {
     struct str all = str_of(text);
-    struct heard h;
+    struct received h;
     for (size_t cut = 0; cut <= all.len; cut++) {
         begin(&h);
         feed(&h, str_take(all, cut));
@@ -86,7 +86,7 @@ static void test_bare_newlines_are_line_ends(void **state) {
     check_all_cuts(text, 404, "no", strlen(text));
 }
 
-static void test_interim_responses_are_passed_over(void **state) {
+static void test_interim_responses_are_skipped(void **state) {
     (void)state;
     const char *text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
     check_all_cuts(text, 204, "", strlen(text));
@@ -94,18 +94,18 @@ static void test_interim_responses_are_passed_over(void **state) {
 
 static void test_without_a_length_the_body_ends_with_the_connection(void **state) {
     (void)state;
-    struct heard h;
+    struct received h;
     struct err err = {0};
     begin(&h);
     feed(&h, STR("HTTP/1.0 200 OK\r\n\r\nall of it"));
-    assert_int_equal(h.reply.state, REPLY_TO_CLOSE);
-    assert_false(h.reply.keeps_alive);
-    assert_int_equal(reply_close(&h.reply, &err), ST_OK);
+    assert_int_equal(h.response.state, RESPONSE_TO_CLOSE);
+    assert_false(h.response.keeps_alive);
+    assert_int_equal(loadgen_response_close(&h.response, &err), ST_OK);
     assert_true(str_is(buf_str(&h.body), "all of it"));
     buf_deinit(&h.body);
 }
 
-static void test_a_connection_that_ends_early_is_a_failure(void **state) {
+static void test_a_connection_closed_early_is_a_failure(void **state) {
     (void)state;
     static const char *const texts[] = {
         "",
@@ -114,11 +114,11 @@ static void test_a_connection_that_ends_early_is_a_failure(void **state) {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        struct heard h;
+        struct received h;
         struct err err = {0};
         begin(&h);
         feed(&h, str_of(texts[i]));
-        assert_int_equal(reply_close(&h.reply, &err), ST_BAD);
+        assert_int_equal(loadgen_response_close(&h.response, &err), ST_BAD);
         buf_deinit(&h.body);
     }
 }
@@ -136,16 +136,16 @@ static void test_the_connection_is_kept_unless_the_server_says_so(void **state) 
         {"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n", true},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct heard h;
+        struct received h;
         begin(&h);
         feed(&h, str_of(cases[i].text));
-        assert_int_equal(h.reply.state, REPLY_DONE);
-        assert_int_equal(h.reply.keeps_alive, cases[i].keeps);
+        assert_int_equal(h.response.state, RESPONSE_DONE);
+        assert_int_equal(h.response.keeps_alive, cases[i].keeps);
         buf_deinit(&h.body);
     }
 }
 
-static void test_what_is_no_response_is_refused(void **state) {
+static void test_an_invalid_response_is_refused(void **state) {
     (void)state;
     static const char *const texts[] = {
         "SSH-2.0-OpenSSH\r\n",
@@ -163,7 +163,7 @@ static void test_what_is_no_response_is_refused(void **state) {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        struct heard h;
+        struct received h;
         begin(&h);
         feed(&h, str_of(texts[i]));
         assert_int_equal(h.status, ST_BAD);
@@ -171,12 +171,12 @@ static void test_what_is_no_response_is_refused(void **state) {
     }
 }
 
-static void test_heads_have_an_end(void **state) {
+static void test_a_head_has_a_maximum_length(void **state) {
     (void)state;
-    struct heard h;
+    struct received h;
     struct buf line;
     buf_init(&line, 1 << 20);
-    for (int i = 0; i < REPLY_LINE_BYTES; i++) buf_put_char(&line, 'x');
+    for (int i = 0; i < RESPONSE_LINE_BYTES; i++) buf_put_char(&line, 'x');
     begin(&h);
     feed(&h, STR("HTTP/1.1 200 OK\r\n"));
     feed(&h, buf_str(&line));
@@ -184,7 +184,7 @@ static void test_heads_have_an_end(void **state) {
     buf_deinit(&h.body);
     begin(&h);
     feed(&h, STR("HTTP/1.1 200 OK\r\n"));
-    for (int i = 0; i < REPLY_HEAD_BYTES / 8 && h.status == ST_OK; i++)
+    for (int i = 0; i < RESPONSE_HEAD_BYTES / 8 && h.status == ST_OK; i++)
         feed(&h, STR("abcd: x\r\n"));
     assert_int_equal(h.status, ST_BAD);
     buf_deinit(&h.body);
@@ -196,12 +196,12 @@ int main(void) {
         cmocka_unit_test(test_a_body_of_known_length_ends_there),
         cmocka_unit_test(test_chunks_are_joined),
         cmocka_unit_test(test_bare_newlines_are_line_ends),
-        cmocka_unit_test(test_interim_responses_are_passed_over),
+        cmocka_unit_test(test_interim_responses_are_skipped),
         cmocka_unit_test(test_without_a_length_the_body_ends_with_the_connection),
-        cmocka_unit_test(test_a_connection_that_ends_early_is_a_failure),
+        cmocka_unit_test(test_a_connection_closed_early_is_a_failure),
         cmocka_unit_test(test_the_connection_is_kept_unless_the_server_says_so),
-        cmocka_unit_test(test_what_is_no_response_is_refused),
-        cmocka_unit_test(test_heads_have_an_end),
+        cmocka_unit_test(test_an_invalid_response_is_refused),
+        cmocka_unit_test(test_a_head_has_a_maximum_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,29 +11,29 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "loadgen/plan.h"
+#include "loadgen/requests.h"
 #include "loadgen/target.h"
 
 enum { PROMPT_TOKENS = 40, OUTPUT_TOKENS = 7 };
 
-static const struct plan_length fixed = {PROMPT_TOKENS, OUTPUT_TOKENS};
+static const struct loadgen_length fixed = {PROMPT_TOKENS, OUTPUT_TOKENS};
 
-static struct plan simple_plan(void) {
-    return (struct plan){.model = "a \"model\"",
-                         .streams = true,
-                         .vocab = 1000,
-                         .seed = 7,
-                         .lengths = &fixed,
-                         .length_count = 1,
-                         .tokens_per_word = 1.0};
+static struct loadgen_requests simple_requests(void) {
+    return (struct loadgen_requests){.model = "a \"model\"",
+                                     .streams = true,
+                                     .vocab = 1000,
+                                     .seed = 7,
+                                     .lengths = &fixed,
+                                     .length_count = 1,
+                                     .tokens_per_word = 1.0};
 }
 
-static struct json *body_of(const struct plan *p, uint64_t i) {
+static struct json *body_of(const struct loadgen_requests *p, uint64_t i) {
     struct buf b;
     struct json *doc = NULL;
     struct err err = {0};
     buf_init(&b, 1 << 20);
-    plan_put_body(p, i, &b);
+    loadgen_put_body(p, i, &b);
     assert_int_equal(json_parse(buf_str(&b), &json_limits_request, &doc, &err), ST_OK);
     buf_deinit(&b);
     return doc;
@@ -52,9 +52,9 @@ static size_t common(struct str a, struct str b) {
     return i;
 }
 
-static void test_a_body_asks_for_what_the_plan_says(void **state) {
+static void test_a_body_has_the_configured_fields(void **state) {
     (void)state;
-    struct plan p = simple_plan();
+    struct loadgen_requests p = simple_requests();
     p.fields = STR("\"cache_prompt\":false");
     struct json *doc = body_of(&p, 3);
     assert_true(str_is(json_str(json_get(doc, "model")), "a \"model\""));
@@ -69,10 +69,10 @@ static void test_a_body_asks_for_what_the_plan_says(void **state) {
 
 static void test_chat_puts_the_words_in_a_message(void **state) {
     (void)state;
-    struct plan p = simple_plan();
+    struct loadgen_requests p = simple_requests();
     p.is_chat = true;
     p.streams = false;
-    assert_string_equal(plan_path(&p), "/chat/completions");
+    assert_string_equal(loadgen_path(&p), "/chat/completions");
     struct json *doc = body_of(&p, 0);
     const struct json *message = json_at(json_get(doc, "messages"), 0);
     assert_int_equal(words_in(json_str(json_get(message, "content"))), PROMPT_TOKENS);
@@ -82,8 +82,8 @@ static void test_chat_puts_the_words_in_a_message(void **state) {
 
 static void test_ids_are_exact_and_within_the_vocabulary(void **state) {
     (void)state;
-    struct plan p = simple_plan();
-    p.form = PLAN_IDS;
+    struct loadgen_requests p = simple_requests();
+    p.form = PROMPT_IDS;
     struct json *doc = body_of(&p, 1);
     const struct json *ids = json_get(doc, "prompt");
     assert_int_equal(json_count(ids), PROMPT_TOKENS);
@@ -96,16 +96,16 @@ static void test_ids_are_exact_and_within_the_vocabulary(void **state) {
 
 static void test_the_same_number_gives_the_same_request(void **state) {
     (void)state;
-    struct plan p = simple_plan();
+    struct loadgen_requests p = simple_requests();
     struct buf a, b;
     buf_init(&a, 1 << 20);
     buf_init(&b, 1 << 20);
-    plan_put_body(&p, 12345, &a);
-    plan_put_body(&p, 12345, &b);
+    loadgen_put_body(&p, 12345, &a);
+    loadgen_put_body(&p, 12345, &b);
     assert_string_equal(buf_text(&a), buf_text(&b));
     p.seed++;
     buf_clear(&b);
-    plan_put_body(&p, 12345, &b);
+    loadgen_put_body(&p, 12345, &b);
     assert_false(str_eq(buf_str(&a), buf_str(&b)));
     buf_deinit(&a);
     buf_deinit(&b);
@@ -113,7 +113,7 @@ static void test_the_same_number_gives_the_same_request(void **state) {
 
 static void test_prompts_share_the_prefix_and_nothing_more(void **state) {
     (void)state;
-    struct plan p = simple_plan();
+    struct loadgen_requests p = simple_requests();
     p.shared_tokens = 20;
     struct json *first = body_of(&p, 0);
     struct str a = json_str(json_get(first, "prompt"));
@@ -129,13 +129,13 @@ static void test_prompts_share_the_prefix_and_nothing_more(void **state) {
 
 static void test_lengths_of_a_table_all_come_up(void **state) {
     (void)state;
-    static const struct plan_length table[] = {{1, 10}, {2, 20}, {3, 30}};
-    struct plan p = simple_plan();
+    static const struct loadgen_length table[] = {{1, 10}, {2, 20}, {3, 30}};
+    struct loadgen_requests p = simple_requests();
     uint32_t seen[4] = {0};
     p.lengths = table;
     p.length_count = 3;
     for (uint64_t i = 0; i < 3000; i++) {
-        struct plan_length l = plan_length_at(&p, i);
+        struct loadgen_length l = loadgen_length_at(&p, i);
         assert_in_range(l.prompt_tokens, 1, 3);
         assert_int_equal(l.output_tokens, 10 * l.prompt_tokens);
         seen[l.prompt_tokens]++;
@@ -148,15 +148,15 @@ static uint32_t counted(uint32_t words, double ratio) {
     return (uint32_t)(31.0 + ratio * words + 0.5);
 }
 
-static void test_calibration_takes_off_what_the_server_adds(void **state) {
+static void test_calibration_subtracts_the_tokens_that_the_server_adds(void **state) {
     (void)state;
     static const double ratios[] = {1.0, 1.5, 3.25};
-    static const struct plan_length wanted = {512, 1};
+    static const struct loadgen_length wanted = {512, 1};
     for (size_t i = 0; i < sizeof(ratios) / sizeof(ratios[0]); i++) {
-        struct plan p = simple_plan();
+        struct loadgen_requests p = simple_requests();
         p.lengths = &wanted;
-        plan_calibrate(&p, (struct plan_probe){8, counted(8, ratios[i])},
-                       (struct plan_probe){40, counted(40, ratios[i])});
+        loadgen_calibrate(&p, (struct loadgen_probe){8, counted(8, ratios[i])},
+                          (struct loadgen_probe){40, counted(40, ratios[i])});
         struct json *doc = body_of(&p, 0);
         uint32_t tokens = counted(words_in(json_str(json_get(doc, "prompt"))), ratios[i]);
         assert_in_range(tokens, 508, 516);
@@ -164,10 +164,10 @@ static void test_calibration_takes_off_what_the_server_adds(void **state) {
     }
 }
 
-static void test_a_server_that_does_not_count_leaves_the_plan_alone(void **state) {
+static void test_a_server_without_usage_changes_no_lengths(void **state) {
     (void)state;
-    struct plan p = simple_plan();
-    plan_calibrate(&p, (struct plan_probe){8, 0}, (struct plan_probe){40, 0});
+    struct loadgen_requests p = simple_requests();
+    loadgen_calibrate(&p, (struct loadgen_probe){8, 0}, (struct loadgen_probe){40, 0});
     assert_true(p.tokens_per_word == 1.0);
     assert_true(p.fixed_tokens == 0.0);
 }
@@ -175,10 +175,10 @@ static void test_a_server_that_does_not_count_leaves_the_plan_alone(void **state
 static void test_arrivals_are_poisson(void **state) {
     (void)state;
     enum { ARRIVALS = 20000 };
-    struct plan p = simple_plan();
+    struct loadgen_requests p = simple_requests();
     int64_t sum = 0, longer_than_mean = 0;
     for (uint64_t i = 0; i < ARRIVALS; i++) {
-        int64_t gap = plan_gap_us(&p, i, 100.0);
+        int64_t gap = loadgen_gap_us(&p, i, 100.0);
         assert_true(gap >= 0);
         sum += gap;
         longer_than_mean += gap > 10000;
@@ -187,7 +187,7 @@ static void test_arrivals_are_poisson(void **state) {
     assert_in_range(longer_than_mean, ARRIVALS * 36 / 100, ARRIVALS * 38 / 100); /* 1/e */
 }
 
-static void test_addresses_are_taken_apart(void **state) {
+static void test_addresses_are_parsed(void **state) {
     (void)state;
     static const struct {
         const char *url, *host, *base;
@@ -210,7 +210,7 @@ static void test_addresses_are_taken_apart(void **state) {
     }
 }
 
-static void test_what_is_no_address_is_refused(void **state) {
+static void test_an_invalid_address_is_refused(void **state) {
     (void)state;
     static const char *const urls[] = {
         "",           "127.0.0.1:8080", "https://h",      "http://",       "http://:80",
@@ -226,17 +226,17 @@ static void test_what_is_no_address_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_body_asks_for_what_the_plan_says),
+        cmocka_unit_test(test_a_body_has_the_configured_fields),
         cmocka_unit_test(test_chat_puts_the_words_in_a_message),
         cmocka_unit_test(test_ids_are_exact_and_within_the_vocabulary),
         cmocka_unit_test(test_the_same_number_gives_the_same_request),
         cmocka_unit_test(test_prompts_share_the_prefix_and_nothing_more),
         cmocka_unit_test(test_lengths_of_a_table_all_come_up),
-        cmocka_unit_test(test_calibration_takes_off_what_the_server_adds),
-        cmocka_unit_test(test_a_server_that_does_not_count_leaves_the_plan_alone),
+        cmocka_unit_test(test_calibration_subtracts_the_tokens_that_the_server_adds),
+        cmocka_unit_test(test_a_server_without_usage_changes_no_lengths),
         cmocka_unit_test(test_arrivals_are_poisson),
-        cmocka_unit_test(test_addresses_are_taken_apart),
-        cmocka_unit_test(test_what_is_no_address_is_refused),
+        cmocka_unit_test(test_addresses_are_parsed),
+        cmocka_unit_test(test_an_invalid_address_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

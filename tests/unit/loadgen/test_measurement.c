@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "loadgen/measure.h"
+#include "loadgen/measurement.h"
 
 static int by_value(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -59,31 +59,31 @@ static void test_an_empty_histogram_is_zero(void **state) {
 }
 
 /* Two requests of 11 and 1 tokens, one without usage, in two seconds. */
-static struct measure *some_measure(void) {
-    struct measure *m = mem_zalloc(sizeof(*m));
+static struct measurement *some_measure(void) {
+    struct measurement *m = mem_zalloc(sizeof(*m));
     m->clients = 2;
     m->begun_us = 1000000;
     m->ended_us = 3000000;
     m->cpu_s = 0.1;
-    measure_note_end(m, &(struct trip){.status = 200,
-                                       .has_usage = true,
-                                       .prompt_tokens = 100,
-                                       .output_tokens = 11,
-                                       .text_events = 9,
-                                       .begun_us = 1000000,
-                                       .first_us = 1010000,
-                                       .last_us = 1110000});
-    measure_note_end(m, &(struct trip){.status = 200,
-                                       .text_events = 1,
-                                       .begun_us = 1000000,
-                                       .first_us = 1030000,
-                                       .last_us = 1030000});
+    measurement_add(m, &(struct request_result){.status = 200,
+                                                .has_usage = true,
+                                                .prompt_tokens = 100,
+                                                .output_tokens = 11,
+                                                .text_events = 9,
+                                                .begun_us = 1000000,
+                                                .first_us = 1010000,
+                                                .last_us = 1110000});
+    measurement_add(m, &(struct request_result){.status = 200,
+                                                .text_events = 1,
+                                                .begun_us = 1000000,
+                                                .first_us = 1030000,
+                                                .last_us = 1030000});
     return m;
 }
 
 static void test_tpot_leaves_the_first_token_out(void **state) {
     (void)state;
-    struct measure *m = some_measure();
+    struct measurement *m = some_measure();
     assert_int_equal(m->tpot.count, 1); /* one token has no time between tokens */
     assert_true(hist_mean_ms(&m->tpot) == 10.0);
     assert_true(hist_mean_ms(&m->ttft) == 20.0);
@@ -93,17 +93,17 @@ static void test_tpot_leaves_the_first_token_out(void **state) {
     mem_free(m);
 }
 
-static void test_json_says_what_was_measured(void **state) {
+static void test_json_has_the_measured_numbers(void **state) {
     (void)state;
-    struct measure *m = some_measure();
+    struct measurement *m = some_measure();
     struct buf b;
     struct json *doc = NULL;
     struct err err = {0};
     buf_init(&b, 1 << 16);
-    measure_note_failure(m, &(struct trip){.status = 429}, "slow \"down\"");
-    measure_note_failure(m, &(struct trip){.status = 429}, "again");
-    measure_note_failure(m, &(struct trip){0}, "no connection");
-    measure_put_json(m, &b);
+    measurement_add_failure(m, &(struct request_result){.status = 429}, "slow \"down\"");
+    measurement_add_failure(m, &(struct request_result){.status = 429}, "again");
+    measurement_add_failure(m, &(struct request_result){0}, "no connection");
+    measurement_put_json(m, &b);
     assert_int_equal(json_parse(buf_str(&b), &json_limits_request, &doc, &err), ST_OK);
     assert_int_equal(json_int(json_get(doc, "completed"), 0), 2);
     assert_int_equal(json_int(json_get(doc, "failed"), 0), 3);
@@ -117,14 +117,14 @@ static void test_json_says_what_was_measured(void **state) {
     mem_free(m);
 }
 
-static void test_more_reasons_than_places_are_still_counted(void **state) {
+static void test_more_statuses_than_rows_are_still_counted(void **state) {
     (void)state;
-    struct measure *m = mem_zalloc(sizeof(*m));
+    struct measurement *m = mem_zalloc(sizeof(*m));
     uint64_t sum = 0;
     for (uint32_t i = 0; i < 50; i++)
-        measure_note_failure(m, &(struct trip){.status = 400 + i}, "why");
+        measurement_add_failure(m, &(struct request_result){.status = 400 + i}, "why");
     for (uint32_t i = 0; i < m->reasons; i++) sum += m->failures[i].count;
-    assert_int_equal(m->reasons, MEASURE_REASONS);
+    assert_int_equal(m->reasons, MEASUREMENT_REASONS);
     assert_int_equal(sum, 50);
     mem_free(m);
 }
@@ -141,23 +141,23 @@ static void test_the_table_has_the_lines_that_scripts_look_for(void **state) {
         "Median ITL (ms):                         0.00",
         "P99 E2EL (ms):                           110.00",
     };
-    struct measure *m = some_measure();
+    struct measurement *m = some_measure();
     struct buf b;
     buf_init(&b, 1 << 16);
-    measure_put_table(m, &b);
+    measurement_put_table(m, &b);
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         assert_non_null(strstr(buf_text(&b), lines[i]));
     buf_deinit(&b);
     mem_free(m);
 }
 
-static void test_a_run_in_which_all_failed_tells_no_times(void **state) {
+static void test_a_run_in_which_all_failed_prints_no_times(void **state) {
     (void)state;
-    struct measure *m = mem_zalloc(sizeof(*m));
+    struct measurement *m = mem_zalloc(sizeof(*m));
     struct buf b;
     buf_init(&b, 1 << 16);
-    measure_note_failure(m, &(struct trip){.status = 400}, "too long");
-    measure_put_table(m, &b);
+    measurement_add_failure(m, &(struct request_result){.status = 400}, "too long");
+    measurement_put_table(m, &b);
     assert_non_null(strstr(buf_text(&b), "1 x status 400: too long"));
     assert_null(strstr(buf_text(&b), "TTFT"));
     buf_deinit(&b);
@@ -169,10 +169,10 @@ int main(void) {
         cmocka_unit_test(test_percentiles_are_within_a_hundredth_of_sorting),
         cmocka_unit_test(test_an_empty_histogram_is_zero),
         cmocka_unit_test(test_tpot_leaves_the_first_token_out),
-        cmocka_unit_test(test_json_says_what_was_measured),
-        cmocka_unit_test(test_more_reasons_than_places_are_still_counted),
+        cmocka_unit_test(test_json_has_the_measured_numbers),
+        cmocka_unit_test(test_more_statuses_than_rows_are_still_counted),
         cmocka_unit_test(test_the_table_has_the_lines_that_scripts_look_for),
-        cmocka_unit_test(test_a_run_in_which_all_failed_tells_no_times),
+        cmocka_unit_test(test_a_run_in_which_all_failed_prints_no_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
