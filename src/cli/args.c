@@ -1,4 +1,4 @@
-/* cli/args.c - what the user typed, held against a command's table. See cli/cli.h.
+/* cli/args.c - the command line, checked against a command's table. See cli/cli.h.
  *
  * Entry points: args_parse, args_destroy, the args_* getters, flag_at, word_suggest.
  */
@@ -30,15 +30,15 @@ struct args {
 };
 
 static const struct flag flag_help = {
-    .name = "help", .letter = 'h', .kind = FLAG_BOOL, .help = "Show this help and stop."};
+    .name = "help", .letter = 'h', .kind = FLAG_BOOL, .help = "Show this help and exit."};
 
 static const struct flag flag_model = {
     .name = "model",
     .letter = 'm',
     .kind = FLAG_TEXT,
     .value = "MODEL",
-    .help = "The model: a name in the cache, a GGUF file or a Hugging Face folder. May also be "
-            "the first operand."};
+    .help = "Model: a name in the cache, a GGUF file or a Hugging Face folder. It may also be the "
+            "first argument."};
 
 const struct flag *flag_at(const struct command *c, uint32_t i) {
     if (c->takes_model && i-- == 0) return &flag_model;
@@ -72,7 +72,7 @@ bool word_is_near(struct str word, const char *candidate, uint32_t *best) {
     return true;
 }
 
-/* The knob that a flag would set if it were one, "kv_type" for "kv-type"; NULL if there is none. */
+/* The knob with the name of a flag, "kv_type" for "kv-type"; NULL: no such knob. */
 static const char *knob_named(struct str flag) {
     const struct knobs defaults = knobs_default();
     for (uint32_t i = 0; i < knobs_count(); i++) {
@@ -160,7 +160,7 @@ static enum exit_code take_flag(struct args *a, const struct flag *f, const char
     return EXIT_FINE;
 }
 
-/* argv[*i] is "--name", "--name=value"; *i moves to the last word used. */
+/* argv[*i] is "--name" or "--name=value"; *i becomes the index of the last word used. */
 static enum exit_code parse_long(struct args *a, int argc, char **argv, int *i, struct err *err) {
     const char *word = argv[*i] + 2;
     const char *equals = strchr(word, '=');
@@ -227,17 +227,17 @@ static enum exit_code settle_operands(struct args *a, struct err *err) {
     if (a->wants_help) return EXIT_FINE;
     if (c->takes_model && !a->model && !c->model_optional)
         return usage_set(err,
-                         "%s: which model? Name one: jitney %s -m MODEL; \"jitney list\" "
-                         "shows those that are here",
+                         "%s: no model; give one with jitney %s -m MODEL (\"jitney list\" "
+                         "shows the models in the cache)",
                          c->name, c->name);
     if (a->operand_count > c->operands_max)
         return usage_set(err,
-                         "%s: \"%s\" is one word too many; \"jitney %s --help\" shows the usage",
+                         "%s: unexpected argument \"%s\"; \"jitney %s --help\" shows the usage",
                          c->name, a->operands[c->operands_max], c->name);
     return EXIT_FINE;
 }
 
-/* A value may hold several flags' letters, so there are at most as many as characters. */
+/* One word may hold several flags of one letter, so there are at most as many as characters. */
 static size_t letters_in(int argc, char **argv) {
     size_t count = 1;
     for (int i = 0; i < argc; i++) count += strlen(argv[i]) + 1;

@@ -54,7 +54,7 @@ const struct command *command_find(const char *name) {
 }
 
 static enum status out_failed(struct err *err) {
-    if (errno == EPIPE) return ST_IO; /* whoever read us has enough: nothing to say */
+    if (errno == EPIPE) return ST_IO; /* the reader of the pipe has closed it: no message */
     return err_set(err, ST_IO, "standard output: %s", strerror(errno));
 }
 
@@ -115,28 +115,28 @@ static bool is_one_of(const char *word, const char *a, const char *b) {
 
 static enum exit_code dispatch(int argc, char **argv, struct err *err) {
     if (argc < 2)
-        return usage_set(err, "what to do? \"jitney --help\" lists the commands; \"jitney pull "
-                              "smollm2\" and \"jitney chat smollm2\" are a way to begin");
+        return usage_set(err, "no command; \"jitney --help\" lists them. To begin: \"jitney pull "
+                              "smollm2\", then \"jitney chat smollm2\"");
     const char *word = argv[1];
     if (is_one_of(word, "--version", "-V"))
         return exit_of(out_write(STR("jitney " JITNEY_VERSION "\n"), err));
     if (is_one_of(word, "--help", "-h") || (strcmp(word, "help") == 0 && argc == 2))
         return show_program_help(err);
-    bool asks_help = strcmp(word, "help") == 0;
-    if (asks_help) word = argv[2];
+    bool wants_help = strcmp(word, "help") == 0;
+    if (wants_help) word = argv[2];
     const struct command *c = command_find(word);
     if (!c) return unknown_command(word, err);
-    return asks_help ? show_command_help(c, err) : run_command(c, argc - 2, argv + 2, err);
+    return wants_help ? show_command_help(c, err) : run_command(c, argc - 2, argv + 2, err);
 }
 
-/* A failed CHECK has printed its line; scripts want the code for "a bug of the program". */
+/* A failed CHECK has printed its message; the exit code then says "internal error". */
 static void end_as_bug(int signal_number) {
     (void)signal_number;
     _exit(EXIT_BUG);
 }
 
 int cli_main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); /* a reader that left is told by write() instead */
+    signal(SIGPIPE, SIG_IGN); /* write() reports a closed pipe instead */
     signal(SIGABRT, end_as_bug);
     struct err err = {0};
     enum exit_code code = dispatch(argc, argv, &err);

@@ -1,14 +1,14 @@
-/* cli/cli.h - the frame of the program: commands, their flags, and how a run ends.
+/* cli/cli.h - the command line: commands, their flags, their exit codes.
  *
- * A command is a const table: its name, its flags and one function. Parsing, --help, the
- * "did you mean", the exit code and the one line that a failure prints all follow from the
- * table; docs/jitney.1 and docs/cli.md are held against it by a test. To add a command: one
- * file cmd_NAME.c, one line in command_list.c.
+ * A command is a const table: its name, its flags and one function. Parsing, --help, suggestions
+ * for misspelt words, the exit code and the error message follow from the table;
+ * tools/make_cli_docs.py makes docs/jitney.1 and docs/cli.md from it. To add a command: one file
+ * cmd_NAME.c, one line in command_list.c.
  *
  *     main -> cli_main -> args parsed by the table -> command->run(args, err) -> exit code
  *
- * A run says what went wrong in `err` and returns a code; only cli_main prints it, as
- * "jitney: SENTENCE". A failure with an empty `err` is silent (the reader of a pipe is gone).
+ * A command writes the error message to `err` and returns a code; only cli_main prints it, as
+ * "jitney: MESSAGE". A failure with an empty `err` is silent (the reader has closed the pipe).
  *
  * Thread: the main thread. Memory: args are borrowed from argv and live until run returns.
  */
@@ -25,11 +25,11 @@
 /* The codes of sysexits.h, which scripts rely on. */
 enum exit_code {
     EXIT_FINE = 0,
-    EXIT_USAGE = 64,       /* a flag or operand is wrong             */
+    EXIT_USAGE = 64,       /* a flag or argument is wrong            */
     EXIT_BAD = 65,         /* the input data is damaged              */
-    EXIT_MISSING = 66,     /* an input file or model is not there    */
-    EXIT_UNAVAILABLE = 69, /* a device, a service, the memory        */
-    EXIT_BUG = 70,         /* jitney's own fault                     */
+    EXIT_MISSING = 66,     /* an input file or model does not exist  */
+    EXIT_UNAVAILABLE = 69, /* no device, service or memory           */
+    EXIT_BUG = 70,         /* an internal error of jitney            */
     EXIT_CREATE = 73,      /* an output cannot be created            */
     EXIT_IO = 74,          /* reading or writing failed              */
     EXIT_LATER = 75,       /* something is full; try again later     */
@@ -38,7 +38,7 @@ enum exit_code {
 };
 enum exit_code exit_of(enum status st);
 
-/* Fill `err` and give EXIT_USAGE; for what the table alone cannot refuse. */
+/* Fill `err` and return EXIT_USAGE; for checks that the table cannot express. */
 enum exit_code usage_set(struct err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -56,16 +56,16 @@ struct flag {
     const char *name; /* long name without dashes; NULL ends a table       */
     char letter;      /* short name, 0 for none                            */
     enum flag_kind kind;
-    const char *value;    /* what help calls the value: "N"; NULL for BOOL     */
-    const char *fallback; /* value if not given, as text; NULL: none           */
+    const char *value;    /* name of the value in help: "N"; NULL for BOOL     */
+    const char *fallback; /* default, as text; NULL: no default                */
     double min, max;      /* INT and REAL only, both included                  */
     bool repeats;
     const char *help; /* one sentence                                      */
-    /* WORD only, optional: whether this machine has what the word names. */
+    /* WORD only, may be NULL: whether this machine supports the value. */
     enum status (*check)(const char *value, struct err *err);
 };
 
-struct args; /* opaque: what the user gave, checked against the table */
+struct args; /* opaque: a parsed command line */
 
 enum { FLAG_GROUPS_MAX = 5 };
 
@@ -75,10 +75,10 @@ struct command {
     const char *operands;                       /* for the usage line: "[TEXT...]"; may be ""  */
     const char *about;                          /* a paragraph or two for --help and man page  */
     const struct flag *groups[FLAG_GROUPS_MAX]; /* tables of flags, own first; NULL-terminated */
-    /* Optional: the title that help prints before the i-th flag; NULL: none. */
+    /* May be NULL: the title that help prints before flag i; NULL: no title. */
     const char *(*section)(uint32_t i);
     bool takes_model;      /* -m MODEL or the first operand, see args_model()               */
-    bool model_optional;   /* run without one is fine; otherwise the frame refuses          */
+    bool model_optional;   /* the command runs without a model, too                         */
     uint32_t operands_max; /* besides the model                                             */
     enum exit_code (*run)(const struct args *args, struct err *err);
 };
@@ -90,13 +90,13 @@ const struct command *command_find(const char *name); /* NULL if unknown */
 /* The whole program. */
 int cli_main(int argc, char **argv);
 
-/* What the user gave. `name` is a flag of the command's table, of that kind (CHECKed). */
-bool args_given(const struct args *a, const char *name); /* on the command line, not by default */
+/* Values of flags. `name` is a flag of that kind in the command's table (CHECKed). */
+bool args_given(const struct args *a, const char *name); /* on the command line */
 bool args_on(const struct args *a, const char *name);
 int64_t args_int(const struct args *a, const char *name);
 double args_real(const struct args *a, const char *name);
 const char *args_text(const struct args *a, const char *name); /* NULL: not given, no fallback */
-/* What was typed for a flag of any kind that takes a value; NULL: not given. */
+/* The text of the value on the command line, for a flag of any kind but BOOL; NULL: not given. */
 const char *args_typed(const struct args *a, const char *name);
 uint32_t args_count(const struct args *a, const char *name); /* of a flag that repeats */
 const char *args_text_at(const struct args *a, const char *name, uint32_t i);
@@ -105,11 +105,10 @@ const char *args_text_at(const struct args *a, const char *name, uint32_t i);
 uint32_t args_operands(const struct args *a);
 const char *args_operand(const struct args *a, uint32_t i);
 
-/* MODEL as given by -m or first operand: a name, a file or a folder; NULL only if
- * it is optional and neither was. */
+/* MODEL from -m or the first operand: a name, a file or a folder; NULL: not given, and optional. */
 const char *args_model(const struct args *a);
 
-/* Parse what follows the command's name. On EXIT_USAGE `err` says what and what was meant. */
+/* Parse the words after the command's name. EXIT_USAGE: `err` names the word at fault. */
 enum exit_code args_parse(const struct command *c, int argc, char **argv, struct args **out,
                           struct err *err);
 void args_destroy(struct args *a); /* NULL is fine */

@@ -1,4 +1,4 @@
-/* cli/cli_int.h - what the files of the frame share: args.c, help.c, cli.c. */
+/* cli/cli_int.h - shared by args.c, help.c and cli.c. */
 #ifndef CLI_CLI_INT_H
 #define CLI_CLI_INT_H
 
@@ -11,8 +11,8 @@ const struct flag *flag_at(const struct command *c, uint32_t i);
 
 bool args_want_help(const struct args *a);
 
-/* Is `candidate` a likely spelling of what `word` was meant to be, nearer than *best (which it
- * becomes)? Start with UINT32_MAX. */
+/* Whether `word` is probably a misspelt `candidate`, with a smaller distance than *best; then *best
+ * becomes that distance. Start with UINT32_MAX. */
 bool word_is_near(struct str word, const char *candidate, uint32_t *best);
 
 void help_put_program(struct buf *out);

@@ -1,4 +1,4 @@
-/* cli/cmd_completion.c - `jitney completion`: the tables as a script for a shell.
+/* cli/cmd_completion.c - `jitney completion`: completion scripts for shells, from the tables.
  *
  * One function writes the script of one shell; a shell is a row in `shells`.
  */
@@ -173,7 +173,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     const struct shell *shell = NULL;
     for (size_t i = 0; i < sizeof(shells) / sizeof(shells[0]); i++)
         if (strcmp(shells[i].name, name) == 0) shell = &shells[i];
-    if (!shell) return usage_set(err, "completion: which shell? bash, zsh or fish");
+    if (!shell) return usage_set(err, "completion: no shell; give bash, zsh or fish");
     struct buf out;
     buf_init(&out, SCRIPT_BYTES_MAX);
     shell->put(&out);
@@ -186,10 +186,11 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_completion;
 const struct command cmd_completion = {
     .name = "completion",
-    .summary = "Print a script that lets a shell complete commands and flags",
+    .summary = "Print a completion script for a shell",
     .operands = "bash|zsh|fish",
-    .about = "\"make install\" puts the scripts where the shells look for them. By hand: source "
-             "<(jitney completion bash).",
+    .about =
+        "The script completes commands and flags. \"make install\" installs it for all shells. To "
+        "load it by hand: source <(jitney completion bash).",
     .groups = {flags},
     .operands_max = 1,
     .run = run,

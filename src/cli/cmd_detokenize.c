@@ -14,7 +14,7 @@ static const struct flag flags[] = {
     {.name = "null",
      .letter = '0',
      .kind = FLAG_BOOL,
-     .help = "Each line of ids is a text of its own; put a NUL byte between them."},
+     .help = "Each line of ids is a separate text; print a NUL byte between texts."},
     {0},
 };
 
@@ -32,7 +32,8 @@ static enum status read_ids(struct str line, uint32_t vocab, struct tokens *out,
         if (!str_to_u64(word, &id))
             return err_set(err, ST_BAD, "detokenize: \"%.*s\" is not a token id", STR_ARG(word));
         if (id >= vocab)
-            return err_set(err, ST_BAD, "detokenize: there is no token %.*s; ids end at %u",
+            return err_set(err, ST_BAD,
+                           "detokenize: token id %.*s is not in the vocabulary (0 to %u)",
                            STR_ARG(word), vocab - 1);
         if (tokens_push(out, (token_id)id) != ST_OK)
             return err_set(err, ST_NOMEM, "detokenize: out of memory");
@@ -92,7 +93,7 @@ const struct command cmd_detokenize = {
     .summary = "Turn token ids into text",
     .operands = "< IDS",
     .about = "Reads ids separated by blanks or newlines from standard input and prints their text "
-             "exactly, with no newline added.",
+             "exactly, without a newline at the end.",
     .groups = {flags},
     .takes_model = true,
     .run = run,

@@ -16,12 +16,12 @@ static const struct flag flags[] = {
     {.name = "null",
      .letter = '0',
      .kind = FLAG_BOOL,
-     .help = "The input is several texts with NUL bytes between them."},
+     .help = "The input is several texts, separated by NUL bytes."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object instead of lines."},
     {0},
 };
 
-/* What embedding one text after the other needs. */
+/* The state of a run. */
 struct embedding {
     struct solo *solo;
     struct tokens ids;
@@ -50,7 +50,8 @@ static enum status embed_text(struct embedding *w, struct str text, struct err *
     if (st != ST_OK) return err_set(err, st, "out of memory");
     uint32_t max = solo_embed_tokens_max(w->solo);
     if (w->ids.count > max)
-        fprintf(stderr, "jitney: a text of %zu tokens is cut to the %u that the model takes\n",
+        fprintf(stderr,
+                "jitney: a text of %zu tokens was truncated to %u, the maximum of the model\n",
                 w->ids.count, max);
     return solo_embed(w->solo, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
 }
@@ -98,8 +99,8 @@ const struct command cmd_embed = {
     .name = "embed",
     .summary = "Turn texts into vectors",
     .operands = "< TEXT",
-    .about = "Reads standard input and prints one vector per text, its numbers separated by "
-             "blanks, pooled and scaled as the model's files say.",
+    .about = "Reads standard input and prints one vector for each text: numbers separated by "
+             "blanks, pooled and normalised as the model's files specify.",
     .groups = {flags, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,

@@ -13,18 +13,18 @@ enum { URL_BYTES = 1024, BODY_BYTES = 200, HTTP_OK = 200 };
 static const struct flag flags[] = {
     {.name = "live",
      .kind = FLAG_BOOL,
-     .help = "Ask whether it lives (/livez) instead of whether it is ready (/readyz)."},
+     .help = "Check that the server is alive (/livez) instead of ready (/readyz)."},
     {.name = "timeout-s",
      .kind = FLAG_REAL,
      .value = "S",
      .fallback = "5",
      .min = 0.1,
      .max = 600,
-     .help = "How long an answer may take."},
+     .help = "Time limit for the response."},
     {0},
 };
 
-/* The beginning of what the server said. */
+/* The first bytes of the response. */
 struct body {
     char text[BODY_BYTES];
     size_t len;
@@ -39,7 +39,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *ctx) {
     return len;
 }
 
-/* Where to ask; `socket_path` is "" for TCP. */
+/* The server; `socket_path` is "" for TCP. */
 struct target {
     char url[URL_BYTES], socket_path[URL_BYTES];
 };
@@ -48,8 +48,9 @@ static enum exit_code target_of_url(const char *url, const char *path, struct ta
                                     struct err *err) {
     struct str base = str_of(url);
     if (!str_starts(base, STR("http://")) && !str_starts(base, STR("https://")))
-        return usage_set(err, "health: \"%.100s\" is no address such as http://127.0.0.1:8080",
-                         url);
+        return usage_set(
+            err, "health: \"%.100s\" is not an address; expected for example http://127.0.0.1:8080",
+            url);
     while (base.len > 0 && base.ptr[base.len - 1] == '/') base.len--;
     snprintf(out->url, sizeof(out->url), "%.*s%s", STR_ARG(base), path);
     return EXIT_FINE;
@@ -92,7 +93,7 @@ static void set_options(CURL *curl, const struct target *target, const struct ar
     struct env_settings env;
     env_read(&env);
     if (env.ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, env.ca_file);
-    /* A probe of our own server: its certificate names it for others, not for 127.0.0.1. */
+    /* Our own server: its certificate has its public name, not 127.0.0.1. */
     bool is_ours = args_operands(args) == 0;
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, is_ours ? 0L : 1L);
     curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, is_ours ? 0L : 2L);
@@ -134,11 +135,11 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_health;
 const struct command cmd_health = {
     .name = "health",
-    .summary = "Ask a server whether it is ready",
+    .summary = "Check whether a server is ready",
     .operands = "[URL]",
-    .about = "Ends with 0 if the server at URL is ready, and with 69 and a sentence if it is not. "
-             "Without URL it asks the server that the environment (JITNEY_HOST, JITNEY_PORT, "
-             "JITNEY_UDS, JITNEY_CONFIG, ...) describes, on this machine. SSL_CERT_FILE names "
+    .about = "Exits with 0 if the server at URL is ready, and with 69 and a message if it is not. "
+             "Without URL it checks the server on this machine that the environment (JITNEY_HOST, "
+             "JITNEY_PORT, JITNEY_UDS, JITNEY_CONFIG, ...) describes. SSL_CERT_FILE names "
              "certificates to trust.",
     .groups = {flags},
     .operands_max = 1,

@@ -16,22 +16,22 @@ enum { REPORT_BYTES_MAX = 1 << 28, GRAPH_ROWS_MAX = 4096, SHOWN_BYTES_MAX = 200 
 
 static const struct flag flags[] = {
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
-    {.name = "tensors", .kind = FLAG_BOOL, .help = "List the tensors too."},
-    {.name = "meta", .kind = FLAG_BOOL, .help = "List the file's own facts too."},
+    {.name = "tensors", .kind = FLAG_BOOL, .help = "List the tensors, too."},
+    {.name = "meta", .kind = FLAG_BOOL, .help = "List the metadata of the file, too."},
     {.name = "graph",
      .kind = FLAG_BOOL,
-     .help = "Print the forward pass instead: every operation with shapes, bytes and flops."},
+     .help = "Print the forward pass instead: every op with its shapes, bytes and flops."},
     {.name = "svg",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "With --graph: also draw it into FILE."},
+     .help = "With --graph: also write it to FILE as a picture."},
     {.name = "rows",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "1",
      .min = 1,
      .max = GRAPH_ROWS_MAX,
-     .help = "With --graph: tokens computed at once."},
+     .help = "With --graph: number of tokens in the step."},
     {.name = "ctx",
      .letter = 'c',
      .kind = FLAG_INT,
@@ -39,11 +39,11 @@ static const struct flag flags[] = {
      .fallback = "512",
      .min = 1,
      .max = 1 << 24,
-     .help = "With --graph: tokens of context that attention looks at."},
+     .help = "With --graph: number of tokens that attention reads."},
     {0},
 };
 
-/* A model as far as it can be understood; what cannot is told by the errors. */
+/* A model as far as it can be read; the errors say what cannot. */
 struct subject {
     struct model_file *file;
     struct model *model;         /* NULL: see model_err */
@@ -83,7 +83,7 @@ static const char *format_name(const struct subject *s) {
     return model_file_kind(s->file) == MODEL_GGUF ? "gguf" : "folder";
 }
 
-/* What the file calls its architecture, known to us or not. */
+/* The name of the architecture in the file, supported or not. */
 static struct str arch_name(const struct subject *s) {
     struct str name = {0};
     bool found = false;
@@ -160,7 +160,7 @@ static void put_meta(const struct subject *s, struct buf *out) {
     }
 }
 
-/* What the file says of itself may hold anything, also what a terminal obeys. */
+/* Metadata may contain control sequences for terminals. */
 static void put_plain_row(struct buf *out, const char *title, struct str value) {
     buf_put_text(out, title);
     buf_put_plain(out, str_take(value, SHOWN_BYTES_MAX));
@@ -299,7 +299,7 @@ static enum status put_graph(const struct subject *s, const struct args *args, s
         tape_svg(tape, args_model(args), rows, ctx, &svg);
         st = buf_status(&svg) == ST_OK
                  ? file_write_atomic(args_text(args, "svg"), buf_str(&svg), err)
-                 : err_set(err, ST_NOMEM, "the drawing does not fit in memory");
+                 : err_set(err, ST_NOMEM, "out of memory for the picture");
         buf_deinit(&svg);
     }
     tape_destroy(tape);
@@ -317,8 +317,7 @@ static enum status report(const struct subject *s, const struct args *args, stru
         if (args_on(args, "tensors")) put_tensors(s, out);
         if (args_on(args, "meta")) put_meta(s, out);
     }
-    if (buf_status(out) != ST_OK)
-        return err_set(err, ST_NOMEM, "the report does not fit in memory");
+    if (buf_status(out) != ST_OK) return err_set(err, ST_NOMEM, "out of memory for the report");
     return out_write(buf_str(out), err);
 }
 
@@ -338,11 +337,11 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_inspect;
 const struct command cmd_inspect = {
     .name = "inspect",
-    .summary = "Show what a model file holds",
+    .summary = "Show the contents of a model file",
     .operands = "",
     .about = "Prints a summary: architecture, parameters, number formats, context, vocabulary, "
-             "tokenizer, template. Nothing is loaded, so it is quick for a model of any size. A "
-             "file that can be read but not run says why.",
+             "tokenizer, chat template. No weights are loaded, so it is fast for a model of any "
+             "size. If the model cannot be run, the summary says why.",
     .groups = {flags},
     .takes_model = true,
     .run = run,

@@ -77,12 +77,12 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_knobs;
 const struct command cmd_knobs = {
     .name = "knobs",
-    .summary = "List what can be set about scheduling, and the policies",
+    .summary = "List the knobs of the scheduler and the scheduling policies",
     .operands = "",
-    .about = "Every knob with its default, range and meaning, as --set NAME=VALUE takes it, and "
-             "every policy, as --policy takes it. --json gives {\"knobs\": [{\"name\", "
+    .about = "Prints every knob (--set NAME=VALUE) with its default, range and meaning, and every "
+             "policy (--policy NAME). --json prints {\"knobs\": [{\"name\", "
              "\"default\", \"range\", \"unit\", \"policy\", \"help\"}], \"policies\": [{\"name\", "
-             "\"help\"}]}; \"policy\" names the one that a knob belongs to.",
+             "\"help\"}]}; \"policy\" is the policy that a knob belongs to.",
     .groups = {flags},
     .run = run,
 };

@@ -1,4 +1,4 @@
-/* cli/cmd_profile.c - `jitney profile`: where a step's time goes, beside the machine's ceilings. */
+/* cli/cmd_profile.c - `jitney profile`: the time of a step by op, and the limits of the machine. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/cli.h"
@@ -22,40 +22,39 @@ static const struct flag flags[] = {
      .fallback = "512",
      .min = 0,
      .max = CTX_MAX,
-     .help = "Tokens that every decoding sequence has behind it; less than the model's context."},
+     .help = "Tokens in the context of each decoding sequence; less than the model's context."},
     {.name = "batch",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "32",
      .min = 0,
      .max = BATCH_MAX,
-     .help = "Sequences that decode together; 0 leaves this step out."},
+     .help = "Sequences in the batch that decodes; 0: skip this step."},
     {.name = "prompt",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "256",
      .min = 0,
      .max = ROWS_MAX,
-     .help = "Tokens of a prompt that are computed at once; 0 leaves this step out."},
+     .help = "Tokens of a prompt in one step; 0: skip this step."},
     {.name = "steps",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "32",
      .min = PROFILE_STEPS_MIN,
      .max = 10000,
-     .help = "Steps of each kind, of which the fastest quarter counts; fewer, but four at least, "
-             "if they "
-             "take more than two seconds."},
+     .help = "Steps of each kind; the fastest quarter counts. If they take more than two seconds, "
+             "fewer are run, but at least four."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {0},
 };
 
-/* The steps that the flags ask for. */
+/* The steps to run, from the flags. */
 struct wanted {
     struct profile_shape shapes[KINDS];
     const char *kinds[KINDS];
     uint32_t count;
-    uint32_t ctx_tokens; /* that the longest needs */
+    uint32_t ctx_tokens; /* of the longest step */
 };
 
 static void want(struct wanted *w, const char *kind, struct profile_shape shape) {
@@ -86,19 +85,19 @@ static enum status write_report(const struct profile_report *r, bool json, struc
     if (st == ST_OK)
         st = out_write(buf_str(&out), err);
     else
-        err_set(err, st, "the report does not fit in memory");
+        err_set(err, st, "out of memory for the report");
     buf_deinit(&out);
     return st;
 }
 
-/* The step that needs most memory is the one of many sequences. */
+/* The step with many sequences needs the most memory. */
 static enum status run_step(struct host *host, const struct profile_shape *shape,
                             const struct profile_options *options, struct profile *out,
                             struct err *err) {
     struct err why = {{0}};
     enum status st = profile_step(host, shape, options, out, &why);
     if (st == ST_NOMEM)
-        return err_set(err, st, "%s; a smaller --batch or --ctx-fill takes less", why.text);
+        return err_set(err, st, "%s; a smaller --batch or --ctx-fill needs less memory", why.text);
     return st == ST_OK ? ST_OK : err_set(err, st, "%s", why.text);
 }
 
@@ -122,7 +121,8 @@ static enum status measure(const struct args *args, const struct wanted *w, stru
                                       .steps_max = (uint32_t)args_int(args, "steps"),
                                       .budget_us = BUDGET_US};
     if (model_is_encoder(host->model))
-        return err_set(err, ST_BAD, "%s gives embeddings and has no steps to profile",
+        return err_set(err, ST_BAD,
+                       "%s is an embedding model; only models that write text can be profiled",
                        args_model(args));
     if (!dev->profiler)
         return err_set(err, ST_BAD, "device %s does not support profiling; use --device cpu",
@@ -157,18 +157,21 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_profile;
 const struct command cmd_profile = {
     .name = "profile",
-    .summary = "Show where a step's time goes, op by op, and what the machine allows",
+    .summary = "Measure the time of a step by op, and compare it with the machine's limits",
     .operands = "",
     .about =
-        "Measures how fast this machine reads memory and multiplies, then runs three kinds of step "
-        "through the engine: one sequence that decodes, many that decode together, and a piece of "
-        "a prompt. For each it prints what every kind of op takes, how much of that its threads "
-        "wait for each other, and its share of the ceiling that bounds it: memory for weights and "
-        "keys, int8 or f32 for arithmetic, the caches for the rest. What a step takes beyond the "
-        "sum of its parts is told as interrupted; it is near 0 where nothing else runs. A share "
-        "above 100 % means that a small model's weights lie in a cache, or that the machine was "
+        "Measures how fast this machine reads memory and multiplies, then runs three kinds of "
+        "step: "
+        "one sequence that decodes, a batch that decodes, and a piece of a prompt. For each step "
+        "it "
+        "prints, for every kind of op, its time, the time that threads wait at barriers, and its "
+        "share of the ceiling that limits it: memory bandwidth for weights and keys, int8 or f32 "
+        "throughput for arithmetic, cache bandwidth for the rest. The time of a step beyond the "
+        "sum of its parts is shown as interrupted; it is near 0 on an idle machine. A share above "
+        "100 % means that the weights of a small model fit in a cache, or that the machine was "
         "busy while the ceilings were measured.\n\n"
-        "--json gives model, device, threads, kv_type, ceilings {memory_gbs, cache_gbs, int8_gops, "
+        "--json prints model, device, threads, kv_type, ceilings {memory_gbs, cache_gbs, "
+        "int8_gops, "
         "f32_gops, ...} and steps [{kind, sequences, rows, context, step_us, tokens_per_second, "
         "ceiling_tokens_per_second, parts [{op, calls, us, wait_us, bound, least_us, share, "
         "...}], ...}]: step_us is the sum of the parts, around_us, sampling_us and interrupted_us.",

@@ -1,7 +1,5 @@
-/* cli/cmd_serve.c - `jitney serve`: models behind an address.
- *
- * The flags are the rows of config/settings.def; what they mean is the server's business.
- */
+/* cli/cmd_serve.c - `jitney serve`: the HTTP server. Its flags are the rows of
+ * config/settings.def. */
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/serve_check.h"
@@ -11,7 +9,7 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-/* A size is a text to the frame; the table of settings reads it. */
+/* The command line passes a size on as text; config/settings.c parses it. */
 enum {
     FLAG_OF_BOOL = FLAG_BOOL,
     FLAG_OF_INT = FLAG_INT,
@@ -36,11 +34,11 @@ static const struct flag flags_settings[] = {
 static const struct flag flags[] = {
     {.name = "print-config",
      .kind = FLAG_BOOL,
-     .help = "Print every setting with its value and where it came from, and stop. The output is "
-             "a config file."},
+     .help =
+         "Print every setting with its value and origin, and exit. The output is a config file."},
     {.name = "check",
      .kind = FLAG_BOOL,
-     .help = "See whether the settings, key file, certificate and models can be used, and stop."},
+     .help = "Check the settings, key file, certificate and models, and exit."},
     {0},
 };
 
@@ -94,7 +92,8 @@ static enum exit_code act(const struct settings *s, const struct args *args, str
     if (code != EXIT_FINE) return code;
     if (args_on(args, "check")) {
         code = serve_check_models(s, err);
-        return code == EXIT_FINE ? exit_of(out_write(STR("all is well\n"), err)) : code;
+        return code == EXIT_FINE ? exit_of(out_write(STR("settings and models are valid\n"), err))
+                                 : code;
     }
     enum status st = server_run(s, err);
     return st == ST_DEVICE ? EXIT_BUG : exit_of(st);
@@ -110,7 +109,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     return code;
 }
 
-/* The flags are the table's rows and, behind them, our own. */
+/* First the rows of the table, then the flags of this file. */
 static const char *section(uint32_t i) {
     if (i < settings_count()) return settings_section(i);
     return i == settings_count() ? "Other" : NULL;
@@ -119,17 +118,18 @@ static const char *section(uint32_t i) {
 extern const struct command cmd_serve;
 const struct command cmd_serve = {
     .name = "serve",
-    .summary = "Serve models to others over HTTP, as OpenAI's API and others",
+    .summary = "Serve models over HTTP with the APIs of OpenAI, Anthropic and Ollama",
     .operands = "[MODEL]...",
     .about =
-        "Listens at once, loads the models and serves them until SIGTERM, which lets requests "
-        "under way finish; SIGHUP reads the config file, keys and certificate again. A model that "
-        "writes text and one that embeds may be served together.\n"
-        "Every flag has a twin in the environment, JITNEY_ and its name in capitals "
-        "(--kv-memory: JITNEY_KV_MEMORY; lists with commas), and may stand in a config file "
-        "without its dashes (kv-memory = 2G). A flag outweighs the environment, that the file, "
-        "and that the default. docs/configuration.md has the whole table, docs/operation.md the "
-        "rest.",
+        "Listens at once, loads the models and serves them until SIGTERM; requests under way then "
+        "get time to finish. On SIGHUP it reads the config file, keys and certificate again. "
+        "Models "
+        "for text and for embeddings may be served together.\n"
+        "Every flag can also be set by an environment variable, JITNEY_ and its name in capitals "
+        "(--kv-memory: JITNEY_KV_MEMORY; lists separated by commas), or in a config file without "
+        "dashes (kv-memory = 2G). A flag takes precedence over the environment, the environment "
+        "over the file, and the file over the default. docs/configuration.md has the whole table; "
+        "docs/operation.md explains how to run a server.",
     .groups = {flags_settings, flags},
     .section = section,
     .operands_max = SETTING_LIST_MAX,

@@ -14,7 +14,7 @@ static const struct flag flags[] = {
     {.name = "file",
      .kind = FLAG_TEXT,
      .value = "T.jinja",
-     .help = "Use the template in this file instead of a model's."},
+     .help = "Render the template in this file instead of a model's."},
     {0},
 };
 
@@ -43,7 +43,7 @@ static enum status render(struct str source, const char *name, const struct json
     enum status st = template_create(source, &t, err);
     if (st == ST_OK)
         st = template_render(t, vars, clock_wall_s(), &template_limits_default, &out, err);
-    /* A limit that a template exceeds is the template's fault: trying later will not help. */
+    /* A template that exceeds a limit fails every time: not a temporary error. */
     if (st == ST_FULL) st = ST_BAD;
     if (st != ST_OK) err_prefix(err, st, name);
     if (st == ST_OK) st = out_write(buf_str(&out), err);
@@ -59,7 +59,7 @@ static enum status read_vars(struct buf *text, struct json **out, struct err *er
     if (json_kind(*out) == JS_MAP) return ST_OK;
     json_destroy(*out);
     *out = NULL;
-    return err_set(err, ST_BAD, "template: standard input is JSON but not an object");
+    return err_set(err, ST_BAD, "template: standard input must be a JSON object");
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {
@@ -67,7 +67,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (file && args_model(args))
         return usage_set(err, "template: give a model or --file, not both");
     if (!file && !args_model(args))
-        return usage_set(err, "template: which one? Give -m MODEL or --file T.jinja");
+        return usage_set(err, "template: no template; give -m MODEL or --file T.jinja");
     struct buf text, source;
     struct json *vars = NULL;
     buf_init(&text, SOURCE_BYTES_MAX);
@@ -86,9 +86,9 @@ const struct command cmd_template = {
     .name = "template",
     .summary = "Render a chat template",
     .operands = "< VARS.json",
-    .about = "Reads a JSON object from standard input, whose keys are the template's variables "
-             "(messages, tools, add_generation_prompt, bos_token, ...), and prints the result "
-             "exactly, with no newline added.",
+    .about = "Reads a JSON object from standard input; its keys are the variables of the template "
+             "(messages, tools, add_generation_prompt, bos_token, ...). Prints the result exactly, "
+             "without a newline at the end.",
     .groups = {flags},
     .takes_model = true,
     .model_optional = true,

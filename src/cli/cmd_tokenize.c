@@ -10,14 +10,14 @@ enum { LINE_BYTES_MAX = 1 << 30 };
 static const struct flag flags[] = {
     {.name = "no-special",
      .kind = FLAG_BOOL,
-     .help = "Read spellings of special tokens as plain text."},
+     .help = "Treat the text of special tokens as plain text."},
     {.name = "add-special",
      .kind = FLAG_BOOL,
-     .help = "Add the tokens that the model wants around a text, such as BOS."},
+     .help = "Add the special tokens that the model puts around a text, such as BOS."},
     {.name = "null",
      .letter = '0',
      .kind = FLAG_BOOL,
-     .help = "The input is several texts with NUL bytes between them; print one line for each."},
+     .help = "The input is several texts, separated by NUL bytes; print one line for each."},
     {0},
 };
 
@@ -70,8 +70,9 @@ const struct command cmd_tokenize = {
     .name = "tokenize",
     .summary = "Turn text into token ids",
     .operands = "< TEXT",
-    .about = "Reads standard input to its last byte (a final newline is text too) and prints the "
-             "ids on one line, separated by blanks. Bytes that are not UTF-8 count as U+FFFD.",
+    .about =
+        "Reads standard input to its end (a final newline is part of the text) and prints the "
+        "token ids on one line, separated by blanks. Bytes that are not UTF-8 count as U+FFFD.",
     .groups = {flags},
     .takes_model = true,
     .run = run,

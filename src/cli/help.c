@@ -7,7 +7,7 @@
 
 enum { HELP_COLUMNS = 80, FLAG_COLUMN = 26 };
 
-/* Limits beyond this mean "any number" and are not worth saying. */
+/* Limits beyond this mean "any number" and are not shown. */
 static const double WHOLE_MAX = 1e15;
 
 /* Append `text` broken at blanks, from column `at`, later lines indented by `indent`. */
@@ -35,7 +35,7 @@ static void put_wrapped(struct buf *out, const char *text, size_t at, size_t ind
     buf_put_char(out, '\n');
 }
 
-/* The sentence with what the table adds to it: default, range, repetition. */
+/* The help of a flag, followed by its default, its range and whether it may be repeated. */
 static void put_flag_facts(struct buf *out, const struct flag *f) {
     buf_put_text(out, f->help);
     bool ranged = f->kind == FLAG_INT || f->kind == FLAG_REAL;
@@ -84,13 +84,13 @@ void help_put_command(const struct command *c, struct buf *out) {
 
 void help_put_program(struct buf *out) {
     buf_put_text(out, "usage: jitney COMMAND [flags]\n\n"
-                      "Runs open-weight language models.\n\ncommands:\n");
+                      "Runs and serves open-weight language models.\n\ncommands:\n");
     for (const struct command *const *c = commands; *c; c++)
         buf_printf(out, "  %-12s %s\n", (*c)->name, (*c)->summary);
     buf_put_text(out, "\nother flags:\n"
-                      "  -h, --help    Show this help and stop.\n"
-                      "  -V, --version Show the version and stop.\n"
-                      "\n\"jitney COMMAND --help\" says more about one of them. To begin:\n\n"
+                      "  -h, --help    Show this help and exit.\n"
+                      "  -V, --version Show the version and exit.\n"
+                      "\n\"jitney COMMAND --help\" explains a command. To begin:\n\n"
                       "  jitney pull smollm2\n"
                       "  jitney chat smollm2\n");
 }

@@ -15,13 +15,13 @@
 struct interrupt {
     pthread_t thread;
     sigset_t set;
-    int pipe[2];          /* read end, write end; both do not block */
-    pthread_mutex_t lock; /* of what follows */
+    int pipe[2];          /* read end, write end; both non-blocking */
+    pthread_mutex_t lock; /* protects what follows */
     _Atomic bool *flag;   /* NULL: idle */
     bool loading, ending;
 };
 
-/* One SIGINT; false when the thread shall end. */
+/* Handle one SIGINT; false: the thread must end. */
 static bool handle(struct interrupt *i) {
     pthread_mutex_lock(&i->lock);
     bool ending = i->ending;
@@ -59,7 +59,7 @@ enum status interrupt_create(struct interrupt **out, struct err *err) {
     if (!i) return err_set(err, ST_NOMEM, "out of memory");
     if (!open_pipe(i->pipe)) {
         mem_free(i);
-        return err_set(err, ST_UNAVAILABLE, "the system gives no pipe");
+        return err_set(err, ST_UNAVAILABLE, "cannot create a pipe");
     }
     i->loading = true;
     sigemptyset(&i->set);
@@ -72,7 +72,7 @@ enum status interrupt_create(struct interrupt **out, struct err *err) {
         close(i->pipe[0]);
         close(i->pipe[1]);
         mem_free(i);
-        return err_set(err, ST_UNAVAILABLE, "the system gives no thread");
+        return err_set(err, ST_UNAVAILABLE, "cannot create a thread");
     }
     *out = i;
     return ST_OK;

@@ -1,7 +1,7 @@
 /* cli/interrupt.h - Ctrl-C as a message instead of a signal handler.
  *
- * A thread of its own waits for SIGINT, which every other thread blocks. What it does with one
- * depends on what the program is doing:
+ * One thread waits for SIGINT; all other threads block it. The effect depends on the state of the
+ * program:
  *
  *     LOADING --settle--> IDLE --aim(flag) --> GENERATING --aim(NULL)--> IDLE
  *     ends the program    interrupt_fd is       *flag = true
@@ -25,7 +25,7 @@ void interrupt_settle(struct interrupt *i);
 /* Until the next call Ctrl-C sets `flag`; NULL: it makes interrupt_fd readable. */
 void interrupt_aim(struct interrupt *i, _Atomic bool *flag);
 
-/* Becomes readable when Ctrl-C was pressed while idle; take empties it: true if it was. */
+/* Becomes readable when Ctrl-C is pressed while idle; take() empties it and returns true. */
 int interrupt_fd(const struct interrupt *i);
 bool interrupt_take(struct interrupt *i);
 

@@ -1,7 +1,7 @@
 /* cli/line_reader.h - lines from a person or from a pipe.
  *
- * On a terminal libedit edits the line and remembers earlier ones, also across runs; anywhere
- * else lines come as they are. Ctrl-C reaches it through struct interrupt.
+ * On a terminal libedit edits the line and keeps a history, which is saved between runs. Elsewhere
+ * lines are read unchanged. Ctrl-C arrives through struct interrupt.
  *
  * Lifetime: open, close (which saves the history). Thread: the main thread.
  */
@@ -19,11 +19,11 @@ struct line_reader; /* opaque */
 enum line_result {
     LINE_TEXT,
     LINE_END,       /* end of input, or Ctrl-D on an empty line           */
-    LINE_INTERRUPT, /* Ctrl-C; `out` holds nothing                        */
-    LINE_TOO_LONG,  /* more bytes than `out` may hold; the line is gone   */
+    LINE_INTERRUPT, /* Ctrl-C; `out` is empty                             */
+    LINE_TOO_LONG,  /* longer than the maximum of `out`; the line is lost */
 };
 
-/* `history_path` may be NULL: nothing is remembered. `edit`: use the terminal's abilities. */
+/* `history_path` may be NULL: no history. `edit`: edit lines on the terminal. */
 enum status line_reader_open(bool edit, const char *history_path, struct interrupt *interrupt,
                              struct line_reader **out, struct err *err);
 void line_reader_close(struct line_reader *r); /* NULL is fine */

@@ -21,37 +21,38 @@ const struct flag flags_engine[] = {
      .value = "N",
      .min = 1,
      .max = POOL_THREADS_MAX,
-     .help = "Threads that compute. If not given: one for each processor that the process may use, "
-             "less one from 8 processors on, which is left to everything else. The result is the "
-             "same bits with any number."},
+     .help = "Number of compute threads. If not given: one for each processor that the process may "
+             "use, minus one on 8 processors or more, which is left to other work. The result is "
+             "the same bits with any number."},
     {.name = "kv-type",
      .kind = FLAG_WORD,
      .value = "f16|f32|int8",
      .fallback = "f16",
-     .help = "Number format of the KV cache. int8 takes about half the memory of f16 and is a "
+     .help = "Number format of the KV cache. int8 needs about half the memory of f16 and is a "
              "little less exact."},
     {.name = "device",
      .kind = FLAG_TEXT,
      .value = "auto|cpu|cuda:N",
      .fallback = "auto",
-     .help = "Device that runs the model. auto: the best one of this machine.",
+     .help = "Device that runs the model; auto: the best one of this machine.",
      .check = device_check_name},
     {.name = "isa",
      .kind = FLAG_WORD,
      .value = "auto|amx|avx512|avx2|dotprod|neon|portable|ref",
      .fallback = "auto",
-     .help = "Which kernels compute: the best that the processor has, or a named set; ref is the "
-             "slow definition of right.",
+     .help =
+         "Instruction set of the CPU kernels; auto: the best that the processor has. ref is the "
+         "slow reference.",
      .check = device_check_isa},
     {.name = "weights-cache",
      .kind = FLAG_WORD,
      .value = "on|off",
      .fallback = "on",
-     .help = "Use weights that a server has kept in the order in which the kernels read them."},
+     .help = "Use weights that a server has cached in the order in which the kernels read them."},
     {.name = "verify",
      .kind = FLAG_BOOL,
-     .help = "Look at the checksums of kept weights before they are used; a damaged image is "
-             "removed and its weights are made anew. Only a server writes another."},
+     .help = "Check the checksums of cached weights before using them; damaged ones are removed, "
+             "and the weights are made again. Only a server caches them again."},
     {0},
 };
 
@@ -62,8 +63,9 @@ const struct flag flags_chunk[] = {
      .fallback = "256",
      .min = 1,
      .max = 4096,
-     .help = "Tokens of a prompt that are computed at once; changes speed and memory, never the "
-             "result."},
+     .help =
+         "Tokens of a prompt that are computed in one step; changes speed and memory, never the "
+         "result."},
     {0},
 };
 
@@ -74,12 +76,13 @@ const struct flag flags_context[] = {
      .value = "N",
      .min = 1,
      .max = 1 << 24,
-     .help = "Tokens of context, prompt and answer together; what the model was made for if not "
-             "given, at most 8192."},
+     .help =
+         "Tokens of context, prompt and answer together. If not given: the context of the model, "
+         "at most 8192."},
     {0},
 };
 
-/* What sample/ranges.def says of a flag. */
+/* Columns of sample/ranges.def, as members of struct flag. */
 #define LIMITS(row) .min = (double)row(SAMPLE_LEAST_OF), .max = (double)row(SAMPLE_MOST_OF)
 #define DEFAULT(row) .fallback = row(FALLBACK_TEXT)
 #define FALLBACK_TEXT(name, kind, least, most, value, text) #value
@@ -115,7 +118,7 @@ const struct flag flags_sampling[] = {
     {0},
 };
 
-/* Without a cache folder (no HOME) a path still works. */
+/* Without a cache folder (no HOME), paths still work. */
 static void find_cache(struct model_cache *cache) {
     struct env_settings env;
     struct err ignored = {0};
@@ -151,7 +154,7 @@ enum kv_type model_args_kv_type(const struct args *a) {
     return strcmp(word, "int8") == 0 ? KV_I8 : KV_F16;
 }
 
-/* Where a server keeps weights; NULL: they are not wanted. */
+/* The folder of cached weights; NULL: do not use them. */
 static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) {
     struct model_cache cache;
     find_cache(&cache);
@@ -159,9 +162,9 @@ static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) 
     return is_wanted && model_cache_images(&cache, path) ? path : NULL;
 }
 
-static void tell_note(const struct weight_cache *weights) {
+static void print_note(const struct weight_cache *weights) {
     const char *note = weight_cache_report(weights).note;
-    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made anew\n", note);
+    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made again\n", note);
 }
 
 static struct knobs knobs_of(const struct args *a) {
@@ -196,7 +199,7 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
     enum status st = service_open(out, path, &options, err);
     progress_bar_end(&bar);
     if (st != ST_OK) return st;
-    tell_note(out->host.weights);
+    print_note(out->host.weights);
     return ST_OK;
 }
 
@@ -223,7 +226,7 @@ enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct so
     enum status st = solo_open(path, &options, out, err);
     progress_bar_end(&bar);
     if (st != ST_OK) return st;
-    tell_note(solo_weights(*out));
+    print_note(solo_weights(*out));
     return ST_OK;
 }
 
@@ -249,7 +252,7 @@ enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct ho
     enum status st = host_open(out, path, &options, err);
     progress_bar_end(&bar);
     if (st != ST_OK) return st;
-    tell_note(out->weights);
+    print_note(out->weights);
     return ST_OK;
 }
 
@@ -271,7 +274,7 @@ static enum exit_code read_biases(const struct args *a, struct logit_bias bias[L
                                   uint32_t *count, struct err *err) {
     *count = args_count(a, "logit-bias");
     if (*count > LOGIT_BIAS_MAX)
-        return usage_set(err, "--logit-bias was given %u times; at most %d are possible", *count,
+        return usage_set(err, "--logit-bias was given %u times; the maximum is %d", *count,
                          LOGIT_BIAS_MAX);
     for (uint32_t i = 0; i < *count; i++) {
         const char *text = args_text_at(a, "logit-bias", i);
@@ -282,10 +285,11 @@ static enum exit_code read_biases(const struct args *a, struct logit_bias bias[L
     return EXIT_FINE;
 }
 
-/* 53 bits, so that every reader of JSON keeps it whole. */
+/* 53 bits: every JSON reader keeps them exactly. */
 static enum status draw_seed(uint64_t *seed, struct err *err) {
     if (getrandom(seed, sizeof(*seed), 0) != (ssize_t)sizeof(*seed))
-        return err_set(err, ST_UNAVAILABLE, "the system gives no random numbers; use --seed");
+        return err_set(err, ST_UNAVAILABLE,
+                       "cannot get random numbers from the system; give --seed");
     *seed >>= 64 - SEED_MAX_BITS;
     return ST_OK;
 }

@@ -1,6 +1,6 @@
-/* cli/model_args.h - the flags that several commands share, and opening what they name.
+/* cli/model_args.h - flags that several commands share, and the models that they name.
  *
- * Lifetime: the tables live for ever; what is opened belongs to the caller.
+ * Lifetime: the tables are static; what is opened belongs to the caller.
  * Thread: the main thread.
  */
 #ifndef CLI_MODEL_ARGS_H
@@ -28,10 +28,10 @@ extern const struct flag flags_sampling[]; /* --temp --seed --top-k ... --logit-
 
 enum { SEED_MAX_BITS = 53 };
 
-/* The path of the model that the user named. ST_MISSING says how to get it. */
+/* The path of the model. ST_MISSING: `err` says how to fetch it. */
 enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err);
 
-/* For commands that need no weights. */
+/* A model without its weights. */
 struct text_model {
     struct model_file *file;
     struct tokenizer *tokenizer;
@@ -55,11 +55,11 @@ enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct ho
                             struct err *err);
 enum kv_type model_args_kv_type(const struct args *a);
 
-/* A context size from flags_context: 0 if it is left to the model. */
+/* The context size from flags_context; 0: the model's. */
 uint32_t model_args_ctx(const struct args *a);
 
-/* What flags_sampling say. The biases are written to `bias`, which `out` borrows. A seed that
- * was not given is drawn from the system. */
+/* The values of flags_sampling. The biases are written to `bias`, which `out` borrows. Without
+ * --seed the seed is random. */
 enum exit_code model_args_sampling(const struct args *a, struct logit_bias bias[LOGIT_BIAS_MAX],
                                    struct sample_params *out, struct err *err);
 

@@ -18,7 +18,7 @@
 enum {
     ID_BYTES_MAX = 1 << 16,
     PROMPT_TOKENS_MAX = 1 << 24,
-    DRAWS_MAX = 64, /* tries to draw a token that is not a special one */
+    DRAWS_MAX = 64, /* tries to find a token that is not special */
 };
 
 static const struct json_limits line_limits = {.bytes_max = (size_t)1 << 28,
@@ -26,7 +26,7 @@ static const struct json_limits line_limits = {.bytes_max = (size_t)1 << 28,
                                                .values_max = (size_t)1 << 25,
                                                .unique_keys = true};
 
-/* Fields that are a number or a switch; the others have a function each. */
+/* Fields that are a number or a boolean; the others have a function each. */
 enum field_kind { FIELD_TIME, FIELD_COUNT, FIELD_SIGNED, FIELD_SEED, FIELD_REAL, FIELD_SWITCH };
 struct field {
     const char *name;
@@ -108,7 +108,7 @@ static enum status read_field(const struct field *f, const struct json *v,
     return ST_OK;
 }
 
-/* null is as good as absent. */
+/* null counts as not given. */
 static const struct json *member(const struct json *doc, const char *name) {
     const struct json *v = json_get(doc, name);
     return json_kind(v) == JS_NULL ? NULL : v;
@@ -122,7 +122,7 @@ static enum status read_fields(const struct json *doc, struct listed_request *ou
         const struct json *v = member(doc, fields[i].name);
         if (v) TRY(read_field(&fields[i], v, out, err));
     }
-    if (out->max_tokens == 0) return err_set(err, ST_BAD, "there is no \"max_tokens\"");
+    if (out->max_tokens == 0) return err_set(err, ST_BAD, "\"max_tokens\" is missing");
     return ST_OK;
 }
 
@@ -131,7 +131,7 @@ static enum status read_fields(const struct json *doc, struct listed_request *ou
 static enum status read_id(const struct json *doc, struct listed_request *out, struct err *err) {
     const struct json *v = member(doc, "id");
     if (v && json_kind(v) != JS_TEXT && json_kind(v) != JS_INT)
-        return err_set(err, ST_BAD, "\"id\" is neither a text nor a whole number");
+        return err_set(err, ST_BAD, "\"id\" must be a string or a whole number");
     struct buf text;
     buf_init(&text, ID_BYTES_MAX);
     if (v && json_kind(v) == JS_TEXT)
@@ -147,14 +147,13 @@ static enum status read_id(const struct json *doc, struct listed_request *out, s
     return st;
 }
 
-/* Texts and numbers name tenants alike; "7" and 7 are one. Comes last, for the map borrows the
- * name from the item. */
+/* "7" and 7 are the same tenant. Called last, because the map borrows the name from the item. */
 static enum status read_tenant(struct reading *r, const struct json *doc,
                                struct listed_request *out, struct err *err) {
     const struct json *v = member(doc, "tenant");
     if (!v) return ST_OK;
     if (json_kind(v) != JS_TEXT && json_kind(v) != JS_INT)
-        return err_set(err, ST_BAD, "\"tenant\" is neither a text nor a whole number");
+        return err_set(err, ST_BAD, "\"tenant\" must be a string or a whole number");
     char digits[24];
     snprintf(digits, sizeof(digits), "%lld", (long long)json_int(v, 0));
     struct str name = json_kind(v) == JS_TEXT ? json_str(v) : str_of(digits);
@@ -171,10 +170,12 @@ static enum status prompt_from_text(const struct reading *r, struct str text,
                                     struct listed_request *out, struct err *err) {
     struct tokens ids = {0};
     if (!r->source->tokenizer)
-        return err_set(err, ST_BAD, "\"prompt\" is a text and there is no tokenizer to read it");
+        return err_set(
+            err, ST_BAD,
+            "\"prompt\" is text, which needs a model; use \"prompt_tokens\" or \"prompt_len\"");
     enum status st = tokenizer_encode(r->source->tokenizer, text,
                                       (struct encode_options){.add_special = true}, &ids);
-    if (st == ST_OK && ids.count == 0) st = err_set(err, ST_BAD, "\"prompt\" gives no token");
+    if (st == ST_OK && ids.count == 0) st = err_set(err, ST_BAD, "\"prompt\" has no tokens");
     if (st == ST_OK && ids.count > PROMPT_TOKENS_MAX)
         st = err_set(err, ST_BAD, "\"prompt\" has %zu tokens", ids.count);
     if (st != ST_OK) {
@@ -196,21 +197,21 @@ static enum status prompt_from_ids(const struct reading *r, const struct json *i
                                    struct listed_request *out, struct err *err) {
     size_t count = json_count(ids);
     if (json_kind(ids) != JS_LIST || count == 0 || count > PROMPT_TOKENS_MAX)
-        return err_set(err, ST_BAD, "\"prompt_tokens\" is not a list of 1 to %d ids",
+        return err_set(err, ST_BAD, "\"prompt_tokens\" must be a list of 1 to %d token ids",
                        PROMPT_TOKENS_MAX);
     TRY(prompt_room(out, count));
     for (size_t i = 0; i < count; i++) {
         const struct json *v = json_at(ids, i);
         int64_t id = json_kind(v) == JS_INT ? json_int(v, -1) : -1;
         if (id < 0 || id >= (int64_t)r->source->vocab)
-            return err_set(err, ST_BAD, "\"prompt_tokens\"[%zu] is not a token id from 0 to %u", i,
+            return err_set(err, ST_BAD, "\"prompt_tokens\"[%zu] must be a token id from 0 to %u", i,
                            r->source->vocab - 1);
         out->prompt[i] = (int32_t)id;
     }
     return ST_OK;
 }
 
-/* Ordinary tokens: a prompt of random ones must not begin or end turns. */
+/* Not a special token: a random prompt must not begin or end a message. */
 static int32_t draw_token(const struct reading *r, struct rng *rng) {
     int32_t id = 0;
     for (uint32_t i = 0; i < DRAWS_MAX; i++) {
@@ -224,7 +225,7 @@ static enum status prompt_from_len(const struct reading *r, const struct json *l
                                    struct listed_request *out, struct err *err) {
     int64_t count = json_kind(len) == JS_INT ? json_int(len, 0) : 0;
     if (count < 1 || count > PROMPT_TOKENS_MAX)
-        return err_set(err, ST_BAD, "\"prompt_len\" is not a whole number from 1 to %d",
+        return err_set(err, ST_BAD, "\"prompt_len\" must be a whole number from 1 to %d",
                        PROMPT_TOKENS_MAX);
     TRY(prompt_room(out, (size_t)count));
     struct rng rng = {.seed = XXH3_64bits(out->id, strlen(out->id))};
@@ -238,10 +239,10 @@ static enum status read_prompt(const struct reading *r, const struct json *doc,
     const struct json *len = member(doc, "prompt_len");
     if ((text != NULL) + (ids != NULL) + (len != NULL) != 1)
         return err_set(err, ST_BAD,
-                       "expected one of \"prompt\", \"prompt_tokens\" and \"prompt_len\"");
+                       "give exactly one of \"prompt\", \"prompt_tokens\" and \"prompt_len\"");
     if (ids) return prompt_from_ids(r, ids, out, err);
     if (len) return prompt_from_len(r, len, out, err);
-    if (json_kind(text) != JS_TEXT) return err_set(err, ST_BAD, "\"prompt\" is not a text");
+    if (json_kind(text) != JS_TEXT) return err_set(err, ST_BAD, "\"prompt\" must be a string");
     return prompt_from_text(r, json_str(text), out, err);
 }
 
@@ -255,7 +256,7 @@ static bool is_known(struct str key) {
     return false;
 }
 
-static void remark_on_keys(const struct reading *r, const struct json *doc, uint32_t line) {
+static void warn_of_keys(const struct reading *r, const struct json *doc, uint32_t line) {
     for (struct json_iter it = json_iter_first(doc); json_iter_ok(&it); json_iter_next(&it)) {
         if (is_known(it.key)) continue;
         struct err text = {0};
@@ -284,20 +285,20 @@ static enum status push(struct request_list *list, const struct listed_request *
 
 static enum status read_members(struct reading *r, const struct json *doc,
                                 struct listed_request *item, struct err *err) {
-    if (json_kind(doc) != JS_MAP) return err_set(err, ST_BAD, "the line is not an object");
+    if (json_kind(doc) != JS_MAP) return err_set(err, ST_BAD, "the line must be a JSON object");
     TRY(read_fields(doc, item, err));
     TRY(read_id(doc, item, err));
     TRY(read_prompt(r, doc, item, err));
     return read_tenant(r, doc, item, err);
 }
 
-/* ST_BAD: the line is wrong, and `err` says why. */
+/* ST_BAD: the line is invalid; `err` says why. */
 static enum status read_line(struct reading *r, struct str text, uint32_t line, struct err *err) {
     struct json *doc = NULL;
     struct listed_request item = {.line = line};
     TRY(json_parse(text, &line_limits, &doc, err));
     enum status st = read_members(r, doc, &item, err);
-    if (st == ST_OK) remark_on_keys(r, doc, line);
+    if (st == ST_OK) warn_of_keys(r, doc, line);
     if (st == ST_OK) st = push(r->list, &item);
     if (st != ST_OK) drop(&item);
     json_destroy(doc);
@@ -331,7 +332,7 @@ enum status request_list_read(struct request_list *list, struct str text,
     map_destroy(r.tenants);
     if (st == ST_OK) return ST_OK;
     request_list_deinit(list);
-    return err_set(err, st, "out of memory for a list of requests");
+    return err_set(err, st, "out of memory for the list of requests");
 }
 
 void request_list_deinit(struct request_list *list) {

@@ -4,8 +4,8 @@
  *
  *     {"id": "a", "at_ms": 10, "prompt": "Once", "max_tokens": 16, "temperature": 0.7, "seed": 3}
  *
- * A line that cannot be used is told to the caller and left out; the others stay in the order of
- * the file. Empty lines are passed over.
+ * An invalid line is reported to the caller and skipped; the others stay in the order of the file.
+ * Empty lines are skipped.
  *
  * Lifetime: read, use, deinit. Thread: its owner.
  */
@@ -21,7 +21,7 @@
 struct tokenizer;
 
 struct listed_request {
-    char *id;      /* as JSON text, quotes included; the line's number if it has none */
+    char *id;      /* as JSON, with quotes; the line's number if not given */
     uint32_t line; /* 1 .. */
     int64_t at_us;
     int64_t cancel_after_us; /* from arrival; -1: never */
@@ -29,10 +29,10 @@ struct listed_request {
     uint32_t prompt_tokens;
     uint32_t max_tokens, n;
     double temperature;
-    uint64_t seed; /* made from the id if it is not given */
+    uint64_t seed; /* if not given: a hash of the id */
     bool ignore_eos;
     int32_t priority;
-    uint32_t tenant;   /* numbered in the order of appearance, 0 for those without one */
+    uint32_t tenant;   /* numbered in the order of appearance; 0: no tenant */
     char *tenant_name; /* of the first request that names it; else NULL */
     int64_t ttft_target_us, tpot_target_us;
 };
@@ -43,16 +43,16 @@ struct request_list {
     uint32_t bad_lines;
 };
 
-/* What turns a prompt into tokens. */
+/* How a prompt becomes tokens. */
 struct prompt_source {
-    const struct tokenizer *tokenizer; /* NULL: text cannot be used */
+    const struct tokenizer *tokenizer; /* NULL: prompts cannot be text */
     uint32_t vocab;
 };
 
-/* A line that is left out, or (is_bad false) a remark on one that is used. */
+/* Reports a line that was skipped, or (is_bad false) a warning about one that is used. */
 typedef void line_note_fn(void *ctx, uint32_t line, bool is_bad, const char *reason);
 
-/* ST_NOMEM only; lines that are wrong are counted and told to `note`. */
+/* Fails with ST_NOMEM only; invalid lines are counted and reported to `note`. */
 enum status request_list_read(struct request_list *list, struct str text,
                               const struct prompt_source *source, line_note_fn *note, void *ctx,
                               struct err *err);

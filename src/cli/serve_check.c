@@ -23,22 +23,20 @@
 
 enum { HOST_BYTES = 256 };
 
-/* Who is to blame for the setting's value. */
-static enum exit_code blame(const struct settings *s, const char *flag) {
+/* The code for a wrong value: it depends on where the value came from. */
+static enum exit_code code_of_origin(const struct settings *s, const char *flag) {
     return settings_origin(s, flag) == FROM_FLAG ? EXIT_USAGE : EXIT_CONFIG;
 }
 
-/* Lack of memory is nobody's fault. */
 static enum exit_code code_of(enum status st, const struct settings *s, const char *flag) {
     if (st == ST_OK) return EXIT_FINE;
-    return st == ST_NOMEM ? exit_of(st) : blame(s, flag);
+    return st == ST_NOMEM ? exit_of(st) : code_of_origin(s, flag);
 }
 
 static enum exit_code check_scheduling(const struct settings *s, struct err *err) {
     if (!sched_policy_find(s->policy)) {
-        usage_set(err, "serve: there is no policy \"%.100s\"; \"jitney knobs\" lists them",
-                  s->policy);
-        return blame(s, "policy");
+        usage_set(err, "serve: unknown policy \"%.100s\"; \"jitney knobs\" lists them", s->policy);
+        return code_of_origin(s, "policy");
     }
     struct knobs knobs = knobs_default();
     for (uint32_t i = 0; i < s->set.count; i++) {
@@ -48,7 +46,7 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
     struct str runner = str_of(s->runner);
     if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
     usage_set(err, "serve: --runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
-    return blame(s, "runner");
+    return code_of_origin(s, "runner");
 }
 
 static enum exit_code check_device(const struct settings *s, struct err *err) {
@@ -72,22 +70,22 @@ static bool address_is_local(const struct sockaddr_storage *at) {
     return !text[0] || access_host_is_loopback(text); /* a unix socket has no address */
 }
 
-/* A variable as a number; 0 if it is absent or no number. */
+/* A variable as a number; 0 if it is not set or not a number. */
 static uint64_t env_number(const char *name) {
     const char *text = env_find(name);
     uint64_t value = 0;
     return text && str_to_u64(str_of(text), &value) ? value : 0;
 }
 
-/* How many sockets a service manager hands over to this process (report/notify.h). */
-static uint64_t count_given(void) {
+/* How many sockets a service manager passes to this process (report/notify.h). */
+static uint64_t count_passed(void) {
     return env_number("LISTEN_PID") == (uint64_t)getpid() ? env_number("LISTEN_FDS") : 0;
 }
 
-/* Does one of them listen to others? */
-static bool is_given_open(void) {
+/* Whether other machines can reach one of these sockets. */
+static bool is_passed_open(void) {
     enum { FIRST_FD = 3 };
-    uint64_t count = count_given();
+    uint64_t count = count_passed();
     for (uint64_t i = 0; i < count && i < NOTIFY_FDS_MAX; i++) {
         struct sockaddr_storage at = {0};
         socklen_t bytes = sizeof(at);
@@ -98,21 +96,21 @@ static bool is_given_open(void) {
 }
 
 static enum exit_code check_address(const struct settings *s, struct err *err) {
-    bool has_other = s->uds || count_given() > 0;
+    bool has_other = s->uds || count_passed() > 0;
     bool has_tcp = !has_other || settings_origin(s, "port") != FROM_DEFAULT;
     if (s->uds && strlen(s->uds) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
-        usage_set(err, "serve: --uds: a socket's path has less than %zu bytes",
+        usage_set(err, "serve: --uds is too long; the path of a socket has less than %zu bytes",
                   sizeof(((struct sockaddr_un *)0)->sun_path));
-        return blame(s, "uds");
+        return code_of_origin(s, "uds");
     }
     if (s->api_key_file || s->no_auth) return EXIT_FINE;
-    bool is_given = is_given_open();
+    bool is_given = is_passed_open();
     if (!is_given && (!has_tcp || access_host_is_loopback(s->host))) return EXIT_FINE;
-    return usage_set(err,
-                     "serve: %s%.100s can be reached from other machines: say who may ask "
-                     "with --api-key-file FILE, or --no-auth to let everybody in",
-                     is_given ? "a socket that was handed over" : "--host ",
-                     is_given ? "" : s->host);
+    return usage_set(
+        err,
+        "serve: other machines can reach %s%.100s; give --api-key-file FILE to require a "
+        "key, or --no-auth to accept requests without one",
+        is_given ? "a socket of the service manager" : "--host ", is_given ? "" : s->host);
 }
 
 static enum exit_code check_tls(const struct settings *s, struct err *err) {
@@ -120,8 +118,8 @@ static enum exit_code check_tls(const struct settings *s, struct err *err) {
     if (!s->tls_cert || !s->tls_key) {
         const char *given = s->tls_cert ? "tls-cert" : "tls-key";
         const char *missing = s->tls_cert ? "tls-key" : "tls-cert";
-        usage_set(err, "serve: --%s needs --%s too", given, missing);
-        return blame(s, given);
+        usage_set(err, "serve: --%s needs --%s, too", given, missing);
+        return code_of_origin(s, given);
     }
     struct tls_context *tls = NULL;
     enum status st = tls_context_create(s->tls_cert, s->tls_key, &tls, err);
@@ -132,8 +130,8 @@ static enum exit_code check_tls(const struct settings *s, struct err *err) {
 static enum exit_code check_keys(const struct settings *s, struct err *err) {
     if (!s->api_key_file) return EXIT_FINE;
     if (s->no_auth) {
-        usage_set(err, "serve: --api-key-file and --no-auth contradict each other");
-        return blame(s, "no-auth");
+        usage_set(err, "serve: give --api-key-file or --no-auth, not both");
+        return code_of_origin(s, "no-auth");
     }
     struct keys *keys = NULL;
     enum status st = keys_create(s->api_key_file, &keys, err);
@@ -145,7 +143,7 @@ static enum exit_code resolve(const char *model, char path[MODEL_PATH_BYTES], st
     struct env_settings env;
     struct model_cache cache = {0};
     env_read(&env);
-    /* Without a cache a path is still a path. */
+    /* Without a cache, paths still work. */
     if (model_cache_init(&cache, &env, NULL) != ST_OK) cache.root[0] = 0;
     return exit_of(model_cache_resolve(&cache, model, path, err));
 }
@@ -153,9 +151,10 @@ static enum exit_code resolve(const char *model, char path[MODEL_PATH_BYTES], st
 static enum exit_code check_names(const struct settings *s, struct err *err) {
     char path[MODEL_PATH_BYTES];
     if (s->served_model_name.count > s->models.count) {
-        usage_set(err, "serve: %u names for %u models: --served-model-name is given once for each",
+        usage_set(err,
+                  "serve: %u names for %u models; give --served-model-name once for each model",
                   s->served_model_name.count, s->models.count);
-        return blame(s, "served-model-name");
+        return code_of_origin(s, "served-model-name");
     }
     for (uint32_t i = 0; i < s->models.count; i++) {
         enum exit_code code = resolve(s->models.items[i], path, err);

@@ -1,8 +1,9 @@
-/* cli/serve_check.h - what is wrong with the settings of a server, said before it starts.
+/* cli/serve_check.h - checks of a server's settings before it starts.
  *
- * The table knows each setting's range; this knows what they mean together and what they name:
- * files, keys, certificates, kernels, models. The code says whose fault it is: EXIT_USAGE if a flag
- * gave it, EXIT_CONFIG if the file or the environment did, EXIT_MISSING for a model.
+ * The table checks the range of each setting. These checks are about settings together, and about
+ * the files, keys, certificates, kernels and models that they name. The code tells the origin of a
+ * wrong value: EXIT_USAGE for a flag, EXIT_CONFIG for the file or the environment, EXIT_MISSING for
+ * a model.
  *
  * Thread: the main thread.
  */
@@ -13,7 +14,7 @@
 
 struct settings;
 
-/* Everything that can be seen without opening a model; models must be there. */
+/* All checks that need not open a model; the models must exist. */
 enum exit_code serve_check(const struct settings *s, struct err *err);
 
 /* Open every model's headers and tokenizer as well. */

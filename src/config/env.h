@@ -1,7 +1,7 @@
-/* config/env.h - what the environment of the process says, read once.
+/* config/env.h - the environment variables of the process, read once.
  *
- * The only place that looks at environment variables. A command reads them at its start and
- * passes the struct down; nothing below asks again, so a test can hand in what it likes.
+ * The only place that reads environment variables. A command reads them at its start and passes the
+ * struct down, so a test can pass any values.
  *
  * Lifetime: the texts belong to the process's environment; do not change it meanwhile.
  * Thread: read at start-up, before other threads.
@@ -17,9 +17,9 @@ struct env_settings {
     const char *xdg_cache_home; /* XDG_CACHE_HOME: the folder above it            */
     const char *home;           /* HOME                                           */
     const char *hub_endpoint;   /* HF_ENDPOINT: another Hugging Face hub          */
-    const char *hub_token;      /* HF_TOKEN: who we are there                     */
+    const char *hub_token;      /* HF_TOKEN: access token for the hub             */
     const char *ca_file;        /* SSL_CERT_FILE: certificates to trust           */
-    const char *tmp_dir;        /* TMPDIR: where files without a name are made    */
+    const char *tmp_dir;        /* TMPDIR: folder for temporary files             */
     bool no_color;              /* NO_COLOR is set to anything                    */
     bool dumb_terminal;         /* TERM is "dumb" or unset: no cursor movement    */
 };
@@ -28,7 +28,7 @@ void env_read(struct env_settings *out);
 
 /* Any other variable, for tables of names (config/settings.h); NULL when unset or empty. */
 const char *env_find(const char *name);
-/* Take a variable out, so that no child inherits it. */
+/* Remove a variable, so that no child process inherits it. */
 void env_remove(const char *name);
 
 /* The environment for a child process: ours with the variable `name` set to `value`. One

@@ -187,7 +187,7 @@ static void put_size(struct buf *out, uint64_t bytes) {
     if (unit) buf_put_char(out, UNITS[unit - 1]);
 }
 
-/* What a value of the row must be, for messages. */
+/* The expected value of a row, for error messages. */
 static void put_expected(struct buf *out, const struct setting_row *row) {
     switch (row->kind) {
     case SETTING_BOOL:
@@ -210,7 +210,7 @@ static void put_expected(struct buf *out, const struct setting_row *row) {
         break;
     case SETTING_TEXT:
     case SETTING_LIST:
-        buf_put_text(out, "a text without control characters");
+        buf_put_text(out, "text without control characters");
         break;
     }
 }
@@ -252,7 +252,7 @@ static bool in_range(const struct setting_row *row, double value) {
     return value >= row->min && value <= row->max;
 }
 
-/* ST_BAD: the value is not what the row takes. */
+/* ST_BAD: the row does not accept the value. */
 static enum status value_read(const struct setting_row *row, struct str value, void *place) {
     int64_t whole;
     double real;
@@ -314,7 +314,8 @@ static enum status row_set(struct settings *s, const struct setting_row *row, st
     enum status st = value_read(row, value, place_of(s, row));
     if (st == ST_BAD) return refuse(row, value, origin, err);
     if (st == ST_FULL)
-        return err_set(err, ST_BAD, "%s is given more than %d times", row->flag, SETTING_LIST_MAX);
+        return err_set(err, ST_BAD, "%s is given more than %d times, which is the maximum",
+                       row->flag, SETTING_LIST_MAX);
     return st == ST_OK ? ST_OK : err_set(err, st, "out of memory");
 }
 
@@ -330,7 +331,7 @@ enum setting_origin settings_origin(const struct settings *s, const char *flag) 
     return (enum setting_origin)s->origins[row - setting_rows];
 }
 
-/* --- life -------------------------------------------------------------------------------- */
+/* --- lifecycle -------------------------------------------------------------------------------- */
 
 enum status settings_init(struct settings *s) {
     *s = (struct settings){0};
@@ -364,7 +365,7 @@ enum status settings_copy(const struct settings *s, struct settings *out) {
 
 /* --- file and environment ---------------------------------------------------------------- */
 
-/* What stands between the quotes at the start of `text`, and nothing but a comment behind. */
+/* The text between the quotes at the start of `text`; only a comment may follow. */
 static bool unquote(struct str text, struct buf *out) {
     size_t i = 1;
     for (; i < text.len && text.ptr[i] != '"'; i++) {
@@ -386,14 +387,16 @@ static struct str without_comment(struct str text) {
 
 static enum status set_from_line(struct settings *s, struct str name, struct str raw,
                                  struct err *err) {
-    if (str_is(name, "config")) return err_set(err, ST_BAD, "a config file cannot name another");
+    if (str_is(name, "config"))
+        return err_set(err, ST_BAD,
+                       "a config file cannot name another config file; remove this line");
     if (raw.len == 0 || raw.ptr[0] != '"')
         return settings_set(s, name, without_comment(raw), FROM_FILE, err);
     struct buf value;
     buf_init(&value, VALUE_BYTES_MAX + 1);
     enum status st = ST_BAD;
     if (!unquote(raw, &value))
-        err_set(err, ST_BAD, "the quotes of the value do not end, or something follows them");
+        err_set(err, ST_BAD, "the quoted value has no closing quote, or text follows it");
     else if (buf_status(&value) == ST_NOMEM)
         st = err_set(err, ST_NOMEM, "out of memory");
     else
@@ -406,7 +409,7 @@ static enum status read_line(struct settings *s, struct str line, struct err *er
     line = str_trim(line);
     if (line.len == 0 || line.ptr[0] == '#') return ST_OK;
     const char *equals = memchr(line.ptr, '=', line.len);
-    if (!equals) return err_set(err, ST_BAD, "is no line \"name = value\"");
+    if (!equals) return err_set(err, ST_BAD, "not a setting; expected \"name = value\"");
     size_t name_bytes = (size_t)(equals - line.ptr);
     return set_from_line(s, str_trim(str_take(line, name_bytes)),
                          str_trim(str_skip(line, name_bytes + 1)), err);
@@ -460,9 +463,9 @@ enum status settings_read_env(struct settings *s, settings_look_up_fn *look_up, 
     return ST_OK;
 }
 
-/* --- again ------------------------------------------------------------------------------- */
+/* --- reload ------------------------------------------------------------------------------- */
 
-/* `fresh` holds what the file says; give it back what the file cannot change. */
+/* `fresh` has the values of the file; restore those that a reload cannot change. */
 static enum status settle(const struct settings *s, const struct setting_row *row,
                           struct settings *fresh, struct buf *restart) {
     uint32_t i = (uint32_t)(row - setting_rows);
@@ -517,7 +520,7 @@ static void put_real(struct buf *out, double value) {
     buf_put_text(out, text);
 }
 
-/* Of any kind but LIST; false: it has none. */
+/* Any kind but LIST; false: no value. */
 static bool put_value(struct buf *out, const struct setting_row *row, const void *place) {
     const char *text;
     switch (row->kind) {
@@ -559,7 +562,7 @@ static void print_row(const struct settings *s, uint32_t i, struct buf *out) {
     struct buf value;
     buf_init(&value, 3 * VALUE_BYTES_MAX);
     bool has_value = !list && put_value(&value, row, place_of(s, row));
-    /* A file cannot name itself. */
+    /* A config file cannot name itself. */
     bool is_comment = strcmp(row->flag, "config") == 0 || !(has_value || (list && list->count));
     if (is_comment) buf_put_text(out, "# ");
     if (!list || list->count == 0) put_line(out, row->flag, buf_str(&value), origin);

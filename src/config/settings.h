@@ -1,9 +1,9 @@
 /* config/settings.h - the settings of `jitney serve`, from one table (config/settings.def).
  *
- * A setting comes, in rising order of weight, from its default, the config file, the environment
- * (JITNEY_PORT), the command line. Each remembers where it came from, for --print-config and for
- * messages, so they may be set in any order. Names, ranges, help, the man page and the
- * documentation follow from the table.
+ * The value of a setting comes from the command line, else from the environment (JITNEY_PORT), else
+ * from the config file, else from the table. Each setting records its origin, for --print-config
+ * and for messages, so the origins may be read in any order. Names, ranges, help, the man page and
+ * the documentation follow from the table.
  *
  * Lifetime: settings_init, fill, use, settings_deinit. Thread: its owner; read-only once filled.
  */
@@ -26,7 +26,7 @@ enum setting_kind {
     SETTING_INT,
     SETTING_REAL,
     SETTING_TEXT,
-    SETTING_WORD, /* a text that is one of a few */
+    SETTING_WORD, /* one of a few words */
     SETTING_SIZE,
     SETTING_LIST
 };
@@ -64,15 +64,15 @@ struct setting_row {
 };
 extern const struct setting_row setting_rows[];
 uint32_t settings_count(void);
-const char *settings_section(uint32_t i); /* the title that row i begins; NULL: it begins none */
+const char *settings_section(uint32_t i); /* the title before row i; NULL: no title */
 
 enum status settings_init(struct settings *s); /* the defaults */
 void settings_deinit(struct settings *s);
 enum status settings_copy(const struct settings *s, struct settings *out);
 
-/* By flag name ("kv-memory"). ST_BAD: unknown (with the nearest) or out of its range, in words.
- * A LIST grows, unless what it holds comes from a lighter origin: then that is replaced. A
- * lighter origin than the value has is passed over. */
+/* By flag name ("kv-memory"). ST_BAD: unknown name (`err` suggests the nearest) or a value out of
+ * range. A value from a weaker origin than the present one is ignored; one from a stronger origin
+ * replaces it; a LIST grows if the origin is the same. */
 enum status settings_set(struct settings *s, struct str name, struct str value,
                          enum setting_origin origin, struct err *err);
 
@@ -82,23 +82,22 @@ enum status settings_read_file(struct settings *s, const char *path, struct err 
 enum status settings_read_text(struct settings *s, struct str text, const char *name,
                                struct err *err);
 
-/* What the environment says; the items of a LIST stand between commas there. */
+/* Values from the environment; there the items of a LIST are separated by commas. */
 typedef const char *settings_look_up_fn(const char *name); /* env_find */
 enum status settings_read_env(struct settings *s, settings_look_up_fn *look_up, struct err *err);
 /* JITNEY_KV_MEMORY for kv-memory. */
 enum { SETTING_ENV_BYTES = 64 };
 void settings_env_name(const char *flag, char out[SETTING_ENV_BYTES]);
 
-/* Make in `out` what `s` becomes when its file is read again: rows that reload take their new
- * value, unless the environment or a flag decides them; the others keep theirs, and those whose
- * value in the file is another one are named in `restart`, with commas between them. `out` is
- * untouched on failure. */
+/* Read the config file again: `out` gets a copy of `s` with the new values of the rows that reload,
+ * unless the environment or a flag sets them. Other rows keep their value; if the file has a new
+ * one, the row's name is added to `restart`, separated by commas. On failure `out` is untouched. */
 enum status settings_reload(const struct settings *s, struct settings *out, struct buf *restart,
                             struct err *err);
 
 enum setting_origin settings_origin(const struct settings *s, const char *flag);
 
-/* Every setting with its value and origin, as a config file that would give the same. */
+/* Print every setting with its value and origin, as a config file with the same effect. */
 void settings_print(const struct settings *s, struct buf *out);
 
 #endif

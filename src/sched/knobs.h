@@ -18,7 +18,7 @@ struct knobs {
     /* Memory and batch. */
     uint32_t kv_blocks;       /* 0: from the memory that the engine was given */
     uint32_t block_size;      /* tokens in a block */
-    uint32_t max_seqs;        /* seats: sequences that run at one time */
+    uint32_t max_seqs;        /* maximum number of running sequences  */
     uint32_t max_step_tokens; /* tokens computed in one step, at most */
     double step_target_ms;    /* 0: no target; else prompts get what is left of this time */
     uint32_t chunk_tokens;    /* of one prompt in one step, at most; 0: no limit of its own */

@@ -79,11 +79,11 @@ def test_operands_and_flags_name_models():
     (["--host", "0.0.0.0", MODEL], 64, "--api-key-file"),
     (["--host", "::", MODEL], 64, "--no-auth"),
     (["--host", "example.com", MODEL], 64, "other machines"),
-    (["--tls-cert", "x", MODEL], 64, "--tls-cert needs --tls-key too"),
-    (["--tls-key", "x", MODEL], 64, "--tls-key needs --tls-cert too"),
+    (["--tls-cert", "x", MODEL], 64, "--tls-cert needs --tls-key, too"),
+    (["--tls-key", "x", MODEL], 64, "--tls-key needs --tls-cert, too"),
     (["--tls-key", "x", "--tls-cert", "/nowhere/cert.pem", MODEL], 64, "/nowhere/cert.pem"),
     (["--api-key-file", "/nowhere/keys", MODEL], 64, "/nowhere/keys"),
-    (["--policy", "hope", MODEL], 64, "no policy"),
+    (["--policy", "hope", MODEL], 64, "unknown policy"),
     (["--set", "max_seqs=0", MODEL], 64, "max_seqs"),
     (["--runner", "magic", MODEL], 64, "sim:STEP_US"),
     (["--isa", FOREIGN_ISA, MODEL], 64, "this processor can run: "),
@@ -119,7 +119,7 @@ def test_check_passes_what_can_be_served(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-1 name=a rpm=60\n")
     got = serve("--check", MODEL, "--host", "0.0.0.0", "--api-key-file", str(keys))
-    assert (got.code, got.out, got.err) == (0, "all is well\n", "")
+    assert (got.code, got.out, got.err) == (0, "settings and models are valid\n", "")
     assert serve("--check", MODEL, "--uds", "/tmp/x.sock", "--host", "0.0.0.0").code == 0
     assert serve("--check", MODEL, "--host", "[::1]").code == 0
     assert serve("--check", MODEL, "--host", "0.0.0.0", "--no-auth").code == 0
@@ -135,12 +135,12 @@ def test_a_socket_that_is_handed_over_is_held_to_the_same_rule(host, flags, code
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True,
                               pass_fds=[listener.fileno()])
     assert done.returncode == code, done.stderr
-    assert code == 0 or "a socket that was handed over can be reached" in done.stderr
+    assert code == 0 or "other machines can reach a socket of the service manager" in done.stderr
 
 
 def test_sockets_of_another_process_do_not_open_the_door():
     got = serve("--check", MODEL, "--host", "0.0.0.0", env={"LISTEN_FDS": "1", "LISTEN_PID": "1"})
-    assert got.code == 64 and "--host 0.0.0.0 can be reached" in got.err
+    assert got.code == 64 and "other machines can reach --host 0.0.0.0" in got.err
 
 
 def test_check_opens_models(tmp_path):

@@ -64,7 +64,7 @@ def test_other_architectures_and_formats(name):
 
 
 def test_what_cannot_be_profiled_is_refused():
-    assert "embeddings" in refusal(BAD, "profile", GOLDEN / "bert")
+    assert "embedding model" in refusal(BAD, "profile", GOLDEN / "bert")
     refusal(MISSING, "profile", "no/such/model.gguf")
     refusal(USAGE, "profile", LLAMA, "--batch", "2000")
     refusal(USAGE, "profile", LLAMA, "--steps", "1")

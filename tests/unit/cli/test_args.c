@@ -197,9 +197,9 @@ static void test_mistakes_are_named(void **state) {
     refuse("m --temp 1e9", "try: --temp is \"1e9\"; it must be a number from 0 to 10");
     refuse("m --type f64", "try: --type is \"f64\"; it must be one of f16|f32");
     refuse("m --type f", "try: --type is \"f\"; it must be one of f16|f32");
-    refuse("a b c", "try: \"c\" is one word too many; \"jitney try --help\" shows the usage");
-    refuse("--json", "try: which model? Name one: jitney try -m MODEL; \"jitney list\" shows "
-                     "those that are here");
+    refuse("a b c", "try: unexpected argument \"c\"; \"jitney try --help\" shows the usage");
+    refuse("--json", "try: no model; give one with jitney try -m MODEL (\"jitney list\" shows the "
+                     "models in the cache)");
 }
 
 static void test_help_needs_nothing_else(void **state) {
