@@ -1,8 +1,8 @@
-# jitney's front door: short names for what people do. `make help` lists them.
+# jitney: short names for common tasks. `make help` lists them.
 #
-# The work is done by CMake and Ninja (CMakeLists.txt) and by the scripts in tools/. Everything
-# made here lies under build/: the release build itself, other builds in folders of it, the
-# Python environment of the tests, and stamps that say which set-up has been done.
+# The work is done by CMake and Ninja (CMakeLists.txt) and by the scripts in tools/. All output is
+# under build/: the release build, further builds in folders of it, the Python environment of the
+# tests, and stamps that record which set-up has been done.
 
 MODEL   ?= smollm2
 URL     ?= http://127.0.0.1:8080
@@ -14,7 +14,7 @@ export MODEL URL
 
 JITNEY   = build/jitney
 PYTHON   = build/venv/bin/python
-# Where `jitney list --json` says that a model lies; nothing if it is not there.
+# The path of a model in the cache, from `jitney list --json`; empty if it is not there.
 CACHED_PATH = 'import json, sys; print("".join(m["path"] for m in json.load(sys.stdin) \
 	if m["name"] == sys.argv[1] and m["state"] == "cached"))'
 SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
@@ -24,13 +24,13 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 .PHONY: bench-peers test-arm help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
-# What one asks of this file is done one thing at a time; ninja and run_tests use the cores.
+# Targets run one after another; ninja and run_tests use all cores.
 .NOTPARALLEL:
 
-help: ## this list
+help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-# Set-up: once, and again when what is needed changes.
+# Set-up: runs once, and again when the list of needed packages changes.
 build/stamps/run: tools/setup
 	@tools/setup run
 	@mkdir -p build/stamps && touch $@
@@ -52,42 +52,42 @@ build/stamps/goldens: tools/setup tools/goldens-requirements.txt
 	@tools/setup goldens
 	@mkdir -p build/stamps && touch $@
 
-build: build/stamps/run ## the program, build/jitney, and the library, build/libjitney.so (release)
+build: build/stamps/run ## build the program build/jitney and the library build/libjitney.so (release)
 	@tools/build build jitney library
 
-run: build ## serve a model until Ctrl-C or SIGTERM: MODEL=name or path, FLAGS="--port 9000"
+run: build ## serve a model until Ctrl-C: MODEL=name or path, FLAGS="--port 9000"
 	@[ -e "$$MODEL" ] || $(JITNEY) pull "$$MODEL"
 	@exec $(JITNEY) serve "$$MODEL" $(FLAGS)
 
-chat: build ## talk with the server that make run started: URL=http://127.0.0.1:8080
+chat: build ## chat with the server that "make run" started: URL=http://127.0.0.1:8080
 	@exec $(JITNEY) chat --url "$$URL"
 
-test: build/stamps/test ## every test, also under the address, undefined and thread sanitizers
+test: build/stamps/test ## run every test, also with the address, undefined and thread sanitizers
 	@tools/build build all -DJITNEY_TESTS=ON
 	@tools/build build/asan all $(SANITIZE)=address,undefined
 	@tools/build build/tsan thread_tests $(SANITIZE)=thread
 	@for model in smollm2 minilm; do $(JITNEY) pull $$model || \
-	    echo "without $$model: tests that need it are skipped"; done
+	    echo "$$model could not be fetched; tests that need it are skipped"; done
 	@JITNEY_TEST_MODEL="$$($(JITNEY) list --json | $(PYTHON) -c $(CACHED_PATH) smollm2)" \
 	$(PYTHON) tools/run_tests --gate tools/check_layers --gate tools/check_style \
 	    --gate tools/check_docs --gate "tools/make_cli_docs.py --check $(JITNEY)" \
 	    --pytest $(PYTHON)=tests/e2e --pytest $(PYTHON)=tests/tools \
 	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
 
-test-identity: build/stamps/test ## answers in a crowd against answers alone, all on the real model
+test-identity: build/stamps/test ## compare answers in a batch with answers alone, all on the real model
 	@tools/build build test_crowds jitney -DJITNEY_TESTS=ON
 	@$(JITNEY) pull smollm2
 	@JITNEY_IDENTITY=full build/tests/test_crowds
 
-test-arm: build/stamps/arm ## kernels, golden models and crowds compiled for 64-bit Arm, in qemu
+test-arm: build/stamps/arm ## run kernel, golden and batch tests compiled for 64-bit Arm, in qemu
 	@tools/build build jitney
 	@tools/build build/arm ops_tests golden_tests identity_tests jitney \
 	    -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake -DJITNEY_TESTS=ON
-	@$(JITNEY) pull smollm2 || echo "without smollm2: its answers are not compared"
+	@$(JITNEY) pull smollm2 || echo "smollm2 could not be fetched; its answers are not compared"
 	@tools/test_arm $(PYTHON)
 
-check: check-format check-text check-headers check-warnings check-static check-binary ## style gates
-	@echo "check: all gates passed"
+check: check-format check-text check-headers check-warnings check-static check-binary ## check format, style, docs, warnings and static analysis
+	@echo "check: all checks passed"
 
 check-format: build/stamps/check
 	@echo "check: format"
@@ -115,25 +115,25 @@ check-binary: build
 	@echo "check: hardening of $(JITNEY)"
 	@tools/check_binary $(JITNEY)
 
-bench: build/stamps/run ## how fast: every program of bench/
+bench: build/stamps/run ## run every benchmark of bench/
 	@tools/build build benches
 	@for bench in $$(find build/bench -type f -executable | sort); do \
 	    echo "# $$bench" && $$bench || exit 1; done
 
-bench-server: build/stamps/test ## what the server's front costs, with a runner that only pretends
+bench-server: build/stamps/test ## measure the HTTP server alone, with a runner that computes nothing
 	@tools/build build bench_serve_load jitney
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tools/bench_server
 
-bench-peers: build/stamps/run ## jitney beside llama.cpp, OpenVINO, vLLM and torch: FLAGS="--quick"
+bench-peers: build/stamps/run ## compare jitney with llama.cpp, OpenVINO, vLLM and torch: FLAGS="--quick"
 	@tools/build build jitney bench_peer_worker bench_peaks
 	@$(JITNEY) pull smollm2
 	@python3 tools/bench_peers $(FLAGS)
 
-fuzz: build/stamps/check ## libFuzzer: T=name for one target, SEC=seconds for each
+fuzz: build/stamps/check ## run the fuzz targets: T=name for one of them, SEC=seconds for each
 	@tools/fuzz "$(SEC)" $(T)
 
-diff: build/stamps/test ## 100,000 random strings a tokenizer family, and as many templates
+diff: build/stamps/test ## compare tokenizers and templates with their references on random input
 	@tools/build build all -DJITNEY_TESTS=ON
 	@$(PYTHON) tools/diff_tokenizers.py --driver build/tests/tok_driver --count 100000
 	@for seed in 1 2 3 4 5 6 7 8 9 10; do \
@@ -141,13 +141,13 @@ diff: build/stamps/test ## 100,000 random strings a tokenizer family, and as man
 	    JITNEY_TEMPLATE_GOLDENS=build/templates/$$seed build/tests/test_template_golden \
 	    || exit 1; done
 
-goldens: build/stamps/goldens ## make the committed reference outputs anew (fetches torch)
+goldens: build/stamps/goldens ## make the committed reference outputs again (downloads torch)
 	@tools/build build jitney
 	@build/venv-goldens/bin/python tools/make_goldens.py --out tests/golden/models
 	@build/venv-goldens/bin/python tools/make_goldens.py --out tests/golden/models \
 	    --minilm "$$($(JITNEY) pull minilm | sed 's/.*, //')"
 
-install: build ## into DESTDIR and PREFIX (/usr/local)
+install: build ## install to DESTDIR and PREFIX (/usr/local)
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
 
 clean: ## remove build/

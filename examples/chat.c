@@ -3,8 +3,8 @@
  *     cc chat.c -o chat $(pkg-config --cflags --libs jitney)
  *     ./chat smollm2 "What is the capital of France?" "Why is the sky blue?"
  *
- * The answers share the model step by step; each is shown when it is whole, the shortest first.
- * The same question gets the same answer, whatever is asked beside it.
+ * All questions share the steps of the model; each answer is printed when it is complete. A
+ * question gets the same answer whichever other questions run at the same time.
  */
 #include <jitney.h>
 #include <stdio.h>
@@ -32,14 +32,14 @@ static int ask(struct jitney *j, struct answer *a) {
     struct jitney_request req = jitney_request_default();
     req.chat = a->question;
     req.max_tokens = 64;
-    req.temperature = 0; /* always the likeliest token */
-    req.user = a;        /* every event of this request brings it back */
+    req.temperature = 0; /* always the most likely token */
+    req.user = a;        /* every event of this request has it */
     if (jitney_submit(j, &req, NULL, why) == JITNEY_OK) return 0;
     fprintf(stderr, "chat: %s\n", why);
     return -1;
 }
 
-/* Until nothing is under way. */
+/* Returns when all requests have finished. */
 static int show_answers(struct jitney *j) {
     int failed = 0;
     struct jitney_event ev = jitney_event_default();

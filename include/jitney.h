@@ -15,22 +15,22 @@
  *     jitney_event_clear(&ev);
  *     jitney_close(j);
  *
- * Many requests may be under way at once; they share the model step by step, and none of them
- * changes what another one answers: for the same request the tokens and log-probabilities are
- * the same bits whoever else is being served.
+ * Many requests may run at the same time; they share the steps of the model. No request changes
+ * the answer of another: the same request gives the same bits, tokens and log-probabilities,
+ * whichever requests run beside it.
  *
- * Threads: every function may be called from any thread at any time, on several models at once;
- * an event struct belongs to one thread at a time. jitney_close waits until calls that have begun
- * have returned (those that wait return JITNEY_CLOSED at once); none may begin after it.
+ * Threads: every function may be called from any thread at any time; several models may be open.
+ * An event struct belongs to one thread at a time. jitney_close waits until running calls have
+ * returned (those that wait return JITNEY_CLOSED at once); no call may begin after it.
  *
- * Memory: strings and arrays that you pass are copied before the call returns. What an event
- * points to stays valid until the struct is used for another event or cleared.
+ * Memory: the library copies the strings and arrays that you pass before the call returns. The
+ * pointers of an event are valid until the struct is used for another event or cleared.
  *
- * Errors: where a function takes `error` (NULL, or JITNEY_ERROR_BYTES bytes) it puts one sentence
- * there that says what happened and what to do.
+ * Errors: a function with a parameter `error` (NULL, or JITNEY_ERROR_BYTES bytes) writes one
+ * sentence to it that says what happened and what to do.
  *
- * Compatibility: fields are only ever added at the end of structs, whose `size` member tells the
- * library how much of them the caller knows; the _default functions set it.
+ * Compatibility: new fields are only added at the end of structs. The member `size` tells the
+ * library which of them the caller knows; the _default functions set it.
  */
 #ifndef JITNEY_H
 #define JITNEY_H
@@ -46,24 +46,24 @@ extern "C" {
 enum { JITNEY_ERROR_BYTES = 512, JITNEY_TOP_MAX = 20, JITNEY_STOPS_MAX = 16 };
 enum jitney_status {
     JITNEY_OK = 0,
-    JITNEY_BAD,     /* the request or the model file is wrong                     */
+    JITNEY_BAD,     /* the request or the model file is invalid                   */
     JITNEY_MISSING, /* no such model                                              */
     JITNEY_FULL,    /* the queue is full: try again later                         */
     JITNEY_NOMEM,   /* not enough memory                                          */
     JITNEY_IO,      /* the system failed while reading or writing                 */
-    JITNEY_TIMEOUT, /* nothing happened in the time given                         */
-    JITNEY_IDLE,    /* nothing is under way, so there is nothing to wait for      */
+    JITNEY_TIMEOUT, /* no event within the time limit                             */
+    JITNEY_IDLE,    /* no request is running, so there is nothing to wait for     */
     JITNEY_CLOSED,  /* jitney_stop or jitney_close was called                     */
 };
 
 enum jitney_finish {
     JITNEY_MORE = 0,
-    JITNEY_STOP,      /* the model ended its answer, or a stop string was met */
+    JITNEY_STOP,      /* the model ended its answer, or a stop string matched */
     JITNEY_LENGTH,    /* max_tokens, or the context is full                   */
     JITNEY_CANCELLED, /* jitney_cancel                                        */
-    JITNEY_EXPIRED,   /* its time was over                                    */
-    JITNEY_REFUSED,   /* it can never be served; the event's `error` says why */
-    JITNEY_ERROR,     /* its computation failed; the event's `error` says how */
+    JITNEY_EXPIRED,   /* its deadline has passed                              */
+    JITNEY_REFUSED,   /* it does not fit into memory; `error` says why        */
+    JITNEY_ERROR,     /* its computation failed; the event's `error` says why */
 };
 
 struct jitney; /* an open model */
@@ -72,14 +72,14 @@ struct jitney_options {
     size_t size;
     uint32_t threads;       /* at most 256; 0: as many as the process may use */
     uint32_t ctx_tokens;    /* the longest sequence; 0: the model's own, at most 8192 */
-    uint64_t kv_bytes;      /* memory for the KV cache; 0: 1 GiB or what the seats can use */
+    uint64_t kv_bytes;      /* memory for the KV cache; 0: 1 GiB, or less if max_seqs needs less */
     const char *policy;     /* NULL: "chunked" */
-    const char *const *set; /* "knob=value", NULL-terminated; NULL: none. Wins over the above. */
-    void (*on_progress)(void *ctx, double share); /* while loading, 0 to 1; NULL: not wanted */
+    const char *const *set; /* "knob=value", NULL-terminated, or NULL. Overrides the above. */
+    void (*on_progress)(void *ctx, double share); /* while loading, 0 to 1; may be NULL */
     void *progress_ctx;
     bool pretend; /* compute nothing: answers are words of the vocabulary, up to max_tokens; for
-                     testing a program without waiting for a model */
-    uint32_t pretend_step_us; /* how long a step then takes */
+                     testing a program without a model */
+    uint32_t pretend_step_us; /* with `pretend`: the time of a step */
 };
 void jitney_options_init(struct jitney_options *options, size_t size);
 static inline struct jitney_options jitney_options_default(void) {
@@ -92,20 +92,20 @@ static inline struct jitney_options jitney_options_default(void) {
  * NULL. Reads JITNEY_CACHE, XDG_CACHE_HOME and HOME to find the cache. */
 enum jitney_status jitney_open(const char *model, const struct jitney_options *options,
                                struct jitney **out, char *error);
-/* Make all who wait, and all who call from now on, get JITNEY_CLOSED, so that threads leave their
- * loops; when they have, close. What is under way gets no more events and ends with close. */
+/* Calls that wait, and all later calls, return JITNEY_CLOSED, so that threads leave their loops;
+ * then call jitney_close. Running requests get no more events. */
 void jitney_stop(struct jitney *j);
 void jitney_close(struct jitney *j); /* stops first; NULL is fine */
 
 struct jitney_info {
     size_t size;
-    uint32_t ctx_tokens, vocab, threads; /* as they are in force */
+    uint32_t ctx_tokens, vocab, threads; /* the values in use */
     bool has_chat;                       /* the model has a chat template */
 };
 void jitney_info(struct jitney *j, struct jitney_info *out); /* set out->size first */
 
 struct jitney_logprob {
-    int32_t token; /* -1: none */
+    int32_t token; /* -1: no token */
     float logprob; /* natural logarithm, of the model's own distribution */
 };
 struct jitney_bias {
@@ -121,26 +121,26 @@ struct jitney_request {
     const int32_t *tokens;
     size_t token_count;
     uint32_t max_tokens;
-    uint32_t n;        /* answers, 1 to 16; the i-th draws with seed + i */
-    float temperature; /* 0: always the likeliest */
+    uint32_t n;        /* answers, 1 to 16; answer i is sampled with seed + i */
+    float temperature; /* 0 to 10; 0: always the most likely token */
     uint32_t top_k;    /* 0: off */
     float top_p, min_p, typical_p;
     float repetition_penalty, presence_penalty, frequency_penalty;
-    int32_t penalty_window; /* last tokens that the penalties look at; -1: all of them */
+    int32_t penalty_window; /* how many of the last tokens the penalties count; -1: all */
     uint64_t seed;
     const struct jitney_bias *bias;
     size_t bias_count;
-    const char *const *stop; /* NULL-terminated, at most JITNEY_STOPS_MAX; NULL: none */
-    bool ignore_end;         /* go on past the model's end tokens */
+    const char *const *stop; /* NULL-terminated, at most JITNEY_STOPS_MAX; may be NULL */
+    bool ignore_end;         /* continue past the model's end tokens */
     bool keep_special;       /* show special tokens in the text */
     bool logprobs;
     uint32_t top_logprobs; /* at most JITNEY_TOP_MAX; needs logprobs */
-    uint32_t tenant;       /* requests of one tenant share prefixes and a fair share */
+    uint32_t tenant;       /* requests of one tenant share cached prefixes and a fair share */
     int32_t priority;      /* larger is more important, under the policy "priority" */
-    double ttft_target_ms, tpot_target_ms, expires_ms; /* 0: none */
-    void *user;                                        /* comes back in every event */
+    double ttft_target_ms, tpot_target_ms, expires_ms; /* 0: not set */
+    void *user;                                        /* every event of the request has it */
 };
-/* max_tokens 256, n 1, temperature 0.8, a seed drawn anew by each call; everything else off. */
+/* max_tokens 256, n 1, temperature 0.8, a new random seed; everything else off. */
 void jitney_request_init(struct jitney_request *request, size_t size);
 static inline struct jitney_request jitney_request_default(void) {
     struct jitney_request s;
@@ -148,29 +148,29 @@ static inline struct jitney_request jitney_request_default(void) {
     return s;
 }
 
-/* JITNEY_BAD says what of the request is wrong; JITNEY_FULL: try again later. Otherwise each of
- * its n answers gets events until one with a `finish`; the first may be given to another thread
- * before this returns. */
+/* JITNEY_BAD: `error` says what is wrong with the request. JITNEY_FULL: try again later. Otherwise
+ * each of its n answers gets events, the last of them with a `finish`; another thread may get the
+ * first event before this call returns. */
 enum jitney_status jitney_submit(struct jitney *j, const struct jitney_request *request,
                                  uint64_t *id, char *error);
 
-/* What has become of one answer since its last event. */
+/* The new part of one answer since its last event. */
 struct jitney_event {
     size_t size;
     uint64_t id;
     uint32_t choice; /* 0 to n-1 */
     enum jitney_finish finish;
     void *user;
-    const char *text; /* what may be shown now: whole characters, no stop strings; NUL behind */
+    const char *text; /* whole characters, no stop strings; NUL-terminated */
     size_t text_bytes;
     const int32_t *tokens; /* the new tokens */
     uint32_t token_count;
     uint32_t top_count;                        /* columns of top_logprobs */
-    const struct jitney_logprob *logprobs;     /* one per token; NULL unless asked for */
-    const struct jitney_logprob *top_logprobs; /* [token_count][top_count], the likeliest first */
+    const struct jitney_logprob *logprobs;     /* one for each token; NULL if not requested */
+    const struct jitney_logprob *top_logprobs; /* [token_count][top_count], most likely first */
     uint32_t prompt_tokens, completion_tokens, cached_tokens; /* so far */
     const char *error; /* one sentence with JITNEY_REFUSED and JITNEY_ERROR; else NULL */
-    void *memory;      /* the library's: keep it from call to call */
+    void *memory;      /* owned by the library; do not change it */
 };
 void jitney_event_init(struct jitney_event *ev, size_t size);
 static inline struct jitney_event jitney_event_default(void) {
@@ -180,16 +180,16 @@ static inline struct jitney_event jitney_event_default(void) {
 }
 void jitney_event_clear(struct jitney_event *ev); /* frees its memory; also after jitney_close */
 
-/* Wait for the next event of any request: timeout_ms 0 looks only, negative waits for ever.
- * JITNEY_IDLE when no request is under way. Text is put together here, in the caller's thread,
- * while the model computes. Each event is given once, to whoever comes first. */
+/* Wait for the next event of any request. timeout_ms 0: do not wait; negative: no time limit.
+ * JITNEY_IDLE: no request is running. Tokens become text here, in the caller's thread, while the
+ * model computes. Each event is delivered once, to the first thread that calls. */
 enum jitney_status jitney_next(struct jitney *j, struct jitney_event *ev, int64_t timeout_ms);
-/* The same, of one request only; JITNEY_IDLE once its last event was given. Events of others
- * wait for those who ask for them. */
+/* The same for one request; JITNEY_IDLE: its last event has been delivered. Events of other
+ * requests stay queued. */
 enum jitney_status jitney_next_of(struct jitney *j, uint64_t id, struct jitney_event *ev,
                                   int64_t timeout_ms);
 
-void jitney_cancel(struct jitney *j, uint64_t id); /* fine if it has ended */
+void jitney_cancel(struct jitney *j, uint64_t id); /* no effect if it has finished */
 
 struct jitney_stats {
     size_t size;
@@ -197,12 +197,13 @@ struct jitney_stats {
     uint64_t steps, preempted, finished;
     uint64_t prompt_tokens_looked_up, prompt_tokens_cached;
     uint32_t kv_blocks, kv_blocks_free;
-    double kv_waste; /* share of held token slots that held nothing, over all steps */
+    double kv_waste; /* share of allocated token slots without a token, over all steps */
 };
 void jitney_stats(struct jitney *j, struct jitney_stats *out); /* set out->size first */
 
-/* Text and tokens; the caller frees what it gets with jitney_free. `special`: with what the model
- * puts around a text (BOS ...), as a request's `text` has it; with special tokens shown. */
+/* Text to tokens and back; free the results with jitney_free. `special` in tokenize: add the tokens
+ * that the model puts around a text (BOS ...), as for a request's `text`; in detokenize: show
+ * special tokens. */
 enum jitney_status jitney_tokenize(struct jitney *j, const char *text, size_t bytes, bool special,
                                    int32_t **tokens, size_t *count, char *error);
 enum jitney_status jitney_detokenize(struct jitney *j, const int32_t *tokens, size_t count,

@@ -1,4 +1,4 @@
-"""Language models inside your own program.
+"""Run language models inside your own program.
 
     from jitney import LLM
 
@@ -10,8 +10,8 @@
         async for piece in llm.stream("Tell me a story."):
             print(piece.text, end="")
 
-Requests that are under way at the same time share the model step by step, and none of them changes
-what another one answers.
+Requests that run at the same time share the steps of the model, and no request changes the answer of
+another.
 """
 from ._library import version
 from .errors import (

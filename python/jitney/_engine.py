@@ -1,8 +1,8 @@
-"""An open model with one thread that reads its events and hands them to whoever asked.
+"""An open model with one thread that reads its events and delivers them to the requests.
 
-The thread sleeps in jitney_next without holding Python's lock, so that text is put together while
-the model computes and while other Python threads run. A request is known by a key of our own,
-which comes back in every event: events may arrive before jitney_submit has returned.
+The thread waits in jitney_next without holding Python's lock, so that other Python threads run
+meanwhile. Each request has a key, which every event carries in `user`: events may arrive before
+jitney_submit has returned the request's id.
 """
 import ctypes
 import itertools
@@ -23,15 +23,15 @@ class Engine:
         )
         _library.check(status, why)
         self.keys = itertools.count(1)
-        self.sinks = {}  # key: [what takes its pieces, answers that are not over]
+        self.sinks = {}  # key: [function that takes its pieces, unfinished answers]
         self.changed = threading.Condition()
-        self.open_count = 0  # submitted and not over: what the reader may wait for
-        self.inside_count = 0  # calls of the library under way
+        self.open_count = 0  # submitted and not finished: the reader waits for these
+        self.inside_count = 0  # threads inside the library
         self.is_closed = False
         self.reader = threading.Thread(target=self.read, name="jitney-reader", daemon=True)
         self.reader.start()
 
-    # Every call but the reader's stands inside `with self`, so that close can wait for it.
+    # Every call but the reader's is made inside `with self`, so that close can wait for it.
 
     def __enter__(self):
         with self.changed:
@@ -47,7 +47,7 @@ class Engine:
 
     def submit(self, request, put):
         """Submit; `put(piece)` is called for each piece, in the reader's thread, and with None if
-        the model is closed before the last one. Gives the request's id."""
+        the model is closed before the last one. Returns the request's id."""
         request_id = ctypes.c_uint64()
         why = ctypes.create_string_buffer(_library.ERROR_BYTES)
         key = next(self.keys)
@@ -77,7 +77,7 @@ class Engine:
         while self.wait_for_work():
             status = self.lib.jitney_next(self.handle, ctypes.byref(event), -1)
             if status == _library.OK:
-                self.hand_over(event)
+                self.deliver(event)
             elif status == _library.CLOSED:
                 break
             elif status == _library.NOMEM:
@@ -90,7 +90,7 @@ class Engine:
                 self.changed.wait()
             return not self.is_closed
 
-    def hand_over(self, event):
+    def deliver(self, event):
         sink = self.sinks[event.user]
         text = ctypes.string_at(event.text, event.text_bytes).decode("utf-8", "replace")
         piece = piece_of(event, text)
@@ -103,7 +103,7 @@ class Engine:
         sink[0](piece)
 
     def close(self):
-        """Safe to call twice. Those who wait for pieces get errors.Closed."""
+        """Safe to call twice. Threads that wait for pieces get errors.Closed."""
         with self.changed:
             if self.is_closed:
                 return

@@ -179,7 +179,7 @@ ERRORS = {
 
 
 def candidates():
-    """Paths and names to try, the likeliest first."""
+    """Paths and names to try, in order."""
     named = os.environ.get("JITNEY_LIBRARY")
     if named:
         return [named]
@@ -206,7 +206,7 @@ def open_library():
         try:
             entry = getattr(library, function)
         except AttributeError:
-            raise errors.LibraryNotFound(f"{name} has no {function}; it is of another version") from None
+            raise errors.LibraryNotFound(f"{name} has no {function}; it has another version than this package") from None
         entry.restype = result
         entry.argtypes = arguments
     return library
@@ -223,7 +223,7 @@ def get():
 
 
 def default(struct):
-    """An Options, Request or Event as the library begins it."""
+    """An Options, Request or Event with the library's defaults."""
     value = struct()
     init = getattr(get(), f"jitney_{struct.__name__.lower()}_init")
     init(ctypes.byref(value), ctypes.sizeof(struct))
@@ -235,14 +235,14 @@ def version():
     return get().jitney_version().decode()
 
 
-def sentence(buffer):
+def message(buffer):
     return buffer.value.decode("utf-8", "replace")
 
 
 def check(status, why):
-    """Raise what `status` means; `why` is the buffer that the library wrote its sentence to."""
+    """Raise the exception for `status`; `why` is the buffer with the library's message."""
     if status != OK:
-        raise ERRORS.get(status, errors.JitneyError)(sentence(why))
+        raise ERRORS.get(status, errors.JitneyError)(message(why))
 
 
 def text_list(texts):
@@ -253,7 +253,7 @@ def text_list(texts):
 
 
 def encode(text):
-    """UTF-8 for a C string; a NUL inside would silently end it."""
+    """UTF-8 for a C string; a NUL inside would end it without an error."""
     data = text.encode("utf-8", "surrogatepass")
     if b"\0" in data:
         raise errors.BadRequest("the text has a NUL character in it; give its tokens instead")

@@ -66,7 +66,7 @@ def fill_tokens(request, tokens):
 
 
 def make(params):
-    """A request without its prompt. ctypes keeps alive what its pointers were set to."""
+    """A request without its prompt. ctypes keeps a reference to what its pointers point to."""
     request = _library.default(_library.Request)
     fill_sampling(request, params)
     fill_rest(request, params)
@@ -78,7 +78,7 @@ def is_tokens(prompt):
 
 
 def messages_json(messages):
-    """A message of the user, or a whole conversation, as JSON."""
+    """A user's message, or a whole conversation, as JSON."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
     return json.dumps(list(messages), ensure_ascii=False)

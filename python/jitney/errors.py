@@ -1,12 +1,12 @@
-"""What can go wrong. Every error carries the library's own sentence: what happened, and what to do."""
+"""Exceptions. Each has the library's message: what happened, and what to do."""
 
 
 class JitneyError(Exception):
-    """Anything that the library refused or failed at."""
+    """Base class: the library refused a request or failed."""
 
 
 class LibraryNotFound(JitneyError, OSError):
-    """libjitney.so is nowhere to be found, or is of another version."""
+    """libjitney.so was not found, or has another version."""
 
 
 class BadRequest(JitneyError, ValueError):
@@ -18,7 +18,7 @@ class ModelNotFound(JitneyError, LookupError):
 
 
 class QueueFull(JitneyError):
-    """Too many requests wait already: try again later."""
+    """Too many requests are waiting: try again later."""
 
 
 class OutOfMemory(JitneyError, MemoryError):
@@ -30,11 +30,11 @@ class SystemFailure(JitneyError, OSError):
 
 
 class Closed(JitneyError):
-    """The model was closed, perhaps while this call waited."""
+    """The model was closed, perhaps during this call."""
 
 
 class RequestFailed(JitneyError):
-    """A request that was accepted could not be served. `answer` holds what there was of it."""
+    """An accepted request could not be completed. `answer` has the part that was generated."""
 
     def __init__(self, sentence, answer=None):
         super().__init__(sentence)

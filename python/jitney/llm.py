@@ -1,4 +1,4 @@
-"""LLM: an open model. Stream: one request whose pieces are read as they come."""
+"""LLM: an open model. Stream: one request whose pieces are read as they arrive."""
 import asyncio
 import collections
 import ctypes
@@ -12,14 +12,14 @@ from .errors import Closed, QueueFull, RequestFailed
 from .params import SamplingParams
 from .results import Answer
 
-# Sequences that one call keeps under way: many more than can run at a time, fewer than the
-# engine's queue takes.
+# Sequences that one call has under way: more than can run at a time, fewer than the engine's queue
+# holds.
 WINDOW = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Stats:
-    """What the engine has done since the model was opened, and what it is doing."""
+    """Counters of the engine since the model was opened, and its present state."""
 
     running: int
     waiting: int
@@ -35,7 +35,7 @@ class Stats:
 
 
 class Inbox:
-    """Pieces on their way from the reader's thread to one that waits, or to an event loop."""
+    """A queue of pieces from the reader's thread to a waiting thread or an event loop."""
 
     def __init__(self):
         self.items = collections.deque()
@@ -51,7 +51,7 @@ class Inbox:
             loop, future = waker
             try:
                 loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
-            except RuntimeError:  # the loop was closed; nobody waits any more
+            except RuntimeError:  # the loop was closed, so nothing waits
                 pass
 
     def get(self):
@@ -73,7 +73,7 @@ class Inbox:
 
 def check_piece(piece, answer=None):
     if piece is None:
-        raise Closed("the model was closed before the answer was whole")
+        raise Closed("the model was closed before the answer was complete")
     if piece.finish_reason in ("refused", "error"):
         raise RequestFailed(piece.error or "the request failed", answer)
     return piece
@@ -81,11 +81,11 @@ def check_piece(piece, answer=None):
 
 class Stream:
     """One request. Iterate over it, with `for` or `async for`, for its pieces; leaving the loop
-    early cancels the request. With n > 1 the pieces of all answers come as they are ready."""
+    early cancels the request. With n > 1 the pieces of all answers arrive in turn."""
 
     def __init__(self, llm, request):
         engine = llm._engine
-        self._llm = llm  # a model is not forgotten while it is being read from
+        self._llm = llm  # keeps the model open while the stream is read
         self._engine = engine
         self._inbox = Inbox()
         self._open_count = request.n
@@ -94,11 +94,11 @@ class Stream:
 
     @property
     def answer(self):
-        """The first answer, as far as it was read."""
+        """The first answer, up to the last piece that was read."""
         return self.answers[0]
 
     def cancel(self):
-        """End it soon; its last piece has the finish_reason "cancelled". Fine if it has ended."""
+        """End the request; its last piece has the finish_reason "cancelled". May be called again."""
         if self._open_count > 0:
             self._engine.cancel(self.id)
 
@@ -133,7 +133,7 @@ class Stream:
 
 
 class Group:
-    """Several requests of one call: a window of them under way, their answers by index."""
+    """The requests of one call: at most `window` sequences under way, answers by index."""
 
     def __init__(self, engine, requests, window):
         self.engine = engine
@@ -141,11 +141,11 @@ class Group:
         self.waiting = collections.deque(enumerate(requests))
         self.answers = [None] * len(self.waiting)
         self.inbox = Inbox()
-        self.open = {}  # index: [id, answers that are not over]
-        self.open_count = 0  # answers that are not over, of all
+        self.open = {}  # index: [id, unfinished answers]
+        self.open_count = 0  # unfinished answers of all requests
 
     def fill(self):
-        """Submit until the window is full, or the engine's queue is, which others fill too."""
+        """Submit until the window or the engine's queue is full."""
         while self.waiting:
             index, request = self.waiting[0]
             if self.open_count and self.open_count + request.n > self.window:
@@ -159,7 +159,7 @@ class Group:
             except BaseException as error:
                 del self.open[index]
                 if isinstance(error, QueueFull) and self.open:
-                    return  # there is room again when one of ours has ended
+                    return  # try again when one of these has finished
                 raise
             self.waiting.popleft()
             self.open_count += request.n
@@ -205,9 +205,9 @@ class LLM:
     """A model, open until `close` or the end of `with`. Its methods may be called from any thread.
 
     `model` is a name in the model cache, a GGUF file or a Hugging Face folder. `knobs` are the
-    engine's settings by name, as `jitney knobs` lists them. `on_progress(share)` is called while
+    engine's settings by name; `jitney knobs` lists them. `on_progress(share)` is called while
     the model is loaded. With `pretend_step_us` nothing is computed: answers are words of the
-    vocabulary and a step takes that long, for testing a program without waiting for a model.
+    vocabulary and a step takes that time, for testing a program without a model.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class LLM:
         self.has_chat = info.has_chat
 
     def close(self):
-        """End what is under way and free the model. Safe to call twice."""
+        """End all requests and free the model. Safe to call twice."""
         self._closer()
 
     def __enter__(self):
@@ -295,7 +295,7 @@ class LLM:
     # --- text and facts
 
     def tokenize(self, text, special=True):
-        """The token ids of a text; `special`: with what the model puts around one (BOS ...)."""
+        """The token ids of a text; `special`: with the tokens that the model adds (BOS ...)."""
         data = text.encode("utf-8", "surrogatepass")
         tokens = ctypes.POINTER(ctypes.c_int32)()
         count = ctypes.c_size_t()
@@ -311,7 +311,7 @@ class LLM:
         return ids
 
     def detokenize(self, tokens, special=False):
-        """The text of some token ids; `special`: special tokens are shown."""
+        """The text of token ids; `special`: show special tokens."""
         ids = [_request.whole("a token", t, -(2**31), 2**31 - 1) for t in tokens]
         array = (ctypes.c_int32 * max(1, len(ids)))(*ids)
         text = ctypes.c_void_p()
@@ -328,7 +328,7 @@ class LLM:
         return data.decode("utf-8", "replace")
 
     def stats(self):
-        """What the engine has done and is doing: a Stats."""
+        """Counters of the engine and its present state: a Stats."""
         raw = _library.RawStats(size=ctypes.sizeof(_library.RawStats))
         with self._engine as handle:
             self._engine.lib.jitney_stats(handle, ctypes.byref(raw))
@@ -374,6 +374,6 @@ def knob_text(value):
 
 
 def unwrap(answers, is_one):
-    """One answer for a request that wanted one, the list for one that wanted several."""
+    """An answer for a request with n = 1, a list for one with several."""
     results = [group[0] if len(group) == 1 else group for group in answers]
     return results[0] if is_one else results

@@ -1,4 +1,4 @@
-"""What comes back: pieces while an answer grows, and the answer when it is whole."""
+"""Results: pieces while an answer is generated, and the complete answer."""
 import dataclasses
 from typing import List, Optional
 
@@ -11,18 +11,18 @@ class TokenLogprob:
 
     token: int
     logprob: float
-    top: tuple = ()  # the likeliest ones, as (token, logprob)
+    top: tuple = ()  # the most likely tokens, as (token, logprob)
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What is new of one answer."""
+    """The new part of one answer."""
 
     choice: int
     text: str
     tokens: List[int]
     logprobs: Optional[List[TokenLogprob]]
-    finish_reason: Optional[str]  # None: there is more to come
+    finish_reason: Optional[str]  # None: not finished
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
@@ -38,7 +38,7 @@ class Answer:
     tokens: List[int] = dataclasses.field(default_factory=list)
     logprobs: Optional[List[TokenLogprob]] = None
     finish_reason: Optional[str] = None
-    seed: int = 0  # the seed that this answer was drawn with
+    seed: int = 0  # the seed with which this answer was sampled
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -55,7 +55,7 @@ class Answer:
 
 
 def rows_of(event, top_count):
-    """The logprobs of an event, a TokenLogprob per token; None if there are none."""
+    """The logprobs of an event, one TokenLogprob for each token; None: not requested."""
     if not event.logprobs:
         return None
     rows = []
@@ -71,7 +71,7 @@ def rows_of(event, top_count):
 
 
 def piece_of(event, text):
-    """A Piece from the library's event, of which nothing is kept."""
+    """A Piece with copies of the event's data."""
     return Piece(
         choice=event.choice,
         text=text,

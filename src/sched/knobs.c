@@ -37,9 +37,9 @@ static const struct row rows[] = {
     {"prefix_cache", KIND_SWITCH, AT(prefix_cache), 0, 1, "", NULL,
      "keep computed KV blocks and reuse them for prompts with the same prefix"},
     {"prefix_blocks", KIND_COUNT, AT(prefix_blocks), 0, 16777216, "blocks", NULL,
-     "maximum number of KV blocks that the prefix cache may take from fresh memory; 0: a quarter "
-     "of "
-     "the pool, at least one context, or the whole pool if kv_blocks is set"},
+     "KV blocks that cached prefixes may fill before the least recently used are evicted; running "
+     "sequences may use the whole pool; 0: a quarter of the pool, at least one context, or the "
+     "whole pool if its size was set"},
     {"kv_type", KIND_KV_TYPE, AT(kv_type), 0, 2, "", NULL, "number format of keys and values"},
     {"preempt", KIND_PREEMPT, AT(preempt), 0, 2, "", NULL,
      "how the KV blocks of a preempted sequence are restored; auto: the cheaper way"},

@@ -65,7 +65,7 @@ def test_cases_of_all_programs_are_added(suite):
 def test_the_summary_that_cmocka_writes_to_stderr_is_not_counted_again(suite):
     suite.program("one", RUNNING % 2 + OK + SKIPPED + "echo '[  SKIPPED ] b' >&2\n")
     assert suite.count() == (1, 0, 1)
-    assert "skipped:\n  x/one: b\n" in suite.run(f"--ctest=x={suite.path}")[1]
+    assert "skipped tests:\n  x/one: b\n" in suite.run(f"--ctest=x={suite.path}")[1]
 
 
 def test_a_failed_case_is_counted_and_shown(suite):
