@@ -16,8 +16,8 @@ uint32_t answer_completion_tokens(const struct answer *a) {
 
 enum { ID_LETTERS = 24, ID_LETTERS_SHORT = 9 };
 
-/* Mistral's templates refuse a conversation whose calls have ids of another length, and what a
- * client is told now is what it sends back later. */
+/* Mistral's templates refuse a conversation whose calls have ids of another length, and a client
+ * sends the ids of this answer back with its next request. */
 static bool wants_short_ids(const struct answer *a) {
     if (!a->tokenizer) return false;
     return tool_template_has(tokenizer_chat_template(a->tokenizer, true), STR("length != 9"));

@@ -1,6 +1,8 @@
-/* api/answer.h - an answer while it comes into being: what a codec's encoder may know.
+/* api/answer.h - the answer to one request for text, while it is generated and afterwards: all
+ * that a codec's encoder reads.
  *
- * Lifetime: made by the server with the request, until nobody can ask for it any more.
+ * Lifetime: the server creates it with the generation and destroys it when no client can fetch it
+ * any more.
  * Thread: the io thread.
  */
 #ifndef API_ANSWER_H
@@ -21,7 +23,7 @@ enum { ANSWER_ID_BYTES = 64 };
 
 struct answer_choice {
     const struct choice *tokens; /* the engine's: ids, log-probabilities, counts */
-    uint32_t answer_tokens;      /* taken over so far */
+    uint32_t answer_tokens;      /* received from the engine so far */
     uint32_t prompt;             /* which of the request's prompts */
     enum finish_reason finish;
     bool has_tools; /* it made at least one call */
@@ -47,18 +49,18 @@ static inline bool answer_is_done(const struct answer *a) {
 }
 uint32_t answer_completion_tokens(const struct answer *a); /* of all choices */
 
-/* The id of a tool call: the same whenever and however it is told. `prefix` is "call_" and the
- * like; a model whose template wants ids of nine letters gets these, without it. */
+/* The id of a tool call: the same in every piece and every view of the answer. `prefix` is "call_"
+ * and the like. A model whose template requires ids of nine letters gets such ids, without it. */
 enum { CALL_ID_BYTES = 48 };
 void answer_call_id(const struct answer *a, uint32_t choice, uint32_t call, const char *prefix,
                     char out[CALL_ID_BYTES]);
 
-/* The event that ended a choice; one of FINISH_NONE if nothing has. Its first_token + token_count
- * is how many tokens the choice's events have told. */
+/* The last event of a choice; without one, an event with FINISH_NONE. Its first_token + token_count
+ * is the number of tokens that the choice's events carry. */
 struct api_event answer_last_event(const struct answer *a, uint32_t choice);
 
 /* The token at `i` of a choice's answer, its log-probability, and the likeliest ones in its place
- * (NULL if none were asked for). A token whose log-probability is not known has 0. */
+ * (NULL if they were not requested). A token whose log-probability is not known has 0. */
 struct token_logprob answer_token(const struct answer *a, uint32_t choice, uint32_t i);
 const struct sample_result *answer_tops(const struct answer *a, uint32_t choice, uint32_t i);
 /* The same of the prompt; the first token's log-probability is not known. */

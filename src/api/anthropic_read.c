@@ -1,9 +1,9 @@
 /* api/anthropic_read.c - the bodies of /v1/messages and /v1/messages/count_tokens.
  *
- * Content blocks become messages as chat templates read them: a user's tool_result is a tool's
- * message of its own, an assistant's tool_use a call. Messages of the user in a row are one, as
- * Anthropic has it, because many templates insist on turns. A last message of the assistant is
- * gone on with. */
+ * Content blocks become messages in the form that chat templates read: a user's tool_result
+ * becomes a message of the role "tool", an assistant's tool_use a tool call. Consecutive messages
+ * of the user are joined, as Anthropic does, because many templates require alternating roles. If
+ * the last message is the assistant's, the answer continues it. */
 #include "api/decoders.h"
 #include "api/fields.h"
 #include "api/messages.h"
@@ -14,7 +14,7 @@ struct reader {
     struct message_list list;
     struct api_error *e;
     size_t message;
-    bool in_user; /* a user's message with open content */
+    bool in_user; /* a user's message is open for more content */
 };
 
 static void end_user(struct reader *g) {
@@ -38,7 +38,8 @@ static bool is_type(const struct json *block, const char *type) {
 }
 
 static enum status refuse_block(const struct reader *g, size_t block) {
-    return api_refuse_unsupported(g->e, "Blocks of this type are not supported by this server",
+    return api_refuse_unsupported(g->e,
+                                  "Content blocks of this type are not supported by this server",
                                   "messages[%zu].content[%zu].type", g->message, block);
 }
 
@@ -48,7 +49,7 @@ static enum status require(const struct reader *g, const struct json *block, siz
     return api_refuse_missing(g->e, "messages[%zu].content[%zu].%s", g->message, number, key);
 }
 
-/* What a tool gave: a text, text blocks, or nothing. */
+/* The result of a tool: a text, text blocks, or nothing. */
 static enum status read_result(struct reader *g, const struct json *block, size_t number) {
     const struct json *content = json_get(block, "content");
     TRY(require(g, block, number, "tool_use_id", JS_TEXT));
@@ -60,7 +61,7 @@ static enum status read_result(struct reader *g, const struct json *block, size_
     for (size_t i = 0; i < json_count(content); i++) {
         const struct json *part = json_at(content, i);
         if (!is_type(part, "text"))
-            return api_refuse_unsupported(g->e, "The models served here read text",
+            return api_refuse_unsupported(g->e, "The models served here read text only",
                                           "messages[%zu].content[%zu].content[%zu].type",
                                           g->message, number, i);
         message_add_content(&g->list, json_str(json_get(part, "text")));
@@ -88,7 +89,7 @@ static enum status read_user(struct reader *g, const struct json *content) {
     return ST_OK;
 }
 
-/* In the order in which a message is written: thoughts, text, calls. */
+/* In the order of a message: reasoning, text, calls. */
 static enum status read_assistant_texts(struct reader *g, const struct json *content) {
     bool has_thought = false;
     for (size_t i = 0; i < json_count(content) && !has_thought; i++) {
@@ -129,7 +130,7 @@ static enum status read_assistant(struct reader *g, const struct json *content) 
     return ST_OK;
 }
 
-/* A text, or text blocks, each on lines of its own. */
+/* A text, or text blocks, joined by line breaks. */
 static void read_system(struct reader *g, const struct json *system) {
     message_begin(&g->list, "system");
     message_begin_content(&g->list);
@@ -184,7 +185,7 @@ static enum status read_tools(const struct json *body, struct api_request *r, st
     return tools_read_flat(json_get(body, "tools"), "input_schema", r, e);
 }
 
-/* A client that does not ask for thoughts expects none. */
+/* Without `thinking` in the request, the answer must have no reasoning. */
 static enum status read_thinking(const struct json *body, struct api_request *r) {
     struct str type = json_str(json_get(json_get(body, "thinking"), "type"));
     bool thinks = type.len && !str_is(type, "disabled");

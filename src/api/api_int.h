@@ -1,4 +1,4 @@
-/* api/api_int.h - what the files of this folder share and nobody else needs. */
+/* api/api_int.h - what only the files of this folder share. */
 #ifndef API_API_INT_H
 #define API_API_INT_H
 
@@ -10,13 +10,13 @@
 struct buf;
 struct json;
 
-/* fields_store.c: put a value that the table has judged where the row says. `param` spells the
- * path for a refusal of what a row cannot judge. */
+/* fields_store.c: store a checked value in the member that the row names. `param` is the path of
+ * the field, for refusing values that only the kind of storage can check. */
 enum status field_store(const struct api_field *f, const struct json *v, void *request,
                         const char *param, struct api_error *e);
 
-/* A whole number, whether it was written with a fraction of zero or not. It is in int64_t's range
- * as fields.c has seen to. */
+/* The whole number in `v`, also if it was written as 3.0. fields.c has checked that int64_t holds
+ * it. */
 int64_t field_int(const struct json *v);
 bool field_is_int(const struct json *v); /* a whole number that int64_t holds */
 

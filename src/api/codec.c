@@ -23,7 +23,7 @@ void encoder_put(struct encoder *e, struct str name, struct str data) {
     if (e->pieces > e->after) e->put(e->ctx, e->pieces, name, data);
 }
 
-/* A failure before the first event has nothing to begin: its end tells all. */
+/* After a failure before the first event only end() writes. */
 static void begin(struct encoder *e, uint32_t events) {
     e->has_begun = true;
     if (events > 0 || e->answer->failure.status == 0) e->codec->begin(e);

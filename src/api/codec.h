@@ -1,8 +1,8 @@
 /* api/codec.h - a wire format: how requests are read and answers are written.
  *
- * A codec turns a JSON body into a struct api_request and an answer's events into JSON. It knows
- * nothing of framing: whether its pieces travel as server-sent events, WebSocket messages, lines
- * or a list for a poller is the server's business.
+ * A codec turns a JSON body into a struct api_request and an answer's events into JSON. It does
+ * not know the framing: the server sends its pieces as server-sent events, WebSocket messages or
+ * lines, or keeps them for a client that polls.
  *
  * To add one: write api/codec_NAME.c, add a line to api/codec_list.c.
  *
@@ -34,21 +34,21 @@ struct codec {
     enum stream_framing framing;
     bool streams_by_default; /* Ollama */
 
-    /* Read the body. On ST_BAD `e` says which field and why. ST_NOMEM leaves `e` alone. The
-     * document becomes the request's. */
+    /* Read the body, which the request owns from then on. ST_BAD: `e` says which field and why;
+     * ST_NOMEM leaves `e` unchanged. */
     enum status (*decode)(struct json *body, struct api_request *r, struct api_error *e);
 
-    /* A stream: what comes before any event, what an event becomes (often one piece, sometimes
-     * none or several), what comes after the last event or after a failure. Each calls
-     * encoder_put for each piece. */
+    /* A stream: write what precedes the first event, one event (often one piece, sometimes none
+     * or several), and what follows the last event or a failure. Each calls encoder_put once per
+     * piece. */
     void (*begin)(struct encoder *e);
     void (*event)(struct encoder *e, const struct api_event *ev);
     void (*end)(struct encoder *e);
 
-    /* The whole answer, which is done and has not failed. */
+    /* Write the whole answer, which is complete and has not failed. */
     void (*whole)(const struct answer *a, struct buf *out);
 
-    /* An error as a response body; the same inside a stream is end()'s business. */
+    /* Write an error as a response body; inside a stream, end() writes it. */
     void (*put_error)(const struct api_error *e, struct str request_id, struct buf *out);
 };
 
@@ -66,12 +66,12 @@ struct encoder {
     const struct answer *answer;
     uint32_t next_event; /* of the log */
     uint32_t pieces;     /* put so far */
-    uint32_t after;      /* pieces up to this number are not passed on */
+    uint32_t after;      /* pieces up to this number are not sent again */
     bool has_begun, has_ended;
-    enum status status;            /* not ST_OK: memory lacked, and the view is broken off */
-    uint32_t notes[ENCODER_NOTES]; /* the codec's own: which blocks are open and the like */
+    enum status status;            /* not ST_OK: out of memory, and the view ends early */
+    uint32_t notes[ENCODER_NOTES]; /* the codec's own state: which item is open and the like */
     struct buf scratch;            /* the codec's, for the piece under construction */
-    struct buf text;               /* the codec's: what must be said again at the end */
+    struct buf text;               /* the codec's: what it must repeat at the end */
     piece_fn *put;
     void *ctx;
 };
@@ -79,14 +79,14 @@ void encoder_init(struct encoder *e, const struct codec *codec, const struct ans
                   uint32_t after, piece_fn *put, void *ctx);
 void encoder_deinit(struct encoder *e);
 
-/* Tell what has happened since the last call; with the end once the answer is done. Nothing is
- * told before the first event, so that a first piece means a first token. At most `events_max`
- * events, so that a slow reader is not given more than it can take; true if there was nothing
- * left. */
+/* Write the events since the last call, and the end once the answer is complete. Nothing is
+ * written before the first event, so that the first piece means the first token. Writes at most
+ * `events_max` events, so that a slow client receives no more than it can take (back-pressure).
+ * True: no event is left. */
 bool encoder_run(struct encoder *e, uint32_t events_max);
 
-/* Codecs: pass on a piece. `name` is the event's type on wires that have one; may be empty. A
- * piece made in a scratch buffer that has failed is not passed on: the view's status says so. */
+/* For codecs: send a piece. `name` is the event's type where the wire format has one; may be
+ * empty. If a scratch buffer has failed, nothing is sent and e->status says so. */
 void encoder_put(struct encoder *e, struct str name, struct str data);
 
 #endif

@@ -4,14 +4,14 @@
  *
  *   message_start, ping
  *     content_block_start, content_block_delta .., content_block_stop       (for each block)
- *   message_delta with the reason of the end and the usage, message_stop;  or error
+ *   message_delta with the stop reason and the usage, message_stop;  or error
  */
 #include "api/codec.h"
 #include "api/decoders.h"
 #include "api/items.h"
 #include "base/check.h"
 
-/* The encoder's notes. */
+/* Indices into the encoder's notes. */
 enum { NOTE_OPEN, NOTE_BLOCKS };
 enum { OPEN_NONE, OPEN_TEXT, OPEN_CALL };
 
@@ -57,7 +57,7 @@ static const char *stop_reason(const struct answer *a) {
     return answer_stop_text(a).len ? "stop_sequence" : "end_turn";
 }
 
-/* What comes with the reason: the stop string that was met, or null. */
+/* The stop string that ended the answer, or null. */
 static void put_stop(const struct answer *a, struct buf *out) {
     const char *reason = stop_reason(a);
     buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
@@ -67,7 +67,7 @@ static void put_stop(const struct answer *a, struct buf *out) {
         buf_put_text(out, "null");
 }
 
-/* Tokens that were found in the cache are not among the input's, as Anthropic counts. */
+/* As Anthropic counts: cached tokens are not part of input_tokens. */
 static void put_usage(const struct answer *a, struct buf *out) {
     uint32_t cached = a->cached_tokens < a->prompt_tokens ? a->cached_tokens : a->prompt_tokens;
     buf_printf(out,
@@ -135,7 +135,7 @@ static void end_piece(struct encoder *e, const char *type) {
     encoder_put(e, str_of(type), buf_str(&e->scratch));
 }
 
-/* How much of the prompt was cached is not known yet: message_delta says it. */
+/* The count of cached tokens is not known yet; message_delta has it. */
 static void begin(struct encoder *e) {
     struct buf *out = begin_piece(e, "message_start");
     buf_put_text(out, ",\"message\":");
@@ -174,8 +174,8 @@ static void open_block(struct encoder *e, const struct api_event *call) {
     e->notes[NOTE_BLOCKS]++;
 }
 
-/* `kind` opens the delta: its type, and the key of the piece. */
-static void tell_delta(struct encoder *e, const char *kind, struct str piece) {
+/* `kind`: the beginning of the delta, with its type and the key of the piece. */
+static void put_delta(struct encoder *e, const char *kind, struct str piece) {
     struct buf *out = begin_piece(e, "content_block_delta");
     buf_put_text(out, ",\"index\":");
     buf_put_uint(out, e->notes[NOTE_BLOCKS] - 1);
@@ -191,14 +191,14 @@ static void event(struct encoder *e, const struct api_event *ev) {
     case EVENT_TEXT:
         if (ev->text.len == 0) return;
         if (e->notes[NOTE_OPEN] != OPEN_TEXT) open_block(e, NULL);
-        tell_delta(e, ",\"delta\":{\"type\":\"text_delta\",\"text\":", ev->text);
+        put_delta(e, ",\"delta\":{\"type\":\"text_delta\",\"text\":", ev->text);
         return;
     case EVENT_TOOL:
         open_block(e, ev);
         return;
     case EVENT_ARGS:
         CHECK(e->notes[NOTE_OPEN] == OPEN_CALL);
-        tell_delta(e, ",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":", ev->text);
+        put_delta(e, ",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":", ev->text);
         return;
     case EVENT_FINISH:
         if (e->notes[NOTE_BLOCKS] == 0) open_block(e, NULL);
@@ -243,7 +243,7 @@ static void whole_count(const struct answer *a, struct buf *out) {
 static void no_begin(struct encoder *e) { (void)e; }
 static void no_event(struct encoder *e, const struct api_event *ev) { (void)e, (void)ev; }
 
-/* Nobody streams a number; whoever does gets it in one piece. */
+/* A stream of a count has one piece. */
 static void end_count(struct encoder *e) {
     buf_clear(&e->scratch);
     if (e->answer->failure.status != 0)

@@ -1,14 +1,14 @@
-/* api/codec_ollama.c - Ollama's /api/chat and /api/generate: answers, a JSON object a line.
+/* api/codec_ollama.c - Ollama's /api/chat and /api/generate: answers, one JSON object per line.
  *
- * Every line but the last has a piece of text, or one whole tool call; the last has the counts and
- * durations. A request without a prompt has no choices and is answered by such a last line alone.
+ * Every line but the last has a piece of text or one whole tool call; the last has the counts and
+ * durations. A request without a prompt has no choices, and its answer is such a last line only.
  */
 #include "api/codec.h"
 #include "api/decoders.h"
 #include "api/items.h"
 #include "api/ollama.h"
 
-/* The encoder's notes. encoder.text holds the open call's name, then its arguments. */
+/* Indices into the encoder's notes. encoder.text holds the open call: name, then arguments. */
 enum { NOTE_IN_CALL, NOTE_CALL, NOTE_NAME_BYTES };
 
 static void put_head(const struct answer *a, struct buf *out) {
@@ -28,7 +28,7 @@ static void put_call(const struct answer *a, const struct answer_item *item, str
     buf_put_text(out, "}}");
 }
 
-/* Where the text goes; a chat's message stays open behind it. */
+/* The beginning of a line with text; a chat's message stays open after it. */
 static void open_text(bool chat, struct buf *out) {
     buf_put_text(out,
                  chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"" : ",\"response\":\"");
@@ -64,7 +64,7 @@ static void put_tail(const struct answer *a, struct buf *out) {
 
 /* --- whole answers -------------------------------------------------------------------------- */
 
-/* All the text, wherever it stood, then all calls. */
+/* All text, also text between calls, then all calls. */
 static void put_answer(const struct answer *a, bool chat, struct buf *out) {
     struct answer_items it;
     struct answer_item item;
@@ -97,7 +97,7 @@ static void put_whole(const struct answer *a, bool chat, struct buf *out) {
 
 static void begin(struct encoder *e) { (void)e; }
 
-static void tell_text(struct encoder *e, bool chat, struct str text) {
+static void put_text_line(struct encoder *e, bool chat, struct str text) {
     buf_clear(&e->scratch);
     put_head(e->answer, &e->scratch);
     put_text(chat, text, &e->scratch);
@@ -105,8 +105,8 @@ static void tell_text(struct encoder *e, bool chat, struct str text) {
     encoder_put(e, STR(""), buf_str(&e->scratch));
 }
 
-/* The call that is open has ended: only now its arguments are an object. */
-static void tell_call(struct encoder *e) {
+/* Write the open call, which has ended: only now its arguments are complete. */
+static void put_call_line(struct encoder *e) {
     if (!e->notes[NOTE_IN_CALL]) return;
     struct str text = buf_str(&e->text);
     const struct answer_item item = {.call = e->notes[NOTE_CALL],
@@ -130,28 +130,28 @@ static void open_call(struct encoder *e, const struct api_event *ev) {
     e->notes[NOTE_NAME_BYTES] = (uint32_t)ev->text.len;
 }
 
-static void tell_event(struct encoder *e, bool chat, const struct api_event *ev) {
+static void put_event(struct encoder *e, bool chat, const struct api_event *ev) {
     if (ev->choice != 0) return;
     switch (ev->kind) {
     case EVENT_TEXT:
         if (ev->text.len == 0) return;
-        tell_call(e);
-        tell_text(e, chat, ev->text);
+        put_call_line(e);
+        put_text_line(e, chat, ev->text);
         return;
     case EVENT_TOOL:
-        tell_call(e);
+        put_call_line(e);
         open_call(e, ev);
         return;
     case EVENT_ARGS:
         buf_put_str(&e->text, ev->text);
         return;
     case EVENT_FINISH:
-        tell_call(e);
+        put_call_line(e);
         return;
     }
 }
 
-static void tell_end(struct encoder *e, bool chat) {
+static void put_end(struct encoder *e, bool chat) {
     buf_clear(&e->scratch);
     if (e->answer->failure.status != 0) {
         ollama_error_put(&e->answer->failure, STR(""), &e->scratch);
@@ -166,8 +166,8 @@ static void tell_end(struct encoder *e, bool chat) {
 
 /* --- the two codecs ------------------------------------------------------------------------- */
 
-static void chat_event(struct encoder *e, const struct api_event *ev) { tell_event(e, true, ev); }
-static void chat_end(struct encoder *e) { tell_end(e, true); }
+static void chat_event(struct encoder *e, const struct api_event *ev) { put_event(e, true, ev); }
+static void chat_end(struct encoder *e) { put_end(e, true); }
 static void chat_whole(const struct answer *a, struct buf *out) { put_whole(a, true, out); }
 
 const struct codec codec_ollama_chat = {.name = "ollama.chat",
@@ -182,9 +182,9 @@ const struct codec codec_ollama_chat = {.name = "ollama.chat",
                                         .put_error = ollama_error_put};
 
 static void generate_event(struct encoder *e, const struct api_event *ev) {
-    tell_event(e, false, ev);
+    put_event(e, false, ev);
 }
-static void generate_end(struct encoder *e) { tell_end(e, false); }
+static void generate_end(struct encoder *e) { put_end(e, false); }
 static void generate_whole(const struct answer *a, struct buf *out) { put_whole(a, false, out); }
 
 const struct codec codec_ollama_generate = {.name = "ollama.generate",

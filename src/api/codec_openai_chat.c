@@ -1,7 +1,7 @@
 /* api/codec_openai_chat.c - OpenAI's chat completions: /v1/chat/completions.
  *
- * A chunk of a stream is prepared parts around one piece of text: everything up to "choices" is
- * written once (encoder.text), so that an event costs a few copies.
+ * The part of a chunk up to "choices" is the same in every chunk. It is written once
+ * (encoder.text), so that an event costs a few copies.
  */
 
 #include "api/codec.h"
@@ -21,7 +21,7 @@ static enum status decode(struct json *body, struct api_request *r, struct api_e
     return messages_read_openai(json_get(body, "messages"), r, e);
 }
 
-/* --- what both shapes have -------------------------------------------------------------- */
+/* --- what streams and whole answers share ----------------------------------------------- */
 
 static void put_prompt_ids(const struct answer *a, struct buf *out) {
     if (!a->request->return_token_ids || a->choice_count == 0) return;
@@ -53,7 +53,7 @@ static struct buf *open_chunk(struct encoder *e, uint32_t choice) {
     return out;
 }
 
-/* Behind the delta: log-probabilities, the finish, ids, the rest. */
+/* What follows the delta: log-probabilities, finish reason, token ids, usage. */
 static void close_chunk(struct encoder *e, const struct api_event *ev, const char *finish) {
     const struct answer *a = e->answer;
     struct buf *out = &e->scratch;
@@ -128,14 +128,14 @@ static void end(struct encoder *e) { openai_end_stream(e, buf_str(&e->text)); }
 
 /* --- the whole answer ------------------------------------------------------------------- */
 
-/* What a choice said, event by event. */
-struct telling {
+/* Writes one choice from its events. */
+struct choice_writer {
     const struct answer *answer;
     uint32_t choice;
     struct buf *out;
 };
 
-static void put_content(const struct telling *t) {
+static void put_content(const struct choice_writer *t) {
     const struct event_log *log = t->answer->log;
     struct buf *out = t->out;
     bool has_text = false, has_calls = false;
@@ -154,7 +154,7 @@ static void put_content(const struct telling *t) {
     PUT(out, "null");
 }
 
-static void put_calls(const struct telling *t) {
+static void put_calls(const struct choice_writer *t) {
     const struct event_log *log = t->answer->log;
     bool is_open = false;
     for (uint32_t i = event_log_first(log, t->choice); i != EVENT_NO; i = event_log_after(log, i)) {
@@ -169,7 +169,7 @@ static void put_calls(const struct telling *t) {
     if (is_open) PUT(t->out, "\"}}]");
 }
 
-static void put_logprobs(const struct telling *t, uint32_t tokens) {
+static void put_logprobs(const struct choice_writer *t, uint32_t tokens) {
     if (!t->answer->request->logprobs) {
         PUT(t->out, "null");
         return;
@@ -179,7 +179,7 @@ static void put_logprobs(const struct telling *t, uint32_t tokens) {
     PUT(t->out, "],\"refusal\":null}");
 }
 
-static void put_choice(const struct telling *t) {
+static void put_choice(const struct choice_writer *t) {
     const struct api_event last = answer_last_event(t->answer, t->choice);
     const uint32_t tokens = last.first_token + last.token_count;
     struct buf *out = t->out;
@@ -204,7 +204,7 @@ static void whole(const struct answer *a, struct buf *out) {
     openai_open_answer(a, "chat.completion", out);
     for (uint32_t i = 0; i < a->choice_count; i++) {
         if (i) PUT(out, ",");
-        put_choice(&(struct telling){.answer = a, .choice = i, .out = out});
+        put_choice(&(struct choice_writer){.answer = a, .choice = i, .out = out});
     }
     PUT(out, "],\"usage\":");
     openai_put_usage(a, out);

@@ -1,9 +1,9 @@
 /* api/codec_openai_completions.c - OpenAI's older completions: /v1/completions.
  *
- * One text in, its continuation out; several texts and several continuations of each are choices
- * of one answer. text_offset of a token counts the characters before it in its choice's text, so
- * a stream keeps a count for each choice: encoder.text begins with these counts (only if
- * log-probabilities were asked for), and the prepared beginning of a chunk follows.
+ * Each prompt has one or more continuations, and each continuation is a choice of the answer.
+ * text_offset of a token is the number of characters before it in its choice's text, so a stream
+ * keeps a count for each choice: encoder.text begins with these counts (only if log-probabilities
+ * were requested), followed by the part of a chunk that is always the same.
  */
 #include <string.h>
 
@@ -24,8 +24,8 @@ static enum status check(const struct json *body, const struct api_request *r,
     int64_t best_of = json_int(json_get(body, "best_of"), r->n);
     if (best_of != r->n)
         return api_refuse(e, 400, "best_of", "unsupported_value",
-                          "'best_of' is %lld; it can only be as large as 'n', which is %u.",
-                          (long long)best_of, r->n);
+                          "'best_of' is %lld; it must equal 'n', which is %u.", (long long)best_of,
+                          r->n);
     if (r->prompt_count * r->n > API_CHOICES_MAX)
         return api_refuse(e, 400, "n", "integer_above_max_value",
                           "%u prompts with %u answers each are too many: at most %d answers.",
@@ -44,9 +44,9 @@ static enum status decode(struct json *body, struct api_request *r, struct api_e
     return check(body, r, e);
 }
 
-/* --- what both shapes have -------------------------------------------------------------- */
+/* --- what streams and whole answers share ----------------------------------------------- */
 
-/* The prompt of a choice, inside an open string. */
+/* Append the prompt of a choice to an open string. */
 static void put_echo(const struct answer *a, uint32_t choice, struct buf *out) {
     const struct api_prompt *p = &a->request->prompts[a->choices[choice].prompt];
     if (!p->ids) {
@@ -68,41 +68,41 @@ static void put_prompt_ids(const struct answer *a, uint32_t choice, struct buf *
     openai_put_ids(c->tokens, c->prompt_tokens, out);
 }
 
-/* --- log-probabilities: four lists side by side ----------------------------------------- */
+/* --- log-probabilities: four parallel lists --------------------------------------------- */
 
 /* Some tokens of a choice's answer, or of its prompt. */
-struct span {
+struct token_range {
     const struct answer *answer;
     uint32_t choice, first, count;
     bool is_prompt;
 };
 
-static struct span prompt_span(const struct answer *a, uint32_t choice) {
+static struct token_range prompt_range(const struct answer *a, uint32_t choice) {
     bool is_wanted = a->request->prompt_logprobs;
     uint32_t count = is_wanted ? a->choices[choice].tokens->prompt_tokens : 0;
-    return (struct span){a, choice, 0, count, true};
+    return (struct token_range){a, choice, 0, count, true};
 }
 
-static struct span event_span(const struct answer *a, const struct api_event *ev) {
-    return (struct span){a, ev->choice, ev->first_token, ev->token_count, false};
+static struct token_range event_range(const struct answer *a, const struct api_event *ev) {
+    return (struct token_range){a, ev->choice, ev->first_token, ev->token_count, false};
 }
 
-static struct token_logprob token_at(const struct span *s, uint32_t i) {
+static struct token_logprob token_at(const struct token_range *s, uint32_t i) {
     if (s->is_prompt) return answer_prompt_token(s->answer, s->choice, i);
     return answer_token(s->answer, s->choice, i);
 }
 
-static const struct sample_result *tops_at(const struct span *s, uint32_t i) {
+static const struct sample_result *tops_at(const struct token_range *s, uint32_t i) {
     if (s->is_prompt) return answer_prompt_tops(s->answer, s->choice, i);
     return answer_tops(s->answer, s->choice, i);
 }
 
-/* Nothing was asked before a prompt's first token. */
-static bool is_known(const struct span *s, uint32_t i) { return !s->is_prompt || i > 0; }
+/* The first token of a prompt has no log-probability. */
+static bool is_known(const struct token_range *s, uint32_t i) { return !s->is_prompt || i > 0; }
 
-/* Four lists under way. A list may go through two spans, so it counts what it has. */
+/* The four lists while they are written. A list may cover two ranges, so it counts its items. */
 struct lists {
-    struct buf bytes; /* of the token at hand */
+    struct buf bytes; /* of the current token */
     struct buf *out;
     uint32_t written;
 };
@@ -111,7 +111,7 @@ static void put_comma(struct lists *l) {
     if (l->written++) PUT(l->out, ",");
 }
 
-/* The bytes of a token; a failure is one of memory and stays with `out`. */
+/* The bytes of a token; if memory ran out, `out` gets that status. */
 static struct str find_bytes(struct lists *l, const struct answer *a, int32_t token) {
     buf_clear(&l->bytes);
     enum status st = tokenizer_token_bytes(a->tokenizer, token, &l->bytes);
@@ -119,8 +119,8 @@ static struct str find_bytes(struct lists *l, const struct answer *a, int32_t to
     return buf_str(&l->bytes);
 }
 
-/* A token that is no whole character is shown by its bytes, as OpenAI does, so that two of them
- * have two names. */
+/* A token that is not valid UTF-8 is written as its bytes, as OpenAI does, so that different tokens
+ * have different names. */
 static void put_name(struct lists *l, const struct answer *a, int32_t token) {
     struct str bytes = find_bytes(l, a, token);
     if (utf8_is_valid(bytes)) {
@@ -132,14 +132,14 @@ static void put_name(struct lists *l, const struct answer *a, int32_t token) {
     PUT(l->out, "\"");
 }
 
-static void put_names(struct lists *l, const struct span *s) {
+static void put_names(struct lists *l, const struct token_range *s) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
         put_comma(l);
         put_name(l, s->answer, token_at(s, i).token);
     }
 }
 
-static void put_values(struct lists *l, const struct span *s) {
+static void put_values(struct lists *l, const struct token_range *s) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
         put_comma(l);
         if (is_known(s, i))
@@ -161,8 +161,8 @@ static void put_member(struct lists *l, const struct answer *a, struct token_log
     openai_put_logprob(t.logprob, l->out);
 }
 
-/* The likeliest tokens and, where it is none of them, the chosen one. */
-static void put_top(struct lists *l, const struct span *s, uint32_t i) {
+/* The likeliest tokens, and the chosen one if it is not among them. */
+static void put_top(struct lists *l, const struct token_range *s, uint32_t i) {
     const struct sample_result *tops = tops_at(s, i);
     const struct token_logprob chosen = token_at(s, i);
     uint32_t count = tops ? tops->top_count : 0;
@@ -178,7 +178,7 @@ static void put_top(struct lists *l, const struct span *s, uint32_t i) {
     PUT(l->out, "}");
 }
 
-static void put_tops(struct lists *l, const struct span *s) {
+static void put_tops(struct lists *l, const struct token_range *s) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
         put_comma(l);
         if (is_known(s, i))
@@ -188,8 +188,8 @@ static void put_tops(struct lists *l, const struct span *s) {
     }
 }
 
-/* `offset`: the characters before the first of them. */
-static void put_offsets(struct lists *l, const struct span *s, uint64_t offset) {
+/* `offset`: the number of characters before the first token. */
+static void put_offsets(struct lists *l, const struct token_range *s, uint64_t offset) {
     for (uint32_t i = s->first; i < s->first + s->count; i++) {
         put_comma(l);
         buf_put_uint(l->out, offset);
@@ -197,8 +197,8 @@ static void put_offsets(struct lists *l, const struct span *s, uint64_t offset) 
     }
 }
 
-/* The prompt's, by the text that its tokens become; returns how many characters that has. */
-static uint64_t put_prompt_offsets(struct lists *l, const struct span *s) {
+/* The offsets of the prompt's tokens; returns the number of characters of the prompt. */
+static uint64_t put_prompt_offsets(struct lists *l, const struct token_range *s) {
     const struct answer *a = s->answer;
     struct detok detok = {0};
     uint64_t offset = 0;
@@ -216,25 +216,25 @@ static uint64_t put_prompt_offsets(struct lists *l, const struct span *s) {
     return offset + utf8_count(buf_str(&l->bytes));
 }
 
-/* One list through the prompt's span and the answer's. */
-typedef void list_fn(struct lists *l, const struct span *s);
+/* Writes one list for the prompt's range and the answer's. */
+typedef void list_fn(struct lists *l, const struct token_range *s);
 
-static void put_list(struct lists *l, const struct span spans[2], list_fn *put) {
+static void put_list(struct lists *l, const struct token_range ranges[2], list_fn *put) {
     l->written = 0;
-    put(l, &spans[0]);
-    put(l, &spans[1]);
+    put(l, &ranges[0]);
+    put(l, &ranges[1]);
 }
 
-/* All but the offsets, whose list is left open. */
-static void open_logprobs(struct lists *l, const struct span spans[2], struct buf *out) {
+/* Write all lists but the offsets, whose list stays open. */
+static void open_logprobs(struct lists *l, const struct token_range ranges[2], struct buf *out) {
     *l = (struct lists){.out = out};
     buf_init(&l->bytes, TOKEN_BYTES_MAX);
     PUT(out, "{\"tokens\":[");
-    put_list(l, spans, put_names);
+    put_list(l, ranges, put_names);
     PUT(out, "],\"token_logprobs\":[");
-    put_list(l, spans, put_values);
+    put_list(l, ranges, put_values);
     PUT(out, "],\"top_logprobs\":[");
-    put_list(l, spans, put_tops);
+    put_list(l, ranges, put_tops);
     PUT(out, "],\"text_offset\":[");
     l->written = 0;
 }
@@ -244,36 +244,36 @@ static void close_logprobs(struct lists *l) {
     buf_deinit(&l->bytes);
 }
 
-/* Of one event. */
-static void put_piece_logprobs(const struct span *s, uint64_t offset, struct buf *out) {
-    const struct span spans[2] = {{.answer = s->answer}, *s};
+/* Write the log-probabilities of one event. */
+static void put_piece_logprobs(const struct token_range *s, uint64_t offset, struct buf *out) {
+    const struct token_range ranges[2] = {{.answer = s->answer}, *s};
     struct lists l;
-    open_logprobs(&l, spans, out);
+    open_logprobs(&l, ranges, out);
     put_offsets(&l, s, offset);
     close_logprobs(&l);
 }
 
-/* Of the prompt; returns how many characters it has. */
-static uint64_t put_prompt_logprobs(const struct span *s, struct buf *out) {
-    const struct span spans[2] = {*s, {.answer = s->answer}};
+/* Write the log-probabilities of the prompt; returns its number of characters. */
+static uint64_t put_prompt_logprobs(const struct token_range *s, struct buf *out) {
+    const struct token_range ranges[2] = {*s, {.answer = s->answer}};
     struct lists l;
-    open_logprobs(&l, spans, out);
+    open_logprobs(&l, ranges, out);
     uint64_t offset = put_prompt_offsets(&l, s);
     close_logprobs(&l);
     return offset;
 }
 
-/* Every event says where its tokens begin, because not every token has become text of its own. */
-static void put_whole_logprobs(const struct span *s, struct buf *out) {
+/* Offsets go by event, because a token does not always have text of its own. */
+static void put_whole_logprobs(const struct token_range *s, struct buf *out) {
     const struct answer *a = s->answer;
     const struct event_log *log = a->log;
-    const struct span spans[2] = {prompt_span(a, s->choice), *s};
+    const struct token_range ranges[2] = {prompt_range(a, s->choice), *s};
     struct lists l;
-    open_logprobs(&l, spans, out);
-    uint64_t offset = put_prompt_offsets(&l, &spans[0]);
+    open_logprobs(&l, ranges, out);
+    uint64_t offset = put_prompt_offsets(&l, &ranges[0]);
     for (uint32_t i = event_log_first(log, s->choice); i != EVENT_NO; i = event_log_after(log, i)) {
         struct api_event ev = event_log_at(log, i);
-        const struct span part = event_span(a, &ev);
+        const struct token_range part = event_range(a, &ev);
         put_offsets(&l, &part, offset);
         if (ev.kind == EVENT_TEXT) offset += utf8_count(ev.text);
     }
@@ -286,7 +286,7 @@ static size_t counts_bytes(const struct answer *a) {
     return a->request->logprobs ? a->choice_count * sizeof(uint32_t) : 0;
 }
 
-/* How many characters the choice had so far; then it has so many more. */
+/* Return the number of characters of the choice so far, and add to it. */
 static uint64_t count_on(struct encoder *e, uint32_t choice, uint64_t more) {
     uint32_t before = 0, after;
     if (buf_status(&e->text) != ST_OK) return 0;
@@ -297,7 +297,7 @@ static uint64_t count_on(struct encoder *e, uint32_t choice, uint64_t more) {
     return before;
 }
 
-/* What every chunk begins with. */
+/* The part with which every chunk begins. */
 static struct str chunk_head(const struct encoder *e) {
     return str_skip(buf_str(&e->text), counts_bytes(e->answer));
 }
@@ -312,7 +312,7 @@ static struct buf *open_chunk(struct encoder *e, uint32_t choice) {
     return out;
 }
 
-/* Behind the log-probabilities: the finish, ids, the rest. */
+/* What follows the log-probabilities: finish reason, token ids, usage. */
 static void put_chunk(struct encoder *e, const struct api_event *ev, const char *finish) {
     const struct answer *a = e->answer;
     struct buf *out = &e->scratch;
@@ -332,7 +332,7 @@ static void put_chunk(struct encoder *e, const struct api_event *ev, const char 
 }
 
 static void put_echo_chunk(struct encoder *e, uint32_t choice) {
-    const struct span prompt = prompt_span(e->answer, choice);
+    const struct token_range prompt = prompt_range(e->answer, choice);
     struct buf *out = open_chunk(e, choice);
     put_echo(e->answer, choice, out);
     PUT(out, "\",\"logprobs\":");
@@ -353,14 +353,15 @@ static void begin(struct encoder *e) {
 }
 
 static void event(struct encoder *e, const struct api_event *ev) {
-    if (ev->kind != EVENT_TEXT && ev->kind != EVENT_FINISH) return; /* a text calls no tools */
+    if (ev->kind != EVENT_TEXT && ev->kind != EVENT_FINISH) return; /* completions have no tools */
     const bool is_last = ev->kind == EVENT_FINISH;
-    const struct span span = event_span(e->answer, ev);
+    const struct token_range range = event_range(e->answer, ev);
     struct buf *out = open_chunk(e, ev->choice);
     if (!is_last) buf_put_json_inner(out, ev->text);
     PUT(out, "\",\"logprobs\":");
     if (e->answer->request->logprobs && ev->token_count)
-        put_piece_logprobs(&span, count_on(e, ev->choice, is_last ? 0 : utf8_count(ev->text)), out);
+        put_piece_logprobs(&range, count_on(e, ev->choice, is_last ? 0 : utf8_count(ev->text)),
+                           out);
     else
         PUT(out, "null");
     put_chunk(e, ev, is_last ? openai_finish(ev->finish, 0) : NULL);
@@ -381,21 +382,21 @@ static void put_text(const struct answer *a, uint32_t choice, struct buf *out) {
 
 static void put_choice(const struct answer *a, uint32_t choice, struct buf *out) {
     const struct api_event last = answer_last_event(a, choice);
-    const struct span span = {a, choice, 0, last.first_token + last.token_count, false};
+    const struct token_range range = {a, choice, 0, last.first_token + last.token_count, false};
     PUT(out, "{\"index\":");
     buf_put_uint(out, choice);
     PUT(out, ",\"text\":\"");
     put_text(a, choice, out);
     PUT(out, "\",\"logprobs\":");
     if (a->request->logprobs)
-        put_whole_logprobs(&span, out);
+        put_whole_logprobs(&range, out);
     else
         PUT(out, "null");
     PUT(out, ",\"finish_reason\":");
     buf_put_json_string(out, str_of(openai_finish(last.finish, 0)));
     if (a->request->return_token_ids) {
         PUT(out, ",\"token_ids\":");
-        openai_put_answer_ids(a, choice, 0, span.count, out);
+        openai_put_answer_ids(a, choice, 0, range.count, out);
         put_prompt_ids(a, choice, out);
     }
     PUT(out, "}");

@@ -1,7 +1,7 @@
 /* api/codec_openai_responses.c - OpenAI's /v1/responses: answers.
  *
  * An answer is a list of items: messages with one text part each, and function calls. In a stream
- * every item is opened, told in deltas, and told again when it closes:
+ * every item is opened, sent in deltas, and sent again as a whole when it closes:
  *
  *   response.created, response.in_progress
  *     response.output_item.added
@@ -20,13 +20,14 @@
 #include "base/check.h"
 #include "base/json.h"
 
-/* The encoder's notes. encoder.text holds the open item's text; of a call, first its name. */
+/* Indices into the encoder's notes. encoder.text holds the open item's text; for a call, its name
+ * and then its arguments. */
 enum { NOTE_OPEN, NOTE_ITEMS, NOTE_CALL, NOTE_NAME_BYTES, NOTE_FIRST_TOKEN, NOTE_TOKENS };
 enum { OPEN_NONE, OPEN_TEXT, OPEN_CALL };
 
 /* --- values ------------------------------------------------------------------------------ */
 
-/* A field of the request as it was sent, or what holds if it was not. */
+/* A field of the request as it was sent, or its default. */
 static void put_sent(const struct answer *a, const char *key, const char *fallback,
                      struct buf *out) {
     const struct json *v = json_get(a->request->doc, key);
@@ -61,7 +62,7 @@ static void put_usage(const struct answer *a, struct buf *out) {
                a->prompt_tokens, a->cached_tokens, answered, a->prompt_tokens + answered);
 }
 
-/* Only the response that failed has one: earlier pieces are the same whenever they are told. */
+/* Only the last event has the error, so that earlier pieces are the same in every view. */
 static void put_error(const struct answer *a, bool has_failed, struct buf *out) {
     if (!has_failed) {
         PUT(out, ",\"error\":null");
@@ -75,7 +76,7 @@ static void put_error(const struct answer *a, bool has_failed, struct buf *out) 
     buf_put_char(out, '}');
 }
 
-/* The tokens of a text, if they were asked for. */
+/* The log-probabilities of a text, if they were requested. */
 static void put_logprobs(const struct answer *a, uint32_t first, uint32_t count, struct buf *out) {
     PUT(out, ",\"logprobs\":[");
     if (a->request->logprobs) openai_put_logprobs(a, 0, first, count, out);
@@ -135,13 +136,13 @@ static void put_item(const struct answer *a, const struct answer_item *item, con
 
 static bool is_complete(const struct answer *a) { return answer_finish(a) == FINISH_STOP; }
 
-/* Only what was written last can have been cut short. */
+/* Only the last item can be incomplete. */
 static const char *item_status(const struct answer *a, bool is_last) {
     return is_last && !is_complete(a) ? "incomplete" : "completed";
 }
 
-/* An answer without any text has one empty message. Which item is the last is counted first: its
- * status depends on it. */
+/* An answer without text has one empty message. The items are counted first, because the status of
+ * the last one depends on how the answer ended. */
 static void put_items(const struct answer *a, struct buf *out) {
     struct answer_items it;
     struct answer_item item;
@@ -169,7 +170,7 @@ static const char *response_status(const struct answer *a) {
     case FINISH_STOP:
         return "completed";
     case FINISH_LENGTH:
-    case FINISH_EXPIRED: /* cut off, whatever it was that cut */
+    case FINISH_EXPIRED: /* cut off by a limit */
         return "incomplete";
     default:
         return "cancelled";
@@ -247,14 +248,14 @@ static void end_piece(struct encoder *e, const char *type) {
     encoder_put(e, str_of(type), buf_str(&e->scratch));
 }
 
-static void tell_response(struct encoder *e, const char *type, const char *status) {
+static void put_response_event(struct encoder *e, const char *type, const char *status) {
     struct buf *out = begin_piece(e, type);
     PUT(out, ",\"response\":");
     put_response(e->answer, status, out);
     end_piece(e, type);
 }
 
-/* The item that is open, as far as it has come. */
+/* The open item with its text so far. */
 static struct answer_item open_item(const struct encoder *e) {
     struct str text = buf_str(&e->text);
     size_t name_bytes = e->notes[NOTE_NAME_BYTES];
@@ -276,7 +277,8 @@ static void put_place(const struct encoder *e, struct buf *out) {
     if (!item.is_call) PUT(out, ",\"content_index\":0");
 }
 
-static void tell_item(struct encoder *e, const char *type, const char *status, bool with_content) {
+static void put_item_event(struct encoder *e, const char *type, const char *status,
+                           bool with_content) {
     struct answer_item item = open_item(e);
     struct buf *out = begin_piece(e, type);
     buf_printf(out, ",\"output_index\":%u,\"item\":", item.idx);
@@ -287,7 +289,7 @@ static void tell_item(struct encoder *e, const char *type, const char *status, b
     end_piece(e, type);
 }
 
-static void tell_part(struct encoder *e, const char *type) {
+static void put_part_event(struct encoder *e, const char *type) {
     struct answer_item item = open_item(e);
     struct buf *out = begin_piece(e, type);
     put_place(e, out);
@@ -301,8 +303,8 @@ static void open_text(struct encoder *e) {
     e->notes[NOTE_OPEN] = OPEN_TEXT;
     e->notes[NOTE_ITEMS]++;
     e->notes[NOTE_NAME_BYTES] = e->notes[NOTE_FIRST_TOKEN] = e->notes[NOTE_TOKENS] = 0;
-    tell_item(e, "response.output_item.added", "in_progress", false);
-    tell_part(e, "response.content_part.added");
+    put_item_event(e, "response.output_item.added", "in_progress", false);
+    put_part_event(e, "response.content_part.added");
 }
 
 static void open_call(struct encoder *e, const struct api_event *ev) {
@@ -312,7 +314,7 @@ static void open_call(struct encoder *e, const struct api_event *ev) {
     e->notes[NOTE_ITEMS]++;
     e->notes[NOTE_CALL] = ev->tool;
     e->notes[NOTE_NAME_BYTES] = (uint32_t)ev->text.len;
-    tell_item(e, "response.output_item.added", "in_progress", false);
+    put_item_event(e, "response.output_item.added", "in_progress", false);
 }
 
 static void close_item(struct encoder *e, const char *status) {
@@ -330,12 +332,12 @@ static void close_item(struct encoder *e, const char *status) {
     buf_put_json_string(out, item.text);
     if (!item.is_call) put_logprobs(e->answer, item.first_token, item.token_count, out);
     end_piece(e, type);
-    if (!item.is_call) tell_part(e, "response.content_part.done");
-    tell_item(e, "response.output_item.done", status, true);
+    if (!item.is_call) put_part_event(e, "response.content_part.done");
+    put_item_event(e, "response.output_item.done", status, true);
     e->notes[NOTE_OPEN] = OPEN_NONE;
 }
 
-static void tell_delta(struct encoder *e, const char *type, const struct api_event *ev) {
+static void put_delta(struct encoder *e, const char *type, const struct api_event *ev) {
     struct buf *out = begin_piece(e, type);
     buf_put_str(&e->text, ev->text);
     put_place(e, out);
@@ -352,8 +354,8 @@ static void note_tokens(struct encoder *e, const struct api_event *ev) {
 }
 
 static void begin(struct encoder *e) {
-    tell_response(e, "response.created", "in_progress");
-    tell_response(e, "response.in_progress", "in_progress");
+    put_response_event(e, "response.created", "in_progress");
+    put_response_event(e, "response.in_progress", "in_progress");
 }
 
 static void event(struct encoder *e, const struct api_event *ev) {
@@ -367,7 +369,7 @@ static void event(struct encoder *e, const struct api_event *ev) {
         if (e->notes[NOTE_OPEN] == OPEN_CALL) close_item(e, "completed");
         if (e->notes[NOTE_OPEN] == OPEN_NONE) open_text(e);
         note_tokens(e, ev);
-        tell_delta(e, "response.output_text.delta", ev);
+        put_delta(e, "response.output_text.delta", ev);
         return;
     case EVENT_TOOL:
         close_item(e, "completed");
@@ -375,7 +377,7 @@ static void event(struct encoder *e, const struct api_event *ev) {
         return;
     case EVENT_ARGS:
         CHECK(e->notes[NOTE_OPEN] == OPEN_CALL);
-        tell_delta(e, "response.function_call_arguments.delta", ev);
+        put_delta(e, "response.function_call_arguments.delta", ev);
         return;
     case EVENT_FINISH:
         if (e->notes[NOTE_ITEMS] == 0) open_text(e);
@@ -389,7 +391,7 @@ static void end(struct encoder *e) {
     const char *type = "response.incomplete";
     if (str_is(str_of(status), "completed")) type = "response.completed";
     if (str_is(str_of(status), "failed")) type = "response.failed";
-    tell_response(e, type, status);
+    put_response_event(e, type, status);
 }
 
 const struct codec codec_openai_responses = {.name = "openai.responses",

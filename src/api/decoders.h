@@ -1,5 +1,4 @@
-/* api/decoders.h - how bodies are read, for the codecs whose reading fills a file of its own. All
- * are struct codec's decode. */
+/* api/decoders.h - the decode functions (struct codec) that have a file of their own. */
 #ifndef API_DECODERS_H
 #define API_DECODERS_H
 
@@ -11,7 +10,7 @@ struct json;
 
 enum status responses_decode(struct json *body, struct api_request *r, struct api_error *e);
 
-/* /v1/messages, and /v1/messages/count_tokens, which asks for no answer: max_tokens is 0. */
+/* /v1/messages and /v1/messages/count_tokens; the latter sets max_tokens to 0. */
 enum status anthropic_decode(struct json *body, struct api_request *r, struct api_error *e);
 enum status anthropic_count_decode(struct json *body, struct api_request *r, struct api_error *e);
 

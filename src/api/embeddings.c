@@ -29,13 +29,13 @@ void embed_request_deinit(struct embed_request *r) { api_request_deinit(&r->text
 enum status embed_request_check(const struct embed_request *r, uint32_t dims, struct api_error *e) {
     if (r->dimensions <= dims) return ST_OK;
     return api_refuse(e, 400, "dimensions", "integer_above_max_value",
-                      "Invalid 'dimensions': the model's vectors have %u, and %u are wanted.", dims,
-                      r->dimensions);
+                      "Invalid 'dimensions': the model's vectors have %u, but %u were requested.",
+                      dims, r->dimensions);
 }
 
 /* --- vectors ---------------------------------------------------------------------------- */
 
-/* What a vector is divided by once it is cut; a whole one stays as the model gave it. */
+/* The length of the shortened vector, by which it is divided; 1 for a whole vector. */
 static double length_of(const float *v, uint32_t dims, bool is_cut) {
     double sum = 0;
     for (uint32_t i = 0; i < dims && is_cut; i++) sum += (double)v[i] * (double)v[i];
@@ -54,7 +54,7 @@ static void put_numbers(const float *v, uint32_t dims, double length, struct buf
 
 struct base64 {
     struct buf *out;
-    uint32_t held, bytes; /* up to three bytes on their way to four letters */
+    uint32_t held, bytes; /* up to three bytes that wait to become four letters */
 };
 
 static void put_letters(struct base64 *b) {

@@ -1,4 +1,4 @@
-/* api/embeddings.h - the body of /v1/embeddings, and of its answer.
+/* api/embeddings.h - request and response bodies of /v1/embeddings.
  *
  * Lifetime: embed_request_read, then embed_request_deinit also when it failed. Thread: its owner.
  */
@@ -21,11 +21,11 @@ struct embed_request {
     uint32_t dimensions;     /* 0: all that the model has */
 };
 
-/* The document becomes the request's, also on failure. ST_BAD: `e` says why. */
+/* The request owns the body from then on, also on failure. ST_BAD: `e` says why. */
 enum status embed_request_read(struct json *body, struct embed_request *r, struct api_error *e);
 void embed_request_deinit(struct embed_request *r);
 
-/* Whether a model of so many dimensions can serve it. */
+/* ST_BAD: a model whose vectors have `dims` numbers cannot serve the request. */
 enum status embed_request_check(const struct embed_request *r, uint32_t dims, struct api_error *e);
 
 struct embed_answer {
@@ -34,8 +34,8 @@ struct embed_answer {
     uint32_t count, dims;
     uint64_t prompt_tokens;
 };
-/* Fewer dimensions than the model's are its first ones, scaled to length 1 again. The whole answer,
- * or the vector of one input alone, as a list of numbers. */
+/* Write the whole response, or the vector of one input as a list of numbers. If the request wants
+ * fewer dimensions than the model has, a vector keeps its first ones, scaled to length 1. */
 void embed_answer_put(const struct embed_request *r, const struct embed_answer *a, struct buf *out);
 void embed_vector_put(const struct embed_request *r, const struct embed_answer *a, uint32_t input,
                       struct buf *out);

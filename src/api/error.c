@@ -82,7 +82,7 @@ void api_error_put_object(const struct api_error *e, struct buf *out) {
     buf_put_char(out, '}');
 }
 
-/* The request's id travels in x-request-id; OpenAI's body has no place for it. */
+/* OpenAI's body has no member for the request's id; the header x-request-id has it. */
 void api_error_put_openai(const struct api_error *e, struct str request_id, struct buf *out) {
     (void)request_id;
     buf_put_text(out, "{\"error\":");

@@ -1,8 +1,7 @@
-/* api/error.h - what a client is told when something cannot be done.
+/* api/error.h - an error response, free of any wire format.
  *
- * One struct for every wire format; a codec words it in its own shape. The status decides what
- * client libraries do: they retry 408, 409, 429 and 5xx, so a permanent fault is never one of
- * those, and x-should-retry says so once more.
+ * Every codec writes it in its own format. Client libraries retry 408, 409, 429 and 5xx, so a
+ * permanent error never has one of these statuses; the header x-should-retry says the same.
  */
 #ifndef API_ERROR_H
 #define API_ERROR_H
@@ -16,14 +15,14 @@ struct buf;
 
 enum { API_PARAM_BYTES = 96 };
 
-/* OpenAI's words for `type` and `code`. */
+/* `type` and `code` have OpenAI's values. */
 struct api_error {
-    uint32_t status;  /* HTTP's; 0: nothing is wrong */
+    uint32_t status;  /* of HTTP; 0: no error */
     const char *type; /* "invalid_request_error", "not_found_error", "rate_limit_error", ... */
     const char *code; /* "model_not_found", "context_length_exceeded", ...; NULL: null */
     char param[API_PARAM_BYTES]; /* "messages[0].role"; "": null */
     struct err message;
-    int64_t retry_after_ms; /* 0: not said */
+    int64_t retry_after_ms; /* 0: none */
 };
 
 /* Fill it in and return ST_BAD, so that a refusal is one line:
@@ -32,8 +31,8 @@ struct api_error {
 enum status api_refuse(struct api_error *e, uint32_t status, const char *param, const char *code,
                        const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* The same for a failure that is not the client's: 503 for ST_NOMEM and ST_FULL, which pass, else
- * 500; 400 for ST_BAD. Returns `st`. */
+/* The same for an internal failure: 503 for ST_NOMEM and ST_FULL, which are temporary, 400 for
+ * ST_BAD, else 500. Returns `st`. */
 enum status api_fail(struct api_error *e, enum status st, const char *sentence);
 
 /* Whether the same request can succeed later. */

@@ -7,7 +7,7 @@
 
 enum { FIRST_EVENTS = 16 };
 
-struct record {
+struct stored_event {
     uint32_t text_at, text_len;
     uint32_t choice, tool;
     uint32_t first_token, token_count;
@@ -15,14 +15,14 @@ struct record {
     uint8_t kind, finish;
 };
 
-/* Where the events of a choice begin and end. */
+/* The first and last event of a choice. */
 struct chain {
     uint32_t first, last;
 };
 
 struct event_log {
     uint64_t bytes_max;
-    struct record *records;
+    struct stored_event *events;
     uint32_t count, cap;
     struct chain *chains; /* [chain_count], by choice */
     uint32_t chain_count;
@@ -41,7 +41,7 @@ enum status event_log_create(struct event_log **out, uint64_t bytes_max) {
 void event_log_destroy(struct event_log *log) {
     if (!log) return;
     buf_deinit(&log->text);
-    mem_free(log->records);
+    mem_free(log->events);
     mem_free(log->chains);
     mem_free(log);
 }
@@ -49,9 +49,9 @@ void event_log_destroy(struct event_log *log) {
 static enum status make_room(struct event_log *log) {
     if (log->count < log->cap) return ST_OK;
     uint32_t cap = log->cap ? log->cap * 2 : FIRST_EVENTS;
-    struct record *grown = mem_realloc(log->records, cap * sizeof(*grown));
+    struct stored_event *grown = mem_realloc(log->events, cap * sizeof(*grown));
     if (!grown) return ST_NOMEM;
-    log->records = grown;
+    log->events = grown;
     log->cap = cap;
     return ST_OK;
 }
@@ -67,27 +67,27 @@ static enum status make_chain(struct event_log *log, uint32_t choice) {
     return ST_OK;
 }
 
-/* The record that was added last becomes its choice's last. */
-static void link_record(struct event_log *log) {
+/* Make the newest event the last one of its choice. */
+static void link_event(struct event_log *log) {
     const uint32_t i = log->count - 1;
-    struct chain *t = &log->chains[log->records[i].choice];
+    struct chain *t = &log->chains[log->events[i].choice];
     if (t->last == EVENT_NO)
         t->first = i;
     else
-        log->records[t->last].next = i;
+        log->events[t->last].next = i;
     t->last = i;
 }
 
 enum status event_log_add(struct event_log *log, const struct api_event *ev) {
     uint64_t bytes = event_log_bytes(log);
-    if (bytes + sizeof(struct record) > log->bytes_max) return ST_FULL;
-    if (ev->text.len > log->bytes_max - bytes - sizeof(struct record)) return ST_FULL;
+    if (bytes + sizeof(struct stored_event) > log->bytes_max) return ST_FULL;
+    if (ev->text.len > log->bytes_max - bytes - sizeof(struct stored_event)) return ST_FULL;
     TRY(make_room(log));
     TRY(make_chain(log, ev->choice));
     size_t at = log->text.len;
     if (ev->text.len) buf_put_str(&log->text, ev->text);
     TRY(buf_status(&log->text));
-    log->records[log->count++] = (struct record){
+    log->events[log->count++] = (struct stored_event){
         .text_at = (uint32_t)at,
         .text_len = (uint32_t)ev->text.len,
         .choice = ev->choice,
@@ -98,7 +98,7 @@ enum status event_log_add(struct event_log *log, const struct api_event *ev) {
         .kind = (uint8_t)ev->kind,
         .finish = (uint8_t)ev->finish,
     };
-    link_record(log);
+    link_event(log);
     return ST_OK;
 }
 
@@ -106,7 +106,7 @@ uint32_t event_log_count(const struct event_log *log) { return log->count; }
 
 struct api_event event_log_at(const struct event_log *log, uint32_t i) {
     CHECK(i < log->count);
-    const struct record *r = &log->records[i];
+    const struct stored_event *r = &log->events[i];
     return (struct api_event){
         .kind = (enum api_event_kind)r->kind,
         .choice = r->choice,
@@ -128,11 +128,11 @@ uint32_t event_log_last(const struct event_log *log, uint32_t choice) {
 
 uint32_t event_log_after(const struct event_log *log, uint32_t i) {
     CHECK(i < log->count);
-    return log->records[i].next;
+    return log->events[i].next;
 }
 
 uint64_t event_log_bytes(const struct event_log *log) {
-    return log->text.len + (uint64_t)log->count * sizeof(struct record);
+    return log->text.len + (uint64_t)log->count * sizeof(struct stored_event);
 }
 
 struct str event_cut_text(struct str text, size_t bytes) {

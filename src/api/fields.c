@@ -12,14 +12,14 @@
 #include "base/str.h"
 
 enum { LISTS_MAX = 4, NAME_BYTES_MAX = 48 };
-static const double INT64_END = 9223372036854775808.0; /* the first that int64_t does not hold */
+static const double INT64_END = 9223372036854775808.0; /* INT64_MAX + 1 */
 
-/* A row on its way through a body. */
-struct judge {
+/* One row while a body is checked against it. */
+struct field_check {
     const struct api_field *f;
     void *request;
     struct api_error *e;
-    size_t at[LISTS_MAX]; /* which member of each list that the path goes through */
+    size_t at[LISTS_MAX]; /* index in each list along the path */
     uint32_t at_count;
 };
 
@@ -36,14 +36,14 @@ int64_t field_int(const struct json *v) {
     return json_kind(v) == JS_INT ? json_int(v, 0) : (int64_t)json_num(v, 0);
 }
 
-/* Everything that a value can pass for. */
+/* All kinds that a value fits. */
 static uint32_t kinds_of(const struct json *v) {
     switch (json_kind(v)) {
     case JS_BOOL:
         return FIELD_BOOL;
     case JS_INT:
         return FIELD_INT | FIELD_REAL;
-    case JS_REAL: /* a number past int64_t is still a whole one, out of any range */
+    case JS_REAL: /* a whole number that int64_t cannot hold is out of every range */
         return FIELD_REAL | (json_num(v, 0) == floor(json_num(v, 0)) ? FIELD_INT : 0u);
     case JS_TEXT:
         return FIELD_TEXT;
@@ -96,42 +96,42 @@ static enum status refuse_missing(struct api_error *e, const char *param) {
                       "The required parameter '%s' is missing.", param);
 }
 
-/* --- what codecs say -------------------------------------------------------------------- */
+/* --- refusals by decoders --------------------------------------------------------------- */
 
-#define SPELL_PARAM(spelled, param)                                                                \
-    char spelled[API_PARAM_BYTES];                                                                 \
+#define FORMAT_PARAM(text, param)                                                                  \
+    char text[API_PARAM_BYTES];                                                                    \
     do {                                                                                           \
         va_list args_;                                                                             \
         va_start(args_, param);                                                                    \
-        vsnprintf(spelled, sizeof(spelled), param, args_);                                         \
+        vsnprintf(text, sizeof(text), param, args_);                                               \
         va_end(args_);                                                                             \
     } while (0)
 
 enum status api_refuse_kind(struct api_error *e, const struct json *v, uint32_t kinds,
                             const char *param, ...) {
-    SPELL_PARAM(spelled, param);
-    return refuse_kind(e, v, kinds, spelled);
+    FORMAT_PARAM(text, param);
+    return refuse_kind(e, v, kinds, text);
 }
 
 enum status api_refuse_missing(struct api_error *e, const char *param, ...) {
-    SPELL_PARAM(spelled, param);
-    return refuse_missing(e, spelled);
+    FORMAT_PARAM(text, param);
+    return refuse_missing(e, text);
 }
 
 enum status api_refuse_unsupported(struct api_error *e, const char *what, const char *param, ...) {
-    SPELL_PARAM(spelled, param);
-    return api_refuse(e, 400, spelled, "unsupported_parameter", "%s ('%s').", what, spelled);
+    FORMAT_PARAM(text, param);
+    return api_refuse(e, 400, text, "unsupported_parameter", "%s ('%s').", what, text);
 }
 
-/* --- judging one value ------------------------------------------------------------------ */
+/* --- checking one value ----------------------------------------------------------------- */
 
-/* The row's path with the numbers of the list members in it. */
-static void spell_path(const struct judge *j, char param[API_PARAM_BYTES]) {
+/* The row's path with the indices of list members filled in. */
+static void write_path(const struct field_check *c, char param[API_PARAM_BYTES]) {
     size_t len = 0;
     uint32_t list = 0;
-    for (const char *p = j->f->path; *p && len + 1 < API_PARAM_BYTES; p++) {
-        if (p[0] == '[' && list < j->at_count) {
-            int n = snprintf(param + len, API_PARAM_BYTES - len, "[%zu]", j->at[list++]);
+    for (const char *p = c->f->path; *p && len + 1 < API_PARAM_BYTES; p++) {
+        if (p[0] == '[' && list < c->at_count) {
+            int n = snprintf(param + len, API_PARAM_BYTES - len, "[%zu]", c->at[list++]);
             len += (size_t)n;
             p++; /* the closing bracket */
         } else {
@@ -143,33 +143,34 @@ static void spell_path(const struct judge *j, char param[API_PARAM_BYTES]) {
 
 static bool has_limits(const struct api_field *f) { return f->min != 0 || f->max != 0; }
 
-static enum status judge_number(const struct judge *j, const struct json *v, const char *param) {
-    const struct api_field *f = j->f;
+static enum status check_number(const struct field_check *c, const struct json *v,
+                                const char *param) {
+    const struct api_field *f = c->f;
     bool is_int = (f->kinds & FIELD_INT) && !(f->kinds & FIELD_REAL);
     double value = json_num(v, 0);
     bool fits = !is_int || field_is_int(v);
     if (has_limits(f) && !(value >= f->min))
         return api_refuse(
-            j->e, 400, param, is_int ? "integer_below_min_value" : "decimal_below_min_value",
+            c->e, 400, param, is_int ? "integer_below_min_value" : "decimal_below_min_value",
             "Invalid '%s': %.15g is below the minimum of %.15g.", param, value, f->min);
     if (!fits || (has_limits(f) && !(value <= f->max)))
-        return api_refuse(j->e, 400, param,
+        return api_refuse(c->e, 400, param,
                           is_int ? "integer_above_max_value" : "decimal_above_max_value",
                           "Invalid '%s': %.15g is above the maximum of %.15g.", param, value,
                           has_limits(f) ? f->max : INT64_END);
     return ST_OK;
 }
 
-static enum status judge_count(const struct judge *j, size_t count, const char *what,
+static enum status check_count(const struct field_check *c, size_t count, const char *what,
                                const char *const codes[2], const char *param) {
-    const struct api_field *f = j->f;
+    const struct api_field *f = c->f;
     if (!has_limits(f)) return ST_OK;
     if ((double)count < f->min)
-        return api_refuse(j->e, 400, param, codes[0],
+        return api_refuse(c->e, 400, param, codes[0],
                           "Invalid '%s': %s %zu long, shorter than the minimum of %.15g.", param,
                           what, count, f->min);
     if ((double)count > f->max)
-        return api_refuse(j->e, 400, param, codes[1],
+        return api_refuse(c->e, 400, param, codes[1],
                           "Invalid '%s': %s %zu long, longer than the maximum of %.15g.", param,
                           what, count, f->max);
     return ST_OK;
@@ -184,37 +185,38 @@ static bool is_among(struct str word, const char *words) {
     return false;
 }
 
-static enum status judge_text(const struct judge *j, struct str text, const char *param) {
+static enum status check_text(const struct field_check *c, struct str text, const char *param) {
     static const char *const codes[] = {"string_below_min_length", "string_above_max_length"};
-    const struct api_field *f = j->f;
+    const struct api_field *f = c->f;
     if (f->words && !is_among(text, f->words))
-        return api_refuse(j->e, 400, param, "invalid_value",
-                          "Invalid '%s': '%.*s' is not supported; it can be: %s.", param,
+        return api_refuse(c->e, 400, param, "invalid_value",
+                          "Invalid '%s': '%.*s' is not supported; supported: %s.", param,
                           (int)(text.len > 100 ? 100 : text.len), text.ptr, f->words);
     if (f->words || (f->kinds & FIELD_LIST)) return ST_OK;
-    return judge_count(j, text.len, "the string is", codes, param);
+    return check_count(c, text.len, "the string is", codes, param);
 }
 
-static enum status judge_limits(const struct judge *j, const struct json *v, const char *param) {
+static enum status check_limits(const struct field_check *c, const struct json *v,
+                                const char *param) {
     static const char *const list_codes[] = {"array_below_min_length", "array_above_max_length"};
     static const char *const map_codes[] = {"object_below_min_properties",
                                             "object_above_max_properties"};
     switch (json_kind(v)) {
     case JS_INT:
     case JS_REAL:
-        return judge_number(j, v, param);
+        return check_number(c, v, param);
     case JS_TEXT:
-        return judge_text(j, json_str(v), param);
+        return check_text(c, json_str(v), param);
     case JS_LIST:
-        return judge_count(j, json_count(v), "the array is", list_codes, param);
+        return check_count(c, json_count(v), "the array is", list_codes, param);
     case JS_MAP:
-        return judge_count(j, json_count(v), "the object is", map_codes, param);
+        return check_count(c, json_count(v), "the object is", map_codes, param);
     default:
         return ST_OK;
     }
 }
 
-static bool asks_nothing(const struct api_field *f, const struct json *v) {
+static bool has_no_effect(const struct api_field *f, const struct json *v) {
     double neutral;
     switch (json_kind(v)) {
     case JS_BOOL:
@@ -230,55 +232,55 @@ static bool asks_nothing(const struct api_field *f, const struct json *v) {
     }
 }
 
-static enum status judge_value(struct judge *j, const struct json *v, bool is_member) {
-    const struct api_field *f = j->f;
+static enum status check_value(struct field_check *c, const struct json *v, bool is_member) {
+    const struct api_field *f = c->f;
     bool is_given = v && (is_member || json_kind(v) != JS_NULL);
     if (!is_given && !f->is_required) return ST_OK;
 
     char param[API_PARAM_BYTES];
-    spell_path(j, param);
-    if (!is_given) return refuse_missing(j->e, param);
-    if (f->use == FIELD_REFUSED && asks_nothing(f, v)) return ST_OK;
+    write_path(c, param);
+    if (!is_given) return refuse_missing(c->e, param);
+    if (f->use == FIELD_REFUSED && has_no_effect(f, v)) return ST_OK;
     if (f->use == FIELD_REFUSED)
-        return api_refuse(j->e, 400, param, "unsupported_parameter",
+        return api_refuse(c->e, 400, param, "unsupported_parameter",
                           "'%s' is not supported by this server: %s", param, f->help);
-    if (!(kinds_of(v) & f->kinds)) return refuse_kind(j->e, v, f->kinds, param);
-    TRY(judge_limits(j, v, param));
+    if (!(kinds_of(v) & f->kinds)) return refuse_kind(c->e, v, f->kinds, param);
+    TRY(check_limits(c, v, param));
     if (f->use == FIELD_IGNORED) return ST_OK;
-    return field_store(f, v, j->request, param, j->e);
+    return field_store(f, v, c->request, param, c->e);
 }
 
 /* --- finding the values of a row -------------------------------------------------------- */
 
-static enum status walk(struct judge *j, const struct json *v, const char *path);
+static enum status walk(struct field_check *c, const struct json *v, const char *path);
 
-/* `path` stands behind a name whose value is `v`: at the end, at "[]" or at a dot. Recursion goes
- * one level down for each part of a path, which the table's author writes. */
-static enum status walk_on(struct judge *j, const struct json *v, const char *path,
+/* `path` is what follows a name whose value is `v`: nothing, "[]" or a dot. Recursion is as deep as
+ * the path has parts. */
+static enum status walk_on(struct field_check *c, const struct json *v, const char *path,
                            bool is_member) {
-    if (path[0] == 0) return judge_value(j, v, is_member);
-    if (path[0] == '.') return walk(j, v, path + 1);
+    if (path[0] == 0) return check_value(c, v, is_member);
+    if (path[0] == '.') return walk(c, v, path + 1);
     CHECK(path[0] == '[' && path[1] == ']');
-    CHECK(j->at_count < LISTS_MAX);
+    CHECK(c->at_count < LISTS_MAX);
     if (json_kind(v) != JS_LIST) return ST_OK;
     enum status st = ST_OK;
-    uint32_t list = j->at_count++;
+    uint32_t list = c->at_count++;
     for (size_t i = 0; i < json_count(v) && st == ST_OK; i++) {
-        j->at[list] = i;
-        st = walk_on(j, json_at(v, i), path + 2, true);
+        c->at[list] = i;
+        st = walk_on(c, json_at(v, i), path + 2, true);
     }
-    j->at_count--;
+    c->at_count--;
     return st;
 }
 
-static enum status walk(struct judge *j, const struct json *v, const char *path) {
+static enum status walk(struct field_check *c, const struct json *v, const char *path) {
     if (json_kind(v) != JS_MAP) return ST_OK;
     char name[NAME_BYTES_MAX];
     size_t len = strcspn(path, ".[");
     CHECK(len < sizeof(name));
     memcpy(name, path, len);
     name[len] = 0;
-    return walk_on(j, json_get(v, name), path + len, false);
+    return walk_on(c, json_get(v, name), path + len, false);
 }
 
 /* --- entry points ----------------------------------------------------------------------- */
@@ -294,11 +296,11 @@ enum status api_fields_read(enum api_endpoint endpoint, const struct json *body,
                             struct api_error *e) {
     if (json_kind(body) != JS_MAP)
         return api_refuse(e, 400, NULL, "invalid_type",
-                          "The body must be a JSON object, and it is %s.", name_value(body));
-    struct judge j = {.request = request, .e = e};
+                          "The body must be a JSON object, but it is %s.", name_value(body));
+    struct field_check c = {.request = request, .e = e};
     for (uint32_t i = 0; i < api_field_count; i++) {
-        j.f = &api_fields[i];
-        if (j.f->endpoints & (uint32_t)endpoint) TRY(walk(&j, body, j.f->path));
+        c.f = &api_fields[i];
+        if (c.f->endpoints & (uint32_t)endpoint) TRY(walk(&c, body, c.f->path));
     }
     return ST_OK;
 }

@@ -1,14 +1,14 @@
 /* api/fields.h - the one table of every field that a request body may have.
  *
- * A row says where a field stands, what it may be, whether it is used, passed over as OpenAI
- * passes over it, or refused by name, and which member of the request it sets. All codecs read
- * their bodies through it, and the OpenAPI document is written from it, so a limit exists once.
- * What has no row is unknown and is ignored, because clients send extras of many servers.
+ * A row says the path of a field, which values it may have, whether it is used, ignored as OpenAI
+ * ignores it, or refused by name, and which member of the request it sets. All codecs read their
+ * bodies through the table, and the OpenAPI document is written from it, so a limit exists once.
+ * Fields without a row are ignored, because clients send fields that other servers know.
  *
  * A path names a field: "temperature", "stream_options.include_usage", "messages[].role" (of
- * every member of the list). A row is judged only if what encloses it is there; null is "not
- * given". Rows are judged in the order of the table, so of two names for one thing the later
- * wins, and which fault is told first does not depend on the order of the body.
+ * every member of the list). A row is checked only if the object or list around it is given; null
+ * means "not given". Rows are checked in the order of the table, so of two names for one thing the
+ * later wins, and which error is reported first does not depend on the order of the body.
  *
  * To add a field: a row in fields_table.c; if it sets something of a new kind, a case in
  * fields_store.c.
@@ -25,7 +25,7 @@
 
 struct json;
 
-/* Who has the field: bits. */
+/* The endpoints that have a field: bits. */
 enum api_endpoint {
     EP_CHAT = 1 << 0,            /* /v1/chat/completions */
     EP_COMPLETIONS = 1 << 1,     /* /v1/completions */
@@ -42,10 +42,10 @@ enum api_endpoint {
     EP_OLLAMA_EMBED = 1 << 12,   /* /api/embed, /api/embeddings */
 };
 
-/* What it may be: bits. */
+/* The kinds of value that a field may have: bits. */
 enum field_kind {
     FIELD_BOOL = 1 << 0,
-    FIELD_INT = 1 << 1, /* 3.0 is one, too */
+    FIELD_INT = 1 << 1, /* 3.0 as well */
     FIELD_REAL = 1 << 2,
     FIELD_TEXT = 1 << 3,
     FIELD_LIST = 1 << 4,
@@ -55,31 +55,31 @@ enum field_kind {
 
 enum field_use {
     FIELD_USED,    /* by the row's `store`, or by the codec itself */
-    FIELD_IGNORED, /* checked, without effect here */
-    FIELD_REFUSED, /* 400 by name, unless it asks for nothing: "", [], {}, false, a number <= max;
-                      of booleans and numbers the row's fallback instead, if it has one */
+    FIELD_IGNORED, /* checked, but without effect on this server */
+    FIELD_REFUSED, /* 400 by name, unless the value has no effect: "", [], {}, false, a number <=
+                      max; if the row has a fallback, that boolean or number instead */
 };
 
-/* How a value gets into the member at `offset`. */
+/* How a value is stored in the member at `offset`. */
 enum field_store {
     STORE_NONE,     /* the codec reads it */
     STORE_BOOL,     /* bool */
-    STORE_NOT_BOOL, /* bool, the opposite */
+    STORE_NOT_BOOL, /* bool, negated */
     STORE_U32,      /* uint32_t */
     STORE_I32,      /* int32_t */
-    STORE_NOT_I32,  /* int32_t, the negative */
-    STORE_SEED,     /* uint64_t, from any int64_t; -1 is "any": nothing is set */
+    STORE_NOT_I32,  /* int32_t, negated */
+    STORE_SEED,     /* uint64_t, from any int64_t; -1 means a random seed: nothing is set */
     STORE_FLOAT,    /* float */
     STORE_TEXT,     /* struct str, in the document */
     STORE_MS,       /* int64_t: milliseconds */
     STORE_MS_US,    /* int64_t: milliseconds as microseconds, at least 1 */
-    STORE_TOP_K,    /* uint32_t: -1 is 0 */
-    STORE_LIMIT,    /* uint32_t: 0 and negative ones are "no limit": nothing is set */
+    STORE_TOP_K,    /* uint32_t; -1 means 0 */
+    STORE_LIMIT,    /* uint32_t; 0 and below mean "no limit": nothing is set */
     STORE_STOPS,    /* the request's stops */
     STORE_IDS,      /* the request's stop_tokens */
     STORE_BIAS,     /* the request's bias */
-    STORE_KWARG,    /* the request's template_kwargs: one more, of the field's name */
-    STORE_KWARGS,   /* the request's template_kwargs: all of a map's members */
+    STORE_KWARG,    /* template_kwargs: a variable of the field's name */
+    STORE_KWARGS,   /* template_kwargs: every member of the map */
 };
 
 struct api_field {
@@ -90,30 +90,30 @@ struct api_field {
     bool is_required;
     enum field_store store;
     uint32_t offset; /* of the member in the endpoint's request struct */
-    uint32_t given;  /* of a bool that tells whether it was given; 0: none */
-    /* Both included; both 0: no limit. Of a number its value, of a list or map its members, of a
-     * text its bytes unless it could be a list as well. */
+    uint32_t given;  /* of a bool that is set if the field is given; 0: none */
+    /* Inclusive; both 0: no limit. For a number: its value; for a list or map: the count of its
+     * members; for a text: its bytes, unless the field may also be a list. */
     double min, max;
     const char *words;    /* the values that a text may have, separated by blanks; NULL: any */
-    const char *fallback; /* what holds if it is not given, as JSON; NULL: nothing to say */
+    const char *fallback; /* the default, as JSON; NULL: none is documented */
     const char *help;     /* one sentence */
 };
 
-/* Every row, in the order in which they are judged. */
+/* Every row, in the order in which they are checked. */
 extern const struct api_field api_fields[];
 extern const uint32_t api_field_count;
 
 /* The row of a path at an endpoint; NULL if it has none. */
 const struct api_field *api_field_find(enum api_endpoint endpoint, const char *path);
 
-/* Judge the whole body and store what rows can store. `request` is a struct api_request, or a
- * struct that begins with one, as api/embeddings.h and api/tokenize.h have them. ST_BAD: `e` says
- * which field and why; ST_NOMEM leaves `e` alone. */
+/* Check the whole body and store the values that rows can store. `request` is a struct api_request,
+ * or a struct that begins with one, as in api/embeddings.h and api/tokenize.h. ST_BAD: `e` says
+ * which field and why; ST_NOMEM leaves `e` unchanged. */
 enum status api_fields_read(enum api_endpoint endpoint, const struct json *body, void *request,
                             struct api_error *e);
 
-/* For codecs, about values that a table cannot judge. `param` is a printf format that spells the
- * path: "messages[%zu].content". All give ST_BAD. */
+/* For decoders, to refuse values that the table cannot check. `param` is a printf format for the
+ * path: "messages[%zu].content". All return ST_BAD. */
 enum status api_refuse_kind(struct api_error *e, const struct json *v, uint32_t kinds,
                             const char *param, ...) __attribute__((format(printf, 4, 5)));
 enum status api_refuse_missing(struct api_error *e, const char *param, ...)

@@ -1,4 +1,4 @@
-/* api/fields_store.c - where the values of a body go. */
+/* api/fields_store.c - stores the values of a body in the request. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,12 +19,11 @@ static enum status add_stop(struct api_request *r, const struct json *v, const c
     if (text.len == 0 || text.len > API_STOP_BYTES_MAX)
         return api_refuse(e, 400, param,
                           text.len ? "string_above_max_length" : "string_below_min_length",
-                          "Invalid '%s': a stop string has 1 to %d bytes, this one %zu.", param,
-                          API_STOP_BYTES_MAX, text.len);
+                          "Invalid '%s': a stop string must have 1 to %d bytes; this one has %zu.",
+                          param, API_STOP_BYTES_MAX, text.len);
     if (r->stop_count == API_STOPS_MAX)
         return api_refuse(e, 400, param, "array_above_max_length",
-                          "Invalid '%s': at most %d stop strings are possible.", param,
-                          API_STOPS_MAX);
+                          "Invalid '%s': more than %d stop strings.", param, API_STOPS_MAX);
     r->stops[r->stop_count++] = text;
     return ST_OK;
 }
@@ -49,7 +48,7 @@ static enum status store_ids(struct api_request *r, const struct json *v, const 
         if (!field_is_int(id)) return api_refuse_kind(e, id, FIELD_INT, "%s[%zu]", param, i);
         if (field_int(id) < 0 || field_int(id) > INT32_MAX)
             return api_refuse(e, 400, param, "invalid_value",
-                              "Invalid '%s': member %zu is no token id.", param, i);
+                              "Invalid '%s': member %zu is not a token id.", param, i);
         r->stop_tokens[i] = (int32_t)field_int(id);
     }
     r->stop_token_count = (uint32_t)json_count(v);
@@ -60,7 +59,7 @@ static enum status read_bias(const struct json_iter *it, const char *param, stru
                              struct api_error *e) {
     int64_t token;
     if (!str_to_i64(it->key, &token) || token < 0 || token > INT32_MAX)
-        return api_refuse(e, 400, param, "invalid_value", "Invalid '%s': '%.*s' is no token id.",
+        return api_refuse(e, 400, param, "invalid_value", "Invalid '%s': '%.*s' is not a token id.",
                           param, (int)(it->key.len > 32 ? 32 : it->key.len), it->key.ptr);
     if (json_kind(it->value) != JS_INT && json_kind(it->value) != JS_REAL)
         return api_refuse_kind(e, it->value, FIELD_REAL, "%s.%d", param, (int)token);
@@ -92,14 +91,13 @@ static enum status store_kwargs(struct api_request *r, const struct json *v, con
     for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it)) {
         if (chat_prompt_is_reserved(it.key))
             return api_refuse(e, 400, param, "invalid_value",
-                              "Invalid '%s': the server itself sets '%.*s'.", param,
-                              STR_ARG(it.key));
+                              "Invalid '%s': '%.*s' is set by the server.", param, STR_ARG(it.key));
         TRY(api_request_set_kwarg(r, it.key, json_pin(it.value)));
     }
     return ST_OK;
 }
 
-/* Milliseconds in any whole number of microseconds; what rounds to none is still some. */
+/* Milliseconds as microseconds; a time above 0 is at least 1. */
 static int64_t us_of_ms(double ms) {
     int64_t us = (int64_t)(ms * 1000);
     return us == 0 && ms > 0 ? 1 : us;
@@ -135,11 +133,11 @@ static void store_number(const struct api_field *f, const struct json *v, void *
         *(int64_t *)at = us_of_ms(json_num(v, 0));
         return;
     default:
-        check_failed(__FILE__, __LINE__, "a row that stores no number");
+        check_failed(__FILE__, __LINE__, "a row that does not store a number");
     }
 }
 
-/* Whether the value is one that stands for not giving any. */
+/* Whether the value means "not given". */
 static bool is_open(const struct api_field *f, const struct json *v) {
     if (f->store == STORE_LIMIT) return field_int(v) <= 0;
     return f->store == STORE_SEED && field_int(v) == ANY_SEED;

@@ -17,7 +17,7 @@ static void add_tokens(struct answer_item *item, const struct api_event *ev) {
     item->token_count = ev->first_token + ev->token_count - item->first_token;
 }
 
-/* Whether the event belongs to the item; the first one makes it. */
+/* Whether the event belongs to the item; the first event begins it. */
 static bool takes(const struct answer_item *item, bool has_item, const struct api_event *ev) {
     switch (ev->kind) {
     case EVENT_TEXT:

@@ -1,7 +1,7 @@
 /* api/items.h - an answer's first choice as a list of items: runs of text and tool calls.
  *
- * Wire formats that number the parts of an answer (OpenAI's responses, Anthropic's messages) and
- * those that tell calls whole (Ollama) read it this way; the log of events stays the truth.
+ * For wire formats that number the parts of an answer (OpenAI's responses, Anthropic's messages)
+ * or write calls whole (Ollama). The items are built from the event log each time.
  *
  * Lifetime: init, next until false, deinit. Thread: the io thread.
  */
@@ -21,7 +21,7 @@ struct answer_item {
     uint32_t call;                     /* of a call: its number */
     struct str name;                   /* of a call */
     struct str text;                   /* the run of text, or the call's arguments */
-    uint32_t first_token, token_count; /* the answer's tokens that came with it */
+    uint32_t first_token, token_count; /* the answer's tokens that it carries */
 };
 
 struct answer_items {
@@ -31,17 +31,17 @@ struct answer_items {
 };
 
 void answer_items_init(struct answer_items *it, const struct answer *a);
-/* The next one; its strings live until the next call. false: there is none. */
+/* Get the next item; its strings are valid until the next call. False: there is none. */
 bool answer_items_next(struct answer_items *it, struct answer_item *item);
-/* A shortage of memory on the way makes `out` fail, too. */
+/* If memory ran out meanwhile, `out` gets that status. */
 void answer_items_deinit(struct answer_items *it, struct buf *out);
 
-/* How the first choice ended, and at which of the request's stop strings; empty: at none. */
+/* The finish reason of the first choice, and the stop string that ended it (or empty). */
 enum finish_reason answer_finish(const struct answer *a);
 struct str answer_stop_text(const struct answer *a);
 
-/* A call's arguments as a JSON object, without line breaks. What the model wrote may be none, or
- * cut short: then it is the text under the key "arguments", so that nothing is lost. */
+/* Write a call's arguments as a JSON object, without line breaks. If the model's text is not an
+ * object or is incomplete, it becomes {"arguments": TEXT}, so that nothing is lost. */
 void put_args_object(struct str args, struct buf *out);
 
 #endif

@@ -119,12 +119,12 @@ static enum status refuse_part(const struct reader *g, struct str type, size_t p
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (str_is(type, known[i]))
             return api_refuse_unsupported(
-                g->e, "The models served here read text, no images, sounds or files",
+                g->e, "The models served here read text only, no images, audio or files",
                 "messages[%zu].content[%zu].type", g->message, part);
     char param[API_PARAM_BYTES];
     snprintf(param, sizeof(param), "messages[%zu].content[%zu].type", g->message, part);
     return api_refuse(g->e, 400, param, "invalid_value",
-                      "Invalid '%s': '%.*s' is not supported; it can be: text.", param,
+                      "Invalid '%s': '%.*s' is not supported; supported: text.", param,
                       (int)(type.len > 100 ? 100 : type.len), type.ptr);
 }
 
@@ -164,7 +164,7 @@ static const char *role_of(struct str role) {
     };
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
         if (str_is(role, roles[i].sent)) return roles[i].shown;
-    check_failed(__FILE__, __LINE__, "a role that the table of fields lets through");
+    check_failed(__FILE__, __LINE__, "a role that the table of fields accepts");
 }
 
 static void put_members(const struct reader *g, const struct json *message) {

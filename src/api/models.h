@@ -13,7 +13,7 @@ struct model_info {
     struct str id;
     int64_t created_s;
     uint32_t ctx_tokens;
-    bool writes, embeds;  /* what it can be asked for: text, vectors */
+    bool writes, embeds;  /* it generates text, it embeds texts */
     bool has_chat;        /* a chat template */
     struct str tools;     /* the form of its tool calls; empty: none */
     uint32_t vocab, dims; /* 0: not known yet */

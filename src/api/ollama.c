@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-/* A number and what stands before it. Every line of a stream has a date: no printf here. */
+/* A number after a prefix. Every line of a stream has a date, so this does without printf. */
 static void put_digits(char before, int value, int count, struct buf *out) {
     char digits[5] = {before};
     for (int i = count; i > 0; i--, value /= 10) digits[i] = (char)('0' + value % 10);
@@ -28,7 +28,7 @@ void ollama_time_put(int64_t wall_s, struct buf *out) {
     buf_put_text(out, "Z\"");
 }
 
-/* The request's id travels in x-request-id. */
+/* The header x-request-id has the request's id. */
 void ollama_error_put(const struct api_error *e, struct str request_id, struct buf *out) {
     (void)request_id;
     buf_put_text(out, "{\"error\":");
@@ -44,7 +44,7 @@ void ollama_version_put(const char *version, struct buf *out) {
 
 /* --- models ------------------------------------------------------------------------------- */
 
-/* "135M", "7.6B": three digits, the way model names have it. */
+/* "135M", "7.6B": three digits, as in names of models. */
 static void put_parameters(uint64_t count, struct buf *out) {
     if (count >= 1000000000)
         buf_printf(out, "\"%.1fB\"", (double)count / 1e9);
@@ -66,7 +66,7 @@ static void put_details(const struct ollama_model *m, struct buf *out) {
     buf_put_char(out, '}');
 }
 
-/* What /api/tags and /api/ps both say of a model; the object stays open. */
+/* The members that /api/tags and /api/ps share; the object stays open. */
 static void put_model(const struct ollama_model *m, struct buf *out) {
     buf_put_text(out, "{\"name\":");
     buf_put_json_string(out, m->name);
@@ -90,7 +90,7 @@ void ollama_tags_put(const struct ollama_model *models, uint32_t count, struct b
     buf_put_text(out, "]}");
 }
 
-/* Models stay loaded as long as the server runs; Ollama writes such a date so. */
+/* Models stay loaded as long as the server runs; Ollama writes this date for "never". */
 void ollama_ps_put(const struct ollama_model *models, uint32_t count, struct buf *out) {
     buf_put_text(out, "{\"models\":[");
     for (uint32_t i = 0; i < count; i++) {
@@ -143,7 +143,7 @@ enum status ollama_show_read(const struct json *body, struct str *model, struct 
 
 /* --- embeddings ----------------------------------------------------------------------------- */
 
-/* A text or a list; the table of fields has seen to that. */
+/* The table of fields has checked that it is a text or a list. */
 static enum status read_inputs(const struct json *input, struct api_request *r,
                                struct api_error *e) {
     size_t count = json_kind(input) == JS_LIST ? json_count(input) : 1;

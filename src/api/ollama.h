@@ -1,6 +1,6 @@
-/* api/ollama.h - Ollama's small bodies: what it says about itself and its models, and embeddings.
+/* api/ollama.h - Ollama's bodies about version, models and embeddings.
  *
- * Answers to /api/chat and /api/generate are codecs (codec_ollama.c).
+ * /api/chat and /api/generate are codecs (codec_ollama.c).
  *
  * Thread: the io thread.
  */
@@ -18,7 +18,7 @@
 struct buf;
 struct json;
 
-/* A model as Ollama describes one. Empty texts and zeros are not known. */
+/* A model as Ollama describes it. Empty texts and zeros: not known. */
 struct ollama_model {
     struct str name;          /* under which it is served */
     int64_t modified_s;       /* wall time */
@@ -40,11 +40,11 @@ void ollama_ps_put(const struct ollama_model *models, uint32_t count,
                    struct buf *out);                                 /* /api/ps */
 void ollama_show_put(const struct ollama_model *m, struct buf *out); /* /api/show */
 
-/* The model that the body of /api/show asks for; it lives as long as `body`. */
+/* The model that the body of /api/show names; valid as long as `body`. */
 enum status ollama_show_read(const struct json *body, struct str *model, struct api_error *e);
 
-/* /api/embed and the older /api/embeddings, which has one `prompt`. As embed_request_read: the
- * document becomes the request's, also on failure. */
+/* /api/embed and the older /api/embeddings, which has one `prompt`. As for
+ * embed_request_read, the request owns the body from then on, also on failure. */
 enum status ollama_embed_read(struct json *body, struct embed_request *r, struct api_error *e);
 enum status ollama_embeddings_read(struct json *body, struct embed_request *r, struct api_error *e);
 void ollama_embed_put(const struct embed_request *r, const struct embed_answer *a, int64_t total_us,
@@ -52,7 +52,7 @@ void ollama_embed_put(const struct embed_request *r, const struct embed_answer *
 void ollama_embeddings_put(const struct embed_request *r, const struct embed_answer *a,
                            struct buf *out);
 
-/* Wall time as RFC 3339 writes it, in UTC. */
+/* Wall time in UTC as RFC 3339 defines it. */
 void ollama_time_put(int64_t wall_s, struct buf *out);
 
 /* {"error": "..."} */

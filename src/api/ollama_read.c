@@ -1,8 +1,8 @@
 /* api/ollama_read.c - the bodies of Ollama's /api/chat and /api/generate.
  *
- * Ollama's calls have no ids, and some chat templates insist on them: they are numbered, and
- * tools' messages answer them in order. Without messages or a prompt the request is for nothing
- * but that the model is there: it has no prompts at all. */
+ * Ollama's calls have no ids, but some chat templates require them: calls are numbered, and the
+ * results of tools get the same numbers in order. A request without messages and prompt only checks
+ * that the model is there; its prompt_count is 0. */
 #include <stdio.h>
 
 #include "api/decoders.h"
@@ -19,7 +19,7 @@ struct reader {
     uint32_t calls, results;
 };
 
-/* Nine letters and digits: the most that any template asks for. */
+/* Nine letters and digits, as the strictest templates require. */
 static struct str number_call(uint32_t number, char out[ID_BYTES]) {
     int len = snprintf(out, ID_BYTES, "call%05u", number % 100000);
     return (struct str){out, (size_t)len};
@@ -74,7 +74,7 @@ static enum status read_messages(const struct json *messages, struct api_request
     return st;
 }
 
-/* true, false, or how long: "low", "medium", "high". */
+/* true, false, or an effort: "low", "medium", "high". */
 static enum status read_think(const struct json *think, struct api_request *r) {
     if (json_kind(think) != JS_BOOL && json_kind(think) != JS_TEXT) return ST_OK;
     bool thinks = json_kind(think) == JS_TEXT || json_bool(think, false);
@@ -83,7 +83,7 @@ static enum status read_think(const struct json *think, struct api_request *r) {
     return api_request_set_kwarg(r, STR("reasoning_effort"), json_pin(think));
 }
 
-/* Ollama's own defaults, then what the body says. */
+/* Ollama's own defaults, then the fields of the body. */
 static enum status read_fields(enum api_endpoint endpoint, struct json *body, struct api_request *r,
                                struct api_error *e) {
     r->doc = body;

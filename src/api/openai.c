@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "text/tokenizer.h"
 
-static const float LOGPROB_MIN = -9999.0f; /* OpenAI's word for "never" */
+static const float LOGPROB_MIN = -9999.0f; /* what OpenAI writes for a probability of 0 */
 enum { TOKEN_BYTES_MAX = 1 << 16 };
 
 /* --- requests --------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ enum status openai_check(const struct json *body, struct api_request *r, struct 
 const char *openai_finish(enum finish_reason finish, uint32_t calls) {
     switch (finish) {
     case FINISH_LENGTH:
-    case FINISH_EXPIRED: /* cut off, whatever it was that cut */
+    case FINISH_EXPIRED: /* cut off by a limit */
         return "length";
     default:
         return calls ? "tool_calls" : "stop";
@@ -120,7 +120,7 @@ static void put_bytes(struct str bytes, struct buf *out) {
     buf_put_char(out, ']');
 }
 
-/* A failure to find the bytes is one of memory, which `out` then remembers. */
+/* Only memory can be missing; then `out` gets that status. */
 static void token_bytes(const struct answer *a, int32_t token, struct buf *bytes, struct buf *out) {
     buf_init(bytes, TOKEN_BYTES_MAX);
     enum status st = tokenizer_token_bytes(a->tokenizer, token, bytes);

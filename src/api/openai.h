@@ -1,4 +1,4 @@
-/* api/openai.h - what OpenAI's wire formats have in common.
+/* api/openai.h - what the codecs of OpenAI's wire formats share.
  *
  * Thread: any; everything is a function of its arguments.
  */
@@ -19,23 +19,23 @@ struct json;
 /* Append a constant. */
 #define PUT(b, literal) buf_put(b, "" literal, sizeof(literal) - 1)
 
-/* What the table of fields cannot judge, because it is about two of them. */
+/* Check conditions on two fields together, which the table of fields cannot. */
 enum status openai_check(const struct json *body, struct api_request *r, struct api_error *e);
 
-/* "stop", "length" or "tool_calls", of a choice that made `calls` of them. */
+/* "stop", "length" or "tool_calls", for a choice with `calls` tool calls. */
 const char *openai_finish(enum finish_reason finish, uint32_t calls);
 
-/* The beginning of an answer or of a chunk: {"id", "object", .. up to the list of choices, which
- * stays open. The id has the prefix of the request's codec. */
+/* Write the beginning of an answer or a chunk: {"id", "object", .. up to the list of choices,
+ * which stays open. The id has the prefix of the request's codec. */
 void openai_open_answer(const struct answer *a, const char *object, struct buf *out);
-/* What comes after the last chunk: the failure; or the usage, if it was asked for, and the mark of
- * the end. `head` is the beginning of a chunk. */
+/* Write what follows the last chunk: the error, or the usage if requested and "[DONE]". `head` is
+ * the beginning of a chunk. */
 void openai_end_stream(struct encoder *e, struct str head);
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", ..} */
 void openai_put_usage(const struct answer *a, struct buf *out);
-/* The member `usage` of a chunk, with a comma before it: null, what the event's choice has cost up
- * to it (as vLLM counts), or nothing if nobody asked. */
+/* Write the member `usage` of a chunk, with a comma before it: null, or the usage of the event's
+ * choice so far (continuous_usage_stats). Writes nothing if usage was not requested. */
 void openai_put_chunk_usage(const struct answer *a, const struct api_event *ev, struct buf *out);
 
 /* [{"token", "logprob", "bytes", "top_logprobs"}, ..] of some tokens of a choice; without the

@@ -1,4 +1,4 @@
-/* api/openapi.c - see api/openapi.h. The parts that are made: request schemas and the frame. */
+/* api/openapi.c - see api/openapi.h. The generated parts: request schemas and the frame. */
 #include "api/openapi.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const char *body_schema(uint32_t endpoint) {
     return bodies[i].schema;
 }
 
-/* JSON that was written with ' for ". */
+/* JSON that is written with ' in place of ". */
 static void put_json(struct buf *out, const char *json) {
     for (; *json; json++) buf_put_char(out, *json == '\'' ? '"' : *json);
 }
@@ -163,7 +163,7 @@ static void put_field(struct buf *out, uint32_t endpoint, const struct api_field
     buf_put_char(out, '{');
     put_notes(out, f);
     if (f->use == FIELD_REFUSED && f->fallback) {
-        buf_printf(out, ",\"enum\":[null,%s]", f->fallback); /* which asks for nothing */
+        buf_printf(out, ",\"enum\":[null,%s]", f->fallback); /* the values without effect */
     } else if (f->use == FIELD_REFUSED) {
         buf_put_text(out, ",\"type\":\"null\"");
     } else if (f->kinds != FIELD_ANY) {

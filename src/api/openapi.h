@@ -5,7 +5,7 @@
  *                what is accepted
  *     answers    openapi_schemas, one row each (openapi_schemas.c)
  *
- * Tests hold every answer that they see against it, and the paths against the table of routes.
+ * Tests validate every response that they see against it, and compare the paths with the routes.
  *
  * Thread: any; all of it is constant.
  */
@@ -19,7 +19,7 @@
 
 struct buf;
 
-/* What is sent besides the body: bits. */
+/* Parameters besides the body: bits. */
 enum openapi_params {
     PARAM_ID = 1 << 0,       /* {id} in the path */
     PARAM_POLL = 1 << 1,     /* ?after= and ?wait_ms= */
@@ -38,14 +38,14 @@ struct openapi_operation {
     const char *accepted; /* the schema of a 202; NULL: none */
     uint32_t body;        /* enum api_endpoint; 0: it has none */
     uint32_t params;      /* enum openapi_params */
-    bool is_open;         /* asks for no key */
-    bool may_be_unready;  /* 503 has the answer's own schema */
+    bool is_open;         /* needs no API key */
+    bool may_be_unready;  /* a 503 has the schema of the answer */
     bool is_upgrade;      /* to a WebSocket */
 };
 extern const struct openapi_operation openapi_operations[];
 extern const uint32_t openapi_operation_count;
 
-/* JSON with ' for ", so that it can be read here. */
+/* JSON with ' in place of ", which is easier to read in C. */
 struct openapi_schema {
     const char *name, *json;
 };

@@ -11,18 +11,18 @@ static enum status refuse_id(const struct json *id, const char *param, size_t at
     if (!field_is_int(id) && at == SIZE_MAX)
         return api_refuse_kind(e, id, FIELD_INT, "%s[%zu]", param, i);
     if (!field_is_int(id)) return api_refuse_kind(e, id, FIELD_INT, "%s[%zu][%zu]", param, at, i);
-    return api_refuse(e, 400, param, "invalid_value", "Invalid '%s': %lld is no token id.", param,
-                      (long long)field_int(id));
+    return api_refuse(e, 400, param, "invalid_value", "Invalid '%s': %lld is not a token id.",
+                      param, (long long)field_int(id));
 }
 
 static enum status read_ids(const struct json *list, const char *param, size_t at,
                             struct api_prompt *out, struct api_error *e) {
     size_t count = json_count(list);
     if (count == 0 || count > API_PROMPT_TOKENS_MAX)
-        return api_refuse(e, 400, param,
-                          count ? "array_above_max_length" : "array_below_min_length",
-                          "Invalid '%s': a list of token ids has 1 to %d members, this one %zu.",
-                          param, API_PROMPT_TOKENS_MAX, count);
+        return api_refuse(
+            e, 400, param, count ? "array_above_max_length" : "array_below_min_length",
+            "Invalid '%s': a list of token ids must have 1 to %d members; this one has %zu.", param,
+            API_PROMPT_TOKENS_MAX, count);
     out->ids = mem_alloc_array(count, sizeof(out->ids[0]));
     if (!out->ids) return ST_NOMEM;
     for (size_t i = 0; i < count; i++) {
@@ -65,7 +65,8 @@ enum status prompts_read(const struct json *v, const char *param, uint32_t max,
     if (count == 0 || count > max)
         return api_refuse(
             e, 400, param, count ? "array_above_max_length" : "array_below_min_length",
-            "Invalid '%s': a list of texts has 1 to %u members, this one %zu.", param, max, count);
+            "Invalid '%s': a list of texts must have 1 to %u members; this one has %zu.", param,
+            max, count);
     if (kind != JS_TEXT && kind != JS_LIST)
         return api_refuse_kind(e, json_at(v, 0), FIELD_TEXT | FIELD_INT | FIELD_LIST, "%s[0]",
                                param);

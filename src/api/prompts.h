@@ -10,8 +10,8 @@
 
 struct json;
 
-/* A text, a list of texts, a list of ids or a list of such lists becomes r->prompts. `v` is a text
- * or a list; at most `max` prompts. */
+/* Read a text, a list of texts, a list of ids or a list of such lists into r->prompts. `v` is a
+ * text or a list; at most `max` prompts. */
 enum status prompts_read(const struct json *v, const char *param, uint32_t max,
                          struct api_request *r, struct api_error *e);
 

@@ -7,7 +7,7 @@
 void api_request_init(struct api_request *r, const struct codec *codec) {
     *r = (struct api_request){.codec = codec, .n = 1, .sample = sample_params_default()};
     r->sample.temperature = 1.0f;
-    r->sample.penalty_window = -1; /* OpenAI's penalties see the whole text */
+    r->sample.penalty_window = -1; /* OpenAI's penalties cover the whole text */
 }
 
 void api_request_deinit(struct api_request *r) {

@@ -1,11 +1,11 @@
-/* api/request.h - a request for text, after whichever codec read it.
+/* api/request.h - a request for text, decoded from any wire format.
  *
- * Every wire format ends here: OpenAI's chat, completions and responses, Anthropic's messages,
- * Ollama's chat and generate. From here on nobody knows how it was spelled; `codec` will spell
- * the answer. Ranges have been checked by the one table in api/fields.h.
+ * OpenAI's chat, completions and responses, Anthropic's messages, Ollama's chat and generate: all
+ * become this struct, and the server and the engine see no other. `codec` writes the answer in the
+ * request's own format. The table in api/fields.h has checked all ranges.
  *
  * Lifetime: api_request_init, a codec's decode, api_request_deinit. It owns everything that its
- * strings point into. Thread: its owner.
+ * strings point into. Thread: its owner; a prompt may be rendered in libuv's pool meanwhile.
  */
 #ifndef API_REQUEST_H
 #define API_REQUEST_H
@@ -37,14 +37,14 @@ enum {
     API_MADE_BYTES_MAX = 1 << 26, /* of a message's text that a decoder joins from parts */
 };
 
-/* Text to go on from, or its tokens. */
+/* A text to continue, or its tokens. */
 struct api_prompt {
     struct str text;
     int32_t *ids; /* owned; NULL: `text` */
     uint32_t count;
 };
 
-/* REQUIRED: one of several; a single tool that is required is NAMED. */
+/* TOOLS_REQUIRED means one of several; a single tool that is required is TOOLS_NAMED. */
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
 
 struct api_request {
@@ -64,39 +64,39 @@ struct api_request {
     /* ... or texts. */
     struct api_prompt *prompts; /* owned */
     uint32_t prompt_count;
-    bool echo;       /* the prompt is part of the answer */
-    bool raw_prompt; /* no BOS and the like around a text */
+    bool echo;       /* the answer begins with the prompt */
+    bool raw_prompt; /* no special tokens are added to a text */
 
     /* The answer. */
-    uint32_t max_tokens; /* 0 with has_max_tokens: none, only the prompt */
-    bool has_max_tokens; /* otherwise as many as the context holds */
+    uint32_t max_tokens; /* 0 with has_max_tokens: no answer, only the prompt */
+    bool has_max_tokens; /* otherwise up to the end of the context */
     uint32_t min_tokens;
     uint32_t n;
     struct sample_params sample; /* `bias` points to `bias` below */
-    bool has_seed;               /* otherwise the server draws one */
+    bool has_seed;               /* otherwise the server chooses one at random */
     struct logit_bias *bias;     /* owned */
     struct str stops[API_STOPS_MAX];
     uint32_t stop_count;
     int32_t stop_tokens[API_STOP_TOKENS_MAX];
     uint32_t stop_token_count;
-    bool include_stop; /* the stop string is shown */
+    bool include_stop; /* the stop string is part of the answer */
     bool ignore_end, keep_special;
     bool logprobs;
     uint32_t top_logprobs;
-    bool prompt_logprobs; /* of the prompt, too: it is part of the answer */
+    bool prompt_logprobs; /* of the prompt as well, for echo */
     bool return_token_ids;
 
     /* How it is delivered. */
     bool stream, include_usage;
-    bool usage_in_chunks; /* of a stream: what its choice has cost so far, in every chunk */
-    int64_t smooth_ms;    /* even out bursts over so long a window; 0: as they come */
+    bool usage_in_chunks; /* of a stream: the usage so far in every chunk */
+    int64_t smooth_ms;    /* spread bursts of text over this time; 0: send at once */
 
     /* How it is scheduled. */
     struct urgency urgency; /* expires_us relative to now */
     struct str cache_salt, user;
 };
 
-/* What OpenAI does with a field that is not given: temperature 1, one choice, no limit. */
+/* Set OpenAI's defaults: temperature 1, one choice, no limit of tokens. */
 void api_request_init(struct api_request *r, const struct codec *codec);
 void api_request_deinit(struct api_request *r);
 

@@ -1,8 +1,8 @@
 /* api/responses_read.c - the body of /v1/responses.
  *
- * Its items become messages as chat templates read them: a function_call belongs to the
- * assistant's message before it, several in a row to the same one; a function_call_output is a
- * tool's message. Thoughts of earlier answers are passed over, as OpenAI's models do. */
+ * Items become messages in the form that chat templates read: consecutive function_calls belong to
+ * the assistant's message before them; a function_call_output becomes a message of the role
+ * "tool". The reasoning of earlier answers is ignored, as by OpenAI's models. */
 #include "api/decoders.h"
 #include "api/fields.h"
 #include "api/messages.h"
@@ -29,7 +29,8 @@ static enum status put_part(struct reader *g, const struct json *part, const cha
     bool is_text =
         str_is(type, "input_text") || str_is(type, "output_text") || str_is(type, "text");
     if (!is_text && !is_refusal)
-        return api_refuse_unsupported(g->e, "The models served here read text, no images or files",
+        return api_refuse_unsupported(g->e,
+                                      "The models served here read text only, no images or files",
                                       "input[%zu].%s[%zu].type", g->item, key, number);
     const struct json *text = json_get(part, is_refusal ? "refusal" : "text");
     if (json_kind(text) != JS_TEXT)
@@ -39,7 +40,7 @@ static enum status put_part(struct reader *g, const struct json *part, const cha
     return ST_OK;
 }
 
-/* The text under `key`: whole or in parts. */
+/* Put the text under `key`, a string or parts, as the message's content. */
 static enum status put_content(struct reader *g, const struct json *item, const char *key) {
     const struct json *content = json_get(item, key);
     if (json_kind(content) != JS_TEXT && json_kind(content) != JS_LIST)
@@ -94,7 +95,8 @@ static enum status read_item(struct reader *g, const struct json *item) {
     if (str_is(type, "function_call_output")) return read_output(g, item);
     if (str_is(type, "reasoning")) return ST_OK;
     if (str_is(type, "item_reference"))
-        return api_refuse_unsupported(g->e, "Nothing is stored; send the item itself",
+        return api_refuse_unsupported(g->e,
+                                      "Items are not stored by this server; send the item itself",
                                       "input[%zu].type", g->item);
     return api_refuse_unsupported(g->e, "Items of this type are not supported by this server",
                                   "input[%zu].type", g->item);
@@ -139,7 +141,7 @@ static enum status read_choice(const struct json *choice, struct api_request *r,
     r->tool_choice = str_is(word, "none") ? TOOLS_NONE : TOOLS_REQUIRED;
     if (str_is(word, "none") || str_is(word, "required")) return ST_OK;
     return api_refuse(e, 400, "tool_choice", "invalid_value",
-                      "Invalid 'tool_choice': it can be: none auto required, or a function.");
+                      "Invalid 'tool_choice': supported: none, auto, required, or a function.");
 }
 
 static enum status read_effort(const struct json *effort, struct api_request *r) {

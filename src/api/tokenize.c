@@ -40,8 +40,8 @@ enum status tokenize_request_read(struct json *body, struct tokenize_request *r,
     if (has_prompt + has_content + has_messages == 0) return api_refuse_missing(e, "prompt");
     if (has_prompt + has_content + has_messages > 1)
         return api_refuse(e, 400, "prompt", NULL,
-                          "'prompt', 'content' and 'messages' exclude each other.");
-    /* As the two servers do whose spellings these are. */
+                          "Only one of 'prompt', 'content' and 'messages' may be given.");
+    /* vLLM adds special tokens to `prompt`, llama.cpp does not to `content`. */
     r->text.raw_prompt = r->has_add_special ? r->plain : !has_prompt;
     if (has_messages) return read_conversation(body, r, e);
     return prompts_read(has_prompt ? prompt : content, "prompt", 1, &r->text, e);
@@ -54,7 +54,7 @@ enum status detokenize_request_read(struct json *body, struct tokenize_request *
     if (json_count(tokens) > 0 && !field_is_int(json_at(tokens, 0)))
         return api_refuse_kind(e, json_at(tokens, 0), FIELD_INT, "tokens[0]");
     if (json_count(tokens) > 0) return prompts_read(tokens, "tokens", 1, &r->text, e);
-    r->text.prompts = mem_zalloc(sizeof(r->text.prompts[0])); /* no ids are an empty text */
+    r->text.prompts = mem_zalloc(sizeof(r->text.prompts[0])); /* without ids: an empty text */
     if (!r->text.prompts) return ST_NOMEM;
     r->text.prompt_count = 1;
     return ST_OK;
@@ -79,7 +79,7 @@ static void put_byte_list(struct str bytes, struct buf *out) {
     PUT(out, "]");
 }
 
-/* A text, or the bytes where these are no text, as llama.cpp does. */
+/* A string, or a list of bytes if they are not valid UTF-8, as llama.cpp does. */
 static enum status put_piece(const struct tokenizer *t, int32_t id, bool or_bytes,
                              struct buf *out) {
     struct buf bytes;
@@ -147,8 +147,8 @@ enum status detokenize_answer_put(const struct tokenize_request *r, const struct
     for (uint32_t i = 0; i < p->count; i++)
         if ((uint32_t)p->ids[i] >= tokenizer_vocab(t))
             return api_refuse(e, 400, "tokens", "invalid_value",
-                              "Invalid 'tokens': %d is no token of a model with %u.", p->ids[i],
-                              tokenizer_vocab(t));
+                              "Invalid 'tokens': %d is not a token of the model, which has %u.",
+                              p->ids[i], tokenizer_vocab(t));
     struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
     enum status st = tokenizer_decode(t, p->ids, p->count, false, &text);

@@ -1,6 +1,7 @@
-/* api/tokenize.h - /tokenize, /detokenize and /apply-template: bodies and answers.
+/* api/tokenize.h - request and response bodies of /tokenize, /detokenize and
+ * /apply-template.
  *
- * Both spellings that clients use: vLLM's {"prompt"} or {"messages"} and llama.cpp's {"content"}.
+ * Both forms that clients use: vLLM's {"prompt"} or {"messages"}, and llama.cpp's {"content"}.
  *
  * Lifetime: X_read, then tokenize_request_deinit also when it failed. Thread: its owner.
  */
@@ -21,14 +22,14 @@ struct tokenizer;
 
 struct tokenize_request {
     struct api_request text;     /* a conversation, or one prompt: text or ids; must be first */
-    bool has_add_special, plain; /* the reader's: text.raw_prompt is what they come to */
-    bool no_special;             /* spellings of special tokens in the text are ordinary text */
+    bool has_add_special, plain; /* while reading: they decide text.raw_prompt */
+    bool no_special;             /* the text of a special token is ordinary text */
     bool with_pieces;            /* llama.cpp: each token as {"id", "piece"} */
     bool with_texts;             /* vLLM: token_strs beside the tokens */
-    struct str content;          /* the reader's: text.prompts[0] is the text */
+    struct str content;          /* while reading: it becomes text.prompts[0] */
 };
 
-/* The document becomes the request's, also on failure. ST_BAD: `e` says why. */
+/* The request owns the body from then on, also on failure. ST_BAD: `e` says why. */
 enum status tokenize_request_read(struct json *body, struct tokenize_request *r,
                                   struct api_error *e);
 enum status detokenize_request_read(struct json *body, struct tokenize_request *r,
@@ -41,7 +42,7 @@ void tokenize_request_deinit(struct tokenize_request *r);
 enum status tokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
                                 const int32_t *ids, uint32_t count, uint32_t ctx_tokens,
                                 struct buf *out);
-/* {"prompt", "content"}: the two spellings of one text. ST_BAD: an id is none of the model's. */
+/* {"prompt", "content"}, the same text twice. ST_BAD: the model has no token of an id. */
 enum status detokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
                                   struct buf *out, struct api_error *e);
 /* {"prompt"} */

@@ -1,21 +1,21 @@
-/* api/tool_form_list.c - every form in which models spell tool calls. */
+/* api/tool_form_list.c - every form in which models write tool calls. */
 #include <string.h>
 
 #include "api/tools.h"
 
 extern const struct tool_form tool_form_hermes, tool_form_llama3, tool_form_mistral, tool_form_json;
 
-/* A template is given to the first whose sign it carries: the vaguest sign comes last. */
+/* A template gets the first form whose sign it contains; the least specific sign comes last. */
 const struct tool_form *const tool_forms[] = {&tool_form_hermes, &tool_form_mistral,
                                               &tool_form_llama3, &tool_form_json, NULL};
 
-/* Marks of spellings that none of the forms reads: tags or programs in place of JSON, or channels.
- * Some of these templates also carry the sign of a form. */
+/* Signs of templates whose calls no form reads: tags or programs in place of JSON, or channels.
+ * Some of these templates also contain the sign of a form. */
 static const char *const foreign_signs[] = {
     "<function=",                   /* Qwen3-Coder */
     "<arg_key>",                    /* GLM */
     "<|tool_calls_section_begin|>", /* Kimi */
-    "tool\u2581calls\u2581begin",   /* DeepSeek, and its later spelling */
+    "tool\u2581calls\u2581begin",   /* DeepSeek, earlier and later versions */
     "\uff5cDSML\uff5c",
     "<|channel|>",           /* gpt-oss */
     "<invoke name=",         /* MiniMax */

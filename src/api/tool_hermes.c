@@ -1,9 +1,10 @@
 /* api/tool_hermes.c - <tool_call>{"name": .., "arguments": {..}}</tool_call>, as Hermes and Qwen
- * models write it: anywhere in the answer, as often as they like.
+ * models write it: anywhere in the answer, any number of times.
  *
  *   TEXT --'<'--> OPEN --mark--> BEFORE --'{'--> BODY --'}'--> AFTER --'<'--> CLOSE --> TEXT
  *
- * A call that breaks after it was told is passed over up to its closing mark (SKIP). */
+ * If the JSON is invalid after the call was emitted, the rest up to the closing mark is skipped
+ * (SKIP). */
 #include "api/tool_int.h"
 
 enum { OPEN = TOOL_TEXT + 1, BEFORE, BODY, AFTER, CLOSE, SKIP, SKIP_CLOSE };
@@ -12,23 +13,23 @@ static bool step_before(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     if (c != '{') return tool_give_up(p);
     tool_scan_begin(p, false);
-    return tool_go(p, BODY);
+    return tool_enter_state(p, BODY);
 }
 
 static bool step_body(struct tool_parser *p, char c) {
     enum tool_scanned got = tool_scan_step(p, c);
-    if (got == SCAN_NOT) return p->scan.is_told ? tool_go(p, SKIP) : tool_give_up(p);
+    if (got == SCAN_NOT) return p->scan.is_emitted ? tool_enter_state(p, SKIP) : tool_give_up(p);
     if (got == SCAN_DONE) p->state = AFTER;
     return true;
 }
 
 static bool step_after(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return true;
-    return tool_go(p, c == '<' ? CLOSE : TOOL_TEXT);
+    return tool_enter_state(p, c == '<' ? CLOSE : TOOL_TEXT);
 }
 
-/* The closing mark may be missing: an opening one, which differs from the second byte on, or
- * text may stand in its place. Inside a broken call everything else is passed over. */
+/* The closing mark may be missing: an opening mark, which differs from the second byte on, or text
+ * may follow instead. Inside an invalid call everything else is skipped. */
 static bool step_close(struct tool_parser *p, char c) {
     enum tool_match got = tool_match(p, "</tool_call>", c);
     p->held_is_tail = got == MATCH_MORE;
@@ -57,9 +58,9 @@ static bool step(struct tool_parser *p, char c) {
     case SKIP_CLOSE:
         return step_close(p, c);
     case SKIP:
-        return c == '<' ? tool_go(p, SKIP_CLOSE) : true;
+        return c == '<' ? tool_enter_state(p, SKIP_CLOSE) : true;
     default:
-        return c == '<' ? tool_go(p, OPEN) : tool_take_text(p, c);
+        return c == '<' ? tool_enter_state(p, OPEN) : tool_take_text(p, c);
     }
 }
 

@@ -1,14 +1,14 @@
-/* api/tool_json.c - calls as bare JSON, for models that were only told in words how to call: an
- * object, several, or a list of them where the answer begins, perhaps inside ```json and ```.
+/* api/tool_json.c - calls as plain JSON at the beginning of the answer: an object, several objects
+ * or a list of them, also between ```json and ```. For models that learn calls from the prompt.
  *
- * Nothing but the JSON itself says that it is a call, so it must look like nothing else. */
+ * No mark precedes the JSON, so it must have exactly the keys of a call. */
 #include "api/tool_int.h"
 
 enum { FENCE = TOOL_TEXT + 1, WORD, LIST, BODY, NEXT, TAIL };
 
 static bool begin_object(struct tool_parser *p) {
     tool_scan_begin(p, true);
-    return tool_go(p, BODY);
+    return tool_enter_state(p, BODY);
 }
 
 static bool begin_list(struct tool_parser *p, char c) {
@@ -21,12 +21,12 @@ static bool step_text(struct tool_parser *p, char c) {
     if (p->has_text) return tool_take_text(p, c);
     if (c == '{') return begin_object(p);
     if (c == '[') return begin_list(p, c);
-    if (c == '`') return tool_go(p, p->in_fence ? TAIL : FENCE);
+    if (c == '`') return tool_enter_state(p, p->in_fence ? TAIL : FENCE);
     bool separates = p->call_count && (c == ',' || c == ';');
     return separates ? tool_take_blank(p, c) : tool_take_text(p, c);
 }
 
-/* The language's name behind the fence, if there is one. */
+/* The name of the language after the fence, if there is one. */
 static bool step_word(struct tool_parser *p, char c) {
     bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
     if (is_word || tool_is_blank(c)) return tool_hold(p, c);

@@ -1,8 +1,8 @@
-/* api/tool_llama3.c - {"name": .., "parameters": {..}}, as Llama 3 models write it: behind
- * <|python_tag|> anywhere, or alone where the answer begins; several with ';' between them.
+/* api/tool_llama3.c - {"name": .., "parameters": {..}}, as Llama 3 models write it: after
+ * <|python_tag|> anywhere, or alone at the beginning of the answer; several with ';' between them.
  *
- * Alone it must look like nothing but a call, because answers may be JSON. Code behind the tag,
- * which those models write for their built-in tools, is text. */
+ * Alone it must have exactly the keys of a call, because an answer may be JSON. Code after the tag,
+ * which these models write for their built-in tools, is text. */
 #include "api/tool_int.h"
 
 enum { MARK = TOOL_TEXT + 1, BEFORE, BODY };
@@ -11,14 +11,14 @@ static bool step_before(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     if (c != '{') return tool_give_up(p);
     tool_scan_begin(p, false);
-    return tool_go(p, BODY);
+    return tool_enter_state(p, BODY);
 }
 
 static bool step_text(struct tool_parser *p, char c) {
-    if (c == '<') return tool_go(p, MARK);
+    if (c == '<') return tool_enter_state(p, MARK);
     if (c == '{' && !p->has_text) {
         tool_scan_begin(p, true);
-        return tool_go(p, BODY);
+        return tool_enter_state(p, BODY);
     }
     bool separates = c == ';' && p->call_count && !p->has_text;
     return separates ? tool_take_blank(p, c) : tool_take_text(p, c);

@@ -1,4 +1,4 @@
-/* api/tool_mistral.c - calls behind [TOOL_CALLS], as Mistral's models write them: a list of
+/* api/tool_mistral.c - calls after [TOOL_CALLS], as Mistral's models write them: a list of
  * objects, or, from 2025 on, name[ARGS]{..} with perhaps [CALL_ID]id before [ARGS].
  *
  *   TEXT --'['--> MARK --> BEFORE --'['--> LIST --'{'--> BODY --'}'--> NEXT --']'--> TEXT
@@ -14,7 +14,7 @@ static bool is_name_char(char c) {
 
 static bool begin_object(struct tool_parser *p) {
     tool_scan_begin(p, false);
-    return tool_go(p, BODY);
+    return tool_enter_state(p, BODY);
 }
 
 static bool step_before(struct tool_parser *p, char c) {
@@ -26,7 +26,7 @@ static bool step_before(struct tool_parser *p, char c) {
         return tool_hold(p, c);
     }
     p->scan.name.len = 0;
-    return is_name_char(c) ? tool_go(p, NAME) : tool_give_up(p);
+    return is_name_char(c) ? tool_enter_state(p, NAME) : tool_give_up(p);
 }
 
 static bool step_list(struct tool_parser *p, char c) {
@@ -41,15 +41,15 @@ static bool step_next(struct tool_parser *p, char c) {
     return c == ']';
 }
 
-/* The arguments begin: now the call is certain, or the name is nobody's. */
+/* The arguments begin: it is a call if the name is a tool's. */
 static bool begin_args(struct tool_parser *p) {
     if (!tool_name_is_known(p, buf_str(&p->scan.name))) return tool_give_up(p);
     tool_scan_begin_args(p);
-    return tool_go(p, BODY);
+    return tool_enter_state(p, BODY);
 }
 
 static bool step_name(struct tool_parser *p, char c) {
-    if (!is_name_char(c)) return tool_go(p, BLANK);
+    if (!is_name_char(c)) return tool_enter_state(p, BLANK);
     if (p->scan.name.len == TOOL_NAME_BYTES_MAX) return tool_give_up(p);
     buf_put_char(&p->scan.name, c);
     return tool_hold(p, c);
@@ -58,7 +58,7 @@ static bool step_name(struct tool_parser *p, char c) {
 static bool step_blank(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
     if (c == '{') return begin_args(p);
-    return c == '[' ? tool_go(p, TAG_ARGS) : tool_give_up(p);
+    return c == '[' ? tool_enter_state(p, TAG_ARGS) : tool_give_up(p);
 }
 
 static bool step_tag(struct tool_parser *p, char c) {
@@ -90,9 +90,9 @@ static bool step(struct tool_parser *p, char c) {
     case TAG_ID:
         return step_tag(p, c);
     case ID:
-        return is_name_char(c) ? tool_hold(p, c) : tool_go(p, BLANK);
+        return is_name_char(c) ? tool_hold(p, c) : tool_enter_state(p, BLANK);
     default:
-        return c == '[' ? tool_go(p, MARK) : tool_take_text(p, c);
+        return c == '[' ? tool_enter_state(p, MARK) : tool_take_text(p, c);
     }
 }
 

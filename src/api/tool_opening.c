@@ -1,10 +1,10 @@
-/* api/tool_opening.c - a call that the model must make: its beginning, which is put into the
- * prompt, so that the model can only go on inside it. See api/tools.h. */
+/* api/tool_opening.c - the beginning of a forced call. It ends the prompt, so that the model can
+ * only continue the call. See api/tools.h. */
 #include "api/request.h"
 #include "api/tools.h"
 #include "base/buf.h"
 
-/* The spelling that a template shows; where a form has several, the first whose sign it carries. */
+/* The first of the form's openings whose sign the template contains. */
 static const struct tool_opening *opening_of(const struct tool_form *form, struct str template) {
     const struct tool_opening *o = form->openings;
     while (o->sign && !tool_template_has(template, str_of(o->sign))) o++;

@@ -1,4 +1,4 @@
-/* api/tool_parser.c - what the parsers of all forms have in common; see api/tools.h. */
+/* api/tool_parser.c - what the forms share; see api/tools.h. */
 #include <string.h>
 
 #include "api/tool_int.h"
@@ -7,9 +7,9 @@
 #include "base/mem.h"
 
 enum {
-    BLANKS_BYTES_MAX = 64 * 1024, /* a model that loops on blanks is telling them */
+    BLANKS_BYTES_MAX = 64 * 1024, /* more than this is text: a model that repeats blanks */
     RUN_BYTES_MAX = 1 << 30,
-    STEPS_PER_BYTE_MAX = 8, /* far more states than a byte can fall through */
+    STEPS_PER_BYTE_MAX = 8, /* more states than a byte can pass through */
 };
 
 bool tool_is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -70,7 +70,7 @@ bool tool_give_up(struct tool_parser *p) {
     return false;
 }
 
-bool tool_go(struct tool_parser *p, uint32_t state) {
+bool tool_enter_state(struct tool_parser *p, uint32_t state) {
     p->state = state;
     p->matched = 0;
     return false;
@@ -92,7 +92,7 @@ bool tool_take_mark(struct tool_parser *p, char c, const char *mark, uint32_t ne
 
 bool tool_take_object(struct tool_parser *p, char c, uint32_t next) {
     enum tool_scanned got = tool_scan_step(p, c);
-    if (got == SCAN_NOT) return tool_give_up(p); /* with nothing held if the call was told */
+    if (got == SCAN_NOT) return tool_give_up(p); /* nothing is held if the call was emitted */
     if (got == SCAN_DONE) p->state = next;
     return true;
 }
@@ -107,17 +107,17 @@ bool tool_name_is_known(const struct tool_parser *p, struct str name) {
     return false;
 }
 
-void tool_tell_call(struct tool_parser *p) {
-    DCHECK(!p->scan.is_told);
+void tool_emit_call(struct tool_parser *p) {
+    DCHECK(!p->scan.is_emitted);
     flush(p);
     p->held.len = p->blanks.len = 0;
     p->has_text = false;
-    p->scan.is_told = true;
+    p->scan.is_emitted = true;
     p->sink->on_call(p->sink->ctx, p->call_count++, buf_str(&p->scan.name));
-    if (p->scan.args.len) tool_tell_args(p, buf_str(&p->scan.args));
+    if (p->scan.args.len) tool_emit_args(p, buf_str(&p->scan.args));
 }
 
-void tool_tell_args(struct tool_parser *p, struct str piece) { put_run(p, piece, true); }
+void tool_emit_args(struct tool_parser *p, struct str piece) { put_run(p, piece, true); }
 
 static enum status parser_status(const struct tool_parser *p) {
     const struct buf *all[] = {&p->blanks, &p->held, &p->run, &p->scan.name, &p->scan.args};
@@ -126,7 +126,7 @@ static enum status parser_status(const struct tool_parser *p) {
     return ST_OK;
 }
 
-/* How much of `text` is certainly text, without looking at each byte by itself. */
+/* The length of the part of `text` that is certainly text: a fast path. */
 static size_t plain_bytes(const struct tool_parser *p, struct str text) {
     if (p->state != TOOL_TEXT || !p->has_text) return 0;
     const char *opener = p->form->opener ? memchr(text.ptr, p->form->opener, text.len) : NULL;

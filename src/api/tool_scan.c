@@ -1,13 +1,13 @@
-/* api/tool_scan.c - one tool call's JSON, a byte at a time.
+/* api/tool_scan.c - scans the JSON of one tool call byte by byte.
  *
  *   {"name": "f", "arguments": {..}}                        in any order of keys
  *   {"name": "f", "parameters": {..}}
  *   {"type": "function", "function": {"name": "f", ..}}     and "function": "f"
  *   {"name": "f", "arguments": "{..}"}                      JSON in a string
  *
- * Strict about what decides whether it is a call (keys, the name, what separates them), lax
- * inside values: arguments are passed on as the model wrote them, so only brackets and strings
- * are followed, to find where they end. There is no stack, and no depth that could overflow one.
+ * Strict about what decides whether it is a call (keys, the name, separators), lax inside values:
+ * arguments are passed on as the model wrote them, so the scanner only follows brackets and strings
+ * to find their end. It counts the depth and needs no stack.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void put_code(uint32_t code, char *out, size_t *len) {
     *len += count;
 }
 
-/* A first half of a surrogate pair that no second half followed. */
+/* A first half of a surrogate pair without its second half. */
 static void drop_high(struct tool_unescape *u, char *out, size_t *len) {
     if (u->high) put_code(REPLACEMENT, out, len);
     u->high = 0;
@@ -53,7 +53,7 @@ static int hex_value(char c) {
     return -1;
 }
 
-/* What a backslash and `c` stand for; one that JSON does not know stands for its character. */
+/* What a backslash and `c` mean; for an escape that JSON does not have, `c` itself. */
 static char escaped(char c) {
     static const char from[] = "nrtbf", to[] = "\n\r\t\b\f";
     const char *at = c ? strchr(from, c) : NULL;
@@ -90,14 +90,14 @@ enum {
     AT_OPEN,      /* the object's '{' */
     AT_KEY,       /* a key's quote or the object's end */
     IN_KEY,       /* inside the quotes */
-    AT_COLON,     /* behind a key */
-    AT_VALUE,     /* behind the colon */
+    AT_COLON,     /* after a key */
+    AT_VALUE,     /* after the colon */
     IN_NAME,      /* the string with the function's name */
     IN_ARGS,      /* the arguments' object */
     IN_ARGS_TEXT, /* the string with the arguments' object in it */
-    IN_OTHER,     /* a string, list or map of no interest */
-    IN_SCALAR,    /* a number or word of no interest */
-    AT_COMMA,     /* behind a value */
+    IN_OTHER,     /* a string, list or map that is skipped */
+    IN_SCALAR,    /* a number or word that is skipped */
+    AT_COMMA,     /* after a value */
 };
 
 enum { KEY_NAME, KEY_FUNCTION, KEY_ARGS, KEY_KNOWN, KEY_UNKNOWN };
@@ -131,22 +131,22 @@ void tool_scan_begin_args(struct tool_parser *p) {
     reset(p);
     p->scan.state = IN_ARGS;
     p->scan.has_name = p->scan.has_args = true;
-    tool_tell_call(p);
+    tool_emit_call(p);
 }
 
-/* The one place where arguments go, before and after the call is told. */
+/* Arguments go to the sink, or are kept until the call is emitted. */
 static void put_args(struct tool_parser *p, struct str piece) {
     if (!piece.len) return;
     p->scan.has_arg_bytes = true;
-    if (p->scan.is_told)
-        tool_tell_args(p, piece);
+    if (p->scan.is_emitted)
+        tool_emit_args(p, piece);
     else
         buf_put_str(&p->scan.args, piece);
 }
 
-static void tell_if_known(struct tool_parser *p) {
+static void emit_if_known(struct tool_parser *p) {
     struct tool_scan *s = &p->scan;
-    if (s->has_name && s->has_args && !s->is_told) tool_tell_call(p);
+    if (s->has_name && s->has_args && !s->is_emitted) tool_emit_call(p);
 }
 
 static enum tool_scanned go(struct tool_scan *s, uint32_t state) {
@@ -160,8 +160,8 @@ static enum tool_scanned end_object(struct tool_parser *p) {
         s->level = 1;
         return go(s, AT_COMMA);
     }
-    if (!s->is_told && (s->is_strict || !s->has_name)) return SCAN_NOT;
-    if (!s->is_told) tool_tell_call(p);
+    if (!s->is_emitted && (s->is_strict || !s->has_name)) return SCAN_NOT;
+    if (!s->is_emitted) tool_emit_call(p);
     if (!s->has_arg_bytes) put_args(p, STR("{}"));
     return SCAN_DONE;
 }
@@ -170,11 +170,11 @@ static enum tool_scanned step_key(struct tool_parser *p, char c) {
     struct tool_scan *s = &p->scan;
     if (c == '"' && !s->in_escape) {
         s->key = key_of((struct str){s->key_text, s->key_len});
-        bool is_strange = s->key == KEY_UNKNOWN && s->is_strict && !s->is_told;
+        bool is_strange = s->key == KEY_UNKNOWN && s->is_strict && !s->is_emitted;
         return is_strange ? SCAN_NOT : go(s, AT_COLON);
     }
     if ((unsigned char)c < ' ') return SCAN_NOT;
-    /* A key that is longer than any known one, or spelled with escapes, is unknown. */
+    /* A key that is longer than any known one, or has escapes, is unknown. */
     s->in_escape = c == '\\' && !s->in_escape;
     if (s->key_len < sizeof(s->key_text)) s->key_text[s->key_len++] = c;
     return SCAN_MORE;
@@ -200,17 +200,17 @@ static enum tool_scanned begin_args(struct tool_parser *p, char c) {
     s->in_string = s->in_escape = false;
     s->depth = 1;
     s->state = IN_ARGS;
-    tell_if_known(p);
+    emit_if_known(p);
     put_args(p, (struct str){&c, 1});
     return SCAN_MORE;
 }
 
-/* A value begins. What cannot be part of a call ends the scan as long as nothing is told;
- * afterwards, and for a second value of the same kind, it is passed over. */
+/* A value begins. Until the call is emitted, a value that no call has ends the scan. Afterwards,
+ * and for a second value of the same key, it is skipped. */
 static enum tool_scanned begin_value(struct tool_parser *p, char c) {
     struct tool_scan *s = &p->scan;
     bool is_name = s->key == KEY_NAME || s->key == KEY_FUNCTION;
-    if (s->is_told || s->key >= KEY_KNOWN) return begin_other(s, c);
+    if (s->is_emitted || s->key >= KEY_KNOWN) return begin_other(s, c);
     if (s->key == KEY_FUNCTION && c == '{' && s->level == 1) {
         s->level = 2;
         return go(s, AT_KEY);
@@ -222,7 +222,7 @@ static enum tool_scanned begin_value(struct tool_parser *p, char c) {
     }
     if (is_name || s->has_args) return SCAN_NOT;
     if (c == '{' || c == '"') return begin_args(p, c);
-    return c == 'n' ? begin_other(s, c) : SCAN_NOT; /* null: no arguments */
+    return c == 'n' ? begin_other(s, c) : SCAN_NOT; /* null: without arguments */
 }
 
 static enum tool_scanned step_name(struct tool_parser *p, char c) {
@@ -236,11 +236,11 @@ static enum tool_scanned step_name(struct tool_parser *p, char c) {
     if (got == SCAN_MORE) return SCAN_MORE;
     if (!tool_name_is_known(p, buf_str(&s->name))) return SCAN_NOT;
     s->has_name = true;
-    tell_if_known(p);
+    emit_if_known(p);
     return go(s, AT_COMMA);
 }
 
-/* Follow brackets and strings; true once the value that began has ended. */
+/* Follow brackets and strings; true at the end of the value. */
 static bool value_ends(struct tool_scan *s, char c) {
     if (s->in_string) {
         bool is_end = c == '"' && !s->in_escape;
@@ -268,9 +268,9 @@ static enum tool_scanned step_args_text(struct tool_parser *p, char c) {
     enum tool_scanned got = tool_unescape_step(&s->text, c, bytes, &len);
     if (got == SCAN_NOT) return SCAN_NOT;
     if (!s->has_args && len && !tool_is_blank(bytes[0])) {
-        if (bytes[0] != '{') return SCAN_NOT; /* a text that is no object is no arguments */
+        if (bytes[0] != '{') return SCAN_NOT; /* arguments must be an object */
         s->has_args = true;
-        tell_if_known(p);
+        emit_if_known(p);
     }
     if (s->has_args) put_args(p, (struct str){bytes, len});
     return got == SCAN_DONE ? go(s, AT_COMMA) : SCAN_MORE;
@@ -330,6 +330,6 @@ static enum tool_scanned step_any(struct tool_parser *p, char c) {
 
 enum tool_scanned tool_scan_step(struct tool_parser *p, char c) {
     enum tool_scanned got = step_any(p, c);
-    if (got == SCAN_MORE && !p->scan.is_told) tool_hold(p, c);
+    if (got == SCAN_MORE && !p->scan.is_emitted) tool_hold(p, c);
     return got;
 }

@@ -1,6 +1,6 @@
-/* api/tools.h - tool calls inside a model's text: finding them while the text comes.
+/* api/tools.h - finding tool calls in a model's text while it is generated.
  *
- * Each family of models has its own spelling; a *form* finds calls in it:
+ * Each family of models writes calls in its own way. A *form* finds the calls of one way:
  *
  *   hermes   <tool_call>{"name": .., "arguments": {..}}</tool_call>, anywhere; Qwen too
  *   llama3   <|python_tag|>{"name": .., "parameters": {..}}, or the object alone where the
@@ -8,16 +8,17 @@
  *   mistral  [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]name[ARGS]{..}, anywhere
  *   json     an object, objects or a list of them where the answer begins, perhaps in a fence
  *
- * A call is told as soon as its name and the beginning of its arguments are known, and its
- * arguments as they come, byte for byte as the model wrote them (a string with JSON in it: the
- * string's contents). Text that only looks like the beginning of a call is told as text once
- * that is certain. White space where the answer begins, or after a call, is told only if text
- * follows it. What was told stays told: a call that breaks off keeps the arguments it had.
+ * The sink gets a call as soon as its name and the beginning of its arguments are known, and the
+ * arguments as they arrive, byte for byte as the model wrote them (if they are a string that holds
+ * JSON: the content of the string). Text that only looks like the beginning of a call goes to the
+ * sink as text once that is certain. White space at the beginning of the answer or after a call
+ * goes to the sink only if text follows it. Nothing is taken back: a call that breaks off keeps the
+ * arguments it had.
  *
- * Pieces in any cut give the same events: text between calls joined, names, and arguments joined.
+ * The result does not depend on how the text is cut into pieces.
  *
  * Lifetime: tool_parser_create, push as the text comes, finish once, destroy. Thread: its owner.
- * Memory: what is undecided, at most TOOL_HELD_BYTES_MAX; more than that is text.
+ * Memory: undecided text, at most TOOL_HELD_BYTES_MAX; more than that counts as text.
  *
  * To add a form: write api/tool_NAME.c, add a line to api/tool_form_list.c.
  */
@@ -35,42 +36,42 @@ struct buf;
 struct json;
 struct tool_parser; /* opaque */
 
-/* What stands in front of a call's name, and between it and the contents of its arguments. */
+/* The text before a call's name, and between its name and the content of its arguments. */
 struct tool_opening {
-    const char *sign;        /* in the chat template; NULL: in any */
+    const char *sign;        /* if the chat template contains it; NULL: always */
     const char *before_name; /* from the mark to the name */
-    const char *after_name;  /* from the name into the arguments, which are an object */
+    const char *after_name;  /* from the name to the first byte inside the arguments' braces */
 };
 
 enum { TOOL_HELD_BYTES_MAX = 256 * 1024, TOOL_NAME_BYTES_MAX = 256 };
 
 struct tool_form {
     const char *name;
-    /* A chat template with one of these in it speaks this form. NULL-terminated. */
+    /* A chat template that contains one of these uses this form. NULL-terminated. */
     const char *const *signs;
-    /* Special tokens that the parser must see although users do not: whoever hides special
-     * tokens passes on these spellings. NULL-terminated, may be empty. */
+    /* Special tokens whose text the parser needs, although special tokens are usually left out
+     * of the text. NULL-terminated, may be empty. */
     const char *const *specials;
     /* How a call begins; the last one has no sign. */
     const struct tool_opening *openings;
     /* The byte with which a call can begin in the middle of text; 0: none. */
     char opener;
-    /* The next byte; false: it is not used up and comes again, in another state. */
+    /* Consume the next byte. False: it was not consumed; step is called with it again. */
     bool (*step)(struct tool_parser *p, char c);
 };
 /* NULL-terminated; tool_form_list.c holds it. */
 extern const struct tool_form *const tool_forms[];
 const struct tool_form *tool_form_find(const char *name); /* NULL if unknown */
 
-/* Which one a chat template speaks; NULL: it has no tools, or spells calls in a way that no form
+/* The form that a chat template uses; NULL: it has no tools, or writes calls in a way that no form
  * reads. */
 const struct tool_form *tool_form_of_template(struct str chat_template);
 bool tool_form_needs(const struct tool_form *form, struct str special); /* one of `specials` */
 bool tool_template_has(struct str chat_template, struct str part);
 
-/* Append the beginning of the call that r->tool_choice demands: the prompt ends with it, and the
- * parser is given it before the answer. Into the arguments of a named tool; of one that the model
- * may choose, up to its name. Nothing where no call is demanded, or `form` is NULL. */
+/* Append the beginning of the call that r->tool_choice forces: the prompt ends with it, and the
+ * parser gets it before the answer. For a named tool it ends inside the arguments; if the model may
+ * choose the tool, before the name. Appends nothing if no call is forced or `form` is NULL. */
 void tool_opening_put(const struct tool_form *form, struct str chat_template,
                       const struct api_request *r, struct buf *out);
 

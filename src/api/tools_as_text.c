@@ -44,7 +44,7 @@ static struct json *make_message(const char *role, struct str content) {
     return NULL;
 }
 
-/* `text` is room for the new content; NULL: out of memory. */
+/* `text` is a buffer for the new content. NULL: out of memory. */
 static struct json *convert_message(const struct json *m, struct buf *text) {
     const struct str content = json_str(json_get(m, "content"));
     const struct json *calls = json_get(m, "tool_calls");
@@ -61,7 +61,7 @@ static struct json *convert_message(const struct json *m, struct buf *text) {
     return make_message("assistant", buf_str(text));
 }
 
-/* The conversation's own system message with the tools behind it, or a new one. */
+/* The conversation's own system message followed by the tools, or a new one. */
 static struct json *make_system(const struct json *own, const struct json *tools,
                                 struct buf *text) {
     buf_put_str(text, json_str(json_get(own, "content")));

@@ -23,7 +23,7 @@ static enum status check_choice(const char *schema_key, const struct json *tools
                           STR_ARG(r->tool_name));
     if (r->tool_choice == TOOLS_REQUIRED && !json_count(tools))
         return api_refuse(e, 400, "tool_choice", NULL,
-                          "'tool_choice' is only possible where 'tools' are given.");
+                          "'tool_choice' needs 'tools', and none are given.");
     return ST_OK;
 }
 
@@ -82,7 +82,7 @@ static enum status keep_tools(const char *schema_key, const struct json *tools,
     TRY(add_tools(schema_key, tools, r));
     if (json_weight(r->tools) <= API_TOOLS_BYTES_MAX) return ST_OK;
     return api_refuse(e, 400, "tools", "string_above_max_length",
-                      "Invalid 'tools': together they have more than %d bytes.",
+                      "Invalid 'tools': together they have more than the maximum of %d bytes.",
                       API_TOOLS_BYTES_MAX);
 }
 
@@ -97,10 +97,10 @@ static enum status read_choice_word(const struct json *tools, struct str word,
         r->tool_choice = (enum tool_choice)i;
         if (i == TOOLS_NONE || json_count(tools)) return ST_OK;
         return api_refuse(e, 400, "tool_choice", NULL,
-                          "'tool_choice' is only possible where 'tools' are given.");
+                          "'tool_choice' needs 'tools', and none are given.");
     }
     return api_refuse(e, 400, "tool_choice", "invalid_value",
-                      "Invalid 'tool_choice': it can be: none auto required, or a function.");
+                      "Invalid 'tool_choice': supported: none, auto, required, or a function.");
 }
 
 enum status tools_read_openai(const struct json *tools, const struct json *choice,
