@@ -24,12 +24,9 @@ void chat_note(const char *fmt, ...) {
 static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
     TRY(dialog_encode(c->dialog, out, err));
     uint32_t ctx = c->service.host.ctx_tokens;
-    if (out->count >= ctx)
-        return err_set(err, ST_BAD,
-                       "the conversation has grown to %zu tokens and the context holds %u; /reset "
-                       "starts a new one",
-                       out->count, ctx);
-    return ST_OK;
+    struct err too_long = {0};
+    if (request_check_prompt(out->count, ctx, false, &too_long) == ST_OK) return ST_OK;
+    return err_set(err, ST_BAD, "%s; /reset starts a new conversation", too_long.text);
 }
 
 static enum status generate(struct chat *c, const struct tokens *prompt,

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/dialog.h"
 #include "cli/model_args.h"
+#include "engine/request.h"
 #include "engine/request_run.h"
 #include "engine/service.h"
 #include "text/tokenizer.h"
@@ -122,15 +123,12 @@ static enum status encode_plain(struct job *j, struct str text, struct err *err)
 
 static enum status check_prompt(const struct job *j, struct err *err) {
     uint32_t ctx = j->service.host.ctx_tokens;
+    struct err too_long = {0};
     if (j->prompt.count == 0)
         return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
                        args_model(j->args));
-    if (j->prompt.count > ctx)
-        return err_set(err, ST_BAD,
-                       "generate: the prompt has %zu tokens, but the context holds %u; shorten it "
-                       "or raise --ctx",
-                       j->prompt.count, ctx);
-    return ST_OK;
+    if (request_check_prompt(j->prompt.count, ctx, false, &too_long) == ST_OK) return ST_OK;
+    return err_set(err, ST_BAD, "generate: %s; shorten it or raise --ctx", too_long.text);
 }
 
 static enum status prepare(struct job *j, struct str text, struct err *err) {

@@ -17,13 +17,19 @@ static enum status check_tokens(const char *name, const int32_t *tokens, uint32_
     return ST_OK;
 }
 
+enum status request_check_prompt(uint64_t tokens, uint32_t ctx_tokens, bool is_minimum,
+                                 struct err *err) {
+    if (tokens == 0 && !is_minimum)
+        return err_set(err, ST_BAD, "the prompt is empty; at least one token is required");
+    if (tokens < ctx_tokens) return ST_OK;
+    return err_set(err, ST_FULL,
+                   "This model's maximum context length is %u tokens, the answer included, but the "
+                   "prompt has %s%llu tokens",
+                   ctx_tokens, is_minimum ? "at least " : "", (unsigned long long)tokens);
+}
+
 static enum status check_lengths(const struct request_spec *spec, uint32_t ctx, struct err *err) {
-    if (spec->prompt_tokens == 0)
-        return err_set(err, ST_BAD, "the prompt is empty, expected at least one token");
-    if (spec->prompt_tokens >= ctx)
-        return err_set(err, ST_BAD,
-                       "the prompt has %u tokens and the context holds %u, the answer included",
-                       spec->prompt_tokens, ctx);
+    if (request_check_prompt(spec->prompt_tokens, ctx, false, err) != ST_OK) return ST_BAD;
     TRY(sample_range_check(SAMPLE_AT_n, (double)spec->n, err));
     if (!spec->want_prompt_logprobs)
         TRY(sample_range_check(SAMPLE_AT_max_tokens, (double)spec->max_tokens, err));

@@ -111,6 +111,12 @@ struct request {
     struct choice choices[]; /* n */
 };
 
+/* The one check of a prompt's length; the context must have room for it and one more token.
+ * `is_minimum`: the text is not tokenised yet and has at least so many tokens. ST_BAD: it is empty.
+ * ST_FULL: it is too long. `err` has the sentence for the client. request_create calls it, too. */
+enum status request_check_prompt(uint64_t tokens, uint32_t ctx_tokens, bool is_minimum,
+                                 struct err *err);
+
 /* ST_BAD: a parameter out of its range, with the sentence. ctx_tokens caps every choice. */
 enum status request_create(const struct request_spec *spec, uint64_t id,
                            const struct request_bounds *bounds, int64_t now_us,

@@ -64,7 +64,7 @@ static enum status fill_generation(struct generation *gen, const struct generati
                             &gen->smoother));
     snprintf(a->id, sizeof(a->id), "%.*s", STR_ARG(spec->id));
     snprintf(gen->request_id, sizeof(gen->request_id), "%.*s", STR_ARG(spec->request_id));
-    gen->prompts.bytes_max = spec->model->prompt_bytes_max;
+    gen->prompts.ctx_tokens = spec->model->ctx_tokens;
     a->request = &gen->request;
     a->tokenizer = spec->model->tokenizer;
     a->model = str_of(spec->model->name);

@@ -26,20 +26,6 @@ static void refuse_full(const struct generation *gen, struct api_error *e) {
     e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
 }
 
-/* The prompt must leave room for at least one token. */
-static enum status check_length(const struct generation *gen, uint32_t tokens,
-                                struct api_error *e) {
-    const char *param = gen->request.is_chat ? "messages" : "prompt";
-    uint32_t ctx = gen->model->ctx_tokens;
-    if (tokens == 0)
-        return api_refuse(e, 400, param, NULL, "the prompt is empty; at least one token is needed");
-    if (tokens < ctx) return ST_OK;
-    return api_refuse(e, 400, param, "context_length_exceeded",
-                      "This model's maximum context length is %u tokens, the answer included, but "
-                      "the prompt has %u tokens",
-                      ctx, tokens);
-}
-
 static int64_t time_left(const struct generation *gen, int64_t now_us) {
     const struct urgency *u = &gen->request.urgency;
     int64_t limit_us = gen->timeout_us;
@@ -79,7 +65,6 @@ static enum status submit_part(struct generation *gen, uint32_t p, struct api_er
     struct generation_part *part = &gen->parts[p];
     struct err err = {0};
     *part = (struct generation_part){.generation = gen, .first = p * gen->request.n};
-    TRY(check_length(gen, (uint32_t)prompt->count, e));
     struct request_spec spec = spec_of(gen, prompt, part);
     enum status st = engine_submit(gen->model->engine, &spec, &part->request, &err);
     if (st == ST_FULL) {
@@ -98,15 +83,7 @@ static enum status submit_part(struct generation *gen, uint32_t p, struct api_er
     return ST_OK;
 }
 
-/* All prompts are looked at before the first is submitted. */
-static enum status check_lengths(const struct generation *gen, struct api_error *e) {
-    for (uint32_t p = 0; p < gen->prompts.count; p++)
-        TRY(check_length(gen, (uint32_t)gen->prompts.list[p].count, e));
-    return ST_OK;
-}
-
 static enum status submit_parts(struct generation *gen, struct api_error *e) {
-    TRY(check_lengths(gen, e));
     for (uint32_t p = 0; p < gen->prompts.count; p++) TRY(submit_part(gen, p, e));
     return ST_OK;
 }

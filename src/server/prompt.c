@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "engine/request.h"
 #include "server/registry.h"
 #include "text/chat_prompt.h"
 
@@ -29,13 +30,13 @@ static struct chat_turn turn_of(const struct api_request *r) {
 static enum status check_chat(const struct served_model *m, struct api_error *e) {
     if (m->chat) return ST_OK;
     return api_refuse(e, 400, "messages", NULL,
-                      "the model \"%s\" cannot be talked to: %s; /v1/completions goes on with any "
-                      "text",
+                      "the model \"%s\" has no usable chat template: %s; /v1/completions "
+                      "takes plain text",
                       m->name, m->chat_missing.text);
 }
 
-/* A template that refuses the messages says why; that is the client's to read. */
-static enum status word(enum status st, const struct err *err, struct api_error *e) {
+/* A template that refuses the messages says why, and the client gets that sentence. */
+static enum status put_template_error(enum status st, const struct err *err, struct api_error *e) {
     if (st == ST_OK) return ST_OK;
     if (st == ST_NOMEM) return no_memory(e);
     return api_refuse(e, 400, "messages", NULL, "%s", err->text);
@@ -55,7 +56,7 @@ static enum status render(const struct served_model *m, const struct api_request
     }
     if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, &err);
     json_destroy(converted);
-    return word(st, &err, e);
+    return put_template_error(st, &err, e);
 }
 
 enum status prompt_render(const struct served_model *m, const struct api_request *r,
@@ -67,24 +68,37 @@ enum status prompt_render(const struct served_model *m, const struct api_request
 static enum status check_tools(const struct served_model *m, const struct api_request *r,
                                struct api_error *e) {
     if (m->tools || !r->tools) return ST_OK;
-    return api_refuse(
-        e, 400, "tools", "unsupported_parameter",
-        "the model \"%s\" writes calls of tools in a way that this server does not read", m->name);
+    return api_refuse(e, 400, "tools", "unsupported_parameter",
+                      "this server cannot parse the tool calls that the model \"%s\" writes",
+                      m->name);
 }
 
-/* A text that cannot fit, however its tokens fall, is not made into any. */
+/* `is_minimum`: as in request_check_prompt. */
+static enum status check_length(const struct api_request *r, uint32_t ctx_tokens, uint64_t tokens,
+                                bool is_minimum, struct api_error *e) {
+    struct err err = {0};
+    if (ctx_tokens == 0) return ST_OK;
+    enum status st = request_check_prompt(tokens, ctx_tokens, is_minimum, &err);
+    if (st == ST_OK) return ST_OK;
+    return api_refuse(e, 400, r->is_chat ? "messages" : "prompt",
+                      st == ST_FULL ? "context_length_exceeded" : NULL, "%s", err.text);
+}
+
+/* A text has at least as many tokens as the longest piece goes into it. One that cannot fit is
+ * refused before it is tokenised. */
+static enum status check_text(const struct served_model *m, const struct api_request *r,
+                              uint32_t ctx_tokens, struct str text, struct api_error *e) {
+    uint64_t longest = m->piece_bytes_max;
+    if (longest == 0) return ST_OK;
+    return check_length(r, ctx_tokens, (text.len + longest - 1) / longest, true, e);
+}
+
 static enum status encode(const struct served_model *m, struct str text,
-                          struct encode_options options, const struct api_request *r,
-                          uint64_t bytes_max, struct tokens *out, struct api_error *e) {
-    if (bytes_max > 0 && text.len > bytes_max)
-        return api_refuse(e, 400, r->is_chat ? "messages" : "prompt", "context_length_exceeded",
-                          "This model's maximum context length is %u tokens, the answer included, "
-                          "but the prompt has %zu bytes, which are more tokens than that",
-                          m->ctx_tokens, text.len);
+                          struct encode_options options, struct tokens *out, struct api_error *e) {
     return tokenizer_encode(m->tokenizer, text, options, out) == ST_OK ? ST_OK : no_memory(e);
 }
 
-/* With the beginning of a call behind it, where one must be made. */
+/* With the beginning of a tool call behind it, where the request demands a call. */
 static enum status render_opened(const struct served_model *m, const struct api_request *r,
                                  struct buf *out, struct api_error *e) {
     struct buf opening;
@@ -98,14 +112,14 @@ static enum status render_opened(const struct served_model *m, const struct api_
     return st;
 }
 
-/* Templates spell BOS themselves, so the tokenizer adds nothing. */
+/* Templates write BOS themselves, so the tokenizer adds nothing. */
 static enum status encode_chat(const struct served_model *m, const struct api_request *r,
-                               uint64_t bytes_max, struct tokens *out, struct api_error *e) {
+                               uint32_t ctx_tokens, struct tokens *out, struct api_error *e) {
     struct buf text;
     buf_init(&text, CHAT_PROMPT_BYTES_MAX);
     enum status st = render_opened(m, r, &text, e);
-    if (st == ST_OK)
-        st = encode(m, buf_str(&text), (struct encode_options){0}, r, bytes_max, out, e);
+    if (st == ST_OK) st = check_text(m, r, ctx_tokens, buf_str(&text), e);
+    if (st == ST_OK) st = encode(m, buf_str(&text), (struct encode_options){0}, out, e);
     buf_deinit(&text);
     return st;
 }
@@ -124,24 +138,27 @@ static enum status copy_ids(const struct served_model *m, const struct api_promp
 }
 
 static enum status encode_prompt(const struct served_model *m, const struct api_request *r,
-                                 const struct api_prompt *p, uint64_t bytes_max, struct tokens *out,
+                                 uint32_t ctx_tokens, uint32_t i, struct tokens *out,
                                  struct api_error *e) {
+    const struct api_prompt *p = &r->prompts[i];
+    if (r->is_chat) return encode_chat(m, r, ctx_tokens, out, e);
     if (p->ids) return copy_ids(m, p, out, e);
-    struct encode_options options = {.add_special = !r->raw_prompt};
-    return encode(m, p->text, options, r, bytes_max, out, e);
+    TRY(check_text(m, r, ctx_tokens, p->text, e));
+    return encode(m, p->text, (struct encode_options){.add_special = !r->raw_prompt}, out, e);
 }
 
 enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e) {
     uint32_t count = r->is_chat ? 1 : r->prompt_count;
     CHECK(!out->list);
-    if (count == 0) return ST_OK; /* nothing is asked, only whether the model is there */
+    if (count == 0) return ST_OK; /* Ollama: the client only asks whether the model is there */
     out->list = mem_zalloc_array(count, sizeof(out->list[0]));
     if (!out->list) return no_memory(e);
     out->count = count;
-    if (r->is_chat) return encode_chat(m, r, out->bytes_max, &out->list[0], e);
-    for (uint32_t i = 0; i < count; i++)
-        TRY(encode_prompt(m, r, &r->prompts[i], out->bytes_max, &out->list[i], e));
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(encode_prompt(m, r, out->ctx_tokens, i, &out->list[i], e));
+        TRY(check_length(r, out->ctx_tokens, out->list[i].count, false, e));
+    }
     return ST_OK;
 }
 

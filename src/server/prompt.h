@@ -1,10 +1,10 @@
-/* server/prompt.h - from what a client asked to the tokens that the model reads.
+/* server/prompt.h - from a decoded request to the tokens of its prompts.
  *
- * Template and tokenizer are the only work on a request that grows with its text, so this is what
- * is handed to a pool of threads when the text is long.
+ * Rendering the chat template and tokenising are the only work on a request that grows with its
+ * text, so a long request is prepared in libuv's pool.
  *
- * Lifetime: zero, bytes_max if wanted, prepare, deinit. Thread: any; the model and the request do
- * not change meanwhile.
+ * Lifetime: zero, set ctx_tokens, prepare, deinit. Thread: any; the model and the request do not
+ * change meanwhile.
  */
 #ifndef SERVER_PROMPT_H
 #define SERVER_PROMPT_H
@@ -22,15 +22,15 @@ struct served_model;
 struct prompts {
     struct tokens *list; /* owned; one for each prompt of the request, one for a conversation */
     uint32_t count;
-    uint64_t bytes_max; /* of one text, for those who want no more than fits; 0: any */
+    uint32_t ctx_tokens; /* each prompt must fit this context; 0: any length is accepted */
 };
 
-/* ST_BAD: `e` says what the client did wrong; ST_NOMEM fills it, too. */
+/* ST_BAD: `e` says what is wrong with the request; ST_NOMEM fills it, too. */
 enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e);
 void prompts_deinit(struct prompts *p); /* a zeroed one is fine */
 
-/* The text that a conversation becomes; appended to `out`. */
+/* The text of a chat prompt; appended to `out`. */
 enum status prompt_render(const struct served_model *m, const struct api_request *r,
                           struct buf *out, struct api_error *e);
 

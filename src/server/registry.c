@@ -186,16 +186,16 @@ static uint64_t bytes_of(const struct model_parts *p, const struct model_file *f
     return bytes;
 }
 
-/* A text is at least as many tokens as the longest piece goes into it. That holds where every byte
- * of the text is a byte of some piece, not where words or runs of blanks may become one token. */
-static uint64_t prompt_bytes_max(const struct tokenizer *t, uint32_t ctx_tokens) {
+/* The longest piece, where every byte of a text is a byte of some piece. 0: that does not hold, as
+ * where a word or a run of blanks may become one token. */
+static uint32_t piece_bytes_max(const struct tokenizer *t) {
     bool is_bpe = strcmp(tokenizer_model(t), "bpe") == 0 || strcmp(tokenizer_model(t), "spm") == 0;
     size_t longest = 0;
     for (uint32_t i = 0; is_bpe && i < tokenizer_vocab(t); i++) {
         size_t len = tokenizer_piece(t, (token_id)i).len;
         if (len > longest) longest = len;
     }
-    return (uint64_t)longest * ctx_tokens;
+    return (uint32_t)longest;
 }
 
 static void fill_served(struct registry *r, struct model_parts *p) {
@@ -205,7 +205,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->host = m->is_encoder ? &p->encoder : &p->service.host;
     m->tokenizer = m->host->tokenizer;
     m->ctx_tokens = m->host->ctx_tokens;
-    m->prompt_bytes_max = prompt_bytes_max(m->tokenizer, m->ctx_tokens);
+    m->piece_bytes_max = piece_bytes_max(m->tokenizer);
     m->knobs = p->service.knobs;
     m->memory = p->service.memory;
     m->chat = p->chat;

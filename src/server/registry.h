@@ -55,7 +55,7 @@ struct served_model {
     const struct tool_form *tools; /* NULL: it has none that can be read */
     bool tools_as_text;            /* its template has no place for tools: api/tools_as_text.h */
     uint32_t ctx_tokens;
-    uint64_t prompt_bytes_max; /* a longer text never fits the context; 0: not known */
+    uint32_t piece_bytes_max; /* of its tokenizer's longest piece; 0: a token may be longer */
     char fingerprint[FINGERPRINT_BYTES];
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */

@@ -494,7 +494,7 @@ def test_other_mistakes_are_pythons_own(llm):
         llm.generate("Hello", temprature=1)
     with pytest.raises(jitney.BadRequest, match="token 1 is -5"):
         llm.generate([1, -5])
-    with pytest.raises(jitney.BadRequest, match="the context holds"):
+    with pytest.raises(jitney.BadRequest, match="maximum context length"):
         llm.generate([1] * llm.context_tokens)
 
 

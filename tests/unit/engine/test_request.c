@@ -48,7 +48,7 @@ static void test_what_can_never_be_served_is_refused_with_the_numbers(void **sta
     s.prompt_tokens = 0;
     refused(&s, "empty");
     s.prompt_tokens = CTX;
-    refused(&s, "32 tokens and the context holds 32");
+    refused(&s, "length is 32 tokens, the answer included, but the prompt has 32 tokens");
     s = usual();
     s.n = 0;
     refused(&s, "n is 0; it must be a whole number from 1 to 16");

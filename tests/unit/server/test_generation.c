@@ -164,20 +164,21 @@ static void test_too_long_a_prompt_is_refused_with_both_numbers(void **state) {
     rig_close(&g);
 }
 
-static void test_a_text_that_can_never_fit_is_not_made_into_tokens(void **state) {
+static void test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(void **state) {
     (void)state;
     struct rig g;
     struct heard h;
     rig_open(&g, &(struct rig_options){.step_us = 100});
     heard_init(&h);
-    g.model.prompt_bytes_max = 4; /* "a b c" has five */
+    g.model.piece_bytes_max = 1; /* "a b c" has at least five tokens */
+    g.model.ctx_tokens = 5;
     struct generation *r = generation_make(&g, SMALL, 0);
     generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(h.refused, 1);
     assert_int_equal(h.error.status, 400);
     assert_string_equal(h.error.code, "context_length_exceeded");
-    assert_non_null(strstr(h.error.message.text, "5 bytes"));
+    assert_non_null(strstr(h.error.message.text, "at least 5 tokens"));
     heard_deinit(&h);
     rig_close(&g);
 }
@@ -529,7 +530,7 @@ int main(void) {
         cmocka_unit_test(test_one_that_survives_goes_on_without_a_client),
         cmocka_unit_test(test_a_slow_reader_keeps_only_its_own_generation),
         cmocka_unit_test(test_too_long_a_prompt_is_refused_with_both_numbers),
-        cmocka_unit_test(test_a_text_that_can_never_fit_is_not_made_into_tokens),
+        cmocka_unit_test(test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised),
         cmocka_unit_test(test_a_full_queue_is_told_with_a_time_to_try_again),
         cmocka_unit_test(test_a_failure_ends_what_has_begun_with_an_error),
         cmocka_unit_test(test_waiting_ends_with_a_seat_and_not_with_submission),
