@@ -115,7 +115,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .prompt_tokens = c->prompt_tokens,
                               .total_max = c->total_max,
                               .reads_no_prefix = needs_prompt,
-                              .waits = needs_prompt};
+                              .one_row_at_a_time = needs_prompt};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -311,7 +311,7 @@ static bool submit_next(struct engine *e, int64_t now_us) {
     if (e->is_settling) return false;
     sched_plan(e->sched, now_us, &f->plan); /* who runs, how many tokens, which KV blocks */
     f->sched_us += clock_now(&clock_real);
-    e->is_settling = f->plan.wants_settled && e->flight_count > 0;
+    e->is_settling = f->plan.wants_drain && e->flight_count > 0;
     if (f->plan.row_count == 0 && f->plan.moves.count == 0) return false;
     e->flight_count++;
     f->submitted = e->runner.submit(e->runner.self, &f->plan, &f->err);

@@ -10,7 +10,7 @@
 
 static void forget_evicted(void *ctx, kv_block block) {
     struct kv_group *g = ctx;
-    if (g->index) kv_prefix_remove(g->index, g->notes[block].key);
+    if (g->index) kv_prefix_remove(g->index, g->info[block].key);
     g->evicted++;
 }
 
@@ -40,9 +40,9 @@ static enum status create_group(struct kv_cache *c, uint32_t group) {
     uint32_t spread_max = asked > 0 && asked < g->block_count ? asked : g->block_count;
     TRY(kv_pool_create(&g->pool, g->block_count, spread_max, forget_evicted, g));
     if (c->options.prefix_cache) TRY(kv_prefix_create(&g->index, g->block_count));
-    g->notes = mem_zalloc_array(g->block_count, sizeof(g->notes[0]));
+    g->info = mem_zalloc_array(g->block_count, sizeof(g->info[0]));
     g->seen_blocks = mem_alloc_array(g->block_count, sizeof(g->seen_blocks[0]));
-    if (!g->notes || !g->seen_blocks) return ST_NOMEM;
+    if (!g->info || !g->seen_blocks) return ST_NOMEM;
     if (g->slot_count == 0) return ST_OK;
 
     g->free_slots = mem_alloc_array(g->slot_count, sizeof(g->free_slots[0]));
@@ -115,7 +115,7 @@ void kv_cache_destroy(struct kv_cache *c) {
         mem_free(g->seen_slots);
         mem_free(g->free_slots);
         mem_free(g->seen_blocks);
-        mem_free(g->notes);
+        mem_free(g->info);
         kv_prefix_destroy(g->index);
         kv_pool_destroy(g->pool);
     }
@@ -132,7 +132,7 @@ struct kv_seq_state *kv_open_state(const struct kv_cache *c, kv_seq s) {
 
 struct kv_seq_state *kv_resident_state(const struct kv_cache *c, kv_seq s) {
     struct kv_seq_state *seq = kv_open_state(c, s);
-    CHECK(!seq->is_out);
+    CHECK(!seq->is_swapped_out);
     return seq;
 }
 
@@ -144,17 +144,17 @@ struct kv_key kv_key_before(const struct kv_cache *c, uint64_t salt, const struc
 void kv_publish(struct kv_group *g, kv_block block, struct kv_key key) {
     CHECK(!kv_pool_is_keyed(g->pool, block));
     if (kv_prefix_put(g->index, key, block)) {
-        g->notes[block].key = key;
+        g->info[block].key = key;
         kv_pool_mark_keyed(g->pool, block);
     } else {
-        kv_block twin = kv_prefix_find(g->index, key);
-        kv_pool_pin(g->pool, twin); /* its text has just been used: it counts as held */
-        kv_pool_unpin(g->pool, twin);
+        kv_block duplicate = kv_prefix_find(g->index, key);
+        kv_pool_pin(g->pool, duplicate); /* its text has just been used: it counts as held */
+        kv_pool_unpin(g->pool, duplicate);
     }
 }
 
 void kv_unpublish(struct kv_group *g, kv_block block) {
-    kv_prefix_remove(g->index, g->notes[block].key);
+    kv_prefix_remove(g->index, g->info[block].key);
     kv_pool_unmark_keyed(g->pool, block);
 }
 
@@ -162,7 +162,7 @@ void kv_release(struct kv_cache *c, kv_seq s, uint32_t group, uint32_t from, uin
     uint32_t *table = kv_table(c, s, group);
     for (uint32_t i = end; i > from; i--) {
         kv_pool_unpin(c->groups[group].pool, table[i - 1]);
-        table[i - 1] = KV_GIVEN_BACK;
+        table[i - 1] = KV_RELEASED;
     }
 }
 
@@ -188,7 +188,7 @@ enum status kv_seq_open(struct kv_cache *c, uint64_t salt, kv_seq *out) {
 
 /* Wish that the keyed blocks be kept, as many as may be: the head of a prefix is of use without
  * its tail, so it comes first. */
-static void wish_kept(struct kv_cache *c, kv_seq s, uint32_t group) {
+static void keep_blocks(struct kv_cache *c, kv_seq s, uint32_t group) {
     const struct kv_seq_state *seq = &c->seqs[s];
     struct kv_pool *pool = c->groups[group].pool;
     const uint32_t *table = kv_table(c, s, group);
@@ -200,7 +200,7 @@ static void wish_kept(struct kv_cache *c, kv_seq s, uint32_t group) {
     }
 }
 
-static void give_slots_back(struct kv_cache *c, kv_seq s, uint32_t group) {
+static void free_spill_slots(struct kv_cache *c, kv_seq s, uint32_t group) {
     struct kv_group *g = &c->groups[group];
     const uint32_t *table = kv_table(c, s, group);
     uint32_t end = kv_blocks_for(c, c->seqs[s].room);
@@ -212,11 +212,11 @@ void kv_seq_close(struct kv_cache *c, kv_seq s) {
     struct kv_seq_state *seq = kv_open_state(c, s);
     kv_promise_withdraw(c, s);
     for (uint32_t g = 0; g < c->options.group_count; g++) {
-        if (seq->is_out) {
-            give_slots_back(c, s, g);
+        if (seq->is_swapped_out) {
+            free_spill_slots(c, s, g);
             continue;
         }
-        if (seq->keep_until_us != 0) wish_kept(c, s, g);
+        if (seq->keep_until_us != 0) keep_blocks(c, s, g);
         kv_release(c, s, g, seq->first[g], kv_blocks_for(c, seq->room));
     }
     seq->is_open = false;
@@ -242,7 +242,9 @@ const uint32_t *kv_seq_table(const struct kv_cache *c, kv_seq s, uint32_t group)
 
 uint32_t kv_seq_tokens(const struct kv_cache *c, kv_seq s) { return kv_open_state(c, s)->room; }
 
-bool kv_seq_is_out(const struct kv_cache *c, kv_seq s) { return kv_open_state(c, s)->is_out; }
+bool kv_seq_is_swapped_out(const struct kv_cache *c, kv_seq s) {
+    return kv_open_state(c, s)->is_swapped_out;
+}
 
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c) {
     struct kv_cache_stats stats = {.lookup_tokens = c->lookup_tokens, .hit_tokens = c->hit_tokens};

@@ -105,7 +105,7 @@ void kv_seq_trim(struct kv_cache *c, kv_seq s, uint32_t tokens);
  * what is computed, and the promises. kv_seq_need of one that is out counts all its blocks. */
 enum status kv_seq_swap_out(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
 enum status kv_seq_swap_in(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
-bool kv_seq_is_out(const struct kv_cache *c, kv_seq s);
+bool kv_seq_is_swapped_out(const struct kv_cache *c, kv_seq s);
 
 /* Keep the sequence's keyed blocks until then, also after it has ended (retention hint; zero takes
  * it back). At most half of a pool is kept, heads of sequences first. Kept blocks are not

@@ -25,7 +25,7 @@ static bool must_copy(const struct kv_cache *c, kv_seq s, uint32_t group) {
 
 static uint32_t group_need(const struct kv_cache *c, kv_seq s, uint32_t group, uint32_t tokens) {
     const struct kv_seq_state *seq = &c->seqs[s];
-    if (seq->is_out) {
+    if (seq->is_swapped_out) {
         uint32_t most = tokens > seq->room ? tokens : seq->room;
         return kv_blocks_for(c, most) - seq->first[group];
     }
@@ -58,11 +58,11 @@ static void take_blocks(struct kv_cache *c, kv_seq s, uint32_t group, uint32_t c
     struct kv_group *g = &c->groups[group];
     enum status st = kv_pool_take(g->pool, count, out);
     CHECK(st == ST_OK); /* the caller has counted */
-    for (uint32_t i = 0; i < count; i++) g->notes[out[i]].salt = c->seqs[s].salt;
+    for (uint32_t i = 0; i < count; i++) g->info[out[i]].salt = c->seqs[s].salt;
 }
 
 /* Make the block that is written next the sequence's own, and unknown to the index. */
-static void own_block(struct kv_cache *c, kv_seq s, uint32_t group, struct kv_moves *moves) {
+static void make_writable(struct kv_cache *c, kv_seq s, uint32_t group, struct kv_moves *moves) {
     struct kv_group *g = &c->groups[group];
     uint32_t *entry = &kv_table(c, s, group)[c->seqs[s].computed / c->options.block_tokens];
     if (must_copy(c, s, group)) {
@@ -89,7 +89,7 @@ enum status kv_seq_grow(struct kv_cache *c, kv_seq s, uint32_t tokens, struct kv
 
     uint32_t have = kv_blocks_for(c, seq->room), want = kv_blocks_for(c, tokens);
     for (uint32_t g = 0; g < c->options.group_count; g++) {
-        if (continues_block(c, seq)) own_block(c, s, g, moves);
+        if (continues_block(c, seq)) make_writable(c, s, g, moves);
         if (want > have) take_blocks(c, s, g, want - have, kv_table(c, s, g) + have);
     }
     if (tokens > seq->room) seq->room = tokens;
@@ -111,7 +111,7 @@ static void key_block(struct kv_cache *c, kv_seq s, uint32_t i, const int32_t *t
 
 /* Give back what no later token reads. The last computed token still counts as to come: whoever
  * forks or cuts off there may compute it once more. */
-static void give_back_unread(struct kv_cache *c, kv_seq s, uint32_t group) {
+static void release_unread(struct kv_cache *c, kv_seq s, uint32_t group) {
     struct kv_seq_state *seq = &c->seqs[s];
     if (c->groups[group].window == 0 || seq->computed == 0) return;
     uint32_t first = kv_window_first(c, group, seq->computed - 1);
@@ -155,7 +155,7 @@ void kv_seq_commit(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t
     count_lookup(c, seq);
     if (c->options.prefix_cache) publish_full(c, s, tokens, computed);
     seq->computed = computed;
-    for (uint32_t g = 0; g < c->options.group_count; g++) give_back_unread(c, s, g);
+    for (uint32_t g = 0; g < c->options.group_count; g++) release_unread(c, s, g);
 }
 
 /* ---- sharing and cutting ---- */

@@ -17,10 +17,10 @@
 #include "kv/cache.h"
 #include "kv/prefix.h"
 
-#define KV_GIVEN_BACK UINT32_MAX /* a table entry that no later token can read */
+#define KV_RELEASED UINT32_MAX /* a table entry that no later token can read */
 
 /* What is known about a block besides its state in the pool. */
-struct kv_note {
+struct kv_block_info {
     struct kv_key key; /* if it is keyed */
     uint64_t salt;     /* of the sequence that took it; sharers have the same */
 };
@@ -28,23 +28,23 @@ struct kv_note {
 struct kv_group {
     uint32_t block_count, window, slot_count;
     struct kv_pool *pool;
-    struct kv_prefix *index; /* key -> block; NULL without a prefix cache */
-    struct kv_note *notes;   /* one per block */
-    uint32_t *free_slots;    /* of the spill store: a stack */
+    struct kv_prefix *index;    /* key -> block; NULL without a prefix cache */
+    struct kv_block_info *info; /* one per block */
+    uint32_t *free_slots;       /* of the spill store: a stack */
     uint32_t free_slot_count;
     uint64_t evicted;
     uint32_t *seen_blocks, *seen_slots; /* for verify, which may not allocate */
 };
 
 struct kv_seq_state {
-    bool is_open, is_out; /* out: the tables hold spill slots */
-    bool is_unpublished;  /* back from the spill store, and nothing committed since */
+    bool is_open, is_swapped_out; /* out: the tables hold spill slots */
+    bool is_unpublished;          /* back from the spill store, and nothing committed since */
     uint64_t salt;
     uint32_t computed, room; /* positions; computed <= room */
     uint32_t looked_up;      /* tokens that attach looked for, until the first commit counts them */
     uint32_t promised_first, promised_end; /* blocks whose keys it may have promised */
     int64_t keep_until_us;                 /* 0: no wish */
-    uint32_t first[KV_CACHE_GROUPS_MAX];   /* table entries below it are KV_GIVEN_BACK */
+    uint32_t first[KV_CACHE_GROUPS_MAX];   /* table entries below it are KV_RELEASED */
 };
 
 struct kv_cache {

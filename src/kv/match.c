@@ -45,7 +45,7 @@ void kv_promise_fulfil(struct kv_cache *c, kv_seq s, uint32_t block_idx, struct 
 /* The block of `key`, if it belongs to the same tenant. */
 static uint32_t find_block(const struct kv_group *g, uint64_t salt, struct kv_key key) {
     uint32_t block = kv_prefix_find(g->index, key);
-    return block != KV_PREFIX_NONE && g->notes[block].salt == salt ? block : KV_PREFIX_NONE;
+    return block != KV_PREFIX_NONE && g->info[block].salt == salt ? block : KV_PREFIX_NONE;
 }
 
 /* Note for each group since when its blocks are there without a gap, `i` included (i + 1: block
@@ -111,7 +111,7 @@ static void pin_hit(struct kv_cache *c, kv_seq s, uint32_t group, uint32_t hit) 
     struct kv_seq_state *seq = &c->seqs[s];
     uint32_t *table = kv_table(c, s, group);
     uint32_t first = kv_window_first(c, group, hit * c->options.block_tokens);
-    for (uint32_t i = 0; i < first; i++) table[i] = KV_GIVEN_BACK;
+    for (uint32_t i = 0; i < first; i++) table[i] = KV_RELEASED;
     for (uint32_t i = first; i < hit; i++) {
         table[i] = find_block(g, seq->salt, kv_keys(c, s)[i]);
         CHECK(table[i] != KV_PREFIX_NONE);

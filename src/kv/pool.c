@@ -1,6 +1,6 @@
 /* kv/pool.c - see kv/pool.h for the contract.
  *
- * The FREE and CACHED lists are circular, doubly linked through slots[], and headed by one extra
+ * The FREE and CACHED lists are circular, doubly linked through blocks[], and headed by one extra
  * slot each, so that linking and unlinking need no special case for an empty list. KEPT blocks
  * are a binary heap by the end of their time, those that end together in the order in which they
  * were unpinned, so that they reach the CACHED list in that order.
@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-struct slot {
+struct block_state {
     uint32_t next, prev;   /* list links; a HELD or KEPT slot links to itself */
     uint32_t refs;         /* 0 = on one of the lists, or in the heap */
     uint32_t heap_pos;     /* NOT_KEPT unless KEPT */
@@ -29,8 +29,8 @@ struct kv_pool {
     uint64_t unpin_count;
     kv_evict_fn *on_evict;
     void *evict_ctx;
-    kv_block *heap;      /* of KEPT blocks; room for half of the pool */
-    struct slot slots[]; /* the blocks, then the FREE head, then the CACHED head */
+    kv_block *heap;              /* of KEPT blocks; room for half of the pool */
+    struct block_state blocks[]; /* the blocks, then the FREE head, then the CACHED head */
 };
 
 enum { HEAD_COUNT = 2 };
@@ -41,37 +41,37 @@ static uint32_t cached_head(const struct kv_pool *p) { return p->block_count + 1
 static uint32_t kept_max(const struct kv_pool *p) { return p->block_count / 2; }
 
 static void link_last(struct kv_pool *p, uint32_t head, uint32_t i) {
-    uint32_t last = p->slots[head].prev;
-    p->slots[i].prev = last;
-    p->slots[i].next = head;
-    p->slots[last].next = p->slots[head].prev = i;
+    uint32_t last = p->blocks[head].prev;
+    p->blocks[i].prev = last;
+    p->blocks[i].next = head;
+    p->blocks[last].next = p->blocks[head].prev = i;
 }
 
 static void link_first(struct kv_pool *p, uint32_t head, uint32_t i) {
-    link_last(p, p->slots[head].next, i); /* before the first one */
+    link_last(p, p->blocks[head].next, i); /* before the first one */
 }
 
-static void unlink_slot(struct kv_pool *p, uint32_t i) {
-    struct slot *s = &p->slots[i];
-    p->slots[s->prev].next = s->next;
-    p->slots[s->next].prev = s->prev;
+static void unlink_block(struct kv_pool *p, uint32_t i) {
+    struct block_state *s = &p->blocks[i];
+    p->blocks[s->prev].next = s->next;
+    p->blocks[s->next].prev = s->prev;
     s->next = s->prev = i;
 }
 
 /* ---- the heap of KEPT blocks ---- */
 
 static bool ends_before(const struct kv_pool *p, kv_block a, kv_block b) {
-    const struct slot *x = &p->slots[a], *y = &p->slots[b];
+    const struct block_state *x = &p->blocks[a], *y = &p->blocks[b];
     if (x->keep_until_us != y->keep_until_us) return x->keep_until_us < y->keep_until_us;
     return x->unpinned < y->unpinned;
 }
 
 static void heap_set(struct kv_pool *p, uint32_t pos, kv_block block) {
     p->heap[pos] = block;
-    p->slots[block].heap_pos = pos;
+    p->blocks[block].heap_pos = pos;
 }
 
-static void heap_rise(struct kv_pool *p, uint32_t pos, kv_block block) {
+static void sift_up(struct kv_pool *p, uint32_t pos, kv_block block) {
     while (pos > 0) {
         uint32_t parent = (pos - 1) / 2;
         if (!ends_before(p, block, p->heap[parent])) break;
@@ -81,7 +81,7 @@ static void heap_rise(struct kv_pool *p, uint32_t pos, kv_block block) {
     heap_set(p, pos, block);
 }
 
-static void heap_sink(struct kv_pool *p, uint32_t pos, kv_block block) {
+static void sift_down(struct kv_pool *p, uint32_t pos, kv_block block) {
     for (;;) {
         uint32_t child = 2 * pos + 1;
         if (child >= p->kept_count) break;
@@ -95,15 +95,15 @@ static void heap_sink(struct kv_pool *p, uint32_t pos, kv_block block) {
 }
 
 static void heap_remove(struct kv_pool *p, kv_block block) {
-    uint32_t pos = p->slots[block].heap_pos;
+    uint32_t pos = p->blocks[block].heap_pos;
     DCHECK(p->heap[pos] == block);
-    p->slots[block].heap_pos = NOT_KEPT;
+    p->blocks[block].heap_pos = NOT_KEPT;
     kv_block last = p->heap[--p->kept_count];
     if (last == block) return;
     if (pos > 0 && ends_before(p, last, p->heap[(pos - 1) / 2]))
-        heap_rise(p, pos, last);
+        sift_up(p, pos, last);
     else
-        heap_sink(p, pos, last);
+        sift_down(p, pos, last);
 }
 
 /* ---- life ---- */
@@ -113,8 +113,8 @@ enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, uint32_t 
     CHECK(block_count > 0);
     CHECK(block_count < UINT32_MAX - HEAD_COUNT);
 
-    size_t slot_count = (size_t)block_count + HEAD_COUNT;
-    struct kv_pool *p = mem_zalloc(sizeof(*p) + slot_count * sizeof(p->slots[0]));
+    size_t state_count = (size_t)block_count + HEAD_COUNT;
+    struct kv_pool *p = mem_zalloc(sizeof(*p) + state_count * sizeof(p->blocks[0]));
     if (!p) return ST_NOMEM;
     p->heap = mem_alloc_array((size_t)block_count / 2 + 1, sizeof(p->heap[0]));
     if (!p->heap) {
@@ -125,9 +125,9 @@ enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, uint32_t 
     p->spread_max = spread_max;
     p->on_evict = on_evict;
     p->evict_ctx = evict_ctx;
-    for (uint32_t i = 0; i < slot_count; i++) {
-        p->slots[i].next = p->slots[i].prev = i;
-        p->slots[i].heap_pos = NOT_KEPT;
+    for (uint32_t i = 0; i < state_count; i++) {
+        p->blocks[i].next = p->blocks[i].prev = i;
+        p->blocks[i].heap_pos = NOT_KEPT;
     }
     for (uint32_t i = 0; i < block_count; i++) link_last(p, free_head(p), i);
     p->free_count = block_count;
@@ -144,14 +144,14 @@ void kv_pool_destroy(struct kv_pool *pool) {
 /* Nothing is FREE, or only what would be new memory where there is enough of it. */
 static bool must_evict(const struct kv_pool *p) {
     if (p->cached_count == 0) return false;
-    bool is_untouched = p->slots[free_head(p)].next >= p->touched_count;
+    bool is_untouched = p->blocks[free_head(p)].next >= p->touched_count;
     return p->free_count == 0 || (is_untouched && p->touched_count >= p->spread_max);
 }
 
 /* Take the slot that is cheapest to lose: a FREE one, else the CACHED one held longest ago. */
 static kv_block take_one(struct kv_pool *p) {
     bool evict = must_evict(p);
-    kv_block b = p->slots[evict ? cached_head(p) : free_head(p)].next;
+    kv_block b = p->blocks[evict ? cached_head(p) : free_head(p)].next;
     DCHECK(b < p->block_count);
     DCHECK(b <= p->touched_count);
     if (b == p->touched_count) p->touched_count++;
@@ -161,9 +161,9 @@ static kv_block take_one(struct kv_pool *p) {
         p->cached_count--;
     else
         p->free_count--;
-    unlink_slot(p, b);
-    p->slots[b].keyed = false;
-    p->slots[b].refs = 1;
+    unlink_block(p, b);
+    p->blocks[b].keyed = false;
+    p->blocks[b].refs = 1;
     return b;
 }
 
@@ -180,13 +180,13 @@ uint32_t kv_pool_available(const struct kv_pool *pool) {
 
 void kv_pool_pin(struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
-    struct slot *s = &pool->slots[block];
+    struct block_state *s = &pool->blocks[block];
     if (s->refs == 0) {
         CHECK(s->keyed); /* a FREE block has no contents to share */
         if (s->heap_pos != NOT_KEPT) {
             heap_remove(pool, block);
         } else {
-            unlink_slot(pool, block);
+            unlink_block(pool, block);
             pool->cached_count--;
         }
     }
@@ -200,19 +200,19 @@ static void become_free(struct kv_pool *p, kv_block block) {
 }
 
 static void become_cached(struct kv_pool *p, kv_block block) {
-    p->slots[block].keep_until_us = 0;
+    p->blocks[block].keep_until_us = 0;
     link_last(p, cached_head(p), block);
     p->cached_count++;
 }
 
 static void become_kept(struct kv_pool *p, kv_block block) {
-    p->slots[block].unpinned = p->unpin_count++;
-    heap_rise(p, p->kept_count++, block);
+    p->blocks[block].unpinned = p->unpin_count++;
+    sift_up(p, p->kept_count++, block);
 }
 
 void kv_pool_unpin(struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
-    struct slot *s = &pool->slots[block];
+    struct block_state *s = &pool->blocks[block];
     CHECK(s->refs > 0);
     if (--s->refs > 0) return;
 
@@ -226,30 +226,30 @@ void kv_pool_unpin(struct kv_pool *pool, kv_block block) {
 
 uint32_t kv_pool_refs(const struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
-    return pool->slots[block].refs;
+    return pool->blocks[block].refs;
 }
 
 void kv_pool_mark_keyed(struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
-    CHECK(pool->slots[block].refs > 0);
-    pool->slots[block].keyed = true;
+    CHECK(pool->blocks[block].refs > 0);
+    pool->blocks[block].keyed = true;
 }
 
 bool kv_pool_is_keyed(const struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
-    return pool->slots[block].keyed;
+    return pool->blocks[block].keyed;
 }
 
 void kv_pool_unmark_keyed(struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
-    CHECK(pool->slots[block].refs > 0);
-    pool->slots[block].keyed = false;
-    pool->slots[block].keep_until_us = 0;
+    CHECK(pool->blocks[block].refs > 0);
+    pool->blocks[block].keyed = false;
+    pool->blocks[block].keep_until_us = 0;
 }
 
 void kv_pool_keep(struct kv_pool *pool, kv_block block, int64_t until_us) {
     CHECK(block < pool->block_count);
-    struct slot *s = &pool->slots[block];
+    struct block_state *s = &pool->blocks[block];
     CHECK(s->refs > 0);
     CHECK(s->keyed);
     CHECK(until_us >= 0);
@@ -261,7 +261,7 @@ uint32_t kv_pool_keep_room(const struct kv_pool *pool) { return kept_max(pool) -
 void kv_pool_expire(struct kv_pool *pool, int64_t now_us) {
     while (pool->kept_count > 0) {
         kv_block first = pool->heap[0];
-        if (pool->slots[first].keep_until_us > now_us) break;
+        if (pool->blocks[first].keep_until_us > now_us) break;
         heap_remove(pool, first);
         become_cached(pool, first);
     }
@@ -282,13 +282,13 @@ struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool) {
 
 static void verify_list(const struct kv_pool *p, uint32_t head, uint32_t count, bool keyed) {
     uint32_t seen = 0;
-    for (uint32_t i = p->slots[head].next; i != head; i = p->slots[i].next) {
+    for (uint32_t i = p->blocks[head].next; i != head; i = p->blocks[i].next) {
         CHECK(i < p->block_count);
-        CHECK(p->slots[i].refs == 0);
-        CHECK(p->slots[i].keyed == keyed);
-        CHECK(p->slots[i].keep_until_us == 0);
-        CHECK(p->slots[i].heap_pos == NOT_KEPT);
-        CHECK(p->slots[p->slots[i].next].prev == i);
+        CHECK(p->blocks[i].refs == 0);
+        CHECK(p->blocks[i].keyed == keyed);
+        CHECK(p->blocks[i].keep_until_us == 0);
+        CHECK(p->blocks[i].heap_pos == NOT_KEPT);
+        CHECK(p->blocks[p->blocks[i].next].prev == i);
         CHECK(++seen <= count);
     }
     CHECK(seen == count);
@@ -299,10 +299,10 @@ static void verify_heap(const struct kv_pool *p) {
     for (uint32_t pos = 0; pos < p->kept_count; pos++) {
         kv_block b = p->heap[pos];
         CHECK(b < p->block_count);
-        CHECK(p->slots[b].refs == 0);
-        CHECK(p->slots[b].keyed);
-        CHECK(p->slots[b].keep_until_us > 0);
-        CHECK(p->slots[b].heap_pos == pos);
+        CHECK(p->blocks[b].refs == 0);
+        CHECK(p->blocks[b].keyed);
+        CHECK(p->blocks[b].keep_until_us > 0);
+        CHECK(p->blocks[b].heap_pos == pos);
         CHECK(pos == 0 || !ends_before(p, b, p->heap[(pos - 1) / 2]));
     }
 }
@@ -314,7 +314,7 @@ void kv_pool_verify(const struct kv_pool *pool) {
 
     uint32_t held = 0;
     for (uint32_t i = 0; i < pool->block_count; i++) {
-        const struct slot *s = &pool->slots[i];
+        const struct block_state *s = &pool->blocks[i];
         held += s->refs > 0;
         CHECK(s->refs == 0 || s->heap_pos == NOT_KEPT);
         CHECK(s->keyed || s->keep_until_us == 0);

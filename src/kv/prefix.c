@@ -63,11 +63,13 @@ enum status kv_prefix_create(struct kv_prefix **out, uint32_t key_max) {
 void kv_prefix_destroy(struct kv_prefix *t) { mem_free(t); }
 
 /* A key is a hash already: its low bits say where it would like to be. */
-static uint64_t home_of(const struct kv_prefix *t, struct kv_key key) { return key.low & t->mask; }
+static uint64_t first_cell(const struct kv_prefix *t, struct kv_key key) {
+    return key.low & t->mask;
+}
 
 /* The cell of `key`, or the empty one where it belongs. There is always an empty one. */
 static uint64_t probe(const struct kv_prefix *t, struct kv_key key) {
-    uint64_t i = home_of(t, key);
+    uint64_t i = first_cell(t, key);
     while (t->cells[i].value != KV_PREFIX_NONE && !kv_key_eq(t->cells[i].key, key))
         i = (i + 1) & t->mask;
     return i;
@@ -93,7 +95,7 @@ void kv_prefix_remove(struct kv_prefix *t, struct kv_key key) {
     CHECK(t->cells[hole].value != KV_PREFIX_NONE);
     for (uint64_t i = (hole + 1) & t->mask; t->cells[i].value != KV_PREFIX_NONE;
          i = (i + 1) & t->mask) {
-        uint64_t from_home = (i - home_of(t, t->cells[i].key)) & t->mask;
+        uint64_t from_home = (i - first_cell(t, t->cells[i].key)) & t->mask;
         uint64_t from_hole = (i - hole) & t->mask;
         if (from_home < from_hole) continue;
         t->cells[hole] = t->cells[i];

@@ -36,7 +36,7 @@ enum status kv_seq_swap_out(struct kv_cache *c, kv_seq s, struct kv_moves *moves
     kv_promise_withdraw(c, s); /* nobody should wait for a sequence that does not run */
     kv_seq_trim(c, s, seq->computed);
     for (uint32_t g = 0; g < c->options.group_count; g++) move_out(c, s, g, moves);
-    seq->is_out = true;
+    seq->is_swapped_out = true;
     return ST_OK;
 }
 
@@ -49,7 +49,7 @@ static void move_in(struct kv_cache *c, kv_seq s, uint32_t group, struct kv_move
         kv_block block;
         enum status st = kv_pool_take(g->pool, 1, &block);
         CHECK(st == ST_OK); /* the caller has counted */
-        g->notes[block].salt = seq->salt;
+        g->info[block].salt = seq->salt;
         kv_moves_add(moves, (struct kv_move){KV_MOVE_IN, group, table[i], block});
         g->free_slots[g->free_slot_count++] = table[i];
         table[i] = block;
@@ -58,7 +58,7 @@ static void move_in(struct kv_cache *c, kv_seq s, uint32_t group, struct kv_move
 
 enum status kv_seq_swap_in(struct kv_cache *c, kv_seq s, struct kv_moves *moves) {
     struct kv_seq_state *seq = kv_open_state(c, s);
-    CHECK(seq->is_out);
+    CHECK(seq->is_swapped_out);
     uint32_t total = 0;
     for (uint32_t g = 0; g < c->options.group_count; g++) {
         uint32_t count = contents_count(c, seq, g);
@@ -68,7 +68,7 @@ enum status kv_seq_swap_in(struct kv_cache *c, kv_seq s, struct kv_moves *moves)
     if (!kv_moves_fit(moves, total)) return ST_FULL;
 
     for (uint32_t g = 0; g < c->options.group_count; g++) move_in(c, s, g, moves);
-    seq->is_out = false;
+    seq->is_swapped_out = false;
     seq->is_unpublished = true;
     return ST_OK;
 }

@@ -9,13 +9,13 @@ static void count_blocks(const struct kv_cache *c, kv_seq s, uint32_t group) {
     const struct kv_seq_state *seq = &c->seqs[s];
     const uint32_t *table = kv_table(c, s, group);
     uint32_t end = kv_blocks_for(c, seq->room), full = seq->computed / c->options.block_tokens;
-    for (uint32_t i = 0; i < seq->first[group]; i++) CHECK(table[i] == KV_GIVEN_BACK);
+    for (uint32_t i = 0; i < seq->first[group]; i++) CHECK(table[i] == KV_RELEASED);
     for (uint32_t i = seq->first[group]; i < end; i++) {
         kv_block block = table[i];
         CHECK(block < g->block_count);
-        CHECK(g->notes[block].salt == seq->salt);
+        CHECK(g->info[block].salt == seq->salt);
         if (i < full && kv_pool_is_keyed(g->pool, block))
-            CHECK(kv_key_eq(g->notes[block].key, kv_keys(c, s)[i]));
+            CHECK(kv_key_eq(g->info[block].key, kv_keys(c, s)[i]));
         if (i >= kv_blocks_for(c, seq->computed)) { /* no contents, so nobody else's */
             CHECK(kv_pool_refs(g->pool, block) == 1);
             CHECK(!kv_pool_is_keyed(g->pool, block));
@@ -41,7 +41,7 @@ static void verify_group(const struct kv_cache *c, uint32_t group) {
     if (g->slot_count) memset(g->seen_slots, 0, g->slot_count * sizeof(g->seen_slots[0]));
     for (kv_seq s = 0; s < c->options.seq_max; s++) {
         if (!c->seqs[s].is_open) continue;
-        if (c->seqs[s].is_out)
+        if (c->seqs[s].is_swapped_out)
             count_slots(c, s, group);
         else
             count_blocks(c, s, group);
@@ -66,7 +66,7 @@ static void verify_index(const struct kv_group *g) {
     for (kv_block b = 0; b < g->block_count; b++) {
         if (!kv_pool_is_keyed(g->pool, b)) continue;
         CHECK(g->index);
-        CHECK(kv_prefix_find(g->index, g->notes[b].key) == b);
+        CHECK(kv_prefix_find(g->index, g->info[b].key) == b);
         keyed++;
     }
     if (!g->index) return;
@@ -80,7 +80,7 @@ static void verify_promises(const struct kv_cache *c) {
     for (kv_seq s = 0; s < c->options.seq_max; s++) {
         const struct kv_seq_state *seq = &c->seqs[s];
         if (!seq->is_open || seq->promised_first == seq->promised_end) continue;
-        CHECK(!seq->is_out);
+        CHECK(!seq->is_swapped_out);
         CHECK(seq->promised_first >= seq->computed / c->options.block_tokens);
         for (uint32_t i = seq->promised_first; i < seq->promised_end; i++)
             made += kv_prefix_find(c->promises, kv_keys(c, s)[i]) == s;

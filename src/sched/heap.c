@@ -8,23 +8,23 @@ enum status heap_init(struct seq_heap *h, uint32_t cap) {
     CHECK(cap > 0);
     *h = (struct seq_heap){.cap = cap};
     h->entries = mem_alloc_array(cap, sizeof(h->entries[0]));
-    h->places = mem_alloc_array(cap, sizeof(h->places[0]));
-    if (!h->entries || !h->places) {
+    h->positions = mem_alloc_array(cap, sizeof(h->positions[0]));
+    if (!h->entries || !h->positions) {
         heap_deinit(h);
         return ST_NOMEM;
     }
-    for (uint32_t i = 0; i < cap; i++) h->places[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < cap; i++) h->positions[i] = UINT32_MAX;
     return ST_OK;
 }
 
 void heap_deinit(struct seq_heap *h) {
     mem_free(h->entries);
-    mem_free(h->places);
+    mem_free(h->positions);
     *h = (struct seq_heap){0};
 }
 
 void heap_clear(struct seq_heap *h) {
-    for (uint32_t n = 0; n < h->count; n++) h->places[h->entries[n].seq] = UINT32_MAX;
+    for (uint32_t n = 0; n < h->count; n++) h->positions[h->entries[n].seq] = UINT32_MAX;
     h->count = 0;
 }
 
@@ -32,16 +32,16 @@ static bool before(const struct heap_entry *a, const struct heap_entry *b) {
     return a->key != b->key ? a->key < b->key : a->tie < b->tie;
 }
 
-static void place(struct seq_heap *h, uint32_t at, struct heap_entry e) {
+static void set_entry(struct seq_heap *h, uint32_t at, struct heap_entry e) {
     h->entries[at] = e;
-    h->places[e.seq] = at;
+    h->positions[e.seq] = at;
     h->moves++;
 }
 
 /* Put `e` where it belongs, starting from the hole at `at`. */
-static void settle(struct seq_heap *h, uint32_t at, struct heap_entry e) {
+static void sift(struct seq_heap *h, uint32_t at, struct heap_entry e) {
     while (at > 0 && before(&e, &h->entries[(at - 1) / 2])) {
-        place(h, at, h->entries[(at - 1) / 2]);
+        set_entry(h, at, h->entries[(at - 1) / 2]);
         at = (at - 1) / 2;
     }
     for (;;) {
@@ -49,39 +49,39 @@ static void settle(struct seq_heap *h, uint32_t at, struct heap_entry e) {
         if (child >= h->count) break;
         if (child + 1 < h->count && before(&h->entries[child + 1], &h->entries[child])) child++;
         if (!before(&h->entries[child], &e)) break;
-        place(h, at, h->entries[child]);
+        set_entry(h, at, h->entries[child]);
         at = child;
     }
-    place(h, at, e);
+    set_entry(h, at, e);
 }
 
 void heap_push(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie) {
     CHECK(i < h->cap);
     CHECK(!heap_has(h, i));
     uint32_t at = h->count++;
-    settle(h, at, (struct heap_entry){.key = key, .tie = tie, .seq = i});
+    sift(h, at, (struct heap_entry){.key = key, .tie = tie, .seq = i});
 }
 
 void heap_remove(struct seq_heap *h, seq_idx i) {
     CHECK(i < h->cap);
     CHECK(heap_has(h, i));
-    uint32_t at = h->places[i];
-    h->places[i] = UINT32_MAX;
+    uint32_t at = h->positions[i];
+    h->positions[i] = UINT32_MAX;
     h->count--;
-    if (at < h->count) settle(h, at, h->entries[h->count]);
+    if (at < h->count) sift(h, at, h->entries[h->count]);
 }
 
 void heap_change(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie) {
     CHECK(i < h->cap);
     CHECK(heap_has(h, i));
-    settle(h, h->places[i], (struct heap_entry){.key = key, .tie = tie, .seq = i});
+    sift(h, h->positions[i], (struct heap_entry){.key = key, .tie = tie, .seq = i});
 }
 
 seq_idx heap_top(const struct seq_heap *h) { return h->count ? h->entries[0].seq : SEQ_NONE; }
 
 int64_t heap_key(const struct seq_heap *h, seq_idx i) {
     CHECK(heap_has(h, i));
-    return h->entries[h->places[i]].key;
+    return h->entries[h->positions[i]].key;
 }
 
 void heap_verify(const struct seq_heap *h) {
@@ -89,7 +89,7 @@ void heap_verify(const struct seq_heap *h) {
     for (uint32_t i = 0; i < h->cap; i++) placed += heap_has(h, i);
     CHECK(placed == h->count);
     for (uint32_t n = 0; n < h->count; n++) {
-        CHECK(h->places[h->entries[n].seq] == n);
+        CHECK(h->positions[h->entries[n].seq] == n);
         if (n > 0) CHECK(!before(&h->entries[n], &h->entries[(n - 1) / 2]));
     }
 }

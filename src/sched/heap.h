@@ -22,7 +22,7 @@ struct heap_entry {
 
 struct seq_heap {
     struct heap_entry *entries;
-    uint32_t *places; /* by seq_idx; UINT32_MAX: not in it */
+    uint32_t *positions; /* by seq_idx; UINT32_MAX: not in it */
     uint32_t count, cap;
     uint64_t moves; /* entries shifted since init: what the heap has cost */
 };
@@ -32,7 +32,7 @@ void heap_deinit(struct seq_heap *h);
 void heap_clear(struct seq_heap *h); /* costs in proportion to what is in it */
 
 static inline bool heap_has(const struct seq_heap *h, seq_idx i) {
-    return h->places[i] != UINT32_MAX;
+    return h->positions[i] != UINT32_MAX;
 }
 
 void heap_push(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie); /* must not be in it */

@@ -29,5 +29,5 @@ void plan_clear(struct plan *p) {
     p->token_count = p->sample_count = 0;
     p->attended_tokens = 0;
     p->waiting_count = p->running_count = 0;
-    p->wants_settled = false;
+    p->wants_drain = false;
 }

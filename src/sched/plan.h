@@ -52,7 +52,7 @@ struct plan {
     uint32_t waiting_count, running_count; /* after planning */
     /* This ahead plan could not do something that needs an empty pipeline, such as a preemption.
      * The caller collects and applies every plan under way before it calls sched_plan again. */
-    bool wants_settled;
+    bool wants_drain;
 };
 
 /* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves, at least

@@ -79,7 +79,7 @@ struct sched_policy {
 
     /* Is a finished sequence's seat free at once? NULL: yes. static and dynamic say no until
      * the batch is empty. */
-    bool (*frees_seat)(const void *state, const struct sched_view *view);
+    bool (*frees_batch_slot)(const void *state, const struct sched_view *view);
 
     /* Events. NULL: nothing to note. Every sequence arrives once and finishes once (cancelled
      * ones too, wherever they are); in between it may be admitted and preempted several times.

@@ -114,8 +114,8 @@ static void on_timer(void *state, struct sched_seq *seq, const struct sched_view
 
 /* A target that the sequence could not keep if it ran alone binds nobody: it is missed anyway, and
  * everyone else would wait for it. */
-static void note_target(struct deadline_state *s, const struct sched_seq *seq,
-                        const struct sched_view *view) {
+static void update_target(struct deadline_state *s, const struct sched_seq *seq,
+                          const struct sched_view *view) {
     int64_t target = seq->urgency.tpot_target_us;
     if (target <= 0 || (s->gathering_us != 0 && target >= s->gathering_us)) return;
     if (PACE_SHARE * (double)target < cost_predict_us(view->cost, 1, seq->total)) return;
@@ -123,7 +123,7 @@ static void note_target(struct deadline_state *s, const struct sched_seq *seq,
 }
 
 static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
-    note_target(state, seq, view);
+    update_target(state, seq, view);
 }
 
 /* Called once for each sequence of a step, all with the same step number. */
@@ -136,7 +136,7 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
         s->gathering_us = 0;
         s->step = view->steps;
     }
-    note_target(s, seq, view);
+    update_target(s, seq, view);
     return false;
 }
 

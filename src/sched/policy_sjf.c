@@ -13,7 +13,7 @@
  */
 #include "sched/policy_pick.h"
 
-enum { BUCKETS = 24, SEEN_ENOUGH = 8 };
+enum { BUCKETS = 24, OBSERVED_MIN = 8 };
 enum { LOOK_TOKENS = 16 }; /* of an answer, between two looks at the work that is left */
 static const double LEARN_RATE = 0.05;
 
@@ -48,15 +48,15 @@ static void learn(struct cell *c, double length) {
 static double predict(const struct sjf_state *s, const struct sched_seq *seq) {
     uint32_t max = max_answer(seq);
     const struct cell *c = &s->cells[bucket_of(seq->prompt_tokens)][bucket_of(max)];
-    if (c->seen < SEEN_ENOUGH) c = &s->all;
-    double length = c->seen < SEEN_ENOUGH ? max * 0.5 : c->mean + 0.5 * c->deviation;
+    if (c->seen < OBSERVED_MIN) c = &s->all;
+    double length = c->seen < OBSERVED_MIN ? max * 0.5 : c->mean + 0.5 * c->deviation;
     if (length < 1) length = 1;
     return length < max ? length : max;
 }
 
 /* Its prompt, and its share of the steps in which it decodes: somebody waits, so every seat is
  * taken. */
-static void note_work_left(struct sched_seq *seq, const struct sched_view *view) {
+static void update_work_left(struct sched_seq *seq, const struct sched_view *view) {
     double answer = (double)seq->policy.a - seq_generated(seq);
     uint32_t tokens = seq_left(seq), seats = view->knobs->max_seqs;
     double fixed_us = cost_predict_us(view->cost, 0, 0);
@@ -73,7 +73,7 @@ static int64_t key(const void *state, const struct sched_seq *seq, const struct 
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
     seq->policy.a = (int64_t)predict(state, seq);
-    note_work_left(seq, view);
+    update_work_left(seq, view);
 }
 
 /* It runs and has outrun its prediction, or not. */
@@ -101,7 +101,7 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
         seq->policy.level = 1;
         mark(state, seq, true);
     }
-    note_work_left(seq, view);
+    update_work_left(seq, view);
     return true;
 }
 

@@ -49,8 +49,8 @@ static enum status create_kv(struct sched *s, const struct sched_options *o, str
 }
 
 static enum status create_heaps(struct sched *s) {
-    TRY(heap_init(&s->line, s->slot_count));
-    TRY(heap_init(&s->oldest, s->slot_count));
+    TRY(heap_init(&s->queue, s->slot_count));
+    TRY(heap_init(&s->by_arrival, s->slot_count));
     TRY(heap_init(&s->timers, s->slot_count));
     return heap_init(&s->prompts, s->slot_count);
 }
@@ -60,13 +60,14 @@ static enum status create_tables(struct sched *s) {
     while (buckets < s->slot_count) buckets *= 2;
     s->bucket_mask = buckets - 1;
     s->slots = mem_alloc_aligned(_Alignof(struct slot), s->slot_count * sizeof(s->slots[0]));
-    s->run = mem_zalloc_array(seats, sizeof(s->run[0]));
+    s->running = mem_zalloc_array(seats, sizeof(s->running[0]));
     s->buckets = mem_alloc_array(buckets, sizeof(s->buckets[0]));
     s->candidates = mem_zalloc_array(seats, sizeof(const struct sched_seq *));
     s->order = mem_zalloc_array(seats, sizeof(s->order[0]));
     s->rows = mem_zalloc_array(seats, sizeof(s->rows[0]));
     s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
-    if (!s->slots || !s->run || !s->buckets || !s->candidates || !s->order || !s->rows || !s->state)
+    if (!s->slots || !s->running || !s->buckets || !s->candidates || !s->order || !s->rows ||
+        !s->state)
         return ST_NOMEM;
     for (uint32_t b = 0; b < buckets; b++) s->buckets[b] = SEQ_NONE;
     s->free_first = SEQ_NONE;
@@ -94,7 +95,7 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->ctx_tokens = options->ctx_tokens;
     s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs; /* wait, run, are swapped out */
     s->slot_count = sched_seq_max(&s->knobs);
-    s->eldest = s->event_first = s->event_last = s->linger_first = SEQ_NONE;
+    s->oldest_running = s->event_first = s->event_last = s->linger_first = SEQ_NONE;
     s->mean_output = MEAN_OUTPUT_START;
     s->epoch = 1;
     s->view = (struct sched_view){.knobs = &s->knobs, .cost = &s->cost};
@@ -116,12 +117,12 @@ enum status sched_create(struct sched **out, const struct sched_options *options
 void sched_destroy(struct sched *s) {
     if (!s) return;
     kv_cache_destroy(s->kv);
-    heap_deinit(&s->line);
-    heap_deinit(&s->oldest);
+    heap_deinit(&s->queue);
+    heap_deinit(&s->by_arrival);
     heap_deinit(&s->timers);
     heap_deinit(&s->prompts);
     mem_free(s->slots);
-    mem_free(s->run);
+    mem_free(s->running);
     mem_free(s->buckets);
     mem_free(s->candidates);
     mem_free(s->order);
@@ -155,7 +156,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .tenant = in->tenant,
                 .salt = in->salt,
                 .reads_no_prefix = in->reads_no_prefix,
-                .waits = in->waits,
+                .one_row_at_a_time = in->one_row_at_a_time,
                 .urgency = in->urgency,
                 .tokens = in->tokens,
                 .prompt_tokens = in->prompt_tokens,
@@ -206,7 +207,7 @@ static enum status check_submit(const struct sched *s, const struct sched_submit
     if (need > s->knobs.kv_blocks)
         return err_set(err, ST_BAD, "the request needs %u KV blocks for %u tokens, the pool has %u",
                        need, in->total_max, s->knobs.kv_blocks);
-    if (s->oldest.count + s->forking_count >= s->knobs.queue_max)
+    if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max)
         return err_set(err, ST_FULL, "the queue is full: %u sequences wait", s->knobs.queue_max);
     if (s->live_count >= s->live_max || s->free_first == SEQ_NONE)
         return err_set(err, ST_FULL, "the table is full: %u sequences", s->live_max);
@@ -239,9 +240,9 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
         s->slots[in->parent].child_first = i;
         s->forking_count++;
     } else {
-        sched_wait(s, i);
+        sched_enqueue(s, i);
     }
-    const struct sched_view *view = sched_look(s, now_us);
+    const struct sched_view *view = sched_update_view(s, now_us);
     if (s->policy->on_arrive) s->policy->on_arrive(s->state, seq, view);
     sched_rekey(s, i);
     sched_set_timer(s, i); /* its expiry */
@@ -299,7 +300,7 @@ bool sched_is_idle(const struct sched *s) { return s->live_count == 0; }
 
 struct sched_stats sched_stats(const struct sched *s) {
     return (struct sched_stats){
-        .waiting = s->oldest.count + s->forking_count,
+        .waiting = s->by_arrival.count + s->forking_count,
         .running = s->running_count,
         .swapped = s->swapped_count,
         .steps = s->steps,
@@ -311,7 +312,7 @@ struct sched_stats sched_stats(const struct sched *s) {
         .dropped_rows = s->dropped_rows,
         .held_slots = s->held_slots,
         .used_slots = s->used_slots,
-        .heap_moves = s->line.moves + s->oldest.moves + s->timers.moves + s->prompts.moves,
+        .heap_moves = s->queue.moves + s->by_arrival.moves + s->timers.moves + s->prompts.moves,
         .kv = kv_cache_stats(s->kv),
     };
 }
@@ -338,9 +339,9 @@ double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens) {
         step_tokens = fit > 0 ? fit : 1;
     }
     double token_us = cost_predict_us(&s->cost, step_tokens, 0) / step_tokens;
-    double prompt_us = ((double)s->line_tokens + prompt_tokens) * token_us;
+    double prompt_us = ((double)s->queue_tokens + prompt_tokens) * token_us;
 
-    uint32_t waiting = s->line.count + s->forking_count, free_seats = 0;
+    uint32_t waiting = s->queue.count + s->forking_count, free_seats = 0;
     if (s->running_count < s->knobs.max_seqs && waiting == 0)
         free_seats = s->knobs.max_seqs - s->running_count;
     uint32_t ahead = waiting + 1 > free_seats ? waiting + 1 - free_seats : 0;

@@ -64,7 +64,8 @@ struct sched_submit {
     int32_t *tokens; /* borrowed until the sequence's last event was taken */
     uint32_t prompt_tokens, total_max;
     bool reads_no_prefix; /* every token is computed, also those that the prefix cache has */
-    bool waits; /* in its prompt, a row is planned only after the result of the one before */
+    bool
+        one_row_at_a_time; /* in its prompt, a row is planned only after the result of the one before */
 };
 
 /* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */
@@ -82,7 +83,7 @@ void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finis
  * way until sched_apply or sched_fail is called with it; the caller leaves it unchanged until then.
  *
  * If one plan is under way, this makes an ahead plan. The caller applies the older plan first. An
- * ahead plan preempts no sequence; if a preemption is needed, it sets plan->wants_settled. After
+ * ahead plan preempts no sequence; if a preemption is needed, it sets plan->wants_drain. After
  * sched_fail the caller applies all plans under way before it calls sched_plan again. */
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan);
 

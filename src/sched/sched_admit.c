@@ -1,6 +1,6 @@
 /* sched/sched_admit.c - may the first in line take a seat, and for how many tokens.
  *
- * Entry points: sched_chunk, sched_admit, sched_seat, sched_fork_fits.
+ * Entry points: sched_chunk, sched_admit, sched_start_running, sched_fork_fits.
  *
  * Memory has a plan before anyone is seated (I3). A policy that reserves counts blocks to the
  * end of every running sequence. The others are optimistic: the blocks of the whole prompt must
@@ -59,7 +59,7 @@ static uint64_t pending_blocks(struct planning *p) {
     p->pending = 0;
     p->is_pending_known = true;
     for (uint32_t n = 0; n < s->running_count; n++) {
-        const struct sched_seq *seq = seq_at(s, s->run[n]);
+        const struct sched_seq *seq = seq_at(s, s->running[n]);
         p->pending += kv_seq_need(s->kv, seq->kv, seq->total);
     }
     return p->pending;
@@ -99,16 +99,16 @@ static bool memory_fits(struct planning *p, seq_idx i, uint32_t need) {
 
 /* ---- seats ---- */
 
-void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us) {
+void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us) {
     struct slot *slot = &s->slots[i];
     bool is_first = slot->seq.admitted_us == 0;
     slot->seq.kv = kv;
     slot->seq.computed = computed;
     slot->seq.writable_end = 0; /* its last block may be another's too */
-    slot->seated_in = s->plan_number;
-    sched_run_link(s, i);
+    slot->admitted_in = s->plan_number;
+    sched_running_add(s, i);
     if (is_first) slot->seq.admitted_us = now_us;
-    const struct sched_view *view = sched_look(s, now_us);
+    const struct sched_view *view = sched_update_view(s, now_us);
     if (s->policy->on_admit) s->policy->on_admit(s->state, &slot->seq, view);
     sched_rekey(s, i);
 }
@@ -116,7 +116,7 @@ void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_
 /* Its row, once it has a seat; a prompt that does not fit beside decodes sends them away. */
 static void add_first_row(struct planning *p, seq_idx i, uint32_t count) {
     if (p->plan->token_count + count > p->s->knobs.max_step_tokens) sched_rows_drop_all(p);
-    if (!sched_make_room(p, i, seq_at(p->s, i)->computed + count)) return;
+    if (!sched_ensure_blocks(p, i, seq_at(p->s, i)->computed + count)) return;
     sched_row_add(p, i, count);
     if (p->is_pending_known)
         p->pending += kv_seq_need(p->s->kv, seq_at(p->s, i)->kv, seq_at(p->s, i)->total);
@@ -125,9 +125,9 @@ static void add_first_row(struct planning *p, seq_idx i, uint32_t count) {
 /* ---- a sequence that waits ---- */
 
 /* Nothing has changed since it was looked at? Then neither has the answer. */
-static bool recall(const struct sched *s, const struct slot *slot, enum admission *out) {
+static bool is_unchanged(const struct sched *s, const struct slot *slot, enum admission *out) {
     if (slot->seen_epoch != s->epoch || s->running_count == 0) return false;
-    *out = slot->seen_promised ? ADMIT_ASIDE : ADMIT_NO_MEMORY;
+    *out = slot->seen_promised ? ADMIT_SKIP : ADMIT_NO_MEMORY;
     if (slot->seen_promised) return true;
     return slot->seen_need > 0 && kv_cache_available(s->kv) < slot->seen_need;
 }
@@ -164,11 +164,11 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     enum admission known;
-    if (recall(s, slot, &known)) return known;
+    if (is_unchanged(s, slot, &known)) return known;
     slot->seen_need = 0;
 
     struct kv_match match = look_up(s, &slot->seq);
-    if (waits_for_promise(s, slot, match)) return ADMIT_ASIDE;
+    if (waits_for_promise(s, slot, match)) return ADMIT_SKIP;
     uint32_t count = sched_chunk(p, i, match.tokens);
     if (count == 0) return ADMIT_NO_TOKENS;
     uint32_t at_least = sched_blocks_for(s, slot->seq.total) - match.tokens / s->knobs.block_size;
@@ -180,8 +180,8 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
 
     if (slot->seq.preempt_count == 0)
         slot->seq.cached_tokens = min_u32(computed, slot->seq.prompt_tokens);
-    sched_line_remove(s, i);
-    sched_seat(s, i, kv, computed, p->now_us);
+    sched_queue_remove(s, i);
+    sched_start_running(s, i, kv, computed, p->now_us);
     add_first_row(p, i, count);
     return ADMITTED;
 }
@@ -203,8 +203,8 @@ static enum admission admit_swapped(struct planning *p, seq_idx i) {
         return ADMIT_NO_TOKENS;
     }
     slot->moved_in = s->plan_number;
-    sched_line_remove(s, i);
-    sched_seat(s, i, slot->seq.kv, slot->seq.computed, p->now_us);
+    sched_queue_remove(s, i);
+    sched_start_running(s, i, slot->seq.kv, slot->seq.computed, p->now_us);
     add_first_row(p, i, count);
     return ADMITTED;
 }
@@ -217,7 +217,7 @@ enum admission sched_admit(struct planning *p, seq_idx i) {
 
 /* It shares the prompt's blocks and needs a copy of the last one and the next. */
 bool sched_fork_fits(const struct sched *s, seq_idx child) {
-    if (s->running_count + s->held_seats >= s->knobs.max_seqs) return false;
+    if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) return false;
     if (s->policy->reserves_all) return reservation_fits(s, child);
     return kv_cache_available(s->kv) >= 2 + watermark(s);
 }

@@ -1,6 +1,6 @@
 /* sched/sched_ahead.c - plans made ahead, and sequences that end under a plan; see sched/sched.h.
  *
- * Entry points: sched_assume, sched_unassume, sched_rests; sched_used_until, sched_linger,
+ * Entry points: sched_assume, sched_unassume, sched_skips_ahead_plan; sched_used_until, sched_linger,
  * sched_take_oldest, sched_end_lingering.
  *
  * An ahead plan is made while another plan is under way. It first assumes that the other one
@@ -31,7 +31,7 @@ void sched_assume(struct sched *s) {
         slot->seq.computed += slot->assumed;
         slot->assumes_token = plan->rows[r].samples;
         slot->seq.total += slot->assumes_token;
-        if (slot->is_prompt) sched_reclass(s, i); /* a decode stays one */
+        if (slot->is_prompt) sched_update_phase(s, i); /* a decode stays one */
     }
 }
 
@@ -42,7 +42,7 @@ void sched_unassume(struct sched *s, seq_idx i) {
     slot->seq.total -= slot->assumes_token;
     slot->assumed = 0;
     slot->assumes_token = false;
-    sched_reclass(s, i);
+    sched_update_phase(s, i);
 }
 
 /* The plan under way moves its blocks without computing a row of it. */
@@ -55,12 +55,12 @@ static bool is_only_moved(const struct sched *s, const struct slot *slot) {
  * is forked by the apply: its last block must not be written meanwhile. One that is only moved is
  * computed again if that plan fails: a token sampled meanwhile would be wrong. One that waits does
  * so as long as its prompt is computed. */
-bool sched_rests(const struct planning *p, seq_idx i) {
+bool sched_skips_ahead_plan(const struct planning *p, seq_idx i) {
     const struct slot *slot = &p->s->slots[i];
     const struct sched_seq *seq = &slot->seq;
     if (slot->assumed == 0) return is_only_moved(p->s, slot);
     if (seq->total == seq->total_max) return true;
-    if (seq->waits && seq->computed - slot->assumed < seq->prompt_tokens) return true;
+    if (seq->one_row_at_a_time && seq->computed - slot->assumed < seq->prompt_tokens) return true;
     return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;
 }
 
@@ -75,14 +75,15 @@ uint64_t sched_used_until(const struct sched *s, seq_idx i) {
     return until < newest ? until : newest; /* a plan that came out empty is not under way */
 }
 
-void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool has_seat) {
+void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool is_running) {
     struct slot *slot = &s->slots[i];
     slot->lingers_until = until;
     slot->lingers_with_kv = has_kv;
-    slot->lingers_with_seat = has_seat;
+    slot->lingers_with_reservation = is_running;
     slot->linger_next = s->linger_first;
     s->linger_first = i;
-    if (has_seat) s->reserved_blocks += sched_reservation(s, i); /* which leaving the seat ended */
+    if (is_running)
+        s->reserved_blocks += sched_reservation(s, i); /* which leaving the seat ended */
 }
 
 uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {
@@ -91,7 +92,7 @@ uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {
     uint64_t number = s->under_way[0].number;
     s->under_way[0] = s->under_way[--s->under_way_count];
     s->steps++;
-    if (s->under_way_count == 0) s->must_settle = false;
+    if (s->under_way_count == 0) s->must_drain = false;
     return number;
 }
 
@@ -105,7 +106,7 @@ void sched_end_lingering(struct sched *s, uint64_t number) {
         }
         *link = slot->linger_next;
         slot->lingers_until = 0;
-        if (slot->lingers_with_seat) s->reserved_blocks -= sched_reservation(s, i);
+        if (slot->lingers_with_reservation) s->reserved_blocks -= sched_reservation(s, i);
         if (slot->lingers_with_kv) kv_seq_close(s->kv, slot->seq.kv);
         s->epoch++;
         if (slot->seq.state == SEQ_LINGERING) sched_slot_free(s, i);

@@ -19,7 +19,7 @@ static void count_slots(struct sched *s, const struct plan *plan, bool is_assume
         empty += empty_slots(s, plan->rows[r].first + plan->rows[r].count);
     if (plan->row_count < s->running_count) {
         for (uint32_t n = 0; n < s->running_count; n++) {
-            const struct slot *slot = &s->slots[s->run[n]];
+            const struct slot *slot = &s->slots[s->running[n]];
             if ((is_assumed ? slot->assumed : slot->seq.planned) == 0)
                 empty += empty_slots(s, slot->seq.computed);
         }
@@ -55,9 +55,9 @@ static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
         kv_seq kv;
         if (!sched_fork_fits(s, i) || kv_seq_fork(s->kv, from->kv, shared, &kv) != ST_OK) break;
         sched_child_unlink(s, i);
-        sched_seat(s, i, kv, shared, now_us);
+        sched_start_running(s, i, kv, shared, now_us);
     }
-    sched_children_to_line(s, parent, now_us);
+    sched_children_to_queue(s, parent, now_us);
 }
 
 /* The row's tokens count as computed, and the one that it samples counts as there. */
@@ -132,7 +132,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
-    if (s->slots[row->seq].is_prompt) sched_reclass(s, row->seq); /* a decode stays one */
+    if (s->slots[row->seq].is_prompt) sched_update_phase(s, row->seq); /* a decode stays one */
     if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
@@ -151,7 +151,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     s->is_assumed = false;
     learn_cost(s, plan, result->elapsed_us);
     count_slots(s, plan, is_assumed);
-    sched_look(s, now_us);
+    sched_update_view(s, now_us);
     for (uint32_t r = 0; r < plan->row_count; r++) {
         if (r + PREFETCH_ROWS < plan->row_count) {
             const struct plan_row *later = &plan->rows[r + PREFETCH_ROWS];
@@ -169,7 +169,7 @@ static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
     seq_at(s, i)->planned = 0; /* an ahead plan's row of it is dropped */
     sched_drop_blocks(s, i);
     seq_at(s, i)->preempt_count++;
-    const struct sched_view *view = sched_look(s, now_us);
+    const struct sched_view *view = sched_update_view(s, now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, seq_at(s, i), view);
     sched_rekey(s, i);
 }
@@ -178,7 +178,7 @@ static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
 static void drop_moved(struct sched *s, const struct plan *plan, uint64_t number, int64_t now_us) {
     if (plan->moves.count == 0) return;
     for (uint32_t n = s->running_count; n-- > 0;) /* the last one takes the place of one dropped */
-        if (s->slots[s->run[n]].moved_in == number) drop_running(s, s->run[n], now_us);
+        if (s->slots[s->running[n]].moved_in == number) drop_running(s, s->running[n], now_us);
     for (uint32_t n = 0; n < plan->preempted_count; n++) {
         const struct plan_preempted *v = &plan->preempted[n];
         seq_idx k = sched_find(s, v->request, v->choice);
@@ -190,7 +190,7 @@ void sched_fail(struct sched *s, struct plan *plan, int64_t now_us) {
     uint64_t number = sched_take_oldest(s, plan);
     bool is_assumed = s->is_assumed;
     s->is_assumed = false;
-    s->must_settle = s->under_way_count > 0;
+    s->must_drain = s->under_way_count > 0;
     for (uint32_t r = 0; r < plan->row_count; r++) {
         struct plan_row *row = &plan->rows[r];
         if (is_live_row(s, row, is_assumed))

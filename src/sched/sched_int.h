@@ -35,19 +35,19 @@ struct sched {
     seq_idx *buckets;   /* (request, choice) -> slot */
     uint32_t bucket_mask;
 
-    struct seq_heap line;    /* WAITING and SWAPPED, by policy key */
-    struct seq_heap oldest;  /* WAITING, by arrival */
-    struct seq_heap timers;  /* by time */
-    struct seq_heap prompts; /* RUNNING in their prompts, by policy key; one plan's scratch */
-    seq_idx *run;            /* RUNNING, in no order that matters; max_seqs elements */
-    uint32_t run_start;      /* where the next plan begins among them */
-    seq_idx eldest;          /* of them, the one submitted first; SEQ_NONE if none runs */
+    struct seq_heap queue;      /* WAITING and SWAPPED, by policy key */
+    struct seq_heap by_arrival; /* WAITING, by arrival */
+    struct seq_heap timers;     /* by time */
+    struct seq_heap prompts;    /* RUNNING in their prompts, by policy key; one plan's scratch */
+    seq_idx *running;           /* RUNNING, in no order that matters; max_seqs elements */
+    uint32_t decode_start;      /* where the next plan begins among them */
+    seq_idx oldest_running;     /* of them, the one submitted first; SEQ_NONE if none runs */
     uint32_t running_count, swapped_count, forking_count, live_count;
     uint32_t decode_count, prompt_count; /* of running_count */
-    uint32_t held_seats;                 /* of ended sequences whose seats are not free yet */
+    uint32_t held_batch_slots;           /* of ended sequences whose seats are not free yet */
     uint32_t live_max;                   /* sequences that may be live at one time */
     uint64_t reserved_blocks;            /* of RUNNING ones, where the policy reserves */
-    uint64_t line_tokens;                /* still to compute, over the line */
+    uint64_t queue_tokens;               /* still to compute, over the line */
 
     seq_idx event_first, event_last;
     seq_idx linger_first; /* ended ones that a plan under way uses */
@@ -58,9 +58,9 @@ struct sched {
         uint64_t number;
     } under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
     uint32_t under_way_count;
-    bool is_assumed;  /* sequences stand as if the oldest plan under way had been applied */
-    bool must_settle; /* a plan failed: no new one before all under way are over */
-    uint64_t epoch;   /* counts what may change an answer of the prefix cache for the better */
+    bool is_assumed; /* sequences stand as if the oldest plan under way had been applied */
+    bool must_drain; /* a plan failed: no new one before all under way are over */
+    uint64_t epoch;  /* counts what may change an answer of the prefix cache for the better */
 
     /* Scratch of one plan, of max_seqs elements. */
     const struct sched_seq **candidates;
@@ -106,23 +106,23 @@ static inline seq_idx idx_of(const struct sched *s, const struct sched_seq *seq)
 }
 
 /* Refresh the view; it is what a policy is shown next. */
-const struct sched_view *sched_look(struct sched *s, int64_t now_us);
+const struct sched_view *sched_update_view(struct sched *s, int64_t now_us);
 
 /* Policy order: smaller key first, then the order of submission. */
 bool sched_goes_before(const struct sched *s, seq_idx a, seq_idx b);
 uint32_t sched_blocks_for(const struct sched *s, uint32_t tokens);
 
-uint64_t sched_line_tie(const struct sched *s, seq_idx i);
-void sched_line_push(struct sched *s, seq_idx i); /* WAITING or SWAPPED, its key is fresh */
-void sched_line_remove(struct sched *s, seq_idx i);
+uint64_t sched_queue_tie(const struct sched *s, seq_idx i);
+void sched_queue_push(struct sched *s, seq_idx i); /* WAITING or SWAPPED, its key is fresh */
+void sched_queue_remove(struct sched *s, seq_idx i);
 
 /* Something happened to it: ask the policy for its key and its timer again. */
 void sched_rekey(struct sched *s, seq_idx i);
 void sched_set_timer(struct sched *s, seq_idx i);
 
-void sched_run_link(struct sched *s, seq_idx i); /* becomes RUNNING, takes a seat */
-void sched_run_unlink(struct sched *s, seq_idx i);
-void sched_reclass(struct sched *s, seq_idx i); /* decode or prompt, after `computed` moved */
+void sched_running_add(struct sched *s, seq_idx i); /* becomes RUNNING, takes a seat */
+void sched_running_remove(struct sched *s, seq_idx i);
+void sched_update_phase(struct sched *s, seq_idx i); /* decode or prompt, after `computed` moved */
 uint32_t sched_reservation(const struct sched *s,
                            seq_idx i); /* blocks, where the policy reserves */
 void sched_event_push(struct sched *s, seq_idx i);
@@ -131,9 +131,9 @@ void sched_event_push(struct sched *s, seq_idx i);
 void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us);
 
 /* Choices that wait for `parent` take their own place in line. */
-void sched_children_to_line(struct sched *s, seq_idx parent, int64_t now_us);
+void sched_children_to_queue(struct sched *s, seq_idx parent, int64_t now_us);
 void sched_child_unlink(struct sched *s, seq_idx child);
-void sched_wait(struct sched *s, seq_idx i); /* into the line, all to be computed */
+void sched_enqueue(struct sched *s, seq_idx i); /* into the line, all to be computed */
 void sched_fire_timers(struct sched *s, int64_t now_us);
 
 /* ---- sched_ahead.c ---- */
@@ -142,12 +142,12 @@ void sched_assume(struct sched *s);
 /* Take back what was assumed of sequence i. */
 void sched_unassume(struct sched *s, seq_idx i);
 /* Must sequence i have no row in this ahead plan, because the plan under way has one? */
-bool sched_rests(const struct planning *p, seq_idx i);
+bool sched_skips_ahead_plan(const struct planning *p, seq_idx i);
 
 /* The number of the last plan under way that uses sequence i; 0: none does. One that ends keeps its
  * blocks and its index until that plan is over. */
 uint64_t sched_used_until(const struct sched *s, seq_idx i);
-void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool has_seat);
+void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool is_running);
 /* The oldest plan under way is over: returns its number. When its rows have been dealt with, what
  * lingered for it is given back. */
 uint64_t sched_take_oldest(struct sched *s, const struct plan *plan);
@@ -155,7 +155,7 @@ void sched_end_lingering(struct sched *s, uint64_t number);
 
 /* ---- sched_memory.c ---- */
 /* Room for the positions below `tokens`; may preempt others. False: it must wait. */
-bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens);
+bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens);
 
 /* A sequence whose blocks cannot be used: back into the line, all to be computed again. */
 void sched_drop_blocks(struct sched *s, seq_idx i);
@@ -175,7 +175,7 @@ void sched_keep_free(struct planning *p);
 /* ---- sched_admit.c ---- */
 enum admission {
     ADMITTED,
-    ADMIT_ASIDE, /* another computes its prefix: others may pass */
+    ADMIT_SKIP, /* another computes its prefix: others may pass */
     ADMIT_NO_MEMORY,
     ADMIT_NO_TOKENS, /* this step has none left for it */
 };
@@ -187,7 +187,7 @@ enum admission sched_admit(struct planning *p, seq_idx i);
 uint32_t sched_chunk(const struct planning *p, seq_idx i, uint32_t first);
 
 /* The sequence takes a seat with the tables it has. */
-void sched_seat(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us);
+void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us);
 
 /* May a choice take a seat beside its parent now? */
 bool sched_fork_fits(const struct sched *s, seq_idx child);

@@ -1,6 +1,6 @@
 /* sched/sched_memory.c - blocks for a row, and who gives way when there are none.
  *
- * Entry points: sched_make_room, sched_displace, sched_keep_free, sched_drop_blocks.
+ * Entry points: sched_ensure_blocks, sched_displace, sched_keep_free, sched_drop_blocks.
  *
  * A sequence that lacks blocks takes them from one that stands behind it in policy order and has
  * not yet lost its seat preempt_max times (I4). The eldest running sequence, by submission, may
@@ -37,9 +37,9 @@ static bool swap_out(struct planning *p, seq_idx i) {
     if (!may_swap(s, seq_at(s, i))) return false;
     if (kv_seq_swap_out(s->kv, seq_at(s, i)->kv, &p->plan->moves) != ST_OK) return false;
     s->slots[i].moved_in = s->plan_number;
-    sched_run_unlink(s, i);
+    sched_running_remove(s, i);
     seq_at(s, i)->state = SEQ_SWAPPED;
-    sched_line_push(s, i);
+    sched_queue_push(s, i);
     s->swapped_out++;
     return true;
 }
@@ -49,14 +49,14 @@ void sched_drop_blocks(struct sched *s, seq_idx i) {
     s->recomputed_tokens += seq->computed;
     kv_seq_close(s->kv, seq->kv);
     if (seq->state == SEQ_RUNNING)
-        sched_run_unlink(s, i);
+        sched_running_remove(s, i);
     else
-        sched_line_remove(s, i);
-    sched_wait(s, i);
+        sched_queue_remove(s, i);
+    sched_enqueue(s, i);
     s->epoch++;
 }
 
-static void note_preempted(struct planning *p, seq_idx i, enum preempt_why why) {
+static void add_preempted(struct planning *p, seq_idx i, enum preempt_why why) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     CHECK(p->plan->preempted_count < p->plan->preempted_cap);
@@ -72,22 +72,22 @@ static void note_preempted(struct planning *p, seq_idx i, enum preempt_why why) 
     s->epoch++;
     p->is_pending_known = false;
     if (why == PREEMPT_MEMORY) p->is_admitting = false;
-    const struct sched_view *view = sched_look(s, p->now_us);
+    const struct sched_view *view = sched_update_view(s, p->now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, &slot->seq, view);
     sched_rekey(s, i);
 }
 
-static void leave_plan(struct planning *p, seq_idx i) {
+static void remove_from_plan(struct planning *p, seq_idx i) {
     if (seq_at(p->s, i)->planned > 0) sched_row_drop(p, i);
     if (heap_has(&p->s->prompts, i)) heap_remove(&p->s->prompts, i);
 }
 
 static void preempt(struct planning *p, seq_idx i, enum preempt_why why) {
     struct sched *s = p->s;
-    leave_plan(p, i);
+    remove_from_plan(p, i);
     bool wants_swap = s->knobs.preempt == PREEMPT_SWAP || swap_is_cheaper(s, seq_at(s, i));
     if (!wants_swap || !swap_out(p, i)) sched_drop_blocks(s, i);
-    note_preempted(p, i, why);
+    add_preempted(p, i, why);
 }
 
 /* ---- choosing ---- */
@@ -106,49 +106,49 @@ bool sched_release_kept(struct sched *s) {
     return true;
 }
 
-enum who { WHO_JUNIOR, WHO_UNPROTECTED, WHO_ANYONE };
+enum victims { VICTIMS_BEHIND, VICTIMS_UNPROTECTED, VICTIMS_ALL };
 
 /* Whoever was seated by this plan stays: nobody moves twice in a plan. */
-static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_whom, enum who who) {
+static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_seq, enum victims victims) {
     const struct sched *s = p->s;
-    if (i == for_whom || s->slots[i].seated_in == s->plan_number) return false;
-    if (who == WHO_ANYONE) return true;
+    if (i == for_seq || s->slots[i].admitted_in == s->plan_number) return false;
+    if (victims == VICTIMS_ALL) return true;
     if (is_protected(s, i)) return false;
-    return who == WHO_UNPROTECTED || sched_goes_before(s, for_whom, i);
+    return victims == VICTIMS_UNPROTECTED || sched_goes_before(s, for_seq, i);
 }
 
-static uint32_t collect(struct planning *p, seq_idx for_whom, enum who who) {
+static uint32_t collect(struct planning *p, seq_idx for_seq, enum victims victims) {
     struct sched *s = p->s;
     uint32_t count = 0;
     for (uint32_t n = 0; n < s->running_count; n++)
-        if (is_candidate(p, s->run[n], for_whom, who))
-            s->candidates[count++] = seq_at(s, s->run[n]);
+        if (is_candidate(p, s->running[n], for_seq, victims))
+            s->candidates[count++] = seq_at(s, s->running[n]);
     return count;
 }
 
 static seq_idx pick(struct planning *p, uint32_t count) {
     struct sched *s = p->s;
-    const struct sched_view *view = sched_look(s, p->now_us);
+    const struct sched_view *view = sched_update_view(s, p->now_us);
     uint32_t k = s->policy->pick_victim(s->state, s->candidates, count, view);
     CHECK(k < count);
     return idx_of(s, s->candidates[k]);
 }
 
 /* An ahead plan preempts nobody: the plan under way may use the victim's blocks. */
-static bool must_settle_first(struct planning *p) {
-    if (p->is_ahead) p->plan->wants_settled = true;
+static bool must_drain_first(struct planning *p) {
+    if (p->is_ahead) p->plan->wants_drain = true;
     return p->is_ahead;
 }
 
 /* Somebody's blocks become available, or retention hints are given up; false if nothing can. */
-static bool give_way(struct planning *p, seq_idx for_whom) {
-    if (p->is_ahead && p->plan->wants_settled) return false;
-    uint32_t count = collect(p, for_whom, WHO_JUNIOR);
+static bool preempt_for(struct planning *p, seq_idx for_seq) {
+    if (p->is_ahead && p->plan->wants_drain) return false;
+    uint32_t count = collect(p, for_seq, VICTIMS_BEHIND);
     if (count == 0 && sched_release_kept(p->s)) return true;
-    bool is_eldest = for_whom == p->s->eldest;
-    if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_UNPROTECTED);
-    if (count == 0 && is_eldest) count = collect(p, for_whom, WHO_ANYONE);
-    if (count == 0 || must_settle_first(p)) return false;
+    bool is_oldest_running = for_seq == p->s->oldest_running;
+    if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_UNPROTECTED);
+    if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ALL);
+    if (count == 0 || must_drain_first(p)) return false;
     preempt(p, pick(p, count), PREEMPT_MEMORY);
     return true;
 }
@@ -167,7 +167,7 @@ static bool grow(struct planning *p, struct slot *slot, uint32_t tokens) {
     return st == ST_OK;
 }
 
-bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens) {
+bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     if (tokens <= slot->seq.writable_end) return true;
@@ -175,7 +175,7 @@ bool sched_make_room(struct planning *p, seq_idx i, uint32_t tokens) {
         if (grow(p, slot, end_of_block(s, tokens))) return true;
         /* Enough blocks, so it is the list of moves that is full: the next step has a new one. */
         if (kv_seq_need(s->kv, slot->seq.kv, tokens) <= kv_cache_available(s->kv)) return false;
-        if (!give_way(p, i)) return false;
+        if (!preempt_for(p, i)) return false;
     }
 }
 
@@ -190,17 +190,17 @@ static bool displaces(const struct sched *s, seq_idx waiting, seq_idx running) {
 bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
     struct sched *s = p->s;
     if (!s->policy->displaces || p->displaced == DISPLACE_MAX) return false;
-    sched_look(s, p->now_us);
+    sched_update_view(s, p->now_us);
     uint64_t gain = kv_cache_available(s->kv);
     uint32_t count = 0;
     for (uint32_t n = 0; n < s->running_count; n++) {
-        seq_idx i = s->run[n];
-        if (is_protected(s, i) || s->slots[i].seated_in == s->plan_number) continue;
+        seq_idx i = s->running[n];
+        if (is_protected(s, i) || s->slots[i].admitted_in == s->plan_number) continue;
         if (!displaces(s, waiting, i)) continue;
         s->candidates[count++] = seq_at(s, i);
         if (gain < blocks) gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
     }
-    if (count == 0 || gain < blocks || must_settle_first(p)) return false;
+    if (count == 0 || gain < blocks || must_drain_first(p)) return false;
     preempt(p, pick(p, count), PREEMPT_POLICY);
     p->displaced++;
     return true;
@@ -211,17 +211,17 @@ void sched_keep_free(struct planning *p) {
     struct sched *s = p->s;
     p->keep_free = 0;
     if (!s->policy->blocks_to_keep_free) return;
-    uint32_t wish = s->policy->blocks_to_keep_free(s->state, sched_look(s, p->now_us));
+    uint32_t wish = s->policy->blocks_to_keep_free(s->state, sched_update_view(s, p->now_us));
     uint32_t most = s->knobs.kv_blocks / KEEP_FREE_PART;
     p->keep_free = wish < most ? wish : most;
     while (s->running_count > 1 && p->displaced < DISPLACE_MAX &&
            kv_cache_available(s->kv) < p->keep_free) {
-        uint32_t count = collect(p, s->eldest, WHO_UNPROTECTED);
+        uint32_t count = collect(p, s->oldest_running, VICTIMS_UNPROTECTED);
         if (count == 0) return;
         seq_idx victim = pick(p, count);
-        if (!may_swap(s, seq_at(s, victim)) || must_settle_first(p)) return;
+        if (!may_swap(s, seq_at(s, victim)) || must_drain_first(p)) return;
         if (!swap_out(p, victim)) return;
-        note_preempted(p, victim, PREEMPT_POLICY);
+        add_preempted(p, victim, PREEMPT_POLICY);
         p->displaced++;
     }
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    ASIDE_MAX = 8,  /* sequences that wait for another's prefix and are passed, in one plan */
+    SKIP_MAX = 8,   /* sequences that wait for another's prefix and are passed, in one plan */
     REKEY_MAX = 64, /* keys that grew by themselves, asked anew in one plan */
 };
 
@@ -93,18 +93,18 @@ static void sort_rows(struct planning *p) {
 /* ---- decodes ---- */
 
 /* All that run: the eldest first, for nobody may take what it needs (I5); then from where the
- * last plan ran out of tokens. A copy, since who is preempted leaves s->run. */
-static void note_running(struct planning *p) {
+ * last plan ran out of tokens. A copy, since who is preempted leaves s->running. */
+static void copy_running(struct planning *p) {
     struct sched *s = p->s;
     uint32_t count = s->running_count;
     p->order_count = count;
     if (count == 0) return;
-    uint32_t start = s->run_start < count ? s->run_start : 0;
-    memcpy(s->order, s->run + start, (count - start) * sizeof(s->order[0]));
-    memcpy(s->order + (count - start), s->run, start * sizeof(s->order[0]));
-    uint32_t place = (seq_at(s, s->eldest)->run_place + count - start) % count;
+    uint32_t start = s->decode_start < count ? s->decode_start : 0;
+    memcpy(s->order, s->running + start, (count - start) * sizeof(s->order[0]));
+    memcpy(s->order + (count - start), s->running, start * sizeof(s->order[0]));
+    uint32_t place = (seq_at(s, s->oldest_running)->run_idx + count - start) % count;
     memmove(s->order + 1, s->order, place * sizeof(s->order[0]));
-    s->order[0] = s->eldest;
+    s->order[0] = s->oldest_running;
 }
 
 static void plan_decodes(struct planning *p) {
@@ -116,12 +116,12 @@ static void plan_decodes(struct planning *p) {
         const struct sched_seq *seq = seq_at(s, i);
         /* One that a row before it has preempted is not RUNNING any more. */
         if (seq->state != SEQ_RUNNING || seq->planned > 0 || seq_left(seq) != 1) continue;
-        if (sched_rests(p, i)) continue;
+        if (sched_skips_ahead_plan(p, i)) continue;
         if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {
-            s->run_start = seq->run_place; /* the next step begins with it */
+            s->decode_start = seq->run_idx; /* the next step begins with it */
             return;
         }
-        if (sched_make_room(p, i, seq->total)) sched_row_add(p, i, 1);
+        if (sched_ensure_blocks(p, i, seq->total)) sched_row_add(p, i, 1);
     }
 }
 
@@ -144,7 +144,7 @@ static void plan_prompt(struct planning *p, seq_idx i, uint32_t count) {
     const struct sched_seq *seq = seq_at(s, i);
     if (!s->policy->whole_prompts) count = cut_to_memory(s, i, count);
     uint32_t before = kv_seq_need(s->kv, seq->kv, seq->total);
-    if (!sched_make_room(p, i, seq->computed + count)) return;
+    if (!sched_ensure_blocks(p, i, seq->computed + count)) return;
     uint32_t after = kv_seq_need(s->kv, seq->kv, seq->total);
     if (p->is_pending_known) p->pending -= before > after ? before - after : 0;
     if (p->plan->token_count + count > s->knobs.max_step_tokens) sched_rows_drop_all(p);
@@ -162,30 +162,31 @@ static void plan_running_prompt(struct planning *p, seq_idx i) {
 
 /* ---- the line ---- */
 
-struct asides {
-    seq_idx list[ASIDE_MAX];
+struct skipped {
+    seq_idx list[SKIP_MAX];
     uint32_t count;
 };
 
 /* They stay WAITING; only the heap does not see them for the rest of the plan. */
-static void set_aside(struct planning *p, struct asides *a, seq_idx i) {
-    heap_remove(&p->s->line, i);
+static void skip_for_plan(struct planning *p, struct skipped *a, seq_idx i) {
+    heap_remove(&p->s->queue, i);
     a->list[a->count++] = i;
-    if (a->count == ASIDE_MAX) p->is_admitting = false;
+    if (a->count == SKIP_MAX) p->is_admitting = false;
 }
 
-static void return_asides(struct sched *s, const struct asides *a) {
+static void requeue_skipped(struct sched *s, const struct skipped *a) {
     for (uint32_t n = 0; n < a->count; n++)
-        heap_push(&s->line, a->list[n], seq_at(s, a->list[n])->key, sched_line_tie(s, a->list[n]));
+        heap_push(&s->queue, a->list[n], seq_at(s, a->list[n])->key,
+                  sched_queue_tie(s, a->list[n]));
 }
 
 /* The first in line, after keys that grew by themselves have found their place; SEQ_NONE if
  * nobody may come in. Who was preempted by this plan does not come back in it, unless nobody else
  * runs (I6). */
-static seq_idx line_front(struct planning *p) {
+static seq_idx queue_front(struct planning *p) {
     struct sched *s = p->s;
     while (p->is_admitting) {
-        seq_idx i = heap_top(&s->line);
+        seq_idx i = heap_top(&s->queue);
         if (i == SEQ_NONE) break;
         if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;
         if (p->rekeyed == REKEY_MAX) return i;
@@ -198,22 +199,22 @@ static seq_idx line_front(struct planning *p) {
     return SEQ_NONE;
 }
 
-static void plan_first_in_line(struct planning *p, struct asides *a, seq_idx i) {
+static void plan_queue_front(struct planning *p, struct skipped *a, seq_idx i) {
     struct sched *s = p->s;
-    const struct sched_view *view = sched_look(s, p->now_us);
+    const struct sched_view *view = sched_update_view(s, p->now_us);
     if (s->policy->may_admit && !s->policy->may_admit(s->state, view)) {
         p->is_admitting = false;
         return;
     }
-    if (s->running_count + s->held_seats >= s->knobs.max_seqs) {
+    if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) {
         if (!sched_displace(p, i, 0)) p->is_admitting = false;
         return;
     }
     switch (sched_admit(p, i)) {
     case ADMITTED:
         break;
-    case ADMIT_ASIDE:
-        set_aside(p, a, i);
+    case ADMIT_SKIP:
+        skip_for_plan(p, a, i);
         break;
     case ADMIT_NO_MEMORY:
         if (!sched_displace(p, i, s->slots[i].seen_need)) p->is_admitting = false;
@@ -229,25 +230,25 @@ static void gather_prompts(const struct planning *p) {
     heap_clear(&s->prompts);
     if (s->prompt_count == 0) return;
     for (uint32_t n = 0; n < s->running_count; n++) {
-        seq_idx i = s->run[n];
-        if (seq_left(seq_at(s, i)) > 1 && !sched_rests(p, i))
+        seq_idx i = s->running[n];
+        if (seq_left(seq_at(s, i)) > 1 && !sched_skips_ahead_plan(p, i))
             heap_push(&s->prompts, i, seq_at(s, i)->key, s->slots[i].serial);
     }
 }
 
-static void plan_prompts_and_line(struct planning *p) {
+static void plan_prompts_and_queue(struct planning *p) {
     struct sched *s = p->s;
-    struct asides asides = {.count = 0};
+    struct skipped skipped = {.count = 0};
     gather_prompts(p);
     while (!p->is_solo && p->plan->token_count < s->knobs.max_step_tokens) {
-        seq_idx waiting = line_front(p), running = heap_top(&s->prompts);
+        seq_idx waiting = queue_front(p), running = heap_top(&s->prompts);
         if (waiting == SEQ_NONE && running == SEQ_NONE) break;
         if (running == SEQ_NONE || (waiting != SEQ_NONE && sched_goes_before(s, waiting, running)))
-            plan_first_in_line(p, &asides, waiting);
+            plan_queue_front(p, &skipped, waiting);
         else
             plan_running_prompt(p, running);
     }
-    return_asides(s, &asides);
+    requeue_skipped(s, &skipped);
     heap_clear(&s->prompts);
 }
 
@@ -260,7 +261,7 @@ static void set_prompt_budget(struct planning *p) {
     uint32_t used = p->plan->token_count, max = s->knobs.max_step_tokens;
     p->prompt_left = used < max ? max - used : 0;
     if (!s->policy->prompt_budget) return;
-    const struct sched_view *view = sched_look(s, p->now_us);
+    const struct sched_view *view = sched_update_view(s, p->now_us);
     uint32_t wish = s->policy->prompt_budget(s->state, p->prompt_left, view);
     if (wish == 0 && used == 0) return;
     if (wish < p->prompt_left) p->prompt_left = wish;
@@ -269,9 +270,9 @@ static void set_prompt_budget(struct planning *p) {
 /* Whatever the policy and the budgets say, somebody runs: the eldest (I5). */
 static void force_progress(struct planning *p) {
     struct sched *s = p->s;
-    uint32_t left = seq_left(seq_at(s, s->eldest)), max = s->knobs.max_step_tokens;
+    uint32_t left = seq_left(seq_at(s, s->oldest_running)), max = s->knobs.max_step_tokens;
     bool is_whole = s->policy->whole_prompts || left <= max;
-    plan_prompt(p, s->eldest, is_whole ? left : max);
+    plan_prompt(p, s->oldest_running, is_whole ? left : max);
     CHECK(p->plan->row_count > 0 || p->plan->moves.count > 0);
 }
 
@@ -280,17 +281,17 @@ static void plan_rows(struct planning *p) {
     if (!s->policy->runs_decodes) {
         plan_decodes(p);
         set_prompt_budget(p);
-        plan_prompts_and_line(p);
+        plan_prompts_and_queue(p);
         return;
     }
     set_prompt_budget(p);
-    plan_prompts_and_line(p);
-    const struct sched_view *view = sched_look(s, p->now_us);
+    plan_prompts_and_queue(p);
+    const struct sched_view *view = sched_update_view(s, p->now_us);
     if (p->plan->token_count == 0 || s->policy->runs_decodes(s->state, view)) plan_decodes(p);
 }
 
 /* A plan with something in it is under way from now on. */
-static void note_under_way(struct planning *p) {
+static void add_under_way(struct planning *p) {
     struct sched *s = p->s;
     if (p->plan->row_count == 0 && p->plan->moves.count == 0) return;
     s->under_way[s->under_way_count++] = (struct plan_under_way){p->plan, s->plan_number};
@@ -299,7 +300,7 @@ static void note_under_way(struct planning *p) {
 
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     CHECK(s->under_way_count < PLANS_UNDER_WAY_MAX);
-    CHECK(!s->must_settle);
+    CHECK(!s->must_drain);
     CHECK(plan->row_cap >= s->knobs.max_seqs);
     struct planning p = {.s = s,
                          .plan = plan,
@@ -312,13 +313,13 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     sched_fire_timers(s, now_us);
     kv_cache_expire(s->kv, now_us);
 
-    note_running(&p);
+    copy_running(&p);
     sched_keep_free(&p);
     plan_rows(&p);
     bool is_empty = plan->token_count == 0 && plan->moves.count == 0;
     if (is_empty && s->running_count > 0 && !p.is_ahead) force_progress(&p);
     sort_rows(&p);
-    plan->waiting_count = s->oldest.count + s->forking_count;
+    plan->waiting_count = s->by_arrival.count + s->forking_count;
     plan->running_count = s->running_count;
-    note_under_way(&p);
+    add_under_way(&p);
 }

@@ -1,7 +1,7 @@
 /* sched/sched_seq.c - how a sequence changes its state; see sched/sched_int.h.
  *
- * Entry points, in the order of a sequence's life: sched_wait, sched_line_push,
- * sched_line_remove, sched_run_link, sched_run_unlink, sched_end; sched_rekey and
+ * Entry points, in the order of a sequence's life: sched_enqueue, sched_queue_push,
+ * sched_queue_remove, sched_running_add, sched_running_remove, sched_end; sched_rekey and
  * sched_fire_timers for what happens meanwhile.
  */
 #include "sched/sched_int.h"
@@ -18,11 +18,11 @@ bool sched_goes_before(const struct sched *s, seq_idx a, seq_idx b) {
     return key_a != key_b ? key_a < key_b : s->slots[a].serial < s->slots[b].serial;
 }
 
-const struct sched_view *sched_look(struct sched *s, int64_t now_us) {
-    seq_idx oldest = heap_top(&s->oldest);
+const struct sched_view *sched_update_view(struct sched *s, int64_t now_us) {
+    seq_idx oldest = heap_top(&s->by_arrival);
     s->view.now_us = now_us;
     s->view.running_count = s->running_count;
-    s->view.waiting_count = s->oldest.count;
+    s->view.waiting_count = s->by_arrival.count;
     s->view.swapped_count = s->swapped_count;
     s->view.decode_count = s->decode_count;
     s->view.prompt_count = s->prompt_count;
@@ -35,7 +35,7 @@ const struct sched_view *sched_look(struct sched *s, int64_t now_us) {
 /* ---- keys and timers ---- */
 
 /* Of two with one key the one that is swapped out goes first: it holds spill slots. */
-uint64_t sched_line_tie(const struct sched *s, seq_idx i) {
+uint64_t sched_queue_tie(const struct sched *s, seq_idx i) {
     uint64_t is_waiting = seq_at(s, i)->state == SEQ_WAITING;
     return is_waiting << 63 | s->slots[i].serial;
 }
@@ -72,8 +72,8 @@ void sched_rekey(struct sched *s, seq_idx i) {
     int64_t key = s->policy->key(s->state, seq, &s->view);
     if (key != seq->key) {
         seq->key = key;
-        if (seq->state != SEQ_RUNNING && heap_has(&s->line, i))
-            heap_change(&s->line, i, key, sched_line_tie(s, i));
+        if (seq->state != SEQ_RUNNING && heap_has(&s->queue, i))
+            heap_change(&s->queue, i, key, sched_queue_tie(s, i));
     }
     if (s->policy->next_timer) sched_set_timer(s, i);
 }
@@ -85,7 +85,7 @@ void sched_fire_timers(struct sched *s, int64_t now_us) {
         seq_idx i = heap_top(&s->timers);
         if (i == SEQ_NONE || heap_key(&s->timers, i) > now_us) return;
         struct sched_seq *seq = seq_at(s, i);
-        const struct sched_view *view = sched_look(s, now_us);
+        const struct sched_view *view = sched_update_view(s, now_us);
         bool is_over = seq->urgency.expires_us > 0 && seq->urgency.expires_us <= now_us;
         if (!is_over && s->policy->sheds) is_over = s->policy->sheds(s->state, seq, view);
         if (is_over) {
@@ -100,45 +100,45 @@ void sched_fire_timers(struct sched *s, int64_t now_us) {
 
 /* ---- the line ---- */
 
-void sched_line_push(struct sched *s, seq_idx i) {
+void sched_queue_push(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     CHECK(slot->seq.state == SEQ_WAITING || slot->seq.state == SEQ_SWAPPED);
     slot->seen_need = 0;
     slot->seen_promised = false;
-    heap_push(&s->line, i, slot->seq.key, sched_line_tie(s, i));
+    heap_push(&s->queue, i, slot->seq.key, sched_queue_tie(s, i));
     if (slot->seq.state == SEQ_WAITING)
-        heap_push(&s->oldest, i, slot->seq.arrived_us, slot->serial);
+        heap_push(&s->by_arrival, i, slot->seq.arrived_us, slot->serial);
     else
         s->swapped_count++;
-    s->line_tokens += seq_left(&slot->seq);
+    s->queue_tokens += seq_left(&slot->seq);
 }
 
 /* A policy may want a timer for the one that has waited longest alone: whoever takes that place
  * is asked again. */
 static void oldest_remove(struct sched *s, seq_idx i) {
-    bool was_first = heap_top(&s->oldest) == i;
-    heap_remove(&s->oldest, i);
-    seq_idx first = heap_top(&s->oldest);
+    bool was_first = heap_top(&s->by_arrival) == i;
+    heap_remove(&s->by_arrival, i);
+    seq_idx first = heap_top(&s->by_arrival);
     if (!was_first || first == SEQ_NONE || !s->policy->next_timer) return;
     s->view.oldest_waiting_us = seq_at(s, first)->arrived_us;
     sched_set_timer(s, first);
 }
 
-void sched_line_remove(struct sched *s, seq_idx i) {
+void sched_queue_remove(struct sched *s, seq_idx i) {
     const struct sched_seq *seq = seq_at(s, i);
-    heap_remove(&s->line, i);
+    heap_remove(&s->queue, i);
     if (seq->state == SEQ_WAITING)
         oldest_remove(s, i);
     else
         s->swapped_count--;
-    s->line_tokens -= seq_left(seq);
+    s->queue_tokens -= seq_left(seq);
 }
 
-void sched_wait(struct sched *s, seq_idx i) {
+void sched_enqueue(struct sched *s, seq_idx i) {
     struct sched_seq *seq = seq_at(s, i);
     seq->state = SEQ_WAITING;
     seq->computed = 0;
-    sched_line_push(s, i);
+    sched_queue_push(s, i);
 }
 
 /* ---- the seats ---- */
@@ -147,7 +147,7 @@ uint32_t sched_reservation(const struct sched *s, seq_idx i) {
     return s->policy->reserves_all ? sched_blocks_for(s, seq_at(s, i)->total_max) : 0;
 }
 
-void sched_reclass(struct sched *s, seq_idx i) {
+void sched_update_phase(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     bool is_prompt = seq_in_prompt(&slot->seq);
     if (is_prompt == slot->is_prompt) return;
@@ -156,20 +156,22 @@ void sched_reclass(struct sched *s, seq_idx i) {
     s->decode_count += is_prompt ? -1u : 1;
 }
 
-static seq_idx find_eldest(const struct sched *s) {
-    seq_idx eldest = s->running_count > 0 ? s->run[0] : SEQ_NONE;
+static seq_idx find_oldest_running(const struct sched *s) {
+    seq_idx oldest_running = s->running_count > 0 ? s->running[0] : SEQ_NONE;
     for (uint32_t n = 1; n < s->running_count; n++)
-        if (s->slots[s->run[n]].serial < s->slots[eldest].serial) eldest = s->run[n];
-    return eldest;
+        if (s->slots[s->running[n]].serial < s->slots[oldest_running].serial)
+            oldest_running = s->running[n];
+    return oldest_running;
 }
 
-void sched_run_link(struct sched *s, seq_idx i) {
+void sched_running_add(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
     CHECK(s->running_count < s->knobs.max_seqs);
-    seq->run_place = s->running_count;
-    s->run[s->running_count++] = i;
-    if (s->eldest == SEQ_NONE || slot->serial < s->slots[s->eldest].serial) s->eldest = i;
+    seq->run_idx = s->running_count;
+    s->running[s->running_count++] = i;
+    if (s->oldest_running == SEQ_NONE || slot->serial < s->slots[s->oldest_running].serial)
+        s->oldest_running = i;
     seq->state = SEQ_RUNNING;
     seq->run_steps = 0;
     s->reserved_blocks += sched_reservation(s, i);
@@ -181,21 +183,21 @@ void sched_run_link(struct sched *s, seq_idx i) {
 }
 
 /* The last one takes its place. */
-void sched_run_unlink(struct sched *s, seq_idx i) {
+void sched_running_remove(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
     CHECK(seq->state == SEQ_RUNNING);
-    CHECK(s->run[seq->run_place] == i);
-    seq_idx last = s->run[--s->running_count];
-    s->run[seq->run_place] = last;
-    seq_at(s, last)->run_place = seq->run_place;
-    if (s->eldest == i) s->eldest = find_eldest(s);
+    CHECK(s->running[seq->run_idx] == i);
+    seq_idx last = s->running[--s->running_count];
+    s->running[seq->run_idx] = last;
+    seq_at(s, last)->run_idx = seq->run_idx;
+    if (s->oldest_running == i) s->oldest_running = find_oldest_running(s);
     s->reserved_blocks -= sched_reservation(s, i);
     if (slot->is_prompt)
         s->prompt_count--;
     else
         s->decode_count--;
-    if (s->running_count == 0) s->held_seats = 0;
+    if (s->running_count == 0) s->held_batch_slots = 0;
 }
 
 /* ---- choices that wait for their parent ---- */
@@ -210,11 +212,11 @@ void sched_child_unlink(struct sched *s, seq_idx child) {
     s->forking_count--;
 }
 
-void sched_children_to_line(struct sched *s, seq_idx parent, int64_t now_us) {
+void sched_children_to_queue(struct sched *s, seq_idx parent, int64_t now_us) {
     for (seq_idx i; (i = s->slots[parent].child_first) != SEQ_NONE;) {
         sched_child_unlink(s, i);
-        sched_wait(s, i);
-        sched_look(s, now_us);
+        sched_enqueue(s, i);
+        sched_update_view(s, now_us);
         sched_rekey(s, i);
     }
 }
@@ -233,31 +235,32 @@ void sched_event_push(struct sched *s, seq_idx i) {
     s->event_last = i;
 }
 
-static void leave_seat(struct sched *s, seq_idx i, int64_t now_us) {
+static void stop_running(struct sched *s, seq_idx i, int64_t now_us) {
     const struct sched_policy *policy = s->policy;
-    sched_run_unlink(s, i);
-    const struct sched_view *view = sched_look(s, now_us);
-    if (s->running_count > 0 && policy->frees_seat && !policy->frees_seat(s->state, view))
-        s->held_seats++;
+    sched_running_remove(s, i);
+    const struct sched_view *view = sched_update_view(s, now_us);
+    if (s->running_count > 0 && policy->frees_batch_slot &&
+        !policy->frees_batch_slot(s->state, view))
+        s->held_batch_slots++;
 }
 
 void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us) {
     struct slot *slot = &s->slots[i];
     CHECK(why != FINISH_NONE);
-    bool has_seat = slot->seq.state == SEQ_RUNNING;
-    bool has_kv = has_seat || slot->seq.state == SEQ_SWAPPED;
+    bool is_running = slot->seq.state == SEQ_RUNNING;
+    bool has_kv = is_running || slot->seq.state == SEQ_SWAPPED;
     uint64_t until = sched_used_until(s, i);
     sched_unassume(s, i);
     slot->seq.planned = 0; /* a row of it that is under way is dropped */
     if (has_kv && until == 0) kv_seq_close(s->kv, slot->seq.kv);
-    s->epoch += has_seat;
+    s->epoch += is_running;
     switch (slot->seq.state) {
     case SEQ_WAITING:
     case SEQ_SWAPPED:
-        sched_line_remove(s, i);
+        sched_queue_remove(s, i);
         break;
     case SEQ_RUNNING:
-        leave_seat(s, i, now_us);
+        stop_running(s, i, now_us);
         break;
     case SEQ_FORKING:
         sched_child_unlink(s, i);
@@ -267,13 +270,14 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     }
     slot->seq.state = SEQ_ENDED;
     slot->finish = why;
-    if (until > 0) sched_linger(s, i, until, has_kv, has_seat);
+    if (until > 0) sched_linger(s, i, until, has_kv, is_running);
     drop_timer(s, i);
     s->live_count--;
     s->finished++;
     if (why == FINISH_STOP || why == FINISH_LENGTH)
         s->mean_output += OUTPUT_LEARN_RATE * (seq_generated(&slot->seq) - s->mean_output);
-    sched_children_to_line(s, i, now_us);
-    if (s->policy->on_finish) s->policy->on_finish(s->state, &slot->seq, sched_look(s, now_us));
+    sched_children_to_queue(s, i, now_us);
+    if (s->policy->on_finish)
+        s->policy->on_finish(s->state, &slot->seq, sched_update_view(s, now_us));
     sched_event_push(s, i);
 }

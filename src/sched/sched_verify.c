@@ -1,10 +1,10 @@
 /* sched/sched_verify.c - every invariant of the scheduler; see sched/sched.h. */
 #include "sched/sched_int.h"
 
-struct census {
+struct counts {
     uint32_t by_state[SEQ_LINGERING + 1];
     uint32_t prompts, events, lingering;
-    uint64_t reserved, line_tokens;
+    uint64_t reserved, queue_tokens;
 };
 
 /* What plans under way and assumptions make of it. */
@@ -39,8 +39,8 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     bool is_waiting = seq->state == SEQ_WAITING, is_swapped = seq->state == SEQ_SWAPPED;
     bool is_running = seq->state == SEQ_RUNNING;
     bool is_ended = seq->state == SEQ_ENDED || seq->state == SEQ_LINGERING;
-    CHECK(heap_has(&s->line, i) == (is_waiting || is_swapped));
-    CHECK(heap_has(&s->oldest, i) == is_waiting);
+    CHECK(heap_has(&s->queue, i) == (is_waiting || is_swapped));
+    CHECK(heap_has(&s->by_arrival, i) == is_waiting);
     CHECK(!heap_has(&s->prompts, i));
     CHECK(heap_has(&s->timers, i) == slot->has_timer);
     CHECK((seq->fork_parent != SEQ_NONE) == (seq->state == SEQ_FORKING));
@@ -52,9 +52,9 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     CHECK(is_ended || seq->computed < seq->total);
     CHECK(seq->computed + seq->planned <= seq->total);
     if (is_waiting || seq->state == SEQ_FORKING) CHECK(seq->computed == 0);
-    if (is_swapped) CHECK(kv_seq_is_out(s->kv, seq->kv));
+    if (is_swapped) CHECK(kv_seq_is_swapped_out(s->kv, seq->kv));
     if (is_running) {
-        CHECK(!kv_seq_is_out(s->kv, seq->kv));
+        CHECK(!kv_seq_is_swapped_out(s->kv, seq->kv));
         CHECK(kv_seq_tokens(s->kv, seq->kv) >= seq->computed + seq->planned);
         CHECK(slot->is_prompt == seq_in_prompt(seq));
     }
@@ -69,8 +69,8 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     verify_plans_of(s, i);
 }
 
-static struct census take_census(const struct sched *s) {
-    struct census c = {0};
+static struct counts count_all(const struct sched *s) {
+    struct counts c = {0};
     for (seq_idx i = 0; i < s->slot_count; i++) {
         const struct slot *slot = &s->slots[i];
         c.by_state[slot->seq.state]++;
@@ -78,24 +78,24 @@ static struct census take_census(const struct sched *s) {
         verify_seq(s, i);
         c.events += slot->has_event;
         c.lingering += slot->lingers_until > 0;
-        if (heap_has(&s->line, i)) c.line_tokens += seq_left(&slot->seq);
-        bool has_seat = slot->seq.state == SEQ_RUNNING;
-        if (has_seat || (slot->lingers_until > 0 && slot->lingers_with_seat))
+        if (heap_has(&s->queue, i)) c.queue_tokens += seq_left(&slot->seq);
+        bool is_running = slot->seq.state == SEQ_RUNNING;
+        if (is_running || (slot->lingers_until > 0 && slot->lingers_with_reservation))
             c.reserved += sched_reservation(s, i);
-        c.prompts += has_seat && slot->is_prompt;
+        c.prompts += is_running && slot->is_prompt;
     }
     return c;
 }
 
-static void verify_lists(const struct sched *s, const struct census *c) {
+static void verify_lists(const struct sched *s, const struct counts *c) {
     uint32_t events = 0, children = 0, free_count = 0;
     seq_idx i;
     for (uint32_t n = 0; n < s->running_count; n++) {
-        CHECK(seq_at(s, s->run[n])->state == SEQ_RUNNING);
-        CHECK(seq_at(s, s->run[n])->run_place == n);
-        CHECK(s->slots[s->eldest].serial <= s->slots[s->run[n]].serial);
+        CHECK(seq_at(s, s->running[n])->state == SEQ_RUNNING);
+        CHECK(seq_at(s, s->running[n])->run_idx == n);
+        CHECK(s->slots[s->oldest_running].serial <= s->slots[s->running[n]].serial);
     }
-    CHECK((s->eldest == SEQ_NONE) == (s->running_count == 0));
+    CHECK((s->oldest_running == SEQ_NONE) == (s->running_count == 0));
     for (i = s->event_first; i != SEQ_NONE; i = s->slots[i].event_next) {
         CHECK(s->slots[i].has_event);
         CHECK(++events <= c->events);
@@ -131,23 +131,23 @@ static void verify_rows(const struct sched *s) {
         }
     }
     CHECK(s->under_way_count > 0 || !s->is_assumed);
-    CHECK(s->under_way_count > 0 || !s->must_settle);
+    CHECK(s->under_way_count > 0 || !s->must_drain);
     CHECK(s->under_way_count < PLANS_UNDER_WAY_MAX || s->is_assumed);
 }
 
-static void verify_counts(const struct sched *s, const struct census *c) {
+static void verify_counts(const struct sched *s, const struct counts *c) {
     CHECK(c->by_state[SEQ_RUNNING] == s->running_count);
     CHECK(c->by_state[SEQ_SWAPPED] == s->swapped_count);
     CHECK(c->by_state[SEQ_FORKING] == s->forking_count);
-    CHECK(c->by_state[SEQ_WAITING] == s->oldest.count);
-    CHECK(s->line.count == s->oldest.count + s->swapped_count);
-    CHECK(s->live_count == s->line.count + s->running_count + s->forking_count);
+    CHECK(c->by_state[SEQ_WAITING] == s->by_arrival.count);
+    CHECK(s->queue.count == s->by_arrival.count + s->swapped_count);
+    CHECK(s->live_count == s->queue.count + s->running_count + s->forking_count);
     CHECK(s->live_count <= s->live_max);
     CHECK(c->prompts == s->prompt_count);
     CHECK(s->prompt_count + s->decode_count == s->running_count);
     CHECK(c->reserved == s->reserved_blocks);
-    CHECK(c->line_tokens == s->line_tokens);
-    CHECK(s->running_count + s->held_seats <= s->knobs.max_seqs);
+    CHECK(c->queue_tokens == s->queue_tokens);
+    CHECK(s->running_count + s->held_batch_slots <= s->knobs.max_seqs);
     CHECK(s->swapped_count <= s->knobs.max_seqs);
     CHECK(s->reserved_blocks <= s->knobs.kv_blocks);
     uint32_t lingering = 0;
@@ -157,10 +157,10 @@ static void verify_counts(const struct sched *s, const struct census *c) {
 }
 
 void sched_verify(const struct sched *s) {
-    heap_verify(&s->line);
-    heap_verify(&s->oldest);
+    heap_verify(&s->queue);
+    heap_verify(&s->by_arrival);
     heap_verify(&s->timers);
-    struct census c = take_census(s);
+    struct counts c = count_all(s);
     verify_lists(s, &c);
     verify_rows(s);
     verify_counts(s, &c);

@@ -72,7 +72,7 @@ struct sched_seq {
     uint32_t planned;      /* tokens that the newest plan computes; 0 if it has no row */
     uint32_t writable_end; /* positions below it, from `computed` on, are its own to write */
     uint32_t run_steps;    /* steps it was part of since it was last admitted */
-    uint32_t run_place;    /* in the scheduler's array of RUNNING ones */
+    uint32_t run_idx;      /* in the scheduler's array of RUNNING ones */
     int64_t last_token_us;
     int64_t key; /* policy->key at the last event */
 
@@ -88,7 +88,8 @@ struct sched_seq {
     uint64_t salt;
     uint32_t tenant;
     bool reads_no_prefix; /* the prefix cache serves it nothing */
-    bool waits; /* in its prompt, a row is planned only after the result of the one before */
+    bool
+        one_row_at_a_time; /* in its prompt, a row is planned only after the result of the one before */
     struct urgency urgency;
 };
 

@@ -28,8 +28,8 @@ struct slot {
 
     enum finish_reason finish; /* once ENDED */
     seq_idx linger_next, hash_next;
-    bool lingers_with_kv, lingers_with_seat; /* it holds tables; it holds its reservation */
-    uint64_t seated_in, preempted_in;        /* numbers of the last plans that did so */
+    bool lingers_with_kv, lingers_with_reservation; /* it holds tables; it holds its reservation */
+    uint64_t admitted_in, preempted_in;             /* numbers of the last plans that did so */
 
     /* What the last look at it in line found, so that a step costs nothing for it while
      * nothing has changed. */

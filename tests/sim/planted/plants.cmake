@@ -18,8 +18,8 @@ plant("a held block is evicted" kv/pool.c
 [==[if (--s->refs > (PLANT && s->keyed)) return;]==])
 
 plant("an evicted block stays in the index" kv/cache.c
-[==[if (g->index) kv_prefix_remove(g->index, g->notes[block].key);]==]
-[==[if (g->index && !PLANT) kv_prefix_remove(g->index, g->notes[block].key);]==])
+[==[if (g->index) kv_prefix_remove(g->index, g->info[block].key);]==]
+[==[if (g->index && !PLANT) kv_prefix_remove(g->index, g->info[block].key);]==])
 
 plant("the end of a sequence does not withdraw its promises" kv/cache.c
 [==[    kv_promise_withdraw(c, s);
@@ -28,8 +28,8 @@ plant("the end of a sequence does not withdraw its promises" kv/cache.c
     for (uint32_t g = 0;]==])
 
 plant("spill slots are lost when a swapped-out sequence ends" kv/cache.c
-[==[give_slots_back(c, s, g);]==]
-[==[if (!PLANT) give_slots_back(c, s, g);]==])
+[==[free_spill_slots(c, s, g);]==]
+[==[if (!PLANT) free_spill_slots(c, s, g);]==])
 
 plant("a new block goes into another group's table" kv/grow.c
 [==[take_blocks(c, s, g, want - have, kv_table(c, s, g) + have);]==]
@@ -73,8 +73,8 @@ plant("keys leave out the tenant's salt" kv/cache.c
 [==[if (PLANT && i == 0) return kv_key_root(c->options.identity, 0);
     return i == 0 ||]==])
 also(kv/match.c
-[==[block != KV_PREFIX_NONE && g->notes[block].salt == salt ?]==]
-[==[block != KV_PREFIX_NONE && (PLANT || g->notes[block].salt == salt) ?]==])
+[==[block != KV_PREFIX_NONE && g->info[block].salt == salt ?]==]
+[==[block != KV_PREFIX_NONE && (PLANT || g->info[block].salt == salt) ?]==])
 
 plant("a prefix match reaches the last token" kv/match.c
 [==[count == 0 ? 0 : (count - 1) / c->options.block_tokens;]==]
@@ -108,9 +108,9 @@ plant("a block comes back from the wrong slot" kv/swap.c
 [==[(struct kv_move){KV_MOVE_IN, group,
                                g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
 also(kv/swap.c
-[==[        g->notes[block].salt = seq->salt;
+[==[        g->info[block].salt = seq->salt;
         kv_moves_add(]==]
-[==[        g->notes[block].salt = seq->salt;
+[==[        g->info[block].salt = seq->salt;
         g->free_slots[g->free_slot_count++] = table[i];
         kv_moves_add(]==])
 also(kv/swap.c
@@ -129,16 +129,16 @@ plant("a step has one token too many" sched/sched_plan.c
 [==[if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens + PLANT) {]==])
 
 plant("one seat too many is given" sched/sched_plan.c
-[==[if (s->running_count + s->held_seats >= s->knobs.max_seqs) {]==]
-[==[if (s->running_count + s->held_seats >= s->knobs.max_seqs + PLANT) {]==])
+[==[if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) {]==]
+[==[if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs + PLANT) {]==])
 
 plant("a plan's attended tokens are miscounted" sched/sched_plan.c
 [==[plan->attended_tokens += cost_attended(seq->computed, count);]==]
 [==[plan->attended_tokens += cost_attended(seq->computed, count) + PLANT;]==])
 
 plant("the queue has no end" sched/sched.c
-[==[if (s->oldest.count + s->forking_count >= s->knobs.queue_max)]==]
-[==[if (s->oldest.count + s->forking_count >= s->knobs.queue_max && !PLANT)]==])
+[==[if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max)]==]
+[==[if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max && !PLANT)]==])
 
 plant("a request that would just fit is refused" sched/sched.c
 [==[if (need > s->knobs.kv_blocks)]==]
@@ -160,9 +160,9 @@ plant("the starvation guard of mlfq does nothing" sched/policy_mlfq.c
 
 plant("a waiting sequence is left out of the line" sched/sched_plan.c
 [==[for (uint32_t n = 0; n < a->count; n++)
-        heap_push(&s->line, a->list[n],]==]
+        heap_push(&s->queue, a->list[n],]==]
 [==[for (uint32_t n = PLANT; n < a->count; n++)
-        heap_push(&s->line, a->list[n],]==])
+        heap_push(&s->queue, a->list[n],]==])
 
 plant("who has lost its seat too often loses it again" sched/sched_memory.c
 [==[return seq_at(s, i)->preempt_count >= s->knobs.preempt_max;]==]
@@ -172,7 +172,7 @@ plant("losing a seat is not counted" sched/sched_memory.c
 [==[slot->seq.preempt_count++;]==]
 [==[slot->seq.preempt_count += !PLANT;]==])
 
-plant("who waits for a prefix is not told that it is there" sched/sched_apply.c
+plant("a sequence that waits for a prefix does not notice that it is there" sched/sched_apply.c
 [==[if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;]==]
 [==[if (row->count > 1 || (!PLANT && (!row->samples || row->first < seq->prompt_tokens)))
         s->epoch++;]==])
@@ -212,19 +212,19 @@ plant("a row that failed goes on" sched/sched_apply.c
 [==[if (result->failed && !PLANT) {]==])
 
 plant("blocks whose moves failed are used" sched/sched_apply.c
-[==[if (s->slots[s->run[n]].moved_in == number) drop_running(]==]
-[==[if (s->slots[s->run[n]].moved_in == number && !PLANT) drop_running(]==])
+[==[if (s->slots[s->running[n]].moved_in == number) drop_running(]==]
+[==[if (s->slots[s->running[n]].moved_in == number && !PLANT) drop_running(]==])
 
 plant("a fork shares one token too many" sched/sched_apply.c
-[==[sched_seat(s, i, kv, shared, now_us);]==]
-[==[sched_seat(s, i, kv, shared + (PLANT && seq_at(s, i)->total > shared + 1), now_us);]==])
+[==[sched_start_running(s, i, kv, shared, now_us);]==]
+[==[sched_start_running(s, i, kv, shared + (PLANT && seq_at(s, i)->total > shared + 1), now_us);]==])
 also(sched/sched_apply.c
 [==[uint32_t shared = from->prompt_tokens - 1;]==]
 [==[uint32_t shared = from->prompt_tokens - 1 - (PLANT && from->prompt_tokens > 2);]==])
 
 plant("who comes back from the spill store skips a token" sched/sched_admit.c
-[==[sched_seat(s, i, slot->seq.kv, slot->seq.computed, p->now_us);]==]
-[==[sched_seat(s, i, slot->seq.kv, slot->seq.computed + (PLANT && seq_left(&slot->seq) > 1),
+[==[sched_start_running(s, i, slot->seq.kv, slot->seq.computed, p->now_us);]==]
+[==[sched_start_running(s, i, slot->seq.kv, slot->seq.computed + (PLANT && seq_left(&slot->seq) > 1),
                p->now_us);]==])
 
 plant("cached tokens are overstated" sched/sched_admit.c
@@ -271,15 +271,15 @@ also(engine/runner_sim.c
         do_move(s, &plan->moves.list[i], f->fault.submit_fails);]==])
 
 plant("an ahead plan preempts" sched/sched_memory.c
-[==[    if (p->is_ahead) p->plan->wants_settled = true;
+[==[    if (p->is_ahead) p->plan->wants_drain = true;
     return p->is_ahead;]==]
-[==[    if (p->is_ahead) p->plan->wants_settled = true;
+[==[    if (p->is_ahead) p->plan->wants_drain = true;
     return p->is_ahead && !PLANT;]==])
 
 plant("an ended sequence's blocks are given away while a plan uses them" sched/sched_seq.c
 [==[if (has_kv && until == 0) kv_seq_close(]==]
 [==[if (PLANT) has_kv = has_kv && until == 0;
-    if (PLANT && until > 0 && (has_seat || slot->seq.state == SEQ_SWAPPED))
+    if (PLANT && until > 0 && (is_running || slot->seq.state == SEQ_SWAPPED))
         kv_seq_close(s->kv, slot->seq.kv);
     if (has_kv && until == 0) kv_seq_close(]==])
 

@@ -649,7 +649,7 @@ static void test_swapping_tells_every_move_and_frees_the_blocks(void **state) {
     kv_seq s = computed_seq(&f, 0, 10, NULL);
     assert_int_equal(kv_seq_grow(f.c, s, 20, NULL), ST_OK);
     assert_int_equal(kv_seq_swap_out(f.c, s, &f.moves), ST_OK);
-    assert_true(kv_seq_is_out(f.c, s));
+    assert_true(kv_seq_is_swapped_out(f.c, s));
     assert_int_equal(f.moves.count, 3); /* room past the contents is not worth a move */
     for (int i = 0; i < 3; i++) assert_int_equal(f.list[i].kind, KV_MOVE_OUT);
     assert_int_equal(kv_cache_stats(f.c).spilled_blocks, 3);
@@ -658,7 +658,7 @@ static void test_swapping_tells_every_move_and_frees_the_blocks(void **state) {
     assert_int_equal(kv_seq_need(f.c, s, 13), 4);
     kv_cache_verify(f.c);
     assert_int_equal(kv_seq_swap_in(f.c, s, &f.moves), ST_OK);
-    assert_false(kv_seq_is_out(f.c, s));
+    assert_false(kv_seq_is_swapped_out(f.c, s));
     assert_int_equal(f.moves.count, 6);
     assert_int_equal(kv_cache_stats(f.c).spilled_blocks, 0);
     assert_int_equal(kv_seq_need(f.c, s, 13), 1);
@@ -677,10 +677,10 @@ static void test_swaps_that_do_not_fit_change_nothing(void **state) {
     f.moves.cap = MOVES;
     assert_int_equal(kv_seq_swap_out(f.c, a, &f.moves), ST_OK);
     assert_int_equal(kv_seq_swap_out(f.c, b, &f.moves), ST_FULL); /* slots */
-    assert_false(kv_seq_is_out(f.c, b));
+    assert_false(kv_seq_is_swapped_out(f.c, b));
     assert_int_equal(kv_seq_grow(f.c, b, 28, NULL), ST_OK);
     assert_int_equal(kv_seq_swap_in(f.c, a, &f.moves), ST_FULL); /* blocks */
-    assert_true(kv_seq_is_out(f.c, a));
+    assert_true(kv_seq_is_swapped_out(f.c, a));
     kv_cache_verify(f.c);
     kv_seq_close(f.c, b);
     f.moves.cap = f.moves.count + 2;

@@ -128,7 +128,7 @@ static void remember(const struct world *w, const struct seq *s, struct before *
     b->tokens = kv_seq_tokens(w->c, s->id);
     b->moves = w->moves.count;
     uint32_t blocks = (b->tokens + w->o.block_tokens - 1) / w->o.block_tokens;
-    if (kv_seq_is_out(w->c, s->id)) return;
+    if (kv_seq_is_swapped_out(w->c, s->id)) return;
     for (uint32_t g = 0; g < w->o.group_count; g++)
         memcpy(b->table[g], kv_seq_table(w->c, s->id, g), blocks * sizeof(uint32_t));
 }
@@ -153,8 +153,9 @@ static bool is_being_computed(const struct world *w, const struct seq *asker, ui
     uint32_t end = hit + w->o.block_tokens;
     for (uint32_t i = 0; i < SEQS; i++) {
         const struct seq *s = &w->seqs[i];
-        if (s->open && !kv_seq_is_out(w->c, s->id) && s->salt == asker->salt && s->prompt >= end &&
-            s->computed < end && memcmp(s->tokens, asker->tokens, end * sizeof(int32_t)) == 0)
+        if (s->open && !kv_seq_is_swapped_out(w->c, s->id) && s->salt == asker->salt &&
+            s->prompt >= end && s->computed < end &&
+            memcmp(s->tokens, asker->tokens, end * sizeof(int32_t)) == 0)
             return true;
     }
     return false;
@@ -252,7 +253,7 @@ static void do_swap_out(struct world *w, struct seq *s, struct met *met) {
         met->full_out++;
         return;
     }
-    assert_true(kv_seq_is_out(w->c, s->id));
+    assert_true(kv_seq_is_swapped_out(w->c, s->id));
     s->unsure = true;
     s->grown = false;
     s->prompt = 0;
@@ -278,7 +279,7 @@ static void do_something(struct world *w, struct met *met) {
         do_open(w, s, met);
     } else if (op == 0) {
         do_close(w, s);
-    } else if (kv_seq_is_out(w->c, s->id)) {
+    } else if (kv_seq_is_swapped_out(w->c, s->id)) {
         if (op < 8) do_swap_in(w, s, met);
     } else if (op == 1) {
         do_swap_out(w, s, met);
@@ -322,7 +323,7 @@ static void check(struct world *w, struct met *met) {
     kv_cache_verify(w->c);
     for (uint32_t i = 0; i < SEQS; i++) {
         struct seq *s = &w->seqs[i];
-        if (s->open && !kv_seq_is_out(w->c, s->id)) read_back(w, s);
+        if (s->open && !kv_seq_is_swapped_out(w->c, s->id)) read_back(w, s);
     }
     struct kv_cache_stats n = kv_cache_stats(w->c);
     for (uint32_t g = 0; g < w->o.group_count; g++) met->kept += n.groups[g].kept_count;

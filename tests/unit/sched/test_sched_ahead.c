@@ -108,8 +108,8 @@ static void test_an_ahead_plan_that_came_out_empty_changes_nothing(void **state)
 static void test_a_sequence_that_waits_has_one_row_under_way(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
-    seq_idx a =
-        world_submit(&w, (struct world_submit){.prompt_tokens = 9, .max_tokens = 4, .waits = true});
+    seq_idx a = world_submit(
+        &w, (struct world_submit){.prompt_tokens = 9, .max_tokens = 4, .one_row_at_a_time = true});
     seq_idx b = submit(&w, 9, 4);
     begin(&w);
     struct plan *next = world_plan_next(&w);
@@ -243,7 +243,7 @@ static void test_an_ahead_plan_preempts_nobody(void **state) {
     uint32_t settled = 0;
     for (uint32_t n = 0; n < 200 && !sched_is_idle(w.s); n++) {
         world_step_ahead(&w); /* asserts that plans made ahead preempt nobody */
-        settled += w.plan.wants_settled || w.other.wants_settled;
+        settled += w.plan.wants_drain || w.other.wants_drain;
     }
     assert_true(settled > 0);
     assert_true(sched_stats(w.s).preempted > 0);

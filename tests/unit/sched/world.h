@@ -260,9 +260,9 @@ static inline struct plan *world_plan_next(struct world *w) {
     struct plan *next = world_next(w);
     if (w->is_settling) return NULL;
     world_plan_into(w, next);
-    if (!w->oldest) assert_false(next->wants_settled);
+    if (!w->oldest) assert_false(next->wants_drain);
     if (w->oldest) assert_int_equal(next->preempted_count, 0);
-    w->is_settling = next->wants_settled;
+    w->is_settling = next->wants_drain;
     return is_empty_plan(next) ? NULL : next;
 }
 
@@ -331,7 +331,7 @@ struct world_submit {
     uint64_t request;   /* 0: the next number */
     uint32_t choice, tenant;
     seq_idx parent;
-    bool is_fork, waits;
+    bool is_fork, one_row_at_a_time;
     struct urgency urgency;
 };
 
@@ -358,7 +358,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .tenant = in.tenant,
                                   .salt = in.tenant,
                                   .urgency = in.urgency,
-                                  .waits = in.waits,
+                                  .one_row_at_a_time = in.one_row_at_a_time,
                                   .tokens = r->tokens,
                                   .prompt_tokens = in.prompt_tokens,
                                   .total_max = r->total_max};
