@@ -109,7 +109,8 @@ bool sched_release_kept(struct sched *s) {
 enum victims { VICTIMS_BEHIND, VICTIMS_UNPROTECTED, VICTIMS_ALL };
 
 /* Whoever was seated by this plan stays: nobody moves twice in a plan. */
-static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_seq, enum victims victims) {
+static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_seq,
+                         enum victims victims) {
     const struct sched *s = p->s;
     if (i == for_seq || s->slots[i].admitted_in == s->plan_number) return false;
     if (victims == VICTIMS_ALL) return true;
