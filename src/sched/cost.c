@@ -1,9 +1,8 @@
 /* sched/cost.c - see sched/cost.h.
  *
  * Recursive least squares with a noise that is a share of the prediction, so that a 5 ms step
- * weighs as much as a 500 ms one. Forgetting makes doubt grow without limit in directions that
- * the traffic does not exercise (every step the same): each weight's doubt is therefore capped
- * at where it started.
+ * counts as much as a 500 ms one. If all steps are alike, forgetting makes the variance of some
+ * weights grow without limit; each variance is therefore capped at its start value.
  */
 #include "sched/cost.h"
 
@@ -14,7 +13,7 @@
 #include "base/check.h"
 
 enum { WEIGHTS = 3 };
-static const double FORGET = 0.995;     /* half the memory is the last 140 steps */
+static const double FORGET = 0.995;     /* the last 140 steps have half of the weight */
 static const double NOISE_SHARE = 0.1;  /* spread of a step around its prediction */
 static const double OUTLIER_TIMES = 4;  /* more than this times the prediction is clipped */
 static const double FLOOR_SHARE = 0.01; /* of a weight's start */
@@ -60,7 +59,7 @@ void cost_init(struct cost_model *m, const struct cost_profile *start) {
     };
     for (int i = 0; i < WEIGHTS; i++) {
         m->weight[i] = m->start[i];
-        m->cov[i][i] = m->start[i] * m->start[i]; /* as wrong as it is large */
+        m->cov[i][i] = m->start[i] * m->start[i]; /* standard deviation = the weight itself */
     }
 }
 
@@ -68,8 +67,8 @@ double cost_predict_us(const struct cost_model *m, uint32_t tokens, uint64_t att
     return m->weight[0] + m->weight[1] * tokens + m->weight[2] * (double)attended;
 }
 
-/* Scale row and column i so that the doubt about weight i is at most its limit. */
-static void cap_doubt(struct cost_model *m) {
+/* Scale row and column i so that the variance of weight i is at most its limit. */
+static void cap_variance(struct cost_model *m) {
     for (int i = 0; i < WEIGHTS; i++) {
         double limit = m->start[i] * m->start[i];
         if (m->cov[i][i] <= limit) continue;
@@ -83,13 +82,13 @@ static void cap_doubt(struct cost_model *m) {
 
 static double at_least(double w, double floor) { return w > floor ? w : floor; }
 
-/* Weight i is known to be its floor: what that says about the others (conditioning a normal
- * distribution on one coordinate), so that their sum still explains the steps seen. */
+/* Set weight i to its floor and adjust the others by conditioning the normal distribution on that
+ * value, so that the model still explains the observed steps. */
 static void pin_to_floor(struct cost_model *m, int i) {
-    double floor = m->start[i] * FLOOR_SHARE, doubt = m->cov[i][i];
-    for (int j = 0; j < WEIGHTS && doubt > 0; j++) {
+    double floor = m->start[i] * FLOOR_SHARE, variance = m->cov[i][i];
+    for (int j = 0; j < WEIGHTS && variance > 0; j++) {
         if (j == i) continue;
-        double share = m->cov[j][i] / doubt;
+        double share = m->cov[j][i] / variance;
         m->weight[j] += share * (floor - m->weight[i]);
         for (int k = 0; k < WEIGHTS; k++)
             if (k != i) m->cov[j][k] -= share * m->cov[i][k];
@@ -108,7 +107,7 @@ static void move_weights(struct cost_model *m, const double *gain, double error)
         m->weight[i] = at_least(m->weight[i], m->start[i] * FLOOR_SHARE);
 }
 
-/* Where floors made a move go the wrong way: all weights a little up or down together. */
+/* If the floors have made the prediction worse: scale all weights up or down by at most 10 %. */
 static void scale_weights(struct cost_model *m, const double *before, double ratio) {
     ratio = ratio > 1 + SCALE_STEP   ? 1 + SCALE_STEP
             : ratio < 1 - SCALE_STEP ? 1 - SCALE_STEP
@@ -136,7 +135,7 @@ void cost_observe(struct cost_model *m, uint32_t tokens, uint64_t attended, doub
     for (int i = 0; i < WEIGHTS; i++)
         for (int j = 0; j < WEIGHTS; j++)
             m->cov[i][j] = (m->cov[i][j] - px[i] * px[j] * scale) / FORGET;
-    cap_doubt(m);
+    cap_variance(m);
     move_weights(m, gain, us - predicted);
     if (fabs(us - cost_predict_us(m, tokens, attended)) > fabs(us - predicted))
         scale_weights(m, before, us / predicted);

@@ -38,7 +38,7 @@ static void set_entry(struct seq_heap *h, uint32_t at, struct heap_entry e) {
     h->moves++;
 }
 
-/* Put `e` where it belongs, starting from the hole at `at`. */
+/* Move `e` up or down to its position, starting from the hole at `at`. */
 static void sift(struct seq_heap *h, uint32_t at, struct heap_entry e) {
     while (at > 0 && before(&e, &h->entries[(at - 1) / 2])) {
         set_entry(h, at, h->entries[(at - 1) / 2]);

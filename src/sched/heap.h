@@ -1,9 +1,9 @@
-/* sched/heap.h - a binary heap of sequences that can also be taken from its middle.
+/* sched/heap.h - a binary heap of sequences from which any element can be removed.
  *
- * Ordered by (key, tie), smallest first. Each sequence is in it at most once, and the heap
- * remembers where, so that removing or moving any of them is O(log n).
+ * Ordered by (key, tie), smallest first. Each sequence is in it at most once. The heap stores the
+ * position of each, so that removing or changing any of them is O(log n).
  *
- * Lifetime: init, use, deinit. Thread: its owner. Memory: all taken by init.
+ * Lifetime: init, use, deinit. Thread: its owner. Memory: all allocated by init.
  */
 #ifndef SCHED_HEAP_H
 #define SCHED_HEAP_H
@@ -24,7 +24,7 @@ struct seq_heap {
     struct heap_entry *entries;
     uint32_t *positions; /* by seq_idx; UINT32_MAX: not in it */
     uint32_t count, cap;
-    uint64_t moves; /* entries shifted since init: what the heap has cost */
+    uint64_t moves; /* entries moved since init: the cost of the heap */
 };
 
 enum status heap_init(struct seq_heap *h, uint32_t cap); /* for sequences 0 .. cap-1 */
@@ -41,7 +41,7 @@ void heap_change(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie);
 seq_idx heap_top(const struct seq_heap *h); /* SEQ_NONE if empty */
 int64_t heap_key(const struct seq_heap *h, seq_idx i);
 
-/* CHECK order and places; slow. */
+/* CHECK order and positions; slow. */
 void heap_verify(const struct seq_heap *h);
 
 #endif

@@ -1,10 +1,10 @@
-/* sched/plan.h - what one step will do, and what came of it.
+/* sched/plan.h - what one step computes, and its result.
  *
- * A plan is filled by sched_plan, run by a runner, and answered by a result of the same rows. A
- * plan that is made while the one before it is under way is an *ahead* plan: it assumes that the
- * other one succeeds, and does not know yet which tokens that one samples.
+ * sched_plan fills a plan, a runner runs it and returns a result with the same rows. A plan that is
+ * made while the one before it is under way is an *ahead* plan: it assumes that the other one
+ * succeeds, and does not know yet which tokens that one samples.
  *
- * Lifetime: two plans per engine, sized at boot. Thread: the engine thread.
+ * Lifetime: two plans per engine, allocated at start. Thread: the engine thread.
  */
 #ifndef SCHED_PLAN_H
 #define SCHED_PLAN_H
@@ -15,13 +15,13 @@
 #include "kv/cache.h"
 #include "sched/seq.h"
 
-/* Tokens [first, first + count) of one sequence. The sum of counts is at most max_step_tokens,
- * with one exception: a policy that never splits prompts runs a longer one as the only row. */
+/* Tokens [first, first + count) of one sequence. The sum of all counts is at most max_step_tokens,
+ * with one exception: a policy that never splits prompts runs a longer prompt as the only row. */
 struct plan_row {
     seq_idx seq;
     uint32_t first, count;
-    bool samples; /* the last of them is the sequence's last: a token is sampled after it */
-    /* The row's one token is the one that the plan before samples for this sequence. It is not in
+    bool samples; /* the row ends with the sequence's last token: the next token is sampled */
+    /* The row's only token is the one that the plan before samples for this sequence. It is not in
      * `tokens` yet. */
     bool takes_sampled;
     /* Set by sched_apply and sched_fail: the result was not used, because the sequence had ended,
@@ -31,13 +31,13 @@ struct plan_row {
     const int32_t *tokens; /* the sequence's, from position 0 */
 };
 
-/* Why a sequence lost its seat, for the step record. */
+/* Why a sequence was preempted, for the step record. */
 enum preempt_why { PREEMPT_MEMORY, PREEMPT_POLICY };
 struct plan_preempted {
     uint64_t request;
     uint32_t choice;
     enum preempt_why why;
-    bool swapped; /* else it will be recomputed */
+    bool swapped; /* its blocks were swapped out; otherwise it will be recomputed */
 };
 
 struct plan {
@@ -50,23 +50,23 @@ struct plan {
     struct plan_preempted *preempted;
     uint32_t preempted_count, preempted_cap;
     uint32_t waiting_count, running_count; /* after planning */
-    /* This ahead plan could not do something that needs an empty pipeline, such as a preemption.
-     * The caller collects and applies every plan under way before it calls sched_plan again. */
+    /* This ahead plan lacks something that needs an empty pipeline, such as a preemption. The
+     * caller collects and applies every plan under way before it calls sched_plan again. */
     bool wants_drain;
 };
 
 /* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves, at least
- * KV_CACHE_GROUPS_MAX: a copy of one block of each group. A swap that does not
- * fit into the moves is a recomputation instead; a copy that does not waits for the next step. */
+ * KV_CACHE_GROUPS_MAX: a copy of one block of each group. If a swap does not fit into the moves the
+ * sequence is recomputed instead; if a copy does not fit it waits for the next step. */
 enum status plan_init(struct plan *p, uint32_t row_cap, uint32_t move_cap);
 void plan_deinit(struct plan *p);
 void plan_clear(struct plan *p); /* no rows, no moves */
 
 /* One per row of the plan, in its order. */
 struct row_result {
-    bool failed;   /* this row's numbers are unusable: the sequence ends with FINISH_ERROR */
-    bool is_end;   /* the sampled token is one that ends an answer */
-    int32_t token; /* if the row samples; appended, also when it ends the answer */
+    bool failed;   /* the row's logits are unusable: the sequence ends with FINISH_ERROR */
+    bool is_end;   /* the sampled token is an end token */
+    int32_t token; /* if the row samples; appended, also if it is an end token */
 };
 
 struct step_result {

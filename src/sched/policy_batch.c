@@ -19,7 +19,7 @@ bool batch_frees_slot(const void *state, const struct sched_view *view) {
 void batch_on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)seq;
     struct batch_state *b = state;
-    if (view->running_count == 1) { /* the first of a new batch; it counts as running already */
+    if (view->running_count == 1) { /* the first of a new batch: running_count includes it */
         uint32_t there = view->waiting_count + 1;
         b->size = there < b->size_max ? there : b->size_max;
         b->admitted = 0;
@@ -28,14 +28,15 @@ void batch_on_admit(void *state, struct sched_seq *seq, const struct sched_view 
     b->admitted_step = view->steps;
 }
 
-/* When a batch that is not full starts because of this one: only the oldest counts, and the
- * scheduler asks anew for whoever comes to the front of the line. */
+/* When a batch that is not full starts: only the sequence that has waited longest has a timer. The
+ * scheduler asks again when another sequence becomes the oldest. */
 int64_t batch_next_timer(const void *state, const struct sched_seq *seq,
                          const struct sched_view *view) {
     const struct batch_state *b = state;
     if (seq->state != SEQ_WAITING || seq->arrived_us > view->oldest_waiting_us) return INT64_MAX;
     int64_t due_us = seq->arrived_us + b->wait_us;
-    return due_us > view->now_us ? due_us : INT64_MAX; /* past that the queue is open anyway */
+    return due_us > view->now_us ? due_us
+                                 : INT64_MAX; /* after that time the batch may start anyway */
 }
 
 void batch_verify(const void *state) {

@@ -1,10 +1,10 @@
-/* sched/policy_batch.h - batches that form, run to their end, and only then make room for the
- * next: what static and dynamic share.
+/* sched/policy_batch.h - what the policies static and dynamic share: a batch is filled, runs to its
+ * end, and only then the next one starts.
  *
- * A batch starts when `size_max` sequences wait or the oldest has waited `wait_us`. It takes those
- * that wait, over as many steps in a row as their prompts need, until it is full or a step lets
- * nobody in. From then on it is closed: seats of sequences that end stay taken until the last one
- * has ended. Rows that have ended are not computed.
+ * A batch starts when `size_max` sequences wait or the oldest has waited `wait_us`. It admits
+ * waiting sequences, over as many consecutive steps as their prompts need, until it is full or a
+ * step admits none. From then on it admits no more: batch slots of sequences that end stay unused
+ * until the last sequence has ended.
  */
 #ifndef SCHED_POLICY_BATCH_H
 #define SCHED_POLICY_BATCH_H
@@ -14,8 +14,8 @@
 struct batch_state {
     uint32_t size_max;
     int64_t wait_us;
-    uint32_t size, admitted; /* of the batch that runs */
-    uint64_t admitted_step;  /* when the last of them came in */
+    uint32_t size, admitted; /* of the running batch */
+    uint64_t admitted_step;  /* the step that admitted its last sequence */
 };
 
 bool batch_may_admit(const void *state, const struct sched_view *view);

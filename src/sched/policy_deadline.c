@@ -1,34 +1,34 @@
-/* sched/policy_deadline.c - what can still be in time goes first; what cannot does not hurt it.
+/* sched/policy_deadline.c - requests that can still meet their targets go first.
  *
- * A request may name a target for its first token and for the mean time between tokens. From
- * these and the cost model follows the latest moment at which its prompt can start. Until then
- * the request stands in line by that moment, the earliest first. Past it the request is hopeless:
- * it goes behind all that can still be met and, when it is late by more than `deadline_shed` of
- * its target, it is ended (0: never). So under overload the time goes to requests that make it,
- * instead of to each one just too late.
+ * A request may have a target for its first token (TTFT) and for the mean time between tokens
+ * (TPOT). From these and the cost model follows the latest time at which its prompt can start. The
+ * queue is in the order of these times, the earliest first. Past its latest start a request is
+ * hopeless: it goes behind all requests that can still meet their target and, when it is late by
+ * more than `deadline_shed` of its target, it is ended (0: never). So under overload the time is
+ * spent on requests that meet their targets.
  *
- * Steps are cut so that the tightest running target between tokens is kept with some room, and
- * nobody is let in whose token in every step would break it.
+ * The prompt tokens of a step are limited so that the tightest TPOT target of the running sequences
+ * is kept with a margin, and no sequence is admitted whose token in every step would break it.
  *
  * Notes: a = latest start, absolute us; b = 1 once it is hopeless.
  */
 #include "sched/policy_pick.h"
 
-/* Without a target: as if a minute were fine. */
+/* The TTFT target of a request without one. */
 static const int64_t NO_TARGET_US = 60 * 1000000;
-/* Keys of hopeless requests lie behind all others. */
+/* Added to the keys of hopeless requests, so that they are larger than all others. */
 static const int64_t HOPELESS = (int64_t)1 << 61;
-/* Of a target between tokens: what a step is planned to take. The rest is for steps that take
- * longer than predicted. */
+/* The share of a TPOT target that a step is planned to take. The rest is for steps that take longer
+ * than predicted. */
 static const double PACE_SHARE = 0.8;
 
-/* Full steps that a prompt may lose to others once its turn has come. */
+/* Full steps that other prompts may take before a prompt at the front of the queue. */
 enum { AHEAD_STEPS = 3 };
 
 struct deadline_state {
-    uint64_t step;        /* of the minimum below */
-    int64_t tpot_min_us;  /* of the sequences in the last whole step; 0: none has a target */
-    int64_t gathering_us; /* the same for the step being reported */
+    uint64_t step;        /* the step that gathering_us belongs to */
+    int64_t tpot_min_us;  /* the smallest TPOT target in the last complete step; 0: no target */
+    int64_t gathering_us; /* the same for the step whose on_step calls are coming in */
 };
 
 static int64_t tightest(const struct deadline_state *s) {
@@ -42,16 +42,16 @@ static uint32_t prompt_budget(const void *state, uint32_t budget, const struct s
     return cost_tokens_within(view->cost, pace_us, view->decode_count, 0, 0, budget);
 }
 
-/* One more sequence must leave the running ones their time between tokens. */
+/* Would one more sequence break the tightest TPOT target? */
 static bool may_admit(const void *state, const struct sched_view *view) {
     double pace_us = PACE_SHARE * (double)tightest(state);
     if (!(pace_us > 0) || view->running_count == 0) return true;
     return cost_predict_us(view->cost, view->running_count + 1, 0) <= pace_us;
 }
 
-/* How long its prompt takes once it is first in line. Alone with the decodes, its own steps; with
- * other prompts about, steps are full: one is under way when its turn comes, and some go to prompts
- * that came later and are more urgent. */
+/* How long its prompt takes once it is at the front of the queue. If there are no other prompts:
+ * its own steps, with the decodes. Otherwise steps are full: one is under way when it reaches the
+ * front, and some are taken by prompts that arrive later and are more urgent. */
 static double prompt_us(const struct deadline_state *s, const struct sched_seq *seq,
                         const struct sched_view *view) {
     uint32_t left = seq_left(seq);
@@ -66,7 +66,7 @@ static double prompt_us(const struct deadline_state *s, const struct sched_seq *
     return own_us > full_us ? own_us : full_us;
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
@@ -81,7 +81,7 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     seq->policy.b = target > 0 && seq->policy.a < view->now_us;
 }
 
-/* Only the first token of a request that waits can be too late. */
+/* Only a request that waits for its first token can miss its TTFT target. */
 static bool is_timed(const struct sched_seq *seq) {
     return seq->urgency.ttft_target_us > 0 && seq->first_token_us == 0 && seq->state == SEQ_WAITING;
 }
@@ -110,10 +110,10 @@ static void on_timer(void *state, struct sched_seq *seq, const struct sched_view
     if (is_timed(seq) && view->now_us > seq->policy.a) seq->policy.b = 1;
 }
 
-/* ---- the tightest target between tokens ---- */
+/* ---- the tightest TPOT target ---- */
 
-/* A target that the sequence could not keep if it ran alone binds nobody: it is missed anyway, and
- * everyone else would wait for it. */
+/* A target that the sequence could not meet even if it ran alone is ignored: it is missed anyway,
+ * and all others would be slowed down for it. */
 static void update_target(struct deadline_state *s, const struct sched_seq *seq,
                           const struct sched_view *view) {
     int64_t target = seq->urgency.tpot_target_us;

@@ -1,6 +1,6 @@
-/* sched/policy_dynamic.c - a batch of so many, or of what came within a window.
+/* sched/policy_dynamic.c - a batch of a given size, or of what arrived within a window.
  *
- * The dynamic batcher of general model servers: `dynamic_batch` requests start at once, fewer
+ * The dynamic batcher of general model servers: `dynamic_batch` requests start at once, fewer start
  * when the first has waited `dynamic_window_ms`. The batch runs to its end; memory is reserved.
  */
 #include "sched/policy_batch.h"

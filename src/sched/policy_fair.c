@@ -1,17 +1,18 @@
-/* sched/policy_fair.c - tenants share by what they use, counted in tokens.
+/* sched/policy_fair.c - tenants get equal shares of service, counted in tokens.
  *
- * Start-time fair queueing over virtual token counters (VTC): service is prompt tokens plus
- * `fair_output_weight` times answer tokens. A request is tagged at arrival with the end of its
- * tenant's request before it, so one of ten requests sent at once waits for nine; and never with
- * less than the tag of whoever was admitted last, so a tenant who was away has saved up nothing.
+ * Start-time fair queueing over virtual token counters (VTC). Service is prompt tokens plus
+ * `fair_output_weight` times answer tokens. The start tag of a request is the end tag of its
+ * tenant's previous request, so the tenth of ten requests sent at once waits for the other nine. It
+ * is never less than the tag of the request that was admitted last, so a tenant does not save up
+ * service while it sends nothing.
  *
- * How long an answer gets is not known at arrival. A tag counts the prompt and half of what the
- * tenant's answers take on average; what an answer takes beyond that is charged to its tenant as
- * it comes, and moves all its waiting requests back. Their keys grow by themselves then; they
- * never shrink (a request that took less is set against the next that take more), so whoever is
- * first in line need only be asked again.
+ * The length of an answer is not known at arrival. A tag counts the prompt and half of the mean
+ * answer of the tenant. What an answer takes beyond that is charged to its tenant as it is
+ * generated, and moves all its waiting requests back: their keys grow. They never shrink (what a
+ * request took less is offset against later charges), so the scheduler needs to ask for the key
+ * again only when a sequence is at the front of the queue.
  *
- * Notes: a = start tag, without what was charged since; b = service counted by the tags.
+ * Notes: a = start tag, without later charges; b = service counted by the tags.
  */
 #include "sched/policy_pick.h"
 
@@ -20,15 +21,15 @@ static const double LEARN_RATE = 0.1;
 static const double EXPECTED_SHARE = 0.5; /* of the mean answer: low, because keys only grow */
 
 struct tenant {
-    double end;     /* tag at which its last request ends, without `charged` */
-    double balance; /* service beyond what tags have counted */
-    double charged; /* the most that the balance has been */
+    double end;     /* end tag of its last request, without `charged` */
+    double balance; /* service beyond what the tags have counted */
+    double charged; /* the largest value of `balance` so far */
     double mean_output;
 };
 
 struct fair_state {
     struct tenant tenants[TENANTS];
-    double floor; /* tag of whoever was admitted last */
+    double floor; /* tag of the request that was admitted last */
 };
 
 static struct tenant *tenant_of(struct fair_state *s, const struct sched_seq *seq) {
@@ -39,8 +40,8 @@ static int64_t tag_of(const struct fair_state *s, const struct sched_seq *seq) {
     return seq->policy.a + (int64_t)s->tenants[seq->tenant % TENANTS].charged;
 }
 
-/* While every seat is taken nobody can come in, and what was charged meanwhile can wait: the line
- * is not put in order for nothing in every step. */
+/* While the batch is full no sequence can be admitted, so keys stay as they are: otherwise the
+ * queue would be reordered in every step without effect. */
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     bool is_full = view->running_count >= view->knobs->max_seqs;
     bool is_new = seq->key == INT64_MAX;
@@ -70,14 +71,14 @@ static void charge(struct tenant *t, double service) {
     if (t->balance > t->charged) t->charged = t->balance;
 }
 
-/* What it has taken so far beyond what its tag counts; negative if less. */
+/* Service so far beyond what its tag counts; negative if less. */
 static double beyond_tag(const struct sched_seq *seq, uint32_t output,
                          const struct sched_view *view) {
     double taken = seq->prompt_tokens + view->knobs->fair_output_weight * output;
     return taken - (double)seq->policy.b;
 }
 
-/* A token was added to its answer, or nothing but prompt was computed. */
+/* Charge an answer token that goes beyond the tag. A step of the prompt charges nothing. */
 static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)tokens;

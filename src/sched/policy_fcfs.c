@@ -9,7 +9,7 @@ int64_t fcfs_key(const void *state, const struct sched_seq *seq, const struct sc
     return seq->arrived_us;
 }
 
-/* Of those that came at one time, the one seated last. */
+/* The one that arrived last; of equals the last in the array. */
 uint32_t fcfs_pick_victim(const void *state, const struct sched_seq *const *running, uint32_t count,
                           const struct sched_view *view) {
     (void)state;

@@ -1,5 +1,5 @@
-/* sched/policy_fcfs.h - first come, first served; the youngest gives way. What several policies
- * share that differ in how they fill a step. */
+/* sched/policy_fcfs.h - first come, first served; the youngest is preempted. Shared by policies
+ * that differ only in how they fill a step. */
 #ifndef SCHED_POLICY_FCFS_H
 #define SCHED_POLICY_FCFS_H
 

@@ -1,18 +1,18 @@
 /* sched/policy_mlfq.c - FastServe's skip-join multi-level feedback queue.
  *
- * Short answers should not wait behind long ones, and nobody knows which is which: so everyone
- * starts high and sinks as it uses time. Queue i gives a quantum of base * 2^i. A request joins
- * the first queue whose quantum covers its prompt (it would only sink through the others), moves
- * to the end of the next queue when its quantum is used up, and returns to the first one when it
- * has waited too long. A waiting request takes the seat of a running one that is two queues below
- * it or more; to make that cheap, blocks are kept free by swapping out the lowest ahead of need.
+ * Short answers should not wait for long ones, and lengths are not known in advance. So a request
+ * starts in a high queue and moves down as it uses time. Queue i has a quantum of base * 2^i. A
+ * request joins the first queue whose quantum covers its prompt (it would pass the others anyway),
+ * moves to the end of the next queue when its quantum is used up, and returns to the first queue
+ * when it has waited too long. A waiting request displaces a running one that is two queues below
+ * it or more. To make that cheap, blocks are kept free by swapping out the lowest in advance.
  *
- * Who has lost its seat holds blocks in the spill store or has to be computed again, so there are
- * at most a quarter as many of them as seats. Without that limit a long line would take turns, a
- * step each, and most of the time would go into moving.
+ * A preempted sequence holds blocks in the spill store or has to be recomputed, so at most a
+ * quarter of max_seqs may be preempted at one time. Without that limit the requests of a long queue
+ * would alternate, a step each, and most of the time would be spent on moving blocks.
  *
- * Notes: level = queue; a = time used in it, us; b = when it joined it; mark = 1 while it is out of
- * a seat that it had.
+ * Notes: level = queue; a = time used in it, us; b = when it joined it; mark = 1 while it is
+ * preempted.
  */
 #include "base/check.h"
 #include "sched/policy_pick.h"
@@ -51,8 +51,8 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     join(seq, level, view->now_us);
 }
 
-/* What its tokens cost counts as its time, the step's fixed part included: it held a seat. Decodes
- * are charged every CHARGE_STEPS steps, so that most steps do nothing here. */
+/* A sequence is charged the predicted cost of its tokens, including the fixed part of the step.
+ * Decodes are charged every CHARGE_STEPS steps, so that most steps do nothing here. */
 static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)state;
@@ -69,7 +69,7 @@ static bool may_displace(const struct mlfq_state *m, const struct sched_view *vi
     return m->out_count < (view->knobs->max_seqs + OUT_PART - 1) / OUT_PART;
 }
 
-/* With every seat taken and none to be had there is no use in looking. */
+/* If the batch is full and none may be displaced, the queue need not be looked at. */
 static bool may_admit(const void *state, const struct sched_view *view) {
     return view->running_count < view->knobs->max_seqs || may_displace(state, view);
 }
@@ -88,7 +88,7 @@ static void on_preempt(void *state, struct sched_seq *seq, const struct sched_vi
     m->out_count++;
 }
 
-/* It has a seat again, or needs none any more. */
+/* It runs again, or has ended. */
 static void unmark(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)view;
     struct mlfq_state *m = state;
@@ -96,7 +96,7 @@ static void unmark(void *state, struct sched_seq *seq, const struct sched_view *
     seq->policy.mark = 0;
 }
 
-/* Room for the next block of every seat, while there is more than one to choose from. */
+/* One block for every running sequence, if there is a choice of victims. */
 static uint32_t blocks_to_keep_free(const void *state, const struct sched_view *view) {
     (void)state;
     if (view->running_count < 2 || view->waiting_count == 0) return 0;
@@ -108,7 +108,7 @@ static int64_t next_timer(const void *state, const struct sched_seq *seq,
     (void)state;
     if (seq->state != SEQ_WAITING && seq->state != SEQ_SWAPPED) return INT64_MAX;
     if (seq->policy.level == 0) return INT64_MAX;
-    /* Who lost its seat has waited since its last token, not since it joined the queue. */
+    /* A preempted sequence has waited since its last token, not since it joined the queue. */
     int64_t since_us = seq->policy.b > seq->last_token_us ? seq->policy.b : seq->last_token_us;
     return since_us + (int64_t)(view->knobs->mlfq_starve_ms * 1000.0);
 }

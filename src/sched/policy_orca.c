@@ -1,8 +1,8 @@
 /* sched/policy_orca.c - Orca: iteration-level, first come first served, with reservation.
  *
- * Sequences join and leave between steps. A prompt is computed whole, merged with the decodes of
- * others (which a long one slows), and a sequence is let in only when blocks for its prompt and
- * all of max_tokens can be reserved, so nobody ever gives way.
+ * Sequences join and leave the batch between steps. A prompt is computed in one step, together with
+ * the decodes of others (which a long prompt slows down). A sequence is admitted only when blocks
+ * for its prompt and all of max_tokens can be reserved, so none is ever preempted.
  */
 #include "sched/policy_fcfs.h"
 

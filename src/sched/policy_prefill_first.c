@@ -1,14 +1,14 @@
-/* sched/policy_prefill_first.c - prompts interrupt decoding, when it is worth it.
+/* sched/policy_prefill_first.c - prompts interrupt decoding if enough requests wait.
  *
- * As vLLM's first engine and TGI without chunking: a step computes whole prompts or decodes,
- * not both. Prompts go in when the waiting are `waiting_served_ratio` of the running (looked at
- * every `prefill_every` steps), or when `max_waiting_tokens` steps have only decoded. First tokens
- * come early; the tokens of others pause meanwhile.
+ * As vLLM's first engine and TGI without chunking: a step computes whole prompts or decodes, not
+ * both. Prompts are admitted when waiting / running reaches `waiting_served_ratio` (checked every
+ * `prefill_every` steps), or after `max_waiting_tokens` steps of decoding only. First tokens are
+ * early; meanwhile decoding sequences get no tokens.
  */
 #include "sched/policy_fcfs.h"
 
 struct prefill_state {
-    uint64_t prompt_step; /* the last step that let somebody in */
+    uint64_t prompt_step; /* the last step that admitted a sequence, plus one; 0: none yet */
 };
 
 static bool may_admit(const void *state, const struct sched_view *view) {
@@ -25,7 +25,7 @@ static bool runs_decodes(const void *state, const struct sched_view *view) {
     return view->prompt_count == 0;
 }
 
-/* Steps are counted from one here, so that zero means never. */
+/* Plus one, so that zero means never. */
 static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)seq;
     struct prefill_state *p = state;

@@ -1,6 +1,6 @@
-/* sched/policy_priority.c - the more important first, and it does displace.
+/* sched/policy_priority.c - higher priority first, with displacement.
  *
- * A waiting request of higher priority takes the seat of the least important running one, the
+ * A waiting request of higher priority displaces the running request of lowest priority, the
  * youngest of equals. Within a priority it is first come, first served.
  */
 #include "sched/policy_pick.h"

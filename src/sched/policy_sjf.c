@@ -1,20 +1,20 @@
-/* sched/policy_sjf.c - S3: shortest job first, by a length that is predicted and learned.
+/* sched/policy_sjf.c - S3: shortest job first, by a predicted length.
  *
- * Past answers are remembered by features of their prompts: its length and max_tokens, both by
- * powers of two. A cell keeps a running mean and mean deviation of the answers' lengths; the
- * prediction is mean + half the deviation, from the cell if it has seen enough, else from all
- * answers, else half of max_tokens. The line is ordered by arrival plus `sjf_patience` times the
- * work that is left: a shorter job passes a longer one, but only for a time in proportion to the
- * longer one's own work, so nobody waits for ever. An answer that outruns its prediction by the
- * margin is predicted anew at twice its length and may then lose its seat to a shorter one.
+ * The lengths of past answers are stored by two features: prompt length and max_tokens, both by
+ * powers of two. A cell keeps a running mean and mean deviation. The prediction is mean + half the
+ * deviation, from the cell if it has at least OBSERVED_MIN answers, else from all answers, else
+ * half of max_tokens. The queue is ordered by arrival plus `sjf_patience` times the work that is
+ * left: a shorter job passes a longer one, but only for a time in proportion to the longer one's
+ * own work, so no request waits for ever. If an answer exceeds its prediction by the margin, the
+ * prediction becomes twice its length, and a shorter request may displace it.
  *
  * Notes: a = predicted answer length, tokens; b = predicted work left, us; level = 1 once it has
- * outrun its prediction; mark = 1 if it is counted in `outran_count`.
+ * exceeded its prediction; mark = 1 if it is counted in `exceeded_count`.
  */
 #include "sched/policy_pick.h"
 
 enum { BUCKETS = 24, OBSERVED_MIN = 8 };
-enum { LOOK_TOKENS = 16 }; /* of an answer, between two looks at the work that is left */
+enum { LOOK_TOKENS = 16 }; /* of an answer, between two updates of the work that is left */
 static const double LEARN_RATE = 0.05;
 
 struct cell {
@@ -25,7 +25,7 @@ struct cell {
 struct sjf_state {
     struct cell cells[BUCKETS][BUCKETS]; /* [prompt][max_tokens] */
     struct cell all;
-    uint32_t outran_count; /* running answers that have outrun their predictions */
+    uint32_t exceeded_count; /* running answers that have exceeded their predictions */
 };
 
 static uint32_t bucket_of(uint32_t tokens) {
@@ -54,15 +54,15 @@ static double predict(const struct sjf_state *s, const struct sched_seq *seq) {
     return length < max ? length : max;
 }
 
-/* Its prompt, and its share of the steps in which it decodes: somebody waits, so every seat is
- * taken. */
+/* Its prompt, and its share of the steps in which it decodes. The batch counts as full, because the
+ * order matters only while sequences wait. */
 static void update_work_left(struct sched_seq *seq, const struct sched_view *view) {
     double answer = (double)seq->policy.a - seq_generated(seq);
-    uint32_t tokens = seq_left(seq), seats = view->knobs->max_seqs;
+    uint32_t tokens = seq_left(seq), batch = view->knobs->max_seqs;
     double fixed_us = cost_predict_us(view->cost, 0, 0);
     double prompt_us =
         cost_predict_us(view->cost, tokens, cost_attended(seq->computed, tokens)) - fixed_us;
-    double share_us = cost_predict_us(view->cost, 1, seq->total) - fixed_us + fixed_us / seats;
+    double share_us = cost_predict_us(view->cost, 1, seq->total) - fixed_us + fixed_us / batch;
     seq->policy.b = (int64_t)(prompt_us + (answer > 1 ? answer : 1) * share_us);
 }
 
@@ -76,9 +76,9 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     update_work_left(seq, view);
 }
 
-/* It runs and has outrun its prediction, or not. */
+/* `on`: it runs and has exceeded its prediction. */
 static void mark(struct sjf_state *s, struct sched_seq *seq, bool on) {
-    s->outran_count += on - seq->policy.mark;
+    s->exceeded_count += on - seq->policy.mark;
     seq->policy.mark = on;
 }
 
@@ -110,13 +110,13 @@ static void on_finish(void *state, struct sched_seq *seq, const struct sched_vie
     struct sjf_state *s = state;
     double length = seq_generated(seq);
     mark(s, seq, false);
-    if (length < 1) return; /* it was cancelled before it said anything */
+    if (length < 1) return; /* cancelled before its first token */
     learn(&s->cells[bucket_of(seq->prompt_tokens)][bucket_of(max_answer(seq))], length);
     learn(&s->all, length);
 }
 
-/* Only a running answer that outran its prediction gives way, and only to one that is predicted
- * to take half the work that it still has: seats do not change hands for small differences. */
+/* Only a running answer that has exceeded its prediction is displaced, and only by a request whose
+ * predicted work is less than half of what it has left: small differences cause no preemption. */
 static bool displaces_seq(const void *state, const struct sched_seq *waiting,
                           const struct sched_seq *running, const struct sched_view *view) {
     (void)state;
@@ -124,10 +124,10 @@ static bool displaces_seq(const void *state, const struct sched_seq *waiting,
     return running->policy.level > 0 && 2 * waiting->policy.b < running->policy.b;
 }
 
-/* With every seat taken and none to be had there is no use in looking. */
+/* If the batch is full and none may be displaced, the queue need not be looked at. */
 static bool may_admit(const void *state, const struct sched_view *view) {
     const struct sjf_state *s = state;
-    return view->running_count < view->knobs->max_seqs || s->outran_count > 0;
+    return view->running_count < view->knobs->max_seqs || s->exceeded_count > 0;
 }
 
 const struct sched_policy sched_policy_sjf = {

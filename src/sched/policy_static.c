@@ -1,7 +1,7 @@
-/* sched/policy_static.c - fill the batch, run it to the end.
+/* sched/policy_static.c - fill the batch, run it to its end.
  *
- * What serving did before continuous batching, and the yardstick for it. A batch starts when
- * every seat can be filled or `static_wait_ms` has passed; memory is reserved to the end.
+ * Serving before continuous batching; the baseline for the other policies. A batch starts when
+ * max_seqs requests wait or the oldest has waited `static_wait_ms`; memory is reserved to the end.
  */
 #include "sched/policy_batch.h"
 #include "sched/policy_fcfs.h"

@@ -1,4 +1,4 @@
-/* sched/sched.c - birth, submit, cancel, events and numbers; see sched/sched.h.
+/* sched/sched.c - create, submit, cancel, events and statistics; see sched/sched.h.
  *
  * Entry points: sched_create, sched_destroy, sched_submit, sched_cancel, sched_next_event,
  * sched_next_timer_us, sched_is_idle, sched_stats, sched_predict_wait_us.
@@ -9,20 +9,22 @@
 
 #include "base/mem.h"
 
-/* Tokens of an answer before any was seen. */
+/* The assumed length of an answer, in tokens, before any has ended. */
 static const double MEAN_OUTPUT_START = 128;
 
-/* ---- birth and death ---- */
+/* ---- create and destroy ---- */
 
 static enum status check_options(const struct sched_options *o, struct err *err) {
     const struct knobs *k = &o->knobs;
-    if (k->kv_blocks == 0) return err_set(err, ST_BAD, "scheduler: kv_blocks is 0");
+    if (k->kv_blocks == 0)
+        return err_set(err, ST_BAD, "scheduler: kv_blocks is 0, expected at least 1");
     if (k->block_size == 0 || k->max_seqs == 0 || k->max_step_tokens == 0 || k->queue_max == 0)
         return err_set(err, ST_BAD,
                        "scheduler: block_size, max_seqs, max_step_tokens and queue_max must be "
                        "at least 1");
     if (o->ctx_tokens < 2)
-        return err_set(err, ST_BAD, "scheduler: a context of %u tokens", o->ctx_tokens);
+        return err_set(err, ST_BAD, "scheduler: the context has %u tokens, expected at least 2",
+                       o->ctx_tokens);
     if (o->group_count == 0 || o->group_count > KV_CACHE_GROUPS_MAX)
         return err_set(err, ST_BAD, "scheduler: %u KV groups, expected 1 to %d", o->group_count,
                        KV_CACHE_GROUPS_MAX);
@@ -33,7 +35,7 @@ static enum status create_kv(struct sched *s, const struct sched_options *o, str
     struct kv_cache_options kv = {
         .block_tokens = o->knobs.block_size,
         .group_count = o->group_count,
-        /* Those that run, as many swapped out, and as many again of each that linger. */
+        /* max_seqs running, max_seqs swapped out, and as many again of each that linger. */
         .seq_max = 4 * o->knobs.max_seqs,
         .tokens_max = o->ctx_tokens,
         .spill_slots = o->knobs.spill_blocks,
@@ -56,15 +58,15 @@ static enum status create_heaps(struct sched *s) {
 }
 
 static enum status create_tables(struct sched *s) {
-    uint32_t seats = s->knobs.max_seqs, buckets = 1;
+    uint32_t seqs = s->knobs.max_seqs, buckets = 1;
     while (buckets < s->slot_count) buckets *= 2;
     s->bucket_mask = buckets - 1;
     s->slots = mem_alloc_aligned(_Alignof(struct slot), s->slot_count * sizeof(s->slots[0]));
-    s->running = mem_zalloc_array(seats, sizeof(s->running[0]));
+    s->running = mem_zalloc_array(seqs, sizeof(s->running[0]));
     s->buckets = mem_alloc_array(buckets, sizeof(s->buckets[0]));
-    s->candidates = mem_zalloc_array(seats, sizeof(const struct sched_seq *));
-    s->order = mem_zalloc_array(seats, sizeof(s->order[0]));
-    s->rows = mem_zalloc_array(seats, sizeof(s->rows[0]));
+    s->candidates = mem_zalloc_array(seqs, sizeof(const struct sched_seq *));
+    s->order = mem_zalloc_array(seqs, sizeof(s->order[0]));
+    s->rows = mem_zalloc_array(seqs, sizeof(s->rows[0]));
     s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
     if (!s->slots || !s->running || !s->buckets || !s->candidates || !s->order || !s->rows ||
         !s->state)
@@ -79,9 +81,9 @@ static enum status create_tables(struct sched *s) {
     return create_heaps(s);
 }
 
-/* Those that wait, run and are swapped out; as many again as there are seats that have ended and
- * whose last event nobody has taken yet; and those that linger: a plan uses at most max_seqs that
- * run and, if it is not made ahead, max_seqs that it swaps out. */
+/* queue_max waiting, max_seqs running and max_seqs swapped out; max_seqs that have ended and whose
+ * last event was not taken yet; and those that linger: two plans use at most max_seqs running ones
+ * each, and one of them (not the ahead plan) max_seqs that it swaps out. */
 uint32_t sched_seq_max(const struct knobs *k) { return k->queue_max + 6 * k->max_seqs; }
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err) {
@@ -93,7 +95,7 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->knobs = options->knobs;
     s->cost = options->cost;
     s->ctx_tokens = options->ctx_tokens;
-    s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs; /* wait, run, are swapped out */
+    s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs; /* waiting, running, swapped out */
     s->slot_count = sched_seq_max(&s->knobs);
     s->oldest_running = s->event_first = s->event_last = s->linger_first = SEQ_NONE;
     s->mean_output = MEAN_OUTPUT_START;
@@ -134,7 +136,7 @@ void sched_destroy(struct sched *s) {
 /* ---- the table ---- */
 
 static seq_idx *bucket_of(const struct sched *s, uint64_t request, uint32_t choice) {
-    uint64_t h = request * 0x9e3779b97f4a7c15u + choice * 0xc2b2ae3d27d4eb4fu; /* odd, mixed */
+    uint64_t h = request * 0x9e3779b97f4a7c15u + choice * 0xc2b2ae3d27d4eb4fu; /* odd constants */
     return &s->buckets[(uint32_t)(h >> 32) & s->bucket_mask];
 }
 
@@ -175,7 +177,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
     return i;
 }
 
-/* Nobody asks for it by its request any more. */
+/* sched_find finds it no longer. */
 static void slot_unhash(struct sched *s, seq_idx i) {
     const struct slot *slot = &s->slots[i];
     seq_idx *link = bucket_of(s, slot->seq.request, slot->seq.choice);
@@ -195,7 +197,7 @@ static enum status check_submit(const struct sched *s, const struct sched_submit
                                 struct err *err) {
     if (in->prompt_tokens == 0) return err_set(err, ST_BAD, "the prompt is empty");
     if (in->total_max <= in->prompt_tokens)
-        return err_set(err, ST_BAD, "max_tokens is 0: %u tokens in all and %u of them prompt",
+        return err_set(err, ST_BAD, "no room for an answer: %u tokens in all, the prompt has %u",
                        in->total_max, in->prompt_tokens);
     if (in->total_max > s->ctx_tokens)
         return err_set(err, ST_BAD,
@@ -208,9 +210,11 @@ static enum status check_submit(const struct sched *s, const struct sched_submit
         return err_set(err, ST_BAD, "the request needs %u KV blocks for %u tokens, the pool has %u",
                        need, in->total_max, s->knobs.kv_blocks);
     if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max)
-        return err_set(err, ST_FULL, "the queue is full: %u sequences wait", s->knobs.queue_max);
+        return err_set(err, ST_FULL, "the queue is full: %u sequences wait; try again later",
+                       s->knobs.queue_max);
     if (s->live_count >= s->live_max || s->free_first == SEQ_NONE)
-        return err_set(err, ST_FULL, "the table is full: %u sequences", s->live_max);
+        return err_set(err, ST_FULL, "the scheduler's table is full: %u sequences; try again later",
+                       s->live_max);
     return ST_OK;
 }
 
@@ -232,7 +236,7 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
     seq_idx i = slot_take(s, in);
     struct sched_seq *seq = seq_at(s, i);
     seq->arrived_us = now_us;
-    seq->key = INT64_MAX; /* last in line until the policy has said */
+    seq->key = INT64_MAX; /* last in the queue until sched_rekey below */
     if (can_fork(s, in)) {
         seq->state = SEQ_FORKING;
         seq->fork_parent = in->parent;
@@ -296,7 +300,7 @@ int64_t sched_next_timer_us(const struct sched *s) {
 
 bool sched_is_idle(const struct sched *s) { return s->live_count == 0; }
 
-/* ---- numbers ---- */
+/* ---- statistics ---- */
 
 struct sched_stats sched_stats(const struct sched *s) {
     return (struct sched_stats){
@@ -327,10 +331,9 @@ const struct sched_seq *sched_seq_at(const struct sched *s, seq_idx i) {
     return seq_at(s, i);
 }
 
-/* Two things stand before a new request: prompts that go first, and seats that must fall free.
- * Prompts are computed at the speed of full steps. A seat falls free when a sequence has its
- * answer, of mean length, a token a step; the seats that memory allows are those that run while
- * others wait. */
+/* A new request waits for two things: the prompts before it, and running sequences that must end
+ * first. Prompts are computed at the speed of full steps. An answer has the mean length and gets a
+ * token a step. While others wait, as many sequences run as memory allows. */
 double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens) {
     uint32_t step_tokens = s->knobs.max_step_tokens;
     double target_us = s->knobs.step_target_ms * 1000;
@@ -341,10 +344,10 @@ double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens) {
     double token_us = cost_predict_us(&s->cost, step_tokens, 0) / step_tokens;
     double prompt_us = ((double)s->queue_tokens + prompt_tokens) * token_us;
 
-    uint32_t waiting = s->queue.count + s->forking_count, free_seats = 0;
+    uint32_t waiting = s->queue.count + s->forking_count, free_count = 0;
     if (s->running_count < s->knobs.max_seqs && waiting == 0)
-        free_seats = s->knobs.max_seqs - s->running_count;
-    uint32_t ahead = waiting + 1 > free_seats ? waiting + 1 - free_seats : 0;
+        free_count = s->knobs.max_seqs - s->running_count;
+    uint32_t ahead = waiting + 1 > free_count ? waiting + 1 - free_count : 0;
     if (ahead == 0 || s->running_count == 0) return prompt_us;
     double step_us = cost_predict_us(&s->cost, s->running_count, 0);
     return prompt_us + ahead * s->mean_output * step_us / s->running_count;

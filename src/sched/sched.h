@@ -1,27 +1,27 @@
-/* sched/sched.h - who runs in the next step, and with how many tokens.
+/* sched/sched.h - which sequences run in the next step, and with how many tokens.
  *
- * The mechanism that all policies share: a bounded table of sequences, a heap of waiting ones, a
- * list of running ones, a timer heap, a token budget, seats and KV blocks.
+ * The mechanism that all policies share: a bounded table of sequences, a heap of waiting sequences
+ * (the queue), an array of running ones, a heap of timers, a token budget and KV blocks.
  *
- *     sched_submit, sched_cancel      requests come and go at any moment
- *     sched_plan                      choose; take blocks; say what to compute
- *     sched_apply                     advance; append tokens; finish; free
- *     sched_next_event                what moved, for the clients
+ *     sched_submit, sched_cancel      requests arrive and are cancelled at any time
+ *     sched_plan                      select sequences, take blocks, list the rows to compute
+ *     sched_apply                     advance sequences, append tokens, finish, free
+ *     sched_next_event                which sequences have new tokens or have ended
  *
- * One plan may be made ahead, while the one before it is under way. It assumes that the plan under
- * way succeeds and that no answer ends in it. Where that turns out wrong, rows of the ahead plan
- * are dropped: they leave no trace in answers, blocks, the prefix cache or statistics.
+ * One plan may be made ahead, while the plan before it is under way. It assumes that the plan under
+ * way succeeds and that no sequence ends in it. Where that is wrong, rows of the ahead plan are
+ * dropped: they change no answer, no block, no entry of the prefix cache and no statistics.
  *
  * Pure arithmetic on plain structs: no clock, no device, no model, no text, no I/O. A step
- * allocates nothing and costs in proportion to the sequences that run, not to those that wait.
+ * allocates nothing and costs in proportion to the running sequences, not to the waiting ones.
  *
- * Promises: a request that can never fit is refused at once with the numbers. Every accepted
- * sequence ends exactly once. A running sequence never runs out of blocks without a plan: a
- * victim gives way, by swap or by recomputation. One that has lost its seat preempt_max times
- * gives way only to the eldest running sequence, which can always finish (README.md, I4 and I5).
- * A sequence whose next prompt block another one is computing waits for it.
+ * Guarantees: a request that can never fit is refused at once with the numbers. Every accepted
+ * sequence ends exactly once. If a running sequence needs a block and the pool has none, another
+ * one is preempted: swapped out or recomputed later. A sequence that was preempted preempt_max
+ * times can be preempted only by the oldest running sequence, which can always finish (README.md,
+ * I4 and I5). A sequence whose next prompt block another sequence is computing waits for it.
  *
- * Lifetime: one per engine. Thread: the engine thread. Memory: all taken by create.
+ * Lifetime: one per engine. Thread: the engine thread. Memory: all allocated by create.
  */
 #ifndef SCHED_SCHED_H
 #define SCHED_SCHED_H
@@ -55,56 +55,56 @@ uint32_t sched_seq_max(const struct knobs *k); /* every seq_idx is below this */
 /* One choice of a request. `tokens` has room for total_max and its first prompt_tokens are the
  * prompt. Choices 1 .. n-1 of a request name choice 0 as `parent` and share its prompt. */
 struct sched_submit {
-    uint64_t request;
+    uint64_t request; /* the engine's number */
     uint32_t choice;
     seq_idx parent; /* SEQ_NONE for choice 0 */
     uint32_t tenant;
     uint64_t salt;
     struct urgency urgency;
-    int32_t *tokens; /* borrowed until the sequence's last event was taken */
+    int32_t *tokens; /* borrowed until the last event of the sequence was taken */
     uint32_t prompt_tokens, total_max;
-    bool reads_no_prefix; /* every token is computed, also those that the prefix cache has */
-    bool
-        one_row_at_a_time; /* in its prompt, a row is planned only after the result of the one before */
+    bool reads_no_prefix;   /* compute every token, also those that the prefix cache has */
+    bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
 };
 
-/* ST_BAD: it can never fit (the sentence has the numbers). ST_FULL: the queue is full. */
+/* ST_BAD: it can never fit (`err` has the numbers). ST_FULL: the queue is full. */
 enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t now_us,
                          seq_idx *out, struct err *err);
 
-/* End it now, whatever it is doing; its last event is there at once. If a plan under way uses it,
- * its row is dropped, and its blocks and its index stay taken until that plan is applied. Does
- * nothing if it has ended. */
+/* End the sequence now, in any state; its last event is available at once. If a plan under way uses
+ * the sequence, its row is dropped, and its blocks and its index stay in use until that plan is
+ * applied. Does nothing if the sequence has ended. */
 void sched_cancel(struct sched *s, uint64_t request, uint32_t choice, enum finish_reason why,
                   int64_t now_us);
 
-/* Fill `plan`, which has room for max_seqs rows. An empty one (no rows, no moves) means that there
- * is nothing to do until sched_next_timer_us, the next submit or the next apply. Any other is under
- * way until sched_apply or sched_fail is called with it; the caller leaves it unchanged until then.
+/* Fill `plan`, which has room for max_seqs rows. If it is empty (no rows, no moves) there is
+ * nothing to do until sched_next_timer_us, the next submit or the next apply. Otherwise it is under
+ * way until sched_apply or sched_fail is called with it; the caller does not change it meanwhile.
  *
  * If one plan is under way, this makes an ahead plan. The caller applies the older plan first. An
- * ahead plan preempts no sequence; if a preemption is needed, it sets plan->wants_drain. After
+ * ahead plan preempts no sequence; if a preemption is needed it sets plan->wants_drain. After
  * sched_fail the caller applies all plans under way before it calls sched_plan again. */
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan);
 
-/* The oldest plan under way was run. Rows of sequences that have ended meanwhile are dropped
- * (plan_row.is_dropped), and so are rows that failed. */
+/* The oldest plan under way was run with this result. Rows of sequences that have ended meanwhile
+ * and rows that failed are dropped (plan_row.is_dropped). */
 void sched_apply(struct sched *s, struct plan *plan, const struct step_result *result,
                  int64_t now_us);
 
-/* The oldest plan under way could not be run at all: its sequences end with FINISH_ERROR, the rest
- * go on (those whose blocks it should have moved are recomputed, and their rows in an ahead plan
- * are dropped). */
+/* The oldest plan under way could not be run: its sequences end with FINISH_ERROR. The others
+ * continue; those whose blocks the plan should have moved are recomputed, and their rows in an
+ * ahead plan are dropped. */
 void sched_fail(struct sched *s, struct plan *plan, int64_t now_us);
 
-/* What moved since the last call, each sequence at most once; false when there is no more. After
- * an event with a finish reason the sequence is gone and its tokens belong to the caller. */
+/* The next sequence with new tokens or an end; each is returned at most once until it changes
+ * again. False: there are no more. After an event with a finish reason the sequence no longer
+ * exists and its tokens belong to the caller. */
 struct sched_event {
-    seq_idx seq; /* used again after the last event, or, if it lingers, after the last plan that
-                    uses it */
+    seq_idx seq; /* may be reused after the last event; if it lingers, after the last plan that uses
+                    it */
     uint64_t request;
     uint32_t choice;
-    uint32_t total; /* tokens there are now, prompt included */
+    uint32_t total; /* number of tokens, prompt included */
     enum finish_reason finish;
     uint32_t cached_tokens, preempt_count;
     int64_t admitted_us, first_token_us;
@@ -117,21 +117,20 @@ bool sched_is_idle(const struct sched *s);          /* nothing waits, runs or is
 struct sched_stats {
     uint32_t waiting, running, swapped;
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
-    uint64_t ahead_plans;  /* made while another was under way, not counting empty ones */
-    uint64_t dropped_rows; /* of sequences that had ended or were to be recomputed; failed rows not
-                              included */
-    /* Token slots of held blocks (of reserved ones where the policy reserves) and how many of
-     * them hold a token, summed over steps; waste = 1 - used / held. */
+    uint64_t ahead_plans;  /* made while another was under way, without empty ones */
+    uint64_t dropped_rows; /* of sequences that had ended or are recomputed, without failed rows */
+    /* Token slots of held blocks (of reserved blocks if the policy reserves) and how many of them
+     * hold a token, summed over steps; waste = 1 - used / held. */
     uint64_t held_slots, used_slots;
-    uint64_t heap_moves; /* steps of sifting in the heaps since create: what queues cost */
+    uint64_t heap_moves; /* entries moved in the heaps since create: the cost of the queues */
     struct kv_cache_stats kv;
 };
 struct sched_stats sched_stats(const struct sched *s);
 const struct cost_model *sched_cost(const struct sched *s);
 struct kv_cache *sched_kv(const struct sched *s);
 
-/* How long a request with such a prompt, arriving now, would wait for its first token: an
- * estimate for Retry-After from what waits, what runs and the cost model. */
+/* An estimate, for Retry-After, of how long a request with such a prompt would wait for its first
+ * token if it arrived now: from the waiting and running sequences and the cost model. */
 double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens);
 const struct sched_seq *sched_seq_at(const struct sched *s, seq_idx i);
 

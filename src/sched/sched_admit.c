@@ -1,25 +1,26 @@
-/* sched/sched_admit.c - may the first in line take a seat, and for how many tokens.
+/* sched/sched_admit.c - whether the first sequence of the queue is admitted, with how many tokens.
  *
  * Entry points: sched_chunk, sched_admit, sched_start_running, sched_fork_fits.
  *
- * Memory has a plan before anyone is seated (I3). A policy that reserves counts blocks to the
- * end of every running sequence. The others are optimistic: the blocks of the whole prompt must
- * be there beside those that running prompts still lack, and a watermark stays free for the
- * answers; when answers outgrow that, somebody gives way (sched_memory.c).
+ * Memory is checked before a sequence is admitted (I3). A policy that reserves (reserves_all)
+ * counts the blocks that every running sequence needs until its end. The others are optimistic:
+ * blocks for the whole prompt must be available besides those that running prompts still need, and
+ * a watermark stays free for the answers. If answers grow beyond that, a sequence is preempted
+ * (sched_memory.c).
  */
 #include "sched/sched_int.h"
 
 enum {
-    PROMISE_LOOKS_MAX = 64, /* looks at a promise that does not advance, before it is ignored */
-    PROMPT_FLOOR = 16,      /* tokens of a prompt in a step that has nothing else, target or not */
+    PROMISE_LOOKS_MAX = 64, /* attempts without progress before a promised prefix is ignored */
+    PROMPT_FLOOR = 16, /* tokens of a prompt in a step without other rows, despite the target */
 };
 
 /* ---- tokens ---- */
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* A prompt that is never split goes whole: beside the others if it fits, else it is the first
- * prompt of the step and the decodes wait for the next one. */
+/* A prompt that is never split is computed in one step: together with the other rows if it fits;
+ * otherwise, if it is the first prompt of the step, without the decodes. */
 static uint32_t whole_chunk(const struct planning *p, uint32_t left) {
     if (left <= p->prompt_left || !p->has_prompt) return left;
     return 0;
@@ -52,7 +53,7 @@ static uint32_t watermark(const struct sched *s) {
     return (uint32_t)(s->knobs.watermark * s->knobs.kv_blocks) + 1;
 }
 
-/* Blocks that the running ones lack for the tokens they have; a walk, once in a plan. */
+/* Blocks that running sequences still need for the tokens they have; computed once in a plan. */
 static uint64_t pending_blocks(struct planning *p) {
     struct sched *s = p->s;
     if (p->is_pending_known) return p->pending;
@@ -65,7 +66,7 @@ static uint64_t pending_blocks(struct planning *p) {
     return p->pending;
 }
 
-/* Available blocks that must be there for a sequence that lacks `need`. */
+/* How many blocks must be available before a sequence that needs `need` more is admitted. */
 static uint64_t wanted_blocks(struct planning *p, uint32_t need) {
     const struct sched *s = p->s;
     if (s->running_count == 0 || s->policy->reserves_all) return need;
@@ -79,12 +80,13 @@ static bool reservation_fits(const struct sched *s, seq_idx i) {
     return all + sched_kept_blocks(s) <= s->knobs.kv_blocks;
 }
 
-/* Nothing runs, so the first in line must fit: retention hints give way to it (I6). */
+/* If no sequence runs, the first of the queue must fit: retained blocks are released for it
+ * (I6). */
 static void release_kept_if_idle(struct sched *s) {
     if (s->running_count == 0) sched_release_kept(s);
 }
 
-/* Does a sequence that lacks `need` blocks for its tokens fit now? Notes what it would take. */
+/* Does a sequence that needs `need` more blocks fit now? If not, seen_need is set. */
 static bool memory_fits(struct planning *p, seq_idx i, uint32_t need) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
@@ -97,14 +99,14 @@ static bool memory_fits(struct planning *p, seq_idx i, uint32_t need) {
     return false;
 }
 
-/* ---- seats ---- */
+/* ---- starting to run ---- */
 
 void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us) {
     struct slot *slot = &s->slots[i];
     bool is_first = slot->seq.admitted_us == 0;
     slot->seq.kv = kv;
     slot->seq.computed = computed;
-    slot->seq.writable_end = 0; /* its last block may be another's too */
+    slot->seq.writable_end = 0; /* its last block may be shared */
     slot->admitted_in = s->plan_number;
     sched_running_add(s, i);
     if (is_first) slot->seq.admitted_us = now_us;
@@ -113,7 +115,8 @@ void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t compute
     sched_rekey(s, i);
 }
 
-/* Its row, once it has a seat; a prompt that does not fit beside decodes sends them away. */
+/* The first row of a sequence that was just admitted. A whole prompt that does not fit together
+ * with the rows that are planned already replaces them. */
 static void add_first_row(struct planning *p, seq_idx i, uint32_t count) {
     if (p->plan->token_count + count > p->s->knobs.max_step_tokens) sched_rows_drop_all(p);
     if (!sched_ensure_blocks(p, i, seq_at(p->s, i)->computed + count)) return;
@@ -124,7 +127,7 @@ static void add_first_row(struct planning *p, seq_idx i, uint32_t count) {
 
 /* ---- a sequence that waits ---- */
 
-/* Nothing has changed since it was looked at? Then neither has the answer. */
+/* If nothing has changed since the last attempt, the result is the same. */
 static bool is_unchanged(const struct sched *s, const struct slot *slot, enum admission *out) {
     if (slot->seen_epoch != s->epoch || s->running_count == 0) return false;
     *out = slot->seen_promised ? ADMIT_SKIP : ADMIT_NO_MEMORY;
@@ -132,7 +135,8 @@ static bool is_unchanged(const struct sched *s, const struct slot *slot, enum ad
     return slot->seen_need > 0 && kv_cache_available(s->kv) < slot->seen_need;
 }
 
-/* Another one computes the block that it needs next: wait, as long as that advances (I7). */
+/* Another sequence computes the block that it needs next: wait as long as that makes progress
+ * (I7). */
 static bool waits_for_promise(const struct sched *s, struct slot *slot, struct kv_match match) {
     if (match.tokens > slot->seen_match) slot->promise_looks = 0;
     slot->seen_match = match.tokens;
@@ -147,14 +151,14 @@ static struct kv_match look_up(const struct sched *s, const struct sched_seq *se
     return kv_cache_match(s->kv, seq->salt, seq->tokens, seq->total);
 }
 
-/* Tables with its prefix attached, if memory allows for the rest. */
+/* Open block tables with its prefix attached, if memory allows for the rest. */
 static bool open_tables(struct planning *p, seq_idx i, kv_seq *kv, uint32_t *computed) {
     struct sched *s = p->s;
     const struct sched_seq *seq = seq_at(s, i);
     if (kv_seq_open(s->kv, seq->salt, kv) != ST_OK) return false;
     *computed = seq->reads_no_prefix ? 0 : kv_seq_attach(s->kv, *kv, seq->tokens, seq->total);
-    /* Only now is it known how many of its prefix's blocks were idle and are not available any
-     * more. */
+    /* Only now is it known how many blocks of the prefix were cached, and so counted as
+     * available. */
     if (memory_fits(p, i, kv_seq_need(s->kv, *kv, seq->total))) return true;
     kv_seq_close(s->kv, *kv);
     return false;
@@ -192,13 +196,13 @@ static enum admission admit_swapped(struct planning *p, seq_idx i) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     uint32_t count = sched_chunk(p, i, slot->seq.computed);
-    /* The plan under way swaps it out: if that fails, there is nothing to bring back. */
+    /* The plan under way swaps it out; if that plan fails there is nothing to swap in. */
     if (count == 0 || sched_used_until(s, i) > 0) return ADMIT_NO_TOKENS;
     release_kept_if_idle(s);
     if (!memory_fits(p, i, kv_seq_need(s->kv, slot->seq.kv, slot->seq.total)))
         return ADMIT_NO_MEMORY;
     if (kv_seq_swap_in(s->kv, slot->seq.kv, &p->plan->moves) != ST_OK) {
-        /* The list of moves is full. If it is empty too, it is too short for this sequence. */
+        /* The list of moves is full. If it has no moves yet, it is too short for this sequence. */
         if (p->plan->moves.count == 0) sched_drop_blocks(s, i);
         return ADMIT_NO_TOKENS;
     }
@@ -213,9 +217,9 @@ enum admission sched_admit(struct planning *p, seq_idx i) {
     return seq_at(p->s, i)->state == SEQ_SWAPPED ? admit_swapped(p, i) : admit_waiting(p, i);
 }
 
-/* ---- a choice beside its parent ---- */
+/* ---- a further choice of a request ---- */
 
-/* It shares the prompt's blocks and needs a copy of the last one and the next. */
+/* It shares the prompt's blocks; it needs a copy of the last block, and one more. */
 bool sched_fork_fits(const struct sched *s, seq_idx child) {
     if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) return false;
     if (s->policy->reserves_all) return reservation_fits(s, child);

@@ -1,22 +1,22 @@
 /* sched/sched_ahead.c - plans made ahead, and sequences that end under a plan; see sched/sched.h.
  *
- * Entry points: sched_assume, sched_unassume, sched_skips_ahead_plan; sched_used_until, sched_linger,
- * sched_take_oldest, sched_end_lingering.
+ * Entry points: sched_assume, sched_unassume, sched_skips_ahead_plan; sched_used_until,
+ * sched_linger, sched_take_oldest, sched_end_lingering.
  *
  * An ahead plan is made while another plan is under way. It first assumes that the other one
- * succeeds: each sequence with a row in it has computed the row's tokens, and one more token if the
- * row samples. The value of that token is not known, so nothing may read it. sched_apply of the
- * older plan then only fills in what is known: the token, the commit to the KV cache, the end.
+ * succeeds: each sequence with a row in it has computed the row's tokens, and has one more token if
+ * the row samples. The value of that token is not known, so nothing may read it. Later sched_apply
+ * of the older plan fills in the rest: the token, the commit to the KV cache, the end.
  *
- * A sequence that ends while a plan under way has a row or a move of it lingers: its tables and its
- * index are given back when that plan is over (I8).
+ * A sequence that ends while a plan under way has a row or a move of it lingers: its block tables
+ * and its index are freed when that plan is over (I8).
  */
 #include "sched/sched_int.h"
 
 /* ---- assuming ---- */
 
 void sched_assume(struct sched *s) {
-    if (s->is_assumed) return; /* by an ahead plan that was empty */
+    if (s->is_assumed) return; /* an earlier ahead plan was empty */
     const struct plan *plan = s->under_way[0].plan;
     s->is_assumed = true;
     for (uint32_t r = 0; r < plan->row_count; r++) {
@@ -45,16 +45,16 @@ void sched_unassume(struct sched *s, seq_idx i) {
     sched_update_phase(s, i);
 }
 
-/* The plan under way moves its blocks without computing a row of it. */
+/* The plan under way moves blocks of it and has no row of it. */
 static bool is_only_moved(const struct sched *s, const struct slot *slot) {
     return s->under_way_count > 0 && slot->moved_in >= s->under_way[0].number &&
            slot->moved_in < s->plan_number;
 }
 
-/* One that has all its tokens ends with the plan under way. One whose prompt that plan completes
- * is forked by the apply: its last block must not be written meanwhile. One that is only moved is
- * computed again if that plan fails: a token sampled meanwhile would be wrong. One that waits does
- * so as long as its prompt is computed. */
+/* Four kinds: a sequence that will have all its tokens ends with the plan under way. A sequence
+ * whose prompt that plan completes is forked by sched_apply, so its last block must not be written
+ * before. A sequence that is only moved is recomputed if that plan fails, so a token sampled now
+ * would be wrong. A sequence with one_row_at_a_time waits during its prompt. */
 bool sched_skips_ahead_plan(const struct planning *p, seq_idx i) {
     const struct slot *slot = &p->s->slots[i];
     const struct sched_seq *seq = &slot->seq;
@@ -72,7 +72,7 @@ uint64_t sched_used_until(const struct sched *s, seq_idx i) {
     uint64_t newest = s->under_way[s->under_way_count - 1].number;
     uint64_t until = slot->row_in > slot->moved_in ? slot->row_in : slot->moved_in;
     if (until < s->under_way[0].number) return 0;
-    return until < newest ? until : newest; /* a plan that came out empty is not under way */
+    return until < newest ? until : newest; /* an empty plan is not under way */
 }
 
 void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool is_running) {
@@ -83,7 +83,7 @@ void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool 
     slot->linger_next = s->linger_first;
     s->linger_first = i;
     if (is_running)
-        s->reserved_blocks += sched_reservation(s, i); /* which leaving the seat ended */
+        s->reserved_blocks += sched_reservation(s, i); /* sched_running_remove has subtracted it */
 }
 
 uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {

@@ -1,18 +1,18 @@
-/* sched/sched_apply.c - what came of a plan; see sched/sched.h.
+/* sched/sched_apply.c - applying the results of a plan; see sched/sched.h.
  *
  * Entry points: sched_apply, sched_fail.
  */
 #include "sched/sched_int.h"
 
-/* ---- numbers ---- */
+/* ---- statistics ---- */
 
-/* Slots of its blocks that hold no token after this step. */
+/* Token slots of a sequence's last block that hold no token. */
 static uint32_t empty_slots(const struct sched *s, uint32_t tokens) {
     uint32_t used = tokens % s->knobs.block_size;
     return used > 0 ? s->knobs.block_size - used : 0;
 }
 
-/* How much of the held memory holds tokens, the ones just computed included. */
+/* How many token slots of held blocks hold a token, including those just computed. */
 static void count_slots(struct sched *s, const struct plan *plan, bool is_assumed) {
     uint64_t block = s->knobs.block_size, empty = 0;
     for (uint32_t r = 0; r < plan->row_count; r++)
@@ -46,11 +46,11 @@ static void learn_cost(struct sched *s, const struct plan *plan, int64_t elapsed
 
 /* ---- rows ---- */
 
-/* The parent's prompt is there: its other choices share it, or take their own place in line. */
+/* The parent's prompt is computed: its other choices share it, or enter the queue by themselves. */
 static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
     const struct sched_seq *from = seq_at(s, parent);
-    uint32_t shared = from->prompt_tokens - 1; /* each computes the last one for itself */
-    seq_at(s, parent)->writable_end = 0;       /* its last block will be others' too */
+    uint32_t shared = from->prompt_tokens - 1; /* each choice computes the last token itself */
+    seq_at(s, parent)->writable_end = 0;       /* its last block will be shared */
     for (seq_idx i; (i = s->slots[parent].child_first) != SEQ_NONE;) {
         kv_seq kv;
         if (!sched_fork_fits(s, i) || kv_seq_fork(s->kv, from->kv, shared, &kv) != ST_OK) break;
@@ -60,11 +60,11 @@ static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
     sched_children_to_queue(s, parent, now_us);
 }
 
-/* The row's tokens count as computed, and the one that it samples counts as there. */
+/* Count the row's tokens as computed, and the token that it samples. */
 static void advance(struct sched *s, const struct plan_row *row) {
     struct slot *slot = &s->slots[row->seq];
     struct sched_seq *seq = &slot->seq;
-    if (slot->assumed > 0) { /* an ahead plan was made: that was done when it assumed this one */
+    if (slot->assumed > 0) { /* sched_assume has done that for an ahead plan */
         slot->assumed = 0;
         slot->assumes_token = false;
     } else {
@@ -76,7 +76,7 @@ static void advance(struct sched *s, const struct plan_row *row) {
     CHECK(seq->computed == row->first + row->count);
 }
 
-/* The sampled token is the last one; says whether the sequence has ended by it. */
+/* Store the sampled token; returns the finish reason if the sequence ends with it. */
 static enum finish_reason append(struct sched_seq *seq, const struct row_result *result,
                                  int64_t now_us) {
     CHECK(seq->total - 1 == seq->computed);
@@ -87,8 +87,8 @@ static enum finish_reason append(struct sched_seq *seq, const struct row_result 
     return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;
 }
 
-/* Is the row still one of its sequence? Who has ended, or is to be recomputed, has none. Of two
- * plans under way the older one's rows are those that were assumed. */
+/* Does the row still count? Not if the sequence has ended or is to be recomputed. Of two plans
+ * under way the rows of the older one are those that were assumed. */
 static bool is_live_row(const struct sched *s, const struct plan_row *row, bool is_assumed) {
     const struct slot *slot = &s->slots[row->seq];
     uint32_t count = is_assumed ? slot->assumed : slot->seq.planned;
@@ -99,7 +99,7 @@ static bool is_live_row(const struct sched *s, const struct plan_row *row, bool 
     return true;
 }
 
-/* The row cannot be used, and its sequence ends. */
+/* The row's result is unusable: end its sequence. */
 static void fail_row(struct sched *s, struct plan_row *row, bool is_assumed, int64_t now_us) {
     row->is_dropped = true;
     if (is_assumed)
@@ -125,7 +125,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
         fail_row(s, row, is_assumed, now_us);
         return;
     }
-    /* Blocks of a prompt may be found now, also of one that is computed token by token. */
+    /* New blocks of a prompt can be found in the prefix cache from now on. */
     if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;
     advance(s, row);
     seq->run_steps++;
@@ -163,7 +163,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     sched_end_lingering(s, number);
 }
 
-/* ---- a plan that could not be run ---- */
+/* ---- a plan that failed ---- */
 
 static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
     seq_at(s, i)->planned = 0; /* an ahead plan's row of it is dropped */
@@ -174,10 +174,10 @@ static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
     sched_rekey(s, i);
 }
 
-/* Its moves did not happen: whose blocks they were must compute them again. */
+/* The plan's moves did not happen: the sequences whose blocks they were are recomputed. */
 static void drop_moved(struct sched *s, const struct plan *plan, uint64_t number, int64_t now_us) {
     if (plan->moves.count == 0) return;
-    for (uint32_t n = s->running_count; n-- > 0;) /* the last one takes the place of one dropped */
+    for (uint32_t n = s->running_count; n-- > 0;) /* backwards: the last one moves into the gap */
         if (s->slots[s->running[n]].moved_in == number) drop_running(s, s->running[n], now_us);
     for (uint32_t n = 0; n < plan->preempted_count; n++) {
         const struct plan_preempted *v = &plan->preempted[n];

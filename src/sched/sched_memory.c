@@ -1,16 +1,16 @@
-/* sched/sched_memory.c - blocks for a row, and who gives way when there are none.
+/* sched/sched_memory.c - blocks for a row, and which sequence is preempted if there are none.
  *
  * Entry points: sched_ensure_blocks, sched_displace, sched_keep_free, sched_drop_blocks.
  *
- * A sequence that lacks blocks takes them from one that stands behind it in policy order and has
- * not yet lost its seat preempt_max times (I4). The eldest running sequence, by submission, may
- * take them from anyone (I5). Who can take from nobody waits with the blocks that it has.
+ * If a sequence needs blocks, one that comes after it in policy order and was preempted fewer than
+ * preempt_max times is preempted (I4). For the oldest running sequence, by submission, any other
+ * may be preempted (I5). If there is no such victim the sequence waits and keeps the blocks it has.
  */
 #include "sched/sched_int.h"
 
-/* Seats that may change hands by taste in one plan: each costs a walk over those that run. */
+/* Sequences that a policy may displace in one plan: each costs a loop over the running ones. */
 enum { DISPLACE_MAX = 2 };
-/* A policy may keep one part in so many of the pool free ahead of need. */
+/* A policy may keep at most a quarter of the pool free in advance. */
 enum { KEEP_FREE_PART = 4 };
 
 static bool is_protected(const struct sched *s, seq_idx i) {
@@ -19,7 +19,7 @@ static bool is_protected(const struct sched *s, seq_idx i) {
 
 /* ---- preempting ---- */
 
-/* Is copying its blocks out and in cheaper than computing them again? */
+/* Is copying its blocks out and back in cheaper than recomputing them? */
 static bool swap_is_cheaper(const struct sched *s, const struct sched_seq *seq) {
     double moves_us = 2 * s->cost.per_move_us * sched_blocks_for(s, seq->computed);
     double again_us = cost_predict_us(&s->cost, seq->computed, cost_attended(0, seq->computed)) -
@@ -108,7 +108,7 @@ bool sched_release_kept(struct sched *s) {
 
 enum victims { VICTIMS_BEHIND, VICTIMS_UNPROTECTED, VICTIMS_ALL };
 
-/* Whoever was seated by this plan stays: nobody moves twice in a plan. */
+/* A sequence that this plan has admitted is not preempted by it. */
 static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_seq,
                          enum victims victims) {
     const struct sched *s = p->s;
@@ -135,13 +135,14 @@ static seq_idx pick(struct planning *p, uint32_t count) {
     return idx_of(s, s->candidates[k]);
 }
 
-/* An ahead plan preempts nobody: the plan under way may use the victim's blocks. */
+/* An ahead plan preempts no sequence: the plan under way may use the victim's blocks. */
 static bool must_drain_first(struct planning *p) {
     if (p->is_ahead) p->plan->wants_drain = true;
     return p->is_ahead;
 }
 
-/* Somebody's blocks become available, or retention hints are given up; false if nothing can. */
+/* Make blocks available for a sequence: release retained ones, or preempt another sequence. False:
+ * neither is possible. */
 static bool preempt_for(struct planning *p, seq_idx for_seq) {
     if (p->is_ahead && p->plan->wants_drain) return false;
     uint32_t count = collect(p, for_seq, VICTIMS_BEHIND);
@@ -154,7 +155,7 @@ static bool preempt_for(struct planning *p, seq_idx for_seq) {
     return true;
 }
 
-/* To the end of the last block: the same blocks, and the steps in between need not ask. */
+/* Round up to the end of a block: that takes the same blocks, and the next steps need not ask. */
 static uint32_t end_of_block(const struct sched *s, uint32_t tokens) {
     uint64_t end = (uint64_t)sched_blocks_for(s, tokens) * s->knobs.block_size;
     return end < s->ctx_tokens ? (uint32_t)end : s->ctx_tokens;
@@ -174,13 +175,13 @@ bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens) {
     if (tokens <= slot->seq.writable_end) return true;
     for (;;) {
         if (grow(p, slot, end_of_block(s, tokens))) return true;
-        /* Enough blocks, so it is the list of moves that is full: the next step has a new one. */
+        /* There are enough blocks, so the list of moves is full: wait for the next step. */
         if (kv_seq_need(s->kv, slot->seq.kv, tokens) <= kv_cache_available(s->kv)) return false;
         if (!preempt_for(p, i)) return false;
     }
 }
 
-/* ---- by taste ---- */
+/* ---- displacing, by policy ---- */
 
 static bool displaces(const struct sched *s, seq_idx waiting, seq_idx running) {
     if (s->policy->displaces_seq)
@@ -207,7 +208,7 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
     return true;
 }
 
-/* Only by swapping: what would have to be computed again is worth more than a free block. */
+/* Only by swapping: recomputing would cost more than a free block is worth. */
 void sched_keep_free(struct planning *p) {
     struct sched *s = p->s;
     p->keep_free = 0;

@@ -2,18 +2,18 @@
  *
  * Entry point: sched_plan.
  *
- * Decoding sequences first, a token each. What is left of the budget goes to prompts: those that
- * run and those that stand in line, in one policy order. (A policy that lets decodes wait plans
- * prompts first.) Everything costs in proportion to the sequences that run: of the line only its
- * head is looked at, a bounded number of times.
+ * Decoding sequences come first, with one token each. The rest of the token budget goes to prompts,
+ * of running and of waiting sequences, in one policy order. (A policy with runs_decodes plans
+ * prompts first.) The cost is in proportion to the running sequences: of the queue only the front
+ * is looked at, a bounded number of times.
  */
 #include "sched/sched_int.h"
 
 #include <string.h>
 
 enum {
-    SKIP_MAX = 8,   /* sequences that wait for another's prefix and are passed, in one plan */
-    REKEY_MAX = 64, /* keys that grew by themselves, asked anew in one plan */
+    SKIP_MAX = 8,   /* sequences of the queue skipped in one plan: they wait for a prefix */
+    REKEY_MAX = 64, /* keys of the queue that are updated in one plan because they have grown */
 };
 
 /* ---- rows ---- */
@@ -60,7 +60,7 @@ static void drop_row(struct planning *p, uint32_t r) {
     plan->sample_count -= row->samples;
     plan->attended_tokens -= cost_attended(row->first, row->count);
     seq_at(p->s, row->seq)->planned = 0;
-    *row = plan->rows[--plan->row_count]; /* the last one takes its place */
+    *row = plan->rows[--plan->row_count]; /* the last row moves into the gap */
 }
 
 void sched_row_drop(struct planning *p, seq_idx i) {
@@ -77,7 +77,7 @@ void sched_rows_drop_all(struct planning *p) {
     while (p->plan->row_count > 0) drop_row(p, p->plan->row_count - 1);
 }
 
-/* Decodes first. */
+/* Rows of decodes before rows of prompts. */
 static void sort_rows(struct planning *p) {
     struct plan *plan = p->plan;
     uint32_t count = 0;
@@ -92,8 +92,9 @@ static void sort_rows(struct planning *p) {
 
 /* ---- decodes ---- */
 
-/* All that run: the eldest first, for nobody may take what it needs (I5); then from where the
- * last plan ran out of tokens. A copy, since who is preempted leaves s->running. */
+/* Copy s->running, because preemption changes it. The oldest running sequence comes first: no other
+ * may take the blocks that it needs (I5). The others follow from where the last plan ran out of
+ * tokens. */
 static void copy_running(struct planning *p) {
     struct sched *s = p->s;
     uint32_t count = s->running_count;
@@ -114,11 +115,11 @@ static void plan_decodes(struct planning *p) {
             slot_prefetch(&s->slots[s->order[n + PREFETCH_ROWS]]);
         seq_idx i = s->order[n];
         const struct sched_seq *seq = seq_at(s, i);
-        /* One that a row before it has preempted is not RUNNING any more. */
+        /* A row planned before may have preempted it. */
         if (seq->state != SEQ_RUNNING || seq->planned > 0 || seq_left(seq) != 1) continue;
         if (sched_skips_ahead_plan(p, i)) continue;
         if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {
-            s->decode_start = seq->run_idx; /* the next step begins with it */
+            s->decode_start = seq->run_idx; /* the next plan starts with it */
             return;
         }
         if (sched_ensure_blocks(p, i, seq->total)) sched_row_add(p, i, 1);
@@ -127,7 +128,7 @@ static void plan_decodes(struct planning *p) {
 
 /* ---- prompts ---- */
 
-/* The most of `count` tokens for which there are blocks; at least one is tried for. */
+/* As many of `count` tokens as there are blocks for; at least one. */
 static uint32_t cut_to_memory(const struct sched *s, seq_idx i, uint32_t count) {
     const struct sched_seq *seq = seq_at(s, i);
     uint32_t available = kv_cache_available(s->kv);
@@ -157,17 +158,17 @@ static void plan_running_prompt(struct planning *p, seq_idx i) {
     if (count > 0)
         plan_prompt(p, i, count);
     else
-        heap_clear(&p->s->prompts); /* no tokens or no time left, for anyone */
+        heap_clear(&p->s->prompts); /* no tokens or no time left for any prompt */
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
 struct skipped {
     seq_idx list[SKIP_MAX];
     uint32_t count;
 };
 
-/* They stay WAITING; only the heap does not see them for the rest of the plan. */
+/* It stays WAITING and is only taken out of the heap until the end of this plan. */
 static void skip_for_plan(struct planning *p, struct skipped *a, seq_idx i) {
     heap_remove(&p->s->queue, i);
     a->list[a->count++] = i;
@@ -180,8 +181,8 @@ static void requeue_skipped(struct sched *s, const struct skipped *a) {
                   sched_queue_tie(s, a->list[n]));
 }
 
-/* The first in line, after keys that grew by themselves have found their place; SEQ_NONE if
- * nobody may come in. Who was preempted by this plan does not come back in it, unless nobody else
+/* The first sequence of the queue, after keys that have grown were updated; SEQ_NONE: none may be
+ * admitted. A sequence that this plan has preempted is not admitted again by it, unless no other
  * runs (I6). */
 static seq_idx queue_front(struct planning *p) {
     struct sched *s = p->s;
@@ -254,8 +255,8 @@ static void plan_prompts_and_queue(struct planning *p) {
 
 /* ---- the plan ---- */
 
-/* What the policy leaves for prompts of the tokens that are left. With nothing else in the step
- * a policy cannot refuse them all. */
+/* How many of the remaining tokens the policy gives to prompts. If the step has no rows yet, a
+ * policy cannot refuse all prompts. */
 static void set_prompt_budget(struct planning *p) {
     struct sched *s = p->s;
     uint32_t used = p->plan->token_count, max = s->knobs.max_step_tokens;
@@ -267,7 +268,7 @@ static void set_prompt_budget(struct planning *p) {
     if (wish < p->prompt_left) p->prompt_left = wish;
 }
 
-/* Whatever the policy and the budgets say, somebody runs: the eldest (I5). */
+/* Give the oldest running sequence a row, whatever the policy and the budgets say (I5). */
 static void force_progress(struct planning *p) {
     struct sched *s = p->s;
     uint32_t left = seq_left(seq_at(s, s->oldest_running)), max = s->knobs.max_step_tokens;
@@ -290,7 +291,7 @@ static void plan_rows(struct planning *p) {
     if (p->plan->token_count == 0 || s->policy->runs_decodes(s->state, view)) plan_decodes(p);
 }
 
-/* A plan with something in it is under way from now on. */
+/* A plan that is not empty is under way from now on. */
 static void add_under_way(struct planning *p) {
     struct sched *s = p->s;
     if (p->plan->row_count == 0 && p->plan->moves.count == 0) return;

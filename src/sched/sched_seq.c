@@ -1,8 +1,8 @@
 /* sched/sched_seq.c - how a sequence changes its state; see sched/sched_int.h.
  *
- * Entry points, in the order of a sequence's life: sched_enqueue, sched_queue_push,
+ * Entry points, in the order in which a sequence passes them: sched_enqueue, sched_queue_push,
  * sched_queue_remove, sched_running_add, sched_running_remove, sched_end; sched_rekey and
- * sched_fire_timers for what happens meanwhile.
+ * sched_fire_timers at any time.
  */
 #include "sched/sched_int.h"
 
@@ -34,13 +34,13 @@ const struct sched_view *sched_update_view(struct sched *s, int64_t now_us) {
 
 /* ---- keys and timers ---- */
 
-/* Of two with one key the one that is swapped out goes first: it holds spill slots. */
+/* Of two sequences with equal keys the one that is swapped out goes first: it holds spill slots. */
 uint64_t sched_queue_tie(const struct sched *s, seq_idx i) {
     uint64_t is_waiting = seq_at(s, i)->state == SEQ_WAITING;
     return is_waiting << 63 | s->slots[i].serial;
 }
 
-/* The earlier of its expiry and the policy's wish, which lies in the future. */
+/* The earlier of its expiry and the policy's timer, which must be in the future. */
 static int64_t timer_of(struct sched *s, const struct sched_seq *seq) {
     int64_t t = seq->urgency.expires_us > 0 ? seq->urgency.expires_us : INT64_MAX;
     if (!s->policy->next_timer) return t;
@@ -78,8 +78,8 @@ void sched_rekey(struct sched *s, seq_idx i) {
     if (s->policy->next_timer) sched_set_timer(s, i);
 }
 
-/* A timer set anew lies in the future. A burst is spread over plans; sched_next_timer_us is in the
- * past then. */
+/* A new timer is in the future, so none fires twice. If more than TIMERS_MAX are due they are
+ * spread over several plans; sched_next_timer_us is in the past meanwhile. */
 void sched_fire_timers(struct sched *s, int64_t now_us) {
     for (uint32_t n = 0; n < TIMERS_MAX; n++) {
         seq_idx i = heap_top(&s->timers);
@@ -98,7 +98,7 @@ void sched_fire_timers(struct sched *s, int64_t now_us) {
     }
 }
 
-/* ---- the line ---- */
+/* ---- the queue ---- */
 
 void sched_queue_push(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
@@ -113,8 +113,8 @@ void sched_queue_push(struct sched *s, seq_idx i) {
     s->queue_tokens += seq_left(&slot->seq);
 }
 
-/* A policy may want a timer for the one that has waited longest alone: whoever takes that place
- * is asked again. */
+/* A policy may set a timer only for the sequence that has waited longest. When that one leaves the
+ * queue, the timer of its successor is set. */
 static void oldest_remove(struct sched *s, seq_idx i) {
     bool was_first = heap_top(&s->by_arrival) == i;
     heap_remove(&s->by_arrival, i);
@@ -141,7 +141,7 @@ void sched_enqueue(struct sched *s, seq_idx i) {
     sched_queue_push(s, i);
 }
 
-/* ---- the seats ---- */
+/* ---- running ---- */
 
 uint32_t sched_reservation(const struct sched *s, seq_idx i) {
     return s->policy->reserves_all ? sched_blocks_for(s, seq_at(s, i)->total_max) : 0;
@@ -182,7 +182,7 @@ void sched_running_add(struct sched *s, seq_idx i) {
         s->decode_count++;
 }
 
-/* The last one takes its place. */
+/* The last element moves into the gap. */
 void sched_running_remove(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
@@ -221,7 +221,7 @@ void sched_children_to_queue(struct sched *s, seq_idx parent, int64_t now_us) {
     }
 }
 
-/* ---- events and the end ---- */
+/* ---- events and ending ---- */
 
 void sched_event_push(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
@@ -251,7 +251,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     bool has_kv = is_running || slot->seq.state == SEQ_SWAPPED;
     uint64_t until = sched_used_until(s, i);
     sched_unassume(s, i);
-    slot->seq.planned = 0; /* a row of it that is under way is dropped */
+    slot->seq.planned = 0; /* if a plan under way has a row of it, the row is dropped */
     if (has_kv && until == 0) kv_seq_close(s->kv, slot->seq.kv);
     s->epoch += is_running;
     switch (slot->seq.state) {

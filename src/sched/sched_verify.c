@@ -7,7 +7,7 @@ struct counts {
     uint64_t reserved, queue_tokens;
 };
 
-/* What plans under way and assumptions make of it. */
+/* Fields that depend on plans under way. */
 static void verify_plans_of(const struct sched *s, seq_idx i) {
     const struct slot *slot = &s->slots[i];
     const struct sched_seq *seq = &slot->seq;
@@ -116,7 +116,7 @@ static void verify_lists(const struct sched *s, const struct counts *c) {
     CHECK(children == s->forking_count);
 }
 
-/* Every row of a plan under way has its sequence, its blocks and its index to itself (I8). */
+/* The sequence of every row of a plan under way still exists, with the row's tokens (I8). */
 static void verify_rows(const struct sched *s) {
     for (uint32_t n = 0; n < s->under_way_count; n++) {
         const struct plan *plan = s->under_way[n].plan;

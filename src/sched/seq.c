@@ -1,4 +1,4 @@
-/* sched/seq.c - names of the ways a sequence can end. */
+/* sched/seq.c - names of finish reasons. */
 #include "sched/seq.h"
 
 #include "base/check.h"

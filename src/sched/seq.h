@@ -1,7 +1,8 @@
 /* sched/seq.h - a sequence as the scheduler sees it: one stream of tokens.
  *
- * There are no phases. `computed` chases `total`: a prompt, a decode step, a prefix hit and a
- * recomputation after preemption are the same thing with different numbers.
+ * Prefill and decode are not different states. A sequence has `total` tokens, of which `computed`
+ * have keys and values; a prompt, a decode step, a prefix hit and a recomputation after preemption
+ * differ only in these two numbers.
  *
  *     WAITING --admitted--> RUNNING --finished--> ENDED --last event taken--> FREE
  *        ^  ^               |  ^ |                   |                          ^
@@ -9,13 +10,13 @@
  *        |  |               |  | |                      still uses it
  *        |  +--recompute----+  | +--swap out--> SWAPPED --swap in--> RUNNING
  *        |                     |
- *        +--parent is gone-- FORKING (a choice that waits for its parent's prompt)
+ *        +--parent ended---- FORKING (a choice that waits for its parent's prompt)
  *
- * Any of them can be cancelled: it is ENDED then. An ended sequence that a plan under way still
- * uses keeps its blocks and its place in the table until that plan is applied; LINGERING is what it
- * is called once its last event has been taken as well.
+ * A sequence can be cancelled in any state; it is then ENDED. An ended sequence that a plan under
+ * way still uses keeps its blocks and its table slot until that plan is applied; once its last
+ * event has been taken too, its state is LINGERING.
  *
- * A policy reads this struct and never writes it, but for `policy`, its own notes.
+ * A policy reads this struct. It writes only `policy`, its own notes.
  */
 #ifndef SCHED_SEQ_H
 #define SCHED_SEQ_H
@@ -25,7 +26,7 @@
 
 #include "kv/cache.h"
 
-typedef uint32_t seq_idx; /* a place in the scheduler's table of sequences */
+typedef uint32_t seq_idx; /* index into the scheduler's table of sequences */
 #define SEQ_NONE UINT32_MAX
 
 enum seq_state {
@@ -39,40 +40,40 @@ enum seq_state {
 };
 
 enum finish_reason {
-    FINISH_NONE,      /* there is more to come */
+    FINISH_NONE,      /* it has not ended */
     FINISH_STOP,      /* an end token or a stop string */
     FINISH_LENGTH,    /* max_tokens, or the context is full */
-    FINISH_CANCELLED, /* the client or the operator asked */
-    FINISH_EXPIRED,   /* its deadline passed, or a policy shed it */
-    FINISH_REFUSED,   /* it could never be served */
+    FINISH_CANCELLED, /* by the client or the operator */
+    FINISH_EXPIRED,   /* its deadline passed, or the policy shed it */
+    FINISH_REFUSED,   /* it can never be served */
     FINISH_ERROR,     /* its computation failed */
 };
 const char *finish_name(enum finish_reason r); /* "stop", "length", "cancelled", ... */
 
-/* What a client may say about how urgent it is. Zero: not said. */
+/* How urgent a request is. Zero: not given. */
 struct urgency {
     int32_t priority; /* larger is more important */
     int64_t ttft_target_us, tpot_target_us;
     int64_t expires_us; /* absolute; past it the request ends with FINISH_EXPIRED */
 };
 
-/* Notes of the policy on one sequence. */
+/* Per-sequence memory of the policy. Each policy_X.c says what it stores in which field. */
 struct policy_notes {
     int64_t a, b;
     uint32_t level, mark;
 };
 
 struct sched_seq {
-    /* What every step touches, in one cache line. */
+    /* What every step uses, in one cache line. */
     enum seq_state state;
-    kv_seq kv;       /* valid while RUNNING or SWAPPED, and while an ended one lingers */
+    kv_seq kv;       /* valid while RUNNING or SWAPPED, and while an ended sequence lingers */
     int32_t *tokens; /* request memory, room for total_max; the scheduler appends */
     uint32_t prompt_tokens, total, total_max;
     uint32_t computed;     /* tokens whose keys and values are in the cache or the spill store */
     uint32_t planned;      /* tokens that the newest plan computes; 0 if it has no row */
-    uint32_t writable_end; /* positions below it, from `computed` on, are its own to write */
-    uint32_t run_steps;    /* steps it was part of since it was last admitted */
-    uint32_t run_idx;      /* in the scheduler's array of RUNNING ones */
+    uint32_t writable_end; /* positions [computed, writable_end) are in blocks that it may write */
+    uint32_t run_steps;    /* steps that it was part of since it was last admitted */
+    uint32_t run_idx;      /* in the scheduler's array `running` */
     int64_t last_token_us;
     int64_t key; /* policy->key at the last event */
 
@@ -80,16 +81,15 @@ struct sched_seq {
     int64_t arrived_us, admitted_us, first_token_us;
     seq_idx next; /* in the scheduler's lists */
     uint32_t preempt_count;
-    uint32_t cached_tokens; /* of the prompt, found in the prefix cache when first admitted */
-    seq_idx fork_parent;    /* FORKING: whose prompt it waits for */
+    uint32_t cached_tokens; /* of the prompt, found in the prefix cache at its first admission */
+    seq_idx fork_parent;    /* FORKING: the choice whose prompt it waits for */
 
     uint32_t choice;  /* 0 .. n-1 */
     uint64_t request; /* the engine's number for the request */
     uint64_t salt;
     uint32_t tenant;
-    bool reads_no_prefix; /* the prefix cache serves it nothing */
-    bool
-        one_row_at_a_time; /* in its prompt, a row is planned only after the result of the one before */
+    bool reads_no_prefix;   /* it takes nothing from the prefix cache */
+    bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
     struct urgency urgency;
 };
 

@@ -217,15 +217,16 @@ plant("blocks whose moves failed are used" sched/sched_apply.c
 
 plant("a fork shares one token too many" sched/sched_apply.c
 [==[sched_start_running(s, i, kv, shared, now_us);]==]
-[==[sched_start_running(s, i, kv, shared + (PLANT && seq_at(s, i)->total > shared + 1), now_us);]==])
+[==[sched_start_running(s, i, kv, shared + (PLANT && seq_at(s, i)->total > shared + 1),
+                            now_us);]==])
 also(sched/sched_apply.c
 [==[uint32_t shared = from->prompt_tokens - 1;]==]
 [==[uint32_t shared = from->prompt_tokens - 1 - (PLANT && from->prompt_tokens > 2);]==])
 
-plant("who comes back from the spill store skips a token" sched/sched_admit.c
+plant("a sequence that is swapped in skips a token" sched/sched_admit.c
 [==[sched_start_running(s, i, slot->seq.kv, slot->seq.computed, p->now_us);]==]
-[==[sched_start_running(s, i, slot->seq.kv, slot->seq.computed + (PLANT && seq_left(&slot->seq) > 1),
-               p->now_us);]==])
+[==[sched_start_running(s, i, slot->seq.kv,
+                        slot->seq.computed + (PLANT && seq_left(&slot->seq) > 1), p->now_us);]==])
 
 plant("cached tokens are overstated" sched/sched_admit.c
 [==[slot->seq.cached_tokens = min_u32(computed, slot->seq.prompt_tokens);]==]
