@@ -60,7 +60,7 @@ static void test_what_can_never_fit_is_refused_with_the_numbers(void **state) {
             "11 KV blocks for 41 tokens, the pool has 10");
     refused(&w, (struct world_submit){.prompt_tokens = 91, .max_tokens = 10}, ST_BAD,
             "101 tokens (91 of prompt and 10 of answer), the context has 100");
-    refused(&w, (struct world_submit){.prompt_tokens = 5}, ST_BAD, "max_tokens is 0");
+    refused(&w, (struct world_submit){.prompt_tokens = 5}, ST_BAD, "no room for an answer");
     refused(&w, (struct world_submit){.max_tokens = 5}, ST_BAD, "prompt is empty");
     world_submit(&w, (struct world_submit){.prompt_tokens = 30, .max_tokens = 10});
     world_submit(&w, (struct world_submit){.prompt_tokens = 1, .max_tokens = 1});
