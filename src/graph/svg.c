@@ -31,17 +31,17 @@ static void put_escaped(struct str s, struct buf *out) {
 }
 
 /* The ops of a layer as [first, end). */
-struct span {
+struct op_range {
     uint32_t first, end;
 };
 
-static struct span layer_span(const struct tape *t, uint32_t first) {
+static struct op_range layer_ops(const struct tape *t, uint32_t first) {
     uint32_t end = first;
     while (end < t->op_count && t->ops[end].layer == t->ops[first].layer) end++;
-    return (struct span){first, end};
+    return (struct op_range){first, end};
 }
 
-static bool same_shape(const struct tape *t, struct span a, struct span b) {
+static bool same_shape(const struct tape *t, struct op_range a, struct op_range b) {
     if (a.end - a.first != b.end - b.first) return false;
     for (uint32_t i = 0; i < a.end - a.first; i++) {
         const struct op *x = &t->ops[a.first + i], *y = &t->ops[b.first + i];
@@ -77,21 +77,26 @@ static void put_box(const struct tape *t, uint32_t i, struct op_cost cost, uint3
     buf_deinit(&label);
 }
 
-/* Draw a span, named at its left, and return the y below it. */
-static uint32_t put_span(const struct tape *t, struct span s, uint32_t repeats, uint32_t rows,
-                         uint32_t ctx, uint32_t y, struct buf *out) {
+/* At the left of the layer's first op. */
+static void put_layer_name(const struct tape *t, struct op_range ops, uint32_t repeats, uint32_t y,
+                           struct buf *out) {
     struct buf name;
     buf_init(&name, 128);
-    int32_t layer = t->ops[s.first].layer;
+    int32_t layer = t->ops[ops.first].layer;
     if (layer < 0)
-        buf_put_text(&name, s.first == 0 ? "input" : "output");
+        buf_put_text(&name, ops.first == 0 ? "input" : "output");
     else if (repeats == 1)
         buf_printf(&name, "layer %d", layer);
     else
         buf_printf(&name, "layers %d to %d", layer, layer + (int32_t)repeats - 1);
     put_text(out, 10, y + 17, "start", buf_str(&name));
     buf_deinit(&name);
-    for (uint32_t i = s.first; i < s.end; i++) {
+}
+
+/* Returns the y below the layer. */
+static uint32_t put_layer(const struct tape *t, struct op_range ops, uint32_t rows, uint32_t ctx,
+                          uint32_t y, struct buf *out) {
+    for (uint32_t i = ops.first; i < ops.end; i++) {
         put_box(t, i, tape_op_cost(t, i, rows, ctx), y, out);
         y += BOX_HEIGHT + GAP;
     }
@@ -104,16 +109,17 @@ void tape_svg(const struct tape *t, const char *title, uint32_t rows, uint32_t c
     buf_init(&body, out->max);
     uint32_t y = 50;
     for (uint32_t i = 0; i < t->op_count;) {
-        struct span s = layer_span(t, i), next = s;
+        struct op_range s = layer_ops(t, i), next = s;
         uint32_t repeats = 0;
         while (next.first < t->op_count && same_shape(t, s, next) &&
                (repeats == 0 || t->ops[s.first].layer >= 0)) {
             repeats++;
             i = next.end;
-            if (i < t->op_count) next = layer_span(t, i);
+            if (i < t->op_count) next = layer_ops(t, i);
             if (next.end == i) break;
         }
-        y = put_span(t, s, repeats, rows, ctx, y, &body);
+        put_layer_name(t, s, repeats, y, &body);
+        y = put_layer(t, s, rows, ctx, y, &body);
     }
     buf_printf(
         out,

@@ -15,7 +15,7 @@
 static enum status read_gguf_pooling(const struct model_file *f, struct hparams *hp,
                                      struct err *err) {
     uint32_t type; /* GGUF: 0 none, 1 mean, 2 first, 3 last */
-    TRY(hparams_u32(f, "bert", "pooling_type", NULL, 1, &type, err));
+    TRY(hparams_u32(f, (struct hparam_key){"bert", "pooling_type", NULL}, 1, &type, err));
     if (type > 3)
         return err_set(err, ST_BAD, "%s: bert.pooling_type is %u, expected 0 to 3",
                        model_file_path(f), type);
@@ -50,8 +50,9 @@ static enum status read_folder_pooling(const struct model_file *f, struct hparam
 
 static enum status read_hparams(const struct model_file *f, struct hparams *hp, struct err *err) {
     TRY(hparams_read(f, "bert", hp, err));
-    TRY(hparams_f32(f, "bert", "attention.layer_norm_epsilon", "layer_norm_eps", 1e-12f,
-                    &hp->norm_eps, err));
+    TRY(hparams_f32(f,
+                    (struct hparam_key){"bert", "attention.layer_norm_epsilon", "layer_norm_eps"},
+                    1e-12f, &hp->norm_eps, err));
     TRY(hparams_act(f, ACT_GELU_ERF, &hp->act, err));
     hp->experts = 0;
     if (hp->heads * hp->head_dim != hp->dim || hp->kv_heads != hp->heads)

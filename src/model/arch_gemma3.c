@@ -12,14 +12,16 @@ static enum status read_local_rope(const struct model_file *f, struct hparams *h
     struct rope_params *full = &hp->rope, *local = &hp->rope_local;
     local->scaling = SCALING_NONE;
     local->factor = 1;
-    TRY(hparams_f64(f, "gemma3", "rope.freq_base_swa", "rope_local_base_freq", 10000.0,
-                    &local->theta, err));
-    TRY(hparams_f64(f, "gemma3", NULL, "rope_parameters.sliding_attention.rope_theta", local->theta,
-                    &local->theta, err));
-    TRY(hparams_f64(f, "gemma3", NULL, "rope_parameters.full_attention.rope_theta", full->theta,
-                    &full->theta, err));
-    TRY(hparams_f64(f, "gemma3", NULL, "rope_parameters.full_attention.factor", full->factor,
-                    &full->factor, err));
+    TRY(hparams_f64(f, (struct hparam_key){"gemma3", "rope.freq_base_swa", "rope_local_base_freq"},
+                    10000.0, &local->theta, err));
+    TRY(hparams_f64(
+        f, (struct hparam_key){"gemma3", NULL, "rope_parameters.sliding_attention.rope_theta"},
+        local->theta, &local->theta, err));
+    TRY(hparams_f64(
+        f, (struct hparam_key){"gemma3", NULL, "rope_parameters.full_attention.rope_theta"},
+        full->theta, &full->theta, err));
+    TRY(hparams_f64(f, (struct hparam_key){"gemma3", NULL, "rope_parameters.full_attention.factor"},
+                    full->factor, &full->factor, err));
     if (full->factor != 1) full->scaling = SCALING_LINEAR;
     if (local->theta <= 0 || full->theta <= 0 || full->factor <= 0)
         return err_set(err, ST_BAD, "%s: rope bases %g and %g, factor %g: all must be positive",
@@ -29,8 +31,10 @@ static enum status read_local_rope(const struct model_file *f, struct hparams *h
 
 static enum status read_hparams(const struct model_file *f, struct hparams *hp, struct err *err) {
     TRY(gemma_read(f, "gemma3", LARGE_LAYERS, hp, err));
-    TRY(hparams_u32(f, "gemma3", "attention.sliding_window_pattern", "sliding_window_pattern", 6,
-                    &hp->window_period, err));
+    TRY(hparams_u32(
+        f,
+        (struct hparam_key){"gemma3", "attention.sliding_window_pattern", "sliding_window_pattern"},
+        6, &hp->window_period, err));
     if (model_file_kind(f) == MODEL_GGUF && hp->rope.theta == 10000.0) hp->rope.theta = 1000000.0;
     return read_local_rope(f, hp, err);
 }

@@ -9,8 +9,10 @@
 static enum status read_hparams(const struct model_file *f, struct hparams *hp, struct err *err) {
     bool slides;
     TRY(hparams_read(f, "qwen2", hp, err));
-    TRY(hparams_bool(f, "qwen2", NULL, "use_sliding_window", false, &slides, err));
-    TRY(hparams_u32(f, "qwen2", NULL, "max_window_layers", 0, &hp->window_first, err));
+    TRY(hparams_bool(f, (struct hparam_key){"qwen2", NULL, "use_sliding_window"}, false, &slides,
+                     err));
+    TRY(hparams_u32(f, (struct hparam_key){"qwen2", NULL, "max_window_layers"}, 0,
+                    &hp->window_first, err));
     if (!slides) hp->window = 0;
     return ST_OK;
 }

@@ -30,8 +30,8 @@ static const struct roots encoder_roots[] = {
 
 struct binder {
     struct model *m;
-    bool is_hf;
-    const char *root, *layers;
+    struct name_style style;
+    const char *root;
     struct err *err;
 };
 
@@ -97,7 +97,7 @@ static enum status bind_expert_list(struct binder *b, enum mat mat, uint32_t lay
     struct weight first = {.data = NULL};
     for (uint32_t e = 0; e < experts; e++) {
         struct weight one = {.data = NULL};
-        CHECK(mat_name(b->m->arch, true, b->layers, mat, layer, e, name));
+        CHECK(mat_name(&b->style, mat, layer, e, name));
         TRY(bind_mat(b, name, rows, cols, &one));
         if (!one.data && e == 0) return ST_OK;
         if (!one.data) return say_missing(b, name);
@@ -200,7 +200,7 @@ static uint32_t vec_count(const struct model *m, enum vec vec) {
 /* GGUF's phi3 keeps gate and up together under the name of up. */
 static bool is_fused_up(const struct binder *b, const struct layer *l, const char *name) {
     const struct tensor_info *t = tensor_find(b->m->file, name);
-    return !b->is_hf && !l->mat[MAT_GATE].data && t && t->dim_count == 2 &&
+    return !b->style.is_hf && !l->mat[MAT_GATE].data && t && t->dim_count == 2 &&
            t->dims[0] == 2 * (uint64_t)b->m->hp.ffn;
 }
 
@@ -210,8 +210,9 @@ static enum status bind_layer_mat(struct binder *b, uint32_t layer, enum mat mat
     struct shape s = mat_shape(b->m, mat);
     bool is_expert = mat >= MAT_EXPERT_GATE;
     if ((is_expert || mat == MAT_ROUTER) && b->m->hp.experts == 0) return ST_OK;
-    if (!mat_name(b->m->arch, b->is_hf, b->layers, mat, layer, 0, name)) return ST_OK;
-    if (is_expert && b->is_hf) return bind_expert_list(b, mat, layer, s.rows, s.cols, &l->mat[mat]);
+    if (!mat_name(&b->style, mat, layer, 0, name)) return ST_OK;
+    if (is_expert && b->style.is_hf)
+        return bind_expert_list(b, mat, layer, s.rows, s.cols, &l->mat[mat]);
     if (is_expert) return bind_expert_stack(b, name, s.rows, s.cols, &l->mat[mat]);
     if (mat == MAT_UP && is_fused_up(b, l, name))
         return bind_mat(b, name, 2 * s.rows, s.cols, &l->mat[MAT_GATE_UP]);
@@ -227,7 +228,7 @@ static enum status bind_layer(struct binder *b, uint32_t layer) {
     for (int v = 0; v < VEC_COUNT; v++) {
         enum vec vec = (enum vec)v;
         float shift = is_norm(vec) ? m->hp.norm_shift : 0.0f;
-        if (!vec_name(m->arch, b->is_hf, b->layers, vec, layer, name)) continue;
+        if (!vec_name(&b->style, vec, layer, name)) continue;
         TRY(bind_vec(m, name, vec_count(m, vec), shift, &m->layers[layer].vec[vec], b->err));
     }
     return ST_OK;
@@ -261,7 +262,7 @@ static enum status check_vecs(struct binder *b, uint32_t layer, const enum vec *
     char name[NAME_BYTES];
     for (; needed && *needed != VEC_COUNT; needed++) {
         if (b->m->layers[layer].vec[*needed]) continue;
-        vec_name(b->m->arch, b->is_hf, b->layers, *needed, layer, name);
+        vec_name(&b->style, *needed, layer, name);
         return say_missing(b, name);
     }
     return ST_OK;
@@ -283,7 +284,7 @@ static enum status check_layer(struct binder *b, uint32_t layer) {
     enum mat missing = missing_mat(&b->m->layers[layer], b->m->arch->encoder);
     if (missing != MAT_COUNT) {
         char name[NAME_BYTES];
-        mat_name(b->m->arch, b->is_hf, b->layers, missing, layer, 0, name);
+        mat_name(&b->style, missing, layer, 0, name);
         return say_missing(b, name);
     }
     TRY(check_expert_types(b, &b->m->layers[layer]));
@@ -298,18 +299,18 @@ static void find_roots(struct binder *b, const char *embedding) {
     for (size_t i = 0; i < count; i++) {
         char name[NAME_BYTES];
         b->root = rows[i].root;
-        b->layers = rows[i].layers;
+        b->style.prefix = rows[i].layers;
         snprintf(name, sizeof(name), "%s%s", b->root, embedding);
         if (tensor_find(b->m->file, name)) return;
     }
     b->root = rows[0].root;
-    b->layers = rows[0].layers;
+    b->style.prefix = rows[0].layers;
 }
 
 /* A tensor outside the layers, under either name. */
 static void outer_name(const struct binder *b, const char *gguf, const char *hf,
                        char out[NAME_BYTES]) {
-    if (b->is_hf)
+    if (b->style.is_hf)
         snprintf(out, NAME_BYTES, "%s%s", b->root, hf);
     else
         snprintf(out, NAME_BYTES, "%s", gguf);
@@ -321,7 +322,7 @@ static enum status bind_embedding(struct binder *b, const char *hf) {
     outer_name(b, "token_embd.weight", hf, name);
     TRY(bind_mat(b, name, 0, m->hp.dim, &m->token_embd));
     if (!m->token_embd.data) return say_missing(b, name);
-    if (m->hp.vocab && m->hp.vocab != m->token_embd.rows && b->is_hf)
+    if (m->hp.vocab && m->hp.vocab != m->token_embd.rows && b->style.is_hf)
         return err_set(b->err, ST_BAD, "%s: tensor %s has %u rows, vocab_size says %u",
                        model_file_path(m->file), name, m->token_embd.rows, m->hp.vocab);
     m->hp.vocab = m->token_embd.rows;
@@ -332,10 +333,11 @@ static enum status bind_embedding(struct binder *b, const char *hf) {
  * one. */
 static enum status bind_head(struct binder *b) {
     struct model *m = b->m;
-    const char *name = b->is_hf ? "lm_head.weight" : "output.weight";
+    const char *name = b->style.is_hf ? "lm_head.weight" : "output.weight";
     bool is_tied;
     TRY(bind_mat(b, name, m->hp.vocab, m->hp.dim, &m->own_head));
-    TRY(hparams_bool(m->file, "", NULL, "tie_word_embeddings", true, &is_tied, b->err));
+    TRY(hparams_bool(m->file, (struct hparam_key){"", NULL, "tie_word_embeddings"}, true, &is_tied,
+                     b->err));
     if (!m->own_head.data && !is_tied) return say_missing(b, name);
     m->head = m->own_head.data ? &m->own_head : &m->token_embd;
     if (m->head != &m->token_embd) m->token_embd.use = WEIGHT_TABLE;
@@ -374,7 +376,9 @@ static enum status bind_encoder_ends(struct binder *b) {
 }
 
 enum status model_bind(struct model *m, struct err *err) {
-    struct binder b = {.m = m, .is_hf = model_file_kind(m->file) == MODEL_HF, .err = err};
+    struct binder b = {.m = m,
+                       .style = {.arch = m->arch, .is_hf = model_file_kind(m->file) == MODEL_HF},
+                       .err = err};
     find_roots(&b, m->arch->encoder ? "embeddings.word_embeddings.weight" : "embed_tokens.weight");
     m->layers = arena_zalloc_array(m->arena, m->hp.layers, sizeof(m->layers[0]));
     if (!m->layers) return err_set(err, ST_NOMEM, "out of memory for %u layers", m->hp.layers);

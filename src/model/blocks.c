@@ -186,22 +186,15 @@ struct operand block_ffn(struct flow *f, uint32_t layer, struct operand input) {
     return block_matmul(f, "ffn_out", act, &down, 1);
 }
 
-static struct operand push_expert_matmul(struct flow *f, const char *name, struct operand src,
-                                         struct operand ids, const struct matmul_part *parts,
-                                         uint32_t count, bool src_per_expert) {
-    uint32_t used = f->m->hp.experts_used, cols = 0;
-    for (uint32_t i = 0; i < count; i++) cols += parts[i].weight->rows;
-    struct operand dst = fresh(f, name, VALUE_F32, cols * used);
-    struct op op = {.kind = OP_EXPERT_MATMUL,
-                    .expert_matmul = {.part_count = count,
-                                      .used = used,
-                                      .src_per_expert = src_per_expert,
-                                      .src = src,
-                                      .ids = ids,
-                                      .dst = dst}};
-    for (uint32_t i = 0; i < count; i++) op.expert_matmul.parts[i] = parts[i];
-    tape_push(f->t, &op);
-    return dst;
+/* `args` lacks what this function sets: the number of experts and the result. */
+static struct operand push_expert_matmul(struct flow *f, const char *name,
+                                         struct op_expert_matmul args) {
+    uint32_t cols = 0;
+    for (uint32_t i = 0; i < args.part_count; i++) cols += args.parts[i].weight->rows;
+    args.used = f->m->hp.experts_used;
+    args.dst = fresh(f, name, VALUE_F32, cols * args.used);
+    tape_push(f->t, &(struct op){.kind = OP_EXPERT_MATMUL, .expert_matmul = args});
+    return args.dst;
 }
 
 struct operand block_experts(struct flow *f, uint32_t layer, struct operand input) {
@@ -225,11 +218,17 @@ struct operand block_experts(struct flow *f, uint32_t layer, struct operand inpu
                                            .ids = ids,
                                            .weights = weights}});
     struct operand src = q8.value == VALUE_NONE ? input : q8;
-    struct operand both = push_expert_matmul(f, "expert_gate_up", src, ids, gate_up, 2, false);
+    struct operand both = push_expert_matmul(
+        f, "expert_gate_up",
+        (struct op_expert_matmul){
+            .parts = {gate_up[0], gate_up[1]}, .part_count = 2, .src = src, .ids = ids});
     struct operand act = push_glu(f, both, hp->expert_ffn, used);
     struct operand act_q8 = quantised(f, act, &down, 1);
     src = act_q8.value == VALUE_NONE ? act : act_q8;
-    struct operand each = push_expert_matmul(f, "expert_out", src, ids, &down, 1, true);
+    struct operand each = push_expert_matmul(
+        f, "expert_out",
+        (struct op_expert_matmul){
+            .parts = {down}, .part_count = 1, .src = src, .ids = ids, .src_per_expert = true});
     struct operand out = fresh(f, "ffn_out", VALUE_F32, hp->dim);
     tape_push(f->t, &(struct op){
                         .kind = OP_EXPERT_SUM,

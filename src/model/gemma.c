@@ -18,15 +18,18 @@ enum status gemma_read(const struct model_file *f, const char *arch, uint32_t la
     hp->norm_shift = model_file_kind(f) == MODEL_HF ? 1.0f : 0.0f;
     float per_head =
         hp->layers == large_layers ? (float)(hp->dim / hp->heads) : (float)hp->head_dim;
-    TRY(hparams_f32(f, arch, NULL, "query_pre_attn_scalar", per_head, &per_head, err));
+    TRY(hparams_f32(f, (struct hparam_key){arch, NULL, "query_pre_attn_scalar"}, per_head,
+                    &per_head, err));
     if (per_head <= 0)
         return err_set(err, ST_BAD, "%s: query_pre_attn_scalar is %g, expected more than 0",
                        model_file_path(f), (double)per_head);
     hp->attn_scale = (float)(1.0 / sqrt((double)per_head));
-    TRY(hparams_f32(f, arch, "attn_logit_softcapping", "attn_logit_softcapping", 0,
-                    &hp->attn_softcap, err));
-    return hparams_f32(f, arch, "final_logit_softcapping", "final_logit_softcapping", 0,
-                       &hp->final_softcap, err);
+    TRY(hparams_f32(f,
+                    (struct hparam_key){arch, "attn_logit_softcapping", "attn_logit_softcapping"},
+                    0, &hp->attn_softcap, err));
+    return hparams_f32(
+        f, (struct hparam_key){arch, "final_logit_softcapping", "final_logit_softcapping"}, 0,
+        &hp->final_softcap, err);
 }
 
 const struct name_override gemma_names[] = {

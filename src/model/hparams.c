@@ -39,45 +39,45 @@ static bool full_key(const struct model_file *f, const char *arch, const char *g
     return need < KEY_BYTES && meta_kind(f, out) != META_NONE;
 }
 
-enum status hparams_u32(const struct model_file *f, const char *arch, const char *gguf,
-                        const char *hf, uint32_t fallback, uint32_t *out, struct err *err) {
-    char key[KEY_BYTES] = "";
+enum status hparams_u32(const struct model_file *f, struct hparam_key key, uint32_t fallback,
+                        uint32_t *out, struct err *err) {
+    char name[KEY_BYTES] = "";
     uint64_t value = fallback;
     bool found;
-    if (full_key(f, arch, gguf, hf, key)) TRY(meta_u64(f, key, &found, &value, err));
+    if (full_key(f, key.arch, key.gguf, key.hf, name)) TRY(meta_u64(f, name, &found, &value, err));
     if (value > UINT32_MAX)
         return err_set(err, ST_BAD, "%s: %s is %llu, expected less than 2^32", model_file_path(f),
-                       key, (unsigned long long)value);
+                       name, (unsigned long long)value);
     *out = (uint32_t)value;
     return ST_OK;
 }
 
-enum status hparams_f64(const struct model_file *f, const char *arch, const char *gguf,
-                        const char *hf, double fallback, double *out, struct err *err) {
-    char key[KEY_BYTES] = "";
+enum status hparams_f64(const struct model_file *f, struct hparam_key key, double fallback,
+                        double *out, struct err *err) {
+    char name[KEY_BYTES] = "";
     double value = fallback;
     bool found;
-    if (full_key(f, arch, gguf, hf, key)) TRY(meta_f64(f, key, &found, &value, err));
+    if (full_key(f, key.arch, key.gguf, key.hf, name)) TRY(meta_f64(f, name, &found, &value, err));
     if (!isfinite(value))
-        return err_set(err, ST_BAD, "%s: %s is not a finite number", model_file_path(f), key);
+        return err_set(err, ST_BAD, "%s: %s is not a finite number", model_file_path(f), name);
     *out = value;
     return ST_OK;
 }
 
-enum status hparams_f32(const struct model_file *f, const char *arch, const char *gguf,
-                        const char *hf, float fallback, float *out, struct err *err) {
+enum status hparams_f32(const struct model_file *f, struct hparam_key key, float fallback,
+                        float *out, struct err *err) {
     double value = 0;
-    TRY(hparams_f64(f, arch, gguf, hf, (double)fallback, &value, err));
+    TRY(hparams_f64(f, key, (double)fallback, &value, err));
     *out = (float)value;
     return ST_OK;
 }
 
-enum status hparams_bool(const struct model_file *f, const char *arch, const char *gguf,
-                         const char *hf, bool fallback, bool *out, struct err *err) {
-    char key[KEY_BYTES];
+enum status hparams_bool(const struct model_file *f, struct hparam_key key, bool fallback,
+                         bool *out, struct err *err) {
+    char name[KEY_BYTES];
     bool found;
     *out = fallback;
-    if (full_key(f, arch, gguf, hf, key)) TRY(meta_bool(f, key, &found, out, err));
+    if (full_key(f, key.arch, key.gguf, key.hf, name)) TRY(meta_bool(f, name, &found, out, err));
     return ST_OK;
 }
 
@@ -108,7 +108,7 @@ static enum status read_numbers(const struct model_file *f, const char *arch, st
     for (size_t i = 0; i < sizeof(number_rows) / sizeof(number_rows[0]); i++) {
         const struct number_row *row = &number_rows[i];
         uint32_t value = 0;
-        TRY(hparams_u32(f, arch, row->gguf, row->hf, 0, &value, err));
+        TRY(hparams_u32(f, (struct hparam_key){arch, row->gguf, row->hf}, 0, &value, err));
         const char *shown = model_file_kind(f) == MODEL_GGUF ? row->gguf : row->hf;
         if (value < row->min || value > row->max)
             return err_set(err, ST_BAD, "%s: %s is %u, expected %u to %u", model_file_path(f),
@@ -139,13 +139,14 @@ static enum status fill_defaults(const struct model_file *f, struct hparams *hp,
 static enum status read_rot_dims(const struct model_file *f, const char *arch, struct hparams *hp,
                                  struct err *err) {
     double share;
-    TRY(hparams_f64(f, arch, NULL, "partial_rotary_factor", 1.0, &share, err));
-    TRY(hparams_f64(f, arch, NULL, "rope_parameters.partial_rotary_factor", share, &share, err));
+    TRY(hparams_f64(f, (struct hparam_key){arch, NULL, "partial_rotary_factor"}, 1.0, &share, err));
+    TRY(hparams_f64(f, (struct hparam_key){arch, NULL, "rope_parameters.partial_rotary_factor"},
+                    share, &share, err));
     if (!(share >= 0 && share <= 1))
         return err_set(err, ST_BAD, "%s: partial_rotary_factor is %g, expected 0 to 1",
                        model_file_path(f), share);
     uint32_t dims = (uint32_t)(hp->head_dim * share);
-    TRY(hparams_u32(f, arch, "rope.dimension_count", NULL, dims, &dims, err));
+    TRY(hparams_u32(f, (struct hparam_key){arch, "rope.dimension_count", NULL}, dims, &dims, err));
     if (dims % 2 != 0 || dims > hp->head_dim)
         return err_set(err, ST_BAD, "%s: %u rotated dimensions, expected an even number up to %u",
                        model_file_path(f), dims, hp->head_dim);
@@ -203,12 +204,16 @@ static enum status read_scaling_kind(const struct model_file *f, const char *arc
 }
 
 /* A number of the scaling: its GGUF key, or its name inside the map of config.json. */
-static enum status scaling_f64(const struct model_file *f, const char *arch, const char *gguf,
-                               const char *map, const char *name, double fallback, double *out,
-                               struct err *err) {
+struct scaling_key {
+    const char *arch, *map, *gguf, *name;
+};
+
+static enum status scaling_f64(const struct model_file *f, struct scaling_key key, double fallback,
+                               double *out, struct err *err) {
     char path[KEY_BYTES] = "";
-    if (map) snprintf(path, sizeof(path), "%s.%s", map, name);
-    return hparams_f64(f, arch, gguf, map ? path : NULL, fallback, out, err);
+    if (key.map) snprintf(path, sizeof(path), "%s.%s", key.map, key.name);
+    struct hparam_key found = {key.arch, key.gguf, key.map ? path : NULL};
+    return hparams_f64(f, found, fallback, out, err);
 }
 
 static enum status read_rope(const struct model_file *f, const char *arch, struct hparams *hp,
@@ -217,21 +222,30 @@ static enum status read_rope(const struct model_file *f, const char *arch, struc
     const char *map = model_file_kind(f) == MODEL_HF ? scaling_map(f) : NULL;
     double original = hp->ctx_train;
     TRY(read_rot_dims(f, arch, hp, err));
-    TRY(hparams_f64(f, arch, "rope.freq_base", "rope_theta", 10000.0, &r->theta, err));
-    TRY(scaling_f64(f, arch, NULL, map, "rope_theta", r->theta, &r->theta, err));
+    TRY(hparams_f64(f, (struct hparam_key){arch, "rope.freq_base", "rope_theta"}, 10000.0,
+                    &r->theta, err));
+    TRY(scaling_f64(f, (struct scaling_key){arch, map, NULL, "rope_theta"}, r->theta, &r->theta,
+                    err));
     TRY(read_scaling_kind(f, arch, map, r, err));
-    TRY(hparams_f64(f, arch, NULL, "original_max_position_embeddings", original, &original, err));
-    TRY(scaling_f64(f, arch, "rope.scaling.original_context_length", map,
-                    "original_max_position_embeddings", original, &original, err));
-    TRY(scaling_f64(f, arch, "rope.scaling.factor", map, "factor", 1.0, &r->factor, err));
-    TRY(scaling_f64(f, arch, NULL, map, "low_freq_factor", 1.0, &r->low_freq_factor, err));
-    TRY(scaling_f64(f, arch, NULL, map, "high_freq_factor", 4.0, &r->high_freq_factor, err));
-    TRY(scaling_f64(f, arch, "rope.scaling.yarn_beta_fast", map, "beta_fast", 32.0, &r->beta_fast,
-                    err));
-    TRY(scaling_f64(f, arch, "rope.scaling.yarn_beta_slow", map, "beta_slow", 1.0, &r->beta_slow,
-                    err));
-    TRY(scaling_f64(f, arch, "rope.scaling.attn_factor", map, "attention_factor", 0.0,
-                    &r->attn_factor, err));
+    TRY(hparams_f64(f, (struct hparam_key){arch, NULL, "original_max_position_embeddings"},
+                    original, &original, err));
+    TRY(scaling_f64(f,
+                    (struct scaling_key){arch, map, "rope.scaling.original_context_length",
+                                         "original_max_position_embeddings"},
+                    original, &original, err));
+    TRY(scaling_f64(f, (struct scaling_key){arch, map, "rope.scaling.factor", "factor"}, 1.0,
+                    &r->factor, err));
+    TRY(scaling_f64(f, (struct scaling_key){arch, map, NULL, "low_freq_factor"}, 1.0,
+                    &r->low_freq_factor, err));
+    TRY(scaling_f64(f, (struct scaling_key){arch, map, NULL, "high_freq_factor"}, 4.0,
+                    &r->high_freq_factor, err));
+    TRY(scaling_f64(f, (struct scaling_key){arch, map, "rope.scaling.yarn_beta_fast", "beta_fast"},
+                    32.0, &r->beta_fast, err));
+    TRY(scaling_f64(f, (struct scaling_key){arch, map, "rope.scaling.yarn_beta_slow", "beta_slow"},
+                    1.0, &r->beta_slow, err));
+    TRY(scaling_f64(f,
+                    (struct scaling_key){arch, map, "rope.scaling.attn_factor", "attention_factor"},
+                    0.0, &r->attn_factor, err));
     if (r->theta <= 0 || r->factor <= 0 || original < 1 || original > 1e9)
         return err_set(
             err, ST_BAD,
@@ -306,8 +320,9 @@ enum status hparams_read(const struct model_file *f, const char *arch, struct hp
     TRY(read_numbers(f, arch, hp, err));
     TRY(fill_defaults(f, hp, err));
     TRY(hparams_act(f, ACT_SILU, &hp->act, err));
-    TRY(hparams_f32(f, arch, "attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6f,
-                    &hp->norm_eps, err));
+    TRY(hparams_f32(f,
+                    (struct hparam_key){arch, "attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                    1e-6f, &hp->norm_eps, err));
     TRY(read_rope(f, arch, hp, err));
     hp->rope_local = hp->rope;
     return ST_OK;

@@ -72,16 +72,21 @@ enum status hparams_check(const struct model_file *f, const struct hparams *hp, 
 enum status hparams_act(const struct model_file *f, enum act_kind fallback, enum act_kind *out,
                         struct err *err);
 
-/* One number of the file, by its GGUF name (without the architecture's prefix) or its path in
- * config.json; NULL where the kind of file has none. `fallback` if it is not there. */
-enum status hparams_u32(const struct model_file *f, const char *arch, const char *gguf,
-                        const char *hf, uint32_t fallback, uint32_t *out, struct err *err);
-enum status hparams_f32(const struct model_file *f, const char *arch, const char *gguf,
-                        const char *hf, float fallback, float *out, struct err *err);
-enum status hparams_f64(const struct model_file *f, const char *arch, const char *gguf,
-                        const char *hf, double fallback, double *out, struct err *err);
-enum status hparams_bool(const struct model_file *f, const char *arch, const char *gguf,
-                         const char *hf, bool fallback, bool *out, struct err *err);
+/* Where a number is: its GGUF name (without the architecture's prefix), its path in config.json;
+ * NULL where the kind of file does not have it. */
+struct hparam_key {
+    const char *arch, *gguf, *hf;
+};
+
+/* One number of the file; `fallback` if the file does not have it. */
+enum status hparams_u32(const struct model_file *f, struct hparam_key key, uint32_t fallback,
+                        uint32_t *out, struct err *err);
+enum status hparams_f32(const struct model_file *f, struct hparam_key key, float fallback,
+                        float *out, struct err *err);
+enum status hparams_f64(const struct model_file *f, struct hparam_key key, double fallback,
+                        double *out, struct err *err);
+enum status hparams_bool(const struct model_file *f, struct hparam_key key, bool fallback,
+                         bool *out, struct err *err);
 
 /* Whether layer `l` attends over a sliding window; config.json's layer_types has the last word. */
 bool hparams_layer_slides(const struct hparams *hp, const struct model_file *f, uint32_t l);

@@ -109,16 +109,20 @@ static enum status read_divisors(struct model *m, uint32_t ctx_tokens, const flo
 }
 
 /* Frequencies become a vector like those of the file. */
-static enum status make_freqs(struct model *m, const struct rope_params *r, const char *name,
-                              const float *divisors, uint32_t ctx_tokens, struct weight **out,
-                              float *factor, struct err *err) {
+static enum status make_freqs(struct model *m, bool is_local, const float *divisors,
+                              uint32_t ctx_tokens, struct err *err) {
+    const struct rope_params *r = is_local ? &m->hp.rope_local : &m->hp.rope;
+    const char *name = is_local ? "rope_freqs_local" : "rope_freqs";
     uint32_t count = m->hp.rope.rot_dims / 2;
     float *freqs = arena_zalloc_array(m->arena, count, sizeof(float));
     struct weight *vec = arena_zalloc_array(m->arena, 1, sizeof(*vec));
     if (!freqs || !vec) return err_set(err, ST_NOMEM, "out of memory for rope frequencies");
-    rope_freqs(r, divisors, ctx_tokens, freqs, factor);
+    rope_freqs(r, divisors, ctx_tokens, freqs, is_local ? &m->rope_factor_local : &m->rope_factor);
     *vec = weight_vector(str_of(name), freqs, count);
-    *out = vec;
+    if (is_local)
+        m->rope_freqs_local = vec;
+    else
+        m->rope_freqs = vec;
     return ST_OK;
 }
 
@@ -130,10 +134,8 @@ static enum status fill_rope(struct model *m, uint32_t ctx_tokens, struct err *e
         if (!(divisors[i] > 0))
             return err_set(err, ST_BAD, "%s: rope divisor %u is %g, expected more than 0",
                            model_file_path(m->file), i, (double)divisors[i]);
-    TRY(make_freqs(m, &m->hp.rope, "rope_freqs", divisors, ctx_tokens, &m->rope_freqs,
-                   &m->rope_factor, err));
-    return make_freqs(m, &m->hp.rope_local, "rope_freqs_local", divisors, ctx_tokens,
-                      &m->rope_freqs_local, &m->rope_factor_local, err);
+    TRY(make_freqs(m, false, divisors, ctx_tokens, err));
+    return make_freqs(m, true, divisors, ctx_tokens, err);
 }
 
 static enum status fill(struct model *m, const struct model_options *options, struct err *err) {

@@ -83,17 +83,17 @@ static bool put_name(bool is_hf, const char *prefix, uint32_t layer, const char 
     return true;
 }
 
-bool mat_name(const struct arch *arch, bool is_hf, const char *prefix, enum mat mat, uint32_t layer,
-              uint32_t expert, char out[NAME_BYTES]) {
-    const char *special = is_hf ? override_of(arch, false, (int)mat) : NULL;
-    const char *usual = is_hf ? mat_rows[mat].hf : mat_rows[mat].gguf;
-    return put_name(is_hf, prefix, layer, special ? special : usual, expert, out);
+bool mat_name(const struct name_style *s, enum mat mat, uint32_t layer, uint32_t expert,
+              char out[NAME_BYTES]) {
+    const char *special = s->is_hf ? override_of(s->arch, false, (int)mat) : NULL;
+    const char *usual = s->is_hf ? mat_rows[mat].hf : mat_rows[mat].gguf;
+    return put_name(s->is_hf, s->prefix, layer, special ? special : usual, expert, out);
 }
 
-bool vec_name(const struct arch *arch, bool is_hf, const char *prefix, enum vec vec, uint32_t layer,
-              char out[NAME_BYTES]) {
-    const char *special = is_hf ? override_of(arch, true, (int)vec) : NULL;
-    const char *usual = is_hf ? vec_rows[vec].hf : vec_rows[vec].gguf;
-    if (arch->encoder && !is_hf && encoder_vec_rows[vec].gguf) usual = encoder_vec_rows[vec].gguf;
-    return put_name(is_hf, prefix, layer, special ? special : usual, 0, out);
+bool vec_name(const struct name_style *s, enum vec vec, uint32_t layer, char out[NAME_BYTES]) {
+    const char *special = s->is_hf ? override_of(s->arch, true, (int)vec) : NULL;
+    const char *usual = s->is_hf ? vec_rows[vec].hf : vec_rows[vec].gguf;
+    if (s->arch->encoder && !s->is_hf && encoder_vec_rows[vec].gguf)
+        usual = encoder_vec_rows[vec].gguf;
+    return put_name(s->is_hf, s->prefix, layer, special ? special : usual, 0, out);
 }

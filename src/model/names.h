@@ -9,11 +9,17 @@
 
 enum { NAME_BYTES = 160 };
 
-/* The name of a layer's matrix or vector, for this kind of file; `expert` is used only by
- * folders that keep each expert's matrix apart. false if such files never hold it. */
-bool mat_name(const struct arch *arch, bool is_hf, const char *prefix, enum mat mat, uint32_t layer,
-              uint32_t expert, char out[NAME_BYTES]);
-bool vec_name(const struct arch *arch, bool is_hf, const char *prefix, enum vec vec, uint32_t layer,
+/* How a file names its weights. */
+struct name_style {
+    const struct arch *arch;
+    bool is_hf;         /* a Hugging Face folder, else GGUF */
+    const char *prefix; /* of a folder's layers */
+};
+
+/* The name of a layer's matrix or vector; `expert` is used only by folders with a matrix for each
+ * expert. false if such files never have it. */
+bool mat_name(const struct name_style *s, enum mat mat, uint32_t layer, uint32_t expert,
               char out[NAME_BYTES]);
+bool vec_name(const struct name_style *s, enum vec vec, uint32_t layer, char out[NAME_BYTES]);
 
 #endif
