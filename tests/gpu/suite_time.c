@@ -111,6 +111,15 @@ static double least_us(struct shaped *m, uint32_t seqs, uint32_t rows) {
     return least;
 }
 
+/* By kinds of ops, with events between them. */
+static void measure_details(struct bench *b) {
+    measure(b, 1, 1, CONTEXT);
+    measure(b, 8, 1, CONTEXT);
+    measure(b, 128, 1, CONTEXT);
+    measure(b, 256, 1, CONTEXT);
+    measure(b, 1, ROWS_MAX, 0);
+}
+
 static void compare_shape(struct checks *c, const struct shape *s, const char *variant,
                           const uint32_t (*steps)[2], uint32_t count) {
     static struct bench b;
@@ -126,6 +135,7 @@ static void compare_shape(struct checks *c, const struct shape *s, const char *v
         fflush(stdout);
     }
     printf("\n");
+    if (c->has_details) measure_details(&b);
     fflush(stdout);
     shaped_close(&b.model);
 }

@@ -7,18 +7,19 @@
  * Mapping: one block on each multiprocessor. A tile is 16 weight rows, the m of the instruction;
  * every block gets as many tiles as the others, or one less, and deals them to its warps. The rows
  * of activations are the n. A warp reads its tiles one after the other through a ring of its own in
- * shared memory, 64 columns a stage (device_stage.cuh), by cp.async: about 96 KB of weights are on
- * their way on each multiprocessor. Warps never wait for each other.
+ * shared memory, 128 columns a stage in two halves (device_stage.cuh), by cp.async: 56 to 80 KB of
+ * weights are on their way on each multiprocessor. Warps never wait for each other.
  *
  * Overlap: the ring is filled with weights before the kernel waits for its inputs, that is, while
  * the kernels in front of it run. A block asks for more than half of the shared memory, so that two
- * of them never share a multiprocessor while another has none.
+ * of them never share a multiprocessor while another has none; and for little enough that the
+ * blocks of norms and of attention fit beside it.
  *
- * Order of reading and overwriting: operands of stage i + 1 are read into registers between the
- * matrix instructions of stage i, in whose place they go. The copies issued in turn i fill the slot
- * of stage i - 1: its operands went into instructions in turn i - 1, so all lanes had received them
- * before they came to the barrier of turn i. The slot of stage i itself may not be filled yet: its
- * last read was issued in turn i - 1 and may still be under way in another lane.
+ * Order of reading and overwriting: in turn i the first half of stage i is in registers. Its second
+ * half is read while the first is multiplied, and the first half of stage i + 1 while the second
+ * is. Copies that are issued in turn i fill the slot of stage i - 1. Its last operands went into an
+ * instruction of all lanes in turn i - 1, so none of its reads is under way. The slot of stage i
+ * may not be filled yet: the last read of it is.
  */
 #include <cuda_runtime.h>
 
@@ -28,18 +29,19 @@
 #include "kernels/cuda/device_stage.cuh"
 #include "kernels/cuda/product.cuh"
 
-static constexpr uint32_t TILE_WEIGHTS = 16, GATES = TILE_WEIGHTS / 2, WARPS_MAX = 8;
-static constexpr uint32_t X_AT = TILE_WEIGHTS * STAGE_ROW_BYTES;
-static constexpr uint32_t STAGE_BYTES = X_AT + CUDA_FEW_ROWS * STAGE_ROW_BYTES;
-static constexpr uint32_t STEPS = STAGE_COLS / 16;
-static constexpr uint32_t SHARED_MIN = 116 << 10; /* more than half of what a multiprocessor has */
+static constexpr uint32_t TILE_WEIGHTS = 16, GATES = TILE_WEIGHTS / 2, WARPS_MAX = 7;
+static constexpr uint32_t X_AT = TILE_WEIGHTS * STAGE_ROW_BYTES; /* in a half of a stage */
+static constexpr uint32_t HALF_BYTES = X_AT + CUDA_FEW_ROWS * STAGE_ROW_BYTES;
+static constexpr uint32_t RING_STAGE_BYTES = 2 * HALF_BYTES;
+static constexpr uint32_t STEPS = STAGE_COLS / 16; /* of a half */
+static constexpr uint32_t SHARED_MIN = 116 << 10;  /* more than half of what a multiprocessor has */
 
 /* ---- copies ---- */
 
-/* Where a lane's copies come from: it brings one piece of rows lane / 8, + 4, + 8, + 12 of a tile,
- * and of the first two of these of the activations. */
+/* Where a lane's next copies come from: it brings one piece of rows lane / 8, + 4, + 8, + 12 of a
+ * tile, and of the first two of these of the activations. */
 struct few_lane {
-    const uint16_t *w[TILE_WEIGHTS / 4], *x[CUDA_FEW_ROWS / 4];
+    const uint8_t *w[TILE_WEIGHTS / 4], *x[CUDA_FEW_ROWS / 4];
     bool has_w[TILE_WEIGHTS / 4], has_x[CUDA_FEW_ROWS / 4];
 };
 
@@ -54,50 +56,75 @@ static __device__ inline uint32_t weight_row(const struct cuda_product &a, uint3
 template <bool HAS_GATES>
 static __device__ inline void seek_tile(const struct cuda_product &a, uint32_t tile,
                                         struct few_lane *l) {
-    uint32_t lane = threadIdx.x % 32;
+    uint32_t lane = threadIdx.x % 32, piece = lane % PIECES * 16;
+    size_t row_bytes = (size_t)a.w.row_elems * 2;
 #pragma unroll
     for (uint32_t i = 0; i < TILE_WEIGHTS / 4; i++) {
         uint32_t row = weight_row<HAS_GATES>(a, tile, lane / PIECES + 4 * i);
         l->has_w[i] = row < a.w.rows;
-        l->w[i] = (const uint16_t *)a.w.data + (size_t)(l->has_w[i] ? row : 0) * a.w.row_elems +
-                  lane % PIECES * 8;
+        l->w[i] = (const uint8_t *)a.w.data + (l->has_w[i] ? row : 0) * row_bytes + piece;
     }
 }
 
 static __device__ inline void seek_rows(const struct cuda_product &a, struct few_lane *l) {
-    uint32_t lane = threadIdx.x % 32;
+    uint32_t lane = threadIdx.x % 32, piece = lane % PIECES * 16;
+    size_t row_bytes = (size_t)a.w.row_elems * 2;
 #pragma unroll
     for (uint32_t i = 0; i < CUDA_FEW_ROWS / 4; i++) {
         uint32_t row = lane / PIECES + 4 * i;
         l->has_x[i] = row < a.row_count;
-        l->x[i] = (const uint16_t *)a.x + (size_t)(l->has_x[i] ? row : 0) * a.w.row_elems +
-                  lane % PIECES * 8;
+        l->x[i] = (const uint8_t *)a.x + (l->has_x[i] ? row : 0) * row_bytes + piece;
     }
 }
 
-/* A quarter of the copies of the stage that begins at column k. */
-static __device__ inline void bring_weights(const struct few_lane &l, uint32_t k, uint32_t to,
-                                            uint32_t quarter) {
-    uint32_t row = threadIdx.x % 32 / PIECES + 4 * quarter, piece = threadIdx.x % PIECES;
-    copy_16(to + swizzle(row, piece), l.w[quarter] + k, l.has_w[quarter]);
+/* Rows lane / 8 + 4 * i, i even or odd: their pieces are turned differently. */
+static __device__ inline uint32_t place_of(uint32_t i) {
+    uint32_t lane = threadIdx.x % 32;
+    return swizzle(lane / PIECES + 4 * (i % 2), lane % PIECES) + i / 2 * 8 * STAGE_ROW_BYTES;
 }
 
-static __device__ inline void bring_rows(const struct few_lane &l, uint32_t k, uint32_t to,
-                                         uint32_t half) {
-    uint32_t row = threadIdx.x % 32 / PIECES + 4 * half, piece = threadIdx.x % PIECES;
-    copy_16_cached(to + X_AT + swizzle(row, piece), l.x[half] + k, l.has_x[half]);
+/* Half `half` of a stage to the ring's slot at `to`. */
+static __device__ inline void bring_weights(const struct few_lane &l, uint32_t to, uint32_t half) {
+#pragma unroll
+    for (uint32_t i = 0; i < TILE_WEIGHTS / 4; i++)
+        copy_16(to + half * HALF_BYTES + place_of(i), l.w[i] + half * STAGE_ROW_BYTES, l.has_w[i]);
+}
+static __device__ inline void bring_rows(const struct few_lane &l, uint32_t to, uint32_t half) {
+#pragma unroll
+    for (uint32_t i = 0; i < CUDA_FEW_ROWS / 4; i++)
+        copy_16_cached(to + half * HALF_BYTES + X_AT + place_of(i), l.x[i] + half * STAGE_ROW_BYTES,
+                       l.has_x[i]);
 }
 
-/* Which stage of which tile comes next; `tile` is the warp's own. */
+/* Which stage of which tile; `tile` is the warp's own. */
 struct few_place {
     uint32_t tile, stage;
 };
 
-static __device__ inline bool next_stage(uint32_t stages_of_tile, struct few_place *p) {
-    if (++p->stage < stages_of_tile) return false;
+/* A tile's stages; the last one has one half if the columns are no multiple of 128. */
+struct few_stages {
+    uint32_t count;
+    bool is_last_short;
+};
+
+static __device__ inline bool has_second(const struct few_stages &n, const struct few_place &p) {
+    return !(n.is_last_short && p.stage + 1 == n.count);
+}
+
+static __device__ inline bool next_stage(const struct few_stages &n, struct few_place *p) {
+    if (++p->stage < n.count) return false;
     p->stage = 0;
     p->tile += blockDim.x / 32;
     return true;
+}
+
+static __device__ inline void advance_weights(struct few_lane *l) {
+#pragma unroll
+    for (uint32_t i = 0; i < TILE_WEIGHTS / 4; i++) l->w[i] += 2 * STAGE_ROW_BYTES;
+}
+static __device__ inline void advance_rows(struct few_lane *l) {
+#pragma unroll
+    for (uint32_t i = 0; i < CUDA_FEW_ROWS / 4; i++) l->x[i] += 2 * STAGE_ROW_BYTES;
 }
 
 /* ---- operands ---- */
@@ -106,13 +133,21 @@ struct few_operands {
     uint32_t w[STEPS][4], x[STEPS / 2][4]; /* of x two steps at once */
 };
 
-static __device__ inline void read_weights(uint32_t at, uint32_t step, struct few_operands *o) {
+static __device__ inline void read_half(uint32_t at, struct few_operands *o) {
     uint32_t lane = threadIdx.x % 32;
-    ldmatrix_x4(o->w[step], at + swizzle(lane % 16, 2 * step + lane / 16));
+#pragma unroll
+    for (uint32_t step = 0; step < STEPS; step++) {
+        if (step % 2 == 0)
+            ldmatrix_x4(o->x[step / 2], at + X_AT + swizzle(lane % 8, 2 * step + lane / 8));
+        ldmatrix_x4(o->w[step], at + swizzle(lane % 16, 2 * step + lane / 16));
+    }
 }
-static __device__ inline void read_rows(uint32_t at, uint32_t pair, struct few_operands *o) {
-    uint32_t lane = threadIdx.x % 32;
-    ldmatrix_x4(o->x[pair], at + X_AT + swizzle(lane % 8, 4 * pair + lane / 8));
+
+template <bool IS_BF16>
+static __device__ inline void multiply(const struct few_operands &o, float acc[4]) {
+#pragma unroll
+    for (uint32_t step = 0; step < STEPS; step++)
+        mma_16x8x16<IS_BF16>(acc, o.w[step], o.x[step / 2] + step % 2 * 2);
 }
 
 /* ---- results ---- */
@@ -174,63 +209,68 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
         HAS_GATES ? a.w.rows / TILE_WEIGHTS : (a.w.rows + TILE_WEIGHTS - 1) / TILE_WEIGHTS;
     uint32_t first = (uint32_t)((uint64_t)blockIdx.x * tiles / gridDim.x) + warp;
     uint32_t end = (uint32_t)(((uint64_t)blockIdx.x + 1) * tiles / gridDim.x);
-    uint32_t per_tile = a.w.row_elems / STAGE_COLS;
-    uint32_t count = first < end ? (end - first + warps - 1) / warps * per_tile : 0;
-    uint32_t ring = shared_address(rings + warp * STAGES * STAGE_BYTES);
+    struct few_stages n = {(a.w.row_elems / STAGE_COLS + 1) / 2,
+                           a.w.row_elems / STAGE_COLS % 2 == 1};
+    uint32_t count = first < end ? (end - first + warps - 1) / warps * n.count : 0;
+    uint32_t ring = shared_address(rings + warp * STAGES * RING_STAGE_BYTES);
     struct few_lane l;
-    struct few_place brought = {first, 0};
+    struct few_place brought = {first, 0}, now = {first, 0};
     seek_tile<HAS_GATES>(a, first, &l);
-    seek_rows(a, &l);
     for (uint32_t i = 0; i < STAGES - 1; i++) {
         if (i < count) {
-#pragma unroll
-            for (uint32_t q = 0; q < STEPS; q++)
-                bring_weights(l, brought.stage * STAGE_COLS, ring + i * STAGE_BYTES, q);
-            if (next_stage(per_tile, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
+            bring_weights(l, ring + i * RING_STAGE_BYTES, 0);
+            if (has_second(n, brought)) bring_weights(l, ring + i * RING_STAGE_BYTES, 1);
+            advance_weights(&l);
+            if (next_stage(n, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
         }
         copies_commit();
     }
     wait_for_inputs();
     if (count == 0) return;
-    for (uint32_t i = 0, stage = 0; i < STAGES - 1 && i < count; i++) {
-        bring_rows(l, stage * STAGE_COLS, ring + i * STAGE_BYTES, 0);
-        bring_rows(l, stage * STAGE_COLS, ring + i * STAGE_BYTES, 1);
-        stage = stage + 1 == per_tile ? 0 : stage + 1;
+    seek_rows(a, &l);
+    struct few_place rows = {first, 0};
+    for (uint32_t i = 0; i < STAGES - 1 && i < count; i++) {
+        bring_rows(l, ring + i * RING_STAGE_BYTES, 0);
+        if (has_second(n, rows)) bring_rows(l, ring + i * RING_STAGE_BYTES, 1);
+        advance_rows(&l);
+        if (next_stage(n, &rows)) seek_rows(a, &l);
     }
     copies_commit();
     struct few_results results;
-    struct few_operands o;
-    struct few_place now = {first, 0};
+    struct few_operands o[2];
     float acc[4] = {0.0f};
     find_results(a, &results);
     if (!HAS_GATES) read_old(a, first, &results);
     copies_wait<0>();
     __syncwarp();
-#pragma unroll
-    for (uint32_t step = 0; step < STEPS; step++) {
-        read_weights(ring, step, &o);
-        if (step % 2 == 1) read_rows(ring, step / 2, &o);
-    }
+    read_half(ring, &o[0]);
     for (uint32_t i = 0, slot = 0; i < count; i++) {
         uint32_t next = slot + 1 == STAGES ? 0 : slot + 1;
-        uint32_t from = ring + next * STAGE_BYTES;
-        uint32_t to = ring + (slot == 0 ? STAGES - 1 : slot - 1) * STAGE_BYTES;
+        uint32_t to = ring + (slot == 0 ? STAGES - 1 : slot - 1) * RING_STAGE_BYTES;
         bool brings = i + STAGES - 1 < count;
+        read_half(ring + slot * RING_STAGE_BYTES + HALF_BYTES, &o[1]); /* or what lies there */
+        multiply<IS_BF16>(o[0], acc);
         copies_wait<STAGES - 3>(); /* stage i + 1 is there */
         __syncwarp();
-#pragma unroll
-        for (uint32_t step = 0; step < STEPS; step++) {
-            mma_16x8x16<IS_BF16>(acc, o.w[step], o.x[step / 2] + step % 2 * 2);
-            read_weights(from, step, &o); /* behind the last stage: what is there, for nothing */
-            if (step % 2 == 1) read_rows(from, step / 2, &o);
-            if (brings) bring_weights(l, brought.stage * STAGE_COLS, to, step);
-            if (brings && step < 2) bring_rows(l, brought.stage * STAGE_COLS, to, step);
+        read_half(ring + next * RING_STAGE_BYTES, &o[0]);
+        if (has_second(n, now)) multiply<IS_BF16>(o[1], acc);
+        if (brings) {
+            bool is_whole = has_second(n, brought);
+            bring_weights(l, to, 0);
+            bring_rows(l, to, 0);
+            if (is_whole) bring_weights(l, to, 1);
+            if (is_whole) bring_rows(l, to, 1);
+            advance_weights(&l);
+            advance_rows(&l);
+            if (next_stage(n, &brought)) {
+                seek_tile<HAS_GATES>(a, brought.tile, &l);
+                seek_rows(a, &l);
+            }
         }
         copies_commit();
-        if (brings && next_stage(per_tile, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
         slot = next;
         uint32_t tile = now.tile;
-        if (!next_stage(per_tile, &now)) continue;
+        if (!next_stage(n, &now)) continue;
         if (HAS_GATES) store_gated(f, tile, results, acc);
         if (!HAS_GATES) store_tile(a, tile, results, acc);
         if (!HAS_GATES) read_old(a, now.tile, &results);
@@ -246,7 +286,7 @@ static uint32_t round_up_div(uint32_t n, uint32_t by) { return (n + by - 1) / by
 template <bool IS_BF16, bool HAS_GATES, int STAGES>
 static void launch_few(const struct cuda_few *f, uint32_t blocks, uint32_t warps,
                        const struct cuda_queue *queue) {
-    uint32_t bytes = warps * STAGES * STAGE_BYTES;
+    uint32_t bytes = warps * STAGES * RING_STAGE_BYTES;
     launch(queue, few_kernel<IS_BF16, HAS_GATES, STAGES>, blocks, warps * 32,
            bytes > SHARED_MIN ? bytes : SHARED_MIN, *f);
 }
@@ -259,27 +299,27 @@ static void launch_form(const struct cuda_few *f, const struct cuda_queue *queue
     uint32_t most = round_up_div(tiles, blocks), rounds = round_up_div(most, WARPS_MAX);
     uint32_t warps = round_up_div(most, rounds);
     if (warps <= 2)
-        launch_few<IS_BF16, HAS_GATES, 24>(f, blocks, warps, queue);
-    else if (warps == 3)
-        launch_few<IS_BF16, HAS_GATES, 16>(f, blocks, warps, queue);
-    else if (warps == 4)
         launch_few<IS_BF16, HAS_GATES, 12>(f, blocks, warps, queue);
+    else if (warps == 3)
+        launch_few<IS_BF16, HAS_GATES, 8>(f, blocks, warps, queue);
+    else if (warps <= 5)
+        launch_few<IS_BF16, HAS_GATES, 5>(f, blocks, warps, queue);
     else
-        launch_few<IS_BF16, HAS_GATES, 6>(f, blocks, warps, queue);
+        launch_few<IS_BF16, HAS_GATES, 4>(f, blocks, warps, queue);
 }
 
 template <bool IS_BF16, bool HAS_GATES, int STAGES> static void prepare_stages(uint32_t warps) {
-    uint32_t bytes = warps * STAGES * STAGE_BYTES;
+    uint32_t bytes = warps * STAGES * RING_STAGE_BYTES;
     cudaFuncSetAttribute(few_kernel<IS_BF16, HAS_GATES, STAGES>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)(bytes > SHARED_MIN ? bytes : SHARED_MIN));
 }
 
 template <bool IS_BF16, bool HAS_GATES> static void prepare_form(void) {
-    prepare_stages<IS_BF16, HAS_GATES, 24>(2);
-    prepare_stages<IS_BF16, HAS_GATES, 16>(3);
-    prepare_stages<IS_BF16, HAS_GATES, 12>(4);
-    prepare_stages<IS_BF16, HAS_GATES, 6>(WARPS_MAX);
+    prepare_stages<IS_BF16, HAS_GATES, 12>(2);
+    prepare_stages<IS_BF16, HAS_GATES, 8>(3);
+    prepare_stages<IS_BF16, HAS_GATES, 5>(5);
+    prepare_stages<IS_BF16, HAS_GATES, 4>(WARPS_MAX);
 }
 
 void cuda_product_few_prepare(void) {
