@@ -33,6 +33,8 @@ static const struct {
     {"fusion=off", offsetof(struct cuda_switches, without_fusion), true},
     {"attention=plain", offsetof(struct cuda_switches, plain_attention), true},
     {"codes=plain", offsetof(struct cuda_switches, plain_codes), true},
+    {"codes=few", offsetof(struct cuda_switches, few_codes), true},
+    {"codes=many", offsetof(struct cuda_switches, few_codes), false},
     {"overlap=on", offsetof(struct cuda_switches, overlap), true},
     {"overlap=off", offsetof(struct cuda_switches, overlap), false},
     {"few=on", offsetof(struct cuda_switches, few_rows), true},
@@ -74,11 +76,12 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         rest = str_skip(rest, len);
     }
     if (is_fine && rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
-    return err_set(err, ST_BAD,
-                   "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
-                   "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain "
-                   ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,lean=on|off behind it",
-                   STR_ARG(args));
+    return err_set(
+        err, ST_BAD,
+        "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
+        "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain|few|many "
+        ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,lean=on|off behind it",
+        STR_ARG(args));
 }
 
 /* ---- the library ---- */

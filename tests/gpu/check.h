@@ -13,9 +13,10 @@ struct checks {
     const char *device; /* that is compared with the CPU: "cuda:0" */
     const char *models; /* folder of the golden models */
     const char
-        *variants;    /* options behind the device's name that are compared, as "/,graphs=off" */
-    bool is_quick;    /* fewer and smaller cases, for an emulated card */
-    bool has_details; /* times of kinds of ops, too */
+        *variants;     /* options behind the device's name that are compared, as "/,graphs=off" */
+    const char *shape; /* steps, compare: of this model alone; NULL: the usual ones */
+    bool is_quick;     /* fewer and smaller cases, for an emulated card */
+    bool has_details;  /* times of kinds of ops, too */
     uint32_t passed, failed;
     uint32_t suite_failed;
 };

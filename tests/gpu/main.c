@@ -7,7 +7,8 @@
  *     --variants /,graphs=off       what is put behind the device's name, with slashes between
  *     --device cuda:1               another card
  *     --models DIR                  where the golden models are
- *     --quick                       fewer cases, for an emulated card; compare: the 0.6B shape
+ *     --shape 0.6B-bf16             steps and compare: of this shape
+ *     --quick                       fewer cases, for an emulated card
  *     --details                     compare: times of kinds of ops, too
  */
 #include <stdarg.h>
@@ -78,6 +79,7 @@ int main(int argc, char **argv) {
     struct checks c = {.device = option("--device", "cuda:0", argc, argv),
                        .models = option("--models", "models", argc, argv),
                        .variants = option("--variants", "", argc, argv),
+                       .shape = option("--shape", NULL, argc, argv),
                        .is_quick = is_named("--quick", argc, argv),
                        .has_details = is_named("--details", argc, argv)};
     bool any = false;

@@ -97,12 +97,17 @@ void suite_steps(struct checks *c) {
     static const struct plan plans[] = {
         {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
         {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100}, SEQS, PAST},
+        {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
+        {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112}, SEQS, PAST},
     };
     static const struct plan quick[] = {
         {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100}, QUICK_SEQS, QUICK_PAST},
+        {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100}, QUICK_SEQS, QUICK_PAST},
     };
-    if (c->is_quick)
-        check_plan(c, &quick[0]);
-    else
-        for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) check_plan(c, &plans[i]);
+    uint32_t count =
+        c->is_quick ? sizeof(quick) / sizeof(quick[0]) : sizeof(plans) / sizeof(plans[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct plan *p = c->is_quick ? &quick[i] : &plans[i];
+        if (!c->shape || strcmp(c->shape, p->shape.name) == 0) check_plan(c, p);
+    }
 }

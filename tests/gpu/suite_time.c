@@ -89,11 +89,21 @@ static void measure_shape(struct checks *c, const struct shape *s, const char *v
 }
 
 static const struct shape shapes[] = {
-    {"0.6B bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936},
-    {"8B bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256},
-    {"0.6B Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936},
-    {"8B Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256},
+    {"0.6B-bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936},
+    {"8B-bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256},
+    {"0.6B-Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936},
+    {"8B-Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256},
+    /* A quarter of the layers: unpacking all takes long. */
+    {"2B-Q8_0", DTYPE_Q8_0, 8, 4096, 32, 8, 128, 14336, 128256},
+    {"2B-Q4_K", DTYPE_Q4_K, 8, 4096, 32, 8, 128, 14336, 128256},
 };
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+static const struct shape *find_shape(const char *name) {
+    for (int i = 0; i < SHAPES; i++)
+        if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
+    return NULL;
+}
 
 /* ---- variants beside each other ---- */
 
@@ -146,8 +156,9 @@ void suite_compare(struct checks *c) {
                                         {32, 1}, {64, 1}, {128, 1}, {256, 1}, {1, 2048}};
     char variant[128];
     const char *at = c->variants;
-    const struct shape *s = c->is_quick ? &shapes[0] : &shapes[1];
-    while (at) {
+    const struct shape *s = find_shape(c->shape ? c->shape : "8B-bf16");
+    check_that(c, s != NULL, "unknown shape \"%s\"", c->shape);
+    while (s && at) {
         size_t len = strcspn(at, "/");
         snprintf(variant, sizeof(variant), "%.*s", (int)len, at);
         compare_shape(c, s, variant, steps, sizeof(steps) / sizeof(steps[0]));

@@ -183,7 +183,8 @@ static enum status check_card(struct cuda_device *dev, struct err *err) {
         return cuda_check("asking for the card's properties", err);
     snprintf(dev->card_name, sizeof(dev->card_name), "%s", prop.name);
     dev->multiprocessors = (uint32_t)prop.multiProcessorCount;
-    if (prop.major < HOPPER_MAJOR) dev->switches.overlap = dev->switches.few_rows = false;
+    if (prop.major < HOPPER_MAJOR)
+        dev->switches.overlap = dev->switches.few_rows = dev->switches.few_codes = false;
     if (prop.major >= MAJOR_MIN) return ST_OK;
     return err_set(err, ST_BAD,
                    "cuda: card %d, %s, has compute capability %d.%d; %d.0 (Ampere) or later is "
@@ -200,6 +201,7 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
         return cuda_check("opening the card", err);
     cuda_product_mma_prepare();
     if (dev->switches.few_rows) cuda_product_few_prepare();
+    if (dev->switches.few_codes) cuda_product_codes_few_prepare();
     cuda_product_codes_mma_prepare();
     cuda_attention_mma_prepare();
     TRY(cuda_check("preparing kernels", err));

@@ -147,6 +147,12 @@ bool cuda_product_few_can(const struct cuda_product *a);
 void cuda_product_few(const struct cuda_few *a, const struct cuda_queue *queue);
 void cuda_product_few_prepare(void); /* once for each card, before its first product */
 
+/* Likewise for quantised weights; not of every width. */
+bool cuda_product_codes_few_can(const struct cuda_product *a);
+void cuda_product_codes_few(const struct cuda_product *a, uint32_t multiprocessors,
+                            const struct cuda_queue *queue);
+void cuda_product_codes_few_prepare(void);
+
 /* Row r * segments + s of `to` = segment s of src's row r, zeros up to row_elems. */
 struct cuda_convert {
     struct cuda_mat src;

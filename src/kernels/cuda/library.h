@@ -31,6 +31,7 @@ struct cuda_switches {
     bool overlap;          /* a kernel starts before the one in front of it has ended */
     bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
     bool gated;            /* and these do the act behind a product of gates and ups */
+    bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool lean;             /* results that are wanted in 16 bits alone are not written as floats */
 };

@@ -27,14 +27,13 @@
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/device_rows.cuh"
 #include "kernels/cuda/device_stage.cuh"
-#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/product_few.cuh"
 
-static constexpr uint32_t TILE_WEIGHTS = 16, GATES = TILE_WEIGHTS / 2, WARPS_MAX = 7;
+static constexpr uint32_t GATES = TILE_WEIGHTS / 2;
 static constexpr uint32_t X_AT = TILE_WEIGHTS * STAGE_ROW_BYTES; /* in a half of a stage */
 static constexpr uint32_t HALF_BYTES = X_AT + CUDA_FEW_ROWS * STAGE_ROW_BYTES;
 static constexpr uint32_t RING_STAGE_BYTES = 2 * HALF_BYTES;
 static constexpr uint32_t STEPS = STAGE_COLS / 16; /* of a half */
-static constexpr uint32_t SHARED_MIN = 116 << 10;  /* more than half of what a multiprocessor has */
 
 /* ---- copies ---- */
 
@@ -96,11 +95,6 @@ static __device__ inline void bring_rows(const struct few_lane &l, uint32_t to, 
                        l.has_x[i]);
 }
 
-/* Which stage of which tile; `tile` is the warp's own. */
-struct few_place {
-    uint32_t tile, stage;
-};
-
 /* A tile's stages; the last one has one half if the columns are no multiple of 128. */
 struct few_stages {
     uint32_t count;
@@ -109,13 +103,6 @@ struct few_stages {
 
 static __device__ inline bool has_second(const struct few_stages &n, const struct few_place &p) {
     return !(n.is_last_short && p.stage + 1 == n.count);
-}
-
-static __device__ inline bool next_stage(const struct few_stages &n, struct few_place *p) {
-    if (++p->stage < n.count) return false;
-    p->stage = 0;
-    p->tile += blockDim.x / 32;
-    return true;
 }
 
 static __device__ inline void advance_weights(struct few_lane *l) {
@@ -152,41 +139,6 @@ static __device__ inline void multiply(const struct few_operands &o, float acc[4
 
 /* ---- results ---- */
 
-/* The lane's results of a tile: weights lane / 4 and + 8, rows lane % 4 * 2 and + 1. */
-struct few_results {
-    float *out[2]; /* the rows; NULL: there is no such row, or it is not live */
-    float old[4];  /* what is added to */
-};
-
-static __device__ inline void find_results(const struct cuda_product &a, struct few_results *r) {
-#pragma unroll
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t row = threadIdx.x % 4 * 2 + i;
-        r->out[i] = row < a.row_count && mat_is_live(a.dst, row) ? mat_f32(a.dst, row) : NULL;
-    }
-}
-
-static __device__ inline void read_old(const struct cuda_product &a, uint32_t tile,
-                                       struct few_results *r) {
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t n = tile * TILE_WEIGHTS + threadIdx.x % 32 / 4 + i / 2 * 8;
-        bool is_there = a.add && r->out[i % 2] && n < a.w.rows;
-        r->old[i] = is_there ? r->out[i % 2][n] : 0.0f;
-    }
-}
-
-static __device__ inline void store_tile(const struct cuda_product &a, uint32_t tile,
-                                         const struct few_results &r, const float acc[4]) {
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t n = tile * TILE_WEIGHTS + threadIdx.x % 32 / 4 + i / 2 * 8;
-        if (!r.out[i % 2] || n >= a.w.rows) continue;
-        float y = a.bias ? acc[i] + a.bias[n] : acc[i];
-        r.out[i % 2][n] = a.add ? y + r.old[i] : y;
-    }
-}
-
 static __device__ inline void store_gated(const struct cuda_few &f, uint32_t tile,
                                           const struct few_results &r, const float acc[4]) {
 #pragma unroll
@@ -204,15 +156,11 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
     const struct cuda_product &a = f.product;
     extern __shared__ __align__(128) uint8_t rings[];
     admit_next_kernel();
-    uint32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    uint32_t tiles =
-        HAS_GATES ? a.w.rows / TILE_WEIGHTS : (a.w.rows + TILE_WEIGHTS - 1) / TILE_WEIGHTS;
-    uint32_t first = (uint32_t)((uint64_t)blockIdx.x * tiles / gridDim.x) + warp;
-    uint32_t end = (uint32_t)(((uint64_t)blockIdx.x + 1) * tiles / gridDim.x);
+    struct few_tiles mine = tiles_of_warp((a.w.rows + TILE_WEIGHTS - 1) / TILE_WEIGHTS);
     struct few_stages n = {(a.w.row_elems / STAGE_COLS + 1) / 2,
                            a.w.row_elems / STAGE_COLS % 2 == 1};
-    uint32_t count = first < end ? (end - first + warps - 1) / warps * n.count : 0;
-    uint32_t ring = shared_address(rings + warp * STAGES * RING_STAGE_BYTES);
+    uint32_t first = mine.first, count = mine.count * n.count;
+    uint32_t ring = shared_address(rings + threadIdx.x / 32 * STAGES * RING_STAGE_BYTES);
     struct few_lane l;
     struct few_place brought = {first, 0}, now = {first, 0};
     seek_tile<HAS_GATES>(a, first, &l);
@@ -221,7 +169,7 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
             bring_weights(l, ring + i * RING_STAGE_BYTES, 0);
             if (has_second(n, brought)) bring_weights(l, ring + i * RING_STAGE_BYTES, 1);
             advance_weights(&l);
-            if (next_stage(n, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
+            if (next_stage(n.count, &brought)) seek_tile<HAS_GATES>(a, brought.tile, &l);
         }
         copies_commit();
     }
@@ -233,7 +181,7 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
         bring_rows(l, ring + i * RING_STAGE_BYTES, 0);
         if (has_second(n, rows)) bring_rows(l, ring + i * RING_STAGE_BYTES, 1);
         advance_rows(&l);
-        if (next_stage(n, &rows)) seek_rows(a, &l);
+        if (next_stage(n.count, &rows)) seek_rows(a, &l);
     }
     copies_commit();
     struct few_results results;
@@ -262,7 +210,7 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
             if (is_whole) bring_rows(l, to, 1);
             advance_weights(&l);
             advance_rows(&l);
-            if (next_stage(n, &brought)) {
+            if (next_stage(n.count, &brought)) {
                 seek_tile<HAS_GATES>(a, brought.tile, &l);
                 seek_rows(a, &l);
             }
@@ -270,7 +218,7 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
         copies_commit();
         slot = next;
         uint32_t tile = now.tile;
-        if (!next_stage(n, &now)) continue;
+        if (!next_stage(n.count, &now)) continue;
         if (HAS_GATES) store_gated(f, tile, results, acc);
         if (!HAS_GATES) store_tile(a, tile, results, acc);
         if (!HAS_GATES) read_old(a, now.tile, &results);
@@ -281,38 +229,30 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
 
 /* ---- launching ---- */
 
-static uint32_t round_up_div(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
-
 template <bool IS_BF16, bool HAS_GATES, int STAGES>
-static void launch_few(const struct cuda_few *f, uint32_t blocks, uint32_t warps,
+static void launch_few(const struct cuda_few *f, struct few_grid grid,
                        const struct cuda_queue *queue) {
-    uint32_t bytes = warps * STAGES * RING_STAGE_BYTES;
-    launch(queue, few_kernel<IS_BF16, HAS_GATES, STAGES>, blocks, warps * 32,
-           bytes > SHARED_MIN ? bytes : SHARED_MIN, *f);
+    launch(queue, few_kernel<IS_BF16, HAS_GATES, STAGES>, grid.blocks, grid.warps * 32,
+           few_shared_bytes(grid.warps * STAGES * RING_STAGE_BYTES), *f);
 }
 
-/* As many warps as a block has tiles, or as few rounds of up to WARPS_MAX as that takes. */
 template <bool IS_BF16, bool HAS_GATES>
 static void launch_form(const struct cuda_few *f, const struct cuda_queue *queue) {
-    uint32_t tiles = round_up_div(f->product.w.rows, TILE_WEIGHTS);
-    uint32_t blocks = tiles < f->multiprocessors ? tiles : f->multiprocessors;
-    uint32_t most = round_up_div(tiles, blocks), rounds = round_up_div(most, WARPS_MAX);
-    uint32_t warps = round_up_div(most, rounds);
-    if (warps <= 2)
-        launch_few<IS_BF16, HAS_GATES, 12>(f, blocks, warps, queue);
-    else if (warps == 3)
-        launch_few<IS_BF16, HAS_GATES, 8>(f, blocks, warps, queue);
-    else if (warps <= 5)
-        launch_few<IS_BF16, HAS_GATES, 5>(f, blocks, warps, queue);
+    struct few_grid grid = few_grid_of(f->product.w.rows, f->multiprocessors);
+    if (grid.warps <= 2)
+        launch_few<IS_BF16, HAS_GATES, 12>(f, grid, queue);
+    else if (grid.warps == 3)
+        launch_few<IS_BF16, HAS_GATES, 8>(f, grid, queue);
+    else if (grid.warps <= 5)
+        launch_few<IS_BF16, HAS_GATES, 5>(f, grid, queue);
     else
-        launch_few<IS_BF16, HAS_GATES, 4>(f, blocks, warps, queue);
+        launch_few<IS_BF16, HAS_GATES, 4>(f, grid, queue);
 }
 
 template <bool IS_BF16, bool HAS_GATES, int STAGES> static void prepare_stages(uint32_t warps) {
-    uint32_t bytes = warps * STAGES * RING_STAGE_BYTES;
     cudaFuncSetAttribute(few_kernel<IS_BF16, HAS_GATES, STAGES>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)(bytes > SHARED_MIN ? bytes : SHARED_MIN));
+                         (int)few_shared_bytes(warps * STAGES * RING_STAGE_BYTES));
 }
 
 template <bool IS_BF16, bool HAS_GATES> static void prepare_form(void) {
