@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/model_args.h"
 #include "cli/stdin_texts.h"
-#include "engine/solo.h"
+#include "engine/embedder.h"
 #include "text/tokenizer.h"
 
 enum { LINE_BYTES_MAX = 1 << 24 };
@@ -23,7 +23,8 @@ static const struct flag flags[] = {
 
 /* The state of a run. */
 struct embedding {
-    struct solo *solo;
+    struct host host;
+    struct embedder *embedder;
     struct tokens ids;
     float *vector; /* [dims] */
     uint32_t dims;
@@ -46,14 +47,15 @@ static enum status print_vector(struct embedding *w, bool first, struct err *err
 static enum status embed_text(struct embedding *w, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
     w->ids.count = 0;
-    enum status st = tokenizer_encode(solo_tokenizer(w->solo), text, options, &w->ids);
+    enum status st = tokenizer_encode(w->host.tokenizer, text, options, &w->ids);
     if (st != ST_OK) return err_set(err, st, "out of memory");
-    uint32_t max = solo_embed_tokens_max(w->solo);
+    uint32_t max = embedder_tokens_max(w->embedder);
     if (w->ids.count > max)
         fprintf(stderr,
                 "jitney: a text of %zu tokens was truncated to %u, the maximum of the model\n",
                 w->ids.count, max);
-    return solo_embed(w->solo, w->ids.ids, (uint32_t)w->ids.count, w->vector, err);
+    struct embed_job job = {.ids = w->ids.ids, .count = (uint32_t)w->ids.count, .out = w->vector};
+    return embedder_run(w->embedder, &job, err);
 }
 
 static enum status embed_all(struct embedding *w, struct stdin_texts *texts, struct err *err) {
@@ -70,19 +72,25 @@ static enum status embed_all(struct embedding *w, struct stdin_texts *texts, str
 }
 
 static enum status work_on(struct embedding *w, struct stdin_texts *texts, struct err *err) {
-    w->dims = solo_embed_dims(w->solo);
+    w->dims = embedder_dims(w->embedder);
     w->vector = mem_alloc_array(w->dims, sizeof(w->vector[0]));
     if (!w->vector) return err_set(err, ST_NOMEM, "out of memory");
     return embed_all(w, texts, err);
 }
 
+static enum status open_model(struct embedding *w, const struct args *args, struct err *err) {
+    const struct embedder_options options = {.batch_tokens = (uint32_t)args_int(args, "chunk"),
+                                             .kv_type = model_args_kv_type(args)};
+    TRY(model_args_host(args, 0, false, &w->host, err));
+    return embedder_open(&w->embedder, &w->host, &options, err);
+}
+
 static enum exit_code run(const struct args *args, struct err *err) {
     struct embedding w = {.json = args_on(args, "json")};
     struct stdin_texts texts;
-    enum status st = model_args_solo(args, 0, &w.solo, err);
-    if (st != ST_OK) return exit_of(st);
     buf_init(&w.line, LINE_BYTES_MAX);
-    st = stdin_texts_read(&texts, args_on(args, "null"), err);
+    enum status st = open_model(&w, args, err);
+    if (st == ST_OK) st = stdin_texts_read(&texts, args_on(args, "null"), err);
     if (st == ST_OK) {
         st = work_on(&w, &texts, err);
         stdin_texts_deinit(&texts);
@@ -90,7 +98,8 @@ static enum exit_code run(const struct args *args, struct err *err) {
     buf_deinit(&w.line);
     mem_free(w.vector);
     tokens_deinit(&w.ids);
-    solo_close(w.solo);
+    embedder_close(w.embedder);
+    host_close(&w.host);
     return exit_of(st);
 }
 

@@ -146,7 +146,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     struct host host = {.file = NULL};
     struct profile *steps = mem_zalloc_array(KINDS, sizeof(*steps));
     if (!steps) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
-    enum exit_code code = exit_of(model_args_host(args, w.ctx_tokens, &host, err));
+    enum exit_code code = exit_of(model_args_host(args, w.ctx_tokens, true, &host, err));
     if (code == EXIT_FINE) code = check_fill(args, &host, err);
     if (code == EXIT_FINE) code = exit_of(measure(args, &w, &host, steps, err));
     host_close(&host);

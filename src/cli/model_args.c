@@ -9,7 +9,6 @@
 #include "cli/progress_bar.h"
 #include "config/env.h"
 #include "engine/service.h"
-#include "engine/solo.h"
 #include "format/model_file.h"
 #include "kernels/devices.h"
 #include "text/tokenizer.h"
@@ -154,7 +153,7 @@ enum kv_type model_args_kv_type(const struct args *a) {
     return strcmp(word, "int8") == 0 ? KV_I8 : KV_F16;
 }
 
-/* The folder of cached weights; NULL: do not use them. */
+/* The folder of prepared weights that a server has kept; NULL: it is not used. */
 static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) {
     struct model_cache cache;
     find_cache(&cache);
@@ -162,9 +161,31 @@ static const char *images_of(const struct args *a, char path[MODEL_PATH_BYTES]) 
     return is_wanted && model_cache_images(&cache, path) ? path : NULL;
 }
 
-static void print_note(const struct weight_cache *weights) {
-    const char *note = weight_cache_report(weights).note;
-    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made again\n", note);
+/* What opening a model needs beside its own options. */
+struct loading {
+    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
+    struct weight_cache_options weights;
+    struct progress_bar bar;
+};
+
+static enum status begin_loading(struct loading *l, const struct args *a, struct err *err) {
+    struct env_settings env;
+    TRY(model_args_path(a, l->path, err));
+    l->weights = (struct weight_cache_options){.dir = images_of(a, l->images),
+                                               .verify = args_on(a, "verify")};
+    env_read(&env);
+    progress_bar_init(&l->bar, &env, PROGRESS_BAR_SILENT);
+    progress_bar_begin_share(&l->bar, "loading");
+    return ST_OK;
+}
+
+/* `host`: what was opened, if `st` is ST_OK. */
+static enum status end_loading(struct loading *l, enum status st, const struct host *host) {
+    progress_bar_end(&l->bar);
+    if (st != ST_OK) return st;
+    const char *note = weight_cache_report(host->weights).note;
+    if (note[0]) fprintf(stderr, "jitney: %s; the weights were prepared again\n", note);
+    return ST_OK;
 }
 
 static struct knobs knobs_of(const struct args *a) {
@@ -178,12 +199,8 @@ static struct knobs knobs_of(const struct args *a) {
 
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
                                struct service *out, struct err *err) {
-    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
-    TRY(model_args_path(a, path, err));
-    struct env_settings env;
-    struct progress_bar bar;
-    env_read(&env);
-    progress_bar_init(&bar, &env, PROGRESS_BAR_SILENT);
+    struct loading l;
+    TRY(begin_loading(&l, a, err));
     const struct service_options options = {
         .knobs = knobs_of(a),
         .ctx_tokens = ctx_tokens,
@@ -191,69 +208,28 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
         .logit_rows = taps_logits ? (uint32_t)args_int(a, "chunk") : 0,
         .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
-        .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
+        .weights = l.weights,
         .on_progress = progress_bar_on_load,
-        .progress_ctx = &bar,
+        .progress_ctx = &l.bar,
     };
-    progress_bar_begin_share(&bar, "loading");
-    enum status st = service_open(out, path, &options, err);
-    progress_bar_end(&bar);
-    if (st != ST_OK) return st;
-    print_note(out->host.weights);
-    return ST_OK;
+    return end_loading(&l, service_open(out, l.path, &options, err), &out->host);
 }
 
-enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
-                            struct err *err) {
-    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
-    TRY(model_args_path(a, path, err));
-    struct env_settings env;
-    struct progress_bar bar;
-    env_read(&env);
-    progress_bar_init(&bar, &env, PROGRESS_BAR_SILENT);
-    const struct solo_options options = {
-        .threads = (uint32_t)args_int(a, "threads"),
-        .ctx_tokens = ctx_tokens,
-        .chunk_tokens = (uint32_t)args_int(a, "chunk"),
-        .kv_type = model_args_kv_type(a),
-        .device = args_text(a, "device"),
-        .isa = args_text(a, "isa"),
-        .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
-        .on_progress = progress_bar_on_load,
-        .progress_ctx = &bar,
-    };
-    progress_bar_begin_share(&bar, "loading");
-    enum status st = solo_open(path, &options, out, err);
-    progress_bar_end(&bar);
-    if (st != ST_OK) return st;
-    print_note(solo_weights(*out));
-    return ST_OK;
-}
-
-enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct host *out,
-                            struct err *err) {
-    char path[MODEL_PATH_BYTES], images[MODEL_PATH_BYTES];
-    TRY(model_args_path(a, path, err));
-    struct env_settings env;
-    struct progress_bar bar;
-    env_read(&env);
-    progress_bar_init(&bar, &env, PROGRESS_BAR_SILENT);
+enum status model_args_host(const struct args *a, uint32_t ctx_tokens, bool tokens_only,
+                            struct host *out, struct err *err) {
+    struct loading l;
+    TRY(begin_loading(&l, a, err));
     const struct host_options options = {
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
         .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
-        .tokens_only = true,
-        .weights = {.dir = images_of(a, images), .verify = args_on(a, "verify")},
+        .tokens_only = tokens_only,
+        .weights = l.weights,
         .on_progress = progress_bar_on_load,
-        .progress_ctx = &bar,
+        .progress_ctx = &l.bar,
     };
-    progress_bar_begin_share(&bar, "loading");
-    enum status st = host_open(out, path, &options, err);
-    progress_bar_end(&bar);
-    if (st != ST_OK) return st;
-    print_note(out->weights);
-    return ST_OK;
+    return end_loading(&l, host_open(out, l.path, &options, err), out);
 }
 
 uint32_t model_args_ctx(const struct args *a) { return (uint32_t)args_int(a, "ctx"); }

@@ -17,7 +17,6 @@
 
 struct host;
 struct service;
-struct solo;
 struct model_file;
 struct tokenizer;
 
@@ -45,14 +44,10 @@ void text_model_close(struct text_model *m); /* a zeroed one is fine */
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
                                struct service *out, struct err *err);
 
-/* The engine that flags_engine and flags_chunk describe, with progress on a terminal.
- * `ctx_tokens` as in struct solo_options. */
-enum status model_args_solo(const struct args *a, uint32_t ctx_tokens, struct solo **out,
-                            struct err *err);
-
-/* The same without an engine on top, and without a tokenizer. */
-enum status model_args_host(const struct args *a, uint32_t ctx_tokens, struct host *out,
-                            struct err *err);
+/* The model alone, without an engine. tokens_only: it may come without a tokenizer. Close it with
+ * host_close. */
+enum status model_args_host(const struct args *a, uint32_t ctx_tokens, bool tokens_only,
+                            struct host *out, struct err *err);
 enum kv_type model_args_kv_type(const struct args *a);
 
 /* The context size from flags_context; 0: the model's. */

@@ -1,6 +1,6 @@
 /* engine/embedder.c - see engine/embedder.h for the contract.
  *
- * Entry points: embedder_open, embedder_close, embedder_submit, embedder_next.
+ * Entry points: embedder_open, embedder_close, embedder_submit, embedder_next, embedder_run.
  *
  * A batch is the longest run of waiting jobs, in their order, whose tokens fit the rows of one
  * pass. A decoder's text that is longer than a pass is a batch of its own and takes several, the
@@ -36,10 +36,12 @@ struct embedder {
     uint32_t dims, tokens_max;
     uint32_t batch_tokens, rows_max, queue_max;
     int64_t window_us;
+    enum kv_type kv_type;
 
     /* Under the lock. */
     pthread_mutex_t lock;
-    pthread_cond_t arrived; /* a job, or the end */
+    pthread_cond_t arrived;  /* a job, or the end */
+    pthread_cond_t finished; /* a batch */
     struct job_list waiting, done;
     uint64_t waiting_tokens; /* as the model will take them */
     double token_us;         /* of a pass, on average */
@@ -259,6 +261,7 @@ static void *embedder_main(void *arg) {
         for (uint32_t n = 0; n < e->batch_count; n++) list_push(&e->done, e->batch[n]);
         embedder_hook *hook = e->hook;
         void *ctx = e->hook_ctx;
+        pthread_cond_broadcast(&e->finished);
         pthread_mutex_unlock(&e->lock);
         if (hook) hook(ctx);
         pthread_mutex_lock(&e->lock);
@@ -277,6 +280,7 @@ static void choose_sizes(struct embedder *e, const struct embedder_options *o) {
     e->batch_tokens = o->batch_tokens ? o->batch_tokens : BATCH_TOKENS_DEFAULT;
     e->queue_max = o->queue_max ? o->queue_max : QUEUE_MAX_DEFAULT;
     e->window_us = o->window_us;
+    e->kv_type = o->kv_type;
     e->rows_max = e->batch_tokens;
     if (e->is_encoder && e->rows_max < e->tokens_max) e->rows_max = e->tokens_max;
 }
@@ -286,7 +290,8 @@ static enum status make_kv(struct embedder *e, struct err *err) {
     if (e->is_encoder) return ST_OK;
     uint32_t longest = blocks_of(e, e->tokens_max);
     uint32_t texts = e->batch_tokens < BATCH_TEXTS_MAX ? e->batch_tokens : BATCH_TEXTS_MAX;
-    struct kv_memory_options o = {.type = KV_F16, .block_tokens = e->host->device.kv_block_tokens};
+    struct kv_memory_options o = {.type = e->kv_type,
+                                  .block_tokens = e->host->device.kv_block_tokens};
     e->kv_blocks = e->batch_tokens / o.block_tokens + texts;
     if (e->kv_blocks < longest) e->kv_blocks = longest;
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) o.block_counts[g] = e->kv_blocks;
@@ -329,6 +334,7 @@ static void init_waits(struct embedder *e) {
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&e->arrived, &attr);
+    pthread_cond_init(&e->finished, NULL);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&e->lock, NULL);
 }
@@ -373,6 +379,7 @@ void embedder_close(struct embedder *e) {
     kv_memory_destroy(e->host, &e->kv);
     host_unlock(e->host);
     pthread_cond_destroy(&e->arrived);
+    pthread_cond_destroy(&e->finished);
     pthread_mutex_destroy(&e->lock);
     mem_free(e);
 }
@@ -412,6 +419,17 @@ enum status embedder_submit(struct embedder *e, struct embed_job *job, struct er
     pthread_mutex_unlock(&e->lock);
     if (has_room) return ST_OK;
     return err_set(err, ST_FULL, "the queue is full: at most %u texts may wait", e->queue_max);
+}
+
+enum status embedder_run(struct embedder *e, struct embed_job *job, struct err *err) {
+    struct embed_job *done;
+    TRY(embedder_submit(e, job, err));
+    pthread_mutex_lock(&e->lock);
+    while (!(done = list_pop(&e->done))) pthread_cond_wait(&e->finished, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    CHECK(done == job);
+    if (job->status != ST_OK) *err = job->err;
+    return job->status;
 }
 
 struct embedder_line embedder_line(struct embedder *e) {

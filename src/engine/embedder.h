@@ -22,6 +22,7 @@ struct embedder_options {
     uint32_t batch_tokens; /* 0: 2048 */
     int64_t window_us;     /* 0: no waiting for company */
     uint32_t queue_max;    /* jobs; 0: 4096 */
+    enum kv_type kv_type;  /* of a decoder's KV cache */
 };
 
 /* The caller's memory until it is taken back by embedder_next. */
@@ -45,6 +46,8 @@ uint32_t embedder_tokens_max(const struct embedder *e); /* of one text */
 
 /* ST_FULL: the queue; ST_BAD: it can never be done, with the numbers. */
 enum status embedder_submit(struct embedder *e, struct embed_job *job, struct err *err);
+/* Submit a job and wait until it is done, on a thread that has no other job here. */
+enum status embedder_run(struct embedder *e, struct embed_job *job, struct err *err);
 /* How many more jobs may wait, and how long those that do will take, by what passes took so far. */
 struct embedder_line {
     uint32_t room;

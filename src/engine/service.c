@@ -87,7 +87,7 @@ static enum status count_blocks(struct host *h, const struct service_options *o,
 static void size_for_one(struct service *s) {
     struct knobs *k = &s->knobs;
     s->total_max = s->host.ctx_tokens + 1;
-    k->max_seqs = 1;
+    k->max_seqs = k->queue_max = 1;
     k->kv_blocks = (uint32_t)blocks_for(s->total_max, k);
     k->spill_blocks = 0; /* a lone sequence is never preempted */
     if (k->max_step_tokens > s->host.ctx_tokens) k->max_step_tokens = s->host.ctx_tokens;

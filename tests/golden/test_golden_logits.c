@@ -16,7 +16,7 @@
 #include "base/cursor.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 #include "format/model_file.h"
 
 static const char models_dir[] = TEST_SOURCE_DIR "/golden/models";
@@ -132,12 +132,12 @@ static void judge(const struct comparison *c) {
 }
 
 /* A GGUF does not say whether its vectors are scaled to unit length: ours always are. */
-static void compare_embedding(struct solo *e, struct comparison *c, const float *got) {
+static void compare_embedding(struct forward *e, struct comparison *c, const float *got) {
     struct prompt scaled = *c->prompt;
     double sum = 0;
     for (uint32_t i = 0; i < scaled.width; i++)
         sum += (double)scaled.values[i] * (double)scaled.values[i];
-    bool rescale = model_file_kind(solo_file(e)) == MODEL_GGUF;
+    bool rescale = model_file_kind(forward_host(e)->file) == MODEL_GGUF;
     scaled.values = mem_alloc_array(scaled.width, sizeof(float));
     for (uint32_t i = 0; i < scaled.width; i++)
         scaled.values[i] = c->prompt->values[i] / (rescale ? (float)sqrt(sum) : 1.0f);
@@ -146,18 +146,18 @@ static void compare_embedding(struct solo *e, struct comparison *c, const float 
     mem_free(scaled.values);
 }
 
-static void run_prompt(struct solo *e, const struct prompt *p, struct comparison *c) {
+static void run_prompt(struct forward *e, const struct prompt *p, struct comparison *c) {
     struct err err = {0};
     c->prompt = p;
-    assert_int_equal(solo_is_encoder(e) ? solo_embed_dims(e) : solo_vocab(e), p->width);
+    assert_int_equal(forward_is_encoder(e) ? forward_embed_dims(e) : forward_vocab(e), p->width);
     enum status st;
-    if (solo_is_encoder(e)) {
+    if (forward_is_encoder(e)) {
         float *out = mem_alloc_array(p->width, sizeof(float));
-        st = solo_embed(e, p->ids, p->tokens, out, &err);
+        st = forward_embed(e, p->ids, p->tokens, out, &err);
         if (st == ST_OK) compare_embedding(e, c, out);
         mem_free(out);
     } else {
-        st = solo_logits(e, p->ids, p->tokens, compare_rows, c, &err);
+        st = forward_logits(e, p->ids, p->tokens, compare_rows, c, &err);
     }
     if (st != ST_OK) fail_msg("%s: %s", c->label, err.text);
 }
@@ -168,17 +168,17 @@ static void run_form(const char *path, const char *name, const struct golden *g,
                      uint32_t chunk) {
     struct comparison c = {.label = path, .allowed = tolerance_of(name)};
     for (uint32_t i = 0; i < g->count; i++) {
-        struct solo_options o = {.threads = 2,
-                                 .ctx_tokens = g->prompts[i].tokens,
-                                 .chunk_tokens = chunk,
-                                 .kv_type = KV_F32,
-                                 .isa = isa,
-                                 .tokens_only = true};
-        struct solo *e = NULL;
+        struct forward_options o = {.threads = 2,
+                                    .ctx_tokens = g->prompts[i].tokens,
+                                    .chunk_tokens = chunk,
+                                    .kv_type = KV_F32,
+                                    .isa = isa,
+                                    .tokens_only = true};
+        struct forward *e = NULL;
         struct err err = {0};
-        if (solo_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+        if (forward_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
         run_prompt(e, &g->prompts[i], &c);
-        solo_close(e);
+        forward_close(e);
     }
     judge(&c);
 }

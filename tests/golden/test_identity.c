@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/sha256.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 #include "kernels/cpu/cpu.h"
 
 enum { PROMPT_TOKENS = 70 };
@@ -64,25 +64,25 @@ static enum status add_rows(void *ctx, uint32_t first, uint32_t count, const flo
 
 static void hash_logits(const char *path, const struct shape *s, enum kv_type type, uint32_t tokens,
                         char out[SHA256_HEX_BYTES]) {
-    struct solo_options o = {.threads = s->threads,
-                             .ctx_tokens = 2 * tokens,
-                             .chunk_tokens = s->chunk,
-                             .kv_type = type,
-                             .isa = s->isa,
-                             .tokens_only = true};
-    struct solo *e = NULL;
+    struct forward_options o = {.threads = s->threads,
+                                .ctx_tokens = 2 * tokens,
+                                .chunk_tokens = s->chunk,
+                                .kv_type = type,
+                                .isa = s->isa,
+                                .tokens_only = true};
+    struct forward *e = NULL;
     struct err err = {0};
     struct rng rng = {.seed = 11};
     int32_t ids[PROMPT_TOKENS];
-    if (solo_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < tokens; i++) ids[i] = (int32_t)rng_below(&rng, solo_vocab(e));
-    struct hashing h = {.hash = sha256_create(), .vocab = solo_vocab(e)};
+    if (forward_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < tokens; i++) ids[i] = (int32_t)rng_below(&rng, forward_vocab(e));
+    struct hashing h = {.hash = sha256_create(), .vocab = forward_vocab(e)};
     assert_non_null(h.hash);
-    if (solo_logits(e, ids, tokens, add_rows, &h, &err) != ST_OK) fail_msg("%s", err.text);
+    if (forward_logits(e, ids, tokens, add_rows, &h, &err) != ST_OK) fail_msg("%s", err.text);
     assert_int_equal(h.rows, tokens);
     sha256_hex(h.hash, out);
     sha256_destroy(h.hash);
-    solo_close(e);
+    forward_close(e);
 }
 
 static const char *const type_names[] = {"f16", "f32", "int8"};

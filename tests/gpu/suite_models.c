@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "check.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 
 enum { TOKENS = 40, PATH_BYTES = 4096 };
 
@@ -35,26 +35,26 @@ static enum status keep_rows(void *ctx, uint32_t first, uint32_t count, const fl
     return ST_OK;
 }
 
-static bool run_model(struct checks *c, const char *path, const struct solo_options *options,
+static bool run_model(struct checks *c, const char *path, const struct forward_options *options,
                       struct outputs *out) {
     struct err err = {{0}};
-    struct solo *e = NULL;
+    struct forward *e = NULL;
     int32_t ids[TOKENS];
-    enum status st = solo_open(path, options, &e, &err);
+    enum status st = forward_open(path, options, &e, &err);
     *out = (struct outputs){.values = NULL};
     if (st == ST_OK) {
-        bool is_encoder = solo_is_encoder(e);
-        uint32_t vocab = is_encoder ? 64 : solo_vocab(e);
+        bool is_encoder = forward_is_encoder(e);
+        uint32_t vocab = is_encoder ? 64 : forward_vocab(e);
         for (uint32_t i = 0; i < TOKENS; i++) ids[i] = (int32_t)(rng_at(7, 0, i) % vocab);
-        out->width = is_encoder ? solo_embed_dims(e) : vocab;
+        out->width = is_encoder ? forward_embed_dims(e) : vocab;
         out->values = mem_zalloc_array((size_t)TOKENS * out->width, sizeof(float));
         CHECK(out->values);
-        st = is_encoder ? solo_embed(e, ids, TOKENS, out->values, &err)
-                        : solo_logits(e, ids, TOKENS, keep_rows, out, &err);
+        st = is_encoder ? forward_embed(e, ids, TOKENS, out->values, &err)
+                        : forward_logits(e, ids, TOKENS, keep_rows, out, &err);
         if (is_encoder) out->rows = 1;
     }
     check_that(c, st == ST_OK, "%s on %s: %s", path, options->device, err.text);
-    solo_close(e);
+    forward_close(e);
     return st == ST_OK;
 }
 
@@ -81,7 +81,7 @@ static bool same_bits(const struct outputs *a, const struct outputs *b) {
 }
 
 /* Graphs, fused kernels and products of bytes on tensor cores change no bit. */
-static void check_variant(struct checks *c, const char *path, struct solo_options *o,
+static void check_variant(struct checks *c, const char *path, struct forward_options *o,
                           const struct outputs *gpu) {
     char device[128];
     struct outputs other;
@@ -95,13 +95,13 @@ static void check_variant(struct checks *c, const char *path, struct solo_option
 }
 
 static void check_path(struct checks *c, const char *name, const char *path, enum kv_type kv) {
-    struct solo_options o = {.threads = 1,
-                             .ctx_tokens = 64,
-                             .chunk_tokens = TOKENS,
-                             .kv_type = kv,
-                             .isa = "ref",
-                             .device = "cpu",
-                             .tokens_only = true};
+    struct forward_options o = {.threads = 1,
+                                .ctx_tokens = 64,
+                                .chunk_tokens = TOKENS,
+                                .kv_type = kv,
+                                .isa = "ref",
+                                .device = "cpu",
+                                .tokens_only = true};
     struct outputs cpu, gpu, cut;
     bool is_16_bit = strstr(name, "f16") != NULL;
     if (!run_model(c, path, &o, &cpu)) return;

@@ -5,7 +5,7 @@
  * Method: crowds (identity/crowd.h) on tiny models with full and windowed attention, mixtures of
  *         experts and quantised weights: at least 500 pairs over all policies. Forty pairs and
  *         more on the real model where it is there; all of them with JITNEY_IDENTITY=full. The
- *         references are held against engine/solo.h, which shares no code with the scheduler.
+ *         references are held against reference/forward.h, which shares no code with the scheduler.
  *         What the crowds went through is counted, and a suite that did not meet everything it
  *         is about fails. One crowd is repeated by "test_crowds MODEL NUMBER". */
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 #include "identity/lines.h"
 #include "identity/crowd.h"
 #include "unit/sample/pick.h"
@@ -81,12 +81,12 @@ static enum status keep_last(void *ctx, uint32_t first, uint32_t count, const fl
 }
 
 /* Every token from the logits of a whole pass over all that stands before it. */
-static void solo_answer(struct solo *e, const struct ticket *t, struct answer_bits *out) {
+static void solo_answer(struct forward *e, const struct ticket *t, struct answer_bits *out) {
     static int32_t ids[4096];
     struct err err = {0};
     struct sampler *sampler;
     struct chooser *chooser;
-    struct last_row last = {.vocab = solo_vocab(e)};
+    struct last_row last = {.vocab = forward_vocab(e)};
     last.row = test_malloc(last.vocab * sizeof(float));
     memcpy(ids, t->prompt, t->prompt_tokens * sizeof(ids[0]));
     const struct sample_bounds bounds = {last.vocab, t->prompt_tokens + t->max_tokens};
@@ -97,7 +97,7 @@ static void solo_answer(struct solo *e, const struct ticket *t, struct answer_bi
         uint32_t pos = t->prompt_tokens + out->count;
         struct sample_result picked;
         last.last = pos - 1;
-        if (solo_logits(e, ids, pos, keep_last, &last, &err) != ST_OK) fail_msg("%s", err.text);
+        if (forward_logits(e, ids, pos, keep_last, &last, &err) != ST_OK) fail_msg("%s", err.text);
         assert_int_equal(pick(sampler, chooser, last.row, pos, &picked), ST_OK);
         sampler_accept(sampler, picked.chosen.token);
         out->tokens[out->count] = ids[pos] = picked.chosen.token;
@@ -112,13 +112,13 @@ static void test_references(void **state) {
     const struct line_plan *plan = *state;
     open_line(plan->name, false);
     struct err err = {0};
-    struct solo *e = NULL;
-    const struct solo_options o = {.threads = 1,
-                                   .device = line.device,
-                                   .ctx_tokens = line.ctx_tokens,
-                                   .tokens_only = true,
-                                   .kv_type = KV_F16};
-    if (solo_open(line.path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    struct forward *e = NULL;
+    const struct forward_options o = {.threads = 1,
+                                      .device = line.device,
+                                      .ctx_tokens = line.ctx_tokens,
+                                      .tokens_only = true,
+                                      .kv_type = KV_F16};
+    if (forward_open(line.path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
     uint32_t step = lines_are_few() ? SOLO_TICKETS_STEP_FEW : SOLO_TICKETS_STEP;
     for (uint32_t i = 0; i < TICKETS; i += step) {
         struct answer_bits got = {0};
@@ -129,7 +129,7 @@ static void test_references(void **state) {
         assert_memory_equal(got.tokens, want->tokens, got.count * sizeof(got.tokens[0]));
         assert_memory_equal(got.logprobs, want->logprobs, got.count * sizeof(got.logprobs[0]));
     }
-    solo_close(e);
+    forward_close(e);
     line_close(&line);
 }
 

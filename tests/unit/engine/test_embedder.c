@@ -1,8 +1,8 @@
-/* Goal:   a text's vector is the same bits alone and in any company, encoder or decoder, short or
- *         too long, beside a serving engine or not; jobs are gathered, refused and given back as
- *         the header says; whoever shares a model gets his turn.
- * Method: tiny models of the tree; every vector compared with that of solo_embed, which runs one
- *         text at a time. The forward pass can be told to give something that is not a number.
+/* Goal:   a text's vector is the same bits alone and in any batch, encoder or decoder, short or too
+ *         long, beside a serving engine or not; jobs are batched, refused and returned as the
+ *         header says; threads that share a model take turns.
+ * Method: tiny models of the tree; every vector compared with that of forward_embed, which runs one
+ *         text at a time. A test can make the forward pass return NaN.
  * wrap: cpu_program_collect */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "engine/embedder.h"
 #include "engine/service.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 #include "kernels/cpu/program.h"
 #include "unit/engine/await.h"
 
@@ -38,7 +38,7 @@ void __wrap_cpu_program_collect(struct device_program *p, struct device_result *
 
 struct rig {
     struct host host;
-    struct solo *solo;
+    struct forward *forward;
     struct embedder *embedder;
     uint32_t dims;
     int32_t ids[TEXTS][IDS_MAX];
@@ -54,28 +54,28 @@ static void sleep_ms(long ms) {
 /* Lengths around every edge: one token, a tile, the longest, and past what an encoder takes. */
 static uint32_t length_of(const struct rig *rig, uint32_t text) {
     static const uint32_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 64, 5, 7};
-    uint32_t max = solo_embed_tokens_max(rig->solo);
+    uint32_t max = forward_embed_tokens_max(rig->forward);
     if (text == 10) return max;
     if (text == 11) return max - 1;
-    if (text == 12 && solo_is_encoder(rig->solo)) return max + 60;
+    if (text == 12 && forward_is_encoder(rig->forward)) return max + 60;
     return lengths[text % 10];
 }
 
 static void open_rig(struct rig *rig, const char *path, uint32_t batch_tokens, int64_t window_us) {
     struct err err = {0};
-    struct solo_options solo = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
+    struct forward_options options = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
     struct host_options host = {.threads = 2, .ctx_tokens = CTX, .tokens_only = true};
     struct embedder_options o = {.batch_tokens = batch_tokens, .window_us = window_us};
-    *rig = (struct rig){.solo = NULL};
-    if (solo_open(path, &solo, &rig->solo, &err) != ST_OK) fail_msg("%s", err.text);
+    *rig = (struct rig){.forward = NULL};
+    if (forward_open(path, &options, &rig->forward, &err) != ST_OK) fail_msg("%s", err.text);
     if (host_open(&rig->host, path, &host, &err) != ST_OK) fail_msg("%s", err.text);
     if (embedder_open(&rig->embedder, &rig->host, &o, &err) != ST_OK) fail_msg("%s", err.text);
     rig->dims = embedder_dims(rig->embedder);
-    assert_int_equal(rig->dims, solo_embed_dims(rig->solo));
-    assert_int_equal(embedder_tokens_max(rig->embedder), solo_embed_tokens_max(rig->solo));
+    assert_int_equal(rig->dims, forward_embed_dims(rig->forward));
+    assert_int_equal(embedder_tokens_max(rig->embedder), forward_embed_tokens_max(rig->forward));
     rig->vectors = mem_zalloc_array((size_t)TEXTS * rig->dims, sizeof(float));
     rig->wanted = mem_zalloc_array((size_t)TEXTS * rig->dims, sizeof(float));
-    uint32_t vocab = solo_vocab(rig->solo);
+    uint32_t vocab = forward_vocab(rig->forward);
     for (uint32_t t = 0; t < TEXTS; t++) {
         uint32_t count = length_of(rig, t);
         assert_true(count <= IDS_MAX);
@@ -83,8 +83,8 @@ static void open_rig(struct rig *rig, const char *path, uint32_t batch_tokens, i
             rig->ids[t][i] = (int32_t)((t * 31 + i * i * 7 + i) % vocab);
         rig->jobs[t] = (struct embed_job){
             .ids = rig->ids[t], .count = count, .out = rig->vectors + (size_t)t * rig->dims};
-        if (solo_embed(rig->solo, rig->ids[t], count, rig->wanted + (size_t)t * rig->dims, &err) !=
-            ST_OK)
+        if (forward_embed(rig->forward, rig->ids[t], count, rig->wanted + (size_t)t * rig->dims,
+                          &err) != ST_OK)
             fail_msg("%s", err.text);
     }
 }
@@ -92,7 +92,7 @@ static void open_rig(struct rig *rig, const char *path, uint32_t batch_tokens, i
 static void close_rig(struct rig *rig) {
     embedder_close(rig->embedder);
     host_close(&rig->host);
-    solo_close(rig->solo);
+    forward_close(rig->forward);
     mem_free(rig->vectors);
     mem_free(rig->wanted);
 }
@@ -133,7 +133,7 @@ static void check_model(const char *path, uint32_t batch_tokens, int64_t window_
     close_rig(&rig);
 }
 
-static void test_an_encoders_vectors_are_the_same_bits_in_any_company(void **state) {
+static void test_an_encoders_vectors_are_the_same_bits_in_any_batch(void **state) {
     (void)state;
     check_model(MODELS "bert", 1, 0); /* one by one */
     check_model(MODELS "bert", 100, 5000);
@@ -141,7 +141,7 @@ static void test_an_encoders_vectors_are_the_same_bits_in_any_company(void **sta
     check_model(MODELS "bert-cls", 0, 5000);
 }
 
-static void test_a_decoders_vectors_are_the_same_bits_in_any_company(void **state) {
+static void test_a_decoders_vectors_are_the_same_bits_in_any_batch(void **state) {
     (void)state;
     check_model(MODELS "llama", 1, 0); /* token by token */
     check_model(MODELS "llama", 20, 0);
@@ -193,11 +193,47 @@ static void test_what_can_never_be_done_is_refused_with_the_numbers(void **state
     refused(&rig, ids, CTX + 1, "129 tokens and the context holds 128");
     ids[5] = -1;
     refused(&rig, ids, 6, "token 5 is -1");
-    ids[5] = (int32_t)solo_vocab(rig.solo);
+    ids[5] = (int32_t)forward_vocab(rig.forward);
     refused(&rig, ids, 6, "the model's vocabulary has 0 to");
     submit(&rig, &rig.jobs[0]);
     check_job(&rig, take(&rig));
     close_rig(&rig);
+}
+
+/* An encoder cuts a long text and keeps its last token, which is past the cut. */
+static void test_the_token_that_a_cut_keeps_is_checked_too(void **state) {
+    (void)state;
+    static struct rig rig;
+    open_rig(&rig, MODELS "bert", 0, 0);
+    struct embed_job *job = &rig.jobs[12];
+    assert_true(job->count > embedder_tokens_max(rig.embedder) + 1);
+    rig.ids[12][job->count - 2] = -1; /* is cut off */
+    submit(&rig, job);
+    check_job(&rig, take(&rig));
+    rig.ids[12][job->count - 1] = -1;
+    refused(&rig, rig.ids[12], job->count, "is -1");
+    close_rig(&rig);
+}
+
+static void test_one_text_can_be_run_and_waited_for(void **state) {
+    (void)state;
+    static struct rig rig;
+    static const char *const paths[] = {MODELS "bert", MODELS "llama"};
+    struct err err = {0};
+    for (uint32_t i = 0; i < 2; i++) {
+        open_rig(&rig, paths[i], 7, 0); /* a long text of a decoder takes several passes */
+        for (uint32_t t = 0; t < TEXTS; t++) {
+            assert_int_equal(embedder_run(rig.embedder, &rig.jobs[t], &err), ST_OK);
+            check_job(&rig, &rig.jobs[t]);
+        }
+        atomic_store(&is_poisoned, true);
+        assert_int_equal(embedder_run(rig.embedder, &rig.jobs[0], &err), ST_DEVICE);
+        assert_true(err.text[0] != 0);
+        atomic_store(&is_poisoned, false);
+        rig.jobs[0].count = 0;
+        assert_int_equal(embedder_run(rig.embedder, &rig.jobs[0], &err), ST_BAD);
+        close_rig(&rig);
+    }
 }
 
 static void test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so(void **state) {
@@ -257,7 +293,7 @@ static void *wait_for_turn(void *arg) {
 }
 
 /* Whoever lets a model go and asks for it again comes after those who have waited. */
-static void test_a_shared_model_goes_to_whoever_came_first(void **state) {
+static void test_threads_take_a_shared_model_in_order_of_arrival(void **state) {
     (void)state;
     struct host host;
     struct err err = {0};
@@ -343,7 +379,7 @@ static struct embed_job *await_job(struct embedder *e) {
 
 /* A step that fails takes 20 ms and 8 tokens here: were it counted, a text that waits would be told
  * a time. */
-static void test_a_pass_that_failed_fails_its_jobs_and_teaches_no_pace(void **state) {
+static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(void **state) {
     (void)state;
     enum { TOKENS = 8 };
     struct err err = {0};
@@ -375,15 +411,17 @@ static void test_a_pass_that_failed_fails_its_jobs_and_teaches_no_pace(void **st
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_encoders_vectors_are_the_same_bits_in_any_company),
-        cmocka_unit_test(test_a_decoders_vectors_are_the_same_bits_in_any_company),
+        cmocka_unit_test(test_an_encoders_vectors_are_the_same_bits_in_any_batch),
+        cmocka_unit_test(test_a_decoders_vectors_are_the_same_bits_in_any_batch),
         cmocka_unit_test(test_texts_that_wait_share_a_pass),
         cmocka_unit_test(test_a_full_batch_does_not_wait_for_more),
         cmocka_unit_test(test_what_can_never_be_done_is_refused_with_the_numbers),
+        cmocka_unit_test(test_the_token_that_a_cut_keeps_is_checked_too),
+        cmocka_unit_test(test_one_text_can_be_run_and_waited_for),
         cmocka_unit_test(test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so),
         cmocka_unit_test(test_a_vector_that_is_not_numbers_fails_its_job_alone),
-        cmocka_unit_test(test_a_pass_that_failed_fails_its_jobs_and_teaches_no_pace),
-        cmocka_unit_test(test_a_shared_model_goes_to_whoever_came_first),
+        cmocka_unit_test(test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed),
+        cmocka_unit_test(test_threads_take_a_shared_model_in_order_of_arrival),
         cmocka_unit_test(test_beside_a_serving_engine_neither_changes_the_others_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* Goal:   what a model thinks of a prompt is the same bits as in one pass over all of it, whatever
  *         is cached, however it is cut up and whoever shares the steps; the answer does not change
  *         by it; and only the prompt can be asked about.
- * Method: tiny models of the tree against solo_logits; the forward pass can be told to give
+ * Method: tiny models of the tree against forward_logits; the forward pass can be told to give
  *         something that is not a number.
  * wrap: cpu_program_create cpu_program_submit pool_run */
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "engine/service.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 #include "unit/kernels/cpu/edit_logits.h"
 #include "unit/sample/pick.h"
 
@@ -49,10 +49,10 @@ static enum status score_rows(void *ctx, uint32_t first, uint32_t count, const f
 
 static void make_reference(const char *path) {
     struct err err = {0};
-    struct solo *e = NULL;
-    struct solo_options o = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
-    if (solo_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
-    struct scoring s = {.vocab = solo_vocab(e)};
+    struct forward *e = NULL;
+    struct forward_options o = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
+    if (forward_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    struct scoring s = {.vocab = forward_vocab(e)};
     for (uint32_t c = 0; c < CROWD; c++)
         for (uint32_t i = 0; i < PROMPT; i++)
             prompt[c][i] = (int32_t)((i * i * 3 + i * 5 + c * 17) % s.vocab);
@@ -61,10 +61,10 @@ static void make_reference(const char *path) {
     p.top_logprobs = TOPS;
     assert_int_equal(sampler_create(&p, &bounds, &s.sampler, &err), ST_OK);
     assert_int_equal(chooser_create(s.vocab, &s.chooser), ST_OK);
-    assert_int_equal(solo_logits(e, prompt[0], PROMPT, score_rows, &s, &err), ST_OK);
+    assert_int_equal(forward_logits(e, prompt[0], PROMPT, score_rows, &s, &err), ST_OK);
     chooser_destroy(s.chooser);
     sampler_destroy(s.sampler);
-    solo_close(e);
+    forward_close(e);
 }
 
 /* ---- the engine ---- */

@@ -3,7 +3,7 @@
  *         once, with the bits of one pass, whatever the step size; the prefix cache changes no
  *         token.
  * Method: named cases on the golden models of 288 tokens, which come with a tokenizer; logits are
- *         compared with those of solo_logits. */
+ *         compared with those of forward_logits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "engine/request_run.h"
 #include "engine/service.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 
 #define LLAMA TEST_SOURCE_DIR "/golden/models/llama"
 
@@ -236,11 +236,11 @@ static enum status keep_rows(void *ctx, uint32_t first, uint32_t count, const fl
 /* One pass over all `count` tokens. */
 static void reference(const int32_t *ids, uint32_t count, struct rows *out) {
     struct err err = {{0}};
-    struct solo *e = NULL;
-    struct solo_options o = {.threads = 1, .ctx_tokens = CTX, .chunk_tokens = CTX};
-    if (solo_open(LLAMA, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
-    assert_int_equal(solo_logits(e, ids, count, keep_rows, out, &err), ST_OK);
-    solo_close(e);
+    struct forward *e = NULL;
+    struct forward_options o = {.threads = 1, .ctx_tokens = CTX, .chunk_tokens = CTX};
+    if (forward_open(LLAMA, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    assert_int_equal(forward_logits(e, ids, count, keep_rows, out, &err), ST_OK);
+    forward_close(e);
 }
 
 static void test_a_logits_tap_receives_every_position_once(void **state) {

@@ -22,7 +22,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/tree.h"
-#include "engine/solo.h"
+#include "reference/forward.h"
 #include "format/model_file.h"
 
 enum { TOKENS = 20, WAIT_US = 1000, PATH_BYTES = 512 };
@@ -70,37 +70,38 @@ static enum status add_rows(void *ctx, uint32_t first, uint32_t count, const flo
 }
 
 /* What an encoder gives, or every logit of a decoder. */
-static void hash_answer(struct solo *e, char out[SHA256_HEX_BYTES]) {
+static void hash_answer(struct forward *e, char out[SHA256_HEX_BYTES]) {
     int32_t ids[TOKENS];
-    uint32_t vocab = solo_vocab(e);
+    uint32_t vocab = forward_vocab(e);
     struct sha256 *hash = sha256_create();
     struct err err = {{0}};
     assert_non_null(hash);
     for (uint32_t i = 0; i < TOKENS; i++) ids[i] = (int32_t)(i * 7 % vocab);
-    if (solo_is_encoder(e)) {
-        float *v = calloc(solo_embed_dims(e), sizeof(*v));
+    if (forward_is_encoder(e)) {
+        float *v = calloc(forward_embed_dims(e), sizeof(*v));
         assert_non_null(v);
-        if (solo_embed(e, ids, TOKENS, v, &err) != ST_OK) fail_msg("%s", err.text);
-        sha256_add(hash, v, solo_embed_dims(e) * sizeof(*v));
+        if (forward_embed(e, ids, TOKENS, v, &err) != ST_OK) fail_msg("%s", err.text);
+        sha256_add(hash, v, forward_embed_dims(e) * sizeof(*v));
         free(v);
     } else {
         struct hashing h = {hash, vocab};
-        if (solo_logits(e, ids, TOKENS, add_rows, &h, &err) != ST_OK) fail_msg("%s", err.text);
+        if (forward_logits(e, ids, TOKENS, add_rows, &h, &err) != ST_OK) fail_msg("%s", err.text);
     }
     sha256_hex(hash, out);
     sha256_destroy(hash);
 }
 
-static struct solo *open_model(const struct rig *r, const char *path, const char *isa,
-                               bool verify) {
-    struct solo_options o = {.threads = 2,
-                             .ctx_tokens = 64,
-                             .isa = isa,
-                             .tokens_only = true,
-                             .weights = {.dir = r->images, .max_bytes = 1 << 30, .verify = verify}};
-    struct solo *e = NULL;
+static struct forward *open_model(const struct rig *r, const char *path, const char *isa,
+                                  bool verify) {
+    struct forward_options o = {
+        .threads = 2,
+        .ctx_tokens = 64,
+        .isa = isa,
+        .tokens_only = true,
+        .weights = {.dir = r->images, .max_bytes = 1 << 30, .verify = verify}};
+    struct forward *e = NULL;
     struct err err = {{0}};
-    if (solo_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    if (forward_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
     return e;
 }
 
@@ -114,15 +115,15 @@ static enum status wait_kept(struct weight_cache *c, const char **text) {
 static struct weight_report visit(const struct rig *r, const char *path, bool verify,
                                   char hash[SHA256_HEX_BYTES]) {
     static char note[ERR_TEXT_BYTES];
-    struct solo *e = open_model(r, path, "auto", verify);
-    struct weight_report report = weight_cache_report(solo_weights(e));
+    struct forward *e = open_model(r, path, "auto", verify);
+    struct weight_report report = weight_cache_report(forward_host(e)->weights);
     snprintf(note, sizeof(note), "%s", report.note);
     report.note = note;
     hash_answer(e, hash);
-    assert_int_equal(weight_cache_keep(solo_weights(e), NULL), ST_OK);
+    assert_int_equal(weight_cache_keep(forward_host(e)->weights, NULL), ST_OK);
     const char *text;
-    if (report.made && wait_kept(solo_weights(e), &text) != ST_OK) fail_msg("%s", text);
-    solo_close(e);
+    if (report.made && wait_kept(forward_host(e)->weights, &text) != ST_OK) fail_msg("%s", text);
+    forward_close(e);
     return report;
 }
 
@@ -269,20 +270,20 @@ static void test_every_instruction_set_has_its_own(void **state) {
     const char *text;
     static const char *const names[] = {"portable", "auto"};
     for (int i = 0; i < 2; i++) {
-        struct solo *e = open_model(r, r->copy, names[i], false);
-        assert_int_equal(weight_cache_report(solo_weights(e)).read, 0);
-        assert_int_equal(weight_cache_keep(solo_weights(e), NULL), ST_OK);
-        assert_int_equal(wait_kept(solo_weights(e), &text), ST_OK);
+        struct forward *e = open_model(r, r->copy, names[i], false);
+        assert_int_equal(weight_cache_report(forward_host(e)->weights).read, 0);
+        assert_int_equal(weight_cache_keep(forward_host(e)->weights, NULL), ST_OK);
+        assert_int_equal(wait_kept(forward_host(e)->weights, &text), ST_OK);
         hash_answer(e, hash[i]);
-        bool is_last = strcmp(solo_isa(e), "portable") == 0 && i == 1;
-        solo_close(e);
+        bool is_last = strcmp(forward_host(e)->device.name, "portable") == 0 && i == 1;
+        forward_close(e);
         if (is_last) skip(); /* a machine with nothing better */
     }
     assert_string_equal(hash[0], hash[1]);
     assert_int_equal(count_images(r, path), 2);
-    struct solo *e = open_model(r, r->copy, "ref", false);
-    assert_null(solo_weights(e));
-    solo_close(e);
+    struct forward *e = open_model(r, r->copy, "ref", false);
+    assert_null(forward_host(e)->weights);
+    forward_close(e);
 }
 
 static void test_a_damaged_image_is_found_removed_and_made_anew(void **state) {
@@ -291,15 +292,15 @@ static void test_a_damaged_image_is_found_removed_and_made_anew(void **state) {
     visit(r, r->copy, false, right);
     assert_int_equal(count_images(r, path), 1);
     flip_last_byte(path);
-    struct solo *e = open_model(r, r->copy, "auto", true);
-    struct weight_report report = weight_cache_report(solo_weights(e));
+    struct forward *e = open_model(r, r->copy, "auto", true);
+    struct weight_report report = weight_cache_report(forward_host(e)->weights);
     assert_int_equal(report.made, 1);
     assert_non_null(strstr(report.note, "checksum"));
     assert_non_null(strstr(report.note, path));
     hash_answer(e, hash);
     assert_string_equal(hash, right);
     assert_int_equal(count_images(r, path), 0);
-    solo_close(e);
+    forward_close(e);
     assert_true(visit(r, r->copy, true, hash).made > 1);
     assert_int_equal(visit(r, r->copy, true, hash).made, 0);
 }
@@ -318,16 +319,16 @@ static void test_an_image_without_its_end_is_replaced(void **state) {
 
 static void test_two_that_keep_at_once_do_no_harm(void **state) {
     struct rig *r = *state;
-    struct solo *e[2];
+    struct forward *e[2];
     const char *text;
     char path[PATH_BYTES], hash[SHA256_HEX_BYTES];
     for (int i = 0; i < 2; i++) e[i] = open_model(r, r->copy, "auto", false);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(weight_cache_keep(solo_weights(e[i]), NULL), ST_OK);
+        assert_int_equal(weight_cache_keep(forward_host(e[i])->weights, NULL), ST_OK);
     for (int i = 0; i < 2; i++) {
-        enum status st = wait_kept(solo_weights(e[i]), &text);
+        enum status st = wait_kept(forward_host(e[i])->weights, &text);
         assert_true(st == ST_OK || st == ST_UNAVAILABLE);
-        solo_close(e[i]);
+        forward_close(e[i]);
     }
     assert_int_equal(count_images(r, path), 1);
     assert_int_equal(visit(r, r->copy, true, hash).made, 0);
@@ -338,27 +339,27 @@ static void test_a_folder_that_cannot_be_made_is_said_once(void **state) {
     enum status st;
     const char *text;
     snprintf(r->images, sizeof(r->images), "%s/below", r->copy);
-    struct solo *e = open_model(r, r->copy, "auto", false);
-    assert_int_equal(weight_cache_keep(solo_weights(e), NULL), ST_OK);
-    assert_int_equal(wait_kept(solo_weights(e), &text), ST_CREATE);
+    struct forward *e = open_model(r, r->copy, "auto", false);
+    assert_int_equal(weight_cache_keep(forward_host(e)->weights, NULL), ST_OK);
+    assert_int_equal(wait_kept(forward_host(e)->weights, &text), ST_CREATE);
     assert_non_null(strstr(text, r->copy));
-    assert_false(weight_cache_kept(solo_weights(e), &st, &text));
-    solo_close(e);
+    assert_false(weight_cache_kept(forward_host(e)->weights, &st, &text));
+    forward_close(e);
 }
 
 static void test_without_a_folder_there_is_no_cache(void **state) {
     struct rig *r = *state;
-    struct solo_options o = {.threads = 1, .ctx_tokens = 64, .tokens_only = true};
-    struct solo *e;
+    struct forward_options o = {.threads = 1, .ctx_tokens = 64, .tokens_only = true};
+    struct forward *e;
     struct err err = {{0}};
     enum status st;
     const char *text;
-    assert_int_equal(solo_open(r->copy, &o, &e, &err), ST_OK);
-    assert_null(solo_weights(e));
+    assert_int_equal(forward_open(r->copy, &o, &e, &err), ST_OK);
+    assert_null(forward_host(e)->weights);
     assert_int_equal(weight_cache_keep(NULL, NULL), ST_OK);
     assert_false(weight_cache_kept(NULL, &st, &text));
     assert_string_equal(weight_cache_report(NULL).note, "");
-    solo_close(e);
+    forward_close(e);
 }
 
 /* ---- a device that writes until it is told to stop ---- */

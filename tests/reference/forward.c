@@ -1,8 +1,5 @@
-/* engine/solo.c - see engine/solo.h for the contract.
- *
- * Entry points: solo_open, solo_close, solo_logits, solo_embed, and the getters at the end.
- */
-#include "engine/solo.h"
+/* reference/forward.c - see reference/forward.h for the contract. */
+#include "reference/forward.h"
 
 #include <string.h>
 
@@ -15,7 +12,7 @@
 
 enum { CHUNK_DEFAULT = 256, CHUNK_MAX = 4096 };
 
-struct solo {
+struct forward {
     struct host host;
     struct pass logits; /* or the pooled pass of an encoder */
     struct pass hidden; /* of a decoder; made for its first embedding */
@@ -25,12 +22,12 @@ struct solo {
 };
 
 /* Tokens, at most chunk_tokens, at positions first_pos and up. */
-struct solo_tokens {
+struct row_tokens {
     const int32_t *ids;
     uint32_t count, first_pos;
 };
 
-static void choose_sizes(struct solo *e, const struct solo_options *o) {
+static void choose_sizes(struct forward *e, const struct forward_options *o) {
     e->ctx_tokens = e->host.ctx_tokens;
     e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : CHUNK_DEFAULT;
     if (e->chunk_tokens > CHUNK_MAX) e->chunk_tokens = CHUNK_MAX;
@@ -38,13 +35,13 @@ static void choose_sizes(struct solo *e, const struct solo_options *o) {
     if (is_whole || e->chunk_tokens > e->ctx_tokens) e->chunk_tokens = e->ctx_tokens;
 }
 
-static uint32_t blocks_of_context(const struct solo *e) {
+static uint32_t blocks_of_context(const struct forward *e) {
     uint32_t block_tokens = e->host.device.kv_block_tokens;
     return (e->ctx_tokens + block_tokens - 1) / block_tokens;
 }
 
 /* Every token of a chunk is an output; nothing is sampled. */
-static struct step_sizes sizes_of(const struct solo *e) {
+static struct step_sizes sizes_of(const struct forward *e) {
     return (struct step_sizes){.rows_max = e->chunk_tokens,
                                .outputs_max = e->chunk_tokens,
                                .seqs_max = 1,
@@ -52,7 +49,7 @@ static struct step_sizes sizes_of(const struct solo *e) {
                                .blocks_max = blocks_of_context(e)};
 }
 
-static enum status make_tables(struct solo *e, struct err *err) {
+static enum status make_tables(struct forward *e, struct err *err) {
     struct step_sizes sizes = sizes_of(e);
     TRY(step_create(&e->step, &e->host.device, &sizes, err));
     for (uint32_t g = 0; g < e->kv.group_count; g++)
@@ -60,30 +57,28 @@ static enum status make_tables(struct solo *e, struct err *err) {
     return ST_OK;
 }
 
-static enum status make_kv(struct solo *e, enum kv_type type, struct err *err) {
+static enum status make_kv(struct forward *e, enum kv_type type, struct err *err) {
     struct kv_memory_options o = {.type = type, .block_tokens = e->host.device.kv_block_tokens};
     if (model_is_encoder(e->host.model)) return ST_OK;
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) o.block_counts[g] = blocks_of_context(e);
     return kv_memory_create(&e->host, &o, &e->kv, err);
 }
 
-static enum status make_pass(struct solo *e, enum model_goal goal, struct pass *out,
+static enum status make_pass(struct forward *e, enum model_goal goal, struct pass *out,
                              struct err *err) {
     struct pass_options o = {
         .goal = goal, .sizes = sizes_of(e), .kv = e->kv.group_count > 0 ? &e->kv : NULL};
     return pass_create(&e->host, &o, out, err);
 }
 
-static enum status load(struct solo *e, const char *path, const struct solo_options *o,
+static enum status load(struct forward *e, const char *path, const struct forward_options *o,
                         struct err *err) {
     struct host_options host = {.threads = o->threads,
                                 .ctx_tokens = o->ctx_tokens,
                                 .device = o->device,
                                 .isa = o->isa,
                                 .weights = o->weights,
-                                .tokens_only = o->tokens_only,
-                                .on_progress = o->on_progress,
-                                .progress_ctx = o->progress_ctx};
+                                .tokens_only = o->tokens_only};
     TRY(host_open(&e->host, path, &host, err));
     choose_sizes(e, o);
     TRY(make_kv(e, o->kv_type, err));
@@ -92,20 +87,20 @@ static enum status load(struct solo *e, const char *path, const struct solo_opti
     return make_pass(e, pools ? GOAL_POOLED : GOAL_LOGITS, &e->logits, err);
 }
 
-enum status solo_open(const char *path, const struct solo_options *options, struct solo **out,
-                      struct err *err) {
+enum status forward_open(const char *path, const struct forward_options *options,
+                         struct forward **out, struct err *err) {
     CHECK(options);
-    struct solo *e = mem_zalloc(sizeof(*e));
+    struct forward *e = mem_zalloc(sizeof(*e));
     if (!e) return err_set(err, ST_NOMEM, "out of memory while opening %s", path);
     enum status st = load(e, path, options, err);
     if (st == ST_OK)
         *out = e;
     else
-        solo_close(e);
+        forward_close(e);
     return st;
 }
 
-void solo_close(struct solo *e) {
+void forward_close(struct forward *e) {
     if (!e) return;
     pass_destroy(&e->host, &e->hidden);
     pass_destroy(&e->host, &e->logits);
@@ -116,8 +111,9 @@ void solo_close(struct solo *e) {
 }
 
 /* Run them through `pass`; the cache must hold everything before them. Every row is an output. */
-static enum status run_tokens(struct solo *e, const struct pass *pass, const struct solo_tokens *t,
-                              struct device_result *out, struct err *err) {
+static enum status run_tokens(struct forward *e, const struct pass *pass,
+                              const struct row_tokens *t, struct device_result *out,
+                              struct err *err) {
     struct step *step = e->step;
     CHECK(t->count > 0);
     CHECK(t->count <= e->chunk_tokens);
@@ -136,7 +132,7 @@ static enum status run_tokens(struct solo *e, const struct pass *pass, const str
     return pass_run(&e->host, pass, step, out, err);
 }
 
-static enum status check_ids(const struct solo *e, const int32_t *ids, uint32_t count,
+static enum status check_ids(const struct forward *e, const int32_t *ids, uint32_t count,
                              struct err *err) {
     if (count == 0) return err_set(err, ST_BAD, "the prompt is empty, expected at least one token");
     if (count > e->ctx_tokens)
@@ -149,7 +145,7 @@ static enum status check_ids(const struct solo *e, const int32_t *ids, uint32_t 
     return ST_OK;
 }
 
-static enum status need_decoder(const struct solo *e, struct err *err) {
+static enum status need_decoder(const struct forward *e, struct err *err) {
     if (!model_is_encoder(e->host.model)) return ST_OK;
     return err_set(err, ST_BAD, "%s: is an encoder (%s): it gives embeddings and cannot generate",
                    model_file_path(e->host.file), e->host.model->arch->name);
@@ -157,21 +153,21 @@ static enum status need_decoder(const struct solo *e, struct err *err) {
 
 /* Hand rows to the callback one after the other where padding separates them, all at once where
  * it does not. */
-static enum status hand_rows(const struct solo *e, const float *rows, size_t row_floats,
+static enum status hand_rows(const struct forward *e, const float *rows, size_t row_floats,
                              uint32_t first_pos, uint32_t count, logits_fn *fn, void *ctx) {
     if (row_floats == e->host.model->hp.vocab) return fn(ctx, first_pos, count, rows);
     for (uint32_t r = 0; r < count; r++) TRY(fn(ctx, first_pos + r, 1, rows + r * row_floats));
     return ST_OK;
 }
 
-enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logits_fn *fn,
-                        void *ctx, struct err *err) {
+enum status forward_logits(struct forward *e, const int32_t *ids, uint32_t count, logits_fn *fn,
+                           void *ctx, struct err *err) {
     TRY(need_decoder(e, err));
     TRY(check_ids(e, ids, count, err));
     for (uint32_t pos = 0; pos < count;) {
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
         struct device_result out;
-        struct solo_tokens tokens = {ids + pos, rows, pos};
+        struct row_tokens tokens = {ids + pos, rows, pos};
         TRY(run_tokens(e, &e->logits, &tokens, &out, err));
         TRY(hand_rows(e, out.rows, out.row_floats, pos, rows, fn, ctx));
         pos += rows;
@@ -180,7 +176,7 @@ enum status solo_logits(struct solo *e, const int32_t *ids, uint32_t count, logi
 }
 
 /* A decoder's embedding: the mean of its last hidden states, to unit length. */
-static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t count, float *out,
+static enum status embed_decoder(struct forward *e, const int32_t *ids, uint32_t count, float *out,
                                  struct err *err) {
     uint32_t dims = e->host.model->hp.dim;
     if (!e->hidden.program) TRY(make_pass(e, GOAL_HIDDEN, &e->hidden, err));
@@ -188,7 +184,7 @@ static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t co
     for (uint32_t pos = 0; pos < count;) {
         uint32_t rows = count - pos < e->chunk_tokens ? count - pos : e->chunk_tokens;
         struct device_result hidden;
-        struct solo_tokens tokens = {ids + pos, rows, pos};
+        struct row_tokens tokens = {ids + pos, rows, pos};
         TRY(run_tokens(e, &e->hidden, &tokens, &hidden, err));
         mean_add(out, dims, hidden.rows, hidden.row_floats, rows);
         pos += rows;
@@ -197,11 +193,11 @@ static enum status embed_decoder(struct solo *e, const int32_t *ids, uint32_t co
     return ST_OK;
 }
 
-static enum status embed_encoder(struct solo *e, const int32_t *ids, uint32_t count, float *out,
+static enum status embed_encoder(struct forward *e, const int32_t *ids, uint32_t count, float *out,
                                  struct err *err) {
-    uint32_t max = solo_embed_tokens_max(e), kept = count < max ? count : max;
+    uint32_t max = forward_embed_tokens_max(e), kept = count < max ? count : max;
     struct device_result pooled;
-    struct solo_tokens tokens = {.ids = ids, .count = kept};
+    struct row_tokens tokens = {.ids = ids, .count = kept};
     int32_t *cut = NULL;
     if (kept < count) {
         cut = mem_alloc_array(kept, sizeof(*cut));
@@ -216,8 +212,8 @@ static enum status embed_encoder(struct solo *e, const int32_t *ids, uint32_t co
     return st;
 }
 
-enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float *out,
-                       struct err *err) {
+enum status forward_embed(struct forward *e, const int32_t *ids, uint32_t count, float *out,
+                          struct err *err) {
     bool is_encoder = model_is_encoder(e->host.model);
     uint32_t checked = is_encoder && count > e->ctx_tokens ? e->ctx_tokens : count;
     TRY(check_ids(e, ids, checked, err));
@@ -226,23 +222,13 @@ enum status solo_embed(struct solo *e, const int32_t *ids, uint32_t count, float
                       : embed_decoder(e, ids, count, out, err);
 }
 
-uint32_t solo_embed_tokens_max(const struct solo *e) {
+uint32_t forward_embed_tokens_max(const struct forward *e) {
     return model_is_encoder(e->host.model) ? e->host.model->hp.embed_tokens_max : e->ctx_tokens;
 }
 
-uint32_t solo_embed_dims(const struct solo *e) { return e->host.model->hp.dim; }
-struct model_file *solo_file(const struct solo *e) {
-    return e->host.file;
+uint32_t forward_embed_dims(const struct forward *e) { return e->host.model->hp.dim; }
+struct host *forward_host(struct forward *e) {
+    return &e->host;
 }
-const struct tokenizer *solo_tokenizer(const struct solo *e) { return e->host.tokenizer; }
-const struct model *solo_model(const struct solo *e) { return e->host.model; }
-const struct tape *solo_tape(const struct solo *e) { return e->logits.tape; }
-uint32_t solo_vocab(const struct solo *e) { return e->host.model->hp.vocab; }
-uint32_t solo_ctx_tokens(const struct solo *e) { return e->ctx_tokens; }
-const char *solo_isa(const struct solo *e) { return e->host.device.name; }
-uint32_t solo_threads(const struct solo *e) { return e->host.threads; }
-
-struct weight_cache *solo_weights(const struct solo *e) {
-    return e->host.weights;
-}
-bool solo_is_encoder(const struct solo *e) { return model_is_encoder(e->host.model); }
+uint32_t forward_vocab(const struct forward *e) { return e->host.model->hp.vocab; }
+bool forward_is_encoder(const struct forward *e) { return model_is_encoder(e->host.model); }
