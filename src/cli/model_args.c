@@ -184,7 +184,7 @@ static enum status end_loading(struct loading *l, enum status st, const struct h
     progress_bar_end(&l->bar);
     if (st != ST_OK) return st;
     const char *note = weight_cache_report(host->weights).note;
-    if (note[0]) fprintf(stderr, "jitney: %s; the weights were prepared again\n", note);
+    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made again\n", note);
     return ST_OK;
 }
 
