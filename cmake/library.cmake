@@ -12,26 +12,28 @@ set_target_properties(jitney_shared PROPERTIES
   OUTPUT_NAME jitney VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
   LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/jitney.map)
 
-# The folders that the library is made of: those below embed, and embed.
+# The folders below embed; only the objects that embed needs are linked, so that a program needs
+# no library of the others (libcurl and libzip, which only `jitney pull` uses).
 set(archives "")
 foreach(folder ${FOLDERS})
-  string(REPLACE "/" "_" name ${folder})
-  if(TARGET ${name} AND NOT folder MATCHES "^(net|metrics|api)$")
-    list(APPEND archives ${name})
-  endif()
   if(folder STREQUAL "embed")
     break()
+  endif()
+  string(REPLACE "/" "_" name ${folder})
+  if(TARGET ${name})
+    list(APPEND archives ${name})
   endif()
 endforeach()
 list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE archive_files)
 set(static ${CMAKE_BINARY_DIR}/libjitney.a)
 add_custom_command(OUTPUT ${static}
-  COMMAND ${CMAKE_LINKER} -r --whole-archive ${archive_files} -o jitney_whole.o
+  COMMAND ${CMAKE_LINKER} -r --whole-archive $<TARGET_FILE:embed> --no-whole-archive
+    --start-group ${archive_files} --end-group -o jitney_whole.o
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=jitney_* jitney_whole.o
   COMMAND ${CMAKE_COMMAND} -E rm -f ${static}
   COMMAND ${CMAKE_AR} rcsD ${static} jitney_whole.o
   COMMAND ${CMAKE_COMMAND} -E rm -f jitney_whole.o
-  DEPENDS ${archives} VERBATIM)
+  DEPENDS embed ${archives} VERBATIM)
 add_custom_target(jitney_static DEPENDS ${static})
 
 add_custom_target(library ALL DEPENDS jitney_shared jitney_static)
