@@ -58,7 +58,7 @@ static int next_byte(struct line_reader *r) {
     return (unsigned char)r->ahead[r->used++];
 }
 
-/* libedit's question for a character: 1 with one, 0 at the end, -1 to give up the line. */
+/* libedit's callback for a character: 1: one was read, 0: end of input, -1: drop the line. */
 static int read_wide(EditLine *edit, wchar_t *out) {
     struct line_reader *r;
     if (el_get(edit, EL_CLIENTDATA, &r) != 0) return -1;
@@ -126,7 +126,7 @@ void line_reader_close(struct line_reader *r) {
     if (r->edit) el_end(r->edit);
     if (r->history) {
         HistEvent event;
-        /* A history that cannot be saved is nobody's error. */
+        /* A history that cannot be saved is not an error. */
         if (r->history_path) history(r->history, &event, H_SAVE, r->history_path);
         history_end(r->history);
     }

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/pool.h"
 #include "cli/progress_bar.h"
@@ -11,6 +10,7 @@
 #include "engine/service.h"
 #include "format/model_file.h"
 #include "kernels/devices.h"
+#include "sample/random_seed.h"
 #include "text/tokenizer.h"
 
 const struct flag flags_engine[] = {
@@ -261,15 +261,6 @@ static enum exit_code read_biases(const struct args *a, struct logit_bias bias[L
     return EXIT_FINE;
 }
 
-/* 53 bits: every JSON reader keeps them exactly. */
-static enum status draw_seed(uint64_t *seed, struct err *err) {
-    if (getrandom(seed, sizeof(*seed), 0) != (ssize_t)sizeof(*seed))
-        return err_set(err, ST_UNAVAILABLE,
-                       "cannot get random numbers from the system; give --seed");
-    *seed >>= 64 - SEED_MAX_BITS;
-    return ST_OK;
-}
-
 enum exit_code model_args_sampling(const struct args *a, struct logit_bias bias[LOGIT_BIAS_MAX],
                                    struct sample_params *out, struct err *err) {
     uint32_t bias_count;
@@ -285,12 +276,9 @@ enum exit_code model_args_sampling(const struct args *a, struct logit_bias bias[
         .presence_penalty = (float)args_real(a, "presence-penalty"),
         .frequency_penalty = (float)args_real(a, "frequency-penalty"),
         .penalty_window = (int32_t)args_int(a, "penalty-window"),
-        .seed = (uint64_t)args_int(a, "seed"),
+        .seed = args_given(a, "seed") ? (uint64_t)args_int(a, "seed") : random_seed(),
         .bias = bias,
         .bias_count = bias_count,
     };
-    enum status st = ST_OK;
-    if (!args_given(a, "seed")) st = draw_seed(&out->seed, err);
-    if (st == ST_OK && sample_params_check(out, err) != ST_OK) return EXIT_USAGE;
-    return exit_of(st);
+    return sample_params_check(out, err) == ST_OK ? EXIT_FINE : EXIT_USAGE;
 }

@@ -25,8 +25,6 @@ extern const struct flag flags_chunk[];    /* --chunk */
 extern const struct flag flags_context[];  /* --ctx */
 extern const struct flag flags_sampling[]; /* --temp --seed --top-k ... --logit-bias */
 
-enum { SEED_MAX_BITS = 53 };
-
 /* The path of the model. ST_MISSING: `err` says how to fetch it. */
 enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err);
 

@@ -6,10 +6,10 @@
 #include "engine/profile.h"
 #include "graph/work.h"
 
-/* Of a step that goes into interruptions and waiting: more makes the figures worthless. */
+/* Share of a step for interruptions and waiting above which the figures are not reliable. */
 static const double BUSY_SHARE = 1.0 / 3;
 
-/* A step as a whole: the ops run one after the other, so their least times add up. */
+/* Sums over a step: ops run one after another, so their least times add up. */
 struct total {
     uint32_t calls;
     double wait_us, least_us;
@@ -41,7 +41,7 @@ static void put_rate(struct buf *out, double amount, double us) {
         buf_printf(out, " %8s", "-");
 }
 
-/* GB/s from memory, or from the caches where nothing comes from memory; then Gop/s. */
+/* GB/s from memory, or from the caches if the op reads no memory; then Gop/s. */
 static void put_rates(struct buf *out, const struct work *w, double us) {
     put_rate(out, w->memory_bytes > 0 ? w->memory_bytes : w->cache_bytes, us);
     put_rate(out, w->int8_ops + w->f32_ops, us);
@@ -64,10 +64,10 @@ static void put_rest(struct buf *out, const char *label, double us, double step_
 
 static void put_shape(struct buf *out, const char *kind, const struct profile *p) {
     const struct profile_shape *s = &p->shape;
-    buf_printf(out,
-               "%s: %u sequence%s, %u token%s each after %u; %.3f ms a step (median %.3f of %u)\n",
-               kind, s->seqs, s->seqs == 1 ? "" : "s", s->rows, s->rows == 1 ? "" : "s", s->ctx,
-               p->step_us / 1e3, p->median_us / 1e3, p->steps);
+    buf_printf(
+        out, "%s: %u sequence%s, %u token%s each, context %u; %.3f ms a step (median %.3f of %u)\n",
+        kind, s->seqs, s->seqs == 1 ? "" : "s", s->rows, s->rows == 1 ? "" : "s", s->ctx,
+        p->step_us / 1e3, p->median_us / 1e3, p->steps);
 }
 
 static void put_remark(struct buf *out, const struct profile *p, double wait_us) {
@@ -75,8 +75,8 @@ static void put_remark(struct buf *out, const struct profile *p, double wait_us)
     if (share <= BUSY_SHARE) return;
     buf_printf(
         out,
-        "%.0f %% is interruptions and waiting: a busy machine, whose figures and ceilings are "
-        "not to be trusted, or a model too small for so many threads\n",
+        "%.0f %% of the time is interruptions and waiting: either the machine is busy, and the "
+        "figures are not reliable, or the model is too small for so many threads\n",
         100 * share);
 }
 
@@ -93,7 +93,7 @@ static void put_step(struct buf *out, const char *kind, const struct profile *p,
     buf_printf(out, "%-44s %5u %10.1f %6.1f %9.1f", "total", t.calls, p->step_us, 100.0, t.wait_us);
     put_rates(out, &t.work, p->step_us);
     buf_printf(out, "  %-6s %5.0f%%\n", "", 100 * t.least_us / p->step_us);
-    buf_printf(out, "%.1f tokens/s, %.1f without interruptions; the ceilings allow %.1f\n",
+    buf_printf(out, "%.1f tokens/s, %.1f without interruptions; limit of the machine %.1f\n",
                tokens_per_second(p, p->step_us),
                tokens_per_second(p, p->step_us - p->interrupted_us),
                tokens_per_second(p, t.least_us));

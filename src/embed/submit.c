@@ -3,15 +3,14 @@
 
 #include <jitney.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "embed/struct_copy.h"
 #include "embed/tickets.h"
 #include "engine/request.h"
+#include "sample/random_seed.h"
 #include "text/chat_prompt.h"
 
 static const double TIME_MS_MAX = 1e12;
@@ -19,15 +18,6 @@ static const double TIME_MS_MAX = 1e12;
 _Static_assert(sizeof(struct jitney_bias) == sizeof(struct logit_bias), "same layout");
 _Static_assert(offsetof(struct jitney_bias, bias) == offsetof(struct logit_bias, bias),
                "same layout");
-
-/* 53 bits: a JSON reader that stores numbers as doubles keeps every digit. */
-static uint64_t draw_seed(void) {
-    enum { SEED_BITS = 53 };
-    uint64_t seed;
-    if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
-        seed = (uint64_t)clock_now(&clock_real) * 0x9e3779b97f4a7c15u;
-    return seed >> (64 - SEED_BITS);
-}
 
 void jitney_request_init(struct jitney_request *request, size_t size) {
     const struct sample_params p = sample_params_default();
@@ -40,7 +30,7 @@ void jitney_request_init(struct jitney_request *request, size_t size) {
         .typical_p = p.typical_p,
         .repetition_penalty = p.repetition_penalty,
         .penalty_window = p.penalty_window,
-        .seed = draw_seed(),
+        .seed = random_seed(),
     };
     struct_copy(request, size, &full, sizeof(full));
 }

@@ -50,7 +50,7 @@ struct sample_params {
     const struct logit_bias *bias; /* borrowed during create */
     uint32_t bias_count;           /* at most LOGIT_BIAS_MAX */
     uint32_t top_logprobs;         /* at most TOP_LOGPROBS_MAX */
-    bool no_logprobs;              /* a draw leaves them out: 0, and no likeliest ones; they
+    bool no_logprobs;              /* draws report no log-probabilities: they
                                       cost more than a greedy choice itself */
     bool penalty_answer_only;      /* presence and frequency count the answer's tokens only;
                                       repetition counts the prompt's as well either way */

@@ -7,18 +7,15 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/random.h>
 
-#include "base/check.h"
 #include "base/mem.h"
+#include "sample/random_seed.h"
 #include "server/handlers.h"
 #include "server/http_request.h"
 #include "server/registry.h"
 #include "server/routes.h"
 #include "server/sink.h"
 #include "server/task_int.h"
-
-enum { SEED_SHIFT = 11 };
 
 static enum status refuse_queue(const struct served_model *m, const char *code,
                                 const char *sentence, struct api_error *e) {
@@ -118,14 +115,6 @@ static enum status check_all(struct server *s, const struct http_head *head,
     return access_begin(s->keys, spec->key, spec->arrived_us, e);
 }
 
-/* 53 bits, so that every JSON reader keeps the number exactly. */
-static void draw_seed(struct api_request *q) {
-    uint64_t seed;
-    if (q->has_seed) return;
-    CHECK(getrandom(&seed, sizeof(seed), 0) == (ssize_t)sizeof(seed));
-    q->sample.seed = seed >> SEED_SHIFT;
-}
-
 enum status text_admit(struct server *s, const struct http_head *head, struct generation_spec *spec,
                        struct generation **out, struct api_error *e) {
     enum status st = check_all(s, head, spec, e);
@@ -133,7 +122,7 @@ enum status text_admit(struct server *s, const struct http_head *head, struct ge
         api_request_deinit(spec->request);
         return st;
     }
-    draw_seed(spec->request);
+    if (!spec->request->has_seed) spec->request->sample.seed = random_seed();
     if (generation_create(s->generations, spec, out) != ST_OK) {
         keys_end(s->keys, spec->key, 0, spec->arrived_us);
         return api_refuse(e, 503, NULL, "out_of_memory",

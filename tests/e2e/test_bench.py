@@ -1,8 +1,8 @@
-"""Goal: `jitney bench` counts what the server counts and tells failures apart from answers.
+"""Goal: `jitney bench` reports the server's counts, and counts failures separately.
 
 Method: against `jitney serve` with a runner that takes a known time for each step, whose own
-numbers (usage, /metrics) are the reference; against a small server in Python that misbehaves as
-servers do."""
+numbers (usage, /metrics) are the reference; against a small server in Python that fails in the usual
+ways."""
 
 import http.server
 import json
@@ -29,7 +29,7 @@ def bench(server, *args):
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 @pytest.mark.parametrize("mode", [(), ("--no-stream",)])
-def test_lengths_are_those_asked_for(server, api, mode):
+def test_lengths_are_those_of_the_flags(server, api, mode):
     (found,) = bench(server, "--api", api, "--clients", 4, "--requests", 12, "--prompt-tokens", 100,
                      "--output-tokens", 20, "--seed", 5, *mode)
     assert found["completed"] == 12 and found["failed"] == 0
@@ -92,7 +92,7 @@ def test_the_table_is_for_people(server):
         assert f"Median {name} (ms):" in text and f"P99 {name} (ms):" in text
 
 
-def test_a_server_that_is_not_there_is_said(server):
+def test_a_server_that_does_not_listen_is_reported(server):
     line = refusal(UNAVAILABLE, "bench", "http://127.0.0.1:1")
     assert "127.0.0.1:1" in line and "refused" in line
     assert "nobody" in refusal(UNAVAILABLE, "bench", server.url, "--model", "nobody")
@@ -102,7 +102,7 @@ def test_a_server_that_is_not_there_is_said(server):
     (), ("https://127.0.0.1",), ("nonsense",), ("http://h", "--clients", "1,0"),
     ("http://h", "--clients", "x"), ("http://h", "--fields", "[1]"),
     ("http://h", "--api", "chat", "--prompt", "ids")])
-def test_wrong_words_are_refused(args):
+def test_invalid_flags_are_refused(args):
     refusal(USAGE, "bench", *args)
 
 

@@ -1,5 +1,6 @@
-"""Goal:   bad command lines, bad models and broken pipes get the promised code and one sentence.
-Method: the real program with each mistake in turn; models are damaged copies of golden ones."""
+"""Goal:   invalid command lines, damaged models and closed pipes give the documented exit code and
+        one message.
+Method: the real program with each error in turn; models are damaged copies of golden ones."""
 
 import os
 import random
@@ -149,7 +150,7 @@ def test_damaged_model(command, tmp_path):
     assert "damaged.gguf" in refusal(BAD, command, path, *MODEL_COMMANDS[command], stdin="{}")
 
 
-def test_mutated_models_are_refused_or_answered_never_worse(tmp_path):
+def test_damaged_models_are_refused_or_answered_and_never_crash(tmp_path):
     whole = GGUF.read_bytes()
     path = tmp_path / "mutated.gguf"
     rng = random.Random(3)
@@ -164,7 +165,7 @@ def test_mutated_models_are_refused_or_answered_never_worse(tmp_path):
             assert stderr.count(b"\n") == 1 and stderr.startswith(b"jitney: "), stderr
 
 
-def test_a_reader_that_leaves_ends_the_program_quietly():
+def test_a_closed_pipe_ends_the_program_without_a_message():
     for args in (
         ("inspect", str(LLAMA), "--tensors", "--meta"),
         ("generate", str(LLAMA), "-p", "a", "-n", "100", "--ignore-eos"),
@@ -188,7 +189,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly():
 @pytest.mark.parametrize(
     "args", [("--help",), ("generate", str(LLAMA), "-p", "a", "-n", "3"), ("tokenize", str(LLAMA))]
 )
-def test_a_full_disk_is_told(args):
+def test_a_full_disk_is_reported(args):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [JITNEY, *args],

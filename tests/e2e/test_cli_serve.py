@@ -1,5 +1,5 @@
-"""Goal:   `jitney serve` takes its settings from where it should and says what is wrong with them
-        before it starts; `health` and `completion` do what they say; what lies in deploy/ fits.
+"""Goal:   `jitney serve` takes its settings from the right origin and reports errors before it
+        starts; `health` and `completion` work; the files in deploy/ are valid.
 Method: the program itself, up to the point where it would listen; files made for the test."""
 
 import json
@@ -43,7 +43,7 @@ def config_of(text):
     return values, origins
 
 
-def test_a_flag_outweighs_the_environment_and_that_the_file(tmp_path):
+def test_a_flag_overrides_the_environment_which_overrides_the_file(tmp_path):
     conf = tmp_path / "jitney.conf"
     conf.write_text("port = 1\nhost = 127.0.0.2\nkeep-s = 5\nmodel = a\nmodel = b\n")
     env = {"JITNEY_PORT": "2", "JITNEY_HOST": "127.0.0.3", "JITNEY_MODEL": "c,d"}
@@ -57,7 +57,7 @@ def test_a_flag_outweighs_the_environment_and_that_the_file(tmp_path):
     assert values["body-max"] == ["8M"] and origins["body-max"] == "default"
 
 
-def test_what_print_config_says_is_a_config_file(tmp_path):
+def test_the_output_of_print_config_is_a_config_file(tmp_path):
     conf = tmp_path / "again.conf"
     first = serve("--print-config", "--port", "0", "x # y", "--kv-memory=3G", "--no-auth").out
     conf.write_text(first)
@@ -92,7 +92,7 @@ def test_operands_and_flags_name_models():
     (["no-such-model-here"], 66, "no-such-model-here"),
     (["--served-model-name", "a", "--served-model-name", "b", MODEL], 64, "2 names for 1 models"),
 ])
-def test_what_is_wrong_is_said_before_it_starts(words, code, sentence):
+def test_invalid_settings_are_reported_before_the_start(words, code, sentence):
     got = serve(*words, "--check")
     assert (got.code, got.out) == (code, "")
     assert sentence in got.err and got.err.count("\n") == 1
@@ -115,7 +115,7 @@ def test_mistakes_in_file_and_environment_are_config_errors(tmp_path):
     assert got.code == 78 and f"{keys}:1:" in got.err and "secret" not in got.err
 
 
-def test_check_passes_what_can_be_served(tmp_path):
+def test_check_accepts_valid_settings_and_models(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-1 name=a rpm=60\n")
     got = serve("--check", MODEL, "--host", "0.0.0.0", "--api-key-file", str(keys))
@@ -127,7 +127,7 @@ def test_check_passes_what_can_be_served(tmp_path):
 
 @pytest.mark.parametrize("host, flags, code", [
     ("127.0.0.1", [], 0), ("0.0.0.0", [], 64), ("0.0.0.0", ["--no-auth"], 0)])
-def test_a_socket_that_is_handed_over_is_held_to_the_same_rule(host, flags, code):
+def test_a_socket_of_the_service_manager_needs_keys_too(host, flags, code):
     """The shell puts the socket at descriptor 3 and tells its own id, which the program keeps."""
     with socket.create_server((host, 0)) as listener:
         words = " ".join([cli_lib.JITNEY, "serve", "--check", MODEL, *flags])
@@ -138,7 +138,7 @@ def test_a_socket_that_is_handed_over_is_held_to_the_same_rule(host, flags, code
     assert code == 0 or "other machines can reach a socket of the service manager" in done.stderr
 
 
-def test_sockets_of_another_process_do_not_open_the_door():
+def test_sockets_of_another_process_do_not_replace_the_check():
     got = serve("--check", MODEL, "--host", "0.0.0.0", env={"LISTEN_FDS": "1", "LISTEN_PID": "1"})
     assert got.code == 64 and "other machines can reach --host 0.0.0.0" in got.err
 
@@ -177,7 +177,7 @@ def answering():
     thread.join(5)
 
 
-def test_health_ends_with_what_the_server_says(answering):
+def test_health_exits_with_the_state_of_the_server(answering):
     url = f"http://127.0.0.1:{answering['port']}"
     assert run("health", url).code == 0
     assert run("health", url + "/", "--live").code == 0
@@ -234,19 +234,19 @@ def metrics_named_in(text):
 
 
 @pytest.mark.parametrize("name", ["deploy/alerts.yml", "deploy/grafana.json", "docs/operation.md"])
-def test_every_metric_that_is_named_is_told(name):
+def test_every_metric_in_the_dashboard_is_exported(name):
     source = (ROOT / "src/report/server_metrics.c").read_text()
     told = metrics_named_in(source)
     assert metrics_named_in((ROOT / name).read_text()) - told == set()
 
 
-def test_the_dashboard_is_json_with_panels_that_have_places_of_their_own():
+def test_the_dashboard_is_json_and_its_panels_do_not_overlap():
     board = json.loads((ROOT / "deploy/grafana.json").read_text())
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
     assert len(places) == len(set(places)) > 10
 
 
-def test_the_unit_prevents_restarts_for_the_exit_codes_that_stay():
+def test_the_unit_does_not_restart_after_permanent_errors():
     unit = (ROOT / "deploy/jitney.service").read_text()
     assert "RestartPreventExitStatus=64 66 78" in unit
     header = (ROOT / "src/cli/cli.h").read_text()

@@ -42,7 +42,7 @@ def test_a_final_newline_is_text():
     assert len(ids_of("a\n")) == 2
 
 
-def test_no_text_is_no_ids():
+def test_empty_text_has_no_ids():
     assert out("tokenize", LLAMA, stdin=b"") == b"\n"
 
 
@@ -61,7 +61,7 @@ def test_without_null_a_nul_byte_is_text():
     assert out("detokenize", LLAMA, stdin=out("tokenize", LLAMA, stdin=b"a\0b")) == b"a\0b"
 
 
-def test_special_spellings_are_tokens_unless_told_otherwise():
+def test_text_of_special_tokens_is_a_token_unless_switched_off():
     assert ids_of("</s>") == ["2"]
     assert len(ids_of("</s>", "--no-special")) > 1
 
@@ -85,7 +85,7 @@ def test_special_tokens_can_be_left_out_of_text():
         ("99999999999999999999", "99999999999999999999"),
     ],
 )
-def test_ids_that_are_none_are_named(ids, word):
+def test_invalid_ids_are_named(ids, word):
     assert word in refusal(BAD, "detokenize", LLAMA, stdin=ids)
 
 
@@ -129,7 +129,7 @@ def test_template_from_a_file(tmp_path):
     )
 
 
-def test_template_mistakes_are_told(tmp_path):
+def test_template_errors_are_reported(tmp_path):
     path = tmp_path / "t.jinja"
     path.write_text("{{ raise_exception('no tools here') }}")
     assert "no tools here" in refusal(BAD, "template", "--file", path, stdin="{}")

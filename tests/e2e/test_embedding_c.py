@@ -116,7 +116,7 @@ def test_the_example_answers_several_questions(chat, model):
     assert all(0 < tokens <= 64 for _, tokens in answers(done.stdout).values())
 
 
-def test_an_answer_is_the_same_in_company(chat, model):
+def test_an_answer_is_the_same_beside_other_requests(chat, model):
     questions = ["Hello?", "Why?", "1 2 3 4 5 6 7", "x"]
     together = answers(chat(model, *questions).stdout)
     for question in questions:

@@ -50,9 +50,9 @@ def test_flags_choose_the_steps():
     assert any(p["op"].startswith("attention int8") for p in said["steps"][0]["parts"])
 
 
-def test_tables_end_with_what_the_ceilings_allow():
+def test_tables_end_with_the_limits_of_the_machine():
     text = out("profile", LLAMA, *QUICK).decode()
-    assert text.count("the ceilings allow") == 3
+    assert text.count("limit of the machine") == 3
     assert text.count("\ntotal ") == 3
     assert "ceilings: memory" in text
 

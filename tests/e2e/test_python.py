@@ -1,5 +1,5 @@
-"""Goal:   the Python package keeps its promises: answers, streams, several requests at once, errors
-        as exceptions that carry the library's sentence, and nothing left behind.
+"""Goal:   the Python package works as documented: answers, streams, concurrent requests, errors as
+        exceptions with the library's message, and no leaks.
 Method: the package of the tree over the built library, on tiny models; the same request through the
         command line must give the same bits."""
 
@@ -101,7 +101,7 @@ def python(code, **env):
     return done
 
 
-def test_a_library_that_is_not_there_is_named():
+def test_a_missing_library_is_named():
     done = python("import jitney; jitney.LLM('x')", JITNEY_LIBRARY="/nowhere/libjitney.so")
     assert done.returncode == 1
     assert "LibraryNotFound" in done.stderr
@@ -161,7 +161,7 @@ def test_answers_are_those_of_the_command_line(llm):
         assert [row.logprob for row in got.logprobs] == pytest.approx(same["logprobs"], abs=1e-6)
 
 
-def test_company_changes_no_bit(llm):
+def test_other_requests_change_no_bit(llm):
     requests = [(p, STEADY.replace(seed=i, temperature=0.3 * (i % 3))) for i, p in enumerate(PROMPTS * 4)]
     alone = [bits(llm.generate(p, params)) for p, params in requests]
     streams = [llm.stream(p, params) for p, params in requests]
@@ -178,20 +178,20 @@ def test_tokens_are_a_prompt_too(llm):
     assert bits(both[0]) == bits(both[1])
 
 
-def test_n_answers_draw_with_the_seeds_that_follow(llm):
+def test_n_answers_use_the_seeds_that_follow(llm):
     several = llm.generate("Hello", STEADY, n=3)
     assert [a.choice for a in several] == [0, 1, 2]
     for got in several:
         assert bits(llm.generate("Hello", STEADY, seed=got.seed)) == bits(got)
 
 
-def test_a_seed_that_was_not_given_is_told(llm):
+def test_a_random_seed_is_reported(llm):
     got, other = (llm.generate("Hello", STEADY, seed=None) for _ in range(2))
     assert got.seed != other.seed
     assert bits(llm.generate("Hello", STEADY, seed=got.seed)) == bits(got)
 
 
-def test_the_likeliest_tokens_come_with_their_logprobs(llm):
+def test_the_most_likely_tokens_have_their_logprobs(llm):
     got = llm.generate("Hello", STEADY, temperature=0, logprobs=3)
     for token, row in zip(got.tokens, got.logprobs):
         assert row.token == token
@@ -222,7 +222,7 @@ def test_more_prompts_than_the_queue_holds_are_all_answered():
         assert all(bits(pair[0]) == bits(got[i % 4][0]) for i, pair in enumerate(got))
 
 
-def test_a_queue_that_others_fill_too_holds_up_but_does_not_fail():
+def test_a_queue_filled_by_others_delays_and_does_not_fail():
     with LLM(LLAMA, knobs={"queue_max": 8, "max_seqs": 1, "prefix_cache": False}) as llm:
         alone = llm.generate("Hello", STEADY, max_tokens=5)
         others = [llm.stream("A", STEADY, max_tokens=100) for _ in range(4)]
@@ -271,7 +271,7 @@ def test_a_longer_conversation_is_another_prompt(talker):
     assert "".join(p.text for p in pieces) == talker.chat(longer, STEADY).text
 
 
-def test_a_conversation_that_is_none_is_refused(llm, talker):
+def test_an_invalid_conversation_is_refused(llm, talker):
     with pytest.raises(jitney.BadRequest, match="message 0 has no role"):
         talker.chat([{"content": "Hello"}])
     with pytest.raises(jitney.BadRequest, match="no chat template"):
@@ -307,7 +307,7 @@ def cancelled_fixture(slow, monkeypatch):
     return ids
 
 
-def test_a_pretended_model_answers_with_words_and_takes_its_time(slow):
+def test_a_simulated_model_answers_with_words_and_takes_its_time(slow):
     began = time.monotonic()
     got = slow.generate("Hello", STEADY, max_tokens=20)
     assert time.monotonic() - began >= 0.2
@@ -340,7 +340,7 @@ def held_fixture():
         yield llm
 
 
-def test_a_cancelled_stream_ends_with_a_piece_that_says_so(held):
+def test_a_cancelled_stream_ends_with_a_cancelled_piece(held):
     stream = held.stream("Hello", STEADY)
     stream.cancel()
     assert [p.finish_reason for p in stream] == ["cancelled"]
@@ -430,7 +430,7 @@ def test_threads_share_a_model(llm):
 # --- what goes wrong
 
 
-def test_a_model_that_is_not_there_is_an_exception(tmp_path):
+def test_a_missing_model_is_an_exception(tmp_path):
     with pytest.raises(jitney.ModelNotFound, match="no such file or folder"):
         LLM(tmp_path / "nothing")
     with pytest.raises(jitney.BadRequest, match="unknown policy"):
@@ -506,7 +506,7 @@ def test_a_request_that_cannot_be_served_raises_and_spares_the_others():
         assert llm.generate("A", STEADY, max_tokens=4).completion_tokens == 4
 
 
-def test_an_answer_ends_when_its_time_is_over(llm):
+def test_an_answer_ends_at_its_deadline(llm):
     assert llm.generate("Hello", STEADY, max_tokens=400, timeout_s=1e-6).finish_reason == "expired"
 
 
@@ -519,7 +519,7 @@ def test_after_close_every_call_says_so():
             use()
 
 
-def test_close_wakes_those_who_wait():
+def test_close_wakes_waiting_threads():
     # A batch that never fills: the request waits, and so does who asked.
     llm = LLM(LLAMA, policy="dynamic", knobs={"dynamic_batch": 8, "dynamic_window_ms": 600000})
     caught = []
@@ -552,7 +552,7 @@ def test_close_in_the_middle_of_streams_is_safe():
                     pass
 
 
-def test_a_forgotten_model_is_closed():
+def test_a_model_without_references_is_closed():
     llm = LLM(LLAMA)
     engine = llm._engine
     gone = weakref.ref(llm)
@@ -578,7 +578,7 @@ def test_a_program_that_forgets_to_close_ends_cleanly():
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
-def test_loading_tells_how_far_it_is():
+def test_loading_reports_its_progress():
     shares = []
     LLM(LLAMA, on_progress=shares.append).close()
     assert shares == sorted(shares) and shares[-1] == 1

@@ -74,7 +74,7 @@ def test_a_failed_case_is_counted_and_shown(suite):
     assert "a.c:7: 1 != 2" in suite.run(f"--ctest=x={suite.path}")[1]
 
 
-def test_cases_that_a_crash_swallowed_have_failed(suite):
+def test_cases_after_a_crash_have_failed(suite):
     suite.program("one", RUNNING % 5 + OK + "kill -SEGV $$\n")
     assert suite.count() == (1, 4, 0)
     assert "ended by SIGSEGV" in suite.run(f"--ctest=x={suite.path}")[1]

@@ -87,7 +87,7 @@ def test_a_failed_install_reads_the_lists_and_tries_once_more(machine):
     assert [call.split()[4] for call in machine.apt_calls()] == ["install", "update", "install"]
 
 
-def test_without_root_it_prints_the_line_to_ask_for(machine):
+def test_without_root_it_prints_the_command_to_run(machine):
     machine.script("id", "echo 1000")
     machine.lack("jansson", "cmocka")
     done = machine.setup("run")
@@ -96,7 +96,7 @@ def test_without_root_it_prints_the_line_to_ask_for(machine):
     assert machine.apt_calls() == []
 
 
-def test_sudo_that_asks_nothing_is_used(machine):
+def test_sudo_without_a_password_is_used(machine):
     machine.script("id", "echo 1000")
     machine.script("sudo", f'shift\n[ "$1" = true ] || echo used >{machine.path}/sudo.log\n"$@"')
     machine.lack("jansson")
@@ -104,7 +104,7 @@ def test_sudo_that_asks_nothing_is_used(machine):
     assert (machine.path / "sudo.log").read_text() == "used\n"
 
 
-def test_a_package_that_does_not_help_is_told(machine):
+def test_a_package_that_does_not_help_is_reported(machine):
     machine.script("apt-get", "exit 0")
     machine.lack("jansson")
     done = machine.setup("run")
@@ -112,7 +112,7 @@ def test_a_package_that_does_not_help_is_told(machine):
     assert "not found afterwards: libjansson-dev" in done.stdout
 
 
-def test_a_failing_apt_is_told_with_its_words(machine):
+def test_a_failing_apt_is_reported_with_its_output(machine):
     machine.script("apt-get", "echo no space left on device; exit 100")
     machine.lack("jansson")
     done = machine.setup("run")
@@ -129,7 +129,7 @@ def test_levels_contain_each_other(machine):
     assert machine.apt_calls() == []
 
 
-def test_only_the_level_for_arm_asks_for_its_compiler_and_emulator(machine):
+def test_only_the_level_arm_needs_its_compiler_and_emulator(machine):
     ours = {"gcc-aarch64-linux-gnu", "qemu-user"}
     machine.lack("cmocka")
     asked = machine.setup("--dry-run", "arm").stdout.split("missing: ")[1].split()
@@ -150,7 +150,7 @@ def system_python_has(module):
 
 
 @pytest.mark.skipif(not system_python_has("pip"), reason="/usr/bin/python3 has no pip")
-def test_a_broken_python_on_path_is_passed_over(machine):
+def test_a_broken_python_on_path_is_skipped(machine):
     machine.script("python3", "echo 'pyenv: python3: command not found' >&2; exit 127")
     assert machine.setup("--dry-run", "run").stdout == "setup: missing: nothing\n"
 

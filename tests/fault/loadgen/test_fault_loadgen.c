@@ -1,6 +1,6 @@
 /* Goal:   a run of `jitney bench` survives the failure of any one allocation: it ends with
  *         ST_NOMEM and loses nothing.
- * Method: a run, a probe and a GET against a thread that gives one fixed answer, with the first
+ * Method: a run, a probe and a GET against a thread that sends one fixed response, with the first
  *         allocation failing, then the second, until none fails. Leaks show in the sanitizer
  *         build. */
 #include <setjmp.h> /* cmocka */

@@ -1,6 +1,6 @@
-/* Goal:   a command line means what the table says, and every mistake in it is named.
- * Method: a command made for the test, with a flag of each kind; then facts that must hold for
- *         the tables of all real commands. */
+/* Goal:   a command line is parsed by the table, and every error in it is named.
+ * Method: a command made for the test, with a flag of each kind; then rules that the tables of all
+ *         commands must follow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,7 +116,7 @@ static void test_flags_have_their_defaults(void **state) {
     args_destroy(a);
 }
 
-static void test_values_come_in_every_spelling(void **state) {
+static void test_values_may_be_written_in_every_form(void **state) {
     (void)state;
     const char *lines[] = {"-m x --count 5 --temp 1.5 --prompt hi -0",
                            "-mx --count=5 --temp=1.5 -p hi --null", "-n5 --temp 1.5 -phi -0 x",
@@ -170,7 +170,7 @@ static void expect_hint(const char *flag, const char *sentence) {
     assert_string_equal(err.text, sentence);
 }
 
-static void test_a_knob_that_is_taken_for_a_flag_is_told(void **state) {
+static void test_a_knob_written_as_a_flag_gets_a_hint(void **state) {
     (void)state;
     expect_hint("--threads", "turn: unknown flag --threads; it is a knob: --set threads=VALUE");
     expect_hint("--kv-type", "turn: unknown flag --kv-type; it is a knob: --set kv_type=VALUE");
@@ -278,10 +278,10 @@ static void test_statuses_have_the_codes_of_sysexits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flags_have_their_defaults),
-        cmocka_unit_test(test_values_come_in_every_spelling),
+        cmocka_unit_test(test_values_may_be_written_in_every_form),
         cmocka_unit_test(test_a_value_may_look_like_a_flag),
         cmocka_unit_test(test_the_model_is_a_flag_or_the_first_operand),
-        cmocka_unit_test(test_a_knob_that_is_taken_for_a_flag_is_told),
+        cmocka_unit_test(test_a_knob_written_as_a_flag_gets_a_hint),
         cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_help_needs_nothing_else),
         cmocka_unit_test(test_help_shows_every_flag_within_80_columns),

@@ -1,4 +1,4 @@
-/* Goal:   every setting comes from where it should, within its range, and says so.
+/* Goal:   every setting takes its value from the right origin and within its range.
  * Method: facts that hold for all rows of the table, checked row by row; then each rule of
  *         config/settings.h on settings chosen for it; files and an environment made here. */
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void test_every_row_is_sound(void **state) {
     }
 }
 
-static void test_the_names_that_others_rely_on_have_their_defaults(void **state) {
+static void test_documented_settings_have_their_defaults(void **state) {
     (void)state;
     struct settings s;
     set_up(&s);
@@ -69,7 +69,7 @@ static void test_the_names_that_others_rely_on_have_their_defaults(void **state)
     settings_deinit(&s);
 }
 
-static void test_a_heavier_origin_wins_in_any_order(void **state) {
+static void test_the_stronger_origin_wins_in_any_order(void **state) {
     (void)state;
     struct settings s;
     set_up(&s);
@@ -86,7 +86,7 @@ static void test_a_heavier_origin_wins_in_any_order(void **state) {
     settings_deinit(&s);
 }
 
-static void test_a_list_grows_within_an_origin_and_is_replaced_by_a_heavier_one(void **state) {
+static void test_a_list_grows_within_an_origin_and_is_replaced_by_a_stronger_one(void **state) {
     (void)state;
     struct settings s;
     set_up(&s);
@@ -151,7 +151,7 @@ static void test_sizes_are_powers_of_1024(void **state) {
     }
 }
 
-static void test_values_out_of_range_and_unknown_names_are_told(void **state) {
+static void test_values_out_of_range_and_unknown_names_are_refused(void **state) {
     (void)state;
     must_refuse("port", "65536", "--port is \"65536\"; it must be a whole number from 0 to 65535");
     must_refuse("port", "80a", "--port is \"80a\"; it must be a whole number from 0 to 65535");
@@ -227,7 +227,7 @@ static const char *look_up_bad(const char *name) {
     return strcmp(name, "JITNEY_DRAIN_S") == 0 ? "soon" : NULL;
 }
 
-static void test_the_environment_has_a_twin_for_every_flag(void **state) {
+static void test_the_environment_has_a_variable_for_every_flag(void **state) {
     (void)state;
     struct settings s;
     struct err err = {0};
@@ -243,7 +243,7 @@ static void test_the_environment_has_a_twin_for_every_flag(void **state) {
     settings_deinit(&s);
 }
 
-static void test_what_is_printed_is_a_file_that_gives_the_same(void **state) {
+static void test_the_printed_settings_are_a_file_with_the_same_effect(void **state) {
     (void)state;
     struct settings s, again;
     struct buf first, second;
@@ -275,7 +275,7 @@ static void test_what_is_printed_is_a_file_that_gives_the_same(void **state) {
     buf_deinit(&second);
 }
 
-static void test_printing_says_where_values_come_from(void **state) {
+static void test_printing_shows_the_origin_of_values(void **state) {
     (void)state;
     struct settings s;
     struct buf out;
@@ -300,7 +300,7 @@ static void write_file(const char *path, const char *text) {
     assert_int_equal(file_write_atomic(path, str_of(text), &err), ST_OK);
 }
 
-static void test_a_reload_takes_what_may_change_and_names_what_needs_a_restart(void **state) {
+static void test_a_reload_changes_some_settings_and_names_those_that_need_a_restart(void **state) {
     (void)state;
     char path[64];
     snprintf(path, sizeof(path), "/tmp/test_settings.%d.conf", (int)getpid());
@@ -353,17 +353,17 @@ static void test_a_copy_shares_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row_is_sound),
-        cmocka_unit_test(test_the_names_that_others_rely_on_have_their_defaults),
-        cmocka_unit_test(test_a_heavier_origin_wins_in_any_order),
-        cmocka_unit_test(test_a_list_grows_within_an_origin_and_is_replaced_by_a_heavier_one),
+        cmocka_unit_test(test_documented_settings_have_their_defaults),
+        cmocka_unit_test(test_the_stronger_origin_wins_in_any_order),
+        cmocka_unit_test(test_a_list_grows_within_an_origin_and_is_replaced_by_a_stronger_one),
         cmocka_unit_test(test_sizes_are_powers_of_1024),
-        cmocka_unit_test(test_values_out_of_range_and_unknown_names_are_told),
+        cmocka_unit_test(test_values_out_of_range_and_unknown_names_are_refused),
         cmocka_unit_test(test_a_file_is_lines_of_name_and_value),
         cmocka_unit_test(test_a_mistake_in_a_file_names_its_line),
-        cmocka_unit_test(test_the_environment_has_a_twin_for_every_flag),
-        cmocka_unit_test(test_what_is_printed_is_a_file_that_gives_the_same),
-        cmocka_unit_test(test_printing_says_where_values_come_from),
-        cmocka_unit_test(test_a_reload_takes_what_may_change_and_names_what_needs_a_restart),
+        cmocka_unit_test(test_the_environment_has_a_variable_for_every_flag),
+        cmocka_unit_test(test_the_printed_settings_are_a_file_with_the_same_effect),
+        cmocka_unit_test(test_printing_shows_the_origin_of_values),
+        cmocka_unit_test(test_a_reload_changes_some_settings_and_names_those_that_need_a_restart),
         cmocka_unit_test(test_a_copy_shares_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* Goal:   MODEL becomes the right path or the right sentence; nothing outside the cache is ever
- *         read or removed; a model appears whole or not at all.
- * Method: a cache in a fresh temporary folder for each case, filled through the stage as a pull
- *         fills it; names and manifests from tables, hostile ones included. */
+/* Goal:   the name of a model becomes the right path or the right error; nothing outside the cache
+ *         is read or removed; a model appears complete or not at all.
+ * Method: a cache in a new temporary folder for each case, filled through the staging folder as a
+ *         pull fills it; names and manifests from tables, hostile ones included. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -249,7 +249,7 @@ static void test_only_one_can_change_a_model_at_a_time(void **state) {
     staging_close(&second);
 }
 
-static void test_the_list_tells_cached_partial_damaged_and_known(void **state) {
+static void test_the_list_shows_cached_partial_damaged_and_known_models(void **state) {
     struct fixture *f = *state;
     char folder[MODEL_PATH_BYTES];
     add_model(f, "org/good", "g.gguf", false);
@@ -322,7 +322,7 @@ int main(void) {
         CASE(test_a_hostile_manifest_is_refused),
         CASE(test_a_commit_moves_only_what_the_manifest_lists),
         CASE(test_only_one_can_change_a_model_at_a_time),
-        CASE(test_the_list_tells_cached_partial_damaged_and_known),
+        CASE(test_the_list_shows_cached_partial_damaged_and_known_models),
         CASE(test_removing_never_leaves_the_cache),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

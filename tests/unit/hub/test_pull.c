@@ -43,7 +43,7 @@ static const struct {
     {"", NULL, ST_MISSING, 0, "", ""},
 };
 
-static void test_a_source_is_understood_or_refused(void **state) {
+static void test_a_source_is_parsed_or_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
         struct pull_target t;
@@ -200,7 +200,7 @@ static void test_addresses_are_escaped_and_secrets_left_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(test_a_source_is_understood_or_refused),
+        cmocka_unit_test(test_a_source_is_parsed_or_refused),
         cmocka_unit_test(test_the_table_of_known_models_is_sound),
         cmocka_unit_test(test_the_preferred_format_or_the_pattern_decides),
         cmocka_unit_test(test_all_pieces_of_a_split_file_are_wanted),

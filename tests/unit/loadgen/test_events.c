@@ -1,5 +1,5 @@
-/* Goal:   server-sent events come out as they were put in, however their bytes are cut; what an
- *         event says of an answer is read from every form of chunk.
+/* Goal:   server-sent events are parsed correctly, however their bytes are cut; text and usage are
+ *         read from every form of chunk.
  * Method: one stream with every kind of line end, field and comment, cut at every place, against
  *         the list of its events; then single chunks of several servers. */
 #include <setjmp.h> /* cmocka */

@@ -1,6 +1,6 @@
-/* Goal:   times and rates are those of their definitions; percentiles hold their error; JSON and
- *         table say the same.
- * Method: percentiles of seeded values against sorting them; a few trips with round numbers whose
+/* Goal:   times and rates are those of their definitions; percentiles keep to their error bound;
+ *         JSON and table have the same numbers.
+ * Method: percentiles of seeded values against sorting them; a few results with round numbers whose
  *         sums are known. */
 #include <setjmp.h> /* cmocka */
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-/* Goal:   a request follows from seed and number alone, has the length asked for, and shares no
- *         more of its prompt than it should; addresses and arrivals are what they say.
- * Method: bodies read back as JSON and counted; a server's way of counting is played by a formula;
- *         arrivals against the mean of an exponential distribution. */
+/* Goal:   a request follows from seed and number alone, has the configured length, and shares
+ *         only the configured prefix of its prompt; addresses are parsed; arrivals are random.
+ * Method: bodies read back as JSON and counted; a formula stands in for the server's count of
+ *         tokens; arrivals against the mean of an exponential distribution. */
 #include <setjmp.h> /* cmocka */
 #include <stdarg.h>
 #include <stddef.h>

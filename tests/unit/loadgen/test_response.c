@@ -1,5 +1,5 @@
-/* Goal:   an HTTP/1.1 response is read to its end, no further, however its bytes are cut; what is
- *         none is refused.
+/* Goal:   an HTTP/1.1 response is read exactly to its end, however its bytes are cut; an invalid
+ *         one is refused.
  * Method: named responses, each fed whole, byte by byte and cut in two at every place; the
  *         collected body and the final state must agree with what the case says. */
 #include <setjmp.h> /* cmocka */
