@@ -1,11 +1,8 @@
-/* access/keys.c - see access/keys.h. How much is access/quota.h.
+/* access/keys.c - see access/keys.h. Counting usage is in access/quota.h.
  *
- * An entry never moves and never goes, because requests under way point to it; one that the file
- * no longer has is not found any more. Reading a file first makes a draft of all its lines and
- * then takes it over as a whole, so that a damaged file changes nothing.
- *
- * Entry points: keys_create, keys_destroy, keys_reload, keys_find, keys_anyone, keys_is_live,
- * keys_begin, keys_end, keys_hold, keys_drop, keys_share, keys_room.
+ * An entry never moves and is never freed before the end, because requests under way point to it;
+ * an entry that the file no longer has is not found any more. A file is first parsed into drafts
+ * of all its lines, which are then applied together, so that an invalid file changes nothing.
  */
 #include "access/keys.h"
 
@@ -28,32 +25,37 @@
 enum {
     FILE_BYTES_MAX = 4 << 20,
     KEYS_MAX = 4096,     /* in one file */
-    ENTRIES_MAX = 65536, /* ever seen */
+    ENTRIES_MAX = 65536, /* since the start */
     SECRET_BYTES_MAX = 512,
     HASH_BYTES = 32,
     NAME_BYTES = sizeof(((struct key *)0)->name),
     PLACE_BYTES = 256,
 };
 
+/* Where the file has it, to find duplicates. */
+struct line_seen {
+    uint32_t read, line; /* the number of the last read that had it, and the line there */
+};
+
 struct tenant {
     char name[NAME_BYTES];
-    bool has_line; /* the file limits it */
+    bool has_line; /* "@NAME" in the file: it has limits */
     struct quota_limits limits;
     struct quota quota;
-    uint32_t held;      /* places, by all its keys */
-    uint32_t seen_read; /* the last reading in which it had a line */
+    uint32_t held; /* places in queues, of all its keys */
+    struct line_seen seen;
 };
 
 struct entry {
-    struct key key; /* first, so that one is the other */
+    struct key key; /* first: a pointer to it is a pointer to the entry */
     uint8_t hash[HASH_BYTES];
     bool is_live;
     struct quota quota;
     uint32_t held;
-    uint32_t seen_read; /* as above */
+    struct line_seen seen;
 };
 
-/* One line of a file, before it counts. */
+/* One line of a file, before it is applied. */
 struct draft {
     struct key key;
     char tenant[NAME_BYTES]; /* "": the key's own */
@@ -68,29 +70,29 @@ struct drafts {
     uint32_t count, cap, key_count;
 };
 
-/* What tells one state of a file from another. */
+/* If any of these differs, the file has changed. */
 struct file_mark {
     int64_t mtime_ns, bytes;
     uint64_t inode, device;
 };
 
 struct keys {
-    char *path; /* NULL: everybody is let in */
+    char *path; /* NULL: no key is required */
     struct file_mark mark;
-    uint8_t secret[HASH_BYTES]; /* of this process: hashes mean nothing elsewhere */
+    uint8_t secret[HASH_BYTES]; /* random: hashes are of no use outside this process */
     struct entry **entries;
     uint32_t entry_count, entry_cap;
     struct tenant **tenants; /* tenants[i] is tenant number i + 1 */
     uint32_t tenant_count, tenant_cap;
     struct map *entry_map, *tenant_map; /* by hash and by name */
-    uint32_t reads;                     /* of the file, so far */
-    uint32_t changes;                   /* reads that were taken over */
-    uint32_t key_count;                 /* that are live */
-    uint32_t holders;                   /* tenants that hold a place */
+    uint32_t reads;                     /* how often the file was read */
+    uint32_t changes;                   /* reads that were applied */
+    uint32_t key_count;                 /* valid keys */
+    uint32_t holders;                   /* tenants that hold places in queues */
     struct entry anyone;
 };
 
-/* --- reading ----------------------------------------------------------------------------- */
+/* --- parsing ----------------------------------------------------------------------------- */
 
 static bool hash_of(const struct keys *k, struct str secret, uint8_t out[HASH_BYTES]) {
     unsigned len = 0;
@@ -142,15 +144,14 @@ static enum status read_word(struct str word, struct draft *d, struct err *err) 
         ok = take_priority(value, &d->key.priority);
     else if (for_key && str_is(name, "admin"))
         ok = d->key.is_admin = !equals;
-    else /* it may be half of a key, so it is not shown */
+    else /* it may be part of a key, so it is not shown */
         return err_set(err, ST_BAD,
-                       "has a word that is none of name= tenant= rpm= tpm= concurrent= priority= "
+                       "unknown option; known: name= tenant= rpm= tpm= concurrent= priority= "
                        "admin");
-    return ok ? ST_OK
-              : err_set(err, ST_BAD, "%.*s= has a value that it cannot have", STR_ARG(name));
+    return ok ? ST_OK : err_set(err, ST_BAD, "invalid value of %.*s=", STR_ARG(name));
 }
 
-/* The next word of *rest, which shrinks; empty at the end of the line or at a comment. */
+/* Removes the next word from *rest; empty at the end of the line or at a comment. */
 static struct str next_word(struct str *rest) {
     *rest = str_trim(*rest);
     size_t len = 0;
@@ -167,7 +168,7 @@ static enum status read_secret(const struct keys *k, struct str word, struct dra
         return err_set(err, ST_BAD, "a key has at most %d characters", SECRET_BYTES_MAX);
     for (size_t i = 0; i < word.len; i++)
         if ((unsigned char)word.ptr[i] < ' ' || (unsigned char)word.ptr[i] >= 0x7F)
-            return err_set(err, ST_BAD, "a key is made of printable ASCII characters");
+            return err_set(err, ST_BAD, "a key must be printable ASCII characters");
     return hash_of(k, word, d->hash) ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
 }
 
@@ -187,7 +188,7 @@ static enum status read_line(const struct keys *k, struct str line, struct draft
 
 static enum status draft_add(struct drafts *all, struct draft **out, struct err *err) {
     if (all->count == 2 * KEYS_MAX)
-        return err_set(err, ST_BAD, "at most %d keys are taken", KEYS_MAX);
+        return err_set(err, ST_BAD, "too many keys; at most %d are accepted", KEYS_MAX);
     if (all->count == all->cap) {
         uint32_t cap = all->cap ? 2 * all->cap : 16;
         struct draft *rows = mem_realloc(all->rows, cap * sizeof(*rows));
@@ -211,13 +212,13 @@ static enum status draft_line(const struct keys *k, struct str line, uint32_t nu
     TRY(read_line(k, line, d, err));
     all->key_count += !d->is_tenant;
     if (all->key_count > KEYS_MAX)
-        return err_set(err, ST_BAD, "at most %d keys are taken", KEYS_MAX);
+        return err_set(err, ST_BAD, "too many keys; at most %d are accepted", KEYS_MAX);
     return ST_OK;
 }
 
-/* Messages name the line by its number and never show it: it holds a secret. */
-static enum status blame_line(const struct keys *k, uint32_t number, enum status st,
-                              struct err *err) {
+/* Messages give the number of the line and never its text, because it holds a secret. */
+static enum status prefix_line(const struct keys *k, uint32_t number, enum status st,
+                               struct err *err) {
     char place[PLACE_BYTES];
     snprintf(place, sizeof(place), "%.200s:%u", k->path, number);
     return err_prefix(err, st, place);
@@ -229,14 +230,14 @@ static enum status draft_text(const struct keys *k, struct str text, struct draf
         const char *end = memchr(text.ptr, '\n', text.len);
         size_t len = end ? (size_t)(end - text.ptr) : text.len;
         enum status st = draft_line(k, str_take(text, len), number, all, err);
-        if (st != ST_OK) return blame_line(k, number, st, err);
+        if (st != ST_OK) return prefix_line(k, number, st, err);
         text = str_skip(text, end ? len + 1 : len);
     }
     if (all->key_count > 0) return ST_OK;
-    return err_set(err, ST_BAD, "%.200s: has no keys", k->path);
+    return err_set(err, ST_BAD, "%.200s: no keys; the file needs at least one", k->path);
 }
 
-/* --- taking over ------------------------------------------------------------------------- */
+/* --- applying ------------------------------------------------------------------------- */
 
 static enum status grow(void **rows, uint32_t count, uint32_t *cap, struct err *err) {
     if (count < *cap) return ST_OK;
@@ -290,32 +291,34 @@ static enum status entry_get(struct keys *k, const uint8_t hash[HASH_BYTES], str
     return ST_OK;
 }
 
-/* A key without tenant= is a tenant of its own, whose name no file can write. */
-static void settle_tenant(struct draft *d) {
+/* A key without tenant= is its own tenant, whose name no file can contain. */
+static void complete_tenant(struct draft *d) {
     if (d->is_tenant || d->tenant[0]) return;
     int len = snprintf(d->tenant, sizeof(d->tenant), "\n");
     for (uint32_t i = 0; i < HASH_BYTES / 2; i++)
         len += snprintf(d->tenant + len, sizeof(d->tenant) - (size_t)len, "%02x", d->hash[i]);
 }
 
-/* Find or make the entry and the tenant of a line. */
-static enum status make_place(struct keys *k, struct draft *d, struct err *err) {
+/* Find or create the entry and the tenant of a line. */
+static enum status reserve_line(struct keys *k, struct draft *d, struct err *err) {
     struct entry *e = NULL;
-    settle_tenant(d);
+    complete_tenant(d);
     TRY(tenant_get(k, d->tenant, &d->key.tenant, err));
     if (!d->is_tenant) TRY(entry_get(k, d->hash, &e, err));
-    uint32_t *seen_read = e ? &e->seen_read : &k->tenants[d->key.tenant - 1]->seen_read;
-    if (*seen_read == k->reads) return err_set(err, ST_BAD, "the same stands in an earlier line");
-    *seen_read = k->reads;
+    struct line_seen *seen = e ? &e->seen : &k->tenants[d->key.tenant - 1]->seen;
+    if (seen->read == k->reads)
+        return err_set(err, ST_BAD, "duplicate %s; it is already defined on line %u",
+                       e ? "key" : "tenant", seen->line);
+    *seen = (struct line_seen){.read = k->reads, .line = d->number};
     return ST_OK;
 }
 
-/* Everything that can fail. They are not in force yet. */
-static enum status make_room(struct keys *k, struct drafts *all, struct err *err) {
+/* Everything that can fail; nothing is applied yet. */
+static enum status reserve_lines(struct keys *k, struct drafts *all, struct err *err) {
     k->reads++;
     for (uint32_t i = 0; i < all->count; i++) {
-        enum status st = make_place(k, &all->rows[i], err);
-        if (st == ST_BAD) return blame_line(k, all->rows[i].number, st, err);
+        enum status st = reserve_line(k, &all->rows[i], err);
+        if (st == ST_BAD) return prefix_line(k, all->rows[i].number, st, err);
         TRY(st);
     }
     return ST_OK;
@@ -337,8 +340,8 @@ static void drop(struct keys *k, struct tenant *t, uint32_t places) {
     k->holders -= t->held == 0 && places > 0;
 }
 
-/* A key has gone over to another tenant: what it has under way goes with it. */
-static void move_over(struct keys *k, struct entry *e, struct tenant *from, struct tenant *to) {
+/* A key has another tenant now: its requests under way and its places are counted there. */
+static void move_usage(struct keys *k, struct entry *e, struct tenant *from, struct tenant *to) {
     if (!from || from == to) return;
     CHECK(from->quota.under_way >= e->quota.under_way);
     from->quota.under_way -= e->quota.under_way;
@@ -347,7 +350,7 @@ static void move_over(struct keys *k, struct entry *e, struct tenant *from, stru
     hold(k, to, e->held);
 }
 
-static void take_draft(struct keys *k, const struct draft *d) {
+static void apply_draft(struct keys *k, const struct draft *d) {
     if (d->is_tenant) {
         struct tenant *t = k->tenants[d->key.tenant - 1];
         t->has_line = true;
@@ -357,26 +360,26 @@ static void take_draft(struct keys *k, const struct draft *d) {
     struct entry *e = NULL;
     enum status st = entry_get(k, d->hash, &e, NULL);
     CHECK(st == ST_OK);
-    struct tenant *from = tenant_of(k, &e->key); /* NULL: of a new entry */
+    struct tenant *from = tenant_of(k, &e->key); /* NULL: a new entry */
     e->key = d->key;
     e->key.rpm = d->limits.rpm;
     e->key.tpm = d->limits.tpm;
     e->key.concurrent = d->limits.concurrent;
     e->is_live = true;
-    move_over(k, e, from, tenant_of(k, &e->key));
+    move_usage(k, e, from, tenant_of(k, &e->key));
 }
 
-static enum status take_over(struct keys *k, struct drafts *all, struct err *err) {
-    TRY(make_room(k, all, err));
+static enum status apply_drafts(struct keys *k, struct drafts *all, struct err *err) {
+    TRY(reserve_lines(k, all, err));
     for (uint32_t i = 0; i < k->entry_count; i++) k->entries[i]->is_live = false;
     for (uint32_t i = 0; i < k->tenant_count; i++) k->tenants[i]->has_line = false;
-    for (uint32_t i = 0; i < all->count; i++) take_draft(k, &all->rows[i]);
+    for (uint32_t i = 0; i < all->count; i++) apply_draft(k, &all->rows[i]);
     k->key_count = all->key_count;
     k->changes++;
     return ST_OK;
 }
 
-/* --- life -------------------------------------------------------------------------------- */
+/* --- create, reload, destroy ------------------------------------------------------------- */
 
 static enum status mark_of(const char *path, struct file_mark *out, struct err *err) {
     struct stat info;
@@ -398,14 +401,14 @@ enum status keys_reload(struct keys *k, bool force, struct err *err) {
     bool is_same = mark.mtime_ns == k->mark.mtime_ns && mark.bytes == k->mark.bytes &&
                    mark.inode == k->mark.inode && mark.device == k->mark.device;
     if (is_same && !force) return ST_OK;
-    k->mark = mark; /* a damaged file is complained about once */
+    k->mark = mark; /* an invalid file is reported once */
 
     struct drafts all = {0};
     struct buf text;
     buf_init(&text, FILE_BYTES_MAX);
     enum status st = file_read(k->path, &text, err);
     if (st == ST_OK) st = draft_text(k, buf_str(&text), &all, err);
-    if (st == ST_OK) st = take_over(k, &all, err);
+    if (st == ST_OK) st = apply_drafts(k, &all, err);
     if (text.ptr) OPENSSL_cleanse(text.ptr, text.cap);
     buf_deinit(&text);
     mem_free(all.rows);
@@ -449,9 +452,9 @@ void keys_destroy(struct keys *k) {
     mem_free(k);
 }
 
-/* --- asking ------------------------------------------------------------------------------ */
+/* --- use ------------------------------------------------------------------------------ */
 
-/* Looks at every entry, whichever it is: how long it takes tells nothing. */
+/* Compares with every entry, so that the time taken does not reveal which one matched. */
 const struct key *keys_find(const struct keys *k, struct str secret) {
     uint8_t hash[HASH_BYTES];
     if (!k->path || secret.len == 0 || secret.len > SECRET_BYTES_MAX) return NULL;
@@ -477,7 +480,7 @@ static struct quota_limits limits_of(const struct key *key) {
     return (struct quota_limits){key->rpm, key->tpm, key->concurrent};
 }
 
-/* A tenant that no line limits has no limits. */
+/* A tenant without a line has no limits. */
 static struct quota_limits limits_of_tenant(const struct tenant *t) {
     return t && t->has_line ? t->limits : (struct quota_limits){0};
 }
@@ -513,7 +516,7 @@ void keys_drop(struct keys *k, const struct key *key, uint32_t places) {
     if (t) drop(k, t, places);
 }
 
-/* Divided among those who hold some, the one who asks, and one who may come. */
+/* The places are divided among the tenants that hold some, this one, and one more that may come. */
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places) {
     const struct tenant *t = tenant_of(k, key);
     if (!t || k->key_count < 2) return places;

@@ -1,15 +1,15 @@
-/* access/keys.h - who may ask, and how much.
+/* access/keys.h - API keys: which exist, whose they are, and how much each may use.
  *
  * A file of lines: KEY [name=NAME] [tenant=NAME] [rpm=N] [tpm=N] [concurrent=N] [priority=N]
- * [admin]; '#' begins a comment. Keys are kept as keyed hashes and compared in constant time. The
- * file is read again when it changes or on SIGHUP; a damaged one leaves the old keys in force.
+ * [admin]; '#' begins a comment. Keys are stored as keyed hashes and compared in constant time.
+ * The file is read again when it changes or on SIGHUP; an invalid file changes nothing.
  *
- * Limits are over the last minute: requests (rpm), tokens of prompts and answers (tpm); and over
- * what is under way at one time (concurrent). A line @TENANT [rpm=N] [tpm=N] [concurrent=N] limits
- * all keys of a tenant together. What was used survives a reload. A request whose prompt alone is
- * above tpm may go when nothing else was used.
+ * Limits count the last minute: requests (rpm), tokens of prompts and answers (tpm); and the
+ * requests under way at one time (concurrent). A line @TENANT [rpm=N] [tpm=N] [concurrent=N]
+ * limits all keys of a tenant together. Usage is kept over a reload. A request whose prompt alone
+ * is above tpm may run when nothing else was used.
  *
- * Lifetime: create, use, destroy. Thread: the io thread.
+ * Lifetime: create, use, destroy. Thread: the I/O thread.
  */
 #ifndef ACCESS_KEYS_H
 #define ACCESS_KEYS_H
@@ -22,7 +22,8 @@
 
 struct keys; /* opaque */
 
-/* Read-only; lives until the keys are destroyed. Without a key file everybody is `anyone`. */
+/* Read-only; valid until the keys are destroyed. Without a key file every request is of the key
+ * `anyone`. */
 struct key {
     char name[64];                 /* for logs; "anyone", "key-3" */
     uint32_t tenant;               /* equal names of tenants have equal numbers */
@@ -31,12 +32,12 @@ struct key {
     bool is_admin;
 };
 
-/* `path` NULL: everybody is let in. */
+/* `path` NULL: no key is required. */
 enum status keys_create(const char *path, struct keys **out, struct err *err);
 void keys_destroy(struct keys *k); /* NULL is fine */
-/* ST_OK also if nothing has changed; `force` reads it in any case. */
+/* ST_OK also if the file has not changed; `force` reads it in any case. */
 enum status keys_reload(struct keys *k, bool force, struct err *err);
-/* How many keys count, and how often the file has been taken over. */
+/* How many keys are valid, and how often a changed file was accepted. */
 struct keys_facts {
     uint32_t keys, changes;
 };
@@ -44,20 +45,19 @@ struct keys_facts keys_facts(const struct keys *k);
 
 /* NULL: there is no such key. */
 const struct key *keys_find(const struct keys *k, struct str secret);
-const struct key *keys_anyone(const struct keys *k); /* NULL if a key is asked of everybody */
-/* Would it still be found? For those who have been let in for long. */
+const struct key *keys_anyone(const struct keys *k); /* NULL if a key is required */
+/* Is it still in the file? For requests and connections that were accepted earlier. */
 bool keys_is_live(const struct keys *k, const struct key *key);
 
-/* Begin and end a request of a key. false: over a limit; *wait_ms says when to try again, *limit
- * which one ("requests", "tokens", "concurrent"). end() charges the tokens that it took; until
- * then it counts as what the key's requests took before. */
+/* Begin and end a request of a key. false: over a limit; *wait_ms is when to try again, *limit the
+ * limit ("requests per minute", ...). keys_end charges the tokens that the request took; until then
+ * it is charged the average of the key's earlier requests. */
 bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, int64_t now_us,
                 int64_t *wait_ms, const char **limit);
 void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us);
 
-/* Places in queues that a key's requests hold until they drop them. share() says how many more of
- * `places` its tenant may take, so that a flood of one leaves room for the others; all of them
- * where there is but one key. */
+/* Places in a model's queue that a key's requests hold. keys_share: how many more of `places` its
+ * tenant may take, so that one tenant cannot fill the queue; all of them if there is one key. */
 void keys_hold(struct keys *k, const struct key *key, uint32_t places);
 void keys_drop(struct keys *k, const struct key *key, uint32_t places);
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places);

@@ -6,10 +6,10 @@
 
 static const int64_t SECOND_US = 1000000;
 
-/* When a request will end is not known; ask again after so long. */
+/* It is not known when a request will end; try again after so long. */
 static const int64_t UNKNOWN_WAIT_MS = 1000;
 
-/* How much the newest answer counts in the average. */
+/* Weight of the newest answer in the average. */
 static const double ANSWER_SHARE = 0.1;
 
 static uint32_t slot_of(int64_t second) { return (uint32_t)(second % QUOTA_SLOTS); }

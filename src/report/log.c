@@ -1,9 +1,9 @@
 /* report/log.c - see report/log.h.
  *
- * A line is written with one call that never waits. A pipe or a terminal is opened once more for
- * that, because O_NONBLOCK belongs to the open file and would change it for the shell as well; a
- * socket takes MSG_DONTWAIT; a regular file never makes a writer wait. What a long line could not
- * get out goes first the next time; as long as it is there, further lines are lost and counted.
+ * A line is written with one call that never blocks. A pipe or a terminal is opened a second time
+ * for that, because O_NONBLOCK belongs to the open file and would change it for the shell as well;
+ * a socket is written with MSG_DONTWAIT; a regular file never blocks. The rest of a line that was
+ * written in part is written first the next time; while it waits, further lines are dropped.
  */
 #include "report/log.h"
 
@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { LINE_BYTES_MAX = 1 << 20, PATH_BYTES = 64, LAST_WORDS_MS = 500 };
+enum { LINE_BYTES_MAX = 1 << 20, PATH_BYTES = 64, FLUSH_AT_END_MS = 500 };
 
 enum log_format { FORMAT_LOGFMT, FORMAT_JSON };
 
@@ -32,12 +32,12 @@ struct log {
     pthread_mutex_t lock;
     int fd;
     bool owns_fd, is_socket;
-    _Atomic int level; /* relaxed: a line more or less while it changes does no harm */
+    _Atomic int level; /* relaxed: one line more or less while it changes is harmless */
     enum log_format format;
     struct buf line;    /* being made */
     struct buf pending; /* the rest of a line that was partly written */
     size_t pending_sent;
-    uint64_t lost, lost_told;
+    uint64_t lost, lost_reported;
 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -66,8 +66,8 @@ enum status log_set(struct log *log, const char *format, const char *level, stru
     return ST_OK;
 }
 
-/* Find a way to write to `fd` that does not wait. */
-static void choose_way(struct log *log, int fd) {
+/* Find a way to write to `fd` that does not block. */
+static void choose_fd(struct log *log, int fd) {
     struct stat info;
     log->fd = fd;
     if (fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) return;
@@ -76,7 +76,7 @@ static void choose_way(struct log *log, int fd) {
     char path[PATH_BYTES];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int own = open(path, O_WRONLY | O_NONBLOCK | O_APPEND | O_CLOEXEC | O_NOCTTY);
-    if (own < 0) return; /* put_bytes then asks before it writes */
+    if (own < 0) return; /* put_bytes then polls before it writes */
     log->fd = own;
     log->owns_fd = true;
 }
@@ -88,7 +88,7 @@ enum status log_create(int fd, const char *format, const char *level, struct log
     pthread_mutex_init(&log->lock, NULL);
     buf_init(&log->line, LINE_BYTES_MAX);
     buf_init(&log->pending, LINE_BYTES_MAX);
-    choose_way(log, fd);
+    choose_fd(log, fd);
     enum status st = log_set(log, format, level, err);
     if (st == ST_OK)
         *out = log;
@@ -112,7 +112,7 @@ static void put_time(struct buf *out) {
                t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec, (int)(now_us / 1000 % 1000));
 }
 
-/* May it stand without quotes behind "name="? */
+/* Can it be written after "name=" without quotes? */
 static bool is_word(struct str s) {
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.ptr[i];
@@ -155,9 +155,9 @@ static void put_line(struct buf *out, enum log_format format, enum log_level lev
     buf_put_text(out, json ? "}\n" : "\n");
 }
 
-/* --- getting it out ---------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------- */
 
-/* How many of the bytes went, without waiting; 0 if none can. A peer that is gone takes all. */
+/* Returns how many bytes were written without blocking. If the reader has closed, all count. */
 static size_t put_bytes(struct log *log, const char *ptr, size_t len) {
     bool may_wait = !log->is_socket && !log->owns_fd;
     struct pollfd ready = {.fd = log->fd, .events = POLLOUT};
@@ -171,7 +171,7 @@ static size_t put_bytes(struct log *log, const char *ptr, size_t len) {
     return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : len;
 }
 
-/* true: nothing of an earlier line is left. */
+/* true: no rest of an earlier line is left. */
 static bool flush_pending(struct log *log) {
     size_t left = log->pending.len - log->pending_sent;
     if (left == 0) return true;
@@ -182,7 +182,7 @@ static bool flush_pending(struct log *log) {
     return true;
 }
 
-/* Write log->line, or keep what did not go of it, or lose it as a whole. */
+/* Write log->line; keep the rest if it was written in part; drop it if it was not. */
 static void write_line(struct log *log) {
     if (buf_status(&log->line) != ST_OK) {
         log->lost++;
@@ -196,14 +196,14 @@ static void write_line(struct log *log) {
 
 static void tell_lost(struct log *log) {
     uint64_t lost = log->lost;
-    if (lost == log->lost_told) return;
-    struct log_field field = log_int("lines", (int64_t)(lost - log->lost_told));
+    if (lost == log->lost_reported) return;
+    struct log_field field = log_int("lines", (int64_t)(lost - log->lost_reported));
     buf_clear(&log->line);
     put_line(&log->line, log->format, LOG_WARN, "log_lost", &field, 1);
     if (buf_status(&log->line) != ST_OK) return;
     size_t sent = put_bytes(log, log->line.ptr, log->line.len);
     if (sent == 0) return;
-    log->lost_told = lost;
+    log->lost_reported = lost;
     if (sent < log->line.len) buf_put(&log->pending, log->line.ptr + sent, log->line.len - sent);
 }
 
@@ -223,7 +223,7 @@ void log_line(struct log *log, enum log_level level, const char *event,
 }
 
 uint64_t log_lost(const struct log *log) {
-    struct log *own = (struct log *)log; /* the lock is no part of what a reader sees */
+    struct log *own = (struct log *)log; /* only the lock changes */
     pthread_mutex_lock(&own->lock);
     uint64_t lost = own->lost;
     pthread_mutex_unlock(&own->lock);
@@ -233,7 +233,7 @@ uint64_t log_lost(const struct log *log) {
 void log_destroy(struct log *log) {
     if (!log) return;
     struct pollfd ready = {.fd = log->fd, .events = POLLOUT};
-    if (!flush_pending(log) && poll(&ready, 1, LAST_WORDS_MS) == 1) flush_pending(log);
+    if (!flush_pending(log) && poll(&ready, 1, FLUSH_AT_END_MS) == 1) flush_pending(log);
     if (log->owns_fd) close(log->fd);
     buf_deinit(&log->line);
     buf_deinit(&log->pending);

@@ -1,11 +1,11 @@
-/* report/log.h - what happens, as lines for people and machines, on standard error.
+/* report/log.h - the log: lines for people and programs, on standard error.
  *
  *     log_line(log, LOG_INFO, "request", (struct log_field[]){{"id", id}, ...}, 3);
  *     ts=2026-01-02T03:04:05.678Z level=info event=request id=... status=200 ...
  *
- * logfmt or JSON; values are escaped, so that a line is a line. Nothing of a prompt or an answer
- * is written unless it was asked for. A reader that does not read loses lines, which are counted
- * and told; it never stops the server.
+ * logfmt or JSON; values are escaped, so that an event is always one line. Text of prompts and
+ * answers is written with --log-prompts only. If the reader of the log is slow, lines are dropped
+ * and counted; the server never waits for it.
  *
  * Lifetime: create, destroy. Thread: any.
  */
@@ -49,6 +49,6 @@ bool log_wants(const struct log *log, enum log_level level);
 void log_line(struct log *log, enum log_level level, const char *event,
               const struct log_field *fields, uint32_t count);
 
-uint64_t log_lost(const struct log *log); /* lines that nobody took */
+uint64_t log_lost(const struct log *log); /* lines that were dropped */
 
 #endif

@@ -1,4 +1,4 @@
-/* report/notify.c - see report/notify.h. The protocol is that of sd_notify(3), spoken by hand. */
+/* report/notify.c - see report/notify.h. The protocol is that of sd_notify(3). */
 #include "report/notify.h"
 
 #include <errno.h>
@@ -16,10 +16,10 @@
 
 enum { FIRST_FD = 3, MESSAGE_BYTES = 512 };
 
-/* How much longer a start-up that reports progress may take than the manager had planned. */
+/* Every report of progress extends the manager's start-up timeout by so much. */
 static const int64_t EXTEND_US = 120 * 1000000LL;
 
-/* A variable as a number; 0 if it is absent or no number. */
+/* A variable as a number; 0 if it is absent or not a number. */
 static uint64_t number_of(const char *name) {
     const char *text = env_find(name);
     uint64_t value = 0;
@@ -44,7 +44,7 @@ static enum status take_sockets(struct notify *n, struct err *err) {
     return ST_OK;
 }
 
-/* "/path", or "@name" for one that is in no file system. */
+/* "/path", or "@name" for an abstract socket. */
 static enum status open_socket(struct notify *n, const char *path, struct err *err) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     size_t len = strlen(path);
@@ -81,8 +81,8 @@ void notify_close(struct notify *n) {
     n->fd = -1;
 }
 
-/* A manager that does not read misses a message; it gets the next one. */
-static void tell(const struct notify *n, const char *text) {
+/* If the manager does not read, the message is dropped. */
+static void send_state(const struct notify *n, const char *text) {
     if (n->fd < 0) return;
     ssize_t sent = send(n->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
@@ -92,24 +92,24 @@ void notify_status(const struct notify *n, const char *text) {
     char message[MESSAGE_BYTES];
     int len = snprintf(message, sizeof(message), "EXTEND_TIMEOUT_USEC=%lld\nSTATUS=%s",
                        (long long)EXTEND_US, text);
-    /* A line break would begin another variable. */
+    /* A line break would start another variable. */
     char *status = len > 0 ? strstr(message, "STATUS=") : NULL;
     for (char *p = status; p && *p; p++)
         if (*p == '\n') *p = ' ';
-    tell(n, message);
+    send_state(n, message);
 }
 
-void notify_ready(const struct notify *n) { tell(n, "READY=1\nSTATUS=ready"); }
+void notify_ready(const struct notify *n) { send_state(n, "READY=1\nSTATUS=ready"); }
 
 void notify_reloading(const struct notify *n) {
     char message[MESSAGE_BYTES];
     snprintf(message, sizeof(message), "RELOADING=1\nMONOTONIC_USEC=%lld",
              (long long)clock_now(&clock_real));
-    tell(n, message);
+    send_state(n, message);
 }
 
 void notify_stopping(const struct notify *n) {
-    tell(n, "STOPPING=1\nSTATUS=requests under way finish");
+    send_state(n, "STOPPING=1\nSTATUS=requests under way finish");
 }
 
-void notify_watchdog(const struct notify *n) { tell(n, "WATCHDOG=1"); }
+void notify_watchdog(const struct notify *n) { send_state(n, "WATCHDOG=1"); }

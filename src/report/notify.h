@@ -1,9 +1,9 @@
-/* report/notify.h - telling a service manager how things stand (systemd's protocol).
+/* report/notify.h - reports the server's state to a service manager (systemd's protocol).
  *
- * Datagrams to the socket that NOTIFY_SOCKET names; without one every call does nothing. Also
- * the sockets that it hands over (LISTEN_FDS) and the watchdog interval that it expects.
+ * Datagrams to the socket that NOTIFY_SOCKET names; without one every function does nothing. Also
+ * the sockets that the manager passes (LISTEN_FDS) and the watchdog interval that it expects.
  *
- * Lifetime: open reads the environment and takes its variables out of it; close. Thread: any.
+ * Lifetime: open reads the variables and removes them from the environment; close. Thread: any.
  */
 #ifndef REPORT_NOTIFY_H
 #define REPORT_NOTIFY_H
@@ -15,8 +15,8 @@
 enum { NOTIFY_FDS_MAX = 16 };
 
 struct notify {
-    int fd;              /* -1: nobody listens */
-    int64_t watchdog_us; /* 0: none is expected */
+    int fd;              /* -1: there is no service manager */
+    int64_t watchdog_us; /* 0: no watchdog */
     int listen_fds[NOTIFY_FDS_MAX];
     uint32_t listen_count;
 };

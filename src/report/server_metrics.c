@@ -1,8 +1,8 @@
 /* report/server_metrics.c - see report/server_metrics.h.
  *
- * Tables of names first; a metric is added by a line in a table and one where its value comes
- * from. Names and bounds that begin with "vllm:" are vLLM's, so that its dashboards, autoscaling
- * rules and routers read this server unchanged.
+ * Tables of names first: a metric is added with a row in a table and a line where its value is
+ * counted. Names and bounds that begin with "vllm:" are vLLM's, so that its dashboards, autoscaling
+ * rules and routers work with this server unchanged.
  */
 #include "report/server_metrics.h"
 
@@ -28,7 +28,7 @@ struct row {
     const char *name, *help;
 };
 
-/* --- of a model -------------------------------------------------------------------------- */
+/* --- metrics of a model ------------------------------------------------------------------ */
 
 enum {
     M_RUNNING,
@@ -45,14 +45,14 @@ enum {
     MODEL_GAUGES
 };
 static const struct row model_gauges[MODEL_GAUGES] = {
-    [M_RUNNING] = {"vllm:num_requests_running", "Sequences that have a seat."},
-    [M_WAITING] = {"vllm:num_requests_waiting", "Sequences that wait for a seat."},
+    [M_RUNNING] = {"vllm:num_requests_running", "Sequences in the batch."},
+    [M_WAITING] = {"vllm:num_requests_waiting", "Sequences that wait to enter the batch."},
     [M_KV_USAGE] = {"vllm:kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1."},
-    [M_SWAPPED] = {"jitney:sequences_swapped", "Sequences whose KV blocks lie on disk."},
+    [M_SWAPPED] = {"jitney:sequences_swapped", "Sequences whose KV blocks are swapped to disk."},
     [M_KV_FREE] = {"jitney:kv_blocks_free", "KV blocks that hold nothing."},
     [M_KV_HELD] = {"jitney:kv_blocks_held", "KV blocks of sequences under way."},
-    [M_KV_CACHED] = {"jitney:kv_blocks_cached", "KV blocks kept to be found again."},
-    [M_KV_SPILLED] = {"jitney:kv_blocks_spilled", "KV blocks that lie on disk."},
+    [M_KV_CACHED] = {"jitney:kv_blocks_cached", "KV blocks kept in the prefix cache."},
+    [M_KV_SPILLED] = {"jitney:kv_blocks_spilled", "KV blocks on disk."},
     [M_KV_MEMORY] = {"jitney:kv_memory_bytes", "Memory of the KV blocks that were ever used."},
     [M_STALLED] = {"jitney:stalled_seconds", "How long the step under way has taken."},
     [M_PREDICTED_WAIT] = {"jitney:queue_predicted_wait_seconds",
@@ -77,16 +77,17 @@ enum {
 static const struct row model_counters[MODEL_COUNTERS] = {
     [M_PROMPT_TOKENS] = {"vllm:prompt_tokens_total", "Tokens of prompts."},
     [M_GENERATION_TOKENS] = {"vllm:generation_tokens_total", "Tokens of answers."},
-    [M_PREEMPTIONS] = {"vllm:num_preemptions_total", "Times a sequence lost its seat."},
+    [M_PREEMPTIONS] = {"vllm:num_preemptions_total", "Times a sequence was preempted."},
     [M_PREFIX_QUERIES] = {"vllm:prefix_cache_queries_total", "Prompt tokens looked up."},
     [M_PREFIX_HITS] = {"vllm:prefix_cache_hits_total", "Prompt tokens found in the cache."},
     [M_STEPS] = {"jitney:engine_steps_total", "Steps of the engine."},
-    [M_STEP_SECONDS] = {"jitney:step_seconds_total", "Time in steps altogether."},
+    [M_STEP_SECONDS] = {"jitney:step_seconds_total", "Total time in steps."},
     [M_SCHED_SECONDS] = {"jitney:sched_seconds_total", "Time spent planning and applying."},
-    [M_SUBMITTED] = {"jitney:requests_submitted_total", "Requests that the engine took."},
-    [M_REFUSED] = {"jitney:requests_refused_total", "Choices that could never be served."},
-    [M_RECOMPUTED] = {"jitney:recomputed_tokens_total", "Tokens computed once more."},
-    [M_EVICTED] = {"jitney:kv_blocks_evicted_total", "Cached KV blocks given up."},
+    [M_SUBMITTED] = {"jitney:requests_submitted_total", "Requests that the engine accepted."},
+    [M_REFUSED] = {"jitney:requests_refused_total", "Choices that can never be served."},
+    [M_RECOMPUTED] = {"jitney:recomputed_tokens_total",
+                      "Tokens computed again after a preemption."},
+    [M_EVICTED] = {"jitney:kv_blocks_evicted_total", "Cached KV blocks evicted."},
 };
 
 enum {
@@ -130,13 +131,14 @@ static const struct {
     [M_TPOT] = {"vllm:request_time_per_output_token_seconds",
                 "Mean time between the tokens of a request.", TOKEN_S},
     [M_E2E] = {"vllm:e2e_request_latency_seconds", "From arrival to the end.", REQUEST_S},
-    [M_QUEUE_TIME] = {"vllm:request_queue_time_seconds", "From arrival to a seat.", REQUEST_S},
-    [M_PREFILL_TIME] = {"vllm:request_prefill_time_seconds", "From a seat to the first token.",
-                        REQUEST_S},
+    [M_QUEUE_TIME] = {"vllm:request_queue_time_seconds", "From arrival to entering the batch.",
+                      REQUEST_S},
+    [M_PREFILL_TIME] = {"vllm:request_prefill_time_seconds",
+                        "From entering the batch to the first token.", REQUEST_S},
     [M_DECODE_TIME] = {"vllm:request_decode_time_seconds", "From the first token to the end.",
                        REQUEST_S},
-    [M_INFERENCE_TIME] = {"vllm:request_inference_time_seconds", "From a seat to the end.",
-                          REQUEST_S},
+    [M_INFERENCE_TIME] = {"vllm:request_inference_time_seconds",
+                          "From entering the batch to the end.", REQUEST_S},
     [M_REQUEST_PROMPT] = {"vllm:request_prompt_tokens", "Tokens of a request's prompt.", TOKENS},
     [M_REQUEST_GENERATION] = {"vllm:request_generation_tokens", "Tokens of a request's answer.",
                               TOKENS},
@@ -147,7 +149,7 @@ static const struct {
     [M_STEP_TOKENS] = {"vllm:iteration_tokens_total", "Tokens computed in a step.", STEP_TOKENS},
 };
 
-/* How vLLM calls the ways in which a request ends. */
+/* vLLM's names of the finish reasons. */
 enum { END_STOP, END_LENGTH, END_ABORT, END_ERROR, ENDS };
 static const char *const end_names[ENDS] = {"stop", "length", "abort", "error"};
 
@@ -156,10 +158,10 @@ struct model {
     struct counter *counters[MODEL_COUNTERS];
     struct histogram *histograms[MODEL_HISTOGRAMS];
     struct counter *ends[ENDS];
-    uint64_t block_bytes[KV_CACHE_GROUPS_MAX]; /* of a block of each group; 0: there is none */
+    uint64_t block_bytes[KV_CACHE_GROUPS_MAX]; /* of a KV block of each group; 0: no such group */
 };
 
-/* --- of the server ----------------------------------------------------------------------- */
+/* --- metrics of the server --------------------------------------------------------------- */
 
 enum {
     S_CONNECTIONS,
@@ -174,11 +176,11 @@ enum {
     SERVER_GAUGES
 };
 static const struct row server_gauges[SERVER_GAUGES] = {
-    [S_CONNECTIONS] = {"jitney:http_connections", "Connections that are open."},
+    [S_CONNECTIONS] = {"jitney:http_connections", "Open connections."},
     [S_EXCHANGES] = {"jitney:http_exchanges", "HTTP requests under way."},
-    [S_ANSWERS] = {"jitney:answers_under_way", "Answers that are being made."},
-    [S_KEPT_ANSWERS] = {"jitney:kept_answers", "Finished answers that can be asked for again."},
-    [S_KEPT_BYTES] = {"jitney:kept_answers_bytes", "Memory of those."},
+    [S_ANSWERS] = {"jitney:answers_under_way", "Answers under way."},
+    [S_KEPT_ANSWERS] = {"jitney:kept_answers", "Finished answers that can be fetched again."},
+    [S_KEPT_BYTES] = {"jitney:kept_answers_bytes", "Memory of the kept answers."},
     [S_RESIDENT] = {"process_resident_memory_bytes", "Resident memory size in bytes."},
     [S_FDS] = {"process_open_fds", "Number of open file descriptors."},
     [S_FDS_MAX] = {"process_max_fds", "Maximum number of open file descriptors."},
@@ -200,17 +202,19 @@ enum {
 static const struct row server_counters[SERVER_COUNTERS] = {
     [S_ACCEPTED] = {"jitney:http_connections_accepted_total", "Connections accepted."},
     [S_TURNED_AWAY] = {"jitney:http_connections_refused_total", "Connections over the limit."},
-    [S_FAULTS] = {"jitney:http_faults_total", "Breaches of the HTTP protocol."},
+    [S_FAULTS] = {"jitney:http_faults_total", "Violations of the HTTP protocol."},
     [S_BYTES_IN] = {"jitney:http_received_bytes_total", "Bytes read from clients."},
     [S_BYTES_OUT] = {"jitney:http_sent_bytes_total", "Bytes written to clients."},
     [S_WRITES] = {"jitney:http_writes_total", "Writes to sockets."},
-    [S_LOG_LOST] = {"jitney:log_lines_lost_total", "Log lines that nobody took."},
-    [S_SPANS_LOST] = {"jitney:trace_spans_lost_total", "Spans that the collector did not take."},
+    [S_LOG_LOST] = {"jitney:log_lines_lost_total",
+                    "Log lines dropped because the reader was slow."},
+    [S_SPANS_LOST] = {"jitney:trace_spans_lost_total",
+                      "Spans that were not delivered to the collector."},
     [S_CPU] = {"process_cpu_seconds_total", "User and system CPU time in seconds."},
 };
 
 struct route {
-    const char *name; /* the caller's, who has them in a constant table */
+    const char *name; /* the caller's, in a constant table */
     uint32_t statuses[STATUSES_MAX];
     struct counter *counters[STATUSES_MAX];
     uint32_t count;
@@ -227,7 +231,7 @@ struct server_metrics {
     uint32_t model_count;
 };
 
-/* --- making ------------------------------------------------------------------------------ */
+/* --- create and destroy ------------------------------------------------------------------ */
 
 static uint32_t count_bounds(const double *bounds) {
     uint32_t count = 0;
@@ -314,7 +318,7 @@ static bool add_ends(struct metrics *r, struct buf *labels, struct model *model)
     return ok;
 }
 
-/* What routers read: the shape of the cache, and that there are no adapters. */
+/* For routers: the shape of the cache, and that there are no adapters. */
 static bool add_infos(struct metrics *r, const struct metrics_model *info, struct buf *labels) {
     size_t plain = labels->len;
     buf_printf(labels, ",engine=\"0\",block_size=\"%u\",num_gpu_blocks=\"%u\",max_model_len=\"%u\"",
@@ -380,7 +384,7 @@ void server_metrics_tokens(struct server_metrics *m, uint32_t model, uint32_t co
     struct model *row = model_at(m, model);
     if (!row) return;
     counter_add(row->counters[M_GENERATION_TOKENS], count);
-    /* Tokens that came together share the time since the last ones. */
+    /* Tokens that arrived together share the time since the previous ones. */
     if (gap_us >= 0 && count > 0)
         histogram_observe(row->histograms[M_ITL], seconds(gap_us) / count, count);
 }
@@ -402,7 +406,7 @@ static int end_of(enum finish_reason finish) {
     return END_ABORT;
 }
 
-/* The time from one moment to another, if both came. */
+/* The time from one moment to another, if both are known. */
 static void observe_span(struct histogram *h, int64_t from_us, int64_t to_us) {
     if (from_us > 0 && to_us >= from_us) histogram_observe(h, seconds(to_us - from_us), 1);
 }
@@ -465,7 +469,7 @@ void server_metrics_response(struct server_metrics *m, const char *route, uint32
     histogram_observe(m->request_seconds, took_s, 1);
 }
 
-/* --- telling ----------------------------------------------------------------------------- */
+/* --- printing ----------------------------------------------------------------------------- */
 
 static void pull_kv(struct model *row, const struct kv_cache_stats *kv) {
     uint64_t free_count = 0, held = 0, cached = 0, bytes = 0;

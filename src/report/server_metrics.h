@@ -1,17 +1,17 @@
-/* report/server_metrics.h - what the server counts, under the names that dashboards know.
+/* report/server_metrics.h - Prometheus metrics of the server.
  *
  * vLLM's names (vllm:num_requests_waiting, ...) with the label model_name, and our own (jitney:*,
- * process_*). What happens in the server is told by the calls below; what the engines and the
- * network count themselves is handed in when somebody asks for the page.
+ * process_*). The functions below count events as they happen; figures that the engines and the
+ * network count themselves are passed in when the page is printed.
  *
- *     server_metrics_add_model(m, &info, &model)     once a model is loaded
- *     server_metrics_tokens(m, model, ...)           for each batch of tokens of a choice
- *     server_metrics_generation(m, &generation)                  when a request has ended
- *     server_metrics_response(m, route, status, s)   when a response has
+ *     server_metrics_add_model(m, &info, &model)     when a model is loaded
+ *     server_metrics_tokens(m, model, ...)           when tokens of a choice arrive
+ *     server_metrics_generation(m, &generation)      when a generation has ended
+ *     server_metrics_response(m, route, status, s)   when a response has ended
  *     server_metrics_print(m, &pull, out)            GET /metrics
  *
- * Lifetime: create, use, destroy. Thread: the io thread.
- * Memory: a model's rows are taken when it is added; a route's when it is first seen.
+ * Lifetime: create, use, destroy. Thread: the I/O thread.
+ * Memory: a model's rows are allocated when it is added; a route's when it is first used.
  */
 #ifndef REPORT_SERVER_METRICS_H
 #define REPORT_SERVER_METRICS_H
@@ -31,8 +31,8 @@ enum { METRICS_MODELS_MAX = 64 };
 enum status server_metrics_create(struct server_metrics **out);
 void server_metrics_destroy(struct server_metrics *m); /* NULL is fine */
 
-/* ST_FULL: more than METRICS_MODELS_MAX; ST_NOMEM: *model then is a number under which nothing is
- * counted. `kv_blocks` 0: a model that only embeds. */
+/* ST_FULL: more than METRICS_MODELS_MAX. On ST_FULL and ST_NOMEM, *model is an index whose counts
+ * are dropped. `kv_blocks` 0: a model that only gives embeddings. */
 struct metrics_model {
     const char *name;
     uint32_t ctx_tokens, block_tokens, kv_blocks;
@@ -42,12 +42,12 @@ struct metrics_model {
 enum status server_metrics_add_model(struct server_metrics *m, const struct metrics_model *info,
                                      uint32_t *model);
 
-/* `count` tokens of a choice have come, `gap_us` after its last ones; below 0: they are its
+/* `count` tokens of a choice have arrived, `gap_us` after its previous ones; below 0: they are its
  * first. */
 void server_metrics_tokens(struct server_metrics *m, uint32_t model, uint32_t count,
                            int64_t gap_us);
 
-/* A request that has ended, however. Times on one clock, in microseconds; 0: it did not get so
+/* A generation that has ended, with or without success. Times on one clock; 0: it did not get that
  * far. Tokens are those of all its choices. */
 struct metrics_generation {
     uint32_t model;
@@ -58,21 +58,19 @@ struct metrics_generation {
 };
 void server_metrics_generation(struct server_metrics *m, const struct metrics_generation *r);
 
-/* `route`: the pattern of the table of routes, never what the client sent ("other" for what is
- * in none). */
+/* `route`: the pattern of the table of routes, or "other"; never the path that the client sent. */
 void server_metrics_response(struct server_metrics *m, const char *route, uint32_t status,
                              double took_s);
 
-/* What others count. The members of one engine stand at the number of its model; those of models
- * that have none are NULL. */
+/* Figures that are counted elsewhere. engines[i]: of the model with index i; NULL: it has none. */
 struct metrics_pull {
-    const struct engine_stats *engines[METRICS_MODELS_MAX + 1]; /* the last: of no model's */
+    const struct engine_stats *engines[METRICS_MODELS_MAX + 1]; /* the last: unused index */
     const struct http_stats *http;                              /* may be NULL */
     uint64_t kept_answers, kept_bytes;
     uint64_t answers; /* under way */
     uint64_t lost_log_lines, lost_spans;
 };
-/* About 20 KiB a model. */
+/* About 20 KiB for each model. */
 void server_metrics_print(struct server_metrics *m, const struct metrics_pull *pull,
                           struct buf *out);
 

@@ -18,7 +18,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* `count` bytes from twice as many digits, lower case as the standard wants them. */
+/* `count` bytes from twice as many hexadecimal digits, which the standard has in lower case. */
 static bool read_hex(const char *text, uint32_t count, uint8_t *out) {
     for (uint32_t i = 0; i < count; i++) {
         int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
@@ -34,13 +34,13 @@ static bool is_zero(const uint8_t *bytes, uint32_t count) {
     return any == 0;
 }
 
-/* Numbers that nobody else has. So few bytes the system always gives, and never all zero. */
+/* Random bytes. The system never refuses so few of them. */
 static void draw(uint8_t *out, uint32_t count) {
     ssize_t got = getrandom(out, count, 0);
     CHECK(got == (ssize_t)count);
 }
 
-/* 00-TRACE-PARENT-FLAGS; a later version may say more behind another dash. */
+/* 00-TRACE-PARENT-FLAGS; a later version may have more fields after another dash. */
 static bool read_parent(struct str s, struct trace_id *out) {
     enum { BYTES = 55, TRACE_AT = 3, PARENT_AT = 36, FLAGS_AT = 53 };
     uint8_t version, flags;
@@ -81,7 +81,7 @@ static void put_hex(struct buf *out, const uint8_t *bytes, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) buf_printf(out, "%02x", bytes[i]);
 }
 
-/* `count` attributes were put; a comma stands before each but the first. */
+/* `count` attributes were written; a comma precedes each but the first. */
 struct attributes {
     struct buf *out;
     uint32_t count;
@@ -99,7 +99,7 @@ static void put_text(struct attributes *a, const char *key, const char *value) {
     buf_put_text(a->out, "}}");
 }
 
-/* OTLP writes 64-bit whole numbers as texts. */
+/* OTLP writes 64-bit integers as strings. */
 static void put_int(struct attributes *a, const char *key, int64_t value) {
     begin_attribute(a, key);
     buf_printf(a->out, "{\"intValue\":\"%lld\"}}", (long long)value);
@@ -110,7 +110,7 @@ static void put_real(struct attributes *a, const char *key, double value) {
     buf_printf(a->out, "{\"doubleValue\":%.9g}}", value);
 }
 
-/* Seconds between two moments, if both came. */
+/* Seconds between two moments, if both are known. */
 static void put_time(struct attributes *a, const char *key, int64_t from_us, int64_t to_us) {
     if (from_us > 0 && to_us >= from_us) put_real(a, key, (double)(to_us - from_us) / 1e6);
 }
@@ -137,7 +137,7 @@ static void put_attributes(struct buf *out, const struct trace_request *r) {
     put_time(&a, "gen_ai.latency.e2e", r->arrived_us, r->finished_us);
 }
 
-/* From the name to the times; `own` is the id that the span gets. */
+/* The fields from the name to the times; `own` is the id of the span. */
 static void begin_span(struct buf *out, const struct trace_request *r, const char *name, int kind,
                        const uint8_t *parent, uint8_t own[ID_BYTES]) {
     draw(own, ID_BYTES);

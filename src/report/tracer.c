@@ -1,10 +1,8 @@
 /* report/tracer.c - see report/tracer.h.
  *
- * A ring of spans under a lock, and a thread that takes batches out of it and sends them. The
- * ring has a fixed size: what does not fit is counted and forgotten. A batch that the collector
- * does not take is lost, and the next waits a little longer.
- *
- * Entry points: tracer_create, tracer_destroy, tracer_add, tracer_lost.
+ * A ring of spans under a mutex, and a thread that takes batches out of it and sends them. The
+ * ring has a fixed size: a span that does not fit is dropped and counted. A batch that the
+ * collector does not accept is dropped, and the next one waits longer.
  */
 #include "report/tracer.h"
 
@@ -31,12 +29,12 @@ enum {
     NAME_BYTES = 128,
     POLL_MS = 100,
 };
-static const int64_t BATCH_WAIT_US = 1000000; /* a span waits for company at most so long */
-static const int64_t SEND_LIMIT_US = 5000000; /* one export */
-static const int64_t LAST_WORDS_US = 2000000; /* what is left at the end */
-static const int64_t PAUSE_US_MAX = 30000000; /* between tries at a collector that is away */
+static const int64_t BATCH_WAIT_US = 1000000;   /* the longest wait for a full batch */
+static const int64_t SEND_LIMIT_US = 5000000;   /* one export */
+static const int64_t FLUSH_AT_END_US = 2000000; /* for what is left at the end */
+static const int64_t PAUSE_US_MAX = 30000000;   /* between tries to reach an absent collector */
 
-/* What is sent: all, none, or a share of the traces; following what a parent decided or not. */
+/* Which traces are sent: all, none, or a share of them; with or without the parent's decision. */
 struct sampler {
     double share;
     bool follows_parent;
@@ -55,7 +53,7 @@ struct tracer {
     bool is_ending;
     int64_t end_by_us;
 
-    /* The thread's. */
+    /* Owned by the thread. */
     pthread_t thread;
     bool is_running;
     struct span *batch; /* BATCH_SPANS */
@@ -115,7 +113,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Append with %XX decoded; what would end the header's line is left out. */
+/* Append with %XX decoded; characters that would end the header line are left out. */
 static void put_decoded(struct buf *out, struct str s) {
     for (size_t i = 0; i < s.len; i++) {
         char c = s.ptr[i];
@@ -141,7 +139,7 @@ static enum status add_pair(struct tracer *t, struct str pair, struct err *err) 
     return add_header(t, buf_text(&t->body), err);
 }
 
-/* "name=value,name=value", with %XX for what is special, becomes headers. */
+/* "name=value,name=value", with %XX for special characters, becomes headers. */
 static enum status add_headers(struct tracer *t, struct err *err) {
     const char *text = env_find("OTEL_EXPORTER_OTLP_HEADERS");
     TRY(add_header(t, "Content-Type: application/json", err));
@@ -154,7 +152,7 @@ static enum status add_headers(struct tracer *t, struct err *err) {
     return ST_OK;
 }
 
-/* *is_on: somebody said where to. */
+/* *is_on: an endpoint is configured. */
 static enum status read_settings(struct tracer *t, const char *endpoint, const char *service_name,
                                  bool *is_on, struct err *err) {
     const char *own = env_find("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
@@ -221,12 +219,12 @@ static void wait_until(struct tracer *t, int64_t at_us) {
     pthread_cond_timedwait(&t->wake, &t->lock, &at);
 }
 
-/* When the thread may send: a full batch, and anything at all. */
+/* Is there a full batch? Is there anything at all? */
 struct pace {
     int64_t full_us, any_us;
 };
 
-/* Wait until that, or for the end, and take what there is. 0: it is over. */
+/* Wait for a batch, or for the end, and take it. 0: the end. */
 static uint32_t take_batch(struct tracer *t, struct pace pace) {
     pthread_mutex_lock(&t->lock);
     int64_t now_us = clock_now(&clock_real);
@@ -267,7 +265,7 @@ static void *run(void *ctx) {
     return NULL;
 }
 
-/* --- life -------------------------------------------------------------------------------- */
+/* --- create and destroy ------------------------------------------------------------------ */
 
 static void set_options(struct tracer *t) {
     curl_easy_setopt(t->easy, CURLOPT_URL, t->url);
@@ -279,7 +277,7 @@ static void set_options(struct tracer *t) {
     curl_easy_setopt(t->easy, CURLOPT_USERAGENT, "jitney/" JITNEY_VERSION);
 }
 
-/* The lock and the condition, which waits on the clock that never jumps. */
+/* The mutex, and the condition, which waits on the monotonic clock. */
 static void init_lock(struct tracer *t) {
     pthread_condattr_t attr;
     pthread_mutex_init(&t->lock, NULL);
@@ -324,7 +322,7 @@ enum status tracer_create(const char *endpoint, const char *service_name, struct
 static void stop(struct tracer *t) {
     pthread_mutex_lock(&t->lock);
     t->is_ending = true;
-    t->end_by_us = clock_now(&clock_real) + LAST_WORDS_US;
+    t->end_by_us = clock_now(&clock_real) + FLUSH_AT_END_US;
     pthread_cond_signal(&t->wake);
     pthread_mutex_unlock(&t->lock);
     curl_multi_wakeup(t->multi);
@@ -348,7 +346,7 @@ void tracer_destroy(struct tracer *t) {
 
 /* --- adding ------------------------------------------------------------------------------ */
 
-/* The same traces everywhere: the first seven bytes of the id's second half against the share. */
+/* All services choose the same traces: seven bytes of the id are compared with the share. */
 static bool is_wanted(const struct sampler *s, const struct trace_id *id) {
     uint8_t has_parent = 0;
     for (uint32_t i = 0; i < sizeof(id->parent); i++) has_parent |= id->parent[i];
@@ -373,7 +371,7 @@ void tracer_add(struct tracer *t, const struct trace_request *r) {
 
 uint64_t tracer_lost(const struct tracer *t) {
     if (!t) return 0;
-    struct tracer *own = (struct tracer *)t; /* the lock is no part of what a reader sees */
+    struct tracer *own = (struct tracer *)t; /* only the mutex changes */
     pthread_mutex_lock(&own->lock);
     uint64_t lost = own->lost;
     pthread_mutex_unlock(&own->lock);

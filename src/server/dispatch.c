@@ -81,7 +81,7 @@ static enum status check_coding(const struct http_request *req, struct api_error
                       "Content-Encoding");
 }
 
-/* True: the body may come. Otherwise the request has been answered. */
+/* True: the body may be sent. Otherwise the request has been answered. */
 static bool accept_head(struct http_request *req) {
     struct api_error e = {0};
     enum status st = access_check(&req->server->access_rules, req->head,

@@ -1,4 +1,4 @@
-/* server/generation.c - see server/generation.h: birth, sinks, end, and who is live. */
+/* server/generation.c - see server/generation.h: create, destroy, and the end. */
 #include "server/generation.h"
 
 #include <stdio.h>
@@ -83,15 +83,15 @@ static enum status make_choice(struct generation *gen, uint32_t i) {
                                            .tokenizer = gen->model->tokenizer,
                                            .choice = i,
                                            .tools = has_tools ? gen->model->tools : NULL};
-    gen->choices[i].is_over = true; /* until the engine has it */
+    gen->choices[i].is_finished = true; /* until the engine has it */
     gen->answer.choices[i].prompt = i / gen->request.n;
     return event_writer_create(&options, &gen->choices[i].writer, &err);
 }
 
 static enum status make_choices(struct generation *gen) {
     uint32_t prompts = prompts_of(&gen->request), count = gen->request.n * prompts;
-    /* Ollama's clients spec for nothing to see whether a model is there. What looks at the first
-     * choice finds an empty one then. */
+    /* Ollama's clients send no prompt to ask whether a model is there. One element more makes the
+     * first choice valid, and empty, in that case. */
     gen->parts = mem_zalloc_array(prompts + 1, sizeof(gen->parts[0]));
     gen->choices = mem_zalloc_array(count + 1, sizeof(gen->choices[0]));
     gen->answer.choices = mem_zalloc_array(count + 1, sizeof(gen->answer.choices[0]));
@@ -161,15 +161,14 @@ static void end_generation(struct generation *gen) {
     if (all->options.on_ended) all->options.on_ended(all->options.ctx, gen);
     all->live--;
     bool may_stay = all->options.keep_ms > 0 && !all->is_closed && !gen->is_abandoned;
-    /* One that is larger than the room for all of them must not push the others out. */
+    /* One that is larger than the limit of all together must not remove the others. */
     if (gen->is_findable && may_stay && generation_kept_bytes(gen) <= all->options.keep_bytes)
         generation_keep(gen);
     else
         gen->is_findable = false;
 }
 
-/* Nobody is left to tell. */
-static void abandon(struct generation *gen) {
+static void cancel_abandoned(struct generation *gen) {
     struct api_error e = {0};
     api_refuse(&e, 499, NULL, "request_cancelled", "the client has gone away");
     gen->is_abandoned = true;
@@ -180,7 +179,7 @@ void generation_check_end(struct generation *gen) {
     if (gen->is_busy) return;
     bool is_done = answer_is_done(&gen->answer);
     if (gen->has_started && !is_done && !gen->sinks.first && !gen->survives) {
-        abandon(gen); /* settles */
+        cancel_abandoned(gen); /* calls this function again */
         return;
     }
     if (gen->has_started && (!is_done || gen->work || gen->open_choices > 0)) return;
@@ -198,7 +197,7 @@ void generation_fail(struct generation *gen, const struct api_error *e) {
     if (answer_is_done(&gen->answer)) return;
     gen->answer.failure = *e;
     gen->answer.finished_us = clock_now(&clock_real);
-    for (uint32_t i = 0; i < gen->answer.choice_count; i++) gen->choices[i].is_told = true;
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++) gen->choices[i].is_closed = true;
     generation_stop_smoothing(gen);
     generation_cancel_parts(gen);
     if (gen->work) uv_cancel((uv_req_t *)gen->work);
@@ -225,7 +224,7 @@ void generations_fail(struct generations *all, const struct api_error *e) {
 
 static void verify_generation(const struct generation *gen) {
     uint32_t open = 0;
-    for (uint32_t i = 0; i < gen->answer.choice_count; i++) open += !gen->choices[i].is_over;
+    for (uint32_t i = 0; i < gen->answer.choice_count; i++) open += !gen->choices[i].is_finished;
     CHECK(open == gen->open_choices);
     CHECK(!gen->has_ended || open == 0);
     CHECK(!gen->is_kept || gen->has_ended);

@@ -1,19 +1,17 @@
-/* server/generation.h - a request for text under way: from what was asked to the last event told.
+/* server/generation.h - a request for text under way, from the decoded request to the last event.
  *
- *     NEW -> PREPARING -> RUNNING -> DONE -> (kept for a while) -> gone
+ *     NEW -> PREPARING -> RUNNING -> DONE -> (kept for a while) -> freed
  *
  * A generation owns the request, its answer with the log of events, and the engine's requests (one
- * for
- * each prompt). It can be cancelled at any time; it is freed when nobody looks at it, the pool of
- * threads and the engine have let go of it, and nobody can ask for it again.
+ * for each prompt). It can be cancelled at any time. It is freed when it has no sink, neither
+ * libuv's pool nor the engine uses it, and it is not kept.
  *
- * A generation whose last sink leaves is cancelled, unless it is to survive that. One that has
- * ended
- * stays findable for keep_ms, together under keep_bytes, the oldest gives way.
+ * A generation that loses its last sink is cancelled, unless it `survives`. One that has ended and
+ * `is_findable` is kept for keep_ms; all kept ones together take at most keep_bytes, and the oldest
+ * are removed first.
  *
- * Lifetime: generation_create, attach sinks, generation_start; it ends by itself. Thread: the io
- * thread; the
- * template and the tokenizer of a long prompt run in libuv's pool.
+ * Lifetime: generation_create, generation_start; it ends and is freed by itself.
+ * Thread: the I/O thread; a long prompt is rendered and tokenised in libuv's pool.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
@@ -58,24 +56,24 @@ struct generation {
     struct answer answer;
     bool survives;      /* without a client */
     bool is_findable;   /* its events are kept for a while after the end */
-    int64_t timeout_us; /* 0: none */
+    int64_t timeout_us; /* 0: no limit */
     uint64_t body_bytes;
     struct trace_id trace;
-    struct encoder *poll; /* of the last poller (server/sink_poll.c); owned */
+    struct encoder *poll; /* of the last poll (server/sink_poll.c); owned */
 
-    /* The module's own. */
+    /* Private to generation*.c. */
     struct prompts prompts;
     struct generation_part *parts;     /* [part_count], owned */
     struct generation_choice *choices; /* [answer.choice_count], owned */
     uint32_t part_count;
     uint32_t open_choices;     /* that the engine has not ended */
     uint32_t counted;          /* of the model's live_choices */
-    struct smoother *smoother; /* NULL: events are told as they come */
+    struct smoother *smoother; /* NULL: events are delivered at once */
     struct list sinks;
-    struct generation_work *work; /* in the pool; NULL: none */
+    struct generation_work *work; /* in the pool; NULL: no work */
     bool has_started, has_ended, is_busy, is_kept;
-    bool is_abandoned;  /* nobody was left to tell */
-    int64_t started_us; /* its first choice had a seat; known when that has ended */
+    bool is_abandoned;  /* its last client has gone away */
+    int64_t started_us; /* its first choice entered the batch; set when that has ended */
     uint64_t kept_bytes;
     int64_t kept_until_us;
     struct list_link in_all, in_kept, in_smoothing, in_dirty;
@@ -88,7 +86,7 @@ struct generations_options {
     uint64_t keep_bytes;
     uint64_t log_bytes;             /* of one answer's events; 0: 64 MiB */
     uint64_t pool_from_bytes;       /* bodies of this size are prepared in the pool; 0: 16 KiB */
-    struct server_metrics *metrics; /* counts tokens; NULL: nobody does */
+    struct server_metrics *metrics; /* counts tokens; may be NULL */
     /* Once for each generation that was started, when it has ended. */
     void (*on_ended)(void *ctx, struct generation *gen);
     void *ctx;
@@ -96,8 +94,7 @@ struct generations_options {
 
 enum status generations_create(const struct generations_options *options, struct generations **out,
                                struct err *err);
-/* Forget the kept ones and close the timers; every live generation has been failed and has ended.
- * */
+/* Free the kept ones and close the timers; every generation has ended. */
 void generations_close(struct generations *all);
 void generations_destroy(struct generations *all); /* after the loop has run dry; NULL is fine */
 void generations_set_keep(struct generations *all, int64_t keep_ms, uint64_t keep_bytes);
@@ -109,7 +106,7 @@ struct generations_stats {
 struct generations_stats generations_stats(const struct generations *all);
 void generations_verify(const struct generations *all); /* CHECK every invariant; slow */
 
-/* What is asked. `request` is moved out of: it is empty afterwards, also on failure. */
+/* `request` is moved out of: it is empty afterwards, also on failure. */
 struct generation_spec {
     struct served_model *model; /* ready, and it writes text */
     const struct key *key;
@@ -135,14 +132,14 @@ void generation_start(struct generation *gen, struct sink *s);
 /* Call a sink again that had to wait. The generation may be freed. */
 void generation_resume_sink(struct generation *gen, struct sink *s);
 
-/* End it with an error that its sinks are told. The generation may be gone afterwards. */
+/* End it with an error, which its sinks deliver. The generation may be freed. */
 void generation_fail(struct generation *gen, const struct api_error *e);
 
-/* One whose answer is done need not be kept any longer. It may be gone afterwards. */
+/* Its answer is done: do not keep it any longer. The generation may be freed. */
 void generation_forget(struct generation *gen);
 
-/* By the answer's id, with or without its codec's prefix, or by x-request-id; NULL: `key` has none.
- * Only whoever asked for it finds it. */
+/* By the answer's id, with or without its codec's prefix, or by x-request-id. NULL: `key` has
+ * started no such generation. */
 struct generation *generation_find(const struct generations *all, const struct key *key,
                                    struct str id);
 /* End every generation that is not done. */

@@ -1,9 +1,9 @@
 /* server/generation_deliver.c - from the engine's tokens to events, and from events to sinks.
  *
- * The hot path: the new tokens of a choice go through its event_writer into the log, and its
- * generation is put on a list; then every generation of the list notifies its sinks once, so that
- * tokens of one step are sent together. Nothing is allocated for a token, and only generations
- * with new tokens are looked at.
+ * The hot path: the new tokens of a choice become events in its generation's log, and the
+ * generation is put on a list; then every generation of the list calls its sinks once, so that
+ * tokens of one step are sent together. Nothing is allocated for a token, and only generations with
+ * new tokens are looked at.
  */
 #include "api/event_writer.h"
 #include "base/check.h"
@@ -15,8 +15,8 @@
 #include "server/smoother.h"
 
 enum {
-    TAKE_MAX = 1024,     /* choices in one go, so that sockets get their turn */
-    SMOOTH_TICK_MS = 10, /* how often smoothed texts move on */
+    TAKE_MAX = 1024,     /* choices in one call, so that sockets are served in between */
+    SMOOTH_TICK_MS = 10, /* how often smoothed text is released */
 };
 
 void generation_remove_sink(struct generation *gen, struct sink *s) {
@@ -84,14 +84,14 @@ static struct event_log *log_of(struct generation *gen) {
 static void fail_log(struct generation *gen, enum status st) {
     struct api_error e = {0};
     api_refuse(&e, 500, NULL, NULL,
-               st == ST_FULL ? "the answer is longer than this server keeps"
+               st == ST_FULL ? "the answer is longer than the server's limit"
                              : "the server has no memory for the rest of the answer");
     generation_fail(gen, &e);
 }
 
 static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason finish) {
     struct generation_choice *c = &gen->choices[i];
-    c->is_told = true;
+    c->is_closed = true;
     enum status st = event_writer_finish(c->writer, &finish, log_of(gen));
     gen->answer.choices[i].has_tools = event_writer_calls(c->writer) > 0;
     if (st != ST_OK)
@@ -100,12 +100,12 @@ static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason
         note_finish(gen, i, finish);
 }
 
-/* What a reason that is none of the model's own means to a client. */
+/* The error of a finish reason other than stop and length. */
 static void fail_choice(struct generation *gen, const struct request *q,
                         enum finish_reason finish) {
     struct api_error e = {0};
     if (finish == FINISH_EXPIRED)
-        api_refuse(&e, 504, NULL, "deadline_exceeded", "the request did not end in its time");
+        api_refuse(&e, 504, NULL, "deadline_exceeded", "the request exceeded its deadline");
     else if (finish == FINISH_CANCELLED)
         api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     else
@@ -148,14 +148,14 @@ static bool is_natural(enum finish_reason f) { return f == FINISH_STOP || f == F
 static void end_choice(struct generation *gen, uint32_t i, const struct choice *c,
                        enum finish_reason finish) {
     struct generation_choice *mine = &gen->choices[i];
-    mine->is_over = true;
+    mine->is_finished = true;
     gen->open_choices--;
     gen->counted--;
     gen->model->live_choices--;
     if (c->index == 0) gen->answer.cached_tokens += c->cached_tokens;
     bool is_earlier = gen->started_us == 0 || c->admitted_us < gen->started_us;
     if (c->admitted_us > 0 && is_earlier) gen->started_us = c->admitted_us;
-    if (mine->is_told) return;
+    if (mine->is_closed) return;
     bool is_empty = gen->request.has_max_tokens && gen->request.max_tokens == 0;
     if (is_natural(finish))
         finish_choice(gen, i, is_empty ? FINISH_LENGTH : finish);
@@ -163,18 +163,17 @@ static void end_choice(struct generation *gen, uint32_t i, const struct choice *
         fail_choice(gen, c->request, finish);
 }
 
-/* False: nothing has come of it. A choice may be posted once more after its end was seen; its
- * generation
- * is only kept then and may go at any time. */
+/* False: it had ended before. The engine may post a choice once more after its end was taken; its
+ * generation is only kept then and may be freed at any time. */
 static bool take_choice(struct generation_part *part, struct choice *c, int64_t now_us) {
     struct generation *gen = part->generation;
     uint32_t i = part->first + c->index, ready;
     struct generation_choice *mine = &gen->choices[i];
-    if (mine->is_over) return false;
+    if (mine->is_finished) return false;
     enum finish_reason finish = choice_poll(c, &ready);
     uint32_t before = mine->taken;
     gen->is_busy = true;
-    if (!mine->is_told) push_tokens(gen, i, c, ready);
+    if (!mine->is_closed) push_tokens(gen, i, c, ready);
     count_tokens(gen, i, before, now_us);
     if (finish != FINISH_NONE) end_choice(gen, i, c, finish);
     gen->is_busy = false;
@@ -188,7 +187,7 @@ void generation_stop_smoothing(struct generation *gen) {
     if (list_has(list, &gen->in_smoothing)) list_remove(list, &gen->in_smoothing);
 }
 
-/* Move on what is due; for a generation that nobody hears that is everything. */
+/* Release the text that is due; all of it if the generation has no sink. */
 static void release(struct generation *gen, int64_t now_us) {
     int64_t until_us = gen->sinks.first ? now_us : INT64_MAX;
     enum status st = smoother_release(gen->smoother, until_us, gen->answer.log, note_finish, gen);
@@ -247,5 +246,5 @@ void generations_on_output(uv_async_t *handle) {
         request_unref(c->request);
     }
     deliver_all(&dirty, now_us);
-    if (count == TAKE_MAX) uv_async_send(handle); /* there may be more; sockets get their turn */
+    if (count == TAKE_MAX) uv_async_send(handle); /* continue after the sockets were served */
 }

@@ -1,9 +1,10 @@
 /* server/generation_int.h - what the files of a generation share.
  *
- *     generation.c         birth, sinks, end, and who is live
- *     generation_submit.c  from the request to the engine
- *     generation_deliver.c    from the engine's tokens to events, and from events to sinks
- *     generation_keep.c    finding a generation, and keeping those that have ended
+ *     generation.c          create, destroy, and the end
+ *     generation_submit.c   from the request to the engine
+ *     generation_deliver.c  from the engine's tokens to events, and from events to sinks
+ *     generation_keep.c     finding a generation, and keeping those that have ended
+ *     generation_report.c   metrics, usage, log and trace of one that has ended
  */
 #ifndef SERVER_GENERATION_INT_H
 #define SERVER_GENERATION_INT_H
@@ -14,7 +15,7 @@
 
 enum { GENERATION_BUCKETS = 8192 };
 
-/* An engine's request: `user` of it points here, until the generation lets go of it. */
+/* One engine request of a generation. The engine's `user` points here until it is released. */
 struct generation_part {
     struct generation *generation;
     struct request *request; /* a reference */
@@ -23,10 +24,10 @@ struct generation_part {
 
 struct generation_choice {
     struct event_writer *writer;
-    uint32_t taken;  /* tokens of the answer that were taken over */
-    bool is_told;    /* nothing further is told of it */
-    bool is_over;    /* the engine has ended it, or never had it */
-    int64_t last_us; /* when its last tokens came; 0: none has */
+    uint32_t taken;   /* tokens of the answer that became events */
+    bool is_closed;   /* it gets no further events */
+    bool is_finished; /* the engine has ended it, or never had it */
+    int64_t last_us;  /* when its last tokens arrived; 0: it has none */
 };
 
 struct generations {
@@ -42,8 +43,8 @@ struct generations {
 };
 
 /* ---- generation.c ---- */
-/* See what follows from a change: the end, being kept, being freed. The last thing that is done
- * with a generation by whoever changed it. */
+/* End, keep or free the generation if it is time. Every function that changes a generation calls
+ * this last; afterwards the generation may be freed. */
 void generation_check_end(struct generation *gen);
 void generation_destroy(struct generation *gen);
 
@@ -52,13 +53,13 @@ void generation_cancel_parts(struct generation *gen);
 void generation_release_parts(struct generation *gen);
 
 /* ---- generation_deliver.c ---- */
-/* Sinks hear what is new. */
+/* Call every sink: there are new events, or the generation has failed. */
 void generation_deliver(struct generation *gen);
-void generation_stop_smoothing(struct generation *gen); /* what is on its stage is told no more */
+void generation_stop_smoothing(struct generation *gen); /* drop what its smoother holds */
 void generations_on_smooth(uv_timer_t *timer);
 
 /* ---- generation_keep.c ---- */
-void generation_index_add(struct generation *gen); /* into the tables */
+void generation_index_add(struct generation *gen); /* makes it findable by its ids */
 void generation_index_remove(struct generation *gen);
 uint64_t generation_kept_bytes(const struct generation *gen); /* bytes that keeping it takes */
 void generation_keep(struct generation *gen);

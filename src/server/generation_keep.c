@@ -1,5 +1,4 @@
-/* server/generation_keep.c - finding a generation, and keeping those that have ended. See
- * server/generation.h. */
+/* server/generation_keep.c - finding a generation, and keeping those that have ended. */
 #include <string.h>
 #include <xxhash.h>
 
@@ -25,7 +24,7 @@ void generation_index_remove(struct generation *gen) {
     struct generation **at = &gen->all->by_id[bucket_of(str_of(gen->answer.id))];
     while (*at != gen) at = &(*at)->by_id;
     *at = gen->by_id;
-    /* Clients choose this one, so a chain may be as long as there are generations: no search. */
+    /* Clients choose these ids, so one chain may hold all generations: unlink without a search. */
     if (gen->by_request_prev)
         gen->by_request_prev->by_request = gen->by_request;
     else
@@ -39,7 +38,7 @@ static struct generation *find_id(const struct generations *all, struct str id) 
     return gen;
 }
 
-/* The same x-request-id may come twice: the later one is meant, and none of another key. */
+/* If an x-request-id was used twice, the later one is found; never one of another key. */
 static struct generation *find_request(const struct generations *all, const struct key *key,
                                        struct str id) {
     struct generation *gen = all->by_request[bucket_of(id)];
@@ -51,7 +50,7 @@ static struct generation *find_any(const struct generations *all, const struct k
                                    struct str id) {
     struct generation *gen = find_id(all, id);
     if (!gen) gen = find_request(all, key, id);
-    /* Ids of ours have neither of these: what stands before the last is a codec's prefix. */
+    /* The server's ids have neither '-' nor '_': a codec's prefix ends at the last of these. */
     for (size_t i = id.len; !gen && i-- > 0;) {
         if (id.ptr[i] != '-' && id.ptr[i] != '_') continue;
         return find_id(all, str_skip(id, i + 1));
@@ -67,8 +66,7 @@ struct generation *generation_find(const struct generations *all, const struct k
 
 /* ---- kept ---- */
 
-/* What a generation holds beside what can be counted: its parsed body, samplers, the allocator's
- * own.
+/* Memory of a generation that is not counted: its parsed body, samplers, the allocator's overhead.
  * Measured: 15,000 small generations took 6.6 KiB each, of which 3.1 were counted. */
 static const uint64_t WEIGHT_REST_BYTES = 4096;
 

@@ -1,6 +1,6 @@
-/* server/generation_submit.c - from the request to the engine: tokens, limits, submission.
+/* server/generation_submit.c - from the request to the engine: prompt, deadline, submission.
  *
- * A long text is made into tokens in libuv's pool. The pool touches the request and the prompts
+ * A long text is rendered and tokenised in libuv's pool. The pool uses the request and the prompts
  * and nothing else; a generation that is cancelled meanwhile waits for it.
  */
 #include <string.h>
@@ -22,7 +22,7 @@ struct generation_work {
 
 static void refuse_full(const struct generation *gen, struct api_error *e) {
     struct engine_stats stats = engine_stats(gen->model->engine);
-    api_refuse(e, 429, NULL, "queue_full", "too many requests wait already; try again later");
+    api_refuse(e, 429, NULL, "queue_full", "the queue is full; try again later");
     e->retry_after_ms = (int64_t)(stats.predicted_wait_us / 1000) + 1;
 }
 
@@ -76,7 +76,7 @@ static enum status submit_part(struct generation *gen, uint32_t p, struct api_er
     gen->part_count = p + 1;
     for (uint32_t i = 0; i < gen->request.n; i++) {
         gen->answer.choices[part->first + i].tokens = &part->request->choices[i];
-        gen->choices[part->first + i].is_over = false;
+        gen->choices[part->first + i].is_finished = false;
         gen->open_choices++;
     }
     gen->answer.prompt_tokens += (uint32_t)prompt->count;
@@ -88,11 +88,10 @@ static enum status submit_parts(struct generation *gen, struct api_error *e) {
     return ST_OK;
 }
 
-/* The engine has copied the tokens; the ids are not needed any more. */
-static void prepared(struct generation *gen, enum status st, struct api_error *e) {
+static void on_prepared(struct generation *gen, enum status st, struct api_error *e) {
     if (gen->answer.failure.status != 0) return;
     if (st == ST_OK) st = submit_parts(gen, e);
-    prompts_deinit(&gen->prompts);
+    prompts_deinit(&gen->prompts); /* the engine has copied the tokens */
     if (st != ST_OK) {
         generation_fail(gen, e);
         return;
@@ -108,13 +107,13 @@ static void work_in_pool(uv_work_t *req) {
     w->status = prompts_prepare(gen->model, &gen->request, &gen->prompts, &w->error);
 }
 
-static void work_is_done(uv_work_t *req, int rc) {
+static void pool_is_done(uv_work_t *req, int rc) {
     struct generation_work *w = (struct generation_work *)req;
     struct generation *gen = w->generation;
     CHECK(rc == 0 || gen->answer.failure.status != 0);
     gen->work = NULL;
     gen->is_busy = true;
-    prepared(gen, w->status, &w->error);
+    on_prepared(gen, w->status, &w->error);
     gen->is_busy = false;
     mem_free(w);
     generation_check_end(gen);
@@ -123,7 +122,7 @@ static void work_is_done(uv_work_t *req, int rc) {
 static void prepare_here(struct generation *gen) {
     struct api_error error = {0};
     enum status st = prompts_prepare(gen->model, &gen->request, &gen->prompts, &error);
-    prepared(gen, st, &error);
+    on_prepared(gen, st, &error);
 }
 
 static void prepare(struct generation *gen) {
@@ -135,7 +134,7 @@ static void prepare(struct generation *gen) {
     }
     w->generation = gen;
     gen->work = w;
-    CHECK(uv_queue_work(gen->all->options.loop, &w->req, work_in_pool, work_is_done) == 0);
+    CHECK(uv_queue_work(gen->all->options.loop, &w->req, work_in_pool, pool_is_done) == 0);
 }
 
 void generation_start(struct generation *gen, struct sink *s) {
@@ -160,7 +159,7 @@ void generation_cancel_parts(struct generation *gen) {
         engine_cancel(gen->model->engine, gen->parts[p].request);
 }
 
-/* A choice may be on its way once more after its end was seen: it must not lead here. */
+/* The engine may post a choice once more after its end: it must not refer to this generation. */
 void generation_release_parts(struct generation *gen) {
     for (uint32_t p = 0; p < gen->part_count; p++) {
         gen->parts[p].request->user = NULL;

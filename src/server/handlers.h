@@ -1,4 +1,4 @@
-/* server/handlers.h - whoever answers a route. Each ends its exchange, at once or later. */
+/* server/handlers.h - the functions that answer the routes. Each ends its request, now or later. */
 #ifndef SERVER_HANDLERS_H
 #define SERVER_HANDLERS_H
 

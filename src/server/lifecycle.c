@@ -2,10 +2,10 @@
  *
  *     serving --SIGTERM, SIGINT--> draining --all done, or drain_s--> ending --> closed
  *        |                             +---------second signal---------^
- *        +--a model's threads hang or fail--> ill: clients are told, probes see it for a moment,
- *                                             then the end
+ *        +--a model's threads hang or fail--> failed: requests are failed, probes can see it for
+ *                                             two seconds, then the process ends
  *
- * What is waited for is looked at in every tick.
+ * A timer (on_tick) checks all that is waited for.
  */
 #include "server/lifecycle.h"
 
@@ -33,22 +33,23 @@ enum {
     TICK_MS = 100,
     DRAIN_TICK_MS = 10,
     KEY_CHECK_US = 1000000,
-    LOAD_TELL_US = 1000000,
-    END_GRACE_US = 2000000,     /* for last words to leave */
-    ILL_GRACE_US = 2000000,     /* for probes to see it */
-    LET_GO_US = 2000000,        /* for threads to let go of what is to be freed */
-    LET_GO_HURRIED_US = 200000, /* after a second signal */
-    FAILED_STEPS_MAX = 8,       /* in a row: what an engine computes on is lost */
+    LOAD_REPORT_US = 1000000,
+    END_GRACE_US = 2000000,    /* for the last responses to be sent */
+    FAILED_GRACE_US = 2000000, /* for probes to see a failure */
+    STOP_US = 2000000,         /* for threads to stop using what is to be freed */
+    STOP_HURRIED_US = 200000,  /* after a second signal */
+    FAILED_STEPS_MAX = 8,      /* in a row: the device is lost */
 };
 
-static void say(struct server *s, enum log_level level, const char *event, const char *text) {
+static void log_event(struct server *s, enum log_level level, const char *event, const char *text) {
     struct log_field field = log_text("text", str_of(text));
     log_line(s->log, level, event, &field, 1);
 }
 
 /* ---- ending ---- */
 
-static void fail_all(struct server *s, uint32_t status, const char *code, const char *sentence) {
+static void fail_generations(struct server *s, uint32_t status, const char *code,
+                             const char *sentence) {
     struct api_error e = {0};
     api_refuse(&e, status, NULL, code, "%s", sentence);
     e.retry_after_ms = status == 503 ? 5000 : 0;
@@ -61,12 +62,11 @@ static void close_handles(struct server *s) {
     uv_close((uv_handle_t *)&s->stalled, NULL);
 }
 
-/* Everything that the loop holds goes, once nothing runs any more. What does not let go in its
- * time - a model that is being opened, texts in an embedder - is left as it is: the process ends
- * around it. */
+/* Close all handles of the loop once nothing runs any more. Threads that do not stop in time (a
+ * model that is being opened, texts in an embedder) are left as they are: the process exits. */
 static void try_close(struct server *s, bool is_idle, int64_t now_us) {
     if (!is_idle || !registry_stop(s->registry)) {
-        int64_t grace_us = s->is_hurried ? LET_GO_HURRIED_US : LET_GO_US;
+        int64_t grace_us = s->is_hurried ? STOP_HURRIED_US : STOP_US;
         if (now_us < s->http_closed_us + grace_us) return;
         s->is_stuck = true;
         uv_stop(&s->loop);
@@ -81,7 +81,7 @@ static void try_close(struct server *s, bool is_idle, int64_t now_us) {
 static void begin_end(struct server *s) {
     s->is_ending = true;
     s->drain_until_us = clock_now(&clock_real);
-    fail_all(s, 503, "shutting_down", "the server is shutting down");
+    fail_generations(s, 503, "shutting_down", "the server is shutting down");
     ws_clients_drain(s);
 }
 
@@ -96,8 +96,8 @@ static void step_drain(struct server *s) {
     bool is_idle = generations_stats(s->generations).live == 0 && s->embeds == 0 && s->tasks == 0;
     if (!s->is_ending && (is_idle || now_us >= s->drain_until_us)) begin_end(s);
     if (!s->is_ending) return;
-    bool is_told = http_stats(s->http).exchanges == 0 && !s->ws_clients.first;
-    if (!s->is_http_closed && (is_told || now_us >= s->drain_until_us + END_GRACE_US))
+    bool is_sent = http_stats(s->http).exchanges == 0 && !s->ws_clients.first;
+    if (!s->is_http_closed && (is_sent || now_us >= s->drain_until_us + END_GRACE_US))
         close_http(s);
     if (s->is_http_closed) try_close(s, is_idle, now_us);
 }
@@ -128,24 +128,24 @@ const char *lifecycle_failure(const struct server *s) {
     return failure;
 }
 
-/* It cannot be mended from within; whoever looks after the process starts another one. */
-static void give_up(struct server *s, const char *failure) {
+/* Only a new process can repair it; the service manager starts one. */
+static void end_after_failure(struct server *s, const char *failure) {
     if (s->failure || s->is_closed) return;
     s->failure = failure;
-    s->drain_until_us = clock_now(&clock_real) + ILL_GRACE_US;
+    s->drain_until_us = clock_now(&clock_real) + FAILED_GRACE_US;
     s->end_status = err_set(&s->end_err, ST_DEVICE, "%s", failure);
-    say(s, LOG_ERROR, "failure", failure);
+    log_event(s, LOG_ERROR, "engine_failed", failure);
     notify_status(&s->notify, failure);
-    fail_all(s, 500, "engine_lost", "the engine does not answer; the server ends");
+    fail_generations(s, 500, "engine_lost", "the engine does not respond; the server ends");
 }
 
 static void on_stalled(uv_async_t *handle) {
     struct server *s = handle->data;
-    const char *failure = lifecycle_failure(s); /* NULL: the step has ended after all */
-    if (failure) give_up(s, failure);
+    const char *failure = lifecycle_failure(s); /* NULL: the step has ended meanwhile */
+    if (failure) end_after_failure(s, failure);
 }
 
-static void feed_watchdog(struct server *s, int64_t now_us) {
+static void send_watchdog(struct server *s, int64_t now_us) {
     if (s->notify.watchdog_us <= 0 || now_us - s->watchdog_sent_us < s->notify.watchdog_us / 3)
         return;
     if (lifecycle_failure(s)) return;
@@ -155,20 +155,20 @@ static void feed_watchdog(struct server *s, int64_t now_us) {
 
 /* ---- kept weights ---- */
 
-static void tell_weights(struct server *s, const struct served_model *m, enum log_level level,
-                         const char *text) {
+static void log_weights(struct server *s, const struct served_model *m, enum log_level level,
+                        const char *text) {
     struct log_field fields[] = {log_text("model", str_of(m->name)),
                                  log_text("text", str_of(text))};
     log_line(s->log, level, "weights", fields, 2);
 }
 
-/* Now that it answers. */
+/* The model is ready: write the image of its weights. */
 static void keep_weights(struct server *s, const struct served_model *m) {
     struct err err = {0};
-    if (weight_cache_keep(m->host->weights, &err) != ST_OK) tell_weights(s, m, LOG_WARN, err.text);
+    if (weight_cache_keep(m->host->weights, &err) != ST_OK) log_weights(s, m, LOG_WARN, err.text);
 }
 
-/* Once for each model, when they are written or cannot be. */
+/* Log once for each model that its image was written, or why not. */
 static void watch_weights(struct server *s) {
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
         const struct served_model *m = registry_at(s->registry, i);
@@ -178,37 +178,38 @@ static void watch_weights(struct server *s) {
         bool is_fine = st == ST_OK || st == ST_UNAVAILABLE;
         struct err line;
         (void)err_set(&line, st, "%s%s", text,
-                      is_fine ? "" : "; not kept, so the next start makes the weights again");
-        tell_weights(s, m, is_fine ? LOG_INFO : LOG_WARN, line.text);
+                      is_fine ? "" : "; not kept, so the next start converts the weights again");
+        log_weights(s, m, is_fine ? LOG_INFO : LOG_WARN, line.text);
     }
 }
 
-/* ---- time passes ---- */
+/* ---- the timer ---- */
 
 static void check_keys(struct server *s, int64_t now_us) {
     struct err err = {0};
     if (now_us - s->key_check_us < KEY_CHECK_US) return;
     s->key_check_us = now_us;
     const uint32_t changes = keys_facts(s->keys).changes;
-    if (keys_reload(s->keys, false, &err) != ST_OK) say(s, LOG_WARN, "keys", err.text);
+    if (keys_reload(s->keys, false, &err) != ST_OK) log_event(s, LOG_WARN, "keys", err.text);
     if (keys_facts(s->keys).changes == changes) return;
     char text[64];
-    snprintf(text, sizeof(text), "the file has changed; %u keys count", keys_facts(s->keys).keys);
-    say(s, LOG_INFO, "keys", text);
+    snprintf(text, sizeof(text), "the key file has changed; it has %u keys",
+             keys_facts(s->keys).keys);
+    log_event(s, LOG_INFO, "keys", text);
 }
 
-/* A service manager that is told how far loading has come waits longer for it. */
-static void tell_loading(struct server *s, int64_t now_us) {
+/* The service manager extends its timeout with each report. */
+static void report_loading(struct server *s, int64_t now_us) {
     char text[SERVED_NAME_BYTES + 64];
     struct load_progress p = registry_progress(s->registry);
-    if (s->is_loaded || !p.model || now_us - s->status_sent_us < LOAD_TELL_US) return;
+    if (s->is_loaded || !p.model || now_us - s->status_sent_us < LOAD_REPORT_US) return;
     s->status_sent_us = now_us;
     snprintf(text, sizeof(text), "loading %s: %s %.0f %%", p.model->name, p.stage, p.share * 100);
     notify_status(&s->notify, text);
 }
 
-/* Its thread may hang, so nothing is freed; but a socket's file goes. */
-static void end_ill(struct server *s) {
+/* A thread may hang, so nothing is freed; but the socket's file is removed. */
+static void stop_failed(struct server *s) {
     if (!s->is_http_closed) close_http(s);
     uv_stop(&s->loop);
 }
@@ -217,20 +218,21 @@ static void on_tick(uv_timer_t *timer) {
     struct server *s = timer->data;
     int64_t now_us = clock_now(&clock_real);
     const char *failure = lifecycle_failure(s);
-    if (failure) give_up(s, failure);
-    tell_loading(s, now_us);
+    if (failure) end_after_failure(s, failure);
+    report_loading(s, now_us);
     sink_streams_ping(s);
     check_keys(s, now_us);
     watch_weights(s);
-    feed_watchdog(s, now_us);
-    if (s->failure && now_us >= s->drain_until_us) end_ill(s);
+    send_watchdog(s, now_us);
+    if (s->failure && now_us >= s->drain_until_us) stop_failed(s);
     if (s->is_draining && !s->failure && !s->is_closed) step_drain(s);
 }
 
 static void begin_drain(struct server *s) {
     s->is_draining = true;
     s->drain_until_us = clock_now(&clock_real) + (int64_t)(s->settings.drain_s * 1e6);
-    say(s, LOG_INFO, "drain", "finishing what is under way; a second signal ends it at once");
+    log_event(s, LOG_INFO, "drain",
+              "finishing the requests under way; a second signal ends at once");
     notify_stopping(&s->notify);
     http_server_drain(s->http);
     ws_clients_drain(s);
@@ -271,10 +273,10 @@ static void add_metrics(struct server *s, struct served_model *m) {
                                  .block_bytes = m->memory.block_bytes,
                                  .group_count = m->host->model->kv_group_count};
     if (server_metrics_add_model(s->metrics, &info, &m->metrics_idx) != ST_OK)
-        say(s, LOG_WARN, "metrics", "out of memory for a model's metrics");
+        log_event(s, LOG_WARN, "metrics", "out of memory for a model's metrics");
 }
 
-/* What the engine has set aside; the weights and what is common to all models come on top. */
+/* What the engine has allocated, besides weights and what all models share. */
 static uint32_t memory_fields(const struct served_model *m, struct log_field *out) {
     out[0] = log_int("kv_mib", (int64_t)(m->memory.kv_bytes >> 20));
     out[1] = log_int("prefix_mib", (int64_t)(m->memory.prefix_bytes >> 20));
@@ -282,7 +284,7 @@ static uint32_t memory_fields(const struct served_model *m, struct log_field *ou
     return 3;
 }
 
-static void tell_placement(struct server *s, const struct served_model *m) {
+static void log_placement(struct server *s, const struct served_model *m) {
     if (m->state != LOAD_READY) return;
     const char *bound_to = m->host->device.bound_to, *unbound = m->host->device.unbound_text;
     struct log_field fields[] = {log_text("model", str_of(m->name)),
@@ -292,7 +294,7 @@ static void tell_placement(struct server *s, const struct served_model *m) {
         log_line(s->log, bound_to ? LOG_INFO : LOG_WARN, "placement", fields, 2);
 }
 
-static void tell_model(struct server *s, struct served_model *m) {
+static void log_model(struct server *s, struct served_model *m) {
     struct log_field fields[8] = {log_text("model", str_of(m->name)),
                                   log_text("state", str_of(load_state_name(m->state)))};
     uint32_t count = 2;
@@ -306,11 +308,11 @@ static void tell_model(struct server *s, struct served_model *m) {
     if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);
     if (weights.note[0]) {
         struct err line;
-        (void)err_set(&line, ST_BAD, "%s; the weights were made anew", weights.note);
-        tell_weights(s, m, LOG_WARN, line.text);
+        (void)err_set(&line, ST_BAD, "%s; the weights were converted again", weights.note);
+        log_weights(s, m, LOG_WARN, line.text);
     }
     log_line(s->log, failed ? LOG_ERROR : LOG_INFO, "model", fields, count);
-    tell_placement(s, m);
+    log_placement(s, m);
 }
 
 static bool has_ready(const struct server *s) {
@@ -319,7 +321,7 @@ static bool has_ready(const struct server *s) {
     return false;
 }
 
-/* Everything is loaded, or was given up. Without any model there is nothing to serve. */
+/* Every model is ready or has failed. Without any model there is nothing to serve. */
 static void all_loaded(struct server *s) {
     s->is_loaded = true;
     if (s->is_draining) return;
@@ -332,7 +334,7 @@ static void all_loaded(struct server *s) {
     }
     notify_ready(&s->notify);
     notify_status(&s->notify, "serving");
-    lifecycle_welcome(s);
+    lifecycle_print_examples(s);
 }
 
 static void on_changed(void *ctx, struct served_model *m) {
@@ -341,16 +343,16 @@ static void on_changed(void *ctx, struct served_model *m) {
         all_loaded(s);
         return;
     }
-    tell_model(s, m);
+    log_model(s, m);
     if (m->state != LOAD_READY) return;
     add_metrics(s, m);
     keep_weights(s, m);
 }
 
-/* ---- birth ---- */
+/* ---- start ---- */
 
 static void open_handles(struct server *s) {
-    /* A file over the limit of the system's is an error to its writer, and no reason to die. */
+    /* SIGXFSZ: a file over the system's size limit is an error of the write, not of the process. */
     static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGXFSZ};
     const uv_signal_cb calls[SIGNALS] = {on_end_signal, on_end_signal, on_reload_signal,
                                          on_ignored_signal, on_ignored_signal};
@@ -365,7 +367,7 @@ static void open_handles(struct server *s) {
     CHECK(uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS) == 0);
 }
 
-/* As many descriptors as the system lets us have; how many those are bounds the connections. */
+/* The limit of connections is derived from the limit of descriptors. */
 static void raise_descriptors(struct server *s) {
     uint64_t before = 0, after = 0;
     http_raise_fd_limit(&before, &after);
@@ -412,7 +414,7 @@ static enum status make_parts(struct server *s, struct err *err) {
 static enum status start(struct server *s, struct err *err) {
     TRY(make_tools(s, err));
     raise_descriptors(s);
-    open_handles(s); /* before the load, so that a signal during it is heard */
+    open_handles(s); /* before loading, so that signals during it are handled */
     s->has_handles = true;
     TRY(make_parts(s, err));
     return registry_start(s->registry, err);
@@ -420,7 +422,7 @@ static enum status start(struct server *s, struct err *err) {
 
 /* ---- the end ---- */
 
-/* What a failed start has left in the loop. */
+/* Close what a failed start has opened. */
 static void abandon_start(struct server *s) {
     if (s->http && !s->is_http_closed) close_http(s);
     if (s->generations) generations_close(s->generations);
@@ -432,8 +434,8 @@ static void abandon_start(struct server *s) {
     uv_run(&s->loop, UV_RUN_DEFAULT);
 }
 
-/* A thread that hangs still uses what would be freed: the process ends around it. */
-static void leave(struct server *s) {
+/* A thread that hangs may use what would be freed: the process exits without freeing it. */
+static void exit_unfreed(struct server *s) {
     tracer_destroy(s->tracer);
     notify_close(&s->notify);
 }
@@ -472,7 +474,7 @@ enum status server_run(const struct settings *settings, struct err *err) {
         abandon_start(s);
     }
     if (s->failure || s->is_stuck)
-        leave(s);
+        exit_unfreed(s);
     else
         destroy(s);
     return st;

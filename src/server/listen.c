@@ -1,4 +1,4 @@
-/* server/listen.c - where the server listens, what it says about it, and SIGHUP. */
+/* server/listen.c - the listeners, the text that is printed at the start, and SIGHUP. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ void lifecycle_limits(const struct server *s, struct http_limits *out) {
                                 .write_ms = ms_of(t->write_timeout_s)};
 }
 
-static void say_listening(const char *where) {
+static void print_listening(const char *where) {
     fprintf(stderr, "listening on %s\n", where);
     fflush(stderr);
 }
@@ -35,7 +35,7 @@ static enum status listen_tcp(struct server *s, struct err *err) {
     bool is_six = strchr(host, ':') && host[0] != '[';
     snprintf(s->url, sizeof(s->url), "%s://%s%s%s:%u", s->tls ? "https" : "http", is_six ? "[" : "",
              host, is_six ? "]" : "", port);
-    say_listening(s->url);
+    print_listening(s->url);
     return ST_OK;
 }
 
@@ -43,7 +43,7 @@ static enum status listen_unix(struct server *s, struct err *err) {
     char where[512];
     TRY(http_listen_unix(s->http, s->settings.uds, err));
     snprintf(where, sizeof(where), "unix:%s", s->settings.uds);
-    say_listening(where);
+    print_listening(where);
     return ST_OK;
 }
 
@@ -51,22 +51,22 @@ static enum status listen_given(struct server *s, struct err *err) {
     for (uint32_t i = 0; i < s->notify.listen_count; i++) {
         char where[64];
         TRY(http_listen_fd(s->http, s->notify.listen_fds[i], s->tls, err));
-        snprintf(where, sizeof(where), "descriptor %d, which was handed over",
+        snprintf(where, sizeof(where), "file descriptor %d, passed by the service manager",
                  s->notify.listen_fds[i]);
-        say_listening(where);
+        print_listening(where);
     }
     return ST_OK;
 }
 
 enum status lifecycle_listen(struct server *s, struct err *err) {
-    bool is_port_said = settings_origin(&s->settings, "port") != FROM_DEFAULT;
+    bool is_port_set = settings_origin(&s->settings, "port") != FROM_DEFAULT;
     bool has_other = s->settings.uds || s->notify.listen_count > 0;
     TRY(listen_given(s, err));
     if (s->settings.uds) TRY(listen_unix(s, err));
-    return is_port_said || !has_other ? listen_tcp(s, err) : ST_OK;
+    return is_port_set || !has_other ? listen_tcp(s, err) : ST_OK;
 }
 
-static void say_ready(const struct server *s) {
+static void print_ready(const struct server *s) {
     const char *word = " serves ";
     fprintf(stderr, "ready: %s", s->url[0] ? s->url : "the socket");
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
@@ -78,11 +78,11 @@ static void say_ready(const struct server *s) {
     fprintf(stderr, "\n");
 }
 
-/* What can be pasted into a shell and into Python, which wants no blanks before a line. */
-void lifecycle_welcome(struct server *s) {
+/* To be pasted into a shell and into Python, so no line is indented. */
+void lifecycle_print_examples(struct server *s) {
     const struct served_model *m = registry_default(s->registry);
     const char *auth = s->settings.api_key_file ? " -H 'authorization: Bearer KEY'" : "";
-    say_ready(s);
+    print_ready(s);
     if (!s->url[0] || !m->engine) return;
     fprintf(
         stderr,
@@ -99,12 +99,12 @@ void lifecycle_welcome(struct server *s) {
 
 /* ---- SIGHUP ---- */
 
-static void tell(struct server *s, enum log_level level, const char *what, const char *text) {
+static void log_reload(struct server *s, enum log_level level, const char *what, const char *text) {
     struct log_field fields[] = {log_text("what", str_of(what)), log_text("text", str_of(text))};
     log_line(s->log, level, "reload", fields, text[0] ? 2 : 1);
 }
 
-static void take_settings(struct server *s, struct settings *fresh) {
+static void apply_settings(struct server *s, struct settings *fresh) {
     struct http_limits limits;
     struct err err = {0};
     settings_deinit(&s->settings);
@@ -113,7 +113,7 @@ static void take_settings(struct server *s, struct settings *fresh) {
     http_set_limits(s->http, &limits);
     generations_set_keep(s->generations, ms_of(s->settings.keep_s), s->settings.keep_memory);
     if (log_set(s->log, s->settings.log_format, s->settings.log_level, &err) != ST_OK)
-        tell(s, LOG_WARN, "log", err.text);
+        log_reload(s, LOG_WARN, "log", err.text);
 }
 
 static void reload_settings(struct server *s) {
@@ -122,20 +122,22 @@ static void reload_settings(struct server *s) {
     struct err err = {0};
     buf_init(&restart, 4096);
     if (settings_reload(&s->settings, &fresh, &restart, &err) != ST_OK)
-        tell(s, LOG_WARN, "settings", err.text);
+        log_reload(s, LOG_WARN, "settings", err.text);
     else
-        take_settings(s, &fresh);
-    if (restart.len > 0) tell(s, LOG_WARN, "these settings need a restart", buf_text(&restart));
+        apply_settings(s, &fresh);
+    if (restart.len > 0)
+        log_reload(s, LOG_WARN, "settings that need a restart", buf_text(&restart));
     buf_deinit(&restart);
 }
 
 void lifecycle_reload(struct server *s) {
     struct err err = {0};
-    bool is_serving = s->is_loaded && !s->is_draining; /* else a manager must not hear "ready" */
+    bool is_serving = s->is_loaded && !s->is_draining; /* else "ready" must not be reported */
     if (is_serving) notify_reloading(&s->notify);
     if (s->settings.config) reload_settings(s);
-    if (keys_reload(s->keys, true, &err) != ST_OK) tell(s, LOG_WARN, "keys", err.text);
-    if (s->tls && tls_context_reload(s->tls, &err) != ST_OK) tell(s, LOG_WARN, "tls", err.text);
-    tell(s, LOG_INFO, "done", "");
+    if (keys_reload(s->keys, true, &err) != ST_OK) log_reload(s, LOG_WARN, "keys", err.text);
+    if (s->tls && tls_context_reload(s->tls, &err) != ST_OK)
+        log_reload(s, LOG_WARN, "tls", err.text);
+    log_reload(s, LOG_INFO, "done", "");
     if (is_serving) notify_ready(&s->notify);
 }

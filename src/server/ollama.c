@@ -19,8 +19,8 @@
 
 enum { BODY_BYTES_MAX = 1 << 24, DIGEST_BYTES = 65 };
 
-/* Ollama's clients tell models apart by a digest. Reading gigabytes for one would hold up the
- * start, so it is one of what identifies the file here: its path and size. */
+/* Ollama's clients identify a model by a digest. Hashing gigabytes would delay the start, so the
+ * digest is made of the file's path and size. */
 static void put_digest(const struct served_model *m, char out[DIGEST_BYTES]) {
     for (uint64_t i = 0; i < 4; i++) {
         uint64_t part = XXH3_64bits_withSeed(m->path, str_of(m->path).len, m->file_bytes + i);

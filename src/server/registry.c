@@ -1,7 +1,7 @@
 /* server/registry.c - see server/registry.h.
  *
- * The loader thread owns a model's parts until it posts it as done: it writes `loaded`, then
- * raises `done_count`; the io thread reads them in that order.
+ * The loader thread owns the parts of a model until it raises `done_count`; after that they belong
+ * to the I/O thread.
  */
 #include "server/registry.h"
 
@@ -81,7 +81,7 @@ static void on_progress(void *ctx, const char *stage, double share) {
     atomic_store(&r->permille, (unsigned)(share * 1000));
 }
 
-/* A look at the file without its weights. */
+/* Opens the file without its weights. */
 static bool is_encoder(const char *path) {
     struct host host = {0};
     struct err ignored = {0};
@@ -146,12 +146,12 @@ static void *load_main(void *arg) {
     return NULL;
 }
 
-/* ---- what the io thread makes of it ---- */
+/* ---- on the I/O thread ---- */
 
 static void notify_output(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->output); }
 static void notify_embedded(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->embedded); }
 
-/* One number for everything that an answer's bits depend on besides the request. */
+/* A hash of everything that an answer's bits depend on besides the request. */
 static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_BYTES]) {
     char text[MODEL_PATH_BYTES + 256];
     const struct host *h = p->model->host;
@@ -177,7 +177,7 @@ static void choose_tools(const struct registry *r, struct served_model *m) {
         m->tools = tool_form_of_template(with);
 }
 
-/* Of a folder, what its tensors take. */
+/* Of a folder: the bytes of its tensors. */
 static uint64_t bytes_of(const struct model_parts *p, const struct model_file *f) {
     uint64_t bytes = 0;
     if (model_file_kind(f) == MODEL_GGUF && file_size(p->path) > 0)
@@ -318,7 +318,7 @@ enum status registry_find_ready(const struct registry *r, struct str name,
 
 /* ---- create and destroy ---- */
 
-/* The number behind ",NAME=" at the end of *text, which is cut off there; untouched if absent. */
+/* Removes ",NAME=NUMBER" from the end of *text; *out is unchanged if it is absent. */
 static bool cut_number(struct str *text, struct str name, uint64_t *out) {
     for (size_t i = 0; i < text->len; i++) {
         if (!str_starts(str_skip(*text, i), name)) continue;
@@ -366,7 +366,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
             .dir = r->images, .max_bytes = s->weights_cache_max, .verify = s->verify};
     o->policy = sched_policy_find(s->policy);
     if (!o->policy)
-        return err_set(err, ST_BAD, "policy: \"%s\" is none; \"jitney knobs\" lists them",
+        return err_set(err, ST_BAD, "unknown policy \"%s\"; \"jitney knobs\" lists the policies",
                        s->policy);
     for (uint32_t i = 0; i < s->set.count; i++)
         TRY(knobs_set_pair(&o->knobs, str_of(s->set.items[i]), err));
@@ -375,7 +375,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
 
 static enum status add_model(struct registry *r, const char *operand, struct err *err) {
     if (r->count == SERVED_MAX)
-        return err_set(err, ST_BAD, "more than %d models cannot be served at one time", SERVED_MAX);
+        return err_set(err, ST_BAD, "too many models; at most %d can be served", SERVED_MAX);
     if (str_of(operand).len >= MODEL_PATH_BYTES)
         return err_set(err, ST_BAD, "the name of a model is too long");
     struct served_model *m = &r->models[r->count];
@@ -385,7 +385,7 @@ static enum status add_model(struct registry *r, const char *operand, struct err
     for (uint32_t i = 0; i < r->count; i++)
         if (strcmp(r->models[i].name, m->name) == 0)
             return err_set(err, ST_BAD,
-                           "two models are called \"%s\"; give each its --served-model-name",
+                           "two models have the name \"%s\"; give each a --served-model-name",
                            m->name);
     m->parts = mem_zalloc(sizeof(*m->parts));
     if (!m->parts) return err_set(err, ST_NOMEM, "out of memory for a model");
@@ -406,8 +406,8 @@ static enum status fill(struct registry *r, struct err *err) {
     if (s->models.count == 0) TRY(add_model(r, "smollm2", err));
     for (uint32_t i = 0; i < s->models.count; i++) TRY(add_model(r, s->models.items[i], err));
     if (s->served_model_name.count > r->count)
-        return err_set(err, ST_BAD, "%u names are given for %u models", s->served_model_name.count,
-                       r->count);
+        return err_set(err, ST_BAD, "--served-model-name gives %u names for %u models",
+                       s->served_model_name.count, r->count);
     return ST_OK;
 }
 

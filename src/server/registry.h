@@ -1,14 +1,14 @@
-/* server/registry.h - names and the models behind them, while they load and when they serve.
+/* server/registry.h - the served models by name: loading, state, engines and embedders.
  *
  *     WAITING -> LOADING -> READY
  *                   +-----> FAILED
  *
- * A thread of its own opens the models one after the other; what it has done is posted to the
- * loop, so that everything here is read and changed by the io thread alone, but for the progress
- * of the model that is being loaded. A model that writes text has an engine, started here; every
- * model may have an embedder.
+ * A loader thread opens the models one after the other and posts each result to the loop, so that
+ * everything here is read and changed by the I/O thread alone, except the progress of the model
+ * that is being loaded. A model that writes text has an engine, started here; every model may have
+ * an embedder.
  *
- * Lifetime: create, start, (loop), stop, destroy. Thread: the io thread.
+ * Lifetime: create, start, (loop), stop, destroy. Thread: the I/O thread.
  */
 #ifndef SERVER_REGISTRY_H
 #define SERVER_REGISTRY_H
@@ -36,10 +36,10 @@ const char *load_state_name(enum load_state s);
 
 enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24 };
 
-/* A model as the io thread sees it. Everything below `state` is valid once it is READY. */
+/* A model as the I/O thread sees it. Everything below `state` is valid once it is READY. */
 struct served_model {
-    char name[SERVED_NAME_BYTES]; /* what clients call it */
-    char stem[SERVED_NAME_BYTES]; /* its file's name; answers to that, too */
+    char name[SERVED_NAME_BYTES]; /* the name that clients use */
+    char stem[SERVED_NAME_BYTES]; /* its file's name, which clients may use, too */
     char operand[MODEL_PATH_BYTES];
     enum load_state state;
     struct err failure; /* FAILED */
@@ -52,7 +52,7 @@ struct served_model {
     const struct tokenizer *tokenizer;
     struct chat_prompt *chat;      /* NULL: it has no template */
     struct err chat_missing;       /* why not */
-    const struct tool_form *tools; /* NULL: it has none that can be read */
+    const struct tool_form *tools; /* how it writes tool calls; NULL: not known */
     bool tools_as_text;            /* its template has no place for tools: api/tools_as_text.h */
     uint32_t ctx_tokens;
     uint32_t piece_bytes_max; /* of its tokenizer's longest piece; 0: a token may be longer */
@@ -63,9 +63,9 @@ struct served_model {
     struct knobs knobs; /* of the engine */
     struct service_memory memory;
     uint32_t metrics_idx;  /* its number in the metrics */
-    uint32_t live_choices; /* asked for and not ended; the generations' (server/generation.h) */
+    uint32_t live_choices; /* of its generations, that the engine has not ended */
 
-    struct model_parts *parts; /* the registry's */
+    struct model_parts *parts; /* private to registry.c */
 };
 
 /* Called by the loop, with the model in `data` of a handle; on_stall by the watchdog's thread. */
@@ -77,16 +77,16 @@ struct registry_hooks {
     void *ctx;
 };
 
-/* What the settings name, WAITING. ST_BAD: a name twice, a runner or a knob that is none. The
- * settings outlive it. */
+/* The models of the settings, all WAITING. ST_BAD: a duplicate name, or an invalid runner, policy
+ * or knob. The settings outlive it. */
 enum status registry_create(struct uv_loop_s *loop, const struct settings *settings,
                             const struct registry_hooks *hooks, struct registry **out,
                             struct err *err);
 /* Begin to load. */
 enum status registry_start(struct registry *r, struct err *err);
 
-/* Load nothing further, stop the engines. False: a model is being opened and the thread cannot
- * be joined yet; on_changed comes when it can. */
+/* Stop loading and stop the engines. False: a model is being opened, and the loader thread cannot
+ * be joined yet; on_changed is called when it can. */
 bool registry_stop(struct registry *r);
 /* After registry_stop was true; the handles close with the loop. */
 void registry_close(struct registry *r);
@@ -94,17 +94,17 @@ void registry_destroy(struct registry *r); /* after the loop has run dry; NULL i
 
 uint32_t registry_count(const struct registry *r);
 struct served_model *registry_at(const struct registry *r, uint32_t i);
-/* By name, by its file's name, or either with ":latest" behind it; NULL: there is none. */
+/* By name or by its file's name; ":latest" at the end is ignored. NULL: unknown. */
 struct served_model *registry_find(const struct registry *r, struct str name);
 /* The model that a request names (`name.ptr` NULL: the default), if it is READY. ST_BAD: `e` says
  * that it is unknown, still loading or failed. */
 enum status registry_find_ready(const struct registry *r, struct str name,
                                 struct served_model **out, struct api_error *e);
-/* The one that is meant when none is named: the first that writes text, else the first. */
+/* The model of a request that names none: the first ready one that writes text, else the first. */
 struct served_model *registry_default(const struct registry *r);
 
 bool registry_is_loaded(const struct registry *r); /* all are READY or FAILED */
-/* How far loading has come: the model under way (NULL: none), its stage, 0 .. 1 of it. */
+/* The model that is being loaded (NULL: none), what is being done, and the share that is done. */
 struct load_progress {
     const struct served_model *model;
     const char *stage;

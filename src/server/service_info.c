@@ -1,7 +1,4 @@
-/* server/service_info.c - what the server says about itself: models, health, metrics, pages.
- *
- * None of it waits for an engine: what engines count is read as of their last step.
- */
+/* server/service_info.c - models, health, version, metrics, the OpenAPI document and the page. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +44,7 @@ void handle_models(struct http_request *req) {
     buf_deinit(&body);
 }
 
-/* Names may hold a slash, which clients send as it is or as %2F. */
+/* A name may have a slash, which clients send as it is or as %2F. */
 static bool decode_name(struct str sent, struct buf *out) {
     struct buf query;
     buf_init(&query, NAME_BYTES_MAX);
@@ -72,7 +69,7 @@ void handle_model(struct http_request *req) {
         respond_json(req, &body);
     } else {
         api_refuse(&e, 404, "model", "model_not_found",
-                   "the model \"%.*s\" is not one that this server has; GET /v1/models lists them",
+                   "unknown model \"%.*s\"; GET /v1/models lists this server's models",
                    STR_ARG(req->arg));
         respond_error(req, &e);
     }
@@ -124,7 +121,7 @@ void handle_ready(struct http_request *req) {
     buf_deinit(&body);
 }
 
-/* In the shape that llama-server's clients wait for. */
+/* In the form that llama-server's clients expect. */
 void handle_health(struct http_request *req) {
     struct server *s = req->server;
     char text[SERVED_NAME_BYTES + 128];

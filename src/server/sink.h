@@ -46,7 +46,7 @@ struct sink {
 
 /* The whole answer, when it is done. */
 struct sink *sink_whole_create(struct http_request *req);
-/* Each event as it comes, from the one behind number `after` on. */
+/* Each event as it comes, beginning after event number `after`. */
 struct sink *sink_stream_create(struct http_request *req, const struct generation *gen,
                                 uint32_t after);
 /* "202 Accepted" with a location to poll. */

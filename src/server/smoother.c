@@ -10,9 +10,9 @@ struct smoother {
     struct event_log *stage;
     int64_t window_us, last_us, due_us;
     uint32_t noted;   /* events of the stage whose characters are counted */
-    uint32_t next;    /* the first that has not moved on whole */
-    size_t offset;    /* bytes of its text that have */
-    uint64_t pending; /* characters counted and not moved on */
+    uint32_t next;    /* the first that has not moved completely */
+    size_t offset;    /* bytes of its text that have moved */
+    uint64_t pending; /* characters counted and not moved */
 };
 
 enum status smoother_create(int64_t window_us, uint64_t bytes_max, struct smoother **out) {
@@ -40,7 +40,7 @@ struct event_log *smoother_stage(struct smoother *s) {
 
 bool smoother_is_empty(const struct smoother *s) { return s->next == event_log_count(s->stage); }
 
-/* Names of tools and stop strings are told whole. */
+/* Names of tools and stop strings are not divided. */
 static bool is_text(const struct api_event *ev) {
     return ev->kind == EVENT_TEXT || ev->kind == EVENT_ARGS;
 }
@@ -56,7 +56,7 @@ void smoother_note(struct smoother *s, int64_t now_us) {
     s->due_us = now_us + s->window_us;
 }
 
-/* How many characters may go now. Rounded down, and what was not enough for one counts on. */
+/* How many characters may move now; rounded down, and the rest of the time is kept. */
 static uint64_t budget_of(struct smoother *s, int64_t now_us) {
     if (now_us >= s->due_us) return s->pending;
     if (now_us <= s->last_us) return 0;

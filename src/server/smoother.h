@@ -1,11 +1,11 @@
-/* server/smoother.h - text that comes in bursts, told evenly.
+/* server/smoother.h - sends text evenly that the engine produces in bursts.
  *
- * Tellers write into a log of its own, the stage; from there events move on to the answer's log,
- * so many characters for the time that has passed that everything on the stage is out a window
- * after the last of it came. A text may be told in pieces, never within a character; its tokens
- * go with its first piece. What is no text moves on as soon as everything before it has.
+ * New events are written to the smoother's own log, the stage. From there they move to the answer's
+ * log, so many characters for the time that has passed that the stage is empty one window after
+ * the last event came. A text may be divided, never within a character; its tokens are counted
+ * with its first piece. Other events move as soon as everything before them has moved.
  *
- * Lifetime: create, note what came, release as time passes, destroy. Thread: its owner.
+ * Lifetime: create, note new events, release as time passes, destroy. Thread: its owner.
  * Memory: the stage, under a maximum.
  */
 #ifndef SERVER_SMOOTHER_H
@@ -24,11 +24,11 @@ enum status smoother_create(int64_t window_us, uint64_t bytes_max, struct smooth
 void smoother_destroy(struct smoother *s); /* NULL is fine */
 
 struct event_log *smoother_stage(struct smoother *s);
-/* Something was written to the stage. */
+/* Call it when events were written to the stage. */
 void smoother_note(struct smoother *s, int64_t now_us);
 
-/* Move on what is due. `on_finish` hears of every EVENT_FINISH that has moved. The status is that
- * of the log. */
+/* Move the events that are due. `on_finish` is called for every EVENT_FINISH that moves. Returns
+ * the status of the log. */
 typedef void smoother_finish_fn(void *ctx, uint32_t choice, enum finish_reason finish);
 enum status smoother_release(struct smoother *s, int64_t now_us, struct event_log *to,
                              smoother_finish_fn *on_finish, void *ctx);

@@ -1,11 +1,11 @@
 /* server/ws_client.c - answers over a WebSocket: GET /v1/stream.
  *
- * A message is a request, and the pieces of its answer come back as messages, the same as the
- * events of a stream. Requests come one after the other on one connection:
+ * Each message of the client is a request; the events of its answer are sent back as messages. The
+ * requests of one connection are handled one after the other:
  *
  *     {"model": .., "messages": [..]}                  a chat, as POST /v1/chat/completions
  *     {"path": "/v1/completions", "body": {..}}        any other route that gives text
- *     {"type": "cancel"}                               ends the answer under way
+ *     {"type": "cancel"}                               cancels the request under way
  */
 #include <stdio.h>
 
@@ -36,24 +36,24 @@ struct ws_client {
     const struct key *key;
     struct ws *ws;
     const struct codec *codec;  /* of the request under way, or of the last */
-    struct ws_sink *sink;       /* NULL: nothing is under way */
-    struct ws_message *reading; /* in the pool; NULL: none */
+    struct ws_sink *sink;       /* NULL: no request is under way */
+    struct ws_message *reading; /* being parsed in the pool; NULL: none */
     bool is_closing;
     struct list_link in_server;
 };
 
-/* A message while it is read. */
+/* A message while it is decoded. */
 struct ws_message {
     struct task base;
     struct ws_client *client; /* NULL: it has closed */
-    char *copy;               /* NULL: the connection's own, which stays meanwhile */
+    char *copy;               /* NULL: `text` is the connection's */
     struct str text;
     uint64_t bytes_max;
     int64_t arrived_us;
     char id[SERVER_ID_BYTES];
 
-    /* What it says. */
-    bool is_cancel, is_cancelled; /* it cancels; it was cancelled meanwhile */
+    /* Its contents. */
+    bool is_cancel, is_cancelled; /* it is a cancel; it was cancelled */
     const struct route *route;
     const struct codec *codec;
     struct api_request request;
@@ -64,7 +64,7 @@ struct ws_message {
 static void put_piece(void *ctx, uint32_t number, struct str name, struct str data) {
     struct ws_sink *k = ctx;
     (void)number;
-    (void)name; /* stands in the data, too */
+    (void)name; /* is part of the data, too */
     k->has_put = true;
     ws_send(k->client->ws, data);
 }
@@ -158,7 +158,7 @@ static enum status start(struct ws_client *c, struct ws_message *t, struct api_e
     return has_sink ? ST_OK : refuse_memory(e);
 }
 
-/* ---- reading a message, on any thread ---- */
+/* ---- decoding a message, on any thread ---- */
 
 /* The body of {"path", "body"}, as a document of its own. */
 static enum status unwrap(const struct json *message, uint64_t bytes_max, struct json **body) {
@@ -174,7 +174,7 @@ static enum status unwrap(const struct json *message, uint64_t bytes_max, struct
     return st;
 }
 
-/* Which route a message means, and what it says: *body is `message` or one of its own. */
+/* The route of a message, and its body: `message` itself, or a document of its own. */
 static enum status read_path(struct ws_message *t, struct json *message, struct json **body) {
     struct api_error *e = &t->base.error;
     struct str path = STR("/v1/chat/completions"), arg;
@@ -183,7 +183,7 @@ static enum status read_path(struct ws_message *t, struct json *message, struct 
     if (is_wrapped) path = json_str(json_get(message, "path"));
     t->route = routes_find(HTTP_POST, path, &arg, &allowed);
     if (!t->route || t->route->handle != handle_text)
-        return api_refuse(e, 404, "path", NULL, "\"%.*s\" is no path that gives text",
+        return api_refuse(e, 404, "path", NULL, "\"%.*s\" is not a path that gives text",
                           STR_ARG(path));
     t->codec = routes_codec(t->route, path);
     if (!is_wrapped) return ST_OK;
@@ -193,7 +193,7 @@ static enum status read_path(struct ws_message *t, struct json *message, struct 
     return st == ST_OK ? ST_OK : api_refuse(e, 503, NULL, NULL, "out of memory");
 }
 
-/* `message` is used up. */
+/* Takes `message`. */
 static enum status read_message(struct ws_message *t, struct json *message) {
     struct json *body = message;
     if (json_kind(message) != JS_MAP) {
@@ -223,10 +223,10 @@ static void read_text(struct task *base) {
             api_refuse(&base->error, 400, NULL, NULL, "the message is not JSON: %s", err.text);
 }
 
-/* ---- what follows from it ---- */
+/* ---- handling a message ---- */
 
-static enum status act(struct ws_client *c, struct ws_message *t, struct api_error *e) {
-    if (t->codec && !c->sink) c->codec = t->codec; /* words what is wrong with it, too */
+static enum status handle_message(struct ws_client *c, struct ws_message *t, struct api_error *e) {
+    if (t->codec && !c->sink) c->codec = t->codec; /* also writes its errors */
     TRY(t->base.status);
     if (t->is_cancel) {
         cancel(c);
@@ -240,35 +240,36 @@ static enum status act(struct ws_client *c, struct ws_message *t, struct api_err
     return start(c, t, e);
 }
 
-static void was_read(struct task *base) {
+static void on_decoded(struct task *base) {
     struct ws_message *t = (struct ws_message *)base;
     struct ws_client *c = t->client; /* NULL: it has closed */
     if (c && c->reading == t) c->reading = NULL;
-    if (c && !c->is_closing && act(c, t, &base->error) != ST_OK) send_error(c, &base->error, t->id);
+    if (c && !c->is_closing && handle_message(c, t, &base->error) != ST_OK)
+        send_error(c, &base->error, t->id);
     if (c && c->server->is_draining) ws_clients_drain(c->server);
     api_request_deinit(&t->request);
     mem_free(t->copy);
     mem_free(t);
 }
 
-/* A key may have been taken away since it opened the door. */
-static bool is_welcome(struct ws_client *c) {
+/* The key may have been removed since the connection was opened. */
+static bool check_key(struct ws_client *c) {
     if (c->is_closing) return false;
     if (keys_is_live(c->server->keys, c->key)) return true;
     c->is_closing = true;
-    ws_close(c->ws, WS_POLICY_VIOLATION, "the API key is not one of this server any more");
+    ws_close(c->ws, WS_POLICY_VIOLATION, "the API key was removed from this server's key file");
     return false;
 }
 
-/* A long message is read in the pool, from a copy; what comes behind it meanwhile is read here. */
-static struct ws_message *make_reading(struct ws_client *c, struct str text, bool is_long) {
+/* A long message is decoded in the pool, from a copy; later messages meanwhile are decoded here. */
+static struct ws_message *make_message(struct ws_client *c, struct str text, bool is_long) {
     struct ws_message *t = mem_zalloc(sizeof(*t));
     char *copy = t && is_long ? mem_dup(text.ptr, text.len) : NULL;
     if (!t || (is_long && !copy)) {
         mem_free(t);
         return NULL;
     }
-    *t = (struct ws_message){.base = {.work = read_text, .done = was_read},
+    *t = (struct ws_message){.base = {.work = read_text, .done = on_decoded},
                              .client = c,
                              .copy = copy,
                              .text = {copy ? copy : text.ptr, text.len},
@@ -285,9 +286,9 @@ static void on_text(void *ctx, struct ws *ws, struct str text) {
     char id[SERVER_ID_BYTES];
     bool is_long = text.len >= TASK_READ_FROM_BYTES;
     (void)ws;
-    if (!is_welcome(c)) return;
+    if (!check_key(c)) return;
     bool is_busy = is_long && (c->reading || c->sink);
-    struct ws_message *t = is_busy ? NULL : make_reading(c, text, is_long);
+    struct ws_message *t = is_busy ? NULL : make_message(c, text, is_long);
     if (t) {
         if (is_long) c->reading = t;
         task_run_alone(&t->base, c->server, is_long);
@@ -327,7 +328,8 @@ static void refuse_upgrade(struct http_request *req) {
     };
     struct api_error e = {0};
     struct buf body;
-    api_refuse(&e, 426, NULL, "upgrade_required", "this path speaks WebSocket (RFC 6455)");
+    api_refuse(&e, 426, NULL, "upgrade_required",
+               "this path requires an upgrade to WebSocket (RFC 6455)");
     buf_init(&body, ERROR_BYTES);
     req->codec->put_error(&e, str_of(req->request_id), &body);
     respond(req, &(struct response){

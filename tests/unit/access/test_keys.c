@@ -91,21 +91,21 @@ static void test_a_damaged_file_is_told_without_its_secrets(void **state) {
     static const struct {
         const char *text, *sentence;
     } cases[] = {
-        {"", "has no keys"},
-        {"# only\n@lab rpm=5\n", "has no keys"},
-        {"ok\nsecret rpm=x\n", ":2: rpm= has a value that it cannot have"},
-        {"secret rpm=4294967296\n", ":1: rpm= has a value that it cannot have"},
-        {"secret priority=1001\n", ":1: priority= has a value that it cannot have"},
-        {"secret admin=yes\n", ":1: admin= has a value that it cannot have"},
-        {"secret more\n", ":1: has a word that is none of name= tenant= rpm= tpm= concurrent= "
+        {"", "no keys; the file needs at least one"},
+        {"# only\n@lab rpm=5\n", "no keys; the file needs at least one"},
+        {"ok\nsecret rpm=x\n", ":2: invalid value of rpm="},
+        {"secret rpm=4294967296\n", ":1: invalid value of rpm="},
+        {"secret priority=1001\n", ":1: invalid value of priority="},
+        {"secret admin=yes\n", ":1: invalid value of admin="},
+        {"secret more\n", ":1: unknown option; known: name= tenant= rpm= tpm= concurrent= "
                           "priority= admin"},
-        {"@lab admin\nsecret\n", ":1: has a word that is none of"},
-        {"secret\nother\nsecret rpm=1\n", ":3: the same stands in an earlier line"},
-        {"@a\n@a\nsecret\n", ":2: the same stands in an earlier line"},
+        {"@lab admin\nsecret\n", ":1: unknown option; known: name="},
+        {"secret\nother\nsecret rpm=1\n", ":3: duplicate key; it is already defined on line 1"},
+        {"@a\n@a\nsecret\n", ":2: duplicate tenant; it is already defined on line 1"},
         {"@\nsecret\n", ":1: a tenant's name has 1 to 63 printable characters"},
         {"s\xC3\xA9"
          "cret\n",
-         ":1: a key is made of printable ASCII characters"},
+         ":1: a key must be printable ASCII characters"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct keys *k = NULL;
