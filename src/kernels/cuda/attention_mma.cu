@@ -325,7 +325,8 @@ static __device__ void bring_first(const struct cuda_attention &a, const struct 
     copies_commit();
 }
 
-/* A segment whose first tile is on its way. */
+/* A segment whose first tile is on its way. Where the block goes on with the next segment, the
+ * first tile of that is on its way at the end. */
 template <int D>
 static __device__ void attend_short(const struct cuda_attention &a, const struct short_work<D> &w,
                                     uint32_t segment, struct short_sums<D> *sums) {
@@ -334,12 +335,13 @@ static __device__ void attend_short(const struct cuda_attention &a, const struct
     const struct short_shared &m = *w.shared;
     uint32_t from = first_tile(segment, w.all);
     uint32_t to = min((segment + 1) * PER_SEGMENT, (w.all.end + TILE - 1) / TILE);
+    uint32_t last = a.segments > 1 ? to : (w.all.end + TILE - 1) / TILE;
     const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
     float factor = exponent_factor(a);
     const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
         uint32_t stage = w.ring + t % STAGES * dims::stage;
-        if (t + 1 < to)
+        if (t + 1 < last)
             bring<D>(next, a.kv.base, t + 1, w.all, w.ring + (t + 1) % STAGES * dims::stage);
         copies_commit();
         next = find_tile(a, w.blocks, w.all, w.kv_head, t + 2);
@@ -421,7 +423,6 @@ static __global__ void __launch_bounds__(THREADS)
                 { 0.0f }
             }
         };
-        if (segment > from) bring_first<D>(a, w, segment);
         attend_short<D>(a, w, segment, &s);
 #pragma unroll
         for (int i = 0; i < 2; i++) {

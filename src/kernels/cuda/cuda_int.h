@@ -126,6 +126,7 @@ struct cuda_run {
     const uint32_t *seq, *output_row, *seqs, *blocks;
     const struct cuda_scratch *scratch;
     uint32_t segments; /* of attention without a window: at least what a row needs */
+    bool is_whole;     /* attention does a sequence in one block: cuda_step_is_whole */
     struct cuda_row_runs runs;
     uint32_t runs_group;         /* queries with one KV head that the runs are made for; 0: none */
     const struct cuda_plan *now; /* of the op that is being launched */
@@ -137,6 +138,7 @@ enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct progr
 /* Returns how many ops were launched: this one and those behind it that are fused with it. */
 uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op);
 uint32_t cuda_step_segments(const struct step *s);
+bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, uint32_t multiprocessors);
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
 
 /* ---- fuse.c ---- */
@@ -147,7 +149,8 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out);
 
 /* The rows of a step in runs for attention on tensor cores. */
 struct cuda_runs {
-    uint32_t group;             /* queries that share a KV head; 0: there are no such ops */
+    uint32_t group; /* queries that share a KV head; 0: there are no such ops */
+    uint32_t kv_heads;
     uint32_t cap;               /* entries of a table */
     struct cuda_row_run *table; /* the card's */
 };
@@ -162,7 +165,7 @@ struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step
 
 /* All that the launches of a step depend on, beside tables in device memory. */
 struct cuda_graph_key {
-    uint32_t rows, outputs, seqs, segments;
+    uint32_t rows, outputs, seqs, segments, is_whole;
 };
 typedef void cuda_enqueue_fn(void *ctx);
 

@@ -33,6 +33,7 @@ struct cuda_switches {
     bool gated;            /* and these do the act behind a product of gates and ups */
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
+    bool whole;            /* attention of many rows does a sequence in one block */
     bool lean;             /* results that are wanted in 16 bits alone are not written as floats */
 };
 

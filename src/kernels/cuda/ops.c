@@ -10,6 +10,7 @@
 
 enum {
     BLOCKS_PER_PROCESSOR = 8,  /* of attention; with fewer, segments are shared out */
+    ATTENTION_BLOCKS = 3,      /* of attention on tensor cores that fit on a multiprocessor */
     PART_FLOATS_MAX = 16 << 20 /* of attention's parts: 64 MiB */
 };
 
@@ -392,6 +393,18 @@ uint32_t cuda_step_segments(const struct step *s) {
     return segments;
 }
 
+/* A decoding step whose sequences, each attended to by one block for a KV head, keep the card busy:
+ * the longest takes no longer than all together. Segments apart then only cost their joining. */
+bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, uint32_t multiprocessors) {
+    uint64_t all = 0, longest = 0;
+    for (uint32_t r = 0; r < s->row_count; r++) {
+        uint64_t tokens = s->pos[r] < 0 ? 0 : (uint64_t)s->pos[r] + 1;
+        all += tokens;
+        if (tokens > longest) longest = tokens;
+    }
+    return all * kv_heads >= longest * ATTENTION_BLOCKS * multiprocessors;
+}
+
 /* The most segments that a row of the step attends to; perhaps a few more. */
 static uint32_t segments_needed(const struct cuda_run *x, uint32_t window) {
     uint32_t inside = window / CUDA_ATTN_SEGMENT + 3; /* of a run of rows */
@@ -423,7 +436,7 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
     bool is_mma = !x->dev->switches.plain_attention && cuda_attention_mma_can(&a) &&
                   o->heads / o->kv_heads == x->runs_group;
     bool has_idle = q.row_count * o->kv_heads < BLOCKS_PER_PROCESSOR * x->dev->multiprocessors;
-    if (fits && (has_idle || is_mma)) a.segments = segments;
+    if (fits && (is_mma ? !x->is_whole : has_idle)) a.segments = segments;
     if (is_mma) {
         a.half = half_of(x);
         a.dst = unless_half(x, a.dst);

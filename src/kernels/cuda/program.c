@@ -298,10 +298,13 @@ static void run_rows(struct device_program *p, const struct step *step, struct p
                               .runs = cuda_runs_make(&p->runs, step, place->runs, p->dev->stream),
                               .runs_group = p->runs.group,
                           }};
+    run.x.is_whole = p->dev->switches.whole && !run.x.runs.table &&
+                     cuda_step_is_whole(step, p->runs.kv_heads, p->dev->multiprocessors);
     const struct cuda_graph_key key = {.rows = step->row_count,
                                        .outputs = step->output_count,
                                        .seqs = step->seq_count,
-                                       .segments = run.x.segments};
+                                       .segments = run.x.segments,
+                                       .is_whole = run.x.is_whole};
     cuda_graphs_run(graphs_for(p, step, &run.x.runs), &key, enqueue_ops, &run, p->dev->stream);
     const struct device_run done = {.tape = p->options.tape, .step = step, .kv = p->options.kv};
     cuda_watch_tell(p->dev->watch, &done);

@@ -102,7 +102,7 @@ static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
 /* The same for a row that is one group, without bias and q8, four numbers at a time. Up to `FOURS`
  * fours a thread stay in registers; their weights are read before the row is there. */
 template <int FOURS> static __global__ void norm_wide_kernel(struct cuda_norm a) {
-    extern __shared__ float kept[];
+    extern __shared__ __align__(16) float fours[];
     __shared__ struct norm_stats stats;
     admit_next_kernel();
     uint32_t row = blockIdx.x, first = threadIdx.x * 4;
@@ -119,12 +119,12 @@ template <int FOURS> static __global__ void norm_wide_kernel(struct cuda_norm a)
         uint32_t i = first + k * ROW_THREADS * 4;
         if (i >= a.group) continue;
         x[k] = *(const float4 *)(mat_f32(a.src, row) + i);
-        *(float4 *)(kept + i) = x[k];
+        *(float4 *)(fours + i) = x[k];
     }
     __syncthreads();
     if (threadIdx.x < 32) {
         struct norm_stats s =
-            norm_measure(kept, a.group, threadIdx.x % NORM_LANES, a.is_layer, a.eps);
+            norm_measure(fours, a.group, threadIdx.x % NORM_LANES, a.is_layer, a.eps);
         if (threadIdx.x == 0) stats = s;
     }
     __syncthreads();

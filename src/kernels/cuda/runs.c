@@ -14,7 +14,9 @@ void cuda_runs_plan(const struct program_options *options, struct cuda_runs *out
     *out = (struct cuda_runs){.cap = options->sizes.rows_max + options->sizes.seqs_max};
     for (uint32_t i = 0; i < tape_op_count(t) && out->group == 0; i++) {
         const struct op *op = tape_op(t, i);
-        if (op->kind == OP_ATTENTION) out->group = op->attention.heads / op->attention.kv_heads;
+        if (op->kind != OP_ATTENTION) continue;
+        out->group = op->attention.heads / op->attention.kv_heads;
+        out->kv_heads = op->attention.kv_heads;
     }
     if (out->group > CUDA_SHORT_QUERIES) out->group = 0;
 }
