@@ -188,8 +188,9 @@ static enum exit_code run(const struct args *args, struct err *err) {
     enum exit_code code = model_args_sampling(args, c.bias, &c.sample, err);
     c.sample.no_logprobs = true;
     if (code == EXIT_FINE && !args_model(args) && !args_text(args, "url"))
-        code = usage_set(err, "chat: which model? Name one: jitney chat -m MODEL; \"jitney list\" "
-                              "shows those that are here");
+        code =
+            usage_set(err, "chat: no model; give -m MODEL (\"jitney list\" shows the models in the "
+                           "cache) or --url URL");
     if (code == EXIT_FINE) {
         enum status st = prepare(&c, err);
         if (st == ST_OK) st = talk(&c, err);

@@ -81,7 +81,7 @@ static enum exit_code read_settings(struct job *j, struct err *err) {
     if (!args_text(a, "requests"))
         return usage_set(err, "replay: which requests? Give --requests FILE");
     if (!args_model(a) && !args_text(a, "sim"))
-        return usage_set(err, "replay: which model? Give -m MODEL, or --sim PROFILE");
+        return usage_set(err, "replay: no model; give -m MODEL or --sim PROFILE");
     j->policy = sched_policy_find(args_text(a, "policy"));
     if (!j->policy)
         return usage_set(err, "replay: unknown policy \"%s\"; \"jitney knobs\" lists them",
@@ -122,7 +122,7 @@ static bool knob_given(const struct args *a, const char *name) {
 static void note_line(void *ctx, uint32_t line, bool is_bad, const char *reason) {
     const struct job *j = ctx;
     fprintf(stderr, "jitney: %s:%u: %s%s\n", args_text(j->args, "requests"), line, reason,
-            is_bad ? "; the line is left out" : "");
+            is_bad ? "; the line is skipped" : "");
 }
 
 /* A list that is there from the beginning is no reason to refuse: unless the user said how many
@@ -284,7 +284,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_replay;
 const struct command cmd_replay = {
     .name = "replay",
-    .summary = "Run a list of requests through the engine, as they would arrive",
+    .summary = "Run a list of requests through the engine at their arrival times",
     .operands = "--requests FILE",
     .about =
         "Each line of FILE is a request: {\"id\", \"at_ms\", \"prompt\" | \"prompt_tokens\" | "
@@ -293,13 +293,13 @@ const struct command cmd_replay = {
         "\"cancel_after_ms\"}. max_tokens and one form of prompt are needed: a text, token ids, "
         "or a length for random tokens that follow from the id. It arrives at_ms after the start "
         "and is cancelled cancel_after_ms after that. The temperature is 0 if not given, the "
-        "seed follows from the id. A line that cannot be used is told on standard error and left "
-        "out; the exit code is 65 then.\n\n"
+        "seed follows from the id. An invalid line is reported on standard error and "
+        "skipped; the exit code is then 65.\n\n"
         "An answer is {\"id\", \"choice\", \"tokens\", \"logprobs\", \"finish_reason\", "
         "\"ttft_ms\", \"tpot_ms\", \"preempted\", \"cached_tokens\"}, one per choice; "
         "finish_reason is stop, length, cancelled, expired, refused or error, \"error\" says why "
         "a request was refused. Answers go to --out, or to standard output if --json does not "
-        "want it. They do not depend on the policy, the knobs or the other requests.",
+        "want it. Tokens and logprobs do not depend on the policy, the knobs or other requests.",
     .groups = {flags, flags_context},
     .takes_model = true,
     .model_optional = true,

@@ -126,7 +126,7 @@ def test_an_error_inside_a_stream_fails_that_turn(server):
 def test_an_address_without_a_server_and_one_that_is_none():
     assert "jitney serve" in refusal(UNAVAILABLE, "chat", "--url", "http://127.0.0.1:1")
     assert "looks like" in refusal(BAD, "chat", "--url", "localhost:8080")
-    assert "which model" in refusal(USAGE, "chat")
+    assert "no model" in refusal(USAGE, "chat")
 
 
 def test_ctrl_c_closes_the_connection_and_keeps_what_came(server):

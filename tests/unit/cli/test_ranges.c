@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/model_args.h"
 #include "cli/request_list.h"
+#include "config/settings.h"
 #include "sample/ranges.h"
 
 #define LLAMA TEST_SOURCE_DIR "/golden/models/llama"
@@ -266,6 +267,19 @@ static void test_flags_have_the_ranges_of_the_table(void **state) {
     }
 }
 
+/* The folder `config` is below `sample` and cannot use its table. */
+static void test_the_setting_n_max_has_the_range_of_n(void **state) {
+    (void)state;
+    const struct limits l = limits_of(SAMPLE_AT_n);
+    for (uint32_t i = 0; i < settings_count(); i++) {
+        if (strcmp(setting_rows[i].flag, "n-max") != 0) continue;
+        assert_true(setting_rows[i].min == l.least);
+        assert_true(setting_rows[i].max == l.most);
+        return;
+    }
+    fail();
+}
+
 /* ---- request lists ---- */
 
 static void ignore_note(void *ctx, uint32_t line, bool is_bad, const char *reason) {
@@ -391,6 +405,7 @@ int main(void) {
         cmocka_unit_test(test_a_float_rounded_from_the_least_value_is_in_range),
         cmocka_unit_test(test_http_fields_have_the_ranges_of_the_table),
         cmocka_unit_test(test_flags_have_the_ranges_of_the_table),
+        cmocka_unit_test(test_the_setting_n_max_has_the_range_of_n),
         cmocka_unit_test(test_request_lists_have_the_ranges_of_the_table),
         cmocka_unit_test(test_a_request_list_keeps_a_seed_of_63_bits),
         cmocka_unit_test(test_the_c_api_has_the_ranges_of_the_table),
