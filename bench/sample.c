@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/cpu/choose.h"
+#include "kernels/cpu/row_sampler.h"
 #include "sample/sampler.h"
 
 enum { RUNS = 15, PICKS = 8, VOCABS = 3, LIMITED = 1 };
@@ -97,12 +97,12 @@ static int by_size(const void *a, const void *b) {
 
 static double measure(const struct kind *k, uint32_t vocab, const float *logits) {
     struct sampler *s = create_sampler(k, vocab);
-    struct chooser *chooser = NULL;
+    struct row_sampler *row_sampler = NULL;
     struct sampling_tables tables = {.edit_cap = sampler_edits_max(s)};
     double runs[RUNS];
     tables.edits = mem_alloc_array(tables.edit_cap + (size_t)1, sizeof(tables.edits[0]));
     CHECK(tables.edits);
-    CHECK(chooser_create(vocab, &chooser) == ST_OK);
+    CHECK(row_sampler_create(vocab, &row_sampler) == ST_OK);
     for (int run = 0; run < RUNS; run++) {
         double start = cpu_us();
         for (uint64_t i = 0; i < PICKS; i++) {
@@ -110,12 +110,12 @@ static double measure(const struct kind *k, uint32_t vocab, const float *logits)
             struct sample_result got;
             tables.edit_count = 0;
             CHECK(sampler_describe(s, i, false, &tables, &sampling) == ST_OK);
-            CHECK(choose(chooser, &sampling, &tables, -1, logits, &got) == ST_OK);
+            CHECK(row_sampler_run(row_sampler, &sampling, &tables, -1, logits, &got) == ST_OK);
         }
         runs[run] = (cpu_us() - start) / PICKS;
     }
     qsort(runs, RUNS, sizeof(runs[0]), by_size);
-    chooser_destroy(chooser);
+    row_sampler_destroy(row_sampler);
     mem_free(tables.edits);
     sampler_destroy(s);
     return runs[RUNS / 2];

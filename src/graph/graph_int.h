@@ -22,7 +22,7 @@ struct tape {
 /* The three passes of tape_finish, in this order. */
 enum status tape_check(struct tape *t, struct err *err);
 void tape_fuse(struct tape *t);
-enum status tape_plan(struct tape *t, struct err *err);
+enum status tape_assign_memory(struct tape *t, struct err *err);
 
 /* One op being checked. Only the first fault is kept; what follows it says nothing. */
 struct op_check {

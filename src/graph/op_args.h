@@ -6,7 +6,7 @@
  * a sum of n terms; h = 0, or 2^-11 (f16), 2^-8 (bf16) where a device rounds a factor to 16 bits
  * (docs/identity.md). Ops without a tolerance give the same bits on every device. The order in
  * which the CPU's tables sum and round, so that all their bits are equal, is in
- * kernels/cpu/exact.h.
+ * kernels/cpu/numerics.h.
  */
 #ifndef GRAPH_OP_ARGS_H
 #define GRAPH_OP_ARGS_H

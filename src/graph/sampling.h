@@ -3,7 +3,7 @@
  * The description is plain numbers, so it can be copied to any device. From the same logits every
  * device computes the same result, bit for bit: exp and log are those of base/fmath.h, sums are of
  * integers and so exact in any order, and the steps below define everything else.
- * kernels/cpu/choose.h is the reference.
+ * kernels/cpu/row_sampler.h is the reference.
  *
  * 1. Read. A row that holds a NaN fails. Plus infinity becomes FLT_MAX. A number whose absolute
  *    value is below FLT_MIN becomes +0; so does every such number that is computed below.

@@ -108,7 +108,7 @@ enum status tape_finish(struct tape *t, const struct tape_sizes *sizes, struct e
     t->sizes = *sizes;
     TRY(tape_check(t, err));
     tape_fuse(t);
-    TRY(tape_plan(t, err));
+    TRY(tape_assign_memory(t, err));
     t->finished = true;
     return ST_OK;
 }

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "kernels/cpu/exact.h"
+#include "kernels/cpu/numerics.h"
 #include "kernels/cuda/layout.h"
 #include "rig.h"
 

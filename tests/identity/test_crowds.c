@@ -85,26 +85,26 @@ static void solo_answer(struct forward *e, const struct ticket *t, struct answer
     static int32_t ids[4096];
     struct err err = {0};
     struct sampler *sampler;
-    struct chooser *chooser;
+    struct row_sampler *row_sampler;
     struct last_row last = {.vocab = forward_vocab(e)};
     last.row = test_malloc(last.vocab * sizeof(float));
     memcpy(ids, t->prompt, t->prompt_tokens * sizeof(ids[0]));
     const struct sample_bounds bounds = {last.vocab, t->prompt_tokens + t->max_tokens};
     assert_int_equal(sampler_create(&t->sample, &bounds, &sampler, &err), ST_OK);
-    assert_int_equal(chooser_create(last.vocab, &chooser), ST_OK);
+    assert_int_equal(row_sampler_create(last.vocab, &row_sampler), ST_OK);
     for (uint32_t i = 0; i < t->prompt_tokens; i++) sampler_accept(sampler, ids[i]);
     for (out->count = 0; out->count < t->max_tokens; out->count++) {
         uint32_t pos = t->prompt_tokens + out->count;
         struct sample_result picked;
         last.last = pos - 1;
         if (forward_logits(e, ids, pos, keep_last, &last, &err) != ST_OK) fail_msg("%s", err.text);
-        assert_int_equal(pick(sampler, chooser, last.row, pos, &picked), ST_OK);
+        assert_int_equal(pick(sampler, row_sampler, last.row, pos, &picked), ST_OK);
         sampler_accept(sampler, picked.chosen.token);
         out->tokens[out->count] = ids[pos] = picked.chosen.token;
         out->logprobs[out->count] = picked.chosen;
     }
     sampler_destroy(sampler);
-    chooser_destroy(chooser);
+    row_sampler_destroy(row_sampler);
     test_free(last.row);
 }
 

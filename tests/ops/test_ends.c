@@ -119,8 +119,8 @@ static struct mm_row row_before_fences(uint32_t cols) {
 
 static void check_format(enum dtype type, uint32_t cols, struct pool *pool) {
     struct weight w = random_weight(type, MM_PAIR * PANEL_ROWS, cols, 1, type);
-    struct page_book book = {0};
-    struct packed *p = pack_create(&w, &book);
+    struct page_arena arena = {0};
+    struct packed *p = pack_create(&w, &arena);
     assert_non_null(p);
     pack_fill(p, &w, pool);
     struct panel_job j = {.w = p,
@@ -130,7 +130,7 @@ static void check_format(enum dtype type, uint32_t cols, struct pool *pool) {
     j.room = before_fence(8, pack_opened_bytes(cols));
     for_each_table(check_panel, &j);
     pack_free(p);
-    page_book_deinit(&book);
+    page_arena_deinit(&arena);
     mem_free((void *)(uintptr_t)w.data);
 }
 

@@ -84,13 +84,13 @@ static void check_row(const struct packed *p, const uint8_t *src, uint32_t exper
 }
 
 static void check_weight(const struct weight *w) {
-    struct page_book book = {0};
+    struct page_arena arena = {0};
     struct pool *pool;
     struct err err = {{0}};
     size_t row_bytes;
     assert_int_equal(pool_create(&pool, 2, &err), ST_OK);
     assert_true(dtype_bytes(w->type, w->cols, &row_bytes));
-    struct packed *p = pack_create(w, &book);
+    struct packed *p = pack_create(w, &arena);
     assert_non_null(p);
     pack_fill(p, w, pool);
     for (uint32_t e = 0; e < w->experts; e++)
@@ -98,7 +98,7 @@ static void check_weight(const struct weight *w) {
             check_row(p, weight_data(w, e) + row * row_bytes, e, row);
     pack_free(p);
     pool_destroy(pool);
-    page_book_deinit(&book);
+    page_arena_deinit(&arena);
 }
 
 static void test_panels_hold_the_numbers_of_the_file(void **state) {
@@ -129,13 +129,13 @@ static void test_every_byte_in_every_place_comes_back(void **state) {
 
 static void check_rows_read_back(enum dtype type, uint32_t rows, uint32_t cols, bool edges) {
     struct weight w = weight_of(type, rows, cols, 2, edges, rows + cols);
-    struct page_book book = {0};
+    struct page_arena arena = {0};
     struct pool *pool;
     size_t row_bytes;
     float *want = mem_alloc_array(cols, sizeof(float)), *got = mem_alloc_array(cols, sizeof(float));
     assert_int_equal(pool_create(&pool, 1, NULL), ST_OK);
     assert_true(dtype_bytes(type, cols, &row_bytes));
-    struct packed *p = pack_create(&w, &book);
+    struct packed *p = pack_create(&w, &arena);
     assert_non_null(p);
     pack_fill(p, &w, pool);
     for (uint32_t row = 0; row < rows; row++) {
@@ -146,7 +146,7 @@ static void check_rows_read_back(enum dtype type, uint32_t rows, uint32_t cols, 
     }
     pack_free(p);
     pool_destroy(pool);
-    page_book_deinit(&book);
+    page_arena_deinit(&arena);
     mem_free(got);
     mem_free(want);
     mem_free((void *)(uintptr_t)w.data);
@@ -198,16 +198,16 @@ static void test_a_change_of_layout_raises_its_version(void **state) {
     struct pool *pool;
     assert_int_equal(pool_create(&pool, 1, NULL), ST_OK);
     for (int type = 0; type < DTYPE_COUNT; type++) {
-        struct page_book book = {0};
+        struct page_arena arena = {0};
         struct weight w = weight_of(type, 17, 512, 2, false, 3);
-        struct packed *p = pack_create(&w, &book);
+        struct packed *p = pack_create(&w, &arena);
         assert_non_null(p);
         pack_fill(p, &w, pool);
         uint64_t hash = XXH3_64bits(p->data, p->bytes);
         if (hash != hashes[type])
             fail_msg("%s: 0x%016llx", dtype_info(type)->name, (unsigned long long)hash);
         pack_free(p);
-        page_book_deinit(&book);
+        page_arena_deinit(&arena);
         mem_free((void *)(uintptr_t)w.data);
     }
     pool_destroy(pool);

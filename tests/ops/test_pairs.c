@@ -13,7 +13,7 @@ enum { PAIR_COLS = MM_PAIR * PANEL_ROWS };
 /* A weight of two panels, and packed. */
 struct pair_job {
     struct weight w;
-    struct page_book book;
+    struct page_arena arena;
     struct packed *packed;
     struct pool *pool;
     uint32_t cols;
@@ -45,14 +45,14 @@ static void repack(struct pair_job *j) {
 static void job_init(struct pair_job *j, enum dtype type, uint32_t cols, struct pool *pool) {
     *j = (struct pair_job){.pool = pool, .cols = cols};
     j->w = random_weight(type, PAIR_COLS, cols, 1, type + cols);
-    j->packed = pack_create(&j->w, &j->book);
+    j->packed = pack_create(&j->w, &j->arena);
     assert_non_null(j->packed);
     repack(j);
 }
 
 static void job_deinit(struct pair_job *j) {
     pack_free(j->packed);
-    page_book_deinit(&j->book);
+    page_arena_deinit(&j->arena);
     mem_free((void *)(uintptr_t)j->w.data);
 }
 

@@ -7,7 +7,7 @@
  *         show under a thread sanitizer. Stages of a layer's tape are counted. */
 #include <math.h>
 
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 #include "kernels/cpu/stage.h"
 #include "ops/matmul_rig.h"
 
@@ -409,8 +409,8 @@ static uint32_t count_meetings(const struct tape *t, uint32_t rows, uint32_t thr
     for (uint32_t i = 0; i < tape_op_count(t); i++) follows[i] = stage_may_follow(t, i);
     uint32_t count = stages_make(t, follows, stages), meetings = 0, at = 0;
     while (at < count && tape_op(t, stages[at].first)->kind != OP_MATMUL) at++;
-    at = stages_alone_end(stages, count, at + 1, &step, threads);
-    for (; at < count; meetings++) at = stages_alone_end(stages, count, at + 1, &step, threads);
+    at = stages_serial_end(stages, count, at + 1, &step, threads);
+    for (; at < count; meetings++) at = stages_serial_end(stages, count, at + 1, &step, threads);
     return meetings;
 }
 
@@ -435,16 +435,16 @@ static void test_what_sharing_would_save_decides_who_does_a_stage(void **state) 
     struct stage act = {.end = 1, .rows = ROWS_TOKENS, .row_work = 2048, .splits_rows = true};
     struct stage product = {.end = 1, .rows = ROWS_TOKENS};
     struct step none = {0}, one = {.row_count = 1}, two = {.row_count = 2}, six = {.row_count = 6};
-    assert_int_equal(stages_alone_end(&norm, 1, 0, &one, 2), 1); /* one row is for one anyway */
-    assert_int_equal(stages_alone_end(&norm, 1, 0, &two, 2), 0); /* 2,048 more for one of two */
-    assert_int_equal(stages_alone_end(&norm, 1, 0, &two, 4), 1);
-    assert_int_equal(stages_alone_end(&norm, 1, 0, &six, 16), 0); /* 10,240 of 8,192 */
-    assert_int_equal(stages_alone_end(&norm, 1, 0, &six, 20), 1);
-    assert_int_equal(stages_alone_end(&act, 1, 0, &one, 2), 1); /* 1,024 of 1,024 */
-    assert_int_equal(stages_alone_end(&act, 1, 0, &two, 2), 0);
-    assert_int_equal(stages_alone_end(&norm, 1, 0, &none, 4), 1);
-    assert_int_equal(stages_alone_end(&product, 1, 0, &one, 64), 0);
-    assert_int_equal(stages_alone_end(&product, 1, 1, &one, 64), 1); /* none is left */
+    assert_int_equal(stages_serial_end(&norm, 1, 0, &one, 2), 1); /* one row is for one anyway */
+    assert_int_equal(stages_serial_end(&norm, 1, 0, &two, 2), 0); /* 2,048 more for one of two */
+    assert_int_equal(stages_serial_end(&norm, 1, 0, &two, 4), 1);
+    assert_int_equal(stages_serial_end(&norm, 1, 0, &six, 16), 0); /* 10,240 of 8,192 */
+    assert_int_equal(stages_serial_end(&norm, 1, 0, &six, 20), 1);
+    assert_int_equal(stages_serial_end(&act, 1, 0, &one, 2), 1); /* 1,024 of 1,024 */
+    assert_int_equal(stages_serial_end(&act, 1, 0, &two, 2), 0);
+    assert_int_equal(stages_serial_end(&norm, 1, 0, &none, 4), 1);
+    assert_int_equal(stages_serial_end(&product, 1, 0, &one, 64), 0);
+    assert_int_equal(stages_serial_end(&product, 1, 1, &one, 64), 1); /* none is left */
 }
 
 int main(void) {

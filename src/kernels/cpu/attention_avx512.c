@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/fmath.h"
-#include "kernels/cpu/attn_reach.h"
+#include "kernels/cpu/attn_ranges.h"
 #include "kernels/cpu/fmath_avx512.h"
 #include "kernels/cpu/kernels_avx512.h"
 
@@ -152,7 +152,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, size_t d, co
 }
 
 /* The scores of all queries with the keys of `tiles` tiles from t on. */
-INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r, uint32_t t,
+INLINE void score_keys(const struct attn_segment *s, const struct attn_ranges *r, uint32_t t,
                        const int tiles, const int queries, const enum kv_type type,
                        struct scores *to) {
     __m512 acc[ATTN_QUERIES][VECTORS];
@@ -171,8 +171,9 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_reach *r,
 }
 
 /* The scores of all queries with all keys that one of them attends to. */
-INLINE void score_tiles(const struct attn_segment *s, const struct attn_reach *r, struct span tiles,
-                        const int queries, const enum kv_type type, struct scores *to) {
+INLINE void score_tiles(const struct attn_segment *s, const struct attn_ranges *r,
+                        struct range tiles, const int queries, const enum kv_type type,
+                        struct scores *to) {
     uint32_t t = tiles.first;
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++) to->max[i] = _mm512_set1_ps(-INFINITY);
@@ -188,7 +189,7 @@ INLINE void score_tiles(const struct attn_segment *s, const struct attn_reach *r
 }
 
 /* Scores become cap * tanh(score / cap). */
-static void cap_scores(const struct attn_segment *s, struct span tiles, struct scores *to) {
+static void cap_scores(const struct attn_segment *s, struct range tiles, struct scores *to) {
     const __m512 cap = _mm512_set1_ps(s->softcap), none = _mm512_set1_ps(-INFINITY);
     for (uint32_t i = 0; i < s->query_count; i++) {
         to->max[i] = none;
@@ -207,7 +208,7 @@ static void cap_scores(const struct attn_segment *s, struct span tiles, struct s
 /* Scores become what values are weighed with: exponentials, times the values' scales where the
  * cache has them. Tokens that are not attended to are exp(-inf) = 0 and change no lane's sum; a
  * scale may make them NaN, but they are not looked at again. */
-INLINE void weights_of(const struct attn_segment *s, struct span tiles, const int queries,
+INLINE void weights_of(const struct attn_segment *s, struct range tiles, const int queries,
                        const enum kv_type type, struct scores *to, struct attn_part *out) {
     __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES];
 #pragma GCC unroll 12
@@ -233,9 +234,9 @@ INLINE void weights_of(const struct attn_segment *s, struct span tiles, const in
 }
 
 /* All scores and what becomes of them. */
-INLINE void score(const struct attn_segment *s, const struct attn_reach *r, const int queries,
+INLINE void score(const struct attn_segment *s, const struct attn_ranges *r, const int queries,
                   const enum kv_type type, struct scores *w, struct attn_part *out) {
-    struct span tiles = {r->any.first / LANES, (r->any.end + LANES - 1) / LANES};
+    struct range tiles = {r->any.first / LANES, (r->any.end + LANES - 1) / LANES};
     score_tiles(s, r, tiles, queries, type, w);
     if (s->softcap > 0.0f) cap_scores(s, tiles, w);
     weights_of(s, tiles, queries, type, w, out);
@@ -250,7 +251,7 @@ struct columns {
 
 /* Adds the values of `tokens` in columns from d on. `edges`: not all queries attend to
  * them. */
-INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const int vectors,
+INLINE void weigh_tokens(const struct attn_segment *s, struct range tokens, const int vectors,
                          const int queries, const enum kv_type type, const bool edges,
                          const struct scores *w, struct columns *at) {
     __m512 v[VECTORS];
@@ -281,7 +282,7 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct span tokens, const
 
 /* The values of all tokens in `vectors` vectors of columns from d on, weighed. One vector may be
  * the last and not full. */
-INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach *r, uint32_t d,
+INLINE void weigh_columns(const struct attn_segment *s, const struct attn_ranges *r, uint32_t d,
                           const int vectors, const int queries, const enum kv_type type,
                           const struct scores *w, struct attn_part *out) {
     struct columns at = {.d = d, .mask = ALL_LANES};
@@ -290,7 +291,7 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach 
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < vectors; c++) at.acc[i][c] = _mm512_setzero_ps();
-    struct span before = {r->any.first, r->all.first}, after = {r->all.end, r->any.end};
+    struct range before = {r->any.first, r->all.first}, after = {r->all.end, r->any.end};
     weigh_tokens(s, before, vectors, queries, type, true, w, &at);
     weigh_tokens(s, r->all, vectors, queries, type, false, w, &at);
     weigh_tokens(s, after, vectors, queries, type, true, w, &at);
@@ -301,7 +302,7 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_reach 
             _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, at.acc[i][c]);
 }
 
-INLINE void weigh(const struct attn_segment *s, const struct attn_reach *r, const int queries,
+INLINE void weigh(const struct attn_segment *s, const struct attn_ranges *r, const int queries,
                   const enum kv_type type, const struct scores *w, struct attn_part *out) {
     uint32_t d = 0, width = s->head_dim;
     for (; queries <= ATTN_FEW && d + 4 * LANES <= width; d += 4 * LANES)
@@ -310,11 +311,11 @@ INLINE void weigh(const struct attn_segment *s, const struct attn_reach *r, cons
     for (; d < width; d += LANES) weigh_columns(s, r, d, 1, queries, type, w, out);
 }
 
-typedef void score_fn(const struct attn_segment *s, const struct attn_reach *r, struct scores *w,
+typedef void score_fn(const struct attn_segment *s, const struct attn_ranges *r, struct scores *w,
                       struct attn_part *out);
 #define SCORE_FUNCTION(queries, type)                                                              \
     static __attribute__((noinline)) void score_##queries##_##type(                                \
-        const struct attn_segment *s, const struct attn_reach *r, struct scores *w,                \
+        const struct attn_segment *s, const struct attn_ranges *r, struct scores *w,               \
         struct attn_part *out) {                                                                   \
         score(s, r, queries, type, w, out);                                                        \
     }
@@ -322,11 +323,11 @@ typedef void score_fn(const struct attn_segment *s, const struct attn_reach *r, 
 ATTN_EACH(SCORE_FUNCTION)
 ATTN_EACH_TYPE(SCORE_FUNCTION, 12)
 
-typedef void weigh_fn(const struct attn_segment *s, const struct attn_reach *r,
+typedef void weigh_fn(const struct attn_segment *s, const struct attn_ranges *r,
                       const struct scores *w, struct attn_part *out);
 #define WEIGH_FUNCTION(queries, type)                                                              \
     static __attribute__((noinline)) void weigh_##queries##_##type(                                \
-        const struct attn_segment *s, const struct attn_reach *r, const struct scores *w,          \
+        const struct attn_segment *s, const struct attn_ranges *r, const struct scores *w,         \
         struct attn_part *out) {                                                                   \
         weigh(s, r, queries, type, w, out);                                                        \
     }
@@ -341,7 +342,7 @@ static void attend_at_once(const struct attn_segment *s, struct attn_part *out) 
     static weigh_fn *const weighs[ATTN_QUERIES + 1][ATTN_TYPES] = {
         ATTN_EACH(WEIGH_ENTRY) ATTN_EACH_TYPE(WEIGH_ENTRY, 12)};
     struct scores w;
-    struct attn_reach r = attn_reach(s);
+    struct attn_ranges r = attn_ranges(s);
     scores[s->query_count][s->type](s, &r, &w, out);
     weighs[s->query_count][s->type](s, &r, &w, out);
 }

@@ -14,7 +14,7 @@
  *                                           a time; with more, sums would not stay in registers
  *     ATTN_PREFETCHES                       whether prefetching pays
  *
- * and calls ATTEND_KERNEL (attn_reach.h) after it. attention_avx512.c has a kernel of its own:
+ * and calls ATTEND_KERNEL (attn_ranges.h) after it. attention_avx512.c has a kernel of its own:
  * there a tile is one vector, twelve queries are scored at a time, and masks replace the separate
  * passes over tokens that only some queries attend to.
  *
@@ -39,7 +39,7 @@ ATTN_INLINE float load_one(const uint8_t *p, size_t i, const enum kv_type type) 
 
 /* Adds the weighted values of `tokens` in `vectors` vectors of columns from d on to the results of
  * all queries. */
-ATTN_INLINE void add_columns(const struct attn_segment *s, struct span tokens, uint32_t d,
+ATTN_INLINE void add_columns(const struct attn_segment *s, struct range tokens, uint32_t d,
                              const int vectors, const int queries, const enum kv_type type,
                              float p[][ATTN_SEGMENT], struct attn_part *out) {
     vec acc[ATTN_FEW][VECTORS_MAX], v[VECTORS_MAX];
@@ -72,7 +72,7 @@ ATTN_INLINE void add_columns(const struct attn_segment *s, struct span tokens, u
 }
 
 /* Column d alone, of one query: the width of the head is not a multiple of 8. */
-ATTN_INLINE void add_column(const struct attn_segment *s, struct span tokens, uint32_t d,
+ATTN_INLINE void add_column(const struct attn_segment *s, struct range tokens, uint32_t d,
                             const enum kv_type type, const float *p, float *out) {
     float acc = *out;
     for (uint32_t j = tokens.first; j < tokens.end; j++) {
@@ -83,7 +83,7 @@ ATTN_INLINE void add_column(const struct attn_segment *s, struct span tokens, ui
 }
 
 /* Adds the weighted values of `tokens`, which all queries attend to, to their results. */
-ATTN_INLINE void add_values(const struct attn_segment *s, struct span tokens, const int queries,
+ATTN_INLINE void add_values(const struct attn_segment *s, struct range tokens, const int queries,
                             const enum kv_type type, float p[][ATTN_SEGMENT],
                             struct attn_part *out) {
     enum { COLUMNS = TILE_VECTORS * VEC_LANES, HALF = COLUMNS / 2 };
@@ -101,7 +101,7 @@ ATTN_INLINE void add_values(const struct attn_segment *s, struct span tokens, co
 }
 
 /* The same for one query and tokens that some other query does not attend to. */
-static void add_values_alone(const struct attn_segment *s, struct span tokens,
+static void add_values_alone(const struct attn_segment *s, struct range tokens,
                              float p[][ATTN_SEGMENT], struct attn_part *out) {
     if (tokens.first >= tokens.end) return;
     if (s->type == KV_F16)
@@ -115,9 +115,9 @@ static void add_values_alone(const struct attn_segment *s, struct span tokens,
 ATTN_INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                         struct attn_part *out) {
     float p[ATTN_FEW][ATTN_SEGMENT];
-    struct attn_reach r = attn_reach(s);
-    struct span tiles = {r.any.first / KV_TILE_TOKENS,
-                         (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS};
+    struct attn_ranges r = attn_ranges(s);
+    struct range tiles = {r.any.first / KV_TILE_TOKENS,
+                          (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS};
     uint32_t t = tiles.first;
     for (; queries <= ATTN_WIDE_QUERIES && t + 2 <= tiles.end; t += 2)
         multiply_keys(s, t, 2, queries, type, p);

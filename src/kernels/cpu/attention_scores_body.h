@@ -6,7 +6,7 @@
 #define KERNELS_CPU_ATTENTION_SCORES_BODY_H
 
 #include "base/fmath_body.h"
-#include "kernels/cpu/attn_reach.h"
+#include "kernels/cpu/attn_ranges.h"
 
 #define ATTN_INLINE static inline __attribute__((always_inline))
 
@@ -78,7 +78,7 @@ ATTN_INLINE void load_scales(const struct attn_segment *s, const uint8_t *tile,
 }
 
 /* One query's products at p, of `tiles`, become scores; returns the largest. */
-static float scores_of(const struct attn_segment *s, const struct attn_query *q, struct span tiles,
+static float scores_of(const struct attn_segment *s, const struct attn_query *q, struct range tiles,
                        float *p) {
     vec max = vec_set1(-INFINITY), scales[TILE_VECTORS];
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
@@ -97,7 +97,7 @@ static float scores_of(const struct attn_segment *s, const struct attn_query *q,
 /* One query's products at p, of `tiles`, become the weights of its values: exponentials, times the
  * values' scales where the cache has them. Tokens that are not attended to are exp(-inf) = 0 and
  * change no lane's sum; a scale may make them NaN, but they are not read again. */
-static void weights_of(const struct attn_segment *s, const struct attn_query *q, struct span tiles,
+static void weights_of(const struct attn_segment *s, const struct attn_query *q, struct range tiles,
                        float *p, struct attn_part *out) {
     vec sum[TILE_VECTORS], scales[TILE_VECTORS];
     out->max = scores_of(s, q, tiles, p);

@@ -1,6 +1,6 @@
 /* kernels/cpu/cpu.h - the CPU as a device.
  *
- * Tables of the same ops, giving the same bits: "ref" (plain C straight from kernels/cpu/exact.h
+ * Tables of the same ops, giving the same bits: "ref" (plain C straight from kernels/cpu/numerics.h
  * and tensor/q8.h, on weights as the file lays them), "portable" (plain C on packed
  * weights), "avx2" (AVX2 + FMA + F16C), "avx512" (AVX-512 with VNNI) and "amx" (that, with
  * products of many rows in AMX tiles); on 64-bit Arm "neon" and "dotprod" (that, with dot products
@@ -18,7 +18,7 @@
 
 struct pool;
 
-/* Whether threads are bound to processors (kernels/cpu/place.h). */
+/* Whether threads are bound to processors (kernels/cpu/affinity.h). */
 enum cpu_placement { CPU_PLACE_AUTO, CPU_PLACE_OFF, CPU_PLACE_ON };
 
 /* `isa`: "auto" or the name of a table. ST_BAD for a name that this build does not have or this

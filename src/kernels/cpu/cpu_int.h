@@ -4,7 +4,7 @@
  * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), of which
  * the little ones are done by one thread for all, as share 0 of 1. Work is shared out by rows,
  * panels or heads; every output element is computed wholly by one thread in the order that
- * kernels/cpu/exact.h states, so the number of threads changes no bits.
+ * kernels/cpu/numerics.h states, so the number of threads changes no bits.
  *
  * Op functions ("drivers") find the operands and split the work; kernels do the arithmetic on
  * one row, group or panel. A table names the driver of every op and the kernels they call.
@@ -19,20 +19,20 @@
 #include "graph/op.h"
 #include "graph/step.h"
 #include "graph/tape.h"
-#include "kernels/cpu/exact.h"
+#include "kernels/cpu/numerics.h"
 #include "kernels/cpu/kv_tiles.h"
 #include "kernels/cpu/mm.h"
 #include "kernels/cpu/pack.h"
 #include "tensor/q8.h"
 
-struct cpu_plan;
+struct workspace;
 struct cpu_table;
-struct cpu_watch;
+struct op_timer;
 struct pool;
 
 struct cpu_run {
     const struct cpu_table *table;
-    const struct cpu_plan *plan;
+    const struct workspace *workspace;
     const struct tape *tape;
     const struct step *step;
     const struct kv_tiles *kv; /* by KV group; NULL for an encoder */
@@ -40,7 +40,7 @@ struct cpu_run {
     const int32_t *slots; /* [slot_count] the token that was sampled last into each; -1: none */
     uint32_t slot_count;
     struct pool *pool;
-    struct cpu_watch *watch; /* NULL: nobody does */
+    struct op_timer *watch; /* NULL: nobody does */
 };
 
 typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);
@@ -125,18 +125,18 @@ const struct cpu_table *cpu_table_find(const char *name);
 bool cpu_table_runs_here(const struct cpu_table *table);
 
 /* Part `ith` of `nth` of `count` things, in one piece. */
-struct span {
+struct range {
     uint32_t first, end;
 };
-static inline struct span span_share(uint32_t count, uint32_t ith, uint32_t nth) {
-    return (struct span){(uint32_t)((uint64_t)count * ith / nth),
-                         (uint32_t)((uint64_t)count * (ith + 1) / nth)};
+static inline struct range range_share(uint32_t count, uint32_t ith, uint32_t nth) {
+    return (struct range){(uint32_t)((uint64_t)count * ith / nth),
+                          (uint32_t)((uint64_t)count * (ith + 1) / nth)};
 }
 
 /* The panels of part `part` that are thread `ith`'s of `nth` when an op has few rows, though others
  * help a late one; with more, threads claim panels or own rows. Weights are prepared. */
-struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
-                     uint32_t ith, uint32_t nth);
+struct range mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
+                      uint32_t ith, uint32_t nth);
 
 /* An operand in memory. */
 struct mat {
@@ -163,9 +163,9 @@ bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row)
 /* Drivers. */
 cpu_op_fn op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run, op_act_run,
     op_add_run, op_softcap_run, op_route_run, op_expert_sum_run, op_gather_run, op_pool_run;
-/* An act behind its product (plan_follows): columns [cols.first, cols.end) of the product's value
- * are done in all rows. */
-void op_act_follow(const struct cpu_run *x, const struct op *op, struct span cols);
+/* An activation after its product (workspace_follows): columns [cols.first, cols.end) of the
+ * product's value are done in all rows. */
+void op_act_follow(const struct cpu_run *x, const struct op *op, struct range cols);
 cpu_op_fn op_matmul_run, op_expert_matmul_run;       /* on packed weights */
 cpu_op_fn op_attention_run, op_self_attention_run;   /* through kernels->attend */
 cpu_op_fn ref_matmul_run, ref_expert_matmul_run;     /* on weights as the file lays them */

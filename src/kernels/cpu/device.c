@@ -10,9 +10,9 @@
 #include "kernels/cpu/image_io.h"
 #include "kernels/cpu/page.h"
 #include "kernels/cpu/peaks.h"
-#include "kernels/cpu/place.h"
+#include "kernels/cpu/affinity.h"
 #include "kernels/cpu/program.h"
-#include "kernels/cpu/watch.h"
+#include "kernels/cpu/op_timer.h"
 #include "kernels/cpu/work.h"
 
 enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
@@ -20,13 +20,13 @@ enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
-    struct place *place; /* NULL: threads are not bound */
-    struct err unbound;  /* why not, where it was asked for */
-    struct list weights; /* struct packed, in the order of preparing */
-    struct page_book panels;
+    struct affinity *affinity; /* NULL: threads are not bound */
+    struct err unbound;        /* why not, where it was asked for */
+    struct list weights;       /* struct packed, in the order of preparing */
+    struct page_arena panels;
     struct image_source *image; /* NULL: weights are packed */
     struct device_image_use image_use;
-    struct cpu_watch *watch; /* NULL: nobody does */
+    struct op_timer *watch; /* NULL: nobody does */
     char name[NAME_BYTES];
     char layout[LAYOUT_BYTES];
 };
@@ -34,7 +34,7 @@ struct cpu_device {
 static device_addr cpu_alloc(void *self, size_t bytes) {
     const struct cpu_device *dev = self;
     void *ptr = page_alloc(bytes);
-    place_spread(dev->place, ptr, bytes);
+    affinity_spread(dev->affinity, ptr, bytes);
     return (device_addr)(uintptr_t)ptr;
 }
 
@@ -135,8 +135,10 @@ static size_t cpu_kv_block_bytes(void *self, const struct kv_shape *shape) {
 static enum status cpu_create_program(void *self, const struct program_options *options,
                                       struct device_program **out, struct err *err) {
     const struct cpu_device *dev = self;
-    const struct cpu_program_parts parts = {
-        .table = dev->table, .pool = dev->pool, .place = dev->place, .device_name = dev->name};
+    const struct cpu_program_parts parts = {.table = dev->table,
+                                            .pool = dev->pool,
+                                            .affinity = dev->affinity,
+                                            .device_name = dev->name};
     return cpu_program_create(&parts, options, out, err);
 }
 
@@ -162,10 +164,10 @@ static enum status cpu_collect(void *self, struct device_program *p, struct devi
 
 /* ---- profiling ---- */
 
-static enum status cpu_watch(void *self, device_watch_fn *fn, void *ctx) {
+static enum status op_timer(void *self, device_watch_fn *fn, void *ctx) {
     struct cpu_device *dev = self;
-    watch_destroy(dev->watch);
-    dev->watch = fn ? watch_create(pool_threads(dev->pool), fn, ctx) : NULL;
+    op_timer_destroy(dev->watch);
+    dev->watch = fn ? op_timer_create(pool_threads(dev->pool), fn, ctx) : NULL;
     return fn && !dev->watch ? ST_NOMEM : ST_OK;
 }
 
@@ -181,30 +183,30 @@ static struct work cpu_count_work(void *self, const struct device_run *run, cons
 }
 
 static const struct device_profiler cpu_profiler = {
-    .watch = cpu_watch,
+    .watch = op_timer,
     .peaks = cpu_measure_peaks,
     .op_work = cpu_count_work,
 };
 
 static void cpu_close(void *self) {
     struct cpu_device *dev = self;
-    watch_destroy(dev->watch);
+    op_timer_destroy(dev->watch);
     for (struct list_link *l; (l = list_pop_first(&dev->weights));)
         pack_free(LIST_ITEM(l, struct packed, in_device));
     (void)image_source_close(dev->image, NULL);
-    page_book_deinit(&dev->panels);
+    page_arena_deinit(&dev->panels);
     pool_destroy(dev->pool);
-    place_destroy(dev->place);
+    affinity_destroy(dev->affinity);
     mem_free(dev);
 }
 
 void cpu_device_place(struct device *device, enum cpu_placement mode) {
     struct cpu_device *dev = device->self;
-    CHECK(!dev->place);
+    CHECK(!dev->affinity);
     CHECK(dev->weights.count == 0);
-    dev->place = place_create(mode, pool_threads(dev->pool), &dev->unbound);
-    place_bind_workers(dev->place, dev->pool);
-    device->bound_to = place_text(dev->place);
+    dev->affinity = affinity_create(mode, pool_threads(dev->pool), &dev->unbound);
+    affinity_bind_workers(dev->affinity, dev->pool);
+    device->bound_to = affinity_text(dev->affinity);
     device->unbound_text = dev->unbound.text;
 }
 

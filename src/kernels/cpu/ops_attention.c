@@ -18,7 +18,7 @@
 #include "base/check.h"
 #include "base/pool.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 
 enum {
     ROW_COST = 32,        /* what a row costs beside its attended tokens, in tokens */
@@ -47,7 +47,7 @@ struct attn_rows {
 
 /* Some tiles of the segment that begins with tile `base` of the sequence. */
 static void find_tiles(const struct attn_rows *a, uint32_t kv_head, uint32_t base,
-                       struct span tiles, const uint8_t **k, const uint8_t **v) {
+                       struct range tiles, const uint8_t **k, const uint8_t **v) {
     if (a->kv) {
         const uint8_t *first = kv_tile(a->kv, a->layer, 0, kv_head);
         size_t tile_bytes = kv_tile_bytes(a->kv);
@@ -70,8 +70,8 @@ static void find_tiles(const struct attn_rows *a, uint32_t kv_head, uint32_t bas
 }
 
 /* Tiles that tokens [first, end) of a segment lie in. */
-static struct span tiles_of(uint32_t first, uint32_t end) {
-    return (struct span){first / KV_TILE_TOKENS, (end - 1) / KV_TILE_TOKENS + 1};
+static struct range tiles_of(uint32_t first, uint32_t end) {
+    return (struct range){first / KV_TILE_TOKENS, (end - 1) / KV_TILE_TOKENS + 1};
 }
 
 /* Heads [head, head + heads) share a KV head. Their queries are counted row by row; these are
@@ -95,7 +95,7 @@ static void find_owners(struct attn_batch *b) {
 
 /* The batch after `b`, in which nothing but `head` is set before the first. What is left of a KV
  * head's queries behind whole batches is cut into a few each, of about equal size. */
-static bool batch_next(const struct attn_rows *a, struct span heads, struct attn_batch *b) {
+static bool batch_next(const struct attn_rows *a, struct range heads, struct attn_batch *b) {
     b->first = b->end;
     if (b->first == a->count * b->heads) {
         b->head += b->heads;
@@ -135,12 +135,12 @@ static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, 
         s->query[i].first = a->first[row] > start ? a->first[row] - start : 0;
         s->query[i].end = (a->end[row] < edge ? a->end[row] : edge) - start;
     }
-    struct span tiles = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
+    struct range tiles = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
     find_tiles(a, b->head / a->heads_per_kv, start / KV_TILE_TOKENS, tiles, s->k, s->v);
 }
 
-static struct span segments_of(uint32_t first, uint32_t end) {
-    return (struct span){first / ATTN_SEGMENT, (end - 1) / ATTN_SEGMENT + 1};
+static struct range segments_of(uint32_t first, uint32_t end) {
+    return (struct range){first / ATTN_SEGMENT, (end - 1) / ATTN_SEGMENT + 1};
 }
 
 /* A head's segment that comes after what is being computed. */
@@ -159,11 +159,11 @@ static struct attn_next next_head(const struct attn_rows *a, uint32_t head) {
 static uint32_t fetch_next(struct attn_next next, uint32_t used, struct attn_segment *s) {
     const struct attn_rows *a = next.rows;
     const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];
-    struct span own = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
+    struct range own = tiles_of(s->query[0].first, s->query[s->query_count - 1].end);
     if (!a || !a->kv) return used;
     uint32_t start = next.segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
-    struct span tiles = tiles_of(a->first[0] > start ? a->first[0] - start : 0,
-                                 (a->end[0] < edge ? a->end[0] : edge) - start);
+    struct range tiles = tiles_of(a->first[0] > start ? a->first[0] - start : 0,
+                                  (a->end[0] < edge ? a->end[0] : edge) - start);
     find_tiles(a, next.head / a->heads_per_kv, start / KV_TILE_TOKENS, tiles, k, v);
     for (uint32_t t = tiles.first; t < tiles.end && own.first + used < own.end; t++)
         s->next[own.first + used++] = k[t];
@@ -177,7 +177,7 @@ static void fetch_last_tile(struct attn_next next, struct attn_segment *s) {
     if (!a || !a->kv) return;
     const uint8_t *k[ATTN_TILES], *v[ATTN_TILES];
     uint32_t tile = (a->end[a->count - 1] - 1) / KV_TILE_TOKENS, at = tile % ATTN_TILES;
-    find_tiles(a, next.head / a->heads_per_kv, tile - at, (struct span){at, at + 1}, k, v);
+    find_tiles(a, next.head / a->heads_per_kv, tile - at, (struct range){at, at + 1}, k, v);
     uint32_t own = s->query[0].first / KV_TILE_TOKENS;
     s->next[own] = k[at];
     if (own + 1 < ATTN_TILES) s->next[own + 1] = v[at];
@@ -208,7 +208,7 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
                          const struct attn_batch *b, struct attn_next after, float *scratch) {
     struct attn_segment s;
     struct attn_part all[ATTN_QUERIES], part[ATTN_QUERIES];
-    struct span segments = segments_of(a->first[0], a->end[0]);
+    struct range segments = segments_of(a->first[0], a->end[0]);
     begin_segment(a, b, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
         all[i].out = a->out[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
@@ -227,7 +227,7 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
     for (uint32_t i = 0; i < s.query_count; i++) k->attn_finish(&all[i], a->head_dim);
 }
 
-static void attend_rows(const struct cpu_kernels *k, const struct attn_rows *a, struct span heads,
+static void attend_rows(const struct cpu_kernels *k, const struct attn_rows *a, struct range heads,
                         struct attn_next after, float *scratch) {
     struct attn_batch b = {.head = heads.first}, next = b;
     bool more = batch_next(a, heads, &next);
@@ -251,7 +251,7 @@ static float *results_row(const struct attn_results *o, uint32_t row, uint32_t n
 }
 
 static void quantise_heads(const struct cpu_kernels *k, const struct attn_results *o,
-                           const struct attn_rows *a, struct span heads) {
+                           const struct attn_rows *a, struct range heads) {
     uint32_t col = heads.first * a->head_dim;
     for (uint32_t i = 0; o->q8.base && i < a->count; i++)
         k->quantise(a->out[i] + col, (heads.end - heads.first) * a->head_dim,
@@ -275,20 +275,20 @@ static uint32_t rows_together(uint32_t heads_per_kv) {
 }
 
 /* The positions that a live row attends to. */
-static struct span positions_of(const struct attn_op *o, uint32_t row) {
+static struct range positions_of(const struct attn_op *o, uint32_t row) {
     uint32_t end = (uint32_t)o->x->step->pos[row] + 1, window = o->a->window;
-    return (struct span){window > 0 && end > window ? end - window : 0, end};
+    return (struct range){window > 0 && end > window ? end - window : 0, end};
 }
 
-static bool same_segments(struct span a, struct span b) {
+static bool same_segments(struct range a, struct range b) {
     return a.first / ATTN_SEGMENT == b.first / ATTN_SEGMENT &&
            (a.end - 1) / ATTN_SEGMENT == (b.end - 1) / ATTN_SEGMENT;
 }
 
 /* Of rows.first, which is live, and those after it that go with it: the end. */
-static uint32_t rows_end(const struct attn_op *o, struct span rows) {
+static uint32_t rows_end(const struct attn_op *o, struct range rows) {
     const struct step *step = o->x->step;
-    struct span at = positions_of(o, rows.first);
+    struct range at = positions_of(o, rows.first);
     uint32_t r = rows.first + 1;
     while (r < rows.end && r - rows.first < o->together && step->pos[r] >= 0 &&
            step->seq[r] == step->seq[rows.first] && same_segments(at, positions_of(o, r)))
@@ -298,7 +298,7 @@ static uint32_t rows_end(const struct attn_op *o, struct span rows) {
 
 /* Rows that go together; `results` NULL: their results stay parts. */
 static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_results *results,
-                                    struct span rows) {
+                                    struct range rows) {
     const struct step *step = o->x->step;
     const struct kv_tiles *kv = &o->x->kv[o->a->group];
     struct attn_rows a = {
@@ -312,7 +312,7 @@ static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_r
         .v_stride = o->a->head_dim * kv_elem_bytes(kv->type),
     };
     for (uint32_t r = rows.first; r < rows.end; r++, a.count++) {
-        struct span own = positions_of(o, r);
+        struct range own = positions_of(o, r);
         a.row[a.count] = r;
         a.q[a.count] = mat_f32(&o->q, r);
         a.out[a.count] = results ? results_row(results, r, a.count) : NULL;
@@ -323,17 +323,17 @@ static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_r
 }
 
 /* The first of `rows` that go together, which are cut off; false if none is left. */
-static bool next_rows(const struct attn_op *o, struct span *rows, struct span *out) {
+static bool next_rows(const struct attn_op *o, struct range *rows, struct range *out) {
     while (rows->first < rows->end && o->x->step->pos[rows->first] < 0) rows->first++;
     if (rows->first == rows->end) return false;
-    *out = (struct span){rows->first, rows_end(o, *rows)};
+    *out = (struct range){rows->first, rows_end(o, *rows)};
     rows->first = out->end;
     return true;
 }
 
 static uint64_t row_cost(const struct attn_op *o, uint32_t row) {
     if (o->x->step->pos[row] < 0) return 0;
-    struct span at = positions_of(o, row);
+    struct range at = positions_of(o, row);
     return at.end - at.first + ROW_COST;
 }
 
@@ -356,7 +356,7 @@ static struct attn_place place_at(const struct attn_op *o, uint64_t cost) {
 /* Rows that are computed together, and which of their heads. */
 struct attn_piece {
     struct attn_rows rows;
-    struct span heads;
+    struct range heads;
 };
 
 static struct attn_next next_piece(const struct attn_piece *p) {
@@ -377,9 +377,9 @@ static bool cut_piece(const struct attn_op *o, const struct attn_results *result
         uint32_t r = from->row, first = from->unit, end = r == to.row ? to.unit : o->units;
         if (o->x->step->pos[r] < 0 || first >= end) continue;
         bool whole = first == 0 && end == o->units;
-        struct span rows = {r, whole ? rows_end(o, (struct span){r, to.row}) : r + 1};
+        struct range rows = {r, whole ? rows_end(o, (struct range){r, to.row}) : r + 1};
         out->rows = gather_rows(o, results, rows);
-        out->heads = (struct span){first * o->unit, end * o->unit};
+        out->heads = (struct range){first * o->unit, end * o->unit};
         *from = (struct attn_place){rows.end, 0};
         return true;
     }
@@ -409,9 +409,9 @@ static uint32_t claimed_heads(const struct attn_op *o) {
 }
 
 /* The claims of some rows, up to `most` of them. */
-static uint32_t count_claims(const struct attn_op *o, struct span rows, uint32_t most) {
+static uint32_t count_claims(const struct attn_op *o, struct range rows, uint32_t most) {
     uint32_t count = 0, each = o->a->heads / claimed_heads(o);
-    for (struct span some; count < most && next_rows(o, &rows, &some);) count += each;
+    for (struct range some; count < most && next_rows(o, &rows, &some);) count += each;
     return count;
 }
 
@@ -419,8 +419,8 @@ static uint32_t count_claims(const struct attn_op *o, struct span rows, uint32_t
 static bool wants_claims(const struct attn_op *o, uint32_t nth) {
     uint32_t wanted = nth * CLAIMS_PER_THREAD, rows = o->q.row_count / nth + 1;
     if (nth == 1 || o->q.row_count < CLAIM_ROWS_MIN) return false;
-    if (rows > PLAN_PIECES_MAX / (o->a->heads / claimed_heads(o))) return false;
-    return count_claims(o, (struct span){0, o->q.row_count}, wanted) >= wanted;
+    if (rows > WORKSPACE_PIECES_MAX / (o->a->heads / claimed_heads(o))) return false;
+    return count_claims(o, (struct range){0, o->q.row_count}, wanted) >= wanted;
 }
 
 /* Where a thread stands among the claims of a thread's rows, which all count off alike: rows that
@@ -428,8 +428,8 @@ static bool wants_claims(const struct attn_op *o, uint32_t nth) {
 struct attn_walk {
     uint32_t ith, nth, op_idx;
     uint32_t passed;     /* threads whose rows are all claimed, itself first */
-    struct span left;    /* rows behind those that are being claimed */
-    struct span rows;    /* those, which go together */
+    struct range left;   /* rows behind those that are being claimed */
+    struct range rows;   /* those, which go together */
     uint32_t first, end; /* their claims */
     uint32_t claims;     /* of all rows of the thread */
 };
@@ -437,17 +437,19 @@ struct attn_walk {
 static uint32_t walk_owner(const struct attn_walk *at) { return (at->ith + at->passed) % at->nth; }
 
 static void walk_begin(const struct attn_op *o, struct attn_walk *at) {
-    at->left = span_share(o->q.row_count, walk_owner(at), at->nth);
+    at->left = range_share(o->q.row_count, walk_owner(at), at->nth);
     at->first = at->end = 0;
     at->claims = count_claims(o, at->left, UINT32_MAX);
 }
 
 static bool claim_piece(const struct attn_op *o, const struct attn_results *results,
                         struct attn_walk *at, struct attn_piece *out) {
-    const struct cpu_plan *plan = o->x->plan;
+    const struct workspace *workspace = o->x->workspace;
     uint32_t width = claimed_heads(o), claim;
-    while ((claim = plan_take(plan, at->op_idx, walk_owner(at), at->claims)) == at->claims) {
-        if (++at->passed == at->nth || !plan_has_left(plan, at->op_idx, at->nth)) return false;
+    while ((claim = workspace_take(workspace, at->op_idx, walk_owner(at), at->claims)) ==
+           at->claims) {
+        if (++at->passed == at->nth || !workspace_has_left(workspace, at->op_idx, at->nth))
+            return false;
         walk_begin(o, at);
     }
     while (claim >= at->end) {
@@ -456,7 +458,7 @@ static bool claim_piece(const struct attn_op *o, const struct attn_results *resu
         at->end += o->a->heads / width;
     }
     out->rows = gather_rows(o, results, at->rows);
-    out->heads = (struct span){(claim - at->first) * width, (claim - at->first + 1) * width};
+    out->heads = (struct range){(claim - at->first) * width, (claim - at->first + 1) * width};
     return true;
 }
 
@@ -491,22 +493,22 @@ static bool wants_parts(const struct attn_op *o, uint32_t nth, struct attn_parts
     parts->count = 0;
     for (uint32_t r = 0; r < o->q.row_count; r++) {
         if (o->x->step->pos[r] < 0) continue;
-        struct span at = positions_of(o, r), segments = segments_of(at.first, at.end);
+        struct range at = positions_of(o, r), segments = segments_of(at.first, at.end);
         uint64_t count = segments.end - segments.first;
         parts->count += count * o->a->heads;
         if (count > longest) longest = count;
         live++;
     }
-    parts->numbers = o->x->plan->parts;
+    parts->numbers = o->x->workspace->parts;
     parts->out = parts->numbers + 2 * parts->count;
-    bool fits = parts->count * (o->a->head_dim + 2) <= PLAN_PARTS_FLOATS;
+    bool fits = parts->count * (o->a->head_dim + 2) <= WORKSPACE_PARTS_FLOATS;
     return nth > 1 && longest > 1 && live * o->units < (uint64_t)nth * ITEMS_PER_THREAD && fits;
 }
 
 /* The part of (row, segment, head), the rows' own parts starting at `base`. */
 static uint64_t part_index(const struct attn_op *o, const struct attn_rows *a, uint64_t base,
                            uint32_t row, uint32_t segment, uint32_t head) {
-    struct span segments = segments_of(a->first[0], a->end[0]);
+    struct range segments = segments_of(a->first[0], a->end[0]);
     uint64_t row_segment =
         (uint64_t)row * (segments.end - segments.first) + segment - segments.first;
     return base + row_segment * o->a->heads + head;
@@ -542,7 +544,7 @@ static void leave_part(const struct attn_op *o, const struct attn_rows *a,
 
 /* The next of the rows' items, segment by segment; nothing but the segment is set before the
  * first. */
-static bool item_next(const struct attn_rows *a, struct span heads, struct attn_item *item) {
+static bool item_next(const struct attn_rows *a, struct range heads, struct attn_item *item) {
     if (batch_next(a, heads, &item->batch)) return true;
     item->batch = (struct attn_batch){.head = 0};
     return ++item->segment < segments_of(a->first[0], a->end[0]).end &&
@@ -554,11 +556,11 @@ static bool item_next(const struct attn_rows *a, struct span heads, struct attn_
 static void leave_parts(const struct attn_op *o, const struct attn_parts *parts, uint32_t ith,
                         uint32_t nth) {
     uint64_t base = 0, count = 0;
-    struct span heads = {0, o->a->heads};
-    struct span left = {0, o->q.row_count};
-    for (struct span some; next_rows(o, &left, &some);) {
+    struct range heads = {0, o->a->heads};
+    struct range left = {0, o->q.row_count};
+    for (struct range some; next_rows(o, &left, &some);) {
         struct attn_rows rows = gather_rows(o, NULL, some);
-        struct span segments = segments_of(rows.first[0], rows.end[0]);
+        struct range segments = segments_of(rows.first[0], rows.end[0]);
         struct attn_item item = {.segment = segments.first}, own = item;
         bool waits = false;
         while (item_next(&rows, heads, &item)) {
@@ -581,7 +583,7 @@ static struct attn_part part_at(const struct attn_parts *parts, uint64_t idx, ui
 static void join_head(const struct attn_op *o, const struct attn_rows *a, uint32_t head,
                       const struct attn_parts *parts, uint64_t base) {
     const struct cpu_kernels *k = o->x->table->kernels;
-    struct span segments = segments_of(a->first[0], a->end[0]);
+    struct range segments = segments_of(a->first[0], a->end[0]);
     struct attn_part all = part_at(parts, base + head, a->head_dim);
     for (uint32_t n = segments.first + 1; n < segments.end; n++) {
         struct attn_part next = part_at(parts, part_index(o, a, base, 0, n, head), a->head_dim);
@@ -596,21 +598,21 @@ static void join_parts(const struct attn_op *o, const struct attn_results *resul
     uint64_t base = 0, item = 0;
     for (uint32_t r = 0; r < o->q.row_count; r++) {
         if (o->x->step->pos[r] < 0) continue;
-        struct attn_rows row = gather_rows(o, results, (struct span){r, r + 1});
+        struct attn_rows row = gather_rows(o, results, (struct range){r, r + 1});
         for (uint32_t u = 0; u < o->units; u++) {
-            struct span heads = {u * o->unit, (u + 1) * o->unit};
+            struct range heads = {u * o->unit, (u + 1) * o->unit};
             if (item++ % nth != ith) continue;
             for (uint32_t h = heads.first; h < heads.end; h++) join_head(o, &row, h, parts, base);
             quantise_heads(o->x->table->kernels, results, &row, heads);
         }
-        struct span segments = segments_of(row.first[0], row.end[0]);
+        struct range segments = segments_of(row.first[0], row.end[0]);
         base += (uint64_t)(segments.end - segments.first) * o->a->heads;
     }
 }
 
 void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_attention *a = &op->attention;
-    float *scratch = plan_scratch(x->plan, ith);
+    float *scratch = workspace_scratch(x->workspace, ith);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
     struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row,
                                    a->heads * a->head_dim};
@@ -636,7 +638,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
 }
 
 /* The keys of `count` heads of a sequence as tiles, the last one padded with zeros. */
-static void tile_keys(const struct mat *k, const struct step_seq *seq, struct span heads,
+static void tile_keys(const struct mat *k, const struct step_seq *seq, struct range heads,
                       uint32_t head_dim, float *tiles) {
     uint32_t tile_count = (seq->row_count + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     for (uint32_t h = heads.first; h < heads.end; h++) {
@@ -653,10 +655,10 @@ static void tile_keys(const struct mat *k, const struct step_seq *seq, struct sp
 
 /* Rows [rows.first, rows.end) of a sequence, one unit of heads. */
 static void encode_unit(const struct cpu_run *x, const struct op_self_attention *a,
-                        const struct step_seq *seq, struct span heads, struct span rows,
+                        const struct step_seq *seq, struct range heads, struct range rows,
                         uint32_t ith) {
     struct mat q = mat_of(x, a->q), k = mat_of(x, a->k), v = mat_of(x, a->v);
-    float *scratch = plan_scratch(x->plan, ith);
+    float *scratch = workspace_scratch(x->workspace, ith);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
     struct attn_results results = {mat_of(x, a->dst), mat_of(x, a->q8), scratch + places.row,
                                    a->heads * a->head_dim};
@@ -689,10 +691,10 @@ static void encode_unit(const struct cpu_run *x, const struct op_self_attention 
 }
 
 /* The part of `count` rows, laid out from `at`, that lies inside [from, to). */
-static struct span rows_within(uint64_t at, uint32_t count, uint64_t from, uint64_t to) {
+static struct range rows_within(uint64_t at, uint32_t count, uint64_t from, uint64_t to) {
     uint64_t first = from > at ? from - at : 0, end = to > at ? to - at : 0;
-    return (struct span){(uint32_t)(first < count ? first : count),
-                         (uint32_t)(end < count ? end : count)};
+    return (struct range){(uint32_t)(first < count ? first : count),
+                          (uint32_t)(end < count ? end : count)};
 }
 
 /* Items run sequence by sequence, unit by unit, row by row, so that a thread makes the tiles
@@ -708,8 +710,8 @@ void op_self_attention_run(const struct cpu_run *x, const struct op *op, uint32_
     for (uint32_t s = 0; s < x->step->seq_count; s++) {
         const struct step_seq *seq = &x->step->seqs[s];
         for (uint32_t u = 0; u < units; u++, at += seq->row_count) {
-            struct span rows = rows_within(at, seq->row_count, from, to);
-            struct span heads = {u * unit, (u + 1) * unit};
+            struct range rows = rows_within(at, seq->row_count, from, to);
+            struct range heads = {u * unit, (u + 1) * unit};
             if (rows.first < rows.end) encode_unit(x, a, seq, heads, rows, ith);
         }
     }

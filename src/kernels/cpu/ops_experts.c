@@ -41,7 +41,7 @@ void op_route_run(const struct cpu_run *x, const struct op *op, uint32_t ith, ui
     const struct op_route *r = &op->route;
     struct mat logits = mat_of(x, r->logits);
     struct mat ids = mat_of(x, r->ids), weights = mat_of(x, r->weights);
-    struct span rows = span_share(logits.row_count, ith, nth);
+    struct range rows = range_share(logits.row_count, ith, nth);
     for (uint32_t row = rows.first; row < rows.end; row++)
         if (run_row_is_live(x, logits.kind, row))
             route_row(r, mat_f32(&logits, row), mat_i32(&ids, row), mat_f32(&weights, row));
@@ -51,7 +51,7 @@ void op_route_run(const struct cpu_run *x, const struct op *op, uint32_t ith, ui
 void op_expert_sum_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_expert_sum *s = &op->expert_sum;
     struct mat src = mat_of(x, s->src), weights = mat_of(x, s->weights), dst = mat_of(x, s->dst);
-    struct span rows = span_share(dst.row_count, ith, nth);
+    struct range rows = range_share(dst.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, dst.kind, r)) continue;
         const float *in = mat_f32(&src, r), *w = mat_f32(&weights, r);

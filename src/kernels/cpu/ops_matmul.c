@@ -20,7 +20,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 
 /* Pairs are claimed one by one unless a thread's share has more of them: with 32 rows one takes
  * 5 us and more, and whoever is left with two at the end lets all others wait. */
@@ -106,7 +106,7 @@ struct mm_room {
 static struct mm_room room_of(const struct cpu_run *x, const struct matmul_part *part,
                               uint32_t row_count, uint32_t ith) {
     const struct mm_wide *wide = x->table->kernels->wide;
-    struct mm_room room = {.panel = (uint8_t *)plan_scratch(x->plan, ith)};
+    struct mm_room room = {.panel = (uint8_t *)workspace_scratch(x->workspace, ith)};
     if (!wide || row_count < wide->rows_min || !wide->takes(part->weight->type)) return room;
     room.wide = wide;
     room.tiles = room.panel + pack_opened_bytes(part->weight->cols);
@@ -174,7 +174,7 @@ static bool makes_pair(const struct mm_pairs *pairs, const struct mm_part *part,
 }
 
 static void run_panels(const struct cpu_kernels *k, const struct mm_room *room,
-                       const struct mm_part *part, struct span panels, const struct mm_block *b) {
+                       const struct mm_part *part, struct range panels, const struct mm_block *b) {
     const struct mm_opener *opener = opener_of(k, part, b);
     mm_panel_fn *kernel = (opener ? opener->panel : k->panel)[part->w->type];
     uint32_t p = panels.first, row_count = b->count - b->wide_count;
@@ -214,19 +214,19 @@ static uint32_t panel_total(const struct mm_op *m) {
 }
 
 /* What [mine.first, mine.end), counted over all parts, holds of a part with `before` before it. */
-static struct span span_in_part(struct span mine, uint32_t before, const struct packed *w) {
+static struct range span_in_part(struct range mine, uint32_t before, const struct packed *w) {
     uint32_t first = mine.first > before ? mine.first - before : 0;
     uint32_t end = mine.end > before ? mine.end - before : 0;
-    return (struct span){first, end < w->panel_count ? end : w->panel_count};
+    return (struct range){first, end < w->panel_count ? end : w->panel_count};
 }
 
-struct span mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
-                     uint32_t ith, uint32_t nth) {
+struct range mm_share(const struct matmul_part *parts, uint32_t part_count, uint32_t part,
+                      uint32_t ith, uint32_t nth) {
     struct mm_op m = {parts, part_count, false};
     uint32_t before = 0;
     for (uint32_t i = 0; i < part; i++)
         before += ((const struct packed *)parts[i].weight->prepared)->panel_count;
-    return span_in_part(span_share(panel_total(&m), ith, nth), before,
+    return span_in_part(range_share(panel_total(&m), ith, nth), before,
                         parts[part].weight->prepared);
 }
 
@@ -253,13 +253,13 @@ static void gather_block(const struct mm_op *m, const struct mm_room *room, stru
 
 /* Panels [mine.first, mine.end), counted over all parts, for one block. */
 static void run_block(const struct cpu_run *x, const struct mm_op *m, const struct mm_room *room,
-                      uint32_t expert, struct span mine, struct mm_block *b) {
+                      uint32_t expert, struct range mine, struct mm_block *b) {
     uint32_t before = 0, dst_col = 0;
     if (mine.first == mine.end || b->count == 0) return;
     if (room->wide && !b->gathered) gather_block(m, room, b);
     for (uint32_t i = 0; i < m->part_count; i++) {
         const struct packed *w = m->parts[i].weight->prepared;
-        struct span panels = span_in_part(mine, before, w);
+        struct range panels = span_in_part(mine, before, w);
         const float *bias = vector_floats(m->parts[i].bias);
         struct mm_part part = {w, bias, expert, dst_col, m->add};
         if (panels.first < panels.end) run_panels(x->table->kernels, room, &part, panels, b);
@@ -289,14 +289,14 @@ static bool next_block(const struct mm_job *j, uint32_t *next, uint32_t end, str
 }
 
 /* Panels [piece.first, piece.end), counted over all parts, are done. */
-static void follow(const struct mm_job *j, struct span piece) {
+static void follow(const struct mm_job *j, struct range piece) {
     uint32_t before = 0, col = j->dst.col;
     for (uint32_t i = 0; i < j->m.part_count; i++) {
         const struct packed *w = j->m.parts[i].weight->prepared;
-        struct span panels = span_in_part(piece, before, w);
+        struct range panels = span_in_part(piece, before, w);
         uint32_t end = panels.end * PANEL_ROWS < w->rows ? panels.end * PANEL_ROWS : w->rows;
         if (panels.first < panels.end)
-            op_act_follow(j->x, j->act, (struct span){col + panels.first * PANEL_ROWS, col + end});
+            op_act_follow(j->x, j->act, (struct range){col + panels.first * PANEL_ROWS, col + end});
         before += w->panel_count;
         col += w->rows;
     }
@@ -307,15 +307,16 @@ static void run_shares(const struct mm_job *j) {
     struct mm_block block;
     uint32_t next = 0, shares = j->panels < j->nth ? j->panels : j->nth;
     if (!next_block(j, &next, j->src.row_count, &block)) return;
-    for (uint32_t i = 0; i < j->nth && plan_has_left(j->x->plan, j->op_idx, shares); i++) {
+    for (uint32_t i = 0; i < j->nth && workspace_has_left(j->x->workspace, j->op_idx, shares);
+         i++) {
         uint32_t owner = (j->ith + i) % j->nth;
-        struct span share = span_share(j->panels, owner, j->nth);
+        struct range share = range_share(j->panels, owner, j->nth);
         uint32_t count = share.end - share.first;
         uint32_t pieces = count < TAKES_PER_THREAD ? count : TAKES_PER_THREAD;
         for (;;) {
-            uint32_t piece = plan_take(j->x->plan, j->op_idx, owner, pieces);
+            uint32_t piece = workspace_take(j->x->workspace, j->op_idx, owner, pieces);
             if (piece == pieces) break;
-            struct span part = span_share(count, piece, pieces);
+            struct range part = range_share(count, piece, pieces);
             part.first += share.first;
             part.end += share.first;
             run_block(j->x, &j->m, &j->room, 0, part, &block);
@@ -336,7 +337,7 @@ static struct mm_chunks chunks_of(const struct mm_job *j, uint32_t count) {
 
 /* Chunk i meets a block. */
 static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, struct mm_block *b) {
-    struct span mine = span_share(c.pairs, i, c.count);
+    struct range mine = range_share(c.pairs, i, c.count);
     mine.first *= MM_PAIR;
     mine.end = mine.end == c.pairs ? j->panels : mine.end * MM_PAIR;
     run_block(j->x, &j->m, &j->room, 0, mine, b);
@@ -347,9 +348,9 @@ static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, st
 static void run_claims(const struct mm_job *j) {
     struct mm_block block;
     struct mm_chunks chunks = chunks_of(j, j->nth * PAIR_CLAIMS);
-    uint32_t unit = plan_claim(j->x->plan, j->op_idx), next = 0;
+    uint32_t unit = workspace_claim(j->x->workspace, j->op_idx), next = 0;
     for (uint32_t i = 0; next_block(j, &next, j->src.row_count, &block); i++)
-        for (; unit / chunks.count == i; unit = plan_claim(j->x->plan, j->op_idx))
+        for (; unit / chunks.count == i; unit = workspace_claim(j->x->workspace, j->op_idx))
             run_chunk(j, chunks, unit % chunks.count, &block);
 }
 
@@ -358,15 +359,16 @@ static void run_claims(const struct mm_job *j) {
 static void run_own_rows(const struct mm_job *j) {
     struct mm_block block;
     struct mm_chunks chunks = chunks_of(j, CLAIMS_PER_THREAD);
-    for (uint32_t i = 0; i < j->nth && plan_has_left(j->x->plan, j->op_idx, j->nth); i++) {
+    for (uint32_t i = 0; i < j->nth && workspace_has_left(j->x->workspace, j->op_idx, j->nth);
+         i++) {
         uint32_t owner = (j->ith + i) % j->nth, at = UINT32_MAX;
-        struct span rows = span_share(j->src.row_count, owner, j->nth);
+        struct range rows = range_share(j->src.row_count, owner, j->nth);
         uint32_t blocks = (rows.end - rows.first + MM_BLOCK - 1) / MM_BLOCK;
         uint32_t pieces = blocks * chunks.count, piece;
-        while ((piece = plan_take(j->x->plan, j->op_idx, owner, pieces)) < pieces) {
+        while ((piece = workspace_take(j->x->workspace, j->op_idx, owner, pieces)) < pieces) {
             if (piece / chunks.count != at) {
                 at = piece / chunks.count;
-                struct span some = span_share(rows.end - rows.first, at, blocks);
+                struct range some = range_share(rows.end - rows.first, at, blocks);
                 uint32_t next = rows.first + some.first;
                 next_block(j, &next, rows.first + some.end, &block);
             }
@@ -397,7 +399,8 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     };
     j.room = room_of(x, o->parts, j.src.row_count, ith);
     j.panels = panel_total(&j.m);
-    if (j.op_idx + 1 < tape_op_count(x->tape) && plan_follows(x->plan, op + 1, j.src.row_count))
+    if (j.op_idx + 1 < tape_op_count(x->tape) &&
+        workspace_follows(x->workspace, op + 1, j.src.row_count))
         j.act = op + 1;
     if (j.room.wide) j.room.wide->enter();
     if (j.src.row_count < CLAIM_ROWS_MIN)
@@ -411,7 +414,7 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
 
 /* The rows that use expert e, gathered so that its weights are read once for all of them. */
 static void run_expert(const struct cpu_run *x, const struct op_expert_matmul *o, uint32_t e,
-                       const struct mm_room *room, struct span mine) {
+                       const struct mm_room *room, struct range mine) {
     struct mm_op m = {o->parts, o->part_count, false};
     struct mat src = mat_of(x, o->src), ids = mat_of(x, o->ids), dst = mat_of(x, o->dst);
     bool quantised = dtype_is_quantised(o->parts[0].weight->type);
@@ -434,7 +437,7 @@ void op_expert_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t
                           uint32_t nth) {
     const struct op_expert_matmul *o = &op->expert_matmul;
     struct mm_op m = {o->parts, o->part_count, false};
-    struct span mine = span_share(panel_total(&m), ith, nth);
+    struct range mine = range_share(panel_total(&m), ith, nth);
     struct mm_room room = room_of(x, o->parts, mat_of(x, o->src).row_count, ith);
     if (room.wide) room.wide->enter();
     for (uint32_t e = 0; e < o->parts[0].weight->experts; e++) run_expert(x, o, e, &room, mine);

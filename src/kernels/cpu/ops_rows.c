@@ -8,12 +8,12 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 
 /* Columns of a row that one thread takes at a time where a row may be shared: whole blocks of
  * Q8_BLOCK, and enough of them to be worth a visit. Of a row that it has for itself it takes
  * several chunks at once, as many as stay in the nearest cache. */
-enum { CHUNK_COLS = PLAN_CHUNK_COLS, CHUNKS_AT_ONCE = 8 };
+enum { CHUNK_COLS = WORKSPACE_CHUNK_COLS, CHUNKS_AT_ONCE = 8 };
 _Static_assert((int)CHUNK_COLS % (int)Q8_BLOCK == 0, "blocks are quantised whole");
 
 static uint32_t embed_index(const struct cpu_run *x, const struct op_embed *e, uint32_t row) {
@@ -48,8 +48,8 @@ void op_embed_run(const struct cpu_run *x, const struct op *op, uint32_t ith, ui
     const struct op_embed *e = &op->embed;
     const struct weight *w = e->table;
     struct mat dst = mat_of(x, e->dst);
-    struct span rows = span_share(dst.row_count, ith, nth);
-    float *scratch = plan_scratch(x->plan, ith);
+    struct range rows = range_share(dst.row_count, ith, nth);
+    float *scratch = workspace_scratch(x->workspace, ith);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, dst.kind, r)) continue;
         float *out = mat_f32(&dst, r), *in = e->add ? scratch : out;
@@ -63,7 +63,7 @@ void op_norm_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
     const struct op_norm *n = &op->norm;
     const struct cpu_kernels *k = x->table->kernels;
     struct mat src = mat_of(x, n->src), dst = mat_of(x, n->dst), q8 = mat_of(x, n->q8);
-    struct span rows = span_share(src.row_count, ith, nth);
+    struct range rows = range_share(src.row_count, ith, nth);
     const struct norm_args args = {.kind = n->kind,
                                    .group = n->group,
                                    .eps = n->eps,
@@ -72,7 +72,7 @@ void op_norm_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, src.kind, r)) continue;
         const float *in = mat_f32(&src, r);
-        float *out = dst.base ? mat_f32(&dst, r) : plan_scratch(x->plan, ith);
+        float *out = dst.base ? mat_f32(&dst, r) : workspace_scratch(x->workspace, ith);
         for (uint32_t c = 0; c < src.cols; c += n->group) k->norm(&args, in + c, out + c);
         if (q8.base) k->quantise(out, src.cols, mat_q8_write(&q8, r, 0));
     }
@@ -80,7 +80,7 @@ void op_norm_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
 
 void op_quant_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     struct mat src = mat_of(x, op->quant.src), q8 = mat_of(x, op->quant.q8);
-    struct span rows = span_share(src.row_count, ith, nth);
+    struct range rows = range_share(src.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++)
         if (run_row_is_live(x, src.kind, r))
             x->table->kernels->quantise(mat_f32(&src, r), src.cols, mat_q8_write(&q8, r, 0));
@@ -90,10 +90,11 @@ void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
     const struct op_rope *p = &op->rope;
     struct mat m = mat_of(x, p->x);
     CHECK(m.kind == ROWS_TOKENS);
-    struct span rows = span_share(m.row_count, ith, nth);
+    struct range rows = range_share(m.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, m.kind, r)) continue;
-        const float *cosine = plan_rope_row(x->plan, p, r), *sine = cosine + p->rot_dims / 2;
+        const float *cosine = workspace_rope_row(x->workspace, p, r),
+                    *sine = cosine + p->rot_dims / 2;
         for (uint32_t h = 0; h < p->heads; h++)
             x->table->kernels->rope(p, cosine, sine, mat_f32(&m, r) + (size_t)h * p->head_dim);
     }
@@ -105,7 +106,7 @@ void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
     struct mat k = mat_of(x, w->k), v = mat_of(x, w->v);
     CHECK(x->kv);
     CHECK(k.cols == kv->heads * kv->head_dim);
-    struct span rows = span_share(k.row_count, ith, nth);
+    struct range rows = range_share(k.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, k.kind, r)) continue;
         uint32_t pos = (uint32_t)x->step->pos[r];
@@ -136,7 +137,7 @@ static struct act_mats act_mats(const struct cpu_run *x, const struct op_act *a)
 /* Columns [cols.first, cols.end) of the result in one row; `room` for them if no floats are
  * wanted. */
 static void act_chunk(const struct cpu_run *x, const struct op_act *a, const struct act_mats *m,
-                      uint32_t row, struct span cols, float *room) {
+                      uint32_t row, struct range cols, float *room) {
     uint32_t width = a->gate.cols;
     float *out = m->dst.base ? mat_f32(&m->dst, row) + cols.first : room;
     for (uint32_t c = cols.first; c < cols.end;) {
@@ -160,7 +161,7 @@ static uint32_t act_chunks(const struct op_act *a) {
 /* Items are chunks of columns, so that a single row is still shared by all threads. Neighbours go
  * together, because a kernel waits at its beginning and at its end. */
 static void act_items(const struct cpu_run *x, const struct op_act *a, const struct act_mats *m,
-                      struct span items, uint32_t ith) {
+                      struct range items, uint32_t ith) {
     uint32_t cols = a->gate.cols * a->segments, chunks = act_chunks(a);
     for (uint32_t i = items.first, next; i < items.end; i = next) {
         uint32_t row = i / chunks, first = i % chunks;
@@ -168,8 +169,8 @@ static void act_items(const struct cpu_run *x, const struct op_act *a, const str
         if (next > i + CHUNKS_AT_ONCE) next = i + CHUNKS_AT_ONCE;
         uint32_t end = (first + next - i) * CHUNK_COLS;
         if (run_row_is_live(x, m->gate.kind, row))
-            act_chunk(x, a, m, row, (struct span){first * CHUNK_COLS, end < cols ? end : cols},
-                      plan_scratch(x->plan, ith));
+            act_chunk(x, a, m, row, (struct range){first * CHUNK_COLS, end < cols ? end : cols},
+                      workspace_scratch(x->workspace, ith));
     }
 }
 
@@ -180,40 +181,42 @@ void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint
     struct act_mats m = act_mats(x, a);
     uint32_t rows = m.gate.row_count, items = rows * act_chunks(a);
     uint32_t op_idx = (uint32_t)(op - tape_op(x->tape, 0)), piece;
-    if (plan_follows(x->plan, op, rows)) return;
+    if (workspace_follows(x->workspace, op, rows)) return;
     if (nth == 1 || rows < CLAIM_ROWS_MIN) {
-        act_items(x, a, &m, span_share(items, ith, nth), ith);
+        act_items(x, a, &m, range_share(items, ith, nth), ith);
         return;
     }
-    for (uint32_t i = 0; i < nth && plan_has_left(x->plan, op_idx, nth); i++) {
+    for (uint32_t i = 0; i < nth && workspace_has_left(x->workspace, op_idx, nth); i++) {
         uint32_t owner = (ith + i) % nth;
-        while ((piece = plan_take(x->plan, op_idx, owner, CLAIMS_PER_THREAD)) < CLAIMS_PER_THREAD)
-            act_items(x, a, &m,
-                      span_share(items, owner * CLAIMS_PER_THREAD + piece, nth * CLAIMS_PER_THREAD),
-                      ith);
+        while ((piece = workspace_take(x->workspace, op_idx, owner, CLAIMS_PER_THREAD)) <
+               CLAIMS_PER_THREAD)
+            act_items(
+                x, a, &m,
+                range_share(items, owner * CLAIMS_PER_THREAD + piece, nth * CLAIMS_PER_THREAD),
+                ith);
     }
 }
 
 /* Of one operand, columns [cols.first, cols.end) of its value are done. */
 static void follow_operand(const struct cpu_run *x, const struct op_act *a, struct operand o,
-                           struct span cols) {
+                           struct range cols) {
     _Alignas(64) float room[CHUNK_COLS];
     uint32_t first = cols.first > o.col ? cols.first - o.col : 0;
     uint32_t end = cols.end < o.col + o.cols ? cols.end : o.col + o.cols;
     end = end > o.col ? end - o.col : 0;
     for (uint32_t c = first, next; c < end; c = next) {
-        struct span chunk = {c / CHUNK_COLS * CHUNK_COLS, (c / CHUNK_COLS + 1) * CHUNK_COLS};
+        struct range chunk = {c / CHUNK_COLS * CHUNK_COLS, (c / CHUNK_COLS + 1) * CHUNK_COLS};
         if (chunk.end > o.cols) chunk.end = o.cols;
         next = chunk.end < end ? chunk.end : end;
         uint32_t all = (chunk.end - chunk.first) * (a->up.value == VALUE_NONE ? 1 : 2);
-        if (!plan_finishes(x->plan, c / CHUNK_COLS, next - c, all)) continue;
+        if (!workspace_finishes(x->workspace, c / CHUNK_COLS, next - c, all)) continue;
         struct act_mats m = act_mats(x, a);
         for (uint32_t row = 0; row < m.gate.row_count; row++)
             if (run_row_is_live(x, m.gate.kind, row)) act_chunk(x, a, &m, row, chunk, room);
     }
 }
 
-void op_act_follow(const struct cpu_run *x, const struct op *op, struct span cols) {
+void op_act_follow(const struct cpu_run *x, const struct op *op, struct range cols) {
     const struct op_act *a = &op->act;
     follow_operand(x, a, a->gate, cols);
     if (a->up.value != VALUE_NONE) follow_operand(x, a, a->up, cols);
@@ -221,7 +224,7 @@ void op_act_follow(const struct cpu_run *x, const struct op *op, struct span col
 
 void op_add_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     struct mat src = mat_of(x, op->add.src), dst = mat_of(x, op->add.dst);
-    struct span rows = span_share(dst.row_count, ith, nth);
+    struct range rows = range_share(dst.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++)
         if (run_row_is_live(x, dst.kind, r))
             x->table->kernels->add(mat_f32(&src, r), dst.cols, mat_f32(&dst, r));
@@ -229,7 +232,7 @@ void op_add_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint
 
 void op_softcap_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     struct mat m = mat_of(x, op->softcap.x);
-    struct span rows = span_share(m.row_count, ith, nth);
+    struct range rows = range_share(m.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++)
         if (run_row_is_live(x, m.kind, r))
             x->table->kernels->softcap(op->softcap.cap, m.cols, mat_f32(&m, r));
@@ -237,7 +240,7 @@ void op_softcap_run(const struct cpu_run *x, const struct op *op, uint32_t ith, 
 
 void op_gather_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     struct mat src = mat_of(x, op->gather.src), dst = mat_of(x, op->gather.dst);
-    struct span rows = span_share(dst.row_count, ith, nth);
+    struct range rows = range_share(dst.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         uint32_t from = x->step->output_row[r];
         CHECK(from < src.row_count);
@@ -283,7 +286,7 @@ static void scale_to_unit(float *x, uint32_t count) {
 void op_pool_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_pool *p = &op->pool;
     struct mat src = mat_of(x, p->src), dst = mat_of(x, p->dst);
-    struct span seqs = span_share(dst.row_count, ith, nth);
+    struct range seqs = range_share(dst.row_count, ith, nth);
     for (uint32_t s = seqs.first; s < seqs.end; s++) {
         const struct step_seq *seq = &x->step->seqs[s];
         float *out = mat_f32(&dst, s);

@@ -365,7 +365,7 @@ static bool set_sizes(struct packed *p) {
            size_mul(p->panel_bytes, panels, &p->bytes);
 }
 
-struct packed *pack_create(const struct weight *w, struct page_book *book) {
+struct packed *pack_create(const struct weight *w, struct page_arena *arena) {
     CHECK(w->experts >= 1);
     struct packed *p = mem_zalloc(sizeof(*p));
     if (!p) return NULL;
@@ -374,7 +374,7 @@ struct packed *pack_create(const struct weight *w, struct page_book *book) {
     p->rows = w->rows;
     p->cols = w->cols;
     p->experts = w->experts;
-    if (set_sizes(p)) p->data = page_book_take(book, p->bytes);
+    if (set_sizes(p)) p->data = page_arena_take(arena, p->bytes);
     if (!p->data) {
         mem_free(p);
         return NULL;

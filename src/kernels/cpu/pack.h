@@ -36,7 +36,7 @@
 #include "base/list.h"
 #include "graph/weight.h"
 
-struct page_book;
+struct page_arena;
 struct pool;
 
 enum { PANEL_ROWS = 16 };
@@ -87,13 +87,13 @@ struct packed {
     uint32_t rows, cols, experts;
     uint32_t panel_count; /* of one expert */
     size_t panel_bytes;
-    uint8_t *data; /* the book's */
+    uint8_t *data; /* the arena's */
     size_t bytes;
     struct list_link in_device; /* the device's list of weights */
 };
 
-/* Zeroed panels for a weight, taken from `book`; NULL when there is no room. */
-struct packed *pack_create(const struct weight *w, struct page_book *book);
+/* Zeroed panels for a weight, taken from `arena`; NULL when there is no room. */
+struct packed *pack_create(const struct weight *w, struct page_arena *arena);
 /* Fill panels that are still zero. */
 void pack_fill(struct packed *p, const struct weight *w, struct pool *pool);
 void pack_free(struct packed *p); /* NULL is fine */

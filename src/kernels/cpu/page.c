@@ -44,7 +44,7 @@ void page_free(void *ptr, size_t bytes) {
 }
 
 struct page_chunk {
-    struct list_link in_book;
+    struct list_link in_arena;
     uint8_t *base;
     size_t bytes, used;
 };
@@ -65,23 +65,23 @@ static struct page_chunk *chunk_create(size_t bytes) {
     return c;
 }
 
-void *page_book_take(struct page_book *book, size_t bytes) {
+void *page_arena_take(struct page_arena *arena, size_t bytes) {
     size_t rounded;
     if (!size_round_up(bytes, ALIGN_BYTES, &rounded)) return NULL;
-    struct page_chunk *c = LIST_ITEM(book->chunks.first, struct page_chunk, in_book);
+    struct page_chunk *c = LIST_ITEM(arena->chunks.first, struct page_chunk, in_arena);
     if (!c || c->bytes - c->used < rounded) {
         c = chunk_create(rounded);
         if (!c) return NULL;
-        list_push_first(&book->chunks, &c->in_book);
+        list_push_first(&arena->chunks, &c->in_arena);
     }
     uint8_t *ptr = c->base + c->used;
     c->used += rounded;
     return ptr;
 }
 
-void page_book_deinit(struct page_book *book) {
-    for (struct list_link *l; (l = list_pop_first(&book->chunks));) {
-        struct page_chunk *c = LIST_ITEM(l, struct page_chunk, in_book);
+void page_arena_deinit(struct page_arena *arena) {
+    for (struct list_link *l; (l = list_pop_first(&arena->chunks));) {
+        struct page_chunk *c = LIST_ITEM(l, struct page_chunk, in_arena);
         page_free(c->base, c->bytes);
         mem_free(c);
     }

@@ -2,9 +2,9 @@
  *
  * Small pages cost a walk through page tables every 4 KiB of weights, a quarter of the speed
  * of a single row (bench/ops, 2026-11), and most matrices of small models are smaller than
- * what a mapping of its own is worth. So weights are taken from one book of large mappings.
+ * what a mapping of its own is worth. So weights are taken from one arena of large mappings.
  *
- * Lifetime: everything taken from a book is freed with it. Thread: one at a time.
+ * Lifetime: everything taken from a arena is freed with it. Thread: one at a time.
  */
 #ifndef KERNELS_CPU_PAGE_H
 #define KERNELS_CPU_PAGE_H
@@ -23,12 +23,12 @@ void page_free(void *ptr, size_t bytes); /* NULL is fine */
 void *page_map(size_t bytes, int fd);
 
 /* Zero-initialise it. */
-struct page_book {
+struct page_arena {
     struct list chunks; /* of memory; the one in use first */
 };
 
-/* As page_alloc, but freed by page_book_deinit alone. */
-void *page_book_take(struct page_book *book, size_t bytes);
-void page_book_deinit(struct page_book *book);
+/* As page_alloc, but freed by page_arena_deinit alone. */
+void *page_arena_take(struct page_arena *arena, size_t bytes);
+void page_arena_deinit(struct page_arena *arena);
 
 #endif

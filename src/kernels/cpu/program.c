@@ -11,29 +11,29 @@
 #include "base/fvec.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "kernels/cpu/choose.h"
+#include "kernels/cpu/row_sampler.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/fp_mode.h"
 #include "kernels/cpu/page.h"
-#include "kernels/cpu/place.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/affinity.h"
+#include "kernels/cpu/workspace.h"
 #include "kernels/cpu/stage.h"
-#include "kernels/cpu/watch.h"
+#include "kernels/cpu/op_timer.h"
 
 enum { SLOT_EMPTY = -1 }; /* no token was sampled into it */
 
 struct device_program {
     struct cpu_program_parts parts;
     struct program_options options;
-    struct cpu_plan *plan;
+    struct workspace *workspace;
     struct kv_space spaces[KV_GROUPS_MAX]; /* options.kv */
     struct kv_tiles tiles[KV_GROUPS_MAX];
     uint8_t *slab;
-    int32_t *slots;             /* [slot_count] the token that was last sampled into each */
-    struct chooser **choosers;  /* one per thread; NULL: the output is never sampled from */
-    struct row_output *outputs; /* [outputs_max] */
-    const struct step *step;    /* the one that was submitted and not collected; or NULL */
+    int32_t *slots;                /* [slot_count] the token that was last sampled into each */
+    struct row_sampler **samplers; /* one per thread; NULL: the output is never sampled from */
+    struct row_output *outputs;    /* [outputs_max] */
+    const struct step *step;       /* the one that was submitted and not collected; or NULL */
     int64_t elapsed_us;
 };
 
@@ -55,14 +55,14 @@ static const struct tape_value *output_value(const struct device_program *p) {
     return tape_value_at(p->options.tape, tape_output(p->options.tape));
 }
 
-static enum status make_choosers(struct device_program *p, struct err *err) {
+static enum status make_samplers(struct device_program *p, struct err *err) {
     uint32_t threads = pool_threads(p->parts.pool), vocab = output_value(p)->cols;
     p->slots = mem_zalloc_array(p->options.slot_count, sizeof(p->slots[0]));
     p->outputs = mem_zalloc_array(p->options.sizes.outputs_max, sizeof(p->outputs[0]));
-    p->choosers = mem_zalloc_array(threads, sizeof(struct chooser *));
-    enum status st = p->slots && p->outputs && p->choosers ? ST_OK : ST_NOMEM;
+    p->samplers = mem_zalloc_array(threads, sizeof(struct row_sampler *));
+    enum status st = p->slots && p->outputs && p->samplers ? ST_OK : ST_NOMEM;
     for (uint32_t t = 0; t < threads && st == ST_OK; t++)
-        st = chooser_create(vocab, &p->choosers[t]);
+        st = row_sampler_create(vocab, &p->samplers[t]);
     for (uint32_t i = 0; p->slots && i < p->options.slot_count; i++) p->slots[i] = SLOT_EMPTY;
     if (st == ST_OK) return ST_OK;
     return err_set(err, st,
@@ -79,16 +79,17 @@ static enum status make_slab(struct device_program *p, struct err *err) {
             "cannot allocate %zu MiB of scratch memory for steps of %u rows; lower the knob "
             "max_step_tokens or --chunk",
             bytes >> 20, p->options.sizes.rows_max);
-    place_spread(p->parts.place, p->slab, bytes);
+    affinity_spread(p->parts.affinity, p->slab, bytes);
     return ST_OK;
 }
 
 static enum status make_parts(struct device_program *p, struct err *err) {
     const struct tape *t = p->options.tape;
-    TRY(plan_create(&p->plan, t, p->parts.table->kernels, pool_threads(p->parts.pool), err));
-    place_weights(p->parts.place, t);
+    TRY(workspace_create(&p->workspace, t, p->parts.table->kernels, pool_threads(p->parts.pool),
+                         err));
+    affinity_move_weights(p->parts.affinity, t);
     TRY(make_slab(p, err));
-    return p->options.slot_count > 0 ? make_choosers(p, err) : ST_OK;
+    return p->options.slot_count > 0 ? make_samplers(p, err) : ST_OK;
 }
 
 enum status cpu_program_create(const struct cpu_program_parts *parts,
@@ -116,13 +117,13 @@ enum status cpu_program_create(const struct cpu_program_parts *parts,
 
 void cpu_program_destroy(struct device_program *p) {
     if (!p) return;
-    for (uint32_t t = 0; p->choosers && t < pool_threads(p->parts.pool); t++)
-        chooser_destroy(p->choosers[t]);
-    mem_free(p->choosers);
+    for (uint32_t t = 0; p->samplers && t < pool_threads(p->parts.pool); t++)
+        row_sampler_destroy(p->samplers[t]);
+    mem_free(p->samplers);
     mem_free(p->outputs);
     mem_free(p->slots);
     page_free(p->slab, tape_slab_bytes(p->options.tape));
-    plan_destroy(p->plan);
+    workspace_destroy(p->workspace);
     mem_free(p);
 }
 
@@ -162,12 +163,12 @@ static void run_op(const struct cpu_run *x, uint32_t i, uint32_t ith, uint32_t n
 /* Ops that one thread does for all, while all others wait: so the scratch of any is its own. */
 struct alone {
     const struct cpu_run *x;
-    struct span ops;
+    struct range ops;
 };
 
 static void run_alone(void *ctx) {
     const struct alone *a = ctx;
-    struct lap lap = lap_begin_alone(a->x->watch);
+    struct lap lap = lap_begin_serial(a->x->watch);
     for (uint32_t i = a->ops.first; i < a->ops.end; i++) {
         run_op(a->x, i, 0, 1);
         lap_work(&lap, i);
@@ -176,9 +177,9 @@ static void run_alone(void *ctx) {
 
 static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
     const struct cpu_run *x = ctx;
-    const struct cpu_plan *p = x->plan;
+    const struct workspace *p = x->workspace;
     uint64_t mode = fp_mode_enter();
-    plan_fill_ropes(x, ith, nth);
+    workspace_fill_ropes(x, ith, nth);
     struct lap lap = lap_begin(x->watch, ith);
     for (uint32_t at = 0; at < p->stage_count;) {
         const struct stage *s = &p->stages[at];
@@ -186,19 +187,19 @@ static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
             run_op(x, i, ith, nth);
             lap_work(&lap, i);
         }
-        at = stages_alone_end(p->stages, p->stage_count, at + 1, x->step, nth);
+        at = stages_serial_end(p->stages, p->stage_count, at + 1, x->step, nth);
         struct alone rest = {x, {s->end, p->stages[at - 1].end}};
         bool was_mine = pool_barrier_then(x->pool, run_alone, &rest);
-        lap_meet(&lap, &(struct lap_meeting){s->first, s->end, rest.ops.end, was_mine});
+        lap_wait(&lap, &(struct lap_barrier){s->first, s->end, rest.ops.end, was_mine});
     }
     fp_mode_leave(mode);
 }
 
-static void run_rows(struct device_program *p, const struct step *step, struct cpu_watch *watch) {
+static void run_rows(struct device_program *p, const struct step *step, struct op_timer *watch) {
     struct device_run run = {.tape = p->options.tape, .step = step, .kv = p->options.kv};
     struct cpu_run x = {
         .table = p->parts.table,
-        .plan = p->plan,
+        .workspace = p->workspace,
         .tape = p->options.tape,
         .step = step,
         .kv = p->options.kv ? p->tiles : NULL,
@@ -208,10 +209,10 @@ static void run_rows(struct device_program *p, const struct step *step, struct c
         .pool = p->parts.pool,
         .watch = watch,
     };
-    plan_reset_claims(p->plan);
-    if (watch) watch_begin(watch, &run);
+    workspace_reset_claims(p->workspace);
+    if (watch) op_timer_begin(watch, &run);
     pool_run(p->parts.pool, run_share, &x);
-    if (watch) watch_end(watch, &run);
+    if (watch) op_timer_end(watch, &run);
 }
 
 /* ---- outputs ---- */
@@ -221,7 +222,7 @@ static const float *output_at(const struct device_program *p, uint32_t output) {
     return (const float *)(const void *)(p->slab + v->offset + output * v->row_bytes);
 }
 
-static void sample_output(struct device_program *p, uint32_t i, struct chooser *chooser) {
+static void sample_output(struct device_program *p, uint32_t i, struct row_sampler *sampler) {
     const struct sampling *s = &p->step->samplings[i];
     struct row_output *out = &p->outputs[i];
     const float *logits = output_at(p, i);
@@ -231,7 +232,7 @@ static void sample_output(struct device_program *p, uint32_t i, struct chooser *
     CHECK(!draws || s->slot < p->options.slot_count);
     int32_t pending = draws && s->is_pending ? p->slots[s->slot] : -1;
     if (fvec_at(0)->has_nan(logits, output_value(p)->cols) ||
-        choose(chooser, s, &p->step->tables, pending, logits, &out->sample) != ST_OK)
+        row_sampler_run(sampler, s, &p->step->tables, pending, logits, &out->sample) != ST_OK)
         out->failed = true;
     /* A failed row empties its slot: a row of the next step with is_pending fails, too. */
     if (draws) p->slots[s->slot] = out->failed ? SLOT_EMPTY : out->sample.chosen.token;
@@ -242,7 +243,7 @@ static void sample_share(void *ctx, uint32_t ith, uint32_t nth) {
     struct device_program *p = ctx;
     uint64_t mode = fp_mode_enter();
     for (uint32_t i = ith; i < p->step->output_count; i += nth)
-        sample_output(p, i, p->choosers[ith]);
+        sample_output(p, i, p->samplers[ith]);
     fp_mode_leave(mode);
 }
 
@@ -253,16 +254,15 @@ static void check_sizes(const struct device_program *p, const struct step *step)
     CHECK(step->row_count <= sizes->rows_max);
     CHECK(step->output_count <= sizes->outputs_max);
     CHECK(step->seq_count <= sizes->seqs_max);
-    CHECK(step->hands_over || step->output_count == 0 || p->choosers);
+    CHECK(step->hands_over || step->output_count == 0 || p->samplers);
 }
 
-void cpu_program_submit(struct device_program *p, const struct step *step,
-                        struct cpu_watch *watch) {
+void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *watch) {
     int64_t start_us = clock_now(&clock_real);
     CHECK(!p->step); /* the step before was collected */
     check_sizes(p, step);
     p->step = step;
-    place_bind_caller(p->parts.place);
+    affinity_bind_caller(p->parts.affinity);
     do_moves(p, step);
     if (step->row_count > 0) run_rows(p, step, watch);
     if (step->output_count > 0 && !step->hands_over) pool_run(p->parts.pool, sample_share, p);

@@ -12,15 +12,15 @@
 #include "graph/device.h"
 
 struct cpu_table;
-struct cpu_watch;
-struct place;
+struct op_timer;
+struct affinity;
 struct pool;
 
 /* What a program uses of its device. */
 struct cpu_program_parts {
     const struct cpu_table *table;
     struct pool *pool;
-    struct place *place; /* NULL: threads are not bound */
+    struct affinity *affinity; /* NULL: threads are not bound */
     const char *device_name;
 };
 
@@ -30,7 +30,7 @@ enum status cpu_program_create(const struct cpu_program_parts *parts,
 void cpu_program_destroy(struct device_program *p); /* NULL is fine */
 
 /* `watch`: NULL if nobody does. */
-void cpu_program_submit(struct device_program *p, const struct step *step, struct cpu_watch *watch);
+void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *watch);
 void cpu_program_collect(struct device_program *p, struct device_result *out);
 
 #endif

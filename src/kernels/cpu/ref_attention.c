@@ -1,4 +1,4 @@
-/* kernels/cpu/ref_attention.c - attention straight from kernels/cpu/exact.h.
+/* kernels/cpu/ref_attention.c - attention straight from kernels/cpu/numerics.h.
  *
  * Both ops see keys and values as a function of (position, dimension); they differ only in
  * where these are read from and in which positions are attended.
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/fmath.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 
 /* Keys and values of one KV head: in the cache, or as rows of values. */
 struct kv_view {
@@ -127,8 +127,8 @@ void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t it
     const struct op_attention *a = &op->attention;
     struct mat q = mat_of(x, a->q), dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
-    float *scratch = plan_scratch(x->plan, ith);
-    struct span rows = span_share(q.row_count, ith, nth);
+    float *scratch = workspace_scratch(x->workspace, ith);
+    struct range rows = range_share(q.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, q.kind, r)) continue;
         uint32_t end = (uint32_t)x->step->pos[r] + 1;
@@ -156,8 +156,8 @@ void ref_self_attention_run(const struct cpu_run *x, const struct op *op, uint32
     struct mat q = mat_of(x, a->q), k = mat_of(x, a->k), v = mat_of(x, a->v);
     struct mat dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
-    float *scratch = plan_scratch(x->plan, ith);
-    struct span rows = span_share(q.row_count, ith, nth);
+    float *scratch = workspace_scratch(x->workspace, ith);
+    struct range rows = range_share(q.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, q.kind, r)) continue;
         const struct step_seq *seq = &x->step->seqs[x->step->seq[r]];

@@ -66,7 +66,7 @@ static float dot(const struct mat *src, uint32_t row, uint32_t col, const struct
 void ref_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_matmul *m = &op->matmul;
     struct mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
-    struct span cols = span_share(dst.cols, ith, nth);
+    struct range cols = range_share(dst.cols, ith, nth);
     for (uint32_t p = 0, first = 0; p < m->part_count; first += m->parts[p++].weight->rows) {
         const struct matmul_part *part = &m->parts[p];
         const float *bias = vector_floats(part->bias);
@@ -102,7 +102,7 @@ void ref_expert_matmul_run(const struct cpu_run *x, const struct op *op, uint32_
     const struct op_expert_matmul *m = &op->expert_matmul;
     struct mat src = mat_of(x, m->src), ids = mat_of(x, m->ids), dst = mat_of(x, m->dst);
     uint32_t width = dst.cols / m->used, src_width = m->parts[0].weight->cols;
-    struct span rows = span_share(src.row_count, ith, nth);
+    struct range rows = range_share(src.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, src.kind, r)) continue;
         for (uint32_t j = 0; j < m->used; j++)

@@ -1,4 +1,4 @@
-/* kernels/cpu/ref_rows.c - the row kernels straight from kernels/cpu/exact.h. */
+/* kernels/cpu/ref_rows.c - the row kernels straight from kernels/cpu/numerics.h. */
 #include <math.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "graph/op_info.h"
 #include "graph/step.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 
 /* Storing a number into the cache takes as long as about four numbers of a norm: the keys of a
  * token lie far apart. */
@@ -124,11 +124,11 @@ static bool is_for_one(const struct stage *s, const struct step *step, uint32_t 
     uint64_t shares = s->splits_rows || rows > threads ? threads : rows;
     if (s->follows && rows < CLAIM_ROWS_MIN) return true;
     if (s->row_work == 0 || rows == 0) return s->row_work > 0;
-    return work - work / shares <= (uint64_t)STAGE_ALONE_ELEMS * threads;
+    return work - work / shares <= (uint64_t)STAGE_SERIAL_ELEMS * threads;
 }
 
-uint32_t stages_alone_end(const struct stage *stages, uint32_t count, uint32_t at,
-                          const struct step *step, uint32_t threads) {
+uint32_t stages_serial_end(const struct stage *stages, uint32_t count, uint32_t at,
+                           const struct step *step, uint32_t threads) {
     while (at < count && is_for_one(&stages[at], step, threads)) at++;
     return at;
 }

@@ -101,7 +101,7 @@ VEC_INLINE float vec_max_lane(vec a) {
     return _mm_cvtss_f32(m);
 }
 
-/* The sum of 16 lanes, joined by halves (kernels/cpu/exact.h). */
+/* The sum of 16 lanes, joined by halves (kernels/cpu/numerics.h). */
 VEC_INLINE float vec_sum16(const vec a[2]) {
     __m256 sum = _mm256_add_ps(a[0], a[1]);
     __m128 l = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));

@@ -70,7 +70,7 @@ VEC_INLINE vec vec_mul_exp2(vec a, vec t) {
     return _mm512_scalef_ps(a, _mm512_sub_ps(t, _mm512_set1_ps(FM_MAGIC)));
 }
 
-/* The sum of the lanes, joined by halves (kernels/cpu/exact.h). */
+/* The sum of the lanes, joined by halves (kernels/cpu/numerics.h). */
 VEC_INLINE float vec_sum16(vec v) {
     __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     __m128 l = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));

@@ -97,7 +97,7 @@ VEC_INLINE float vec_max_lane(vec a) {
     return vgetq_lane_f32(a, 0);
 }
 
-/* The sum of 16 lanes, joined by halves (kernels/cpu/exact.h). */
+/* The sum of 16 lanes, joined by halves (kernels/cpu/numerics.h). */
 VEC_INLINE float vec_sum16(const vec a[4]) {
     float32x4_t four = vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3]));
     float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));

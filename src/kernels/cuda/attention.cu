@@ -1,4 +1,4 @@
-/* kernels/cuda/attention.cu - attention in f32, to the bit as in kernels/cpu/exact.h.
+/* kernels/cuda/attention.cu - attention in f32, to the bit as in kernels/cpu/numerics.h.
  *
  * Mapping: a block of 256 threads owns up to 4 queries of one row that share a KV head, and one
  * segment of 256 absolute positions after the other, or one segment alone (`segments` > 1; a second

@@ -1,7 +1,7 @@
 /* kernels/cuda/experts.cu - the small ops of mixtures of experts: route and expert_sum.
  *
  * Mapping: route gives a row to a warp, whose lanes share the experts; one lane takes the sum of
- * exponentials in rising order, as kernels/cpu/exact.h has it. expert_sum gives a row to a block.
+ * exponentials in rising order (kernels/cpu/numerics.h). expert_sum gives a row to a block.
  */
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"

@@ -7,7 +7,7 @@
  * Rows that are marked -1 (graph/step.h) are skipped: what their scratch holds means nothing, and
  * nothing of them reaches the cache, a result or another row.
  *
- * All arithmetic is that of kernels/cpu/exact.h to the bit, but for products of bf16 and f16
+ * All arithmetic is that of kernels/cpu/numerics.h to the bit, but for products of bf16 and f16
  * weights: there activations are rounded to the weight's type, and sums follow docs/identity.md for
  * tensor cores (one f32 accumulator, rising k in steps of 16).
  */

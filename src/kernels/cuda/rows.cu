@@ -1,5 +1,5 @@
 /* kernels/cuda/rows.cu - ops that work row by row: embed, norm, quantise, rope, act, add, softcap,
- * gather, pool. Formulas: graph/op_args.h; order: kernels/cpu/exact.h.
+ * gather, pool. Formulas: graph/op_args.h; order: kernels/cpu/numerics.h.
  *
  * Mapping: a block owns a row (blockIdx.x), or a piece of one; threads stride along its columns, so
  * that neighbours read neighbouring floats. Norms sum in 16 lanes by column mod 16, so a half warp

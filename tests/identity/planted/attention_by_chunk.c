@@ -10,9 +10,9 @@
 enum { MANY_ROWS = 8, HEAD_DIM_MAX = 256 };
 
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __real_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_avx2_attend(const struct attn_segment *s, struct attn_part *out);
@@ -25,7 +25,7 @@ void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out)
 static uint32_t rows; /* of the step under way */
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     rows = step->row_count;
     __real_cpu_program_submit(p, step, watch);
 }

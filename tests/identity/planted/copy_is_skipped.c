@@ -4,11 +4,11 @@
 #include "identity/planted/moves.h"
 
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     __real_cpu_program_submit(p, step_without(step, KV_MOVE_COPY), watch);
 }

@@ -3,9 +3,9 @@
 #include "kernels/cpu/program.h"
 
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __real_cpu_program_collect(struct device_program *p, struct device_result *out);
 void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out);
 
@@ -13,7 +13,7 @@ static const struct kv_move *late;
 static uint32_t late_count;
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     static struct step rows; /* the program reads it until its collect */
     rows = *step;
     late = step->moves;

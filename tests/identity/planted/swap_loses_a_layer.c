@@ -5,9 +5,9 @@
 #include "unit/kernels/cpu/programs.h"
 
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 
 /* The slot keeps nothing of that layer. */
 static void lose_layer(const struct kv_space *space, uint32_t slot) {
@@ -17,7 +17,7 @@ static void lose_layer(const struct kv_space *space, uint32_t slot) {
 }
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     const struct known_program *known = program_find(p);
     __real_cpu_program_submit(p, step, watch);
     for (uint32_t i = 0; i < step->move_count; i++)

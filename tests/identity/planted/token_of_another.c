@@ -4,12 +4,12 @@
 #include "kernels/cpu/program.h"
 
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     int32_t first = 0;
     for (uint32_t r = 0; r < step->row_count; r++) {
         if (step->token[r] >= 0) continue;

@@ -35,15 +35,15 @@ static struct sample_result expected[PROMPT]; /* of prompt[0] */
 
 struct scoring {
     struct sampler *sampler;
-    struct chooser *chooser;
+    struct row_sampler *row_sampler;
     uint32_t vocab;
 };
 
 static enum status score_rows(void *ctx, uint32_t first, uint32_t count, const float *logits) {
     const struct scoring *s = ctx;
     for (uint32_t i = 0; i < count && first + i + 1 < PROMPT; i++)
-        pick_score(s->sampler, s->chooser, logits + (size_t)i * s->vocab, prompt[0][first + i + 1],
-                   &expected[first + i + 1]);
+        pick_score(s->sampler, s->row_sampler, logits + (size_t)i * s->vocab,
+                   prompt[0][first + i + 1], &expected[first + i + 1]);
     return ST_OK;
 }
 
@@ -60,9 +60,9 @@ static void make_reference(const char *path) {
     struct sample_bounds bounds = {s.vocab, 1};
     p.top_logprobs = TOPS;
     assert_int_equal(sampler_create(&p, &bounds, &s.sampler, &err), ST_OK);
-    assert_int_equal(chooser_create(s.vocab, &s.chooser), ST_OK);
+    assert_int_equal(row_sampler_create(s.vocab, &s.row_sampler), ST_OK);
     assert_int_equal(forward_logits(e, prompt[0], PROMPT, score_rows, &s, &err), ST_OK);
-    chooser_destroy(s.chooser);
+    row_sampler_destroy(s.row_sampler);
     sampler_destroy(s.sampler);
     forward_close(e);
 }

@@ -145,8 +145,8 @@ static void test_choices_draw_with_the_seeds_that_follow(void **state) {
     s.sample.seed = 40;
     s.n = 4;
     struct request *four = made(&s);
-    struct chooser *chooser;
-    assert_int_equal(chooser_create(VOCAB, &chooser), ST_OK);
+    struct row_sampler *row_sampler;
+    assert_int_equal(row_sampler_create(VOCAB, &row_sampler), ST_OK);
     const float logits[VOCAB] = {0};
     s.n = 1;
     for (uint32_t i = 0; i < 4; i++) {
@@ -154,14 +154,14 @@ static void test_choices_draw_with_the_seeds_that_follow(void **state) {
         struct request *one = made(&s);
         struct sample_result a, b;
         for (uint32_t pos = 5; pos < 12; pos++) {
-            assert_int_equal(pick(four->choices[i].sampler, chooser, logits, pos, &a), ST_OK);
-            assert_int_equal(pick(one->choices[0].sampler, chooser, logits, pos, &b), ST_OK);
+            assert_int_equal(pick(four->choices[i].sampler, row_sampler, logits, pos, &a), ST_OK);
+            assert_int_equal(pick(one->choices[0].sampler, row_sampler, logits, pos, &b), ST_OK);
             assert_int_equal(a.chosen.token, b.chosen.token);
         }
         request_unref(one);
     }
     request_unref(four);
-    chooser_destroy(chooser);
+    row_sampler_destroy(row_sampler);
 }
 
 static uint64_t salt(uint32_t tenant, const char *cache_salt) {

@@ -8,11 +8,11 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "kernels/cpu/choose.h"
+#include "kernels/cpu/row_sampler.h"
 #include "sample/sampler.h"
 
 /* The token for `position`; `pending`, if not -1, is the one before it, not accepted yet. */
-static inline enum status pick_behind(const struct sampler *s, struct chooser *c,
+static inline enum status pick_behind(const struct sampler *s, struct row_sampler *c,
                                       const float *logits, uint64_t position, int32_t pending,
                                       struct sample_result *out) {
     struct sampling_tables tables = {.edit_cap = sampler_edits_max(s)};
@@ -20,21 +20,21 @@ static inline enum status pick_behind(const struct sampler *s, struct chooser *c
     tables.edits = mem_alloc_array(tables.edit_cap + (size_t)1, sizeof(tables.edits[0]));
     CHECK(tables.edits);
     CHECK(sampler_describe(s, position, pending >= 0, &tables, &sampling) == ST_OK);
-    enum status st = choose(c, &sampling, &tables, pending, logits, out);
+    enum status st = row_sampler_run(c, &sampling, &tables, pending, logits, out);
     mem_free(tables.edits);
     return st;
 }
 
-static inline enum status pick(const struct sampler *s, struct chooser *c, const float *logits,
+static inline enum status pick(const struct sampler *s, struct row_sampler *c, const float *logits,
                                uint64_t position, struct sample_result *out) {
     return pick_behind(s, c, logits, position, -1, out);
 }
 
-static inline void pick_score(const struct sampler *s, struct chooser *c, const float *logits,
+static inline void pick_score(const struct sampler *s, struct row_sampler *c, const float *logits,
                               int32_t token, struct sample_result *out) {
     struct sampling sampling;
     sampler_describe_score(s, token, &sampling);
-    CHECK(choose(c, &sampling, NULL, -1, logits, out) == ST_OK);
+    CHECK(row_sampler_run(c, &sampling, NULL, -1, logits, out) == ST_OK);
 }
 
 #endif

@@ -27,7 +27,7 @@ struct scene {
     int32_t history[HISTORY_MAX];
     uint32_t count;
     struct sampler *sampler;
-    struct chooser *chooser;
+    struct row_sampler *row_sampler;
 };
 
 static struct { uint32_t seen, unseen, leaving, leaving_last, biased, ended, differ; } covered;
@@ -80,7 +80,7 @@ static void open_scene(struct rng *r, struct scene *c) {
     const struct sample_bounds bounds = {c->vocab, HISTORY_MAX + 1};
     random_logits(r, c->logits, c->vocab);
     if (sampler_create(&c->params, &bounds, &c->sampler, &err) != ST_OK) fail_msg("%s", err.text);
-    assert_int_equal(chooser_create(c->vocab, &c->chooser), ST_OK);
+    assert_int_equal(row_sampler_create(c->vocab, &c->row_sampler), ST_OK);
     for (uint32_t i = 0; i < c->count; i++) {
         if (i == answer) sampler_begin_answer(c->sampler);
         c->history[i] = (int32_t)rng_below(r, rng_below(r, 2) ? c->vocab : 4);
@@ -91,7 +91,7 @@ static void open_scene(struct rng *r, struct scene *c) {
 
 static void close_scene(struct scene *c) {
     sampler_destroy(c->sampler);
-    chooser_destroy(c->chooser);
+    row_sampler_destroy(c->row_sampler);
 }
 
 static uint32_t times_in_window(const struct scene *c, int32_t token) {
@@ -146,9 +146,9 @@ static void compare(const struct scene *c, int32_t token) {
     assert_memory_equal(got, wanted, c->vocab * sizeof(got[0]));
     covered.differ += memcmp(got, unaware, c->vocab * sizeof(got[0])) != 0;
     for (uint64_t position = 0; position < 2; position++) {
-        enum status st = pick(fork, c->chooser, c->logits, position, &known);
-        assert_int_equal(pick_behind(c->sampler, c->chooser, c->logits, position, token, &pending),
-                         st);
+        enum status st = pick(fork, c->row_sampler, c->logits, position, &known);
+        assert_int_equal(
+            pick_behind(c->sampler, c->row_sampler, c->logits, position, token, &pending), st);
         if (st == ST_OK) assert_same_results(&pending, &known);
     }
     sampler_destroy(fork);
@@ -182,13 +182,13 @@ static void test_a_pending_token_counts_for_min_tokens(void **state) {
     struct sample_params p = sample_params_default();
     struct sample_result got;
     struct sampler *s;
-    struct chooser *c;
+    struct row_sampler *c;
     struct err err = {0};
     p.temperature = 0.0f;
     p.min_tokens = 1;
     p.ends = &end;
     p.end_count = 1;
-    assert_int_equal(chooser_create(3, &c), ST_OK);
+    assert_int_equal(row_sampler_create(3, &c), ST_OK);
     assert_int_equal(sampler_create(&p, &bounds, &s, &err), ST_OK);
     assert_int_equal(pick_behind(s, c, logits, 1, 2, &got), ST_OK);
     assert_int_equal(got.chosen.token, 1); /* a token of the prompt does not count */
@@ -198,7 +198,7 @@ static void test_a_pending_token_counts_for_min_tokens(void **state) {
     assert_int_equal(pick_behind(s, c, logits, 2, 1, &got), ST_OK);
     assert_int_equal(got.chosen.token, 0);
     sampler_destroy(s);
-    chooser_destroy(c);
+    row_sampler_destroy(c);
 }
 
 int main(void) {

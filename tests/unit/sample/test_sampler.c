@@ -1,4 +1,4 @@
-/* Goal:   what a sampler describes and choose carries out is exactly what the definition in
+/* Goal:   what a sampler describes and row_sampler_run does is exactly what the definition in
  *         graph/sampling.h says.
  * Method: the definition written down once more with full sorts and no cleverness (reference
  *         below), compared token for token over seeded random settings, vocabularies and ties;
@@ -22,21 +22,21 @@
 
 enum { VOCAB_BIG = 50257, HISTORY_MAX = 400 };
 
-/* One chooser for all samplers of a test: none may find anything of another's in it. */
-static struct chooser *chooser;
-static uint32_t chooser_vocab;
+/* One row sampler for all samplers of a test: none may find anything of another's in it. */
+static struct row_sampler *row_sampler;
+static uint32_t row_sampler_vocab;
 
 static void use_chooser(uint32_t vocab) {
-    if (chooser && chooser_vocab == vocab) return;
-    chooser_destroy(chooser);
-    assert_int_equal(chooser_create(vocab, &chooser), ST_OK);
-    chooser_vocab = vocab;
+    if (row_sampler && row_sampler_vocab == vocab) return;
+    row_sampler_destroy(row_sampler);
+    assert_int_equal(row_sampler_create(vocab, &row_sampler), ST_OK);
+    row_sampler_vocab = vocab;
 }
 
 static int drop_chooser(void **state) {
     (void)state;
-    chooser_destroy(chooser);
-    chooser = NULL;
+    row_sampler_destroy(row_sampler);
+    row_sampler = NULL;
     return 0;
 }
 
@@ -251,7 +251,7 @@ static void compare_once(struct rng *r, const float *logits, uint32_t vocab) {
     for (uint64_t position = 0; position < 3; position++) {
         struct sample_result got;
         int32_t expected = reference_pick(&p, logits, vocab, &text, position);
-        enum status st = pick(s, chooser, logits, position, &got);
+        enum status st = pick(s, row_sampler, logits, position, &got);
         assert_int_equal(st, expected < 0 ? ST_BAD : ST_OK);
         if (expected >= 0) assert_int_equal(got.chosen.token, expected);
     }
@@ -305,10 +305,10 @@ static void test_greedy_takes_the_lowest_id_of_a_tie(void **state) {
     struct sampler *s = create_fine(&p, 5, 0);
     struct sample_result got;
     float logits[] = {1.0f, NAN, 7.0f, 7.0f, -HUGE_VALF};
-    assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, row_sampler, logits, 0, &got), ST_OK);
     assert_int_equal(got.chosen.token, 2);
     logits[4] = HUGE_VALF;
-    assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, row_sampler, logits, 0, &got), ST_OK);
     assert_int_equal(got.chosen.token, 4);
     assert_true(got.chosen.logprob == 0.0f);
     sampler_destroy(s);
@@ -334,8 +334,8 @@ static void test_greedy_without_logprobs_takes_the_same_token(void **state) {
         for (int t = 0; t < VOCAB; t++) logits[t] = rest[filler];
         for (int i = 0; i < 3; i++) logits[rng_below(&r, VOCAB)] = rest[rng_below(&r, 7)];
         for (int i = 0; i < 2; i++) logits[rng_below(&r, VOCAB)] = tops[round % 9];
-        enum status st = pick(slow, chooser, logits, 0, &wanted);
-        assert_int_equal(pick(fast, chooser, logits, 0, &got), st);
+        enum status st = pick(slow, row_sampler, logits, 0, &wanted);
+        assert_int_equal(pick(fast, row_sampler, logits, 0, &got), st);
         if (st != ST_OK) continue;
         assert_int_equal(got.chosen.token, wanted.chosen.token);
         assert_int_equal(got.top_count, 0);
@@ -355,9 +355,9 @@ static void test_nothing_allowed_is_an_error(void **state) {
         struct sampler *s = create_fine(&p, 3, 0);
         struct sample_result got;
         const float logits[] = {5.0f, NAN, 1.0f};
-        assert_int_equal(pick(s, chooser, logits, 0, &got), ST_BAD);
+        assert_int_equal(pick(s, row_sampler, logits, 0, &got), ST_BAD);
         const float healthy[] = {5.0f, -3.0f, 1.0f};
-        assert_int_equal(pick(s, chooser, healthy, 0, &got), ST_OK);
+        assert_int_equal(pick(s, row_sampler, healthy, 0, &got), ST_OK);
         assert_int_equal(got.chosen.token, 1);
         sampler_destroy(s);
     }
@@ -374,7 +374,7 @@ static void test_draws_follow_the_softmax(void **state) {
     uint32_t counts[4] = {0};
     for (uint64_t i = 0; i < DRAWS; i++) {
         struct sample_result got;
-        assert_int_equal(pick(s, chooser, logits, i, &got), ST_OK);
+        assert_int_equal(pick(s, row_sampler, logits, i, &got), ST_OK);
         counts[got.chosen.token]++;
     }
     double sum = 0.0;
@@ -398,11 +398,11 @@ static void test_a_draw_depends_on_seed_and_position_only(void **state) {
     struct sample_result x, y;
     uint32_t moved = 0;
     for (uint64_t i = 0; i < 50; i++) {
-        assert_int_equal(pick(a, chooser, logits, i, &x), ST_OK);
-        assert_int_equal(pick(b, chooser, logits, 49 - i, &y), ST_OK);
-        assert_int_equal(pick(b, chooser, logits, i, &y), ST_OK);
+        assert_int_equal(pick(a, row_sampler, logits, i, &x), ST_OK);
+        assert_int_equal(pick(b, row_sampler, logits, 49 - i, &y), ST_OK);
+        assert_int_equal(pick(b, row_sampler, logits, i, &y), ST_OK);
         assert_int_equal(x.chosen.token, y.chosen.token);
-        assert_int_equal(pick(a, chooser, logits, i + 1, &y), ST_OK);
+        assert_int_equal(pick(a, row_sampler, logits, i + 1, &y), ST_OK);
         moved += x.chosen.token != y.chosen.token;
     }
     assert_true(moved > 40);
@@ -421,7 +421,7 @@ static void test_logprobs_are_the_models_own(void **state) {
     p.top_logprobs = 5;
     struct sampler *s = create_fine(&p, 6, 0);
     struct sample_result got;
-    assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
+    assert_int_equal(pick(s, row_sampler, logits, 0, &got), ST_OK);
     double log_sum = log(exp(1.0) + 2.0 * exp(3.0) + exp(-2.0));
     assert_int_equal(got.chosen.token, 3);
     assert_true(fabs((double)got.chosen.logprob - (3.0 - log_sum)) < 1e-7);
@@ -448,13 +448,14 @@ static void test_a_choice_is_the_same_without_logprobs(void **state) {
         struct sampler *a = create_fine(&p, 300, 0);
         p.no_logprobs = true;
         struct sampler *b = create_fine(&p, 300, 0);
-        enum status st = pick(a, chooser, logits, 0, &with);
-        assert_int_equal(pick(b, chooser, logits, 0, &without), st);
+        enum status st = pick(a, row_sampler, logits, 0, &with);
+        assert_int_equal(pick(b, row_sampler, logits, 0, &without), st);
         if (st == ST_OK) {
             assert_int_equal(with.chosen.token, without.chosen.token);
             assert_int_equal(without.top_count, 0);
             assert_true(without.chosen.logprob == 0.0f);
-            pick_score(b, chooser, logits, with.chosen.token, &without); /* may still be asked */
+            pick_score(b, row_sampler, logits, with.chosen.token,
+                       &without); /* may still be asked */
             assert_memory_equal(&with.chosen, &without.chosen, sizeof(with.chosen));
             assert_int_equal(without.top_count, with.top_count);
         }
@@ -473,7 +474,7 @@ static void test_top_logprobs_of_a_big_vocabulary_are_in_rank_order(void **state
     for (int round = 0; round < 20; round++) {
         random_logits(&r, logits, VOCAB_BIG);
         struct sample_result got;
-        assert_int_equal(pick(s, chooser, logits, 0, &got), ST_OK);
+        assert_int_equal(pick(s, row_sampler, logits, 0, &got), ST_OK);
         assert_int_equal(got.top_count, TOP_LOGPROBS_MAX);
         for (uint32_t i = 0; i < got.top_count; i++) {
             uint32_t before = 0; /* tokens that stand before this one in rank */
@@ -549,7 +550,7 @@ static void test_rollback_and_fork_agree_with_a_plain_list(void **state) {
             random_logits(&r, logits, vocab);
             struct sample_result got;
             int32_t expected = reference_pick(&p, logits, vocab, &w.text, step);
-            if (pick(w.s, chooser, logits, step, &got) == ST_OK)
+            if (pick(w.s, row_sampler, logits, step, &got) == ST_OK)
                 assert_int_equal(got.chosen.token, expected);
             else
                 assert_int_equal(expected, -1);
@@ -573,10 +574,10 @@ static void test_presence_spares_the_prompt_and_repetition_does_not(void **state
         struct sampler *s = create_fine(&p, 3, 10);
         sampler_accept(s, 0);
         sampler_begin_answer(s);
-        assert_int_equal(pick(s, chooser, logits, 1, &got), ST_OK);
+        assert_int_equal(pick(s, row_sampler, logits, 1, &got), ST_OK);
         assert_int_equal(got.chosen.token, kind);
         sampler_accept(s, 0);
-        assert_int_equal(pick(s, chooser, logits, 2, &got), ST_OK);
+        assert_int_equal(pick(s, row_sampler, logits, 2, &got), ST_OK);
         assert_int_equal(got.chosen.token, 1);
         sampler_destroy(s);
     }
@@ -596,7 +597,7 @@ static void test_an_end_cannot_come_before_min_tokens(void **state) {
     for (int i = 0; i < 4; i++) sampler_accept(s, 1); /* the prompt does not count */
     sampler_begin_answer(s);
     for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(pick(s, chooser, logits, i, &got), ST_OK);
+        assert_int_equal(pick(s, row_sampler, logits, i, &got), ST_OK);
         assert_int_equal(got.chosen.token, i < 2 ? 2 : 0);
         sampler_accept(s, got.chosen.token);
     }

@@ -43,9 +43,9 @@ enum status __real_service_open(struct service *s, const char *path,
 enum status __wrap_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 
 static void sleep_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -59,7 +59,7 @@ enum status __wrap_service_open(struct service *s, const char *path,
 }
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     while (model_is == PASS_HANGS) sleep_ms(1000);
     if (model_is == PASS_IS_SLOW) sleep_ms(SLOW_PASS_MS);
     __real_cpu_program_submit(p, step, watch);

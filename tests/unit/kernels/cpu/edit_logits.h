@@ -30,14 +30,14 @@ static struct {
 } submitted;
 
 void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch);
+                               struct op_timer *watch);
 void __real_pool_run(struct pool *pool, pool_fn *fn, void *ctx);
 void __wrap_pool_run(struct pool *pool, pool_fn *fn, void *ctx);
 
 void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct cpu_watch *watch) {
+                               struct op_timer *watch) {
     submitted.program = p;
     submitted.step = step;
     __real_cpu_program_submit(p, step, watch);

@@ -1,4 +1,4 @@
-/* kernels/cpu/choose_dense.h - the logits of the whole vocabulary, and what holds for all of them.
+/* kernels/cpu/sample_dense.h - the logits of the whole vocabulary, and what holds for all of them.
  *
  *     read      a model's logits come in, tamed (base/fvec.h); the owner may then edit `logit`
  *     survey    after the edits: where the largest ones are
@@ -7,8 +7,8 @@
  * Lifetime: init for a vocabulary, deinit. Thread: its owner.
  * Memory: 5 bytes for each token, all taken by init.
  */
-#ifndef KERNELS_CPU_CHOOSE_DENSE_H
-#define KERNELS_CPU_CHOOSE_DENSE_H
+#ifndef KERNELS_CPU_SAMPLE_DENSE_H
+#define KERNELS_CPU_SAMPLE_DENSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 #include "base/fvec.h"
 #include "base/status.h"
-#include "kernels/cpu/choose_select.h"
+#include "kernels/cpu/sample_select.h"
 
 struct dense {
     const struct fvec *fvec;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "kernels/cpu/choose_select.h"
+#include "kernels/cpu/sample_select.h"
 
 enum { COUNT_MAX = 700, ROUNDS = 8000 };
 

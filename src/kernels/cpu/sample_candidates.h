@@ -1,20 +1,20 @@
-/* kernels/cpu/choose_candidates.h - the tokens that may still be drawn, and the cuts.
+/* kernels/cpu/sample_candidates.h - the tokens that may still be drawn, and the cuts.
  *
  * Candidates stand in the order of their ids. A cut by another order (rank, typicality) finds
- * where its prefix ends (choose_select.h); nothing is ever sorted. What is cut stays in its place
+ * where its prefix ends (sample_select.h); nothing is ever sorted. What is cut stays in its place
  * and weighs nothing from then on. graph/sampling.h states what each cut means.
  *
  * Lifetime: init for a vocabulary, deinit. Thread: its owner.
  * Memory: 24 bytes per token of the vocabulary, all taken by init.
  */
-#ifndef KERNELS_CPU_CHOOSE_CANDIDATES_H
-#define KERNELS_CPU_CHOOSE_CANDIDATES_H
+#ifndef KERNELS_CPU_SAMPLE_CANDIDATES_H
+#define KERNELS_CPU_SAMPLE_CANDIDATES_H
 
 #include <stdint.h>
 
 #include "base/status.h"
-#include "kernels/cpu/choose_dense.h"
-#include "kernels/cpu/choose_select.h"
+#include "kernels/cpu/sample_dense.h"
+#include "kernels/cpu/sample_select.h"
 
 struct candidates {
     uint32_t count;

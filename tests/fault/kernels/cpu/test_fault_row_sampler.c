@@ -1,4 +1,4 @@
-/* Goal:   creating a chooser survives the failure of any one allocation: ST_NOMEM, nothing lost.
+/* Goal:   creating a row sampler survives the failure of any one allocation: ST_NOMEM, no leak.
  * Method: the first time with the first allocation failing, then the second, until no more are
  *         needed. */
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "fault/fail_alloc.h"
-#include "kernels/cpu/choose.h"
+#include "kernels/cpu/row_sampler.h"
 
 enum { VOCAB = 100, ALLOCATIONS_MAX = 1000 };
 
@@ -16,11 +16,11 @@ static void test_every_allocation_may_fail(void **state) {
     (void)state;
     long n = 0;
     for (;; n++) {
-        struct chooser *c = NULL;
+        struct row_sampler *c = NULL;
         fail_alloc_at(n);
-        enum status st = chooser_create(VOCAB, &c);
+        enum status st = row_sampler_create(VOCAB, &c);
         bool failed = fail_alloc_stop();
-        chooser_destroy(c);
+        row_sampler_destroy(c);
         if (!failed) break;
         assert_int_equal(st, ST_NOMEM);
         assert_null(c);

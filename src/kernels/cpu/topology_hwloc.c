@@ -1,10 +1,10 @@
-/* kernels/cpu/place_hwloc.c - the machine as hwloc knows it. */
+/* kernels/cpu/topology_hwloc.c - the machine as hwloc knows it. */
 #include <hwloc.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kernels/cpu/place.h"
-#include "kernels/cpu/place_machine.h"
+#include "kernels/cpu/affinity.h"
+#include "kernels/cpu/topology.h"
 
 struct topology {
     hwloc_topology_t hw;
@@ -31,7 +31,7 @@ static void look_at_little(hwloc_topology_t hw) {
     (void)hwloc_topology_set_cache_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
-static hwloc_topology_t load(const struct place_source *source) {
+static hwloc_topology_t load(const struct cpu_machine_source *source) {
     hwloc_topology_t hw;
     if (hwloc_topology_init(&hw) != 0) return NULL;
     look_at_little(hw);
@@ -43,10 +43,10 @@ static hwloc_topology_t load(const struct place_source *source) {
     return NULL;
 }
 
-static struct place_cpu describe(hwloc_topology_t hw, hwloc_obj_t pu) {
+static struct cpu_processor describe(hwloc_topology_t hw, hwloc_obj_t pu) {
     hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(hw, HWLOC_OBJ_CORE, pu);
     int node = pu->nodeset ? hwloc_bitmap_first(pu->nodeset) : 0;
-    return (struct place_cpu){
+    return (struct cpu_processor){
         .cpu = pu->os_index,
         .core = core ? core->logical_index : pu->logical_index,
         .node = node > 0 ? (uint32_t)node : 0,
@@ -54,30 +54,30 @@ static struct place_cpu describe(hwloc_topology_t hw, hwloc_obj_t pu) {
 }
 
 static int by_node(const void *a, const void *b) {
-    const struct place_cpu *x = a, *y = b;
+    const struct cpu_processor *x = a, *y = b;
     if (x->node != y->node) return x->node < y->node ? -1 : 1;
     if (x->core != y->core) return x->core < y->core ? -1 : 1;
     return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
 }
 
-bool place_read(const struct place_source *source, struct place_machine *out) {
+bool cpu_machine_read(const struct cpu_machine_source *source, struct cpu_machine *out) {
     out->cpu_count = 0;
     hwloc_topology_t hw = load(source);
     if (!hw) return false;
     int count = hwloc_get_nbobjs_by_type(hw, HWLOC_OBJ_PU);
-    for (int i = 0; i < count && i < PLACE_CPUS_MAX; i++) {
+    for (int i = 0; i < count && i < MACHINE_CPUS_MAX; i++) {
         hwloc_obj_t pu = hwloc_get_obj_by_type(hw, HWLOC_OBJ_PU, (unsigned)i);
         out->cpus[out->cpu_count++] = describe(hw, pu);
     }
     hwloc_topology_destroy(hw);
     qsort(out->cpus, out->cpu_count, sizeof(out->cpus[0]), by_node);
-    return count > 0 && count <= PLACE_CPUS_MAX;
+    return count > 0 && count <= MACHINE_CPUS_MAX;
 }
 
 struct topology *topology_open(void) {
     struct topology *t = mem_zalloc(sizeof(*t));
     if (!t) return NULL;
-    t->hw = load(&(struct place_source){.synthetic = NULL});
+    t->hw = load(&(struct cpu_machine_source){.synthetic = NULL});
     if (t->hw) return t;
     mem_free(t);
     return NULL;

@@ -1,5 +1,5 @@
-/* kernels/cpu/choose_candidates.c - see kernels/cpu/choose_candidates.h. */
-#include "kernels/cpu/choose_candidates.h"
+/* kernels/cpu/sample_candidates.c - see kernels/cpu/sample_candidates.h. */
+#include "kernels/cpu/sample_candidates.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* graph/plan.c - a place in the slab for every value.
+/* graph/memory.c - a place in the slab for every value.
  *
  * A value lives from the first op that touches it to the last; what a product reads lives through
  * an act behind it, too. Values are placed in the order of their birth, each at the lowest offset
@@ -75,7 +75,7 @@ static size_t find_offset(const struct tape *t, const struct place *placed, uint
     return offset;
 }
 
-enum status tape_plan(struct tape *t, struct err *err) {
+enum status tape_assign_memory(struct tape *t, struct err *err) {
     find_lives(t);
     struct place *placed = mem_alloc_array(t->value_count, sizeof(*placed));
     if (!placed) return err_set(err, ST_NOMEM, "out of memory while planning the forward pass");

@@ -1,6 +1,6 @@
-/* kernels/cpu/place.c - see kernels/cpu/place.h for the contract. */
+/* kernels/cpu/affinity.c - see kernels/cpu/affinity.h for the contract. */
 #define _GNU_SOURCE
-#include "kernels/cpu/place.h"
+#include "kernels/cpu/affinity.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -11,12 +11,12 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/place_machine.h"
+#include "kernels/cpu/topology.h"
 
 enum { TEXT_BYTES = 1024, SYS_BYTES = 128, HUGE_BYTES = 2 << 20 };
 
-struct place {
-    struct place_machine machine;
+struct affinity {
+    struct cpu_machine machine;
     struct topology *topology; /* NULL: one node, so memory has no place */
     uint32_t threads;
     uint32_t cpus[POOL_THREADS_MAX];  /* of each thread */
@@ -30,27 +30,27 @@ struct place {
 /* ---- the decision ---- */
 
 /* How many processors of the same core stand before it. */
-static uint32_t sibling_rank(const struct place_machine *m, uint32_t i) {
+static uint32_t sibling_rank(const struct cpu_machine *m, uint32_t i) {
     uint32_t rank = 0;
     while (i > rank && m->cpus[i - rank - 1].core == m->cpus[i].core) rank++;
     return rank;
 }
 
-static uint32_t node_count(const struct place_machine *m) {
+static uint32_t node_count(const struct cpu_machine *m) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < m->cpu_count; i++)
         if (i == 0 || m->cpus[i].node != m->cpus[i - 1].node) count++;
     return count;
 }
 
-static uint32_t core_count(const struct place_machine *m) {
+static uint32_t core_count(const struct cpu_machine *m) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < m->cpu_count; i++) count += sibling_rank(m, i) == 0;
     return count;
 }
 
 /* The first processor of that rank on the node that is not taken, or cpu_count. */
-static uint32_t find_free(const struct place_machine *m, const bool *taken, uint32_t node,
+static uint32_t find_free(const struct cpu_machine *m, const bool *taken, uint32_t node,
                           uint32_t rank) {
     uint32_t i = 0;
     while (i < m->cpu_count && (taken[i] || m->cpus[i].node != node || sibling_rank(m, i) != rank))
@@ -59,7 +59,7 @@ static uint32_t find_free(const struct place_machine *m, const bool *taken, uint
 }
 
 /* One more of every node that has one; returns how many that were, at most `wanted`. */
-static uint32_t take_round(const struct place_machine *m, uint32_t rank, uint32_t wanted,
+static uint32_t take_round(const struct cpu_machine *m, uint32_t rank, uint32_t wanted,
                            bool *taken) {
     uint32_t got = 0;
     for (uint32_t i = 0; i < m->cpu_count && got < wanted; i++) {
@@ -72,16 +72,16 @@ static uint32_t take_round(const struct place_machine *m, uint32_t rank, uint32_
     return got;
 }
 
-static bool has_reason(const struct place_machine *m, enum cpu_placement mode, uint32_t threads) {
+static bool has_reason(const struct cpu_machine *m, enum cpu_placement mode, uint32_t threads) {
     uint32_t cores = core_count(m);
     if (mode == CPU_PLACE_OFF || threads > m->cpu_count || m->cpu_count == 0) return false;
     if (mode == CPU_PLACE_ON) return true;
     return threads >= pool_threads_for(cores) && (node_count(m) > 1 || cores < m->cpu_count);
 }
 
-bool place_threads(const struct place_machine *m, enum cpu_placement mode, uint32_t threads,
-                   uint32_t *cpus) {
-    bool taken[PLACE_CPUS_MAX] = {false};
+bool affinity_assign(const struct cpu_machine *m, enum cpu_placement mode, uint32_t threads,
+                     uint32_t *cpus) {
+    bool taken[MACHINE_CPUS_MAX] = {false};
     uint32_t got = 0, thread = 0;
     if (!has_reason(m, mode, threads)) return false;
     for (uint32_t rank = 0; got < threads; rank++) {
@@ -100,7 +100,7 @@ bool place_threads(const struct place_machine *m, enum cpu_placement mode, uint3
 /* ---- threads ---- */
 
 /* "0-3,8": runs of processors that follow each other. */
-static void write_text(struct place *p) {
+static void write_text(struct affinity *p) {
     size_t used = 0;
     for (uint32_t i = 0; i < p->threads;) {
         uint32_t end = i + 1;
@@ -129,7 +129,7 @@ static bool is_plain_machine(void) {
            says_zero("/sys/devices/system/cpu/smt/active");
 }
 
-static uint32_t node_of(const struct place_machine *m, uint32_t cpu) {
+static uint32_t node_of(const struct cpu_machine *m, uint32_t cpu) {
     for (uint32_t i = 0; i < m->cpu_count; i++)
         if (m->cpus[i].cpu == cpu) return m->cpus[i].node;
     return 0;
@@ -148,15 +148,15 @@ static void say_unbound(enum cpu_placement mode, uint32_t threads, uint32_t cpu_
                       threads, cpu_count);
 }
 
-struct place *place_create(enum cpu_placement mode, uint32_t threads, struct err *why) {
+struct affinity *affinity_create(enum cpu_placement mode, uint32_t threads, struct err *why) {
     CHECK(threads >= 1);
     CHECK(threads <= POOL_THREADS_MAX);
     if (mode == CPU_PLACE_OFF || (mode == CPU_PLACE_AUTO && is_plain_machine())) return NULL;
-    struct place *p = mem_zalloc(sizeof(*p));
+    struct affinity *p = mem_zalloc(sizeof(*p));
     if (!p) return NULL;
     p->threads = threads;
-    bool bound = place_read(&(struct place_source){.synthetic = NULL}, &p->machine) &&
-                 place_threads(&p->machine, mode, threads, p->cpus);
+    bool bound = cpu_machine_read(&(struct cpu_machine_source){.synthetic = NULL}, &p->machine) &&
+                 affinity_assign(&p->machine, mode, threads, p->cpus);
     if (!bound) {
         say_unbound(mode, threads, p->machine.cpu_count, why);
         mem_free(p);
@@ -168,7 +168,7 @@ struct place *place_create(enum cpu_placement mode, uint32_t threads, struct err
     return p;
 }
 
-void place_destroy(struct place *p) {
+void affinity_destroy(struct affinity *p) {
     if (!p) return;
     if (p->has_caller && pthread_equal(p->caller, pthread_self()))
         (void)sched_setaffinity(0, sizeof(p->before), &p->before);
@@ -176,10 +176,10 @@ void place_destroy(struct place *p) {
     mem_free(p);
 }
 
-const char *place_text(const struct place *p) { return p ? p->text : NULL; }
+const char *affinity_text(const struct affinity *p) { return p ? p->text : NULL; }
 
 /* Refused, the thread runs where the system likes. */
-static void bind_self(const struct place *p, uint32_t thread) {
+static void bind_self(const struct affinity *p, uint32_t thread) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(p->cpus[thread], &set);
@@ -191,13 +191,13 @@ static void bind_share(void *ctx, uint32_t idx, uint32_t count) {
     if (idx > 0) bind_self(ctx, idx);
 }
 
-void place_bind_workers(struct place *p, struct pool *pool) {
+void affinity_bind_workers(struct affinity *p, struct pool *pool) {
     if (!p) return;
     CHECK(pool_threads(pool) == p->threads);
     pool_run(pool, bind_share, p);
 }
 
-void place_bind_caller(struct place *p) {
+void affinity_bind_caller(struct affinity *p) {
     if (!p || (p->has_caller && pthread_equal(p->caller, pthread_self()))) return;
     p->has_caller = sched_getaffinity(0, sizeof(p->before), &p->before) == 0;
     if (!p->has_caller) return;
@@ -207,13 +207,13 @@ void place_bind_caller(struct place *p) {
 
 /* ---- memory ---- */
 
-void place_spread(const struct place *p, void *ptr, size_t bytes) {
+void affinity_spread(const struct affinity *p, void *ptr, size_t bytes) {
     if (p && p->topology && ptr && bytes >= HUGE_BYTES) topology_spread(p->topology, ptr, bytes);
 }
 
 /* Panels [first, end) of a weight, cut to whole huge pages: a page that two nodes share stays
  * where it is, and a weight too small for one is in the caches anyway. */
-static void move_panels(const struct place *p, const struct packed *w, struct span panels,
+static void move_panels(const struct affinity *p, const struct packed *w, struct range panels,
                         uint32_t node) {
     uintptr_t first = (uintptr_t)pack_panel(w, 0, panels.first);
     uintptr_t end = (uintptr_t)pack_panel(w, 0, panels.end);
@@ -222,17 +222,17 @@ static void move_panels(const struct place *p, const struct packed *w, struct sp
     if (first < end) topology_move(p->topology, (void *)first, end - first, node);
 }
 
-static void move_parts(const struct place *p, const struct matmul_part *parts, uint32_t count) {
+static void move_parts(const struct affinity *p, const struct matmul_part *parts, uint32_t count) {
     for (uint32_t thread = 0; thread < p->threads; thread++) {
         for (uint32_t i = 0; i < count; i++) {
-            struct span mine = mm_share(parts, count, i, thread, p->threads);
+            struct range mine = mm_share(parts, count, i, thread, p->threads);
             const struct packed *w = parts[i].weight->prepared;
             if (mine.first < mine.end) move_panels(p, w, mine, p->nodes[thread]);
         }
     }
 }
 
-void place_weights(const struct place *p, const struct tape *t) {
+void affinity_move_weights(const struct affinity *p, const struct tape *t) {
     if (!p || !p->topology) return;
     for (uint32_t i = 0; i < tape_op_count(t); i++) {
         const struct op *op = tape_op(t, i);

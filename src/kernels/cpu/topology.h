@@ -1,9 +1,9 @@
-/* kernels/cpu/place_machine.h - what placing needs of the system, by hwloc or not at all.
+/* kernels/cpu/topology.h - what placing needs of the system, by hwloc or not at all.
  *
  * place_hwloc.c or place_none.c is built, depending on whether hwloc is there.
  */
-#ifndef KERNELS_CPU_PLACE_MACHINE_H
-#define KERNELS_CPU_PLACE_MACHINE_H
+#ifndef KERNELS_CPU_TOPOLOGY_H
+#define KERNELS_CPU_TOPOLOGY_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* kernels/cpu/choose_dense.c - see kernels/cpu/choose_dense.h. */
-#include "kernels/cpu/choose_dense.h"
+/* kernels/cpu/sample_dense.c - see kernels/cpu/sample_dense.h. */
+#include "kernels/cpu/sample_dense.h"
 
 #include <float.h>
 #include <math.h>

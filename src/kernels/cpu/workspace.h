@@ -1,4 +1,4 @@
-/* kernels/cpu/plan.h - what the CPU device works out once for each tape.
+/* kernels/cpu/workspace.h - what the CPU device works out once for each tape.
  *
  * The stages of a run, the tables of cosines and sines that rope ops share, each thread's
  * scratch memory, and counters from which threads claim or take the work of an op.
@@ -6,8 +6,8 @@
  * Lifetime: made and destroyed with a program. Thread: the tables are written at the start of a
  * run, rows shared out; all threads may claim, take and count at once; the rest is read-only.
  */
-#ifndef KERNELS_CPU_PLAN_H
-#define KERNELS_CPU_PLAN_H
+#ifndef KERNELS_CPU_WORKSPACE_H
+#define KERNELS_CPU_WORKSPACE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,48 +18,48 @@
 
 struct cpu_kernels;
 struct cpu_run;
-struct plan_chunk;
-struct plan_claims;
-struct plan_taker;
+struct workspace_chunk;
+struct workspace_claims;
+struct workspace_taker;
 struct stage;
 struct tape;
 
 /* Parts: enough for one row of 32 heads of 128 at 60,000 tokens; only touched when used. */
-enum { PLAN_ROPES_MAX = 8, PLAN_PARTS_FLOATS = 1 << 20 };
+enum { WORKSPACE_ROPES_MAX = 8, WORKSPACE_PARTS_FLOATS = 1 << 20 };
 
 /* Angles of one kind: row r holds `pair_count` cosines, then as many sines. */
-struct plan_rope {
+struct workspace_rope {
     const float *freqs;
     float factor;
     uint32_t pair_count;
     size_t first; /* in floats, of the plan's tables */
 };
 
-struct cpu_plan {
+struct workspace {
     const struct tape *tape;
-    struct stage *stages;      /* [stage_count] */
-    bool *follows;             /* [ops] an act that follows its product, if there are few rows */
-    struct plan_chunk *chunks; /* what is done of its columns */
+    struct stage *stages; /* [stage_count] */
+    bool *follows;        /* [ops] an act that follows its product, if there are few rows */
+    struct workspace_chunk *chunks; /* what is done of its columns */
     uint32_t stage_count;
-    struct plan_claims *claims; /* [ops] */
-    struct plan_taker *takers;  /* [threads] */
-    uint64_t run;               /* counts the runs */
-    struct plan_rope ropes[PLAN_ROPES_MAX];
+    struct workspace_claims *claims; /* [ops] */
+    struct workspace_taker *takers;  /* [threads] */
+    uint64_t run;                    /* counts the runs */
+    struct workspace_rope ropes[WORKSPACE_ROPES_MAX];
     uint32_t rope_count;
     float *tables;
     size_t tables_bytes;
     float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats, scratch_bytes;
-    float *parts; /* PLAN_PARTS_FLOATS shared by all threads; NULL without attention */
+    float *parts; /* WORKSPACE_PARTS_FLOATS shared by all threads; NULL without attention */
 };
 
 /* ST_BAD if the tape holds more kinds of rope than fit, ST_NOMEM. */
-enum status plan_create(struct cpu_plan **out, const struct tape *t, const struct cpu_kernels *k,
-                        uint32_t threads, struct err *err);
-void plan_destroy(struct cpu_plan *p); /* NULL is fine */
+enum status workspace_create(struct workspace **out, const struct tape *t,
+                             const struct cpu_kernels *k, uint32_t threads, struct err *err);
+void workspace_destroy(struct workspace *p); /* NULL is fine */
 
 /* Before a run, on one thread: nothing is claimed. */
-void plan_reset_claims(struct cpu_plan *p);
+void workspace_reset_claims(struct workspace *p);
 
 /* With fewer rows, claiming work costs more than it saves; about how many claims, or pieces, make a
  * thread's share; and how many of few rows. */
@@ -68,38 +68,39 @@ enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
 /* The next unit of an op's work that nobody has taken yet in this run; counts on past the last
  * one. The claim orders nothing: what a unit reads was written before a barrier that precedes
  * the op, and what it writes is read after the one that follows. */
-uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx);
+uint32_t workspace_claim(const struct workspace *p, uint32_t op_idx);
 
 /* Pieces of one thread's share at most. */
-enum { PLAN_PIECES_MAX = (1 << 16) - 1 };
+enum { WORKSPACE_PIECES_MAX = (1 << 16) - 1 };
 
 /* Where a thread should do what is its own, a stream through memory or rows in its caches: every
  * thread has a share of the op's work and takes it piece by piece, and whoever is done takes from
  * the shares of others. The next piece of `owner`'s share; `pieces` if none is left. Orders
  * nothing, like a claim. */
-uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces);
+uint32_t workspace_take(const struct workspace *p, uint32_t op_idx, uint32_t owner,
+                        uint32_t pieces);
 
 /* Of an op's shares, at most `shares` of which have pieces, some have pieces left: one look where
  * asking each would be one for every thread, most of them in vain. May say yes a moment longer, and
  * to the end where fewer have pieces. */
-bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares);
+bool workspace_has_left(const struct workspace *p, uint32_t op_idx, uint32_t shares);
 
 /* With few rows an act follows its product: whoever finishes the last of a chunk's columns, of gate
  * and of up, does the act of that chunk, and nobody has to meet between the two. */
-enum { PLAN_CHUNK_COLS = 256 };
-bool plan_follows(const struct cpu_plan *p, const struct op *act, uint32_t rows);
+enum { WORKSPACE_CHUNK_COLS = 256 };
+bool workspace_follows(const struct workspace *p, const struct op *act, uint32_t rows);
 
 /* `cols` more columns of a chunk are done. True for whoever did the last of `all`: it sees what all
  * have written, and the count begins anew. */
-bool plan_finishes(const struct cpu_plan *p, uint32_t chunk, uint32_t cols, uint32_t all);
+bool workspace_finishes(const struct workspace *p, uint32_t chunk, uint32_t cols, uint32_t all);
 
 /* Fill the rope tables for the step's rows: the share of one thread. */
-void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);
+void workspace_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth);
 
 /* The row's cosines; the sines follow them. */
-const float *plan_rope_row(const struct cpu_plan *p, const struct op_rope *r, uint32_t row);
+const float *workspace_rope_row(const struct workspace *p, const struct op_rope *r, uint32_t row);
 
-static inline float *plan_scratch(const struct cpu_plan *p, uint32_t thread) {
+static inline float *workspace_scratch(const struct workspace *p, uint32_t thread) {
     return p->scratch + thread * p->scratch_floats;
 }
 

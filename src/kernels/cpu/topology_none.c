@@ -1,8 +1,8 @@
-/* kernels/cpu/place_none.c - placing without hwloc: nothing is known of the machine. */
-#include "kernels/cpu/place.h"
-#include "kernels/cpu/place_machine.h"
+/* kernels/cpu/topology_none.c - placing without hwloc: nothing is known of the machine. */
+#include "kernels/cpu/affinity.h"
+#include "kernels/cpu/topology.h"
 
-bool place_read(const struct place_source *source, struct place_machine *out) {
+bool cpu_machine_read(const struct cpu_machine_source *source, struct cpu_machine *out) {
     (void)source;
     out->cpu_count = 0;
     return false;

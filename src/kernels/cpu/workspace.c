@@ -1,5 +1,5 @@
-/* kernels/cpu/plan.c - see kernels/cpu/plan.h for the contract. */
-#include "kernels/cpu/plan.h"
+/* kernels/cpu/workspace.c - see kernels/cpu/workspace.h for the contract. */
+#include "kernels/cpu/workspace.h"
 
 #include <stdatomic.h>
 
@@ -13,23 +13,24 @@
 
 enum { ALIGN_FLOATS = 16, CACHE_LINE = 64, PIECE_BITS = 16 };
 
-_Static_assert((int)PLAN_PIECES_MAX == (1 << PIECE_BITS) - 1, "a taker's word has room for them");
+_Static_assert((int)WORKSPACE_PIECES_MAX == (1 << PIECE_BITS) - 1,
+               "a taker's word has room for them");
 
 /* Units of an op's work that threads have taken in this run, and shares of which the last piece is
  * taken. */
-struct plan_claims {
+struct workspace_claims {
     atomic_uint taken, spent;
 };
 
 /* How far a thread's share of one op is taken: which op of which run, then PIECE_BITS of the next
  * piece. A word that speaks of another op says that nothing of this one is taken yet, so nobody
  * has to reset it, and a thread that comes late finds what others did for it. */
-struct plan_taker {
+struct workspace_taker {
     _Alignas(CACHE_LINE) atomic_ullong at;
 };
 
 /* Columns of a chunk that are done, in the op that is under way. */
-struct plan_chunk {
+struct workspace_chunk {
     atomic_uint cols;
 };
 
@@ -74,21 +75,22 @@ static size_t scratch_of(const struct op *op, const struct cpu_kernels *k, uint3
     }
 }
 
-static const struct plan_rope *find_rope(const struct cpu_plan *p, const struct op_rope *r) {
+static const struct workspace_rope *find_rope(const struct workspace *p, const struct op_rope *r) {
     for (uint32_t i = 0; i < p->rope_count; i++) {
-        const struct plan_rope *known = &p->ropes[i];
+        const struct workspace_rope *known = &p->ropes[i];
         bool same_kind = known->factor == r->factor && known->pair_count == r->rot_dims / 2;
         if (known->freqs == vector_floats(r->freqs) && same_kind) return known;
     }
     return NULL;
 }
 
-static enum status note_rope(struct cpu_plan *p, const struct op_rope *r, uint32_t rows_max,
+static enum status note_rope(struct workspace *p, const struct op_rope *r, uint32_t rows_max,
                              struct err *err) {
     if (find_rope(p, r)) return ST_OK;
-    if (p->rope_count == PLAN_ROPES_MAX)
-        return err_set(err, ST_BAD, "cpu: rope: more than %d kinds of frequencies", PLAN_ROPES_MAX);
-    p->ropes[p->rope_count++] = (struct plan_rope){
+    if (p->rope_count == WORKSPACE_ROPES_MAX)
+        return err_set(err, ST_BAD, "cpu: rope: more than %d kinds of frequencies",
+                       WORKSPACE_ROPES_MAX);
+    p->ropes[p->rope_count++] = (struct workspace_rope){
         .freqs = vector_floats(r->freqs),
         .factor = r->factor,
         .pair_count = r->rot_dims / 2,
@@ -98,7 +100,7 @@ static enum status note_rope(struct cpu_plan *p, const struct op_rope *r, uint32
     return ST_OK;
 }
 
-static enum status measure(struct cpu_plan *p, const struct cpu_kernels *k, struct err *err) {
+static enum status measure(struct workspace *p, const struct cpu_kernels *k, struct err *err) {
     uint32_t rows_max = tape_sizes(p->tape)->rows_max;
     for (uint32_t i = 0; i < tape_op_count(p->tape); i++) {
         const struct op *op = tape_op(p->tape, i);
@@ -121,10 +123,10 @@ static uint32_t chunks_of(const struct tape *t) {
     for (uint32_t i = 0; i < tape_op_count(t); i++)
         if (tape_op(t, i)->kind == OP_ACT && tape_op(t, i)->act.gate.cols > most)
             most = tape_op(t, i)->act.gate.cols;
-    return most / PLAN_CHUNK_COLS + 1;
+    return most / WORKSPACE_CHUNK_COLS + 1;
 }
 
-static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *err) {
+static enum status allocate(struct workspace *p, uint32_t threads, struct err *err) {
     bool attends = has_op(p->tape, OP_ATTENTION);
     size_t bytes = p->scratch_floats * sizeof(float);
     p->stages = mem_zalloc_array(tape_op_count(p->tape), sizeof(*p->stages));
@@ -135,21 +137,21 @@ static enum status allocate(struct cpu_plan *p, uint32_t threads, struct err *er
     for (uint32_t i = 0; p->takers && i < threads; i++) atomic_init(&p->takers[i].at, 0);
     p->tables = page_alloc(p->tables_bytes);
     if (size_mul(bytes, threads, &p->scratch_bytes)) p->scratch = page_alloc(p->scratch_bytes);
-    if (attends) p->parts = page_alloc(PLAN_PARTS_FLOATS * sizeof(float));
+    if (attends) p->parts = page_alloc(WORKSPACE_PARTS_FLOATS * sizeof(float));
     bool has_words = p->stages && p->follows && p->chunks && p->claims && p->takers;
     if (has_words && p->tables && p->scratch && (p->parts || !attends)) return ST_OK;
     return err_set(err, ST_NOMEM, "cpu: out of memory for scratch of %u threads", threads);
 }
 
-enum status plan_create(struct cpu_plan **out, const struct tape *t, const struct cpu_kernels *k,
-                        uint32_t threads, struct err *err) {
-    struct cpu_plan *p = mem_zalloc(sizeof(*p));
+enum status workspace_create(struct workspace **out, const struct tape *t,
+                             const struct cpu_kernels *k, uint32_t threads, struct err *err) {
+    struct workspace *p = mem_zalloc(sizeof(*p));
     if (!p) return err_set(err, ST_NOMEM, "cpu: out of memory for the plan of a tape");
     p->tape = t;
     enum status st = measure(p, k, err);
     if (st == ST_OK) st = allocate(p, threads, err);
     if (st != ST_OK) {
-        plan_destroy(p);
+        workspace_destroy(p);
         return st;
     }
     for (uint32_t i = 1; k->panel && i < tape_op_count(t); i++)
@@ -159,7 +161,7 @@ enum status plan_create(struct cpu_plan **out, const struct tape *t, const struc
     return ST_OK;
 }
 
-void plan_destroy(struct cpu_plan *p) {
+void workspace_destroy(struct workspace *p) {
     if (!p) return;
     mem_free(p->stages);
     mem_free(p->follows);
@@ -168,11 +170,11 @@ void plan_destroy(struct cpu_plan *p) {
     mem_free(p->takers);
     page_free(p->tables, p->tables_bytes);
     page_free(p->scratch, p->scratch_bytes);
-    page_free(p->parts, PLAN_PARTS_FLOATS * sizeof(float));
+    page_free(p->parts, WORKSPACE_PARTS_FLOATS * sizeof(float));
     mem_free(p);
 }
 
-void plan_reset_claims(struct cpu_plan *p) {
+void workspace_reset_claims(struct workspace *p) {
     p->run++;
     for (uint32_t i = 0; i < tape_op_count(p->tape); i++) {
         atomic_store_explicit(&p->claims[i].taken, 0, memory_order_relaxed);
@@ -180,11 +182,12 @@ void plan_reset_claims(struct cpu_plan *p) {
     }
 }
 
-uint32_t plan_claim(const struct cpu_plan *p, uint32_t op_idx) {
+uint32_t workspace_claim(const struct workspace *p, uint32_t op_idx) {
     return atomic_fetch_add_explicit(&p->claims[op_idx].taken, 1, memory_order_relaxed);
 }
 
-uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, uint32_t pieces) {
+uint32_t workspace_take(const struct workspace *p, uint32_t op_idx, uint32_t owner,
+                        uint32_t pieces) {
     const unsigned long long piece_mask = (1u << PIECE_BITS) - 1;
     CHECK(pieces <= piece_mask);
     unsigned long long tag = (p->run * tape_op_count(p->tape) + op_idx) << PIECE_BITS;
@@ -201,24 +204,24 @@ uint32_t plan_take(const struct cpu_plan *p, uint32_t op_idx, uint32_t owner, ui
     }
 }
 
-bool plan_has_left(const struct cpu_plan *p, uint32_t op_idx, uint32_t shares) {
+bool workspace_has_left(const struct workspace *p, uint32_t op_idx, uint32_t shares) {
     return atomic_load_explicit(&p->claims[op_idx].spent, memory_order_relaxed) < shares;
 }
 
-bool plan_follows(const struct cpu_plan *p, const struct op *act, uint32_t rows) {
+bool workspace_follows(const struct workspace *p, const struct op *act, uint32_t rows) {
     return rows < CLAIM_ROWS_MIN && p->follows[act - tape_op(p->tape, 0)];
 }
 
 /* The order makes what others wrote in the chunk's columns seen by whoever is last. The reset needs
  * none: the next op that counts comes behind a meeting. */
-bool plan_finishes(const struct cpu_plan *p, uint32_t chunk, uint32_t cols, uint32_t all) {
+bool workspace_finishes(const struct workspace *p, uint32_t chunk, uint32_t cols, uint32_t all) {
     atomic_uint *done = &p->chunks[chunk].cols;
     if (atomic_fetch_add_explicit(done, cols, memory_order_acq_rel) + cols < all) return false;
     atomic_store_explicit(done, 0, memory_order_relaxed);
     return true;
 }
 
-static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {
+static void fill_rope_row(const struct workspace_rope *r, int32_t pos, float *row) {
     for (uint32_t i = 0; i < r->pair_count; i++) {
         float angle = (float)pos * r->freqs[i];
         double sine, cosine;
@@ -228,22 +231,22 @@ static void fill_rope_row(const struct plan_rope *r, int32_t pos, float *row) {
     }
 }
 
-static float *rope_row(const struct cpu_plan *p, const struct plan_rope *r, uint32_t row) {
+static float *rope_row(const struct workspace *p, const struct workspace_rope *r, uint32_t row) {
     return p->tables + r->first + (size_t)row * 2 * r->pair_count;
 }
 
-void plan_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth) {
-    struct span rows = span_share(x->step->row_count, ith, nth);
-    for (uint32_t i = 0; i < x->plan->rope_count; i++) {
-        const struct plan_rope *r = &x->plan->ropes[i];
+void workspace_fill_ropes(const struct cpu_run *x, uint32_t ith, uint32_t nth) {
+    struct range rows = range_share(x->step->row_count, ith, nth);
+    for (uint32_t i = 0; i < x->workspace->rope_count; i++) {
+        const struct workspace_rope *r = &x->workspace->ropes[i];
         for (uint32_t row = rows.first; row < rows.end; row++)
             if (x->step->pos[row] >= 0)
-                fill_rope_row(r, x->step->pos[row], rope_row(x->plan, r, row));
+                fill_rope_row(r, x->step->pos[row], rope_row(x->workspace, r, row));
     }
 }
 
-const float *plan_rope_row(const struct cpu_plan *p, const struct op_rope *r, uint32_t row) {
-    const struct plan_rope *known = find_rope(p, r);
+const float *workspace_rope_row(const struct workspace *p, const struct op_rope *r, uint32_t row) {
+    const struct workspace_rope *known = find_rope(p, r);
     CHECK(known);
     return rope_row(p, known, row);
 }

@@ -14,24 +14,24 @@
 #include <string.h>
 
 #include "base/pool.h"
-#include "kernels/cpu/place.h"
+#include "kernels/cpu/affinity.h"
 
-static struct place_machine machine;
+static struct cpu_machine machine;
 
 static void read_machine(const char *synthetic, const char *allowed) {
-    struct place_source source = {.synthetic = synthetic, .allowed = allowed};
-    if (!place_read(&source, &machine)) skip();
+    struct cpu_machine_source source = {.synthetic = synthetic, .allowed = allowed};
+    if (!cpu_machine_read(&source, &machine)) skip();
 }
 
 static void expect(enum cpu_placement mode, uint32_t threads, const uint32_t *expected) {
     uint32_t cpus[POOL_THREADS_MAX];
-    assert_true(place_threads(&machine, mode, threads, cpus));
+    assert_true(affinity_assign(&machine, mode, threads, cpus));
     for (uint32_t i = 0; i < threads; i++) assert_int_equal(cpus[i], expected[i]);
 }
 
 static void expect_none(enum cpu_placement mode, uint32_t threads) {
     uint32_t cpus[POOL_THREADS_MAX];
-    assert_false(place_threads(&machine, mode, threads, cpus));
+    assert_false(affinity_assign(&machine, mode, threads, cpus));
 }
 
 #define EXPECT(mode, ...)                                                                          \
@@ -114,43 +114,43 @@ static void test_off_is_off(void **state) {
     (void)state;
     read_machine("numa:2 core:2 pu:2", NULL);
     expect_none(CPU_PLACE_OFF, 8);
-    assert_null(place_create(CPU_PLACE_OFF, 1, NULL));
+    assert_null(affinity_create(CPU_PLACE_OFF, 1, NULL));
 }
 
 static void test_of_an_unknown_machine_nothing_is_bound(void **state) {
     (void)state;
     machine.cpu_count = 0;
     expect_none(CPU_PLACE_ON, 1);
-    struct place_source source = {.synthetic = "no such machine"};
-    assert_false(place_read(&source, &machine));
+    struct cpu_machine_source source = {.synthetic = "no such machine"};
+    assert_false(cpu_machine_read(&source, &machine));
     assert_int_equal(machine.cpu_count, 0);
 }
 
 static void test_what_was_asked_for_and_is_not_done_has_a_reason(void **state) {
     (void)state;
     struct err why = {{0}};
-    struct place_source here = {.synthetic = NULL};
-    if (place_read(&here, &machine) && machine.cpu_count >= POOL_THREADS_MAX) skip();
-    assert_null(place_create(CPU_PLACE_AUTO, POOL_THREADS_MAX, &why));
+    struct cpu_machine_source here = {.synthetic = NULL};
+    if (cpu_machine_read(&here, &machine) && machine.cpu_count >= POOL_THREADS_MAX) skip();
+    assert_null(affinity_create(CPU_PLACE_AUTO, POOL_THREADS_MAX, &why));
     assert_string_equal(why.text, "");
-    assert_null(place_create(CPU_PLACE_ON, POOL_THREADS_MAX, &why));
+    assert_null(affinity_create(CPU_PLACE_ON, POOL_THREADS_MAX, &why));
     assert_non_null(strstr(why.text, "no thread is bound"));
 }
 
 static void test_threads_that_are_bound_here_say_where(void **state) {
     (void)state;
     struct pool *pool;
-    struct place *p = place_create(CPU_PLACE_ON, 1, NULL);
+    struct affinity *p = affinity_create(CPU_PLACE_ON, 1, NULL);
     if (!p) skip();
-    assert_true(place_text(p)[0] >= '0' && place_text(p)[0] <= '9');
+    assert_true(affinity_text(p)[0] >= '0' && affinity_text(p)[0] <= '9');
     uint32_t before = pool_default_threads();
     assert_int_equal(pool_create(&pool, 1, NULL), ST_OK);
-    place_bind_workers(p, pool);
-    place_bind_caller(p);
-    place_bind_caller(p);
+    affinity_bind_workers(p, pool);
+    affinity_bind_caller(p);
+    affinity_bind_caller(p);
     assert_int_equal(pool_default_threads(), 1);
     pool_destroy(pool);
-    place_destroy(p);
+    affinity_destroy(p);
     assert_int_equal(pool_default_threads(), before); /* the caller has its mask back */
 }
 

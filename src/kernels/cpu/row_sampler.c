@@ -1,9 +1,9 @@
-/* kernels/cpu/choose.c - see kernels/cpu/choose.h for the contract.
+/* kernels/cpu/row_sampler.c - see kernels/cpu/row_sampler.h for the contract.
  *
- * Nothing is sorted and most tokens are never looked at one by one: choose_dense.h works on the
- * whole vocabulary in vectors, choose_candidates.h on the few tokens that a cut may leave.
+ * Nothing is sorted and most tokens are never looked at one by one: sample_dense.h works on the
+ * whole vocabulary in vectors, sample_candidates.h on the few tokens that a cut may leave.
  */
-#include "kernels/cpu/choose.h"
+#include "kernels/cpu/row_sampler.h"
 
 #include <float.h>
 #include <math.h>
@@ -14,38 +14,38 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "graph/sampling.h"
-#include "kernels/cpu/choose_candidates.h"
-#include "kernels/cpu/choose_dense.h"
+#include "kernels/cpu/sample_candidates.h"
+#include "kernels/cpu/sample_dense.h"
 
-struct chooser {
+struct row_sampler {
     uint32_t vocab;
     struct dense dense;
     struct candidates candidates;
 };
 
-enum status chooser_create(uint32_t vocab, struct chooser **out) {
+enum status row_sampler_create(uint32_t vocab, struct row_sampler **out) {
     CHECK(vocab > 0 && vocab <= SAMPLING_VOCAB_MAX);
-    struct chooser *c = mem_zalloc(sizeof(*c));
+    struct row_sampler *c = mem_zalloc(sizeof(*c));
     if (!c) return ST_NOMEM;
     c->vocab = vocab;
     enum status st = dense_init(&c->dense, vocab);
     if (st == ST_OK) st = candidates_init(&c->candidates, vocab);
     if (st != ST_OK) {
-        chooser_destroy(c);
+        row_sampler_destroy(c);
         return st;
     }
     *out = c;
     return ST_OK;
 }
 
-void chooser_destroy(struct chooser *c) {
+void row_sampler_destroy(struct row_sampler *c) {
     if (!c) return;
     dense_deinit(&c->dense);
     candidates_deinit(&c->candidates);
     mem_free(c);
 }
 
-static bool is_in_vocab(const struct chooser *c, int32_t token) {
+static bool is_in_vocab(const struct row_sampler *c, int32_t token) {
     return token >= 0 && (uint32_t)token < c->vocab;
 }
 
@@ -58,7 +58,7 @@ static float tame(float logit) {
     return logit > FLT_MAX ? FLT_MAX : logit;
 }
 
-static void edit_one(struct chooser *c, int32_t token, float scale, float add) {
+static void edit_one(struct row_sampler *c, int32_t token, float scale, float add) {
     CHECK(is_in_vocab(c, token));
     float *logit = &c->dense.logit[token];
     float scaled = *logit > 0.0f ? *logit / scale : *logit * scale;
@@ -66,8 +66,8 @@ static void edit_one(struct chooser *c, int32_t token, float scale, float add) {
 }
 
 /* The penalties, of which the pending token is one more occurrence. */
-static void edit_seen(struct chooser *c, const struct sampling *s, const struct logit_edit *list,
-                      int32_t pending) {
+static void edit_seen(struct row_sampler *c, const struct sampling *s,
+                      const struct logit_edit *list, int32_t pending) {
     bool is_fresh = true;
     for (uint32_t i = 0; i < s->seen_count; i++) {
         bool is_again = list[i].token == pending;
@@ -78,7 +78,7 @@ static void edit_seen(struct chooser *c, const struct sampling *s, const struct 
 }
 
 /* Bits behind the vocabulary do no harm: the copy is minus infinity there already. */
-static void deny(struct chooser *c, const uint64_t *mask) {
+static void deny(struct row_sampler *c, const uint64_t *mask) {
     for (size_t i = 0; i < ((size_t)c->vocab + 63) / 64; i++)
         for (uint64_t left = mask[i]; left != 0; left &= left - 1)
             c->dense.logit[i * 64 + (size_t)__builtin_ctzll(left)] = -HUGE_VALF;
@@ -88,7 +88,7 @@ static bool is_edited(const struct sampling *s) {
     return s->edit_count > 0 || s->is_pending || s->deny_first != SAMPLING_NONE;
 }
 
-static void apply_edits(struct chooser *c, const struct sampling *s,
+static void apply_edits(struct row_sampler *c, const struct sampling *s,
                         const struct sampling_tables *tables, int32_t pending) {
     const struct logit_edit *list = s->edit_count > 0 ? tables->edits + s->edit_first : NULL;
     uint32_t done = 0;
@@ -116,14 +116,14 @@ static uint64_t share_of(float share, uint64_t sum) {
     return (uint64_t)fmax(ceil((double)share * (double)sum), 1.0);
 }
 
-static void weigh_from(struct chooser *c, double exponent, float temperature) {
+static void weigh_from(struct row_sampler *c, double exponent, float temperature) {
     candidates_fill(&c->candidates, &c->dense, floor_at(&c->dense, exponent, temperature));
     candidates_weigh(&c->candidates, &c->dense, 1.0f / temperature);
 }
 
 /* top-p of the whole vocabulary. Tokens that are so small that all of them together could not
  * weigh what is to be left out are not looked at. */
-static void cut_top_of_all(struct chooser *c, const struct sampling *s) {
+static void cut_top_of_all(struct row_sampler *c, const struct sampling *s) {
     uint64_t sum = dense_sum(&c->dense, 1.0f / s->temperature);
     uint64_t wanted = share_of(s->top_p, sum);
     double each = (double)(sum - wanted) / ((double)c->vocab * (double)FVEC_ONE);
@@ -132,12 +132,12 @@ static void cut_top_of_all(struct chooser *c, const struct sampling *s) {
     candidates_cut_top(&c->candidates, &c->dense, wanted);
 }
 
-static bool limits_count(const struct chooser *c, const struct sampling *s) {
+static bool limits_count(const struct row_sampler *c, const struct sampling *s) {
     return s->top_k > 0 && s->top_k < c->vocab;
 }
 
 /* top-k, typical and top-p, in this order. */
-static void cut_prefixes(struct chooser *c, const struct sampling *s) {
+static void cut_prefixes(struct row_sampler *c, const struct sampling *s) {
     struct candidates *left = &c->candidates;
     struct dense *d = &c->dense;
     float scale = 1.0f / s->temperature;
@@ -162,7 +162,7 @@ static uint64_t point_in(uint64_t sum, uint64_t bits) {
     return (uint64_t)((wide)bits * sum >> 64);
 }
 
-static int32_t draw(struct chooser *c, const struct sampling *s) {
+static int32_t draw(struct row_sampler *c, const struct sampling *s) {
     uint64_t bits = rng_at(s->seed, SAMPLING_RNG_STREAM, s->position);
     bool by_prefix = limits_count(c, s) || s->typical_p < 1.0f || s->top_p < 1.0f;
     if (!by_prefix && s->min_p <= 0.0f) {
@@ -193,7 +193,7 @@ static void remember_top(struct sample_result *out, uint32_t max, uint32_t t, fl
     out->top[at] = (struct token_logprob){(int32_t)t, logit};
 }
 
-static void fill_top(struct chooser *c, uint32_t wanted, double log_sum,
+static void fill_top(struct row_sampler *c, uint32_t wanted, double log_sum,
                      struct sample_result *out) {
     struct candidates *left = &c->candidates;
     const struct dense *d = &c->dense;
@@ -206,7 +206,7 @@ static void fill_top(struct chooser *c, uint32_t wanted, double log_sum,
 }
 
 /* The likeliest ones of what was read, and what all of it adds up to. */
-static double fill_logprobs(struct chooser *c, uint32_t top_count, struct sample_result *out) {
+static double fill_logprobs(struct row_sampler *c, uint32_t top_count, struct sample_result *out) {
     if (!(c->dense.top > -HUGE_VALF)) return 0.0;
     double log_sum = fm_log_d((double)dense_sum(&c->dense, 1.0f) / (double)FVEC_ONE);
     if (top_count > 0) fill_top(c, top_count, log_sum, out);
@@ -218,13 +218,13 @@ static double fill_logprobs(struct chooser *c, uint32_t top_count, struct sample
 static bool is_greedy(const struct sampling *s) { return s->temperature < FLT_MIN; }
 
 /* The likeliest token where nothing else is asked for: one look at the logits is enough. */
-static bool choose_likeliest(const struct chooser *c, const struct sampling *s, const float *logits,
-                             struct sample_result *out) {
+static bool sample_likeliest(const struct row_sampler *c, const struct sampling *s,
+                             const float *logits, struct sample_result *out) {
     return is_greedy(s) && !s->wants_logprob && !is_edited(s) &&
            dense_first_of(&c->dense, logits, &out->chosen.token);
 }
 
-static enum status choose_drawn(struct chooser *c, const struct sampling *s,
+static enum status sample_drawn(struct row_sampler *c, const struct sampling *s,
                                 const struct sampling_tables *tables, int32_t pending,
                                 const float *logits, struct sample_result *out) {
     float top = c->dense.top;
@@ -238,7 +238,7 @@ static enum status choose_drawn(struct chooser *c, const struct sampling *s,
     return ST_OK;
 }
 
-static void score(struct chooser *c, const struct sampling *s, const float *logits,
+static void score(struct row_sampler *c, const struct sampling *s, const float *logits,
                   struct sample_result *out) {
     CHECK(is_in_vocab(c, s->token));
     double log_sum = fill_logprobs(c, s->top_count, out);
@@ -246,16 +246,16 @@ static void score(struct chooser *c, const struct sampling *s, const float *logi
     out->chosen.logprob = log_share(tame(logits[s->token]), c->dense.top, log_sum);
 }
 
-enum status choose(struct chooser *c, const struct sampling *s,
-                   const struct sampling_tables *tables, int32_t pending, const float *logits,
-                   struct sample_result *out) {
+enum status row_sampler_run(struct row_sampler *c, const struct sampling *s,
+                            const struct sampling_tables *tables, int32_t pending,
+                            const float *logits, struct sample_result *out) {
     CHECK(s->kind == SAMPLING_DRAW || s->kind == SAMPLING_SCORE);
     out->top_count = 0;
     out->chosen.logprob = 0.0f;
-    if (s->kind == SAMPLING_DRAW && choose_likeliest(c, s, logits, out)) return ST_OK;
+    if (s->kind == SAMPLING_DRAW && sample_likeliest(c, s, logits, out)) return ST_OK;
     dense_read(&c->dense, logits);
     dense_survey(&c->dense);
-    if (s->kind == SAMPLING_DRAW) return choose_drawn(c, s, tables, pending, logits, out);
+    if (s->kind == SAMPLING_DRAW) return sample_drawn(c, s, tables, pending, logits, out);
     score(c, s, logits, out);
     return ST_OK;
 }

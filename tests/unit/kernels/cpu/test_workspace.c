@@ -12,12 +12,12 @@
 
 #include "base/pool.h"
 #include "kernels/cpu/cpu_int.h"
-#include "kernels/cpu/plan.h"
+#include "kernels/cpu/workspace.h"
 
 enum { THREADS = 5, OPS = 4, UNITS = 23, PIECES_MAX = 4, RUNS = 400 };
 
 struct walk {
-    struct cpu_plan *plan;
+    struct workspace *workspace;
     struct pool *pool;
     uint32_t run;
     atomic_uint wrong; /* said that something was left when all was done */
@@ -57,15 +57,17 @@ static void walk_ops(void *ctx, uint32_t ith, uint32_t nth) {
     struct walk *w = ctx;
     for (uint32_t op = 0; op < OPS; op++) {
         if ((w->run + op) % 3 == ith) sched_yield();
-        for (uint32_t u = plan_claim(w->plan, op); u < UNITS; u = plan_claim(w->plan, op))
+        for (uint32_t u = workspace_claim(w->workspace, op); u < UNITS;
+             u = workspace_claim(w->workspace, op))
             atomic_fetch_add(&w->claimed[op][u], 1);
-        for (uint32_t i = 0; i < nth && plan_has_left(w->plan, op, shares_of(w, op)); i++) {
+        for (uint32_t i = 0; i < nth && workspace_has_left(w->workspace, op, shares_of(w, op));
+             i++) {
             uint32_t owner = (ith + i) % nth, pieces = pieces_of(w, op, owner), piece;
-            while ((piece = plan_take(w->plan, op, owner, pieces)) < pieces)
+            while ((piece = workspace_take(w->workspace, op, owner, pieces)) < pieces)
                 atomic_fetch_add(&w->taken[op][owner][piece], 1);
         }
         pool_barrier(w->pool);
-        if (plan_has_left(w->plan, op, shares_of(w, op))) atomic_fetch_add(&w->wrong, 1);
+        if (workspace_has_left(w->workspace, op, shares_of(w, op))) atomic_fetch_add(&w->wrong, 1);
     }
 }
 
@@ -87,14 +89,14 @@ static void test_all_work_is_done_once(void **state) {
     struct tape *t = make_tape();
     const struct cpu_kernels *k = cpu_table_find("portable")->kernels;
     assert_int_equal(pool_create(&w.pool, THREADS, &err), ST_OK);
-    assert_int_equal(plan_create(&w.plan, t, k, THREADS, &err), ST_OK);
+    assert_int_equal(workspace_create(&w.workspace, t, k, THREADS, &err), ST_OK);
     for (w.run = 0; w.run < RUNS; w.run++) {
-        plan_reset_claims(w.plan);
+        workspace_reset_claims(w.workspace);
         pool_run(w.pool, walk_ops, &w);
         check_counts(&w);
         assert_int_equal(w.wrong, 0);
     }
-    plan_destroy(w.plan);
+    workspace_destroy(w.workspace);
     pool_destroy(w.pool);
     tape_destroy(t);
 }

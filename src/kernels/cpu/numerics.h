@@ -1,4 +1,4 @@
-/* kernels/cpu/exact.h - in which order the CPU's tables compute, to the bit.
+/* kernels/cpu/numerics.h - in which order the CPU's tables compute, to the bit.
  *
  * graph/op_args.h says what an op is; this file says where each of its roundings happens and in
  * which order each of its sums is taken. All tables of kernels follow it, so that all give the same
@@ -41,8 +41,8 @@
  *   pool        MEAN: one accumulator per column, rising rows; then / count. To unit length:
  *               squares summed as a norm sums them; x / sqrt(sum).
  */
-#ifndef KERNELS_CPU_EXACT_H
-#define KERNELS_CPU_EXACT_H
+#ifndef KERNELS_CPU_NUMERICS_H
+#define KERNELS_CPU_NUMERICS_H
 
 #include <stdint.h>
 

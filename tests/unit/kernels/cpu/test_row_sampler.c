@@ -12,7 +12,7 @@
 
 #include "base/rng.h"
 #include "graph/sampling.h"
-#include "kernels/cpu/choose.h"
+#include "kernels/cpu/row_sampler.h"
 
 enum { VOCAB_MAX = 200, MASK_WORDS = (VOCAB_MAX + 63) / 64, ROUNDS = 3000 };
 
@@ -48,8 +48,8 @@ static void test_a_mask_forbids_what_minus_infinity_forbids(void **state) {
         struct sampling_tables tables = {.deny = deny};
         struct sampling plain = random_sampling(&r), masked = plain;
         struct sample_result wanted, got;
-        struct chooser *c;
-        assert_int_equal(chooser_create(vocab, &c), ST_OK);
+        struct row_sampler *c;
+        assert_int_equal(row_sampler_create(vocab, &c), ST_OK);
         for (uint32_t i = 0; i < 2 + MASK_WORDS; i++) deny[i] = rng_next(&r) | rng_next(&r);
         masked.deny_first = 2;
         masked.slot = (uint32_t)rng_next(&r);
@@ -57,18 +57,18 @@ static void test_a_mask_forbids_what_minus_infinity_forbids(void **state) {
             logits[t] = (float)(rng_unit(&r) * 20.0 - 10.0);
             denied[t] = deny[2 + t / 64] >> t % 64 & 1 ? -HUGE_VALF : logits[t];
         }
-        enum status st = choose(c, &plain, NULL, -1, denied, &wanted);
-        assert_int_equal(choose(c, &masked, &tables, -1, logits, &got), st);
+        enum status st = row_sampler_run(c, &plain, NULL, -1, denied, &wanted);
+        assert_int_equal(row_sampler_run(c, &masked, &tables, -1, logits, &got), st);
         if (st == ST_OK) assert_int_equal(got.chosen.token, wanted.chosen.token);
-        chooser_destroy(c);
+        row_sampler_destroy(c);
     }
 }
 
-static int32_t chosen(struct chooser *c, const struct sampling *s,
+static int32_t chosen(struct row_sampler *c, const struct sampling *s,
                       const struct sampling_tables *tables, int32_t pending) {
     static const float logits[] = {4.0f, 3.0f, 2.0f, 1.0f};
     struct sample_result got;
-    return choose(c, s, tables, pending, logits, &got) == ST_OK ? got.chosen.token : -1;
+    return row_sampler_run(c, s, tables, pending, logits, &got) == ST_OK ? got.chosen.token : -1;
 }
 
 /* Two rows' edits in one table. Token 0 is forbidden by one, and no bias brings it back. */
@@ -80,8 +80,8 @@ static void test_edits_are_those_of_the_rows_range(void **state) {
                                  {1, 0.5f, 0.0f, 0.0f}};
     const struct sampling_tables tables = {.edits = edits, .edit_count = 4, .edit_cap = 4};
     struct sampling s = greedy();
-    struct chooser *c;
-    assert_int_equal(chooser_create(4, &c), ST_OK);
+    struct row_sampler *c;
+    assert_int_equal(row_sampler_create(4, &c), ST_OK);
     assert_int_equal(chosen(c, &s, &tables, -1), 0);
     s.edit_count = 2;
     assert_int_equal(chosen(c, &s, &tables, -1), 1);
@@ -93,7 +93,7 @@ static void test_edits_are_those_of_the_rows_range(void **state) {
     s.edit_first = 3;
     s.edit_count = s.seen_count = 1;
     assert_int_equal(chosen(c, &s, &tables, -1), 1);
-    chooser_destroy(c);
+    row_sampler_destroy(c);
 }
 
 static void test_a_pending_token_is_edited_once(void **state) {
@@ -101,8 +101,8 @@ static void test_a_pending_token_is_edited_once(void **state) {
     struct logit_edit edits[] = {{0, 1.0f, -2.5f, -5.0f}, {1, 1.0f, 0.0f, 9.0f}};
     const struct sampling_tables tables = {.edits = edits, .edit_count = 2, .edit_cap = 2};
     struct sampling s = greedy();
-    struct chooser *c;
-    assert_int_equal(chooser_create(4, &c), ST_OK);
+    struct row_sampler *c;
+    assert_int_equal(row_sampler_create(4, &c), ST_OK);
     s.is_pending = true;
     s.edit_count = 2;
     s.seen_count = 1; /* the second is no penalty: its add_again does not count */
@@ -114,20 +114,20 @@ static void test_a_pending_token_is_edited_once(void **state) {
     s.fresh_add = 1.0f;
     s.fresh_scale = 0.25f;
     assert_int_equal(chosen(c, &s, &tables, 2), 2); /* 1.5, 3, 9, 1 */
-    chooser_destroy(c);
+    row_sampler_destroy(c);
 }
 
 static void test_a_pending_token_that_never_came_fails_the_row(void **state) {
     (void)state;
     struct sampling s = greedy();
-    struct chooser *c;
-    assert_int_equal(chooser_create(4, &c), ST_OK);
+    struct row_sampler *c;
+    assert_int_equal(row_sampler_create(4, &c), ST_OK);
     assert_int_equal(chosen(c, &s, NULL, -1), 0);
     s.is_pending = true;
     assert_int_equal(chosen(c, &s, NULL, -1), -1);
     assert_int_equal(chosen(c, &s, NULL, 4), -1);
     assert_int_equal(chosen(c, &s, NULL, 3), 0);
-    chooser_destroy(c);
+    row_sampler_destroy(c);
 }
 
 /* Neither settings nor edits change how likely the model itself finds a token. */
@@ -136,8 +136,8 @@ static void test_a_score_is_the_models_own(void **state) {
     const float logits[] = {1.0f, 3.0f, -HUGE_VALF, 2.0f};
     struct sampling s = greedy();
     struct sample_result got;
-    struct chooser *c;
-    assert_int_equal(chooser_create(4, &c), ST_OK);
+    struct row_sampler *c;
+    assert_int_equal(row_sampler_create(4, &c), ST_OK);
     s.kind = SAMPLING_SCORE;
     s.temperature = 3.0f;
     s.wants_logprob = true;
@@ -145,7 +145,7 @@ static void test_a_score_is_the_models_own(void **state) {
     double log_sum = log(exp(1.0) + exp(3.0) + exp(2.0));
     for (int32_t t = 0; t < 4; t++) {
         s.token = t;
-        assert_int_equal(choose(c, &s, NULL, -1, logits, &got), ST_OK);
+        assert_int_equal(row_sampler_run(c, &s, NULL, -1, logits, &got), ST_OK);
         assert_int_equal(got.chosen.token, t);
         if (t == 2)
             assert_true(got.chosen.logprob == -HUGE_VALF);
@@ -155,7 +155,7 @@ static void test_a_score_is_the_models_own(void **state) {
         assert_int_equal(got.top[0].token, 1);
         assert_int_equal(got.top[1].token, 3);
     }
-    chooser_destroy(c);
+    row_sampler_destroy(c);
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* kernels/cpu/attn_reach.h - what the vector kernels of attention share: which tokens of a segment
+/* kernels/cpu/attn_ranges.h - what the vector kernels of attention share: which tokens of a segment
  * the queries attend to, all or some; and the entry to a body that is compiled for each number of
  * queries and each type of the cache.
  *
@@ -6,18 +6,18 @@
  * all at once; a query has its own before them and after them. Where there is no token that
  * all attend to, each has all of its own before.
  */
-#ifndef KERNELS_CPU_ATTN_REACH_H
-#define KERNELS_CPU_ATTN_REACH_H
+#ifndef KERNELS_CPU_ATTN_RANGES_H
+#define KERNELS_CPU_ATTN_RANGES_H
 
 #include "kernels/cpu/cpu_int.h"
 
-struct attn_reach {
-    struct span any, all;
+struct attn_ranges {
+    struct range any, all;
 };
 
-static inline struct attn_reach attn_reach(const struct attn_segment *s) {
-    struct attn_reach r = {{s->query[0].first, s->query[0].end},
-                           {s->query[0].first, s->query[0].end}};
+static inline struct attn_ranges attn_ranges(const struct attn_segment *s) {
+    struct attn_ranges r = {{s->query[0].first, s->query[0].end},
+                            {s->query[0].first, s->query[0].end}};
     for (uint32_t i = 1; i < s->query_count; i++) {
         uint32_t first = s->query[i].first, end = s->query[i].end;
         if (first < r.any.first) r.any.first = first;
@@ -29,12 +29,12 @@ static inline struct attn_reach attn_reach(const struct attn_segment *s) {
     return r;
 }
 
-static inline struct span attn_before(const struct attn_query *q, const struct attn_reach *r) {
-    return (struct span){q->first, q->end < r->all.first ? q->end : r->all.first};
+static inline struct range attn_before(const struct attn_query *q, const struct attn_ranges *r) {
+    return (struct range){q->first, q->end < r->all.first ? q->end : r->all.first};
 }
 
-static inline struct span attn_after(const struct attn_query *q, const struct attn_reach *r) {
-    return (struct span){r->all.end, q->end};
+static inline struct range attn_after(const struct attn_query *q, const struct attn_ranges *r) {
+    return (struct range){r->all.end, q->end};
 }
 
 /* A segment with only a few of its queries, from `first` on. */

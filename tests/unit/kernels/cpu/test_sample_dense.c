@@ -12,8 +12,8 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "kernels/cpu/choose_candidates.h"
-#include "kernels/cpu/choose_dense.h"
+#include "kernels/cpu/sample_candidates.h"
+#include "kernels/cpu/sample_dense.h"
 
 enum { VOCAB_MAX = 2 * FVEC_CHUNK + 1 };
 

@@ -1,5 +1,5 @@
-/* kernels/cpu/choose_select.c - see kernels/cpu/choose_select.h. */
-#include "kernels/cpu/choose_select.h"
+/* kernels/cpu/sample_select.c - see kernels/cpu/sample_select.h. */
+#include "kernels/cpu/sample_select.h"
 
 #include <float.h>
 #include <stdbool.h>

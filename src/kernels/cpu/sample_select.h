@@ -1,4 +1,4 @@
-/* kernels/cpu/choose_select.h - where the shortest prefix of an order ends, without sorting.
+/* kernels/cpu/sample_select.h - where the shortest prefix of an order ends, without sorting.
  *
  * Things have a number, the largest going first, and a mass. What is asked is how far one must go
  * until the masses add up to so much; with masses of 1, which is the k-th. The range where the
@@ -8,8 +8,8 @@
  * Lifetime: init for a number of things, deinit. Thread: its owner.
  * Memory: 4 bytes for each thing and 16 KiB, all taken by init.
  */
-#ifndef KERNELS_CPU_CHOOSE_SELECT_H
-#define KERNELS_CPU_CHOOSE_SELECT_H
+#ifndef KERNELS_CPU_SAMPLE_SELECT_H
+#define KERNELS_CPU_SAMPLE_SELECT_H
 
 #include <stdint.h>
 
