@@ -1,4 +1,4 @@
-/* jinja/ast.h - a parsed template as a tree of nodes; private to template*.c.
+/* jinja/ast.h - a parsed template as a tree of nodes; for this folder only.
  *
  * Every name has a place: so many frames outwards, that slot. All of it lives in one arena
  * that the template owns, and is read-only once template_create() returns.

@@ -1,6 +1,6 @@
 /* jinja/attr.c - looking inside values: a.b, a['b'], a[1:2], and dotted paths.
  *
- * `a.b` asks for a method or property of the value first and for an element second; `a['b']`
+ * `a.b` looks for a method or property of the value first and for an element second; `a['b']`
  * the other way round. What is not there is undefined, not an error; looking inside an
  * undefined value is one. The sandbox gives an undefined value for attributes that would reach
  * Python's machinery or change a list or dict; calling it is an error.
@@ -271,7 +271,7 @@ enum status jinja_get_path(struct run *r, struct value of, struct value path, st
 
 /* ------------------------------------------------------------------ slices */
 
-struct span {
+struct slice {
     int64_t start, step, count;
 };
 
@@ -287,8 +287,8 @@ static int64_t clamp(int64_t i, int64_t count, int64_t low, int64_t high) {
     return i < low ? low : i > high ? high : i;
 }
 
-static enum status resolve_span(struct run *r, const struct value bounds[3], int64_t count,
-                                struct span *out) {
+static enum status resolve_slice(struct run *r, const struct value bounds[3], int64_t count,
+                                 struct slice *out) {
     int64_t step, start, stop;
     TRY(bound(r, bounds[2], 1, &step));
     if (step == 0) return jinja_run_fail(r, "slice step cannot be zero");
@@ -303,46 +303,47 @@ static enum status resolve_span(struct run *r, const struct value bounds[3], int
     stop = has_stop ? clamp(stop, count, low, high) : (back ? low : high);
     int64_t distance = back ? start - stop : stop - start;
     int64_t stride = back ? -step : step;
-    *out = (struct span){start, step, distance > 0 ? (distance - 1) / stride + 1 : 0};
+    *out = (struct slice){start, step, distance > 0 ? (distance - 1) / stride + 1 : 0};
     return ST_OK;
 }
 
-static enum status slice_text(struct run *r, struct text *text, struct span span,
+static enum status slice_text(struct run *r, struct text *text, struct slice slice,
                               struct value *out) {
-    if (span.step == 1 && span.count) { /* a borrowed part */
-        size_t from = jinja_text_offset(text, span.start);
-        size_t to = jinja_text_offset(text, span.start + span.count);
+    if (slice.step == 1 && slice.count) { /* a borrowed part */
+        size_t from = jinja_text_offset(text, slice.start);
+        size_t to = jinja_text_offset(text, slice.start + slice.count);
         TRY(jinja_run_steps(r, to / 64));
         TRY(jinja_value_text(r, str_take(str_skip(text->bytes, from), to - from), out));
     } else {
         size_t mark = r->work.len;
         struct value chars;
         TRY(jinja_iter_to_list(r, (struct value){.type = V_TEXT, .text = text}, &chars));
-        for (int64_t i = 0; i < span.count; i++)
-            buf_put_str(&r->work, jinja_value_str(chars.list->items[span.start + i * span.step]));
+        for (int64_t i = 0; i < slice.count; i++)
+            buf_put_str(&r->work, jinja_value_str(chars.list->items[slice.start + i * slice.step]));
         TRY(jinja_run_take(r, mark, out));
     }
     out->text->markup = text->markup;
     return ST_OK;
 }
 
-static enum status slice_list(struct run *r, struct value of, struct span span, struct value *out) {
-    TRY(jinja_value_of_list(r, (size_t)span.count, out));
+static enum status slice_list(struct run *r, struct value of, struct slice slice,
+                              struct value *out) {
+    TRY(jinja_value_of_list(r, (size_t)slice.count, out));
     out->type = of.type;
-    TRY(jinja_run_steps(r, (uint64_t)span.count));
-    for (int64_t i = 0; i < span.count; i++)
-        TRY(jinja_list_push(r, out->list, of.list->items[span.start + i * span.step]));
+    TRY(jinja_run_steps(r, (uint64_t)slice.count));
+    for (int64_t i = 0; i < slice.count; i++)
+        TRY(jinja_list_push(r, out->list, of.list->items[slice.start + i * slice.step]));
     return ST_OK;
 }
 
-static enum status slice_range(struct run *r, const struct range *range, struct span span,
+static enum status slice_range(struct run *r, const struct range *range, struct slice slice,
                                struct value *out) {
     struct range *part = jinja_run_alloc(r, 1, sizeof(*part));
     if (!part) return jinja_run_full(r);
-    part->start = range->start + span.start * range->step;
-    part->count = span.count;
-    if (__builtin_mul_overflow(range->step, span.step, &part->step)) part->step = INT64_MAX;
-    if (__builtin_mul_overflow(part->step, span.count, &part->stop) ||
+    part->start = range->start + slice.start * range->step;
+    part->count = slice.count;
+    if (__builtin_mul_overflow(range->step, slice.step, &part->step)) part->step = INT64_MAX;
+    if (__builtin_mul_overflow(part->step, slice.count, &part->stop) ||
         __builtin_add_overflow(part->stop, part->start, &part->stop))
         part->stop = INT64_MAX;
     *out = (struct value){.type = V_RANGE, .range = part};
@@ -351,15 +352,15 @@ static enum status slice_range(struct run *r, const struct range *range, struct 
 
 enum status jinja_get_slice(struct run *r, struct value of, const struct value bounds[3],
                             struct value *out) {
-    struct span span = {0};
+    struct slice slice = {0};
     int64_t count;
     if (of.type == V_UNDEFINED) return jinja_run_fail_undefined(r, of);
     bool is_list = of.type == V_LIST || of.type == V_TUPLE;
     if (!is_list && of.type != V_TEXT && of.type != V_RANGE)
         return jinja_run_fail(r, "'%s' object cannot be sliced", jinja_value_type_name(of));
     if (!jinja_value_has_length(of, &count)) return jinja_run_fail(r, "cannot be sliced");
-    TRY(resolve_span(r, bounds, count, &span));
-    if (of.type == V_TEXT) return slice_text(r, of.text, span, out);
-    if (of.type == V_RANGE) return slice_range(r, of.range, span, out);
-    return slice_list(r, of, span, out);
+    TRY(resolve_slice(r, bounds, count, &slice));
+    if (of.type == V_TEXT) return slice_text(r, of.text, slice, out);
+    if (of.type == V_RANGE) return slice_range(r, of.range, slice, out);
+    return slice_list(r, of, slice, out);
 }

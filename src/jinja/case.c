@@ -8,7 +8,7 @@
 
 /* ------------------------------------------------------------------ letter case */
 
-/* Append one character in the case that `mode` and what came before it ask for. */
+/* Append one character in the case that follows from `mode` and the characters before it. */
 typedef void case_fn(struct buf *out, struct str whole, size_t at, uint32_t code, bool in_word);
 
 static void one_upper(struct buf *out, struct str whole, size_t at, uint32_t code, bool in_word) {

@@ -6,12 +6,12 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 
-struct span {
+struct char_range {
     uint32_t first, last;
 };
 
 /* Lower case though not of category Ll, and likewise upper; from the Unicode database. */
-static const struct span other_lower[] = {
+static const struct char_range other_lower[] = {
     {0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},
     {0x2E0, 0x2E4},     {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},
     {0x1D78, 0x1D78},   {0x1D9B, 0x1DBF},   {0x2071, 0x2071},   {0x207F, 0x207F},
@@ -20,12 +20,12 @@ static const struct span other_lower[] = {
     {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
 };
 
-static const struct span other_upper[] = {
+static const struct char_range other_upper[] = {
     {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189},
 };
 
 /* Digits that are not decimal: superscripts, circled numbers and their kind. */
-static const struct span other_digit[] = {
+static const struct char_range other_digit[] = {
     {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
     {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
     {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
@@ -34,7 +34,7 @@ static const struct span other_digit[] = {
 };
 
 /* Ideographs with a numeric value. */
-static const struct span other_numeric[] = {
+static const struct char_range other_numeric[] = {
     {0x3405, 0x3405},   {0x3483, 0x3483},   {0x382A, 0x382A},   {0x3B4D, 0x3B4D},
     {0x4E00, 0x4E00},   {0x4E03, 0x4E03},   {0x4E07, 0x4E07},   {0x4E09, 0x4E09},
     {0x4E5D, 0x4E5D},   {0x4E8C, 0x4E8C},   {0x4E94, 0x4E94},   {0x4E96, 0x4E96},
@@ -166,12 +166,12 @@ static const struct special_case special_cases[] = {
     {0xFB17, {0x544, 0x53D}, {0x544, 0x56D}},
 };
 
-static bool in_spans(const struct span *spans, size_t count, uint32_t code) {
-    for (size_t i = 0; i < count && spans[i].first <= code; i++)
-        if (code <= spans[i].last) return true;
+static bool in_ranges(const struct char_range *ranges, size_t count, uint32_t code) {
+    for (size_t i = 0; i < count && ranges[i].first <= code; i++)
+        if (code <= ranges[i].last) return true;
     return false;
 }
-#define IN_SPANS(spans, code) in_spans(spans, sizeof(spans) / sizeof((spans)[0]), code)
+#define IN_RANGES(ranges, code) in_ranges(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
 
 static utf8proc_category_t category(uint32_t code) {
     return utf8proc_category((utf8proc_int32_t)code);
@@ -191,13 +191,13 @@ bool jinja_char_is_alpha(uint32_t code) {
 bool jinja_char_is_decimal(uint32_t code) { return category(code) == UTF8PROC_CATEGORY_ND; }
 
 bool jinja_char_is_digit(uint32_t code) {
-    return jinja_char_is_decimal(code) || IN_SPANS(other_digit, code);
+    return jinja_char_is_decimal(code) || IN_RANGES(other_digit, code);
 }
 
 bool jinja_char_is_numeric(uint32_t code) {
     utf8proc_category_t c = category(code);
     if (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO) return true;
-    return IN_SPANS(other_numeric, code);
+    return IN_RANGES(other_numeric, code);
 }
 
 bool jinja_char_is_alnum(uint32_t code) {
@@ -205,11 +205,11 @@ bool jinja_char_is_alnum(uint32_t code) {
 }
 
 bool jinja_char_is_lower(uint32_t code) {
-    return category(code) == UTF8PROC_CATEGORY_LL || IN_SPANS(other_lower, code);
+    return category(code) == UTF8PROC_CATEGORY_LL || IN_RANGES(other_lower, code);
 }
 
 bool jinja_char_is_upper(uint32_t code) {
-    return category(code) == UTF8PROC_CATEGORY_LU || IN_SPANS(other_upper, code);
+    return category(code) == UTF8PROC_CATEGORY_LU || IN_RANGES(other_upper, code);
 }
 
 bool jinja_char_is_title(uint32_t code) { return category(code) == UTF8PROC_CATEGORY_LT; }
@@ -299,8 +299,8 @@ static bool is_case_ignorable(uint32_t code) {
     }
 }
 
-/* A capital sigma at the end of a word becomes the final form: some cased letter stands
- * before it and none behind, skipping what case ignores. */
+/* A capital sigma at the end of a word becomes the final form: a cased letter
+ * precedes it and none follows, not counting characters that case ignores. */
 static bool is_final_sigma(struct str whole, size_t offset) {
     uint32_t code = 0;
     size_t at = offset;

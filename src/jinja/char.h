@@ -1,4 +1,4 @@
-/* jinja/char.h - what Python says about single characters; private to template*.c.
+/* jinja/char.h - the properties of single characters, as in Python; for this folder only.
  *
  * Categories and simple case mappings come from utf8proc. What it does not have (mappings to
  * several characters, the digit and case properties outside the categories) is in tables.
@@ -29,7 +29,7 @@ bool jinja_char_is_printable(uint32_t code);
 void jinja_put_upper(struct buf *out, uint32_t code);
 void jinja_put_title(struct buf *out, uint32_t code);
 void jinja_put_casefold(struct buf *out, uint32_t code);
-/* Lower case looks around a capital sigma: `whole` is the text, `offset` where it stands. */
+/* Lower case looks around a capital sigma: `whole` is the text, `offset` its place. */
 void jinja_put_lower(struct buf *out, struct str whole, size_t offset, uint32_t code);
 
 struct str jinja_str_strip_space(struct str s, bool left, bool right); /* Unicode white space */

@@ -166,7 +166,7 @@ static enum status parse_test(struct parse *p, struct node *of, struct node **ou
 
 /* ------------------------------------------------------------------ what follows a value */
 
-/* One part of what stands in brackets: an index or a slice. */
+/* One part of a subscript: an index or a slice. */
 static enum status parse_subscript(struct parse *p, struct node *of, struct node **out,
                                    bool *is_slice) {
     uint32_t line = jinja_token_now(p)->line;

@@ -9,9 +9,9 @@
 #include "jinja/char.h"
 #include "jinja/value.h"
 
-/* ------------------------------------------------------------------ reading numbers */
+/* ------------------------------------------------------------------ parsing numbers */
 
-/* Underscores may stand between digits. `out` gets the text without them. */
+/* Underscores between digits are allowed. `out` gets the text without them. */
 static bool drop_underscores(struct str s, char *out, size_t cap, size_t *len) {
     *len = 0;
     for (size_t i = 0; i < s.len; i++) {

@@ -1,4 +1,4 @@
-/* jinja/filters_list.c - filters over lists, dicts and whatever else can be looped
+/* jinja/filters_list.c - filters over lists, dicts and all other values that can be looped
  * over, and the sorting that they share. */
 #include <string.h>
 
@@ -15,7 +15,7 @@ struct sorter {
     bool reverse;
 };
 
-/* Whether the key at b must come before the one at a, which stands in front of it. */
+/* Whether key b must be sorted before key a, which precedes it now. */
 static enum status is_before(struct sorter *s, size_t b, size_t a, bool *before) {
     int order;
     if (s->reverse) {

@@ -62,7 +62,7 @@ enum status jinja_format_char(struct run *r, int64_t code, const struct format_s
 
 /* ------------------------------------------------------------------ numbers */
 
-/* Separators between groups of digits, and zeros in front as far as the width asks. */
+/* Separators between groups of digits, and leading zeros up to the width. */
 static struct str group_digits(struct str digits, const struct format_spec *spec, size_t others,
                                char out[NUMBER_BYTES_MAX * 3]) {
     size_t size =
@@ -387,7 +387,7 @@ static enum status convert(struct run *r, char conversion, struct value *v) {
     return jinja_run_take(r, mark, v);
 }
 
-/* What stands between the braces: path, "!conversion", ":spec". */
+/* The text between the braces: path, "!conversion", ":spec". */
 static enum status put_field(struct fields *f, struct str field, int nesting) {
     struct run *r = f->r;
     size_t len = 0;

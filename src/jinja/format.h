@@ -1,5 +1,5 @@
-/* jinja/format.h - numbers and texts padded, signed and rounded; private to
- * template*.c. What "%5.2f" and "{:>5}" have in common. */
+/* jinja/format.h - numbers and texts padded, signed and rounded; for this folder
+ * only. What "%5.2f" and "{:>5}" have in common. */
 #ifndef JINJA_FORMAT_H
 #define JINJA_FORMAT_H
 

@@ -1,7 +1,7 @@
 /* jinja/iter.c - everything that can be looped over, one element at a time.
  *
  * Filters such as map and select are lazy, as in Python: they hold the iterator that they draw
- * from and do their work when asked for the next element, and what was drawn is gone.
+ * from and compute each element when it is needed; an element is returned once.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ struct iter {
     enum iter_kind kind;
     size_t pos;
     struct value of;     /* the list, text, view or range */
-    struct value source; /* the lazy ones: opened when the first element is asked for */
+    struct value source; /* of lazy ones: opened for the first element */
     struct iter *from;   /* and then drawn from */
     struct value path;   /* an attribute to look up, or V_MISSING */
     struct value fallback;
@@ -396,7 +396,7 @@ enum status jinja_iter_map(struct run *r, struct value v, const struct args *arg
     struct iter *it = NULL;
     TRY(new_iter(r, ITER_MAP_FILTER, &it));
     it->source = v;
-    if (!args->positional_count) /* an error only once an element is asked for */
+    if (!args->positional_count) /* an error only when the first element is needed */
         TRY(jinja_value_undefined(r, "map() needs the name of a filter", &it->name));
     else
         it->name = args->positional[0];

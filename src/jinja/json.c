@@ -1,5 +1,5 @@
 /* jinja/json.c - the tojson filter: what Python's json.dumps() writes, with
- * ensure_ascii off unless it is asked for. */
+ * ensure_ascii off unless the template sets it. */
 #include <math.h>
 #include <string.h>
 

@@ -3,9 +3,9 @@
  * Between tags the source is data; inside "{{ }}" and "{% %}" it is names, numbers, strings
  * and operators. White space is decided here: a '-' beside a tag strips it, a '+' keeps it,
  * and without a sign a statement or comment alone on its line takes its indentation and the
- * newline behind it away (lstrip_blocks, trim_blocks).
+ * newline after it (lstrip_blocks, trim_blocks).
  *
- * Entry point: template_lex().
+ * Entry point: jinja_lex().
  */
 #include <string.h>
 
@@ -102,7 +102,7 @@ static size_t tag_end(const struct lexer *lx, size_t pos, const char *close) {
     return pos + 2 + (!is_variable && at(lx, pos + 2) == '\n');
 }
 
-/* Whether "{% raw %}" or "{% endraw %}" stands at `pos`; gives where its name ends. */
+/* Whether "{% raw %}" or "{% endraw %}" is at `pos`; gives the end of its name. */
 static bool is_raw_tag(const struct lexer *lx, size_t pos, const char *name, size_t *name_end) {
     if (!looking_at(lx, pos, "{%")) return false;
     pos += 2;
@@ -284,7 +284,7 @@ static size_t read_digits(struct str s, size_t pos, size_t count, int base, uint
 
 static size_t put_char(char *out, uint32_t code) { return utf8_encode(code, out); }
 
-/* The escape at s[pos] (behind the backslash) into `out`; *used is how much of `s` it took. */
+/* The escape at s[pos] (after the backslash) into `out`; *used is how much of `s` it took. */
 static enum status unescape_one(struct lexer *lx, struct str s, size_t pos, char *out,
                                 size_t *written, size_t *used) {
     static const char simple[] = "\\'\"abfnrtv", meaning[] = "\\'\"\a\b\f\n\r\t\v";
@@ -477,7 +477,7 @@ static enum status normalize(struct parse *p, struct str source, struct str *out
     return ST_OK;
 }
 
-enum status template_lex(struct parse *p, struct str source) {
+enum status jinja_lex(struct parse *p, struct str source) {
     if (!utf8_is_valid(source)) return jinja_parse_fail(p, 1, "the template is not valid UTF-8");
     struct lexer lx = {.p = p, .line = 1, .line_starting = true};
     TRY(normalize(p, source, &lx.source));

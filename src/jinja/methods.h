@@ -1,5 +1,5 @@
-/* jinja/methods.h - the methods of texts, in the files that implement them; private to
- * template*.c. Each is the body of a struct builtin whose self is a V_TEXT. */
+/* jinja/methods.h - the methods of texts, in the files that implement them; for this folder
+ * only. Each is the body of a struct builtin whose self is a V_TEXT. */
 #ifndef JINJA_METHODS_H
 #define JINJA_METHODS_H
 
@@ -8,7 +8,7 @@
 
 typedef enum status method_fn(struct run *r, struct call *call, struct value *out);
 
-/* template_case.c */
+/* case.c */
 method_fn jinja_str_capitalize, jinja_str_casefold, jinja_str_lower, jinja_str_swapcase,
     jinja_str_title, jinja_str_upper;
 method_fn jinja_str_isalnum, jinja_str_isalpha, jinja_str_isascii, jinja_str_isdecimal,
@@ -16,7 +16,7 @@ method_fn jinja_str_isalnum, jinja_str_isalpha, jinja_str_isascii, jinja_str_isd
     jinja_str_isprintable, jinja_str_isspace, jinja_str_istitle, jinja_str_isupper;
 method_fn jinja_str_center, jinja_str_ljust, jinja_str_rjust, jinja_str_zfill, jinja_str_expandtabs;
 
-/* template_split.c */
+/* split.c */
 method_fn jinja_str_count, jinja_str_find_method, jinja_str_rfind, jinja_str_index,
     jinja_str_rindex;
 method_fn jinja_str_startswith, jinja_str_endswith, jinja_str_removeprefix, jinja_str_removesuffix;

@@ -1,6 +1,6 @@
 /* jinja/ops.c - the arithmetic operators, with Python's meaning of each.
  *
- * Integers are 64 bits wide; where Python would go on to bigger ones, it is an error.
+ * Integers are 64 bits wide; a result that does not fit is an error, where Python has bigger ones.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* jinja/parse.c - parses statements and the text between them.
  *
- * Entry points: template_parse(), template_create(), template_destroy(), and the small tools
- * that template_expr.c and template_scope.c share.
+ * Entry points: jinja_parse(), template_create(), template_destroy(), and the small tools
+ * that expr.c and scope.c share.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -429,7 +429,7 @@ static enum status parse_statement(struct parse *p, struct node **out) {
     return jinja_parse_fail(p, t->line, "unknown tag '%.*s'", STR_ARG(t->text));
 }
 
-enum status template_parse(struct parse *p, struct nodes *body) {
+enum status jinja_parse(struct parse *p, struct nodes *body) {
     static const char *const none[] = {NULL};
     return parse_until(p, none, body);
 }
@@ -437,9 +437,9 @@ enum status template_parse(struct parse *p, struct nodes *body) {
 /* ------------------------------------------------------------------ the public pair */
 
 static enum status build(struct parse *p, struct str source, struct template *t) {
-    TRY(template_lex(p, source));
-    TRY(template_parse(p, &t->body));
-    return template_resolve(p, t);
+    TRY(jinja_lex(p, source));
+    TRY(jinja_parse(p, &t->body));
+    return jinja_resolve(p, t);
 }
 
 enum status template_create(struct str source, struct template **out, struct err *err) {

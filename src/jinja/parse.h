@@ -1,7 +1,7 @@
-/* jinja/parse.h - from source to tree, in three passes; private to template*.c.
+/* jinja/parse.h - from source to tree, in three passes; for this folder only.
  *
- * template_lex() cuts the source into tokens, template_parse() builds the nodes, and
- * template_resolve() gives every name its place.
+ * jinja_lex() cuts the source into tokens, jinja_parse() builds the nodes, and
+ * jinja_resolve() gives every name its place.
  *
  * Lifetime: one template_create(). Memory: the template's arena.
  */
@@ -16,14 +16,14 @@
 #include "jinja/ast.h"
 #include "jinja/token.h"
 
-/* Where parsing stands; shared by the lexer, the parser and the scope pass. */
+/* The state of parsing; shared by the lexer, the parser and the scope pass. */
 struct parse {
     struct arena *arena;
     struct err *err;
     struct tokens tokens;
     size_t pos;
     uint32_t depth;
-    uint32_t loops; /* how many loops a break could leave */
+    uint32_t loops; /* open loops, which a break could end */
     uint64_t work;  /* names compared by the scope pass, against a limit */
 };
 
@@ -32,11 +32,11 @@ enum status jinja_parse_fail(struct parse *p, uint32_t line, const char *fmt, ..
 enum status jinja_parse_full(struct parse *p);
 enum status jinja_parse_enter(struct parse *p, uint32_t line); /* pairs with p->depth-- */
 
-enum status template_lex(struct parse *p, struct str source);
-enum status template_parse(struct parse *p, struct nodes *body);
-enum status template_resolve(struct parse *p, struct template *t);
+enum status jinja_lex(struct parse *p, struct str source);
+enum status jinja_parse(struct parse *p, struct nodes *body);
+enum status jinja_resolve(struct parse *p, struct template *t);
 
-/* Between template_parse.c (statements) and template_expr.c (expressions). */
+/* Between parse.c (statements) and expr.c (expressions). */
 enum tuple_mode { TUPLE_FULL, TUPLE_NO_COND, TUPLE_PARENS, TUPLE_TARGET, TUPLE_NS_TARGET };
 
 const struct token *jinja_token_now(const struct parse *p);

@@ -24,7 +24,7 @@ static enum status next_arg(struct percent *p, struct value *out) {
     return ST_OK;
 }
 
-/* "%(name)": the argument by name. `s` stands behind the parenthesis. */
+/* "%(name)": the argument by name. `s` begins after the parenthesis. */
 static enum status named_arg(struct percent *p, struct str *s, struct value *out) {
     size_t len = 0;
     int depth = 1;
@@ -138,7 +138,7 @@ static enum status put_conversion(struct percent *p, struct value v, struct form
     }
 }
 
-/* One conversion; `s` stands behind its '%'. */
+/* One conversion; `s` begins after its '%'. */
 static enum status put_one(struct percent *p, struct str *s) {
     struct format_spec spec = jinja_format_spec_default();
     struct value v = jinja_value_missing();

@@ -1,6 +1,6 @@
 /* jinja/run.c - one rendering: its limits, its errors, and how builtins get arguments.
  *
- * Entry points: template_render(), and the tools declared in template_run.h under "Limits and
+ * Entry points: template_render(), and the functions declared in run.h under "Limits and
  * errors" and "Arguments of builtins".
  */
 #include "jinja/run.h"
@@ -34,7 +34,7 @@ enum status jinja_run_fail(struct run *r, const char *fmt, ...) {
     return err_set(r->err, ST_BAD, "line %u: %s", r->line, text);
 }
 
-/* Both the arena and the work buffer tell a limit from a heap that said no. */
+/* The arena and the work buffer both know whether the limit or the heap stopped them. */
 enum status jinja_run_full(struct run *r) {
     bool no_memory = buf_status(&r->work) == ST_NOMEM ||
                      (buf_status(&r->work) == ST_OK && arena_status(r->arena) == ST_NOMEM);
@@ -193,7 +193,7 @@ static enum status render(struct run *r, const struct template *t, const struct 
     struct value all;
     struct frame *root = NULL;
     enum flow flow = FLOW_ON;
-    if (json_kind(vars) != JS_MAP) return jinja_run_fail(r, "the variables are not a JSON object");
+    if (json_kind(vars) != JS_MAP) return jinja_run_fail(r, "the variables must be a JSON object");
     TRY(jinja_value_of_json(r, vars, &all));
     r->vars = all.dict;
     TRY(jinja_frame_open(r, NULL, t->scope, &root));

@@ -1,6 +1,6 @@
-/* jinja/run.h - one rendering under way; private to template*.c.
+/* jinja/run.h - one rendering in progress; for this folder only.
  *
- * Text that is being made (the output, the body of a macro, a joined string) grows at the end
+ * Text under construction (the output, the body of a macro, a joined string) grows at the end
  * of one work buffer used as a stack: note the length, append, then take what was appended as
  * a value. Errors end the render, so nothing has to be unwound.
  */
@@ -33,7 +33,7 @@ struct run {
     int64_t now_s;
     uint64_t steps;
     uint32_t depth;
-    uint32_t line; /* of the node evaluated last, for sentences */
+    uint32_t line; /* of the node evaluated last, for error messages */
 };
 
 struct args {
@@ -56,7 +56,7 @@ struct call {
 
 /* A function written in C: a filter, a test, a method or a global function. `params` lists
  * names separated by blanks; a leading '/' means that they cannot be given by name, a leading
- * '*' that any arguments go. */
+ * '*' that any arguments are accepted. */
 struct builtin {
     const char *name;
     const char *params;
@@ -77,7 +77,7 @@ struct loop {
     struct iter *iter;
     struct value current, before, after; /* V_MISSING where there is none */
     struct value changed;                /* V_MISSING before the first loop.changed() */
-    int64_t idx, length;                 /* length: -1 until asked for */
+    int64_t idx, length;                 /* length: -1 until needed */
     int64_t depth;
 };
 

@@ -1,4 +1,4 @@
-/* jinja/scope.c - gives every name of a template its place.
+/* jinja/scope.c - assigns every name of a template a frame and a slot.
  *
  * Blocks that open a scope (a loop, a macro, with, a captured body) get frames at run time;
  * `if` does not. A scope first collects all the names that its own statements use or set, in
@@ -13,7 +13,7 @@
  * These are jinja2's rules, down to a name that a later `set` at the top makes unset for a
  * macro called before it.
  *
- * Entry point: template_resolve().
+ * Entry point: jinja_resolve().
  */
 #include <string.h>
 
@@ -33,7 +33,7 @@ struct resolver {
     bool is_soft; /* inside a condition, where an unknown filter is an error only if reached */
 };
 
-typedef enum status visit_fn(struct resolver *rs, struct node *n);
+typedef enum status node_fn(struct resolver *rs, struct node *n);
 
 static enum status enter(struct resolver *rs, const struct node *n) {
     if (++rs->depth <= NESTING_MAX) return ST_OK;
@@ -102,7 +102,7 @@ static enum status declare_set(struct resolver *rs, struct str name) {
     return add_slot(rs, made, &slot);
 }
 
-/* A parameter is set by whoever opens the frame. */
+/* The code that opens the frame sets a parameter. */
 static enum status declare_param(struct resolver *rs, struct str name, uint32_t *slot) {
     TRY(find_slot(rs, rs->scope, name, slot));
     if (*slot == UINT32_MAX) return add_slot(rs, (struct slot){.name = name}, slot);
@@ -120,59 +120,59 @@ static enum status declare_param_target(struct resolver *rs, const struct node *
 
 /* ------------------------------------------------------------------ walking */
 
-static enum status visit_list(struct resolver *rs, const struct nodes *list, visit_fn *fn) {
+static enum status walk_list(struct resolver *rs, const struct nodes *list, node_fn *fn) {
     for (uint32_t i = 0; i < list->count; i++) TRY(fn(rs, list->items[i]));
     return ST_OK;
 }
 
-static enum status visit_one(struct resolver *rs, struct node *n, visit_fn *fn) {
+static enum status walk_one(struct resolver *rs, struct node *n, node_fn *fn) {
     return n ? fn(rs, n) : ST_OK;
 }
 
-static enum status visit_args(struct resolver *rs, const struct call_args *args, visit_fn *fn) {
-    TRY(visit_list(rs, &args->positional, fn));
-    TRY(visit_list(rs, &args->keyword_values, fn));
-    TRY(visit_one(rs, args->rest, fn));
-    return visit_one(rs, args->keyword_rest, fn);
+static enum status walk_args(struct resolver *rs, const struct call_args *args, node_fn *fn) {
+    TRY(walk_list(rs, &args->positional, fn));
+    TRY(walk_list(rs, &args->keyword_values, fn));
+    TRY(walk_one(rs, args->rest, fn));
+    return walk_one(rs, args->keyword_rest, fn);
 }
 
 /* The parts of an expression, and of output. */
-static enum status visit_parts(struct resolver *rs, struct node *n, visit_fn *fn) {
+static enum status walk_parts(struct resolver *rs, struct node *n, node_fn *fn) {
     switch (n->kind) {
     case N_OUTPUT:
     case N_LIST:
     case N_TUPLE:
     case N_DICT:
     case N_CONCAT:
-        return visit_list(rs, &n->list, fn);
+        return walk_list(rs, &n->list, fn);
     case N_UNARY:
     case N_NOT:
     case N_BINARY:
     case N_AND:
     case N_OR:
     case N_ITEM:
-        TRY(visit_one(rs, n->pair.a, fn));
-        return visit_one(rs, n->pair.b, fn);
+        TRY(walk_one(rs, n->pair.a, fn));
+        return walk_one(rs, n->pair.b, fn);
     case N_COMPARE:
-        return visit_list(rs, &n->compare.operands, fn);
+        return walk_list(rs, &n->compare.operands, fn);
     case N_ATTRIBUTE:
         return fn(rs, n->attribute.of);
     case N_SLICE:
         TRY(fn(rs, n->slice.of));
-        TRY(visit_one(rs, n->slice.start, fn));
-        TRY(visit_one(rs, n->slice.stop, fn));
-        return visit_one(rs, n->slice.step, fn);
+        TRY(walk_one(rs, n->slice.start, fn));
+        TRY(walk_one(rs, n->slice.stop, fn));
+        return walk_one(rs, n->slice.step, fn);
     case N_CALL:
         TRY(fn(rs, n->call.of));
-        return visit_args(rs, &n->call.args, fn);
+        return walk_args(rs, &n->call.args, fn);
     case N_FILTER:
     case N_TEST:
-        TRY(visit_one(rs, n->filter.of, fn));
-        return visit_args(rs, &n->filter.args, fn);
+        TRY(walk_one(rs, n->filter.of, fn));
+        return walk_args(rs, &n->filter.args, fn);
     case N_COND:
         TRY(fn(rs, n->cond.test));
         TRY(fn(rs, n->cond.then));
-        return visit_one(rs, n->cond.otherwise, fn);
+        return walk_one(rs, n->cond.otherwise, fn);
     default:
         return ST_OK;
     }
@@ -187,9 +187,9 @@ static enum status collect_branches(struct resolver *rs, struct node *n) {
     rs->branches++;
     for (uint32_t i = 0; i < n->branch.tests.count; i++) {
         if (i) TRY(collect(rs, n->branch.tests.items[i]));
-        TRY(visit_list(rs, &n->branch.bodies[i], collect));
+        TRY(walk_list(rs, &n->branch.bodies[i], collect));
     }
-    TRY(visit_list(rs, &n->branch.otherwise, collect));
+    TRY(walk_list(rs, &n->branch.otherwise, collect));
     rs->branches--;
     return ST_OK;
 }
@@ -214,9 +214,9 @@ static enum status collect_kind(struct resolver *rs, struct node *n) {
         return collect(rs, n->macro.target);
     case N_FILTER_BLOCK:
     case N_WITH:
-        return visit_list(rs, &n->with.values, collect);
+        return walk_list(rs, &n->with.values, collect);
     default:
-        return visit_parts(rs, n, collect);
+        return walk_parts(rs, n, collect);
     }
 }
 
@@ -236,7 +236,7 @@ struct special {
 };
 
 struct special_walk {
-    struct resolver base; /* first, so that visit_fn can be shared */
+    struct resolver base; /* first, so that node_fn can be shared */
     struct special names[3];
 };
 
@@ -256,9 +256,9 @@ static void see_name(struct special_walk *walk, const struct node *n, bool is_st
 static enum status find_in_macro(struct resolver *rs, struct node *n) {
     const struct macro *m = n->macro.macro;
     if (n->kind == N_CALL_BLOCK) TRY(find_specials(rs, n->macro.target));
-    TRY(visit_list(rs, &m->params, find_specials));
-    TRY(visit_list(rs, &m->defaults, find_specials));
-    return visit_list(rs, &m->body, find_specials);
+    TRY(walk_list(rs, &m->params, find_specials));
+    TRY(walk_list(rs, &m->defaults, find_specials));
+    return walk_list(rs, &m->body, find_specials);
 }
 
 static enum status find_in_statement(struct resolver *rs, struct node *n) {
@@ -269,31 +269,31 @@ static enum status find_in_statement(struct resolver *rs, struct node *n) {
     case N_IF:
         for (uint32_t i = 0; i < n->branch.tests.count; i++) {
             TRY(find_specials(rs, n->branch.tests.items[i]));
-            TRY(visit_list(rs, &n->branch.bodies[i], find_specials));
+            TRY(walk_list(rs, &n->branch.bodies[i], find_specials));
         }
-        return visit_list(rs, &n->branch.otherwise, find_specials);
+        return walk_list(rs, &n->branch.otherwise, find_specials);
     case N_FOR:
         TRY(find_specials(rs, n->loop->target));
         TRY(find_specials(rs, n->loop->iter));
-        TRY(visit_list(rs, &n->loop->body, find_specials));
-        TRY(visit_list(rs, &n->loop->otherwise, find_specials));
-        return visit_one(rs, n->loop->test, find_specials);
+        TRY(walk_list(rs, &n->loop->body, find_specials));
+        TRY(walk_list(rs, &n->loop->otherwise, find_specials));
+        return walk_one(rs, n->loop->test, find_specials);
     case N_SET:
     case N_SET_BLOCK:
         TRY(find_specials(rs, n->set.target));
-        TRY(visit_one(rs, n->set.value, find_specials));
-        return visit_list(rs, &n->set.body, find_specials);
+        TRY(walk_one(rs, n->set.value, find_specials));
+        return walk_list(rs, &n->set.body, find_specials);
     case N_MACRO:
     case N_CALL_BLOCK:
     case N_GENERATION:
         return find_in_macro(rs, n);
     case N_FILTER_BLOCK:
     case N_WITH:
-        TRY(visit_list(rs, &n->with.targets, find_specials));
-        TRY(visit_list(rs, &n->with.values, find_specials));
-        return visit_list(rs, &n->with.body, find_specials);
+        TRY(walk_list(rs, &n->with.targets, find_specials));
+        TRY(walk_list(rs, &n->with.values, find_specials));
+        return walk_list(rs, &n->with.body, find_specials);
     default:
-        return visit_parts(rs, n, find_specials);
+        return walk_parts(rs, n, find_specials);
     }
 }
 
@@ -343,8 +343,8 @@ static enum status open_scope(struct resolver *rs, struct scope **scope, struct 
 static void close_scope(struct resolver *rs, const struct resolver *saved) { *rs = *saved; }
 
 static enum status bind_body(struct resolver *rs, const struct nodes *body) {
-    TRY(visit_list(rs, body, collect));
-    return visit_list(rs, body, bind);
+    TRY(walk_list(rs, body, collect));
+    return walk_list(rs, body, bind);
 }
 
 static enum status bind_for(struct resolver *rs, struct for_parts *parts) {
@@ -354,9 +354,9 @@ static enum status bind_for(struct resolver *rs, struct for_parts *parts) {
     TRY(open_scope(rs, &parts->scope, &saved));
     TRY(declare_param(rs, STR("loop"), &parts->loop_slot));
     TRY(declare_param_target(rs, parts->target));
-    TRY(visit_list(rs, &parts->body, collect));
+    TRY(walk_list(rs, &parts->body, collect));
     TRY(bind(rs, parts->target));
-    TRY(visit_list(rs, &parts->body, bind));
+    TRY(walk_list(rs, &parts->body, bind));
     close_scope(rs, &saved);
     if (parts->test) {
         TRY(open_scope(rs, &parts->test_scope, &saved));
@@ -386,7 +386,7 @@ static enum status declare_specials(struct resolver *rs, struct macro *m, uint32
     struct special_walk walk = {
         .base = *rs,
         .names = {{.name = STR("caller")}, {.name = STR("kwargs")}, {.name = STR("varargs")}}};
-    TRY(visit_list(&walk.base, &m->body, find_specials));
+    TRY(walk_list(&walk.base, &m->body, find_specials));
     bool has_default = false;
     if (walk.names[0].used && has_param(m, "caller", &has_default)) {
         if (!has_default)
@@ -408,28 +408,28 @@ static enum status bind_macro(struct resolver *rs, struct macro *m, uint32_t lin
     for (uint32_t i = 0; i < m->params.count; i++)
         TRY(declare_param_target(rs, m->params.items[i]));
     TRY(declare_specials(rs, m, line));
-    TRY(visit_list(rs, &m->defaults, collect));
-    TRY(visit_list(rs, &m->body, collect));
-    TRY(visit_list(rs, &m->params, bind_param));
-    TRY(visit_list(rs, &m->defaults, bind));
-    TRY(visit_list(rs, &m->body, bind));
+    TRY(walk_list(rs, &m->defaults, collect));
+    TRY(walk_list(rs, &m->body, collect));
+    TRY(walk_list(rs, &m->params, bind_param));
+    TRY(walk_list(rs, &m->defaults, bind));
+    TRY(walk_list(rs, &m->body, bind));
     close_scope(rs, &saved);
     return ST_OK;
 }
 
 static enum status bind_with(struct resolver *rs, struct node *n) {
     struct resolver saved;
-    if (n->kind == N_WITH) TRY(visit_list(rs, &n->with.values, bind));
+    if (n->kind == N_WITH) TRY(walk_list(rs, &n->with.values, bind));
     TRY(open_scope(rs, &n->with.scope, &saved));
     for (uint32_t i = 0; i < n->with.targets.count; i++)
         TRY(declare_param_target(rs, n->with.targets.items[i]));
-    TRY(visit_list(rs, &n->with.body, collect));
-    TRY(visit_list(rs, &n->with.targets, bind_param));
+    TRY(walk_list(rs, &n->with.body, collect));
+    TRY(walk_list(rs, &n->with.targets, bind_param));
     if (n->kind == N_FILTER_BLOCK) {
-        TRY(visit_list(rs, &n->with.values, collect));
-        TRY(visit_list(rs, &n->with.values, bind));
+        TRY(walk_list(rs, &n->with.values, collect));
+        TRY(walk_list(rs, &n->with.values, bind));
     }
-    TRY(visit_list(rs, &n->with.body, bind));
+    TRY(walk_list(rs, &n->with.body, bind));
     close_scope(rs, &saved);
     return ST_OK;
 }
@@ -451,9 +451,9 @@ static enum status bind_branches(struct resolver *rs, struct node *n) {
     rs->is_soft = true;
     for (uint32_t i = 0; i < n->branch.tests.count; i++) {
         TRY(bind(rs, n->branch.tests.items[i]));
-        TRY(visit_list(rs, &n->branch.bodies[i], bind));
+        TRY(walk_list(rs, &n->branch.bodies[i], bind));
     }
-    TRY(visit_list(rs, &n->branch.otherwise, bind));
+    TRY(walk_list(rs, &n->branch.otherwise, bind));
     rs->is_soft = was_soft;
     return ST_OK;
 }
@@ -461,7 +461,7 @@ static enum status bind_branches(struct resolver *rs, struct node *n) {
 static enum status bind_cond(struct resolver *rs, struct node *n) {
     bool was_soft = rs->is_soft;
     rs->is_soft = true;
-    TRY(visit_parts(rs, n, bind));
+    TRY(walk_parts(rs, n, bind));
     rs->is_soft = was_soft;
     return ST_OK;
 }
@@ -470,7 +470,7 @@ static enum status bind_filter(struct resolver *rs, struct node *n) {
     if (!n->filter.def && !rs->is_soft)
         return jinja_parse_fail(rs->p, n->line, "no %s named '%.*s'",
                                 n->kind == N_FILTER ? "filter" : "test", STR_ARG(n->filter.name));
-    return visit_parts(rs, n, bind);
+    return walk_parts(rs, n, bind);
 }
 
 static enum status bind_kind(struct resolver *rs, struct node *n) {
@@ -504,7 +504,7 @@ static enum status bind_kind(struct resolver *rs, struct node *n) {
     case N_TEST:
         return bind_filter(rs, n);
     default:
-        return visit_parts(rs, n, bind);
+        return walk_parts(rs, n, bind);
     }
 }
 
@@ -515,7 +515,7 @@ static enum status bind(struct resolver *rs, struct node *n) {
     return st;
 }
 
-enum status template_resolve(struct parse *p, struct template *t) {
+enum status jinja_resolve(struct parse *p, struct template *t) {
     struct resolver rs = {.p = p};
     t->scope = arena_zalloc_array(p->arena, 1, sizeof(*t->scope));
     if (!t->scope) return jinja_parse_full(p);

@@ -351,7 +351,7 @@ enum status jinja_str_rpartition(struct run *r, struct call *call, struct value 
 
 /* ------------------------------------------------------------------ replacing, joining */
 
-/* An empty `from` stands before every character and at the end. */
+/* An empty `from` matches before every character and at the end. */
 static enum status put_between(struct run *r, struct str s, struct str to, int64_t count_max) {
     int64_t count = 0;
     while (count_max < 0 || count < count_max) {

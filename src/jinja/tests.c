@@ -1,4 +1,4 @@
-/* jinja/tests.c - what may stand behind `is`. */
+/* jinja/tests.c - the tests that may follow `is`. */
 #include "jinja/methods.h"
 #include "jinja/run.h"
 #include "jinja/value.h"

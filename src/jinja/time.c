@@ -1,6 +1,6 @@
 /* jinja/time.c - strftime_now: the time of the render, in local time.
  *
- * Each directive goes to the C library by itself, so that its result is bounded. Python's own
+ * Each directive is passed to the C library by itself, so that its result is bounded. Python's own
  * ones come first: a time without a zone prints %z and %Z as nothing, %f as microseconds.
  */
 #include <string.h>
@@ -28,7 +28,7 @@ static enum status put_directive(struct run *r, struct str directive, const stru
     }
     if (directive.len > DIRECTIVE_BYTES_MAX)
         return jinja_run_fail(r, "a bad directive for strftime");
-    /* A blank in front tells an empty result from one that does not fit. */
+    /* With a blank in front, an empty result differs from one that does not fit. */
     format[0] = ' ';
     memcpy(format + 1, directive.ptr, directive.len);
     format[directive.len + 1] = 0;

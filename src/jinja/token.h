@@ -1,4 +1,4 @@
-/* jinja/token.h - what the lexer cuts a template's source into; private to template*.c. */
+/* jinja/token.h - what the lexer cuts a template's source into; for this folder only. */
 #ifndef JINJA_TOKEN_H
 #define JINJA_TOKEN_H
 

@@ -1,7 +1,7 @@
-/* jinja/value.c - making values and asking what they are. See template_value.h.
+/* jinja/value.c - creating and inspecting values. See jinja/value.h.
  *
- * Entry points, in order: constructors; lists and dicts; questions; texts by character.
- * Equality, order and hashing are in template_compare.c.
+ * Entry points, in order: constructors; lists and dicts; inspection; texts by character.
+ * Equality, order and hashing are in compare.c.
  */
 #include "jinja/value.h"
 
@@ -221,7 +221,7 @@ static enum status dict_of_json(struct run *r, const struct json *json, struct v
     return ST_OK;
 }
 
-/* Texts are borrowed: the document outlives the render. */
+/* Texts are borrowed: the tree outlives the render. */
 enum status jinja_value_of_json(struct run *r, const struct json *json, struct value *out) {
     TRY(jinja_run_enter(r));
     enum status st = ST_OK;
@@ -252,7 +252,7 @@ enum status jinja_value_of_json(struct run *r, const struct json *json, struct v
     return st;
 }
 
-/* ------------------------------------------------------------------ questions */
+/* ------------------------------------------------------------------ inspection */
 
 const char *jinja_value_type_name(struct value v) {
     static const char *const names[] = {[V_MISSING] = "missing",   [V_UNDEFINED] = "Undefined",

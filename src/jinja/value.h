@@ -1,6 +1,6 @@
-/* jinja/value.h - the values that a template computes with; private to template*.c.
+/* jinja/value.h - the values that a template computes with; for this folder only.
  *
- * Values behave as the Python objects they stand for: the same equality, order, truth and
+ * Values behave as the Python objects they represent: the same equality, order, truth and
  * printed form. Lists and dicts never change once a template can see them (the sandbox refuses
  * every method that would), so they are shared freely; only namespaces, iterators, cyclers,
  * joiners and loops have state.
@@ -59,7 +59,7 @@ struct value {
         struct range *range;
         struct view *view;
         struct iter *iter;
-        struct undefined *undefined; /* NULL: nothing is known about it */
+        struct undefined *undefined; /* NULL: its origin is not known */
         struct macro_value *macro;
         struct loop *loop;
         struct cycler *cycler;
@@ -73,8 +73,8 @@ enum { CHARS_UNKNOWN = -1 };
 
 struct text {
     struct str bytes; /* valid UTF-8 */
-    int64_t chars;    /* or CHARS_UNKNOWN until somebody asks */
-    bool markup;      /* marked as safe HTML: what it is joined with gets escaped */
+    int64_t chars;    /* CHARS_UNKNOWN until they are counted */
+    bool markup;      /* marked as safe HTML: text joined to it is escaped */
 };
 
 struct list {
@@ -108,9 +108,9 @@ struct view {
     enum view_kind kind;
 };
 
-/* Where an undefined value came from, for the sentence when somebody uses it. */
+/* Where an undefined value came from, for the error message if it is used. */
 struct undefined {
-    struct str hint;   /* the whole sentence, or empty */
+    struct str hint;   /* the whole message, or empty */
     struct value name; /* what was looked for */
     const char *owner; /* in a value of this type, or NULL for a variable */
 };
@@ -157,7 +157,7 @@ enum status jinja_dict_find(struct run *r, const struct dict *dict, struct value
                             struct value **found);
 struct value *jinja_dict_find_str(const struct dict *dict, struct str key);
 
-/* Asking values. */
+/* Inspecting values. */
 const char *jinja_value_type_name(struct value v);
 bool jinja_value_is_true(struct value v);
 bool jinja_value_is_number(struct value v);             /* bool too, as in Python */
@@ -166,8 +166,8 @@ bool jinja_value_as_float(struct value v, double *out); /* any number */
 bool jinja_value_is_mapping(struct value v);
 bool jinja_value_has_length(struct value v, int64_t *count); /* what len() accepts */
 enum status jinja_value_equal(struct run *r, struct value a, struct value b, bool *equal);
-bool jinja_value_same(struct value a, struct value b); /* Python's `is`, as far as it can be told */
-/* *order < 0, 0, > 0. `op` names the operator for the sentence when they have no order. */
+bool jinja_value_same(struct value a, struct value b); /* Python's `is`, where that can be known */
+/* *order < 0, 0, > 0. `op` names the operator in the error message if they have no order. */
 enum status jinja_value_order(struct run *r, struct value a, struct value b, const char *op,
                               int *order);
 enum status jinja_value_hash(struct run *r, struct value v, uint64_t *hash);

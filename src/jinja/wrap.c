@@ -47,7 +47,7 @@ static size_t before(struct str s, size_t at) {
 }
 
 /* Whether the hyphen in front of `at` parts a word there: two letters before it (or a letter,
- * a hyphen and a word character), two letters behind it, perhaps with a hyphen between. */
+ * a hyphen and a word character), two letters after it, perhaps with a hyphen between. */
 static bool parts_word(struct str s, size_t at) {
     size_t hyphen = before(s, at), one = before(s, hyphen), two = before(s, one);
     if (hyphen == 0) return false;
@@ -109,7 +109,7 @@ static bool is_space_chunk(struct value v) {
     return jinja_str_strip_space(jinja_value_str(v), true, true).len == 0;
 }
 
-/* A chunk longer than a whole line: what fits of it goes on the current line. */
+/* A chunk longer than a whole line: the part that fits goes on the current line. */
 static enum status break_chunk(struct wrap *w, struct value *chunk, int64_t room,
                                bool line_is_empty, struct value *part) {
     struct run *r = w->r;

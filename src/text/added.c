@@ -1,9 +1,9 @@
 /* text/added.c - tokens that are cut out of the text before the model sees it.
  *
- * At each place the longest spelling wins; a match is skipped, and its text left to the model,
+ * At each place the longest token wins; a match is skipped, and its text left to the model,
  * when it is special and specials are plain text, or when it must be a word by itself and is
  * not. lstrip and rstrip take the white space beside a match into it. Tokens marked
- * `normalized` are looked for after normalising, by their normalised spelling, which is also
+ * `normalized` are looked for after normalising, by their normalised text, which is also
  * what decoding prints.
  *
  * Cost: bytes of text times the longest added token (ADDED_BYTES_MAX at most); a place whose
@@ -32,7 +32,7 @@ void added_deinit(struct added *a) {
     trie_destroy(a->normalized);
 }
 
-/* Of equal spellings the first listed wins; the trie keeps the larger value, so indexes are
+/* Of equal texts the first listed wins; the trie keeps the larger value, so indexes are
  * stored from the end. */
 static enum status index_some(struct trie_entry *entries, size_t count, struct trie **out,
                               bool first[256]) {
@@ -78,7 +78,7 @@ enum status added_index(struct tokenizer *t) {
     return st;
 }
 
-/* The leftmost longest match from s->pos on; s->pos moves behind it. */
+/* The leftmost longest match from s->pos on; s->pos moves to its end. */
 static const struct added_token *find(struct added_scan *s, size_t *start, size_t *end) {
     const struct trie *t = s->normalized ? s->a->normalized : s->a->raw;
     const bool *first = s->normalized ? s->a->first_normalized : s->a->first_raw;

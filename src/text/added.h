@@ -28,10 +28,10 @@ enum status added_push(struct added *a, struct added_token token);
 void added_deinit(struct added *a);
 
 struct tokenizer;
-enum status added_index(struct tokenizer *t); /* once all are known; normalises spellings */
+enum status added_index(struct tokenizer *t); /* once all are known; normalises their texts */
 
 /* The next cut: the text before it (may be empty), and the token (TOKEN_NONE for the text
- * behind the last one). */
+ * after the last one). */
 struct added_cut {
     struct str before;
     token_id id;
@@ -39,7 +39,7 @@ struct added_cut {
 struct added_scan {
     const struct added *a;
     struct str text;
-    size_t pos;   /* where the search goes on */
+    size_t pos;   /* where the search continues */
     size_t taken; /* everything before it has been given out */
     bool normalized, plain_special;
 };

@@ -180,7 +180,7 @@ static void seed_bytes(const struct bpe *b, struct str piece, struct bpe_work *w
     }
 }
 
-/* The piece for one character, with the prefix and suffix that its place asks for. */
+/* The piece for one character, with the prefix and suffix that its place requires. */
 static token_id find_char(const struct vocab *v, const struct bpe *b, struct str one, bool first,
                           bool last, struct buf *spelled) {
     bool prefix = !first && b->prefix.len, suffix = last && b->suffix.len;
@@ -347,7 +347,7 @@ static int by_score(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-/* Equal scores get equal ranks, so that of those the leftmost pair goes first. */
+/* Equal scores get equal ranks, so that of those the leftmost pair is joined first. */
 enum status bpe_rank_scores(const struct vocab *v, struct bpe *b) {
     struct scored *order = mem_alloc_array(v->count + 1, sizeof(order[0]));
     b->score_ranks = mem_zalloc_array(v->count + 1, sizeof(b->score_ranks[0]));

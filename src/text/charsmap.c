@@ -17,7 +17,7 @@
 struct charsmap {
     uint32_t *units;
     size_t unit_count;
-    char *texts; /* NUL behind the last byte */
+    char *texts; /* NUL after the last byte */
     size_t texts_len;
 };
 

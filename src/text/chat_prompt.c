@@ -10,8 +10,8 @@
 #include "jinja/template.h"
 #include "text/tokenizer.h"
 
-/* What a template writes behind the last message. Bounded, because looking for a text that a
- * client chose costs its length at every place. */
+/* The longest text that a template may write after the last message. It is limited because the
+ * search for the message compares its whole text at every place. */
 enum { CLOSING_BYTES_MAX = 1024 };
 
 struct chat_prompt {
@@ -118,7 +118,7 @@ static enum status cut_after_final(const struct json *messages, struct buf *prom
     if (kept.len == 0 || at == text.len)
         return err_set(
             err, ST_BAD,
-            "the prompt does not show the last message's text, so it cannot go on there");
+            "the prompt does not contain the text of the last message, so it cannot be continued");
     size_t blanks = (size_t)(kept.ptr - said.ptr);
     struct str tail = str_skip(said, blanks);
     size_t end = at + (str_starts(str_skip(text, at), tail) ? tail.len : kept.len);
@@ -140,7 +140,7 @@ enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_tu
     if (st == ST_OK && turn->continue_final) st = cut_after_final(turn->messages, out, start, err);
     if (st == ST_OK) buf_put_str(out, turn->opening);
     if (st == ST_OK && buf_status(out) != ST_OK)
-        st = err_set(err, buf_status(out), "no room for the beginning of the answer");
+        st = err_set(err, buf_status(out), "out of memory for the beginning of the answer");
     json_destroy(vars);
     return st == ST_OK ? ST_OK : err_prefix(err, st == ST_FULL ? ST_BAD : st, "chat template");
 }
@@ -152,7 +152,7 @@ enum status chat_prompt_encode_turn(const struct chat_prompt *p, const struct ch
     struct buf prompt;
     buf_init(&prompt, CHAT_PROMPT_BYTES_MAX);
     enum status st = chat_prompt_render(p, turn, &prompt, err);
-    /* Templates spell BOS themselves, so the tokenizer adds nothing. */
+    /* The template writes BOS itself, so the tokenizer adds nothing. */
     if (st == ST_OK) {
         st = tokenizer_encode(p->tokenizer, buf_str(&prompt), (struct encode_options){0}, out);
         if (st != ST_OK) err_set(err, st, "out of memory for the prompt");

@@ -1,4 +1,4 @@
-/* text/decode.h - decoder stages: what each makes of a token. */
+/* text/decode.h - decoder stages: from a token to text. */
 #ifndef TEXT_DECODE_H
 #define TEXT_DECODE_H
 
@@ -40,7 +40,7 @@ struct decode_chain {
     struct decode_stage stages[DECODE_STAGES_MAX];
     uint32_t count;
 };
-/* What a stage makes of one token, put into `out`. Not for BYTE_FALLBACK and FUSE. */
+/* Apply a stage to one token and put the result into `out`. Not for BYTE_FALLBACK and FUSE. */
 enum status decode_token(const struct decode_stage *s, struct str token, bool first, bool last,
                          struct buf *out);
 /* The rules that make a chain fit for streaming; ST_BAD names the stage that breaks one. */

@@ -147,7 +147,7 @@ static void transform(struct decoding *g, uint32_t stage, struct str token, stru
         run_stage(g, stage + 1, buf_str(b));
 }
 
-/* Recursion goes one level down per stage: DECODE_STAGES_MAX at most. */
+/* Recursion is as deep as there are stages: DECODE_STAGES_MAX at most. */
 static void run_stage(struct decoding *g, uint32_t stage, struct str token) {
     if (stage == g->c->count) {
         buf_put_str(g->out, token);
@@ -214,7 +214,7 @@ void detok_finish(struct detok *d, struct buf *out) {
         if (g.c->stages[i].kind == DECODE_BYTE_LEVEL) bytes = true;
     }
     if (bytes) utf8_put_lossy(out, (struct str){d->held, d->held_len});
-    if (g.status != ST_OK) out->status = g.status; /* the caller asks its buffer */
+    if (g.status != ST_OK) out->status = g.status; /* the caller checks its buffer */
     *d = (struct detok){0};
 }
 
@@ -228,7 +228,7 @@ enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, siz
 
 enum status tokenizer_token_bytes(const struct tokenizer *t, token_id id, struct buf *out) {
     if (id < 0 || (uint32_t)id >= t->vocab.count || !t->vocab.pieces[id].ptr) return ST_OK;
-    /* As if much had been decoded before it, so that nothing is taken off its front. */
+    /* As if text had been decoded before it, so that nothing is taken off its front. */
     struct detok d = {.t = t, .seen = UINT32_MAX, .stripped = UINT32_MAX};
     struct decoding g = {.d = &d, .c = &t->decode, .out = out, .raw = true};
     run_stage(&g, 0, text_of(&t->vocab, id));

@@ -37,12 +37,12 @@ struct bpe {
     struct map64 *merges;       /* left << 32 | right -> rank << 32 | id; NULL: by score */
     struct map *raw;            /* bytes -> id, for ignore_merges on raw bytes; may be NULL */
     uint32_t *score_ranks;      /* by id: smaller is better; NULL: by merges */
-    token_id byte_ids[256];     /* of the character that stands for a byte */
+    token_id byte_ids[256];     /* of the character that represents a byte */
     token_id fallback_ids[256]; /* of "<0xNN>" */
     token_id unk;
     bool byte_fallback, fuse_unk, ignore_merges;
     struct str prefix, suffix; /* vocab arena */
-    bool by_word; /* no piece joins a U+2581 to what stands before it: words are apart */
+    bool by_word; /* no piece joins a U+2581 to the text before it: words are separate */
 };
 enum status bpe_encode(const struct vocab *v, const struct bpe *b, struct str piece, bool raw,
                        struct work *work, struct tokens *out);
@@ -66,7 +66,7 @@ enum status unigram_encode(const struct vocab *v, const struct unigram *u, struc
 void unigram_deinit(struct unigram *u);
 
 struct wordpiece {
-    struct trie *start, *inside; /* pieces that begin a word, pieces that go on (no prefix) */
+    struct trie *start, *inside; /* pieces that begin a word, pieces that continue it */
     token_id unk;
     uint32_t word_chars_max;
 };

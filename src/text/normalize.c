@@ -1,9 +1,9 @@
 /* text/normalize.c - the normaliser steps of a tokenizer, text to text.
  *
  * Each does what the step of the same name in the `tokenizers` package does to the text;
- * offsets are not kept, because nothing asks for them. One fact about them is: whether the
- * first character still stands for the first character of the input, which Metaspace's
- * "first" scheme asks.
+ * offsets are not kept, because nothing needs them. Only one fact is: whether the first
+ * character still comes from the first character of the input, which Metaspace's "first"
+ * scheme needs.
  */
 #include <string.h>
 
@@ -132,7 +132,7 @@ static void precompiled(const struct charsmap *m, struct str in, struct buf *out
     }
 }
 
-/* The longest spelling of a user-defined token at `pos`, which normalising leaves alone. */
+/* The longest user-defined token at `pos`, which normalising does not change. */
 static size_t user_len(const struct trie *t, struct str in, size_t pos) {
     size_t found = 0;
     uint32_t node = 0, value;
@@ -141,7 +141,7 @@ static size_t user_len(const struct trie *t, struct str in, size_t pos) {
     return found;
 }
 
-/* One unit of the result. Blanks at its front go where the unit before ended in one. */
+/* One unit of the result. Leading blanks are dropped if the unit before ended in one. */
 static bool spm_put(const struct norm_step *step, struct str unit, bool was_blank,
                     struct buf *out) {
     while (was_blank && step->join_blanks && unit.len && unit.ptr[0] == ' ')

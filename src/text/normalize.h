@@ -48,7 +48,7 @@ struct norm_step {
     struct pattern pattern;          /* NORM_REPLACE */
     struct str text;                 /* NORM_REPLACE, NORM_PREPEND; vocab arena */
     struct charsmap *map;            /* NORM_PRECOMPILED, NORM_SPM; may be NULL */
-    const struct trie *user;         /* NORM_SPM: spellings left as they are; may be NULL */
+    const struct trie *user;         /* NORM_SPM: tokens left as they are; may be NULL */
 };
 
 struct norm_chain {

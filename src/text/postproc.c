@@ -1,4 +1,4 @@
-/* text/postproc.c - the tokens that go around a text. See text/text_int.h. */
+/* text/postproc.c - the tokens that are added around a text. See text/text_int.h. */
 #include <string.h>
 
 #include "base/json.h"

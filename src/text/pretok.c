@@ -1,8 +1,8 @@
 /* text/pretok.c - the pre-tokenizer steps: text to pieces, pieces to smaller pieces.
  *
- * Most steps only cut: they walk a piece, name its spans one after the other (a match, or what
- * lies between two), and a small machine turns spans into pieces by the behaviour the file
- * asks for. Two steps also change the text (ByteLevel, Metaspace), so every step writes its
+ * Most steps only cut: they walk a piece, put its parts one after the other (a match, or the
+ * text between two), and a small state machine turns parts into pieces by the behaviour that the
+ * file sets. Two steps also change the text (ByteLevel, Metaspace), so every step writes its
  * result anew: work->pieces to work->pieces_next, then they change places.
  */
 #include <string.h>
@@ -35,14 +35,14 @@ static void pieces_clear(struct pieces *p) {
     p->status = ST_OK;
 }
 
-/* Cuts one piece of `base` into spans and pushes them by `behavior`. */
+/* Cuts one piece of `base` into parts and pushes them by `behavior`. */
 struct cutter {
     struct pieces *out;
     const struct piece *from;
     size_t out_start; /* where the piece's bytes lie in out->text */
     enum split_behavior behavior;
     bool invert;
-    size_t start, end;    /* the span that may still grow */
+    size_t start, end;    /* the part that may still grow */
     bool was_match, open; /* open: start and end mean something */
 };
 
@@ -52,7 +52,7 @@ static void give(struct cutter *c) {
     c->open = false;
 }
 
-/* Whether this span joins the one before it. */
+/* Whether this part joins the one before it. */
 static bool joins(const struct cutter *c, bool match) {
     switch (c->behavior) {
     case SPLIT_CONTIGUOUS:
@@ -66,7 +66,7 @@ static bool joins(const struct cutter *c, bool match) {
     }
 }
 
-static void span(struct cutter *c, size_t start, size_t end, bool match) {
+static void put_part(struct cutter *c, size_t start, size_t end, bool match) {
     match = match != c->invert;
     if (c->behavior == SPLIT_REMOVED && match) {
         give(c);
@@ -97,11 +97,11 @@ static void cut_pattern(struct cutter *c, const struct pattern *pattern, struct 
     pattern_search_init(&s, pattern, work, text);
     size_t done = 0, start, end;
     while (pattern_search_next(&s, &start, &end)) {
-        if (start > done) span(c, done, start, false);
-        span(c, start, end, true);
+        if (start > done) put_part(c, done, start, false);
+        put_part(c, start, end, true);
         done = end;
     }
-    if (done < text.len) span(c, done, text.len, false);
+    if (done < text.len) put_part(c, done, text.len, false);
     give(c);
 }
 
@@ -113,17 +113,17 @@ static void cut_chars(struct cutter *c, bool (*is_match)(uint32_t), uint32_t onl
         size_t start = pos;
         uint32_t code = uc_next(text, &pos);
         if (is_match ? !is_match(code) : code != only) continue;
-        if (start > done) span(c, done, start, false);
-        span(c, start, pos, true);
+        if (start > done) put_part(c, done, start, false);
+        put_part(c, start, pos, true);
         done = pos;
     }
-    if (done < text.len) span(c, done, text.len, false);
+    if (done < text.len) put_part(c, done, text.len, false);
     give(c);
 }
 
 static int word_class(uint32_t c) { return uc_is_space(c) ? 0 : uc_is_word(c) ? 1 : 2; }
 
-/* Runs of word characters and runs of others; blanks go. */
+/* Runs of word characters and runs of others; blanks are dropped. */
 static void cut_words(struct cutter *c, struct str text) {
     for (size_t pos = 0; pos < text.len;) {
         size_t start = pos;
@@ -133,12 +133,12 @@ static void cut_words(struct cutter *c, struct str text) {
             if (word_class(uc_next(text, &next)) != kind) break;
             pos = next;
         }
-        span(c, start, pos, kind == 0);
+        put_part(c, start, pos, kind == 0);
     }
     give(c);
 }
 
-/* White space goes, punctuation stands alone. */
+/* White space is dropped, each punctuation mark is a piece of its own. */
 static void cut_bert(struct cutter *c, struct str text) {
     size_t done = 0;
     for (size_t pos = 0; pos < text.len;) {
@@ -146,15 +146,15 @@ static void cut_bert(struct cutter *c, struct str text) {
         uint32_t code = uc_next(text, &pos);
         bool blank = uc_is_space(code);
         if (!blank && !uc_is_punct(code)) continue;
-        if (start > done) span(c, done, start, false);
+        if (start > done) put_part(c, done, start, false);
         if (!blank) {
-            span(c, start, pos, false);
+            put_part(c, start, pos, false);
         } else {
-            span(c, start, pos, true);
+            put_part(c, start, pos, true);
         }
         done = pos;
     }
-    if (done < text.len) span(c, done, text.len, false);
+    if (done < text.len) put_part(c, done, text.len, false);
     give(c);
 }
 
@@ -171,16 +171,16 @@ static void cut_groups(struct cutter *c, struct str text) {
             (void)uc_next(text, &pos);
             continue;
         }
-        if (start > done) span(c, done, start, false);
+        if (start > done) put_part(c, done, start, false);
         for (done = start; done < pos;) {
             size_t end = done;
             for (size_t take = (count - 1) % 3 + 1; take > 0; take--, count--)
                 (void)uc_next(text, &end);
-            span(c, done, end, true);
+            put_part(c, done, end, true);
             done = end;
         }
     }
-    if (done < text.len) span(c, done, text.len, false);
+    if (done < text.len) put_part(c, done, text.len, false);
     give(c);
 }
 
@@ -197,7 +197,7 @@ static void cut_byte_level(const struct pretok_chain *chain, const struct pretok
         struct pattern gpt2 = {.re = chain->gpt2};
         cut_pattern(&c, &gpt2, work->regex, whole);
     } else {
-        span(&c, 0, whole.len, false);
+        put_part(&c, 0, whole.len, false);
         give(&c);
     }
 }
@@ -220,7 +220,7 @@ static void cut_metaspace(const struct pretok_step *step, const struct piece *fr
     if (step->split) {
         cut_chars(&c, NULL, step->code, whole);
     } else {
-        span(&c, 0, whole.len, false);
+        put_part(&c, 0, whole.len, false);
         give(&c);
     }
 }

@@ -65,7 +65,7 @@ enum status pretok_apply(const struct pretok_chain *c, struct str text, bool at_
                          struct work *work);
 void pretok_deinit(struct pretok_chain *c);
 
-/* The steps that a tokenizer.ggml.pre stands for. */
+/* The steps that a value of tokenizer.ggml.pre means. */
 struct pretok_name {
     const char *name;
     const char *splits[6]; /* regular expressions, each isolating its matches */

@@ -1,4 +1,4 @@
-/* text/pretok_names.c - what a GGUF's tokenizer.ggml.pre stands for.
+/* text/pretok_names.c - the steps for each value of a GGUF's tokenizer.ggml.pre.
  *
  * A name is a list of patterns; each cuts its matches out of the pieces that the one before it
  * left, and the bytes of the result go to byte-level BPE. The patterns are those of the

@@ -203,7 +203,7 @@ void regex_search_init(struct regex_search *s, const struct regex *re, struct re
     s->budget = budget < BUDGET_MIN ? BUDGET_MIN : budget;
 }
 
-/* An empty match right behind the last one does not count. */
+/* An empty match right after the last one does not count. */
 bool regex_search_next(struct regex_search *s, size_t *start, size_t *end) {
     while (find(s, start, end)) {
         s->pos = *end;

@@ -71,7 +71,7 @@ static const char *short_category(struct str name) {
     return NULL;
 }
 
-/* \p{Han} is a script to Oniguruma; PCRE2 would take script extensions unless told. */
+/* \p{Han} is a script to Oniguruma; PCRE2 would use script extensions by default. */
 static enum status put_property(struct translate *t) {
     char kind = peek(t, 1);
     if (peek(t, 2) != '{') return refuse(t, "\\p without braces");
@@ -179,7 +179,7 @@ static enum status put_bracketed(struct translate *t) {
     return ST_OK;
 }
 
-/* [A&&[^B]] is "one of A where one of not-B stands": (?=[^B])[A]. */
+/* [A&&[^B]] is "one of A that is also one of not-B": (?=[^B])[A]. */
 static enum status put_set(struct translate *t) {
     struct buf *out = t->out, left;
     buf_init(&left, 1 << 20);
@@ -189,7 +189,7 @@ static enum status put_set(struct translate *t) {
     bool both = st == ST_OK && peek(t, 0) == '&';
     if (both) {
         t->pos += 2;
-        st = peek(t, 0) == '[' ? ST_OK : refuse(t, "&& without a set behind it");
+        st = peek(t, 0) == '[' ? ST_OK : refuse(t, "&& without a set after it");
         buf_put_text(out, "(?:(?=");
         if (st == ST_OK) st = put_bracketed(t);
         if (st == ST_OK) t->pos++;

@@ -32,10 +32,10 @@
 
 struct json;
 
-/* ---- postproc.c: what goes around a text ---- */
+/* ---- postproc.c: tokens around a text ---- */
 
 enum { POST_SEQUENCE = -2, POST_ITEMS_MAX = 64 };
-struct post { /* ids, and POST_SEQUENCE where the text's ids go */
+struct post { /* ids, with POST_SEQUENCE in the place of the text's ids */
     token_id items[POST_ITEMS_MAX];
     uint32_t count;
 };
@@ -57,7 +57,7 @@ struct tokenizer {
     struct wordpiece wordpiece;
     struct post post;
     struct decode_chain decode;
-    struct trie *user; /* GGUF unigram: spellings that normalising leaves alone */
+    struct trie *user; /* GGUF unigram: tokens that normalising does not change */
     token_id bos, eos;
     token_id more_ends[2]; /* GGUF: end of turn, end of message */
     uint32_t more_end_count;

@@ -1,4 +1,4 @@
-/* text/text_limits.h - how much a tokenizer file may claim; held against it before anything is
+/* text/text_limits.h - limits for tokenizer files; checked before anything is
  * allocated. */
 #ifndef TEXT_TEXT_LIMITS_H
 #define TEXT_TEXT_LIMITS_H

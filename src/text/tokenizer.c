@@ -78,7 +78,7 @@ static enum status encode_plain(const struct tokenizer *t, struct str text, bool
     return ST_OK;
 }
 
-/* Text between two tokens that were cut out as they are spelled. */
+/* Text between two tokens that were cut out before normalising. */
 static enum status encode_segment(const struct tokenizer *t, struct str text, bool at_start,
                                   bool plain_special, struct work *work, struct tokens *out) {
     if (text.len == 0) return ST_OK;
@@ -175,7 +175,7 @@ static bool spells_end(struct str s) {
     return false;
 }
 
-/* In the "harmony" format an answer goes on after <|end|>: it ends with <|return|>. */
+/* In the "harmony" format an answer continues after <|end|>; it ends with <|return|>. */
 static void flag_ends(struct tokenizer *t) {
     bool harmony = tokenizer_find(t, STR("<|return|>")) != TOKEN_NONE &&
                    tokenizer_find(t, STR("<|call|>")) != TOKEN_NONE;

@@ -49,7 +49,7 @@ enum status tokenizer_create_json(const struct json *doc, const struct json *con
 void tokenizer_destroy(struct tokenizer *t); /* NULL is fine */
 
 struct encode_options {
-    bool plain_special; /* spellings of special tokens are ordinary text */
+    bool plain_special; /* the text of a special token is ordinary text */
     bool add_special;   /* BOS, EOS, [CLS] ... as the model's post-processor says */
 };
 
@@ -67,21 +67,21 @@ bool tokenizer_is_end(const struct tokenizer *t, token_id id);
 bool tokenizer_is_special(const struct tokenizer *t, token_id id); /* control or added special */
 
 uint32_t tokenizer_vocab(const struct tokenizer *t);                  /* ids are below this */
-struct str tokenizer_piece(const struct tokenizer *t, token_id id);   /* as the file spells it */
+struct str tokenizer_piece(const struct tokenizer *t, token_id id);   /* as in the file */
 token_id tokenizer_find(const struct tokenizer *t, struct str piece); /* TOKEN_NONE if absent */
 const char *tokenizer_model(const struct tokenizer *t); /* "bpe", "spm", "unigram", "wordpiece" */
 
-/* The chat template as the model ships it; empty if there is none. `tools` asks for the one
- * meant for tool use where a model ships several. */
+/* The chat template as the model ships it; empty if there is none. `tools` selects the
+ * template for tool use if a model ships several. */
 struct str tokenizer_chat_template(const struct tokenizer *t, bool tools);
 
-/* Whole text of some ids, as the `tokenizers` package decodes them; specials left out if asked.
- * Invalid UTF-8 becomes U+FFFD. */
+/* The text of some ids, as the `tokenizers` package decodes them; `skip_special`: without special
+ * tokens. Invalid UTF-8 becomes U+FFFD. */
 enum status tokenizer_decode(const struct tokenizer *t, const token_id *ids, size_t count,
                              bool skip_special, struct buf *out);
 
-/* The bytes of one token amid others, which need not be whole characters: what a list of
- * log-probabilities shows beside it. Appends nothing for an id that is none. */
+/* The bytes of one token amid others, which need not be whole characters: for lists of
+ * log-probabilities. Appends nothing for an unknown id. */
 enum status tokenizer_token_bytes(const struct tokenizer *t, token_id id, struct buf *out);
 
 /* Text as it comes, token by token, never half a character. The pieces of a stream joined are
@@ -95,7 +95,7 @@ struct detok {
     char held[DETOK_RUN_BYTES]; /* a run of byte tokens, or part of a character */
     uint8_t held_len;
     bool bad_run;     /* the run is known not to be UTF-8 */
-    bool has_pending; /* a token waits to hear whether it is the last */
+    bool has_pending; /* a token is held until it is known whether it is the last */
     token_id pending;
     uint32_t stripped; /* characters taken off the front so far; capped */
     uint32_t seen;     /* bit per decoder stage: it has had a token */

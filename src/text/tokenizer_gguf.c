@@ -15,7 +15,7 @@
 #define KEY(name) "tokenizer.ggml." name
 #define BLANK_MARK "\xE2\x96\x81"
 
-struct reading {
+struct gguf_reader {
     struct tokenizer *t;
     struct model_file *f;
     struct err *err;
@@ -24,7 +24,7 @@ struct reading {
     const struct pretok_name *pre;
 };
 
-static enum status read_id(struct reading *r, const char *key, token_id *id) {
+static enum status read_id(struct gguf_reader *r, const char *key, token_id *id) {
     bool found = false;
     uint64_t value;
     TRY(meta_u64(r->f, key, &found, &value, r->err));
@@ -36,13 +36,13 @@ static enum status read_id(struct reading *r, const char *key, token_id *id) {
     return ST_OK;
 }
 
-static enum status read_flag(struct reading *r, const char *key, bool *flag) {
+static enum status read_flag(struct gguf_reader *r, const char *key, bool *flag) {
     bool found = false;
     return meta_bool(r->f, key, &found, flag, r->err);
 }
 
 /* A list with one entry per token, or none at all. */
-static enum status list_length(struct reading *r, const char *key, uint64_t expected,
+static enum status list_length(struct gguf_reader *r, const char *key, uint64_t expected,
                                bool *present) {
     uint64_t count = 0;
     *present = meta_list(r->f, key, &count) != META_NONE;
@@ -56,7 +56,7 @@ static enum piece_kind kind_of(int64_t type) {
     return type >= PIECE_NORMAL && type <= PIECE_BYTE ? (enum piece_kind)type : PIECE_NORMAL;
 }
 
-static enum status read_pieces(struct reading *r, uint64_t count, bool types) {
+static enum status read_pieces(struct gguf_reader *r, uint64_t count, bool types) {
     struct vocab *v = &r->t->vocab;
     for (uint64_t i = 0; i < count; i++) {
         struct str text;
@@ -74,7 +74,7 @@ static enum status read_pieces(struct reading *r, uint64_t count, bool types) {
     return ST_OK;
 }
 
-static enum status read_scores(struct reading *r, uint64_t count) {
+static enum status read_scores(struct gguf_reader *r, uint64_t count) {
     struct vocab *v = &r->t->vocab;
     bool present;
     TRY(list_length(r, KEY("scores"), count, &present));
@@ -89,7 +89,7 @@ static enum status read_scores(struct reading *r, uint64_t count) {
     return ST_OK;
 }
 
-static enum status read_vocab(struct reading *r, bool scores) {
+static enum status read_vocab(struct gguf_reader *r, bool scores) {
     uint64_t count = 0;
     if (meta_list(r->f, KEY("tokens"), &count) != META_STR)
         return err_set(r->err, ST_BAD, "no list " KEY("tokens") " in this file");
@@ -103,13 +103,13 @@ static enum status read_vocab(struct reading *r, bool scores) {
     return scores ? read_scores(r, count) : ST_OK;
 }
 
-static enum status read_specials(struct reading *r) {
+static enum status read_specials(struct gguf_reader *r) {
     TRY(read_id(r, KEY("bos_token_id"), &r->bos));
     TRY(read_id(r, KEY("eos_token_id"), &r->eos));
     TRY(read_id(r, KEY("eot_token_id"), &r->eot));
     TRY(read_id(r, KEY("eom_token_id"), &r->eom));
     TRY(read_id(r, KEY("unknown_token_id"), &r->unk));
-    TRY(read_id(r, KEY("seperator_token_id"), &r->sep)); /* the key is spelled so */
+    TRY(read_id(r, KEY("seperator_token_id"), &r->sep)); /* sic: the key in the files */
     TRY(read_id(r, KEY("separator_token_id"), &r->sep));
     TRY(read_flag(r, KEY("add_bos_token"), &r->add_bos));
     TRY(read_flag(r, KEY("add_eos_token"), &r->add_eos));
@@ -128,8 +128,8 @@ static bool contains(struct str text, const char *word) {
     return false;
 }
 
-/* Files do not say which tokens take the white space behind them; Phi-3's do. */
-static enum status strips_right(struct reading *r, bool *strips) {
+/* Files do not say which tokens include the white space after them; those of Phi-3 do. */
+static enum status strips_right(struct gguf_reader *r, bool *strips) {
     struct str name = {0};
     bool found;
     TRY(meta_str(r->f, "general.name", &found, &name, r->err));
@@ -141,7 +141,7 @@ static bool never_strips(struct str piece) {
     return str_is(piece, "<unk>") || str_is(piece, "<s>") || str_is(piece, "<|endoftext|>");
 }
 
-static enum status read_added(struct reading *r) {
+static enum status read_added(struct gguf_reader *r) {
     const struct vocab *v = &r->t->vocab;
     bool rstrip;
     TRY(strips_right(r, &rstrip));
@@ -163,7 +163,7 @@ static enum status read_added(struct reading *r) {
     return added_index(r->t);
 }
 
-static enum status add_post(struct reading *r) {
+static enum status add_post(struct gguf_reader *r) {
     struct post *p = &r->t->post;
     p->count = 0;
     if (r->add_bos && r->bos != TOKEN_NONE) p->items[p->count++] = r->bos;
@@ -185,8 +185,8 @@ static struct decode_stage *add_stage(struct tokenizer *t, enum decode_kind kind
     return s;
 }
 
-/* SentencePiece: U+2581 to a blank, bytes to characters, and the blank in front goes. */
-static enum status add_spm_decoder(struct reading *r) {
+/* SentencePiece: U+2581 to a blank, bytes to characters, and the leading blank is removed. */
+static enum status add_spm_decoder(struct gguf_reader *r) {
     struct decode_stage *s = add_stage(r->t, DECODE_REPLACE);
     s->text = STR(" ");
     TRY(add_literal(&s->pattern, STR(BLANK_MARK)));
@@ -212,7 +212,7 @@ static bool cut_merge(struct str merge, struct str *left, struct str *right) {
 }
 
 /* A merge whose pieces are not in the vocabulary can never apply and is left out. */
-static enum status add_merge(struct reading *r, struct str merge, uint32_t rank,
+static enum status add_merge(struct gguf_reader *r, struct str merge, uint32_t rank,
                              struct buf *joined) {
     const struct map *ids = r->t->vocab.all;
     struct str left, right;
@@ -231,7 +231,7 @@ static enum status add_merge(struct reading *r, struct str merge, uint32_t rank,
     return map64_put(r->t->bpe.merges, key, (uint64_t)rank << 32 | id);
 }
 
-static enum status read_merges(struct reading *r) {
+static enum status read_merges(struct gguf_reader *r) {
     uint64_t count = 0;
     if (meta_list(r->f, KEY("merges"), &count) != META_STR)
         return err_set(r->err, ST_BAD, "no list " KEY("merges") " in this file");
@@ -256,7 +256,7 @@ static void add_digits(struct pretok_chain *c, enum pretok_kind kind) {
     c->steps[c->count++] = (struct pretok_step){.kind = kind, .behavior = SPLIT_ISOLATED};
 }
 
-static enum status add_pretok(struct reading *r) {
+static enum status add_pretok(struct gguf_reader *r) {
     struct pretok_chain *c = &r->t->pretok;
     const struct pretok_name *pre = r->pre;
     if (pre->digits && !pre->digits_last) add_digits(c, (enum pretok_kind)pre->digits);
@@ -272,7 +272,7 @@ static enum status add_pretok(struct reading *r) {
     return ST_OK;
 }
 
-static enum status find_pre(struct reading *r) {
+static enum status find_pre(struct gguf_reader *r) {
     struct str name = STR("default");
     bool found;
     TRY(meta_str(r->f, KEY("pre"), &found, &name, r->err));
@@ -282,7 +282,7 @@ static enum status find_pre(struct reading *r) {
                    STR_ARG(name));
 }
 
-static enum status read_bpe(struct reading *r) {
+static enum status read_bpe(struct gguf_reader *r) {
     r->t->model = TOK_BPE;
     TRY(find_pre(r));
     r->add_bos = r->pre->add_bos;
@@ -298,7 +298,7 @@ static enum status read_bpe(struct reading *r) {
     return ST_OK;
 }
 
-static enum status read_spm(struct reading *r) {
+static enum status read_spm(struct gguf_reader *r) {
     r->t->model = TOK_SPM;
     r->add_bos = r->add_prefix = true;
     TRY(read_vocab(r, true));
@@ -318,7 +318,7 @@ static enum status read_spm(struct reading *r) {
     return add_spm_decoder(r);
 }
 
-static enum status read_charsmap(struct reading *r, struct charsmap **out) {
+static enum status read_charsmap(struct gguf_reader *r, struct charsmap **out) {
     uint64_t count = 0;
     if (meta_list(r->f, KEY("precompiled_charsmap"), &count) == META_NONE || count == 0)
         return ST_OK;
@@ -361,7 +361,7 @@ static void find_score_range(const struct vocab *v, struct unigram *u) {
     }
 }
 
-static enum status read_unigram(struct reading *r) {
+static enum status read_unigram(struct gguf_reader *r) {
     struct tokenizer *t = r->t;
     t->model = TOK_UNIGRAM;
     r->add_eos = r->add_prefix = r->join_blanks = true;
@@ -411,7 +411,7 @@ static enum status fill_wordpiece(struct tokenizer *t) {
     return t->wordpiece.start && t->wordpiece.inside ? ST_OK : ST_NOMEM;
 }
 
-static enum status read_wordpiece(struct reading *r) {
+static enum status read_wordpiece(struct gguf_reader *r) {
     struct tokenizer *t = r->t;
     t->model = TOK_WORDPIECE;
     r->add_bos = r->add_sep = true;
@@ -437,7 +437,7 @@ static enum status read_wordpiece(struct reading *r) {
     return ST_OK;
 }
 
-static enum status read_templates(struct reading *r) {
+static enum status read_templates(struct gguf_reader *r) {
     struct str text;
     bool found;
     TRY(meta_str(r->f, "tokenizer.chat_template", &found, &text, r->err));
@@ -447,7 +447,7 @@ static enum status read_templates(struct reading *r) {
     return ST_OK;
 }
 
-static enum status read_model(struct reading *r) {
+static enum status read_model(struct gguf_reader *r) {
     struct str model;
     bool found;
     TRY(meta_str(r->f, KEY("model"), &found, &model, r->err));
@@ -463,14 +463,14 @@ static enum status read_model(struct reading *r) {
                    STR_ARG(model));
 }
 
-static void mark_ends(struct reading *r) {
+static void mark_ends(struct gguf_reader *r) {
     token_id ids[] = {r->eot, r->eom};
     for (size_t i = 0; i < 2; i++)
         if (ids[i] != TOKEN_NONE) r->t->more_ends[r->t->more_end_count++] = ids[i];
 }
 
 enum status tokenizer_read_gguf(struct tokenizer *t, struct model_file *f, struct err *err) {
-    struct reading r = {.t = t, .f = f, .err = err};
+    struct gguf_reader r = {.t = t, .f = f, .err = err};
     r.bos = r.eos = r.eot = r.eom = r.unk = r.sep = TOKEN_NONE;
     TRY(read_model(&r));
     t->bos = r.bos;

@@ -41,7 +41,7 @@ static enum status read_vocab_map(struct tokenizer *t, const struct json *vocab,
 
 /* A score as the tokenizers package reads it. Its JSON reader takes the digits as a whole number
  * and divides by a power of ten, which is off by a bit where there are more than 15 digits; two
- * ways to cut a text that are equally good are told apart by such bits. The digits are the
+ * ways to cut a text that are nearly equal differ by such bits. The digits are the
  * shortest that give the number back, which is how these files are written. */
 static double read_score(double exact) {
     char text[40];
@@ -200,7 +200,7 @@ static enum status read_unigram(struct tokenizer *t, const struct json *model, s
     return make_trie(&t->vocab, &u->trie);
 }
 
-/* Every piece may begin a word; those that carry the prefix may go on with one. */
+/* Every piece may begin a word; those with the prefix may continue one. */
 static enum status fill_wordpiece(struct tokenizer *t, struct str prefix) {
     const struct vocab *v = &t->vocab;
     struct trie_entry *inside = mem_alloc_array((size_t)v->count + 1, sizeof(inside[0]));
@@ -227,7 +227,7 @@ static enum status read_wordpiece(struct tokenizer *t, const struct json *model,
     return fill_wordpiece(t, prefix ? json_str(prefix) : STR("##"));
 }
 
-/* Old files leave "type" out; the keys tell. */
+/* Old files have no "type"; the keys show which it is. */
 static enum status read_model(struct tokenizer *t, const struct json *model, struct err *err) {
     struct str type = json_str(json_get(model, "type"));
     if (str_is(type, "BPE") || (!type.len && json_get(model, "merges")))
@@ -275,7 +275,7 @@ static enum status read_added(struct tokenizer *t, const struct json *list, stru
     return ST_OK;
 }
 
-/* Byte-level BPE can work on bytes when nothing but ByteLevel stands before it, and the
+/* Byte-level BPE can work on bytes when nothing but ByteLevel precedes it, and the
  * vocabulary has a piece for every byte that text can contain. */
 static enum status choose_raw(struct tokenizer *t) {
     struct pretok_chain *c = &t->pretok;

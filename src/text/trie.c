@@ -2,7 +2,7 @@
  *
  * Built breadth first from the sorted entries, so that the children of a node lie together in
  * the order of their bytes: a step is a search among at most 256 neighbours. A node is a
- * range of entries that share their first `depth` bytes; building visits each entry once per
+ * range of entries that share their first `depth` bytes; building reads each entry once per
  * byte.
  */
 #include <stdlib.h>

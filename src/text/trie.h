@@ -16,7 +16,7 @@ struct trie_entry {
 /* `entries` is sorted in place. Of two equal texts the larger value stays. */
 struct trie *trie_create(struct trie_entry *entries, size_t count); /* NULL: out of memory */
 void trie_destroy(struct trie *t);
-/* Walk: start at node 0; false when no entry goes on with this byte. */
+/* Walk: start at node 0; false when no entry continues with this byte. */
 bool trie_step(const struct trie *t, uint32_t *node, uint8_t byte);
 bool trie_value(const struct trie *t, uint32_t node, uint32_t *value);
 

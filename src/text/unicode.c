@@ -1,6 +1,6 @@
-/* text/unicode.c - what a character is, and GPT-2's printable alphabet for bytes.
+/* text/unicode.c - properties of characters, and GPT-2's printable alphabet for bytes.
  *
- * The questions are those that the `tokenizers` package asks, answered from utf8proc's tables.
+ * The properties are those that the `tokenizers` package uses, from utf8proc's tables.
  */
 #include <string.h>
 
@@ -89,7 +89,7 @@ void uc_put(struct buf *out, uint32_t c) {
     buf_put(out, bytes, utf8_encode(c, bytes));
 }
 
-/* Printable Latin-1 stands for itself; the 68 other bytes follow from U+0100 on, in order. */
+/* Printable Latin-1 represents itself; the 68 other bytes follow from U+0100 on, in order. */
 static bool stands_for_itself(uint32_t c) {
     return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
 }

@@ -1,4 +1,4 @@
-/* text/unicode.h - what a character is, and GPT-2's printable alphabet for bytes. */
+/* text/unicode.h - properties of characters, and GPT-2's printable alphabet for bytes. */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H
 
@@ -26,9 +26,9 @@ void uc_put(struct buf *out, uint32_t c);
 
 /* GPT-2's alphabet: a printable character for every byte. */
 uint32_t byte_char(uint8_t byte);
-int char_byte(uint32_t c); /* -1 if `c` stands for no byte */
+int char_byte(uint32_t c); /* -1 if `c` represents no byte */
 void byte_chars_put(struct buf *out, struct str bytes);
-/* The bytes that a piece stands for; false, with nothing put, if a character is outside. */
+/* The bytes that a piece represents; false, and nothing is put, if a character represents none. */
 bool byte_chars_decode(struct buf *out, struct str piece);
 int byte_of_spelling(struct str piece); /* "<0xE2>" gives 0xE2; -1 if it is not one */
 

@@ -1,9 +1,9 @@
 /* fuzz/fuzz_tools.c - a model's answer as an adversary would have it, searched for tool calls.
  *
- * The first byte chooses the form and whether names are limited, the second seeds the cuts. What
- * is told in one piece, byte by byte, and in pieces of changing length must be the same, and no
- * byte may be told that was not in the answer in some form: text and arguments together are never
- * longer than it, but for the {} of calls without arguments.
+ * The first byte chooses the form and whether names are limited, the second seeds the cuts. The
+ * events of one piece, of single bytes and of pieces of changing length must be the same. Text and
+ * arguments together are never longer than the answer, except for the {} of calls without
+ * arguments.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void tell(const struct tool_form *form, const struct json *tools, struct str text,
-                 uint32_t cut, struct tool_events *ev) {
+static void push_pieces(const struct tool_form *form, const struct json *tools, struct str text,
+                        uint32_t cut, struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
     tool_events_init(ev, &sink);
@@ -29,7 +29,7 @@ static void tell(const struct tool_form *form, const struct json *tools, struct 
     tool_parser_destroy(p);
 }
 
-static void tell_whole(const struct tool_form *form, const struct json *tools, struct str text,
+static void push_whole(const struct tool_form *form, const struct json *tools, struct str text,
                        struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
@@ -40,7 +40,7 @@ static void tell_whole(const struct tool_form *form, const struct json *tools, s
     tool_parser_destroy(p);
 }
 
-static void tell_bytes(const struct tool_form *form, const struct json *tools, struct str text,
+static void push_bytes(const struct tool_form *form, const struct json *tools, struct str text,
                        struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
@@ -60,9 +60,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct str text = {(const char *)data + 2, size - 2};
 
     struct tool_events whole, bytes, pieces;
-    tell_whole(form, tools, text, &whole);
-    tell_bytes(form, tools, text, &bytes);
-    tell(form, tools, text, data[1], &pieces);
+    push_whole(form, tools, text, &whole);
+    push_bytes(form, tools, text, &bytes);
+    push_pieces(form, tools, text, data[1], &pieces);
     CHECK(str_eq(tool_events_line(&whole), tool_events_line(&bytes)));
     CHECK(str_eq(tool_events_line(&whole), tool_events_line(&pieces)));
     CHECK(whole.line.len <= text.len + 5 * (size_t)whole.calls);

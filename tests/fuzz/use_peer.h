@@ -1,8 +1,8 @@
-/* fuzz/use_peer.h - a body that an attacker wrote, through a codec of peers.
+/* fuzz/use_peer.h - a body of an attacker through one of the codecs of peers.
  *
- * Refused with one sentence and a status of the client's, or read into a request that is sound:
- * what it made for templates is JSON again, ranges hold. What is accepted is then answered, whole
- * and as a stream, and every piece must be JSON without a line break.
+ * It is refused with one sentence and a 4xx status, or becomes a valid request: messages and tools
+ * have their form, numbers are in range. An accepted request is then answered, whole and as a
+ * stream, and every piece must be JSON without a line break.
  */
 #ifndef FUZZ_USE_PEER_H
 #define FUZZ_USE_PEER_H

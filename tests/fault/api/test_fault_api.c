@@ -113,7 +113,7 @@ static enum status read_tokens(const char *body) {
     "\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":\"tool\",\"content\":\"7\"}],"                  \
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
 
-static void test_bodies_are_read_or_memory_lacks(void **state) {
+static void test_reading_bodies_reports_every_failed_allocation(void **state) {
     (void)state;
     expect_survival(decode_chat, "{" TALK ",\"logit_bias\":{\"1\":2},\"reasoning_effort\":\"low\","
                                  "\"chat_template_kwargs\":{\"x\":[1]}}");
@@ -126,7 +126,7 @@ static void test_bodies_are_read_or_memory_lacks(void **state) {
 
 #define ASK "{\"role\":\"user\",\"content\":\"Hi\"}"
 
-static void test_messages_are_built_or_memory_lacks(void **state) {
+static void test_building_messages_reports_every_failed_allocation(void **state) {
     (void)state;
     trees_fail = true;
     expect_survival(decode_chat,
@@ -216,7 +216,7 @@ static void with_answer(const char *codec, const char *body, const char *text) {
     mem_free(answer);
 }
 
-static void test_answers_are_written_or_memory_lacks(void **state) {
+static void test_writing_answers_reports_every_failed_allocation(void **state) {
     (void)state;
     with_answer("openai.chat",
                 "{" TALK ",\"stop\":\"zz\",\"stream\":true,\"logprobs\":true,\"top_logprobs\":1,"
@@ -263,7 +263,7 @@ static enum status convert(const char *unused) {
     return st;
 }
 
-static void test_prompts_are_rendered_or_memory_lacks(void **state) {
+static void test_rendering_prompts_reports_every_failed_allocation(void **state) {
     (void)state;
     messages = json_of("[" ASK "]");
     tools = json_of("[{}]");
@@ -283,10 +283,10 @@ static void test_prompts_are_rendered_or_memory_lacks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies_are_read_or_memory_lacks),
-        cmocka_unit_test(test_messages_are_built_or_memory_lacks),
-        cmocka_unit_test(test_answers_are_written_or_memory_lacks),
-        cmocka_unit_test(test_prompts_are_rendered_or_memory_lacks),
+        cmocka_unit_test(test_reading_bodies_reports_every_failed_allocation),
+        cmocka_unit_test(test_building_messages_reports_every_failed_allocation),
+        cmocka_unit_test(test_writing_answers_reports_every_failed_allocation),
+        cmocka_unit_test(test_rendering_prompts_reports_every_failed_allocation),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -17,12 +17,12 @@ static void check_case(const struct codec *codec, const struct codec_case *c) {
     struct buf want, got;
     buf_init(&want, CASE_BYTES_MAX);
     buf_init(&got, CASE_BYTES_MAX);
-    assert_int_equal(case_record(codec, c, &want), ST_OK);
+    assert_int_equal(case_transcribe(codec, c, &want), ST_OK);
     long n = 0;
     for (; n < ALLOCATIONS_MAX; n++) {
         buf_clear(&got);
         fail_alloc_at(n);
-        enum status st = case_record(codec, c, &got);
+        enum status st = case_transcribe(codec, c, &got);
         if (!fail_alloc_stop()) {
             assert_int_equal(st, ST_OK);
             break;

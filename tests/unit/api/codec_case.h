@@ -1,7 +1,8 @@
-/* unit/api/codec_case.h - a codec at work in a test: a body is read, an answer is told.
+/* unit/api/codec_case.h - a codec in a test: it reads a body and writes an answer.
  *
- * A case is a body and the events of an answer. Its record has what the codec read, the whole
- * answer, and every piece of the stream, as text that can be compared with a committed one:
+ * A case is a body and the events of an answer. Its transcript has the request that
+ * the codec read, the whole answer, and every piece of the stream, as text to compare with a
+ * committed file:
  *
  *     == name
  *     -- messages, tools, kwargs, limits: what templates and the engine get
@@ -153,8 +154,8 @@ static inline void case_put_request(const struct api_request *r, struct buf *out
 }
 
 /* The whole record of a case. ST_NOMEM wherever memory lacked. */
-static inline enum status case_record(const struct codec *codec, const struct codec_case *c,
-                                      struct buf *out) {
+static inline enum status case_transcribe(const struct codec *codec, const struct codec_case *c,
+                                          struct buf *out) {
     struct case_run run = {.choice = {0}};
     struct api_error e = {0};
     buf_printf(out, "== %s\n", c->name);

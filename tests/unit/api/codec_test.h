@@ -10,10 +10,11 @@ static inline void golden_path(const char *name, char *out, size_t bytes) {
     assert_true(n > 0 && (size_t)n < bytes);
 }
 
-static inline void record_cases(const struct codec *codec, const struct codec_case *cases,
-                                size_t count, struct buf *out) {
+static inline void transcribe_cases(const struct codec *codec, const struct codec_case *cases,
+                                    size_t count, struct buf *out) {
     for (size_t i = 0; i < count; i++)
-        if (case_record(codec, &cases[i], out) != ST_OK) fail_msg("%s: no record", cases[i].name);
+        if (case_transcribe(codec, &cases[i], out) != ST_OK)
+            fail_msg("%s: no transcript", cases[i].name);
 }
 
 /* Where two texts part, a line of each. */

@@ -61,7 +61,7 @@ static void test_vectors_are_numbers_or_base64(void **state) {
     buf_deinit(&out);
 }
 
-static void test_a_cut_vector_has_length_one_again(void **state) {
+static void test_a_shortened_vector_has_length_one(void **state) {
     (void)state;
     static const float v[] = {3.0f, 4.0f, 12.0f}, nil[] = {0.0f, 0.0f, 1.0f};
     static const float *const vectors[] = {v, nil};
@@ -103,7 +103,7 @@ static void test_wrong_inputs_are_refused(void **state) {
     embed_request_deinit(&r);
 }
 
-static void test_2048_inputs_are_the_most(void **state) {
+static void test_at_most_2048_inputs_are_accepted(void **state) {
     (void)state;
     for (uint32_t count = API_INPUTS_MAX; count <= API_INPUTS_MAX + 1; count++) {
         struct buf body;
@@ -122,7 +122,7 @@ static void test_2048_inputs_are_the_most(void **state) {
 
 /* --- tokens ----------------------------------------------------------------------------- */
 
-static void test_both_spellings_of_tokenize_are_read(void **state) {
+static void test_both_forms_of_tokenize_are_read(void **state) {
     (void)state;
     static const struct {
         const char *body;
@@ -155,7 +155,7 @@ static void test_both_spellings_of_tokenize_are_read(void **state) {
     }
 }
 
-static void test_tokens_are_told_with_pieces_or_texts(void **state) {
+static void test_tokens_are_returned_with_pieces_or_texts(void **state) {
     (void)state;
     struct tokenizer *t = lib_tokenizer();
     const int32_t ids[] = {T_HELLO, 0xe2, T_END};
@@ -255,7 +255,7 @@ static void test_models_are_listed(void **state) {
     buf_deinit(&out);
 }
 
-static void test_a_status_says_the_type_and_whether_to_try_again(void **state) {
+static void test_the_status_decides_the_error_type_and_whether_to_retry(void **state) {
     (void)state;
     static const struct {
         uint32_t status;
@@ -300,15 +300,15 @@ static void test_an_error_is_valid_json_whatever_it_quotes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors_are_numbers_or_base64),
-        cmocka_unit_test(test_a_cut_vector_has_length_one_again),
+        cmocka_unit_test(test_a_shortened_vector_has_length_one),
         cmocka_unit_test(test_wrong_inputs_are_refused),
-        cmocka_unit_test(test_2048_inputs_are_the_most),
-        cmocka_unit_test(test_both_spellings_of_tokenize_are_read),
-        cmocka_unit_test(test_tokens_are_told_with_pieces_or_texts),
+        cmocka_unit_test(test_at_most_2048_inputs_are_accepted),
+        cmocka_unit_test(test_both_forms_of_tokenize_are_read),
+        cmocka_unit_test(test_tokens_are_returned_with_pieces_or_texts),
         cmocka_unit_test(test_ids_become_text_again),
         cmocka_unit_test(test_a_template_request_is_a_conversation),
         cmocka_unit_test(test_models_are_listed),
-        cmocka_unit_test(test_a_status_says_the_type_and_whether_to_try_again),
+        cmocka_unit_test(test_the_status_decides_the_error_type_and_whether_to_retry),
         cmocka_unit_test(test_an_error_is_valid_json_whatever_it_quotes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

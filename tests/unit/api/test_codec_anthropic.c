@@ -1,7 +1,7 @@
 /* Goal:   /v1/messages and count_tokens: bodies become what templates and the engine need, answers
  *         and errors have the shape that Anthropic's clients read, and what cannot be served is
  *         refused by name.
- * Method: records of the cases in codec_cases.h against a committed one, which
+ * Method: transcripts of the cases in codec_cases.h against a committed one, which
  *         tests/e2e/test_api_goldens.py reads with the anthropic package's own models; every way
  *         to portion and resume a stream; a table of bad bodies. */
 #include <setjmp.h>
@@ -17,9 +17,9 @@ static const struct codec *codec(void) { return codec_find("anthropic.messages")
 
 static void record(struct buf *out) {
     buf_init(out, CASE_BYTES_MAX);
-    record_cases(codec(), anthropic_cases, CASE_COUNT(anthropic_cases), out);
-    record_cases(codec_find("anthropic.count_tokens"), anthropic_count_cases,
-                 CASE_COUNT(anthropic_count_cases), out);
+    transcribe_cases(codec(), anthropic_cases, CASE_COUNT(anthropic_cases), out);
+    transcribe_cases(codec_find("anthropic.count_tokens"), anthropic_count_cases,
+                     CASE_COUNT(anthropic_count_cases), out);
 }
 
 static void test_requests_and_answers_are_as_recorded(void **state) {

@@ -1,9 +1,9 @@
 /* Goal:   Ollama's /api/chat and /api/generate with Ollama's own defaults, its small bodies, and
  *         its embeddings, in the shape that its clients read; what cannot be served is refused by
  *         name.
- * Method: records of the cases in codec_cases.h and of the small bodies against a committed one,
- *         which tests/e2e/test_api_goldens.py reads with the ollama package's own models; every
- *         way to portion and resume a stream; a table of bad bodies. */
+ * Method: transcripts of the cases in codec_cases.h and of the small bodies against a committed
+ *         one, which tests/e2e/test_api_goldens.py reads with the ollama package's own models;
+ *         every way to portion and resume a stream; a table of bad bodies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,9 +50,9 @@ static void record_bodies(struct buf *out) {
 static void record(struct buf *out) {
     buf_init(out, CASE_BYTES_MAX);
     buf_put_text(out, "=== chat\n");
-    record_cases(chat(), ollama_chat_cases, CASE_COUNT(ollama_chat_cases), out);
+    transcribe_cases(chat(), ollama_chat_cases, CASE_COUNT(ollama_chat_cases), out);
     buf_put_text(out, "=== generate\n");
-    record_cases(generate(), ollama_generate_cases, CASE_COUNT(ollama_generate_cases), out);
+    transcribe_cases(generate(), ollama_generate_cases, CASE_COUNT(ollama_generate_cases), out);
     buf_put_text(out, "=== bodies\n");
     record_bodies(out);
 }
@@ -90,7 +90,7 @@ static void test_ollama_s_defaults_hold(void **state) {
     api_request_deinit(&r);
 }
 
-static void test_no_limit_and_any_seed_are_spelled_as_ollama_does(void **state) {
+static void test_ollamas_values_for_no_limit_and_a_random_seed_are_read(void **state) {
     (void)state;
     struct api_request r;
     struct api_error e = {0};
@@ -176,7 +176,7 @@ static enum status read_embed(const char *text, bool is_old, struct embed_reques
     return is_old ? ollama_embeddings_read(body, r, e) : ollama_embed_read(body, r, e);
 }
 
-static void test_embeddings_are_asked_for_and_told(void **state) {
+static void test_embedding_requests_are_read_and_answered(void **state) {
     (void)state;
     static const float v0[] = {3, 4, 12}, v1[] = {1, 0, 0};
     static const float *const vectors[] = {v0, v1};
@@ -228,11 +228,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_requests_and_answers_are_as_recorded),
         cmocka_unit_test(test_a_stream_has_the_same_pieces_however_it_is_read),
         cmocka_unit_test(test_ollama_s_defaults_hold),
-        cmocka_unit_test(test_no_limit_and_any_seed_are_spelled_as_ollama_does),
+        cmocka_unit_test(test_ollamas_values_for_no_limit_and_a_random_seed_are_read),
         cmocka_unit_test(test_bad_bodies_are_refused_by_name),
         cmocka_unit_test(test_errors_are_one_sentence),
         cmocka_unit_test(test_the_model_to_show_is_read),
-        cmocka_unit_test(test_embeddings_are_asked_for_and_told),
+        cmocka_unit_test(test_embedding_requests_are_read_and_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Goal:   /v1/responses: bodies become what templates and the engine need, answers have the shape
  *         that OpenAI's clients read, whole and as a stream, and what cannot be served is refused
  *         by name.
- * Method: records of the cases in codec_cases.h against a committed one, which
+ * Method: transcripts of the cases in codec_cases.h against a committed one, which
  *         tests/e2e/test_api_goldens.py reads with the openai package's own models; every way to
  *         portion and resume a stream; a table of bad bodies. */
 #include <setjmp.h>
@@ -19,7 +19,7 @@ static const struct codec *codec(void) { return codec_find("openai.responses"); 
 
 static void record(struct buf *out) {
     buf_init(out, CASE_BYTES_MAX);
-    record_cases(codec(), responses_cases, CASE_COUNT(responses_cases), out);
+    transcribe_cases(codec(), responses_cases, CASE_COUNT(responses_cases), out);
 }
 
 static void test_requests_and_answers_are_as_recorded(void **state) {
@@ -89,7 +89,7 @@ static void test_bad_bodies_are_refused_by_name(void **state) {
     for (size_t i = 0; i < CASE_COUNT(bad); i++) expect_refused(codec(), &bad[i]);
 }
 
-static void test_what_asks_for_nothing_is_accepted(void **state) {
+static void test_unsupported_fields_without_effect_are_accepted(void **state) {
     (void)state;
     struct api_request r;
     struct api_error e = {0};
@@ -166,7 +166,7 @@ static void test_log_probabilities_come_with_the_text(void **state) {
 }
 
 /* Whoever reads from the beginning after a failure is told what the first reader was told. */
-static void test_pieces_before_a_failure_do_not_know_of_it(void **state) {
+static void test_pieces_before_a_failure_do_not_depend_on_it(void **state) {
     (void)state;
     const struct codec_case c = {.name = "failing",
                                  .body = "{\"input\":\"x\"}",
@@ -215,9 +215,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_requests_and_answers_are_as_recorded),
         cmocka_unit_test(test_a_stream_has_the_same_pieces_however_it_is_read),
         cmocka_unit_test(test_bad_bodies_are_refused_by_name),
-        cmocka_unit_test(test_what_asks_for_nothing_is_accepted),
+        cmocka_unit_test(test_unsupported_fields_without_effect_are_accepted),
         cmocka_unit_test(test_log_probabilities_come_with_the_text),
-        cmocka_unit_test(test_pieces_before_a_failure_do_not_know_of_it),
+        cmocka_unit_test(test_pieces_before_a_failure_do_not_depend_on_it),
         cmocka_unit_test(test_errors_have_openai_s_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* Goal:   tokens become the same events however they arrive, never half a character, nothing at
- *         or behind a stop string, and every token is carried by one event.
+ *         or after a stop string, and every token is carried by one event.
  * Method: chosen tokens through an event_writer and a log; then random tokens in random cuts,
  *         compared with the same tokens one by one and with the tokenizer's own decoding. */
 #include <setjmp.h>
@@ -338,7 +338,7 @@ static void test_text_is_cut_between_characters(void **state) {
     assert_int_equal(event_cut_text(STR(""), 1).len, 0);
 }
 
-static void test_a_log_knows_the_events_of_each_choice(void **state) {
+static void test_a_log_links_the_events_of_each_choice(void **state) {
     (void)state;
     static const uint32_t choices[] = {2, 0, 2, 2, 0, 5};
     struct event_log *log;
@@ -360,7 +360,7 @@ static void test_a_log_knows_the_events_of_each_choice(void **state) {
     event_log_destroy(log);
 }
 
-/* What a model goes on with, behind the beginning that `form` gives a call. */
+/* `said`: the model's text after the beginning of a forced call. */
 static void expect_forced(const char *form, const char *template, const char *opening,
                           const char *said, const char *wanted) {
     struct lib_answer *l = begin();
@@ -388,7 +388,7 @@ static void expect_forced(const char *form, const char *template, const char *op
     tokenizer_destroy(own);
 }
 
-static void test_a_call_that_must_be_made_begins_in_the_prompt(void **state) {
+static void test_a_forced_call_begins_in_the_prompt(void **state) {
     (void)state;
     expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
                   "\"a\": 1}}\n</tool_call>", "Cf{\"a\": 1}F");
@@ -442,8 +442,8 @@ int main(void) {
         cmocka_unit_test(test_texts_joined_are_what_the_tokenizer_decodes),
         cmocka_unit_test(test_a_full_log_is_reported),
         cmocka_unit_test(test_text_is_cut_between_characters),
-        cmocka_unit_test(test_a_log_knows_the_events_of_each_choice),
-        cmocka_unit_test(test_a_call_that_must_be_made_begins_in_the_prompt),
+        cmocka_unit_test(test_a_log_links_the_events_of_each_choice),
+        cmocka_unit_test(test_a_forced_call_begins_in_the_prompt),
         cmocka_unit_test(test_no_call_is_forced_unless_one_is_required),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

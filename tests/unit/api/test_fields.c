@@ -241,7 +241,7 @@ static uint32_t try_null(enum api_endpoint endpoint, const struct api_field *f) 
     return 1;
 }
 
-static void test_null_is_not_given(void **state) {
+static void test_null_counts_as_not_given(void **state) {
     (void)state;
     assert_true(try_all(try_null) > 200);
 }
@@ -286,7 +286,7 @@ static uint32_t try_numbers(enum api_endpoint endpoint, const struct api_field *
     return 1;
 }
 
-static void test_numbers_are_held_to_their_limits(void **state) {
+static void test_numbers_are_checked_against_their_limits(void **state) {
     (void)state;
     assert_true(try_all(try_numbers) > 50);
 }
@@ -329,7 +329,7 @@ static uint32_t try_counts(enum api_endpoint endpoint, const struct api_field *f
     return 1;
 }
 
-static void test_texts_lists_and_maps_are_held_to_their_limits(void **state) {
+static void test_texts_lists_and_maps_are_checked_against_their_limits(void **state) {
     (void)state;
     assert_true(try_all(try_counts) > 50);
 }
@@ -348,7 +348,7 @@ static uint32_t try_words(enum api_endpoint endpoint, const struct api_field *f)
     return 1;
 }
 
-static void test_a_word_that_is_none_of_the_rows_is_refused(void **state) {
+static void test_a_value_that_the_row_does_not_list_is_refused(void **state) {
     (void)state;
     assert_true(try_all(try_words) > 10);
 }
@@ -369,7 +369,7 @@ static uint32_t try_refused(enum api_endpoint endpoint, const struct api_field *
     return 1;
 }
 
-static void test_what_is_refused_is_refused_unless_it_asks_for_nothing(void **state) {
+static void test_unsupported_fields_are_refused_unless_without_effect(void **state) {
     (void)state;
     assert_true(try_all(try_refused) > 30);
 }
@@ -417,12 +417,12 @@ static void test_every_row_is_complete(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_value_of_a_wrong_kind_is_refused_by_name),
-        cmocka_unit_test(test_null_is_not_given),
+        cmocka_unit_test(test_null_counts_as_not_given),
         cmocka_unit_test(test_a_required_field_that_is_missing_is_named),
-        cmocka_unit_test(test_numbers_are_held_to_their_limits),
-        cmocka_unit_test(test_texts_lists_and_maps_are_held_to_their_limits),
-        cmocka_unit_test(test_a_word_that_is_none_of_the_rows_is_refused),
-        cmocka_unit_test(test_what_is_refused_is_refused_unless_it_asks_for_nothing),
+        cmocka_unit_test(test_numbers_are_checked_against_their_limits),
+        cmocka_unit_test(test_texts_lists_and_maps_are_checked_against_their_limits),
+        cmocka_unit_test(test_a_value_that_the_row_does_not_list_is_refused),
+        cmocka_unit_test(test_unsupported_fields_are_refused_unless_without_effect),
         cmocka_unit_test(test_unknown_fields_are_ignored),
         cmocka_unit_test(test_every_row_is_complete),
     };

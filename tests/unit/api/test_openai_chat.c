@@ -57,7 +57,7 @@ static void expect_whole(const struct lib_answer *l, const char *wanted) {
 
 /* --- answers ---------------------------------------------------------------------------- */
 
-static void test_a_stream_is_told_in_openais_chunks(void **state) {
+static void test_a_stream_consists_of_openais_chunks(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"stream\":true}", 1);
     const int32_t tokens[] = {T_HELLO, T_WORLD, '"', T_END};
@@ -94,7 +94,7 @@ static void test_a_whole_answer_is_openais_object(void **state) {
     done(l);
 }
 
-static void test_usage_comes_in_every_chunk_where_that_is_asked_for(void **state) {
+static void test_usage_is_in_every_chunk_if_requested(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"stream\":true,\"stream_options\":"
                                "{\"continuous_usage_stats\":true}}",
@@ -117,14 +117,14 @@ static void test_usage_comes_in_every_chunk_where_that_is_asked_for(void **state
 }
 
 /* As vLLM, llama.cpp and Ollama have it. */
-static void test_a_seed_of_minus_one_is_any_seed(void **state) {
+static void test_a_seed_of_minus_one_is_a_random_seed(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"seed\":-1}", 1);
     assert_false(l->request.has_seed);
     done(l);
 }
 
-static void test_usage_comes_last_and_only_when_asked_for(void **state) {
+static void test_usage_comes_last_and_only_if_requested(void **state) {
     (void)state;
     struct lib_answer *l =
         ask("{" HELLO_MESSAGES ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}", 1);
@@ -144,7 +144,7 @@ static void test_usage_comes_last_and_only_when_asked_for(void **state) {
     "{\"token\":" token ",\"logprob\":" logprob ",\"bytes\":" bytes ",\"top_logprobs\":[" tops "]" \
     "}"
 
-static void test_log_probabilities_go_with_the_text_they_became(void **state) {
+static void test_log_probabilities_are_sent_with_the_text_of_their_tokens(void **state) {
     (void)state;
     struct lib_answer *l =
         ask("{" HELLO_MESSAGES ",\"stream\":true,\"logprobs\":true,\"top_logprobs\":1}", 1);
@@ -176,7 +176,7 @@ static void test_log_probabilities_go_with_the_text_they_became(void **state) {
 
 #define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]"
 
-static void test_tool_calls_are_told_with_their_id_and_name_first(void **state) {
+static void test_tool_calls_begin_with_their_id_and_name(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES "," TOOLS ",\"stream\":true}", 1);
     int32_t call = T_CALL; /* a special token that the parser needs */
@@ -214,7 +214,7 @@ static void test_tool_calls_are_told_with_their_id_and_name_first(void **state) 
     done(l);
 }
 
-static void test_ids_of_calls_have_the_length_that_the_template_wants(void **state) {
+static void test_ids_of_calls_have_the_length_that_the_template_requires(void **state) {
     (void)state;
     struct tokenizer *mistral = byte_tokenizer(
         STR("{% if messages[0].tool_call_id|length != 9 %}{{ raise_exception('no') }}{% endif %}"));
@@ -248,7 +248,7 @@ static void test_a_failure_ends_a_stream_without_done(void **state) {
     done(l);
 }
 
-static void test_token_ids_are_told_when_asked_for(void **state) {
+static void test_token_ids_are_returned_if_requested(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"return_token_ids\":true}", 1);
     lib_say(l, 0, STR("AB"), FINISH_STOP);
@@ -265,7 +265,7 @@ static void test_token_ids_are_told_when_asked_for(void **state) {
     done(l);
 }
 
-static void test_a_view_that_resumes_leaves_out_what_was_seen(void **state) {
+static void test_a_resumed_view_skips_the_pieces_already_sent(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"stream\":true}", 1);
     struct buf all, rest;
@@ -286,7 +286,7 @@ static void test_a_view_that_resumes_leaves_out_what_was_seen(void **state) {
     done(l);
 }
 
-static void test_nothing_is_told_before_the_first_event(void **state) {
+static void test_nothing_is_written_before_the_first_event(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"stream\":true}", 1);
     struct encoder e;
@@ -315,7 +315,7 @@ static void expect_messages(const char *body, const char *messages) {
     api_request_deinit(&r);
 }
 
-static void test_messages_become_what_templates_read(void **state) {
+static void test_messages_get_the_form_that_templates_read(void **state) {
     (void)state;
     expect_messages("{" HELLO_MESSAGES "}", "[{\"role\":\"user\",\"content\":\"Hi\"}]");
     expect_messages("{\"messages\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\","
@@ -349,7 +349,7 @@ static void expect_refusal(const char *body, const char *param, const char *code
     if (!strstr(e.message.text, word)) fail_msg("\"%s\" has no \"%s\"", e.message.text, word);
 }
 
-static void test_what_is_wrong_is_refused_with_its_name(void **state) {
+static void test_invalid_fields_are_refused_by_name(void **state) {
     (void)state;
     expect_refusal("{}", "messages", "missing_required_parameter", "messages");
     expect_refusal("[]", "", "invalid_type", "an array");
@@ -504,20 +504,20 @@ static void test_the_only_tool_that_is_required_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_stream_is_told_in_openais_chunks),
+        cmocka_unit_test(test_a_stream_consists_of_openais_chunks),
         cmocka_unit_test(test_a_whole_answer_is_openais_object),
-        cmocka_unit_test(test_usage_comes_in_every_chunk_where_that_is_asked_for),
-        cmocka_unit_test(test_a_seed_of_minus_one_is_any_seed),
-        cmocka_unit_test(test_usage_comes_last_and_only_when_asked_for),
-        cmocka_unit_test(test_log_probabilities_go_with_the_text_they_became),
-        cmocka_unit_test(test_tool_calls_are_told_with_their_id_and_name_first),
-        cmocka_unit_test(test_ids_of_calls_have_the_length_that_the_template_wants),
+        cmocka_unit_test(test_usage_is_in_every_chunk_if_requested),
+        cmocka_unit_test(test_a_seed_of_minus_one_is_a_random_seed),
+        cmocka_unit_test(test_usage_comes_last_and_only_if_requested),
+        cmocka_unit_test(test_log_probabilities_are_sent_with_the_text_of_their_tokens),
+        cmocka_unit_test(test_tool_calls_begin_with_their_id_and_name),
+        cmocka_unit_test(test_ids_of_calls_have_the_length_that_the_template_requires),
         cmocka_unit_test(test_a_failure_ends_a_stream_without_done),
-        cmocka_unit_test(test_token_ids_are_told_when_asked_for),
-        cmocka_unit_test(test_a_view_that_resumes_leaves_out_what_was_seen),
-        cmocka_unit_test(test_nothing_is_told_before_the_first_event),
-        cmocka_unit_test(test_messages_become_what_templates_read),
-        cmocka_unit_test(test_what_is_wrong_is_refused_with_its_name),
+        cmocka_unit_test(test_token_ids_are_returned_if_requested),
+        cmocka_unit_test(test_a_resumed_view_skips_the_pieces_already_sent),
+        cmocka_unit_test(test_nothing_is_written_before_the_first_event),
+        cmocka_unit_test(test_messages_get_the_form_that_templates_read),
+        cmocka_unit_test(test_invalid_fields_are_refused_by_name),
         cmocka_unit_test(test_every_field_reaches_the_request),
         cmocka_unit_test(test_tool_choice_decides_which_tools_the_template_sees),
         cmocka_unit_test(test_the_only_tool_that_is_required_is_named),

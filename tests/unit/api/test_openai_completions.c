@@ -50,7 +50,7 @@ static void expect_whole(const struct lib_answer *l, const char *wanted) {
     buf_deinit(&out);
 }
 
-static void test_an_answer_is_told_in_openais_shapes(void **state) {
+static void test_answers_have_openais_format(void **state) {
     (void)state;
     struct lib_answer *l = ask("{\"prompt\":\"Say\",\"stream\":true}", 1);
     assert_int_equal(l->request.max_tokens, 16);
@@ -89,7 +89,7 @@ static void test_an_echo_begins_with_the_prompt(void **state) {
     done(l);
 }
 
-static void test_log_probabilities_stand_in_four_lists(void **state) {
+static void test_log_probabilities_are_four_parallel_lists(void **state) {
     (void)state;
     struct lib_answer *l = ask("{\"prompt\":\"\",\"logprobs\":2,\"stream\":true}", 1);
     const int32_t tokens[] = {T_HELLO, 0xc3, 0xa9, 'b', T_END};
@@ -182,7 +182,7 @@ static void expect_refusal(const char *body, const char *param, const char *code
     assert_string_equal(e.code, code);
 }
 
-static void test_what_is_wrong_is_refused_with_its_name(void **state) {
+static void test_invalid_fields_are_refused_by_name(void **state) {
     (void)state;
     expect_refusal("{}", "prompt", "missing_required_parameter");
     expect_refusal("{\"prompt\":[]}", "prompt", "array_below_min_length");
@@ -218,12 +218,12 @@ static void test_a_failure_ends_a_stream_without_done(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_answer_is_told_in_openais_shapes),
+        cmocka_unit_test(test_answers_have_openais_format),
         cmocka_unit_test(test_an_echo_begins_with_the_prompt),
-        cmocka_unit_test(test_log_probabilities_stand_in_four_lists),
+        cmocka_unit_test(test_log_probabilities_are_four_parallel_lists),
         cmocka_unit_test(test_an_echo_with_log_probabilities_has_the_prompts),
         cmocka_unit_test(test_prompts_come_as_texts_or_ids_one_or_many),
-        cmocka_unit_test(test_what_is_wrong_is_refused_with_its_name),
+        cmocka_unit_test(test_invalid_fields_are_refused_by_name),
         cmocka_unit_test(test_a_failure_ends_a_stream_without_done),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,7 +1,7 @@
-/* Goal:   tool calls are found in each form's spellings, ordinary text and ordinary JSON are never
- *         taken for calls, and what is told does not depend on how the text is cut.
- * Method: a table of texts and what must be told, written as text{name|arguments}text; each is
- *         pushed whole, a byte at a time, and in two pieces for every cut. */
+/* Goal:   tool calls are found in each form, ordinary text and ordinary JSON are never taken for
+ *         calls, and the events do not depend on how the text is cut.
+ * Method: a table of texts and their events, written as text{name|arguments}text; each is pushed
+ *         whole, byte by byte, and in two pieces for every cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static const char tools_text[] =
 static struct json *tools;
 
 struct tool_case {
-    const char *form, *text, *told;
+    const char *form, *text, *events;
 };
 
 #define TC_OPEN "<tool_call>\n"
@@ -210,8 +210,8 @@ static const struct tool_case json_cases[] = {
 };
 
 /* Push text[0, first), text[first, second) and the rest, or byte by byte if `first` is text.len. */
-static void tell(const struct tool_case *c, struct str text, size_t first, size_t second,
-                 struct tool_events *ev) {
+static void push_cut(const struct tool_case *c, struct str text, size_t first, size_t second,
+                     struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
     tool_events_init(ev, &sink);
@@ -226,7 +226,7 @@ static void tell(const struct tool_case *c, struct str text, size_t first, size_
     tool_parser_destroy(p);
 }
 
-static void tell_bytes(const struct tool_case *c, struct str text, struct tool_events *ev) {
+static void push_bytes(const struct tool_case *c, struct str text, struct tool_events *ev) {
     struct tool_parser *p;
     struct tool_sink sink;
     tool_events_init(ev, &sink);
@@ -240,9 +240,9 @@ static void tell_bytes(const struct tool_case *c, struct str text, struct tool_e
 
 static void expect(const struct tool_case *c, struct tool_events *ev, const char *how, size_t cut) {
     struct str line = tool_events_line(ev);
-    if (!str_is(line, c->told))
-        fail_msg("%s: \"%s\" %s %zu:\n told \"%.*s\"\n not  \"%s\"", c->form, c->text, how, cut,
-                 STR_ARG(line), c->told);
+    if (!str_is(line, c->events))
+        fail_msg("%s: \"%s\" %s %zu:\n events   \"%.*s\"\n expected \"%s\"", c->form, c->text, how,
+                 cut, STR_ARG(line), c->events);
     buf_deinit(&ev->line);
 }
 
@@ -250,15 +250,15 @@ static void check_cases(const struct tool_case *cases, size_t count) {
     struct tool_events ev;
     for (size_t i = 0; i < count; i++) {
         struct str text = str_of(cases[i].text);
-        tell(&cases[i], text, text.len, text.len, &ev);
+        push_cut(&cases[i], text, text.len, text.len, &ev);
         expect(&cases[i], &ev, "whole", 0);
-        tell_bytes(&cases[i], text, &ev);
+        push_bytes(&cases[i], text, &ev);
         expect(&cases[i], &ev, "by bytes", 0);
         for (size_t cut = 1; cut < text.len; cut++) {
-            tell(&cases[i], text, cut, text.len, &ev);
+            push_cut(&cases[i], text, cut, text.len, &ev);
             expect(&cases[i], &ev, "cut at", cut);
             size_t third = cut + (text.len - cut) / 2;
-            tell(&cases[i], text, cut, third, &ev);
+            push_cut(&cases[i], text, cut, third, &ev);
             expect(&cases[i], &ev, "cut twice, first at", cut);
         }
     }
@@ -286,63 +286,63 @@ static void test_json_calls_are_found_in_any_cut(void **state) {
     check_cases(json_cases, COUNT(json_cases));
 }
 
-/* What has been told after each byte, as far as a test cares: its length. */
-static size_t told_after(struct tool_parser *p, struct tool_events *ev, struct tool_sink *sink,
-                         const char *text) {
+/* The number of bytes of all events after one more piece. */
+static size_t bytes_after(struct tool_parser *p, struct tool_events *ev, struct tool_sink *sink,
+                          const char *text) {
     assert_int_equal(tool_parser_push(p, str_of(text), sink), ST_OK);
     return ev->line.len;
 }
 
-static void test_text_is_told_as_soon_as_it_is_certain(void **state) {
+static void test_text_is_emitted_as_soon_as_it_is_certain(void **state) {
     (void)state;
     struct tool_events ev;
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
     assert_int_equal(tool_parser_create(tool_form_find("json"), tools, &p), ST_OK);
-    assert_int_equal(told_after(p, &ev, &sink, "{\"answer"), 0);
-    assert_int_equal(told_after(p, &ev, &sink, "\""), 9); /* no key of a call */
-    assert_int_equal(told_after(p, &ev, &sink, ": 4"), 12);
+    assert_int_equal(bytes_after(p, &ev, &sink, "{\"answer"), 0);
+    assert_int_equal(bytes_after(p, &ev, &sink, "\""), 9); /* no key of a call */
+    assert_int_equal(bytes_after(p, &ev, &sink, ": 4"), 12);
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 
     tool_events_init(&ev, &sink);
     assert_int_equal(tool_parser_create(tool_form_find("json"), tools, &p), ST_OK);
-    assert_int_equal(told_after(p, &ev, &sink, "{\"name\": \"Bob"), 0);
-    assert_int_equal(told_after(p, &ev, &sink, "\""), 14); /* nobody's name */
+    assert_int_equal(bytes_after(p, &ev, &sink, "{\"name\": \"Bob"), 0);
+    assert_int_equal(bytes_after(p, &ev, &sink, "\""), 14); /* not a tool's name */
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 }
 
-static void test_arguments_are_told_as_they_come(void **state) {
+static void test_arguments_are_emitted_as_they_arrive(void **state) {
     (void)state;
     struct tool_events ev;
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
     assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
-    assert_int_equal(told_after(p, &ev, &sink, TC_OPEN "{\"name\": \"f\", \"arguments\": "), 0);
-    assert_int_equal(told_after(p, &ev, &sink, "{"), 4); /* {f|{ */
-    assert_int_equal(told_after(p, &ev, &sink, "\"x\""), 7);
+    assert_int_equal(bytes_after(p, &ev, &sink, TC_OPEN "{\"name\": \"f\", \"arguments\": "), 0);
+    assert_int_equal(bytes_after(p, &ev, &sink, "{"), 4); /* {f|{ */
+    assert_int_equal(bytes_after(p, &ev, &sink, "\"x\""), 7);
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 }
 
-static void test_every_name_counts_without_a_list(void **state) {
+static void test_every_name_is_accepted_without_a_list_of_tools(void **state) {
     (void)state;
     struct tool_events ev;
     struct tool_sink sink;
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
     assert_int_equal(tool_parser_create(tool_form_find("json"), NULL, &p), ST_OK);
-    told_after(p, &ev, &sink, "{\"name\": \"Bob\", \"arguments\": {}}");
+    bytes_after(p, &ev, &sink, "{\"name\": \"Bob\", \"arguments\": {}}");
     assert_true(str_is(tool_events_line(&ev), "{Bob|{}}"));
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 }
 
-/* The head of a call that never becomes one is given back once it is too long to hold. */
-static void test_what_is_held_has_a_limit(void **state) {
+/* The beginning of what is not a call becomes text once it is too long to hold. */
+static void test_held_text_has_a_limit(void **state) {
     (void)state;
     enum { FILL = 4096 };
     char fill[FILL];
@@ -352,7 +352,7 @@ static void test_what_is_held_has_a_limit(void **state) {
     struct tool_parser *p;
     tool_events_init(&ev, &sink);
     assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
-    told_after(p, &ev, &sink, "<tool_call>{\"id\": \"");
+    bytes_after(p, &ev, &sink, "<tool_call>{\"id\": \"");
     size_t pushed = strlen("<tool_call>{\"id\": \"");
     while (ev.line.len == 0 && pushed < 2 * TOOL_HELD_BYTES_MAX) {
         assert_int_equal(tool_parser_push(p, (struct str){fill, FILL}, &sink), ST_OK);
@@ -447,7 +447,7 @@ static void test_real_chat_templates_have_their_forms(void **state) {
     }
 }
 
-static void test_a_form_names_the_special_tokens_it_must_see(void **state) {
+static void test_a_form_names_the_special_tokens_that_it_needs(void **state) {
     (void)state;
     assert_true(tool_form_needs(tool_form_find("hermes"), STR("<tool_call>")));
     assert_true(tool_form_needs(tool_form_find("hermes"), STR("</tool_call>")));
@@ -476,14 +476,14 @@ int main(void) {
         cmocka_unit_test(test_llama3_calls_are_found_in_any_cut),
         cmocka_unit_test(test_mistral_calls_are_found_in_any_cut),
         cmocka_unit_test(test_json_calls_are_found_in_any_cut),
-        cmocka_unit_test(test_text_is_told_as_soon_as_it_is_certain),
-        cmocka_unit_test(test_arguments_are_told_as_they_come),
-        cmocka_unit_test(test_every_name_counts_without_a_list),
-        cmocka_unit_test(test_what_is_held_has_a_limit),
+        cmocka_unit_test(test_text_is_emitted_as_soon_as_it_is_certain),
+        cmocka_unit_test(test_arguments_are_emitted_as_they_arrive),
+        cmocka_unit_test(test_every_name_is_accepted_without_a_list_of_tools),
+        cmocka_unit_test(test_held_text_has_a_limit),
         cmocka_unit_test(test_a_name_that_is_too_long_is_text),
         cmocka_unit_test(test_a_form_is_found_in_the_chat_template),
         cmocka_unit_test(test_real_chat_templates_have_their_forms),
-        cmocka_unit_test(test_a_form_names_the_special_tokens_it_must_see),
+        cmocka_unit_test(test_a_form_names_the_special_tokens_that_it_needs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,6 +1,6 @@
-/* Goal:   a conversation with tools reads well through a template that knows nothing of them, and
- *         one without tools is left as it is.
- * Method: messages and tools in, the messages that come out as JSON, whole. */
+/* Goal:   a conversation with tools becomes messages that a template without tools can show, and a
+ *         conversation without tools is not changed.
+ * Method: messages and tools in; the messages that come out are compared. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

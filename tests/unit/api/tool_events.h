@@ -1,4 +1,4 @@
-/* unit/api/tool_events.h - what a tool parser told, written as one line of text.
+/* unit/api/tool_events.h - the events of a tool parser as one line of text.
  *
  * Text as it is, a call as {name|arguments}; joined, so that two cuts of one text can be compared.
  */

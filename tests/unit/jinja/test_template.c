@@ -66,7 +66,7 @@ static void assert_says(const char *source, enum status want, const char *senten
     buf_deinit(&out);
 }
 
-static void test_errors_name_the_line_and_the_matter(void **state) {
+static void test_errors_name_the_line_and_the_cause(void **state) {
     (void)state;
     assert_says("a\n{% frob %}", ST_BAD, "line 2: unknown tag 'frob'");
     assert_says("\n\n{% include 'x' %}", ST_BAD,
@@ -102,7 +102,7 @@ static void test_variables_must_be_an_object(void **state) {
     buf_init(&out, 100);
     enum status st = render_with("x", "[1]", &template_limits_default, &out, &err);
     assert_int_equal(st, ST_BAD);
-    assert_string_equal(err.text, "line 1: the variables are not a JSON object");
+    assert_string_equal(err.text, "line 1: the variables must be a JSON object");
     buf_deinit(&out);
 }
 
@@ -129,7 +129,7 @@ static void assert_nested(const char *head, const char *middle, const char *tail
     }
 }
 
-static void test_nesting_without_end_is_an_error_not_a_crash(void **state) {
+static void test_endless_nesting_is_an_error_not_a_crash(void **state) {
     (void)state;
     assert_nested("{% if 1 %}", "x", "{% endif %}");
     assert_nested("{% for x in [1] %}", "x", "{% endfor %}");
@@ -157,7 +157,7 @@ static void assert_nested_expression(const char *head, const char *middle, const
     }
 }
 
-static void test_expressions_without_end_are_an_error_not_a_crash(void **state) {
+static void test_endless_expressions_are_an_error_not_a_crash(void **state) {
     (void)state;
     assert_nested_expression("(", "1", ")");
     assert_nested_expression("[", "1", "]");
@@ -188,7 +188,7 @@ static void assert_full(const char *source) {
     buf_deinit(&out);
 }
 
-static void test_work_without_end_meets_a_limit(void **state) {
+static void test_endless_work_reaches_a_limit(void **state) {
     (void)state;
     assert_full("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
     assert_full("{% macro f(x) %}{{ f([x]) }}{% endmacro %}{{ f(1) }}");
@@ -218,7 +218,7 @@ static void test_work_without_end_meets_a_limit(void **state) {
                 "{% endif %}{% endfor %}");
 }
 
-static void test_result_past_the_buffer_is_refused(void **state) {
+static void test_a_result_longer_than_the_buffer_is_refused(void **state) {
     (void)state;
     struct buf out;
     struct err err = {0};
@@ -307,12 +307,12 @@ static void test_one_template_renders_on_many_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors_name_the_line_and_the_matter),
+        cmocka_unit_test(test_errors_name_the_line_and_the_cause),
         cmocka_unit_test(test_variables_must_be_an_object),
-        cmocka_unit_test(test_nesting_without_end_is_an_error_not_a_crash),
-        cmocka_unit_test(test_expressions_without_end_are_an_error_not_a_crash),
-        cmocka_unit_test(test_work_without_end_meets_a_limit),
-        cmocka_unit_test(test_result_past_the_buffer_is_refused),
+        cmocka_unit_test(test_endless_nesting_is_an_error_not_a_crash),
+        cmocka_unit_test(test_endless_expressions_are_an_error_not_a_crash),
+        cmocka_unit_test(test_endless_work_reaches_a_limit),
+        cmocka_unit_test(test_a_result_longer_than_the_buffer_is_refused),
         cmocka_unit_test(test_any_memory_limit_gives_the_result_or_a_refusal),
         cmocka_unit_test(test_any_step_and_depth_limit_gives_the_result_or_a_refusal),
         cmocka_unit_test(test_one_template_renders_on_many_threads),

@@ -1,5 +1,5 @@
-/* Goal:   a conversation becomes the prompt that the model's own template spells, and what is no
- *         conversation is refused.
+/* Goal:   a conversation becomes the prompt that the model's own template renders, and invalid
+ *         messages are refused.
  * Method: small tokenizers with templates, made in the test; the prompt is decoded again. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ static void expect(const char *template, const char *messages, enum status statu
     "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"            \
     "{% if add_generation_prompt %}assistant:{% endif %}"
 
-static void test_the_template_spells_the_prompt(void **state) {
+static void test_the_template_renders_the_prompt(void **state) {
     (void)state;
     expect(TALK, "[{\"role\":\"user\",\"content\":\"Hi\"}]", ST_OK, "<s>user: Hi\nassistant:");
     expect(TALK, "[]", ST_OK, "<s>assistant:");
@@ -95,7 +95,7 @@ static void test_the_template_spells_the_prompt(void **state) {
            "[{\"role\":\"user\",\"extra\":{\"deep\":\"yes\"}}]", ST_OK, "yesNoneNone");
 }
 
-static void test_what_is_no_conversation_is_refused(void **state) {
+static void test_invalid_messages_are_refused(void **state) {
     (void)state;
     expect(TALK, "{\"role\":\"user\"}", ST_BAD, "messages: not a list");
     expect(TALK, "[{\"content\":\"Hi\"}]", ST_BAD, "message 0 has no role");
@@ -183,14 +183,14 @@ static void test_a_prompt_can_end_with_the_last_message(void **state) {
                 "[Hi][Yes,");
     turn.messages = "[" ASSISTANT("ab") "," ASSISTANT("ab") "]";
     expect_turn("{% for m in messages %}{{ m.content }}.{% endfor %}", &turn, ST_OK, "ab.ab");
-    expect_turn("{{ messages[0].role }}", &turn, ST_BAD, "cannot go on");
+    expect_turn("{{ messages[0].role }}", &turn, ST_BAD, "cannot be continued");
     turn.messages = "[" ASSISTANT("") "]";
-    expect_turn(TALK, &turn, ST_BAD, "cannot go on");
+    expect_turn(TALK, &turn, ST_BAD, "cannot be continued");
     turn.messages = "[]";
-    expect_turn(TALK, &turn, ST_BAD, "cannot go on");
+    expect_turn(TALK, &turn, ST_BAD, "cannot be continued");
 }
 
-static void test_an_answer_can_begin_in_the_prompt(void **state) {
+static void test_the_prompt_can_end_with_the_beginning_of_the_answer(void **state) {
     (void)state;
     struct turn_text turn = {.messages = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
                              .opening = STR(" {\"a")};
@@ -203,9 +203,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tools_and_variables_reach_the_template),
         cmocka_unit_test(test_a_prompt_can_end_with_the_last_message),
-        cmocka_unit_test(test_an_answer_can_begin_in_the_prompt),
-        cmocka_unit_test(test_the_template_spells_the_prompt),
-        cmocka_unit_test(test_what_is_no_conversation_is_refused),
+        cmocka_unit_test(test_the_prompt_can_end_with_the_beginning_of_the_answer),
+        cmocka_unit_test(test_the_template_renders_the_prompt),
+        cmocka_unit_test(test_invalid_messages_are_refused),
         cmocka_unit_test(test_a_template_that_refuses_or_is_wrong_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ static void check_random(const char *name, uint64_t seed) {
     tokenizer_destroy(t);
 }
 
-static void test_a_stream_joined_is_the_whole(void **state) {
+static void test_the_pieces_of_a_stream_join_to_the_whole_text(void **state) {
     (void)state;
     static const char *const names[] = {
         "gguf-bytes-smollm.gguf",
@@ -181,7 +181,7 @@ static void test_the_bytes_of_tokens_joined_are_the_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_stream_joined_is_the_whole),
+        cmocka_unit_test(test_the_pieces_of_a_stream_join_to_the_whole_text),
         cmocka_unit_test(test_the_bytes_of_tokens_joined_are_the_text),
         cmocka_unit_test(test_a_run_of_bytes_that_is_not_utf8_is_replaced_byte_by_byte),
         cmocka_unit_test(test_a_run_of_bytes_longer_than_what_is_held_stays_whole),

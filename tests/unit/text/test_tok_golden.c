@@ -101,7 +101,7 @@ static size_t check_file(struct str name) {
     return count;
 }
 
-static void test_ids_and_texts_are_those_of_the_reference(void **state) {
+static void test_ids_and_texts_equal_the_reference(void **state) {
     (void)state;
     struct json *index = read_json(FOLDER "index.json");
     size_t texts = 0;
@@ -112,7 +112,7 @@ static void test_ids_and_texts_are_those_of_the_reference(void **state) {
     json_destroy(index);
 }
 
-static void test_gguf_facts_reach_the_getters(void **state) {
+static void test_values_of_a_gguf_are_returned_by_the_getters(void **state) {
     (void)state;
     struct tokenizer *t;
     struct err err = {0};
@@ -135,8 +135,8 @@ static void test_gguf_facts_reach_the_getters(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_and_texts_are_those_of_the_reference),
-        cmocka_unit_test(test_gguf_facts_reach_the_getters),
+        cmocka_unit_test(test_ids_and_texts_equal_the_reference),
+        cmocka_unit_test(test_values_of_a_gguf_are_returned_by_the_getters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ static void test_unsupported_and_damaged_parts_are_named(void **state) {
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) refuse(parts[i]);
 }
 
-static void test_sequences_nest_only_so_deep(void **state) {
+static void test_the_nesting_of_sequences_is_limited(void **state) {
     (void)state;
     struct buf deep;
     buf_init(&deep, 1 << 16);
@@ -167,7 +167,7 @@ static void test_every_known_pre_tokenizer_compiles(void **state) {
 }
 
 /* A match longer than any window, and many matches in a long text, come out whole. */
-static void test_windows_do_not_show(void **state) {
+static void test_the_windows_of_a_search_do_not_change_the_matches(void **state) {
     (void)state;
     struct regex *re;
     struct err err = {0};
@@ -221,10 +221,10 @@ static void test_templates_and_tokens_come_from_tokenizer_config(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unsupported_and_damaged_parts_are_named),
-        cmocka_unit_test(test_sequences_nest_only_so_deep),
+        cmocka_unit_test(test_the_nesting_of_sequences_is_limited),
         cmocka_unit_test(test_patterns_mean_what_oniguruma_means),
         cmocka_unit_test(test_every_known_pre_tokenizer_compiles),
-        cmocka_unit_test(test_windows_do_not_show),
+        cmocka_unit_test(test_the_windows_of_a_search_do_not_change_the_matches),
         cmocka_unit_test(test_templates_and_tokens_come_from_tokenizer_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
