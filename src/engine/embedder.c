@@ -2,11 +2,10 @@
  *
  * Entry points: embedder_open, embedder_close, embedder_submit, embedder_next, embedder_run.
  *
- * A batch is the longest run of waiting jobs, in their order, whose tokens fit the rows of one
- * pass. A decoder's text that is longer than a pass is a batch of its own and takes several, the
- * KV memory keeping what was computed; an encoder's is cut to what the model takes, which always
- * fits. The host is held while a pass is submitted, so that a serving engine gets its turn
- * in between.
+ * A batch is as many waiting jobs, in their order, as fit the rows of one pass. A decoder's text
+ * that is longer than a pass is a batch of its own and takes several passes; the KV memory keeps
+ * what was computed. An encoder's text is cut to what the model takes, which always fits. The host
+ * is locked while a pass is submitted and not longer, so a serving engine takes turns with it.
  */
 #include "engine/embedder.h"
 
@@ -83,14 +82,14 @@ static struct embed_job *list_pop(struct job_list *l) {
     return job;
 }
 
-/* Tokens that are computed for a job: an encoder cuts. */
+/* Tokens that are computed for a job: an encoder cuts long texts. */
 static uint32_t kept_tokens(const struct embedder *e, const struct embed_job *job) {
     return job->count < e->tokens_max ? job->count : e->tokens_max;
 }
 
 /* ---- one batch ---- */
 
-/* Token i of what is kept: where a text was cut, its last token (the end mark) stands last. */
+/* Token i of what is computed: a text that was cut still ends with its last token, the end mark. */
 static int32_t kept_token(const struct embed_job *job, uint32_t kept, uint32_t i) {
     return i + 1 == kept ? job->ids[job->count - 1] : job->ids[i];
 }
@@ -190,7 +189,7 @@ static void check_numbers(const struct embedder *e, struct embed_job *job) {
     for (uint32_t i = 0; i < e->dims; i++)
         if (!isfinite(job->out[i])) {
             job->status =
-                err_set(&job->err, ST_DEVICE, "the model gave something that is not a number");
+                err_set(&job->err, ST_DEVICE, "the model computed a value that is not a number");
             return;
         }
 }
@@ -210,7 +209,7 @@ static bool is_full(const struct embedder *e) {
     return e->waiting_tokens >= e->batch_tokens || e->waiting.count >= BATCH_TEXTS_MAX;
 }
 
-/* Until there is something worth running; false at the end. Under the lock. */
+/* Wait until there are jobs to run; false: the embedder is being closed. Under the lock. */
 static bool await_jobs(struct embedder *e) {
     while (!e->waiting.first && !e->is_closing) pthread_cond_wait(&e->arrived, &e->lock);
     if (e->window_us > 0) {
@@ -221,7 +220,8 @@ static bool await_jobs(struct embedder *e) {
     return !e->is_closing;
 }
 
-/* Under the lock. The first job always fits: it is a batch of its own if need be. */
+/* Move waiting jobs into the batch. Under the lock. The first job always fits: if it is long, it is
+ * the whole batch. */
 static void gather(struct embedder *e) {
     uint32_t rows = 0;
     e->batch_count = 0;
@@ -270,7 +270,7 @@ static void *embedder_main(void *arg) {
     return NULL;
 }
 
-/* ---- birth and death ---- */
+/* ---- open and close ---- */
 
 static void choose_sizes(struct embedder *e, const struct embedder_options *o) {
     const struct model *m = e->host->model;
@@ -285,7 +285,8 @@ static void choose_sizes(struct embedder *e, const struct embedder_options *o) {
     if (e->is_encoder && e->rows_max < e->tokens_max) e->rows_max = e->tokens_max;
 }
 
-/* A decoder's blocks: the longest text, or a full batch of texts whose last blocks are not full. */
+/* A decoder needs blocks for the longest text, or for a full batch whose texts each end in a partly
+ * filled block. */
 static enum status make_kv(struct embedder *e, struct err *err) {
     if (e->is_encoder) return ST_OK;
     uint32_t longest = blocks_of(e, e->tokens_max);
@@ -343,7 +344,7 @@ enum status embedder_open(struct embedder **out, struct host *host,
                           const struct embedder_options *options, struct err *err) {
     if (!host->has_weights)
         return err_set(err, ST_BAD,
-                       "the model was opened without its weights: it gives no vectors");
+                       "the model was opened without its weights, which embedding needs");
     struct embedder *e = mem_zalloc(sizeof(*e));
     if (!e) return err_set(err, ST_NOMEM, "out of memory for an embedder");
     e->host = host;
@@ -432,12 +433,12 @@ enum status embedder_run(struct embedder *e, struct embed_job *job, struct err *
     return job->status;
 }
 
-struct embedder_line embedder_line(struct embedder *e) {
+struct embedder_queue embedder_queue(struct embedder *e) {
     pthread_mutex_lock(&e->lock);
-    struct embedder_line line = {.room = e->queue_max - e->waiting.count,
-                                 .wait_us = (int64_t)((double)e->waiting_tokens * e->token_us)};
+    struct embedder_queue queue = {.room = e->queue_max - e->waiting.count,
+                                   .wait_us = (int64_t)((double)e->waiting_tokens * e->token_us)};
     pthread_mutex_unlock(&e->lock);
-    return line;
+    return queue;
 }
 
 struct embed_job *embedder_next(struct embedder *e) {

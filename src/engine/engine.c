@@ -15,10 +15,10 @@
 #include "base/mem.h"
 
 enum { RECORDS_DEFAULT = 4096 };
-/* An engine with nothing to do looks around this often, whatever it was told to wait for. */
+/* An idle engine wakes at least this often, also without a request or a timer. */
 static const int64_t IDLE_WAIT_US = 1000000;
 
-/* What a step leaves behind for whoever asks. */
+/* Statistics, updated by every step. */
 struct numbers {
     struct sched_stats sched;
     double kv_used_share;
@@ -51,13 +51,13 @@ struct engine {
     struct request_bounds bounds;
     int32_t *ends; /* bounds.ends */
 
-    /* The engine thread's. */
+    /* The engine thread only. */
     struct choice **choices; /* by seq_idx; NULL: free */
     uint32_t choice_cap;
     struct err step_err; /* why the last collected plan failed; empty: it did not */
     int64_t done_us;     /* when the last plan was collected */
 
-    /* Anyone's. */
+    /* Any thread. */
     atomic_ullong next_id, submitted, refused, step_count;
     atomic_uint failed_steps;                      /* in a row */
     atomic_llong sched_us, step_us, step_began_us; /* step_began_us 0: between steps */
@@ -73,8 +73,8 @@ struct engine {
     void *stall_ctx;
 };
 
-/* Forget a choice: its last event is out. */
-static void let_go(struct engine *e, struct choice *c) {
+/* The choice's last event is published: end its sequence and release its request. */
+static void release_choice(struct engine *e, struct choice *c) {
     if (c->seq != SEQ_NONE) {
         e->runner.end(e->runner.self, c->seq);
         e->choices[c->seq] = NULL;
@@ -92,9 +92,9 @@ static void publish(struct engine *e, struct choice *c, enum finish_reason finis
     mailbox_post_moved(e->mailbox, c);
 }
 
-/* A choice that the scheduler never saw. */
+/* End a choice that the scheduler did not accept. */
 static void refuse(struct engine *e, struct choice *c, const struct err *why, int64_t now_us) {
-    /* The first sentence stays: a client may be reading it by the time the next choice comes. */
+    /* The first error text stays: a client may be reading it when the next choice is refused. */
     if (!c->request->refusal.text[0]) c->request->refusal = *why;
     atomic_fetch_add(&e->refused, 1);
     publish(e, c, FINISH_REFUSED, now_us);
@@ -120,7 +120,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
     c->is_live = true;
-    request_ref(r); /* let_go releases it */
+    request_ref(r); /* until release_choice */
     struct runner_seq info = {.sampler = c->sampler,
                               .prompt_tokens = c->prompt_tokens,
                               .ignore_end = r->ignore_end,
@@ -163,8 +163,8 @@ static void accept_submitted(struct engine *e, int64_t now_us) {
     for (struct request *r; (r = mailbox_take_submitted(e->mailbox));) accept_request(e, r, now_us);
 }
 
-/* New and cancelled requests. One whose cancellation was taken had been submitted before, so
- * that it is known by the time it is cancelled, however the two came in. */
+/* New and cancelled requests. A cancelled request was submitted earlier, so the submissions are
+ * taken first and the scheduler knows every request that is cancelled. */
 static void inbox_drain(struct engine *e, int64_t now_us) {
     uint32_t choices;
     enum finish_reason why;
@@ -176,7 +176,7 @@ static void inbox_drain(struct engine *e, int64_t now_us) {
 }
 
 /* Why a request ends with FINISH_ERROR: its plan failed, or its row alone. */
-static void say_why(const struct engine *e, struct request *r) {
+static void note_failure(const struct engine *e, struct request *r) {
     if (r->refusal.text[0]) return;
     if (e->step_err.text[0])
         r->refusal = e->step_err;
@@ -186,13 +186,13 @@ static void say_why(const struct engine *e, struct request *r) {
                 "forbidden by a bias");
 }
 
-/* A choice that has stopped did so at its last token, or because its client asked: -1. */
+/* The end or stop token that ended the choice; -1: the client ended it. */
 static int32_t end_token(const struct choice *c, uint32_t total) {
     int32_t last = c->tokens[total - 1];
     return total > c->prompt_tokens && request_ends_at(c->request, last) ? last : -1;
 }
 
-/* Only the prompt was asked about: the token that computing it ends with is nobody's. */
+/* The request wants only its prompt computed: the token sampled after it is not published. */
 static void hide_answer(const struct choice *c, struct sched_event *event) {
     event->total = c->prompt_tokens;
     if (event->finish == FINISH_STOP) event->finish = FINISH_LENGTH;
@@ -211,16 +211,16 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         c->first_token_us = event.first_token_us;
         if (c->request->is_prompt_only) hide_answer(c, &event);
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
-        if (event.finish == FINISH_ERROR) say_why(e, c->request);
+        if (event.finish == FINISH_ERROR) note_failure(e, c->request);
         if (event.finish == FINISH_STOP) c->ended_by = end_token(c, event.total);
         publish(e, c, event.finish, now_us);
-        if (event.finish != FINISH_NONE) let_go(e, c);
+        if (event.finish != FINISH_NONE) release_choice(e, c);
     }
     mailbox_flush(e->mailbox);
 }
 
 /* A plan made ahead waits for the one before it: its time begins where the other's ends, so that
- * the records of steps follow one another. */
+ * the times of two records never overlap. */
 static void record_step(struct engine *e, const struct flight *f, enum status st, int64_t now_us) {
     const struct plan *p = &f->plan;
     int64_t at_us = f->began_us > e->done_us ? f->began_us : e->done_us;
@@ -262,8 +262,8 @@ static double kv_used_share(const struct engine *e, const struct kv_cache_stats 
     return (double)held / blocks;
 }
 
-/* A row that samples gives a token, and what it computed was the token before, unless there were
- * several: then they were prompt. A row whose result was not used is nobody's. */
+/* A row that samples gives one answer token. Its input was the answer token before, or, if it has
+ * several tokens, a prompt. Dropped rows do not count. */
 static void count_tokens(const struct plan *plan, struct numbers *n) {
     uint32_t tokens = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
@@ -280,7 +280,7 @@ static void count_tokens(const struct plan *plan, struct numbers *n) {
 /* `applied`: the plan that was applied since the last call; NULL: none. */
 static void keep_numbers(struct engine *e, const struct plan *applied) {
     enum { TOKENS_PROBE = 1024 };
-    struct numbers n = e->numbers; /* nobody else writes it */
+    struct numbers n = e->numbers; /* this thread is the only writer */
     n.sched = sched_stats(e->sched);
     n.kv_used_share = kv_used_share(e, &n.sched.kv);
     n.wait_us = sched_predict_wait_us(e->sched, 0);
@@ -290,7 +290,7 @@ static void keep_numbers(struct engine *e, const struct plan *applied) {
     pthread_mutex_lock(&e->stats_lock);
     e->numbers = n;
     pthread_mutex_unlock(&e->stats_lock);
-    mailbox_set_line(e->mailbox, n.sched.waiting);
+    mailbox_set_waiting(e->mailbox, n.sched.waiting);
 }
 
 /* ---- the step ---- */
@@ -342,8 +342,8 @@ static enum status collect_oldest(struct engine *e) {
     return st;
 }
 
-/* One turn of the engine: plan and submit one step, collect one. What scheduling costs is real
- * time, on a simulated clock too. */
+/* One turn of the engine: plan and submit one step, collect one. The time that scheduling takes is
+ * measured in real time, also with a simulated clock. */
 enum status engine_step(struct engine *e, bool *did_work) {
     int64_t began_us = clock_now(e->clock);
     enum status st = ST_OK;
@@ -370,7 +370,7 @@ static int64_t idle_us(const struct engine *e) {
     return left_us < 0 ? 0 : left_us < IDLE_WAIT_US ? left_us : IDLE_WAIT_US;
 }
 
-/* What is under way is collected first: the runner has nothing in flight when it is closed. */
+/* Collects the plans under way first, so that the runner has none when it is closed. */
 static void cancel_all(struct engine *e) {
     while (e->flight_count > 0) collect_oldest(e);
     int64_t now_us = clock_now(e->clock);
@@ -399,19 +399,19 @@ static void sleep_us(int64_t us) {
     nanosleep(&t, NULL);
 }
 
-/* A stall is told once: `told_us` is the beginning of the step that was complained about. */
+/* A stall is reported once: `reported_us` is the beginning of the last step reported. */
 static void *watch_main(void *arg) {
     struct engine *e = arg;
-    int64_t told_us = 0, nap_us = e->stall_limit_us / 8 + 1;
-    if (nap_us > 200000) nap_us = 200000;
+    int64_t reported_us = 0, sleep_for_us = e->stall_limit_us / 8 + 1;
+    if (sleep_for_us > 200000) sleep_for_us = 200000;
     while (!atomic_load(&e->stopping)) {
         int64_t began_us = atomic_load(&e->step_began_us);
         int64_t stalled_us = began_us ? clock_now(e->clock) - began_us : 0;
-        if (stalled_us > e->stall_limit_us && told_us != began_us) {
-            told_us = began_us;
+        if (stalled_us > e->stall_limit_us && reported_us != began_us) {
+            reported_us = began_us;
             e->on_stall(e->stall_ctx, stalled_us);
         }
-        sleep_us(nap_us);
+        sleep_us(sleep_for_us);
     }
     return NULL;
 }
@@ -590,7 +590,7 @@ struct engine_liveness engine_liveness(const struct engine *e) {
 
 void engine_put_trace(struct engine *e, struct buf *out) { record_put_trace(e->records, out); }
 
-/* Every live sequence has its choice and its choice knows it. */
+/* Every live sequence and its choice refer to each other. */
 void engine_verify(const struct engine *e) {
     sched_verify(e->sched);
     for (uint32_t i = 0; i < e->choice_cap; i++) {

@@ -1,9 +1,9 @@
-/* engine/engine.h - requests in, tokens out: the step that everything happens in.
+/* engine/engine.h - requests in, tokens out, step by step.
  *
- * An engine owns a scheduler and a runner and turns plans into tokens, step by step. Clients on
- * any thread submit requests and take what has moved; the engine runs on one thread of its own
- * (engine_start) or is stepped by hand (the simulator). Several engines may live in one process;
- * there are no statics.
+ * An engine owns a scheduler and a runner. In each step the scheduler makes a plan and the runner
+ * turns it into tokens. Clients on any thread submit requests and take the choices that have new
+ * tokens. The engine runs on its own thread (engine_start), or its caller steps it (the simulator,
+ * engine/request_run.h). A process may have several engines; there are no statics.
  *
  * Lifetime: create over a runner; start; stop; destroy. Thread: submit, cancel, next and the
  * statistics from anywhere; step from one thread.
@@ -46,30 +46,32 @@ enum status engine_start(struct engine *e, struct err *err);
 void engine_stop(struct engine *e);
 
 /* One turn: plan and submit one step, collect one step, publish new tokens and finished choices.
- * With a runner of depth 1 the collected step is the one submitted in the previous turn. Everything
- * the server does for its clients happens here. `did_work` tells whether there was anything to do.
- * Returns the status of the step that was collected. */
+ * With a runner of depth 1 the collected step is the one submitted in the previous turn. All work
+ * of the engine happens here. `did_work`: there was something to plan or to collect. Returns the
+ * status of the step that was collected. */
 enum status engine_step(struct engine *e, bool *did_work);
 
-/* Clients. On ST_OK the caller holds a reference (request_unref) and takes events until each
- * choice has finished. ST_BAD: it can never be served, with the numbers. ST_FULL: the queue is
- * full. */
+/* Clients. ST_OK: the caller has a reference (request_unref) and calls engine_next until each
+ * choice has finished. ST_BAD: the request is not possible; `err` has the numbers. ST_FULL: the
+ * queue is full. */
 enum status engine_submit(struct engine *e, const struct request_spec *spec, struct request **out,
                           struct err *err);
 void engine_cancel(struct engine *e, struct request *r); /* all choices */
 void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
                           enum finish_reason why); /* FINISH_STOP: a stop string was met */
 
-/* The next choice that moved (its request is referenced: request_unref), or NULL. */
+/* The next choice with new tokens or a finish reason, or NULL. The caller gets a reference to its
+ * request (request_unref). */
 struct choice *engine_next(struct engine *e, int64_t timeout_us);
-/* The same for up to `max` of them at once, without waiting; returns how many. */
+/* The same for up to `max` choices at once, without waiting; returns how many. */
 uint32_t engine_next_many(struct engine *e, struct choice **out, uint32_t max);
-/* Call `hook` on the engine thread after each step that moved somebody; for event loops. */
+/* Call `hook` on the engine thread after each step that gave a choice new tokens or ended one; for
+ * event loops. */
 void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
 
 enum { ENGINE_STEP_SIZES = 16 };
 
-/* As of the last step. The engine is never waited for while it computes. */
+/* As of the last step: reading it does not wait for the step under way. */
 struct engine_stats {
     struct sched_stats sched; /* running, preempted, hits of the prefix cache in tokens, ... */
     uint64_t step_tokens; /* computed, by all steps; rows that failed or were dropped excluded */
@@ -78,7 +80,7 @@ struct engine_stats {
     uint64_t answer_tokens; /* sampled */
     uint64_t submitted;     /* requests that engine_submit took */
     uint64_t refused;       /* choices of them that the scheduler refused */
-    uint32_t waiting;       /* choices without a seat, those not looked at yet included */
+    uint32_t waiting;       /* choices without a slot in the batch, also those just submitted */
     double kv_used_share;   /* of the KV blocks, those that sequences hold; 0 .. 1 */
     /* Time spent in the scheduler; time with at least one step under way. */
     int64_t sched_us, step_us;
@@ -90,12 +92,12 @@ struct engine_stats engine_stats(struct engine *e);
 /* How long a request with such a prompt, arriving now, would wait for its first token. */
 double engine_predict_wait_us(struct engine *e, uint32_t prompt_tokens);
 
-/* Is it alive? Takes no lock, so that it tells also when the engine does not move any more. */
+/* For health checks. Takes no lock, so it works also when the engine thread hangs. */
 struct engine_liveness {
-    uint64_t steps;        /* that did something, since create */
+    uint64_t steps;        /* with work in them, since create */
     int64_t quiet_us;      /* since it last began or ended a turn; an idle one turns every second */
     int64_t stalled_us;    /* how long the turn under way has taken; 0: none is under way */
-    uint32_t failed_steps; /* of which nothing could be used, since one that could */
+    uint32_t failed_steps; /* in a row: their results could not be used */
 };
 struct engine_liveness engine_liveness(const struct engine *e);
 void engine_put_trace(struct engine *e, struct buf *out);

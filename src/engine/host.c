@@ -16,8 +16,9 @@
 
 enum { CTX_DEFAULT_MAX = 8192, CTX_MAX = 1 << 24 };
 
-/* Tickets: a plain lock would mostly go to the thread that has just let it go. */
-struct host_gate {
+/* A ticket lock, which is fair: a plain mutex would mostly go to the thread that has just released
+ * it. */
+struct host_mutex {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     uint64_t next, serving; /* the next to be drawn; the one whose turn it is */
@@ -40,7 +41,7 @@ static enum status count_weight(void *ctx, struct weight *w, struct err *err) {
     return ST_OK;
 }
 
-/* At once, so that never more than one weight is in memory twice. */
+/* Release each weight at once: at most one weight is in memory twice. */
 static void release_weight(const struct model_file *file, const struct weight *w) {
     for (uint32_t e = 0; e < w->experts; e++)
         model_file_release(file, weight_data(w, e), w->bytes / w->experts);
@@ -62,24 +63,24 @@ static void release_file_pages(const struct host *h) {
         tensor_release(h->file, tensor_at(h->file, i));
 }
 
-static enum status choose_ctx(struct host *h, uint32_t asked, struct err *err) {
+static enum status choose_ctx(struct host *h, uint32_t wanted, struct err *err) {
     const struct hparams *hp = &h->model->hp;
     uint32_t usual = hp->ctx_train < CTX_DEFAULT_MAX ? hp->ctx_train : CTX_DEFAULT_MAX;
-    h->ctx_tokens = model_is_encoder(h->model) ? hp->max_positions : asked ? asked : usual;
+    h->ctx_tokens = model_is_encoder(h->model) ? hp->max_positions : wanted ? wanted : usual;
     if (h->ctx_tokens <= CTX_MAX) return ST_OK;
-    return err_set(err, ST_BAD, "a context of %u tokens was asked for, at most %u is possible",
-                   asked, CTX_MAX);
+    return err_set(err, ST_BAD, "the context is set to %u tokens; the maximum is %u", wanted,
+                   CTX_MAX);
 }
 
-static enum status make_gate(struct host *h, struct err *err) {
-    h->gate = mem_zalloc(sizeof(*h->gate));
-    if (!h->gate) return err_set(err, ST_NOMEM, "out of memory for a model");
-    pthread_mutex_init(&h->gate->lock, NULL);
-    pthread_cond_init(&h->gate->moved, NULL);
+static enum status make_mutex(struct host *h, struct err *err) {
+    h->mutex = mem_zalloc(sizeof(*h->mutex));
+    if (!h->mutex) return err_set(err, ST_NOMEM, "out of memory for a model");
+    pthread_mutex_init(&h->mutex->lock, NULL);
+    pthread_cond_init(&h->mutex->moved, NULL);
     return ST_OK;
 }
 
-static void free_gate(struct host_gate *g) {
+static void free_mutex(struct host_mutex *g) {
     if (!g) return;
     pthread_cond_destroy(&g->moved);
     pthread_mutex_destroy(&g->lock);
@@ -87,7 +88,7 @@ static void free_gate(struct host_gate *g) {
 }
 
 void host_lock(struct host *h) {
-    struct host_gate *g = h->gate;
+    struct host_mutex *g = h->mutex;
     pthread_mutex_lock(&g->lock);
     uint64_t mine = g->next++;
     while (g->serving != mine) pthread_cond_wait(&g->moved, &g->lock);
@@ -95,7 +96,7 @@ void host_lock(struct host *h) {
 }
 
 void host_unlock(struct host *h) {
-    struct host_gate *g = h->gate;
+    struct host_mutex *g = h->mutex;
     pthread_mutex_lock(&g->lock);
     CHECK(g->serving < g->next);
     g->serving++;
@@ -103,7 +104,7 @@ void host_unlock(struct host *h) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Without weights nothing is run: one thread is enough for asking the device how KV lies. */
+/* Without weights nothing is run: one thread is enough to ask the device for KV sizes. */
 static enum status open_device(struct host *h, const struct host_options *o, struct err *err) {
     struct device_options device = {
         .name = o->device, .threads = h->threads, .isa = o->isa, .placement = o->placement};
@@ -114,7 +115,7 @@ static enum status open_device(struct host *h, const struct host_options *o, str
     return ST_OK;
 }
 
-/* What the device says of the KV cache that is wanted, before anything takes long. */
+/* Check the wanted KV cache against the device, before loading takes long. */
 static enum status check_kv(struct host *h, const struct host_options *o, struct err *err) {
     uint32_t multiple = h->device.kv_block_tokens;
     if (o->block_tokens == 0 || model_is_encoder(h->model)) return ST_OK;
@@ -130,7 +131,7 @@ static enum status load(struct host *h, const char *path, const struct host_opti
                         struct err *err) {
     struct loading l = {.h = h, .options = o};
     report(&l, "file", 0);
-    TRY(make_gate(h, err));
+    TRY(make_mutex(h, err));
     TRY(model_file_open(path, &h->file, err));
     if (!o->tokens_only) TRY(tokenizer_create(h->file, &h->tokenizer, err));
     const struct model_options model = {.ctx_tokens = o->ctx_tokens,
@@ -139,8 +140,8 @@ static enum status load(struct host *h, const char *path, const struct host_opti
     TRY(choose_ctx(h, o->ctx_tokens, err));
     h->threads = o->threads ? o->threads : pool_default_threads();
     if (h->threads > POOL_THREADS_MAX)
-        return err_set(err, ST_BAD, "%u threads were asked for, at most %d are possible",
-                       h->threads, POOL_THREADS_MAX);
+        return err_set(err, ST_BAD, "threads is set to %u; the maximum is %d", h->threads,
+                       POOL_THREADS_MAX);
     TRY(open_device(h, o, err));
     TRY(check_kv(h, o, err));
     if (o->no_weights) {
@@ -171,7 +172,7 @@ void host_close(struct host *h) {
     model_close(h->model);
     tokenizer_destroy(h->tokenizer);
     model_file_close(h->file);
-    free_gate(h->gate);
+    free_mutex(h->mutex);
     *h = (struct host){.file = NULL};
 }
 

@@ -2,16 +2,15 @@
  *
  * Opens the model file, its tokenizer and its architecture, opens the device, and brings the
  * weights into the device's layout, from an image of them if one was kept
- * (engine/weight_cache.h). On top of it a *pass* is a forward pass for one purpose with its scratch
- * memory, and *kv memory* is the place where keys and values lie. Who computes what and when is
- * not known here.
+ * (engine/weight_cache.h). A *pass* is a forward pass for one purpose with its scratch memory; *KV
+ * memory* holds keys and values. What is computed and when is decided by the callers.
  *
- * Several threads may share a host. A thread holds it (host_lock) while it submits a step or makes
- * or frees anything on it; collecting a result needs no lock. The lock is fair: first come, first
- * served.
+ * Several threads may share a host. A thread locks it (host_lock) while it submits a step or
+ * creates or frees anything on it; collecting a result needs no lock. The lock is fair: threads
+ * get it in the order of their calls.
  *
- * Lifetime: open; make passes and KV memory; free them; close. Thread: one caller at a time,
- * unless each holds it.
+ * Lifetime: open; create passes and KV memory; free them; close. Thread: one caller at a time,
+ * unless every caller holds the lock.
  */
 #ifndef ENGINE_HOST_H
 #define ENGINE_HOST_H
@@ -27,7 +26,7 @@
 #include "graph/tape.h"
 #include "model/model.h"
 
-struct host_gate;
+struct host_mutex;
 struct model_file;
 struct step;
 struct tokenizer;
@@ -56,8 +55,8 @@ struct host {
     struct tokenizer *tokenizer; /* NULL if tokens_only */
     struct model *model;
     struct device device;
-    struct weight_cache *weights; /* NULL: there is none */
-    struct host_gate *gate;
+    struct weight_cache *weights; /* NULL: no cache */
+    struct host_mutex *mutex;
     bool device_open, has_weights;
     uint32_t threads, ctx_tokens;
 };
@@ -106,7 +105,7 @@ enum status pass_create(struct host *h, const struct pass_options *options, stru
                         struct err *err);
 void pass_destroy(struct host *h, struct pass *p); /* a zeroed one is fine */
 
-/* Run one step to its end. Holds the host while it is submitted. */
+/* Run one step to its end. Locks the host while it submits. */
 enum status pass_run(struct host *h, const struct pass *p, const struct step *step,
                      struct device_result *out, struct err *err);
 

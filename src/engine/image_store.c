@@ -23,7 +23,7 @@ enum { PART_TRIES = 100, MODE_PRIVATE = 0600, MODE_PUBLIC = 0644 };
 static const uint64_t DISK_FREE_MIN = 1ull << 30;
 static const char IMAGE_SUFFIX[] = ".jpk", PART_SUFFIX[] = ".part";
 
-/* With what stands behind it in a name: a dash, or nothing. */
+/* With the separator that follows it in a name: a dash, or nothing. */
 static void put_hash(struct str text, char end, char out[HASH_BYTES]) {
     snprintf(out, HASH_BYTES, "%016llx", (unsigned long long)XXH3_64bits(text.ptr, text.len));
     out[HASH_BYTES - 1] = end;
@@ -85,7 +85,7 @@ enum part_state { PART_GONE, PART_HELD, PART_UNKNOWN };
 /* Whoever writes a part holds its lock until it is done or dead; without an owner it goes. Of parts
  * of other users, and of systems without locks, nothing is known. */
 static enum part_state remove_if_stale(int dir, const char *name) {
-    /* For writing: NFS gives exclusive locks to nobody else. */
+    /* Open for writing: NFS gives exclusive locks only to writers. */
     int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? PART_GONE : PART_UNKNOWN;
     enum part_state state = PART_GONE;
@@ -150,7 +150,7 @@ struct room {
 static struct room look_for_room(const struct image_store *s, const struct listing *l) {
     struct statvfs disk;
     struct room r = {.max_bytes = s->max_bytes, .held_bytes = l->bytes};
-    bool is_known = statvfs(s->dir, &disk) == 0; /* else the write itself will tell */
+    bool is_known = statvfs(s->dir, &disk) == 0; /* else the write itself reports a full disk */
     r.disk_bytes = is_known ? (uint64_t)disk.f_blocks * disk.f_frsize : 0;
     r.free_bytes = is_known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
     return r;

@@ -4,13 +4,14 @@
  *                                       it was made for, and of its whole key
  *     DIR/PLACE-LAYOUT-KEY.PID-N.part   one that is being written; its writer holds a lock on it
  *
- * An image appears under its name all at once, by a rename. All together take at most max_bytes,
- * and none is begun that would leave the disk with less than a tenth or a GiB; those that were used
- * longest ago give way first (a use renews the file's time of change). A part whose lock is free
- * belongs to nobody and is removed by the next who writes.
+ * An image appears under its name complete, by a rename. All images together take at most
+ * max_bytes, and no image is begun that would leave less than a tenth of the disk or a GiB free.
+ * To make room, the least recently used images are removed first (a use renews the file's time of
+ * change). A part whose lock is free has lost its writer and is removed by the next process that
+ * writes.
  *
  * Lifetime: a store is a value that borrows its folder's name; a part is begun, then committed or
- * abandoned. Thread: any; other processes may come and go.
+ * abandoned. Thread: any; other processes may use the folder at the same time.
  */
 #ifndef ENGINE_IMAGE_STORE_H
 #define ENGINE_IMAGE_STORE_H
@@ -32,7 +33,7 @@ struct image_store {
 struct image_key {
     struct str place;  /* where the model is: what its images have in common */
     struct str layout; /* what it was made for; of one place and layout only one image is of use */
-    struct str all;    /* with whatever else tells images apart */
+    struct str all;    /* with everything else that images differ in */
 };
 
 /* Where the image for this key is, or would be. ST_CREATE: the name is too long. */
@@ -55,13 +56,13 @@ enum status image_store_begin(const struct image_store *s, const struct image_ke
 enum status image_store_commit(struct image_part *part, struct err *err);
 void image_store_abandon(struct image_part *part);
 
-/* Remove all images of the model in this place, and what dead writers left of them; what they took
- * is added to *freed_bytes. ST_IO: what could not be removed. */
+/* Remove all images of the model in this place, and the parts that ended writers left; the bytes
+ * removed are added to *freed_bytes. ST_IO: what could not be removed. */
 enum status image_store_remove(const struct image_store *s, struct str place, uint64_t *freed_bytes,
                                struct err *err);
 
-/* Remove images of the same place and layout under other keys: what they were made of is gone. As
- * far as it goes: what stays gives way in time. */
+/* Remove images of the same place and layout under other keys: their model files have changed.
+ * Failures are ignored: what stays is removed later as least recently used. */
 void image_store_remove_older(const struct image_store *s, const struct image_key *key);
 
 /* Is a disk of `disk_bytes`, `free_bytes` of them free, left with enough after `bytes` more? */

@@ -105,7 +105,7 @@ void mailbox_destroy(struct mailbox *m) {
     enum finish_reason why;
     moved_hook *hook;
     void *ctx;
-    hand_over(m, &hook, &ctx); /* nobody is told */
+    hand_over(m, &hook, &ctx); /* without calling the hook */
     for (struct request *r; (r = mailbox_take_submitted(m));) request_unref(r);
     for (struct request *r; (r = mailbox_take_cancelled(m, &choices, &why));) request_unref(r);
     for (struct choice *c; (c = mailbox_take_moved(m, 0));) request_unref(c->request);
@@ -171,7 +171,7 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
     return r;
 }
 
-void mailbox_set_line(struct mailbox *m, uint32_t choices) {
+void mailbox_set_waiting(struct mailbox *m, uint32_t choices) {
     pthread_mutex_lock(&m->in_lock);
     m->submitted.line = choices;
     pthread_mutex_unlock(&m->in_lock);

@@ -1,12 +1,12 @@
-/* engine/mailbox.h - the two places where client threads and the engine thread meet.
+/* engine/mailbox.h - the two queues between client threads and the engine thread.
  *
- * The inbox holds requests that were submitted and cancellations (each request at most once, so
- * they can never be lost for want of room). How many may be submitted is bounded together with
- * those that the engine has taken and that still wait there: one queue for whoever submits. The
- * outbox holds choices that have moved since the client last looked (each at most once). All are
- * lists through the requests themselves: nothing is allocated and nothing can overflow. The engine
- * gathers what moved in a step by itself and hands it over at once, so that it takes a lock once a
- * step, however many moved and whether or not a client keeps up.
+ * The inbox holds submitted requests and cancellations. One limit applies to the choices in the
+ * inbox and those that the engine has taken and that still wait for a slot in the batch. The outbox
+ * holds choices with new tokens or a finish reason that the client has not taken yet. A request is
+ * in the list of cancellations at most once and a choice in the outbox at most once. All are linked
+ * lists through the requests themselves, so nothing is allocated and nothing can overflow. The
+ * engine collects the choices that moved in a step in a list of its own and hands the list over at
+ * the end of the step, so it takes the lock once per step.
  *
  * Lifetime: init with the engine, deinit after its thread has ended. Thread: any.
  */
@@ -24,8 +24,8 @@ struct mailbox; /* opaque */
 enum status mailbox_create(struct mailbox **out, uint32_t waiting_max); /* choices */
 void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
 
-/* Clients. ST_FULL: its choices would be too many beside those that wait already; try later. The
- * engine gets a reference of its own. */
+/* Clients. ST_FULL: the request's choices and those that wait are together over the limit. The
+ * engine gets its own reference. */
 enum status mailbox_submit(struct mailbox *m, struct request *r);
 /* Bit i of `choices`: choice i. The first reason given for a choice wins. */
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
@@ -33,21 +33,21 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum
 /* The engine. One request, or NULL; the references move to the caller. A request whose choices are
  * cancelled for several reasons comes once for each. */
 struct request *mailbox_take_submitted(struct mailbox *m);
-/* After each step: so many of the choices that were taken still wait. */
-void mailbox_set_line(struct mailbox *m, uint32_t choices);
-/* Anyone: choices that wait, taken or not. */
+/* After each step: so many of the choices that were taken still wait for a slot in the batch. */
+void mailbox_set_waiting(struct mailbox *m, uint32_t choices);
+/* Any thread: choices that wait, in the inbox or taken. */
 uint32_t mailbox_waiting(struct mailbox *m);
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why);
-/* Sleep until something arrives, wake is called, or `timeout_us` (negative: for ever) is over. */
+/* Sleep until something arrives, wake is called, or `timeout_us` (negative: no limit) is over. */
 void mailbox_wait(struct mailbox *m, int64_t timeout_us);
 void mailbox_wake(struct mailbox *m);
 
 /* The engine: the choice has new tokens or has finished; clients can take it after the next flush.
  * The choice's request must stay alive until it is taken: the mailbox holds a reference. */
 void mailbox_post_moved(struct mailbox *m, struct choice *c);
-/* Hand over what was posted, tell whoever sleeps in take_moved, and call the hook, if one was
- * set: once per flush that has something, on the engine thread. */
+/* Hand over what was posted, wake the threads that wait in take_moved, and call the hook, if one
+ * is set: once per flush that has something, on the engine thread. */
 void mailbox_flush(struct mailbox *m);
 typedef void moved_hook(void *ctx);
 void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx);

@@ -157,7 +157,7 @@ static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *e
     return run_plan(r, err);
 }
 
-/* Room for the laps of all steps; the device has told how many ops there are. */
+/* Room for the times of all steps; the device has reported how many ops there are. */
 static enum status make_laps(struct rig *r, struct err *err) {
     r->laps = (struct laps){.op_count = r->times.op_count, .steps_max = r->options.steps_max};
     size_t things = (size_t)r->times.op_count + LAPS_MORE;

@@ -1,7 +1,7 @@
 /* engine/profile.h - where the time of a step goes, op by op.
  *
  * Runs steps of a given shape through the runner that serves (engine/runner_local.h) while the
- * device tells what each op took, and adds the ops up by kind and weight. The cache is filled
+ * device reports what each op took, and adds the ops up by kind and weight. The cache is filled
  * with real keys and values first, without computing a whole prompt: 16 tokens are computed and
  * their block is copied to all others, which costs the same to read.
  *

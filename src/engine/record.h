@@ -1,6 +1,6 @@
 /* engine/record.h - what each step did, kept in a ring and exportable as a trace.
  *
- * Lifetime: as its engine. Thread: the engine thread writes; anyone reads through record_copy,
+ * Lifetime: as its engine. Thread: the engine thread writes; any thread reads through record_copy,
  * under the ring's lock.
  */
 #ifndef ENGINE_RECORD_H
@@ -21,7 +21,7 @@ struct step_record {
     int64_t at_us, elapsed_us, sched_us;
     uint32_t rows, tokens, samples, prompts; /* prompts: rows of more than one token */
     uint32_t running, waiting, free_blocks, moves;
-    uint32_t preempted_count; /* all; the first few are named */
+    uint32_t preempted_count; /* all; `preempted` has the first few */
     struct plan_preempted preempted[RECORD_PREEMPTED_MAX];
 };
 

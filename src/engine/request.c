@@ -193,7 +193,7 @@ void request_ref(struct request *r) {
     atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
 }
 
-/* acq_rel: whoever frees has seen everything that the other holder wrote. */
+/* acq_rel: the thread that frees sees everything that the other holders wrote. */
 void request_unref(struct request *r) {
     if (!r) return;
     unsigned before = atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel);

@@ -1,9 +1,8 @@
-/* engine/request.h - a request while it lives: what was asked, and the tokens as they come.
+/* engine/request.h - a request under way: its settings, and its tokens as they are generated.
  *
- * One block of memory, made by the thread that submits. The engine thread appends tokens and
- * publishes their number; the client reads them at its own pace. What a slow client can leave
- * unread is bounded by max_tokens, which is allocated up front, so there is no queue that can
- * overflow and nobody waits for anybody.
+ * The thread that submits allocates it, with room for all its tokens. The engine thread appends
+ * tokens and publishes their number; the client reads them at its own speed. A slow client delays
+ * neither the engine nor other clients, and no queue can overflow.
  *
  * Lifetime: request_create; the client and the engine each hold a reference, request_unref.
  * Thread: tokens[] up to `ready` may be read by the client after it has seen `ready` (acquire;
@@ -23,16 +22,16 @@
 
 enum { CHOICES_MAX = SAMPLE_N(SAMPLE_MOST_OF), STOP_TOKENS_MAX = 64 };
 
-/* What a client asks for, in tokens. */
+/* The settings of a request. */
 struct request_spec {
     const int32_t *prompt; /* copied */
     uint32_t prompt_tokens;
     uint32_t max_tokens;
     uint32_t n; /* choices; choice i draws with seed + i */
     struct sample_params sample;
-    uint32_t min_tokens;        /* of an answer, before a token may end it */
-    bool ignore_end;            /* the model's end tokens do not end it */
-    const int32_t *stop_tokens; /* copied; these do, too */
+    uint32_t min_tokens;        /* of an answer; no token ends it earlier */
+    bool ignore_end;            /* the model's end tokens do not end the answer */
+    const int32_t *stop_tokens; /* copied; these tokens end the answer, too */
     uint32_t stop_token_count;
     bool want_logprobs;
     bool want_prompt_logprobs; /* of the prompt, too; max_tokens may be 0 then */
@@ -47,7 +46,7 @@ struct request_spec {
     void *user;             /* the client's own */
 };
 
-/* What the model that is asked allows. */
+/* The limits of the model. */
 struct request_bounds {
     uint32_t vocab, ctx_tokens;
     const int32_t *ends; /* the model's tokens that end an answer */
@@ -74,7 +73,8 @@ struct choice {
     int32_t
         ended_by; /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1 */
     uint32_t cached_tokens, preempt_count;
-    int64_t submitted_us, admitted_us, first_token_us, finished_us; /* admitted: it had a seat */
+    int64_t submitted_us, admitted_us, first_token_us,
+        finished_us; /* admitted: it got a slot in the batch */
 
     /* The outbox's, under its lock. */
     struct choice *next_moved;
@@ -90,9 +90,9 @@ struct request {
     bool ignore_end;
     int32_t *ends; /* every token that ends a choice; NULL: none */
     uint32_t end_count;
-    /* What the model thinks of each token of the prompt (but the first, after which it is asked),
-     * [prompt_tokens], NULL: not wanted; the same with the likeliest ones. There when choice 0 has
-     * a token or has ended by itself. */
+    /* Log-probabilities of the prompt's tokens, [prompt_tokens]; entry 0 is not set. NULL: not
+     * wanted. prompt_tops: the same with the likeliest tokens. Complete when choice 0 has a token
+     * or has ended without a failure. */
     struct token_logprob *prompt_logprobs;
     struct sample_result *prompt_tops;
     bool is_prompt_only; /* no token of an answer is shown */
@@ -104,7 +104,7 @@ struct request {
 
     /* The inbox's, under its lock. */
     struct request *next_submitted, *next_cancelled;
-    uint32_t cancel_choices; /* bit per choice */
+    uint32_t cancel_choices; /* a bit for each choice */
     enum finish_reason cancel_why[CHOICES_MAX];
     bool is_cancel_queued;
 

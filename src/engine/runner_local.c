@@ -2,8 +2,8 @@
  *
  * Submit fills the tables of a device step from the plan and submits it; collect waits for the
  * plan's steps and turns their outputs into results. There are as many sets of tables as steps may
- * be under way; who needs one more waits for the oldest step first, so that a plan of many steps
- * needs no more tables than others.
+ * be under way; a further step first waits for the oldest one, so that a plan of many steps needs
+ * no more tables than others.
  *
  * A *wide* row is one that needs the logits of every token: of a prompt whose own log-probabilities
  * are wanted, or of a request with a logits tap. There is room for the outputs of few tokens at
@@ -31,7 +31,7 @@ struct local_seq {
     uint32_t known;
 };
 
-/* What an output belongs to: a row of the plan, and the position whose logits it is. */
+/* The row of the plan and the position that an output belongs to. */
 struct output_of {
     uint32_t row, pos;
 };
@@ -46,7 +46,7 @@ struct local_plan {
     struct err err;
 };
 
-/* The tables of a device step, and whose it is while it is under way. */
+/* The tables of a device step, and the plan that it belongs to while it is under way. */
 struct local_step {
     struct step *step;
     struct output_of *outputs; /* [output_max] */
@@ -98,7 +98,7 @@ static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_
     out->is_end = runner_is_among(info->ends, info->end_count, out->token);
 }
 
-/* The logits behind position p say what the model thinks of the token at p + 1. */
+/* The logits of position p give the log-probability of the token at p + 1. */
 static void take_score(struct runner_seq *seq, uint32_t pos, const struct sample_result *sample) {
     seq->prompt_logprobs[pos] = sample->chosen;
     if (seq->prompt_tops) seq->prompt_tops[pos] = *sample;
@@ -319,7 +319,7 @@ static enum status local_collect(void *self, struct step_result *result, struct 
     return p->status;
 }
 
-/* ---- birth and death ---- */
+/* ---- open and close ---- */
 
 static void local_close(void *self) {
     struct local *l = self;
@@ -335,8 +335,8 @@ static void local_close(void *self) {
     mem_free(l);
 }
 
-/* Of one sequence: an edit for every token that it may hold, for every bias, and for every token
- * that ends an answer, of the model and of the request. */
+/* The most logit edits of one sequence: one for every token that it may hold, for every bias, and
+ * for every end token of the model and stop token of the request. */
 static uint32_t edits_of_one(const struct local *l) {
     uint32_t vocab = l->host->model->hp.vocab, tokens = l->options.tokens_max + 1;
     uint32_t ends = vocab + STOP_TOKENS_MAX;

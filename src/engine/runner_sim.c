@@ -3,7 +3,7 @@
  * Entry points: sim_clock_init, sim_text_begin, sim_token, runner_sim_open.
  *
  * The rows of a step are computed at the same time, so the model of KV memory takes them in
- * three passes: who writes which block (nobody else may write or read it), what everyone reads,
+ * three passes: which row writes which block (no other row may write or read it), what rows read,
  * then the writes.
  *
  * A flight is a plan from its submit to its collect. submit reads the tokens that the plan has and
@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-static const uint64_t GARBAGE = 0x6761726261676521u; /* never the hash of a text we meet */
+static const uint64_t GARBAGE = 0x6761726261676521u; /* not the hash of any text */
 enum { ROW_BITS = 16 };                              /* of a mark: the row; the rest: the step */
 enum { FLIGHTS = RUNNER_DEPTH_MAX + 1 };
 
@@ -28,7 +28,7 @@ struct sim_seq {
     uint64_t sampled_step;  /* in this step */
     uint64_t failed_step;   /* the last step in which its row failed and left garbage */
     uint64_t owner, seed;
-    uint32_t text_tokens; /* how much of it `text` stands for */
+    uint32_t text_tokens; /* of its tokens, how many `text` is the hash of */
     uint64_t text;
     uint64_t *texts; /* [tokens_max], after each token; only with a model of memory */
 };
@@ -266,7 +266,7 @@ static void write_row(struct sim *s, const struct sim_flight *f, uint32_t index,
     uint32_t size = s->options.block_tokens;
     const uint32_t *table = table_of(s, f, index, group);
     for (uint32_t p = row->first; p < row->first + row->count; p++) {
-        if (table[p / size] >= s->options.block_count) return; /* told already */
+        if (table[p / size] >= s->options.block_count) return; /* reported already */
         uint64_t *to = block_at(s, group, table[p / size]) + p % size;
         if (fails)
             fill_garbage(s, to, 1);
@@ -318,7 +318,7 @@ static void copy_tables(struct sim *s, struct sim_flight *f) {
 
 /* Is the block used by a row of another sequence in a plan that is still under way? */
 static bool is_in_use(struct sim *s, uint32_t group, uint32_t block, seq_idx by) {
-    if (block >= s->options.block_count) return false; /* told when it is written */
+    if (block >= s->options.block_count) return false; /* reported when it is written */
     uint64_t mark = s->memory[group].users[block];
     for (uint32_t n = 0; n < s->flight_count; n++) {
         const struct sim_flight *f = flight_at(s, n);
@@ -373,7 +373,7 @@ static void submit_memory(struct sim *s, struct sim_flight *f) {
         for (uint32_t g = 0; g < s->options.group_count; g++) mark_uses(s, f, i, g);
 }
 
-/* What a row wrote for a sequence that has ended is of use to nobody. */
+/* What a row wrote for a sequence that has ended must not be read. */
 static void spoil_dropped(struct sim *s, const struct sim_flight *f) {
     for (uint32_t i = 0; i < f->plan->row_count; i++)
         if (!s->seqs[f->plan->rows[i].seq].is_begun)
@@ -561,7 +561,7 @@ static void sim_close(void *self) {
     mem_free(s);
 }
 
-/* ---- birth ---- */
+/* ---- open ---- */
 
 static enum status make_memory(struct sim *s, uint32_t group) {
     const struct runner_sim_options *o = &s->options;

@@ -1,7 +1,7 @@
 /* engine/runner_sim.h - a runner without a model: tokens from a hash, time from a profile.
  *
  * A token is a keyed hash of the sequence's own tokens so far, so every answer can be checked
- * and none depends on who shares the step. A step takes what the cost profile says, on a
+ * and does not depend on other rows of the step. A step takes what the cost profile says, on a
  * simulated clock, or a real pause, for measuring a server without its model.
  *
  * On demand the runner also models what KV memory holds: for every token slot of every block of
@@ -32,7 +32,7 @@
 #include "sched/cost.h"
 #include "sched/plan.h"
 
-/* Time that moves only when told to. */
+/* A clock that advances only through sim_clock_advance. */
 struct sim_clock {
     struct clock clock; /* what others are given */
     int64_t now_us;
@@ -41,7 +41,7 @@ struct sim_clock {
 void sim_clock_init(struct sim_clock *c);
 void sim_clock_advance(struct sim_clock *c, int64_t us); /* at least 0 */
 
-/* What goes wrong in a step. All zero: nothing. */
+/* The faults to inject into a step. All zero: none. */
 struct sim_fault {
     bool submit_fails;   /* the whole step: garbage where it would have written. With depth 1 it is
                             submit or collect that fails */
@@ -50,7 +50,7 @@ struct sim_fault {
     int64_t slow_us;     /* longer than the profile says */
 };
 
-/* For whoever watches. All may be NULL, and get `ctx`. */
+/* Callbacks for the simulator and its tests. Each may be NULL; each gets `ctx`. */
 struct sim_watch {
     /* A plan was submitted and has not run: look at it, and say what goes wrong in it. */
     void (*on_plan)(void *ctx, const struct plan *plan, struct sim_fault *fault);
@@ -78,8 +78,8 @@ struct runner_sim_options {
     struct sim_clock *clock;     /* NULL: real time, and step_us */
     struct cost_profile profile; /* of a step on the simulated clock */
     int64_t step_us;             /* a real pause in every step; 0: none */
-    uint64_t hang_after;         /* the so-many-th step never returns; 0: all do */
-    uint64_t fail_after;         /* the so-many-th step and all behind it fail; 0: none does */
+    uint64_t hang_after;         /* this step never returns; 0: all return */
+    uint64_t fail_after;         /* this step and all later ones fail; 0: none fails */
 
     /* The model of KV memory; kv NULL: none. */
     const struct kv_cache *kv;

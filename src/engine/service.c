@@ -17,7 +17,7 @@ enum { KV_BLOCKS_MAX = 1 << 24 }; /* as for the knob: tables grow with the block
 _Static_assert((int)KV_GROUPS_MAX <= (int)KV_CACHE_GROUPS_MAX, "every group of a model has a pool");
 static const char SPILL_DIR_DEFAULT[] = "/tmp";
 
-/* The number in struct knobs is that of the words in its table. */
+/* Indexed by struct knobs.kv_type. */
 static const enum kv_type kv_types[] = {KV_F16, KV_F32, KV_I8};
 
 static enum status check_model(const struct host *h, const char *path, struct err *err) {
@@ -41,7 +41,7 @@ static uint64_t group_block_bytes(struct host *h, const struct knobs *k, uint32_
     return host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, group);
 }
 
-/* A number stands for a block in every group. */
+/* The memory of one block in every group. */
 static uint64_t bytes_per_block(struct host *h, const struct knobs *k) {
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < h->model->kv_group_count; g++) bytes += group_block_bytes(h, k, g);
@@ -53,9 +53,9 @@ static uint64_t blocks_for(uint64_t tokens, const struct knobs *k) {
     return (tokens + k->block_size - 1) / k->block_size;
 }
 
-/* Who says how much KV memory there is wants it filled. Otherwise old text may fill a quarter of
- * it, and always one whole context, so that the longest conversation is found again; the rest
- * becomes real memory when sequences that run at one time need it. */
+/* With a size given by the user, cached prefixes may fill all KV memory. Otherwise they may fill a
+ * quarter of it, and at least one whole context, so that the longest conversation is found again;
+ * the rest becomes real memory only when sequences run. */
 static void choose_prefix_blocks(const struct host *h, struct knobs *k) {
     enum { PREFIX_SHARE = 4 };
     uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_for(h->ctx_tokens, k);
@@ -63,7 +63,7 @@ static void choose_prefix_blocks(const struct host *h, struct knobs *k) {
     k->prefix_blocks = wanted < k->kv_blocks ? (uint32_t)wanted : k->kv_blocks;
 }
 
-/* More blocks than max_seqs whole contexts could only hold old prefixes; who wants that says
+/* More blocks than max_seqs whole contexts could only hold old prefixes; a user who wants that sets
  * kv_blocks or kv_bytes. */
 static enum status count_blocks(struct host *h, const struct service_options *o, struct knobs *k,
                                 struct err *err) {
@@ -103,7 +103,7 @@ static void note_memory(struct service *s) {
     s->memory.prefix_bytes = k->prefix_blocks * bytes_per_block(&s->host, k);
 }
 
-/* Keys of blocks hold for one model file and one number format. */
+/* Blocks are shared only within one model file and one KV number format. */
 static uint64_t kv_identity(const char *path, const struct knobs *k) {
     return XXH3_64bits_withSeed(path, strlen(path), k->kv_type);
 }

@@ -1,13 +1,13 @@
 /* engine/service.h - a model file as a running engine: host, scheduler, KV memory and runner.
  *
- * What every program that serves does in the same way: open the model, work out how many KV
- * blocks the given memory holds, make the engine and plug in the runner that computes here, or
- * one that only pretends to, for measuring and testing everything that is not the model.
+ * service_open opens the model, works out how many KV blocks fit the given memory, creates the
+ * engine and plugs in a runner: the one that computes in this process, or a simulated one, for
+ * measuring and testing everything but the model.
  *
  *     service_open -> engine_submit, engine_next ... on s.engine -> service_close
  *
- * Lifetime: the caller's storage, which stays where it is; open, close. Several may live in one
- * process. Thread: open and close from one thread; the engine's own rules in between.
+ * Lifetime: the caller's storage, which must not move; open, close. A process may have several.
+ * Thread: open and close from one thread; the engine's own rules in between.
  */
 #ifndef ENGINE_SERVICE_H
 #define ENGINE_SERVICE_H
@@ -41,8 +41,8 @@ struct service_options {
                                 answers with ordinary words of the model's vocabulary, up to
                                 max_tokens */
     int64_t sim_step_us;       /* a pause in every step; 0: none */
-    uint64_t sim_hang_after;   /* the so-many-th step never returns; 0: all do */
-    uint64_t sim_fail_after;   /* the so-many-th step and all behind it fail; 0: none does */
+    uint64_t sim_hang_after;   /* this step never returns; 0: all return */
+    uint64_t sim_fail_after;   /* this step and all later ones fail; 0: none fails */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

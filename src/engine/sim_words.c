@@ -56,7 +56,7 @@ enum status sim_words_choose(struct sim_words *w, const struct tokenizer *t, uin
     if (st == ST_OK && w->count > 0) return ST_OK;
     sim_words_deinit(w);
     if (st != ST_OK) return err_set(err, st, "out of memory for the words of a vocabulary");
-    return err_set(err, ST_BAD, "the vocabulary has no token that stands for text");
+    return err_set(err, ST_BAD, "the vocabulary has no token with ordinary text");
 }
 
 void sim_words_deinit(struct sim_words *w) {

@@ -1,8 +1,8 @@
-/* engine/sim_words.h - the words of a vocabulary that a pretended answer is made of.
+/* engine/sim_words.h - the words of a vocabulary that a simulated answer is made of.
  *
- * Tokens that stand for words of plain letters, so that an answer reads like text and never
- * holds a special token, half a character or an end; of a vocabulary without any, every token
- * that is ordinary.
+ * Tokens that are words of plain letters, so that an answer reads like text and never contains a
+ * special token, half a character or an end token. If the vocabulary has no such words: every token
+ * that is not special.
  *
  * Lifetime: choose, deinit. Thread: its owner.
  */

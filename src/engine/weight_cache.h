@@ -5,9 +5,8 @@
  * Opening finds the image that was made of the very same model files for the same device layout
  * (where they are, their inode, size and times of change are its key) and lets the device read from
  * it. An image that is missing, damaged or of another model costs nothing but the time of making
- * the weights. Keeping writes one if weights had to be made, on a thread of its own that gives way
- * to every other, and removes those of the same place and layout that it makes useless; closing
- * stops it at once.
+ * the weights. Keeping writes an image if weights had to be made, on a thread of low priority, and
+ * removes older images of the same place and layout; closing stops the thread at once.
  *
  * Lifetime: the model file and the device outlive it. Thread: one caller, but for the thread that
  * writes.

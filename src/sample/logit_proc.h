@@ -2,7 +2,7 @@
  *
  * A processor never sees the logits. It gives a sparse list of edits, each for one token, and a
  * mask of the tokens that it forbids (graph/sampling.h states what a device does with them). It
- * can take back the last tokens that it was told of, for speculation. Edits apply in the order of
+ * can take back the last tokens that it has accepted, for speculation. Edits apply in the order of
  * logit_procs[].
  *
  * To add one: write sample/proc_NAME.c, add a line to sample/logit_proc_list.c.
@@ -52,7 +52,7 @@ struct logit_proc {
      * takes back the last `count`, at most SAMPLE_ROLLBACK_MAX. */
     void (*accept)(void *self, int32_t token);
     void (*rollback)(void *self, uint32_t count);
-    /* Optional: what is accepted from here on is the answer; no rollback goes behind it. */
+    /* Optional: what is accepted from here on is the answer; no rollback goes past this point. */
     void (*begin_answer)(void *self);
 
     enum status (*fork)(const void *self, void **out);

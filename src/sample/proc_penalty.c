@@ -2,7 +2,8 @@
  *
  * Repetition divides a positive logit (multiplies a negative one) once; presence subtracts
  * once; frequency subtracts for every occurrence. What counts is the last `window` tokens of
- * the context, prompt included; for presence and frequency, if asked, only those of the answer.
+ * the context, prompt included; for presence and frequency only those of the answer, if the
+ * settings say so.
  *
  * The occurrences are a set: `seen` lists the distinct tokens, so that a step costs as much as
  * there are of them and not a walk of the vocabulary. `index` finds a token in it: an open hash
@@ -98,7 +99,7 @@ static uint32_t slot_of(const struct penalty *p, int32_t token) {
     return slot;
 }
 
-/* Empty a slot and move up those behind it that it kept from their homes. */
+/* Empty a slot of the hash table and move up the entries that linear probing put after it. */
 static void clear_slot(struct penalty *p, uint32_t slot) {
     uint32_t hole = slot, mask = p->index_mask;
     for (uint32_t at = (slot + 1) & mask; p->index[at] != 0; at = (at + 1) & mask) {
@@ -141,13 +142,15 @@ static void count_down(struct penalty *p, int32_t token, bool in_answer) {
 static int32_t *at(const struct penalty *p, uint64_t t) { return &p->ring[t % p->ring_cap]; }
 
 static void enter(struct penalty *p, uint64_t t) { count_up(p, *at(p, t), t >= p->answer_first); }
-static void leave(struct penalty *p, uint64_t t) { count_down(p, *at(p, t), t >= p->answer_first); }
+static void remove_at(struct penalty *p, uint64_t t) {
+    count_down(p, *at(p, t), t >= p->answer_first);
+}
 
 static void accept(void *self, int32_t token) {
     struct penalty *p = self;
     CHECK(token >= 0 && (uint32_t)token < p->vocab);
     CHECK(p->total < p->tokens_max);
-    if (p->total >= p->window) leave(p, p->total - p->window);
+    if (p->total >= p->window) remove_at(p, p->total - p->window);
     *at(p, p->total) = token;
     enter(p, p->total++);
     if (p->total > SAMPLE_ROLLBACK_MAX && p->floor < p->total - SAMPLE_ROLLBACK_MAX)
@@ -158,7 +161,7 @@ static void rollback(void *self, uint32_t count) {
     struct penalty *p = self;
     CHECK(count <= p->total - p->floor);
     for (; count > 0; count--) {
-        leave(p, --p->total);
+        remove_at(p, --p->total);
         if (p->total >= p->window) enter(p, p->total - p->window);
     }
 }

@@ -155,11 +155,11 @@ static enum status make_jobs(struct embedding *t) {
 
 /* All texts are submitted, or none. Only the I/O thread submits. */
 static enum status check_room(struct embedding *t) {
-    struct embedder_line line = embedder_line(t->model->embedder);
-    if (t->prompts.count <= line.room) return ST_OK;
+    struct embedder_queue queue = embedder_queue(t->model->embedder);
+    if (t->prompts.count <= queue.room) return ST_OK;
     api_refuse(&t->base.error, 429, NULL, "queue_full",
                "the queue of the embedder is full; try again later");
-    t->base.error.retry_after_ms = line.wait_us > 0 ? line.wait_us / 1000 + 1 : EMBED_RETRY_MS;
+    t->base.error.retry_after_ms = queue.wait_us > 0 ? queue.wait_us / 1000 + 1 : EMBED_RETRY_MS;
     return ST_BAD;
 }
 

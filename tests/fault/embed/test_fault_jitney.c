@@ -45,11 +45,11 @@ static void test_any_allocation_of_opening_may_fail(void **state) {
 
 static void check_answers(struct jitney *j) {
     struct jitney_request r = request();
-    struct told told[2] = {0};
+    struct received received[2] = {0};
     uint64_t id;
     assert_int_equal(jitney_submit(j, &r, &id, NULL), JITNEY_OK);
-    assert_int_equal(read_all_of(j, id, told), JITNEY_IDLE);
-    for (int i = 0; i < 2; i++) assert_int_equal(told[i].count, 8);
+    assert_int_equal(read_all_of(j, id, received), JITNEY_IDLE);
+    for (int i = 0; i < 2; i++) assert_int_equal(received[i].count, 8);
 }
 
 static void test_any_allocation_of_submitting_may_fail(void **state) {
@@ -64,8 +64,8 @@ static void test_any_allocation_of_submitting_may_fail(void **state) {
         bool failed = fail_alloc_stop();
         if (st != JITNEY_OK && (st != JITNEY_NOMEM || !why[0]))
             fail_msg("allocation %ld: status %d, \"%s\"", n, st, why);
-        struct told told[2] = {0};
-        if (st == JITNEY_OK) read_all_of(j, id, told);
+        struct received received[2] = {0};
+        if (st == JITNEY_OK) read_all_of(j, id, received);
         if (!failed) break;
     }
     assert_in_range(n, 5, ALLOCATIONS_MAX - 1);
@@ -73,7 +73,7 @@ static void test_any_allocation_of_submitting_may_fail(void **state) {
 }
 
 /* Reads both answers with the n-th allocation failing; whether one did fail. */
-static bool read_with_failure(struct jitney *j, uint64_t id, long n, struct told told[2]) {
+static bool read_with_failure(struct jitney *j, uint64_t id, long n, struct received received[2]) {
     struct jitney_event ev = jitney_event_default();
     bool failed = false;
     enum jitney_status st;
@@ -82,7 +82,7 @@ static bool read_with_failure(struct jitney *j, uint64_t id, long n, struct told
         st = jitney_next_of(j, id, &ev, -1);
         if (st == JITNEY_NOMEM) failed = fail_alloc_stop() || failed;
         if (st != JITNEY_OK) continue;
-        told_add(&told[ev.choice], &ev);
+        received_add(&received[ev.choice], &ev);
         if (ev.finish != JITNEY_ERROR) continue;
         assert_non_null(strstr(ev.error, "out of memory"));
         failed = fail_alloc_stop() || failed;
@@ -98,14 +98,14 @@ static void test_any_allocation_of_reading_may_fail(void **state) {
     bool failed = true;
     long n = 0;
     for (; n < ALLOCATIONS_MAX && failed; n++) {
-        struct told told[2] = {0};
+        struct received received[2] = {0};
         uint64_t id;
         assert_int_equal(jitney_submit(j, &r, &id, NULL), JITNEY_OK);
-        failed = read_with_failure(j, id, n, told);
+        failed = read_with_failure(j, id, n, received);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(told[i].last_count, 1);
-            assert_true(told[i].finish == JITNEY_LENGTH ||
-                        (failed && told[i].finish == JITNEY_ERROR));
+            assert_int_equal(received[i].last_count, 1);
+            assert_true(received[i].finish == JITNEY_LENGTH ||
+                        (failed && received[i].finish == JITNEY_ERROR));
         }
     }
     assert_in_range(n, 3, ALLOCATIONS_MAX - 1);

@@ -165,7 +165,7 @@ static void test_any_allocation_of_an_embedder_may_fail(void **state) {
     embed_with_failures(TEST_SOURCE_DIR "/golden/models/llama");
 }
 
-static void test_any_allocation_of_a_pretended_model_may_fail(void **state) {
+static void test_any_allocation_of_a_simulated_model_may_fail(void **state) {
     (void)state;
     struct service_options o = options();
     o.tokens_only = false;
@@ -192,7 +192,7 @@ int main(void) {
         cmocka_unit_test(test_any_allocation_of_a_request_may_fail),
         cmocka_unit_test(test_any_allocation_of_a_simulated_runner_may_fail),
         cmocka_unit_test(test_any_allocation_of_an_embedder_may_fail),
-        cmocka_unit_test(test_any_allocation_of_a_pretended_model_may_fail),
+        cmocka_unit_test(test_any_allocation_of_a_simulated_model_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

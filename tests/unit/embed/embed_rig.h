@@ -16,7 +16,7 @@
 enum { RIG_TOKENS_MAX = 512, RIG_TEXT_MAX = 8192, RIG_TOPS = 3 };
 
 /* One answer so far. */
-struct told {
+struct received {
     int32_t tokens[RIG_TOKENS_MAX];
     float logprobs[RIG_TOKENS_MAX];
     struct jitney_logprob tops[RIG_TOKENS_MAX][RIG_TOPS];
@@ -28,7 +28,7 @@ struct told {
     uint32_t event_count, last_count; /* events; those with a finish */
 };
 
-static inline void told_add(struct told *a, const struct jitney_event *ev) {
+static inline void received_add(struct received *a, const struct jitney_event *ev) {
     for (uint32_t i = 0; i < ev->token_count && a->count < RIG_TOKENS_MAX; i++) {
         a->tokens[a->count] = ev->tokens[i];
         if (ev->logprobs) a->logprobs[a->count] = ev->logprobs[i].logprob;
@@ -49,7 +49,7 @@ static inline void told_add(struct told *a, const struct jitney_event *ev) {
 }
 
 /* The same bits: tokens and log-probabilities. */
-static inline int told_same(const struct told *a, const struct told *b) {
+static inline int received_same(const struct received *a, const struct received *b) {
     return a->count == b->count && a->finish == b->finish &&
            memcmp(a->tokens, b->tokens, a->count * sizeof(a->tokens[0])) == 0 &&
            memcmp(a->logprobs, b->logprobs, a->count * sizeof(a->logprobs[0])) == 0 &&
@@ -78,10 +78,10 @@ static inline struct jitney_request steady(const char *text, uint32_t max_tokens
 }
 
 /* All answers of request `id`, by choice; the status that ended it. */
-static inline enum jitney_status read_all_of(struct jitney *j, uint64_t id, struct told *out) {
+static inline enum jitney_status read_all_of(struct jitney *j, uint64_t id, struct received *out) {
     struct jitney_event ev = jitney_event_default();
     enum jitney_status st;
-    while ((st = jitney_next_of(j, id, &ev, -1)) == JITNEY_OK) told_add(&out[ev.choice], &ev);
+    while ((st = jitney_next_of(j, id, &ev, -1)) == JITNEY_OK) received_add(&out[ev.choice], &ev);
     jitney_event_clear(&ev);
     return st;
 }

@@ -31,8 +31,8 @@ static uint64_t submit(struct jitney *j, const struct jitney_request *r) {
     return id;
 }
 
-static struct told *tell_all(struct jitney *j, const struct jitney_request *r) {
-    struct told *a = calloc(r->n, sizeof(*a));
+static struct received *run_all(struct jitney *j, const struct jitney_request *r) {
+    struct received *a = calloc(r->n, sizeof(*a));
     assert_non_null(a);
     assert_int_equal(read_all_of(j, submit(j, r), a), JITNEY_IDLE);
     return a;
@@ -49,7 +49,7 @@ static void refuse_open(const char *model, const struct jitney_options *o,
     if (!strstr(why, sentence)) fail_msg("\"%s\" does not say \"%s\"", why, sentence);
 }
 
-static void test_open_says_what_is_wrong(void **state) {
+static void test_open_reports_what_is_wrong(void **state) {
     (void)state;
     struct jitney_options o = jitney_options_default();
     refuse_open("/nowhere/at/all", NULL, JITNEY_MISSING, "/nowhere/at/all: no such file");
@@ -75,7 +75,7 @@ static void count_progress(void *ctx, double share) {
     *last = share;
 }
 
-static void test_loading_tells_how_far_it_is(void **state) {
+static void test_loading_reports_its_progress(void **state) {
     (void)state;
     double last = 0;
     struct jitney *j;
@@ -88,7 +88,7 @@ static void test_loading_tells_how_far_it_is(void **state) {
     jitney_close(NULL);
 }
 
-static void test_a_pretended_model_answers_without_computing(void **state) {
+static void test_a_simulated_model_answers_without_computing(void **state) {
     double last = 0;
     struct jitney *j;
     struct jitney_options o = jitney_options_default();
@@ -98,11 +98,11 @@ static void test_a_pretended_model_answers_without_computing(void **state) {
     assert_int_equal(jitney_open(LLAMA, &o, &j, NULL), JITNEY_OK);
     assert_true(last == 1);
     struct jitney_request r = steady("Hello", 8, 1);
-    struct told *a = tell_all(j, &r), *again = tell_all(j, &r), *real = tell_all(*state, &r);
+    struct received *a = run_all(j, &r), *again = run_all(j, &r), *real = run_all(*state, &r);
     assert_int_equal(a->count, 8);
     assert_true(a->text_bytes > 0);
-    assert_true(told_same(a, again));
-    assert_false(told_same(a, real));
+    assert_true(received_same(a, again));
+    assert_false(received_same(a, real));
     jitney_close(j);
     free(a);
     free(again);
@@ -113,18 +113,18 @@ static void test_two_models_are_open_at_once(void **state) {
     struct jitney *second = open_with(QWEN2, NULL);
     assert_non_null(second);
     struct jitney_request r = steady("Hello", 8, 1);
-    struct told *a = tell_all(*state, &r), *b = tell_all(second, &r);
+    struct received *a = run_all(*state, &r), *b = run_all(second, &r);
     assert_int_equal(a->count, 8);
     assert_int_equal(b->count, 8);
     jitney_close(second);
-    struct told *again = tell_all(*state, &r);
-    assert_true(told_same(a, again));
+    struct received *again = run_all(*state, &r);
+    assert_true(received_same(a, again));
     free(a);
     free(b);
     free(again);
 }
 
-static void test_info_tells_what_is_in_force(void **state) {
+static void test_info_reports_the_settings_in_force(void **state) {
     struct jitney_info info = {.size = sizeof(info)};
     jitney_info(*state, &info);
     assert_int_equal(info.threads, 2);
@@ -141,11 +141,11 @@ static void test_info_tells_what_is_in_force(void **state) {
 
 /* --- requests --------------------------------------------------------------------------- */
 
-static void test_an_answer_is_told_whole(void **state) {
+static void test_events_contain_the_whole_answer(void **state) {
     struct jitney_request r = steady("Hello", 24, 7);
     int user;
     r.user = &user;
-    struct told *a = tell_all(*state, &r);
+    struct received *a = run_all(*state, &r);
     assert_int_equal(a->finish, JITNEY_LENGTH);
     assert_int_equal(a->count, 24);
     assert_int_equal(a->completion_tokens, 24);
@@ -184,7 +184,7 @@ static void test_the_user_pointer_comes_back_in_every_event(void **state) {
 
 static void test_text_and_tokens_are_the_same_prompt(void **state) {
     struct jitney_request r = steady("The quick brown fox", 8, 3);
-    struct told *a = tell_all(*state, &r);
+    struct received *a = run_all(*state, &r);
     int32_t *ids;
     size_t count;
     assert_int_equal(jitney_tokenize(*state, r.text, strlen(r.text), true, &ids, &count, NULL),
@@ -192,8 +192,8 @@ static void test_text_and_tokens_are_the_same_prompt(void **state) {
     r.text = NULL;
     r.tokens = ids;
     r.token_count = count;
-    struct told *b = tell_all(*state, &r);
-    assert_true(told_same(a, b));
+    struct received *b = run_all(*state, &r);
+    assert_true(received_same(a, b));
     jitney_free(ids);
     free(a);
     free(b);
@@ -239,7 +239,7 @@ static void refuse(struct jitney *j, const struct jitney_request *r, const char 
     if (!strstr(why, sentence)) fail_msg("\"%s\" does not say \"%s\"", why, sentence);
 }
 
-static void test_submit_says_what_is_wrong(void **state) {
+static void test_submit_reports_what_is_wrong(void **state) {
     struct jitney *j = *state;
     const struct jitney_request fine = steady("Hello", 8, 1);
     struct jitney_request r = fine;
@@ -312,11 +312,11 @@ static void test_a_request_too_big_for_the_cache_ends_refused(void **state) {
 static void test_n_answers_are_those_of_n_seeds(void **state) {
     struct jitney_request r = steady("Once upon a time", 16, 40);
     r.n = 4;
-    struct told *all = tell_all(*state, &r);
+    struct received *all = run_all(*state, &r);
     for (uint32_t i = 0; i < 4; i++) {
         struct jitney_request one = steady("Once upon a time", 16, 40 + i);
-        struct told *alone = tell_all(*state, &one);
-        assert_true(told_same(&all[i], alone));
+        struct received *alone = run_all(*state, &one);
+        assert_true(received_same(&all[i], alone));
         assert_int_equal(all[i].last_count, 1);
         free(alone);
     }
@@ -327,7 +327,7 @@ static void test_logprobs_name_the_likeliest_tokens(void **state) {
     struct jitney_request r = steady("Hello", 12, 5);
     r.top_logprobs = RIG_TOPS;
     r.temperature = 0;
-    struct told *a = tell_all(*state, &r);
+    struct received *a = run_all(*state, &r);
     for (uint32_t i = 0; i < a->count; i++) {
         assert_int_equal(a->tops[i][0].token, a->tokens[i]);
         assert_true(a->tops[i][0].logprob == a->logprobs[i]);
@@ -349,11 +349,11 @@ static void test_logprobs_name_the_likeliest_tokens(void **state) {
 static void test_a_bias_forbids_a_token(void **state) {
     struct jitney_request r = steady("Hello", 1, 5);
     r.temperature = 0;
-    struct told *a = tell_all(*state, &r);
+    struct received *a = run_all(*state, &r);
     const struct jitney_bias bias = {a->tokens[0], -INFINITY};
     r.bias = &bias;
     r.bias_count = 1;
-    struct told *b = tell_all(*state, &r);
+    struct received *b = run_all(*state, &r);
     assert_int_not_equal(a->tokens[0], b->tokens[0]);
     free(a);
     free(b);
@@ -364,7 +364,7 @@ static void test_a_bias_forbids_a_token(void **state) {
 /* Every piece of an answer's text, as a stop string, ends it before the piece's first place. */
 static void test_a_stop_string_cuts_the_text_before_it(void **state) {
     struct jitney_request r = steady("Hello", 24, 7);
-    struct told *whole = tell_all(*state, &r);
+    struct received *whole = run_all(*state, &r);
     uint32_t checked = 0;
     for (size_t at = 0; at + 3 <= whole->text_bytes; at += 2) {
         char stop[4] = {0};
@@ -372,7 +372,7 @@ static void test_a_stop_string_cuts_the_text_before_it(void **state) {
         if (memchr(stop, 0, 3)) continue;
         const char *place = strstr(whole->text, stop);
         r.stop = (const char *const[]){"not in any text, surely", stop, NULL};
-        struct told *cut = tell_all(*state, &r);
+        struct received *cut = run_all(*state, &r);
         assert_non_null(place);
         assert_int_equal(cut->finish, JITNEY_STOP);
         assert_int_equal(cut->text_bytes, place - whole->text);
@@ -391,16 +391,16 @@ static void test_a_stop_string_cuts_the_text_before_it(void **state) {
 static void test_a_stopped_choice_leaves_the_others_running(void **state) {
     struct jitney_request r = steady("Hello", 24, 7);
     r.n = 3;
-    struct told *whole = tell_all(*state, &r);
+    struct received *whole = run_all(*state, &r);
     char stop[9] = {0};
     memcpy(stop, whole[1].text + 4, 8);
     r.stop = (const char *const[]){stop, NULL};
-    struct told *cut = tell_all(*state, &r);
+    struct received *cut = run_all(*state, &r);
     assert_int_equal(cut[1].finish, JITNEY_STOP);
     for (uint32_t i = 0; i < 3; i++) {
         bool has_it = strstr(whole[i].text, stop) != NULL;
         assert_int_equal(cut[i].finish, has_it ? JITNEY_STOP : JITNEY_LENGTH);
-        if (!has_it) assert_true(told_same(&cut[i], &whole[i]));
+        if (!has_it) assert_true(received_same(&cut[i], &whole[i]));
     }
     free(whole);
     free(cut);
@@ -439,17 +439,17 @@ static void test_nothing_under_way_is_idle_and_nothing_new_a_timeout(void **stat
 
 static void test_one_request_is_read_without_losing_events_of_another(void **state) {
     struct jitney_request r = steady("Hello", 20, 1);
-    struct told *expected = tell_all(*state, &r);
-    struct told first = {0}, second = {0};
+    struct received *expected = run_all(*state, &r);
+    struct received first = {0}, second = {0};
     uint64_t a = submit(*state, &r), b = submit(*state, &r);
     assert_int_equal(read_all_of(*state, b, &second), JITNEY_IDLE);
     struct jitney_event ev = jitney_event_default();
     while (jitney_next(*state, &ev, -1) == JITNEY_OK) {
         assert_int_equal(ev.id, a);
-        told_add(&first, &ev);
+        received_add(&first, &ev);
     }
-    assert_true(told_same(&first, expected));
-    assert_true(told_same(&second, expected));
+    assert_true(received_same(&first, expected));
+    assert_true(received_same(&second, expected));
     jitney_event_clear(&ev);
     free(expected);
 }
@@ -457,10 +457,10 @@ static void test_one_request_is_read_without_losing_events_of_another(void **sta
 static void test_cancel_ends_a_request_with_an_event(void **state) {
     struct jitney_request r = steady("Hello", 400, 1);
     uint64_t id = submit(*state, &r);
-    struct told a = {0};
+    struct received a = {0};
     struct jitney_event ev = jitney_event_default();
     assert_int_equal(jitney_next_of(*state, id, &ev, -1), JITNEY_OK);
-    told_add(&a, &ev);
+    received_add(&a, &ev);
     jitney_cancel(*state, id);
     assert_int_equal(read_all_of(*state, id, &a), JITNEY_IDLE);
     assert_int_equal(a.last_count, 1);
@@ -472,7 +472,7 @@ static void test_cancel_ends_a_request_with_an_event(void **state) {
 static void test_a_request_expires(void **state) {
     struct jitney_request r = steady("Hello", 400, 1);
     r.expires_ms = 0.001;
-    struct told *a = tell_all(*state, &r);
+    struct received *a = run_all(*state, &r);
     assert_int_equal(a->finish, JITNEY_EXPIRED);
     free(a);
 }
@@ -491,7 +491,7 @@ static void test_close_ends_what_is_under_way_and_events_stay_readable(void **st
     jitney_event_clear(&ev);
 }
 
-static void test_after_stop_everybody_is_sent_away(void **state) {
+static void test_after_stop_every_call_returns_closed(void **state) {
     (void)state;
     struct jitney *j = open_with(LLAMA, NULL);
     struct jitney_request r = steady("Hello", 400, 1);
@@ -529,7 +529,8 @@ static struct jitney_request crowd_request(uint32_t i) {
 static void compare_crowd(const char *model, const char *const *set) {
     struct jitney *j = open_with(model, set);
     assert_non_null(j);
-    struct told *alone = calloc(CROWD, sizeof(*alone)), *together = calloc(CROWD, sizeof(*alone));
+    struct received *alone = calloc(CROWD, sizeof(*alone)),
+                    *together = calloc(CROWD, sizeof(*alone));
     for (uint32_t i = 0; i < CROWD; i++) {
         struct jitney_request r = crowd_request(i);
         assert_int_equal(read_all_of(j, submit(j, &r), &alone[i]), JITNEY_IDLE);
@@ -540,15 +541,15 @@ static void compare_crowd(const char *model, const char *const *set) {
         submit(j, &r);
     }
     struct jitney_event ev = jitney_event_default();
-    while (jitney_next(j, &ev, -1) == JITNEY_OK) told_add(ev.user, &ev);
-    for (uint32_t i = 0; i < CROWD; i++) assert_true(told_same(&alone[i], &together[i]));
+    while (jitney_next(j, &ev, -1) == JITNEY_OK) received_add(ev.user, &ev);
+    for (uint32_t i = 0; i < CROWD; i++) assert_true(received_same(&alone[i], &together[i]));
     jitney_event_clear(&ev);
     jitney_close(j);
     free(alone);
     free(together);
 }
 
-static void test_company_changes_no_bit(void **state) {
+static void test_requests_in_a_batch_have_the_bits_of_each_alone(void **state) {
     (void)state;
     const char *const tight[] = {"max_seqs=5", "kv_blocks=20", "max_step_tokens=24", NULL};
     const char *const uncached[] = {"prefix_cache=off", NULL};
@@ -562,7 +563,7 @@ static void test_company_changes_no_bit(void **state) {
 
 static void test_stats_count_what_happened(void **state) {
     struct jitney_request r = steady("The quick brown fox jumps over the lazy dog, again", 8, 1);
-    for (int i = 0; i < 3; i++) free(tell_all(*state, &r));
+    for (int i = 0; i < 3; i++) free(run_all(*state, &r));
     struct jitney_stats s = {.size = sizeof(s)};
     jitney_stats(*state, &s);
     assert_true(s.finished >= 3);
@@ -600,17 +601,17 @@ static void test_text_becomes_tokens_and_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open_says_what_is_wrong),
-        cmocka_unit_test(test_loading_tells_how_far_it_is),
-        cmocka_unit_test(test_a_pretended_model_answers_without_computing),
+        cmocka_unit_test(test_open_reports_what_is_wrong),
+        cmocka_unit_test(test_loading_reports_its_progress),
+        cmocka_unit_test(test_a_simulated_model_answers_without_computing),
         cmocka_unit_test(test_two_models_are_open_at_once),
-        cmocka_unit_test(test_info_tells_what_is_in_force),
-        cmocka_unit_test(test_an_answer_is_told_whole),
+        cmocka_unit_test(test_info_reports_the_settings_in_force),
+        cmocka_unit_test(test_events_contain_the_whole_answer),
         cmocka_unit_test(test_the_user_pointer_comes_back_in_every_event),
         cmocka_unit_test(test_text_and_tokens_are_the_same_prompt),
         cmocka_unit_test(test_a_default_request_draws_its_own_seed),
         cmocka_unit_test(test_fields_that_the_library_does_not_know_are_left_alone),
-        cmocka_unit_test(test_submit_says_what_is_wrong),
+        cmocka_unit_test(test_submit_reports_what_is_wrong),
         cmocka_unit_test(test_a_prompt_that_can_never_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_a_request_too_big_for_the_cache_ends_refused),
         cmocka_unit_test(test_n_answers_are_those_of_n_seeds),
@@ -623,8 +624,8 @@ int main(void) {
         cmocka_unit_test(test_cancel_ends_a_request_with_an_event),
         cmocka_unit_test(test_a_request_expires),
         cmocka_unit_test(test_close_ends_what_is_under_way_and_events_stay_readable),
-        cmocka_unit_test(test_after_stop_everybody_is_sent_away),
-        cmocka_unit_test(test_company_changes_no_bit),
+        cmocka_unit_test(test_after_stop_every_call_returns_closed),
+        cmocka_unit_test(test_requests_in_a_batch_have_the_bits_of_each_alone),
         cmocka_unit_test(test_stats_count_what_happened),
         cmocka_unit_test(test_text_becomes_tokens_and_back),
     };

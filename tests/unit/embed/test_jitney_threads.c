@@ -17,7 +17,7 @@ enum { KINDS = 4, THREADS = 6, ROUNDS = 5 };
 
 struct scene {
     struct jitney *j;
-    struct told expected[KINDS];
+    struct received expected[KINDS];
     atomic_int wrong, read_count;
 };
 
@@ -55,13 +55,13 @@ static void *submit_and_read(void *arg) {
     struct scene *s = arg;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct jitney_request r = request_of(round % KINDS);
-        struct told *told = calloc(1, sizeof(*told));
+        struct received *told = calloc(1, sizeof(*told));
         uint64_t id, cancelled;
         if (jitney_submit(s->j, &r, &id, NULL) != JITNEY_OK) s->wrong++;
         if (jitney_submit(s->j, &r, &cancelled, NULL) != JITNEY_OK) s->wrong++;
         jitney_cancel(s->j, cancelled);
         if (read_all_of(s->j, id, told) != JITNEY_IDLE) s->wrong++;
-        if (!told_same(told, &s->expected[round % KINDS])) s->wrong++;
+        if (!received_same(told, &s->expected[round % KINDS])) s->wrong++;
         memset(told, 0, sizeof(*told));
         if (read_all_of(s->j, cancelled, told) != JITNEY_IDLE) s->wrong++;
         if (told->last_count != 1) s->wrong++;
@@ -73,7 +73,7 @@ static void *submit_and_read(void *arg) {
     return NULL;
 }
 
-static void test_threads_that_read_their_own_are_told_what_they_would_be_alone(void **state) {
+static void test_threads_that_read_their_own_request_get_its_answer(void **state) {
     struct scene *s = *state;
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -86,7 +86,7 @@ static void test_threads_that_read_their_own_are_told_what_they_would_be_alone(v
 /* What several readers were told of one request, in whichever thread. */
 struct shared_told {
     pthread_mutex_t lock;
-    struct told told;
+    struct received told;
     uint32_t kind;
 };
 
@@ -105,7 +105,7 @@ static void *read_any(void *arg) {
     return NULL;
 }
 
-static void test_threads_that_read_anything_share_all_events(void **state) {
+static void test_threads_that_read_any_request_share_all_events(void **state) {
     enum { REQUESTS = 20 };
     struct scene *s = *state;
     struct shared_told *all = calloc(REQUESTS, sizeof(*all));
@@ -121,7 +121,7 @@ static void test_threads_that_read_anything_share_all_events(void **state) {
         assert_int_equal(pthread_create(&threads[i], NULL, read_any, s), 0);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (uint32_t i = 0; i < REQUESTS; i++) {
-        const struct told *expected = &s->expected[all[i].kind];
+        const struct received *expected = &s->expected[all[i].kind];
         assert_int_equal(all[i].told.count, expected->count);
         assert_int_equal(all[i].told.text_bytes, expected->text_bytes);
         assert_int_equal(all[i].told.last_count, 1);
@@ -148,7 +148,7 @@ static void *loop_until_closed(void *arg) {
     return NULL;
 }
 
-static void test_stop_sends_threads_out_of_their_loops(void **state) {
+static void test_stop_ends_the_loops_of_reading_threads(void **state) {
     struct scene *s = *state;
     pthread_t threads[THREADS];
     s->read_count = 0;
@@ -161,9 +161,9 @@ static void test_stop_sends_threads_out_of_their_loops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_that_read_their_own_are_told_what_they_would_be_alone),
-        cmocka_unit_test(test_threads_that_read_anything_share_all_events),
-        cmocka_unit_test(test_stop_sends_threads_out_of_their_loops),
+        cmocka_unit_test(test_threads_that_read_their_own_request_get_its_answer),
+        cmocka_unit_test(test_threads_that_read_any_request_share_all_events),
+        cmocka_unit_test(test_stop_ends_the_loops_of_reading_threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -50,7 +50,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void test_news_come_in_order_of_arrival(void **state) {
+static void test_tickets_are_claimed_in_order_of_arrival(void **state) {
     struct tickets *ts = *state;
     struct ticket *a, *b;
     struct request *ra = make(1, 1, &a), *rb = make(2, 1, &b);
@@ -72,7 +72,7 @@ static void test_news_come_in_order_of_arrival(void **state) {
     assert_int_equal(tickets_claim(ts, 0, 0, &c), WAIT_TIMEOUT);
 }
 
-static void test_news_before_the_ticket_is_added_are_kept(void **state) {
+static void test_tokens_before_the_ticket_is_added_are_kept(void **state) {
     struct tickets *ts = *state;
     struct ticket *t;
     struct request *r = make(7, 1, &t);
@@ -87,7 +87,7 @@ static void test_news_before_the_ticket_is_added_are_kept(void **state) {
     assert_int_equal(tickets_claim(ts, 0, 0, &c), WAIT_IDLE);
 }
 
-static void test_a_claimed_ticket_is_nobody_elses(void **state) {
+static void test_a_claimed_ticket_cannot_be_claimed_again(void **state) {
     struct tickets *ts = *state;
     struct ticket *t;
     struct request *r = make(1, 2, &t);
@@ -110,7 +110,7 @@ static void test_a_claimed_ticket_is_nobody_elses(void **state) {
 }
 
 /* A stop string ends an answer before the engine does; the engine's own end comes later. */
-static void test_an_answer_that_ended_early_has_no_more_events(void **state) {
+static void test_a_choice_that_ended_early_has_no_more_events(void **state) {
     struct tickets *ts = *state;
     struct ticket *t;
     struct request *r = make(1, 1, &t);
@@ -167,7 +167,7 @@ static void join(struct waiter *waiters, pthread_barrier_t *inside, enum wait_re
     pthread_barrier_destroy(inside);
 }
 
-static void test_stopping_wakes_all_who_wait_and_lets_nobody_in(void **state) {
+static void test_stopping_wakes_all_waiting_threads_and_refuses_new_ones(void **state) {
     struct tickets *ts = *state;
     struct ticket *a, *b;
     struct waiter waiters[WAITERS];
@@ -182,7 +182,7 @@ static void test_stopping_wakes_all_who_wait_and_lets_nobody_in(void **state) {
     join(waiters, &inside, WAIT_CLOSED);
 }
 
-static void test_the_last_event_tells_all_others_that_there_is_none(void **state) {
+static void test_the_last_event_wakes_all_other_waiting_threads(void **state) {
     struct tickets *ts = *state;
     struct ticket *a, *b;
     struct waiter waiters[WAITERS];
@@ -240,7 +240,7 @@ static void *read_by_id(void *arg) {
     return NULL;
 }
 
-static void test_every_token_is_told_once_whoever_reads(void **state) {
+static void test_every_token_is_in_one_event_for_any_number_of_readers(void **state) {
     struct reading *g = calloc(1, sizeof(*g));
     struct ticket *t[REQUESTS];
     struct request *r[REQUESTS];
@@ -271,18 +271,20 @@ static void test_every_token_is_told_once_whoever_reads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_news_come_in_order_of_arrival, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_news_before_the_ticket_is_added_are_kept, setup,
+        cmocka_unit_test_setup_teardown(test_tickets_are_claimed_in_order_of_arrival, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_a_claimed_ticket_is_nobody_elses, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_an_answer_that_ended_early_has_no_more_events, setup,
+        cmocka_unit_test_setup_teardown(test_tokens_before_the_ticket_is_added_are_kept, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_stopping_wakes_all_who_wait_and_lets_nobody_in, setup,
+        cmocka_unit_test_setup_teardown(test_a_claimed_ticket_cannot_be_claimed_again, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_the_last_event_tells_all_others_that_there_is_none,
+        cmocka_unit_test_setup_teardown(test_a_choice_that_ended_early_has_no_more_events, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_stopping_wakes_all_waiting_threads_and_refuses_new_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_last_event_wakes_all_other_waiting_threads, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_every_token_is_in_one_event_for_any_number_of_readers,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(test_every_token_is_told_once_whoever_reads, setup,
-                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

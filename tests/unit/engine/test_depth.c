@@ -154,7 +154,7 @@ static void test_every_setting_gives_the_answers_of_depth_0(void **state) {
 
 /* Of many biases and penalties the edits of all rows do not fit one step: the plan becomes several,
  * and the answers are those that each has alone. */
-static void test_a_full_list_of_edits_is_no_matter(void **state) {
+static void test_a_full_list_of_edits_changes_no_token(void **state) {
     (void)state;
     struct rig together;
     rig_open(&together, "delayed:depth=1,jitter=0");
@@ -271,7 +271,7 @@ static void test_the_engine_thread_serves_at_depth_1(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_setting_gives_the_answers_of_depth_0),
-        cmocka_unit_test(test_a_full_list_of_edits_is_no_matter),
+        cmocka_unit_test(test_a_full_list_of_edits_changes_no_token),
         cmocka_unit_test(test_a_failed_step_ends_its_sequences_and_no_others),
         cmocka_unit_test(test_a_lost_device_fails_everything),
         cmocka_unit_test(test_an_engine_is_closed_while_steps_are_under_way),

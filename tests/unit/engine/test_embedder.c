@@ -184,7 +184,7 @@ static void refused(struct rig *rig, const int32_t *ids, uint32_t count, const c
     if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
 }
 
-static void test_what_can_never_be_done_is_refused_with_the_numbers(void **state) {
+static void test_impossible_jobs_are_refused_with_the_numbers(void **state) {
     (void)state;
     static struct rig rig;
     static int32_t ids[CTX + 1];
@@ -236,7 +236,7 @@ static void test_one_text_can_be_run_and_waited_for(void **state) {
     }
 }
 
-static void test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so(void **state) {
+static void test_jobs_left_at_close_are_cancelled_and_a_full_queue_is_reported(void **state) {
     (void)state;
     static struct rig rig;
     struct err err = {0};
@@ -334,7 +334,7 @@ static struct request *ask(struct service *s) {
     return r;
 }
 
-static void test_beside_a_serving_engine_neither_changes_the_others_bits(void **state) {
+static void test_an_embedder_beside_an_engine_changes_no_bit(void **state) {
     (void)state;
     static struct rig rig;
     struct service s;
@@ -402,7 +402,7 @@ static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(v
     assert_int_equal(embedder_submit(e, &jobs[1], &err), ST_OK);
     sleep_ms(5); /* it is being run */
     assert_int_equal(embedder_submit(e, &jobs[2], &err), ST_OK);
-    assert_int_equal(embedder_line(e).wait_us, 0);
+    assert_int_equal(embedder_queue(e).wait_us, 0);
     for (int i = 1; i < 3; i++) assert_int_equal(await_job(e)->status, ST_DEVICE);
     embedder_close(e);
     host_close(&host);
@@ -415,14 +415,14 @@ int main(void) {
         cmocka_unit_test(test_a_decoders_vectors_are_the_same_bits_in_any_batch),
         cmocka_unit_test(test_texts_that_wait_share_a_pass),
         cmocka_unit_test(test_a_full_batch_does_not_wait_for_more),
-        cmocka_unit_test(test_what_can_never_be_done_is_refused_with_the_numbers),
+        cmocka_unit_test(test_impossible_jobs_are_refused_with_the_numbers),
         cmocka_unit_test(test_the_token_that_a_cut_keeps_is_checked_too),
         cmocka_unit_test(test_one_text_can_be_run_and_waited_for),
-        cmocka_unit_test(test_jobs_left_at_the_end_are_cancelled_and_a_full_queue_says_so),
+        cmocka_unit_test(test_jobs_left_at_close_are_cancelled_and_a_full_queue_is_reported),
         cmocka_unit_test(test_a_vector_that_is_not_numbers_fails_its_job_alone),
         cmocka_unit_test(test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed),
         cmocka_unit_test(test_threads_take_a_shared_model_in_order_of_arrival),
-        cmocka_unit_test(test_beside_a_serving_engine_neither_changes_the_others_bits),
+        cmocka_unit_test(test_an_embedder_beside_an_engine_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,7 +155,7 @@ static void test_what_can_never_fit_is_refused_with_the_numbers(void **state) {
     drop(&rig, r);
 }
 
-static void test_a_full_queue_says_so(void **state) {
+static void test_a_full_queue_is_reported(void **state) {
     (void)state;
     struct rig rig;
     struct knobs k = rig_knobs();
@@ -179,7 +179,7 @@ static void test_a_full_queue_says_so(void **state) {
 }
 
 /* Who submits is told at once, also when the engine has long taken those that wait. */
-static void test_a_line_in_the_scheduler_counts_as_queue(void **state) {
+static void test_choices_waiting_in_the_scheduler_count_as_queued(void **state) {
     (void)state;
     struct rig rig;
     struct knobs k = rig_knobs();
@@ -349,7 +349,7 @@ static void test_an_engine_without_a_runner_can_be_destroyed(void **state) {
 
 /* ---- what is told ---- */
 
-static void test_numbers_tell_who_waits_and_for_how_long(void **state) {
+static void test_statistics_report_who_waits_and_how_long(void **state) {
     (void)state;
     enum { COUNT = 8, SEATS = 4 };
     struct rig rig;
@@ -386,7 +386,7 @@ static void test_numbers_tell_who_waits_and_for_how_long(void **state) {
     engine_destroy(rig.engine);
 }
 
-static void test_numbers_and_trace_tell_what_happened(void **state) {
+static void test_statistics_and_trace_report_what_happened(void **state) {
     (void)state;
     struct rig rig;
     struct knobs k = rig_knobs();
@@ -425,16 +425,16 @@ int main(void) {
         cmocka_unit_test(test_one_choice_stops_and_the_others_go_on),
         cmocka_unit_test(test_a_stop_token_ends_an_answer_and_is_named),
         cmocka_unit_test(test_what_can_never_fit_is_refused_with_the_numbers),
-        cmocka_unit_test(test_a_full_queue_says_so),
-        cmocka_unit_test(test_a_line_in_the_scheduler_counts_as_queue),
+        cmocka_unit_test(test_a_full_queue_is_reported),
+        cmocka_unit_test(test_choices_waiting_in_the_scheduler_count_as_queued),
         cmocka_unit_test(test_more_choices_than_may_wait_are_refused_one_by_one),
         cmocka_unit_test(test_a_request_expires),
         cmocka_unit_test(test_a_failed_row_ends_its_request_alone),
         cmocka_unit_test(test_a_failed_step_ends_those_in_it_and_no_others),
         cmocka_unit_test(test_destroying_ends_what_is_in_flight),
         cmocka_unit_test(test_an_engine_without_a_runner_can_be_destroyed),
-        cmocka_unit_test(test_numbers_tell_who_waits_and_for_how_long),
-        cmocka_unit_test(test_numbers_and_trace_tell_what_happened),
+        cmocka_unit_test(test_statistics_report_who_waits_and_how_long),
+        cmocka_unit_test(test_statistics_and_trace_report_what_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

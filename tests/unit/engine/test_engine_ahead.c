@@ -67,7 +67,7 @@ static void test_the_first_turn_submits_and_later_ones_collect_one_step(void **s
 }
 
 /* An end token comes as a surprise: the row behind it is computed and dropped. */
-static void test_what_is_computed_behind_an_end_is_not_counted(void **state) {
+static void test_what_is_computed_after_an_end_is_not_counted(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         struct rig rig;
@@ -253,7 +253,7 @@ static void test_a_prompt_that_is_scored_has_one_row_under_way(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_first_turn_submits_and_later_ones_collect_one_step),
-        cmocka_unit_test(test_what_is_computed_behind_an_end_is_not_counted),
+        cmocka_unit_test(test_what_is_computed_after_an_end_is_not_counted),
         cmocka_unit_test(test_records_of_steps_follow_one_another),
         cmocka_unit_test(test_a_request_can_be_cancelled_at_any_moment),
         cmocka_unit_test(test_destroying_collects_what_is_under_way_and_ends_the_rest),

@@ -47,7 +47,7 @@ struct request *__wrap_mailbox_take_cancelled(struct mailbox *m, uint32_t *choic
     return r;
 }
 
-static void test_no_moment_loses_a_cancellation(void **state) {
+static void test_a_cancellation_at_any_moment_takes_effect(void **state) {
     (void)state;
     for (uint32_t submit_at = 0; submit_at < 10; submit_at++)
         for (uint32_t cancel_at = submit_at; cancel_at < 16; cancel_at++) {
@@ -71,7 +71,7 @@ static void test_no_moment_loses_a_cancellation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_moment_loses_a_cancellation),
+        cmocka_unit_test(test_a_cancellation_at_any_moment_takes_effect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void test_an_idle_engine_wakes_for_a_request(void **state) {
 
 static void count_call(void *ctx) { atomic_fetch_add((atomic_uint *)ctx, 1); }
 
-static void test_the_hook_is_called_for_steps_that_moved_somebody(void **state) {
+static void test_the_hook_is_called_for_steps_with_new_tokens(void **state) {
     (void)state;
     atomic_uint calls = 0;
     struct rig rig;
@@ -169,7 +169,7 @@ static void hang(void *ctx, const struct plan *plan, struct sim_fault *fault) {
     while (atomic_load(&s->hangs) && !atomic_load(&s->release)) nap_us(1000);
 }
 
-static void test_a_runner_that_hangs_is_told_of_once(void **state) {
+static void test_a_runner_that_hangs_is_reported_once(void **state) {
     (void)state;
     struct stall stall = {0};
     struct sim_watch watch = {.on_plan = hang, .ctx = &stall};
@@ -215,7 +215,7 @@ static void test_stopping_ends_what_is_left_as_cancelled(void **state) {
     request_unref(again);
 }
 
-static void test_engines_live_side_by_side_and_die_one_by_one(void **state) {
+static void test_several_engines_run_in_one_process(void **state) {
     (void)state;
     struct rig rigs[3];
     struct request *r[3];
@@ -241,10 +241,10 @@ int main(void) {
         cmocka_unit_test(test_clients_on_many_threads_all_get_their_answers),
         cmocka_unit_test(test_a_cancellation_right_after_its_request_is_never_lost),
         cmocka_unit_test(test_an_idle_engine_wakes_for_a_request),
-        cmocka_unit_test(test_the_hook_is_called_for_steps_that_moved_somebody),
-        cmocka_unit_test(test_a_runner_that_hangs_is_told_of_once),
+        cmocka_unit_test(test_the_hook_is_called_for_steps_with_new_tokens),
+        cmocka_unit_test(test_a_runner_that_hangs_is_reported_once),
         cmocka_unit_test(test_stopping_ends_what_is_left_as_cancelled),
-        cmocka_unit_test(test_engines_live_side_by_side_and_die_one_by_one),
+        cmocka_unit_test(test_several_engines_run_in_one_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static uint32_t count_files(const struct rig *r, const char *suffix) {
     return count;
 }
 
-static void test_an_image_appears_whole_and_only_at_the_end(void **state) {
+static void test_an_image_appears_complete_and_only_at_the_end(void **state) {
     struct rig *r = *state;
     struct image_part part;
     struct err err = {{0}};
@@ -112,7 +112,7 @@ static void test_an_abandoned_part_leaves_nothing(void **state) {
     assert_int_equal(count_files(r, ".part"), 0);
 }
 
-static void test_those_used_longest_ago_give_way(void **state) {
+static void test_the_least_recently_used_images_are_removed_first(void **state) {
     struct rig *r = *state;
     static const char *const keys[] = {"a", "b", "c"};
     for (int i = 0; i < 3; i++) {
@@ -131,7 +131,7 @@ static void test_those_used_longest_ago_give_way(void **state) {
     assert_int_equal(count_files(r, ".jpk"), 2);
 }
 
-static void test_one_that_never_fits_costs_no_other_its_place(void **state) {
+static void test_an_image_that_never_fits_removes_no_other(void **state) {
     struct rig *r = *state;
     struct image_part part;
     struct err err = {{0}};
@@ -153,7 +153,7 @@ static void test_an_image_that_is_replaced_does_not_count(void **state) {
     assert_int_equal(file_size(path_of(r, "b")), 2 * IMAGE_BYTES);
 }
 
-static void test_what_is_no_image_is_left_alone(void **state) {
+static void test_files_that_are_not_images_are_not_touched(void **state) {
     struct rig *r = *state;
     char folder[128], note[128], link[128];
     snprintf(folder, sizeof(folder), "%s/folder.jpk", r->images);
@@ -186,7 +186,7 @@ static int die_writing(const struct rig *r) {
     return ftruncate(part.fd, IMAGE_BYTES) == 0 ? 0 : 1;
 }
 
-static void test_what_a_dead_writer_left_is_removed(void **state) {
+static void test_the_part_of_an_ended_writer_is_removed(void **state) {
     struct rig *r = *state;
     assert_int_equal(in_child(die_writing, r), 0);
     assert_int_equal(in_child(die_writing, r), 0);
@@ -205,7 +205,7 @@ static int begin_same(const struct rig *r) {
 static int put_other(const struct rig *r) { return (int)put(r, "b", IMAGE_BYTES); }
 static int put_large(const struct rig *r) { return (int)put(r, "c", 3 * IMAGE_BYTES); }
 
-static void test_what_a_live_writer_writes_stays_and_counts(void **state) {
+static void test_the_part_of_a_running_writer_stays_and_counts(void **state) {
     struct rig *r = *state;
     struct image_part part;
     assert_int_equal(image_store_begin(&r->store, key_of("a"), IMAGE_BYTES, &part, NULL), ST_OK);
@@ -236,7 +236,7 @@ static int race(const struct rig *r) {
     return 0;
 }
 
-static void test_writers_of_the_same_image_do_no_harm(void **state) {
+static void test_two_writers_of_one_image_leave_one_good_image(void **state) {
     struct rig *r = *state;
     pid_t pids[WRITERS];
     for (int i = 0; i < WRITERS; i++) {
@@ -254,7 +254,7 @@ static void test_writers_of_the_same_image_do_no_harm(void **state) {
     assert_int_equal(count_files(r, ".part"), 0);
 }
 
-static void test_a_folder_that_cannot_be_made_is_said(void **state) {
+static void test_a_folder_that_cannot_be_created_is_reported(void **state) {
     struct rig *r = *state;
     char file[96], below[128];
     struct image_part part;
@@ -292,7 +292,7 @@ static int begin_as_nobody(const struct rig *r) {
     return begin_same(r);
 }
 
-static void test_a_part_of_another_user_is_in_nobodys_way(void **state) {
+static void test_a_part_of_another_user_is_ignored(void **state) {
     struct rig *r = *state;
     if (geteuid() != 0) skip();
     r->store.is_private = true;
@@ -302,7 +302,7 @@ static void test_a_part_of_another_user_is_in_nobodys_way(void **state) {
     assert_int_equal(in_child(begin_as_nobody, r), ST_OK);
 }
 
-static void test_a_models_images_go_with_it(void **state) {
+static void test_removing_a_model_removes_its_images(void **state) {
     struct rig *r = *state;
     struct image_part part;
     uint64_t freed = 0;
@@ -352,13 +352,13 @@ static int fill_small_disk(const struct rig *r) {
     return has(&small, "a") || !has(&small, "b") ? 5 : 0;
 }
 
-static void test_images_give_way_on_a_disk_that_fills(void **state) {
+static void test_images_are_removed_on_a_disk_that_fills(void **state) {
     int code = in_child(fill_small_disk, *state);
     if (code == 77) skip(); /* not for us to mount one */
     assert_int_equal(code, 0);
 }
 
-static void test_a_disk_keeps_a_tenth_and_a_gib(void **state) {
+static void test_a_tenth_of_the_disk_and_a_gib_stay_free(void **state) {
     (void)state;
     const uint64_t gib = 1ull << 30;
     assert_true(image_store_disk_fits(100 * gib, 20 * gib, 10 * gib));
@@ -371,32 +371,35 @@ static void test_a_disk_keeps_a_tenth_and_a_gib(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_an_image_appears_whole_and_only_at_the_end, set_up,
+        cmocka_unit_test_setup_teardown(test_an_image_appears_complete_and_only_at_the_end, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_an_abandoned_part_leaves_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_those_used_longest_ago_give_way, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_one_that_never_fits_costs_no_other_its_place, set_up,
+        cmocka_unit_test_setup_teardown(test_the_least_recently_used_images_are_removed_first,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_image_that_never_fits_removes_no_other, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_an_image_that_is_replaced_does_not_count, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_what_is_no_image_is_left_alone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_a_dead_writer_left_is_removed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_a_live_writer_writes_stays_and_counts, set_up,
+        cmocka_unit_test_setup_teardown(test_files_that_are_not_images_are_not_touched, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_writers_of_the_same_image_do_no_harm, set_up,
+        cmocka_unit_test_setup_teardown(test_the_part_of_an_ended_writer_is_removed, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_made_is_said, set_up,
+        cmocka_unit_test_setup_teardown(test_the_part_of_a_running_writer_stays_and_counts, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_two_writers_of_one_image_leave_one_good_image, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_created_is_reported, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_who_may_read_an_image_is_up_to_model_and_umask, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_a_part_of_another_user_is_in_nobodys_way, set_up,
+        cmocka_unit_test_setup_teardown(test_a_part_of_another_user_is_ignored, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_removing_a_model_removes_its_images, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_a_models_images_go_with_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_image_replaces_those_of_its_place_and_layout,
                                         set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_images_give_way_on_a_disk_that_fills, set_up,
+        cmocka_unit_test_setup_teardown(test_images_are_removed_on_a_disk_that_fills, set_up,
                                         tear_down),
-        cmocka_unit_test(test_a_disk_keeps_a_tenth_and_a_gib),
+        cmocka_unit_test(test_a_tenth_of_the_disk_and_a_gib_stay_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,7 @@ static void test_one_more_than_fits_is_full_until_one_waits_no_longer(void **sta
     assert_int_equal(atomic_load(&r[2]->refs), 1); /* the caller's alone */
     request_unref(mailbox_take_submitted(m));
     assert_int_equal(mailbox_submit(m, r[2]), ST_FULL); /* it waits elsewhere now */
-    mailbox_set_line(m, 0);
+    mailbox_set_waiting(m, 0);
     assert_int_equal(mailbox_submit(m, r[2]), ST_OK);
     for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
     mailbox_destroy(m); /* releases the two that are left */
@@ -75,11 +75,11 @@ static void test_the_queue_is_counted_in_choices(void **state) {
     struct request *wide = make(1, 6), *three = make(2, 3), *two = make(3, 2);
     assert_int_equal(mailbox_submit(m, wide), ST_OK); /* nobody waits: later is no better */
     request_unref(mailbox_take_submitted(m));
-    mailbox_set_line(m, 0);
+    mailbox_set_waiting(m, 0);
     assert_int_equal(mailbox_submit(m, three), ST_OK);
     assert_int_equal(mailbox_submit(m, two), ST_FULL);
     request_unref(mailbox_take_submitted(m));
-    mailbox_set_line(m, 2);
+    mailbox_set_waiting(m, 2);
     assert_int_equal(mailbox_submit(m, two), ST_OK);
     request_unref(wide);
     request_unref(three);
@@ -245,7 +245,7 @@ static void *engine_main(void *arg) {
             }
             request_unref(r);
         }
-        mailbox_set_line(rush->box, 0);
+        mailbox_set_waiting(rush->box, 0);
         mailbox_flush(rush->box);
         mailbox_wait(rush->box, 1000);
     }

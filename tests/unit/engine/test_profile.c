@@ -72,7 +72,7 @@ static void test_parts_are_the_ops_of_the_tape_and_add_up(void **state) {
     mem_free(p);
 }
 
-static void test_weights_are_told_by_role_and_format(void **state) {
+static void test_weights_are_listed_by_role_and_format(void **state) {
     (void)state;
     struct host host;
     struct profile *p = mem_alloc(sizeof(*p));
@@ -90,7 +90,7 @@ static void test_weights_are_told_by_role_and_format(void **state) {
     mem_free(p);
 }
 
-static void test_steps_that_cannot_be_are_refused(void **state) {
+static void test_impossible_steps_are_refused(void **state) {
     (void)state;
     struct host host;
     struct err err = {{0}};
@@ -111,8 +111,8 @@ static void test_steps_that_cannot_be_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_are_the_ops_of_the_tape_and_add_up),
-        cmocka_unit_test(test_weights_are_told_by_role_and_format),
-        cmocka_unit_test(test_steps_that_cannot_be_are_refused),
+        cmocka_unit_test(test_weights_are_listed_by_role_and_format),
+        cmocka_unit_test(test_impossible_steps_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static void test_a_prompts_logprobs_are_the_bits_of_one_pass(void **state) {
     check_model(MODELS "gemma3", "chunked", 100);
 }
 
-static void test_only_the_prompt_can_be_asked_about(void **state) {
+static void test_a_request_can_score_its_prompt_alone(void **state) {
     (void)state;
     struct service s;
     uint32_t ready;
@@ -178,7 +178,7 @@ static void test_logits_that_are_not_numbers_end_that_request_alone(void **state
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_prompts_logprobs_are_the_bits_of_one_pass),
-        cmocka_unit_test(test_only_the_prompt_can_be_asked_about),
+        cmocka_unit_test(test_a_request_can_score_its_prompt_alone),
         cmocka_unit_test(test_logits_that_are_not_numbers_end_that_request_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

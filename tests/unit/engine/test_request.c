@@ -72,7 +72,7 @@ static void test_what_can_never_be_served_is_refused_with_the_numbers(void **sta
     refused(&s, "token 0 is -1");
 }
 
-static void test_ends_that_cannot_be_are_refused_with_the_numbers(void **state) {
+static void test_invalid_stop_tokens_are_refused_with_the_numbers(void **state) {
     (void)state;
     const int32_t outside[STOP_TOKENS_MAX + 1] = {3, VOCAB};
     struct request_spec s = usual();
@@ -210,7 +210,7 @@ static void test_the_last_reference_frees(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_can_never_be_served_is_refused_with_the_numbers),
-        cmocka_unit_test(test_ends_that_cannot_be_are_refused_with_the_numbers),
+        cmocka_unit_test(test_invalid_stop_tokens_are_refused_with_the_numbers),
         cmocka_unit_test(test_a_request_ends_at_the_models_ends_and_at_its_own),
         cmocka_unit_test(test_an_answer_is_capped_by_the_context),
         cmocka_unit_test(test_every_choice_has_its_own_room),

@@ -119,7 +119,7 @@ static struct step_result run(struct rig *r) {
 
 static const int32_t TEXT[CTX] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-static void test_a_token_depends_on_text_owner_and_seed_alone(void **state) {
+static void test_a_token_depends_on_text_owner_and_seed_only(void **state) {
     (void)state;
     struct rig r;
     open_rig(&r, 0);
@@ -168,7 +168,7 @@ static void test_without_a_clock_it_really_waits(void **state) {
     runner.close(runner.self);
 }
 
-static void test_memory_that_nobody_wrote_is_found(void **state) {
+static void test_reading_memory_that_no_row_wrote_is_found(void **state) {
     (void)state;
     struct rig r;
     open_rig(&r, 0);
@@ -321,7 +321,7 @@ static void test_a_token_that_was_not_sampled_cannot_be_taken(void **state) {
     close_rig(&r);
 }
 
-static void test_a_block_or_an_index_that_a_plan_under_way_uses_is_not_given_away(void **state) {
+static void test_blocks_and_indices_of_a_plan_under_way_are_not_reused(void **state) {
     (void)state;
     for (int index = 0; index < 2; index++) {
         struct rig r;
@@ -342,17 +342,17 @@ static void test_a_block_or_an_index_that_a_plan_under_way_uses_is_not_given_awa
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_token_depends_on_text_owner_and_seed_alone),
+        cmocka_unit_test(test_a_token_depends_on_text_owner_and_seed_only),
         cmocka_unit_test(test_a_step_takes_the_time_of_its_profile),
         cmocka_unit_test(test_without_a_clock_it_really_waits),
-        cmocka_unit_test(test_memory_that_nobody_wrote_is_found),
+        cmocka_unit_test(test_reading_memory_that_no_row_wrote_is_found),
         cmocka_unit_test(test_another_owners_memory_is_found_though_the_text_is_the_same),
         cmocka_unit_test(test_two_rows_that_write_one_block_are_found),
         cmocka_unit_test(test_a_swap_keeps_contents_and_a_lost_move_is_found),
         cmocka_unit_test(test_what_a_failed_step_or_row_wrote_is_garbage),
         cmocka_unit_test(test_a_row_takes_the_token_of_the_plan_before_whenever_plans_run),
         cmocka_unit_test(test_a_token_that_was_not_sampled_cannot_be_taken),
-        cmocka_unit_test(test_a_block_or_an_index_that_a_plan_under_way_uses_is_not_given_away),
+        cmocka_unit_test(test_blocks_and_indices_of_a_plan_under_way_are_not_reused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,7 +115,7 @@ static void expect_prefix_blocks(const struct service_options *o, uint32_t block
     service_close(&s);
 }
 
-static void test_kept_text_fills_a_quarter_or_a_context_unless_the_pool_was_said(void **state) {
+static void test_cached_prefixes_fill_a_quarter_or_a_context_unless_a_size_is_set(void **state) {
     (void)state;
     struct service_options o = usual();
     expect_prefix_blocks(&o, CTX / 16); /* of four contexts: a quarter is one */
@@ -142,7 +142,7 @@ static void test_what_the_device_cannot_do_is_refused(void **state) {
     refused(MODELS "llama", &o, "at most 16777216 may be");
     o = usual();
     o.knobs.threads = 1000;
-    refused(MODELS "llama", &o, "1000 threads were asked for, at most 256");
+    refused(MODELS "llama", &o, "threads is set to 1000; the maximum is 256");
     o = usual();
     refused(MODELS "bert", &o, "gives embeddings");
     o.spill_dir = "/no/such/folder";
@@ -175,7 +175,7 @@ static void test_whole_prompts_may_be_longer_than_a_step(void **state) {
     service_close(&whole);
 }
 
-static void test_several_models_live_in_one_process_and_die_one_by_one(void **state) {
+static void test_several_models_are_open_in_one_process(void **state) {
     (void)state;
     struct service s[3];
     struct request *r[3], *again;
@@ -251,7 +251,7 @@ static enum status count_prepared(void *ctx, struct weight *w, struct err *err) 
 }
 
 /* The device only says how KV would lie: it has one thread and none of the weights. */
-static void test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens(void **state) {
+static void test_a_simulated_model_answers_with_ordinary_words_up_to_max_tokens(void **state) {
     (void)state;
     struct service s;
     struct err err = {0};
@@ -291,7 +291,7 @@ static void on_stall(void *ctx, int64_t stalled_us) {
 }
 
 /* In a process of its own: a step that hangs can only be left with the process. */
-static void test_a_step_that_hangs_is_noticed_by_the_watchdog(void **state) {
+static void test_a_step_that_hangs_is_reported_by_the_watchdog(void **state) {
     (void)state;
     pid_t child = fork();
     assert_true(child >= 0);
@@ -343,13 +343,13 @@ static void test_failing_steps_in_a_row_are_counted_until_one_succeeds(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_follow_from_memory),
-        cmocka_unit_test(test_kept_text_fills_a_quarter_or_a_context_unless_the_pool_was_said),
+        cmocka_unit_test(test_cached_prefixes_fill_a_quarter_or_a_context_unless_a_size_is_set),
         cmocka_unit_test(test_what_the_device_cannot_do_is_refused),
         cmocka_unit_test(test_whole_prompts_may_be_longer_than_a_step),
-        cmocka_unit_test(test_several_models_live_in_one_process_and_die_one_by_one),
+        cmocka_unit_test(test_several_models_are_open_in_one_process),
         cmocka_unit_test(test_a_stop_token_ends_an_answer_but_not_before_min_tokens),
-        cmocka_unit_test(test_a_pretended_model_answers_with_ordinary_words_up_to_max_tokens),
-        cmocka_unit_test(test_a_step_that_hangs_is_noticed_by_the_watchdog),
+        cmocka_unit_test(test_a_simulated_model_answers_with_ordinary_words_up_to_max_tokens),
+        cmocka_unit_test(test_a_step_that_hangs_is_reported_by_the_watchdog),
         cmocka_unit_test(test_failing_steps_in_a_row_are_counted_until_one_succeeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,7 +172,7 @@ static void check_moves(enum kv_type type, uint32_t tiles, uint32_t slots) {
     rig_close(&r);
 }
 
-static void test_blocks_come_back_as_they_left(void **state) {
+static void test_swapped_in_blocks_have_the_bytes_that_were_swapped_out(void **state) {
     (void)state;
     for (uint32_t type = KV_F16; type <= KV_I8; type++)
         for (uint32_t tiles = 1; tiles <= 4; tiles++) {
@@ -230,7 +230,7 @@ static void test_nothing_is_left_in_the_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks_come_back_as_they_left),
+        cmocka_unit_test(test_swapped_in_blocks_have_the_bytes_that_were_swapped_out),
         cmocka_unit_test(test_a_folder_that_cannot_be_used_is_named),
         cmocka_unit_test(test_no_slots_need_no_folder),
         cmocka_unit_test(test_more_slots_than_can_be_addressed_are_refused),

@@ -61,7 +61,7 @@ static void finish(struct writing *w, enum finish_reason reason, enum finish_rea
     text_output_deinit(&w->output);
 }
 
-static void test_a_beginning_is_held_back_until_it_is_decided(void **state) {
+static void test_text_is_held_back_until_a_stop_string_is_ruled_out(void **state) {
     (void)state;
     const struct str stops[] = {STR("</s>"), STR("User:")};
     struct writing w;
@@ -76,7 +76,7 @@ static void test_a_beginning_is_held_back_until_it_is_decided(void **state) {
     finish(&w, FINISH_CANCELLED, FINISH_STOP, "Hi </b> ");
 }
 
-static void test_what_is_held_back_is_shown_at_the_end(void **state) {
+static void test_text_held_back_is_shown_at_the_end(void **state) {
     (void)state;
     const struct str stops[] = {STR("abc")};
     struct writing w;
@@ -227,7 +227,7 @@ static void run_random(struct rng *rng) {
     buf_deinit(&whole);
 }
 
-static void test_pieces_change_nothing(void **state) {
+static void test_any_split_into_tokens_gives_the_same_text(void **state) {
     (void)state;
     struct rng rng = {.seed = 5};
     for (int i = 0; i < 20000; i++) run_random(&rng);
@@ -235,8 +235,8 @@ static void test_pieces_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_beginning_is_held_back_until_it_is_decided),
-        cmocka_unit_test(test_what_is_held_back_is_shown_at_the_end),
+        cmocka_unit_test(test_text_is_held_back_until_a_stop_string_is_ruled_out),
+        cmocka_unit_test(test_text_held_back_is_shown_at_the_end),
         cmocka_unit_test(test_half_a_character_waits_for_its_other_bytes),
         cmocka_unit_test(test_a_stop_string_that_the_last_bytes_complete_ends_the_text),
         cmocka_unit_test(test_include_stop_keeps_the_stop_string),
@@ -246,7 +246,7 @@ int main(void) {
         cmocka_unit_test(test_an_ignored_end_token_is_hidden_and_the_text_goes_on),
         cmocka_unit_test(test_the_caller_can_show_some_special_tokens),
         cmocka_unit_test(test_a_buffer_that_is_too_small_is_reported),
-        cmocka_unit_test(test_pieces_change_nothing),
+        cmocka_unit_test(test_any_split_into_tokens_gives_the_same_text),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

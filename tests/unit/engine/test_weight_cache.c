@@ -196,7 +196,7 @@ static uint32_t count_images(const struct rig *r, char path[PATH_BYTES]) {
     return count;
 }
 
-static void test_a_model_that_was_touched_or_replaced_is_another(void **state) {
+static void test_a_model_that_was_changed_or_replaced_gets_a_new_image(void **state) {
     struct rig *r = *state;
     char hash[SHA256_HEX_BYTES], path[PATH_BYTES], other[PATH_BYTES];
     struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1, .tv_nsec = 1}};
@@ -221,7 +221,7 @@ static void test_a_model_that_was_touched_or_replaced_is_another(void **state) {
 }
 
 /* The last byte is a weight's. The clock of files moves in steps of some milliseconds. */
-static void test_other_bytes_under_the_old_times_are_another_model(void **state) {
+static void test_other_bytes_with_the_old_times_are_another_model(void **state) {
     enum { CLOCK_STEP_US = 50000 };
     struct rig *r = *state;
     char one[SHA256_HEX_BYTES], two[SHA256_HEX_BYTES];
@@ -235,7 +235,7 @@ static void test_other_bytes_under_the_old_times_are_another_model(void **state)
     assert_int_equal(visit(r, r->copy, false, two).read, 0);
 }
 
-static void test_an_image_tells_nobody_what_its_model_does_not(void **state) {
+static void test_an_image_is_readable_only_by_those_who_can_read_its_model(void **state) {
     struct rig *r = *state;
     char hash[SHA256_HEX_BYTES], path[PATH_BYTES];
     struct stat info;
@@ -264,7 +264,7 @@ static void test_forgetting_a_model_leaves_the_others(void **state) {
     assert_int_equal(visit(r, other, false, hash).made, 0);
 }
 
-static void test_every_instruction_set_has_its_own(void **state) {
+static void test_every_instruction_set_has_its_own_image(void **state) {
     struct rig *r = *state;
     char path[PATH_BYTES], hash[2][SHA256_HEX_BYTES];
     const char *text;
@@ -286,7 +286,7 @@ static void test_every_instruction_set_has_its_own(void **state) {
     forward_close(e);
 }
 
-static void test_a_damaged_image_is_found_removed_and_made_anew(void **state) {
+static void test_a_damaged_image_is_found_removed_and_made_again(void **state) {
     struct rig *r = *state;
     char path[PATH_BYTES], hash[SHA256_HEX_BYTES], right[SHA256_HEX_BYTES];
     visit(r, r->copy, false, right);
@@ -317,7 +317,7 @@ static void test_an_image_without_its_end_is_replaced(void **state) {
     assert_int_equal(visit(r, r->copy, false, hash).made, 0);
 }
 
-static void test_two_that_keep_at_once_do_no_harm(void **state) {
+static void test_two_processes_can_write_images_at_once(void **state) {
     struct rig *r = *state;
     struct forward *e[2];
     const char *text;
@@ -334,7 +334,7 @@ static void test_two_that_keep_at_once_do_no_harm(void **state) {
     assert_int_equal(visit(r, r->copy, true, hash).made, 0);
 }
 
-static void test_a_folder_that_cannot_be_made_is_said_once(void **state) {
+static void test_a_folder_that_cannot_be_created_is_reported_once(void **state) {
     struct rig *r = *state;
     enum status st;
     const char *text;
@@ -422,22 +422,24 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept_weights_give_the_same_bits),
         cmocka_unit_test(test_the_real_model_gives_the_same_bits),
-        cmocka_unit_test_setup_teardown(test_a_model_that_was_touched_or_replaced_is_another,
+        cmocka_unit_test_setup_teardown(test_a_model_that_was_changed_or_replaced_gets_a_new_image,
                                         set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_bytes_under_the_old_times_are_another_model,
+        cmocka_unit_test_setup_teardown(test_other_bytes_with_the_old_times_are_another_model,
                                         set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_an_image_tells_nobody_what_its_model_does_not, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_an_image_is_readable_only_by_those_who_can_read_its_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_forgetting_a_model_leaves_the_others, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_every_instruction_set_has_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_damaged_image_is_found_removed_and_made_anew, set_up,
+        cmocka_unit_test_setup_teardown(test_every_instruction_set_has_its_own_image, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_damaged_image_is_found_removed_and_made_again,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_image_without_its_end_is_replaced, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_two_that_keep_at_once_do_no_harm, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_made_is_said_once, set_up,
+        cmocka_unit_test_setup_teardown(test_two_processes_can_write_images_at_once, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_created_is_reported_once,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_a_folder_there_is_no_cache, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_closing_stops_the_writer, set_up, tear_down),
     };
