@@ -45,6 +45,8 @@ static const struct {
     {"timed=off", offsetof(struct cuda_switches, timed), false},
     {"whole=on", offsetof(struct cuda_switches, whole), true},
     {"whole=off", offsetof(struct cuda_switches, whole), false},
+    {"upload=on", offsetof(struct cuda_switches, upload), true},
+    {"upload=off", offsetof(struct cuda_switches, upload), false},
     {"lean=on", offsetof(struct cuda_switches, lean), true},
     {"lean=off", offsetof(struct cuda_switches, lean), false},
 };
@@ -82,7 +84,8 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         err, ST_BAD,
         "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
         "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain|few|many "
-        ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,whole=on|off ,lean=on|off behind "
+        ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,whole=on|off ,upload=on|off "
+        ",lean=on|off behind "
         "it",
         STR_ARG(args));
 }

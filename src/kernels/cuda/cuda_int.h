@@ -24,6 +24,7 @@ enum { CUDA_MANY_ROWS = 16 }; /* from here on products go to cuBLASLt */
 struct cuda_blas;   /* blaslt.h */
 struct cuda_graphs; /* graphs.c */
 struct cuda_watch;  /* profile.c */
+struct cuda_upload; /* upload.h */
 
 /* The parts of one product, one behind the other in memory, so that one launch does all. */
 struct cuda_joint {
@@ -52,6 +53,7 @@ struct cuda_device {
     struct CUstream_st *stream;
     struct cuda_blas *blas; /* NULL: our own kernels do all products */
     struct cuda_weight *weights;
+    struct cuda_upload *upload;       /* while weights are copied; NULL: not needed yet */
     struct cuda_watch *watch;         /* NULL: nobody does */
     size_t weight_bytes, other_bytes; /* taken so far; other: KV and scratch */
 };

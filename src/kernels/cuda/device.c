@@ -11,6 +11,7 @@
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/upload.h"
 
 enum { MAJOR_MIN = 8, HOPPER_MAJOR = 9 }; /* compute capability; 8: Ampere */
 
@@ -108,8 +109,11 @@ static size_t device_kv_block_bytes(void *self, const struct kv_shape *shape) {
 
 static enum status device_create_program(void *self, const struct program_options *options,
                                          struct device_program **out, struct err *err) {
-    cuda_enter(self);
-    return cuda_program_create(self, options, out, err);
+    struct cuda_device *dev = self;
+    cuda_enter(dev);
+    cuda_upload_destroy(dev->upload); /* weights are there */
+    dev->upload = NULL;
+    return cuda_program_create(dev, options, out, err);
 }
 
 static void device_destroy_program(void *self, struct device_program *p) {
@@ -134,6 +138,7 @@ static void device_close(void *self) {
     cuda_enter(dev);
     cudaStreamSynchronize(dev->stream);
     cuda_watch_destroy(dev->watch);
+    cuda_upload_destroy(dev->upload);
     cuda_weights_destroy(dev);
     cuda_blas_close(dev->blas);
     if (dev->stream) cudaStreamDestroy(dev->stream);

@@ -34,6 +34,7 @@ struct cuda_switches {
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool whole;            /* attention of many rows does a sequence in one block */
+    bool upload;           /* large weights are copied by several threads */
     bool lean;             /* results that are wanted in 16 bits alone are not written as floats */
 };
 

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/upload.h"
 
 enum { PIECE_BYTES = 8 << 20, BLOCK_ELEMS_MAX = 256, GROUPS_MAX = 16 };
 
@@ -60,10 +61,25 @@ static struct cuda_matrix describe(const struct weight *w, size_t *bytes) {
 
 /* ---- plain weights ---- */
 
+/* From here on it pays to copy by several threads. */
+enum { LARGE_BYTES = 16 << 20 };
+
+static struct cuda_upload *upload_for(struct cuda_device *dev, size_t bytes) {
+    if (!dev->switches.upload || bytes < LARGE_BYTES) return NULL;
+    if (!dev->upload) dev->upload = cuda_upload_create(dev->card);
+    return dev->upload;
+}
+
 /* As the file has them, but for the columns that are filled up. */
-static bool copy_plain(const struct weight *w, const struct cuda_matrix *m, uint8_t *to) {
+static bool copy_plain(struct cuda_device *dev, const struct weight *w, const struct cuda_matrix *m,
+                       uint8_t *to) {
     size_t width = m->form == CUDA_F32 ? sizeof(float) : sizeof(uint16_t);
+    size_t bytes = m->expert_elems * width;
+    struct cuda_upload *upload = m->row_elems == w->cols ? upload_for(dev, bytes) : NULL;
     for (uint32_t e = 0; e < w->experts; e++) {
+        if (upload && !cuda_upload_copy(upload, to + e * bytes, weight_data(w, e), bytes))
+            return false;
+        if (upload) continue;
         cudaError_t rc =
             cudaMemcpy2D(to + e * m->expert_elems * width, m->row_elems * width, weight_data(w, e),
                          w->cols * width, w->cols * width, w->rows, cudaMemcpyHostToDevice);
@@ -172,7 +188,7 @@ static bool copy_codes(const struct weight *w, const struct cuda_matrix *m) {
 
 /* ---- entry points ---- */
 
-static bool fill(const struct weight *w, struct cuda_weight *out) {
+static bool fill(struct cuda_device *dev, const struct weight *w, struct cuda_weight *out) {
     struct cuda_matrix *m = &out->matrix;
     uint8_t *memory = out->memory;
     m->data = memory;
@@ -181,7 +197,7 @@ static bool fill(const struct weight *w, struct cuda_weight *out) {
         if (dtype_info(w->type)->has_min) m->min = m->scale + w->experts * m->expert_scales;
         return copy_codes(w, m);
     }
-    if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(w, m, memory);
+    if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(dev, w, m, memory);
     void *piece = mem_alloc(PIECE_BYTES);
     bool is_done = piece && copy_halved(w, m, memory, piece);
     mem_free(piece);
@@ -203,7 +219,7 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     dev->weight_bytes += out->bytes;
     out->next = dev->weights;
     dev->weights = out;
-    bool is_filled = fill(w, out) && cudaDeviceSynchronize() == cudaSuccess;
+    bool is_filled = fill(dev, w, out) && cudaDeviceSynchronize() == cudaSuccess;
     if (!is_filled) {
         TRY(cuda_check("copying a weight", err));
         return err_set(err, ST_NOMEM, "cuda: out of memory while copying weight %.*s",
