@@ -21,7 +21,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: bench-peers test-arm help
+.PHONY: bench-peers test-arm test-gpu bench-gpu help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # Targets run one after another; ninja and run_tests use all cores.
@@ -124,6 +124,14 @@ bench-server: build/stamps/test ## measure the HTTP server alone, with a runner 
 	@tools/build build bench_serve_load jitney
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tools/bench_server
+
+test-gpu: build/stamps/run ## check the device cuda on this machine's GPU: ops, sampling, models, bits of steps
+	@tools/gpu_check pack build/gpu
+	@build/gpu/run rows products attention sampling models steps --variants ,graphs=off
+
+bench-gpu: build/stamps/run ## measure steps of real shapes on this machine's GPU
+	@tools/gpu_check pack build/gpu
+	@build/gpu/run time
 
 bench-peers: build/stamps/run ## compare jitney with llama.cpp, OpenVINO, vLLM and torch: FLAGS="--quick"
 	@tools/build build jitney bench_peer_worker bench_peaks

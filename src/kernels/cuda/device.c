@@ -14,6 +14,7 @@
 #include "kernels/cuda/upload.h"
 
 enum { MAJOR_MIN = 8, HOPPER_MAJOR = 9 }; /* compute capability; 8: Ampere */
+enum { SHARED_BYTES_OF_FEW = 192 << 10 }; /* products of few rows use up to so much of a block's */
 
 /* ---- the card ---- */
 
@@ -188,7 +189,7 @@ static enum status check_card(struct cuda_device *dev, struct err *err) {
         return cuda_check("asking for the card's properties", err);
     snprintf(dev->card_name, sizeof(dev->card_name), "%s", prop.name);
     dev->multiprocessors = (uint32_t)prop.multiProcessorCount;
-    if (prop.major < HOPPER_MAJOR)
+    if (prop.major < HOPPER_MAJOR || prop.sharedMemPerBlockOptin < SHARED_BYTES_OF_FEW)
         dev->switches.overlap = dev->switches.few_rows = dev->switches.few_codes = false;
     if (prop.major >= MAJOR_MIN) return ST_OK;
     return err_set(err, ST_BAD,
