@@ -1,6 +1,8 @@
 /* api/codec.c - a view of an answer's log. See api/codec.h for the contract. */
 #include "api/codec.h"
 
+#include <string.h>
+
 enum { SCRATCH_BYTES_MAX = 1 << 28 };
 
 void encoder_init(struct encoder *e, const struct codec *codec, const struct answer *answer,
@@ -8,19 +10,46 @@ void encoder_init(struct encoder *e, const struct codec *codec, const struct ans
     *e = (struct encoder){.codec = codec, .answer = answer, .after = after, .put = put, .ctx = ctx};
     buf_init(&e->scratch, SCRATCH_BYTES_MAX);
     buf_init(&e->text, SCRATCH_BYTES_MAX);
+    buf_init(&e->pending, SCRATCH_BYTES_MAX);
 }
 
 void encoder_deinit(struct encoder *e) {
     buf_deinit(&e->scratch);
     buf_deinit(&e->text);
+    buf_deinit(&e->pending);
 }
+
+/* Before each piece in `pending`, which then holds its name and its data. */
+struct piece_head {
+    uint32_t number;
+    size_t name_bytes, data_bytes;
+};
 
 void encoder_put(struct encoder *e, struct str name, struct str data) {
     if (e->status == ST_OK) e->status = buf_status(&e->scratch);
     if (e->status == ST_OK) e->status = buf_status(&e->text);
     if (e->status != ST_OK) return;
     e->pieces++;
-    if (e->pieces > e->after) e->put(e->ctx, e->pieces, name, data);
+    if (e->pieces <= e->after) return;
+    const struct piece_head head = {e->pieces, name.len, data.len};
+    buf_put(&e->pending, &head, sizeof(head));
+    buf_put_str(&e->pending, name);
+    buf_put_str(&e->pending, data);
+    e->status = buf_status(&e->pending);
+}
+
+static void send_pending(struct encoder *e) {
+    struct str left = buf_str(&e->pending);
+    while (e->status == ST_OK && left.len > 0) {
+        struct piece_head head;
+        memcpy(&head, left.ptr, sizeof(head));
+        left = str_skip(left, sizeof(head));
+        const struct str name = str_take(left, head.name_bytes);
+        left = str_skip(left, head.name_bytes);
+        e->put(e->ctx, head.number, name, str_take(left, head.data_bytes));
+        left = str_skip(left, head.data_bytes);
+    }
+    buf_clear(&e->pending);
 }
 
 /* After a failure before the first event only end() writes. */
@@ -39,8 +68,9 @@ bool encoder_run(struct encoder *e, uint32_t events_max) {
         struct api_event ev = event_log_at(log, e->next_event++);
         e->codec->event(e, &ev);
     }
-    if (e->next_event < count) return false;
-    if (is_done) e->codec->end(e);
-    e->has_ended = is_done;
-    return true;
+    const bool is_all = e->next_event == count;
+    if (is_all && is_done) e->codec->end(e);
+    e->has_ended = is_all && is_done;
+    send_pending(e);
+    return is_all;
 }

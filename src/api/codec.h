@@ -72,6 +72,7 @@ struct encoder {
     uint32_t notes[ENCODER_NOTES]; /* the codec's own state: which item is open and the like */
     struct buf scratch;            /* the codec's, for the piece under construction */
     struct buf text;               /* the codec's: what it must repeat at the end */
+    struct buf pending;            /* pieces that encoder_run has still to send */
     piece_fn *put;
     void *ctx;
 };
@@ -85,8 +86,9 @@ void encoder_deinit(struct encoder *e);
  * True: no event is left. */
 bool encoder_run(struct encoder *e, uint32_t events_max);
 
-/* For codecs: send a piece. `name` is the event's type where the wire format has one; may be
- * empty. If a scratch buffer has failed, nothing is sent and e->status says so. */
+/* For codecs: add a piece; encoder_run sends it when the codec has returned. `name` is the event's
+ * type where the wire format has one; may be empty. If a scratch buffer has failed, nothing is
+ * added and e->status says so. */
 void encoder_put(struct encoder *e, struct str name, struct str data);
 
 #endif

@@ -125,11 +125,9 @@ uint32_t exchange_set_host(struct http_exchange *x, struct str host) {
 }
 
 void exchange_head_done(struct http_exchange *x) {
-    const struct http_server *s = x->conn->server;
     x->head.headers = x->headers;
     x->has_head = true;
     buf_init(&x->body, SIZE_MAX / 2);
-    if (s->handler->on_head) s->handler->on_head(s->ctx, x);
 }
 
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
@@ -140,12 +138,6 @@ uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
     if (buf_status(&x->body) != ST_OK) return 503;
     s->bodies_bytes += bytes.len;
     return 0;
-}
-
-void exchange_body_done(struct http_exchange *x) {
-    const struct http_server *s = x->conn->server;
-    x->is_handled = true;
-    s->handler->on_request(s->ctx, x);
 }
 
 void exchange_gone(struct http_exchange *x) {

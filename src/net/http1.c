@@ -400,7 +400,9 @@ static void finish_body(struct conn *c) {
     }
     h->state = H1_ANSWER;
     conn_wait(c, WAIT_NONE);
-    if (!h->x->is_answered) exchange_body_done(h->x);
+    if (h->x->is_answered) return;
+    h->x->is_handled = true;
+    c->server->handler->on_request(c->server->ctx, h->x);
 }
 
 /* The handler has seen the head. If it has not responded, prepare to receive the body. */
@@ -446,6 +448,7 @@ static void take_head(struct conn *c, struct str text, bool has_more) {
     h->wants_continue = f.wants_continue && !h->is_http10 && (f.is_chunked || f.length > 0);
     conn_wait(c, WAIT_NONE);
     exchange_head_done(f.x);
+    if (c->server->handler->on_head) c->server->handler->on_head(c->server->ctx, f.x);
     if (h->state != H1_OVER) begin_body(c, has_more);
 }
 

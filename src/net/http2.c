@@ -242,6 +242,8 @@ static void finish_head(struct h2_stream *st, bool has_body) {
         return;
     }
     exchange_head_done(st->x);
+    const struct http_server *s = st->x->conn->server;
+    if (s->handler->on_head) s->handler->on_head(s->ctx, st->x);
     if (has_body && is_unanswered(st)) expect_body(st);
 }
 
@@ -267,7 +269,10 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 
 static void request_complete(struct h2_stream *st) {
     st->has_request = true;
-    if (is_unanswered(st)) exchange_body_done(st->x);
+    if (!is_unanswered(st)) return;
+    const struct http_server *s = st->x->conn->server;
+    st->x->is_handled = true;
+    s->handler->on_request(s->ctx, st->x);
 }
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {

@@ -54,13 +54,13 @@ uint32_t exchange_add_header(struct http_exchange *x, struct str name, struct st
  * with OPTIONS. 0 or a status as above, or 414. */
 uint32_t exchange_set_target(struct http_exchange *x, struct str method, struct str target);
 uint32_t exchange_set_host(struct http_exchange *x, struct str host);
-/* These call the handler, which may respond at once and so end the exchange: `x` may be freed when
- * they return. */
-void exchange_head_done(struct http_exchange *x); /* calls on_head    */
+/* The head is complete. The protocol then calls the handler's on_head, and on_request when the body
+ * is complete. A handler may respond at once and so end the exchange: `x` may be freed when it
+ * returns. */
+void exchange_head_done(struct http_exchange *x);
 /* 0: added; 413: over its limit; 503: out of memory, or all bodies together are over theirs. Does
  * not call the handler. */
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes);
-void exchange_body_done(struct http_exchange *x); /* calls on_request */
 void exchange_gone(struct http_exchange *x);      /* calls on_gone if needed, then destroys */
 /* The response has ended: calls on_end and destroys. The last call of a protocol's send_head with
  * a body, send_end and send_abort. */
