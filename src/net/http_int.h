@@ -61,7 +61,7 @@ void exchange_head_done(struct http_exchange *x);
 /* 0: added; 413: over its limit; 503: out of memory, or all bodies together are over theirs. Does
  * not call the handler. */
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes);
-void exchange_gone(struct http_exchange *x);      /* calls on_gone if needed, then destroys */
+void exchange_gone(struct http_exchange *x); /* calls on_gone if needed, then destroys */
 /* The response has ended: calls on_end and destroys. The last call of a protocol's send_head with
  * a body, send_end and send_abort. */
 void exchange_end(struct http_exchange *x);
