@@ -75,9 +75,9 @@ test: build/stamps/test ## run every test, also with the address, undefined and 
 	    --ctest asan=build/asan --ctest tsan=build/tsan,thread --ctest release=build
 
 test-identity: build/stamps/test ## compare answers in a batch with answers alone, all on the real model
-	@tools/build build test_crowds jitney -DJITNEY_TESTS=ON
+	@tools/build build test_batch_identity jitney -DJITNEY_TESTS=ON
 	@$(JITNEY) pull smollm2
-	@JITNEY_IDENTITY=full build/tests/test_crowds
+	@JITNEY_IDENTITY=full build/tests/test_batch_identity
 
 test-arm: build/stamps/arm ## run kernel, golden and batch tests compiled for 64-bit Arm, in qemu
 	@tools/build build jitney

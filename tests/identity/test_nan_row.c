@@ -1,7 +1,7 @@
 /* Goal:   a model that gives NaN for one row ends that request with an error; the others go on to
  *         the same bits.
  * Method: NaN is written into one output of one step behind the forward pass, at every step and
- *         output of a small crowd in turn; the crowd without the fault is the reference.
+ *         output of a small batch in turn; the batch without the fault is the reference.
  * wrap: cpu_program_create cpu_program_submit pool_run */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "engine/service.h"
 #include "unit/kernels/cpu/edit_logits.h"
 
-enum { CROWD = 3, ANSWER = 6, STEPS_NONE = INT32_MAX };
+enum { BATCH = 3, ANSWER = 6, STEPS_NONE = INT32_MAX };
 
 static struct {
     uint32_t step, output; /* where NaN goes */
@@ -29,12 +29,12 @@ static void edit_logits(const struct logits *l) {
     fault.done = true;
 }
 
-/* The crowd, stepped to its end; who has failed is told. */
-static void run(uint32_t step, uint32_t output, struct request *out[CROWD]) {
+/* Steps the batch to its end; the requests report which of them failed. */
+static void run(uint32_t step, uint32_t output, struct request *out[BATCH]) {
     struct service s;
     struct err err = {0};
     struct service_options o = {.knobs = knobs_default(), .ctx_tokens = 64, .tokens_only = true};
-    o.knobs.max_seqs = CROWD;
+    o.knobs.max_seqs = BATCH;
     o.knobs.threads = 2;
     o.knobs.max_step_tokens = 16;
     if (service_open(&s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err) != ST_OK)
@@ -42,7 +42,7 @@ static void run(uint32_t step, uint32_t output, struct request *out[CROWD]) {
     memset(&fault, 0, sizeof(fault));
     fault.step = step;
     fault.output = output;
-    for (uint32_t i = 0; i < CROWD; i++) {
+    for (uint32_t i = 0; i < BATCH; i++) {
         const int32_t prompt[] = {3, 1, (int32_t)i, 5, 9, 2, 6};
         struct request_spec spec = {.prompt = prompt,
                                     .prompt_tokens = 7,
@@ -59,9 +59,9 @@ static void run(uint32_t step, uint32_t output, struct request *out[CROWD]) {
     service_close(&s);
 }
 
-static void compare(struct request *const want[CROWD], struct request *const got[CROWD]) {
+static void compare(struct request *const want[BATCH], struct request *const got[BATCH]) {
     uint32_t failed = 0;
-    for (uint32_t i = 0; i < CROWD; i++) {
+    for (uint32_t i = 0; i < BATCH; i++) {
         const struct choice *a = &want[i]->choices[0], *b = &got[i]->choices[0];
         uint32_t ready;
         enum finish_reason finish = choice_poll(b, &ready);
@@ -75,24 +75,24 @@ static void compare(struct request *const want[CROWD], struct request *const got
     assert_int_equal(failed, fault.done ? 1 : 0);
 }
 
-static void drop(struct request *r[CROWD]) {
-    for (uint32_t i = 0; i < CROWD; i++) request_unref(r[i]);
+static void drop(struct request *r[BATCH]) {
+    for (uint32_t i = 0; i < BATCH; i++) request_unref(r[i]);
 }
 
 static void test_nan_in_any_row_harms_nobody_else(void **state) {
     (void)state;
-    struct request *want[CROWD], *got[CROWD];
+    struct request *want[BATCH], *got[BATCH];
     uint32_t done = 0;
     run(STEPS_NONE, 0, want);
     uint32_t steps = fault.steps;
     for (uint32_t step = 0; step < steps; step++)
-        for (uint32_t output = 0; output < CROWD; output++) {
+        for (uint32_t output = 0; output < BATCH; output++) {
             run(step, output, got);
             compare(want, got);
             done += fault.done;
             drop(got);
         }
-    assert_int_equal(done, CROWD * ANSWER); /* every token of every answer was hit */
+    assert_int_equal(done, BATCH * ANSWER); /* every token of every answer was hit */
     drop(want);
 }
 

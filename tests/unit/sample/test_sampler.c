@@ -26,14 +26,14 @@ enum { VOCAB_BIG = 50257, HISTORY_MAX = 400 };
 static struct row_sampler *row_sampler;
 static uint32_t row_sampler_vocab;
 
-static void use_chooser(uint32_t vocab) {
+static void use_row_sampler(uint32_t vocab) {
     if (row_sampler && row_sampler_vocab == vocab) return;
     row_sampler_destroy(row_sampler);
     assert_int_equal(row_sampler_create(vocab, &row_sampler), ST_OK);
     row_sampler_vocab = vocab;
 }
 
-static int drop_chooser(void **state) {
+static int drop_row_sampler(void **state) {
     (void)state;
     row_sampler_destroy(row_sampler);
     row_sampler = NULL;
@@ -229,7 +229,7 @@ static struct sampler *create_fine(const struct sample_params *p, uint32_t vocab
     const struct sample_bounds bounds = {vocab, tokens_max};
     struct err err = {0};
     struct sampler *s = NULL;
-    use_chooser(vocab);
+    use_row_sampler(vocab);
     if (sampler_create(p, &bounds, &s, &err) != ST_OK) fail_msg("%s", err.text);
     return s;
 }
@@ -665,5 +665,5 @@ int main(void) {
         cmocka_unit_test(test_an_end_cannot_come_before_min_tokens),
         cmocka_unit_test(test_settings_out_of_range_are_named),
     };
-    return cmocka_run_group_tests(tests, NULL, drop_chooser);
+    return cmocka_run_group_tests(tests, NULL, drop_row_sampler);
 }

@@ -1,5 +1,5 @@
-/* identity/crowd.c - see identity/crowd.h. */
-#include "identity/crowd.h"
+/* identity/batch_run.c - see identity/batch_run.h. */
+#include "identity/batch_run.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,11 +17,11 @@ enum {
     FAMILIES = 3,
     STREAM_TOKENS = TINY_CTX,
     STEPS_MAX = 200000,
-    CROWD_MAX = 16,
+    RUN_REQUESTS_MAX = 16,
     STEP_US = 1000,
     IDLE_US = 20000,
     VERIFY_EVERY = 16,
-    SHORT_TICKETS = 10, /* the first so many have up to 64 tokens: answers weigh more */
+    SHORT_REQUESTS = 10, /* the first so many have up to 64 tokens: answers weigh more */
 };
 
 /* ---- a clock that is told ---- */
@@ -44,18 +44,18 @@ struct alone {
     struct service service;
 };
 
-/* ---- tickets ---- */
+/* ---- requests ---- */
 
 static const uint16_t tiny_lengths[] = {1,  2,  5,   15,  16,  17,  31,  33,  48,  64,  65,
                                         80, 96, 100, 128, 150, 200, 255, 256, 257, 300, 310};
 static const uint16_t real_lengths[] = {1,  2,  5,  15, 16, 17, 24, 31, 33, 40, 48,
                                         20, 36, 80, 64, 60, 49, 96, 30, 18, 70, 100};
-enum { LENGTHS = sizeof(tiny_lengths) / sizeof(tiny_lengths[0]), TWINS = TICKETS - LENGTHS };
+enum { LENGTHS = sizeof(tiny_lengths) / sizeof(tiny_lengths[0]), TWINS = REQUESTS - LENGTHS };
 
-static struct sample_params sampling_of(uint32_t ticket) {
+static struct sample_params sampling_of(uint32_t request) {
     struct sample_params p = sample_params_default();
-    p.seed = 1000 + 16 * (uint64_t)ticket; /* choices of different tickets draw differently */
-    switch (ticket % 4) {
+    p.seed = 1000 + 16 * (uint64_t)request; /* choices of different requests draw differently */
+    switch (request % 4) {
     case 0:
         p.temperature = 0;
         break;
@@ -76,16 +76,16 @@ static struct sample_params sampling_of(uint32_t ticket) {
 }
 
 /* Answers to short prompts are long: they outgrow the blocks that were there at admission. */
-static uint32_t answer_of(uint32_t ticket, bool is_real) {
-    bool is_short = ticket < SHORT_TICKETS;
-    if (is_real) return is_short ? 12 + ticket : 4 + ticket % 5;
-    return is_short ? 32 + ticket * 7 % (ANSWER_MAX - 32) : 8 + ticket * 7 % 32;
+static uint32_t answer_of(uint32_t request, bool is_real) {
+    bool is_short = request < SHORT_REQUESTS;
+    if (is_real) return is_short ? 12 + request : 4 + request % 5;
+    return is_short ? 32 + request * 7 % (ANSWER_MAX - 32) : 8 + request * 7 % 32;
 }
 
 /* The beginning of a family's stream; one in four ends on its own tokens, so that prefixes meet
  * in the middle of prompts and of blocks. */
-static enum status make_ticket(struct line *l, uint32_t i, uint32_t length, bool is_real) {
-    struct ticket *t = &l->tickets[i];
+static enum status make_ticket(struct test_model *l, uint32_t i, uint32_t length, bool is_real) {
+    struct test_request *t = &l->requests[i];
     struct rng stream = {.seed = 77 + i % FAMILIES}, own = {.seed = 500 + i};
     t->sample = sampling_of(i);
     t->max_tokens = answer_of(i, is_real);
@@ -100,9 +100,9 @@ static enum status make_ticket(struct line *l, uint32_t i, uint32_t length, bool
 }
 
 /* The same prompt but for one token at the edge of a block: sharing that block would be wrong. */
-static enum status make_twin(struct line *l, uint32_t i, uint32_t of, uint32_t at) {
-    struct ticket *t = &l->tickets[i];
-    const struct ticket *first = &l->tickets[of];
+static enum status make_twin(struct test_model *l, uint32_t i, uint32_t of, uint32_t at) {
+    struct test_request *t = &l->requests[i];
+    const struct test_request *first = &l->requests[of];
     *t = *first;
     t->prompt = (int32_t *)(void *)mem_dup(first->prompt, first->prompt_tokens * sizeof(int32_t));
     if (!t->prompt) return ST_NOMEM;
@@ -111,7 +111,7 @@ static enum status make_twin(struct line *l, uint32_t i, uint32_t of, uint32_t a
     return ST_OK;
 }
 
-static enum status make_tickets(struct line *l, bool is_real) {
+static enum status make_tickets(struct test_model *l, bool is_real) {
     const uint16_t *lengths = is_real ? real_lengths : tiny_lengths;
     for (uint32_t i = 0; i < LENGTHS; i++) TRY(make_ticket(l, i, lengths[i], is_real));
     static const uint8_t twins[TWINS][2] = {{8, 15}, {9, 31}, {13, 47}, {14, 63}};
@@ -121,7 +121,7 @@ static enum status make_tickets(struct line *l, bool is_real) {
     return ST_OK;
 }
 
-static enum status read_vocab(struct line *l, struct err *err) {
+static enum status read_vocab(struct test_model *l, struct err *err) {
     struct host h;
     TRY(host_open(&h, l->path, &(struct host_options){.threads = 1, .tokens_only = true}, err));
     l->vocab = h.model->hp.vocab;
@@ -129,35 +129,35 @@ static enum status read_vocab(struct line *l, struct err *err) {
     return ST_OK;
 }
 
-enum status line_open(struct line *l, const char *name, const char *path, bool is_real,
-                      struct err *err) {
+enum status test_model_open(struct test_model *l, const char *name, const char *path, bool is_real,
+                            struct err *err) {
     const char *device = getenv("JITNEY_RIDES_DEVICE");
-    *l = (struct line){.name = name,
-                       .device = device ? device : "cpu",
-                       .ctx_tokens = is_real ? REAL_CTX : TINY_CTX};
+    *l = (struct test_model){.name = name,
+                             .device = device ? device : "cpu",
+                             .ctx_tokens = is_real ? REAL_CTX : TINY_CTX};
     CHECK(strlen(path) < sizeof(l->path));
     memcpy(l->path, path, strlen(path) + 1);
     TRY(read_vocab(l, err));
-    l->references = mem_zalloc_array(KV_TYPES * TICKETS * CHOICES, sizeof(l->references[0]));
+    l->references = mem_zalloc_array(KV_TYPES * REQUESTS * CHOICES, sizeof(l->references[0]));
     enum status st = l->references ? make_tickets(l, is_real) : ST_NOMEM;
     if (st == ST_OK) return ST_OK;
-    line_close(l);
+    test_model_close(l);
     return err_set(err, st, "%s: out of memory", name);
 }
 
-void line_close(struct line *l) {
-    for (uint32_t i = 0; i < TICKETS; i++) mem_free(l->tickets[i].prompt);
+void test_model_close(struct test_model *l) {
+    for (uint32_t i = 0; i < REQUESTS; i++) mem_free(l->requests[i].prompt);
     for (uint32_t i = 0; i < KV_TYPES; i++) {
         if (l->alone[i]) service_close(&l->alone[i]->service);
         mem_free(l->alone[i]);
     }
     mem_free(l->references);
-    *l = (struct line){.name = NULL};
+    *l = (struct test_model){.name = NULL};
 }
 
 /* ---- one engine ---- */
 
-static enum status open_engine(const struct line *l, const struct crowd *r,
+static enum status open_engine(const struct test_model *l, const struct batch_run *r,
                                const struct told_clock *clock, struct service *out,
                                struct err *err) {
     const struct service_options o = {.policy = r->policy,
@@ -169,7 +169,7 @@ static enum status open_engine(const struct line *l, const struct crowd *r,
     return service_open(out, l->path, &o, err);
 }
 
-static struct request_spec spec_of(const struct ticket *t) {
+static struct request_spec spec_of(const struct test_request *t) {
     return (struct request_spec){.prompt = t->prompt,
                                  .prompt_tokens = t->prompt_tokens,
                                  .max_tokens = t->max_tokens,
@@ -181,10 +181,10 @@ static struct request_spec spec_of(const struct ticket *t) {
 
 /* ---- references ---- */
 
-/* One seat, whole prompts, one thread, nothing kept from one request to the next. */
-static enum status open_alone(struct line *l, uint32_t kv_type, struct err *err) {
-    struct crowd crowd = {.knobs = knobs_default()};
-    struct knobs *k = &crowd.knobs;
+/* One slot in the batch, whole prompts, one thread, nothing kept from one request to the next. */
+static enum status open_alone(struct test_model *l, uint32_t kv_type, struct err *err) {
+    struct batch_run alone = {.knobs = knobs_default()};
+    struct knobs *k = &alone.knobs;
     k->max_seqs = 1;
     k->threads = 1;
     k->prefix_cache = false;
@@ -193,7 +193,7 @@ static enum status open_alone(struct line *l, uint32_t kv_type, struct err *err)
     struct alone *a = mem_zalloc(sizeof(*a));
     if (!a) return err_set(err, ST_NOMEM, "out of memory");
     told_init(&a->clock);
-    enum status st = open_engine(l, &crowd, &a->clock, &a->service, err);
+    enum status st = open_engine(l, &alone, &a->clock, &a->service, err);
     if (st == ST_OK)
         l->alone[kv_type] = a;
     else
@@ -204,7 +204,7 @@ static enum status open_alone(struct line *l, uint32_t kv_type, struct err *err)
 static enum status copy_answer(const struct choice *c, struct answer_bits *out, struct err *err) {
     uint32_t ready;
     if (choice_poll(c, &ready) != FINISH_LENGTH)
-        return err_set(err, ST_BAD, "a ticket alone did not run to its end");
+        return err_set(err, ST_BAD, "a request alone did not run to its end");
     out->count = ready - c->prompt_tokens;
     CHECK(out->count <= ANSWER_MAX);
     memcpy(out->tokens, c->tokens + c->prompt_tokens, out->count * sizeof(out->tokens[0]));
@@ -213,11 +213,11 @@ static enum status copy_answer(const struct choice *c, struct answer_bits *out, 
     return ST_OK;
 }
 
-static enum status run_alone(struct line *l, uint32_t kv_type, uint32_t ticket, uint32_t choice,
-                             struct answer_bits *out, struct err *err) {
+static enum status run_alone(struct test_model *l, uint32_t kv_type, uint32_t request,
+                             uint32_t choice, struct answer_bits *out, struct err *err) {
     if (!l->alone[kv_type]) TRY(open_alone(l, kv_type, err));
     struct engine *e = l->alone[kv_type]->service.engine;
-    struct request_spec spec = spec_of(&l->tickets[ticket]);
+    struct request_spec spec = spec_of(&l->requests[request]);
     spec.sample.seed += choice;
     struct request *r;
     TRY(engine_submit(e, &spec, &r, err));
@@ -231,17 +231,17 @@ static enum status run_alone(struct line *l, uint32_t kv_type, uint32_t ticket, 
     return st;
 }
 
-const struct answer_bits *line_reference(struct line *l, uint32_t kv_type, uint32_t ticket,
-                                         uint32_t choice, struct err *err) {
+const struct answer_bits *test_model_reference(struct test_model *l, uint32_t kv_type,
+                                               uint32_t request, uint32_t choice, struct err *err) {
     CHECK(kv_type < KV_TYPES);
-    CHECK(ticket < TICKETS);
+    CHECK(request < REQUESTS);
     CHECK(choice < CHOICES);
-    struct answer_bits *a = &l->references[(kv_type * TICKETS + ticket) * CHOICES + choice];
-    if (!a->is_known && run_alone(l, kv_type, ticket, choice, a, err) != ST_OK) return NULL;
+    struct answer_bits *a = &l->references[(kv_type * REQUESTS + request) * CHOICES + choice];
+    if (!a->is_known && run_alone(l, kv_type, request, choice, a, err) != ST_OK) return NULL;
     return a;
 }
 
-/* ---- drawing a crowd ---- */
+/* ---- drawing a run ---- */
 
 #define PICK(rng, list) (list)[rng_below((rng), sizeof(list) / sizeof((list)[0]))]
 
@@ -251,28 +251,29 @@ static uint32_t policy_count(void) {
     return count;
 }
 
-/* Enough for the longest ticket aboard, and in three crowds of four not much more. */
-static uint32_t draw_blocks(const struct line *l, struct rng *rng, uint32_t block_size,
-                            uint32_t ticket_end) {
+/* Enough for the longest request of the run, and in three runs of four not much more. */
+static uint32_t draw_blocks(const struct test_model *l, struct rng *rng, uint32_t block_size,
+                            uint32_t request_end) {
     uint32_t longest = 0;
-    for (uint32_t i = 0; i < ticket_end; i++) {
-        uint32_t total = l->tickets[i].prompt_tokens + l->tickets[i].max_tokens;
+    for (uint32_t i = 0; i < request_end; i++) {
+        uint32_t total = l->requests[i].prompt_tokens + l->requests[i].max_tokens;
         if (total > longest) longest = total;
     }
     uint32_t least = (longest + block_size - 1) / block_size + 1;
-    return rng_below(rng, 3) == 0 ? least * CROWD_MAX : least + (uint32_t)rng_below(rng, least + 2);
+    return rng_below(rng, 3) == 0 ? least * RUN_REQUESTS_MAX
+                                  : least + (uint32_t)rng_below(rng, least + 2);
 }
 
-struct crowd crowd_draw(const struct line *l, uint32_t number) {
+struct batch_run batch_run_draw(const struct test_model *l, uint32_t number) {
     static const uint32_t chunks[] = {0, 1, 2, 3, 5, 15, 16, 17, 31, 64, 128, 512};
     static const uint32_t steps[] = {2, 7, 16, 33, 64, 128, 512, 512};
     static const uint32_t blocks[] = {16, 16, 32, 64};
     static const uint32_t kv_types[] = {0, 0, 1, 2};
     static const uint32_t seats[] = {2, 3, 4, 8, 16};
     struct rng rng = {.seed = 9000 + number};
-    struct crowd r = {.number = number,
-                      .policy = sched_policies[number % policy_count()],
-                      .knobs = knobs_default()};
+    struct batch_run r = {.number = number,
+                          .policy = sched_policies[number % policy_count()],
+                          .knobs = knobs_default()};
     struct knobs *k = &r.knobs;
     k->chunk_tokens = PICK(&rng, chunks);
     k->max_step_tokens = PICK(&rng, steps);
@@ -280,8 +281,8 @@ struct crowd crowd_draw(const struct line *l, uint32_t number) {
     k->max_seqs = PICK(&rng, seats);
     k->prefix_cache = rng_below(&rng, 4) != 0;
     k->kv_type = PICK(&rng, kv_types);
-    r.ticket_end = rng_below(&rng, 3) == 0 ? TICKETS : SHORT_TICKETS;
-    k->kv_blocks = draw_blocks(l, &rng, k->block_size, r.ticket_end);
+    r.request_end = rng_below(&rng, 3) == 0 ? REQUESTS : SHORT_REQUESTS;
+    k->kv_blocks = draw_blocks(l, &rng, k->block_size, r.request_end);
     k->preempt = (enum preempt_mode)rng_below(&rng, 3);
     k->preempt_max = 1 + (uint32_t)rng_below(&rng, 10);
     k->threads = 1 + number / policy_count() % 2;
@@ -290,43 +291,44 @@ struct crowd crowd_draw(const struct line *l, uint32_t number) {
     k->static_wait_ms = k->dynamic_window_ms = 5;
     k->dynamic_batch = 3;
     k->mlfq_quantum_ms = 2;
-    r.crowd = 8 + (uint32_t)rng_below(&rng, CROWD_MAX - 8);
+    r.request_count = 8 + (uint32_t)rng_below(&rng, RUN_REQUESTS_MAX - 8);
     return r;
 }
 
-/* ---- a crowd under way ---- */
+/* ---- a run in progress ---- */
 
-struct rider {
-    uint32_t ticket, n;
-    uint32_t boards_at, leaves_at; /* steps; leaves_at 0: stays to the end */
+struct submission {
+    uint32_t request_idx, n;
+    uint32_t submit_step, cancel_step; /* steps; cancel_step 0: never cancelled */
     struct request *request;
 };
 
-struct trip {
-    struct line *line;
-    const struct crowd *crowd;
+struct execution {
+    struct test_model *model;
+    const struct batch_run *run;
     struct service service;
     struct told_clock clock;
-    struct rider riders[CROWD_MAX];
+    struct submission submissions[RUN_REQUESTS_MAX];
     struct coverage *seen;
 };
 
-static void draw_riders(struct trip *t) {
-    struct rng rng = {.seed = 40000 + t->crowd->number};
-    for (uint32_t i = 0; i < t->crowd->crowd; i++) {
-        struct rider *r = &t->riders[i];
-        *r = (struct rider){.ticket = (uint32_t)rng_below(&rng, t->crowd->ticket_end), .n = 1};
-        r->boards_at = (uint32_t)rng_below(&rng, 40);
+static void draw_submissions(struct execution *t) {
+    struct rng rng = {.seed = 40000 + t->run->number};
+    for (uint32_t i = 0; i < t->run->request_count; i++) {
+        struct submission *r = &t->submissions[i];
+        *r = (struct submission){.request_idx = (uint32_t)rng_below(&rng, t->run->request_end),
+                                 .n = 1};
+        r->submit_step = (uint32_t)rng_below(&rng, 40);
         if (rng_below(&rng, 5) == 0) r->n = CHOICES;
         if (rng_below(&rng, 9) == 0)
-            r->leaves_at = r->boards_at + 1 + (uint32_t)rng_below(&rng, 30);
+            r->cancel_step = r->submit_step + 1 + (uint32_t)rng_below(&rng, 30);
     }
 }
 
-/* Neighbours differ in who they are and how urgent they say to be; a third share a tenant. */
-static enum status board(struct trip *t, uint32_t i, struct err *err) {
-    struct rider *r = &t->riders[i];
-    struct request_spec spec = spec_of(&t->line->tickets[r->ticket]);
+/* Neighbours differ in tenant and in urgency; one request in three has the same tenant. */
+static enum status submit_one(struct execution *t, uint32_t i, struct err *err) {
+    struct submission *r = &t->submissions[i];
+    struct request_spec spec = spec_of(&t->model->requests[r->request_idx]);
     spec.n = r->n;
     spec.tenant = i % 3;
     spec.urgency.priority = (int32_t)(i % 4);
@@ -334,11 +336,11 @@ static enum status board(struct trip *t, uint32_t i, struct err *err) {
     return engine_submit(t->service.engine, &spec, &r->request, err);
 }
 
-static enum status turn(struct trip *t, uint32_t step, struct err *err) {
-    for (uint32_t i = 0; i < t->crowd->crowd; i++) {
-        if (t->riders[i].boards_at == step) TRY(board(t, i, err));
-        if (t->riders[i].leaves_at == step && step > 0)
-            engine_cancel(t->service.engine, t->riders[i].request);
+static enum status run_step(struct execution *t, uint32_t step, struct err *err) {
+    for (uint32_t i = 0; i < t->run->request_count; i++) {
+        if (t->submissions[i].submit_step == step) TRY(submit_one(t, i, err));
+        if (t->submissions[i].cancel_step == step && step > 0)
+            engine_cancel(t->service.engine, t->submissions[i].request);
     }
     bool did_work;
     TRY(engine_step(t->service.engine, &did_work));
@@ -348,9 +350,9 @@ static enum status turn(struct trip *t, uint32_t step, struct err *err) {
     return ST_OK;
 }
 
-static bool all_ended(const struct trip *t) {
-    for (uint32_t i = 0; i < t->crowd->crowd; i++) {
-        const struct request *r = t->riders[i].request;
+static bool all_ended(const struct execution *t) {
+    for (uint32_t i = 0; i < t->run->request_count; i++) {
+        const struct request *r = t->submissions[i].request;
         if (!r) return false;
         for (uint32_t c = 0; c < r->n; c++)
             if (atomic_load(&r->choices[c].finish) == FINISH_NONE) return false;
@@ -358,9 +360,9 @@ static bool all_ended(const struct trip *t) {
     return true;
 }
 
-static enum status travel(struct trip *t, struct err *err) {
+static enum status run_to_end(struct execution *t, struct err *err) {
     for (uint32_t step = 0; step < STEPS_MAX; step++) {
-        TRY(turn(t, step, err));
+        TRY(run_step(t, step, err));
         if (all_ended(t)) return ST_OK;
     }
     return err_set(err, ST_BAD, "stuck after %d steps", STEPS_MAX);
@@ -368,7 +370,7 @@ static enum status travel(struct trip *t, struct err *err) {
 
 /* ---- comparing ---- */
 
-/* `count` of them; all, or for one that left early as many as it got. */
+/* `count` of them; all, or for a cancelled one as many as it got. */
 static enum status compare(const struct choice *c, const struct answer_bits *want, uint32_t count,
                            struct err *err) {
     for (uint32_t i = 0; i < count; i++) {
@@ -383,10 +385,10 @@ static enum status compare(const struct choice *c, const struct answer_bits *wan
     return ST_OK;
 }
 
-static void note_choice(struct coverage *seen, const struct trip *t, const struct choice *c) {
-    const struct knobs *k = &t->crowd->knobs;
+static void note_choice(struct coverage *seen, const struct execution *t, const struct choice *c) {
+    const struct knobs *k = &t->run->knobs;
     seen->pairs++;
-    seen->pairs_by_policy[t->crowd->number % policy_count()]++;
+    seen->pairs_by_policy[t->run->number % policy_count()]++;
     seen->forked += c->request->n > 1;
     seen->cached += c->cached_tokens > 0;
     seen->cached_midway += c->cached_tokens > 0 && c->cached_tokens + 16 < c->prompt_tokens;
@@ -394,63 +396,63 @@ static void note_choice(struct coverage *seen, const struct trip *t, const struc
     seen->chunked += k->chunk_tokens > 0 && k->chunk_tokens < c->prompt_tokens;
     seen->threads_1 += k->threads == 1;
     seen->threads_2 += k->threads == 2;
-    seen->crowded += k->max_seqs > 2;
+    seen->batched += k->max_seqs > 2;
     seen->uncached += !k->prefix_cache;
     seen->block_sizes[k->block_size / 32]++;
 }
 
-static enum status check_choice(struct trip *t, const struct rider *r, uint32_t choice,
+static enum status check_choice(struct execution *t, const struct submission *r, uint32_t choice,
                                 struct err *err) {
     const struct choice *c = &r->request->choices[choice];
     const struct answer_bits *want =
-        line_reference(t->line, t->crowd->knobs.kv_type, r->ticket, choice, err);
+        test_model_reference(t->model, t->run->knobs.kv_type, r->request_idx, choice, err);
     if (!want) return ST_BAD;
     uint32_t ready;
     enum finish_reason finish = choice_poll(c, &ready);
     uint32_t count = ready - c->prompt_tokens;
-    bool left = finish == FINISH_CANCELLED && r->leaves_at > 0;
-    if (!left && (finish != FINISH_LENGTH || count != want->count))
+    bool cancelled = finish == FINISH_CANCELLED && r->cancel_step > 0;
+    if (!cancelled && (finish != FINISH_LENGTH || count != want->count))
         return err_set(err, ST_BAD, "ended as %s after %u tokens: %s", finish_name(finish), count,
                        c->request->refusal.text);
     note_choice(t->seen, t, c);
-    t->seen->cancelled += left;
-    bool greedy = !(t->line->tickets[r->ticket].sample.temperature > 0);
+    t->seen->cancelled += cancelled;
+    bool greedy = !(t->model->requests[r->request_idx].sample.temperature > 0);
     t->seen->greedy += greedy;
     t->seen->sampled += !greedy;
     return compare(c, want, count, err);
 }
 
-static enum status check_riders(struct trip *t, struct err *err) {
-    for (uint32_t i = 0; i < t->crowd->crowd; i++)
-        for (uint32_t c = 0; c < t->riders[i].n; c++) {
-            if (check_choice(t, &t->riders[i], c, err) == ST_OK) continue;
+static enum status check_submissions(struct execution *t, struct err *err) {
+    for (uint32_t i = 0; i < t->run->request_count; i++)
+        for (uint32_t c = 0; c < t->submissions[i].n; c++) {
+            if (check_choice(t, &t->submissions[i], c, err) == ST_OK) continue;
             char who[64];
-            snprintf(who, sizeof(who), "rider %u (ticket %u, choice %u)", i, t->riders[i].ticket,
-                     c);
+            snprintf(who, sizeof(who), "submission %u (request %u, choice %u)", i,
+                     t->submissions[i].request_idx, c);
             return err_prefix(err, ST_BAD, who);
         }
     return ST_OK;
 }
 
-static void note_crowd(struct trip *t) {
+static void note_run(struct execution *t) {
     struct sched_stats stats = sched_stats(engine_sched(t->service.engine));
     t->seen->swapped += stats.swapped_out > 0;
     t->seen->recomputed += stats.recomputed_tokens > 0;
 }
 
-enum status crowd_check(struct line *l, const struct crowd *r, struct coverage *seen,
-                        struct err *err) {
-    struct trip t = {.line = l, .crowd = r, .seen = seen};
+enum status batch_run_check(struct test_model *l, const struct batch_run *r, struct coverage *seen,
+                            struct err *err) {
+    struct execution t = {.model = l, .run = r, .seen = seen};
     told_init(&t.clock);
     TRY(open_engine(l, r, &t.clock, &t.service, err));
-    draw_riders(&t);
-    enum status st = travel(&t, err);
-    if (st == ST_OK) st = check_riders(&t, err);
-    note_crowd(&t);
-    for (uint32_t i = 0; i < r->crowd; i++) request_unref(t.riders[i].request);
+    draw_submissions(&t);
+    enum status st = run_to_end(&t, err);
+    if (st == ST_OK) st = check_submissions(&t, err);
+    note_run(&t);
+    for (uint32_t i = 0; i < r->request_count; i++) request_unref(t.submissions[i].request);
     service_close(&t.service);
     if (st == ST_OK) return ST_OK;
     char where[128];
-    snprintf(where, sizeof(where), "%s, crowd %u, %s", l->name, r->number, r->policy->name);
+    snprintf(where, sizeof(where), "%s, run %u, %s", l->name, r->number, r->policy->name);
     return err_prefix(err, st, where);
 }

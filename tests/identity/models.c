@@ -1,5 +1,5 @@
-/* identity/lines.c - see identity/lines.h. */
-#include "identity/lines.h"
+/* identity/models.c - see identity/models.h. */
+#include "identity/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,28 +13,28 @@ enum { IS_SLOW = 1 };
 enum { IS_SLOW = 0 };
 #endif
 
-/* Crowds of a line are ten in a row at least: one for each policy. */
-static const struct line_plan plans[] = {
+/* A model has at least ten runs: one for each policy. */
+static const struct model_runs plans[] = {
     {"llama", 0, 20},      {"gemma3", 100, 20},      {"mistral", 200, 10}, {"mixtral", 300, 10},
     {"qwen3moe", 400, 10}, {"qwen2-window", 500, 6}, {"gemma2", 600, 6},   {"llama-q4_k", 700, 10},
 };
-static const struct line_plan few_plans[] = {
+static const struct model_runs few_plans[] = {
     {"llama", 5, 3}, {"gemma3", 104, 2}, {"qwen3moe", 406, 2}, {"llama-q4_k", 708, 1}};
 
-uint32_t lines_count(void) {
+uint32_t models_count(void) {
     return IS_SLOW ? sizeof(few_plans) / sizeof(few_plans[0]) : sizeof(plans) / sizeof(plans[0]);
 }
 
-const struct line_plan *lines_at(uint32_t i) { return IS_SLOW ? &few_plans[i] : &plans[i]; }
+const struct model_runs *models_at(uint32_t i) { return IS_SLOW ? &few_plans[i] : &plans[i]; }
 
-bool lines_are_few(void) { return IS_SLOW; }
+bool models_are_few(void) { return IS_SLOW; }
 
-bool lines_want_all(void) {
+bool models_want_all(void) {
     const char *which = getenv("JITNEY_IDENTITY");
     return which && strcmp(which, "full") == 0;
 }
 
-bool lines_path(const char *name, char *out, size_t out_bytes) {
+bool models_path(const char *name, char *out, size_t out_bytes) {
     char dir[4096];
     if (!path_join(dir, sizeof(dir), TEST_SOURCE_DIR "/golden/models", name)) return false;
     if (path_join(out, out_bytes, dir, "model.gguf") && file_exists(out)) return true;
@@ -42,7 +42,7 @@ bool lines_path(const char *name, char *out, size_t out_bytes) {
     return file_exists(out);
 }
 
-bool lines_real_path(char *out, size_t out_bytes) {
+bool models_real_path(char *out, size_t out_bytes) {
     static const char file[] = "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
     const char *given = getenv("JITNEY_TEST_MODEL");
     const char *cache = getenv("JITNEY_CACHE"), *xdg = getenv("XDG_CACHE_HOME");

@@ -1,13 +1,13 @@
-/* Goal:   a request's tokens and logprobs are the same bits alone and in a crowd, under every
+/* Goal:   a request's tokens and logprobs are the same bits alone and in a batch, under every
  *         policy, however its prompt is cut, whether its prefix comes from the cache, whether it
  *         is swapped or recomputed, as one of n choices or as a request of its own, with one
  *         thread and with two.
- * Method: crowds (identity/crowd.h) on tiny models with full and windowed attention, mixtures of
+ * Method: runs (identity/batch_run.h) on tiny models with full and windowed attention, mixtures of
  *         experts and quantised weights: at least 500 pairs over all policies. Forty pairs and
  *         more on the real model where it is there; all of them with JITNEY_IDENTITY=full. The
  *         references are held against reference/forward.h, which shares no code with the scheduler.
- *         What the crowds went through is counted, and a suite that did not meet everything it
- *         is about fails. One crowd is repeated by "test_crowds MODEL NUMBER". */
+ *         What happened in the runs is counted, and the suite fails if something that it is about
+ *         did not happen. One run is repeated by "test_batch_identity MODEL NUMBER". */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,50 +19,50 @@
 
 #include "base/file.h"
 #include "reference/forward.h"
-#include "identity/lines.h"
-#include "identity/crowd.h"
+#include "identity/models.h"
+#include "identity/batch_run.h"
 #include "unit/sample/pick.h"
 
-enum { SOLO_TICKETS_STEP = 3, SOLO_TICKETS_STEP_FEW = 9 };
+enum { SOLO_REQUESTS_STEP = 3, SOLO_REQUESTS_STEP_FEW = 9 };
 
 static struct coverage seen;
-static struct line line; /* the one that is open */
+static struct test_model model; /* the one that is open */
 
-static void open_line(const char *name, bool is_real) {
+static void open_model(const char *name, bool is_real) {
     struct err err = {0};
     char path[4096];
-    if (is_real ? !lines_real_path(path, sizeof(path)) : !lines_path(name, path, sizeof(path)))
+    if (is_real ? !models_real_path(path, sizeof(path)) : !models_path(name, path, sizeof(path)))
         skip();
-    if (line_open(&line, name, path, is_real, &err) != ST_OK) fail_msg("%s", err.text);
+    if (test_model_open(&model, name, path, is_real, &err) != ST_OK) fail_msg("%s", err.text);
 }
 
-static void check_crowds(uint32_t first, uint32_t count) {
+static void check_runs(uint32_t first, uint32_t count) {
     struct err err = {0};
     for (uint32_t i = first; i < first + count; i++) {
-        struct crowd r = crowd_draw(&line, i);
-        if (crowd_check(&line, &r, &seen, &err) != ST_OK) {
-            line_close(&line);
+        struct batch_run r = batch_run_draw(&model, i);
+        if (batch_run_check(&model, &r, &seen, &err) != ST_OK) {
+            test_model_close(&model);
             fail_msg("%s", err.text);
         }
     }
 }
 
 static void test_tiny(void **state) {
-    const struct line_plan *plan = *state;
-    open_line(plan->name, false);
-    check_crowds(plan->first_crowd, plan->crowd_count);
-    line_close(&line);
+    const struct model_runs *plan = *state;
+    open_model(plan->name, false);
+    check_runs(plan->first_run, plan->run_count);
+    test_model_close(&model);
 }
 
 static void test_real(void **state) {
     (void)state;
-    bool full = lines_want_all();
-    open_line("real", true);
+    bool full = models_want_all();
+    open_model("real", true);
     struct coverage before = seen;
-    check_crowds(0, full ? LINES_REAL_RIDES_ALL : LINES_REAL_RIDES);
+    check_runs(0, full ? MODELS_REAL_RUNS_ALL : MODELS_REAL_RUNS);
     uint32_t pairs = seen.pairs - before.pairs;
     printf("real model: %u pairs\n", pairs);
-    line_close(&line);
+    test_model_close(&model);
     assert_true(pairs >= (full ? 500u : 40u));
 }
 
@@ -81,7 +81,7 @@ static enum status keep_last(void *ctx, uint32_t first, uint32_t count, const fl
 }
 
 /* Every token from the logits of a whole pass over all that stands before it. */
-static void solo_answer(struct forward *e, const struct ticket *t, struct answer_bits *out) {
+static void solo_answer(struct forward *e, const struct test_request *t, struct answer_bits *out) {
     static int32_t ids[4096];
     struct err err = {0};
     struct sampler *sampler;
@@ -109,28 +109,28 @@ static void solo_answer(struct forward *e, const struct ticket *t, struct answer
 }
 
 static void test_references(void **state) {
-    const struct line_plan *plan = *state;
-    open_line(plan->name, false);
+    const struct model_runs *plan = *state;
+    open_model(plan->name, false);
     struct err err = {0};
     struct forward *e = NULL;
     const struct forward_options o = {.threads = 1,
-                                      .device = line.device,
-                                      .ctx_tokens = line.ctx_tokens,
+                                      .device = model.device,
+                                      .ctx_tokens = model.ctx_tokens,
                                       .tokens_only = true,
                                       .kv_type = KV_F16};
-    if (forward_open(line.path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
-    uint32_t step = lines_are_few() ? SOLO_TICKETS_STEP_FEW : SOLO_TICKETS_STEP;
-    for (uint32_t i = 0; i < TICKETS; i += step) {
+    if (forward_open(model.path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
+    uint32_t step = models_are_few() ? SOLO_REQUESTS_STEP_FEW : SOLO_REQUESTS_STEP;
+    for (uint32_t i = 0; i < REQUESTS; i += step) {
         struct answer_bits got = {0};
-        const struct answer_bits *want = line_reference(&line, 0, i, 0, &err);
+        const struct answer_bits *want = test_model_reference(&model, 0, i, 0, &err);
         if (!want) fail_msg("%s", err.text);
-        solo_answer(e, &line.tickets[i], &got);
+        solo_answer(e, &model.requests[i], &got);
         assert_int_equal(got.count, want->count);
         assert_memory_equal(got.tokens, want->tokens, got.count * sizeof(got.tokens[0]));
         assert_memory_equal(got.logprobs, want->logprobs, got.count * sizeof(got.logprobs[0]));
     }
     forward_close(e);
-    line_close(&line);
+    test_model_close(&model);
 }
 
 /* ---- what the suite must have met ---- */
@@ -138,10 +138,10 @@ static void test_references(void **state) {
 static void test_all_of_it_was_met(void **state) {
     (void)state;
     printf("%u pairs: %u greedy, %u sampled, %u of n = 4, %u cancelled, %u from the cache (%u "
-           "midway), %u preempted, %u chunked; crowds that swapped %u, that recomputed %u\n",
+           "midway), %u preempted, %u chunked; runs that swapped %u, that recomputed %u\n",
            seen.pairs, seen.greedy, seen.sampled, seen.forked, seen.cancelled, seen.cached,
            seen.cached_midway, seen.preempted, seen.chunked, seen.swapped, seen.recomputed);
-    if (lines_are_few()) skip();
+    if (models_are_few()) skip();
     assert_true(seen.pairs >= 500);
     for (uint32_t i = 0; sched_policies[i]; i++) assert_true(seen.pairs_by_policy[i] >= 20);
     assert_true(seen.greedy >= 50 && seen.sampled >= 50);
@@ -158,13 +158,13 @@ static int repeat(const char *name, const char *number) {
     char path[4096];
     bool is_real = strcmp(name, "real") == 0;
     bool there =
-        is_real ? lines_real_path(path, sizeof(path)) : lines_path(name, path, sizeof(path));
-    if (!there || line_open(&line, name, path, is_real, &err) != ST_OK) {
+        is_real ? models_real_path(path, sizeof(path)) : models_path(name, path, sizeof(path));
+    if (!there || test_model_open(&model, name, path, is_real, &err) != ST_OK) {
         printf("%s: %s\n", name, there ? err.text : "not there");
         return 1;
     }
-    struct crowd r = crowd_draw(&line, (uint32_t)strtoul(number, NULL, 10));
-    enum status st = crowd_check(&line, &r, &seen, &err);
+    struct batch_run r = batch_run_draw(&model, (uint32_t)strtoul(number, NULL, 10));
+    enum status st = batch_run_check(&model, &r, &seen, &err);
     for (uint32_t i = 0; i < knobs_count(); i++) {
         struct knob_row row;
         knobs_show(&r.knobs, i, &row);
@@ -172,17 +172,17 @@ static int repeat(const char *name, const char *number) {
     }
     printf("\n%u pairs, %u preempted: %s\n", seen.pairs, seen.preempted,
            st == ST_OK ? "all the same" : err.text);
-    line_close(&line);
+    test_model_close(&model);
     return st != ST_OK;
 }
 
 int main(int argc, char **argv) {
     if (argc == 3) return repeat(argv[1], argv[2]);
-    static struct CMUnitTest tests[2 * LINES_MAX + 2];
-    static char names[LINES_MAX][64];
+    static struct CMUnitTest tests[2 * MODELS_MAX + 2];
+    static char names[MODELS_MAX][64];
     size_t count = 0;
-    for (uint32_t i = 0; i < lines_count(); i++) {
-        const struct line_plan *plan = lines_at(i);
+    for (uint32_t i = 0; i < models_count(); i++) {
+        const struct model_runs *plan = models_at(i);
         snprintf(names[i], sizeof(names[i]), "%s alone as solo", plan->name);
         tests[count++] =
             (struct CMUnitTest){names[i], test_references, NULL, NULL, (void *)(uintptr_t)plan};
@@ -192,5 +192,5 @@ int main(int argc, char **argv) {
     tests[count++] = (struct CMUnitTest){"real_model", test_real, NULL, NULL, NULL};
     tests[count++] =
         (struct CMUnitTest){"all_of_it_was_met", test_all_of_it_was_met, NULL, NULL, NULL};
-    return _cmocka_run_group_tests("crowds", tests, count, NULL, NULL);
+    return _cmocka_run_group_tests("batch identity", tests, count, NULL, NULL);
 }
