@@ -34,19 +34,19 @@ struct chat {
     struct request_usage last; /* of the last answer */
     uint64_t answer_tokens;    /* of all answers */
     int64_t answer_us;
-    bool on_terminal; /* a person is typing */
+    bool on_terminal; /* standard input and output are a terminal */
     bool quit;
-    enum status worst; /* of the turns that failed; decides the exit code of a script */
+    enum status worst; /* of the last turn that failed; the exit code if not on a terminal */
 };
 
-/* One message of the user, and the answer to it. A failure is told on standard error and
- * leaves the conversation as it was; what is returned ends the program. */
+/* Send one message of the user and print the answer. A failure is printed to standard error and
+ * leaves the conversation unchanged; a status other than ST_OK ends the program. */
 enum status chat_turn(struct chat *c, struct str text, struct err *err);
 
-/* A line that begins with a slash. What it has to say goes to standard error. */
+/* Run a line that begins with a slash; its output goes to standard error. */
 void chat_command(struct chat *c, struct str line);
 
-/* A remark for the person at the terminal. */
+/* Print a line to standard error. */
 void chat_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

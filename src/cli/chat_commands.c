@@ -1,4 +1,4 @@
-/* cli/chat_commands.c - what a line that begins with a slash does. See cli/chat.h. */
+/* cli/chat_commands.c - the commands of `jitney chat`, which begin with a slash. See cli/chat.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { PATH_BYTES = 4096, SAVED_BYTES_MAX = 1 << 26 };
 
-struct slash {
+struct slash_command {
     const char *name, *argument, *help;
     void (*run)(struct chat *c, struct str argument);
 };
@@ -49,7 +49,7 @@ static struct str take_word(struct str *s) {
 
 static bool copy_path(struct str argument, char path[PATH_BYTES]) {
     if (argument.len == 0 || argument.len >= PATH_BYTES) {
-        chat_note("to which file? For example: /save talk.json");
+        chat_note("no file name; for example: /save talk.json");
         return false;
     }
     memcpy(path, argument.ptr, argument.len);
@@ -190,7 +190,7 @@ static void run_set(struct chat *c, struct str argument) {
         if (word_is_near(name, settings[i].name, &best)) near = settings[i].name;
     }
     if (name.len == 0) return;
-    chat_note("there is no setting \"%.*s\"; %s%s", STR_ARG(name),
+    chat_note("unknown setting \"%.*s\"; %s%s", STR_ARG(name),
               near ? "did you mean " : "/set lists them", near ? near : "");
 }
 
@@ -201,15 +201,16 @@ static void run_quit(struct chat *c, struct str argument) {
 
 static void run_help(struct chat *c, struct str argument);
 
-static const struct slash slashes[] = {
+static const struct slash_command slashes[] = {
     {"help", "", "this list", run_help},
-    {"reset", "", "forget the conversation", run_reset},
-    {"system", "TEXT", "set the system message (none without TEXT) and start anew", run_system},
-    {"set", "NAME VALUE", "change how answers are drawn, for example /set temp 0.7", run_set},
+    {"reset", "", "start a new conversation", run_reset},
+    {"system", "TEXT", "set the system message (without TEXT: none) and start a new conversation",
+     run_system},
+    {"set", "NAME VALUE", "change a sampling setting, for example /set temp 0.7", run_set},
     {"save", "FILE", "write the conversation to FILE, as JSON", run_save},
-    {"load", "FILE", "go on with a conversation that was saved", run_load},
+    {"load", "FILE", "load a saved conversation and continue it", run_load},
     {"stats", "", "tokens, speed, context", run_stats},
-    {"quit", "", "leave; so does Ctrl-D", run_quit},
+    {"quit", "", "end the program, as Ctrl-D does", run_quit},
 };
 enum { SLASH_COUNT = sizeof(slashes) / sizeof(slashes[0]) };
 
@@ -233,6 +234,6 @@ void chat_command(struct chat *c, struct str line) {
         }
         if (word_is_near(name, slashes[i].name, &best)) near = slashes[i].name;
     }
-    chat_note("there is no /%.*s; %s%s", STR_ARG(name),
+    chat_note("unknown command /%.*s; %s%s", STR_ARG(name),
               near ? "did you mean /" : "/help lists the commands", near ? near : "");
 }

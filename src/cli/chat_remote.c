@@ -33,23 +33,23 @@ struct remote {
     const char *ca_file;
     char url[URL_BYTES]; /* without a slash at its end, without /v1 */
     char model[NAME_BYTES];
-    char why[CURL_ERROR_SIZE]; /* curl's own sentence */
+    char why[CURL_ERROR_SIZE]; /* the error message of libcurl */
 };
 
-/* One request and what comes of it. */
+/* One request and its response. */
 struct transfer {
     struct remote *remote;
     struct generated *generated; /* NULL: the body is wanted whole */
     struct request_usage *usage;
     struct buf line; /* of the stream */
-    struct buf body; /* whole, or of a refusal */
-    int64_t asked_us, first_us;
+    struct buf body; /* whole, or of an error */
+    int64_t sent_us, first_us;
     bool stopped; /* by Ctrl-C */
     enum status status;
     struct err *err;
 };
 
-/* ---- what comes ---- */
+/* ---- the response ---- */
 
 static void take_usage(struct transfer *t, const struct json *usage) {
     if (json_kind(usage) != JS_MAP) return;
@@ -76,7 +76,7 @@ static enum status take_chunk(struct transfer *t, const struct json *chunk) {
     return ST_OK;
 }
 
-/* A line of the stream. All but data is for other readers. */
+/* A line of the stream. Only lines that begin with "data:" matter here. */
 static enum status take_line(struct transfer *t, struct str line) {
     struct json *chunk = NULL;
     struct err why = {0};
@@ -124,7 +124,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
 
 /* ---- a request ---- */
 
-static enum status judge_code(struct transfer *t, long code) {
+static enum status status_of_code(struct transfer *t, long code) {
     struct json *doc = NULL;
     struct str said = {0};
     if (json_parse(buf_str(&t->body), &json_limits_request, &doc, NULL) == ST_OK)
@@ -134,7 +134,7 @@ static enum status judge_code(struct transfer *t, long code) {
     if (code == 401 || code == 403 || code == 404) st = ST_MISSING;
     if (said.len > 0)
         err_set(t->err, st, "%s: %.*s%s", t->remote->url, STR_ARG(said),
-                code == 401 ? "; JITNEY_API_KEY is where this program finds one" : "");
+                code == 401 ? "; set JITNEY_API_KEY to your key" : "");
     else
         err_set(t->err, st, "%s answered HTTP %ld", t->remote->url, code);
     json_destroy(doc);
@@ -148,7 +148,7 @@ static const char *advice(CURLcode rc) {
     return "";
 }
 
-static enum status judge(struct transfer *t, CURLcode rc) {
+static enum status status_of_transfer(struct transfer *t, CURLcode rc) {
     const struct remote *r = t->remote;
     if (t->stopped || t->status == ST_CANCELLED) return ST_OK;
     if (t->status != ST_OK) return t->status;
@@ -156,10 +156,10 @@ static enum status judge(struct transfer *t, CURLcode rc) {
         return err_set(t->err, ST_UNAVAILABLE, "%s: %s%s", r->url,
                        r->why[0] ? r->why : curl_easy_strerror(rc), advice(rc));
     long code = response_code(r);
-    return code == HTTP_OK ? ST_OK : judge_code(t, code);
+    return code == HTTP_OK ? ST_OK : status_of_code(t, code);
 }
 
-/* Until the response has ended or Ctrl-C is pressed, whichever is first. */
+/* Wait until the response has ended or Ctrl-C is pressed. */
 static CURLcode wait_for_end(struct transfer *t) {
     struct remote *r = t->remote;
     struct curl_waitfd also = {.fd = interrupt_fd(r->interrupt), .events = CURL_WAIT_POLLIN};
@@ -197,11 +197,11 @@ static enum status transfer(struct transfer *t, const char *path, const struct b
     r->why[0] = 0;
     buf_init(&t->line, LINE_BYTES_MAX);
     buf_init(&t->body, LINE_BYTES_MAX);
-    t->asked_us = clock_now(&clock_real);
+    t->sent_us = clock_now(&clock_real);
     if (curl_multi_add_handle(r->multi, r->curl) != CURLM_OK)
-        return err_set(t->err, ST_NOMEM, "libcurl takes no request");
+        return err_set(t->err, ST_NOMEM, "libcurl refused the request");
     CURLcode rc = wait_for_end(t);
-    enum status st = judge(t, rc);
+    enum status st = status_of_transfer(t, rc);
     curl_multi_remove_handle(r->multi, r->curl);
     return st;
 }
@@ -217,8 +217,8 @@ static enum status choose_model(struct remote *r, struct str list, struct err *e
     struct json *doc = NULL;
     struct err why = {0};
     if (json_parse(list, &json_limits_request, &doc, &why) != ST_OK)
-        return err_set(err, ST_BAD, "%s does not answer as a server of models: %s", r->url,
-                       why.text);
+        return err_set(err, ST_BAD, "%s: GET /v1/models did not return a list of models: %s",
+                       r->url, why.text);
     struct str id = json_str(json_get(json_at(json_get(doc, "data"), 0), "id"));
     bool fits = id.len > 0 && id.len < sizeof(r->model);
     if (fits) memcpy(r->model, id.ptr, id.len);
@@ -226,7 +226,7 @@ static enum status choose_model(struct remote *r, struct str list, struct err *e
     return fits ? ST_OK : err_set(err, ST_MISSING, "%s serves no model", r->url);
 }
 
-static enum status greet_server(struct remote *r, struct err *err) {
+static enum status list_models(struct remote *r, struct err *err) {
     struct transfer t = {.remote = r, .err = err};
     enum status st = transfer(&t, "/v1/models", NULL);
     if (st == ST_OK && t.stopped) st = err_set(err, ST_CANCELLED, "stopped");
@@ -245,8 +245,8 @@ static enum status add_header(struct remote *r, const char *line, struct err *er
 static enum status prepare(struct remote *r, const struct remote_options *o, struct err *err) {
     struct str url = str_of(o->url);
     if (!str_starts(url, STR("http://")) && !str_starts(url, STR("https://")))
-        return err_set(err, ST_BAD, "\"%s\" is no address of a server; one looks like %s", o->url,
-                       "http://127.0.0.1:8080");
+        return err_set(err, ST_BAD, "invalid server address \"%s\"; expected for example %s",
+                       o->url, "http://127.0.0.1:8080");
     while (str_ends(url, STR("/"))) url.len--;
     if (str_ends(url, STR("/v1"))) url.len -= 3;
     if (url.len >= sizeof(r->url)) return err_set(err, ST_BAD, "the address is too long");
@@ -278,7 +278,7 @@ enum status remote_open(const struct remote_options *options, struct remote **ou
     r->interrupt = options->interrupt;
     r->ca_file = options->ca_file;
     enum status st = prepare(r, options, err);
-    if (st == ST_OK) st = greet_server(r, err);
+    if (st == ST_OK) st = list_models(r, err);
     if (st != ST_OK) {
         remote_close(r);
         return st;
@@ -298,7 +298,7 @@ void remote_close(struct remote *r) {
 
 const char *remote_model(const struct remote *r) { return r->model; }
 
-/* ---- asking ---- */
+/* ---- sending a request ---- */
 
 static void put_real(struct buf *out, const char *name, float value) {
     buf_printf(out, ",\"%s\":", name);
@@ -316,7 +316,7 @@ static void put_biases(struct buf *out, const struct sample_params *p) {
     buf_put_char(out, '}');
 }
 
-/* What differs from "off" only, so that any server of this kind understands it. */
+/* Only settings that are not "off", so that any OpenAI-compatible server accepts them. */
 static void put_sampling(struct buf *out, const struct sample_params *p) {
     put_real(out, "temperature", p->temperature);
     if (p->top_p < 1.0f) put_real(out, "top_p", p->top_p);
@@ -343,13 +343,14 @@ static void put_request(const struct remote *r, const struct remote_request *q, 
 static void note_times(const struct transfer *t) {
     int64_t end_us = clock_now(&clock_real);
     int64_t first_us = t->first_us ? t->first_us : end_us;
-    t->usage->prompt_us = first_us - t->asked_us;
+    t->usage->prompt_us = first_us - t->sent_us;
     t->usage->decode_us = end_us - first_us;
     if (t->stopped) t->usage->finish = FINISH_CANCELLED;
 }
 
-enum status remote_ask(struct remote *r, const struct remote_request *request,
-                       struct generated *generated, struct request_usage *usage, struct err *err) {
+enum status remote_generate(struct remote *r, const struct remote_request *request,
+                            struct generated *generated, struct request_usage *usage,
+                            struct err *err) {
     struct transfer t = {.remote = r, .generated = generated, .usage = usage, .err = err};
     struct buf body;
     *usage = (struct request_usage){.finish = FINISH_STOP};

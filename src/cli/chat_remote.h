@@ -1,13 +1,13 @@
-/* cli/chat_remote.h - the other side of a conversation when it is a server: asking by HTTP.
+/* cli/chat_remote.h - `jitney chat --url`: a conversation with a server, over HTTP.
  *
  * POST URL/v1/chat/completions with "stream": true, through libcurl; text is given to the answer
- * as it comes. Ctrl-C closes the connection, which is how a server learns that nobody listens.
+ * as it comes. Ctrl-C closes the connection, and the server cancels the request.
  *
  *     no connection, 429, 5xx .............. ST_UNAVAILABLE
  *     401, 403, 404 ........................ ST_MISSING
  *     other refusals ....................... ST_BAD, with the server's own sentence
  *
- * Lifetime: open, ask as often as needed, close. Thread: the main thread.
+ * Lifetime: open, generate as often as needed, close. Thread: the main thread.
  */
 #ifndef CLI_CHAT_REMOTE_H
 #define CLI_CHAT_REMOTE_H
@@ -31,7 +31,7 @@ struct remote_options {
     struct interrupt *interrupt; /* borrowed */
 };
 
-/* Asks the server which models it has, so that a wrong address shows at once. */
+/* Requests the list of models, so that a wrong address is reported at once. */
 enum status remote_open(const struct remote_options *options, struct remote **out, struct err *err);
 void remote_close(struct remote *r); /* NULL is fine */
 
@@ -43,8 +43,10 @@ struct remote_request {
     uint32_t max_tokens; /* 0: as many as fit */
 };
 
-/* One answer. Interrupted, it is what came so far, with finish FINISH_CANCELLED. */
-enum status remote_ask(struct remote *r, const struct remote_request *request,
-                       struct generated *generated, struct request_usage *usage, struct err *err);
+/* Send one request and receive the generated text. After Ctrl-C it is the text so far, with
+ * FINISH_CANCELLED. */
+enum status remote_generate(struct remote *r, const struct remote_request *request,
+                            struct generated *generated, struct request_usage *usage,
+                            struct err *err);
 
 #endif

@@ -70,7 +70,7 @@ static enum status generate_remotely(struct chat *c, struct generated *generated
     const struct remote_request request = {
         .messages = buf_str(&messages), .sample = &c->sample, .max_tokens = c->max_tokens};
     if (st == ST_OK)
-        st = remote_ask(c->remote, &request, generated, &c->last, err);
+        st = remote_generate(c->remote, &request, generated, &c->last, err);
     else
         err_set(err, st, "the conversation is too long to send; /reset starts a new one");
     buf_deinit(&messages);

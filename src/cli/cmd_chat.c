@@ -70,13 +70,13 @@ static enum line_result read_message(struct chat *c, struct buf *line, struct bu
     return closed ? LINE_TEXT : read_fenced(c, line, text);
 }
 
-/* A first Ctrl-C at the prompt only clears the line; a second one leaves. */
+/* The first Ctrl-C at the prompt clears the line; a second one ends the program. */
 static void note_interrupt(struct chat *c, uint32_t *interrupts) {
     if (c->on_terminal) fputc('\n', stderr);
     if (++*interrupts >= 2 || !c->on_terminal)
         c->quit = true;
     else
-        chat_note("(Ctrl-C again, Ctrl-D or /quit leaves)");
+        chat_note("(Ctrl-C again, Ctrl-D or /quit ends the program)");
 }
 
 static enum status converse(struct chat *c, struct buf *line, struct buf *text, struct err *err) {
@@ -151,7 +151,7 @@ static enum status open_server(struct chat *c, struct err *err) {
 static enum status prepare(struct chat *c, struct err *err) {
     c->max_tokens = (uint32_t)args_int(c->args, "max-tokens");
     buf_put_text(&c->system, args_text(c->args, "system") ? args_text(c->args, "system") : "");
-    /* Before the engine, whose threads must not take the signal. */
+    /* Before the engine: its threads inherit a mask that blocks the signal. */
     TRY(interrupt_create(&c->interrupt, err));
     TRY(args_text(c->args, "url") ? open_server(c, err) : open_model(c, err));
     TRY(dialog_reset(c->dialog, buf_str(&c->system), err));
@@ -194,7 +194,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (code == EXIT_FINE) {
         enum status st = prepare(&c, err);
         if (st == ST_OK) st = talk(&c, err);
-        /* A person has read what went wrong; a script looks at the code. */
+        /* A person has read the error; a script needs the exit code. */
         if (st == ST_OK && !c.on_terminal) st = c.worst;
         code = exit_of(st);
     }

@@ -1,10 +1,9 @@
-/* cli/cmd_perplexity.c - `jitney perplexity`: how surprised a model is by a text.
+/* cli/cmd_perplexity.c - `jitney perplexity`: how well a model predicts a text.
  *
  * The text is cut into windows of --ctx tokens without overlap; the first token of each is
  * replaced by BOS if the model wants one. In every window the tokens of the second half are
- * scored, each by what the model expected after all that stands before it in the window. The
- * result is exp of the mean negative log-likelihood. This is llama.cpp's method, so figures
- * can be compared.
+ * scored: each by its log-likelihood after all tokens before it in the window. The result is exp of
+ * the mean negative log-likelihood. This is llama.cpp's method, so figures can be compared.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -103,7 +102,7 @@ static double perplexity_so_far(const struct score *s) {
     return fm_exp_d(s->loss / (double)s->scored);
 }
 
-/* Overwrites itself on a terminal; elsewhere silent. */
+/* One line that is overwritten; only on a terminal. */
 static void show_progress(const struct score *s) {
     if (!isatty(STDERR_FILENO)) return;
     fprintf(stderr, "\r\033[K%u of %u windows, perplexity %.4f", s->done, s->windows,
@@ -138,7 +137,7 @@ static enum status open_dump(struct score *s, struct err *err) {
     return ST_OK;
 }
 
-/* A dump that is not whole is removed. */
+/* Remove a dump that is incomplete. */
 static enum status close_dump(struct score *s, enum status st, struct err *err) {
     if (!s->dump) return st;
     bool failed = fclose(s->dump) != 0;
@@ -164,7 +163,7 @@ static enum status print_result(const struct score *s, bool json, struct err *er
     return st;
 }
 
-/* How many windows there are to score; an error if there is not even one. */
+/* The number of windows to score; an error if the text is shorter than one. */
 static enum status count_windows(struct score *s, const struct args *args, size_t tokens,
                                  struct err *err) {
     uint32_t wanted = (uint32_t)args_int(args, "chunks");

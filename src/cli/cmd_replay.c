@@ -74,12 +74,12 @@ struct job {
     struct engine *sim;
 };
 
-/* ---- what was asked ---- */
+/* ---- settings ---- */
 
 static enum exit_code read_settings(struct job *j, struct err *err) {
     const struct args *a = j->args;
     if (!args_text(a, "requests"))
-        return usage_set(err, "replay: which requests? Give --requests FILE");
+        return usage_set(err, "replay: no requests; give --requests FILE");
     if (!args_model(a) && !args_text(a, "sim"))
         return usage_set(err, "replay: no model; give -m MODEL or --sim PROFILE");
     j->policy = sched_policy_find(args_text(a, "policy"));
@@ -95,13 +95,14 @@ static enum exit_code read_settings(struct job *j, struct err *err) {
     return EXIT_FINE;
 }
 
-/* Said before the run, not after hours of it. */
+/* Checked before the run, which may take hours. */
 static enum status check_folder(const char *path, struct err *err) {
     char dir[MODEL_PATH_BYTES];
     const char *slash = path ? strrchr(path, '/') : NULL;
     if (!slash || slash == path) return ST_OK;
     snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
-    return file_is_dir(dir) ? ST_OK : err_set(err, ST_CREATE, "%s: there is no such folder", dir);
+    return file_is_dir(dir) ? ST_OK
+                            : err_set(err, ST_CREATE, "%s: no such folder; create it first", dir);
 }
 
 static enum status read_input(struct job *j, struct err *err) {
@@ -125,8 +126,7 @@ static void note_line(void *ctx, uint32_t line, bool is_bad, const char *reason)
             is_bad ? "; the line is skipped" : "");
 }
 
-/* A list that is there from the beginning is no reason to refuse: unless the user said how many
- * may wait, all may. */
+/* Unless the user has set queue_max, all requests of the list may wait. */
 static void widen_queue(struct job *j) {
     uint32_t choices = request_list_choices(&j->list);
     if (!knob_given(j->args, "queue_max") && j->knobs.queue_max < choices)
@@ -298,8 +298,8 @@ const struct command cmd_replay = {
         "An answer is {\"id\", \"choice\", \"tokens\", \"logprobs\", \"finish_reason\", "
         "\"ttft_ms\", \"tpot_ms\", \"preempted\", \"cached_tokens\"}, one per choice; "
         "finish_reason is stop, length, cancelled, expired, refused or error, \"error\" says why "
-        "a request was refused. Answers go to --out, or to standard output if --json does not "
-        "want it. Tokens and logprobs do not depend on the policy, the knobs or other requests.",
+        "a request was refused. Answers go to --out, or to standard output without --json. Tokens "
+        "and logprobs do not depend on the policy, the knobs or other requests.",
     .groups = {flags, flags_context},
     .takes_model = true,
     .model_optional = true,

@@ -47,7 +47,9 @@ uint32_t dialog_count(const struct dialog *d) { return d->count; }
 
 enum status dialog_add(struct dialog *d, const char *role, struct str text, struct err *err) {
     if (d->count == DIALOG_MESSAGES_MAX || text.len > DIALOG_BYTES_MAX - d->bytes)
-        return err_set(err, ST_FULL, "the conversation is too long to keep");
+        return err_set(err, ST_FULL,
+                       "the conversation is too long: at most %d messages and %d bytes of text",
+                       DIALOG_MESSAGES_MAX, DIALOG_BYTES_MAX);
     struct str name = str_of(role);
     struct message m = {.role = mem_dup(name.ptr, name.len),
                         .text = mem_dup(text.ptr ? text.ptr : "", text.len),
@@ -125,7 +127,7 @@ enum status dialog_load_json(struct dialog *d, const struct json *list, struct e
     dialog_truncate(d, 0);
     for (size_t i = 0; i < count; i++) {
         const struct json *m = json_at(list, i);
-        /* json text has a NUL behind it; a role with a NUL inside ends there. */
+        /* JSON strings are NUL-terminated; a role with a NUL inside ends there. */
         TRY(dialog_add(d, json_str(json_get(m, "role")).ptr, json_str(json_get(m, "content")),
                        err));
     }

@@ -1,4 +1,4 @@
-/* cli/dialog.h - a conversation: who said what, and how a model wants to read it.
+/* cli/dialog.h - a conversation: its messages, and the prompt that they become.
  *
  * Messages are kept as text; the model's own chat template turns all of them into one prompt
  * each time, so that nothing depends on how turns were cut before.
@@ -32,12 +32,12 @@ void dialog_close(struct dialog *d); /* NULL is fine */
 
 uint32_t dialog_count(const struct dialog *d);
 enum status dialog_add(struct dialog *d, const char *role, struct str text, struct err *err);
-void dialog_truncate(struct dialog *d, uint32_t count); /* forget all but the first `count` */
+void dialog_truncate(struct dialog *d, uint32_t count); /* keep the first `count` messages */
 
-/* The system message, always the first one; an empty text removes it. Forgets the rest. */
+/* Remove all messages, then add the system message unless it is empty. */
 enum status dialog_reset(struct dialog *d, struct str system, struct err *err);
 
-/* The prompt that asks the model for its next message. Appends to `out`. */
+/* The prompt for the next message of the assistant. Appends to `out`. */
 enum status dialog_encode(const struct dialog *d, struct tokens *out, struct err *err);
 
 /* The messages as a JSON list of {"role", "content"}, and back (replacing what was there). */

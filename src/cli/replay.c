@@ -90,7 +90,7 @@ enum status replay_refuse(struct replay *r, uint32_t request, const char *why) {
 
 static bool has_ttft(const struct choice_result *c) { return c->answer_tokens > 0; }
 
-/* The pace of an answer that was cut off tells nothing: its end is not its last token. */
+/* An answer that was cut off has no time per token: it did not end at its last token. */
 static bool has_tpot(const struct choice_result *c) {
     return c->answer_tokens > 1 && (c->finish == FINISH_STOP || c->finish == FINISH_LENGTH);
 }

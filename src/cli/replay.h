@@ -1,6 +1,6 @@
-/* cli/replay.h - what came of a list of requests: per choice, and as a summary.
+/* cli/replay.h - the results of a list of requests: per choice, and as a summary.
  *
- * Filled by whatever runs the list, on the real clock (replay_run) or on the simulated one.
+ * replay_run fills it on the real clock, replay_run_sim on a simulated one.
  *
  * Lifetime: create for a list, which outlives it; destroy. Thread: its owner.
  */

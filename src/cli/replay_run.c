@@ -1,8 +1,8 @@
 /* cli/replay_run.c - replay_run and replay_run_sim: the list on a clock.
  *
- * One loop on the caller's thread: submit what has arrived, cancel what was to be cancelled by
- * now, then take what has moved until the next of these is due. Times are measured from when a
- * request was to arrive, not from when this loop came to submit it. The simulator has the same
+ * One loop on the caller's thread: submit the requests that have arrived, cancel those whose time
+ * has come, then take new tokens until the next arrival or cancellation is due. Times are measured
+ * from the arrival time in the list, not from the moment of submission. The simulator has the same
  * loop over the same callbacks.
  */
 #include "cli/replay.h"
@@ -16,7 +16,7 @@
 
 static const int64_t WAIT_US_MAX = 1000000;
 
-/* Something to do for a request at a time. */
+/* An arrival or a cancellation. */
 struct due {
     int64_t at_us;
     uint32_t request;
@@ -117,7 +117,7 @@ static void act(void *ctx, struct engine *e, int64_t now_us) {
     u->status = do_due(u, now_us - u->began_us);
 }
 
-/* A choice may be told of once more after its end was seen: it moved, and then it ended. */
+/* A choice may come once more after its end was seen: it had new tokens, and then it ended. */
 static void moved(void *ctx, struct choice *c, int64_t now_us) {
     (void)now_us;
     struct run *u = ctx;
