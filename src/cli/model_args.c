@@ -51,7 +51,7 @@ const struct flag flags_engine[] = {
     {.name = "verify",
      .kind = FLAG_BOOL,
      .help = "Check the checksums of cached weights before using them; damaged ones are removed, "
-             "and the weights are made again. Only a server caches them again."},
+             "and the weights are converted again. Only a server caches them again."},
     {0},
 };
 
@@ -184,7 +184,7 @@ static enum status end_loading(struct loading *l, enum status st, const struct h
     progress_bar_end(&l->bar);
     if (st != ST_OK) return st;
     const char *note = weight_cache_report(host->weights).note;
-    if (note[0]) fprintf(stderr, "jitney: %s; the weights were made again\n", note);
+    if (note[0]) fprintf(stderr, "jitney: %s; the weights were converted again\n", note);
     return ST_OK;
 }
 

@@ -86,7 +86,7 @@ def test_a_damaged_byte_is_found_by_verify(model, cache):
     right = visit(model, cache)[1]
     damage(images(cache)[0])
     with start(model, cache, "--verify") as server:
-        assert wait_until(lambda: told(server, "fails its checksum; the weights were made anew"))
+        assert wait_until(lambda: told(server, "fails its checksum; the weights were converted again"))
         assert not uses_kept(server)  # not all of them
         assert wait_until(lambda: told(server, "MiB kept")), server.lines
         reply = server.plain("POST", "/v1/chat/completions", BODY)
