@@ -262,6 +262,11 @@ static struct cuda_product product_of(const struct op_matmul *m, const struct cu
                                  .add = m->add};
 }
 
+/* From so many rows on cuBLASLt does products. */
+static uint32_t rows_of_blas(const struct cuda_run *x) {
+    return x->dev->switches.few_rows ? CUDA_FEW_ROWS + 1 : CUDA_MANY_ROWS;
+}
+
 static void launch_matmul(const struct cuda_run *x, const struct op *op) {
     const struct op_matmul *m = &op->matmul;
     struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
@@ -282,7 +287,7 @@ static void launch_matmul(const struct cuda_run *x, const struct op *op) {
             convert(x, &src, converted, 1);
             a.x = x->scratch->x[0];
         }
-        bool is_blas = is_short && x->dev->blas && src.row_count >= CUDA_MANY_ROWS;
+        bool is_blas = is_short && x->dev->blas && src.row_count >= rows_of_blas(x);
         if (!is_blas || !launch_blas(x, &a)) launch_own(x, &a);
     }
 }
