@@ -100,7 +100,7 @@ static void check_against(struct checks *c, const struct shape *s, const char *d
  * 2^-12 of their size: with scores below 30 in size, of 64 or 128 terms, results differ by less
  * than 1 % of a row's largest. */
 static void check_shape(struct checks *c, const struct shape *s) {
-    char plain[96];
+    char plain[256];
     bool is_mma = s->type == KV_F16 && (s->head_dim == 64 || s->head_dim == 128);
     snprintf(plain, sizeof(plain), "%s,attention=plain", c->device);
     check_against(c, s, plain, 0);

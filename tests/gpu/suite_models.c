@@ -83,7 +83,7 @@ static bool same_bits(const struct outputs *a, const struct outputs *b) {
 /* Graphs, fused kernels and products of bytes on tensor cores change no bit. */
 static void check_variant(struct checks *c, const char *path, struct forward_options *o,
                           const struct outputs *gpu) {
-    char device[128];
+    char device[256];
     struct outputs other;
     snprintf(device, sizeof(device), "%s,graphs=off,fusion=off,codes=plain", c->device);
     o->device = device;

@@ -144,7 +144,7 @@ static void check_rows(struct checks *c, enum dtype type, const char *device) {
 /* Our own kernels and cuBLASLt, 24 rows. */
 static void check_paths(struct checks *c, enum dtype type) {
     enum { ROWS = 24 };
-    char own[64];
+    char own[256];
     struct shape s = {.n = {192}, .k = 1536, .rows = ROWS, .add = true};
     struct parts p;
     struct rig r = rig_of(&s, type);

@@ -60,7 +60,7 @@ static void run_others(struct shaped *m, uint32_t seqs, uint32_t pos) {
 static void check_variant(struct checks *c, const struct plan *p, const char *variant,
                           const float *reference) {
     static struct shaped m;
-    char device[128];
+    char device[256];
     uint32_t failed = c->failed;
     snprintf(device, sizeof(device), "%s%s", c->device, variant);
     bool is_open = open_at(p, device, &m);
@@ -83,7 +83,7 @@ static void check_variant(struct checks *c, const struct plan *p, const char *va
 static void check_plan(struct checks *c, const struct plan *p) {
     static struct shaped m;
     const char *at = c->variants;
-    char variant[128];
+    char variant[256];
     if (!open_at(p, c->device, &m)) {
         check_that(c, false, "%s cannot be run", c->device);
         return;

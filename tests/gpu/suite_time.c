@@ -59,7 +59,7 @@ static void measure(struct bench *b, uint32_t seqs, uint32_t rows, uint32_t firs
 static bool bench_open(struct bench *b, const struct shape *s, const char *card,
                        const char *variant) {
     struct err err = {{0}};
-    char device[128];
+    char device[256];
     struct shaped_sizes sizes = {.rows = ROWS_MAX,
                                  .seqs = 256,
                                  .tokens = ROWS_MAX + CONTEXT,
@@ -154,7 +154,7 @@ static void compare_shape(struct checks *c, const struct shape *s, const char *v
 void suite_compare(struct checks *c) {
     static const uint32_t steps[][2] = {{1, 1},  {2, 1},  {4, 1},   {8, 1},   {16, 1},
                                         {32, 1}, {64, 1}, {128, 1}, {256, 1}, {1, 2048}};
-    char variant[128];
+    char variant[256];
     const char *at = c->variants;
     const struct shape *s = find_shape(c->shape ? c->shape : "8B-bf16");
     check_that(c, s != NULL, "unknown shape \"%s\"", c->shape);
