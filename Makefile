@@ -9,10 +9,12 @@ URL     ?= http://127.0.0.1:8080
 FLAGS   ?=
 PREFIX  ?= /usr/local
 SEC     ?= 300
+DEVICE  ?=
 T       ?=
 export MODEL URL
 
 JITNEY   = build/jitney
+CUBLASLT = env JITNEY_CUBLASLT_DIR="$${JITNEY_CUBLASLT_DIR:-$$PWD/build/cuda/nvidia/cu13/lib}"
 PYTHON   = build/venv/bin/python
 # The path of a model in the cache, from `jitney list --json`; empty if it is not there.
 CACHED_PATH = 'import json, sys; print("".join(m["path"] for m in json.load(sys.stdin) \
@@ -21,7 +23,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: bench-peers test-arm test-gpu bench-gpu help
+.PHONY: bench-peers test-arm test-gpu bench-gpu build-cuda help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # Targets run one after another; ninja and run_tests use all cores.
@@ -55,9 +57,14 @@ build/stamps/goldens: tools/setup tools/goldens-requirements.txt
 build: build/stamps/run ## build the program build/jitney and the library build/libjitney.so (release)
 	@tools/build build jitney library
 
-run: build ## serve a model until Ctrl-C: MODEL=name or path, FLAGS="--port 9000"
+run: build $(if $(findstring cuda,$(DEVICE)),build-cuda) ## serve a model until Ctrl-C: MODEL=name or path, DEVICE=cuda, FLAGS="--port 9000"
 	@[ -e "$$MODEL" ] || $(JITNEY) pull "$$MODEL"
-	@exec $(JITNEY) serve "$$MODEL" $(FLAGS)
+	@exec $(if $(DEVICE),$(CUBLASLT)) $(JITNEY) serve "$$MODEL" $(if $(DEVICE),--device $(DEVICE)) $(FLAGS)
+
+# With the toolkit that is installed, or with one from PyPI in build/cuda.
+build-cuda: build/stamps/run
+	@CUDA_HOME="$$(tools/cuda_toolkit)" && export CUDA_HOME && \
+	    tools/build build jitney -DJITNEY_CUDA=on
 
 chat: build ## chat with the server that "make run" started: URL=http://127.0.0.1:8080
 	@exec $(JITNEY) chat --url "$$URL"
