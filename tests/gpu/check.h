@@ -9,6 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A measured number, for --json: key, then type of weights. */
+struct figure {
+    const char *key, *type;
+    double value;
+};
+enum { FIGURES_MAX = 32 };
+
 struct checks {
     const char *device; /* that is compared with the CPU: "cuda:0" */
     const char *models; /* folder of the golden models */
@@ -19,11 +26,16 @@ struct checks {
     bool has_details;  /* times of kinds of ops, too */
     uint32_t passed, failed;
     uint32_t suite_failed;
+    struct figure figures[FIGURES_MAX];
+    uint32_t figure_count;
 };
 
 /* One fact. Prints the text if it does not hold. */
 void check_that(struct checks *c, bool holds, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Keep a number; those past FIGURES_MAX are lost. The texts are constants. */
+void check_figure(struct checks *c, const char *key, const char *type, double value);
 
 typedef void suite_fn(struct checks *c);
 suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models, suite_steps;

@@ -10,6 +10,7 @@
  *     --shape 0.6B-bf16             steps and compare: of this shape
  *     --quick                       fewer cases, for an emulated card
  *     --details                     compare: times of kinds of ops, too
+ *     --json FILE                   what compare (8B shapes) and steps found, as JSON
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,6 +34,36 @@ void check_that(struct checks *c, bool holds, const char *format, ...) {
     vprintf(format, args);
     printf("\n");
     va_end(args);
+}
+
+void check_figure(struct checks *c, const char *key, const char *type, double value) {
+    if (c->figure_count == FIGURES_MAX) return;
+    c->figures[c->figure_count++] = (struct figure){key, type, value};
+}
+
+static bool is_first(const struct checks *c, uint32_t i) {
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(c->figures[k].key, c->figures[i].key) == 0) return false;
+    return true;
+}
+
+/* {"decode_b1": {"bf16": 231.5}, ...} */
+static bool write_json(const struct checks *c, const char *path) {
+    FILE *f = fopen(path, "w");
+    if (!f) return false;
+    fprintf(f, "{\"device\": \"%s\", \"checks\": {\"passed\": %u, \"failed\": %u}", c->device,
+            c->passed, c->failed);
+    for (uint32_t i = 0; i < c->figure_count; i++) {
+        if (!is_first(c, i)) continue;
+        fprintf(f, ",\n \"%s\": {", c->figures[i].key);
+        for (uint32_t k = i; k < c->figure_count; k++)
+            if (strcmp(c->figures[k].key, c->figures[i].key) == 0)
+                fprintf(f, "%s\"%s\": %.1f", k > i ? ", " : "", c->figures[k].type,
+                        c->figures[k].value);
+        fprintf(f, "}");
+    }
+    fprintf(f, "}\n");
+    return fclose(f) == 0;
 }
 
 static const struct suite {
@@ -88,5 +119,8 @@ int main(int argc, char **argv) {
         if (any ? is_named(suites[i].name, argc, argv) : !suites[i].is_asked_for)
             run_suite(&c, &suites[i]);
     printf("%s: %u checks passed, %u failed\n", c.device, c.passed, c.failed);
-    return c.failed > 0;
+    const char *json = option("--json", NULL, argc, argv);
+    if (!json || write_json(&c, json)) return c.failed > 0;
+    printf("%s cannot be written\n", json);
+    return 1;
 }

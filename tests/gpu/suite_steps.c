@@ -116,10 +116,13 @@ void suite_steps(struct checks *c) {
         {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100}, QUICK_SEQS, QUICK_PAST},
         {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100}, QUICK_SEQS, QUICK_PAST},
     };
+    uint32_t passed = c->passed;
     uint32_t count =
         c->is_quick ? sizeof(quick) / sizeof(quick[0]) : sizeof(plans) / sizeof(plans[0]);
     for (uint32_t i = 0; i < count; i++) {
         const struct plan *p = c->is_quick ? &quick[i] : &plans[i];
         if (!c->shape || strcmp(c->shape, p->shape.name) == 0) check_plan(c, p);
     }
+    check_figure(c, "identity", "passed", c->passed - passed);
+    check_figure(c, "identity", "failed", c->suite_failed);
 }
