@@ -14,6 +14,7 @@
 #include "shaped.h"
 
 enum { SEQS = 256, PAST = 270, REPEATS = 3, QUICK_SEQS = 17, QUICK_PAST = 70 };
+enum { TALL_SEQS = 16, TALL_PAST = 4 };
 
 struct plan {
     struct shape shape;
@@ -109,6 +110,7 @@ void suite_steps(struct checks *c) {
     static const struct plan plans[] = {
         {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
         {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100}, SEQS, PAST},
+        {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256}, TALL_SEQS, TALL_PAST},
         {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
         {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112}, SEQS, PAST},
     };
