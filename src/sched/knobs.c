@@ -187,7 +187,7 @@ static void show_value(const struct row *r, double value, char *out, size_t size
         snprintf(out, size, "%.15g", value);
 }
 
-/* Switches also take what people type for them. */
+/* Switches also accept true, yes, 1 and false, no, 0. */
 static bool parse_word(const struct row *r, struct str value, double *out) {
     const char *const *words = words_of(r->kind);
     for (uint32_t i = 0; words[i]; i++)
@@ -224,7 +224,7 @@ enum status knobs_set(struct knobs *k, struct str name, struct str value, struct
     const struct row *r = nearest(name);
     if (!str_is(name, r->name))
         return err_set(err, ST_BAD,
-                       "unknown knob '%.*s'; the nearest is '%s', and \"jitney knobs\" lists all",
+                       "unknown knob '%.*s'; did you mean '%s'? (\"jitney knobs\" lists all)",
                        STR_ARG(name), r->name);
     char range[64];
     show_range(r, range, sizeof(range));
@@ -241,7 +241,7 @@ enum status knobs_set(struct knobs *k, struct str name, struct str value, struct
         return err_set(err, ST_BAD, "knob %s: '%.*s' is not a%s number (%s)", r->name,
                        STR_ARG(value), r->kind == KIND_COUNT ? " whole" : "", range);
     if (number < r->min || number > r->max)
-        return err_set(err, ST_BAD, "knob %s: %.*s is out of its range, %s", r->name,
+        return err_set(err, ST_BAD, "knob %s: %.*s is out of range, expected %s", r->name,
                        STR_ARG(value), range);
     put(k, r, number);
     return ST_OK;

@@ -1,7 +1,7 @@
-/* sched/knobs.h - everything about scheduling that can be set, in one table.
+/* sched/knobs.h - every setting of the scheduler, in one table.
  *
- * A row: name, kind, default, range, one sentence, and which policy it belongs to (NULL: all).
- * `--set NAME=VALUE`, `jitney knobs`, docs and messages come from the table (knobs.c).
+ * A row: name, kind, default, range, one sentence, and the policy it belongs to (NULL: all).
+ * `--set NAME=VALUE`, `jitney knobs` and messages come from the table in knobs.c.
  */
 #ifndef SCHED_KNOBS_H
 #define SCHED_KNOBS_H
@@ -20,32 +20,32 @@ struct knobs {
     uint32_t block_size;      /* tokens in a block */
     uint32_t max_seqs;        /* maximum number of running sequences  */
     uint32_t max_step_tokens; /* tokens computed in one step, at most */
-    double step_target_ms;    /* 0: no target; else prompts get what is left of this time */
+    double step_target_ms;    /* 0: no target; else prompts get what decoding leaves of it */
     uint32_t chunk_tokens;    /* of one prompt in one step, at most; 0: no limit of its own */
     bool prefix_cache;
-    uint32_t prefix_blocks; /* that old text alone may fill; 0: the engine's choice */
+    uint32_t prefix_blocks; /* that the prefix cache may spread over; 0: the engine's choice */
     uint32_t kv_type;       /* 0 f16, 1 f32, 2 int8 */
     enum preempt_mode preempt;
-    uint32_t preempt_max;  /* times one request may lose its seat */
+    uint32_t preempt_max;  /* times that one sequence may be preempted */
     uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */
     double watermark;      /* share of the blocks that admission leaves free */
     uint32_t queue_max;    /* sequences waiting, at most */
     uint32_t threads;      /* 0: the default of base/pool.h */
 
     /* Policies. */
-    double static_wait_ms;       /* static: run a batch that is not full after this long */
-    uint32_t dynamic_batch;      /* dynamic: run as soon as so many wait */
-    double dynamic_window_ms;    /* dynamic: or as soon as one has waited so long */
-    double waiting_served_ratio; /* prefill-first: waiting / running that lets prompts in */
-    uint32_t max_waiting_tokens; /* prefill-first: decode steps after which they go in anyway */
-    uint32_t prefill_every;      /* prefill-first: look at the queue every so many steps */
+    double static_wait_ms;       /* static: start a batch that is not full after this long */
+    uint32_t dynamic_batch;      /* dynamic: start as soon as this many wait */
+    double dynamic_window_ms;    /* dynamic: or as soon as one has waited this long */
+    double waiting_served_ratio; /* prefill-first: waiting / running that admits prompts */
+    uint32_t max_waiting_tokens; /* prefill-first: decode steps after which they are admitted */
+    uint32_t prefill_every;      /* prefill-first: check the ratio every this many steps */
     uint32_t mlfq_levels;        /* mlfq: queues */
     double mlfq_quantum_ms;      /* mlfq: of the first queue; doubles from one to the next */
-    double mlfq_starve_ms;       /* mlfq: waiting so long moves one to the first queue */
-    double sjf_margin;           /* sjf: a length this much past its prediction is re-queued */
-    double sjf_patience;         /* sjf: shorter ones pass one for so many times its own work */
-    double deadline_shed;        /* deadline: share of the target below which it is hopeless */
-    double fair_output_weight;   /* fair: an output token counts as so many input tokens */
+    double mlfq_starve_ms;       /* mlfq: after this long a sequence moves to the first queue */
+    double sjf_margin;           /* sjf: an answer this much over its prediction may be displaced */
+    double sjf_patience;         /* sjf: times of its own work that shorter ones may pass one */
+    double deadline_shed;        /* deadline: late by this share of the target, it is ended */
+    double fair_output_weight;   /* fair: an output token counts as this many input tokens */
 };
 
 struct knobs knobs_default(void);

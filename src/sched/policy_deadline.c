@@ -142,7 +142,7 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
 
 const struct sched_policy sched_policy_deadline = {
     .name = "deadline",
-    .summary = "by TTFT and TPOT targets: the most urgent first, hopeless ones delayed or shed",
+    .summary = "by TTFT and TPOT targets: the most urgent first, missed ones delayed or ended",
     .state_bytes = sizeof(struct deadline_state),
     .key = key,
     .may_admit = may_admit,

@@ -15,7 +15,7 @@ static void init(void *state, const struct knobs *knobs) {
 
 const struct sched_policy sched_policy_dynamic = {
     .name = "dynamic",
-    .summary = "a batch of dynamic_batch, or of what came in dynamic_window_ms, run to its end",
+    .summary = "a batch of dynamic_batch, or of what arrived in dynamic_window_ms, run to its end",
     .state_bytes = sizeof(struct batch_state),
     .whole_prompts = true,
     .reserves_all = true,

@@ -99,7 +99,7 @@ static void on_finish(void *state, struct sched_seq *seq, const struct sched_vie
 
 const struct sched_policy sched_policy_fair = {
     .name = "fair",
-    .summary = "tenants share by tokens served: start-time fair queueing over token counters",
+    .summary = "equal shares of tokens for all tenants: start-time fair queueing over counters",
     .state_bytes = sizeof(struct fair_state),
     .key = key,
     .pick_victim = pick_last_in_order,

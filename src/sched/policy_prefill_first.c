@@ -34,7 +34,7 @@ static void on_admit(void *state, struct sched_seq *seq, const struct sched_view
 
 const struct sched_policy sched_policy_prefill_first = {
     .name = "prefill-first",
-    .summary = "whole prompts go before decodes by ratio, interval or patience",
+    .summary = "whole prompts before decodes, by ratio of waiting to running or after an interval",
     .state_bytes = sizeof(struct prefill_state),
     .whole_prompts = true,
     .key = fcfs_key,

@@ -14,7 +14,7 @@ static void init(void *state, const struct knobs *knobs) {
 
 const struct sched_policy sched_policy_static = {
     .name = "static",
-    .summary = "fill every seat, run the batch to its end, refill",
+    .summary = "fill a batch of max_seqs, run it to its end, start the next",
     .state_bytes = sizeof(struct batch_state),
     .whole_prompts = true,
     .reserves_all = true,
