@@ -1,4 +1,4 @@
-/* kv/cache.c - birth and death of the cache and of its sequences; see kv/cache.h.
+/* kv/cache.c - creating the cache, opening and closing sequences; see kv/cache.h.
  *
  * Entry points: kv_cache_create, kv_cache_destroy, kv_seq_open, kv_seq_close, kv_seq_keep,
  * kv_cache_expire, kv_seq_table, kv_seq_tokens, kv_cache_stats.
@@ -65,8 +65,8 @@ static enum status create_seqs(struct kv_cache *c) {
     return ST_OK;
 }
 
-/* A running sequence has blocks for what it promises, so the largest pool bounds the promises
- * that are worth anything; those beyond are simply not made. */
+/* A running sequence has blocks for what it promises, so there are at most as many useful promises
+ * as blocks in the largest pool; further promises are not made. */
 static enum status create_keys(struct kv_cache *c) {
     uint32_t promise_max = 0;
     for (uint32_t g = 0; g < c->options.group_count; g++)
@@ -89,12 +89,12 @@ enum status kv_cache_create(struct kv_cache **out, const struct kv_cache_options
                             struct err *err) {
     TRY(check_options(options, err));
     struct kv_cache *c = mem_zalloc(sizeof(*c));
-    if (!c) return err_set(err, ST_NOMEM, "kv: no memory for the cache's tables");
+    if (!c) return err_set(err, ST_NOMEM, "kv: out of memory for the cache");
     c->options = *options;
     c->blocks_max = kv_blocks_for(c, options->tokens_max);
     if (create_parts(c) != ST_OK) {
         kv_cache_destroy(c);
-        return err_set(err, ST_NOMEM, "kv: no memory for tables of %u sequences of %u tokens",
+        return err_set(err, ST_NOMEM, "kv: out of memory for tables of %u sequences of %u tokens",
                        options->seq_max, options->tokens_max);
     }
     *out = c;
@@ -148,7 +148,7 @@ void kv_publish(struct kv_group *g, kv_block block, struct kv_key key) {
         kv_pool_mark_keyed(g->pool, block);
     } else {
         kv_block duplicate = kv_prefix_find(g->index, key);
-        kv_pool_pin(g->pool, duplicate); /* its text has just been used: it counts as held */
+        kv_pool_pin(g->pool, duplicate); /* it counts as just used */
         kv_pool_unpin(g->pool, duplicate);
     }
 }
@@ -186,8 +186,8 @@ enum status kv_seq_open(struct kv_cache *c, uint64_t salt, kv_seq *out) {
     return ST_OK;
 }
 
-/* Wish that the keyed blocks be kept, as many as may be: the head of a prefix is of use without
- * its tail, so it comes first. */
+/* Keep the keyed blocks when they are unpinned, as many as allowed, from the first on: the start of
+ * a prefix can be used without its end. */
 static void keep_blocks(struct kv_cache *c, kv_seq s, uint32_t group) {
     const struct kv_seq_state *seq = &c->seqs[s];
     struct kv_pool *pool = c->groups[group].pool;
@@ -232,7 +232,7 @@ void kv_cache_expire(struct kv_cache *c, int64_t now_us) {
     for (uint32_t g = 0; g < c->options.group_count; g++) kv_pool_expire(c->groups[g].pool, now_us);
 }
 
-/* ---- numbers ---- */
+/* ---- statistics ---- */
 
 const uint32_t *kv_seq_table(const struct kv_cache *c, kv_seq s, uint32_t group) {
     CHECK(group < c->options.group_count);

@@ -2,24 +2,24 @@
  *
  * Layers that keep the same tokens form a group: the full layers, and the layers of each window
  * width. Each group has its own pool of blocks, and a sequence has one block table per group.
- * Positions are mapped to blocks by position / block_tokens; a windowed group gives back blocks
+ * A position is in block position / block_tokens of the table; a windowed group releases blocks
  * that no later token can read.
  *
- * Prefix sharing: a block that is full has a key, a 128-bit hash of its tokens and of the key
- * before it; the chain starts from the tenant's salt. The index finds a block by its key as
- * long as its contents last, generated tokens included. A prompt's keys are *promised* while
- * their sequence computes them, so that another request for the same text can wait for them
+ * Prefix sharing: a full block has a key, a 128-bit hash of its tokens and of the key of the block
+ * before it; the chain starts from the tenant's salt. The index finds a block by its key until the
+ * block is evicted; blocks of generated tokens have keys too. The keys of a prompt are *promised*
+ * while its sequence computes them, so that another request for the same text can wait for them
  * instead of computing them again. A hit reaches only as far as every group can serve it, and
- * never to a sequence's last token: that one is always computed.
+ * never to the last token of a sequence: that one is always computed.
  *
- * Forks share all blocks; a shared block that is about to be written is copied first, and the
- * copy is told to the caller, who does it in device memory.
+ * Forks share all blocks. A shared block is copied before it is written; the copy is returned in
+ * `moves`, and the caller does it in device memory.
  *
- * Swapping: a sequence's blocks go to spill slots and come back into other blocks; the moves are
- * told to the caller likewise.
+ * Swapping: the blocks of a sequence are moved to spill slots and later back into other blocks;
+ * these moves are returned in `moves` too.
  *
  * Numbers only: no device memory, no clock. Lifetime: one per engine. Thread: the engine thread.
- * Memory: all taken by create. Every growing call is all or nothing.
+ * Memory: all allocated by create. A call that returns ST_FULL has changed nothing.
  */
 #ifndef KV_CACHE_H
 #define KV_CACHE_H
@@ -39,13 +39,13 @@ enum { KV_CACHE_GROUPS_MAX = 8 };
 typedef uint32_t kv_seq; /* a table of block tables; 0 .. seq_max-1 */
 
 struct kv_cache_options {
-    uint32_t block_tokens; /* at least 1; the device may ask for a multiple of its tile */
+    uint32_t block_tokens; /* at least 1; a device may need a multiple of its tile */
     uint32_t group_count;
     struct {
         uint32_t block_count;
         uint32_t window; /* 0: everything is kept */
     } groups[KV_CACHE_GROUPS_MAX];
-    uint32_t seq_max;     /* sequences with a table at one time, swapped ones included */
+    uint32_t seq_max;     /* sequences with tables at one time, including swapped ones */
     uint32_t tokens_max;  /* the longest sequence */
     uint32_t spill_slots; /* blocks that fit the spill store, per group; 0: no swapping */
     bool prefix_cache;
@@ -53,7 +53,8 @@ struct kv_cache_options {
     uint64_t identity;      /* of model, adapter and KV format: starts every key chain */
 };
 
-/* Device work that the caller must do, in the order of the list, before the step's own writes. */
+/* Copies in device memory that the caller must do, in the order of the list, before the writes of
+ * the step. */
 struct kv_moves {
     struct kv_move *list; /* the caller's, of `cap` elements: a call that needs more is ST_FULL */
     uint32_t count, cap;
@@ -63,65 +64,67 @@ enum status kv_cache_create(struct kv_cache **out, const struct kv_cache_options
                             struct err *err);
 void kv_cache_destroy(struct kv_cache *c); /* NULL is fine */
 
-/* How much of `tokens` the index can serve, without changing anything. */
+/* How many of `tokens` the index can serve. Changes nothing. */
 struct kv_match {
     uint32_t tokens;  /* a multiple of block_tokens, below `count` */
-    bool is_promised; /* a running sequence is computing the block that comes next */
+    bool is_promised; /* a running sequence is computing the next block */
 };
 struct kv_match kv_cache_match(const struct kv_cache *c, uint64_t salt, const int32_t *tokens,
                                uint32_t count);
 
-/* A sequence's tables, empty. ST_FULL when seq_max are open. */
+/* Open empty tables for a sequence. ST_FULL: seq_max are open. */
 enum status kv_seq_open(struct kv_cache *c, uint64_t salt, kv_seq *out);
-void kv_seq_close(struct kv_cache *c, kv_seq s); /* gives back everything, promises too */
+void kv_seq_close(struct kv_cache *c, kv_seq s); /* releases its blocks, slots and promises */
 
-/* Take what kv_cache_match finds for `tokens`; returns how many tokens the tables now hold. The
- * sequence must be empty. Also promises the keys of the prompt's remaining full blocks. */
+/* Take the blocks that kv_cache_match finds for `tokens`; returns how many tokens the tables now
+ * hold. The sequence must be empty. Also promises the keys of the other full blocks of the
+ * prompt. */
 uint32_t kv_seq_attach(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t count);
 
-/* Blocks that holding the positions below `tokens` would take beyond what it has (the largest
- * over groups), copies of shared blocks that would be written included. */
+/* How many more blocks the sequence needs for the positions below `tokens` (the largest number of
+ * any group), including copies of shared blocks that would be written. */
 uint32_t kv_seq_need(const struct kv_cache *c, kv_seq s, uint32_t tokens);
 uint32_t kv_cache_available(const struct kv_cache *c); /* the smallest over groups */
 
-/* Make positions [computed, tokens) writable: call it before every step that writes. On ST_FULL
- * nothing has changed. `moves` may be NULL for a sequence that was never forked. */
+/* Make positions [computed, tokens) writable; to be called before every step that writes. `moves`
+ * may be NULL for a sequence that was never forked. */
 enum status kv_seq_grow(struct kv_cache *c, kv_seq s, uint32_t tokens, struct kv_moves *moves);
 
 /* Positions below `computed` now hold keys and values of `tokens`: full blocks get their keys,
- * windowed groups give back what can no longer be read. */
+ * windowed groups release blocks that can no longer be read. */
 void kv_seq_commit(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t computed);
 
 /* A new sequence that shares the first `tokens` positions of `parent`, which must be computed.
  * With windowed groups at most one token before what `parent` last committed, as for trim. */
 enum status kv_seq_fork(struct kv_cache *c, kv_seq parent, uint32_t tokens, kv_seq *out);
 
-/* Forget positions from `tokens` on (speculation that failed, a row past the end). Computed ones
- * may be forgotten too, but with windowed groups only the last one, or all. */
+/* Remove positions from `tokens` on (speculation that failed, a row past the end). Computed ones
+ * may be removed too, but with windowed groups only the last one, or all. */
 void kv_seq_trim(struct kv_cache *c, kv_seq s, uint32_t tokens);
 
-/* Swap. Out: ST_FULL when there are not enough slots or moves. In: ST_FULL likewise. Shared
- * blocks are copied out like others and come back as the sequence's own. Out gives up room past
- * what is computed, and the promises. kv_seq_need of one that is out counts all its blocks. */
+/* Swap. ST_FULL: there are not enough spill slots (out), blocks (in) or moves. Shared blocks are
+ * copied out like others and are the sequence's own when they come back. swap_out releases blocks
+ * past `computed`, and the promises. kv_seq_need of a swapped-out sequence counts all its
+ * blocks. */
 enum status kv_seq_swap_out(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
 enum status kv_seq_swap_in(struct kv_cache *c, kv_seq s, struct kv_moves *moves);
 bool kv_seq_is_swapped_out(const struct kv_cache *c, kv_seq s);
 
-/* Keep the sequence's keyed blocks until then, also after it has ended (retention hint; zero takes
- * it back). At most half of a pool is kept, heads of sequences first. Kept blocks are not
- * available: who needs them more ends the time of all with kv_cache_expire(c, INT64_MAX). */
+/* Retention hint: keep the sequence's keyed blocks until then, also after it has ended (zero
+ * cancels the hint). At most half of a pool is kept, the first blocks of a sequence first. Kept
+ * blocks are not available; kv_cache_expire(c, INT64_MAX) releases all of them. */
 void kv_seq_keep(struct kv_cache *c, kv_seq s, int64_t until_us);
 void kv_cache_expire(struct kv_cache *c, int64_t now_us);
 
-/* For the step tables: block of position p of group g is table[p / block_tokens]; entries that a
- * windowed group gave back are UINT32_MAX. Valid until the next change of s. */
+/* For the step tables: the block of position p is table[p / block_tokens]; entries that a windowed
+ * group has released are UINT32_MAX. Valid until the next change of s. */
 const uint32_t *kv_seq_table(const struct kv_cache *c, kv_seq s, uint32_t group);
 uint32_t kv_seq_tokens(const struct kv_cache *c, kv_seq s); /* positions it has room for */
 
 struct kv_cache_stats {
     struct kv_pool_stats groups[KV_CACHE_GROUPS_MAX];
     uint32_t spilled_blocks;
-    uint64_t lookup_tokens, hit_tokens; /* since create, of attached sequences that computed */
+    uint64_t lookup_tokens, hit_tokens; /* since create, of sequences that have committed */
     uint64_t evicted_blocks;
 };
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c);

@@ -1,5 +1,4 @@
-/* kv/grow.c - how a sequence's tables grow, get their contents, are shared and cut; see
- * kv/cache.h.
+/* kv/grow.c - growing, committing, forking and trimming the tables of a sequence; see kv/cache.h.
  *
  * Entry points: kv_seq_need, kv_cache_available, kv_seq_grow, kv_seq_commit, kv_seq_fork,
  * kv_seq_trim.
@@ -10,12 +9,12 @@
 
 /* ---- growing ---- */
 
-/* Does position `computed` fall into a block that has contents already? */
+/* Is position `computed` in a block that already has contents? */
 static bool continues_block(const struct kv_cache *c, const struct kv_seq_state *seq) {
     return seq->computed % c->options.block_tokens != 0;
 }
 
-/* Must the block that is written next be copied, because others hold it too? */
+/* Must the block that is written next be copied because other sequences hold it too? */
 static bool must_copy(const struct kv_cache *c, kv_seq s, uint32_t group) {
     const struct kv_seq_state *seq = &c->seqs[s];
     if (!continues_block(c, seq)) return false;
@@ -57,11 +56,11 @@ static void take_blocks(struct kv_cache *c, kv_seq s, uint32_t group, uint32_t c
                         uint32_t *out) {
     struct kv_group *g = &c->groups[group];
     enum status st = kv_pool_take(g->pool, count, out);
-    CHECK(st == ST_OK); /* the caller has counted */
+    CHECK(st == ST_OK); /* the caller has checked that there are enough */
     for (uint32_t i = 0; i < count; i++) g->info[out[i]].salt = c->seqs[s].salt;
 }
 
-/* Make the block that is written next the sequence's own, and unknown to the index. */
+/* Prepare the block that is written next: copy it if it is shared, remove it from the index. */
 static void make_writable(struct kv_cache *c, kv_seq s, uint32_t group, struct kv_moves *moves) {
     struct kv_group *g = &c->groups[group];
     uint32_t *entry = &kv_table(c, s, group)[c->seqs[s].computed / c->options.block_tokens];
@@ -109,8 +108,8 @@ static void key_block(struct kv_cache *c, kv_seq s, uint32_t i, const int32_t *t
         kv_publish(&c->groups[g], kv_table(c, s, g)[i], key);
 }
 
-/* Give back what no later token reads. The last computed token still counts as to come: whoever
- * forks or cuts off there may compute it once more. */
+/* Release blocks that no later token reads. The last computed token may be computed again, after a
+ * fork or a trim, so its blocks stay. */
 static void release_unread(struct kv_cache *c, kv_seq s, uint32_t group) {
     struct kv_seq_state *seq = &c->seqs[s];
     if (c->groups[group].window == 0 || seq->computed == 0) return;
@@ -120,8 +119,8 @@ static void release_unread(struct kv_cache *c, kv_seq s, uint32_t group) {
     seq->first[group] = first;
 }
 
-/* Blocks that came back from the spill store get their keys only here: a commit says that the
- * device has done the moves, which a step that failed would not have. */
+/* Blocks that were swapped in get their keys only at the next commit: it shows that the device has
+ * done the moves, which a failed step would not have done. */
 static void publish_returned(struct kv_cache *c, kv_seq s, uint32_t group) {
     struct kv_group *g = &c->groups[group];
     const uint32_t *table = kv_table(c, s, group);
@@ -140,7 +139,8 @@ static void publish_full(struct kv_cache *c, kv_seq s, const int32_t *tokens, ui
         key_block(c, s, i, tokens);
 }
 
-/* Whoever was attached only to find that memory does not allow for the rest has used nothing. */
+/* Look-ups are counted at the first commit: a sequence that was attached and closed again because
+ * memory was short has used nothing. */
 static void count_lookup(struct kv_cache *c, struct kv_seq_state *seq) {
     if (seq->looked_up == 0) return;
     c->lookup_tokens += seq->looked_up;
@@ -158,7 +158,7 @@ void kv_seq_commit(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint32_t
     for (uint32_t g = 0; g < c->options.group_count; g++) release_unread(c, s, g);
 }
 
-/* ---- sharing and cutting ---- */
+/* ---- forking and trimming ---- */
 
 /* Does a windowed group still have what the token at position `next` reads? */
 static bool reaches_back(const struct kv_cache *c, const struct kv_seq_state *seq, uint32_t next) {
@@ -205,5 +205,5 @@ void kv_seq_trim(struct kv_cache *c, kv_seq s, uint32_t tokens) {
     seq->room = tokens;
     if (tokens >= seq->computed) return;
     seq->computed = tokens;
-    kv_promise_withdraw(c, s); /* what follows may be other text */
+    kv_promise_withdraw(c, s); /* the text that follows may be another */
 }

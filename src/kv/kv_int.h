@@ -1,6 +1,6 @@
-/* kv/kv_int.h - what the files of the cache share: its struct, and verbs on one table or promise.
+/* kv/kv_int.h - what the files of the cache share.
  *
- *     cache.c   birth and death of the cache and of sequences, retention, numbers
+ *     cache.c   create and destroy the cache, open and close sequences, retention, statistics
  *     grow.c    need, grow, commit, fork, trim: how tables change
  *     match.c   match, attach, promises: how prefixes are found
  *     swap.c    to the spill store and back
@@ -19,10 +19,10 @@
 
 #define KV_RELEASED UINT32_MAX /* a table entry that no later token can read */
 
-/* What is known about a block besides its state in the pool. */
+/* What the cache stores for a block besides its state in the pool. */
 struct kv_block_info {
     struct kv_key key; /* if it is keyed */
-    uint64_t salt;     /* of the sequence that took it; sharers have the same */
+    uint64_t salt; /* of the sequence that took it; only sequences with the same salt share it */
 };
 
 struct kv_group {
@@ -38,12 +38,12 @@ struct kv_group {
 
 struct kv_seq_state {
     bool is_open, is_swapped_out; /* out: the tables hold spill slots */
-    bool is_unpublished;          /* back from the spill store, and nothing committed since */
+    bool is_unpublished;          /* swapped in, and nothing committed since */
     uint64_t salt;
     uint32_t computed, room; /* positions; computed <= room */
-    uint32_t looked_up;      /* tokens that attach looked for, until the first commit counts them */
+    uint32_t looked_up;      /* tokens that attach looked up; the first commit counts them */
     uint32_t promised_first, promised_end; /* blocks whose keys it may have promised */
-    int64_t keep_until_us;                 /* 0: no wish */
+    int64_t keep_until_us;                 /* retention hint; 0: none */
     uint32_t first[KV_CACHE_GROUPS_MAX];   /* table entries below it are KV_RELEASED */
 };
 
@@ -83,29 +83,29 @@ static inline struct kv_key *kv_keys(const struct kv_cache *c, kv_seq s) {
     return &c->keys[(size_t)s * c->blocks_max];
 }
 
-/* The state of an open sequence; of one that is resident. Anything else is the caller's bug. */
+/* The state of an open sequence; of one that is open and not swapped out. CHECKs that it is. */
 struct kv_seq_state *kv_open_state(const struct kv_cache *c, kv_seq s);
 struct kv_seq_state *kv_resident_state(const struct kv_cache *c, kv_seq s);
 
-/* The key before block `i`, given those of the sequence up to there. */
+/* The key before block `i`, given the keys of blocks 0 .. i-1. */
 struct kv_key kv_key_before(const struct kv_cache *c, uint64_t salt, const struct kv_key *keys,
                             uint32_t i);
 
-/* Let the index find this full, held block, unless it knows another one for the key. */
+/* Add this full, held block to the index, unless the index has another block with that key. */
 void kv_publish(struct kv_group *g, kv_block block, struct kv_key key);
 void kv_unpublish(struct kv_group *g, kv_block block); /* a held, keyed block */
 
-/* Unpin table entries [from, end) of a resident sequence, last first: a prefix is worth more
- * than what follows it, so its tail is evicted before its head. */
+/* Unpin table entries [from, end), the last first, so that the end of a prefix is evicted before
+ * its start: without its start a prefix cannot be used. */
 void kv_release(struct kv_cache *c, kv_seq s, uint32_t group, uint32_t from, uint32_t end);
 
-/* Promises of one sequence: make those of keys [first, end); one block has its contents (and
- * this key) now; take back the rest. */
+/* Promises of one sequence: make those of keys [first, end); one block is computed, with this key;
+ * withdraw the rest. */
 void kv_promise(struct kv_cache *c, kv_seq s, uint32_t first, uint32_t end);
 void kv_promise_fulfil(struct kv_cache *c, kv_seq s, uint32_t block_idx, struct kv_key key);
 void kv_promise_withdraw(struct kv_cache *c, kv_seq s);
 
-/* Room for more moves, and one of them. */
+/* Is there room for so many more moves? Add one. */
 bool kv_moves_fit(const struct kv_moves *moves, uint32_t count);
 void kv_moves_add(struct kv_moves *moves, struct kv_move move);
 

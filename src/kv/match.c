@@ -1,10 +1,10 @@
-/* kv/match.c - how a prefix is found, taken and promised; see kv/cache.h.
+/* kv/match.c - finding, taking and promising prefixes; see kv/cache.h.
  *
  * Entry points: kv_cache_match, kv_seq_attach.
  *
- * The chain of keys is walked from the first block on. A group that keeps everything ends the
- * walk at its first miss. A windowed group may have holes: it can serve a hit of n blocks when
- * those that the next token reads, up to block n - 1, are there without a gap.
+ * The chain of keys is followed from the first block on. A full group ends the search at its first
+ * miss. A windowed group may have gaps: it can serve a hit of n blocks if it has all blocks that
+ * the next token reads, up to block n - 1.
  */
 #include "kv/kv_int.h"
 
@@ -17,7 +17,7 @@ void kv_promise(struct kv_cache *c, kv_seq s, uint32_t first, uint32_t end) {
     c->seqs[s].promised_end = end;
 }
 
-/* A key may have been promised by another sequence first; that one's promise stands. */
+/* Another sequence may have promised the key first; its promise stays. */
 static void drop_promise(struct kv_cache *c, kv_seq s, struct kv_key key) {
     if (kv_prefix_find(c->promises, key) == s) kv_prefix_remove(c->promises, key);
 }
@@ -32,7 +32,7 @@ void kv_promise_withdraw(struct kv_cache *c, kv_seq s) {
 void kv_promise_fulfil(struct kv_cache *c, kv_seq s, uint32_t block_idx, struct kv_key key) {
     struct kv_seq_state *seq = &c->seqs[s];
     if (block_idx < seq->promised_first || block_idx >= seq->promised_end) return;
-    if (!kv_key_eq(kv_keys(c, s)[block_idx], key)) { /* other text than was announced */
+    if (!kv_key_eq(kv_keys(c, s)[block_idx], key)) { /* the text differs from the promised one */
         kv_promise_withdraw(c, s);
         return;
     }
@@ -48,8 +48,8 @@ static uint32_t find_block(const struct kv_group *g, uint64_t salt, struct kv_ke
     return block != KV_PREFIX_NONE && g->info[block].salt == salt ? block : KV_PREFIX_NONE;
 }
 
-/* Note for each group since when its blocks are there without a gap, `i` included (i + 1: block
- * i is missing). False when no longer prefix can be served. */
+/* Update since[g], the first block from which on group g has all blocks up to `i` (i + 1: it has no
+ * block i). False: no longer prefix can be served. */
 static bool look_up_block(const struct kv_cache *c, uint64_t salt, struct kv_key key, uint32_t i,
                           uint32_t *since) {
     for (uint32_t g = 0; g < c->options.group_count; g++) {
@@ -68,8 +68,8 @@ static bool all_groups_reach(const struct kv_cache *c, uint32_t blocks, const ui
     return true;
 }
 
-/* How many of the first `limit` blocks of `tokens` can be served. Writes the keys it walked: at
- * least as many as it returns, and one more if that is below `limit`. */
+/* How many of the first `limit` blocks of `tokens` can be served. Writes the keys it has computed:
+ * at least as many as it returns, and one more if that is below `limit`. */
 static uint32_t find_hit(const struct kv_cache *c, uint64_t salt, const int32_t *tokens,
                          uint32_t limit, struct kv_key *keys) {
     uint32_t since[KV_CACHE_GROUPS_MAX] = {0};
@@ -84,7 +84,7 @@ static uint32_t find_hit(const struct kv_cache *c, uint64_t salt, const int32_t 
     return hit;
 }
 
-/* Blocks that a hit may reach: full ones, and never the last token. */
+/* The longest possible hit, in blocks: full blocks without the last token. */
 static uint32_t hit_limit(const struct kv_cache *c, uint32_t count) {
     uint32_t limit = count == 0 ? 0 : (count - 1) / c->options.block_tokens;
     return limit < c->blocks_max ? limit : c->blocks_max;

@@ -2,11 +2,11 @@
  *
  * The FREE and CACHED lists are circular, doubly linked through blocks[], and headed by one extra
  * slot each, so that linking and unlinking need no special case for an empty list. KEPT blocks
- * are a binary heap by the end of their time, those that end together in the order in which they
- * were unpinned, so that they reach the CACHED list in that order.
+ * are in a binary heap by the end of their time, then by the order in which they were unpinned, so
+ * that they enter the CACHED list in that order.
  *
- * Blocks that were never taken are at the end of the FREE list in their order, so that the
- * touched ones are always those below `touched_count`.
+ * Blocks that were never taken are at the end of the FREE list in rising order, so the blocks that
+ * were taken are always those below `touched_count`.
  */
 #include "kv/pool.h"
 
@@ -106,7 +106,7 @@ static void heap_remove(struct kv_pool *p, kv_block block) {
         sift_down(p, pos, last);
 }
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 enum status kv_pool_create(struct kv_pool **out, uint32_t block_count, uint32_t spread_max,
                            kv_evict_fn *on_evict, void *evict_ctx) {
@@ -141,7 +141,7 @@ void kv_pool_destroy(struct kv_pool *pool) {
     mem_free(pool);
 }
 
-/* Nothing is FREE, or only what would be new memory where there is enough of it. */
+/* None is FREE, or only blocks that were never used, and `spread_max` blocks are in use already. */
 static bool must_evict(const struct kv_pool *p) {
     if (p->cached_count == 0) return false;
     bool is_untouched = p->blocks[free_head(p)].next >= p->touched_count;
@@ -168,7 +168,7 @@ static kv_block take_one(struct kv_pool *p) {
 }
 
 enum status kv_pool_take(struct kv_pool *pool, uint32_t count, kv_block *out) {
-    /* Counted up front, so that a request that cannot fit evicts nobody. */
+    /* Checked first, so that a call that fails evicts no block. */
     if (count > kv_pool_available(pool)) return ST_FULL;
     for (uint32_t i = 0; i < count; i++) out[i] = take_one(pool);
     return ST_OK;

@@ -62,12 +62,12 @@ enum status kv_prefix_create(struct kv_prefix **out, uint32_t key_max) {
 
 void kv_prefix_destroy(struct kv_prefix *t) { mem_free(t); }
 
-/* A key is a hash already: its low bits say where it would like to be. */
+/* A key is a hash: its low bits select the cell where the search starts. */
 static uint64_t first_cell(const struct kv_prefix *t, struct kv_key key) {
     return key.low & t->mask;
 }
 
-/* The cell of `key`, or the empty one where it belongs. There is always an empty one. */
+/* The cell of `key`, or the empty cell where it would be put. There is always an empty one. */
 static uint64_t probe(const struct kv_prefix *t, struct kv_key key) {
     uint64_t i = first_cell(t, key);
     while (t->cells[i].value != KV_PREFIX_NONE && !kv_key_eq(t->cells[i].key, key))
@@ -88,8 +88,8 @@ bool kv_prefix_put(struct kv_prefix *t, struct kv_key key, uint32_t value) {
     return true;
 }
 
-/* Close the hole: a later key of the same run moves into it unless it would then stand before
- * its home, which leaves a hole further on. */
+/* Close the hole: move a later key of the same run into it, unless that would put the key before
+ * its first cell. The moved key leaves a hole, which is closed in the same way. */
 void kv_prefix_remove(struct kv_prefix *t, struct kv_key key) {
     uint64_t hole = probe(t, key);
     CHECK(t->cells[hole].value != KV_PREFIX_NONE);

@@ -1,16 +1,15 @@
 /* kv/prefix.h - keys of token prefixes, and tables that find a number by such a key.
  *
- * A key stands for a whole prefix: it hashes the tokens of one block together with the key of
- * the block before it, and the first "block before" with the identity of the model and the
- * tenant's salt. Equal keys mean equal text from the beginning on. 128 bits make an accidental
- * collision less likely than a flipped bit in memory; a provoked one stays inside its tenant,
- * because the cache also compares salts.
+ * A key identifies a whole prefix: it hashes the tokens of one block and the key of the block
+ * before it; the chain starts with the identity of the model and the tenant's salt. Equal keys mean
+ * equal text from the first token on. With 128 bits an accidental collision is less likely than a
+ * flipped bit in memory; a provoked one stays within its tenant, because the cache also compares
+ * salts.
  *
- * A table holds at most as many keys as create() was told, in open addressing at most half
- * full. Deletion moves later keys back instead of leaving marks behind, so a table that churns
- * for months probes as little as a new one.
+ * A table holds at most key_max keys, in open addressing, at most half full. Removal moves later
+ * keys back and leaves no marks, so look-ups stay as fast as in a new table.
  *
- * Lifetime: with its cache. Thread: the engine thread. Memory: all taken by create; put, find
+ * Lifetime: with its cache. Thread: the engine thread. Memory: all allocated by create; put, find
  * and remove are O(1) expected.
  */
 #ifndef KV_PREFIX_H
@@ -30,11 +29,11 @@ static inline bool kv_key_eq(struct kv_key a, struct kv_key b) {
     return a.low == b.low && a.high == b.high;
 }
 
-/* What stands before a sequence's first block. */
+/* The key before the first block of a sequence. */
 struct kv_key kv_key_root(uint64_t identity, uint64_t salt);
 
 /* The key of a block of `count` tokens that follows `before`. `scratch` has room for
- * kv_key_scratch_bytes(count): hashing in one go is several times faster than piecewise. */
+ * kv_key_scratch_bytes(count): hashing in one call is several times faster than in pieces. */
 struct kv_key kv_key_next(struct kv_key before, const int32_t *tokens, uint32_t count,
                           uint8_t *scratch);
 size_t kv_key_scratch_bytes(uint32_t count);

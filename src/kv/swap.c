@@ -1,4 +1,4 @@
-/* kv/swap.c - a sequence's blocks go to the spill store and come back; see kv/cache.h.
+/* kv/swap.c - moving the blocks of a sequence to the spill store and back; see kv/cache.h.
  *
  * Entry points: kv_seq_swap_out, kv_seq_swap_in.
  */
@@ -33,7 +33,7 @@ enum status kv_seq_swap_out(struct kv_cache *c, kv_seq s, struct kv_moves *moves
     }
     if (!kv_moves_fit(moves, total)) return ST_FULL;
 
-    kv_promise_withdraw(c, s); /* nobody should wait for a sequence that does not run */
+    kv_promise_withdraw(c, s); /* no sequence should wait for one that does not run */
     kv_seq_trim(c, s, seq->computed);
     for (uint32_t g = 0; g < c->options.group_count; g++) move_out(c, s, g, moves);
     seq->is_swapped_out = true;
@@ -48,7 +48,7 @@ static void move_in(struct kv_cache *c, kv_seq s, uint32_t group, struct kv_move
     for (uint32_t i = seq->first[group]; i < end; i++) {
         kv_block block;
         enum status st = kv_pool_take(g->pool, 1, &block);
-        CHECK(st == ST_OK); /* the caller has counted */
+        CHECK(st == ST_OK); /* the caller has checked that there are enough */
         g->info[block].salt = seq->salt;
         kv_moves_add(moves, (struct kv_move){KV_MOVE_IN, group, table[i], block});
         g->free_slots[g->free_slot_count++] = table[i];

@@ -3,7 +3,7 @@
 
 #include "kv/kv_int.h"
 
-/* I1, I5: the sequence's blocks exist, and bear its salt. */
+/* I1, I5: the blocks of the sequence exist and have its salt. */
 static void count_blocks(const struct kv_cache *c, kv_seq s, uint32_t group) {
     const struct kv_group *g = &c->groups[group];
     const struct kv_seq_state *seq = &c->seqs[s];
@@ -16,7 +16,7 @@ static void count_blocks(const struct kv_cache *c, kv_seq s, uint32_t group) {
         CHECK(g->info[block].salt == seq->salt);
         if (i < full && kv_pool_is_keyed(g->pool, block))
             CHECK(kv_key_eq(g->info[block].key, kv_keys(c, s)[i]));
-        if (i >= kv_blocks_for(c, seq->computed)) { /* no contents, so nobody else's */
+        if (i >= kv_blocks_for(c, seq->computed)) { /* without contents, so it is not shared */
             CHECK(kv_pool_refs(g->pool, block) == 1);
             CHECK(!kv_pool_is_keyed(g->pool, block));
         }
@@ -74,7 +74,8 @@ static void verify_index(const struct kv_group *g) {
     CHECK(kv_prefix_count(g->index) == keyed);
 }
 
-/* I4: every promise is one of an open, resident sequence and for a block it has yet to compute. */
+/* I4: every promise belongs to an open, resident sequence and to a block that it has not
+ * computed. */
 static void verify_promises(const struct kv_cache *c) {
     uint32_t made = 0;
     for (kv_seq s = 0; s < c->options.seq_max; s++) {

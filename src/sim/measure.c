@@ -15,12 +15,12 @@ struct run {
     struct measure *out;
     struct engine *engine;
     int64_t began_us;
-    uint32_t next; /* request to arrive */
+    uint32_t next; /* the request that arrives next */
     uint32_t done;
     int32_t *prompt;                     /* room for the longest */
-    uint32_t unstarted[MEASURE_TENANTS]; /* arrived, without a token or an end */
+    uint32_t unstarted[MEASURE_TENANTS]; /* arrived, without a first token and not ended */
     bool is_tenant[MEASURE_TENANTS];
-    uint32_t *seen; /* answer tokens told of, by request */
+    uint32_t *seen; /* answer tokens received, by request */
     struct err *err;
     enum status status;
 };
@@ -35,7 +35,7 @@ static int64_t next_us(void *ctx) {
 
 static void submit(struct run *u, uint32_t i) {
     const struct work_request *r = &u->work->requests[i];
-    for (uint32_t p = 0; p < r->prompt_tokens; p++) /* no two prompts begin alike */
+    for (uint32_t p = 0; p < r->prompt_tokens; p++) /* no two prompts share a prefix */
         u->prompt[p] = (int32_t)((p < 2 ? i >> 15 * p & 0x7fff : p) % VOCAB);
     struct request_spec spec = {.prompt = u->prompt,
                                 .prompt_tokens = r->prompt_tokens,
@@ -54,7 +54,7 @@ static void submit(struct run *u, uint32_t i) {
         u->status = st;
         return;
     }
-    request_unref(handle); /* the engine's own reference lasts until the last event */
+    request_unref(handle); /* the engine holds its own reference until the last event */
     u->unstarted[r->tenant]++;
 }
 
@@ -181,14 +181,14 @@ void measure_deinit(struct measure *m) {
     *m = (struct measure){.outcomes = NULL};
 }
 
-/* ---- numbers ---- */
+/* ---- statistics ---- */
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* A negative number is none. */
+/* Negative values are left out. */
 static double ttft_ms(const struct outcome *o) {
     return o->tokens > 0 ? (double)o->ttft_us / 1e3 : -1;
 }

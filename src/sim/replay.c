@@ -94,13 +94,13 @@ static void deliver_moved(struct engine *e, const struct sim_clock *clock,
     }
 }
 
-/* Nothing could be done at this time: go to the next one at which something can. */
+/* There was nothing to do at this time: move the clock to the next time at which there is. */
 static enum status skip_to_next(struct engine *e, struct sim_clock *clock, int64_t clients_us,
                                 bool *is_over, struct err *err) {
     const struct sched *s = engine_sched(e);
     int64_t timer_us = sched_next_timer_us(s);
     int64_t next_us = timer_us < clients_us ? timer_us : clients_us;
-    if (next_us != INT64_MAX) { /* in the past: the scheduler fires its timers in portions */
+    if (next_us != INT64_MAX) { /* in the past if the scheduler spreads timers over several plans */
         if (next_us > clock->now_us) sim_clock_advance(clock, next_us - clock->now_us);
         return ST_OK;
     }
@@ -121,7 +121,7 @@ enum status sim_replay_run(struct engine *e, struct sim_clock *clock,
             CHECK(clients->next_us(clients->ctx) > clock->now_us);
         }
         bool did_work;
-        engine_step(e, &did_work); /* a failed one ends its sequences; the others go on */
+        engine_step(e, &did_work); /* a failed step ends its sequences; the others continue */
         deliver_moved(e, clock, clients);
         if (clients->stepped && !clients->stepped(clients->ctx, did_work)) return ST_OK;
         idle_turns = did_work ? 0 : idle_turns + 1;

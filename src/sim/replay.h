@@ -1,12 +1,12 @@
-/* sim/replay.h - an engine on simulated time, driven by clients that are callbacks.
+/* sim/replay.h - an engine on simulated time; its clients are callbacks.
  *
  *     sim_engine_open     engine + runner_sim on a sim_clock, for a cost profile
- *     sim_replay_run      arrivals and steps in the order of their times, until all is done
+ *     sim_replay_run      arrivals and steps in the order of their times, until all have ended
  *
- * The engine is stepped by hand, in the thread of the caller: a day of traffic takes seconds and
- * the same calls always give the same run.
+ * The caller's thread steps the engine: a day of traffic takes seconds, and the same calls always
+ * give the same run.
  *
- * Lifetime: open, run (several times if you like), engine_destroy. Thread: one.
+ * Lifetime: open, run (also several times), engine_destroy. Thread: one.
  */
 #ifndef SIM_REPLAY_H
 #define SIM_REPLAY_H
@@ -24,8 +24,9 @@
  * "per_move_us": 42}. The name is borrowed. */
 enum status sim_profile_load(const char *name_or_path, struct cost_profile *out, struct err *err);
 
-/* `options->clock` and `options->sched.cost` are set here. `clock` is the caller's and outlives
- * the engine. Tokens come from runner_sim (end_one_in 0: an answer ends at max_tokens). */
+/* sim_engine_open sets `engine.clock` and `engine.sched.cost`. `clock` is the caller's and must
+ * exist as long as the engine. Tokens come from runner_sim (end_one_in 0: an answer ends at
+ * max_tokens). */
 struct sim_engine_options {
     struct engine_options engine;
     struct cost_profile profile;
@@ -35,22 +36,22 @@ struct sim_engine_options {
 enum status sim_engine_open(struct engine **out, struct sim_clock *clock,
                             const struct sim_engine_options *options, struct err *err);
 
-/* The clients. `ctx` is theirs. */
+/* The clients. Every callback gets `ctx`. */
 struct sim_clients {
-    /* When they want to act next (an arrival, a cancellation); INT64_MAX: never again. */
+    /* The time of the next action (an arrival, a cancellation); INT64_MAX: never again. */
     int64_t (*next_us)(void *ctx);
-    /* Do what is due: engine_submit, engine_cancel. Called when next_us() <= now_us, which must
-     * then lie later. */
+    /* Do what is due: engine_submit, engine_cancel. Called when next_us() <= now_us; afterwards
+     * next_us() must be later than now_us. */
     void (*act)(void *ctx, struct engine *e, int64_t now_us);
     /* A choice has new tokens or has finished. Borrowed for the call. */
     void (*moved)(void *ctx, struct choice *choice, int64_t now_us);
-    /* After each turn; false ends the run. NULL: go on. */
+    /* After each engine_step; false ends the run. NULL: continue. */
     bool (*stepped)(void *ctx, bool did_work);
     void *ctx;
 };
 
-/* Until nothing is left to do. ST_BAD with a sentence: sequences wait and nothing will ever run
- * (a bug). Failed steps of the runner are the engine's business, not an error here. */
+/* Run until there is nothing left to do. ST_BAD: sequences wait and none will ever run (a bug). A
+ * failed step of the runner is not an error here: the engine ends its sequences. */
 enum status sim_replay_run(struct engine *e, struct sim_clock *clock,
                            const struct sim_clients *clients, struct err *err);
 

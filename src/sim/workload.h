@@ -1,10 +1,11 @@
-/* sim/workload.h - traffic to measure policies with: lengths, arrivals, tenants, targets.
+/* sim/workload.h - workloads to measure policies with: lengths, arrivals, tenants, targets.
  *
- * Lengths come from a public trace or are drawn from a shape; a stream of requests takes them in
- * order and arrives at random (Poisson) or all at once. Several streams make a workload: tenants,
- * priorities. The same seed gives the same workload.
+ * Lengths are read from a public workload file or drawn from a distribution. A stream of requests
+ * takes them in order and arrives at random (Poisson) or all at once. Several streams form a
+ * workload, for example with different tenants or priorities. The same seed gives the same
+ * workload.
  *
- * Lifetime: zeroed, filled by the verbs, deinit. Thread: its owner.
+ * Lifetime: zeroed, filled by workload_add, workload_deinit. Thread: its owner.
  */
 #ifndef SIM_WORKLOAD_H
 #define SIM_WORKLOAD_H
@@ -23,19 +24,18 @@ struct lengths {
     uint32_t count;
 };
 
-/* A table of "time,prompt tokens,answer tokens" with one line of names (the Azure traces). Lines
- * without a prompt or an answer are left out. ST_BAD names the first line that is not of that
- * form. */
+/* Read a CSV file "time,prompt tokens,answer tokens" with one header line (the Azure traces). Lines
+ * without a prompt or an answer are left out. ST_BAD names the first malformed line. */
 enum status lengths_read(struct lengths *l, const char *path, struct err *err);
 
-/* Log-normal: half are below the median, the spread is that of the logarithm. */
+/* Log-normal distributions; a spread is the standard deviation of the logarithm. */
 struct length_shape {
     const char *name;
     double prompt_median, prompt_spread, answer_median, answer_spread;
     uint32_t prompt_max, answer_max;
 };
-/* chat and reading follow the medians and tails of Azure's conversation and code traces; writing
- * is short prompts and long answers; heavy is short prompts with answers over three decades. */
+/* chat and reading have the medians and tails of Azure's conversation and code traces; writing has
+ * short prompts and long answers; heavy has short prompts and answers from 1 to 3,000 tokens. */
 extern const struct length_shape shape_chat, shape_reading, shape_writing, shape_heavy;
 
 enum status lengths_draw(struct lengths *l, const struct length_shape *shape, uint32_t count,
@@ -47,8 +47,8 @@ void lengths_deinit(struct lengths *l); /* a zeroed one is fine */
 struct work_request {
     int64_t at_us;
     uint32_t prompt_tokens;
-    uint32_t answer_tokens; /* it stops by itself after so many */
-    uint32_t max_tokens;    /* what it asks for: all that a scheduler may know */
+    uint32_t answer_tokens; /* the answer ends after this many */
+    uint32_t max_tokens;    /* of the request: the scheduler knows only this */
     uint32_t tenant;
     int32_t priority;
     int64_t ttft_target_us, tpot_target_us;
@@ -59,12 +59,12 @@ struct workload {
 };
 
 struct work_stream {
-    const struct lengths *lengths; /* taken in order, from the start again after the last */
-    uint32_t divisor;              /* of both lengths; 0 is 1 */
+    const struct lengths *lengths; /* used in order, and from the first again after the last */
+    uint32_t divisor;              /* of both lengths; 0: 1 */
     uint32_t count;
-    double per_s; /* mean rate of arrivals; 0: all come at the start */
+    double per_s; /* mean rate of arrivals; 0: all arrive at the start */
     uint64_t seed;
-    uint32_t max_tokens; /* of every request; 0: each asks for the answer it gets */
+    uint32_t max_tokens; /* of every request; 0: each asks for exactly the length of its answer */
     uint32_t tenant;
     int32_t priority;
     int64_t ttft_target_us, tpot_target_us;
