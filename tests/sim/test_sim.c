@@ -43,7 +43,7 @@ static void print_replay(const struct pool_report *sum, const struct err *what) 
            (unsigned long)sum->failed_seed, sum->failed_depth);
 }
 
-static void test_every_promise_holds_in_every_step_of_every_world(void **state) {
+static void test_every_invariant_holds_in_every_step_of_every_world(void **state) {
     (void)state;
     struct pool_task task = {.first_seed = 1,
                              .worlds_min = WORLDS,
@@ -83,7 +83,7 @@ static void test_a_seed_always_gives_the_same_run(void **state) {
 
 /* Worlds in which something was wrong once, and what. They say this only as long as draws stay
  * as they are; planted/plants.cmake holds the bugs themselves where they can be put back. */
-static void test_seeds_that_found_something_stay_fine(void **state) {
+static void test_seeds_that_found_bugs_stay_fine(void **state) {
     (void)state;
     static const struct {
         uint64_t seed;
@@ -171,9 +171,9 @@ int main(int argc, char **argv) {
     if (has_seed) return run_one(seed, depth == 1, has_trace);
     if (worlds > 0) return run_many(worlds, from, depth);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_promise_holds_in_every_step_of_every_world),
+        cmocka_unit_test(test_every_invariant_holds_in_every_step_of_every_world),
         cmocka_unit_test(test_a_seed_always_gives_the_same_run),
-        cmocka_unit_test(test_seeds_that_found_something_stay_fine),
+        cmocka_unit_test(test_seeds_that_found_bugs_stay_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,8 +119,8 @@ also(kv/swap.c
 [==[        table[i] = block;]==])
 
 plant("a swapped-out sequence keeps its promises" kv/swap.c
-[==[kv_promise_withdraw(c, s); /* nobody should]==]
-[==[if (!PLANT) kv_promise_withdraw(c, s); /* nobody should]==])
+[==[kv_promise_withdraw(c, s); /* no sequence should]==]
+[==[if (!PLANT) kv_promise_withdraw(c, s); /* no sequence should]==])
 
 # ---- scheduler: budgets and seats ----
 

@@ -37,7 +37,7 @@ static bool is_found(int bug, uint64_t worlds, struct err *what) {
     return !pool_run(&task, &sum, what);
 }
 
-static void test_nothing_is_found_where_nothing_is_planted(void **state) {
+static void test_no_bug_is_found_without_planted_bugs(void **state) {
     (void)state;
     struct err what = {0};
     if (is_found(0, 100, &what)) fail_msg("%s", what.text);
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
         return !found;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_is_found_where_nothing_is_planted),
+        cmocka_unit_test(test_no_bug_is_found_without_planted_bugs),
         cmocka_unit_test(test_planted_bugs_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

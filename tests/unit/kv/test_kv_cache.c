@@ -165,7 +165,7 @@ static void test_a_hit_is_whole_blocks_and_never_the_last_token(void **state) {
     tear_down(&f);
 }
 
-static void test_a_lookup_that_came_to_nothing_is_not_counted(void **state) {
+static void test_a_lookup_without_a_commit_is_not_counted(void **state) {
     (void)state;
     struct fixture f;
     set_up(&f, &PLAIN);
@@ -253,7 +253,7 @@ static void test_without_a_prefix_cache_nothing_is_found_or_kept(void **state) {
     tear_down(&f);
 }
 
-static void test_a_twin_stays_unkeyed(void **state) {
+static void test_a_duplicate_block_has_no_key(void **state) {
     (void)state;
     struct fixture f;
     kv_seq a, b;
@@ -286,7 +286,7 @@ static void test_a_block_computed_again_counts_as_just_used(void **state) {
     tear_down(&f);
 }
 
-static void test_a_prefix_loses_its_tail_before_its_head(void **state) {
+static void test_the_end_of_a_prefix_is_evicted_before_its_start(void **state) {
     (void)state;
     struct fixture f;
     kv_seq s;
@@ -342,7 +342,7 @@ static void test_promises_end_with_their_sequence(void **state) {
     tear_down(&f);
 }
 
-static void test_a_sequence_that_is_out_promises_nothing(void **state) {
+static void test_a_swapped_out_sequence_promises_nothing(void **state) {
     (void)state;
     struct fixture f;
     kv_seq s;
@@ -357,7 +357,7 @@ static void test_a_sequence_that_is_out_promises_nothing(void **state) {
     tear_down(&f);
 }
 
-static void test_other_text_than_announced_withdraws_the_promises(void **state) {
+static void test_other_text_than_promised_withdraws_the_promises(void **state) {
     (void)state;
     struct fixture f;
     kv_seq s;
@@ -390,7 +390,7 @@ static void test_attaching_twice_while_empty_is_fine(void **state) {
 
 /* ---- forks ---- */
 
-static void test_a_shared_block_is_copied_by_whoever_writes_first(void **state) {
+static void test_a_shared_block_is_copied_by_the_first_writer(void **state) {
     (void)state;
     struct fixture f;
     kv_seq child;
@@ -490,7 +490,7 @@ static void test_forks_in_a_full_pool_wait_and_the_last_one_needs_no_copy(void *
     tear_down(&f);
 }
 
-static void test_a_child_goes_on_with_the_parents_keys(void **state) {
+static void test_a_child_continues_with_the_parents_keys(void **state) {
     (void)state;
     struct fixture f;
     kv_seq child;
@@ -507,7 +507,7 @@ static void test_a_child_goes_on_with_the_parents_keys(void **state) {
 
 /* ---- trim ---- */
 
-static void test_trim_gives_back_room_and_contents(void **state) {
+static void test_trim_releases_room_and_contents(void **state) {
     (void)state;
     struct fixture f;
     set_up(&f, &PLAIN);
@@ -542,7 +542,7 @@ static const struct kv_cache_options WINDOWED = {
     .prefix_cache = true,
 };
 
-static void test_a_windowed_group_gives_back_what_no_token_reads(void **state) {
+static void test_a_windowed_group_releases_what_no_token_reads(void **state) {
     (void)state;
     struct fixture f;
     kv_seq s;
@@ -642,7 +642,7 @@ static void test_a_window_of_one_token_holds_one_block(void **state) {
 
 /* ---- swapping ---- */
 
-static void test_swapping_tells_every_move_and_frees_the_blocks(void **state) {
+static void test_swapping_returns_every_move_and_frees_the_blocks(void **state) {
     (void)state;
     struct fixture f;
     set_up(&f, &PLAIN);
@@ -690,7 +690,7 @@ static void test_swaps_that_do_not_fit_change_nothing(void **state) {
     tear_down(&f);
 }
 
-static void test_without_slots_only_an_empty_sequence_goes_out(void **state) {
+static void test_without_slots_only_an_empty_sequence_is_swapped_out(void **state) {
     (void)state;
     struct kv_cache_options o = PLAIN;
     struct fixture f;
@@ -705,7 +705,7 @@ static void test_without_slots_only_an_empty_sequence_goes_out(void **state) {
     tear_down(&f);
 }
 
-static void test_closing_a_sequence_that_is_out_frees_its_slots(void **state) {
+static void test_closing_a_swapped_out_sequence_frees_its_slots(void **state) {
     (void)state;
     struct fixture f;
     set_up(&f, &WINDOWED);
@@ -758,7 +758,7 @@ static void test_kept_prefixes_outlive_their_sequence_until_their_time(void **st
     tear_down(&f);
 }
 
-static void test_when_not_all_can_be_kept_the_head_is(void **state) {
+static void test_if_not_all_blocks_can_be_kept_the_first_are(void **state) {
     (void)state;
     struct fixture f;
     set_up(&f, &PLAIN);
@@ -774,7 +774,7 @@ static void test_when_not_all_can_be_kept_the_head_is(void **state) {
     tear_down(&f);
 }
 
-static void test_a_wish_can_be_taken_back_before_the_end(void **state) {
+static void test_a_retention_hint_can_be_cancelled_before_the_end(void **state) {
     (void)state;
     struct fixture f;
     set_up(&f, &PLAIN);
@@ -794,41 +794,41 @@ int main(void) {
         cmocka_unit_test(test_growth_takes_a_block_only_when_one_is_full),
         cmocka_unit_test(test_growth_that_does_not_fit_changes_nothing_in_any_group),
         cmocka_unit_test(test_a_hit_is_whole_blocks_and_never_the_last_token),
-        cmocka_unit_test(test_a_lookup_that_came_to_nothing_is_not_counted),
+        cmocka_unit_test(test_a_lookup_without_a_commit_is_not_counted),
         cmocka_unit_test(test_a_hit_shares_the_same_blocks),
         cmocka_unit_test(test_generated_tokens_are_found_by_the_next_turn),
         cmocka_unit_test(test_other_text_before_a_block_is_a_miss),
         cmocka_unit_test(test_another_salt_finds_nothing),
         cmocka_unit_test(test_without_a_prefix_cache_nothing_is_found_or_kept),
-        cmocka_unit_test(test_a_twin_stays_unkeyed),
+        cmocka_unit_test(test_a_duplicate_block_has_no_key),
         cmocka_unit_test(test_a_block_computed_again_counts_as_just_used),
-        cmocka_unit_test(test_a_prefix_loses_its_tail_before_its_head),
+        cmocka_unit_test(test_the_end_of_a_prefix_is_evicted_before_its_start),
         cmocka_unit_test(test_a_prompt_is_promised_until_it_is_computed),
         cmocka_unit_test(test_promises_end_with_their_sequence),
-        cmocka_unit_test(test_a_sequence_that_is_out_promises_nothing),
-        cmocka_unit_test(test_other_text_than_announced_withdraws_the_promises),
+        cmocka_unit_test(test_a_swapped_out_sequence_promises_nothing),
+        cmocka_unit_test(test_other_text_than_promised_withdraws_the_promises),
         cmocka_unit_test(test_attaching_twice_while_empty_is_fine),
-        cmocka_unit_test(test_a_shared_block_is_copied_by_whoever_writes_first),
+        cmocka_unit_test(test_a_shared_block_is_copied_by_the_first_writer),
         cmocka_unit_test(test_a_fork_at_a_block_boundary_copies_nothing),
         cmocka_unit_test(test_a_parent_with_room_ahead_copies_too),
         cmocka_unit_test(test_a_copy_that_does_not_fit_the_moves_changes_nothing),
         cmocka_unit_test(test_a_keyed_block_is_never_written),
         cmocka_unit_test(test_forks_in_a_full_pool_wait_and_the_last_one_needs_no_copy),
-        cmocka_unit_test(test_a_child_goes_on_with_the_parents_keys),
-        cmocka_unit_test(test_trim_gives_back_room_and_contents),
-        cmocka_unit_test(test_a_windowed_group_gives_back_what_no_token_reads),
+        cmocka_unit_test(test_a_child_continues_with_the_parents_keys),
+        cmocka_unit_test(test_trim_releases_room_and_contents),
+        cmocka_unit_test(test_a_windowed_group_releases_what_no_token_reads),
         cmocka_unit_test(test_a_hit_needs_only_the_window_of_a_windowed_group),
         cmocka_unit_test(test_a_hit_reaches_only_as_far_as_every_group),
         cmocka_unit_test(test_a_fork_one_token_back_works_at_every_length),
         cmocka_unit_test(test_a_window_of_one_token_holds_one_block),
-        cmocka_unit_test(test_swapping_tells_every_move_and_frees_the_blocks),
+        cmocka_unit_test(test_swapping_returns_every_move_and_frees_the_blocks),
         cmocka_unit_test(test_swaps_that_do_not_fit_change_nothing),
-        cmocka_unit_test(test_without_slots_only_an_empty_sequence_goes_out),
-        cmocka_unit_test(test_closing_a_sequence_that_is_out_frees_its_slots),
+        cmocka_unit_test(test_without_slots_only_an_empty_sequence_is_swapped_out),
+        cmocka_unit_test(test_closing_a_swapped_out_sequence_frees_its_slots),
         cmocka_unit_test(test_blocks_from_the_spill_store_get_keys_only_after_a_commit),
         cmocka_unit_test(test_kept_prefixes_outlive_their_sequence_until_their_time),
-        cmocka_unit_test(test_when_not_all_can_be_kept_the_head_is),
-        cmocka_unit_test(test_a_wish_can_be_taken_back_before_the_end),
+        cmocka_unit_test(test_if_not_all_blocks_can_be_kept_the_first_are),
+        cmocka_unit_test(test_a_retention_hint_can_be_cancelled_before_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static void test_take_is_all_or_nothing(void **state) {
     kv_pool_destroy(NULL);
 }
 
-static void test_a_take_that_cannot_be_met_evicts_nobody(void **state) {
+static void test_a_take_that_fails_evicts_no_block(void **state) {
     (void)state;
     struct evictions e = {.count = 0};
     struct kv_pool *p = pool_of(2, &e);
@@ -194,7 +194,7 @@ static void test_a_kept_block_can_be_shared_and_goes_back(void **state) {
     kv_pool_destroy(p);
 }
 
-static void test_the_latest_wish_counts_and_zero_takes_it_back(void **state) {
+static void test_the_latest_keep_counts_and_zero_cancels_it(void **state) {
     (void)state;
     struct kv_pool *p = pool_of(2, NULL);
     kv_block b;
@@ -235,7 +235,7 @@ static void use_once(struct kv_pool *p, uint32_t count) {
     kv_pool_verify(p);
 }
 
-static void test_the_block_that_was_given_back_last_is_taken_first(void **state) {
+static void test_the_block_released_last_is_taken_first(void **state) {
     (void)state;
     struct kv_pool *p = pool_of(8, NULL);
     kv_block b[3], again[3];
@@ -412,7 +412,7 @@ static void test_random_walks_agree_with_the_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_take_is_all_or_nothing),
-        cmocka_unit_test(test_a_take_that_cannot_be_met_evicts_nobody),
+        cmocka_unit_test(test_a_take_that_fails_evicts_no_block),
         cmocka_unit_test(test_cached_blocks_are_evicted_oldest_first),
         cmocka_unit_test(test_free_blocks_go_before_cached_ones),
         cmocka_unit_test(test_a_block_is_free_only_after_its_last_reference),
@@ -420,9 +420,9 @@ int main(void) {
         cmocka_unit_test(test_kept_blocks_are_not_taken_before_their_time),
         cmocka_unit_test(test_at_most_half_of_the_pool_is_kept),
         cmocka_unit_test(test_a_kept_block_can_be_shared_and_goes_back),
-        cmocka_unit_test(test_the_latest_wish_counts_and_zero_takes_it_back),
+        cmocka_unit_test(test_the_latest_keep_counts_and_zero_cancels_it),
         cmocka_unit_test(test_blocks_that_end_together_are_evicted_as_they_were_unpinned),
-        cmocka_unit_test(test_the_block_that_was_given_back_last_is_taken_first),
+        cmocka_unit_test(test_the_block_released_last_is_taken_first),
         cmocka_unit_test(test_cached_contents_alone_touch_no_more_than_they_may),
         cmocka_unit_test(test_what_is_held_at_one_time_may_touch_the_whole_pool),
         cmocka_unit_test(test_random_walks_agree_with_the_model),

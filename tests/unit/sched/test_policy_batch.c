@@ -16,7 +16,7 @@ static void submit(struct world *w, uint32_t count, uint32_t max_tokens) {
         world_submit(w, (struct world_submit){.prompt_tokens = 6, .max_tokens = max_tokens});
 }
 
-static void test_static_starts_when_every_seat_can_be_filled(void **state) {
+static void test_static_starts_when_the_batch_can_be_filled(void **state) {
     (void)state;
     struct world w;
     open_world(&w, "static", 4);
@@ -85,7 +85,7 @@ static void test_dynamic_starts_when_its_window_has_passed(void **state) {
     world_close(&w);
 }
 
-static void test_memory_is_reserved_so_nobody_is_preempted(void **state) {
+static void test_memory_is_reserved_so_none_is_preempted(void **state) {
     (void)state;
     const char *const names[] = {"static", "dynamic", "orca"};
     for (int p = 0; p < 3; p++) {
@@ -105,13 +105,13 @@ static void test_memory_is_reserved_so_nobody_is_preempted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_static_starts_when_every_seat_can_be_filled),
+        cmocka_unit_test(test_static_starts_when_the_batch_can_be_filled),
         cmocka_unit_test(test_static_starts_a_part_batch_after_its_wait),
         cmocka_unit_test(
             test_seats_stay_taken_until_the_last_row_ends_and_ended_rows_are_not_computed),
         cmocka_unit_test(test_dynamic_starts_at_its_number),
         cmocka_unit_test(test_dynamic_starts_when_its_window_has_passed),
-        cmocka_unit_test(test_memory_is_reserved_so_nobody_is_preempted),
+        cmocka_unit_test(test_memory_is_reserved_so_none_is_preempted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void test_the_earliest_deadline_goes_first(void **state) {
     world_close(&w);
 }
 
-static void test_a_hopeless_request_goes_behind_those_that_can_be_met(void **state) {
+static void test_a_request_past_its_latest_start_goes_behind_the_others(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(1, 0);
@@ -50,7 +50,7 @@ static void test_a_hopeless_request_goes_behind_those_that_can_be_met(void **sta
     world_close(&w);
 }
 
-static void test_a_pace_that_nobody_could_keep_holds_up_nobody(void **state) {
+static void test_an_impossible_tpot_target_slows_no_other_request(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(4, 0);
@@ -63,7 +63,7 @@ static void test_a_pace_that_nobody_could_keep_holds_up_nobody(void **state) {
     world_close(&w);
 }
 
-static void test_past_its_grace_a_hopeless_request_is_ended(void **state) {
+static void test_a_request_late_by_deadline_shed_is_ended(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(1, 0.5);
@@ -80,7 +80,7 @@ static void test_past_its_grace_a_hopeless_request_is_ended(void **state) {
     world_close(&w);
 }
 
-static void test_a_request_that_has_begun_is_never_shed(void **state) {
+static void test_a_request_with_a_first_token_is_never_shed(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(2, 0.1);
@@ -91,7 +91,7 @@ static void test_a_request_that_has_begun_is_never_shed(void **state) {
     world_close(&w);
 }
 
-static void test_prompts_leave_running_answers_their_time_between_tokens(void **state) {
+static void test_prompt_tokens_are_limited_by_running_tpot_targets(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(4, 0);
@@ -108,7 +108,7 @@ static void test_prompts_leave_running_answers_their_time_between_tokens(void **
     world_close(&w);
 }
 
-static void test_nobody_is_let_in_whose_token_would_break_a_running_target(void **state) {
+static void test_no_request_is_admitted_that_would_break_a_running_target(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(64, 0);
@@ -126,12 +126,12 @@ static void test_nobody_is_let_in_whose_token_would_break_a_running_target(void 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_earliest_deadline_goes_first),
-        cmocka_unit_test(test_a_hopeless_request_goes_behind_those_that_can_be_met),
-        cmocka_unit_test(test_a_pace_that_nobody_could_keep_holds_up_nobody),
-        cmocka_unit_test(test_past_its_grace_a_hopeless_request_is_ended),
-        cmocka_unit_test(test_a_request_that_has_begun_is_never_shed),
-        cmocka_unit_test(test_prompts_leave_running_answers_their_time_between_tokens),
-        cmocka_unit_test(test_nobody_is_let_in_whose_token_would_break_a_running_target),
+        cmocka_unit_test(test_a_request_past_its_latest_start_goes_behind_the_others),
+        cmocka_unit_test(test_an_impossible_tpot_target_slows_no_other_request),
+        cmocka_unit_test(test_a_request_late_by_deadline_shed_is_ended),
+        cmocka_unit_test(test_a_request_with_a_first_token_is_never_shed),
+        cmocka_unit_test(test_prompt_tokens_are_limited_by_running_tpot_targets),
+        cmocka_unit_test(test_no_request_is_admitted_that_would_break_a_running_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static void test_a_tenant_that_sends_ten_times_as_much_gets_a_tenth_more_at_most
     assert_true(s.tokens[0] <= 1.1 * s.tokens[1]);
 }
 
-static void test_long_requests_buy_no_more_service_than_short_ones(void **state) {
+static void test_tenants_of_long_and_short_requests_get_equal_service(void **state) {
     (void)state;
     const struct sender senders[] = {
         {.per_turn = 8, .turn_steps = 4, 10, 3, 8, 60},
@@ -115,7 +115,7 @@ static void test_three_tenants_get_a_third_each(void **state) {
     }
 }
 
-static void test_a_tenant_that_was_away_has_saved_up_nothing(void **state) {
+static void test_a_tenant_saves_up_nothing_while_it_sends_nothing(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("fair", 1024, 8, 2);
@@ -139,7 +139,7 @@ static void test_a_tenant_that_was_away_has_saved_up_nothing(void **state) {
     world_close(&w);
 }
 
-static void test_one_tenant_alone_gets_everything_in_the_order_it_came(void **state) {
+static void test_a_single_tenant_is_served_in_order_of_arrival(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("fair", 256, 8, 1);
@@ -155,10 +155,10 @@ static void test_one_tenant_alone_gets_everything_in_the_order_it_came(void **st
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_tenant_that_sends_ten_times_as_much_gets_a_tenth_more_at_most),
-        cmocka_unit_test(test_long_requests_buy_no_more_service_than_short_ones),
+        cmocka_unit_test(test_tenants_of_long_and_short_requests_get_equal_service),
         cmocka_unit_test(test_three_tenants_get_a_third_each),
-        cmocka_unit_test(test_a_tenant_that_was_away_has_saved_up_nothing),
-        cmocka_unit_test(test_one_tenant_alone_gets_everything_in_the_order_it_came),
+        cmocka_unit_test(test_a_tenant_saves_up_nothing_while_it_sends_nothing),
+        cmocka_unit_test(test_a_single_tenant_is_served_in_order_of_arrival),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

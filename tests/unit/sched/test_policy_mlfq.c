@@ -36,7 +36,7 @@ static void test_a_request_joins_the_queue_whose_quantum_covers_its_prompt(void 
     world_close(&w);
 }
 
-static void test_a_request_sinks_when_its_quantum_is_used_up(void **state) {
+static void test_a_request_moves_down_when_its_quantum_is_used_up(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(1);
@@ -58,7 +58,7 @@ static void test_a_request_sinks_when_its_quantum_is_used_up(void **state) {
     world_close(&w);
 }
 
-static void test_a_short_answer_passes_long_ones_that_hold_every_seat(void **state) {
+static void test_a_short_answer_displaces_long_ones_of_a_full_batch(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(4);
@@ -74,7 +74,7 @@ static void test_a_short_answer_passes_long_ones_that_hold_every_seat(void **sta
     world_close(&w);
 }
 
-static void test_at_most_a_quarter_as_many_are_out_as_there_are_seats(void **state) {
+static void test_at_most_a_quarter_of_max_seqs_are_preempted_at_one_time(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(8);
@@ -95,7 +95,7 @@ static void test_at_most_a_quarter_as_many_are_out_as_there_are_seats(void **sta
     world_close(&w);
 }
 
-static void test_waiting_too_long_lifts_a_request_to_the_first_queue(void **state) {
+static void test_a_request_that_waits_too_long_moves_to_the_first_queue(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(1);
@@ -115,10 +115,10 @@ static void test_waiting_too_long_lifts_a_request_to_the_first_queue(void **stat
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_request_joins_the_queue_whose_quantum_covers_its_prompt),
-        cmocka_unit_test(test_a_request_sinks_when_its_quantum_is_used_up),
-        cmocka_unit_test(test_a_short_answer_passes_long_ones_that_hold_every_seat),
-        cmocka_unit_test(test_at_most_a_quarter_as_many_are_out_as_there_are_seats),
-        cmocka_unit_test(test_waiting_too_long_lifts_a_request_to_the_first_queue),
+        cmocka_unit_test(test_a_request_moves_down_when_its_quantum_is_used_up),
+        cmocka_unit_test(test_a_short_answer_displaces_long_ones_of_a_full_batch),
+        cmocka_unit_test(test_at_most_a_quarter_of_max_seqs_are_preempted_at_one_time),
+        cmocka_unit_test(test_a_request_that_waits_too_long_moves_to_the_first_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

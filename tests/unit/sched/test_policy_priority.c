@@ -39,7 +39,7 @@ static struct world_submit important(uint32_t prompt_tokens) {
         .prompt_tokens = prompt_tokens, .max_tokens = 4, .urgency = {.priority = 5}};
 }
 
-static void test_first_token_comes_within_two_steps_and_its_prompt(void **state) {
+static void test_a_high_priority_has_its_first_token_two_steps_after_its_prompt(void **state) {
     (void)state;
     const uint32_t prompts[] = {1, 30, 57, 58, 200, 500};
     for (uint32_t i = 0; i < sizeof(prompts) / sizeof(prompts[0]); i++) {
@@ -56,7 +56,7 @@ static void test_first_token_comes_within_two_steps_and_its_prompt(void **state)
     }
 }
 
-static void test_the_same_with_all_memory_taken(void **state) {
+static void test_a_high_priority_is_as_fast_with_all_memory_in_use(void **state) {
     (void)state;
     struct world w;
     open_world(&w, SEATS * 5);
@@ -68,7 +68,7 @@ static void test_the_same_with_all_memory_taken(void **state) {
     world_close(&w);
 }
 
-static void test_the_same_when_it_comes_during_a_step(void **state) {
+static void test_a_high_priority_is_as_fast_if_it_arrives_during_a_step(void **state) {
     (void)state;
     struct world w;
     open_world(&w, 400);
@@ -82,7 +82,7 @@ static void test_the_same_when_it_comes_during_a_step(void **state) {
     world_close(&w);
 }
 
-static void test_the_least_important_and_youngest_gives_way(void **state) {
+static void test_the_youngest_of_the_lowest_priority_is_displaced(void **state) {
     (void)state;
     struct world w;
     open_world(&w, 400);
@@ -112,7 +112,7 @@ static void test_equals_do_not_displace_each_other(void **state) {
     world_close(&w);
 }
 
-static void test_any_priority_orders_the_line(void **state) {
+static void test_any_priority_orders_the_queue(void **state) {
     (void)state;
     const int32_t values[] = {INT32_MIN, -7, 0, 1, 100000, INT32_MAX};
     enum { COUNT = sizeof(values) / sizeof(values[0]) };
@@ -134,12 +134,12 @@ static void test_any_priority_orders_the_line(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_token_comes_within_two_steps_and_its_prompt),
-        cmocka_unit_test(test_the_same_with_all_memory_taken),
-        cmocka_unit_test(test_the_same_when_it_comes_during_a_step),
-        cmocka_unit_test(test_the_least_important_and_youngest_gives_way),
+        cmocka_unit_test(test_a_high_priority_has_its_first_token_two_steps_after_its_prompt),
+        cmocka_unit_test(test_a_high_priority_is_as_fast_with_all_memory_in_use),
+        cmocka_unit_test(test_a_high_priority_is_as_fast_if_it_arrives_during_a_step),
+        cmocka_unit_test(test_the_youngest_of_the_lowest_priority_is_displaced),
         cmocka_unit_test(test_equals_do_not_displace_each_other),
-        cmocka_unit_test(test_any_priority_orders_the_line),
+        cmocka_unit_test(test_any_priority_orders_the_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ static void test_step_target_bounds_the_time_of_a_step(void **state) {
     world_close(&w);
 }
 
-static void test_orca_computes_a_prompt_whole_beside_the_answers(void **state) {
+static void test_orca_computes_a_whole_prompt_together_with_decodes(void **state) {
     (void)state;
     struct world w;
     open_world(&w, "orca", NULL);
@@ -113,7 +113,7 @@ static void test_orca_stalls_answers_for_a_prompt_that_fills_the_step(void **sta
     world_close(&w);
 }
 
-static void test_prefill_first_pauses_answers_while_prompts_go_in(void **state) {
+static void test_prefill_first_pauses_decodes_while_prompts_are_computed(void **state) {
     (void)state;
     struct world w;
     open_world(&w, "prefill-first", NULL); /* ratio 0.3 */
@@ -127,7 +127,7 @@ static void test_prefill_first_pauses_answers_while_prompts_go_in(void **state) 
     world_close(&w);
 }
 
-static void test_prefill_first_waits_for_its_ratio_or_its_patience(void **state) {
+static void test_prefill_first_admits_by_ratio_or_after_max_waiting_tokens(void **state) {
     (void)state;
     struct world w;
     struct knobs k = knobs_default();
@@ -143,7 +143,7 @@ static void test_prefill_first_waits_for_its_ratio_or_its_patience(void **state)
     world_close(&w);
 }
 
-static void test_prefill_first_looks_at_the_queue_every_so_many_steps(void **state) {
+static void test_prefill_first_checks_the_ratio_every_prefill_every_steps(void **state) {
     (void)state;
     struct world w;
     struct knobs k = knobs_default();
@@ -163,11 +163,11 @@ int main(void) {
         cmocka_unit_test(test_chunked_gives_every_answer_its_token_in_every_step),
         cmocka_unit_test(test_chunk_tokens_bounds_the_part_of_one_prompt),
         cmocka_unit_test(test_step_target_bounds_the_time_of_a_step),
-        cmocka_unit_test(test_orca_computes_a_prompt_whole_beside_the_answers),
+        cmocka_unit_test(test_orca_computes_a_whole_prompt_together_with_decodes),
         cmocka_unit_test(test_orca_stalls_answers_for_a_prompt_that_fills_the_step),
-        cmocka_unit_test(test_prefill_first_pauses_answers_while_prompts_go_in),
-        cmocka_unit_test(test_prefill_first_waits_for_its_ratio_or_its_patience),
-        cmocka_unit_test(test_prefill_first_looks_at_the_queue_every_so_many_steps),
+        cmocka_unit_test(test_prefill_first_pauses_decodes_while_prompts_are_computed),
+        cmocka_unit_test(test_prefill_first_admits_by_ratio_or_after_max_waiting_tokens),
+        cmocka_unit_test(test_prefill_first_checks_the_ratio_every_prefill_every_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

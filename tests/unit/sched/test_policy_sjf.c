@@ -29,7 +29,7 @@ static void teach(struct world *w) {
     }
 }
 
-static void test_answers_are_predicted_from_prompts_like_theirs(void **state) {
+static void test_answers_are_predicted_from_similar_prompts(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(4);
@@ -102,7 +102,7 @@ static void test_a_long_job_waits_in_proportion_to_its_own_work_at_most(void **s
     world_close(&w);
 }
 
-static void test_an_answer_that_outruns_its_prediction_gives_way_to_a_shorter_one(void **state) {
+static void test_an_answer_past_its_prediction_is_displaced_by_a_shorter_one(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(1);
@@ -120,7 +120,7 @@ static void test_an_answer_that_outruns_its_prediction_gives_way_to_a_shorter_on
     world_close(&w);
 }
 
-static void test_an_answer_within_its_prediction_keeps_its_seat(void **state) {
+static void test_an_answer_within_its_prediction_is_not_displaced(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = options(1);
@@ -136,12 +136,12 @@ static void test_an_answer_within_its_prediction_keeps_its_seat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_predicted_from_prompts_like_theirs),
+        cmocka_unit_test(test_answers_are_predicted_from_similar_prompts),
         cmocka_unit_test(test_the_shorter_job_goes_first),
         cmocka_unit_test(test_without_patience_it_is_first_come_first_served),
         cmocka_unit_test(test_a_long_job_waits_in_proportion_to_its_own_work_at_most),
-        cmocka_unit_test(test_an_answer_that_outruns_its_prediction_gives_way_to_a_shorter_one),
-        cmocka_unit_test(test_an_answer_within_its_prediction_keeps_its_seat),
+        cmocka_unit_test(test_an_answer_past_its_prediction_is_displaced_by_a_shorter_one),
+        cmocka_unit_test(test_an_answer_within_its_prediction_is_not_displaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,7 +154,7 @@ static void test_a_target_in_time_bounds_prompts_but_never_decodes(void **state)
     world_close(&w);
 }
 
-static void test_more_decodes_than_tokens_take_turns(void **state) {
+static void test_more_decodes_than_tokens_alternate(void **state) {
     (void)state;
     struct sched_options o = world_options("chunked", 64, 4, 6);
     o.knobs.max_step_tokens = 2;
@@ -264,14 +264,14 @@ static struct sched_stats run_two_that_outgrow(enum preempt_mode mode, uint32_t 
     return stats;
 }
 
-static void test_the_younger_gives_way_by_recomputation(void **state) {
+static void test_the_younger_is_preempted_and_recomputed(void **state) {
     (void)state;
     struct sched_stats stats = run_two_that_outgrow(PREEMPT_RECOMPUTE, 3);
     assert_int_equal(stats.swapped_out, 0);
     assert_true(stats.recomputed_tokens > 0);
 }
 
-static void test_the_younger_gives_way_by_swapping(void **state) {
+static void test_the_younger_is_preempted_and_swapped(void **state) {
     (void)state;
     struct sched_stats stats = run_two_that_outgrow(PREEMPT_SWAP, 3);
     assert_true(stats.swapped_out > 0);
@@ -295,7 +295,7 @@ static void test_auto_takes_the_cheaper(void **state) {
     world_close(&w);
 }
 
-static void test_past_preempt_max_only_the_eldest_takes_blocks(void **state) {
+static void test_past_preempt_max_only_the_oldest_takes_blocks(void **state) {
     (void)state;
     struct sched_options o = world_options("chunked", 12, 4, 3);
     o.knobs.preempt_max = 0;
@@ -317,7 +317,7 @@ static void test_past_preempt_max_only_the_eldest_takes_blocks(void **state) {
 }
 
 /* A stream of more important requests takes the seat of a lesser one preempt_max times, no more. */
-static void test_a_seat_is_lost_preempt_max_times_at_most(void **state) {
+static void test_a_sequence_is_preempted_preempt_max_times_at_most(void **state) {
     (void)state;
     struct sched_options o = world_options("priority", 64, 4, 1);
     o.knobs.preempt_max = 2;
@@ -370,7 +370,7 @@ static void test_reserving_policies_never_preempt(void **state) {
     }
 }
 
-static void test_kept_blocks_give_way_when_nothing_else_can(void **state) {
+static void test_kept_blocks_are_released_when_nothing_else_can_be(void **state) {
     (void)state;
     struct world w = open_chunked(12, 4, 2);
     world_submit(&w, (struct world_submit){.prompt_tokens = 20, .max_tokens = 3});
@@ -436,7 +436,7 @@ static void test_choices_share_also_when_the_first_ends_at_once(void **state) {
     world_close(&w);
 }
 
-static void test_choices_without_a_seat_wait_in_line(void **state) {
+static void test_choices_that_do_not_fit_into_the_batch_wait(void **state) {
     (void)state;
     struct world w = open_chunked(64, 16, 2);
     seq_idx seqs[5];
@@ -555,7 +555,7 @@ static void test_a_failed_row_ends_only_its_own_sequence(void **state) {
     world_close(&w);
 }
 
-static void test_a_plan_that_fails_ends_its_rows_and_the_rest_goes_on(void **state) {
+static void test_a_failed_plan_ends_its_sequences_and_the_others_continue(void **state) {
     (void)state;
     struct world w = open_chunked(64, 4, 2);
     for (int n = 0; n < 4; n++)
@@ -572,7 +572,7 @@ static void test_a_plan_that_fails_ends_its_rows_and_the_rest_goes_on(void **sta
 }
 
 /* The moves of a plan that failed did not happen: what it swapped out is computed again. */
-static void test_what_a_failed_plan_moved_is_computed_again(void **state) {
+static void test_what_a_failed_plan_moved_is_recomputed(void **state) {
     (void)state;
     struct sched_options o = world_options("chunked", 12, 4, 2);
     o.knobs.preempt = PREEMPT_SWAP;
@@ -681,7 +681,7 @@ static void test_prefill_first_does_prompts_or_decodes(void **state) {
 }
 
 /* Overload for as long as it lasts: whoever came first is let in first, and nobody is forgotten. */
-static void test_first_come_is_first_served_under_overload(void **state) {
+static void test_requests_are_served_in_order_of_arrival_under_overload(void **state) {
     (void)state;
     static const char *const names[] = {"chunked", "orca", "prefill-first", "static", "dynamic"};
     for (int k = 0; k < 5; k++) {
@@ -771,33 +771,33 @@ int main(void) {
         cmocka_unit_test(test_decodes_go_first_and_prompts_fill_the_rest),
         cmocka_unit_test(test_prompts_are_cut_to_the_budget_and_the_chunk),
         cmocka_unit_test(test_a_target_in_time_bounds_prompts_but_never_decodes),
-        cmocka_unit_test(test_more_decodes_than_tokens_take_turns),
+        cmocka_unit_test(test_more_decodes_than_tokens_alternate),
         cmocka_unit_test(test_a_whole_prompt_longer_than_a_step_runs_by_itself),
         cmocka_unit_test(test_a_prefix_that_another_computes_is_waited_for),
         cmocka_unit_test(test_a_prefix_promised_by_one_that_is_cancelled_is_computed),
-        cmocka_unit_test(test_the_younger_gives_way_by_recomputation),
-        cmocka_unit_test(test_the_younger_gives_way_by_swapping),
+        cmocka_unit_test(test_the_younger_is_preempted_and_recomputed),
+        cmocka_unit_test(test_the_younger_is_preempted_and_swapped),
         cmocka_unit_test(test_auto_takes_the_cheaper),
-        cmocka_unit_test(test_past_preempt_max_only_the_eldest_takes_blocks),
-        cmocka_unit_test(test_a_seat_is_lost_preempt_max_times_at_most),
+        cmocka_unit_test(test_past_preempt_max_only_the_oldest_takes_blocks),
+        cmocka_unit_test(test_a_sequence_is_preempted_preempt_max_times_at_most),
         cmocka_unit_test(test_admission_leaves_what_running_prompts_still_need),
         cmocka_unit_test(test_reserving_policies_never_preempt),
-        cmocka_unit_test(test_kept_blocks_give_way_when_nothing_else_can),
+        cmocka_unit_test(test_kept_blocks_are_released_when_nothing_else_can_be),
         cmocka_unit_test(test_waste_is_what_blocks_hold_beyond_tokens),
         cmocka_unit_test(test_choices_share_their_prompt),
         cmocka_unit_test(test_choices_share_also_when_the_first_ends_at_once),
-        cmocka_unit_test(test_choices_without_a_seat_wait_in_line),
+        cmocka_unit_test(test_choices_that_do_not_fit_into_the_batch_wait),
         cmocka_unit_test(test_choices_outlive_a_parent_that_is_cancelled),
         cmocka_unit_test(test_a_cancel_under_way_ends_at_once_and_keeps_blocks_until_the_apply),
         cmocka_unit_test(test_a_cancel_ends_a_sequence_in_any_state_once),
         cmocka_unit_test(test_requests_end_when_their_time_is_over),
         cmocka_unit_test(test_a_failed_row_ends_only_its_own_sequence),
-        cmocka_unit_test(test_a_plan_that_fails_ends_its_rows_and_the_rest_goes_on),
-        cmocka_unit_test(test_what_a_failed_plan_moved_is_computed_again),
+        cmocka_unit_test(test_a_failed_plan_ends_its_sequences_and_the_others_continue),
+        cmocka_unit_test(test_what_a_failed_plan_moved_is_recomputed),
         cmocka_unit_test(test_static_waits_for_a_full_batch_or_its_time),
         cmocka_unit_test(test_dynamic_starts_with_enough_or_after_its_window),
         cmocka_unit_test(test_prefill_first_does_prompts_or_decodes),
-        cmocka_unit_test(test_first_come_is_first_served_under_overload),
+        cmocka_unit_test(test_requests_are_served_in_order_of_arrival_under_overload),
         cmocka_unit_test(test_a_step_does_not_cost_more_when_more_wait),
         cmocka_unit_test(test_the_predicted_wait_grows_with_the_queue),
     };

@@ -70,7 +70,7 @@ static void test_a_decode_is_planned_before_its_token_is_known(void **state) {
     world_close(&w);
 }
 
-static void test_a_long_prompt_goes_on_ahead_in_chunks(void **state) {
+static void test_a_long_prompt_continues_in_ahead_plans(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("chunked", 64, 4, 2);
@@ -88,7 +88,7 @@ static void test_a_long_prompt_goes_on_ahead_in_chunks(void **state) {
     world_close(&w);
 }
 
-static void test_an_ahead_plan_that_came_out_empty_changes_nothing(void **state) {
+static void test_an_empty_ahead_plan_changes_nothing(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
     seq_idx a = submit(&w, 9, 1); /* it ends with its first token */
@@ -105,7 +105,7 @@ static void test_an_ahead_plan_that_came_out_empty_changes_nothing(void **state)
 
 /* ---- who rests ---- */
 
-static void test_a_sequence_that_waits_has_one_row_under_way(void **state) {
+static void test_one_row_at_a_time_has_one_row_under_way(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
     seq_idx a = world_submit(
@@ -124,7 +124,7 @@ static void test_a_sequence_that_waits_has_one_row_under_way(void **state) {
     world_close(&w);
 }
 
-static void test_a_parent_rests_until_its_choices_share_its_prompt(void **state) {
+static void test_a_parent_has_no_row_until_its_choices_share_its_prompt(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 4);
     struct world_submit in = {.prompt_tokens = 10, .max_tokens = 6, .request = 77};
@@ -146,7 +146,7 @@ static void test_a_parent_rests_until_its_choices_share_its_prompt(void **state)
 
 /* ---- what ends under a plan ---- */
 
-static void test_the_row_ahead_of_an_end_is_dropped(void **state) {
+static void test_a_row_planned_ahead_of_an_end_is_dropped(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
     world_submit(&w, (struct world_submit){.prompt_tokens = 7, .max_tokens = 20, .end_after = 1});
@@ -190,7 +190,7 @@ static void test_an_index_is_not_used_again_before_its_row_is_over(void **state)
     world_close(&w);
 }
 
-static void test_a_cancel_with_two_plans_under_way_tells_only_what_is_known(void **state) {
+static void test_a_cancel_with_two_plans_under_way_reports_known_tokens_only(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
     seq_idx a = submit(&w, 9, 9);
@@ -210,7 +210,7 @@ static void test_a_cancel_with_two_plans_under_way_tells_only_what_is_known(void
     world_close(&w);
 }
 
-static void test_what_expires_while_a_plan_is_made_keeps_its_blocks(void **state) {
+static void test_a_sequence_that_expires_during_a_plan_keeps_its_blocks(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
     world_submit(&w, (struct world_submit){.prompt_tokens = 9,
@@ -231,7 +231,7 @@ static void test_what_expires_while_a_plan_is_made_keeps_its_blocks(void **state
 
 /* ---- memory ---- */
 
-static void test_an_ahead_plan_preempts_nobody(void **state) {
+static void test_an_ahead_plan_preempts_no_sequence(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("chunked", 6, 4, 2);
@@ -273,7 +273,7 @@ static struct plan *swap_one_out(struct world *w) {
     return NULL;
 }
 
-static void test_who_is_being_swapped_out_does_not_come_back_ahead(void **state) {
+static void test_a_sequence_being_swapped_out_is_not_admitted_ahead(void **state) {
     (void)state;
     struct world w;
     world_advance(&w, swap_one_out(&w));
@@ -290,7 +290,7 @@ static void test_who_is_being_swapped_out_does_not_come_back_ahead(void **state)
     world_close(&w);
 }
 
-static void test_who_ends_while_it_is_swapped_out_keeps_its_slots(void **state) {
+static void test_a_sequence_that_ends_while_swapped_out_keeps_its_slots(void **state) {
     (void)state;
     struct world w;
     world_advance(&w, swap_one_out(&w));
@@ -331,7 +331,7 @@ static void test_a_failed_plan_ends_its_sequences_and_drops_their_rows_ahead(voi
     world_close(&w);
 }
 
-static void test_a_failed_row_ends_its_sequence_alone(void **state) {
+static void test_a_failed_row_ends_only_its_sequence(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 2);
     seq_idx a = submit(&w, 9, 9);
@@ -354,7 +354,7 @@ static void test_a_failed_row_ends_its_sequence_alone(void **state) {
 /* Of two choices that share a block one copies it to write to it. Here the plan that copies has no
  * row of it, because a prompt that is never split takes the whole step. A plan ahead has none
  * either: if the copy fails, its tokens are computed again. */
-static void test_whose_moves_failed_is_recomputed_and_has_no_row_ahead(void **state) {
+static void test_a_sequence_whose_moves_failed_is_recomputed_without_a_row_ahead(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("orca", 64, 4, 4);
@@ -423,7 +423,7 @@ static bool told_step(void *state, struct sched_seq *seq, uint32_t tokens,
 static const struct sched_policy telling = {
     .name = "telling", .key = told_key, .pick_victim = told_pick, .on_step = told_step};
 
-static void test_a_policy_is_not_told_of_dropped_rows(void **state) {
+static void test_dropped_rows_are_not_reported_to_the_policy(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("chunked", 64, 4, 2);
@@ -441,21 +441,21 @@ static void test_a_policy_is_not_told_of_dropped_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_decode_is_planned_before_its_token_is_known),
-        cmocka_unit_test(test_a_long_prompt_goes_on_ahead_in_chunks),
-        cmocka_unit_test(test_an_ahead_plan_that_came_out_empty_changes_nothing),
-        cmocka_unit_test(test_a_sequence_that_waits_has_one_row_under_way),
-        cmocka_unit_test(test_a_parent_rests_until_its_choices_share_its_prompt),
-        cmocka_unit_test(test_the_row_ahead_of_an_end_is_dropped),
+        cmocka_unit_test(test_a_long_prompt_continues_in_ahead_plans),
+        cmocka_unit_test(test_an_empty_ahead_plan_changes_nothing),
+        cmocka_unit_test(test_one_row_at_a_time_has_one_row_under_way),
+        cmocka_unit_test(test_a_parent_has_no_row_until_its_choices_share_its_prompt),
+        cmocka_unit_test(test_a_row_planned_ahead_of_an_end_is_dropped),
         cmocka_unit_test(test_an_index_is_not_used_again_before_its_row_is_over),
-        cmocka_unit_test(test_a_cancel_with_two_plans_under_way_tells_only_what_is_known),
-        cmocka_unit_test(test_what_expires_while_a_plan_is_made_keeps_its_blocks),
-        cmocka_unit_test(test_an_ahead_plan_preempts_nobody),
-        cmocka_unit_test(test_who_is_being_swapped_out_does_not_come_back_ahead),
-        cmocka_unit_test(test_who_ends_while_it_is_swapped_out_keeps_its_slots),
+        cmocka_unit_test(test_a_cancel_with_two_plans_under_way_reports_known_tokens_only),
+        cmocka_unit_test(test_a_sequence_that_expires_during_a_plan_keeps_its_blocks),
+        cmocka_unit_test(test_an_ahead_plan_preempts_no_sequence),
+        cmocka_unit_test(test_a_sequence_being_swapped_out_is_not_admitted_ahead),
+        cmocka_unit_test(test_a_sequence_that_ends_while_swapped_out_keeps_its_slots),
         cmocka_unit_test(test_a_failed_plan_ends_its_sequences_and_drops_their_rows_ahead),
-        cmocka_unit_test(test_a_failed_row_ends_its_sequence_alone),
-        cmocka_unit_test(test_whose_moves_failed_is_recomputed_and_has_no_row_ahead),
-        cmocka_unit_test(test_a_policy_is_not_told_of_dropped_rows),
+        cmocka_unit_test(test_a_failed_row_ends_only_its_sequence),
+        cmocka_unit_test(test_a_sequence_whose_moves_failed_is_recomputed_without_a_row_ahead),
+        cmocka_unit_test(test_dropped_rows_are_not_reported_to_the_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void test_a_machine_that_slows_down_is_followed(void **state) {
     near(cost_predict_us(&m, 100, 50000), 52000, 0.05);
 }
 
-static void test_one_stalled_step_does_not_upset_it(void **state) {
+static void test_one_stalled_step_changes_predictions_little(void **state) {
     (void)state;
     struct cost_model m = start();
     for (int n = 0; n < 500; n++) cost_observe(&m, 8, 4000, 3000);
@@ -113,7 +113,7 @@ static void test_attended_counts_every_token_read(void **state) {
     assert_int_equal(cost_attended(5, 0), 0);
 }
 
-static void test_the_price_of_moves_is_learned(void **state) {
+static void test_the_cost_of_moves_is_learned(void **state) {
     (void)state;
     struct cost_model m = start();
     for (int n = 0; n < 200; n++) cost_observe_moves(&m, 10, 10 * 25);
@@ -133,12 +133,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_are_found_from_mixed_steps),
         cmocka_unit_test(test_a_machine_that_slows_down_is_followed),
-        cmocka_unit_test(test_one_stalled_step_does_not_upset_it),
+        cmocka_unit_test(test_one_stalled_step_changes_predictions_little),
         cmocka_unit_test(test_a_long_monotonous_load_keeps_predictions_sane),
         cmocka_unit_test(test_nothing_is_learned_from_no_time),
         cmocka_unit_test(test_tokens_within_is_the_largest_that_fits),
         cmocka_unit_test(test_attended_counts_every_token_read),
-        cmocka_unit_test(test_the_price_of_moves_is_learned),
+        cmocka_unit_test(test_the_cost_of_moves_is_learned),
         cmocka_unit_test(test_profiles_are_found_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static void test_every_row_shows_its_default_and_takes_it_back(void **state) {
     }
 }
 
-static void test_the_names_others_rely_on_are_there(void **state) {
+static void test_the_public_knob_names_exist(void **state) {
     (void)state;
     for (size_t n = 0; n < sizeof(required) / sizeof(required[0]); n++) {
         bool found = false;
@@ -96,7 +96,7 @@ static void test_what_cannot_be_set_is_refused_with_a_reason(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row_shows_its_default_and_takes_it_back),
-        cmocka_unit_test(test_the_names_others_rely_on_are_there),
+        cmocka_unit_test(test_the_public_knob_names_exist),
         cmocka_unit_test(test_values_reach_their_fields),
         cmocka_unit_test(test_what_cannot_be_set_is_refused_with_a_reason),
     };

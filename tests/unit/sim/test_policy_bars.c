@@ -128,7 +128,7 @@ static void test_deadline_costs_nothing_while_all_can_be_met(void **state) {
     workload_deinit(&w);
 }
 
-static void test_fair_gives_a_loud_tenant_a_tenth_more_at_most(void **state) {
+static void test_fair_gives_a_busy_tenant_a_tenth_more_at_most(void **state) {
     (void)state;
     struct workload w = {0};
     struct knobs k = knobs_of(2048, 16);
@@ -197,7 +197,7 @@ int main(void) {
         cmocka_unit_test(test_chunked_gives_twice_the_tokens_of_static_in_the_same_memory),
         cmocka_unit_test(test_deadline_meets_more_targets_than_chunked_at_twice_the_load),
         cmocka_unit_test(test_deadline_costs_nothing_while_all_can_be_met),
-        cmocka_unit_test(test_fair_gives_a_loud_tenant_a_tenth_more_at_most),
+        cmocka_unit_test(test_fair_gives_a_busy_tenant_a_tenth_more_at_most),
         cmocka_unit_test(test_short_answers_are_done_sooner_under_mlfq_and_sjf),
         cmocka_unit_test(test_first_tokens_come_sooner_and_pauses_are_longer_with_whole_prompts),
     };

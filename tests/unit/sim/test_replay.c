@@ -84,7 +84,7 @@ static struct people replay(struct people p) {
     return p;
 }
 
-static void test_time_passes_as_arrivals_and_the_profile_say(void **state) {
+static void test_time_passes_by_arrivals_and_the_cost_profile(void **state) {
     (void)state;
     struct people p = {.at_us = {2000000, 5000000, 9000000}};
     p = replay(p);
@@ -105,7 +105,7 @@ static void test_the_same_list_gives_the_same_run(void **state) {
     assert_true(a.ended_us[2] > a.ended_us[0]);
 }
 
-static void test_a_cancel_comes_at_its_time(void **state) {
+static void test_a_cancel_happens_at_its_time(void **state) {
     (void)state;
     struct people p = {.at_us = {1000001, 1000001, 1000001}, .cancel_us = 1005000};
     p = replay(p);
@@ -168,9 +168,9 @@ static void test_a_bad_profile_is_refused_with_the_field(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time_passes_as_arrivals_and_the_profile_say),
+        cmocka_unit_test(test_time_passes_by_arrivals_and_the_cost_profile),
         cmocka_unit_test(test_the_same_list_gives_the_same_run),
-        cmocka_unit_test(test_a_cancel_comes_at_its_time),
+        cmocka_unit_test(test_a_cancel_happens_at_its_time),
         cmocka_unit_test(test_a_profile_has_a_name),
         cmocka_unit_test(test_a_profile_comes_from_a_file),
         cmocka_unit_test(test_a_bad_profile_is_refused_with_the_field),

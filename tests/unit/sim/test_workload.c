@@ -51,7 +51,7 @@ static struct workload make(const struct lengths *l, struct work_stream s) {
     return w;
 }
 
-static void test_arrivals_come_at_the_rate_asked_for_and_in_order(void **state) {
+static void test_arrivals_have_the_given_rate_and_are_in_order(void **state) {
     (void)state;
     struct length_pair pair = {100, 10};
     struct lengths l = {&pair, 1};
@@ -139,7 +139,7 @@ static void test_a_trace_is_read_without_requests_that_have_no_tokens(void **sta
     lengths_deinit(&l);
 }
 
-static void test_a_bad_line_is_named(void **state) {
+static void test_a_malformed_line_is_named(void **state) {
     (void)state;
     const char *const bad[] = {"h\nt,1,2\nt,1\n", "h\nt,1,2\nt,1,x\n", "h\nt,1,2\nt,1,2,3\n",
                                "h\nt,1,2\nt,99999999999,2\n", "h\nt,1,2\nt,-1,2\n"};
@@ -163,12 +163,12 @@ static void test_an_empty_trace_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_half_of_a_shape_lies_below_its_median),
-        cmocka_unit_test(test_arrivals_come_at_the_rate_asked_for_and_in_order),
+        cmocka_unit_test(test_arrivals_have_the_given_rate_and_are_in_order),
         cmocka_unit_test(test_the_same_seed_gives_the_same_workload),
         cmocka_unit_test(test_streams_are_merged_by_arrival),
         cmocka_unit_test(test_lengths_are_divided_capped_and_at_least_one),
         cmocka_unit_test(test_a_trace_is_read_without_requests_that_have_no_tokens),
-        cmocka_unit_test(test_a_bad_line_is_named),
+        cmocka_unit_test(test_a_malformed_line_is_named),
         cmocka_unit_test(test_an_empty_trace_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
