@@ -10,7 +10,7 @@
  *    "one by one" ends each request before the next comes, which is what the LRU sees; "held"
  *    keeps each open for its output length in the trace's time, as a server does.
  *
- * Exits with 1 when a figure misses its limit, so that it can stand in a test run.
+ * Exits with 1 when a figure misses its limit, so that a test can run it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -248,7 +248,7 @@ static void read_moon(struct moon *m, const char *path) {
     for (struct str rest = buf_str(&text); next_line(&rest, &line);)
         if (line.len > 0) read_moon_line(m, line);
     buf_deinit(&text);
-    for (uint32_t r = 0; r < m->count; r++) /* blocks with output in them: nobody else's */
+    for (uint32_t r = 0; r < m->count; r++) /* blocks with output in them are not shared */
         for (uint32_t i = m->requests[r].prompt / MOON_BLOCK; i < m->requests[r].id_count; i++)
             m->requests[r].ids[i] = m->id_max++;
 }

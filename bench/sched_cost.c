@@ -1,6 +1,6 @@
 /* bench/sched_cost.c - what a step of the scheduler costs by itself: plan and apply, no model.
  *
- * For every policy: every seat decodes while others wait in line; at depth 0, where each plan is
+ * For every policy: max_seqs sequences decode while others wait; at depth 0, where each plan is
  * applied before the next one is made, and at depth 1, where it is applied after. Prints CSV:
  * policy, depth, running, waiting, mean and median microseconds of plan + apply, heap moves in a
  * step. The limits are 20 us at 256 running and 50 us at 1,024; the waiting must not matter.
@@ -16,7 +16,7 @@
 #include "sched/sched.h"
 
 enum { PROMPT = 64, ANSWER = 1000, WARM_STEPS = 100, STEPS = 400, STEP_US = 20000 };
-enum { BLOCKS_PER_SEAT = 42 }; /* what the steps fill, and a little */
+enum { BLOCKS_PER_SEQ = 42 }; /* what the steps fill, and a little */
 
 struct load {
     struct sched *s;
@@ -40,7 +40,7 @@ static void open_load(struct load *l, const struct sched_policy *policy, uint32_
     o.knobs.max_seqs = o.knobs.dynamic_batch = running;
     o.knobs.max_step_tokens = 8192;
     o.knobs.queue_max = running + waiting;
-    o.knobs.kv_blocks = running * BLOCKS_PER_SEAT;
+    o.knobs.kv_blocks = running * BLOCKS_PER_SEQ;
     if (policy->reserves_all)
         o.knobs.kv_blocks = running * ((PROMPT + ANSWER) / o.knobs.block_size + 1);
     *l = (struct load){.now_us = 1, .depth = depth};

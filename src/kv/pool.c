@@ -17,7 +17,7 @@ struct block_state {
     uint32_t next, prev;   /* list links; a HELD or KEPT slot links to itself */
     uint32_t refs;         /* 0 = on one of the lists, or in the heap */
     uint32_t heap_pos;     /* NOT_KEPT unless KEPT */
-    int64_t keep_until_us; /* 0: no wish */
+    int64_t keep_until_us; /* 0: not kept */
     uint64_t unpinned;     /* the pool's count of last unpins when it became KEPT */
     bool keyed;            /* the prefix index points at this block */
 };

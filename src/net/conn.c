@@ -29,31 +29,6 @@ enum {
     SWEEP_MS_MAX = 500,
 };
 
-/* ---- lists ---- */
-
-static void list_push(struct conn_list *list, int which, struct conn *c) {
-    struct conn_link *link = &c->links[which];
-    *link = (struct conn_link){.next = NULL, .prev = list->last};
-    if (list->last)
-        list->last->links[which].next = c;
-    else
-        list->first = c;
-    list->last = c;
-}
-
-static void list_remove(struct conn_list *list, int which, struct conn *c) {
-    struct conn_link *link = &c->links[which];
-    if (link->next)
-        link->next->links[which].prev = link->prev;
-    else
-        list->last = link->prev;
-    if (link->prev)
-        link->prev->links[which].next = link->next;
-    else
-        list->first = link->next;
-    *link = (struct conn_link){NULL, NULL};
-}
-
 /* ---- deadlines ---- */
 
 static int64_t now_ms(const struct http_server *s) { return (int64_t)uv_now(s->loop); }
@@ -68,7 +43,7 @@ static void start_sweep(struct http_server *s) {
 }
 
 static void stop_wait(struct conn *c) {
-    if (c->wait != WAIT_NONE) list_remove(&c->server->waits[c->wait], LINK_WAIT, c);
+    if (c->wait != WAIT_NONE) list_remove(&c->server->waits[c->wait], &c->links[LINK_WAIT]);
     c->wait = WAIT_NONE;
 }
 
@@ -77,7 +52,7 @@ static void start_wait(struct conn *c, enum wait_kind kind) {
     if (kind == WAIT_NONE) return;
     c->wait = kind;
     c->wait_since_ms = now_ms(c->server);
-    list_push(&c->server->waits[kind], LINK_WAIT, c);
+    list_push_last(&c->server->waits[kind], &c->links[LINK_WAIT]);
     start_sweep(c->server);
 }
 
@@ -112,7 +87,8 @@ void conns_sweep(uv_timer_t *timer) {
     bool is_empty = true;
     for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
         struct conn *c;
-        while ((c = s->waits[kind].first) && now_ms(s) - c->wait_since_ms >= s->wait_ms[kind])
+        while ((c = conn_at(s->waits[kind].first, LINK_WAIT)) &&
+               now_ms(s) - c->wait_since_ms >= s->wait_ms[kind])
             deadline_passed(c, (enum wait_kind)kind);
         if (s->waits[kind].first) is_empty = false;
     }
@@ -178,14 +154,14 @@ void conn_defer(struct conn *c) {
     struct http_server *s = c->server;
     if (c->is_deferred || c->is_closing) return;
     c->is_deferred = true;
-    list_push(&s->deferred, LINK_DEFERRED, c);
+    list_push_last(&s->deferred, &c->links[LINK_DEFERRED]);
     if (!uv_is_active((const uv_handle_t *)&s->defer_idle))
         uv_idle_start(&s->defer_idle, conns_run_deferred);
 }
 
 static void cancel_deferred(struct conn *c) {
     if (!c->is_deferred) return;
-    list_remove(&c->server->deferred, LINK_DEFERRED, c);
+    list_remove(&c->server->deferred, &c->links[LINK_DEFERRED]);
     c->is_deferred = false;
 }
 
@@ -201,9 +177,9 @@ static void run_deferred(struct conn *c) {
 
 void conns_run_deferred(uv_idle_t *idle) {
     struct http_server *s = idle->data;
-    uint32_t count = 0; /* connections that are added meanwhile wait for the next call */
-    for (struct conn *c = s->deferred.first; c; c = c->links[LINK_DEFERRED].next) count++;
-    for (; count && s->deferred.first; count--) run_deferred(s->deferred.first);
+    /* Connections that are added meanwhile wait for the next call. */
+    for (uint32_t count = s->deferred.count; count && s->deferred.first; count--)
+        run_deferred(conn_at(s->deferred.first, LINK_DEFERRED));
     if (!s->deferred.first) uv_idle_stop(idle);
 }
 
@@ -219,7 +195,7 @@ void conn_close(struct conn *c) {
     c->is_closing = true;
     stop_wait(c);
     cancel_deferred(c);
-    list_remove(&c->server->conns, LINK_ALL, c);
+    list_remove(&c->server->conns, &c->links[LINK_ALL]);
     c->server->stats.connections--;
     if (c->proto) c->proto->close(c);
     c->state = NULL;
@@ -447,7 +423,7 @@ struct conn *conn_create(struct http_server *s, const struct transport *transpor
     buf_init(&c->sending, CONN_PENDING_MAX);
     buf_init(&c->pending, CONN_PENDING_MAX);
     buf_init(&c->held, HELD_MAX);
-    list_push(&s->conns, LINK_ALL, c);
+    list_push_last(&s->conns, &c->links[LINK_ALL]);
     s->stats.connections++;
     s->open_handles++;
     return c;
@@ -474,17 +450,10 @@ void conn_switch(struct conn *c, const struct proto *to, void *state, struct str
 
 /* ---- invariants ---- */
 
-static uint32_t verify_list(const struct conn_list *list, int which) {
-    uint32_t count = 0;
-    const struct conn *last = NULL;
-    for (const struct conn *c = list->first; c; c = c->links[which].next) {
-        CHECK(c->links[which].prev == last);
-        CHECK(!c->is_closing);
-        last = c;
-        count++;
-    }
-    CHECK(list->last == last);
-    return count;
+static uint32_t verify_list(const struct list *list, int which) {
+    list_verify(list);
+    for (struct list_link *l = list->first; l; l = l->next) CHECK(!conn_at(l, which)->is_closing);
+    return list->count;
 }
 
 static void verify_conn(const struct conn *c) {
@@ -500,7 +469,8 @@ static void verify_conn(const struct conn *c) {
 void conns_verify(const struct http_server *s) {
     uint32_t waiting = 0, deferred = 0, in_waits = 0;
     CHECK(verify_list(&s->conns, LINK_ALL) == s->stats.connections);
-    for (const struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) {
+    for (struct list_link *l = s->conns.first; l; l = l->next) {
+        const struct conn *c = conn_at(l, LINK_ALL);
         verify_conn(c);
         waiting += c->wait != WAIT_NONE;
         deferred += c->is_deferred;
@@ -508,8 +478,8 @@ void conns_verify(const struct http_server *s) {
     CHECK(!s->waits[WAIT_NONE].first);
     for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
         in_waits += verify_list(&s->waits[kind], LINK_WAIT);
-        for (const struct conn *c = s->waits[kind].first; c; c = c->links[LINK_WAIT].next) {
-            const struct conn *next = c->links[LINK_WAIT].next;
+        for (struct list_link *l = s->waits[kind].first; l; l = l->next) {
+            const struct conn *c = conn_at(l, LINK_WAIT), *next = conn_at(l->next, LINK_WAIT);
             CHECK((int)c->wait == kind);
             CHECK(!next || next->wait_since_ms >= c->wait_since_ms);
         }

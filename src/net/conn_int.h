@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "base/list.h"
 #include "net/http.h"
 
 struct conn;
@@ -95,13 +96,7 @@ struct transport {
 };
 extern const struct transport transport_uv;
 
-struct conn_link {
-    struct conn *next, *prev;
-};
-enum { LINK_ALL, LINK_WAIT, LINK_DEFERRED, LINKS };
-struct conn_list {
-    struct conn *first, *last;
-};
+enum { LINK_ALL, LINK_WAIT, LINK_DEFERRED, LINKS }; /* the lists that a connection can be in */
 
 struct conn {
     struct http_server *server;
@@ -139,9 +134,14 @@ struct conn {
     enum wait_kind wait;        /* the queue that it is in */
     enum wait_kind wait_wanted; /* the protocol's; another one than `wait` while bytes are unsent */
     int64_t wait_since_ms;
-    struct conn_link links[LINKS];
+    struct list_link links[LINKS];
     char peer[CONN_PEER_BYTES];
 };
+
+/* The connection whose links[which] is `link`; NULL for NULL. */
+static inline struct conn *conn_at(struct list_link *link, int which) {
+    return list_item(link, offsetof(struct conn, links) + (size_t)which * sizeof(*link));
+}
 
 /* A connection on `transport`; NULL: out of memory. conn_open starts reading, with a handshake if
  * `tls` is given, else with HTTP/1.1. */

@@ -28,7 +28,7 @@
 struct h2_stream {
     struct h2 *h2;
     struct http_exchange *x; /* NULL once the handler's part has ended */
-    struct h2_stream *next, *prev;
+    struct list_link link;   /* in h2->streams */
     int32_t id;
     bool has_head;      /* the request head is complete */
     bool has_request;   /* the request is complete */
@@ -59,8 +59,7 @@ struct h2_bucket {
 struct h2 {
     struct conn *conn;
     nghttp2_session *session;
-    struct h2_stream *streams; /* newest first */
-    uint32_t stream_count;
+    struct list streams;   /* newest first */
     bool is_receiving;     /* within nghttp2's parser: h2_flush waits until it returns */
     bool is_over;          /* nghttp2 must not be called any more */
     bool is_out_of_memory; /* the reason for is_over */
@@ -70,10 +69,15 @@ struct h2 {
     bool has_goaway;   /* the peer has sent GOAWAY */
     struct h2_bucket resets;
     struct h2_bucket frames;
-    bool is_trimmed;                   /* idle, and h2_mem_trim was called */
-    struct h2_allocation *allocations; /* of the session */
+    bool is_trimmed;         /* idle, and h2_mem_trim was called */
+    struct list allocations; /* of the session */
     struct h2_allocation *frame_allocation;
 };
+
+/* The stream at this link; NULL for NULL. */
+static inline struct h2_stream *h2_stream_at(struct list_link *link) {
+    return LIST_ITEM(link, struct h2_stream, link);
+}
 
 int64_t h2_now_ms(const struct h2 *h);
 

@@ -19,7 +19,7 @@
 enum { FRAME_BYTES = 16384 }; /* the largest payload that nghttp2 sends */
 
 struct h2_allocation {
-    struct h2_allocation *next, *prev;
+    struct list_link link;
     _Alignas(max_align_t) char bytes[];
 };
 
@@ -30,18 +30,8 @@ static void *failed(struct h2 *h) {
 }
 
 static void link_allocation(struct h2 *h, struct h2_allocation *b) {
-    b->prev = NULL;
-    b->next = h->allocations;
-    if (b->next) b->next->prev = b;
-    h->allocations = b;
-}
-
-static void unlink_allocation(struct h2 *h, struct h2_allocation *b) {
-    if (b->next) b->next->prev = b->prev;
-    if (b->prev)
-        b->prev->next = b->next;
-    else
-        h->allocations = b->next;
+    b->link = (struct list_link){0};
+    list_push_first(&h->allocations, &b->link);
 }
 
 static struct h2_allocation *allocation_of(void *ptr) {
@@ -61,7 +51,7 @@ static void give(void *ptr, void *ctx) {
     struct h2 *h = ctx;
     if (!ptr) return;
     if (allocation_of(ptr) == h->frame_allocation) h->frame_allocation = NULL;
-    unlink_allocation(h, allocation_of(ptr));
+    list_remove(&h->allocations, &allocation_of(ptr)->link);
     mem_free(allocation_of(ptr));
 }
 
@@ -86,7 +76,7 @@ static void *resize(void *ptr, size_t bytes, void *ctx) {
     if (!ptr) return take_frame(h, bytes);
     struct h2_allocation *b = allocation_of(ptr);
     if (b == h->frame_allocation) h->frame_allocation = NULL;
-    unlink_allocation(h, b);
+    list_remove(&h->allocations, &b->link);
     struct h2_allocation *grown =
         bytes < SIZE_MAX / 2 ? mem_realloc(b, offsetof(struct h2_allocation, bytes) + bytes) : NULL;
     link_allocation(h, grown ? grown : b);
@@ -105,5 +95,6 @@ void h2_mem_trim(struct h2 *h) {
 }
 
 void h2_mem_free_all(struct h2 *h) {
-    while (h->allocations) give(h->allocations->bytes, h);
+    struct list_link *l;
+    while ((l = h->allocations.first)) give(LIST_ITEM(l, struct h2_allocation, link)->bytes, h);
 }

@@ -29,13 +29,7 @@ enum {
 static size_t queued(const struct h2_stream *st) { return st->queue.len - st->sent; }
 
 void h2_stream_free(struct h2_stream *st) {
-    struct h2 *h = st->h2;
-    if (st->next) st->next->prev = st->prev;
-    if (st->prev)
-        st->prev->next = st->next;
-    else
-        h->streams = st->next;
-    h->stream_count--;
+    list_remove(&st->h2->streams, &st->link);
     buf_deinit(&st->queue);
     mem_free(st);
 }

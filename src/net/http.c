@@ -108,7 +108,8 @@ enum status http_server_create(struct uv_loop_s *loop, const struct http_options
 
 void http_server_drain(struct http_server *s) {
     s->is_draining = true;
-    for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) {
+    for (struct list_link *l = s->conns.first; l; l = l->next) {
+        struct conn *c = conn_at(l, LINK_ALL);
         c->is_draining = true;
         if (c->proto && !c->is_finishing && !c->has_failed) c->proto->drain(c);
     }
@@ -129,7 +130,7 @@ void http_server_close(struct http_server *s) {
     if (s->is_closing) return;
     s->is_closing = s->is_draining = true;
     listeners_close(s);
-    for (struct conn *c = s->conns.first; c; c = c->links[LINK_ALL].next) conn_fail(c);
+    for (struct list_link *l = s->conns.first; l; l = l->next) conn_fail(conn_at(l, LINK_ALL));
     server_close_handles(s);
 }
 

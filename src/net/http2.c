@@ -104,10 +104,7 @@ static struct h2_stream *stream_create(struct h2 *h, int32_t id) {
     st->id = id;
     st->since_ms = st->began_ms = h2_now_ms(h);
     buf_init(&st->queue, CONN_PENDING_MAX);
-    st->next = h->streams;
-    if (st->next) st->next->prev = st;
-    h->streams = st;
-    h->stream_count++;
+    list_push_first(&h->streams, &st->link);
     h->is_trimmed = false;
     return st;
 }
@@ -308,7 +305,7 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
         h2_stream_free(st);
     else
         st->is_closed = true;
-    const bool may_be_done = !h->streams && (h->conn->is_draining || h->has_goaway);
+    const bool may_be_done = !h->streams.first && (h->conn->is_draining || h->has_goaway);
     if (!h->is_receiving && (!is_notified || may_be_done)) conn_defer(h->conn);
     return callback_result(h);
 }
@@ -324,15 +321,16 @@ static void stream_gone(struct h2_stream *st) {
 }
 
 static struct h2_stream *find_closed(const struct h2 *h) {
-    struct h2_stream *st = h->streams;
-    while (st && !st->is_closed) st = st->next;
+    struct h2_stream *st = h2_stream_at(h->streams.first);
+    while (st && !st->is_closed) st = h2_stream_at(st->link.next);
     return st;
 }
 
 static struct h2_stream *find_writable(const struct h2 *h) {
     const uint64_t low = h->conn->server->limits.backlog_bytes / 2;
-    struct h2_stream *st = h->streams;
-    while (st && !(st->x && st->x->is_writable_due && h2_backlog(st->x) <= low)) st = st->next;
+    struct h2_stream *st = h2_stream_at(h->streams.first);
+    while (st && !(st->x && st->x->is_writable_due && h2_backlog(st->x) <= low))
+        st = h2_stream_at(st->link.next);
     return st;
 }
 
@@ -407,7 +405,7 @@ static enum status open_h2(struct conn *c) {
 }
 
 static void all_streams_gone(struct h2 *h) {
-    while (h->streams) stream_gone(h->streams);
+    while (h->streams.first) stream_gone(h2_stream_at(h->streams.first));
 }
 
 static void close_h2(struct conn *c) {
@@ -436,7 +434,7 @@ static void send_goaway(struct h2 *h) {
 }
 
 static void update_wait(struct h2 *h) {
-    const enum wait_kind kind = h->streams || !h->is_trimmed ? WAIT_TICK : WAIT_IDLE;
+    const enum wait_kind kind = h->streams.first || !h->is_trimmed ? WAIT_TICK : WAIT_IDLE;
     if (h->has_settings && h->conn->wait_wanted != kind) conn_wait(h->conn, kind);
 }
 
@@ -447,7 +445,7 @@ static void flush_and_notify(struct conn *c) {
     notify_handler(h);
     if (c->has_failed) return;
     const bool is_served = nghttp2_session_get_last_proc_stream_id(h->session) > 0;
-    if (c->is_draining && !h->has_sent_goaway && !h->streams && is_served) send_goaway(h);
+    if (c->is_draining && !h->has_sent_goaway && !h->streams.first && is_served) send_goaway(h);
     if (h->is_ending || is_done(h)) all_streams_gone(h);
     if (is_done(h))
         conn_finish(c);
@@ -493,11 +491,11 @@ static void check_streams(struct h2 *h) {
     const struct http_limits *l = &h->conn->server->limits;
     const int64_t now_ms = h2_now_ms(h);
     bool is_fine = true;
-    for (struct h2_stream *st = h->streams; st; st = st->next)
-        is_fine = check_stream(st, l, now_ms) && is_fine;
+    for (struct list_link *at = h->streams.first; at; at = at->next)
+        is_fine = check_stream(h2_stream_at(at), l, now_ms) && is_fine;
     /* A head that is not complete blocks all other frames, so the whole connection ends. */
     if (!is_fine) end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
-    if (!h->streams && !nghttp2_session_want_write(h->session)) {
+    if (!h->streams.first && !nghttp2_session_want_write(h->session)) {
         h2_mem_trim(h);
         h->is_trimmed = true;
     }
@@ -517,7 +515,7 @@ static void on_deadline(struct conn *c, enum wait_kind kind) {
 static void drain(struct conn *c) {
     struct h2 *h = c->state;
     if (!h->has_sent_goaway && !h->is_over) send_goaway(h);
-    if (!h->is_receiving && !h->streams && is_done(h)) conn_finish(c);
+    if (!h->is_receiving && !h->streams.first && is_done(h)) conn_finish(c);
 }
 
 const struct proto proto_http2 = {

@@ -86,9 +86,9 @@ struct http_server {
     struct http_stats stats;
     bool is_draining, is_closing;
     uint64_t bodies_bytes; /* of all exchanges, and of incomplete WebSocket messages */
-    struct conn_list conns;
-    struct conn_list deferred; /* connections whose deferred call is due */
-    struct conn_list waits[WAIT_KINDS];
+    struct list conns;
+    struct list deferred; /* connections whose deferred call is due */
+    struct list waits[WAIT_KINDS];
     int64_t wait_ms[WAIT_KINDS]; /* the time limit of each kind */
     uv_timer_t sweep;            /* looks for deadlines that have passed */
     uv_idle_t defer_idle;        /* active while `deferred` is not empty */

@@ -148,7 +148,7 @@ static bool evict_connection(struct http_server *s) {
     static const enum wait_kind order[] = {WAIT_LINGER, WAIT_IDLE, WAIT_HANDSHAKE, WAIT_HEAD,
                                            WAIT_BODY};
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        struct conn *oldest = s->waits[order[i]].first;
+        struct conn *oldest = conn_at(s->waits[order[i]].first, LINK_WAIT);
         if (!oldest) continue;
         conn_close(oldest);
         return true;

@@ -213,9 +213,9 @@ void sched_keep_free(struct planning *p) {
     struct sched *s = p->s;
     p->keep_free = 0;
     if (!s->policy->blocks_to_keep_free) return;
-    uint32_t wish = s->policy->blocks_to_keep_free(s->state, sched_update_view(s, p->now_us));
+    uint32_t wanted = s->policy->blocks_to_keep_free(s->state, sched_update_view(s, p->now_us));
     uint32_t most = s->knobs.kv_blocks / KEEP_FREE_PART;
-    p->keep_free = wish < most ? wish : most;
+    p->keep_free = wanted < most ? wanted : most;
     while (s->running_count > 1 && p->displaced < DISPLACE_MAX &&
            kv_cache_available(s->kv) < p->keep_free) {
         uint32_t count = collect(p, s->oldest_running, VICTIMS_UNPROTECTED);

@@ -263,9 +263,9 @@ static void set_prompt_budget(struct planning *p) {
     p->prompt_left = used < max ? max - used : 0;
     if (!s->policy->prompt_budget) return;
     const struct sched_view *view = sched_update_view(s, p->now_us);
-    uint32_t wish = s->policy->prompt_budget(s->state, p->prompt_left, view);
-    if (wish == 0 && used == 0) return;
-    if (wish < p->prompt_left) p->prompt_left = wish;
+    uint32_t wanted = s->policy->prompt_budget(s->state, p->prompt_left, view);
+    if (wanted == 0 && used == 0) return;
+    if (wanted < p->prompt_left) p->prompt_left = wanted;
 }
 
 /* Give the oldest running sequence a row, whatever the policy and the budgets say (I5). */

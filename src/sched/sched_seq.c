@@ -44,9 +44,9 @@ uint64_t sched_queue_tie(const struct sched *s, seq_idx i) {
 static int64_t timer_of(struct sched *s, const struct sched_seq *seq) {
     int64_t t = seq->urgency.expires_us > 0 ? seq->urgency.expires_us : INT64_MAX;
     if (!s->policy->next_timer) return t;
-    int64_t wish = s->policy->next_timer(s->state, seq, &s->view);
-    if (wish <= s->view.now_us) wish = s->view.now_us + 1;
-    return wish < t ? wish : t;
+    int64_t wanted = s->policy->next_timer(s->state, seq, &s->view);
+    if (wanted <= s->view.now_us) wanted = s->view.now_us + 1;
+    return wanted < t ? wanted : t;
 }
 
 static void drop_timer(struct sched *s, seq_idx i) {

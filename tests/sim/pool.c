@@ -101,7 +101,7 @@ static void add_report(struct pool_report *sum, const struct pool_report *r) {
     }
 }
 
-/* The first failure is the one that is told. */
+/* The first failure is reported. */
 static void await(struct shared *shared, const pid_t *pids, FILE *const *errors, uint32_t count,
                   struct pool_report *sum, struct err *what) {
     for (uint32_t left = count; left > 0; left--) {

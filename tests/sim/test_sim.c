@@ -91,10 +91,10 @@ static void test_seeds_that_found_bugs_stay_fine(void **state) {
     } kept[] = {
         {51, "a prompt computed token by token did not wake who waited for it"},
         {854, "a choice that left its parent late waited for two timers"},
-        {1427, "a plan that preempted everyone admitted nobody"},
+        {1427, "a plan that preempted all sequences admitted none"},
         {21178, "a prefix that was waited for was evicted meanwhile"},
         {22183, "more timers were due than a plan fires"},
-        {24975, "whoever became the oldest in line had no timer"},
+        {24975, "the sequence that became the oldest of the queue had no timer"},
     };
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
         struct world_options o = {

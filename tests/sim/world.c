@@ -91,7 +91,7 @@ void world_trace(struct world *w, const char *fmt, ...) {
 /* ---- the run ---- */
 
 /* Every sequence that is left computes its text at most once and once more for each time that it
- * may lose its seat, a token a step at worst; and may look at a promise for a while. With depth 1 a
+ * may be preempted, a token a step at worst; and may wait for a promise for a while. With depth 1 a
  * turn may only submit or only collect, and a sequence may rest in every second plan. */
 static uint64_t drain_bound(const struct world *w) {
     uint64_t bound = 100;
@@ -244,12 +244,13 @@ void world_describe(const struct world_options *options, struct err *out) {
     world_draw(w);
     const struct sched_options *s = &w->engine_options.sched;
     const struct knobs *k = &s->knobs;
-    err_set(out, ST_OK,
-            "seed %lu, depth %u: %s, %u blocks of %u tokens, %u groups, %u spill slots, %u seats, "
-            "%u tokens "
-            "a step, queue of %u, context of %u, prefix cache %s, preempt_max %u",
-            (unsigned long)options->seed, options->depth, w->policy->name, k->kv_blocks,
-            k->block_size, s->group_count, k->spill_blocks, k->max_seqs, k->max_step_tokens,
-            k->queue_max, s->ctx_tokens, k->prefix_cache ? "on" : "off", k->preempt_max);
+    err_set(
+        out, ST_OK,
+        "seed %lu, depth %u: %s, %u blocks of %u tokens, %u groups, %u spill slots, max_seqs %u, "
+        "%u tokens "
+        "a step, queue of %u, context of %u, prefix cache %s, preempt_max %u",
+        (unsigned long)options->seed, options->depth, w->policy->name, k->kv_blocks, k->block_size,
+        s->group_count, k->spill_blocks, k->max_seqs, k->max_step_tokens, k->queue_max,
+        s->ctx_tokens, k->prefix_cache ? "on" : "off", k->preempt_max);
     mem_free(w);
 }

@@ -1,6 +1,6 @@
 /* sim/world.h - one seeded world: an engine, its clients, and all that can go wrong.
  *
- * A seed draws a small world (blocks, seats, groups, a policy and its knobs) so that every limit
+ * A seed draws a small world (blocks, max_seqs, groups, a policy and its knobs) so that every limit
  * is hit, and its traffic: arrivals, lengths, shared prefixes, choices, tenants, priorities,
  * deadlines, cancellations in every state, steps that fail. The real engine serves it on
  * simulated time. After every step the promises of engine, scheduler and KV cache are checked
@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "sched/policy.h"
 
-/* Where a run is, for whoever finds out from outside that it ended in a CHECK. */
+/* How far a run is, for the parent process if it ends in a CHECK. */
 struct world_mark {
     uint64_t seed, step;
     uint32_t depth;
@@ -65,7 +65,7 @@ enum world_count {
     COUNT_SWAPS_IN,
     COUNT_COPIES,
     COUNT_RECOMPUTES,
-    COUNT_DISPLACED, /* by the policy's taste */
+    COUNT_DISPLACED, /* by the policy */
     COUNT_PREEMPT_PAST_MAX,
     COUNT_PREFIX_HITS,
     COUNT_PROMISE_WAITS,
@@ -89,7 +89,7 @@ struct world_outcome {
     struct err what;    /* the first thing that was wrong */
     uint64_t step;      /* when */
     const char *policy; /* the world's */
-    uint64_t hash;      /* of everything that was planned and told */
+    uint64_t hash;      /* of everything that was planned and reported */
     uint64_t counts[WORLD_COUNTS];
 };
 

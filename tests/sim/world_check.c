@@ -6,7 +6,7 @@
 
 /* ---- one client ---- */
 
-/* mlfq: nobody waits in a lower queue for longer than the starvation guard allows. */
+/* mlfq: no sequence waits in a lower queue for longer than the starvation guard allows. */
 static bool is_starving(const struct world *w, const struct sched_seq *seq) {
     if (w->policy != sched_policy_find("mlfq")) return false;
     bool waits = seq->state == SEQ_WAITING || seq->state == SEQ_SWAPPED;
@@ -36,7 +36,7 @@ static void check_live_choice(struct world *w, struct client *c, uint32_t i) {
         return;
     }
     if (atomic_load(&choice->ready) != seq->total)
-        world_wrong(w, "request %lu choice %u: %u tokens were told, there are %u", id, i,
+        world_wrong(w, "request %lu choice %u: %u tokens were reported, there are %u", id, i,
                     atomic_load(&choice->ready), seq->total);
     if (c->choices[i].is_asked && c->called_turn < w->turn)
         world_wrong(w, "request %lu choice %u lives on after it was called off", id, i);
@@ -50,7 +50,7 @@ static void check_client(struct world *w, struct client *c, uint32_t *begun) {
         bool is_live = c->request->choices[i].is_live, has_ended = c->choices[i].has_ended;
         if (is_live == has_ended) {
             world_wrong(w, "request %lu choice %u: %s", (unsigned long)c->request->id, i,
-                        is_live ? "ended and lives on" : "is gone and was not told");
+                        is_live ? "ended and still exists" : "is gone and was not reported");
             return;
         }
         if (is_live) check_live_choice(w, c, i);
@@ -85,13 +85,13 @@ static void check_counts(struct world *w, uint32_t begun) {
         world_wrong(w, "%u sequences have begun at the runner, %u live",
                     runner_sim_begun(&w->runner), begun);
     if (n.running > w->knobs->max_seqs)
-        world_wrong(w, "%u sit on %u seats", n.running, w->knobs->max_seqs);
+        world_wrong(w, "%u run, max_seqs is %u", n.running, w->knobs->max_seqs);
     if (n.waiting > w->knobs->queue_max + w->knobs->max_seqs)
         world_wrong(w, "%u wait in a queue of %u", n.waiting, w->knobs->queue_max);
     uint64_t counted = engine_stats(w->engine).answer_tokens;
-    if (counted != w->told_tokens)
-        world_wrong(w, "the engine counts %lu answer tokens, clients were told of %lu",
-                    (unsigned long)counted, (unsigned long)w->told_tokens);
+    if (counted != w->reported_tokens)
+        world_wrong(w, "the engine counts %lu answer tokens, clients have received %lu",
+                    (unsigned long)counted, (unsigned long)w->reported_tokens);
     if (n.waiting + n.running + n.swapped != begun)
         world_wrong(w, "%u wait, %u run, %u are swapped out, of %u", n.waiting, n.running,
                     n.swapped, begun);

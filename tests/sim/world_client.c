@@ -1,7 +1,7 @@
 /* sim/world_client.c - what a client sees, and whether it is right; see sim/world_int.h.
  *
  * Every token is compared with what the runner's hash gives for the client's own text, so an
- * answer is right or wrong whoever else was on board.
+ * answer is right or wrong whatever else runs.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -19,7 +19,7 @@ void world_identify(void *ctx, seq_idx seq, uint64_t *owner, uint64_t *seed) {
     const struct sched_seq *s = sched_seq_at(w->sched, seq);
     const struct client *c = world_client_of(w, s->request);
     if (!c || s->choice >= c->n) {
-        world_wrong(w, "sequence %u begins and belongs to nobody", seq);
+        world_wrong(w, "sequence %u begins and belongs to no request", seq);
         return;
     }
     *owner = c->owner;
@@ -165,9 +165,9 @@ static void check_order(struct world *w, const struct client *c, const struct ch
     if (mine->has_ended)
         world_wrong(w, "request %lu choice %u moves after its end",
                     (unsigned long)choice->request->id, choice->index);
-    if (ready < mine->told || ready > c->total_max)
+    if (ready < mine->reported || ready > c->total_max)
         world_wrong(w, "request %lu choice %u: %u tokens are ready after %u, of at most %u",
-                    (unsigned long)choice->request->id, choice->index, ready, mine->told,
+                    (unsigned long)choice->request->id, choice->index, ready, mine->reported,
                     c->total_max);
 }
 
@@ -183,8 +183,8 @@ void world_moved(void *ctx, struct choice *choice, int64_t now_us) {
     check_order(w, c, choice, ready);
     if (w->out->is_wrong) return;
     struct client_choice *mine = &c->choices[choice->index];
-    w->told_tokens += ready - mine->told;
-    mine->told = ready;
+    w->reported_tokens += ready - mine->reported;
+    mine->reported = ready;
     if (finish == FINISH_NONE && ready == mine->seen && !c->is_slow)
         world_wrong(w, "request %lu choice %u moves without a new token",
                     (unsigned long)choice->request->id, choice->index);
@@ -193,6 +193,6 @@ void world_moved(void *ctx, struct choice *choice, int64_t now_us) {
     if (finish == FINISH_NONE) return;
     note_end(w, c, choice, finish, ready);
     if (choice->finished_us != now_us && finish != FINISH_REFUSED)
-        world_wrong(w, "request %lu choice %u ended at another time than it was told",
+        world_wrong(w, "request %lu choice %u ended at another time than reported",
                     (unsigned long)choice->request->id, choice->index);
 }

@@ -46,7 +46,7 @@ static void draw_profile(struct world *w, struct cost_profile *p) {
     w->typical_us = (int64_t)(p->fixed_us + 16 * p->per_token_us);
 }
 
-/* Mostly memory is tight: for a part of what the seats could use. */
+/* Mostly memory is tight: for a part of what max_seqs sequences could use. */
 static uint32_t draw_blocks(struct world *w, const struct knobs *k, uint32_t ctx_tokens) {
     if (world_chance(w, 0.3)) return world_log_between(w, 8, 256);
     double all = (double)k->max_seqs * ctx_tokens / k->block_size;
@@ -110,7 +110,8 @@ static void draw_habits(struct world *w) {
     h->salts = world_between(w, 1, 3);
     h->n_max = world_chance(w, 0.5) ? 1 : world_between(w, 2, WORLD_CHOICES_MAX);
     h->stems = world_between(w, 1, STEMS_MAX);
-    /* Around what the seats can carry: about a third of answer_max steps for each choice. */
+    /* Around the load that max_seqs sequences can carry: about a third of answer_max steps for each
+     * choice. */
     double steps = (h->answer_max / 3.0 + 1) * (h->n_max + 1) / 2 / s->knobs.max_seqs;
     h->gap_us = (double)w->typical_us * steps * log_real_between(w, 0.3, 4) + 1;
     h->share_stem = real_between(w, 0, 1);

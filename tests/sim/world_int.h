@@ -39,10 +39,10 @@ enum call_off {
 };
 
 struct client_choice {
-    uint32_t told;  /* tokens, prompt included, that the last event told of */
-    uint32_t seen;  /* those that were read and were right */
-    uint64_t text;  /* of those, as the runner sees it */
-    uint32_t moves; /* how often it was told */
+    uint32_t reported; /* tokens, prompt included, at the last event */
+    uint32_t seen;     /* those that were read and were right */
+    uint64_t text;     /* of those, as the runner sees it */
+    uint32_t moves;    /* number of events */
     bool has_ended;
     uint64_t first_turn;    /* the turn that planned its first row; 0: none has */
     bool is_asked;          /* to end, by the client */
@@ -111,10 +111,10 @@ struct world {
     struct text stems[STEMS_MAX], history[HISTORY_MAX];
     uint32_t history_count;
 
-    uint64_t told_tokens; /* of answers, in all events */
-    uint64_t failed_turn; /* the last turn that submitted a plan that fails */
-    uint64_t turn;        /* calls of engine_step, the one under way included */
-    int64_t began_us;     /* the last one */
+    uint64_t reported_tokens; /* of answers, in all events */
+    uint64_t failed_turn;     /* the last turn that submitted a plan that fails */
+    uint64_t turn;            /* calls of engine_step, the one under way included */
+    int64_t began_us;         /* the last one */
     bool is_draining;
     bool is_abandoned;   /* destroyed under load, without a drain */
     uint64_t drain_left; /* steps */

@@ -60,7 +60,7 @@ static void check_budgets(struct world *w, const struct plan *plan) {
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
         bool is_decode = row->count == 1 && row->samples;
-        if (is_decode && had_prompt) world_wrong(w, "a decode stands behind a prompt");
+        if (is_decode && had_prompt) world_wrong(w, "a decode row comes after a prompt row");
         had_prompt = had_prompt || !is_decode;
         tokens += row->count;
         samples += row->samples;
@@ -76,7 +76,7 @@ static void check_budgets(struct world *w, const struct plan *plan) {
     if (tokens > w->knobs->max_step_tokens && !is_solo)
         world_wrong(w, "%u tokens in a step of at most %u", tokens, w->knobs->max_step_tokens);
     if (plan->row_count > w->knobs->max_seqs || plan->running_count > w->knobs->max_seqs)
-        world_wrong(w, "%u rows, %u run, with %u seats", plan->row_count, plan->running_count,
+        world_wrong(w, "%u rows, %u run, max_seqs is %u", plan->row_count, plan->running_count,
                     w->knobs->max_seqs);
 }
 
@@ -100,7 +100,7 @@ static bool eldest_runs(const struct world *w, const struct plan *plan) {
     return planned_us == eldest_us;
 }
 
-/* Past preempt_max a sequence gives way to the oldest one alone, and never to taste. */
+/* Past preempt_max a sequence is preempted only for the oldest one, and never by policy. */
 static void check_victim(struct world *w, const struct plan *plan, const struct plan_preempted *v,
                          struct client *c) {
     const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, v->choice)->seq);
@@ -111,12 +111,13 @@ static void check_victim(struct world *w, const struct plan *plan, const struct 
                                             : COUNT_RECOMPUTES);
     if (w->policy->reserves_all) world_wrong(w, "a policy that reserves preempts request %lu", id);
     if (seq->preempt_count < times) /* a failed step that dropped its blocks counts too */
-        world_wrong(w, "request %lu lost its seat %u times and %u were counted", id, times,
+        world_wrong(w, "request %lu was preempted %u times and %u were counted", id, times,
                     seq->preempt_count);
     if (times <= w->knobs->preempt_max) return;
     world_tally(w, COUNT_PREEMPT_PAST_MAX);
     if (v->why == PREEMPT_POLICY || !eldest_runs(w, plan))
-        world_wrong(w, "request %lu gives way for the %uth time and not to the oldest", id, times);
+        world_wrong(w, "request %lu is preempted for the %uth time and not for the oldest", id,
+                    times);
 }
 
 static void check_preempted(struct world *w, const struct plan *plan) {
@@ -131,7 +132,7 @@ static void check_preempted(struct world *w, const struct plan *plan) {
     }
 }
 
-/* ---- the order of the line ---- */
+/* ---- the order of the queue ---- */
 
 /* Does `waiting` come before `admitted` by what the policy promises? An idea of its own, where
  * the policy's order is simple; else the keys that the scheduler asked for. */
@@ -151,7 +152,7 @@ static bool comes_before(const struct world *w, const struct sched_seq *waiting,
     return waiting->key < admitted->key;
 }
 
-/* Only who waits for a prefix that another computes may be passed. */
+/* Only a sequence that waits for a prefix that another computes may be skipped. */
 static void check_passed(struct world *w, const struct sched_seq *admitted) {
     for (uint32_t i = 0; i < w->live_count; i++) {
         const struct client *c = &w->clients[w->live[i]];
@@ -182,8 +183,8 @@ static bool is_first_row(const struct world *w, const struct sched_seq *seq) {
 }
 
 static void check_order(struct world *w, const struct plan *plan) {
-    /* Who lost its seat just now stands aside; and who waits for a prefix may by now have lost
-     * the beginning of it to one that was admitted after it was passed. */
+    /* A sequence preempted just now is skipped; and one that waits for a prefix may by now have
+     * lost the beginning of it to one that was admitted after it was passed. */
     if (plan->preempted_count > 0 || sched_stats(w->sched).kv.evicted_blocks != w->evicted) return;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);

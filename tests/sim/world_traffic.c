@@ -192,7 +192,7 @@ static void note_client(struct world *w, const struct request_spec *spec, uint32
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) text = sim_text_add(text, spec->prompt[i]);
     for (uint32_t i = 0; i < c->n; i++)
         c->choices[i] = (struct client_choice){
-            .told = c->prompt_tokens, .seen = c->prompt_tokens, .text = text};
+            .reported = c->prompt_tokens, .seen = c->prompt_tokens, .text = text};
     draw_call_off(w, c);
     w->live[w->live_count++] = w->client_count;
     w->queue_bound += c->n;
@@ -204,7 +204,7 @@ static void note_refused(struct world *w, const struct request_spec *spec, enum 
         world_tally(w, COUNT_BAD_REQUESTS);
     else if (st == ST_FULL && !is_too_long)
         world_tally(w, COUNT_INBOX_FULL);
-    else if (st != ST_NOMEM) /* which is nobody's fault here */
+    else if (st != ST_NOMEM) /* which is not an error here */
         world_wrong(w, "a request of %u tokens was refused as %s", spec->prompt_tokens,
                     status_name(st));
 }

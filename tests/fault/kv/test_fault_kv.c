@@ -63,7 +63,7 @@ static void test_create_survives_any_failed_allocation(void **state) {
         }
         assert_int_equal(st, ST_NOMEM);
         assert_null(c);
-        assert_non_null(strstr(err.text, "no memory"));
+        assert_non_null(strstr(err.text, "out of memory"));
     }
     fail_msg("create does not come to an end");
 }

@@ -2,7 +2,7 @@
 #
 #   cmake -DSRC=src -DOUT=folder "-DFILES=kv/cache.c;..." -P plant.cmake
 #
-# plant(NAME FILE OLD NEW) replaces the text OLD, which stands exactly once in FILE, by NEW; the
+# plant(NAME FILE OLD NEW) replaces the text OLD, which occurs exactly once in FILE, by NEW; the
 # word PLANT in it is true when this bug is chosen. also(FILE OLD NEW) is one more edit of the
 # same bug. A text that is not there any more is an error: the bug must be planted anew.
 cmake_minimum_required(VERSION 3.25)

@@ -52,7 +52,7 @@ plant("copy on write is skipped for two holders" kv/grow.c
 [==[return kv_pool_refs(c->groups[group].pool, block) > 1;]==]
 [==[return kv_pool_refs(c->groups[group].pool, block) > 1u + PLANT;]==])
 
-plant("a copy is not told to the device" kv/grow.c
+plant("a copy is not done by the device" kv/grow.c
 [==[kv_moves_add(moves, (struct kv_move){KV_MOVE_COPY, group, old, *entry});]==]
 [==[if (!PLANT) kv_moves_add(moves, (struct kv_move){KV_MOVE_COPY, group, old, *entry});]==])
 
@@ -64,7 +64,7 @@ plant("a fork does not pin its first block" kv/grow.c
 [==[for (uint32_t i = first; i < blocks; i++) kv_pool_pin(]==]
 [==[for (uint32_t i = first + PLANT; i < blocks; i++) kv_pool_pin(]==])
 
-plant("the key of a block leaves out what stands before it" kv/cache.c
+plant("the key of a block leaves out the key before it" kv/cache.c
 [==[return i == 0 ? kv_key_root(c->options.identity, salt) : keys[i - 1];]==]
 [==[return i == 0 || PLANT ? kv_key_root(c->options.identity, salt) : keys[i - 1];]==])
 
@@ -103,7 +103,7 @@ plant("two blocks go to one spill slot" kv/swap.c
 [==[uint32_t slot = g->free_slots[g->free_slot_count - 1];
         g->free_slot_count -= !(PLANT && i > seq->first[group] + 1);]==])
 
-plant("a block comes back from the wrong slot" kv/swap.c
+plant("a block is swapped in from the wrong slot" kv/swap.c
 [==[(struct kv_move){KV_MOVE_IN, group, table[i], block});]==]
 [==[(struct kv_move){KV_MOVE_IN, group,
                                g->free_slots[PLANT ? 0 : g->free_slot_count - 1], block});]==])
@@ -122,13 +122,13 @@ plant("a swapped-out sequence keeps its promises" kv/swap.c
 [==[kv_promise_withdraw(c, s); /* no sequence should]==]
 [==[if (!PLANT) kv_promise_withdraw(c, s); /* no sequence should]==])
 
-# ---- scheduler: budgets and seats ----
+# ---- scheduler: budgets and the batch ----
 
 plant("a step has one token too many" sched/sched_plan.c
 [==[if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens) {]==]
 [==[if (p->is_solo || p->plan->token_count >= s->knobs.max_step_tokens + PLANT) {]==])
 
-plant("one seat too many is given" sched/sched_plan.c
+plant("one sequence too many runs" sched/sched_plan.c
 [==[if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) {]==]
 [==[if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs + PLANT) {]==])
 
@@ -158,17 +158,17 @@ plant("the starvation guard of mlfq does nothing" sched/policy_mlfq.c
 [==[if (next_timer(state, seq, view) <= view->now_us) join(]==]
 [==[if (next_timer(state, seq, view) <= view->now_us && !PLANT) join(]==])
 
-plant("a waiting sequence is left out of the line" sched/sched_plan.c
+plant("a waiting sequence is left out of the queue" sched/sched_plan.c
 [==[for (uint32_t n = 0; n < a->count; n++)
         heap_push(&s->queue, a->list[n],]==]
 [==[for (uint32_t n = PLANT; n < a->count; n++)
         heap_push(&s->queue, a->list[n],]==])
 
-plant("who has lost its seat too often loses it again" sched/sched_memory.c
+plant("a sequence is preempted past preempt_max" sched/sched_memory.c
 [==[return seq_at(s, i)->preempt_count >= s->knobs.preempt_max;]==]
 [==[return seq_at(s, i)->preempt_count >= s->knobs.preempt_max && !PLANT;]==])
 
-plant("losing a seat is not counted" sched/sched_memory.c
+plant("a preemption is not counted" sched/sched_memory.c
 [==[slot->seq.preempt_count++;]==]
 [==[slot->seq.preempt_count += !PLANT;]==])
 
@@ -177,7 +177,7 @@ plant("a sequence that waits for a prefix does not notice that it is there" sche
 [==[if (row->count > 1 || (!PLANT && (!row->samples || row->first < seq->prompt_tokens)))
         s->epoch++;]==])
 
-plant("a plan that preempts everyone admits nobody" sched/sched_plan.c
+plant("a plan that preempts all sequences admits none" sched/sched_plan.c
 [==[if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;]==]
 [==[if (s->slots[i].preempted_in == s->plan_number && (PLANT || s->running_count > 0)) break;]==])
 
@@ -196,7 +196,7 @@ plant("a request that runs does not expire" sched/sched_seq.c
             continue;
         }]==])
 
-plant("length is told as stop" sched/sched_apply.c
+plant("length is reported as stop" sched/sched_apply.c
 [==[return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;]==]
 [==[if (PLANT && seq->total == seq->total_max) return FINISH_STOP;
     return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;]==])
@@ -294,7 +294,7 @@ plant("an ended sequence holds its blocks for ever" sched/sched_ahead.c
 [==[if (slot->lingers_with_kv) kv_seq_close(]==]
 [==[if (slot->lingers_with_kv && !PLANT) kv_seq_close(]==])
 
-plant("the token of an ended sequence's row is told" sched/sched_apply.c
+plant("the token of an ended sequence's row is reported" sched/sched_apply.c
 [==[        drop_row(s, row);
         return;]==]
 [==[        drop_row(s, row);
@@ -312,7 +312,7 @@ plant("usage counts dropped rows" engine/engine.c
 [==[if (row->is_dropped) continue;]==]
 [==[if (row->is_dropped && !PLANT) continue;]==])
 
-plant("a token that was only assumed is told" sched/sched_seq.c
+plant("a token that was only assumed is reported" sched/sched_seq.c
 [==[    sched_unassume(s, i);
     slot->seq.planned = 0;]==]
 [==[    if (PLANT && slot->assumes_token) slot->seq.total++;
@@ -347,12 +347,12 @@ plant("a cancel that comes with its request is lost" engine/engine.c
 [==[        if (!PLANT) accept_submitted(e, now_us);
         cancel_choices(]==])
 
-plant("tokens are told one event late" engine/engine.c
+plant("tokens are reported one event late" engine/engine.c
 [==[atomic_store_explicit(&c->ready, event.total, memory_order_release);]==]
 [==[atomic_store_explicit(&c->ready, event.total - (PLANT && event.finish == FINISH_NONE),
                               memory_order_release);]==])
 
-plant("the runner is not told of an end" engine/engine.c
+plant("an end is not reported to the runner" engine/engine.c
 [==[e->runner.end(e->runner.self, c->seq);]==]
 [==[if (!PLANT) e->runner.end(e->runner.self, c->seq);]==])
 
@@ -362,7 +362,7 @@ plant("a finished request stays referenced" engine/engine.c
 [==[    c->is_live = false;
     if (!PLANT) request_unref(c->request);]==])
 
-plant("an end is told twice" engine/mailbox.c
+plant("an end is reported twice" engine/mailbox.c
 [==[    if (!m->moved.first) m->moved.last = NULL;
     c->is_moved = false;]==]
 [==[    if (!m->moved.first) m->moved.last = NULL;

@@ -113,7 +113,7 @@ static void test_less_than_half_a_block_a_sequence_is_unused(void **state) {
     for (uint32_t i = 0; i < WASTE_SEQS; i++) assert_int_equal(kv_seq_open(c, 0, &seqs[i]), ST_OK);
     for (uint32_t step = 0; step < WASTE_STEPS; step++) {
         for (uint32_t i = 0; i < WASTE_SEQS; i++) {
-            if (end[i] == 0 || tokens[i] == end[i]) { /* the next request takes the seat */
+            if (end[i] == 0 || tokens[i] == end[i]) { /* the next request starts */
                 kv_seq_close(c, seqs[i]);
                 assert_int_equal(kv_seq_open(c, 0, &seqs[i]), ST_OK);
                 tokens[i] = 100 + (uint32_t)rng_below(&rng, 300);

@@ -1,4 +1,4 @@
-/* Goal:   a key stands for exactly one prefix, and the table finds what was put and nothing else,
+/* Goal:   a key identifies exactly one prefix, and the table finds what was put and nothing else,
  *         however much was removed in between.
  * Method: every part of a key changed on its own; the table against a plain list over seeded
  *         random walks with keys that all want the same few cells, so that runs wrap around the

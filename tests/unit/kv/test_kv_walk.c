@@ -148,7 +148,7 @@ static void make_text(struct world *w, int32_t *out) {
     for (uint32_t i = below(w, w->o.tokens_max); i < TOKENS; i++) out[i] = (int32_t)below(w, 3);
 }
 
-/* Somebody resident is at the block that follows the hit, with the same text and tenant. */
+/* A resident sequence is at the block that follows the hit, with the same text and tenant. */
 static bool is_being_computed(const struct world *w, const struct seq *asker, uint32_t hit) {
     uint32_t end = hit + w->o.block_tokens;
     for (uint32_t i = 0; i < SEQS; i++) {
@@ -310,7 +310,7 @@ static void run_step(struct world *w) {
     }
 }
 
-/* The device did nothing: whoever it was to do something for ends. */
+/* The device did nothing: the sequences of the step end. */
 static void fail_step(struct world *w) {
     w->moves.count = 0;
     for (uint32_t i = 0; i < SEQS; i++) {
@@ -383,7 +383,7 @@ static void walk(uint64_t seed, struct met *met) {
     kv_cache_destroy(w->c);
 }
 
-/* A failed assertion does not come back to the test, so the seed is told from here. */
+/* A failed assertion does not come back to the test, so the seed is printed here. */
 static int tell_seed(void **state) {
     const uint64_t *seed = *state;
     if (*seed) printf("the walk ended at seed %llu\n", (unsigned long long)*seed);

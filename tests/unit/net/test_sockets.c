@@ -65,7 +65,7 @@ static void test_connections_have_no_delay_and_keep_alive_probes(void **state) {
     ask(&f, &c);
     uv_os_fd_t fd = -1;
     assert_non_null(f.server->conns.first);
-    assert_int_equal(uv_fileno(&f.server->conns.first->uv.handle, &fd), 0);
+    assert_int_equal(uv_fileno(&conn_at(f.server->conns.first, LINK_ALL)->uv.handle, &fd), 0);
     assert_int_not_equal(option_of(fd, IPPROTO_TCP, TCP_NODELAY), 0);
     assert_int_not_equal(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 0);
     /* A peer that is lost is given up in about a minute. */

@@ -1,10 +1,10 @@
 /* Goal:   static and dynamic form batches as they say, run them to the end, and do nothing for
  *         rows that have ended.
- * Method: batches of two lengths under a watch on which sequences have rows and who has a seat. */
+ * Method: batches of two lengths while the test watches which sequences run and have rows. */
 #include "unit/sched/world.h"
 
-static void open_world(struct world *w, const char *policy, uint32_t seats) {
-    struct sched_options o = world_options(policy, 256, 8, seats);
+static void open_world(struct world *w, const char *policy, uint32_t max_seqs) {
+    struct sched_options o = world_options(policy, 256, 8, max_seqs);
     o.knobs.static_wait_ms = 5;
     o.knobs.dynamic_batch = 3;
     o.knobs.dynamic_window_ms = 2;

@@ -7,8 +7,8 @@
 static const struct cost_profile world_cost = {
     .name = "world", .fixed_us = 100, .per_token_us = 10, .per_attended_us = 1e-6};
 
-static struct sched_options options(uint32_t seats, double shed) {
-    struct sched_options o = world_options("deadline", 256, 8, seats);
+static struct sched_options options(uint32_t max_seqs, double shed) {
+    struct sched_options o = world_options("deadline", 256, 8, max_seqs);
     cost_init(&o.cost, &world_cost);
     o.knobs.deadline_shed = shed;
     return o;
@@ -68,7 +68,7 @@ static void test_a_request_late_by_deadline_shed_is_ended(void **state) {
     struct world w;
     struct sched_options o = options(1, 0.5);
     world_open(&w, &o);
-    world_submit(&w, timed(10, 500, 0, 0)); /* 55 ms in the only seat */
+    world_submit(&w, timed(10, 500, 0, 0)); /* 55 ms while no other can run */
     assert_true(world_step(&w));
     world_submit(&w, timed(10, 4, 4000, 0));
     int64_t came_us = w.now_us;

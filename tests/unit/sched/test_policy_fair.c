@@ -1,5 +1,5 @@
 /* Goal:   while tenants have work waiting they get equal service, however much each of them sends
- *         and however long its requests are; and nobody saves up for later.
+ *         and however long its requests are; and no tenant saves up service.
  * Method: worlds with two or three tenants, all of whom always have work waiting; tokens computed
  *         for each are counted step by step. */
 #include "unit/sched/world.h"

@@ -1,7 +1,7 @@
 /* Goal:   everyone starts high and sinks with the time it uses; a short answer does not wait for a
- *         long one; nobody starves; few are out of their seats at one time.
- * Method: long answers in every seat, short ones come; the world's step times (100 us and 10 us a
- *         token) are the cost model's start, so quanta are known numbers of steps. */
+ *         long one; no request starves; few are preempted at one time.
+ * Method: a batch full of long answers, then short ones arrive; the world's step times (100 us and
+ *         10 us a token) are the cost model's start, so quanta are known numbers of steps. */
 #include "unit/sched/world.h"
 
 static const struct cost_profile world_cost = {.name = "world",
@@ -10,8 +10,8 @@ static const struct cost_profile world_cost = {.name = "world",
                                                .per_attended_us = 1e-6,
                                                .per_move_us = 1};
 
-static struct sched_options options(uint32_t seats) {
-    struct sched_options o = world_options("mlfq", 256, 8, seats);
+static struct sched_options options(uint32_t max_seqs) {
+    struct sched_options o = world_options("mlfq", 256, 8, max_seqs);
     cost_init(&o.cost, &world_cost);
     o.knobs.mlfq_quantum_ms = 1; /* nine steps of one token */
     o.knobs.mlfq_levels = 5;

@@ -1,15 +1,15 @@
 /* Goal:   a more important request does not wait for less important ones, and they lose nothing
  *         but time.
- * Method: every seat is held by a request of low priority; one of high priority comes between or
+ * Method: the batch is full of requests of low priority; one of high priority arrives between or
  *         during steps, with free memory and with none. Steps are counted until its first token. */
 #include "unit/sched/world.h"
 
-enum { SEATS = 8, STEP_TOKENS = 64 };
+enum { BATCH = 8, STEP_TOKENS = 64 };
 
 static void fill_seats(struct world *w, uint32_t max_tokens) {
-    for (uint32_t i = 0; i < SEATS; i++)
+    for (uint32_t i = 0; i < BATCH; i++)
         world_submit(w, (struct world_submit){.prompt_tokens = 20, .max_tokens = max_tokens});
-    while (sched_stats(w->s).running < SEATS) assert_true(world_step(w));
+    while (sched_stats(w->s).running < BATCH) assert_true(world_step(w));
     for (int i = 0; i < 4; i++) assert_true(world_step(w)); /* all prompts are done */
 }
 
@@ -23,12 +23,12 @@ static uint32_t steps_to_first_token(struct world *w, const struct world_request
 }
 
 static uint32_t prompt_steps(uint32_t tokens) {
-    uint32_t per_step = STEP_TOKENS - (SEATS - 1);
+    uint32_t per_step = STEP_TOKENS - (BATCH - 1);
     return (tokens + per_step - 1) / per_step;
 }
 
 static void open_world(struct world *w, uint32_t kv_blocks) {
-    struct sched_options o = world_options("priority", kv_blocks, 8, SEATS);
+    struct sched_options o = world_options("priority", kv_blocks, 8, BATCH);
     o.knobs.max_step_tokens = STEP_TOKENS;
     o.knobs.watermark = 0;
     world_open(w, &o);
@@ -59,7 +59,7 @@ static void test_a_high_priority_has_its_first_token_two_steps_after_its_prompt(
 static void test_a_high_priority_is_as_fast_with_all_memory_in_use(void **state) {
     (void)state;
     struct world w;
-    open_world(&w, SEATS * 5);
+    open_world(&w, BATCH * 5);
     fill_seats(&w, 20); /* 40 tokens each: all 5 blocks in the end */
     while (kv_cache_available(sched_kv(w.s)) > 0) assert_true(world_step(&w));
     world_submit(&w, important(30));
@@ -86,7 +86,7 @@ static void test_the_youngest_of_the_lowest_priority_is_displaced(void **state) 
     (void)state;
     struct world w;
     open_world(&w, 400);
-    for (int32_t i = 0; i < SEATS; i++) {
+    for (int32_t i = 0; i < BATCH; i++) {
         world_submit(&w, (struct world_submit){.prompt_tokens = 10,
                                                .max_tokens = 300,
                                                .urgency = {.priority = i == 3 || i == 4 ? 0 : 1}});

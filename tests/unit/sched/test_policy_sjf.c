@@ -1,13 +1,13 @@
 /* Goal:   lengths are learned by the features of prompts; the shorter job goes first, but not for
- *         ever; an answer that outruns its prediction gives way.
+ *         ever; an answer that exceeds its prediction is displaced.
  * Method: two kinds of prompts with answers of their own lengths teach the policy; then one of
- *         each waits for a seat. */
+ *         each has to wait. */
 #include "unit/sched/world.h"
 
 enum { TERSE_PROMPT = 100, CHATTY_PROMPT = 10, MAX_TOKENS = 200 };
 
-static struct sched_options options(uint32_t seats) {
-    struct sched_options o = world_options("sjf", 512, 8, seats);
+static struct sched_options options(uint32_t max_seqs) {
+    struct sched_options o = world_options("sjf", 512, 8, max_seqs);
     static const struct cost_profile world_cost = {
         .name = "world", .fixed_us = 100, .per_token_us = 10, .per_attended_us = 1e-6};
     cost_init(&o.cost, &world_cost);

@@ -4,9 +4,9 @@
  *         answer is compared with one computed without a scheduler. */
 #include "unit/sched/world.h"
 
-static struct world open_chunked(uint32_t blocks, uint32_t block_size, uint32_t seats) {
+static struct world open_chunked(uint32_t blocks, uint32_t block_size, uint32_t max_seqs) {
     struct world w;
-    struct sched_options o = world_options("chunked", blocks, block_size, seats);
+    struct sched_options o = world_options("chunked", blocks, block_size, max_seqs);
     world_open(&w, &o);
     return w;
 }
@@ -161,7 +161,7 @@ static void test_more_decodes_than_tokens_alternate(void **state) {
     struct world w;
     world_open(&w, &o);
     seq_idx seqs[6];
-    submit_choices(&w, 6, 4, 60, seqs); /* all take seats when the first has its prompt */
+    submit_choices(&w, 6, 4, 60, seqs); /* all run when the first has its prompt */
     for (int n = 0; n < 60; n++) world_step(&w);
     for (int n = 0; n < 6; n++) assert_true(seq_generated(sched_seq_at(w.s, seqs[n])) >= 8);
     world_drain(&w, 400);
@@ -245,7 +245,7 @@ static void test_a_prefix_promised_by_one_that_is_cancelled_is_computed(void **s
 
 /* ---- memory ---- */
 
-/* Two answers that outgrow the pool together: `preempt` decides how the younger gives way. */
+/* Two answers that outgrow the pool together: `preempt` decides how the younger is preempted. */
 static struct sched_stats run_two_that_outgrow(enum preempt_mode mode, uint32_t preempt_max) {
     struct sched_options o = world_options("chunked", 12, 4, 2);
     o.knobs.preempt = mode;
@@ -316,7 +316,7 @@ static void test_past_preempt_max_only_the_oldest_takes_blocks(void **state) {
     world_close(&w);
 }
 
-/* A stream of more important requests takes the seat of a lesser one preempt_max times, no more. */
+/* Requests of higher priority displace a lower one preempt_max times, no more. */
 static void test_a_sequence_is_preempted_preempt_max_times_at_most(void **state) {
     (void)state;
     struct sched_options o = world_options("priority", 64, 4, 1);
@@ -615,7 +615,8 @@ static void test_static_waits_for_a_full_batch_or_its_time(void **state) {
     assert_int_equal(w.plan.row_count, 2);
     seq_idx c = world_submit(&w, (struct world_submit){.prompt_tokens = 4, .max_tokens = 3});
     w.now_us += 100000;
-    for (int n = 0; n < 10; n++) world_step(&w); /* the first has ended, its seat stays taken */
+    for (int n = 0; n < 10; n++)
+        world_step(&w); /* the first has ended, its batch slot stays unused */
     assert_int_equal(w.requests[0].finish, FINISH_LENGTH);
     assert_int_equal(w.plan.row_count, 1);
     assert_int_equal(state_of(&w, c), SEQ_WAITING);
@@ -680,7 +681,7 @@ static void test_prefill_first_does_prompts_or_decodes(void **state) {
     world_close(&w);
 }
 
-/* Overload for as long as it lasts: whoever came first is let in first, and nobody is forgotten. */
+/* Under overload requests are admitted in order of arrival, and all are served. */
 static void test_requests_are_served_in_order_of_arrival_under_overload(void **state) {
     (void)state;
     static const char *const names[] = {"chunked", "orca", "prefill-first", "static", "dynamic"};
@@ -706,7 +707,7 @@ static void test_requests_are_served_in_order_of_arrival_under_overload(void **s
 
 /* ---- what it costs ---- */
 
-/* Heap moves in 100 steps of eight decoding sequences, with so many others in line. */
+/* Heap moves in 100 steps of eight decoding sequences, with so many others waiting. */
 static uint64_t moves_with_waiting(const char *policy, uint32_t waiting) {
     struct sched_options o = world_options(policy, 8 * 64, 16, 8);
     o.knobs.queue_max = waiting + 8;

@@ -4,9 +4,9 @@
  *         answer is compared with one computed without a scheduler. */
 #include "unit/sched/world.h"
 
-static struct world open_world(const char *policy, uint32_t blocks, uint32_t seats) {
+static struct world open_world(const char *policy, uint32_t blocks, uint32_t max_seqs) {
     struct world w;
-    struct sched_options o = world_options(policy, blocks, 4, seats);
+    struct sched_options o = world_options(policy, blocks, 4, max_seqs);
     world_open(&w, &o);
     return w;
 }
@@ -166,7 +166,7 @@ static void test_a_row_planned_ahead_of_an_end_is_dropped(void **state) {
     assert_int_equal(sched_stats(w.s).dropped_rows, 1);
     assert_int_equal(seq_of(&w, 0)->state, SEQ_FREE);
     assert_int_equal(available(&w), 64);
-    /* The dropped row completed the second block, which nobody may find: tokens 0 to 3 alone. */
+    /* The dropped row completed the second block, which no look-up may find: only tokens 0 to 3. */
     int32_t longer[12] = {0};
     memcpy(longer, r->tokens, 8 * sizeof(longer[0]));
     assert_int_equal(kv_cache_match(sched_kv(w.s), r->salt, longer, 12).tokens, 4);
@@ -242,7 +242,7 @@ static void test_an_ahead_plan_preempts_no_sequence(void **state) {
     submit(&w, 7, 13);
     uint32_t settled = 0;
     for (uint32_t n = 0; n < 200 && !sched_is_idle(w.s); n++) {
-        world_step_ahead(&w); /* asserts that plans made ahead preempt nobody */
+        world_step_ahead(&w); /* asserts that plans made ahead preempt no sequence */
         settled += w.plan.wants_drain || w.other.wants_drain;
     }
     assert_true(settled > 0);
@@ -252,7 +252,7 @@ static void test_an_ahead_plan_preempts_no_sequence(void **state) {
     world_close(&w);
 }
 
-/* Two sequences that share six blocks, at the moment when one has just lost its seat by swap. */
+/* Two sequences that share six blocks, just after one was swapped out. */
 static struct plan *swap_one_out(struct world *w) {
     struct sched_options o = world_options("chunked", 6, 4, 2);
     o.knobs.watermark = 0;
@@ -269,7 +269,7 @@ static struct plan *swap_one_out(struct world *w) {
         }
         world_finish_oldest(w, next);
     }
-    fail_msg("nobody was swapped out");
+    fail_msg("no sequence was swapped out");
     return NULL;
 }
 
@@ -388,12 +388,12 @@ static void test_a_sequence_whose_moves_failed_is_recomputed_without_a_row_ahead
     world_close(&w);
 }
 
-/* ---- what a policy is told ---- */
+/* ---- what is reported to a policy ---- */
 
-struct told {
+struct reported {
     uint64_t rows, tokens;
 };
-static struct told told;
+static struct reported reported;
 
 static int64_t told_key(const void *state, const struct sched_seq *seq,
                         const struct sched_view *view) {
@@ -415,8 +415,8 @@ static bool told_step(void *state, struct sched_seq *seq, uint32_t tokens,
     (void)state;
     (void)seq;
     (void)view;
-    told.rows++;
-    told.tokens += tokens;
+    reported.rows++;
+    reported.tokens += tokens;
     return false;
 }
 
@@ -429,12 +429,12 @@ static void test_dropped_rows_are_not_reported_to_the_policy(void **state) {
     struct sched_options o = world_options("chunked", 64, 4, 2);
     o.policy = &telling;
     world_open(&w, &o);
-    told = (struct told){0};
+    reported = (struct reported){0};
     world_submit(&w, (struct world_submit){.prompt_tokens = 7, .max_tokens = 9, .end_after = 3});
     world_drain_by(&w, world_step_ahead, 100);
     assert_int_equal(sched_stats(w.s).dropped_rows, 1);
-    assert_int_equal(told.rows, 3);
-    assert_int_equal(told.tokens, 7 + 2);
+    assert_int_equal(reported.rows, 3);
+    assert_int_equal(reported.tokens, 7 + 2);
     world_close(&w);
 }
 

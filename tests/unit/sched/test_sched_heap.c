@@ -1,4 +1,4 @@
-/* Goal:   the heap gives the smallest first, ties in order, and loses nobody when entries are
+/* Goal:   the heap gives the smallest first, ties in order, and loses no entry when entries are
  *         taken from its middle or change their keys.
  * Method: a seeded random walk against a plain array, heap_verify after every step. */
 #include "unit/sched/world.h"

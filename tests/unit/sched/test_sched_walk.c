@@ -1,11 +1,11 @@
 /* Goal:   whatever happens in whatever order, under every policy, no invariant breaks, no block
  *         is read that another wrote, every sequence ends exactly once with the right answer, and
  *         nothing is ever stuck.
- * Method: seeded small worlds (8 to 64 blocks, 1 to 8 seats, all knobs drawn), random traffic with
- *         shared prefixes, choices, cancels at every moment (also between plan and apply),
+ * Method: seeded small worlds (8 to 64 blocks, max_seqs 1 to 8, all knobs drawn), random traffic
+ *         with shared prefixes, choices, cancels at every moment (also between plan and apply),
  *         deadlines, failing rows and failing plans; sched_verify after every call; then the
- *         traffic stops and all must drain. Each world is walked with and without plans made
- *         ahead. The seed is in every failure message. */
+ *         traffic stops and all must drain. Each world is walked with and without plans made ahead.
+ *         The seed is in every failure message. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 
 enum { SEEDS_PER_POLICY = 100, STEPS = 150, DRAIN_STEPS = 20000 };
 
-/* The world that is being walked, for whoever reads a failure: a test ends by teardown, a CHECK by
+/* The world that is being walked, for the report of a failure: a test ends by teardown, a CHECK by
  * SIGABRT. */
 static char name[64];
 

@@ -1,6 +1,6 @@
 /* unit/sched/world.h - a small world around a scheduler, for its tests.
  *
- * A device of plain arrays stands in for the KV memory: each token slot holds a hash of the text
+ * A device of plain arrays replaces the KV memory: each token slot holds a hash of the text
  * up to and including its token. A row first checks that every position it reads holds what its
  * sequence says it should (so a block that was shared, moved or reused wrongly shows at once),
  * then writes its own. The sampled token is a function of that hash and of the request, so an

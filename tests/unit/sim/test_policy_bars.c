@@ -21,10 +21,10 @@ static struct measure run(const char *policy, const struct knobs *k, const char 
     return m;
 }
 
-static struct knobs knobs_of(uint32_t blocks, uint32_t seats) {
+static struct knobs knobs_of(uint32_t blocks, uint32_t max_seqs) {
     struct knobs k = knobs_default();
     k.kv_blocks = k.spill_blocks = blocks;
-    k.max_seqs = seats;
+    k.max_seqs = max_seqs;
     return k;
 }
 
