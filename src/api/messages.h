@@ -1,4 +1,4 @@
-/* api/messages.h - a conversation in the form that chat templates read, whatever its wire format.
+/* api/messages.h - a conversation of any wire format, in the form that chat templates read.
  *
  * Decoders build a conversation message by message with the functions below. The result is a tree
  * of JSON values: a list of maps with plain string contents and with tool calls whose arguments

@@ -57,7 +57,7 @@ static void put_number(struct buf *out, const char *name, double value) {
 
 static bool has_limits(const struct api_field *f) { return f->min != 0.0 || f->max != 0.0; }
 
-/* Does `path` stand directly inside `parent`, at a "." or a "[]"? Its own name is what follows. */
+/* Whether `path` is a direct member of `parent`, after a "." or "[]"; its own name follows that. */
 static const char *child_name(const char *path, const char *parent, const char *joint) {
     size_t len = strlen(parent), joint_len = strlen(joint);
     if (strncmp(path, parent, len) != 0 || strncmp(path + len, joint, joint_len) != 0) return NULL;
@@ -180,7 +180,7 @@ static void put_field(struct buf *out, uint32_t endpoint, const struct api_field
     buf_put_char(out, '}');
 }
 
-/* "properties" and "required" of what stands directly below `parent` ("": the body itself). */
+/* "properties" and "required" for the direct members of `parent` ("": the body itself). */
 static void put_object(struct buf *out, uint32_t endpoint, const char *parent, uint32_t depth) {
     const char *joint = *parent ? "." : "";
     uint32_t count = 0, required = 0;
@@ -233,20 +233,20 @@ static const struct {
     {PARAM_POLL,
      "{'name':'after','in':'query','description':'The number of the last event that is "
      "known.','schema':{'type':'integer','minimum':0,'maximum':4294967295}},"
-     "{'name':'wait_ms','in':'query','description':'How long to wait for something new.',"
+     "{'name':'wait_ms','in':'query','description':'How long to wait for a new event.',"
      "'schema':{'type':'integer','minimum':0,'maximum':60000}}"},
-    {PARAM_ASK, "{'name':'x-request-id','in':'header','description':'The name of the request; "
-                "made if absent.','schema':{'type':'string'}},"
+    {PARAM_ASK, "{'name':'x-request-id','in':'header','description':'The id of the request; "
+                "generated if absent.','schema':{'type':'string'}},"
                 "{'name':'prefer','in':'header','description':'respond-async: answer 202 at once "
-                "and let the client ask under /v1/requests.','schema':{'type':'string'}},"
+                "and let the client poll /v1/requests.','schema':{'type':'string'}},"
                 "{'name':'x-jitney-priority','in':'header','schema':{'type':'integer'}},"
                 "{'name':'x-jitney-ttft-ms','in':'header','schema':{'type':'number'}},"
                 "{'name':'x-jitney-tpot-ms','in':'header','schema':{'type':'number'}},"
                 "{'name':'x-jitney-deadline-ms','in':'header','schema':{'type':'number'}},"
                 "{'name':'x-jitney-smooth-ms','in':'header','schema':{'type':'number'}},"
-                "{'name':'x-jitney-keep','in':'header','description':'Go on without a client, who "
+                "{'name':'x-jitney-keep','in':'header','description':'Continue without a client, which "
                 "may come back.','schema':{'enum':['true','false']}}"},
-    {PARAM_RESUME, "{'name':'last-event-id','in':'header','description':'Go on after this event of "
+    {PARAM_RESUME, "{'name':'last-event-id','in':'header','description':'Continue after this event of "
                    "a stream that broke.','schema':{'type':'string'}}"},
     {PARAM_GENERATE, "{'name':'generate','in':'query','description':'Prove that the engine makes "
                      "a token.','schema':{'type':'integer','minimum':0,'maximum':1}}"},
@@ -294,10 +294,10 @@ static void put_media(struct buf *out, const struct openapi_operation *o) {
 
 static void put_success(struct buf *out, const struct openapi_operation *o) {
     if (o->is_upgrade) {
-        put_json(out, "'101':{'description':'A WebSocket.'}");
+        put_json(out, "'101':{'description':'Switched to a WebSocket.'}");
         return;
     }
-    put_json(out, "'200':{'description':'Done.','content':{");
+    put_json(out, "'200':{'description':'Success.','content':{");
     if (o->answer) {
         put_json(out, "'application/json':{'schema':");
         put_ref(out, o->answer);
@@ -323,11 +323,11 @@ static void put_operation(struct buf *out, const struct openapi_operation *o) {
     put_success(out, o);
     buf_put_char(out, ',');
     if (o->accepted) {
-        put_response(out, "202", "Taken on; ask under /v1/requests.", o->accepted);
+        put_response(out, "202", "Accepted; poll /v1/requests.", o->accepted);
         buf_put_char(out, ',');
     }
     if (o->may_be_unready) {
-        put_response(out, "503", "Not so.", o->answer);
+        put_response(out, "503", "Not ready.", o->answer);
         buf_put_char(out, ',');
     }
     put_response(out, "4XX", "Refused.", o->fault);

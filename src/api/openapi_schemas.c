@@ -1,6 +1,6 @@
 /* api/openapi_schemas.c - the shape of every answer. See api/openapi.h.
  *
- * In each row ' stands for ". A member that is always there is required; one that may be added
+ * Each row has ' in place of ". A member that is always there is required; one that may be added
  * later is not forbidden, as clients must expect of any server of this kind.
  */
 #include "api/openapi.h"
