@@ -230,11 +230,10 @@ static const struct {
 } params[] = {
     {PARAM_ID,
      "{'name':'id','in':'path','required':true,'schema':{'type':'string','minLength':1}}"},
-    {PARAM_POLL,
-     "{'name':'after','in':'query','description':'The number of the last event that is "
-     "known.','schema':{'type':'integer','minimum':0,'maximum':4294967295}},"
-     "{'name':'wait_ms','in':'query','description':'How long to wait for a new event.',"
-     "'schema':{'type':'integer','minimum':0,'maximum':60000}}"},
+    {PARAM_POLL, "{'name':'after','in':'query','description':'The number of the last event that is "
+                 "known.','schema':{'type':'integer','minimum':0,'maximum':4294967295}},"
+                 "{'name':'wait_ms','in':'query','description':'How long to wait for a new event.',"
+                 "'schema':{'type':'integer','minimum':0,'maximum':60000}}"},
     {PARAM_ASK, "{'name':'x-request-id','in':'header','description':'The id of the request; "
                 "generated if absent.','schema':{'type':'string'}},"
                 "{'name':'prefer','in':'header','description':'respond-async: answer 202 at once "
@@ -244,10 +243,10 @@ static const struct {
                 "{'name':'x-jitney-tpot-ms','in':'header','schema':{'type':'number'}},"
                 "{'name':'x-jitney-deadline-ms','in':'header','schema':{'type':'number'}},"
                 "{'name':'x-jitney-smooth-ms','in':'header','schema':{'type':'number'}},"
-                "{'name':'x-jitney-keep','in':'header','description':'Continue without a client, which "
-                "may come back.','schema':{'enum':['true','false']}}"},
-    {PARAM_RESUME, "{'name':'last-event-id','in':'header','description':'Continue after this event of "
-                   "a stream that broke.','schema':{'type':'string'}}"},
+                "{'name':'x-jitney-keep','in':'header','description':'Continue without a client, "
+                "which may come back.','schema':{'enum':['true','false']}}"},
+    {PARAM_RESUME, "{'name':'last-event-id','in':'header','description':'Continue after this event "
+                   "of a broken stream.','schema':{'type':'string'}}"},
     {PARAM_GENERATE, "{'name':'generate','in':'query','description':'Prove that the engine makes "
                      "a token.','schema':{'type':'integer','minimum':0,'maximum':1}}"},
 };
