@@ -14,7 +14,11 @@
 #include "server/http_request.h"
 #include "server/routes.h"
 
-enum { ALLOW_BYTES = 128, FAULT_BYTES = 1 << 14 };
+enum {
+    ALLOW_BYTES = 128,
+    FAULT_BYTES = 1 << 14,
+    GONE_STATUS = 499, /* never sent: counted, as nginx does, for a client that did not wait */
+};
 
 /* "GET, HEAD, POST" from the bits of routes_find. */
 static struct str put_methods(uint32_t allowed, char out[ALLOW_BYTES]) {
@@ -81,8 +85,8 @@ static enum status check_coding(const struct http_request *req, struct api_error
                       "Content-Encoding");
 }
 
-/* True: the body may be sent. Otherwise the request has been answered. */
-static bool accept_head(struct http_request *req) {
+/* Answers the request, unless its body may be sent. */
+static void accept_head(struct http_request *req) {
     struct api_error e = {0};
     enum status st = access_check(&req->server->access_rules, req->head,
                                   routes_access(req->route, req->head->method), &req->grant, &e);
@@ -98,9 +102,6 @@ static bool accept_head(struct http_request *req) {
         respond_options(req);
     else if (!req->route)
         respond_wrong_method(req);
-    else
-        return true;
-    return false;
 }
 
 /* The client's own id is used if it can be written into a log line and a header. */
@@ -128,10 +129,12 @@ static void on_head(void *ctx, struct http_exchange *x) {
     struct http_request here, *req = mem_alloc(sizeof(*req));
     init_request(req ? req : &here, ctx, x);
     http_set_user(x, req);
-    if (req)
+    if (req) {
         accept_head(req);
-    else
-        respond_out_of_memory(&here);
+        return;
+    }
+    http_request_count(&here, 503);
+    respond_out_of_memory(&here);
 }
 
 static void on_request(void *ctx, struct http_exchange *x) {
@@ -148,22 +151,26 @@ static void on_request(void *ctx, struct http_exchange *x) {
 }
 
 static void on_incomplete(void *ctx, struct http_exchange *x) {
-    struct http_request *req = http_user(x);
     (void)ctx;
-    http_set_user(x, NULL);
-    http_request_free(req);
+    mem_free(http_user(x));
 }
 
 static void on_gone(void *ctx, struct http_exchange *x) {
     struct http_request *req = http_user(x);
     (void)ctx;
-    if (!req) return; /* it has its response */
-    http_request_count_gone(req);
-    http_set_user(x, NULL);
-    if (req->on_gone)
-        req->on_gone(req);
-    else
-        http_request_free(req);
+    if (!req) return;
+    if (req->on_gone) req->on_gone(req);
+    http_request_count(req, GONE_STATUS);
+    mem_free(req);
+}
+
+static void on_end(void *ctx, struct http_exchange *x, uint32_t status, uint64_t body_bytes) {
+    struct http_request *req = http_user(x);
+    (void)ctx;
+    (void)body_bytes;
+    if (!req) return; /* there was no memory for it */
+    http_request_count(req, req->is_aborted ? 500 : status);
+    mem_free(req);
 }
 
 static void on_writable(void *ctx, struct http_exchange *x) {
@@ -184,4 +191,5 @@ const struct http_handler dispatch_handler = {.on_head = on_head,
                                               .on_incomplete = on_incomplete,
                                               .on_gone = on_gone,
                                               .on_writable = on_writable,
-                                              .put_error_body = put_error_body};
+                                              .put_error_body = put_error_body,
+                                              .on_end = on_end};

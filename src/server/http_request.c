@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "report/log.h"
 #include "server/routes.h"
 
@@ -17,7 +16,6 @@ enum {
     TEXT_BYTES = 1536,
     ERROR_BODY_BYTES = 1 << 16,
     DRAIN_RETRY_MS = 5000,
-    GONE_STATUS = 499, /* never sent: counted, as nginx does, for a client that did not wait */
 };
 
 /* Headers under construction; values that are printed are kept in `text`. */
@@ -66,8 +64,6 @@ void server_make_id(struct server *s, char out[SERVER_ID_BYTES]) {
     out[2 * BYTES] = 0;
 }
 
-void http_request_free(struct http_request *req) { mem_free(req); }
-
 /* ---- headers ---- */
 
 static void add_cors(struct http_request *req, struct head_list *h) {
@@ -106,7 +102,7 @@ static void add_common(struct http_request *req, const struct response *r, struc
 }
 
 /* Every response is counted; failures of the server are logged, and at level debug all are. */
-static void count(const struct http_request *req, uint32_t status) {
+void http_request_count(const struct http_request *req, uint32_t status) {
     struct server *s = req->server;
     int64_t took_us = clock_now(&clock_real) - req->arrived_us;
     server_metrics_response(s->metrics, req->route ? req->route->path : "other", status,
@@ -124,15 +120,12 @@ static void count(const struct http_request *req, uint32_t status) {
     log_line(s->log, level, "response", fields, sizeof(fields) / sizeof(fields[0]));
 }
 
-void http_request_count_gone(const struct http_request *req) { count(req, GONE_STATUS); }
-
 /* ---- responses ---- */
 
-/* One for which there was no memory is in dispatch.c's storage and not the exchange's. */
-static void release(struct http_request *req, struct http_exchange *x) {
-    if (http_user(x) != req) return;
-    http_set_user(x, NULL);
-    http_request_free(req);
+/* Its handler is done with it: the rest is between the exchange and dispatch.c. */
+static void detach(struct http_request *req) {
+    req->on_gone = NULL;
+    req->on_writable = NULL;
 }
 
 void respond(struct http_request *req, const struct response *r) {
@@ -140,15 +133,11 @@ void respond(struct http_request *req, const struct response *r) {
     h.count = 0;
     h.used = 0;
     add_common(req, r, &h);
-    count(req, r->status);
-    struct http_exchange *x = req->x;
-    bool is_owned = http_user(x) == req;
-    struct http_reply reply = {
-        .status = r->status, .headers = h.list, .header_count = h.count, .body = r->body};
-    /* The headers borrow from `req`; after http_reply the exchange is gone. */
-    if (is_owned) http_set_user(x, NULL);
-    http_reply(x, &reply);
-    if (is_owned) http_request_free(req);
+    detach(req);
+    http_reply(req->x, &(struct http_reply){.status = r->status,
+                                            .headers = h.list,
+                                            .header_count = h.count,
+                                            .body = r->body});
 }
 
 void respond_json(struct http_request *req, struct buf *body) {
@@ -198,17 +187,14 @@ void respond_begin(struct http_request *req, const struct response *r) {
 }
 
 void respond_end(struct http_request *req) {
-    struct http_exchange *x = req->x;
-    count(req, 200);
-    release(req, x);
-    http_stream_end(x);
+    detach(req);
+    http_stream_end(req->x);
 }
 
 void respond_abort(struct http_request *req) {
-    struct http_exchange *x = req->x;
-    count(req, 500);
-    release(req, x);
-    http_stream_abort(x);
+    detach(req);
+    req->is_aborted = true;
+    http_stream_abort(req->x);
 }
 
 /* ---- parameters ---- */

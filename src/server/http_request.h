@@ -5,9 +5,10 @@
  * dispatch.c makes it when the head has arrived, once, and hands it to the route's handler when
  * the body is complete. The handler answers at once, or stays its owner and answers later.
  *
- * Lifetime: it ends with exactly one of the functions marked "End", or when the client goes away:
- * then on_gone is called, which ends with http_request_free. A slow body holds one of these
- * (about 400 bytes) beside the exchange's own memory. Thread: the I/O thread.
+ * Lifetime: it belongs to the exchange. dispatch.c frees it when the response has ended, or when
+ * the client goes away, after on_gone. A handler does not use it any more after one of the
+ * functions marked "End", nor after on_gone. A slow body holds one of these (about 400 bytes)
+ * beside the exchange's own memory. Thread: the I/O thread.
  */
 #ifndef SERVER_HTTP_REQUEST_H
 #define SERVER_HTTP_REQUEST_H
@@ -30,6 +31,7 @@ struct http_request {
     int64_t arrived_us;        /* the head, then the body: latencies begin with the last byte */
     char id[SERVER_ID_BYTES];
     char request_id[GENERATION_ID_BYTES];
+    bool is_aborted; /* by respond_abort: counted as 500 */
 
     /* Of a handler that answers later. */
     void *owner;
@@ -37,10 +39,8 @@ struct http_request {
     void (*on_writable)(struct http_request *req); /* it has read enough to be sent more */
 };
 
-/* End without a response: it has become a WebSocket, or the client has gone away. */
-void http_request_free(struct http_request *req);
-/* Count a client that did not wait for its response. */
-void http_request_count_gone(const struct http_request *req);
+/* Metrics and log of a response that has ended. */
+void http_request_count(const struct http_request *req, uint32_t status);
 
 struct response {
     uint32_t status;

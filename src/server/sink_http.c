@@ -9,6 +9,7 @@
  * encoder is not run; the events stay in the generation's log, and other clients are not affected.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -19,7 +20,7 @@
 
 enum {
     EVENTS_A_RUN = 64,
-    NUMBER_BYTES = 16,
+    PREFIX_BYTES = 32,
     POOL_FROM_ENTRIES = 4096, /* of log-probabilities; writing one takes about a microsecond */
 };
 static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
@@ -111,7 +112,6 @@ static void whole_destroy(struct sink *s) {
 static void whole_gone(struct http_request *req) {
     struct whole_sink *p = req->owner;
     p->http = NULL;
-    http_request_free(req);
     if (!p->whole)
         generation_detach_sink(p->base.generation, &p->base); /* else when it is written */
 }
@@ -206,14 +206,17 @@ void sink_streams_ping(struct server *s) {
     }
 }
 
-/* "id: N\n" without printf, because it is written for every token. */
-static void put_number(struct http_exchange *x, uint32_t number) {
-    char text[NUMBER_BYTES];
-    size_t at = sizeof(text);
-    text[--at] = '\n';
+/* "id: N\n" and, where no name is to come, "data: ": one write, and no printf, because it is done
+ * for every token. */
+static void put_prefix(struct http_exchange *x, uint32_t number, bool has_name) {
+    char text[PREFIX_BYTES];
+    size_t at = sizeof(text), tail = has_name ? 1 : 7;
+    at -= tail;
+    memcpy(text + at, "\ndata: ", tail);
     do text[--at] = (char)('0' + number % 10);
     while ((number /= 10) > 0);
-    http_stream_put(x, STR("id: "));
+    at -= 4;
+    memcpy(text + at, "id: ", 4);
     http_stream_put(x, (struct str){text + at, sizeof(text) - at});
 }
 
@@ -226,13 +229,12 @@ static void put_event(void *ctx, uint32_t number, struct str name, struct str da
         http_stream_put(x, STR("\n"));
         return;
     }
-    put_number(x, number);
+    put_prefix(x, number, name.len > 0);
     if (name.len > 0) {
         http_stream_put(x, STR("event: "));
         http_stream_put(x, name);
-        http_stream_put(x, STR("\n"));
+        http_stream_put(x, STR("\ndata: "));
     }
-    http_stream_put(x, STR("data: "));
     http_stream_put(x, data);
     http_stream_put(x, STR("\n\n"));
 }
@@ -297,7 +299,6 @@ static void stream_gone(struct http_request *req) {
     struct stream_sink *t = req->owner;
     stop_pings(t);
     t->http = NULL;
-    http_request_free(req);
     generation_detach_sink(t->base.generation, &t->base);
 }
 

@@ -98,7 +98,6 @@ static void poll_destroy(struct sink *s) {
 static void poll_gone(struct http_request *req) {
     struct poll_sink *p = req->owner;
     p->http = NULL;
-    http_request_free(req);
     generation_detach_sink(p->base.generation, &p->base);
 }
 

@@ -9,7 +9,6 @@
 static void on_gone(struct http_request *req) {
     struct task *task = req->owner;
     task->http = NULL;
-    http_request_free(req);
 }
 
 static void work_in_pool(uv_work_t *handle) {

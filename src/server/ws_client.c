@@ -357,5 +357,5 @@ void handle_stream(struct http_request *req) {
     c->key = req->grant.key;
     c->codec = req->codec;
     list_push_first(&s->ws_clients, &c->in_server);
-    http_request_free(req); /* the exchange has ended with its answer of 101 */
+    mem_free(req); /* ws_accept has ended the exchange without a callback */
 }

@@ -125,7 +125,7 @@ def test_damaged_chunks_are_refused(server, chunks):
     assert len(statuses(answer)) == 1
 
 
-def test_a_bare_lf_is_no_end_of_line(server):
+def test_a_bare_lf_does_not_end_a_line(server):
     answer = server.raw(b"GET /livez HTTP/1.1\nhost: localhost\n\n")
     assert statuses(answer) in ([400], [408]), answer
 
@@ -228,7 +228,7 @@ def test_values_over_their_limits(server, fields, param):
 # --- JSON ---
 
 @pytest.mark.parametrize("path", [PATH, "/v1/embeddings", "/v1/messages", "/api/chat", "/tokenize"])
-def test_what_is_not_json_is_400(server, path):
+def test_a_body_that_is_not_json_is_400(server, path):
     for name, body in WRONG:
         reply = server.plain("POST", path, body, headers={"content-type": "application/json"})
         assert reply.status in (400, 413), (name, reply.status, reply.body)
@@ -246,7 +246,7 @@ def test_odd_json_is_json(server):
         assert reply.status in allowed, (name, reply.status, reply.body)
 
 
-def test_json_that_is_no_object(server):
+def test_json_that_is_not_an_object(server):
     for body in (b"null", b"true", b"1", b'"x"', b"[]", b"[{}]"):
         assert server.post(PATH, body).status == 400
 
@@ -380,7 +380,7 @@ def test_a_half_closed_client_still_gets_its_answer_or_an_end(server):
     assert statuses(answer) in ([200], [])
 
 
-def test_clients_that_leave_in_the_middle_of_a_request(server):
+def test_clients_that_disconnect_in_the_middle_of_a_request(server):
     whole = http_request("POST", PATH, BODY)
     for cut in range(1, len(whole), 13):
         sock = server.connect()
@@ -390,7 +390,7 @@ def test_clients_that_leave_in_the_middle_of_a_request(server):
         sock.close()
 
 
-def test_hundreds_of_slow_clients_do_not_hold_up_others(server):
+def test_hundreds_of_slow_clients_do_not_delay_others(server):
     socks = [server.connect() for _ in range(200)]
     for i, sock in enumerate(socks):
         sock.sendall(b"POST / HTTP/1.1\r\nhost: x" if i % 2 else b"G")

@@ -85,7 +85,7 @@ def server_fixture():
     server.server_close()
 
 
-def test_every_line_is_sent_with_what_was_said_before(server):
+def test_every_line_is_sent_with_the_messages_before_it(server):
     code, stdout, stderr = run("chat", "--url", server.url, "--temp", "0", stdin="one\ntwo\n")
     assert (code, stderr) == (0, b"")
     assert stdout.decode() == "Hello \u00e9\nHello \u00e9\n"
@@ -107,7 +107,7 @@ def test_flags_and_commands_reach_the_server(server):
     assert body["logit_bias"] == {"3": -100}
 
 
-def test_a_refusal_is_told_in_the_servers_words_and_the_talk_goes_on(server):
+def test_a_refusal_shows_the_servers_message_and_the_chat_continues(server):
     server.script = (429, {"error": {"message": "the queue is full", "type": "rate_limit_error"}})
     code, stdout, stderr = run("chat", "--url", server.url, stdin="one\n/stats\n")
     assert (code, stdout) == (UNAVAILABLE, b"")
@@ -123,13 +123,13 @@ def test_an_error_inside_a_stream_fails_that_turn(server):
     assert code == BAD and b"damaged" in stderr
 
 
-def test_an_address_without_a_server_and_one_that_is_none():
+def test_an_address_without_a_server_and_an_invalid_address():
     assert "jitney serve" in refusal(UNAVAILABLE, "chat", "--url", "http://127.0.0.1:1")
     assert "looks like" in refusal(BAD, "chat", "--url", "localhost:8080")
     assert "no model" in refusal(USAGE, "chat")
 
 
-def test_ctrl_c_closes_the_connection_and_keeps_what_came(server):
+def test_ctrl_c_closes_the_connection_and_keeps_the_text_so_far(server):
     server.script = ["Hel", 20.0]
     mine, theirs = pty.openpty()
     child = subprocess.Popen([JITNEY, "chat", "--url", server.url], stdin=theirs, stdout=theirs,

@@ -66,7 +66,7 @@ def test_chat_streamed_is_the_whole_answer_in_pieces(client):
     assert all(chunk.usage is None for chunk in chunks[:-1])
 
 
-def test_without_being_asked_a_stream_has_no_usage(client):
+def test_a_stream_has_no_usage_unless_it_is_requested(client):
     chunks = list(ask(client, max_tokens=3, stream=True))
     assert all(chunk.choices and chunk.usage is None for chunk in chunks)
 
@@ -118,7 +118,7 @@ def test_a_seed_makes_answers_repeat(client):
     assert one != other
 
 
-def test_tools_are_taken_and_bad_ones_refused(client):
+def test_tools_are_accepted_and_invalid_ones_refused(client):
     tool = {"type": "function", "function": {
         "name": "weather", "description": "The weather.",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
@@ -295,7 +295,7 @@ def client_with(server, key, **how):
     return openai.OpenAI(base_url=server.url + "/v1", api_key=key, **how)
 
 
-def test_a_key_is_asked_for(guarded):
+def test_a_key_is_required(guarded):
     assert ask(client_with(guarded, "sesame"), max_tokens=1).choices
     with pytest.raises(openai.AuthenticationError) as caught:
         ask(client_with(guarded, "wrong"), max_tokens=1)

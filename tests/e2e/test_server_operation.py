@@ -37,7 +37,7 @@ def start(model, *flags, **how):
 
 # --- starting ---
 
-def test_the_text_at_the_start_has_an_address_and_lines_to_paste(model):
+def test_the_text_at_the_start_has_an_address_and_examples(model):
     with start(model, *FAST) as server:
         assert wait_until(lambda: any("client.chat" in line for line in server.lines), 10)
         text = "\n".join(server.lines)
@@ -46,7 +46,7 @@ def test_the_text_at_the_start_has_an_address_and_lines_to_paste(model):
     assert f'base_url="{server.url}/v1"' in text
 
 
-def test_it_listens_before_the_model_is_there(model):
+def test_it_listens_before_the_model_is_loaded(model):
     # The tiny model loads in no time, so this only sees that early requests get a clear answer.
     server = start(model, *FAST, ready=False)
     try:
@@ -64,7 +64,7 @@ def test_it_listens_before_the_model_is_there(model):
         server.kill()
 
 
-def test_what_cannot_be_started_says_why(model, tmp_path):
+def test_a_server_that_cannot_start_says_why(model, tmp_path):
     assert "none-such" in refusal(MISSING, "serve", "none-such", "--port", "0")
     assert "--no-auth" in refusal(USAGE, "serve", model, "--host", "0.0.0.0", "--port", "0")
     assert "--runner" in refusal(USAGE, "serve", model, "--runner", "fast", "--port", "0")
@@ -107,7 +107,7 @@ def test_probes_and_versions(model):
         assert server.metrics()["vllm:generation_tokens_total"] == 7
 
 
-def test_a_hang_of_the_engine_turns_livez_red_and_ends_the_process(model):
+def test_an_engine_that_hangs_fails_livez_and_ends_the_process(model):
     server = start(model, "--runner", "sim:1000,hang-after=40", "--watchdog-s", "0.5")
     try:
         sock = server.connect()
@@ -124,7 +124,7 @@ def test_a_hang_of_the_engine_turns_livez_red_and_ends_the_process(model):
         server.kill()
 
 
-def test_an_engine_whose_every_step_fails_turns_livez_red_and_ends_the_process(model, tmp_path):
+def test_an_engine_whose_steps_all_fail_fails_livez_and_ends_the_process(model, tmp_path):
     path = tmp_path / "s"
     server = start(model, "--runner", "sim:0,fail-after=3", "--uds", path)
     try:
@@ -258,7 +258,7 @@ def test_a_deadline_ends_a_request(model):
 
 @pytest.mark.skipif(not SERVE_LOAD.exists(), reason="bench/serve_load was not built")
 @pytest.mark.parametrize("after", [3, 0])
-def test_hundreds_of_clients_that_vanish_leave_nothing_behind(model, after):
+def test_hundreds_of_clients_that_disconnect_leave_nothing_behind(model, after):
     """With 3 they go in the middle of an answer, with 0 while most still wait in the queue."""
     with start(model, "--runner", "sim:2000", "--set", "queue_max=4096") as server:
         server.get("/livez")
@@ -278,7 +278,7 @@ def run_load(server, *flags):
 
 # --- who may ask ---
 
-def test_keys_are_asked_for_and_the_file_may_change(model, tmp_path):
+def test_keys_are_required_and_the_key_file_may_change(model, tmp_path):
     path = tmp_path / "keys"
     path.write_text("first name=a\n# second\n")
     bearer = {"authorization": "Bearer first"}
@@ -354,7 +354,7 @@ def test_work_whose_body_arrives_after_the_drain_began_is_refused(model):
         under_way.close()
 
 
-def test_clients_that_leave_before_their_body_is_complete_leave_nothing_behind(model):
+def test_clients_that_disconnect_before_their_body_is_complete_leave_nothing_behind(model):
     body = json.dumps(body_of()).encode()
     with start(model, *FAST, "--body-timeout-s", "1") as server:
         before = server.descriptors()
@@ -368,7 +368,7 @@ def test_clients_that_leave_before_their_body_is_complete_leave_nothing_behind(m
     # The server has ended with 0: under the address sanitizer a leak would end it otherwise.
 
 
-def test_another_ones_request_cannot_be_seen(model, tmp_path):
+def test_a_request_of_another_key_is_not_found(model, tmp_path):
     path = tmp_path / "keys"
     path.write_text("first\nother\n")
     with start(model, "--runner", "sim:5000", "--api-key-file", path) as server:
@@ -382,7 +382,7 @@ def test_another_ones_request_cannot_be_seen(model, tmp_path):
         assert server.plain("DELETE", place, headers=first).status == 200
 
 
-def test_pages_of_others_may_not_call_a_server_on_loopback(model):
+def test_foreign_pages_may_not_call_a_server_on_loopback(model):
     with start(model, *FAST) as server:
         assert server.plain("GET", "/v1/models", headers={"host": "evil.example"}).status == 403
         assert server.plain("GET", "/v1/models", headers={"host": "localhost"}).status == 200
@@ -395,7 +395,7 @@ def test_pages_of_others_may_not_call_a_server_on_loopback(model):
         assert "access-control-allow-origin" not in preflight.headers
 
 
-def test_cors_is_for_those_who_are_named(model):
+def test_cors_is_for_the_listed_origins(model):
     page = "https://page.example"
     with start(model, *FAST, "--cors-origin", page) as server:
         reply = server.plain("POST", "/v1/chat/completions", body_of(), headers={"origin": page})
@@ -436,7 +436,7 @@ def test_logs_are_lines_without_prompts(model):
 
 # --- service managers ---
 
-def test_a_socket_that_is_handed_over(model):
+def test_a_socket_passed_by_the_service_manager_is_used(model):
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(16)
@@ -458,7 +458,7 @@ def test_a_socket_that_is_handed_over(model):
         listener.close()
 
 
-def test_a_service_manager_is_told_how_things_stand(model, tmp_path):
+def test_a_service_manager_gets_the_state_of_the_server(model, tmp_path):
     path = tmp_path / "notify"
     inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     inbox.bind(str(path))
@@ -484,7 +484,7 @@ def test_a_service_manager_is_told_how_things_stand(model, tmp_path):
         inbox.close()
 
 
-def test_the_limit_of_descriptors_is_raised_and_told(model):
+def test_the_limit_of_descriptors_is_raised_and_logged(model):
     with start(model, *FAST, wrap=["/bin/sh", "-c", 'ulimit -Sn 256; exec "$@"', "sh"]) as server:
         assert any("descriptors" in line and "256" in line for line in server.lines)
         with open(f"/proc/{server.pid}/limits", encoding="ascii") as limits:
@@ -498,7 +498,7 @@ def processor_ticks(pid):
         return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
 
 
-def test_a_model_that_nobody_asks_uses_no_processor(model):
+def test_an_idle_model_uses_no_processor(model):
     with start(model, "--set", "threads=2") as server:  # the runner that computes
         assert server.post("/v1/chat/completions", body_of()).status == 200
         time.sleep(0.2)
@@ -507,7 +507,7 @@ def test_a_model_that_nobody_asks_uses_no_processor(model):
         assert processor_ticks(server.pid) - before <= 1  # of 10 ms; timers may take one
 
 
-def test_where_threads_are_bound_is_told(model):
+def test_the_placement_of_threads_is_logged(model):
     allowed = os.sched_getaffinity(0)
     flags = ("--placement", "on", "--set", "threads=1")
     with start(model, *flags) as server:
@@ -524,7 +524,7 @@ def test_where_threads_are_bound_is_told(model):
         assert not any("event=placement" in line for line in server.lines)
 
 
-def test_binding_that_was_asked_for_and_cannot_be_is_told(model):
+def test_a_placement_that_is_not_possible_is_logged(model):
     flags = ("--placement", "on", "--set", f"threads={len(os.sched_getaffinity(0)) + 1}")
     with start(model, *flags) as server:
         assert wait_until(lambda: any("event=placement" in line and "level=warn" in line

@@ -173,7 +173,7 @@ def test_a_decoder_gives_vectors_too(server):
 
 
 @needs_minilm
-def test_an_encoder_does_not_talk(server):
+def test_an_encoder_refuses_chat(server):
     reply = server.post("/v1/chat/completions", {
         "model": "minilm", "messages": [{"role": "user", "content": "x"}]})
     assert reply.status in (400, 404) and "minilm" in reply.error["message"]

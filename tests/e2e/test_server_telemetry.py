@@ -141,7 +141,7 @@ def test_every_metric_of_alerts_and_dashboard_is_on_the_page(model, name):
         assert named - told == set()
 
 
-def test_a_key_over_its_limit_is_told_when_to_come_back(model, tmp_path):
+def test_a_key_over_its_limit_gets_a_time_to_try_again(model, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-a name=a rpm=3\nsk-b tenant=t\nsk-c tenant=t\n@t rpm=2\n")
 
@@ -184,7 +184,7 @@ def test_health_agrees_with_the_probes(model, tmp_path):
         assert wait_until(ready, 20)
 
 
-def test_sighup_takes_what_may_change_and_names_what_needs_a_restart(model, tmp_path):
+def test_sighup_applies_settings_and_names_those_that_need_a_restart(model, tmp_path):
     conf = tmp_path / "conf"
     conf.write_text("log-level = warn\nbody-max = 2K\nport = 0\n")
     with Server(model, *FAST, "--config", str(conf), listen=()) as server:

@@ -41,7 +41,7 @@ def test_without_a_choice_it_is_text(server):
 
 @pytest.mark.parametrize("choice, tools", [
     ("required", TOOLS), (NAMED, TOOLS), (NAMED, TOOLS + OTHER)])
-def test_a_call_is_made(server, choice, tools):
+def test_a_tool_call_is_made(server, choice, tools):
     choice = ask(server, tools=tools, tool_choice=choice)["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] is None

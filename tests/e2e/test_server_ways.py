@@ -90,7 +90,7 @@ def test_a_request_that_waits_gets_heartbeats(model):
     assert statuses(data) == [200]
 
 
-def test_a_broken_stream_goes_on_where_it_broke(server, expected):
+def test_a_broken_stream_is_resumed_after_its_last_event(server, expected):
     whole = server.post("/v1/chat/completions", body_of(stream=True)).events
     with open_stream(server, headers={"x_jitney_keep": "true", "x_request_id": "mine-1"}) as sock:
         read_until(sock, b"id: 4\n")
@@ -116,7 +116,7 @@ def test_a_finished_stream_is_kept_only_for_a_while(model):
         assert server.get(f"/v1/requests/{name}").error["code"] == "request_not_found"
 
 
-def test_a_client_that_leaves_is_noticed(server):
+def test_a_disconnect_cancels_the_request(server):
     sock = open_stream(server, tokens=4000)
     read_until(sock, b"id: 2\n")
     assert server.metrics()["vllm:num_requests_running"] == 1
@@ -124,7 +124,7 @@ def test_a_client_that_leaves_is_noticed(server):
     assert wait_until(server.is_quiet, 5)
 
 
-def test_a_whole_answer_whose_client_leaves_is_stopped(server):
+def test_a_disconnect_cancels_a_request_that_is_not_streamed(server):
     sock = server.connect()
     sock.sendall(http_request("POST", "/v1/chat/completions",
                               json.dumps(body_of(4000)).encode()))
@@ -142,7 +142,7 @@ def test_bursts_can_be_smoothed(model):
         assert text_of(smooth.data) == text_of(plain.data)
 
 
-def test_a_slow_reader_holds_up_nobody_else(model):
+def test_a_slow_reader_delays_no_other(model):
     with Server(model, *FAST, "--served-model-name", "tiny") as server:
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -194,7 +194,7 @@ def test_respond_async_and_polling(server, expected):
     assert polls > 1
 
 
-def test_a_poll_waits_no_longer_than_it_is_told(server):
+def test_a_poll_waits_no_longer_than_requested(server):
     place = server.post("/v1/chat/completions", body_of(400),
                         headers={"prefer": "respond-async"}).headers["location"]
     found = server.get(place).json
@@ -216,7 +216,7 @@ def test_delete_ends_the_stream_of_another_connection(server):
     assert b'"error"' in data and b"cancelled" in data
 
 
-def test_what_is_not_there_cannot_be_asked_for(server):
+def test_an_unknown_request_is_404(server):
     for method in ("GET", "DELETE"):
         assert server.request(method, "/v1/requests/none").status == 404
     place = server.post("/v1/chat/completions", body_of(2),
@@ -225,7 +225,7 @@ def test_what_is_not_there_cannot_be_asked_for(server):
     assert server.get(place + "?wait_ms=-1").status == 400
 
 
-def test_a_long_answer_with_log_probabilities_is_written_aside(model):
+def test_a_long_answer_with_log_probabilities_is_written_in_the_pool(model):
     """From 4,096 of them on it is written in the pool, whoever waits for it or does not."""
     body = body_of(400, n=16, logprobs=True, top_logprobs=1)
     with Server(model, *FAST, "--served-model-name", "tiny") as server:
@@ -274,7 +274,7 @@ def test_a_websocket_brings_the_same_chunks(server, expected):
     assert json.loads(second[0])["object"] == "text_completion"
 
 
-def test_a_websocket_can_cancel_and_go_on(server, expected):
+def test_a_websocket_can_cancel_and_continue(server, expected):
     async def main():
         async with websockets.connect(ws_url(server)) as ws:
             await ws.send(json.dumps(body_of(4000)))
@@ -300,7 +300,7 @@ def test_a_websocket_can_cancel_and_go_on(server, expected):
     assert wait_until(server.is_quiet, 5)
 
 
-def test_bad_messages_are_answered_and_the_socket_lives(server):
+def test_invalid_messages_are_answered_and_the_websocket_stays_open(server):
     async def main():
         async with websockets.connect(ws_url(server)) as ws:
             answers = []
@@ -317,7 +317,7 @@ def test_bad_messages_are_answered_and_the_socket_lives(server):
     assert code == 1003
 
 
-def test_a_long_message_is_read_aside_and_what_comes_behind_it_waits(server, expected):
+def test_a_long_message_is_parsed_in_the_pool_and_later_ones_wait(server, expected):
     """From 64 KiB on a message is read in the pool of threads."""
     padded = json.dumps(body_of()) + 200000 * " "
 
@@ -342,7 +342,7 @@ def test_a_long_message_is_read_aside_and_what_comes_behind_it_waits(server, exp
     assert wait_until(server.is_quiet, 5)
 
 
-def test_a_websocket_whose_key_was_taken_away_is_closed(model, tmp_path):
+def test_a_websocket_whose_key_was_removed_is_closed(model, tmp_path):
     path = tmp_path / "keys"
     path.write_text("first\nsecond\n")
 
@@ -362,7 +362,7 @@ def test_a_websocket_whose_key_was_taken_away_is_closed(model, tmp_path):
         assert asyncio.run(main(server)) == 1008
 
 
-def test_a_client_that_does_not_wait_is_counted(server):
+def test_a_client_that_disconnects_is_counted(server):
     name = 'status="499"'
 
     def count():
@@ -377,7 +377,7 @@ def test_a_client_that_does_not_wait_is_counted(server):
     assert wait_until(lambda: count() == before + 1, 5)
 
 
-def test_a_websocket_that_leaves_cancels(server):
+def test_a_websocket_that_disconnects_cancels_its_request(server):
     async def main():
         async with websockets.connect(ws_url(server)) as ws:
             await ws.send(json.dumps(body_of(4000)))
@@ -586,7 +586,7 @@ def resident_kib(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
 
-def test_readers_that_dawdle_wait_in_the_log_and_not_in_a_buffer(model):
+def test_events_of_slow_readers_wait_in_the_log_and_not_in_a_buffer(model):
     """What a reader has not taken is kept as events, which are far smaller than on the wire."""
     clients, tokens, choices = 8, 7000, 4
     body = json.dumps({**body_of(tokens, stream=True, n=choices), "ignore_eos": True}).encode()

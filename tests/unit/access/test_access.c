@@ -88,7 +88,7 @@ static void test_loopback_in_every_spelling(void **state) {
         if (!access_host_is_loopback(local[i])) fail_msg("%s", local[i]);
 }
 
-static void test_all_else_is_open(void **state) {
+static void test_all_other_addresses_are_not_loopback(void **state) {
     (void)state;
     static const char *const open[] = {"0.0.0.0",       "::",        "[::]",
                                        "192.168.0.1",   "128.0.0.1", "1.127.0.0",
@@ -100,7 +100,7 @@ static void test_all_else_is_open(void **state) {
         if (access_host_is_loopback(open[i])) fail_msg("%s", open[i]);
 }
 
-static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) {
+static void test_on_loopback_the_host_must_name_this_machine(void **state) {
     (void)state;
     struct world w;
     world_open(&w, "127.0.0.1", false);
@@ -134,7 +134,7 @@ static void test_on_loopback_only_names_of_this_machine_are_hosts(void **state) 
     world_close(&w);
 }
 
-static void test_a_unix_socket_has_no_host(void **state) {
+static void test_the_host_of_a_unix_socket_is_not_checked(void **state) {
     (void)state;
     struct world w;
     struct api_error e = {0};
@@ -145,7 +145,7 @@ static void test_a_unix_socket_has_no_host(void **state) {
     world_close(&w);
 }
 
-static void test_beyond_loopback_and_with_keys_any_host_will_do(void **state) {
+static void test_beyond_loopback_and_with_keys_any_host_is_accepted(void **state) {
     (void)state;
     struct world w;
     world_open(&w, "0.0.0.0", false);
@@ -176,7 +176,7 @@ static void test_pages_of_other_sites_are_refused_unless_allowed(void **state) {
     world_close(&w);
 }
 
-static void test_a_key_does_not_excuse_a_foreign_page(void **state) {
+static void test_a_foreign_origin_is_refused_even_with_a_key(void **state) {
     (void)state;
     struct world w;
     world_open(&w, "127.0.0.1", true);
@@ -187,7 +187,7 @@ static void test_a_key_does_not_excuse_a_foreign_page(void **state) {
     world_close(&w);
 }
 
-static void test_keys_come_in_either_header_and_must_be_known(void **state) {
+static void test_a_key_is_read_from_either_header_and_must_be_known(void **state) {
     (void)state;
     struct world w;
     world_open(&w, "127.0.0.1", true);
@@ -272,13 +272,13 @@ static void test_a_key_over_its_limit_may_not_begin(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loopback_in_every_spelling),
-        cmocka_unit_test(test_all_else_is_open),
-        cmocka_unit_test(test_on_loopback_only_names_of_this_machine_are_hosts),
-        cmocka_unit_test(test_a_unix_socket_has_no_host),
-        cmocka_unit_test(test_beyond_loopback_and_with_keys_any_host_will_do),
+        cmocka_unit_test(test_all_other_addresses_are_not_loopback),
+        cmocka_unit_test(test_on_loopback_the_host_must_name_this_machine),
+        cmocka_unit_test(test_the_host_of_a_unix_socket_is_not_checked),
+        cmocka_unit_test(test_beyond_loopback_and_with_keys_any_host_is_accepted),
         cmocka_unit_test(test_pages_of_other_sites_are_refused_unless_allowed),
-        cmocka_unit_test(test_a_key_does_not_excuse_a_foreign_page),
-        cmocka_unit_test(test_keys_come_in_either_header_and_must_be_known),
+        cmocka_unit_test(test_a_foreign_origin_is_refused_even_with_a_key),
+        cmocka_unit_test(test_a_key_is_read_from_either_header_and_must_be_known),
         cmocka_unit_test(test_an_open_route_needs_no_key_and_an_administrators_needs_one_of_theirs),
         cmocka_unit_test(test_a_key_that_was_removed_while_the_body_arrived_is_refused),
         cmocka_unit_test(test_a_key_over_its_limit_may_not_begin),

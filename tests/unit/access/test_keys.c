@@ -34,7 +34,7 @@ static const struct key *find(const struct keys *k, const char *secret) {
     return keys_find(k, str_of(secret));
 }
 
-static void test_without_a_file_everybody_is_anyone(void **state) {
+static void test_without_a_key_file_every_request_has_the_key_anyone(void **state) {
     (void)state;
     struct keys *k = NULL;
     struct err err = {0};
@@ -51,7 +51,7 @@ static void test_without_a_file_everybody_is_anyone(void **state) {
     keys_destroy(k);
 }
 
-static void test_a_line_says_everything_about_a_key(void **state) {
+static void test_a_line_has_all_options_of_a_key(void **state) {
     (void)state;
     struct keys *k = keys_of("# people\n"
                              "sk-one\n"
@@ -86,7 +86,7 @@ static void test_a_line_says_everything_about_a_key(void **state) {
     keys_destroy(k);
 }
 
-static void test_a_damaged_file_is_told_without_its_secrets(void **state) {
+static void test_errors_of_a_key_file_do_not_show_its_secrets(void **state) {
     (void)state;
     static const struct {
         const char *text, *sentence;
@@ -123,7 +123,7 @@ static void test_a_damaged_file_is_told_without_its_secrets(void **state) {
     assert_int_equal(keys_create(path, &k, &err), ST_MISSING);
 }
 
-static void test_a_changed_file_is_taken_over_and_a_damaged_one_is_not(void **state) {
+static void test_a_changed_file_is_applied_and_an_invalid_one_is_not(void **state) {
     (void)state;
     struct err err = {0};
     struct keys *k = keys_of("one rpm=5\ntwo\n");
@@ -157,7 +157,7 @@ static void test_a_changed_file_is_taken_over_and_a_damaged_one_is_not(void **st
     keys_destroy(k);
 }
 
-static void test_what_was_used_survives_a_reload(void **state) {
+static void test_usage_is_kept_over_a_reload(void **state) {
     (void)state;
     struct err err = {0};
     int64_t wait_ms;
@@ -174,7 +174,7 @@ static void test_what_was_used_survives_a_reload(void **state) {
     keys_destroy(k);
 }
 
-static void test_concurrent_counts_what_is_under_way(void **state) {
+static void test_concurrent_counts_requests_under_way(void **state) {
     (void)state;
     int64_t wait_ms = 0;
     const char *limit = "";
@@ -216,7 +216,7 @@ static uint32_t most_in_a_minute(const int64_t *at_us, uint32_t count) {
     return most;
 }
 
-static void test_requests_a_minute_hold_over_a_simulated_hour(void **state) {
+static void test_the_limit_of_requests_holds_over_a_simulated_hour(void **state) {
     (void)state;
     enum { RPM = 100, CAP = 20000 };
     static int64_t at_us[CAP];
@@ -277,7 +277,7 @@ static double tokens_a_minute(uint32_t early, uint32_t late) {
     return (double)used / 60.0;
 }
 
-static void test_tokens_a_minute_hold_over_a_simulated_hour(void **state) {
+static void test_the_limit_of_tokens_holds_over_a_simulated_hour(void **state) {
     (void)state;
     enum { TPM = 60000 };
     const double rates[] = {tokens_a_minute(100, 0), tokens_a_minute(0, 100)};
@@ -286,7 +286,7 @@ static void test_tokens_a_minute_hold_over_a_simulated_hour(void **state) {
             fail_msg("%g tokens a minute", rates[i]);
 }
 
-static void test_a_prompt_above_the_limit_goes_alone(void **state) {
+static void test_a_prompt_above_the_limit_runs_alone(void **state) {
     (void)state;
     int64_t wait_ms;
     const char *limit = "";
@@ -301,7 +301,7 @@ static void test_a_prompt_above_the_limit_goes_alone(void **state) {
     keys_destroy(k);
 }
 
-static void test_room_says_what_is_left_and_when_all_is_free(void **state) {
+static void test_room_has_what_is_left_and_when_all_is_free_again(void **state) {
     (void)state;
     int64_t wait_ms;
     const char *limit;
@@ -323,7 +323,7 @@ static void test_room_says_what_is_left_and_when_all_is_free(void **state) {
     keys_destroy(k);
 }
 
-static void test_a_key_may_go_over_to_another_tenant_with_requests_under_way(void **state) {
+static void test_a_key_may_move_to_another_tenant_with_requests_under_way(void **state) {
     (void)state;
     struct keys *k =
         keys_of("sk-one tenant=a\nsk-two tenant=b\n@a concurrent=1\n@b concurrent=1\n");
@@ -369,7 +369,7 @@ static void test_a_flood_of_one_tenant_leaves_room_for_the_others(void **state) 
     keys_destroy(k);
 }
 
-static void test_a_key_that_the_file_lost_is_not_live(void **state) {
+static void test_a_key_that_was_removed_from_the_file_is_not_live(void **state) {
     (void)state;
     struct keys *k = keys_of("sk-one\nsk-two\n");
     struct err err = {0};
@@ -391,20 +391,20 @@ static int remove_file(void **state) {
 int main(void) {
     snprintf(path, sizeof(path), "/tmp/test_keys.%d", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_a_file_everybody_is_anyone),
-        cmocka_unit_test(test_a_line_says_everything_about_a_key),
-        cmocka_unit_test(test_a_damaged_file_is_told_without_its_secrets),
-        cmocka_unit_test(test_a_changed_file_is_taken_over_and_a_damaged_one_is_not),
-        cmocka_unit_test(test_what_was_used_survives_a_reload),
-        cmocka_unit_test(test_concurrent_counts_what_is_under_way),
+        cmocka_unit_test(test_without_a_key_file_every_request_has_the_key_anyone),
+        cmocka_unit_test(test_a_line_has_all_options_of_a_key),
+        cmocka_unit_test(test_errors_of_a_key_file_do_not_show_its_secrets),
+        cmocka_unit_test(test_a_changed_file_is_applied_and_an_invalid_one_is_not),
+        cmocka_unit_test(test_usage_is_kept_over_a_reload),
+        cmocka_unit_test(test_concurrent_counts_requests_under_way),
         cmocka_unit_test(test_a_tenants_line_limits_all_its_keys_together),
-        cmocka_unit_test(test_requests_a_minute_hold_over_a_simulated_hour),
-        cmocka_unit_test(test_tokens_a_minute_hold_over_a_simulated_hour),
-        cmocka_unit_test(test_a_prompt_above_the_limit_goes_alone),
-        cmocka_unit_test(test_room_says_what_is_left_and_when_all_is_free),
-        cmocka_unit_test(test_a_key_may_go_over_to_another_tenant_with_requests_under_way),
+        cmocka_unit_test(test_the_limit_of_requests_holds_over_a_simulated_hour),
+        cmocka_unit_test(test_the_limit_of_tokens_holds_over_a_simulated_hour),
+        cmocka_unit_test(test_a_prompt_above_the_limit_runs_alone),
+        cmocka_unit_test(test_room_has_what_is_left_and_when_all_is_free_again),
+        cmocka_unit_test(test_a_key_may_move_to_another_tenant_with_requests_under_way),
         cmocka_unit_test(test_a_flood_of_one_tenant_leaves_room_for_the_others),
-        cmocka_unit_test(test_a_key_that_the_file_lost_is_not_live),
+        cmocka_unit_test(test_a_key_that_was_removed_from_the_file_is_not_live),
     };
     return cmocka_run_group_tests(tests, NULL, remove_file);
 }

@@ -36,7 +36,7 @@ static char *read_all(int fd) {
     return text;
 }
 
-static void test_logfmt_quotes_what_is_no_word(void **state) {
+static void test_logfmt_quotes_values_with_special_characters(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -173,7 +173,7 @@ static void lose_and_tell(int ends[2], size_t line_bytes) {
     close(ends[1]);
 }
 
-static void test_a_full_pipe_loses_lines_and_tells_how_many(void **state) {
+static void test_a_full_pipe_drops_lines_and_reports_how_many(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -182,7 +182,7 @@ static void test_a_full_pipe_loses_lines_and_tells_how_many(void **state) {
     lose_and_tell(ends, 9000); /* longer than what a pipe takes as a whole */
 }
 
-static void test_a_full_socket_loses_lines_and_tells_how_many(void **state) {
+static void test_a_full_socket_drops_lines_and_reports_how_many(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -228,7 +228,7 @@ static void test_the_shared_descriptor_stays_as_it_was(void **state) {
     close(ends[1]);
 }
 
-static void test_a_reader_that_is_gone_is_no_matter(void **state) {
+static void test_a_log_whose_reader_has_closed_does_no_harm(void **state) {
     (void)state;
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -241,14 +241,14 @@ static void test_a_reader_that_is_gone_is_no_matter(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logfmt_quotes_what_is_no_word),
+        cmocka_unit_test(test_logfmt_quotes_values_with_special_characters),
         cmocka_unit_test(test_json_lines_are_json),
         cmocka_unit_test(test_the_level_decides_what_is_written_and_may_change),
-        cmocka_unit_test(test_a_full_pipe_loses_lines_and_tells_how_many),
-        cmocka_unit_test(test_a_full_socket_loses_lines_and_tells_how_many),
+        cmocka_unit_test(test_a_full_pipe_drops_lines_and_reports_how_many),
+        cmocka_unit_test(test_a_full_socket_drops_lines_and_reports_how_many),
         cmocka_unit_test(test_lines_of_several_threads_do_not_mix),
         cmocka_unit_test(test_the_shared_descriptor_stays_as_it_was),
-        cmocka_unit_test(test_a_reader_that_is_gone_is_no_matter),
+        cmocka_unit_test(test_a_log_whose_reader_has_closed_does_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void tell_everything(const char *name) {
     close(fd);
 }
 
-static void test_messages_go_to_the_managers_socket(void **state) {
+static void test_states_are_sent_to_the_managers_socket(void **state) {
     (void)state;
     char name[64];
     snprintf(name, sizeof(name), "/tmp/test_notify.%d", (int)getpid());
@@ -86,7 +86,7 @@ static void test_without_a_manager_nothing_happens(void **state) {
     notify_close(&n);
 }
 
-static void test_a_socket_that_is_not_there_is_told_and_harmless(void **state) {
+static void test_a_missing_manager_socket_is_reported_and_does_no_harm(void **state) {
     (void)state;
     struct notify n;
     struct err err = {0};
@@ -106,7 +106,7 @@ static void set_number(const char *name, long value) {
     setenv(name, text, 1);
 }
 
-static void test_the_watchdog_is_for_the_process_that_is_named(void **state) {
+static void test_the_watchdog_applies_to_the_process_that_is_named(void **state) {
     (void)state;
     struct notify n;
     struct err err = {0};
@@ -123,7 +123,7 @@ static void test_the_watchdog_is_for_the_process_that_is_named(void **state) {
     assert_int_equal(n.watchdog_us, 0);
 }
 
-static void test_sockets_are_taken_over_and_not_inherited(void **state) {
+static void test_passed_sockets_are_used_and_not_inherited(void **state) {
     (void)state;
     struct notify n;
     struct err err = {0};
@@ -161,11 +161,11 @@ static void test_sockets_are_taken_over_and_not_inherited(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages_go_to_the_managers_socket),
+        cmocka_unit_test(test_states_are_sent_to_the_managers_socket),
         cmocka_unit_test(test_without_a_manager_nothing_happens),
-        cmocka_unit_test(test_a_socket_that_is_not_there_is_told_and_harmless),
-        cmocka_unit_test(test_the_watchdog_is_for_the_process_that_is_named),
-        cmocka_unit_test(test_sockets_are_taken_over_and_not_inherited),
+        cmocka_unit_test(test_a_missing_manager_socket_is_reported_and_does_no_harm),
+        cmocka_unit_test(test_the_watchdog_applies_to_the_process_that_is_named),
+        cmocka_unit_test(test_passed_sockets_are_used_and_not_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

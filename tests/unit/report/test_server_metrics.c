@@ -50,7 +50,7 @@ static double value(const char *page, const char *name) {
     return exposition_value(page, sample);
 }
 
-static void test_every_name_that_dashboards_read_is_there(void **state) {
+static void test_every_metric_that_dashboards_read_is_printed(void **state) {
     (void)state;
     static const char *const names[] = {
         "vllm:num_requests_running",
@@ -97,7 +97,7 @@ static void test_every_name_that_dashboards_read_is_there(void **state) {
     server_metrics_destroy(m);
 }
 
-static void test_a_generation_is_counted_once_in_each(void **state) {
+static void test_a_generation_is_counted_once_in_each_metric(void **state) {
     (void)state;
     uint32_t model;
     struct buf out;
@@ -135,7 +135,7 @@ static void test_a_generation_is_counted_once_in_each(void **state) {
     server_metrics_destroy(m);
 }
 
-static void test_a_generation_that_never_began_has_no_times(void **state) {
+static void test_a_generation_that_never_started_has_no_times(void **state) {
     (void)state;
     uint32_t model;
     struct buf out;
@@ -156,7 +156,7 @@ static void test_a_generation_that_never_began_has_no_times(void **state) {
     server_metrics_destroy(m);
 }
 
-static void test_what_others_count_is_read_when_asked(void **state) {
+static void test_figures_of_engine_and_network_are_printed(void **state) {
     (void)state;
     uint32_t model;
     struct buf out;
@@ -232,7 +232,7 @@ static void test_responses_are_counted_by_route_and_status_within_bounds(void **
     server_metrics_destroy(m);
 }
 
-static void test_a_model_more_than_there_is_room_for_is_refused(void **state) {
+static void test_a_model_beyond_the_limit_is_refused(void **state) {
     (void)state;
     uint32_t model;
     struct buf out;
@@ -252,12 +252,12 @@ static void test_a_model_more_than_there_is_room_for_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_name_that_dashboards_read_is_there),
-        cmocka_unit_test(test_a_generation_is_counted_once_in_each),
-        cmocka_unit_test(test_a_generation_that_never_began_has_no_times),
-        cmocka_unit_test(test_what_others_count_is_read_when_asked),
+        cmocka_unit_test(test_every_metric_that_dashboards_read_is_printed),
+        cmocka_unit_test(test_a_generation_is_counted_once_in_each_metric),
+        cmocka_unit_test(test_a_generation_that_never_started_has_no_times),
+        cmocka_unit_test(test_figures_of_engine_and_network_are_printed),
         cmocka_unit_test(test_responses_are_counted_by_route_and_status_within_bounds),
-        cmocka_unit_test(test_a_model_more_than_there_is_room_for_is_refused),
+        cmocka_unit_test(test_a_model_beyond_the_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -219,7 +219,7 @@ static void test_a_request_that_failed_while_it_queued_has_one_child(void **stat
     collector_close(&c);
 }
 
-static void test_many_spans_go_in_batches_and_too_many_are_counted(void **state) {
+static void test_spans_are_sent_in_batches_and_dropped_ones_are_counted(void **state) {
     (void)state;
     struct collector c;
     collector_open(&c, OK);
@@ -241,7 +241,7 @@ static void wait_for_lost(const struct tracer *t, uint64_t count) {
     assert_int_equal(tracer_lost(t), count);
 }
 
-static void test_a_collector_that_refuses_costs_spans(void **state) {
+static void test_spans_that_the_collector_refuses_are_dropped(void **state) {
     (void)state;
     struct collector c;
     collector_open(&c, NO);
@@ -254,7 +254,7 @@ static void test_a_collector_that_refuses_costs_spans(void **state) {
     collector_close(&c);
 }
 
-static void test_a_collector_that_never_answers_holds_up_the_end_two_seconds(void **state) {
+static void test_a_collector_that_never_responds_delays_the_end_by_two_seconds(void **state) {
     (void)state;
     struct collector c;
     collector_open(&c, NULL);
@@ -267,7 +267,7 @@ static void test_a_collector_that_never_answers_holds_up_the_end_two_seconds(voi
     collector_close(&c);
 }
 
-static void test_nobody_listening_is_no_error(void **state) {
+static void test_a_missing_collector_is_not_an_error(void **state) {
     (void)state;
     struct tracer *t = NULL;
     struct err err = {0};
@@ -280,7 +280,7 @@ static void test_nobody_listening_is_no_error(void **state) {
     assert_null(t);
 }
 
-static void test_without_an_endpoint_it_is_off(void **state) {
+static void test_without_an_endpoint_tracing_is_off(void **state) {
     (void)state;
     struct tracer *t = (struct tracer *)&t;
     struct err err = {0};
@@ -396,11 +396,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_request_becomes_four_spans_in_otlp),
         cmocka_unit_test(test_a_request_that_failed_while_it_queued_has_one_child),
-        cmocka_unit_test(test_many_spans_go_in_batches_and_too_many_are_counted),
-        cmocka_unit_test(test_a_collector_that_refuses_costs_spans),
-        cmocka_unit_test(test_a_collector_that_never_answers_holds_up_the_end_two_seconds),
-        cmocka_unit_test(test_nobody_listening_is_no_error),
-        cmocka_unit_test(test_without_an_endpoint_it_is_off),
+        cmocka_unit_test(test_spans_are_sent_in_batches_and_dropped_ones_are_counted),
+        cmocka_unit_test(test_spans_that_the_collector_refuses_are_dropped),
+        cmocka_unit_test(test_a_collector_that_never_responds_delays_the_end_by_two_seconds),
+        cmocka_unit_test(test_a_missing_collector_is_not_an_error),
+        cmocka_unit_test(test_without_an_endpoint_tracing_is_off),
         cmocka_unit_test(test_the_sampler_is_opentelemetrys),
         cmocka_unit_test(test_the_environment_names_endpoint_service_and_headers),
         cmocka_unit_test(test_traceparent_is_read_strictly),

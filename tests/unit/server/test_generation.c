@@ -12,7 +12,7 @@
 
 #define SMALL "{\"model\":\"tiny\",\"prompt\":\"a b c\",\"max_tokens\":20,\"stream\":true}"
 
-static void test_views_tell_the_same_numbers_without_gaps(void **state) {
+static void test_all_sinks_number_the_same_events_without_gaps(void **state) {
     (void)state;
     struct rig g;
     struct heard whole, rest;
@@ -59,12 +59,12 @@ static void leave_at_once(uint64_t body_bytes) {
     rig_close(&g);
 }
 
-static void test_a_client_may_leave_while_its_prompt_is_prepared(void **state) {
+static void test_a_client_may_disconnect_while_its_prompt_is_prepared(void **state) {
     (void)state;
     leave_at_once(1 << 20);
 }
 
-static void test_a_client_may_leave_while_it_is_queued(void **state) {
+static void test_a_client_may_disconnect_while_it_is_queued(void **state) {
     (void)state;
     leave_at_once(0);
 }
@@ -75,7 +75,7 @@ static bool has_some(struct rig *g) {
     return running.pieces >= 3;
 }
 
-static void test_a_client_may_leave_while_it_reads(void **state) {
+static void test_a_client_may_disconnect_while_it_reads(void **state) {
     (void)state;
     struct rig g;
     rig_open(&g, &(struct rig_options){.step_us = 1000});
@@ -93,7 +93,7 @@ static void test_a_client_may_leave_while_it_reads(void **state) {
     rig_close(&g);
 }
 
-static void test_one_that_survives_goes_on_without_a_client(void **state) {
+static void test_a_generation_that_survives_continues_without_a_client(void **state) {
     (void)state;
     struct rig g;
     struct heard h, later;
@@ -115,7 +115,7 @@ static void test_one_that_survives_goes_on_without_a_client(void **state) {
     rig_close(&g);
 }
 
-static void test_a_slow_reader_keeps_only_its_own_generation(void **state) {
+static void test_a_slow_reader_delays_only_its_own_generation(void **state) {
     (void)state;
     struct rig g;
     struct heard slow, quick;
@@ -139,7 +139,7 @@ static void test_a_slow_reader_keeps_only_its_own_generation(void **state) {
     rig_close(&g);
 }
 
-static void test_too_long_a_prompt_is_refused_with_both_numbers(void **state) {
+static void test_a_prompt_that_is_too_long_is_refused_with_both_numbers(void **state) {
     (void)state;
     struct rig g;
     struct heard h;
@@ -183,7 +183,7 @@ static void test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(void *
     rig_close(&g);
 }
 
-static void test_a_full_queue_is_told_with_a_time_to_try_again(void **state) {
+static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) {
     (void)state;
     static const char *const knobs[] = {"max_seqs=1", "queue_max=2", NULL};
     struct rig g;
@@ -211,7 +211,7 @@ static void test_a_full_queue_is_told_with_a_time_to_try_again(void **state) {
     rig_close(&g);
 }
 
-static void test_a_failure_ends_what_has_begun_with_an_error(void **state) {
+static void test_a_failure_ends_a_running_generation_with_an_error(void **state) {
     (void)state;
     struct rig g;
     struct api_error e = {0};
@@ -230,7 +230,7 @@ static void test_a_failure_ends_what_has_begun_with_an_error(void **state) {
     rig_close(&g);
 }
 
-static void test_waiting_ends_with_a_seat_and_not_with_submission(void **state) {
+static void test_queue_time_ends_when_a_sequence_enters_the_batch(void **state) {
     (void)state;
     struct rig g;
     struct heard h[2];
@@ -269,7 +269,7 @@ static void test_a_deadline_ends_a_generation(void **state) {
     rig_close(&g);
 }
 
-static void test_several_prompts_and_choices_have_their_places(void **state) {
+static void test_several_prompts_and_choices_have_their_own_indices(void **state) {
     (void)state;
     struct rig g;
     struct heard h;
@@ -287,7 +287,7 @@ static void test_several_prompts_and_choices_have_their_places(void **state) {
     rig_close(&g);
 }
 
-static void test_the_oldest_of_the_kept_give_way(void **state) {
+static void test_the_oldest_kept_generations_are_removed_first(void **state) {
     (void)state;
     struct rig g;
     struct heard h[6];
@@ -308,7 +308,7 @@ static void test_the_oldest_of_the_kept_give_way(void **state) {
     rig_close(&g);
 }
 
-static void test_one_that_is_too_large_to_be_kept_pushes_nobody_out(void **state) {
+static void test_a_generation_too_large_to_be_kept_removes_no_other(void **state) {
     (void)state;
     struct rig g;
     struct heard h[2];
@@ -327,7 +327,7 @@ static void test_one_that_is_too_large_to_be_kept_pushes_nobody_out(void **state
     rig_close(&g);
 }
 
-static void test_another_key_with_the_same_request_id_hides_nothing(void **state) {
+static void test_a_request_id_of_another_key_hides_nothing(void **state) {
     (void)state;
     struct rig g;
     struct heard h[2];
@@ -347,7 +347,7 @@ static void test_another_key_with_the_same_request_id_hides_nothing(void **state
     rig_close(&g);
 }
 
-static void test_kept_ones_go_when_their_time_is_over(void **state) {
+static void test_kept_generations_are_freed_when_their_time_is_over(void **state) {
     (void)state;
     struct rig g;
     struct heard h;
@@ -371,7 +371,7 @@ static void joined(const struct generation *r, struct buf *out) {
         buf_put_str(out, event_log_at(r->answer.log, i).text);
 }
 
-static void test_smoothing_changes_when_and_not_what(void **state) {
+static void test_smoothing_changes_the_times_and_not_the_text(void **state) {
     (void)state;
     struct rig g;
     struct heard h[2];
@@ -523,24 +523,24 @@ static void test_a_random_walk_leaves_nothing_behind(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_views_tell_the_same_numbers_without_gaps),
-        cmocka_unit_test(test_a_client_may_leave_while_its_prompt_is_prepared),
-        cmocka_unit_test(test_a_client_may_leave_while_it_is_queued),
-        cmocka_unit_test(test_a_client_may_leave_while_it_reads),
-        cmocka_unit_test(test_one_that_survives_goes_on_without_a_client),
-        cmocka_unit_test(test_a_slow_reader_keeps_only_its_own_generation),
-        cmocka_unit_test(test_too_long_a_prompt_is_refused_with_both_numbers),
+        cmocka_unit_test(test_all_sinks_number_the_same_events_without_gaps),
+        cmocka_unit_test(test_a_client_may_disconnect_while_its_prompt_is_prepared),
+        cmocka_unit_test(test_a_client_may_disconnect_while_it_is_queued),
+        cmocka_unit_test(test_a_client_may_disconnect_while_it_reads),
+        cmocka_unit_test(test_a_generation_that_survives_continues_without_a_client),
+        cmocka_unit_test(test_a_slow_reader_delays_only_its_own_generation),
+        cmocka_unit_test(test_a_prompt_that_is_too_long_is_refused_with_both_numbers),
         cmocka_unit_test(test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised),
-        cmocka_unit_test(test_a_full_queue_is_told_with_a_time_to_try_again),
-        cmocka_unit_test(test_a_failure_ends_what_has_begun_with_an_error),
-        cmocka_unit_test(test_waiting_ends_with_a_seat_and_not_with_submission),
+        cmocka_unit_test(test_a_full_queue_is_refused_with_a_time_to_try_again),
+        cmocka_unit_test(test_a_failure_ends_a_running_generation_with_an_error),
+        cmocka_unit_test(test_queue_time_ends_when_a_sequence_enters_the_batch),
         cmocka_unit_test(test_a_deadline_ends_a_generation),
-        cmocka_unit_test(test_several_prompts_and_choices_have_their_places),
-        cmocka_unit_test(test_the_oldest_of_the_kept_give_way),
-        cmocka_unit_test(test_one_that_is_too_large_to_be_kept_pushes_nobody_out),
-        cmocka_unit_test(test_another_key_with_the_same_request_id_hides_nothing),
-        cmocka_unit_test(test_kept_ones_go_when_their_time_is_over),
-        cmocka_unit_test(test_smoothing_changes_when_and_not_what),
+        cmocka_unit_test(test_several_prompts_and_choices_have_their_own_indices),
+        cmocka_unit_test(test_the_oldest_kept_generations_are_removed_first),
+        cmocka_unit_test(test_a_generation_too_large_to_be_kept_removes_no_other),
+        cmocka_unit_test(test_a_request_id_of_another_key_hides_nothing),
+        cmocka_unit_test(test_kept_generations_are_freed_when_their_time_is_over),
+        cmocka_unit_test(test_smoothing_changes_the_times_and_not_the_text),
         cmocka_unit_test(test_a_random_walk_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,7 +185,7 @@ static void test_a_second_signal_while_a_model_loads_ends_it_at_once(void **stat
     assert_true(clock_now(&clock_real) - began_us < AT_ONCE_US);
 }
 
-static void test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process(void **state) {
+static void test_an_embedder_that_hangs_fails_livez_and_ends_the_process(void **state) {
     (void)state;
     struct rig rig = {.manager = -1};
     model_is = PASS_HANGS;
@@ -204,7 +204,7 @@ static void put_texts(char body[BODY_BYTES], int count) {
 }
 
 /* Of 4096 places the second request leaves less than the third needs. */
-static void test_a_full_queue_of_texts_is_told_before_any_of_them_waits(void **state) {
+static void test_texts_that_exceed_the_embedders_queue_are_refused_at_once(void **state) {
     (void)state;
     struct rig rig = {.manager = -1};
     char body[BODY_BYTES], reply[REPLY_BYTES] = "";
@@ -226,7 +226,7 @@ static void test_a_full_queue_of_texts_is_told_before_any_of_them_waits(void **s
     close(fd);
 }
 
-static void test_texts_in_an_embedder_do_not_hold_up_the_end(void **state) {
+static void test_texts_in_an_embedder_do_not_delay_the_end(void **state) {
     (void)state;
     struct rig rig = {.manager = -1};
     char body[BODY_BYTES];
@@ -254,7 +254,7 @@ static bool was_told(const struct rig *rig, const char *word) {
     return was;
 }
 
-static void test_a_reload_while_a_model_loads_does_not_tell_that_it_is_ready(void **state) {
+static void test_a_reload_while_a_model_loads_does_not_report_ready(void **state) {
     (void)state;
     struct rig rig = {.manager = 0};
     model_is = NEVER_LOADS;
@@ -277,10 +277,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_signal_while_a_model_loads_ends_it_in_seconds),
         cmocka_unit_test(test_a_second_signal_while_a_model_loads_ends_it_at_once),
-        cmocka_unit_test(test_an_embedder_that_hangs_turns_livez_red_and_ends_the_process),
-        cmocka_unit_test(test_a_reload_while_a_model_loads_does_not_tell_that_it_is_ready),
-        cmocka_unit_test(test_a_full_queue_of_texts_is_told_before_any_of_them_waits),
-        cmocka_unit_test(test_texts_in_an_embedder_do_not_hold_up_the_end),
+        cmocka_unit_test(test_an_embedder_that_hangs_fails_livez_and_ends_the_process),
+        cmocka_unit_test(test_a_reload_while_a_model_loads_does_not_report_ready),
+        cmocka_unit_test(test_texts_that_exceed_the_embedders_queue_are_refused_at_once),
+        cmocka_unit_test(test_texts_in_an_embedder_do_not_delay_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

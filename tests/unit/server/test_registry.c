@@ -83,7 +83,7 @@ static void unload(struct world *w) {
     uv_run(&w->loop, UV_RUN_DEFAULT);
 }
 
-static void test_a_model_answers_to_its_name_its_file_and_latest(void **state) {
+static void test_a_model_is_found_by_name_by_file_and_with_latest(void **state) {
     (void)state;
     struct world w;
     world_open(&w);
@@ -105,7 +105,7 @@ static void test_a_model_answers_to_its_name_its_file_and_latest(void **state) {
     world_close(&w);
 }
 
-static void test_a_model_that_is_missing_fails_alone(void **state) {
+static void test_a_missing_model_fails_and_the_others_load(void **state) {
     (void)state;
     struct world w;
     world_open(&w);
@@ -153,7 +153,7 @@ static void refused(const char *name, const char *value, const char *sentence) {
     world_close(&w);
 }
 
-static void test_what_cannot_be_is_refused_before_anything_is_loaded(void **state) {
+static void test_invalid_settings_are_refused_before_anything_is_loaded(void **state) {
     (void)state;
     refused("runner", "remote", "runner");
     refused("runner", "sim:", "runner");
@@ -164,7 +164,7 @@ static void test_what_cannot_be_is_refused_before_anything_is_loaded(void **stat
     refused("model", LLAMA, "two models");
 }
 
-static void test_a_load_can_be_given_up(void **state) {
+static void test_loading_can_be_stopped(void **state) {
     (void)state;
     struct world w;
     struct err err = {0};
@@ -180,11 +180,11 @@ static void test_a_load_can_be_given_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_model_answers_to_its_name_its_file_and_latest),
-        cmocka_unit_test(test_a_model_that_is_missing_fails_alone),
+        cmocka_unit_test(test_a_model_is_found_by_name_by_file_and_with_latest),
+        cmocka_unit_test(test_a_missing_model_fails_and_the_others_load),
         cmocka_unit_test(test_an_encoder_gives_embeddings_and_no_text),
-        cmocka_unit_test(test_what_cannot_be_is_refused_before_anything_is_loaded),
-        cmocka_unit_test(test_a_load_can_be_given_up),
+        cmocka_unit_test(test_invalid_settings_are_refused_before_anything_is_loaded),
+        cmocka_unit_test(test_loading_can_be_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

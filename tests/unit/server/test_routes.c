@@ -17,7 +17,7 @@
 #include "server/handlers.h"
 #include "server/routes.h"
 
-static void test_every_route_says_who_may_ask_and_has_a_codec(void **state) {
+static void test_every_route_says_who_may_use_it_and_has_a_codec(void **state) {
     (void)state;
     struct err err = {0};
     assert_int_equal(routes_check(&err), ST_OK);
@@ -109,7 +109,7 @@ static enum http_method method_of(const char *word) {
     return strcmp(word, "post") == 0 ? HTTP_POST : HTTP_DELETE;
 }
 
-static void test_what_the_document_describes_is_served_as_it_says(void **state) {
+static void test_every_operation_of_the_openapi_document_has_a_route(void **state) {
     (void)state;
     for (uint32_t i = 0; i < openapi_operation_count; i++) {
         const struct openapi_operation *o = &openapi_operations[i];
@@ -123,7 +123,7 @@ static void test_what_the_document_describes_is_served_as_it_says(void **state) 
     }
 }
 
-static void test_an_unknown_path_is_refused_in_the_words_of_its_kind(void **state) {
+static void test_an_unknown_path_is_refused_in_the_format_of_its_api(void **state) {
     (void)state;
     assert_string_equal(routes_codec(NULL, STR("/api/nothing"))->name, "ollama.chat");
     assert_string_equal(routes_codec(NULL, STR("/v1/messages/nothing"))->name,
@@ -194,12 +194,12 @@ static void test_every_route_needs_its_key_with_every_method(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_route_says_who_may_ask_and_has_a_codec),
+        cmocka_unit_test(test_every_route_says_who_may_use_it_and_has_a_codec),
         cmocka_unit_test(test_only_probes_and_pages_are_open),
         cmocka_unit_test(test_work_is_what_a_draining_server_refuses),
         cmocka_unit_test(test_a_path_and_a_method_find_one_route),
-        cmocka_unit_test(test_what_the_document_describes_is_served_as_it_says),
-        cmocka_unit_test(test_an_unknown_path_is_refused_in_the_words_of_its_kind),
+        cmocka_unit_test(test_every_operation_of_the_openapi_document_has_a_route),
+        cmocka_unit_test(test_an_unknown_path_is_refused_in_the_format_of_its_api),
         cmocka_unit_test(test_probes_need_no_key_and_unknown_paths_do),
         cmocka_unit_test(test_every_route_needs_its_key_with_every_method),
     };

@@ -85,7 +85,7 @@ static void test_a_burst_is_spread_over_the_window(void **state) {
     bench_close(&b);
 }
 
-static void test_no_character_is_split_and_tokens_are_told_once(void **state) {
+static void test_no_character_is_split_and_tokens_are_counted_once(void **state) {
     (void)state;
     struct bench b;
     struct buf text;
@@ -174,7 +174,7 @@ static void test_any_burst_at_any_time_joins_to_the_same_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_burst_is_spread_over_the_window),
-        cmocka_unit_test(test_no_character_is_split_and_tokens_are_told_once),
+        cmocka_unit_test(test_no_character_is_split_and_tokens_are_counted_once),
         cmocka_unit_test(test_the_end_comes_after_all_text),
         cmocka_unit_test(test_an_empty_event_waits_for_nothing),
         cmocka_unit_test(test_any_burst_at_any_time_joins_to_the_same_text),
