@@ -5,6 +5,12 @@
 
 enum { SCRATCH_BYTES_MAX = 1 << 28 };
 
+enum status codec_decode(const struct codec *codec, struct json *doc, struct api_request *r,
+                         struct api_error *e) {
+    api_request_init(r, codec);
+    return codec->decode(doc, r, e);
+}
+
 void encoder_init(struct encoder *e, const struct codec *codec, const struct answer *answer,
                   uint32_t after, piece_fn *put, void *ctx) {
     *e = (struct encoder){.codec = codec, .answer = answer, .after = after, .put = put, .ctx = ctx};

@@ -55,6 +55,10 @@ struct codec {
 /* NULL-terminated; codec_list.c holds it. */
 extern const struct codec *const codecs[];
 const struct codec *codec_find(const char *name); /* NULL if unknown */
+/* Initialise `r` and decode `doc` into it. `doc` becomes the request's, also on failure; `r` is to
+ * be deinitialised in any case. */
+enum status codec_decode(const struct codec *codec, struct json *doc, struct api_request *r,
+                         struct api_error *e);
 
 /* A view of an answer's log in its codec, from the first event on. Pieces are numbered from 1,
  * the same for every view. Resuming after piece N is a new view that leaves out the first N. */

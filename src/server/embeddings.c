@@ -32,7 +32,6 @@ struct embedding {
     struct task base;
     struct server *server;
     struct served_model *model;
-    const struct key *key;
     struct embed_request request;
     struct prompts prompts;
     struct embed_job *jobs; /* [prompts.count] */
@@ -83,7 +82,7 @@ static void send_answer(struct task *task) {
 static void finish(struct embedding *t) {
     struct task *task = &t->base;
     uint64_t tokens = task->status == ST_OK ? tokens_of(t) : 0;
-    keys_end(t->server->keys, t->key, (uint32_t)tokens, clock_now(&clock_real));
+    keys_end(t->server->keys, task->key, (uint32_t)tokens, clock_now(&clock_real));
     if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
         task->work = write_body;
@@ -199,6 +198,7 @@ static enum status check(struct http_request *req, struct embedding *t, struct a
 
 static enum status decode(struct task *task, struct json *doc) {
     struct embedding *t = (struct embedding *)task;
+    api_request_init(&t->request.text, task->codec);
     return t->read(doc, &t->request, &task->error);
 }
 
@@ -217,22 +217,15 @@ static void on_decoded(struct task *task) {
 }
 
 static void run(struct http_request *req, embed_read_fn *read, embed_put_fn *put) {
-    struct embedding *t = mem_zalloc(sizeof(*t));
-    if (!t) {
-        respond_out_of_memory(req);
-        return;
-    }
+    struct embedding *t = task_create(req, sizeof(*t), decode, on_decoded);
+    if (!t) return;
     t->server = req->server;
     t->server->embeds++;
-    t->key = req->grant.key;
     t->read = read;
     t->put = put;
     t->began_us = req->arrived_us;
-    t->base.decode = decode;
-    t->base.done = on_decoded;
     buf_init(&t->body, BODY_BYTES_MAX);
-    api_request_init(&t->request.text, req->codec);
-    task_read_body(&t->base, req);
+    task_read_body(&t->base);
 }
 
 static void put_openai(const struct embedding *t, const struct embed_answer *a, struct buf *out) {

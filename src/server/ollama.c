@@ -119,12 +119,6 @@ static void on_show_decoded(struct task *task) {
 }
 
 void handle_ollama_show(struct http_request *req) {
-    struct show_task *t = mem_zalloc(sizeof(*t));
-    if (!t) {
-        respond_out_of_memory(req);
-        return;
-    }
-    t->base.decode = decode_show;
-    t->base.done = on_show_decoded;
-    task_read_body(&t->base, req);
+    struct show_task *t = task_create(req, sizeof(*t), decode_show, on_show_decoded);
+    if (t) task_read_body(&t->base);
 }

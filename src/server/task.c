@@ -71,7 +71,24 @@ static void read_body(struct task *task) {
     task->body_copy = NULL;
 }
 
-void task_read_body(struct task *task, struct http_request *req) {
+void *task_create(struct http_request *req, size_t bytes, task_decode_fn *decode,
+                  task_done_fn *done) {
+    CHECK(bytes >= sizeof(struct task));
+    struct task *task = mem_zalloc(bytes);
+    if (!task) {
+        respond_out_of_memory(req);
+        return NULL;
+    }
+    task->http = req;
+    task->codec = req->codec;
+    task->key = req->grant.key;
+    task->decode = decode;
+    task->done = done;
+    return task;
+}
+
+void task_read_body(struct task *task) {
+    struct http_request *req = task->http;
     bool in_pool = http_body(req->x).len >= TASK_READ_FROM_BYTES;
     task->work = read_body;
     task->body = http_body(req->x);

@@ -184,7 +184,7 @@ struct text_task {
 
 static enum status decode_text(struct task *task, struct json *doc) {
     struct text_task *t = (struct text_task *)task;
-    return t->request.codec->decode(doc, &t->request, &task->error);
+    return codec_decode(task->codec, doc, &t->request, &task->error);
 }
 
 static void on_decoded(struct task *task) {
@@ -198,13 +198,6 @@ static void on_decoded(struct task *task) {
 }
 
 void handle_text(struct http_request *req) {
-    struct text_task *t = mem_zalloc(sizeof(*t));
-    if (!t) {
-        respond_out_of_memory(req);
-        return;
-    }
-    t->base.decode = decode_text;
-    t->base.done = on_decoded;
-    api_request_init(&t->request, req->codec);
-    task_read_body(&t->base, req);
+    struct text_task *t = task_create(req, sizeof(*t), decode_text, on_decoded);
+    if (t) task_read_body(&t->base);
 }

@@ -16,7 +16,6 @@ typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
 
 struct token_task {
     struct task base;
-    const struct key *key;
     struct served_model *model;
     struct tokenize_request request;
     token_read_fn *read;
@@ -85,7 +84,7 @@ static void drop(struct token_task *t) {
 
 static void finish(struct task *task) {
     struct token_task *t = (struct token_task *)task;
-    keys_end(task->server->keys, t->key, 0, clock_now(&clock_real));
+    keys_end(task->server->keys, task->key, 0, clock_now(&clock_real));
     if (task->http && task->status != ST_OK)
         respond_error(task->http, &task->error);
     else if (task->http)
@@ -95,6 +94,7 @@ static void finish(struct task *task) {
 
 static enum status decode(struct task *task, struct json *doc) {
     struct token_task *t = (struct token_task *)task;
+    api_request_init(&t->request.text, task->codec);
     return t->read(doc, &t->request, &task->error);
 }
 
@@ -104,7 +104,7 @@ static enum status check(struct task *task, struct str name, struct served_model
     struct server *s = task->server;
     TRY(task->status);
     TRY(registry_find_ready(s->registry, name, model, &task->error));
-    return access_begin(s->keys, req->grant.key, req->arrived_us, &task->error);
+    return access_begin(s->keys, task->key, req->arrived_us, &task->error);
 }
 
 static void on_decoded(struct task *task) {
@@ -121,19 +121,12 @@ static void on_decoded(struct task *task) {
 }
 
 static void run(struct http_request *req, token_read_fn *read, void (*make)(struct task *task)) {
-    struct token_task *t = mem_zalloc(sizeof(*t));
-    if (!t) {
-        respond_out_of_memory(req);
-        return;
-    }
+    struct token_task *t = task_create(req, sizeof(*t), decode, on_decoded);
+    if (!t) return;
     buf_init(&t->body, BODY_BYTES_MAX);
-    api_request_init(&t->request.text, req->codec);
-    t->key = req->grant.key;
     t->read = read;
     t->make = make;
-    t->base.decode = decode;
-    t->base.done = on_decoded;
-    task_read_body(&t->base, req);
+    task_read_body(&t->base);
 }
 
 void handle_tokenize(struct http_request *req) { run(req, tokenize_request_read, tokenize); }
@@ -144,7 +137,6 @@ void handle_template(struct http_request *req) { run(req, template_request_read,
 
 struct count_task {
     struct task base;
-    const struct key *key;
     struct served_model *model;
     struct api_request request;
     struct answer answer;
@@ -161,7 +153,7 @@ static void count_prompt(struct task *task) {
 static void finish_count(struct task *task) {
     struct count_task *t = (struct count_task *)task;
     struct buf body;
-    keys_end(task->server->keys, t->key, 0, clock_now(&clock_real));
+    keys_end(task->server->keys, task->key, 0, clock_now(&clock_real));
     buf_init(&body, BODY_BYTES_MAX);
     if (task->status == ST_OK) t->request.codec->whole(&t->answer, &body);
     if (task->http && task->status != ST_OK)
@@ -175,7 +167,7 @@ static void finish_count(struct task *task) {
 
 static enum status decode_count(struct task *task, struct json *doc) {
     struct count_task *t = (struct count_task *)task;
-    return t->request.codec->decode(doc, &t->request, &task->error);
+    return codec_decode(task->codec, doc, &t->request, &task->error);
 }
 
 static void on_count_decoded(struct task *task) {
@@ -193,15 +185,8 @@ static void on_count_decoded(struct task *task) {
 }
 
 void handle_count_tokens(struct http_request *req) {
-    struct count_task *t = mem_zalloc(sizeof(*t));
-    if (!t) {
-        respond_out_of_memory(req);
-        return;
-    }
-    t->key = req->grant.key;
-    t->base.decode = decode_count;
-    t->base.done = on_count_decoded;
+    struct count_task *t = task_create(req, sizeof(*t), decode_count, on_count_decoded);
+    if (!t) return;
     t->answer.request = &t->request;
-    api_request_init(&t->request, req->codec);
-    task_read_body(&t->base, req);
+    task_read_body(&t->base);
 }

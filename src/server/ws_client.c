@@ -205,8 +205,7 @@ static enum status read_message(struct ws_message *t, struct json *message) {
     bool is_read = st == ST_OK && !t->is_cancel;
     if (body != message || !is_read) json_destroy(message);
     if (!is_read) return st;
-    api_request_init(&t->request, t->codec);
-    st = t->codec->decode(body, &t->request, &t->base.error);
+    st = codec_decode(t->codec, body, &t->request, &t->base.error);
     return st == ST_OK || st == ST_BAD ? st : refuse_memory(&t->base.error);
 }
 
