@@ -164,7 +164,7 @@ static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_B
              (unsigned long long)(XXH3_64bits(text, used) >> 16));
 }
 
-/* A template without tools can still be told of them, in the form of tools_tell. */
+/* A template without a place for tools gets them as text: api/tools_as_text.h. */
 static void choose_tools(const struct registry *r, struct served_model *m) {
     const char *word = r->settings->tool_form;
     const struct str with = tokenizer_chat_template(m->tokenizer, true);

@@ -111,11 +111,11 @@ def test_messages_fit_anthropic_s_models(case):
     if case["whole"] is None:
         return
     whole = types.Message.model_validate(case["whole"])
-    for told, block in zip(blocks, whole.content, strict=True):
+    for sent, block in zip(blocks, whole.content, strict=True):
         if block.type == "text":
-            assert told["text"] == block.text
+            assert sent["text"] == block.text
         elif whole.stop_reason != "max_tokens":
-            assert json.loads(told["json"]) == block.input and told["id"] == block.id
+            assert json.loads(sent["json"]) == block.input and sent["id"] == block.id
     assert {**message, "content": case["whole"]["content"]} == case["whole"]
 
 
@@ -134,15 +134,15 @@ def test_lines_fit_ollama_s_models(chapter, model):
             assert isinstance(lines[-1]["error"], str)
             continue
         parse = getattr(ollama, model)
-        whole, told = parse(**case["whole"]), [parse(**line) for line in lines]
-        assert [line.done for line in told] == [False] * (len(told) - 1) + [True]
-        assert told[-1].done_reason == whole.done_reason
-        assert told[-1].eval_count == whole.eval_count
+        whole, sent = parse(**case["whole"]), [parse(**line) for line in lines]
+        assert [line.done for line in sent] == [False] * (len(sent) - 1) + [True]
+        assert sent[-1].done_reason == whole.done_reason
+        assert sent[-1].eval_count == whole.eval_count
         if chapter == "generate":
-            assert "".join(line.response for line in told) == whole.response
+            assert "".join(line.response for line in sent) == whole.response
             continue
-        assert "".join(line.message.content for line in told) == whole.message.content
-        calls = [call for line in told for call in line.message.tool_calls or []]
+        assert "".join(line.message.content for line in sent) == whole.message.content
+        calls = [call for line in sent for call in line.message.tool_calls or []]
         assert calls == list(whole.message.tool_calls or [])
 
 

@@ -1,5 +1,5 @@
-"""Goal:   whatever comes in gets the right answer in OpenAI's shape, the connection is kept or
-        closed as it should be, nothing leaks, and the server lives.
+"""Goal:   any input gets the right error in OpenAI's format, the connection is kept or closed as
+        it should be, nothing leaks, and the server keeps running.
 Method: bytes on plain sockets: smuggling attempts, malformed JSON by class (json_bodies.py), each
         limit at its edge, clients that are slow or go away, and a wrong type for each field that
         /openapi.json lists. Descriptors are counted before and after. Where there is a build under

@@ -1,5 +1,5 @@
 """Goal:   clients that do everything at once and go away at any moment leave nothing behind.
-Method: a crowd of seeded clients on plain sockets, each of which does something at random again
+Method: many seeded clients on plain sockets, each of which does something at random again
         and again: whole answers, streams, polls, cancels, resumes, WebSockets, nonsense, leaving
         in the middle with FIN or RST, reading slowly. Then nothing may run, wait or be held, the
         descriptors are those of the beginning, and SIGTERM ends the server with 0 (under the

@@ -1,6 +1,6 @@
 """Goal:   OpenAI's own Python package drives the server unchanged.
-Method: the package against `jitney serve` with a runner that only pretends, so that every answer
-        is long and quick; each whole answer is held against /openapi.json on its way."""
+Method: the package against `jitney serve` with a simulated runner, so that every answer
+        is long and quick; each whole answer is checked against /openapi.json on its way."""
 
 import asyncio
 import base64
@@ -124,8 +124,8 @@ def test_tools_are_accepted_and_invalid_ones_refused(client):
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
     answer = ask(client, max_tokens=4, tools=[tool], tool_choice="none")
     assert answer.choices[0].finish_reason in ("length", "stop")
-    told = ask(client, max_tokens=4, tools=[tool])  # its template knows no tools: they are told
-    assert told.usage.prompt_tokens > answer.usage.prompt_tokens + 50
+    described = ask(client, max_tokens=4, tools=[tool])  # its template has no place for tools
+    assert described.usage.prompt_tokens > answer.usage.prompt_tokens + 50
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, tools=[{"type": "function", "function": {"description": "no name"}}])
     assert caught.value.param == "tools[0].function.name"
@@ -330,7 +330,7 @@ def test_the_client_tries_again_when_it_may(guarded):
 
 
 def test_a_vector_comes_in_both_encodings(tmp_path_factory):
-    """The decoder's own vectors; the package asks for base64 unless told otherwise."""
+    """The decoder's own vectors; the package requests base64 by default."""
     with Server(tiny_model(tmp_path_factory), "--served-model-name", "tiny") as server:
         with client_with(server, "any") as client:
             compare_encodings(client)

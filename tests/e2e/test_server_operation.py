@@ -1,5 +1,5 @@
-"""Goal:   the server starts, tells the truth, drains and ends as operators expect.
-Method: the real program with a runner that only pretends, signals, sockets of a service manager
+"""Goal:   the server starts, reports its state, drains and ends as operators expect.
+Method: the real program with a simulated runner, signals, sockets of a service manager
         played by the test, a key file that changes, headers as browsers send them, and a hang
         that is asked for."""
 
@@ -117,7 +117,7 @@ def test_an_engine_that_hangs_fails_livez_and_ends_the_process(model):
         begin = time.monotonic()
         assert wait_until(lambda: server.plain("GET", "/livez").status == 503, 5)
         assert time.monotonic() - begin < 3
-        assert b"error" in read_until(sock, b'"error"', data)  # the client is told
+        assert b"error" in read_until(sock, b'"error"', data)  # the client gets an error event
         assert server.process.wait(15) not in (0, None)
         assert any("hang" in line for line in server.lines)
     finally:
@@ -276,7 +276,7 @@ def run_load(server, *flags):
     return done.returncode, done.stdout, done.stderr
 
 
-# --- who may ask ---
+# --- access ---
 
 def test_keys_are_required_and_the_key_file_may_change(model, tmp_path):
     path = tmp_path / "keys"
@@ -424,7 +424,7 @@ def test_every_answer_names_its_request(model):
 
 
 def test_logs_are_lines_without_prompts(model):
-    secret = "a secret that nobody may read"
+    secret = "a secret that must not be logged"
     with start(model, *FAST, "--log-format", "json") as server:
         server.plain("POST", "/v1/chat/completions", body_of() | {
             "messages": [{"role": "user", "content": secret}]})

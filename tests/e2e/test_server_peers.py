@@ -1,6 +1,6 @@
 """Goal:   clients of Anthropic's and Ollama's API, and LangChain, work unchanged.
-Method: their own Python packages against `jitney serve` with a runner that only pretends; each
-        whole answer is held against /openapi.json."""
+Method: their own Python packages against `jitney serve` with a simulated runner; each whole
+        answer is checked against /openapi.json."""
 
 import pytest
 

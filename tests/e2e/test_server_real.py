@@ -1,5 +1,5 @@
-"""Goal:   real models behind the server give the same bytes whoever else asks, and what the server
-        prints at its start works when it is pasted.
+"""Goal:   real models behind the server give the same bytes whatever else is in the batch, and what the
+        server prints at its start works when it is pasted.
 Method: SmolLM2 and MiniLM from the cache in one server; the same request alone and among 31
         others; vectors against `jitney embed`. Skipped where a model is not in the cache."""
 

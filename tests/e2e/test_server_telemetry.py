@@ -1,4 +1,4 @@
-"""Goal:   operators see the truth: metrics that their tools read, traces that a collector takes,
+"""Goal:   operators get correct figures: metrics that their tools read, traces for a collector,
         limits of keys, and a health command that agrees with the probes.
 Method: a server on the simulated runner, a collector of the test's own, and Prometheus' client
         library as the reader of /metrics where it is installed."""
@@ -137,8 +137,8 @@ def test_every_metric_of_alerts_and_dashboard_is_on_the_page(model, name):
     named = set(re.findall(r"\b(?:vllm|jitney):\w+|\bprocess_\w+", text))
     with Server(model, *FAST) as server:
         server.chat(max_tokens=3)
-        told = set(server.metrics())
-        assert named - told == set()
+        printed = set(server.metrics())
+        assert named - printed == set()
 
 
 def test_a_key_over_its_limit_gets_a_time_to_try_again(model, tmp_path):

@@ -1,5 +1,5 @@
-"""Goal:   tool calls in a model's answer are told as each API tells them, the same for a stream as
-        for a whole answer.
+"""Goal:   tool calls in a model's answer are sent in each API's format, the same in a stream as in
+        a whole answer.
 Method: models that say a known text token by token (scripted_model.py), one for each spelling,
         behind one server; OpenAI's, Anthropic's and Ollama's packages ask."""
 

@@ -1,7 +1,7 @@
-"""Goal:   every way to receive an answer tells the same answer: whole, as a stream, again after a
+"""Goal:   every way to receive an answer gives the same answer: whole, as a stream, again after a
         broken connection, over a WebSocket, by polling; over HTTP/1.1, HTTP/2, TLS and a unix
         socket.
-Method: the same seeded request each time against `jitney serve` with a runner that only pretends,
+Method: the same seeded request each time against `jitney serve` with a simulated runner,
         at a pace where the middle of an answer matters."""
 
 import asyncio
@@ -226,7 +226,7 @@ def test_an_unknown_request_is_404(server):
 
 
 def test_a_long_answer_with_log_probabilities_is_written_in_the_pool(model):
-    """From 4,096 of them on it is written in the pool, whoever waits for it or does not."""
+    """From 4,096 of them on it is written in the pool, whether its client waits or not."""
     body = body_of(400, n=16, logprobs=True, top_logprobs=1)
     with Server(model, *FAST, "--served-model-name", "tiny") as server:
         reply = server.post("/v1/chat/completions", body)

@@ -1,9 +1,8 @@
 /* Goal:   a generation survives the failure of any one allocation: it is refused or ends with an
- *         error,
- *         exactly once, and leaves nothing behind; the next one goes as if nothing had been.
- * Method: one generation with the first allocation of the io thread failing, then the second,
- *         until no
- *         more are needed; the engine is stepped by hand, so that nobody else allocates. */
+ *         error, exactly once, and leaves nothing behind; the next one runs normally.
+ * Method: one generation with the first allocation of the I/O thread failing, then the second,
+ *         until no more are needed; the engine is stepped by hand, so that no other thread
+ *         allocates. */
 #include "unit/server/generation_rig.h"
 
 #include "fault/fail_alloc.h"
@@ -23,8 +22,8 @@ static void run_engine(struct rig *g) {
 }
 
 /* A sink is the test's own; its memory must not fail. */
-static struct generation *begin(struct rig *g, struct heard *h, const struct generation_spec *ask,
-                                long n) {
+static struct generation *begin(struct rig *g, struct received *h,
+                                const struct generation_spec *ask, long n) {
     struct generation *r = NULL;
     fail_alloc_at(n);
     enum status st = generation_create(g->generations, ask, &r);
@@ -41,13 +40,13 @@ static struct generation *begin(struct rig *g, struct heard *h, const struct gen
 
 /* True: an allocation did fail. */
 static bool generation_once(struct rig *g, long n) {
-    struct heard h;
+    struct received h;
     struct api_request q;
     struct api_error e = {0};
     struct err err = {0};
     struct json *doc;
     const struct codec *codec = codec_find("openai.completions");
-    heard_init(&h);
+    received_init(&h);
     assert_int_equal(json_parse(STR(ASK), &json_limits_request, &doc, &err), ST_OK);
     api_request_init(&q, codec);
     assert_int_equal(codec->decode(doc, &q, &e), ST_OK);
@@ -71,7 +70,7 @@ static bool generation_once(struct rig *g, long n) {
     assert_int_equal(h.refused + h.ended + h.broken, 1);
     if (!failed) assert_int_equal(h.error.status, 0);
     assert_int_equal(g->model.live_choices, 0);
-    heard_deinit(&h);
+    received_deinit(&h);
     api_request_deinit(&q);
     r = generation_find(g->generations, NULL, STR("abc"));
     if (r) generation_forget(r);

@@ -1,7 +1,7 @@
-/* Goal:   keys, log, metrics and traces survive the failure of any one allocation: it is reported
- *         or does without, what was in force stays, and nothing is lost.
- * Method: what a server does with each, with the first allocation failing, then the second, until
- *         none fails. Leaks show in the sanitizer build. */
+/* Goal:   keys, log, metrics and traces survive the failure of any one allocation: it is reported,
+ *         the state before it stays in force, and nothing leaks.
+ * Method: each is used as the server uses it, with the first allocation failing, then the second,
+ *         until none fails. Leaks show in the sanitizer build. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

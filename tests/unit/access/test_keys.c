@@ -1,4 +1,4 @@
-/* Goal:   the right keys are let in and no others, limits hold over any minute, and a changed
+/* Goal:   the right keys are accepted and no others, limits hold over any minute, and a changed
  *         file takes effect as a whole or not at all.
  * Method: key files written here; time is an argument, so a simulated hour of requests takes no
  *         time; what is admitted in any 60 seconds is counted by a list of moments, the slowest
@@ -144,7 +144,7 @@ static void test_a_changed_file_is_applied_and_an_invalid_one_is_not(void **stat
     assert_int_equal(keys_reload(k, false, &err), ST_BAD);
     assert_null(find(k, "four"));
     assert_non_null(find(k, "three"));
-    assert_int_equal(keys_reload(k, false, &err), ST_OK); /* told once */
+    assert_int_equal(keys_reload(k, false, &err), ST_OK); /* reported once */
     assert_int_equal(keys_reload(k, true, &err), ST_BAD);
     assert_int_equal(keys_facts(k).changes, 2);
     unlink(path);

@@ -1,6 +1,6 @@
-/* Goal:   a line is a line, whatever is in it, and a reader that does not read stops nobody.
- * Method: the log on a pipe, a socket and a file of the test's own; JSON lines are read back with
- *         the parser; a full pipe is never emptied until the lines that were lost are counted. */
+/* Goal:   an event is one line, whatever its values; a reader that does not read delays nothing.
+ * Method: the log on a pipe, a socket and a file of the test; JSON lines are parsed again; a full
+ *         pipe is not emptied until the dropped lines are counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -139,10 +139,10 @@ static uint32_t count_lines(const char *text) {
 }
 
 /* What the lines about lost lines add up to, and how many such lines there are. */
-static uint64_t sum_lost(const char *text, uint32_t *told) {
+static uint64_t sum_lost(const char *text, uint32_t *reports) {
     static const char words[] = "event=log_lost lines=";
     uint64_t sum = 0;
-    for (*told = 0; (text = strstr(text, words)); ++*told) {
+    for (*reports = 0; (text = strstr(text, words)); ++*reports) {
         text += sizeof(words) - 1;
         sum += strtoull(text, NULL, 10);
     }
@@ -161,9 +161,9 @@ static void lose_and_tell(int ends[2], size_t line_bytes) {
     char *whole = calloc(1, 2 * READ_BYTES);
     strncat(whole, text, READ_BYTES);
     strncat(whole, more, READ_BYTES);
-    uint32_t told;
-    assert_int_equal(sum_lost(whole, &told), lost);
-    assert_int_equal(count_lines(whole), LINES - lost + told + 1);
+    uint32_t reports;
+    assert_int_equal(sum_lost(whole, &reports), lost);
+    assert_int_equal(count_lines(whole), LINES - lost + reports + 1);
     assert_non_null(strstr(more, "event=after"));
     free(text);
     free(more);

@@ -1,4 +1,4 @@
-/* Goal:   a service manager hears what it should and hands over its sockets.
+/* Goal:   a service manager gets every state of the server, and the server uses its sockets.
  * Method: this program is the manager: a datagram socket of its own, named and abstract, and the
  *         variables that systemd sets. */
 #define _DEFAULT_SOURCE /* setenv */
@@ -58,7 +58,8 @@ static void tell_everything(const char *name) {
     assert_true(recv(fd, text, sizeof(text) - 1, 0) > 0);
     assert_memory_equal(text, "RELOADING=1\nMONOTONIC_USEC=", 27);
     assert_true(strtoll(text + 27, NULL, 10) > 0);
-    for (int i = 0; i < 10000; i++) notify_watchdog(&n); /* nobody reads: nobody waits */
+    for (int i = 0; i < 10000; i++)
+        notify_watchdog(&n); /* the manager does not read: no call blocks */
     notify_close(&n);
     notify_watchdog(&n);
     close(fd);
@@ -90,9 +91,9 @@ static void test_a_missing_manager_socket_is_reported_and_does_no_harm(void **st
     (void)state;
     struct notify n;
     struct err err = {0};
-    setenv("NOTIFY_SOCKET", "/tmp/nobody-listens-here", 1);
+    setenv("NOTIFY_SOCKET", "/tmp/no-socket-here", 1);
     assert_int_equal(notify_open(&n, &err), ST_UNAVAILABLE);
-    assert_non_null(strstr(err.text, "/tmp/nobody-listens-here"));
+    assert_non_null(strstr(err.text, "/tmp/no-socket-here"));
     assert_int_equal(n.fd, -1);
     notify_ready(&n);
     notify_close(&n);

@@ -1,7 +1,6 @@
-/* Goal:   /metrics is well formed, has the names that dashboards and routers read, and the
- *         numbers that were told.
- * Method: generations and statistics made up here; the page goes through the strict reader and
- *         single
+/* Goal:   /metrics is well formed, and has the names that dashboards and routers read and the right
+ *         numbers.
+ * Method: invented generations and statistics; the page goes through the strict parser, and single
  *         samples are compared. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* Goal:   a finished request becomes spans that a collector understands, and a collector that is
- *         away, slow or unwilling costs spans and never time.
- * Method: a collector of the test's own, a thread that accepts one connection after the other on
- *         a free port, keeps the bodies and answers as it is told; bodies are read as JSON and
- *         held against OTLP's field names. */
+/* Goal:   a finished request becomes spans that a collector accepts; a collector that is absent,
+ *         slow or refuses loses spans and never delays a request.
+ * Method: a collector of the test, a thread that accepts one connection after the other on a free
+ *         port, keeps the bodies and answers as the test says; bodies are parsed as JSON and
+ *         compared with OTLP's field names. */
 #define _GNU_SOURCE /* setenv, strcasestr */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* unit/server/generation_rig.h - a pretended model with its engine on a loop, and a sink that
- * counts. */
+/* unit/server/generation_rig.h - a simulated model with its engine on a loop, and a sink that
+ * records what it receives. */
 #ifndef UNIT_SERVER_GENERATION_RIG_H
 #define UNIT_SERVER_GENERATION_RIG_H
 
@@ -118,8 +118,8 @@ static inline void rig_close(struct rig *g) {
 
 /* ---- a sink that counts ---- */
 
-/* What it has heard; outlives the sink. */
-struct heard {
+/* What a sink has received; outlives the sink. */
+struct received {
     uint32_t begun, refused, destroyed, ended;
     uint32_t broken;      /* the view lacked memory */
     uint32_t first, last; /* numbers of pieces */
@@ -130,20 +130,20 @@ struct heard {
     bool is_stuck;   /* takes nothing */
 };
 
-static inline void heard_init(struct heard *h) {
-    *h = (struct heard){.begun = 0};
+static inline void received_init(struct received *h) {
+    *h = (struct received){.begun = 0};
     buf_init(&h->text, 1 << 24);
 }
-static inline void heard_deinit(struct heard *h) { buf_deinit(&h->text); }
+static inline void received_deinit(struct received *h) { buf_deinit(&h->text); }
 
 struct test_sink {
     struct sink base;
     struct encoder encoder;
-    struct heard *heard;
+    struct received *received;
 };
 
-static inline void heard_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct heard *h = ((struct test_sink *)ctx)->heard;
+static inline void received_piece(void *ctx, uint32_t number, struct str name, struct str data) {
+    struct received *h = ((struct test_sink *)ctx)->received;
     (void)name;
     if (h->pieces == 0) h->first = number;
     h->gaps += h->pieces > 0 && number != h->last + 1;
@@ -155,29 +155,29 @@ static inline void heard_piece(void *ctx, uint32_t number, struct str name, stru
 
 static inline bool test_advance(struct sink *s) {
     struct test_sink *t = (struct test_sink *)s;
-    t->heard->begun += !s->has_begun;
-    if (t->heard->is_stuck) return false;
+    t->received->begun += !s->has_begun;
+    if (t->received->is_stuck) return false;
     while (!encoder_run(&t->encoder, 7)) {
     }
     if (t->encoder.status != ST_OK) {
-        t->heard->broken++;
+        t->received->broken++;
         return true;
     }
     if (!t->encoder.has_ended) return false;
-    t->heard->ended++;
-    t->heard->error = s->generation->answer.failure;
+    t->received->ended++;
+    t->received->error = s->generation->answer.failure;
     return true;
 }
 
 static inline void test_refuse(struct sink *s, const struct api_error *e) {
     struct test_sink *t = (struct test_sink *)s;
-    t->heard->refused++;
-    t->heard->error = *e;
+    t->received->refused++;
+    t->received->error = *e;
 }
 
 static inline void test_destroy(struct sink *s) {
     struct test_sink *t = (struct test_sink *)s;
-    t->heard->destroyed++;
+    t->received->destroyed++;
     encoder_deinit(&t->encoder);
     mem_free(t);
 }
@@ -185,12 +185,12 @@ static inline void test_destroy(struct sink *s) {
 static const struct sink_kind test_kind = {
     .name = "test", .advance = test_advance, .refuse = test_refuse, .destroy = test_destroy};
 
-static inline struct sink *sink_make(struct generation *r, struct heard *h, uint32_t after) {
+static inline struct sink *sink_make(struct generation *r, struct received *h, uint32_t after) {
     struct test_sink *t = mem_zalloc(sizeof(*t));
     CHECK(t);
     t->base.kind = &test_kind;
-    t->heard = h;
-    encoder_init(&t->encoder, r->request.codec, &r->answer, after, heard_piece, t);
+    t->received = h;
+    encoder_init(&t->encoder, r->request.codec, &r->answer, after, received_piece, t);
     return &t->base;
 }
 

@@ -1,10 +1,8 @@
 /* Goal:   a generation ends exactly once whatever happens to it, leaves nothing behind, and every
- *         view
- *         of it tells the same events with the same numbers.
- * Method: generations on a pretended model and its real engine thread; one case for each stage at
- *         which
- *         a client can go away and each way to ask again, then a seeded random walk over all of
- *         it that verifies every invariant after each operation. */
+ *         sink of it gets the same events with the same numbers.
+ * Method: generations on a simulated model and its real engine thread; one case for each stage at
+ *         which a client can disconnect and each way to fetch an answer again; then a seeded random
+ *         walk over all of it that verifies every invariant after each operation. */
 #include "unit/server/generation_rig.h"
 
 #include "base/rng.h"
@@ -15,10 +13,10 @@
 static void test_all_sinks_number_the_same_events_without_gaps(void **state) {
     (void)state;
     struct rig g;
-    struct heard whole, rest;
+    struct received whole, rest;
     rig_open(&g, &(struct rig_options){.step_us = 100});
-    heard_init(&whole);
-    heard_init(&rest);
+    received_init(&whole);
+    received_init(&rest);
     struct generation *r = generation_make(&g, SMALL, 0);
     r->is_findable = true;
     generation_start(r, sink_make(r, &whole, 0));
@@ -35,17 +33,17 @@ static void test_all_sinks_number_the_same_events_without_gaps(void **state) {
     assert_int_equal(rest.gaps, 0);
     assert_int_equal(rest.last, whole.last);
     assert_true(str_ends(buf_str(&whole.text), buf_str(&rest.text)));
-    heard_deinit(&whole);
-    heard_deinit(&rest);
+    received_deinit(&whole);
+    received_deinit(&rest);
     rig_close(&g);
 }
 
 /* The client leaves right after generation_start: its prompt is in the pool, or with the engine. */
 static void leave_at_once(uint64_t body_bytes) {
     struct rig g;
-    struct heard h;
+    struct received h;
     rig_open(&g, &(struct rig_options){.step_us = 1000});
-    heard_init(&h);
+    received_init(&h);
     struct generation *r = generation_make(&g, SMALL, body_bytes);
     struct sink *s = sink_make(r, &h, 0);
     generation_start(r, s);
@@ -55,7 +53,7 @@ static void leave_at_once(uint64_t body_bytes) {
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(g.ended, 1);
     assert_int_equal(generations_stats(g.generations).kept, 0);
-    heard_deinit(&h);
+    received_deinit(&h);
     rig_close(&g);
 }
 
@@ -69,7 +67,7 @@ static void test_a_client_may_disconnect_while_it_is_queued(void **state) {
     leave_at_once(0);
 }
 
-static struct heard running;
+static struct received running;
 static bool has_some(struct rig *g) {
     (void)g;
     return running.pieces >= 3;
@@ -79,7 +77,7 @@ static void test_a_client_may_disconnect_while_it_reads(void **state) {
     (void)state;
     struct rig g;
     rig_open(&g, &(struct rig_options){.step_us = 1000});
-    heard_init(&running);
+    received_init(&running);
     struct generation *r = generation_make(
         &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":200,\"stream\":true}", 0);
     struct sink *s = sink_make(r, &running, 0);
@@ -89,17 +87,17 @@ static void test_a_client_may_disconnect_while_it_reads(void **state) {
     assert_true(rig_until(&g, rig_is_quiet));
     assert_true(running.pieces < 150);
     assert_null(generation_find(g.generations, NULL, STR("000000000001")));
-    heard_deinit(&running);
+    received_deinit(&running);
     rig_close(&g);
 }
 
 static void test_a_generation_that_survives_continues_without_a_client(void **state) {
     (void)state;
     struct rig g;
-    struct heard h, later;
+    struct received h, later;
     rig_open(&g, &(struct rig_options){.step_us = 200});
-    heard_init(&h);
-    heard_init(&later);
+    received_init(&h);
+    received_init(&later);
     struct generation *r = generation_make(&g, SMALL, 0);
     struct sink *s = sink_make(r, &h, 0);
     r->survives = r->is_findable = true;
@@ -110,18 +108,18 @@ static void test_a_generation_that_survives_continues_without_a_client(void **st
     generation_join_sink(r, sink_make(r, &later, 0));
     assert_int_equal(later.ended, 1);
     assert_true(later.pieces >= 20);
-    heard_deinit(&h);
-    heard_deinit(&later);
+    received_deinit(&h);
+    received_deinit(&later);
     rig_close(&g);
 }
 
 static void test_a_slow_reader_delays_only_its_own_generation(void **state) {
     (void)state;
     struct rig g;
-    struct heard slow, quick;
+    struct received slow, quick;
     rig_open(&g, &(struct rig_options){.step_us = 100});
-    heard_init(&slow);
-    heard_init(&quick);
+    received_init(&slow);
+    received_init(&quick);
     slow.is_stuck = true;
     struct generation *r = generation_make(&g, SMALL, 0), *q = generation_make(&g, SMALL, 0);
     struct sink *s = sink_make(r, &slow, 0);
@@ -134,19 +132,19 @@ static void test_a_slow_reader_delays_only_its_own_generation(void **state) {
     generation_resume_sink(r, s);
     assert_int_equal(slow.ended, 1);
     assert_true(slow.pieces >= 20);
-    heard_deinit(&slow);
-    heard_deinit(&quick);
+    received_deinit(&slow);
+    received_deinit(&quick);
     rig_close(&g);
 }
 
 static void test_a_prompt_that_is_too_long_is_refused_with_both_numbers(void **state) {
     (void)state;
     struct rig g;
-    struct heard h;
+    struct received h;
     struct buf json;
     char want[64];
     rig_open(&g, &(struct rig_options){0});
-    heard_init(&h);
+    received_init(&h);
     buf_init(&json, 1 << 24);
     buf_put_text(&json, "{\"model\":\"t\",\"prompt\":[1");
     for (uint32_t i = 1; i < g.model.ctx_tokens; i++) buf_put_text(&json, ",1");
@@ -159,7 +157,7 @@ static void test_a_prompt_that_is_too_long_is_refused_with_both_numbers(void **s
     assert_string_equal(h.error.code, "context_length_exceeded");
     snprintf(want, sizeof(want), "the prompt has %u tokens", g.model.ctx_tokens);
     assert_non_null(strstr(h.error.message.text, want));
-    heard_deinit(&h);
+    received_deinit(&h);
     buf_deinit(&json);
     rig_close(&g);
 }
@@ -167,9 +165,9 @@ static void test_a_prompt_that_is_too_long_is_refused_with_both_numbers(void **s
 static void test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(void **state) {
     (void)state;
     struct rig g;
-    struct heard h;
+    struct received h;
     rig_open(&g, &(struct rig_options){.step_us = 100});
-    heard_init(&h);
+    received_init(&h);
     g.model.piece_bytes_max = 1; /* "a b c" has at least five tokens */
     g.model.ctx_tokens = 5;
     struct generation *r = generation_make(&g, SMALL, 0);
@@ -179,7 +177,7 @@ static void test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(void *
     assert_int_equal(h.error.status, 400);
     assert_string_equal(h.error.code, "context_length_exceeded");
     assert_non_null(strstr(h.error.message.text, "at least 5 tokens"));
-    heard_deinit(&h);
+    received_deinit(&h);
     rig_close(&g);
 }
 
@@ -187,11 +185,11 @@ static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) 
     (void)state;
     static const char *const knobs[] = {"max_seqs=1", "queue_max=2", NULL};
     struct rig g;
-    struct heard h[8];
+    struct received h[8];
     uint32_t refused = 0;
     rig_open(&g, &(struct rig_options){.step_us = 3000, .knobs = knobs});
     for (uint32_t i = 0; i < 8; i++) {
-        heard_init(&h[i]);
+        received_init(&h[i]);
         struct generation *r = generation_make(&g, SMALL, 0);
         generation_start(r, sink_make(r, &h[i], 0));
     }
@@ -206,7 +204,7 @@ static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) 
     assert_true(rig_until(&g, rig_is_quiet));
     for (uint32_t i = 0; i < 8; i++) {
         assert_int_equal(h[i].refused + h[i].ended, 1);
-        heard_deinit(&h[i]);
+        received_deinit(&h[i]);
     }
     rig_close(&g);
 }
@@ -216,7 +214,7 @@ static void test_a_failure_ends_a_running_generation_with_an_error(void **state)
     struct rig g;
     struct api_error e = {0};
     rig_open(&g, &(struct rig_options){.step_us = 1000});
-    heard_init(&running);
+    received_init(&running);
     struct generation *r = generation_make(
         &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":200,\"stream\":true}", 0);
     generation_start(r, sink_make(r, &running, 0));
@@ -226,19 +224,19 @@ static void test_a_failure_ends_a_running_generation_with_an_error(void **state)
     assert_int_equal(running.ended, 1);
     assert_int_equal(running.error.status, 503);
     assert_non_null(strstr(buf_text(&running.text), "the end"));
-    heard_deinit(&running);
+    received_deinit(&running);
     rig_close(&g);
 }
 
 static void test_queue_time_ends_when_a_sequence_enters_the_batch(void **state) {
     (void)state;
     struct rig g;
-    struct heard h[2];
+    struct received h[2];
     struct generation *generations[2];
     rig_open(&g, &(struct rig_options){.step_us = 1000,
                                        .knobs = (const char *const[]){"max_seqs=1", NULL}});
     for (uint32_t i = 0; i < 2; i++) {
-        heard_init(&h[i]);
+        received_init(&h[i]);
         generations[i] = generation_make(&g, SMALL, 0);
         generations[i]->is_findable = true;
         generation_start(generations[i], sink_make(generations[i], &h[i], 0));
@@ -249,32 +247,32 @@ static void test_queue_time_ends_when_a_sequence_enters_the_batch(void **state) 
     assert_true(generations[1]->started_us - generations[1]->answer.arrived_us >
                 15000); /* 20 tokens */
     assert_true(generations[1]->started_us <= generations[1]->answer.first_token_us);
-    for (uint32_t i = 0; i < 2; i++) heard_deinit(&h[i]);
+    for (uint32_t i = 0; i < 2; i++) received_deinit(&h[i]);
     rig_close(&g);
 }
 
 static void test_a_deadline_ends_a_generation(void **state) {
     (void)state;
     struct rig g;
-    struct heard h;
+    struct received h;
     rig_open(&g, &(struct rig_options){.step_us = 5000});
-    heard_init(&h);
+    received_init(&h);
     struct generation *r = generation_make(&g, SMALL, 0);
     r->timeout_us = 20000;
     generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(h.ended, 1);
     assert_int_equal(h.error.status, 504);
-    heard_deinit(&h);
+    received_deinit(&h);
     rig_close(&g);
 }
 
 static void test_several_prompts_and_choices_have_their_own_indices(void **state) {
     (void)state;
     struct rig g;
-    struct heard h;
+    struct received h;
     rig_open(&g, &(struct rig_options){.step_us = 0});
-    heard_init(&h);
+    received_init(&h);
     struct generation *r = generation_make(
         &g, "{\"model\":\"t\",\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":5}", 0);
     r->is_findable = true;
@@ -283,22 +281,22 @@ static void test_several_prompts_and_choices_have_their_own_indices(void **state
     assert_int_equal(r->answer.choice_count, 6);
     assert_int_equal(answer_completion_tokens(&r->answer), 30);
     for (uint32_t i = 0; i < 6; i++) assert_int_equal(r->answer.choices[i].prompt, i / 2);
-    heard_deinit(&h);
+    received_deinit(&h);
     rig_close(&g);
 }
 
 static void test_the_oldest_kept_generations_are_removed_first(void **state) {
     (void)state;
     struct rig g;
-    struct heard h[6];
+    struct received h[6];
     rig_open(&g, &(struct rig_options){.keep_bytes = 20000});
     for (uint32_t i = 0; i < 6; i++) {
-        heard_init(&h[i]);
+        received_init(&h[i]);
         struct generation *r = generation_make(&g, SMALL, 1000);
         r->is_findable = true;
         generation_start(r, sink_make(r, &h[i], 0));
         assert_true(rig_until(&g, rig_is_quiet));
-        heard_deinit(&h[i]);
+        received_deinit(&h[i]);
     }
     struct generations_stats stats = generations_stats(g.generations);
     assert_true(stats.kept >= 1 && stats.kept < 6);
@@ -311,16 +309,16 @@ static void test_the_oldest_kept_generations_are_removed_first(void **state) {
 static void test_a_generation_too_large_to_be_kept_removes_no_other(void **state) {
     (void)state;
     struct rig g;
-    struct heard h[2];
+    struct received h[2];
     const uint64_t body_bytes[2] = {1000, 50000};
     rig_open(&g, &(struct rig_options){.keep_bytes = 20000});
     for (uint32_t i = 0; i < 2; i++) {
-        heard_init(&h[i]);
+        received_init(&h[i]);
         struct generation *r = generation_make(&g, SMALL, body_bytes[i]);
         r->is_findable = true;
         generation_start(r, sink_make(r, &h[i], 0));
         assert_true(rig_until(&g, rig_is_quiet));
-        heard_deinit(&h[i]);
+        received_deinit(&h[i]);
     }
     assert_non_null(generation_find(g.generations, NULL, STR("000000000001")));
     assert_null(generation_find(g.generations, NULL, STR("000000000002")));
@@ -330,12 +328,12 @@ static void test_a_generation_too_large_to_be_kept_removes_no_other(void **state
 static void test_a_request_id_of_another_key_hides_nothing(void **state) {
     (void)state;
     struct rig g;
-    struct heard h[2];
+    struct received h[2];
     const struct key keys[2] = {{.name = "a"}, {.name = "b"}};
     struct generation *generations[2];
     rig_open(&g, &(struct rig_options){.step_us = 1000});
     for (uint32_t i = 0; i < 2; i++) {
-        heard_init(&h[i]);
+        received_init(&h[i]);
         generations[i] = generation_make_for(&g, SMALL, 0, &keys[i], "same");
         generation_start(generations[i], sink_make(generations[i], &h[i], 0));
     }
@@ -343,16 +341,16 @@ static void test_a_request_id_of_another_key_hides_nothing(void **state) {
     assert_ptr_equal(generation_find(g.generations, &keys[1], STR("same")), generations[1]);
     assert_null(generation_find(g.generations, &keys[1], STR("000000000001")));
     assert_true(rig_until(&g, rig_is_quiet));
-    for (uint32_t i = 0; i < 2; i++) heard_deinit(&h[i]);
+    for (uint32_t i = 0; i < 2; i++) received_deinit(&h[i]);
     rig_close(&g);
 }
 
 static void test_kept_generations_are_freed_when_their_time_is_over(void **state) {
     (void)state;
     struct rig g;
-    struct heard h;
+    struct received h;
     rig_open(&g, &(struct rig_options){.keep_ms = 30});
-    heard_init(&h);
+    received_init(&h);
     struct generation *r = generation_make(&g, SMALL, 0);
     r->is_findable = true;
     generation_start(r, sink_make(r, &h, 0));
@@ -361,7 +359,7 @@ static void test_kept_generations_are_freed_when_their_time_is_over(void **state
     rig_pass(&g, 60000);
     assert_int_equal(generations_stats(g.generations).kept, 0);
     assert_null(generation_find(g.generations, NULL, STR("000000000001")));
-    heard_deinit(&h);
+    received_deinit(&h);
     rig_close(&g);
 }
 
@@ -374,11 +372,11 @@ static void joined(const struct generation *r, struct buf *out) {
 static void test_smoothing_changes_the_times_and_not_the_text(void **state) {
     (void)state;
     struct rig g;
-    struct heard h[2];
+    struct received h[2];
     struct buf text[2];
     rig_open(&g, &(struct rig_options){.step_us = 0});
     for (int i = 0; i < 2; i++) {
-        heard_init(&h[i]);
+        received_init(&h[i]);
         buf_init(&text[i], 1 << 20);
         struct generation *r = generation_make(
             &g,
@@ -399,7 +397,7 @@ static void test_smoothing_changes_the_times_and_not_the_text(void **state) {
     }
     assert_true(str_eq(buf_str(&text[0]), buf_str(&text[1])));
     for (int i = 0; i < 2; i++) {
-        heard_deinit(&h[i]);
+        received_deinit(&h[i]);
         buf_deinit(&text[i]);
     }
     rig_close(&g);
@@ -412,7 +410,7 @@ enum { WALKERS = 24, STEPS = 1500 };
 struct walker {
     struct generation *generation; /* NULL: none, or it may be gone */
     struct sink *sink;
-    struct heard heard;
+    struct received received;
     char id[ANSWER_ID_BYTES];
 };
 
@@ -425,13 +423,13 @@ static void walk_begin(struct rig *g, struct walker *w, struct rng *rng) {
              (unsigned)(1 + rng_below(rng, 3)), (unsigned)(1 + rng_below(rng, 40)),
              rng_below(rng, 4) ? "" : ",\"smooth_ms\":20");
     struct generation *r = generation_make(g, json, rng_below(rng, 3) ? 0 : 1 << 20);
-    heard_deinit(&w->heard);
-    heard_init(&w->heard);
+    received_deinit(&w->received);
+    received_init(&w->received);
     snprintf(w->id, sizeof(w->id), "%s", r->answer.id);
     r->survives = rng_below(rng, 3) == 0;
     r->is_findable = r->survives || rng_below(rng, 2);
     if (rng_below(rng, 5) == 0) r->timeout_us = 1 + (int64_t)rng_below(rng, 20000);
-    generation_start(r, sink_make(r, &w->heard, 0));
+    generation_start(r, sink_make(r, &w->received, 0));
 }
 
 /* Find it again by its id: that is the only safe way to a generation that may be gone. */
@@ -447,14 +445,14 @@ static void walk_leave(struct rig *g, struct walker *w) {
 
 static void walk_join(struct rig *g, struct walker *w, struct rng *rng) {
     struct generation *r = walk_find(g, w);
-    struct heard view;
+    struct received view;
     if (!r) return;
-    heard_init(&view);
+    received_init(&view);
     struct sink *s = sink_make(r, &view, (uint32_t)rng_below(rng, 30));
     generation_join_sink(r, s);
     if (!view.destroyed) generation_detach_sink(walk_find(g, w), s);
     assert_int_equal(view.gaps, 0);
-    heard_deinit(&view);
+    received_deinit(&view);
 }
 
 static void walk_fail(struct rig *g, struct walker *w) {
@@ -475,7 +473,7 @@ static void walk(uint64_t seed) {
     rig_open(&g, &(struct rig_options){.step_us = 50, .keep_ms = 20, .keep_bytes = 1 << 16});
     for (uint32_t i = 0; i < WALKERS; i++) {
         walkers[i] = (struct walker){.generation = NULL};
-        heard_init(&walkers[i].heard);
+        received_init(&walkers[i].received);
     }
     for (uint32_t i = 0; i < STEPS; i++) {
         struct walker *w = &walkers[rng_below(&rng, WALKERS)];
@@ -507,8 +505,8 @@ static void walk(uint64_t seed) {
     }
     assert_true(rig_until(&g, rig_is_quiet));
     for (uint32_t i = 0; i < WALKERS; i++) {
-        assert_int_equal(walkers[i].heard.gaps, 0);
-        heard_deinit(&walkers[i].heard);
+        assert_int_equal(walkers[i].received.gaps, 0);
+        received_deinit(&walkers[i].received);
     }
     rig_close(&g);
 }

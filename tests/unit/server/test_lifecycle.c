@@ -1,7 +1,7 @@
-/* Goal:   the end comes in time whatever a model's threads do: a load that never ends, an embedder
- *         that hangs, texts that wait in one; and nothing is left of a unix socket.
+/* Goal:   the server ends in time whatever a model's threads do: a load that never ends, an
+ *         embedder that hangs, texts that wait in one; and the file of a unix socket is removed.
  * Method: the whole server in a process of its own, listening on a unix socket; opening a model
- *         and a forward pass can be made to take for ever. The parent plays client and operator.
+ *         and a forward pass can be made to take for ever. The parent is client and operator.
  * wrap: service_open cpu_program_submit */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@
 
 enum { TRIES = 1000, REPLY_BYTES = 4096, PATH_BYTES = 64, BODY_BYTES = 16384, TEXTS = 400 };
 
-/* Far enough from what is to be told apart that a busy machine does not blur it. */
+/* Times that are far enough apart to be distinguished on a busy machine. */
 enum { SLOW_PASS_MS = 20000, IN_SECONDS_US = 10000000, AT_ONCE_US = 1900000 };
 
 /* The thread sanitizer would sleep for a second before a process may end. */
@@ -99,7 +99,7 @@ static int connect_to(const struct rig *rig) {
         if (connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0) return fd;
         sleep_ms(10);
     }
-    fail_msg("nobody listens on %s", rig->path);
+    fail_msg("no server listens on %s", rig->path);
     return -1;
 }
 
@@ -243,7 +243,7 @@ static void test_texts_in_an_embedder_do_not_delay_the_end(void **state) {
     close(fd);
 }
 
-/* What the manager has heard holds `word`. */
+/* Has the manager received `word`? */
 static bool was_told(const struct rig *rig, const char *word) {
     char message[REPLY_BYTES];
     bool was = false;

@@ -1,6 +1,6 @@
-/* Goal:   models are found by every name they answer to, load one after the other, and one that
- *         cannot be loaded says why and harms no other.
- * Method: tiny models of the goldens, pretended and embedding ones, on a loop of the test's. */
+/* Goal:   models are found by each of their names, load one after the other, and one that cannot be
+ *         loaded reports why and does not affect the others.
+ * Method: tiny golden models, simulated and embedding ones, on a loop of the test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

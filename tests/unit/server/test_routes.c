@@ -1,4 +1,4 @@
-/* Goal:   every path is guarded, known under the methods it has and no others, and described.
+/* Goal:   every path needs its key, has its methods and no others, and is documented.
  * Method: the table itself, a matrix of methods and paths, and the OpenAPI document's rows. */
 #include <setjmp.h>
 #include <stdarg.h>
