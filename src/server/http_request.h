@@ -7,7 +7,7 @@
  *
  * Lifetime: it belongs to the exchange. dispatch.c frees it when the response has ended, or when
  * the client goes away, after on_gone. A handler does not use it any more after one of the
- * functions marked "End", nor after on_gone. A slow body holds one of these (about 400 bytes)
+ * functions marked "End", nor after on_gone. A slow body holds one of these (272 bytes)
  * beside the exchange's own memory. Thread: the I/O thread.
  */
 #ifndef SERVER_HTTP_REQUEST_H

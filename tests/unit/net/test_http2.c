@@ -416,6 +416,7 @@ static void test_a_lost_connection_ends_all_its_exchanges(void **state) {
         http_stream_begin(b.f.held[1], 200, NULL, 0);
         fake_leave(&b.f, how ? UV_ECONNRESET : UV_EOF);
         assert_int_equal(b.f.gones, 5);
+        assert_int_equal(b.f.incompletes, 1); /* the one whose body was held back */
         assert_int_equal(b.f.server->stats.exchanges, 0);
         assert_null(b.f.conn);
         end(&b);
