@@ -127,7 +127,8 @@ static enum status check_prompt(const struct job *j, struct err *err) {
     if (j->prompt.count == 0)
         return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
                        args_model(j->args));
-    if (request_check_prompt(j->prompt.count, ctx, false, &too_long) == ST_OK) return ST_OK;
+    if (j->prompt.count <= ctx) return ST_OK; /* a full context still gives one token */
+    request_check_prompt(j->prompt.count, ctx, false, &too_long);
     return err_set(err, ST_BAD, "generate: %s; shorten it or raise --ctx", too_long.text);
 }
 

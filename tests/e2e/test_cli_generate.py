@@ -196,6 +196,13 @@ def test_an_answer_ends_where_the_context_ends():
     assert got["usage"]["prompt_tokens"] + got["usage"]["completion_tokens"] <= 21
 
 
+def test_a_prompt_that_fills_the_context_gives_one_token():
+    tokens = answer("generate", LLAMA, "-p", "Hello", "-n", "0")["usage"]["prompt_tokens"]
+    got = answer("generate", LLAMA, "-p", "Hello", "--ignore-eos", "--ctx", str(tokens))
+    assert (len(got["tokens"]), got["finish_reason"]) == (1, "length")
+    refusal(BAD, "generate", LLAMA, "-p", "Hello", "--ctx", str(tokens - 1))
+
+
 def test_no_tokens_is_a_fine_answer():
     got = answer("generate", LLAMA, "-p", "Hello", "-n", "0")
     assert got["text"] == "" and got["tokens"] == [] and got["finish_reason"] == "length"
