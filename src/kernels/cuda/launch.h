@@ -49,6 +49,7 @@ struct cuda_norm {
     struct cuda_mat src, dst;
     struct cuda_half half; /* the same in 16 bits, and quantised: where cuda_norm_rounds alone */
     struct cuda_mat q8;
+    bool is_wide; /* four numbers at a time, where the operands allow it; the same bits */
 };
 bool cuda_norm_rounds(uint32_t cols, uint32_t group);
 void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue);
@@ -74,6 +75,7 @@ struct cuda_act {
     struct cuda_mat gate, up, dst; /* gate.cols: one segment */
     struct cuda_half half;         /* the same in 16 bits, and quantised */
     struct cuda_mat q8;
+    bool is_wide; /* as in struct cuda_norm */
 };
 void cuda_act(const struct cuda_act *a, const struct cuda_queue *queue);
 

@@ -35,7 +35,8 @@ struct cuda_switches {
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool whole;            /* attention of many rows does a sequence in one block */
     bool upload;           /* large weights are copied by several threads */
-    bool lean;             /* results that are wanted in 16 bits alone are not written as floats */
+    bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16
+                              bits alone are not written as floats */
 };
 
 struct cuda_library_options {

@@ -97,7 +97,8 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .bias = cuda_vector_of(n->bias),
                           .src = src,
                           .dst = unless_half(x, floats_of(x, n->dst, &src, n->src.cols)),
-                          .half = half_of(x)};
+                          .half = half_of(x),
+                          .is_wide = x->dev->switches.lean};
     bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
     if (rounds) a.q8 = mat_of(x, n->q8);
     cuda_norm(&a, &x->queue);
@@ -134,7 +135,8 @@ static void launch_act(const struct cuda_run *x, const struct op *op) {
                          .gate = gate,
                          .up = mat_of(x, o->up),
                          .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments),
-                         .half = half_of(x)};
+                         .half = half_of(x),
+                         .is_wide = x->dev->switches.lean};
     a.dst = unless_half(x, a.dst);
     bool is_fused = !x->dev->switches.without_fusion;
     if (is_fused) a.q8 = mat_of(x, o->q8);

@@ -150,7 +150,8 @@ static bool is_wide(const struct cuda_mat *m) {
 
 static bool launch_norm_wide(const struct cuda_norm *a, const struct cuda_queue *queue) {
     static constexpr uint32_t at_once = ROW_THREADS * 4;
-    if (!is_wide(&a->src) || !is_wide(&a->dst) || a->bias || a->q8.base) return false;
+    if (!a->is_wide || !is_wide(&a->src) || !is_wide(&a->dst)) return false;
+    if (a->bias || a->q8.base) return false;
     if (a->src.cols != a->group || a->group > 8 * at_once) return false;
     uint32_t rows = a->src.row_count, bytes = a->group * (uint32_t)sizeof(float);
     if (a->group <= at_once)
@@ -265,8 +266,8 @@ static __global__ void act_wide_kernel(struct cuda_act a) {
 static_assert(ACT_COLS == ROW_THREADS * 4, "a block of act_wide_kernel");
 
 static bool is_act_wide(const struct cuda_act *a) {
-    return a->segments == 1 && !a->q8.base && a->up.base && is_wide(&a->gate) && is_wide(&a->up) &&
-           is_wide(&a->dst);
+    return a->is_wide && a->segments == 1 && !a->q8.base && a->up.base && is_wide(&a->gate) &&
+           is_wide(&a->up) && is_wide(&a->dst);
 }
 
 void cuda_act(const struct cuda_act *a, const struct cuda_queue *queue) {
