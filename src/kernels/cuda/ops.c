@@ -217,7 +217,8 @@ static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
     const struct cuda_few few = {.product = *a, .multiprocessors = x->dev->multiprocessors};
     if (is_few(x, a))
         cuda_product_few(&few, &x->queue);
-    else if (x->dev->switches.few_codes && cuda_product_codes_few_can(a))
+    else if (x->dev->switches.few_codes && !x->dev->switches.plain_codes &&
+             cuda_product_codes_few_can(a))
         cuda_product_codes_few(a, x->dev->multiprocessors, &x->queue);
     else if (a->w.form == CUDA_F32)
         cuda_product_f32(a, &x->queue);
