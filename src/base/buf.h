@@ -1,7 +1,7 @@
 /* base/buf.h - bytes that grow up to a stated maximum.
  *
  * Appending never fails at the call: a buffer that ran out of memory or reached its maximum
- * remembers that, ignores what follows, and tells it once through buf_status(). Write freely,
+ * remembers that, ignores what follows, and reports it once through buf_status(). Write freely,
  * then ask.
  *
  * Lifetime: the caller's storage; init, use, deinit. Thread: its owner.

@@ -1,4 +1,4 @@
-/* base/fmath.h - exp, log, sin, cos and friends, the same bits on every machine.
+/* base/fmath.h - exp, log, sin, cos and similar functions, the same bits on every machine.
  *
  * The C library's functions differ in their last bits from version to version and from
  * processor to processor; a result that must be reproducible cannot pass through them. These

@@ -3,20 +3,21 @@
  * A run is announced by raising `epoch`; a worker that sees a new epoch calls the job and
  * then arrives at the barrier. The barrier counts arrivals; the last one resets the count and
  * raises `phase`, which the others wait for. Both words count in steps of two; the lowest bit
- * says that somebody may be asleep on the word.
+ * says that a thread may be asleep on the word.
  *
  * Why what is written before is seen after:
  *   - epoch: release by the caller, acquire by workers: they see fn and ctx.
  *   - arrived: acq_rel, so that the last arriver has seen what all others wrote. Its reset may be
- *     relaxed: nobody adds to it again before acquiring the phase that is raised behind it.
- *   - phase: release by the last arriver, acquire by the rest, who so see all of it, too, and what
- *     the last arriver has done for all in between.
+ *     relaxed: no thread adds to it again before acquiring the phase that is raised after it.
+ *   - phase: release by the last arriver, acquire by the rest, which so see all of it, too, and
+ *     what the last arriver has written in between.
  *
  * Why no wake-up is lost. A waiter sleeps only while the word is exactly `seen | PARKED`: it sets
- * that itself or finds it set, and the kernel compares once more under its own lock. Whoever
- * raises the word exchanges it. All this happens to one word, whose changes have one order: if
- * the bit was set before the exchange, the exchange returns it and the sleepers are woken; if it
- * was not, setting it fails afterwards, for the word is no longer `seen`, and nobody sleeps.
+ * that itself or finds it set, and the kernel compares once more under its own lock. The
+ * thread that raises the word exchanges it. All this happens to one word, whose changes have one
+ * order: if the bit was set before the exchange, the exchange returns it and the sleepers are
+ * woken; if it was not, setting it fails afterwards, for the word is no longer `seen`, and no
+ * thread sleeps.
  *
  * Why an old value never comes back under a waiter (ABA). The phase moves on only when all have
  * arrived, so while a thread waits for `seen` to pass, it passes once: the next move needs that
@@ -25,21 +26,21 @@
  * move between that and the arrival.
  *
  * Spinning or sleeping. On a quiet machine a spin of 85 ns beats a sleep of some 50 us. Where other
- * programs want the processors, a thread that spins burns the time slice that its team mate, or
- * it itself a moment later, needs: two threads beside four busy loops made 18 tokens a second
- * spinning and 170 sleeping, and even a spin of 4 us before the sleep cost two thirds of that
- * (SmolLM2, 2 processors, 2026-11). So there are two moods and nothing between them: patient, and
- * asleep at once. A patient team measures how long its threads were kept from running inside
- * runs, and how long they spun in vain; a neighbour that takes turns makes that a large share, a
- * short interruption does not. If it was much, and more than sleeping at every barrier would have
- * cost, the team is impatient for a while: a large team always has some thread that is kept from
- * running, and sixteen that slept for that lost a third of their tokens. Then it is on trial: a
- * few waits at barriers that outlast the patience end that, and each trial that fails makes the
- * next while longer.
+ * programs use the processors, a thread that spins uses up a time slice that another thread of the
+ * pool needs: two threads beside four busy loops made 18 tokens a second spinning and 170 sleeping,
+ * and even a spin of 4 us before the sleep cost two thirds of that (SmolLM2, 2 processors,
+ * 2026-11). So there are two modes and nothing between them: a waiting thread spins up to
+ * `spin_ns`, or sleeps at once (`spin_ns` is 0). A pool that spins measures how long its threads
+ * were kept from running inside runs, and how long they spun without success; a program that
+ * competes for the processors makes that a large share, a short interruption does not. If the share
+ * is large, and more than sleeping at every barrier would have cost, the pool sleeps for a while: a
+ * large pool always has some thread that is kept from running, and sixteen that slept for that lost
+ * a third of their tokens. Then it spins on trial: a few waits at barriers that last longer than
+ * `spin_ns` end the trial, and each trial that fails makes the next period of sleeping longer.
  *
- * A team that is larger than the processors that it may use yields instead of spinning, so that
- * whoever has not arrived gets on. Its threads keep each other from running, so nothing can be
- * measured by that, and it is always on trial.
+ * A pool with more threads than the processors that it may use yields instead of spinning, so that
+ * threads that have not arrived can run. Its threads keep each other from running, so the time
+ * lost says nothing, and it is always on trial.
  */
 #define _GNU_SOURCE
 #include "base/pool.h"
@@ -65,14 +66,14 @@ enum {
     WORD_STEP = 2,     /* from one value of a word to the next */
     SPINS_A_LOOK = 32, /* between two looks at the clock: about 1 us */
 
-    PATIENCE_NS = 300 * 1000, /* longer than the gap between two steps of a decode loop */
-    TRIAL_NS = 200 * 1000,    /* on trial, less a strike for each wait that outlasted it */
-    CROWD_NS = 2000 * 1000,   /* the same of a team that yields: others run meanwhile */
+    SPIN_NS = 300 * 1000,   /* longer than the gap between two steps of a decode loop */
+    TRIAL_NS = 200 * 1000,  /* on trial, less a strike for each wait that lasted longer */
+    YIELD_NS = 2000 * 1000, /* the same of a pool that yields: others run meanwhile */
     STRIKES = 4,
 
     WINDOW_NS = 10 * 1000 * 1000, /* runs are judged together until they are so long */
     LOST_SHARE = 4,               /* more than one part in so many lost: disturbed ... */
-    WAKE_NS = 40 * 1000,          /* ... if sleeping would have cost less: so much a meeting */
+    WAKE_NS = 40 * 1000,          /* ... if sleeping would have cost less: so much a barrier */
     HOLD_NS_MIN = 50 * 1000 * 1000,
     HOLD_NS_MAX = 2000 * 1000 * 1000,
 };
@@ -83,24 +84,24 @@ struct worker {
     uint32_t idx;
 };
 
-/* What the caller knows of how runs went. */
-struct mood {
+/* What decides between spinning and sleeping; the caller's. */
+struct spin_control {
     int64_t window_ns, lost_ns; /* of the runs that are judged next */
-    int64_t meetings;           /* at barriers in them */
-    int64_t hold_ns;            /* how long the next impatience lasts */
-    int64_t changed_ns;         /* when the mood last changed */
-    bool on_trial;              /* patient again, and not judged since */
+    int64_t barriers;           /* in them */
+    int64_t hold_ns;            /* how long the pool sleeps next time */
+    int64_t changed_ns;         /* when the mode last changed */
+    bool on_trial;              /* spins again, and not judged since */
 };
 
 struct pool {
     uint32_t thread_count;
-    bool crowded; /* more threads than processors */
+    bool yields; /* more threads than processors */
     pool_fn *fn;
     void *ctx;
-    struct mood mood;         /* the caller's */
-    atomic_llong patience_ns; /* relaxed: a stale one costs time, nothing else */
-    atomic_llong lost_ns;     /* of this run, added by each thread before its last barrier */
-    uint32_t meetings;        /* of this run, counted by whoever arrives last */
+    struct spin_control control; /* the caller's */
+    atomic_llong spin_ns;        /* relaxed: a stale one costs time, nothing else */
+    atomic_llong lost_ns;        /* of this run, added by each thread before its last barrier */
+    uint32_t barriers;           /* of this run, counted by the last thread to arrive */
     _Alignas(CACHE_LINE) atomic_uint epoch;
     _Alignas(CACHE_LINE) atomic_uint arrived;
     _Alignas(CACHE_LINE) atomic_uint phase;
@@ -123,13 +124,13 @@ static void spin_hint(void) {
 #endif
 }
 
-/* True if the word moved on within the patience. */
+/* True if the word changed within spin_ns. */
 static bool spin_while(const struct pool *p, const atomic_uint *word, unsigned seen,
-                       int64_t patience_ns) {
+                       int64_t spin_ns) {
     int64_t start_ns = 0;
-    for (unsigned spins = 1; patience_ns > 0; spins++) {
+    for (unsigned spins = 1; spin_ns > 0; spins++) {
         if ((atomic_load_explicit(word, memory_order_acquire) & ~PARKED) != seen) return true;
-        if (p->crowded) {
+        if (p->yields) {
             sched_yield();
         } else {
             spin_hint();
@@ -137,12 +138,12 @@ static bool spin_while(const struct pool *p, const atomic_uint *word, unsigned s
         }
         int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
         if (start_ns == 0) start_ns = now_ns;
-        if (now_ns - start_ns >= patience_ns) break;
+        if (now_ns - start_ns >= spin_ns) break;
     }
     return false;
 }
 
-/* Sleep until the word has moved on. Returns how long that took. */
+/* Sleeps until the word has changed. Returns how long that took. */
 static int64_t park_while(atomic_uint *word, unsigned seen) {
     const unsigned asleep = seen | PARKED;
     int64_t start_ns = clock_ns(CLOCK_MONOTONIC);
@@ -157,25 +158,23 @@ static int64_t park_while(atomic_uint *word, unsigned seen) {
     return clock_ns(CLOCK_MONOTONIC) - start_ns;
 }
 
-static int64_t trial_patience(const struct pool *p) { return p->crowded ? CROWD_NS : TRIAL_NS; }
+static int64_t trial_spin_ns(const struct pool *p) { return p->yields ? YIELD_NS : TRIAL_NS; }
 
-static int64_t patience_of(const struct pool *p) {
-    return atomic_load_explicit(&p->patience_ns, memory_order_relaxed);
+static int64_t spin_ns_of(const struct pool *p) {
+    return atomic_load_explicit(&p->spin_ns, memory_order_relaxed);
 }
 
 /* Returns how long it slept. */
 static int64_t wait_at_barrier(struct pool *p, unsigned phase) {
-    long long patience_ns = patience_of(p);
-    if (spin_while(p, &p->phase, phase, patience_ns)) return 0;
-    long long strike_ns = trial_patience(p) / STRIKES;
-    /* Spun in vain: as good as lost. All who wait for one late mate together lose it once. */
-    atomic_fetch_add_explicit(&p->lost_ns, patience_ns / (p->thread_count - 1),
-                              memory_order_relaxed);
-    /* One late mate is one strike: of all who waited for it, the first to get here counts. */
-    if (patience_ns > 0 && patience_ns <= trial_patience(p))
-        atomic_compare_exchange_strong_explicit(&p->patience_ns, &patience_ns,
-                                                patience_ns - strike_ns, memory_order_relaxed,
-                                                memory_order_relaxed);
+    long long spin_ns = spin_ns_of(p);
+    if (spin_while(p, &p->phase, phase, spin_ns)) return 0;
+    long long strike_ns = trial_spin_ns(p) / STRIKES;
+    /* Spun without success: that time is lost. All who wait for one late thread lose it once. */
+    atomic_fetch_add_explicit(&p->lost_ns, spin_ns / (p->thread_count - 1), memory_order_relaxed);
+    /* One late thread is one strike: of all who waited for it, the first to get here counts. */
+    if (spin_ns > 0 && spin_ns <= trial_spin_ns(p))
+        atomic_compare_exchange_strong_explicit(&p->spin_ns, &spin_ns, spin_ns - strike_ns,
+                                                memory_order_relaxed, memory_order_relaxed);
     return park_while(&p->phase, phase);
 }
 
@@ -184,7 +183,7 @@ static void raise_word(atomic_uint *word, unsigned next) {
     if (before & PARKED) (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* What whoever comes last to a barrier does while the others wait. */
+/* What the last thread to arrive at a barrier does while the others wait. */
 struct then {
     pool_then_fn *fn; /* NULL: nothing */
     void *ctx;
@@ -192,13 +191,13 @@ struct then {
 };
 
 /* The barrier. Returns how long the thread slept in it. */
-static int64_t meet(struct pool *p, struct then *then) {
+static int64_t arrive(struct pool *p, struct then *then) {
     unsigned phase = atomic_load_explicit(&p->phase, memory_order_relaxed) & ~PARKED;
     unsigned before = atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
     if (before + 1 < p->thread_count) return wait_at_barrier(p, phase);
     then->was_mine = true;
     if (then->fn) then->fn(then->ctx);
-    p->meetings++;
+    p->barriers++;
     atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
     raise_word(&p->phase, phase + WORD_STEP);
     return 0;
@@ -210,7 +209,7 @@ bool pool_barrier_then(struct pool *p, pool_then_fn *fn, void *ctx) {
         if (fn) fn(ctx);
         return true;
     }
-    int64_t slept_ns = meet(p, &then);
+    int64_t slept_ns = arrive(p, &then);
     if (slept_ns) atomic_fetch_sub_explicit(&p->lost_ns, slept_ns, memory_order_relaxed);
     return then.was_mine;
 }
@@ -218,22 +217,22 @@ bool pool_barrier_then(struct pool *p, pool_then_fn *fn, void *ctx) {
 void pool_barrier(struct pool *p) { (void)pool_barrier_then(p, NULL, NULL); }
 
 /* The job on one thread. Time in which the thread did not run is lost to others, except for what
- * it slept at barriers, which those have taken away. The last meeting hands the sum to the
- * caller, so it does not count any more. */
+ * it slept at barriers, which those have subtracted. The last barrier gives the sum to the caller,
+ * so its own sleep is not counted. */
 static void do_share(struct pool *p, uint32_t idx) {
     int64_t wall_ns = clock_ns(CLOCK_MONOTONIC), ran_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     p->fn(p->ctx, idx, p->thread_count);
     wall_ns = clock_ns(CLOCK_MONOTONIC) - wall_ns;
     ran_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - ran_ns;
     atomic_fetch_add_explicit(&p->lost_ns, wall_ns - ran_ns, memory_order_relaxed);
-    meet(p, &(struct then){.fn = NULL});
+    arrive(p, &(struct then){.fn = NULL});
 }
 
 static void *worker_main(void *arg) {
     struct worker *w = arg;
     struct pool *p = w->pool;
     for (unsigned seen = 0;; seen += WORD_STEP) {
-        if (!spin_while(p, &p->epoch, seen, patience_of(p))) park_while(&p->epoch, seen);
+        if (!spin_while(p, &p->epoch, seen, spin_ns_of(p))) park_while(&p->epoch, seen);
         if (atomic_load_explicit(&p->stopping, memory_order_relaxed)) return NULL;
         do_share(p, w->idx);
     }
@@ -244,51 +243,51 @@ static void announce(struct pool *p) {
     raise_word(&p->epoch, epoch + WORD_STEP);
 }
 
-static void set_patience(struct pool *p, int64_t patience_ns, int64_t now_ns) {
-    p->mood.changed_ns = now_ns;
-    p->mood.window_ns = p->mood.lost_ns = p->mood.meetings = 0;
-    p->mood.on_trial = patience_ns == trial_patience(p);
-    atomic_store_explicit(&p->patience_ns, patience_ns, memory_order_relaxed);
+static void set_spin(struct pool *p, int64_t spin_ns, int64_t now_ns) {
+    p->control.changed_ns = now_ns;
+    p->control.window_ns = p->control.lost_ns = p->control.barriers = 0;
+    p->control.on_trial = spin_ns == trial_spin_ns(p);
+    atomic_store_explicit(&p->spin_ns, spin_ns, memory_order_relaxed);
 }
 
-static void lose_patience(struct pool *p, int64_t now_ns) {
-    struct mood *m = &p->mood;
+static void stop_spinning(struct pool *p, int64_t now_ns) {
+    struct spin_control *m = &p->control;
     if (m->on_trial)
         m->hold_ns = 2 * m->hold_ns < HOLD_NS_MAX ? 2 * m->hold_ns : HOLD_NS_MAX;
     else
         m->hold_ns = HOLD_NS_MIN;
-    set_patience(p, 0, now_ns);
+    set_spin(p, 0, now_ns);
 }
 
-/* Runs of a patient team, once there are enough of them to tell. */
+/* The runs of a pool that spins, once there are enough of them to judge. */
 static void judge_window(struct pool *p, int64_t now_ns) {
-    struct mood *m = &p->mood;
+    struct spin_control *m = &p->control;
     if (m->window_ns < WINDOW_NS) return;
-    bool is_much = m->lost_ns > m->window_ns / LOST_SHARE;
-    if (!p->crowded && is_much && m->lost_ns > m->meetings * WAKE_NS) {
-        lose_patience(p, now_ns);
+    bool is_large = m->lost_ns > m->window_ns / LOST_SHARE;
+    if (!p->yields && is_large && m->lost_ns > m->barriers * WAKE_NS) {
+        stop_spinning(p, now_ns);
         return;
     }
-    set_patience(p, p->crowded ? CROWD_NS : PATIENCE_NS, now_ns);
+    set_spin(p, p->yields ? YIELD_NS : SPIN_NS, now_ns);
     m->hold_ns = HOLD_NS_MIN;
 }
 
 /* After a run that began at `start_ns`. */
 static void judge(struct pool *p, int64_t start_ns) {
-    struct mood *m = &p->mood;
+    struct spin_control *m = &p->control;
     int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
     int64_t lost_ns = atomic_exchange_explicit(&p->lost_ns, 0, memory_order_relaxed);
-    uint32_t meetings = p->meetings;
-    p->meetings = 0;
-    if (patience_of(p) > 0) {
+    uint32_t barriers = p->barriers;
+    p->barriers = 0;
+    if (spin_ns_of(p) > 0) {
         m->window_ns += now_ns - start_ns;
         m->lost_ns += lost_ns;
-        m->meetings += meetings;
+        m->barriers += barriers;
         judge_window(p, now_ns);
     } else if (m->on_trial) {
-        lose_patience(p, now_ns);
+        stop_spinning(p, now_ns);
     } else if (now_ns - m->changed_ns >= m->hold_ns) {
-        set_patience(p, trial_patience(p), now_ns);
+        set_spin(p, trial_spin_ns(p), now_ns);
     }
 }
 
@@ -321,10 +320,10 @@ enum status pool_create(struct pool **out, uint32_t thread_count, struct err *er
     if (!p) return err_set(err, ST_NOMEM, "out of memory for %u threads", thread_count);
     memset(p, 0, bytes);
     p->thread_count = thread_count;
-    p->crowded = thread_count > pool_processors();
-    p->mood.on_trial = p->crowded;
-    atomic_init(&p->patience_ns, p->crowded ? CROWD_NS : PATIENCE_NS);
-    p->mood.hold_ns = HOLD_NS_MIN;
+    p->yields = thread_count > pool_processors();
+    p->control.on_trial = p->yields;
+    atomic_init(&p->spin_ns, p->yields ? YIELD_NS : SPIN_NS);
+    p->control.hold_ns = HOLD_NS_MIN;
     for (uint32_t i = 1; i < thread_count; i++) {
         p->workers[i] = (struct worker){.pool = p, .idx = i};
         int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);

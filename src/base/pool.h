@@ -1,14 +1,14 @@
-/* base/pool.h - a team of threads that work through one job together.
+/* base/pool.h - threads that run one job together.
  *
- * pool_run() calls `fn` once on every thread of the team, the caller being thread 0, and
- * returns when all have finished. Inside a run the threads meet at pool_barrier() as often as
- * they like: on a quiet machine it spins, because a sleeping barrier costs more than the work
- * between two of them; it sleeps at once while other programs want the processors, for spinning
- * would burn the time that a team mate needs; a team larger than the processors yields.
+ * pool_run() calls `fn` once on every thread of the pool, the caller being thread 0, and returns
+ * when all have finished. Inside a run the threads may call pool_barrier() any number of times. On
+ * a quiet machine the barrier spins, because sleeping costs more than the work between two
+ * barriers. While other programs use the processors it sleeps at once, because spinning would take
+ * time that another thread of the pool needs. A pool with more threads than processors yields.
  * Between runs the workers spin for a moment at most and then sleep, so an idle program uses no
  * processor.
  *
- * How work is split must never change its result: that is the job's business, not the pool's.
+ * How work is split must never change its result: the job ensures that, not the pool.
  *
  * Lifetime: create, run as often as needed, destroy. Thread: one caller at a time.
  */
@@ -32,12 +32,12 @@ void pool_destroy(struct pool *p); /* NULL is fine */
 
 void pool_run(struct pool *p, pool_fn *fn, void *ctx);
 
-/* Everything written before it by any thread of the team is seen after it by all. */
+/* Everything written before it by any thread of the pool is visible after it to all. */
 void pool_barrier(struct pool *p);
 
-/* The same, and before anybody goes on, whoever comes last calls `fn`, which sees what all have
- * written and whose writes all see: a small piece of work for one thread costs no meeting of its
- * own. Returns whether this thread was the one. */
+/* The same, and before any thread continues, the last thread to arrive calls `fn`, which sees what
+ * all have written and whose writes all see: a small piece of work for one thread costs no barrier
+ * of its own. Returns whether this thread was the last. */
 typedef void pool_then_fn(void *ctx);
 bool pool_barrier_then(struct pool *p, pool_then_fn *fn, void *ctx);
 
@@ -49,7 +49,8 @@ uint32_t pool_processors(void);
 /* Threads for so many processors: all of them, and from POOL_SPARE_FROM on one fewer. All threads
  * wait for the slowest, and whatever else runs, the program's own sockets among it, would make one
  * of them slow: of 16 virtual processors, 15 threads made 137 to 166 tokens a second where 16 made
- * 94 to 123 (Emerald Rapids, 2026-11). Of few processors one is too much to leave. */
+ * 94 to 123 (Emerald Rapids, 2026-11). With few processors, leaving one idle costs more than it
+ * saves. */
 enum { POOL_SPARE_FROM = 8 };
 uint32_t pool_threads_for(uint32_t processors);
 

@@ -1,4 +1,4 @@
-/* base/size.h - arithmetic on sizes that tells when it would wrap.
+/* base/size.h - arithmetic on sizes that reports overflow.
  *
  * Whatever multiplies or adds numbers that came from a file or a client does it here. Each
  * returns false, leaving *out alone, when the true result does not fit.

@@ -2,7 +2,8 @@
  *
  * A function that can fail returns `enum status`. Where a person will read the reason it also
  * takes a `struct err *` and fills it with one sentence that says what happened, where, and
- * what was expected; no newline, no full stop needed. Nobody logs and returns.
+ * what was expected; no newline, no full stop needed. A function that returns an error does not log
+ * it.
  */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
@@ -17,7 +18,7 @@ enum status {
     ST_IO,          /* the operating system failed while reading or writing              */
     ST_UNAVAILABLE, /* a service or tool outside this program cannot be reached          */
     ST_DEVICE,      /* the accelerator failed; its context is lost                       */
-    ST_CANCELLED,   /* somebody asked for the work to stop                               */
+    ST_CANCELLED,   /* the work was cancelled                                            */
 };
 
 enum { ERR_TEXT_BYTES = 512 };

@@ -1,4 +1,4 @@
-/* base/str.h - a borrowed run of bytes: text that somebody else owns.
+/* base/str.h - a borrowed run of bytes: text with another owner.
  *
  * Not NUL-terminated and may contain NUL bytes. Valid as long as its owner says.
  * Print one with "%.*s" and STR_ARG(s).

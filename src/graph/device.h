@@ -95,7 +95,7 @@ struct device_images {
     enum status (*write)(void *self, const struct device_image_out *out, struct err *err);
 };
 
-/* A step that has run, for whoever watches. */
+/* A step that has run, as the profiler's callback gets it. */
 struct device_run {
     const struct tape *tape;
     const struct step *step;
@@ -119,7 +119,7 @@ typedef void device_watch_fn(void *ctx, const struct device_run *run,
 /* For `jitney profile`: where time goes, and what the device could do at best. */
 struct device_profiler {
     /* Have `fn` called behind every run, on the thread that submitted it, with where its time
-     * went; NULL ends it. Costs nothing while nobody watches. ST_NOMEM. */
+     * went; NULL ends it. Costs nothing while there is no callback. ST_NOMEM. */
     enum status (*watch)(void *self, device_watch_fn *fn, void *ctx);
 
     /* Measure the ceilings. Takes a second or so. */

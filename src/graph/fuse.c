@@ -1,7 +1,7 @@
 /* graph/fuse.c - neighbours become one op where that saves a pass over memory and a barrier.
  *
  *   norm, act, attention -> quant   the producer writes the quantised row itself, and the
- *                                   floats only if somebody else reads them
+ *                                   floats only if another op reads them
  *   matmul -> add                   the product is added straight into the residual
  *
  * No fusion changes a bit: the same numbers are rounded at the same places.

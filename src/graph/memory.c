@@ -1,9 +1,9 @@
-/* graph/memory.c - a place in the slab for every value.
+/* graph/memory.c - an offset in the slab for every value.
  *
- * A value lives from the first op that touches it to the last; what a product reads lives through
- * an act behind it, too. Values are placed in the order of their birth, each at the lowest offset
- * where it meets no value that lives at the same time. The result is within a few per cent of the
- * peak on the tapes of our architectures.
+ * A value is live from the first op that touches it to the last; what a product reads stays live
+ * through an activation after it. Values are placed in the order in which they become live, each at
+ * the lowest offset where it overlaps no value that is live at the same time. The result is within
+ * a few per cent of the peak on the tapes of our architectures.
  */
 #include <stdlib.h>
 
@@ -21,13 +21,13 @@ static void note_use(struct tape *t, value_id v, uint32_t op) {
     value->last_op = op;
 }
 
-/* What a product reads lives through an act behind it: a device may apply the act to some columns
- * while it still computes others. */
+/* What a product reads stays live through an activation after it: a device may apply the act to
+ * some columns while it still computes others. */
 static bool is_followed(const struct tape *t, uint32_t op) {
     return t->ops[op].kind == OP_MATMUL && op + 1 < t->op_count && t->ops[op + 1].kind == OP_ACT;
 }
 
-static void find_lives(struct tape *t) {
+static void find_live_ranges(struct tape *t) {
     for (uint32_t v = 0; v < t->value_count; v++) t->values[v].first_op = UINT32_MAX;
     for (uint32_t i = 0; i < t->op_count; i++) {
         struct op_access a = op_access(&t->ops[i]);
@@ -55,7 +55,7 @@ static bool lives_overlap(const struct tape_value *a, const struct tape_value *b
     return a->first_op <= b->last_op && b->first_op <= a->last_op;
 }
 
-/* The lowest offset at which `v` of `bytes` meets none of the placed values. Each collision
+/* The lowest offset at which `v` of `bytes` overlaps no placed value. Each collision
  * moves the candidate up, so the loop ends after at most `count` moves. */
 static size_t find_offset(const struct tape *t, const struct place *placed, uint32_t count,
                           const struct tape_value *v, size_t bytes) {
@@ -76,9 +76,11 @@ static size_t find_offset(const struct tape *t, const struct place *placed, uint
 }
 
 enum status tape_assign_memory(struct tape *t, struct err *err) {
-    find_lives(t);
+    find_live_ranges(t);
     struct place *placed = mem_alloc_array(t->value_count, sizeof(*placed));
-    if (!placed) return err_set(err, ST_NOMEM, "out of memory while planning the forward pass");
+    if (!placed)
+        return err_set(err, ST_NOMEM,
+                       "out of memory while assigning memory to the values of the forward pass");
     uint32_t count = 0;
     enum status st = ST_OK;
     t->slab_bytes = 0;

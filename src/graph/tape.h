@@ -3,7 +3,7 @@
  * An architecture declares values and pushes ops in order; tape_finish() checks every shape,
  * fuses neighbours (a quantisation into the op that makes the numbers, a residual addition
  * into the product before it), and gives every value a place in one slab of scratch memory,
- * values with disjoint lives sharing it. Nothing is built or allocated in a step.
+ * values that are never live at the same time sharing it. Nothing is built or allocated in a step.
  *
  * Lifetime: one per model. Thread: read-only once finished.
  */
@@ -37,7 +37,7 @@ enum { TAPE_VALUES_MAX = 16384, TAPE_OPS_MAX = 16384 };
 enum status tape_create(struct tape **out);
 void tape_destroy(struct tape *t); /* NULL is fine */
 
-/* Running out of room is remembered and told by tape_finish. */
+/* Running out of room is remembered and reported by tape_finish. */
 value_id tape_value(struct tape *t, const char *name, enum rows_kind rows, enum value_type type,
                     uint32_t cols);
 struct operand tape_all(const struct tape *t, value_id v); /* all its columns */
@@ -46,7 +46,7 @@ extern const struct operand operand_none;
 void tape_push(struct tape *t, const struct op *op);
 void tape_set_layer(struct tape *t, int32_t layer); /* stamped on the ops that follow */
 
-/* Values that the engine reads after a run: they live to the end. */
+/* Values that the engine reads after a run: they stay live to the end. */
 void tape_set_output(struct tape *t, value_id v);
 value_id tape_output(const struct tape *t);
 

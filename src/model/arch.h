@@ -39,7 +39,7 @@ struct arch {
 
 extern const struct arch *const archs[]; /* NULL-terminated; arch_list.c */
 
-/* By the name a file of that kind uses; NULL if nobody knows it. */
+/* By the name a file of that kind uses; NULL if no architecture has it. */
 const struct arch *arch_find(const char *name, bool is_hf);
 
 #endif

@@ -1,9 +1,9 @@
-/* Goal:   where threads meet, and which of them does what, changes no bit: not with few rows, of
- *         which whoever comes last to a meeting does the little ops for all, nor with more. And
- *         the little ops of a decoding layer do have no meetings of their own.
+/* Goal:   where the barriers are, and which thread does what, changes no bit: not with few rows,
+ *         where the last thread to arrive at a barrier runs the small ops alone, nor with more. And
+ *         the small ops of a decoding layer have no barriers of their own.
  * Method: seeded random tapes of every kind of op over a few values, in any order and in place, run
  *         with 1 .. 9 rows, some of them skipped, by 1 .. 5 threads on every table; the result and
- *         the cache against those of one thread of the reference. A missing meeting would also
+ *         the cache against those of one thread of the reference. A missing barrier would also
  *         show under a thread sanitizer. Stages of a layer's tape are counted. */
 #include <math.h>
 
@@ -407,11 +407,11 @@ static uint32_t count_meetings(const struct tape *t, uint32_t rows, uint32_t thr
     bool follows[32] = {false};
     assert_true(tape_op_count(t) <= 32);
     for (uint32_t i = 0; i < tape_op_count(t); i++) follows[i] = stage_may_follow(t, i);
-    uint32_t count = stages_make(t, follows, stages), meetings = 0, at = 0;
+    uint32_t count = stages_make(t, follows, stages), barriers = 0, at = 0;
     while (at < count && tape_op(t, stages[at].first)->kind != OP_MATMUL) at++;
     at = stages_serial_end(stages, count, at + 1, &step, threads);
-    for (; at < count; meetings++) at = stages_serial_end(stages, count, at + 1, &step, threads);
-    return meetings;
+    for (; at < count; barriers++) at = stages_serial_end(stages, count, at + 1, &step, threads);
+    return barriers;
 }
 
 static void test_a_layer_meets_five_times_with_one_row_and_nine_times_with_many(void **state) {

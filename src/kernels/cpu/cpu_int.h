@@ -1,8 +1,8 @@
 /* kernels/cpu/cpu_int.h - what the files of the CPU device share.
  *
  * A run is walked by all threads of the pool at once: each op function does the share of
- * thread `ith` of `nth`, and the threads meet behind every stage (kernels/cpu/stage.h), of which
- * the little ones are done by one thread for all, as share 0 of 1. Work is shared out by rows,
+ * thread `ith` of `nth`, and every stage ends in a barrier (kernels/cpu/stage.h); one thread runs
+ * the small stages alone, as share 0 of 1. Work is shared out by rows,
  * panels or heads; every output element is computed wholly by one thread in the order that
  * kernels/cpu/numerics.h states, so the number of threads changes no bits.
  *
@@ -40,7 +40,7 @@ struct cpu_run {
     const int32_t *slots; /* [slot_count] the token that was sampled last into each; -1: none */
     uint32_t slot_count;
     struct pool *pool;
-    struct op_timer *watch; /* NULL: nobody does */
+    struct op_timer *timer; /* NULL: profiling is off */
 };
 
 typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);

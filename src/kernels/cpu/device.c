@@ -26,7 +26,7 @@ struct cpu_device {
     struct page_arena panels;
     struct image_source *image; /* NULL: weights are packed */
     struct device_image_use image_use;
-    struct op_timer *watch; /* NULL: nobody does */
+    struct op_timer *timer; /* NULL: profiling is off */
     char name[NAME_BYTES];
     char layout[LAYOUT_BYTES];
 };
@@ -150,7 +150,7 @@ static void cpu_destroy_program(void *self, struct device_program *p) {
 static enum status cpu_submit(void *self, struct device_program *p, const struct step *step,
                               struct err *err) {
     (void)err;
-    cpu_program_submit(p, step, ((struct cpu_device *)self)->watch);
+    cpu_program_submit(p, step, ((struct cpu_device *)self)->timer);
     return ST_OK;
 }
 
@@ -164,11 +164,11 @@ static enum status cpu_collect(void *self, struct device_program *p, struct devi
 
 /* ---- profiling ---- */
 
-static enum status op_timer(void *self, device_watch_fn *fn, void *ctx) {
+static enum status cpu_set_watch(void *self, device_watch_fn *fn, void *ctx) {
     struct cpu_device *dev = self;
-    op_timer_destroy(dev->watch);
-    dev->watch = fn ? op_timer_create(pool_threads(dev->pool), fn, ctx) : NULL;
-    return fn && !dev->watch ? ST_NOMEM : ST_OK;
+    op_timer_destroy(dev->timer);
+    dev->timer = fn ? op_timer_create(pool_threads(dev->pool), fn, ctx) : NULL;
+    return fn && !dev->timer ? ST_NOMEM : ST_OK;
 }
 
 static enum status cpu_measure_peaks(void *self, struct peaks *out, struct err *err) {
@@ -183,14 +183,14 @@ static struct work cpu_count_work(void *self, const struct device_run *run, cons
 }
 
 static const struct device_profiler cpu_profiler = {
-    .watch = op_timer,
+    .watch = cpu_set_watch,
     .peaks = cpu_measure_peaks,
     .op_work = cpu_count_work,
 };
 
 static void cpu_close(void *self) {
     struct cpu_device *dev = self;
-    op_timer_destroy(dev->watch);
+    op_timer_destroy(dev->timer);
     for (struct list_link *l; (l = list_pop_first(&dev->weights));)
         pack_free(LIST_ITEM(l, struct packed, in_device));
     (void)image_source_close(dev->image, NULL);

@@ -53,7 +53,7 @@ static enum status say_read(struct err *err, const char *what) {
 }
 
 /* Where all may write, anybody can leave an image that bends every answer. Taken are those of ours,
- * of root, and of whoever owns the folder and so decides who writes there. */
+ * of root, and of the owner of the folder, who decides who writes there. */
 static bool is_trusted(const char *path, const struct stat *info) {
     char folder[PATH_BYTES];
     struct stat dir;

@@ -8,7 +8,7 @@
  * all rows of a block.
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
- * to back, which memory likes best; whoever is done helps those who are not. With more of them
+ * to back, which memory likes best; a thread that is done helps the others. With more of them
  * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With enough for every thread
  * each owns rows instead: what it computes it will read itself, which matters where processors do
  * not share a cache. In each case one whose processor is disturbed does less, and nobody waits for
@@ -355,7 +355,7 @@ static void run_claims(const struct mm_job *j) {
 }
 
 /* A thread's rows, those that it has in the row ops around, too, go through all panels: they stay
- * in its own caches. Whoever is done helps the others. */
+ * in its own caches. A thread that is done helps the others. */
 static void run_own_rows(const struct mm_job *j) {
     struct mm_block block;
     struct mm_chunks chunks = chunks_of(j, CLAIMS_PER_THREAD);

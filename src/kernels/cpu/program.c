@@ -168,7 +168,7 @@ struct alone {
 
 static void run_alone(void *ctx) {
     const struct alone *a = ctx;
-    struct lap lap = lap_begin_serial(a->x->watch);
+    struct lap lap = lap_begin_serial(a->x->timer);
     for (uint32_t i = a->ops.first; i < a->ops.end; i++) {
         run_op(a->x, i, 0, 1);
         lap_work(&lap, i);
@@ -180,7 +180,7 @@ static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
     const struct workspace *p = x->workspace;
     uint64_t mode = fp_mode_enter();
     workspace_fill_ropes(x, ith, nth);
-    struct lap lap = lap_begin(x->watch, ith);
+    struct lap lap = lap_begin(x->timer, ith);
     for (uint32_t at = 0; at < p->stage_count;) {
         const struct stage *s = &p->stages[at];
         for (uint32_t i = s->first; i < s->end; i++) {
@@ -195,7 +195,7 @@ static void run_share(void *ctx, uint32_t ith, uint32_t nth) {
     fp_mode_leave(mode);
 }
 
-static void run_rows(struct device_program *p, const struct step *step, struct op_timer *watch) {
+static void run_rows(struct device_program *p, const struct step *step, struct op_timer *timer) {
     struct device_run run = {.tape = p->options.tape, .step = step, .kv = p->options.kv};
     struct cpu_run x = {
         .table = p->parts.table,
@@ -207,12 +207,12 @@ static void run_rows(struct device_program *p, const struct step *step, struct o
         .slots = p->slots,
         .slot_count = p->options.slot_count,
         .pool = p->parts.pool,
-        .watch = watch,
+        .timer = timer,
     };
     workspace_reset_claims(p->workspace);
-    if (watch) op_timer_begin(watch, &run);
+    if (timer) op_timer_begin(timer, &run);
     pool_run(p->parts.pool, run_share, &x);
-    if (watch) op_timer_end(watch, &run);
+    if (timer) op_timer_end(timer, &run);
 }
 
 /* ---- outputs ---- */
@@ -257,14 +257,14 @@ static void check_sizes(const struct device_program *p, const struct step *step)
     CHECK(step->hands_over || step->output_count == 0 || p->samplers);
 }
 
-void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *watch) {
+void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *timer) {
     int64_t start_us = clock_now(&clock_real);
     CHECK(!p->step); /* the step before was collected */
     check_sizes(p, step);
     p->step = step;
     affinity_bind_caller(p->parts.affinity);
     do_moves(p, step);
-    if (step->row_count > 0) run_rows(p, step, watch);
+    if (step->row_count > 0) run_rows(p, step, timer);
     if (step->output_count > 0 && !step->hands_over) pool_run(p->parts.pool, sample_share, p);
     p->elapsed_us = clock_now(&clock_real) - start_us;
 }

@@ -29,8 +29,8 @@ enum status cpu_program_create(const struct cpu_program_parts *parts,
                                struct err *err);
 void cpu_program_destroy(struct device_program *p); /* NULL is fine */
 
-/* `watch`: NULL if nobody does. */
-void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *watch);
+/* `timer`: NULL if profiling is off. */
+void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *timer);
 void cpu_program_collect(struct device_program *p, struct device_result *out);
 
 #endif

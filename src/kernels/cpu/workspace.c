@@ -23,8 +23,8 @@ struct workspace_claims {
 };
 
 /* How far a thread's share of one op is taken: which op of which run, then PIECE_BITS of the next
- * piece. A word that speaks of another op says that nothing of this one is taken yet, so nobody
- * has to reset it, and a thread that comes late finds what others did for it. */
+ * piece. A word of another op means that nothing of this op is taken yet, so no thread has
+ * to reset it, and a late thread finds what others did for it. */
 struct workspace_taker {
     _Alignas(CACHE_LINE) atomic_ullong at;
 };
@@ -146,7 +146,7 @@ static enum status allocate(struct workspace *p, uint32_t threads, struct err *e
 enum status workspace_create(struct workspace **out, const struct tape *t,
                              const struct cpu_kernels *k, uint32_t threads, struct err *err) {
     struct workspace *p = mem_zalloc(sizeof(*p));
-    if (!p) return err_set(err, ST_NOMEM, "cpu: out of memory for the plan of a tape");
+    if (!p) return err_set(err, ST_NOMEM, "cpu: out of memory for the workspace of a tape");
     p->tape = t;
     enum status st = measure(p, k, err);
     if (st == ST_OK) st = allocate(p, threads, err);
@@ -212,8 +212,8 @@ bool workspace_follows(const struct workspace *p, const struct op *act, uint32_t
     return rows < CLAIM_ROWS_MIN && p->follows[act - tape_op(p->tape, 0)];
 }
 
-/* The order makes what others wrote in the chunk's columns seen by whoever is last. The reset needs
- * none: the next op that counts comes behind a meeting. */
+/* The order makes what others wrote in the chunk's columns visible to the last thread. The reset
+ * needs none: the next op that counts comes after a barrier. */
 bool workspace_finishes(const struct workspace *p, uint32_t chunk, uint32_t cols, uint32_t all) {
     atomic_uint *done = &p->chunks[chunk].cols;
     if (atomic_fetch_add_explicit(done, cols, memory_order_acq_rel) + cols < all) return false;

@@ -1,4 +1,4 @@
-/* kernels/cpu/workspace.h - what the CPU device works out once for each tape.
+/* kernels/cpu/workspace.h - what the CPU device keeps for each tape.
  *
  * The stages of a run, the tables of cosines and sines that rope ops share, each thread's
  * scratch memory, and counters from which threads claim or take the work of an op.
@@ -65,7 +65,7 @@ void workspace_reset_claims(struct workspace *p);
  * thread's share; and how many of few rows. */
 enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
 
-/* The next unit of an op's work that nobody has taken yet in this run; counts on past the last
+/* The next unit of an op's work that no thread has taken yet in this run; counts on past the last
  * one. The claim orders nothing: what a unit reads was written before a barrier that precedes
  * the op, and what it writes is read after the one that follows. */
 uint32_t workspace_claim(const struct workspace *p, uint32_t op_idx);
@@ -74,24 +74,24 @@ uint32_t workspace_claim(const struct workspace *p, uint32_t op_idx);
 enum { WORKSPACE_PIECES_MAX = (1 << 16) - 1 };
 
 /* Where a thread should do what is its own, a stream through memory or rows in its caches: every
- * thread has a share of the op's work and takes it piece by piece, and whoever is done takes from
+ * thread has a share of the op's work and takes it piece by piece; a thread that is done takes from
  * the shares of others. The next piece of `owner`'s share; `pieces` if none is left. Orders
  * nothing, like a claim. */
 uint32_t workspace_take(const struct workspace *p, uint32_t op_idx, uint32_t owner,
                         uint32_t pieces);
 
 /* Of an op's shares, at most `shares` of which have pieces, some have pieces left: one look where
- * asking each would be one for every thread, most of them in vain. May say yes a moment longer, and
+ * asking each would be one for every thread, mostly for nothing. May say yes a moment longer, and
  * to the end where fewer have pieces. */
 bool workspace_has_left(const struct workspace *p, uint32_t op_idx, uint32_t shares);
 
-/* With few rows an act follows its product: whoever finishes the last of a chunk's columns, of gate
- * and of up, does the act of that chunk, and nobody has to meet between the two. */
+/* With few rows an activation follows its product without a barrier: the thread that finishes the
+ * last of a chunk's columns, of gate and of up, activates that chunk. */
 enum { WORKSPACE_CHUNK_COLS = 256 };
 bool workspace_follows(const struct workspace *p, const struct op *act, uint32_t rows);
 
-/* `cols` more columns of a chunk are done. True for whoever did the last of `all`: it sees what all
- * have written, and the count begins anew. */
+/* `cols` more columns of a chunk are done. True for the thread that did the last of `all`: it sees
+ * what all have written, and the count begins anew. */
 bool workspace_finishes(const struct workspace *p, uint32_t chunk, uint32_t cols, uint32_t all);
 
 /* Fill the rope tables for the step's rows: the share of one thread. */

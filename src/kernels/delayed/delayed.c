@@ -381,7 +381,7 @@ static enum status delayed_collect(void *self, struct device_program *p, struct 
     return st;
 }
 
-/* ---- birth and death ---- */
+/* ---- open and close ---- */
 
 static void delayed_close(void *self) {
     struct delayed *d = self;

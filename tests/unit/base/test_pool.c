@@ -1,7 +1,7 @@
-/* Goal: a team meets, sleeps and wakes correctly in both of its moods, and costs nothing when idle.
+/* Goal: a pool's barriers are correct whether it spins or sleeps, and an idle pool costs nothing.
  *
  * Method: jobs in which every thread checks at every barrier what all others wrote before it, with
- * fewer and more threads than processors, with team mates that come late by less and by more than
+ * fewer and more threads than processors, with threads that are late by less and by more than
  * the patience, and beside processes that burn the processors until the team must change its mood.
  * A lost wake-up is a hang, which the alarm turns into a failure. Time used is the process's own
  * clock of processor time, which other programs do not move.
@@ -19,7 +19,7 @@
 
 #include "base/pool.h"
 
-enum { ALARM_S = 240, THREADS_MAX = 8, MEETINGS = 50, BURNERS = 4, BURN_S = 20 };
+enum { ALARM_S = 240, THREADS_MAX = 8, BARRIERS = 50, BURNERS = 4, BURN_S = 20 };
 
 static int64_t now_us(clockid_t id) {
     struct timespec t;
@@ -34,19 +34,19 @@ static void sleep_us(int64_t us) {
 
 struct job {
     struct pool *pool;
-    uint64_t slots[THREADS_MAX]; /* the meeting that a thread has come to */
+    uint64_t slots[THREADS_MAX]; /* the barrier that a thread has come to */
     uint64_t wrong[THREADS_MAX]; /* how often another's was not seen */
-    int64_t late_us;             /* thread (meeting % count) comes so late, every tenth time */
+    int64_t late_us;             /* thread (barrier % count) is so late, every tenth time */
 };
 
 /* Between two barriers everybody writes, between the next two everybody reads. */
 static void meet_often(void *ctx, uint32_t idx, uint32_t count) {
     struct job *j = ctx;
-    for (uint64_t meeting = 1; meeting <= MEETINGS; meeting++) {
-        if (j->late_us && meeting % 10 == 0 && meeting / 10 % count == idx) sleep_us(j->late_us);
-        j->slots[idx] = meeting;
+    for (uint64_t barrier = 1; barrier <= BARRIERS; barrier++) {
+        if (j->late_us && barrier % 10 == 0 && barrier / 10 % count == idx) sleep_us(j->late_us);
+        j->slots[idx] = barrier;
         pool_barrier(j->pool);
-        for (uint32_t i = 0; i < count; i++) j->wrong[idx] += j->slots[i] != meeting;
+        for (uint32_t i = 0; i < count; i++) j->wrong[idx] += j->slots[i] != barrier;
         pool_barrier(j->pool);
     }
 }
@@ -58,7 +58,7 @@ static void run_often(uint32_t threads, uint32_t runs, int64_t late_us, int64_t 
     for (uint32_t run = 0; run < runs; run++) {
         for (uint32_t i = 0; i < threads; i++) j.slots[i] = 0;
         pool_run(j.pool, meet_often, &j);
-        for (uint32_t i = 0; i < threads; i++) assert_int_equal(j.slots[i], MEETINGS);
+        for (uint32_t i = 0; i < threads; i++) assert_int_equal(j.slots[i], BARRIERS);
         for (uint32_t i = 0; i < threads; i++) assert_int_equal(j.wrong[i], 0);
         if (pause_us) sleep_us(pause_us);
     }
@@ -83,7 +83,7 @@ static void test_workers_that_have_gone_to_sleep_between_runs_come_back(void **s
     run_often(4, 20, 0, 2000);
 }
 
-/* A sum that whoever comes last makes for all. */
+/* A sum that the last thread to arrive makes for all. */
 struct sums {
     struct job job;
     uint64_t sum, calls;
@@ -100,17 +100,17 @@ static void add_slots(void *ctx) {
 
 static void sum_often(void *ctx, uint32_t idx, uint32_t count) {
     struct sums *s = ctx;
-    for (uint64_t meeting = 1; meeting <= MEETINGS; meeting++) {
-        if (meeting % 10 == 0 && meeting / 10 % count == idx) sleep_us(s->job.late_us);
-        s->job.slots[idx] = meeting * (idx + 1);
+    for (uint64_t barrier = 1; barrier <= BARRIERS; barrier++) {
+        if (barrier % 10 == 0 && barrier / 10 % count == idx) sleep_us(s->job.late_us);
+        s->job.slots[idx] = barrier * (idx + 1);
         s->mine[idx] += pool_barrier_then(s->job.pool, add_slots, s);
-        s->job.wrong[idx] += s->sum != meeting * count * (count + 1) / 2;
-        s->job.wrong[idx] += s->calls != meeting;
+        s->job.wrong[idx] += s->sum != barrier * count * (count + 1) / 2;
+        s->job.wrong[idx] += s->calls != barrier;
         pool_barrier(s->job.pool);
     }
 }
 
-static void test_whoever_comes_last_works_for_all(void **state) {
+static void test_the_last_thread_to_arrive_works_for_all(void **state) {
     (void)state;
     static const int64_t late_us[] = {0, 1500};
     for (uint32_t threads = 1; threads <= THREADS_MAX; threads++)
@@ -123,7 +123,7 @@ static void test_whoever_comes_last_works_for_all(void **state) {
                 assert_int_equal(s.job.wrong[t], 0);
                 mine += s.mine[t];
             }
-            assert_int_equal(mine, MEETINGS);
+            assert_int_equal(mine, BARRIERS);
             pool_destroy(s.job.pool);
         }
 }
@@ -197,7 +197,7 @@ static void test_of_eight_processors_and_more_one_is_left_to_others(void **state
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_written_before_a_barrier_is_seen_after_it),
-        cmocka_unit_test(test_whoever_comes_last_works_for_all),
+        cmocka_unit_test(test_the_last_thread_to_arrive_works_for_all),
         cmocka_unit_test(test_of_eight_processors_and_more_one_is_left_to_others),
         cmocka_unit_test(test_mates_that_are_late_are_waited_for_awake_and_asleep),
         cmocka_unit_test(test_workers_that_have_gone_to_sleep_between_runs_come_back),

@@ -75,7 +75,7 @@ static void test_norm_quant_product_and_add_become_two_ops(void **state) {
     tape_destroy(t);
 }
 
-static void test_floats_are_kept_while_somebody_reads_them(void **state) {
+static void test_floats_are_kept_while_another_op_reads_them(void **state) {
     (void)state;
     struct tape *t;
     assert_int_equal(tape_create(&t), ST_OK);
@@ -274,7 +274,7 @@ static void test_dump_and_drawing_name_every_op(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm_quant_product_and_add_become_two_ops),
-        cmocka_unit_test(test_floats_are_kept_while_somebody_reads_them),
+        cmocka_unit_test(test_floats_are_kept_while_another_op_reads_them),
         cmocka_unit_test(test_a_product_that_is_read_again_is_not_fused),
         cmocka_unit_test(test_a_product_of_the_residual_itself_is_not_fused),
         cmocka_unit_test(test_wrong_shapes_are_named),

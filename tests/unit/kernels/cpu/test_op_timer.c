@@ -1,6 +1,6 @@
-/* Goal:   a watched run says where its time went and computes the same bits; one that nobody
- *         watches calls nobody. What an op has to do is counted from its step, and the ceiling
- *         that binds it is the one that takes longest.
+/* Goal:   a profiled run reports where its time went and computes the same bits; without a
+ *         callback nothing is called. What an op has to do is counted from its step, and the
+ *         ceiling that binds it is the one that takes longest.
  * Method: a tape of three ops on two threads, with the device's own clock; amounts of work against
  *         sums done by hand. */
 #include <setjmp.h>
@@ -29,8 +29,8 @@ struct rig {
     struct tape *tape;
     struct device_program *program;
     struct step *step;
-    struct device_run run; /* as a watch is told of it */
-    /* What the watch told. */
+    struct device_run run; /* as the callback gets it */
+    /* What the callback got. */
     uint32_t calls;
     struct device_run told_run;
     struct device_times times;
@@ -132,7 +132,7 @@ static void test_a_watched_run_says_where_its_time_went(void **state) {
     rig_close(&r);
 }
 
-static void test_nobody_is_called_who_does_not_watch(void **state) {
+static void test_without_a_callback_nothing_is_called(void **state) {
     (void)state;
     struct rig r;
     float out[ROWS][OUT];
@@ -238,7 +238,7 @@ static void test_ceilings_are_measured_on_the_devices_threads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_watched_run_says_where_its_time_went),
-        cmocka_unit_test(test_nobody_is_called_who_does_not_watch),
+        cmocka_unit_test(test_without_a_callback_nothing_is_called),
         cmocka_unit_test(test_watching_changes_no_bit),
         cmocka_unit_test(test_a_product_reads_each_packed_weight_once),
         cmocka_unit_test(test_attention_reads_what_its_rows_see),

@@ -101,7 +101,7 @@ static void test_each_slot_keeps_its_own_token(void **state) {
     rig_close(&r);
 }
 
-static void test_a_slot_that_nobody_filled_has_no_token(void **state) {
+static void test_a_slot_that_was_never_filled_has_no_token(void **state) {
     (void)state;
     struct rig r;
     rig_open(&r);
@@ -124,7 +124,7 @@ static void test_a_failed_row_empties_its_slot(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_slot_keeps_its_own_token),
-        cmocka_unit_test(test_a_slot_that_nobody_filled_has_no_token),
+        cmocka_unit_test(test_a_slot_that_was_never_filled_has_no_token),
         cmocka_unit_test(test_a_failed_row_empties_its_slot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
