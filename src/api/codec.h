@@ -24,7 +24,11 @@
 
 struct json;
 
-enum stream_framing { FRAMING_SSE, FRAMING_LINES };
+/* How a piece with its number and, where the wire format has one, its event type is written:
+ *     SSE    "id: 7\nevent: TYPE\ndata: DATA\n\n"
+ *     LINES  "DATA\n"
+ *     LIST   {"id":7,"event":"TYPE","data":DATA}, with commas between them */
+enum stream_framing { FRAMING_SSE, FRAMING_LINES, FRAMING_LIST };
 
 struct encoder;
 
@@ -60,10 +64,9 @@ const struct codec *codec_find(const char *name); /* NULL if unknown */
 enum status codec_decode(const struct codec *codec, struct json *doc, struct api_request *r,
                          struct api_error *e);
 
-/* A view of an answer's log in its codec, from the first event on. Pieces are numbered from 1,
- * the same for every view. Resuming after piece N is a new view that leaves out the first N. */
-typedef void piece_fn(void *ctx, uint32_t number, struct str name, struct str data);
-
+/* A view of an answer's log in its codec, from the first event on. It is written piece by piece: a
+ * server-sent event, a line or an item of a list. Pieces are numbered from 1, the same for every
+ * view. Resuming after piece N is a new view that leaves out the first N. */
 enum { ENCODER_NOTES = 8 };
 struct encoder {
     const struct codec *codec;
@@ -76,23 +79,21 @@ struct encoder {
     uint32_t notes[ENCODER_NOTES]; /* the codec's own state: which item is open and the like */
     struct buf scratch;            /* the codec's, for the piece under construction */
     struct buf text;               /* the codec's: what it must repeat at the end */
-    struct buf pending;            /* pieces that encoder_run has still to send */
-    piece_fn *put;
-    void *ctx;
+    enum stream_framing framing;
+    struct buf *out; /* the caller's, during encoder_run */
 };
 void encoder_init(struct encoder *e, const struct codec *codec, const struct answer *answer,
-                  uint32_t after, piece_fn *put, void *ctx);
+                  uint32_t after, enum stream_framing framing);
 void encoder_deinit(struct encoder *e);
 
-/* Write the events since the last call, and the end once the answer is complete. Nothing is
- * written before the first event, so that the first piece means the first token. Writes at most
+/* Append to `out` the events since the last call, and the end once the answer is complete. Nothing
+ * is written before the first event, so that the first piece means the first token. Writes at most
  * `events_max` events, so that a slow client receives no more than it can take (back-pressure).
  * True: no event is left. */
-bool encoder_run(struct encoder *e, uint32_t events_max);
+bool encoder_run(struct encoder *e, uint32_t events_max, struct buf *out);
 
-/* For codecs: add a piece; encoder_run sends it when the codec has returned. `name` is the event's
- * type where the wire format has one; may be empty. If a scratch buffer has failed, nothing is
- * added and e->status says so. */
+/* For codecs: write a piece. `name` is its event type, or empty. If a scratch buffer has failed,
+ * nothing is written and e->status says so. */
 void encoder_put(struct encoder *e, struct str name, struct str data);
 
 #endif

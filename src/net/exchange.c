@@ -205,8 +205,12 @@ void http_stream_begin(struct http_exchange *x, uint32_t status, const struct ht
 }
 
 void http_stream_put(struct http_exchange *x, struct str bytes) {
+    buf_put_str(http_stream_buf(x), bytes);
+}
+
+struct buf *http_stream_buf(struct http_exchange *x) {
     CHECK(x->is_streaming);
-    buf_put_str(&x->out, bytes);
+    return &x->out;
 }
 
 void http_stream_flush(struct http_exchange *x) {

@@ -170,13 +170,15 @@ struct http_reply {
 };
 void http_reply(struct http_exchange *x, const struct http_reply *r);
 
-/* Send a response in pieces. put copies its bytes; flush sends everything that was put since the
- * last flush in one write (one chunk, or one DATA frame if it fits). The headers of begin are sent
- * with the first flush. abort ends the response so that the client sees an error (no last chunk,
- * RST_STREAM). The caller must not use the exchange after end or abort. */
+/* Send a response in pieces. put copies its bytes; buf returns the buffer that put writes to, valid
+ * until the next flush. flush sends everything that was put since the last flush in one write (one
+ * chunk, or one DATA frame if it fits). The headers of begin are sent with the first flush. abort
+ * ends the response so that the client sees an error (no last chunk, RST_STREAM). The caller must
+ * not use the exchange after end or abort. */
 void http_stream_begin(struct http_exchange *x, uint32_t status, const struct http_header *headers,
                        uint32_t header_count);
 void http_stream_put(struct http_exchange *x, struct str bytes);
+struct buf *http_stream_buf(struct http_exchange *x);
 void http_stream_flush(struct http_exchange *x);
 void http_stream_end(struct http_exchange *x); /* flushes */
 void http_stream_abort(struct http_exchange *x);

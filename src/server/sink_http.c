@@ -20,7 +20,6 @@
 
 enum {
     EVENTS_A_RUN = 64,
-    PREFIX_BYTES = 32,
     POOL_FROM_ENTRIES = 4096, /* of log-probabilities; writing one takes about a microsecond */
 };
 static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
@@ -169,7 +168,7 @@ struct stream_sink {
     struct sink base;
     struct http_request *http; /* NULL: it has ended */
     struct encoder encoder;
-    bool is_sse, has_put;
+    bool is_sse;
     bool is_waiting;           /* for the client to read */
     struct list_link in_pings; /* SSE only: heartbeats */
     uint64_t written_ms;
@@ -191,7 +190,6 @@ static void delay_ping(struct stream_sink *t) {
 
 static void flush(struct stream_sink *t) {
     http_stream_flush(t->http->x);
-    t->has_put = false;
     delay_ping(t);
 }
 
@@ -204,39 +202,6 @@ void sink_streams_ping(struct server *s) {
         if (!t->is_waiting) http_stream_put(t->http->x, STR(": ping\n\n"));
         flush(t);
     }
-}
-
-/* "id: N\n" and, where no name is to come, "data: ": one write, and no printf, because it is done
- * for every token. */
-static void put_prefix(struct http_exchange *x, uint32_t number, bool has_name) {
-    char text[PREFIX_BYTES];
-    size_t at = sizeof(text), tail = has_name ? 1 : 7;
-    at -= tail;
-    memcpy(text + at, "\ndata: ", tail);
-    do text[--at] = (char)('0' + number % 10);
-    while ((number /= 10) > 0);
-    at -= 4;
-    memcpy(text + at, "id: ", 4);
-    http_stream_put(x, (struct str){text + at, sizeof(text) - at});
-}
-
-static void put_event(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct stream_sink *t = ctx;
-    struct http_exchange *x = t->http->x;
-    t->has_put = true;
-    if (!t->is_sse) {
-        http_stream_put(x, data);
-        http_stream_put(x, STR("\n"));
-        return;
-    }
-    put_prefix(x, number, name.len > 0);
-    if (name.len > 0) {
-        http_stream_put(x, STR("event: "));
-        http_stream_put(x, name);
-        http_stream_put(x, STR("\ndata: "));
-    }
-    http_stream_put(x, data);
-    http_stream_put(x, STR("\n\n"));
 }
 
 static void begin_stream(struct stream_sink *t) {
@@ -271,10 +236,11 @@ static bool stream_advance(struct sink *s) {
     struct stream_sink *t = (struct stream_sink *)s;
     if (!s->has_begun) begin_stream(t);
     while (!t->is_waiting) {
-        bool is_all = encoder_run(&t->encoder, EVENTS_A_RUN);
+        const uint32_t pieces = t->encoder.pieces;
+        bool is_all = encoder_run(&t->encoder, EVENTS_A_RUN, http_stream_buf(t->http->x));
         if (t->encoder.status != ST_OK) return abort_stream(t);
         if (t->encoder.has_ended) return end_stream(t);
-        if (t->has_put) flush(t);
+        if (t->encoder.pieces > pieces) flush(t);
         t->is_waiting = http_backlog(t->http->x) > STREAM_BACKLOG_BYTES;
         if (is_all) break;
     }
@@ -321,7 +287,7 @@ struct sink *sink_stream_create(struct http_request *req, const struct generatio
     t->base.kind = &stream_kind;
     t->http = req;
     t->is_sse = codec->framing == FRAMING_SSE;
-    encoder_init(&t->encoder, codec, &gen->answer, after, put_event, t);
+    encoder_init(&t->encoder, codec, &gen->answer, after, codec->framing);
     req->owner = t;
     req->on_gone = stream_gone;
     req->on_writable = stream_writable;

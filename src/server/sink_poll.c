@@ -21,27 +21,9 @@ struct poll_sink {
     struct sink base;
     struct http_request *http; /* NULL: it has ended */
     struct buf events;         /* JSON, with commas between them */
-    uint32_t count;
     uv_timer_t timer;
     bool is_time_over; /* it answers with what there is */
 };
-
-static void put_event(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct poll_sink *p = ctx;
-    struct buf *b = &p->events;
-    buf_printf(b, "%s{\"id\":%u,\"event\":", p->count ? "," : "", number);
-    if (name.len > 0)
-        buf_put_json_string(b, name);
-    else
-        buf_put_text(b, "null");
-    buf_put_text(b, ",\"data\":");
-    if (str_starts(data, STR("{")))
-        buf_put_str(b, data);
-    else
-        buf_put_json_string(b, data); /* "[DONE]" */
-    buf_put_char(b, '}');
-    p->count++;
-}
 
 static const char *status_of(const struct generation *gen) {
     uint32_t failure = gen->answer.failure.status;
@@ -49,12 +31,17 @@ static const char *status_of(const struct generation *gen) {
     return answer_is_done(&gen->answer) ? "completed" : generation_stage_name(gen->stage);
 }
 
+/* The number of the last event that was written or left out. */
+static uint32_t next_of(const struct encoder *enc) {
+    return enc->pieces > enc->after ? enc->pieces : enc->after;
+}
+
 static void send_events(struct poll_sink *p) {
     const struct generation *gen = p->base.generation;
     const struct encoder *enc = gen->poll;
     struct http_request *req = p->http;
     struct buf body;
-    uint32_t next = enc->pieces > enc->after ? enc->pieces : enc->after;
+    uint32_t next = next_of(enc);
     buf_init(&body, POLL_BYTES_MAX);
     buf_printf(&body, "{\"id\":\"%s\",\"status\":\"%s\",\"events\":[", gen->answer.id,
                status_of(gen));
@@ -70,12 +57,13 @@ static void send_events(struct poll_sink *p) {
 static bool poll_advance(struct sink *s) {
     struct poll_sink *p = (struct poll_sink *)s;
     struct encoder *enc = s->generation->poll;
-    enc->ctx = p;
     bool is_all = false;
-    while (!is_all && p->count < EVENTS_A_POLL && enc->status == ST_OK)
-        is_all = encoder_run(enc, EVENTS_A_RUN);
+    const uint32_t first = next_of(enc);
+    while (!is_all && next_of(enc) - first < EVENTS_A_POLL && enc->status == ST_OK)
+        is_all = encoder_run(enc, EVENTS_A_RUN, &p->events);
     if (enc->status != ST_OK) p->events.status = enc->status;
-    if (p->count == 0 && !enc->has_ended && !p->is_time_over && enc->status == ST_OK) return false;
+    if (p->events.len == 0 && !enc->has_ended && !p->is_time_over && enc->status == ST_OK)
+        return false;
     send_events(p);
     return true;
 }
@@ -117,7 +105,7 @@ static bool place_encoder(struct generation *gen, uint32_t after) {
     if (!gen->poll) gen->poll = mem_zalloc(sizeof(*gen->poll));
     if (!gen->poll) return false;
     if (gen->poll->codec) encoder_deinit(gen->poll);
-    encoder_init(gen->poll, gen->request.codec, &gen->answer, after, put_event, NULL);
+    encoder_init(gen->poll, gen->request.codec, &gen->answer, after, FRAMING_LIST);
     return true;
 }
 

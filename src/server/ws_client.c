@@ -8,6 +8,7 @@
  *     {"type": "cancel"}                               cancels the request under way
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/check.h"
@@ -22,13 +23,14 @@
 #include "server/task_int.h"
 #include "server/text_request.h"
 
-enum { EVENTS_A_RUN = 64, ERROR_BYTES = 1 << 16 };
+enum { EVENTS_A_RUN = 64, ERROR_BYTES = 1 << 16, LINES_BYTES_MAX = 1 << 28 };
 
 struct ws_sink {
     struct sink base;
     struct ws_client *client;
     struct encoder encoder;
-    bool has_put, is_waiting;
+    struct buf lines; /* written and not sent */
+    bool is_waiting;
 };
 
 struct ws_client {
@@ -61,20 +63,27 @@ struct ws_message {
 
 /* ---- the sink ---- */
 
-static void put_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct ws_sink *k = ctx;
-    (void)number;
-    (void)name; /* is part of the data, too */
-    k->has_put = true;
-    ws_send(k->client->ws, data);
+/* A message for each line; a piece never has a line break inside. */
+static void send_lines(struct ws_sink *k) {
+    struct str left = buf_str(&k->lines);
+    if (buf_status(&k->lines) != ST_OK) k->encoder.status = buf_status(&k->lines);
+    if (left.len == 0 || k->encoder.status != ST_OK) return;
+    while (left.len > 0) {
+        const char *end = memchr(left.ptr, '\n', left.len);
+        CHECK(end);
+        struct str line = str_take(left, (size_t)(end - left.ptr));
+        ws_send(k->client->ws, line);
+        left = str_skip(left, line.len + 1);
+    }
+    ws_flush(k->client->ws);
+    buf_clear(&k->lines);
 }
 
 static bool ws_advance(struct sink *s) {
     struct ws_sink *k = (struct ws_sink *)s;
     while (!k->is_waiting) {
-        bool is_all = encoder_run(&k->encoder, EVENTS_A_RUN);
-        if (k->has_put) ws_flush(k->client->ws);
-        k->has_put = false;
+        bool is_all = encoder_run(&k->encoder, EVENTS_A_RUN, &k->lines);
+        send_lines(k);
         if (k->encoder.status != ST_OK) ws_close(k->client->ws, WS_INTERNAL_ERROR, "out of memory");
         if (k->encoder.has_ended || k->encoder.status != ST_OK) return true;
         k->is_waiting = ws_backlog(k->client->ws) > STREAM_BACKLOG_BYTES;
@@ -101,6 +110,7 @@ static void ws_destroy(struct sink *s) {
     struct ws_sink *k = (struct ws_sink *)s;
     struct ws_client *c = k->client;
     encoder_deinit(&k->encoder);
+    buf_deinit(&k->lines);
     mem_free(k);
     c->sink = NULL;
     if (c->server->is_draining) ws_clients_drain(c->server);
@@ -137,7 +147,8 @@ static struct ws_sink *make_sink(struct ws_client *c, const struct generation *g
     if (!k) return NULL;
     k->base.kind = &ws_kind;
     k->client = c;
-    encoder_init(&k->encoder, c->codec, &gen->answer, 0, put_piece, k);
+    encoder_init(&k->encoder, c->codec, &gen->answer, 0, FRAMING_LINES);
+    buf_init(&k->lines, LINES_BYTES_MAX);
     return k;
 }
 

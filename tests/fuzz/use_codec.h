@@ -16,11 +16,11 @@ static inline void use_check_json(struct str text) {
     json_destroy(doc);
 }
 
-static inline void use_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    uint32_t *pieces = ctx;
-    (void)name;
-    CHECK(number == ++*pieces);
-    use_check_json(data);
+static inline void use_pieces(struct str sse, uint32_t *count) {
+    for (struct sse_piece p; sse_next(&sse, &p);) {
+        CHECK(p.number == ++*count);
+        use_check_json(p.data);
+    }
 }
 
 static inline void use_check_request(const struct api_request *r) {
@@ -38,15 +38,19 @@ static inline void use_answer(const struct codec *codec, struct lib_answer *l, s
     const struct answer *a = &l->answer;
     struct encoder e;
     uint32_t pieces = 0;
-    encoder_init(&e, codec, a, 0, use_piece, &pieces);
+    encoder_init(&e, codec, a, 0, FRAMING_SSE);
+    struct buf sse;
+    buf_init(&sse, 1 << 26);
     for (uint32_t i = 0; i < a->choice_count; i++) {
-        encoder_run(&e, 2);
+        encoder_run(&e, 2, &sse);
         if (fails && i > 0) api_refuse(&l->answer.failure, 500, "p", "c", "%.*s", STR_ARG(bytes));
         if (fails && i > 0) break;
         lib_say(l, i, str_take(bytes, 300), i ? FINISH_STOP : FINISH_LENGTH);
     }
-    while (!encoder_run(&e, 5)) {
+    while (!encoder_run(&e, 5, &sse)) {
     }
+    use_pieces(buf_str(&sse), &pieces);
+    buf_deinit(&sse);
     CHECK(e.status == ST_OK && e.has_ended == answer_is_done(a));
     encoder_deinit(&e);
     if (a->failure.status) return;

@@ -23,12 +23,13 @@ static inline void check_json(struct str text, enum json_kind kind) {
     json_destroy(doc);
 }
 
-static inline void check_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    uint32_t *count = ctx;
-    CHECK(number == ++*count);
-    CHECK(memchr(data.ptr, '\n', data.len) == NULL);
-    CHECK(memchr(name.ptr, '\n', name.len) == NULL);
-    check_json(data, JS_MAP);
+static inline void check_pieces(struct str sse, uint32_t *count) {
+    for (struct sse_piece p; sse_next(&sse, &p);) {
+        CHECK(p.number == ++*count);
+        CHECK(memchr(p.data.ptr, '\n', p.data.len) == NULL);
+        CHECK(memchr(p.name.ptr, '\n', p.name.len) == NULL);
+        check_json(p.data, JS_MAP);
+    }
 }
 
 static inline void check_request(const struct api_request *r) {
@@ -53,8 +54,10 @@ static inline void answer_request(struct case_run *run, const struct codec_case 
         CHECK(buf_status(&out) == ST_OK);
         check_json(buf_str(&out), JS_MAP);
     }
-    encoder_init(&e, run->request.codec, &run->answer, 0, check_piece, &pieces);
-    while (!e.has_ended) encoder_run(&e, 1);
+    encoder_init(&e, run->request.codec, &run->answer, 0, FRAMING_SSE);
+    buf_clear(&out);
+    while (!e.has_ended) encoder_run(&e, 1, &out);
+    check_pieces(buf_str(&out), &pieces);
     CHECK(e.status == ST_OK && pieces > 0);
     encoder_deinit(&e);
     buf_deinit(&out);

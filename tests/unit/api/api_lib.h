@@ -19,6 +19,7 @@
 #include "base/utf8.h"
 #include "text/tokenizer.h"
 #include "unit/text/byte_tokenizer.h"
+#include "unit/api/sse_pieces.h"
 
 enum { LIB_CHOICES = 4, LIB_TOKENS = 4096 };
 
@@ -131,24 +132,28 @@ static inline void lib_say(struct lib_answer *l, uint32_t choice, struct str tex
     lib_finish(l, choice, finish);
 }
 
-static inline void lib_note_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct buf *out = ctx;
-    (void)number;
-    if (name.len) {
-        buf_put_str(out, name);
-        buf_put_char(out, ' ');
+static inline void lib_note_pieces(struct str sse, struct buf *out) {
+    for (struct sse_piece p; sse_next(&sse, &p);) {
+        if (p.name.len) {
+            buf_put_str(out, p.name);
+            buf_put_char(out, ' ');
+        }
+        buf_put_str(out, p.data);
+        buf_put_char(out, '\n');
     }
-    buf_put_str(out, data);
-    buf_put_char(out, '\n');
 }
 
 /* All pieces of a stream, a line each. */
 static inline void lib_stream(const struct codec *codec, const struct answer *a, uint32_t after,
                               struct buf *out) {
     struct encoder e;
-    encoder_init(&e, codec, a, after, lib_note_piece, out);
-    while (!encoder_run(&e, 3)) {
+    encoder_init(&e, codec, a, after, FRAMING_SSE);
+    struct buf sse;
+    buf_init(&sse, 1 << 26);
+    while (!encoder_run(&e, 3, &sse)) {
     }
+    lib_note_pieces(buf_str(&sse), out);
+    buf_deinit(&sse);
     CHECK(e.status == ST_OK);
     encoder_deinit(&e);
 }

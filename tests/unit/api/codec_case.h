@@ -24,6 +24,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/json.h"
+#include "unit/api/sse_pieces.h"
 
 enum { CASE_EVENTS_MAX = 16, CASE_BYTES_MAX = 1 << 24 };
 
@@ -110,22 +111,26 @@ static inline enum status case_decode(const struct codec *codec, struct str body
     return codec->decode(doc, r, e);
 }
 
-static inline void case_on_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct buf *out = ctx;
-    (void)number;
-    buf_put_str(out, name);
-    buf_put_text(out, name.len ? " " : "");
-    buf_put_str(out, data);
-    buf_put_char(out, '\n');
+static inline void case_put_pieces(struct str sse, struct buf *out) {
+    for (struct sse_piece p; sse_next(&sse, &p);) {
+        buf_put_str(out, p.name);
+        buf_put_text(out, p.name.len ? " " : "");
+        buf_put_str(out, p.data);
+        buf_put_char(out, '\n');
+    }
 }
 
 /* The pieces behind number `after`, told `step` events at a time. */
 static inline enum status case_stream(const struct case_run *run, uint32_t after, uint32_t step,
                                       struct buf *out) {
     struct encoder e;
-    encoder_init(&e, run->request.codec, &run->answer, after, case_on_piece, out);
-    for (uint32_t i = 0; i < 10 * CASE_EVENTS_MAX && !e.has_ended; i++) encoder_run(&e, step);
-    enum status st = e.status;
+    encoder_init(&e, run->request.codec, &run->answer, after, FRAMING_SSE);
+    struct buf sse;
+    buf_init(&sse, CASE_BYTES_MAX);
+    for (uint32_t i = 0; i < 10 * CASE_EVENTS_MAX && !e.has_ended; i++) encoder_run(&e, step, &sse);
+    enum status st = e.status == ST_OK ? buf_status(&sse) : e.status;
+    if (st == ST_OK) case_put_pieces(buf_str(&sse), out);
+    buf_deinit(&sse);
     encoder_deinit(&e);
     return st == ST_OK ? buf_status(out) : st;
 }

@@ -292,11 +292,11 @@ static void test_nothing_is_written_before_the_first_event(void **state) {
     struct encoder e;
     struct buf out;
     buf_init(&out, 1 << 20);
-    encoder_init(&e, chat(), &l->answer, 0, lib_note_piece, &out);
-    assert_true(encoder_run(&e, 8));
+    encoder_init(&e, chat(), &l->answer, 0, FRAMING_SSE);
+    assert_true(encoder_run(&e, 8, &out));
     assert_int_equal(e.pieces, 0);
     api_refuse(&l->answer.failure, 503, NULL, NULL, "no");
-    assert_true(encoder_run(&e, 8));
+    assert_true(encoder_run(&e, 8, &out));
     assert_int_equal(e.pieces, 1); /* the failure, and no role before it */
     encoder_deinit(&e);
     buf_deinit(&out);

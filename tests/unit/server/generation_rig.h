@@ -20,6 +20,7 @@
 #include "server/registry.h"
 #include "server/generation.h"
 #include "server/sink.h"
+#include "unit/api/sse_pieces.h"
 
 #define RIG_MODEL TEST_SOURCE_DIR "/golden/models/llama"
 
@@ -142,23 +143,28 @@ struct test_sink {
     struct received *received;
 };
 
-static inline void received_piece(void *ctx, uint32_t number, struct str name, struct str data) {
-    struct received *h = ((struct test_sink *)ctx)->received;
-    (void)name;
-    if (h->pieces == 0) h->first = number;
-    h->gaps += h->pieces > 0 && number != h->last + 1;
-    h->last = number;
-    h->pieces++;
-    buf_put_str(&h->text, data);
-    buf_put_char(&h->text, '\n');
+static inline void received_pieces(struct str sse, struct received *h) {
+    for (struct sse_piece p; sse_next(&sse, &p);) {
+        if (h->pieces == 0) h->first = p.number;
+        h->gaps += h->pieces > 0 && p.number != h->last + 1;
+        h->last = p.number;
+        h->pieces++;
+        buf_put_str(&h->text, p.data);
+        buf_put_char(&h->text, '\n');
+    }
 }
 
 static inline bool test_advance(struct sink *s) {
     struct test_sink *t = (struct test_sink *)s;
     t->received->begun += !s->has_begun;
     if (t->received->is_stuck) return false;
-    while (!encoder_run(&t->encoder, 7)) {
+    struct buf sse;
+    buf_init(&sse, 1 << 24);
+    while (!encoder_run(&t->encoder, 7, &sse)) {
     }
+    if (buf_status(&sse) != ST_OK) t->encoder.status = buf_status(&sse);
+    if (t->encoder.status == ST_OK) received_pieces(buf_str(&sse), t->received);
+    buf_deinit(&sse);
     if (t->encoder.status != ST_OK) {
         t->received->broken++;
         return true;
@@ -190,7 +196,7 @@ static inline struct sink *sink_make(struct generation *r, struct received *h, u
     CHECK(t);
     t->base.kind = &test_kind;
     t->received = h;
-    encoder_init(&t->encoder, r->request.codec, &r->answer, after, received_piece, t);
+    encoder_init(&t->encoder, r->request.codec, &r->answer, after, FRAMING_SSE);
     return &t->base;
 }
 
