@@ -138,28 +138,14 @@ static enum status cpu_create_program(void *self, const struct program_options *
     const struct cpu_program_parts parts = {.table = dev->table,
                                             .pool = dev->pool,
                                             .affinity = dev->affinity,
-                                            .device_name = dev->name};
+                                            .device_name = dev->name,
+                                            .timer = &dev->timer};
     return cpu_program_create(&parts, options, out, err);
 }
 
 static void cpu_destroy_program(void *self, struct device_program *p) {
     (void)self;
     cpu_program_destroy(p);
-}
-
-static enum status cpu_submit(void *self, struct device_program *p, const struct step *step,
-                              struct err *err) {
-    (void)err;
-    cpu_program_submit(p, step, ((struct cpu_device *)self)->timer);
-    return ST_OK;
-}
-
-static enum status cpu_collect(void *self, struct device_program *p, struct device_result *out,
-                               struct err *err) {
-    (void)self;
-    (void)err;
-    cpu_program_collect(p, out);
-    return ST_OK;
 }
 
 /* ---- profiling ---- */
@@ -247,8 +233,8 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
         .kv_block_bytes = cpu_kv_block_bytes,
         .program_create = cpu_create_program,
         .program_destroy = cpu_destroy_program,
-        .submit = cpu_submit,
-        .collect = cpu_collect,
+        .submit = cpu_program_submit,
+        .collect = cpu_program_collect,
         .profiler = &cpu_profiler,
         .close = cpu_close,
         .self = dev,

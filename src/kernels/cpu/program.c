@@ -257,19 +257,24 @@ static void check_sizes(const struct device_program *p, const struct step *step)
     CHECK(step->hands_over || step->output_count == 0 || p->samplers);
 }
 
-void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *timer) {
+enum status cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                               struct err *err) {
+    (void)self, (void)err;
     int64_t start_us = clock_now(&clock_real);
     CHECK(!p->step); /* the step before was collected */
     check_sizes(p, step);
     p->step = step;
     affinity_bind_caller(p->parts.affinity);
     do_moves(p, step);
-    if (step->row_count > 0) run_rows(p, step, timer);
+    if (step->row_count > 0) run_rows(p, step, *p->parts.timer);
     if (step->output_count > 0 && !step->hands_over) pool_run(p->parts.pool, sample_share, p);
     p->elapsed_us = clock_now(&clock_real) - start_us;
+    return ST_OK;
 }
 
-void cpu_program_collect(struct device_program *p, struct device_result *out) {
+enum status cpu_program_collect(void *self, struct device_program *p, struct device_result *out,
+                                struct err *err) {
+    (void)self, (void)err;
     CHECK(p->step);
     const struct tape_value *v = output_value(p);
     *out = (struct device_result){.outputs = p->step->hands_over ? NULL : p->outputs,
@@ -279,4 +284,5 @@ void cpu_program_collect(struct device_program *p, struct device_result *out) {
                                   .row_floats = v->row_bytes / sizeof(float),
                                   .elapsed_us = p->elapsed_us};
     p->step = NULL;
+    return ST_OK;
 }

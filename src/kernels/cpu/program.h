@@ -22,6 +22,7 @@ struct cpu_program_parts {
     struct pool *pool;
     struct affinity *affinity; /* NULL: threads are not bound */
     const char *device_name;
+    struct op_timer *const *timer; /* the device's; NULL there while no one measures */
 };
 
 enum status cpu_program_create(const struct cpu_program_parts *parts,
@@ -29,8 +30,10 @@ enum status cpu_program_create(const struct cpu_program_parts *parts,
                                struct err *err);
 void cpu_program_destroy(struct device_program *p); /* NULL is fine */
 
-/* `timer`: NULL if profiling is off. */
-void cpu_program_submit(struct device_program *p, const struct step *step, struct op_timer *timer);
-void cpu_program_collect(struct device_program *p, struct device_result *out);
+/* Entries of struct device; `self` and `err` are not used. */
+enum status cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                               struct err *err);
+enum status cpu_program_collect(void *self, struct device_program *p, struct device_result *out,
+                                struct err *err);
 
 #endif

@@ -9,10 +9,10 @@
 
 enum { MANY_ROWS = 8, HEAD_DIM_MAX = 256 };
 
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
 void __real_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __wrap_avx512_attend(const struct attn_segment *s, struct attn_part *out);
 void __real_avx2_attend(const struct attn_segment *s, struct attn_part *out);
@@ -24,10 +24,10 @@ void __wrap_portable_attend(const struct attn_segment *s, struct attn_part *out)
 
 static uint32_t rows; /* of the step under way */
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
     rows = step->row_count;
-    __real_cpu_program_submit(p, step, watch);
+    return __real_cpu_program_submit(self, p, step, err);
 }
 
 typedef void attend_fn(const struct attn_segment *s, struct attn_part *out);

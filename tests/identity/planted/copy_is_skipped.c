@@ -3,12 +3,12 @@
  * wrap: cpu_program_submit */
 #include "identity/planted/moves.h"
 
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
-    __real_cpu_program_submit(p, step_without(step, KV_MOVE_COPY), watch);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
+    return __real_cpu_program_submit(self, p, step_without(step, KV_MOVE_COPY), err);
 }

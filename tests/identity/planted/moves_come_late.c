@@ -2,33 +2,37 @@
  * wrap: cpu_program_submit cpu_program_collect */
 #include "kernels/cpu/program.h"
 
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __real_cpu_program_collect(struct device_program *p, struct device_result *out);
-void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __real_cpu_program_collect(void *self, struct device_program *p,
+                                       struct device_result *out, struct err *err);
+enum status __wrap_cpu_program_collect(void *self, struct device_program *p,
+                                       struct device_result *out, struct err *err);
 
 static const struct kv_move *late;
 static uint32_t late_count;
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
     static struct step rows; /* the program reads it until its collect */
     rows = *step;
     late = step->moves;
     late_count = step->row_count > 0 ? step->move_count : 0;
     if (step->row_count > 0) rows.move_count = 0;
-    __real_cpu_program_submit(p, &rows, watch);
+    return __real_cpu_program_submit(self, p, &rows, err);
 }
 
-void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out) {
+enum status __wrap_cpu_program_collect(void *self, struct device_program *p,
+                                       struct device_result *out, struct err *err) {
     static struct step moves;
-    __real_cpu_program_collect(p, out);
-    if (late_count == 0) return;
+    enum status st = __real_cpu_program_collect(self, p, out, err);
+    if (late_count == 0) return st;
     struct device_result ignored;
     moves = (struct step){.hands_over = true, .moves = late, .move_count = late_count};
-    __real_cpu_program_submit(p, &moves, NULL);
-    __real_cpu_program_collect(p, &ignored);
+    __real_cpu_program_submit(self, p, &moves, err);
+    __real_cpu_program_collect(self, p, &ignored, err);
     late_count = 0;
+    return st;
 }

@@ -4,10 +4,10 @@
 #include "kernels/cpu/kv_tiles.h"
 #include "unit/kernels/cpu/programs.h"
 
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
 
 /* The slot keeps nothing of that layer. */
 static void lose_layer(const struct kv_space *space, uint32_t slot) {
@@ -16,11 +16,12 @@ static void lose_layer(const struct kv_space *space, uint32_t slot) {
     memset(space->spill + slot * space->block_bytes + (tiles.layers - 1) * layer, 0, layer);
 }
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
     const struct known_program *known = program_find(p);
-    __real_cpu_program_submit(p, step, watch);
+    enum status st = __real_cpu_program_submit(self, p, step, err);
     for (uint32_t i = 0; i < step->move_count; i++)
         if (step->moves[i].kind == KV_MOVE_OUT)
             lose_layer(&known->kv[step->moves[i].group], step->moves[i].to);
+    return st;
 }

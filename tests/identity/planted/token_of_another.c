@@ -3,18 +3,18 @@
  * wrap: cpu_program_submit */
 #include "kernels/cpu/program.h"
 
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
     int32_t first = 0;
     for (uint32_t r = 0; r < step->row_count; r++) {
         if (step->token[r] >= 0) continue;
         if (first < 0) step->token[r] = first;
         first = step->token[r];
     }
-    __real_cpu_program_submit(p, step, watch);
+    return __real_cpu_program_submit(self, p, step, err);
 }

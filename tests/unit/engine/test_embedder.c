@@ -26,14 +26,18 @@
 
 enum { CTX = 128, TEXTS = 40, IDS_MAX = 700, WAIT_TRIES = 30000 };
 
-void __real_cpu_program_collect(struct device_program *p, struct device_result *out);
-void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out);
+enum status __real_cpu_program_collect(void *self, struct device_program *p,
+                                       struct device_result *out, struct err *err);
+enum status __wrap_cpu_program_collect(void *self, struct device_program *p,
+                                       struct device_result *out, struct err *err);
 
 static atomic_bool is_poisoned; /* the first number of every pass becomes NaN */
 
-void __wrap_cpu_program_collect(struct device_program *p, struct device_result *out) {
-    __real_cpu_program_collect(p, out);
+enum status __wrap_cpu_program_collect(void *self, struct device_program *p,
+                                       struct device_result *out, struct err *err) {
+    enum status st = __real_cpu_program_collect(self, p, out, err);
     if (atomic_load(&is_poisoned)) ((float *)(uintptr_t)out->rows)[0] = NAN;
+    return st;
 }
 
 struct rig {

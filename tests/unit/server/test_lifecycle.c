@@ -42,10 +42,10 @@ enum status __real_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
 enum status __wrap_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
 
 static void sleep_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -58,11 +58,11 @@ enum status __wrap_service_open(struct service *s, const char *path,
     return __real_service_open(s, path, o, err);
 }
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
     while (model_is == PASS_HANGS) sleep_ms(1000);
     if (model_is == PASS_IS_SLOW) sleep_ms(SLOW_PASS_MS);
-    __real_cpu_program_submit(p, step, watch);
+    return __real_cpu_program_submit(self, p, step, err);
 }
 
 struct rig {

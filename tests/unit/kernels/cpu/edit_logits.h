@@ -29,19 +29,20 @@ static struct {
     const struct step *step;
 } submitted;
 
-void __real_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch);
+enum status __real_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err);
 void __real_pool_run(struct pool *pool, pool_fn *fn, void *ctx);
 void __wrap_pool_run(struct pool *pool, pool_fn *fn, void *ctx);
 
-void __wrap_cpu_program_submit(struct device_program *p, const struct step *step,
-                               struct op_timer *watch) {
+enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
+                                      struct err *err) {
     submitted.program = p;
     submitted.step = step;
-    __real_cpu_program_submit(p, step, watch);
+    enum status st = __real_cpu_program_submit(self, p, step, err);
     submitted.program = NULL;
+    return st;
 }
 
 void __wrap_pool_run(struct pool *pool, pool_fn *fn, void *ctx) {
