@@ -1,8 +1,8 @@
 /* bench/peer_worker.c - jitney as an offline engine among others: asked by tools/bench_peers.
  *
- * Usage: peer_worker MODEL THREADS [ISA [SEATS [TOKENS]]]
+ * Usage: peer_worker MODEL THREADS [ISA [SEQS [TOKENS]]]
  *
- * The engine that serves, with its scheduler and its thread, loaded once: SEATS sequences (64) of
+ * The engine that serves, with its scheduler and its thread, loaded once: SEQS sequences (64) of
  * at most TOKENS tokens (2048). It speaks as bench/peers/worker.py does, a line of JSON for a line
  * of JSON:
  *
@@ -182,7 +182,7 @@ int main(int argc, char **argv) {
     struct buf line, out;
     if (argc < 2) {
         printf("peer_worker: passed over without a model; usage: peer_worker MODEL THREADS [ISA "
-               "[SEATS [TOKENS]]]\n");
+               "[SEQS [TOKENS]]]\n");
         return 0;
     }
     struct service_options options = {.knobs = knobs_default(),

@@ -99,7 +99,7 @@ static double table(const char *title, const struct knobs *k, const char *profil
 
 /* ---- 1 and 2: an H200 with an 8B model ---- */
 
-/* 4 GiB of KV at 128 KiB a token: memory, not seats, is what runs out. */
+/* 4 GiB of KV at 128 KiB a token: memory runs out before max_seqs is reached. */
 static struct knobs h200_knobs(void) {
     struct knobs k = knobs_default();
     k.kv_blocks = k.spill_blocks = 2048;
@@ -115,7 +115,7 @@ static double requests_per_s(const struct measure *m) { return m->count / m->ela
 /* How the ratio depends on memory, and on what is known of an answer's length. */
 static void show_ratios(const struct lengths *azure) {
     static const uint32_t gibs[] = {2, 4, 8, 16, 32};
-    printf("\n## h200-8b, everything at once: chunked / static, output tokens/s, 256 seats\n\n"
+    printf("\n## h200-8b, everything at once: chunked / static, output tokens/s, 256 sequences\n\n"
            "| KV memory | at most 1000 tokens asked for | exactly the answer's tokens asked for "
            "|\n|---:|---:|---:|\n");
     for (uint32_t g = 0; g < sizeof(gibs) / sizeof(gibs[0]); g++) {
@@ -288,7 +288,7 @@ static void show_short_first(void) {
     struct work_stream s = {.lengths = &heavy, .count = 2000, .seed = 5, .max_tokens = 3000};
     s.per_s = 0.9 * capacity(&k, &s);
     stream(&w, &s);
-    printf("\n## mlfq and sjf: answers over three decades of length, this-cpu, 4 seats, 90 %% "
+    printf("\n## mlfq and sjf: answers over three decades of length, this-cpu, 4 sequences, 90 %% "
            "load\n\n| policy | TTFT p50 ms | done p50 ms | done mean ms | done p90 ms "
            "| done p99 ms | preemptions |\n|---|---:|---:|---:|---:|---:|---:|\n");
     const char *const names[] = {"chunked", "mlfq", "sjf"};

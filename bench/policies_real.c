@@ -5,7 +5,7 @@
  *
  * 1. Share of a step that goes into scheduling with 256 running.
  * 2. Every policy at 70 % of what the machine carries. Lengths of traces/azure_conv.csv / 8, 16
- *    seats; an answer is as long as the trace says, whatever the model would have said. A round
+ *    sequences; an answer is as long as the trace says, whatever the model would have said. A round
  *    first measures what chunked carries (everything at once), then offers 70 % of that (Poisson
  *    arrivals, the same for all). Other work on the machine comes and goes, so chunked and static
  *    take turns for several rounds, and medians are shown.
@@ -30,12 +30,12 @@
 #include "sim/workload.h"
 
 enum {
-    SEATS = 16,
+    SEQS = 16,
     DIVISOR = 8,
     CARRY_REQUESTS = 32,
     REQUESTS = 40,
     ROUNDS = 5, /* of chunked and static; the others have one */
-    FULL_SEATS = 256,
+    FULL_SEQS = 256,
     POLICIES_MAX = 16,
 };
 
@@ -143,7 +143,7 @@ static void print_row(const char *name, const struct rounds *r) {
 
 static struct knobs real_knobs(void) {
     struct knobs k = knobs_default();
-    k.max_seqs = k.dynamic_batch = SEATS;
+    k.max_seqs = k.dynamic_batch = SEQS;
     return k;
 }
 
@@ -216,14 +216,14 @@ static void show_share(const char *model) {
     struct lengths lengths = {&pair, 1};
     struct err err = {{0}};
     struct workload w = {0};
-    struct work_stream s = {.lengths = &lengths, .count = FULL_SEATS};
+    struct work_stream s = {.lengths = &lengths, .count = FULL_SEQS};
     must(workload_add(&w, &s, &err), &err);
     struct knobs k = knobs_default();
-    k.max_seqs = FULL_SEATS;
+    k.max_seqs = FULL_SEQS;
     struct run r = run(model, sched_policy_find("chunked"), k, &w);
     double share = r.sum.sched_us_per_step / r.step_us;
     printf("%u running: %.1f us of scheduling in steps of %.0f us, %.3f %%, under 1 %%: %s\n",
-           FULL_SEATS, r.sum.sched_us_per_step, r.step_us, 100 * share,
+           FULL_SEQS, r.sum.sched_us_per_step, r.step_us, 100 * share,
            share < 0.01 ? "met" : "MISSED");
     workload_deinit(&w);
 }

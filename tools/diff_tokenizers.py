@@ -95,7 +95,7 @@ CONTRACTIONS = ["'s", "'T", "'re", "'VE", "'m", "'Ll", "'d", "'ſ", "’s", "''s
 
 
 class Texts:
-    """Random bytes, mostly text. `specials` are spellings worth meeting."""
+    """Random bytes, mostly text. `specials` are spellings worth trying."""
 
     def __init__(self, seed, specials):
         self.r = random.Random(seed)

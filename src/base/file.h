@@ -16,7 +16,7 @@
 struct buf;
 
 /* Which file it is and whether it was written since: with the same numbers, the same bytes. What
- * was written last can be set back by anybody; when the file was changed at all cannot. */
+ * was written last can be set back by any user; when the file was changed at all cannot. */
 struct file_id {
     uint64_t device, inode, bytes;
     int64_t mtime_ns, ctime_ns;

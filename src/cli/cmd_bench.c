@@ -1,4 +1,4 @@
-/* cli/cmd_bench.c - `jitney bench`: load for a server, and how it bears it. */
+/* cli/cmd_bench.c - `jitney bench`: measures a server under load. */
 #include <stdio.h>
 #include <string.h>
 

@@ -82,8 +82,8 @@ static bool add_image(struct listing *l, const char *name, const struct stat *in
 
 enum part_state { PART_GONE, PART_HELD, PART_UNKNOWN };
 
-/* Whoever writes a part holds its lock until it is done or dead; without an owner it goes. Of parts
- * of other users, and of systems without locks, nothing is known. */
+/* The writer of a part holds its lock until it is done or dead; a part without a lock is removed.
+ * About parts of other users, and on systems without locks, nothing is known. */
 static enum part_state remove_if_stale(int dir, const char *name) {
     /* Open for writing: NFS gives exclusive locks only to writers. */
     int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

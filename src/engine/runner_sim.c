@@ -275,8 +275,8 @@ static void write_row(struct sim *s, const struct sim_flight *f, uint32_t index,
     }
 }
 
-/* A plan that failed left garbage in memory, and so did a row that failed. Whoever is concerned
- * ends or is recomputed, but a plan submitted before that was known has rows of them. */
+/* A plan that failed left garbage in memory, and so did a row that failed. The sequences in it
+ * end or are recomputed, but a plan that was submitted before that still has rows of them. */
 static bool may_read_garbage(const struct sim *s, const struct sim_flight *f, uint32_t index) {
     const struct sim_seq *seq = &s->seqs[f->plan->rows[index].seq];
     if (f->fault.submit_fails || f->is_behind_failed) return true;

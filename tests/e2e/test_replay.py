@@ -24,7 +24,7 @@ KNOBS = [
     "preempt",
     "threads",
 ]
-CROWD = [
+REQUESTS = [
     {"id": "greedy", "prompt": "Hello there", "max_tokens": 12, "ignore_eos": True},
     {"id": "warm", "prompt_len": 40, "max_tokens": 20, "temperature": 0.9, "seed": 5},
     {"id": "four", "prompt_tokens": [5, 6, 7, 8], "max_tokens": 9, "n": 4, "temperature": 1},
@@ -64,7 +64,7 @@ def bits(results):
 
 
 def test_an_answer_has_the_promised_fields(tmp_path, model):
-    got = replay(tmp_path, CROWD, model=model)
+    got = replay(tmp_path, REQUESTS, model=model)
     assert list(got) == [
         ("greedy", 0),
         ("warm", 0),
@@ -95,7 +95,7 @@ def test_an_answer_has_the_promised_fields(tmp_path, model):
 
 
 def test_the_summary_has_the_promised_fields(tmp_path, model):
-    path = write(tmp_path / "in.jsonl", CROWD)
+    path = write(tmp_path / "in.jsonl", REQUESTS)
     answers = tmp_path / "out.jsonl"
     got = answer("replay", "-m", model, "--requests", path, "--out", answers)
     for key in (
@@ -117,7 +117,7 @@ def test_the_summary_has_the_promised_fields(tmp_path, model):
 
 
 def test_generate_says_the_same(tmp_path, model):
-    got = replay(tmp_path, CROWD, model=model)["greedy", 0]
+    got = replay(tmp_path, REQUESTS, model=model)["greedy", 0]
     alone = answer(
         "generate", "-m", model, "-p", "Hello there", "-n", "12", "--ignore-eos", "--temp", "0"
     )
@@ -127,10 +127,10 @@ def test_generate_says_the_same(tmp_path, model):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policies_change_no_answer(tmp_path, policy):
-    want = bits(replay(tmp_path, CROWD))
+    want = bits(replay(tmp_path, REQUESTS))
     tight = ["--set", "kv_blocks=8", "--set", "max_seqs=3", "--set", "static_wait_ms=1"]
-    assert bits(replay(tmp_path, CROWD, "--policy", policy)) == want
-    assert bits(replay(tmp_path, CROWD, "--policy", policy, *tight)) == want
+    assert bits(replay(tmp_path, REQUESTS, "--policy", policy)) == want
+    assert bits(replay(tmp_path, REQUESTS, "--policy", policy, *tight)) == want
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_policies_change_no_answer(tmp_path, policy):
 )
 def test_knobs_change_no_answer(tmp_path, knobs):
     flags = [flag for knob in knobs for flag in ("--set", knob)]
-    assert bits(replay(tmp_path, CROWD, *flags)) == bits(replay(tmp_path, CROWD))
+    assert bits(replay(tmp_path, REQUESTS, *flags)) == bits(replay(tmp_path, REQUESTS))
 
 
 def test_choices_are_the_requests_of_the_following_seeds(tmp_path):
@@ -292,7 +292,7 @@ def test_usage_is_checked_before_anything_is_loaded(tmp_path):
 
 
 def test_the_trace_is_json_with_every_step(tmp_path):
-    path = write(tmp_path / "in.jsonl", CROWD)
+    path = write(tmp_path / "in.jsonl", REQUESTS)
     trace = tmp_path / "trace.json"
     got = answer("replay", LLAMA, "--requests", path, "--trace", trace)
     steps = json.loads(trace.read_text())
@@ -302,7 +302,7 @@ def test_the_trace_is_json_with_every_step(tmp_path):
 
 
 def test_swapped_blocks_go_to_the_folder_that_the_environment_names(tmp_path):
-    path = write(tmp_path / "in.jsonl", CROWD)
+    path = write(tmp_path / "in.jsonl", REQUESTS)
     gone = str(tmp_path / "gone")
     said = refusal(CREATE, "replay", LLAMA, "--requests", path, env={"TMPDIR": gone})
     assert gone in said

@@ -125,7 +125,7 @@ def test_an_error_inside_a_stream_fails_that_turn(server):
 
 def test_an_address_without_a_server_and_an_invalid_address():
     assert "jitney serve" in refusal(UNAVAILABLE, "chat", "--url", "http://127.0.0.1:1")
-    assert "looks like" in refusal(BAD, "chat", "--url", "localhost:8080")
+    assert "expected for example http:" in refusal(BAD, "chat", "--url", "localhost:8080")
     assert "no model" in refusal(USAGE, "chat")
 
 

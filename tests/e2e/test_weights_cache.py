@@ -47,7 +47,7 @@ def told(server, text):
     return any("event=weights" in line and text in line for line in server.lines)
 
 
-def visit(model, cache, *flags):
+def load_once(model, cache, *flags):
     """Start a server, ask it, wait until its weights are kept, end it: (kept ones used, answer)."""
     with start(model, cache, *flags) as server:
         kept = uses_kept(server)
@@ -59,21 +59,21 @@ def visit(model, cache, *flags):
 
 
 def test_the_second_start_uses_what_the_first_has_kept(model, cache):
-    first, one = visit(model, cache)
+    first, one = load_once(model, cache)
     assert not first and len(images(cache)) == 1
-    second, two = visit(model, cache)
+    second, two = load_once(model, cache)
     assert second and len(images(cache)) == 1
     assert one == two
     assert not list((cache / "images").glob("*.part"))
 
 
 def test_a_model_that_was_touched_gets_new_ones(model, cache):
-    assert not visit(model, cache)[0]
+    assert not load_once(model, cache)[0]
     weights = next(path for path in model.iterdir() if path.suffix in (".gguf", ".safetensors"))
     os.utime(weights, ns=(1, 1))
-    assert not visit(model, cache)[0]
+    assert not load_once(model, cache)[0]
     assert len(images(cache)) == 1  # the old one is of no use any more
-    assert visit(model, cache)[0]
+    assert load_once(model, cache)[0]
 
 
 def damage(path):
@@ -83,7 +83,7 @@ def damage(path):
 
 
 def test_a_damaged_byte_is_found_by_verify(model, cache):
-    right = visit(model, cache)[1]
+    right = load_once(model, cache)[1]
     damage(images(cache)[0])
     with start(model, cache, "--verify") as server:
         assert wait_until(lambda: told(server, "fails its checksum; the weights were converted again"))
@@ -91,7 +91,7 @@ def test_a_damaged_byte_is_found_by_verify(model, cache):
         assert wait_until(lambda: told(server, "MiB kept")), server.lines
         reply = server.plain("POST", "/v1/chat/completions", BODY)
         assert reply.json["choices"] == right
-    assert visit(model, cache, "--verify") == (True, right)
+    assert load_once(model, cache, "--verify") == (True, right)
 
 
 def test_commands_use_what_a_server_has_kept(model, cache):
@@ -100,7 +100,7 @@ def test_commands_use_what_a_server_has_kept(model, cache):
     plain = answer(*args, "--weights-cache", "off", env=env)
     assert answer(*args, env=env)["text"] == plain["text"]
     assert not (cache / "images").exists()  # they keep none themselves
-    visit(model, cache)
+    load_once(model, cache)
     assert answer(*args, "--verify", env=env)["text"] == plain["text"]
     damage(images(cache)[0])
     code, _, stderr = run(*args, "--verify", env=env)
@@ -125,12 +125,12 @@ def test_no_room_under_the_cap_is_said_and_harmless(model, cache):
 def test_the_oldest_give_way_under_the_cap(model, cache, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(model, other)
-    visit(model, cache)
+    load_once(model, cache)
     size = images(cache)[0].stat().st_size
-    visit(other, cache, "--weights-cache-max", str(size + size // 2))
+    load_once(other, cache, "--weights-cache-max", str(size + size // 2))
     assert len(images(cache)) == 1
-    assert visit(other, cache)[0]
-    assert not visit(model, cache)[0]
+    assert load_once(other, cache)[0]
+    assert not load_once(model, cache)[0]
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit is not there")
@@ -152,10 +152,10 @@ def test_a_cache_that_cannot_be_written_is_said_once(model, tmp_path):
 
 
 def test_an_image_of_rubbish_is_replaced(model, cache):
-    right = visit(model, cache)[1]
+    right = load_once(model, cache)[1]
     images(cache)[0].write_bytes(b"JITNEYPK" + os.urandom(5000))
-    assert visit(model, cache) == (False, right)
-    assert visit(model, cache) == (True, right)
+    assert load_once(model, cache) == (False, right)
+    assert load_once(model, cache) == (True, right)
 
 
 def test_two_servers_at_once_keep_one(model, cache):
@@ -163,13 +163,13 @@ def test_two_servers_at_once_keep_one(model, cache):
         for server in (one, two):
             assert uses_kept(server) or wait_until(lambda s=server: told(s, str(cache)))
     assert len(images(cache)) == 1
-    assert visit(model, cache, "--verify")[0]
+    assert load_once(model, cache, "--verify")[0]
 
 
 def test_what_a_killed_server_left_is_cleared(model, cache):
     (cache / "images").mkdir(parents=True)
     (cache / "images" / ("0" * 16 + "-" + "0" * 16 + ".1-0.part")).write_bytes(b"half")
-    visit(model, cache)
+    load_once(model, cache)
     assert [path.suffix for path in (cache / "images").iterdir()] == [".jpk"]
 
 
@@ -177,7 +177,7 @@ def test_an_end_right_after_the_start_is_orderly(model, cache):
     for _ in range(3):
         server = start(model, cache)
         server.stop(sig=signal.SIGTERM)
-    assert visit(model, cache, "--verify")[1]
+    assert load_once(model, cache, "--verify")[1]
 
 
 def test_an_encoder_keeps_its_weights_too(cache):
@@ -198,10 +198,10 @@ def test_a_model_that_is_removed_takes_its_images_along(model, cache):
     folder = cache / "models" / "tiny"
     shutil.copytree(model, folder)
     env = {"JITNEY_CACHE": str(cache)}
-    visit(model, cache)
+    load_once(model, cache)
     kept = images(cache)
-    visit(folder, cache)
-    visit(folder, cache, "--isa", "portable")
+    load_once(folder, cache)
+    load_once(folder, cache, "--isa", "portable")
     assert len(images(cache)) == 3
     files = [{"path": path.name, "bytes": path.stat().st_size, "sha256": "0" * 64,
               "mtime_ns": path.stat().st_mtime_ns} for path in sorted(folder.iterdir())]

@@ -36,8 +36,8 @@ static void send_all(struct ws_bench *b, struct str bytes, size_t piece) {
     }
 }
 
-static void check_heard(const struct ws_bench *b) {
-    struct str rest = buf_str(&b->heard);
+static void check_received(const struct ws_bench *b) {
+    struct str rest = buf_str(&b->received);
     if (!utf8_is_valid(rest)) abort();
     if (rest.len && rest.ptr[rest.len - 1] != '|') abort();
 }
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fake_send(&b.f, STR(WS_HELLO_TO("/")));
     if (!b.ws) abort();
     send_all(&b, buf_str(&bytes), pieces[mode & 3]);
-    check_heard(&b);
+    check_received(&b);
     if ((mode & 64) && b.ws) ws_close(b.ws, WS_GOING_AWAY, "over");
     fake_drain(&b.f);
     fake_leave(&b.f, UV_EOF);

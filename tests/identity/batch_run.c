@@ -269,7 +269,7 @@ struct batch_run batch_run_draw(const struct test_model *l, uint32_t number) {
     static const uint32_t steps[] = {2, 7, 16, 33, 64, 128, 512, 512};
     static const uint32_t blocks[] = {16, 16, 32, 64};
     static const uint32_t kv_types[] = {0, 0, 1, 2};
-    static const uint32_t seats[] = {2, 3, 4, 8, 16};
+    static const uint32_t batch_sizes[] = {2, 3, 4, 8, 16};
     struct rng rng = {.seed = 9000 + number};
     struct batch_run r = {.number = number,
                           .policy = sched_policies[number % policy_count()],
@@ -278,7 +278,7 @@ struct batch_run batch_run_draw(const struct test_model *l, uint32_t number) {
     k->chunk_tokens = PICK(&rng, chunks);
     k->max_step_tokens = PICK(&rng, steps);
     k->block_size = PICK(&rng, blocks);
-    k->max_seqs = PICK(&rng, seats);
+    k->max_seqs = PICK(&rng, batch_sizes);
     k->prefix_cache = rng_below(&rng, 4) != 0;
     k->kv_type = PICK(&rng, kv_types);
     r.request_end = rng_below(&rng, 3) == 0 ? REQUESTS : SHORT_REQUESTS;

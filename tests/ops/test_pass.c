@@ -1,5 +1,5 @@
 /* Goal:   a forward pass gives every position the same bits however the prompt is cut, however
- *         many threads run it, and whoever else is in the step.
+ *         many threads run it, and what else is in the step.
  * Method: a two-layer model with random weights, run over a prompt that crosses segment edges:
  *         whole, in chunks of 1, 7 and 64, with 1, 2 and 5 threads, beside another sequence and
  *         between skipped rows, in every cache format, with blocks of one, two and three tiles;

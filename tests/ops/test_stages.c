@@ -401,7 +401,7 @@ static struct tape *layer_tape(const struct world *world) {
 }
 
 /* Behind the first product, which is not the layer's. */
-static uint32_t count_meetings(const struct tape *t, uint32_t rows, uint32_t threads) {
+static uint32_t count_barriers(const struct tape *t, uint32_t rows, uint32_t threads) {
     struct step step = {.row_count = rows, .output_count = 1, .seq_count = 1};
     struct stage stages[32];
     bool follows[32] = {false};
@@ -420,11 +420,11 @@ static void test_a_layer_meets_five_times_with_one_row_and_nine_times_with_many(
     world_init(&w, WIDTH_MAX);
     struct tape *t = layer_tape(&w);
     for (uint32_t threads = 1; threads <= 64; threads *= 2) {
-        assert_int_equal(count_meetings(t, 1, threads), 5);
-        if (threads > 1) assert_int_equal(count_meetings(t, 4096, threads), 9);
+        assert_int_equal(count_barriers(t, 1, threads), 5);
+        if (threads > 1) assert_int_equal(count_barriers(t, 4096, threads), 9);
     }
-    assert_int_equal(count_meetings(t, CLAIM_ROWS_MIN - 1, 2), 8); /* the act still follows */
-    assert_int_equal(count_meetings(t, CLAIM_ROWS_MIN, 2), 9);
+    assert_int_equal(count_barriers(t, CLAIM_ROWS_MIN - 1, 2), 8); /* the act still follows */
+    assert_int_equal(count_barriers(t, CLAIM_ROWS_MIN, 2), 9);
     tape_destroy(t);
     world_deinit(&w);
 }

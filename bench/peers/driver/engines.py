@@ -180,9 +180,9 @@ class Jitney(Engine):
     can_random = True
 
     def command(self):
-        seats = max(self.options.model.batch[0], 8)
+        seqs = max(self.options.model.batch[0], 8)
         return [self.options.worker, self.options.model.gguf, self.options.threads,
-                self.options.isa, seats, 2 * SLOT_TOKENS], {}
+                self.options.isa, seqs, 2 * SLOT_TOKENS], {}
 
     def ask(self, **command):
         return self.perplexity() if command["do"] == "perplexity" else super().ask(**command)

@@ -10,7 +10,7 @@ from . import engines, lines, machine, models
 from .common import Skip, say
 
 # Seconds of one repeat with smollm2 on two cores, for the estimate before anything was measured.
-GUESS_S = {
+ESTIMATE_S = {
     "s": {"jitney": 2, "llamacpp": 4, "llamacpp-q4_0": 3, "openvino": 3, "openvino-q4_0": 3,
           "vllm": 10, "transformers": 13},
     "b": {"jitney": 6, "llamacpp": 32, "llamacpp-q4_0": 16, "openvino": 14, "openvino-q4_0": 14,
@@ -21,8 +21,8 @@ GUESS_S = {
           "vllm": 60, "transformers": 40},
 }
 PEAKS_S = 3
-GUESS_BYTES = 96.6e6  # of the weights that the guesses are for
-GUESS_REQUESTS = 3 * (1 + 4 + 8 + 16 + 32)  # of line h
+ESTIMATE_BYTES = 96.6e6  # of the weights that the estimates are for
+ESTIMATE_REQUESTS = 3 * (1 + 4 + 8 + 16 + 32)  # of line h
 
 
 class Budget:
@@ -63,15 +63,15 @@ def seconds_of(options, store, letter, name):
     if known is not None:
         return known
     cost = store.data["models"].get(options.model.name, {})
-    scale = max(cost.get("bytes", GUESS_BYTES) / GUESS_BYTES, 1)
+    scale = max(cost.get("bytes", ESTIMATE_BYTES) / ESTIMATE_BYTES, 1)
     sizes = options.model
     if letter == "s":
         scale *= sum(sizes.single) / 640
     if letter == "b":
         scale *= sizes.batch[0] / 32
     if letter == "h":
-        scale *= options.rounds * sum(options.clients) / GUESS_REQUESTS
-    return GUESS_S[letter].get(name, 0) * scale
+        scale *= options.rounds * sum(options.clients) / ESTIMATE_REQUESTS
+    return ESTIMATE_S[letter].get(name, 0) * scale
 
 
 def repeats_of(options, letter):

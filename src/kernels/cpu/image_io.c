@@ -52,8 +52,8 @@ static enum status say_read(struct err *err, const char *what) {
     return err_set(err, ST_IO, "cannot read %s: %s", what, strerror(errno));
 }
 
-/* Where all may write, anybody can leave an image that bends every answer. Taken are those of ours,
- * of root, and of the owner of the folder, who decides who writes there. */
+/* Where every user may write, any user can leave an image that changes every answer. Images of this
+ * user, of root and of the folder's owner, who decides who writes there, are trusted. */
 static bool is_trusted(const char *path, const struct stat *info) {
     char folder[PATH_BYTES];
     struct stat dir;
@@ -85,7 +85,7 @@ static enum status read_head(struct image_source *s, const char *path, const str
     return image_parse((struct str){s->head, bytes}, file_bytes, id, &s->image, err);
 }
 
-/* There is none, or none for us: whoever keeps one will be told why. */
+/* There is none, or none for us: the caller that keeps one gets the reason. */
 static bool is_absent(int number) {
     return number == ENOENT || number == ENOTDIR || number == EACCES;
 }

@@ -23,7 +23,7 @@
 #include "kernels/cpu/workspace.h"
 
 /* Pairs are claimed one by one unless a thread's share has more of them: with 32 rows one takes
- * 5 us and more, and whoever is left with two at the end lets all others wait. */
+ * 5 us and more, and a thread with two left at the end makes all others wait. */
 enum { MM_BLOCK = 64, MM_TILES = MM_BLOCK / MM_WIDE, PAIR_CLAIMS = 64 };
 _Static_assert((int)CLAIM_ROWS_MIN <= (int)MM_BLOCK, "few rows are one block");
 

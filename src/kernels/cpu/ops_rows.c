@@ -11,7 +11,7 @@
 #include "kernels/cpu/workspace.h"
 
 /* Columns of a row that one thread takes at a time where a row may be shared: whole blocks of
- * Q8_BLOCK, and enough of them to be worth a visit. Of a row that it has for itself it takes
+ * Q8_BLOCK, and enough of them to be worth a claim. Of a row that it has for itself it takes
  * several chunks at once, as many as stay in the nearest cache. */
 enum { CHUNK_COLS = WORKSPACE_CHUNK_COLS, CHUNKS_AT_ONCE = 8 };
 _Static_assert((int)CHUNK_COLS % (int)Q8_BLOCK == 0, "blocks are quantised whole");

@@ -6,7 +6,7 @@
 
 static constexpr uint32_t READ_THREADS = 512, READ_AHEAD = 8;
 
-/* The sum is stored so that nothing is left out; whoever calls does not look at it. */
+/* The sum is stored so that nothing is left out; the caller does not read it. */
 static __global__ void __launch_bounds__(READ_THREADS)
     read_kernel(const uint4 *from, size_t count, uint32_t *sink) {
     size_t stride = (size_t)gridDim.x * READ_THREADS, at = blockIdx.x * READ_THREADS + threadIdx.x;

@@ -8,7 +8,7 @@
  *
  * Mapping and overlap: those of product_few.cu. A tile of 16 weight rows is half of a tile of
  * layout.h. A stage is 128 columns: codes as [run of 16][row][16 bytes], which is how they lie in
- * memory and what ldmatrix reads without meeting a bank twice; activations in rows of 128 bytes
+ * memory and what ldmatrix reads without a bank conflict; activations in rows of 128 bytes
  * (device_stage.cuh); then floats. Rows are whole stages, so that 16 bytes of any of these can be
  * copied at once; products of other widths are left to product_codes_mma.cu.
  *

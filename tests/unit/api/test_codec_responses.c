@@ -165,7 +165,7 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     tokenizer_destroy(t);
 }
 
-/* Whoever reads from the beginning after a failure is told what the first reader was told. */
+/* A view from the beginning after a failure has what the first view had. */
 static void test_pieces_before_a_failure_do_not_depend_on_it(void **state) {
     (void)state;
     const struct codec_case c = {.name = "failing",

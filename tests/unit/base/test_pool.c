@@ -2,7 +2,8 @@
  *
  * Method: jobs in which every thread checks at every barrier what all others wrote before it, with
  * fewer and more threads than processors, with threads that are late by less and by more than
- * the patience, and beside processes that burn the processors until the team must change its mood.
+ * the patience, and beside processes that burn the processors until the threads must wait in
+ * another way.
  * A lost wake-up is a hang, which the alarm turns into a failure. Time used is the process's own
  * clock of processor time, which other programs do not move.
  */
@@ -135,7 +136,7 @@ static pid_t start_burner(void) {
     for (volatile uint64_t i = 0;; i++) continue;
 }
 
-static void test_busy_neighbours_change_the_mood_and_nothing_else(void **state) {
+static void test_busy_neighbours_change_how_threads_wait_and_nothing_else(void **state) {
     (void)state;
     pid_t burners[BURNERS];
     for (int i = 0; i < BURNERS; i++) assert_true((burners[i] = start_burner()) > 0);
@@ -201,7 +202,7 @@ int main(void) {
         cmocka_unit_test(test_of_eight_processors_and_more_one_is_left_to_others),
         cmocka_unit_test(test_mates_that_are_late_are_waited_for_awake_and_asleep),
         cmocka_unit_test(test_workers_that_have_gone_to_sleep_between_runs_come_back),
-        cmocka_unit_test(test_busy_neighbours_change_the_mood_and_nothing_else),
+        cmocka_unit_test(test_busy_neighbours_change_how_threads_wait_and_nothing_else),
         cmocka_unit_test(test_an_idle_team_uses_no_processor),
         cmocka_unit_test(test_waiting_for_a_mate_uses_little_processor),
     };

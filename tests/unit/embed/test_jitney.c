@@ -514,11 +514,11 @@ static void test_after_stop_every_call_returns_closed(void **state) {
 
 /* --- company ---------------------------------------------------------------------------- */
 
-enum { CROWD = 16 };
+enum { BATCH = 16 };
 static const char *const prompts[] = {"Hello", "The quick brown fox jumps over the lazy dog.",
                                       "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21", "A"};
 
-static struct jitney_request crowd_request(uint32_t i) {
+static struct jitney_request batch_request(uint32_t i) {
     struct jitney_request r = steady(prompts[i % 4], 10 + i * 3 % 40, i);
     r.temperature = i % 3 == 0 ? 0 : 0.9f;
     r.top_p = i % 3 == 1 ? 0.8f : 1;
@@ -526,23 +526,23 @@ static struct jitney_request crowd_request(uint32_t i) {
     return r;
 }
 
-static void compare_crowd(const char *model, const char *const *set) {
+static void compare_batch(const char *model, const char *const *set) {
     struct jitney *j = open_with(model, set);
     assert_non_null(j);
-    struct received *alone = calloc(CROWD, sizeof(*alone)),
-                    *together = calloc(CROWD, sizeof(*alone));
-    for (uint32_t i = 0; i < CROWD; i++) {
-        struct jitney_request r = crowd_request(i);
+    struct received *alone = calloc(BATCH, sizeof(*alone)),
+                    *together = calloc(BATCH, sizeof(*alone));
+    for (uint32_t i = 0; i < BATCH; i++) {
+        struct jitney_request r = batch_request(i);
         assert_int_equal(read_all_of(j, submit(j, &r), &alone[i]), JITNEY_IDLE);
     }
-    for (uint32_t i = 0; i < CROWD; i++) {
-        struct jitney_request r = crowd_request(i);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        struct jitney_request r = batch_request(i);
         r.user = &together[i];
         submit(j, &r);
     }
     struct jitney_event ev = jitney_event_default();
     while (jitney_next(j, &ev, -1) == JITNEY_OK) received_add(ev.user, &ev);
-    for (uint32_t i = 0; i < CROWD; i++) assert_true(received_same(&alone[i], &together[i]));
+    for (uint32_t i = 0; i < BATCH; i++) assert_true(received_same(&alone[i], &together[i]));
     jitney_event_clear(&ev);
     jitney_close(j);
     free(alone);
@@ -553,10 +553,10 @@ static void test_requests_in_a_batch_have_the_bits_of_each_alone(void **state) {
     (void)state;
     const char *const tight[] = {"max_seqs=5", "kv_blocks=20", "max_step_tokens=24", NULL};
     const char *const uncached[] = {"prefix_cache=off", NULL};
-    compare_crowd(LLAMA, NULL);
-    compare_crowd(LLAMA, tight);
-    compare_crowd(QWEN2, uncached);
-    compare_crowd(QWEN2, tight);
+    compare_batch(LLAMA, NULL);
+    compare_batch(LLAMA, tight);
+    compare_batch(QWEN2, uncached);
+    compare_batch(QWEN2, tight);
 }
 
 /* --- the rest --------------------------------------------------------------------------- */

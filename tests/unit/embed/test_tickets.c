@@ -1,5 +1,5 @@
-/* Goal:   news of requests reach each of their readers once and in order, whoever waits for what,
- *         and stopping wakes all who wait.
+/* Goal:   news of requests reach each of their readers once and in order, whatever each of
+ *         them waits for, and stopping wakes all who wait.
  * Method: tickets without an engine: the test plays the engine's part, threads the readers'. Also
  *         run under the thread sanitizer. */
 #include <setjmp.h>

@@ -296,7 +296,7 @@ static void *wait_for_turn(void *arg) {
     return NULL;
 }
 
-/* Whoever lets a model go and asks for it again comes after those who have waited. */
+/* A caller that unlocks a model and locks it again comes after those that have waited. */
 static void test_threads_take_a_shared_model_in_order_of_arrival(void **state) {
     (void)state;
     struct host host;

@@ -191,14 +191,14 @@ static void test_choices_waiting_in_the_scheduler_count_as_queued(void **state) 
     struct err err = {0};
     bool did_work;
     for (uint32_t i = 0; i < 4; i++) {
-        r[i] = rig_submit(&rig, i, 10, 20, 1); /* the first has a seat, the others wait */
+        r[i] = rig_submit(&rig, i, 10, 20, 1); /* the first runs, the others wait */
         engine_step(rig.engine, &did_work);
     }
     struct request_spec spec = rig_spec(prompt, 10, 4, 20);
     struct request *late = NULL;
     assert_int_equal(engine_submit(rig.engine, &spec, &late, &err), ST_FULL);
     rig_run(&rig, r[0]);
-    engine_step(rig.engine, &did_work); /* the seat changes hands */
+    engine_step(rig.engine, &did_work); /* the next one is admitted */
     assert_int_equal(engine_submit(rig.engine, &spec, &late, &err), ST_OK);
     rig_run(&rig, late);
     for (uint32_t i = 0; i < 4; i++) {
@@ -351,7 +351,7 @@ static void test_an_engine_without_a_runner_can_be_destroyed(void **state) {
 
 static void test_statistics_report_who_waits_and_how_long(void **state) {
     (void)state;
-    enum { COUNT = 8, SEATS = 4 };
+    enum { COUNT = 8, RUNNING = 4 };
     struct rig rig;
     struct request *r[COUNT];
     struct knobs k = rig_knobs();
@@ -364,12 +364,12 @@ static void test_statistics_report_who_waits_and_how_long(void **state) {
     assert_int_equal(engine_stats(rig.engine).waiting, COUNT); /* nobody has looked yet */
     engine_step(rig.engine, &did_work);
     struct engine_stats s = engine_stats(rig.engine);
-    assert_int_equal(s.waiting, COUNT - SEATS);
-    assert_int_equal(s.sched.running, SEATS);
-    double used = SEATS * 3.0 / k.kv_blocks; /* 40 tokens are 3 blocks of 16 */
+    assert_int_equal(s.waiting, COUNT - RUNNING);
+    assert_int_equal(s.sched.running, RUNNING);
+    double used = RUNNING * 3.0 / k.kv_blocks; /* 40 tokens are 3 blocks of 16 */
     assert_true(s.kv_used_share > used - 1e-9 && s.kv_used_share < used + 1e-9);
-    assert_int_equal(s.prompt_tokens, SEATS * 40);
-    assert_int_equal(s.answer_tokens, SEATS);
+    assert_int_equal(s.prompt_tokens, RUNNING * 40);
+    assert_int_equal(s.answer_tokens, RUNNING);
     double busy_us = engine_predict_wait_us(rig.engine, 16);
     assert_true(busy_us > idle_us);
     double direct_us = sched_predict_wait_us(engine_sched(rig.engine), 200);

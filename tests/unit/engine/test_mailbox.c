@@ -1,4 +1,5 @@
-/* Goal:   nothing that is put into a mailbox is lost, doubled or leaked, whoever puts and takes.
+/* Goal:   nothing that is put into a mailbox is lost, doubled or leaked, with any
+ *         threads that put and take.
  * Method: each promise of the header alone; then clients that submit and cancel on four threads
  *         against an engine that takes and answers on another (clean under the thread
  *         sanitizer). */

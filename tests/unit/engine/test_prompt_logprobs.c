@@ -1,5 +1,5 @@
 /* Goal:   what a model thinks of a prompt is the same bits as in one pass over all of it, whatever
- *         is cached, however it is cut up and whoever shares the steps; the answer does not change
+ *         is cached, however it is cut up and whatever shares the steps; the answer does not change
  *         by it; and only the prompt can be asked about.
  * Method: tiny models of the tree against forward_logits; the forward pass can be told to give
  *         something that is not a number.
@@ -20,7 +20,7 @@
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
-enum { PROMPT = 150, ANSWER = 8, CTX = 192, TOPS = 3, CROWD = 3 };
+enum { PROMPT = 150, ANSWER = 8, CTX = 192, TOPS = 3, BATCH = 3 };
 
 static bool is_poisoned; /* the third output of a pass that has so many becomes NaN */
 
@@ -28,7 +28,7 @@ static void edit_logits(const struct logits *l) {
     if (is_poisoned && l->step->output_count > 10) l->rows[2 * l->row_floats] = NAN;
 }
 
-static int32_t prompt[CROWD][PROMPT];
+static int32_t prompt[BATCH][PROMPT];
 static struct sample_result expected[PROMPT]; /* of prompt[0] */
 
 /* ---- the reference ---- */
@@ -53,7 +53,7 @@ static void make_reference(const char *path) {
     struct forward_options o = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
     if (forward_open(path, &o, &e, &err) != ST_OK) fail_msg("%s", err.text);
     struct scoring s = {.vocab = forward_vocab(e)};
-    for (uint32_t c = 0; c < CROWD; c++)
+    for (uint32_t c = 0; c < BATCH; c++)
         for (uint32_t i = 0; i < PROMPT; i++)
             prompt[c][i] = (int32_t)((i * i * 3 + i * 5 + c * 17) % s.vocab);
     struct sample_params p = sample_params_default();
@@ -75,7 +75,7 @@ static void open_service(struct service *s, const char *path, const char *policy
     struct service_options o = {.knobs = knobs_default(), .ctx_tokens = CTX, .tokens_only = true};
     o.policy = sched_policy_find(policy);
     o.knobs.threads = 2;
-    o.knobs.max_seqs = CROWD + 1;
+    o.knobs.max_seqs = BATCH + 1;
     o.knobs.max_step_tokens = step_tokens;
     if (service_open(s, path, &o, &err) != ST_OK) fail_msg("%s", err.text);
 }
@@ -113,13 +113,13 @@ static void check_prompt(const struct request *r) {
 
 static void check_model(const char *path, const char *policy, uint32_t step_tokens) {
     struct service s;
-    struct request *crowd[CROWD];
+    struct request *batch[BATCH];
     make_reference(path);
     open_service(&s, path, policy, step_tokens);
     struct request *plain = ask(&s, 0, false, ANSWER); /* leaves the prompt in the cache */
     run(&s);
     struct request *r = ask(&s, 0, true, ANSWER);
-    for (uint32_t i = 1; i < CROWD; i++) crowd[i] = ask(&s, i, i == 1, ANSWER);
+    for (uint32_t i = 1; i < BATCH; i++) batch[i] = ask(&s, i, i == 1, ANSWER);
     run(&s);
     check_prompt(r);
     assert_int_equal(r->choices[0].cached_tokens, 0);
@@ -129,7 +129,7 @@ static void check_model(const char *path, const char *policy, uint32_t step_toke
                         ANSWER * sizeof(struct token_logprob));
     assert_int_equal(atomic_load(&r->choices[1].finish), FINISH_LENGTH);
     assert_null(plain->prompt_logprobs);
-    for (uint32_t i = 1; i < CROWD; i++) request_unref(crowd[i]);
+    for (uint32_t i = 1; i < BATCH; i++) request_unref(batch[i]);
     request_unref(plain);
     request_unref(r);
     service_close(&s);

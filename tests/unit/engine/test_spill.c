@@ -117,7 +117,7 @@ static void swap_out_and_in(struct rig *r, uint32_t group, uint32_t last_slot) {
     const struct kv_space *s = &r->kv[group];
     run_moves(r, out, 2);
     assert_memory_equal(s->spill, r->before[group], s->block_bytes);
-    memset(block_at(s, 1), 0xEE, s->block_bytes); /* somebody else has it meanwhile */
+    memset(block_at(s, 1), 0xEE, s->block_bytes); /* another sequence has it meanwhile */
     run_moves(r, in, 1);
     memcpy(block_at(s, 1), r->before[group] + s->block_bytes, s->block_bytes);
     want[group][BLOCKS - 1] = 1;

@@ -112,8 +112,8 @@ static enum status wait_kept(struct weight_cache *c, const char **text) {
 }
 
 /* Opens it, keeps its weights if it must, and closes it. Gives where they came from. */
-static struct weight_report visit(const struct rig *r, const char *path, bool verify,
-                                  char hash[SHA256_HEX_BYTES]) {
+static struct weight_report load_once(const struct rig *r, const char *path, bool verify,
+                                      char hash[SHA256_HEX_BYTES]) {
     static char note[ERR_TEXT_BYTES];
     struct forward *e = open_model(r, path, "auto", verify);
     struct weight_report report = weight_cache_report(forward_host(e)->weights);
@@ -133,11 +133,11 @@ static void check_same(const char *path) {
     char made[SHA256_HEX_BYTES], read[SHA256_HEX_BYTES];
     set_up(&state);
     r = state;
-    struct weight_report first = visit(r, path, false, made);
+    struct weight_report first = load_once(r, path, false, made);
     assert_true(first.made > 0);
     assert_int_equal(first.read, 0);
     for (int verify = 0; verify < 2; verify++) {
-        struct weight_report again = visit(r, path, verify, read);
+        struct weight_report again = load_once(r, path, verify, read);
         assert_string_equal(again.note, "");
         assert_int_equal(again.made, 0);
         assert_int_equal(again.read, first.made);
@@ -200,13 +200,13 @@ static void test_a_model_that_was_changed_or_replaced_gets_a_new_image(void **st
     struct rig *r = *state;
     char hash[SHA256_HEX_BYTES], path[PATH_BYTES], other[PATH_BYTES];
     struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1, .tv_nsec = 1}};
-    assert_true(visit(r, r->copy, false, hash).made > 0);
-    assert_int_equal(visit(r, r->copy, false, hash).made, 0);
+    assert_true(load_once(r, r->copy, false, hash).made > 0);
+    assert_int_equal(load_once(r, r->copy, false, hash).made, 0);
     assert_int_equal(utimensat(AT_FDCWD, r->copy, times, 0), 0);
-    assert_int_equal(visit(r, r->copy, false, hash).read, 0);
+    assert_int_equal(load_once(r, r->copy, false, hash).read, 0);
     times[1].tv_nsec = 2; /* a nanosecond later */
     assert_int_equal(utimensat(AT_FDCWD, r->copy, times, 0), 0);
-    assert_int_equal(visit(r, r->copy, false, hash).read, 0);
+    assert_int_equal(load_once(r, r->copy, false, hash).read, 0);
     /* Another file of the same bytes and times under the same name. */
     struct buf bytes;
     buf_init(&bytes, 64 << 20);
@@ -216,7 +216,7 @@ static void test_a_model_that_was_changed_or_replaced_gets_a_new_image(void **st
     buf_deinit(&bytes);
     assert_int_equal(utimensat(AT_FDCWD, other, times, 0), 0);
     assert_int_equal(rename(other, r->copy), 0);
-    assert_int_equal(visit(r, r->copy, false, hash).read, 0);
+    assert_int_equal(load_once(r, r->copy, false, hash).read, 0);
     assert_int_equal(count_images(r, path), 1); /* the others were of no use any more */
 }
 
@@ -226,13 +226,13 @@ static void test_other_bytes_with_the_old_times_are_another_model(void **state) 
     struct rig *r = *state;
     char one[SHA256_HEX_BYTES], two[SHA256_HEX_BYTES];
     struct stat info;
-    assert_true(visit(r, r->copy, false, one).made > 0);
+    assert_true(load_once(r, r->copy, false, one).made > 0);
     assert_int_equal(stat(r->copy, &info), 0);
     usleep(CLOCK_STEP_US);
     flip_last_byte(r->copy);
     const struct timespec times[2] = {info.st_atim, info.st_mtim};
     assert_int_equal(utimensat(AT_FDCWD, r->copy, times, 0), 0);
-    assert_int_equal(visit(r, r->copy, false, two).read, 0);
+    assert_int_equal(load_once(r, r->copy, false, two).read, 0);
 }
 
 static void test_an_image_is_readable_only_by_those_who_can_read_its_model(void **state) {
@@ -240,7 +240,7 @@ static void test_an_image_is_readable_only_by_those_who_can_read_its_model(void 
     char hash[SHA256_HEX_BYTES], path[PATH_BYTES];
     struct stat info;
     assert_int_equal(chmod(r->copy, 0640), 0);
-    visit(r, r->copy, false, hash);
+    load_once(r, r->copy, false, hash);
     assert_int_equal(count_images(r, path), 1);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 07777, 0600);
@@ -253,15 +253,15 @@ static void test_forgetting_a_model_leaves_the_others(void **state) {
     const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
     char roundabout[PATH_BYTES];
     uint64_t freed = 0;
-    visit(r, r->copy, false, hash);
-    visit(r, other, false, hash);
+    load_once(r, r->copy, false, hash);
+    load_once(r, other, false, hash);
     assert_int_equal(count_images(r, path), 2);
     assert_int_equal(utimensat(AT_FDCWD, r->copy, times, 0), 0); /* another, in the same place */
     assert_true(path_join(roundabout, sizeof(roundabout), r->images, "../model.gguf"));
     assert_int_equal(weight_cache_forget(r->images, roundabout, &freed, NULL), ST_OK);
     assert_true(freed > 0);
     assert_int_equal(count_images(r, path), 1);
-    assert_int_equal(visit(r, other, false, hash).made, 0);
+    assert_int_equal(load_once(r, other, false, hash).made, 0);
 }
 
 static void test_every_instruction_set_has_its_own_image(void **state) {
@@ -289,7 +289,7 @@ static void test_every_instruction_set_has_its_own_image(void **state) {
 static void test_a_damaged_image_is_found_removed_and_made_again(void **state) {
     struct rig *r = *state;
     char path[PATH_BYTES], hash[SHA256_HEX_BYTES], right[SHA256_HEX_BYTES];
-    visit(r, r->copy, false, right);
+    load_once(r, r->copy, false, right);
     assert_int_equal(count_images(r, path), 1);
     flip_last_byte(path);
     struct forward *e = open_model(r, r->copy, "auto", true);
@@ -301,20 +301,20 @@ static void test_a_damaged_image_is_found_removed_and_made_again(void **state) {
     assert_string_equal(hash, right);
     assert_int_equal(count_images(r, path), 0);
     forward_close(e);
-    assert_true(visit(r, r->copy, true, hash).made > 1);
-    assert_int_equal(visit(r, r->copy, true, hash).made, 0);
+    assert_true(load_once(r, r->copy, true, hash).made > 1);
+    assert_int_equal(load_once(r, r->copy, true, hash).made, 0);
 }
 
 static void test_an_image_without_its_end_is_replaced(void **state) {
     struct rig *r = *state;
     char path[PATH_BYTES], hash[SHA256_HEX_BYTES];
-    visit(r, r->copy, false, hash);
+    load_once(r, r->copy, false, hash);
     assert_int_equal(count_images(r, path), 1);
     assert_int_equal(truncate(path, file_size(path) / 2), 0);
-    struct weight_report report = visit(r, r->copy, false, hash);
+    struct weight_report report = load_once(r, r->copy, false, hash);
     assert_int_equal(report.read, 0);
     assert_non_null(strstr(report.note, "its head says"));
-    assert_int_equal(visit(r, r->copy, false, hash).made, 0);
+    assert_int_equal(load_once(r, r->copy, false, hash).made, 0);
 }
 
 static void test_two_processes_can_write_images_at_once(void **state) {
@@ -331,7 +331,7 @@ static void test_two_processes_can_write_images_at_once(void **state) {
         forward_close(e[i]);
     }
     assert_int_equal(count_images(r, path), 1);
-    assert_int_equal(visit(r, r->copy, true, hash).made, 0);
+    assert_int_equal(load_once(r, r->copy, true, hash).made, 0);
 }
 
 static void test_a_folder_that_cannot_be_created_is_reported_once(void **state) {

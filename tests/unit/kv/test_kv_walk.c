@@ -149,13 +149,13 @@ static void make_text(struct world *w, int32_t *out) {
 }
 
 /* A resident sequence is at the block that follows the hit, with the same text and tenant. */
-static bool is_being_computed(const struct world *w, const struct seq *asker, uint32_t hit) {
+static bool is_being_computed(const struct world *w, const struct seq *reader, uint32_t hit) {
     uint32_t end = hit + w->o.block_tokens;
     for (uint32_t i = 0; i < SEQS; i++) {
         const struct seq *s = &w->seqs[i];
-        if (s->open && !kv_seq_is_swapped_out(w->c, s->id) && s->salt == asker->salt &&
+        if (s->open && !kv_seq_is_swapped_out(w->c, s->id) && s->salt == reader->salt &&
             s->prompt >= end && s->computed < end &&
-            memcmp(s->tokens, asker->tokens, end * sizeof(int32_t)) == 0)
+            memcmp(s->tokens, reader->tokens, end * sizeof(int32_t)) == 0)
             return true;
     }
     return false;

@@ -121,7 +121,7 @@ static void test_a_bias_has_as_many_numbers_as_its_matrix_has_rows(void **state)
     }
 }
 
-/* Five rows of a whole block look like five elements to whoever counts only two dims. */
+/* Five rows of a whole block look like five elements if only two dims are counted. */
 static void test_a_quantised_vector_is_counted_in_all_its_dims(void **state) {
     (void)state;
     struct spec s = spec_of("llama");

@@ -201,7 +201,7 @@ static inline bool h2_say(struct h2_client *c, size_t piece) {
     return len > 0;
 }
 
-static inline bool h2_hear(struct h2_client *c) {
+static inline bool h2_receive(struct h2_client *c) {
     const struct str news = str_skip(buf_str(&c->f->out), c->read);
     if (news.len == 0) return false;
     /* The server responds to it, which may add new output: copy it first. */
@@ -218,8 +218,8 @@ static inline void h2_pump_pieces(struct h2_client *c, size_t piece) {
     bool is_quiet = false;
     for (int i = 0; i < H2_PUMPS_MAX && !is_quiet; i++) {
         const bool said = h2_say(c, piece);
-        const bool heard = h2_hear(c);
-        is_quiet = !said && !heard;
+        const bool received = h2_receive(c);
+        is_quiet = !said && !received;
     }
     CHECK(is_quiet);
 }

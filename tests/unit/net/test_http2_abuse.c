@@ -289,9 +289,9 @@ static void flood(struct bench *b, struct str bytes) {
         const struct str part = str_take(bytes, 16384);
         fake_send(&b->f, part);
         bytes = str_skip(bytes, part.len);
-        h2_hear(&b->c);
+        h2_receive(&b->c);
     }
-    h2_hear(&b->c);
+    h2_receive(&b->c);
 }
 
 static void check_sent_away(struct bench *b, uint32_t code) {
@@ -418,7 +418,7 @@ static void test_a_peer_that_does_not_read_acknowledgements_is_disconnected(void
     flood(&b, buf_str(&bytes));
     assert_true(conn_backlog(b.f.conn) < 200000);
     fake_drain(&b.f);
-    h2_hear(&b.c);
+    h2_receive(&b.c);
     check_sent_away(&b, NGHTTP2_ENHANCE_YOUR_CALM);
     buf_deinit(&bytes);
     end(&b);
@@ -596,7 +596,7 @@ static void test_a_head_that_does_not_arrive_ends_the_connection(void **state) {
     fake_pass_ms(&b.f, 9000);
     assert_false(b.f.is_shut);
     fake_pass_ms(&b.f, 2000);
-    h2_hear(&b.c);
+    h2_receive(&b.c);
     check_sent_away(&b, NGHTTP2_ENHANCE_YOUR_CALM);
     buf_deinit(&bytes);
     end(&b);

@@ -30,7 +30,7 @@ struct row {
     const char *fact;
     struct made frames[5]; /* up to one without a payload pointer */
     uint32_t code;         /* of the server's close and of on_closed; 0: it stays open */
-    const char *heard;
+    const char *received;
     const char *pongs;
 };
 
@@ -190,7 +190,7 @@ static void run_row(const struct row *row, size_t piece) {
     for (size_t i = 0; i < 5 && row->frames[i].payload.ptr; i++)
         ws_put(&bytes, row->frames[i].first, row->frames[i].payload, row->frames[i].how);
     send_pieces(&b, buf_str(&bytes), piece);
-    check_text(&b.heard, row->heard);
+    check_text(&b.received, row->received);
     assert_int_equal(read_answers(&b, &pongs), row->code);
     check_text(&pongs, row->pongs);
     assert_int_equal(b.closed, row->code != 0);
@@ -298,7 +298,7 @@ static void test_frames_may_follow_the_handshake_at_once(void **state) {
         assert_int_equal(ws_bench_init(&b, NULL), ST_OK);
         assert_true(fake_connect(&b.f));
         send_pieces(&b, buf_str(&bytes), piece);
-        check_text(&b.heard, "first|second|");
+        check_text(&b.received, "first|second|");
         ws_bench_deinit(&b);
     }
     buf_deinit(&bytes);
@@ -312,13 +312,13 @@ static void test_an_upgrade_may_be_accepted_later(void **state) {
     fake_send(&b.f, STR(WS_HELLO_TO("/later")));
     assert_non_null(b.waiting);
     ws_say(&b, TEXT, STR("early"));
-    assert_int_equal(b.heard.len, 0);
+    assert_int_equal(b.received.len, 0);
     ws_bench_accept(&b, b.waiting);
-    assert_int_equal(b.heard.len, 0); /* not from within the call */
+    assert_int_equal(b.received.len, 0); /* not from within the call */
     fake_turn(&b.f);
-    check_text(&b.heard, "early|");
+    check_text(&b.received, "early|");
     ws_say(&b, TEXT, STR("later"));
-    check_text(&b.heard, "early|later|");
+    check_text(&b.received, "early|later|");
     ws_bench_deinit(&b);
 }
 
@@ -376,10 +376,10 @@ static void test_long_texts_are_received(void **state) {
     buf_init(&text, 1 << 20);
     while (text.len < 1000000) buf_put_char(&text, (char)('a' + text.len % 26));
     for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
-        buf_clear(&b.heard);
+        buf_clear(&b.received);
         ws_say(&b, TEXT, str_take(buf_str(&text), lens[i]));
-        assert_int_equal(b.heard.len, lens[i] + 1);
-        assert_memory_equal(b.heard.ptr, text.ptr, lens[i]);
+        assert_int_equal(b.received.len, lens[i] + 1);
+        assert_memory_equal(b.received.ptr, text.ptr, lens[i]);
     }
     buf_deinit(&text);
     ws_bench_deinit(&b);
@@ -418,7 +418,7 @@ static void test_a_peer_that_pings_and_never_reads_is_not_read_from(void **state
     fake_drain(&b.f);
     assert_true(b.f.is_reading);
     ws_say(&b, TEXT, STR("back"));
-    check_text(&b.heard, "back|");
+    check_text(&b.received, "back|");
     ws_bench_deinit(&b);
 }
 
@@ -440,7 +440,7 @@ static void test_our_close_waits_for_the_peers(void **state) {
     assert_int_equal(b.closed, 0);
     ws_say(&b, TEXT, STR("crossed"));
     ws_say(&b, PING, STR("crossed"));
-    assert_int_equal(b.heard.len, 0);
+    assert_int_equal(b.received.len, 0);
     ws_say(&b, CLOSE, STR("\x03\xe9"));
     assert_false(ws_next(&b, &frame));
     assert_int_equal(b.closed, 1);
@@ -475,7 +475,7 @@ static void test_a_handler_may_close_within_on_text(void **state) {
     ws_put(&bytes, TEXT, STR("b"), 0);
     ws_put(&bytes, CLOSE, STR("\x03\xe8"), 0);
     fake_send(&b.f, buf_str(&bytes));
-    check_text(&b.heard, "a|");
+    check_text(&b.received, "a|");
     assert_int_equal(b.closed, 1);
     assert_int_equal(b.code, 1000);
     buf_deinit(&bytes);
@@ -586,7 +586,7 @@ static void test_a_message_interrupted_by_our_close_is_not_an_error(void **state
     assert_int_equal(http_stats(b.f.server).protocol_errors, 0);
     ws_say(&b, CLOSE, STR("\x03\xe9"));
     assert_int_equal(b.closed, 1);
-    assert_int_equal(b.heard.len, 0);
+    assert_int_equal(b.received.len, 0);
     ws_bench_deinit(&b);
 }
 
@@ -648,7 +648,7 @@ static void test_a_drain_does_not_close_websockets(void **state) {
     b.echoes = true;
     http_server_drain(b.f.server);
     ws_say(&b, TEXT, STR("still here"));
-    check_text(&b.heard, "still here|");
+    check_text(&b.received, "still here|");
     assert_int_equal(b.closed, 0);
     ws_bench_deinit(&b);
 }

@@ -21,7 +21,7 @@ struct ws_bench {
     struct ws_options options;
     struct ws *ws;                 /* NULL before and after */
     struct http_exchange *waiting; /* for ws_bench_accept */
-    struct buf heard;              /* "text|text|" */
+    struct buf received;           /* "text|text|" */
     uint32_t closed, code, ws_rooms, refused;
     bool echoes, closes; /* in on_text */
     size_t read;         /* of f.out, by ws_next */
@@ -31,8 +31,8 @@ static inline void ws_bench_on_text(void *ctx, struct ws *ws, struct str message
     struct ws_bench *b = ctx;
     CHECK(!b->f.is_inside);
     CHECK(ws == b->ws);
-    buf_put_str(&b->heard, message);
-    buf_put_char(&b->heard, '|');
+    buf_put_str(&b->received, message);
+    buf_put_char(&b->received, '|');
     b->f.is_inside = true;
     if (b->echoes) ws_send(ws, message);
     if (b->echoes) ws_flush(ws);
@@ -100,14 +100,14 @@ static inline enum status ws_bench_init(struct ws_bench *b, const struct http_li
     if (st != ST_OK) return st;
     b->f.server->handler = &ws_bench_http;
     b->f.server->ctx = b;
-    buf_init(&b->heard, FAKE_OUT_MAX);
+    buf_init(&b->received, FAKE_OUT_MAX);
     return ST_OK;
 }
 
 static inline void ws_bench_deinit(struct ws_bench *b) {
     fake_deinit(&b->f);
     CHECK(!b->ws);
-    buf_deinit(&b->heard);
+    buf_deinit(&b->received);
 }
 
 /* ---- frames ---- */

@@ -42,7 +42,7 @@ static void test_static_starts_a_part_batch_after_its_wait(void **state) {
 }
 
 static void
-test_seats_stay_taken_until_the_last_row_ends_and_ended_rows_are_not_computed(void **state) {
+test_slots_stay_taken_until_the_last_row_ends_and_ended_rows_are_not_computed(void **state) {
     (void)state;
     struct world w;
     open_world(&w, "static", 4);
@@ -108,7 +108,7 @@ int main(void) {
         cmocka_unit_test(test_static_starts_when_the_batch_can_be_filled),
         cmocka_unit_test(test_static_starts_a_part_batch_after_its_wait),
         cmocka_unit_test(
-            test_seats_stay_taken_until_the_last_row_ends_and_ended_rows_are_not_computed),
+            test_slots_stay_taken_until_the_last_row_ends_and_ended_rows_are_not_computed),
         cmocka_unit_test(test_dynamic_starts_at_its_number),
         cmocka_unit_test(test_dynamic_starts_when_its_window_has_passed),
         cmocka_unit_test(test_memory_is_reserved_so_none_is_preempted),

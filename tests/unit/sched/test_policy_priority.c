@@ -6,7 +6,7 @@
 
 enum { BATCH = 8, STEP_TOKENS = 64 };
 
-static void fill_seats(struct world *w, uint32_t max_tokens) {
+static void fill_batch(struct world *w, uint32_t max_tokens) {
     for (uint32_t i = 0; i < BATCH; i++)
         world_submit(w, (struct world_submit){.prompt_tokens = 20, .max_tokens = max_tokens});
     while (sched_stats(w->s).running < BATCH) assert_true(world_step(w));
@@ -45,7 +45,7 @@ static void test_a_high_priority_has_its_first_token_two_steps_after_its_prompt(
     for (uint32_t i = 0; i < sizeof(prompts) / sizeof(prompts[0]); i++) {
         struct world w;
         open_world(&w, 400);
-        fill_seats(&w, 300);
+        fill_batch(&w, 300);
         world_submit(&w, important(prompts[i]));
         uint32_t steps = steps_to_first_token(&w, world_last(&w));
         assert_true(steps <= 2 + prompt_steps(prompts[i]));
@@ -60,7 +60,7 @@ static void test_a_high_priority_is_as_fast_with_all_memory_in_use(void **state)
     (void)state;
     struct world w;
     open_world(&w, BATCH * 5);
-    fill_seats(&w, 20); /* 40 tokens each: all 5 blocks in the end */
+    fill_batch(&w, 20); /* 40 tokens each: all 5 blocks in the end */
     while (kv_cache_available(sched_kv(w.s)) > 0) assert_true(world_step(&w));
     world_submit(&w, important(30));
     assert_true(steps_to_first_token(&w, world_last(&w)) <= 2 + prompt_steps(30));
@@ -72,7 +72,7 @@ static void test_a_high_priority_is_as_fast_if_it_arrives_during_a_step(void **s
     (void)state;
     struct world w;
     open_world(&w, 400);
-    fill_seats(&w, 300);
+    fill_batch(&w, 300);
     world_plan(&w);
     world_submit(&w, important(30));
     const struct world_request *r = world_last(&w);
@@ -105,7 +105,7 @@ static void test_equals_do_not_displace_each_other(void **state) {
     (void)state;
     struct world w;
     open_world(&w, 400);
-    fill_seats(&w, 50);
+    fill_batch(&w, 50);
     world_submit(&w, (struct world_submit){.prompt_tokens = 10, .max_tokens = 4});
     world_drain(&w, 20000);
     assert_int_equal(sched_stats(w.s).preempted, 0);
