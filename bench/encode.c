@@ -67,7 +67,7 @@ static void bench(const char *name, const char *body, const struct tokenizer *to
     CHECK(l);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         struct api_error error = {0};
-        CHECK(lib_decode(codec, str_of(body), &l->request, &error) == ST_OK);
+        CHECK(lib_read_body(codec, str_of(body), &l->request, &error) == ST_OK);
         lib_begin(l, tokenizer, tool_form_find("hermes"), 1);
         int64_t start = cpu_us();
         run_answer(codec, l, &t);
@@ -88,11 +88,11 @@ static void bench_bodies(const struct tokenizer *tokenizer) {
     buf_init(&out, 1 << 20);
     int64_t start = cpu_us();
     for (uint32_t i = 0; i < BODIES; i++) {
-        CHECK(lib_decode(codec, STR(REAL_BODY), &l->request, &error) == ST_OK);
+        CHECK(lib_read_body(codec, STR(REAL_BODY), &l->request, &error) == ST_OK);
         api_request_deinit(&l->request);
     }
     int64_t read_us = cpu_us() - start;
-    CHECK(lib_decode(codec, STR(REAL_BODY), &l->request, &error) == ST_OK);
+    CHECK(lib_read_body(codec, STR(REAL_BODY), &l->request, &error) == ST_OK);
     lib_begin(l, tokenizer, NULL, 1);
     for (uint32_t i = 0; i < 64; i++) lib_push(l, 0, &(int32_t){T_WORLD}, 1, 1);
     lib_finish(l, 0, FINISH_LENGTH);

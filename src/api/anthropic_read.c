@@ -4,7 +4,7 @@
  * becomes a message of the role "tool", an assistant's tool_use a tool call. Consecutive messages
  * of the user are joined, as Anthropic does, because many templates require alternating roles. If
  * the last message is the assistant's, the answer continues it. */
-#include "api/decoders.h"
+#include "api/body_readers.h"
 #include "api/fields.h"
 #include "api/messages.h"
 #include "api/tools_read.h"
@@ -192,8 +192,8 @@ static enum status read_thinking(const struct json *body, struct api_request *r)
     return api_request_set_kwarg(r, STR("enable_thinking"), json_bool_create(thinks));
 }
 
-static enum status decode(enum api_endpoint endpoint, struct json *body, struct api_request *r,
-                          struct api_error *e) {
+static enum status read_endpoint(enum api_endpoint endpoint, struct json *body,
+                                 struct api_request *r, struct api_error *e) {
     r->doc = body;
     TRY(api_fields_read(endpoint, body, r, e));
     TRY(read_tools(body, r, e));
@@ -201,11 +201,12 @@ static enum status decode(enum api_endpoint endpoint, struct json *body, struct 
     return read_messages(body, r, e);
 }
 
-enum status anthropic_decode(struct json *body, struct api_request *r, struct api_error *e) {
-    return decode(EP_MESSAGES, body, r, e);
+enum status anthropic_read_body(struct json *body, struct api_request *r, struct api_error *e) {
+    return read_endpoint(EP_MESSAGES, body, r, e);
 }
 
-enum status anthropic_count_decode(struct json *body, struct api_request *r, struct api_error *e) {
+enum status anthropic_count_read_body(struct json *body, struct api_request *r,
+                                      struct api_error *e) {
     r->has_max_tokens = true;
-    return decode(EP_COUNT_TOKENS, body, r, e);
+    return read_endpoint(EP_COUNT_TOKENS, body, r, e);
 }

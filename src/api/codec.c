@@ -5,10 +5,10 @@
 
 enum { SCRATCH_BYTES_MAX = 1 << 28 };
 
-enum status codec_decode(const struct codec *codec, struct json *doc, struct api_request *r,
-                         struct api_error *e) {
+enum status codec_read_body(const struct codec *codec, struct json *doc, struct api_request *r,
+                            struct api_error *e) {
     api_request_init(r, codec);
-    return codec->decode(doc, r, e);
+    return codec->read_body(doc, r, e);
 }
 
 void encoder_init(struct encoder *e, const struct codec *codec, const struct answer *answer,

@@ -6,7 +6,7 @@
  *
  * To add one: write api/codec_NAME.c, add a line to api/codec_list.c.
  *
- * Thread: the io thread.
+ * Thread: the I/O thread.
  */
 #ifndef API_CODEC_H
 #define API_CODEC_H
@@ -40,7 +40,7 @@ struct codec {
 
     /* Read the body, which the request owns from then on. ST_BAD: `e` says which field and why;
      * ST_NOMEM leaves `e` unchanged. */
-    enum status (*decode)(struct json *body, struct api_request *r, struct api_error *e);
+    enum status (*read_body)(struct json *body, struct api_request *r, struct api_error *e);
 
     /* A stream: write what precedes the first event, one event (often one piece, sometimes none
      * or several), and what follows the last event or a failure. Each calls encoder_put once per
@@ -59,10 +59,10 @@ struct codec {
 /* NULL-terminated; codec_list.c holds it. */
 extern const struct codec *const codecs[];
 const struct codec *codec_find(const char *name); /* NULL if unknown */
-/* Initialise `r` and decode `doc` into it. `doc` becomes the request's, also on failure; `r` is to
+/* Initialise `r` and read `doc` into it. `doc` becomes the request's, also on failure; `r` is to
  * be deinitialised in any case. */
-enum status codec_decode(const struct codec *codec, struct json *doc, struct api_request *r,
-                         struct api_error *e);
+enum status codec_read_body(const struct codec *codec, struct json *doc, struct api_request *r,
+                            struct api_error *e);
 
 /* A view of an answer's log in its codec, from the first event on. It is written piece by piece: a
  * server-sent event, a line or an item of a list. Pieces are numbered from 1, the same for every

@@ -7,7 +7,7 @@
  *   message_delta with the stop reason and the usage, message_stop;  or error
  */
 #include "api/codec.h"
-#include "api/decoders.h"
+#include "api/body_readers.h"
 #include "api/items.h"
 #include "base/check.h"
 
@@ -227,7 +227,7 @@ static void end(struct encoder *e) {
 const struct codec codec_anthropic = {.name = "anthropic.messages",
                                       .id_prefix = "msg_",
                                       .framing = FRAMING_SSE,
-                                      .decode = anthropic_decode,
+                                      .read_body = anthropic_read_body,
                                       .begin = begin,
                                       .event = event,
                                       .end = end,
@@ -256,7 +256,7 @@ static void end_count(struct encoder *e) {
 const struct codec codec_anthropic_count = {.name = "anthropic.count_tokens",
                                             .id_prefix = "msg_",
                                             .framing = FRAMING_SSE,
-                                            .decode = anthropic_count_decode,
+                                            .read_body = anthropic_count_read_body,
                                             .begin = no_begin,
                                             .event = no_event,
                                             .end = end_count,

@@ -4,7 +4,7 @@
  * durations. A request without a prompt has no choices, and its answer is such a last line only.
  */
 #include "api/codec.h"
-#include "api/decoders.h"
+#include "api/body_readers.h"
 #include "api/items.h"
 #include "api/ollama.h"
 
@@ -174,7 +174,7 @@ const struct codec codec_ollama_chat = {.name = "ollama.chat",
                                         .id_prefix = "",
                                         .framing = FRAMING_LINES,
                                         .streams_by_default = true,
-                                        .decode = ollama_chat_decode,
+                                        .read_body = ollama_chat_read_body,
                                         .begin = begin,
                                         .event = chat_event,
                                         .end = chat_end,
@@ -191,7 +191,7 @@ const struct codec codec_ollama_generate = {.name = "ollama.generate",
                                             .id_prefix = "",
                                             .framing = FRAMING_LINES,
                                             .streams_by_default = true,
-                                            .decode = ollama_generate_decode,
+                                            .read_body = ollama_generate_read_body,
                                             .begin = begin,
                                             .event = generate_event,
                                             .end = generate_end,

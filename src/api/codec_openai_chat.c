@@ -13,7 +13,7 @@
 
 /* --- requests --------------------------------------------------------------------------- */
 
-static enum status decode(struct json *body, struct api_request *r, struct api_error *e) {
+static enum status read_body(struct json *body, struct api_request *r, struct api_error *e) {
     r->doc = body;
     TRY(api_fields_read(EP_CHAT, body, r, e));
     TRY(openai_check(body, r, e));
@@ -216,7 +216,7 @@ const struct codec codec_openai_chat = {
     .name = "openai.chat",
     .id_prefix = "chatcmpl-",
     .framing = FRAMING_SSE,
-    .decode = decode,
+    .read_body = read_body,
     .begin = begin,
     .event = event,
     .end = end,

@@ -33,7 +33,7 @@ static enum status check(const struct json *body, const struct api_request *r,
     return ST_OK;
 }
 
-static enum status decode(struct json *body, struct api_request *r, struct api_error *e) {
+static enum status read_body(struct json *body, struct api_request *r, struct api_error *e) {
     r->doc = body;
     r->max_tokens = MAX_TOKENS_DEFAULT;
     TRY(api_fields_read(EP_COMPLETIONS, body, r, e));
@@ -417,7 +417,7 @@ const struct codec codec_openai_completions = {
     .name = "openai.completions",
     .id_prefix = "cmpl-",
     .framing = FRAMING_SSE,
-    .decode = decode,
+    .read_body = read_body,
     .begin = begin,
     .event = event,
     .end = end,

@@ -14,7 +14,7 @@
  * Each event carries its number in the stream, from 0 on, which is the encoder's count of pieces.
  */
 #include "api/codec.h"
-#include "api/decoders.h"
+#include "api/body_readers.h"
 #include "api/items.h"
 #include "api/openai.h"
 #include "base/check.h"
@@ -397,7 +397,7 @@ static void end(struct encoder *e) {
 const struct codec codec_openai_responses = {.name = "openai.responses",
                                              .id_prefix = "resp_",
                                              .framing = FRAMING_SSE,
-                                             .decode = responses_decode,
+                                             .read_body = responses_read_body,
                                              .begin = begin,
                                              .event = event,
                                              .end = end,

@@ -4,7 +4,7 @@
  * stream, over a WebSocket, by polling, resumed after a broken connection - is a view of the log
  * through a codec's encoder, so all of them have the same content.
  *
- * Lifetime: init with the answer, deinit. Thread: its owner's (the io thread).
+ * Lifetime: created with its answer, destroyed with it. Thread: its owner's (the I/O thread).
  * Memory: about 40 bytes per event plus the text, up to bytes_max.
  */
 #ifndef API_EVENT_H

@@ -11,12 +11,12 @@ enum { TEXT_BYTES_MAX = 1 << 20 }; /* of one token, or of what was held back */
 struct event_writer {
     struct event_writer_options options;
     struct text_output output;
-    struct tool_parser *parser; /* NULL: everything is text */
-    struct tool_sink sink;      /* the parser's results go into the log */
-    struct buf text;            /* of one token */
-    uint32_t pushed, written;   /* tokens that came, tokens that events carry */
-    uint32_t calls;             /* written so far */
-    bool has_opening;           /* the parser has the part of a forced call that is in the prompt */
+    struct tool_parser *parser;      /* NULL: everything is text */
+    struct tool_callbacks on_parsed; /* the parser's results go into the log */
+    struct buf text;                 /* of one token */
+    uint32_t pushed, written;        /* tokens that came, tokens that events carry */
+    uint32_t calls;                  /* written so far */
+    bool has_opening; /* the parser has the part of a forced call that is in the prompt */
     bool has_stopped;
     struct event_log *log; /* during push and finish */
     enum status status;
@@ -90,7 +90,7 @@ enum status event_writer_create(const struct event_writer_options *options,
     struct event_writer *w = mem_zalloc(sizeof(*w));
     if (!w) return err_set(err, ST_NOMEM, "out of memory for an answer");
     w->options = *options;
-    w->sink = (struct tool_sink){on_text, on_call, on_args, w};
+    w->on_parsed = (struct tool_callbacks){on_text, on_call, on_args, w};
     buf_init(&w->text, TEXT_BYTES_MAX);
     if (has_tools && tool_parser_create(options->tools, r->tools, &w->parser) != ST_OK) {
         mem_free(w);
@@ -127,7 +127,7 @@ static void push_opening(struct event_writer *w) {
     buf_init(&opening, TEXT_BYTES_MAX);
     tool_opening_put(o->tools, tokenizer_chat_template(o->tokenizer, true), o->request, &opening);
     note(w, buf_status(&opening));
-    note(w, tool_parser_push(w->parser, buf_str(&opening), &w->sink));
+    note(w, tool_parser_push(w->parser, buf_str(&opening), &w->on_parsed));
     buf_deinit(&opening);
 }
 
@@ -140,7 +140,7 @@ static void write_text(struct event_writer *w) {
         return;
     }
     push_opening(w);
-    note(w, tool_parser_push(w->parser, buf_str(&w->text), &w->sink));
+    note(w, tool_parser_push(w->parser, buf_str(&w->text), &w->on_parsed));
 }
 
 enum status event_writer_push(struct event_writer *w, const int32_t *tokens, uint32_t count,
@@ -167,7 +167,7 @@ enum status event_writer_finish(struct event_writer *w, enum finish_reason *fini
         *finish = text_output_finish(&w->output, *finish, &w->text);
         write_text(w);
     }
-    if (w->parser && w->status == ST_OK) note(w, tool_parser_finish(w->parser, &w->sink));
+    if (w->parser && w->status == ST_OK) note(w, tool_parser_finish(w->parser, &w->on_parsed));
     if (shows_tokens && w->written < w->pushed)
         write_event(w, (struct api_event){.kind = EVENT_TEXT});
     write_event(

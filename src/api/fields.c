@@ -96,7 +96,7 @@ static enum status refuse_missing(struct api_error *e, const char *param) {
                       "The required parameter '%s' is missing.", param);
 }
 
-/* --- refusals by decoders --------------------------------------------------------------- */
+/* --- refusals by codecs ------------------------------------------------------------------ */
 
 #define FORMAT_PARAM(text, param)                                                                  \
     char text[API_PARAM_BYTES];                                                                    \

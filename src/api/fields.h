@@ -112,7 +112,7 @@ const struct api_field *api_field_find(enum api_endpoint endpoint, const char *p
 enum status api_fields_read(enum api_endpoint endpoint, const struct json *body, void *request,
                             struct api_error *e);
 
-/* For decoders, to refuse values that the table cannot check. `param` is a printf format for the
+/* For codecs, to refuse values that the table cannot check. `param` is a printf format for the
  * path: "messages[%zu].content". All return ST_BAD. */
 enum status api_refuse_kind(struct api_error *e, const struct json *v, uint32_t kinds,
                             const char *param, ...) __attribute__((format(printf, 4, 5)));

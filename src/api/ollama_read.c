@@ -5,7 +5,7 @@
  * that the model is there; its prompt_count is 0. */
 #include <stdio.h>
 
-#include "api/decoders.h"
+#include "api/body_readers.h"
 #include "api/fields.h"
 #include "api/messages.h"
 #include "api/tools_read.h"
@@ -97,7 +97,7 @@ static enum status read_fields(enum api_endpoint endpoint, struct json *body, st
     return read_think(json_get(body, "think"), r);
 }
 
-enum status ollama_chat_decode(struct json *body, struct api_request *r, struct api_error *e) {
+enum status ollama_chat_read_body(struct json *body, struct api_request *r, struct api_error *e) {
     TRY(read_fields(EP_OLLAMA_CHAT, body, r, e));
     TRY(tools_read_openai(json_get(body, "tools"), NULL, r, e));
     const struct json *messages = json_get(body, "messages");
@@ -112,7 +112,8 @@ static enum status read_raw(struct str prompt, struct api_request *r) {
     return ST_OK;
 }
 
-enum status ollama_generate_decode(struct json *body, struct api_request *r, struct api_error *e) {
+enum status ollama_generate_read_body(struct json *body, struct api_request *r,
+                                      struct api_error *e) {
     TRY(read_fields(EP_OLLAMA_GENERATE, body, r, e));
     const struct json *prompt = json_get(body, "prompt"), *system = json_get(body, "system");
     if (!json_str(prompt).len) return ST_OK;

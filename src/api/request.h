@@ -1,10 +1,10 @@
-/* api/request.h - a request for text, decoded from any wire format.
+/* api/request.h - a request for text, read from any wire format.
  *
  * OpenAI's chat, completions and responses, Anthropic's messages, Ollama's chat and generate: all
  * become this struct, and the server and the engine see no other. `codec` writes the answer in the
  * request's own format. The table in api/fields.h has checked all ranges.
  *
- * Lifetime: api_request_init, a codec's decode, api_request_deinit. It owns everything that its
+ * Lifetime: api_request_init, a codec's read_body, api_request_deinit. It owns everything that its
  * strings point into. Thread: its owner; a prompt may be rendered in libuv's pool meanwhile.
  */
 #ifndef API_REQUEST_H
@@ -34,7 +34,7 @@ enum {
     API_INPUTS_MAX = 2048, /* texts in one embeddings request */
     API_PROMPT_TOKENS_MAX = 1 << 20,
     API_TOOLS_BYTES_MAX = 1 << 20,
-    API_MADE_BYTES_MAX = 1 << 26, /* of a message's text that a decoder joins from parts */
+    API_MADE_BYTES_MAX = 1 << 26, /* of a message's text that a codec joins from parts */
 };
 
 /* A text to continue, or its tokens. */

@@ -3,7 +3,7 @@
  * Items become messages in the form that chat templates read: consecutive function_calls belong to
  * the assistant's message before them; a function_call_output becomes a message of the role
  * "tool". The reasoning of earlier answers is ignored, as by OpenAI's models. */
-#include "api/decoders.h"
+#include "api/body_readers.h"
 #include "api/fields.h"
 #include "api/messages.h"
 #include "api/openai.h"
@@ -149,7 +149,7 @@ static enum status read_effort(const struct json *effort, struct api_request *r)
     return api_request_set_kwarg(r, STR("reasoning_effort"), json_pin(effort));
 }
 
-enum status responses_decode(struct json *body, struct api_request *r, struct api_error *e) {
+enum status responses_read_body(struct json *body, struct api_request *r, struct api_error *e) {
     r->doc = body;
     TRY(api_fields_read(EP_RESPONSES, body, r, e));
     TRY(read_choice(json_get(body, "tool_choice"), r, e));

@@ -38,8 +38,8 @@ struct tool_scan {
                            that it is not a call */
     bool has_name;  /* the name is whole, and one of the request's */
     bool has_args;  /* the arguments have begun */
-    bool has_arg_bytes; /* some of them went to the sink */
-    bool is_emitted;    /* the call went to the sink: what follows cannot be text any more */
+    bool has_arg_bytes; /* some of them were passed on */
+    bool is_emitted;    /* the call was passed on: what follows cannot be text any more */
     char key_text[16];
     uint32_t key_len;
     struct tool_unescape text;
@@ -49,16 +49,16 @@ struct tool_scan {
 
 struct tool_parser {
     const struct tool_form *form;
-    const struct tool_sink *sink; /* during push and finish */
-    uint32_t state;               /* the form's */
-    uint32_t matched;             /* bytes of the mark that is being compared */
-    bool has_text;                /* text went to the sink since the beginning or the last call */
-    bool in_list, in_fence;       /* the form's: its objects are in a list, in a ``` fence */
-    bool held_is_tail;            /* `held` is the end of a call; never text */
+    const struct tool_callbacks *to; /* during push and finish */
+    uint32_t state;                  /* the form's */
+    uint32_t matched;                /* bytes of the mark that is being compared */
+    bool has_text;                   /* text was passed on since the beginning or the last call */
+    bool in_list, in_fence;          /* the form's: its objects are in a list, in a ``` fence */
+    bool held_is_tail;               /* `held` is the end of a call; never text */
     uint32_t call_count;
     struct buf blanks; /* white space that is text only if text follows */
     struct buf held;   /* undecided bytes: text if they are not a call */
-    struct buf run;    /* decided, but not yet in the sink */
+    struct buf run;    /* decided, but not yet passed on */
     bool run_is_args;
     struct tool_scan scan;
     const struct json *tools; /* borrowed; NULL: every name counts */
@@ -86,7 +86,7 @@ enum tool_match tool_match(struct tool_parser *p, const char *mark, char c);
 bool tool_take_mark(struct tool_parser *p, char c, const char *mark, uint32_t next);
 
 bool tool_name_is_known(const struct tool_parser *p, struct str name);
-/* Send the call in p->scan, whose name is known, to the sink; then pieces of its arguments. */
+/* Pass on the call in p->scan, whose name is known; then pieces of its arguments. */
 void tool_emit_call(struct tool_parser *p);
 void tool_emit_args(struct tool_parser *p, struct str piece);
 

@@ -17,9 +17,9 @@ bool tool_is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '
 static void flush(struct tool_parser *p) {
     struct str run = buf_str(&p->run);
     if (run.len && p->run_is_args)
-        p->sink->on_args(p->sink->ctx, p->call_count - 1, run);
+        p->to->on_args(p->to->ctx, p->call_count - 1, run);
     else if (run.len)
-        p->sink->on_text(p->sink->ctx, run);
+        p->to->on_text(p->to->ctx, run);
     p->run.len = 0;
 }
 
@@ -113,7 +113,7 @@ void tool_emit_call(struct tool_parser *p) {
     p->held.len = p->blanks.len = 0;
     p->has_text = false;
     p->scan.is_emitted = true;
-    p->sink->on_call(p->sink->ctx, p->call_count++, buf_str(&p->scan.name));
+    p->to->on_call(p->to->ctx, p->call_count++, buf_str(&p->scan.name));
     if (p->scan.args.len) tool_emit_args(p, buf_str(&p->scan.args));
 }
 
@@ -133,8 +133,9 @@ static size_t plain_bytes(const struct tool_parser *p, struct str text) {
     return opener ? (size_t)(opener - text.ptr) : text.len;
 }
 
-enum status tool_parser_push(struct tool_parser *p, struct str text, const struct tool_sink *sink) {
-    p->sink = sink;
+enum status tool_parser_push(struct tool_parser *p, struct str text,
+                             const struct tool_callbacks *to) {
+    p->to = to;
     while (text.len) {
         size_t plain = plain_bytes(p, text);
         if (plain) put_text(p, str_take(text, plain));
@@ -145,16 +146,16 @@ enum status tool_parser_push(struct tool_parser *p, struct str text, const struc
         text = str_skip(text, 1);
     }
     flush(p);
-    p->sink = NULL;
+    p->to = NULL;
     return parser_status(p);
 }
 
-enum status tool_parser_finish(struct tool_parser *p, const struct tool_sink *sink) {
-    p->sink = sink;
+enum status tool_parser_finish(struct tool_parser *p, const struct tool_callbacks *to) {
+    p->to = to;
     if (!p->held_is_tail) release_held(p);
     if (p->call_count == 0) put_run(p, buf_str(&p->blanks), false);
     flush(p);
-    p->sink = NULL;
+    p->to = NULL;
     return parser_status(p);
 }
 

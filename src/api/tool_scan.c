@@ -134,7 +134,7 @@ void tool_scan_begin_args(struct tool_parser *p) {
     tool_emit_call(p);
 }
 
-/* Arguments go to the sink, or are kept until the call is emitted. */
+/* Arguments are passed on, or are kept until the call is emitted. */
 static void put_args(struct tool_parser *p, struct str piece) {
     if (!piece.len) return;
     p->scan.has_arg_bytes = true;

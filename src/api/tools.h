@@ -8,12 +8,12 @@
  *   mistral  [TOOL_CALLS][{..}, {..}] or [TOOL_CALLS]name[ARGS]{..}, anywhere
  *   json     an object, objects or a list of them where the answer begins, perhaps in a fence
  *
- * The sink gets a call as soon as its name and the beginning of its arguments are known, and the
- * arguments as they arrive, byte for byte as the model wrote them (if they are a string that holds
- * JSON: the content of the string). Text that only looks like the beginning of a call goes to the
- * sink as text once that is certain. White space at the beginning of the answer or after a call
- * goes to the sink only if text follows it. Nothing is taken back: a call that breaks off keeps the
- * arguments it had.
+ * The parser reports a call (struct tool_callbacks) as soon as its name and the beginning of its
+ * arguments are known, and the arguments as they arrive, byte for byte as the model wrote them (if
+ * they are a string that holds JSON: the content of the string). Text that only looks like the
+ * beginning of a call is reported as text once that is certain. White space at the beginning of the
+ * answer or after a call is reported only if text follows it. The parser never corrects a report: a
+ * call that breaks off keeps the arguments it had.
  *
  * The result does not depend on how the text is cut into pieces.
  *
@@ -75,7 +75,7 @@ bool tool_template_has(struct str chat_template, struct str part);
 void tool_opening_put(const struct tool_form *form, struct str chat_template,
                       const struct api_request *r, struct buf *out);
 
-struct tool_sink {
+struct tool_callbacks {
     void (*on_text)(void *ctx, struct str text);
     void (*on_call)(void *ctx, uint32_t call, struct str name);
     void (*on_args)(void *ctx, uint32_t call, struct str piece);
@@ -89,7 +89,8 @@ enum status tool_parser_create(const struct tool_form *form, const struct json *
 void tool_parser_destroy(struct tool_parser *p); /* NULL is fine */
 
 /* ST_NOMEM only; nothing may be pushed after it. */
-enum status tool_parser_push(struct tool_parser *p, struct str text, const struct tool_sink *sink);
-enum status tool_parser_finish(struct tool_parser *p, const struct tool_sink *sink);
+enum status tool_parser_push(struct tool_parser *p, struct str text,
+                             const struct tool_callbacks *to);
+enum status tool_parser_finish(struct tool_parser *p, const struct tool_callbacks *to);
 
 #endif

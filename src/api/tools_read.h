@@ -22,7 +22,7 @@ enum status tools_read_openai(const struct json *tools, const struct json *choic
                               struct api_request *r, struct api_error *e);
 
 /* OpenAI's responses and Anthropic: a tool is {"name", "description", SCHEMA}, and `schema_key` is
- * the key of the arguments' schema. The decoder has set r->tool_choice and r->tool_name. */
+ * the key of the arguments' schema. The codec has set r->tool_choice and r->tool_name. */
 enum status tools_read_flat(const struct json *tools, const char *schema_key, struct api_request *r,
                             struct api_error *e);
 

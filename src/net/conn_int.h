@@ -162,7 +162,8 @@ void conns_verify(const struct http_server *s); /* CHECKs every queue; slow, for
  * calls the protocol; on an error the connection fails (conn_fail). */
 void conn_write(struct conn *c, const uv_buf_t *bufs, uint32_t count);
 uint64_t conn_backlog(const struct conn *c); /* bytes written and not yet taken by the kernel */
-/* The backlog and the kernel's send queue: it falls while the peer reads. */
+/* Bytes of the write under way and of the kernel's send queue (without `pending`): the number falls
+ * while the peer reads. */
 size_t conn_unacked(const struct conn *c);
 /* Close gracefully: send everything, then give the peer CONN_LINGER_MS to read it. The protocol
  * gets no more bytes; its close() is called when the connection ends. */

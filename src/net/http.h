@@ -183,7 +183,8 @@ void http_stream_flush(struct http_exchange *x);
 void http_stream_end(struct http_exchange *x); /* flushes */
 void http_stream_abort(struct http_exchange *x);
 
-/* Bytes that were put and that the kernel has not taken yet. */
+/* Bytes that were put and that wait. HTTP/1.1: until the kernel takes them. HTTP/2: until they are
+ * framed; the client's flow control and the connection's unsent bytes can delay that. */
 uint64_t http_backlog(const struct http_exchange *x);
 
 /* The value of `name` in a query, percent-decoded into `out`; false if absent or malformed. */

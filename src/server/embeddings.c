@@ -196,13 +196,13 @@ static enum status check(struct http_request *req, struct embedding *t, struct a
     return access_begin(req->server->keys, req->grant.key, req->arrived_us, e);
 }
 
-static enum status decode(struct task *task, struct json *doc) {
+static enum status read_body(struct task *task, struct json *doc) {
     struct embedding *t = (struct embedding *)task;
     api_request_init(&t->request.text, task->codec);
     return t->read(doc, &t->request, &task->error);
 }
 
-static void on_decoded(struct task *task) {
+static void on_body_read(struct task *task) {
     struct embedding *t = (struct embedding *)task;
     struct http_request *req = task->http;
     if (req && task->status == ST_OK) task->status = check(req, t, &task->error);
@@ -217,7 +217,7 @@ static void on_decoded(struct task *task) {
 }
 
 static void run(struct http_request *req, embed_read_fn *read, embed_put_fn *put) {
-    struct embedding *t = task_create(req, sizeof(*t), decode, on_decoded);
+    struct embedding *t = task_create(req, sizeof(*t), read_body, on_body_read);
     if (!t) return;
     t->server = req->server;
     t->server->embeds++;

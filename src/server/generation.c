@@ -12,9 +12,9 @@
 #include "server/generation_int.h"
 #include "server/sink.h"
 #include "server/smoother.h"
+#include "server/task_int.h"
 
 static const uint64_t LOG_BYTES_DEFAULT = 64u << 20;
-static const uint64_t POOL_FROM_DEFAULT = 16u << 10;
 
 const char *generation_stage_name(enum generation_stage s) {
     static const char *const names[] = {"queued", "queued", "in_progress", "completed"};
@@ -27,7 +27,7 @@ enum status generations_create(const struct generations_options *options, struct
     if (!all) return err_set(err, ST_NOMEM, "out of memory for requests");
     all->options = *options;
     if (!all->options.log_bytes) all->options.log_bytes = LOG_BYTES_DEFAULT;
-    if (!all->options.pool_from_bytes) all->options.pool_from_bytes = POOL_FROM_DEFAULT;
+    if (!all->options.pool_from_bytes) all->options.pool_from_bytes = TASK_POOL_FROM_BYTES;
     CHECK(uv_timer_init(options->loop, &all->keep_timer) == 0);
     CHECK(uv_timer_init(options->loop, &all->smooth_timer) == 0);
     all->keep_timer.data = all->smooth_timer.data = all;

@@ -1,4 +1,4 @@
-/* server/generation.h - a request for text under way, from the decoded request to the last event.
+/* server/generation.h - a request for text under way, from its body to the last event.
  *
  *     NEW -> PREPARING -> RUNNING -> DONE -> (kept for a while) -> freed
  *
@@ -85,7 +85,7 @@ struct generations_options {
     int64_t keep_ms;
     uint64_t keep_bytes;
     uint64_t log_bytes;             /* of one answer's events; 0: 64 MiB */
-    uint64_t pool_from_bytes;       /* bodies of this size are prepared in the pool; 0: 16 KiB */
+    uint64_t pool_from_bytes;       /* bodies from this size are prepared in the pool; 0: 16 KiB */
     struct server_metrics *metrics; /* counts tokens; may be NULL */
     /* Once for each generation that was started, when it has ended. */
     void (*on_ended)(void *ctx, struct generation *gen);

@@ -2,13 +2,13 @@
  *
  *     head arrives: routed, checked --> body arrives: the route's handler --> respond*
  *
- * dispatch.c makes it when the head has arrived, once, and hands it to the route's handler when
- * the body is complete. The handler answers at once, or stays its owner and answers later.
+ * dispatch.c creates it when the head has arrived, and passes it to the route's handler when the
+ * body is complete. The handler responds at once, or sets `owner` and responds later.
  *
  * Lifetime: it belongs to the exchange. dispatch.c frees it when the response has ended, or when
- * the client goes away, after on_gone. A handler does not use it any more after one of the
- * functions marked "End", nor after on_gone. A slow body holds one of these (272 bytes)
- * beside the exchange's own memory. Thread: the I/O thread.
+ * the client disconnects, after on_gone. A handler must not use it after one of the functions
+ * marked "End", nor after on_gone. Memory: 272 bytes, also while a slow body arrives.
+ * Thread: the I/O thread.
  */
 #ifndef SERVER_HTTP_REQUEST_H
 #define SERVER_HTTP_REQUEST_H
@@ -33,9 +33,9 @@ struct http_request {
     char request_id[GENERATION_ID_BYTES];
     bool is_aborted; /* by respond_abort: counted as 500 */
 
-    /* Of a handler that answers later. */
+    /* Of a handler that responds later. */
     void *owner;
-    void (*on_gone)(struct http_request *req);     /* the client has gone away */
+    void (*on_gone)(struct http_request *req);     /* the client has disconnected */
     void (*on_writable)(struct http_request *req); /* it has read enough to be sent more */
 };
 

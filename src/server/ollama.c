@@ -78,13 +78,13 @@ void handle_ollama_version(struct http_request *req) {
     buf_deinit(&body);
 }
 
-/* A request for a model's description, while its body is decoded. */
+/* A request for a model's description, while its body is read. */
 struct show_task {
     struct task base;
     char name[SERVED_NAME_BYTES];
 };
 
-static enum status decode_show(struct task *task, struct json *doc) {
+static enum status read_show_body(struct task *task, struct json *doc) {
     struct show_task *t = (struct show_task *)task;
     struct str name = {0};
     enum status st = ollama_show_read(doc, &name, &task->error);
@@ -104,7 +104,7 @@ static void respond_show(struct http_request *req, const struct served_model *m)
     buf_deinit(&body);
 }
 
-static void on_show_decoded(struct task *task) {
+static void on_show_body_read(struct task *task) {
     struct show_task *t = (struct show_task *)task;
     struct http_request *req = task->http;
     struct served_model *m = NULL;
@@ -119,6 +119,6 @@ static void on_show_decoded(struct task *task) {
 }
 
 void handle_ollama_show(struct http_request *req) {
-    struct show_task *t = task_create(req, sizeof(*t), decode_show, on_show_decoded);
+    struct show_task *t = task_create(req, sizeof(*t), read_show_body, on_show_body_read);
     if (t) task_read_body(&t->base);
 }

@@ -1,4 +1,4 @@
-/* server/prompt.h - from a decoded request to the tokens of its prompts.
+/* server/prompt.h - from a request to the tokens of its prompts.
  *
  * Rendering the chat template and tokenising are the only work on a request that grows with its
  * text, so a long request is prepared in libuv's pool.

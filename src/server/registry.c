@@ -245,7 +245,7 @@ static void on_changed(uv_async_t *handle) {
     uint32_t done = atomic_load(&r->done_count), busy = atomic_load(&r->busy);
     while (r->seen_count < done) finish_model(r, &r->models[r->seen_count++]);
     if (busy > done && r->models[busy - 1].state == LOAD_WAITING) {
-        r->models[busy - 1].state = LOAD_BUSY;
+        r->models[busy - 1].state = LOAD_LOADING;
         r->hooks.on_changed(r->hooks.ctx, &r->models[busy - 1]);
     }
     if (has_ended && !r->is_joined) {
@@ -494,14 +494,14 @@ struct served_model *registry_default(const struct registry *r) {
 
 bool registry_is_loaded(const struct registry *r) {
     for (uint32_t i = 0; i < r->count; i++)
-        if (r->models[i].state == LOAD_WAITING || r->models[i].state == LOAD_BUSY) return false;
+        if (r->models[i].state == LOAD_WAITING || r->models[i].state == LOAD_LOADING) return false;
     return true;
 }
 
 struct load_progress registry_progress(const struct registry *r) {
     struct load_progress p = {.stage = ""};
     for (uint32_t i = 0; i < r->count; i++)
-        if (r->models[i].state == LOAD_BUSY) p.model = &r->models[i];
+        if (r->models[i].state == LOAD_LOADING) p.model = &r->models[i];
     if (!p.model) return p;
     const char *stage = atomic_load(&((struct registry *)r)->stage);
     p.stage = stage ? stage : "";

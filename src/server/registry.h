@@ -1,7 +1,7 @@
 /* server/registry.h - the served models by name: loading, state, engines and embedders.
  *
  *     WAITING -> LOADING -> READY
- *                   +-----> FAILED
+ *                   +-----> FAILED        (enum load_state)
  *
  * A loader thread opens the models one after the other and posts each result to the loop, so that
  * everything here is read and changed by the I/O thread alone, except the progress of the model
@@ -31,7 +31,7 @@ struct tool_form;
 struct uv_async_s;
 struct uv_loop_s;
 
-enum load_state { LOAD_WAITING, LOAD_BUSY, LOAD_READY, LOAD_FAILED };
+enum load_state { LOAD_WAITING, LOAD_LOADING, LOAD_READY, LOAD_FAILED };
 const char *load_state_name(enum load_state s);
 
 enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24 };

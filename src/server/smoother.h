@@ -1,9 +1,9 @@
 /* server/smoother.h - sends text evenly that the engine produces in bursts.
  *
- * New events are written to the smoother's own log, the stage. From there they move to the answer's
- * log, so many characters for the time that has passed that the stage is empty one window after
- * the last event came. A text may be divided, never within a character; its tokens are counted
- * with its first piece. Other events move as soon as everything before them has moved.
+ * New events are written to the smoother's own log, the stage. smoother_release moves them to the
+ * answer's log, at a rate that empties the stage one window after the newest event was written.
+ * A text may be divided, but never within a character; its tokens are counted with its first piece.
+ * Other events move as soon as everything before them has moved.
  *
  * Lifetime: create, note new events, release as time passes, destroy. Thread: its owner.
  * Memory: the stage, under a maximum.

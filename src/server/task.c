@@ -62,16 +62,16 @@ static void refuse_memory(struct task *task) {
                "the server has no memory for this request");
 }
 
-static void read_body(struct task *task) {
+static void parse_body(struct task *task) {
     struct json *doc;
     task->status = parse(task, &doc, &task->error);
-    if (task->status == ST_OK) task->status = task->decode(task, doc);
+    if (task->status == ST_OK) task->status = task->read_body(task, doc);
     if (task->status != ST_OK && task->error.status == 0) refuse_memory(task);
     mem_free(task->body_copy);
     task->body_copy = NULL;
 }
 
-void *task_create(struct http_request *req, size_t bytes, task_decode_fn *decode,
+void *task_create(struct http_request *req, size_t bytes, task_body_fn *read_body,
                   task_done_fn *done) {
     CHECK(bytes >= sizeof(struct task));
     struct task *task = mem_zalloc(bytes);
@@ -82,7 +82,7 @@ void *task_create(struct http_request *req, size_t bytes, task_decode_fn *decode
     task->http = req;
     task->codec = req->codec;
     task->key = req->grant.key;
-    task->decode = decode;
+    task->read_body = read_body;
     task->done = done;
     return task;
 }
@@ -90,7 +90,7 @@ void *task_create(struct http_request *req, size_t bytes, task_decode_fn *decode
 void task_read_body(struct task *task) {
     struct http_request *req = task->http;
     bool in_pool = http_body(req->x).len >= TASK_READ_FROM_BYTES;
-    task->work = read_body;
+    task->work = parse_body;
     task->body = http_body(req->x);
     task->body_bytes_max = req->server->settings.body_max;
     if (in_pool) {

@@ -1,7 +1,7 @@
-/* server/text_request.c - POSTs that ask for text: decode, admit, choose a sink, start.
+/* server/text_request.c - requests for text: read, check, choose a sink, start.
  *
- * Admission does the cheap checks first: does the model exist, is it loaded, has its queue room,
- * is the key within its limits. Only then is the prompt rendered and tokenised.
+ * The cheap checks come first: is the model known and loaded, has its queue room, is the key within
+ * its limits. The prompt is rendered and tokenised only after all of them.
  */
 #include "server/text_request.h"
 
@@ -99,7 +99,7 @@ static enum status read_headers(const struct http_head *head, const struct gener
     return read_priority(head, &q->urgency, e);
 }
 
-/* ---- admission ---- */
+/* ---- checks ---- */
 
 static enum status check_all(struct server *s, const struct http_head *head,
                              struct generation_spec *spec, struct api_error *e) {
@@ -115,8 +115,9 @@ static enum status check_all(struct server *s, const struct http_head *head,
     return access_begin(s->keys, spec->key, spec->arrived_us, e);
 }
 
-enum status text_admit(struct server *s, const struct http_head *head, struct generation_spec *spec,
-                       struct generation **out, struct api_error *e) {
+enum status text_generation_create(struct server *s, const struct http_head *head,
+                                   struct generation_spec *spec, struct generation **out,
+                                   struct api_error *e) {
     enum status st = check_all(s, head, spec, e);
     if (st != ST_OK) {
         api_request_deinit(spec->request);
@@ -164,7 +165,7 @@ static void start_generation(struct http_request *req, struct api_request *q) {
                                    .request = q,
                                    .arrived_us = req->arrived_us,
                                    .body_bytes = http_body(req->x).len};
-    if (text_admit(req->server, req->head, &spec, &gen, &e) != ST_OK) {
+    if (text_generation_create(req->server, req->head, &spec, &gen, &e) != ST_OK) {
         respond_error(req, &e);
         return;
     }
@@ -176,18 +177,18 @@ static void start_generation(struct http_request *req, struct api_request *q) {
     generation_start(gen, sink);
 }
 
-/* A body while it is decoded. */
+/* A body while it is read. */
 struct text_task {
     struct task base;
     struct api_request request;
 };
 
-static enum status decode_text(struct task *task, struct json *doc) {
+static enum status read_text_body(struct task *task, struct json *doc) {
     struct text_task *t = (struct text_task *)task;
-    return codec_decode(task->codec, doc, &t->request, &task->error);
+    return codec_read_body(task->codec, doc, &t->request, &task->error);
 }
 
-static void on_decoded(struct task *task) {
+static void on_body_read(struct task *task) {
     struct text_task *t = (struct text_task *)task;
     if (task->http && task->status == ST_OK)
         start_generation(task->http, &t->request);
@@ -198,6 +199,6 @@ static void on_decoded(struct task *task) {
 }
 
 void handle_text(struct http_request *req) {
-    struct text_task *t = task_create(req, sizeof(*t), decode_text, on_decoded);
+    struct text_task *t = task_create(req, sizeof(*t), read_text_body, on_body_read);
     if (t) task_read_body(&t->base);
 }

@@ -1,4 +1,4 @@
-/* server/text_request.h - admission of a request for text, from HTTP or from a WebSocket.
+/* server/text_request.h - checks a request for text and makes its generation.
  *
  * Thread: the I/O thread.
  */
@@ -13,10 +13,11 @@ struct generation_spec;
 struct http_head;
 struct server;
 
-/* Make a generation of a decoded request. `spec` lacks its model, which is found by its name.
- * ST_OK: the request is within its key's limits and may be started. ST_BAD: `e` says why not.
- * `spec->request` is moved out of in any case. `head` NULL: a message of a WebSocket. */
-enum status text_admit(struct server *s, const struct http_head *head, struct generation_spec *spec,
-                       struct generation **out, struct api_error *e);
+/* Check a request and make its generation. The caller leaves spec->model empty; it is found by its
+ * name. ST_OK: the request is within all limits and may be started. ST_BAD: `e` says why not.
+ * `spec->request` is empty afterwards in either case. `head` NULL: a message of a WebSocket. */
+enum status text_generation_create(struct server *s, const struct http_head *head,
+                                   struct generation_spec *spec, struct generation **out,
+                                   struct api_error *e);
 
 #endif

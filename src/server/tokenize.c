@@ -92,7 +92,7 @@ static void finish(struct task *task) {
     drop(t);
 }
 
-static enum status decode(struct task *task, struct json *doc) {
+static enum status read_body(struct task *task, struct json *doc) {
     struct token_task *t = (struct token_task *)task;
     api_request_init(&t->request.text, task->codec);
     return t->read(doc, &t->request, &task->error);
@@ -107,7 +107,7 @@ static enum status check(struct task *task, struct str name, struct served_model
     return access_begin(s->keys, task->key, req->arrived_us, &task->error);
 }
 
-static void on_decoded(struct task *task) {
+static void on_body_read(struct task *task) {
     struct token_task *t = (struct token_task *)task;
     struct http_request *req = task->http;
     if (req && check(task, t->request.text.model, &t->model) == ST_OK) {
@@ -121,7 +121,7 @@ static void on_decoded(struct task *task) {
 }
 
 static void run(struct http_request *req, token_read_fn *read, void (*make)(struct task *task)) {
-    struct token_task *t = task_create(req, sizeof(*t), decode, on_decoded);
+    struct token_task *t = task_create(req, sizeof(*t), read_body, on_body_read);
     if (!t) return;
     buf_init(&t->body, BODY_BYTES_MAX);
     t->read = read;
@@ -165,12 +165,12 @@ static void finish_count(struct task *task) {
     mem_free(t);
 }
 
-static enum status decode_count(struct task *task, struct json *doc) {
+static enum status read_count_body(struct task *task, struct json *doc) {
     struct count_task *t = (struct count_task *)task;
-    return codec_decode(task->codec, doc, &t->request, &task->error);
+    return codec_read_body(task->codec, doc, &t->request, &task->error);
 }
 
-static void on_count_decoded(struct task *task) {
+static void on_count_body_read(struct task *task) {
     struct count_task *t = (struct count_task *)task;
     struct http_request *req = task->http;
     if (req && check(task, t->request.model, &t->model) == ST_OK) {
@@ -185,7 +185,7 @@ static void on_count_decoded(struct task *task) {
 }
 
 void handle_count_tokens(struct http_request *req) {
-    struct count_task *t = task_create(req, sizeof(*t), decode_count, on_count_decoded);
+    struct count_task *t = task_create(req, sizeof(*t), read_count_body, on_count_body_read);
     if (!t) return;
     t->answer.request = &t->request;
     task_read_body(&t->base);

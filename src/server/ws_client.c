@@ -44,7 +44,7 @@ struct ws_client {
     struct list_link in_server;
 };
 
-/* A message while it is decoded. */
+/* A message while it is read. */
 struct ws_message {
     struct task base;
     struct ws_client *client; /* NULL: it has closed */
@@ -162,14 +162,14 @@ static enum status start(struct ws_client *c, struct ws_message *t, struct api_e
                                    .arrived_us = t->arrived_us,
                                    .body_bytes = t->text.len};
     t->request.stream = true;
-    TRY(text_admit(c->server, NULL, &spec, &gen, e));
+    TRY(text_generation_create(c->server, NULL, &spec, &gen, e));
     c->sink = make_sink(c, gen);
     bool has_sink = c->sink != NULL;
     generation_start(gen, has_sink ? &c->sink->base : NULL);
     return has_sink ? ST_OK : refuse_memory(e);
 }
 
-/* ---- decoding a message, on any thread ---- */
+/* ---- reading a message, on any thread ---- */
 
 /* The body of {"path", "body"}, as a document of its own. */
 static enum status unwrap(const struct json *message, uint64_t bytes_max, struct json **body) {
@@ -216,7 +216,7 @@ static enum status read_message(struct ws_message *t, struct json *message) {
     bool is_read = st == ST_OK && !t->is_cancel;
     if (body != message || !is_read) json_destroy(message);
     if (!is_read) return st;
-    st = codec_decode(t->codec, body, &t->request, &t->base.error);
+    st = codec_read_body(t->codec, body, &t->request, &t->base.error);
     return st == ST_OK || st == ST_BAD ? st : refuse_memory(&t->base.error);
 }
 
@@ -250,7 +250,7 @@ static enum status handle_message(struct ws_client *c, struct ws_message *t, str
     return start(c, t, e);
 }
 
-static void on_decoded(struct task *base) {
+static void on_body_read(struct task *base) {
     struct ws_message *t = (struct ws_message *)base;
     struct ws_client *c = t->client; /* NULL: it has closed */
     if (c && c->reading == t) c->reading = NULL;
@@ -271,7 +271,7 @@ static bool check_key(struct ws_client *c) {
     return false;
 }
 
-/* A long message is decoded in the pool, from a copy; later messages meanwhile are decoded here. */
+/* A long message is read in the pool, from a copy; later messages are read here meanwhile. */
 static struct ws_message *make_message(struct ws_client *c, struct str text, bool is_long) {
     struct ws_message *t = mem_zalloc(sizeof(*t));
     char *copy = t && is_long ? mem_dup(text.ptr, text.len) : NULL;
@@ -279,7 +279,7 @@ static struct ws_message *make_message(struct ws_client *c, struct str text, boo
         mem_free(t);
         return NULL;
     }
-    *t = (struct ws_message){.base = {.work = read_text, .done = on_decoded},
+    *t = (struct ws_message){.base = {.work = read_text, .done = on_body_read},
                              .client = c,
                              .copy = copy,
                              .text = {copy ? copy : text.ptr, text.len},

@@ -42,7 +42,7 @@ static void run(struct fake *f, const uint8_t *data, size_t size, bool in_pieces
     }
     fake_answer_held(f);
     collect(f, out);
-    fake_leave(f, size % 2 ? UV_EOF : UV_ECONNRESET);
+    fake_end_input(f, size % 2 ? UV_EOF : UV_ECONNRESET);
     fake_disconnect(f);
     if (http_stats(f->server).exchanges || http_stats(f->server).connections) abort();
     if (f->ends + f->gones > f->heads || f->requests > f->heads) abort();

@@ -35,7 +35,7 @@ static void stream_held(struct fake *f) {
         }
     }
     while (left-- && f->held_count) http_stream_end(f->held[0]);
-    fake_turn(f);
+    fake_run_loop(f);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (mode & 64) fake_pass_ms(&f, 100000);
     if (mode & 128) http_server_drain(f.server);
     fake_drain(&f);
-    fake_leave(&f, UV_EOF);
+    fake_end_input(&f, UV_EOF);
     if (f.held_count) abort();
     fake_deinit(&f);
     return 0;

@@ -16,39 +16,39 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void push_pieces(const struct tool_form *form, const struct json *tools, struct str text,
                         uint32_t cut, struct tool_events *ev) {
     struct tool_parser *p;
-    struct tool_sink sink;
-    tool_events_init(ev, &sink);
+    struct tool_callbacks callbacks;
+    tool_events_init(ev, &callbacks);
     CHECK(tool_parser_create(form, tools, &p) == ST_OK);
     while (text.len) {
         cut = cut * 1664525u + 1013904223u;
         struct str piece = str_take(text, 1 + (cut >> 16) % 13);
-        CHECK(tool_parser_push(p, piece, &sink) == ST_OK);
+        CHECK(tool_parser_push(p, piece, &callbacks) == ST_OK);
         text = str_skip(text, piece.len);
     }
-    CHECK(tool_parser_finish(p, &sink) == ST_OK);
+    CHECK(tool_parser_finish(p, &callbacks) == ST_OK);
     tool_parser_destroy(p);
 }
 
 static void push_whole(const struct tool_form *form, const struct json *tools, struct str text,
                        struct tool_events *ev) {
     struct tool_parser *p;
-    struct tool_sink sink;
-    tool_events_init(ev, &sink);
+    struct tool_callbacks callbacks;
+    tool_events_init(ev, &callbacks);
     CHECK(tool_parser_create(form, tools, &p) == ST_OK);
-    CHECK(tool_parser_push(p, text, &sink) == ST_OK);
-    CHECK(tool_parser_finish(p, &sink) == ST_OK);
+    CHECK(tool_parser_push(p, text, &callbacks) == ST_OK);
+    CHECK(tool_parser_finish(p, &callbacks) == ST_OK);
     tool_parser_destroy(p);
 }
 
 static void push_bytes(const struct tool_form *form, const struct json *tools, struct str text,
                        struct tool_events *ev) {
     struct tool_parser *p;
-    struct tool_sink sink;
-    tool_events_init(ev, &sink);
+    struct tool_callbacks callbacks;
+    tool_events_init(ev, &callbacks);
     CHECK(tool_parser_create(form, tools, &p) == ST_OK);
     for (; text.len; text = str_skip(text, 1))
-        CHECK(tool_parser_push(p, str_take(text, 1), &sink) == ST_OK);
-    CHECK(tool_parser_finish(p, &sink) == ST_OK);
+        CHECK(tool_parser_push(p, str_take(text, 1), &callbacks) == ST_OK);
+    CHECK(tool_parser_finish(p, &callbacks) == ST_OK);
     tool_parser_destroy(p);
 }
 

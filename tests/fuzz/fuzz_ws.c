@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check_received(&b);
     if ((mode & 64) && b.ws) ws_close(b.ws, WS_GOING_AWAY, "over");
     fake_drain(&b.f);
-    fake_leave(&b.f, UV_EOF);
+    fake_end_input(&b.f, UV_EOF);
     if (b.closed != 1) abort();
     buf_deinit(&bytes);
     ws_bench_deinit(&b);

@@ -80,7 +80,7 @@ static inline void use_codec(const struct codec *codec, const uint8_t *data, siz
     if (!tokenizer) tokenizer = lib_tokenizer();
     if (json_parse(bytes, &json_limits_request, &doc, NULL) != ST_OK) return;
     api_request_init(&l.request, codec);
-    enum status st = codec->decode(doc, &l.request, &e);
+    enum status st = codec->read_body(doc, &l.request, &e);
     if (st == ST_BAD) use_error(codec, &e);
     if (st != ST_OK) {
         api_request_deinit(&l.request);

@@ -79,7 +79,7 @@ static inline void use_peer(const struct codec *codec, struct str body) {
         api_request_deinit(&run.request);
         return;
     }
-    enum status st = codec->decode(doc, &run.request, &e);
+    enum status st = codec->read_body(doc, &run.request, &e);
     CHECK(st == ST_OK || st == ST_BAD);
     if (st == ST_BAD) CHECK(e.status >= 400 && e.status < 500 && e.message.text[0]);
     if (st == ST_OK) check_request(&run.request);

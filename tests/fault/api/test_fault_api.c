@@ -34,7 +34,7 @@ static void expect_survival(work_fn *work, const char *body) {
     assert_in_range(n, 1, ALLOCATIONS_MAX - 1);
 }
 
-static bool trees_fail; /* the values that decoders create count among the allocations */
+static bool trees_fail; /* the values that codecs create count among the allocations */
 
 /* Parsing keeps the real allocator, so that a body is always there. */
 static struct json *parse(const char *text) {
@@ -46,31 +46,33 @@ static struct json *parse(const char *text) {
 
 /* --- requests --------------------------------------------------------------------------- */
 
-static enum status decode(const struct codec *codec, const char *body) {
+static enum status read_body(const struct codec *codec, const char *body) {
     struct api_request r;
     struct api_error e = {0};
     api_request_init(&r, codec);
-    enum status st = codec->decode(parse(body), &r, &e);
+    enum status st = codec->read_body(parse(body), &r, &e);
     api_request_deinit(&r);
     return st;
 }
 
-static enum status decode_chat(const char *body) { return decode(codec_find("openai.chat"), body); }
-
-static enum status decode_anthropic(const char *body) {
-    return decode(codec_find("anthropic.messages"), body);
+static enum status read_chat(const char *body) {
+    return read_body(codec_find("openai.chat"), body);
 }
 
-static enum status decode_responses(const char *body) {
-    return decode(codec_find("openai.responses"), body);
+static enum status read_anthropic(const char *body) {
+    return read_body(codec_find("anthropic.messages"), body);
 }
 
-static enum status decode_ollama(const char *body) {
-    return decode(codec_find("ollama.chat"), body);
+static enum status read_responses(const char *body) {
+    return read_body(codec_find("openai.responses"), body);
 }
 
-static enum status decode_text(const char *body) {
-    return decode(codec_find("openai.completions"), body);
+static enum status read_ollama(const char *body) {
+    return read_body(codec_find("ollama.chat"), body);
+}
+
+static enum status read_text(const char *body) {
+    return read_body(codec_find("openai.completions"), body);
 }
 
 static enum status read_embeddings(const char *body) {
@@ -115,10 +117,10 @@ static enum status read_tokens(const char *body) {
 
 static void test_reading_bodies_reports_every_failed_allocation(void **state) {
     (void)state;
-    expect_survival(decode_chat, "{" TALK ",\"logit_bias\":{\"1\":2},\"reasoning_effort\":\"low\","
-                                 "\"chat_template_kwargs\":{\"x\":[1]}}");
-    expect_survival(decode_text, "{\"prompt\":[[1,2],[3]]}");
-    expect_survival(decode_text, "{\"prompt\":[\"a\",\"b\"]}");
+    expect_survival(read_chat, "{" TALK ",\"logit_bias\":{\"1\":2},\"reasoning_effort\":\"low\","
+                               "\"chat_template_kwargs\":{\"x\":[1]}}");
+    expect_survival(read_text, "{\"prompt\":[[1,2],[3]]}");
+    expect_survival(read_text, "{\"prompt\":[\"a\",\"b\"]}");
     expect_survival(read_embeddings, "{\"input\":[\"a\",\"b\"],\"dimensions\":2}");
     expect_survival(read_tokens, "{\"tokens\":[72,255]}");
     expect_survival(read_tokens, "{\"tokens\":[]}");
@@ -129,26 +131,26 @@ static void test_reading_bodies_reports_every_failed_allocation(void **state) {
 static void test_building_messages_reports_every_failed_allocation(void **state) {
     (void)state;
     trees_fail = true;
-    expect_survival(decode_chat,
+    expect_survival(read_chat,
                     "{\"messages\":[" ASK
                     ",{\"role\":\"user\",\"name\":\"n\",\"content\":[{\"type\":"
                     "\"text\",\"text\":\"Hi\"}]}],\"tools\":[{\"type\":\"function\",\"function\":"
                     "{\"name\":\"f\"}}],\"reasoning_effort\":\"low\","
                     "\"chat_template_kwargs\":{\"x\":[1]}}");
     expect_survival(
-        decode_anthropic,
+        read_anthropic,
         "{\"max_tokens\":1,\"system\":\"s\",\"messages\":[" ASK ",{\"role\":\"assistant\","
         "\"content\":[{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{\"a\":1}}]},"
         "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"i\"}]}],"
         "\"tools\":[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\"}}]"
         "}");
-    expect_survival(decode_responses, "{\"instructions\":\"s\",\"input\":[" ASK
-                                      ",{\"type\":\"function_call\",\"call_id\":"
-                                      "\"i\",\"name\":\"f\",\"arguments\":\"\"}],\"tools\":[{"
-                                      "\"type\":\"function\",\"name\":\"f\"}],"
-                                      "\"reasoning\":{\"effort\":\"low\"}}");
+    expect_survival(read_responses, "{\"instructions\":\"s\",\"input\":[" ASK
+                                    ",{\"type\":\"function_call\",\"call_id\":"
+                                    "\"i\",\"name\":\"f\",\"arguments\":\"\"}],\"tools\":[{"
+                                    "\"type\":\"function\",\"name\":\"f\"}],"
+                                    "\"reasoning\":{\"effort\":\"low\"}}");
     expect_survival(
-        decode_ollama,
+        read_ollama,
         "{\"model\":\"m\",\"think\":\"low\",\"messages\":[" ASK ",{\"role\":\"assistant\","
         "\"thinking\":\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
         "{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"7\"}]}");
@@ -205,7 +207,7 @@ static enum status write_whole(const char *unused) {
 static void with_answer(const char *codec, const char *body, const char *text) {
     struct api_error e = {0};
     answer = mem_zalloc(sizeof(*answer));
-    assert_int_equal(lib_decode(codec_find(codec), str_of(body), &answer->request, &e), ST_OK);
+    assert_int_equal(lib_read_body(codec_find(codec), str_of(body), &answer->request, &e), ST_OK);
     lib_begin(answer, tokenizer, tool_form_find("hermes"), 1);
     lib_say(answer, 0, str_of(text), FINISH_STOP);
     expect_survival(write_events, text);

@@ -30,11 +30,11 @@ static void ignore_call(void *ctx, uint32_t call, struct str text) {
 }
 
 static enum status parse(size_t i) {
-    const struct tool_sink sink = {ignore_text, ignore_call, ignore_call, NULL};
+    const struct tool_callbacks callbacks = {ignore_text, ignore_call, ignore_call, NULL};
     struct tool_parser *p = NULL;
     enum status st = tool_parser_create(tool_form_find(cases[i].form), tools, &p);
-    if (st == ST_OK) st = tool_parser_push(p, str_of(cases[i].text), &sink);
-    if (st == ST_OK) st = tool_parser_finish(p, &sink);
+    if (st == ST_OK) st = tool_parser_push(p, str_of(cases[i].text), &callbacks);
+    if (st == ST_OK) st = tool_parser_finish(p, &callbacks);
     tool_parser_destroy(p);
     return st;
 }

@@ -35,10 +35,10 @@ static void talk(struct fake *f) {
         http_stream_put(x, STR("two"));
         http_stream_flush(x);
         assert_true(x->body_sent <= 6);
-        fake_turn(f);
+        fake_run_loop(f);
         if (f->held_count) http_stream_end(x);
     }
-    fake_turn(f);
+    fake_run_loop(f);
     fake_drain(f);
     fake_send(f, STR("nonsense\r\n\r\n"));
     fake_drain(f);
@@ -87,7 +87,7 @@ static void test_a_connection_that_failed_to_open_survives_a_drain(void **state)
         const bool is_open = fake_connect(&f);
         if (is_open) http_server_drain(f.server);
         const bool has_failed = fail_alloc_stop();
-        fake_turn(&f);
+        fake_run_loop(&f);
         if (has_failed) assert_null(f.conn);
         fake_deinit(&f);
         if (!has_failed) return;

@@ -37,9 +37,9 @@ static void stream_held(struct fake *f) {
         http_stream_put(x, STR("some words, "));
         http_stream_flush(x);
     }
-    fake_turn(f);
+    fake_run_loop(f);
     if (f->held_count && f->held[0] == x) http_stream_end(x);
-    fake_turn(f);
+    fake_run_loop(f);
 }
 
 /* Requests whole and in pieces, a slow reader, resets, refusals, a full socket, deadlines. */
@@ -72,7 +72,7 @@ static void talk_and_drain(struct fake *f) {
     if (!fake_connect(f)) return;
     fake_send(f, STR(BEGIN GET("\x01", "/hold")));
     if (f->conn) f->conn->proto->drain(f->conn);
-    fake_turn(f);
+    fake_run_loop(f);
     fake_answer_held(f);
     fake_disconnect(f);
 }

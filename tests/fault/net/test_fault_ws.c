@@ -28,11 +28,11 @@ static void talk(struct ws_bench *b) {
     for (int i = 0; i < 3 && b->ws; i++) {
         ws_send(b->ws, STR("some words that are longer than what the socket takes"));
         ws_flush(b->ws);
-        fake_turn(&b->f);
+        fake_run_loop(&b->f);
     }
     fake_drain(&b->f);
     if (b->ws) ws_close(b->ws, WS_NORMAL, "done");
-    fake_turn(&b->f);
+    fake_run_loop(&b->f);
     fake_send(&b->f, STR(MASKED("\x88", "\x82", "\x03\xe8")));
     fake_disconnect(&b->f);
 }

@@ -49,7 +49,7 @@ static bool generation_once(struct rig *g, long n) {
     received_init(&h);
     assert_int_equal(json_parse(STR(ASK), &json_limits_request, &doc, &err), ST_OK);
     api_request_init(&q, codec);
-    assert_int_equal(codec->decode(doc, &q, &e), ST_OK);
+    assert_int_equal(codec->read_body(doc, &q, &e), ST_OK);
     struct generation_spec ask = {.model = &g->model,
                                   .route = "/v1/completions",
                                   .id = STR("abc"),

@@ -43,14 +43,14 @@ struct lib_answer {
 };
 
 /* The request that a codec reads from `body`; ST_BAD leaves the reason in `e`. */
-static inline enum status lib_decode(const struct codec *codec, struct str body,
-                                     struct api_request *r, struct api_error *e) {
+static inline enum status lib_read_body(const struct codec *codec, struct str body,
+                                        struct api_request *r, struct api_error *e) {
     struct json *doc = NULL;
     struct err err = {0};
     api_request_init(r, codec);
     if (json_parse(body, &json_limits_request, &doc, &err) != ST_OK)
         return api_refuse(e, 400, NULL, NULL, "%s", err.text);
-    return codec->decode(doc, r, e);
+    return codec->read_body(doc, r, e);
 }
 
 static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,

@@ -103,12 +103,12 @@ static inline void case_deinit(struct case_run *run) {
     api_request_deinit(&run->request);
 }
 
-static inline enum status case_decode(const struct codec *codec, struct str body,
-                                      struct api_request *r, struct api_error *e) {
+static inline enum status case_read_body(const struct codec *codec, struct str body,
+                                         struct api_request *r, struct api_error *e) {
     struct json *doc = NULL;
     api_request_init(r, codec);
     TRY(json_parse(body, &json_limits_request, &doc, &e->message));
-    return codec->decode(doc, r, e);
+    return codec->read_body(doc, r, e);
 }
 
 static inline void case_put_pieces(struct str sse, struct buf *out) {
@@ -164,7 +164,7 @@ static inline enum status case_transcribe(const struct codec *codec, const struc
     struct case_run run = {.choice = {0}};
     struct api_error e = {0};
     buf_printf(out, "== %s\n", c->name);
-    enum status st = case_decode(codec, str_of(c->body), &run.request, &e);
+    enum status st = case_read_body(codec, str_of(c->body), &run.request, &e);
     if (st == ST_OK) case_put_request(&run.request, out);
     if (st == ST_OK) st = case_answer(&run, c);
     if (st == ST_OK && run.answer.failure.status == 0) {

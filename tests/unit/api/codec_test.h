@@ -52,7 +52,7 @@ static inline void expect_same_pieces(const struct codec *codec, const struct co
     struct buf all, some;
     buf_init(&all, CASE_BYTES_MAX);
     buf_init(&some, CASE_BYTES_MAX);
-    assert_int_equal(case_decode(codec, str_of(c->body), &run.request, &e), ST_OK);
+    assert_int_equal(case_read_body(codec, str_of(c->body), &run.request, &e), ST_OK);
     assert_int_equal(case_answer(&run, c), ST_OK);
     assert_int_equal(case_stream(&run, 0, UINT32_MAX, &all), ST_OK);
     assert_int_equal(case_stream(&run, 0, 1, &some), ST_OK);
@@ -80,7 +80,7 @@ struct bad_body {
 static inline void expect_refused(const struct codec *codec, const struct bad_body *bad) {
     struct api_request r;
     struct api_error e = {0};
-    enum status st = case_decode(codec, str_of(bad->body), &r, &e);
+    enum status st = case_read_body(codec, str_of(bad->body), &r, &e);
     if (st != ST_BAD) fail_msg("%s: %s", bad->body, status_name(st));
     if (e.status != 400 || strcmp(e.param, bad->param) != 0)
         fail_msg("%s: %u '%s' %s", bad->body, e.status, e.param, e.message.text);

@@ -1,6 +1,6 @@
 /* Goal:   embeddings, tokenize, detokenize, apply-template, models and errors are read and written
  *         as clients know them.
- * Method: bodies are decoded and looked at; answers are compared with JSON written down by hand,
+ * Method: bodies are read and compared; answers are compared with JSON written down by hand,
  *         vectors in base64 with numbers whose bytes are known. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -78,7 +78,7 @@ static void test_ollama_s_defaults_hold(void **state) {
     struct api_request r;
     struct api_error e = {0};
     struct str body = STR("{\"model\":\"m\",\"prompt\":\"x\",\"options\":{\"num_predict\":-1}}");
-    assert_int_equal(case_decode(generate(), body, &r, &e), ST_OK);
+    assert_int_equal(case_read_body(generate(), body, &r, &e), ST_OK);
     assert_true(r.stream);
     assert_true(generate()->streams_by_default && chat()->streams_by_default);
     assert_true(r.sample.temperature == 0.8f && r.sample.top_p == 0.9f);
@@ -95,7 +95,7 @@ static void test_ollamas_values_for_no_limit_and_a_random_seed_are_read(void **s
     struct api_request r;
     struct api_error e = {0};
     struct str body = STR("{\"prompt\":\"x\",\"options\":{\"num_predict\":0,\"seed\":-1}}");
-    assert_int_equal(case_decode(generate(), body, &r, &e), ST_OK);
+    assert_int_equal(case_read_body(generate(), body, &r, &e), ST_OK);
     assert_false(r.has_max_tokens);
     assert_false(r.has_seed);
     api_request_deinit(&r);

@@ -95,7 +95,7 @@ static void test_unsupported_fields_without_effect_are_accepted(void **state) {
     struct api_error e = {0};
     struct str body = STR("{\"input\":\"x\",\"previous_response_id\":null,\"background\":false,"
                           "\"include\":[],\"tools\":[],\"tool_choice\":\"auto\",\"unheard_of\":1}");
-    assert_int_equal(case_decode(codec(), body, &r, &e), ST_OK);
+    assert_int_equal(case_read_body(codec(), body, &r, &e), ST_OK);
     assert_int_equal(r.tool_choice, TOOLS_NONE);
     assert_null(r.tools);
     api_request_deinit(&r);
@@ -125,7 +125,7 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     struct tokenizer *t;
     struct buf out;
     assert_int_equal(tok_parse(str_of(vocabulary), &t, &err), ST_OK);
-    assert_int_equal(case_decode(codec(), str_of(c.body), &run.request, &e), ST_OK);
+    assert_int_equal(case_read_body(codec(), str_of(c.body), &run.request, &e), ST_OK);
     assert_true(run.request.logprobs);
     assert_int_equal(run.request.sample.top_logprobs, 1);
     assert_int_equal(case_answer(&run, &c), ST_OK);
@@ -177,7 +177,7 @@ static void test_pieces_before_a_failure_do_not_depend_on_it(void **state) {
     struct buf before, after;
     buf_init(&before, CASE_BYTES_MAX);
     buf_init(&after, CASE_BYTES_MAX);
-    assert_int_equal(case_decode(codec(), str_of(c.body), &run.request, &e), ST_OK);
+    assert_int_equal(case_read_body(codec(), str_of(c.body), &run.request, &e), ST_OK);
     assert_int_equal(case_answer(&run, &c), ST_OK);
     const struct api_error failure = run.answer.failure;
     run.answer.failure = (struct api_error){0};

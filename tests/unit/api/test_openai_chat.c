@@ -1,6 +1,6 @@
 /* Goal:   chat completions are read and written as OpenAI's clients know them, and a streamed
  *         answer says the same as a whole one.
- * Method: bodies are decoded and looked at; answers made of chosen tokens are encoded and compared
+ * Method: bodies are read and compared; answers made of chosen tokens are encoded and compared
  *         byte by byte with chunks written down by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static const struct codec *chat(void) { return codec_find("openai.chat"); }
 static struct lib_answer *ask(const char *body, uint32_t choices) {
     struct lib_answer *l = mem_zalloc(sizeof(*l));
     struct api_error e = {0};
-    if (lib_decode(chat(), str_of(body), &l->request, &e) != ST_OK)
+    if (lib_read_body(chat(), str_of(body), &l->request, &e) != ST_OK)
         fail_msg("%s: %s", e.param, e.message.text);
     lib_begin(l, tokenizer, tool_form_find("hermes"), choices);
     return l;
@@ -308,7 +308,7 @@ static void test_nothing_is_written_before_the_first_event(void **state) {
 static void expect_messages(const char *body, const char *messages) {
     struct api_request r;
     struct api_error e = {0};
-    enum status st = lib_decode(chat(), str_of(body), &r, &e);
+    enum status st = lib_read_body(chat(), str_of(body), &r, &e);
     if (st != ST_OK) fail_msg("%s: %s: %s", body, e.param, e.message.text);
     assert_true(r.is_chat);
     if (!json_is(r.messages, messages)) fail_msg("%s", body);
@@ -340,7 +340,7 @@ static void expect_refusal(const char *body, const char *param, const char *code
                            const char *word) {
     struct api_request r;
     struct api_error e = {0};
-    if (lib_decode(chat(), str_of(body), &r, &e) != ST_BAD) fail_msg("%s was taken", body);
+    if (lib_read_body(chat(), str_of(body), &r, &e) != ST_BAD) fail_msg("%s was taken", body);
     api_request_deinit(&r);
     assert_int_equal(e.status, 400);
     assert_string_equal(e.type, "invalid_request_error");
@@ -422,7 +422,7 @@ static void test_every_field_reaches_the_request(void **state) {
         "\"chat_template_kwargs\":{\"enable_thinking\":false},\"reasoning_effort\":\"low\","
         "\"ttft_target_ms\":1.5,\"deadline_ms\":2000,\"smooth_ms\":40,\"audio\":null,"
         "\"grammar\":\"\",\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"]}";
-    if (lib_decode(chat(), str_of(body), &r, &e) != ST_OK) fail_msg("%s", e.message.text);
+    if (lib_read_body(chat(), str_of(body), &r, &e) != ST_OK) fail_msg("%s", e.message.text);
     assert_true(str_is(r.model, "m"));
     assert_true(r.has_max_tokens);
     assert_int_equal(r.max_tokens, 7);
@@ -483,7 +483,7 @@ static void test_tool_choice_decides_which_tools_the_template_sees(void **state)
                    "\"f\"}},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}],"
                    "\"parallel_tool_calls\":false,\"tool_choice\":%s}",
                    cases[i].choice);
-        assert_int_equal(lib_decode(chat(), buf_str(&body), &r, &e), ST_OK);
+        assert_int_equal(lib_read_body(chat(), buf_str(&body), &r, &e), ST_OK);
         assert_int_equal(r.tool_choice, cases[i].wanted);
         assert_true(json_is(r.tools, cases[i].tools));
         assert_true(r.one_tool_call);

@@ -1,6 +1,6 @@
 /* Goal:   completions are read and written as OpenAI's clients know them, and a streamed answer
  *         says the same as a whole one.
- * Method: bodies are decoded and looked at; answers made of chosen tokens are encoded and compared
+ * Method: bodies are read and compared; answers made of chosen tokens are encoded and compared
  *         byte by byte with chunks written down by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ static const struct codec *completions(void) { return codec_find("openai.complet
 static struct lib_answer *ask(const char *body, uint32_t choices) {
     struct lib_answer *l = mem_zalloc(sizeof(*l));
     struct api_error e = {0};
-    if (lib_decode(completions(), str_of(body), &l->request, &e) != ST_OK)
+    if (lib_read_body(completions(), str_of(body), &l->request, &e) != ST_OK)
         fail_msg("%s: %s", e.param, e.message.text);
     lib_begin(l, tokenizer, NULL, choices);
     return l;
@@ -161,7 +161,7 @@ static void test_prompts_come_as_texts_or_ids_one_or_many(void **state) {
         struct buf body;
         buf_init(&body, 1 << 12);
         buf_printf(&body, "{\"prompt\":%s}", cases[i].prompt);
-        if (lib_decode(completions(), buf_str(&body), &r, &e) != ST_OK)
+        if (lib_read_body(completions(), buf_str(&body), &r, &e) != ST_OK)
             fail_msg("%s: %s", cases[i].prompt, e.message.text);
         assert_int_equal(r.prompt_count, cases[i].prompts);
         for (uint32_t k = 0; k < r.prompt_count; k++)
@@ -175,7 +175,8 @@ static void test_prompts_come_as_texts_or_ids_one_or_many(void **state) {
 static void expect_refusal(const char *body, const char *param, const char *code) {
     struct api_request r;
     struct api_error e = {0};
-    if (lib_decode(completions(), str_of(body), &r, &e) != ST_BAD) fail_msg("%s was taken", body);
+    if (lib_read_body(completions(), str_of(body), &r, &e) != ST_BAD)
+        fail_msg("%s was taken", body);
     api_request_deinit(&r);
     assert_int_equal(e.status, 400);
     if (strcmp(e.param, param) != 0) fail_msg("%s: %s (%s)", body, e.param, e.message.text);

@@ -213,28 +213,28 @@ static const struct tool_case json_cases[] = {
 static void push_cut(const struct tool_case *c, struct str text, size_t first, size_t second,
                      struct tool_events *ev) {
     struct tool_parser *p;
-    struct tool_sink sink;
-    tool_events_init(ev, &sink);
+    struct tool_callbacks callbacks;
+    tool_events_init(ev, &callbacks);
     const struct tool_form *form = tool_form_find(c->form);
     assert_int_equal(tool_parser_create(form, tools, &p), ST_OK);
     size_t cuts[] = {first, second - first, text.len - second};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tool_parser_push(p, str_take(text, cuts[i]), &sink), ST_OK);
+        assert_int_equal(tool_parser_push(p, str_take(text, cuts[i]), &callbacks), ST_OK);
         text = str_skip(text, cuts[i]);
     }
-    assert_int_equal(tool_parser_finish(p, &sink), ST_OK);
+    assert_int_equal(tool_parser_finish(p, &callbacks), ST_OK);
     tool_parser_destroy(p);
 }
 
 static void push_bytes(const struct tool_case *c, struct str text, struct tool_events *ev) {
     struct tool_parser *p;
-    struct tool_sink sink;
-    tool_events_init(ev, &sink);
+    struct tool_callbacks callbacks;
+    tool_events_init(ev, &callbacks);
     const struct tool_form *form = tool_form_find(c->form);
     assert_int_equal(tool_parser_create(form, tools, &p), ST_OK);
     for (size_t i = 0; i < text.len; i++)
-        assert_int_equal(tool_parser_push(p, (struct str){text.ptr + i, 1}, &sink), ST_OK);
-    assert_int_equal(tool_parser_finish(p, &sink), ST_OK);
+        assert_int_equal(tool_parser_push(p, (struct str){text.ptr + i, 1}, &callbacks), ST_OK);
+    assert_int_equal(tool_parser_finish(p, &callbacks), ST_OK);
     tool_parser_destroy(p);
 }
 
@@ -287,29 +287,29 @@ static void test_json_calls_are_found_in_any_cut(void **state) {
 }
 
 /* The number of bytes of all events after one more piece. */
-static size_t bytes_after(struct tool_parser *p, struct tool_events *ev, struct tool_sink *sink,
-                          const char *text) {
-    assert_int_equal(tool_parser_push(p, str_of(text), sink), ST_OK);
+static size_t bytes_after(struct tool_parser *p, struct tool_events *ev,
+                          struct tool_callbacks *callbacks, const char *text) {
+    assert_int_equal(tool_parser_push(p, str_of(text), callbacks), ST_OK);
     return ev->line.len;
 }
 
 static void test_text_is_emitted_as_soon_as_it_is_certain(void **state) {
     (void)state;
     struct tool_events ev;
-    struct tool_sink sink;
+    struct tool_callbacks callbacks;
     struct tool_parser *p;
-    tool_events_init(&ev, &sink);
+    tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("json"), tools, &p), ST_OK);
-    assert_int_equal(bytes_after(p, &ev, &sink, "{\"answer"), 0);
-    assert_int_equal(bytes_after(p, &ev, &sink, "\""), 9); /* no key of a call */
-    assert_int_equal(bytes_after(p, &ev, &sink, ": 4"), 12);
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "{\"answer"), 0);
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "\""), 9); /* no key of a call */
+    assert_int_equal(bytes_after(p, &ev, &callbacks, ": 4"), 12);
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 
-    tool_events_init(&ev, &sink);
+    tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("json"), tools, &p), ST_OK);
-    assert_int_equal(bytes_after(p, &ev, &sink, "{\"name\": \"Bob"), 0);
-    assert_int_equal(bytes_after(p, &ev, &sink, "\""), 14); /* not a tool's name */
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "{\"name\": \"Bob"), 0);
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "\""), 14); /* not a tool's name */
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 }
@@ -317,13 +317,14 @@ static void test_text_is_emitted_as_soon_as_it_is_certain(void **state) {
 static void test_arguments_are_emitted_as_they_arrive(void **state) {
     (void)state;
     struct tool_events ev;
-    struct tool_sink sink;
+    struct tool_callbacks callbacks;
     struct tool_parser *p;
-    tool_events_init(&ev, &sink);
+    tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
-    assert_int_equal(bytes_after(p, &ev, &sink, TC_OPEN "{\"name\": \"f\", \"arguments\": "), 0);
-    assert_int_equal(bytes_after(p, &ev, &sink, "{"), 4); /* {f|{ */
-    assert_int_equal(bytes_after(p, &ev, &sink, "\"x\""), 7);
+    assert_int_equal(bytes_after(p, &ev, &callbacks, TC_OPEN "{\"name\": \"f\", \"arguments\": "),
+                     0);
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "{"), 4); /* {f|{ */
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "\"x\""), 7);
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
 }
@@ -331,11 +332,11 @@ static void test_arguments_are_emitted_as_they_arrive(void **state) {
 static void test_every_name_is_accepted_without_a_list_of_tools(void **state) {
     (void)state;
     struct tool_events ev;
-    struct tool_sink sink;
+    struct tool_callbacks callbacks;
     struct tool_parser *p;
-    tool_events_init(&ev, &sink);
+    tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("json"), NULL, &p), ST_OK);
-    bytes_after(p, &ev, &sink, "{\"name\": \"Bob\", \"arguments\": {}}");
+    bytes_after(p, &ev, &callbacks, "{\"name\": \"Bob\", \"arguments\": {}}");
     assert_true(str_is(tool_events_line(&ev), "{Bob|{}}"));
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
@@ -348,18 +349,18 @@ static void test_held_text_has_a_limit(void **state) {
     char fill[FILL];
     memset(fill, 'x', sizeof(fill));
     struct tool_events ev;
-    struct tool_sink sink;
+    struct tool_callbacks callbacks;
     struct tool_parser *p;
-    tool_events_init(&ev, &sink);
+    tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
-    bytes_after(p, &ev, &sink, "<tool_call>{\"id\": \"");
+    bytes_after(p, &ev, &callbacks, "<tool_call>{\"id\": \"");
     size_t pushed = strlen("<tool_call>{\"id\": \"");
     while (ev.line.len == 0 && pushed < 2 * TOOL_HELD_BYTES_MAX) {
-        assert_int_equal(tool_parser_push(p, (struct str){fill, FILL}, &sink), ST_OK);
+        assert_int_equal(tool_parser_push(p, (struct str){fill, FILL}, &callbacks), ST_OK);
         pushed += FILL;
     }
     assert_in_range(pushed, TOOL_HELD_BYTES_MAX, TOOL_HELD_BYTES_MAX + FILL);
-    assert_int_equal(tool_parser_finish(p, &sink), ST_OK);
+    assert_int_equal(tool_parser_finish(p, &callbacks), ST_OK);
     assert_int_equal(ev.line.len, pushed);
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
@@ -376,15 +377,15 @@ static void test_a_name_that_is_too_long_is_text(void **state) {
     check_cases(&c, 1);
 
     struct tool_events ev;
-    struct tool_sink sink;
+    struct tool_callbacks callbacks;
     struct tool_parser *p;
-    tool_events_init(&ev, &sink);
+    tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("json"), NULL, &p), ST_OK);
     buf_clear(&text);
     buf_put_text(&text, "{\"name\": \"");
     for (int i = 0; i <= TOOL_NAME_BYTES_MAX; i++) buf_put_char(&text, 'n');
     buf_put_text(&text, "\", \"arguments\": {}}");
-    assert_int_equal(tool_parser_push(p, buf_str(&text), &sink), ST_OK);
+    assert_int_equal(tool_parser_push(p, buf_str(&text), &callbacks), ST_OK);
     assert_true(str_eq(tool_events_line(&ev), buf_str(&text)));
     tool_parser_destroy(p);
     buf_deinit(&ev.line);

@@ -44,10 +44,10 @@ static void events_on_args(void *ctx, uint32_t call, struct str piece) {
     buf_put_str(&ev->line, piece);
 }
 
-static inline void tool_events_init(struct tool_events *ev, struct tool_sink *sink) {
+static inline void tool_events_init(struct tool_events *ev, struct tool_callbacks *callbacks) {
     *ev = (struct tool_events){.calls = 0};
     buf_init(&ev->line, 1 << 24);
-    *sink = (struct tool_sink){events_on_text, events_on_call, events_on_args, ev};
+    *callbacks = (struct tool_callbacks){events_on_text, events_on_call, events_on_args, ev};
 }
 
 static inline struct str tool_events_line(struct tool_events *ev) {

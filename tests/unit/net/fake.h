@@ -25,7 +25,7 @@ struct fake {
     bool is_writing, is_shut, is_closed, is_reading;
     struct http_exchange *held[FAKE_HELD_MAX]; /* /hold, without a response yet */
     uint32_t held_count;
-    uint32_t heads, requests, incompletes, gones, rooms, ends, faults;
+    uint32_t heads, requests, incompletes, gones, writables, ends, error_bodies;
     uint32_t last_status; /* the status of the last on_end */
     bool is_inside;       /* a public call is running: no callback except on_end is allowed */
 };
@@ -131,7 +131,7 @@ static inline void fake_on_request(void *ctx, struct http_exchange *x) {
         fake_answer(f, x);
 }
 
-static inline void fake_forget(struct fake *f, const struct http_exchange *x) {
+static inline void fake_remove_held(struct fake *f, const struct http_exchange *x) {
     for (uint32_t i = 0; i < f->held_count; i++)
         if (f->held[i] == x) f->held[i--] = f->held[--f->held_count];
 }
@@ -147,21 +147,21 @@ static inline void fake_on_gone(void *ctx, struct http_exchange *x) {
     CHECK(!f->is_inside);
     CHECK(http_backlog(x) < FAKE_OUT_MAX); /* may still be called */
     f->gones++;
-    fake_forget(f, x);
+    fake_remove_held(f, x);
 }
 
-static inline void fake_on_room(void *ctx, struct http_exchange *x) {
+static inline void fake_on_writable(void *ctx, struct http_exchange *x) {
     struct fake *f = ctx;
     (void)x;
     CHECK(!f->is_inside);
-    f->rooms++;
+    f->writables++;
 }
 
-static inline void fake_put_fault(void *ctx, uint32_t status, const char *sentence,
-                                  struct buf *body) {
+static inline void fake_put_error_body(void *ctx, uint32_t status, const char *sentence,
+                                       struct buf *body) {
     struct fake *f = ctx;
     CHECK(!f->is_inside);
-    f->faults++;
+    f->error_bodies++;
     buf_printf(body, "{\"status\":%u,\"message\":", status);
     buf_put_json_string(body, str_of(sentence));
     buf_put_char(body, '}');
@@ -174,7 +174,7 @@ static inline void fake_on_end(void *ctx, struct http_exchange *x, uint32_t stat
     CHECK(http_backlog(x) < FAKE_OUT_MAX);
     f->ends++;
     f->last_status = status;
-    fake_forget(f, x);
+    fake_remove_held(f, x);
 }
 
 static const struct http_handler fake_handler = {
@@ -182,8 +182,8 @@ static const struct http_handler fake_handler = {
     .on_request = fake_on_request,
     .on_incomplete = fake_on_incomplete,
     .on_gone = fake_on_gone,
-    .on_writable = fake_on_room,
-    .put_error_body = fake_put_fault,
+    .on_writable = fake_on_writable,
+    .put_error_body = fake_put_error_body,
     .on_end = fake_on_end,
 };
 
@@ -215,7 +215,7 @@ static inline bool fake_connect(struct fake *f) {
 }
 
 /* What the loop would do: deferred calls, and freeing closed connections. */
-static inline void fake_turn(struct fake *f) {
+static inline void fake_run_loop(struct fake *f) {
     for (int i = 0; i < 100 && f->server->deferred.first; i++)
         uv_run(f->server->loop, UV_RUN_NOWAIT);
     if (!f->is_closed) return;
@@ -228,7 +228,7 @@ static inline void fake_turn(struct fake *f) {
 /* The client sends. Bytes are lost while the server does not read: see is_reading. */
 static inline void fake_send(struct fake *f, struct str bytes) {
     if (f->conn && !f->is_closed && f->is_reading) conn_received(f->conn, bytes);
-    fake_turn(f);
+    fake_run_loop(f);
 }
 
 /* The kernel takes the pending bytes. */
@@ -237,26 +237,26 @@ static inline void fake_drain(struct fake *f) {
         f->is_writing = false;
         buf_put(&f->out, f->conn->sending.ptr, f->conn->sending.len);
         conn_sent(f->conn, 0);
-        fake_turn(f);
+        fake_run_loop(f);
     }
 }
 
-static inline void fake_leave(struct fake *f, int status) {
+static inline void fake_end_input(struct fake *f, int status) {
     if (f->conn && !f->is_closed) conn_eof(f->conn, status);
-    fake_turn(f);
+    fake_run_loop(f);
 }
 
 /* Respond to the held requests, in the order of arrival. */
 static inline void fake_answer_held(struct fake *f) {
     while (f->held_count) {
         fake_answer(f, f->held[0]); /* on_end removes it from `held` */
-        fake_turn(f);
+        fake_run_loop(f);
     }
 }
 
 static inline void fake_disconnect(struct fake *f) {
     if (f->conn && !f->is_closed) conn_close(f->conn);
-    fake_turn(f);
+    fake_run_loop(f);
 }
 
 static inline void fake_deinit(struct fake *f) {

@@ -233,7 +233,7 @@ static inline void fake_pass_ms(struct fake *f, int64_t ms) {
         f->loop.time += (uint64_t)(ms - done < step ? ms - done : step);
         conns_sweep(&f->server->sweep);
     }
-    fake_turn(f);
+    fake_run_loop(f);
 }
 
 #endif

@@ -106,7 +106,7 @@ static void test_a_body_may_be_as_long_as_the_limit(void **state) {
             fake_send(&f, buf_str(&text));
             assert_int_equal(has(&f, "HTTP/1.1 200"), bytes <= 100);
             assert_int_equal(has(&f, "HTTP/1.1 413"), bytes > 100);
-            assert_int_equal(f.faults, bytes > 100);
+            assert_int_equal(f.error_bodies, bytes > 100);
             buf_deinit(&text);
             fake_deinit(&f);
         }
@@ -190,7 +190,7 @@ static void test_pipelined_requests_are_handled_one_after_the_other(void **state
     assert_int_equal(f.out.len, 0);
     fake_answer(&f, f.held[0]);
     assert_int_equal(f.heads, 1); /* the others are parsed by a deferred call */
-    fake_turn(&f);
+    fake_run_loop(&f);
     assert_int_equal(f.heads, 3);
     assert_int_equal(f.held_count, 1);
     assert_int_equal(count_of(&f, "HTTP/1.1 200"), 2);
@@ -214,7 +214,7 @@ static void test_a_client_that_pipelines_many_requests_lets_others_in_between(vo
     const uint32_t share = f.requests;
     uv_run(&f.loop, UV_RUN_NOWAIT);
     assert_int_equal(f.requests, 2 * share);
-    fake_turn(&f);
+    fake_run_loop(&f);
     assert_int_equal(f.requests, REQUESTS);
     assert_int_equal(count_of(&f, "HTTP/1.1 200"), REQUESTS);
     assert_int_equal(f.conn->wait, WAIT_IDLE);
@@ -323,7 +323,7 @@ static void test_an_aborted_stream_lacks_its_last_chunk(void **state) {
     http_stream_put(x, STR("half"));
     http_stream_flush(x);
     http_stream_abort(x);
-    fake_turn(&f);
+    fake_run_loop(&f);
     assert_true(f.is_shut);
     assert_true(str_ends(buf_str(&f.out), STR("4\r\nhalf\r\n")));
     assert_int_equal(f.gones, 0);
@@ -338,7 +338,7 @@ static void test_an_aborted_stream_lacks_its_last_chunk(void **state) {
     struct conn *c = f.conn;
     http_stream_abort(x);
     assert_true(c->is_reset); /* the end of the bytes would look like the end of the response */
-    fake_turn(&f);
+    fake_run_loop(&f);
     assert_null(f.conn);
     fake_deinit(&f);
 }
@@ -360,20 +360,20 @@ static void test_a_slow_reader_fills_its_own_backlog_and_on_writable_follows(voi
     }
     assert_int_equal(f.out.len, 100);
     assert_int_equal(f.conn->wait, WAIT_WRITE);
-    assert_int_equal(f.rooms, 0);
+    assert_int_equal(f.writables, 0);
     fake_drain(&f);
-    assert_int_equal(f.rooms, 1);
+    assert_int_equal(f.writables, 1);
     assert_int_equal(http_backlog(x), 0);
     assert_int_equal(f.conn->wait, WAIT_NONE);
     f.room = 0; /* a small backlog: on_writable is not due */
     http_stream_put(x, STR("0123456789"));
     http_stream_flush(x);
     fake_drain(&f);
-    assert_int_equal(f.rooms, 1);
+    assert_int_equal(f.writables, 1);
     f.room = SIZE_MAX;
     http_stream_end(x);
     assert_true(str_ends(buf_str(&f.out), STR("a\r\n0123456789\r\n0\r\n\r\n")));
-    assert_int_equal(f.rooms, 1);
+    assert_int_equal(f.writables, 1);
     fake_deinit(&f);
 }
 
@@ -432,7 +432,7 @@ static void test_a_disconnect_is_noticed_while_the_response_is_produced(void **s
         begin(&f, NULL);
         fake_send(&f, STR(HOLD NEXT));
         assert_int_equal(f.held_count, 1);
-        fake_leave(&f, ways[i]);
+        fake_end_input(&f, ways[i]);
         assert_int_equal(f.gones, 1);
         assert_int_equal(f.ends, 0);
         assert_null(f.conn);
@@ -446,7 +446,7 @@ static void test_a_disconnect_before_the_body_is_complete_calls_on_incomplete(vo
     struct fake f;
     begin(&f, NULL);
     fake_send(&f, STR("POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nh"));
-    fake_leave(&f, UV_EOF);
+    fake_end_input(&f, UV_EOF);
     assert_int_equal(f.heads, 1);
     assert_int_equal(f.requests + f.gones, 0);
     assert_int_equal(f.incompletes, 1);
@@ -465,7 +465,7 @@ static void test_a_disconnect_during_a_stream_is_reported_once(void **state) {
     http_stream_flush(x);
     f.is_writing = false;
     conn_sent(f.conn, UV_EPIPE);
-    fake_turn(&f);
+    fake_run_loop(&f);
     assert_int_equal(f.gones, 1);
     assert_null(f.conn);
     fake_deinit(&f);
@@ -477,7 +477,7 @@ static void test_an_error_is_still_sent_to_a_client_that_has_ended_its_output(vo
     begin(&f, NULL);
     f.room = 10;
     fake_send(&f, STR("nonsense\r\n\r\n"));
-    fake_leave(&f, UV_EOF);
+    fake_end_input(&f, UV_EOF);
     assert_non_null(f.conn);
     fake_drain(&f);
     assert_true(has(&f, "HTTP/1.1 400"));
@@ -526,7 +526,7 @@ static void test_a_drain_closes_idle_connections_and_lets_others_finish(void **s
     fake_send(&f, STR(NEXT));
     http_server_drain(f.server);
     assert_true(f.is_shut);
-    fake_leave(&f, UV_EOF);
+    fake_end_input(&f, UV_EOF);
     assert_null(f.conn);
     fake_deinit(&f);
 
@@ -556,7 +556,7 @@ static void test_closing_the_server_reports_open_exchanges_by_deferred_calls(voi
     fake_send(&f, STR(HOLD));
     http_server_close(f.server);
     assert_int_equal(f.gones, 0);
-    fake_turn(&f);
+    fake_run_loop(&f);
     assert_int_equal(f.gones, 1);
     assert_null(f.conn);
     fake_deinit(&f);

@@ -297,20 +297,20 @@ static void test_a_closed_window_holds_back_its_own_stream_only(void **state) {
         assert_int_equal(other->status, 200);
         assert_true(other->is_closed);
     }
-    assert_int_equal(b.f.rooms, 0);
+    assert_int_equal(b.f.writables, 0);
     nghttp2_submit_window_update(b.c.session, 0, slow->id, 250000);
     h2_pump(&b.c);
     assert_int_equal(slow->body.len, 65535 + 250000);
-    assert_int_equal(b.f.rooms, 0); /* 84465 bytes wait: above half of the mark */
+    assert_int_equal(b.f.writables, 0); /* 84465 bytes wait: above half of the mark */
     nghttp2_submit_window_update(b.c.session, 0, slow->id, 40000);
     h2_pump(&b.c);
-    assert_int_equal(b.f.rooms, 1);
+    assert_int_equal(b.f.writables, 1);
     nghttp2_submit_window_update(b.c.session, 0, slow->id, 1 << 20);
     http_stream_end(x);
     h2_pump(&b.c);
     assert_int_equal(slow->body.len, 400000);
     assert_true(slow->is_closed);
-    assert_int_equal(b.f.rooms, 1);
+    assert_int_equal(b.f.writables, 1);
     for (size_t i = 0; i < slow->body.len; i++)
         assert_int_equal(slow->body.ptr[i], text.ptr[i % 1000]);
     buf_deinit(&text);
@@ -340,7 +340,7 @@ static void test_bytes_stay_in_their_streams_while_the_socket_is_full(void **sta
     b.f.room = SIZE_MAX;
     fake_drain(&b.f);
     assert_int_equal(http_backlog(b.f.held[0]), 0);
-    assert_int_equal(b.f.rooms, 2);
+    assert_int_equal(b.f.writables, 2);
     http_stream_end(b.f.held[0]);
     http_stream_end(b.f.held[0]); /* on_end has moved the other to the front */
     h2_pump(&b.c);
@@ -414,7 +414,7 @@ static void test_a_lost_connection_ends_all_its_exchanges(void **state) {
         h2_pump(&b.c);
         assert_int_equal(b.f.held_count, 5);
         http_stream_begin(b.f.held[1], 200, NULL, 0);
-        fake_leave(&b.f, how ? UV_ECONNRESET : UV_EOF);
+        fake_end_input(&b.f, how ? UV_ECONNRESET : UV_EOF);
         assert_int_equal(b.f.gones, 5);
         assert_int_equal(b.f.incompletes, 1); /* the one whose body was held back */
         assert_int_equal(b.f.server->stats.exchanges, 0);
@@ -501,7 +501,7 @@ static void test_a_drain_lets_streams_finish_and_then_closes(void **state) {
     h2_pump(&b.c);
     assert_int_equal(s->status, 200);
     assert_int_equal(t->status, 200);
-    fake_turn(&b.f);
+    fake_run_loop(&b.f);
     assert_true(b.f.is_shut);
     assert_int_equal(b.f.gones, 0);
     end(&b);
@@ -548,7 +548,7 @@ static void test_a_client_that_sends_goaway_is_closed(void **state) {
     assert_false(b.f.is_shut);
     fake_answer_held(&b.f);
     h2_pump(&b.c);
-    fake_turn(&b.f);
+    fake_run_loop(&b.f);
     assert_int_equal(s->status, 200);
     assert_true(b.f.is_shut);
     end(&b);

@@ -454,7 +454,7 @@ static void test_a_head_that_unpacks_to_megabytes_is_refused(void **state) {
     h2_put_frame(&bytes, NGHTTP2_HEADERS, END_STREAM | END_HEADERS, 1, buf_str(&head));
     h2_put_frame(&bytes, NGHTTP2_HEADERS, END_STREAM | END_HEADERS, 3, STR(HEAD_ECHO));
     fake_send(&b.f, buf_str(&bytes));
-    assert_int_equal(b.f.faults, 1);
+    assert_int_equal(b.f.error_bodies, 1);
     assert_int_equal(b.f.requests, 1); /* the second */
     assert_non_null(b.f.conn);
     buf_deinit(&head);

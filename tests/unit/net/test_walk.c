@@ -52,14 +52,14 @@ static void client_acts(struct walk *w, uint32_t k) {
         return;
     }
     const uint32_t action = roll(w, 40);
-    if (action == 0 || f->is_shut) fake_leave(f, roll(w, 2) ? UV_EOF : UV_ECONNRESET);
+    if (action == 0 || f->is_shut) fake_end_input(f, roll(w, 2) ? UV_EOF : UV_ECONNRESET);
     if (action == 1) f->room = roll(w, 200);
     if (action == 2) f->room = SIZE_MAX;
     if (action == 3) fake_drain(f);
     if (action == 4 && f->is_writing) {
         f->is_writing = false;
         conn_sent(f->conn, UV_EPIPE);
-        fake_turn(f);
+        fake_run_loop(f);
     }
     if (action < 20 || !f->conn) return;
     if (w->script[k].len == 0) w->script[k] = pick_script(w);
@@ -108,7 +108,7 @@ static void walk_once(struct walk *w, uint64_t seed) {
             client_acts(w, k);
         if (roll(w, 4) == 0) uv_run(&w->root.loop, UV_RUN_NOWAIT);
         for (int i = 0; i < PEERS; i++)
-            if (w->peers[i].is_closed) fake_turn(&w->peers[i]);
+            if (w->peers[i].is_closed) fake_run_loop(&w->peers[i]);
         conns_verify(w->root.server);
     }
 }
@@ -131,13 +131,13 @@ static void test_random_walks_keep_every_invariant(void **state) {
     for (uint64_t seed = 1; seed <= WALKS; seed++) {
         struct walk w;
         walk_once(&w, seed);
-        print_message("seed %lu: %u requests, %u ended, %u gone, %u rooms, %u faults\n",
-                      (unsigned long)seed, w.root.requests, w.root.ends, w.root.gones, w.root.rooms,
-                      w.root.faults);
+        print_message("seed %lu: %u requests, %u ended, %u gone, %u writables, %u errors\n",
+                      (unsigned long)seed, w.root.requests, w.root.ends, w.root.gones,
+                      w.root.writables, w.root.error_bodies);
         assert_true(w.root.ends > 500);
         assert_true(w.root.gones > 50);
-        assert_true(w.root.rooms > 10);
-        assert_true(w.root.faults > 50);
+        assert_true(w.root.writables > 10);
+        assert_true(w.root.error_bodies > 50);
         walk_end(&w);
     }
 }

@@ -22,7 +22,7 @@ struct ws_bench {
     struct ws *ws;                 /* NULL before and after */
     struct http_exchange *waiting; /* for ws_bench_accept */
     struct buf received;           /* "text|text|" */
-    uint32_t closed, code, ws_rooms, refused;
+    uint32_t closed, code, ws_writables, refused;
     bool echoes, closes; /* in on_text */
     size_t read;         /* of f.out, by ws_next */
 };
@@ -44,7 +44,7 @@ static inline void ws_bench_on_room(void *ctx, struct ws *ws) {
     struct ws_bench *b = ctx;
     CHECK(!b->f.is_inside);
     CHECK(ws == b->ws);
-    b->ws_rooms++;
+    b->ws_writables++;
 }
 
 static inline void ws_bench_on_closed(void *ctx, struct ws *ws, uint32_t code) {
@@ -90,7 +90,7 @@ static inline void ws_bench_on_gone(void *ctx, struct http_exchange *x) {
 static const struct http_handler ws_bench_http = {
     .on_request = ws_bench_on_request,
     .on_gone = ws_bench_on_gone,
-    .put_error_body = fake_put_fault,
+    .put_error_body = fake_put_error_body,
 };
 
 static inline enum status ws_bench_init(struct ws_bench *b, const struct http_limits *limits) {

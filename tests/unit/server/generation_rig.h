@@ -212,7 +212,7 @@ static inline struct generation *generation_make_for(struct rig *g, const char *
     char id[32];
     assert_int_equal(json_parse(str_of(json), &json_limits_model_file, &doc, &err), ST_OK);
     api_request_init(&q, codec);
-    assert_int_equal(codec->decode(doc, &q, &e), ST_OK);
+    assert_int_equal(codec->read_body(doc, &q, &e), ST_OK);
     snprintf(id, sizeof(id), "%012x", ++g->ids);
     struct generation_spec ask = {.model = &g->model,
                                   .route = "/v1/completions",
