@@ -53,7 +53,14 @@ static const struct {
 enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
 
 /* Those that are on unless they are turned off. */
-static const struct cuda_switches usual = {.overlap = false, .few_rows = false, .gated = false};
+static const struct cuda_switches usual = {.few_rows = true,
+                                           .lean = true,
+                                           .whole = true,
+                                           .overlap = true,
+                                           .upload = true,
+                                           .gated = true,
+                                           .few_codes = true,
+                                           .timed = true};
 
 static bool set_switch(struct str name, struct cuda_switches *out) {
     for (int i = 0; i < SWITCH_COUNT; i++) {
@@ -85,8 +92,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
         "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain|few|many "
         ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,whole=on|off ,upload=on|off "
-        ",lean=on|off behind "
-        "it",
+        ",lean=on|off behind it",
         STR_ARG(args));
 }
 

@@ -1,4 +1,5 @@
-/* kernels/cuda/device_launch.cuh - launching kernels that overlap (programmatic dependent launch).
+/* kernels/cuda/device_launch.cuh - launching kernels that overlap (programmatic dependent launch),
+ * and kernels that run by themselves.
  *
  * A kernel may be started while the one in front of it still runs. It then waits at wait_for_inputs
  * until that one has ended and its writes are visible; what it does before, setting up or reading
@@ -7,7 +8,8 @@
  *   - Every block of every kernel that launch() starts calls wait_for_inputs before it touches
  *     memory that a kernel of the step writes, and before it ends. So a kernel that has ended tells
  *     that all kernels in front of it have ended.
- *   - A kernel that is not started by launch() waits for the end of those in front of it.
+ *   - A kernel that is not started by launch(), but by launch_alone() or cuBLASLt, starts after the
+ *     end of those in front of it.
  *
  * The next kernel is admitted as soon as all blocks of this one run: it can take the room that is
  * left, and never the room of a block of this one.
@@ -55,6 +57,16 @@ static void launch(const struct cuda_queue *queue, void (*kernel)(P...), dim3 gr
     config.attrs = attributes;
     config.numAttrs = queue->overlaps ? 2 : 0;
     cudaLaunchKernelEx(&config, kernel, P(args)...);
+}
+
+/* For kernels that are slower with overlap than without: starts when the kernel in front has ended,
+ * with the division of memory that the driver chooses. Such a kernel does not call
+ * admit_next_kernel, so the next one starts when this one has ended. */
+template <typename... P, typename... A>
+static void launch_alone(const struct cuda_queue *queue, void (*kernel)(P...), dim3 grid,
+                         dim3 block, size_t shared_bytes, A... args) {
+    const struct cuda_queue in_order = {queue->stream, false};
+    launch(&in_order, kernel, grid, block, shared_bytes, args...);
 }
 
 #endif

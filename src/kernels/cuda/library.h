@@ -21,7 +21,8 @@ struct cuda_library_sizes {
     uint32_t device, step, op, weight, sampling, row_output;
 };
 
-/* What can be turned off, and on, to compare it with what it replaces. */
+/* What can be turned off, and on, to compare it with what it replaces; kernels/cuda_load.c has the
+ * defaults. */
 struct cuda_switches {
     bool without_cublaslt; /* products of many rows by our own kernels: slow, the same bits */
     bool without_graphs;   /* every step is launched kernel by kernel */

@@ -40,7 +40,6 @@ static __device__ int32_t dot16(int4 a, int4 b, int32_t sum) {
 /* RUNS: 16 codes each, of a group. */
 template <int ROWS, int RUNS>
 static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda_product a) {
-    begin_kernel();
     __shared__ int32_t sums[2][PIECE_GROUPS][ROWS][32];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t first = blockIdx.x * ROWS, rows = min((uint32_t)ROWS, a.row_count - first);
@@ -94,9 +93,9 @@ template <int ROWS>
 static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     dim3 grid((a->row_count + ROWS - 1) / ROWS, (a->w.rows + 31) / 32);
     if (a->w.group == 32)
-        launch(queue, codes_kernel<ROWS, 2>, grid, CODES_THREADS, 0, *a);
+        launch_alone(queue, codes_kernel<ROWS, 2>, grid, CODES_THREADS, 0, *a);
     else
-        launch(queue, codes_kernel<ROWS, 1>, grid, CODES_THREADS, 0, *a);
+        launch_alone(queue, codes_kernel<ROWS, 1>, grid, CODES_THREADS, 0, *a);
 }
 
 void cuda_product_codes(const struct cuda_product *a, const struct cuda_queue *queue) {

@@ -164,7 +164,6 @@ static __device__ inline void add_group(const uint8_t *stage, uint32_t g, bool h
 
 template <typename S>
 static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cuda_product a) {
-    begin_kernel();
     extern __shared__ __align__(128) uint8_t buffers[];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t n0 = blockIdx.y * S::weights, first = blockIdx.x * (a.used ? 1 : S::rows);
@@ -214,7 +213,7 @@ template <typename S>
 static void launch_shape(const struct cuda_product *a, const struct cuda_queue *queue) {
     uint32_t rows = a->used ? 1 : S::rows;
     dim3 grid((a->row_count + rows - 1) / rows, (a->w.rows + S::weights - 1) / S::weights);
-    launch(queue, codes_mma_kernel<S>, grid, S::threads, S::bytes, *a);
+    launch_alone(queue, codes_mma_kernel<S>, grid, S::threads, S::bytes, *a);
 }
 
 template <int RUNS>

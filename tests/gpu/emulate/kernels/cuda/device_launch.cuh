@@ -15,4 +15,10 @@ static void launch(const struct cuda_queue *, void (*kernel)(P...), dim3 grid, d
     emu_launch(grid, block, shared_bytes, [&] { kernel(args...); });
 }
 
+template <typename... P, typename... A>
+static void launch_alone(const struct cuda_queue *queue, void (*kernel)(P...), dim3 grid,
+                         dim3 block, size_t shared_bytes, A... args) {
+    launch(queue, kernel, grid, block, shared_bytes, args...);
+}
+
 #endif
