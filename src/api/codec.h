@@ -1,8 +1,8 @@
 /* api/codec.h - a wire format: how requests are read and answers are written.
  *
  * A codec turns a JSON body into a struct api_request and an answer's events into JSON. It does
- * not know the framing: the server sends its pieces as server-sent events, WebSocket messages or
- * lines, or keeps them for a client that polls.
+ * not know the framing: the encoder writes the codec's pieces as server-sent events, as lines or as
+ * items of a list into its caller's buffer, and the server sends them.
  *
  * To add one: write api/codec_NAME.c, add a line to api/codec_list.c.
  *
