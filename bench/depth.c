@@ -29,7 +29,7 @@ static void submit_one(struct service *s, uint32_t i, struct request **out) {
     struct err err = {{0}};
     int32_t prompt[PROMPT];
     for (uint32_t t = 0; t < PROMPT; t++)
-        prompt[t] = (int32_t)((i * 31 + t * 7) % s->host.model->hp.vocab);
+        prompt[t] = (int32_t)((i * 31 + t * 7) % s->loaded.model->hp.vocab);
     struct request_spec spec = {.prompt = prompt,
                                 .prompt_tokens = PROMPT,
                                 .max_tokens = WARM_STEPS + STEPS + 64,
@@ -47,10 +47,10 @@ static void submit_one(struct service *s, uint32_t i, struct request **out) {
 /* Take events until the engine has done so many steps. */
 static void run_steps(struct service *s, uint64_t steps) {
     uint64_t end = engine_liveness(s->engine).steps + steps;
-    struct choice *moved[EVENTS_MAX];
+    struct choice *choices[EVENTS_MAX];
     while (engine_liveness(s->engine).steps < end) {
-        uint32_t count = engine_next_many(s->engine, moved, EVENTS_MAX);
-        for (uint32_t i = 0; i < count; i++) request_unref(moved[i]->request);
+        uint32_t count = engine_next_many(s->engine, choices, EVENTS_MAX);
+        for (uint32_t i = 0; i < count; i++) request_unref(choices[i]->request);
         struct timespec nap = {.tv_nsec = WAIT_US * 1000};
         if (count == 0) nanosleep(&nap, NULL);
     }

@@ -21,7 +21,7 @@
 enum { TEXTS = 256, TOGETHER = 32, TOKENS_MIN = 8, TOKENS_MAX = 24, ROUNDS = 3, WINDOW_US = 200 };
 
 struct load {
-    struct host host;
+    struct loaded_model loaded;
     struct embedder *embedder;
     int32_t ids[TEXTS][TOKENS_MAX];
     struct embed_job jobs[TEXTS];
@@ -40,12 +40,12 @@ static void on_done(void *ctx) { sem_post(ctx); }
 static void open_embedder(struct load *l, int64_t window_us) {
     struct err err = {{0}};
     struct embedder_options options = {.window_us = window_us};
-    must(embedder_open(&l->embedder, &l->host, &options, &err), &err);
+    must(embedder_open(&l->embedder, &l->loaded, &options, &err), &err);
     embedder_set_hook(l->embedder, on_done, &l->done);
 }
 
 static void make_texts(struct load *l) {
-    uint32_t dims = l->host.model->hp.dim, vocab = l->host.model->hp.vocab;
+    uint32_t dims = l->loaded.model->hp.dim, vocab = l->loaded.model->hp.vocab;
     struct rng r = {.seed = 5};
     l->vectors = mem_zalloc_array((size_t)TEXTS * dims, sizeof(float));
     CHECK(l->vectors);
@@ -101,8 +101,8 @@ int main(int argc, char **argv) {
         printf("# passed over: %s\n", err.text);
         return 0;
     }
-    struct host_options host = {.ctx_tokens = 512, .tokens_only = true};
-    must(host_open(&l.host, path, &host, &err), &err);
+    struct loaded_model_options options = {.ctx_tokens = 512, .tokens_only = true};
+    must(loaded_model_open(&l.loaded, path, &options, &err), &err);
     sem_init(&l.done, 0, 0);
     make_texts(&l);
     printf("together,texts,s,texts_per_s\n");
@@ -110,6 +110,6 @@ int main(int argc, char **argv) {
     printf("# %d together: %.2f times as fast as one by one\n", TOGETHER, single / many);
     mem_free(l.vectors);
     sem_destroy(&l.done);
-    host_close(&l.host);
+    loaded_model_close(&l.loaded);
     return 0;
 }

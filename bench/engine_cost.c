@@ -84,12 +84,12 @@ static struct request *submit(struct load *l, uint32_t max_tokens) {
 }
 
 static void take_all(struct load *l) {
-    struct choice *moved[64];
-    for (uint32_t count; (count = engine_next_many(l->engine, moved, 64)) > 0;)
+    struct choice *choices[64];
+    for (uint32_t count; (count = engine_next_many(l->engine, choices, 64)) > 0;)
         for (uint32_t i = 0; i < count; i++) {
             uint32_t ready;
-            if (choice_poll(moved[i], &ready) != FINISH_NONE) atomic_fetch_add(&l->ended, 1);
-            request_unref(moved[i]->request);
+            if (choice_poll(choices[i], &ready) != FINISH_NONE) atomic_fetch_add(&l->ended, 1);
+            request_unref(choices[i]->request);
         }
 }
 

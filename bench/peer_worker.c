@@ -70,8 +70,8 @@ static enum status submit(struct round *r, const struct json *ids, int64_t outpu
 static void wait_all(struct round *r) {
     uint32_t ready;
     while (r->done_count < r->count) {
-        struct choice *moved = engine_next(r->engine, WAIT_US);
-        if (moved) request_unref(moved->request);
+        struct choice *choice = engine_next(r->engine, WAIT_US);
+        if (choice) request_unref(choice->request);
         while (r->done_count < r->count &&
                choice_poll(&r->requests[r->done_count]->choices[0], &ready) != FINISH_NONE)
             r->done_count++;
@@ -159,17 +159,17 @@ static void say(struct buf *line) {
 }
 
 /* What a token's keys and values take in int8, by what they take in f16. */
-static double int8_share(struct host *h) {
-    uint32_t tokens = h->device.kv_block_tokens;
-    return (double)host_kv_block_bytes(h, KV_I8, tokens, 0) /
-           (double)host_kv_block_bytes(h, KV_F16, tokens, 0);
+static double int8_share(struct loaded_model *loaded) {
+    uint32_t tokens = loaded->device.kv_block_tokens;
+    return (double)loaded_model_kv_block_bytes(loaded, KV_I8, tokens, 0) /
+           (double)loaded_model_kv_block_bytes(loaded, KV_F16, tokens, 0);
 }
 
 static void put_ready(struct service *s, struct buf *out) {
     buf_printf(out,
                "{\"ready\": {\"version\": \"jitney %s, %s, %u threads\", "
                "\"kv_int8_share\": %.6f}}",
-               JITNEY_VERSION, s->host.device.name, s->knobs.threads, int8_share(&s->host));
+               JITNEY_VERSION, s->loaded.device.name, s->knobs.threads, int8_share(&s->loaded));
 }
 
 static uint32_t number(int argc, char **argv, int i, uint32_t fallback) {

@@ -26,7 +26,7 @@ static void must(enum status st, const struct err *err) {
 static struct request_usage generate(struct service *s, uint64_t run, uint32_t prompt,
                                      uint32_t answer) {
     static int32_t ids[PROMPT_MAX];
-    uint32_t vocab = s->host.model->hp.vocab;
+    uint32_t vocab = s->loaded.model->hp.vocab;
     struct err err = {{0}};
     struct request_usage usage;
     for (uint32_t i = 0; i < prompt; i++) ids[i] = (int32_t)(rng_at(1, run, i) % vocab);
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
     options.knobs.max_step_tokens = STEP_TOKENS;
     must(service_open(&s, argv[1], &options, &err), &err);
     generate(&s, 0, prompt, 4);
-    printf("ready %s %u\n", s.host.device.name, s.host.threads);
+    printf("ready %s %u\n", s.loaded.device.name, s.loaded.threads);
     fflush(stdout);
     char line[LINE_BYTES];
     for (uint64_t run = 1; fgets(line, sizeof(line), stdin); run++) {

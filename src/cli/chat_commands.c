@@ -121,8 +121,8 @@ static void run_stats(struct chat *c, struct str argument) {
     chat_note("%u messages, %u of %u tokens of context; %llu tokens answered, %.1f/s; %s kernels, "
               "%u threads, seed %llu",
               dialog_count(c->dialog), c->last.prompt_tokens + c->last.completion_tokens,
-              c->service.host.ctx_tokens, (unsigned long long)c->answer_tokens, rate,
-              c->service.host.device.name, c->service.host.threads,
+              c->service.loaded.ctx_tokens, (unsigned long long)c->answer_tokens, rate,
+              c->service.loaded.device.name, c->service.loaded.threads,
               (unsigned long long)c->sample.seed);
 }
 

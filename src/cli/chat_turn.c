@@ -23,7 +23,7 @@ void chat_note(const char *fmt, ...) {
 /* The prompt for all that was said, if it leaves room for an answer. */
 static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
     TRY(dialog_encode(c->dialog, out, err));
-    uint32_t ctx = c->service.host.ctx_tokens;
+    uint32_t ctx = c->service.loaded.ctx_tokens;
     struct err too_long = {0};
     if (request_check_prompt(out->count, ctx, false, &too_long) == ST_OK) return ST_OK;
     return err_set(err, ST_BAD, "%s; /reset starts a new conversation", too_long.text);
@@ -31,7 +31,7 @@ static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
 
 static enum status generate(struct chat *c, const struct tokens *prompt,
                             struct generated *generated, struct err *err) {
-    uint32_t room = c->service.host.ctx_tokens - (uint32_t)prompt->count;
+    uint32_t room = c->service.loaded.ctx_tokens - (uint32_t)prompt->count;
     const struct request_spec spec = {
         .prompt = prompt->ids,
         .prompt_tokens = (uint32_t)prompt->count,
@@ -39,7 +39,7 @@ static enum status generate(struct chat *c, const struct tokens *prompt,
         .n = 1,
         .sample = c->sample,
     };
-    const struct text_output_options text = {.tokenizer = c->service.host.tokenizer};
+    const struct text_output_options text = {.tokenizer = c->service.loaded.tokenizer};
     _Atomic bool is_cancelled = false;
     const struct request_run run = {.engine = c->service.engine,
                                     .spec = &spec,
@@ -78,7 +78,7 @@ static enum status generate_remotely(struct chat *c, struct generated *generated
 }
 
 static void note_room(const struct chat *c) {
-    uint32_t ctx = c->service.host.ctx_tokens;
+    uint32_t ctx = c->service.loaded.ctx_tokens;
     uint32_t used = c->last.prompt_tokens + c->last.completion_tokens;
     if (used >= ctx)
         chat_note("(the context of %u tokens is full and cut the answer; /reset starts anew)", ctx);

@@ -114,8 +114,8 @@ static void greet(const struct chat *c) {
     }
     chat_note("%s: %u tokens of context, %s kernels, %u threads. /help lists commands, Ctrl-D "
               "leaves.",
-              args_model(c->args), c->service.host.ctx_tokens, c->service.host.device.name,
-              c->service.host.threads);
+              args_model(c->args), c->service.loaded.ctx_tokens, c->service.loaded.device.name,
+              c->service.loaded.threads);
 }
 
 static enum status open_reader(struct chat *c, struct err *err) {
@@ -133,7 +133,7 @@ static enum status open_reader(struct chat *c, struct err *err) {
 
 static enum status open_model(struct chat *c, struct err *err) {
     TRY(model_args_service(c->args, model_args_ctx(c->args), false, &c->service, err));
-    return dialog_open(c->service.host.tokenizer, args_model(c->args), &c->dialog, err);
+    return dialog_open(c->service.loaded.tokenizer, args_model(c->args), &c->dialog, err);
 }
 
 static enum status open_server(struct chat *c, struct err *err) {

@@ -23,7 +23,7 @@ static const struct flag flags[] = {
 
 /* The state of a run. */
 struct embedding {
-    struct host host;
+    struct loaded_model loaded;
     struct embedder *embedder;
     struct tokens ids;
     float *vector; /* [dims] */
@@ -47,7 +47,7 @@ static enum status print_vector(struct embedding *w, bool first, struct err *err
 static enum status embed_text(struct embedding *w, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
     w->ids.count = 0;
-    enum status st = tokenizer_encode(w->host.tokenizer, text, options, &w->ids);
+    enum status st = tokenizer_encode(w->loaded.tokenizer, text, options, &w->ids);
     if (st != ST_OK) return err_set(err, st, "out of memory");
     uint32_t max = embedder_tokens_max(w->embedder);
     if (w->ids.count > max)
@@ -81,8 +81,8 @@ static enum status work_on(struct embedding *w, struct stdin_texts *texts, struc
 static enum status open_model(struct embedding *w, const struct args *args, struct err *err) {
     const struct embedder_options options = {.batch_tokens = (uint32_t)args_int(args, "chunk"),
                                              .kv_type = model_args_kv_type(args)};
-    TRY(model_args_host(args, 0, false, &w->host, err));
-    return embedder_open(&w->embedder, &w->host, &options, err);
+    TRY(model_args_load(args, 0, false, &w->loaded, err));
+    return embedder_open(&w->embedder, &w->loaded, &options, err);
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {
@@ -99,7 +99,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     mem_free(w.vector);
     tokens_deinit(&w.ids);
     embedder_close(w.embedder);
-    host_close(&w.host);
+    loaded_model_close(&w.loaded);
     return exit_of(st);
 }
 

@@ -109,7 +109,7 @@ static enum status read_prompt(const struct args *a, struct buf *out, struct err
 }
 
 static enum status encode_chat(struct job *j, struct str text, struct err *err) {
-    TRY(dialog_open(j->service.host.tokenizer, args_model(j->args), &j->dialog, err));
+    TRY(dialog_open(j->service.loaded.tokenizer, args_model(j->args), &j->dialog, err));
     TRY(dialog_reset(j->dialog, str_of(args_text(j->args, "system")), err));
     TRY(dialog_add(j->dialog, "user", text, err));
     return dialog_encode(j->dialog, &j->prompt, err);
@@ -117,12 +117,12 @@ static enum status encode_chat(struct job *j, struct str text, struct err *err) 
 
 static enum status encode_plain(struct job *j, struct str text, struct err *err) {
     const struct encode_options options = {.add_special = true};
-    enum status st = tokenizer_encode(j->service.host.tokenizer, text, options, &j->prompt);
+    enum status st = tokenizer_encode(j->service.loaded.tokenizer, text, options, &j->prompt);
     return st == ST_OK ? ST_OK : err_set(err, st, "out of memory");
 }
 
 static enum status check_prompt(const struct job *j, struct err *err) {
-    uint32_t ctx = j->service.host.ctx_tokens;
+    uint32_t ctx = j->service.loaded.ctx_tokens;
     struct err too_long = {0};
     if (j->prompt.count == 0)
         return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
@@ -151,7 +151,7 @@ static void hash_logits(void *ctx, uint32_t pos, const float *logits) {
     (void)pos;
     const struct job *j = ctx;
     /* Little-endian machines only: the bytes in memory are the bytes of the contract. */
-    sha256_add(j->hash, logits, j->service.host.model->hp.vocab * sizeof(float));
+    sha256_add(j->hash, logits, j->service.loaded.model->hp.vocab * sizeof(float));
 }
 
 static struct request_spec spec_of(struct job *j) {
@@ -173,7 +173,7 @@ static struct request_spec spec_of(struct job *j) {
 static struct text_output_options text_of(const struct job *j, struct str stops[STOP_STRINGS_MAX]) {
     uint32_t count = args_count(j->args, "stop");
     for (uint32_t i = 0; i < count; i++) stops[i] = str_of(args_text_at(j->args, "stop", i));
-    return (struct text_output_options){.tokenizer = j->service.host.tokenizer,
+    return (struct text_output_options){.tokenizer = j->service.loaded.tokenizer,
                                         .stops = stops,
                                         .stop_count = count,
                                         .keep_special = args_on(j->args, "show-special"),
@@ -185,7 +185,7 @@ static enum status print_json(struct job *j, struct generated *generated,
     struct buf out;
     buf_init(&out, PROMPT_BYTES_MAX);
     buf_put_char(&out, '{');
-    generated_put_json(generated, j->service.host.tokenizer, usage, &out);
+    generated_put_json(generated, j->service.loaded.tokenizer, usage, &out);
     buf_printf(&out, ",\"timings\":{\"load_ms\":%.9g,\"prompt_ms\":%.9g,\"decode_ms\":%.9g}",
                (double)j->load_us / 1e3, (double)usage->prompt_us / 1e3,
                (double)usage->decode_us / 1e3);

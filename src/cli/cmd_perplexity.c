@@ -76,7 +76,7 @@ static void dump_bytes(struct score *s, const void *bytes, size_t len) {
     if (s->dump && fwrite(bytes, 1, len, s->dump) != len) s->dump_failed = true;
 }
 
-static uint32_t vocab_of(const struct score *s) { return s->service.host.model->hp.vocab; }
+static uint32_t vocab_of(const struct score *s) { return s->service.loaded.model->hp.vocab; }
 
 static void score_position(void *ctx, uint32_t pos, const float *logits) {
     struct score *s = ctx;
@@ -181,7 +181,7 @@ static enum status count_windows(struct score *s, const struct args *args, size_
 
 static enum status score_text(struct score *s, const struct args *args, struct str text,
                               struct err *err) {
-    const struct tokenizer *t = s->service.host.tokenizer;
+    const struct tokenizer *t = s->service.loaded.tokenizer;
     const struct encode_options options = {.plain_special = true, .add_special = true};
     struct tokens ids = {0};
     enum status st = tokenizer_encode(t, text, options, &ids);

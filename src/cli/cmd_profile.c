@@ -91,21 +91,21 @@ static enum status write_report(const struct profile_report *r, bool json, struc
 }
 
 /* The step with many sequences needs the most memory. */
-static enum status run_step(struct host *host, const struct profile_shape *shape,
+static enum status run_step(struct loaded_model *loaded, const struct profile_shape *shape,
                             const struct profile_options *options, struct profile *out,
                             struct err *err) {
     struct err why = {{0}};
-    enum status st = profile_step(host, shape, options, out, &why);
+    enum status st = profile_step(loaded, shape, options, out, &why);
     if (st == ST_NOMEM)
         return err_set(err, st, "%s; a smaller --batch or --ctx-fill needs less memory", why.text);
     return st == ST_OK ? ST_OK : err_set(err, st, "%s", why.text);
 }
 
-static enum exit_code check_fill(const struct args *args, const struct host *host,
+static enum exit_code check_fill(const struct args *args, const struct loaded_model *loaded,
                                  struct err *err) {
-    uint32_t ctx_train = host->model->hp.ctx_train;
+    uint32_t ctx_train = loaded->model->hp.ctx_train;
     int64_t fill = args_int(args, "ctx-fill");
-    if (model_is_encoder(host->model) || !args_given(args, "ctx-fill") || fill < ctx_train)
+    if (model_is_encoder(loaded->model) || !args_given(args, "ctx-fill") || fill < ctx_train)
         return EXIT_FINE;
     return usage_set(err,
                      "profile: --ctx-fill is %lld; it must be less than the model's context, "
@@ -113,14 +113,14 @@ static enum exit_code check_fill(const struct args *args, const struct host *hos
                      (long long)fill, ctx_train);
 }
 
-static enum status measure(const struct args *args, const struct wanted *w, struct host *host,
-                           struct profile *steps, struct err *err) {
+static enum status measure(const struct args *args, const struct wanted *w,
+                           struct loaded_model *loaded, struct profile *steps, struct err *err) {
     struct peaks peaks;
-    struct device *dev = &host->device;
+    struct device *dev = &loaded->device;
     struct profile_options options = {.kv_type = model_args_kv_type(args),
                                       .steps_max = (uint32_t)args_int(args, "steps"),
                                       .budget_us = BUDGET_US};
-    if (model_is_encoder(host->model))
+    if (model_is_encoder(loaded->model))
         return err_set(err, ST_BAD,
                        "%s is an embedding model; only models that write text can be profiled",
                        args_model(args));
@@ -129,9 +129,9 @@ static enum status measure(const struct args *args, const struct wanted *w, stru
                        dev->name);
     TRY(dev->profiler->peaks(dev->self, &peaks, err));
     for (uint32_t i = 0; i < w->count; i++)
-        TRY(run_step(host, &w->shapes[i], &options, &steps[i], err));
+        TRY(run_step(loaded, &w->shapes[i], &options, &steps[i], err));
     struct profile_report report = {.model = args_model(args),
-                                    .device = host->device.name,
+                                    .device = loaded->device.name,
                                     .kv_type = args_text(args, "kv-type"),
                                     .threads = dev->threads,
                                     .peaks = &peaks,
@@ -143,13 +143,13 @@ static enum status measure(const struct args *args, const struct wanted *w, stru
 
 static enum exit_code run(const struct args *args, struct err *err) {
     struct wanted w = read_flags(args);
-    struct host host = {.file = NULL};
+    struct loaded_model loaded = {.file = NULL};
     struct profile *steps = mem_zalloc_array(KINDS, sizeof(*steps));
     if (!steps) return exit_of(err_set(err, ST_NOMEM, "out of memory"));
-    enum exit_code code = exit_of(model_args_host(args, w.ctx_tokens, true, &host, err));
-    if (code == EXIT_FINE) code = check_fill(args, &host, err);
-    if (code == EXIT_FINE) code = exit_of(measure(args, &w, &host, steps, err));
-    host_close(&host);
+    enum exit_code code = exit_of(model_args_load(args, w.ctx_tokens, true, &loaded, err));
+    if (code == EXIT_FINE) code = check_fill(args, &loaded, err);
+    if (code == EXIT_FINE) code = exit_of(measure(args, &w, &loaded, steps, err));
+    loaded_model_close(&loaded);
     mem_free(steps);
     return code;
 }

@@ -179,11 +179,12 @@ static enum status begin_loading(struct loading *l, const struct args *a, struct
     return ST_OK;
 }
 
-/* `host`: what was opened, if `st` is ST_OK. */
-static enum status end_loading(struct loading *l, enum status st, const struct host *host) {
+/* `loaded`: what was opened, if `st` is ST_OK. */
+static enum status end_loading(struct loading *l, enum status st,
+                               const struct loaded_model *loaded) {
     progress_bar_end(&l->bar);
     if (st != ST_OK) return st;
-    const char *note = weight_cache_report(host->weights).note;
+    const char *note = weight_cache_report(loaded->weights).note;
     if (note[0]) fprintf(stderr, "jitney: %s; the weights were converted again\n", note);
     return ST_OK;
 }
@@ -212,14 +213,14 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
         .on_progress = progress_bar_on_load,
         .progress_ctx = &l.bar,
     };
-    return end_loading(&l, service_open(out, l.path, &options, err), &out->host);
+    return end_loading(&l, service_open(out, l.path, &options, err), &out->loaded);
 }
 
-enum status model_args_host(const struct args *a, uint32_t ctx_tokens, bool tokens_only,
-                            struct host *out, struct err *err) {
+enum status model_args_load(const struct args *a, uint32_t ctx_tokens, bool tokens_only,
+                            struct loaded_model *out, struct err *err) {
     struct loading l;
     TRY(begin_loading(&l, a, err));
-    const struct host_options options = {
+    const struct loaded_model_options options = {
         .threads = (uint32_t)args_int(a, "threads"),
         .ctx_tokens = ctx_tokens,
         .device = args_text(a, "device"),
@@ -229,7 +230,7 @@ enum status model_args_host(const struct args *a, uint32_t ctx_tokens, bool toke
         .on_progress = progress_bar_on_load,
         .progress_ctx = &l.bar,
     };
-    return end_loading(&l, host_open(out, l.path, &options, err), out);
+    return end_loading(&l, loaded_model_open(out, l.path, &options, err), out);
 }
 
 uint32_t model_args_ctx(const struct args *a) { return (uint32_t)args_int(a, "ctx"); }

@@ -15,7 +15,7 @@
 #include "graph/kv_space.h"
 #include "sample/sampler.h"
 
-struct host;
+struct loaded_model;
 struct service;
 struct model_file;
 struct tokenizer;
@@ -37,15 +37,15 @@ enum status text_model_open(const struct args *a, struct text_model *out, struct
 void text_model_close(struct text_model *m); /* a zeroed one is fine */
 
 /* An engine for one request at a time, not started, as flags_engine and flags_chunk say, with
- * progress on a terminal. `ctx_tokens` as in struct host_options. taps_logits: requests may have
+ * progress on a terminal. `ctx_tokens` as in struct loaded_model_options. taps_logits: requests may have
  * a logits tap (struct request_spec). Close it with service_close. */
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
                                struct service *out, struct err *err);
 
 /* The model alone, without an engine. tokens_only: it may come without a tokenizer. Close it with
- * host_close. */
-enum status model_args_host(const struct args *a, uint32_t ctx_tokens, bool tokens_only,
-                            struct host *out, struct err *err);
+ * loaded_model_close. */
+enum status model_args_load(const struct args *a, uint32_t ctx_tokens, bool tokens_only,
+                            struct loaded_model *out, struct err *err);
 enum kv_type model_args_kv_type(const struct args *a);
 
 /* The context size from flags_context; 0: the model's. */

@@ -118,7 +118,7 @@ static void act(void *ctx, struct engine *e, int64_t now_us) {
 }
 
 /* A choice may come once more after its end was seen: it had new tokens, and then it ended. */
-static void moved(void *ctx, struct choice *c, int64_t now_us) {
+static void on_output(void *ctx, struct choice *c, int64_t now_us) {
     (void)now_us;
     struct run *u = ctx;
     uint32_t i = (uint32_t)(uintptr_t)c->request->user, ready;
@@ -148,7 +148,7 @@ static void loop(struct run *u) {
         int64_t left_us = next_us(u) - now_us;
         struct choice *c = engine_next(u->engine, left_us < WAIT_US_MAX ? left_us : WAIT_US_MAX);
         for (; c; c = engine_next(u->engine, 0)) {
-            moved(u, c, now_us);
+            on_output(u, c, now_us);
             request_unref(c->request);
         }
     }
@@ -172,7 +172,7 @@ enum status replay_run_sim(struct replay *r, struct engine *e, struct sim_clock 
                            struct err *err) {
     struct run u = {.replay = r, .engine = e, .began_us = clock_now(&clock->clock)};
     const struct sim_clients clients = {
-        .next_us = next_us, .act = act, .moved = moved, .stepped = stepped, .ctx = &u};
+        .next_us = next_us, .act = act, .on_output = on_output, .stepped = stepped, .ctx = &u};
     u.status = run_init(&u);
     if (u.status == ST_OK) {
         enum status st = sim_replay_run(e, clock, &clients, err);

@@ -130,7 +130,7 @@ static enum status open_service(struct jitney *j, const char *model, struct jitn
 }
 
 /* The engine's thread, after each step that gave a choice new tokens. */
-static void note_moved(void *ctx) {
+static void note_output(void *ctx) {
     struct jitney *j = ctx;
     for (struct choice *c; (c = engine_next(j->service.engine, 0));) {
         /* The ticket, which holds the request, may be freed by another thread after note. */
@@ -144,14 +144,14 @@ static enum status open_parts(struct jitney *j, const char *model, struct jitney
                               struct err *err) {
     if (tickets_create(&j->tickets) != ST_OK) return err_set(err, ST_NOMEM, "out of memory");
     TRY(open_service(j, model, o, err));
-    enum status st = chat_prompt_create(j->service.host.tokenizer, &j->chat, err);
+    enum status st = chat_prompt_create(j->service.loaded.tokenizer, &j->chat, err);
     if (st != ST_OK && st != ST_MISSING) return st;
-    engine_set_hook(j->service.engine, note_moved, j);
+    engine_set_hook(j->service.engine, note_output, j);
     return engine_start(j->service.engine, err);
 }
 
 static void destroy(struct jitney *j) {
-    service_close(&j->service); /* ends what is under way; calls note_moved a last time */
+    service_close(&j->service); /* ends what is under way; calls note_output a last time */
     tickets_destroy(j->tickets);
     chat_prompt_destroy(j->chat);
     mem_free(j);
@@ -193,7 +193,7 @@ static enum status submit(struct jitney *j, const struct jitney_request *request
     struct request_spec spec;
     struct ticket *t = NULL;
     struct request *r;
-    const struct submit_model m = {.tokenizer = j->service.host.tokenizer, .chat = j->chat};
+    const struct submit_model m = {.tokenizer = j->service.loaded.tokenizer, .chat = j->chat};
     enum status st = submit_read(request, &in, err);
     if (st == ST_OK) st = submit_ticket(&m, &in, &t, err);
     if (st == ST_OK) st = submit_spec(&m, &in, &prompt, &spec, err);
@@ -282,9 +282,9 @@ enum jitney_status jitney_next_of(struct jitney *j, uint64_t id, struct jitney_e
 void jitney_info(struct jitney *j, struct jitney_info *out) {
     struct jitney_info full = {.size = out->size};
     if (tickets_enter(j->tickets)) {
-        full.ctx_tokens = j->service.host.ctx_tokens;
-        full.vocab = j->service.host.model->hp.vocab;
-        full.threads = j->service.host.threads;
+        full.ctx_tokens = j->service.loaded.ctx_tokens;
+        full.vocab = j->service.loaded.model->hp.vocab;
+        full.threads = j->service.loaded.threads;
         full.has_chat = j->chat != NULL;
         tickets_leave(j->tickets);
     }
@@ -330,7 +330,7 @@ enum jitney_status jitney_tokenize(struct jitney *j, const char *text, size_t by
     *count = 0;
     if (!tickets_enter(j->tickets)) return report_closed(error);
     enum status st =
-        tokenizer_encode(j->service.host.tokenizer, (struct str){text, bytes}, options, &ids);
+        tokenizer_encode(j->service.loaded.tokenizer, (struct str){text, bytes}, options, &ids);
     tickets_leave(j->tickets);
     if (st != ST_OK) {
         tokens_deinit(&ids);
@@ -358,7 +358,7 @@ enum jitney_status jitney_detokenize(struct jitney *j, const int32_t *tokens, si
     *text = NULL;
     *bytes = 0;
     if (!tickets_enter(j->tickets)) return report_closed(error);
-    const struct tokenizer *t = j->service.host.tokenizer;
+    const struct tokenizer *t = j->service.loaded.tokenizer;
     buf_init(&out, DETOKENIZE_BYTES_MAX);
     enum status st = check_tokens(t, tokens, count, &err);
     if (st == ST_OK) {

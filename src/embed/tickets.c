@@ -88,7 +88,7 @@ static void ready_remove(struct tickets *ts, struct ticket *t) {
 
 /* Put it on the ready list, if there is something to claim, and wake a thread that waits. */
 static void announce(struct tickets *ts, struct ticket *t) {
-    if (!t->moved || t->is_claimed || t->is_ready || !t->is_added) return;
+    if (!t->has_output || t->is_claimed || t->is_ready || !t->is_added) return;
     ready_push(ts, t);
     pthread_cond_signal(&ts->news);
     if (t->waiter_count > 0) pthread_cond_broadcast(news_of(ts, t->id));
@@ -190,7 +190,7 @@ void tickets_note(struct tickets *ts, const struct choice *c) {
     a->finish = choice_poll(c, &a->ready);
     a->cached_tokens = c->cached_tokens;
     if (a->finish != FINISH_NONE) t->running &= ~bit;
-    if (t->open & bit) t->moved |= bit;
+    if (t->open & bit) t->has_output |= bit;
     announce(ts, t);
     free_if_done(t);
     pthread_mutex_unlock(&ts->lock);
@@ -211,14 +211,14 @@ static bool sleep_until(struct tickets *ts, pthread_cond_t *cond, int64_t until_
 static void claim(struct tickets *ts, struct ticket *t, struct claim *out) {
     CHECK(t->is_ready);
     ready_remove(ts, t);
-    while (!(t->moved >> t->turn & 1)) t->turn = (t->turn + 1) % t->choice_count;
+    while (!(t->has_output >> t->turn & 1)) t->turn = (t->turn + 1) % t->choice_count;
     const struct ticket_choice *a = &t->choices[t->turn];
     *out = (struct claim){.ticket = t,
                           .choice = t->turn,
                           .ready = a->ready,
                           .cached_tokens = a->cached_tokens,
                           .finish = a->finish};
-    t->moved &= ~(1u << t->turn);
+    t->has_output &= ~(1u << t->turn);
     t->turn = (t->turn + 1) % t->choice_count;
     t->is_claimed = true;
 }
@@ -275,7 +275,7 @@ void tickets_unclaim(struct tickets *ts, const struct claim *c, bool is_over) {
     if (is_over) {
         CHECK(t->open & bit);
         t->open &= ~bit;
-        t->moved &= ~bit;
+        t->has_output &= ~bit;
         if (t->open == 0) end(ts, t);
     }
     announce(ts, t);

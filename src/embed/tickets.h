@@ -48,10 +48,10 @@ struct ticket {
 
     /* Under the lock. */
     bool is_added, is_claimed, is_ready;
-    uint32_t moved;   /* bit per choice: it has new tokens, or has finished */
-    uint32_t open;    /* bit per choice: its last event was not returned yet */
-    uint32_t running; /* bit per choice: the engine has not finished with it */
-    uint32_t turn;    /* the choice that is looked at first */
+    uint32_t has_output; /* bit per choice: it has new tokens, or has finished */
+    uint32_t open;       /* bit per choice: its last event was not returned yet */
+    uint32_t running;    /* bit per choice: the engine has not finished with it */
+    uint32_t turn;       /* the choice that is looked at first */
     uint32_t waiter_count;
     struct ticket *next_ready, *prev_ready, *next_in_bucket;
 

@@ -4,7 +4,7 @@
  *
  * A batch is as many waiting jobs, in their order, as fit the rows of one pass. A decoder's text
  * that is longer than a pass is a batch of its own and takes several passes; the KV memory keeps
- * what was computed. An encoder's text is cut to what the model takes, which always fits. The host
+ * what was computed. An encoder's text is cut to what the model takes, which always fits. The model
  * is locked while a pass is submitted and not longer, so a serving engine takes turns with it.
  */
 #include "engine/embedder.h"
@@ -30,7 +30,7 @@ struct job_list {
 };
 
 struct embedder {
-    struct host *host;
+    struct loaded_model *loaded;
     bool is_encoder;
     uint32_t dims, tokens_max;
     uint32_t batch_tokens, rows_max, queue_max;
@@ -96,7 +96,7 @@ static int32_t kept_token(const struct embed_job *job, uint32_t kept, uint32_t i
 
 /* Blocks that hold so many tokens. */
 static uint32_t blocks_of(const struct embedder *e, uint32_t tokens) {
-    uint32_t block_tokens = e->host->device.kv_block_tokens;
+    uint32_t block_tokens = e->loaded->device.kv_block_tokens;
     return (tokens + block_tokens - 1) / block_tokens;
 }
 
@@ -128,14 +128,14 @@ static void note_pace(struct embedder *e, int64_t took_us, uint32_t tokens) {
 }
 
 static enum status run_step(struct embedder *e, struct device_result *out, struct err *err) {
-    struct device *dev = &e->host->device;
+    struct device *dev = &e->loaded->device;
     e->step->output_count = e->is_encoder ? 0 : e->step->row_count;
     e->step->hands_over = true;
-    host_lock(e->host);
+    loaded_model_lock(e->loaded);
     int64_t began_us = clock_now(&clock_real);
     atomic_store(&e->pass_began_us, began_us);
     enum status st = dev->submit(dev->self, e->pass.program, e->step, err);
-    host_unlock(e->host);
+    loaded_model_unlock(e->loaded);
     if (st == ST_OK) st = dev->collect(dev->self, e->pass.program, out, err);
     atomic_store(&e->pass_began_us, 0);
     if (st == ST_OK) note_pace(e, clock_now(&clock_real) - began_us, e->step->row_count);
@@ -273,10 +273,10 @@ static void *embedder_main(void *arg) {
 /* ---- open and close ---- */
 
 static void choose_sizes(struct embedder *e, const struct embedder_options *o) {
-    const struct model *m = e->host->model;
+    const struct model *m = e->loaded->model;
     e->is_encoder = model_is_encoder(m);
     e->dims = m->hp.dim;
-    e->tokens_max = e->is_encoder ? m->hp.embed_tokens_max : e->host->ctx_tokens;
+    e->tokens_max = e->is_encoder ? m->hp.embed_tokens_max : e->loaded->ctx_tokens;
     e->batch_tokens = o->batch_tokens ? o->batch_tokens : BATCH_TOKENS_DEFAULT;
     e->queue_max = o->queue_max ? o->queue_max : QUEUE_MAX_DEFAULT;
     e->window_us = o->window_us;
@@ -292,11 +292,11 @@ static enum status make_kv(struct embedder *e, struct err *err) {
     uint32_t longest = blocks_of(e, e->tokens_max);
     uint32_t texts = e->batch_tokens < BATCH_TEXTS_MAX ? e->batch_tokens : BATCH_TEXTS_MAX;
     struct kv_memory_options o = {.type = e->kv_type,
-                                  .block_tokens = e->host->device.kv_block_tokens};
+                                  .block_tokens = e->loaded->device.kv_block_tokens};
     e->kv_blocks = e->batch_tokens / o.block_tokens + texts;
     if (e->kv_blocks < longest) e->kv_blocks = longest;
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) o.block_counts[g] = e->kv_blocks;
-    return kv_memory_create(e->host, &o, &e->kv, err);
+    return kv_memory_create(e->loaded, &o, &e->kv, err);
 }
 
 static enum status make_pass(struct embedder *e, struct err *err) {
@@ -310,15 +310,15 @@ static enum status make_pass(struct embedder *e, struct err *err) {
         .kv = e->is_encoder ? NULL : &e->kv};
     struct step_sizes tables = o.sizes;
     tables.outputs_max = e->rows_max;
-    TRY(pass_create(e->host, &o, &e->pass, err));
-    return step_create(&e->step, &e->host->device, &tables, err);
+    TRY(pass_create(e->loaded, &o, &e->pass, err));
+    return step_create(&e->step, &e->loaded->device, &tables, err);
 }
 
 static enum status make_parts(struct embedder *e, struct err *err) {
-    host_lock(e->host);
+    loaded_model_lock(e->loaded);
     enum status st = make_kv(e, err);
     if (st == ST_OK) st = make_pass(e, err);
-    host_unlock(e->host);
+    loaded_model_unlock(e->loaded);
     return st;
 }
 
@@ -340,14 +340,14 @@ static void init_waits(struct embedder *e) {
     pthread_mutex_init(&e->lock, NULL);
 }
 
-enum status embedder_open(struct embedder **out, struct host *host,
+enum status embedder_open(struct embedder **out, struct loaded_model *loaded,
                           const struct embedder_options *options, struct err *err) {
-    if (!host->has_weights)
+    if (!loaded->has_weights)
         return err_set(err, ST_BAD,
                        "the model was opened without its weights, which embedding needs");
     struct embedder *e = mem_zalloc(sizeof(*e));
     if (!e) return err_set(err, ST_NOMEM, "out of memory for an embedder");
-    e->host = host;
+    e->loaded = loaded;
     init_waits(e);
     choose_sizes(e, options);
     enum status st = make_parts(e, err);
@@ -374,11 +374,11 @@ void embedder_close(struct embedder *e) {
     stop(e);
     for (struct embed_job *job; (job = list_pop(&e->waiting));)
         job->status = err_set(&job->err, ST_CANCELLED, "the model is being closed");
-    host_lock(e->host);
-    step_destroy(e->step, &e->host->device);
-    pass_destroy(e->host, &e->pass);
-    kv_memory_destroy(e->host, &e->kv);
-    host_unlock(e->host);
+    loaded_model_lock(e->loaded);
+    step_destroy(e->step, &e->loaded->device);
+    pass_destroy(e->loaded, &e->pass);
+    kv_memory_destroy(e->loaded, &e->kv);
+    loaded_model_unlock(e->loaded);
     pthread_cond_destroy(&e->arrived);
     pthread_cond_destroy(&e->finished);
     pthread_mutex_destroy(&e->lock);
@@ -396,7 +396,7 @@ static enum status check_job(const struct embedder *e, const struct embed_job *j
     if (!e->is_encoder && job->count > e->tokens_max)
         return err_set(err, ST_BAD, "the text has %u tokens and the context holds %u", job->count,
                        e->tokens_max);
-    uint32_t kept = kept_tokens(e, job), vocab = e->host->model->hp.vocab;
+    uint32_t kept = kept_tokens(e, job), vocab = e->loaded->model->hp.vocab;
     for (uint32_t i = 0; i < kept; i++) {
         int32_t token = kept_token(job, kept, i);
         if (token < 0 || (uint32_t)token >= vocab)

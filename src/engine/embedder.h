@@ -5,7 +5,7 @@
  * works on an encoder and, beside a serving engine, on a decoder. A vector does not depend on the
  * other jobs in its batch.
  *
- * Lifetime: open on a host that outlives it; close after the last job was taken. Thread: submit
+ * Lifetime: open on a loaded model that outlives it; close after the last job was taken. Thread: submit
  * and next from anywhere; `hook` is called on the embedder's thread.
  */
 #ifndef ENGINE_EMBEDDER_H
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "engine/host.h"
+#include "engine/loaded_model.h"
 
 struct embedder; /* opaque */
 
@@ -36,8 +36,8 @@ struct embed_job {
     struct embed_job *next; /* the embedder's */
 };
 
-/* ST_BAD: a host without weights. */
-enum status embedder_open(struct embedder **out, struct host *host,
+/* ST_BAD: a model without weights. */
+enum status embedder_open(struct embedder **out, struct loaded_model *loaded,
                           const struct embedder_options *options, struct err *err);
 void embedder_close(struct embedder *e); /* NULL is fine; jobs left end with ST_CANCELLED */
 

@@ -45,7 +45,7 @@ struct engine {
     struct sched_options sched_options;
     struct flight flights[FLIGHTS]; /* a ring: flight_count of them from flight_first on */
     uint32_t flight_first, flight_count;
-    bool is_settling; /* no plan is made before all flights are collected */
+    bool is_draining; /* no plan is made before all flights are collected */
     struct mailbox *mailbox;
     struct record_ring *records;
     struct request_bounds bounds;
@@ -61,7 +61,7 @@ struct engine {
     atomic_ullong next_id, submitted, refused, step_count;
     atomic_uint failed_steps;                      /* in a row */
     atomic_llong sched_us, step_us, step_began_us; /* step_began_us 0: between steps */
-    atomic_llong moved_us;                         /* when a turn last began or ended */
+    atomic_llong turn_us;                          /* when a turn last began or ended */
     pthread_mutex_t stats_lock;
     struct numbers numbers; /* as of the last step; under stats_lock */
 
@@ -89,7 +89,7 @@ static void publish(struct engine *e, struct choice *c, enum finish_reason finis
         c->finished_us = now_us;
         atomic_store(&c->finish, finish);
     }
-    mailbox_post_moved(e->mailbox, c);
+    mailbox_post_output(e->mailbox, c);
 }
 
 /* End a choice that the scheduler did not accept. */
@@ -165,7 +165,7 @@ static void accept_submitted(struct engine *e, int64_t now_us) {
 
 /* New and cancelled requests. A cancelled request was submitted earlier, so the submissions are
  * taken first and the scheduler knows every request that is cancelled. */
-static void inbox_drain(struct engine *e, int64_t now_us) {
+static void inbox_take_all(struct engine *e, int64_t now_us) {
     uint32_t choices;
     enum finish_reason why;
     for (struct request *r; (r = mailbox_take_cancelled(e->mailbox, &choices, &why));) {
@@ -307,15 +307,15 @@ static bool submit_next(struct engine *e, int64_t now_us) {
     f->began_us = now_us;
     f->sched_us = -clock_now(&clock_real);
     f->err = (struct err){0};
-    inbox_drain(e, now_us); /* new and cancelled requests */
-    if (e->is_settling) return false;
+    inbox_take_all(e, now_us); /* new and cancelled requests */
+    if (e->is_draining) return false;
     sched_plan(e->sched, now_us, &f->plan); /* who runs, how many tokens, which KV blocks */
     f->sched_us += clock_now(&clock_real);
-    e->is_settling = f->plan.wants_drain && e->flight_count > 0;
+    e->is_draining = f->plan.wants_drain && e->flight_count > 0;
     if (f->plan.row_count == 0 && f->plan.moves.count == 0) return false;
     e->flight_count++;
     f->submitted = e->runner.submit(e->runner.self, &f->plan, &f->err);
-    if (f->submitted != ST_OK) e->is_settling = true;
+    if (f->submitted != ST_OK) e->is_draining = true;
     return true;
 }
 
@@ -334,7 +334,7 @@ static enum status collect_oldest(struct engine *e) {
     e->flight_first = (e->flight_first + 1) % FLIGHTS;
     e->flight_count--;
     e->step_err = f->err;
-    e->is_settling = (e->is_settling || st != ST_OK) && e->flight_count > 0;
+    e->is_draining = (e->is_draining || st != ST_OK) && e->flight_count > 0;
     keep_numbers(e, &f->plan); /* before clients act on what they see        */
     outbox_publish(e, now_us); /* one event per sequence that moved          */
     f->sched_us += clock_now(&clock_real);
@@ -347,7 +347,7 @@ static enum status collect_oldest(struct engine *e) {
 enum status engine_step(struct engine *e, bool *did_work) {
     int64_t began_us = clock_now(e->clock);
     enum status st = ST_OK;
-    atomic_store(&e->moved_us, began_us);
+    atomic_store(&e->turn_us, began_us);
     atomic_store(&e->step_began_us, began_us);
     bool submitted = submit_next(e, began_us);
     *did_work = submitted || e->flight_count > 0;
@@ -357,7 +357,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
         keep_numbers(e, NULL);
         outbox_publish(e, clock_now(e->clock));
     }
-    atomic_store(&e->moved_us, clock_now(e->clock));
+    atomic_store(&e->turn_us, clock_now(e->clock));
     atomic_store(&e->step_began_us, 0);
     return st;
 }
@@ -374,7 +374,7 @@ static int64_t idle_us(const struct engine *e) {
 static void cancel_all(struct engine *e) {
     while (e->flight_count > 0) collect_oldest(e);
     int64_t now_us = clock_now(e->clock);
-    inbox_drain(e, now_us);
+    inbox_take_all(e, now_us);
     for (uint32_t i = 0; i < e->choice_cap; i++)
         if (e->choices[i])
             sched_cancel(e->sched, e->choices[i]->request->id, e->choices[i]->index,
@@ -537,14 +537,14 @@ void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
 }
 
 struct choice *engine_next(struct engine *e, int64_t timeout_us) {
-    return mailbox_take_moved(e->mailbox, timeout_us);
+    return mailbox_take_output(e->mailbox, timeout_us);
 }
 
 uint32_t engine_next_many(struct engine *e, struct choice **out, uint32_t max) {
-    return mailbox_take_moved_many(e->mailbox, out, max);
+    return mailbox_take_outputs(e->mailbox, out, max);
 }
 
-void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx) {
+void engine_set_hook(struct engine *e, output_hook *hook, void *ctx) {
     mailbox_set_hook(e->mailbox, hook, ctx);
 }
 
@@ -581,9 +581,9 @@ double engine_predict_wait_us(struct engine *e, uint32_t prompt_tokens) {
 }
 
 struct engine_liveness engine_liveness(const struct engine *e) {
-    int64_t moved_us = atomic_load(&e->moved_us);
+    int64_t turn_us = atomic_load(&e->turn_us);
     return (struct engine_liveness){.steps = atomic_load(&e->step_count),
-                                    .quiet_us = moved_us ? clock_now(e->clock) - moved_us : 0,
+                                    .quiet_us = turn_us ? clock_now(e->clock) - turn_us : 0,
                                     .stalled_us = stalled_us(e),
                                     .failed_steps = atomic_load(&e->failed_steps)};
 }

@@ -67,7 +67,7 @@ struct choice *engine_next(struct engine *e, int64_t timeout_us);
 uint32_t engine_next_many(struct engine *e, struct choice **out, uint32_t max);
 /* Call `hook` on the engine thread after each step that gave a choice new tokens or ended one; for
  * event loops. */
-void engine_set_hook(struct engine *e, moved_hook *hook, void *ctx);
+void engine_set_hook(struct engine *e, output_hook *hook, void *ctx);
 
 enum { ENGINE_STEP_SIZES = 16 };
 

@@ -22,7 +22,7 @@ struct cancelled {
     struct request *first, *last;
 };
 
-struct moved {
+struct outbox {
     struct choice *first, *last;
 };
 
@@ -37,9 +37,9 @@ struct mailbox {
     struct submitted submitted;
     struct cancelled cancelled;
     bool is_woken;
-    struct moved moved;
+    struct outbox outbox;
     struct posted posted; /* since the last flush; the engine thread's */
-    moved_hook *hook;
+    output_hook *hook;
     void *hook_ctx;
 };
 
@@ -63,30 +63,30 @@ enum status mailbox_create(struct mailbox **out, uint32_t waiting_max) {
     return ST_OK;
 }
 
-static void push_moved(struct moved *moved, struct choice *c) {
-    c->is_moved = true;
-    c->next_moved = NULL;
-    if (moved->last)
-        moved->last->next_moved = c;
+static void push_output(struct outbox *outbox, struct choice *c) {
+    c->is_in_outbox = true;
+    c->next_output = NULL;
+    if (outbox->last)
+        outbox->last->next_output = c;
     else
-        moved->first = c;
-    moved->last = c;
+        outbox->first = c;
+    outbox->last = c;
 }
 
 /* What was posted goes out, but for what is out there already: its client has not looked yet and
  * will see everything when it does. */
-static void hand_over(struct mailbox *m, moved_hook **hook, void **hook_ctx) {
+static void hand_over(struct mailbox *m, output_hook **hook, void **hook_ctx) {
     struct choice *c = m->posted.first, *again = NULL;
     m->posted = (struct posted){0};
     pthread_mutex_lock(&m->out_lock);
     for (struct choice *next; c; c = next) {
         next = c->next_posted;
         c->is_posted = false;
-        if (c->is_moved) {
+        if (c->is_in_outbox) {
             c->next_posted = again;
             again = c;
         } else {
-            push_moved(&m->moved, c);
+            push_output(&m->outbox, c);
         }
     }
     *hook = m->hook;
@@ -103,12 +103,12 @@ void mailbox_destroy(struct mailbox *m) {
     if (!m) return;
     uint32_t choices;
     enum finish_reason why;
-    moved_hook *hook;
+    output_hook *hook;
     void *ctx;
     hand_over(m, &hook, &ctx); /* without calling the hook */
     for (struct request *r; (r = mailbox_take_submitted(m));) request_unref(r);
     for (struct request *r; (r = mailbox_take_cancelled(m, &choices, &why));) request_unref(r);
-    for (struct choice *c; (c = mailbox_take_moved(m, 0));) request_unref(c->request);
+    for (struct choice *c; (c = mailbox_take_output(m, 0));) request_unref(c->request);
     pthread_cond_destroy(&m->in_arrived);
     pthread_cond_destroy(&m->out_arrived);
     pthread_mutex_destroy(&m->in_lock);
@@ -247,7 +247,7 @@ void mailbox_wake(struct mailbox *m) {
     pthread_mutex_unlock(&m->in_lock);
 }
 
-void mailbox_post_moved(struct mailbox *m, struct choice *c) {
+void mailbox_post_output(struct mailbox *m, struct choice *c) {
     if (c->is_posted) return;
     request_ref(c->request);
     c->is_posted = true;
@@ -259,7 +259,7 @@ void mailbox_post_moved(struct mailbox *m, struct choice *c) {
     m->posted.last = c;
 }
 
-void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx) {
+void mailbox_set_hook(struct mailbox *m, output_hook *hook, void *ctx) {
     pthread_mutex_lock(&m->out_lock);
     m->hook = hook;
     m->hook_ctx = ctx;
@@ -268,37 +268,37 @@ void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx) {
 
 void mailbox_flush(struct mailbox *m) {
     if (!m->posted.first) return;
-    moved_hook *hook;
+    output_hook *hook;
     void *ctx;
     hand_over(m, &hook, &ctx);
     if (hook) hook(ctx);
 }
 
 /* Under the lock; NULL if there is none. */
-static struct choice *pop_moved(struct mailbox *m) {
-    struct choice *c = m->moved.first;
+static struct choice *pop_output(struct mailbox *m) {
+    struct choice *c = m->outbox.first;
     if (!c) return NULL;
-    m->moved.first = c->next_moved;
-    if (!m->moved.first) m->moved.last = NULL;
-    c->is_moved = false;
+    m->outbox.first = c->next_output;
+    if (!m->outbox.first) m->outbox.last = NULL;
+    c->is_in_outbox = false;
     return c;
 }
 
-struct choice *mailbox_take_moved(struct mailbox *m, int64_t timeout_us) {
+struct choice *mailbox_take_output(struct mailbox *m, int64_t timeout_us) {
     struct timespec deadline = {0};
     if (timeout_us > 0) deadline = deadline_after(timeout_us);
     pthread_mutex_lock(&m->out_lock);
-    while (!m->moved.first && timeout_us != 0)
+    while (!m->outbox.first && timeout_us != 0)
         if (!wait_on(&m->out_arrived, &m->out_lock, timeout_us, &deadline)) break;
-    struct choice *c = pop_moved(m);
+    struct choice *c = pop_output(m);
     pthread_mutex_unlock(&m->out_lock);
     return c;
 }
 
-uint32_t mailbox_take_moved_many(struct mailbox *m, struct choice **out, uint32_t max) {
+uint32_t mailbox_take_outputs(struct mailbox *m, struct choice **out, uint32_t max) {
     uint32_t count = 0;
     pthread_mutex_lock(&m->out_lock);
-    while (count < max && (out[count] = pop_moved(m))) count++;
+    while (count < max && (out[count] = pop_output(m))) count++;
     pthread_mutex_unlock(&m->out_lock);
     return count;
 }

@@ -45,17 +45,17 @@ void mailbox_wake(struct mailbox *m);
 
 /* The engine: the choice has new tokens or has finished; clients can take it after the next flush.
  * The choice's request must stay alive until it is taken: the mailbox holds a reference. */
-void mailbox_post_moved(struct mailbox *m, struct choice *c);
-/* Hand over what was posted, wake the threads that wait in take_moved, and call the hook, if one
+void mailbox_post_output(struct mailbox *m, struct choice *c);
+/* Hand over what was posted, wake the threads that wait in take_output, and call the hook, if one
  * is set: once per flush that has something, on the engine thread. */
 void mailbox_flush(struct mailbox *m);
-typedef void moved_hook(void *ctx);
-void mailbox_set_hook(struct mailbox *m, moved_hook *hook, void *ctx);
+typedef void output_hook(void *ctx);
+void mailbox_set_hook(struct mailbox *m, output_hook *hook, void *ctx);
 
 /* Clients: the next choice that moved, with a reference to its request that the caller releases;
  * NULL when `timeout_us` is over (0: at once). */
-struct choice *mailbox_take_moved(struct mailbox *m, int64_t timeout_us);
+struct choice *mailbox_take_output(struct mailbox *m, int64_t timeout_us);
 /* The same for up to `max` of them at once, without waiting; returns how many. */
-uint32_t mailbox_take_moved_many(struct mailbox *m, struct choice **out, uint32_t max);
+uint32_t mailbox_take_outputs(struct mailbox *m, struct choice **out, uint32_t max);
 
 #endif

@@ -14,7 +14,7 @@
 enum { WARM_STEPS = 2, SPARE_BLOCKS = 8, TOKENS_SEED = 1 };
 
 struct rig {
-    struct host *host;
+    struct loaded_model *loaded;
     struct profile_shape shape;
     struct profile_options options;
     uint32_t tokens_max; /* of a sequence */
@@ -34,22 +34,22 @@ struct rig {
 
 static void take_times(void *ctx, const struct device_run *run, const struct device_times *times) {
     struct rig *r = ctx;
-    if (r->out->part_count == 0) profile_sort_ops(&r->host->device, run, r->out, r->part_of);
+    if (r->out->part_count == 0) profile_sort_ops(&r->loaded->device, run, r->out, r->part_of);
     r->times = *times;
 }
 
 /* ---- making ---- */
 
-static enum status check_shape(const struct host *h, const struct profile_shape *s,
+static enum status check_shape(const struct loaded_model *loaded, const struct profile_shape *s,
                                struct err *err) {
-    if (model_is_encoder(h->model))
+    if (model_is_encoder(loaded->model))
         return err_set(err, ST_BAD, "the model gives embeddings and has no steps to profile");
-    if (!h->device.profiler)
+    if (!loaded->device.profiler)
         return err_set(err, ST_BAD, "device %s does not support profiling; use --device cpu",
-                       h->device.name);
-    if (s->ctx + s->rows <= h->ctx_tokens) return ST_OK;
+                       loaded->device.name);
+    if (s->ctx + s->rows <= loaded->ctx_tokens) return ST_OK;
     return err_set(err, ST_BAD, "a step of %u tokens after %u does not fit a context of %u",
-                   s->rows, s->ctx, h->ctx_tokens);
+                   s->rows, s->ctx, loaded->ctx_tokens);
 }
 
 static enum status make_tables(struct rig *r, struct err *err) {
@@ -60,15 +60,15 @@ static enum status make_tables(struct rig *r, struct err *err) {
     r->part_of = mem_zalloc(TAPE_OPS_MAX);
     if (!r->kv || !r->tokens || !r->samplers || !r->part_of)
         return err_set(err, ST_NOMEM, "out of memory for %zu sequences", seqs);
-    uint32_t vocab = r->host->model->hp.vocab;
+    uint32_t vocab = r->loaded->model->hp.vocab;
     for (size_t i = 0; i < seqs * r->tokens_max; i++)
         r->tokens[i] = (int32_t)(rng_at(TOKENS_SEED, 0, i) % vocab);
     return ST_OK;
 }
 
 static enum status make_cache(struct rig *r, uint32_t block_count, struct err *err) {
-    struct kv_cache_options o = {.block_tokens = r->host->device.kv_block_tokens,
-                                 .group_count = r->host->model->kv_group_count,
+    struct kv_cache_options o = {.block_tokens = r->loaded->device.kv_block_tokens,
+                                 .group_count = r->loaded->model->kv_group_count,
                                  .seq_max = r->shape.seqs,
                                  .tokens_max = r->tokens_max};
     for (uint32_t g = 0; g < o.group_count; g++) o.groups[g].block_count = block_count;
@@ -83,21 +83,21 @@ static enum status make_cache(struct rig *r, uint32_t block_count, struct err *e
 
 static enum status make_runner(struct rig *r, uint32_t block_count, struct err *err) {
     uint32_t rows = r->shape.seqs * r->shape.rows;
-    uint32_t block = r->host->device.kv_block_tokens;
+    uint32_t block = r->loaded->device.kv_block_tokens;
     struct runner_local_options o = {.kv = {.type = r->options.kv_type, .block_tokens = block},
                                      .seq_max = r->shape.seqs,
                                      .row_max = rows > block ? rows : block,
                                      .sample_max = r->shape.seqs,
                                      .tokens_max = r->tokens_max};
-    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++)
+    for (uint32_t g = 0; g < r->loaded->model->kv_group_count; g++)
         o.kv.block_counts[g] = block_count;
-    return runner_local_open(r->host, r->cache, &o, &r->runner, err);
+    return runner_local_open(r->loaded, r->cache, &o, &r->runner, err);
 }
 
 static enum status begin_seqs(struct rig *r, struct err *err) {
     struct sample_params params = sample_params_default();
     uint32_t steps_max = r->options.steps_max + WARM_STEPS;
-    struct sample_bounds bounds = {r->host->model->hp.vocab, r->tokens_max + steps_max};
+    struct sample_bounds bounds = {r->loaded->model->hp.vocab, r->tokens_max + steps_max};
     params.no_logprobs = true;
     for (uint32_t i = 0; i < r->shape.seqs; i++) {
         params.seed = i;
@@ -146,13 +146,13 @@ static void push_copies(struct rig *r, uint32_t group, uint32_t from, uint32_t b
 /* Compute the first block of the first sequence and copy it to all others of its group. Memory
  * that nothing was written to would be one page of zeros, which no step ever reads. */
 static enum status fill_cache(struct rig *r, uint32_t block_count, struct err *err) {
-    uint32_t block = r->host->device.kv_block_tokens;
+    uint32_t block = r->loaded->device.kv_block_tokens;
     uint32_t count = r->tokens_max < block ? r->tokens_max : block;
     plan_clear(&r->plan);
     push_row(r, 0, 0, count, false);
     TRY(run_plan(r, err));
     plan_clear(&r->plan);
-    for (uint32_t g = 0; g < r->host->model->kv_group_count; g++)
+    for (uint32_t g = 0; g < r->loaded->model->kv_group_count; g++)
         push_copies(r, g, kv_seq_table(r->cache, r->kv[0], g)[0], block_count);
     return run_plan(r, err);
 }
@@ -205,11 +205,11 @@ static enum status run_steps(struct rig *r, struct err *err) {
 }
 
 static enum status run_all(struct rig *r, struct err *err) {
-    uint32_t block = r->host->device.kv_block_tokens;
+    uint32_t block = r->loaded->device.kv_block_tokens;
     uint32_t per_seq = (r->tokens_max + block - 1) / block;
     uint32_t block_count = r->shape.seqs * per_seq + SPARE_BLOCKS;
-    uint32_t groups = r->host->model->kv_group_count;
-    struct device *dev = &r->host->device;
+    uint32_t groups = r->loaded->model->kv_group_count;
+    struct device *dev = &r->loaded->device;
     TRY(make_tables(r, err));
     TRY(make_cache(r, block_count, err));
     if (plan_init(&r->plan, r->shape.seqs, groups * block_count) != ST_OK)
@@ -223,7 +223,7 @@ static enum status run_all(struct rig *r, struct err *err) {
 }
 
 static void drop(struct rig *r) {
-    struct device *dev = &r->host->device;
+    struct device *dev = &r->loaded->device;
     if (dev->profiler) dev->profiler->watch(dev->self, NULL, NULL);
     if (r->runner.close) r->runner.close(r->runner.self);
     for (uint32_t i = 0; r->samplers && i < r->shape.seqs; i++) sampler_destroy(r->samplers[i]);
@@ -236,15 +236,15 @@ static void drop(struct rig *r) {
     mem_free(r->part_of);
 }
 
-enum status profile_step(struct host *host, const struct profile_shape *shape,
+enum status profile_step(struct loaded_model *loaded, const struct profile_shape *shape,
                          const struct profile_options *options, struct profile *out,
                          struct err *err) {
     CHECK(shape->seqs > 0);
     CHECK(shape->rows > 0);
     CHECK(options->steps_max >= PROFILE_STEPS_MIN);
     *out = (struct profile){.shape = *shape};
-    TRY(check_shape(host, shape, err));
-    struct rig r = {.host = host,
+    TRY(check_shape(loaded, shape, err));
+    struct rig r = {.loaded = loaded,
                     .shape = *shape,
                     .options = *options,
                     .tokens_max = shape->ctx + shape->rows,

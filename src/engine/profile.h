@@ -9,7 +9,7 @@
  * stay. Whatever else runs on the machine then hardly shows in the ops; what it adds to the
  * whole step stands apart.
  *
- * Lifetime: nothing is kept. Thread: the caller's, who holds the host.
+ * Lifetime: nothing is kept. Thread: the caller's, which is the model's only user.
  */
 #ifndef ENGINE_PROFILE_H
 #define ENGINE_PROFILE_H
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "engine/host.h"
+#include "engine/loaded_model.h"
 
 enum { PROFILE_LABEL_BYTES = 80, PROFILE_PARTS_MAX = 64, PROFILE_STEPS_MIN = 4 };
 
@@ -53,8 +53,8 @@ struct profile {
     uint32_t part_count;
 };
 
-/* ST_BAD: an encoder, or a shape that does not fit the host's context; ST_NOMEM. */
-enum status profile_step(struct host *host, const struct profile_shape *shape,
+/* ST_BAD: an encoder, or a shape that does not fit the context; ST_NOMEM. */
+enum status profile_step(struct loaded_model *loaded, const struct profile_shape *shape,
                          const struct profile_options *options, struct profile *out,
                          struct err *err);
 

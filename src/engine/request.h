@@ -77,8 +77,8 @@ struct choice {
         finished_us; /* admitted: it got a slot in the batch */
 
     /* The outbox's, under its lock. */
-    struct choice *next_moved;
-    bool is_moved;
+    struct choice *next_output;
+    bool is_in_outbox;
 };
 
 struct request {

@@ -54,7 +54,7 @@ struct local_step {
 };
 
 struct local {
-    struct host *host;
+    struct loaded_model *loaded;
     const struct kv_cache *kv_cache;
     struct runner_local_options options;
     uint32_t output_max, edits_max;
@@ -127,7 +127,7 @@ static void collect_step(struct local *l) {
     CHECK(l->step_count > 0);
     struct local_step *s = &l->steps[l->first_step];
     struct local_plan *p = s->plan;
-    struct device *dev = &l->host->device;
+    struct device *dev = &l->loaded->device;
     struct device_result result;
     struct err err = {{0}};
     enum status st = dev->collect(dev->self, l->pass.program, &result, &err);
@@ -158,11 +158,11 @@ static struct local_step *begin_step(struct local *l, struct local_plan *p) {
 
 static void submit_step(struct local *l, struct local_step *s) {
     struct local_plan *p = s->plan;
-    struct device *dev = &l->host->device;
+    struct device *dev = &l->loaded->device;
     struct err err = {{0}};
-    host_lock(l->host);
+    loaded_model_lock(l->loaded);
     enum status st = dev->submit(dev->self, l->pass.program, s->step, &err);
-    host_unlock(l->host);
+    loaded_model_unlock(l->loaded);
     if (st == ST_OK) {
         l->step_count++;
         p->step_count++;
@@ -324,10 +324,10 @@ static enum status local_collect(void *self, struct step_result *result, struct 
 static void local_close(void *self) {
     struct local *l = self;
     while (l->step_count > 0) collect_step(l);
-    pass_destroy(l->host, &l->pass);
-    kv_memory_destroy(l->host, &l->kv);
+    pass_destroy(l->loaded, &l->pass);
+    kv_memory_destroy(l->loaded, &l->kv);
     for (uint32_t i = 0; i < UNDER_WAY_MAX; i++) {
-        step_destroy(l->steps[i].step, &l->host->device);
+        step_destroy(l->steps[i].step, &l->loaded->device);
         mem_free(l->steps[i].outputs);
         mem_free(l->plans[i].results);
     }
@@ -338,7 +338,7 @@ static void local_close(void *self) {
 /* The most logit edits of one sequence: one for every token that it may hold, for every bias, and
  * for every end token of the model and stop token of the request. */
 static uint32_t edits_of_one(const struct local *l) {
-    uint32_t vocab = l->host->model->hp.vocab, tokens = l->options.tokens_max + 1;
+    uint32_t vocab = l->loaded->model->hp.vocab, tokens = l->options.tokens_max + 1;
     uint32_t ends = vocab + STOP_TOKENS_MAX;
     return (tokens < vocab ? tokens : vocab) + LOGIT_BIAS_MAX + ends;
 }
@@ -346,7 +346,7 @@ static uint32_t edits_of_one(const struct local *l) {
 static struct step_sizes sizes_of(const struct local *l) {
     const struct runner_local_options *o = &l->options;
     uint32_t one = edits_of_one(l), all = o->sample_max * EDITS_PER_SEQ;
-    uint32_t mask_words = (l->host->model->hp.vocab + 63) / 64;
+    uint32_t mask_words = (l->loaded->model->hp.vocab + 63) / 64;
     return (struct step_sizes){
         .rows_max = o->row_max,
         .outputs_max = l->output_max,
@@ -362,7 +362,7 @@ static enum status make_tables(struct local *l, const struct step_sizes *sizes, 
     l->seqs = mem_zalloc_array(l->options.seq_max, sizeof(l->seqs[0]));
     bool has_room = l->seqs != NULL;
     for (uint32_t i = 0; i < l->under_way_max; i++) {
-        TRY(step_create(&l->steps[i].step, &l->host->device, sizes, err));
+        TRY(step_create(&l->steps[i].step, &l->loaded->device, sizes, err));
         l->steps[i].outputs = mem_zalloc_array(l->output_max, sizeof(struct output_of));
         l->plans[i].results = mem_zalloc_array(l->options.sample_max, sizeof(struct row_result));
         has_room = has_room && l->steps[i].outputs && l->plans[i].results;
@@ -377,28 +377,28 @@ static enum status open_parts(struct local *l, struct err *err) {
     if (l->output_max < o->sample_max) l->output_max = o->sample_max;
     uint32_t tapped = (o->logit_rows ? o->logit_rows : 1) + 1; /* see submit_wide */
     if (l->output_max < tapped) l->output_max = tapped;
-    TRY(kv_memory_create(l->host, &o->kv, &l->kv, err));
+    TRY(kv_memory_create(l->loaded, &o->kv, &l->kv, err));
     struct step_sizes sizes = sizes_of(l);
     l->edits_max = sizes.edits_max;
     struct pass_options pass = {
         .goal = GOAL_LOGITS, .sizes = sizes, .kv = &l->kv, .slot_count = o->seq_max};
-    TRY(pass_create(l->host, &pass, &l->pass, err));
+    TRY(pass_create(l->loaded, &pass, &l->pass, err));
     return make_tables(l, &sizes, err);
 }
 
-enum status runner_local_open(struct host *host, const struct kv_cache *kv,
+enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache *kv,
                               const struct runner_local_options *options, struct runner *out,
                               struct err *err) {
-    uint32_t tile = host->device.kv_block_tokens;
+    uint32_t tile = loaded->device.kv_block_tokens;
     if (options->kv.block_tokens % tile != 0 || options->kv.block_tokens == 0)
         return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %u (device %s)",
-                       options->kv.block_tokens, tile, host->device.name);
+                       options->kv.block_tokens, tile, loaded->device.name);
     struct local *l = mem_zalloc(sizeof(*l));
     if (!l) return err_set(err, ST_NOMEM, "out of memory for a runner");
-    l->host = host;
+    l->loaded = loaded;
     l->kv_cache = kv;
     l->options = *options;
-    l->under_way_max = host->device.depth + 1;
+    l->under_way_max = loaded->device.depth + 1;
     CHECK(l->under_way_max <= UNDER_WAY_MAX);
     enum status st = open_parts(l, err);
     if (st != ST_OK) {
@@ -406,7 +406,7 @@ enum status runner_local_open(struct host *host, const struct kv_cache *kv,
         return st;
     }
     *out = (struct runner){.name = "local",
-                           .depth = host->device.depth,
+                           .depth = loaded->device.depth,
                            .begin = local_begin,
                            .end = local_end,
                            .submit = local_submit,

@@ -1,4 +1,4 @@
-/* engine/runner_local.h - the runner that computes here: a host and its KV memory.
+/* engine/runner_local.h - the runner that computes here: a model and its KV memory.
  *
  * A plan becomes one step of the device, or several: rows whose logits or prompt log-probabilities
  * are wanted are computed in slices of their own, and when the list of logit edits of a step is
@@ -11,7 +11,7 @@
 #define ENGINE_RUNNER_LOCAL_H
 
 #include "base/status.h"
-#include "engine/host.h"
+#include "engine/loaded_model.h"
 #include "engine/runner.h"
 
 struct kv_cache;
@@ -25,8 +25,8 @@ struct runner_local_options {
     uint32_t logit_rows;         /* of a request with a logits tap: tokens in one step; 0: few */
 };
 
-/* `host` and `kv` outlive the runner. The runner is closed with out->close(out->self). */
-enum status runner_local_open(struct host *host, const struct kv_cache *kv,
+/* `loaded` and `kv` outlive the runner. The runner is closed with out->close(out->self). */
+enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache *kv,
                               const struct runner_local_options *options, struct runner *out,
                               struct err *err);
 

@@ -20,8 +20,9 @@ static const char SPILL_DIR_DEFAULT[] = "/tmp";
 /* Indexed by struct knobs.kv_type. */
 static const enum kv_type kv_types[] = {KV_F16, KV_F32, KV_I8};
 
-static enum status check_model(const struct host *h, const char *path, struct err *err) {
-    if (!model_is_encoder(h->model)) return ST_OK;
+static enum status check_model(const struct loaded_model *loaded, const char *path,
+                               struct err *err) {
+    if (!model_is_encoder(loaded->model)) return ST_OK;
     return err_set(
         err, ST_BAD,
         "%s is an encoder: it gives embeddings and generates no text; use \"jitney embed\" or "
@@ -37,14 +38,16 @@ static enum status check_knobs(const struct knobs *k, struct err *err) {
 }
 
 /* Bytes that one block of a group takes, all layers of it. */
-static uint64_t group_block_bytes(struct host *h, const struct knobs *k, uint32_t group) {
-    return host_kv_block_bytes(h, kv_types[k->kv_type], k->block_size, group);
+static uint64_t group_block_bytes(struct loaded_model *loaded, const struct knobs *k,
+                                  uint32_t group) {
+    return loaded_model_kv_block_bytes(loaded, kv_types[k->kv_type], k->block_size, group);
 }
 
 /* The memory of one block in every group. */
-static uint64_t bytes_per_block(struct host *h, const struct knobs *k) {
+static uint64_t bytes_per_block(struct loaded_model *loaded, const struct knobs *k) {
     uint64_t bytes = 0;
-    for (uint32_t g = 0; g < h->model->kv_group_count; g++) bytes += group_block_bytes(h, k, g);
+    for (uint32_t g = 0; g < loaded->model->kv_group_count; g++)
+        bytes += group_block_bytes(loaded, k, g);
     CHECK(bytes > 0);
     return bytes;
 }
@@ -56,51 +59,51 @@ static uint64_t blocks_for(uint64_t tokens, const struct knobs *k) {
 /* With a size given by the user, cached prefixes may fill all KV memory. Otherwise they may fill a
  * quarter of it, and at least one whole context, so that the longest conversation is found again;
  * the rest becomes real memory only when sequences run. */
-static void choose_prefix_blocks(const struct host *h, struct knobs *k) {
+static void choose_prefix_blocks(const struct loaded_model *loaded, struct knobs *k) {
     enum { PREFIX_SHARE = 4 };
-    uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_for(h->ctx_tokens, k);
+    uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_for(loaded->ctx_tokens, k);
     uint64_t wanted = quarter > context ? quarter : context;
     k->prefix_blocks = wanted < k->kv_blocks ? (uint32_t)wanted : k->kv_blocks;
 }
 
 /* More blocks than max_seqs whole contexts could only hold old prefixes; a user who wants that sets
  * kv_blocks or kv_bytes. */
-static enum status count_blocks(struct host *h, const struct service_options *o, struct knobs *k,
-                                struct err *err) {
+static enum status count_blocks(struct loaded_model *loaded, const struct service_options *o,
+                                struct knobs *k, struct err *err) {
     if (k->kv_blocks > 0) return ST_OK;
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : KV_BYTES_DEFAULT;
-    uint64_t blocks = bytes / bytes_per_block(h, k);
-    uint64_t useful = blocks_for(h->ctx_tokens, k) * k->max_seqs;
+    uint64_t blocks = bytes / bytes_per_block(loaded, k);
+    uint64_t useful = blocks_for(loaded->ctx_tokens, k) * k->max_seqs;
     if (!o->kv_bytes && blocks > useful) blocks = useful;
     if (blocks == 0)
         return err_set(err, ST_BAD, "%llu bytes of KV memory do not hold a block of %llu",
-                       (unsigned long long)bytes, (unsigned long long)bytes_per_block(h, k));
+                       (unsigned long long)bytes, (unsigned long long)bytes_per_block(loaded, k));
     if (blocks > KV_BLOCKS_MAX)
         return err_set(err, ST_BAD, "%llu bytes of KV memory are %llu blocks, at most %d may be",
                        (unsigned long long)bytes, (unsigned long long)blocks, KV_BLOCKS_MAX);
     k->kv_blocks = (uint32_t)blocks;
-    if (!o->kv_bytes && k->prefix_blocks == 0) choose_prefix_blocks(h, k);
+    if (!o->kv_bytes && k->prefix_blocks == 0) choose_prefix_blocks(loaded, k);
     return ST_OK;
 }
 
 /* KV blocks and step sizes of a service that runs one request at a time. */
 static void size_for_one(struct service *s) {
     struct knobs *k = &s->knobs;
-    s->total_max = s->host.ctx_tokens + 1;
+    s->total_max = s->loaded.ctx_tokens + 1;
     k->max_seqs = k->queue_max = 1;
     k->kv_blocks = (uint32_t)blocks_for(s->total_max, k);
     k->spill_blocks = 0; /* a lone sequence is never preempted */
-    if (k->max_step_tokens > s->host.ctx_tokens) k->max_step_tokens = s->host.ctx_tokens;
+    if (k->max_step_tokens > s->loaded.ctx_tokens) k->max_step_tokens = s->loaded.ctx_tokens;
 }
 
 /* As kv/cache.h has it, 0 or more than there are is all of them. */
 static void note_memory(struct service *s) {
     struct knobs *k = &s->knobs;
     if (k->prefix_blocks == 0 || k->prefix_blocks > k->kv_blocks) k->prefix_blocks = k->kv_blocks;
-    for (uint32_t g = 0; g < s->host.model->kv_group_count; g++)
-        s->memory.block_bytes[g] = group_block_bytes(&s->host, k, g);
-    s->memory.kv_bytes = k->kv_blocks * bytes_per_block(&s->host, k);
-    s->memory.prefix_bytes = k->prefix_blocks * bytes_per_block(&s->host, k);
+    for (uint32_t g = 0; g < s->loaded.model->kv_group_count; g++)
+        s->memory.block_bytes[g] = group_block_bytes(&s->loaded, k, g);
+    s->memory.kv_bytes = k->kv_blocks * bytes_per_block(&s->loaded, k);
+    s->memory.prefix_bytes = k->prefix_blocks * bytes_per_block(&s->loaded, k);
 }
 
 /* Blocks are shared only within one model file and one KV number format. */
@@ -109,20 +112,20 @@ static uint64_t kv_identity(const char *path, const struct knobs *k) {
 }
 
 /* The tokens that end an answer, for the caller to free; NULL: none, or no memory. */
-static int32_t *find_ends(const struct host *h, uint32_t *count) {
-    uint32_t vocab = h->model->hp.vocab, found = 0;
+static int32_t *find_ends(const struct loaded_model *loaded, uint32_t *count) {
+    uint32_t vocab = loaded->model->hp.vocab, found = 0;
     *count = 0;
-    if (!h->tokenizer) return NULL;
-    for (uint32_t i = 0; i < vocab; i++) *count += tokenizer_is_end(h->tokenizer, (int32_t)i);
+    if (!loaded->tokenizer) return NULL;
+    for (uint32_t i = 0; i < vocab; i++) *count += tokenizer_is_end(loaded->tokenizer, (int32_t)i);
     int32_t *ends = *count > 0 ? mem_alloc_array(*count, sizeof(*ends)) : NULL;
     for (uint32_t i = 0; ends && i < vocab; i++)
-        if (tokenizer_is_end(h->tokenizer, (int32_t)i)) ends[found++] = (int32_t)i;
+        if (tokenizer_is_end(loaded->tokenizer, (int32_t)i)) ends[found++] = (int32_t)i;
     return ends;
 }
 
 static enum status create_engine(struct service *s, const char *path, const struct clock *clock,
                                  const struct sched_policy *policy, struct err *err) {
-    const struct model *m = s->host.model;
+    const struct model *m = s->loaded.model;
     struct engine_options o = {.vocab = m->hp.vocab,
                                .clock = clock,
                                .sched = {.policy = policy,
@@ -135,7 +138,7 @@ static enum status create_engine(struct service *s, const char *path, const stru
     cost_init(&o.sched.cost, start);
     for (uint32_t l = 0; l < m->hp.layers; l++)
         if (m->layers[l].slides) o.sched.windows[m->layers[l].kv_group] = m->hp.window;
-    int32_t *ends = find_ends(&s->host, &o.end_count);
+    int32_t *ends = find_ends(&s->loaded, &o.end_count);
     if (o.end_count > 0 && !ends) return err_set(err, ST_NOMEM, "out of memory for an engine");
     o.ends = ends;
     enum status st = engine_create(&s->engine, &o, err);
@@ -146,20 +149,20 @@ static enum status create_engine(struct service *s, const char *path, const stru
 /* A policy that never splits prompts may run one as long as the context. */
 static uint32_t rows_in_step(const struct service *s, const struct sched_policy *policy) {
     uint32_t rows = s->knobs.max_step_tokens;
-    return policy->whole_prompts && rows < s->host.ctx_tokens ? s->host.ctx_tokens : rows;
+    return policy->whole_prompts && rows < s->loaded.ctx_tokens ? s->loaded.ctx_tokens : rows;
 }
 
 static enum status plug_sim(struct service *s, const struct service_options *o, struct err *err) {
     struct runner_sim_options sim = {.seq_max = sched_seq_max(&s->knobs),
                                      .row_max = s->knobs.max_seqs,
-                                     .vocab = s->host.model->hp.vocab,
+                                     .vocab = s->loaded.model->hp.vocab,
                                      .draws_by_seed = true,
                                      .step_us = o->sim_step_us,
                                      .hang_after = o->sim_hang_after,
                                      .fail_after = o->sim_fail_after};
     struct sim_words words = {0};
     struct runner runner;
-    if (s->host.tokenizer) TRY(sim_words_choose(&words, s->host.tokenizer, sim.vocab, err));
+    if (s->loaded.tokenizer) TRY(sim_words_choose(&words, s->loaded.tokenizer, sim.vocab, err));
     sim.words = words.list;
     sim.word_count = words.count;
     enum status st = runner_sim_open(&sim, &runner, err);
@@ -183,10 +186,10 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
         .tokens_max = s->total_max,
         .logit_rows = options->logit_rows,
     };
-    for (uint32_t g = 0; g < s->host.model->kv_group_count; g++)
+    for (uint32_t g = 0; g < s->loaded.model->kv_group_count; g++)
         o.kv.block_counts[g] = k->kv_blocks;
     struct runner runner;
-    TRY(runner_local_open(&s->host, engine_kv(s->engine), &o, &runner, err));
+    TRY(runner_local_open(&s->loaded, engine_kv(s->engine), &o, &runner, err));
     s->memory.scratch_bytes = runner_local_scratch_bytes(&runner);
     engine_plug(s->engine, &runner);
     return ST_OK;
@@ -195,27 +198,27 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
 static enum status open_parts(struct service *s, const char *path, const struct service_options *o,
                               struct err *err) {
     const struct sched_policy *policy = o->policy ? o->policy : sched_policies[0];
-    struct host_options host = {.threads = o->knobs.threads,
-                                .ctx_tokens = o->ctx_tokens,
-                                .device = o->device,
-                                .block_tokens = o->knobs.block_size,
-                                .kv_type = kv_types[o->knobs.kv_type],
-                                .isa = o->isa,
-                                .placement = o->placement,
-                                .weights = o->weights,
-                                .tokens_only = o->tokens_only,
-                                .no_weights = o->is_sim,
-                                .on_progress = o->on_progress,
-                                .progress_ctx = o->progress_ctx};
+    struct loaded_model_options options = {.threads = o->knobs.threads,
+                                           .ctx_tokens = o->ctx_tokens,
+                                           .device = o->device,
+                                           .block_tokens = o->knobs.block_size,
+                                           .kv_type = kv_types[o->knobs.kv_type],
+                                           .isa = o->isa,
+                                           .placement = o->placement,
+                                           .weights = o->weights,
+                                           .tokens_only = o->tokens_only,
+                                           .no_weights = o->is_sim,
+                                           .on_progress = o->on_progress,
+                                           .progress_ctx = o->progress_ctx};
     TRY(check_knobs(&o->knobs, err));
-    TRY(host_open(&s->host, path, &host, err));
-    TRY(check_model(&s->host, path, err));
-    s->knobs.threads = s->host.threads;
-    s->total_max = s->host.ctx_tokens;
+    TRY(loaded_model_open(&s->loaded, path, &options, err));
+    TRY(check_model(&s->loaded, path, err));
+    s->knobs.threads = s->loaded.threads;
+    s->total_max = s->loaded.ctx_tokens;
     if (o->is_single)
         size_for_one(s);
     else
-        TRY(count_blocks(&s->host, o, &s->knobs, err));
+        TRY(count_blocks(&s->loaded, o, &s->knobs, err));
     note_memory(s);
     TRY(create_engine(s, path, o->clock, policy, err));
     if (o->is_sim) return plug_sim(s, o, err);
@@ -232,6 +235,6 @@ enum status service_open(struct service *s, const char *path, const struct servi
 
 void service_close(struct service *s) {
     engine_destroy(s->engine);
-    host_close(&s->host);
+    loaded_model_close(&s->loaded);
     *s = (struct service){.engine = NULL};
 }

@@ -1,4 +1,4 @@
-/* engine/service.h - a model file as a running engine: host, scheduler, KV memory and runner.
+/* engine/service.h - a model file as a running engine: model, scheduler, KV memory and runner.
  *
  * service_open opens the model, works out how many KV blocks fit the given memory, creates the
  * engine and plugs in a runner: the one that computes in this process, or a simulated one, for
@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
-#include "engine/host.h"
+#include "engine/loaded_model.h"
 #include "sched/knobs.h"
 #include "sched/policy.h"
 
@@ -26,14 +26,14 @@ struct service_options {
     const struct sched_policy *policy; /* NULL: the first of the list */
     struct knobs knobs;                /* kv_blocks 0: as many as kv_bytes hold */
     uint64_t kv_bytes;   /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
-    uint32_t ctx_tokens; /* as in struct host_options */
+    uint32_t ctx_tokens; /* as in struct loaded_model_options */
     /* For a program that runs one request at a time: KV memory is that of one sequence, whatever
      * it takes, and knobs.max_seqs is 1. A sequence may then have ctx_tokens in the KV cache and
      * one sampled token after them, which is never computed. */
     bool is_single;
     uint32_t logit_rows;                  /* as in struct runner_local_options */
-    const char *device, *isa, *placement; /* as in struct host_options */
-    struct weight_cache_options weights;  /* as in struct host_options */
+    const char *device, *isa, *placement; /* as in struct loaded_model_options */
+    struct weight_cache_options weights;  /* as in struct loaded_model_options */
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */
@@ -57,7 +57,7 @@ struct service_memory {
 
 /* Read it; change nothing. */
 struct service {
-    struct host host;
+    struct loaded_model loaded;
     struct engine *engine;
     uint32_t total_max; /* tokens of the longest sequence: ctx_tokens; one more with is_single */
     struct knobs knobs; /* as in force: kv_blocks, prefix_blocks and threads are filled in */

@@ -22,7 +22,7 @@
 enum { KEY_BYTES_MAX = 1 << 20, NICE_LAST = 19 };
 
 struct weight_cache {
-    struct device device; /* the host's, by value */
+    struct device device; /* the loaded model's, by value */
     struct image_store store;
     char *dir; /* heap */
     struct buf key;

@@ -28,7 +28,7 @@ struct sched_view {
     const struct cost_model *cost;
     uint32_t running_count, waiting_count, swapped_count;
     uint32_t decode_count;     /* running sequences that compute one token in a step */
-    uint32_t prompt_count;     /* running sequences that are still in their prompt */
+    uint32_t prefill_count;    /* running sequences that are still in their prompt */
     int64_t oldest_waiting_us; /* arrival of the sequence that waits longest; INT64_MAX: none */
     uint32_t free_blocks;
     uint64_t steps; /* since start */

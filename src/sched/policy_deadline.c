@@ -60,7 +60,7 @@ static double prompt_us(const struct deadline_state *s, const struct sched_seq *
     uint32_t steps = (left - 1) / budget + 1;
     double own_us = cost_predict_us(view->cost, left, cost_attended(seq->computed, left)) +
                     steps * cost_predict_us(view->cost, view->decode_count, 0);
-    if (view->prompt_count == 0 && view->waiting_count <= 1) return own_us;
+    if (view->prefill_count == 0 && view->waiting_count <= 1) return own_us;
     double full_us =
         (steps + AHEAD_STEPS) * cost_predict_us(view->cost, view->decode_count + budget, 0);
     return own_us > full_us ? own_us : full_us;

@@ -22,7 +22,7 @@ static bool may_admit(const void *state, const struct sched_view *view) {
 
 static bool runs_decodes(const void *state, const struct sched_view *view) {
     (void)state;
-    return view->prompt_count == 0;
+    return view->prefill_count == 0;
 }
 
 /* Plus one, so that zero means never. */

@@ -31,7 +31,7 @@ void sched_assume(struct sched *s) {
         slot->seq.computed += slot->assumed;
         slot->assumes_token = plan->rows[r].samples;
         slot->seq.total += slot->assumes_token;
-        if (slot->is_prompt) sched_update_phase(s, i); /* a decode stays one */
+        if (slot->is_prefilling) sched_update_phase(s, i); /* a decode stays one */
     }
 }
 
@@ -92,7 +92,7 @@ uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {
     uint64_t number = s->under_way[0].number;
     s->under_way[0] = s->under_way[--s->under_way_count];
     s->steps++;
-    if (s->under_way_count == 0) s->must_drain = false;
+    if (s->under_way_count == 0) s->is_draining = false;
     return number;
 }
 

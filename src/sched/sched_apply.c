@@ -132,7 +132,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
-    if (s->slots[row->seq].is_prompt) sched_update_phase(s, row->seq); /* a decode stays one */
+    if (s->slots[row->seq].is_prefilling) sched_update_phase(s, row->seq); /* a decode stays one */
     if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
@@ -190,7 +190,7 @@ void sched_fail(struct sched *s, struct plan *plan, int64_t now_us) {
     uint64_t number = sched_take_oldest(s, plan);
     bool is_assumed = s->is_assumed;
     s->is_assumed = false;
-    s->must_drain = s->under_way_count > 0;
+    s->is_draining = s->under_way_count > 0;
     for (uint32_t r = 0; r < plan->row_count; r++) {
         struct plan_row *row = &plan->rows[r];
         if (is_live_row(s, row, is_assumed))

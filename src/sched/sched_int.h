@@ -43,7 +43,7 @@ struct sched {
     uint32_t decode_start;      /* the element with which the next plan starts its decodes */
     seq_idx oldest_running;     /* the running one that was submitted first; SEQ_NONE: none runs */
     uint32_t running_count, swapped_count, forking_count, live_count;
-    uint32_t decode_count, prompt_count; /* of running_count */
+    uint32_t decode_count, prefill_count; /* of running_count */
     uint32_t held_batch_slots; /* of ended sequences that the policy does not refill yet */
     uint32_t live_max;         /* sequences that may be live at one time */
     uint64_t reserved_blocks;  /* of RUNNING sequences, if the policy reserves */
@@ -58,9 +58,9 @@ struct sched {
         uint64_t number;
     } under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
     uint32_t under_way_count;
-    bool is_assumed; /* sequences are in the state after the oldest plan under way */
-    bool must_drain; /* a plan failed: no new plan before all plans under way are applied */
-    uint64_t epoch;  /* rises when blocks or prefixes may have become available */
+    bool is_assumed;  /* sequences are in the state after the oldest plan under way */
+    bool is_draining; /* a plan failed: no new plan before all plans under way are applied */
+    uint64_t epoch;   /* rises when blocks or prefixes may have become available */
 
     /* Scratch of one plan, of max_seqs elements. */
     const struct sched_seq **candidates;

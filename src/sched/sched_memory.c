@@ -136,7 +136,7 @@ static seq_idx pick(struct planning *p, uint32_t count) {
 }
 
 /* An ahead plan preempts no sequence: the plan under way may use the victim's blocks. */
-static bool must_drain_first(struct planning *p) {
+static bool needs_drain(struct planning *p) {
     if (p->is_ahead) p->plan->wants_drain = true;
     return p->is_ahead;
 }
@@ -150,7 +150,7 @@ static bool preempt_for(struct planning *p, seq_idx for_seq) {
     bool is_oldest_running = for_seq == p->s->oldest_running;
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_UNPROTECTED);
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ALL);
-    if (count == 0 || must_drain_first(p)) return false;
+    if (count == 0 || needs_drain(p)) return false;
     preempt(p, pick(p, count), PREEMPT_MEMORY);
     return true;
 }
@@ -202,7 +202,7 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
         s->candidates[count++] = seq_at(s, i);
         if (gain < blocks) gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
     }
-    if (count == 0 || gain < blocks || must_drain_first(p)) return false;
+    if (count == 0 || gain < blocks || needs_drain(p)) return false;
     preempt(p, pick(p, count), PREEMPT_POLICY);
     p->displaced++;
     return true;
@@ -221,7 +221,7 @@ void sched_keep_free(struct planning *p) {
         uint32_t count = collect(p, s->oldest_running, VICTIMS_UNPROTECTED);
         if (count == 0) return;
         seq_idx victim = pick(p, count);
-        if (!may_swap(s, seq_at(s, victim)) || must_drain_first(p)) return;
+        if (!may_swap(s, seq_at(s, victim)) || needs_drain(p)) return;
         if (!swap_out(p, victim)) return;
         add_preempted(p, victim, PREEMPT_POLICY);
         p->displaced++;

@@ -33,7 +33,7 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
     bool samples = count == seq_left(seq);
     seq->planned = count;
     slot->row_in = p->s->plan_number;
-    if (seq_in_prompt(seq))
+    if (seq_is_prefilling(seq))
         p->has_prompt = true;
     else if (p->has_prompt)
         p->is_mixed = true;
@@ -229,7 +229,7 @@ static void plan_queue_front(struct planning *p, struct skipped *a, seq_idx i) {
 static void gather_prompts(const struct planning *p) {
     struct sched *s = p->s;
     heap_clear(&s->prompts);
-    if (s->prompt_count == 0) return;
+    if (s->prefill_count == 0) return;
     for (uint32_t n = 0; n < s->running_count; n++) {
         seq_idx i = s->running[n];
         if (seq_left(seq_at(s, i)) > 1 && !sched_skips_ahead_plan(p, i))
@@ -301,7 +301,7 @@ static void add_under_way(struct planning *p) {
 
 void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     CHECK(s->under_way_count < PLANS_UNDER_WAY_MAX);
-    CHECK(!s->must_drain);
+    CHECK(!s->is_draining);
     CHECK(plan->row_cap >= s->knobs.max_seqs);
     struct planning p = {.s = s,
                          .plan = plan,

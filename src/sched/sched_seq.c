@@ -25,7 +25,7 @@ const struct sched_view *sched_update_view(struct sched *s, int64_t now_us) {
     s->view.waiting_count = s->by_arrival.count;
     s->view.swapped_count = s->swapped_count;
     s->view.decode_count = s->decode_count;
-    s->view.prompt_count = s->prompt_count;
+    s->view.prefill_count = s->prefill_count;
     s->view.oldest_waiting_us = oldest == SEQ_NONE ? INT64_MAX : seq_at(s, oldest)->arrived_us;
     s->view.free_blocks = kv_cache_available(s->kv);
     s->view.steps = s->steps + s->is_assumed;
@@ -149,11 +149,11 @@ uint32_t sched_reservation(const struct sched *s, seq_idx i) {
 
 void sched_update_phase(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
-    bool is_prompt = seq_in_prompt(&slot->seq);
-    if (is_prompt == slot->is_prompt) return;
-    slot->is_prompt = is_prompt;
-    s->prompt_count += is_prompt ? 1 : -1u;
-    s->decode_count += is_prompt ? -1u : 1;
+    bool is_prefilling = seq_is_prefilling(&slot->seq);
+    if (is_prefilling == slot->is_prefilling) return;
+    slot->is_prefilling = is_prefilling;
+    s->prefill_count += is_prefilling ? 1 : -1u;
+    s->decode_count += is_prefilling ? -1u : 1;
 }
 
 static seq_idx find_oldest_running(const struct sched *s) {
@@ -175,9 +175,9 @@ void sched_running_add(struct sched *s, seq_idx i) {
     seq->state = SEQ_RUNNING;
     seq->run_steps = 0;
     s->reserved_blocks += sched_reservation(s, i);
-    slot->is_prompt = seq_in_prompt(seq);
-    if (slot->is_prompt)
-        s->prompt_count++;
+    slot->is_prefilling = seq_is_prefilling(seq);
+    if (slot->is_prefilling)
+        s->prefill_count++;
     else
         s->decode_count++;
 }
@@ -193,8 +193,8 @@ void sched_running_remove(struct sched *s, seq_idx i) {
     seq_at(s, last)->run_idx = seq->run_idx;
     if (s->oldest_running == i) s->oldest_running = find_oldest_running(s);
     s->reserved_blocks -= sched_reservation(s, i);
-    if (slot->is_prompt)
-        s->prompt_count--;
+    if (slot->is_prefilling)
+        s->prefill_count--;
     else
         s->decode_count--;
     if (s->running_count == 0) s->held_batch_slots = 0;

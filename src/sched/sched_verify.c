@@ -3,7 +3,7 @@
 
 struct counts {
     uint32_t by_state[SEQ_LINGERING + 1];
-    uint32_t prompts, events, lingering;
+    uint32_t prefills, events, lingering;
     uint64_t reserved, queue_tokens;
 };
 
@@ -56,7 +56,7 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     if (is_running) {
         CHECK(!kv_seq_is_swapped_out(s->kv, seq->kv));
         CHECK(kv_seq_tokens(s->kv, seq->kv) >= seq->computed + seq->planned);
-        CHECK(slot->is_prompt == seq_in_prompt(seq));
+        CHECK(slot->is_prefilling == seq_is_prefilling(seq));
     }
     if (is_ended) {
         CHECK(slot->has_event == (seq->state == SEQ_ENDED));
@@ -82,7 +82,7 @@ static struct counts count_all(const struct sched *s) {
         bool is_running = slot->seq.state == SEQ_RUNNING;
         if (is_running || (slot->lingers_until > 0 && slot->lingers_with_reservation))
             c.reserved += sched_reservation(s, i);
-        c.prompts += is_running && slot->is_prompt;
+        c.prefills += is_running && slot->is_prefilling;
     }
     return c;
 }
@@ -131,7 +131,7 @@ static void verify_rows(const struct sched *s) {
         }
     }
     CHECK(s->under_way_count > 0 || !s->is_assumed);
-    CHECK(s->under_way_count > 0 || !s->must_drain);
+    CHECK(s->under_way_count > 0 || !s->is_draining);
     CHECK(s->under_way_count < PLANS_UNDER_WAY_MAX || s->is_assumed);
 }
 
@@ -143,8 +143,8 @@ static void verify_counts(const struct sched *s, const struct counts *c) {
     CHECK(s->queue.count == s->by_arrival.count + s->swapped_count);
     CHECK(s->live_count == s->queue.count + s->running_count + s->forking_count);
     CHECK(s->live_count <= s->live_max);
-    CHECK(c->prompts == s->prompt_count);
-    CHECK(s->prompt_count + s->decode_count == s->running_count);
+    CHECK(c->prefills == s->prefill_count);
+    CHECK(s->prefill_count + s->decode_count == s->running_count);
     CHECK(c->reserved == s->reserved_blocks);
     CHECK(c->queue_tokens == s->queue_tokens);
     CHECK(s->running_count + s->held_batch_slots <= s->knobs.max_seqs);

@@ -95,7 +95,7 @@ struct sched_seq {
 
 /* Tokens still to be computed before the next one can be sampled. */
 static inline uint32_t seq_left(const struct sched_seq *s) { return s->total - s->computed; }
-static inline bool seq_in_prompt(const struct sched_seq *s) { return seq_left(s) > 1; }
+static inline bool seq_is_prefilling(const struct sched_seq *s) { return seq_left(s) > 1; }
 static inline uint32_t seq_generated(const struct sched_seq *s) {
     return s->total - s->prompt_tokens;
 }

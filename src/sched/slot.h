@@ -22,7 +22,7 @@ struct slot {
     uint32_t assumed;
     bool assumes_token; /* that row samples: the last token of the sequence is not known yet */
     bool has_event, has_timer;
-    bool is_prompt;            /* RUNNING: counted in prompt_count, otherwise in decode_count */
+    bool is_prefilling;        /* RUNNING: counted in prefill_count, otherwise in decode_count */
     uint64_t row_in, moved_in; /* numbers of the last plans with a row or a move of it */
     uint64_t lingers_until;    /* ended: number of the last plan under way that uses it; or 0 */
 

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "engine/embedder.h"
 #include "engine/engine.h"
-#include "engine/host.h"
+#include "engine/loaded_model.h"
 #include "net/tls.h"
 #include "server/dispatch.h"
 #include "report/log.h"
@@ -165,7 +165,7 @@ static void log_weights(struct server *s, const struct served_model *m, enum log
 /* The model is ready: write the image of its weights. */
 static void keep_weights(struct server *s, const struct served_model *m) {
     struct err err = {0};
-    if (weight_cache_keep(m->host->weights, &err) != ST_OK) log_weights(s, m, LOG_WARN, err.text);
+    if (weight_cache_keep(m->loaded->weights, &err) != ST_OK) log_weights(s, m, LOG_WARN, err.text);
 }
 
 /* Log once for each model that its image was written, or why not. */
@@ -174,7 +174,7 @@ static void watch_weights(struct server *s) {
         const struct served_model *m = registry_at(s->registry, i);
         const char *text;
         enum status st;
-        if (m->state != LOAD_READY || !weight_cache_kept(m->host->weights, &st, &text)) continue;
+        if (m->state != LOAD_READY || !weight_cache_kept(m->loaded->weights, &st, &text)) continue;
         bool is_fine = st == ST_OK || st == ST_UNAVAILABLE;
         struct err line;
         (void)err_set(&line, st, "%s%s", text,
@@ -271,7 +271,7 @@ static void add_metrics(struct server *s, struct served_model *m) {
                                  .block_tokens = m->knobs.block_size,
                                  .kv_blocks = m->engine ? m->knobs.kv_blocks : 0,
                                  .block_bytes = m->memory.block_bytes,
-                                 .group_count = m->host->model->kv_group_count};
+                                 .group_count = m->loaded->model->kv_group_count};
     if (server_metrics_add_model(s->metrics, &info, &m->metrics_idx) != ST_OK)
         log_event(s, LOG_WARN, "metrics", "out of memory for a model's metrics");
 }
@@ -286,7 +286,7 @@ static uint32_t memory_fields(const struct served_model *m, struct log_field *ou
 
 static void log_placement(struct server *s, const struct served_model *m) {
     if (m->state != LOAD_READY) return;
-    const char *bound_to = m->host->device.bound_to, *unbound = m->host->device.unbound_text;
+    const char *bound_to = m->loaded->device.bound_to, *unbound = m->loaded->device.unbound_text;
     struct log_field fields[] = {log_text("model", str_of(m->name)),
                                  bound_to ? log_text("processors", str_of(bound_to))
                                           : log_text("text", str_of(unbound))};
@@ -302,7 +302,7 @@ static void log_model(struct server *s, struct served_model *m) {
     if (m->path[0]) fields[count++] = log_text("path", str_of(m->path));
     if (failed) fields[count++] = log_text("error", str_of(m->failure.text));
     struct weight_report weights = {.note = ""};
-    if (m->state == LOAD_READY) weights = weight_cache_report(m->host->weights);
+    if (m->state == LOAD_READY) weights = weight_cache_report(m->loaded->weights);
     if (weights.read || weights.made)
         fields[count++] = log_text("weights", weights.made ? STR("made") : STR("kept"));
     if (m->state == LOAD_READY && m->engine) count += memory_fields(m, fields + count);

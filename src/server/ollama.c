@@ -39,10 +39,10 @@ static void fill(const struct served_model *m, char digest[DIGEST_BYTES],
                                  .has_tools = m->tools != NULL,
                                  .is_embedder = m->is_encoder};
     if (m->state != LOAD_READY) return;
-    bool is_gguf = model_file_kind(m->host->file) == MODEL_GGUF;
+    bool is_gguf = model_file_kind(m->loaded->file) == MODEL_GGUF;
     out->format = is_gguf ? STR("gguf") : STR("safetensors");
-    out->family = str_of(m->host->model->arch->name);
-    out->parameter_count = model_param_count(m->host->model);
+    out->family = str_of(m->loaded->model->arch->name);
+    out->parameter_count = model_param_count(m->loaded->model);
     out->chat_template = tokenizer_chat_template(m->tokenizer, false);
     if (m->embedder) out->dims = embedder_dims(m->embedder);
 }

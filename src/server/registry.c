@@ -34,7 +34,7 @@ struct model_parts {
     struct registry *registry;
     struct served_model *model;
     struct service service;
-    struct host encoder; /* of an encoder */
+    struct loaded_model encoder; /* of an encoder */
     struct embedder *embedder;
     struct chat_prompt *chat;
     enum status status;
@@ -83,32 +83,33 @@ static void on_progress(void *ctx, const char *stage, double share) {
 
 /* Opens the file without its weights. */
 static bool is_encoder(const char *path) {
-    struct host host = {0};
+    struct loaded_model loaded = {0};
     struct err ignored = {0};
-    struct host_options options = {.no_weights = true};
-    bool is = host_open(&host, path, &options, &ignored) == ST_OK && model_is_encoder(host.model);
-    host_close(&host);
+    struct loaded_model_options options = {.no_weights = true};
+    bool is = loaded_model_open(&loaded, path, &options, &ignored) == ST_OK &&
+              model_is_encoder(loaded.model);
+    loaded_model_close(&loaded);
     return is;
 }
 
 static enum status open_encoder(struct registry *r, struct model_parts *p, struct err *err) {
-    struct host_options options = {.threads = r->service.knobs.threads,
-                                   .device = r->service.device,
-                                   .isa = r->service.isa,
-                                   .placement = r->service.placement,
-                                   .weights = r->service.weights,
-                                   .on_progress = on_progress,
-                                   .progress_ctx = r};
-    TRY(host_open(&p->encoder, p->path, &options, err));
+    struct loaded_model_options options = {.threads = r->service.knobs.threads,
+                                           .device = r->service.device,
+                                           .isa = r->service.isa,
+                                           .placement = r->service.placement,
+                                           .weights = r->service.weights,
+                                           .on_progress = on_progress,
+                                           .progress_ctx = r};
+    TRY(loaded_model_open(&p->encoder, p->path, &options, err));
     return embedder_open(&p->embedder, &p->encoder, &(struct embedder_options){0}, err);
 }
 
 static enum status open_text(struct registry *r, struct model_parts *p, struct err *err) {
     TRY(service_open(&p->service, p->path, &r->service, err));
-    if (chat_prompt_create(p->service.host.tokenizer, &p->chat, &p->chat_err) != ST_OK)
+    if (chat_prompt_create(p->service.loaded.tokenizer, &p->chat, &p->chat_err) != ST_OK)
         p->chat = NULL;
     if (r->service.is_sim) return ST_OK;
-    return embedder_open(&p->embedder, &p->service.host, &(struct embedder_options){0}, err);
+    return embedder_open(&p->embedder, &p->service.loaded, &(struct embedder_options){0}, err);
 }
 
 static enum status open_model(struct registry *r, struct model_parts *p) {
@@ -126,7 +127,7 @@ static void close_parts(struct model_parts *p) {
     chat_prompt_destroy(p->chat);
     p->chat = NULL;
     service_close(&p->service);
-    host_close(&p->encoder);
+    loaded_model_close(&p->encoder);
 }
 
 static void *load_main(void *arg) {
@@ -154,11 +155,11 @@ static void notify_embedded(void *ctx) { uv_async_send(&((struct model_parts *)c
 /* A hash of everything that an answer's bits depend on besides the request. */
 static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_BYTES]) {
     char text[MODEL_PATH_BYTES + 256];
-    const struct host *h = p->model->host;
+    const struct loaded_model *loaded = p->model->loaded;
     int64_t bytes = file_size(p->path);
     int len = snprintf(text, sizeof(text), "%s %lld %s %s %u %u %d", p->path, (long long)bytes,
-                       JITNEY_VERSION, h->has_weights ? h->device.name : "none",
-                       p->service.knobs.kv_type, h->ctx_tokens, p->registry->service.is_sim);
+                       JITNEY_VERSION, loaded->has_weights ? loaded->device.name : "none",
+                       p->service.knobs.kv_type, loaded->ctx_tokens, p->registry->service.is_sim);
     size_t used = len < (int)sizeof(text) ? (size_t)len : sizeof(text) - 1;
     snprintf(out, FINGERPRINT_BYTES, "fp_%012llx",
              (unsigned long long)(XXH3_64bits(text, used) >> 16));
@@ -202,9 +203,9 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     struct served_model *m = p->model;
     m->is_encoder = !p->service.engine;
     m->is_sim = r->service.is_sim && !m->is_encoder;
-    m->host = m->is_encoder ? &p->encoder : &p->service.host;
-    m->tokenizer = m->host->tokenizer;
-    m->ctx_tokens = m->host->ctx_tokens;
+    m->loaded = m->is_encoder ? &p->encoder : &p->service.loaded;
+    m->tokenizer = m->loaded->tokenizer;
+    m->ctx_tokens = m->loaded->ctx_tokens;
     m->piece_bytes_max = piece_bytes_max(m->tokenizer);
     m->knobs = p->service.knobs;
     m->memory = p->service.memory;
@@ -213,7 +214,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->engine = p->service.engine;
     m->embedder = p->embedder;
     choose_tools(r, m);
-    m->file_bytes = bytes_of(p, m->host->file);
+    m->file_bytes = bytes_of(p, m->loaded->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     make_fingerprint(p, m->fingerprint);
 }

@@ -59,7 +59,7 @@ struct served_model {
     char fingerprint[FINGERPRINT_BYTES];
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */
-    const struct host *host;
+    const struct loaded_model *loaded;
     struct knobs knobs; /* of the engine */
     struct service_memory memory;
     uint32_t metrics_idx;  /* its number in the metrics */

@@ -87,7 +87,7 @@ static void finish(struct run *u, uint32_t i, const struct choice *c, enum finis
     u->done++;
 }
 
-static void moved(void *ctx, struct choice *c, int64_t now_us) {
+static void on_output(void *ctx, struct choice *c, int64_t now_us) {
     (void)now_us;
     struct run *u = ctx;
     uint32_t i = (uint32_t)(uintptr_t)c->request->user, ready;
@@ -142,7 +142,7 @@ static enum status run_engine(struct run *u, const struct measure_options *optio
     struct engine *e = NULL;
     TRY(sim_engine_open(&e, &clock, &o, err));
     const struct sim_clients clients = {
-        .next_us = next_us, .act = act, .moved = moved, .stepped = stepped, .ctx = u};
+        .next_us = next_us, .act = act, .on_output = on_output, .stepped = stepped, .ctx = u};
     u->engine = e;
     u->began_us = clock.now_us;
     enum status st = sim_replay_run(e, &clock, &clients, err);

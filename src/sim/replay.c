@@ -85,11 +85,11 @@ enum status sim_engine_open(struct engine **out, struct sim_clock *clock,
 
 /* ---- the run ---- */
 
-static void deliver_moved(struct engine *e, const struct sim_clock *clock,
-                          const struct sim_clients *clients) {
+static void deliver_outputs(struct engine *e, const struct sim_clock *clock,
+                            const struct sim_clients *clients) {
     for (struct choice *c; (c = engine_next(e, 0));) {
         struct request *r = c->request;
-        clients->moved(clients->ctx, c, clock->now_us);
+        clients->on_output(clients->ctx, c, clock->now_us);
         request_unref(r);
     }
 }
@@ -122,7 +122,7 @@ enum status sim_replay_run(struct engine *e, struct sim_clock *clock,
         }
         bool did_work;
         engine_step(e, &did_work); /* a failed step ends its sequences; the others continue */
-        deliver_moved(e, clock, clients);
+        deliver_outputs(e, clock, clients);
         if (clients->stepped && !clients->stepped(clients->ctx, did_work)) return ST_OK;
         idle_turns = did_work ? 0 : idle_turns + 1;
         if (did_work) continue;

@@ -44,7 +44,7 @@ struct sim_clients {
      * next_us() must be later than now_us. */
     void (*act)(void *ctx, struct engine *e, int64_t now_us);
     /* A choice has new tokens or has finished. Borrowed for the call. */
-    void (*moved)(void *ctx, struct choice *choice, int64_t now_us);
+    void (*on_output)(void *ctx, struct choice *choice, int64_t now_us);
     /* After each engine_step; false ends the run. NULL: continue. */
     bool (*stepped)(void *ctx, bool did_work);
     void *ctx;

@@ -137,7 +137,7 @@ static void compare_embedding(struct forward *e, struct comparison *c, const flo
     double sum = 0;
     for (uint32_t i = 0; i < scaled.width; i++)
         sum += (double)scaled.values[i] * (double)scaled.values[i];
-    bool rescale = model_file_kind(forward_host(e)->file) == MODEL_GGUF;
+    bool rescale = model_file_kind(forward_loaded(e)->file) == MODEL_GGUF;
     scaled.values = mem_alloc_array(scaled.width, sizeof(float));
     for (uint32_t i = 0; i < scaled.width; i++)
         scaled.values[i] = c->prompt->values[i] / (rescale ? (float)sqrt(sum) : 1.0f);

@@ -122,10 +122,11 @@ static enum status make_tickets(struct test_model *l, bool is_real) {
 }
 
 static enum status read_vocab(struct test_model *l, struct err *err) {
-    struct host h;
-    TRY(host_open(&h, l->path, &(struct host_options){.threads = 1, .tokens_only = true}, err));
-    l->vocab = h.model->hp.vocab;
-    host_close(&h);
+    struct loaded_model loaded;
+    TRY(loaded_model_open(&loaded, l->path,
+                          &(struct loaded_model_options){.threads = 1, .tokens_only = true}, err));
+    l->vocab = loaded.model->hp.vocab;
+    loaded_model_close(&loaded);
     return ST_OK;
 }
 

@@ -13,7 +13,7 @@
 enum { CHUNK_DEFAULT = 256, CHUNK_MAX = 4096 };
 
 struct forward {
-    struct host host;
+    struct loaded_model loaded;
     struct pass logits; /* or the pooled pass of an encoder */
     struct pass hidden; /* of a decoder; made for its first embedding */
     struct kv_memory kv;
@@ -28,15 +28,15 @@ struct row_tokens {
 };
 
 static void choose_sizes(struct forward *e, const struct forward_options *o) {
-    e->ctx_tokens = e->host.ctx_tokens;
+    e->ctx_tokens = e->loaded.ctx_tokens;
     e->chunk_tokens = o->chunk_tokens ? o->chunk_tokens : CHUNK_DEFAULT;
     if (e->chunk_tokens > CHUNK_MAX) e->chunk_tokens = CHUNK_MAX;
-    bool is_whole = model_is_encoder(e->host.model); /* its rows see each other */
+    bool is_whole = model_is_encoder(e->loaded.model); /* its rows see each other */
     if (is_whole || e->chunk_tokens > e->ctx_tokens) e->chunk_tokens = e->ctx_tokens;
 }
 
 static uint32_t blocks_of_context(const struct forward *e) {
-    uint32_t block_tokens = e->host.device.kv_block_tokens;
+    uint32_t block_tokens = e->loaded.device.kv_block_tokens;
     return (e->ctx_tokens + block_tokens - 1) / block_tokens;
 }
 
@@ -51,39 +51,39 @@ static struct step_sizes sizes_of(const struct forward *e) {
 
 static enum status make_tables(struct forward *e, struct err *err) {
     struct step_sizes sizes = sizes_of(e);
-    TRY(step_create(&e->step, &e->host.device, &sizes, err));
+    TRY(step_create(&e->step, &e->loaded.device, &sizes, err));
     for (uint32_t g = 0; g < e->kv.group_count; g++)
         for (uint32_t b = 0; b < sizes.blocks_max; b++) step_blocks(e->step, 0, g)[b] = b;
     return ST_OK;
 }
 
 static enum status make_kv(struct forward *e, enum kv_type type, struct err *err) {
-    struct kv_memory_options o = {.type = type, .block_tokens = e->host.device.kv_block_tokens};
-    if (model_is_encoder(e->host.model)) return ST_OK;
+    struct kv_memory_options o = {.type = type, .block_tokens = e->loaded.device.kv_block_tokens};
+    if (model_is_encoder(e->loaded.model)) return ST_OK;
     for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) o.block_counts[g] = blocks_of_context(e);
-    return kv_memory_create(&e->host, &o, &e->kv, err);
+    return kv_memory_create(&e->loaded, &o, &e->kv, err);
 }
 
 static enum status make_pass(struct forward *e, enum model_goal goal, struct pass *out,
                              struct err *err) {
     struct pass_options o = {
         .goal = goal, .sizes = sizes_of(e), .kv = e->kv.group_count > 0 ? &e->kv : NULL};
-    return pass_create(&e->host, &o, out, err);
+    return pass_create(&e->loaded, &o, out, err);
 }
 
 static enum status load(struct forward *e, const char *path, const struct forward_options *o,
                         struct err *err) {
-    struct host_options host = {.threads = o->threads,
-                                .ctx_tokens = o->ctx_tokens,
-                                .device = o->device,
-                                .isa = o->isa,
-                                .weights = o->weights,
-                                .tokens_only = o->tokens_only};
-    TRY(host_open(&e->host, path, &host, err));
+    struct loaded_model_options options = {.threads = o->threads,
+                                           .ctx_tokens = o->ctx_tokens,
+                                           .device = o->device,
+                                           .isa = o->isa,
+                                           .weights = o->weights,
+                                           .tokens_only = o->tokens_only};
+    TRY(loaded_model_open(&e->loaded, path, &options, err));
     choose_sizes(e, o);
     TRY(make_kv(e, o->kv_type, err));
     TRY(make_tables(e, err));
-    bool pools = model_is_encoder(e->host.model);
+    bool pools = model_is_encoder(e->loaded.model);
     return make_pass(e, pools ? GOAL_POOLED : GOAL_LOGITS, &e->logits, err);
 }
 
@@ -102,11 +102,11 @@ enum status forward_open(const char *path, const struct forward_options *options
 
 void forward_close(struct forward *e) {
     if (!e) return;
-    pass_destroy(&e->host, &e->hidden);
-    pass_destroy(&e->host, &e->logits);
-    step_destroy(e->step, &e->host.device);
-    kv_memory_destroy(&e->host, &e->kv);
-    host_close(&e->host);
+    pass_destroy(&e->loaded, &e->hidden);
+    pass_destroy(&e->loaded, &e->logits);
+    step_destroy(e->step, &e->loaded.device);
+    kv_memory_destroy(&e->loaded, &e->kv);
+    loaded_model_close(&e->loaded);
     mem_free(e);
 }
 
@@ -129,7 +129,7 @@ static enum status run_tokens(struct forward *e, const struct pass *pass,
         step->output_row[i] = i;
     }
     step->row_count = step->output_count = t->count;
-    return pass_run(&e->host, pass, step, out, err);
+    return pass_run(&e->loaded, pass, step, out, err);
 }
 
 static enum status check_ids(const struct forward *e, const int32_t *ids, uint32_t count,
@@ -139,23 +139,23 @@ static enum status check_ids(const struct forward *e, const int32_t *ids, uint32
         return err_set(err, ST_BAD, "the prompt has %u tokens and the context holds %u", count,
                        e->ctx_tokens);
     for (uint32_t i = 0; i < count; i++)
-        if (ids[i] < 0 || (uint32_t)ids[i] >= e->host.model->hp.vocab)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= e->loaded.model->hp.vocab)
             return err_set(err, ST_BAD, "token %u is %d, the model's vocabulary has 0 to %u", i,
-                           ids[i], e->host.model->hp.vocab - 1);
+                           ids[i], e->loaded.model->hp.vocab - 1);
     return ST_OK;
 }
 
 static enum status need_decoder(const struct forward *e, struct err *err) {
-    if (!model_is_encoder(e->host.model)) return ST_OK;
+    if (!model_is_encoder(e->loaded.model)) return ST_OK;
     return err_set(err, ST_BAD, "%s: is an encoder (%s): it gives embeddings and cannot generate",
-                   model_file_path(e->host.file), e->host.model->arch->name);
+                   model_file_path(e->loaded.file), e->loaded.model->arch->name);
 }
 
 /* Hand rows to the callback one after the other where padding separates them, all at once where
  * it does not. */
 static enum status hand_rows(const struct forward *e, const float *rows, size_t row_floats,
                              uint32_t first_pos, uint32_t count, logits_fn *fn, void *ctx) {
-    if (row_floats == e->host.model->hp.vocab) return fn(ctx, first_pos, count, rows);
+    if (row_floats == e->loaded.model->hp.vocab) return fn(ctx, first_pos, count, rows);
     for (uint32_t r = 0; r < count; r++) TRY(fn(ctx, first_pos + r, 1, rows + r * row_floats));
     return ST_OK;
 }
@@ -178,7 +178,7 @@ enum status forward_logits(struct forward *e, const int32_t *ids, uint32_t count
 /* A decoder's embedding: the mean of its last hidden states, to unit length. */
 static enum status embed_decoder(struct forward *e, const int32_t *ids, uint32_t count, float *out,
                                  struct err *err) {
-    uint32_t dims = e->host.model->hp.dim;
+    uint32_t dims = e->loaded.model->hp.dim;
     if (!e->hidden.program) TRY(make_pass(e, GOAL_HIDDEN, &e->hidden, err));
     memset(out, 0, dims * sizeof(float));
     for (uint32_t pos = 0; pos < count;) {
@@ -208,13 +208,13 @@ static enum status embed_encoder(struct forward *e, const int32_t *ids, uint32_t
     }
     enum status st = run_tokens(e, &e->logits, &tokens, &pooled, err);
     mem_free(cut);
-    if (st == ST_OK) memcpy(out, pooled.rows, e->host.model->hp.dim * sizeof(float));
+    if (st == ST_OK) memcpy(out, pooled.rows, e->loaded.model->hp.dim * sizeof(float));
     return st;
 }
 
 enum status forward_embed(struct forward *e, const int32_t *ids, uint32_t count, float *out,
                           struct err *err) {
-    bool is_encoder = model_is_encoder(e->host.model);
+    bool is_encoder = model_is_encoder(e->loaded.model);
     uint32_t checked = is_encoder && count > e->ctx_tokens ? e->ctx_tokens : count;
     TRY(check_ids(e, ids, checked, err));
     if (checked < count) TRY(check_ids(e, ids + count - 1, 1, err)); /* kept by the cut */
@@ -223,12 +223,12 @@ enum status forward_embed(struct forward *e, const int32_t *ids, uint32_t count,
 }
 
 uint32_t forward_embed_tokens_max(const struct forward *e) {
-    return model_is_encoder(e->host.model) ? e->host.model->hp.embed_tokens_max : e->ctx_tokens;
+    return model_is_encoder(e->loaded.model) ? e->loaded.model->hp.embed_tokens_max : e->ctx_tokens;
 }
 
-uint32_t forward_embed_dims(const struct forward *e) { return e->host.model->hp.dim; }
-struct host *forward_host(struct forward *e) {
-    return &e->host;
+uint32_t forward_embed_dims(const struct forward *e) { return e->loaded.model->hp.dim; }
+struct loaded_model *forward_loaded(struct forward *e) {
+    return &e->loaded;
 }
-uint32_t forward_vocab(const struct forward *e) { return e->host.model->hp.vocab; }
-bool forward_is_encoder(const struct forward *e) { return model_is_encoder(e->host.model); }
+uint32_t forward_vocab(const struct forward *e) { return e->loaded.model->hp.vocab; }
+bool forward_is_encoder(const struct forward *e) { return model_is_encoder(e->loaded.model); }

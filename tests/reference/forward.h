@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "engine/host.h"
+#include "engine/loaded_model.h"
 
 struct forward; /* opaque */
 
@@ -22,7 +22,7 @@ struct forward_options {
     uint32_t ctx_tokens;   /* 0: what the model was made for, at most 8192 */
     uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
     enum kv_type kv_type;
-    const char *device, *isa;            /* as in struct host_options */
+    const char *device, *isa;            /* as in struct loaded_model_options */
     struct weight_cache_options weights; /* zeroed: no cache */
     bool tokens_only;                    /* the model may come without a tokenizer */
 };
@@ -31,7 +31,7 @@ enum status forward_open(const char *path, const struct forward_options *options
                          struct forward **out, struct err *err);
 void forward_close(struct forward *e); /* NULL is fine */
 
-struct host *forward_host(struct forward *e);
+struct loaded_model *forward_loaded(struct forward *e);
 uint32_t forward_vocab(const struct forward *e); /* columns of a row of logits */
 bool forward_is_encoder(const struct forward *e);
 

@@ -52,7 +52,7 @@ static const char *const count_names[WORLD_COUNTS] = {
     [COUNT_AHEAD_PLANS] = "plans made ahead",
     [COUNT_TAKES_SAMPLED] = "rows that take a token of the plan before",
     [COUNT_DROPPED_ROWS] = "rows dropped",
-    [COUNT_SETTLED] = "ahead plans that wanted to be settled",
+    [COUNT_DRAINED] = "ahead plans that wanted a drain",
 };
 
 const char *world_count_name(enum world_count c) {
@@ -181,7 +181,7 @@ static void abandon(struct world *w) {
 static void run(struct world *w) {
     const struct sim_clients clients = {.next_us = world_next_us,
                                         .act = world_act,
-                                        .moved = world_moved,
+                                        .on_output = world_on_output,
                                         .stepped = stepped,
                                         .ctx = w};
     struct err err = {0};

@@ -79,7 +79,7 @@ enum world_count {
     COUNT_AHEAD_PLANS,    /* made while another was under way */
     COUNT_TAKES_SAMPLED,  /* rows whose token the plan before samples */
     COUNT_DROPPED_ROWS,   /* of sequences that had ended or were to be recomputed */
-    COUNT_SETTLED,        /* ahead plans that wanted everything collected first */
+    COUNT_DRAINED,        /* ahead plans that wanted everything collected first */
     WORLD_COUNTS
 };
 const char *world_count_name(enum world_count c);

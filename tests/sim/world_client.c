@@ -171,14 +171,14 @@ static void check_order(struct world *w, const struct client *c, const struct ch
                     c->total_max);
 }
 
-void world_moved(void *ctx, struct choice *choice, int64_t now_us) {
+void world_on_output(void *ctx, struct choice *choice, int64_t now_us) {
     struct world *w = ctx;
     uint32_t ready;
     enum finish_reason finish = choice_poll(choice, &ready);
     struct client *c = world_client_of(w, choice->request->id);
     CHECK(c);
     world_hash(w, choice->request->id << 20 ^ (uint64_t)ready << 8 ^ finish);
-    world_trace(w, "  moved: request %lu choice %u, %u tokens, %s",
+    world_trace(w, "  output: request %lu choice %u, %u tokens, %s",
                 (unsigned long)choice->request->id, choice->index, ready, finish_name(finish));
     check_order(w, c, choice, ready);
     if (w->out->is_wrong) return;

@@ -151,7 +151,7 @@ void world_call_off_by_state(struct world *w);
 /* ---- world_client.c ---- */
 
 void world_identify(void *ctx, seq_idx seq, uint64_t *owner, uint64_t *seed);
-void world_moved(void *ctx, struct choice *choice, int64_t now_us);
+void world_on_output(void *ctx, struct choice *choice, int64_t now_us);
 
 /* ---- world_plan.c ---- */
 

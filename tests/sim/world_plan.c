@@ -287,7 +287,7 @@ void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault) 
     check_preempted(w, plan);
     check_order(w, plan);
     tally_moves(w, plan);
-    if (plan->wants_drain) world_tally(w, COUNT_SETTLED);
+    if (plan->wants_drain) world_tally(w, COUNT_DRAINED);
     if (w->is_draining) return;
     call_off_under_way(w, plan);
     draw_fault(w, plan, fault);

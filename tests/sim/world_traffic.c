@@ -100,7 +100,7 @@ static void tally_call_off(struct world *w, const struct client *c) {
         world_tally(w, COUNT_CANCEL_WAITING);
         break;
     case SEQ_RUNNING:
-        world_tally(w, seq_in_prompt(seq) ? COUNT_CANCEL_PROMPT : COUNT_CANCEL_DECODE);
+        world_tally(w, seq_is_prefilling(seq) ? COUNT_CANCEL_PROMPT : COUNT_CANCEL_DECODE);
         break;
     case SEQ_SWAPPED:
         world_tally(w, COUNT_CANCEL_SWAPPED);

@@ -136,17 +136,17 @@ static void test_any_allocation_of_a_simulated_runner_may_fail(void **state) {
 }
 
 static void embed_with_failures(const char *path) {
-    struct host host;
+    struct loaded_model loaded;
     struct err err = {0};
-    struct host_options o = {
+    struct loaded_model_options o = {
         .threads = 1, .ctx_tokens = 64, .tokens_only = true, .isa = "portable"};
     struct embedder_options eo = {.batch_tokens = 32};
-    assert_int_equal(host_open(&host, path, &o, &err), ST_OK);
+    assert_int_equal(loaded_model_open(&loaded, path, &o, &err), ST_OK);
     for (long n = 0;; n++) {
         struct embedder *e = NULL;
         err = (struct err){0};
         fail_alloc_at(n);
-        enum status st = embedder_open(&e, &host, &eo, &err);
+        enum status st = embedder_open(&e, &loaded, &eo, &err);
         bool failed = fail_alloc_stop();
         embedder_close(e);
         if (!failed) {
@@ -156,7 +156,7 @@ static void embed_with_failures(const char *path) {
         }
         check(st, &err, n);
     }
-    host_close(&host);
+    loaded_model_close(&loaded);
 }
 
 static void test_any_allocation_of_an_embedder_may_fail(void **state) {

@@ -45,7 +45,7 @@ enum kind { PLAIN, PENALTIES, BIASES, PROMPT_LOGPROBS, MIN_TOKENS };
 static void submit(struct rig *r, enum kind kind) {
     static struct logit_bias biases[LOGIT_BIAS_MAX];
     struct err err = {{0}};
-    uint32_t vocab = r->s.host.model->hp.vocab, n = r->count;
+    uint32_t vocab = r->s.loaded.model->hp.vocab, n = r->count;
     int32_t prompt[PROMPT], end = 5;
     for (uint32_t t = 0; t < PROMPT; t++) prompt[t] = (int32_t)((n * 31 + t * 7 + t * t) % vocab);
     struct request_spec spec = {.prompt = prompt,

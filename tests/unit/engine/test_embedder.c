@@ -41,7 +41,7 @@ enum status __wrap_cpu_program_collect(void *self, struct device_program *p,
 }
 
 struct rig {
-    struct host host;
+    struct loaded_model loaded;
     struct forward *forward;
     struct embedder *embedder;
     uint32_t dims;
@@ -67,13 +67,13 @@ static uint32_t length_of(const struct rig *rig, uint32_t text) {
 
 static void open_rig(struct rig *rig, const char *path, uint32_t batch_tokens, int64_t window_us) {
     struct err err = {0};
-    struct forward_options options = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
-    struct host_options host = {.threads = 2, .ctx_tokens = CTX, .tokens_only = true};
+    struct forward_options fo = {.threads = 1, .ctx_tokens = CTX, .tokens_only = true};
+    struct loaded_model_options options = {.threads = 2, .ctx_tokens = CTX, .tokens_only = true};
     struct embedder_options o = {.batch_tokens = batch_tokens, .window_us = window_us};
     *rig = (struct rig){.forward = NULL};
-    if (forward_open(path, &options, &rig->forward, &err) != ST_OK) fail_msg("%s", err.text);
-    if (host_open(&rig->host, path, &host, &err) != ST_OK) fail_msg("%s", err.text);
-    if (embedder_open(&rig->embedder, &rig->host, &o, &err) != ST_OK) fail_msg("%s", err.text);
+    if (forward_open(path, &fo, &rig->forward, &err) != ST_OK) fail_msg("%s", err.text);
+    if (loaded_model_open(&rig->loaded, path, &options, &err) != ST_OK) fail_msg("%s", err.text);
+    if (embedder_open(&rig->embedder, &rig->loaded, &o, &err) != ST_OK) fail_msg("%s", err.text);
     rig->dims = embedder_dims(rig->embedder);
     assert_int_equal(rig->dims, forward_embed_dims(rig->forward));
     assert_int_equal(embedder_tokens_max(rig->embedder), forward_embed_tokens_max(rig->forward));
@@ -95,7 +95,7 @@ static void open_rig(struct rig *rig, const char *path, uint32_t batch_tokens, i
 
 static void close_rig(struct rig *rig) {
     embedder_close(rig->embedder);
-    host_close(&rig->host);
+    loaded_model_close(&rig->loaded);
     forward_close(rig->forward);
     mem_free(rig->vectors);
     mem_free(rig->wanted);
@@ -247,7 +247,7 @@ static void test_jobs_left_at_close_are_cancelled_and_a_full_queue_is_reported(v
     open_rig(&rig, MODELS "bert", 0, 0);
     embedder_close(rig.embedder);
     struct embedder_options o = {.queue_max = 3, .window_us = 60000000};
-    assert_int_equal(embedder_open(&rig.embedder, &rig.host, &o, &err), ST_OK);
+    assert_int_equal(embedder_open(&rig.embedder, &rig.loaded, &o, &err), ST_OK);
     for (uint32_t t = 0; t < 3; t++) submit(&rig, &rig.jobs[t]);
     assert_int_equal(embedder_submit(rig.embedder, &rig.jobs[3], &err), ST_FULL);
     assert_non_null(strstr(err.text, "at most 3 texts"));
@@ -282,7 +282,7 @@ static void test_a_vector_that_is_not_numbers_fails_its_job_alone(void **state) 
 /* ---- company ---- */
 
 struct waiter {
-    struct host *host;
+    struct loaded_model *loaded;
     atomic_uint turns;
     atomic_bool is_waiting;
 };
@@ -290,37 +290,37 @@ struct waiter {
 static void *wait_for_turn(void *arg) {
     struct waiter *w = arg;
     atomic_store(&w->is_waiting, true);
-    host_lock(w->host);
+    loaded_model_lock(w->loaded);
     atomic_fetch_add(&w->turns, 1);
-    host_unlock(w->host);
+    loaded_model_unlock(w->loaded);
     return NULL;
 }
 
 /* A caller that unlocks a model and locks it again comes after those that have waited. */
 static void test_threads_take_a_shared_model_in_order_of_arrival(void **state) {
     (void)state;
-    struct host host;
+    struct loaded_model loaded;
     struct err err = {0};
-    struct host_options o = {.threads = 1, .tokens_only = true, .no_weights = true};
-    assert_int_equal(host_open(&host, MODELS "llama", &o, &err), ST_OK);
+    struct loaded_model_options o = {.threads = 1, .tokens_only = true, .no_weights = true};
+    assert_int_equal(loaded_model_open(&loaded, MODELS "llama", &o, &err), ST_OK);
     struct embedder_options eo = {0};
     struct embedder *none = NULL;
-    assert_int_equal(embedder_open(&none, &host, &eo, &err), ST_BAD);
+    assert_int_equal(embedder_open(&none, &loaded, &eo, &err), ST_BAD);
     for (int round = 0; round < 20; round++) {
-        struct waiter w = {.host = &host};
+        struct waiter w = {.loaded = &loaded};
         pthread_t thread;
-        host_lock(&host);
+        loaded_model_lock(&loaded);
         assert_int_equal(pthread_create(&thread, NULL, wait_for_turn, &w), 0);
         while (!atomic_load(&w.is_waiting)) sleep_ms(1);
         sleep_ms(20); /* from there to its ticket */
         assert_int_equal(atomic_load(&w.turns), 0);
-        host_unlock(&host);
-        host_lock(&host);
+        loaded_model_unlock(&loaded);
+        loaded_model_lock(&loaded);
         assert_int_equal(atomic_load(&w.turns), 1);
-        host_unlock(&host);
+        loaded_model_unlock(&loaded);
         pthread_join(thread, NULL);
     }
-    host_close(&host);
+    loaded_model_close(&loaded);
 }
 
 static struct request *ask(struct service *s) {
@@ -351,7 +351,7 @@ static void test_an_embedder_beside_an_engine_changes_no_bit(void **state) {
     open_rig(&rig, MODELS "llama", 0, 0);
     embedder_close(rig.embedder);
     assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_OK);
-    assert_int_equal(embedder_open(&rig.embedder, &s.host, &eo, &err), ST_OK);
+    assert_int_equal(embedder_open(&rig.embedder, &s.loaded, &eo, &err), ST_OK);
     assert_int_equal(engine_start(s.engine, &err), ST_OK);
     struct request *alone = ask(&s);
     await_answer(s.engine, alone);
@@ -387,14 +387,14 @@ static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(v
     (void)state;
     enum { TOKENS = 8 };
     struct err err = {0};
-    struct host host;
+    struct loaded_model loaded;
     struct embedder *e;
-    struct host_options o = {.threads = 1,
-                             .ctx_tokens = CTX,
-                             .tokens_only = true,
-                             .device = "delayed:depth=1,delay=20000,jitter=0,lose=1"};
-    if (host_open(&host, MODELS "bert", &o, &err) != ST_OK) fail_msg("%s", err.text);
-    assert_int_equal(embedder_open(&e, &host, &(struct embedder_options){0}, &err), ST_OK);
+    struct loaded_model_options o = {.threads = 1,
+                                     .ctx_tokens = CTX,
+                                     .tokens_only = true,
+                                     .device = "delayed:depth=1,delay=20000,jitter=0,lose=1"};
+    if (loaded_model_open(&loaded, MODELS "bert", &o, &err) != ST_OK) fail_msg("%s", err.text);
+    assert_int_equal(embedder_open(&e, &loaded, &(struct embedder_options){0}, &err), ST_OK);
     int32_t ids[TOKENS] = {1, 2, 3, 4, 5, 6, 7, 8};
     float *out = mem_alloc_array(embedder_dims(e), sizeof(*out));
     struct embed_job jobs[3];
@@ -409,7 +409,7 @@ static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(v
     assert_int_equal(embedder_queue(e).wait_us, 0);
     for (int i = 1; i < 3; i++) assert_int_equal(await_job(e)->status, ST_DEVICE);
     embedder_close(e);
-    host_close(&host);
+    loaded_model_close(&loaded);
     mem_free(out);
 }
 

@@ -133,25 +133,25 @@ static void test_a_choice_is_in_the_outbox_at_most_once(void **state) {
     (void)state;
     struct mailbox *m = box(2);
     struct request *r = make(1, 2);
-    mailbox_post_moved(m, &r->choices[1]);
-    mailbox_post_moved(m, &r->choices[0]);
-    mailbox_post_moved(m, &r->choices[1]);
-    assert_null(mailbox_take_moved(m, 0)); /* not before the step is over */
+    mailbox_post_output(m, &r->choices[1]);
+    mailbox_post_output(m, &r->choices[0]);
+    mailbox_post_output(m, &r->choices[1]);
+    assert_null(mailbox_take_output(m, 0)); /* not before the step is over */
     mailbox_flush(m);
-    mailbox_post_moved(m, &r->choices[0]); /* again, before anyone looked */
+    mailbox_post_output(m, &r->choices[0]); /* again, before anyone looked */
     mailbox_flush(m);
-    assert_ptr_equal(mailbox_take_moved(m, 0), &r->choices[1]);
+    assert_ptr_equal(mailbox_take_output(m, 0), &r->choices[1]);
     request_unref(r);
-    mailbox_post_moved(m, &r->choices[1]); /* taken, so it may come again */
+    mailbox_post_output(m, &r->choices[1]); /* taken, so it may come again */
     mailbox_flush(m);
-    assert_ptr_equal(mailbox_take_moved(m, 0), &r->choices[0]);
+    assert_ptr_equal(mailbox_take_output(m, 0), &r->choices[0]);
     request_unref(r);
-    assert_ptr_equal(mailbox_take_moved(m, 0), &r->choices[1]);
+    assert_ptr_equal(mailbox_take_output(m, 0), &r->choices[1]);
     request_unref(r);
-    assert_null(mailbox_take_moved(m, 0));
-    mailbox_post_moved(m, &r->choices[0]); /* left inside: destroy releases it */
+    assert_null(mailbox_take_output(m, 0));
+    mailbox_post_output(m, &r->choices[0]); /* left inside: destroy releases it */
     mailbox_flush(m);
-    mailbox_post_moved(m, &r->choices[1]);
+    mailbox_post_output(m, &r->choices[1]);
     request_unref(r);
     mailbox_destroy(m);
 }
@@ -161,16 +161,16 @@ static void test_many_are_taken_at_once_in_their_order(void **state) {
     struct mailbox *m = box(8);
     struct request *r = make(1, 5);
     struct choice *out[8];
-    assert_int_equal(mailbox_take_moved_many(m, out, 8), 0);
-    for (uint32_t i = 0; i < 5; i++) mailbox_post_moved(m, &r->choices[4 - i]);
+    assert_int_equal(mailbox_take_outputs(m, out, 8), 0);
+    for (uint32_t i = 0; i < 5; i++) mailbox_post_output(m, &r->choices[4 - i]);
     mailbox_flush(m);
-    assert_int_equal(mailbox_take_moved_many(m, out, 3), 3);
-    assert_int_equal(mailbox_take_moved_many(m, out + 3, 5), 2);
+    assert_int_equal(mailbox_take_outputs(m, out, 3), 3);
+    assert_int_equal(mailbox_take_outputs(m, out + 3, 5), 2);
     for (uint32_t i = 0; i < 5; i++) {
         assert_ptr_equal(out[i], &r->choices[4 - i]);
         request_unref(r);
     }
-    assert_int_equal(mailbox_take_moved_many(m, out, 8), 0);
+    assert_int_equal(mailbox_take_outputs(m, out, 8), 0);
     request_unref(r);
     mailbox_destroy(m);
 }
@@ -185,8 +185,8 @@ static void test_the_hook_is_called_once_a_flush_that_has_something(void **state
     mailbox_set_hook(m, count_call, &calls);
     mailbox_flush(m);
     assert_int_equal(calls, 0);
-    mailbox_post_moved(m, &r->choices[0]);
-    mailbox_post_moved(m, &r->choices[1]);
+    mailbox_post_output(m, &r->choices[0]);
+    mailbox_post_output(m, &r->choices[1]);
     mailbox_flush(m);
     mailbox_flush(m);
     assert_int_equal(calls, 1);
@@ -199,7 +199,7 @@ static void test_waiting_ends_in_time_or_when_woken(void **state) {
     struct mailbox *m = box(2);
     int64_t began_us = clock_now(&clock_real);
     mailbox_wait(m, 20000);
-    assert_null(mailbox_take_moved(m, 20000));
+    assert_null(mailbox_take_output(m, 20000));
     assert_true(clock_now(&clock_real) - began_us >= 39000);
     mailbox_wake(m);
     mailbox_wait(m, -1); /* remembered: returns at once */
@@ -242,7 +242,7 @@ static void *engine_main(void *arg) {
         while ((r = mailbox_take_submitted(rush->box))) {
             for (uint32_t i = 0; i < r->n; i++) {
                 atomic_store(&r->choices[i].finish, FINISH_STOP);
-                mailbox_post_moved(rush->box, &r->choices[i]);
+                mailbox_post_output(rush->box, &r->choices[i]);
             }
             request_unref(r);
         }
@@ -264,13 +264,13 @@ static void test_threads_lose_nothing(void **state) {
     for (uint32_t i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&clients[i], NULL, client_main, &rush), 0);
     while (got < want) {
-        struct choice *moved[7];
-        moved[0] = mailbox_take_moved(rush.box, 10000000);
-        assert_non_null(moved[0]);
-        uint32_t count = 1 + mailbox_take_moved_many(rush.box, moved + 1, got % 7), ready;
+        struct choice *outputs[7];
+        outputs[0] = mailbox_take_output(rush.box, 10000000);
+        assert_non_null(outputs[0]);
+        uint32_t count = 1 + mailbox_take_outputs(rush.box, outputs + 1, got % 7), ready;
         for (uint32_t i = 0; i < count; i++) {
-            assert_int_equal(choice_poll(moved[i], &ready), FINISH_STOP);
-            request_unref(moved[i]->request);
+            assert_int_equal(choice_poll(outputs[i], &ready), FINISH_STOP);
+            request_unref(outputs[i]->request);
         }
         got += count;
     }
@@ -278,7 +278,7 @@ static void test_threads_lose_nothing(void **state) {
     while (atomic_load(&rush.cancelled) < CLIENTS * REQUESTS_EACH / 2) mailbox_wake(rush.box);
     atomic_store(&rush.over, true);
     pthread_join(engine, NULL);
-    assert_null(mailbox_take_moved(rush.box, 0));
+    assert_null(mailbox_take_output(rush.box, 0));
     assert_int_equal(atomic_load(&rush.accepted), want);
     mailbox_destroy(rush.box);
 }

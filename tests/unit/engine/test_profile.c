@@ -17,12 +17,12 @@ enum { CTX = 64 };
 static const struct profile_options options = {
     .kv_type = KV_F16, .steps_max = 8, .budget_us = 1000000};
 
-static void open_golden(struct host *h, const char *name) {
+static void open_golden(struct loaded_model *loaded, const char *name) {
     char path[4096] = TEST_SOURCE_DIR "/golden/models/";
     struct err err = {{0}};
     strncat(path, name, sizeof(path) - strlen(path) - 1);
-    const struct host_options o = {.threads = 2, .ctx_tokens = CTX, .tokens_only = true};
-    if (host_open(h, path, &o, &err) != ST_OK) fail_msg("%s", err.text);
+    const struct loaded_model_options o = {.threads = 2, .ctx_tokens = CTX, .tokens_only = true};
+    if (loaded_model_open(loaded, path, &o, &err) != ST_OK) fail_msg("%s", err.text);
 }
 
 static const struct profile_part *find(const struct profile *p, const char *words) {
@@ -56,55 +56,55 @@ static void test_parts_are_the_ops_of_the_tape_and_add_up(void **state) {
     static const struct profile_shape shapes[] = {{1, 1, 40}, {5, 1, 33}, {1, 20, 0}, {1, 1, 0}};
     struct profile *p = mem_alloc(sizeof(*p));
     for (int m = 0; m < 4; m++) {
-        struct host host;
-        open_golden(&host, models[m]);
+        struct loaded_model loaded;
+        open_golden(&loaded, models[m]);
         for (int s = 0; s < 4; s++) {
             struct err err = {{0}};
-            if (profile_step(&host, &shapes[s], &options, p, &err) != ST_OK)
+            if (profile_step(&loaded, &shapes[s], &options, p, &err) != ST_OK)
                 fail_msg("%s", err.text);
             check_sums(p);
             assert_non_null(find(p, "head "));
             assert_int_equal(find(p, "head ")->calls, 1);
-            assert_int_equal(find(p, "kv_write f16")->calls % host.model->hp.layers, 0);
+            assert_int_equal(find(p, "kv_write f16")->calls % loaded.model->hp.layers, 0);
         }
-        host_close(&host);
+        loaded_model_close(&loaded);
     }
     mem_free(p);
 }
 
 static void test_weights_are_listed_by_role_and_format(void **state) {
     (void)state;
-    struct host host;
+    struct loaded_model loaded;
     struct profile *p = mem_alloc(sizeof(*p));
-    open_golden(&host, "llama-q4_k/model.gguf");
+    open_golden(&loaded, "llama-q4_k/model.gguf");
     const struct profile_shape shape = {2, 3, 16};
-    assert_int_equal(profile_step(&host, &shape, &options, p, NULL), ST_OK);
+    assert_int_equal(profile_step(&loaded, &shape, &options, p, NULL), ST_OK);
     const struct profile_part *gate = find(p, "matmul ffn_gate,ffn_up Q4_K");
     assert_non_null(gate);
-    assert_int_equal(gate->calls, host.model->hp.layers);
-    const struct hparams *hp = &host.model->hp;
+    assert_int_equal(gate->calls, loaded.model->hp.layers);
+    const struct hparams *hp = &loaded.model->hp;
     /* Six rows in every layer but the last, where one of each sequence is left. */
     uint32_t rows = 6 * (hp->layers - 1) + 2;
     assert_true(gate->work.int8_ops == 2.0 * rows * 2 * hp->ffn * hp->dim);
-    host_close(&host);
+    loaded_model_close(&loaded);
     mem_free(p);
 }
 
 static void test_impossible_steps_are_refused(void **state) {
     (void)state;
-    struct host host;
+    struct loaded_model loaded;
     struct err err = {{0}};
     struct profile *p = mem_alloc(sizeof(*p));
-    open_golden(&host, "llama");
+    open_golden(&loaded, "llama");
     const struct profile_shape longer = {1, 1, CTX};
-    assert_int_equal(profile_step(&host, &longer, &options, p, &err), ST_BAD);
+    assert_int_equal(profile_step(&loaded, &longer, &options, p, &err), ST_BAD);
     assert_non_null(strstr(err.text, "64"));
-    host_close(&host);
-    open_golden(&host, "bert");
+    loaded_model_close(&loaded);
+    open_golden(&loaded, "bert");
     const struct profile_shape small = {1, 1, 0};
-    assert_int_equal(profile_step(&host, &small, &options, p, &err), ST_BAD);
+    assert_int_equal(profile_step(&loaded, &small, &options, p, &err), ST_BAD);
     assert_non_null(strstr(err.text, "embeddings"));
-    host_close(&host);
+    loaded_model_close(&loaded);
     mem_free(p);
 }
 

@@ -30,7 +30,7 @@ static void open_llama(struct service *s, uint32_t step_tokens) {
     o.knobs.threads = 1;
     o.knobs.max_step_tokens = step_tokens;
     if (service_open(s, LLAMA, &o, &err) != ST_OK) fail_msg("%s", err.text);
-    assert_int_equal(s->host.model->hp.vocab, VOCAB);
+    assert_int_equal(s->loaded.model->hp.vocab, VOCAB);
 }
 
 /* What came of a request. */
@@ -70,7 +70,7 @@ static enum status run_with(struct service *s, const struct request_spec *spec,
                             struct text_output_options text, struct outcome *o) {
     uint32_t stop_after = o->stop_after, set_after = o->set_after;
     *o = (struct outcome){.stop_after = stop_after, .set_after = set_after};
-    text.tokenizer = s->host.tokenizer;
+    text.tokenizer = s->loaded.tokenizer;
     text.ignore_end = spec->ignore_end;
     struct request_run run = {.engine = s->engine,
                               .spec = spec,

@@ -85,7 +85,7 @@ static void test_blocks_follow_from_memory(void **state) {
     service_close(&s);
     o.knobs.kv_type = 2; /* int8: a byte for two, and two bytes of scale a token and head */
     open_ok(&s, MODELS "llama", &o);
-    uint32_t dim = s.host.model->hp.head_dim;
+    uint32_t dim = s.loaded.model->hp.head_dim;
     assert_in_range(s.knobs.kv_blocks, f16_blocks * 2 * dim / (dim + 2),
                     (f16_blocks + 1) * 2 * dim / (dim + 2));
     service_close(&s);
@@ -260,10 +260,10 @@ static void test_a_simulated_model_answers_with_ordinary_words_up_to_max_tokens(
     o.is_sim = true;
     open_ok(&s, MODELS "llama", &o);
     uint32_t prepared = 0;
-    assert_false(s.host.has_weights);
-    assert_int_equal(model_each_weight(s.host.model, count_prepared, &prepared, &err), ST_OK);
+    assert_false(s.loaded.has_weights);
+    assert_int_equal(model_each_weight(s.loaded.model, count_prepared, &prepared, &err), ST_OK);
     assert_int_equal(prepared, 0);
-    assert_int_equal(s.host.device.threads, 1);
+    assert_int_equal(s.loaded.device.threads, 1);
     assert_int_equal(s.knobs.kv_blocks, 4 * CTX / 16); /* accounted for as if it were there */
     assert_int_equal(engine_start(s.engine, &err), ST_OK);
     struct request *a = submit(&s, 1), *b = submit(&s, 1);
@@ -272,9 +272,9 @@ static void test_a_simulated_model_answers_with_ordinary_words_up_to_max_tokens(
     assert_same(a, b); /* the same question and seed, the same answer */
     for (uint32_t i = PROMPT; i < PROMPT + ANSWER; i++) {
         int32_t token = a->choices[0].tokens[i];
-        assert_in_range(token, 0, tokenizer_vocab(s.host.tokenizer) - 1);
-        assert_false(tokenizer_is_special(s.host.tokenizer, token));
-        assert_false(tokenizer_is_end(s.host.tokenizer, token));
+        assert_in_range(token, 0, tokenizer_vocab(s.loaded.tokenizer) - 1);
+        assert_false(tokenizer_is_special(s.loaded.tokenizer, token));
+        assert_false(tokenizer_is_end(s.loaded.tokenizer, token));
     }
     assert_memory_not_equal(a->choices[0].tokens + PROMPT, a->choices[1].tokens + PROMPT,
                             ANSWER * sizeof(int32_t)); /* another choice, another seed */

@@ -116,13 +116,13 @@ static struct weight_report load_once(const struct rig *r, const char *path, boo
                                       char hash[SHA256_HEX_BYTES]) {
     static char note[ERR_TEXT_BYTES];
     struct forward *e = open_model(r, path, "auto", verify);
-    struct weight_report report = weight_cache_report(forward_host(e)->weights);
+    struct weight_report report = weight_cache_report(forward_loaded(e)->weights);
     snprintf(note, sizeof(note), "%s", report.note);
     report.note = note;
     hash_answer(e, hash);
-    assert_int_equal(weight_cache_keep(forward_host(e)->weights, NULL), ST_OK);
+    assert_int_equal(weight_cache_keep(forward_loaded(e)->weights, NULL), ST_OK);
     const char *text;
-    if (report.made && wait_kept(forward_host(e)->weights, &text) != ST_OK) fail_msg("%s", text);
+    if (report.made && wait_kept(forward_loaded(e)->weights, &text) != ST_OK) fail_msg("%s", text);
     forward_close(e);
     return report;
 }
@@ -271,18 +271,18 @@ static void test_every_instruction_set_has_its_own_image(void **state) {
     static const char *const names[] = {"portable", "auto"};
     for (int i = 0; i < 2; i++) {
         struct forward *e = open_model(r, r->copy, names[i], false);
-        assert_int_equal(weight_cache_report(forward_host(e)->weights).read, 0);
-        assert_int_equal(weight_cache_keep(forward_host(e)->weights, NULL), ST_OK);
-        assert_int_equal(wait_kept(forward_host(e)->weights, &text), ST_OK);
+        assert_int_equal(weight_cache_report(forward_loaded(e)->weights).read, 0);
+        assert_int_equal(weight_cache_keep(forward_loaded(e)->weights, NULL), ST_OK);
+        assert_int_equal(wait_kept(forward_loaded(e)->weights, &text), ST_OK);
         hash_answer(e, hash[i]);
-        bool is_last = strcmp(forward_host(e)->device.name, "portable") == 0 && i == 1;
+        bool is_last = strcmp(forward_loaded(e)->device.name, "portable") == 0 && i == 1;
         forward_close(e);
         if (is_last) skip(); /* a machine with nothing better */
     }
     assert_string_equal(hash[0], hash[1]);
     assert_int_equal(count_images(r, path), 2);
     struct forward *e = open_model(r, r->copy, "ref", false);
-    assert_null(forward_host(e)->weights);
+    assert_null(forward_loaded(e)->weights);
     forward_close(e);
 }
 
@@ -293,7 +293,7 @@ static void test_a_damaged_image_is_found_removed_and_made_again(void **state) {
     assert_int_equal(count_images(r, path), 1);
     flip_last_byte(path);
     struct forward *e = open_model(r, r->copy, "auto", true);
-    struct weight_report report = weight_cache_report(forward_host(e)->weights);
+    struct weight_report report = weight_cache_report(forward_loaded(e)->weights);
     assert_int_equal(report.made, 1);
     assert_non_null(strstr(report.note, "checksum"));
     assert_non_null(strstr(report.note, path));
@@ -324,9 +324,9 @@ static void test_two_processes_can_write_images_at_once(void **state) {
     char path[PATH_BYTES], hash[SHA256_HEX_BYTES];
     for (int i = 0; i < 2; i++) e[i] = open_model(r, r->copy, "auto", false);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(weight_cache_keep(forward_host(e[i])->weights, NULL), ST_OK);
+        assert_int_equal(weight_cache_keep(forward_loaded(e[i])->weights, NULL), ST_OK);
     for (int i = 0; i < 2; i++) {
-        enum status st = wait_kept(forward_host(e[i])->weights, &text);
+        enum status st = wait_kept(forward_loaded(e[i])->weights, &text);
         assert_true(st == ST_OK || st == ST_UNAVAILABLE);
         forward_close(e[i]);
     }
@@ -340,10 +340,10 @@ static void test_a_folder_that_cannot_be_created_is_reported_once(void **state) 
     const char *text;
     snprintf(r->images, sizeof(r->images), "%s/below", r->copy);
     struct forward *e = open_model(r, r->copy, "auto", false);
-    assert_int_equal(weight_cache_keep(forward_host(e)->weights, NULL), ST_OK);
-    assert_int_equal(wait_kept(forward_host(e)->weights, &text), ST_CREATE);
+    assert_int_equal(weight_cache_keep(forward_loaded(e)->weights, NULL), ST_OK);
+    assert_int_equal(wait_kept(forward_loaded(e)->weights, &text), ST_CREATE);
     assert_non_null(strstr(text, r->copy));
-    assert_false(weight_cache_kept(forward_host(e)->weights, &st, &text));
+    assert_false(weight_cache_kept(forward_loaded(e)->weights, &st, &text));
     forward_close(e);
 }
 
@@ -355,7 +355,7 @@ static void test_without_a_folder_there_is_no_cache(void **state) {
     enum status st;
     const char *text;
     assert_int_equal(forward_open(r->copy, &o, &e, &err), ST_OK);
-    assert_null(forward_host(e)->weights);
+    assert_null(forward_loaded(e)->weights);
     assert_int_equal(weight_cache_keep(NULL, NULL), ST_OK);
     assert_false(weight_cache_kept(NULL, &st, &text));
     assert_string_equal(weight_cache_report(NULL).note, "");

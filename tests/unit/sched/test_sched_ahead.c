@@ -39,7 +39,7 @@ static struct plan *begin(struct world *w) {
 static void fail_oldest(struct world *w, struct plan *next) {
     struct plan *oldest = w->oldest;
     world_advance(w, next);
-    w->is_settling = next != NULL;
+    w->is_draining = next != NULL;
     sched_fail(w->s, oldest, w->now_us);
     sched_verify(w->s);
     world_events(w);
@@ -240,12 +240,12 @@ static void test_an_ahead_plan_preempts_no_sequence(void **state) {
     world_open(&w, &o);
     submit(&w, 7, 13);
     submit(&w, 7, 13);
-    uint32_t settled = 0;
+    uint32_t drains = 0;
     for (uint32_t n = 0; n < 200 && !sched_is_idle(w.s); n++) {
         world_step_ahead(&w); /* asserts that plans made ahead preempt no sequence */
-        settled += w.plan.wants_drain || w.other.wants_drain;
+        drains += w.plan.wants_drain || w.other.wants_drain;
     }
-    assert_true(settled > 0);
+    assert_true(drains > 0);
     assert_true(sched_stats(w.s).preempted > 0);
     assert_int_equal(w.requests[0].finish, FINISH_LENGTH);
     assert_int_equal(w.requests[1].finish, FINISH_LENGTH);

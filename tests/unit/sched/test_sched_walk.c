@@ -137,7 +137,7 @@ static void walk_step_ahead(struct world *w) {
     if (next) keep_some(w, next);
     if (oldest && chance(w, 3)) {
         world_advance(w, next);
-        w->is_settling = next != NULL;
+        w->is_draining = next != NULL;
         sched_fail(w->s, oldest, w->now_us);
         sched_verify(w->s);
         world_events(w);

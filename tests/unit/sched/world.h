@@ -45,7 +45,7 @@ struct world {
     struct plan plan;
     struct plan other;   /* with depth 1 the two take turns */
     struct plan *oldest; /* with depth 1: the plan under way; NULL: none is */
-    bool is_settling;    /* with depth 1: no plan before that is applied */
+    bool is_draining;    /* with depth 1: no plan before that is applied */
     struct row_result *results;
     uint64_t *memory, *spill; /* [group][block][slot] */
     struct world_request *requests;
@@ -258,18 +258,18 @@ static inline struct plan *world_next(struct world *w) {
 /* Make a plan, ahead if another one is under way; NULL: there was nothing to plan. */
 static inline struct plan *world_plan_next(struct world *w) {
     struct plan *next = world_next(w);
-    if (w->is_settling) return NULL;
+    if (w->is_draining) return NULL;
     world_plan_into(w, next);
     if (!w->oldest) assert_false(next->wants_drain);
     if (w->oldest) assert_int_equal(next->preempted_count, 0);
-    w->is_settling = next->wants_drain;
+    w->is_draining = next->wants_drain;
     return is_empty_plan(next) ? NULL : next;
 }
 
 /* The oldest plan is over, and `next` takes its place; NULL: none does. */
 static inline void world_advance(struct world *w, struct plan *next) {
     w->oldest = next;
-    if (!next) w->is_settling = false;
+    if (!next) w->is_draining = false;
 }
 
 /* Run and apply the oldest plan, if there is one. */

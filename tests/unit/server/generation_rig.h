@@ -58,10 +58,10 @@ static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o
     assert_int_equal(service_open(&g->service, RIG_MODEL, &service, &err), ST_OK);
     g->model = (struct served_model){.name = "tiny",
                                      .state = LOAD_READY,
-                                     .tokenizer = g->service.host.tokenizer,
-                                     .ctx_tokens = g->service.host.ctx_tokens,
+                                     .tokenizer = g->service.loaded.tokenizer,
+                                     .ctx_tokens = g->service.loaded.ctx_tokens,
                                      .engine = g->service.engine,
-                                     .host = &g->service.host,
+                                     .loaded = &g->service.loaded,
                                      .knobs = g->service.knobs};
     CHECK(uv_loop_init(&g->loop) == 0);
     CHECK(uv_async_init(&g->loop, &g->output, generations_on_output) == 0);

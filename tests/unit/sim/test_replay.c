@@ -53,7 +53,7 @@ static void act(void *ctx, struct engine *e, int64_t now_us) {
     p->cancel_us = 0;
 }
 
-static void moved(void *ctx, struct choice *choice, int64_t now_us) {
+static void on_output(void *ctx, struct choice *choice, int64_t now_us) {
     struct people *p = ctx;
     uint32_t ready;
     p->moves++;
@@ -76,7 +76,7 @@ static struct people replay(struct people p) {
     o.engine.sched.ctx_tokens = 128;
     o.engine.sched.group_count = 1;
     assert_int_equal(sim_engine_open(&e, &clock, &o, &err), ST_OK);
-    const struct sim_clients clients = {next_us, act, moved, NULL, &p};
+    const struct sim_clients clients = {next_us, act, on_output, NULL, &p};
     assert_int_equal(sim_replay_run(e, &clock, &clients, &err), ST_OK);
     engine_verify(e);
     engine_destroy(e);

@@ -1,19 +1,19 @@
-/* engine/host.h - a model on a device: loaded, prepared, ready to run steps.
+/* engine/loaded_model.h - a model on a device: loaded, prepared, ready to run steps.
  *
  * Opens the model file, its tokenizer and its architecture, opens the device, and brings the
  * weights into the device's layout, from an image of them if one was kept
  * (engine/weight_cache.h). A *pass* is a forward pass for one purpose with its scratch memory; *KV
  * memory* holds keys and values. What is computed and when is decided by the callers.
  *
- * Several threads may share a host. A thread locks it (host_lock) while it submits a step or
+ * Several threads may share one. A thread locks it (loaded_model_lock) while it submits a step or
  * creates or frees anything on it; collecting a result needs no lock. The lock is fair: threads
  * get it in the order of their calls.
  *
  * Lifetime: open; create passes and KV memory; free them; close. Thread: one caller at a time,
  * unless every caller holds the lock.
  */
-#ifndef ENGINE_HOST_H
-#define ENGINE_HOST_H
+#ifndef ENGINE_LOADED_MODEL_H
+#define ENGINE_LOADED_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@
 #include "graph/tape.h"
 #include "model/model.h"
 
-struct host_mutex;
+struct loaded_model_mutex;
 struct model_file;
 struct step;
 struct tokenizer;
@@ -34,7 +34,7 @@ struct tokenizer;
 /* How far loading has come, 0 .. 1, with what is being done. */
 typedef void load_progress_fn(void *ctx, const char *stage, double share);
 
-struct host_options {
+struct loaded_model_options {
     uint32_t threads;    /* 0: the default of base/pool.h */
     uint32_t ctx_tokens; /* the longest sequence; 0: what the model was made for, at most 8192 */
     const char *device;  /* these three as in kernels/devices.h; NULL: "auto" */
@@ -50,23 +50,23 @@ struct host_options {
 };
 
 /* Read it; change nothing. */
-struct host {
+struct loaded_model {
     struct model_file *file;
     struct tokenizer *tokenizer; /* NULL if tokens_only */
     struct model *model;
     struct device device;
     struct weight_cache *weights; /* NULL: no cache */
-    struct host_mutex *mutex;
+    struct loaded_model_mutex *mutex;
     bool device_open, has_weights;
     uint32_t threads, ctx_tokens;
 };
 
-enum status host_open(struct host *h, const char *path, const struct host_options *options,
-                      struct err *err);
-void host_close(struct host *h); /* a zeroed one is fine */
+enum status loaded_model_open(struct loaded_model *loaded, const char *path,
+                              const struct loaded_model_options *options, struct err *err);
+void loaded_model_close(struct loaded_model *loaded); /* a zeroed one is fine */
 
-void host_lock(struct host *h);
-void host_unlock(struct host *h);
+void loaded_model_lock(struct loaded_model *loaded);
+void loaded_model_unlock(struct loaded_model *loaded);
 
 /* One space per KV group of the model. */
 struct kv_memory {
@@ -81,13 +81,14 @@ struct kv_memory_options {
     const char *spill_dir;                /* engine/spill.h */
 };
 /* ST_BAD: the device has no such format. */
-enum status kv_memory_create(struct host *h, const struct kv_memory_options *options,
+enum status kv_memory_create(struct loaded_model *loaded, const struct kv_memory_options *options,
                              struct kv_memory *out, struct err *err);
-void kv_memory_destroy(struct host *h, struct kv_memory *kv); /* a zeroed one is fine */
+void kv_memory_destroy(struct loaded_model *loaded,
+                       struct kv_memory *kv); /* a zeroed one is fine */
 
 /* Bytes of one block of a KV group, all layers of it; 0: the device has no such format. */
-size_t host_kv_block_bytes(struct host *h, enum kv_type type, uint32_t block_tokens,
-                           uint32_t group);
+size_t loaded_model_kv_block_bytes(struct loaded_model *loaded, enum kv_type type,
+                                   uint32_t block_tokens, uint32_t group);
 
 /* A forward pass on the device. `sizes` says how large steps are; rows_max, outputs_max and
  * seqs_max are the tape's too. */
@@ -101,12 +102,12 @@ struct pass_options {
     const struct kv_memory *kv; /* NULL for an encoder */
     uint32_t slot_count;        /* as in struct program_options */
 };
-enum status pass_create(struct host *h, const struct pass_options *options, struct pass *out,
-                        struct err *err);
-void pass_destroy(struct host *h, struct pass *p); /* a zeroed one is fine */
+enum status pass_create(struct loaded_model *loaded, const struct pass_options *options,
+                        struct pass *out, struct err *err);
+void pass_destroy(struct loaded_model *loaded, struct pass *p); /* a zeroed one is fine */
 
-/* Run one step to its end. Locks the host while it submits. */
-enum status pass_run(struct host *h, const struct pass *p, const struct step *step,
+/* Run one step to its end. Locks the model while it submits. */
+enum status pass_run(struct loaded_model *loaded, const struct pass *p, const struct step *step,
                      struct device_result *out, struct err *err);
 
 #endif
