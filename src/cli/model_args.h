@@ -37,8 +37,8 @@ enum status text_model_open(const struct args *a, struct text_model *out, struct
 void text_model_close(struct text_model *m); /* a zeroed one is fine */
 
 /* An engine for one request at a time, not started, as flags_engine and flags_chunk say, with
- * progress on a terminal. `ctx_tokens` as in struct loaded_model_options. taps_logits: requests may have
- * a logits tap (struct request_spec). Close it with service_close. */
+ * progress on a terminal. `ctx_tokens` as in struct loaded_model_options. taps_logits: requests may
+ * have a logits tap (struct request_spec). Close it with service_close. */
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
                                struct service *out, struct err *err);
 

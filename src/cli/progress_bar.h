@@ -43,8 +43,8 @@ void progress_bar_begin(struct progress_bar *p, const char *label, uint64_t tota
 void progress_bar_update(struct progress_bar *p, uint64_t done_bytes);
 void progress_bar_end(struct progress_bar *p);
 
-/* For work that reports a share from 0 to 1: begin, and a load_progress_fn (engine/loaded_model.h) whose
- * `ctx` is the bar. */
+/* For work that reports a share from 0 to 1: begin, and a load_progress_fn (engine/loaded_model.h)
+ * whose `ctx` is the bar. */
 void progress_bar_begin_share(struct progress_bar *p, const char *label);
 void progress_bar_on_load(void *ctx, const char *stage, double share);
 

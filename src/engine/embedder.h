@@ -5,8 +5,8 @@
  * works on an encoder and, beside a serving engine, on a decoder. A vector does not depend on the
  * other jobs in its batch.
  *
- * Lifetime: open on a loaded model that outlives it; close after the last job was taken. Thread: submit
- * and next from anywhere; `hook` is called on the embedder's thread.
+ * Lifetime: open on a loaded model that outlives it; close after the last job was taken. Thread:
+ * submit and next from anywhere; `hook` is called on the embedder's thread.
  */
 #ifndef ENGINE_EMBEDDER_H
 #define ENGINE_EMBEDDER_H
