@@ -3,7 +3,7 @@
  *
  * Lifetime: the server creates it with the generation and destroys it when no client can fetch it
  * any more.
- * Thread: the io thread.
+ * Thread: the I/O thread.
  */
 #ifndef API_ANSWER_H
 #define API_ANSWER_H

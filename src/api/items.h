@@ -3,7 +3,7 @@
  * For wire formats that number the parts of an answer (OpenAI's responses, Anthropic's messages)
  * or write calls whole (Ollama). The items are built from the event log each time.
  *
- * Lifetime: init, next until false, deinit. Thread: the io thread.
+ * Lifetime: init, next until false, deinit. Thread: the I/O thread.
  */
 #ifndef API_ITEMS_H
 #define API_ITEMS_H

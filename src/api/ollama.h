@@ -2,7 +2,7 @@
  *
  * /api/chat and /api/generate are codecs (codec_ollama.c).
  *
- * Thread: the io thread.
+ * Thread: the I/O thread.
  */
 #ifndef API_OLLAMA_H
 #define API_OLLAMA_H

@@ -9,7 +9,7 @@
  * conn_close may call the handler; only code that the loop has called may use it: on_bytes,
  * on_deadline, on_written, on_deferred.
  *
- * Lifetime: from accept until the loop has closed its handle. Thread: the loop's. Memory: the
+ * Lifetime: from accept until the loop has closed its handle. Thread: the I/O thread. Memory: the
  * struct, and buffers only while they hold bytes.
  */
 #ifndef NET_CONN_INT_H

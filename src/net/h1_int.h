@@ -5,7 +5,8 @@
  * parses it after that, in strict mode and without its lenient flags. Chunked bodies have a parser
  * of their own, which is as strict as the scan: llhttp 8 accepts a lone CR or LF in some places.
  *
- * Lifetime: the caller's storage, zeroed before use. Thread: the loop's. Memory: allocates nothing.
+ * Lifetime: the caller's storage, zeroed before use. Thread: the I/O thread. Memory: allocates
+ * nothing.
  */
 #ifndef NET_H1_INT_H
 #define NET_H1_INT_H

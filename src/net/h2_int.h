@@ -13,7 +13,7 @@
  * calling us, it is marked (is_closed) and reported by a deferred call.
  *
  * Lifetime: a stream exists from its first HEADERS until nghttp2 has closed it and the handler has
- * been notified. Thread: the loop's. Memory: what is queued, CONN_PENDING_MAX bytes at most.
+ * been notified. Thread: the I/O thread. Memory: what is queued, CONN_PENDING_MAX bytes at most.
  */
 #ifndef NET_H2_INT_H
 #define NET_H2_INT_H

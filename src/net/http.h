@@ -16,7 +16,7 @@
  * status and a body that the handler writes (put_error_body), and closes the connection.
  *
  * Lifetime: create, listen, run the loop, close, run the loop until it is empty, destroy.
- * Thread: the loop's. Memory: an idle connection holds about a KiB; memory for requests and
+ * Thread: the I/O thread. Memory: an idle connection holds about a KiB; memory for requests and
  * responses is allocated when it is needed and freed when the exchange ends.
  */
 #ifndef NET_HTTP_H

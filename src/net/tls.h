@@ -3,7 +3,7 @@
  * TLS 1.2 and 1.3, ALPN for h2 and http/1.1, no renegotiation, no compression. A reload creates a
  * new OpenSSL context; open connections keep the one that they started with.
  *
- * Lifetime: create, listen with it, destroy after the server. Thread: the loop's.
+ * Lifetime: create, listen with it, destroy after the server. Thread: the I/O thread.
  */
 #ifndef NET_TLS_H
 #define NET_TLS_H

@@ -5,7 +5,7 @@
  * (OpenSSL's memory BIOs would keep their buffers for ever.)
  *
  * Lifetime: create, handshake until done, read and write, destroy. It holds a reference to its
- * certificate. Thread: the loop's.
+ * certificate. Thread: the I/O thread.
  */
 #ifndef NET_TLS_INT_H
 #define NET_TLS_INT_H

@@ -9,7 +9,7 @@
  * server does not close WebSockets: their owner knows what is under way and closes them with 1001.
  *
  * Lifetime: from ws_accept until on_closed was called; after ws_close only on_closed is called.
- * Functions of this module never call the handler. Thread: the loop's.
+ * Functions of this module never call the handler. Thread: the I/O thread.
  */
 #ifndef NET_WS_H
 #define NET_WS_H
