@@ -207,11 +207,12 @@ const struct command cmd_chat = {
     .name = "chat",
     .summary = "Talk with a model",
     .operands = "",
-    .about = "A conversation through the model's chat template. On a terminal lines can be edited "
-             "and earlier ones recalled; Ctrl-C stops an answer, Ctrl-D leaves, /help lists the "
-             "commands, \"\"\" begins and ends a message of several lines. From a pipe every line "
-             "is a message and standard output gets the answers. With --url the model is a running "
-             "server's.",
+    .about =
+        "Starts a conversation that uses the model's chat template. On a terminal, lines can be "
+        "edited and earlier lines recalled; Ctrl-C stops an answer, Ctrl-D ends the program, "
+        "/help lists the commands, and \"\"\" begins and ends a message of several lines. From "
+        "a pipe, every line is a message, and the answers are written to standard output. With "
+        "--url a running server generates the answers.",
     .groups = {flags, flags_sampling, flags_context, flags_chunk, flags_engine},
     .takes_model = true,
     .model_optional = true,

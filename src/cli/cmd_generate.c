@@ -23,7 +23,7 @@ static const struct flag flags[] = {
      .letter = 'p',
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "The prompt; \"-\" reads standard input to its last byte."},
+     .help = "The prompt; \"-\" reads all of standard input."},
     {.name = "file",
      .letter = 'f',
      .kind = FLAG_TEXT,
@@ -35,7 +35,7 @@ static const struct flag flags[] = {
     {.name = "system",
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "With --chat: a system message before it."},
+     .help = "With --chat: the system message."},
     {.name = "max-tokens",
      .letter = 'n',
      .kind = FLAG_INT,
@@ -49,7 +49,9 @@ static const struct flag flags[] = {
      .value = "TEXT",
      .repeats = true,
      .help = "Stop before TEXT appears in the answer."},
-    {.name = "ignore-eos", .kind = FLAG_BOOL, .help = "Go on past the model's end tokens."},
+    {.name = "ignore-eos",
+     .kind = FLAG_BOOL,
+     .help = "Continue after the model's end-of-text tokens."},
     {.name = "show-special", .kind = FLAG_BOOL, .help = "Show special tokens in the answer."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object instead of the text."},
     {.name = "logprobs",
@@ -266,10 +268,12 @@ const struct command cmd_generate = {
     .name = "generate",
     .summary = "Continue a text, or answer one message",
     .operands = "-p TEXT",
-    .about = "Prints the model's continuation of the prompt as it comes. With --chat the prompt is "
-             "a user's message and the output is the answer to it.\n\n"
-             "--json prints one object with text, tokens, logprobs (natural, of the chosen tokens, "
-             "before temperature and penalties), finish_reason, usage, timings and seed.",
+    .about =
+        "Prints the continuation of the prompt as the model generates it. With --chat the prompt "
+        "is "
+        "a user's message and the output is the answer to it.\n\n"
+        "--json prints one object with text, tokens, logprobs (natural logarithms, of the chosen "
+        "tokens, before temperature and penalties), finish_reason, usage, timings and seed.",
     .groups = {flags, flags_sampling, flags_context, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,

@@ -215,9 +215,10 @@ const struct command cmd_perplexity = {
     .name = "perplexity",
     .summary = "Measure how well a model predicts a text",
     .operands = "-f FILE",
-    .about = "Cuts the text into windows without overlap and scores the second half of each, as "
-             "llama.cpp does; lower is better. --json gives perplexity, tokens (scored) and "
-             "chunks.",
+    .about =
+        "Divides the text into windows that do not overlap and scores the second half of each, "
+        "as llama.cpp does; a lower perplexity is better. --json prints perplexity, tokens "
+        "(number scored) and chunks (number of windows).",
     .groups = {flags, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,

@@ -27,7 +27,7 @@ static const struct flag flags[] = {
     {.name = "requests",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "The requests, one JSON object a line; \"-\" reads standard input."},
+     .help = "The requests, one JSON object on each line; \"-\" reads standard input."},
     {.name = "policy",
      .kind = FLAG_TEXT,
      .value = "NAME",
@@ -47,12 +47,12 @@ static const struct flag flags[] = {
     {.name = "out",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "Write the answers there, one JSON object a line; \"-\" is standard output."},
+     .help = "Write the answers to FILE, one JSON object on each line; \"-\" is standard output."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print a summary as one JSON object."},
     {.name = "trace",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "Write what each of the last 4096 steps did, for chrome://tracing and the like."},
+     .help = "Write a record of the last 4096 steps, in the format of chrome://tracing."},
     {.name = "sim",
      .kind = FLAG_TEXT,
      .value = "PROFILE",
@@ -290,16 +290,18 @@ const struct command cmd_replay = {
         "Each line of FILE is a request: {\"id\", \"at_ms\", \"prompt\" | \"prompt_tokens\" | "
         "\"prompt_len\", \"max_tokens\", \"temperature\", \"seed\", \"ignore_eos\", \"n\", "
         "\"priority\", \"tenant\", \"ttft_target_ms\", \"tpot_target_ms\", "
-        "\"cancel_after_ms\"}. max_tokens and one form of prompt are needed: a text, token ids, "
-        "or a length for random tokens that follow from the id. It arrives at_ms after the start "
-        "and is cancelled cancel_after_ms after that. The temperature is 0 if not given, the "
-        "seed follows from the id. An invalid line is reported on standard error and "
-        "skipped; the exit code is then 65.\n\n"
+        "\"cancel_after_ms\"}. Required are max_tokens and one kind of prompt: a text, token ids, "
+        "or "
+        "a length (then the tokens are random; the id is their seed). The request arrives at_ms "
+        "after the start and is cancelled cancel_after_ms after its arrival. The default "
+        "temperature is 0; the default seed is derived from the id. An invalid line is reported "
+        "on standard error and skipped; the exit code is then 65.\n\n"
         "An answer is {\"id\", \"choice\", \"tokens\", \"logprobs\", \"finish_reason\", "
         "\"ttft_ms\", \"tpot_ms\", \"preempted\", \"cached_tokens\"}, one per choice; "
-        "finish_reason is stop, length, cancelled, expired, refused or error, \"error\" says why "
-        "a request was refused. Answers go to --out, or to standard output without --json. Tokens "
-        "and logprobs do not depend on the policy, the knobs or other requests.",
+        "finish_reason is stop, length, cancelled, expired, refused or error; \"error\" says why "
+        "a request was refused. Answers are written to --out; without --out and --json, to "
+        "standard output. Tokens and logprobs do not depend on the policy, the knobs or other "
+        "requests.",
     .groups = {flags, flags_context},
     .takes_model = true,
     .model_optional = true,

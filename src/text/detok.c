@@ -5,7 +5,7 @@
  * its ids one by one, so a stream and a whole always agree.
  *
  * After FUSE (and in BYTE_LEVEL) there is only one token, the whole text, of which chunks
- * arrive; decode_check has refused the few chains that would need to see all of it at once.
+ * arrive; decoder_check has refused the few chains that would need to see all of it at once.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 struct decoding {
     struct detok *d;
-    const struct decode_chain *c;
+    const struct decoder_chain *c;
     struct buf *out;
     bool last; /* no token follows */
     bool raw;  /* bytes as they are, without the rules for the text as a whole */
@@ -58,7 +58,7 @@ static void emit_bytes(struct decoding *g, struct str bytes) {
 static void run_stage(struct decoding *g, uint32_t stage, struct str token);
 
 /* A chunk of the whole text: off the front of the whole. */
-static struct str strip_chunk(struct decoding *g, const struct decode_stage *s, struct str chunk) {
+static struct str strip_chunk(struct decoding *g, const struct decoder_stage *s, struct str chunk) {
     char mark[4];
     struct str one = {mark, utf8_encode(s->code, mark)};
     while (chunk.len && g->d->stripped < s->start) {
@@ -130,35 +130,35 @@ static void stage_byte_fallback(struct decoding *g, uint32_t stage, struct str t
 }
 
 /* Whether stages from here on see chunks of one text and not tokens. */
-static bool is_fused(const struct decode_chain *c, uint32_t stage) {
+static bool is_fused(const struct decoder_chain *c, uint32_t stage) {
     for (uint32_t i = 0; i < stage; i++)
-        if (c->stages[i].kind == DECODE_FUSE) return true;
+        if (c->stages[i].kind == DECODER_FUSE) return true;
     return false;
 }
 
 static void transform(struct decoding *g, uint32_t stage, struct str token, struct buf *b) {
-    const struct decode_stage *s = &g->c->stages[stage];
-    enum status st = decode_token(s, token, first_time(g, stage), g->last, b);
+    const struct decoder_stage *s = &g->c->stages[stage];
+    enum status st = decoder_apply(s, token, first_time(g, stage), g->last, b);
     if (st != ST_OK) g->status = st;
-    if (s->kind == DECODE_CTC && b->len == 0) return;
-    if (s->kind == DECODE_BYTE_LEVEL)
+    if (s->kind == DECODER_CTC && b->len == 0) return;
+    if (s->kind == DECODER_BYTE_LEVEL)
         emit_bytes(g, buf_str(b));
     else
         run_stage(g, stage + 1, buf_str(b));
 }
 
-/* Recursion is as deep as there are stages: DECODE_STAGES_MAX at most. */
+/* Recursion is as deep as there are stages: DECODER_STAGES_MAX at most. */
 static void run_stage(struct decoding *g, uint32_t stage, struct str token) {
     if (stage == g->c->count) {
         buf_put_str(g->out, token);
         return;
     }
-    const struct decode_stage *s = &g->c->stages[stage];
-    if (s->kind == DECODE_FUSE) {
+    const struct decoder_stage *s = &g->c->stages[stage];
+    if (s->kind == DECODER_FUSE) {
         run_stage(g, stage + 1, token);
-    } else if (s->kind == DECODE_BYTE_FALLBACK) {
+    } else if (s->kind == DECODER_BYTE_FALLBACK) {
         stage_byte_fallback(g, stage, token);
-    } else if (s->kind == DECODE_STRIP && is_fused(g->c, stage)) {
+    } else if (s->kind == DECODER_STRIP && is_fused(g->c, stage)) {
         run_stage(g, stage + 1, strip_chunk(g, s, token));
     } else {
         struct buf b;
@@ -169,12 +169,12 @@ static void run_stage(struct decoding *g, uint32_t stage, struct str token) {
 }
 
 /* BPEDecoder treats the last token differently, and CTC drops a repeated one. */
-static bool waits(const struct decode_chain *c) {
-    return c->count && c->stages[0].kind == DECODE_BPE;
+static bool waits(const struct decoder_chain *c) {
+    return c->count && c->stages[0].kind == DECODER_BPE;
 }
 
-static bool repeats(const struct decode_chain *c, struct detok *d, token_id id) {
-    if (!c->count || c->stages[0].kind != DECODE_CTC) return false;
+static bool repeats(const struct decoder_chain *c, struct detok *d, token_id id) {
+    if (!c->count || c->stages[0].kind != DECODER_CTC) return false;
     bool same = d->has_pending && d->pending == id;
     d->has_pending = true;
     d->pending = id;
@@ -190,7 +190,7 @@ enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, 
     d->t = t;
     if (id < 0 || (uint32_t)id >= t->vocab.count || !t->vocab.pieces[id].ptr) return ST_OK;
     if (skip_special && (t->flags[id] & TOKEN_SPECIAL)) return ST_OK;
-    struct decoding g = {.d = d, .c = &t->decode, .out = out};
+    struct decoding g = {.d = d, .c = &t->decoder, .out = out};
     if (repeats(g.c, d, id)) return ST_OK;
     if (waits(g.c)) {
         token_id before = d->pending;
@@ -206,12 +206,12 @@ enum status detok_push(struct detok *d, const struct tokenizer *t, token_id id, 
 
 void detok_finish(struct detok *d, struct buf *out) {
     if (!d->t) return;
-    struct decoding g = {.d = d, .c = &d->t->decode, .out = out, .last = true};
+    struct decoding g = {.d = d, .c = &d->t->decoder, .out = out, .last = true};
     if (waits(g.c) && d->has_pending) run_stage(&g, 0, text_of(&d->t->vocab, d->pending));
     bool bytes = false;
     for (uint32_t i = 0; i < g.c->count; i++) {
-        if (g.c->stages[i].kind == DECODE_BYTE_FALLBACK) end_run(&g, i);
-        if (g.c->stages[i].kind == DECODE_BYTE_LEVEL) bytes = true;
+        if (g.c->stages[i].kind == DECODER_BYTE_FALLBACK) end_run(&g, i);
+        if (g.c->stages[i].kind == DECODER_BYTE_LEVEL) bytes = true;
     }
     if (bytes) utf8_put_lossy(out, (struct str){d->held, d->held_len});
     if (g.status != ST_OK) out->status = g.status; /* the caller checks its buffer */
@@ -230,7 +230,7 @@ enum status tokenizer_token_bytes(const struct tokenizer *t, token_id id, struct
     if (id < 0 || (uint32_t)id >= t->vocab.count || !t->vocab.pieces[id].ptr) return ST_OK;
     /* As if text had been decoded before it, so that nothing is taken off its front. */
     struct detok d = {.t = t, .seen = UINT32_MAX, .stripped = UINT32_MAX};
-    struct decoding g = {.d = &d, .c = &t->decode, .out = out, .raw = true};
+    struct decoding g = {.d = &d, .c = &t->decoder, .out = out, .raw = true};
     run_stage(&g, 0, text_of(&t->vocab, id));
     return g.status != ST_OK ? g.status : buf_status(out);
 }

@@ -1,7 +1,7 @@
 /* text/steps_json.c - normalisers, pre-tokenizers and decoders of a tokenizer.json.
  *
  * Each chain is a tree of "Sequence" nodes in the file and a flat list here. To add a step:
- * its kind in normalize.h, pretok.h or decode.h, its work in the .c beside it, a row here.
+ * its kind in normalize.h, pretok.h or decoder.h, its work in the .c beside it, a row here.
  */
 #include <string.h>
 
@@ -288,18 +288,18 @@ enum status pretok_read(struct tokenizer *t, const struct json *v, struct err *e
 /* ---- decoders ---- */
 
 static enum status read_strip(struct chain_reader *r, const struct json *v,
-                              struct decode_stage *s) {
+                              struct decoder_stage *s) {
     int64_t start = json_int(json_get(v, "start"), 0), stop = json_int(json_get(v, "stop"), 0);
-    s->kind = DECODE_STRIP;
+    s->kind = DECODER_STRIP;
     s->start = start < 0 ? 0 : start > INT32_MAX ? INT32_MAX : (uint32_t)start;
     s->stop = stop < 0 ? 0 : stop > INT32_MAX ? INT32_MAX : (uint32_t)stop;
     return read_char(v, "content", "decoder Strip", &s->code, r->err);
 }
 
 static enum status read_decode_metaspace(struct chain_reader *r, const struct json *v,
-                                         struct decode_stage *s) {
+                                         struct decoder_stage *s) {
     enum prepend_scheme scheme;
-    s->kind = DECODE_METASPACE;
+    s->kind = DECODER_METASPACE;
     TRY(read_prepend(v, &scheme, "decoder Metaspace", r->err));
     s->drop_first = scheme != PREPEND_NEVER;
     return read_char(v, "replacement", "decoder Metaspace", &s->code, r->err);
@@ -311,20 +311,20 @@ static struct str text_or(const struct json *v, const char *key, struct str fall
 }
 
 static enum status read_decode_ctc(struct chain_reader *r, const struct json *v,
-                                   struct decode_stage *s) {
-    s->kind = DECODE_CTC;
+                                   struct decoder_stage *s) {
+    s->kind = DECODER_CTC;
     s->cleanup = flag(v, "cleanup", true);
     TRY(text_dup(r->t, text_or(v, "pad_token", STR("<pad>")), &s->text));
     return text_dup(r->t, text_or(v, "word_delimiter_token", STR("|")), &s->delimiter);
 }
 
-static bool simple_decode(struct str type, struct decode_stage *s) {
+static bool simple_decode(struct str type, struct decoder_stage *s) {
     static const struct {
         const char *type;
-        enum decode_kind kind;
-    } rows[] = {{"ByteLevel", DECODE_BYTE_LEVEL},
-                {"ByteFallback", DECODE_BYTE_FALLBACK},
-                {"Fuse", DECODE_FUSE}};
+        enum decoder_kind kind;
+    } rows[] = {{"ByteLevel", DECODER_BYTE_LEVEL},
+                {"ByteFallback", DECODER_BYTE_FALLBACK},
+                {"Fuse", DECODER_FUSE}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (!str_is(type, rows[i].type)) continue;
         s->kind = rows[i].kind;
@@ -334,27 +334,27 @@ static bool simple_decode(struct str type, struct decode_stage *s) {
 }
 
 static enum status read_decode(struct chain_reader *r, struct str type, const struct json *v) {
-    struct decode_chain *c = &r->t->decode;
-    if (c->count == DECODE_STAGES_MAX)
-        return err_set(r->err, ST_BAD, "decoder: more than %d stages", DECODE_STAGES_MAX);
-    struct decode_stage *s = &c->stages[c->count++];
-    *s = (struct decode_stage){0};
+    struct decoder_chain *c = &r->t->decoder;
+    if (c->count == DECODER_STAGES_MAX)
+        return err_set(r->err, ST_BAD, "decoder: more than %d stages", DECODER_STAGES_MAX);
+    struct decoder_stage *s = &c->stages[c->count++];
+    *s = (struct decoder_stage){0};
     if (simple_decode(type, s)) return ST_OK;
     if (str_is(type, "Metaspace")) return read_decode_metaspace(r, v, s);
     if (str_is(type, "Strip")) return read_strip(r, v, s);
     if (str_is(type, "CTC")) return read_decode_ctc(r, v, s);
     if (str_is(type, "WordPiece")) {
-        s->kind = DECODE_WORDPIECE;
+        s->kind = DECODER_WORDPIECE;
         s->cleanup = flag(v, "cleanup", true);
         return text_dup(r->t, text_or(v, "prefix", STR("##")), &s->text);
     }
     if (str_is(type, "Replace")) {
-        s->kind = DECODE_REPLACE;
+        s->kind = DECODER_REPLACE;
         TRY(text_dup(r->t, json_str(json_get(v, "content")), &s->text));
         return pattern_read(&s->pattern, json_get(v, "pattern"), "decoder Replace", r->err);
     }
     if (str_is(type, "BPEDecoder")) {
-        s->kind = DECODE_BPE;
+        s->kind = DECODER_BPE;
         return text_dup(r->t, text_or(v, "suffix", STR("</w>")), &s->text);
     }
     c->count--;
@@ -364,9 +364,9 @@ static enum status read_decode(struct chain_reader *r, struct str type, const st
 enum status decode_read(struct tokenizer *t, const struct json *v, struct err *err) {
     struct chain_reader r = {t, err, "decoder", "decoders", read_decode};
     if (is_absent(v)) {
-        t->decode.stages[t->decode.count++] = (struct decode_stage){.kind = DECODE_JOIN};
+        t->decoder.stages[t->decoder.count++] = (struct decoder_stage){.kind = DECODER_JOIN};
         return ST_OK;
     }
     TRY(read_chain(&r, v));
-    return decode_check(&t->decode, err);
+    return decoder_check(&t->decoder, err);
 }

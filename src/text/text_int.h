@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "text/added.h"
-#include "text/decode.h"
+#include "text/decoder.h"
 #include "text/models.h"
 #include "text/normalize.h"
 #include "text/pretok.h"
@@ -56,7 +56,7 @@ struct tokenizer {
     struct unigram unigram;
     struct wordpiece wordpiece;
     struct post post;
-    struct decode_chain decode;
+    struct decoder_chain decoder;
     struct trie *user; /* GGUF unigram: tokens that normalising does not change */
     token_id bos, eos;
     token_id more_ends[2]; /* GGUF: end of turn, end of message */

@@ -1,7 +1,8 @@
 /* text/tokenizer.c - the pipeline, and the questions about a tokenizer.
  *
  * Entry points: tokens_*, tokenizer_create*, tokenizer_destroy, tokenizer_encode and the small
- * getters. Decoding is in decode.c, reading files in tokenizer_gguf.c and tokenizer_json.c.
+ * getters. Decoding is in detok.c and decoder.c, reading files in tokenizer_gguf.c and
+ * tokenizer_json.c.
  */
 #include "text/tokenizer.h"
 
@@ -134,7 +135,7 @@ void tokenizer_destroy(struct tokenizer *t) {
     wordpiece_deinit(&t->wordpiece);
     norm_deinit(&t->norm);
     pretok_deinit(&t->pretok);
-    decode_deinit(&t->decode);
+    decoder_deinit(&t->decoder);
     added_deinit(&t->added);
     trie_destroy(t->user);
     mem_free(t->flags);

@@ -179,21 +179,21 @@ static enum status add_literal(struct pattern *p, struct str text) {
     return p->literal ? ST_OK : ST_NOMEM;
 }
 
-static struct decode_stage *add_stage(struct tokenizer *t, enum decode_kind kind) {
-    struct decode_stage *s = &t->decode.stages[t->decode.count++];
-    *s = (struct decode_stage){.kind = kind};
+static struct decoder_stage *add_stage(struct tokenizer *t, enum decoder_kind kind) {
+    struct decoder_stage *s = &t->decoder.stages[t->decoder.count++];
+    *s = (struct decoder_stage){.kind = kind};
     return s;
 }
 
 /* SentencePiece: U+2581 to a blank, bytes to characters, and the leading blank is removed. */
 static enum status add_spm_decoder(struct gguf_reader *r) {
-    struct decode_stage *s = add_stage(r->t, DECODE_REPLACE);
+    struct decoder_stage *s = add_stage(r->t, DECODER_REPLACE);
     s->text = STR(" ");
     TRY(add_literal(&s->pattern, STR(BLANK_MARK)));
-    add_stage(r->t, DECODE_BYTE_FALLBACK);
-    add_stage(r->t, DECODE_FUSE);
+    add_stage(r->t, DECODER_BYTE_FALLBACK);
+    add_stage(r->t, DECODER_FUSE);
     if (r->add_prefix) {
-        s = add_stage(r->t, DECODE_STRIP);
+        s = add_stage(r->t, DECODER_STRIP);
         s->code = ' ';
         s->start = 1;
     }
@@ -294,7 +294,7 @@ static enum status read_bpe(struct gguf_reader *r) {
     r->t->bpe.ignore_merges = r->pre->ignore_merges;
     if (r->t->bpe.ignore_merges) TRY(bpe_index_raw(&r->t->vocab, &r->t->bpe));
     TRY(add_pretok(r));
-    add_stage(r->t, DECODE_BYTE_LEVEL);
+    add_stage(r->t, DECODER_BYTE_LEVEL);
     return ST_OK;
 }
 
@@ -431,7 +431,7 @@ static enum status read_wordpiece(struct gguf_reader *r) {
         .kind = NORM_BERT, .clean = true, .cjk = true, .accents = true, .lower = true};
     t->pretok.steps[t->pretok.count++] =
         (struct pretok_step){.kind = PRETOK_BERT, .behavior = SPLIT_REMOVED};
-    struct decode_stage *s = add_stage(t, DECODE_WORDSTART);
+    struct decoder_stage *s = add_stage(t, DECODER_WORDSTART);
     s->text = STR(BLANK_MARK);
     s->cleanup = true;
     return ST_OK;

@@ -1,4 +1,4 @@
-/* text/decode.c - what each decoder stage does to one token, and which chains can stream.
+/* text/decoder.c - what each decoder stage does to one token, and which chains can stream.
  *
  * Stages that keep something back between two tokens (ByteFallback, Fuse, ByteLevel's bytes) are
  * in detok.c; those here are functions of the token, of whether it is the first, and of whether
@@ -33,7 +33,7 @@ static void clean_up(struct buf *b, struct buf *spare) {
         replace_text(b, spare, str_of(pairs[i][0]), str_of(pairs[i][1]));
 }
 
-static enum status stage_replace(const struct decode_stage *s, struct str token, struct buf *b) {
+static enum status stage_replace(const struct decoder_stage *s, struct str token, struct buf *b) {
     struct regex_work *work = s->pattern.re ? regex_work_create() : NULL;
     if (s->pattern.re && !work) return ST_NOMEM;
     pattern_replace(&s->pattern, s->text, work, token, b);
@@ -41,7 +41,7 @@ static enum status stage_replace(const struct decode_stage *s, struct str token,
     return ST_OK;
 }
 
-static void stage_metaspace(const struct decode_stage *s, struct str token, bool first,
+static void stage_metaspace(const struct decoder_stage *s, struct str token, bool first,
                             struct buf *b) {
     for (size_t pos = 0; pos < token.len;) {
         uint32_t c = uc_next(token, &pos);
@@ -52,11 +52,11 @@ static void stage_metaspace(const struct decode_stage *s, struct str token, bool
     }
 }
 
-static void stage_wordpiece(const struct decode_stage *s, struct str token, bool first,
+static void stage_wordpiece(const struct decoder_stage *s, struct str token, bool first,
                             struct buf *b) {
     bool inside =
-        s->kind == DECODE_WORDPIECE ? str_starts(token, s->text) : !str_starts(token, s->text);
-    bool strips = s->kind == DECODE_WORDPIECE ? inside && !first : !inside;
+        s->kind == DECODER_WORDPIECE ? str_starts(token, s->text) : !str_starts(token, s->text);
+    bool strips = s->kind == DECODER_WORDPIECE ? inside && !first : !inside;
     if (!first && !inside) buf_put_char(b, ' ');
     buf_put_str(b, strips ? str_skip(token, s->text.len) : token);
     struct buf spare;
@@ -65,7 +65,7 @@ static void stage_wordpiece(const struct decode_stage *s, struct str token, bool
     buf_deinit(&spare);
 }
 
-static void stage_ctc(const struct decode_stage *s, struct str token, struct buf *b) {
+static void stage_ctc(const struct decoder_stage *s, struct str token, struct buf *b) {
     struct buf spare;
     buf_init(&spare, TEXT_BYTES_MAX);
     buf_put_str(b, token);
@@ -77,7 +77,7 @@ static void stage_ctc(const struct decode_stage *s, struct str token, struct buf
     buf_deinit(&spare);
 }
 
-static void stage_bpe(const struct decode_stage *s, struct str token, bool last, struct buf *b) {
+static void stage_bpe(const struct decoder_stage *s, struct str token, bool last, struct buf *b) {
     struct buf spare;
     buf_init(&spare, TEXT_BYTES_MAX);
     buf_put_str(b, token);
@@ -86,7 +86,7 @@ static void stage_bpe(const struct decode_stage *s, struct str token, bool last,
 }
 
 /* A token by itself: `start` characters off its front and `stop` off its end. */
-static struct str strip_token(const struct decode_stage *s, struct str token) {
+static struct str strip_token(const struct decoder_stage *s, struct str token) {
     char mark[4];
     struct str one = {mark, utf8_encode(s->code, mark)};
     for (uint32_t i = 0; i < s->start && str_starts(token, one); i++)
@@ -95,33 +95,33 @@ static struct str strip_token(const struct decode_stage *s, struct str token) {
     return token;
 }
 
-enum status decode_token(const struct decode_stage *s, struct str token, bool first, bool last,
-                         struct buf *b) {
+enum status decoder_apply(const struct decoder_stage *s, struct str token, bool first, bool last,
+                          struct buf *b) {
     switch (s->kind) {
-    case DECODE_REPLACE:
+    case DECODER_REPLACE:
         TRY(stage_replace(s, token, b));
         break;
-    case DECODE_METASPACE:
+    case DECODER_METASPACE:
         stage_metaspace(s, token, first, b);
         break;
-    case DECODE_WORDPIECE:
-    case DECODE_WORDSTART:
+    case DECODER_WORDPIECE:
+    case DECODER_WORDSTART:
         stage_wordpiece(s, token, first, b);
         break;
-    case DECODE_BPE:
+    case DECODER_BPE:
         stage_bpe(s, token, last, b);
         break;
-    case DECODE_CTC:
+    case DECODER_CTC:
         stage_ctc(s, token, b);
         break;
-    case DECODE_STRIP:
+    case DECODER_STRIP:
         buf_put_str(b, strip_token(s, token));
         break;
-    case DECODE_JOIN:
+    case DECODER_JOIN:
         if (!first) buf_put_char(b, ' ');
         buf_put_str(b, token);
         break;
-    case DECODE_BYTE_LEVEL:
+    case DECODER_BYTE_LEVEL:
         if (!byte_chars_decode(b, token)) buf_put_str(b, token);
         break;
     default:
@@ -130,21 +130,21 @@ enum status decode_token(const struct decode_stage *s, struct str token, bool fi
     return buf_status(b);
 }
 
-static bool holds_bytes(enum decode_kind k) {
-    return k == DECODE_BYTE_FALLBACK || k == DECODE_BYTE_LEVEL;
+static bool holds_bytes(enum decoder_kind k) {
+    return k == DECODER_BYTE_FALLBACK || k == DECODER_BYTE_LEVEL;
 }
 
-enum status decode_check(const struct decode_chain *c, struct err *err) {
+enum status decoder_check(const struct decoder_chain *c, struct err *err) {
     bool fused = false, stripped = false, holds = false, bytes = false;
     for (uint32_t i = 0; i < c->count; i++) {
-        const struct decode_stage *s = &c->stages[i];
-        bool strip = s->kind == DECODE_STRIP;
-        if ((fused || bytes) && s->kind != DECODE_FUSE && (!strip || bytes || stripped || s->stop))
+        const struct decoder_stage *s = &c->stages[i];
+        bool strip = s->kind == DECODER_STRIP;
+        if ((fused || bytes) && s->kind != DECODER_FUSE && (!strip || bytes || stripped || s->stop))
             return err_set(err, ST_BAD,
                            "decoder: stage %u cannot work on the whole text at once "
                            "(only Strip at its start can, after Fuse)",
                            i + 1);
-        if ((s->kind == DECODE_BPE || s->kind == DECODE_CTC) && i > 0)
+        if ((s->kind == DECODER_BPE || s->kind == DECODER_CTC) && i > 0)
             return err_set(err, ST_BAD,
                            "decoder: BPEDecoder and CTC are supported as the first "
                            "stage only");
@@ -152,13 +152,13 @@ enum status decode_check(const struct decode_chain *c, struct err *err) {
             return err_set(err, ST_BAD, "decoder: ByteFallback and ByteLevel together, or twice");
         holds |= holds_bytes(s->kind);
         stripped |= fused && strip;
-        bytes |= s->kind == DECODE_BYTE_LEVEL;
-        fused |= s->kind == DECODE_FUSE;
+        bytes |= s->kind == DECODER_BYTE_LEVEL;
+        fused |= s->kind == DECODER_FUSE;
     }
     return ST_OK;
 }
 
-void decode_deinit(struct decode_chain *c) {
+void decoder_deinit(struct decoder_chain *c) {
     for (uint32_t i = 0; i < c->count; i++) pattern_deinit(&c->stages[i].pattern);
     c->count = 0;
 }
