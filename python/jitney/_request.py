@@ -11,9 +11,12 @@ SEED_MAX = 2**64 - 1  # of the struct's member; the other interfaces take 63 bit
 
 def whole(name, value, least, most):
     """`value` as an integer; ctypes would wrap it around without an error."""
-    if not least <= value <= most or int(value) != value:
-        raise BadRequest(f"{name} is {value}; it must be a whole number from {least} to {most}")
-    return int(value)
+    try:
+        if least <= value <= most and int(value) == value:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise BadRequest(f"{name} is {value}; it must be a whole number from {least} to {most}")
 
 
 def fill_sampling(request, p):

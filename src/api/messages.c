@@ -8,7 +8,8 @@
 #include "base/json.h"
 
 void message_list_init(struct message_list *l) {
-    *l = (struct message_list){.list = json_list_create()};
+    *l = (struct message_list){.list = json_list_create(),
+                               .values_left = json_limits_request.values_max};
     buf_init(&l->content, API_MADE_BYTES_MAX);
 }
 
@@ -60,15 +61,22 @@ void message_end_content(struct message_list *l) {
     put(l, "content", json_text_create(buf_str(&l->content)));
 }
 
-static struct json *read_arguments(const struct json *arguments) {
+/* A parsed value takes up to a hundred times its bytes in the text, so the sum over all calls is
+ * bounded. */
+static struct json *read_arguments(struct message_list *l, const struct json *arguments) {
     struct json *parsed = NULL;
     if (json_kind(arguments) == JS_MAP) return json_pin(arguments);
     struct str text = json_str(arguments);
     if (str_trim(text).len == 0) return json_map_create();
+    size_t values = json_count_values(text);
+    if (values > l->values_left) return json_pin(arguments);
     bool is_json = json_parse(text, &json_limits_request, &parsed, NULL) == ST_OK;
-    if (is_json && json_kind(parsed) == JS_MAP) return parsed;
-    json_destroy(parsed);
-    return json_pin(arguments);
+    if (!is_json || json_kind(parsed) != JS_MAP) {
+        json_destroy(parsed);
+        return json_pin(arguments);
+    }
+    l->values_left -= values;
+    return parsed;
 }
 
 static struct json *make_call(struct message_list *l, struct str id, struct str name,
@@ -77,7 +85,7 @@ static struct json *make_call(struct message_list *l, struct str id, struct str 
     if (id.len) note(l, json_set(call, STR("id"), json_text_create(id)));
     note(l, json_set(call, STR("type"), json_text_create(STR("function"))));
     note(l, json_set(function, STR("name"), json_text_create(name)));
-    note(l, json_set(function, STR("arguments"), read_arguments(arguments)));
+    note(l, json_set(function, STR("arguments"), read_arguments(l, arguments)));
     note(l, json_set(call, STR("function"), function));
     return call;
 }

@@ -35,6 +35,7 @@ struct message_list {
     struct json *calls;   /* its tool calls, NULL: none yet; owned by the message */
     bool has_content;
     struct buf content; /* parts joined so far */
+    size_t values_left; /* JSON values that arguments given as text may still become */
     enum status status;
 };
 
@@ -51,7 +52,8 @@ void message_begin_content(struct message_list *l);
 void message_add_content(struct message_list *l, struct str text);
 void message_end_content(struct message_list *l);
 /* `arguments`: a map, or a string that holds one as JSON. A string that does not is passed on as
- * it is; anything else counts as an empty map. */
+ * it is, and so is one that would make the maps of all calls exceed the values_max of one body.
+ * Anything else counts as an empty map. */
 void message_put_call(struct message_list *l, struct str id, struct str name,
                       const struct json *arguments);
 void message_end(struct message_list *l); /* a message without content gets an empty one */

@@ -10,13 +10,18 @@ void api_request_init(struct api_request *r, const struct codec *codec) {
     r->sample.penalty_window = -1; /* OpenAI's penalties cover the whole text */
 }
 
+void api_request_drop_messages(struct api_request *r) {
+    json_destroy(r->messages);
+    json_destroy(r->template_kwargs);
+    r->messages = r->template_kwargs = NULL;
+}
+
 void api_request_deinit(struct api_request *r) {
     for (uint32_t i = 0; i < r->prompt_count; i++) mem_free(r->prompts[i].ids);
     mem_free(r->prompts);
     mem_free(r->bias);
-    json_destroy(r->messages);
+    api_request_drop_messages(r);
     json_destroy(r->tools);
-    json_destroy(r->template_kwargs);
     json_destroy(r->doc);
     *r = (struct api_request){0};
 }

@@ -99,6 +99,8 @@ struct api_request {
 /* Set OpenAI's defaults: temperature 1, one choice, no limit of tokens. */
 void api_request_init(struct api_request *r, const struct codec *codec);
 void api_request_deinit(struct api_request *r);
+/* Free what only the chat template reads; parsed JSON takes many times the bytes of its text. */
+void api_request_drop_messages(struct api_request *r);
 
 /* Set a variable of the chat template; a later value of the same name replaces it. `value` is owned
  * by the request from then on. NULL: ST_NOMEM. */

@@ -38,6 +38,8 @@ enum json_kind { JS_NONE, JS_NULL, JS_BOOL, JS_INT, JS_REAL, JS_TEXT, JS_LIST, J
 /* On ST_BAD `err` says the line and column; it does not name a file: the caller prefixes it. */
 enum status json_parse(struct str text, const struct json_limits *limits, struct json **out,
                        struct err *err);
+/* How many values the text has, as values_max counts them. */
+size_t json_count_values(struct str text);
 void json_destroy(struct json *doc); /* what was parsed, created or pinned; NULL is fine */
 
 /* All accept NULL, which is JS_NONE, so that look-ups can be chained. */

@@ -24,9 +24,12 @@ void chat_note(const char *fmt, ...) {
 static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
     TRY(dialog_encode(c->dialog, out, err));
     uint32_t ctx = c->service.loaded.ctx_tokens;
-    struct err too_long = {0};
-    if (request_check_prompt(out->count, ctx, false, &too_long) == ST_OK) return ST_OK;
-    return err_set(err, ST_BAD, "%s; /reset starts a new conversation", too_long.text);
+    if (request_check_prompt(out->count, ctx, false, NULL) == ST_OK) return ST_OK;
+    return err_set(
+        err, ST_BAD,
+        "the conversation has %zu tokens, but the context holds %u, the answer included; "
+        "/reset starts a new conversation",
+        out->count, ctx);
 }
 
 static enum status generate(struct chat *c, const struct tokens *prompt,

@@ -125,13 +125,14 @@ static enum status encode_plain(struct job *j, struct str text, struct err *err)
 
 static enum status check_prompt(const struct job *j, struct err *err) {
     uint32_t ctx = j->service.loaded.ctx_tokens;
-    struct err too_long = {0};
     if (j->prompt.count == 0)
         return err_set(err, ST_BAD, "generate: the prompt is empty and %s adds no token of its own",
                        args_model(j->args));
     if (j->prompt.count <= ctx) return ST_OK; /* a full context still gives one token */
-    request_check_prompt(j->prompt.count, ctx, false, &too_long);
-    return err_set(err, ST_BAD, "generate: %s; shorten it or raise --ctx", too_long.text);
+    return err_set(err, ST_BAD,
+                   "generate: the prompt has %zu tokens, but the context holds %u; shorten the "
+                   "prompt or raise --ctx",
+                   j->prompt.count, ctx);
 }
 
 static enum status prepare(struct job *j, struct str text, struct err *err) {

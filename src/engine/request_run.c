@@ -140,6 +140,10 @@ enum status request_run(const struct request_run *run, struct request_usage *usa
     buf_init(&g.text, TEXT_BYTES_MAX);
     enum status step_status = ST_OK;
     step_to_end(&g, &step_status);
+    if (g.is_prompt_only && g.usage->finish == FINISH_ERROR && step_status == ST_OK) {
+        g.usage->finish = FINISH_NONE; /* only the token that is not wanted has failed */
+        take_end(&g, FINISH_LENGTH);
+    }
     note_times(&g);
     enum status st = failure_of(&g, step_status, err);
     request_unref(g.request);

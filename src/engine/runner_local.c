@@ -107,13 +107,12 @@ static void take_score(struct runner_seq *seq, uint32_t pos, const struct sample
 static void take_output(struct local *l, const struct local_step *s, uint32_t i,
                         const struct device_result *result) {
     const struct row_output *output = &result->outputs[i];
-    const float *logits = result->rows + i * result->row_floats;
     const struct output_of *of = &s->outputs[i];
     struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
     struct row_result *out = &s->plan->results[of->row];
     if (!seq->info.sampler) return; /* the sequence has ended meanwhile */
     if (s->step->samplings[i].kind == SAMPLING_HAND_OVER)
-        seq->info.on_logits(seq->info.logits_ctx, of->pos, logits);
+        seq->info.on_logits(seq->info.logits_ctx, of->pos, result->rows + i * result->row_floats);
     else if (output->failed)
         out->failed = true;
     else if (s->step->samplings[i].kind == SAMPLING_DRAW)

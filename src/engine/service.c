@@ -175,6 +175,8 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
                               const struct service_options *options, struct err *err) {
     const struct knobs *k = &s->knobs;
     const char *spill_dir = options->spill_dir;
+    uint32_t logit_rows = options->logit_rows; /* a step has no more rows than max_step_tokens */
+    if (logit_rows > k->max_step_tokens) logit_rows = k->max_step_tokens;
     struct runner_local_options o = {
         .kv = {.type = kv_types[k->kv_type],
                .block_tokens = k->block_size,
@@ -184,7 +186,7 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
         .row_max = rows_in_step(s, policy),
         .sample_max = k->max_seqs,
         .tokens_max = s->total_max,
-        .logit_rows = options->logit_rows,
+        .logit_rows = logit_rows,
     };
     for (uint32_t g = 0; g < s->loaded.model->kv_group_count; g++)
         o.kv.block_counts[g] = k->kv_blocks;

@@ -89,6 +89,7 @@ static enum status submit_parts(struct generation *gen, struct api_error *e) {
 }
 
 static void on_prepared(struct generation *gen, enum status st, struct api_error *e) {
+    api_request_drop_messages(&gen->request); /* the prompt is made, or cannot be */
     if (gen->answer.failure.status != 0) return;
     if (st == ST_OK) st = submit_parts(gen, e);
     prompts_deinit(&gen->prompts); /* the engine has copied the tokens */

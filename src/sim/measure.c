@@ -161,6 +161,7 @@ enum status measure_run(const struct workload *w, const struct measure_options *
         const struct work_request *r = &w->requests[i];
         CHECK(r->tenant < MEASURE_TENANTS);
         u.is_tenant[r->tenant] = true;
+        CHECK(r->max_tokens < UINT32_MAX - r->prompt_tokens);
         if (r->prompt_tokens + r->max_tokens > longest) longest = r->prompt_tokens + r->max_tokens;
     }
     out->outcomes = mem_zalloc_array(w->count + (size_t)1, sizeof(out->outcomes[0]));

@@ -336,6 +336,38 @@ static void test_messages_get_the_form_that_templates_read(void **state) {
                     "{\"role\":\"assistant\",\"content\":\"\"}]");
 }
 
+/* The arguments of call `i` of the only message. */
+static const struct json *arguments_of(const struct api_request *r, size_t i) {
+    const struct json *calls = json_get(json_at(r->messages, 0), "tool_calls");
+    return json_get(json_get(json_at(calls, i), "function"), "arguments");
+}
+
+static void test_arguments_of_all_calls_together_are_bounded(void **state) {
+    (void)state;
+    enum { CALLS = 3, VALUES = 45000 }; /* two calls are below values_max, three are above it */
+    struct api_request r;
+    struct api_error e = {0};
+    struct buf body;
+    buf_init(&body, 1 << 24);
+    buf_put_text(&body, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[");
+    for (uint32_t c = 0; c < CALLS; c++) {
+        buf_printf(&body, "%s{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[0",
+                   c ? "," : "");
+        for (uint32_t i = 0; i < VALUES; i++) buf_put_text(&body, ",0");
+        buf_put_text(&body, "]}\"}}");
+    }
+    buf_put_text(&body, "]}]}");
+    assert_int_equal(buf_status(&body), ST_OK);
+    assert_int_equal(lib_read_body(chat(), buf_str(&body), &r, &e), ST_OK);
+    assert_int_equal(json_kind(arguments_of(&r, 0)), JS_MAP);
+    assert_int_equal(json_kind(arguments_of(&r, 1)), JS_MAP);
+    assert_int_equal(json_kind(arguments_of(&r, 2)), JS_TEXT);
+    api_request_drop_messages(&r);
+    assert_null(r.messages);
+    api_request_deinit(&r);
+    buf_deinit(&body);
+}
+
 static void expect_refusal(const char *body, const char *param, const char *code,
                            const char *word) {
     struct api_request r;
@@ -517,6 +549,7 @@ int main(void) {
         cmocka_unit_test(test_a_resumed_view_skips_the_pieces_already_sent),
         cmocka_unit_test(test_nothing_is_written_before_the_first_event),
         cmocka_unit_test(test_messages_get_the_form_that_templates_read),
+        cmocka_unit_test(test_arguments_of_all_calls_together_are_bounded),
         cmocka_unit_test(test_invalid_fields_are_refused_by_name),
         cmocka_unit_test(test_every_field_reaches_the_request),
         cmocka_unit_test(test_tool_choice_decides_which_tools_the_template_sees),

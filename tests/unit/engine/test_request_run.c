@@ -209,6 +209,9 @@ static void test_a_request_without_a_possible_token_fails(void **state) {
     spec.sample.bias_count = VOCAB;
     assert_int_equal(run_spec(&s, &spec, &o), ST_BAD);
     says(&o, "no token is possible");
+    spec.max_tokens = 0; /* no token is wanted, so none has to be possible */
+    assert_int_equal(run_spec(&s, &spec, &o), ST_OK);
+    spec.max_tokens = 4;
     bias[33].bias = 0; /* the only token that is left is taken */
     assert_int_equal(run_spec(&s, &spec, &o), ST_OK);
     for (uint32_t i = 0; i < 4; i++) assert_int_equal(o.tokens[i], 33);

@@ -122,7 +122,7 @@ static void walk_end(struct walk *w) {
     assert_int_equal(http_stats(w->root.server).exchanges, 0);
     /* Every request that was handled has ended or its client has gone; early ones have ended. */
     assert_true(w->root.ends + w->root.gones >= w->root.requests);
-    assert_true(w->root.ends + w->root.gones + w->root.incompletes <= w->root.heads);
+    assert_int_equal(w->root.ends + w->root.gones + w->root.incompletes, w->root.heads);
     fake_deinit(&w->root);
 }
 
