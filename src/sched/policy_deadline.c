@@ -9,8 +9,6 @@
  *
  * The prompt tokens of a step are limited so that the tightest TPOT target of the running sequences
  * is kept with a margin, and no sequence is admitted whose token in every step would break it.
- *
- * Notes: a = latest start, absolute us; b = 1 once it is hopeless.
  */
 #include "sched/policy_pick.h"
 
@@ -71,14 +69,16 @@ static double prompt_us(const struct deadline_state *s, const struct sched_seq *
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
     (void)view;
-    return seq->policy.b ? HOPELESS + seq->arrived_us : seq->policy.a;
+    return seq->policy.deadline.is_hopeless ? HOPELESS + seq->arrived_us
+                                            : seq->policy.deadline.latest_start_us;
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
     int64_t target = seq->urgency.ttft_target_us;
     int64_t due_us = seq->arrived_us + (target > 0 ? target : NO_TARGET_US);
-    seq->policy.a = due_us - (int64_t)prompt_us(state, seq, view);
-    seq->policy.b = target > 0 && seq->policy.a < view->now_us;
+    seq->policy.deadline.latest_start_us = due_us - (int64_t)prompt_us(state, seq, view);
+    seq->policy.deadline.is_hopeless =
+        target > 0 && seq->policy.deadline.latest_start_us < view->now_us;
 }
 
 /* Only a request that waits for its first token can miss its TTFT target. */
@@ -89,7 +89,7 @@ static bool is_timed(const struct sched_seq *seq) {
 /* When to end it; INT64_MAX if never. */
 static int64_t shed_us(const struct sched_seq *seq, const struct sched_view *view) {
     double grace = view->knobs->deadline_shed * (double)seq->urgency.ttft_target_us;
-    return grace > 0 ? seq->policy.a + (int64_t)grace : INT64_MAX;
+    return grace > 0 ? seq->policy.deadline.latest_start_us + (int64_t)grace : INT64_MAX;
 }
 
 static bool sheds(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
@@ -101,13 +101,15 @@ static int64_t next_timer(const void *state, const struct sched_seq *seq,
                           const struct sched_view *view) {
     (void)state;
     if (!is_timed(seq)) return INT64_MAX;
-    int64_t at_us = seq->policy.b ? shed_us(seq, view) : seq->policy.a;
+    int64_t at_us = seq->policy.deadline.is_hopeless ? shed_us(seq, view)
+                                                     : seq->policy.deadline.latest_start_us;
     return at_us < INT64_MAX ? at_us + 1 : at_us;
 }
 
 static void on_timer(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
-    if (is_timed(seq) && view->now_us > seq->policy.a) seq->policy.b = 1;
+    if (is_timed(seq) && view->now_us > seq->policy.deadline.latest_start_us)
+        seq->policy.deadline.is_hopeless = true;
 }
 
 /* ---- the tightest TPOT target ---- */

@@ -11,8 +11,6 @@
  * generated, and moves all its waiting requests back: their keys grow. They never shrink (what a
  * request took less is offset against later charges), so the scheduler needs to ask for the key
  * again only when a sequence is at the front of the queue.
- *
- * Notes: a = start tag, without later charges; b = service counted by the tags.
  */
 #include "sched/policy_pick.h"
 
@@ -37,7 +35,7 @@ static struct tenant *tenant_of(struct fair_state *s, const struct sched_seq *se
 }
 
 static int64_t tag_of(const struct fair_state *s, const struct sched_seq *seq) {
-    return seq->policy.a + (int64_t)s->tenants[seq->tenant % TENANTS].charged;
+    return seq->policy.fair.start_tag + (int64_t)s->tenants[seq->tenant % TENANTS].charged;
 }
 
 /* While the batch is full no sequence can be admitted, so keys stay as they are: otherwise the
@@ -54,9 +52,10 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     double output = EXPECTED_SHARE * t->mean_output, max = seq->total_max - seq->prompt_tokens;
     if (output > max) output = max;
     if (t->end < s->floor - t->charged) t->end = s->floor - t->charged;
-    seq->policy.a = (int64_t)t->end;
-    seq->policy.b = (int64_t)(seq->prompt_tokens + view->knobs->fair_output_weight * output);
-    t->end += (double)seq->policy.b;
+    seq->policy.fair.start_tag = (int64_t)t->end;
+    seq->policy.fair.service =
+        (int64_t)(seq->prompt_tokens + view->knobs->fair_output_weight * output);
+    t->end += (double)seq->policy.fair.service;
 }
 
 static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
@@ -75,7 +74,7 @@ static void charge(struct tenant *t, double service) {
 static double beyond_tag(const struct sched_seq *seq, uint32_t output,
                          const struct sched_view *view) {
     double taken = seq->prompt_tokens + view->knobs->fair_output_weight * output;
-    return taken - (double)seq->policy.b;
+    return taken - (double)seq->policy.fair.service;
 }
 
 /* Charge an answer token that goes beyond the tag. A step of the prompt charges nothing. */

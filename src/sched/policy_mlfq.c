@@ -10,9 +10,6 @@
  * A preempted sequence holds blocks in the spill store or has to be recomputed, so at most a
  * quarter of max_seqs may be preempted at one time. Without that limit the requests of a long queue
  * would alternate, a step each, and most of the time would be spent on moving blocks.
- *
- * Notes: level = queue; a = time used in it, us; b = when it joined it; mark = 1 while it is
- * preempted.
  */
 #include "base/check.h"
 #include "sched/policy_pick.h"
@@ -20,7 +17,7 @@
 enum { JOIN_BITS = 48, DISPLACE_LEVELS = 2, OUT_PART = 4, CHARGE_STEPS = 4 };
 
 struct mlfq_state {
-    uint32_t out_count; /* marked sequences */
+    uint32_t out_count; /* sequences that are preempted now */
 };
 
 static double quantum_us(const struct knobs *k, uint32_t level) {
@@ -32,14 +29,14 @@ static uint32_t last_level(const struct knobs *k) { return k->mlfq_levels - 1; }
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
     (void)view;
-    int64_t joined = seq->policy.b & (((int64_t)1 << JOIN_BITS) - 1);
-    return ((int64_t)seq->policy.level << JOIN_BITS) + joined;
+    int64_t joined = seq->policy.mlfq.joined_us & (((int64_t)1 << JOIN_BITS) - 1);
+    return ((int64_t)seq->policy.mlfq.level << JOIN_BITS) + joined;
 }
 
 static void join(struct sched_seq *seq, uint32_t level, int64_t now_us) {
-    seq->policy.level = level;
-    seq->policy.a = 0;
-    seq->policy.b = now_us;
+    seq->policy.mlfq.level = level;
+    seq->policy.mlfq.used_us = 0;
+    seq->policy.mlfq.joined_us = now_us;
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
@@ -58,10 +55,11 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
     (void)state;
     if (tokens == 1 && seq->run_steps % CHARGE_STEPS != 0) return false;
     double us = cost_predict_us(view->cost, tokens, cost_attended(seq->computed - tokens, tokens));
-    seq->policy.a += (int64_t)(tokens == 1 ? CHARGE_STEPS * us : us);
-    if ((double)seq->policy.a <= quantum_us(view->knobs, seq->policy.level)) return false;
-    if (seq->policy.level == last_level(view->knobs)) return false;
-    join(seq, seq->policy.level + 1, view->now_us);
+    seq->policy.mlfq.used_us += (int64_t)(tokens == 1 ? CHARGE_STEPS * us : us);
+    if ((double)seq->policy.mlfq.used_us <= quantum_us(view->knobs, seq->policy.mlfq.level))
+        return false;
+    if (seq->policy.mlfq.level == last_level(view->knobs)) return false;
+    join(seq, seq->policy.mlfq.level + 1, view->now_us);
     return true;
 }
 
@@ -77,14 +75,14 @@ static bool may_admit(const void *state, const struct sched_view *view) {
 static bool displaces_seq(const void *state, const struct sched_seq *waiting,
                           const struct sched_seq *running, const struct sched_view *view) {
     return may_displace(state, view) &&
-           waiting->policy.level + DISPLACE_LEVELS <= running->policy.level;
+           waiting->policy.mlfq.level + DISPLACE_LEVELS <= running->policy.mlfq.level;
 }
 
 static void on_preempt(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)view;
     struct mlfq_state *m = state;
-    CHECK(seq->policy.mark == 0);
-    seq->policy.mark = 1;
+    CHECK(!seq->policy.mlfq.is_preempted);
+    seq->policy.mlfq.is_preempted = true;
     m->out_count++;
 }
 
@@ -92,8 +90,8 @@ static void on_preempt(void *state, struct sched_seq *seq, const struct sched_vi
 static void unmark(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)view;
     struct mlfq_state *m = state;
-    m->out_count -= seq->policy.mark;
-    seq->policy.mark = 0;
+    m->out_count -= seq->policy.mlfq.is_preempted;
+    seq->policy.mlfq.is_preempted = false;
 }
 
 /* One block for every running sequence, if there is a choice of victims. */
@@ -107,9 +105,10 @@ static int64_t next_timer(const void *state, const struct sched_seq *seq,
                           const struct sched_view *view) {
     (void)state;
     if (seq->state != SEQ_WAITING && seq->state != SEQ_SWAPPED) return INT64_MAX;
-    if (seq->policy.level == 0) return INT64_MAX;
+    if (seq->policy.mlfq.level == 0) return INT64_MAX;
     /* A preempted sequence has waited since its last token, not since it joined the queue. */
-    int64_t since_us = seq->policy.b > seq->last_token_us ? seq->policy.b : seq->last_token_us;
+    int64_t since_us = seq->policy.mlfq.joined_us;
+    if (since_us < seq->last_token_us) since_us = seq->last_token_us;
     return since_us + (int64_t)(view->knobs->mlfq_starve_ms * 1000.0);
 }
 

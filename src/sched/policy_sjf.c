@@ -7,9 +7,6 @@
  * left: a shorter job passes a longer one, but only for a time in proportion to the longer one's
  * own work, so no request waits for ever. If an answer exceeds its prediction by the margin, the
  * prediction becomes twice its length, and a shorter request may displace it.
- *
- * Notes: a = predicted answer length, tokens; b = predicted work left, us; level = 1 once it has
- * exceeded its prediction; mark = 1 if it is counted in `exceeded_count`.
  */
 #include "sched/policy_pick.h"
 
@@ -57,34 +54,35 @@ static double predict(const struct sjf_state *s, const struct sched_seq *seq) {
 /* Its prompt, and its share of the steps in which it decodes. The batch counts as full, because the
  * order matters only while sequences wait. */
 static void update_work_left(struct sched_seq *seq, const struct sched_view *view) {
-    double answer = (double)seq->policy.a - seq_generated(seq);
+    double answer = (double)seq->policy.sjf.answer_tokens - seq_generated(seq);
     uint32_t tokens = seq_left(seq), batch = view->knobs->max_seqs;
     double fixed_us = cost_predict_us(view->cost, 0, 0);
     double prompt_us =
         cost_predict_us(view->cost, tokens, cost_attended(seq->computed, tokens)) - fixed_us;
     double share_us = cost_predict_us(view->cost, 1, seq->total) - fixed_us + fixed_us / batch;
-    seq->policy.b = (int64_t)(prompt_us + (answer > 1 ? answer : 1) * share_us);
+    seq->policy.sjf.work_left_us = (int64_t)(prompt_us + (answer > 1 ? answer : 1) * share_us);
 }
 
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
-    return seq->arrived_us + (int64_t)(view->knobs->sjf_patience * (double)seq->policy.b);
+    return seq->arrived_us +
+           (int64_t)(view->knobs->sjf_patience * (double)seq->policy.sjf.work_left_us);
 }
 
 static void on_arrive(void *state, struct sched_seq *seq, const struct sched_view *view) {
-    seq->policy.a = (int64_t)predict(state, seq);
+    seq->policy.sjf.answer_tokens = (int64_t)predict(state, seq);
     update_work_left(seq, view);
 }
 
 /* `on`: it runs and has exceeded its prediction. */
 static void mark(struct sjf_state *s, struct sched_seq *seq, bool on) {
-    s->exceeded_count += on - seq->policy.mark;
-    seq->policy.mark = on;
+    s->exceeded_count += (uint32_t)on - seq->policy.sjf.is_counted;
+    seq->policy.sjf.is_counted = on;
 }
 
 static void on_admit(void *state, struct sched_seq *seq, const struct sched_view *view) {
     (void)view;
-    mark(state, seq, seq->policy.level > 0);
+    mark(state, seq, seq->policy.sjf.has_exceeded);
 }
 
 static void on_preempt(void *state, struct sched_seq *seq, const struct sched_view *view) {
@@ -96,9 +94,9 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     uint32_t generated = seq_generated(seq), max = max_answer(seq);
     if (tokens == 1 && generated % LOOK_TOKENS != 0) return false;
-    if (generated > (double)seq->policy.a * (1 + view->knobs->sjf_margin)) {
-        seq->policy.a = generated < max / 2 ? 2 * generated : max;
-        seq->policy.level = 1;
+    if (generated > (double)seq->policy.sjf.answer_tokens * (1 + view->knobs->sjf_margin)) {
+        seq->policy.sjf.answer_tokens = generated < max / 2 ? 2 * generated : max;
+        seq->policy.sjf.has_exceeded = true;
         mark(state, seq, true);
     }
     update_work_left(seq, view);
@@ -121,7 +119,8 @@ static bool displaces_seq(const void *state, const struct sched_seq *waiting,
                           const struct sched_seq *running, const struct sched_view *view) {
     (void)state;
     (void)view;
-    return running->policy.level > 0 && 2 * waiting->policy.b < running->policy.b;
+    return running->policy.sjf.has_exceeded &&
+           2 * waiting->policy.sjf.work_left_us < running->policy.sjf.work_left_us;
 }
 
 /* If the batch is full and none may be displaced, the queue need not be looked at. */

@@ -10,11 +10,15 @@
  *        |  |               |  | |                      still uses it
  *        |  +--recompute----+  | +--swap out--> SWAPPED --swap in--> RUNNING
  *        |                     |
- *        +--parent ended---- FORKING (a choice that waits for its parent's prompt)
+ *        +--else------------ FORKING --parent's prompt computed--> RUNNING
+ *
+ * FORKING: a choice 1 .. n-1 of a request, which waits until choice 0, its parent, has computed the
+ * prompt that they share. It becomes RUNNING then if the batch and the blocks have room for it,
+ * else WAITING.
  *
  * A sequence can be cancelled in any state; it is then ENDED. An ended sequence that a plan under
- * way still uses keeps its blocks and its table slot until that plan is applied; once its last
- * event has been taken too, its state is LINGERING.
+ * way still uses keeps its blocks and its entry in the table until that plan is applied; once its
+ * last event has been taken too, its state is LINGERING.
  *
  * A policy reads this struct. It writes only `policy`, its own notes.
  */
@@ -57,10 +61,29 @@ struct urgency {
     int64_t expires_us; /* absolute; past it the request ends with FINISH_EXPIRED */
 };
 
-/* Per-sequence memory of the policy. Each policy_X.c says what it stores in which field. */
-struct policy_notes {
-    int64_t a, b;
-    uint32_t level, mark;
+/* Per-sequence memory of the policy: a scheduler has one policy, so one member is in use. A policy
+ * that is not listed stores nothing. Zeroed at submission. */
+union policy_notes {
+    struct {
+        int64_t used_us;   /* compute time in its queue */
+        int64_t joined_us; /* when it joined its queue */
+        uint32_t level;    /* its queue, 0 is the first */
+        bool is_preempted;
+    } mlfq;
+    struct {
+        int64_t answer_tokens; /* predicted */
+        int64_t work_left_us;  /* predicted */
+        bool has_exceeded;     /* its answer is longer than predicted */
+        bool is_counted;       /* in the state's exceeded_count */
+    } sjf;
+    struct {
+        int64_t latest_start_us; /* of its prompt, to meet the target */
+        bool is_hopeless;        /* it can no longer meet the target */
+    } deadline;
+    struct {
+        int64_t start_tag; /* without later charges */
+        int64_t service;   /* that the tags count for it */
+    } fair;
 };
 
 struct sched_seq {
@@ -77,7 +100,7 @@ struct sched_seq {
     int64_t last_token_us;
     int64_t key; /* policy->key at the last event */
 
-    struct policy_notes policy;
+    union policy_notes policy;
     int64_t arrived_us, admitted_us, first_token_us;
     seq_idx next; /* in the scheduler's lists */
     uint32_t preempt_count;
@@ -93,8 +116,10 @@ struct sched_seq {
     struct urgency urgency;
 };
 
-/* Tokens still to be computed before the next one can be sampled. */
+/* Tokens still to be computed before the next one can be sampled: 1 for a sequence that decodes. */
 static inline uint32_t seq_left(const struct sched_seq *s) { return s->total - s->computed; }
+/* More than one token is left to compute. Also true while an answer is recomputed after a
+ * preemption; false for a prompt with one token left. */
 static inline bool seq_is_prefilling(const struct sched_seq *s) { return seq_left(s) > 1; }
 static inline uint32_t seq_generated(const struct sched_seq *s) {
     return s->total - s->prompt_tokens;

@@ -10,9 +10,10 @@
 static bool is_starving(const struct world *w, const struct sched_seq *seq) {
     if (w->policy != sched_policy_find("mlfq")) return false;
     bool waits = seq->state == SEQ_WAITING || seq->state == SEQ_SWAPPED;
-    int64_t since_us = seq->policy.b > seq->last_token_us ? seq->policy.b : seq->last_token_us;
+    int64_t since_us = seq->policy.mlfq.joined_us;
+    if (since_us < seq->last_token_us) since_us = seq->last_token_us;
     int64_t starve_us = (int64_t)(w->knobs->mlfq_starve_ms * 1000);
-    return waits && seq->policy.level > 0 && w->began_us > since_us + starve_us;
+    return waits && seq->policy.mlfq.level > 0 && w->began_us > since_us + starve_us;
 }
 
 /* A plan fires a bounded number of timers, so some may be a few turns late. */

@@ -30,9 +30,9 @@ static void test_a_request_joins_the_queue_whose_quantum_covers_its_prompt(void 
     struct sched_options o = options(4);
     world_open(&w, &o);
     seq_idx small = submit(&w, 10, 4), large = submit(&w, 250, 4), huge = submit(&w, 2000, 4);
-    assert_int_equal(sched_seq_at(w.s, small)->policy.level, 0); /* 0.2 ms */
-    assert_int_equal(sched_seq_at(w.s, large)->policy.level, 2); /* 2.6 ms: quantum 4 ms */
-    assert_int_equal(sched_seq_at(w.s, huge)->policy.level, 4);  /* the last takes all */
+    assert_int_equal(sched_seq_at(w.s, small)->policy.mlfq.level, 0); /* 0.2 ms */
+    assert_int_equal(sched_seq_at(w.s, large)->policy.mlfq.level, 2); /* 2.6 ms: quantum 4 ms */
+    assert_int_equal(sched_seq_at(w.s, huge)->policy.mlfq.level, 4);  /* the last takes all */
     world_close(&w);
 }
 
@@ -46,7 +46,7 @@ static void test_a_request_moves_down_when_its_quantum_is_used_up(void **state) 
     while (w.live_count > 0) {
         assert_true(world_step(&w));
         if (w.live_count == 0) break;
-        uint32_t level = sched_seq_at(w.s, i)->policy.level;
+        uint32_t level = sched_seq_at(w.s, i)->policy.mlfq.level;
         assert_true(level == last || level == last + 1);
         steps_in_level[level]++;
         last = level;
@@ -104,7 +104,7 @@ static void test_a_request_that_waits_too_long_moves_to_the_first_queue(void **s
     submit(&w, 8, 300);
     assert_true(world_step(&w));
     seq_idx i = submit(&w, 250, 4);
-    assert_int_equal(sched_seq_at(w.s, i)->policy.level, 2);
+    assert_int_equal(sched_seq_at(w.s, i)->policy.mlfq.level, 2);
     int64_t came_us = w.now_us;
     const struct world_request *r = world_last(&w);
     while (r->is_live) assert_true(world_step(&w));

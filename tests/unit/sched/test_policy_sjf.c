@@ -35,12 +35,13 @@ static void test_answers_are_predicted_from_similar_prompts(void **state) {
     struct sched_options o = options(4);
     world_open(&w, &o);
     seq_idx first = submit(&w, TERSE_PROMPT, 3);
-    assert_int_equal(sched_seq_at(w.s, first)->policy.a, MAX_TOKENS / 2); /* nothing is known */
+    assert_int_equal(sched_seq_at(w.s, first)->policy.sjf.answer_tokens,
+                     MAX_TOKENS / 2); /* nothing is known */
     world_drain(&w, 1000);
     teach(&w);
     seq_idx terse = submit(&w, TERSE_PROMPT + 20, 3), chatty = submit(&w, CHATTY_PROMPT + 3, 150);
-    assert_in_range(sched_seq_at(w.s, terse)->policy.a, 3, 5);
-    assert_in_range(sched_seq_at(w.s, chatty)->policy.a, 145, 155);
+    assert_in_range(sched_seq_at(w.s, terse)->policy.sjf.answer_tokens, 3, 5);
+    assert_in_range(sched_seq_at(w.s, chatty)->policy.sjf.answer_tokens, 145, 155);
     world_close(&w);
 }
 
