@@ -35,9 +35,9 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx);
 /* Everything written before it by any thread of the pool is visible after it to all. */
 void pool_barrier(struct pool *p);
 
-/* The same, and before any thread continues, the last thread to arrive calls `fn`, which sees what
- * all have written and whose writes all see: a small piece of work for one thread costs no barrier
- * of its own. Returns whether this thread was the last. */
+/* A barrier at which the last thread to arrive calls `fn` before any thread continues. `fn` sees
+ * everything that was written before the barrier, and all threads see what it writes. So a small
+ * piece of work for one thread needs no second barrier. True for the thread that was the last. */
 typedef void pool_then_fn(void *ctx);
 bool pool_barrier_then(struct pool *p, pool_then_fn *fn, void *ctx);
 

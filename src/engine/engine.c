@@ -45,7 +45,7 @@ struct engine {
     struct sched_options sched_options;
     struct flight flights[FLIGHTS]; /* a ring: flight_count of them from flight_first on */
     uint32_t flight_first, flight_count;
-    bool is_draining; /* no plan is made before all flights are collected */
+    bool is_draining; /* no plan is made before all flights are collected (plan.wants_drain) */
     struct mailbox *mailbox;
     struct record_ring *records;
     struct request_bounds bounds;
@@ -198,7 +198,7 @@ static void hide_answer(const struct choice *c, struct sched_event *event) {
     if (event->finish == FINISH_STOP) event->finish = FINISH_LENGTH;
 }
 
-/* One event per sequence that moved. */
+/* Publish the new tokens and the ends of all sequences that have any. */
 static void outbox_publish(struct engine *e, int64_t now_us) {
     struct sched_event event;
     while (sched_next_event(e->sched, &event)) {
@@ -319,7 +319,8 @@ static bool submit_next(struct engine *e, int64_t now_us) {
     return true;
 }
 
-/* Wait for the oldest plan under way and let its results take effect. */
+/* Take the result of the oldest plan under way and apply it. A device of depth 0 has computed it in
+ * submit; one of depth 1 is waited for here. */
 static enum status collect_oldest(struct engine *e) {
     struct flight *f = flight_at(e, 0);
     struct step_result result;
@@ -336,7 +337,7 @@ static enum status collect_oldest(struct engine *e) {
     e->step_err = f->err;
     e->is_draining = (e->is_draining || st != ST_OK) && e->flight_count > 0;
     keep_numbers(e, &f->plan); /* before clients act on what they see        */
-    outbox_publish(e, now_us); /* one event per sequence that moved          */
+    outbox_publish(e, now_us); /* new tokens and ends, to the clients        */
     f->sched_us += clock_now(&clock_real);
     record_step(e, f, st, clock_now(e->clock));
     return st;

@@ -1,6 +1,6 @@
 /* engine/mailbox.c - see engine/mailbox.h for the contract.
  *
- * One lock for each direction; what is done under it takes nanoseconds for each choice.
+ * One lock for each direction. A thread holds it only to link or unlink requests and choices.
  */
 #include "engine/mailbox.h"
 
@@ -14,7 +14,7 @@
 struct submitted {
     struct request *first, *last;
     uint64_t choices; /* of those in the list */
-    uint64_t line;    /* choices that wait with the engine: what it said, and took since */
+    uint64_t taken;   /* choices that wait in the engine: the last set_waiting, and taken since */
     uint64_t max;
 };
 
@@ -73,8 +73,8 @@ static void push_output(struct outbox *outbox, struct choice *c) {
     outbox->last = c;
 }
 
-/* What was posted goes out, but for what is out there already: its client has not looked yet and
- * will see everything when it does. */
+/* Move the posted choices to the outbox. A choice that is still there from an earlier step is not
+ * added again: its client reads all new tokens when it takes the choice. */
 static void hand_over(struct mailbox *m, output_hook **hook, void **hook_ctx) {
     struct choice *c = m->posted.first, *again = NULL;
     m->posted = (struct posted){0};
@@ -119,7 +119,7 @@ void mailbox_destroy(struct mailbox *m) {
 enum status mailbox_submit(struct mailbox *m, struct request *r) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);
-    uint64_t waiting = s->choices + s->line;
+    uint64_t waiting = s->choices + s->taken;
     bool has_room = waiting == 0 || waiting + r->n <= s->max;
     if (has_room) {
         request_ref(r);
@@ -165,7 +165,7 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
         s->first = r->next_submitted;
         if (!s->first) s->last = NULL;
         s->choices -= r->n;
-        s->line += r->n;
+        s->taken += r->n;
     }
     pthread_mutex_unlock(&m->in_lock);
     return r;
@@ -173,13 +173,13 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
 
 void mailbox_set_waiting(struct mailbox *m, uint32_t choices) {
     pthread_mutex_lock(&m->in_lock);
-    m->submitted.line = choices;
+    m->submitted.taken = choices;
     pthread_mutex_unlock(&m->in_lock);
 }
 
 uint32_t mailbox_waiting(struct mailbox *m) {
     pthread_mutex_lock(&m->in_lock);
-    uint64_t waiting = m->submitted.choices + m->submitted.line;
+    uint64_t waiting = m->submitted.choices + m->submitted.taken;
     pthread_mutex_unlock(&m->in_lock);
     return (uint32_t)waiting;
 }

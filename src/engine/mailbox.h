@@ -5,10 +5,10 @@
  * holds choices with new tokens or a finish reason that the client has not taken yet. A request is
  * in the list of cancellations at most once and a choice in the outbox at most once. All are linked
  * lists through the requests themselves, so nothing is allocated and nothing can overflow. The
- * engine collects the choices that moved in a step in a list of its own and hands the list over at
- * the end of the step, so it takes the lock once per step.
+ * engine collects the choices with new output of a step in a list of its own and hands the list
+ * over at the end of the step, so it takes the lock once per step.
  *
- * Lifetime: init with the engine, deinit after its thread has ended. Thread: any.
+ * Lifetime: created with the engine, destroyed after its thread has ended. Thread: any.
  */
 #ifndef ENGINE_MAILBOX_H
 #define ENGINE_MAILBOX_H
@@ -30,13 +30,14 @@ enum status mailbox_submit(struct mailbox *m, struct request *r);
 /* Bit i of `choices`: choice i. The first reason given for a choice wins. */
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
 
-/* The engine. One request, or NULL; the references move to the caller. A request whose choices are
- * cancelled for several reasons comes once for each. */
+/* The engine: the next submitted request, or NULL. Its reference moves to the caller. */
 struct request *mailbox_take_submitted(struct mailbox *m);
 /* After each step: so many of the choices that were taken still wait for a slot in the batch. */
 void mailbox_set_waiting(struct mailbox *m, uint32_t choices);
 /* Any thread: choices that wait, in the inbox or taken. */
 uint32_t mailbox_waiting(struct mailbox *m);
+/* The engine: the next cancelled request, or NULL. Its reference moves to the caller. A request
+ * whose choices are cancelled for several reasons is returned once for each reason. */
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why);
 /* Sleep until something arrives, wake is called, or `timeout_us` (negative: no limit) is over. */
@@ -52,8 +53,8 @@ void mailbox_flush(struct mailbox *m);
 typedef void output_hook(void *ctx);
 void mailbox_set_hook(struct mailbox *m, output_hook *hook, void *ctx);
 
-/* Clients: the next choice that moved, with a reference to its request that the caller releases;
- * NULL when `timeout_us` is over (0: at once). */
+/* Clients: the next choice with new output, with a reference to its request that the caller
+ * releases; NULL when `timeout_us` is over (0: at once). */
 struct choice *mailbox_take_output(struct mailbox *m, int64_t timeout_us);
 /* The same for up to `max` of them at once, without waiting; returns how many. */
 uint32_t mailbox_take_outputs(struct mailbox *m, struct choice **out, uint32_t max);

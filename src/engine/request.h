@@ -5,8 +5,8 @@
  * neither the engine nor other clients, and no queue can overflow.
  *
  * Lifetime: request_create; the client and the engine each hold a reference, request_unref.
- * Thread: tokens[] up to `ready` may be read by the client after it has seen `ready` (acquire;
- * the engine stores it with release); everything else says who owns it.
+ * Thread: the client loads `ready` (acquire; the engine stores it with release) and may then read
+ * tokens[0 .. ready). The comments below name the owner of every other field.
  */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
@@ -91,7 +91,7 @@ struct request {
     int32_t *ends; /* every token that ends a choice; NULL: none */
     uint32_t end_count;
     /* Log-probabilities of the prompt's tokens, [prompt_tokens]; entry 0 is not set. NULL: not
-     * wanted. prompt_tops: the same with the likeliest tokens. Complete when choice 0 has a token
+     * wanted. prompt_tops: the same with the most likely tokens. Complete when choice 0 has a token
      * or has ended without a failure. */
     struct token_logprob *prompt_logprobs;
     struct sample_result *prompt_tops;

@@ -29,8 +29,8 @@ struct weight_cache_options {
     bool verify;        /* look at every checksum of an image */
 };
 
-/* *out is NULL if there is no cache or the device keeps no images; so may be every argument
- * below. ST_NOMEM. */
+/* *out is NULL if there is no cache or the device keeps no images; the functions below accept NULL.
+ * ST_NOMEM. */
 enum status weight_cache_open(struct weight_cache **out, const struct weight_cache_options *options,
                               const struct model_file *file, const struct device *device,
                               struct err *err);

@@ -6,7 +6,7 @@
  *     prepare          every weight, once
  *     program_create   a tape, checked, with the device's own scratch memory for it
  *     submit           a step of a program: KV moves, rows, sampling; may return before it has run
- *     collect          what came of the oldest step that was submitted to the program
+ *     collect          the result of the oldest step that was submitted to the program
  *
  * Steps run in the order of their submits, whatever program they belong to. A step's moves and
  * rows see all that the steps before it have written.
@@ -43,11 +43,11 @@ struct program_options {
     const struct kv_space *kv; /* by KV group; copied; NULL for an encoder */
     uint32_t kv_group_count;
     struct step_sizes sizes; /* of the largest step */
-    uint32_t slot_count; /* token slots: places on the device, one per sequence, that keep the token
-                                sampled last (step_token_at); 0: the output is never sampled from */
+    uint32_t slot_count;     /* places on the device, one per sequence, for the token sampled last
+                            (step_token_at); 0: the output is never sampled from */
 };
 
-/* What came of a step. Valid until the next submit to the same program. */
+/* The result of a step. Valid until the next submit to the same program. */
 struct device_result {
     const struct row_output *outputs; /* [output_count]; NULL if step.hands_over */
     uint32_t output_count;
@@ -118,8 +118,8 @@ typedef void device_watch_fn(void *ctx, const struct device_run *run,
 
 /* For `jitney profile`: where time goes, and what the device could do at best. */
 struct device_profiler {
-    /* Have `fn` called behind every run, on the thread that submitted it, with where its time
-     * went; NULL ends it. Costs nothing while there is no callback. ST_NOMEM. */
+    /* Call `fn` after every run, on the thread that submitted it, with the times of its ops. NULL
+     * ends that. Costs nothing while there is no callback. ST_NOMEM. */
     enum status (*watch)(void *self, device_watch_fn *fn, void *ctx);
 
     /* Measure the ceilings. Takes a second or so. */

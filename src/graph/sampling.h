@@ -1,4 +1,4 @@
-/* graph/sampling.h - what a device does with the logits of one output row, and what came of it.
+/* graph/sampling.h - what a device does with the logits of one output row, and the result.
  *
  * The description is plain numbers, so it can be copied to any device. From the same logits every
  * device computes the same result, bit for bit: exp and log are those of base/fmath.h, sums are of
@@ -11,7 +11,7 @@
  * 2. Logprobs, of the model's own distribution: before edits, deny and temperature. With l the
  *    logits and e as below for a temperature of 1,
  *    logprob = (float)((double)l - (double)max l - fm_log_d((double)sum e / 2^39)); minus infinity
- *    where l is. The likeliest are the first in rank, without those of minus infinity.
+ *    where l is. The top logprobs are the first in rank, without those of minus infinity.
  *
  * 3. Edits, in the order of the list, each for one token: l = (l > 0 ? l / scale : l * scale)
  *    + add, then as in 1, and a NaN becomes minus infinity. An `add` of minus infinity forbids the
@@ -39,12 +39,13 @@
  * A row's result depends on its logits, its description and the pending token, on nothing else.
  *
  * Pending token: a step may be described before the previous step has sampled. The device then
- * reads the missing token from `slot` and applies the penalties to it. If one of the first
- * `seen_count` edits is for this token, that edit uses `add_again` instead of `add`. If none is,
- * the device applies an extra edit (fresh_scale, fresh_add) to this token, after the first
- * `seen_count` edits and before the others. If the row that should have sampled the token failed,
- * the slot is empty, and a row with is_pending fails. A row without it that takes the slot's token
- * as its input has an undefined result, which the caller ignores.
+ * reads the missing token from `slot`, the place of the sequence's last token, and applies the
+ * penalties to it. If one of the first `seen_count` edits is for this token, that edit uses
+ * `add_again` instead of `add`. If none is, the device applies an extra edit (fresh_scale,
+ * fresh_add) to this token, after the first `seen_count` edits and before the others. If the row
+ * that should have sampled the token failed, the slot is empty, and a row with is_pending fails. A
+ * row without it that takes the slot's token as its input has an undefined result, which the caller
+ * ignores.
  */
 #ifndef GRAPH_SAMPLING_H
 #define GRAPH_SAMPLING_H
@@ -75,7 +76,7 @@ struct sampling {
     bool is_pending; /* DRAW: the token at `slot`, from the step before, counts in the edits */
     int32_t token;   /* SCORE: the one that is given */
 
-    float temperature; /* DRAW: 0 is the likeliest token, and the cuts below do not apply */
+    float temperature; /* DRAW: 0: the most likely token, and the cuts below do not apply */
     uint32_t top_k;    /* 0: off */
     float top_p;       /* 1: off */
     float min_p;       /* 0: off */
@@ -86,7 +87,7 @@ struct sampling {
     float fresh_scale, fresh_add;
     uint32_t deny_first; /* word of the step's deny masks; SAMPLING_NONE: nothing is denied */
 
-    bool wants_logprob; /* of the token, and of the `top_count` likeliest */
+    bool wants_logprob; /* of the token, and of the `top_count` most likely */
     uint32_t top_count; /* at most TOP_LOGPROBS_MAX */
 };
 
@@ -98,11 +99,11 @@ struct token_logprob {
 
 struct sample_result {
     struct token_logprob chosen;
-    uint32_t top_count; /* the likeliest first */
+    uint32_t top_count; /* the most likely first */
     struct token_logprob top[TOP_LOGPROBS_MAX];
 };
 
-/* What came of one output row. */
+/* The result of one output row. */
 struct row_output {
     bool failed; /* the logits hold a NaN, or nothing was allowed: `sample` means nothing */
     struct sample_result sample;

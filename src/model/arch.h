@@ -1,8 +1,8 @@
 /* model/arch.h - what an architecture has to know.
  *
- * A plug: one file arch_X.c each, listed in arch_list.c. An architecture reads the numbers that
- * are special to it, says where its weights go by other names than usual, and writes its
- * forward pass with the blocks of model/blocks.h.
+ * A plug: one file arch_X.c each, listed in arch_list.c. An architecture reads the
+ * hyperparameters that only it has, lists the weights whose names differ from the usual ones, and
+ * writes its forward pass with the functions of model/blocks.h.
  */
 #ifndef MODEL_ARCH_H
 #define MODEL_ARCH_H

@@ -1,13 +1,14 @@
-/* sample/sampler.h - what a sequence wants of its next token, as a description for a device.
+/* sample/sampler.h - the sampling state of one sequence, and the description of its next draw.
  *
- * A sampler holds the settings of one sequence and remembers what they need of its tokens.
- * Before a step it writes down what is to be done with the logits of one row (graph/sampling.h
- * defines it exactly): numbers to change, tokens to forbid, temperature, cuts, seed and position.
- * A device does it, without asking back. The random number depends only on the seed and on the
- * absolute position of the token in its sequence, never on who shares the batch.
+ * A sampler does not sample: the device does. A sampler holds the settings of one sequence and
+ * counts the tokens that penalties need. Before a step it writes a description of what the device
+ * does with the logits of one row (graph/sampling.h defines it exactly): logits to change, tokens
+ * to forbid, temperature, top-k and the like, seed and position. The random number depends only on
+ * the seed and on the absolute position of the token in its sequence, never on the rest of the
+ * batch.
  *
- * A step can be described before the token in front of it is known; the description then has
- * what any token would make of it.
+ * A draw can be described before the token at the position before it is known. The description then
+ * says what the device changes for that token, whichever it is ("Pending token", graph/sampling.h).
  *
  * Lifetime: create per sequence, destroy. Thread: its owner. Memory: a few hundred bytes, and
  * with penalties some 30 for each token of the window, all taken by create; nothing later
@@ -77,7 +78,7 @@ void sampler_destroy(struct sampler *s); /* NULL is fine */
 /* What its draws depend on beside logits, settings and position; 0 if it draws nothing. */
 uint64_t sampler_seed(const struct sampler *s);
 
-/* Tell it a token of the context (prompt tokens first, then each chosen one), for penalties. */
+/* Add a token of the context (prompt tokens first, then each chosen one) to the penalties. */
 void sampler_accept(struct sampler *s, int32_t token);
 
 /* The prompt is over: what is accepted from here on is the answer. */
@@ -97,14 +98,14 @@ uint32_t sampler_edits_max(const struct sampler *s);
  * mask are appended to the tables; the slot is left to the caller. ST_FULL: they do not fit, and
  * neither the tables nor `out` have changed.
  *
- * is_pending: the token at position - 1 has been asked for and is not accepted yet. The result is
- * what accepting it and describing then would lead to, whatever it turns out to be. out->is_pending
- * is set only if that token matters. */
+ * is_pending: the token at position - 1 is being sampled and not accepted yet. The device then
+ * samples as if the token had been accepted before this call. out->is_pending is set only if the
+ * token makes a difference (penalties). */
 enum status sampler_describe(const struct sampler *s, uint64_t position, bool is_pending,
                              struct sampling_tables *tables, struct sampling *out);
 
-/* The same for a token that is given: how likely the model finds it, and the likeliest ones. It has
- * no edits. */
+/* The same for a token that is given: its log-probability, and the most likely tokens. It has no
+ * edits. */
 void sampler_describe_score(const struct sampler *s, int32_t token, struct sampling *out);
 
 #endif

@@ -1,4 +1,7 @@
-/* sched/policy_list.c - every scheduling policy, in the order --help lists them. */
+/* sched/policy_list.c - every scheduling policy, in the order in which "jitney knobs" lists them.
+ *
+ * The first is the default of the C library.
+ */
 #include <string.h>
 
 #include "sched/policy.h"

@@ -119,8 +119,8 @@ struct sched_stats {
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
     uint64_t ahead_plans;  /* made while another was under way, without empty ones */
     uint64_t dropped_rows; /* of sequences that had ended or are recomputed, without failed rows */
-    /* Token slots of held blocks (of reserved blocks if the policy reserves) and how many of them
-     * hold a token, summed over steps; waste = 1 - used / held. */
+    /* Token positions in held blocks (in reserved blocks if the policy reserves) and how many of
+     * them hold a token, summed over steps; waste = 1 - used / held. */
     uint64_t held_slots, used_slots;
     uint64_t heap_moves; /* entries moved in the heaps since create: the cost of the queues */
     struct kv_cache_stats kv;

@@ -38,7 +38,7 @@ struct sched {
     struct seq_heap queue;      /* WAITING and SWAPPED, by policy key */
     struct seq_heap by_arrival; /* WAITING, by arrival */
     struct seq_heap timers;     /* by time */
-    struct seq_heap prompts;    /* RUNNING in their prompts, by policy key; scratch of one plan */
+    struct seq_heap prompts;    /* RUNNING and prefilling, by policy key; scratch of one plan */
     seq_idx *running;           /* RUNNING, in any order; max_seqs elements */
     uint32_t decode_start;      /* the element with which the next plan starts its decodes */
     seq_idx oldest_running;     /* the running one that was submitted first; SEQ_NONE: none runs */

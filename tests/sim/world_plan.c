@@ -134,8 +134,8 @@ static void check_preempted(struct world *w, const struct plan *plan) {
 
 /* ---- the order of the queue ---- */
 
-/* Does `waiting` come before `admitted` by what the policy promises? An idea of its own, where
- * the policy's order is simple; else the keys that the scheduler asked for. */
+/* Does `waiting` come before `admitted` in the policy's order? Where that order is simple it is
+ * computed here from the sequences; otherwise the keys that the scheduler holds are compared. */
 static bool comes_before(const struct world *w, const struct sched_seq *waiting,
                          const struct sched_seq *admitted) {
     if (w->policy->key == fcfs_key) return waiting->arrived_us < admitted->arrived_us;

@@ -6,7 +6,7 @@
  * the queries of all their heads that share a KV head pass through the kernel a batch at a
  * time, so that keys and values are read once for a batch. Where there are many rows, threads
  * claim such rows with the heads of a KV head, first of the rows that are theirs in the ops around
- * this one, then of the others', so that a disturbed processor holds nobody up.
+ * this one, then of the others', so that a disturbed processor delays no other.
  * Where there are too few items for the threads and the context is long, the items are (rows,
  * segment, batch) instead; each leaves its parts, and once all are there the parts of a head
  * are joined in rising order. The bits are the same every way.

@@ -175,7 +175,7 @@ static void act_items(const struct cpu_run *x, const struct op_act *a, const str
 }
 
 /* Of many rows, a thread takes its own, a few at a time, and then what others have not come to, so
- * that a disturbed processor holds nobody up. */
+ * that a disturbed processor delays no other. */
 void op_act_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_act *a = &op->act;
     struct act_mats m = act_mats(x, a);

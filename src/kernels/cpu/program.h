@@ -1,8 +1,8 @@
-/* kernels/cpu/program.h - a tape on the CPU: its plan, its scratch memory, and its steps.
+/* kernels/cpu/program.h - a tape on the CPU: its stages, its scratch memory, and its steps.
  *
  * A submit runs the step to its end: KV moves, then the walk along the tape by all threads of the
  * pool, then sampling, shared out over the same threads. So a step has run when submit returns, and
- * collect hands over what is there.
+ * collect only returns its result.
  *
  * Lifetime: create, submit and collect in turn, destroy. Thread: the device's caller.
  */

@@ -32,7 +32,7 @@ struct workspace_rope {
     const float *freqs;
     float factor;
     uint32_t pair_count;
-    size_t first; /* in floats, of the plan's tables */
+    size_t first; /* offset into `tables`, in floats */
 };
 
 struct workspace {
@@ -61,8 +61,8 @@ void workspace_destroy(struct workspace *p); /* NULL is fine */
 /* Before a run, on one thread: nothing is claimed. */
 void workspace_reset_claims(struct workspace *p);
 
-/* With fewer rows, claiming work costs more than it saves; about how many claims, or pieces, make a
- * thread's share; and how many of few rows. */
+/* With fewer rows than CLAIM_ROWS_MIN, claiming work costs more than it saves. Work is cut so that
+ * a thread does about CLAIMS_PER_THREAD claims or pieces; TAKES_PER_THREAD with few rows. */
 enum { CLAIM_ROWS_MIN = 32, CLAIMS_PER_THREAD = 8, TAKES_PER_THREAD = 4 };
 
 /* The next unit of an op's work that no thread has taken yet in this run; counts on past the last
@@ -73,16 +73,16 @@ uint32_t workspace_claim(const struct workspace *p, uint32_t op_idx);
 /* Pieces of one thread's share at most. */
 enum { WORKSPACE_PIECES_MAX = (1 << 16) - 1 };
 
-/* Where a thread should do what is its own, a stream through memory or rows in its caches: every
- * thread has a share of the op's work and takes it piece by piece; a thread that is done takes from
- * the shares of others. The next piece of `owner`'s share; `pieces` if none is left. Orders
- * nothing, like a claim. */
+/* Work stealing, for ops where a thread's own share is cheaper for it than another's (weights that
+ * it streams, rows in its caches). Every thread has a share of the op's work and takes it piece by
+ * piece; a thread that has finished takes pieces from the shares of others. Returns the next piece
+ * of `owner`'s share; `pieces` if none is left. Orders nothing, like a claim. */
 uint32_t workspace_take(const struct workspace *p, uint32_t op_idx, uint32_t owner,
                         uint32_t pieces);
 
-/* Of an op's shares, at most `shares` of which have pieces, some have pieces left: one look where
- * asking each would be one for every thread, mostly for nothing. May say yes a moment longer, and
- * to the end where fewer have pieces. */
+/* Does any of an op's shares have pieces left? `shares`: how many have pieces at the start. One
+ * load, instead of one for the share of every thread. May be true a moment too long, and stays true
+ * if fewer than `shares` shares had pieces. */
 bool workspace_has_left(const struct workspace *p, uint32_t op_idx, uint32_t shares);
 
 /* With few rows an activation follows its product without a barrier: the thread that finishes the

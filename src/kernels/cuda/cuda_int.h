@@ -54,7 +54,7 @@ struct cuda_device {
     struct cuda_blas *blas; /* NULL: our own kernels do all products */
     struct cuda_weight *weights;
     struct cuda_upload *upload;       /* while weights are copied; NULL: not needed yet */
-    struct cuda_watch *watch;         /* NULL: nobody does */
+    struct cuda_watch *watch;         /* NULL: no callback is set */
     size_t weight_bytes, other_bytes; /* taken so far; other: KV and scratch */
 };
 
@@ -112,7 +112,7 @@ struct cuda_plan {
     bool is_half_only;              /* the result is wanted in that form alone */
     bool has_x;                     /* a product: scratch->x holds its input already */
     uint8_t half_to, x_from;        /* which of scratch->x `half` goes to, and `has_x` means */
-    bool gates; /* a product of few rows can do the act behind it, whose input nobody else reads */
+    bool gates; /* a product of few rows can do the act behind it, whose input no other op reads */
 };
 
 /* A step on its way: the tables are the card's copies. */
