@@ -58,7 +58,7 @@ def test_the_walk_is_short(calls):
     (r"^(\| \d+ \| `)(engine/engine.c:engine_)main(`)", r"\1\2stop\3",
      "engine/engine.c:engine_stop is listed and is not a hop"),
     (r"^(\| \d+ \| `net/conn.c:\w+` \| `)\w+(`)", r"\1conn_nobody\2", "listed as ('conn_nobody'"),
-    (r"^(\| \d+ \| `sched/\S+ \| [^|]* \|) engine \|", r"\1 I/O loop |", "'I/O loop'), traced as"),
+    (r"^(\| \d+ \| `sched/\S+ \| [^|]* \|) engine \|", r"\1 I/O thread |", "'I/O thread'), traced as"),
 ])
 def test_a_page_that_is_wrong_in_one_place_is_refused(calls, tmp_path, pattern, text, words):
     status, output = compare(calls, changed(tmp_path, pattern, text))
