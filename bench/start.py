@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures how long `jitney serve` takes until it is ready, with and without kept weights.
+"""Measures how long `jitney serve` takes until it is ready, with and without cached weights.
 
 usage: start.py [--rounds 5] [JITNEY] MODEL
 
 Makes a cache folder of its own, starts a server there that keeps its weights, and then takes turns:
-warm (from the kept weights), warm with --verify, cold (weights are packed; the model file is in
+warm (from the cached weights), warm with --verify, cold (weights are packed; the model file is in
 memory). Prints wall time from the start of the process to the line that says ready, and resident
 memory there (VmRSS) and at its peak (VmHWM). On a machine with other work, `chrt -f 10` before it
 keeps that from counting.

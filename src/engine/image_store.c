@@ -165,7 +165,7 @@ static enum status check_room(const char *dir, const struct room *r, uint64_t by
     if (!fits_cap(r, bytes))
         return err_set(
             err, ST_FULL,
-            "%s: %llu MiB, but kept weights may take %llu MiB in all (weights-cache-max)", dir,
+            "%s: %llu MiB, but cached weights may take %llu MiB in all (weights-cache-max)", dir,
             (unsigned long long)(bytes >> 20), (unsigned long long)(r->max_bytes >> 20));
     if (!image_store_disk_fits(r->disk_bytes, r->free_bytes, bytes))
         return err_set(err, ST_FULL,

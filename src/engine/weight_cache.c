@@ -60,7 +60,7 @@ static void put_files(struct buf *key, const struct model_file *file) {
 
 static enum status check_key(const struct buf *key, struct err *err) {
     if (buf_status(key) == ST_OK) return ST_OK;
-    return err_set(err, ST_NOMEM, "out of memory for the key of kept weights");
+    return err_set(err, ST_NOMEM, "out of memory for the key of cached weights");
 }
 
 static enum status make_key(struct weight_cache *c, const struct model_file *file,
@@ -99,7 +99,7 @@ static enum status fill(struct weight_cache *c, const struct weight_cache_option
                         const struct model_file *file, struct err *err) {
     buf_init(&c->key, KEY_BYTES_MAX);
     c->dir = mem_dup(o->dir, strlen(o->dir));
-    if (!c->dir) return err_set(err, ST_NOMEM, "out of memory for kept weights");
+    if (!c->dir) return err_set(err, ST_NOMEM, "out of memory for cached weights");
     c->store = (struct image_store){
         .dir = c->dir, .max_bytes = o->max_bytes, .is_private = is_private(file)};
     TRY(make_key(c, file, err));
@@ -115,7 +115,7 @@ enum status weight_cache_open(struct weight_cache **out, const struct weight_cac
     *out = NULL;
     if (!options->dir || !device->images) return ST_OK;
     struct weight_cache *c = mem_zalloc(sizeof(*c));
-    if (!c) return err_set(err, ST_NOMEM, "out of memory for kept weights");
+    if (!c) return err_set(err, ST_NOMEM, "out of memory for cached weights");
     c->device = *device;
     enum status st = fill(c, options, file, err);
     if (st == ST_OK)

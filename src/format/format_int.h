@@ -1,8 +1,8 @@
 /* format/format_int.h - what the readers in this folder share; no other folder includes it.
  *
- * A reader is a `struct format`: it opens a path into an empty `struct model_file`, adds the
- * tensors with the functions below, and answers questions about facts with a typed value that
- * model_file.c turns into the getters of format/model_file.h.
+ * A reader is a `struct format`: it opens a path into an empty `struct model_file` and adds the
+ * tensors with the functions below. It returns facts as typed values (struct meta_value); meta.c
+ * builds the getters of format/model_file.h on them.
  */
 #ifndef FORMAT_FORMAT_INT_H
 #define FORMAT_FORMAT_INT_H
@@ -13,7 +13,7 @@
 #include "base/map.h"
 #include "format/model_file.h"
 
-/* A fact with its type. Which of the fields hold depends on `kind`. */
+/* A fact with its type. `kind` decides which fields are valid. */
 struct meta_value {
     enum meta_type kind;
     enum meta_type item_kind; /* META_LIST: of its items */
@@ -30,10 +30,10 @@ struct format {
     const char *name; /* "gguf" */
     enum model_kind kind;
 
-    /* Whether `path`, which exists, is one of these by its looks. */
+    /* Whether `path`, which exists, has this format, by its name or first bytes. */
     bool (*probe)(const char *path);
 
-    /* Fill `f`, whose path is set. On failure close() is called all the same. */
+    /* Fill `f`, whose path is set. close() is called after a failure, too. */
     enum status (*open)(struct model_file *f, struct err *err);
     void (*close)(struct model_file *f); /* frees f->self, which may be NULL */
 
@@ -46,12 +46,12 @@ struct format {
 /* NULL-terminated; format_list.c holds it. */
 extern const struct format *const formats[];
 
-struct beside; /* a document that lies beside the model, read once */
+struct beside; /* a document in the folder of the model, read once */
 
 struct model_file {
     const struct format *format;
     char *path;          /* heap */
-    struct arena *arena; /* names and what else lives as long as the model */
+    struct arena *arena; /* names and other memory that is freed with the model */
     void *self;          /* the reader's own */
 
     struct file_map *maps; /* heap; one for each file */
@@ -72,14 +72,14 @@ struct model_file {
     size_t beside_count;
 };
 
-/* An empty one for `path`, or NULL when out of memory. */
+/* An empty model_file for `path`; NULL: out of memory. */
 struct model_file *model_file_create(const struct format *format, const char *path);
 
 /* Map one more file; the map belongs to `f`. */
 enum status model_file_map(struct model_file *f, const char *path, struct str *bytes,
                            struct err *err);
 
-/* Room for `count` more tensors. `path` is the file that they are in, for the sentence. */
+/* Room for `count` more tensors. `path` is the file that they are in, for the error message. */
 enum status model_file_reserve(struct model_file *f, const char *path, size_t count,
                                struct err *err);
 
@@ -91,18 +91,18 @@ enum status model_file_add(struct model_file *f, const char *path, const struct 
 enum status model_file_skip(struct model_file *f, const char *path, struct str name,
                             const char *why, struct err *err);
 
-/* A name fit to be looked up and shown: UTF-8, no control characters, 1 to `bytes_max`. */
+/* Whether a name is valid: UTF-8, no control characters, 1 to `bytes_max` bytes. */
 bool name_is_sound(struct str name, size_t bytes_max);
 
 enum status no_memory(const char *path, struct err *err);
 
-/* Where a tensor lies in its file. */
+/* The bytes of a tensor in its file. */
 struct extent {
     uint64_t start, end;
     struct str name;
 };
 
-/* Sort by start; ST_BAD with a sentence naming both if two overlap. Empty ones never do. */
+/* Sort by start. ST_BAD: two overlap, and the message names both; empty ones never overlap. */
 enum status extents_sort(const char *path, struct extent *extents, size_t count, struct err *err);
 
 /* The keys of one GGUF file. */
@@ -130,11 +130,11 @@ struct str gguf_facts_key(const struct gguf_facts *fs, size_t i);
 bool gguf_facts_value(const struct gguf_facts *fs, struct str key, struct meta_value *out);
 void gguf_facts_item(const struct meta_value *list, uint64_t i, struct meta_value *out);
 
-/* A name at the cursor. false if it leaves the file, is too long or is not sound. */
+/* A name at the cursor. False: it ends after the file, is too long or invalid. */
 bool gguf_read_name(struct cursor *c, size_t bytes_max, struct str *out);
 
-/* Read a GGUF that lies in memory, which must outlive it; `name` stands for the path in
- * sentences. Tests and fuzzing; a split set is refused. */
+/* Read a GGUF file from memory, which must outlive it; error messages give `name` as its path. For
+ * tests and fuzzing; a split model is refused. */
 enum status gguf_open_memory(struct str bytes, const char *name, struct model_file **out,
                              struct err *err);
 
@@ -142,7 +142,7 @@ enum status gguf_open_memory(struct str bytes, const char *name, struct model_fi
 enum status safetensors_add(struct model_file *f, const char *path, struct str bytes,
                             struct err *err);
 
-/* The same into a model of its own without facts. Tests and fuzzing. */
+/* The same into a new model without facts. For tests and fuzzing. */
 enum status safetensors_open_memory(struct str bytes, const char *name, struct model_file **out,
                                     struct err *err);
 

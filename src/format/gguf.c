@@ -24,15 +24,15 @@
 #include "format/limits.h"
 
 enum {
-    KEY_BYTES_MIN = 8 + 1 + 4 + 1,            /* what the shortest key takes in a file */
-    TENSOR_BYTES_MIN = 8 + 1 + 4 + 8 + 4 + 8, /* and the shortest tensor record */
+    KEY_BYTES_MIN = 8 + 1 + 4 + 1,            /* of the shortest key in a file */
+    TENSOR_BYTES_MIN = 8 + 1 + 4 + 8 + 4 + 8, /* of the shortest tensor record */
     VERSION_MIN = 2,
     VERSION_MAX = 3,
     ALIGNMENT_DEFAULT = 32,
     PATH_BYTES = 4096,
 };
 
-/* The tensor types of ggml by number, also those that are not read, for the sentence. */
+/* The tensor types of ggml by number; types that we do not read are here for error messages. */
 static const char *const tensor_types[] = {
     "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
     "Q5_1",  "Q8_0",       "Q8_1",       "Q2_K",       "Q3_K",     "Q4_K",     "Q5_K",
@@ -57,14 +57,14 @@ static void gguf_item(const struct model_file *f, const struct meta_value *list,
 
 static enum status check_version(const char *path, uint32_t version, struct err *err) {
     if (version >= VERSION_MIN && version <= VERSION_MAX) return ST_OK;
-    /* A small number with its bytes the other way round. */
+    /* A small number with its bytes in reverse order. */
     if (version >= 1u << 16 && (version & 0xFFFF) == 0)
         return err_set(err, ST_BAD, "%s: a big-endian GGUF, expected a little-endian one", path);
     return err_set(err, ST_BAD, "%s: GGUF version %" PRIu32 ", expected %d or %d", path, version,
                    VERSION_MIN, VERSION_MAX);
 }
 
-/* Hold a count from the file against its limit and against the bytes that are left. */
+/* Check a count from the file against its limit and against the bytes that are left. */
 static enum status check_count(const struct gguf_part *p, const char *what, uint64_t count,
                                uint64_t limit, uint32_t bytes_min, struct err *err) {
     if (count > limit)
@@ -170,7 +170,7 @@ static enum status size_tensor(const struct gguf_part *p, struct tensor_info *t,
     return ST_OK;
 }
 
-/* One record. The extent counts from the start of the data, whose place is not known yet. */
+/* One record. The extent is relative to the start of the data, which is not known yet. */
 static enum status read_tensor(struct gguf_part *p, uint64_t i, struct tensor_info *t,
                                struct extent *extent, struct err *err) {
     if (!gguf_read_name(&p->c, LIMIT_TENSOR_NAME_BYTES, &t->name))
@@ -227,7 +227,8 @@ static enum status read_records(struct model_file *f, struct gguf_part *p, struc
 }
 
 static enum status read_tensors(struct model_file *f, struct gguf_part *p, struct err *err) {
-    if (p->tensor_count == 0) return ST_OK; /* a vocabulary alone may lack the padding, too */
+    if (p->tensor_count == 0)
+        return ST_OK; /* a file with a vocabulary and no tensors may end without padding */
     TRY(model_file_reserve(f, p->path, (size_t)p->tensor_count, err));
     struct extent *extents = mem_alloc_array((size_t)p->tensor_count, sizeof(*extents));
     if (!extents) return no_memory(p->path, err);
@@ -245,7 +246,7 @@ static enum status read_part(struct model_file *f, struct gguf_part *p, struct e
     return read_tensors(f, p, err);
 }
 
-/* A fact about the set; absent is 0. */
+/* A fact about the split model; 0 if absent. */
 static enum status split_fact(const struct gguf_part *p, const char *key, uint64_t *out,
                               struct err *err) {
     struct meta_value v;
@@ -309,7 +310,7 @@ static enum status read_further(struct model_file *f, const char *path, uint64_t
     return st;
 }
 
-/* The path of the part after `number` others: the first one's with another number in it. */
+/* The path of part `number`: the path of the first part with another number in it. */
 static bool part_path(const char *first, uint64_t number, uint64_t part_count, char *out) {
     char suffix[64], other[64];
     snprintf(suffix, sizeof(suffix), "-00001-of-%05" PRIu64 ".gguf", part_count);
@@ -351,7 +352,7 @@ static bool gguf_probe(const char *path) {
     if (file_map_open(path, &map, NULL) != ST_OK) return false;
     bool is_gguf = map.len >= 4 && memcmp(map.ptr, "GGUF", 4) == 0;
     file_map_close(&map);
-    return is_gguf || str_ends(str_of(path), STR(".gguf")); /* open then says what is wrong */
+    return is_gguf || str_ends(str_of(path), STR(".gguf")); /* open reports the error */
 }
 
 const struct format format_gguf = {

@@ -1,7 +1,7 @@
 /* format/gguf_facts.c - the keys and values at the head of a GGUF file.
  *
- * Values stay in the mapped file and are read again when asked for; what is built at open is a
- * map from key to place, and for a list of strings a table of where each begins, so that any
+ * Values stay in the mapped file and are read at each call of a getter. Opening builds a map from
+ * key to position, and for each list of strings a table of the strings' positions, so that every
  * item is found in constant time.
  *
  * Entry points: gguf_read_facts, gguf_facts_value, gguf_facts_item, gguf_facts_deinit.
@@ -33,7 +33,7 @@ enum value_type {
 
 static const struct {
     const char *name;
-    uint32_t bytes_min; /* of one value: exactly this, or for a string at least */
+    uint32_t bytes_min; /* of one value; of a string: the minimum */
     enum meta_type kind;
 } value_types[VALUE_COUNT] = {
     [VALUE_U8] = {"u8", 1, META_INT},         [VALUE_I8] = {"i8", 1, META_INT},
@@ -59,7 +59,7 @@ void gguf_facts_deinit(struct gguf_facts *fs) {
     map_destroy(fs->keys);
 }
 
-/* ---- Answering questions about facts ---- */
+/* ---- Getting facts ---- */
 
 static int64_t sign_extend(uint64_t value, uint32_t bytes) {
     uint32_t unused = 64 - 8 * bytes;
@@ -158,7 +158,7 @@ static enum status key_cut_short(const struct gguf_part *p, struct str key, stru
     return bad_key(p, key, "the file ends inside its value, so it is cut short", err);
 }
 
-/* Step over one string; false, with no sentence, if it is too long or leaves the file. */
+/* Skip one string. False, without a message: it is too long or ends after the file. */
 static bool skip_string(struct cursor *c) {
     uint64_t bytes = cursor_u64(c);
     if (bytes > LIMIT_GGUF_STRING_BYTES) return false;
@@ -176,7 +176,7 @@ static enum status check_bools(const struct gguf_part *p, const struct gguf_fact
                                struct err *err) {
     for (size_t i = 0; i < fact->bytes.len; i++)
         if ((uint8_t)fact->bytes.ptr[i] > 1)
-            return bad_key(p, fact->key, "a truth value that is neither 0 nor 1", err);
+            return bad_key(p, fact->key, "a boolean that is neither 0 nor 1", err);
     return ST_OK;
 }
 
@@ -271,7 +271,7 @@ enum status gguf_read_facts(struct gguf_part *p, struct err *err) {
     for (uint32_t i = 0; i < p->key_count; i++) {
         struct gguf_fact *fact = &fs->facts[fs->count];
         enum status st = read_fact(p, fact, err);
-        fs->count++; /* also a half-read one, whose table must be freed */
+        fs->count++; /* also one that was read in part: its table must be freed */
         if (st != ST_OK) return st;
         if (map_put(fs->keys, fact->key, i) != ST_OK) return no_memory(p->path, err);
     }

@@ -36,14 +36,14 @@ struct file_name {
     char text[NAME_BYTES];
 };
 
-/* What a look at the folder found. */
+/* The files that were found in the folder. */
 struct listing {
     struct file_name *names; /* heap; of the files to read */
     size_t count, cap;
     bool has_pickle; /* weights that are not read */
 };
 
-/* ---- Answering questions about facts ---- */
+/* ---- Getting facts ---- */
 
 static enum meta_type kind_of(const struct json *v) {
     switch (json_kind(v)) {
@@ -123,7 +123,7 @@ static enum status add_key(struct model_file *f, struct str key, struct err *err
 }
 
 /* The keys of `map`, those of the maps in it with a dotted prefix. Keys past KEY_BYTES, which
- * no getter can ask for, are left out. Recursion is bounded by `depth`. */
+ * no getter can find, are left out. Recursion is bounded by `depth`. */
 static enum status add_keys(struct model_file *f, const char *prefix, const struct json *map,
                             uint32_t depth, struct err *err) {
     struct json_iter it = json_iter_first(map);
@@ -180,7 +180,7 @@ static int name_cmp(const void *a, const void *b) {
     return strcmp(((const struct file_name *)a)->text, ((const struct file_name *)b)->text);
 }
 
-/* Files whose name begins with "model" push the others out; the order is that of the names. */
+/* If names begin with "model", the other files are not used; the order is that of the names. */
 static void settle_names(struct listing *l) {
     size_t kept = 0;
     for (size_t i = 0; i < l->count; i++)
@@ -200,7 +200,7 @@ static enum status list_folder(const char *path, struct listing *l, struct err *
     return st;
 }
 
-/* A name in the index is a file of this very folder, not a path out of it. */
+/* A name in the index must be a file of this folder, not a path to another folder. */
 static bool is_plain_name(struct str name) {
     return name_is_sound(name, NAME_BYTES - 1) && name.ptr[0] != '.' &&
            !memchr(name.ptr, '/', name.len) && str_ends(name, STR(".safetensors"));
@@ -225,7 +225,7 @@ static enum status list_index(const char *path, const struct json *weights, stru
     return ST_OK;
 }
 
-/* ---- Reading them ---- */
+/* ---- Reading the files ---- */
 
 static enum status read_files(struct model_file *f, const struct listing *l, struct err *err) {
     for (size_t i = 0; i < l->count; i++) {

@@ -1,8 +1,8 @@
-/* format/limits.h - how much a model file may claim.
+/* format/limits.h - limits of the counts and sizes in a model file.
  *
- * One table for all readers. A count is held against its limit, and against what the bytes
- * left in the file could hold, before anything is allocated for it. The numbers leave an
- * order of magnitude above the largest models known; what they keep out is the absurd.
+ * One table for all readers. Before memory is allocated for a count, the reader checks the count
+ * against its limit and against the bytes that are left in the file. The limits are ten times or
+ * more what the largest known models need.
  */
 #ifndef FORMAT_LIMITS_H
 #define FORMAT_LIMITS_H
@@ -19,7 +19,8 @@ enum {
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 * 1000 * 1000, /* as the reference reader has it */
     LIMIT_SAFETENSORS_HEADER_VALUES = 2 << 20,
     LIMIT_SAFETENSORS_HEADER_DEPTH = 8,
-    LIMIT_SAFETENSORS_DIMS = 8, /* of tensors that are passed over; those read have 4 */
+    LIMIT_SAFETENSORS_DIMS =
+        8, /* of tensors that are skipped; a tensor that is read has at most 4 */
 
     LIMIT_TENSOR_NAME_BYTES = 512,
     LIMIT_TENSORS = 262144, /* of a whole model */

@@ -1,7 +1,7 @@
 /* format/meta.c - the typed getters of facts; see format/model_file.h for the contract.
  *
- * A reader says what a fact is (struct meta_value); whether that is what the caller asked for
- * is decided here, once for all kinds of file.
+ * A reader returns a fact with its type (struct meta_value); the getters here compare the type with
+ * the one that the caller expects, for all kinds of file.
  */
 #include <math.h>
 
@@ -17,7 +17,7 @@ static const char *kind_name(enum meta_type kind) {
     case META_NONE:
         return "nothing";
     case META_BOOL:
-        return "a truth value";
+        return "a boolean";
     case META_INT:
         return "a whole number";
     case META_REAL:
@@ -43,8 +43,8 @@ static enum status refuse(const struct model_file *f, const char *key, enum meta
                    expected);
 }
 
-/* A number with a fraction of zero is whole: configurations write 4096.0. Past 2^53 a double
- * no longer tells whole numbers apart, so there it is not. */
+/* A number with a fraction of zero is whole: configurations write 4096.0. From 2^53 on a
+ * double cannot represent every whole number, so larger ones are refused. */
 static bool whole_of(const struct meta_value *v, bool *negative, uint64_t *whole) {
     if (v->kind == META_INT) {
         *negative = v->negative;
@@ -125,7 +125,7 @@ enum meta_type meta_list(const struct model_file *f, const char *key, uint64_t *
     return v.item_kind;
 }
 
-/* Item `i` of the list under `key`; asking for a list that is not there is the caller's bug. */
+/* Item `i` of the list under `key`; the caller has checked that the list exists. */
 static struct meta_value item_of(const struct model_file *f, const char *key, uint64_t i) {
     struct meta_value list, item = {.kind = META_NONE};
     CHECK(look_up(f, key, &list));

@@ -74,7 +74,7 @@ static const struct format *find_format(const char *path) {
     return NULL;
 }
 
-/* No reader wants it: because it cannot be read at all, or because it is something else. */
+/* No reader accepts the path: it cannot be read, or it is not a model. */
 static enum status refuse_path(const char *path, struct err *err) {
     if (!file_is_dir(path)) {
         struct file_map map;
@@ -89,8 +89,7 @@ static enum status refuse_path(const char *path, struct err *err) {
 
 enum status model_file_open(const char *path, struct model_file **out, struct err *err) {
     CHECK(path);
-    if (!file_exists(path))
-        return err_set(err, ST_MISSING, "%s: there is no such file or folder", path);
+    if (!file_exists(path)) return err_set(err, ST_MISSING, "%s: no such file or folder", path);
     const struct format *format = find_format(path);
     if (!format) return refuse_path(path, err);
     struct model_file *f = model_file_create(format, path);
@@ -135,7 +134,8 @@ enum status model_file_reserve(struct model_file *f, const char *path, size_t co
                                struct err *err) {
     size_t cap, bytes;
     if (!size_add(f->tensor_count, count, &cap) || cap > LIMIT_TENSORS)
-        return err_set(err, ST_BAD, "%s: %zu tensors on top of %zu, a model may have %d", path,
+        return err_set(err, ST_BAD,
+                       "%s: %zu tensors in addition to %zu; a model may have at most %d", path,
                        count, f->tensor_count, LIMIT_TENSORS);
     if (cap <= f->tensor_cap) return ST_OK;
     if (!size_mul(cap, sizeof(f->tensors[0]), &bytes)) return no_memory(path, err);
@@ -229,14 +229,14 @@ const char *tensor_skipped(const struct model_file *f, const char *name) {
 
 void model_file_release(const struct model_file *f, const void *ptr, size_t bytes) {
     for (uint32_t i = 0; i < f->map_count; i++)
-        file_map_release(&f->maps[i], ptr, bytes); /* ignores what is not its own */
+        file_map_release(&f->maps[i], ptr, bytes); /* ignores bytes outside the map */
 }
 
 void tensor_release(const struct model_file *f, const struct tensor_info *t) {
     model_file_release(f, t->data, t->bytes);
 }
 
-/* The entry for `name`, made if need be; NULL when out of memory. */
+/* The entry for `name`, created if it is missing; NULL: out of memory. */
 static struct beside *beside_of(struct model_file *f, const char *name) {
     for (size_t i = 0; i < f->beside_count; i++)
         if (strcmp(f->beside[i].name, name) == 0) return &f->beside[i];
@@ -254,7 +254,7 @@ static enum status map_beside(const struct model_file *f, const char *name, char
                               struct file_map *map, struct err *err) {
     *found = false;
     if (!path_join(path, PATH_BYTES, f->path, name))
-        return err_set(err, ST_BAD, "%s: name too long with %s behind it", f->path, name);
+        return err_set(err, ST_BAD, "%s: path too long with %s appended", f->path, name);
     if (!file_exists(path)) return ST_OK;
     TRY(file_map_open(path, map, err));
     *found = true;

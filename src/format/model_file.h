@@ -1,22 +1,21 @@
-/* format/model_file.h - a model as it lies on disk: facts about it, and its tensors.
+/* format/model_file.h - a model on disk: facts about it, and its tensors.
  *
  * Two kinds are read: a GGUF file, and a Hugging Face folder (config.json, *.safetensors).
- * Both are memory-mapped; tensors point into the map. Both answer the same questions:
+ * Both are memory-mapped; tensors point into the map. Both offer:
  *
- *   facts    key -> number, text, truth or list. For GGUF the keys of the file
+ *   facts    key -> number, text, boolean or list. For GGUF the keys of the file
  *            ("llama.block_count"); for a folder the paths in config.json
  *            ("num_hidden_layers", "rope_scaling.factor").
  *   tensors  name -> format, shape, bytes. Shapes are row-major, slowest first, so a matrix
  *            that maps D inputs to N outputs is (N, D) in both kinds.
  *
- * Everything in the file is hostile until checked: counts and sizes are held against the
- * limits in format/limits.h before anything is allocated, and every extent lies inside the
- * file. A refusal is one sentence that names the file, the key or tensor, and what was
- * expected.
+ * The file is not trusted: counts and sizes are checked against the limits in format/limits.h
+ * before memory is allocated for them, and every tensor must lie inside the file. An error message
+ * names the file, the key or tensor, and what was expected.
  *
- * Lifetime: open, read, close; everything borrowed dies with close.
- * Thread: any, once open; model_file_json and model_file_text, which remember what they have
- * read, one at a time. To add a kind: one file, one line in format_list.c.
+ * Lifetime: open, read, close; borrowed data is valid until close.
+ * Thread: any, once open; but model_file_json and model_file_text cache what they have read, so
+ * only one thread at a time may call them. To add a kind: one file, one line in format_list.c.
  */
 #ifndef FORMAT_MODEL_FILE_H
 #define FORMAT_MODEL_FILE_H
@@ -46,7 +45,7 @@ struct tensor_info {
     size_t bytes;
 };
 
-/* `path`: a .gguf file (the first of a split set will do) or a folder. */
+/* `path`: a .gguf file (of a split model: the first) or a folder. */
 enum status model_file_open(const char *path, struct model_file **out, struct err *err);
 void model_file_close(struct model_file *f); /* NULL is fine */
 
@@ -57,8 +56,8 @@ const char *model_file_path(const struct model_file *f);
 uint32_t model_file_parts(const struct model_file *f);
 struct file_id model_file_part(const struct model_file *f, uint32_t i);
 
-/* Facts. `found` is false, and the value untouched, when the key is absent; ST_BAD with a
- * sentence when it is there with another type or out of the type's range. Never a guess. */
+/* Facts. `found` is false, and the value untouched, when the key is absent; ST_BAD: it
+ * has another type, or is out of the type's range. */
 enum status meta_u64(const struct model_file *f, const char *key, bool *found, uint64_t *out,
                      struct err *err);
 enum status meta_f64(const struct model_file *f, const char *key, bool *found, double *out,
@@ -83,7 +82,7 @@ enum status meta_list_i64(const struct model_file *f, const char *key, uint64_t 
 enum status meta_list_f64(const struct model_file *f, const char *key, uint64_t i, double *out,
                           struct err *err);
 
-/* For showing: keys in the order of the file, values as short text. */
+/* For display: keys in the order of the file, values as short text. */
 size_t meta_count(const struct model_file *f);
 struct str meta_key(const struct model_file *f, size_t i);
 struct buf;
@@ -96,20 +95,20 @@ const struct tensor_info *tensor_find(const struct model_file *f, const char *na
 
 /* Why a tensor that the file has is not among them: the name of a number format that is not
  * read ("I64"), or "more than 4 dims", "no elements". NULL if the file has no such tensor or
- * tensor_find gives it. For the sentence that says what is missing. */
+ * tensor_find returns it. For error messages about missing tensors. */
 const char *tensor_skipped(const struct model_file *f, const char *name);
 
 /* Tell the system that these mapped bytes were copied and need not stay in memory. */
 void model_file_release(const struct model_file *f, const void *ptr, size_t bytes);
 void tensor_release(const struct model_file *f, const struct tensor_info *t);
 
-/* Read a small file that lies beside the model (tokenizer.json, tokenizer_config.json, ...) as
- * JSON. *out is NULL, with ST_OK, if the folder has no such file; for GGUF it never has. The
+/* Read a small file in the folder of the model (tokenizer.json, tokenizer_config.json, ...) as
+ * JSON. *out is NULL, with ST_OK, if the folder has no such file; always for GGUF. The
  * document belongs to `f`. */
 enum status model_file_json(struct model_file *f, const char *name, const struct json **out,
                             struct err *err);
 
-/* The same as plain text (chat_template.jinja, ...), borrowed from `f`; found tells. */
+/* The same as plain text (chat_template.jinja, ...), borrowed from `f`; *found: the file exists. */
 enum status model_file_text(struct model_file *f, const char *name, bool *found, struct str *out,
                             struct err *err);
 

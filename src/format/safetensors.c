@@ -5,9 +5,9 @@
  *          "__metadata__": {text: text, ...}}
  *     then the data that offsets count from.
  *
- * As the reference reader does, this one insists that the tensors cover the data exactly: no
- * byte left over, none used twice. Tensors of formats that no kernel reads (the I64 buffers of
- * old BERT files, float8 with scales) are checked like the others and then set aside.
+ * Like the reference reader, this one requires that the tensors cover the data exactly: each byte
+ * belongs to one tensor. Tensors in formats that no kernel reads (the I64 buffers of old BERT
+ * files, float8 with scales) are checked like the others and then skipped.
  *
  * Entry points: safetensors_add, safetensors_open_memory.
  */
@@ -153,7 +153,7 @@ static enum status keep_entry(struct reading *r, const struct entry *e, struct e
     };
     for (uint32_t i = 0; i < TENSOR_DIMS_MAX; i++) t.dims[i] = i < e->dim_count ? e->dims[i] : 1;
     bool fits = dtype_bytes(t.type, e->elems, &t.bytes);
-    CHECK(fits); /* check_bytes held it against the file */
+    CHECK(fits); /* check_bytes has compared it with the file */
     CHECK(t.bytes == e->extent.end - e->extent.start);
     return model_file_add(r->f, r->path, &t, err);
 }

@@ -1,4 +1,4 @@
-/* model/arch.h - what an architecture has to know.
+/* model/arch.h - the plug of an architecture.
  *
  * A plug: one file arch_X.c each, listed in arch_list.c. An architecture reads the
  * hyperparameters that only it has, lists the weights whose names differ from the usual ones, and
@@ -9,8 +9,8 @@
 
 #include "model/model.h"
 
-/* Where a folder's tensor has another name than most architectures give it. `%u` is the layer;
- * a second one, in experts, the expert. */
+/* A tensor of a folder whose name differs from the usual one. `%u` is the layer; in experts, a
+ * second `%u` is the expert. */
 struct name_override {
     bool is_vec;
     int slot; /* enum vec or enum mat */
@@ -30,7 +30,7 @@ struct arch {
     const struct name_override *names;
 
     /* Vectors that every layer has beside its two norms, ended by VEC_COUNT; NULL if none. A file
-     * without one is damaged: leaving the step out would give wrong numbers, not an error. */
+     * that lacks one is refused: without it the model would run and give wrong results. */
     const enum vec *needs;
 
     /* Write the forward pass. Pure: same model, same tape. */

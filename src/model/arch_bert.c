@@ -1,8 +1,8 @@
 /* model/arch_bert.c - BERT: an encoder whose pooled output is the embedding of a text.
  *
  * Norms come after their block; every row sees every other of its text; positions are learned.
- * How rows are pooled is said by the sentence-transformers files beside a folder, or by the
- * pooling_type of a GGUF.
+ * The sentence-transformers files of a folder, or the pooling_type of a GGUF, say how rows are
+ * pooled.
  */
 #include <string.h>
 
@@ -31,7 +31,7 @@ static bool has_normalize(const struct json *modules) {
     return false;
 }
 
-/* The JSON files are cached in the model file; opening them changes nothing that is seen. */
+/* The model file caches the JSON files; opening them has no visible effect. */
 static enum status read_folder_pooling(const struct model_file *f, struct hparams *hp,
                                        struct err *err) {
     struct model_file *file = (struct model_file *)(uintptr_t)f;

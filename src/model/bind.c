@@ -12,8 +12,8 @@
 #include "format/model_file.h"
 #include "model/names.h"
 
-/* Folders put the language model under different roots. `layers` is what stands before a
- * layer's number, `root` before the embedding's and last norm's name. */
+/* Folders put the language model under different prefixes. `layers` precedes a layer's number,
+ * `root` the names of the embedding and the last norm. */
 struct roots {
     const char *root, *layers;
 };
@@ -49,7 +49,7 @@ static enum status say_missing(const struct binder *b, const char *name) {
     if (why)
         return err_set(b->err, ST_BAD, "%s: tensor %s cannot be used: %s",
                        model_file_path(b->m->file), name, why);
-    return err_set(b->err, ST_BAD, "%s: tensor %s is missing, architecture %s needs it",
+    return err_set(b->err, ST_BAD, "%s: tensor %s is missing; architecture %s needs it",
                    model_file_path(b->m->file), name, b->m->arch->name);
 }
 
@@ -240,8 +240,8 @@ static enum mat first_missing(const struct layer *l, const enum mat *wanted) {
     return *wanted;
 }
 
-/* What the layer lacks, given what it has: a router asks for experts, one half of Q, K and V for
- * the others. */
+/* The matrix that the layer lacks: with a router it needs experts, with one of Q, K and V all
+ * three. */
 static enum mat missing_mat(const struct layer *l, bool is_encoder) {
     static const enum mat split[] = {MAT_Q, MAT_K, MAT_V, MAT_COUNT};
     static const enum mat experts[] = {MAT_EXPERT_GATE, MAT_EXPERT_UP, MAT_EXPERT_DOWN, MAT_COUNT};
@@ -323,14 +323,14 @@ static enum status bind_embedding(struct binder *b, const char *hf) {
     TRY(bind_mat(b, name, 0, m->hp.dim, &m->token_embd));
     if (!m->token_embd.data) return say_missing(b, name);
     if (m->hp.vocab && m->hp.vocab != m->token_embd.rows && b->style.is_hf)
-        return err_set(b->err, ST_BAD, "%s: tensor %s has %u rows, vocab_size says %u",
+        return err_set(b->err, ST_BAD, "%s: tensor %s has %u rows, expected %u (vocab_size)",
                        model_file_path(m->file), name, m->token_embd.rows, m->hp.vocab);
     m->hp.vocab = m->token_embd.rows;
     return ST_OK;
 }
 
-/* A model without a head of its own uses its embedding, transposed, unless it says that it has
- * one. */
+/* A model without an output matrix uses its embedding, transposed, unless its config says that it
+ * has one. */
 static enum status bind_head(struct binder *b) {
     struct model *m = b->m;
     const char *name = b->style.is_hf ? "lm_head.weight" : "output.weight";

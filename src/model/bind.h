@@ -1,15 +1,15 @@
-/* model/bind.h - pointing a model's weights into its file, with every shape checked. */
+/* model/bind.h - finds a model's weights in its file and checks their shapes. */
 #ifndef MODEL_BIND_H
 #define MODEL_BIND_H
 
 #include "model/arch.h"
 
 /* Fill m->layers, the embeddings, norms and the head. m->arch, m->file, m->hp and m->arena are
- * set; hp.vocab is taken from the embedding if the file does not say it. */
+ * set; hp.vocab is taken from the embedding if the file does not give it. */
 enum status model_bind(struct model *m, struct err *err);
 
-/* A small tensor as float32 in the model's arena, plus `shift`; *out is NULL if the file has
- * none. ST_BAD if it has not `count` elements. */
+/* A small tensor as float32 in the model's arena, plus `shift`; *out is NULL if the file lacks
+ * it. ST_BAD: it does not have `count` elements. */
 enum status bind_vec(struct model *m, const char *name, uint32_t count, float shift,
                      struct weight **out, struct err *err);
 

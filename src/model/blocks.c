@@ -37,7 +37,7 @@ struct operand block_norm(struct flow *f, struct operand x, const struct weight 
     return out;
 }
 
-/* The quantised form of `input` if any of the matrices wants it, else NONE. */
+/* The quantised form of `input` if one of the matrices needs it, else NONE. */
 static struct operand quantised(struct flow *f, struct operand input,
                                 const struct matmul_part *parts, uint32_t count) {
     bool wanted = false;
@@ -127,7 +127,7 @@ static struct operand push_attention(struct flow *f, uint32_t layer, struct oper
     return out;
 }
 
-/* The rows that the pass is asked for. */
+/* The rows whose output is wanted. */
 static struct operand wanted_rows(struct flow *f, struct operand x) {
     struct operand rows = tape_all(f->t, tape_value(f->t, "rows", ROWS_OUTPUTS, VALUE_F32, x.cols));
     tape_push(f->t, &(struct op){.kind = OP_GATHER, .gather = {.src = x, .dst = rows}});

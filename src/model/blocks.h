@@ -1,6 +1,6 @@
 /* model/blocks.h - the parts that forward passes are made of.
  *
- * An architecture's build() strings these together; each pushes a few ops onto the tape. `x` is
+ * An architecture's build() calls these in order; each pushes a few ops onto the tape. `x` is
  * the residual stream, a value of `dim` columns that blocks read and add to.
  */
 #ifndef MODEL_BLOCKS_H
@@ -19,19 +19,19 @@ struct flow {
 /* x = scale * embedding of the row's token. */
 struct flow flow_begin(const struct model *m, struct tape *t);
 
-/* A fresh value of x's rows holding norm(x), RMS by `weight`. */
+/* A new value of x's rows: the RMS norm of x, times `weight`. */
 struct operand block_norm(struct flow *f, struct operand x, const struct weight *weight);
 
 /* Attention of layer `l` on `input`: projections, biases and per-head norms where the model has
- * them, rope, cache, attention, output projection. The result is a fresh value of `dim`. The last
- * layer's keys and values are the last thing for which all rows are needed: from its output
- * projection on, x and the result hold only the rows that are wanted. */
+ * them, rope, cache, attention, output projection. The result is a new value of `dim`. In the
+ * last layer only keys and values need all rows: from its output projection on, x and the result
+ * hold only the rows whose output is wanted. */
 struct operand block_attention(struct flow *f, uint32_t l, struct operand input);
 
-/* down(act(gate(input)) * up(input)), a fresh value. */
+/* down(act(gate(input)) * up(input)), a new value. */
 struct operand block_ffn(struct flow *f, uint32_t l, struct operand input);
 
-/* The same by the best few of many experts, as the router says. */
+/* The same with the experts that the router chooses for each row. */
 struct operand block_experts(struct flow *f, uint32_t l, struct operand input);
 
 /* x += y. */
@@ -40,14 +40,14 @@ void block_add(struct flow *f, struct operand y);
 /* The usual layer: x += attention(norm(x)); x += ffn(norm(x)), by experts where it has them. */
 void block_layer(struct flow *f, uint32_t l);
 
-/* Behind the last layer: the last norm, then the head (GOAL_LOGITS); sets the tape's output. */
+/* After the last layer: the last norm, then the head (GOAL_LOGITS); sets the tape's output. */
 void flow_end(struct flow *f, enum model_goal goal);
 
 /* The usual pass, from embedding to logits. */
 void build_decoder(const struct model *m, enum model_goal goal, struct tape *t);
 
 /* Low-level: dst = product of `input` with one to three matrices side by side, quantising the
- * input where the matrices ask for it. A fresh value. */
+ * input where the matrices need it. A new value. */
 struct operand block_matmul(struct flow *f, const char *name, struct operand input,
                             const struct matmul_part *parts, uint32_t count);
 

@@ -7,8 +7,8 @@
 #include "model/blocks.h"
 #include "tensor/dtype.h"
 
-/* The factor is rounded to bfloat16 in the original code whatever the weights' type is only
- * when those are bfloat16; float32 keeps sqrt(dim) as a float. We follow the float. */
+/* The original code rounds the factor to bfloat16 if the weights are bfloat16, and keeps sqrt(dim)
+ * as a float if they are float32. We always use the float. */
 enum status gemma_read(const struct model_file *f, const char *arch, uint32_t large_layers,
                        struct hparams *hp, struct err *err) {
     TRY(hparams_read(f, arch, hp, err));

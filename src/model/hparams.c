@@ -22,8 +22,8 @@ enum {
     FFN_MAX = 1 << 20
 };
 
-/* The full key in this kind of file; false if it has no such key. Models that see pictures too
- * keep the numbers of their language part under "text_config". */
+/* The full key in this kind of file; false if it has no such key. Models that also read
+ * images keep the numbers of their language part under "text_config". */
 static bool full_key(const struct model_file *f, const char *arch, const char *gguf, const char *hf,
                      char out[KEY_BYTES]) {
     int need = 0;
@@ -125,7 +125,7 @@ static enum status fill_defaults(const struct model_file *f, struct hparams *hp,
         return err_set(err, ST_BAD, "%s: heads of %u dimensions, expected an even number",
                        model_file_path(f), hp->head_dim);
     if (hp->heads % hp->kv_heads != 0)
-        return err_set(err, ST_BAD, "%s: %u heads cannot share %u KV heads evenly",
+        return err_set(err, ST_BAD, "%s: %u heads, expected a multiple of the %u KV heads",
                        model_file_path(f), hp->heads, hp->kv_heads);
     if (hp->ctx_train == 0) hp->ctx_train = 2048;
     hp->attn_scale = (float)(1.0 / sqrt((double)hp->head_dim));

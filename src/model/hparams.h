@@ -1,6 +1,6 @@
 /* model/hparams.h - the numbers that describe a model, read and checked once.
  *
- * The same struct serves every architecture; what one does not use stays at its neutral value.
+ * The same struct serves every architecture; unused numbers keep their neutral values.
  * Each number has one row in a table (hparams.c) with its key in GGUF, its key in config.json,
  * its range and whether it must be there.
  */
@@ -29,11 +29,11 @@ struct rope_params {
     enum rope_scaling scaling;
     uint32_t rot_dims;
     double theta;
-    double factor;                            /* by how much the context was stretched */
+    double factor;                            /* by which the context was extended */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
     double attn_factor;                       /* yarn, longrope; 0: by the formula */
-    uint32_t original_ctx;                    /* before stretching */
+    uint32_t original_ctx;                    /* before it was extended */
 };
 
 struct hparams {
@@ -47,7 +47,7 @@ struct hparams {
     enum act_kind act;
     bool norm_topk; /* experts' weights are divided by their sum */
     uint32_t experts, experts_used, expert_ffn;
-    struct rope_params rope;       /* of layers that see everything */
+    struct rope_params rope;       /* of layers without a window */
     struct rope_params rope_local; /* of sliding-window layers */
     uint32_t window;               /* 0: no layer has one */
     /* Which layers slide, if window > 0: all (period 0), or all but each period-th (layer l is
@@ -64,11 +64,11 @@ struct hparams {
 enum status hparams_read(const struct model_file *f, const char *arch, struct hparams *hp,
                          struct err *err);
 
-/* What holds for every architecture once it has had its say: counts that can be multiplied
- * without wrapping, experts that exist, finite numbers. ST_BAD names the file and the number. */
+/* The checks for every architecture, after its own: products of counts do not overflow, enough
+ * experts, finite numbers. ST_BAD names the file and the number. */
 enum status hparams_check(const struct model_file *f, const struct hparams *hp, struct err *err);
 
-/* What config.json calls the activation; `fallback` for a GGUF, which never says. */
+/* The activation that config.json names; `fallback` for a GGUF, which never names it. */
 enum status hparams_act(const struct model_file *f, enum act_kind fallback, enum act_kind *out,
                         struct err *err);
 
@@ -88,7 +88,7 @@ enum status hparams_f64(const struct model_file *f, struct hparam_key key, doubl
 enum status hparams_bool(const struct model_file *f, struct hparam_key key, bool fallback,
                          bool *out, struct err *err);
 
-/* Whether layer `l` attends over a sliding window; config.json's layer_types has the last word. */
+/* Whether layer `l` attends over a sliding window; config.json's layer_types takes precedence. */
 bool hparams_layer_slides(const struct hparams *hp, const struct model_file *f, uint32_t l);
 
 #endif

@@ -79,8 +79,8 @@ static enum status read_list(struct model *m, const char *key, uint32_t count, c
     return ST_OK;
 }
 
-/* What the file divides each frequency by: llama3's GGUFs keep the whole scaling in it, longrope
- * has a list for sequences up to the original context and one for longer ones. */
+/* The divisor of each frequency, from the file. GGUFs of llama3 have the whole scaling in it;
+ * longrope has one list for sequences up to the original context and one for longer ones. */
 static enum status read_divisors(struct model *m, uint32_t ctx_tokens, const float **out,
                                  struct err *err) {
     uint32_t count = m->hp.rope.rot_dims / 2;
@@ -103,8 +103,10 @@ static enum status read_divisors(struct model *m, uint32_t ctx_tokens, const flo
         TRY(read_list(m, key, count, out, err));
     }
     if (!*out)
-        return err_set(err, ST_BAD, "%s: longrope without long_factor and short_factor lists",
-                       model_file_path(m->file));
+        return err_set(
+            err, ST_BAD,
+            "%s: longrope needs the lists long_factor and short_factor; they are missing",
+            model_file_path(m->file));
     return ST_OK;
 }
 

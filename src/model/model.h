@@ -1,10 +1,10 @@
-/* model/model.h - a model's weights, found, checked and named.
+/* model/model.h - an open model: its hyperparameters and weights.
  *
- * Opening a model reads its numbers (hparams), finds the architecture that knows them, points
- * every weight into the model file (nothing is copied but the small vectors, which become
- * float32) and works out rope frequencies. Building writes the forward pass onto a tape.
+ * Opening a model finds its architecture, reads its hyperparameters (hparams), points every weight
+ * into the model file (only the small vectors are copied, as float32) and computes the rope
+ * frequencies. Building writes the forward pass onto a tape.
  *
- * Lifetime: open on a model file that outlives it; close. Thread: read-only once open, but
+ * Lifetime: open on a model file that outlives it; close. Thread: read-only once open, except
  * for `prepared` of its weights, which the device sets while loading.
  */
 #ifndef MODEL_MODEL_H
@@ -96,7 +96,7 @@ void model_close(struct model *m); /* NULL is fine */
 
 bool model_is_encoder(const struct model *m);
 
-/* What the tape gives at its end. */
+/* The output of the tape. */
 enum model_goal {
     GOAL_LOGITS, /* a row of logits for each wanted output */
     GOAL_HIDDEN, /* the last hidden state, normalised, for each wanted output */

@@ -1,4 +1,4 @@
-/* model/names.h - what a weight is called in either kind of file. */
+/* model/names.h - the names of weights in GGUF files and in folders. */
 #ifndef MODEL_NAMES_H
 #define MODEL_NAMES_H
 
@@ -17,7 +17,7 @@ struct name_style {
 };
 
 /* The name of a layer's matrix or vector; `expert` is used only by folders with a matrix for each
- * expert. false if such files never have it. */
+ * expert. False: such files never have it. */
 bool mat_name(const struct name_style *s, enum mat mat, uint32_t layer, uint32_t expert,
               char out[NAME_BYTES]);
 bool vec_name(const struct name_style *s, enum vec vec, uint32_t layer, char out[NAME_BYTES]);

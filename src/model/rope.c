@@ -15,8 +15,8 @@
 
 static const double PI = 3.14159265358979323846;
 
-/* `transformers` grows the base with the sequence at hand; we take the longest one possible, so
- * that a token's numbers do not depend on what comes after it. */
+/* `transformers` computes the base from the length of the current sequence; we use the longest
+ * possible length, so that a token's numbers do not depend on later tokens. */
 static double dynamic_theta(const struct rope_params *r, uint32_t ctx_tokens) {
     if (ctx_tokens <= r->original_ctx || r->rot_dims <= 2) return r->theta;
     double stretch = r->factor * ctx_tokens / r->original_ctx - (r->factor - 1);

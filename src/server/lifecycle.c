@@ -153,7 +153,7 @@ static void send_watchdog(struct server *s, int64_t now_us) {
     notify_watchdog(&s->notify);
 }
 
-/* ---- kept weights ---- */
+/* ---- cached weights ---- */
 
 static void log_weights(struct server *s, const struct served_model *m, enum log_level level,
                         const char *text) {

@@ -115,7 +115,7 @@ static void unpack_q2_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
 
 /* 0: third bits, eight planes of 32, where a clear bit means minus four; 32: 2-bit numbers;
  * 96: scales of 6 bits (the low four of scale g in half g / 8 of byte g % 8, the high two at
- * plane g / 4 of the four bytes behind); 108: scale of scales f16. */
+ * plane g / 4 of the next four bytes); 108: scale of scales f16. */
 static void unpack_q3_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
     (void)min;
     const uint8_t *s = b + 96;
@@ -131,8 +131,8 @@ static void unpack_q3_k(const uint8_t *b, int8_t *q, float *scale, float *min) {
 }
 
 /* The 12 bytes in which Q4_K and Q5_K keep eight scales and eight minima of 6 bits: the first
- * four whole in bytes 0..3 and 4..7, whose top two bits top up the other four, which have
- * their low four bits in bytes 8..11. */
+ * four are the low 6 bits of bytes 0..3 and 4..7. The other four have their low four bits in
+ * bytes 8..11 and their high two bits in the top of bytes 0..3 and 4..7. */
 static void codes_of_scales(const uint8_t *b, struct dtype_codes *out) {
     const uint8_t *s = b + 4;
     out->d = read_u16(b);
@@ -337,7 +337,7 @@ void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst) {
 }
 
 /* Integers only, so that flush-to-zero does not change the result. A NaN becomes a quiet one
- * with the same payload, as the processor's own conversion does. */
+ * with the same payload, as in the processor's own conversion. */
 float f16_to_f32(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
     uint32_t exponent = half >> 10 & 31, fraction = half & 0x3FF;
@@ -362,7 +362,7 @@ uint16_t f16_from_f32(float value) {
     uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
     if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF)); /* NaN */
     if (rest >= 0x47800000) return (uint16_t)(sign | 0x7C00);                       /* 2^16 */
-    /* A carry out of the fraction walks into the exponent, up to infinity, as it should. */
+    /* A carry out of the fraction goes into the exponent, up to infinity, which is correct. */
     if (rest >= 0x38800000) return (uint16_t)(sign | (round_shift(rest, 13) - (112u << 10)));
     if (rest < 0x33000000) return (uint16_t)sign; /* below half of the least subnormal, 2^-25 */
     uint32_t exponent = rest >> 23, fraction = (rest & 0x7FFFFF) | 0x800000;

@@ -43,8 +43,8 @@ static float block_max(const float *x) {
     return max < FLT_MAX ? max : FLT_MAX;
 }
 
-/* The comparisons are false for a NaN, which so becomes 0; it arises from 0 x infinity too,
- * where the block's largest number is so small that 127 / max overflows. */
+/* The comparisons are false for a NaN, so it becomes 0. 0 x infinity is a NaN, too; it occurs when
+ * the block's largest number is so small that 127 / max overflows. */
 static int8_t quantise_one(float x, float inverse) {
     float y = x * inverse;
     if (y > 127.0f) return 127;

@@ -1,4 +1,4 @@
-/* tensor/q8.h - how a row of activations looks once it is quantised for an integer product.
+/* tensor/q8.h - a row of activations, quantised for an integer product.
  *
  * A row of K floats (K a multiple of 32) becomes, for each block b of 32,
  *
@@ -8,8 +8,8 @@
  *     dsum[b]  = scale[b] * (float)isum[b]
  *     dsum16[2b], dsum16[2b+1] = the same for each half of the block
  *
- * stored as five arrays one after the other. What is not a number counts as 0, and infinities
- * as the largest float of their sign, so that a broken row stays a row.
+ * stored as five arrays one after the other. A NaN counts as 0, and an infinity as the largest
+ * float of its sign, so that every row has a defined result.
  *
  * The product with a quantised weight row w is defined as follows, and every kernel of the CPU
  * gives exactly these bits; other devices may add the groups in another order (graph/op_args.h).
@@ -42,7 +42,7 @@ size_t q8_row_bytes(uint32_t cols);
 
 struct q8_row q8_row_at(const void *row, uint32_t cols);
 
-/* The same places, to be written. */
+/* The same arrays, for writing. */
 struct q8_out {
     int8_t *q;
     float *scale, *dsum, *dsum16;
