@@ -33,7 +33,7 @@ struct sim_seq {
     uint64_t *texts; /* [tokens_max], after each token; only with a model of memory */
 };
 
-/* Memory of one group: what each token slot holds. */
+/* Memory of one group: what each token position holds. */
 struct sim_memory {
     uint64_t *blocks;  /* [block_count][block_tokens] */
     uint64_t *slots;   /* [spill_slots][block_tokens] */

@@ -4,7 +4,7 @@
  * and does not depend on other rows of the step. A step takes what the cost profile says, on a
  * simulated clock, or a real pause, for measuring a server without its model.
  *
- * On demand the runner also models what KV memory holds: for every token slot of every block of
+ * On demand the runner also models what KV memory holds: for every token position of every block of
  * every group a hash of the text up to there and of whose it is. It does the plan's moves on
  * that, writes what rows compute, and before that compares everything that a row may read with
  * the row's own text. A wrong block, a lost copy, a swap to the wrong slot or a block of another

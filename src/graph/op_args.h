@@ -144,7 +144,7 @@ struct op_softcap {
     struct operand x;
 };
 
-/* The `used` likeliest of `experts` by softmax of the logits, likeliest first, ties to the
+/* The `used` most likely of `experts` by softmax of the logits, in that order, ties to the
  * lower number; their weights divided by their sum if `normalise`. The ids are the same on every
  * device: they follow from comparing logits. Weights: E(experts) of the result. */
 struct op_route {

@@ -58,7 +58,7 @@ struct step {
 };
 
 /* The value of `token` for a row whose token the host does not know yet: the device reads it from
- * token slot `slot`, where an earlier step has stored it. */
+ * the place `slot` of the sequence's last token, where an earlier step has stored it. */
 static inline int32_t step_token_at(uint32_t slot) { return -1 - (int32_t)slot; }
 static inline uint32_t step_token_slot(int32_t token) { return (uint32_t)(-1 - token); }
 

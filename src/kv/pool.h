@@ -1,8 +1,8 @@
 /* kv/pool.h - a fixed pool of KV blocks with reference counts.
  *
- * A block is a range of token slots in device memory. This module uses only block numbers and never
- * accesses device memory, so the simulator runs the same code. A block is in exactly one of four
- * states:
+ * A block is a range of token positions in device memory. This module uses only block numbers and
+ * never accesses device memory, so the simulator runs the same code. A block is in exactly one of
+ * four states:
  *
  *     FREE --take--> HELD --unpin, last reference--> KEPT   if keyed and kept until later
  *                                                    CACHED if keyed

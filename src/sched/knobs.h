@@ -37,7 +37,7 @@ struct knobs {
     uint32_t dynamic_batch;      /* dynamic: start as soon as this many wait */
     double dynamic_window_ms;    /* dynamic: or as soon as one has waited this long */
     double waiting_served_ratio; /* prefill-first: waiting / running that admits prompts */
-    uint32_t max_waiting_tokens; /* prefill-first: decode steps after which they are admitted */
+    uint32_t max_waiting_tokens; /* prefill-first: in steps: prompts start after so many decodes */
     uint32_t prefill_every;      /* prefill-first: check the ratio every this many steps */
     uint32_t mlfq_levels;        /* mlfq: queues */
     double mlfq_quantum_ms;      /* mlfq: of the first queue; doubles from one to the next */

@@ -12,7 +12,7 @@ static uint32_t empty_slots(const struct sched *s, uint32_t tokens) {
     return used > 0 ? s->knobs.block_size - used : 0;
 }
 
-/* How many token slots of held blocks hold a token, including those just computed. */
+/* How many token positions in held blocks hold a token, including those just computed. */
 static void count_slots(struct sched *s, const struct plan *plan, bool is_assumed) {
     uint64_t block = s->knobs.block_size, empty = 0;
     for (uint32_t r = 0; r < plan->row_count; r++)

@@ -9,12 +9,12 @@
  *        |  |               |  | |                   +--a plan under way--> LINGERING
  *        |  |               |  | |                      still uses it
  *        |  +--recompute----+  | +--swap out--> SWAPPED --swap in--> RUNNING
- *        |                     |
- *        +--else------------ FORKING --parent's prompt computed--> RUNNING
+ *        |                     | parent's prompt computed
+ *        +--no room--------- FORKING
  *
  * FORKING: a choice 1 .. n-1 of a request, which waits until choice 0, its parent, has computed the
  * prompt that they share. It becomes RUNNING then if the batch and the blocks have room for it,
- * else WAITING.
+ * else WAITING; WAITING also if the parent ends first.
  *
  * A sequence can be cancelled in any state; it is then ENDED. An ended sequence that a plan under
  * way still uses keeps its blocks and its entry in the table until that plan is applied; once its

@@ -38,7 +38,7 @@ struct measure {
     uint32_t count;
     uint64_t output_tokens, preemptions, recomputed_tokens, steps;
     double elapsed_s, output_tokens_per_s;
-    double waste; /* share of held (or reserved) token slots that hold no token */
+    double waste; /* share of held (or reserved) token positions that hold no token */
     /* Tokens computed for each tenant, prompts included, while every tenant of the workload had
      * requests without a first token. */
     uint64_t contended_tokens[MEASURE_TENANTS];

@@ -2,7 +2,7 @@
  * AVX-512.
  *
  * A tile's 16 keys are one vector of scores for each query, which are also the 16 lanes of the
- * sum. Twelve queries meet two tiles, and two vectors of columns, at a time, up to six queries meet
+ * sum. Twelve queries use two tiles, and two vectors of columns, at a time, up to six queries use
  * four: 24 sums stay in registers, and what was loaded and widened feeds 12 multiplications or 6.
  * Tokens that a query does not attend to may hold anything: their scores are replaced by minus
  * infinity, and their values never weighed.

@@ -4,7 +4,7 @@
  * other. A tile holds its tokens' keys and values of all layers. Inside tile t, layer l, KV head h:
  *
  *     K: [head_dim][KV_TILE_TOKENS]   the tokens of one dimension side by side, so that a query
- *                                     meets 16 keys in one vector
+ *                                     is multiplied with 16 keys in one vector
  *     V: [KV_TILE_TOKENS][head_dim]   a token's values side by side
  *
  * KV_I8 keeps signed bytes and, behind the bytes of K and of V, an f16 scale for each token: a

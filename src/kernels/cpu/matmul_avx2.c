@@ -66,7 +66,7 @@ struct format {
     uint32_t groups;        /* in a block of 32 */
 };
 
-/* A single row streams past the weights. More rows meet them again and again, so they need only
+/* A single row streams past the weights. More rows read them several times, so they need only
  * come as near as the second-level cache. The processor by itself looks far enough ahead in
  * bytes. */
 INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes, const int count,
@@ -143,7 +143,7 @@ INLINE __m256i byte_product(__m256i w, __m256i x, const struct format f) {
 }
 
 /* The sums of `steps` steps from `first` on: in 16 bits, or each widened to 32. Both halves of the
- * panel meet an activation that was broadcast once. */
+ * panel use an activation that was broadcast once. */
 INLINE void sum_steps(const struct block *at, const struct tile *t, const int first,
                       const int steps, const int count, const struct format f,
                       __m256i sums[TILE][HALVES]) {

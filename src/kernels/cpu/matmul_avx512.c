@@ -10,7 +10,7 @@
  *   two groups                all halves of eight blocks are summed before the first of them
  *
  * The processor loads, or broadcasts, once for each multiplication at most, and what makes bytes of
- * codes takes its time too: many rows meet two panels at a time, four rows each, so that a
+ * codes takes its time too: many rows use two panels at a time, four rows each, so that a
  * broadcast serves two multiplications and a vector of weights four.
  *
  * Each output element has one lane and one accumulator; the bits are those of the definition in
@@ -99,9 +99,9 @@ INLINE __m512 block_numbers(const struct block *at, const uint32_t i, const stru
                          at->super + (i < f.groups ? 0 : PANEL_ROWS * 2));
 }
 
-/* A single row streams past the weights. More rows meet them again and again, so they need only
+/* A single row streams past the weights. More rows read them several times, so they need only
  * come as near as the second-level cache, the next panels with them. The processor by itself looks
- * far enough ahead in bytes that few rows meet. */
+ * far enough ahead in bytes that few rows read. */
 INLINE void prefetch_ahead(const uint8_t *p, uint32_t bytes, const int panels, const int count,
                            const struct format f) {
     for (uint32_t i = 0; i < bytes; i += 64) {

@@ -2,8 +2,8 @@
  * and matmul_dotprod.c.
  *
  * A vector of weights holds 4 rows x 4 k; a panel's 16 rows are four quarters. A quarter's
- * weights of a block are loaded and unpacked once into 8 vectors of signed bytes, then meet each
- * row's activations through
+ * weights of a block are loaded and unpacked once into 8 vectors of signed bytes, then multiplied
+ * with each row's activations by
  *
  *     int32x4_t dot16(int32x4_t sums, const int8x16_t w[4], int8x16_t x)
  *

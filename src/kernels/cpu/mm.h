@@ -1,8 +1,9 @@
 /* kernels/cpu/mm.h - kernels of products with packed weights, as drivers call them.
  *
- * A tile of a few rows of activations meets one panel of weights (kernels/cpu/pack.h). Where a
- * processor is faster with more at once, a table also has kernels for two panels, for many rows, or
- * for panels that were opened before. All give the same bits (tensor/q8.h).
+ * A kernel multiplies a tile of a few rows of activations with one panel of weights
+ * (kernels/cpu/pack.h). Where a processor is faster with more at once, a table also has kernels for
+ * two panels, for many rows, or for opened panels (codes turned into bytes before,
+ * kernels/cpu/tiles.h). All give the same bits (tensor/q8.h).
  */
 #ifndef KERNELS_CPU_MM_H
 #define KERNELS_CPU_MM_H

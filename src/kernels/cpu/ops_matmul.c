@@ -1,18 +1,18 @@
 /* kernels/cpu/ops_matmul.c - drivers of products with packed weights.
  *
  * The panels of all parts lie side by side. Rows pass in blocks of MM_BLOCK, so that their
- * numbers stay in the second-level cache while the panels stream by; a panel meets a block in
- * tiles of a few rows. A table with a wide kernel multiplies most rows of a block MM_WIDE at a
- * time, and those that are left over in tiles like the others. A table with kernels for pairs lets
- * two panels meet a tile at once. A table with an opener turns a panel's codes into bytes once for
- * all rows of a block.
+ * numbers stay in the second-level cache while the panels stream by; a panel is multiplied
+ * with a block in tiles of a few rows. A table with a wide kernel multiplies most rows of a block
+ * MM_WIDE at a time, and those that are left over in tiles like the others. A table with kernels
+ * for pairs multiplies two panels with a tile at once. A table with an opener turns a panel's codes
+ * into bytes once for all rows of a block (an opened panel).
  *
  * With few rows a thread owns one run of panels: one pass over its share of the weights, front
  * to back, which memory likes best; a thread that is done helps the others. With more of them
  * (CLAIM_ROWS_MIN) threads claim a few panels of a block at a time. With enough for every thread
  * each owns rows instead: what it computes it will read itself, which matters where processors do
- * not share a cache. In each case one whose processor is disturbed does less, and nobody waits for
- * all that it had to do. Who computes a panel changes no bits.
+ * not share a cache. In each case a thread whose processor is disturbed does less, and no thread
+ * waits for all of its share. Which thread computes a panel changes no bits.
  *
  * Entry points: op_matmul_run, op_expert_matmul_run.
  */
@@ -131,7 +131,7 @@ static void run_tiles(const struct mm_room *room, const struct mm_part *part, ui
     }
 }
 
-/* How the rows that are not wide meet a panel: opened first, if they are many. */
+/* Rows that are not wide: is the panel opened first? Only if the rows are many. */
 static const struct mm_opener *opener_of(const struct cpu_kernels *k, const struct mm_part *part,
                                          const struct mm_block *b) {
     const struct mm_opener *opener = k->opener;
@@ -139,7 +139,7 @@ static const struct mm_opener *opener_of(const struct cpu_kernels *k, const stru
     return opener->panel[part->w->type] ? opener : NULL;
 }
 
-/* Rows from r on that meet one panel, as the kernels of a format want it. */
+/* One panel times the rows from r on. */
 static void run_rows(mm_panel_fn *kernel, const uint8_t *data, const struct mm_part *part,
                      uint32_t panel, const struct mm_block *b, uint32_t r) {
     float out[MM_TILE][PANEL_ROWS];
@@ -335,7 +335,7 @@ static struct mm_chunks chunks_of(const struct mm_job *j, uint32_t count) {
     return (struct mm_chunks){pairs, count < pairs ? count : pairs};
 }
 
-/* Chunk i meets a block. */
+/* Chunk i of the panels times a block of rows. */
 static void run_chunk(const struct mm_job *j, struct mm_chunks c, uint32_t i, struct mm_block *b) {
     struct range mine = range_share(c.pairs, i, c.count);
     mine.first *= MM_PAIR;

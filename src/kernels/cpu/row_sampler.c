@@ -205,7 +205,7 @@ static void fill_top(struct row_sampler *c, uint32_t wanted, double log_sum,
         out->top[i].logprob = log_share(out->top[i].logprob, d->top, log_sum);
 }
 
-/* The likeliest ones of what was read, and what all of it adds up to. */
+/* The most likely tokens, and the logarithm of the sum over all. */
 static double fill_logprobs(struct row_sampler *c, uint32_t top_count, struct sample_result *out) {
     if (!(c->dense.top > -HUGE_VALF)) return 0.0;
     double log_sum = fm_log_d((double)dense_sum(&c->dense, 1.0f) / (double)FVEC_ONE);
@@ -217,9 +217,9 @@ static double fill_logprobs(struct row_sampler *c, uint32_t top_count, struct sa
 
 static bool is_greedy(const struct sampling *s) { return s->temperature < FLT_MIN; }
 
-/* The likeliest token where nothing else is asked for: one look at the logits is enough. */
-static bool sample_likeliest(const struct row_sampler *c, const struct sampling *s,
-                             const float *logits, struct sample_result *out) {
+/* The most likely token, if nothing else is wanted: one pass over the logits. */
+static bool sample_greedy(const struct row_sampler *c, const struct sampling *s,
+                          const float *logits, struct sample_result *out) {
     return is_greedy(s) && !s->wants_logprob && !is_edited(s) &&
            dense_first_of(&c->dense, logits, &out->chosen.token);
 }
@@ -252,7 +252,7 @@ enum status row_sampler_run(struct row_sampler *c, const struct sampling *s,
     CHECK(s->kind == SAMPLING_DRAW || s->kind == SAMPLING_SCORE);
     out->top_count = 0;
     out->chosen.logprob = 0.0f;
-    if (s->kind == SAMPLING_DRAW && sample_likeliest(c, s, logits, out)) return ST_OK;
+    if (s->kind == SAMPLING_DRAW && sample_greedy(c, s, logits, out)) return ST_OK;
     dense_read(&c->dense, logits);
     dense_survey(&c->dense);
     if (s->kind == SAMPLING_DRAW) return sample_drawn(c, s, tables, pending, logits, out);

@@ -6,7 +6,8 @@
  *   gathered rows   per block b of 32 k: 16 rows x 32 bytes, 16 scales, 16 dsums; after the
  *                   last block, for formats that ask for it, the dsum16 of all blocks: 16 for
  *                   the first half of a block, 16 for the second. Rows that are missing are 0.
- *   opened panel    values as PACK_BYTES lays them, signed, which is what a tile reads; the
+ * opened panel    codes turned into values, as PACK_BYTES lays them, signed, which is what a tile
+ * reads; the
  *                   scales and minima of a block as floats. What the panel already holds that
  *                   way is read in place.
  *

@@ -1,7 +1,7 @@
 /* kernels/cuda/device_stage.cuh - a stage of a product of 16-bit numbers in shared memory.
  *
  * 64 columns of some rows, 128 bytes each. The 16-byte piece p of a row lies at p ^ (row & 7), so
- * that ldmatrix, which reads one piece of eight rows at once, meets no bank twice.
+ * that ldmatrix, which reads one piece of eight rows at once, uses no bank twice.
  */
 #ifndef KERNELS_CUDA_DEVICE_STAGE_CUH
 #define KERNELS_CUDA_DEVICE_STAGE_CUH

@@ -8,7 +8,7 @@
  *
  * Mapping: a warp owns 16 or 32 weight rows, the m of the instruction, and all rows of activations
  * of its block, the n. Stages of 128 columns come by cp.async: codes and activations as
- * [run of 16][row][16 bytes], so that a warp's reads meet no bank twice.
+ * [run of 16][row][16 bytes], so that a warp's reads use no bank twice.
  * Cost: few rows are bound by memory, many by 3 or 4 float instructions an output and group.
  */
 #include <cuda_runtime.h>

@@ -1,7 +1,7 @@
 /* kernels/cuda/program.c - a tape on the card: its scratch memory, and its steps.
  *
  * A submit enqueues, on the device's one stream: the step's KV moves, one copy of its tables (more
- * where it has edits or masks), the ops of the tape, sampling, and the copy of what came of it into
+ * where it has edits or masks), the ops of the tape, sampling, and the copy of the result into
  * pinned memory; then an event, which collect waits for. Two steps may be on their way; results and
  * events stand in two places, which take turns.
  *

@@ -1,7 +1,7 @@
 /* kernels/delayed/delayed.c - see kernels/delayed/delayed.h for the contract.
  *
  * Submitted steps wait in a ring; the device's thread takes them in order, runs each on the wrapped
- * device, copies what came of it into the step's place in the ring, and sleeps until the step's
+ * device, copies the result into the step's place in the ring, and sleeps until the step's
  * time has passed. Everything in the ring is under one lock but the step that is being run.
  */
 #define _DEFAULT_SOURCE
