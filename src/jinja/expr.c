@@ -450,7 +450,7 @@ static enum status parse_sum(struct parse *p, struct node **out) {
     }
 }
 
-/* The comparison that the next tokens are, taken; T_EOF if they are none. */
+/* Take the comparison operator at the next tokens; T_EOF: there is none. */
 static enum token_kind take_comparison(struct parse *p) {
     const struct token *t = jinja_token_now(p);
     if (t->kind >= T_EQ && t->kind <= T_GE) return jinja_token_take(p)->kind;

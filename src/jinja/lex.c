@@ -22,8 +22,8 @@ struct lexer {
     struct str source; /* newlines are all '\n' */
     size_t pos;
     uint32_t line;
-    bool line_starting;          /* whether what was read last ended a line */
-    char brackets[BRACKETS_MAX]; /* the closing ones that are due */
+    bool line_starting;          /* the last thing read ended a line */
+    char brackets[BRACKETS_MAX]; /* the closing brackets that are expected */
     uint32_t bracket_count;
 };
 

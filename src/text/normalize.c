@@ -233,7 +233,7 @@ static void apply(const struct norm_step *step, struct str in, struct work *work
         lower(in, out);
         break;
     case NORM_NF:
-        (void)nf_apply(step->form, in, out); /* out remembers */
+        (void)nf_apply(step->form, in, out); /* the buffer keeps the failure */
         break;
     case NORM_STRIP_ACCENTS:
         drop_if(in, uc_is_mark, out);

@@ -56,7 +56,7 @@ struct norm_chain {
     uint32_t count;
 };
 
-/* *at_start stays true only while the first character still is the text's first one. The
+/* *at_start stays true only while the first character comes from the text's first one. The
  * result is in work->norm, or is `text` itself when there is nothing to do. */
 struct work;
 enum status norm_apply(const struct norm_chain *c, struct str text, struct work *work,

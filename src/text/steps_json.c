@@ -42,7 +42,7 @@ static enum status read_char(const struct json *v, const char *key, const char *
 struct chain_reader {
     struct tokenizer *t;
     struct err *err;
-    const char *what; /* "normalizer", for sentences */
+    const char *what; /* "normalizer", for error messages */
     const char *list; /* the key of a Sequence's parts */
     enum status (*read_step)(struct chain_reader *r, struct str type, const struct json *v);
 };
