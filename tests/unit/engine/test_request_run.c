@@ -175,7 +175,7 @@ static void test_a_stop_string_ends_the_text_and_the_request(void **state) {
 static void test_the_prefix_cache_changes_no_token(void **state) {
     (void)state;
     struct service s, fresh;
-    int32_t ids[40];
+    int32_t ids[40] = {0};
     struct outcome first = {.count = 0}, again = {.count = 0}, other = {.count = 0};
     struct request_spec spec = spec_of(ids, 40, 8);
     for (int32_t i = 0; i < 40; i++) ids[i] = 70 + i;
@@ -250,7 +250,7 @@ static void test_a_logits_tap_receives_every_position_once(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 7, 21, 64};
     struct rows *wanted = calloc(1, sizeof(*wanted)), *got = calloc(1, sizeof(*got));
-    int32_t ids[CTX];
+    int32_t ids[CTX] = {0};
     struct outcome plain = {.count = 0}, tapped = {.count = 0};
     struct request_spec spec = spec_of(ids, 21, 9);
     for (int32_t i = 0; i < 21; i++) ids[i] = (i * i * 3 + 70) % VOCAB;
