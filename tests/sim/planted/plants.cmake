@@ -279,7 +279,7 @@ plant("an ahead plan preempts" sched/sched_memory.c
 
 plant("an ended sequence's blocks are given away while a plan uses them" sched/sched_seq.c
 [==[if (has_kv && until == 0) kv_seq_close(]==]
-[==[if (PLANT) has_kv = has_kv && until == 0;
+[==[if (PLANT && has_kv) has_kv = until == 0;
     if (PLANT && until > 0 && (is_running || slot->seq.state == SEQ_SWAPPED))
         kv_seq_close(s->kv, slot->seq.kv);
     if (has_kv && until == 0) kv_seq_close(]==])
