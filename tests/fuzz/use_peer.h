@@ -27,7 +27,7 @@ static inline void check_pieces(struct str sse, uint32_t *count) {
     for (struct sse_piece p; sse_next(&sse, &p);) {
         CHECK(p.number == ++*count);
         CHECK(memchr(p.data.ptr, '\n', p.data.len) == NULL);
-        CHECK(memchr(p.name.ptr, '\n', p.name.len) == NULL);
+        CHECK(p.name.len == 0 || memchr(p.name.ptr, '\n', p.name.len) == NULL);
         check_json(p.data, JS_MAP);
     }
 }
