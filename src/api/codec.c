@@ -27,14 +27,15 @@ void encoder_deinit(struct encoder *e) {
 
 /* "id: N\n" and, if there is no name, "data: " in one write: it is done for every token. */
 static void put_event(uint32_t number, struct str name, struct str data, struct buf *out) {
+    static const char ID[] = "id: ";
     char text[PREFIX_BYTES];
     const size_t tail = name.len > 0 ? 8 : 7;
     size_t at = sizeof(text) - tail;
     memcpy(text + at, name.len > 0 ? "\nevent: " : "\ndata: ", tail);
     do text[--at] = (char)('0' + number % 10);
     while ((number /= 10) > 0);
-    at -= 4;
-    memcpy(text + at, "id: ", 4);
+    at -= sizeof(ID) - 1;
+    memcpy(text + at, ID, sizeof(ID) - 1);
     buf_put(out, text + at, sizeof(text) - at);
     if (name.len > 0) {
         buf_put_str(out, name);

@@ -88,11 +88,11 @@ const struct flag flags_context[] = {
 #define HELP(row) .help = row(SAMPLE_HELP_OF)
 #define REAL_FLAG(flag, letter_of_value, row)                                                      \
     {                                                                                              \
-        .name = flag, .kind = FLAG_REAL, .value = letter_of_value, LIMITS(row), DEFAULT(row),      \
+        .name = (flag), .kind = FLAG_REAL, .value = (letter_of_value), LIMITS(row), DEFAULT(row),  \
         HELP(row)                                                                                  \
     }
 #define INT_FLAG(flag, row)                                                                        \
-    { .name = flag, .kind = FLAG_INT, .value = "N", LIMITS(row), DEFAULT(row), HELP(row) }
+    { .name = (flag), .kind = FLAG_INT, .value = "N", LIMITS(row), DEFAULT(row), HELP(row) }
 
 const struct flag flags_sampling[] = {
     REAL_FLAG("temp", "T", SAMPLE_TEMPERATURE),
