@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/share.h"
 #include "access/quota.h"
 
 enum {
@@ -42,7 +43,7 @@ struct tenant {
     bool has_line; /* "@NAME" in the file: it has limits */
     struct quota_limits limits;
     struct quota quota;
-    uint32_t held; /* places in queues, of all its keys */
+    struct share places; /* in queues, of all its keys */
     struct line_seen seen;
 };
 
@@ -88,7 +89,7 @@ struct keys {
     uint32_t reads;                     /* how often the file was read */
     uint32_t changes;                   /* reads that were applied */
     uint32_t key_count;                 /* valid keys */
-    uint32_t holders;                   /* tenants that hold places in queues */
+    struct budget places;               /* in queues, of all tenants; without a maximum */
     struct entry anyone;
 };
 
@@ -329,25 +330,14 @@ static struct tenant *tenant_of(const struct keys *k, const struct key *key) {
     return key->tenant ? k->tenants[key->tenant - 1] : NULL;
 }
 
-static void hold(struct keys *k, struct tenant *t, uint32_t places) {
-    k->holders += t->held == 0 && places > 0;
-    t->held += places;
-}
-
-static void drop(struct keys *k, struct tenant *t, uint32_t places) {
-    CHECK(t->held >= places);
-    t->held -= places;
-    k->holders -= t->held == 0 && places > 0;
-}
-
 /* A key has another tenant now: its requests under way and its places are counted there. */
 static void move_usage(struct keys *k, struct entry *e, struct tenant *from, struct tenant *to) {
     if (!from || from == to) return;
     CHECK(from->quota.under_way >= e->quota.under_way);
     from->quota.under_way -= e->quota.under_way;
     to->quota.under_way += e->quota.under_way;
-    drop(k, from, e->held);
-    hold(k, to, e->held);
+    share_give(&k->places, &from->places, e->held);
+    share_add(&k->places, &to->places, e->held);
 }
 
 static void apply_draft(struct keys *k, const struct draft *d) {
@@ -506,22 +496,22 @@ void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens,
 void keys_hold(struct keys *k, const struct key *key, uint32_t places) {
     struct tenant *t = tenant_of(k, key);
     entry_of(key)->held += places;
-    if (t) hold(k, t, places);
+    if (t) share_add(&k->places, &t->places, places);
 }
 
 void keys_drop(struct keys *k, const struct key *key, uint32_t places) {
     struct tenant *t = tenant_of(k, key);
     CHECK(entry_of(key)->held >= places);
     entry_of(key)->held -= places;
-    if (t) drop(k, t, places);
+    if (t) share_give(&k->places, &t->places, places);
 }
 
-/* The places are divided among the tenants that hold some, this one, and one more that may come. */
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places) {
     const struct tenant *t = tenant_of(k, key);
     if (!t || k->key_count < 2) return places;
-    uint32_t others = k->holders - (t->held > 0), share = places / (others + 2);
-    return share <= t->held ? 0 : share - t->held;
+    struct budget queue = {.max = places, .least = 1, .holders = k->places.holders};
+    uint64_t limit = share_limit(&queue, &t->places);
+    return limit <= t->places.held ? 0 : (uint32_t)(limit - t->places.held);
 }
 
 struct key_room keys_room(const struct keys *k, const struct key *key, int64_t now_us) {

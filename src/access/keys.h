@@ -57,7 +57,8 @@ bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, i
 void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us);
 
 /* Places in a model's queue that a key's requests hold. keys_share: how many more of `places` its
- * tenant may take, so that one tenant cannot fill the queue; all of them if there is one key. */
+ * tenant may take (base/share.h), so that one tenant cannot fill the queue; all of them if there is
+ * one key. */
 void keys_hold(struct keys *k, const struct key *key, uint32_t places);
 void keys_drop(struct keys *k, const struct key *key, uint32_t places);
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places);
