@@ -387,6 +387,8 @@ static enum status make_tools(struct server *s, struct err *err) {
         TRY(tls_context_create(s->settings.tls_cert, s->settings.tls_key, &s->tls, err));
     if (server_metrics_create(&s->metrics) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the metrics");
+    if (server_make_documents(s) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the OpenAPI document");
     TRY(tracer_create(s->settings.otlp_endpoint, "jitney", &s->tracer, err));
     return notify_open(&s->notify, err);
 }
@@ -447,6 +449,7 @@ static void destroy(struct server *s) {
     tls_context_destroy(s->tls);
     tracer_destroy(s->tracer);
     server_metrics_destroy(s->metrics);
+    buf_deinit(&s->openapi);
     keys_destroy(s->keys);
     notify_close(&s->notify);
     CHECK(uv_loop_close(&s->loop) == 0);

@@ -10,6 +10,7 @@
 
 #include "access/access.h"
 #include "access/keys.h"
+#include "base/buf.h"
 #include "base/list.h"
 #include "config/settings.h"
 #include "net/http.h"
@@ -39,7 +40,8 @@ struct server {
     struct tracer *tracer;
     struct server_metrics *metrics;
     struct notify notify;
-    char url[512]; /* "http://127.0.0.1:8080" */
+    char url[512];      /* "http://127.0.0.1:8080" */
+    struct buf openapi; /* the document at /openapi.json: constant, so it is made once */
 
     bool is_loaded;   /* every model is ready or has failed */
     bool is_draining; /* no new work is accepted */
@@ -71,7 +73,8 @@ void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
 
 /* ---- what lifecycle.c calls in files that handle requests ---- */
 
-void sink_streams_ping(struct server *s);    /* heartbeats of silent streams */
+enum status server_make_documents(struct server *s); /* those that do not change */
+void sink_streams_ping(struct server *s);            /* heartbeats of silent streams */
 void ws_clients_drain(struct server *s);     /* close WebSockets without a request under way */
 void embeddings_on_done(uv_async_t *handle); /* a model's embedder has results */
 void generation_report(void *ctx, struct generation *gen); /* one has ended; `ctx`: the server */

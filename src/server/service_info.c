@@ -177,13 +177,13 @@ void handle_metrics(struct http_request *req) {
 
 /* ---- pages ---- */
 
-void handle_openapi(struct http_request *req) {
-    struct buf body;
-    buf_init(&body, INFO_BYTES_MAX);
-    openapi_put(&body);
-    respond_json(req, &body);
-    buf_deinit(&body);
+enum status server_make_documents(struct server *s) {
+    buf_init(&s->openapi, INFO_BYTES_MAX);
+    openapi_put(&s->openapi);
+    return buf_status(&s->openapi);
 }
+
+void handle_openapi(struct http_request *req) { respond_json(req, &req->server->openapi); }
 
 static void put_html(struct buf *out, struct str text) {
     for (size_t i = 0; i < text.len; i++) {
