@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/map_guard.h"
 
 enum { PATH_BYTES = 4096, READ_BYTES = 1 << 16 };
 
@@ -42,6 +43,23 @@ static struct file_id id_of(const struct stat *info) {
     };
 }
 
+/* `fd` stays open with the map. */
+static enum status map_fd(int fd, const char *path, size_t len, struct file_map *out,
+                          struct err *err) {
+    void *ptr = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    if (ptr == MAP_FAILED) return say_errno(err, ST_IO, path, "map");
+    struct map_guard *guard = map_guard_add(ptr, len);
+    if (!guard) {
+        munmap(ptr, len);
+        return err_set(err, ST_FULL,
+                       "%s: cannot map: %d files are mapped already, the most that "
+                       "one process maps",
+                       path, MAP_GUARDS_MAX);
+    }
+    *out = (struct file_map){.ptr = ptr, .len = len, .fd = fd, .guard = guard};
+    return ST_OK;
+}
+
 enum status file_map_open(const char *path, struct file_map *out, struct err *err) {
     *out = (struct file_map){.ptr = NULL};
     /* Not blocking: opening a pipe would else wait for a writer before we can refuse it. */
@@ -49,22 +67,32 @@ enum status file_map_open(const char *path, struct file_map *out, struct err *er
     if (fd < 0) return say_errno(err, ST_IO, path, "open");
     struct stat info;
     enum status st = check_regular(fd, path, &info, err);
-    if (st == ST_OK && info.st_size > 0) {
-        size_t len = (size_t)info.st_size;
-        void *ptr = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
-        if (ptr == MAP_FAILED)
-            st = say_errno(err, ST_IO, path, "map");
-        else
-            *out = (struct file_map){.ptr = ptr, .len = len};
-    }
+    if (st == ST_OK && info.st_size > 0) st = map_fd(fd, path, (size_t)info.st_size, out, err);
     if (st == ST_OK) out->id = id_of(&info);
-    close(fd);
+    if (!out->ptr) close(fd);
     return st;
 }
 
 void file_map_close(struct file_map *map) {
-    if (map->ptr) munmap((void *)(uintptr_t)map->ptr, map->len);
+    if (map->ptr) {
+        map_guard_remove(map->guard);
+        munmap((void *)(uintptr_t)map->ptr, map->len);
+        close(map->fd);
+    }
     *map = (struct file_map){.ptr = NULL};
+}
+
+enum status file_map_check(const struct file_map *map, struct err *err) {
+    if (!map->ptr || !map_guard_is_damaged(map->guard)) return ST_OK;
+    return err_set(err, ST_IO,
+                   "the file has become shorter, or its disk has failed, while it was in use; "
+                   "restore it and start again (to replace a file in use, rename a new one over "
+                   "it)");
+}
+
+bool file_map_is_cut(const struct file_map *map) {
+    struct stat info;
+    return map->ptr && fstat(map->fd, &info) == 0 && (uint64_t)info.st_size < map->len;
 }
 
 void file_map_release(const struct file_map *map, const void *ptr, size_t len) {

@@ -14,6 +14,7 @@
 #include "base/str.h"
 
 struct buf;
+struct map_guard;
 
 /* Which file it is and whether it was written since: with the same numbers, the same bytes. What
  * was written last can be set back by any user; when the file was changed at all cannot. */
@@ -27,11 +28,19 @@ struct file_map {
     const uint8_t *ptr; /* NULL for an empty file */
     size_t len;
     struct file_id id; /* as it was when it was mapped */
+    int fd;            /* open while ptr is not NULL */
+    struct map_guard *guard;
 };
 
-/* Map a regular file for reading. A file that shrinks while mapped is the system's SIGBUS. */
+/* Map a regular file for reading. The file may be cut or its disk may fail while it is mapped:
+ * bytes that are missing read as zeros (base/map_guard.h), and file_map_check reports it. */
 enum status file_map_open(const char *path, struct file_map *out, struct err *err);
 void file_map_close(struct file_map *map); /* a closed or zeroed one is fine */
+/* Are all bytes that were read so far the file's? ST_IO: missing ones were read as zeros. */
+enum status file_map_check(const struct file_map *map, struct err *err);
+/* Is the file shorter now than when it was mapped? Bytes of its last page may then read as zeros
+ * without a mark. Costs a system call. */
+bool file_map_is_cut(const struct file_map *map);
 
 /* Let the system drop these pages of the map from memory; they come back from the file when
  * touched. For bytes that have been copied elsewhere. */

@@ -48,6 +48,8 @@ enum status sha256_file(const char *path, char out[SHA256_HEX_BYTES], struct err
         sha256_hex(h, out);
         sha256_destroy(h);
     }
+    enum status st = h ? file_map_check(&map, err)
+                       : err_set(err, ST_NOMEM, "%s: out of memory while hashing", path);
     file_map_close(&map);
-    return h ? ST_OK : err_set(err, ST_NOMEM, "%s: out of memory while hashing", path);
+    return st == ST_IO ? err_prefix(err, st, path) : st;
 }

@@ -136,7 +136,7 @@ static enum status run_step(struct embedder *e, struct device_result *out, struc
     atomic_store(&e->pass_began_us, began_us);
     enum status st = dev->submit(dev->self, e->pass.program, e->step, err);
     loaded_model_unlock(e->loaded);
-    if (st == ST_OK) st = dev->collect(dev->self, e->pass.program, out, err);
+    if (st == ST_OK) st = pass_collect(e->loaded, &e->pass, out, err);
     atomic_store(&e->pass_began_us, 0);
     if (st == ST_OK) note_pace(e, clock_now(&clock_real) - began_us, e->step->row_count);
     return st;

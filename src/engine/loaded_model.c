@@ -50,7 +50,10 @@ static void release_weight(const struct model_file *file, const struct weight *w
 static enum status prepare_weight(void *ctx, struct weight *w, struct err *err) {
     struct loading *l = ctx;
     TRY(l->loaded->device.prepare(l->loaded->device.self, w, err));
-    if (w->prepared) release_weight(l->loaded->file, w);
+    if (w->prepared)
+        release_weight(l->loaded->file, w);
+    else
+        l->loaded->reads_file = true;
     l->done++;
     report(l, "weights", (double)l->done / (double)l->total);
     return ST_OK;
@@ -156,6 +159,7 @@ static enum status load(struct loaded_model *loaded, const char *path,
     TRY(weight_cache_open(&loaded->weights, &o->weights, loaded->file, &loaded->device, err));
     TRY(model_each_weight(loaded->model, count_weight, &l, err));
     TRY(model_each_weight(loaded->model, prepare_weight, &l, err));
+    TRY(loaded_model_check(loaded, err)); /* before an image is made of the weights */
     weight_cache_loaded(loaded->weights);
     release_file_pages(loaded);
     return ST_OK;
@@ -178,6 +182,10 @@ void loaded_model_close(struct loaded_model *loaded) {
     model_file_close(loaded->file);
     free_mutex(loaded->mutex);
     *loaded = (struct loaded_model){.file = NULL};
+}
+
+enum status loaded_model_check(const struct loaded_model *loaded, struct err *err) {
+    return model_file_check(loaded->file, loaded->reads_file, err);
 }
 
 enum status pass_create(struct loaded_model *loaded, const struct pass_options *options,
@@ -206,12 +214,18 @@ void pass_destroy(struct loaded_model *loaded, struct pass *p) {
     *p = (struct pass){.tape = NULL};
 }
 
+enum status pass_collect(struct loaded_model *loaded, const struct pass *p,
+                         struct device_result *out, struct err *err) {
+    TRY(loaded->device.collect(loaded->device.self, p->program, out, err));
+    return loaded_model_check(loaded, err);
+}
+
 enum status pass_run(struct loaded_model *loaded, const struct pass *p, const struct step *step,
                      struct device_result *out, struct err *err) {
     loaded_model_lock(loaded);
     enum status st = loaded->device.submit(loaded->device.self, p->program, step, err);
     loaded_model_unlock(loaded);
-    return st == ST_OK ? loaded->device.collect(loaded->device.self, p->program, out, err) : st;
+    return st == ST_OK ? pass_collect(loaded, p, out, err) : st;
 }
 
 static struct kv_shape kv_shape(const struct loaded_model *loaded, enum kv_type type,

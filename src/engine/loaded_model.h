@@ -58,12 +58,17 @@ struct loaded_model {
     struct weight_cache *weights; /* NULL: no cache */
     struct loaded_model_mutex *mutex;
     bool device_open, has_weights;
+    bool reads_file; /* weights that the device reads from the mapped file as it computes */
     uint32_t threads, ctx_tokens;
 };
 
 enum status loaded_model_open(struct loaded_model *loaded, const char *path,
                               const struct loaded_model_options *options, struct err *err);
 void loaded_model_close(struct loaded_model *loaded); /* a zeroed one is fine */
+
+/* ST_IO: bytes of the model's files were missing when they were read; the model cannot be used any
+ * more. */
+enum status loaded_model_check(const struct loaded_model *loaded, struct err *err);
 
 void loaded_model_lock(struct loaded_model *loaded);
 void loaded_model_unlock(struct loaded_model *loaded);
@@ -105,6 +110,11 @@ struct pass_options {
 enum status pass_create(struct loaded_model *loaded, const struct pass_options *options,
                         struct pass *out, struct err *err);
 void pass_destroy(struct loaded_model *loaded, struct pass *p); /* a zeroed one is fine */
+
+/* Wait for the oldest step of a program. ST_IO: the model's file was cut while the device read from
+ * it, so nothing that it computed can be used. */
+enum status pass_collect(struct loaded_model *loaded, const struct pass *p,
+                         struct device_result *out, struct err *err);
 
 /* Run one step to its end. Locks the model while it submits. */
 enum status pass_run(struct loaded_model *loaded, const struct pass *p, const struct step *step,

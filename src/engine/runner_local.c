@@ -126,10 +126,9 @@ static void collect_step(struct local *l) {
     CHECK(l->step_count > 0);
     struct local_step *s = &l->steps[l->first_step];
     struct local_plan *p = s->plan;
-    struct device *dev = &l->loaded->device;
     struct device_result result;
     struct err err = {{0}};
-    enum status st = dev->collect(dev->self, l->pass.program, &result, &err);
+    enum status st = pass_collect(l->loaded, &l->pass, &result, &err);
     if (st == ST_OK) {
         CHECK(result.output_count == s->step->output_count);
         p->elapsed_us += result.elapsed_us;

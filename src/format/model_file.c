@@ -227,6 +227,20 @@ const char *tensor_skipped(const struct model_file *f, const char *name) {
     return map_find(f->skipped, str_of(name), &idx) ? f->skipped_why[idx] : NULL;
 }
 
+enum status model_file_check(const struct model_file *f, bool in_use, struct err *err) {
+    for (uint32_t i = 0; i < f->map_count; i++) {
+        const struct file_map *map = &f->maps[i];
+        enum status st = file_map_check(map, err);
+        if (st != ST_OK) return err_prefix(err, st, f->path);
+        if (in_use && file_map_is_cut(map))
+            return err_set(err, ST_IO,
+                           "%s: a file of the model is shorter than when it was opened; restore it "
+                           "and start again",
+                           f->path);
+    }
+    return ST_OK;
+}
+
 void model_file_release(const struct model_file *f, const void *ptr, size_t bytes) {
     for (uint32_t i = 0; i < f->map_count; i++)
         file_map_release(&f->maps[i], ptr, bytes); /* ignores bytes outside the map */
@@ -281,6 +295,7 @@ enum status model_file_json(struct model_file *f, const char *name, const struct
         TRY(map_beside(f, name, path, &found, &map, err));
         if (!found) return ST_OK;
         enum status st = json_parse(map_text(&map), &json_limits_model_file, &b->json, err);
+        if (st == ST_OK) st = file_map_check(&map, err);
         file_map_close(&map);
         if (st != ST_OK) return err_prefix(err, st, path);
     }

@@ -98,6 +98,11 @@ const struct tensor_info *tensor_find(const struct model_file *f, const char *na
  * tensor_find returns it. For error messages about missing tensors. */
 const char *tensor_skipped(const struct model_file *f, const char *name);
 
+/* Are all bytes that were read from the model's files so far theirs? ST_IO: a file was cut, or its
+ * disk failed, and zeros were read in place of what is missing; `err` names the file. `in_use`: it
+ * is also an error that a file is shorter now, whatever was read. */
+enum status model_file_check(const struct model_file *f, bool in_use, struct err *err);
+
 /* Tell the system that these mapped bytes were copied and need not stay in memory. */
 void model_file_release(const struct model_file *f, const void *ptr, size_t bytes);
 void tensor_release(const struct model_file *f, const struct tensor_info *t);

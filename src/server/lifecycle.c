@@ -111,7 +111,9 @@ static void on_stall(void *ctx, int64_t stalled_us) {
     uv_async_send(&s->stalled);
 }
 
+/* A model whose file has become unreadable fails all its steps; the other models go on. */
 static const char *failure_of(const struct served_model *m, int64_t limit_us) {
+    if (m->state == LOAD_FAILED) return NULL;
     if (m->embedder && embedder_stalled_us(m->embedder) > limit_us) return "the embedder hangs";
     if (!m->engine) return NULL;
     struct engine_liveness liveness = engine_liveness(m->engine);
@@ -123,6 +125,7 @@ static const char *failure_of(const struct served_model *m, int64_t limit_us) {
 const char *lifecycle_failure(const struct server *s) {
     int64_t limit_us = (int64_t)(s->settings.watchdog_s * 1e6);
     const char *failure = s->failure;
+    registry_check_files(s->registry);
     for (uint32_t i = 0; !failure && i < registry_count(s->registry); i++)
         failure = failure_of(registry_at(s->registry, i), limit_us);
     return failure;
@@ -315,17 +318,11 @@ static void log_model(struct server *s, struct served_model *m) {
     log_placement(s, m);
 }
 
-static bool has_ready(const struct server *s) {
-    for (uint32_t i = 0; i < registry_count(s->registry); i++)
-        if (registry_at(s->registry, i)->state == LOAD_READY) return true;
-    return false;
-}
-
 /* Every model is ready or has failed. Without any model there is nothing to serve. */
 static void all_loaded(struct server *s) {
     s->is_loaded = true;
     if (s->is_draining) return;
-    if (!has_ready(s)) {
+    if (!registry_has_ready(s->registry)) {
         struct served_model *m = registry_at(s->registry, 0);
         s->end_err = m->failure;
         s->end_status = m->load_status;

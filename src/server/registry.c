@@ -240,6 +240,16 @@ static void finish_model(struct registry *r, struct served_model *m) {
     r->hooks.on_changed(r->hooks.ctx, m);
 }
 
+static void check_file(struct registry *r, struct served_model *m) {
+    if (m->state != LOAD_READY || loaded_model_check(m->loaded, &m->failure) == ST_OK) return;
+    m->state = LOAD_FAILED;
+    r->hooks.on_changed(r->hooks.ctx, m);
+}
+
+void registry_check_files(struct registry *r) {
+    for (uint32_t i = 0; i < r->count; i++) check_file(r, &r->models[i]);
+}
+
 static void on_changed(uv_async_t *handle) {
     struct registry *r = handle->data;
     bool has_ended = atomic_load(&r->has_ended);
@@ -301,16 +311,18 @@ static enum status refuse_loading(const struct registry *r, const struct served_
     return ST_BAD;
 }
 
-enum status registry_find_ready(const struct registry *r, struct str name,
-                                struct served_model **out, struct api_error *e) {
+enum status registry_find_ready(struct registry *r, struct str name, struct served_model **out,
+                                struct api_error *e) {
     struct served_model *m = name.ptr ? registry_find(r, name) : registry_default(r);
     if (!m)
         return api_refuse(e, 404, "model", "model_not_found",
                           "unknown model \"%.*s\"; GET /v1/models lists this server's models",
                           STR_ARG(name));
+    check_file(r, m);
     if (m->state == LOAD_FAILED)
         return api_refuse(e, 503, "model", "model_failed",
-                          "the model \"%s\" could not be loaded; the server's log says why",
+                          "the model \"%s\" could not be loaded, or its file has become "
+                          "unreadable; the server's log says why",
                           m->name);
     if (m->state != LOAD_READY) return refuse_loading(r, m, e);
     *out = m;
@@ -491,6 +503,12 @@ struct served_model *registry_default(const struct registry *r) {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->models[i].state == LOAD_READY && !r->models[i].is_encoder) return registry_at(r, i);
     return registry_at(r, 0);
+}
+
+bool registry_has_ready(const struct registry *r) {
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].state == LOAD_READY) return true;
+    return false;
 }
 
 bool registry_is_loaded(const struct registry *r) {

@@ -1,7 +1,8 @@
 /* server/registry.h - the served models by name: loading, state, engines and embedders.
  *
  *     WAITING -> LOADING -> READY
- *                   +-----> FAILED        (enum load_state)
+ *                   |         | its file was cut under it
+ *                   +---------+---> FAILED        (enum load_state)
  *
  * A loader thread opens the models one after the other and posts each result to the loop, so that
  * everything here is read and changed by the I/O thread alone, except the progress of the model
@@ -98,12 +99,17 @@ struct served_model *registry_at(const struct registry *r, uint32_t i);
 struct served_model *registry_find(const struct registry *r, struct str name);
 /* The model that a request names (`name.ptr` NULL: the default), if it is READY. ST_BAD: `e` says
  * that it is unknown, still loading or failed. */
-enum status registry_find_ready(const struct registry *r, struct str name,
-                                struct served_model **out, struct api_error *e);
+enum status registry_find_ready(struct registry *r, struct str name, struct served_model **out,
+                                struct api_error *e);
 /* The model of a request that names none: the first ready one that writes text, else the first. */
 struct served_model *registry_default(const struct registry *r);
 
+/* Set the state of READY models whose files have become unreadable to FAILED; calls on_changed for
+ * each. Their engines go on, to fail the requests that they have. */
+void registry_check_files(struct registry *r);
+
 bool registry_is_loaded(const struct registry *r); /* all are READY or FAILED */
+bool registry_has_ready(const struct registry *r);
 /* The model that is being loaded (NULL: none), what is being done, and the share that is done. */
 struct load_progress {
     const struct served_model *model;

@@ -79,6 +79,9 @@ void handle_model(struct http_request *req) {
 
 /* ---- health ---- */
 
+/* Every model has failed after it was loaded. */
+static const char NO_MODEL[] = "no model can be used; the server's log says why";
+
 static void respond_status(struct http_request *req, uint32_t status, const char *json) {
     static const struct http_header retry[] = {{{"retry-after", 11}, {"1", 1}}};
     respond(req, &(struct response){.status = status,
@@ -108,6 +111,7 @@ void handle_ready(struct http_request *req) {
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
     const char *failure = lifecycle_failure(s);
+    if (!failure && s->is_loaded && !registry_has_ready(s->registry)) failure = NO_MODEL;
     uint32_t status = s->is_loaded && !s->is_draining && !failure ? 200 : 503;
     if (status == 200 || failure || s->is_draining)
         snprintf(text, sizeof(text), "%s", failure ? failure : status == 200 ? "ok" : "draining");
@@ -127,6 +131,7 @@ void handle_health(struct http_request *req) {
     char text[SERVED_NAME_BYTES + 128];
     struct buf body;
     const char *failure = lifecycle_failure(s);
+    if (!failure && s->is_loaded && !registry_has_ready(s->registry)) failure = NO_MODEL;
     if (s->is_loaded && !failure) {
         respond_status(req, 200, "{\"status\":\"ok\"}");
         return;
