@@ -16,6 +16,6 @@ struct op_cost tape_op_cost(const struct tape *t, uint32_t i, uint32_t rows, uin
     struct op_access a = op_access(&copy);
     const struct op_info *info = op_info(copy.kind);
     uint64_t n = rows_of(t, &a, rows);
-    if (info->cost) return info->cost(&copy, n, ctx);
+    if (info->cost) return info->cost(&t->ops[i], n, ctx);
     return (struct op_cost){.flops = 4 * n * (a.read_count ? a.reads[0]->cols : 0), .bytes = 0};
 }

@@ -223,8 +223,10 @@ static void route_detail(const struct op *op, struct buf *out) {
 
 static void expert_matmul_check(struct op_check *c, const struct op *op) {
     const struct op_expert_matmul *m = &op->expert_matmul;
-    if (m->used == 0) check_fail(c, "used experts", 0, 1);
-    if (c->st != ST_OK) return;
+    if (m->used == 0) {
+        check_fail(c, "used experts", 0, 1);
+        return;
+    }
     uint32_t src_cols = m->src_per_expert ? m->src.cols / m->used : m->src.cols;
     uint32_t rows = check_parts(c, m->parts, m->part_count, m->src, src_cols);
     check_equal(c, "ids", m->ids.cols, m->used);
@@ -257,8 +259,9 @@ static void expert_sum_check(struct op_check *c, const struct op *op) {
     check_equal(c, "weights", s->weights.cols, s->used);
 }
 
-/* An operand: member `field` of member `args` of struct op. */
-#define OPERAND(args, field) .name = #field, .offset = offsetof(struct op, args.field)
+/* Where member `field` of member `args` of struct op is; the type of `args` is struct op_ARGS. */
+#define OFFSET(args, field) (offsetof(struct op, args) + offsetof(struct op_##args, field))
+#define OPERAND(args, field) .name = #field, .offset = OFFSET(args, field)
 #define READS(args, field)                                                                         \
     { OPERAND(args, field), .use = USE_READ, .type = VALUE_F32 }
 #define READS_I32(args, field)                                                                     \
@@ -275,10 +278,7 @@ static void expert_sum_check(struct op_check *c, const struct op *op) {
     { OPERAND(args, field), .use = USE_UPDATE, .type = VALUE_F32 }
 /* Adds to it if args.add is set, else writes it. */
 #define WRITES_OR_ADDS(args, field)                                                                \
-    {                                                                                              \
-        OPERAND(args, field), .use = USE_ADD_IF, .flag = offsetof(struct op, args.add),            \
-                              .type = VALUE_F32                                                    \
-    }
+    { OPERAND(args, field), .use = USE_ADD_IF, .flag = OFFSET(args, add), .type = VALUE_F32 }
 /* A result as floats, quantised, or both: the operands dst and q8. */
 #define GIVES_F32(args)                                                                            \
     { OPERAND(args, dst), .use = USE_WRITE, .type = VALUE_F32, .is_optional = true }

@@ -49,7 +49,7 @@ static inline void store_int8(const float *x, uint32_t head_dim, size_t first, s
     const vec scale = vec_set1(half == 0 ? INFINITY : f16_to_f32(half));
     memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
     for (uint32_t d = 0; d < head_dim; d += VEC_LANES) {
-        int8_t bytes[VEC_LANES];
+        int8_t bytes[VEC_LANES] = {0};
         uint32_t count = head_dim - d < VEC_LANES ? head_dim - d : VEC_LANES;
         vec_store_int8(bytes, vec_div(load_padded(x, d, head_dim), scale));
         if (stride == 1)

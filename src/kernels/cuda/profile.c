@@ -38,7 +38,7 @@ static bool make_room(struct cuda_watch *w, uint32_t op_count) {
     if (op_count <= w->op_cap) return true;
     watch_deinit(w);
     w->op_cap = op_count;
-    w->events = mem_zalloc_array(op_count + (size_t)1, sizeof(w->events[0]));
+    w->events = mem_zalloc_array(op_count + (size_t)1, sizeof(cudaEvent_t));
     w->work_ns = mem_zalloc_array(op_count, sizeof(int64_t));
     w->wait_ns = mem_zalloc_array(op_count, sizeof(int64_t));
     bool is_made = w->events && w->work_ns && w->wait_ns;

@@ -37,8 +37,9 @@ static uint32_t add_runs(const struct step *step, bool is_long, uint32_t rows_at
         if ((seq->row_count > SHORT_ROWS) != is_long) continue;
         for (uint32_t r = 0; r < seq->row_count; r += rows_at_once) {
             uint32_t left = seq->row_count - r;
-            out[count++] = (struct cuda_row_run){
-                .first = seq->first_row + r, .count = left < rows_at_once ? left : rows_at_once};
+            out[count].first = seq->first_row + r;
+            out[count].count = left < rows_at_once ? left : rows_at_once;
+            count++;
         }
     }
     return count;
