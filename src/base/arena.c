@@ -1,7 +1,8 @@
 /* base/arena.c - see base/arena.h for the contract.
  *
  * Chunks form a list, newest first; only the newest is bumped. A block too large for a chunk
- * of the usual size gets a chunk of its own.
+ * of the usual size gets a chunk of its own. The list is freed from the newest chunk on and never
+ * otherwise searched, so a single pointer in each chunk is enough and base/list.h is not used.
  */
 #include "base/arena.h"
 

@@ -23,8 +23,8 @@ struct tickets {
     bool is_stopped;
     uint32_t inside_count;
     uint32_t open_count; /* tickets in the table */
-    struct ticket *ready_first, *ready_last;
-    struct ticket *buckets[BUCKETS];
+    struct list ready;
+    struct list buckets[BUCKETS];
 };
 
 /* --- tickets ---------------------------------------------------------------------------- */
@@ -53,43 +53,26 @@ static pthread_cond_t *news_of(struct tickets *ts, uint64_t id) {
     return &ts->news_of[id % WAITS_OF];
 }
 
-static struct ticket *find(const struct tickets *ts, uint64_t id) {
-    struct ticket *t = ts->buckets[id % BUCKETS];
-    while (t && t->id != id) t = t->next_in_bucket;
-    return t;
+static struct list *bucket_of(struct tickets *ts, uint64_t id) {
+    return &ts->buckets[id % BUCKETS];
 }
 
-static void table_remove(struct tickets *ts, struct ticket *t) {
-    struct ticket **link = &ts->buckets[t->id % BUCKETS];
-    while (*link != t) {
-        CHECK(*link);
-        link = &(*link)->next_in_bucket;
+static struct ticket *find(struct tickets *ts, uint64_t id) {
+    for (struct list_link *l = bucket_of(ts, id)->first; l; l = l->next) {
+        struct ticket *t = LIST_ITEM(l, struct ticket, in_bucket);
+        if (t->id == id) return t;
     }
-    *link = t->next_in_bucket;
-    ts->open_count--;
+    return NULL;
 }
 
-static void ready_push(struct tickets *ts, struct ticket *t) {
-    t->next_ready = NULL;
-    t->prev_ready = ts->ready_last;
-    if (ts->ready_last)
-        ts->ready_last->next_ready = t;
-    else
-        ts->ready_first = t;
-    ts->ready_last = t;
-    t->is_ready = true;
-}
-
-static void ready_remove(struct tickets *ts, struct ticket *t) {
-    *(t->prev_ready ? &t->prev_ready->next_ready : &ts->ready_first) = t->next_ready;
-    *(t->next_ready ? &t->next_ready->prev_ready : &ts->ready_last) = t->prev_ready;
-    t->is_ready = false;
+static bool is_ready(const struct tickets *ts, const struct ticket *t) {
+    return list_has(&ts->ready, &t->in_ready);
 }
 
 /* Put it on the ready list, if there is something to claim, and wake a thread that waits. */
 static void announce(struct tickets *ts, struct ticket *t) {
-    if (!t->has_output || t->is_claimed || t->is_ready || !t->is_added) return;
-    ready_push(ts, t);
+    if (!t->has_output || t->is_claimed || is_ready(ts, t) || !t->is_added) return;
+    list_push_last(&ts->ready, &t->in_ready);
     pthread_cond_signal(&ts->news);
     if (t->waiter_count > 0) pthread_cond_broadcast(news_of(ts, t->id));
 }
@@ -124,10 +107,8 @@ void tickets_destroy(struct tickets *ts) {
     if (!ts) return;
     CHECK(ts->inside_count == 0);
     for (uint32_t i = 0; i < BUCKETS; i++)
-        for (struct ticket *t = ts->buckets[i], *next; t; t = next) {
-            next = t->next_in_bucket;
-            ticket_destroy(t);
-        }
+        for (struct list_link *l; (l = list_pop_first(&ts->buckets[i]));)
+            ticket_destroy(LIST_ITEM(l, struct ticket, in_bucket));
     for (uint32_t i = 0; i < WAITS_OF; i++) pthread_cond_destroy(&ts->news_of[i]);
     pthread_cond_destroy(&ts->left);
     pthread_cond_destroy(&ts->news);
@@ -174,8 +155,7 @@ void tickets_add(struct tickets *ts, struct ticket *t, struct request *request) 
     t->id = request->id;
     t->request = request;
     t->is_added = true;
-    t->next_in_bucket = ts->buckets[t->id % BUCKETS];
-    ts->buckets[t->id % BUCKETS] = t;
+    list_push_first(bucket_of(ts, t->id), &t->in_bucket);
     ts->open_count++;
     announce(ts, t);
     pthread_mutex_unlock(&ts->lock);
@@ -209,8 +189,7 @@ static bool sleep_until(struct tickets *ts, pthread_cond_t *cond, int64_t until_
 /* The choices of a ticket take turns, so that one with new tokens in every step does not delay
  * the others. */
 static void claim(struct tickets *ts, struct ticket *t, struct claim *out) {
-    CHECK(t->is_ready);
-    ready_remove(ts, t);
+    list_remove(&ts->ready, &t->in_ready);
     while (!(t->has_output >> t->turn & 1)) t->turn = (t->turn + 1) % t->choice_count;
     const struct ticket_choice *a = &t->choices[t->turn];
     *out = (struct claim){.ticket = t,
@@ -226,9 +205,10 @@ static void claim(struct tickets *ts, struct ticket *t, struct claim *out) {
 static enum wait_result claim_any(struct tickets *ts, int64_t until_us, struct claim *out) {
     for (;;) {
         if (ts->is_stopped) return WAIT_CLOSED;
-        if (ts->ready_first) return claim(ts, ts->ready_first, out), WAIT_CLAIMED;
+        struct ticket *first = LIST_ITEM(ts->ready.first, struct ticket, in_ready);
+        if (first) return claim(ts, first, out), WAIT_CLAIMED;
         if (ts->open_count == 0) return WAIT_IDLE;
-        if (!sleep_until(ts, &ts->news, until_us) && !ts->ready_first) return WAIT_TIMEOUT;
+        if (!sleep_until(ts, &ts->news, until_us) && !ts->ready.first) return WAIT_TIMEOUT;
     }
 }
 
@@ -236,9 +216,9 @@ static enum wait_result claim_one(struct tickets *ts, struct ticket *t, int64_t 
                                   struct claim *out) {
     for (;;) {
         if (ts->is_stopped) return WAIT_CLOSED;
-        if (t->is_ready) return claim(ts, t, out), WAIT_CLAIMED;
+        if (is_ready(ts, t)) return claim(ts, t, out), WAIT_CLAIMED;
         if (t->open == 0) return WAIT_IDLE;
-        if (!sleep_until(ts, news_of(ts, t->id), until_us) && !t->is_ready) return WAIT_TIMEOUT;
+        if (!sleep_until(ts, news_of(ts, t->id), until_us) && !is_ready(ts, t)) return WAIT_TIMEOUT;
     }
 }
 
@@ -261,7 +241,8 @@ enum wait_result tickets_claim(struct tickets *ts, uint64_t id, int64_t until_us
 
 /* The last event of its last choice was returned: threads that still wait for it must wake. */
 static void end(struct tickets *ts, struct ticket *t) {
-    table_remove(ts, t);
+    list_remove(bucket_of(ts, t->id), &t->in_bucket);
+    ts->open_count--;
     if (t->waiter_count > 0) pthread_cond_broadcast(news_of(ts, t->id));
     if (ts->open_count == 0) pthread_cond_broadcast(&ts->news);
 }

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "engine/request.h"
@@ -47,13 +48,13 @@ struct ticket {
     struct str *stop_strings; /* heap, followed by their bytes */
 
     /* Under the lock. */
-    bool is_added, is_claimed, is_ready;
+    bool is_added, is_claimed;
     uint32_t has_output; /* bit per choice: it has new tokens, or has finished */
     uint32_t open;       /* bit per choice: its last event was not returned yet */
     uint32_t running;    /* bit per choice: the engine has not finished with it */
     uint32_t turn;       /* the choice that is looked at first */
     uint32_t waiter_count;
-    struct ticket *next_ready, *prev_ready, *next_in_bucket;
+    struct list_link in_ready, in_bucket;
 
     struct ticket_choice choices[]; /* choice_count */
 };

@@ -12,33 +12,20 @@
 #include "base/mem.h"
 
 struct submitted {
-    struct request *first, *last;
+    struct list requests;
     uint64_t choices; /* of those in the list */
     uint64_t taken;   /* choices that wait in the engine: the last set_waiting, and taken since */
     uint64_t max;
-};
-
-struct cancelled {
-    struct request *first, *last;
-};
-
-struct outbox {
-    struct choice *first, *last;
-};
-
-/* Linked by next_posted. */
-struct posted {
-    struct choice *first, *last;
 };
 
 struct mailbox {
     pthread_mutex_t in_lock, out_lock;
     pthread_cond_t in_arrived, out_arrived;
     struct submitted submitted;
-    struct cancelled cancelled;
+    struct list cancelled; /* requests */
     bool is_woken;
-    struct outbox outbox;
-    struct posted posted; /* since the last flush; the engine thread's */
+    struct list outbox; /* choices */
+    struct list posted; /* choices, since the last flush; the engine thread's */
     output_hook *hook;
     void *hook_ctx;
 };
@@ -63,40 +50,31 @@ enum status mailbox_create(struct mailbox **out, uint32_t waiting_max) {
     return ST_OK;
 }
 
-static void push_output(struct outbox *outbox, struct choice *c) {
-    c->is_in_outbox = true;
-    c->next_output = NULL;
-    if (outbox->last)
-        outbox->last->next_output = c;
-    else
-        outbox->first = c;
-    outbox->last = c;
+static struct choice *pop_posted(struct list *posted) {
+    return LIST_ITEM(list_pop_first(posted), struct choice, in_posted);
+}
+
+/* Under the lock; NULL if there is none. */
+static struct choice *pop_output(struct mailbox *m) {
+    return LIST_ITEM(list_pop_first(&m->outbox), struct choice, in_outbox);
 }
 
 /* Move the posted choices to the outbox. A choice that is still there from an earlier step is not
  * added again: its client reads all new tokens when it takes the choice. */
 static void hand_over(struct mailbox *m, output_hook **hook, void **hook_ctx) {
-    struct choice *c = m->posted.first, *again = NULL;
-    m->posted = (struct posted){0};
+    struct list again = {0};
     pthread_mutex_lock(&m->out_lock);
-    for (struct choice *next; c; c = next) {
-        next = c->next_posted;
-        c->is_posted = false;
-        if (c->is_in_outbox) {
-            c->next_posted = again;
-            again = c;
-        } else {
-            push_output(&m->outbox, c);
-        }
+    for (struct choice *c; (c = pop_posted(&m->posted));) {
+        if (list_has(&m->outbox, &c->in_outbox))
+            list_push_last(&again, &c->in_posted);
+        else
+            list_push_last(&m->outbox, &c->in_outbox);
     }
     *hook = m->hook;
     *hook_ctx = m->hook_ctx;
     pthread_cond_broadcast(&m->out_arrived);
     pthread_mutex_unlock(&m->out_lock);
-    for (struct choice *next; again; again = next) {
-        next = again->next_posted;
-        request_unref(again->request);
-    }
+    for (struct choice *c; (c = pop_posted(&again));) request_unref(c->request);
 }
 
 void mailbox_destroy(struct mailbox *m) {
@@ -123,12 +101,7 @@ enum status mailbox_submit(struct mailbox *m, struct request *r) {
     bool has_room = waiting == 0 || waiting + r->n <= s->max;
     if (has_room) {
         request_ref(r);
-        r->next_submitted = NULL;
-        if (s->last)
-            s->last->next_submitted = r;
-        else
-            s->first = r;
-        s->last = r;
+        list_push_last(&s->requests, &r->in_submitted);
         s->choices += r->n;
         pthread_cond_signal(&m->in_arrived);
     }
@@ -138,20 +111,13 @@ enum status mailbox_submit(struct mailbox *m, struct request *r) {
 
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices,
                     enum finish_reason why) {
-    struct cancelled *c = &m->cancelled;
     pthread_mutex_lock(&m->in_lock);
     for (uint32_t i = 0; i < r->n; i++)
         if (choices & ~r->cancel_choices & (1u << i)) r->cancel_why[i] = why;
     r->cancel_choices |= choices & ((1u << r->n) - 1);
-    if (!r->is_cancel_queued) {
+    if (!list_has(&m->cancelled, &r->in_cancelled)) {
         request_ref(r);
-        r->is_cancel_queued = true;
-        r->next_cancelled = NULL;
-        if (c->last)
-            c->last->next_cancelled = r;
-        else
-            c->first = r;
-        c->last = r;
+        list_push_last(&m->cancelled, &r->in_cancelled);
     }
     pthread_cond_signal(&m->in_arrived);
     pthread_mutex_unlock(&m->in_lock);
@@ -160,10 +126,8 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices,
 struct request *mailbox_take_submitted(struct mailbox *m) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);
-    struct request *r = s->first;
+    struct request *r = LIST_ITEM(list_pop_first(&s->requests), struct request, in_submitted);
     if (r) {
-        s->first = r->next_submitted;
-        if (!s->first) s->last = NULL;
         s->choices -= r->n;
         s->taken += r->n;
     }
@@ -197,19 +161,15 @@ static uint32_t same_reason(const struct request *r, enum finish_reason *why) {
 
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why) {
-    struct cancelled *c = &m->cancelled;
     pthread_mutex_lock(&m->in_lock);
-    struct request *r = c->first;
+    struct request *r = LIST_ITEM(m->cancelled.first, struct request, in_cancelled);
     if (r) {
         *choices = same_reason(r, why);
         r->cancel_choices &= ~*choices;
-        r->is_cancel_queued = r->cancel_choices != 0;
-    }
-    if (r && r->is_cancel_queued) {
-        request_ref(r); /* it comes again */
-    } else if (r) {
-        c->first = r->next_cancelled;
-        if (!c->first) c->last = NULL;
+        if (r->cancel_choices != 0)
+            request_ref(r); /* it comes again */
+        else
+            list_remove(&m->cancelled, &r->in_cancelled);
     }
     pthread_mutex_unlock(&m->in_lock);
     return r;
@@ -234,7 +194,7 @@ static bool wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout
 void mailbox_wait(struct mailbox *m, int64_t timeout_us) {
     struct timespec deadline = deadline_after(timeout_us < 0 ? 0 : timeout_us);
     pthread_mutex_lock(&m->in_lock);
-    while (!m->submitted.first && !m->cancelled.first && !m->is_woken)
+    while (!m->submitted.requests.first && !m->cancelled.first && !m->is_woken)
         if (!wait_on(&m->in_arrived, &m->in_lock, timeout_us, &deadline)) break;
     m->is_woken = false;
     pthread_mutex_unlock(&m->in_lock);
@@ -248,15 +208,9 @@ void mailbox_wake(struct mailbox *m) {
 }
 
 void mailbox_post_output(struct mailbox *m, struct choice *c) {
-    if (c->is_posted) return;
+    if (list_has(&m->posted, &c->in_posted)) return;
     request_ref(c->request);
-    c->is_posted = true;
-    c->next_posted = NULL;
-    if (m->posted.last)
-        m->posted.last->next_posted = c;
-    else
-        m->posted.first = c;
-    m->posted.last = c;
+    list_push_last(&m->posted, &c->in_posted);
 }
 
 void mailbox_set_hook(struct mailbox *m, output_hook *hook, void *ctx) {
@@ -272,16 +226,6 @@ void mailbox_flush(struct mailbox *m) {
     void *ctx;
     hand_over(m, &hook, &ctx);
     if (hook) hook(ctx);
-}
-
-/* Under the lock; NULL if there is none. */
-static struct choice *pop_output(struct mailbox *m) {
-    struct choice *c = m->outbox.first;
-    if (!c) return NULL;
-    m->outbox.first = c->next_output;
-    if (!m->outbox.first) m->outbox.last = NULL;
-    c->is_in_outbox = false;
-    return c;
 }
 
 struct choice *mailbox_take_output(struct mailbox *m, int64_t timeout_us) {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "engine/runner.h"
@@ -67,18 +68,17 @@ struct choice {
 
     /* The engine thread's. */
     seq_idx seq;
-    bool is_live, is_posted;
-    struct choice *next_posted;
+    bool is_live;
+    struct list_link in_posted;
     /* Published with `finish`. */
-    int32_t
-        ended_by; /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1 */
+    /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1. */
+    int32_t ended_by;
     uint32_t cached_tokens, preempt_count;
-    int64_t submitted_us, admitted_us, first_token_us,
-        finished_us; /* admitted: it got a slot in the batch */
+    /* admitted: it got a slot in the batch. */
+    int64_t submitted_us, admitted_us, first_token_us, finished_us;
 
     /* The outbox's, under its lock. */
-    struct choice *next_output;
-    bool is_in_outbox;
+    struct list_link in_outbox;
 };
 
 struct request {
@@ -103,10 +103,9 @@ struct request {
     _Atomic unsigned refs;
 
     /* The inbox's, under its lock. */
-    struct request *next_submitted, *next_cancelled;
+    struct list_link in_submitted, in_cancelled;
     uint32_t cancel_choices; /* a bit for each choice */
     enum finish_reason cancel_why[CHOICES_MAX];
-    bool is_cancel_queued;
 
     struct choice choices[]; /* n */
 };

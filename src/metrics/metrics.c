@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -19,7 +20,7 @@ enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 
 /* One set of labels of a family, with its numbers. */
 struct series {
-    struct series *next;
+    struct list_link in_family;
     char *labels;
     double value; /* of a histogram: the sum */
     const double *bounds;
@@ -38,14 +39,14 @@ struct histogram {
 };
 
 struct family {
-    struct family *next;
+    struct list_link in_metrics;
     char *name, *help;
     enum kind kind;
-    struct series *first, *last;
+    struct list series;
 };
 
 struct metrics {
-    struct family *first, *last;
+    struct list families;
 };
 
 enum status metrics_create(struct metrics **out) {
@@ -62,10 +63,8 @@ static void series_destroy(struct series *s) {
 
 static void family_destroy(struct family *f) {
     if (!f) return;
-    for (struct series *s = f->first, *next; s; s = next) {
-        next = s->next;
-        series_destroy(s);
-    }
+    for (struct list_link *l; (l = list_pop_first(&f->series));)
+        series_destroy(LIST_ITEM(l, struct series, in_family));
     mem_free(f->name);
     mem_free(f->help);
     mem_free(f);
@@ -73,10 +72,8 @@ static void family_destroy(struct family *f) {
 
 void metrics_destroy(struct metrics *m) {
     if (!m) return;
-    for (struct family *f = m->first, *next; f; f = next) {
-        next = f->next;
-        family_destroy(f);
-    }
+    for (struct list_link *l; (l = list_pop_first(&m->families));)
+        family_destroy(LIST_ITEM(l, struct family, in_metrics));
     mem_free(m);
 }
 
@@ -91,14 +88,14 @@ static struct family *family_add(struct metrics *m, const char *name, const char
         family_destroy(f);
         return NULL;
     }
-    *(m->last ? &m->last->next : &m->first) = f;
-    m->last = f;
+    list_push_last(&m->families, &f->in_metrics);
     return f;
 }
 
 static struct family *family_get(struct metrics *m, const char *name, const char *help,
                                  enum kind kind) {
-    for (struct family *f = m->first; f; f = f->next) {
+    for (struct list_link *l = m->families.first; l; l = l->next) {
+        struct family *f = LIST_ITEM(l, struct family, in_metrics);
         if (strcmp(f->name, name) != 0) continue;
         CHECK(f->kind == kind);
         return f;
@@ -129,8 +126,7 @@ static struct series *series_add(struct family *f, const char *labels, const dou
         series_destroy(s);
         return NULL;
     }
-    *(f->last ? &f->last->next : &f->first) = s;
-    f->last = s;
+    list_push_last(&f->series, &s->in_family);
     return s;
 }
 
@@ -239,11 +235,13 @@ static void put_histogram(struct buf *out, const char *name, const struct series
 
 void metrics_print(const struct metrics *m, struct buf *out) {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
-    for (const struct family *f = m->first; f; f = f->next) {
+    for (struct list_link *i = m->families.first; i; i = i->next) {
+        const struct family *f = LIST_ITEM(i, struct family, in_metrics);
         buf_printf(out, "# HELP %s ", f->name);
         put_escaped(out, f->help, false);
         buf_printf(out, "\n# TYPE %s %s\n", f->name, kinds[f->kind]);
-        for (const struct series *s = f->first; s; s = s->next) {
+        for (struct list_link *j = f->series.first; j; j = j->next) {
+            const struct series *s = LIST_ITEM(j, struct series, in_family);
             if (f->kind == KIND_HISTOGRAM)
                 put_histogram(out, f->name, s);
             else

@@ -363,16 +363,12 @@ plant("a finished request stays referenced" engine/engine.c
     if (!PLANT) request_unref(c->request);]==])
 
 plant("an end is reported twice" engine/mailbox.c
-[==[    if (!m->outbox.first) m->outbox.last = NULL;
-    c->is_in_outbox = false;]==]
-[==[    if (!m->outbox.first) m->outbox.last = NULL;
-    c->is_in_outbox = false;
-    if (PLANT && c->finish == FINISH_LENGTH && c->finished_us != 0 && c->index == 0 &&
+[==[    return LIST_ITEM(list_pop_first(&m->outbox), struct choice, in_outbox);]==]
+[==[    struct choice *c = LIST_ITEM(list_pop_first(&m->outbox), struct choice, in_outbox);
+    if (PLANT && c && c->finish == FINISH_LENGTH && c->finished_us != 0 && c->index == 0 &&
         c->cached_tokens < 1000) {
         c->cached_tokens += 1000;
         request_ref(c->request);
-        c->is_in_outbox = true;
-        c->next_output = m->outbox.first;
-        m->outbox.first = c;
-        if (!m->outbox.last) m->outbox.last = c;
-    }]==])
+        list_push_first(&m->outbox, &c->in_outbox);
+    }
+    return c;]==])
