@@ -44,7 +44,8 @@ enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 4096, CANDIDATES = 16, PATH_BYTES =
     F(cublasLtMatmulAlgoConfigSetAttribute)                                                        \
     F(cublasLtMatmulAlgoCheck)
 
-/* NOLINTNEXTLINE(bugprone-macro-parentheses): the second `name` is what is declared, no expression */
+/* The second `name` is declared; it is no expression. */
+/* NOLINTNEXTLINE(bugprone-macro-parentheses) */
 #define DECLARE(name) __typeof__(&(name)) name;
 struct blas_functions {
     BLAS_FUNCTIONS(DECLARE)
