@@ -146,8 +146,8 @@ struct replay_summary replay_summarize(const struct replay *r, const struct engi
     }
     if (r->end_us > 0) s.output_tokens_per_s = (double)s.output_tokens / s.elapsed_s;
     const struct sched_stats *sched = &stats->sched;
-    if (sched->held_slots > 0)
-        s.kv_waste = 1 - (double)sched->used_slots / (double)sched->held_slots;
+    if (sched->held_positions > 0)
+        s.kv_waste = 1 - (double)sched->used_positions / (double)sched->held_positions;
     if (sched->steps > 0) s.sched_us_per_step = (double)stats->sched_us / (double)sched->steps;
     return s;
 }

@@ -305,7 +305,8 @@ static struct jitney_stats read_stats(struct jitney *j) {
                                 .prompt_tokens_cached = s->kv.hit_tokens,
                                 .kv_blocks = j->service.knobs.kv_blocks,
                                 .kv_blocks_free = pool->free_count + pool->cached_count};
-    if (s->held_slots > 0) full.kv_waste = 1 - (double)s->used_slots / (double)s->held_slots;
+    if (s->held_positions > 0)
+        full.kv_waste = 1 - (double)s->used_positions / (double)s->held_positions;
     return full;
 }
 

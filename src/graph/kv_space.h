@@ -18,7 +18,7 @@
  * its blocks through one table per group.
  *
  * Blocks that leave the device go to spill slots: host memory that the device can reach, one block
- * in each slot.
+ * in each. (In src/graph a "slot" alone is the place of a sampled token: graph/sampling.h.)
  */
 #ifndef GRAPH_KV_SPACE_H
 #define GRAPH_KV_SPACE_H
@@ -48,7 +48,7 @@ struct kv_space {
     uint32_t block_count;
     size_t block_bytes; /* all layers of a block */
     device_addr base;
-    uint8_t *spill; /* host memory from the device's host_alloc; NULL: no slots */
+    uint8_t *spill; /* host memory from the device's host_alloc; NULL: no spill slots */
     uint32_t spill_slots;
 };
 

@@ -26,11 +26,12 @@ struct kv_block_info {
 };
 
 struct kv_group {
-    uint32_t block_count, window, slot_count;
+    uint32_t block_count, window;
+    uint32_t slot_count; /* spill slots; in src/kv every slot is one */
     struct kv_pool *pool;
     struct kv_prefix *index;    /* key -> block; NULL without a prefix cache */
     struct kv_block_info *info; /* one per block */
-    uint32_t *free_slots;       /* of the spill store: a stack */
+    uint32_t *free_slots;       /* a stack */
     uint32_t free_slot_count;
     uint64_t evicted;
     uint32_t *seen_blocks, *seen_slots; /* for verify, which may not allocate */

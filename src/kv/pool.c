@@ -1,7 +1,7 @@
 /* kv/pool.c - see kv/pool.h for the contract.
  *
  * The FREE and CACHED lists are circular, doubly linked through blocks[], and headed by one extra
- * slot each, so that linking and unlinking need no special case for an empty list. KEPT blocks
+ * entry each, so that linking and unlinking need no special case for an empty list. KEPT blocks
  * are in a binary heap by the end of their time, then by the order in which they were unpinned, so
  * that they enter the CACHED list in that order.
  *
@@ -14,7 +14,7 @@
 #include "base/mem.h"
 
 struct block_state {
-    uint32_t next, prev;   /* list links; a HELD or KEPT slot links to itself */
+    uint32_t next, prev;   /* list links; a HELD or KEPT block links to itself */
     uint32_t refs;         /* 0 = on one of the lists, or in the heap */
     uint32_t heap_pos;     /* NOT_KEPT unless KEPT */
     int64_t keep_until_us; /* 0: not kept */
@@ -148,7 +148,7 @@ static bool must_evict(const struct kv_pool *p) {
     return p->free_count == 0 || (is_untouched && p->touched_count >= p->spread_max);
 }
 
-/* Take the slot that is cheapest to lose: a FREE one, else the CACHED one held longest ago. */
+/* Take the block that is cheapest to lose: a FREE one, else the CACHED one held longest ago. */
 static kv_block take_one(struct kv_pool *p) {
     bool evict = must_evict(p);
     kv_block b = p->blocks[evict ? cached_head(p) : free_head(p)].next;

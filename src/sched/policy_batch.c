@@ -11,7 +11,7 @@ bool batch_may_admit(const void *state, const struct sched_view *view) {
     return view->waiting_count > 0 && view->now_us >= view->oldest_waiting_us + b->wait_us;
 }
 
-bool batch_frees_slot(const void *state, const struct sched_view *view) {
+bool batch_frees_batch_slot(const void *state, const struct sched_view *view) {
     (void)state;
     return view->running_count == 0;
 }

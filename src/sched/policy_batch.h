@@ -19,7 +19,7 @@ struct batch_state {
 };
 
 bool batch_may_admit(const void *state, const struct sched_view *view);
-bool batch_frees_slot(const void *state, const struct sched_view *view);
+bool batch_frees_batch_slot(const void *state, const struct sched_view *view);
 void batch_on_admit(void *state, struct sched_seq *seq, const struct sched_view *view);
 int64_t batch_next_timer(const void *state, const struct sched_seq *seq,
                          const struct sched_view *view);

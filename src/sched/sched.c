@@ -314,8 +314,8 @@ struct sched_stats sched_stats(const struct sched *s) {
         .finished = s->finished,
         .ahead_plans = s->ahead_plans,
         .dropped_rows = s->dropped_rows,
-        .held_slots = s->held_slots,
-        .used_slots = s->used_slots,
+        .held_positions = s->held_positions,
+        .used_positions = s->used_positions,
         .heap_moves = s->queue.moves + s->by_arrival.moves + s->timers.moves + s->prompts.moves,
         .kv = kv_cache_stats(s->kv),
     };

@@ -121,7 +121,7 @@ struct sched_stats {
     uint64_t dropped_rows; /* of sequences that had ended or are recomputed, without failed rows */
     /* Token positions in held blocks (in reserved blocks if the policy reserves) and how many of
      * them hold a token, summed over steps; waste = 1 - used / held. */
-    uint64_t held_slots, used_slots;
+    uint64_t held_positions, used_positions;
     uint64_t heap_moves; /* entries moved in the heaps since create: the cost of the queues */
     struct kv_cache_stats kv;
 };

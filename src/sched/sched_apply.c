@@ -6,29 +6,29 @@
 
 /* ---- statistics ---- */
 
-/* Token slots of a sequence's last block that hold no token. */
-static uint32_t empty_slots(const struct sched *s, uint32_t tokens) {
+/* Token positions of a sequence's last block that hold no token. */
+static uint32_t empty_positions(const struct sched *s, uint32_t tokens) {
     uint32_t used = tokens % s->knobs.block_size;
     return used > 0 ? s->knobs.block_size - used : 0;
 }
 
 /* How many token positions in held blocks hold a token, including those just computed. */
-static void count_slots(struct sched *s, const struct plan *plan, bool is_assumed) {
+static void count_positions(struct sched *s, const struct plan *plan, bool is_assumed) {
     uint64_t block = s->knobs.block_size, empty = 0;
     for (uint32_t r = 0; r < plan->row_count; r++)
-        empty += empty_slots(s, plan->rows[r].first + plan->rows[r].count);
+        empty += empty_positions(s, plan->rows[r].first + plan->rows[r].count);
     if (plan->row_count < s->running_count) {
         for (uint32_t n = 0; n < s->running_count; n++) {
             const struct slot *slot = &s->slots[s->running[n]];
             if ((is_assumed ? slot->assumed : slot->seq.planned) == 0)
-                empty += empty_slots(s, slot->seq.computed);
+                empty += empty_positions(s, slot->seq.computed);
         }
     }
     uint64_t held = kv_cache_stats(s->kv).groups[0].held_count * block;
     uint64_t used = held > empty ? held - empty : 0;
     uint64_t reserved = s->reserved_blocks * block;
-    s->held_slots += held > reserved ? held : reserved;
-    s->used_slots += used;
+    s->held_positions += held > reserved ? held : reserved;
+    s->used_positions += used;
 }
 
 static void learn_cost(struct sched *s, const struct plan *plan, int64_t elapsed_us) {
@@ -150,7 +150,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     bool is_assumed = s->is_assumed;
     s->is_assumed = false;
     learn_cost(s, plan, result->elapsed_us);
-    count_slots(s, plan, is_assumed);
+    count_positions(s, plan, is_assumed);
     sched_update_view(s, now_us);
     for (uint32_t r = 0; r < plan->row_count; r++) {
         if (r + PREFETCH_ROWS < plan->row_count) {

@@ -71,7 +71,7 @@ struct sched {
     double mean_output; /* tokens of an answer, a running mean */
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
     uint64_t ahead_plans, dropped_rows;
-    uint64_t held_slots, used_slots;
+    uint64_t held_positions, used_positions;
 };
 
 /* A plan being made. */

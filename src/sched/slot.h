@@ -1,7 +1,7 @@
 /* sched/slot.h - an entry of the scheduler's table: a sequence, and what only the scheduler uses.
  *
- * Not to be confused with a slot in the batch (max_seqs of them) or a spill slot (room for one KV
- * block in host memory).
+ * In src/sched the word "slot" alone means this entry. A place in the batch (max_seqs of them) is
+ * always called a batch slot, and room for one KV block in host memory a spill slot.
  *
  * Internal to the scheduler. Aligned, so that a step uses two cache lines of it.
  */

@@ -123,7 +123,7 @@ static void summarize(struct run *u, struct engine *e, const struct sim_clock *c
     m->steps = s.steps;
     m->elapsed_s = (double)(clock->now_us - u->began_us) / 1e6;
     if (m->elapsed_s > 0) m->output_tokens_per_s = (double)m->output_tokens / m->elapsed_s;
-    if (s.held_slots > 0) m->waste = 1 - (double)s.used_slots / (double)s.held_slots;
+    if (s.held_positions > 0) m->waste = 1 - (double)s.used_positions / (double)s.held_positions;
 }
 
 static enum status run_engine(struct run *u, const struct measure_options *options,

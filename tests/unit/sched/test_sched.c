@@ -391,8 +391,8 @@ static void test_waste_is_what_blocks_hold_beyond_tokens(void **state) {
     struct world w = open_chunked(64, 16, 1);
     world_submit(&w, (struct world_submit){.prompt_tokens = 33, .max_tokens = 1});
     world_drain(&w, 10);
-    assert_int_equal(sched_stats(w.s).held_slots, 48);
-    assert_int_equal(sched_stats(w.s).used_slots, 33);
+    assert_int_equal(sched_stats(w.s).held_positions, 48);
+    assert_int_equal(sched_stats(w.s).used_positions, 33);
     world_close(&w);
 }
 
