@@ -42,7 +42,7 @@ static void count_pieces(struct encoder *e, struct buf *out, struct tally *t) {
     buf_clear(out);
 }
 
-/* One answer, told as its tokens come. */
+/* One answer, written as its tokens come. */
 static void run_answer(const struct codec *codec, struct lib_answer *l, struct tally *t) {
     struct encoder e;
     struct buf out;

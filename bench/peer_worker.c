@@ -65,8 +65,8 @@ static enum status submit(struct round *r, const struct json *ids, int64_t outpu
     return ST_OK;
 }
 
-/* Take what moves until every request has ended. A choice may be told of once more after its end
- * was seen, so the ends are counted over the requests themselves. */
+/* Take what moves until every request has ended. A choice may be reported once more after its
+ * end was seen, so the ends are counted over the requests themselves. */
 static void wait_all(struct round *r) {
     uint32_t ready;
     while (r->done_count < r->count) {

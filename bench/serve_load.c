@@ -10,10 +10,10 @@
  * never looked at, so that the client is cheaper than what it measures. Connections of streams and
  * of whole answers are kept and used again at once (a closed loop).
  *
- * Tokens: an answer that has ended counts as --tokens (the server is told to ignore the model's
- * own end), one under way as the events that came. A *gap* is the time between two events of one
- * stream; a *lag* is the time from the first event of a burst (a step of the engine) to each of
- * the others, which is what sending adds for a client behind 63 others.
+ * Tokens: an answer that has ended counts as --tokens (the requests ask the server to
+ * ignore the model's own end), one under way as the events that came. A *gap* is the time between
+ * two events of one stream; a *lag* is the time from the first event of a burst (a step of the
+ * engine) to each of the others, which is what sending adds for a client behind 63 others.
  *
  * Without --port it says so and ends with 0, so that `make bench` passes over it;
  * tools/bench_server starts a server and asks the questions that count.

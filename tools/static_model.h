@@ -1,4 +1,4 @@
-/* tools/static_model.h - what clang-tidy cannot see from one file, told to it by check_static.
+/* tools/static_model.h - what clang-tidy cannot see from one file, added by check_static.
  *
  * err_set and err_prefix return the status they are given, so a function that fails through
  * them does not go on. Not part of any build; base/status.c, which defines them, is analysed

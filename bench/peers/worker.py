@@ -1,5 +1,5 @@
-"""What the engines of bench/peers have in common: a process that loads a model, then does what it
-is told on standard input, one JSON object a line, and answers with one a line.
+"""What the engines of bench/peers have in common: a process that loads a model, then carries
+out commands from standard input, one JSON object a line, and answers with one a line.
 
     {"do": "single", "prompt": [ids], "output": 128}   -> {"prompt_tok_s": ..., "decode_tok_s": ...}
     {"do": "batch", "prompts": [[ids], ...], "output": 64}                 -> {"output_tok_s": ...}

@@ -117,7 +117,7 @@ static void store_number(const struct api_field *f, const struct json *v, void *
     case STORE_I32:
         *(int32_t *)at = (int32_t)field_int(v);
         return;
-    case STORE_NOT_I32:
+    case STORE_NEGATED_I32:
         *(int32_t *)at = (int32_t)-field_int(v);
         return;
     case STORE_SEED:

@@ -241,7 +241,7 @@ const struct api_field api_fields[] = {
     /* --- scheduling --- */
     ROW("priority", EP_OPENAI, INT,
         "The scheduling priority; requests with smaller numbers run first.",
-        STORE(NOT_I32, urgency.priority), RANGE(-2147483647.0, 2147483647.0), ELSE("0")),
+        STORE(NEGATED_I32, urgency.priority), RANGE(-2147483647.0, 2147483647.0), ELSE("0")),
     ROW("ttft_target_ms", EP_OPENAI | EP_MESSAGES, INT | REAL,
         "Target for the time to the first token, in milliseconds.",
         STORE(MS_US, urgency.ttft_target_us), RANGE(0, MS_MAX)),

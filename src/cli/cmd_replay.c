@@ -221,10 +221,10 @@ static enum status write_results(const struct job *j, const char *path, struct e
     return st;
 }
 
-static enum status write_trace(const struct job *j, const char *path, struct err *err) {
+static enum status write_records(const struct job *j, const char *path, struct err *err) {
     struct buf out;
     buf_init(&out, OUT_BYTES_MAX);
-    engine_put_trace(j->sim ? j->sim : j->service.engine, &out);
+    engine_put_records(j->sim ? j->sim : j->service.engine, &out);
     enum status st = write_to(path, &out, err);
     buf_deinit(&out);
     return st;
@@ -247,10 +247,10 @@ static enum status write_summary(const struct job *j, const struct engine_stats 
 /* Answers go to --out; without it to standard output, unless the summary goes there. */
 static enum status write_all(const struct job *j, const struct engine_stats *stats,
                              struct err *err) {
-    const char *path = args_text(j->args, "out"), *trace = args_text(j->args, "trace");
+    const char *path = args_text(j->args, "out"), *records = args_text(j->args, "trace");
     bool json = args_on(j->args, "json");
     if (path || !json) TRY(write_results(j, path ? path : "-", err));
-    if (trace) TRY(write_trace(j, trace, err));
+    if (records) TRY(write_records(j, records, err));
     bool is_taken = !path || strcmp(path, "-") == 0;
     if (json || !is_taken) TRY(write_summary(j, stats, err));
     if (j->list.bad_lines == 0) return ST_OK;

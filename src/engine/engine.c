@@ -589,7 +589,7 @@ struct engine_liveness engine_liveness(const struct engine *e) {
                                     .failed_steps = atomic_load(&e->failed_steps)};
 }
 
-void engine_put_trace(struct engine *e, struct buf *out) { record_put_trace(e->records, out); }
+void engine_put_records(struct engine *e, struct buf *out) { record_put_json(e->records, out); }
 
 /* Every live sequence and its choice refer to each other. */
 void engine_verify(const struct engine *e) {

@@ -100,7 +100,7 @@ struct engine_liveness {
     uint32_t failed_steps; /* in a row: their results could not be used */
 };
 struct engine_liveness engine_liveness(const struct engine *e);
-void engine_put_trace(struct engine *e, struct buf *out);
+void engine_put_records(struct engine *e, struct buf *out);
 
 /* Watchdog: how long the current step may take before `on_stall` is called, once per stall, on
  * the watchdog's thread. Before engine_start. */

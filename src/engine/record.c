@@ -81,7 +81,7 @@ static uint32_t copy_from(struct record_ring *ring, uint64_t *next, struct step_
 
 /* Some at a time, so that the engine never waits for text to be written; those that it
  * overwrites meanwhile are left out. */
-void record_put_trace(struct record_ring *ring, struct buf *out) {
+void record_put_json(struct record_ring *ring, struct buf *out) {
     enum { PIECE = 16 };
     struct step_record piece[PIECE];
     uint64_t next = 0;

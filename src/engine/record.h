@@ -1,4 +1,4 @@
-/* engine/record.h - what each step did, kept in a ring and exportable as a trace.
+/* engine/record.h - what each step did, kept in a ring that can be written as JSON.
  *
  * Lifetime: as its engine. Thread: the engine thread writes; any thread reads through record_copy,
  * under the ring's lock.
@@ -32,7 +32,7 @@ void record_push(struct record_ring *ring, const struct step_record *record);
 /* The newest records, oldest first; returns how many. */
 uint32_t record_copy(struct record_ring *ring, struct step_record *out, uint32_t max);
 
-/* All of them in the trace format that browsers and Perfetto open (an array of events). */
-void record_put_trace(struct record_ring *ring, struct buf *out);
+/* All of them as an array of events, in the format of chrome://tracing and Perfetto. */
+void record_put_json(struct record_ring *ring, struct buf *out);
 
 #endif

@@ -98,7 +98,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
 
 /* ---- the library ---- */
 
-/* The folder of the program, without a slash at its end; false if it cannot be told. */
+/* The folder of the program, without a slash at its end; false if it is not known. */
 static bool program_folder(char *out, size_t cap) {
     ssize_t len = readlink("/proc/self/exe", out, cap - 1);
     if (len <= 0) return false;

@@ -1,4 +1,4 @@
-"""A model that says what it was told to say, token by token, whatever it is asked.
+"""A model that answers with a given script, token by token, whatever it is asked.
 
 Its weights make the next token a function of the last one alone: embeddings are one-hot, attention
 and MLP add nothing, and the output matrix is a table of successors. Each piece of a script is a

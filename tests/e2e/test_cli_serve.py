@@ -236,8 +236,8 @@ def metrics_named_in(text):
 @pytest.mark.parametrize("name", ["deploy/alerts.yml", "deploy/grafana.json", "docs/operation.md"])
 def test_every_metric_in_the_dashboard_is_exported(name):
     source = (ROOT / "src/report/server_metrics.c").read_text()
-    told = metrics_named_in(source)
-    assert metrics_named_in((ROOT / name).read_text()) - told == set()
+    named = metrics_named_in(source)
+    assert metrics_named_in((ROOT / name).read_text()) - named == set()
 
 
 def test_the_dashboard_is_json_and_its_panels_do_not_overlap():

@@ -1,5 +1,5 @@
-"""Goal:   docs/scheduling.md tells what the program can be told: every knob with its default, range
-        and sentence, and every policy.
+"""Goal:   docs/scheduling.md describes every knob, with its default, range and sentence, and every
+        policy.
 Method: the tables of the page against `jitney knobs --json`."""
 
 import re

@@ -1,6 +1,6 @@
 """Goal:   a server keeps its weights and starts from them the next time, with the same answers; a
-        model that has changed gets new ones; damaged ones are found, told and made anew; whatever
-        is wrong with the cache, the server serves.
+        model that has changed gets new ones; damaged ones are found, logged and made
+        again; whatever is wrong with the cache, the server serves.
 Method: servers of a real tiny model, each with a cache folder of its own, started again and again;
         the files under images/ are looked at, touched and damaged in between."""
 
@@ -43,7 +43,7 @@ def uses_kept(server):
     return any("state=ready" in line and "weights=kept" in line for line in server.lines)
 
 
-def told(server, text):
+def logged(server, text):
     return any("event=weights" in line and text in line for line in server.lines)
 
 
@@ -54,7 +54,7 @@ def load_once(model, cache, *flags):
         reply = server.plain("POST", "/v1/chat/completions", BODY)
         assert reply.status == 200, reply.body
         if not kept:
-            assert wait_until(lambda: told(server, "MiB")), server.lines
+            assert wait_until(lambda: logged(server, "MiB")), server.lines
     return kept, reply.json["choices"]
 
 
@@ -86,9 +86,10 @@ def test_a_damaged_byte_is_found_by_verify(model, cache):
     right = load_once(model, cache)[1]
     damage(images(cache)[0])
     with start(model, cache, "--verify") as server:
-        assert wait_until(lambda: told(server, "fails its checksum; the weights were converted again"))
+        text = "fails its checksum; the weights were converted again"
+        assert wait_until(lambda: logged(server, text))
         assert not uses_kept(server)  # not all of them
-        assert wait_until(lambda: told(server, "MiB kept")), server.lines
+        assert wait_until(lambda: logged(server, "MiB kept")), server.lines
         reply = server.plain("POST", "/v1/chat/completions", BODY)
         assert reply.json["choices"] == right
     assert load_once(model, cache, "--verify") == (True, right)
@@ -116,7 +117,7 @@ def test_without_the_cache_nothing_is_kept(model, cache):
 
 def test_no_room_under_the_cap_is_said_and_harmless(model, cache):
     with start(model, cache, "--weights-cache-max", "1K") as server:
-        assert wait_until(lambda: told(server, "in all (weights-cache-max); not kept")), \
+        assert wait_until(lambda: logged(server, "in all (weights-cache-max); not kept")), \
             server.lines
         assert server.plain("POST", "/v1/chat/completions", BODY).status == 200
     assert not images(cache)
@@ -137,7 +138,7 @@ def test_the_oldest_give_way_under_the_cap(model, cache, tmp_path):
 def test_a_limit_on_files_is_said_and_ends_nothing(model, cache):
     env = {"JITNEY_CACHE": str(cache), "JITNEY_WEIGHTS_CACHE": "on"}
     with Server(model, env=env, wrap=("prlimit", "--fsize=1500000")) as server:
-        assert wait_until(lambda: told(server, "File too large")), server.lines
+        assert wait_until(lambda: logged(server, "File too large")), server.lines
         assert server.plain("GET", "/health").status == 200
     assert not list((cache / "images").iterdir())
 
@@ -146,7 +147,7 @@ def test_a_cache_that_cannot_be_written_is_said_once(model, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with start(model, file) as server:
-        assert wait_until(lambda: told(server, str(file))), server.lines
+        assert wait_until(lambda: logged(server, str(file))), server.lines
         assert server.plain("POST", "/v1/chat/completions", BODY).status == 200
     assert sum("event=weights" in line for line in server.lines) == 1
 
@@ -161,7 +162,7 @@ def test_an_image_of_rubbish_is_replaced(model, cache):
 def test_two_servers_at_once_keep_one(model, cache):
     with start(model, cache) as one, start(model, cache) as two:
         for server in (one, two):
-            assert uses_kept(server) or wait_until(lambda s=server: told(s, str(cache)))
+            assert uses_kept(server) or wait_until(lambda s=server: logged(s, str(cache)))
     assert len(images(cache)) == 1
     assert load_once(model, cache, "--verify")[0]
 
@@ -184,7 +185,7 @@ def test_an_encoder_keeps_its_weights_too(cache):
     model = GOLDEN / "bert"
     with start(model, cache) as server:
         assert not uses_kept(server)
-        assert wait_until(lambda: told(server, "MiB")), server.lines
+        assert wait_until(lambda: logged(server, "MiB")), server.lines
         one = server.plain("POST", "/v1/embeddings", {"input": "Hello"}).json["data"]
     with start(model, cache) as server:
         assert uses_kept(server)

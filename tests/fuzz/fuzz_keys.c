@@ -1,7 +1,7 @@
 /* tests/fuzz/fuzz_keys.c - any bytes as a key file.
  *
  * Of a file that is accepted, the first word of every line that is no comment and no tenant must
- * be a key; a file that is not accepted is told by its line and without its words. */
+ * be a key; the error for a file that is not accepted names the line and quotes no word of it. */
 #define _GNU_SOURCE /* memfd_create */
 #include <stddef.h>
 #include <stdint.h>

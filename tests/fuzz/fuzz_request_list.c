@@ -15,7 +15,7 @@ static void note(void *ctx, uint32_t line, bool is_bad, const char *reason) {
     *bad += is_bad;
 }
 
-/* What is kept is in range; what is not was told. */
+/* What is kept is in range; every other line was reported. */
 static void check(const struct request_list *list, uint32_t bad) {
     if (list->bad_lines != bad) abort();
     for (uint32_t i = 0; i < list->count; i++) {

@@ -24,23 +24,23 @@ enum {
     SHORT_REQUESTS = 10, /* the first so many have up to 64 tokens: answers weigh more */
 };
 
-/* ---- a clock that is told ---- */
+/* ---- a clock that the test sets ---- */
 
-struct told_clock {
+struct set_clock {
     struct clock clock;
     int64_t now_us;
 };
 
-static int64_t told_now(void *self) { return ((struct told_clock *)self)->now_us; }
+static int64_t set_clock_now(void *self) { return ((struct set_clock *)self)->now_us; }
 
-static void told_init(struct told_clock *c) {
-    *c = (struct told_clock){.now_us = 1};
-    c->clock = (struct clock){.name = "told", .now_us = told_now, .self = c};
+static void set_clock_init(struct set_clock *c) {
+    *c = (struct set_clock){.now_us = 1};
+    c->clock = (struct clock){.name = "set by the test", .now_us = set_clock_now, .self = c};
 }
 
 /* The engine that makes references. */
 struct alone {
-    struct told_clock clock;
+    struct set_clock clock;
     struct service service;
 };
 
@@ -159,7 +159,7 @@ void test_model_close(struct test_model *l) {
 /* ---- one engine ---- */
 
 static enum status open_engine(const struct test_model *l, const struct batch_run *r,
-                               const struct told_clock *clock, struct service *out,
+                               const struct set_clock *clock, struct service *out,
                                struct err *err) {
     const struct service_options o = {.policy = r->policy,
                                       .knobs = r->knobs,
@@ -193,7 +193,7 @@ static enum status open_alone(struct test_model *l, uint32_t kv_type, struct err
     k->spill_blocks = 0;
     struct alone *a = mem_zalloc(sizeof(*a));
     if (!a) return err_set(err, ST_NOMEM, "out of memory");
-    told_init(&a->clock);
+    set_clock_init(&a->clock);
     enum status st = open_engine(l, &alone, &a->clock, &a->service, err);
     if (st == ST_OK)
         l->alone[kv_type] = a;
@@ -308,7 +308,7 @@ struct execution {
     struct test_model *model;
     const struct batch_run *run;
     struct service service;
-    struct told_clock clock;
+    struct set_clock clock;
     struct submission submissions[RUN_REQUESTS_MAX];
     struct coverage *seen;
 };
@@ -444,7 +444,7 @@ static void note_run(struct execution *t) {
 enum status batch_run_check(struct test_model *l, const struct batch_run *r, struct coverage *seen,
                             struct err *err) {
     struct execution t = {.model = l, .run = r, .seen = seen};
-    told_init(&t.clock);
+    set_clock_init(&t.clock);
     TRY(open_engine(l, r, &t.clock, &t.service, err));
     draw_submissions(&t);
     enum status st = run_to_end(&t, err);

@@ -130,7 +130,7 @@ static inline size_t rig_kv_bytes(const struct kv_tiles *kv) {
     return kv->tile_count * kv_tile_bytes(kv);
 }
 
-/* The same memory as whole blocks, as the device is told of it. */
+/* The same memory as whole blocks, as the device receives it. */
 static inline struct kv_space rig_space(const struct kv_tiles *kv) {
     assert_int_equal(kv->tile_count % kv->tiles_per_block, 0);
     return (struct kv_space){.shape = {.type = kv->type,

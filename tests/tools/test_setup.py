@@ -1,8 +1,8 @@
 """Goal:   set-up installs just what is missing, and says what to ask for where it may not.
 
 Method: a copy of tools/setup in an empty tree, with stand-ins for id, sudo, apt-get and
-        pkg-config first on PATH. The stand-in for apt-get notes its arguments and, when told
-        to, makes what it "installs" appear.
+        pkg-config first on PATH. The stand-in for apt-get notes its arguments and, if the
+        test asks for it, makes what it "installs" appear.
 """
 import os
 import shutil

@@ -25,7 +25,7 @@ void *cuda_take(struct cuda_device *dev, size_t bytes) {
     /* The device's stream waits for no other, so what is done outside of it is waited for. */
     if (cudaMalloc(&ptr, bytes) != cudaSuccess || cudaMemset(ptr, 0, bytes) != cudaSuccess ||
         cudaDeviceSynchronize() != cudaSuccess) {
-        cudaGetLastError(); /* told by the caller */
+        cudaGetLastError(); /* forget the error: the caller reports it */
         cudaFree(ptr);
         return NULL;
     }

@@ -1,9 +1,9 @@
 /* kernels/cuda/sample.cu - from logits to a token, as graph/sampling.h defines it, to the bit.
  *
  * Mapping: a block of 1024 threads owns an output row and goes along it several times; neighbours
- * read neighbouring logits. Nothing is kept for a token but its logit: what a cut leaves is told by
- * where the cut is, a number and an id. A cut is found by dividing the numbers' bits into 2048 bins
- * three times, then the ids of those that are equal.
+ * read neighbouring logits. Nothing is stored for a token but its logit. A cut is a number and an
+ * id, and every token can be compared with them. The kernel finds a cut by dividing the bits of the
+ * numbers into 2048 bins three times, then the ids of the tokens whose numbers are equal.
  * Cost: a walk along the row is some 4 us for 128k tokens; greedy takes one, temperature three,
  * top-k and top-p five more each, logprobs one and one for each candidate.
  */

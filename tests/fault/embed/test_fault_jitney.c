@@ -1,5 +1,5 @@
-/* Goal:   a program that uses the library survives the failure of any one allocation: it is told
- *         JITNEY_NOMEM or of an answer that ended in error, nothing is lost, and the model goes on.
+/* Goal:   a program that uses the library survives the failure of any one allocation: it gets
+ *         JITNEY_NOMEM or an answer that ended in error, nothing is lost, and the model goes on.
  * Method: opening, submitting and reading, each with the first allocation failing, then the second,
  *         until no more are needed; leaks show under the address sanitizer. */
 #include <setjmp.h>

@@ -47,7 +47,7 @@ struct codec_case {
 #define CASE_ARGS(number, words)                                                                   \
     { .kind = EVENT_ARGS, .tool = (number), .text = CASE_STR(words) }
 
-/* Everything that a case needs while it is told. */
+/* Everything that a case needs while it runs. */
 struct case_run {
     struct api_request request;
     struct answer answer;
@@ -120,7 +120,7 @@ static inline void case_put_pieces(struct str sse, struct buf *out) {
     }
 }
 
-/* The pieces behind number `after`, told `step` events at a time. */
+/* The pieces behind number `after`, written `step` events at a time. */
 static inline enum status case_stream(const struct case_run *run, uint32_t after, uint32_t step,
                                       struct buf *out) {
     struct encoder e;

@@ -129,7 +129,7 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     assert_true(run.request.logprobs);
     assert_int_equal(run.request.sample.top_logprobs, 1);
     assert_int_equal(case_answer(&run, &c), ST_OK);
-    assert_int_equal(event_log_add(run.answer.log, &mute), ST_OK); /* as an end token is told */
+    assert_int_equal(event_log_add(run.answer.log, &mute), ST_OK); /* as for an end token */
     assert_int_equal(event_log_add(run.answer.log, &last), ST_OK);
     run.answer.failure = (struct api_error){0};
     run.answer.finished_count = 1;
@@ -155,7 +155,7 @@ static void test_log_probabilities_come_with_the_text(void **state) {
     assert_int_equal(case_stream(&run, 0, 1, &out), ST_OK);
     assert_non_null(strstr(buf_text(&out), one));
     const char *at = buf_text(&out);
-    for (uint32_t i = 0; i < 4; i++) { /* text, part, item, response: all that is told at the end */
+    for (uint32_t i = 0; i < 4; i++) { /* text, part, item, response: all that the end repeats */
         at = strstr(at, all);
         assert_non_null(at);
         at++;

@@ -284,19 +284,19 @@ static void test_texts_joined_are_what_the_tokenizer_decodes(void **state) {
         struct buf joined, whole;
         buf_init(&joined, 1 << 20);
         buf_init(&whole, 1 << 20);
-        uint32_t count = draw_tokens(&rng, tokens), told = 0;
+        uint32_t count = draw_tokens(&rng, tokens), reported = 0;
         l->request.ignore_end = true;
         lib_begin(l, tokenizer, NULL, 1);
         lib_push(l, 0, tokens, count, 3);
         lib_finish(l, 0, FINISH_LENGTH);
         for (uint32_t i = 0; i < event_log_count(l->answer.log); i++) {
             struct api_event ev = event_log_at(l->answer.log, i);
-            assert_int_equal(ev.first_token, told);
+            assert_int_equal(ev.first_token, reported);
             assert_true(utf8_is_valid(ev.text));
-            told += ev.token_count;
+            reported += ev.token_count;
             buf_put_str(&joined, ev.text);
         }
-        assert_int_equal(told, count);
+        assert_int_equal(reported, count);
         assert_int_equal(tokenizer_decode(tokenizer, tokens, count, true, &whole), ST_OK);
         assert_string_equal(buf_text(&joined), buf_text(&whole));
         buf_deinit(&joined);

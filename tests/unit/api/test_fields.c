@@ -156,7 +156,7 @@ static enum status judge(enum api_endpoint endpoint, const char *path, const cha
     return st;
 }
 
-/* "messages[].role" as it is told of a list's first member. */
+/* "messages[].role" as an error names it for a list's first member. */
 static void spell(const char *path, char out[PATH_BYTES]) {
     size_t len = 0;
     for (const char *c = path; *c; c++) {
@@ -180,7 +180,7 @@ static void expect(enum api_endpoint endpoint, const struct api_field *f, const 
     assert_int_equal(e.status, 400);
     assert_string_equal(e.type, "invalid_request_error");
     if (strncmp(e.param, param, strlen(param)) != 0)
-        fail_msg("%s (%u) = %.60s: told of %s: %s", param, endpoint, shown, e.param,
+        fail_msg("%s (%u) = %.60s: the error names %s: %s", param, endpoint, shown, e.param,
                  e.message.text);
     if (strcmp(e.code ? e.code : "null", code) != 0)
         fail_msg("%s (%u) = %.60s: %s instead of %s", param, endpoint, shown, e.code, code);

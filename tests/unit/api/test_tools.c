@@ -72,7 +72,7 @@ static const struct tool_case hermes_cases[] = {
      TC_OPEN "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": "
              "2}}}" TC_CLOSE,
      "{f|{\"a\": 2}}"},
-    /* Breaking off: what was told stays, what was not told is text. */
+    /* The answer breaks off: a call that was reported stays, one that was not becomes text. */
     {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {\"a\": \"b", "{f|{\"a\": \"b}"},
     {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\"",
      TC_OPEN "{\"name\": \"f\", \"arguments\""},
@@ -87,7 +87,7 @@ static const struct tool_case hermes_cases[] = {
     {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": [1]}" TC_CLOSE,
      TC_OPEN "{\"name\": \"f\", \"arguments\": [1]}" TC_CLOSE},
     {"hermes", TC_OPEN "{}" TC_CLOSE, TC_OPEN "{}" TC_CLOSE},
-    /* A brace that is missing or one too many, after the call was told. */
+    /* A brace that is missing or one too many, after the call was reported. */
     {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {\"a\": 1}" TC_CLOSE "ok",
      "{f|{\"a\": 1}}ok"},
     {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {}} }" TC_CLOSE "ok",

@@ -1,6 +1,6 @@
 /* Goal:   the library may be called from many threads at once: submitting, reading, cancelling and
  *         asking for statistics, and stopping while others wait.
- * Method: threads on one tiny model; each compares what it was told with the same request alone.
+ * Method: threads on one tiny model; each compares what it received with the same request alone.
  *         Also run under the thread sanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,20 +55,20 @@ static void *submit_and_read(void *arg) {
     struct scene *s = arg;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct jitney_request r = request_of(round % KINDS);
-        struct received *told = calloc(1, sizeof(*told));
+        struct received *got = calloc(1, sizeof(*got));
         uint64_t id, cancelled;
         if (jitney_submit(s->j, &r, &id, NULL) != JITNEY_OK) s->wrong++;
         if (jitney_submit(s->j, &r, &cancelled, NULL) != JITNEY_OK) s->wrong++;
         jitney_cancel(s->j, cancelled);
-        if (read_all_of(s->j, id, told) != JITNEY_IDLE) s->wrong++;
-        if (!received_same(told, &s->expected[round % KINDS])) s->wrong++;
-        memset(told, 0, sizeof(*told));
-        if (read_all_of(s->j, cancelled, told) != JITNEY_IDLE) s->wrong++;
-        if (told->last_count != 1) s->wrong++;
+        if (read_all_of(s->j, id, got) != JITNEY_IDLE) s->wrong++;
+        if (!received_same(got, &s->expected[round % KINDS])) s->wrong++;
+        memset(got, 0, sizeof(*got));
+        if (read_all_of(s->j, cancelled, got) != JITNEY_IDLE) s->wrong++;
+        if (got->last_count != 1) s->wrong++;
         struct jitney_stats stats = {.size = sizeof(stats)};
         jitney_stats(s->j, &stats);
         s->read_count++;
-        free(told);
+        free(got);
     }
     return NULL;
 }
@@ -83,10 +83,10 @@ static void test_threads_that_read_their_own_request_get_its_answer(void **state
     assert_int_equal(s->read_count, THREADS * ROUNDS);
 }
 
-/* What several readers were told of one request, in whichever thread. */
-struct shared_told {
+/* What several threads received of one request, added up. */
+struct shared_got {
     pthread_mutex_t lock;
-    struct received told;
+    struct received got;
     uint32_t kind;
 };
 
@@ -94,11 +94,11 @@ static void *read_any(void *arg) {
     struct scene *s = arg;
     struct jitney_event ev = jitney_event_default();
     while (jitney_next(s->j, &ev, -1) == JITNEY_OK) {
-        struct shared_told *t = ev.user;
+        struct shared_got *t = ev.user;
         pthread_mutex_lock(&t->lock);
-        t->told.count += ev.token_count;
-        t->told.text_bytes += ev.text_bytes;
-        t->told.last_count += ev.finish != JITNEY_MORE;
+        t->got.count += ev.token_count;
+        t->got.text_bytes += ev.text_bytes;
+        t->got.last_count += ev.finish != JITNEY_MORE;
         pthread_mutex_unlock(&t->lock);
     }
     jitney_event_clear(&ev);
@@ -108,7 +108,7 @@ static void *read_any(void *arg) {
 static void test_threads_that_read_any_request_share_all_events(void **state) {
     enum { REQUESTS = 20 };
     struct scene *s = *state;
-    struct shared_told *all = calloc(REQUESTS, sizeof(*all));
+    struct shared_got *all = calloc(REQUESTS, sizeof(*all));
     pthread_t threads[THREADS];
     for (uint32_t i = 0; i < REQUESTS; i++) {
         all[i].kind = i % KINDS;
@@ -122,15 +122,15 @@ static void test_threads_that_read_any_request_share_all_events(void **state) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         const struct received *expected = &s->expected[all[i].kind];
-        assert_int_equal(all[i].told.count, expected->count);
-        assert_int_equal(all[i].told.text_bytes, expected->text_bytes);
-        assert_int_equal(all[i].told.last_count, 1);
+        assert_int_equal(all[i].got.count, expected->count);
+        assert_int_equal(all[i].got.text_bytes, expected->text_bytes);
+        assert_int_equal(all[i].got.last_count, 1);
         pthread_mutex_destroy(&all[i].lock);
     }
     free(all);
 }
 
-/* Submits and reads until it is told to go. */
+/* Submits and reads until the library is closed. */
 static void *loop_until_closed(void *arg) {
     struct scene *s = arg;
     struct jitney_event ev = jitney_event_default();

@@ -208,7 +208,7 @@ enum { REQUESTS = 40, READERS = 4 };
 
 struct reading {
     struct tickets *ts;
-    atomic_uint seen[REQUESTS + 1][2]; /* by id and choice: tokens told */
+    atomic_uint seen[REQUESTS + 1][2]; /* by id and choice: tokens in events */
     atomic_uint ends[REQUESTS + 1][2];
     atomic_uint next_id;
 };

@@ -381,8 +381,8 @@ static struct embed_job *await_job(struct embedder *e) {
     return job;
 }
 
-/* A step that fails takes 20 ms and 8 tokens here: were it counted, a text that waits would be told
- * a time. */
+/* A step that fails takes 20 ms and 8 tokens here: if it counted, there would be a
+ * predicted time for a text that waits. */
 static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(void **state) {
     (void)state;
     enum { TOKENS = 8 };

@@ -178,7 +178,7 @@ static void test_a_full_queue_is_reported(void **state) {
     engine_destroy(rig.engine);
 }
 
-/* Who submits is told at once, also when the engine has long taken those that wait. */
+/* A submit fails at once, also when the engine has taken the waiting requests from the mailbox. */
 static void test_choices_waiting_in_the_scheduler_count_as_queued(void **state) {
     (void)state;
     struct rig rig;
@@ -347,7 +347,7 @@ static void test_an_engine_without_a_runner_can_be_destroyed(void **state) {
     engine_destroy(NULL);
 }
 
-/* ---- what is told ---- */
+/* ---- what the engine reports ---- */
 
 static void test_statistics_report_who_waits_and_how_long(void **state) {
     (void)state;
@@ -373,9 +373,9 @@ static void test_statistics_report_who_waits_and_how_long(void **state) {
     double busy_us = engine_predict_wait_us(rig.engine, 16);
     assert_true(busy_us > idle_us);
     double direct_us = sched_predict_wait_us(engine_sched(rig.engine), 200);
-    double told_us = engine_predict_wait_us(rig.engine, 200);
-    assert_true(told_us > busy_us);
-    assert_true(told_us > direct_us * 0.999999 && told_us < direct_us * 1.000001);
+    double predicted_us = engine_predict_wait_us(rig.engine, 200);
+    assert_true(predicted_us > busy_us);
+    assert_true(predicted_us > direct_us * 0.999999 && predicted_us < direct_us * 1.000001);
     for (uint32_t i = 0; i < COUNT; i++) {
         rig_run(&rig, r[i]);
         request_unref(r[i]);
@@ -409,7 +409,7 @@ static void test_statistics_and_trace_report_what_happened(void **state) {
     assert_true(s.kv_used_share == 0.0);
     struct buf trace;
     buf_init(&trace, 1 << 20);
-    engine_put_trace(rig.engine, &trace);
+    engine_put_records(rig.engine, &trace);
     uint32_t steps = 0;
     for (const char *at = buf_text(&trace); (at = strstr(at, "\"ph\":\"X\"")); at++) steps++;
     assert_int_equal(steps, 12);

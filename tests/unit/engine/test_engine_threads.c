@@ -153,13 +153,13 @@ static void test_the_hook_is_called_for_steps_with_new_tokens(void **state) {
 /* ---- watchdog ---- */
 
 struct stall {
-    atomic_uint told;
+    atomic_uint reports;
     atomic_bool hangs, release;
 };
 
-static void tell(void *ctx, int64_t stalled_us) {
+static void count_report(void *ctx, int64_t stalled_us) {
     assert_true(stalled_us > 20000);
-    atomic_fetch_add(&((struct stall *)ctx)->told, 1);
+    atomic_fetch_add(&((struct stall *)ctx)->reports, 1);
 }
 
 static void hang(void *ctx, const struct plan *plan, struct sim_fault *fault) {
@@ -176,15 +176,15 @@ static void test_a_runner_that_hangs_is_reported_once(void **state) {
     struct rig rig;
     struct knobs k = rig_knobs();
     rig_open(&rig, &k, &watch, true, 0);
-    engine_watch(rig.engine, 20000, tell, &stall);
+    engine_watch(rig.engine, 20000, count_report, &stall);
     start(&rig);
     nap_us(60000); /* idling is no stall */
-    assert_int_equal(atomic_load(&stall.told), 0);
+    assert_int_equal(atomic_load(&stall.reports), 0);
     atomic_store(&stall.hangs, true);
     struct request *r = rig_submit(&rig, 1, 8, 3, 1);
-    for (uint32_t i = 0; i < 5000 && atomic_load(&stall.told) == 0; i++) nap_us(1000);
+    for (uint32_t i = 0; i < 5000 && atomic_load(&stall.reports) == 0; i++) nap_us(1000);
     nap_us(60000);
-    assert_int_equal(atomic_load(&stall.told), 1);
+    assert_int_equal(atomic_load(&stall.reports), 1);
     assert_true(engine_stats(rig.engine).stalled_us > 20000); /* asked from outside meanwhile */
     atomic_store(&stall.release, true);
     await_answer(rig.engine, r); /* and it goes on */

@@ -1,8 +1,8 @@
 /* Goal:   what a model thinks of a prompt is the same bits as in one pass over all of it, whatever
  *         is cached, however it is cut up and whatever shares the steps; the answer does not change
  *         by it; and only the prompt can be asked about.
- * Method: tiny models of the tree against forward_logits; the forward pass can be told to give
- *         something that is not a number.
+ * Method: tiny models of the tree against forward_logits; a test can make the forward pass
+ *         return a NaN.
  * wrap: cpu_program_create cpu_program_submit pool_run */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Goal:   step records are kept in a ring, the last ones stay, and the trace is JSON that a trace
- *         viewer takes.
+/* Goal:   step records are kept in a ring, the last ones stay, and they can be written as JSON
+ *         that a trace viewer takes.
  * Method: more records than fit; the exported text is parsed again and its fields compared. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,11 +32,11 @@ static struct record_ring *ring_with(uint32_t count) {
     return ring;
 }
 
-static struct json *trace_of(struct record_ring *ring, struct buf *text) {
+static struct json *json_of(struct record_ring *ring, struct buf *text) {
     struct json *doc = NULL;
     struct err err = {0};
     buf_init(text, 1 << 20);
-    record_put_trace(ring, text);
+    record_put_json(ring, text);
     assert_int_equal(buf_status(text), ST_OK);
     if (json_parse(buf_str(text), &json_limits_request, &doc, &err) != ST_OK)
         fail_msg("%s: %s", err.text, buf_text(text));
@@ -58,7 +58,7 @@ static void test_the_trace_is_json_with_what_ran(void **state) {
     (void)state;
     struct buf text;
     struct record_ring *ring = ring_with(PUSHED);
-    struct json *doc = trace_of(ring, &text);
+    struct json *doc = json_of(ring, &text);
     assert_int_equal(json_count(doc), CAPACITY);
     const struct json *last = json_at(doc, CAPACITY - 2); /* step 5: two preempted */
     assert_true(str_is(json_str(json_get(last, "ph")), "X"));
@@ -81,7 +81,7 @@ static void *push_many(void *arg) {
     return NULL;
 }
 
-/* However much is pushed meanwhile, the trace has an end and its steps stand in order. */
+/* However much is pushed meanwhile, the JSON has an end and its steps are in order. */
 static void test_a_trace_can_be_written_while_steps_go_on(void **state) {
     (void)state;
     enum { RING = 100 };
@@ -92,7 +92,7 @@ static void test_a_trace_can_be_written_while_steps_go_on(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, push_many, ring), 0);
     for (int round = 0; round < 20; round++) {
         struct buf text;
-        struct json *doc = trace_of(ring, &text);
+        struct json *doc = json_of(ring, &text);
         int64_t before = 0;
         assert_int_equal(json_count(doc), RING);
         for (uint32_t i = 0; i < RING; i++) {
@@ -111,7 +111,7 @@ static void test_an_empty_trace_is_json_too(void **state) {
     (void)state;
     struct buf text;
     struct record_ring *ring = ring_with(0);
-    struct json *doc = trace_of(ring, &text);
+    struct json *doc = json_of(ring, &text);
     assert_int_equal(json_kind(doc), JS_LIST);
     assert_int_equal(json_count(doc), 0);
     json_destroy(doc);

@@ -362,7 +362,7 @@ static void test_without_a_folder_there_is_no_cache(void **state) {
     forward_close(e);
 }
 
-/* ---- a device that writes until it is told to stop ---- */
+/* ---- a device that writes until a test stops it ---- */
 
 static const char *endless_layout(void *self) { return self; }
 

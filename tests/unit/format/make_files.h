@@ -1,6 +1,6 @@
 /* unit/format/make_files.h - writes small model files for the tests of format/.
  *
- * A writer only appends what it is told, right or wrong, so that a test can lie about any
+ * A writer only appends what it is given, right or wrong, so that a test can lie about any
  * field. Include it from one test program; everything is static.
  */
 #ifndef UNIT_FORMAT_MAKE_FILES_H

@@ -1,5 +1,5 @@
 /* Goal:   every op has a row, and what follows from the row is what the op does.
- * Method: all rows are walked; then single ops with operands told apart by their values, and
+ * Method: all rows are walked; then single ops with operands that differ in their values, and
  *         operands that no value has. */
 #include <setjmp.h>
 #include <stdarg.h>

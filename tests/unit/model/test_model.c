@@ -201,7 +201,8 @@ static void test_a_model_that_opens_has_a_pass(void **state) {
     assert_true(opened > 300);
 }
 
-/* The list of short divisors holds as long as the engine's context does, told or not. */
+/* The short divisors apply up to a context of the original length, whether the engine's context is
+ * given or taken from the model. */
 static void test_the_rope_is_that_of_the_context_in_use(void **state) {
     (void)state;
     const struct {
@@ -229,7 +230,7 @@ static void test_the_rope_is_that_of_the_context_in_use(void **state) {
     }
 }
 
-/* GGUF does not say how Gemma's attention is scaled: the largest size is told by its depth. */
+/* GGUF does not say how Gemma's attention is scaled: the depth shows which is the largest. */
 static void test_gemma_scales_by_head_except_in_its_largest_size(void **state) {
     (void)state;
     const struct {

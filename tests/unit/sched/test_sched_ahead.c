@@ -395,23 +395,23 @@ struct reported {
 };
 static struct reported reported;
 
-static int64_t told_key(const void *state, const struct sched_seq *seq,
-                        const struct sched_view *view) {
+static int64_t reporting_key(const void *state, const struct sched_seq *seq,
+                             const struct sched_view *view) {
     (void)state;
     (void)view;
     return seq->arrived_us;
 }
 
-static uint32_t told_pick(const void *state, const struct sched_seq *const *running, uint32_t count,
-                          const struct sched_view *view) {
+static uint32_t reporting_pick(const void *state, const struct sched_seq *const *running,
+                               uint32_t count, const struct sched_view *view) {
     (void)state;
     (void)running;
     (void)view;
     return count - 1;
 }
 
-static bool told_step(void *state, struct sched_seq *seq, uint32_t tokens,
-                      const struct sched_view *view) {
+static bool reporting_step(void *state, struct sched_seq *seq, uint32_t tokens,
+                           const struct sched_view *view) {
     (void)state;
     (void)seq;
     (void)view;
@@ -420,14 +420,16 @@ static bool told_step(void *state, struct sched_seq *seq, uint32_t tokens,
     return false;
 }
 
-static const struct sched_policy telling = {
-    .name = "telling", .key = told_key, .pick_victim = told_pick, .on_step = told_step};
+static const struct sched_policy reporting = {.name = "reporting",
+                                              .key = reporting_key,
+                                              .pick_victim = reporting_pick,
+                                              .on_step = reporting_step};
 
 static void test_dropped_rows_are_not_reported_to_the_policy(void **state) {
     (void)state;
     struct world w;
     struct sched_options o = world_options("chunked", 64, 4, 2);
-    o.policy = &telling;
+    o.policy = &reporting;
     world_open(&w, &o);
     reported = (struct reported){0};
     world_submit(&w, (struct world_submit){.prompt_tokens = 7, .max_tokens = 9, .end_after = 3});
