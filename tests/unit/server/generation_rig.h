@@ -200,11 +200,11 @@ static inline struct sink *sink_make(struct generation *r, struct received *h, u
     return &t->base;
 }
 
-/* A completions request, as JSON. `request_id` NULL: the answer's id. */
-static inline struct generation *generation_make_for(struct rig *g, const char *json,
-                                                     uint64_t body_bytes, const struct key *key,
-                                                     const char *request_id) {
-    const struct codec *codec = codec_find("openai.completions");
+/* A request of a codec, as JSON. `ask` has its key, request id (NULL: the answer's id) and
+ * body_bytes. */
+static inline struct generation *generation_make_by(struct rig *g, const char *codec_name,
+                                                    const char *json, struct generation_spec ask) {
+    const struct codec *codec = codec_find(codec_name);
     struct api_request q;
     struct api_error e = {0};
     struct err err = {0};
@@ -214,14 +214,12 @@ static inline struct generation *generation_make_for(struct rig *g, const char *
     api_request_init(&q, codec);
     assert_int_equal(codec->read_body(doc, &q, &e), ST_OK);
     snprintf(id, sizeof(id), "%012x", ++g->ids);
-    struct generation_spec ask = {.model = &g->model,
-                                  .route = "/v1/completions",
-                                  .id = str_of(id),
-                                  .key = key,
-                                  .request_id = str_of(request_id ? request_id : id),
-                                  .request = &q,
-                                  .arrived_us = clock_now(&clock_real),
-                                  .body_bytes = body_bytes};
+    ask.model = &g->model;
+    ask.route = "/v1/completions";
+    ask.id = str_of(id);
+    if (!ask.request_id.ptr) ask.request_id = ask.id;
+    ask.request = &q;
+    ask.arrived_us = clock_now(&clock_real);
     struct generation *r;
     assert_int_equal(generation_create(g->generations, &ask, &r), ST_OK);
     return r;
@@ -229,7 +227,8 @@ static inline struct generation *generation_make_for(struct rig *g, const char *
 
 static inline struct generation *generation_make(struct rig *g, const char *json,
                                                  uint64_t body_bytes) {
-    return generation_make_for(g, json, body_bytes, NULL, NULL);
+    return generation_make_by(g, "openai.completions", json,
+                              (struct generation_spec){.body_bytes = body_bytes});
 }
 
 #endif

@@ -7,6 +7,8 @@
 
 #include "base/rng.h"
 #include "access/keys.h"
+#include "text/chat_prompt.h"
+#include "unit/text/byte_tokenizer.h"
 
 #define SMALL "{\"model\":\"tiny\",\"prompt\":\"a b c\",\"max_tokens\":20,\"stream\":true}"
 
@@ -181,6 +183,56 @@ static void test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(void *
     rig_close(&g);
 }
 
+/* The generation of a chat request, and what its template needs. */
+struct chat {
+    struct rig g;
+    struct received received;
+    struct tokenizer *tokenizer;
+    struct generation *generation;
+};
+
+static void chat_start(struct chat *c, const char *template, uint64_t body_bytes) {
+    static const char body[] = "{\"model\":\"tiny\",\"max_tokens\":4,\"stream\":true,"
+                               "\"chat_template_kwargs\":{\"x\":1},"
+                               "\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}]}";
+    struct err err = {0};
+    rig_open(&c->g, &(struct rig_options){.step_us = 100});
+    received_init(&c->received);
+    c->tokenizer = byte_tokenizer(str_of(template));
+    assert_int_equal(chat_prompt_create(c->tokenizer, &c->g.model.chat, &err), ST_OK);
+    c->generation = generation_make_by(&c->g, "openai.chat", body,
+                                       (struct generation_spec){.body_bytes = body_bytes});
+    c->generation->is_findable = true; /* it stays after its end */
+    assert_non_null(c->generation->request.messages);
+    assert_non_null(c->generation->request.template_kwargs);
+    generation_start(c->generation, sink_make(c->generation, &c->received, 0));
+    assert_true(rig_until(&c->g, rig_is_quiet));
+}
+
+static void chat_end(struct chat *c) {
+    received_deinit(&c->received);
+    rig_close(&c->g);
+    chat_prompt_destroy(c->g.model.chat);
+    tokenizer_destroy(c->tokenizer);
+}
+
+/* The messages of a long chat take many times the bytes of its prompt. The prompt is made by the
+ * loop's thread (0 bytes) or in the pool. */
+static void test_messages_are_freed_once_the_prompt_is_made(void **state) {
+    (void)state;
+    for (uint64_t body_bytes = 0; body_bytes <= 1 << 20; body_bytes += 1 << 20) {
+        struct chat c;
+        chat_start(&c, "{{ messages[0].content }}", body_bytes);
+        assert_int_equal(c.received.ended, 1);
+        assert_int_equal(c.received.error.status, 0);
+        assert_ptr_equal(generation_find(c.g.generations, NULL, STR("chatcmpl-000000000001")),
+                         c.generation);
+        assert_null(c.generation->request.messages);
+        assert_null(c.generation->request.template_kwargs);
+        chat_end(&c);
+    }
+}
+
 static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) {
     (void)state;
     static const char *const knobs[] = {"max_seqs=1", "queue_max=2", NULL};
@@ -334,7 +386,9 @@ static void test_a_request_id_of_another_key_hides_nothing(void **state) {
     rig_open(&g, &(struct rig_options){.step_us = 1000});
     for (uint32_t i = 0; i < 2; i++) {
         received_init(&h[i]);
-        generations[i] = generation_make_for(&g, SMALL, 0, &keys[i], "same");
+        generations[i] = generation_make_by(
+            &g, "openai.completions", SMALL,
+            (struct generation_spec){.key = &keys[i], .request_id = STR("same")});
         generation_start(generations[i], sink_make(generations[i], &h[i], 0));
     }
     assert_ptr_equal(generation_find(g.generations, &keys[0], STR("same")), generations[0]);
@@ -529,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_a_slow_reader_delays_only_its_own_generation),
         cmocka_unit_test(test_a_prompt_that_is_too_long_is_refused_with_both_numbers),
         cmocka_unit_test(test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised),
+        cmocka_unit_test(test_messages_are_freed_once_the_prompt_is_made),
         cmocka_unit_test(test_a_full_queue_is_refused_with_a_time_to_try_again),
         cmocka_unit_test(test_a_failure_ends_a_running_generation_with_an_error),
         cmocka_unit_test(test_queue_time_ends_when_a_sequence_enters_the_batch),
