@@ -147,7 +147,8 @@ static enum status own_attribute(struct run *r, struct value of, struct str name
         return unsafe_undefined(r, of, name, out);
     if (of.type == V_UNDEFINED) return jinja_run_fail_undefined(r, of);
     if (of.type == V_NAMESPACE) {
-        struct value *found = jinja_dict_find_str(of.dict, name);
+        struct value *found;
+        TRY(jinja_dict_find_str(r, of.dict, name, &found));
         if (found && name.len && name.ptr[0] == '_') return unsafe_undefined(r, of, name, out);
         if (found) *out = *found;
         return ST_OK;

@@ -15,11 +15,8 @@ static long double wide(struct value v) {
     return (long double)(v.type == V_INT ? v.integer : v.truth);
 }
 
-/* A comparison of texts or lists is work in proportion to their size. jinja_dict_find_str()
- * compares without a run. */
-static enum status charge(struct run *r, size_t bytes) {
-    return r ? jinja_run_steps(r, bytes / 64) : ST_OK;
-}
+/* A comparison of texts is work in proportion to their size. */
+static enum status charge(struct run *r, size_t bytes) { return jinja_run_steps(r, bytes / 64); }
 
 static enum status lists_equal(struct run *r, const struct list *a, const struct list *b,
                                bool *equal) {
@@ -112,15 +109,14 @@ static enum status same_type_equal(struct run *r, struct value a, struct value b
 }
 
 enum status jinja_value_equal(struct run *r, struct value a, struct value b, bool *equal) {
+    TRY(jinja_run_steps(r, 1)); /* also for numbers: a list may have millions */
     if (jinja_value_is_number(a) && jinja_value_is_number(b)) {
         *equal = wide(a) == wide(b);
         return ST_OK;
     }
     *equal = false;
     if (a.type != b.type) return ST_OK;
-    if (!r) return same_type_equal(r, a, b, equal);
     TRY(jinja_run_enter(r));
-    TRY(jinja_run_steps(r, 1));
     enum status st = same_type_equal(r, a, b, equal);
     r->depth--;
     return st;
@@ -190,6 +186,7 @@ static uint64_t hash_float(double real) {
 
 static enum status hash_list(struct run *r, const struct list *list, uint64_t *hash) {
     uint64_t h = list->count, part;
+    TRY(jinja_run_steps(r, list->count));
     for (size_t i = 0; i < list->count; i++) {
         TRY(jinja_value_hash(r, list->items[i], &part));
         h = mix(h, part);

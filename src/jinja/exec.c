@@ -22,15 +22,21 @@ enum status jinja_frame_open(struct run *r, struct frame *parent, const struct s
     return ST_OK;
 }
 
-static struct value find_variable(struct run *r, struct str name) {
-    const struct value *found = jinja_dict_find_str(r->vars, name);
-    if (found) return *found;
-    const struct builtin *function = jinja_global_find(name);
-    if (function) return (struct value){.type = V_FUNCTION, .function = function};
-    return jinja_value_missing();
+static enum status find_variable(struct run *r, struct str name, struct value *out) {
+    struct value *found;
+    TRY(jinja_dict_find_str(r, r->vars, name, &found));
+    const struct builtin *function = found ? NULL : jinja_global_find(name);
+    if (found)
+        *out = *found;
+    else if (function)
+        *out = (struct value){.type = V_FUNCTION, .function = function};
+    else
+        *out = jinja_value_missing();
+    return ST_OK;
 }
 
-void jinja_frame_load(struct run *r, struct frame *f) {
+enum status jinja_frame_load(struct run *r, struct frame *f) {
+    TRY(jinja_run_steps(r, f->scope->count / 8));
     for (uint32_t i = 0; i < f->scope->count; i++) {
         const struct slot *slot = &f->scope->slots[i];
         struct frame *outer = f;
@@ -38,7 +44,7 @@ void jinja_frame_load(struct run *r, struct frame *f) {
         case LOAD_NOTHING:
             break;
         case LOAD_VARIABLE:
-            f->slots[i] = find_variable(r, slot->name);
+            TRY(find_variable(r, slot->name, &f->slots[i]));
             break;
         case LOAD_OUTER:
             for (uint32_t hop = 0; hop < slot->outer_hops; hop++) outer = outer->parent;
@@ -49,13 +55,13 @@ void jinja_frame_load(struct run *r, struct frame *f) {
             break;
         }
     }
+    return ST_OK;
 }
 
 static enum status open_inner(struct run *r, struct frame *f, const struct scope *scope,
                               struct frame **out) {
     TRY(jinja_frame_open(r, f, scope, out));
-    jinja_frame_load(r, *out);
-    return ST_OK;
+    return jinja_frame_load(r, *out);
 }
 
 /* ------------------------------------------------------------------ loops */
@@ -144,7 +150,7 @@ static enum status run_loop(struct run *r, struct frame *inner, struct loop *loo
         if (done) return ST_OK;
         inner->slots[parts->loop_slot] = (struct value){.type = V_LOOP, .loop = loop};
         TRY(jinja_assign(r, inner, parts->target, loop->current));
-        jinja_frame_load(r, inner);
+        TRY(jinja_frame_load(r, inner));
         /* Like jinja2, `else` runs unless some iteration got to its end. */
         TRY(jinja_exec(r, inner, &parts->body, &flow));
         if (flow == FLOW_BREAK) return ST_OK;
@@ -273,7 +279,7 @@ enum status jinja_call_macro(struct run *r, const struct macro_value *mv, const 
     if (!taken) return jinja_run_full(r);
     TRY(bind_params(r, m, args, taken, f));
     TRY(bind_rest(r, m, args, taken, f));
-    jinja_frame_load(r, f);
+    TRY(jinja_frame_load(r, f));
     TRY(fill_defaults(r, m, f));
     size_t mark = r->work.len;
     TRY(jinja_exec(r, f, &m->body, &flow));

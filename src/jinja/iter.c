@@ -460,6 +460,6 @@ enum status jinja_iter_filtered(struct run *r, struct value v, const struct for_
     (*out)->source = v;
     (*out)->parts = parts;
     TRY(jinja_frame_open(r, outer, parts->test_scope, &(*out)->frame));
-    jinja_frame_load(r, (*out)->frame);
+    TRY(jinja_frame_load(r, (*out)->frame));
     return jinja_iter_open(r, v, &(*out)->from);
 }

@@ -35,7 +35,8 @@ static enum status named_arg(struct percent *p, struct str *s, struct value *out
     if (depth) return jinja_run_fail(p->r, "incomplete format key");
     if (p->args.type != V_DICT) return jinja_run_fail(p->r, "format requires a mapping");
     struct str name = str_take(*s, len);
-    struct value *found = jinja_dict_find_str(p->args.dict, name);
+    struct value *found;
+    TRY(jinja_dict_find_str(p->r, p->args.dict, name, &found));
     if (!found) return jinja_run_fail(p->r, "format() misses the argument '%.*s'", STR_ARG(name));
     *s = str_skip(*s, len + 1);
     *out = *found;

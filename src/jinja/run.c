@@ -8,17 +8,21 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "jinja/template.h"
 
+enum { STEPS_PER_LOOK = 1 << 14 }; /* between two looks at the clock */
+
 /* A depth costs a few hundred bytes of C stack; a template of one of the big families nests
  * about 150 deep on a tool with a nested schema. */
 const struct template_limits template_limits_default = {
     .depth_max = 1000,
     .steps_max = 20u << 20,
+    .cpu_us_max = 2000000,
     .memory_max = 256u << 20,
     .range_max = 100000, /* what jinja2's sandbox allows */
 };
@@ -43,11 +47,30 @@ enum status jinja_run_full(struct run *r) {
                    r->line, (unsigned long long)r->limits->memory_max);
 }
 
+/* Of this thread: a busy machine does not make a template fail. */
+static int64_t cpu_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static enum status check_limits(struct run *r) {
+    const struct template_limits *l = r->limits;
+    if (r->steps > l->steps_max)
+        return err_set(r->err, ST_FULL, "line %u: the template takes more than %llu steps", r->line,
+                       (unsigned long long)l->steps_max);
+    if (cpu_us() - r->began_us > l->cpu_us_max)
+        return err_set(r->err, ST_FULL,
+                       "line %u: the template takes more than %lld ms of processor time", r->line,
+                       (long long)l->cpu_us_max / 1000);
+    r->look_at_steps = r->steps + STEPS_PER_LOOK;
+    if (r->look_at_steps > l->steps_max) r->look_at_steps = l->steps_max + 1;
+    return ST_OK;
+}
+
 enum status jinja_run_steps(struct run *r, uint64_t count) {
     r->steps += count;
-    if (r->steps <= r->limits->steps_max) return ST_OK;
-    return err_set(r->err, ST_FULL, "line %u: the template takes more than %llu steps", r->line,
-                   (unsigned long long)r->limits->steps_max);
+    return r->steps < r->look_at_steps ? ST_OK : check_limits(r);
 }
 
 /* A search can look at every byte of `part` at every place of `whole`. */
@@ -62,8 +85,11 @@ enum status jinja_run_enter(struct run *r) {
                    r->limits->depth_max);
 }
 
+/* The caller fills the memory, which is work; the next step finds the limit exceeded. */
 void *jinja_run_alloc(struct run *r, size_t count, size_t bytes) {
-    return arena_zalloc_array(r->arena, count, bytes);
+    void *ptr = arena_zalloc_array(r->arena, count, bytes);
+    if (ptr) r->steps += count * bytes / 64;
+    return ptr;
 }
 
 enum status jinja_run_take(struct run *r, size_t mark, struct value *out) {
@@ -140,10 +166,23 @@ static enum status bind_args(struct run *r, const struct builtin *def, struct ca
     return ST_OK;
 }
 
+/* A builtin may look at every byte of the texts that it is given. Those that also search or compare
+ * charge for that themselves; elements of lists are charged as they are read. */
+static enum status charge_texts(struct run *r, struct value self, const struct args *args) {
+    size_t bytes = self.type == V_TEXT ? jinja_value_str(self).len : 0;
+    for (size_t i = 0; i < args->positional_count; i++)
+        if (args->positional[i].type == V_TEXT) bytes += jinja_value_str(args->positional[i]).len;
+    for (size_t i = 0; i < args->keyword_count; i++)
+        if (args->keyword_values[i].type == V_TEXT)
+            bytes += jinja_value_str(args->keyword_values[i]).len;
+    return jinja_run_steps(r, bytes / 64);
+}
+
 enum status jinja_builtin_call(struct run *r, const struct builtin *def, struct value self,
                                const struct args *args, struct value *out) {
     struct call call = {.self = self, .args = args};
     TRY(jinja_run_enter(r));
+    TRY(charge_texts(r, self, args));
     if (def->params[0] != '*') TRY(bind_args(r, def, &call));
     TRY(def->fn(r, &call, out));
     r->depth--;
@@ -197,7 +236,7 @@ static enum status render(struct run *r, const struct template *t, const struct 
     TRY(jinja_value_of_json(r, vars, &all));
     r->vars = all.dict;
     TRY(jinja_frame_open(r, NULL, t->scope, &root));
-    jinja_frame_load(r, root);
+    TRY(jinja_frame_load(r, root));
     TRY(jinja_exec(r, root, &t->body, &flow));
     return buf_status(&r->work) == ST_OK ? ST_OK : jinja_run_full(r);
 }
@@ -206,7 +245,7 @@ enum status template_render(const struct template *t, const struct json *vars, i
                             const struct template_limits *limits, struct buf *out,
                             struct err *err) {
     CHECK(t && limits && out);
-    struct run r = {.limits = limits, .err = err, .now_s = now_s, .line = 1};
+    struct run r = {.limits = limits, .err = err, .now_s = now_s, .line = 1, .began_us = cpu_us()};
     r.arena = arena_create(limits->memory_max);
     if (!r.arena) return err_set(err, ST_NOMEM, "out of memory");
     buf_init(&r.work, limits->memory_max);

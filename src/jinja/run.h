@@ -32,6 +32,8 @@ struct run {
     struct err *err;
     int64_t now_s;
     uint64_t steps;
+    uint64_t look_at_steps; /* when to look at the clock again */
+    int64_t began_us;       /* processor time of the thread */
     uint32_t depth;
     uint32_t line; /* of the node evaluated last, for error messages */
 };
@@ -180,7 +182,8 @@ enum status jinja_eval_filter(struct run *r, struct frame *f, const struct node 
 enum status jinja_exec(struct run *r, struct frame *f, const struct nodes *body, enum flow *flow);
 enum status jinja_frame_open(struct run *r, struct frame *parent, const struct scope *scope,
                              struct frame **out);
-void jinja_frame_load(struct run *r, struct frame *f); /* sets every slot as its scope says */
+/* Set every slot as its scope says. */
+enum status jinja_frame_load(struct run *r, struct frame *f);
 enum status jinja_assign(struct run *r, struct frame *f, const struct node *target, struct value v);
 enum status jinja_call_value(struct run *r, struct value callee, const struct args *args,
                              struct value *out);

@@ -6,7 +6,7 @@
  * ensure_ascii off, strftime_now, raise_exception, the generation block).
  *
  * A template comes with a model file and is not trusted: parsing and rendering have limits on size,
- * depth, steps, memory and output, and a template can access only its variables.
+ * depth, steps, time, memory and output, and a template can access only its variables.
  *
  * Lifetime: create, render, destroy. Thread: one template may be rendered by many at once.
  */
@@ -24,7 +24,8 @@ struct template; /* opaque */
 
 struct template_limits {
     uint32_t depth_max;  /* nesting of expressions, blocks and macro calls */
-    uint64_t steps_max;  /* nodes evaluated in one render */
+    uint64_t steps_max;  /* of one render: nodes evaluated, elements and bytes looked at */
+    int64_t cpu_us_max;  /* processor time of one render, in case that steps take long */
     uint64_t memory_max; /* bytes of all values created in one render */
     uint64_t range_max;  /* the longest range() */
 };

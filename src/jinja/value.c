@@ -47,6 +47,7 @@ enum status jinja_value_text(struct run *r, struct str bytes, struct value *out)
 }
 
 enum status jinja_value_text_copy(struct run *r, struct str bytes, struct value *out) {
+    TRY(jinja_run_steps(r, bytes.len / 64));
     struct str copy = arena_dup(r->arena, bytes);
     if (!copy.ptr) return jinja_run_full(r);
     return jinja_value_text(r, copy, out);
@@ -140,6 +141,8 @@ static enum status entry_matches(struct run *r, const struct dict_entry *e, stru
     return e->hash == hash ? jinja_value_equal(r, e->key, key, matches) : ST_OK;
 }
 
+/* Keys come from clients, who can choose ones that meet at one place of the index, so each look is
+ * charged. */
 static enum status find_hashed(struct run *r, const struct dict *dict, struct value key,
                                uint64_t hash, struct value **found) {
     bool matches;
@@ -154,14 +157,16 @@ static enum status find_hashed(struct run *r, const struct dict *dict, struct va
         return ST_OK;
     }
     size_t mask = dict->index_cap - 1;
+    uint64_t looks = 0;
     for (size_t at = hash & mask; dict->index[at]; at = (at + 1) & mask) {
         struct dict_entry *e = &dict->entries[dict->index[at] - 1];
+        looks++;
         TRY(entry_matches(r, e, key, hash, &matches));
         if (!matches) continue;
         *found = &e->value;
         break;
     }
-    return ST_OK;
+    return jinja_run_steps(r, looks > 1 ? looks - 1 : 0);
 }
 
 enum status jinja_dict_find(struct run *r, const struct dict *dict, struct value key,
@@ -187,14 +192,11 @@ enum status jinja_dict_put(struct run *r, struct dict *dict, struct value key, s
     return ST_OK;
 }
 
-/* A text on the stack needs no arena, and comparing texts cannot fail. */
-struct value *jinja_dict_find_str(const struct dict *dict, struct str key) {
+/* A text on the stack needs no arena. */
+enum status jinja_dict_find_str(struct run *r, const struct dict *dict, struct str key,
+                                struct value **found) {
     struct text text = {.bytes = key, .chars = CHARS_UNKNOWN};
-    struct value v = {.type = V_TEXT, .text = &text};
-    struct value *found = NULL;
-    uint64_t hash;
-    if (jinja_value_hash(NULL, v, &hash) != ST_OK) return NULL;
-    return find_hashed(NULL, dict, v, hash, &found) == ST_OK ? found : NULL;
+    return jinja_dict_find(r, dict, (struct value){.type = V_TEXT, .text = &text}, found);
 }
 
 /* ------------------------------------------------------------------ from JSON */
@@ -224,6 +226,7 @@ static enum status dict_of_json(struct run *r, const struct json *json, struct v
 /* Texts are borrowed: the tree outlives the render. */
 enum status jinja_value_of_json(struct run *r, const struct json *json, struct value *out) {
     TRY(jinja_run_enter(r));
+    TRY(jinja_run_steps(r, 1));
     enum status st = ST_OK;
     switch (json_kind(json)) {
     case JS_BOOL:

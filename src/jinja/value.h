@@ -155,7 +155,8 @@ enum status jinja_dict_put(struct run *r, struct dict *dict, struct value key, s
 /* *found is NULL when absent; an error when the key cannot be hashed. */
 enum status jinja_dict_find(struct run *r, const struct dict *dict, struct value key,
                             struct value **found);
-struct value *jinja_dict_find_str(const struct dict *dict, struct str key);
+enum status jinja_dict_find_str(struct run *r, const struct dict *dict, struct str key,
+                                struct value **found);
 
 /* Inspecting values. */
 const char *jinja_value_type_name(struct value v);
