@@ -1,9 +1,9 @@
 /* Goal: whatever a template does costs steps in proportion to the work, so that the limit of steps
  * bounds the time of a render; and processor time has a limit of its own.
  *
- * Method: each expression of a table looks at some thousand elements, or at some ten thousand bytes,
- * in one node of the template. A loop around it stays far below the limit of steps if only nodes are
- * counted, and exceeds it if elements and bytes are. Keys of a dict that meet at one place of its
+ * Method: each expression of a table looks at some thousand elements, or at some ten thousand
+ * bytes, in one node of the template. A loop around it stays far below the limit of steps if only
+ * nodes are counted, and exceeds it if elements and bytes are. Keys of a dict that collide in its
  * index are found by the hash that compare.c uses.
  */
 #include <setjmp.h>
@@ -24,12 +24,12 @@ enum {
     ITEMS = 4000,
     TEXT_BYTES = 64 << 10,
     STEPS_MAX = 600000, /* the variables alone take about 220,000 */
-    MEETING_KEYS = 600,
+    COLLIDING_KEYS = 600,
     TEXT_MAX = 64 << 20,
 };
 
 /* n, m: equal lists of numbers; p, q: of lists; d, e: equal dicts; t, u: texts that differ in their
- * last byte; w: words; k: a dict whose keys meet, z: a key that meets them and is not in it. */
+ * last byte; w: words; k: a dict whose keys collide; z: a key that collides with them, too. */
 static const char *const costly[] = {
     /* comparing */
     "n == m",
@@ -123,7 +123,7 @@ static const char *const costly[] = {
     "t.center(9)",
 };
 
-static char key_that_meets[24];
+static char colliding_key[24];
 static struct json *vars;
 
 static uint64_t hash_of(const char *s) {
@@ -132,15 +132,15 @@ static uint64_t hash_of(const char *s) {
     return h ^ (h >> 32);
 }
 
-/* The index of a dict of MEETING_KEYS entries has 2048 places. */
-static void put_meeting_keys(struct buf *out) {
+/* The index of a dict of COLLIDING_KEYS entries has 2048 places. */
+static void put_colliding_keys(struct buf *out) {
     uint32_t found = 0;
-    for (uint32_t i = 0; found <= MEETING_KEYS; i++) {
+    for (uint32_t i = 0; found <= COLLIDING_KEYS; i++) {
         char key[24];
         snprintf(key, sizeof(key), "key%u", i);
         if (hash_of(key) % 2048 != 0) continue;
-        if (found == MEETING_KEYS)
-            memcpy(key_that_meets, key, sizeof(key));
+        if (found == COLLIDING_KEYS)
+            memcpy(colliding_key, key, sizeof(key));
         else
             buf_printf(out, "%s\"%s\":1", found ? "," : "", key);
         found++;
@@ -183,8 +183,8 @@ static int make_vars(void **state) {
     put_text(&out, "u", "a", "c");
     put_text(&out, "w", "word ", "");
     buf_put_text(&out, "\"k\":{");
-    put_meeting_keys(&out);
-    buf_printf(&out, "},\"z\":\"%s\"}", key_that_meets);
+    put_colliding_keys(&out);
+    buf_printf(&out, "},\"z\":\"%s\"}", colliding_key);
     enum status st = json_parse(buf_str(&out), &json_limits_model_file, &vars, NULL);
     buf_deinit(&out);
     return st == ST_OK ? 0 : -1;
