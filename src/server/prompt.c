@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "server/registry.h"
 #include "text/chat_prompt.h"
+#include "text/content_guard.h"
 
 static enum status no_memory(struct api_error *e) {
     api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this prompt");
@@ -43,7 +44,8 @@ static enum status put_template_error(enum status st, const struct err *err, str
 }
 
 static enum status render(const struct served_model *m, const struct api_request *r,
-                          struct str opening, struct buf *out, struct api_error *e) {
+                          struct str opening, struct buf *out, struct text_places *plain,
+                          struct api_error *e) {
     struct err err = {0};
     struct json *converted = NULL;
     struct chat_turn turn = turn_of(r);
@@ -54,7 +56,7 @@ static enum status render(const struct served_model *m, const struct api_request
         turn.messages = converted;
         turn.tools = NULL;
     }
-    if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, &err);
+    if (st == ST_OK) st = chat_prompt_render(m->chat, &turn, out, plain, &err);
     json_destroy(converted);
     return put_template_error(st, &err, e);
 }
@@ -62,7 +64,7 @@ static enum status render(const struct served_model *m, const struct api_request
 enum status prompt_render(const struct served_model *m, const struct api_request *r,
                           struct buf *out, struct api_error *e) {
     TRY(check_chat(m, e));
-    return render(m, r, (struct str){0}, out, e);
+    return render(m, r, (struct str){0}, out, NULL, e);
 }
 
 static enum status check_tools(const struct served_model *m, const struct api_request *r,
@@ -100,14 +102,14 @@ static enum status encode(const struct served_model *m, struct str text,
 
 /* With the beginning of a tool call behind it, where the request demands a call. */
 static enum status render_opened(const struct served_model *m, const struct api_request *r,
-                                 struct buf *out, struct api_error *e) {
+                                 struct buf *out, struct text_places *plain, struct api_error *e) {
     struct buf opening;
     TRY(check_chat(m, e));
     TRY(check_tools(m, r, e));
     buf_init(&opening, CHAT_PROMPT_BYTES_MAX);
     tool_opening_put(m->tools, tokenizer_chat_template(m->tokenizer, true), r, &opening);
     enum status st = buf_status(&opening);
-    st = st == ST_OK ? render(m, r, buf_str(&opening), out, e) : no_memory(e);
+    st = st == ST_OK ? render(m, r, buf_str(&opening), out, plain, e) : no_memory(e);
     buf_deinit(&opening);
     return st;
 }
@@ -116,10 +118,13 @@ static enum status render_opened(const struct served_model *m, const struct api_
 static enum status encode_chat(const struct served_model *m, const struct api_request *r,
                                uint32_t ctx_tokens, struct tokens *out, struct api_error *e) {
     struct buf text;
+    struct text_places plain = {.at = NULL};
     buf_init(&text, CHAT_PROMPT_BYTES_MAX);
-    enum status st = render_opened(m, r, &text, e);
+    enum status st = render_opened(m, r, &text, &plain, e);
     if (st == ST_OK) st = check_text(m, r, ctx_tokens, buf_str(&text), e);
-    if (st == ST_OK) st = encode(m, buf_str(&text), (struct encode_options){0}, out, e);
+    struct encode_options options = {.plain = {plain.at, plain.count}};
+    if (st == ST_OK) st = encode(m, buf_str(&text), options, out, e);
+    text_places_deinit(&plain);
     buf_deinit(&text);
     return st;
 }

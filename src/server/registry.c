@@ -108,6 +108,7 @@ static enum status open_text(struct registry *r, struct model_parts *p, struct e
     TRY(service_open(&p->service, p->path, &r->service, err));
     if (chat_prompt_create(p->service.loaded.tokenizer, &p->chat, &p->chat_err) != ST_OK)
         p->chat = NULL;
+    if (p->chat && r->settings->special_in_content) chat_prompt_trust_content(p->chat);
     if (r->service.is_sim) return ST_OK;
     return embedder_open(&p->embedder, &p->service.loaded, &(struct embedder_options){0}, err);
 }

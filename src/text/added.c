@@ -134,11 +134,27 @@ static size_t strip_right(struct str text, size_t end) {
     return end;
 }
 
+bool plain_bytes_in(struct plain_bytes plain, size_t start, size_t end) {
+    size_t low = 0, high = plain.count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (plain.at[middle] < start)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < plain.count && plain.at[low] < end;
+}
+
 bool added_scan_next(struct added_scan *s, struct added_cut *cut) {
     size_t start = 0, end = 0;
     const struct added_token *token;
     while ((token = find(s, &start, &end))) {
         if (token->special && s->plain_special) continue;
+        if (token->special && plain_bytes_in(s->plain, start, end)) {
+            s->pos = start + 1; /* another token may begin inside */
+            continue;
+        }
         if (token->single_word && !stands_alone(s->text, start, end)) continue;
         if (token->lstrip) start = strip_left(s->text, start, s->taken);
         if (token->rstrip) end = strip_right(s->text, end);

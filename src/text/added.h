@@ -42,7 +42,10 @@ struct added_scan {
     size_t pos;   /* where the search continues */
     size_t taken; /* everything before it has been given out */
     bool normalized, plain_special;
+    struct plain_bytes plain;
 };
+/* Is one of the bytes [start, end) listed? */
+bool plain_bytes_in(struct plain_bytes plain, size_t start, size_t end);
 bool added_scan_next(struct added_scan *s, struct added_cut *cut);
 
 #endif

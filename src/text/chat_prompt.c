@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "jinja/template.h"
+#include "text/content_guard.h"
 #include "text/tokenizer.h"
 
 /* The longest text that a template may write after the last message. It is limited because the
@@ -17,7 +18,8 @@ enum { CLOSING_BYTES_MAX = 1024 };
 struct chat_prompt {
     const struct tokenizer *tokenizer; /* borrowed */
     struct template *template;
-    struct template *tools; /* NULL: `template` is for tools, too */
+    struct template *tools;      /* NULL: `template` is for tools, too */
+    struct content_guard *guard; /* NULL: there are no control tokens, or content is trusted */
 };
 
 static enum status read_template(struct str source, struct template **out, struct err *err) {
@@ -36,6 +38,8 @@ enum status chat_prompt_create(const struct tokenizer *t, struct chat_prompt **o
     enum status st = read_template(source.len ? source : tools, &p->template, err);
     if (st == ST_OK && source.len && tools.ptr != source.ptr)
         st = read_template(tools, &p->tools, err);
+    if (st == ST_OK && content_guard_create(t, &p->guard) != ST_OK)
+        st = err_set(err, ST_NOMEM, "out of memory for a chat template");
     if (st != ST_OK) {
         chat_prompt_destroy(p);
         return st;
@@ -44,8 +48,14 @@ enum status chat_prompt_create(const struct tokenizer *t, struct chat_prompt **o
     return ST_OK;
 }
 
+void chat_prompt_trust_content(struct chat_prompt *p) {
+    content_guard_destroy(p->guard);
+    p->guard = NULL;
+}
+
 void chat_prompt_destroy(struct chat_prompt *p) {
     if (!p) return;
+    content_guard_destroy(p->guard);
     template_destroy(p->template);
     template_destroy(p->tools);
     mem_free(p);
@@ -85,12 +95,12 @@ static enum status set_token(struct json *vars, const struct tokenizer *t, const
 /* The variables that `transformers` hands to a template; without tools or documents it sets them
  * to null. Values of the turn are pinned, not copied. */
 static enum status set_vars(const struct chat_prompt *p, const struct chat_turn *turn,
-                            struct json *vars) {
+                            const struct marked_turn *marked, struct json *vars) {
     bool add_generation_prompt = !turn->no_generation_prompt && !turn->continue_final;
-    struct json_iter it = json_iter_first(turn->kwargs);
+    struct json_iter it = json_iter_first(marked->kwargs);
     for (; json_iter_ok(&it); json_iter_next(&it)) TRY(json_set(vars, it.key, json_pin(it.value)));
-    TRY(json_set(vars, STR("messages"), json_pin(turn->messages)));
-    TRY(json_set(vars, STR("tools"), turn->tools ? json_pin(turn->tools) : json_null_create()));
+    TRY(json_set(vars, STR("messages"), json_pin(marked->messages)));
+    TRY(json_set(vars, STR("tools"), turn->tools ? json_pin(marked->tools) : json_null_create()));
     TRY(json_set(vars, STR("documents"), json_null_create()));
     TRY(json_set(vars, STR("add_generation_prompt"), json_bool_create(add_generation_prompt)));
     TRY(set_token(vars, p->tokenizer, "bos_token", tokenizer_bos(p->tokenizer)));
@@ -127,21 +137,37 @@ static enum status cut_after_final(const struct json *messages, struct buf *prom
     return ST_OK;
 }
 
-enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_turn *turn,
-                               struct buf *out, struct err *err) {
+static enum status render_marked(const struct chat_prompt *p, const struct chat_turn *turn,
+                                 const struct marked_turn *marked, struct buf *out,
+                                 struct err *err) {
     const struct template *template = turn->tools && p->tools ? p->tools : p->template;
-    size_t start = out->len;
     struct json *vars = json_map_create();
-    enum status st = set_vars(p, turn, vars);
+    enum status st = set_vars(p, turn, marked, vars);
     if (st == ST_OK)
         st = template_render(template, vars, clock_wall_s(), &template_limits_default, out, err);
     else
         err_set(err, st, "out of memory for the template's variables");
+    json_destroy(vars);
+    return st;
+}
+
+enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_turn *turn,
+                               struct buf *out, struct text_places *plain, struct err *err) {
+    size_t start = out->len;
+    struct marked_turn marked;
+    struct text_places ignored = {.at = NULL};
+    enum status st =
+        content_guard_mark(p->guard, turn->messages, turn->tools, turn->kwargs, &marked, err);
+    if (st == ST_OK) st = render_marked(p, turn, &marked, out, err);
+    if (st == ST_OK &&
+        content_guard_unmark(marked.mark, out, start, plain ? plain : &ignored) != ST_OK)
+        st = err_set(err, ST_NOMEM, "out of memory for the prompt");
     if (st == ST_OK && turn->continue_final) st = cut_after_final(turn->messages, out, start, err);
     if (st == ST_OK) buf_put_str(out, turn->opening);
     if (st == ST_OK && buf_status(out) != ST_OK)
         st = err_set(err, buf_status(out), "out of memory for the beginning of the answer");
-    json_destroy(vars);
+    text_places_deinit(&ignored);
+    marked_turn_deinit(&marked);
     return st == ST_OK ? ST_OK : err_prefix(err, st == ST_FULL ? ST_BAD : st, "chat template");
 }
 
@@ -150,13 +176,16 @@ enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_tu
 enum status chat_prompt_encode_turn(const struct chat_prompt *p, const struct chat_turn *turn,
                                     struct tokens *out, struct err *err) {
     struct buf prompt;
+    struct text_places plain = {.at = NULL};
     buf_init(&prompt, CHAT_PROMPT_BYTES_MAX);
-    enum status st = chat_prompt_render(p, turn, &prompt, err);
+    enum status st = chat_prompt_render(p, turn, &prompt, &plain, err);
     /* The template writes BOS itself, so the tokenizer adds nothing. */
     if (st == ST_OK) {
-        st = tokenizer_encode(p->tokenizer, buf_str(&prompt), (struct encode_options){0}, out);
+        struct encode_options options = {.plain = {plain.at, plain.count}};
+        st = tokenizer_encode(p->tokenizer, buf_str(&prompt), options, out);
         if (st != ST_OK) err_set(err, st, "out of memory for the prompt");
     }
+    text_places_deinit(&plain);
     buf_deinit(&prompt);
     return st;
 }

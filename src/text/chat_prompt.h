@@ -17,6 +17,7 @@
 
 struct buf;
 struct json;
+struct text_places; /* text/content_guard.h */
 struct tokenizer;
 struct tokens;
 struct chat_prompt; /* opaque */
@@ -26,6 +27,9 @@ enum { CHAT_PROMPT_BYTES_MAX = 1 << 26 };
 /* ST_MISSING if the model has no template; ST_BAD if it has one that cannot be read. */
 enum status chat_prompt_create(const struct tokenizer *t, struct chat_prompt **out,
                                struct err *err);
+/* From now on the spelling of a control token inside a message is that token. It is ordinary text
+ * otherwise, except in messages of the assistant. Before the first prompt. */
+void chat_prompt_trust_content(struct chat_prompt *p);
 void chat_prompt_destroy(struct chat_prompt *p); /* NULL is fine */
 
 /* Append the ids of the prompt for the next message. `messages` is a list of maps that each have a
@@ -45,9 +49,11 @@ struct chat_turn {
     struct str opening;  /* the first bytes of the answer, put after the prompt; may be empty */
 };
 
-/* Append the prompt as text, or its ids. ST_BAD as above. Rendering needs a stack of 512 KiB. */
+/* Append the prompt as text, or its ids. `plain` gets the bytes that are part of no special token,
+ * for struct encode_options; NULL: not wanted. ST_BAD as above. Rendering needs a stack of
+ * 512 KiB. */
 enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_turn *turn,
-                               struct buf *out, struct err *err);
+                               struct buf *out, struct text_places *plain, struct err *err);
 enum status chat_prompt_encode_turn(const struct chat_prompt *p, const struct chat_turn *turn,
                                     struct tokens *out, struct err *err);
 

@@ -96,18 +96,24 @@ static enum status encode_segment(const struct tokenizer *t, struct str text, bo
     return ST_OK;
 }
 
-static enum status encode_text(const struct tokenizer *t, struct str text, bool plain_special,
-                               struct work *work, struct tokens *out) {
+/* Normalising moves bytes, so in a segment that has a listed byte no special token is looked for
+ * afterwards. */
+static enum status encode_text(const struct tokenizer *t, struct str text,
+                               const struct encode_options *o, struct work *work,
+                               struct tokens *out) {
+    struct added_scan scan = {
+        .a = &t->added, .text = text, .plain_special = o->plain_special, .plain = o->plain};
     if (!utf8_is_valid(text)) {
         utf8_put_lossy(&work->fixed, text);
         TRY(buf_status(&work->fixed));
-        text = buf_str(&work->fixed);
+        text = scan.text = buf_str(&work->fixed);
+        scan.plain_special = o->plain_special || o->plain.count > 0; /* the offsets are void */
     }
-    struct added_scan scan = {.a = &t->added, .text = text, .plain_special = plain_special};
     struct added_cut cut;
     while (added_scan_next(&scan, &cut)) {
-        bool first = cut.before.ptr == text.ptr;
-        TRY(encode_segment(t, cut.before, first, plain_special, work, out));
+        size_t start = (size_t)(cut.before.ptr - text.ptr);
+        bool plain = scan.plain_special || plain_bytes_in(o->plain, start, start + cut.before.len);
+        TRY(encode_segment(t, cut.before, start == 0, plain, work, out));
         if (cut.id != TOKEN_NONE) TRY(tokens_push(out, cut.id));
     }
     return ST_OK;
@@ -120,7 +126,7 @@ enum status tokenizer_encode(const struct tokenizer *t, struct str text,
     uint32_t count = options.add_special ? t->post.count : 1;
     for (uint32_t i = 0; i < count && st == ST_OK; i++) {
         token_id item = options.add_special ? t->post.items[i] : POST_SEQUENCE;
-        st = item == POST_SEQUENCE ? encode_text(t, text, options.plain_special, &work, out)
+        st = item == POST_SEQUENCE ? encode_text(t, text, &options, &work, out)
                                    : tokens_push(out, item);
         buf_clear(&work.fixed);
     }

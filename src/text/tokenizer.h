@@ -48,9 +48,16 @@ enum status tokenizer_create_json(const struct json *doc, const struct json *con
                                   const char *name, struct tokenizer **out, struct err *err);
 void tokenizer_destroy(struct tokenizer *t); /* NULL is fine */
 
+/* Offsets, in rising order, of bytes that are part of no special token (text/content_guard.h). */
+struct plain_bytes {
+    const size_t *at;
+    size_t count;
+};
+
 struct encode_options {
     bool plain_special; /* the text of a special token is ordinary text */
     bool add_special;   /* BOS, EOS, [CLS] ... as the model's post-processor says */
+    struct plain_bytes plain;
 };
 
 /* Append the ids of `text` to `out`. ST_NOMEM only. */

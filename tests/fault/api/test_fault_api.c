@@ -248,7 +248,7 @@ static enum status render(const char *unused) {
                                    .opening = STR("{\"a\":")};
     buf_init(&out, 1 << 20);
     enum status st = chat_prompt_create(tokenizer, &p, NULL);
-    if (st == ST_OK) st = chat_prompt_render(p, &turn, &out, NULL);
+    if (st == ST_OK) st = chat_prompt_render(p, &turn, &out, NULL, NULL);
     if (st == ST_OK) st = chat_prompt_encode_turn(p, &turn, &ids, NULL);
     tokens_deinit(&ids);
     buf_deinit(&out);

@@ -139,7 +139,7 @@ static void expect_turn(const char *template, const struct turn_text *given, enu
     buf_init(&out, 1 << 20);
     assert_int_equal(chat_prompt_create(t, &p, &err), ST_OK);
     buf_put_text(&out, "before "); /* is appended to */
-    enum status st = chat_prompt_render(p, &turn, &out, &err);
+    enum status st = chat_prompt_render(p, &turn, &out, NULL, &err);
     if (st != ST_OK) buf_put_text(&out, err.text);
     assert_int_equal(st, status);
     if (st == ST_OK)
