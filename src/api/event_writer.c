@@ -133,7 +133,7 @@ static void push_opening(struct event_writer *w) {
 
 /* Writes w->text as events. */
 static void write_text(struct event_writer *w) {
-    note(w, buf_status(&w->text));
+    note(w, w->text.status);
     if (w->text.len == 0) return;
     if (!w->parser) {
         on_text(w, buf_str(&w->text));

@@ -70,6 +70,7 @@ static bool must_check_stops(const struct text_output *o) {
 static void check_stops(struct text_output *o, struct buf *out) {
     if (o->piece.len == 0) return;
     buf_put_str(&o->held, buf_str(&o->piece));
+    buf_clear(&o->piece);
     note_status(out, buf_status(&o->held));
     struct str text = buf_str(&o->held);
     size_t stop = find_stop(&o->options, text, &o->stop);
@@ -90,7 +91,6 @@ bool text_output_push(struct text_output *o, int32_t token, struct buf *out) {
     o->token_count++;
     if (is_left_out(o, token)) return false;
     bool is_checked = must_check_stops(o);
-    buf_clear(&o->piece);
     note_status(out, detok_push(&o->detok, p->tokenizer, token, is_hidden(p, token),
                                 is_checked ? &o->piece : out));
     if (is_checked) check_stops(o, out);
@@ -101,7 +101,6 @@ enum finish_reason text_output_finish(struct text_output *o, enum finish_reason 
                                       struct buf *out) {
     bool is_checked = must_check_stops(o);
     if (o->has_stopped) return FINISH_STOP;
-    buf_clear(&o->piece);
     detok_finish(&o->detok, is_checked ? &o->piece : out);
     note_status(out, buf_status(&o->piece));
     if (is_checked) check_stops(o, out);

@@ -45,7 +45,7 @@ struct text_output_options {
 struct text_output {
     struct text_output_options options;
     struct detok detok;
-    struct buf piece;     /* the text of one token */
+    struct buf piece;     /* the text of one token; empty between calls */
     struct buf held;      /* may be the beginning of a stop string */
     uint32_t token_count; /* pushed */
     struct str stop;      /* the stop string that was met; empty: none */
