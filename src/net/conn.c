@@ -190,6 +190,21 @@ void conn_fail(struct conn *c) {
     conn_defer(c);
 }
 
+/* A peer without connections needs no account. */
+static void leave_account(struct conn *c) {
+    struct account *a = c->account;
+    list_remove(&a->conns, &c->links[LINK_PEER]);
+    c->account = NULL;
+    if (!a->conns.first && a != &c->server->local) accounts_remove(&c->server->peers, a);
+}
+
+void conn_set_account(struct conn *c, struct account *to) {
+    if (to == c->account) return;
+    leave_account(c);
+    c->account = to;
+    list_push_last(&to->conns, &c->links[LINK_PEER]);
+}
+
 void conn_close(struct conn *c) {
     if (c->is_closing) return;
     c->is_closing = true;
@@ -199,6 +214,7 @@ void conn_close(struct conn *c) {
     c->server->stats.connections--;
     if (c->proto) c->proto->close(c);
     c->state = NULL;
+    leave_account(c);
     c->transport->close(c);
 }
 
@@ -424,6 +440,8 @@ struct conn *conn_create(struct http_server *s, const struct transport *transpor
     buf_init(&c->pending, CONN_PENDING_MAX);
     buf_init(&c->held, HELD_MAX);
     list_push_last(&s->conns, &c->links[LINK_ALL]);
+    c->account = &s->local;
+    list_push_last(&s->local.conns, &c->links[LINK_PEER]);
     s->stats.connections++;
     s->open_handles++;
     return c;

@@ -21,6 +21,7 @@
 #include "base/list.h"
 #include "net/http.h"
 
+struct account; /* account_int.h */
 struct conn;
 struct tls_session; /* tls.c */
 
@@ -96,7 +97,13 @@ struct transport {
 };
 extern const struct transport transport_uv;
 
-enum { LINK_ALL, LINK_WAIT, LINK_DEFERRED, LINKS }; /* the lists that a connection can be in */
+enum {
+    LINK_ALL,
+    LINK_WAIT,
+    LINK_DEFERRED,
+    LINK_PEER,
+    LINKS
+}; /* the lists that a connection can be in */
 
 struct conn {
     struct http_server *server;
@@ -134,6 +141,7 @@ struct conn {
     enum wait_kind wait;        /* the queue that it is in */
     enum wait_kind wait_wanted; /* the protocol's; another one than `wait` while bytes are unsent */
     int64_t wait_since_ms;
+    struct account *account; /* its peer's */
     struct list_link links[LINKS];
     char peer[CONN_PEER_BYTES];
 };
@@ -147,6 +155,8 @@ static inline struct conn *conn_at(struct list_link *link, int which) {
  * `tls` is given, else with HTTP/1.1. */
 struct conn *conn_create(struct http_server *s, const struct transport *transport);
 void conn_open(struct conn *c, struct tls_context *tls);
+/* Move the connection to the account of its peer. */
+void conn_set_account(struct conn *c, struct account *to);
 /* The transport calls these. conn_eof: reading has ended with a negative uv error or UV_EOF. */
 void conn_received(struct conn *c, struct str bytes);
 void conn_eof(struct conn *c, int status);

@@ -3,8 +3,9 @@
  * The head is stored in an arena of the exchange. Body and output are growing buffers that are
  * freed with the exchange, so a long stream allocates only during its first flushes.
  *
- * Entry points: exchange_* for protocols (net/http_int.h); http_find, http_head, http_body,
- * http_set_body_max, http_set_user, http_user, http_reply, http_stream_*, http_backlog.
+ * Entry points: exchange_*, bodies_* for protocols (net/http_int.h); http_find, http_head,
+ * http_body, http_drop_body, http_set_body_max, http_set_owner, http_set_user, http_user,
+ * http_document_*, http_reply, http_stream_*, http_backlog.
  */
 #include <string.h>
 
@@ -43,10 +44,9 @@ struct http_exchange *exchange_create(struct conn *c) {
 void exchange_destroy(struct http_exchange *x) {
     struct http_server *s = x->conn->server;
     s->stats.exchanges--;
-    s->bodies_bytes -= x->body.len;
+    http_drop_body(x);
     arena_destroy(x->arena);
     mem_free(x->headers);
-    buf_deinit(&x->body);
     buf_deinit(&x->out);
     mem_free(x);
 }
@@ -130,14 +130,57 @@ void exchange_head_done(struct http_exchange *x) {
     buf_init(&x->body, SIZE_MAX / 2);
 }
 
-uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
-    struct http_server *s = x->conn->server;
-    if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return 413;
-    if (s->bodies_bytes + bytes.len > s->limits.bodies_bytes) return 503;
-    buf_put_str(&x->body, bytes);
-    if (buf_status(&x->body) != ST_OK) return 503;
-    s->bodies_bytes += bytes.len;
+/* ---- bodies ---- */
+
+/* Whose share bytes count against; NULL: nobody's. */
+static struct account *holder_of(const struct conn *c, struct account *owner) {
+    if (owner) return owner;
+    return c->account->is_exempt ? NULL : c->account;
+}
+
+uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes) {
+    struct http_server *s = c->server;
+    struct account *holder = holder_of(c, owner);
+    const struct http_limits *l = &s->limits;
+    const uint64_t part = l->bodies_bytes / l->share;
+    const uint64_t share = part < l->body_bytes ? l->body_bytes : part;
+    uint32_t status = 0;
+    if (holder && holder->bodies_bytes + bytes > share) status = 429;
+    if (s->bodies_bytes + bytes > l->bodies_bytes) status = 503;
+    if (status) {
+        s->stats.bodies_refused++;
+        return status;
+    }
+    s->bodies_bytes += bytes;
+    if (holder) holder->bodies_bytes += bytes;
     return 0;
+}
+
+void bodies_release(struct conn *c, struct account *owner, size_t bytes) {
+    struct account *holder = holder_of(c, owner);
+    CHECK(c->server->bodies_bytes >= bytes);
+    c->server->bodies_bytes -= bytes;
+    if (!holder) return;
+    CHECK(holder->bodies_bytes >= bytes);
+    holder->bodies_bytes -= bytes;
+}
+
+uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
+    if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return 413;
+    const uint32_t status = bodies_charge(x->conn, x->owner, bytes.len);
+    if (status) return status;
+    buf_put_str(&x->body, bytes);
+    if (buf_status(&x->body) == ST_OK) return 0;
+    bodies_release(x->conn, x->owner, bytes.len);
+    return 503;
+}
+
+const char *exchange_body_sentence(uint32_t status) {
+    if (status == 413) return "the request body is too large";
+    if (status == 429)
+        return "request bodies of this client hold their share of the server's memory; try again "
+               "when some of its requests have ended";
+    return "out of memory for the request body; try again later";
 }
 
 void exchange_gone(struct http_exchange *x) {
@@ -183,16 +226,54 @@ struct str http_body(const struct http_exchange *x) {
 
 void http_set_body_max(struct http_exchange *x, uint64_t bytes) { x->body_max = bytes; }
 
+void http_drop_body(struct http_exchange *x) {
+    bodies_release(x->conn, x->owner, x->body.len);
+    buf_deinit(&x->body);
+}
+
+/* Without memory for an account the peer's share applies. */
+void http_set_owner(struct http_exchange *x, uint32_t owner) {
+    CHECK(x->body.len == 0);
+    x->owner = accounts_get(&x->conn->server->owners, (struct account_id){.low = owner});
+}
+
 void http_set_user(struct http_exchange *x, void *user) { x->user = user; }
 
 void *http_user(const struct http_exchange *x) { return x->user; }
 
+struct http_document *http_document_create(struct str bytes) {
+    struct http_document *d = mem_alloc(sizeof(*d) + bytes.len);
+    if (!d) return NULL;
+    d->pins = 1;
+    d->len = bytes.len;
+    memcpy(d->bytes, bytes.ptr, bytes.len);
+    return d;
+}
+
+struct http_document *document_pin(struct http_document *d) {
+    CHECK(d->pins > 0);
+    d->pins++;
+    return d;
+}
+
+void http_document_unpin(struct http_document *d) {
+    if (!d) return;
+    CHECK(d->pins > 0);
+    if (--d->pins == 0) mem_free(d);
+}
+
+struct str http_document_bytes(const struct http_document *d) {
+    return (struct str){d->bytes, d->len};
+}
+
 void http_reply(struct http_exchange *x, const struct http_reply *r) {
+    const struct str body = r->document ? http_document_bytes(r->document) : r->body;
     CHECK(!x->is_answered);
     CHECK(r->status >= 200);
     x->is_answered = true;
     x->status = r->status;
-    x->proto->send_head(x, r->status, r->headers, r->header_count, &r->body);
+    x->document = r->document;
+    x->proto->send_head(x, r->status, r->headers, r->header_count, &body);
 }
 
 void http_stream_begin(struct http_exchange *x, uint32_t status, const struct http_header *headers,

@@ -44,9 +44,10 @@ struct h2_stream {
     const char *sentence;
     struct str method, target, authority, host; /* in the exchange's arena */
     struct buf queue;                           /* flushed by the handler, to be sent */
-    size_t sent;                                /* bytes at the front of `queue` that are sent */
-    uint64_t discarded;                         /* bytes of the body that were discarded */
-    int64_t since_ms;                           /* last progress of the stream */
+    struct http_document *document;             /* not NULL: to be sent in place of `queue` */
+    size_t sent;        /* bytes at the front of `queue` or `document` that are sent */
+    uint64_t discarded; /* bytes of the body that were discarded */
+    int64_t since_ms;   /* last progress of the stream */
     int64_t began_ms;
 };
 
@@ -89,7 +90,8 @@ void h2_flush(struct h2 *h);
  * the response has been sent. */
 void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence);
 void h2_reset(struct h2_stream *st, uint32_t code);
-void h2_continue(struct h2_stream *st); /* sends "100 Continue" */
+void h2_continue(struct h2_stream *st);       /* sends "100 Continue" */
+size_t h2_queued(const struct h2_stream *st); /* bytes of the response that are not framed yet */
 void h2_stream_free(struct h2_stream *st);
 
 void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_header *headers,

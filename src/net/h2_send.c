@@ -6,8 +6,8 @@
  * once. While the socket has a backlog of BACKLOG_MAX nghttp2 is not called: bytes in a stream's
  * queue can still be counted and dropped, bytes in the socket's queue cannot.
  *
- * Entry points: h2_flush, h2_refuse, h2_reset, h2_continue, h2_stream_free; h2_send_head,
- * h2_send_data, h2_send_end, h2_send_abort, h2_backlog; h2_on_frame_send.
+ * Entry points: h2_flush, h2_refuse, h2_reset, h2_continue, h2_queued, h2_stream_free;
+ * h2_send_head, h2_send_data, h2_send_end, h2_send_abort, h2_backlog; h2_on_frame_send.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +26,15 @@ enum {
     DATA_CREDIT = 2, /* frames that a peer may send for each DATA frame: two window updates */
 };
 
-static size_t queued(const struct h2_stream *st) { return st->queue.len - st->sent; }
+static struct str all_of(const struct h2_stream *st) {
+    return st->document ? http_document_bytes(st->document) : buf_str(&st->queue);
+}
+
+size_t h2_queued(const struct h2_stream *st) { return all_of(st).len - st->sent; }
 
 void h2_stream_free(struct h2_stream *st) {
     list_remove(&st->h2->streams, &st->link);
+    http_document_unpin(st->document);
     buf_deinit(&st->queue);
     mem_free(st);
 }
@@ -38,6 +43,8 @@ void h2_stream_free(struct h2_stream *st) {
 
 static void empty_queue(struct h2_stream *st) {
     st->sent = 0;
+    http_document_unpin(st->document);
+    st->document = NULL;
     buf_clear(&st->queue);
     if (st->queue.cap > QUEUE_KEEP_BYTES) buf_deinit(&st->queue);
 }
@@ -47,15 +54,15 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *out, si
     (void)source, (void)ctx;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
     if (!st) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the connection is ending */
-    const size_t len = queued(st) < room ? queued(st) : room;
+    const size_t len = h2_queued(st) < room ? h2_queued(st) : room;
     if (len == 0 && !st->is_last) {
         st->is_suspended = true;
         return NGHTTP2_ERR_DEFERRED;
     }
-    if (len) memcpy(out, st->queue.ptr + st->sent, len);
+    if (len) memcpy(out, all_of(st).ptr + st->sent, len);
     st->sent += len;
     st->since_ms = h2_now_ms(st->h2);
-    if (queued(st) == 0) {
+    if (h2_queued(st) == 0) {
         empty_queue(st);
         if (st->is_last) *flags |= NGHTTP2_DATA_FLAG_EOF;
     }
@@ -198,7 +205,7 @@ void h2_reset(struct h2_stream *st, uint32_t code) {
 /* Remove sent bytes from the front if they are at least half of a long queue. */
 static void shift_queue(struct h2_stream *st) {
     if (st->sent < QUEUE_SHIFT_BYTES || st->sent < st->queue.len / 2) return;
-    memmove(st->queue.ptr, st->queue.ptr + st->sent, queued(st));
+    memmove(st->queue.ptr, st->queue.ptr + st->sent, h2_queued(st));
     st->queue.len -= st->sent;
     st->sent = 0;
 }
@@ -210,7 +217,7 @@ static void move_out(struct http_exchange *x, struct h2_stream *st) {
         buf_clear(&x->out);
         return;
     }
-    if (queued(st) == 0) {
+    if (h2_queued(st) == 0) {
         const struct buf swap = st->queue;
         st->queue = x->out;
         st->sent = 0;
@@ -257,7 +264,10 @@ void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_he
     if (!cannot_send(st)) submit(st, &r);
     if (!body) return;
     st->is_last = true;
-    if (!st->is_bodyless) buf_put_str(&st->queue, *body);
+    if (!st->is_bodyless && x->document && !cannot_send(st))
+        st->document = document_pin(x->document);
+    else if (!st->is_bodyless)
+        buf_put_str(&st->queue, *body);
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
     x->body_sent = st->is_bodyless ? 0 : body->len;
     end_exchange(x);
@@ -292,7 +302,7 @@ void h2_send_abort(struct http_exchange *x) {
 
 uint64_t h2_backlog(const struct http_exchange *x) {
     const struct h2_stream *st = x->state;
-    return x->out.len + (st ? queued(st) : 0);
+    return x->out.len + (st ? h2_queued(st) : 0);
 }
 
 void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
@@ -308,9 +318,10 @@ void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
     struct buf body;
     buf_init(&body, ERROR_BODY_MAX);
     exchange_put_error(s, status, sentence, &body);
-    const struct http_header type = {STR("content-type"), STR("application/json")};
+    const struct http_header headers[] = {{STR("content-type"), STR("application/json")},
+                                          {STR("retry-after"), STR("1")}};
     const struct str text = buf_str(&body);
-    submit(st, &(struct response){status, &type, 1, &text});
+    submit(st, &(struct response){status, headers, status == 429 || status == 503 ? 2 : 1, &text});
     buf_deinit(&st->queue);
     buf_init(&st->queue, CONN_PENDING_MAX);
     if (!st->is_bodyless) buf_put_str(&st->queue, text);

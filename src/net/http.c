@@ -6,6 +6,7 @@
 #include "net/http.h"
 
 #include <signal.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 
 #include "base/check.h"
@@ -18,6 +19,7 @@ enum {
     SHARED_MAX = 1 << 30, /* shared buffers: what passes through them has limits of its own */
     TICK_MS_MAX = 1000,
     BODIES = 64, /* default of bodies_bytes, in bodies of full length */
+    SHARE = 4,
 };
 
 void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
@@ -59,6 +61,7 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
     FALLBACK(l.body_bytes, 8 << 20);
     FALLBACK(l.bodies_bytes,
              l.body_bytes < UINT64_MAX / BODIES ? l.body_bytes * BODIES : UINT64_MAX);
+    FALLBACK(l.share, SHARE);
     FALLBACK(l.connections, connections_allowed());
     FALLBACK(l.streams, 100);
     FALLBACK(l.backlog_bytes, 256 << 10);
@@ -85,6 +88,15 @@ static void ignore_sigpipe(void) {
     sigaction(SIGPIPE, &action, NULL);
 }
 
+/* Without a random seed collisions can be chosen, which costs time and nothing else. */
+static void init_accounts(struct http_server *s) {
+    uint64_t seeds[2] = {0};
+    (void)!getrandom(seeds, sizeof(seeds), GRND_NONBLOCK);
+    accounts_init(&s->peers, seeds[0]);
+    accounts_init(&s->owners, seeds[1]);
+    s->local.is_exempt = true;
+}
+
 enum status http_server_create(struct uv_loop_s *loop, const struct http_options *options,
                                struct http_server **out, struct err *err) {
     CHECK(options->handler && options->handler->on_request && options->handler->put_error_body);
@@ -94,6 +106,7 @@ enum status http_server_create(struct uv_loop_s *loop, const struct http_options
     s->handler = options->handler;
     s->ctx = options->ctx;
     http_set_limits(s, &options->limits);
+    init_accounts(s);
     buf_init(&s->scratch, SHARED_MAX);
     buf_init(&s->gather, SHARED_MAX);
     buf_init(&s->cipher, SHARED_MAX);
@@ -138,6 +151,8 @@ void http_server_destroy(struct http_server *s) {
     if (!s) return;
     CHECK(s->is_closing);
     CHECK(s->open_handles == 0);
+    accounts_deinit(&s->peers);
+    accounts_deinit(&s->owners);
     buf_deinit(&s->scratch);
     buf_deinit(&s->gather);
     buf_deinit(&s->cipher);
@@ -145,5 +160,7 @@ void http_server_destroy(struct http_server *s) {
 }
 
 struct http_stats http_stats(const struct http_server *s) {
-    return s->stats;
+    struct http_stats stats = s->stats;
+    stats.bodies_bytes = s->bodies_bytes;
+    return stats;
 }

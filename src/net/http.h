@@ -32,6 +32,7 @@
 struct buf;
 struct http_server;   /* opaque */
 struct http_exchange; /* opaque */
+struct http_document; /* opaque */
 struct tls_context;   /* net/tls.h */
 struct uv_loop_s;     /* libuv's */
 
@@ -76,6 +77,7 @@ struct http_limits {
     uint32_t headers;       /* 100                                               -> 431      */
     uint64_t body_bytes;    /* 8 MiB                                             -> 413      */
     uint64_t bodies_bytes;  /* 64 * body_bytes: all bodies and messages together -> 503      */
+    uint32_t share;         /* 4: a peer or owner may hold one part in 4 of them -> 429      */
     uint32_t connections;   /* what the descriptor limit allows; the oldest idle is evicted  */
     uint32_t streams;       /* 100: concurrent exchanges of one HTTP/2 connection            */
     uint64_t backlog_bytes; /* 256 KiB: with a larger http_backlog a writer should pause     */
@@ -148,6 +150,8 @@ struct http_stats {
     uint64_t accepted, refused;      /* connections since the start */
     uint64_t protocol_errors;        /* error responses that the server sent by itself */
     uint64_t bytes_in, bytes_out, writes;
+    uint64_t bodies_bytes;   /* of request bodies and WebSocket messages, held now */
+    uint64_t bodies_refused; /* since the start: over the budget or a share of it */
 };
 struct http_stats http_stats(const struct http_server *s);
 
@@ -156,9 +160,20 @@ struct http_stats http_stats(const struct http_server *s);
 const struct http_head *http_head(const struct http_exchange *x);
 struct str http_body(const struct http_exchange *x);             /* complete from on_request on */
 void http_set_body_max(struct http_exchange *x, uint64_t bytes); /* in on_head */
+/* The body is not needed any more: its memory is freed, http_body is empty from here on. */
+void http_drop_body(struct http_exchange *x);
+/* In on_head: who the request belongs to, such as the tenant of its key. Its bytes count against
+ * that owner's share from here on, not against the share of the client's address. */
+void http_set_owner(struct http_exchange *x, uint32_t owner);
 
 void http_set_user(struct http_exchange *x, void *user);
 void *http_user(const struct http_exchange *x);
+
+/* A body that many responses send without a copy for each. create copies the bytes (NULL: out of
+ * memory); unpin gives up the creator's reference, and responses under way keep theirs. */
+struct http_document *http_document_create(struct str bytes);
+void http_document_unpin(struct http_document *d); /* NULL is fine */
+struct str http_document_bytes(const struct http_document *d);
 
 /* Send a complete response. Content-Length, Date and Connection are added; a HEAD request gets no
  * body. The caller must not use the exchange afterwards. */
@@ -166,7 +181,8 @@ struct http_reply {
     uint32_t status;
     const struct http_header *headers; /* names in lower case; values checked for CR and LF */
     uint32_t header_count;
-    struct str body; /* copied if the kernel does not take it at once */
+    struct str body;                /* copied if the kernel does not take it at once */
+    struct http_document *document; /* not NULL: the body, in place of `body` */
 };
 void http_reply(struct http_exchange *x, const struct http_reply *r);
 

@@ -243,9 +243,11 @@ static void refuse(struct conn *c, uint32_t status, const char *sentence) {
     buf_clear(head);
     const struct http_header headers[] = {
         {STR("content-type"), STR("application/json")},
-        {STR("allow"), STR("GET, HEAD, POST, DELETE, OPTIONS")}, /* sent with 405 only */
+        /* sent with 405, 429 and 503 only */
+        status == 405 ? (struct http_header){STR("allow"), STR("GET, HEAD, POST, DELETE, OPTIONS")}
+                      : (struct http_header){STR("retry-after"), STR("1")},
     };
-    put_head(head, c, status, headers, status == 405 ? 2 : 1);
+    put_head(head, c, status, headers, status == 405 || status == 429 || status == 503 ? 2 : 1);
     buf_printf(head, "content-length: %zu\r\n\r\n", body.len);
     const uv_buf_t parts[] = {part(head->ptr, head->len), part(body.ptr, body.len)};
     if (buf_status(head) == ST_OK && buf_status(&body) == ST_OK)
@@ -410,7 +412,7 @@ static void begin_body(struct conn *c, bool has_more) {
     struct h1 *h = c->state;
     const bool is_open = h->x && !h->x->is_answered;
     if (is_open && h->state == H1_BODY && h->body_left > h->x->body_max) {
-        refuse(c, 413, "the request body is too large");
+        refuse(c, 413, exchange_body_sentence(413));
         return;
     }
     if (is_open && h->wants_continue && !has_more && h->state != H1_ANSWER) {
@@ -497,8 +499,7 @@ static bool add_body(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     if (!h->x || h->x->is_answered) return true;
     const uint32_t status = exchange_body_add(h->x, bytes);
-    if (status == 413) refuse(c, 413, "the request body is too large");
-    if (status == 503) refuse(c, 503, "out of memory for the request body; try again later");
+    if (status) refuse(c, status, exchange_body_sentence(status));
     return status == 0;
 }
 

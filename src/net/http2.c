@@ -214,7 +214,7 @@ static void expect_body(struct h2_stream *st) {
     const struct str expect = http_find(head, "expect");
     uint64_t bytes;
     if (length.ptr && str_to_u64(length, &bytes) && bytes > st->x->body_max)
-        h2_refuse(st, 413, "the request body is too large");
+        h2_refuse(st, 413, exchange_body_sentence(413));
     else if (expect.ptr && !text_is_nocase(expect, "100-continue"))
         h2_refuse(st, 417, "unsupported Expect header: expected \"100-continue\"");
     else if (expect.ptr)
@@ -259,8 +259,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         return callback_result(h);
     }
     const uint32_t status = exchange_body_add(st->x, (struct str){(const char *)data, len});
-    if (status == 413) h2_refuse(st, 413, "the request body is too large");
-    if (status == 503) h2_refuse(st, 503, "out of memory for the request body; try again later");
+    if (status) h2_refuse(st, status, exchange_body_sentence(status));
     return callback_result(h);
 }
 
@@ -479,7 +478,7 @@ static bool check_stream(struct h2_stream *st, const struct http_limits *l, int6
     if (wants_body) {
         st->resets_early = silent_ms >= l->body_ms || age_ms >= l->body_total_ms;
         if (st->resets_early) h2_refuse(st, 408, "timeout while reading the request body");
-    } else if (st->queue.len && silent_ms >= l->write_ms) {
+    } else if (h2_queued(st) && silent_ms >= l->write_ms) {
         h2_reset(st, NGHTTP2_CANCEL);
     } else if (st->is_discarding && (silent_ms >= l->body_ms || age_ms >= l->body_total_ms)) {
         h2_reset(st, NGHTTP2_NO_ERROR);

@@ -13,6 +13,7 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "net/account_int.h"
 #include "net/conn_int.h"
 #include "net/http.h"
 
@@ -29,11 +30,13 @@ struct http_exchange {
     struct arena *arena; /* what `head` points into */
     struct http_header *headers;
     uint32_t header_cap;
-    uint32_t head_bytes; /* names and values so far */
+    uint32_t head_bytes;   /* names and values so far */
+    struct account *owner; /* NULL: not known, the peer's shares apply */
     struct buf body;
     uint64_t body_max;
-    struct buf out;  /* put and not yet flushed */
-    size_t out_head; /* http1: length of the response head at the start of `out` */
+    struct http_document *document; /* the body of the response; borrowed within http_reply */
+    struct buf out;                 /* put and not yet flushed */
+    size_t out_head;                /* http1: length of the response head at the start of `out` */
     uint32_t status;
     uint64_t body_sent;
     bool has_head;        /* on_head was called */
@@ -58,9 +61,13 @@ uint32_t exchange_set_host(struct http_exchange *x, struct str host);
  * is complete. A handler may respond at once and so end the exchange: `x` may be freed when it
  * returns. */
 void exchange_head_done(struct http_exchange *x);
-/* 0: added; 413: over its limit; 503: out of memory, or all bodies together are over theirs. Does
- * not call the handler. */
+/* 0: added; 413: over its limit; 429: its owner or peer has its share already; 503: out of memory,
+ * or all bodies together are over their limit. Does not call the handler. */
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes);
+const char *exchange_body_sentence(uint32_t status); /* what to say of these */
+/* The same for bytes that are not an exchange's. charge: 0, 429 or 503. */
+uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes);
+void bodies_release(struct conn *c, struct account *owner, size_t bytes);
 void exchange_gone(struct http_exchange *x); /* calls on_gone if needed, then destroys */
 /* The response has ended: calls on_end and destroys. The last call of a protocol's send_head with
  * a body, send_end and send_abort. */
@@ -68,6 +75,13 @@ void exchange_end(struct http_exchange *x);
 void exchange_destroy(struct http_exchange *x); /* calls no handler */
 /* The backlog has fallen: calls on_writable if it is due. A protocol's on_written calls this. */
 void exchange_written(struct http_exchange *x);
+
+struct http_document {
+    uint32_t pins;
+    size_t len;
+    char bytes[];
+};
+struct http_document *document_pin(struct http_document *d);
 
 /* Have the handler write the body of an error response, and count the error. */
 void exchange_put_error(struct http_server *s, uint32_t status, const char *sentence,
@@ -86,6 +100,8 @@ struct http_server {
     struct http_stats stats;
     bool is_draining, is_closing;
     uint64_t bodies_bytes; /* of all exchanges, and of incomplete WebSocket messages */
+    struct accounts peers, owners;
+    struct account local; /* of unix sockets, and until the address is known */
     struct list conns;
     struct list deferred; /* connections whose deferred call is due */
     struct list waits[WAIT_KINDS];

@@ -88,6 +88,13 @@ static void put_address(char *out, size_t out_bytes, const struct sockaddr *addr
     buf_deinit(&text);
 }
 
+static void set_account(struct conn *c, const struct sockaddr *from) {
+    uint8_t address[16];
+    if (!network_address(from, address)) return;
+    struct account *a = accounts_get(&c->server->peers, network_id(address));
+    if (a) conn_set_account(c, a);
+}
+
 static void name_peer(struct conn *c, bool is_unix) {
     if (is_unix) {
         memcpy(c->peer, "unix", sizeof("unix"));
@@ -100,6 +107,7 @@ static void name_peer(struct conn *c, bool is_unix) {
     if (uv_tcp_getpeername(&c->uv.tcp, address, &bytes) != 0) return;
     put_address(c->peer, sizeof(c->peer), address);
     c->is_local = is_loopback(address);
+    set_account(c, address);
 }
 
 static void on_closed(uv_handle_t *handle) {

@@ -40,6 +40,7 @@ struct ws {
     struct conn *conn;
     const struct ws_handler *handler;
     void *ctx;
+    struct account *owner; /* the upgrade request's; NULL: not known */
     wslay_frame_context_ptr frames;
     struct str in;  /* input that is being parsed; borrowed from on_bytes */
     struct buf out; /* frames since the last flush */
@@ -254,11 +255,12 @@ static uint32_t take_payload(struct ws *ws, struct str bytes) {
         return 0;
     }
     if (ws->is_closing) return 0; /* messages are discarded after our close frame */
-    struct http_server *s = ws->conn->server;
-    if (s->bodies_bytes + bytes.len > s->limits.bodies_bytes) return WS_TRY_AGAIN_LATER;
+    if (bodies_charge(ws->conn, ws->owner, bytes.len)) return WS_TRY_AGAIN_LATER;
     buf_put_str(&ws->message, bytes);
-    if (buf_status(&ws->message) != ST_OK) return WS_INTERNAL_ERROR;
-    s->bodies_bytes += bytes.len;
+    if (buf_status(&ws->message) != ST_OK) {
+        bodies_release(ws->conn, ws->owner, bytes.len);
+        return WS_INTERNAL_ERROR;
+    }
     return check_text(ws) ? 0 : WS_INVALID_PAYLOAD;
 }
 
@@ -269,7 +271,7 @@ static void end_message(struct ws *ws) {
     }
     ws->in_message = false;
     if (!ws->is_closing) ws->handler->on_text(ws->ctx, ws, buf_str(&ws->message));
-    ws->conn->server->bodies_bytes -= ws->message.len;
+    bodies_release(ws->conn, ws->owner, ws->message.len);
     buf_clear(&ws->message);
     ws->checked = 0;
     if (ws->message.cap > MESSAGE_KEEP_BYTES) buf_deinit(&ws->message);
@@ -372,7 +374,7 @@ static void on_deadline(struct conn *c, enum wait_kind kind) {
 
 static void destroy(struct ws *ws) {
     if (ws->frames) wslay_frame_context_free(ws->frames);
-    ws->conn->server->bodies_bytes -= ws->message.len;
+    bodies_release(ws->conn, ws->owner, ws->message.len);
     buf_deinit(&ws->out);
     buf_deinit(&ws->message);
     mem_free(ws);
@@ -489,6 +491,7 @@ enum status ws_accept(struct http_exchange *x, const struct ws_options *options,
     struct conn *c = x->conn;
     char proof[KEY_BYTES + 8];
     struct ws *ws = create(c, options);
+    if (ws) ws->owner = x->owner;
     if (!ws || !accept_of(http_find(http_head(x), "sec-websocket-key"), proof)) {
         if (ws) destroy(ws);
         return err_set(err, ST_NOMEM, "no memory for a WebSocket");

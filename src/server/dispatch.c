@@ -91,6 +91,9 @@ static void accept_head(struct http_request *req) {
     enum status st = access_check(&req->server->access_rules, req->head,
                                   routes_access(req->route, req->head->method), &req->grant, &e);
     bool is_known = req->route || req->allowed_methods != 0;
+    bool has_owner = req->grant.key && req->grant.key != keys_anyone(req->server->keys);
+    http_set_body_max(req->x, routes_body_bytes(req->route, req->server->settings.body_max));
+    if (st == ST_OK && has_owner) http_set_owner(req->x, req->grant.key->tenant);
     if (st == ST_OK && req->route && req->route->is_work)
         st = server_check_draining(req->server, &e);
     if (st == ST_OK && req->route) st = check_coding(req, &e);

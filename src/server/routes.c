@@ -19,44 +19,46 @@
 #define OLLAMA_GENERATE "ollama.generate"
 
 static const struct route routes[] = {
-    {HTTP_POST, "/v1/chat/completions", ACCESS_KEY, CHAT, handle_text, true},
-    {HTTP_POST, "/v1/completions", ACCESS_KEY, COMPLETIONS, handle_text, true},
-    {HTTP_POST, "/v1/responses", ACCESS_KEY, RESPONSES, handle_text, true},
-    {HTTP_POST, "/v1/messages", ACCESS_KEY, MESSAGES, handle_text, true},
-    {HTTP_POST, "/v1/messages/count_tokens", ACCESS_KEY, COUNT, handle_count_tokens, true},
-    {HTTP_POST, "/v1/embeddings", ACCESS_KEY, CHAT, handle_embeddings, true},
-    {HTTP_GET, "/v1/models", ACCESS_KEY, CHAT, handle_models, false},
-    {HTTP_GET, "/v1/models/*", ACCESS_KEY, CHAT, handle_model, false},
-    {HTTP_GET, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_get, false},
-    {HTTP_DELETE, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_delete, false},
-    {HTTP_GET, "/v1/stream", ACCESS_KEY, CHAT, handle_stream, true},
-    {HTTP_POST, "/chat/completions", ACCESS_KEY, CHAT, handle_text, true},
-    {HTTP_POST, "/completions", ACCESS_KEY, COMPLETIONS, handle_text, true},
-    {HTTP_POST, "/embeddings", ACCESS_KEY, CHAT, handle_embeddings, true},
-    {HTTP_GET, "/models", ACCESS_KEY, CHAT, handle_models, false},
-    {HTTP_GET, "/models/*", ACCESS_KEY, CHAT, handle_model, false},
+    {HTTP_POST, "/v1/chat/completions", ACCESS_KEY, CHAT, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/v1/completions", ACCESS_KEY, COMPLETIONS, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/v1/responses", ACCESS_KEY, RESPONSES, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/v1/messages", ACCESS_KEY, MESSAGES, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/v1/messages/count_tokens", ACCESS_KEY, COUNT, handle_count_tokens, true,
+     BODY_MAX},
+    {HTTP_POST, "/v1/embeddings", ACCESS_KEY, CHAT, handle_embeddings, true, BODY_MAX},
+    {HTTP_GET, "/v1/models", ACCESS_KEY, CHAT, handle_models, false, BODY_NONE},
+    {HTTP_GET, "/v1/models/*", ACCESS_KEY, CHAT, handle_model, false, BODY_NONE},
+    {HTTP_GET, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_get, false, BODY_NONE},
+    {HTTP_DELETE, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_delete, false, BODY_NONE},
+    {HTTP_GET, "/v1/stream", ACCESS_KEY, CHAT, handle_stream, true, BODY_NONE},
+    {HTTP_POST, "/chat/completions", ACCESS_KEY, CHAT, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/completions", ACCESS_KEY, COMPLETIONS, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/embeddings", ACCESS_KEY, CHAT, handle_embeddings, true, BODY_MAX},
+    {HTTP_GET, "/models", ACCESS_KEY, CHAT, handle_models, false, BODY_NONE},
+    {HTTP_GET, "/models/*", ACCESS_KEY, CHAT, handle_model, false, BODY_NONE},
 
-    {HTTP_POST, "/tokenize", ACCESS_KEY, CHAT, handle_tokenize, true},
-    {HTTP_POST, "/detokenize", ACCESS_KEY, CHAT, handle_detokenize, true},
-    {HTTP_POST, "/apply-template", ACCESS_KEY, CHAT, handle_template, true},
+    {HTTP_POST, "/tokenize", ACCESS_KEY, CHAT, handle_tokenize, true, BODY_MAX},
+    {HTTP_POST, "/detokenize", ACCESS_KEY, CHAT, handle_detokenize, true, BODY_MAX},
+    {HTTP_POST, "/apply-template", ACCESS_KEY, CHAT, handle_template, true, BODY_MAX},
 
-    {HTTP_POST, "/api/chat", ACCESS_KEY, OLLAMA_CHAT, handle_text, true},
-    {HTTP_POST, "/api/generate", ACCESS_KEY, OLLAMA_GENERATE, handle_text, true},
-    {HTTP_POST, "/api/embed", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_embed, true},
-    {HTTP_POST, "/api/embeddings", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_embedding, true},
-    {HTTP_POST, "/api/show", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_show, false},
-    {HTTP_GET, "/api/tags", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_tags, false},
-    {HTTP_GET, "/api/ps", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_ps, false},
-    {HTTP_GET, "/api/version", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_version, false},
+    {HTTP_POST, "/api/chat", ACCESS_KEY, OLLAMA_CHAT, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/api/generate", ACCESS_KEY, OLLAMA_GENERATE, handle_text, true, BODY_MAX},
+    {HTTP_POST, "/api/embed", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_embed, true, BODY_MAX},
+    {HTTP_POST, "/api/embeddings", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_embedding, true,
+     BODY_MAX},
+    {HTTP_POST, "/api/show", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_show, false, BODY_SMALL},
+    {HTTP_GET, "/api/tags", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_tags, false, BODY_NONE},
+    {HTTP_GET, "/api/ps", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_ps, false, BODY_NONE},
+    {HTTP_GET, "/api/version", ACCESS_KEY, OLLAMA_CHAT, handle_ollama_version, false, BODY_NONE},
 
-    {HTTP_GET, "/metrics", ACCESS_KEY, CHAT, handle_metrics, false},
-    {HTTP_GET, "/openapi.json", ACCESS_OPEN, CHAT, handle_openapi, false},
-    {HTTP_GET, "/livez", ACCESS_OPEN, CHAT, handle_live, false},
-    {HTTP_GET, "/readyz", ACCESS_OPEN, CHAT, handle_ready, false},
-    {HTTP_GET, "/health", ACCESS_OPEN, CHAT, handle_health, false},
-    {HTTP_GET, "/v1/health", ACCESS_OPEN, CHAT, handle_health, false},
-    {HTTP_GET, "/version", ACCESS_OPEN, CHAT, handle_version, false},
-    {HTTP_GET, "/", ACCESS_OPEN, CHAT, handle_page, false},
+    {HTTP_GET, "/metrics", ACCESS_KEY, CHAT, handle_metrics, false, BODY_NONE},
+    {HTTP_GET, "/openapi.json", ACCESS_OPEN, CHAT, handle_openapi, false, BODY_NONE},
+    {HTTP_GET, "/livez", ACCESS_OPEN, CHAT, handle_live, false, BODY_NONE},
+    {HTTP_GET, "/readyz", ACCESS_OPEN, CHAT, handle_ready, false, BODY_NONE},
+    {HTTP_GET, "/health", ACCESS_OPEN, CHAT, handle_health, false, BODY_NONE},
+    {HTTP_GET, "/v1/health", ACCESS_OPEN, CHAT, handle_health, false, BODY_NONE},
+    {HTTP_GET, "/version", ACCESS_OPEN, CHAT, handle_version, false, BODY_NONE},
+    {HTTP_GET, "/", ACCESS_OPEN, CHAT, handle_page, false, BODY_NONE},
 };
 enum { ROUTES = sizeof(routes) / sizeof(routes[0]) };
 
@@ -104,11 +106,18 @@ const struct codec *routes_codec(const struct route *route, struct str path) {
     return codec;
 }
 
+uint64_t routes_body_bytes(const struct route *route, uint64_t body_max) {
+    if (!route) return 0;
+    return route->body_bytes < body_max ? route->body_bytes : body_max;
+}
+
 enum status routes_check(struct err *err) {
     for (uint32_t i = 0; i < ROUTES; i++) {
         const struct route *r = &routes[i];
         if (r->access == ACCESS_UNDECLARED)
             return err_set(err, ST_BAD, "route %s does not say who may use it", r->path);
+        if (r->method != HTTP_POST && r->body_bytes > 0)
+            return err_set(err, ST_BAD, "route %s takes a body, which only POST may have", r->path);
         if (!r->handle || !r->codec || !codec_find(r->codec))
             return err_set(err, ST_BAD, "route %s has no codec or no handler", r->path);
     }

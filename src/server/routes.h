@@ -17,6 +17,9 @@
 struct codec;
 struct http_request;
 
+/* How many bytes the body of a request may have. */
+enum { BODY_NONE = 0, BODY_SMALL = 64 << 10, BODY_MAX = INT32_MAX /* --body-max */ };
+
 struct route {
     enum http_method method;
     const char *path; /* a '*' at its end stands for any text that is not empty */
@@ -24,6 +27,7 @@ struct route {
     const char *codec;                        /* reads its bodies, writes its answers and errors */
     void (*handle)(struct http_request *req); /* server/handlers.h */
     bool is_work;                             /* refused while the server is draining */
+    uint32_t body_bytes;                      /* BODY_* */
 };
 uint32_t routes_count(void);
 const struct route *routes_at(uint32_t i);
@@ -35,6 +39,8 @@ const struct route *routes_find(enum http_method method, struct str path, struct
 enum access_class routes_access(const struct route *route, enum http_method method);
 /* Never NULL: an unknown path has the codec of the API that it looks like. */
 const struct codec *routes_codec(const struct route *route, struct str path);
+/* How many bytes the body may have; 0 for NULL. `body_max` is the server's limit. */
+uint64_t routes_body_bytes(const struct route *route, uint64_t body_max);
 enum status routes_check(struct err *err);
 
 #endif

@@ -1,8 +1,9 @@
 /* unit/net/fake.h - a connection without a socket: a test sends and receives its bytes.
  *
  * The handler responds by path: /echo describes the request, /hold responds when the test calls
- * fake_answer, /early is refused before its body arrives, /stream responds in three pieces. Shared
- * by the unit, fault and fuzz programs of net/.
+ * fake_answer, /early is refused before its body arrives, /stream responds in three pieces,
+ * /document sends the test's document. The header x-owner is the request's owner. Shared by the
+ * unit, fault and fuzz programs of net/.
  */
 #ifndef UNIT_NET_FAKE_H
 #define UNIT_NET_FAKE_H
@@ -27,7 +28,9 @@ struct fake {
     uint32_t held_count;
     uint32_t heads, requests, incompletes, gones, writables, ends, error_bodies;
     uint32_t last_status; /* the status of the last on_end */
-    bool is_inside;       /* a public call is running: no callback except on_end is allowed */
+    uint64_t address;     /* of the client; 0: none, as of a unix socket */
+    struct http_document *document;
+    bool is_inside; /* a public call is running: no callback except on_end is allowed */
 };
 
 /* ---- the transport ---- */
@@ -110,6 +113,8 @@ static inline void fake_on_head(void *ctx, struct http_exchange *x) {
     CHECK(!f->is_inside);
     f->heads++;
     const struct str path = http_head(x)->path;
+    uint64_t owner;
+    if (str_to_u64(http_find(http_head(x), "x-owner"), &owner)) http_set_owner(x, (uint32_t)owner);
     if (str_is(path, "/small")) http_set_body_max(x, 4);
     if (!str_is(path, "/early")) return;
     const struct http_reply refusal = {.status = 401, .body = STR("no")};
@@ -127,6 +132,8 @@ static inline void fake_on_request(void *ctx, struct http_exchange *x) {
         f->held[f->held_count++] = x;
     else if (str_is(path, "/stream"))
         fake_stream(f, x);
+    else if (str_is(path, "/document") && f->document)
+        http_reply(x, &(struct http_reply){.status = 200, .document = f->document});
     else
         fake_answer(f, x);
 }
@@ -210,6 +217,9 @@ static inline bool fake_connect(struct fake *f) {
     if (!f->conn) return false;
     f->conn->uv.handle.data = f;
     memcpy(f->conn->peer, "fake", sizeof("fake"));
+    struct account *a =
+        f->address ? accounts_get(&f->server->peers, (struct account_id){1, f->address}) : NULL;
+    if (a) conn_set_account(f->conn, a);
     conn_open(f->conn, NULL);
     return true;
 }

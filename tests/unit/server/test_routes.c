@@ -53,6 +53,24 @@ static void test_work_is_what_a_draining_server_refuses(void **state) {
     }
 }
 
+static void test_a_route_says_how_large_its_body_may_be(void **state) {
+    (void)state;
+    struct str arg;
+    uint32_t allowed;
+    const uint64_t body_max = 8 << 20;
+    for (uint32_t i = 0; i < routes_count(); i++) {
+        const struct route *r = routes_at(i);
+        const uint64_t bytes = routes_body_bytes(r, body_max);
+        if (r->method != HTTP_POST) assert_int_equal(bytes, 0);
+        if (r->method == HTTP_POST && r->is_work) assert_int_equal(bytes, body_max);
+        if (r->method == HTTP_POST && !r->is_work) assert_in_range(bytes, 1, BODY_SMALL);
+        assert_true(routes_body_bytes(r, 1024) <= 1024);
+    }
+    assert_int_equal(routes_body_bytes(NULL, body_max), 0);
+    const struct route *head = routes_find(HTTP_HEAD, STR("/livez"), &arg, &allowed);
+    assert_int_equal(routes_body_bytes(head, body_max), 0);
+}
+
 static void test_a_path_and_a_method_find_one_route(void **state) {
     (void)state;
     static const struct {
@@ -197,6 +215,7 @@ int main(void) {
         cmocka_unit_test(test_every_route_says_who_may_use_it_and_has_a_codec),
         cmocka_unit_test(test_only_probes_and_pages_are_open),
         cmocka_unit_test(test_work_is_what_a_draining_server_refuses),
+        cmocka_unit_test(test_a_route_says_how_large_its_body_may_be),
         cmocka_unit_test(test_a_path_and_a_method_find_one_route),
         cmocka_unit_test(test_every_operation_of_the_openapi_document_has_a_route),
         cmocka_unit_test(test_an_unknown_path_is_refused_in_the_format_of_its_api),
