@@ -11,9 +11,14 @@
  * for CONN_LINGER_MS: if a socket is closed with unread input the kernel sends a reset, which can
  * destroy the response before the peer has read it.
  *
- * Entry points: conn_create, conn_open; conn_received, conn_eof, conn_sent, conn_closed;
- * conn_write, conn_finish, conn_close, conn_fail, conn_defer; conn_pause, conn_hold, conn_release,
- * conn_wait, conn_switch; conns_sweep, conns_run_deferred, conns_verify.
+ * Queued responses. Everything that waits to be sent is charged to its connection and peer, to its
+ * owner and to the server. New requests are refused when too much waits (http_room); what is under
+ * way may exceed the limit by a quarter, then the connections that hold most are closed.
+ *
+ * Entry points: conn_create, conn_open, conn_set_account, conn_set_owner; conn_received, conn_eof,
+ * conn_sent, conn_closed; conn_write, conn_charge_change, conn_finish, conn_close, conn_fail,
+ * conn_defer; conn_pause, conn_hold, conn_release, conn_wait, conn_switch; conns_sweep,
+ * conns_run_deferred, conns_verify.
  */
 #include "net/conn_int.h"
 
@@ -25,6 +30,7 @@
 enum {
     HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
     SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
+    TURN_NS = 5000000, /* deferred calls in a row before the loop looks for input again */
     SWEEP_MS_MIN = 5,
     SWEEP_MS_MAX = 500,
 };
@@ -150,13 +156,17 @@ static void deliver_held(struct conn *c) {
 
 /* ---- deferred calls ---- */
 
+static void start_deferred(struct http_server *s) {
+    if (!uv_is_active((const uv_handle_t *)&s->defer_idle))
+        uv_idle_start(&s->defer_idle, conns_run_deferred);
+}
+
 void conn_defer(struct conn *c) {
     struct http_server *s = c->server;
     if (c->is_deferred || c->is_closing) return;
     c->is_deferred = true;
     list_push_last(&s->deferred, &c->links[LINK_DEFERRED]);
-    if (!uv_is_active((const uv_handle_t *)&s->defer_idle))
-        uv_idle_start(&s->defer_idle, conns_run_deferred);
+    start_deferred(s);
 }
 
 static void cancel_deferred(struct conn *c) {
@@ -175,11 +185,73 @@ static void run_deferred(struct conn *c) {
     if (!is_ending(c) && c->proto && c->proto->on_deferred) c->proto->on_deferred(c);
 }
 
+/* ---- queued responses ---- */
+
+/* Above this the connections that hold most are closed; new requests are refused before. */
+static uint64_t shed_above(const struct http_limits *l) {
+    return l->replies_bytes + l->replies_bytes / 4;
+}
+
+void conn_charge_change(struct conn *c, struct account *owner, uint64_t *charged, uint64_t bytes) {
+    struct http_server *s = c->server;
+    const uint64_t change = bytes - *charged; /* wraps where it falls, and so do the sums */
+    const bool is_more = bytes > *charged;
+    *charged = bytes;
+    c->queued += change;
+    s->replies_bytes += change;
+    c->account->replies_bytes += change;
+    if (owner) owner->replies_bytes += change;
+    if (is_more && s->replies_bytes > shed_above(&s->limits)) start_deferred(s);
+}
+
+static void charge_own(struct conn *c) {
+    conn_charge(c, c->owner, &c->charged, c->pending.len + (c->is_writing ? c->sending.len : 0));
+}
+
+void conn_set_owner(struct conn *c, struct account *owner) {
+    if (c->owner == owner) return;
+    if (c->owner) c->owner->replies_bytes -= c->charged;
+    if (owner) owner->replies_bytes += c->charged;
+    c->owner = owner;
+}
+
+/* The connection that holds most, of the peer that holds most. A peer that many clients share is
+ * as large as this one of its connections. */
+static struct conn *find_largest(const struct http_server *s) {
+    struct conn *largest = NULL;
+    uint64_t most = 0;
+    for (struct list_link *l = s->conns.first; l; l = l->next) {
+        struct conn *c = conn_at(l, LINK_ALL);
+        const uint64_t held = c->account->is_exempt ? c->queued : c->account->replies_bytes;
+        const bool is_larger =
+            held > most || (held == most && largest && c->queued > largest->queued);
+        if (!c->queued || !is_larger) continue;
+        largest = c;
+        most = held;
+    }
+    return largest;
+}
+
+static void shed(struct http_server *s) {
+    while (s->replies_bytes > shed_above(&s->limits)) {
+        struct conn *c = find_largest(s);
+        CHECK(c);
+        s->stats.shed++;
+        c->is_reset = true;
+        conn_close(c);
+    }
+}
+
+/* Connections that are added meanwhile, and those for which there is no time, wait for the next
+ * call: between two calls the loop accepts and reads. */
 void conns_run_deferred(uv_idle_t *idle) {
     struct http_server *s = idle->data;
-    /* Connections that are added meanwhile wait for the next call. */
-    for (uint32_t count = s->deferred.count; count && s->deferred.first; count--)
+    const uint64_t until_ns = uv_hrtime() + TURN_NS;
+    shed(s);
+    for (uint32_t count = s->deferred.count; count && s->deferred.first; count--) {
         run_deferred(conn_at(s->deferred.first, LINK_DEFERRED));
+        if (uv_hrtime() > until_ns) break;
+    }
     if (!s->deferred.first) uv_idle_stop(idle);
 }
 
@@ -214,6 +286,8 @@ void conn_close(struct conn *c) {
     c->server->stats.connections--;
     if (c->proto) c->proto->close(c);
     c->state = NULL;
+    conn_charge(c, c->owner, &c->charged, 0);
+    CHECK(c->queued == 0);
     leave_account(c);
     c->transport->close(c);
 }
@@ -293,6 +367,7 @@ static void send_raw(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
         conn_fail(c);
     else if (!c->is_writing)
         start_sending(c);
+    charge_own(c);
 }
 
 static void shrink_shared(struct buf *b) {
@@ -364,7 +439,9 @@ void conn_sent(struct conn *c, int status) {
     }
     if (c->pending.len) {
         start_sending(c);
+        charge_own(c);
     } else {
+        charge_own(c);
         buf_deinit(&c->sending);
         buf_deinit(&c->pending);
         if (c->is_finishing)
@@ -482,10 +559,56 @@ static void verify_conn(const struct conn *c) {
     CHECK(!c->is_finishing || c->is_writing || c->wait == WAIT_LINGER || c->has_failed);
     CHECK(!c->has_failed || c->is_deferred);
     CHECK(!c->is_full || !c->is_reading);
+    CHECK(c->charged == c->pending.len + (c->is_writing ? c->sending.len : 0));
+    CHECK(c->queued == c->charged + (c->proto ? c->proto->charged(c, false) : 0));
+}
+
+static uint64_t owned_by(const struct conn *c) {
+    return (c->owner ? c->charged : 0) + (c->proto ? c->proto->charged(c, true) : 0);
+}
+
+/* Peers hold their connections and what those hold; all together what the server counts. */
+static void verify_peer(const struct account *a, uint32_t *conns, uint64_t *replies) {
+    uint64_t queued = 0;
+    *conns += verify_list(&a->conns, LINK_PEER);
+    for (struct list_link *l = a->conns.first; l; l = l->next) {
+        CHECK(conn_at(l, LINK_PEER)->account == a);
+        queued += conn_at(l, LINK_PEER)->queued;
+    }
+    CHECK(queued == a->replies_bytes);
+    *replies += queued;
+}
+
+static void verify_accounts(const struct http_server *s) {
+    uint32_t conns = 0, peers = 0;
+    uint64_t replies = 0, owned = 0, bodies = 0;
+    for (struct list_link *l = s->conns.first; l; l = l->next)
+        owned += owned_by(conn_at(l, LINK_ALL));
+    verify_peer(&s->local, &conns, &replies);
+    for (uint32_t i = 0; i < ACCOUNT_LISTS; i++) {
+        for (struct list_link *l = s->peers.lists[i].first; l; l = l->next) {
+            const struct account *a = LIST_ITEM(l, struct account, link);
+            CHECK(a->conns.first);
+            verify_peer(a, &conns, &replies);
+            bodies += a->bodies_bytes;
+            peers++;
+        }
+        for (struct list_link *l = s->owners.lists[i].first; l; l = l->next) {
+            CHECK(owned >= LIST_ITEM(l, struct account, link)->replies_bytes);
+            owned -= LIST_ITEM(l, struct account, link)->replies_bytes;
+            bodies += LIST_ITEM(l, struct account, link)->bodies_bytes;
+        }
+    }
+    CHECK(peers == s->peers.count);
+    CHECK(conns == s->stats.connections);
+    CHECK(replies == s->replies_bytes);
+    CHECK(owned == 0);
+    CHECK(bodies <= s->bodies_bytes);
 }
 
 void conns_verify(const struct http_server *s) {
     uint32_t waiting = 0, deferred = 0, in_waits = 0;
+    verify_accounts(s);
     CHECK(verify_list(&s->conns, LINK_ALL) == s->stats.connections);
     for (struct list_link *l = s->conns.first; l; l = l->next) {
         const struct conn *c = conn_at(l, LINK_ALL);

@@ -77,6 +77,9 @@ struct proto {
 
     /* Optional: the deferred call that conn_defer asked for. */
     void (*on_deferred)(struct conn *c);
+    /* Bytes that its holders have charged (conn_charge), all or those with an owner; for
+     * conns_verify. */
+    uint64_t (*charged)(const struct conn *c, bool is_owned);
 };
 
 extern const struct proto proto_http1, proto_http2, proto_ws;
@@ -142,6 +145,9 @@ struct conn {
     enum wait_kind wait_wanted; /* the protocol's; another one than `wait` while bytes are unsent */
     int64_t wait_since_ms;
     struct account *account; /* its peer's */
+    struct account *owner;   /* of `charged`; NULL: not known, or HTTP/2 */
+    uint64_t charged;        /* of `sending` and `pending` */
+    uint64_t queued;         /* charged by this connection and its streams */
     struct list_link links[LINKS];
     char peer[CONN_PEER_BYTES];
 };
@@ -192,6 +198,17 @@ void conn_pause(struct conn *c, bool pause);
 void conn_hold(struct conn *c, struct str bytes);
 void conn_release(struct conn *c);
 void conn_wait(struct conn *c, enum wait_kind kind); /* restarts that deadline */
+/* Queued responses are counted by connection, peer, owner and server. A holder (the connection's
+ * buffers, a stream's queue, an exchange's output) keeps in *charged what it was counted with; this
+ * sets it to `bytes`. */
+void conn_charge_change(struct conn *c, struct account *owner, uint64_t *charged, uint64_t bytes);
+static inline void conn_charge(struct conn *c, struct account *owner, uint64_t *charged,
+                               uint64_t bytes) {
+    if (*charged != bytes) conn_charge_change(c, owner, charged, bytes);
+}
+void conn_set_owner(struct conn *c,
+                    struct account *owner); /* of what the connection itself holds */
+
 /* Give the connection to another protocol, with input that has been read already. The old
  * protocol's close() is called first; the new one's open() only if `state` is NULL. */
 void conn_switch(struct conn *c, const struct proto *to, void *state, struct str bytes);

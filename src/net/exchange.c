@@ -45,6 +45,7 @@ void exchange_destroy(struct http_exchange *x) {
     struct http_server *s = x->conn->server;
     s->stats.exchanges--;
     http_drop_body(x);
+    conn_charge(x->conn, x->owner, &x->charged, 0);
     arena_destroy(x->arena);
     mem_free(x->headers);
     buf_deinit(&x->out);
@@ -165,6 +166,16 @@ void bodies_release(struct conn *c, struct account *owner, size_t bytes) {
     holder->bodies_bytes -= bytes;
 }
 
+enum http_room replies_room(const struct conn *c, const struct account *owner) {
+    const struct http_server *s = c->server;
+    const struct account *holder = owner ? owner : c->account;
+    const bool is_exempt = !owner && holder->is_exempt;
+    if (s->replies_bytes >= s->limits.replies_bytes) return HTTP_ROOM_NONE;
+    if (!is_exempt && holder->replies_bytes >= s->limits.replies_bytes / s->limits.share)
+        return HTTP_ROOM_SHARE;
+    return HTTP_ROOM;
+}
+
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
     if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return 413;
     const uint32_t status = bodies_charge(x->conn, x->owner, bytes.len);
@@ -234,8 +245,12 @@ void http_drop_body(struct http_exchange *x) {
 /* Without memory for an account the peer's share applies. */
 void http_set_owner(struct http_exchange *x, uint32_t owner) {
     CHECK(x->body.len == 0);
+    CHECK(x->charged == 0);
     x->owner = accounts_get(&x->conn->server->owners, (struct account_id){.low = owner});
+    if (x->proto != &proto_http2) conn_set_owner(x->conn, x->owner);
 }
+
+enum http_room http_room(const struct http_exchange *x) { return replies_room(x->conn, x->owner); }
 
 void http_set_user(struct http_exchange *x, void *user) { x->user = user; }
 
@@ -283,6 +298,7 @@ void http_stream_begin(struct http_exchange *x, uint32_t status, const struct ht
     x->is_answered = x->is_streaming = true;
     x->status = status;
     x->proto->send_head(x, status, headers, header_count, NULL);
+    conn_charge(x->conn, x->owner, &x->charged, x->out.len);
 }
 
 void http_stream_put(struct http_exchange *x, struct str bytes) {
@@ -304,6 +320,7 @@ void http_stream_flush(struct http_exchange *x) {
     }
     if (x->out.len == 0) return;
     x->proto->send_data(x);
+    conn_charge(x->conn, x->owner, &x->charged, x->out.len);
     if (http_backlog(x) > x->conn->server->limits.backlog_bytes) x->is_writable_due = true;
 }
 

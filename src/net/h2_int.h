@@ -30,6 +30,7 @@ struct h2_stream {
     struct http_exchange *x; /* NULL once the handler's part has ended */
     struct list_link link;   /* in h2->streams */
     int32_t id;
+    bool has_header;    /* the first header has arrived */
     bool has_head;      /* the request head is complete */
     bool has_request;   /* the request is complete */
     bool is_bodyless;   /* the response has no body: HEAD, 204, 304 */
@@ -45,9 +46,11 @@ struct h2_stream {
     struct str method, target, authority, host; /* in the exchange's arena */
     struct buf queue;                           /* flushed by the handler, to be sent */
     struct http_document *document;             /* not NULL: to be sent in place of `queue` */
-    size_t sent;        /* bytes at the front of `queue` or `document` that are sent */
-    uint64_t discarded; /* bytes of the body that were discarded */
-    int64_t since_ms;   /* last progress of the stream */
+    size_t sent;           /* bytes at the front of `queue` or `document` that are sent */
+    struct account *owner; /* the exchange's, which may have ended */
+    uint64_t charged;      /* of `queue`: see conn_charge */
+    uint64_t discarded;    /* bytes of the body that were discarded */
+    int64_t since_ms;      /* last progress of the stream */
     int64_t began_ms;
 };
 
@@ -61,6 +64,8 @@ struct h2 {
     struct conn *conn;
     nghttp2_session *session;
     struct list streams;   /* newest first */
+    uint32_t heads;        /* read since on_bytes was called */
+    bool is_cut;           /* REQUESTS_PER_READ were: the rest of the input waits */
     bool is_receiving;     /* within nghttp2's parser: h2_flush waits until it returns */
     bool is_over;          /* nghttp2 must not be called any more */
     bool is_out_of_memory; /* the reason for is_over */

@@ -32,7 +32,13 @@ static struct str all_of(const struct h2_stream *st) {
 
 size_t h2_queued(const struct h2_stream *st) { return all_of(st).len - st->sent; }
 
+/* A document is counted by nobody: its memory does not grow with the streams that send it. */
+static void charge(struct h2_stream *st) {
+    conn_charge(st->h2->conn, st->owner, &st->charged, st->document ? 0 : h2_queued(st));
+}
+
 void h2_stream_free(struct h2_stream *st) {
+    conn_charge(st->h2->conn, st->owner, &st->charged, 0);
     list_remove(&st->h2->streams, &st->link);
     http_document_unpin(st->document);
     buf_deinit(&st->queue);
@@ -62,6 +68,7 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *out, si
     if (len) memcpy(out, all_of(st).ptr + st->sent, len);
     st->sent += len;
     st->since_ms = h2_now_ms(st->h2);
+    charge(st);
     if (h2_queued(st) == 0) {
         empty_queue(st);
         if (st->is_last) *flags |= NGHTTP2_DATA_FLAG_EOF;
@@ -242,6 +249,7 @@ static void end_exchange(struct http_exchange *x) {
     struct h2_stream *st = x->state;
     struct h2 *h = st->h2;
     st->x = NULL;
+    charge(st);
     /* nghttp2's parser may be in a callback for this very stream: free it only outside. */
     if (st->is_closed || (h->is_over && !h->is_receiving))
         h2_stream_free(st);
@@ -261,6 +269,7 @@ void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_he
     const struct response r = {status, headers, count, body};
     st->is_bodyless = x->head.method == HTTP_HEAD || has_no_body(status);
     st->since_ms = h2_now_ms(st->h2);
+    st->owner = x->owner;
     if (!cannot_send(st)) submit(st, &r);
     if (!body) return;
     st->is_last = true;
@@ -282,6 +291,7 @@ void h2_send_data(struct http_exchange *x) {
     move_out(x, st);
     resume_stream(st);
     h2_flush(st->h2);
+    charge(st);
 }
 
 void h2_send_end(struct http_exchange *x) {
@@ -328,5 +338,6 @@ void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
     st->is_last = true;
     st->since_ms = h2_now_ms(st->h2);
+    charge(st);
     buf_deinit(&body);
 }

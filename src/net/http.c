@@ -20,6 +20,8 @@ enum {
     TICK_MS_MAX = 1000,
     BODIES = 64, /* default of bodies_bytes, in bodies of full length */
     SHARE = 4,
+    QUEUES = 16, /* default of queue_bytes, in backlogs */
+    REPLIES_BYTES = 256 << 20,
 };
 
 void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
@@ -63,8 +65,10 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
              l.body_bytes < UINT64_MAX / BODIES ? l.body_bytes * BODIES : UINT64_MAX);
     FALLBACK(l.share, SHARE);
     FALLBACK(l.connections, connections_allowed());
+    FALLBACK(l.replies_bytes, REPLIES_BYTES);
     FALLBACK(l.streams, 100);
     FALLBACK(l.backlog_bytes, 256 << 10);
+    FALLBACK(l.queue_bytes, l.backlog_bytes * QUEUES);
     FALLBACK(l.head_ms, 10000);
     FALLBACK(l.body_ms, 30000);
     FALLBACK(l.body_total_ms, 300000);
@@ -162,5 +166,6 @@ void http_server_destroy(struct http_server *s) {
 struct http_stats http_stats(const struct http_server *s) {
     struct http_stats stats = s->stats;
     stats.bodies_bytes = s->bodies_bytes;
+    stats.replies_bytes = s->replies_bytes;
     return stats;
 }

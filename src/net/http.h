@@ -77,7 +77,9 @@ struct http_limits {
     uint32_t headers;       /* 100                                               -> 431      */
     uint64_t body_bytes;    /* 8 MiB                                             -> 413      */
     uint64_t bodies_bytes;  /* 64 * body_bytes: all bodies and messages together -> 503      */
-    uint32_t share;         /* 4: a peer or owner may hold one part in 4 of them -> 429      */
+    uint64_t replies_bytes; /* 256 MiB: queued responses of all connections      -> 503      */
+    uint32_t share;         /* 4: a peer or owner may hold one part in 4 of both -> 429      */
+    uint64_t queue_bytes;   /* 4 MiB: queued responses of one HTTP/2 connection  -> 503      */
     uint32_t connections;   /* what the descriptor limit allows; the oldest idle is evicted  */
     uint32_t streams;       /* 100: concurrent exchanges of one HTTP/2 connection            */
     uint64_t backlog_bytes; /* 256 KiB: with a larger http_backlog a writer should pause     */
@@ -152,6 +154,8 @@ struct http_stats {
     uint64_t bytes_in, bytes_out, writes;
     uint64_t bodies_bytes;   /* of request bodies and WebSocket messages, held now */
     uint64_t bodies_refused; /* since the start: over the budget or a share of it */
+    uint64_t replies_bytes;  /* of responses that wait to be sent, now */
+    uint64_t shed;           /* connections closed because replies_bytes was over its limit */
 };
 struct http_stats http_stats(const struct http_server *s);
 
@@ -168,6 +172,16 @@ void http_set_owner(struct http_exchange *x, uint32_t owner);
 
 void http_set_user(struct http_exchange *x, void *user);
 void *http_user(const struct http_exchange *x);
+
+/* May another response be queued? Asked in on_head, after http_set_owner. Below its limit is not a
+ * promise: responses of requests under way are queued in any case, and if they exceed the limit by
+ * a quarter, the connections that hold most are closed. */
+enum http_room {
+    HTTP_ROOM,
+    HTTP_ROOM_SHARE, /* the owner, or the peer without one, holds its share: respond with 429 */
+    HTTP_ROOM_NONE,  /* all together hold replies_bytes: respond with 503 */
+};
+enum http_room http_room(const struct http_exchange *x);
 
 /* A body that many responses send without a copy for each. create copies the bytes (NULL: out of
  * memory); unpin gives up the creator's reference, and responses under way keep theirs. */

@@ -670,6 +670,11 @@ static void drain(struct conn *c) {
     if (h->state == H1_IDLE && !h->is_parsing && c->held.len == 0) conn_finish(c);
 }
 
+static uint64_t charged(const struct conn *c, bool is_owned) {
+    const struct h1 *h = c->state;
+    return h && h->x && (h->x->owner || !is_owned) ? h->x->charged : 0;
+}
+
 void http1_upgrade(struct http_exchange *x, const struct proto *to, void *state) {
     struct conn *c = x->conn;
     struct h1 *h = c->state;
@@ -693,4 +698,5 @@ const struct proto proto_http1 = {
     .send_end = send_end,
     .send_abort = send_abort,
     .backlog = backlog,
+    .charged = charged,
 };

@@ -36,6 +36,7 @@ enum {
     SETTINGS_MAX = 32,
     CONTINUATIONS_MAX = 8,
     HEADER_BLOCK_MAX = 65536,
+    REQUESTS_PER_READ = 16, /* in a row before other connections are served */
 };
 
 int64_t h2_now_ms(const struct h2 *h) { return (int64_t)uv_now(h->conn->server->loop); }
@@ -167,13 +168,18 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (!st || !st->x || st->refusal) return 0;
+    struct h2 *h = st->h2;
+    const bool is_first = !st->has_header;
+    st->has_header = true;
     const struct str n = {(const char *)name, name_len};
     const struct str v = {(const char *)value, value_len};
     if (n.len && n.ptr[0] == ':')
         take_pseudo(st, n, v);
     else
         take_field(st, n, v);
-    return 0;
+    if (!is_first || ++h->heads <= REQUESTS_PER_READ) return 0;
+    h->is_cut = true;
+    return NGHTTP2_ERR_PAUSE; /* this header has been taken; the rest of the input comes later */
 }
 
 /* nghttp2 would skip a malformed header that does not disturb its parser. */
@@ -234,6 +240,8 @@ static void finish_head(struct h2_stream *st, bool has_body) {
     if (!st->refusal) check_head(st);
     st->has_head = true;
     st->since_ms = st->began_ms = h2_now_ms(st->h2);
+    if (st->h2->conn->queued >= st->h2->conn->server->limits.queue_bytes)
+        set_error(st, 503, "the responses that wait on this connection must be read first");
     if (st->refusal) {
         h2_refuse(st, st->refusal, st->sentence);
         return;
@@ -457,13 +465,19 @@ static uint32_t code_of(ssize_t error) {
     return error == NGHTTP2_ERR_BAD_CLIENT_MAGIC ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_INTERNAL_ERROR;
 }
 
+/* Responses are written when the input has been read. After REQUESTS_PER_READ requests the rest of
+ * the input waits until other connections have been served. */
 static void on_bytes(struct conn *c, struct str bytes) {
     struct h2 *h = c->state;
     h->is_receiving = true;
+    h->heads = h->is_cut ? 1 : 0; /* the one at which the input was cut */
+    h->is_cut = false;
     const ssize_t used =
         nghttp2_session_mem_recv(h->session, (const uint8_t *)bytes.ptr, bytes.len);
     h->is_receiving = false;
     if (used < 0) end_session(h, code_of(used));
+    if (used >= 0 && h->is_cut) conn_hold(c, str_skip(bytes, (size_t)used));
+    if (c->held.len) conn_release(c);
     flush_and_notify(c);
 }
 
@@ -517,6 +531,17 @@ static void drain(struct conn *c) {
     if (!h->is_receiving && !h->streams.first && is_done(h)) conn_finish(c);
 }
 
+static uint64_t charged(const struct conn *c, bool is_owned) {
+    const struct h2 *h = c->state;
+    uint64_t bytes = 0;
+    for (struct list_link *at = h ? h->streams.first : NULL; at; at = at->next) {
+        const struct h2_stream *st = h2_stream_at(at);
+        if (st->owner || !is_owned) bytes += st->charged;
+        if (st->x && (st->x->owner || !is_owned)) bytes += st->x->charged;
+    }
+    return bytes;
+}
+
 const struct proto proto_http2 = {
     .name = "h2",
     .open = open_h2,
@@ -531,4 +556,5 @@ const struct proto proto_http2 = {
     .send_abort = h2_send_abort,
     .backlog = h2_backlog,
     .on_deferred = flush_and_notify,
+    .charged = charged,
 };

@@ -37,6 +37,7 @@ struct http_exchange {
     struct http_document *document; /* the body of the response; borrowed within http_reply */
     struct buf out;                 /* put and not yet flushed */
     size_t out_head;                /* http1: length of the response head at the start of `out` */
+    uint64_t charged;               /* of `out`: see conn_charge */
     uint32_t status;
     uint64_t body_sent;
     bool has_head;        /* on_head was called */
@@ -68,6 +69,7 @@ const char *exchange_body_sentence(uint32_t status); /* what to say of these */
 /* The same for bytes that are not an exchange's. charge: 0, 429 or 503. */
 uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes);
 void bodies_release(struct conn *c, struct account *owner, size_t bytes);
+enum http_room replies_room(const struct conn *c, const struct account *owner);
 void exchange_gone(struct http_exchange *x); /* calls on_gone if needed, then destroys */
 /* The response has ended: calls on_end and destroys. The last call of a protocol's send_head with
  * a body, send_end and send_abort. */
@@ -101,7 +103,8 @@ struct http_server {
     bool is_draining, is_closing;
     uint64_t bodies_bytes; /* of all exchanges, and of incomplete WebSocket messages */
     struct accounts peers, owners;
-    struct account local; /* of unix sockets, and until the address is known */
+    struct account local;   /* of unix sockets, and until the address is known */
+    uint64_t replies_bytes; /* queued on all connections */
     struct list conns;
     struct list deferred; /* connections whose deferred call is due */
     struct list waits[WAIT_KINDS];

@@ -106,6 +106,8 @@ static void put_close(struct ws *ws, uint32_t code, struct str reason) {
     ws->code = code;
 }
 
+enum http_room ws_room(const struct ws *ws) { return replies_room(ws->conn, ws->owner); }
+
 uint64_t ws_backlog(const struct ws *ws) { return ws->out.len + conn_backlog(ws->conn); }
 
 void ws_flush(struct ws *ws) {
@@ -394,6 +396,13 @@ static enum status open_ws(struct conn *c) {
 
 static void drain(struct conn *c) { (void)c; }
 
+/* Frames are flushed by the call that puts them, so nothing waits but in the connection. */
+static uint64_t charged(const struct conn *c, bool is_owned) {
+    (void)c;
+    (void)is_owned;
+    return 0;
+}
+
 const struct proto proto_ws = {
     .name = "websocket",
     .open = open_ws,
@@ -402,6 +411,7 @@ const struct proto proto_ws = {
     .on_written = on_written,
     .on_deadline = on_deadline,
     .drain = drain,
+    .charged = charged,
 };
 
 /* ---- the handshake ---- */

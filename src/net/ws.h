@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "net/http.h"
 
 struct http_exchange;
 struct ws; /* opaque */
@@ -66,6 +67,8 @@ void ws_flush(struct ws *ws);                 /* everything since the last flush
 /* `reason` is cut at 123 bytes. The handler gets on_closed after the peer has answered, or after
  * 5 s. A second call does nothing. */
 void ws_close(struct ws *ws, uint32_t code, const char *reason);
+/* As http_room, for a message that asks for an answer. */
+enum http_room ws_room(const struct ws *ws);
 uint64_t ws_backlog(const struct ws *ws); /* bytes sent that the kernel has not taken yet */
 
 #endif

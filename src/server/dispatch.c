@@ -94,8 +94,10 @@ static void accept_head(struct http_request *req) {
     bool has_owner = req->grant.key && req->grant.key != keys_anyone(req->server->keys);
     http_set_body_max(req->x, routes_body_bytes(req->route, req->server->settings.body_max));
     if (st == ST_OK && has_owner) http_set_owner(req->x, req->grant.key->tenant);
-    if (st == ST_OK && req->route && req->route->is_work)
+    if (st == ST_OK && req->route && req->route->class == ROUTE_WORK)
         st = server_check_draining(req->server, &e);
+    if (st == ST_OK && req->route && req->route->class != ROUTE_PROBE)
+        st = server_check_room(http_room(req->x), &e);
     if (st == ST_OK && req->route) st = check_coding(req, &e);
     if (st != ST_OK)
         respond_error(req, &e);
@@ -146,7 +148,7 @@ static void on_request(void *ctx, struct http_exchange *x) {
     (void)ctx;
     req->arrived_us = clock_now(&clock_real);
     enum status st = access_recheck(req->server->keys, req->grant.key, req->route->access, &e);
-    if (st == ST_OK && req->route->is_work) st = server_check_draining(req->server, &e);
+    if (st == ST_OK && req->route->class == ROUTE_WORK) st = server_check_draining(req->server, &e);
     if (st == ST_OK)
         req->route->handle(req);
     else

@@ -16,6 +16,7 @@ enum {
     TEXT_BYTES = 1536,
     ERROR_BODY_BYTES = 1 << 16,
     DRAIN_RETRY_MS = 5000,
+    ROOM_RETRY_MS = 1000,
 };
 
 /* Headers under construction; values that are printed are kept in `text`. */
@@ -43,6 +44,20 @@ enum status server_check_draining(const struct server *s, struct api_error *e) {
     if (!s->is_draining) return ST_OK;
     api_refuse(e, 503, NULL, "shutting_down", "the server is shutting down");
     e->retry_after_ms = DRAIN_RETRY_MS;
+    return ST_BAD;
+}
+
+enum status server_check_room(enum http_room room, struct api_error *e) {
+    if (room == HTTP_ROOM) return ST_OK;
+    if (room == HTTP_ROOM_SHARE)
+        api_refuse(e, 429, NULL, "unread_responses",
+                   "responses that this client has not read fill its share of the server's memory; "
+                   "read them, then try again");
+    else
+        api_refuse(
+            e, 503, NULL, "overloaded",
+            "responses that clients have not read fill the server's memory; try again later");
+    e->retry_after_ms = ROOM_RETRY_MS;
     return ST_BAD;
 }
 

@@ -17,6 +17,11 @@
 struct codec;
 struct http_request;
 
+enum route_class {
+    ROUTE_INFO,
+    ROUTE_WORK,  /* refused while the server is draining */
+    ROUTE_PROBE, /* answered also where others are refused because too much is under way */
+};
 /* How many bytes the body of a request may have. */
 enum { BODY_NONE = 0, BODY_SMALL = 64 << 10, BODY_MAX = INT32_MAX /* --body-max */ };
 
@@ -26,8 +31,8 @@ struct route {
     enum access_class access;
     const char *codec;                        /* reads its bodies, writes its answers and errors */
     void (*handle)(struct http_request *req); /* server/handlers.h */
-    bool is_work;                             /* refused while the server is draining */
-    uint32_t body_bytes;                      /* BODY_* */
+    enum route_class class;
+    uint32_t body_bytes; /* BODY_* */
 };
 uint32_t routes_count(void);
 const struct route *routes_at(uint32_t i);

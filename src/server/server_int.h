@@ -68,6 +68,8 @@ struct server {
 
 /* ST_BAD: the server is shutting down and accepts no new work; `e` says so. */
 enum status server_check_draining(const struct server *s, struct api_error *e);
+/* ST_BAD: too many bytes of responses wait to be read; `e` says whose. */
+enum status server_check_room(enum http_room room, struct api_error *e);
 /* 24 hexadecimal digits from the system's random numbers. */
 void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
 

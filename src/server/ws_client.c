@@ -162,6 +162,7 @@ static enum status start(struct ws_client *c, struct ws_message *t, struct api_e
                                    .arrived_us = t->arrived_us,
                                    .body_bytes = t->text.len};
     t->request.stream = true;
+    TRY(server_check_room(ws_room(c->ws), e));
     TRY(text_generation_create(c->server, NULL, &spec, &gen, e));
     c->sink = make_sink(c, gen);
     bool has_sink = c->sink != NULL;

@@ -30,7 +30,8 @@ struct fake {
     uint32_t last_status; /* the status of the last on_end */
     uint64_t address;     /* of the client; 0: none, as of a unix socket */
     struct http_document *document;
-    bool is_inside; /* a public call is running: no callback except on_end is allowed */
+    bool checks_room; /* requests without http_room are refused with 429 or 503 */
+    bool is_inside;   /* a public call is running: no callback except on_end is allowed */
 };
 
 /* ---- the transport ---- */
@@ -116,8 +117,10 @@ static inline void fake_on_head(void *ctx, struct http_exchange *x) {
     uint64_t owner;
     if (str_to_u64(http_find(http_head(x), "x-owner"), &owner)) http_set_owner(x, (uint32_t)owner);
     if (str_is(path, "/small")) http_set_body_max(x, 4);
-    if (!str_is(path, "/early")) return;
-    const struct http_reply refusal = {.status = 401, .body = STR("no")};
+    const enum http_room room = f->checks_room ? http_room(x) : HTTP_ROOM;
+    const uint32_t status = room == HTTP_ROOM_SHARE ? 429 : room == HTTP_ROOM_NONE ? 503 : 401;
+    if (!str_is(path, "/early") && room == HTTP_ROOM) return;
+    const struct http_reply refusal = {.status = status, .body = STR("no")};
     f->is_inside = true;
     http_reply(x, &refusal);
     f->is_inside = false;
@@ -276,6 +279,7 @@ static inline void fake_deinit(struct fake *f) {
     CHECK(f->server->stats.exchanges == 0);
     CHECK(f->server->stats.connections == 0);
     CHECK(f->server->bodies_bytes == 0);
+    CHECK(f->server->replies_bytes == 0);
     http_server_destroy(f->server);
     CHECK(uv_loop_close(&f->loop) == 0);
     buf_deinit(&f->out);

@@ -268,6 +268,184 @@ static void test_a_dropped_body_gives_its_room_back(void **state) {
     end(&r);
 }
 
+/* ---- queued responses ---- */
+
+enum { BODY = 10000, KILO = 1000 };
+
+/* A request whose response echoes `bytes` bytes. */
+static void ask_for(struct fake *f, uint32_t owner, uint32_t bytes) {
+    struct buf text;
+    buf_init(&text, FAKE_OUT_MAX);
+    buf_printf(&text, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %u\r\n", bytes);
+    if (owner) buf_printf(&text, "x-owner: %u\r\n", owner);
+    buf_put_text(&text, "\r\n");
+    for (uint32_t i = 0; i < bytes; i++) buf_put_char(&text, 'x');
+    fake_send(f, buf_str(&text));
+    buf_deinit(&text);
+}
+
+/* A connection whose client does not read. */
+static void connect_deaf(struct fake *f) {
+    assert_true(fake_connect(f));
+    f->room = 0;
+}
+
+static void test_what_a_client_does_not_read_is_counted_four_times(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, NULL);
+    const struct http_server *s = r.root.server;
+    connect_deaf(&r.peers[0]);
+    connect_deaf(&r.peers[1]);
+    ask_for(&r.peers[0], 7, BODY);
+    ask_for(&r.peers[1], 0, BODY);
+    conns_verify(s);
+    const struct account *owner = accounts_get(&r.root.server->owners, (struct account_id){0, 7});
+    const uint64_t first = r.peers[0].conn->queued, second = r.peers[1].conn->queued;
+    assert_in_range(first, BODY, BODY + KILO);
+    assert_int_equal(r.peers[0].conn->account->replies_bytes, first);
+    assert_int_equal(owner->replies_bytes, first);
+    assert_int_equal(http_stats(s).replies_bytes, first + second);
+    fake_drain(&r.peers[0]);
+    conns_verify(s);
+    assert_int_equal(owner->replies_bytes, 0);
+    assert_int_equal(s->replies_bytes, second);
+    fake_disconnect(&r.peers[1]);
+    assert_int_equal(s->replies_bytes, 0);
+    end(&r);
+}
+
+static void test_a_peer_or_owner_over_its_share_of_replies_is_refused(void **state) {
+    (void)state;
+    for (uint32_t owner = 0; owner < 2; owner++) {
+        struct room r;
+        begin(&r, &(struct http_limits){.replies_bytes = 2 * BODY});
+        r.root.checks_room = true;
+        connect_deaf(&r.peers[0]);
+        ask_for(&r.peers[0], owner, BODY);
+        r.peers[1].address = owner ? 2 : 1; /* the same owner, or the same address */
+        assert_true(fake_connect(&r.peers[1]));
+        ask_for(&r.peers[1], owner, 1);
+        assert_true(has(&r.peers[1], "HTTP/1.1 429"));
+        assert_true(fake_connect(&r.peers[2]));
+        ask_for(&r.peers[2], owner ? 5 : 0, 1);
+        assert_true(has(&r.peers[2], "HTTP/1.1 200"));
+        fake_drain(&r.peers[0]);
+        ask_for(&r.peers[1], owner, 1);
+        assert_true(has(&r.peers[1], "HTTP/1.1 200"));
+        end(&r);
+    }
+}
+
+static void test_all_replies_together_have_a_limit(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.replies_bytes = 4 * BODY});
+    r.root.checks_room = true;
+    for (uint32_t i = 0; i < 4; i++) {
+        connect_deaf(&r.peers[i]);
+        ask_for(&r.peers[i], 0, BODY);
+        assert_true(r.peers[i].conn->queued > BODY);
+    }
+    assert_true(fake_connect(&r.peers[4]));
+    ask_for(&r.peers[4], 0, 1);
+    assert_true(has(&r.peers[4], "HTTP/1.1 503"));
+    for (uint32_t i = 0; i < 4; i++) fake_disconnect(&r.peers[i]);
+    ask_for(&r.peers[4], 0, 1);
+    assert_true(has(&r.peers[4], "HTTP/1.1 200"));
+    end(&r);
+}
+
+/* Requests under way are answered in any case: then connections are closed, the one that holds most
+ * of the peer that holds most first. */
+static void test_over_the_limit_the_largest_of_the_largest_peer_is_closed(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.replies_bytes = 4 * BODY}); /* closes above 5 * BODY */
+    static const struct {
+        uint64_t address;
+        uint32_t bytes;
+    } held[] = {{1, BODY}, {1, BODY / 2}, {1, BODY}, {2, 2 * BODY}, {3, BODY / 4}};
+    r.peers[0].address = r.peers[1].address = r.peers[2].address = 1;
+    for (uint32_t i = 0; i < 5; i++) {
+        r.peers[i].address = held[i].address;
+        connect_deaf(&r.peers[i]);
+        ask_for(&r.peers[i], 0, held[i].bytes + i);
+        conns_run_deferred(&r.root.server->defer_idle);
+        assert_int_equal(http_stats(r.root.server).shed, 0);
+    }
+    connect_deaf(&r.peers[5]); /* peer 1 holds 2.5 BODY, peer 2 holds 2, peer 6 holds 1 */
+    ask_for(&r.peers[5], 0, BODY);
+    assert_true(r.root.server->replies_bytes > 5 * BODY);
+    conns_run_deferred(&r.root.server->defer_idle);
+    assert_int_equal(http_stats(r.root.server).shed, 1);
+    for (uint32_t i = 0; i < 6; i++) assert_int_equal(r.peers[i].is_closed, i == 2);
+    fake_run_loop(&r.peers[2]);
+    conns_verify(r.root.server);
+    end(&r);
+}
+
+static void test_http2_streams_are_refused_while_much_waits_on_their_connection(void **state) {
+    (void)state;
+    struct room r;
+    struct h2_client c;
+    const nghttp2_settings_entry shut = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0};
+    static char body[BODY + 1];
+    memset(body, 'x', BODY);
+    begin(&r, &(struct http_limits){.queue_bytes = 3 * BODY});
+    assert_true(fake_connect(&r.peers[0]));
+    h2_client_init(&c, &r.peers[0], true);
+    assert_int_equal(nghttp2_submit_settings(c.session, 0, &shut, 1), 0);
+    for (int i = 0; i < 6; i++) {
+        h2_ask(&c, "POST", "/echo", body);
+        h2_pump(&c);
+        conns_verify(r.root.server);
+    }
+    for (int i = 0; i < 6; i++) assert_int_equal(c.streams[i].status, i < 3 ? 200 : 503);
+    assert_int_equal(r.root.heads, 3); /* the handler has not seen the others */
+    assert_in_range(r.root.server->replies_bytes, 3 * BODY, 3 * BODY + 6 * KILO);
+    for (int i = 0; i < 6; i++)
+        nghttp2_submit_window_update(c.session, 0, c.streams[i].id, 2 * BODY);
+    h2_pump(&c);
+    assert_int_equal(r.root.server->replies_bytes, 0);
+    struct h2_seen *again = h2_ask(&c, "GET", "/echo", NULL);
+    h2_pump(&c);
+    assert_int_equal(again->status, 200);
+    conns_verify(r.root.server);
+    h2_client_deinit(&c);
+    end(&r);
+}
+
+static void test_many_http2_requests_let_others_pass(void **state) {
+    (void)state;
+    enum { ASKED = 90 };
+    struct room r;
+    struct h2_client c;
+    struct buf asked;
+    const uint8_t *bytes;
+    ssize_t len;
+    begin(&r, NULL);
+    assert_true(fake_connect(&r.peers[0]));
+    h2_client_init(&c, &r.peers[0], false);
+    h2_pump(&c);
+    buf_init(&asked, 1 << 20);
+    for (int i = 0; i < ASKED; i++) h2_ask(&c, "GET", "/echo", NULL);
+    while ((len = nghttp2_session_mem_send(c.session, &bytes)) > 0)
+        buf_put(&asked, bytes, (size_t)len);
+    conn_received(r.peers[0].conn, buf_str(&asked));
+    for (uint32_t done = 16; done < ASKED; done += 16) {
+        assert_int_equal(r.root.requests, done); /* the loop would read other connections here */
+        conns_verify(r.root.server);
+        conns_run_deferred(&r.root.server->defer_idle);
+    }
+    assert_int_equal(r.root.requests, ASKED);
+    h2_pump(&c);
+    for (uint32_t i = 0; i < c.count; i++) assert_int_equal(c.streams[i].status, 200);
+    buf_deinit(&asked);
+    h2_client_deinit(&c);
+    end(&r);
+}
+
 /* ---- documents ---- */
 
 static void test_a_document_is_sent_by_many_streams_without_a_copy(void **state) {
@@ -331,6 +509,12 @@ int main(void) {
         cmocka_unit_test(test_bodies_on_http2_count_against_the_share),
         cmocka_unit_test(test_websocket_messages_count_against_the_share),
         cmocka_unit_test(test_a_dropped_body_gives_its_room_back),
+        cmocka_unit_test(test_what_a_client_does_not_read_is_counted_four_times),
+        cmocka_unit_test(test_a_peer_or_owner_over_its_share_of_replies_is_refused),
+        cmocka_unit_test(test_all_replies_together_have_a_limit),
+        cmocka_unit_test(test_over_the_limit_the_largest_of_the_largest_peer_is_closed),
+        cmocka_unit_test(test_http2_streams_are_refused_while_much_waits_on_their_connection),
+        cmocka_unit_test(test_many_http2_requests_let_others_pass),
         cmocka_unit_test(test_a_document_is_sent_by_many_streams_without_a_copy),
         cmocka_unit_test(test_a_document_is_sent_on_http1_and_its_head_alone_for_head),
     };

@@ -207,7 +207,7 @@ static void test_replies_within_one_read_share_a_write(void **state) {
     h2_pump(&b.c);
     struct buf asked;
     buf_init(&asked, 1 << 20);
-    for (int i = 0; i < 20; i++) h2_ask(&b.c, "GET", "/echo", NULL);
+    for (int i = 0; i < 16; i++) h2_ask(&b.c, "GET", "/echo", NULL);
     const uint8_t *bytes;
     ssize_t len;
     while ((len = nghttp2_session_mem_send(b.c.session, &bytes)) > 0)

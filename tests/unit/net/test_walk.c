@@ -40,6 +40,9 @@ static struct str pick_script(struct walk *w) {
         "POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n123456789",
         "POST /small HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789",
         "GET /hold HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n",
+        "POST /hold HTTP/1.1\r\nHost: a\r\nx-owner: 1\r\nContent-Length: 5\r\n\r\nhello",
+        ("GET /hold HTTP/1.1\r\nHost: a\r\nx-owner: 2\r\n\r\n"
+         "GET /hold HTTP/1.1\r\nHost: a\r\nx-owner: 1\r\n\r\n"),
     };
     return str_of(scripts[roll(w, sizeof(scripts) / sizeof(scripts[0]))]);
 }
@@ -93,11 +96,12 @@ static void handler_acts(struct walk *w) {
 }
 
 static void walk_once(struct walk *w, uint64_t seed) {
-    const struct http_limits limits = {.backlog_bytes = 300};
+    const struct http_limits limits = {.backlog_bytes = 300, .replies_bytes = 700};
     *w = (struct walk){.rng = seed};
     assert_int_equal(fake_init(&w->root, &limits), ST_OK);
     for (int k = 0; k < PEERS; k++) {
         w->peers[k].server = w->root.server;
+        w->peers[k].address = (uint64_t)k / 2; /* 0: none */
         buf_init(&w->peers[k].out, FAKE_OUT_MAX);
     }
     for (int step = 0; step < STEPS; step++) {
@@ -120,6 +124,7 @@ static void walk_end(struct walk *w) {
     }
     assert_int_equal(w->root.held_count, 0);
     assert_int_equal(http_stats(w->root.server).exchanges, 0);
+    assert_int_equal(http_stats(w->root.server).replies_bytes, 0);
     /* Every request that was handled has ended or its client has gone; early ones have ended. */
     assert_true(w->root.ends + w->root.gones >= w->root.requests);
     assert_int_equal(w->root.ends + w->root.gones + w->root.incompletes, w->root.heads);
@@ -131,13 +136,15 @@ static void test_random_walks_keep_every_invariant(void **state) {
     for (uint64_t seed = 1; seed <= WALKS; seed++) {
         struct walk w;
         walk_once(&w, seed);
-        print_message("seed %lu: %u requests, %u ended, %u gone, %u writables, %u errors\n",
-                      (unsigned long)seed, w.root.requests, w.root.ends, w.root.gones,
-                      w.root.writables, w.root.error_bodies);
+        print_message(
+            "seed %lu: %u requests, %u ended, %u gone, %u writables, %u errors, %lu shed\n",
+            (unsigned long)seed, w.root.requests, w.root.ends, w.root.gones, w.root.writables,
+            w.root.error_bodies, (unsigned long)http_stats(w.root.server).shed);
         assert_true(w.root.ends > 500);
         assert_true(w.root.gones > 50);
         assert_true(w.root.writables > 10);
         assert_true(w.root.error_bodies > 50);
+        assert_true(http_stats(w.root.server).shed > 1);
         walk_end(&w);
     }
 }

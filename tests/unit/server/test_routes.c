@@ -47,9 +47,10 @@ static void test_work_is_what_a_draining_server_refuses(void **state) {
     (void)state;
     for (uint32_t i = 0; i < routes_count(); i++) {
         const struct route *r = routes_at(i);
-        if (r->handle == handle_text || r->handle == handle_embeddings) assert_true(r->is_work);
+        if (r->handle == handle_text || r->handle == handle_embeddings)
+            assert_int_equal(r->class, ROUTE_WORK);
         if (r->handle == handle_generation_get || r->handle == handle_live)
-            assert_false(r->is_work);
+            assert_int_not_equal(r->class, ROUTE_WORK);
     }
 }
 
@@ -62,8 +63,8 @@ static void test_a_route_says_how_large_its_body_may_be(void **state) {
         const struct route *r = routes_at(i);
         const uint64_t bytes = routes_body_bytes(r, body_max);
         if (r->method != HTTP_POST) assert_int_equal(bytes, 0);
-        if (r->method == HTTP_POST && r->is_work) assert_int_equal(bytes, body_max);
-        if (r->method == HTTP_POST && !r->is_work) assert_in_range(bytes, 1, BODY_SMALL);
+        if (r->method == HTTP_POST && r->class == ROUTE_WORK) assert_int_equal(bytes, body_max);
+        if (r->method == HTTP_POST && r->class != ROUTE_WORK) assert_in_range(bytes, 1, BODY_SMALL);
         assert_true(routes_body_bytes(r, 1024) <= 1024);
     }
     assert_int_equal(routes_body_bytes(NULL, body_max), 0);
