@@ -12,7 +12,7 @@
  * sockets and trusted proxies carry many clients: no share or count limits such a peer.
  *
  * Lifetime: a peer's account exists while it has a connection, an owner's as long as the server.
- * Thread: the I/O thread. Memory: 88 bytes for each account.
+ * Thread: the I/O thread. Memory: 144 bytes for each account.
  */
 #ifndef NET_ACCOUNT_INT_H
 #define NET_ACCOUNT_INT_H
@@ -36,6 +36,8 @@ struct account {
     struct account_id id;
     struct list_link link; /* in its table */
     struct list conns;     /* of a peer: oldest first */
+    struct list deferred;  /* those whose deferred call is due */
+    struct list_link turn; /* of a peer with deferred calls: in http_server.deferred */
     bool is_exempt;        /* a peer without limits */
     uint64_t bodies_bytes;
     uint64_t replies_bytes;

@@ -30,7 +30,8 @@
 enum {
     HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
     SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
-    TURN_NS = 5000000, /* deferred calls in a row before the loop looks for input again */
+    TURN_NS =
+        5000000, /* after which input is deferred, and deferred calls wait for the next turn */
     SWEEP_MS_MIN = 5,
     SWEEP_MS_MAX = 500,
 };
@@ -136,12 +137,27 @@ static bool is_ending(const struct conn *c) {
     return c->is_closing || c->is_finishing || c->has_failed;
 }
 
+/* Has the loop handled input for TURN_NS since it last looked for events? */
+static bool is_late(struct http_server *s) {
+    const uint64_t now_ns = s->clock_ns();
+    if (now_ms(s) != s->turn_ms) {
+        s->turn_ms = now_ms(s);
+        s->turn_ns = now_ns;
+    }
+    return now_ns - s->turn_ns > TURN_NS;
+}
+
+/* Late input is handled by deferred calls, in which all peers have their turn. */
 static void deliver(struct conn *c, struct str bytes) {
     if (is_ending(c)) return;
-    if (c->held.len)
+    if (c->held.len) {
         conn_hold(c, bytes);
-    else
+    } else if (is_late(c->server)) {
+        conn_hold(c, bytes);
+        conn_release(c);
+    } else {
         c->proto->on_bytes(c, bytes);
+    }
 }
 
 static void deliver_held(struct conn *c) {
@@ -165,13 +181,15 @@ void conn_defer(struct conn *c) {
     struct http_server *s = c->server;
     if (c->is_deferred || c->is_closing) return;
     c->is_deferred = true;
-    list_push_last(&s->deferred, &c->links[LINK_DEFERRED]);
+    if (!c->account->deferred.first) list_push_last(&s->deferred, &c->account->turn);
+    list_push_last(&c->account->deferred, &c->links[LINK_DEFERRED]);
     start_deferred(s);
 }
 
 static void cancel_deferred(struct conn *c) {
     if (!c->is_deferred) return;
-    list_remove(&c->server->deferred, &c->links[LINK_DEFERRED]);
+    list_remove(&c->account->deferred, &c->links[LINK_DEFERRED]);
+    if (!c->account->deferred.first) list_remove(&c->server->deferred, &c->account->turn);
     c->is_deferred = false;
 }
 
@@ -242,15 +260,27 @@ static void shed(struct http_server *s) {
     }
 }
 
-/* Connections that are added meanwhile, and those for which there is no time, wait for the next
- * call: between two calls the loop accepts and reads. */
+/* The first deferred call of the peer whose turn it is; its next one comes after those of others. */
+static void run_next(struct http_server *s) {
+    struct account *a = LIST_ITEM(s->deferred.first, struct account, turn);
+    struct conn *c = conn_at(a->deferred.first, LINK_DEFERRED);
+    list_remove(&s->deferred, &a->turn);
+    list_push_last(&s->deferred, &a->turn);
+    run_deferred(c);
+}
+
+/* Calls that are added meanwhile, and those for which there is no time, wait for the next turn of
+ * the loop, which accepts and reads before. */
 void conns_run_deferred(uv_idle_t *idle) {
     struct http_server *s = idle->data;
-    const uint64_t until_ns = uv_hrtime() + TURN_NS;
+    const uint64_t until_ns = s->clock_ns() + TURN_NS;
+    uint64_t count = 0;
     shed(s);
-    for (uint32_t count = s->deferred.count; count && s->deferred.first; count--) {
-        run_deferred(conn_at(s->deferred.first, LINK_DEFERRED));
-        if (uv_hrtime() > until_ns) break;
+    for (struct list_link *l = s->deferred.first; l; l = l->next)
+        count += LIST_ITEM(l, struct account, turn)->deferred.count;
+    for (; count && s->deferred.first; count--) {
+        run_next(s);
+        if (s->clock_ns() > until_ns) break;
     }
     if (!s->deferred.first) uv_idle_stop(idle);
 }
@@ -272,6 +302,7 @@ static void leave_account(struct conn *c) {
 
 void conn_set_account(struct conn *c, struct account *to) {
     if (to == c->account) return;
+    CHECK(!c->is_deferred);
     leave_account(c);
     c->account = to;
     list_push_last(&to->conns, &c->links[LINK_PEER]);
@@ -576,6 +607,7 @@ static void verify_peer(const struct account *a, uint32_t *conns, uint64_t *repl
         queued += conn_at(l, LINK_PEER)->queued;
     }
     CHECK(queued == a->replies_bytes);
+    CHECK(!a->conns.first || a->deferred.count <= a->conns.count);
     *replies += queued;
 }
 
@@ -626,5 +658,11 @@ void conns_verify(const struct http_server *s) {
         }
     }
     CHECK(in_waits == waiting);
-    CHECK(verify_list(&s->deferred, LINK_DEFERRED) == deferred);
+    list_verify(&s->deferred);
+    for (struct list_link *l = s->deferred.first; l; l = l->next) {
+        const struct account *a = LIST_ITEM(l, struct account, turn);
+        CHECK(a->deferred.first);
+        deferred -= verify_list(&a->deferred, LINK_DEFERRED);
+    }
+    CHECK(deferred == 0);
 }

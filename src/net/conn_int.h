@@ -5,7 +5,7 @@
  * Who may call whom. The handler may call the public functions at any time, also from within its
  * own callbacks, and a public function never calls the handler. Work that would call the handler
  * (a failed write, the next pipelined request) is therefore *deferred*: conn_fail and conn_release
- * put the connection into the server's queue `deferred`, which the loop runs before it reads again.
+ * put the connection into the queue of deferred calls, which the loop runs before it reads again.
  * conn_close may call the handler; only code that the loop has called may use it: on_bytes,
  * on_deadline, on_written, on_deferred.
  *
@@ -137,7 +137,7 @@ struct conn {
     bool is_full;       /* `held` has CONN_HELD_BYTES or more, so reading has stopped */
     bool is_reading;
     bool is_release_due; /* the next deferred call gives `held` to the protocol */
-    bool is_deferred;    /* in the server's queue `deferred` */
+    bool is_deferred;    /* in the queue of its peer's deferred calls */
     bool is_local, is_draining;
     bool has_eof;               /* the peer has ended its output while ours was finishing */
     bool is_reset;              /* close with a reset, so that the peer sees an error */

@@ -107,6 +107,7 @@ enum status http_server_create(struct uv_loop_s *loop, const struct http_options
     struct http_server *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "no memory for the HTTP server");
     s->loop = loop;
+    s->clock_ns = uv_hrtime;
     s->handler = options->handler;
     s->ctx = options->ctx;
     http_set_limits(s, &options->limits);

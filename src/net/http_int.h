@@ -106,7 +106,10 @@ struct http_server {
     struct account local;   /* of unix sockets, and until the address is known */
     uint64_t replies_bytes; /* queued on all connections */
     struct list conns;
-    struct list deferred; /* connections whose deferred call is due */
+    struct list deferred;       /* peers with connections whose deferred call is due */
+    uint64_t (*clock_ns)(void); /* uv_hrtime, or a test's */
+    int64_t turn_ms;            /* uv_now of the loop's turn that began at turn_ns */
+    uint64_t turn_ns;
     struct list waits[WAIT_KINDS];
     int64_t wait_ms[WAIT_KINDS]; /* the time limit of each kind */
     uv_timer_t sweep;            /* looks for deadlines that have passed */

@@ -446,6 +446,35 @@ static void test_many_http2_requests_let_others_pass(void **state) {
     end(&r);
 }
 
+static uint64_t test_now_ns;
+static uint64_t test_clock(void) { return test_now_ns; }
+
+/* Input that arrives late in a turn is deferred; then peers are served in turn, not connections. */
+static void test_peers_have_their_turn_while_the_loop_is_late(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, NULL);
+    r.root.server->clock_ns = test_clock;
+    test_now_ns = 1;
+    for (uint32_t i = 0; i < PEERS; i++) {
+        r.peers[i].address = i < PEERS - 1 ? 1 : 2;
+        assert_true(fake_connect(&r.peers[i]));
+    }
+    conn_received(r.peers[0].conn, STR("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_true(has(&r.peers[0], "HTTP/1.1 200")); /* the turn has begun */
+    test_now_ns += 6000000;
+    for (uint32_t i = 0; i < PEERS; i++)
+        conn_received(r.peers[i].conn, STR("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_int_equal(r.root.held_count, 0);
+    conns_verify(r.root.server);
+    conns_run_deferred(&r.root.server->defer_idle);
+    assert_int_equal(r.root.held_count, PEERS);
+    /* The only connection of peer 2 came last and was served second. */
+    assert_ptr_equal(r.root.held[1]->conn, r.peers[PEERS - 1].conn);
+    fake_answer_held(&r.root);
+    end(&r);
+}
+
 /* ---- documents ---- */
 
 static void test_a_document_is_sent_by_many_streams_without_a_copy(void **state) {
@@ -515,6 +544,7 @@ int main(void) {
         cmocka_unit_test(test_over_the_limit_the_largest_of_the_largest_peer_is_closed),
         cmocka_unit_test(test_http2_streams_are_refused_while_much_waits_on_their_connection),
         cmocka_unit_test(test_many_http2_requests_let_others_pass),
+        cmocka_unit_test(test_peers_have_their_turn_while_the_loop_is_late),
         cmocka_unit_test(test_a_document_is_sent_by_many_streams_without_a_copy),
         cmocka_unit_test(test_a_document_is_sent_on_http1_and_its_head_alone_for_head),
     };
