@@ -4,6 +4,9 @@
  * way at a time, of `sending`; when it is complete the two buffers are swapped. A response that
  * fits into the socket's buffer therefore costs one system call and no copy.
  *
+ * Rates. While bytes wait, the peer must acknowledge `rate` bytes a second, measured over write_ms:
+ * one that reads a byte now and then is closed like one that reads nothing.
+ *
  * Deadlines. A connection is in at most one wait queue. All connections in a queue have the same
  * time limit, so the one at the head is due first, and the sweep looks only at the heads.
  *
@@ -75,12 +78,26 @@ size_t conn_unacked(const struct conn *c) {
     return c->transport->unsent(c) + (c->transport->queued ? c->transport->queued(c) : 0);
 }
 
+static uint64_t due_of(const struct conn *c) { return c->pending.len + conn_unacked(c); }
+
+/* Bytes wait to be sent: from now on the peer must read at the least rate. */
+static void start_write_wait(struct conn *c) {
+    start_wait(c, WAIT_WRITE);
+    c->mark_due = due_of(c);
+    c->mark_read = c->written - c->mark_due;
+}
+
+/* Has the peer read, since start_write_wait, what it must read in write_ms? */
+static bool has_kept_rate(const struct conn *c) {
+    const uint64_t must = rate_bytes(&c->server->limits, c->server->limits.write_ms);
+    const uint64_t has = c->written - due_of(c) - c->mark_read;
+    return has >= (c->mark_due < must ? c->mark_due : must);
+}
+
 static void deadline_passed(struct conn *c, enum wait_kind kind) {
     stop_wait(c);
-    const size_t unacked = kind == WAIT_WRITE ? conn_unacked(c) : 0;
-    if (kind == WAIT_WRITE && unacked < c->unacked) {
-        c->unacked = unacked;
-        start_wait(c, WAIT_WRITE);
+    if (kind == WAIT_WRITE && has_kept_rate(c)) {
+        start_write_wait(c);
     } else if (kind == WAIT_HANDSHAKE || kind == WAIT_WRITE || kind == WAIT_LINGER ||
                c->has_failed) { /* it may have no protocol yet */
         conn_close(c);
@@ -260,7 +277,7 @@ static void shed(struct http_server *s) {
     }
 }
 
-/* The first deferred call of the peer whose turn it is; its next one comes after those of others. */
+/* One deferred call of the peer whose turn it is; its next one comes after those of others. */
 static void run_next(struct http_server *s) {
     struct account *a = LIST_ITEM(s->deferred.first, struct account, turn);
     struct conn *c = conn_at(a->deferred.first, LINK_DEFERRED);
@@ -354,10 +371,9 @@ static void start_sending(struct conn *c) {
     c->pending = swap;
     buf_clear(&c->pending);
     c->is_writing = true;
-    start_wait(c, WAIT_WRITE);
     c->server->stats.writes++;
     if (c->transport->write(c) == 0) {
-        c->unacked = conn_unacked(c);
+        if (c->wait != WAIT_WRITE) start_write_wait(c);
         return;
     }
     c->is_writing = false;
@@ -392,6 +408,7 @@ static void send_raw(struct conn *c, const uv_buf_t *bufs, uint32_t count) {
         taken = got < 0 ? 0 : (size_t)got;
     }
     c->server->stats.bytes_out += total;
+    c->written += total;
     if (taken == total) return;
     queue_rest(c, bufs, count, taken);
     if (buf_status(&c->pending) != ST_OK)

@@ -50,14 +50,13 @@ struct h2_stream {
     struct account *owner; /* the exchange's, which may have ended */
     uint64_t charged;      /* of `queue`: see conn_charge */
     uint64_t discarded;    /* bytes of the body that were discarded */
-    int64_t since_ms;      /* last progress of the stream */
+    int64_t since_ms;      /* when the head or body began, or had kept its rate until */
+    uint64_t arrived;      /* bytes of the body since then */
+    int64_t mark_ms;       /* when the response last had kept its rate, or began to wait */
+    uint64_t mark_out;     /* `out` at that time */
+    uint64_t mark_due;     /* and how many bytes waited */
+    uint64_t out;          /* bytes of the response that were framed */
     int64_t began_ms;
-};
-
-/* A leaky bucket: counts what a peer does, and forgets at a fixed rate. */
-struct h2_bucket {
-    uint32_t count;
-    int64_t at_ms;
 };
 
 struct h2 {
@@ -73,8 +72,8 @@ struct h2 {
     bool has_sent_goaway;
     bool has_settings; /* the peer's first SETTINGS have arrived */
     bool has_goaway;   /* the peer has sent GOAWAY */
-    struct h2_bucket resets;
-    struct h2_bucket frames;
+    struct bucket resets;
+    struct bucket frames;
     bool is_trimmed;         /* idle, and h2_mem_trim was called */
     struct list allocations; /* of the session */
     struct h2_allocation *frame_allocation;
@@ -97,6 +96,7 @@ void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence);
 void h2_reset(struct h2_stream *st, uint32_t code);
 void h2_continue(struct h2_stream *st);       /* sends "100 Continue" */
 size_t h2_queued(const struct h2_stream *st); /* bytes of the response that are not framed yet */
+void h2_start_rate(struct h2_stream *st);
 void h2_stream_free(struct h2_stream *st);
 
 void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_header *headers,

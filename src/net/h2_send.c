@@ -37,6 +37,13 @@ static void charge(struct h2_stream *st) {
     conn_charge(st->h2->conn, st->owner, &st->charged, st->document ? 0 : h2_queued(st));
 }
 
+/* Bytes wait where none did: from now on the peer must let them pass at the least rate. */
+void h2_start_rate(struct h2_stream *st) {
+    st->mark_ms = h2_now_ms(st->h2);
+    st->mark_out = st->out;
+    st->mark_due = h2_queued(st);
+}
+
 void h2_stream_free(struct h2_stream *st) {
     conn_charge(st->h2->conn, st->owner, &st->charged, 0);
     list_remove(&st->h2->streams, &st->link);
@@ -67,7 +74,7 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *out, si
     }
     if (len) memcpy(out, all_of(st).ptr + st->sent, len);
     st->sent += len;
-    st->since_ms = h2_now_ms(st->h2);
+    st->out += len;
     charge(st);
     if (h2_queued(st) == 0) {
         empty_queue(st);
@@ -228,8 +235,8 @@ static void move_out(struct http_exchange *x, struct h2_stream *st) {
         const struct buf swap = st->queue;
         st->queue = x->out;
         st->sent = 0;
-        st->since_ms = h2_now_ms(st->h2);
         x->out = swap;
+        h2_start_rate(st);
     } else {
         shift_queue(st);
         buf_put_str(&st->queue, buf_str(&x->out));
@@ -268,7 +275,6 @@ void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_he
     struct h2_stream *st = x->state;
     const struct response r = {status, headers, count, body};
     st->is_bodyless = x->head.method == HTTP_HEAD || has_no_body(status);
-    st->since_ms = h2_now_ms(st->h2);
     st->owner = x->owner;
     if (!cannot_send(st)) submit(st, &r);
     if (!body) return;
@@ -278,6 +284,7 @@ void h2_send_head(struct http_exchange *x, uint32_t status, const struct http_he
     else if (!st->is_bodyless)
         buf_put_str(&st->queue, *body);
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
+    h2_start_rate(st);
     x->body_sent = st->is_bodyless ? 0 : body->len;
     end_exchange(x);
 }
@@ -337,7 +344,7 @@ void h2_refuse(struct h2_stream *st, uint32_t status, const char *sentence) {
     if (!st->is_bodyless) buf_put_str(&st->queue, text);
     if (buf_status(&st->queue) != ST_OK) h2_reset(st, NGHTTP2_INTERNAL_ERROR);
     st->is_last = true;
-    st->since_ms = h2_now_ms(st->h2);
+    h2_start_rate(st);
     charge(st);
     buf_deinit(&body);
 }

@@ -70,6 +70,7 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
     FALLBACK(l.backlog_bytes, 256 << 10);
     FALLBACK(l.queue_bytes, l.backlog_bytes * QUEUES);
     FALLBACK(l.head_ms, 10000);
+    FALLBACK(l.rate, 1024);
     FALLBACK(l.body_ms, 30000);
     FALLBACK(l.body_total_ms, 300000);
     FALLBACK(l.idle_ms, 75000);

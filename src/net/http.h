@@ -28,6 +28,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "net/http_limits.h"
 
 struct buf;
 struct http_server;   /* opaque */
@@ -69,27 +70,6 @@ struct http_head {
 
 /* The value of the first header of that name (lower case); ptr NULL if absent. */
 struct str http_find(const struct http_head *h, const char *name);
-
-/* Limits of sizes, counts and times. Zero selects the default, which is the first number of each
- * comment; the number after the arrow is the status that a client gets. */
-struct http_limits {
-    uint32_t head_bytes;    /* 16384: request line and headers together          -> 431, 414 */
-    uint32_t headers;       /* 100                                               -> 431      */
-    uint64_t body_bytes;    /* 8 MiB                                             -> 413      */
-    uint64_t bodies_bytes;  /* 64 * body_bytes: all bodies and messages together -> 503      */
-    uint64_t replies_bytes; /* 256 MiB: queued responses of all connections      -> 503      */
-    uint32_t share;         /* 4: a peer or owner may hold one part in 4 of both -> 429      */
-    uint64_t queue_bytes;   /* 4 MiB: queued responses of one HTTP/2 connection  -> 503      */
-    uint32_t connections;   /* what the descriptor limit allows; the oldest idle is evicted  */
-    uint32_t streams;       /* 100: concurrent exchanges of one HTTP/2 connection            */
-    uint64_t backlog_bytes; /* 256 KiB: with a larger http_backlog a writer should pause     */
-    int64_t head_ms;        /* 10000: from the first byte of a request to its last header    */
-    int64_t body_ms;        /* 30000: between two pieces of a body                  -> 408   */
-    int64_t body_total_ms;  /* 300000: for a whole body                             -> 408   */
-    int64_t idle_ms;        /* 75000: between requests                                       */
-    int64_t write_ms;       /* 60000: bytes wait and the peer reads none: it is disconnected */
-    int64_t handshake_ms;   /* 10000: TLS                                                    */
-};
 
 /* The loop calls these. Except on_end none is called from within a function of this module, so a
  * handler may call any function from any callback. `ctx` is the options'. on_request and
@@ -147,16 +127,6 @@ void http_server_drain(struct http_server *s);
 /* Close all listeners and connections at once; on_gone is called for exchanges under way. */
 void http_server_close(struct http_server *s);
 
-struct http_stats {
-    uint32_t connections, exchanges; /* open now */
-    uint64_t accepted, refused;      /* connections since the start */
-    uint64_t protocol_errors;        /* error responses that the server sent by itself */
-    uint64_t bytes_in, bytes_out, writes;
-    uint64_t bodies_bytes;   /* of request bodies and WebSocket messages, held now */
-    uint64_t bodies_refused; /* since the start: over the budget or a share of it */
-    uint64_t replies_bytes;  /* of responses that wait to be sent, now */
-    uint64_t shed;           /* connections closed because replies_bytes was over its limit */
-};
 struct http_stats http_stats(const struct http_server *s);
 
 /* ---- an exchange ---- */

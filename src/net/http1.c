@@ -41,6 +41,7 @@ struct h1 {
     uint64_t body_left;
     struct h1_chunks chunks;
     int64_t body_began_ms;
+    uint64_t body_arrived;     /* bytes since WAIT_BODY began */
     uint32_t requests_started; /* started since on_bytes was called */
     bool is_parsing; /* parse() is running; it takes the next request when a response has ended */
     bool may_be_h2;  /* the bytes so far are also the start of HTTP/2's preface */
@@ -421,6 +422,7 @@ static void begin_body(struct conn *c, bool has_more) {
     }
     if (is_open) h->wants_continue = false;
     h->body_began_ms = now_ms(c);
+    h->body_arrived = 0;
     if (h->state == H1_BODY && h->body_left == 0)
         finish_body(c);
     else
@@ -527,12 +529,12 @@ static size_t take_chunk_bytes(struct conn *c, struct str bytes) {
 }
 
 static size_t take_body(struct conn *c, struct str bytes) {
-    const struct h1 *h = c->state;
+    struct h1 *h = c->state;
     if (now_ms(c) - h->body_began_ms > c->server->limits.body_total_ms) {
         refuse_slow_body(c);
         return bytes.len;
     }
-    conn_wait(c, WAIT_BODY);
+    h->body_arrived += bytes.len;
     return h->state == H1_BODY ? take_body_bytes(c, bytes) : take_chunk_bytes(c, bytes);
 }
 
@@ -656,11 +658,23 @@ static void on_written(struct conn *c) {
     if (h->x) exchange_written(h->x);
 }
 
+/* body_ms have passed: has as much arrived as the least rate asks for? */
+static void check_body(struct conn *c) {
+    const struct http_limits *l = &c->server->limits;
+    struct h1 *h = c->state;
+    if (h->body_arrived < rate_bytes(l, l->body_ms)) {
+        refuse_slow_body(c);
+        return;
+    }
+    h->body_arrived = 0;
+    conn_wait(c, WAIT_BODY);
+}
+
 static void on_deadline(struct conn *c, enum wait_kind kind) {
     if (kind == WAIT_HEAD)
         refuse(c, 408, "timeout while reading the request head");
     else if (kind == WAIT_BODY)
-        refuse_slow_body(c);
+        check_body(c);
     else
         conn_finish(c);
 }

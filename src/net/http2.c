@@ -5,9 +5,9 @@
  * of requests are read and dropped.
  *
  * Deadlines. While streams are open a periodic tick (WAIT_TICK) checks each of them: its head must
- * arrive within head_ms, each piece of its body within body_ms and the whole body within
- * body_total_ms (408); the peer must open its window within write_ms (the stream is reset). From
- * the first tick without streams on the connection is idle.
+ * arrive within head_ms, its body at the least rate, measured over body_ms, and within
+ * body_total_ms (408); the peer must open its window at the least rate, measured over write_ms (the
+ * stream is reset). From the first tick without streams on the connection is idle.
  *
  * Floods. Two leaky buckets count what a peer may not do too often. One counts streams that are
  * reset before any of their response was sent, by the peer (rapid reset) or by us because of an
@@ -48,20 +48,6 @@ bool http2_is_preface(struct str bytes, bool *needs_more) {
 }
 
 /* ---- floods ---- */
-
-/* Count one; true: the bucket overflows. */
-static bool bucket_add(struct h2_bucket *t, int64_t now_ms, uint32_t per_s, uint32_t burst) {
-    const int64_t leaked = (now_ms - t->at_ms) * per_s / 1000;
-    if (leaked > 0) {
-        t->count -= leaked < t->count ? (uint32_t)leaked : t->count;
-        t->at_ms = now_ms;
-    }
-    return ++t->count > burst;
-}
-
-static void bucket_remove(struct h2_bucket *t) {
-    if (t->count) t->count--;
-}
 
 static void end_session(struct h2 *h, uint32_t code) {
     if (code != NGHTTP2_NO_ERROR && !h->is_ending) h->conn->server->stats.protocol_errors++;
@@ -261,7 +247,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     bucket_remove(&h->frames);
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, id);
     if (!st) return 0;
-    st->since_ms = h2_now_ms(h);
+    st->arrived += len;
     if (!st->x || st->x->is_answered) {
         discard(st, len);
         return callback_result(h);
@@ -483,18 +469,36 @@ static void on_bytes(struct conn *c, struct str bytes) {
 
 /* ---- deadlines ---- */
 
+/* Streams share their connection, so each must pass its part of the least rate. */
+static bool is_read_too_slowly(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    if (!h2_queued(st) || now_ms - st->mark_ms < l->write_ms) return false;
+    const uint64_t must = rate_bytes(l, l->write_ms) / st->h2->streams.count;
+    if (st->out - st->mark_out < (st->mark_due < must ? st->mark_due : must)) return true;
+    if (st->out == st->mark_out) return true;
+    h2_start_rate(st);
+    return false;
+}
+
+/* Has less arrived in body_ms than the least rate asks for, or took all of it too long? */
+static bool is_sent_too_slowly(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    if (now_ms - st->began_ms >= l->body_total_ms) return true;
+    if (now_ms - st->since_ms < l->body_ms) return false;
+    if (st->arrived < rate_bytes(l, l->body_ms)) return true;
+    st->since_ms = now_ms;
+    st->arrived = 0;
+    return false;
+}
+
 /* False: the connection must end. */
 static bool check_stream(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
-    const int64_t silent_ms = now_ms - st->since_ms;
-    const int64_t age_ms = now_ms - st->began_ms;
-    if (!st->has_head) return silent_ms < l->head_ms;
+    if (!st->has_head) return now_ms - st->since_ms < l->head_ms;
     const bool wants_body = !st->has_request && is_unanswered(st);
     if (wants_body) {
-        st->resets_early = silent_ms >= l->body_ms || age_ms >= l->body_total_ms;
+        st->resets_early = is_sent_too_slowly(st, l, now_ms);
         if (st->resets_early) h2_refuse(st, 408, "timeout while reading the request body");
-    } else if (h2_queued(st) && silent_ms >= l->write_ms) {
+    } else if (is_read_too_slowly(st, l, now_ms)) {
         h2_reset(st, NGHTTP2_CANCEL);
-    } else if (st->is_discarding && (silent_ms >= l->body_ms || age_ms >= l->body_total_ms)) {
+    } else if (st->is_discarding && is_sent_too_slowly(st, l, now_ms)) {
         h2_reset(st, NGHTTP2_NO_ERROR);
     }
     return true;

@@ -125,6 +125,20 @@ struct http_server {
     char plain_buffer[PLAIN_BUFFER_BYTES];
 };
 
+/* A leaky bucket: counts what a peer does, and forgets at a fixed rate. */
+struct bucket {
+    uint32_t count;
+    int64_t at_ms;
+};
+/* Count one; true: the bucket overflows. */
+bool bucket_add(struct bucket *t, int64_t now_ms, uint32_t per_s, uint32_t burst);
+void bucket_remove(struct bucket *t);
+
+/* Bytes that must pass in `ms` at the least rate that is allowed. */
+static inline uint64_t rate_bytes(const struct http_limits *l, int64_t ms) {
+    return (uint64_t)ms * l->rate / 1000;
+}
+
 /* The value of the Date header now. */
 const char *server_date(struct http_server *s);
 /* If the server is closing and has no connections left: close the handles that keep the loop

@@ -33,7 +33,9 @@ enum {
     MESSAGE_KEEP_BYTES = 4096, /* a larger message buffer is freed after use */
     OUT_KEEP_BYTES = 4096,
     PING_MS_DEFAULT = 30000,
-    CLOSE_MS = 5000, /* for the peer to answer our close frame */
+    CLOSE_MS = 5000,    /* for the peer to answer our close frame */
+    EMPTY_BURST = 1000, /* frames without text: pings, pongs, empty fragments */
+    EMPTY_PER_S = 100,
 };
 
 struct ws {
@@ -61,6 +63,7 @@ struct ws {
 
     int64_t ping_ms, last_read_ms, pinged_ms, closing_ms;
     size_t unacked;       /* conn_unacked when the ping was sent */
+    struct bucket empty;  /* frames without text */
     uint32_t code;        /* of our close frame */
     bool is_pinged;       /* a ping was sent, and nothing has arrived since */
     bool is_closing;      /* our close frame was sent */
@@ -296,7 +299,10 @@ static bool read_piece(struct ws *ws) {
     if (got == WSLAY_ERR_WANT_READ) return false;
     uint32_t fault = got < 0 ? WS_PROTOCOL_ERROR : 0;
     if (!fault && !ws->in_frame) {
+        const bool is_empty = is_control(f.opcode) || f.payload_length == 0;
         fault = check_frame(ws, &f);
+        if (is_empty && bucket_add(&ws->empty, now_ms(ws), EMPTY_PER_S, EMPTY_BURST))
+            fault = WS_POLICY_VIOLATION;
         if (!fault) begin_frame(ws, &f);
     }
     if (!fault) fault = take_payload(ws, (struct str){(const char *)f.data, f.data_length});
@@ -352,17 +358,24 @@ static bool has_missed_ping(struct ws *ws) {
     return false;
 }
 
+/* A message must arrive at the least rate, measured from its start, and in body_total_ms. */
+static bool is_message_slow(const struct ws *ws) {
+    const struct http_limits *l = &ws->conn->server->limits;
+    const int64_t took_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
+    if (took_ms >= l->body_total_ms) return true;
+    return took_ms >= l->body_ms && ws->message.len < rate_bytes(l, took_ms);
+}
+
 static void on_deadline(struct conn *c, enum wait_kind kind) {
     (void)kind;
     struct ws *ws = c->state;
     const int64_t silent_ms = now_ms(ws) - ws->last_read_ms;
     const bool is_late = ws->is_closing && now_ms(ws) - ws->closing_ms >= CLOSE_MS;
-    const int64_t message_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
     if (is_late || has_missed_ping(ws)) {
         conn_close(c);
         return;
     }
-    if (message_ms >= c->server->limits.body_total_ms) {
+    if (is_message_slow(ws)) {
         fail(ws, WS_POLICY_VIOLATION);
         return;
     }
@@ -478,7 +491,7 @@ static struct ws *create(struct conn *c, const struct ws_options *o) {
     ws->ctx = o->ctx;
     ws->message_max = o->message_bytes ? o->message_bytes : MESSAGE_BYTES_DEFAULT;
     ws->ping_ms = o->ping_ms ? o->ping_ms : PING_MS_DEFAULT;
-    ws->last_read_ms = now_ms(ws);
+    ws->last_read_ms = ws->empty.at_ms = now_ms(ws);
     buf_init(&ws->out, CONN_PENDING_MAX);
     buf_init(&ws->message, (size_t)ws->message_max);
     if (wslay_frame_context_init(&ws->frames, &callbacks, ws) != 0) {

@@ -22,6 +22,7 @@ struct fake {
     struct http_server *server;
     struct conn *conn; /* NULL once it is closed */
     struct buf out;    /* what the client has received */
+    size_t taken;      /* bytes of the write under way that the kernel has taken */
     size_t room;       /* bytes that the kernel takes before it returns UV_EAGAIN */
     bool is_writing, is_shut, is_closed, is_reading;
     struct http_exchange *held[FAKE_HELD_MAX]; /* /hold, without a response yet */
@@ -56,7 +57,7 @@ static inline int fake_write(struct conn *c) {
 }
 
 static inline size_t fake_unsent(const struct conn *c) {
-    return fake_of(c)->is_writing ? c->sending.len : 0;
+    return fake_of(c)->is_writing ? c->sending.len - fake_of(c)->taken : 0;
 }
 
 static inline void fake_read(struct conn *c, bool on) { fake_of(c)->is_reading = on; }
@@ -220,6 +221,7 @@ static inline bool fake_connect(struct fake *f) {
     buf_clear(&f->out);
     f->room = SIZE_MAX;
     f->is_writing = f->is_shut = f->is_closed = false;
+    f->taken = 0;
     f->conn = conn_create(f->server, &fake_transport);
     if (!f->conn) return false;
     f->conn->uv.handle.data = f;
@@ -252,10 +254,18 @@ static inline void fake_send(struct fake *f, struct str bytes) {
 static inline void fake_drain(struct fake *f) {
     while (f->conn && f->is_writing) {
         f->is_writing = false;
-        buf_put(&f->out, f->conn->sending.ptr, f->conn->sending.len);
+        buf_put(&f->out, f->conn->sending.ptr + f->taken, f->conn->sending.len - f->taken);
+        f->taken = 0;
         conn_sent(f->conn, 0);
         fake_run_loop(f);
     }
+}
+
+/* The kernel takes some of the pending bytes: fewer than the write under way has. */
+static inline void fake_take(struct fake *f, size_t bytes) {
+    CHECK(f->is_writing && bytes < f->conn->sending.len - f->taken);
+    buf_put(&f->out, f->conn->sending.ptr + f->taken, bytes);
+    f->taken += bytes;
 }
 
 static inline void fake_end_input(struct fake *f, int status) {
@@ -299,6 +309,16 @@ static inline void fake_received(const struct fake *f, struct buf *out) {
         if (!str_starts(line, STR("date: "))) buf_put_str(out, line);
         rest = str_skip(rest, line.len);
     }
+}
+
+/* Let time pass for the server and have it check its deadlines. */
+static inline void fake_pass_ms(struct fake *f, int64_t ms) {
+    const int64_t step = f->server->wait_ms[WAIT_TICK];
+    for (int64_t done = 0; done < ms; done += step) {
+        f->loop.time += (uint64_t)(ms - done < step ? ms - done : step);
+        conns_sweep(&f->server->sweep);
+    }
+    fake_run_loop(f);
 }
 
 #endif

@@ -226,14 +226,4 @@ static inline void h2_pump_pieces(struct h2_client *c, size_t piece) {
 
 static inline void h2_pump(struct h2_client *c) { h2_pump_pieces(c, SIZE_MAX); }
 
-/* Let time pass for the server and have it check its deadlines. */
-static inline void fake_pass_ms(struct fake *f, int64_t ms) {
-    const int64_t step = f->server->wait_ms[WAIT_TICK];
-    for (int64_t done = 0; done < ms; done += step) {
-        f->loop.time += (uint64_t)(ms - done < step ? ms - done : step);
-        conns_sweep(&f->server->sweep);
-    }
-    fake_run_loop(f);
-}
-
 #endif

@@ -285,7 +285,7 @@ static void ask_for(struct fake *f, uint32_t owner, uint32_t bytes) {
 }
 
 /* A connection whose client does not read. */
-static void connect_deaf(struct fake *f) {
+static void connect_unread(struct fake *f) {
     assert_true(fake_connect(f));
     f->room = 0;
 }
@@ -295,8 +295,8 @@ static void test_what_a_client_does_not_read_is_counted_four_times(void **state)
     struct room r;
     begin(&r, NULL);
     const struct http_server *s = r.root.server;
-    connect_deaf(&r.peers[0]);
-    connect_deaf(&r.peers[1]);
+    connect_unread(&r.peers[0]);
+    connect_unread(&r.peers[1]);
     ask_for(&r.peers[0], 7, BODY);
     ask_for(&r.peers[1], 0, BODY);
     conns_verify(s);
@@ -321,7 +321,7 @@ static void test_a_peer_or_owner_over_its_share_of_replies_is_refused(void **sta
         struct room r;
         begin(&r, &(struct http_limits){.replies_bytes = 2 * BODY});
         r.root.checks_room = true;
-        connect_deaf(&r.peers[0]);
+        connect_unread(&r.peers[0]);
         ask_for(&r.peers[0], owner, BODY);
         r.peers[1].address = owner ? 2 : 1; /* the same owner, or the same address */
         assert_true(fake_connect(&r.peers[1]));
@@ -343,7 +343,7 @@ static void test_all_replies_together_have_a_limit(void **state) {
     begin(&r, &(struct http_limits){.replies_bytes = 4 * BODY});
     r.root.checks_room = true;
     for (uint32_t i = 0; i < 4; i++) {
-        connect_deaf(&r.peers[i]);
+        connect_unread(&r.peers[i]);
         ask_for(&r.peers[i], 0, BODY);
         assert_true(r.peers[i].conn->queued > BODY);
     }
@@ -369,12 +369,12 @@ static void test_over_the_limit_the_largest_of_the_largest_peer_is_closed(void *
     r.peers[0].address = r.peers[1].address = r.peers[2].address = 1;
     for (uint32_t i = 0; i < 5; i++) {
         r.peers[i].address = held[i].address;
-        connect_deaf(&r.peers[i]);
+        connect_unread(&r.peers[i]);
         ask_for(&r.peers[i], 0, held[i].bytes + i);
         conns_run_deferred(&r.root.server->defer_idle);
         assert_int_equal(http_stats(r.root.server).shed, 0);
     }
-    connect_deaf(&r.peers[5]); /* peer 1 holds 2.5 BODY, peer 2 holds 2, peer 6 holds 1 */
+    connect_unread(&r.peers[5]); /* peer 1 holds 2.5 BODY, peer 2 holds 2, peer 6 holds 1 */
     ask_for(&r.peers[5], 0, BODY);
     assert_true(r.root.server->replies_bytes > 5 * BODY);
     conns_run_deferred(&r.root.server->defer_idle);

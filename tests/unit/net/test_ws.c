@@ -605,15 +605,15 @@ static void test_a_close_that_is_not_answered_ends_after_its_time_limit(void **s
 
 static void test_a_message_that_never_ends_is_refused(void **state) {
     (void)state;
-    const struct http_limits limits = {.body_total_ms = 60000};
+    const struct http_limits limits = {.body_total_ms = 60000, .rate = 1};
     struct ws_bench b;
     struct buf none;
     begin(&b, &limits);
     buf_init(&none, 0);
-    ws_say(&b, TEXT_PART, STR("x"));
+    ws_say(&b, TEXT_PART, STR(LONG_50));
     for (int i = 0; i < 5; i++) {
         pass_ms(&b, 10000);
-        ws_say(&b, MORE, STR("x"));
+        ws_say(&b, MORE, STR(LONG_50));
         assert_int_equal(b.closed, 0);
     }
     pass_ms(&b, 11000);
