@@ -1,11 +1,11 @@
 /* base/fmath_body.h - the steps of exp, tanh, erf and the activations, for vectors of any width.
  *
- * This is the only place where the steps are written down for the host: base/fmath.c compiles them
- * for one float, the kernels for the vectors of their instruction set. All give the same bits,
- * because every operation rounds by itself, fma(a, b, c) once, and nothing branches.
+ * This is the only place where the steps are written down: base/fmath.c compiles them for one
+ * float, the kernels for the vectors of their instruction set or for one thread of a GPU. All give
+ * the same bits, because every operation rounds by itself, fma(a, b, c) once, and nothing branches.
  *
- * Before including it, a file defines what a vector is, with vec_scalar.h, or with vec_X.h of
- * kernels/cpu:
+ * Before including it, a file defines what a vector is, with vec_scalar.h, with vec_X.h of
+ * kernels/cpu, or as kernels/cuda/device_math.cuh does (FM_INLINE: how its functions are declared):
  *
  *     vec                              a vector of floats, or one float
  *     vec_set1(c)                      c in every lane
@@ -30,7 +30,9 @@
 
 #include "base/fmath_poly.h"
 
+#ifndef FM_INLINE
 #define FM_INLINE static inline __attribute__((always_inline))
+#endif
 
 FM_INLINE vec vec_fma1(vec a, vec b, float c) { return vec_fma(a, b, vec_set1(c)); }
 

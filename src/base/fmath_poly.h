@@ -1,7 +1,7 @@
 /* base/fmath_poly.h - the constants of exp, tanh, erf and the activations.
  *
- * base/fmath_body.h has the steps that use them; kernels/cuda/device_math.cuh repeats those steps
- * on a GPU. tools/fit_fmath.py derives the polynomials and states their errors.
+ * base/fmath_body.h has the steps that use them, for every processor and GPU. tools/fit_fmath.py
+ * derives the polynomials and states their errors.
  */
 #ifndef BASE_FMATH_POLY_H
 #define BASE_FMATH_POLY_H

@@ -1,7 +1,9 @@
 /* kernels/cuda/device_math.cuh - base/fmath.h on the device: the same steps, the same bits.
  *
  * Compiled with -fmad=false and -ftz=true: a multiply-add is fused where it is written so, and
- * denormals count as zero, as on the CPU. base/fmath_body.h has the steps.
+ * denormals count as zero, as on the CPU. The steps of exp, tanh, erf and the activations are
+ * those of base/fmath_body.h, for which a vector is one float of a thread. The functions of doubles
+ * repeat the steps of base/fmath.c.
  */
 #ifndef KERNELS_CUDA_DEVICE_MATH_CUH
 #define KERNELS_CUDA_DEVICE_MATH_CUH
@@ -14,89 +16,46 @@
 #define DEVICE_NAN __int_as_float(0x7fffffff)
 static constexpr float FLOAT_MIN = 1.17549435e-38f, FLOAT_MAX = 3.40282347e+38f;
 
-static __device__ inline float with_sign_of(float magnitude, float sign) {
-    return __uint_as_float((__float_as_uint(magnitude) & 0x7fffffffu) |
-                           (__float_as_uint(sign) & 0x80000000u));
-}
+/* ---- what base/fmath_body.h needs ---- */
 
-static __device__ inline float pow2_of(int32_t k) {
-    return __uint_as_float(((uint32_t)k + 127u) << 23);
-}
+#define FM_INLINE static __device__ inline
 
-static __device__ inline float fm_exp(float x) {
-    float t = fmaf(x, FM_LOG2E, FM_MAGIC);
-    float n = t - FM_MAGIC;
+typedef float vec;
+
+FM_INLINE vec vec_set1(float c) { return c; }
+FM_INLINE vec vec_add(vec a, vec b) { return a + b; }
+FM_INLINE vec vec_sub(vec a, vec b) { return a - b; }
+FM_INLINE vec vec_mul(vec a, vec b) { return a * b; }
+FM_INLINE vec vec_div(vec a, vec b) { return a / b; }
+FM_INLINE vec vec_fma(vec a, vec b, vec c) { return fmaf(a, b, c); }
+FM_INLINE vec vec_neg(vec a) { return -a; }
+FM_INLINE vec vec_min(vec a, vec b) { return a < b ? a : b; }
+FM_INLINE vec vec_if_less(vec x, vec limit, vec a, vec b) { return x < limit ? a : b; }
+FM_INLINE vec vec_if_greater(vec x, vec limit, vec a, vec b) { return x > limit ? a : b; }
+FM_INLINE vec vec_zero_if_less(vec x, vec limit, vec a) { return x < limit ? 0.0f : a; }
+
+FM_INLINE vec vec_copysign(vec a, vec b) {
+    return __uint_as_float((__float_as_uint(a) & 0x7fffffffu) | (__float_as_uint(b) & 0x80000000u));
+}
+FM_INLINE vec vec_abs(vec a) { return vec_copysign(a, 0.0f); }
+
+FM_INLINE vec vec_exp2(int32_t k) { return __uint_as_float(((uint32_t)k + 127u) << 23); }
+
+FM_INLINE vec vec_mul_exp2(vec a, vec t) {
     int32_t k = (int32_t)(__float_as_uint(t) - __float_as_uint(FM_MAGIC));
-    float r = fmaf(n, -FM_LN2_HI, x);
-    r = fmaf(n, -FM_LN2_LO, r);
-    float p = FM_E4;
-    p = fmaf(p, r, FM_E3);
-    p = fmaf(p, r, FM_E2);
-    p = fmaf(p, r, FM_E1);
-    p = fmaf(p, r, FM_E0);
-    p = fmaf(p, r * r, r);
-    p = p + 1.0f;
-    float y = p * pow2_of(k >> 1);
-    y = y * pow2_of((int32_t)((uint32_t)k - (uint32_t)(k >> 1)));
-    y = x > FM_EXP_MAX ? DEVICE_INF : y;
-    return x < FM_EXP_MIN ? 0.0f : y;
+    float y = a * vec_exp2(k >> 1);
+    return y * vec_exp2((int32_t)((uint32_t)k - (uint32_t)(k >> 1)));
 }
 
-static __device__ inline float tanh_core(float x) {
-    float a = with_sign_of(x, 0.0f);
-    float z = x * x;
-    float p = FM_T5;
-    p = fmaf(p, z, FM_T4);
-    p = fmaf(p, z, FM_T3);
-    p = fmaf(p, z, FM_T2);
-    p = fmaf(p, z, FM_T1);
-    p = fmaf(p, z, FM_T0);
-    p = p * z;
-    float small = fmaf(p, a, a);
-    float large = 1.0f - 2.0f / (fm_exp(a + a) + 1.0f);
-    return with_sign_of(a < FM_TANH_SPLIT ? small : large, x);
-}
+#include "base/fmath_body.h"
 
-static __device__ inline float fm_tanh(float x) { return x != x ? x : tanh_core(x); }
+/* ---- base/fmath.h ---- */
 
-static __device__ inline float erf_core(float x) {
-    float a = with_sign_of(x, 0.0f);
-    float z = x * x;
-    float p = FM_S6;
-    p = fmaf(p, z, FM_S5);
-    p = fmaf(p, z, FM_S4);
-    p = fmaf(p, z, FM_S3);
-    p = fmaf(p, z, FM_S2);
-    p = fmaf(p, z, FM_S1);
-    p = fmaf(p, z, FM_S0);
-    float small = fmaf(p, a, a);
-    float b = a < FM_ERF_MAX ? a : FM_ERF_MAX;
-    float q = FM_L8;
-    q = fmaf(q, b, FM_L7);
-    q = fmaf(q, b, FM_L6);
-    q = fmaf(q, b, FM_L5);
-    q = fmaf(q, b, FM_L4);
-    q = fmaf(q, b, FM_L3);
-    q = fmaf(q, b, FM_L2);
-    q = fmaf(q, b, FM_L1);
-    q = fmaf(q, b, FM_L0);
-    float large = 1.0f - fm_exp(q);
-    return with_sign_of(a < FM_ERF_SPLIT ? small : large, x);
-}
-
-static __device__ inline float fm_silu(float x) { return x / (1.0f + fm_exp(-x)); }
-
-static __device__ inline float fm_gelu_tanh(float x) {
-    float u = x * x * x;
-    u = fmaf(FM_GELU_CUBE, u, x);
-    float h = 0.5f * x;
-    return fmaf(h, tanh_core(u * FM_SQRT_2_PI), h);
-}
-
-static __device__ inline float fm_gelu_erf(float x) {
-    float h = 0.5f * x;
-    return fmaf(h, erf_core(x * FM_SQRT_HALF), h);
-}
+FM_INLINE float fm_exp(float x) { return vec_exp(x); }
+FM_INLINE float fm_tanh(float x) { return x != x ? x : vec_tanh(x); }
+FM_INLINE float fm_silu(float x) { return vec_silu(x); }
+FM_INLINE float fm_gelu_tanh(float x) { return vec_gelu_tanh(x); }
+FM_INLINE float fm_gelu_erf(float x) { return vec_gelu_erf(x); }
 
 #define DEVICE_MAGIC_D 0x1.8p52
 

@@ -41,17 +41,8 @@ static __device__ inline float number_of(uint32_t order) {
 static __device__ inline unsigned long long weight_of(float logit, float top, float scale) {
     uint32_t bits = __float_as_uint((logit - top) * scale), least = __float_as_uint(-64.0f);
     float x = __uint_as_float(bits < least ? bits : least);
-    float t = fmaf(x, FM_LOG2E, FM_MAGIC);
-    float n = t - FM_MAGIC;
-    float r = fmaf(n, -FM_LN2_HI, x);
-    r = fmaf(n, -FM_LN2_LO, r);
-    float p = FM_E4;
-    p = fmaf(p, r, FM_E3);
-    p = fmaf(p, r, FM_E2);
-    p = fmaf(p, r, FM_E1);
-    p = fmaf(p, r, FM_E0);
-    p = fmaf(p, r * r, r);
-    p = p + 1.0f;
+    float t = vec_exp_power(x);
+    float p = vec_exp_fraction(x, t);
     uint32_t y = __float_as_uint(p) + (__float_as_uint(t) << 23) + (ONE_LOG2 << 23);
     return __float2ull_rn(__uint_as_float(y));
 }
