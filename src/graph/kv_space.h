@@ -60,4 +60,13 @@ struct kv_move {
     uint32_t from, to; /* blocks; `to` of OUT and `from` of IN are spill slots */
 };
 
+/* The bytes that a move copies, at addresses of the device or of the spill slots. CHECKs that the
+ * blocks and spill slots exist. */
+struct kv_copy {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t bytes;
+};
+struct kv_copy kv_move_copy(const struct kv_space *space, const struct kv_move *m);
+
 #endif

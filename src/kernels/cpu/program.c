@@ -131,25 +131,12 @@ uint8_t *cpu_program_slab(struct device_program *p) { return p->slab; }
 
 /* ---- moves ---- */
 
-static uint8_t *block_at(const struct kv_space *space, uint32_t block) {
-    CHECK(block < space->block_count);
-    return (uint8_t *)(uintptr_t)space->base + block * space->block_bytes;
-}
-
-static uint8_t *slot_at(const struct kv_space *space, uint32_t slot) {
-    CHECK(slot < space->spill_slots);
-    return space->spill + slot * space->block_bytes;
-}
-
 static void do_moves(const struct device_program *p, const struct step *step) {
     for (uint32_t i = 0; i < step->move_count; i++) {
         const struct kv_move *m = &step->moves[i];
         CHECK(m->group < p->options.kv_group_count);
-        const struct kv_space *space = &p->spaces[m->group];
-        uint8_t *to = m->kind == KV_MOVE_OUT ? slot_at(space, m->to) : block_at(space, m->to);
-        const uint8_t *from =
-            m->kind == KV_MOVE_IN ? slot_at(space, m->from) : block_at(space, m->from);
-        memcpy(to, from, space->block_bytes);
+        struct kv_copy copy = kv_move_copy(&p->spaces[m->group], m);
+        memcpy(copy.to, copy.from, copy.bytes);
     }
 }
 
