@@ -186,9 +186,10 @@ static enum status text_char(struct run *r, struct text *text, int64_t idx, stru
     return ST_OK;
 }
 
+/* A tuple inside a tuple counts as not hashable, so that the recursion ends after one level. */
 static bool is_hashable(struct value v) {
     if (v.type != V_TUPLE) return v.type != V_LIST && v.type != V_DICT && v.type != V_VIEW;
-    for (size_t i = 0; i < v.list->count; i++) /* lists inside tuples inside keys: flat enough */
+    for (size_t i = 0; i < v.list->count; i++)
         if (v.list->items[i].type == V_TUPLE || !is_hashable(v.list->items[i])) return false;
     return true;
 }

@@ -85,7 +85,7 @@ static enum status eval_concat(struct run *r, struct frame *f, const struct node
                                struct value *out) {
     struct value parts;
     size_t mark = r->work.len;
-    TRY(eval_list(r, f, n, &parts)); /* all parts first: they may use the work buffer too */
+    TRY(eval_list(r, f, n, &parts)); /* before any output: they use the buffer, too */
     for (size_t i = 0; i < parts.list->count; i++) TRY(jinja_put_str(r, parts.list->items[i]));
     return jinja_run_take(r, mark, out);
 }
@@ -289,7 +289,7 @@ enum status jinja_eval_filter(struct run *r, struct frame *f, const struct node 
     struct value of = body;
     struct args args;
     bool is_chain = body.type != V_MISSING && n->filter.of;
-    if (is_chain) { /* a block's text enters at the far end of the chain */
+    if (is_chain) { /* the first filter of the chain gets the block's text */
         TRY(jinja_run_enter(r));
         TRY(jinja_eval_filter(r, f, n->filter.of, body, &of));
         r->depth--;

@@ -151,7 +151,7 @@ static enum status run_loop(struct run *r, struct frame *inner, struct loop *loo
         inner->slots[parts->loop_slot] = (struct value){.type = V_LOOP, .loop = loop};
         TRY(jinja_assign(r, inner, parts->target, loop->current));
         TRY(jinja_frame_load(r, inner));
-        /* Like jinja2, `else` runs unless some iteration got to its end. */
+        /* As in jinja2, `else` runs if no iteration reached the end of its body. */
         TRY(jinja_exec(r, inner, &parts->body, &flow));
         if (flow == FLOW_BREAK) return ST_OK;
         if (flow == FLOW_ON) *any = true;

@@ -156,8 +156,8 @@ static void next_number(struct iter *it, struct value *out, bool *done) {
 
 /* ------------------------------------------------------------------ lazy ones */
 
-/* Draw one element from below. Nothing is drawn from something empty, whatever it is: a None
- * here is as good as an empty list. */
+/* The next element of the source. map and select accept any false value, such as None, as an empty
+ * source. */
 static enum status draw(struct run *r, struct iter *it, struct value *out, bool *done) {
     if (!it->from) {
         bool skips_empty =
@@ -232,7 +232,7 @@ static enum status next_batch(struct run *r, struct iter *it, struct value *out,
     return ST_OK;
 }
 
-/* What the loop's target takes apart is put together again as a tuple. */
+/* The value that the loop's target holds: of several names, a tuple of their values. */
 static enum status target_value(struct run *r, const struct frame *f, const struct node *target,
                                 struct value *out) {
     if (target->kind == N_NAME) {

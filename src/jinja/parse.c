@@ -330,7 +330,8 @@ static enum status parse_signature(struct parse *p, struct macro *m) {
     return jinja_token_expect(p, T_RPAREN);
 }
 
-/* A loop outside does not reach into a macro: its body runs somewhere else. */
+/* break and continue in a macro cannot mean a loop around the macro: the body runs where the macro
+ * is called. */
 static enum status parse_macro_body(struct parse *p, const char *end, struct nodes *body) {
     uint32_t loops = p->loops;
     p->loops = 0;
@@ -366,7 +367,8 @@ static enum status parse_filter_block(struct parse *p, struct node *n) {
     return parse_simple_body(p, "endfilter", &n->with.body);
 }
 
-/* What a model generated, marked for training: to rendering, a macro called on the spot. */
+/* {% generation %} marks the text of a model for training. Rendered, it is a macro that is called
+ * where it is defined. */
 static enum status parse_generation(struct parse *p, struct node *n) {
     struct macro *m = arena_zalloc_array(p->arena, 1, sizeof(*m));
     if (!m) return jinja_parse_full(p);

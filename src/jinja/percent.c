@@ -11,7 +11,7 @@
 struct percent {
     struct run *r;
     struct value args;
-    size_t next; /* of a tuple; of anything else, whether it was used */
+    size_t next; /* index in a tuple; for any other value 1 once it was used */
     bool markup;
 };
 

@@ -57,7 +57,7 @@ static void emit_bytes(struct decoding *g, struct str bytes) {
 
 static void run_stage(struct decoding *g, uint32_t stage, struct str token);
 
-/* A chunk of the whole text: off the front of the whole. */
+/* Removes the marks that are at the front of the whole text; the chunk may be the first of it. */
 static struct str strip_chunk(struct decoding *g, const struct decoder_stage *s, struct str chunk) {
     char mark[4];
     struct str one = {mark, utf8_encode(s->code, mark)};

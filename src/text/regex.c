@@ -163,13 +163,13 @@ static size_t next_char(struct str text, size_t pos) {
     return pos;
 }
 
-/* The first match from *pos on. Moves *pos to where attempts have failed up to. */
+/* The first match from s->pos on. s->pos moves past the places where no match can start. */
 static bool find(struct regex_search *s, size_t *start, size_t *end) {
     size_t window = WINDOW;
     while (s->pos <= s->text.len) {
         size_t stop = window_end(s->text, s->pos, window);
         bool last = stop == s->text.len;
-        /* A long last window is for one attempt only, or a failing one would be quadratic. */
+        /* In a long last window only one place is tried; trying all would take quadratic time. */
         uint32_t options = !last ? PCRE2_PARTIAL_HARD : window > WINDOW ? PCRE2_ANCHORED : 0;
         int rc = run_match(s->re, s->work, str_take(s->text, stop), s->pos, options);
         const size_t *where = pcre2_get_ovector_pointer(s->work->data);

@@ -39,7 +39,7 @@ struct post { /* ids, with POST_SEQUENCE in the place of the text's ids */
     token_id items[POST_ITEMS_MAX];
     uint32_t count;
 };
-/* Put `outer`, whose sequences stand for what `p` gives, in the place of `p`. */
+/* Make `p` the composition: `outer` with each POST_SEQUENCE replaced by the items of `p`. */
 bool post_nest(struct post *p, const struct post *outer); /* false: too many items */
 
 /* ---- tokenizer.c ---- */

@@ -8,8 +8,8 @@
  *     sums     16 threads for each query, by position mod 16
  *     values   a thread owns two dimensions and goes along the tokens
  *
- * The same code runs prompts and decoding, and who runs which segment shows in no bit. Places that
- * are not attended are not read.
+ * The same code runs prompts and decoding, and the result has the same bits whichever block runs
+ * a segment. Positions that are not attended are not read.
  * Cost: K and V are read once for each row and group of 4 queries: near the caches' speed for
  * prompts, memory's for decoding.
  */

@@ -6,8 +6,8 @@
  * weights, costs no time. Two rules keep the order of a stream:
  *
  *   - Every block of every kernel that launch() starts calls wait_for_inputs before it touches
- *     memory that a kernel of the step writes, and before it ends. So a kernel that has ended tells
- *     that all kernels in front of it have ended.
+ *     memory that a kernel of the step writes, and before it ends. So when a kernel has ended,
+ *     all kernels in front of it have ended, too.
  *   - A kernel that is not started by launch(), but by launch_alone() or cuBLASLt, starts after the
  *     end of those in front of it.
  *

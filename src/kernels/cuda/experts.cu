@@ -9,8 +9,8 @@
 
 static constexpr uint32_t SUM_THREADS = 256;
 
-/* The better of two experts: the larger logit, then the lower number. `experts` is none. A NaN is
- * never larger, and is only taken where nothing else is left. */
+/* The better of two experts: the larger logit, then the lower number. The number `experts` means
+ * none. A NaN is never larger, so it is taken only where nothing else is left. */
 static __device__ uint32_t better_of(const float *logits, uint32_t a, uint32_t b,
                                      uint32_t experts) {
     if (a == experts || b == experts) return a == experts ? b : a;

@@ -74,7 +74,8 @@ static bool is_of(const struct operand *list[], uint32_t count, value_id value) 
     return false;
 }
 
-/* Does an op from `i` on read what the value holds there? A write of some columns ends nothing. */
+/* Does an op from `i` on read the value before an op overwrites it whole? A write of only some of
+ * its columns does not count. */
 static bool is_read_from(const struct tape *t, uint32_t i, struct operand o) {
     uint32_t cols = tape_value_at(t, o.value)->cols;
     for (; i < tape_op_count(t); i++) {

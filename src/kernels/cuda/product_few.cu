@@ -19,7 +19,7 @@
  * half is read while the first is multiplied, and the first half of stage i + 1 while the second
  * is. Copies that are issued in turn i fill the slot of stage i - 1. Its last operands went into an
  * instruction of all lanes in turn i - 1, so none of its reads is under way. The slot of stage i
- * may not be filled yet: the last read of it is.
+ * may not be filled yet, because the read of its second half is still under way.
  */
 #include <cuda_runtime.h>
 

@@ -150,7 +150,7 @@ static __device__ struct cut find_cut(const struct sample_row &r, const struct s
     }
 }
 
-/* The weight that is a share of the sum; not nothing, as a prefix holds something. */
+/* The part of the sum that `share` asks for, at least 1: a prefix holds at least one token. */
 static __device__ unsigned long long share_of(float share, unsigned long long sum) {
     return (unsigned long long)fmax(ceil((double)share * (double)sum), 1.0);
 }

@@ -1,5 +1,6 @@
 /* kernels/cuda/sample_block.cuh - what all threads of a block do together over one row of logits:
- * sums, the best in rank, and where a prefix ends. Numbers are whole, so no order shows.
+ * sums, the best in rank, and where a prefix ends. Sums are of whole numbers, so
+ * their order does not change a result.
  */
 #ifndef KERNELS_CUDA_SAMPLE_BLOCK_CUH
 #define KERNELS_CUDA_SAMPLE_BLOCK_CUH
