@@ -209,7 +209,7 @@ static void on_body_read(struct task *task) {
     if (req && task->status == ST_OK) {
         task->work = prepare;
         task->done = on_prepared;
-        task_run(task, req, task->body.len >= TASK_POOL_FROM_BYTES);
+        task_run(task, req, true);
         return;
     }
     if (req) respond_error(req, &task->error);

@@ -8,11 +8,11 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/accounts.h"
 #include "server/registry.h"
 #include "server/generation_int.h"
 #include "server/sink.h"
 #include "server/smoother.h"
-#include "server/task_int.h"
 
 static const uint64_t LOG_BYTES_DEFAULT = 64u << 20;
 
@@ -27,7 +27,6 @@ enum status generations_create(const struct generations_options *options, struct
     if (!all) return err_set(err, ST_NOMEM, "out of memory for requests");
     all->options = *options;
     if (!all->options.log_bytes) all->options.log_bytes = LOG_BYTES_DEFAULT;
-    if (!all->options.pool_from_bytes) all->options.pool_from_bytes = TASK_POOL_FROM_BYTES;
     CHECK(uv_timer_init(options->loop, &all->keep_timer) == 0);
     CHECK(uv_timer_init(options->loop, &all->smooth_timer) == 0);
     all->keep_timer.data = all->smooth_timer.data = all;
@@ -58,6 +57,8 @@ struct generations_stats generations_stats(const struct generations *all) {
 
 static enum status fill_generation(struct generation *gen, const struct generation_spec *spec) {
     struct answer *a = &gen->answer;
+    gen->account = accounts_find(gen->all->options.accounts, spec->key);
+    if (!gen->account) return ST_NOMEM;
     TRY(event_log_create(&a->log, gen->all->options.log_bytes));
     if (gen->request.smooth_ms > 0)
         TRY(smoother_create(gen->request.smooth_ms * 1000, gen->all->options.log_bytes,
@@ -200,7 +201,7 @@ void generation_fail(struct generation *gen, const struct api_error *e) {
     for (uint32_t i = 0; i < gen->answer.choice_count; i++) gen->choices[i].is_closed = true;
     generation_stop_smoothing(gen);
     generation_cancel_parts(gen);
-    if (gen->work) uv_cancel((uv_req_t *)gen->work);
+    generation_cancel_work(gen);
     generation_deliver(gen);
     generation_check_end(gen);
 }

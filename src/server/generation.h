@@ -11,7 +11,7 @@
  * are removed first.
  *
  * Lifetime: generation_create, generation_start; it ends and is freed by itself.
- * Thread: the I/O thread; a long prompt is rendered and tokenised in libuv's pool.
+ * Thread: the I/O thread; the prompt is rendered and tokenised in libuv's pool.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
@@ -27,6 +27,8 @@
 #include "server/prompt.h"
 #include "report/tracer.h"
 
+struct account;
+struct accounts;
 struct encoder;
 struct key;
 struct generation_choice;
@@ -38,6 +40,7 @@ struct smoother;
 struct server_metrics;
 struct uv_async_s;
 struct uv_loop_s;
+struct work_queue;
 
 enum generation_stage { GENERATION_NEW, GENERATION_PREPARING, GENERATION_RUNNING, GENERATION_DONE };
 const char *
@@ -62,6 +65,7 @@ struct generation {
     struct encoder *poll; /* of the last poll (server/sink_poll.c); owned */
 
     /* Private to generation*.c. */
+    struct account *account; /* of its key's tenant */
     struct prompts prompts;
     struct generation_part *parts;     /* [part_count], owned */
     struct generation_choice *choices; /* [answer.choice_count], owned */
@@ -84,8 +88,9 @@ struct generations_options {
     struct uv_loop_s *loop;
     int64_t keep_ms;
     uint64_t keep_bytes;
-    uint64_t log_bytes;             /* of one answer's events; 0: 64 MiB */
-    uint64_t pool_from_bytes;       /* bodies from this size are prepared in the pool; 0: 16 KiB */
+    uint64_t log_bytes; /* of one answer's events; 0: 64 MiB */
+    struct accounts *accounts;
+    struct work_queue *work;        /* prompts are rendered and tokenised in libuv's pool */
     struct server_metrics *metrics; /* counts tokens; may be NULL */
     /* Once for each generation that was started, when it has ended. */
     void (*on_ended)(void *ctx, struct generation *gen);

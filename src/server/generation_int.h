@@ -50,6 +50,7 @@ void generation_destroy(struct generation *gen);
 
 /* ---- generation_submit.c ---- */
 void generation_cancel_parts(struct generation *gen);
+void generation_cancel_work(struct generation *gen); /* unless the pool has begun with it */
 void generation_release_parts(struct generation *gen);
 
 /* ---- generation_deliver.c ---- */

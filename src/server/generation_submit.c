@@ -1,7 +1,9 @@
 /* server/generation_submit.c - from the request to the engine: prompt, deadline, submission.
  *
- * A long text is rendered and tokenised in libuv's pool. The pool uses the request and the prompts
- * and nothing else; a generation that is cancelled meanwhile waits for it.
+ * Templates and tokenizers take time in proportion to the text, and a template may come from
+ * anyone, so both run in libuv's pool, for short texts too: nothing that a client sends or a model
+ * brings can hold the I/O thread. The pool uses the request and the prompts and nothing else; a
+ * generation that is cancelled meanwhile waits for it.
  */
 #include <string.h>
 
@@ -9,12 +11,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "access/keys.h"
+#include "server/accounts.h"
 #include "server/registry.h"
 #include "server/generation_int.h"
 #include "server/sink.h"
+#include "server/task_int.h"
 
 struct generation_work {
-    uv_work_t req; /* first: uv_cancel takes the struct */
+    struct work_item item; /* first: the pool's queue gives it back */
     struct generation *generation;
     enum status status;
     struct api_error error;
@@ -88,11 +92,8 @@ static enum status submit_parts(struct generation *gen, struct api_error *e) {
     return ST_OK;
 }
 
-static void on_prepared(struct generation *gen, enum status st, struct api_error *e) {
-    api_request_drop_messages(&gen->request); /* the prompt is made, or cannot be */
-    if (gen->answer.failure.status != 0) return;
+static void submit(struct generation *gen, enum status st, struct api_error *e) {
     if (st == ST_OK) st = submit_parts(gen, e);
-    prompts_deinit(&gen->prompts); /* the engine has copied the tokens */
     if (st != ST_OK) {
         generation_fail(gen, e);
         return;
@@ -102,40 +103,65 @@ static void on_prepared(struct generation *gen, enum status st, struct api_error
     generation_deliver(gen);
 }
 
-static void work_in_pool(uv_work_t *req) {
-    struct generation_work *w = (struct generation_work *)req;
-    struct generation *gen = w->generation;
-    w->status = prompts_prepare(gen->model, &gen->request, &gen->prompts, &w->error);
+/* ---- the prompt, in libuv's pool ---- */
+
+static enum status prepare_prompts(struct generation *gen, struct api_error *e) {
+    return prompts_prepare(gen->model, &gen->request, &gen->prompts, e);
 }
 
-static void pool_is_done(uv_work_t *req, int rc) {
-    struct generation_work *w = (struct generation_work *)req;
-    struct generation *gen = w->generation;
-    CHECK(rc == 0 || gen->answer.failure.status != 0);
+static void run_in_pool(struct work_item *item) {
+    struct generation_work *w = (struct generation_work *)item;
+    w->status = prepare_prompts(w->generation, &w->error);
+}
+
+/* The engine has copied the prompt, or will not get it. */
+static void drop_prompts(struct generation *gen) {
+    api_request_drop_messages(&gen->request);
+    prompts_deinit(&gen->prompts);
+    mem_free(gen->work);
     gen->work = NULL;
+}
+
+static void take_prompts(struct generation_work *w) {
+    struct generation *gen = w->generation;
     gen->is_busy = true;
-    on_prepared(gen, w->status, &w->error);
+    if (gen->answer.failure.status == 0) submit(gen, w->status, &w->error);
+    drop_prompts(gen);
     gen->is_busy = false;
-    mem_free(w);
     generation_check_end(gen);
 }
 
-static void prepare_here(struct generation *gen) {
-    struct api_error error = {0};
-    enum status st = prompts_prepare(gen->model, &gen->request, &gen->prompts, &error);
-    on_prepared(gen, st, &error);
+static void on_prepared(struct work_item *item) { take_prompts((struct generation_work *)item); }
+
+static void refuse_work(struct generation *gen, enum status st) {
+    struct api_error e = {0};
+    task_put_refusal(st, &e);
+    generation_fail(gen, &e);
 }
 
 static void prepare(struct generation *gen) {
-    bool is_long = gen->body_bytes >= gen->all->options.pool_from_bytes;
-    struct generation_work *w = is_long ? mem_zalloc(sizeof(*w)) : NULL;
-    if (!w) {
-        prepare_here(gen);
+    struct generation_work *w = mem_zalloc(sizeof(*w));
+    enum status st = w ? ST_OK : ST_NOMEM;
+    if (w) {
+        w->item.run = run_in_pool;
+        w->item.done = on_prepared;
+        w->item.bytes = gen->body_bytes;
+        w->generation = gen;
+        st = work_queue_push(gen->all->options.work, &gen->account->lane, &w->item);
+    }
+    if (st == ST_OK) {
+        gen->work = w;
         return;
     }
-    w->generation = gen;
-    gen->work = w;
-    CHECK(uv_queue_work(gen->all->options.loop, &w->req, work_in_pool, pool_is_done) == 0);
+    mem_free(w);
+    refuse_work(gen, st);
+}
+
+void generation_cancel_work(struct generation *gen) {
+    if (gen->work && gen->work->item.state == WORK_WAITING) {
+        CHECK(work_queue_cancel(&gen->work->item));
+        drop_prompts(gen);
+    }
 }
 
 void generation_start(struct generation *gen, struct sink *s) {

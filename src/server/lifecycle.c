@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
 #include "net/tls.h"
+#include "server/accounts.h"
 #include "server/dispatch.h"
 #include "report/log.h"
 #include "server/registry.h"
@@ -39,6 +40,8 @@ enum {
     STOP_US = 2000000,         /* for threads to stop using what is to be freed */
     STOP_HURRIED_US = 200000,  /* after a second signal */
     FAILED_STEPS_MAX = 8,      /* in a row: the device is lost */
+    WORK_ITEMS_MAX = 4096,     /* that wait for libuv's pool */
+    WORK_BODIES = 16,          /* of the largest size, that wait for it */
 };
 
 static void log_event(struct server *s, enum log_level level, const char *event, const char *text) {
@@ -396,7 +399,17 @@ static enum status make_parts(struct server *s, struct err *err) {
                                          .on_changed = on_changed,
                                          .on_stall = on_stall,
                                          .ctx = s};
+    const struct work_queue_options work = {.loop = &s->loop,
+                                            .items_max = WORK_ITEMS_MAX,
+                                            .bytes_max =
+                                                (uint64_t)WORK_BODIES * s->settings.body_max,
+                                            .bytes_least = s->settings.body_max,
+                                            .is_single = keys_facts(s->keys).keys < 2};
+    if (accounts_create(&s->accounts) != ST_OK || work_queue_create(&work, &s->work) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the queue of work");
     const struct generations_options generations = {.loop = &s->loop,
+                                                    .accounts = s->accounts,
+                                                    .work = s->work,
                                                     .keep_ms = (int64_t)(s->settings.keep_s * 1e3),
                                                     .keep_bytes = s->settings.keep_memory,
                                                     .metrics = s->metrics,
@@ -441,6 +454,8 @@ static void exit_unfreed(struct server *s) {
 
 static void destroy(struct server *s) {
     generations_destroy(s->generations);
+    work_queue_destroy(s->work);
+    accounts_destroy(s->accounts);
     registry_destroy(s->registry);
     http_server_destroy(s->http);
     tls_context_destroy(s->tls);

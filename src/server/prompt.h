@@ -1,7 +1,7 @@
 /* server/prompt.h - from a request to the tokens of its prompts.
  *
  * Rendering the chat template and tokenising are the only work on a request that grows with its
- * text, so a long request is prepared in libuv's pool.
+ * text, so it is done in libuv's pool.
  *
  * Lifetime: zero, set ctx_tokens, prepare, deinit. Thread: any; the model and the request do not
  * change meanwhile.

@@ -18,10 +18,12 @@
 #include "report/server_metrics.h"
 #include "server/generation.h"
 
+struct accounts;
 struct log;
 struct registry;
 struct tls_context;
 struct tracer;
+struct work_queue;
 
 enum { SERVER_ID_BYTES = 25, SIGNALS = 5, RANDOM_BYTES = 480 };
 /* Bytes that wait for a slow client: above this, no further event is encoded for it. */
@@ -36,6 +38,8 @@ struct server {
     struct generations *generations;
     struct keys *keys;
     struct access_rules access_rules;
+    struct accounts *accounts;
+    struct work_queue *work; /* for libuv's pool */
     struct log *log;
     struct tracer *tracer;
     struct server_metrics *metrics;
@@ -59,7 +63,7 @@ struct server {
     uv_timer_t tick;
     uv_async_t stalled;
     uint32_t embeds;        /* requests for embeddings under way */
-    uint32_t tasks;         /* in libuv's pool; they use models */
+    uint32_t tasks;         /* waiting for libuv's pool or in it; they use models */
     struct list ws_clients; /* open WebSockets */
     struct list pings;      /* SSE streams; the one that was silent for longest is first */
     unsigned char random[RANDOM_BYTES];

@@ -21,6 +21,7 @@
 enum {
     EVENTS_A_RUN = 64,
     POOL_FROM_ENTRIES = 4096, /* of log-probabilities; writing one takes about a microsecond */
+    ENTRY_BYTES = 64,         /* of the response that an entry takes, about */
 };
 static const size_t WHOLE_BYTES_MAX = (size_t)1 << 28;
 
@@ -39,11 +40,14 @@ struct whole_task {
     bool is_written;
 };
 
-static bool is_long(const struct answer *a) {
+/* Of log-probabilities. */
+static uint64_t entries_of(const struct answer *a) {
     const struct api_request *q = a->request;
     uint64_t tokens = answer_completion_tokens(a) + (q->prompt_logprobs ? a->prompt_tokens : 0);
-    return q->logprobs && tokens * (1 + q->top_logprobs) >= POOL_FROM_ENTRIES;
+    return q->logprobs ? tokens * (1 + q->top_logprobs) : 0;
 }
+
+static bool is_long(const struct answer *a) { return entries_of(a) >= POOL_FROM_ENTRIES; }
 
 /* On any thread: the answer is done and does not change. */
 static void write_whole(struct task *task) {
@@ -61,7 +65,13 @@ static void whole_is_written(struct task *task) {
 static bool begin_whole(struct whole_sink *p) {
     struct whole_task *w = mem_zalloc(sizeof(*w));
     if (!w) return false;
-    *w = (struct whole_task){.base = {.work = write_whole, .done = whole_is_written}, .sink = p};
+    const struct generation *gen = p->base.generation;
+    *w = (struct whole_task){.base = {.key = gen->key,
+                                      .item = {.is_continuing = true},
+                                      .bytes = entries_of(&gen->answer) * ENTRY_BYTES,
+                                      .work = write_whole,
+                                      .done = whole_is_written},
+                             .sink = p};
     buf_init(&w->body, WHOLE_BYTES_MAX);
     p->whole = w;
     task_run_alone(&w->base, p->http->server, true);

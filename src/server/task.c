@@ -4,33 +4,68 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/accounts.h"
 #include "server/http_request.h"
 
-static void on_gone(struct http_request *req) {
-    struct task *task = req->owner;
+enum { RETRY_MS = 1000 };
+
+void task_cancel(struct task *task) {
     task->http = NULL;
-}
-
-static void work_in_pool(uv_work_t *handle) {
-    struct task *task = (struct task *)handle;
-    task->work(task);
-}
-
-static void pool_is_done(uv_work_t *handle, int rc) {
-    struct task *task = (struct task *)handle;
-    CHECK(rc == 0);
+    if (task->item.state != WORK_WAITING) return;
+    CHECK(work_queue_cancel(&task->item));
     task->server->tasks--;
     task->done(task);
 }
 
+static void on_gone(struct http_request *req) { task_cancel(req->owner); }
+
+static void work_in_pool(struct work_item *item) {
+    struct task *task = (struct task *)item;
+    task->work(task);
+}
+
+static void pool_is_done(struct work_item *item) {
+    struct task *task = (struct task *)item;
+    task->server->tasks--;
+    task->done(task);
+}
+
+void task_put_refusal(enum status st, struct api_error *e) {
+    if (st == ST_FULL)
+        api_refuse(e, 429, NULL, "work_share_full",
+                   "requests of this API key that are being prepared use up its share of the "
+                   "server; try again later");
+    else if (st == ST_UNAVAILABLE)
+        api_refuse(e, 503, NULL, "work_queue_full",
+                   "too many requests are being prepared; try again later");
+    else
+        api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
+    e->retry_after_ms = RETRY_MS;
+}
+
+static enum status push(struct task *task, struct server *s) {
+    struct account *account = accounts_find(s->accounts, task->key);
+    if (!account) return ST_NOMEM;
+    task->item.run = work_in_pool;
+    task->item.done = pool_is_done;
+    task->item.bytes = task->bytes ? task->bytes : task->body.len;
+    return work_queue_push(s->work, &account->lane, &task->item);
+}
+
 void task_run_alone(struct task *task, struct server *s, bool in_pool) {
     task->server = s;
-    if (in_pool) {
+    enum status st = in_pool ? push(task, s) : ST_OK;
+    if (in_pool && st == ST_OK) {
         s->tasks++;
-        CHECK(uv_queue_work(&s->loop, &task->handle, work_in_pool, pool_is_done) == 0);
+        task->item.is_continuing = true;
         return;
     }
-    task->work(task);
+    if (st != ST_OK) {
+        task->status = st;
+        task_put_refusal(st, &task->error);
+    } else {
+        task->work(task);
+    }
     task->done(task);
 }
 

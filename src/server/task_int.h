@@ -1,11 +1,15 @@
-/* server/task_int.h - work for an HTTP request: at once, or in libuv's pool if it takes long.
+/* server/task_int.h - work for an HTTP request: at once, or in libuv's pool.
  *
  *     task_create, task_read_body -> read_body(task, json), any thread -> done(task), I/O thread
  *     task_run                    -> work(task), any thread            -> done(task), I/O thread
  *
  * Parsing JSON takes time in proportion to the body, so a body of TASK_READ_FROM_BYTES or more is
  * parsed in the pool. The pool gets a copy, because the exchange frees the body when the client
- * disconnects. If the client has disconnected, `http` is NULL in `done`.
+ * disconnects. If the client has disconnected, `http` is NULL in `done`; work that waits for a
+ * thread is not done for it.
+ *
+ * The pool is shared fairly (server/work_queue.h). If its queue has no room, `done` is called with
+ * a status that is not ST_OK and the error for the client.
  *
  * Lifetime: the first member of the caller's struct, which `done` frees or runs again.
  * Thread: the I/O thread; `read_body` and `work` on any, and they change only the task.
@@ -15,11 +19,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <uv.h>
 
 #include "api/error.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "server/work_queue.h"
 
 struct codec;
 struct http_request;
@@ -28,13 +32,14 @@ struct key;
 struct server;
 
 struct task {
-    uv_work_t handle; /* first: libuv gives it back */
+    struct work_item item; /* first: the pool's queue gives it back; task_run fills it */
     struct server *server;
     struct http_request *http; /* NULL: none, or its client has disconnected */
     enum status status;        /* of `read_body` or `work` */
     struct api_error error;
     void (*work)(struct task *task);
     void (*done)(struct task *task);
+    uint64_t bytes; /* that the work reads or writes, if that is not the body */
 
     /* Of task_create. */
     const struct codec *codec; /* of the request's route */
@@ -46,11 +51,7 @@ struct task {
     uint64_t body_bytes_max;
 };
 
-enum {
-    TASK_POOL_FROM_BYTES =
-        16 << 10, /* of a body or prompts: templates and tokenizer run in the pool */
-    TASK_READ_FROM_BYTES = 64 << 10, /* of a body: its JSON is parsed there, too */
-};
+enum { TASK_READ_FROM_BYTES = 64 << 10 }; /* of a body: its JSON is parsed in the pool */
 
 typedef enum status task_body_fn(struct task *task, struct json *doc);
 typedef void task_done_fn(struct task *task);
@@ -65,5 +66,9 @@ void task_read_body(struct task *task);
 void task_run(struct task *task, struct http_request *req, bool in_pool);
 /* Work without an HTTP request. */
 void task_run_alone(struct task *task, struct server *s, bool in_pool);
+/* Its client has gone away: if it waits for a thread, `done` is called now, without the work. */
+void task_cancel(struct task *task);
+/* The error for a client whose work was refused with `st` by work_queue_push. */
+void task_put_refusal(enum status st, struct api_error *e);
 
 #endif

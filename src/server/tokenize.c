@@ -113,7 +113,7 @@ static void on_body_read(struct task *task) {
     if (req && check(task, t->request.text.model, &t->model) == ST_OK) {
         task->work = t->make;
         task->done = finish;
-        task_run(task, req, task->body.len >= TASK_POOL_FROM_BYTES);
+        task_run(task, req, true);
         return;
     }
     if (req) respond_error(req, &task->error);
@@ -176,7 +176,7 @@ static void on_count_body_read(struct task *task) {
     if (req && check(task, t->request.model, &t->model) == ST_OK) {
         task->work = count_prompt;
         task->done = finish_count;
-        task_run(task, req, task->body.len >= TASK_POOL_FROM_BYTES);
+        task_run(task, req, true);
         return;
     }
     if (req) respond_error(req, &task->error);

@@ -280,12 +280,13 @@ static struct ws_message *make_message(struct ws_client *c, struct str text, boo
         mem_free(t);
         return NULL;
     }
-    *t = (struct ws_message){.base = {.work = read_text, .done = on_body_read},
-                             .client = c,
-                             .copy = copy,
-                             .text = {copy ? copy : text.ptr, text.len},
-                             .bytes_max = c->server->settings.body_max,
-                             .arrived_us = clock_now(&clock_real)};
+    *t = (struct ws_message){
+        .base = {.key = c->key, .work = read_text, .done = on_body_read, .bytes = text.len},
+        .client = c,
+        .copy = copy,
+        .text = {copy ? copy : text.ptr, text.len},
+        .bytes_max = c->server->settings.body_max,
+        .arrived_us = clock_now(&clock_real)};
     server_make_id(c->server, t->id);
     api_request_init(&t->request, c->codec);
     return t;
@@ -324,7 +325,10 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
     (void)ws;
     (void)code;
     list_remove(&c->server->ws_clients, &c->in_server);
-    if (c->reading) c->reading->client = NULL;
+    if (c->reading) {
+        c->reading->client = NULL;
+        task_cancel(&c->reading->base);
+    }
     if (c->sink) generation_detach_sink(c->sink->base.generation, &c->sink->base);
     mem_free(c);
 }

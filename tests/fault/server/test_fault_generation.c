@@ -1,8 +1,11 @@
 /* Goal:   a generation survives the failure of any one allocation: it is refused or ends with an
  *         error, exactly once, and leaves nothing behind; the next one runs normally.
  * Method: one generation with the first allocation of the I/O thread failing, then the second,
- *         until no more are needed; the engine is stepped by hand, so that no other thread
- *         allocates. */
+ *         until no more are needed; the engine is stepped by hand and libuv's pool is replaced by a
+ *         list, so that no other thread allocates.
+ *
+ * wrap: uv_queue_work
+ */
 #include "unit/server/generation_rig.h"
 
 #include "fault/fail_alloc.h"
@@ -13,7 +16,31 @@ enum { ALLOCATIONS_MAX = 5000 };
     "{\"model\":\"t\",\"prompt\":[\"a b\",\"c\"],\"n\":2,\"max_tokens\":6,\"stop\":[\"zz\"],"      \
     "\"logprobs\":2,\"stream\":true}"
 
+/* Work that libuv was given; it is done when the engine is stepped. */
+static struct {
+    uv_work_t *handle;
+    uv_work_cb run;
+    uv_after_work_cb done;
+} given;
+
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *handle, uv_work_cb run, uv_after_work_cb done);
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *handle, uv_work_cb run,
+                         uv_after_work_cb done) {
+    (void)loop;
+    CHECK(!given.handle);
+    given.handle = handle;
+    given.run = run;
+    given.done = done;
+    return 0;
+}
+
 static void run_engine(struct rig *g) {
+    if (given.handle) {
+        uv_work_t *handle = given.handle;
+        given.handle = NULL;
+        given.run(handle);
+        given.done(handle, 0);
+    }
     for (int i = 0; i < 100; i++) {
         bool did_work = false;
         engine_step(g->service.engine, &did_work);

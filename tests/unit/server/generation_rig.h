@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/accounts.h"
 #include "server/registry.h"
 #include "server/generation.h"
 #include "server/sink.h"
@@ -29,6 +30,8 @@ struct rig {
     uv_async_t output;
     struct service service;
     struct served_model model;
+    struct accounts *accounts;
+    struct work_queue *work;
     struct generations *generations;
     uint32_t ended, ids;
 };
@@ -66,7 +69,13 @@ static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o
     CHECK(uv_loop_init(&g->loop) == 0);
     CHECK(uv_async_init(&g->loop, &g->output, generations_on_output) == 0);
     g->output.data = &g->model;
+    struct work_queue_options work = {
+        .loop = &g->loop, .items_max = 4096, .bytes_max = 1 << 28, .is_single = true};
+    assert_int_equal(accounts_create(&g->accounts), ST_OK);
+    assert_int_equal(work_queue_create(&work, &g->work), ST_OK);
     struct generations_options generations = {.loop = &g->loop,
+                                              .accounts = g->accounts,
+                                              .work = g->work,
                                               .keep_ms = o->keep_ms ? o->keep_ms : 60000,
                                               .keep_bytes = o->keep_bytes ? o->keep_bytes : 1 << 24,
                                               .on_ended = rig_ended,
@@ -95,6 +104,12 @@ static inline bool rig_is_quiet(struct rig *g) {
     return generations_stats(g->generations).live == 0;
 }
 
+/* The pool has prepared every prompt, and the engine has it. */
+static inline bool rig_is_prepared(struct rig *g) {
+    struct work_queue_stats stats = work_queue_stats(g->work);
+    return stats.waiting + stats.running == 0;
+}
+
 static inline void rig_pass(struct rig *g, int64_t us) {
     int64_t until_us = clock_now(&clock_real) + us;
     do uv_run(&g->loop, UV_RUN_NOWAIT);
@@ -113,6 +128,8 @@ static inline void rig_close(struct rig *g) {
     uv_close((uv_handle_t *)&g->output, NULL);
     uv_run(&g->loop, UV_RUN_DEFAULT);
     generations_destroy(g->generations);
+    work_queue_destroy(g->work);
+    accounts_destroy(g->accounts);
     service_close(&g->service);
     assert_int_equal(uv_loop_close(&g->loop), 0);
 }

@@ -40,15 +40,17 @@ static void test_all_sinks_number_the_same_events_without_gaps(void **state) {
     rig_close(&g);
 }
 
-/* The client leaves right after generation_start: its prompt is in the pool, or with the engine. */
-static void leave_at_once(uint64_t body_bytes) {
+/* The client leaves while its prompt is in the pool, or once the engine has it. */
+static void leave_early(bool is_prepared) {
     struct rig g;
     struct received h;
     rig_open(&g, &(struct rig_options){.step_us = 1000});
     received_init(&h);
-    struct generation *r = generation_make(&g, SMALL, body_bytes);
+    struct generation *r = generation_make(&g, SMALL, 0);
     struct sink *s = sink_make(r, &h, 0);
     generation_start(r, s);
+    if (is_prepared) assert_true(rig_until(&g, rig_is_prepared));
+    assert_int_equal(r->stage, is_prepared ? GENERATION_RUNNING : GENERATION_PREPARING);
     generations_verify(g.generations);
     generation_detach_sink(r, s);
     assert_int_equal(h.destroyed, 1);
@@ -61,12 +63,12 @@ static void leave_at_once(uint64_t body_bytes) {
 
 static void test_a_client_may_disconnect_while_its_prompt_is_prepared(void **state) {
     (void)state;
-    leave_at_once(1 << 20);
+    leave_early(false);
 }
 
 static void test_a_client_may_disconnect_while_it_is_queued(void **state) {
     (void)state;
-    leave_at_once(0);
+    leave_early(true);
 }
 
 static struct received running;
@@ -153,6 +155,7 @@ static void test_a_prompt_that_is_too_long_is_refused_with_both_numbers(void **s
     buf_put_text(&json, "]}");
     struct generation *r = generation_make(&g, buf_text(&json), 0);
     generation_start(r, sink_make(r, &h, 0));
+    assert_true(rig_until(&g, rig_is_prepared));
     assert_int_equal(h.refused, 1);
     assert_int_equal(h.begun, 0);
     assert_int_equal(h.error.status, 400);
@@ -245,6 +248,7 @@ static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) 
         struct generation *r = generation_make(&g, SMALL, 0);
         generation_start(r, sink_make(r, &h[i], 0));
     }
+    assert_true(rig_until(&g, rig_is_prepared));
     generations_verify(g.generations);
     for (uint32_t i = 0; i < 8; i++) {
         if (!h[i].refused) continue;

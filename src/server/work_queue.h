@@ -1,0 +1,92 @@
+/* server/work_queue.h - work for libuv's pool of threads, shared fairly among tenants.
+ *
+ * Parsing long JSON, rendering templates, tokenising and writing long answers take time in
+ * proportion to what a client sends or asks for, so they run in the pool. A plain queue would let
+ * one tenant's long texts delay the short texts of all others. So each tenant has a *lane* with two
+ * queues, for short work and for long work, and a thread of the pool gets
+ *
+ *     1. short and long work in turns, if both wait; long work runs on `long_threads` at a time, so
+ *        that at least one thread is free for short work at any time;
+ *     2. of the lanes that have such work, each in turn; with several tenants a lane never has all
+ *        threads.
+ *
+ *     push -> waiting -> running, in the pool -> done
+ *                +--cancel--> removed, without `done`
+ *
+ * The number of items and their bytes are limited for each tenant (base/share.h) and in total.
+ *
+ * Lifetime: create, push, destroy when it is idle. An item belongs to its owner, who keeps it until
+ * `done` or until work_queue_cancel was true; a lane must be empty when it is freed.
+ * Thread: the I/O thread; `run` in the pool.
+ */
+#ifndef SERVER_WORK_QUEUE_H
+#define SERVER_WORK_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/share.h"
+#include "base/status.h"
+
+struct uv_loop_s;
+struct work_queue; /* opaque */
+
+enum work_length { WORK_SHORT, WORK_LONG, WORK_LENGTHS };
+enum work_state { WORK_IDLE, WORK_WAITING, WORK_RUNNING };
+
+/* One tenant's work. Zeroed, it is empty. */
+struct work_lane {
+    struct list waiting[WORK_LENGTHS];
+    struct list_link in_queue[WORK_LENGTHS]; /* among the lanes that have such work */
+    uint32_t running;
+    struct share items, bytes; /* waiting and running */
+};
+
+/* The first member of the owner's struct. The owner sets the fields of the first group. */
+struct work_item {
+    void (*run)(struct work_item *w);
+    void (*done)(struct work_item *w);
+    uint64_t bytes;     /* that it holds, or that it reads if it holds none */
+    bool is_continuing; /* of a request that the pool has worked for: it is never refused */
+
+    /* Private. */
+    struct work_queue *queue;
+    struct work_lane *lane;
+    enum work_length length;
+    enum work_state state;
+    struct list_link in_lane;
+};
+
+struct work_queue_options {
+    struct uv_loop_s *loop;
+    uint32_t threads;         /* of the pool; 0: libuv's default */
+    uint32_t long_threads;    /* for long work; 0: half of the processors; fewer than `threads` */
+    uint64_t long_from_bytes; /* work of at least these bytes is long; 0: 64 KiB */
+    uint64_t items_max, bytes_max;
+    uint64_t bytes_least; /* that a tenant may hold, however many others hold some */
+    bool is_single;       /* there is one tenant only */
+};
+enum status work_queue_create(const struct work_queue_options *options, struct work_queue **out);
+void work_queue_destroy(struct work_queue *q); /* NULL is fine */
+/* New limits, for what is pushed from now on. */
+void work_queue_set(struct work_queue *q, uint64_t bytes_max, uint64_t bytes_least, bool is_single);
+
+/* Run `w->run` in the pool, then `w->done` here, never from within this call. ST_FULL: its tenant's
+ * share is used up. ST_UNAVAILABLE: the whole queue is full. In both cases nothing was queued. */
+enum status work_queue_push(struct work_queue *q, struct work_lane *lane, struct work_item *w);
+/* True: `w` was waiting, or is not in a queue; it is removed and `done` will not be called. False:
+ * it is running, and `done` follows. */
+bool work_queue_cancel(struct work_item *w);
+
+struct work_queue_stats {
+    uint32_t waiting, running;
+    uint64_t bytes, bytes_max;
+    uint64_t refused; /* since the start */
+};
+struct work_queue_stats work_queue_stats(const struct work_queue *q);
+/* CHECK every invariant, with all lanes that were ever used; slow. */
+void work_queue_verify(const struct work_queue *q, const struct work_lane *const *lanes,
+                       uint32_t count);
+
+#endif

@@ -1,0 +1,253 @@
+/* Goal:   work for libuv's pool is shared fairly: short work never waits behind long work, tenants
+ *         take turns, limits hold for each tenant and in total, and sums stay right.
+ * Method: uv_queue_work is replaced, so that the test decides when a thread has finished; the rules
+ *         in small cases, then seeded random steps with `verify` after each.
+ *
+ * wrap: uv_queue_work
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include <uv.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "server/work_queue.h"
+
+enum { THREADS = 4, LONG_BYTES = 100, ITEMS = 400, LANES = 5 };
+
+/* ---- the pool: items that libuv was given, in order ---- */
+
+static struct {
+    uv_work_t *handle;
+    uv_after_work_cb done;
+} given[ITEMS];
+static uint32_t given_count;
+
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *handle, uv_work_cb run, uv_after_work_cb done);
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *handle, uv_work_cb run,
+                         uv_after_work_cb done) {
+    (void)loop;
+    assert_true(given_count < THREADS);
+    given[given_count].handle = handle;
+    given[given_count].done = done;
+    given_count++;
+    run(handle);
+    return 0;
+}
+
+/* Thread i has finished. */
+static void finish(uint32_t i) {
+    uv_work_t *handle = given[i].handle;
+    uv_after_work_cb done = given[i].done;
+    assert_true(i < given_count);
+    given_count--;
+    memmove(&given[i], &given[i + 1], (given_count - i) * sizeof(given[0]));
+    done(handle, 0);
+}
+
+/* ---- items ---- */
+
+struct item {
+    struct work_item base;
+    char name;
+    bool has_run, is_done;
+};
+
+static char started[ITEMS + 1]; /* the names of items, in the order in which they ran */
+
+static void run(struct work_item *w) {
+    struct item *item = (struct item *)w;
+    size_t len = strlen(started);
+    item->has_run = true;
+    if (len < ITEMS) started[len] = item->name;
+}
+
+static void done(struct work_item *w) { ((struct item *)w)->is_done = true; }
+
+static struct item make(char name, uint64_t bytes) {
+    return (struct item){.base = {.run = run, .done = done, .bytes = bytes}, .name = name};
+}
+
+static struct work_queue *open_queue(struct work_queue_options options) {
+    struct work_queue *q;
+    given_count = 0;
+    memset(started, 0, sizeof(started));
+    options.threads = THREADS;
+    options.long_from_bytes = LONG_BYTES;
+    if (!options.items_max) options.items_max = ITEMS;
+    if (!options.bytes_max) options.bytes_max = 1 << 20;
+    if (!options.long_threads) options.long_threads = 2;
+    assert_int_equal(work_queue_create(&options, &q), ST_OK);
+    return q;
+}
+
+static void finish_all(struct work_queue *q) {
+    while (given_count > 0) finish(0);
+    assert_int_equal(work_queue_stats(q).waiting, 0);
+    assert_int_equal(work_queue_stats(q).bytes, 0);
+    work_queue_destroy(q);
+}
+
+/* ---- cases ---- */
+
+static void test_short_work_does_not_wait_behind_long_work(void **state) {
+    struct work_queue *q = open_queue((struct work_queue_options){.is_single = true});
+    struct work_lane lane = {0};
+    struct item longs[12], chat = make('c', 10);
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        longs[i] = make('L', 1000);
+        assert_int_equal(work_queue_push(q, &lane, &longs[i].base), ST_OK);
+    }
+    assert_string_equal(started, "LL"); /* the others wait, although threads are free */
+    assert_int_equal(work_queue_push(q, &lane, &chat.base), ST_OK);
+    assert_string_equal(started, "LLc");
+    finish_all(q);
+    assert_int_equal(strlen(started), 13);
+}
+
+static void test_long_work_is_not_starved_by_short_work(void **state) {
+    struct work_queue *q = open_queue((struct work_queue_options){.is_single = true});
+    struct work_lane lane = {0};
+    struct item shorts[20], text = make('L', 1000);
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        shorts[i] = make('s', 10);
+        assert_int_equal(work_queue_push(q, &lane, &shorts[i].base), ST_OK);
+    }
+    assert_int_equal(work_queue_push(q, &lane, &text.base), ST_OK);
+    assert_string_equal(started, "ssss");
+    finish(0);
+    assert_string_equal(started, "ssssL");
+    finish_all(q);
+}
+
+static void test_tenants_take_turns_and_none_has_all_threads(void **state) {
+    struct work_queue *q = open_queue((struct work_queue_options){0});
+    struct work_lane one = {0}, two = {0}, three = {0};
+    struct item many[10], b[2], c[2];
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        many[i] = make('a', 1);
+        assert_int_equal(work_queue_push(q, &one, &many[i].base), ST_OK);
+    }
+    assert_string_equal(started, "aaa"); /* one thread is left for others */
+    for (int i = 0; i < 2; i++) {
+        b[i] = make('b', 1);
+        c[i] = make('c', 1);
+        assert_int_equal(work_queue_push(q, &two, &b[i].base), ST_OK);
+        assert_int_equal(work_queue_push(q, &three, &c[i].base), ST_OK);
+    }
+    assert_string_equal(started, "aaab");
+    finish(0);
+    finish(0);
+    finish(0);
+    assert_string_equal(started, "aaabacb");
+    finish_all(q);
+    assert_int_equal(strlen(started), 14);
+}
+
+static void test_limits_hold_for_a_tenant_and_in_total(void **state) {
+    struct work_queue *q =
+        open_queue((struct work_queue_options){.items_max = 8, .bytes_max = 1200});
+    struct work_lane one = {0}, two = {0}, three = {0};
+    struct item a[8], b[8], large = make('x', 601), rest = make('r', 1), other = make('o', 1);
+    (void)state;
+    assert_int_equal(work_queue_push(q, &one, &large.base), ST_FULL); /* half of the bytes */
+    for (int i = 0; i < 4; i++) {
+        a[i] = make('a', 1);
+        assert_int_equal(work_queue_push(q, &one, &a[i].base), ST_OK);
+    }
+    assert_int_equal(work_queue_push(q, &one, &rest.base), ST_FULL); /* half of the items */
+    b[0] = make('b', 300);
+    assert_int_equal(work_queue_push(q, &two, &b[0].base), ST_OK);
+    b[1] = make('b', 1);
+    assert_int_equal(work_queue_push(q, &two, &b[1].base), ST_OK);
+    b[2] = make('b', 1);
+    assert_int_equal(work_queue_push(q, &two, &b[2].base), ST_FULL); /* a third of 8 items */
+    assert_int_equal(work_queue_push(q, &three, &other.base), ST_OK);
+    rest.base.is_continuing = true; /* a request that the pool has worked for is never refused */
+    assert_int_equal(work_queue_push(q, &one, &rest.base), ST_OK);
+    b[3] = make('d', 1);
+    struct work_lane four = {0};
+    assert_int_equal(work_queue_push(q, &four, &b[3].base), ST_UNAVAILABLE);
+    assert_int_equal(work_queue_stats(q).refused, 4);
+    assert_false(large.has_run);
+    finish_all(q);
+}
+
+static void test_cancelled_work_does_not_run(void **state) {
+    struct work_queue *q = open_queue((struct work_queue_options){.is_single = true});
+    struct work_lane lane = {0};
+    struct item items[6];
+    const struct work_lane *const lanes[] = {&lane};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        items[i] = make((char)('0' + i), 1);
+        assert_int_equal(work_queue_push(q, &lane, &items[i].base), ST_OK);
+    }
+    assert_false(work_queue_cancel(&items[0].base)); /* it is running */
+    assert_true(work_queue_cancel(&items[4].base));
+    work_queue_verify(q, lanes, 1);
+    finish(0);
+    assert_true(items[0].is_done);
+    assert_true(work_queue_cancel(&items[0].base)); /* it is over */
+    assert_string_equal(started, "01235");
+    finish_all(q);
+    assert_false(items[4].has_run);
+    assert_false(items[4].is_done);
+}
+
+static void test_random_steps_keep_every_sum(void **state) {
+    struct work_queue *q = open_queue(
+        (struct work_queue_options){.items_max = 60, .bytes_max = 5000, .bytes_least = 300});
+    static struct work_lane lanes[LANES];
+    static struct item items[ITEMS];
+    const struct work_lane *list[LANES];
+    struct rng rng = {.seed = 7};
+    uint32_t refused = 0, cancelled = 0, finished = 0;
+    (void)state;
+    for (int i = 0; i < LANES; i++) list[i] = &lanes[i];
+    for (uint32_t step = 0; step < 20000; step++) {
+        struct item *item = &items[rng_below(&rng, ITEMS)];
+        uint32_t what = (uint32_t)rng_below(&rng, 10);
+        if (what < 7 && item->base.state == WORK_IDLE) {
+            *item = make('i', rng_below(&rng, 2 * LONG_BYTES));
+            enum status st = work_queue_push(q, &lanes[rng_below(&rng, LANES)], &item->base);
+            refused += st != ST_OK;
+        } else if (what == 7) {
+            cancelled += item->base.state == WORK_WAITING;
+            assert_int_equal(work_queue_cancel(&item->base), item->base.state != WORK_RUNNING);
+        } else if (given_count > 0) {
+            finish((uint32_t)rng_below(&rng, given_count));
+            finished++;
+        }
+        work_queue_verify(q, list, LANES);
+        struct work_queue_stats stats = work_queue_stats(q);
+        assert_true(stats.bytes <= stats.bytes_max);
+        /* A thread is free only if what waits may not have it. */
+        if (stats.running == THREADS) continue;
+        for (int i = 0; i < LANES; i++) {
+            bool at_limit = lanes[i].running + 1 >= THREADS;
+            assert_true(at_limit || lanes[i].waiting[WORK_SHORT].count == 0);
+        }
+    }
+    assert_true(refused > 100 && cancelled > 100 && finished > 1000);
+    finish_all(q);
+}
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(test_short_work_does_not_wait_behind_long_work),
+        cmocka_unit_test(test_long_work_is_not_starved_by_short_work),
+        cmocka_unit_test(test_tenants_take_turns_and_none_has_all_threads),
+        cmocka_unit_test(test_limits_hold_for_a_tenant_and_in_total),
+        cmocka_unit_test(test_cancelled_work_does_not_run),
+        cmocka_unit_test(test_random_steps_keep_every_sum),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}
