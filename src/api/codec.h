@@ -38,6 +38,9 @@ struct codec {
     enum stream_framing framing;
     bool streams_by_default; /* Ollama */
 
+    /* Fields of the body that the answer repeats, "a" or "a.b", NULL-terminated; NULL: none. */
+    const char *const *repeated;
+
     /* Read the body, which the request owns from then on. ST_BAD: `e` says which field and why;
      * ST_NOMEM leaves `e` unchanged. */
     enum status (*read_body)(struct json *body, struct api_request *r, struct api_error *e);

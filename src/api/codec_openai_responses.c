@@ -394,9 +394,25 @@ static void end(struct encoder *e) {
     put_response_event(e, type, status);
 }
 
+/* Those that put_settings reads. */
+static const char *const repeated[] = {"instructions",
+                                       "max_output_tokens",
+                                       "max_tool_calls",
+                                       "parallel_tool_calls",
+                                       "reasoning.effort",
+                                       "temperature",
+                                       "tool_choice",
+                                       "tools",
+                                       "top_logprobs",
+                                       "top_p",
+                                       "user",
+                                       "metadata",
+                                       NULL};
+
 const struct codec codec_openai_responses = {.name = "openai.responses",
                                              .id_prefix = "resp_",
                                              .framing = FRAMING_SSE,
+                                             .repeated = repeated,
                                              .read_body = responses_read_body,
                                              .begin = begin,
                                              .event = event,

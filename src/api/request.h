@@ -49,7 +49,7 @@ enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
 
 struct api_request {
     const struct codec *codec;
-    struct json *doc; /* the body; strings point into it */
+    struct json *doc; /* the body; strings point into it until api_request_drop_body */
     struct str model; /* empty: not given */
 
     /* Either a conversation in the form that chat templates read (api/messages.h) ... */
@@ -94,13 +94,23 @@ struct api_request {
     /* How it is scheduled. */
     struct urgency urgency; /* expires_us relative to now */
     struct str cache_salt, user;
+
+    /* Since api_request_drop_body; owned. */
+    char *texts, *prompt_texts;        /* what its strings point into */
+    uint64_t held_bytes, prompt_bytes; /* memory, about; prompt_bytes until the prompt is made */
 };
 
 /* Set OpenAI's defaults: temperature 1, one choice, no limit of tokens. */
 void api_request_init(struct api_request *r, const struct codec *codec);
 void api_request_deinit(struct api_request *r);
-/* Free what only the chat template reads; parsed JSON takes many times the bytes of its text. */
+/* The body was read: free it, with all that the request does not need, and copy what it does. So a
+ * request holds what was read, whatever else the client has sent. ST_NOMEM. */
+enum status api_request_drop_body(struct api_request *r);
+/* The prompt was made: free what only that needed; parsed JSON takes many times the bytes of its
+ * text. */
 void api_request_drop_messages(struct api_request *r);
+/* Memory that it holds, about; 0 before api_request_drop_body. */
+uint64_t api_request_bytes(const struct api_request *r);
 
 /* Set a variable of the chat template; a later value of the same name replaces it. `value` is owned
  * by the request from then on. NULL: ST_NOMEM. */

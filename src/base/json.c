@@ -245,6 +245,23 @@ size_t json_weight(const struct json *v) {
     return bytes;
 }
 
+/* Measured with glibc: what jansson allocates for a value, a key, and an empty map or list. */
+enum { VALUE_BYTES = 48, KEY_BYTES = 80, MAP_BYTES = 272, LIST_BYTES = 112 };
+
+size_t json_memory(const struct json *v) {
+    size_t bytes = VALUE_BYTES + json_str(v).len;
+    if (!v) return 0;
+    if (json_kind(v) == JS_LIST) {
+        bytes += LIST_BYTES;
+        for (size_t i = 0; i < json_count(v); i++)
+            bytes += 2 * sizeof(void *) + json_memory(json_at(v, i));
+    }
+    if (json_kind(v) == JS_MAP) bytes += MAP_BYTES;
+    for (struct json_iter it = json_iter_first(v); json_iter_ok(&it); json_iter_next(&it))
+        bytes += KEY_BYTES + it.key.len + json_memory(it.value);
+    return bytes;
+}
+
 /* --- building --------------------------------------------------------------------------- */
 
 struct json *json_map_create(void) {

@@ -71,6 +71,9 @@ void json_iter_next(struct json_iter *it);
 /* Bytes of all texts and keys, and one for each value: about the length of what json_put writes. */
 size_t json_weight(const struct json *v);
 
+/* Memory that the tree takes, about. A value that several trees hold is counted in each. */
+size_t json_memory(const struct json *v);
+
 /* Values for a new tree; NULL when out of memory. Bad UTF-8 in a text becomes U+FFFD. */
 struct json *json_map_create(void);
 struct json *json_list_create(void);

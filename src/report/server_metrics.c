@@ -169,6 +169,10 @@ enum {
     S_ANSWERS,
     S_KEPT_ANSWERS,
     S_KEPT_BYTES,
+    S_ANSWERS_BYTES,
+    S_WORK_ITEMS,
+    S_WORK_BYTES,
+    S_MEMORY_MAX,
     S_RESIDENT,
     S_FDS,
     S_FDS_MAX,
@@ -181,6 +185,12 @@ static const struct row server_gauges[SERVER_GAUGES] = {
     [S_ANSWERS] = {"jitney:answers_under_way", "Answers under way."},
     [S_KEPT_ANSWERS] = {"jitney:kept_answers", "Finished answers that can be fetched again."},
     [S_KEPT_BYTES] = {"jitney:kept_answers_bytes", "Memory of the kept answers."},
+    [S_ANSWERS_BYTES] = {"jitney:answers_bytes", "Memory of answers under way and kept."},
+    [S_WORK_ITEMS] = {"jitney:work_items",
+                      "Requests whose text is being prepared, or waits for that."},
+    [S_WORK_BYTES] = {"jitney:work_bytes", "Memory of those requests."},
+    [S_MEMORY_MAX] = {"jitney:memory_max_bytes",
+                      "Memory that requests and responses may take (--memory-max)."},
     [S_RESIDENT] = {"process_resident_memory_bytes", "Resident memory size in bytes."},
     [S_FDS] = {"process_open_fds", "Number of open file descriptors."},
     [S_FDS_MAX] = {"process_max_fds", "Maximum number of open file descriptors."},
@@ -196,6 +206,8 @@ enum {
     S_WRITES,
     S_LOG_LOST,
     S_SPANS_LOST,
+    S_ANSWERS_REFUSED,
+    S_WORK_REFUSED,
     S_CPU,
     SERVER_COUNTERS
 };
@@ -210,6 +222,10 @@ static const struct row server_counters[SERVER_COUNTERS] = {
                     "Log lines dropped because the reader was slow."},
     [S_SPANS_LOST] = {"jitney:trace_spans_lost_total",
                       "Spans that were not delivered to the collector."},
+    [S_ANSWERS_REFUSED] = {"jitney:answers_refused_total",
+                           "Requests refused because answers had no memory left."},
+    [S_WORK_REFUSED] = {"jitney:work_refused_total",
+                        "Requests refused because too many were being prepared."},
     [S_CPU] = {"process_cpu_seconds_total", "User and system CPU time in seconds."},
 };
 
@@ -568,6 +584,15 @@ static void pull_process(struct server_metrics *m) {
                                         seconds(use.ru_utime.tv_usec + use.ru_stime.tv_usec));
 }
 
+static void pull_memory(struct server_metrics *m, const struct metrics_pull *pull) {
+    gauge_set(m->gauges[S_ANSWERS_BYTES], (double)pull->answers_bytes);
+    gauge_set(m->gauges[S_WORK_ITEMS], (double)pull->work_items);
+    gauge_set(m->gauges[S_WORK_BYTES], (double)pull->work_bytes);
+    gauge_set(m->gauges[S_MEMORY_MAX], (double)pull->memory_max);
+    counter_set(m->counters[S_ANSWERS_REFUSED], (double)pull->answers_refused);
+    counter_set(m->counters[S_WORK_REFUSED], (double)pull->work_refused);
+}
+
 void server_metrics_print(struct server_metrics *m, const struct metrics_pull *pull,
                           struct buf *out) {
     for (uint32_t i = 0; i < m->model_count; i++)
@@ -576,6 +601,7 @@ void server_metrics_print(struct server_metrics *m, const struct metrics_pull *p
     gauge_set(m->gauges[S_ANSWERS], (double)pull->answers);
     gauge_set(m->gauges[S_KEPT_ANSWERS], (double)pull->kept_answers);
     gauge_set(m->gauges[S_KEPT_BYTES], (double)pull->kept_bytes);
+    pull_memory(m, pull);
     counter_set(m->counters[S_LOG_LOST], (double)pull->lost_log_lines);
     counter_set(m->counters[S_SPANS_LOST], (double)pull->lost_spans);
     pull_process(m);

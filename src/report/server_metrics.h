@@ -68,6 +68,10 @@ struct metrics_pull {
     const struct http_stats *http;                              /* may be NULL */
     uint64_t kept_answers, kept_bytes;
     uint64_t answers; /* under way */
+    uint64_t answers_bytes,
+        answers_refused; /* memory of answers; requests refused for want of it */
+    uint64_t work_items, work_bytes, work_refused; /* for libuv's pool */
+    uint64_t memory_max;                           /* --memory-max */
     uint64_t lost_log_lines, lost_spans;
 };
 /* About 20 KiB for each model. */

@@ -18,7 +18,9 @@ struct accounts; /* opaque */
 struct key;
 
 struct account {
-    struct work_lane lane; /* its work in libuv's pool */
+    struct work_lane lane;        /* its work in libuv's pool */
+    struct share answers, kept;   /* memory of its generations; of those that are kept */
+    struct list kept_generations; /* the oldest first */
 };
 
 enum status accounts_create(struct accounts **out);

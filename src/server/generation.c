@@ -15,6 +15,7 @@
 #include "server/smoother.h"
 
 static const uint64_t LOG_BYTES_DEFAULT = 64u << 20;
+static const uint64_t ANSWERS_BYTES_DEFAULT = 1u << 30;
 
 const char *generation_stage_name(enum generation_stage s) {
     static const char *const names[] = {"queued", "queued", "in_progress", "completed"};
@@ -26,6 +27,10 @@ enum status generations_create(const struct generations_options *options, struct
     struct generations *all = mem_zalloc(sizeof(*all));
     if (!all) return err_set(err, ST_NOMEM, "out of memory for requests");
     all->options = *options;
+    all->keep.max = options->keep_bytes;
+    generations_set_memory(all,
+                           options->answers_bytes ? options->answers_bytes : ANSWERS_BYTES_DEFAULT,
+                           options->is_single);
     if (!all->options.log_bytes) all->options.log_bytes = LOG_BYTES_DEFAULT;
     CHECK(uv_timer_init(options->loop, &all->keep_timer) == 0);
     CHECK(uv_timer_init(options->loop, &all->smooth_timer) == 0);
@@ -49,8 +54,12 @@ void generations_destroy(struct generations *all) {
 }
 
 struct generations_stats generations_stats(const struct generations *all) {
-    return (struct generations_stats){
-        .live = all->live, .kept = all->kept.count, .kept_bytes = all->kept_bytes};
+    return (struct generations_stats){.live = all->live,
+                                      .kept = all->kept.count,
+                                      .kept_bytes = all->keep.used,
+                                      .bytes = all->answers.used,
+                                      .bytes_max = all->answers.max,
+                                      .refused = all->refused};
 }
 
 /* ---- create and destroy ---- */
@@ -103,6 +112,7 @@ static enum status make_choices(struct generation *gen) {
 }
 
 static void free_parts(struct generation *gen) {
+    generation_discharge(gen);
     generation_release_parts(gen);
     for (uint32_t i = 0; i < gen->answer.choice_count; i++)
         event_writer_destroy(gen->choices[i].writer);
@@ -126,12 +136,14 @@ enum status generation_create(struct generations *all, const struct generation_s
                                .model = spec->model,
                                .key = spec->key,
                                .route = spec->route,
-                               .request = *spec->request,
-                               .body_bytes = spec->body_bytes};
+                               .request = *spec->request};
     api_request_init(spec->request, gen->request.codec);
-    if (fill_generation(gen, spec) != ST_OK || make_choices(gen) != ST_OK) {
+    enum status st = fill_generation(gen, spec);
+    if (st == ST_OK) st = generation_charge(gen, 0);
+    if (st == ST_OK) st = make_choices(gen);
+    if (st != ST_OK) {
         free_parts(gen);
-        return ST_NOMEM;
+        return st;
     }
     list_push_first(&all->items, &gen->in_all);
     generation_index_add(gen);
@@ -162,11 +174,7 @@ static void end_generation(struct generation *gen) {
     if (all->options.on_ended) all->options.on_ended(all->options.ctx, gen);
     all->live--;
     bool may_stay = all->options.keep_ms > 0 && !all->is_closed && !gen->is_abandoned;
-    /* One that is larger than the limit of all together must not remove the others. */
-    if (gen->is_findable && may_stay && generation_kept_bytes(gen) <= all->options.keep_bytes)
-        generation_keep(gen);
-    else
-        gen->is_findable = false;
+    if (!gen->is_findable || !may_stay || !generation_keep(gen)) gen->is_findable = false;
 }
 
 static void cancel_abandoned(struct generation *gen) {
@@ -231,6 +239,7 @@ static void verify_generation(const struct generation *gen) {
     CHECK(!gen->is_kept || gen->has_ended);
     CHECK(!gen->has_ended || gen->sinks.first || gen->is_kept);
     CHECK(gen->is_kept == list_has(&gen->all->kept, &gen->in_kept));
+    CHECK(gen->is_kept == list_has(&gen->account->kept_generations, &gen->in_own_kept));
     list_verify(&gen->sinks);
     for (struct list_link *l = gen->sinks.first; l; l = l->next)
         CHECK(LIST_ITEM(l, struct sink, in_generation)->generation == gen);
@@ -239,7 +248,7 @@ static void verify_generation(const struct generation *gen) {
 
 void generations_verify(const struct generations *all) {
     uint32_t live = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, charged = 0;
     list_verify(&all->items);
     list_verify(&all->kept);
     list_verify(&all->smoothing);
@@ -248,7 +257,9 @@ void generations_verify(const struct generations *all) {
         verify_generation(gen);
         live += gen->has_started && !gen->has_ended;
         bytes += gen->is_kept ? gen->kept_bytes : 0;
+        charged += gen->charged_bytes;
     }
     CHECK(live == all->live);
-    CHECK(bytes == all->kept_bytes);
+    CHECK(bytes == all->keep.used);
+    CHECK(charged == all->answers.used);
 }

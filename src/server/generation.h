@@ -7,8 +7,12 @@
  * libuv's pool nor the engine uses it, and it is not kept.
  *
  * A generation that loses its last sink is cancelled, unless it `survives`. One that has ended and
- * `is_findable` is kept for keep_ms; all kept ones together take at most keep_bytes, and the oldest
- * are removed first.
+ * `is_findable` is kept for keep_ms.
+ *
+ * Memory is counted for each tenant and in total (base/share.h): answers_bytes for all generations,
+ * of that keep_bytes for those that are kept. A tenant at its limit loses its own oldest kept
+ * answers, never those of others; if it has none, its new request is refused, or the generation
+ * whose log grows fails.
  *
  * Lifetime: generation_create, generation_start; it ends and is freed by itself.
  * Thread: the I/O thread; the prompt is rendered and tokenised in libuv's pool.
@@ -60,7 +64,6 @@ struct generation {
     bool survives;      /* without a client */
     bool is_findable;   /* its events are kept for a while after the end */
     int64_t timeout_us; /* 0: no limit */
-    uint64_t body_bytes;
     struct trace_id trace;
     struct encoder *poll; /* of the last poll (server/sink_poll.c); owned */
 
@@ -76,19 +79,24 @@ struct generation {
     struct list sinks;
     struct generation_work *work; /* in the pool; NULL: no work */
     bool has_started, has_ended, is_busy, is_kept;
-    bool is_abandoned;  /* its last client has gone away */
-    int64_t started_us; /* its first choice entered the batch; set when that has ended */
-    uint64_t kept_bytes;
+    bool is_abandoned;       /* its last client has gone away */
+    int64_t started_us;      /* its first choice entered the batch; set when that has ended */
+    uint64_t engine_bytes;   /* memory of the engine's requests */
+    uint64_t log_charged_at; /* bytes of the log from which on it is charged again */
+    uint64_t charged_bytes;  /* to its tenant: what it holds, about */
+    uint64_t kept_bytes;     /* of charged_bytes, if it is kept */
     int64_t kept_until_us;
-    struct list_link in_all, in_kept, in_smoothing, in_dirty;
+    struct list_link in_all, in_kept, in_own_kept, in_smoothing, in_dirty;
     struct generation *by_id, *by_request, *by_request_prev; /* in the tables */
 };
 
 struct generations_options {
     struct uv_loop_s *loop;
     int64_t keep_ms;
-    uint64_t keep_bytes;
-    uint64_t log_bytes; /* of one answer's events; 0: 64 MiB */
+    uint64_t keep_bytes;    /* of answers_bytes */
+    uint64_t answers_bytes; /* of all generations; 0: 1 GiB */
+    bool is_single;         /* there is one tenant only */
+    uint64_t log_bytes;     /* of one answer's events; 0: 64 MiB */
     struct accounts *accounts;
     struct work_queue *work;        /* prompts are rendered and tokenised in libuv's pool */
     struct server_metrics *metrics; /* counts tokens; may be NULL */
@@ -103,10 +111,13 @@ enum status generations_create(const struct generations_options *options, struct
 void generations_close(struct generations *all);
 void generations_destroy(struct generations *all); /* after the loop has run dry; NULL is fine */
 void generations_set_keep(struct generations *all, int64_t keep_ms, uint64_t keep_bytes);
+void generations_set_memory(struct generations *all, uint64_t answers_bytes, bool is_single);
 
 struct generations_stats {
     uint32_t live, kept;
     uint64_t kept_bytes;
+    uint64_t bytes, bytes_max; /* of all generations */
+    uint64_t refused;          /* since the start, for want of memory */
 };
 struct generations_stats generations_stats(const struct generations *all);
 void generations_verify(const struct generations *all); /* CHECK every invariant; slow */
@@ -120,10 +131,13 @@ struct generation_spec {
     struct str request_id; /* x-request-id */
     struct api_request *request;
     int64_t arrived_us;
-    uint64_t body_bytes;
 };
+/* ST_FULL: its tenant has used up its share of the memory for answers. ST_UNAVAILABLE: all tenants
+ * together have used it up. ST_NOMEM. */
 enum status generation_create(struct generations *all, const struct generation_spec *spec,
                               struct generation **out);
+/* The error for a client whose request was refused with such a status. */
+void generation_put_refusal(enum status st, struct api_error *e);
 
 /* Add a sink to a generation that was started, and call it. The generation may be freed. */
 void generation_join_sink(struct generation *gen, struct sink *s);

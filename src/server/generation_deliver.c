@@ -17,6 +17,7 @@
 enum {
     TAKE_MAX = 1024,     /* choices in one call, so that sockets are served in between */
     SMOOTH_TICK_MS = 10, /* how often smoothed text is released */
+    LOG_STEP_BYTES = 16 << 10,
 };
 
 void generation_remove_sink(struct generation *gen, struct sink *s) {
@@ -86,6 +87,18 @@ static void fail_log(struct generation *gen, enum status st) {
     api_refuse(&e, 500, NULL, NULL,
                st == ST_FULL ? "the answer is longer than the server's limit"
                              : "the server has no memory for the rest of the answer");
+    generation_fail(gen, &e);
+}
+
+/* The log grows by a few bytes with each token; it is charged in larger steps. */
+static void charge_log(struct generation *gen) {
+    uint64_t log = event_log_bytes(gen->answer.log);
+    if (log < gen->log_charged_at) return;
+    gen->log_charged_at = log + LOG_STEP_BYTES;
+    enum status st = generation_grow(gen, LOG_STEP_BYTES);
+    if (st == ST_OK) return;
+    struct api_error e = {0};
+    generation_put_refusal(st, &e);
     generation_fail(gen, &e);
 }
 
@@ -174,6 +187,7 @@ static bool take_choice(struct generation_part *part, struct choice *c, int64_t 
     uint32_t before = mine->taken;
     gen->is_busy = true;
     if (!mine->is_closed) push_tokens(gen, i, c, ready);
+    if (!mine->is_closed) charge_log(gen);
     count_tokens(gen, i, before, now_us);
     if (finish != FINISH_NONE) end_choice(gen, i, c, finish);
     gen->is_busy = false;

@@ -3,7 +3,7 @@
  *     generation.c          create, destroy, and the end
  *     generation_submit.c   from the request to the engine
  *     generation_deliver.c  from the engine's tokens to events, and from events to sinks
- *     generation_keep.c     finding a generation, and keeping those that have ended
+ *     generation_keep.c     finding a generation, keeping those that have ended, and their memory
  *     generation_report.c   metrics, usage, log and trace of one that has ended
  */
 #ifndef SERVER_GENERATION_INT_H
@@ -11,6 +11,7 @@
 
 #include <uv.h>
 
+#include "base/share.h"
 #include "server/generation.h"
 
 enum { GENERATION_BUCKETS = 8192 };
@@ -32,11 +33,12 @@ struct generation_choice {
 
 struct generations {
     struct generations_options options;
-    struct list items;     /* all generations */
-    struct list kept;      /* ended and findable, the oldest first */
-    struct list smoothing; /* with text on their smoother's stage */
-    uint32_t live;         /* started and not ended */
-    uint64_t kept_bytes;
+    struct list items;           /* all generations */
+    struct list kept;            /* ended and findable, the oldest first */
+    struct list smoothing;       /* with text on their smoother's stage */
+    uint32_t live;               /* started and not ended */
+    struct budget answers, keep; /* memory of all generations, and of those that are kept */
+    uint64_t refused;            /* for want of memory */
     uv_timer_t keep_timer, smooth_timer;
     bool is_closed;
     struct generation *by_id[GENERATION_BUCKETS], *by_request[GENERATION_BUCKETS];
@@ -62,8 +64,14 @@ void generations_on_smooth(uv_timer_t *timer);
 /* ---- generation_keep.c ---- */
 void generation_index_add(struct generation *gen); /* makes it findable by its ids */
 void generation_index_remove(struct generation *gen);
-uint64_t generation_kept_bytes(const struct generation *gen); /* bytes that keeping it takes */
-void generation_keep(struct generation *gen);
+/* Charge its tenant what the generation holds now and `more`. ST_FULL, ST_UNAVAILABLE: as in
+ * generation_create. */
+enum status generation_charge(struct generation *gen, uint64_t more);
+/* The same for the log of a generation under way, which may take more than its tenant's share while
+ * there is room. ST_UNAVAILABLE: there is none. */
+enum status generation_grow(struct generation *gen, uint64_t more);
+void generation_discharge(struct generation *gen); /* all of it; it is being freed */
+bool generation_keep(struct generation *gen);      /* false: there is no room for it */
 void generation_unkeep(struct generation *gen);
 void generations_drop_oldest(struct generations *all); /* there is one */
 void generations_on_keep(uv_timer_t *timer);

@@ -1,10 +1,14 @@
-/* server/generation_keep.c - finding a generation, and keeping those that have ended. */
+/* server/generation_keep.c - finding a generation, keeping those that have ended, and the memory
+ * that all of them take. */
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "server/accounts.h"
 #include "server/generation_int.h"
+
+enum { RETRY_MS = 1000 };
 
 static uint32_t bucket_of(struct str id) {
     return (uint32_t)(XXH3_64bits(id.ptr, id.len) % GENERATION_BUCKETS);
@@ -66,46 +70,107 @@ struct generation *generation_find(const struct generations *all, const struct k
 
 /* ---- kept ---- */
 
-/* Memory of a generation that is not counted: its parsed body, samplers, the allocator's overhead.
+/* Memory of a generation that is not counted: samplers, the allocator's overhead.
  * Measured: 15,000 small generations took 6.6 KiB each, of which 3.1 were counted. */
 static const uint64_t WEIGHT_REST_BYTES = 4096;
 
-uint64_t generation_kept_bytes(const struct generation *gen) {
-    uint64_t bytes = sizeof(*gen) + WEIGHT_REST_BYTES;
-    bytes += event_log_bytes(gen->answer.log) + 2 * gen->body_bytes;
-    for (uint32_t i = 0; i < gen->answer.choice_count; i++) {
-        const struct choice *c = gen->answer.choices[i].tokens;
-        if (!c) continue;
-        uint64_t answer = c->total_max - c->prompt_tokens;
-        bytes += sizeof(*c) + c->total_max * sizeof(c->tokens[0]);
-        if (c->logprobs) bytes += answer * sizeof(c->logprobs[0]);
-        if (c->tops) bytes += answer * sizeof(c->tops[0]);
-        if (c->index > 0) continue;
-        const struct request *q = c->request;
-        if (q->prompt_logprobs) bytes += c->prompt_tokens * sizeof(q->prompt_logprobs[0]);
-        if (q->prompt_tops) bytes += c->prompt_tokens * sizeof(q->prompt_tops[0]);
-    }
-    return bytes;
+static uint64_t bytes_of(const struct generation *gen) {
+    return sizeof(*gen) + WEIGHT_REST_BYTES + api_request_bytes(&gen->request) + gen->engine_bytes +
+           event_log_bytes(gen->answer.log);
 }
 
 void generation_unkeep(struct generation *gen) {
     struct generations *all = gen->all;
     CHECK(gen->is_kept);
     list_remove(&all->kept, &gen->in_kept);
+    list_remove(&gen->account->kept_generations, &gen->in_own_kept);
     gen->is_kept = false;
     gen->is_findable = false;
-    all->kept_bytes -= gen->kept_bytes;
+    share_give(&all->keep, &gen->account->kept, gen->kept_bytes);
 }
 
 static struct generation *oldest(const struct generations *all) {
     return LIST_ITEM(all->kept.first, struct generation, in_kept);
 }
 
-void generations_drop_oldest(struct generations *all) {
-    struct generation *gen = oldest(all);
+static void drop(struct generation *gen) {
     generation_unkeep(gen);
     generation_check_end(gen);
 }
+
+void generations_drop_oldest(struct generations *all) { drop(oldest(all)); }
+
+/* The oldest kept one of a tenant. False: it has none. */
+static bool drop_own_oldest(const struct account *account) {
+    struct list_link *first = account->kept_generations.first;
+    if (first) drop(LIST_ITEM(first, struct generation, in_own_kept));
+    return first != NULL;
+}
+
+/* ---- memory ---- */
+
+enum status generation_charge(struct generation *gen, uint64_t more) {
+    struct generations *all = gen->all;
+    struct share *share = &gen->account->answers;
+    uint64_t bytes = bytes_of(gen) + more, before = gen->charged_bytes;
+    if (bytes <= before) {
+        share_give(&all->answers, share, before - bytes);
+        gen->charged_bytes = bytes;
+        return ST_OK;
+    }
+    while (!share_take(&all->answers, share, bytes - before)) {
+        if (drop_own_oldest(gen->account)) continue;
+        all->refused++;
+        return all->answers.used + (bytes - before) > all->answers.max ? ST_UNAVAILABLE : ST_FULL;
+    }
+    gen->charged_bytes = bytes;
+    return ST_OK;
+}
+
+/* A tenant within its share may go on even if others have used up the total; one above its share
+ * may go on while there is room. So an arriving tenant makes no answer of another fail, and the
+ * tenants that hold too much give way when memory runs out. */
+enum status generation_grow(struct generation *gen, uint64_t more) {
+    struct generations *all = gen->all;
+    struct share *share = &gen->account->answers;
+    uint64_t bytes = bytes_of(gen) + more, before = gen->charged_bytes;
+    if (bytes <= before) return ST_OK;
+    uint64_t added = bytes - before;
+    while (all->answers.used + added > all->answers.max &&
+           share->held + added > share_limit(&all->answers, share)) {
+        if (drop_own_oldest(gen->account)) continue;
+        all->refused++;
+        return ST_UNAVAILABLE;
+    }
+    share_add(&all->answers, share, added);
+    gen->charged_bytes = bytes;
+    return ST_OK;
+}
+
+void generation_discharge(struct generation *gen) {
+    if (gen->account) share_give(&gen->all->answers, &gen->account->answers, gen->charged_bytes);
+    gen->charged_bytes = 0;
+}
+
+void generation_put_refusal(enum status st, struct api_error *e) {
+    if (st == ST_FULL)
+        api_refuse(e, 429, NULL, "memory_share_full",
+                   "the answers of this API key use up its share of the server's memory; try again "
+                   "later");
+    else if (st == ST_UNAVAILABLE)
+        api_refuse(e, 503, NULL, "memory_full",
+                   "the server's memory for answers is used up; try again later");
+    else
+        api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
+    e->retry_after_ms = RETRY_MS;
+}
+
+void generations_set_memory(struct generations *all, uint64_t answers_bytes, bool is_single) {
+    all->answers.max = answers_bytes;
+    all->answers.is_single = all->keep.is_single = is_single;
+}
+
+/* ---- kept ---- */
 
 static void set_timer(struct generations *all) {
     if (!all->kept.first || all->is_closed) return;
@@ -122,21 +187,31 @@ void generations_on_keep(uv_timer_t *timer) {
     set_timer(all);
 }
 
-void generation_keep(struct generation *gen) {
+/* Would it fit if its tenant kept nothing else? */
+static bool may_fit(const struct generation *gen) {
+    const struct budget *keep = &gen->all->keep;
+    const struct share *share = &gen->account->kept;
+    return gen->charged_bytes <= share_limit(keep, share) &&
+           keep->used - share->held + gen->charged_bytes <= keep->max;
+}
+
+bool generation_keep(struct generation *gen) {
     struct generations *all = gen->all;
     CHECK(!gen->is_kept);
-    gen->kept_bytes = generation_kept_bytes(gen);
+    if (generation_charge(gen, 0) != ST_OK || !may_fit(gen)) return false;
+    gen->kept_bytes = gen->charged_bytes;
+    while (!share_take(&all->keep, &gen->account->kept, gen->kept_bytes))
+        CHECK(drop_own_oldest(gen->account));
     gen->kept_until_us = clock_now(&clock_real) + all->options.keep_ms * 1000;
     list_push_last(&all->kept, &gen->in_kept);
+    list_push_last(&gen->account->kept_generations, &gen->in_own_kept);
     gen->is_kept = true;
-    all->kept_bytes += gen->kept_bytes;
-    while (all->kept_bytes > all->options.keep_bytes && oldest(all) != gen)
-        generations_drop_oldest(all);
     set_timer(all);
+    return true;
 }
 
 void generations_set_keep(struct generations *all, int64_t keep_ms, uint64_t keep_bytes) {
     all->options.keep_ms = keep_ms;
-    all->options.keep_bytes = keep_bytes;
-    while (all->kept.first && all->kept_bytes > keep_bytes) generations_drop_oldest(all);
+    all->keep.max = keep_bytes;
+    while (all->kept.first && all->keep.used > keep_bytes) generations_drop_oldest(all);
 }

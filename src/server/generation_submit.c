@@ -64,12 +64,35 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
     return spec;
 }
 
+/* Memory of the engine's request: what request_create allocates. */
+static uint64_t bytes_of(const struct request_spec *spec) {
+    bool has_tops = spec->want_logprobs && spec->sample.top_logprobs > 0;
+    uint64_t entry = (spec->want_logprobs ? sizeof(struct token_logprob) : 0) +
+                     (has_tops ? sizeof(struct sample_result) : 0);
+    uint64_t total = (uint64_t)spec->prompt_tokens + spec->max_tokens;
+    uint64_t choice =
+        sizeof(struct choice) + total * sizeof(spec->prompt[0]) + spec->max_tokens * entry;
+    return spec->n * choice + (spec->want_prompt_logprobs ? spec->prompt_tokens * entry : 0);
+}
+
+static enum status reserve(struct generation *gen, const struct request_spec *spec,
+                           struct api_error *e) {
+    uint64_t bytes = bytes_of(spec);
+    enum status st = generation_charge(gen, bytes);
+    if (st == ST_OK)
+        gen->engine_bytes += bytes;
+    else
+        generation_put_refusal(st, e);
+    return st;
+}
+
 static enum status submit_part(struct generation *gen, uint32_t p, struct api_error *e) {
     const struct tokens *prompt = &gen->prompts.list[p];
     struct generation_part *part = &gen->parts[p];
     struct err err = {0};
     *part = (struct generation_part){.generation = gen, .first = p * gen->request.n};
     struct request_spec spec = spec_of(gen, prompt, part);
+    TRY(reserve(gen, &spec, e));
     enum status st = engine_submit(gen->model->engine, &spec, &part->request, &err);
     if (st == ST_FULL) {
         refuse_full(gen, e);
@@ -120,6 +143,8 @@ static void drop_prompts(struct generation *gen) {
     prompts_deinit(&gen->prompts);
     mem_free(gen->work);
     gen->work = NULL;
+    enum status st = generation_charge(gen, 0);
+    CHECK(st == ST_OK); /* it is less */
 }
 
 static void take_prompts(struct generation_work *w) {
@@ -145,7 +170,7 @@ static void prepare(struct generation *gen) {
     if (w) {
         w->item.run = run_in_pool;
         w->item.done = on_prepared;
-        w->item.bytes = gen->body_bytes;
+        w->item.bytes = gen->request.prompt_bytes;
         w->generation = gen;
         st = work_queue_push(gen->all->options.work, &gen->account->lane, &w->item);
     }

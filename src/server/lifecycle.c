@@ -41,7 +41,6 @@ enum {
     STOP_HURRIED_US = 200000,  /* after a second signal */
     FAILED_STEPS_MAX = 8,      /* in a row: the device is lost */
     WORK_ITEMS_MAX = 4096,     /* that wait for libuv's pool */
-    WORK_BODIES = 16,          /* of the largest size, that wait for it */
 };
 
 static void log_event(struct server *s, enum log_level level, const char *event, const char *text) {
@@ -198,6 +197,7 @@ static void check_keys(struct server *s, int64_t now_us) {
     const uint32_t changes = keys_facts(s->keys).changes;
     if (keys_reload(s->keys, false, &err) != ST_OK) log_event(s, LOG_WARN, "keys", err.text);
     if (keys_facts(s->keys).changes == changes) return;
+    lifecycle_share_memory(s);
     char text[64];
     snprintf(text, sizeof(text), "the key file has changed; it has %u keys",
              keys_facts(s->keys).keys);
@@ -393,25 +393,32 @@ static enum status make_tools(struct server *s, struct err *err) {
     return notify_open(&s->notify, err);
 }
 
+static enum status make_queue(struct server *s, struct err *err) {
+    TRY(memory_plan_make(&s->settings, memory_plan_machine_bytes(), &s->memory, err));
+    const struct work_queue_options options = {.loop = &s->loop,
+                                               .items_max = WORK_ITEMS_MAX,
+                                               .bytes_max = s->memory.work,
+                                               .bytes_least = s->settings.body_max,
+                                               .is_single = keys_facts(s->keys).keys < 2};
+    if (accounts_create(&s->accounts) != ST_OK || work_queue_create(&options, &s->work) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the queue of work");
+    return ST_OK;
+}
+
 static enum status make_parts(struct server *s, struct err *err) {
     const struct registry_hooks hooks = {.on_output = generations_on_output,
                                          .on_embedded = embeddings_on_done,
                                          .on_changed = on_changed,
                                          .on_stall = on_stall,
                                          .ctx = s};
-    const struct work_queue_options work = {.loop = &s->loop,
-                                            .items_max = WORK_ITEMS_MAX,
-                                            .bytes_max =
-                                                (uint64_t)WORK_BODIES * s->settings.body_max,
-                                            .bytes_least = s->settings.body_max,
-                                            .is_single = keys_facts(s->keys).keys < 2};
-    if (accounts_create(&s->accounts) != ST_OK || work_queue_create(&work, &s->work) != ST_OK)
-        return err_set(err, ST_NOMEM, "out of memory for the queue of work");
+    TRY(make_queue(s, err));
     const struct generations_options generations = {.loop = &s->loop,
                                                     .accounts = s->accounts,
                                                     .work = s->work,
                                                     .keep_ms = (int64_t)(s->settings.keep_s * 1e3),
-                                                    .keep_bytes = s->settings.keep_memory,
+                                                    .keep_bytes = lifecycle_keep_bytes(s),
+                                                    .answers_bytes = s->memory.answers,
+                                                    .is_single = keys_facts(s->keys).keys < 2,
                                                     .metrics = s->metrics,
                                                     .on_ended = generation_report,
                                                     .ctx = s};

@@ -2,6 +2,8 @@
 #ifndef SERVER_LIFECYCLE_H
 #define SERVER_LIFECYCLE_H
 
+#include <stdint.h>
+
 #include "base/status.h"
 
 struct http_limits;
@@ -14,7 +16,9 @@ const char *lifecycle_failure(const struct server *s);
 /* ---- listen.c ---- */
 enum status lifecycle_listen(struct server *s, struct err *err);
 void lifecycle_limits(const struct server *s, struct http_limits *out);
-void lifecycle_reload(struct server *s);         /* SIGHUP */
-void lifecycle_print_examples(struct server *s); /* examples of calls, on standard error */
+uint64_t lifecycle_keep_bytes(const struct server *s); /* of kept answers */
+void lifecycle_share_memory(struct server *s);         /* settings or keys have changed */
+void lifecycle_reload(struct server *s);               /* SIGHUP */
+void lifecycle_print_examples(struct server *s);       /* examples of calls, on standard error */
 
 #endif

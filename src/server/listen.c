@@ -8,6 +8,7 @@
 #include "report/log.h"
 #include "server/registry.h"
 #include "server/server_int.h"
+#include "server/work_queue.h"
 
 static int64_t ms_of(double seconds) { return (int64_t)(seconds * 1000); }
 
@@ -15,12 +16,24 @@ void lifecycle_limits(const struct server *s, struct http_limits *out) {
     const struct settings *t = &s->settings;
     *out = (struct http_limits){.head_bytes = (uint32_t)t->head_max,
                                 .body_bytes = t->body_max,
+                                .bodies_bytes = s->memory.bodies,
                                 .connections = (uint32_t)t->connections_max,
                                 .backlog_bytes = STREAM_BACKLOG_BYTES,
                                 .head_ms = ms_of(t->head_timeout_s),
                                 .body_ms = ms_of(t->body_timeout_s),
                                 .idle_ms = ms_of(t->idle_timeout_s),
                                 .write_ms = ms_of(t->write_timeout_s)};
+}
+
+uint64_t lifecycle_keep_bytes(const struct server *s) {
+    uint64_t wanted = s->settings.keep_memory;
+    return wanted < s->memory.answers ? wanted : s->memory.answers;
+}
+
+void lifecycle_share_memory(struct server *s) {
+    bool is_single = keys_facts(s->keys).keys < 2;
+    work_queue_set(s->work, s->memory.work, s->settings.body_max, is_single);
+    generations_set_memory(s->generations, s->memory.answers, is_single);
 }
 
 static void print_listening(const char *where) {
@@ -106,12 +119,17 @@ static void log_reload(struct server *s, enum log_level level, const char *what,
 
 static void apply_settings(struct server *s, struct settings *fresh) {
     struct http_limits limits;
+    struct memory_plan memory;
     struct err err = {0};
     settings_deinit(&s->settings);
     s->settings = *fresh;
+    if (memory_plan_make(fresh, memory_plan_machine_bytes(), &memory, &err) == ST_OK)
+        s->memory = memory;
+    else
+        log_reload(s, LOG_WARN, "memory", err.text);
     lifecycle_limits(s, &limits);
     http_set_limits(s->http, &limits);
-    generations_set_keep(s->generations, ms_of(s->settings.keep_s), s->settings.keep_memory);
+    generations_set_keep(s->generations, ms_of(s->settings.keep_s), lifecycle_keep_bytes(s));
     if (log_set(s->log, s->settings.log_format, s->settings.log_level, &err) != ST_OK)
         log_reload(s, LOG_WARN, "log", err.text);
 }
@@ -138,6 +156,7 @@ void lifecycle_reload(struct server *s) {
     if (keys_reload(s->keys, true, &err) != ST_OK) log_reload(s, LOG_WARN, "keys", err.text);
     if (s->tls && tls_context_reload(s->tls, &err) != ST_OK)
         log_reload(s, LOG_WARN, "tls", err.text);
+    lifecycle_share_memory(s);
     log_reload(s, LOG_INFO, "done", "");
     if (is_serving) notify_ready(&s->notify);
 }

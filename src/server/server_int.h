@@ -17,6 +17,7 @@
 #include "report/notify.h"
 #include "report/server_metrics.h"
 #include "server/generation.h"
+#include "server/memory_plan.h"
 
 struct accounts;
 struct log;
@@ -38,6 +39,7 @@ struct server {
     struct generations *generations;
     struct keys *keys;
     struct access_rules access_rules;
+    struct memory_plan memory;
     struct accounts *accounts;
     struct work_queue *work; /* for libuv's pool */
     struct log *log;

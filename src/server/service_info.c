@@ -12,6 +12,7 @@
 #include "report/log.h"
 #include "server/registry.h"
 #include "server/http_request.h"
+#include "server/work_queue.h"
 #include "text/tokenizer.h"
 
 enum { INFO_BYTES_MAX = 1 << 24, NAME_BYTES_MAX = 1024, RETRY_S = 1 };
@@ -159,7 +160,14 @@ void handle_metrics(struct http_request *req) {
     struct engine_stats engines[SERVED_MAX];
     struct http_stats http = http_stats(s->http);
     struct generations_stats generations = generations_stats(s->generations);
+    struct work_queue_stats work = work_queue_stats(s->work);
     struct metrics_pull pull = {.http = &http,
+                                .answers_bytes = generations.bytes,
+                                .answers_refused = generations.refused,
+                                .work_items = (uint64_t)work.waiting + work.running,
+                                .work_bytes = work.bytes,
+                                .work_refused = work.refused,
+                                .memory_max = s->memory.total,
                                 .kept_answers = generations.kept,
                                 .kept_bytes = generations.kept_bytes,
                                 .answers = generations.live,

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "sample/random_seed.h"
 #include "server/handlers.h"
@@ -124,10 +125,11 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
         return st;
     }
     if (!spec->request->has_seed) spec->request->sample.seed = random_seed();
-    if (generation_create(s->generations, spec, out) != ST_OK) {
+    st = generation_create(s->generations, spec, out);
+    if (st != ST_OK) {
         keys_end(s->keys, spec->key, 0, spec->arrived_us);
-        return api_refuse(e, 503, NULL, "out_of_memory",
-                          "the server has no memory for this request");
+        generation_put_refusal(st, e);
+        return ST_BAD;
     }
     struct generation *gen = *out;
     keys_hold(s->keys, spec->key, gen->answer.choice_count);
@@ -163,8 +165,7 @@ static void start_generation(struct http_request *req, struct api_request *q) {
                                    .id = str_of(req->id),
                                    .request_id = str_of(req->request_id),
                                    .request = q,
-                                   .arrived_us = req->arrived_us,
-                                   .body_bytes = http_body(req->x).len};
+                                   .arrived_us = req->arrived_us};
     if (text_generation_create(req->server, req->head, &spec, &gen, &e) != ST_OK) {
         respond_error(req, &e);
         return;
@@ -181,11 +182,15 @@ static void start_generation(struct http_request *req, struct api_request *q) {
 struct text_task {
     struct task base;
     struct api_request request;
+    bool logs_body; /* so it is kept until the end */
 };
 
 static enum status read_text_body(struct task *task, struct json *doc) {
     struct text_task *t = (struct text_task *)task;
-    return codec_read_body(task->codec, doc, &t->request, &task->error);
+    TRY(codec_read_body(task->codec, doc, &t->request, &task->error));
+    if (!t->logs_body) return api_request_drop_body(&t->request);
+    t->request.held_bytes = json_memory(doc);
+    return ST_OK;
 }
 
 static void on_body_read(struct task *task) {
@@ -200,5 +205,7 @@ static void on_body_read(struct task *task) {
 
 void handle_text(struct http_request *req) {
     struct text_task *t = task_create(req, sizeof(*t), read_text_body, on_body_read);
-    if (t) task_read_body(&t->base);
+    if (!t) return;
+    t->logs_body = req->server->settings.log_prompts;
+    task_read_body(&t->base);
 }

@@ -95,6 +95,7 @@ static void finish(struct task *task) {
 static enum status read_body(struct task *task, struct json *doc) {
     struct token_task *t = (struct token_task *)task;
     api_request_init(&t->request.text, task->codec);
+    task->bytes = json_memory(doc);
     return t->read(doc, &t->request, &task->error);
 }
 

@@ -51,6 +51,7 @@ struct ws_message {
     char *copy;               /* NULL: `text` is the connection's */
     struct str text;
     uint64_t bytes_max;
+    bool logs_body; /* so it is kept until the end */
     int64_t arrived_us;
     char id[SERVER_ID_BYTES];
 
@@ -159,8 +160,7 @@ static enum status start(struct ws_client *c, struct ws_message *t, struct api_e
                                    .id = str_of(t->id),
                                    .request_id = str_of(t->id),
                                    .request = &t->request,
-                                   .arrived_us = t->arrived_us,
-                                   .body_bytes = t->text.len};
+                                   .arrived_us = t->arrived_us};
     t->request.stream = true;
     TRY(server_check_room(ws_room(c->ws), e));
     TRY(text_generation_create(c->server, NULL, &spec, &gen, e));
@@ -218,6 +218,8 @@ static enum status read_message(struct ws_message *t, struct json *message) {
     if (body != message || !is_read) json_destroy(message);
     if (!is_read) return st;
     st = codec_read_body(t->codec, body, &t->request, &t->base.error);
+    if (st == ST_OK && !t->logs_body) st = api_request_drop_body(&t->request);
+    if (t->logs_body) t->request.held_bytes = json_memory(body);
     return st == ST_OK || st == ST_BAD ? st : refuse_memory(&t->base.error);
 }
 
@@ -286,6 +288,7 @@ static struct ws_message *make_message(struct ws_client *c, struct str text, boo
         .copy = copy,
         .text = {copy ? copy : text.ptr, text.len},
         .bytes_max = c->server->settings.body_max,
+        .logs_body = c->server->settings.log_prompts,
         .arrived_us = clock_now(&clock_real)};
     server_make_id(c->server, t->id);
     api_request_init(&t->request, c->codec);

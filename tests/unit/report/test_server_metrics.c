@@ -179,8 +179,16 @@ static void test_figures_of_engine_and_network_are_printed(void **state) {
         .stalled_us = 100000,
         .predicted_wait_us = 2e6};
     const struct http_stats http = {.connections = 4, .protocol_errors = 2, .bytes_out = 12345};
-    struct metrics_pull pull = {
-        .http = &http, .kept_answers = 9, .kept_bytes = 999, .lost_spans = 6};
+    struct metrics_pull pull = {.http = &http,
+                                .kept_answers = 9,
+                                .kept_bytes = 999,
+                                .lost_spans = 6,
+                                .answers_bytes = 5001,
+                                .answers_refused = 2,
+                                .work_items = 3,
+                                .work_bytes = 5002,
+                                .work_refused = 4,
+                                .memory_max = 5003};
     pull.engines[model] = &engine;
     const char *page = print(m, &pull, &out);
     assert_true(value(page, "vllm:num_requests_waiting") == 3);
@@ -202,6 +210,12 @@ static void test_figures_of_engine_and_network_are_printed(void **state) {
     assert_true(exposition_value(page, "jitney:http_sent_bytes_total") == 12345);
     assert_true(exposition_value(page, "jitney:kept_answers_bytes") == 999);
     assert_true(exposition_value(page, "jitney:trace_spans_lost_total") == 6);
+    assert_true(exposition_value(page, "jitney:answers_bytes") == 5001);
+    assert_true(exposition_value(page, "jitney:answers_refused_total") == 2);
+    assert_true(exposition_value(page, "jitney:work_items") == 3);
+    assert_true(exposition_value(page, "jitney:work_bytes") == 5002);
+    assert_true(exposition_value(page, "jitney:work_refused_total") == 4);
+    assert_true(exposition_value(page, "jitney:memory_max_bytes") == 5003);
     buf_deinit(&out);
     server_metrics_destroy(m);
 }

@@ -38,7 +38,8 @@ struct rig {
 
 struct rig_options {
     int64_t step_us, keep_ms;
-    uint64_t keep_bytes;
+    uint64_t keep_bytes, answers_bytes;
+    bool has_tenants;
     const char *const *knobs; /* NULL-terminated */
 };
 
@@ -78,6 +79,8 @@ static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o
                                               .work = g->work,
                                               .keep_ms = o->keep_ms ? o->keep_ms : 60000,
                                               .keep_bytes = o->keep_bytes ? o->keep_bytes : 1 << 24,
+                                              .answers_bytes = o->answers_bytes,
+                                              .is_single = !o->has_tenants,
                                               .on_ended = rig_ended,
                                               .ctx = g};
     assert_int_equal(generations_create(&generations, &g->generations, &err), ST_OK);
@@ -217,10 +220,11 @@ static inline struct sink *sink_make(struct generation *r, struct received *h, u
     return &t->base;
 }
 
-/* A request of a codec, as JSON. `ask` has its key, request id (NULL: the answer's id) and
- * body_bytes. */
+/* A request of a codec, as JSON, that holds so many bytes. `ask` has its key and request id (NULL:
+ * the answer's id). */
 static inline struct generation *generation_make_by(struct rig *g, const char *codec_name,
-                                                    const char *json, struct generation_spec ask) {
+                                                    const char *json, uint64_t held_bytes,
+                                                    struct generation_spec ask) {
     const struct codec *codec = codec_find(codec_name);
     struct api_request q;
     struct api_error e = {0};
@@ -230,6 +234,7 @@ static inline struct generation *generation_make_by(struct rig *g, const char *c
     assert_int_equal(json_parse(str_of(json), &json_limits_model_file, &doc, &err), ST_OK);
     api_request_init(&q, codec);
     assert_int_equal(codec->read_body(doc, &q, &e), ST_OK);
+    q.held_bytes = held_bytes;
     snprintf(id, sizeof(id), "%012x", ++g->ids);
     ask.model = &g->model;
     ask.route = "/v1/completions";
@@ -243,9 +248,9 @@ static inline struct generation *generation_make_by(struct rig *g, const char *c
 }
 
 static inline struct generation *generation_make(struct rig *g, const char *json,
-                                                 uint64_t body_bytes) {
-    return generation_make_by(g, "openai.completions", json,
-                              (struct generation_spec){.body_bytes = body_bytes});
+                                                 uint64_t held_bytes) {
+    return generation_make_by(g, "openai.completions", json, held_bytes,
+                              (struct generation_spec){.model = NULL});
 }
 
 #endif

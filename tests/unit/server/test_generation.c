@@ -194,7 +194,7 @@ struct chat {
     struct generation *generation;
 };
 
-static void chat_start(struct chat *c, const char *template, uint64_t body_bytes) {
+static void chat_start(struct chat *c, const char *template) {
     static const char body[] = "{\"model\":\"tiny\",\"max_tokens\":4,\"stream\":true,"
                                "\"chat_template_kwargs\":{\"x\":1},"
                                "\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}]}";
@@ -203,8 +203,8 @@ static void chat_start(struct chat *c, const char *template, uint64_t body_bytes
     received_init(&c->received);
     c->tokenizer = byte_tokenizer(str_of(template));
     assert_int_equal(chat_prompt_create(c->tokenizer, &c->g.model.chat, &err), ST_OK);
-    c->generation = generation_make_by(&c->g, "openai.chat", body,
-                                       (struct generation_spec){.body_bytes = body_bytes});
+    c->generation =
+        generation_make_by(&c->g, "openai.chat", body, 0, (struct generation_spec){.key = NULL});
     c->generation->is_findable = true; /* it stays after its end */
     assert_non_null(c->generation->request.messages);
     assert_non_null(c->generation->request.template_kwargs);
@@ -219,21 +219,18 @@ static void chat_end(struct chat *c) {
     tokenizer_destroy(c->tokenizer);
 }
 
-/* The messages of a long chat take many times the bytes of its prompt. The prompt is made by the
- * loop's thread (0 bytes) or in the pool. */
+/* The messages of a long chat take many times the bytes of its prompt. */
 static void test_messages_are_freed_once_the_prompt_is_made(void **state) {
     (void)state;
-    for (uint64_t body_bytes = 0; body_bytes <= 1 << 20; body_bytes += 1 << 20) {
-        struct chat c;
-        chat_start(&c, "{{ messages[0].content }}", body_bytes);
-        assert_int_equal(c.received.ended, 1);
-        assert_int_equal(c.received.error.status, 0);
-        assert_ptr_equal(generation_find(c.g.generations, NULL, STR("chatcmpl-000000000001")),
-                         c.generation);
-        assert_null(c.generation->request.messages);
-        assert_null(c.generation->request.template_kwargs);
-        chat_end(&c);
-    }
+    struct chat c;
+    chat_start(&c, "{{ messages[0].content }}");
+    assert_int_equal(c.received.ended, 1);
+    assert_int_equal(c.received.error.status, 0);
+    assert_ptr_equal(generation_find(c.g.generations, NULL, STR("chatcmpl-000000000001")),
+                     c.generation);
+    assert_null(c.generation->request.messages);
+    assert_null(c.generation->request.template_kwargs);
+    chat_end(&c);
 }
 
 static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) {
@@ -366,11 +363,11 @@ static void test_a_generation_too_large_to_be_kept_removes_no_other(void **state
     (void)state;
     struct rig g;
     struct received h[2];
-    const uint64_t body_bytes[2] = {1000, 50000};
+    const uint64_t held_bytes[2] = {1000, 50000};
     rig_open(&g, &(struct rig_options){.keep_bytes = 20000});
     for (uint32_t i = 0; i < 2; i++) {
         received_init(&h[i]);
-        struct generation *r = generation_make(&g, SMALL, body_bytes[i]);
+        struct generation *r = generation_make(&g, SMALL, held_bytes[i]);
         r->is_findable = true;
         generation_start(r, sink_make(r, &h[i], 0));
         assert_true(rig_until(&g, rig_is_quiet));
@@ -378,6 +375,92 @@ static void test_a_generation_too_large_to_be_kept_removes_no_other(void **state
     }
     assert_non_null(generation_find(g.generations, NULL, STR("000000000001")));
     assert_null(generation_find(g.generations, NULL, STR("000000000002")));
+    rig_close(&g);
+}
+
+/* ---- tenants ---- */
+
+static const struct key tenants[3] = {
+    {.name = "a", .tenant = 1}, {.name = "b", .tenant = 2}, {.name = "c", .tenant = 3}};
+
+/* An answer of a tenant that holds so many bytes, and is kept if there is room. */
+static void keep_answer(struct rig *g, const struct key *key, uint64_t held_bytes) {
+    struct received h;
+    received_init(&h);
+    struct generation *r = generation_make_by(g, "openai.completions", SMALL, held_bytes,
+                                              (struct generation_spec){.key = key});
+    r->is_findable = true;
+    generation_start(r, sink_make(r, &h, 0));
+    assert_true(rig_until(g, rig_is_quiet));
+    generations_verify(g->generations);
+    received_deinit(&h);
+}
+
+static void test_a_tenant_never_removes_the_kept_answers_of_another(void **state) {
+    (void)state;
+    struct rig g;
+    rig_open(&g, &(struct rig_options){.keep_bytes = 400000, .has_tenants = true});
+    keep_answer(&g, &tenants[0], 50000);                                   /* 1 */
+    for (uint32_t i = 0; i < 20; i++) keep_answer(&g, &tenants[1], 30000); /* 2 to 0x15 */
+    assert_non_null(generation_find(g.generations, &tenants[0], STR("000000000001")));
+    assert_null(generation_find(g.generations, &tenants[1], STR("000000000002")));
+    assert_non_null(generation_find(g.generations, &tenants[1], STR("000000000015")));
+    struct generations_stats stats = generations_stats(g.generations);
+    assert_true(stats.kept >= 3 && stats.kept < 6); /* a third of 400,000 bytes, and one more */
+    keep_answer(&g, &tenants[2], 250000);           /* more than its share */
+    assert_null(generation_find(g.generations, &tenants[2], STR("000000000016")));
+    assert_int_equal(generations_stats(g.generations).kept, stats.kept);
+    rig_close(&g);
+}
+
+static void test_a_tenant_at_its_share_of_memory_is_refused_and_others_are_not(void **state) {
+    (void)state;
+    struct rig g;
+    struct api_request q;
+    struct api_error e = {0};
+    struct generation *r;
+    rig_open(&g, &(struct rig_options){.answers_bytes = 300000, .has_tenants = true});
+    keep_answer(&g, &tenants[0], 50000); /* makes room for the next one of its tenant */
+    struct generation *first = generation_make_by(&g, "openai.completions", SMALL, 120000,
+                                                  (struct generation_spec){.key = &tenants[0]});
+    assert_null(generation_find(g.generations, &tenants[0], STR("000000000001")));
+    api_request_init(&q, codec_find("openai.completions"));
+    q.held_bytes = 60000;
+    struct generation_spec ask = {
+        .model = &g.model, .key = &tenants[0], .id = STR("x"), .request = &q};
+    assert_int_equal(generation_create(g.generations, &ask, &r), ST_FULL);
+    generation_put_refusal(ST_FULL, &e);
+    assert_int_equal(e.status, 429);
+    assert_true(e.retry_after_ms > 0);
+    api_request_init(&q, codec_find("openai.completions"));
+    q.held_bytes = 200000;
+    ask.key = &tenants[1];
+    assert_int_equal(generation_create(g.generations, &ask, &r), ST_UNAVAILABLE);
+    struct generation *other = generation_make_by(&g, "openai.completions", SMALL, 50000,
+                                                  (struct generation_spec){.key = &tenants[1]});
+    assert_int_equal(generations_stats(g.generations).refused, 2);
+    generation_start(first, NULL); /* cancelled at once */
+    generation_start(other, NULL);
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(generations_stats(g.generations).bytes, 0);
+    rig_close(&g);
+}
+
+/* A reader that takes nothing leaves all events in the log. */
+static void test_a_log_that_grows_over_the_memory_fails_its_generation(void **state) {
+    (void)state;
+    struct rig g;
+    struct received h;
+    rig_open(&g, &(struct rig_options){.answers_bytes = 20000});
+    received_init(&h);
+    struct generation *r = generation_make(
+        &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":1000,\"stream\":true}", 0);
+    generation_start(r, sink_make(r, &h, 0));
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(h.error.status, 503);
+    assert_string_equal(h.error.code, "memory_full");
+    assert_int_equal(generations_stats(g.generations).bytes, 0);
+    received_deinit(&h);
     rig_close(&g);
 }
 
@@ -391,7 +474,7 @@ static void test_a_request_id_of_another_key_hides_nothing(void **state) {
     for (uint32_t i = 0; i < 2; i++) {
         received_init(&h[i]);
         generations[i] = generation_make_by(
-            &g, "openai.completions", SMALL,
+            &g, "openai.completions", SMALL, 0,
             (struct generation_spec){.key = &keys[i], .request_id = STR("same")});
         generation_start(generations[i], sink_make(generations[i], &h[i], 0));
     }
@@ -595,6 +678,9 @@ int main(void) {
         cmocka_unit_test(test_several_prompts_and_choices_have_their_own_indices),
         cmocka_unit_test(test_the_oldest_kept_generations_are_removed_first),
         cmocka_unit_test(test_a_generation_too_large_to_be_kept_removes_no_other),
+        cmocka_unit_test(test_a_tenant_never_removes_the_kept_answers_of_another),
+        cmocka_unit_test(test_a_tenant_at_its_share_of_memory_is_refused_and_others_are_not),
+        cmocka_unit_test(test_a_log_that_grows_over_the_memory_fails_its_generation),
         cmocka_unit_test(test_a_request_id_of_another_key_hides_nothing),
         cmocka_unit_test(test_kept_generations_are_freed_when_their_time_is_over),
         cmocka_unit_test(test_smoothing_changes_the_times_and_not_the_text),
