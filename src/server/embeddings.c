@@ -34,6 +34,7 @@ struct embedding {
     struct served_model *model;
     struct embed_request request;
     struct prompts prompts;
+    uint64_t text_max;      /* bytes of a text; as in the settings */
     struct embed_job *jobs; /* [prompts.count] */
     float *floats;
     const float **vectors;
@@ -128,6 +129,7 @@ static enum status check_lengths(struct embedding *t) {
 
 static void prepare(struct task *task) {
     struct embedding *t = (struct embedding *)task;
+    t->prompts.text_bytes_max = t->text_max;
     task->status = prompts_prepare(t->model, &t->request.text, &t->prompts, &task->error);
     if (task->status == ST_OK) task->status = check_lengths(t);
 }
@@ -224,6 +226,7 @@ static void run(struct http_request *req, embed_read_fn *read, embed_put_fn *put
     t->read = read;
     t->put = put;
     t->began_us = req->arrived_us;
+    t->text_max = req->server->settings.text_max;
     buf_init(&t->body, BODY_BYTES_MAX);
     task_read_body(&t->base);
 }

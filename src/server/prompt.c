@@ -86,13 +86,21 @@ static enum status check_length(const struct api_request *r, uint32_t ctx_tokens
                       st == ST_FULL ? "context_length_exceeded" : NULL, "%s", err.text);
 }
 
+enum status prompt_check_text(uint64_t bytes, uint64_t max, struct api_error *e) {
+    if (max == 0 || bytes <= max) return ST_OK;
+    return api_refuse(e, 413, NULL, "text_too_long",
+                      "the text has %llu bytes; this server accepts at most %llu (--text-max)",
+                      (unsigned long long)bytes, (unsigned long long)max);
+}
+
 /* A text has at least as many tokens as the longest piece goes into it. One that cannot fit is
  * refused before it is tokenised. */
 static enum status check_text(const struct served_model *m, const struct api_request *r,
-                              uint32_t ctx_tokens, struct str text, struct api_error *e) {
+                              const struct prompts *limits, struct str text, struct api_error *e) {
     uint64_t longest = m->piece_bytes_max;
+    TRY(prompt_check_text(text.len, limits->text_bytes_max, e));
     if (longest == 0) return ST_OK;
-    return check_length(r, ctx_tokens, (text.len + longest - 1) / longest, true, e);
+    return check_length(r, limits->ctx_tokens, (text.len + longest - 1) / longest, true, e);
 }
 
 static enum status encode(const struct served_model *m, struct str text,
@@ -116,12 +124,13 @@ static enum status render_opened(const struct served_model *m, const struct api_
 
 /* Templates write BOS themselves, so the tokenizer adds nothing. */
 static enum status encode_chat(const struct served_model *m, const struct api_request *r,
-                               uint32_t ctx_tokens, struct tokens *out, struct api_error *e) {
+                               const struct prompts *limits, struct tokens *out,
+                               struct api_error *e) {
     struct buf text;
     struct text_places plain = {.at = NULL};
     buf_init(&text, CHAT_PROMPT_BYTES_MAX);
     enum status st = render_opened(m, r, &text, &plain, e);
-    if (st == ST_OK) st = check_text(m, r, ctx_tokens, buf_str(&text), e);
+    if (st == ST_OK) st = check_text(m, r, limits, buf_str(&text), e);
     struct encode_options options = {.plain = {plain.at, plain.count}};
     if (st == ST_OK) st = encode(m, buf_str(&text), options, out, e);
     text_places_deinit(&plain);
@@ -143,12 +152,12 @@ static enum status copy_ids(const struct served_model *m, const struct api_promp
 }
 
 static enum status encode_prompt(const struct served_model *m, const struct api_request *r,
-                                 uint32_t ctx_tokens, uint32_t i, struct tokens *out,
-                                 struct api_error *e) {
+                                 struct prompts *all, uint32_t i, struct api_error *e) {
     const struct api_prompt *p = &r->prompts[i];
-    if (r->is_chat) return encode_chat(m, r, ctx_tokens, out, e);
+    struct tokens *out = &all->list[i];
+    if (r->is_chat) return encode_chat(m, r, all, out, e);
     if (p->ids) return copy_ids(m, p, out, e);
-    TRY(check_text(m, r, ctx_tokens, p->text, e));
+    TRY(check_text(m, r, all, p->text, e));
     return encode(m, p->text, (struct encode_options){.add_special = !r->raw_prompt}, out, e);
 }
 
@@ -161,7 +170,7 @@ enum status prompts_prepare(const struct served_model *m, const struct api_reque
     if (!out->list) return no_memory(e);
     out->count = count;
     for (uint32_t i = 0; i < count; i++) {
-        TRY(encode_prompt(m, r, out->ctx_tokens, i, &out->list[i], e));
+        TRY(encode_prompt(m, r, out, i, e));
         TRY(check_length(r, out->ctx_tokens, out->list[i].count, false, e));
     }
     return ST_OK;

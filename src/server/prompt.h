@@ -22,13 +22,17 @@ struct served_model;
 struct prompts {
     struct tokens *list; /* owned; one for each prompt of the request, one for a conversation */
     uint32_t count;
-    uint32_t ctx_tokens; /* each prompt must fit this context; 0: any length is accepted */
+    uint32_t ctx_tokens;     /* each prompt must fit this context; 0: any length is accepted */
+    uint64_t text_bytes_max; /* of each prompt's text, also of a rendered one; 0: any */
 };
 
 /* ST_BAD: `e` says what is wrong with the request; ST_NOMEM fills it, too. */
 enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e);
 void prompts_deinit(struct prompts *p); /* a zeroed one is fine */
+
+/* ST_BAD: the text is longer than `max`, and `e` says so (413). 0: any length is accepted. */
+enum status prompt_check_text(uint64_t bytes, uint64_t max, struct api_error *e);
 
 /* The text of a chat prompt; appended to `out`. */
 enum status prompt_render(const struct served_model *m, const struct api_request *r,

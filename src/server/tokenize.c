@@ -8,8 +8,10 @@
 #include "server/http_request.h"
 #include "server/registry.h"
 #include "server/task_int.h"
+#include "text/chat_prompt.h"
 
-static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
+/* An answer is larger than its text: a token of one byte may take 40 bytes of JSON. */
+enum { ANSWER_FACTOR = 64, COUNT_BYTES_MAX = 1 << 16 };
 
 typedef enum status token_read_fn(struct json *body, struct tokenize_request *r,
                                   struct api_error *e);
@@ -21,6 +23,7 @@ struct token_task {
     token_read_fn *read;
     void (*make)(struct task *task); /* the answer */
     struct buf body;
+    uint64_t text_max; /* bytes of the text to be tokenised; as in the settings */
 };
 
 /* ---- the work, on any thread ---- */
@@ -39,7 +42,7 @@ static void put_tokens(struct token_task *t, const struct tokens *ids) {
 }
 
 static void tokenize_chat(struct token_task *t) {
-    struct prompts prompts = {0};
+    struct prompts prompts = {.text_bytes_max = t->text_max};
     t->base.status = prompts_prepare(t->model, &t->request.text, &prompts, &t->base.error);
     if (t->base.status == ST_OK) put_tokens(t, &prompts.list[0]);
     prompts_deinit(&prompts);
@@ -52,6 +55,9 @@ static void tokenize(struct task *task) {
         tokenize_chat(t);
         return;
     }
+    uint64_t bytes = t->request.text.prompts[0].text.len;
+    task->status = prompt_check_text(bytes, t->text_max, &task->error);
+    if (task->status != ST_OK) return;
     if (encode_text(t, &ids) != ST_OK) t->body.status = ST_NOMEM;
     put_tokens(t, &ids);
     tokens_deinit(&ids);
@@ -68,8 +74,10 @@ static void detokenize(struct task *task) {
 static void apply_template(struct task *task) {
     struct token_task *t = (struct token_task *)task;
     struct buf text;
-    buf_init(&text, BODY_BYTES_MAX);
+    buf_init(&text, CHAT_PROMPT_BYTES_MAX);
     task->status = prompt_render(t->model, &t->request.text, &text, &task->error);
+    if (task->status == ST_OK)
+        task->status = prompt_check_text(text.len, t->text_max, &task->error);
     if (task->status == ST_OK) template_answer_put(buf_str(&text), &t->body);
     buf_deinit(&text);
 }
@@ -124,7 +132,8 @@ static void on_body_read(struct task *task) {
 static void run(struct http_request *req, token_read_fn *read, void (*make)(struct task *task)) {
     struct token_task *t = task_create(req, sizeof(*t), read_body, on_body_read);
     if (!t) return;
-    buf_init(&t->body, BODY_BYTES_MAX);
+    t->text_max = req->server->settings.text_max;
+    buf_init(&t->body, ANSWER_FACTOR * t->text_max);
     t->read = read;
     t->make = make;
     task_read_body(&t->base);
@@ -138,6 +147,7 @@ void handle_template(struct http_request *req) { run(req, template_request_read,
 
 struct count_task {
     struct task base;
+    uint64_t text_max;
     struct served_model *model;
     struct api_request request;
     struct answer answer;
@@ -145,7 +155,7 @@ struct count_task {
 
 static void count_prompt(struct task *task) {
     struct count_task *t = (struct count_task *)task;
-    struct prompts prompts = {0};
+    struct prompts prompts = {.text_bytes_max = t->text_max};
     task->status = prompts_prepare(t->model, &t->request, &prompts, &task->error);
     if (task->status == ST_OK) t->answer.prompt_tokens = (uint32_t)prompts.list[0].count;
     prompts_deinit(&prompts);
@@ -155,7 +165,7 @@ static void finish_count(struct task *task) {
     struct count_task *t = (struct count_task *)task;
     struct buf body;
     keys_end(task->server->keys, task->key, 0, clock_now(&clock_real));
-    buf_init(&body, BODY_BYTES_MAX);
+    buf_init(&body, COUNT_BYTES_MAX);
     if (task->status == ST_OK) t->request.codec->whole(&t->answer, &body);
     if (task->http && task->status != ST_OK)
         respond_error(task->http, &task->error);
@@ -168,6 +178,7 @@ static void finish_count(struct task *task) {
 
 static enum status read_count_body(struct task *task, struct json *doc) {
     struct count_task *t = (struct count_task *)task;
+    task->bytes = json_memory(doc);
     return codec_read_body(task->codec, doc, &t->request, &task->error);
 }
 
@@ -188,6 +199,7 @@ static void on_count_body_read(struct task *task) {
 void handle_count_tokens(struct http_request *req) {
     struct count_task *t = task_create(req, sizeof(*t), read_count_body, on_count_body_read);
     if (!t) return;
+    t->text_max = req->server->settings.text_max;
     t->answer.request = &t->request;
     task_read_body(&t->base);
 }

@@ -1,0 +1,118 @@
+"""Goal:   what one client sends neither delays nor costs others more than its share: long texts do
+        not hold up chats, fields that nobody reads are not held, a tenant's answers are safe from
+        those of others, and memory has a bound that is checked at the start.
+Method: small floods against `jitney serve` with a simulated runner; latencies, /metrics and what
+        can be fetched afterwards."""
+
+import json
+import subprocess
+import threading
+import time
+
+import pytest
+
+from cli_lib import JITNEY
+from server_lib import FAST, Server, tiny_model, wait_until
+
+JUNK = "x" * (1 << 20)
+
+
+@pytest.fixture(scope="module", name="model")
+def model_fixture(tmp_path_factory):
+    return tiny_model(tmp_path_factory)
+
+
+def chat_of(**fields):
+    return {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "seed": 1,
+            **fields}
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_a_chat_does_not_wait_behind_long_texts(model):
+    text = json.dumps({"content": "some words of a text " * 50000}).encode()  # 1 MB
+    head = {"content-type": "application/json"}
+    with Server(model, *FAST, "--text-max", "2M") as server:
+        begun = time.monotonic()
+        assert server.plain("POST", "/tokenize", text, head).status == 200
+        alone_s = time.monotonic() - begun
+        threads = [threading.Thread(target=server.plain, args=("POST", "/tokenize", text, head))
+                   for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.metrics()["jitney:work_items"] >= 6, 5)
+        begun = time.monotonic()
+        assert server.chat().status == 200
+        chat_s = time.monotonic() - begun
+        left = server.metrics()["jitney:work_items"]
+        for thread in threads:
+            thread.join()
+        assert left >= 3, "the texts were done before the chat: it was not tried"
+        assert chat_s < 3 * alone_s + 0.5  # not behind the six and more that wait
+        assert server.metrics()["jitney:work_bytes"] == 0
+
+
+def test_a_text_over_the_limit_is_refused_before_it_is_tokenised(model):
+    with Server(model, *FAST, "--text-max", "2K") as server:
+        long = "a" * 3000
+        messages = [{"role": "user", "content": long}]
+        bodies = {"/tokenize": {"content": long}, "/apply-template": {"messages": messages},
+                  "/v1/messages/count_tokens": {"model": server.model, "messages": messages}}
+        for path, body in bodies.items():
+            reply = server.plain("POST", path, body)
+            assert reply.status == 413, path
+            assert "3000" in reply.json["error"]["message"] or path != "/tokenize"
+            assert "2048" in reply.json["error"]["message"]
+        assert server.plain("POST", "/tokenize", {"messages": messages}).status == 413
+        assert server.post("/tokenize", {"content": "a" * 2048}).status == 200
+
+
+def test_fields_that_nobody_reads_are_not_held(model):
+    """Answers under way and kept ones hold what was read of their bodies."""
+    with Server(model, "--runner", "sim:20000", "--memory-max", "128M") as server:
+        later = {"prefer": "respond-async"}
+        for _ in range(40):
+            reply = server.plain("POST", "/v1/chat/completions", chat_of(junk=JUNK), headers=later)
+            assert reply.status == 202, reply.body
+        found = server.metrics()
+        assert found["jitney:answers_under_way"] + found["jitney:kept_answers"] == 40
+        assert found["jitney:answers_bytes"] < 40 * 100_000
+        before = found["process_resident_memory_bytes"]
+        for _ in range(40):
+            server.plain("POST", "/v1/chat/completions", chat_of(junk=JUNK), headers=later)
+        grown = server.metrics()["process_resident_memory_bytes"] - before
+        assert grown < 20 << 20  # of 40 MiB that were sent
+
+
+def test_one_tenants_answers_never_remove_anothers(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one tenant=a\ntwo tenant=b\n")
+    with Server(model, *FAST, "--api-key-file", keys, "--keep-memory", "256K") as server:
+        def ask(key):
+            reply = server.plain("POST", "/v1/chat/completions", chat_of(stream=True),
+                                 headers=bearer(key))
+            assert reply.status == 200
+            return reply.headers["x-request-id"]
+
+        def find(key, name):
+            return server.plain("GET", f"/v1/requests/{name}", headers=bearer(key)).status
+
+        mine = ask("one")
+        others = [ask("two") for _ in range(60)]
+        assert find("one", mine) == 200
+        assert find("two", others[-1]) == 200
+        assert find("two", others[0]) == 404
+
+
+@pytest.mark.parametrize("flags, words", [
+    (("--memory-max", "63M"), ("--body-max is 8388608", "at least 67108864")),
+    (("--memory-max", "64M", "--keep-memory", "17M"), ("17825792", "at most 16777216")),
+])
+def test_a_bound_that_is_too_small_is_refused_at_the_start(model, flags, words):
+    done = subprocess.run([JITNEY, "serve", model, *FAST, "--port", "0", *flags],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    for word in words:
+        assert word in done.stderr
