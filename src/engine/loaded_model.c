@@ -118,6 +118,7 @@ static enum status open_device(struct loaded_model *loaded, const struct loaded_
         device = (struct device_options){.name = o->device, .threads = 1, .placement = "off"};
     TRY(device_open(&device, &loaded->device, err));
     loaded->device_open = true;
+    if (loaded->device.memory) loaded->memory = loaded->device.memory(loaded->device.self);
     return ST_OK;
 }
 

@@ -57,6 +57,7 @@ struct loaded_model {
     struct device device;
     struct weight_cache *weights; /* NULL: no cache */
     struct loaded_model_mutex *mutex;
+    struct device_memory memory; /* of the device before the weights; zeroed if it has none */
     bool device_open, has_weights;
     bool reads_file; /* weights that the device reads from the mapped file as it computes */
     uint32_t threads, ctx_tokens;

@@ -384,13 +384,9 @@ static enum status open_parts(struct local *l, struct err *err) {
     return make_tables(l, &sizes, err);
 }
 
-enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache *kv,
-                              const struct runner_local_options *options, struct runner *out,
-                              struct err *err) {
-    uint32_t tile = loaded->device.kv_block_tokens;
-    if (options->kv.block_tokens % tile != 0 || options->kv.block_tokens == 0)
-        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %u (device %s)",
-                       options->kv.block_tokens, tile, loaded->device.name);
+static enum status create(struct loaded_model *loaded, const struct kv_cache *kv,
+                          const struct runner_local_options *options, struct local **out,
+                          struct err *err) {
     struct local *l = mem_zalloc(sizeof(*l));
     if (!l) return err_set(err, ST_NOMEM, "out of memory for a runner");
     l->loaded = loaded;
@@ -399,10 +395,22 @@ enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache
     l->under_way_max = loaded->device.depth + 1;
     CHECK(l->under_way_max <= UNDER_WAY_MAX);
     enum status st = open_parts(l, err);
-    if (st != ST_OK) {
+    if (st == ST_OK)
+        *out = l;
+    else
         local_close(l);
-        return st;
-    }
+    return st;
+}
+
+enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache *kv,
+                              const struct runner_local_options *options, struct runner *out,
+                              struct err *err) {
+    uint32_t tile = loaded->device.kv_block_tokens;
+    if (options->kv.block_tokens % tile != 0 || options->kv.block_tokens == 0)
+        return err_set(err, ST_BAD, "block_size is %u, expected a multiple of %u (device %s)",
+                       options->kv.block_tokens, tile, loaded->device.name);
+    struct local *l = NULL;
+    TRY(create(loaded, kv, options, &l, err));
     *out = (struct runner){.name = "local",
                            .depth = loaded->device.depth,
                            .begin = local_begin,
@@ -417,4 +425,21 @@ enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache
 size_t runner_local_scratch_bytes(const struct runner *runner) {
     CHECK(runner->close == local_close);
     return tape_slab_bytes(((const struct local *)runner->self)->pass.tape);
+}
+
+/* A device copies a step's tables into memory of its own size when it first sees one. */
+enum status runner_local_measure(struct loaded_model *loaded,
+                                 const struct runner_local_options *options, uint64_t *bytes,
+                                 struct err *err) {
+    const struct device *dev = &loaded->device;
+    struct runner_local_options o = *options;
+    struct local *l = NULL;
+    o.kv.spill_slots = 0;
+    for (uint32_t g = 0; g < loaded->model->kv_group_count; g++) o.kv.block_counts[g] = 1;
+    uint64_t before = dev->memory(dev->self).free_bytes;
+    TRY(create(loaded, NULL, &o, &l, err));
+    uint64_t after = dev->memory(dev->self).free_bytes;
+    *bytes = (before > after ? before - after : 0) + l->steps[0].step->memory_bytes;
+    local_close(l);
+    return ST_OK;
 }

@@ -30,6 +30,12 @@ enum status runner_local_open(struct loaded_model *loaded, const struct kv_cache
                               const struct runner_local_options *options, struct runner *out,
                               struct err *err);
 
+/* How much memory of the device a runner with these options takes beside its KV blocks. Opens one
+ * with a single block and closes it again. The device has memory of its own. */
+enum status runner_local_measure(struct loaded_model *loaded,
+                                 const struct runner_local_options *options, uint64_t *bytes,
+                                 struct err *err);
+
 /* Of a runner that was opened here: the scratch memory of its forward pass. */
 size_t runner_local_scratch_bytes(const struct runner *runner);
 

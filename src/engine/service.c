@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/kv_budget.h"
 #include "engine/runner_local.h"
 #include "engine/runner_sim.h"
 #include "engine/sim_words.h"
@@ -56,9 +57,10 @@ static uint64_t blocks_for(uint64_t tokens, const struct knobs *k) {
     return (tokens + k->block_size - 1) / k->block_size;
 }
 
-/* With a size given by the user, cached prefixes may fill all KV memory. Otherwise they may fill a
- * quarter of it, and at least one whole context, so that the longest conversation is found again;
- * the rest becomes real memory only when sequences run. */
+/* Cached prefixes may fill all KV memory if the user has given its size, and on a device with
+ * memory of its own, where all of it is allocated at once. Otherwise they may fill a quarter of it,
+ * and at least one whole context, so that the longest conversation is found again; the rest becomes
+ * real memory only when sequences run. */
 static void choose_prefix_blocks(const struct loaded_model *loaded, struct knobs *k) {
     enum { PREFIX_SHARE = 4 };
     uint64_t quarter = k->kv_blocks / PREFIX_SHARE, context = blocks_for(loaded->ctx_tokens, k);
@@ -66,12 +68,65 @@ static void choose_prefix_blocks(const struct loaded_model *loaded, struct knobs
     k->prefix_blocks = wanted < k->kv_blocks ? (uint32_t)wanted : k->kv_blocks;
 }
 
+/* The tokens of a step of the largest size. A policy that never splits prompts may run one as long
+ * as the context. */
+static uint32_t rows_in_step(const struct service *s, const struct sched_policy *policy) {
+    uint32_t rows = s->knobs.max_step_tokens;
+    return policy->whole_prompts && rows < s->loaded.ctx_tokens ? s->loaded.ctx_tokens : rows;
+}
+
+static struct runner_local_options runner_options(const struct service *s,
+                                                  const struct sched_policy *policy,
+                                                  const struct service_options *options) {
+    const struct knobs *k = &s->knobs;
+    const char *spill_dir = options->spill_dir;
+    uint32_t logit_rows = options->logit_rows; /* a step has no more rows than max_step_tokens */
+    if (logit_rows > k->max_step_tokens) logit_rows = k->max_step_tokens;
+    struct runner_local_options o = {
+        .kv = {.type = kv_types[k->kv_type],
+               .block_tokens = k->block_size,
+               .spill_slots = k->spill_blocks,
+               .spill_dir = spill_dir ? spill_dir : SPILL_DIR_DEFAULT},
+        .seq_max = sched_seq_max(k),
+        .row_max = rows_in_step(s, policy),
+        .sample_max = k->max_seqs,
+        .tokens_max = s->total_max,
+        .logit_rows = logit_rows,
+    };
+    for (uint32_t g = 0; g < s->loaded.model->kv_group_count; g++)
+        o.kv.block_counts[g] = k->kv_blocks;
+    return o;
+}
+
+/* How many bytes of KV blocks the device has room for, beside weights and scratch memory. */
+static enum status measure_room(struct service *s, const struct sched_policy *policy,
+                                const struct service_options *o, uint64_t *bytes, struct err *err) {
+    struct loaded_model *loaded = &s->loaded;
+    const struct device *dev = &loaded->device;
+    struct runner_local_options runner = runner_options(s, policy, o);
+    struct kv_budget budget = {.device = dev->name,
+                               .total_bytes = loaded->memory.total_bytes,
+                               .free_bytes = loaded->memory.free_bytes,
+                               .share = o->memory_share,
+                               .least_bytes = blocks_for(loaded->ctx_tokens, &s->knobs) *
+                                              bytes_per_block(loaded, &s->knobs),
+                               .ctx_tokens = loaded->ctx_tokens};
+    TRY(runner_local_measure(loaded, &runner, &budget.scratch_bytes, err));
+    uint64_t now = dev->memory(dev->self).free_bytes;
+    budget.weight_bytes = now < budget.free_bytes ? budget.free_bytes - now : 0;
+    return kv_budget_bytes(&budget, bytes, err);
+}
+
 /* More blocks than max_seqs whole contexts could only hold old prefixes; a user who wants that sets
  * kv_blocks or kv_bytes. */
-static enum status count_blocks(struct loaded_model *loaded, const struct service_options *o,
-                                struct knobs *k, struct err *err) {
+static enum status count_blocks(struct service *s, const struct sched_policy *policy,
+                                const struct service_options *o, struct err *err) {
+    struct loaded_model *loaded = &s->loaded;
+    struct knobs *k = &s->knobs;
     if (k->kv_blocks > 0) return ST_OK;
+    bool is_measured = loaded->device.memory && !o->kv_bytes && !o->is_sim;
     uint64_t bytes = o->kv_bytes ? o->kv_bytes : KV_BYTES_DEFAULT;
+    if (is_measured) TRY(measure_room(s, policy, o, &bytes, err));
     uint64_t blocks = bytes / bytes_per_block(loaded, k);
     uint64_t useful = blocks_for(loaded->ctx_tokens, k) * k->max_seqs;
     if (!o->kv_bytes && blocks > useful) blocks = useful;
@@ -82,7 +137,7 @@ static enum status count_blocks(struct loaded_model *loaded, const struct servic
         return err_set(err, ST_BAD, "%llu bytes of KV memory are %llu blocks, at most %d may be",
                        (unsigned long long)bytes, (unsigned long long)blocks, KV_BLOCKS_MAX);
     k->kv_blocks = (uint32_t)blocks;
-    if (!o->kv_bytes && k->prefix_blocks == 0) choose_prefix_blocks(loaded, k);
+    if (!o->kv_bytes && !is_measured && k->prefix_blocks == 0) choose_prefix_blocks(loaded, k);
     return ST_OK;
 }
 
@@ -146,12 +201,6 @@ static enum status create_engine(struct service *s, const char *path, const stru
     return st;
 }
 
-/* A policy that never splits prompts may run one as long as the context. */
-static uint32_t rows_in_step(const struct service *s, const struct sched_policy *policy) {
-    uint32_t rows = s->knobs.max_step_tokens;
-    return policy->whole_prompts && rows < s->loaded.ctx_tokens ? s->loaded.ctx_tokens : rows;
-}
-
 static enum status plug_sim(struct service *s, const struct service_options *o, struct err *err) {
     struct runner_sim_options sim = {.seq_max = sched_seq_max(&s->knobs),
                                      .row_max = s->knobs.max_seqs,
@@ -173,23 +222,7 @@ static enum status plug_sim(struct service *s, const struct service_options *o, 
 
 static enum status plug_local(struct service *s, const struct sched_policy *policy,
                               const struct service_options *options, struct err *err) {
-    const struct knobs *k = &s->knobs;
-    const char *spill_dir = options->spill_dir;
-    uint32_t logit_rows = options->logit_rows; /* a step has no more rows than max_step_tokens */
-    if (logit_rows > k->max_step_tokens) logit_rows = k->max_step_tokens;
-    struct runner_local_options o = {
-        .kv = {.type = kv_types[k->kv_type],
-               .block_tokens = k->block_size,
-               .spill_slots = k->spill_blocks,
-               .spill_dir = spill_dir ? spill_dir : SPILL_DIR_DEFAULT},
-        .seq_max = sched_seq_max(k),
-        .row_max = rows_in_step(s, policy),
-        .sample_max = k->max_seqs,
-        .tokens_max = s->total_max,
-        .logit_rows = logit_rows,
-    };
-    for (uint32_t g = 0; g < s->loaded.model->kv_group_count; g++)
-        o.kv.block_counts[g] = k->kv_blocks;
+    struct runner_local_options o = runner_options(s, policy, options);
     struct runner runner;
     TRY(runner_local_open(&s->loaded, engine_kv(s->engine), &o, &runner, err));
     s->memory.scratch_bytes = runner_local_scratch_bytes(&runner);
@@ -220,7 +253,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     if (o->is_single)
         size_for_one(s);
     else
-        TRY(count_blocks(&s->loaded, o, &s->knobs, err));
+        TRY(count_blocks(s, policy, o, err));
     note_memory(s);
     TRY(create_engine(s, path, o->clock, policy, err));
     if (o->is_sim) return plug_sim(s, o, err);

@@ -25,7 +25,10 @@
 struct service_options {
     const struct sched_policy *policy; /* NULL: the first of the list */
     struct knobs knobs;                /* kv_blocks 0: as many as kv_bytes hold */
-    uint64_t kv_bytes;   /* 0: a GiB, or what max_seqs whole contexts can use if that is less */
+    uint64_t kv_bytes;   /* 0: a GiB, on a device with memory of its own what memory_share leaves,
+                            or what max_seqs whole contexts can use if that is less */
+    double memory_share; /* of a device that has memory of its own; 0: as in engine/kv_budget.h.
+                            Without kv_bytes, what this share leaves is the KV cache */
     uint32_t ctx_tokens; /* as in struct loaded_model_options */
     /* For a program that runs one request at a time: KV memory is that of one sequence, whatever
      * it takes, and knobs.max_seqs is 1. A sequence may then have ctx_tokens in the KV cache and

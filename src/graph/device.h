@@ -129,6 +129,10 @@ struct device_profiler {
     struct work (*op_work)(void *self, const struct device_run *run, const struct op *op);
 };
 
+struct device_memory {
+    uint64_t free_bytes, total_bytes;
+};
+
 struct device {
     const char *name; /* "cpu-avx2" */
     uint32_t depth;   /* 0: a submit runs the step. 1: a step may be submitted while the one before
@@ -136,6 +140,10 @@ struct device {
     uint32_t threads; /* number of host threads that compute; 0: none */
     const char *bound_to;     /* processors of its threads, "0-3,8-11"; NULL: not bound */
     const char *unbound_text; /* why they are not, where it was asked for; "" */
+
+    /* How much memory the device has, and how much of it is free now. NULL: its memory is the
+     * host's. */
+    struct device_memory (*memory)(void *self);
 
     /* Memory of the device, zeroed; 0 when there is no room. */
     device_addr (*alloc)(void *self, size_t bytes);

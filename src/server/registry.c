@@ -367,6 +367,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
     struct service_options *o = &r->service;
     *o = (struct service_options){.knobs = knobs_default(),
                                   .kv_bytes = s->kv_memory,
+                                  .memory_share = s->gpu_memory,
                                   .ctx_tokens = (uint32_t)s->ctx,
                                   .device = s->device,
                                   .isa = s->isa,

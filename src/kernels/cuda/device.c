@@ -60,6 +60,13 @@ enum status cuda_check(const char *what, struct err *err) {
 
 /* ---- the plug ---- */
 
+static struct device_memory device_memory(void *self) {
+    size_t free_bytes = 0, total_bytes = 0;
+    cuda_enter(self);
+    cudaMemGetInfo(&free_bytes, &total_bytes);
+    return (struct device_memory){free_bytes, total_bytes};
+}
+
 static device_addr device_alloc(void *self, size_t bytes) {
     cuda_enter(self);
     return (device_addr)(uintptr_t)cuda_take(self, bytes);
@@ -238,6 +245,7 @@ enum status jitney_cuda_open(const struct cuda_library_options *options, struct 
         .name = dev->name,
         .depth = 1,
         .unbound_text = "",
+        .memory = device_memory,
         .alloc = device_alloc,
         .free = device_free,
         .host_alloc = device_host_alloc,

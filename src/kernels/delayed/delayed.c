@@ -74,6 +74,7 @@ struct delayed {
     int64_t last_end_us;            /* the thread's */
 
     struct memory memory[MEMORY_MAX]; /* under the lock */
+    uint64_t memory_used;             /* bytes of all pieces; under the lock */
     bool is_open;                     /* the memory is, for a step that runs */
 };
 
@@ -102,11 +103,13 @@ static enum status parse_pair(struct str key, struct str value, struct delayed_o
         o->fail_step = number;
     else if (str_is(key, "lose"))
         o->lose_step = number;
+    else if (str_is(key, "memory"))
+        o->memory = number;
     else
         return err_set(
             err, ST_BAD,
             "device delayed: unknown option \"%.*s\"; known: depth, delay, jitter, seed, "
-            "fail, lose",
+            "fail, lose, memory",
             STR_ARG(key));
     return ST_OK;
 }
@@ -140,12 +143,26 @@ static void protect_all(struct delayed *d, bool is_open) {
     pthread_mutex_unlock(&d->lock);
 }
 
+static struct device_memory delayed_memory(void *self) {
+    struct delayed *d = self;
+    pthread_mutex_lock(&d->lock);
+    struct device_memory out = {d->options.memory - d->memory_used, d->options.memory};
+    pthread_mutex_unlock(&d->lock);
+    return out;
+}
+
+static bool has_room(struct delayed *d, size_t bytes) {
+    return d->options.memory == 0 || bytes <= delayed_memory(d).free_bytes;
+}
+
 static device_addr delayed_alloc(void *self, size_t bytes) {
     struct delayed *d = self;
     device_addr out = 0;
+    if (!has_room(d, bytes)) return 0;
     void *ptr = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ptr == MAP_FAILED) return 0;
     pthread_mutex_lock(&d->lock);
+    d->memory_used += bytes;
     for (int i = 0; i < MEMORY_MAX && !out; i++) {
         if (d->memory[i].ptr) continue;
         d->memory[i] = (struct memory){ptr, bytes};
@@ -163,6 +180,7 @@ static void delayed_free(void *self, device_addr addr, size_t bytes) {
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < MEMORY_MAX; i++)
         if (d->memory[i].ptr == ptr) d->memory[i] = (struct memory){NULL, 0};
+    d->memory_used -= bytes;
     pthread_mutex_unlock(&d->lock);
     munmap(ptr, bytes);
 }
@@ -406,6 +424,7 @@ static struct device plug_of(struct delayed *d) {
         .threads = d->inner.threads,
         .bound_to = d->inner.bound_to,
         .unbound_text = d->inner.unbound_text,
+        .memory = d->options.memory ? delayed_memory : NULL,
         .alloc = delayed_alloc,
         .free = delayed_free,
         .host_alloc = delayed_host_alloc,

@@ -30,10 +30,11 @@ struct delayed_options {
     uint64_t seed;
     uint64_t fail_step; /* number of the step that fails, from 1; 0: none */
     uint64_t lose_step; /* this step and all later ones fail; 0: none */
+    uint64_t memory;    /* bytes that alloc has in all; 0: as much as the host */
 };
 
-/* "depth=1,delay=5000,jitter=0,seed=7,fail=0,lose=0", all of them optional. ST_BAD names what is
- * wrong. */
+/* "depth=1,delay=5000,jitter=0,seed=7,fail=0,lose=0,memory=0", all of them optional. ST_BAD names
+ * what is wrong. */
 enum status delayed_parse(struct str text, struct delayed_options *out, struct err *err);
 
 /* `inner` has depth 0 and belongs to the device from here on, also if opening fails. */

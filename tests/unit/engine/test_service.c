@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine/kv_budget.h"
 #include "engine/service.h"
 #include "text/tokenizer.h"
 #include "unit/engine/await.h"
@@ -128,6 +129,74 @@ static void test_cached_prefixes_fill_a_quarter_or_a_context_unless_a_size_is_se
     o.knobs.prefix_blocks = 0;
     o.knobs.kv_blocks = 33; /* who says how much wants it used */
     expect_prefix_blocks(&o, 33);
+}
+
+/* ---- a device with memory of its own ---- */
+
+enum { DEVICE_BYTES = 400000000, LONG_CTX = 32768 };
+
+static struct service_options on_device(void) {
+    struct service_options o = usual();
+    o.device = "delayed:memory=400000000,jitter=0";
+    o.ctx_tokens = LONG_CTX;
+    return o;
+}
+
+static void test_the_kv_cache_takes_what_a_share_of_device_memory_leaves(void **state) {
+    (void)state;
+    struct service s;
+    struct service_options o = on_device();
+    o.knobs.max_seqs = 16;
+    open_ok(&s, MODELS "llama", &o);
+    uint64_t allowed = DEVICE_BYTES / 10 * 9 - KV_BUDGET_RESERVE_BYTES;
+    assert_true(s.memory.kv_bytes < allowed);
+    assert_true(s.memory.kv_bytes > allowed - (16 << 20)); /* the tables of a step */
+    assert_int_equal(s.knobs.prefix_blocks, s.knobs.kv_blocks);
+    uint64_t free_bytes = s.loaded.device.memory(s.loaded.device.self).free_bytes;
+    assert_int_equal(free_bytes, DEVICE_BYTES - s.memory.kv_bytes);
+    uint64_t at_09 = s.memory.kv_bytes;
+    struct err err = {0};
+    assert_int_equal(engine_start(s.engine, &err), ST_OK);
+    struct request *r = submit(&s, 1);
+    await_answer(s.engine, r);
+    assert_int_equal(atomic_load(&r->choices[0].finish), FINISH_LENGTH);
+    request_unref(r);
+    service_close(&s);
+    o.memory_share = 1;
+    open_ok(&s, MODELS "llama", &o);
+    assert_true(s.memory.kv_bytes > at_09);
+    service_close(&s);
+}
+
+static void test_device_memory_goes_no_further_than_sequences_can_use(void **state) {
+    (void)state;
+    struct service s;
+    struct service_options o = on_device();
+    o.ctx_tokens = CTX;
+    open_ok(&s, MODELS "llama", &o);
+    assert_int_equal(s.knobs.kv_blocks, 4 * CTX / 16);
+    service_close(&s);
+    o.kv_bytes = 1 << 20; /* the user's size, whatever the share */
+    o.memory_share = 0.01;
+    open_ok(&s, MODELS "llama", &o);
+    assert_in_range(s.memory.kv_bytes, 1, 1 << 20);
+    service_close(&s);
+}
+
+static void test_too_little_device_memory_is_told_with_numbers(void **state) {
+    (void)state;
+    struct service s;
+    struct err err = {0};
+    struct service_options o = on_device();
+    o.memory_share = 0.68;
+    assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_NOMEM);
+    assert_non_null(strstr(err.text, "one sequence of 32768 tokens needs"));
+    assert_non_null(strstr(err.text, "Of 381 MiB, 381 were free"));
+    assert_non_null(strstr(err.text, "--gpu-memory 0.68 of that is 259"));
+    assert_non_null(strstr(err.text, "weights take 0"));
+    o.kv_bytes = 2ull * DEVICE_BYTES;
+    assert_int_equal(service_open(&s, MODELS "llama", &o, &err), ST_NOMEM);
+    assert_non_null(strstr(err.text, "lower --kv-memory"));
 }
 
 static void test_what_the_device_cannot_do_is_refused(void **state) {
@@ -344,6 +413,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks_follow_from_memory),
         cmocka_unit_test(test_cached_prefixes_fill_a_quarter_or_a_context_unless_a_size_is_set),
+        cmocka_unit_test(test_the_kv_cache_takes_what_a_share_of_device_memory_leaves),
+        cmocka_unit_test(test_device_memory_goes_no_further_than_sequences_can_use),
+        cmocka_unit_test(test_too_little_device_memory_is_told_with_numbers),
         cmocka_unit_test(test_what_the_device_cannot_do_is_refused),
         cmocka_unit_test(test_whole_prompts_may_be_longer_than_a_step),
         cmocka_unit_test(test_several_models_are_open_in_one_process),

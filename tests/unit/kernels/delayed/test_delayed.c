@@ -258,8 +258,10 @@ static void test_options_are_checked(void **state) {
     (void)state;
     struct delayed_options o;
     struct err err = {{0}};
-    assert_int_equal(delayed_parse(STR("depth=0,delay=5,jitter=6,seed=7,fail=8,lose=9"), &o, &err),
-                     ST_OK);
+    assert_int_equal(
+        delayed_parse(STR("depth=0,delay=5,jitter=6,seed=7,fail=8,lose=9,memory=10"), &o, &err),
+        ST_OK);
+    assert_int_equal(o.memory, 10);
     assert_int_equal(o.depth, 0);
     assert_int_equal(o.delay_us + o.jitter_us, 11);
     assert_int_equal(o.seed + o.fail_step + o.lose_step, 24);
