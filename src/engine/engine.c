@@ -33,6 +33,7 @@ struct flight {
     struct err err;        /* why it failed; empty: it did not */
     int64_t began_us;      /* when its plan was made */
     int64_t sched_us;      /* spent planning and applying it */
+    int64_t submit_us;     /* spent in the runner's submit */
 };
 
 enum { FLIGHTS = RUNNER_DEPTH_MAX + 1 };
@@ -228,6 +229,7 @@ static void record_step(struct engine *e, const struct flight *f, enum status st
                             .at_us = at_us,
                             .elapsed_us = now_us - at_us,
                             .sched_us = f->sched_us,
+                            .submit_us = f->submit_us,
                             .rows = p->row_count,
                             .tokens = p->token_count,
                             .samples = p->sample_count,
@@ -314,7 +316,9 @@ static bool submit_next(struct engine *e, int64_t now_us) {
     e->is_draining = f->plan.wants_drain && e->flight_count > 0;
     if (f->plan.row_count == 0 && f->plan.moves.count == 0) return false;
     e->flight_count++;
+    f->submit_us = -clock_now(&clock_real);
     f->submitted = e->runner.submit(e->runner.self, &f->plan, &f->err);
+    f->submit_us += clock_now(&clock_real);
     if (f->submitted != ST_OK) e->is_draining = true;
     return true;
 }

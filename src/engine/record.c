@@ -52,10 +52,11 @@ static void put_record(const struct step_record *r, struct buf *out) {
                "{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%lld,\"dur\":%lld,"
                "\"args\":{\"step\":%llu,\"rows\":%u,\"tokens\":%u,\"samples\":%u,\"prompts\":%u,"
                "\"running\":%u,\"waiting\":%u,\"free_blocks\":%u,\"moves\":%u,\"sched_us\":%lld,"
+               "\"submit_us\":%lld,"
                "\"preempted\":[",
                (long long)r->at_us, (long long)r->elapsed_us, (unsigned long long)r->step, r->rows,
                r->tokens, r->samples, r->prompts, r->running, r->waiting, r->free_blocks, r->moves,
-               (long long)r->sched_us);
+               (long long)r->sched_us, (long long)r->submit_us);
     for (uint32_t i = 0; i < r->preempted_count && i < RECORD_PREEMPTED_MAX; i++) {
         const struct plan_preempted *p = &r->preempted[i];
         buf_printf(out, "%s{\"request\":%llu,\"choice\":%u,\"why\":\"%s\",\"by\":\"%s\"}",

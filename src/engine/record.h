@@ -19,6 +19,7 @@ enum { RECORD_PREEMPTED_MAX = 4 };
 struct step_record {
     uint64_t step;
     int64_t at_us, elapsed_us, sched_us;
+    int64_t submit_us; /* of depth 0 the whole step; of depth 1 the time until the device has it */
     uint32_t rows, tokens, samples, prompts; /* prompts: rows of more than one token */
     uint32_t running, waiting, free_blocks, moves;
     uint32_t preempted_count; /* all; `preempted` has the first few */

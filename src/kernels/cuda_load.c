@@ -29,6 +29,7 @@ static const struct {
     bool value;
 } switches[] = {
     {"cublaslt=off", offsetof(struct cuda_switches, without_cublaslt), true},
+    {"depth=0", offsetof(struct cuda_switches, without_depth), true},
     {"graphs=off", offsetof(struct cuda_switches, without_graphs), true},
     {"fusion=off", offsetof(struct cuda_switches, without_fusion), true},
     {"attention=plain", offsetof(struct cuda_switches, plain_attention), true},
@@ -90,7 +91,8 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
     return err_set(
         err, ST_BAD,
         "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
-        "some of ,cublaslt=off ,graphs=off ,fusion=off ,attention=plain ,codes=plain|few|many "
+        "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
+        ",codes=plain|few|many "
         ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,whole=on|off ,upload=on|off "
         ",lean=on|off behind it",
         STR_ARG(args));

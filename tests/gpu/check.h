@@ -14,7 +14,7 @@ struct figure {
     const char *key, *type;
     double value;
 };
-enum { FIGURES_MAX = 32 };
+enum { FIGURES_MAX = 64 };
 
 struct checks {
     const char *device; /* that is compared with the CPU: "cuda:0" */
@@ -22,8 +22,10 @@ struct checks {
     const char
         *variants;     /* options behind the device's name that are compared, as "/,graphs=off" */
     const char *shape; /* steps, compare: of this model alone; NULL: the usual ones */
-    bool is_quick;     /* fewer and smaller cases, for an emulated card */
-    bool has_details;  /* times of kinds of ops, too */
+    const char *model, *tokens, *out; /* logits: what to compute; NULL: not given */
+    uint32_t chunk;                   /* logits: rows of one step */
+    bool is_quick;                    /* fewer and smaller cases, for an emulated card */
+    bool has_details;                 /* times of kinds of ops, too */
     uint32_t passed, failed;
     uint32_t suite_failed;
     struct figure figures[FIGURES_MAX];
@@ -39,6 +41,8 @@ void check_figure(struct checks *c, const char *key, const char *type, double va
 
 typedef void suite_fn(struct checks *c);
 suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models, suite_steps;
-suite_fn suite_time, suite_compare; /* measure; check nothing */
+suite_fn suite_batches;
+suite_fn suite_time, suite_compare, suite_attention_speed; /* measure; check nothing */
+suite_fn suite_logits;                                     /* writes them to a file */
 
 #endif

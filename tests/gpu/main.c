@@ -1,9 +1,13 @@
 /* tests/gpu/main.c - the GPU's device against the CPU's: gpu_check [SUITE...]
  *
- *     gpu_check                     all suites but `time`
+ *     gpu_check                     all suites but those that are named below
  *     gpu_check rows sampling       some
  *     gpu_check time                how long the ops of decoding steps take
  *     gpu_check compare             how long steps take, of the variants beside each other
+ *     gpu_check attention_speed     attention alone, as a share of what the card can do
+ *     gpu_check batches             answers of the engine, alone and in batches (tests/identity)
+ *     gpu_check logits              of a model and tokens, to a file: --model, --tokens, --out,
+ *                                   --chunk (suite_logits.c)
  *     --variants /,graphs=off       what is put behind the device's name, with slashes between
  *     --device cuda:1               another card
  *     --models DIR                  where the golden models are
@@ -14,6 +18,7 @@
  */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -71,14 +76,12 @@ static const struct suite {
     suite_fn *run;
     bool is_asked_for; /* only by its name */
 } suites[] = {
-    {"rows", suite_rows, false},
-    {"products", suite_products, false},
-    {"attention", suite_attention, false},
-    {"sampling", suite_sampling, false},
-    {"models", suite_models, false},
-    {"steps", suite_steps, false},
-    {"time", suite_time, true},
-    {"compare", suite_compare, true},
+    {"rows", suite_rows, false},           {"products", suite_products, false},
+    {"attention", suite_attention, false}, {"sampling", suite_sampling, false},
+    {"models", suite_models, false},       {"steps", suite_steps, false},
+    {"batches", suite_batches, true},      {"time", suite_time, true},
+    {"compare", suite_compare, true},      {"attention_speed", suite_attention_speed, true},
+    {"logits", suite_logits, true},
 };
 enum { SUITES = sizeof(suites) / sizeof(suites[0]) };
 
@@ -111,6 +114,10 @@ int main(int argc, char **argv) {
                        .models = option("--models", "models", argc, argv),
                        .variants = option("--variants", "", argc, argv),
                        .shape = option("--shape", NULL, argc, argv),
+                       .model = option("--model", NULL, argc, argv),
+                       .tokens = option("--tokens", NULL, argc, argv),
+                       .out = option("--out", NULL, argc, argv),
+                       .chunk = (uint32_t)strtoul(option("--chunk", "256", argc, argv), NULL, 10),
                        .is_quick = is_named("--quick", argc, argv),
                        .has_details = is_named("--details", argc, argv)};
     bool any = false;

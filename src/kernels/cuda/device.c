@@ -243,7 +243,7 @@ enum status jitney_cuda_open(const struct cuda_library_options *options, struct 
     }
     *out = (struct device){
         .name = dev->name,
-        .depth = 1,
+        .depth = dev->switches.without_depth ? 0 : 1,
         .unbound_text = "",
         .memory = device_memory,
         .alloc = device_alloc,

@@ -25,6 +25,7 @@ struct cuda_library_sizes {
  * defaults. */
 struct cuda_switches {
     bool without_cublaslt; /* products of many rows by our own kernels: slow, the same bits */
+    bool without_depth;    /* a step is submitted when the one before it has been collected */
     bool without_graphs;   /* every step is launched kernel by kernel */
     bool without_fusion;   /* a kernel for each op, a product for each of its parts */
     bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */

@@ -22,6 +22,7 @@ static struct record_ring *ring_with(uint32_t count) {
                                 .at_us = 1000 + i,
                                 .elapsed_us = 50,
                                 .sched_us = 3,
+                                .submit_us = 4,
                                 .rows = 2,
                                 .tokens = 10 + i,
                                 .preempted_count = i % 3,
@@ -65,6 +66,7 @@ static void test_the_trace_is_json_with_what_ran(void **state) {
     assert_int_equal(json_int(json_get(last, "ts"), 0), 1005);
     assert_int_equal(json_int(json_get(last, "dur"), 0), 50);
     assert_int_equal(json_int(json_path(last, "args.tokens"), 0), 15);
+    assert_int_equal(json_int(json_path(last, "args.submit_us"), 0), 4);
     const struct json *preempted = json_path(last, "args.preempted");
     assert_int_equal(json_count(preempted), 2);
     assert_true(str_is(json_str(json_get(json_at(preempted, 0), "why")), "policy"));

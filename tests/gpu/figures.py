@@ -1,0 +1,642 @@
+#!/usr/bin/env python3
+"""Measures jitney on a GPU through the program itself, and writes the figures as JSON.
+
+usage: figures.py --out FILE [--budget SECONDS] [--device cuda:0] [--only PART,...] [--tiny]
+
+Runs beside what tools/gpu_check has packed (`DIR/run --json FILE` calls it). Models with random
+weights are made on the spot, by several processes while the checks run. A part that finds too
+little time left is skipped and says so; a part that fails says why, and the others go on. Each
+figure is an object by weight type, as docs/gpu.md describes.
+
+--tiny measures nothing of use: small models and few requests, to try the script itself, also with
+--device cpu.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BEGAN = time.time()
+
+
+class Skipped(Exception):
+    """There is no time left for a part."""
+
+
+class Bench:
+    """What the parts share: arguments, models under construction, figures found so far."""
+
+    def __init__(self, args):
+        self.args = args
+        self.work = args.work
+        self.figures = {}
+        self.notes = []
+        self.makers = {}
+        os.makedirs(self.work, exist_ok=True)
+
+    def left(self):
+        return self.args.budget - (time.time() - BEGAN)
+
+    def keep(self, key, kind, value):
+        """Keep a figure and write all of them: what is known survives a later failure."""
+        self.figures.setdefault(key, {})[kind] = value
+        print(f"  {key} {kind}: {value}", flush=True)
+        with open(self.args.out + ".part", "w", encoding="utf-8") as file:
+            json.dump({**self.figures, "notes": self.notes}, file, indent=1)
+        os.replace(self.args.out + ".part", self.args.out)
+
+    def note(self, text):
+        self.notes.append(text)
+        print(f"  {text}", flush=True)
+
+    # ---- programs ----
+
+    def environment(self):
+        env = dict(os.environ)
+        env["LD_LIBRARY_PATH"] = os.path.join(HERE, "lib")
+        env["JITNEY_CACHE"] = os.path.join(self.work, "cache")
+        return env
+
+    def run(self, *command, limit=120):
+        """Runs a program of the pack; its standard output."""
+        limit = min(limit, self.left())
+        if limit < 3:
+            raise Skipped(f"{limit:.0f} s are left")
+        path = os.path.join(HERE, "bin", command[0])
+        done = subprocess.run([path, *map(str, command[1:])], env=self.environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit,
+                              check=False)
+        if done.returncode != 0:
+            tail = (done.stderr.decode(errors="replace") or done.stdout.decode(errors="replace"))
+            raise RuntimeError(f"{' '.join(map(str, command[:3]))}: exit status "
+                               f"{done.returncode}: {tail.strip()[-400:]}")
+        return done.stdout.decode()
+
+    # ---- models ----
+
+    def path(self, shape, kind):
+        return os.path.join(self.work, f"{shape}-{kind}.gguf")
+
+    def make(self, shape, kind):
+        """Begins to write a model in a process of its own."""
+        path = self.path(shape, kind)
+        if os.path.exists(path) or (shape, kind) in self.makers:
+            return
+        self.makers[shape, kind] = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "make_random_model"), "--shape", shape, "--type",
+             kind, "--context", "131072", path + ".part"], stderr=subprocess.PIPE)
+
+    def model(self, shape, kind):
+        """The path of a model, when it is complete."""
+        path = self.path(shape, kind)
+        self.make(shape, kind)
+        maker = self.makers.get((shape, kind))
+        if maker and not os.path.exists(path):
+            if maker.wait(timeout=max(1, self.left())) != 0:
+                raise RuntimeError(maker.stderr.read().decode(errors="replace")[-400:])
+            os.replace(path + ".part", path)
+        return path
+
+    # ---- a list of requests through the engine ----
+
+    def replay(self, model, requests, knobs, ctx, limit=120):
+        """`jitney replay`: its summary, its answers by id, its steps."""
+        base = os.path.join(self.work, "replay")
+        with open(base + ".requests", "w", encoding="utf-8") as file:
+            for i, request in enumerate(requests):
+                file.write(json.dumps({"id": f"r{i}", "ignore_eos": True, **request}) + "\n")
+        sets = [word for name, value in knobs.items() for word in ("--set", f"{name}={value}")]
+        text = self.run("jitney", "replay", "-m", model, "--requests", base + ".requests",
+                        "--device", self.args.device, "--json", "--out", base + ".answers",
+                        "--trace", base + ".steps", "-c", ctx, *sets, limit=limit)
+        with open(base + ".answers", encoding="utf-8") as file:
+            answers = {a["id"]: a for a in map(json.loads, file)}
+        with open(base + ".steps", encoding="utf-8") as file:
+            steps = json.load(file)
+        bad = [a for a in answers.values() if a["finish_reason"] not in ("length", "cancelled")]
+        if bad:
+            raise RuntimeError(f"{len(bad)} requests ended with {bad[0]['finish_reason']}: "
+                               f"{bad[0].get('error', '')}")
+        return json.loads(text), answers, steps
+
+
+def median(values):
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+# ---- parts ----
+
+PHASE = 64  # decoding steps of each number of sequences
+
+
+def decode_requests(tiny):
+    """Requests of which 256, then 128, 32, 8 and 1 decode, each phase near 512 tokens of context.
+
+    Prompts are computed before or beside the first decoding steps, so the first group has answers
+    that last until all have begun."""
+    groups = [(128, 128), (96, 64), (24, 64), (7, 64), (1, 64)]
+    if tiny:
+        groups = [(4, 8), (3, 4), (1, 4)]
+    begin = groups[0][1]
+    requests, tokens = [], begin
+    for i, (count, phase) in enumerate(groups):
+        if i > 0:
+            tokens += phase
+        middle = tokens - phase // 2  # of the phase at whose end the group ends
+        prompt = max(8, (32 if tiny else 512) - middle)
+        requests += [{"prompt_len": prompt, "max_tokens": tokens}] * count
+    return requests
+
+
+def step_rate(steps, rows):
+    """Tokens a second of steps in which exactly so many sequences decode, and their host work."""
+    chosen = [s for s in steps
+              if s["args"]["rows"] == rows and s["args"]["tokens"] == rows]
+    chosen = chosen[2:-2] if len(chosen) > 8 else chosen
+    if not chosen:
+        return None
+    times = [s["dur"] for s in chosen]
+    mean = sum(times) / len(times)
+    args = [s["args"] for s in chosen]
+    sched = sum(a["sched_us"] for a in args) / len(args)
+    submit = sum(a.get("submit_us", 0) for a in args) / len(args)
+    return {"tokens_per_s": round(rows * 1e6 / median(times), 1), "step_us": round(mean, 1),
+            "median_us": median(times), "steps": len(times), "sched_us": round(sched, 1),
+            "submit_us": round(submit, 1)}
+
+
+def part_decode(bench, kinds=(("llama-8B", "BF16"),)):
+    """Decoding steps through the engine, 512 tokens of context."""
+    for shape, kind in kinds:
+        knobs = {"max_seqs": 256, "max_step_tokens": 8192, "prefix_cache": "off",
+                 "waiting_served_ratio": 0}
+        name = kind.lower() if shape == "llama-8B" else f"{shape}-{kind.lower()}"
+        if bench.args.tiny:
+            shape, kind = "llama-135M", "BF16"
+        _, _, steps = bench.replay(bench.model(shape, kind), decode_requests(bench.args.tiny),
+                                   knobs, 1024)
+        for rows in (8, 4, 1) if bench.args.tiny else (256, 128, 32, 8, 1):
+            rate = step_rate(steps, rows)
+            if not rate:
+                bench.note(f"decode {name}: no step of {rows} sequences")
+                continue
+            bench.keep(f"decode_b{rows}", name, rate["tokens_per_s"])
+            bench.keep("steps", f"{name}_b{rows}", rate)
+
+
+def part_prompt(bench):
+    """Prompts of 2k and 32k tokens, one at a time: tokens a second until the first token."""
+    sizes = ((2048, 5, 400), (32768, 3, 4000))
+    shape, kind, name = "llama-8B", "BF16", "bf16"
+    if bench.args.tiny:
+        sizes, shape, kind = ((64, 3, 500), (256, 2, 1000)), "llama-135M", "BF16"
+    requests, at = [], 0
+    for tokens, count, gap in sizes:
+        for _ in range(count):
+            requests.append({"prompt_len": tokens, "max_tokens": 1, "at_ms": at})
+            at += gap
+    knobs = {"max_seqs": 4, "max_step_tokens": 8192, "prefix_cache": "off"}
+    _, answers, _ = bench.replay(bench.model(shape, kind), requests, knobs, sizes[1][0] + 1024)
+    first = 0
+    for key, (tokens, count, _) in zip(("prompt_2k", "prompt_32k"), sizes):
+        times = [answers[f"r{first + i}"]["ttft_ms"] for i in range(1, count)]
+        first += count
+        bench.keep(key, name, round(tokens * 1000 / median(times), 1))
+
+
+def offline(bench, key, prompt, answer, count, seqs):
+    shape, kind, name = "llama-8B", "BF16", "bf16"
+    if bench.args.tiny:
+        shape, kind, count, seqs = "llama-135M", "BF16", 4, 4
+        prompt, answer = prompt // 16, answer // 16
+    knobs = {"max_seqs": seqs, "max_step_tokens": 8192 if prompt > 500 else 4096,
+             "prefix_cache": "off"}
+    summary, _, steps = bench.replay(bench.model(shape, kind),
+                                     [{"prompt_len": prompt, "max_tokens": answer}] * count, knobs,
+                                     prompt + answer + 16, limit=150)
+    bench.keep(key, name, round(summary["output_tokens_per_s"], 1))
+    full = step_rate(steps, seqs)
+    bench.keep("offline_details", key, {
+        "requests": count, "max_seqs": seqs, "elapsed_s": summary["elapsed_s"],
+        "steps": summary["steps"], "preemptions": summary["preemptions"], "full_steps": full})
+
+
+def part_offline_128_128(bench):
+    offline(bench, "offline_128_128", 128, 128, 2048, 1024)
+
+
+def part_offline_1000_1000(bench):
+    offline(bench, "offline_1000_1000", 1000, 1000, 384, 384)
+
+
+def part_offline_128_2048(bench):
+    offline(bench, "offline_128_2048", 128, 2048, 384, 384)
+
+
+def part_trace_256(bench):
+    """256 requests with prompts and answers of 100 to 1,024 tokens, uniform; 0.6B shape."""
+    rng = random.Random(0)
+    count, low, high = (6, 8, 32) if bench.args.tiny else (256, 100, 1024)
+    requests = [{"prompt_len": rng.randint(low, high), "max_tokens": rng.randint(low, high)}
+                for _ in range(count)]
+    shape, kind = ("llama-135M", "BF16") if bench.args.tiny else ("qwen3-0.6B", "BF16")
+    knobs = {"max_seqs": 256, "max_step_tokens": 8192, "prefix_cache": "off"}
+    summary, _, _ = bench.replay(bench.model(shape, kind), requests, knobs, 2 * high + 16)
+    bench.keep("trace_256", "bf16", round(summary["output_tokens_per_s"], 1))
+
+
+def lognormal_requests(count):
+    rng = random.Random(1)
+    draw = lambda: int(min(1024, max(4, rng.lognormvariate(4.9, 0.9))))
+    return [(draw(), draw()) for _ in range(count)]
+
+
+def part_hf_ratio(bench):
+    """256 requests of lognormal lengths, against transformers with static batches of 32."""
+    lengths = lognormal_requests(8 if bench.args.tiny else 256)
+    if bench.args.tiny:
+        lengths = [(p // 16 + 1, a // 16 + 1) for p, a in lengths]
+    shape, kind = ("llama-135M", "BF16") if bench.args.tiny else ("llama-8B", "BF16")
+    knobs = {"max_seqs": 256, "max_step_tokens": 8192, "prefix_cache": "off"}
+    summary, _, _ = bench.replay(bench.model(shape, kind),
+                                 [{"prompt_len": p, "max_tokens": a} for p, a in lengths], knobs,
+                                 2064)
+    bench.keep("hf_ratio", "jitney_tokens_per_s", round(summary["output_tokens_per_s"], 1))
+    limit = min(100, bench.left() - 5)
+    if limit < 20:
+        raise Skipped(f"{limit:.0f} s are left for transformers")
+    done = subprocess.run([sys.executable, os.path.join(HERE, "transformers_compare.py"), "speed",
+                           "--lengths", json.dumps(lengths), "--limit", str(int(limit - 15))]
+                          + (["--tiny"] if bench.args.tiny else []),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit,
+                          check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.decode(errors="replace")[-600:])
+    theirs = json.loads(done.stdout.decode().splitlines()[-1])
+    bench.keep("hf_ratio", "transformers", theirs)
+    bench.keep("hf_ratio", "bf16",
+               round(summary["output_tokens_per_s"] / theirs["tokens_per_s"], 2))
+
+
+def part_logits(bench):
+    """Logits of several architectures against transformers."""
+    limit = min(170, bench.left() - 3)
+    if limit < 20:
+        raise Skipped(f"{limit:.0f} s are left")
+    out = os.path.join(bench.work, "logits.json")
+    command = [sys.executable, os.path.join(HERE, "transformers_compare.py"), "logits", "--device",
+               bench.args.device, "--work", os.path.join(bench.work, "hf"), "--out", out,
+               "--limit", str(int(limit - 3))] + (["--tiny"] if bench.args.tiny else [])
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit,
+                          check=False)
+    print(done.stdout.decode(errors="replace")[-3000:], flush=True)
+    with open(out, encoding="utf-8") as file:
+        for name, value in json.load(file).items():
+            bench.keep("logits", name, value)
+    if done.returncode != 0:
+        raise RuntimeError(f"transformers_compare.py: exit status {done.returncode}")
+
+
+# ---- a server ----
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def get(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+        return reply.read().decode()
+
+
+class Server:
+    """`jitney serve`, ended when the block ends."""
+
+    def __init__(self, bench, model, *flags):
+        self.bench, self.port = bench, free_port()
+        self.log = open(os.path.join(bench.work, "server.log"), "wb")  # pylint: disable=consider-using-with
+        self.began = time.time()
+        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [os.path.join(HERE, "bin", "jitney"), "serve", "-m", model, "--port", str(self.port),
+             "--device", bench.args.device, *flags], env=bench.environment(), stdout=self.log,
+            stderr=self.log)
+
+    def __enter__(self):
+        while True:
+            try:
+                get(self.port, "/readyz")
+                break
+            except OSError:
+                pass
+            if self.process.poll() is not None or time.time() - self.began > 120:
+                self.stop()
+                raise RuntimeError("the server is not ready: " + self.tail())
+            time.sleep(0.01)
+        self.ready_s = time.time() - self.began
+        return self
+
+    def tail(self):
+        with open(self.log.name, encoding="utf-8", errors="replace") as file:
+            return file.read()[-2000:]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def metric(self, name):
+        text = get(self.port, "/metrics")
+        return sum(float(v) for v in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+
+
+def driver_init_s():
+    """How long the driver takes by itself, in a process that does nothing else."""
+    code = ("import ctypes,time;t=time.time();c=ctypes.CDLL('libcuda.so.1');assert c.cuInit(0)==0;"
+            "p=ctypes.c_void_p();assert c.cuDevicePrimaryCtxRetain(ctypes.byref(p),0)==0;"
+            "print(time.time()-t)")
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, timeout=60, check=False)
+    return float(done.stdout) if done.returncode == 0 else 0.0
+
+
+def big_model(bench):
+    return bench.model(*(("llama-135M", "BF16") if bench.args.tiny else ("llama-8B", "BF16")))
+
+
+def part_http(bench):
+    """Start to ready, then 128 clients with 128 tokens of prompt and of answer."""
+    model, tiny = big_model(bench), bench.args.tiny
+    flags = ["--set", f"max_seqs={4 if tiny else 256}", "--set",
+             f"max_step_tokens={512 if tiny else 2048}", "-c", "1024" if tiny else "4096"]
+    driver = driver_init_s()
+    bench.keep("ready_s", "driver_init", round(driver, 3))
+    with Server(bench, model, *flags) as server:  # the first start reads the file and compiles
+        first = server.ready_s
+    with Server(bench, model, *flags) as server:
+        bench.keep("ready_s", "first_start", round(first, 3))
+        bench.keep("ready_s", "second_start", round(server.ready_s, 3))
+        bench.keep("ready_s", "bf16", round(server.ready_s - driver, 3))
+        lines = [line for line in server.tail().splitlines() if "kv_mib" in line]
+        bench.note(f"server: {lines[-1][:300] if lines else 'no line with kv_mib'}")
+        clients, tokens = (2, 16) if tiny else (128, 128)
+        text = bench.run("jitney", "bench", f"http://127.0.0.1:{server.port}", "--clients", clients,
+                         "--requests", clients * 6, "--prompt-tokens", tokens, "--output-tokens",
+                         tokens, "--json")
+        run = json.loads(text)["runs"][0]
+        bench.keep("http_128", "bf16", round(run["output_throughput"], 1))
+        bench.keep("http_128", "ttft_ms", {k: round(v, 1) for k, v in run.items()
+                                           if "ttft" in k and isinstance(v, (int, float))})
+        bench.keep("http_128", "tpot_ms", {k: round(v, 2) for k, v in run.items()
+                                           if "tpot" in k and isinstance(v, (int, float))})
+
+
+def gpu_memory_mib():
+    """Memory in use on the first card; 0 if that cannot be told."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        return int(subprocess.check_output(command, stderr=subprocess.DEVNULL).split()[0])
+    except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+        return 0
+
+
+def one_request(port, rng, failures):
+    """A streamed answer; three in ten clients disconnect early."""
+    body = json.dumps({"prompt": [rng.randrange(256) for _ in range(rng.randint(4, 300))],
+                       "max_tokens": rng.randint(4, 120), "stream": True, "ignore_eos": True,
+                       "model": "leak"}).encode()
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
+            f"\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n").encode()
+    cancels = rng.random() < 0.3
+    stop_after = rng.randint(1, 3000)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+            s.sendall(head + body)
+            data = b""
+            while True:
+                piece = s.recv(65536)
+                data += piece
+                if not piece or (cancels and len(data) > stop_after):
+                    break
+        if not cancels and b"[DONE]" not in data:
+            failures.append(data[-300:].decode(errors="replace"))
+    except OSError as error:
+        failures.append(str(error))
+
+
+def part_leak(bench):
+    """1,000 requests with cancels, preemption and swap; blocks and device memory come back."""
+    tiny = bench.args.tiny
+    model = bench.model(*(("llama-135M", "BF16") if tiny else ("qwen3-0.6B", "BF16")))
+    count, clients = (20, 4) if tiny else (1000, 48)
+    flags = ["--served-model-name", "leak", "-c", "512", "--set", "max_seqs=32", "--set",
+             "kv_blocks=200", "--set", "spill_blocks=400", "--set", "preempt=swap"]
+    with Server(bench, model, *flags) as server:
+        failures = []
+
+        def client(seed, requests):
+            rng = random.Random(seed)
+            for _ in range(requests):
+                one_request(server.port, rng, failures)
+
+        def send_all(requests, seed):
+            each = -(-requests // clients)
+            threads = [threading.Thread(target=client, args=(seed + i, each))
+                       for i in range(clients)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+
+        send_all(clients * 2, 1)  # graphs and kernels are loaded
+        time.sleep(0.5)
+        before = gpu_memory_mib()
+        began = time.time()
+        send_all(count, 1000)
+        end = time.time() + 10
+        while server.metric("jitney:kv_blocks_held") > 0 and time.time() < end:
+            time.sleep(0.1)
+        bench.keep("leak", "requests", count)
+        bench.keep("leak", "seconds", round(time.time() - began, 1))
+        bench.keep("leak", "failed", len(failures))
+        bench.keep("leak", "blocks_held_after", server.metric("jitney:kv_blocks_held"))
+        bench.keep("leak", "blocks_spilled_after", server.metric("jitney:kv_blocks_spilled"))
+        bench.keep("leak", "preemptions", server.metric("vllm:num_preemptions_total"))
+        bench.keep("leak", "device_mib_before", before)
+        bench.keep("leak", "device_mib_after", gpu_memory_mib())
+        if failures:
+            bench.note(f"leak: {failures[0]}")
+
+
+def part_full(bench):
+    """Too little memory is told with numbers; the server says so and does not crash."""
+    server = Server(bench, big_model(bench), "--gpu-memory", "0.02", "-c", "8192")
+    end = time.time() + 25
+    while time.time() < end and "--gpu-memory" not in server.tail():
+        time.sleep(0.2)
+    server.stop()
+    lines = [line for line in server.tail().splitlines() if "--gpu-memory" in line]
+    bench.keep("messages", "gpu_memory", lines[0][:600] if lines else "no message")
+    bench.keep("messages", "exit_status", server.process.returncode)
+
+
+def part_profile(bench):
+    """`jitney profile`: ceilings, and where the time of a step goes."""
+    model = big_model(bench)
+    text = bench.run("jitney", "profile", "-m", model, "--device", bench.args.device, "--json",
+                     "--batch", 4 if bench.args.tiny else 256, "--prompt",
+                     64 if bench.args.tiny else 2048, "--ctx-fill",
+                     32 if bench.args.tiny else 512)
+    report = json.loads(text)
+    for name, value in report["ceilings"].items():
+        bench.keep("ceilings", name, value)
+    for step in report["steps"]:
+        bench.keep("profile", step["kind"], {
+            "sequences": step["sequences"], "rows": step["rows"], "step_us": step["step_us"],
+            "tokens_per_second": step["tokens_per_second"],
+            "parts": {p["op"]: round(p["us"], 1) for p in step["parts"]}})
+
+
+def check_suites(bench, suites, limit, *flags):
+    """Suites of gpu_check: their figures, and how many checks passed."""
+    out = os.path.join(bench.work, "check.json")
+    if os.path.exists(out):
+        os.remove(out)
+    try:
+        text = bench.run("gpu_check", *suites, "--device", bench.args.device, "--models",
+                         os.path.join(HERE, "models"), "--json", out, *flags, limit=limit)
+        print(text[-2500:], flush=True)
+    finally:
+        if os.path.exists(out):
+            with open(out, encoding="utf-8") as file:
+                found = json.load(file)
+            checks = found.pop("checks")
+            found.pop("device")
+            bench.keep("checks", "+".join(suites), checks)
+            for key, values in found.items():
+                for kind, value in values.items():
+                    bench.keep(f"bare_{key}" if key.startswith(("decode", "prompt")) else key, kind,
+                               value)
+
+
+def part_checks(bench):
+    check_suites(bench, ["rows", "products", "attention", "sampling", "models"], 150)
+
+
+def part_steps(bench):
+    check_suites(bench, ["steps"], 60)
+
+
+def part_batches(bench):
+    check_suites(bench, ["batches"], 120)
+
+
+def part_attention(bench):
+    check_suites(bench, ["attention_speed"], 40)
+
+
+def part_bare(bench):
+    """Steps without an engine: the graph's own time."""
+    check_suites(bench, ["compare"], 60)
+
+
+def part_decode_q8_0(bench):
+    part_decode(bench, (("llama-8B", "Q8_0"),))
+
+
+def part_decode_q4_k(bench):
+    part_decode(bench, (("llama-8B", "Q4_K"),))
+
+
+def part_decode_06b(bench):
+    part_decode(bench, (("qwen3-0.6B", "BF16"),))
+
+
+def part_host(bench):
+    """How far the engine's steps are from the graph's own time, at 256 sequences."""
+    engine = bench.figures.get("steps", {}).get("bf16_b256")
+    bare = bench.figures.get("bare_decode_b256", {}).get("bf16")
+    if not engine or not bare:
+        raise Skipped("needs the parts decode and bare")
+    bare_us = 256e6 / bare
+    bench.keep("host", "bf16_b256", {
+        "engine_step_us": engine["step_us"], "bare_step_us": round(bare_us, 1),
+        "engine_over_bare": round(engine["step_us"] / bare_us, 4),
+        "sched_us": engine["sched_us"], "submit_us": engine["submit_us"]})
+
+
+# The most important first; a smoke test of the server before what takes long.
+PARTS = ["profile", "decode", "http", "prompt", "offline_128_128", "trace_256", "steps", "batches",
+         "logits", "bare", "host", "attention", "decode_06b", "decode_q8_0", "decode_q4_k", "leak",
+         "offline_1000_1000", "hf_ratio", "full", "offline_128_2048", "checks"]
+
+
+def begin_models(bench, parts):
+    """Models are written while other parts run, the first that is needed first."""
+    if bench.args.tiny:
+        bench.make("llama-135M", "BF16")
+        return
+    bench.make("llama-8B", "BF16")
+    if any(p in parts for p in ("trace_256", "leak", "decode_06b")):
+        bench.make("qwen3-0.6B", "BF16")
+    for kind in ("q8_0", "q4_k"):
+        if f"decode_{kind}" in parts:
+            bench.make("llama-8B", kind.upper())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--budget", type=float, default=520.0)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--only", help="parts, with commas between: " + ",".join(PARTS))
+    parser.add_argument("--work", default="/tmp/jitney-figures")
+    parser.add_argument("--tiny", action="store_true")
+    args = parser.parse_args()
+    parts = args.only.split(",") if args.only else PARTS
+    unknown = [p for p in parts if f"part_{p}" not in globals()]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]}; known: {', '.join(PARTS)}")
+    bench = Bench(args)
+    begin_models(bench, parts)
+    failed = 0
+    for name in parts:
+        began = time.time()
+        print(f"== {name}, {bench.left():.0f} s left", flush=True)
+        try:
+            globals()[f"part_{name}"](bench)
+        except Skipped as why:
+            bench.note(f"{name} skipped: {why}")
+        except Exception as error:  # pylint: disable=broad-except
+            failed += 1
+            bench.note(f"{name} FAILED: {type(error).__name__}: {error}")
+        bench.keep("seconds", name, round(time.time() - began, 1))
+    for maker in bench.makers.values():
+        if maker.poll() is None:
+            maker.kill()
+    print(json.dumps(bench.figures), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+/* Goal:   how fast attention is by itself, as a share of what the card can do.
+ * Method: one layer with the heads of the 8B shape, thin elsewhere. Steps run with an event after
+ *         each op; the time of attention is the least of some rounds. Decoding is measured by the
+ *         bytes of keys and values that it reads, as a share of the card's read ceiling; chunks of
+ *         prompts by the operations of the positions that each row sees, in TFLOP/s. */
+#include <stdio.h>
+
+#include "check.h"
+#include "shaped.h"
+
+enum { ROUNDS = 5, CHUNK_MAX = 8192, CONTEXT = 4096, SEQS_MAX = 256 };
+
+struct watched {
+    double attention_us; /* of the last step */
+};
+
+static void watch(void *ctx, const struct device_run *run, const struct device_times *times) {
+    struct watched *w = ctx;
+    w->attention_us = 0;
+    for (uint32_t i = 0; i < times->op_count; i++)
+        if (tape_op(run->tape, i)->kind == OP_ATTENTION)
+            w->attention_us += (double)times->work_ns[i] / 1000;
+}
+
+static double least_us(struct shaped *m, uint32_t seqs, uint32_t rows, uint32_t first) {
+    const struct device *dev = &m->dev;
+    struct watched w = {0};
+    double least = 0;
+    shaped_set_step(m, seqs, rows, first);
+    shaped_run(m, 2);
+    dev->profiler->watch(dev->self, watch, &w);
+    for (int i = 0; i < ROUNDS; i++) {
+        shaped_run(m, 1);
+        if (i == 0 || w.attention_us < least) least = w.attention_us;
+    }
+    dev->profiler->watch(dev->self, NULL, NULL);
+    return least;
+}
+
+static void decode(struct checks *c, struct shaped *m, uint32_t seqs, const char *name,
+                   double read_gbs) {
+    const struct shape *s = m->shape;
+    double us = least_us(m, seqs, 1, CONTEXT - 1);
+    double bytes = (double)seqs * CONTEXT * s->kv_heads * s->head_dim * 2 * 2; /* keys, values */
+    double gbs = us > 0 ? bytes / us / 1e3 : 0;
+    double share = read_gbs > 0 ? 100 * gbs / read_gbs : 0;
+    printf("  decode %3u x 4k %8.1f us %6.0f GB/s %5.1f %% of %.0f\n", seqs, us, gbs, share,
+           read_gbs);
+    check_figure(c, "attention", name, share);
+}
+
+static void chunk(struct checks *c, struct shaped *m, uint32_t rows, uint32_t first,
+                  const char *name) {
+    const struct shape *s = m->shape;
+    double us = least_us(m, 1, rows, first);
+    double seen = (double)rows * first + (double)rows * (rows + 1) / 2;
+    double tflops = us > 0 ? 4 * seen * s->heads * s->head_dim / us / 1e6 : 0;
+    printf("  chunk %5u after %4u %8.1f us %6.1f TFLOP/s\n", rows, first, us, tflops);
+    check_figure(c, "attention", name, tflops);
+}
+
+void suite_attention_speed(struct checks *c) {
+    static const struct shape heads = {"heads", DTYPE_BF16, 1, 1024, 32, 8, 128, 1024, 1024};
+    static struct shaped m;
+    struct shaped_sizes sizes = {.rows = CHUNK_MAX,
+                                 .seqs = SEQS_MAX,
+                                 .tokens = CHUNK_MAX + CONTEXT,
+                                 .kv_tokens = SEQS_MAX * CONTEXT};
+    struct err err = {{0}};
+    struct peaks peaks = {0};
+    if (!shaped_open(&m, &heads, c->device, &sizes)) {
+        check_that(c, false, "%s cannot be run", c->device);
+        return;
+    }
+    const struct device *dev = &m.dev;
+    if (dev->profiler->peaks(dev->self, &peaks, &err) != ST_OK) printf("  %s\n", err.text);
+    check_figure(c, "ceilings", "read_gbs", peaks.read_gbs);
+    decode(c, &m, 32, "decode_b32_4k_percent", peaks.read_gbs);
+    decode(c, &m, 128, "decode_b128_4k_percent", peaks.read_gbs);
+    decode(c, &m, 256, "decode_b256_4k_percent", peaks.read_gbs);
+    chunk(c, &m, 2048, 0, "chunk_2k_tflops");
+    chunk(c, &m, CHUNK_MAX, 0, "chunk_8k_tflops");
+    chunk(c, &m, 2048, CONTEXT, "chunk_2k_after_4k_tflops");
+    shaped_close(&m);
+}
