@@ -37,6 +37,7 @@ struct codec {
     const char *id_prefix; /* "chatcmpl-" */
     enum stream_framing framing;
     bool streams_by_default; /* Ollama */
+    const char *end_mark; /* the last piece of every stream; NULL: its last event shows the end */
 
     /* Fields of the body that the answer repeats, "a" or "a.b", NULL-terminated; NULL: none. */
     const char *const *repeated;

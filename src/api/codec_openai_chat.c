@@ -216,6 +216,7 @@ const struct codec codec_openai_chat = {
     .name = "openai.chat",
     .id_prefix = "chatcmpl-",
     .framing = FRAMING_SSE,
+    .end_mark = OPENAI_END_MARK,
     .read_body = read_body,
     .begin = begin,
     .event = event,

@@ -417,6 +417,7 @@ const struct codec codec_openai_completions = {
     .name = "openai.completions",
     .id_prefix = "cmpl-",
     .framing = FRAMING_SSE,
+    .end_mark = OPENAI_END_MARK,
     .read_body = read_body,
     .begin = begin,
     .event = event,

@@ -63,16 +63,14 @@ void openai_end_stream(struct encoder *e, struct str head) {
     if (a->failure.status) {
         api_error_put_openai(&a->failure, STR(""), out);
         encoder_put(e, STR(""), buf_str(out));
-        return;
-    }
-    if (a->request->include_usage) {
+    } else if (a->request->include_usage) {
         buf_put_str(out, head);
         PUT(out, "],\"usage\":");
         openai_put_usage(a, out);
         PUT(out, "}");
         encoder_put(e, STR(""), buf_str(out));
     }
-    encoder_put(e, STR(""), STR("[DONE]"));
+    encoder_put(e, STR(""), str_of(OPENAI_END_MARK));
 }
 
 /* The object stays open. */

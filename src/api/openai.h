@@ -25,11 +25,13 @@ enum status openai_check(const struct json *body, struct api_request *r, struct 
 /* "stop", "length" or "tool_calls", for a choice with `calls` tool calls. */
 const char *openai_finish(enum finish_reason finish, uint32_t calls);
 
+#define OPENAI_END_MARK "[DONE]"
+
 /* Write the beginning of an answer or a chunk: {"id", "object", .. up to the list of choices,
  * which stays open. The id has the prefix of the request's codec. */
 void openai_open_answer(const struct answer *a, const char *object, struct buf *out);
-/* Write what follows the last chunk: the error, or the usage if requested and "[DONE]". `head` is
- * the beginning of a chunk. */
+/* Write what follows the last chunk: the error, or the usage if requested; then OPENAI_END_MARK.
+ * `head` is the beginning of a chunk. */
 void openai_end_stream(struct encoder *e, struct str head);
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", ..} */

@@ -6,6 +6,10 @@
  *     {"model": .., "messages": [..]}                  a chat, as POST /v1/chat/completions
  *     {"path": "/v1/completions", "body": {..}}        any other route that gives text
  *     {"type": "cancel"}                               cancels the request under way
+ *
+ * Every request ends with one final message, also after an error or a cancel: the end mark of its
+ * wire format, or the event or error that is the last one there. Only a request that comes while
+ * another is under way gets an error alone, because an end mark would seem to be the other's.
  */
 #include <stdio.h>
 #include <string.h>
@@ -93,11 +97,14 @@ static bool ws_advance(struct sink *s) {
     return false;
 }
 
+/* Of a request that has not begun to be answered. */
 static void send_error(struct ws_client *c, const struct api_error *e, const char *id) {
     struct buf body;
+    bool is_busy = str_is(str_of(e->code), "busy");
     buf_init(&body, ERROR_BYTES);
     c->codec->put_error(e, str_of(id), &body);
     ws_send(c->ws, buf_str(&body));
+    if (c->codec->end_mark && !is_busy) ws_send(c->ws, str_of(c->codec->end_mark));
     ws_flush(c->ws);
     buf_deinit(&body);
 }

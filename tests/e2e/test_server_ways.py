@@ -284,20 +284,56 @@ def test_a_websocket_can_cancel_and_continue(server, expected):
             while "busy" not in busy:
                 busy = await asyncio.wait_for(ws.recv(), 10)
             await ws.send(json.dumps({"type": "cancel"}))
-            last = ""
-            while "cancelled" not in last:
-                last = await asyncio.wait_for(ws.recv(), 10)
-            await asyncio.sleep(0.1)
+            assert "cancelled" in (await receive_all(ws))[-2]
             await ws.send(json.dumps(body_of()))
-            messages = []
-            while True:
-                message = await asyncio.wait_for(ws.recv(), 10)
-                messages.append(message)
-                if message == "[DONE]" and len(messages) > 1:
-                    return messages
-    messages = [json.loads(m) for m in asyncio.run(main()) if m != "[DONE]"]
-    assert text_of([m for m in messages if "choices" in m]).endswith(expected)
+            return await receive_all(ws)
+    assert text_of([json.loads(m) for m in asyncio.run(main())[:-1]]) == expected
     assert wait_until(server.is_quiet, 5)
+
+
+CONTENT = [{"role": "user", "content": "Hello"}]
+# A request of each dialect, the field that limits its answer, and whether a message is its last.
+ENDS = {
+    "/v1/chat/completions": ({"messages": CONTENT}, "max_tokens", lambda m: m == "[DONE]"),
+    "/v1/completions": ({"prompt": "Hello"}, "max_tokens", lambda m: m == "[DONE]"),
+    "/v1/responses": ({"input": "Hello"}, "max_output_tokens", lambda m: '"error":{' in m or any(
+        f'"type":"response.{end}"' in m for end in ("completed", "incomplete", "failed"))),
+    "/v1/messages": ({"messages": CONTENT}, "max_tokens", lambda m: '"type":"error"' in m or
+                     '"type":"message_stop"' in m),
+}
+
+
+@pytest.mark.parametrize("path", ENDS)
+def test_every_request_of_a_websocket_ends_with_one_final_message(server, path):
+    """Whole answers, refused requests and cancelled ones, one after the other: each time exactly
+    one final message, so that the next message belongs to the next request."""
+    body, limit, is_last = ENDS[path]
+
+    async def ask(ws, cancel=False, **fields):
+        messages = []
+        await ws.send(json.dumps({"path": path, "body": {"model": "tiny"} | body | fields}))
+        while not messages or not is_last(messages[-1]):
+            messages.append(await asyncio.wait_for(ws.recv(), 10))
+            if cancel and len(messages) == 1:
+                await ws.send('{"type":"cancel"}')
+        return messages
+
+    async def main():
+        async with websockets.connect(ws_url(server)) as ws:
+            for _ in range(3):
+                assert '"error":{' not in (await ask(ws, **{limit: 3}))[0]
+                assert '"error":{' in (await ask(ws, **{limit: "three"}))[0]
+                assert '"error":{' in (await ask(ws, model="unknown"))[0]
+                cancelled = await ask(ws, cancel=True, **{limit: 7000})
+                assert '"error":{' not in cancelled[0] and "cancelled" in "".join(cancelled[-2:])
+    asyncio.run(main())
+    assert wait_until(server.is_quiet, 5)
+
+
+def test_a_stream_that_fails_ends_with_the_mark_of_its_end(model):
+    with Server(model, "--runner", "sim:1000,fail-after=20", "--served-model-name", "tiny") as server:
+        reply = server.post("/v1/chat/completions", body_of(4000, stream=True))
+        assert reply.events[-1][2] == "[DONE]" and '"error"' in reply.events[-2][2]
 
 
 def test_invalid_messages_are_answered_and_the_websocket_stays_open(server):
@@ -307,7 +343,9 @@ def test_invalid_messages_are_answered_and_the_websocket_stays_open(server):
             for message in ("{", "[]", '{"model":"none","messages":[]}',
                             '{"path":"/v1/models","body":{}}'):
                 await ws.send(message)
-                answers.append(json.loads(await asyncio.wait_for(ws.recv(), 10)))
+                error, *rest = await receive_all(ws)
+                answers.append(json.loads(error))
+                assert rest == ["[DONE]"]
             with pytest.raises(websockets.ConnectionClosed) as caught:
                 await ws.send(b"binary")
                 await asyncio.wait_for(ws.recv(), 10)
