@@ -51,15 +51,15 @@ static void put_error(const struct api_error *e, struct str request_id, struct b
     buf_put_char(out, '}');
 }
 
-static const char *stop_reason(const struct answer *a) {
+static const char *stop_reason(const struct answer *a, bool has_calls) {
     if (answer_finish(a) != FINISH_STOP) return "max_tokens";
-    if (a->choices[0].has_tools) return "tool_use";
+    if (has_calls) return "tool_use";
     return answer_stop_text(a).len ? "stop_sequence" : "end_turn";
 }
 
 /* The stop string that ended the answer, or null. */
-static void put_stop(const struct answer *a, struct buf *out) {
-    const char *reason = stop_reason(a);
+static void put_stop(const struct answer *a, bool has_calls, struct buf *out) {
+    const char *reason = stop_reason(a, has_calls);
     buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
     if (str_is(str_of(reason), "stop_sequence"))
         buf_put_json_string(out, answer_stop_text(a));
@@ -104,17 +104,19 @@ static void put_block(const struct answer *a, const struct answer_item *item, st
 static void whole(const struct answer *a, struct buf *out) {
     struct answer_items it;
     struct answer_item item;
+    bool has_calls = false;
     put_head(a, out);
     buf_put_text(out, ",\"content\":[");
-    answer_items_init(&it, a);
+    answer_items_init(&it, a, ARGS_AS_OBJECT);
     while (answer_items_next(&it, &item)) {
         if (item.idx) buf_put_char(out, ',');
+        has_calls = has_calls || item.is_call;
         put_block(a, &item, out);
     }
     if (it.next_idx == 0) put_block(a, &(struct answer_item){.idx = 0}, out);
     answer_items_deinit(&it, out);
     buf_put_text(out, "],");
-    put_stop(a, out);
+    put_stop(a, has_calls, out);
     buf_put_char(out, ',');
     put_usage(a, out);
     buf_put_char(out, '}');
@@ -216,7 +218,7 @@ static void end(struct encoder *e) {
     }
     struct buf *out = begin_piece(e, "message_delta");
     buf_put_text(out, ",\"delta\":{");
-    put_stop(e->answer, out);
+    put_stop(e->answer, e->answer->choices[0].has_tools, out);
     buf_put_text(out, "},");
     put_usage(e->answer, out);
     end_piece(e, "message_delta");

@@ -18,14 +18,16 @@ static void put_head(const struct answer *a, struct buf *out) {
     ollama_time_put(a->created_s, out);
 }
 
-static void put_call(const struct answer *a, const struct answer_item *item, struct buf *out) {
+/* False: the arguments are not an object; then what was written is of no use. */
+static bool put_call(const struct answer *a, const struct answer_item *item, struct buf *out) {
     char id[CALL_ID_BYTES];
     answer_call_id(a, 0, item->call, "call_", id);
     buf_printf(out, "{\"id\":\"%s\",\"function\":{\"index\":%u,\"name\":", id, item->call);
     buf_put_json_string(out, item->name);
     buf_put_text(out, ",\"arguments\":");
-    put_args_object(item->text, out);
+    if (!put_args_object(item->text, out)) return false;
     buf_put_text(out, "}}");
+    return true;
 }
 
 /* The beginning of a line with text; a chat's message stays open after it. */
@@ -69,14 +71,14 @@ static void put_answer(const struct answer *a, bool chat, struct buf *out) {
     struct answer_items it;
     struct answer_item item;
     open_text(chat, out);
-    answer_items_init(&it, a);
+    answer_items_init(&it, a, ARGS_AS_OBJECT);
     while (answer_items_next(&it, &item))
         if (!item.is_call) buf_put_json_inner(out, item.text);
     answer_items_deinit(&it, out);
     buf_put_char(out, '"');
 
     uint32_t calls = 0;
-    answer_items_init(&it, a);
+    answer_items_init(&it, a, ARGS_AS_OBJECT);
     while (answer_items_next(&it, &item)) {
         if (!item.is_call) continue;
         buf_put_text(out, calls++ ? "," : ",\"tool_calls\":[");
@@ -105,9 +107,22 @@ static void put_text_line(struct encoder *e, bool chat, struct str text) {
     encoder_put(e, STR(""), buf_str(&e->scratch));
 }
 
+/* As text, for what items.h says of calls without an object. */
+static void put_call_as_text(struct encoder *e, const struct answer_item *item) {
+    struct buf text;
+    buf_init(&text, SIZE_MAX);
+    buf_put_str(&text, item->name);
+    buf_put_char(&text, ' ');
+    buf_put_str(&text, item->text);
+    put_text_line(e, true, buf_str(&text));
+    if (buf_status(&text) != ST_OK) e->status = buf_status(&text);
+    buf_deinit(&text);
+}
+
 /* Write the open call, which has ended: only now its arguments are complete. */
 static void put_call_line(struct encoder *e) {
     if (!e->notes[NOTE_IN_CALL]) return;
+    e->notes[NOTE_IN_CALL] = false;
     struct str text = buf_str(&e->text);
     const struct answer_item item = {.call = e->notes[NOTE_CALL],
                                      .name = str_take(text, e->notes[NOTE_NAME_BYTES]),
@@ -116,10 +131,12 @@ static void put_call_line(struct encoder *e) {
     put_head(e->answer, &e->scratch);
     put_text(true, STR(""), &e->scratch);
     buf_put_text(&e->scratch, ",\"tool_calls\":[");
-    put_call(e->answer, &item, &e->scratch);
+    if (!put_call(e->answer, &item, &e->scratch)) {
+        put_call_as_text(e, &item);
+        return;
+    }
     buf_put_text(&e->scratch, "]},\"done\":false}");
     encoder_put(e, STR(""), buf_str(&e->scratch));
-    e->notes[NOTE_IN_CALL] = false;
 }
 
 static void open_call(struct encoder *e, const struct api_event *ev) {

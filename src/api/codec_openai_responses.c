@@ -147,12 +147,12 @@ static void put_items(const struct answer *a, struct buf *out) {
     struct answer_items it;
     struct answer_item item;
     uint32_t last = 0;
-    answer_items_init(&it, a);
+    answer_items_init(&it, a, ARGS_AS_TEXT);
     while (answer_items_next(&it, &item)) last = item.idx;
     bool is_empty = it.next_idx == 0;
     answer_items_deinit(&it, out);
 
-    answer_items_init(&it, a);
+    answer_items_init(&it, a, ARGS_AS_TEXT);
     while (answer_items_next(&it, &item)) {
         if (item.idx) buf_put_char(out, ',');
         put_item(a, &item, item_status(a, item.idx == last), out);

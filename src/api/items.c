@@ -6,8 +6,8 @@
 
 enum { ITEM_BYTES_MAX = 1 << 30 }; /* the log of events has a limit of its own */
 
-void answer_items_init(struct answer_items *it, const struct answer *a) {
-    *it = (struct answer_items){.answer = a};
+void answer_items_init(struct answer_items *it, const struct answer *a, enum args_form form) {
+    *it = (struct answer_items){.answer = a, .form = form};
     buf_init(&it->text, ITEM_BYTES_MAX);
 }
 
@@ -27,6 +27,28 @@ static bool takes(const struct answer_item *item, bool has_item, const struct ap
     default:
         return true;
     }
+}
+
+static bool is_object(struct str args) {
+    struct json *doc = NULL;
+    bool is_map =
+        json_parse(args, &json_limits_request, &doc, NULL) == ST_OK && json_kind(doc) == JS_MAP;
+    json_destroy(doc);
+    return is_map;
+}
+
+/* The call is given as text if its arguments have no other form. */
+static void check_call(struct answer_items *it, struct answer_item *item) {
+    if (!item->is_call || it->form == ARGS_AS_TEXT || is_object(item->text)) return;
+    struct buf args = it->text;
+    buf_init(&it->text, ITEM_BYTES_MAX);
+    buf_put_str(&it->text, item->name);
+    buf_put_char(&it->text, ' ');
+    buf_put_str(&it->text, buf_str(&args));
+    if (buf_status(&args) != ST_OK) it->text.status = buf_status(&args);
+    buf_deinit(&args);
+    item->is_call = false;
+    item->text = buf_str(&it->text);
 }
 
 bool answer_items_next(struct answer_items *it, struct answer_item *item) {
@@ -49,6 +71,7 @@ bool answer_items_next(struct answer_items *it, struct answer_item *item) {
         add_tokens(item, &ev);
     }
     item->text = buf_str(&it->text);
+    check_call(it, item);
     it->next_idx += has_item;
     return has_item;
 }
@@ -66,16 +89,12 @@ struct str answer_stop_text(const struct answer *a) {
     return answer_last_event(a, 0).text;
 }
 
-void put_args_object(struct str args, struct buf *out) {
+bool put_args_object(struct str args, struct buf *out) {
     struct json *doc = NULL;
     enum status st = json_parse(args, &json_limits_request, &doc, NULL);
+    bool is_map = json_kind(doc) == JS_MAP;
     if (st == ST_NOMEM) out->status = ST_NOMEM;
-    if (json_kind(doc) == JS_MAP) {
-        json_put(doc, out);
-    } else {
-        buf_put_text(out, "{\"arguments\":");
-        buf_put_json_string(out, args);
-        buf_put_char(out, '}');
-    }
+    if (is_map) json_put(doc, out);
     json_destroy(doc);
+    return is_map;
 }

@@ -24,13 +24,20 @@ struct answer_item {
     uint32_t first_token, token_count; /* the answer's tokens that it carries */
 };
 
+/* How a wire format writes the arguments of a call. A model may write ones that are not an object,
+ * and those of a call that max_tokens has cut are incomplete: as text they are given as they are.
+ * Where only an object is possible, such a call becomes an item of text, "NAME ARGUMENTS": nothing
+ * is lost, and no client takes it for a call. */
+enum args_form { ARGS_AS_TEXT, ARGS_AS_OBJECT };
+
 struct answer_items {
     const struct answer *answer;
+    enum args_form form;
     uint32_t next_event, next_idx;
     struct buf text;
 };
 
-void answer_items_init(struct answer_items *it, const struct answer *a);
+void answer_items_init(struct answer_items *it, const struct answer *a, enum args_form form);
 /* Get the next item; its strings are valid until the next call. False: there is none. */
 bool answer_items_next(struct answer_items *it, struct answer_item *item);
 /* If memory ran out meanwhile, `out` gets that status. */
@@ -40,8 +47,8 @@ void answer_items_deinit(struct answer_items *it, struct buf *out);
 enum finish_reason answer_finish(const struct answer *a);
 struct str answer_stop_text(const struct answer *a);
 
-/* Write a call's arguments as a JSON object, without line breaks. If the model's text is not an
- * object or is incomplete, it becomes {"arguments": TEXT}, so that nothing is lost. */
-void put_args_object(struct str args, struct buf *out);
+/* Write a call's arguments as a JSON object, without line breaks. False: they are not one, and
+ * nothing is written. */
+bool put_args_object(struct str args, struct buf *out);
 
 #endif
