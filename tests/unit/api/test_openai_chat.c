@@ -232,7 +232,7 @@ static void test_ids_of_calls_have_the_length_that_the_template_requires(void **
     tokenizer_destroy(mistral);
 }
 
-static void test_a_failure_ends_a_stream_without_done(void **state) {
+static void test_a_failure_and_done_end_a_stream(void **state) {
     (void)state;
     struct lib_answer *l = ask("{" HELLO_MESSAGES ",\"stream\":true}", 1);
     const int32_t token = 'x';
@@ -243,7 +243,7 @@ static void test_a_failure_ends_a_stream_without_done(void **state) {
     lib_stream(chat(), &l->answer, 2, &out);
     assert_string_equal(buf_text(&out),
                         "{\"error\":{\"message\":\"the engine said \\\"no\\\"\",\"type\":"
-                        "\"server_error\",\"param\":null,\"code\":\"engine_failed\"}}\n");
+                        "\"server_error\",\"param\":null,\"code\":\"engine_failed\"}}\n[DONE]\n");
     buf_deinit(&out);
     done(l);
 }
@@ -297,7 +297,7 @@ static void test_nothing_is_written_before_the_first_event(void **state) {
     assert_int_equal(e.pieces, 0);
     api_refuse(&l->answer.failure, 503, NULL, NULL, "no");
     assert_true(encoder_run(&e, 8, &out));
-    assert_int_equal(e.pieces, 1); /* the failure, and no role before it */
+    assert_int_equal(e.pieces, 2); /* the failure and the end mark, and no role before them */
     encoder_deinit(&e);
     buf_deinit(&out);
     done(l);
@@ -544,7 +544,7 @@ int main(void) {
         cmocka_unit_test(test_log_probabilities_are_sent_with_the_text_of_their_tokens),
         cmocka_unit_test(test_tool_calls_begin_with_their_id_and_name),
         cmocka_unit_test(test_ids_of_calls_have_the_length_that_the_template_requires),
-        cmocka_unit_test(test_a_failure_ends_a_stream_without_done),
+        cmocka_unit_test(test_a_failure_and_done_end_a_stream),
         cmocka_unit_test(test_token_ids_are_returned_if_requested),
         cmocka_unit_test(test_a_resumed_view_skips_the_pieces_already_sent),
         cmocka_unit_test(test_nothing_is_written_before_the_first_event),

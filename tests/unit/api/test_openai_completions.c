@@ -203,7 +203,7 @@ static void test_invalid_fields_are_refused_by_name(void **state) {
                    "n", "integer_above_max_value");
 }
 
-static void test_a_failure_ends_a_stream_without_done(void **state) {
+static void test_a_failure_and_done_end_a_stream(void **state) {
     (void)state;
     struct lib_answer *l = ask("{\"prompt\":\"x\",\"stream\":true,\"logprobs\":0}", 1);
     lib_push(l, 0, &(int32_t){'a'}, 1, 1);
@@ -211,8 +211,9 @@ static void test_a_failure_ends_a_stream_without_done(void **state) {
     struct buf out;
     buf_init(&out, 1 << 16);
     lib_stream(completions(), &l->answer, 1, &out);
-    assert_string_equal(buf_text(&out), "{\"error\":{\"message\":\"broken\",\"type\":"
-                                        "\"server_error\",\"param\":null,\"code\":null}}\n");
+    assert_string_equal(buf_text(&out),
+                        "{\"error\":{\"message\":\"broken\",\"type\":"
+                        "\"server_error\",\"param\":null,\"code\":null}}\n[DONE]\n");
     buf_deinit(&out);
     done(l);
 }
@@ -225,7 +226,7 @@ int main(void) {
         cmocka_unit_test(test_an_echo_with_log_probabilities_has_the_prompts),
         cmocka_unit_test(test_prompts_come_as_texts_or_ids_one_or_many),
         cmocka_unit_test(test_invalid_fields_are_refused_by_name),
-        cmocka_unit_test(test_a_failure_ends_a_stream_without_done),
+        cmocka_unit_test(test_a_failure_and_done_end_a_stream),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
