@@ -2,7 +2,6 @@
 #include "access/access.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -11,7 +10,7 @@
 #include "config/settings.h"
 #include "net/http.h"
 
-enum { NAME_BYTES = 256 };
+enum { NAME_BYTES = 256, HOST_SHOWN_BYTES = 100 };
 
 static struct str lower(struct str s, char *out, size_t out_bytes) {
     size_t len = s.len < out_bytes ? s.len : out_bytes;
@@ -28,18 +27,38 @@ static struct str without_port(struct str host) {
     return has_port ? str_take(host, len - 1) : host;
 }
 
-bool access_host_is_loopback(const char *host) {
+/* An address in any spelling, with or without brackets; IPv4 as IPv6 writes it (::ffff:1.2.3.4).
+ * False: it is a name. */
+static bool read_address(struct str text, struct in6_addr *out) {
     struct in_addr v4;
-    struct in6_addr v6;
-    char bare[NAME_BYTES];
-    struct str text = str_of(host);
+    char bare[INET6_ADDRSTRLEN];
     if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
         text = (struct str){text.ptr + 1, text.len - 2};
-    snprintf(bare, sizeof(bare), "%.*s", STR_ARG(text));
-    if (inet_pton(AF_INET, bare, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-    if (inet_pton(AF_INET6, bare, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-    return strcmp(bare, "localhost") == 0;
+    if (text.len >= sizeof(bare)) return false;
+    memcpy(bare, text.ptr, text.len);
+    bare[text.len] = 0;
+    if (inet_pton(AF_INET6, bare, out) == 1) return true;
+    if (inet_pton(AF_INET, bare, &v4) != 1) return false;
+    *out = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(&out->s6_addr[12], &v4, sizeof(v4));
+    return true;
+}
+
+static bool is_loopback(const struct in6_addr *a) {
+    return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
+}
+
+bool access_host_is_loopback(const char *host) {
+    struct in6_addr address;
+    if (read_address(str_of(host), &address)) return is_loopback(&address);
+    return strcmp(host, "localhost") == 0 || strcmp(host, "[localhost]") == 0;
+}
+
+bool access_host_is_any(const char *host) {
+    struct in6_addr address;
+    if (!read_address(str_of(host), &address)) return host[0] == 0;
+    if (IN6_IS_ADDR_V4MAPPED(&address)) memset(&address.s6_addr[10], 0, 2);
+    return IN6_IS_ADDR_UNSPECIFIED(&address);
 }
 
 static bool is_listed_origin(const struct setting_list *list, struct str name) {
@@ -48,35 +67,71 @@ static bool is_listed_origin(const struct setting_list *list, struct str name) {
     return false;
 }
 
-/* Host names are compared without case; `name` is in lower case. */
-static bool is_host(struct str name, const char *host) {
+/* A Host header or a setting, so that equal ones can be compared: an address, or a name in lower
+ * case without the dot of the root. */
+struct host {
+    bool is_address;
+    struct in6_addr address;
+    struct str name; /* in `text`; empty if it is too long for a name of DNS */
     char text[NAME_BYTES];
-    return str_eq(name, lower(str_of(host), text, sizeof(text)));
+};
+
+static void read_host(struct str text, struct host *out) {
+    struct str bare = without_port(text);
+    *out = (struct host){0};
+    out->is_address = read_address(text, &out->address) || read_address(bare, &out->address);
+    if (out->is_address || bare.len > sizeof(out->text)) return;
+    out->name = lower(bare, out->text, sizeof(out->text));
+    if (str_ends(out->name, STR("."))) out->name.len--;
 }
 
-static bool is_listed_host(const struct setting_list *list, struct str name) {
+static bool is_host(const struct host *host, const char *setting) {
+    struct host own;
+    read_host(str_of(setting), &own);
+    if (host->is_address != own.is_address) return false;
+    if (host->is_address) return IN6_ARE_ADDR_EQUAL(&host->address, &own.address);
+    return host->name.len > 0 && str_eq(host->name, own.name);
+}
+
+static bool is_listed_host(const struct setting_list *list, const struct host *host) {
     for (uint32_t i = 0; i < list->count; i++)
-        if (is_host(name, list->items[i]) || strcmp(list->items[i], "*") == 0) return true;
+        if (is_host(host, list->items[i]) || strcmp(list->items[i], "*") == 0) return true;
     return false;
 }
 
-static bool is_own_host(const struct settings *s, struct str host) {
-    char text[NAME_BYTES];
-    if (host.len == 0) return true; /* HTTP/1.0 without Host: no browser sends that */
-    struct str name = lower(without_port(host), text, sizeof(text));
-    return str_is(name, "localhost") || str_is(name, "127.0.0.1") || str_is(name, "[::1]") ||
-           is_host(name, s->host) || is_listed_host(&s->allowed_host, name);
+/* No DNS server is asked for localhost and what is below it (RFC 6761). */
+static bool is_localhost(const struct host *host) {
+    if (host->is_address) return is_host(host, "127.0.0.1") || is_host(host, "::1");
+    return str_is(host->name, "localhost") || str_ends(host->name, STR(".localhost"));
+}
+
+/* The same for what nearly every client sends, without parsing it. */
+static bool is_plain_localhost(struct str text) {
+    struct str bare = without_port(text);
+    return str_is(bare, "127.0.0.1") || str_is(bare, "localhost");
+}
+
+static bool is_own_host(const struct access_rules *rules, struct str text) {
+    const struct settings *s = rules->settings;
+    struct host host;
+    if (text.len == 0) return true; /* HTTP/1.0 without Host: no browser sends that */
+    if (is_plain_localhost(text)) return true;
+    read_host(text, &host);
+    if (host.is_address && rules->is_any_address) return true;
+    return is_localhost(&host) || is_host(&host, s->host) ||
+           is_listed_host(&s->allowed_host, &host);
 }
 
 static enum status check_host(const struct access_rules *rules, const struct http_head *head,
                               struct api_error *e) {
-    const struct settings *s = rules->settings;
     bool is_unix = str_is(head->peer, "unix");
-    if (is_unix || !rules->is_loopback || s->api_key_file || is_own_host(s, head->host))
-        return ST_OK;
+    if (is_unix || rules->settings->api_key_file || is_own_host(rules, head->host)) return ST_OK;
+    struct str shown = str_take(head->host, HOST_SHOWN_BYTES);
     return api_refuse(e, 403, NULL, "host_not_allowed",
-                      "Host \"%.*s\" is not a name of this server; --allowed-host adds one",
-                      STR_ARG(head->host));
+                      "Host \"%.*s\" is not a name of this server, which requires no API key; "
+                      "start it with --allowed-host NAME to accept the name, or, if a reverse "
+                      "proxy wrote it, let the proxy pass on the client's Host",
+                      STR_ARG(shown));
 }
 
 /* Was the page loaded from this server? "https://name:port" against Host. */

@@ -1,10 +1,14 @@
 /* access/access.h - may this HTTP request be handled? Its host, its origin, its API key.
  *
- * A page in a browser can make the browser call a server that listens on loopback only. Two
- * headers show it: Host names the page's site where DNS was changed to point here (rebinding);
- * Origin names the page's site in all other cases. So on loopback Host must name this machine,
- * unless API keys are required; and an origin other than the server's own must be listed in
- * --cors-origin.
+ * A page in a browser can make the browser call a server that only its user can reach: on
+ * loopback, in a container, behind a firewall. Two headers show it: Host names the page's site
+ * where DNS was changed to point here (rebinding); Origin names the page's site in all other cases.
+ * So Host must name this server, unless API keys are required; and an origin other than the
+ * server's own must be listed in --cors-origin.
+ *
+ * Names of this server: localhost and names below it, 127.0.0.1, [::1], --host, --allowed-host. If
+ * it listens on all addresses, every address is accepted, because its own may be translated on
+ * the way (containers); a page can be given a name that points here, but not an address.
  *
  *     access_check    when the head has arrived: host, origin, key
  *     access_recheck  when the body has arrived: is the key still valid?
@@ -39,7 +43,7 @@ enum access_class {
 struct access_rules {
     const struct settings *settings; /* host, allowed_host, cors_origin, api_key_file */
     const struct keys *keys;
-    bool is_loopback; /* access_host_is_loopback(settings->host) */
+    bool is_any_address; /* it listens on all addresses, or on sockets that it was given */
 };
 
 /* What was found out about a request. */
@@ -62,5 +66,7 @@ enum status access_begin(struct keys *keys, const struct key *key, int64_t now_u
 
 /* An address that only this machine can reach: loopback in any spelling, or "localhost". */
 bool access_host_is_loopback(const char *host);
+/* All addresses of this machine: "0.0.0.0", "::" or "". */
+bool access_host_is_any(const char *host);
 
 #endif

@@ -379,10 +379,6 @@ static enum status make_tools(struct server *s, struct err *err) {
     TRY(log_create(2, s->settings.log_format, s->settings.log_level, &s->log, err));
     TRY(routes_check(err));
     TRY(keys_create(s->settings.api_key_file, &s->keys, err));
-    s->access_rules =
-        (struct access_rules){.settings = &s->settings,
-                              .keys = s->keys,
-                              .is_loopback = access_host_is_loopback(s->settings.host)};
     if (s->settings.tls_cert)
         TRY(tls_context_create(s->settings.tls_cert, s->settings.tls_key, &s->tls, err));
     if (server_metrics_create(&s->metrics) != ST_OK)
@@ -390,7 +386,11 @@ static enum status make_tools(struct server *s, struct err *err) {
     if (server_make_documents(s) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the OpenAPI document");
     TRY(tracer_create(s->settings.otlp_endpoint, "jitney", &s->tracer, err));
-    return notify_open(&s->notify, err);
+    TRY(notify_open(&s->notify, err));
+    bool is_any = access_host_is_any(s->settings.host) || s->notify.listen_count > 0;
+    s->access_rules =
+        (struct access_rules){.settings = &s->settings, .keys = s->keys, .is_any_address = is_any};
+    return ST_OK;
 }
 
 static enum status make_queue(struct server *s, struct err *err) {

@@ -1,6 +1,7 @@
 /* Goal:   requests with foreign hosts, foreign origins, missing, wrong or removed keys are refused.
  * Method: heads as clients and browsers send them, against rules of servers that listen on
- *         loopback or beyond it, with and without keys; each case names the expected status. */
+ *         loopback, one address or all of them, with and without keys; each case names the
+ *         expected status. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,7 @@ static void world_open(struct world *w, const char *host, bool with_keys) {
     enum status st = keys_create(with_keys ? KEY_FILE : NULL, &w->keys, &err);
     if (st != ST_OK) fail_msg("%s", err.text);
     w->rules = (struct access_rules){
-        .settings = &w->settings, .keys = w->keys, .is_loopback = access_host_is_loopback(host)};
+        .settings = &w->settings, .keys = w->keys, .is_any_address = access_host_is_any(host)};
 }
 
 static void world_close(struct world *w) {
@@ -107,7 +108,11 @@ static void test_on_loopback_the_host_must_name_this_machine(void **state) {
     assert_int_equal(check(&w, "127.0.0.1:8080", NULL), 0);
     assert_int_equal(check(&w, "localhost:8080", NULL), 0);
     assert_int_equal(check(&w, "LocalHost", NULL), 0);
+    assert_int_equal(check(&w, "localhost.:8080", NULL), 0);
+    assert_int_equal(check(&w, "Jitney.LocalHost:8080", NULL), 0);
     assert_int_equal(check(&w, "[::1]:8080", NULL), 0);
+    assert_int_equal(check(&w, "[0:0::0:1]", NULL), 0);
+    assert_int_equal(check(&w, "[::ffff:7f00:1]", NULL), 0);
     assert_int_equal(check(&w, "", NULL), 0);
     assert_int_equal(check(&w, "evil.example:8080", NULL), 403);
     assert_int_equal(check(&w, "localhost.evil.example", NULL), 403);
@@ -115,11 +120,15 @@ static void test_on_loopback_the_host_must_name_this_machine(void **state) {
     assert_int_equal(check_as(&w, ACCESS_OPEN, "evil.example", NULL), 403);
     const char *const odd[] = {"localhost@evil.example",
                                "evil.example@localhost",
-                               "localhost.",
+                               "localhost..",
+                               "localhost.evil.example.",
+                               "evil-localhost",
+                               ".",
                                "[::1].evil.example",
                                "127.0.0.1,evil.example",
                                "127.0.0.2",
-                               "[::ffff:7f00:1]",
+                               "192.168.0.9",
+                               "[fd00::9]",
                                "0.0.0.0",
                                "2130706433",
                                "localhost:80.evil.example"};
@@ -145,14 +154,93 @@ static void test_the_host_of_a_unix_socket_is_not_checked(void **state) {
     world_close(&w);
 }
 
-static void test_beyond_loopback_and_with_keys_any_host_is_accepted(void **state) {
+/* A page whose DNS name was changed to point here has that name in Host, wherever the server
+ * listens. */
+static void test_without_keys_the_host_is_checked_on_every_address(void **state) {
+    (void)state;
+    static const char *const hosts[] = {"127.0.0.1",   "0.0.0.0", "::",     "[::]",
+                                        "192.168.0.1", "fd00::1", "box.lan"};
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        struct world w;
+        world_open(&w, hosts[i], false);
+        if (check(&w, "evil.example:8080", NULL) != 403) fail_msg("%s", hosts[i]);
+        assert_int_equal(check_as(&w, ACCESS_OPEN, "evil.example", NULL), 403);
+        assert_int_equal(check(&w, "1.2.3.4.evil.example", NULL), 403);
+        assert_int_equal(check(&w, "backend", NULL), 403);
+        assert_int_equal(check(&w, "localhost:8080", NULL), 0);
+        assert_int_equal(check(&w, "127.0.0.1:8080", NULL), 0);
+        allow(&w, "allowed-host", "Backend");
+        assert_int_equal(check(&w, "backend:80", NULL), 0);
+        assert_int_equal(check(&w, "BACKEND.", NULL), 0);
+        assert_int_equal(check(&w, "evil.example", NULL), 403);
+        allow(&w, "allowed-host", "*");
+        assert_int_equal(check(&w, "evil.example", NULL), 0);
+        world_close(&w);
+    }
+}
+
+static void test_the_listening_address_is_accepted_in_every_spelling(void **state) {
     (void)state;
     struct world w;
-    world_open(&w, "0.0.0.0", false);
-    assert_int_equal(check(&w, "server.example", NULL), 0);
+    world_open(&w, "192.168.0.1", false);
+    assert_int_equal(check(&w, "192.168.0.1:8080", NULL), 0);
+    assert_int_equal(check(&w, "[::ffff:192.168.0.1]:8080", NULL), 0);
+    assert_int_equal(check(&w, "192.168.0.2:8080", NULL), 403);
     world_close(&w);
+    world_open(&w, "fd00::1", false);
+    assert_int_equal(check(&w, "[FD00:0::1]:8080", NULL), 0);
+    assert_int_equal(check(&w, "[fd00::2]:8080", NULL), 403);
+    allow(&w, "allowed-host", "[fd00::2]");
+    assert_int_equal(check(&w, "[fd00:0:0::2]:8080", NULL), 0);
+    world_close(&w);
+    world_open(&w, "box.lan", false);
+    assert_int_equal(check(&w, "Box.lan.:8080", NULL), 0);
+    world_close(&w);
+}
+
+static void test_on_all_addresses_any_address_is_accepted_but_no_name(void **state) {
+    (void)state;
+    static const char *const hosts[] = {"0.0.0.0", "::", "[::]", "::ffff:0.0.0.0"};
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        struct world w;
+        world_open(&w, hosts[i], false);
+        assert_int_equal(check(&w, "192.168.0.1:8080", NULL), 0);
+        assert_int_equal(check(&w, "[fd00::1]:8080", NULL), 0);
+        assert_int_equal(check(&w, "192.168.0.1.", NULL), 403);
+        assert_int_equal(check(&w, "192.168.0.1.nip.example", NULL), 403);
+        assert_int_equal(check(&w, "0x7f.1", NULL), 403);
+        world_close(&w);
+    }
+    assert_false(access_host_is_any("127.0.0.1"));
+    assert_false(access_host_is_any("::1"));
+    assert_false(access_host_is_any("box.lan"));
+}
+
+static void test_with_keys_any_host_is_accepted(void **state) {
+    (void)state;
+    struct world w;
     world_open(&w, "127.0.0.1", true);
     assert_int_equal(check(&w, "server.example", PAIRS("authorization", "Bearer sk-first-key")), 0);
+    world_close(&w);
+}
+
+static void test_the_refusal_of_a_host_says_what_to_do(void **state) {
+    (void)state;
+    struct world w;
+    struct api_error e = {0};
+    char endless[3000];
+    world_open(&w, "0.0.0.0", false);
+    check(&w, "backend", NULL);
+    assert_int_equal(access_check(&w.rules, &w.head, ACCESS_KEY, &w.grant, &e), ST_BAD);
+    assert_string_equal(e.code, "host_not_allowed");
+    assert_non_null(strstr(e.message.text, "Host \"backend\""));
+    memset(endless, 'a', sizeof(endless));
+    w.head.host = (struct str){endless, sizeof(endless)};
+    assert_int_equal(access_check(&w.rules, &w.head, ACCESS_KEY, &w.grant, &e), ST_BAD);
+    assert_non_null(strstr(e.message.text, "--allowed-host"));
+    assert_non_null(strstr(e.message.text, "reverse proxy"));
+    allow(&w, "allowed-host", "aaaa");
+    assert_int_equal(access_check(&w.rules, &w.head, ACCESS_KEY, &w.grant, &e), ST_BAD);
     world_close(&w);
 }
 
@@ -275,7 +363,11 @@ int main(void) {
         cmocka_unit_test(test_all_other_addresses_are_not_loopback),
         cmocka_unit_test(test_on_loopback_the_host_must_name_this_machine),
         cmocka_unit_test(test_the_host_of_a_unix_socket_is_not_checked),
-        cmocka_unit_test(test_beyond_loopback_and_with_keys_any_host_is_accepted),
+        cmocka_unit_test(test_without_keys_the_host_is_checked_on_every_address),
+        cmocka_unit_test(test_the_listening_address_is_accepted_in_every_spelling),
+        cmocka_unit_test(test_on_all_addresses_any_address_is_accepted_but_no_name),
+        cmocka_unit_test(test_with_keys_any_host_is_accepted),
+        cmocka_unit_test(test_the_refusal_of_a_host_says_what_to_do),
         cmocka_unit_test(test_pages_of_other_sites_are_refused_unless_allowed),
         cmocka_unit_test(test_a_foreign_origin_is_refused_even_with_a_key),
         cmocka_unit_test(test_a_key_is_read_from_either_header_and_must_be_known),

@@ -156,7 +156,7 @@ static const char KEY_FILE[] = "/tmp/jitney-test-routes-keys";
 static uint32_t status_with(const struct keys *keys, enum http_method method, const char *path,
                             const char *secret) {
     struct settings settings = {.host = "127.0.0.1"};
-    struct access_rules rules = {.settings = &settings, .keys = keys, .is_loopback = true};
+    struct access_rules rules = {.settings = &settings, .keys = keys};
     struct http_header header = {STR("x-api-key"), str_of(secret ? secret : "")};
     struct http_head head = {.method = method,
                              .path = str_of(path),
