@@ -2,6 +2,7 @@
 #include "access/access.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -199,13 +200,34 @@ enum status access_recheck(const struct keys *keys, const struct key *key, enum 
     return check_class(key && keys_is_live(keys, key) ? key : NULL, class, e);
 }
 
+static enum status refuse_limit(const struct key_refusal *why, struct api_error *e) {
+    if (why->wait_ms == 0)
+        return api_refuse(e, 400, NULL, "tokens_per_minute_exceeded",
+                          "this request needs at least %" PRIu64 " tokens, but its API key has a "
+                          "limit of %" PRIu64 " %s; it cannot succeed later either: send a shorter "
+                          "prompt or ask for a higher limit",
+                          why->wanted, why->max, why->limit);
+    api_refuse(e, 429, NULL, "rate_limit_exceeded",
+               "this API key has reached its limit of %s: %" PRIu64 " of %" PRIu64
+               " are used or reserved, and this request needs %" PRIu64,
+               why->limit, why->taken, why->max, why->wanted);
+    e->retry_after_ms = why->wait_ms;
+    return ST_BAD;
+}
+
 enum status access_begin(struct keys *keys, const struct key *key, int64_t now_us,
                          struct api_error *e) {
-    int64_t wait_ms = 0;
-    const char *limit = "";
-    if (keys_begin(keys, key, 0, now_us, &wait_ms, &limit)) return ST_OK;
-    api_refuse(e, 429, NULL, "rate_limit_exceeded", "this API key has reached its limit of %s",
-               limit);
-    e->retry_after_ms = wait_ms > 0 ? wait_ms : 1;
-    return ST_BAD;
+    struct key_refusal why;
+    return keys_begin(keys, key, now_us, &why) ? ST_OK : refuse_limit(&why, e);
+}
+
+enum status access_reserve(struct keys *keys, const struct key *key, struct key_claim *claim,
+                           int64_t now_us, struct api_error *e) {
+    struct key_refusal why;
+    return keys_reserve(keys, key, claim, now_us, &why) ? ST_OK : refuse_limit(&why, e);
+}
+
+int32_t access_priority(const struct keys *keys, const struct key *key, int32_t wanted) {
+    if (!key || key == keys_anyone(keys)) return wanted;
+    return wanted < key->priority ? wanted : key->priority;
 }

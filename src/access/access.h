@@ -13,6 +13,7 @@
  *     access_check    when the head has arrived: host, origin, key
  *     access_recheck  when the body has arrived: is the key still valid?
  *     access_begin    before work is started: is the key within its limits? then keys_end
+ *     access_reserve  when the prompt is tokenised: do the tokens fit into the key's limit?
  *
  * Lifetime: nothing is kept but what the caller keeps. Thread: the I/O thread.
  * Memory: allocates nothing.
@@ -28,6 +29,7 @@
 
 struct http_head;
 struct key;
+struct key_claim;
 struct keys;
 struct settings;
 
@@ -63,6 +65,14 @@ enum status access_recheck(const struct keys *keys, const struct key *key, enum 
  * `e` names the limit and when to try again. */
 enum status access_begin(struct keys *keys, const struct key *key, int64_t now_us,
                          struct api_error *e);
+
+/* ST_OK: the tokens of `claim` are reserved (access/keys.h), and keys_end gets `claim->reserved`.
+ * ST_BAD: `e` names the limit, and when to try again or that it never helps. */
+enum status access_reserve(struct keys *keys, const struct key *key, struct key_claim *claim,
+                           int64_t now_us, struct api_error *e);
+/* The priority of a request: `wanted`, but at most that of its key (0 where the key file does not
+ * say). Larger is more important. Without keys, any. */
+int32_t access_priority(const struct keys *keys, const struct key *key, int32_t wanted);
 
 /* An address that only this machine can reach: loopback in any spelling, or "localhost". */
 bool access_host_is_loopback(const char *host);

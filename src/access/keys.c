@@ -80,6 +80,7 @@ struct file_mark {
 struct keys {
     char *path; /* NULL: no key is required */
     struct file_mark mark;
+    bool is_missing;            /* when it was last looked for */
     uint8_t secret[HASH_BYTES]; /* random: hashes are of no use outside this process */
     struct entry **entries;
     uint32_t entry_count, entry_cap;
@@ -334,8 +335,11 @@ static struct tenant *tenant_of(const struct keys *k, const struct key *key) {
 static void move_usage(struct keys *k, struct entry *e, struct tenant *from, struct tenant *to) {
     if (!from || from == to) return;
     CHECK(from->quota.under_way >= e->quota.under_way);
+    CHECK(from->quota.reserved >= e->quota.reserved);
     from->quota.under_way -= e->quota.under_way;
+    from->quota.reserved -= e->quota.reserved;
     to->quota.under_way += e->quota.under_way;
+    to->quota.reserved += e->quota.reserved;
     share_give(&k->places, &from->places, e->held);
     share_add(&k->places, &to->places, e->held);
 }
@@ -384,10 +388,22 @@ static enum status mark_of(const char *path, struct file_mark *out, struct err *
     return ST_OK;
 }
 
+/* A file that is not there is reported once, and read when it is there again, also unchanged. */
+static enum status report_missing(struct keys *k, bool force, enum status st, struct err *err) {
+    bool is_known = k->is_missing;
+    k->is_missing = true;
+    k->mark = (struct file_mark){0};
+    if (!is_known || force) return st;
+    *err = (struct err){0};
+    return ST_OK;
+}
+
 enum status keys_reload(struct keys *k, bool force, struct err *err) {
     if (!k->path) return ST_OK;
-    struct file_mark mark;
-    TRY(mark_of(k->path, &mark, err));
+    struct file_mark mark = {0};
+    enum status st = mark_of(k->path, &mark, err);
+    if (st != ST_OK) return report_missing(k, force, st, err);
+    k->is_missing = false;
     bool is_same = mark.mtime_ns == k->mark.mtime_ns && mark.bytes == k->mark.bytes &&
                    mark.inode == k->mark.inode && mark.device == k->mark.device;
     if (is_same && !force) return ST_OK;
@@ -396,7 +412,7 @@ enum status keys_reload(struct keys *k, bool force, struct err *err) {
     struct drafts all = {0};
     struct buf text;
     buf_init(&text, FILE_BYTES_MAX);
-    enum status st = file_read(k->path, &text, err);
+    st = file_read(k->path, &text, err);
     if (st == ST_OK) st = draft_text(k, buf_str(&text), &all, err);
     if (st == ST_OK) st = apply_drafts(k, &all, err);
     if (text.ptr) OPENSSL_cleanse(text.ptr, text.cap);
@@ -475,22 +491,51 @@ static struct quota_limits limits_of_tenant(const struct tenant *t) {
     return t && t->has_line ? t->limits : (struct quota_limits){0};
 }
 
-bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, int64_t now_us,
-                int64_t *wait_ms, const char **limit) {
+bool keys_begin(struct keys *k, const struct key *key, int64_t now_us, struct key_refusal *why) {
     struct entry *e = entry_of(key);
     struct tenant *t = tenant_of(k, key);
     struct quota_limits own = limits_of(key), shared = limits_of_tenant(t);
-    if (!quota_allows(&e->quota, &own, prompt_tokens, now_us, wait_ms, limit)) return false;
-    if (t && !quota_allows(&t->quota, &shared, prompt_tokens, now_us, wait_ms, limit)) return false;
-    quota_begin(&e->quota, prompt_tokens, now_us);
-    if (t) quota_begin(&t->quota, prompt_tokens, now_us);
+    if (!quota_allows(&e->quota, &own, now_us, why)) return false;
+    if (t && !quota_allows(&t->quota, &shared, now_us, why)) return false;
+    quota_begin(&e->quota, now_us);
+    if (t) quota_begin(&t->quota, now_us);
     return true;
 }
 
-void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us) {
+/* Lower the answer to what `tpm` allows. False: not even its least fits, at any time. */
+static bool fit_claim(struct key_claim *claim, uint32_t tpm, struct key_refusal *why) {
+    uint64_t least = claim->prompt_tokens + claim->answer_least;
+    if (tpm == 0) return true;
+    if (least > tpm) {
+        *why = (struct key_refusal){.limit = "tokens per minute", .max = tpm, .wanted = least};
+        return false;
+    }
+    uint64_t most = tpm - claim->prompt_tokens;
+    if (claim->answer_tokens > most) claim->answer_tokens = most;
+    return true;
+}
+
+bool keys_reserve(struct keys *k, const struct key *key, struct key_claim *claim, int64_t now_us,
+                  struct key_refusal *why) {
+    struct entry *e = entry_of(key);
     struct tenant *t = tenant_of(k, key);
-    quota_end(&entry_of(key)->quota, completion_tokens, now_us);
-    if (t) quota_end(&t->quota, completion_tokens, now_us);
+    struct quota_limits own = limits_of(key), shared = limits_of_tenant(t);
+    CHECK(claim->answer_least <= claim->answer_tokens);
+    if (!fit_claim(claim, own.tpm, why) || !fit_claim(claim, shared.tpm, why)) return false;
+    uint64_t tokens = claim->prompt_tokens + claim->answer_tokens;
+    if (!quota_allows_tokens(&e->quota, &own, tokens, now_us, why)) return false;
+    if (t && !quota_allows_tokens(&t->quota, &shared, tokens, now_us, why)) return false;
+    quota_reserve(&e->quota, tokens);
+    if (t) quota_reserve(&t->quota, tokens);
+    claim->reserved = tokens;
+    return true;
+}
+
+void keys_end(struct keys *k, const struct key *key, uint64_t reserved, uint64_t used,
+              int64_t now_us) {
+    struct tenant *t = tenant_of(k, key);
+    quota_end(&entry_of(key)->quota, reserved, used, now_us);
+    if (t) quota_end(&t->quota, reserved, used, now_us);
 }
 
 void keys_hold(struct keys *k, const struct key *key, uint32_t places) {

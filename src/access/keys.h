@@ -6,8 +6,14 @@
  *
  * Limits count the last minute: requests (rpm), tokens of prompts and answers (tpm); and the
  * requests under way at one time (concurrent). A line @TENANT [rpm=N] [tpm=N] [concurrent=N]
- * limits all keys of a tenant together. Usage is kept over a reload. A request whose prompt alone
- * is above tpm may run when nothing else was used.
+ * limits all keys of a tenant together. Usage is kept over a reload.
+ *
+ *     keys_begin    rpm and concurrent; is anything left of tpm?
+ *     keys_reserve  when the prompt is tokenised: prompt and largest answer, at most tpm
+ *     keys_end      what was used replaces what was reserved; also after a failure
+ *
+ * So the requests under way, however many, never use more than tpm together: an answer ends where
+ * its reservation does.
  *
  * Lifetime: create, use, destroy. Thread: the I/O thread.
  */
@@ -35,7 +41,8 @@ struct key {
 /* `path` NULL: no key is required. */
 enum status keys_create(const char *path, struct keys **out, struct err *err);
 void keys_destroy(struct keys *k); /* NULL is fine */
-/* ST_OK also if the file has not changed; `force` reads it in any case. */
+/* ST_OK also if the file has not changed; `force` reads it in any case. After a failure the keys
+ * stay as they are. A file that is invalid or missing is reported once, with `force` each time. */
 enum status keys_reload(struct keys *k, bool force, struct err *err);
 /* How many keys are valid, and how often a changed file was accepted. */
 struct keys_facts {
@@ -49,12 +56,32 @@ const struct key *keys_anyone(const struct keys *k); /* NULL if a key is require
 /* Is it still in the file? For requests and connections that were accepted earlier. */
 bool keys_is_live(const struct keys *k, const struct key *key);
 
-/* Begin and end a request of a key. false: over a limit; *wait_ms is when to try again, *limit the
- * limit ("requests per minute", ...). keys_end charges the tokens that the request took; until then
- * it is charged the average of the key's earlier requests. */
-bool keys_begin(struct keys *k, const struct key *key, uint32_t prompt_tokens, int64_t now_us,
-                int64_t *wait_ms, const char **limit);
-void keys_end(struct keys *k, const struct key *key, uint32_t completion_tokens, int64_t now_us);
+/* Which limit of a key or its tenant a request would exceed. */
+struct key_refusal {
+    const char *limit; /* "requests per minute", "tokens per minute", "concurrent requests" */
+    uint64_t max;
+    uint64_t taken;  /* used in the last minute, and reserved by requests under way */
+    uint64_t wanted; /* by this request */
+    int64_t wait_ms; /* when to try again; 0: it is always refused */
+};
+
+/* Begin a request. false: over a limit. true: keys_end must follow. */
+bool keys_begin(struct keys *k, const struct key *key, int64_t now_us, struct key_refusal *why);
+
+/* The tokens that a request needs. */
+struct key_claim {
+    uint64_t prompt_tokens;
+    uint64_t
+        answer_tokens; /* the most that it asks for; keys_reserve lowers it to what tpm allows */
+    uint64_t answer_least; /* with fewer the answer is of no use; one for each choice */
+    uint64_t reserved;     /* out: for keys_end */
+};
+/* At most once between begin and end. false: nothing is reserved. */
+bool keys_reserve(struct keys *k, const struct key *key, struct key_claim *claim, int64_t now_us,
+                  struct key_refusal *why);
+/* `reserved`: what keys_reserve has given, or 0; `used`: tokens of prompt and answer. */
+void keys_end(struct keys *k, const struct key *key, uint64_t reserved, uint64_t used,
+              int64_t now_us);
 
 /* Places in a model's queue that a key's requests hold. keys_share: how many more of `places` its
  * tenant may take (base/share.h), so that one tenant cannot fill the queue; all of them if there is

@@ -9,9 +9,6 @@ static const int64_t SECOND_US = 1000000;
 /* It is not known when a request will end; try again after so long. */
 static const int64_t UNKNOWN_WAIT_MS = 1000;
 
-/* Weight of the newest answer in the average. */
-static const double ANSWER_SHARE = 0.1;
-
 static uint32_t slot_of(int64_t second) { return (uint32_t)(second % QUOTA_SLOTS); }
 
 static void drop_slot(struct quota *q, uint32_t slot) {
@@ -33,10 +30,11 @@ static void move_to(struct quota *q, int64_t now_us) {
 }
 
 /* Milliseconds until `needed` of what the slots hold has grown old. */
-static int64_t wait_for(const struct quota *q, bool of_tokens, double needed, int64_t now_us) {
+static int64_t wait_for(const struct quota *q, bool of_tokens, uint64_t needed, int64_t now_us) {
     for (int64_t s = q->second - QUOTA_SLOTS + 1; s <= q->second; s++) {
         if (s < 0) continue;
-        needed -= of_tokens ? (double)q->tokens[slot_of(s)] : (double)q->requests[slot_of(s)];
+        uint64_t old = of_tokens ? q->tokens[slot_of(s)] : q->requests[slot_of(s)];
+        needed -= old < needed ? old : needed;
         if (needed > 0) continue;
         int64_t wait_us = (s + QUOTA_SLOTS) * SECOND_US - now_us;
         return wait_us > 0 ? (wait_us + 999) / 1000 : 1;
@@ -44,67 +42,83 @@ static int64_t wait_for(const struct quota *q, bool of_tokens, double needed, in
     return UNKNOWN_WAIT_MS;
 }
 
-static double tokens_used(const struct quota *q) {
-    return (double)q->token_sum + q->under_way * q->answer_tokens;
+/* What requests that have ended used, and what those under way may use. */
+static uint64_t tokens_taken(const struct quota *q) { return q->token_sum + q->reserved; }
+
+bool quota_allows_tokens(struct quota *q, const struct quota_limits *limits, uint64_t tokens,
+                         int64_t now_us, struct key_refusal *why) {
+    move_to(q, now_us);
+    uint64_t taken = tokens_taken(q);
+    if (!limits->tpm || taken + tokens <= limits->tpm) return true;
+    *why = (struct key_refusal){.limit = "tokens per minute",
+                                .max = limits->tpm,
+                                .taken = taken,
+                                .wanted = tokens,
+                                .wait_ms = wait_for(q, true, taken + tokens - limits->tpm, now_us)};
+    return false;
 }
 
-bool quota_allows(struct quota *q, const struct quota_limits *limits, uint32_t prompt_tokens,
-                  int64_t now_us, int64_t *wait_ms, const char **limit) {
+bool quota_allows(struct quota *q, const struct quota_limits *limits, int64_t now_us,
+                  struct key_refusal *why) {
     move_to(q, now_us);
     if (limits->concurrent && q->under_way >= limits->concurrent) {
-        *limit = "concurrent requests";
-        *wait_ms = UNKNOWN_WAIT_MS;
+        *why = (struct key_refusal){.limit = "concurrent requests",
+                                    .max = limits->concurrent,
+                                    .taken = q->under_way,
+                                    .wanted = 1,
+                                    .wait_ms = UNKNOWN_WAIT_MS};
         return false;
     }
     if (limits->rpm && q->request_sum >= limits->rpm) {
-        *limit = "requests per minute";
-        *wait_ms = wait_for(q, false, (double)(q->request_sum - limits->rpm) + 1, now_us);
+        *why = (struct key_refusal){
+            .limit = "requests per minute",
+            .max = limits->rpm,
+            .taken = q->request_sum,
+            .wanted = 1,
+            .wait_ms = wait_for(q, false, q->request_sum - limits->rpm + 1, now_us)};
         return false;
     }
-    double used = tokens_used(q), wanted = prompt_tokens + q->answer_tokens;
-    if (limits->tpm && used > 0 && used + wanted > limits->tpm) {
-        *limit = "tokens per minute";
-        *wait_ms = wait_for(q, true, used + wanted - limits->tpm, now_us);
-        return false;
-    }
-    return true;
+    return quota_allows_tokens(q, limits, 1, now_us, why);
 }
 
-void quota_begin(struct quota *q, uint32_t prompt_tokens, int64_t now_us) {
+void quota_begin(struct quota *q, int64_t now_us) {
     move_to(q, now_us);
-    uint32_t slot = slot_of(q->second);
-    q->requests[slot]++;
+    q->requests[slot_of(q->second)]++;
     q->request_sum++;
-    q->tokens[slot] += prompt_tokens;
-    q->token_sum += prompt_tokens;
     q->under_way++;
 }
 
-void quota_end(struct quota *q, uint32_t completion_tokens, int64_t now_us) {
+void quota_reserve(struct quota *q, uint64_t tokens) {
     CHECK(q->under_way > 0);
-    move_to(q, now_us);
-    q->under_way--;
-    q->tokens[slot_of(q->second)] += completion_tokens;
-    q->token_sum += completion_tokens;
-    q->answer_tokens += ANSWER_SHARE * (completion_tokens - q->answer_tokens);
+    q->reserved += tokens;
 }
 
-static uint32_t left_of(double limit, double used) {
-    return used >= limit ? 0 : (uint32_t)(limit - used);
+void quota_end(struct quota *q, uint64_t reserved, uint64_t used, int64_t now_us) {
+    CHECK(q->under_way > 0);
+    CHECK(q->reserved >= reserved);
+    move_to(q, now_us);
+    q->under_way--;
+    q->reserved -= reserved;
+    q->tokens[slot_of(q->second)] += used;
+    q->token_sum += used;
+}
+
+static uint32_t left_of(uint32_t limit, uint64_t taken) {
+    return taken >= limit ? 0 : (uint32_t)(limit - taken);
 }
 
 void quota_narrow(struct quota *q, const struct quota_limits *limits, int64_t now_us,
                   struct key_room *room) {
     move_to(q, now_us);
     if (limits->rpm) {
-        uint32_t left = left_of(limits->rpm, (double)q->request_sum);
-        int64_t reset_ms = q->request_sum ? wait_for(q, false, (double)q->request_sum, now_us) : 0;
+        uint32_t left = left_of(limits->rpm, q->request_sum);
+        int64_t reset_ms = q->request_sum ? wait_for(q, false, q->request_sum, now_us) : 0;
         if (left < room->requests_left) room->requests_left = left;
         if (reset_ms > room->requests_reset_ms) room->requests_reset_ms = reset_ms;
     }
     if (limits->tpm) {
-        uint32_t left = left_of(limits->tpm, tokens_used(q));
-        int64_t reset_ms = q->token_sum ? wait_for(q, true, (double)q->token_sum, now_us) : 0;
+        uint32_t left = left_of(limits->tpm, tokens_taken(q));
+        int64_t reset_ms = q->token_sum ? wait_for(q, true, q->token_sum, now_us) : 0;
         if (left < room->tokens_left) room->tokens_left = left;
         if (reset_ms > room->tokens_reset_ms) room->tokens_reset_ms = reset_ms;
     }

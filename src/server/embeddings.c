@@ -38,7 +38,8 @@ struct embedding {
     struct embed_job *jobs; /* [prompts.count] */
     float *floats;
     const float **vectors;
-    uint32_t left; /* jobs that the embedder has */
+    uint32_t left;     /* jobs that the embedder has */
+    uint64_t reserved; /* tokens of its key's limit */
     embed_read_fn *read;
     embed_put_fn *put;
     struct buf body;
@@ -83,7 +84,7 @@ static void send_answer(struct task *task) {
 static void finish(struct embedding *t) {
     struct task *task = &t->base;
     uint64_t tokens = task->status == ST_OK ? tokens_of(t) : 0;
-    keys_end(t->server->keys, task->key, (uint32_t)tokens, clock_now(&clock_real));
+    keys_end(t->server->keys, task->key, t->reserved, tokens, clock_now(&clock_real));
     if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
         task->work = write_body;
@@ -179,9 +180,18 @@ static void submit(struct embedding *t) {
     }
 }
 
+static enum status reserve_tokens(struct embedding *t) {
+    struct key_claim claim = {.prompt_tokens = tokens_of(t)};
+    TRY(access_reserve(t->server->keys, t->base.key, &claim, clock_now(&clock_real),
+                       &t->base.error));
+    t->reserved = claim.reserved;
+    return ST_OK;
+}
+
 static void on_prepared(struct task *task) {
     struct embedding *t = (struct embedding *)task;
     bool is_wanted = task->http && t->prompts.count > 0; /* Ollama's clients may send no text */
+    if (task->status == ST_OK && is_wanted) task->status = reserve_tokens(t);
     if (task->status == ST_OK && is_wanted) task->status = make_jobs(t);
     if (task->status == ST_OK && is_wanted) submit(t);
     if (t->left == 0) finish(t);

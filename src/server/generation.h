@@ -35,6 +35,7 @@ struct account;
 struct accounts;
 struct encoder;
 struct key;
+struct keys;
 struct generation_choice;
 struct generation_part;
 struct generations; /* opaque: all of them */
@@ -75,6 +76,8 @@ struct generation {
     uint32_t part_count;
     uint32_t open_choices;     /* that the engine has not ended */
     uint32_t counted;          /* of the model's live_choices */
+    uint32_t answer_max;       /* tokens of a choice that its key's limit allows */
+    uint64_t reserved;         /* tokens of its key's limit */
     struct smoother *smoother; /* NULL: events are delivered at once */
     struct list sinks;
     struct generation_work *work; /* in the pool; NULL: no work */
@@ -100,6 +103,7 @@ struct generations_options {
     struct accounts *accounts;
     struct work_queue *work;        /* prompts are rendered and tokenised in libuv's pool */
     struct server_metrics *metrics; /* counts tokens; may be NULL */
+    struct keys *keys;              /* limits the tokens of a key; NULL: no limits */
     /* Once for each generation that was started, when it has ended. */
     void (*on_ended)(void *ctx, struct generation *gen);
     void *ctx;

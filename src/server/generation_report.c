@@ -120,7 +120,8 @@ void generation_report(void *ctx, struct generation *gen) {
                                    .first_token_us = a->first_token_us,
                                    .finished_us = a->finished_us};
     server_metrics_generation(s->metrics, &m);
-    keys_end(s->keys, gen->key, tokens + a->prompt_tokens, clock_now(&clock_real));
+    keys_end(s->keys, gen->key, gen->reserved, (uint64_t)tokens + a->prompt_tokens,
+             clock_now(&clock_real));
     keys_drop(s->keys, gen->key, a->choice_count);
     log_generation(s, gen);
     log_prompt(s, gen);

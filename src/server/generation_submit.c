@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "access/access.h"
 #include "access/keys.h"
 #include "server/accounts.h"
 #include "server/registry.h"
@@ -39,11 +40,39 @@ static int64_t time_left(const struct generation *gen, int64_t now_us) {
     return left_us > 1 ? left_us : 1;
 }
 
+/* The most tokens of one answer to a prompt. */
+static uint32_t answer_max_of(const struct generation *gen, const struct tokens *prompt) {
+    const struct api_request *q = &gen->request;
+    uint32_t room = gen->model->ctx_tokens - (uint32_t)prompt->count;
+    return q->has_max_tokens && q->max_tokens < room ? q->max_tokens : room;
+}
+
+/* Of the key's limit, for all choices together. A limit that is lower than what is asked for ends
+ * the answers earlier, all at the same length. */
+static enum status reserve_tokens(struct generation *gen, struct api_error *e) {
+    uint32_t n = gen->request.n;
+    struct key_claim claim = {0};
+    gen->answer_max = UINT32_MAX;
+    if (!gen->all->options.keys) return ST_OK;
+    for (uint32_t p = 0; p < gen->prompts.count; p++) {
+        uint32_t max = answer_max_of(gen, &gen->prompts.list[p]);
+        claim.prompt_tokens += gen->prompts.list[p].count;
+        claim.answer_tokens += (uint64_t)n * max;
+        claim.answer_least += max > 0 ? n : 0;
+    }
+    const uint64_t asked = claim.answer_tokens;
+    TRY(access_reserve(gen->all->options.keys, gen->key, &claim, clock_now(&clock_real), e));
+    gen->reserved = claim.reserved;
+    if (claim.answer_tokens < asked)
+        gen->answer_max = (uint32_t)(claim.answer_tokens / gen->answer.choice_count);
+    return ST_OK;
+}
+
 static struct request_spec spec_of(const struct generation *gen, const struct tokens *prompt,
                                    struct generation_part *part) {
     const struct api_request *q = &gen->request;
-    uint32_t room = gen->model->ctx_tokens - (uint32_t)prompt->count;
-    uint32_t max = q->has_max_tokens && q->max_tokens < room ? q->max_tokens : room;
+    uint32_t max = answer_max_of(gen, prompt);
+    if (max > gen->answer_max) max = gen->answer_max;
     struct request_spec spec = {.prompt = prompt->ids,
                                 .prompt_tokens = (uint32_t)prompt->count,
                                 .max_tokens = max > 0 || q->prompt_logprobs ? max : 1,
@@ -116,6 +145,7 @@ static enum status submit_parts(struct generation *gen, struct api_error *e) {
 }
 
 static void submit(struct generation *gen, enum status st, struct api_error *e) {
+    if (st == ST_OK) st = reserve_tokens(gen, e);
     if (st == ST_OK) st = submit_parts(gen, e);
     if (st != ST_OK) {
         generation_fail(gen, e);

@@ -420,6 +420,7 @@ static enum status make_parts(struct server *s, struct err *err) {
                                                     .answers_bytes = s->memory.answers,
                                                     .is_single = keys_facts(s->keys).keys < 2,
                                                     .metrics = s->metrics,
+                                                    .keys = s->keys,
                                                     .on_ended = generation_report,
                                                     .ctx = s};
     struct http_options http = {.handler = &dispatch_handler, .ctx = s};

@@ -87,8 +87,8 @@ static enum status read_priority(const struct http_head *head, struct urgency *u
     return ST_OK;
 }
 
-static enum status read_headers(const struct http_head *head, const struct generation_spec *spec,
-                                struct api_error *e) {
+static enum status read_headers(const struct server *s, const struct http_head *head,
+                                const struct generation_spec *spec, struct api_error *e) {
     struct api_request *q = spec->request;
     int64_t smooth_us = q->smooth_ms * 1000;
     if (spec->key && q->urgency.priority == 0) q->urgency.priority = spec->key->priority;
@@ -97,7 +97,9 @@ static enum status read_headers(const struct http_head *head, const struct gener
     TRY(read_ms(head, "x-jitney-deadline-ms", &q->urgency.expires_us, e));
     TRY(read_ms(head, "x-jitney-smooth-ms", &smooth_us, e));
     q->smooth_ms = q->stream ? smooth_us / 1000 : 0;
-    return read_priority(head, &q->urgency, e);
+    TRY(read_priority(head, &q->urgency, e));
+    q->urgency.priority = access_priority(s->keys, spec->key, q->urgency.priority);
+    return ST_OK;
 }
 
 /* ---- checks ---- */
@@ -112,7 +114,7 @@ static enum status check_all(struct server *s, const struct http_head *head,
                           spec->model->name);
     TRY(check_choices(s, spec->request, e));
     TRY(check_room(s, spec, e));
-    TRY(read_headers(head, spec, e));
+    TRY(read_headers(s, head, spec, e));
     return access_begin(s->keys, spec->key, spec->arrived_us, e);
 }
 
@@ -127,7 +129,7 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
     if (!spec->request->has_seed) spec->request->sample.seed = random_seed();
     st = generation_create(s->generations, spec, out);
     if (st != ST_OK) {
-        keys_end(s->keys, spec->key, 0, spec->arrived_us);
+        keys_end(s->keys, spec->key, 0, 0, spec->arrived_us);
         generation_put_refusal(st, e);
         return ST_BAD;
     }

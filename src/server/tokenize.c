@@ -92,7 +92,7 @@ static void drop(struct token_task *t) {
 
 static void finish(struct task *task) {
     struct token_task *t = (struct token_task *)task;
-    keys_end(task->server->keys, task->key, 0, clock_now(&clock_real));
+    keys_end(task->server->keys, task->key, 0, 0, clock_now(&clock_real));
     if (task->http && task->status != ST_OK)
         respond_error(task->http, &task->error);
     else if (task->http)
@@ -164,7 +164,7 @@ static void count_prompt(struct task *task) {
 static void finish_count(struct task *task) {
     struct count_task *t = (struct count_task *)task;
     struct buf body;
-    keys_end(task->server->keys, task->key, 0, clock_now(&clock_real));
+    keys_end(task->server->keys, task->key, 0, 0, clock_now(&clock_real));
     buf_init(&body, COUNT_BYTES_MAX);
     if (task->status == ST_OK) t->request.codec->whole(&t->answer, &body);
     if (task->http && task->status != ST_OK)

@@ -16,20 +16,23 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_line(const struct keys *k, struct str line) {
-    int64_t wait_ms = 0;
-    const char *limit = NULL;
+    struct key_refusal why = {0};
+    struct key_claim claim = {.prompt_tokens = 1, .answer_tokens = 4, .answer_least = 1};
     line = str_trim(line);
     if (line.len == 0 || line.ptr[0] == '#' || line.ptr[0] == '@') return;
     size_t len = 0;
     while (len < line.len && line.ptr[len] != ' ' && line.ptr[len] != '\t') len++;
     const struct key *key = keys_find(k, str_take(line, len));
     if (!key || !key->name[0] || key->tenant == 0) abort();
-    if (!keys_begin((struct keys *)k, key, 1, 1000000, &wait_ms, &limit)) {
-        if (wait_ms <= 0 || !limit) abort();
+    if (!keys_begin((struct keys *)k, key, 1000000, &why)) {
+        if (why.wait_ms <= 0 || !why.limit) abort();
         return;
     }
+    if (!keys_reserve((struct keys *)k, key, &claim, 1000000, &why)) {
+        if (!why.limit || claim.reserved != 0) abort();
+    }
     keys_room(k, key, 2000000);
-    keys_end((struct keys *)k, key, 5, 3000000);
+    keys_end((struct keys *)k, key, claim.reserved, claim.reserved, 3000000);
 }
 
 static void check(const struct keys *k, struct str text) {

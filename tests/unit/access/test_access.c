@@ -353,7 +353,62 @@ static void test_a_key_over_its_limit_may_not_begin(void **state) {
     assert_int_equal(e.status, 429);
     assert_non_null(strstr(e.message.text, "requests per minute"));
     assert_true(e.retry_after_ms > 0);
-    keys_end(w.keys, w.grant.key, 0, 3000000);
+    keys_end(w.keys, w.grant.key, 0, 0, 3000000);
+    world_close(&w);
+}
+
+static void test_tokens_above_the_limit_are_refused_for_now_or_for_good(void **state) {
+    (void)state;
+    struct world w;
+    struct api_error e = {0};
+    world_open(&w, "127.0.0.1", true);
+    write_keys(&w, "sk-first-key tpm=100\n");
+    assert_int_equal(check(&w, "127.0.0.1", PAIRS("x-api-key", "sk-first-key")), 0);
+    const struct key *key = w.grant.key;
+    struct key_claim claim = {.prompt_tokens = 20, .answer_tokens = 60, .answer_least = 1};
+    struct key_claim next = claim, large = {.prompt_tokens = 150, .answer_tokens = 60};
+    assert_int_equal(access_begin(w.keys, key, 1000000, &e), ST_OK);
+    assert_int_equal(access_reserve(w.keys, key, &claim, 1000000, &e), ST_OK);
+    assert_int_equal(claim.reserved, 80);
+    assert_int_equal(access_begin(w.keys, key, 1000000, &e), ST_OK);
+    assert_int_equal(access_reserve(w.keys, key, &next, 1000000, &e), ST_BAD);
+    assert_int_equal(e.status, 429);
+    assert_string_equal(e.code, "rate_limit_exceeded");
+    assert_non_null(strstr(e.message.text, "80 of 100 are used or reserved"));
+    assert_true(e.retry_after_ms > 0);
+    assert_int_equal(access_reserve(w.keys, key, &large, 1000000, &e), ST_BAD);
+    assert_int_equal(e.status, 400); /* clients try 429 again */
+    assert_false(api_error_is_temporary(&e));
+    assert_int_equal(e.retry_after_ms, 0);
+    assert_non_null(strstr(e.message.text, "at least 150 tokens"));
+    assert_non_null(strstr(e.message.text, "limit of 100 tokens per minute"));
+    keys_end(w.keys, key, claim.reserved, 30, 2000000);
+    assert_int_equal(access_reserve(w.keys, key, &next, 2000000, &e), ST_BAD);
+    next.answer_tokens = 50;
+    assert_int_equal(access_reserve(w.keys, key, &next, 2000000, &e), ST_OK);
+    keys_end(w.keys, key, next.reserved, 0, 3000000);
+    world_close(&w);
+}
+
+static void test_a_keys_priority_can_be_lowered_and_not_raised(void **state) {
+    (void)state;
+    static const struct {
+        const char *secret;
+        int32_t wanted, priority;
+    } cases[] = {{"sk-none", 0, 0},   {"sk-none", 1, 0},        {"sk-none", INT32_MAX, 0},
+                 {"sk-none", -3, -3}, {"sk-ten", 1000, 10},     {"sk-ten", 10, 10},
+                 {"sk-ten", 3, 3},    {"sk-ten", -1000, -1000}, {"sk-low", 0, -5},
+                 {"sk-low", 7, -5},   {"sk-low", -6, -6}};
+    struct world w;
+    world_open(&w, "127.0.0.1", true);
+    write_keys(&w, "sk-none\nsk-ten priority=10\nsk-low priority=-5\n");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct key *key = keys_find(w.keys, str_of(cases[i].secret));
+        assert_int_equal(access_priority(w.keys, key, cases[i].wanted), cases[i].priority);
+    }
+    world_close(&w);
+    world_open(&w, "127.0.0.1", false); /* all clients are one */
+    assert_int_equal(access_priority(w.keys, keys_anyone(w.keys), 7), 7);
     world_close(&w);
 }
 
@@ -374,6 +429,8 @@ int main(void) {
         cmocka_unit_test(test_an_open_route_needs_no_key_and_an_administrators_needs_one_of_theirs),
         cmocka_unit_test(test_a_key_that_was_removed_while_the_body_arrived_is_refused),
         cmocka_unit_test(test_a_key_over_its_limit_may_not_begin),
+        cmocka_unit_test(test_tokens_above_the_limit_are_refused_for_now_or_for_good),
+        cmocka_unit_test(test_a_keys_priority_can_be_lowered_and_not_raised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,14 +38,13 @@ static void test_without_a_key_file_every_request_has_the_key_anyone(void **stat
     (void)state;
     struct keys *k = NULL;
     struct err err = {0};
-    int64_t wait_ms;
-    const char *limit;
+    struct key_refusal why = {0};
     assert_int_equal(keys_create(NULL, &k, &err), ST_OK);
     const struct key *anyone = keys_anyone(k);
     assert_non_null(anyone);
     assert_string_equal(anyone->name, "anyone");
     assert_null(find(k, "x"));
-    for (int i = 0; i < 10000; i++) assert_true(keys_begin(k, anyone, 9999, 0, &wait_ms, &limit));
+    for (int i = 0; i < 10000; i++) assert_true(keys_begin(k, anyone, 0, &why));
     assert_int_equal(keys_room(k, anyone, 0).requests_left, UINT32_MAX);
     assert_int_equal(keys_reload(k, true, &err), ST_OK);
     keys_destroy(k);
@@ -160,49 +159,46 @@ static void test_a_changed_file_is_applied_and_an_invalid_one_is_not(void **stat
 static void test_usage_is_kept_over_a_reload(void **state) {
     (void)state;
     struct err err = {0};
-    int64_t wait_ms;
-    const char *limit = "";
+    struct key_refusal why = {0};
     struct keys *k = keys_of("one rpm=3\n");
     const struct key *one = find(k, "one");
-    for (int i = 0; i < 3; i++) assert_true(keys_begin(k, one, 1, 1000000, &wait_ms, &limit));
+    for (int i = 0; i < 3; i++) assert_true(keys_begin(k, one, 1000000, &why));
     write_keys("one rpm=3 name=x\n");
     assert_int_equal(keys_reload(k, true, &err), ST_OK);
-    assert_false(keys_begin(k, find(k, "one"), 1, 2000000, &wait_ms, &limit));
-    assert_string_equal(limit, "requests per minute");
-    assert_int_equal(wait_ms, 59000);
-    assert_true(keys_begin(k, one, 1, 2000000 + 59000000, &wait_ms, &limit));
+    assert_false(keys_begin(k, find(k, "one"), 2000000, &why));
+    assert_string_equal(why.limit, "requests per minute");
+    assert_int_equal(why.wait_ms, 59000);
+    assert_true(keys_begin(k, one, 2000000 + 59000000, &why));
     keys_destroy(k);
 }
 
 static void test_concurrent_counts_requests_under_way(void **state) {
     (void)state;
-    int64_t wait_ms = 0;
-    const char *limit = "";
+    struct key_refusal why = {0};
     struct keys *k = keys_of("one concurrent=2\ntwo\n");
     const struct key *one = find(k, "one"), *two = find(k, "two");
-    assert_true(keys_begin(k, one, 1, 0, &wait_ms, &limit));
-    assert_true(keys_begin(k, one, 1, 0, &wait_ms, &limit));
-    assert_false(keys_begin(k, one, 1, 0, &wait_ms, &limit));
-    assert_string_equal(limit, "concurrent requests");
-    assert_true(wait_ms > 0);
-    for (int i = 0; i < 100; i++) assert_true(keys_begin(k, two, 1, 0, &wait_ms, &limit));
-    keys_end(k, one, 5, 1);
-    assert_true(keys_begin(k, one, 1, 1, &wait_ms, &limit));
+    assert_true(keys_begin(k, one, 0, &why));
+    assert_true(keys_begin(k, one, 0, &why));
+    assert_false(keys_begin(k, one, 0, &why));
+    assert_string_equal(why.limit, "concurrent requests");
+    assert_true(why.wait_ms > 0);
+    for (int i = 0; i < 100; i++) assert_true(keys_begin(k, two, 0, &why));
+    keys_end(k, one, 0, 5, 1);
+    assert_true(keys_begin(k, one, 1, &why));
     keys_destroy(k);
 }
 
 static void test_a_tenants_line_limits_all_its_keys_together(void **state) {
     (void)state;
-    int64_t wait_ms = 0;
-    const char *limit = "";
+    struct key_refusal why = {0};
     struct keys *k = keys_of("@lab rpm=4\none tenant=lab rpm=3\ntwo tenant=lab\nthree\n");
     const struct key *one = find(k, "one"), *two = find(k, "two");
-    for (int i = 0; i < 3; i++) assert_true(keys_begin(k, one, 1, 0, &wait_ms, &limit));
-    assert_false(keys_begin(k, one, 1, 0, &wait_ms, &limit));
+    for (int i = 0; i < 3; i++) assert_true(keys_begin(k, one, 0, &why));
+    assert_false(keys_begin(k, one, 0, &why));
     assert_int_equal(keys_room(k, two, 0).requests_left, 1);
-    assert_true(keys_begin(k, two, 1, 0, &wait_ms, &limit));
-    assert_false(keys_begin(k, two, 1, 0, &wait_ms, &limit));
-    assert_true(keys_begin(k, find(k, "three"), 1, 0, &wait_ms, &limit));
+    assert_true(keys_begin(k, two, 0, &why));
+    assert_false(keys_begin(k, two, 0, &why));
+    assert_true(keys_begin(k, find(k, "three"), 0, &why));
     keys_destroy(k);
 }
 
@@ -225,17 +221,16 @@ static void test_the_limit_of_requests_holds_over_a_simulated_hour(void **state)
         struct keys *k = keys_of("one rpm=100\n");
         const struct key *one = find(k, "one");
         uint32_t count = 0, refused = 0;
-        int64_t wait_ms;
-        const char *limit;
+        struct key_refusal why = {0};
         for (int64_t now = 0; now < 3600000000; now += every_us[c]) {
-            if (!keys_begin(k, one, 10, now, &wait_ms, &limit)) {
+            if (!keys_begin(k, one, now, &why)) {
                 refused++;
-                assert_true(wait_ms > 0 && wait_ms <= 60000);
+                assert_true(why.wait_ms > 0 && why.wait_ms <= 60000);
                 continue;
             }
             assert_true(count < CAP);
             at_us[count++] = now;
-            keys_end(k, one, 10, now + 1000);
+            keys_end(k, one, 0, 10, now + 1000);
         }
         uint32_t most = most_in_a_minute(at_us, count);
         double rate = count / 60.0;
@@ -249,70 +244,225 @@ static void test_the_limit_of_requests_holds_over_a_simulated_hour(void **state)
     }
 }
 
-/* Answers take two seconds and a number of tokens that varies; several are under way at once.
- * A prompt of `early` tokens is known at the beginning, one of `late` only at the end. */
-static double tokens_a_minute(uint32_t early, uint32_t late) {
-    enum { UNDER_WAY = 8 };
-    struct keys *k = keys_of("one tpm=60000\n");
-    const struct key *one = find(k, "one");
-    int64_t ends_us[UNDER_WAY] = {0}, wait_ms;
-    const char *limit;
-    uint32_t rng = 7;
-    uint64_t used = 0;
-    for (int64_t now = 1; now < 3600000000; now += 20000) {
-        for (uint32_t i = 0; i < UNDER_WAY; i++) {
-            if (ends_us[i] && now >= ends_us[i]) {
-                rng = rng * 1664525u + 1013904223u;
-                uint32_t answer = late + 200 + (rng >> 16) % 400;
-                keys_end(k, one, answer, now);
-                used += answer;
-                ends_us[i] = 0;
-            }
-            if (ends_us[i] || !keys_begin(k, one, early, now, &wait_ms, &limit)) continue;
-            used += early;
-            ends_us[i] = now + 2000000;
-        }
-    }
-    keys_destroy(k);
-    return (double)used / 60.0;
+static bool reserve(struct keys *k, const struct key *key, struct key_claim *claim, int64_t now_us,
+                    struct key_refusal *why) {
+    if (!keys_begin(k, key, now_us, why)) return false;
+    if (keys_reserve(k, key, claim, now_us, why)) return true;
+    keys_end(k, key, 0, 0, now_us);
+    return false;
 }
 
+/* Requests under way, and when and how much each has used. */
+enum { UNDER_WAY = 40, USES = 100000 };
+struct load {
+    struct key_claim claims[UNDER_WAY];
+    int64_t ends_us[UNDER_WAY], at_us[USES];
+    uint64_t tokens[USES], sum;
+    uint32_t count, rng;
+};
+
+static uint32_t random_below(struct load *l, uint32_t limit) {
+    l->rng = l->rng * 1664525u + 1013904223u;
+    return (l->rng >> 8) % limit;
+}
+
+/* It uses its prompt and some of its answer; one in eight is cancelled or has failed before it used
+ * any. */
+static void end_one(struct keys *k, const struct key *key, struct load *l, uint32_t i,
+                    int64_t now) {
+    const struct key_claim *c = &l->claims[i];
+    uint64_t used = c->prompt_tokens + random_below(l, (uint32_t)c->answer_tokens + 1);
+    if (random_below(l, 8) == 0) used = 0;
+    keys_end(k, key, c->reserved, used, now);
+    assert_true(l->count < USES);
+    l->at_us[l->count] = now;
+    l->tokens[l->count++] = used;
+    l->sum += used;
+    l->ends_us[i] = 0;
+}
+
+static void run_load(struct keys *k, const struct key *key, struct load *l) {
+    struct key_refusal why = {0};
+    for (int64_t now = 1; now < 3600000000; now += 100000)
+        for (uint32_t i = 0; i < UNDER_WAY; i++) {
+            if (l->ends_us[i] && now >= l->ends_us[i]) end_one(k, key, l, i, now);
+            if (l->ends_us[i]) continue;
+            l->claims[i] = (struct key_claim){.prompt_tokens = 1 + random_below(l, 100),
+                                              .answer_tokens = 1 + random_below(l, 400),
+                                              .answer_least = 1};
+            if (reserve(k, key, &l->claims[i], now, &why))
+                l->ends_us[i] = now + 2000000 + random_below(l, 3000000);
+            else
+                assert_true(why.wait_ms > 0 && why.wait_ms <= 60000);
+        }
+}
+
+static uint64_t most_tokens_in_a_minute(const struct load *l) {
+    uint64_t most = 0, sum = 0;
+    for (uint32_t i = 0, first = 0; i < l->count; i++) {
+        sum += l->tokens[i];
+        while (l->at_us[i] - l->at_us[first] >= 60000000) sum -= l->tokens[first++];
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+/* Forty at a time: the tokens are never above the limit, and most of it can be used. */
 static void test_the_limit_of_tokens_holds_over_a_simulated_hour(void **state) {
     (void)state;
-    enum { TPM = 60000 };
-    const double rates[] = {tokens_a_minute(100, 0), tokens_a_minute(0, 100)};
-    for (uint32_t i = 0; i < 2; i++)
-        if (rates[i] < 0.95 * TPM || rates[i] > 1.05 * TPM)
-            fail_msg("%g tokens a minute", rates[i]);
+    static const char *const files[] = {"one tpm=6000\n", "@lab tpm=6000\none tenant=lab\n"};
+    static struct load load;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct keys *k = keys_of(files[i]);
+        load = (struct load){.rng = 7};
+        run_load(k, find(k, "one"), &load);
+        uint64_t most = most_tokens_in_a_minute(&load);
+        if (most > 6000 || most < 5000)
+            fail_msg("%u: %llu in a minute", i, (unsigned long long)most);
+        if (load.sum < 60 * 4800) fail_msg("%u: %llu in an hour", i, (unsigned long long)load.sum);
+        keys_destroy(k);
+    }
 }
 
-static void test_a_prompt_above_the_limit_runs_alone(void **state) {
+static void test_an_answer_ends_where_the_limit_of_tokens_does(void **state) {
     (void)state;
-    int64_t wait_ms;
-    const char *limit = "";
+    struct key_refusal why = {0};
+    struct keys *k = keys_of("one tpm=100 tenant=lab\ntwo tenant=lab\n@lab tpm=80\n");
+    const struct key *one = find(k, "one"), *two = find(k, "two");
+    struct key_claim claim = {.prompt_tokens = 10, .answer_tokens = 8000, .answer_least = 1};
+    assert_true(reserve(k, one, &claim, 0, &why));
+    assert_int_equal(claim.answer_tokens, 70); /* the tenant's limit is the lower one */
+    assert_int_equal(claim.reserved, 80);
+    assert_int_equal(keys_room(k, one, 0).tokens_left, 0);
+    for (int i = 0; i < 39; i++) {
+        struct key_claim other = {.prompt_tokens = 1, .answer_tokens = 1, .answer_least = 1};
+        assert_false(reserve(k, i % 2 ? one : two, &other, 0, &why));
+        assert_string_equal(why.limit, "tokens per minute");
+    }
+    keys_end(k, one, claim.reserved, 15, 1000000); /* a short answer: the rest is free at once */
+    claim = (struct key_claim){.prompt_tokens = 5, .answer_tokens = 60, .answer_least = 1};
+    assert_true(reserve(k, two, &claim, 1000000, &why));
+    assert_int_equal(claim.answer_tokens, 60);
+    struct key_claim next = {.prompt_tokens = 1, .answer_tokens = 1, .answer_least = 1};
+    assert_false(reserve(k, one, &next, 1000000, &why));
+    assert_int_equal(why.max, 80);
+    assert_int_equal(why.taken, 80);
+    keys_end(k, two, claim.reserved, 0, 2000000); /* cancelled */
+    assert_true(reserve(k, one, &next, 2000000, &why));
+    keys_destroy(k);
+}
+
+static void test_a_prompt_above_the_limit_is_refused_for_good(void **state) {
+    (void)state;
+    struct key_refusal why = {0};
     struct keys *k = keys_of("one tpm=1000\n");
     const struct key *one = find(k, "one");
-    assert_true(keys_begin(k, one, 5000, 0, &wait_ms, &limit));
-    keys_end(k, one, 10, 1);
-    assert_false(keys_begin(k, one, 1, 30000000, &wait_ms, &limit));
-    assert_string_equal(limit, "tokens per minute");
-    assert_int_equal(wait_ms, 30000);
-    assert_true(keys_begin(k, one, 5000, 60000000, &wait_ms, &limit));
+    struct key_claim claim = {.prompt_tokens = 1000, .answer_tokens = 5, .answer_least = 1};
+    assert_false(reserve(k, one, &claim, 0, &why));
+    assert_int_equal(why.wait_ms, 0); /* never */
+    assert_int_equal(why.max, 1000);
+    assert_int_equal(why.wanted, 1001);
+    claim = (struct key_claim){.prompt_tokens = 997, .answer_tokens = 40, .answer_least = 4};
+    assert_false(reserve(k, one, &claim, 0, &why));    /* a token for each of four choices */
+    claim = (struct key_claim){.prompt_tokens = 1000}; /* an embedding */
+    assert_true(reserve(k, one, &claim, 0, &why));
+    keys_end(k, one, claim.reserved, 1000, 1);
+    assert_false(keys_begin(k, one, 30000000, &why)); /* known before the prompt is */
+    assert_int_equal(why.wait_ms, 30000);
+    assert_true(keys_begin(k, one, 60000000, &why));
+    keys_destroy(k);
+}
+
+static void test_reserved_tokens_move_with_a_key_to_another_tenant(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct key_refusal why = {0};
+    struct keys *k = keys_of("one tenant=a\ntwo tenant=b\n@a tpm=100\n@b tpm=100\n");
+    const struct key *one = find(k, "one"), *two = find(k, "two");
+    struct key_claim claim = {.prompt_tokens = 60}, other = {.prompt_tokens = 50};
+    assert_true(reserve(k, one, &claim, 0, &why));
+    write_keys("one tenant=b\ntwo tenant=b\n@a tpm=100\n@b tpm=100\n");
+    assert_int_equal(keys_reload(k, true, &err), ST_OK);
+    assert_false(reserve(k, two, &other, 0, &why));
+    keys_end(k, one, claim.reserved, 0, 0);
+    assert_true(reserve(k, two, &other, 0, &why));
+    keys_destroy(k);
+}
+
+/* Long keys that begin alike are different keys, of different tenants. */
+static void test_keys_are_compared_whole(void **state) {
+    (void)state;
+    static const size_t same[] = {15, 16, 17, 31, 32, 33, 63, 64, 127, 511};
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        char text[1200], one[513], two[513];
+        memset(one, 'k', sizeof(one));
+        memset(two, 'k', sizeof(two));
+        one[same[i]] = '1';
+        two[same[i]] = '2';
+        one[same[i] + 1] = two[same[i] + 1] = 0;
+        snprintf(text, sizeof(text), "%s rpm=1\n%s rpm=2 admin\n", one, two);
+        struct keys *k = keys_of(text);
+        const struct key *first = find(k, one), *second = find(k, two);
+        assert_true(first && second && first != second);
+        assert_int_equal(first->rpm, 1);
+        assert_int_equal(second->rpm, 2);
+        assert_false(first->is_admin);
+        assert_true(first->tenant != second->tenant);
+        one[same[i]] = '3';
+        assert_null(find(k, one));
+        one[same[i]] = 0;
+        assert_null(find(k, one)); /* what both begin with */
+        keys_destroy(k);
+    }
+}
+
+static void test_a_missing_file_is_reported_once_until_it_is_back(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct keys *k = keys_of("one\n");
+    char aside[80];
+    snprintf(aside, sizeof(aside), "%s.aside", path);
+    for (int round = 0; round < 2; round++) {
+        uint32_t changes = keys_facts(k).changes;
+        assert_int_equal(rename(path, aside), 0);
+        assert_int_equal(keys_reload(k, false, &err), ST_MISSING);
+        for (int i = 0; i < 5; i++) assert_int_equal(keys_reload(k, false, &err), ST_OK);
+        assert_int_equal(keys_reload(k, true, &err), ST_MISSING); /* who asks is told again */
+        assert_non_null(find(k, "one"));
+        assert_int_equal(keys_facts(k).changes, changes);
+        assert_int_equal(rename(aside, path), 0); /* the same file, unchanged */
+        assert_int_equal(keys_reload(k, false, &err), ST_OK);
+        assert_int_equal(keys_facts(k).changes, changes + 1);
+    }
+    keys_destroy(k);
+}
+
+static void test_a_reload_takes_rights_away_from_a_key_in_use(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct keys *k = keys_of("one admin priority=9 name=root\ntwo\n");
+    const struct key *one = find(k, "one"); /* as a request or a WebSocket holds it */
+    assert_true(one->is_admin);
+    write_keys("one\ntwo admin\n");
+    assert_int_equal(keys_reload(k, false, &err), ST_OK);
+    assert_false(one->is_admin);
+    assert_int_equal(one->priority, 0);
+    assert_string_equal(one->name, "key-1");
+    assert_true(find(k, "two")->is_admin);
     keys_destroy(k);
 }
 
 static void test_room_has_what_is_left_and_when_all_is_free_again(void **state) {
     (void)state;
-    int64_t wait_ms;
-    const char *limit;
+    struct key_refusal why = {0};
     struct keys *k = keys_of("one rpm=10 tpm=1000\n");
     const struct key *one = find(k, "one");
     struct key_room room = keys_room(k, one, 0);
     assert_int_equal(room.requests_left, 10);
     assert_int_equal(room.tokens_left, 1000);
     assert_int_equal(room.requests_reset_ms, 0);
-    assert_true(keys_begin(k, one, 300, 0, &wait_ms, &limit));
-    keys_end(k, one, 0, 0);
+    assert_true(keys_begin(k, one, 0, &why));
+    keys_end(k, one, 0, 300, 0);
     room = keys_room(k, one, 10000000);
     assert_int_equal(room.requests_left, 9);
     assert_int_equal(room.tokens_left, 700);
@@ -328,21 +478,20 @@ static void test_a_key_may_move_to_another_tenant_with_requests_under_way(void *
     struct keys *k =
         keys_of("sk-one tenant=a\nsk-two tenant=b\n@a concurrent=1\n@b concurrent=1\n");
     struct err err = {0};
-    int64_t wait_ms;
-    const char *limit;
+    struct key_refusal why = {0};
     const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
-    assert_true(keys_begin(k, one, 0, 0, &wait_ms, &limit));
+    assert_true(keys_begin(k, one, 0, &why));
     keys_hold(k, one, 3);
     write_keys("sk-one tenant=b\nsk-two tenant=b\nsk-three tenant=a\n@a concurrent=1\n"
                "@b concurrent=1\n");
     assert_int_equal(keys_reload(k, true, &err), ST_OK);
-    assert_false(keys_begin(k, two, 0, 0, &wait_ms, &limit));
+    assert_false(keys_begin(k, two, 0, &why));
     const struct key *three = find(k, "sk-three");
-    assert_true(keys_begin(k, three, 0, 0, &wait_ms, &limit));
+    assert_true(keys_begin(k, three, 0, &why));
     keys_drop(k, one, 3);
-    keys_end(k, one, 0, 0);
-    keys_end(k, three, 0, 0);
-    assert_true(keys_begin(k, two, 0, 0, &wait_ms, &limit));
+    keys_end(k, one, 0, 0, 0);
+    keys_end(k, three, 0, 0, 0);
+    assert_true(keys_begin(k, two, 0, &why));
     keys_destroy(k);
 }
 
@@ -400,7 +549,12 @@ int main(void) {
         cmocka_unit_test(test_a_tenants_line_limits_all_its_keys_together),
         cmocka_unit_test(test_the_limit_of_requests_holds_over_a_simulated_hour),
         cmocka_unit_test(test_the_limit_of_tokens_holds_over_a_simulated_hour),
-        cmocka_unit_test(test_a_prompt_above_the_limit_runs_alone),
+        cmocka_unit_test(test_an_answer_ends_where_the_limit_of_tokens_does),
+        cmocka_unit_test(test_a_prompt_above_the_limit_is_refused_for_good),
+        cmocka_unit_test(test_reserved_tokens_move_with_a_key_to_another_tenant),
+        cmocka_unit_test(test_keys_are_compared_whole),
+        cmocka_unit_test(test_a_missing_file_is_reported_once_until_it_is_back),
+        cmocka_unit_test(test_a_reload_takes_rights_away_from_a_key_in_use),
         cmocka_unit_test(test_room_has_what_is_left_and_when_all_is_free_again),
         cmocka_unit_test(test_a_key_may_move_to_another_tenant_with_requests_under_way),
         cmocka_unit_test(test_a_flood_of_one_tenant_leaves_room_for_the_others),
