@@ -551,6 +551,12 @@ void keys_drop(struct keys *k, const struct key *key, uint32_t places) {
     if (t) share_give(&k->places, &t->places, places);
 }
 
+uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places) {
+    struct budget queue = {
+        .max = places, .least = 1, .is_single = !tenant_of(k, key) || k->key_count < 2};
+    return (uint32_t)share_limit(&queue, &(struct share){0});
+}
+
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places) {
     const struct tenant *t = tenant_of(k, key);
     if (!t || k->key_count < 2) return places;

@@ -89,6 +89,8 @@ void keys_end(struct keys *k, const struct key *key, uint64_t reserved, uint64_t
 void keys_hold(struct keys *k, const struct key *key, uint32_t places);
 void keys_drop(struct keys *k, const struct key *key, uint32_t places);
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places);
+/* How many it may hold when no other tenant holds any. */
+uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places);
 
 /* For the x-ratelimit-* headers; UINT32_MAX where there is no limit. */
 struct key_room {

@@ -198,6 +198,7 @@ static void check_keys(struct server *s, int64_t now_us) {
     if (keys_reload(s->keys, false, &err) != ST_OK) log_event(s, LOG_WARN, "keys", err.text);
     if (keys_facts(s->keys).changes == changes) return;
     lifecycle_share_memory(s);
+    ws_clients_check_keys(s);
     char text[64];
     snprintf(text, sizeof(text), "the key file has changed; it has %u keys",
              keys_facts(s->keys).keys);

@@ -154,6 +154,7 @@ void lifecycle_reload(struct server *s) {
     if (is_serving) notify_reloading(&s->notify);
     if (s->settings.config) reload_settings(s);
     if (keys_reload(s->keys, true, &err) != ST_OK) log_reload(s, LOG_WARN, "keys", err.text);
+    ws_clients_check_keys(s);
     if (s->tls && tls_context_reload(s->tls, &err) != ST_OK)
         log_reload(s, LOG_WARN, "tls", err.text);
     lifecycle_share_memory(s);

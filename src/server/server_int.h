@@ -83,8 +83,10 @@ void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
 
 enum status server_make_documents(struct server *s); /* those that do not change */
 void sink_streams_ping(struct server *s);            /* heartbeats of silent streams */
-void ws_clients_drain(struct server *s);     /* close WebSockets without a request under way */
-void embeddings_on_done(uv_async_t *handle); /* a model's embedder has results */
+void ws_clients_drain(struct server *s);             /* close those without a request under way */
+/* Close those whose key was removed; one with a request under way, when that has ended. */
+void ws_clients_check_keys(struct server *s);
+void embeddings_on_done(uv_async_t *handle);               /* a model's embedder has results */
 void generation_report(void *ctx, struct generation *gen); /* one has ended; `ctx`: the server */
 
 #endif

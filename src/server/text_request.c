@@ -35,9 +35,11 @@ static enum status check_room(const struct server *s, const struct generation_sp
                               struct api_error *e) {
     const struct served_model *m = spec->model;
     uint32_t places = m->knobs.max_seqs + m->knobs.queue_max, wanted = choices_of(spec->request);
-    if (wanted > places)
-        return api_refuse(e, 400, "n", NULL, "%u choices are requested; the queue holds at most %u",
-                          wanted, places);
+    uint32_t most = keys_share_max(s->keys, spec->key, places);
+    if (wanted > most)
+        return api_refuse(e, 400, "n", NULL,
+                          "%u choices are requested; the queue holds at most %u%s", wanted, most,
+                          most < places ? " of one API key" : "");
     if (m->live_choices + wanted > places)
         return refuse_queue(m, "queue_full", "the queue is full", e);
     if (wanted > keys_share(s->keys, spec->key, places))

@@ -114,6 +114,15 @@ static void ws_refuse(struct sink *s, const struct api_error *e) {
     send_error(k->client, e, s->generation->request_id);
 }
 
+/* The key may have been removed since the connection was opened. */
+static bool check_key(struct ws_client *c) {
+    if (c->is_closing) return false;
+    if (keys_is_live(c->server->keys, c->key)) return true;
+    c->is_closing = true;
+    ws_close(c->ws, WS_POLICY_VIOLATION, "the API key was removed from this server's key file");
+    return false;
+}
+
 static void ws_destroy(struct sink *s) {
     struct ws_sink *k = (struct ws_sink *)s;
     struct ws_client *c = k->client;
@@ -121,6 +130,7 @@ static void ws_destroy(struct sink *s) {
     buf_deinit(&k->lines);
     mem_free(k);
     c->sink = NULL;
+    check_key(c);
     if (c->server->is_draining) ws_clients_drain(c->server);
 }
 
@@ -133,6 +143,13 @@ void ws_clients_drain(struct server *s) {
         if (c->sink || c->reading || c->is_closing) continue;
         c->is_closing = true;
         ws_close(c->ws, WS_GOING_AWAY, "the server is shutting down");
+    }
+}
+
+void ws_clients_check_keys(struct server *s) {
+    for (struct list_link *l = s->ws_clients.first; l; l = l->next) {
+        struct ws_client *c = LIST_ITEM(l, struct ws_client, in_server);
+        if (!c->sink && !c->reading) check_key(c);
     }
 }
 
@@ -272,15 +289,6 @@ static void on_body_read(struct task *base) {
     mem_free(t);
 }
 
-/* The key may have been removed since the connection was opened. */
-static bool check_key(struct ws_client *c) {
-    if (c->is_closing) return false;
-    if (keys_is_live(c->server->keys, c->key)) return true;
-    c->is_closing = true;
-    ws_close(c->ws, WS_POLICY_VIOLATION, "the API key was removed from this server's key file");
-    return false;
-}
-
 /* A long message is read in the pool, from a copy; later messages are read here meanwhile. */
 static struct ws_message *make_message(struct ws_client *c, struct str text, bool is_long) {
     struct ws_message *t = mem_zalloc(sizeof(*t));
@@ -334,6 +342,7 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
     struct ws_client *c = ctx;
     (void)ws;
     (void)code;
+    c->is_closing = true;
     list_remove(&c->server->ws_clients, &c->in_server);
     if (c->reading) {
         c->reading->client = NULL;

@@ -347,8 +347,7 @@ def test_work_whose_body_arrives_after_the_drain_began_is_refused(model):
         assert b"data:" in read_until(under_way, b"data:")
         sock, rest = begin_request(server, body)
         server.process.send_signal(signal.SIGTERM)
-        assert wait_until(lambda: server.plain("POST", "/v1/chat/completions",
-                                               body_of()).status == 503, 5)
+        assert wait_until(lambda: status_of(server, "/readyz") == 503, 5)
         refused = finish_request(sock, rest)
         assert refused.startswith(b"HTTP/1.1 503 ") and b"shutting_down" in refused
         under_way.close()

@@ -501,13 +501,17 @@ static void test_a_flood_of_one_tenant_leaves_room_for_the_others(void **state) 
     const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
     const struct key *three = find(k, "sk-three"), *four = find(k, "sk-four");
     assert_int_equal(keys_share(k, one, 60), 30);
+    assert_int_equal(keys_share_max(k, one, 60), 30);
+    assert_int_equal(keys_share_max(k, one, 1), 1);
     keys_hold(k, one, 20);
+    assert_int_equal(keys_share_max(k, two, 60), 30);
     assert_int_equal(keys_share(k, two, 60), 10);
     keys_hold(k, two, 10);
     assert_int_equal(keys_share(k, one, 60), 0);
     assert_int_equal(keys_share(k, three, 60), 20);
     keys_hold(k, three, 20);
     assert_int_equal(keys_share(k, four, 60), 15); /* more than the ten that are left */
+    assert_int_equal(keys_share(k, four, 2), 1); /* one place, also if others hold more */
     keys_drop(k, three, 20);
     keys_drop(k, two, 10);
     assert_int_equal(keys_share(k, one, 60), 10);
@@ -515,6 +519,7 @@ static void test_a_flood_of_one_tenant_leaves_room_for_the_others(void **state) 
     keys_destroy(k);
     k = keys_of("sk-one\n");
     assert_int_equal(keys_share(k, find(k, "sk-one"), 60), 60);
+    assert_int_equal(keys_share_max(k, find(k, "sk-one"), 60), 60);
     keys_destroy(k);
 }
 
