@@ -191,11 +191,15 @@ static void watch_weights(struct server *s) {
 /* ---- the timer ---- */
 
 static void check_keys(struct server *s, int64_t now_us) {
-    struct err err = {0};
+    struct err err = {0}, line;
     if (now_us - s->key_check_us < KEY_CHECK_US) return;
     s->key_check_us = now_us;
     const uint32_t changes = keys_facts(s->keys).changes;
-    if (keys_reload(s->keys, false, &err) != ST_OK) log_event(s, LOG_WARN, "keys", err.text);
+    enum status st = keys_reload(s->keys, false, &err);
+    if (st != ST_OK) {
+        (void)err_set(&line, st, "%s; the keys that were read before stay valid", err.text);
+        log_event(s, LOG_WARN, "keys", line.text);
+    }
     if (keys_facts(s->keys).changes == changes) return;
     lifecycle_share_memory(s);
     ws_clients_check_keys(s);

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cli_lib import GOLDEN
 from server_lib import FAST, Server, http_request, parse_events, tiny_model, wait_until
 
 websockets = pytest.importorskip("websockets", reason="the package websockets is not installed")
@@ -232,6 +233,19 @@ def test_a_prompt_above_the_limit_of_tokens_is_refused_with_the_numbers(model, t
         assert reply.json["choices"][0]["finish_reason"] == "length"
 
 
+def test_embeddings_stay_within_the_tokens_of_their_key(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one tpm=50\ntwo\n")
+    with Server(GOLDEN / "bert", "--api-key-file", keys) as server:
+        def status(texts, path="/v1/embeddings", key="one"):
+            return server.post(path, {"model": "bert", "input": texts}, headers=bearer(key)).status
+        found = in_threads([lambda: status([[5] * 10, [6] * 10])] * 10)
+        assert sorted(found) == [200] * 2 + [429] * 8
+        assert status([[5] * 30] * 2) == 400  # above the limit, now and later
+        assert status("a text", "/api/embed") == 200  # ten tokens are left
+        assert status([[5] * 20], key="two") == 200
+
+
 # --- priority ---
 
 def test_a_key_cannot_raise_its_priority(model, tmp_path):
@@ -366,6 +380,7 @@ def test_a_missing_key_file_is_logged_once_and_when_it_is_back(model, tmp_path):
             return [line for line in server.lines if "event=keys" in line]
         keys.rename(tmp_path / "aside")
         assert wait_until(lambda: len(lines()) == 1, 5)
+        assert str(keys) in lines()[0] and "stay valid" in lines()[0]
         time.sleep(1.2)  # it is looked for every second
         assert len(lines()) == 1
         assert server.plain("GET", "/v1/models", headers=bearer("a")).status == 200
