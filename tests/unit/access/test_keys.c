@@ -511,7 +511,7 @@ static void test_a_flood_of_one_tenant_leaves_room_for_the_others(void **state) 
     assert_int_equal(keys_share(k, three, 60), 20);
     keys_hold(k, three, 20);
     assert_int_equal(keys_share(k, four, 60), 15); /* more than the ten that are left */
-    assert_int_equal(keys_share(k, four, 2), 1); /* one place, also if others hold more */
+    assert_int_equal(keys_share(k, four, 2), 1);   /* one place, also if others hold more */
     keys_drop(k, three, 20);
     keys_drop(k, two, 10);
     assert_int_equal(keys_share(k, one, 60), 10);
