@@ -7,10 +7,13 @@
 
 enum { SCRATCH_BYTES_MAX = 1 << 28, PREFIX_BYTES = 32 };
 
-enum status codec_read_body(const struct codec *codec, struct json *doc, struct api_request *r,
-                            struct api_error *e) {
+enum status codec_read_body(const struct codec *codec, struct json *doc, bool keeps_body,
+                            struct api_request *r, struct api_error *e) {
     api_request_init(r, codec);
-    return codec->read_body(doc, r, e);
+    TRY(codec->read_body(doc, r, e));
+    if (!keeps_body) return api_request_drop_body(r);
+    r->held_bytes = json_memory(doc);
+    return ST_OK;
 }
 
 void encoder_init(struct encoder *e, const struct codec *codec, const struct answer *answer,

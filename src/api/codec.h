@@ -63,10 +63,11 @@ struct codec {
 /* NULL-terminated; codec_list.c holds it. */
 extern const struct codec *const codecs[];
 const struct codec *codec_find(const char *name); /* NULL if unknown */
-/* Initialise `r` and read `doc` into it. `doc` becomes the request's, also on failure; `r` is to
- * be deinitialised in any case. */
-enum status codec_read_body(const struct codec *codec, struct json *doc, struct api_request *r,
-                            struct api_error *e);
+/* Initialise `r` and read `doc` into it, which is then freed unless `keeps_body`: see
+ * api_request_drop_body. `doc` becomes the request's, also on failure; `r` is to be deinitialised
+ * in any case. */
+enum status codec_read_body(const struct codec *codec, struct json *doc, bool keeps_body,
+                            struct api_request *r, struct api_error *e);
 
 /* A view of an answer's log in its codec, from the first event on. It is written piece by piece: a
  * server-sent event, a line or an item of a list. Pieces are numbered from 1, the same for every

@@ -106,14 +106,19 @@ static void add_limits(const struct http_request *req, struct head_list *h, int6
     }
 }
 
-static void add_common(struct http_request *req, const struct response *r, struct head_list *h) {
+/* Their number. */
+static uint32_t make_headers(struct http_request *req, const struct response *r,
+                             struct head_list *h) {
     int64_t now_us = clock_now(&clock_real);
+    h->count = 0;
+    h->used = 0;
     add(h, STR("content-type"), r->type ? str_of(r->type) : STR("application/json"));
     add(h, STR("x-request-id"), str_of(req->request_id));
     add_int(h, STR("openai-processing-ms"), (now_us - req->arrived_us) / 1000, "");
     for (uint32_t i = 0; i < r->header_count; i++) add(h, r->headers[i].name, r->headers[i].value);
     add_limits(req, h, now_us);
     add_cors(req, h);
+    return h->count;
 }
 
 /* Every response is counted; failures of the server are logged, and at level debug all are. */
@@ -145,14 +150,13 @@ static void detach(struct http_request *req) {
 
 void respond(struct http_request *req, const struct response *r) {
     struct head_list h;
-    h.count = 0;
-    h.used = 0;
-    add_common(req, r, &h);
+    uint32_t count = make_headers(req, r, &h);
     detach(req);
     http_reply(req->x, &(struct http_reply){.status = r->status,
                                             .headers = h.list,
-                                            .header_count = h.count,
-                                            .body = r->body});
+                                            .header_count = count,
+                                            .body = r->body,
+                                            .document = r->document});
 }
 
 void respond_json(struct http_request *req, struct buf *body) {
@@ -195,10 +199,7 @@ void respond_out_of_memory(struct http_request *req) {
 
 void respond_begin(struct http_request *req, const struct response *r) {
     struct head_list h;
-    h.count = 0;
-    h.used = 0;
-    add_common(req, r, &h);
-    http_stream_begin(req->x, r->status, h.list, h.count);
+    http_stream_begin(req->x, r->status, h.list, make_headers(req, r, &h));
 }
 
 void respond_end(struct http_request *req) {

@@ -46,6 +46,7 @@ struct response {
     uint32_t status;
     const char *type; /* NULL: application/json */
     struct str body;
+    struct http_document *document;    /* not NULL: the body, which many responses share */
     const struct http_header *headers; /* beside the common ones */
     uint32_t header_count;
 };

@@ -474,7 +474,7 @@ static void destroy(struct server *s) {
     tls_context_destroy(s->tls);
     tracer_destroy(s->tracer);
     server_metrics_destroy(s->metrics);
-    buf_deinit(&s->openapi);
+    http_document_unpin(s->openapi);
     keys_destroy(s->keys);
     notify_close(&s->notify);
     CHECK(uv_loop_close(&s->loop) == 0);

@@ -17,6 +17,7 @@ void lifecycle_limits(const struct server *s, struct http_limits *out) {
     *out = (struct http_limits){.head_bytes = (uint32_t)t->head_max,
                                 .body_bytes = t->body_max,
                                 .bodies_bytes = s->memory.bodies,
+                                .replies_bytes = s->memory.replies,
                                 .connections = (uint32_t)t->connections_max,
                                 .backlog_bytes = STREAM_BACKLOG_BYTES,
                                 .head_ms = ms_of(t->head_timeout_s),

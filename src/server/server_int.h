@@ -10,7 +10,6 @@
 
 #include "access/access.h"
 #include "access/keys.h"
-#include "base/buf.h"
 #include "base/list.h"
 #include "config/settings.h"
 #include "net/http.h"
@@ -46,8 +45,8 @@ struct server {
     struct tracer *tracer;
     struct server_metrics *metrics;
     struct notify notify;
-    char url[512];      /* "http://127.0.0.1:8080" */
-    struct buf openapi; /* the document at /openapi.json: constant, so it is made once */
+    char url[512];                 /* "http://127.0.0.1:8080" */
+    struct http_document *openapi; /* /openapi.json: it is constant, so all responses share it */
 
     bool is_loaded;   /* every model is ready or has failed */
     bool is_draining; /* no new work is accepted */

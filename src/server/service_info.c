@@ -191,12 +191,17 @@ void handle_metrics(struct http_request *req) {
 /* ---- pages ---- */
 
 enum status server_make_documents(struct server *s) {
-    buf_init(&s->openapi, INFO_BYTES_MAX);
-    openapi_put(&s->openapi);
-    return buf_status(&s->openapi);
+    struct buf text;
+    buf_init(&text, INFO_BYTES_MAX);
+    openapi_put(&text);
+    if (buf_status(&text) == ST_OK) s->openapi = http_document_create(buf_str(&text));
+    buf_deinit(&text);
+    return s->openapi ? ST_OK : ST_NOMEM;
 }
 
-void handle_openapi(struct http_request *req) { respond_json(req, &req->server->openapi); }
+void handle_openapi(struct http_request *req) {
+    respond(req, &(struct response){.status = 200, .document = req->server->openapi});
+}
 
 static void put_html(struct buf *out, struct str text) {
     for (size_t i = 0; i < text.len; i++) {

@@ -9,12 +9,19 @@
 
 enum { RETRY_MS = 1000 };
 
+/* Also of work that was not done: refused, or cancelled. */
+static void end(struct task *task) {
+    mem_free(task->body_copy);
+    task->body_copy = NULL;
+    task->done(task);
+}
+
 void task_cancel(struct task *task) {
     task->http = NULL;
     if (task->item.state != WORK_WAITING) return;
     CHECK(work_queue_cancel(&task->item));
     task->server->tasks--;
-    task->done(task);
+    end(task);
 }
 
 static void on_gone(struct http_request *req) { task_cancel(req->owner); }
@@ -27,7 +34,7 @@ static void work_in_pool(struct work_item *item) {
 static void pool_is_done(struct work_item *item) {
     struct task *task = (struct task *)item;
     task->server->tasks--;
-    task->done(task);
+    end(task);
 }
 
 void task_put_refusal(enum status st, struct api_error *e) {
@@ -66,7 +73,7 @@ void task_run_alone(struct task *task, struct server *s, bool in_pool) {
     } else {
         task->work(task);
     }
-    task->done(task);
+    end(task);
 }
 
 void task_run(struct task *task, struct http_request *req, bool in_pool) {
@@ -102,8 +109,10 @@ static void parse_body(struct task *task) {
     task->status = parse(task, &doc, &task->error);
     if (task->status == ST_OK) task->status = task->read_body(task, doc);
     if (task->status != ST_OK && task->error.status == 0) refuse_memory(task);
+    if (!task->body_copy) http_drop_body(task->http->x); /* on the I/O thread */
     mem_free(task->body_copy);
     task->body_copy = NULL;
+    task->body.ptr = NULL;
 }
 
 void *task_create(struct http_request *req, size_t bytes, task_body_fn *read_body,
@@ -117,6 +126,7 @@ void *task_create(struct http_request *req, size_t bytes, task_body_fn *read_bod
     task->http = req;
     task->codec = req->codec;
     task->key = req->grant.key;
+    task->logs_body = req->server->settings.log_prompts;
     task->read_body = read_body;
     task->done = done;
     return task;
@@ -131,6 +141,7 @@ void task_read_body(struct task *task) {
     if (in_pool) {
         task->body_copy = mem_dup(task->body.ptr, task->body.len);
         task->body.ptr = task->body_copy;
+        http_drop_body(req->x);
     }
     if (!task->body.ptr) {
         task->work = refuse_memory;

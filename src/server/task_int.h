@@ -5,8 +5,8 @@
  *
  * Parsing JSON takes time in proportion to the body, so a body of TASK_READ_FROM_BYTES or more is
  * parsed in the pool. The pool gets a copy, because the exchange frees the body when the client
- * disconnects. If the client has disconnected, `http` is NULL in `done`; work that waits for a
- * thread is not done for it.
+ * disconnects. The body is freed when it was read, not when the response has ended. If the client
+ * has disconnected, `http` is NULL in `done`; work that waits for a thread is not done for it.
  *
  * The pool is shared fairly (server/work_queue.h). If its queue has no room, `done` is called with
  * a status that is not ST_OK and the error for the client.
@@ -46,9 +46,10 @@ struct task {
     const struct key *key;
     /* Takes `doc`, also on failure. */
     enum status (*read_body)(struct task *task, struct json *doc);
-    struct str body;
+    struct str body; /* until it was read; its length stays */
     char *body_copy; /* NULL: `body` is the exchange's */
     uint64_t body_bytes_max;
+    bool logs_body; /* --log-prompts: it is kept until the answer ends */
 };
 
 enum { TASK_READ_FROM_BYTES = 64 << 10 }; /* of a body: its JSON is parsed in the pool */

@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "sample/random_seed.h"
 #include "server/handlers.h"
@@ -186,15 +185,11 @@ static void start_generation(struct http_request *req, struct api_request *q) {
 struct text_task {
     struct task base;
     struct api_request request;
-    bool logs_body; /* so it is kept until the end */
 };
 
 static enum status read_text_body(struct task *task, struct json *doc) {
     struct text_task *t = (struct text_task *)task;
-    TRY(codec_read_body(task->codec, doc, &t->request, &task->error));
-    if (!t->logs_body) return api_request_drop_body(&t->request);
-    t->request.held_bytes = json_memory(doc);
-    return ST_OK;
+    return codec_read_body(task->codec, doc, task->logs_body, &t->request, &task->error);
 }
 
 static void on_body_read(struct task *task) {
@@ -209,7 +204,5 @@ static void on_body_read(struct task *task) {
 
 void handle_text(struct http_request *req) {
     struct text_task *t = task_create(req, sizeof(*t), read_text_body, on_body_read);
-    if (!t) return;
-    t->logs_body = req->server->settings.log_prompts;
-    task_read_body(&t->base);
+    if (t) task_read_body(&t->base);
 }

@@ -179,7 +179,7 @@ static void finish_count(struct task *task) {
 static enum status read_count_body(struct task *task, struct json *doc) {
     struct count_task *t = (struct count_task *)task;
     task->bytes = json_memory(doc);
-    return codec_read_body(task->codec, doc, &t->request, &task->error);
+    return codec_read_body(task->codec, doc, false, &t->request, &task->error);
 }
 
 static void on_count_body_read(struct task *task) {

@@ -55,7 +55,6 @@ struct ws_message {
     char *copy;               /* NULL: `text` is the connection's */
     struct str text;
     uint64_t bytes_max;
-    bool logs_body; /* so it is kept until the end */
     int64_t arrived_us;
     char id[SERVER_ID_BYTES];
 
@@ -241,9 +240,7 @@ static enum status read_message(struct ws_message *t, struct json *message) {
     bool is_read = st == ST_OK && !t->is_cancel;
     if (body != message || !is_read) json_destroy(message);
     if (!is_read) return st;
-    st = codec_read_body(t->codec, body, &t->request, &t->base.error);
-    if (st == ST_OK && !t->logs_body) st = api_request_drop_body(&t->request);
-    if (t->logs_body) t->request.held_bytes = json_memory(body);
+    st = codec_read_body(t->codec, body, t->base.logs_body, &t->request, &t->base.error);
     return st == ST_OK || st == ST_BAD ? st : refuse_memory(&t->base.error);
 }
 
@@ -297,14 +294,16 @@ static struct ws_message *make_message(struct ws_client *c, struct str text, boo
         mem_free(t);
         return NULL;
     }
-    *t = (struct ws_message){
-        .base = {.key = c->key, .work = read_text, .done = on_body_read, .bytes = text.len},
-        .client = c,
-        .copy = copy,
-        .text = {copy ? copy : text.ptr, text.len},
-        .bytes_max = c->server->settings.body_max,
-        .logs_body = c->server->settings.log_prompts,
-        .arrived_us = clock_now(&clock_real)};
+    *t = (struct ws_message){.base = {.key = c->key,
+                                      .work = read_text,
+                                      .done = on_body_read,
+                                      .bytes = text.len,
+                                      .logs_body = c->server->settings.log_prompts},
+                             .client = c,
+                             .copy = copy,
+                             .text = {copy ? copy : text.ptr, text.len},
+                             .bytes_max = c->server->settings.body_max,
+                             .arrived_us = clock_now(&clock_real)};
     server_make_id(c->server, t->id);
     api_request_init(&t->request, c->codec);
     return t;

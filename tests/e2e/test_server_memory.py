@@ -12,7 +12,7 @@ import time
 import pytest
 
 from cli_lib import JITNEY
-from server_lib import FAST, Server, tiny_model, wait_until
+from server_lib import FAST, Server, http_request, read_all, tiny_model, wait_until
 
 JUNK = "x" * (1 << 20)
 
@@ -52,6 +52,34 @@ def test_a_chat_does_not_wait_behind_long_texts(model):
         assert left >= 3, "the texts were done before the chat: it was not tried"
         assert chat_s < 3 * alone_s + 0.5  # not behind the six and more that wait
         assert server.metrics()["jitney:work_bytes"] == 0
+
+
+def test_too_many_texts_are_refused_and_those_of_lost_clients_are_dropped(model, tmp_path):
+    """An eighth of 256 MiB is for texts; a tenant may have half of it if it is alone."""
+    keys = tmp_path / "keys"
+    keys.write_text("one tenant=a\ntwo tenant=b\n")
+    body = json.dumps({"content": "some words of a text " * 150000}).encode()  # 3 MB
+    request = http_request("POST", "/tokenize", body, authorization="Bearer one",
+                           connection="close")
+    with Server(model, *FAST, "--memory-max", "256M", "--text-max", "4M", "--api-key-file",
+                keys) as server:
+        clients = [server.connect(60) for _ in range(12)]
+        for client in clients:
+            client.sendall(request)
+        reply = server.plain("POST", "/v1/chat/completions", chat_of(), headers=bearer("two"))
+        assert reply.status == 200
+        clients.pop(1).close()  # it waits for a thread
+        replies = [read_all(client) for client in clients]
+        refused = [reply for reply in replies if b" 429 " in reply[:20]]
+        assert 0 < len(refused) < 12
+        assert all(b"\nretry-after: 1" in reply for reply in refused)
+        assert any(b"work_share_full" in reply for reply in refused)
+        assert [reply[9:12] for reply in replies].count(b"200") == 11 - len(refused)
+
+        def is_empty():
+            text = server.plain("GET", "/metrics", headers=bearer("two")).body.decode()
+            return "\njitney:work_bytes 0\n" in text and "\njitney:work_items 0\n" in text
+        assert wait_until(is_empty, 5)
 
 
 def test_a_text_over_the_limit_is_refused_before_it_is_tokenised(model):
