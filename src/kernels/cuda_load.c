@@ -44,6 +44,7 @@ static const struct {
     {"gated=off", offsetof(struct cuda_switches, gated), false},
     {"timed=on", offsetof(struct cuda_switches, timed), true},
     {"timed=off", offsetof(struct cuda_switches, timed), false},
+    {"sums=any", offsetof(struct cuda_switches, any_sums), true},
     {"whole=on", offsetof(struct cuda_switches, whole), true},
     {"whole=off", offsetof(struct cuda_switches, whole), false},
     {"upload=on", offsetof(struct cuda_switches, upload), true},
@@ -88,14 +89,14 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         rest = str_skip(rest, len);
     }
     if (is_fine && rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
-    return err_set(
-        err, ST_BAD,
-        "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
-        "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
-        ",codes=plain|few|many "
-        ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,whole=on|off ,upload=on|off "
-        ",lean=on|off behind it",
-        STR_ARG(args));
+    return err_set(err, ST_BAD,
+                   "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
+                   "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
+                   ",codes=plain|few|many "
+                   ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,sums=any "
+                   ",whole=on|off ,upload=on|off "
+                   ",lean=on|off behind it",
+                   STR_ARG(args));
 }
 
 /* ---- the library ---- */

@@ -165,9 +165,22 @@ static void check_paths(struct checks *c, enum dtype type) {
     parts_free(&p);
 }
 
+/* So large that several threads unpack them. */
+static void check_large(struct checks *c) {
+    static const struct shape large[] = {
+        {.n = {1100}, .k = 2048, .rows = 1},
+        {.n = {600}, .k = 1024, .rows = 2, .experts = 4, .used = 2},
+    };
+    static const enum dtype quantised[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++)
+        for (size_t t = 0; t < sizeof(quantised) / sizeof(quantised[0]); t++)
+            check_shape(c, &large[i], quantised[t]);
+}
+
 void suite_products(struct checks *c) {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         for (int t = 0; t < TYPES; t++) check_shape(c, &shapes[i], types[t]);
+    check_large(c);
     static const enum dtype some[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32, DTYPE_Q4_K, DTYPE_Q6_K};
     for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) check_rows(c, some[i], c->device);
     if (c->is_quick) return; /* an emulated card has no cuBLASLt */

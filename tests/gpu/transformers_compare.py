@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import transformers as tf
 
+tf.utils.logging.disable_progress_bar()
 HERE = os.path.dirname(os.path.abspath(__file__))
 BEGAN = time.time()
 SEQS, TOKENS, WANTED = 32, 128, 64

@@ -2,7 +2,8 @@
  *
  * Split-K is forced to 1 in every algorithm. Then a row's bits do not depend on the algorithm, on
  * the number of rows or on the row's place, and they are those of kernels/cuda/product_mma.cu
- * (measured on H200 with CUDA 13.0: every shape, tile and number of rows that was tried).
+ * (measured on H200 with CUDA 13.0: every shape, tile and number of rows that was tried). The
+ * option sums=any gives that up, to measure what it costs.
  *
  * cuBLASLt thinks in columns: a row-major w[n][k] is its k x n matrix, to be transposed, and a
  * row-major x[m][k] its k x m matrix. The result, n x m, is our row-major dst[m][n].
@@ -64,6 +65,7 @@ struct choice {
 
 struct cuda_blas {
     bool is_timed; /* algorithms are chosen by their times */
+    bool any_sums; /* also those that add up in another order */
     void *library;
     struct blas_functions f;
     cublasLtHandle_t handle;
@@ -124,6 +126,7 @@ enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cud
     if (!b) return err_set(err, ST_NOMEM, "cuda: out of memory for cuBLASLt");
     enum status st = ST_OK;
     b->is_timed = dev->switches.timed;
+    b->any_sums = dev->switches.any_sums;
     b->library = find_library(dirs);
     if (!b->library)
         st = err_set(err, ST_MISSING,
@@ -239,7 +242,8 @@ static void list_algos(struct cuda_blas *b, const struct layouts *l, uint32_t ds
     for (int i = 0; i < count; i++) {
         cublasLtMatmulAlgo_t *next = &out->algos[out->count];
         *next = found[i].algo;
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && force_one_split(b, l, next)) out->count++;
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && (b->any_sums || force_one_split(b, l, next)))
+            out->count++;
     }
     b->f.cublasLtMatmulPreferenceDestroy(preference);
 }
@@ -254,11 +258,12 @@ static bool run_algo(struct cuda_blas *b, const struct cuda_gemm *g, const struc
 
 /* ---- times ---- */
 
-enum { TRIALS = 3, CHECKED_ROWS = 4, FLUSH_BYTES = 128 << 20 };
+enum { TRIALS = 3, CHECKED_ROWS = 4, FLUSH_BYTES = 128 << 20, TRIAL_MS_MAX = 60 };
 
-/* What is needed to try algorithms: results apart from the step's, and events. */
+/* What is needed to try algorithms: rows and results apart from the step's, and events. */
 struct trial {
-    struct cuda_gemm g; /* dst: `results` */
+    struct cuda_gemm g; /* x: `x`, dst: `results` */
+    void *x;            /* the step's rows, again and again */
     float *results;
     float *own;     /* [CHECKED_ROWS][weights]: what our own kernel gives */
     float *host[2]; /* the same rows of both, on the host */
@@ -268,6 +273,7 @@ struct trial {
 };
 
 static void trial_deinit(struct trial *t) {
+    cudaFree(t->x);
     cudaFree(t->results);
     cudaFree(t->own);
     cudaFree(t->flush);
@@ -278,13 +284,30 @@ static void trial_deinit(struct trial *t) {
     cudaGetLastError(); /* of memory that there was not */
 }
 
-static bool trial_init(const struct cuda_gemm *g, struct trial *t) {
+/* As many rows as the range has, from those of the step. */
+static bool copy_rows(const struct cuda_gemm *g, uint32_t rows, struct trial *t,
+                      struct CUstream_st *stream) {
+    size_t row_bytes = (size_t)g->cols * sizeof(uint16_t);
+    bool is_fine = cudaMalloc(&t->x, rows * row_bytes) == cudaSuccess;
+    for (uint32_t r = 0; r < rows && is_fine; r += g->rows) {
+        uint32_t count = rows - r < g->rows ? rows - r : g->rows;
+        is_fine = cudaMemcpyAsync((uint8_t *)t->x + r * row_bytes, g->x, count * row_bytes,
+                                  cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+    }
+    t->g.x = t->x;
+    t->g.rows = rows;
+    return is_fine;
+}
+
+static bool trial_init(const struct cuda_gemm *g, uint32_t rows, struct trial *t,
+                       struct CUstream_st *stream) {
     size_t own_floats = (size_t)CHECKED_ROWS * g->weights;
     *t = (struct trial){.g = *g, .rows = g->rows < CHECKED_ROWS ? g->rows : CHECKED_ROWS};
     t->host[0] = mem_alloc_array(own_floats, sizeof(float));
     t->host[1] = mem_alloc_array(own_floats, sizeof(float));
     if (!t->host[0] || !t->host[1]) return false;
-    if (cudaMalloc((void **)&t->results, g->rows * g->dst_floats * sizeof(float)) != cudaSuccess ||
+    if (!copy_rows(g, rows, t, stream)) return false;
+    if (cudaMalloc((void **)&t->results, rows * g->dst_floats * sizeof(float)) != cudaSuccess ||
         cudaMalloc((void **)&t->own, own_floats * sizeof(float)) != cudaSuccess ||
         cudaMalloc(&t->flush, FLUSH_BYTES) != cudaSuccess)
         return false;
@@ -333,7 +356,8 @@ static bool has_own_bits(struct trial *t, struct CUstream_st *stream) {
 static float time_algo(struct cuda_blas *b, struct trial *t, const struct layouts *l,
                        const cublasLtMatmulAlgo_t *algo, struct CUstream_st *stream) {
     float least = -1.0f, ms = 0.0f;
-    if (!run_algo(b, &t->g, l, algo, stream) || !has_own_bits(t, stream)) return -1.0f;
+    if (!run_algo(b, &t->g, l, algo, stream)) return -1.0f;
+    if (!b->any_sums && !has_own_bits(t, stream)) return -1.0f;
     for (int i = 0; i < TRIALS; i++) {
         cudaMemsetAsync(t->flush, i, FLUSH_BYTES, stream);
         cudaEventRecord(t->begin, stream);
@@ -346,23 +370,28 @@ static float time_algo(struct cuda_blas *b, struct trial *t, const struct layout
     return least;
 }
 
-/* Puts the fastest in place of the first; false: there was no room to try them, or no time for it
- * because a graph is being recorded. */
-static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
+/* Puts the fastest in place of the first, for `rows` rows; false: there was no room to try them, or
+ * no time for it because a graph is being recorded. cuBLASLt lists the likeliest first, so trials
+ * of large products, which a request waits for, end early. */
+static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t rows,
                        const struct algo_list *list, struct choice *c, struct CUstream_st *stream) {
     struct trial t;
+    struct layouts l = {0};
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    float best = -1.0f;
+    float best = -1.0f, spent = 0.0f;
     if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess ||
         capture != cudaStreamCaptureStatusNone)
         return false;
-    bool is_ready = trial_init(g, &t) && make_own(&t, stream);
-    for (int i = 0; is_ready && i < list->count; i++) {
-        float ms = time_algo(b, &t, l, &list->algos[i], stream);
+    bool is_ready = trial_init(g, rows, &t, stream) && make_own(&t, stream);
+    is_ready = is_ready && layouts_init(b, &t.g, &l);
+    for (int i = 0; is_ready && i < list->count && spent < TRIAL_MS_MAX; i++) {
+        float ms = time_algo(b, &t, &l, &list->algos[i], stream);
+        if (ms > 0) spent += (TRIALS + 1) * ms;
         if (ms < 0 || (best >= 0 && ms >= best)) continue;
         best = ms;
         c->algo = list->algos[i];
     }
+    layouts_deinit(b, &l);
     trial_deinit(&t);
     if (is_ready) c->has_algo = best >= 0;
     return is_ready;
@@ -372,22 +401,28 @@ static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, const str
 
 enum { OF_A_RANGE = 1 << 30 }; /* beside the rows of a key */
 
-/* Algorithms are timed once for a range of rows; the last of its range. */
+/* Algorithms are timed once for a range of rows, with the last of them: an algorithm that suits 200
+ * rows may take half as long again for 256. */
 static uint32_t range_of(uint32_t rows) {
     uint32_t end = 16;
     while (end < rows) end = end % 3 == 0 ? end / 3 * 4 : end / 2 * 3; /* 16, 24, 32, 48, 64... */
     return end;
 }
 
-static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
+/* For `rows` rows of the product: as many as it has, or as its range has. */
+static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t rows,
                         bool is_timed, struct choice *c, struct CUstream_st *stream) {
-    struct algo_list list;
-    list_algos(b, l, c->key.dst_align, &list);
+    struct algo_list list = {.count = 0};
+    struct cuda_gemm whole = *g;
+    struct layouts l = {0};
+    whole.rows = rows;
+    if (layouts_init(b, &whole, &l)) list_algos(b, &l, c->key.dst_align, &list);
+    layouts_deinit(b, &l);
     c->is_known = true;
     c->has_algo = list.count > 0;
     if (list.count == 0) return;
     c->algo = list.algos[0];
-    if (is_timed && list.count > 1) time_algos(b, g, l, &list, c, stream);
+    if (is_timed && list.count > 1) time_algos(b, g, rows, &list, c, stream);
 }
 
 static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *key) {
@@ -402,11 +437,15 @@ static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *
 /* With the algorithm of a number of rows, or of the range it lies in. */
 static bool run_chosen(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
                        bool is_timed, struct CUstream_st *stream) {
-    uint32_t rows = is_timed ? range_of(g->rows) | OF_A_RANGE : g->rows;
-    struct choice_key key = {g->form,    rows, g->weights, g->cols, (uint32_t)g->dst_floats,
+    uint32_t rows = is_timed ? range_of(g->rows) : g->rows;
+    struct choice_key key = {g->form,
+                             rows | (is_timed ? OF_A_RANGE : 0),
+                             g->weights,
+                             g->cols,
+                             (uint32_t)g->dst_floats,
                              align_of(g)};
     struct choice *c = find_choice(b, &key);
-    if (!c->is_known) choose_algo(b, g, l, is_timed, c, stream);
+    if (!c->is_known) choose_algo(b, g, rows, is_timed, c, stream);
     return c->has_algo && run_algo(b, g, l, &c->algo, stream);
 }
 

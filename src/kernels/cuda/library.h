@@ -35,6 +35,7 @@ struct cuda_switches {
     bool gated;            /* and these do the act behind a product of gates and ups */
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
+    bool any_sums;         /* and may add up in any order: a row's bits depend on the others */
     bool whole;            /* attention of many rows does a sequence in one block */
     bool upload;           /* large weights are copied by several threads */
     bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16

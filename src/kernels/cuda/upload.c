@@ -28,6 +28,8 @@ struct cuda_upload {
     const uint8_t *from;
     size_t bytes;
     atomic_size_t next; /* where the next piece begins */
+    cuda_upload_fn *fn; /* of cuda_upload_run */
+    void *fn_ctx;
     atomic_bool has_failed;
 };
 
@@ -94,5 +96,21 @@ bool cuda_upload_copy(struct cuda_upload *u, void *to, const void *from, size_t 
     atomic_store(&u->next, 0);
     atomic_store(&u->has_failed, false);
     pool_run(u->pool, send_pieces, u);
+    return !atomic_load(&u->has_failed);
+}
+
+static void call_fn(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
+    struct cuda_upload *u = ctx;
+    (void)thread_idx;
+    (void)thread_count;
+    if (cudaSetDevice(u->card) != cudaSuccess || !u->fn(u->fn_ctx))
+        atomic_store(&u->has_failed, true);
+}
+
+bool cuda_upload_run(struct cuda_upload *u, cuda_upload_fn *fn, void *ctx) {
+    u->fn = fn;
+    u->fn_ctx = ctx;
+    atomic_store(&u->has_failed, false);
+    pool_run(u->pool, call_fn, u);
     return !atomic_load(&u->has_failed);
 }

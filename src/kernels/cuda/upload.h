@@ -21,4 +21,8 @@ void cuda_upload_destroy(struct cuda_upload *u);  /* NULL is fine */
 /* Waits until everything is there. False: a copy failed, and cudaGetLastError says why. */
 bool cuda_upload_copy(struct cuda_upload *u, void *to, const void *from, size_t bytes);
 
+/* Calls `fn` on every thread, with the card chosen, and waits. False: one of them returned it. */
+typedef bool cuda_upload_fn(void *ctx);
+bool cuda_upload_run(struct cuda_upload *u, cuda_upload_fn *fn, void *ctx);
+
 #endif

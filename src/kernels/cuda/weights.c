@@ -10,6 +10,7 @@
  * Entry points: cuda_weight_create, cuda_weights_join, cuda_weights_destroy.
  */
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -18,6 +19,7 @@
 #include "kernels/cuda/upload.h"
 
 enum { PIECE_BYTES = 8 << 20, BLOCK_ELEMS_MAX = 256, GROUPS_MAX = 16 };
+enum { CODES_PIECE_BYTES = 1 << 20 }; /* of codes, which are unpacked at once */
 
 static uint32_t round_up(uint32_t n, uint32_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
@@ -64,8 +66,9 @@ static struct cuda_matrix describe(const struct weight *w, size_t *bytes) {
 /* From here on it pays to copy by several threads. */
 enum { LARGE_BYTES = 16 << 20 };
 
-static struct cuda_upload *upload_for(struct cuda_device *dev, size_t bytes) {
-    if (!dev->switches.upload || bytes < LARGE_BYTES) return NULL;
+/* NULL: less than `least` bytes, or there are no threads for it. */
+static struct cuda_upload *upload_for(struct cuda_device *dev, size_t bytes, size_t least) {
+    if (!dev->switches.upload || bytes < least) return NULL;
     if (!dev->upload) dev->upload = cuda_upload_create(dev->card);
     return dev->upload;
 }
@@ -75,7 +78,8 @@ static bool copy_plain(struct cuda_device *dev, const struct weight *w, const st
                        uint8_t *to) {
     size_t width = m->form == CUDA_F32 ? sizeof(float) : sizeof(uint16_t);
     size_t bytes = m->expert_elems * width;
-    struct cuda_upload *upload = m->row_elems == w->cols ? upload_for(dev, bytes) : NULL;
+    struct cuda_upload *upload =
+        m->row_elems == w->cols ? upload_for(dev, bytes, LARGE_BYTES) : NULL;
     for (uint32_t e = 0; e < w->experts; e++) {
         if (upload && !cuda_upload_copy(upload, to + e * bytes, weight_data(w, e), bytes))
             return false;
@@ -164,26 +168,56 @@ static bool copy_tiles(const struct weight *w, const struct cuda_matrix *m, uint
     return cudaMemcpy(min, p->min, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
 }
 
-static bool copy_codes(const struct weight *w, const struct cuda_matrix *m) {
+/* A quantised weight on its way to the card, perhaps by several threads. */
+struct codes_job {
+    const struct weight *w;
+    const struct cuda_matrix *m;
+    uint32_t tiles_at_once; /* in a piece */
+    atomic_uint next;       /* the first piece that no thread has taken */
+};
+
+static void piece_deinit(struct codes_piece *p) {
+    mem_free(p->codes);
+    mem_free(p->scale);
+    mem_free(p->min);
+}
+
+static bool piece_init(const struct codes_job *job, struct codes_piece *p) {
+    size_t codes = (size_t)job->tiles_at_once * CUDA_TILE_ROWS * job->w->cols;
+    size_t scales = codes / job->m->group;
+    *p = (struct codes_piece){.tiles = job->tiles_at_once};
+    p->codes = mem_alloc(codes);
+    p->scale = mem_alloc_array(scales, sizeof(float));
+    p->min = job->m->min ? mem_alloc_array(scales, sizeof(float)) : NULL;
+    return p->codes && p->scale && (p->min || !job->m->min);
+}
+
+/* Unpacks and copies tiles until none are left. A piece lies within one expert. */
+static bool send_codes(void *ctx) {
+    struct codes_job *job = ctx;
+    uint32_t each = round_up(job->w->rows, CUDA_TILE_ROWS) / CUDA_TILE_ROWS; /* of an expert */
+    uint32_t pieces = (each + job->tiles_at_once - 1) / job->tiles_at_once;
+    struct codes_piece p;
+    bool is_fine = piece_init(job, &p);
+    while (is_fine) {
+        uint32_t n = atomic_fetch_add(&job->next, 1), tile = n % pieces * job->tiles_at_once;
+        if (n >= pieces * job->w->experts) break;
+        uint32_t count = each - tile < p.tiles ? each - tile : p.tiles;
+        unpack_tiles(job->w, job->m, n / pieces, tile, &p);
+        is_fine = copy_tiles(job->w, job->m, n / pieces, tile, count, &p);
+    }
+    piece_deinit(&p);
+    return is_fine;
+}
+
+static bool copy_codes(struct cuda_device *dev, const struct weight *w,
+                       const struct cuda_matrix *m) {
     size_t tile_bytes = (size_t)CUDA_TILE_ROWS * w->cols;
-    uint32_t tiles = round_up(w->rows, CUDA_TILE_ROWS) / CUDA_TILE_ROWS;
-    struct codes_piece p = {.tiles = (uint32_t)(PIECE_BYTES / tile_bytes) + 1};
-    if (p.tiles > tiles) p.tiles = tiles;
-    size_t scales = p.tiles * tile_bytes / m->group;
-    p.codes = mem_alloc(p.tiles * tile_bytes);
-    p.scale = mem_alloc_array(scales, sizeof(float));
-    p.min = m->min ? mem_alloc_array(scales, sizeof(float)) : NULL;
-    bool is_done = p.codes && p.scale && (p.min || !m->min);
-    for (uint32_t e = 0; e < w->experts; e++)
-        for (uint32_t t = 0; t < tiles && is_done; t += p.tiles) {
-            uint32_t count = tiles - t < p.tiles ? tiles - t : p.tiles;
-            unpack_tiles(w, m, e, t, &p);
-            is_done = copy_tiles(w, m, e, t, count, &p);
-        }
-    mem_free(p.codes);
-    mem_free(p.scale);
-    mem_free(p.min);
-    return is_done;
+    struct codes_job job = {
+        .w = w, .m = m, .tiles_at_once = (uint32_t)(CODES_PIECE_BYTES / tile_bytes) + 1};
+    struct cuda_upload *upload =
+        upload_for(dev, w->experts * m->expert_elems, CODES_PIECE_BYTES * 2);
+    return upload ? cuda_upload_run(upload, send_codes, &job) : send_codes(&job);
 }
 
 /* ---- entry points ---- */
@@ -195,7 +229,7 @@ static bool fill(struct cuda_device *dev, const struct weight *w, struct cuda_we
     if (m->form == CUDA_CODES) {
         m->scale = (const float *)(const void *)(memory + w->experts * m->expert_elems);
         if (dtype_info(w->type)->has_min) m->min = m->scale + w->experts * m->expert_scales;
-        return copy_codes(w, m);
+        return copy_codes(dev, w, m);
     }
     if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(dev, w, m, memory);
     void *piece = mem_alloc(PIECE_BYTES);
