@@ -43,7 +43,7 @@ struct tenant {
     bool has_line; /* "@NAME" in the file: it has limits */
     struct quota_limits limits;
     struct quota quota;
-    struct share places; /* in queues, of all its keys */
+    struct share places[KEYS_QUEUES_MAX]; /* in each queue, of all its keys */
     struct line_seen seen;
 };
 
@@ -52,7 +52,7 @@ struct entry {
     uint8_t hash[HASH_BYTES];
     bool is_live;
     struct quota quota;
-    uint32_t held;
+    uint32_t held[KEYS_QUEUES_MAX]; /* places in each queue */
     struct line_seen seen;
 };
 
@@ -86,11 +86,11 @@ struct keys {
     uint32_t entry_count, entry_cap;
     struct tenant **tenants; /* tenants[i] is tenant number i + 1 */
     uint32_t tenant_count, tenant_cap;
-    struct map *entry_map, *tenant_map; /* by hash and by name */
-    uint32_t reads;                     /* how often the file was read */
-    uint32_t changes;                   /* reads that were applied */
-    uint32_t key_count;                 /* valid keys */
-    struct budget places;               /* in queues, of all tenants; without a maximum */
+    struct map *entry_map, *tenant_map;    /* by hash and by name */
+    uint32_t reads;                        /* how often the file was read */
+    uint32_t changes;                      /* reads that were applied */
+    uint32_t key_count;                    /* valid keys */
+    struct budget places[KEYS_QUEUES_MAX]; /* in each queue, of all tenants; without a maximum */
     struct entry anyone;
 };
 
@@ -340,8 +340,10 @@ static void move_usage(struct keys *k, struct entry *e, struct tenant *from, str
     from->quota.reserved -= e->quota.reserved;
     to->quota.under_way += e->quota.under_way;
     to->quota.reserved += e->quota.reserved;
-    share_give(&k->places, &from->places, e->held);
-    share_add(&k->places, &to->places, e->held);
+    for (uint32_t q = 0; q < KEYS_QUEUES_MAX; q++) {
+        share_give(&k->places[q], &from->places[q], e->held[q]);
+        share_add(&k->places[q], &to->places[q], e->held[q]);
+    }
 }
 
 static void apply_draft(struct keys *k, const struct draft *d) {
@@ -538,17 +540,23 @@ void keys_end(struct keys *k, const struct key *key, uint64_t reserved, uint64_t
     if (t) quota_end(&t->quota, reserved, used, now_us);
 }
 
-void keys_hold(struct keys *k, const struct key *key, uint32_t places) {
-    struct tenant *t = tenant_of(k, key);
-    entry_of(key)->held += places;
-    if (t) share_add(&k->places, &t->places, places);
+static uint32_t number_of(uint32_t queue) {
+    return queue < KEYS_QUEUES_MAX ? queue : KEYS_QUEUES_MAX - 1;
 }
 
-void keys_drop(struct keys *k, const struct key *key, uint32_t places) {
+void keys_hold(struct keys *k, const struct key *key, uint32_t queue, uint32_t places) {
     struct tenant *t = tenant_of(k, key);
-    CHECK(entry_of(key)->held >= places);
-    entry_of(key)->held -= places;
-    if (t) share_give(&k->places, &t->places, places);
+    uint32_t q = number_of(queue);
+    entry_of(key)->held[q] += places;
+    if (t) share_add(&k->places[q], &t->places[q], places);
+}
+
+void keys_drop(struct keys *k, const struct key *key, uint32_t queue, uint32_t places) {
+    struct tenant *t = tenant_of(k, key);
+    uint32_t q = number_of(queue);
+    CHECK(entry_of(key)->held[q] >= places);
+    entry_of(key)->held[q] -= places;
+    if (t) share_give(&k->places[q], &t->places[q], places);
 }
 
 uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places) {
@@ -557,12 +565,13 @@ uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t pl
     return (uint32_t)share_limit(&queue, &(struct share){0});
 }
 
-uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places) {
+uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t queue, uint32_t places) {
     const struct tenant *t = tenant_of(k, key);
+    uint32_t q = number_of(queue);
     if (!t || k->key_count < 2) return places;
-    struct budget queue = {.max = places, .least = 1, .holders = k->places.holders};
-    uint64_t limit = share_limit(&queue, &t->places);
-    return limit <= t->places.held ? 0 : (uint32_t)(limit - t->places.held);
+    struct budget all = {.max = places, .least = 1, .holders = k->places[q].holders};
+    uint64_t limit = share_limit(&all, &t->places[q]);
+    return limit <= t->places[q].held ? 0 : (uint32_t)(limit - t->places[q].held);
 }
 
 struct key_room keys_room(const struct keys *k, const struct key *key, int64_t now_us) {

@@ -83,12 +83,13 @@ bool keys_reserve(struct keys *k, const struct key *key, struct key_claim *claim
 void keys_end(struct keys *k, const struct key *key, uint64_t reserved, uint64_t used,
               int64_t now_us);
 
-/* Places in a model's queue that a key's requests hold. keys_share: how many more of `places` its
- * tenant may take (base/share.h), so that one tenant cannot fill the queue; all of them if there is
- * one key. */
-void keys_hold(struct keys *k, const struct key *key, uint32_t places);
-void keys_drop(struct keys *k, const struct key *key, uint32_t places);
-uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t places);
+/* Places in a model's queue that a key's requests hold. Queues have numbers from 0; those from
+ * KEYS_QUEUES_MAX - 1 on are counted as one. keys_share: how many more of `places` its tenant may
+ * take (base/share.h), so that no tenant can fill the queue; all of them if there is one key. */
+enum { KEYS_QUEUES_MAX = 16 };
+void keys_hold(struct keys *k, const struct key *key, uint32_t queue, uint32_t places);
+void keys_drop(struct keys *k, const struct key *key, uint32_t queue, uint32_t places);
+uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t queue, uint32_t places);
 /* How many it may hold when no other tenant holds any. */
 uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places);
 

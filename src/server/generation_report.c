@@ -122,7 +122,7 @@ void generation_report(void *ctx, struct generation *gen) {
     server_metrics_generation(s->metrics, &m);
     keys_end(s->keys, gen->key, gen->reserved, (uint64_t)tokens + a->prompt_tokens,
              clock_now(&clock_real));
-    keys_drop(s->keys, gen->key, a->choice_count);
+    keys_drop(s->keys, gen->key, gen->model->metrics_idx, a->choice_count);
     log_generation(s, gen);
     log_prompt(s, gen);
     trace_generation(s, gen);

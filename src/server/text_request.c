@@ -41,7 +41,7 @@ static enum status check_room(const struct server *s, const struct generation_sp
                           most < places ? " of one API key" : "");
     if (m->live_choices + wanted > places)
         return refuse_queue(m, "queue_full", "the queue is full", e);
-    if (wanted > keys_share(s->keys, spec->key, places))
+    if (wanted > keys_share(s->keys, spec->key, m->metrics_idx, places))
         return refuse_queue(m, "queue_share_full",
                             "this API key has used up its share of the queue", e);
     return ST_OK;
@@ -135,7 +135,7 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
         return ST_BAD;
     }
     struct generation *gen = *out;
-    keys_hold(s->keys, spec->key, gen->answer.choice_count);
+    keys_hold(s->keys, spec->key, gen->model->metrics_idx, gen->answer.choice_count);
     gen->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
     gen->survives = str_is(header(head, "x-jitney-keep"), "true");
     gen->is_findable = gen->survives || gen->request.stream;

@@ -291,7 +291,7 @@ def test_a_key_cannot_raise_its_priority(model, tmp_path):
 
 def is_queued(server, key, **fields):
     """A request that goes on without its client: was it accepted?"""
-    reply = server.plain("POST", "/v1/chat/completions", chat(4000, **fields),
+    reply = server.plain("POST", "/v1/chat/completions", {**chat(4000), **fields},
                          bearer(key, prefer="respond-async"))
     assert reply.status == 202 or reply.error["code"] == "queue_share_full", reply.body
     return reply.status == 202
@@ -330,6 +330,17 @@ def test_one_key_cannot_fill_the_queue_by_any_way(model, tmp_path):
         asyncio.run(main())
         reply = server.post("/v1/chat/completions", chat(5, n=13), headers=bearer("b"))
         assert reply.status == 400 and "at most 12 of one API key" in reply.error["message"]
+
+
+def test_each_model_has_a_queue_of_its_own(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("a\nb\n")
+    with Server([model, model], "--served-model-name", "tiny", "--served-model-name", "other",
+                "--runner", "sim:20000", "--api-key-file", keys, "--set", "max_seqs=2", "--set",
+                "queue_max=6", "--drain-s", "0") as server:  # 8 places in each
+        assert sum(is_queued(server, "a") for _ in range(6)) == 4
+        assert sum(is_queued(server, "a", model="other") for _ in range(6)) == 4
+        assert sum(is_queued(server, "b", model="other") for _ in range(4)) == 2
 
 
 @pytest.mark.parametrize("policy", POLICIES)

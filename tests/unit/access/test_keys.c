@@ -481,14 +481,14 @@ static void test_a_key_may_move_to_another_tenant_with_requests_under_way(void *
     struct key_refusal why = {0};
     const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
     assert_true(keys_begin(k, one, 0, &why));
-    keys_hold(k, one, 3);
+    keys_hold(k, one, 0, 3);
     write_keys("sk-one tenant=b\nsk-two tenant=b\nsk-three tenant=a\n@a concurrent=1\n"
                "@b concurrent=1\n");
     assert_int_equal(keys_reload(k, true, &err), ST_OK);
     assert_false(keys_begin(k, two, 0, &why));
     const struct key *three = find(k, "sk-three");
     assert_true(keys_begin(k, three, 0, &why));
-    keys_drop(k, one, 3);
+    keys_drop(k, one, 0, 3);
     keys_end(k, one, 0, 0, 0);
     keys_end(k, three, 0, 0, 0);
     assert_true(keys_begin(k, two, 0, &why));
@@ -500,25 +500,29 @@ static void test_a_flood_of_one_tenant_leaves_room_for_the_others(void **state) 
     struct keys *k = keys_of("sk-one tenant=a\nsk-two tenant=a\nsk-three\nsk-four\n");
     const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
     const struct key *three = find(k, "sk-three"), *four = find(k, "sk-four");
-    assert_int_equal(keys_share(k, one, 60), 30);
+    assert_int_equal(keys_share(k, one, 0, 60), 30);
     assert_int_equal(keys_share_max(k, one, 60), 30);
     assert_int_equal(keys_share_max(k, one, 1), 1);
-    keys_hold(k, one, 20);
+    keys_hold(k, one, 0, 20);
     assert_int_equal(keys_share_max(k, two, 60), 30);
-    assert_int_equal(keys_share(k, two, 60), 10);
-    keys_hold(k, two, 10);
-    assert_int_equal(keys_share(k, one, 60), 0);
-    assert_int_equal(keys_share(k, three, 60), 20);
-    keys_hold(k, three, 20);
-    assert_int_equal(keys_share(k, four, 60), 15); /* more than the ten that are left */
-    assert_int_equal(keys_share(k, four, 2), 1);   /* one place, also if others hold more */
-    keys_drop(k, three, 20);
-    keys_drop(k, two, 10);
-    assert_int_equal(keys_share(k, one, 60), 10);
-    keys_drop(k, one, 20);
+    assert_int_equal(keys_share(k, two, 0, 60), 10);
+    keys_hold(k, two, 0, 10);
+    assert_int_equal(keys_share(k, one, 0, 60), 0);
+    assert_int_equal(keys_share(k, three, 0, 60), 20);
+    keys_hold(k, three, 0, 20);
+    assert_int_equal(keys_share(k, four, 0, 60), 15); /* more than the ten that are left */
+    assert_int_equal(keys_share(k, four, 0, 2), 1);   /* one place, also if others hold more */
+    assert_int_equal(keys_share(k, one, 1, 60), 30);  /* another queue */
+    keys_hold(k, one, KEYS_QUEUES_MAX + 5, 30);
+    assert_int_equal(keys_share(k, one, KEYS_QUEUES_MAX + 9, 60), 0);
+    keys_drop(k, one, KEYS_QUEUES_MAX + 5, 30);
+    keys_drop(k, three, 0, 20);
+    keys_drop(k, two, 0, 10);
+    assert_int_equal(keys_share(k, one, 0, 60), 10);
+    keys_drop(k, one, 0, 20);
     keys_destroy(k);
     k = keys_of("sk-one\n");
-    assert_int_equal(keys_share(k, find(k, "sk-one"), 60), 60);
+    assert_int_equal(keys_share(k, find(k, "sk-one"), 0, 60), 60);
     assert_int_equal(keys_share_max(k, find(k, "sk-one"), 60), 60);
     keys_destroy(k);
 }
