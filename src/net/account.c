@@ -104,9 +104,10 @@ bool network_has(const struct network *n, const uint8_t address[16]) {
     return rest == 0 || (n->address[bytes] ^ address[bytes]) >> (8 - rest) == 0;
 }
 
-struct account_id network_id(const uint8_t address[16]) {
+struct account_id network_id(const uint8_t address[16], bool is_trusted) {
     struct account_id id = {0};
     memcpy(&id.high, address, 8);
-    if (is_v4(address)) memcpy(&id.low, address + 8, 8);
+    if (is_v4(address) || is_trusted) memcpy(&id.low, address + 8, 8);
+    if (is_trusted) id.high = ~id.high;
     return id;
 }

@@ -65,7 +65,8 @@ bool network_parse(const char *text, struct network *out);
 bool network_has(const struct network *n, const uint8_t address[16]);
 /* IPv4 as ::ffff:a.b.c.d; false: another family. */
 bool network_address(const struct sockaddr *from, uint8_t out[16]);
-/* The id of an address: IPv4 all of it, IPv6 the first 64 bits. */
-struct account_id network_id(const uint8_t address[16]);
+/* The id of an address: IPv4 all of it, IPv6 the first 64 bits. A trusted one has an id of its
+ * own. */
+struct account_id network_id(const uint8_t address[16], bool is_trusted);
 
 #endif

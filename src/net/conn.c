@@ -62,6 +62,7 @@ static void start_wait(struct conn *c, enum wait_kind kind) {
     if (kind == WAIT_NONE) return;
     c->wait = kind;
     c->wait_since_ms = now_ms(c->server);
+    c->wait_bytes = 0;
     list_push_last(&c->server->waits[kind], &c->links[LINK_WAIT]);
     start_sweep(c->server);
 }
@@ -87,11 +88,12 @@ static void start_write_wait(struct conn *c) {
     c->mark_read = c->written - c->mark_due;
 }
 
+uint64_t conn_read_since(const struct conn *c) { return c->written - due_of(c) - c->mark_read; }
+
 /* Has the peer read, since start_write_wait, what it must read in write_ms? */
 static bool has_kept_rate(const struct conn *c) {
     const uint64_t must = rate_bytes(&c->server->limits, c->server->limits.write_ms);
-    const uint64_t has = c->written - due_of(c) - c->mark_read;
-    return has >= (c->mark_due < must ? c->mark_due : must);
+    return conn_read_since(c) >= (c->mark_due < must ? c->mark_due : must);
 }
 
 static void deadline_passed(struct conn *c, enum wait_kind kind) {
@@ -100,6 +102,7 @@ static void deadline_passed(struct conn *c, enum wait_kind kind) {
         start_write_wait(c);
     } else if (kind == WAIT_HANDSHAKE || kind == WAIT_WRITE || kind == WAIT_LINGER ||
                c->has_failed) { /* it may have no protocol yet */
+        c->server->stats.slow += kind == WAIT_WRITE;
         conn_close(c);
     } else {
         c->proto->on_deadline(c, kind);
@@ -538,6 +541,7 @@ static void receive_tls(struct conn *c, struct str cipher) {
 
 void conn_received(struct conn *c, struct str bytes) {
     c->server->stats.bytes_in += bytes.len;
+    c->wait_bytes += bytes.len;
     if (is_ending(c)) return;
     if (c->tls)
         receive_tls(c, bytes);

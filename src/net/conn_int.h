@@ -30,6 +30,7 @@ enum {
     CONN_HELD_BYTES = 16384,      /* of input kept for later, before reading pauses */
     CONN_PENDING_MAX = 256 << 20, /* waiting to be sent; a connection that has more fails */
     CONN_LINGER_MS = 1000,        /* after our last byte: time for the peer to read it and close */
+    CONN_SLOW_MS = 2000,          /* a response that waits for less time is not slow */
     CONN_PEER_BYTES = 64,
     READ_BUFFER_BYTES = 65536,
     PLAIN_BUFFER_BYTES = 16384, /* a TLS record */
@@ -76,11 +77,13 @@ struct conn {
     bool is_release_due; /* the next deferred call gives `held` to the protocol */
     bool is_deferred;    /* in the queue of its peer's deferred calls */
     bool is_local, is_draining;
+    bool is_reserved;           /* see http_is_reserved */
     bool has_eof;               /* the peer has ended its output while ours was finishing */
     bool is_reset;              /* close with a reset, so that the peer sees an error */
     enum wait_kind wait;        /* the queue that it is in */
     enum wait_kind wait_wanted; /* the protocol's; another one than `wait` while bytes are unsent */
     int64_t wait_since_ms;
+    uint64_t wait_bytes;     /* that have arrived since */
     struct account *account; /* its peer's */
     struct account *owner;   /* of `charged`; NULL: not known, or HTTP/2 */
     uint64_t charged;        /* of `sending` and `pending` */
@@ -105,6 +108,14 @@ void conn_received(struct conn *c, struct str bytes);
 void conn_eof(struct conn *c, int status);
 void conn_sent(struct conn *c, int status);
 void conn_closed(struct conn *c); /* frees it */
+
+uint64_t
+conn_read_since(const struct conn *c); /* bytes that the peer read since WAIT_WRITE began */
+
+/* evict.c. conns_make_room: close a connection if all places but the reserve are taken; false: all
+ * places are taken. conn_admit: a new connection, with its account; false: it must be closed. */
+bool conns_make_room(struct http_server *s);
+bool conn_admit(struct conn *c);
 
 /* Called by the server's timer and idle handle. */
 void conns_sweep(uv_timer_t *timer);

@@ -250,6 +250,11 @@ void http_set_owner(struct http_exchange *x, uint32_t owner) {
     if (x->proto != &proto_http2) conn_set_owner(x->conn, x->owner);
 }
 
+bool http_is_reserved(const struct http_exchange *x) {
+    const struct http_server *s = x->conn->server;
+    return x->conn->is_reserved && s->stats.connections > s->limits.connections - s->limits.reserve;
+}
+
 enum http_room http_room(const struct http_exchange *x) { return replies_room(x->conn, x->owner); }
 
 void http_set_user(struct http_exchange *x, void *user) { x->user = user; }

@@ -22,6 +22,8 @@ enum {
     SHARE = 4,
     QUEUES = 16, /* default of queue_bytes, in backlogs */
     REPLIES_BYTES = 256 << 20,
+    RESERVE_PART = 8, /* of the connections are reserved, */
+    RESERVE_MAX = 8,  /* but not more than this */
 };
 
 void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
@@ -65,6 +67,9 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
              l.body_bytes < UINT64_MAX / BODIES ? l.body_bytes * BODIES : UINT64_MAX);
     FALLBACK(l.share, SHARE);
     FALLBACK(l.connections, connections_allowed());
+    FALLBACK(l.peer_connections, l.connections > 1 ? l.connections / 2 : 1);
+    const uint32_t part = l.connections / RESERVE_PART;
+    FALLBACK(l.reserve, part < RESERVE_MAX ? part : RESERVE_MAX);
     FALLBACK(l.replies_bytes, REPLIES_BYTES);
     FALLBACK(l.streams, 100);
     FALLBACK(l.backlog_bytes, 256 << 10);

@@ -112,14 +112,6 @@ void http_server_destroy(struct http_server *s); /* NULL is fine; after close, w
 /* New limits, for requests and connections that start from now on; zeros as in http_options. */
 void http_set_limits(struct http_server *s, const struct http_limits *limits);
 
-/* Listeners. `tls` may be NULL. ST_UNAVAILABLE: the port is in use. *port returns the port that
- * the system chose for port 0. A socket file at `path` that no process listens on is replaced; if
- * one listens, that is ST_UNAVAILABLE. `fd`: a listening socket from the service manager. */
-enum status http_listen_tcp(struct http_server *s, const char *host, uint16_t *port,
-                            struct tls_context *tls, struct err *err);
-enum status http_listen_unix(struct http_server *s, const char *path, struct err *err);
-enum status http_listen_fd(struct http_server *s, int fd, struct tls_context *tls, struct err *err);
-
 /* Drain: an HTTP/1.1 connection closes after its current response (Connection: close), an HTTP/2
  * connection gets GOAWAY, an idle one closes at once. Listeners stay open until http_server_close,
  * so that new requests get an error response. */
@@ -152,6 +144,11 @@ enum http_room {
     HTTP_ROOM_NONE,  /* all together hold replies_bytes: respond with 503 */
 };
 enum http_room http_room(const struct http_exchange *x);
+
+/* All places but the reserve are taken, and this connection has a reserved one: only a request that
+ * must always be answered (a probe, an administrator) may use it, others get 503. The connection is
+ * closed after its first response. */
+bool http_is_reserved(const struct http_exchange *x);
 
 /* A body that many responses send without a copy for each. create copies the bytes (NULL: out of
  * memory); unpin gives up the creator's reference, and responses under way keep theirs. */

@@ -260,6 +260,7 @@ static void refuse(struct conn *c, uint32_t status, const char *sentence) {
 /* A request that has its response already gets no second one. */
 static void refuse_slow_body(struct conn *c) {
     struct h1 *h = c->state;
+    c->server->stats.slow++;
     if (h->x) {
         refuse(c, 408, "timeout while reading the request body");
         return;

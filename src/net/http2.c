@@ -491,12 +491,15 @@ static bool is_sent_too_slowly(struct h2_stream *st, const struct http_limits *l
 
 /* False: the connection must end. */
 static bool check_stream(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    struct http_stats *stats = &st->h2->conn->server->stats;
     if (!st->has_head) return now_ms - st->since_ms < l->head_ms;
     const bool wants_body = !st->has_request && is_unanswered(st);
     if (wants_body) {
         st->resets_early = is_sent_too_slowly(st, l, now_ms);
+        stats->slow += st->resets_early;
         if (st->resets_early) h2_refuse(st, 408, "timeout while reading the request body");
-    } else if (is_read_too_slowly(st, l, now_ms)) {
+    } else if (!st->is_reset && is_read_too_slowly(st, l, now_ms)) {
+        stats->slow++;
         h2_reset(st, NGHTTP2_CANCEL);
     } else if (st->is_discarding && is_sent_too_slowly(st, l, now_ms)) {
         h2_reset(st, NGHTTP2_NO_ERROR);
@@ -535,6 +538,22 @@ static void drain(struct conn *c) {
     if (!h->is_receiving && !h->streams.first && is_done(h)) conn_finish(c);
 }
 
+/* Of a stream: is a response being produced, or read at the least rate? */
+static bool is_stream_busy(const struct h2_stream *st, const struct http_limits *l) {
+    const int64_t ms = h2_now_ms(st->h2) - st->mark_ms;
+    if (!st->has_request && is_unanswered(st)) return false;
+    if (!h2_queued(st)) return st->x != NULL;
+    return st->out - st->mark_out >= rate_bytes(l, ms) || ms < CONN_SLOW_MS;
+}
+
+static enum conn_use use(const struct conn *c) {
+    const struct h2 *h = c->state;
+    if (!h->streams.first) return USE_IDLE;
+    for (struct list_link *at = h->streams.first; at; at = at->next)
+        if (is_stream_busy(h2_stream_at(at), &c->server->limits)) return USE_BUSY;
+    return USE_SLOW;
+}
+
 static uint64_t charged(const struct conn *c, bool is_owned) {
     const struct h2 *h = c->state;
     uint64_t bytes = 0;
@@ -560,5 +579,6 @@ const struct proto proto_http2 = {
     .send_abort = h2_send_abort,
     .backlog = h2_backlog,
     .on_deferred = flush_and_notify,
+    .use = use,
     .charged = charged,
 };

@@ -16,6 +16,7 @@
 #include "net/account_int.h"
 #include "net/conn_int.h"
 #include "net/http.h"
+#include "net/http_listen.h"
 
 struct arena;
 struct listener; /* listen.c */
@@ -103,6 +104,8 @@ struct http_server {
     bool is_draining, is_closing;
     uint64_t bodies_bytes; /* of all exchanges, and of incomplete WebSocket messages */
     struct accounts peers, owners;
+    struct network trusted[HTTP_TRUSTED_MAX];
+    uint32_t trusted_count;
     struct account local;   /* of unix sockets, and until the address is known */
     uint64_t replies_bytes; /* queued on all connections */
     struct list conns;

@@ -10,15 +10,17 @@
 /* Limits of sizes, counts and times. Zero selects the default, which is the first number of each
  * comment; the number after the arrow is the status that a client gets. */
 struct http_limits {
-    uint32_t head_bytes;    /* 16384: request line and headers together          -> 431, 414 */
-    uint32_t headers;       /* 100                                               -> 431      */
-    uint64_t body_bytes;    /* 8 MiB                                             -> 413      */
-    uint64_t bodies_bytes;  /* 64 * body_bytes: all bodies and messages together -> 503      */
-    uint64_t replies_bytes; /* 256 MiB: queued responses of all connections      -> 503      */
-    uint32_t share;         /* 4: a peer or owner may hold one part in 4 of both -> 429      */
-    uint64_t queue_bytes;   /* 4 MiB: queued responses of one HTTP/2 connection  -> 503      */
-    uint32_t connections;   /* what the descriptor limit allows; the oldest idle is evicted  */
-    uint32_t streams;       /* 100: concurrent exchanges of one HTTP/2 connection            */
+    uint32_t head_bytes;       /* 16384: request line and headers together          -> 431, 414 */
+    uint32_t headers;          /* 100                                               -> 431      */
+    uint64_t body_bytes;       /* 8 MiB                                             -> 413      */
+    uint64_t bodies_bytes;     /* 64 * body_bytes: all bodies and messages together -> 503      */
+    uint64_t replies_bytes;    /* 256 MiB: queued responses of all connections      -> 503      */
+    uint32_t share;            /* 4: a peer or owner may hold one part in 4 of both -> 429      */
+    uint64_t queue_bytes;      /* 4 MiB: queued responses of one HTTP/2 connection  -> 503      */
+    uint32_t connections;      /* what the descriptor limit allows; the oldest idle is evicted  */
+    uint32_t peer_connections; /* half of them, of one peer; UINT32_MAX: no limit             */
+    uint32_t reserve; /* an eighth of them, 8 at most: http_is_reserved                       */
+    uint32_t streams; /* 100: concurrent exchanges of one HTTP/2 connection            */
     uint64_t backlog_bytes; /* 256 KiB: with a larger http_backlog a writer should pause     */
     int64_t head_ms;        /* 10000: from the first byte of a request to its last header    */
     uint32_t rate;          /* 1024 bytes a second: a slower body, message or reader is refused,
@@ -34,7 +36,10 @@ struct http_limits {
 struct http_stats {
     uint32_t connections, exchanges; /* open now */
     uint64_t accepted, refused;      /* connections since the start */
-    uint64_t protocol_errors;        /* error responses that the server sent by itself */
+    uint64_t peer_refused;           /* of them because of peer_connections */
+    uint64_t evicted;                /* connections that were closed for new ones */
+    uint64_t slow;            /* bodies, messages, streams and connections below the least rate */
+    uint64_t protocol_errors; /* error responses that the server sent by itself */
     uint64_t bytes_in, bytes_out, writes;
     uint64_t bodies_bytes;   /* of request bodies and WebSocket messages, held now */
     uint64_t bodies_refused; /* since the start: over the budget or a share of it */

@@ -27,6 +27,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "net/http_listen.h"
 #include "net/http_int.h"
 
 enum {
@@ -88,11 +89,35 @@ static void put_address(char *out, size_t out_bytes, const struct sockaddr *addr
     buf_deinit(&text);
 }
 
+static bool is_trusted(const struct http_server *s, const uint8_t address[16]) {
+    for (uint32_t i = 0; i < s->trusted_count; i++)
+        if (network_has(&s->trusted[i], address)) return true;
+    return false;
+}
+
+enum status http_set_trusted(struct http_server *s, char *const *items, uint32_t count,
+                             struct err *err) {
+    struct network networks[HTTP_TRUSTED_MAX];
+    CHECK(count <= HTTP_TRUSTED_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        if (!network_parse(items[i], &networks[i]))
+            return err_set(err, ST_BAD,
+                           "trusted proxy \"%s\" is neither an address nor a network; expected "
+                           "for example 10.0.0.7, 10.0.0.0/8 or fd00::/8",
+                           items[i]);
+    memcpy(s->trusted, networks, count * sizeof(networks[0]));
+    s->trusted_count = count;
+    return ST_OK;
+}
+
 static void set_account(struct conn *c, const struct sockaddr *from) {
     uint8_t address[16];
     if (!network_address(from, address)) return;
-    struct account *a = accounts_get(&c->server->peers, network_id(address));
-    if (a) conn_set_account(c, a);
+    const bool is_exempt = is_trusted(c->server, address);
+    struct account *a = accounts_get(&c->server->peers, network_id(address, is_exempt));
+    if (!a) return;
+    a->is_exempt = is_exempt;
+    conn_set_account(c, a);
 }
 
 static void name_peer(struct conn *c, bool is_unix) {
@@ -150,20 +175,6 @@ static void on_refused(uv_handle_t *handle) {
     on_closed(handle);
 }
 
-/* Close one connection to make room: of the first of these kinds that has any, the one that has
- * waited longest. */
-static bool evict_connection(struct http_server *s) {
-    static const enum wait_kind order[] = {WAIT_LINGER, WAIT_IDLE, WAIT_HANDSHAKE, WAIT_HEAD,
-                                           WAIT_BODY};
-    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        struct conn *oldest = conn_at(s->waits[order[i]].first, LINK_WAIT);
-        if (!oldest) continue;
-        conn_close(oldest);
-        return true;
-    }
-    return false;
-}
-
 static void on_connection(uv_stream_t *stream, int status) {
     struct listener *l = stream->data;
     struct http_server *s = l->server;
@@ -171,9 +182,7 @@ static void on_connection(uv_stream_t *stream, int status) {
         s->stats.refused++;
         return;
     }
-    struct conn *c = NULL;
-    if (s->stats.connections < s->limits.connections || evict_connection(s))
-        c = conn_create(s, &transport_uv);
+    struct conn *c = conns_make_room(s) ? conn_create(s, &transport_uv) : NULL;
     if (!c) {
         refuse(l);
         return;
@@ -186,7 +195,10 @@ static void on_connection(uv_stream_t *stream, int status) {
     }
     s->stats.accepted++;
     name_peer(c, l->is_unix);
-    conn_open(c, l->tls);
+    if (conn_admit(c))
+        conn_open(c, l->tls);
+    else
+        conn_close(c);
 }
 
 /* ---- listening ---- */

@@ -31,6 +31,12 @@ enum wait_kind {
     WAIT_KINDS,
 };
 
+enum conn_use {
+    USE_BUSY, /* a response is being produced or sent, or it cannot be said */
+    USE_SLOW, /* only requests that arrive, and responses that are read too slowly */
+    USE_IDLE,
+};
+
 struct proto {
     const char *name; /* "http/1.1", "h2", "websocket" */
 
@@ -60,6 +66,8 @@ struct proto {
 
     /* Optional: the deferred call that conn_defer asked for. */
     void (*on_deferred)(struct conn *c);
+    /* Optional, for WAIT_TICK: what may be lost if the connection is evicted? */
+    enum conn_use (*use)(const struct conn *c);
     /* Bytes that its holders have charged (conn_charge), all or those with an owner; for
      * conns_verify. */
     uint64_t (*charged)(const struct conn *c, bool is_owned);

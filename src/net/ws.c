@@ -376,6 +376,7 @@ static void on_deadline(struct conn *c, enum wait_kind kind) {
         return;
     }
     if (is_message_slow(ws)) {
+        c->server->stats.slow++;
         fail(ws, WS_POLICY_VIOLATION);
         return;
     }
@@ -409,6 +410,13 @@ static enum status open_ws(struct conn *c) {
 
 static void drain(struct conn *c) { (void)c; }
 
+static enum conn_use use(const struct conn *c) {
+    const struct ws *ws = c->state;
+    if (ws->is_over) return USE_IDLE;
+    if (!ws->handler->is_idle || !ws->handler->is_idle(ws->ctx, ws)) return USE_BUSY;
+    return ws->in_message ? USE_SLOW : USE_IDLE;
+}
+
 /* Frames are flushed by the call that puts them, so nothing waits but in the connection. */
 static uint64_t charged(const struct conn *c, bool is_owned) {
     (void)c;
@@ -424,6 +432,7 @@ const struct proto proto_ws = {
     .on_written = on_written,
     .on_deadline = on_deadline,
     .drain = drain,
+    .use = use,
     .charged = charged,
 };
 

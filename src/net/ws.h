@@ -41,6 +41,8 @@ enum ws_code {
 struct ws_handler {
     void (*on_text)(void *ctx, struct ws *ws, struct str message);
     void (*on_writable)(void *ctx, struct ws *ws); /* as in struct http_handler */
+    /* Optional: is no answer under way? An idle connection may be closed to make room. */
+    bool (*is_idle)(void *ctx, const struct ws *ws);
     /* Closed, by the peer or by us. The pointer is invalid afterwards. */
     void (*on_closed)(void *ctx, struct ws *ws, uint32_t code);
 };

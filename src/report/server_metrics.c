@@ -166,6 +166,8 @@ struct model {
 enum {
     S_CONNECTIONS,
     S_EXCHANGES,
+    S_BODIES_BYTES,
+    S_QUEUED_BYTES,
     S_ANSWERS,
     S_KEPT_ANSWERS,
     S_KEPT_BYTES,
@@ -182,6 +184,9 @@ enum {
 static const struct row server_gauges[SERVER_GAUGES] = {
     [S_CONNECTIONS] = {"jitney:http_connections", "Open connections."},
     [S_EXCHANGES] = {"jitney:http_exchanges", "HTTP requests under way."},
+    [S_BODIES_BYTES] = {"jitney:http_bodies_bytes", "Bytes of request bodies that are held."},
+    [S_QUEUED_BYTES] = {"jitney:http_queued_bytes",
+                        "Bytes of responses that wait for clients to read them."},
     [S_ANSWERS] = {"jitney:answers_under_way", "Answers under way."},
     [S_KEPT_ANSWERS] = {"jitney:kept_answers", "Finished answers that can be fetched again."},
     [S_KEPT_BYTES] = {"jitney:kept_answers_bytes", "Memory of the kept answers."},
@@ -200,6 +205,11 @@ static const struct row server_gauges[SERVER_GAUGES] = {
 enum {
     S_ACCEPTED,
     S_TURNED_AWAY,
+    S_PEER_REFUSED,
+    S_EVICTED,
+    S_SHED,
+    S_SLOW,
+    S_BODIES_REFUSED,
     S_FAULTS,
     S_BYTES_IN,
     S_BYTES_OUT,
@@ -214,6 +224,16 @@ enum {
 static const struct row server_counters[SERVER_COUNTERS] = {
     [S_ACCEPTED] = {"jitney:http_connections_accepted_total", "Connections accepted."},
     [S_TURNED_AWAY] = {"jitney:http_connections_refused_total", "Connections over the limit."},
+    [S_PEER_REFUSED] = {"jitney:http_connections_refused_peer_total",
+                        "Connections over the limit of one address."},
+    [S_EVICTED] = {"jitney:http_connections_evicted_total",
+                   "Idle or slow connections closed to make room for new ones."},
+    [S_SHED] = {"jitney:http_connections_shed_total",
+                "Connections closed because too many bytes of responses waited."},
+    [S_SLOW] = {"jitney:http_slow_total",
+                "Bodies, messages, streams and connections ended below the least rate."},
+    [S_BODIES_REFUSED] = {"jitney:http_bodies_refused_total",
+                          "Request bodies and messages over the budget or a share of it."},
     [S_FAULTS] = {"jitney:http_faults_total", "Violations of the HTTP protocol."},
     [S_BYTES_IN] = {"jitney:http_received_bytes_total", "Bytes read from clients."},
     [S_BYTES_OUT] = {"jitney:http_sent_bytes_total", "Bytes written to clients."},
@@ -541,7 +561,14 @@ static void pull_engine(struct model *row, const struct engine_stats *s) {
 static void pull_http(struct server_metrics *m, const struct http_stats *s) {
     gauge_set(m->gauges[S_CONNECTIONS], s->connections);
     gauge_set(m->gauges[S_EXCHANGES], s->exchanges);
+    gauge_set(m->gauges[S_BODIES_BYTES], (double)s->bodies_bytes);
+    gauge_set(m->gauges[S_QUEUED_BYTES], (double)s->replies_bytes);
     counter_set(m->counters[S_ACCEPTED], (double)s->accepted);
+    counter_set(m->counters[S_PEER_REFUSED], (double)s->peer_refused);
+    counter_set(m->counters[S_EVICTED], (double)s->evicted);
+    counter_set(m->counters[S_SHED], (double)s->shed);
+    counter_set(m->counters[S_SLOW], (double)s->slow);
+    counter_set(m->counters[S_BODIES_REFUSED], (double)s->bodies_refused);
     counter_set(m->counters[S_TURNED_AWAY], (double)s->refused);
     counter_set(m->counters[S_FAULTS], (double)s->protocol_errors);
     counter_set(m->counters[S_BYTES_IN], (double)s->bytes_in);

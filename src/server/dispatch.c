@@ -16,6 +16,7 @@
 
 enum {
     ALLOW_BYTES = 128,
+    PLACE_RETRY_MS = 1000,
     FAULT_BYTES = 1 << 14,
     GONE_STATUS = 499, /* never sent: counted, as nginx does, for a client that did not wait */
 };
@@ -85,6 +86,16 @@ static enum status check_coding(const struct http_request *req, struct api_error
                       "Content-Encoding");
 }
 
+/* Probes and administrators are answered whatever the load is. */
+static enum status check_load(const struct http_request *req, struct api_error *e) {
+    if (req->grant.key && req->grant.key->is_admin) return ST_OK;
+    if (!http_is_reserved(req->x)) return server_check_room(http_room(req->x), e);
+    api_refuse(e, 503, NULL, "too_many_connections",
+               "all connections that this server allows are in use; try again later");
+    e->retry_after_ms = PLACE_RETRY_MS;
+    return ST_BAD;
+}
+
 /* Answers the request, unless its body may be sent. */
 static void accept_head(struct http_request *req) {
     struct api_error e = {0};
@@ -96,8 +107,7 @@ static void accept_head(struct http_request *req) {
     if (st == ST_OK && has_owner) http_set_owner(req->x, req->grant.key->tenant);
     if (st == ST_OK && req->route && req->route->class == ROUTE_WORK)
         st = server_check_draining(req->server, &e);
-    if (st == ST_OK && req->route && req->route->class != ROUTE_PROBE)
-        st = server_check_room(http_room(req->x), &e);
+    if (st == ST_OK && req->route && req->route->class != ROUTE_PROBE) st = check_load(req, &e);
     if (st == ST_OK && req->route) st = check_coding(req, &e);
     if (st != ST_OK)
         respond_error(req, &e);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "net/http_listen.h"
 #include "net/tls.h"
 #include "server/lifecycle.h"
 #include "report/log.h"
@@ -12,6 +13,17 @@
 
 static int64_t ms_of(double seconds) { return (int64_t)(seconds * 1000); }
 
+/* 0 selects the default of http_limits. */
+static uint32_t peer_connections(const struct settings *t) {
+    if (t->connections_per_peer < 0) return 0;
+    return t->connections_per_peer == 0 ? UINT32_MAX : (uint32_t)t->connections_per_peer;
+}
+
+static enum status set_trusted(struct server *s, struct err *err) {
+    const struct setting_list *list = &s->settings.trusted_proxy;
+    return http_set_trusted(s->http, list->items, list->count, err);
+}
+
 void lifecycle_limits(const struct server *s, struct http_limits *out) {
     const struct settings *t = &s->settings;
     *out = (struct http_limits){.head_bytes = (uint32_t)t->head_max,
@@ -19,6 +31,8 @@ void lifecycle_limits(const struct server *s, struct http_limits *out) {
                                 .bodies_bytes = s->memory.bodies,
                                 .replies_bytes = s->memory.replies,
                                 .connections = (uint32_t)t->connections_max,
+                                .peer_connections = peer_connections(t),
+                                .rate = (uint32_t)t->rate_min,
                                 .backlog_bytes = STREAM_BACKLOG_BYTES,
                                 .head_ms = ms_of(t->head_timeout_s),
                                 .body_ms = ms_of(t->body_timeout_s),
@@ -75,6 +89,7 @@ static enum status listen_given(struct server *s, struct err *err) {
 enum status lifecycle_listen(struct server *s, struct err *err) {
     bool is_port_set = settings_origin(&s->settings, "port") != FROM_DEFAULT;
     bool has_other = s->settings.uds || s->notify.listen_count > 0;
+    TRY(set_trusted(s, err));
     TRY(listen_given(s, err));
     if (s->settings.uds) TRY(listen_unix(s, err));
     return is_port_set || !has_other ? listen_tcp(s, err) : ST_OK;
@@ -130,6 +145,7 @@ static void apply_settings(struct server *s, struct settings *fresh) {
         log_reload(s, LOG_WARN, "memory", err.text);
     lifecycle_limits(s, &limits);
     http_set_limits(s->http, &limits);
+    if (set_trusted(s, &err) != ST_OK) log_reload(s, LOG_WARN, "trusted-proxy", err.text);
     generations_set_keep(s->generations, ms_of(s->settings.keep_s), lifecycle_keep_bytes(s));
     if (log_set(s->log, s->settings.log_format, s->settings.log_level, &err) != ST_OK)
         log_reload(s, LOG_WARN, "log", err.text);

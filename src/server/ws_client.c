@@ -351,8 +351,14 @@ static void on_closed(void *ctx, struct ws *ws, uint32_t code) {
     mem_free(c);
 }
 
+static bool is_idle(void *ctx, const struct ws *ws) {
+    const struct ws_client *c = ctx;
+    (void)ws;
+    return !c->sink && !c->reading;
+}
+
 static const struct ws_handler handler = {
-    .on_text = on_text, .on_writable = on_writable, .on_closed = on_closed};
+    .on_text = on_text, .on_writable = on_writable, .is_idle = is_idle, .on_closed = on_closed};
 
 static void refuse_upgrade(struct http_request *req) {
     static const struct http_header headers[] = {

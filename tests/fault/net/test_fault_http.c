@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fault/fail_alloc.h"
+#include "net/http_listen.h"
 #include "unit/net/client.h"
 
 enum { ALLOCATIONS_MAX = 500, ALLOCATIONS_MIN = 10 };

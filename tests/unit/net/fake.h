@@ -31,7 +31,7 @@ struct fake {
     uint32_t last_status; /* the status of the last on_end */
     uint64_t address;     /* of the client; 0: none, as of a unix socket */
     struct http_document *document;
-    bool checks_room; /* requests without http_room are refused with 429 or 503 */
+    bool checks_room; /* requests without http_room, or in the reserve, get 429 or 503 */
     bool is_inside;   /* a public call is running: no callback except on_end is allowed */
 };
 
@@ -119,8 +119,11 @@ static inline void fake_on_head(void *ctx, struct http_exchange *x) {
     if (str_to_u64(http_find(http_head(x), "x-owner"), &owner)) http_set_owner(x, (uint32_t)owner);
     if (str_is(path, "/small")) http_set_body_max(x, 4);
     const enum http_room room = f->checks_room ? http_room(x) : HTTP_ROOM;
-    const uint32_t status = room == HTTP_ROOM_SHARE ? 429 : room == HTTP_ROOM_NONE ? 503 : 401;
-    if (!str_is(path, "/early") && room == HTTP_ROOM) return;
+    const bool is_full = f->checks_room && http_is_reserved(x) && !str_is(path, "/probe");
+    const uint32_t status = room == HTTP_ROOM_SHARE             ? 429
+                            : room == HTTP_ROOM_NONE || is_full ? 503
+                                                                : 401;
+    if (!str_is(path, "/early") && room == HTTP_ROOM && !is_full) return;
     const struct http_reply refusal = {.status = status, .body = STR("no")};
     f->is_inside = true;
     http_reply(x, &refusal);

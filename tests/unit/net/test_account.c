@@ -104,7 +104,7 @@ static void test_networks_are_read_and_matched(void **state) {
 static struct account_id id_of(const char *text) {
     struct network n;
     assert_true(network_parse(text, &n));
-    return network_id(n.address);
+    return network_id(n.address, false);
 }
 
 static bool is_one_peer(const char *a, const char *b) {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/http_listen.h"
 #include "net/tls.h"
 #include "unit/net/client.h"
 
