@@ -1,6 +1,7 @@
 /* base/mem.c - see base/mem.h for the contract. */
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,3 +47,10 @@ char *mem_dup(const void *ptr, size_t bytes) {
 }
 
 void mem_free(void *ptr) { free(ptr); }
+
+/* The C library keeps freed memory for the next allocations, also after a peak. */
+void mem_trim(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}

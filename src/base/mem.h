@@ -19,5 +19,6 @@ void *mem_realloc(void *ptr, size_t bytes);          /* on NULL the old block is
 void *mem_alloc_aligned(size_t align, size_t bytes); /* align: a power of two; mem_free it  */
 char *mem_dup(const void *ptr, size_t bytes);        /* a copy with a NUL added behind it   */
 void mem_free(void *ptr);                            /* NULL is fine                        */
+void mem_trim(void); /* return free memory to the system; takes milliseconds for a large heap */
 
 #endif

@@ -49,6 +49,7 @@ struct account *accounts_get(struct accounts *t, struct account_id id) {
 
 void accounts_remove(struct accounts *t, struct account *a) {
     CHECK(!a->conns.first);
+    CHECK(a->heads_bytes == 0);
     CHECK(a->bodies_bytes == 0);
     CHECK(a->replies_bytes == 0);
     list_remove(list_of(t, a->id), &a->link);

@@ -5,7 +5,7 @@
  * that the handler gives to a request (http_set_owner): the tenant of its key. Every connection has
  * a peer; a request has its peer alone until it has an owner.
  *
- *     request bodies:  server, and the owner if the request has one, else the peer
+ *     heads, bodies:   server, and the owner if the request has one, else the peer
  *     queued replies:  server, connection, peer, and the owner if there is one
  *
  * A share is a part of a server's budget that one peer or owner may hold (http_limits.share). Unix
@@ -39,6 +39,7 @@ struct account {
     struct list deferred;  /* those whose deferred call is due */
     struct list_link turn; /* of a peer with deferred calls: in http_server.deferred */
     bool is_exempt;        /* a peer without limits */
+    uint64_t heads_bytes;
     uint64_t bodies_bytes;
     uint64_t replies_bytes;
 };

@@ -32,6 +32,8 @@
 
 enum {
     HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
+    TRIM_BYTES = 16 << 20,         /* a smaller peak stays with the C library */
+    CONN_BYTES = 16384,            /* of a connection, as far as trim() counts it */
     SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
     TURN_NS =
         5000000, /* after which input is deferred, and deferred calls wait for the next turn */
@@ -109,9 +111,20 @@ static void deadline_passed(struct conn *c, enum wait_kind kind) {
     }
 }
 
+/* After a peak of what clients held, its memory goes back to the system. */
+static void trim(struct http_server *s) {
+    const uint64_t held = s->replies_bytes + s->bodies_bytes + s->heads_bytes +
+                          (uint64_t)s->stats.connections * CONN_BYTES;
+    if (held > s->peak_bytes) s->peak_bytes = held;
+    if (s->peak_bytes < TRIM_BYTES || held > s->peak_bytes / 4) return;
+    s->peak_bytes = held;
+    mem_trim();
+}
+
 void conns_sweep(uv_timer_t *timer) {
     struct http_server *s = timer->data;
     bool is_empty = true;
+    trim(s);
     for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
         struct conn *c;
         while ((c = conn_at(s->waits[kind].first, LINK_WAIT)) &&
@@ -634,7 +647,7 @@ static void verify_peer(const struct account *a, uint32_t *conns, uint64_t *repl
 
 static void verify_accounts(const struct http_server *s) {
     uint32_t conns = 0, peers = 0;
-    uint64_t replies = 0, owned = 0, bodies = 0;
+    uint64_t replies = 0, owned = 0, bodies = 0, heads = 0;
     for (struct list_link *l = s->conns.first; l; l = l->next)
         owned += owned_by(conn_at(l, LINK_ALL));
     verify_peer(&s->local, &conns, &replies);
@@ -644,12 +657,14 @@ static void verify_accounts(const struct http_server *s) {
             CHECK(a->conns.first);
             verify_peer(a, &conns, &replies);
             bodies += a->bodies_bytes;
+            heads += a->heads_bytes;
             peers++;
         }
         for (struct list_link *l = s->owners.lists[i].first; l; l = l->next) {
             CHECK(owned >= LIST_ITEM(l, struct account, link)->replies_bytes);
             owned -= LIST_ITEM(l, struct account, link)->replies_bytes;
             bodies += LIST_ITEM(l, struct account, link)->bodies_bytes;
+            heads += LIST_ITEM(l, struct account, link)->heads_bytes;
         }
     }
     CHECK(peers == s->peers.count);
@@ -657,6 +672,7 @@ static void verify_accounts(const struct http_server *s) {
     CHECK(replies == s->replies_bytes);
     CHECK(owned == 0);
     CHECK(bodies <= s->bodies_bytes);
+    CHECK(heads <= s->heads_bytes);
 }
 
 void conns_verify(const struct http_server *s) {

@@ -18,6 +18,7 @@ enum {
     FIRST_HEADERS = 16,
     ARENA_PER_HEADER = 64, /* alignment of two allocations */
     ARENA_SPARE = 16384,
+    EXCHANGE_BYTES = 1024, /* of an exchange, beside the text of its head */
 };
 
 struct http_exchange *exchange_create(struct conn *c) {
@@ -41,9 +42,22 @@ struct http_exchange *exchange_create(struct conn *c) {
     return x;
 }
 
+/* Whose share bytes count against; NULL: nobody's. */
+static struct account *holder_of(const struct conn *c, struct account *owner) {
+    if (owner) return owner;
+    return c->account->is_exempt ? NULL : c->account;
+}
+
+static void release_head(struct http_exchange *x) {
+    struct account *holder = holder_of(x->conn, x->owner);
+    x->conn->server->heads_bytes -= x->head_charged;
+    if (holder) holder->heads_bytes -= x->head_charged;
+}
+
 void exchange_destroy(struct http_exchange *x) {
     struct http_server *s = x->conn->server;
     s->stats.exchanges--;
+    release_head(x);
     http_drop_body(x);
     conn_charge(x->conn, x->owner, &x->charged, 0);
     arena_destroy(x->arena);
@@ -133,12 +147,6 @@ void exchange_head_done(struct http_exchange *x) {
 
 /* ---- bodies ---- */
 
-/* Whose share bytes count against; NULL: nobody's. */
-static struct account *holder_of(const struct conn *c, struct account *owner) {
-    if (owner) return owner;
-    return c->account->is_exempt ? NULL : c->account;
-}
-
 uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes) {
     struct http_server *s = c->server;
     struct account *holder = holder_of(c, owner);
@@ -176,6 +184,24 @@ enum http_room replies_room(const struct conn *c, const struct account *owner) {
     return HTTP_ROOM;
 }
 
+uint32_t exchange_admit(struct http_exchange *x) {
+    struct http_server *s = x->conn->server;
+    struct account *holder = holder_of(x->conn, x->owner);
+    const uint32_t bytes = x->head_bytes + EXCHANGE_BYTES;
+    uint32_t status = 0;
+    if (holder && holder->heads_bytes + bytes > s->limits.heads_bytes / s->limits.share)
+        status = 429;
+    if (s->heads_bytes + bytes > s->limits.heads_bytes) status = 503;
+    if (status) {
+        s->stats.bodies_refused++;
+        return status;
+    }
+    x->head_charged = bytes;
+    s->heads_bytes += bytes;
+    if (holder) holder->heads_bytes += bytes;
+    return 0;
+}
+
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
     if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return 413;
     const uint32_t status = bodies_charge(x->conn, x->owner, bytes.len);
@@ -189,9 +215,9 @@ uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
 const char *exchange_body_sentence(uint32_t status) {
     if (status == 413) return "the request body is too large";
     if (status == 429)
-        return "request bodies of this client hold their share of the server's memory; try again "
-               "when some of its requests have ended";
-    return "out of memory for the request body; try again later";
+        return "requests of this client hold their share of the server's memory; try again when "
+               "some of them have ended";
+    return "out of memory for the request; try again later";
 }
 
 void exchange_gone(struct http_exchange *x) {

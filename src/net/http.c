@@ -21,6 +21,7 @@ enum {
     BODIES = 64, /* default of bodies_bytes, in bodies of full length */
     SHARE = 4,
     QUEUES = 16, /* default of queue_bytes, in backlogs */
+    HEADS_BYTES = 64 << 20,
     REPLIES_BYTES = 256 << 20,
     RESERVE_PART = 8, /* of the connections are reserved, */
     RESERVE_MAX = 8,  /* but not more than this */
@@ -70,6 +71,7 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
     FALLBACK(l.peer_connections, l.connections > 1 ? l.connections / 2 : 1);
     const uint32_t part = l.connections / RESERVE_PART;
     FALLBACK(l.reserve, part < RESERVE_MAX ? part : RESERVE_MAX);
+    FALLBACK(l.heads_bytes, HEADS_BYTES);
     FALLBACK(l.replies_bytes, REPLIES_BYTES);
     FALLBACK(l.streams, 100);
     FALLBACK(l.backlog_bytes, 256 << 10);

@@ -413,6 +413,11 @@ static void finish_body(struct conn *c) {
 static void begin_body(struct conn *c, bool has_more) {
     struct h1 *h = c->state;
     const bool is_open = h->x && !h->x->is_answered;
+    const uint32_t status = is_open ? exchange_admit(h->x) : 0;
+    if (status) {
+        refuse(c, status, exchange_body_sentence(status));
+        return;
+    }
     if (is_open && h->state == H1_BODY && h->body_left > h->x->body_max) {
         refuse(c, 413, exchange_body_sentence(413));
         return;

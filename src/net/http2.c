@@ -235,7 +235,11 @@ static void finish_head(struct h2_stream *st, bool has_body) {
     exchange_head_done(st->x);
     const struct http_server *s = st->x->conn->server;
     if (s->handler->on_head) s->handler->on_head(s->ctx, st->x);
-    if (has_body && is_unanswered(st)) expect_body(st);
+    const uint32_t status = is_unanswered(st) ? exchange_admit(st->x) : 0;
+    if (status)
+        h2_refuse(st, status, exchange_body_sentence(status));
+    else if (has_body && is_unanswered(st))
+        expect_body(st);
 }
 
 /* ---- bodies ---- */

@@ -33,6 +33,7 @@ struct http_exchange {
     uint32_t header_cap;
     uint32_t head_bytes;   /* names and values so far */
     struct account *owner; /* NULL: not known, the peer's shares apply */
+    uint32_t head_charged; /* bytes that exchange_admit has counted */
     struct buf body;
     uint64_t body_max;
     struct http_document *document; /* the body of the response; borrowed within http_reply */
@@ -63,6 +64,9 @@ uint32_t exchange_set_host(struct http_exchange *x, struct str host);
  * is complete. A handler may respond at once and so end the exchange: `x` may be freed when it
  * returns. */
 void exchange_head_done(struct http_exchange *x);
+/* After on_head, if it has not responded: count the memory of the head. 0: fine; 429 or 503: the
+ * request must be refused, because the heads of its owner or peer, or of all, are too many. */
+uint32_t exchange_admit(struct http_exchange *x);
 /* 0: added; 413: over its limit; 429: its owner or peer has its share already; 503: out of memory,
  * or all bodies together are over their limit. Does not call the handler. */
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes);
@@ -102,6 +106,8 @@ struct http_server {
     void *ctx;
     struct http_stats stats;
     bool is_draining, is_closing;
+    uint64_t heads_bytes;  /* of all exchanges that were admitted */
+    uint64_t peak_bytes;   /* of what clients held, since memory was last returned to the system */
     uint64_t bodies_bytes; /* of all exchanges, and of incomplete WebSocket messages */
     struct accounts peers, owners;
     struct network trusted[HTTP_TRUSTED_MAX];

@@ -14,8 +14,9 @@ struct http_limits {
     uint32_t headers;          /* 100                                               -> 431      */
     uint64_t body_bytes;       /* 8 MiB                                             -> 413      */
     uint64_t bodies_bytes;     /* 64 * body_bytes: all bodies and messages together -> 503      */
+    uint64_t heads_bytes;      /* 64 MiB: heads of all requests under way           -> 503      */
     uint64_t replies_bytes;    /* 256 MiB: queued responses of all connections      -> 503      */
-    uint32_t share;            /* 4: a peer or owner may hold one part in 4 of both -> 429      */
+    uint32_t share;            /* 4: a peer or owner may hold one part in 4 of each -> 429      */
     uint64_t queue_bytes;      /* 4 MiB: queued responses of one HTTP/2 connection  -> 503      */
     uint32_t connections;      /* what the descriptor limit allows; the oldest idle is evicted  */
     uint32_t peer_connections; /* half of them, of one peer; UINT32_MAX: no limit             */

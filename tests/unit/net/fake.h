@@ -296,6 +296,7 @@ static inline void fake_deinit(struct fake *f) {
     CHECK(f->server->stats.exchanges == 0);
     CHECK(f->server->stats.connections == 0);
     CHECK(f->server->bodies_bytes == 0);
+    CHECK(f->server->heads_bytes == 0);
     CHECK(f->server->replies_bytes == 0);
     http_server_destroy(f->server);
     CHECK(uv_loop_close(&f->loop) == 0);

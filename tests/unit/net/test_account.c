@@ -268,6 +268,54 @@ static void test_a_dropped_body_gives_its_room_back(void **state) {
     end(&r);
 }
 
+/* ---- heads ---- */
+
+/* A stream that waits for its body holds its head, which HPACK makes cheap to send. */
+static void test_heads_of_requests_under_way_have_a_limit(void **state) {
+    (void)state;
+    enum { LONG = 4000 };
+    for (uint32_t owner = 0; owner < 2; owner++) {
+        struct room r;
+        struct h2_client c;
+        static char value[LONG + 1];
+        const char *const extra[] = {":authority", "a", "x-long", value, "x-owner", "1", NULL};
+        const char *const plain[] = {":authority", "a", "x-long", value, NULL};
+        memset(value, 'x', LONG);
+        begin(&r, &(struct http_limits){.heads_bytes = 16 * LONG});
+        assert_true(fake_connect(&r.peers[0]));
+        h2_client_init(&c, &r.peers[0], false);
+        for (int i = 0; i < 6; i++) {
+            h2_ask_with(&c, "POST", "/hold", owner ? extra : plain, "x")->is_held = true;
+            h2_pump(&c);
+            conns_verify(r.root.server);
+        }
+        /* A quarter has room for three of 4,000 bytes and 1 KiB each. */
+        for (int i = 0; i < 6; i++) assert_int_equal(c.streams[i].status, i < 3 ? 0 : 429);
+        assert_in_range(r.root.server->heads_bytes, 3 * LONG, 4 * LONG);
+        assert_int_equal(r.root.incompletes, 3);
+        assert_true(fake_connect(&r.peers[1])); /* others go on */
+        fake_send(&r.peers[1], STR("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_true(has(&r.peers[1], "HTTP/1.1 200"));
+        fake_disconnect(&r.peers[0]);
+        assert_int_equal(r.root.server->heads_bytes, 0);
+        h2_client_deinit(&c);
+        end(&r);
+    }
+}
+
+static void test_heads_of_all_together_have_a_limit(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.heads_bytes = 5000, .share = 1});
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(fake_connect(&r.peers[i]));
+        fake_send(&r.peers[i], STR("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_int_equal(has(&r.peers[i], "HTTP/1.1 503"), i == 4);
+    }
+    fake_answer_held(&r.root);
+    end(&r);
+}
+
 /* ---- queued responses ---- */
 
 enum { BODY = 10000, KILO = 1000 };
@@ -538,6 +586,8 @@ int main(void) {
         cmocka_unit_test(test_bodies_on_http2_count_against_the_share),
         cmocka_unit_test(test_websocket_messages_count_against_the_share),
         cmocka_unit_test(test_a_dropped_body_gives_its_room_back),
+        cmocka_unit_test(test_heads_of_requests_under_way_have_a_limit),
+        cmocka_unit_test(test_heads_of_all_together_have_a_limit),
         cmocka_unit_test(test_what_a_client_does_not_read_is_counted_four_times),
         cmocka_unit_test(test_a_peer_or_owner_over_its_share_of_replies_is_refused),
         cmocka_unit_test(test_all_replies_together_have_a_limit),
