@@ -153,4 +153,4 @@ def test_no_limit_of_a_peer_and_a_limit_of_its_own(model):
 def test_a_trusted_proxy_must_be_an_address(model):
     code, _, err = run("serve", str(model), "--port", "0", "--trusted-proxy", "proxy.example")
     assert code == 65
-    assert 'trusted proxy "proxy.example" is neither an address nor a network' in err
+    assert b'trusted proxy "proxy.example" is neither an address nor a network' in err
