@@ -4,7 +4,7 @@
  * divided into budgets, each of which is enforced where its memory is taken:
  *
  *     bodies      1/4   request bodies and messages while they arrive        net, http_limits
- *     replies     1/4   responses that wait for slow clients                 net, http_limits
+ *     replies     1/4   responses that wait for slow clients, heads          net, http_limits
  *     answers     1/4   requests under way, their logs, kept answers         server/generation.h
  *     work        1/8   texts that wait for libuv's pool, or are in it       server/work_queue.h
  *     embeddings  1/8   texts and vectors of embeddings                      server/embeddings.c
