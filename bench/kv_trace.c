@@ -115,7 +115,7 @@ static void admit(struct azure *a, int64_t now_us) {
         struct azure_seq *s = &a->running[a->running_count++];
         *s = (struct azure_seq){.prompt = r->prompt, .total = r->prompt + r->output};
         CHECK(s->total <= AZURE_TOKENS_MAX);
-        CHECK(kv_seq_open(a->kv, 0, &s->kv) == ST_OK);
+        CHECK(kv_seq_open(a->kv, (struct kv_salt){0, 0}, &s->kv) == ST_OK);
     }
     if (a->running_count > a->running_max) a->running_max = a->running_count;
 }
@@ -337,7 +337,7 @@ static void serve(struct moon_run *run, const struct moon_request *r) {
         run->text[i] = i / MOON_BLOCK < r->id_count ? (int32_t)r->ids[i / MOON_BLOCK] : (int32_t)i;
     if (run->open_count == MOON_SEQS) close_first(run, INT64_MAX);
     kv_seq s;
-    CHECK(kv_seq_open(run->kv, 0, &s) == ST_OK);
+    CHECK(kv_seq_open(run->kv, (struct kv_salt){0, 0}, &s) == ST_OK);
     kv_seq_attach(run->kv, s, run->text, r->prompt);
     while (kv_seq_grow(run->kv, s, r->total, NULL) != ST_OK) CHECK(close_first(run, INT64_MAX));
     kv_seq_commit(run->kv, s, run->text, r->total);

@@ -50,6 +50,7 @@ struct engine {
     struct mailbox *mailbox;
     struct record_ring *records;
     struct request_bounds bounds;
+    struct cache_salts *salts;
     int32_t *ends; /* bounds.ends */
 
     /* The engine thread only. */
@@ -425,7 +426,11 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     const struct knobs *k = &o->sched.knobs;
     uint32_t moves = KV_CACHE_GROUPS_MAX + 2 * k->max_seqs +
                      2 * (k->spill_blocks + k->kv_blocks) * o->sched.group_count;
-    TRY(sched_create(&e->sched, &o->sched, err));
+    e->salts = cache_salts_create(&o->secret);
+    if (!e->salts) return err_set(err, ST_NOMEM, "out of memory for an engine");
+    struct sched_options sched = o->sched;
+    sched.kv_secret = cache_salts_block_secret(e->salts);
+    TRY(sched_create(&e->sched, &sched, err));
     e->choice_cap = sched_seq_max(k);
     e->choices = mem_zalloc_array(e->choice_cap, sizeof(struct choice *));
     e->ends = mem_alloc_array(o->end_count + (size_t)1, sizeof(*e->ends));
@@ -475,6 +480,7 @@ void engine_destroy(struct engine *e) {
     record_ring_destroy(e->records);
     for (uint32_t i = 0; i < FLIGHTS; i++) plan_deinit(&e->flights[i].plan);
     sched_destroy(e->sched);
+    cache_salts_destroy(e->salts);
     mem_free(e->choices);
     mem_free(e->ends);
     pthread_mutex_destroy(&e->stats_lock);
@@ -520,6 +526,7 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     uint64_t id = atomic_fetch_add(&e->next_id, 1) + 1;
     struct request *r;
     TRY(request_create(spec, id, &e->bounds, clock_now(e->clock), &r, err));
+    r->salt = cache_salts_find(e->salts, spec->tenant, spec->cache_salt);
     enum status st = mailbox_submit(e->mailbox, r);
     if (st != ST_OK) {
         request_unref(r);

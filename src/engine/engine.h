@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/cache_salt.h"
 #include "engine/mailbox.h"
 #include "engine/record.h"
 #include "engine/request.h"
@@ -29,8 +30,9 @@ struct engine_options {
     uint32_t vocab;
     const int32_t *ends; /* tokens of the model that end an answer; copied */
     uint32_t end_count;
-    const struct clock *clock; /* NULL: the real one */
-    uint32_t record_count;     /* step records kept; 0: 4096 */
+    const struct clock *clock;  /* NULL: the real one */
+    uint32_t record_count;      /* step records kept; 0: 4096 */
+    struct cache_secret secret; /* of the prefix cache: salts and block keys are made with it */
 };
 
 /* The scheduler is made first, because a runner needs its KV cache: */

@@ -74,7 +74,7 @@ static enum status make_cache(struct rig *r, uint32_t block_count, struct err *e
     for (uint32_t g = 0; g < o.group_count; g++) o.groups[g].block_count = block_count;
     TRY(kv_cache_create(&r->cache, &o, err));
     for (uint32_t i = 0; i < r->shape.seqs; i++) {
-        enum status st = kv_seq_open(r->cache, 0, &r->kv[i]);
+        enum status st = kv_seq_open(r->cache, (struct kv_salt){0}, &r->kv[i]);
         if (st == ST_OK) st = kv_seq_grow(r->cache, r->kv[i], r->tokens_max, NULL);
         if (st != ST_OK) return err_set(err, st, "no blocks for %u sequences", r->shape.seqs);
     }

@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/mem.h"
@@ -145,17 +144,10 @@ bool request_ends_at(const struct request *r, int32_t token) {
     return runner_is_among(r->ends, r->end_count, token);
 }
 
-/* Without a salt of its own a tenant shares only with itself. */
-static uint64_t salt_of(const struct request_spec *spec) {
-    if (spec->cache_salt.len == 0) return XXH3_64bits(&spec->tenant, sizeof(spec->tenant));
-    return XXH3_64bits_withSeed(spec->cache_salt.ptr, spec->cache_salt.len, spec->tenant);
-}
-
 static enum status fill_request(struct request *r, const struct request_spec *spec,
                                 const struct request_bounds *bounds, int64_t now_us,
                                 struct err *err) {
     r->tenant = spec->tenant;
-    r->salt = salt_of(spec);
     r->urgency = spec->urgency;
     if (r->urgency.expires_us > 0) r->urgency.expires_us += now_us;
     r->ignore_end = spec->ignore_end;

@@ -85,7 +85,7 @@ struct request {
     uint64_t id;
     uint32_t n;
     uint32_t tenant;
-    uint64_t salt;
+    struct kv_salt salt; /* engine_submit sets it */
     struct urgency urgency;
     bool ignore_end;
     int32_t *ends; /* every token that ends a choice; NULL: none */

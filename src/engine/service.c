@@ -178,16 +178,21 @@ static int32_t *find_ends(const struct loaded_model *loaded, uint32_t *count) {
     return ends;
 }
 
-static enum status create_engine(struct service *s, const char *path, const struct clock *clock,
+static enum status create_engine(struct service *s, const char *path,
+                                 const struct service_options *options,
                                  const struct sched_policy *policy, struct err *err) {
     const struct model *m = s->loaded.model;
     struct engine_options o = {.vocab = m->hp.vocab,
-                               .clock = clock,
+                               .clock = options->clock,
                                .sched = {.policy = policy,
                                          .knobs = s->knobs,
                                          .ctx_tokens = s->total_max,
                                          .group_count = m->kv_group_count,
                                          .kv_identity = kv_identity(path, &s->knobs)}};
+    if (options->secret)
+        o.secret = *options->secret;
+    else
+        TRY(cache_secret_make(NULL, &o.secret, err));
     const struct cost_profile *start = cost_profile_find("this-cpu");
     CHECK(start);
     cost_init(&o.sched.cost, start);
@@ -255,7 +260,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     else
         TRY(count_blocks(s, policy, o, err));
     note_memory(s);
-    TRY(create_engine(s, path, o->clock, policy, err));
+    TRY(create_engine(s, path, o, policy, err));
     if (o->is_sim) return plug_sim(s, o, err);
     return plug_local(s, policy, o, err);
 }

@@ -40,12 +40,13 @@ struct service_options {
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */
-    bool is_sim;               /* no weights are read and nothing is computed: engine/runner_sim.h
+    const struct cache_secret *secret; /* of the prefix cache; NULL: a random one */
+    bool is_sim;             /* no weights are read and nothing is computed: engine/runner_sim.h
                                 answers with ordinary words of the model's vocabulary, up to
                                 max_tokens */
-    int64_t sim_step_us;       /* a pause in every step; 0: none */
-    uint64_t sim_hang_after;   /* this step never returns; 0: all return */
-    uint64_t sim_fail_after;   /* this step and all later ones fail; 0: none fails */
+    int64_t sim_step_us;     /* a pause in every step; 0: none */
+    uint64_t sim_hang_after; /* this step never returns; 0: all return */
+    uint64_t sim_fail_after; /* this step and all later ones fail; 0: none fails */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

@@ -136,9 +136,12 @@ struct kv_seq_state *kv_resident_state(const struct kv_cache *c, kv_seq s) {
     return seq;
 }
 
-struct kv_key kv_key_before(const struct kv_cache *c, uint64_t salt, const struct kv_key *keys,
-                            uint32_t i) {
-    return i == 0 ? kv_key_root(c->options.identity, salt) : keys[i - 1];
+struct kv_key kv_key_at(const struct kv_cache *c, struct kv_salt salt, const struct kv_key *keys,
+                        const int32_t *tokens, uint32_t i) {
+    const struct kv_cache_options *o = &c->options;
+    struct kv_key before = i == 0 ? kv_key_root(o->secret, o->identity, salt) : keys[i - 1];
+    return kv_key_next(o->secret, before, tokens + (size_t)i * o->block_tokens, o->block_tokens,
+                       c->key_scratch);
 }
 
 void kv_publish(struct kv_group *g, kv_block block, struct kv_key key) {
@@ -177,7 +180,7 @@ void kv_moves_add(struct kv_moves *moves, struct kv_move move) {
 
 /* ---- sequences ---- */
 
-enum status kv_seq_open(struct kv_cache *c, uint64_t salt, kv_seq *out) {
+enum status kv_seq_open(struct kv_cache *c, struct kv_salt salt, kv_seq *out) {
     if (c->free_seq_count == 0) return ST_FULL;
     kv_seq s = c->free_seqs[--c->free_seq_count];
     CHECK(!c->seqs[s].is_open);

@@ -5,12 +5,12 @@
  * A position is in block position / block_tokens of the table; a windowed group releases blocks
  * that no later token can read.
  *
- * Prefix sharing: a full block has a key, a 128-bit hash of its tokens and of the key of the block
- * before it; the chain starts from the tenant's salt. The index finds a block by its key until the
- * block is evicted; blocks of generated tokens have keys too. The keys of a prompt are *promised*
- * while its sequence computes them, so that another request for the same text can wait for them
- * instead of computing them again. A hit reaches only as far as every group can serve it, and
- * never to the last token of a sequence: that one is always computed.
+ * Prefix sharing: a full block has a key, a keyed 128-bit hash of its tokens and of the key of the
+ * block before it; the chain starts from the request's salt. The index finds a block by its key
+ * until the block is evicted; blocks of generated tokens have keys too. The keys of a prompt are
+ * *promised* while its sequence computes them, so that another request for the same text can wait
+ * for them instead of computing them again. A hit reaches only as far as every group can serve it,
+ * and never to the last token of a sequence: that one is always computed.
  *
  * Forks share all blocks. A shared block is copied before it is written; the copy is returned in
  * `moves`, and the caller does it in device memory.
@@ -31,6 +31,7 @@
 #include "base/status.h"
 #include "graph/kv_space.h"
 #include "kv/pool.h"
+#include "kv/prefix.h"
 
 struct kv_cache; /* opaque */
 
@@ -49,8 +50,9 @@ struct kv_cache_options {
     uint32_t tokens_max;  /* the longest sequence */
     uint32_t spill_slots; /* blocks that fit the spill store, per group; 0: no swapping */
     bool prefix_cache;
-    uint32_t prefix_blocks; /* spread_max of every pool; 0: all of it */
-    uint64_t identity;      /* of model, adapter and KV format: starts every key chain */
+    uint32_t prefix_blocks;    /* spread_max of every pool; 0: all of it */
+    uint64_t identity;         /* of model, adapter and KV format: starts every key chain */
+    struct siphash_key secret; /* of the block keys: without it no client can aim at a key */
 };
 
 /* Copies in device memory that the caller must do, in the order of the list, before the writes of
@@ -69,11 +71,11 @@ struct kv_match {
     uint32_t tokens;  /* a multiple of block_tokens, below `count` */
     bool is_promised; /* a running sequence is computing the next block */
 };
-struct kv_match kv_cache_match(const struct kv_cache *c, uint64_t salt, const int32_t *tokens,
+struct kv_match kv_cache_match(const struct kv_cache *c, struct kv_salt salt, const int32_t *tokens,
                                uint32_t count);
 
 /* Open empty tables for a sequence. ST_FULL: seq_max are open. */
-enum status kv_seq_open(struct kv_cache *c, uint64_t salt, kv_seq *out);
+enum status kv_seq_open(struct kv_cache *c, struct kv_salt salt, kv_seq *out);
 void kv_seq_close(struct kv_cache *c, kv_seq s); /* releases its blocks, slots and promises */
 
 /* Take the blocks that kv_cache_match finds for `tokens`; returns how many tokens the tables now

@@ -99,9 +99,7 @@ enum status kv_seq_grow(struct kv_cache *c, kv_seq s, uint32_t tokens, struct kv
 
 static void key_block(struct kv_cache *c, kv_seq s, uint32_t i, const int32_t *tokens) {
     struct kv_key *keys = kv_keys(c, s);
-    struct kv_key key = kv_key_next(kv_key_before(c, c->seqs[s].salt, keys, i),
-                                    tokens + (size_t)i * c->options.block_tokens,
-                                    c->options.block_tokens, c->key_scratch);
+    struct kv_key key = kv_key_at(c, c->seqs[s].salt, keys, tokens, i);
     kv_promise_fulfil(c, s, i, key);
     keys[i] = key;
     for (uint32_t g = 0; g < c->options.group_count; g++)

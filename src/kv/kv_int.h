@@ -21,8 +21,8 @@
 
 /* What the cache stores for a block besides its state in the pool. */
 struct kv_block_info {
-    struct kv_key key; /* if it is keyed */
-    uint64_t salt; /* of the sequence that took it; only sequences with the same salt share it */
+    struct kv_key key;   /* if it is keyed */
+    struct kv_salt salt; /* of the sequence that took it; only those with the same salt share it */
 };
 
 struct kv_group {
@@ -40,7 +40,7 @@ struct kv_group {
 struct kv_seq_state {
     bool is_open, is_swapped_out; /* out: the tables hold spill slots */
     bool is_unpublished;          /* swapped in, and nothing committed since */
-    uint64_t salt;
+    struct kv_salt salt;
     uint32_t computed, room; /* positions; computed <= room */
     uint32_t looked_up;      /* tokens that attach looked up; the first commit counts them */
     uint32_t promised_first, promised_end; /* blocks whose keys it may have promised */
@@ -88,9 +88,9 @@ static inline struct kv_key *kv_keys(const struct kv_cache *c, kv_seq s) {
 struct kv_seq_state *kv_open_state(const struct kv_cache *c, kv_seq s);
 struct kv_seq_state *kv_resident_state(const struct kv_cache *c, kv_seq s);
 
-/* The key before block `i`, given the keys of blocks 0 .. i-1. */
-struct kv_key kv_key_before(const struct kv_cache *c, uint64_t salt, const struct kv_key *keys,
-                            uint32_t i);
+/* The key of block `i` of `tokens`, given the keys of blocks 0 .. i-1. */
+struct kv_key kv_key_at(const struct kv_cache *c, struct kv_salt salt, const struct kv_key *keys,
+                        const int32_t *tokens, uint32_t i);
 
 /* Add this full, held block to the index, unless the index has another block with that key. */
 void kv_publish(struct kv_group *g, kv_block block, struct kv_key key);

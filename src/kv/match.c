@@ -42,16 +42,17 @@ void kv_promise_fulfil(struct kv_cache *c, kv_seq s, uint32_t block_idx, struct 
 
 /* ---- looking up ---- */
 
-/* The block of `key`, if it belongs to the same tenant. */
-static uint32_t find_block(const struct kv_group *g, uint64_t salt, struct kv_key key) {
+/* The block of `key`, if it has this salt. */
+static uint32_t find_block(const struct kv_group *g, struct kv_salt salt, struct kv_key key) {
     uint32_t block = kv_prefix_find(g->index, key);
-    return block != KV_PREFIX_NONE && g->info[block].salt == salt ? block : KV_PREFIX_NONE;
+    bool is_own = block != KV_PREFIX_NONE && kv_salt_eq(g->info[block].salt, salt);
+    return is_own ? block : KV_PREFIX_NONE;
 }
 
 /* Update since[g], the first block from which on group g has all blocks up to `i` (i + 1: it has no
  * block i). False: no longer prefix can be served. */
-static bool look_up_block(const struct kv_cache *c, uint64_t salt, struct kv_key key, uint32_t i,
-                          uint32_t *since) {
+static bool look_up_block(const struct kv_cache *c, struct kv_salt salt, struct kv_key key,
+                          uint32_t i, uint32_t *since) {
     for (uint32_t g = 0; g < c->options.group_count; g++) {
         if (find_block(&c->groups[g], salt, key) != KV_PREFIX_NONE) continue;
         if (c->groups[g].window == 0) return false;
@@ -70,14 +71,12 @@ static bool all_groups_reach(const struct kv_cache *c, uint32_t blocks, const ui
 
 /* How many of the first `limit` blocks of `tokens` can be served. Writes the keys it has computed:
  * at least as many as it returns, and one more if that is below `limit`. */
-static uint32_t find_hit(const struct kv_cache *c, uint64_t salt, const int32_t *tokens,
+static uint32_t find_hit(const struct kv_cache *c, struct kv_salt salt, const int32_t *tokens,
                          uint32_t limit, struct kv_key *keys) {
     uint32_t since[KV_CACHE_GROUPS_MAX] = {0};
     uint32_t hit = 0;
     for (uint32_t i = 0; i < limit; i++) {
-        const int32_t *block_tokens = tokens + (size_t)i * c->options.block_tokens;
-        keys[i] = kv_key_next(kv_key_before(c, salt, keys, i), block_tokens,
-                              c->options.block_tokens, c->key_scratch);
+        keys[i] = kv_key_at(c, salt, keys, tokens, i);
         if (!look_up_block(c, salt, keys[i], i, since)) break;
         if (all_groups_reach(c, i + 1, since)) hit = i + 1;
     }
@@ -90,7 +89,7 @@ static uint32_t hit_limit(const struct kv_cache *c, uint32_t count) {
     return limit < c->blocks_max ? limit : c->blocks_max;
 }
 
-struct kv_match kv_cache_match(const struct kv_cache *c, uint64_t salt, const int32_t *tokens,
+struct kv_match kv_cache_match(const struct kv_cache *c, struct kv_salt salt, const int32_t *tokens,
                                uint32_t count) {
     struct kv_match match = {0};
     if (!c->options.prefix_cache) return match;
@@ -99,7 +98,7 @@ struct kv_match kv_cache_match(const struct kv_cache *c, uint64_t salt, const in
     match.tokens = hit * c->options.block_tokens;
     if (hit < limit) {
         kv_seq by = kv_prefix_find(c->promises, c->match_keys[hit]);
-        match.is_promised = by != KV_PREFIX_NONE && c->seqs[by].salt == salt;
+        match.is_promised = by != KV_PREFIX_NONE && kv_salt_eq(c->seqs[by].salt, salt);
     }
     return match;
 }
@@ -134,9 +133,7 @@ uint32_t kv_seq_attach(struct kv_cache *c, kv_seq s, const int32_t *tokens, uint
     seq->computed = seq->room = hit * block_tokens;
     seq->looked_up = count;
 
-    for (uint32_t i = hit; i < full; i++)
-        keys[i] = kv_key_next(kv_key_before(c, seq->salt, keys, i),
-                              tokens + (size_t)i * block_tokens, block_tokens, c->key_scratch);
+    for (uint32_t i = hit; i < full; i++) keys[i] = kv_key_at(c, seq->salt, keys, tokens, i);
     kv_promise(c, s, hit, full);
     return seq->computed;
 }

@@ -2,7 +2,6 @@
 #include "kv/prefix.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/mem.h"
@@ -18,25 +17,30 @@ struct kv_prefix {
     struct cell cells[];
 };
 
-static struct kv_key key_of(const void *bytes, size_t len, uint64_t seed) {
-    XXH128_hash_t h = XXH3_128bits_withSeed(bytes, len, seed);
-    return (struct kv_key){.low = h.low64, .high = h.high64};
+static struct kv_key key_of(struct siphash_key secret, const void *bytes, size_t len) {
+    struct siphash h = siphash_of(secret, bytes, len);
+    return (struct kv_key){.low = h.low, .high = h.high};
 }
 
-struct kv_key kv_key_root(uint64_t identity, uint64_t salt) {
-    return key_of(&salt, sizeof(salt), identity);
+/* The input has one byte more than these numbers: an odd length, which the input of no block has.
+ */
+struct kv_key kv_key_root(struct siphash_key secret, uint64_t identity, struct kv_salt salt) {
+    uint8_t input[sizeof(identity) + sizeof(salt) + 1] = {0};
+    memcpy(input, &identity, sizeof(identity));
+    memcpy(input + sizeof(identity), &salt, sizeof(salt));
+    return key_of(secret, input, sizeof(input));
 }
 
 size_t kv_key_scratch_bytes(uint32_t count) {
     return sizeof(struct kv_key) + (size_t)count * sizeof(int32_t);
 }
 
-struct kv_key kv_key_next(struct kv_key before, const int32_t *tokens, uint32_t count,
-                          uint8_t *scratch) {
+struct kv_key kv_key_next(struct siphash_key secret, struct kv_key before, const int32_t *tokens,
+                          uint32_t count, uint8_t *scratch) {
     CHECK(count > 0);
     memcpy(scratch, &before, sizeof(before));
     memcpy(scratch + sizeof(before), tokens, (size_t)count * sizeof(int32_t));
-    return key_of(scratch, kv_key_scratch_bytes(count), 0);
+    return key_of(secret, scratch, kv_key_scratch_bytes(count));
 }
 
 /* ---- the table ---- */

@@ -1,10 +1,10 @@
 /* kv/prefix.h - keys of token prefixes, and tables that find a number by such a key.
  *
  * A key identifies a whole prefix: it hashes the tokens of one block and the key of the block
- * before it; the chain starts with the identity of the model and the tenant's salt. Equal keys mean
- * equal text from the first token on. With 128 bits an accidental collision is less likely than a
- * flipped bit in memory; a provoked one stays within its tenant, because the cache also compares
- * salts.
+ * before it; the chain starts with the identity of the model and the request's salt. Equal keys
+ * mean equal text from the first token on. The hash is SipHash-2-4 with 128 bits under a secret, so
+ * a client cannot look for a prompt whose key equals another's: it can only guess. Two of q blocks
+ * have equal keys with a probability of at most q * q / 2^129, which for 2^32 blocks is 2^-65.
  *
  * A table holds at most key_max keys, in open addressing, at most half full. Removal moves later
  * keys back and leaves no marks, so look-ups stay as fast as in a new table.
@@ -19,7 +19,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/siphash.h"
 #include "base/status.h"
+
+/* Which requests may share blocks: those with equal salts. All 128 bits are compared. */
+struct kv_salt {
+    uint64_t low, high;
+};
+
+static inline bool kv_salt_eq(struct kv_salt a, struct kv_salt b) {
+    return a.low == b.low && a.high == b.high;
+}
 
 struct kv_key {
     uint64_t low, high;
@@ -30,12 +40,12 @@ static inline bool kv_key_eq(struct kv_key a, struct kv_key b) {
 }
 
 /* The key before the first block of a sequence. */
-struct kv_key kv_key_root(uint64_t identity, uint64_t salt);
+struct kv_key kv_key_root(struct siphash_key secret, uint64_t identity, struct kv_salt salt);
 
 /* The key of a block of `count` tokens that follows `before`. `scratch` has room for
- * kv_key_scratch_bytes(count): hashing in one call is several times faster than in pieces. */
-struct kv_key kv_key_next(struct kv_key before, const int32_t *tokens, uint32_t count,
-                          uint8_t *scratch);
+ * kv_key_scratch_bytes(count), in which the input is put together. */
+struct kv_key kv_key_next(struct siphash_key secret, struct kv_key before, const int32_t *tokens,
+                          uint32_t count, uint8_t *scratch);
 size_t kv_key_scratch_bytes(uint32_t count);
 
 struct kv_prefix; /* key -> number below KV_PREFIX_NONE; opaque */

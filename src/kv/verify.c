@@ -13,7 +13,7 @@ static void count_blocks(const struct kv_cache *c, kv_seq s, uint32_t group) {
     for (uint32_t i = seq->first[group]; i < end; i++) {
         kv_block block = table[i];
         CHECK(block < g->block_count);
-        CHECK(g->info[block].salt == seq->salt);
+        CHECK(kv_salt_eq(g->info[block].salt, seq->salt));
         if (i < full && kv_pool_is_keyed(g->pool, block))
             CHECK(kv_key_eq(g->info[block].key, kv_keys(c, s)[i]));
         if (i >= kv_blocks_for(c, seq->computed)) { /* without contents, so it is not shared */

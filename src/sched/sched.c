@@ -42,6 +42,7 @@ static enum status create_kv(struct sched *s, const struct sched_options *o, str
         .prefix_cache = o->knobs.prefix_cache,
         .prefix_blocks = o->knobs.prefix_blocks,
         .identity = o->kv_identity,
+        .secret = o->kv_secret,
     };
     for (uint32_t g = 0; g < o->group_count; g++) {
         kv.groups[g].block_count = o->knobs.kv_blocks;

@@ -46,6 +46,7 @@ struct sched_options {
     uint32_t group_count; /* KV groups and their windows */
     uint32_t windows[KV_CACHE_GROUPS_MAX];
     uint64_t kv_identity;
+    struct siphash_key kv_secret; /* of the keys of KV blocks */
 };
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err);
@@ -59,7 +60,7 @@ struct sched_submit {
     uint32_t choice;
     seq_idx parent; /* SEQ_NONE for choice 0 */
     uint32_t tenant;
-    uint64_t salt;
+    struct kv_salt salt;
     struct urgency urgency;
     int32_t *tokens; /* borrowed until the last event of the sequence was taken */
     uint32_t prompt_tokens, total_max;

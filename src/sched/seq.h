@@ -109,7 +109,7 @@ struct sched_seq {
 
     uint32_t choice;  /* 0 .. n-1 */
     uint64_t request; /* the engine's number for the request */
-    uint64_t salt;
+    struct kv_salt salt;
     uint32_t tenant;
     bool reads_no_prefix;   /* it takes nothing from the prefix cache */
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */

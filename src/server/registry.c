@@ -51,6 +51,7 @@ struct registry {
     struct served_model models[SERVED_MAX];
     uint32_t count;
     struct service_options service;
+    struct cache_secret secret; /* of the prefix caches of all models */
     struct model_cache cache;
     char images[MODEL_PATH_BYTES]; /* where weights are kept */
 
@@ -373,12 +374,14 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .isa = s->isa,
                                   .placement = s->placement,
                                   .spill_dir = env->tmp_dir,
+                                  .secret = &r->secret,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};
     bool keeps = strcmp(s->weights_cache, "on") == 0 && model_cache_images(&r->cache, r->images);
     if (keeps)
         o->weights = (struct weight_cache_options){
             .dir = r->images, .max_bytes = s->weights_cache_max, .verify = s->verify};
+    TRY(cache_secret_make(s->cache_secret_file, &r->secret, err));
     o->policy = sched_policy_find(s->policy);
     if (!o->policy)
         return err_set(err, ST_BAD, "unknown policy \"%s\"; \"jitney knobs\" lists the policies",

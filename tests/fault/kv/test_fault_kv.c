@@ -31,7 +31,7 @@ static void use_without_memory(struct kv_cache *c) {
     struct kv_moves moves = {.list = list, .cap = 16};
     kv_seq s, child;
     fail_alloc_at(0);
-    assert_int_equal(kv_seq_open(c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(c, (struct kv_salt){0, 0}, &s), ST_OK);
     assert_int_equal(kv_seq_attach(c, s, tokens, 12), 0);
     assert_int_equal(kv_seq_grow(c, s, 12, &moves), ST_OK);
     kv_seq_commit(c, s, tokens, 10);

@@ -65,16 +65,16 @@ plant("a fork does not pin its first block" kv/grow.c
 [==[for (uint32_t i = first + PLANT; i < blocks; i++) kv_pool_pin(]==])
 
 plant("the key of a block leaves out the key before it" kv/cache.c
-[==[return i == 0 ? kv_key_root(c->options.identity, salt) : keys[i - 1];]==]
-[==[return i == 0 || PLANT ? kv_key_root(c->options.identity, salt) : keys[i - 1];]==])
+[==[= i == 0 ? kv_key_root(o->secret, o->identity, salt) : keys[i - 1];]==]
+[==[= i == 0 || PLANT ? kv_key_root(o->secret, o->identity, salt) : keys[i - 1];]==])
 
 plant("keys leave out the tenant's salt" kv/cache.c
-[==[return i == 0 ||]==]
-[==[if (PLANT && i == 0) return kv_key_root(c->options.identity, 0);
-    return i == 0 ||]==])
+[==[struct kv_key before = i == 0]==]
+[==[if (PLANT) salt = (struct kv_salt){0, 0};
+    struct kv_key before = i == 0]==])
 also(kv/match.c
-[==[block != KV_PREFIX_NONE && g->info[block].salt == salt ?]==]
-[==[block != KV_PREFIX_NONE && (PLANT || g->info[block].salt == salt) ?]==])
+[==[block != KV_PREFIX_NONE && kv_salt_eq(g->info[block].salt, salt);]==]
+[==[block != KV_PREFIX_NONE && (PLANT || kv_salt_eq(g->info[block].salt, salt));]==])
 
 plant("a prefix match reaches the last token" kv/match.c
 [==[count == 0 ? 0 : (count - 1) / c->options.block_tokens;]==]
@@ -335,7 +335,7 @@ plant("every choice writes into the first one's tokens" engine/engine.c
 
 plant("all tenants get one salt" engine/engine.c
 [==[.salt = r->salt,]==]
-[==[.salt = PLANT ? 0 : r->salt,]==])
+[==[.salt = PLANT ? (struct kv_salt){0, 0} : r->salt,]==])
 
 plant("only the first choice is cancelled" engine/engine.c
 [==[if ((choices >> i & 1) && r->choices[i].is_live)]==]

@@ -1,5 +1,5 @@
 /* Goal:   what a client may ask for is checked before anything is allocated for it, and each
- *         choice has what it needs: room, seed, salt.
+ *         choice has what it needs: room, seed.
  * Method: specs at and past every edge; reasons must carry the numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -164,26 +164,6 @@ static void test_choices_draw_with_the_seeds_that_follow(void **state) {
     row_sampler_destroy(row_sampler);
 }
 
-static uint64_t salt(uint32_t tenant, const char *cache_salt) {
-    struct request_spec s = usual();
-    s.tenant = tenant;
-    s.cache_salt = str_of(cache_salt);
-    struct request *r = made(&s);
-    uint64_t out = r->salt;
-    request_unref(r);
-    return out;
-}
-
-static void test_prefixes_are_kept_apart_by_tenant_and_salt(void **state) {
-    (void)state;
-    assert_int_equal(salt(1, NULL), salt(1, NULL));
-    assert_int_equal(salt(1, "a"), salt(1, "a"));
-    assert_int_not_equal(salt(1, NULL), salt(2, NULL));
-    assert_int_not_equal(salt(1, "a"), salt(1, "b"));
-    assert_int_not_equal(salt(1, "a"), salt(1, NULL));
-    assert_int_not_equal(salt(1, "a"), salt(2, "a"));
-}
-
 static void test_an_expiry_counts_from_now(void **state) {
     (void)state;
     struct request_spec s = usual();
@@ -215,7 +195,6 @@ int main(void) {
         cmocka_unit_test(test_an_answer_is_capped_by_the_context),
         cmocka_unit_test(test_every_choice_has_its_own_room),
         cmocka_unit_test(test_choices_draw_with_the_seeds_that_follow),
-        cmocka_unit_test(test_prefixes_are_kept_apart_by_tenant_and_salt),
         cmocka_unit_test(test_an_expiry_counts_from_now),
         cmocka_unit_test(test_the_last_reference_frees),
     };

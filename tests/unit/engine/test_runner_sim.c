@@ -87,7 +87,7 @@ static kv_seq begin(struct rig *r, seq_idx seq, uint32_t prompt_tokens) {
     struct runner_seq info = {.prompt_tokens = prompt_tokens};
     kv_seq kv;
     r->runner.begin(r->runner.self, seq, &info);
-    assert_int_equal(kv_seq_open(r->kv, 1, &kv), ST_OK);
+    assert_int_equal(kv_seq_open(r->kv, (struct kv_salt){1, 0}, &kv), ST_OK);
     return kv;
 }
 

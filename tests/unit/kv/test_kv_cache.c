@@ -49,7 +49,7 @@ static void tear_down(struct fixture *f) {
 /* A sequence that attached to the text's first `count` tokens and computed them all. */
 static kv_seq computed_seq(struct fixture *f, uint64_t salt, uint32_t count, uint32_t *hit) {
     kv_seq s = 0;
-    assert_int_equal(kv_seq_open(f->c, salt, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f->c, (struct kv_salt){salt, 0}, &s), ST_OK);
     uint32_t found = kv_seq_attach(f->c, s, f->text, count);
     if (hit) *hit = found;
     assert_int_equal(kv_seq_grow(f->c, s, count, &f->moves), ST_OK);
@@ -58,7 +58,7 @@ static kv_seq computed_seq(struct fixture *f, uint64_t salt, uint32_t count, uin
 }
 
 static struct kv_match match(const struct fixture *f, uint64_t salt, uint32_t count) {
-    return kv_cache_match(f->c, salt, f->text, count);
+    return kv_cache_match(f->c, (struct kv_salt){salt, 0}, f->text, count);
 }
 
 /* ---- creation ---- */
@@ -100,12 +100,13 @@ static void test_open_is_full_when_all_tables_are_taken(void **state) {
     struct fixture f;
     kv_seq s[4], more = 77;
     set_up(&f, &PLAIN);
-    for (int i = 0; i < 4; i++) assert_int_equal(kv_seq_open(f.c, 0, &s[i]), ST_OK);
-    assert_int_equal(kv_seq_open(f.c, 0, &more), ST_FULL);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s[i]), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &more), ST_FULL);
     assert_int_equal(more, 77);
     assert_int_equal(kv_seq_fork(f.c, s[0], 0, &more), ST_FULL);
     kv_seq_close(f.c, s[2]);
-    assert_int_equal(kv_seq_open(f.c, 0, &more), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &more), ST_OK);
     tear_down(&f);
 }
 
@@ -116,7 +117,7 @@ static void test_growth_takes_a_block_only_when_one_is_full(void **state) {
     struct fixture f;
     kv_seq s;
     set_up(&f, &PLAIN);
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     for (uint32_t tokens = 1; tokens <= 13; tokens++) {
         assert_int_equal(kv_seq_need(f.c, s, tokens), tokens % BT == 1);
         assert_int_equal(kv_seq_grow(f.c, s, tokens, NULL), ST_OK);
@@ -171,7 +172,7 @@ static void test_a_lookup_without_a_commit_is_not_counted(void **state) {
     set_up(&f, &PLAIN);
     kv_seq_close(f.c, computed_seq(&f, 0, 14, NULL));
     kv_seq s;
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     assert_int_equal(kv_seq_attach(f.c, s, f.text, 12), 8);
     kv_seq_close(f.c, s);
     struct kv_cache_stats n = kv_cache_stats(f.c);
@@ -231,6 +232,9 @@ static void test_another_salt_finds_nothing(void **state) {
     assert_int_equal(hit, 0);
     assert_int_equal(match(&f, 5, 13).tokens, 12);
     assert_int_equal(match(&f, 6, 13).tokens, 12);
+    /* Equal in one half. */
+    assert_int_equal(kv_cache_match(f.c, (struct kv_salt){5, 1}, f.text, 13).tokens, 0);
+    assert_int_equal(kv_cache_match(f.c, (struct kv_salt){0, 0}, f.text, 13).tokens, 0);
     tear_down(&f);
 }
 
@@ -258,8 +262,8 @@ static void test_a_duplicate_block_has_no_key(void **state) {
     struct fixture f;
     kv_seq a, b;
     set_up(&f, &PLAIN);
-    assert_int_equal(kv_seq_open(f.c, 0, &a), ST_OK);
-    assert_int_equal(kv_seq_open(f.c, 0, &b), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &a), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &b), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, a, 4, NULL), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, b, 4, NULL), ST_OK);
     kv_seq_commit(f.c, a, f.text, 4);
@@ -279,7 +283,7 @@ static void test_a_block_computed_again_counts_as_just_used(void **state) {
     kv_seq_close(f.c, computed_seq(&f, 0, 4, NULL)); /* the oldest */
     kv_seq_close(f.c, computed_seq(&f, 1, 16, NULL));
     kv_seq_close(f.c, computed_seq(&f, 0, 4, NULL)); /* its only block holds the last token */
-    assert_int_equal(kv_seq_open(f.c, 2, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){2, 0}, &s), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, s, 16, NULL), ST_OK); /* 3 free ones and an eviction */
     assert_int_equal(match(&f, 0, 5).tokens, 4);
     assert_int_equal(match(&f, 1, 17).tokens, 12);
@@ -293,7 +297,7 @@ static void test_the_end_of_a_prefix_is_evicted_before_its_start(void **state) {
     set_up(&f, &PLAIN);
     kv_seq_close(f.c, computed_seq(&f, 0, 32, NULL)); /* all 8 blocks */
     assert_int_equal(match(&f, 0, 33).tokens, 32);
-    assert_int_equal(kv_seq_open(f.c, 1, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){1, 0}, &s), ST_OK);
     for (uint32_t taken = 1; taken <= 8; taken++) {
         assert_int_equal(kv_seq_grow(f.c, s, taken * BT, NULL), ST_OK);
         assert_int_equal(match(&f, 0, 33).tokens, 32 - taken * BT);
@@ -310,7 +314,7 @@ static void test_a_prompt_is_promised_until_it_is_computed(void **state) {
     kv_seq s;
     set_up(&f, &PLAIN);
     assert_false(match(&f, 0, 13).is_promised);
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     assert_int_equal(kv_seq_attach(f.c, s, f.text, 10), 0);
     assert_true(match(&f, 0, 13).is_promised);
     assert_false(match(&f, 1, 13).is_promised); /* another tenant */
@@ -331,8 +335,8 @@ static void test_promises_end_with_their_sequence(void **state) {
     struct fixture f;
     kv_seq a, b;
     set_up(&f, &PLAIN);
-    assert_int_equal(kv_seq_open(f.c, 0, &a), ST_OK);
-    assert_int_equal(kv_seq_open(f.c, 0, &b), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &a), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &b), ST_OK);
     kv_seq_attach(f.c, a, f.text, 12);
     kv_seq_attach(f.c, b, f.text, 12); /* the same text: the first promise stands */
     kv_seq_close(f.c, b);
@@ -347,7 +351,7 @@ static void test_a_swapped_out_sequence_promises_nothing(void **state) {
     struct fixture f;
     kv_seq s;
     set_up(&f, &PLAIN);
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     kv_seq_attach(f.c, s, f.text, 12);
     assert_int_equal(kv_seq_grow(f.c, s, 4, NULL), ST_OK);
     kv_seq_commit(f.c, s, f.text, 4);
@@ -362,7 +366,7 @@ static void test_other_text_than_promised_withdraws_the_promises(void **state) {
     struct fixture f;
     kv_seq s;
     set_up(&f, &PLAIN);
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     kv_seq_attach(f.c, s, f.text, 12);
     assert_int_equal(kv_seq_grow(f.c, s, 12, NULL), ST_OK);
     f.text[2]++;
@@ -379,7 +383,7 @@ static void test_attaching_twice_while_empty_is_fine(void **state) {
     struct fixture f;
     kv_seq s;
     set_up(&f, &PLAIN);
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     kv_seq_attach(f.c, s, f.text, 12);
     kv_seq_attach(f.c, s, f.text + 1, 12);
     assert_false(match(&f, 0, 13).is_promised);
@@ -547,7 +551,7 @@ static void test_a_windowed_group_releases_what_no_token_reads(void **state) {
     struct fixture f;
     kv_seq s;
     set_up(&f, &WINDOWED);
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     for (uint32_t tokens = 1; tokens <= 40; tokens++) {
         assert_int_equal(kv_seq_grow(f.c, s, tokens, NULL), ST_OK);
         kv_seq_commit(f.c, s, f.text, tokens);
@@ -571,7 +575,7 @@ static void test_a_hit_needs_only_the_window_of_a_windowed_group(void **state) {
     /* Another tenant pushes the oldest blocks out of the windowed group only: it holds few at
      * once there but passes through many. */
     kv_seq s;
-    assert_int_equal(kv_seq_open(f.c, 1, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){1, 0}, &s), ST_OK);
     for (uint32_t tokens = 1; tokens <= 32; tokens++) {
         assert_int_equal(kv_seq_grow(f.c, s, tokens, NULL), ST_OK);
         kv_seq_commit(f.c, s, f.text, tokens);
@@ -592,7 +596,7 @@ static void test_a_hit_reaches_only_as_far_as_every_group(void **state) {
     o.groups[1].block_count = 3;
     set_up(&f, &o);
     kv_seq s;
-    assert_int_equal(kv_seq_open(f.c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &s), ST_OK);
     for (uint32_t tokens = 1; tokens <= 21; tokens++) {
         assert_int_equal(kv_seq_grow(f.c, s, tokens, NULL), ST_OK);
         kv_seq_commit(f.c, s, f.text, tokens);
@@ -600,7 +604,7 @@ static void test_a_hit_reaches_only_as_far_as_every_group(void **state) {
     kv_seq_close(f.c, s);
     assert_int_equal(match(&f, 0, 22).tokens, 20);
     /* One of the three windowed blocks goes; the full group still has all five. */
-    assert_int_equal(kv_seq_open(f.c, 1, &s), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){1, 0}, &s), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, s, 8, NULL), ST_OK);
     assert_int_equal(match(&f, 0, 22).tokens, 0);
     tear_down(&f);
@@ -699,7 +703,7 @@ static void test_without_slots_only_an_empty_sequence_is_swapped_out(void **stat
     set_up(&f, &o);
     kv_seq s = computed_seq(&f, 0, 4, NULL);
     assert_int_equal(kv_seq_swap_out(f.c, s, &f.moves), ST_FULL);
-    assert_int_equal(kv_seq_open(f.c, 0, &empty), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &empty), ST_OK);
     assert_int_equal(kv_seq_swap_out(f.c, empty, &f.moves), ST_OK);
     assert_int_equal(kv_seq_swap_in(f.c, empty, &f.moves), ST_OK);
     tear_down(&f);
@@ -726,7 +730,7 @@ static void test_blocks_from_the_spill_store_get_keys_only_after_a_commit(void *
     set_up(&f, &o);
     kv_seq s = computed_seq(&f, 0, 10, NULL);
     assert_int_equal(kv_seq_swap_out(f.c, s, &f.moves), ST_OK);
-    assert_int_equal(kv_seq_open(f.c, 1, &other), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){1, 0}, &other), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, other, 12, NULL), ST_OK); /* evicts all */
     kv_seq_close(f.c, other);
     assert_int_equal(kv_seq_swap_in(f.c, s, &f.moves), ST_OK);
@@ -748,7 +752,7 @@ static void test_kept_prefixes_outlive_their_sequence_until_their_time(void **st
     kv_seq_close(f.c, s);
     assert_int_equal(kv_cache_stats(f.c).groups[0].kept_count, 3);
     assert_int_equal(kv_cache_available(f.c), 5);
-    assert_int_equal(kv_seq_open(f.c, 1, &other), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){1, 0}, &other), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, other, 20, NULL), ST_OK);
     assert_int_equal(match(&f, 0, 13).tokens, 12);
     assert_int_equal(kv_seq_grow(f.c, other, 24, NULL), ST_FULL);
@@ -766,7 +770,7 @@ static void test_if_not_all_blocks_can_be_kept_the_first_are(void **state) {
     kv_seq_keep(f.c, s, INT64_MAX);
     kv_seq_close(f.c, s);
     assert_int_equal(kv_cache_stats(f.c).groups[0].kept_count, 4);
-    assert_int_equal(kv_seq_open(f.c, 1, &other), ST_OK);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){1, 0}, &other), ST_OK);
     assert_int_equal(kv_seq_grow(f.c, other, 16, NULL), ST_OK);
     assert_int_equal(match(&f, 0, 33).tokens, 16);
     kv_cache_expire(f.c, INT64_MAX); /* the way out for who needs the blocks more */

@@ -54,7 +54,7 @@ static void cache_serve(struct kv_cache *c, uint32_t talk, uint32_t blocks) {
     int32_t tokens[TALK_BLOCKS * BT];
     kv_seq s;
     for (uint32_t i = 0; i < blocks * BT; i++) tokens[i] = (int32_t)block_id(talk, i / BT);
-    assert_int_equal(kv_seq_open(c, 0, &s), ST_OK);
+    assert_int_equal(kv_seq_open(c, (struct kv_salt){0, 0}, &s), ST_OK);
     kv_seq_attach(c, s, tokens, blocks * BT);
     assert_int_equal(kv_seq_grow(c, s, blocks * BT, NULL), ST_OK);
     kv_seq_commit(c, s, tokens, blocks * BT);
@@ -110,12 +110,13 @@ static void test_less_than_half_a_block_a_sequence_is_unused(void **state) {
     uint32_t tokens[WASTE_SEQS], end[WASTE_SEQS] = {0};
     uint64_t used = 0, held = 0;
     assert_int_equal(kv_cache_create(&c, &options, NULL), ST_OK);
-    for (uint32_t i = 0; i < WASTE_SEQS; i++) assert_int_equal(kv_seq_open(c, 0, &seqs[i]), ST_OK);
+    for (uint32_t i = 0; i < WASTE_SEQS; i++)
+        assert_int_equal(kv_seq_open(c, (struct kv_salt){0, 0}, &seqs[i]), ST_OK);
     for (uint32_t step = 0; step < WASTE_STEPS; step++) {
         for (uint32_t i = 0; i < WASTE_SEQS; i++) {
             if (end[i] == 0 || tokens[i] == end[i]) { /* the next request starts */
                 kv_seq_close(c, seqs[i]);
-                assert_int_equal(kv_seq_open(c, 0, &seqs[i]), ST_OK);
+                assert_int_equal(kv_seq_open(c, (struct kv_salt){0, 0}, &seqs[i]), ST_OK);
                 tokens[i] = 100 + (uint32_t)rng_below(&rng, 300);
                 end[i] = tokens[i] + 1 + (uint32_t)rng_below(&rng, 300);
             } else {

@@ -15,22 +15,32 @@
 
 enum { BLOCK = 4, KEYS_MAX = 24 };
 
+static const struct siphash_key SECRET = {3, 4};
+
+static struct kv_key root_key(uint64_t identity, uint64_t low, uint64_t high) {
+    return kv_key_root(SECRET, identity, (struct kv_salt){low, high});
+}
+
 static struct kv_key next_key(struct kv_key before, const int32_t tokens[BLOCK]) {
     uint8_t scratch[64];
     assert_true(kv_key_scratch_bytes(BLOCK) <= sizeof(scratch));
-    return kv_key_next(before, tokens, BLOCK, scratch);
+    return kv_key_next(SECRET, before, tokens, BLOCK, scratch);
 }
 
 static void test_a_key_depends_on_each_of_its_parts(void **state) {
     (void)state;
     int32_t tokens[BLOCK] = {1, 2, 3, 4};
-    struct kv_key root = kv_key_root(7, 9), key = next_key(root, tokens);
-    assert_true(kv_key_eq(root, kv_key_root(7, 9)));
+    struct kv_key root = root_key(7, 9, 5), key = next_key(root, tokens);
+    assert_true(kv_key_eq(root, root_key(7, 9, 5)));
     assert_true(kv_key_eq(key, next_key(root, tokens)));
-    assert_false(kv_key_eq(root, kv_key_root(8, 9)));
-    assert_false(kv_key_eq(root, kv_key_root(7, 10)));
-    assert_false(kv_key_eq(root, kv_key_root(9, 7)));
-    assert_false(kv_key_eq(key, next_key(kv_key_root(7, 10), tokens)));
+    assert_false(kv_key_eq(root, root_key(8, 9, 5)));
+    assert_false(kv_key_eq(root, root_key(9, 7, 5)));
+    assert_false(kv_key_eq(root, root_key(7, 5, 9)));
+    for (int bit = 0; bit < 64; bit++) {
+        assert_false(kv_key_eq(root, root_key(7, 9 ^ 1ull << bit, 5)));
+        assert_false(kv_key_eq(root, root_key(7, 9, 5 ^ 1ull << bit)));
+        assert_false(kv_key_eq(key, next_key(root_key(7, 9 ^ 1ull << bit, 5), tokens)));
+    }
     for (int i = 0; i < BLOCK; i++) {
         tokens[i] ^= 1 << 20;
         assert_false(kv_key_eq(key, next_key(root, tokens)));
@@ -41,6 +51,35 @@ static void test_a_key_depends_on_each_of_its_parts(void **state) {
         struct kv_key high = {root.low, root.high ^ 1ull << bit};
         assert_false(kv_key_eq(key, next_key(low, tokens)));
         assert_false(kv_key_eq(key, next_key(high, tokens)));
+    }
+}
+
+static void test_a_key_depends_on_each_bit_of_the_secret(void **state) {
+    (void)state;
+    uint8_t scratch[64];
+    const int32_t tokens[BLOCK] = {1, 2, 3, 4};
+    const struct kv_key before = {5, 6};
+    const struct kv_salt salt = {7, 8};
+    struct kv_key root = kv_key_root(SECRET, 1, salt);
+    struct kv_key key = kv_key_next(SECRET, before, tokens, BLOCK, scratch);
+    for (int bit = 0; bit < 128; bit++) {
+        struct siphash_key other = SECRET;
+        *(bit < 64 ? &other.low : &other.high) ^= 1ull << bit % 64;
+        assert_false(kv_key_eq(root, kv_key_root(other, 1, salt)));
+        assert_false(kv_key_eq(key, kv_key_next(other, before, tokens, BLOCK, scratch)));
+    }
+}
+
+/* The root's input is as long as no block's: a block cannot stand for a root. */
+static void test_a_block_is_never_a_root(void **state) {
+    (void)state;
+    uint8_t scratch[64];
+    const struct kv_salt salt = {0x100000002, 0};
+    struct kv_key root = kv_key_root(SECRET, 9, salt);
+    const int32_t tokens[3] = {0, 0, 0};
+    for (uint32_t count = 1; count <= 3; count++) {
+        struct kv_key before = {9, salt.low}; /* its bytes are those of identity and salt */
+        assert_false(kv_key_eq(root, kv_key_next(SECRET, before, tokens, count, scratch)));
     }
 }
 
@@ -104,6 +143,8 @@ static void test_random_walks_agree_with_a_list(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_key_depends_on_each_of_its_parts),
+        cmocka_unit_test(test_a_key_depends_on_each_bit_of_the_secret),
+        cmocka_unit_test(test_a_block_is_never_a_root),
         cmocka_unit_test(test_put_refuses_a_known_key_and_a_full_table),
         cmocka_unit_test(test_random_walks_agree_with_a_list),
     };

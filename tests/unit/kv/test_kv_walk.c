@@ -165,13 +165,14 @@ static void do_open(struct world *w, struct seq *s, struct met *met) {
     struct seq fresh = {.salt = below(w, 2)};
     make_text(w, fresh.tokens);
     uint32_t prompt = 1 + below(w, w->o.tokens_max);
-    struct kv_match match = kv_cache_match(w->c, fresh.salt, fresh.tokens, prompt);
+    struct kv_match match =
+        kv_cache_match(w->c, (struct kv_salt){fresh.salt, 0}, fresh.tokens, prompt);
     assert_true(match.tokens < prompt);
     assert_int_equal(match.tokens % w->o.block_tokens, 0);
     if (match.is_promised) assert_true(is_being_computed(w, &fresh, match.tokens));
     met->promised += match.is_promised;
 
-    if (kv_seq_open(w->c, fresh.salt, &fresh.id) != ST_OK) return;
+    if (kv_seq_open(w->c, (struct kv_salt){fresh.salt, 0}, &fresh.id) != ST_OK) return;
     fresh.open = true;
     if (below(w, 8)) {
         fresh.computed = kv_seq_attach(w->c, fresh.id, fresh.tokens, prompt);

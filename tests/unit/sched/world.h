@@ -144,7 +144,7 @@ static inline void world_row(struct world *w, const struct plan_row *row, struct
     *out = (struct row_result){.token = -1};
     if (seq->state != SEQ_RUNNING) return; /* it has ended, or is recomputed: the row is dropped */
     uint32_t bs = w->options.knobs.block_size, end = row->first + row->count;
-    uint64_t h = seq->salt;
+    uint64_t h = seq->salt.low;
     for (uint32_t p = 0; p < end; p++) {
         h = text_hash(h, row->tokens[p]);
         for (uint32_t g = 0; g < w->options.group_count; g++) {
@@ -356,7 +356,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .choice = in.choice,
                                   .parent = in.is_fork ? in.parent : SEQ_NONE,
                                   .tenant = in.tenant,
-                                  .salt = in.tenant,
+                                  .salt = {.low = in.tenant},
                                   .urgency = in.urgency,
                                   .one_row_at_a_time = in.one_row_at_a_time,
                                   .tokens = r->tokens,
