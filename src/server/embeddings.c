@@ -200,10 +200,7 @@ static void on_prepared(struct task *task) {
 /* ---- the request ---- */
 
 static enum status check(struct http_request *req, struct embedding *t, struct api_error *e) {
-    TRY(registry_find_ready(req->server->registry, t->request.text.model, &t->model, e));
-    if (!t->model->embedder)
-        return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings",
-                          t->model->name);
+    TRY(registry_find_embedder(req->server->registry, t->request.text.model, &t->model, e));
     TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
     return access_begin(req->server->keys, req->grant.key, req->arrived_us, e);
 }

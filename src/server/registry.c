@@ -207,7 +207,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->is_sim = r->service.is_sim && !m->is_encoder;
     m->loaded = m->is_encoder ? &p->encoder : &p->service.loaded;
     m->tokenizer = m->loaded->tokenizer;
-    m->ctx_tokens = m->loaded->ctx_tokens;
+    m->ctx_tokens = m->is_encoder ? embedder_tokens_max(p->embedder) : m->loaded->ctx_tokens;
     m->piece_bytes_max = piece_bytes_max(m->tokenizer);
     m->knobs = p->service.knobs;
     m->memory = p->service.memory;
@@ -215,7 +215,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->chat_missing = p->chat_err;
     m->engine = p->service.engine;
     m->embedder = p->embedder;
-    choose_tools(r, m);
+    if (!m->is_encoder) choose_tools(r, m);
     m->file_bytes = bytes_of(p, m->loaded->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     make_fingerprint(p, m->fingerprint);
@@ -313,9 +313,9 @@ static enum status refuse_loading(const struct registry *r, const struct served_
     return ST_BAD;
 }
 
-enum status registry_find_ready(struct registry *r, struct str name, struct served_model **out,
-                                struct api_error *e) {
-    struct served_model *m = name.ptr ? registry_find(r, name) : registry_default(r);
+/* `m` NULL: no model has the name. */
+static enum status check_ready(struct registry *r, struct str name, struct served_model *m,
+                               struct served_model **out, struct api_error *e) {
     if (!m)
         return api_refuse(e, 404, "model", "model_not_found",
                           "unknown model \"%.*s\"; GET /v1/models lists this server's models",
@@ -329,6 +329,30 @@ enum status registry_find_ready(struct registry *r, struct str name, struct serv
     if (m->state != LOAD_READY) return refuse_loading(r, m, e);
     *out = m;
     return ST_OK;
+}
+
+enum status registry_find_ready(struct registry *r, struct str name, struct served_model **out,
+                                struct api_error *e) {
+    struct served_model *m = name.ptr ? registry_find(r, name) : registry_default(r);
+    return check_ready(r, name, m, out, e);
+}
+
+/* Before all models are loaded it is not known which is the encoder. A request that came then must
+ * not get vectors of another model than the requests after it. */
+static struct served_model *default_embedder(const struct registry *r) {
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].is_encoder) return registry_at(r, i);
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->models[i].state < LOAD_READY) return registry_at(r, i);
+    return registry_default(r);
+}
+
+enum status registry_find_embedder(struct registry *r, struct str name, struct served_model **out,
+                                   struct api_error *e) {
+    struct served_model *m = name.ptr ? registry_find(r, name) : default_embedder(r);
+    TRY(check_ready(r, name, m, out, e));
+    if ((*out)->embedder) return ST_OK;
+    return api_refuse(e, 400, "model", NULL, "the model \"%s\" gives no embeddings", (*out)->name);
 }
 
 /* ---- create and destroy ---- */
@@ -423,9 +447,12 @@ static enum status fill(struct registry *r, struct err *err) {
     TRY(read_settings(r, &env, err));
     if (s->models.count == 0) TRY(add_model(r, "smollm2", err));
     for (uint32_t i = 0; i < s->models.count; i++) TRY(add_model(r, s->models.items[i], err));
-    if (s->served_model_name.count > r->count)
-        return err_set(err, ST_BAD, "--served-model-name gives %u names for %u models",
-                       s->served_model_name.count, r->count);
+    uint32_t names = s->served_model_name.count;
+    if (names > 0 && names != r->count)
+        return err_set(err, ST_BAD,
+                       "--served-model-name gives %u names for %u models; give one for each model, "
+                       "in the same order, or none",
+                       names, r->count);
     return ST_OK;
 }
 

@@ -55,8 +55,8 @@ struct served_model {
     struct err chat_missing;       /* why not */
     const struct tool_form *tools; /* how it writes tool calls; NULL: not known */
     bool tools_as_text;            /* its template has no place for tools: api/tools_as_text.h */
-    uint32_t ctx_tokens;
-    uint32_t piece_bytes_max; /* of its tokenizer's longest piece; 0: a token may be longer */
+    uint32_t ctx_tokens;           /* of the longest sequence; of an encoder: the longest text */
+    uint32_t piece_bytes_max;      /* of its tokenizer's longest piece; 0: a token may be longer */
     char fingerprint[FINGERPRINT_BYTES];
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */
@@ -101,6 +101,10 @@ struct served_model *registry_find(const struct registry *r, struct str name);
  * that it is unknown, still loading or failed. */
 enum status registry_find_ready(struct registry *r, struct str name, struct served_model **out,
                                 struct api_error *e);
+/* The same for embeddings: a model with an embedder. Without a name it is the first encoder; if
+ * none is served, the model of registry_default. ST_BAD also if the model gives no embeddings. */
+enum status registry_find_embedder(struct registry *r, struct str name, struct served_model **out,
+                                   struct api_error *e);
 /* The model of a request that names none: the first ready one that writes text, else the first. */
 struct served_model *registry_default(const struct registry *r);
 

@@ -5,14 +5,19 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <uv.h>
 
+#include "api/error.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "config/settings.h"
+#include "engine/embedder.h"
 #include "server/registry.h"
 
 #define LLAMA TEST_SOURCE_DIR "/golden/models/llama"
@@ -141,6 +146,119 @@ static void test_an_encoder_gives_embeddings_and_no_text(void **state) {
     world_close(&w);
 }
 
+/* Which of two models without a name gets a request for embeddings; NULL: refused. */
+static struct served_model *embedder_of(struct world *w, const char *name, struct api_error *e) {
+    struct served_model *m = NULL;
+    *e = (struct api_error){0};
+    return registry_find_embedder(w->registry, str_of(name), &m, e) == ST_OK ? m : NULL;
+}
+
+static void test_embeddings_without_a_name_go_to_the_encoder(void **state) {
+    (void)state;
+    for (int encoder_first = 0; encoder_first < 2; encoder_first++) {
+        struct world w;
+        struct api_error e;
+        world_open(&w);
+        set(&w, "model", encoder_first ? BERT : LLAMA);
+        set(&w, "model", encoder_first ? LLAMA : BERT);
+        load(&w);
+        struct served_model *bert = registry_find(w.registry, STR("bert"));
+        struct served_model *llama = registry_find(w.registry, STR("llama"));
+        assert_ptr_equal(embedder_of(&w, NULL, &e), bert);
+        assert_ptr_equal(embedder_of(&w, "llama", &e), llama);
+        assert_ptr_equal(embedder_of(&w, "bert", &e), bert);
+        assert_null(embedder_of(&w, "other", &e));
+        assert_int_equal(e.status, 404);
+        unload(&w);
+        world_close(&w);
+    }
+}
+
+static void test_without_an_encoder_embeddings_come_from_the_text_model(void **state) {
+    (void)state;
+    struct world w;
+    struct api_error e;
+    world_open(&w);
+    set(&w, "model", LLAMA);
+    load(&w);
+    assert_ptr_equal(embedder_of(&w, NULL, &e), registry_at(w.registry, 0));
+    unload(&w);
+    world_close(&w);
+}
+
+/* The second may be an encoder: the answer must not depend on when the request comes. */
+static void test_embeddings_without_a_name_wait_until_all_models_are_loaded(void **state) {
+    (void)state;
+    struct world w;
+    struct err err = {0};
+    struct api_error e;
+    world_open(&w);
+    set(&w, "model", LLAMA);
+    set(&w, "model", BERT);
+    assert_int_equal(make(&w, &err), ST_OK);
+    assert_int_equal(registry_start(w.registry, &err), ST_OK);
+    struct served_model *first = NULL;
+    while (!w.is_loaded) {
+        struct served_model *m = embedder_of(&w, NULL, &e);
+        if (m && !first) first = m;
+        if (!m) assert_int_equal(e.status, 503);
+        uv_run(&w.loop, UV_RUN_ONCE);
+    }
+    if (!first) first = embedder_of(&w, NULL, &e);
+    assert_ptr_equal(first, registry_at(w.registry, 1));
+    unload(&w);
+    world_close(&w);
+}
+
+/* A folder with the encoder's files and one more, which says that texts have at most 24 tokens. */
+static const char *const FILES[] = {"1_Pooling",    "config.json",    "model.safetensors",
+                                    "modules.json", "tokenizer.json", "tokenizer_config.json"};
+enum { FILE_COUNT = sizeof(FILES) / sizeof(FILES[0]) };
+
+static void make_encoder_of_24(const char *folder) {
+    char from[512], to[512];
+    for (uint32_t i = 0; i < FILE_COUNT; i++) {
+        snprintf(from, sizeof(from), "%s/%s", BERT, FILES[i]);
+        snprintf(to, sizeof(to), "%s/%s", folder, FILES[i]);
+        assert_int_equal(symlink(from, to), 0);
+    }
+    snprintf(to, sizeof(to), "%s/sentence_bert_config.json", folder);
+    FILE *f = fopen(to, "w");
+    assert_non_null(f);
+    fputs("{\"max_seq_length\": 24}", f);
+    fclose(f);
+}
+
+static void remove_encoder(const char *folder) {
+    char path[512];
+    for (uint32_t i = 0; i < FILE_COUNT; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, FILES[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof(path), "%s/sentence_bert_config.json", folder);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void test_an_encoder_says_the_longest_text_and_no_form_of_tool_calls(void **state) {
+    (void)state;
+    struct world w;
+    char folder[] = "/tmp/jitney-encoder-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    make_encoder_of_24(folder);
+    world_open(&w);
+    set(&w, "model", folder);
+    load(&w);
+    remove_encoder(folder);
+    struct served_model *bert = registry_at(w.registry, 0);
+    assert_int_equal(bert->loaded->ctx_tokens, 64);
+    assert_int_equal(embedder_tokens_max(bert->embedder), 24);
+    assert_int_equal(bert->ctx_tokens, 24);
+    assert_null(bert->tools);
+    unload(&w);
+    world_close(&w);
+}
+
 static void refused(const char *name, const char *value, const char *sentence) {
     struct world w;
     struct err err = {0};
@@ -162,6 +280,26 @@ static void test_invalid_settings_are_refused_before_anything_is_loaded(void **s
     refused("policy", "nice", "policy");
     refused("set", "no_such_knob=1", "knob");
     refused("model", LLAMA, "two models");
+    refused("cache-secret-file", "/dev/null", "/dev/null");
+}
+
+/* One for each, or none. */
+static void test_names_for_some_of_the_models_are_refused(void **state) {
+    (void)state;
+    for (uint32_t names = 0; names <= 3; names++) {
+        struct world w;
+        struct err err = {0};
+        static const char *const list[] = {"a", "b", "c"};
+        world_open(&w);
+        set(&w, "model", LLAMA);
+        set(&w, "model", BERT);
+        for (uint32_t i = 0; i < names; i++) set(&w, "served-model-name", list[i]);
+        bool is_fine = names == 0 || names == 2;
+        assert_int_equal(make(&w, &err), is_fine ? ST_OK : ST_BAD);
+        if (!is_fine) assert_non_null(strstr(err.text, "names for 2 models"));
+        if (!is_fine) w.registry = NULL;
+        world_close(&w);
+    }
 }
 
 static void test_loading_can_be_stopped(void **state) {
@@ -184,6 +322,11 @@ int main(void) {
         cmocka_unit_test(test_a_missing_model_fails_and_the_others_load),
         cmocka_unit_test(test_an_encoder_gives_embeddings_and_no_text),
         cmocka_unit_test(test_invalid_settings_are_refused_before_anything_is_loaded),
+        cmocka_unit_test(test_embeddings_without_a_name_go_to_the_encoder),
+        cmocka_unit_test(test_without_an_encoder_embeddings_come_from_the_text_model),
+        cmocka_unit_test(test_embeddings_without_a_name_wait_until_all_models_are_loaded),
+        cmocka_unit_test(test_an_encoder_says_the_longest_text_and_no_form_of_tool_calls),
+        cmocka_unit_test(test_names_for_some_of_the_models_are_refused),
         cmocka_unit_test(test_loading_can_be_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
