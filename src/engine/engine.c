@@ -293,7 +293,7 @@ static void keep_numbers(struct engine *e, const struct plan *applied) {
     pthread_mutex_lock(&e->stats_lock);
     e->numbers = n;
     pthread_mutex_unlock(&e->stats_lock);
-    mailbox_set_waiting(e->mailbox, n.sched.waiting);
+    mailbox_set_live(e->mailbox, n.sched.waiting, n.sched.running + n.sched.swapped);
 }
 
 /* ---- the step ---- */
@@ -440,7 +440,7 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
                                         .ends = e->ends,
                                         .end_count = o->end_count};
     uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
-    bool made = e->choices && e->ends && mailbox_create(&e->mailbox, k->queue_max) == ST_OK &&
+    bool made = e->choices && e->ends && mailbox_create(&e->mailbox, sched_live_max(k)) == ST_OK &&
                 record_ring_create(&e->records, records) == ST_OK;
     for (uint32_t i = 0; i < FLIGHTS && made; i++)
         made = plan_init(&e->flights[i].plan, k->max_seqs, moves) == ST_OK;
@@ -530,8 +530,10 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     enum status st = mailbox_submit(e->mailbox, r);
     if (st != ST_OK) {
         request_unref(r);
-        return err_set(err, ST_FULL, "the queue is full: at most %u sequences may wait",
-                       e->sched_options.knobs.queue_max);
+        return err_set(err, ST_FULL,
+                       "the queue is full: at most %u sequences may run or wait (max_seqs + "
+                       "queue_max); try again later",
+                       sched_live_max(&e->sched_options.knobs));
     }
     atomic_fetch_add(&e->submitted, 1);
     *out = r;

@@ -14,8 +14,9 @@
 struct submitted {
     struct list requests;
     uint64_t choices; /* of those in the list */
-    uint64_t taken;   /* choices that wait in the engine: the last set_waiting, and taken since */
-    uint64_t max;
+    uint64_t taken;   /* choices that wait in the engine: the last set_live, and taken since */
+    uint64_t running; /* those of the last set_live that do not wait */
+    uint64_t max;     /* of all three together */
 };
 
 struct mailbox {
@@ -38,14 +39,14 @@ static void init_cond(pthread_cond_t *cond) {
     pthread_condattr_destroy(&attr);
 }
 
-enum status mailbox_create(struct mailbox **out, uint32_t waiting_max) {
+enum status mailbox_create(struct mailbox **out, uint32_t live_max) {
     struct mailbox *m = mem_zalloc(sizeof(*m));
     if (!m) return ST_NOMEM;
     pthread_mutex_init(&m->in_lock, NULL);
     pthread_mutex_init(&m->out_lock, NULL);
     init_cond(&m->in_arrived);
     init_cond(&m->out_arrived);
-    m->submitted.max = waiting_max;
+    m->submitted.max = live_max;
     *out = m;
     return ST_OK;
 }
@@ -97,8 +98,8 @@ void mailbox_destroy(struct mailbox *m) {
 enum status mailbox_submit(struct mailbox *m, struct request *r) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);
-    uint64_t waiting = s->choices + s->taken;
-    bool has_room = waiting == 0 || waiting + r->n <= s->max;
+    uint64_t live = s->choices + s->taken + s->running;
+    bool has_room = live == 0 || live + r->n <= s->max;
     if (has_room) {
         request_ref(r);
         list_push_last(&s->requests, &r->in_submitted);
@@ -135,9 +136,10 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
     return r;
 }
 
-void mailbox_set_waiting(struct mailbox *m, uint32_t choices) {
+void mailbox_set_live(struct mailbox *m, uint32_t waiting, uint32_t running) {
     pthread_mutex_lock(&m->in_lock);
-    m->submitted.taken = choices;
+    m->submitted.taken = waiting;
+    m->submitted.running = running;
     pthread_mutex_unlock(&m->in_lock);
 }
 

@@ -21,19 +21,20 @@
 
 struct mailbox; /* opaque */
 
-enum status mailbox_create(struct mailbox **out, uint32_t waiting_max); /* choices */
+enum status mailbox_create(struct mailbox **out, uint32_t live_max); /* choices */
 void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
 
-/* Clients. ST_FULL: the request's choices and those that wait are together over the limit. The
- * engine gets its own reference. */
+/* Clients. ST_FULL: the request's choices and those that run or wait are together over the limit.
+ * The engine gets its own reference. */
 enum status mailbox_submit(struct mailbox *m, struct request *r);
 /* Bit i of `choices`: choice i. The first reason given for a choice wins. */
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
 
 /* The engine: the next submitted request, or NULL. Its reference moves to the caller. */
 struct request *mailbox_take_submitted(struct mailbox *m);
-/* After each step: so many of the choices that were taken still wait for a slot in the batch. */
-void mailbox_set_waiting(struct mailbox *m, uint32_t choices);
+/* After each step: so many of the choices that were taken still wait for a slot in the batch,
+ * and so many have one or had one before. */
+void mailbox_set_live(struct mailbox *m, uint32_t waiting, uint32_t running);
 /* Any thread: choices that wait, in the inbox or taken. */
 uint32_t mailbox_waiting(struct mailbox *m);
 /* The engine: the next cancelled request, or NULL. Its reference moves to the caller. A request

@@ -50,7 +50,8 @@ static const struct row rows[] = {
     {"watermark", KIND_REAL, AT(watermark), 0, 0.5, "share", NULL,
      "share of the KV blocks that must stay free when a sequence is admitted"},
     {"queue_max", KIND_COUNT, AT(queue_max), 1, 1048576, "sequences", NULL,
-     "maximum number of waiting sequences; further ones are refused"},
+     "sequences that may wait beside max_seqs that run; a request over max_seqs + queue_max is "
+     "refused"},
     {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,
      "compute threads; 0: one for each processor that the process may use, minus one on 8 "
      "processors or more"},

@@ -82,10 +82,12 @@ static enum status create_tables(struct sched *s) {
     return create_heaps(s);
 }
 
-/* queue_max waiting, max_seqs running and max_seqs swapped out; max_seqs that have ended and whose
- * last event was not taken yet; and those that linger: two plans use at most max_seqs running ones
- * each, and one of them (not the ahead plan) max_seqs that it swaps out. */
-uint32_t sched_seq_max(const struct knobs *k) { return k->queue_max + 6 * k->max_seqs; }
+uint32_t sched_live_max(const struct knobs *k) { return k->max_seqs + k->queue_max; }
+
+/* Those that live; max_seqs swapped out; max_seqs that have ended and whose last event was not
+ * taken yet; and those that linger: two plans use at most max_seqs running ones each, and one of
+ * them (not the ahead plan) max_seqs that it swaps out. */
+uint32_t sched_seq_max(const struct knobs *k) { return sched_live_max(k) + 5 * k->max_seqs; }
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err) {
     CHECK(options->policy);
@@ -96,7 +98,7 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->knobs = options->knobs;
     s->cost = options->cost;
     s->ctx_tokens = options->ctx_tokens;
-    s->live_max = s->knobs.queue_max + 2 * s->knobs.max_seqs; /* waiting, running, swapped out */
+    s->live_max = sched_live_max(&s->knobs);
     s->slot_count = sched_seq_max(&s->knobs);
     s->oldest_running = s->event_first = s->event_last = s->linger_first = SEQ_NONE;
     s->mean_output = MEAN_OUTPUT_START;
@@ -210,12 +212,11 @@ static enum status check_submit(const struct sched *s, const struct sched_submit
     if (need > s->knobs.kv_blocks)
         return err_set(err, ST_BAD, "the request needs %u KV blocks for %u tokens, the pool has %u",
                        need, in->total_max, s->knobs.kv_blocks);
-    if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max)
-        return err_set(err, ST_FULL, "the queue is full: %u sequences wait; try again later",
-                       s->knobs.queue_max);
     if (s->live_count >= s->live_max || s->free_first == SEQ_NONE)
-        return err_set(err, ST_FULL, "the scheduler's table is full: %u sequences; try again later",
-                       s->live_max);
+        return err_set(err, ST_FULL,
+                       "the queue is full: %u sequences run or wait, at most %u may (max_seqs + "
+                       "queue_max); try again later",
+                       s->live_count, s->live_max);
     return ST_OK;
 }
 

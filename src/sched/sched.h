@@ -50,7 +50,11 @@ struct sched_options {
 };
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err);
-void sched_destroy(struct sched *s);           /* NULL is fine */
+void sched_destroy(struct sched *s); /* NULL is fine */
+/* Sequences that may run or wait at one time: max_seqs and queue_max. It does not matter how
+ * many of them run already, so a burst at an idle scheduler is accepted as far as it would be
+ * later. */
+uint32_t sched_live_max(const struct knobs *k);
 uint32_t sched_seq_max(const struct knobs *k); /* every seq_idx is below this */
 
 /* One choice of a request. `tokens` has room for total_max and its first prompt_tokens are the

@@ -242,6 +242,23 @@ def test_a_full_queue_is_429_with_a_time(model):
         assert server.post("/v1/chat/completions", body_of()).status == 200
 
 
+def test_a_burst_at_an_idle_server_is_accepted_up_to_max_seqs_and_queue_max(model):
+    with start(model, "--runner", "sim:2000", "--set", "max_seqs=1", "--set",
+               "queue_max=1") as server:
+        for path, body in (("/v1/chat/completions", body_of(30)),
+                           ("/v1/completions", {"prompt": "a", "max_tokens": 30})):
+            data = http_request("POST", path, json.dumps(body).encode())
+            for _ in range(3):
+                assert wait_until(server.is_quiet, 5)
+                socks = [server.connect() for _ in range(6)]
+                for sock in socks:
+                    sock.sendall(data)
+                found = [statuses(read_until(sock, b"\r\n\r\n"))[0] for sock in socks]
+                assert sorted(found) == [200] * 2 + [429] * 4
+                for sock in socks:
+                    sock.close()
+
+
 def test_a_deadline_ends_a_request(model):
     with start(model, "--runner", "sim:10000") as server:
         begin = time.monotonic()

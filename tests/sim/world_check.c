@@ -87,8 +87,9 @@ static void check_counts(struct world *w, uint32_t begun) {
                     runner_sim_begun(&w->runner), begun);
     if (n.running > w->knobs->max_seqs)
         world_wrong(w, "%u run, max_seqs is %u", n.running, w->knobs->max_seqs);
-    if (n.waiting > w->knobs->queue_max + w->knobs->max_seqs)
-        world_wrong(w, "%u wait in a queue of %u", n.waiting, w->knobs->queue_max);
+    if (n.waiting + n.running + n.swapped > w->knobs->queue_max + w->knobs->max_seqs)
+        world_wrong(w, "%u wait, %u run and %u are swapped out, at most %u may in all", n.waiting,
+                    n.running, n.swapped, w->knobs->queue_max + w->knobs->max_seqs);
     uint64_t counted = engine_stats(w->engine).answer_tokens;
     if (counted != w->reported_tokens)
         world_wrong(w, "the engine counts %lu answer tokens, clients have received %lu",

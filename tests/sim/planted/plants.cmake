@@ -137,8 +137,8 @@ plant("a plan's attended tokens are miscounted" sched/sched_plan.c
 [==[plan->attended_tokens += cost_attended(seq->computed, count) + PLANT;]==])
 
 plant("the queue has no end" sched/sched.c
-[==[if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max)]==]
-[==[if (s->by_arrival.count + s->forking_count >= s->knobs.queue_max && !PLANT)]==])
+[==[if (s->live_count >= s->live_max || s->free_first]==]
+[==[if ((s->live_count >= s->live_max && !PLANT) || s->free_first]==])
 
 plant("a request that would just fit is refused" sched/sched.c
 [==[if (need > s->knobs.kv_blocks)]==]

@@ -159,7 +159,8 @@ static void test_a_full_queue_is_reported(void **state) {
     (void)state;
     struct rig rig;
     struct knobs k = rig_knobs();
-    k.queue_max = 3;
+    k.queue_max = 1;
+    k.max_seqs = 2;
     rig_open(&rig, &k, NULL, false, 0);
     struct request *r[4];
     for (uint32_t i = 0; i < 3; i++) r[i] = rig_submit(&rig, i, 10, 5, 1);
@@ -211,11 +212,45 @@ static void test_choices_waiting_in_the_scheduler_count_as_queued(void **state) 
     drop(&rig, late);
 }
 
-static void test_more_choices_than_may_wait_are_refused_one_by_one(void **state) {
+/* As many as are accepted one after the other, while steps are made. */
+static void test_a_burst_at_an_idle_engine_is_accepted_up_to_its_capacity(void **state) {
+    (void)state;
+    for (uint32_t steps = 0; steps <= 3; steps++)
+        for (uint32_t n = 1; n <= 3; n++) {
+            struct rig rig;
+            struct knobs k = rig_knobs();
+            k.queue_max = 3;
+            k.max_seqs = 3;
+            rig_open(&rig, &k, NULL, false, 0);
+            struct request *r[8];
+            uint32_t accepted = 0;
+            for (uint32_t i = 0; i < 8; i++) {
+                int32_t prompt[RIG_CTX];
+                struct err err = {0};
+                bool did_work;
+                struct request_spec spec = rig_spec(prompt, 10, i, 50);
+                spec.n = n;
+                if (engine_submit(rig.engine, &spec, &r[accepted], &err) == ST_OK) accepted++;
+                for (uint32_t step = 0; step < steps; step++) engine_step(rig.engine, &did_work);
+            }
+            assert_int_equal(accepted, 6 / n);
+            for (uint32_t i = 0; i < accepted; i++) {
+                rig_run(&rig, r[i]);
+                for (uint32_t c = 0; c < n; c++)
+                    assert_int_equal(rig_finish(r[i], c), FINISH_LENGTH);
+                request_unref(r[i]);
+            }
+            assert_int_equal(engine_stats(rig.engine).refused, 0);
+            engine_destroy(rig.engine);
+        }
+}
+
+static void test_more_choices_than_may_live_are_refused_one_by_one(void **state) {
     (void)state;
     struct rig rig;
     struct knobs k = rig_knobs();
-    k.queue_max = 3;
+    k.queue_max = 1;
+    k.max_seqs = 2;
     rig_open(&rig, &k, NULL, false, 0);
     struct request *r = rig_submit(&rig, 1, 10, 5, 6);
     rig_run(&rig, r);
@@ -427,7 +462,8 @@ int main(void) {
         cmocka_unit_test(test_what_can_never_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_a_full_queue_is_reported),
         cmocka_unit_test(test_choices_waiting_in_the_scheduler_count_as_queued),
-        cmocka_unit_test(test_more_choices_than_may_wait_are_refused_one_by_one),
+        cmocka_unit_test(test_a_burst_at_an_idle_engine_is_accepted_up_to_its_capacity),
+        cmocka_unit_test(test_more_choices_than_may_live_are_refused_one_by_one),
         cmocka_unit_test(test_a_request_expires),
         cmocka_unit_test(test_a_failed_row_ends_its_request_alone),
         cmocka_unit_test(test_a_failed_step_ends_those_in_it_and_no_others),

@@ -54,7 +54,7 @@ static void test_requests_are_taken_in_their_order(void **state) {
     mailbox_destroy(m);
 }
 
-static void test_one_more_than_fits_is_full_until_one_waits_no_longer(void **state) {
+static void test_one_more_than_fits_is_full_until_one_has_ended(void **state) {
     (void)state;
     struct mailbox *m = box(2);
     struct request *r[3] = {make(1, 1), make(2, 1), make(3, 1)};
@@ -64,7 +64,9 @@ static void test_one_more_than_fits_is_full_until_one_waits_no_longer(void **sta
     assert_int_equal(atomic_load(&r[2]->refs), 1); /* the caller's alone */
     request_unref(mailbox_take_submitted(m));
     assert_int_equal(mailbox_submit(m, r[2]), ST_FULL); /* it waits elsewhere now */
-    mailbox_set_waiting(m, 0);
+    mailbox_set_live(m, 0, 1);
+    assert_int_equal(mailbox_submit(m, r[2]), ST_FULL); /* it runs now, and one is in the inbox */
+    mailbox_set_live(m, 0, 0);
     assert_int_equal(mailbox_submit(m, r[2]), ST_OK);
     for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
     mailbox_destroy(m); /* releases the two that are left */
@@ -76,11 +78,11 @@ static void test_the_queue_is_counted_in_choices(void **state) {
     struct request *wide = make(1, 6), *three = make(2, 3), *two = make(3, 2);
     assert_int_equal(mailbox_submit(m, wide), ST_OK); /* nobody waits: later is no better */
     request_unref(mailbox_take_submitted(m));
-    mailbox_set_waiting(m, 0);
+    mailbox_set_live(m, 0, 0);
     assert_int_equal(mailbox_submit(m, three), ST_OK);
     assert_int_equal(mailbox_submit(m, two), ST_FULL);
     request_unref(mailbox_take_submitted(m));
-    mailbox_set_waiting(m, 2);
+    mailbox_set_live(m, 1, 1);
     assert_int_equal(mailbox_submit(m, two), ST_OK);
     request_unref(wide);
     request_unref(three);
@@ -246,7 +248,7 @@ static void *engine_main(void *arg) {
             }
             request_unref(r);
         }
-        mailbox_set_waiting(rush->box, 0);
+        mailbox_set_live(rush->box, 0, 0);
         mailbox_flush(rush->box);
         mailbox_wait(rush->box, 1000);
     }
@@ -286,7 +288,7 @@ static void test_threads_lose_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_taken_in_their_order),
-        cmocka_unit_test(test_one_more_than_fits_is_full_until_one_waits_no_longer),
+        cmocka_unit_test(test_one_more_than_fits_is_full_until_one_has_ended),
         cmocka_unit_test(test_the_queue_is_counted_in_choices),
         cmocka_unit_test(test_cancellations_gather_and_come_once),
         cmocka_unit_test(test_choices_cancelled_for_several_reasons_keep_them),

@@ -63,9 +63,13 @@ static void test_what_can_never_fit_is_refused_with_the_numbers(void **state) {
     refused(&w, (struct world_submit){.prompt_tokens = 5}, ST_BAD, "no room for an answer");
     refused(&w, (struct world_submit){.max_tokens = 5}, ST_BAD, "prompt is empty");
     world_submit(&w, (struct world_submit){.prompt_tokens = 30, .max_tokens = 10});
-    world_submit(&w, (struct world_submit){.prompt_tokens = 1, .max_tokens = 1});
+    /* Four may run or wait, whether steps were made in between or not. */
+    for (uint32_t i = 0; i < 3; i++) {
+        world_submit(&w, (struct world_submit){.prompt_tokens = 1, .max_tokens = 9});
+        if (i == 1) world_step(&w);
+    }
     refused(&w, (struct world_submit){.prompt_tokens = 1, .max_tokens = 1}, ST_FULL,
-            "queue is full: 2");
+            "queue is full: 4 sequences run or wait, at most 4 may");
     world_drain(&w, 200);
     world_close(&w);
 }
