@@ -70,7 +70,7 @@ static double run(struct load *l, uint32_t together) {
     int64_t start_us = clock_now(&clock_real);
     for (uint32_t t = 0; t < TEXTS; t += together) {
         for (uint32_t i = 0; i < together; i++)
-            must(embedder_submit(l->embedder, &l->jobs[t + i], &err), &err);
+            must(embedder_submit(l->embedder, &l->jobs[t + i], 1, &err), &err);
         take(l, together);
     }
     return (double)(clock_now(&clock_real) - start_us) / 1e6;

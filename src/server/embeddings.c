@@ -1,8 +1,9 @@
 /* server/embeddings.c - embeddings: texts in, vectors out, through the model's embedder.
  *
  * A request's texts are tokenised (in libuv's pool if they are long) and become jobs of the
- * embedder, which batches them with those of other requests. The embedder cannot cancel a job, so
- * the jobs of a client that has gone away are computed and their results are dropped.
+ * embedder, which batches them with those of other requests; tenants take turns there. When the
+ * client goes away, the deadline has passed or a text has failed, the texts that are not computed
+ * yet are dropped.
  */
 #include "engine/embedder.h"
 
@@ -17,6 +18,7 @@
 #include "server/http_request.h"
 #include "server/registry.h"
 #include "server/task_int.h"
+#include "server/text_request.h"
 
 static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 enum {
@@ -38,8 +40,10 @@ struct embedding {
     struct embed_job *jobs; /* [prompts.count] */
     float *floats;
     const float **vectors;
-    uint32_t left;     /* jobs that the embedder has */
-    uint64_t reserved; /* tokens of its key's limit */
+    uint32_t left; /* jobs that the embedder has */
+    bool was_submitted;
+    uint64_t reserved;  /* tokens of its key's limit */
+    int64_t expires_us; /* 0: never */
     embed_read_fn *read;
     embed_put_fn *put;
     struct buf body;
@@ -80,11 +84,18 @@ static void send_answer(struct task *task) {
     destroy(t);
 }
 
+/* Of the texts that were computed, whether the client is still there or not. */
+static uint64_t computed_tokens(const struct embedding *t) {
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; t->was_submitted && i < t->prompts.count; i++)
+        if (t->jobs[i].status == ST_OK) tokens += t->jobs[i].count;
+    return tokens;
+}
+
 /* Every job has its result. */
 static void finish(struct embedding *t) {
     struct task *task = &t->base;
-    uint64_t tokens = task->status == ST_OK ? tokens_of(t) : 0;
-    keys_end(t->server->keys, task->key, t->reserved, tokens, clock_now(&clock_real));
+    keys_end(t->server->keys, task->key, t->reserved, computed_tokens(t), clock_now(&clock_real));
     if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
         task->work = write_body;
@@ -96,19 +107,34 @@ static void finish(struct embedding *t) {
     destroy(t);
 }
 
+/* The first text that was not computed decides the answer; the others are dropped. */
+static void fail(struct embedding *t, const struct embed_job *job) {
+    t->base.status = job->status;
+    if (job->has_expired)
+        api_refuse(&t->base.error, 504, NULL, "deadline_exceeded",
+                   "the request exceeded its deadline");
+    else if (job->status == ST_CANCELLED)
+        api_refuse(&t->base.error, 499, NULL, "request_cancelled", "the request was cancelled");
+    else
+        api_refuse(&t->base.error, job->status == ST_BAD ? 400 : 500,
+                   job->status == ST_BAD ? "input" : NULL, NULL, "%s", job->err.text);
+    embedder_cancel(t->model->embedder, t);
+}
+
 void embeddings_on_done(uv_async_t *handle) {
     const struct served_model *m = handle->data;
     for (struct embed_job *job; (job = embedder_next(m->embedder));) {
         struct embedding *t = job->user;
-        if (job->status != ST_OK && t->base.status == ST_OK) {
-            uint32_t status = job->status == ST_BAD ? 400 : 500;
-            t->base.status = job->status;
-            api_refuse(&t->base.error, status, status == 400 ? "input" : NULL, NULL, "%s",
-                       job->err.text);
-        }
+        if (job->status != ST_OK && t->base.status == ST_OK) fail(t, job);
         CHECK(t->left > 0);
         if (--t->left == 0) finish(t);
     }
+}
+
+static void on_client_gone(struct http_request *req) {
+    struct embedding *t = req->owner;
+    t->base.http = NULL;
+    embedder_cancel(t->model->embedder, t); /* embeddings_on_done takes them */
 }
 
 /* ---- the work, on any thread ---- */
@@ -150,34 +176,35 @@ static enum status make_jobs(struct embedding *t) {
         t->jobs[i] = (struct embed_job){.ids = t->prompts.list[i].ids,
                                         .count = (uint32_t)t->prompts.list[i].count,
                                         .out = out,
-                                        .user = t};
+                                        .user = t,
+                                        .tenant = t->base.key ? t->base.key->tenant : 0,
+                                        .expires_us = t->expires_us};
     }
     return ST_OK;
 }
 
-/* All texts are submitted, or none. Only the I/O thread submits. */
-static enum status check_room(struct embedding *t) {
-    struct embedder_queue queue = embedder_queue(t->model->embedder);
-    if (t->prompts.count <= queue.room) return ST_OK;
-    api_refuse(&t->base.error, 429, NULL, "queue_full",
-               "the queue of the embedder is full; try again later");
-    t->base.error.retry_after_ms = queue.wait_us > 0 ? queue.wait_us / 1000 + 1 : EMBED_RETRY_MS;
-    return ST_BAD;
-}
-
+/* All texts, or none. */
 static void submit(struct embedding *t) {
     struct task *task = &t->base;
+    struct embedder *embedder = t->model->embedder;
     struct err err = {0};
-    task->status = check_room(t);
-    for (uint32_t i = 0; i < t->prompts.count && task->status == ST_OK; i++) {
-        enum status st = embedder_submit(t->model->embedder, &t->jobs[i], &err);
-        if (st == ST_OK) {
-            t->left++;
-            continue;
-        }
-        CHECK(st != ST_FULL);
-        task->status = api_refuse(&task->error, 400, NULL, NULL, "%s", err.text);
+    enum status st = embedder_submit(embedder, t->jobs, t->prompts.count, &err);
+    if (st == ST_OK) {
+        t->left = t->prompts.count;
+        t->was_submitted = true;
+        task->http->on_gone = on_client_gone;
+        return;
     }
+    task->status = st;
+    if (st != ST_FULL) {
+        api_refuse(&task->error, st == ST_BAD ? 400 : 503, NULL,
+                   st == ST_BAD ? NULL : "out_of_memory", "%s", err.text);
+        return;
+    }
+    int64_t wait_us = embedder_queue(embedder, t->jobs[0].tenant).wait_us;
+    api_refuse(&task->error, 429, NULL, "queue_full",
+               "the queue of the embedder is full; try again later");
+    task->error.retry_after_ms = wait_us > 0 ? wait_us / 1000 + 1 : EMBED_RETRY_MS;
 }
 
 static enum status reserve_tokens(struct embedding *t) {
@@ -199,9 +226,20 @@ static void on_prepared(struct task *task) {
 
 /* ---- the request ---- */
 
+/* The client's own deadline, and the server's for every request. */
+static enum status read_deadline(const struct http_request *req, struct embedding *t,
+                                 struct api_error *e) {
+    int64_t own_us = 0, limit_us = (int64_t)(req->server->settings.request_timeout_s * 1e6);
+    TRY(header_read_ms(req->head, "x-jitney-deadline-ms", &own_us, e));
+    if (own_us > 0 && (limit_us == 0 || own_us < limit_us)) limit_us = own_us;
+    t->expires_us = limit_us > 0 ? t->began_us + limit_us : 0;
+    return ST_OK;
+}
+
 static enum status check(struct http_request *req, struct embedding *t, struct api_error *e) {
     TRY(registry_find_embedder(req->server->registry, t->request.text.model, &t->model, e));
     TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
+    TRY(read_deadline(req, t, e));
     return access_begin(req->server->keys, req->grant.key, req->arrived_us, e);
 }
 

@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "api/error.h"
+#include "api/request.h"
 #include "api/tools.h"
 #include "api/tools_as_text.h"
 #include "base/check.h"
@@ -28,7 +29,13 @@
 #include "text/chat_prompt.h"
 #include "text/tokenizer.h"
 
-enum { LOADING_RETRY_MS = 1000 };
+enum {
+    LOADING_RETRY_MS = 1000,
+    /* Texts that may wait for an embedder: two of the largest requests; of several tenants,
+     * eight. */
+    QUEUE_OF_ONE = 2 * API_INPUTS_MAX,
+    QUEUE_OF_TENANTS = 8 * API_INPUTS_MAX,
+};
 
 struct model_parts {
     struct registry *registry;
@@ -93,6 +100,17 @@ static bool is_encoder(const char *path) {
     return is;
 }
 
+/* A pass has as many tokens as a step of an engine, so that the two take turns fairly. */
+static enum status open_embedder(struct registry *r, struct model_parts *p,
+                                 struct loaded_model *loaded, struct err *err) {
+    bool has_tenants = r->settings->api_key_file != NULL;
+    struct embedder_options options = {.batch_tokens = r->service.knobs.max_step_tokens,
+                                       .queue_max = has_tenants ? QUEUE_OF_TENANTS : QUEUE_OF_ONE,
+                                       .queue_least = API_INPUTS_MAX,
+                                       .has_tenants = has_tenants};
+    return embedder_open(&p->embedder, loaded, &options, err);
+}
+
 static enum status open_encoder(struct registry *r, struct model_parts *p, struct err *err) {
     struct loaded_model_options options = {.threads = r->service.knobs.threads,
                                            .device = r->service.device,
@@ -102,7 +120,7 @@ static enum status open_encoder(struct registry *r, struct model_parts *p, struc
                                            .on_progress = on_progress,
                                            .progress_ctx = r};
     TRY(loaded_model_open(&p->encoder, p->path, &options, err));
-    return embedder_open(&p->embedder, &p->encoder, &(struct embedder_options){0}, err);
+    return open_embedder(r, p, &p->encoder, err);
 }
 
 static enum status open_text(struct registry *r, struct model_parts *p, struct err *err) {
@@ -111,7 +129,7 @@ static enum status open_text(struct registry *r, struct model_parts *p, struct e
         p->chat = NULL;
     if (p->chat && r->settings->special_in_content) chat_prompt_trust_content(p->chat);
     if (r->service.is_sim) return ST_OK;
-    return embedder_open(&p->embedder, &p->service.loaded, &(struct embedder_options){0}, err);
+    return open_embedder(r, p, &p->service.loaded, err);
 }
 
 static enum status open_model(struct registry *r, struct model_parts *p) {

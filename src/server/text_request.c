@@ -61,7 +61,7 @@ static struct str header(const struct http_head *head, const char *name) {
     return head ? http_find(head, name) : (struct str){0};
 }
 
-static enum status read_ms(const struct http_head *head, const char *name, int64_t *us,
+enum status header_read_ms(const struct http_head *head, const char *name, int64_t *us,
                            struct api_error *e) {
     struct str text = header(head, name);
     double ms;
@@ -93,10 +93,10 @@ static enum status read_headers(const struct server *s, const struct http_head *
     struct api_request *q = spec->request;
     int64_t smooth_us = q->smooth_ms * 1000;
     if (spec->key && q->urgency.priority == 0) q->urgency.priority = spec->key->priority;
-    TRY(read_ms(head, "x-jitney-ttft-ms", &q->urgency.ttft_target_us, e));
-    TRY(read_ms(head, "x-jitney-tpot-ms", &q->urgency.tpot_target_us, e));
-    TRY(read_ms(head, "x-jitney-deadline-ms", &q->urgency.expires_us, e));
-    TRY(read_ms(head, "x-jitney-smooth-ms", &smooth_us, e));
+    TRY(header_read_ms(head, "x-jitney-ttft-ms", &q->urgency.ttft_target_us, e));
+    TRY(header_read_ms(head, "x-jitney-tpot-ms", &q->urgency.tpot_target_us, e));
+    TRY(header_read_ms(head, "x-jitney-deadline-ms", &q->urgency.expires_us, e));
+    TRY(header_read_ms(head, "x-jitney-smooth-ms", &smooth_us, e));
     q->smooth_ms = q->stream ? smooth_us / 1000 : 0;
     TRY(read_priority(head, &q->urgency, e));
     q->urgency.priority = access_priority(s->keys, spec->key, q->urgency.priority);

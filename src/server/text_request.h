@@ -5,6 +5,8 @@
 #ifndef SERVER_TEXT_REQUEST_H
 #define SERVER_TEXT_REQUEST_H
 
+#include <stdint.h>
+
 #include "api/error.h"
 #include "base/status.h"
 
@@ -12,6 +14,11 @@ struct generation;
 struct generation_spec;
 struct http_head;
 struct server;
+
+/* A request header with a time in milliseconds; *us is unchanged if it is absent. `head` NULL:
+ * none. ST_BAD: it is not a number from 0 to a day. */
+enum status header_read_ms(const struct http_head *head, const char *name, int64_t *us,
+                           struct api_error *e);
 
 /* Check a request and make its generation. The caller leaves spec->model empty; it is found by its
  * name. ST_OK: the request is within all limits and may be started. ST_BAD: `e` says why not.

@@ -103,7 +103,7 @@ static void close_rig(struct rig *rig) {
 
 static void submit(struct rig *rig, struct embed_job *job) {
     struct err err = {0};
-    if (embedder_submit(rig->embedder, job, &err) != ST_OK) fail_msg("%s", err.text);
+    if (embedder_submit(rig->embedder, job, 1, &err) != ST_OK) fail_msg("%s", err.text);
 }
 
 static struct embed_job *take(struct rig *rig) {
@@ -184,7 +184,7 @@ static void test_a_full_batch_does_not_wait_for_more(void **state) {
 static void refused(struct rig *rig, const int32_t *ids, uint32_t count, const char *part) {
     struct embed_job job = {.ids = ids, .count = count, .out = rig->vectors};
     struct err err = {0};
-    assert_int_equal(embedder_submit(rig->embedder, &job, &err), ST_BAD);
+    assert_int_equal(embedder_submit(rig->embedder, &job, 1, &err), ST_BAD);
     if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
 }
 
@@ -249,7 +249,7 @@ static void test_jobs_left_at_close_are_cancelled_and_a_full_queue_is_reported(v
     struct embedder_options o = {.queue_max = 3, .window_us = 60000000};
     assert_int_equal(embedder_open(&rig.embedder, &rig.loaded, &o, &err), ST_OK);
     for (uint32_t t = 0; t < 3; t++) submit(&rig, &rig.jobs[t]);
-    assert_int_equal(embedder_submit(rig.embedder, &rig.jobs[3], &err), ST_FULL);
+    assert_int_equal(embedder_submit(rig.embedder, &rig.jobs[3], 1, &err), ST_FULL);
     assert_non_null(strstr(err.text, "at most 3 texts"));
     embedder_close(rig.embedder);
     rig.embedder = NULL;
@@ -277,6 +277,96 @@ static void test_a_vector_that_is_not_numbers_fails_its_job_alone(void **state) 
         check_job(&rig, take(&rig));
         close_rig(&rig);
     }
+}
+
+/* ---- ends ---- */
+
+/* A pass of two threads is long enough to submit and cancel behind it. */
+static void test_cancelled_texts_are_not_computed(void **state) {
+    (void)state;
+    static struct rig rig;
+    static const char *const paths[] = {MODELS "bert", MODELS "llama"};
+    for (uint32_t i = 0; i < 2; i++) {
+        open_rig(&rig, paths[i], 2048, 60000000); /* nothing runs before the window is over */
+        for (uint32_t t = 0; t < 8; t++) {
+            rig.jobs[t].user = t % 2 ? &rig : NULL;
+            memset(rig.jobs[t].out, 0x5a, rig.dims * sizeof(float));
+            submit(&rig, &rig.jobs[t]);
+        }
+        embedder_cancel(rig.embedder, &rig);
+        for (uint32_t t = 1; t < 8; t += 2) {
+            struct embed_job *job = take(&rig);
+            assert_ptr_equal(job, &rig.jobs[t]);
+            assert_int_equal(job->status, ST_CANCELLED);
+            assert_false(job->has_expired);
+            float untouched;
+            memset(&untouched, 0x5a, sizeof(untouched));
+            assert_memory_equal(job->out, &untouched, sizeof(untouched));
+        }
+        assert_null(embedder_next(rig.embedder));
+        close_rig(&rig);
+        for (uint32_t t = 0; t < 8; t += 2) assert_int_equal(rig.jobs[t].status, ST_CANCELLED);
+    }
+}
+
+static void test_texts_expire_and_the_others_are_computed(void **state) {
+    (void)state;
+    static struct rig rig;
+    open_rig(&rig, MODELS "llama", 64, 50000);
+    for (uint32_t t = 0; t < 10; t++) {
+        rig.jobs[t].expires_us = t % 2 ? 1 : clock_now(&clock_real) + 60000000;
+        submit(&rig, &rig.jobs[t]);
+    }
+    for (uint32_t t = 0; t < 10; t++) {
+        struct embed_job *job = take(&rig);
+        bool is_late = (job - rig.jobs) % 2;
+        if (is_late) assert_int_equal(job->status, ST_CANCELLED);
+        assert_int_equal(job->has_expired, is_late);
+        if (!is_late) check_job(&rig, job);
+    }
+    close_rig(&rig);
+}
+
+/* A decoder's text of 127 tokens takes 16 passes here; texts of another tenant that come later are
+ * done long before it, and every vector has its bits. */
+static void test_short_texts_are_computed_between_the_passes_of_a_long_one(void **state) {
+    (void)state;
+    static struct rig rig;
+    open_rig(&rig, MODELS "llama", 8, 0);
+    loaded_model_lock(&rig.loaded); /* its first pass waits until all are submitted */
+    rig.jobs[10].tenant = rig.jobs[11].tenant = 1;
+    submit(&rig, &rig.jobs[10]);
+    submit(&rig, &rig.jobs[11]);
+    for (uint32_t t = 20; t < 22; t++) {
+        rig.jobs[t].tenant = 2;
+        submit(&rig, &rig.jobs[t]); /* 1 and 2 tokens */
+    }
+    loaded_model_unlock(&rig.loaded);
+    static const uint32_t order[] = {20, 21, 10, 11};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct embed_job *job = take(&rig);
+        assert_int_equal(job - rig.jobs, order[i]);
+        check_job(&rig, job);
+    }
+    close_rig(&rig);
+}
+
+static void test_a_long_text_is_cancelled_between_two_passes(void **state) {
+    (void)state;
+    static struct rig rig;
+    open_rig(&rig, MODELS "llama", 1, 0);
+    loaded_model_lock(&rig.loaded);
+    rig.jobs[10].user = &rig;
+    submit(&rig, &rig.jobs[10]);
+    submit(&rig, &rig.jobs[11]);
+    sleep_ms(20); /* its first pass waits for the model */
+    embedder_cancel(rig.embedder, &rig);
+    loaded_model_unlock(&rig.loaded);
+    assert_ptr_equal(take(&rig), &rig.jobs[10]);
+    assert_int_equal(rig.jobs[10].status, ST_CANCELLED);
+    assert_true(rig.jobs[10].computed < rig.jobs[10].tokens);
+    check_job(&rig, take(&rig));
+    close_rig(&rig);
 }
 
 /* ---- company ---- */
@@ -400,13 +490,13 @@ static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(v
     struct embed_job jobs[3];
     for (int i = 0; i < 3; i++)
         jobs[i] = (struct embed_job){.ids = ids, .count = TOKENS, .out = out};
-    assert_int_equal(embedder_submit(e, &jobs[0], &err), ST_OK);
+    assert_int_equal(embedder_submit(e, &jobs[0], 1, &err), ST_OK);
     assert_int_equal(await_job(e)->status, ST_DEVICE);
     assert_non_null(strstr(jobs[0].err.text, "step 1 failed"));
-    assert_int_equal(embedder_submit(e, &jobs[1], &err), ST_OK);
+    assert_int_equal(embedder_submit(e, &jobs[1], 1, &err), ST_OK);
     sleep_ms(5); /* it is being run */
-    assert_int_equal(embedder_submit(e, &jobs[2], &err), ST_OK);
-    assert_int_equal(embedder_queue(e).wait_us, 0);
+    assert_int_equal(embedder_submit(e, &jobs[2], 1, &err), ST_OK);
+    assert_int_equal(embedder_queue(e, 0).wait_us, 0);
     for (int i = 1; i < 3; i++) assert_int_equal(await_job(e)->status, ST_DEVICE);
     embedder_close(e);
     loaded_model_close(&loaded);
@@ -417,6 +507,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_encoders_vectors_are_the_same_bits_in_any_batch),
         cmocka_unit_test(test_a_decoders_vectors_are_the_same_bits_in_any_batch),
+        cmocka_unit_test(test_cancelled_texts_are_not_computed),
+        cmocka_unit_test(test_texts_expire_and_the_others_are_computed),
+        cmocka_unit_test(test_short_texts_are_computed_between_the_passes_of_a_long_one),
+        cmocka_unit_test(test_a_long_text_is_cancelled_between_two_passes),
         cmocka_unit_test(test_texts_that_wait_share_a_pass),
         cmocka_unit_test(test_a_full_batch_does_not_wait_for_more),
         cmocka_unit_test(test_impossible_jobs_are_refused_with_the_numbers),
