@@ -169,6 +169,28 @@ static void test_segment_edges_and_windows_have_the_same_bits(void **state) {
         }
 }
 
+/* Up to far beyond what the other tests reach. */
+static void test_long_sequences_have_the_same_bits(void **state) {
+    (void)state;
+    static const struct {
+        enum kv_type type;
+        uint32_t first, window;
+    } cases[] = {{KV_F16, 4094, 0}, {KV_F32, 8190, 0}, {KV_I8, 8446, 0}, {KV_F16, 20000, 9000}};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct attn_case c = {.type = cases[i].type,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .head_dim = 8,
+                              .first = cases[i].first,
+                              .rows = 4,
+                              .block_tiles = 64,
+                              .window = cases[i].window,
+                              .keep_floats = true,
+                              .seed = i + 90};
+        check_attention(&c);
+    }
+}
+
 static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
@@ -455,13 +477,16 @@ static void test_the_reference_is_softmax_attention(void **state) {
          .window = 300,
          .softcap = 3.0f},
         {.type = KV_I8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
+        {.type = KV_F32, .heads = 1, .kv_heads = 1, .head_dim = 8, .first = 8190, .rows = 4},
+        {.type = KV_F16, .heads = 2, .kv_heads = 1, .head_dim = 8, .first = 20000, .rows = 2},
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         struct attn_case *c = &cases[i];
         struct rig_steps steps;
         struct kv_tiles kv;
         double want[64];
         c->keep_floats = true;
+        c->block_tiles = c->first > 4000 ? 64 : 1;
         struct rig r = attn_rig(c, &steps, &kv);
         struct rig_result got = rig_run(&r, "ref", 1);
         for (uint32_t row = 0; row < c->rows; row++)
@@ -520,6 +545,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_head_shape_has_the_same_bits),
         cmocka_unit_test(test_segment_edges_and_windows_have_the_same_bits),
+        cmocka_unit_test(test_long_sequences_have_the_same_bits),
         cmocka_unit_test(test_prompts_and_skipped_rows_have_the_same_bits),
         cmocka_unit_test(test_chunks_of_every_length_have_the_same_bits),
         cmocka_unit_test(test_several_sequences_in_a_step_have_the_same_bits),

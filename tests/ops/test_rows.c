@@ -211,56 +211,69 @@ static void test_one_broken_block_among_sound_ones_quantises_alike(void **state)
         }
 }
 
+static void check_rope(uint32_t rots, enum rope_style style, uint32_t rows, uint32_t first) {
+    struct rig_steps steps;
+    struct weight freqs = random_vector(rots / 2, 3);
+    struct rig r = {.seed = rots, .value_count = 1, .step = rig_one_seq(&steps, rows, first)};
+    r.values[0] = f32_value(3 * (rots + 4));
+    r.op.kind = OP_ROPE;
+    r.op.rope = (struct op_rope){.style = style,
+                                 .heads = 3,
+                                 .head_dim = rots + 4,
+                                 .rot_dims = rots,
+                                 .freqs = &freqs,
+                                 .factor = rots % 8 ? 1.0f : 1.25f,
+                                 .x = rig_operand(&r, 0)};
+    rig_check_only(&r, "rope");
+    vector_free(&freqs);
+}
+
+static const uint32_t rope_firsts[] = {0, 4000, 4094, 8190, 16383, 32767, 131071, 1048570};
+enum { ROPE_FIRSTS = sizeof(rope_firsts) / sizeof(rope_firsts[0]) };
+
 static void test_rope_has_the_same_bits(void **state) {
     (void)state;
     static const uint32_t rots[] = {2, 16, 20, 64};
     for (uint32_t i = 0; i < 4; i++)
-        for (int style = ROPE_NEOX; style <= ROPE_ADJACENT; style++) {
-            struct rig_steps steps;
-            struct weight freqs = random_vector(rots[i] / 2, 3);
-            struct rig r = {
-                .seed = i, .value_count = 1, .step = rig_one_seq(&steps, row_counts[i + 1], 4000)};
-            r.values[0] = f32_value(3 * (rots[i] + 4));
-            r.op.kind = OP_ROPE;
-            r.op.rope = (struct op_rope){.style = style,
-                                         .heads = 3,
-                                         .head_dim = rots[i] + 4,
-                                         .rot_dims = rots[i],
-                                         .freqs = &freqs,
-                                         .factor = i % 2 ? 1.0f : 1.25f,
-                                         .x = rig_operand(&r, 0)};
-            rig_check_only(&r, "rope");
-            vector_free(&freqs);
+        for (int style = ROPE_NEOX; style <= ROPE_ADJACENT; style++)
+            for (uint32_t f = 0; f < ROPE_FIRSTS; f++)
+                check_rope(rots[i], (enum rope_style)style, row_counts[i + 1], rope_firsts[f]);
+}
+
+/* Against the definition in double, up to a million positions; the angle is a float. */
+static void check_reference_rope(enum rope_style style, uint32_t first) {
+    struct rig_steps steps;
+    enum { ROWS = 5 };
+    static const float freqs[] = {0.5f, 0.01f};
+    struct weight vector = weight_vector(STR("freqs"), freqs, 2);
+    struct rig r = {.value_count = 1, .step = rig_one_seq(&steps, ROWS, first)};
+    r.values[0] = f32_value(4);
+    r.op.kind = OP_ROPE;
+    r.op.rope = (struct op_rope){.style = style,
+                                 .heads = 1,
+                                 .head_dim = 4,
+                                 .rot_dims = 4,
+                                 .freqs = &vector,
+                                 .factor = 1.0f,
+                                 .x = rig_operand(&r, 0)};
+    struct rig_result got = rig_run(&r, "ref", 1);
+    for (uint32_t row = 0; row < ROWS; row++)
+        for (int i = 0; i < 2; i++) {
+            uint32_t a = style == ROPE_NEOX ? i : 2 * i, b = style == ROPE_NEOX ? i + 2 : 2 * i + 1;
+            double angle = (double)((float)(first + row) * freqs[i]);
+            double x = (double)rig_float(&r, 0, row, a), y = (double)rig_float(&r, 0, row, b);
+            const float *out = rig_row(&got, 0, row);
+            assert_true(fabs(x * cos(angle) - y * sin(angle) - (double)out[a]) < 1e-6);
+            assert_true(fabs(x * sin(angle) + y * cos(angle) - (double)out[b]) < 1e-6);
         }
+    rig_free(&got);
 }
 
 static void test_the_reference_rope_turns_pairs(void **state) {
     (void)state;
-    for (int style = ROPE_NEOX; style <= ROPE_ADJACENT; style++) {
-        struct rig_steps steps;
-        static const float freqs[] = {0.5f, 0.01f};
-        struct weight vector = weight_vector(STR("freqs"), freqs, 2);
-        struct rig r = {.value_count = 1, .step = rig_one_seq(&steps, 1, 7)};
-        r.values[0] = f32_value(4);
-        r.op.kind = OP_ROPE;
-        r.op.rope = (struct op_rope){.style = style,
-                                     .heads = 1,
-                                     .head_dim = 4,
-                                     .rot_dims = 4,
-                                     .freqs = &vector,
-                                     .factor = 1.0f,
-                                     .x = rig_operand(&r, 0)};
-        struct rig_result got = rig_run(&r, "ref", 1);
-        for (int i = 0; i < 2; i++) {
-            uint32_t a = style == ROPE_NEOX ? i : 2 * i, b = style == ROPE_NEOX ? i + 2 : 2 * i + 1;
-            double angle = 7 * (double)freqs[i];
-            double x = (double)rig_float(&r, 0, 0, a), y = (double)rig_float(&r, 0, 0, b);
-            const float *out = rig_row(&got, 0, 0);
-            assert_true(fabs(x * cos(angle) - y * sin(angle) - (double)out[a]) < 1e-6);
-            assert_true(fabs(x * sin(angle) + y * cos(angle) - (double)out[b]) < 1e-6);
-        }
-        rig_free(&got);
-    }
+    for (int style = ROPE_NEOX; style <= ROPE_ADJACENT; style++)
+        for (uint32_t f = 0; f < ROPE_FIRSTS; f++)
+            check_reference_rope((enum rope_style)style, rope_firsts[f]);
 }
 
 static void test_kv_writes_have_the_same_bits(void **state) {

@@ -168,6 +168,8 @@ static void test_a_stop_string_ends_the_text_and_the_request(void **state) {
     assert_int_equal(strlen(cut.text), first);
     assert_memory_equal(cut.text, whole.text, first);
     assert_true(cut.count < whole.count);
+    assert_int_equal(cut.usage.completion_tokens, cut.count);
+    assert_int_equal(cut.usage.prompt_tokens, 4);
     assert_memory_equal(cut.tokens, whole.tokens, cut.count * sizeof(int32_t));
     service_close(&s);
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -142,6 +143,24 @@ static void test_stop_tokens_are_text_before_min_tokens_and_with_include_stop(vo
     }
 }
 
+/* Of a stop token at each place, the first included, and for each min_tokens. */
+static void test_a_stop_token_is_text_exactly_up_to_min_tokens(void **state) {
+    (void)state;
+    const int32_t stops[] = {T_THE};
+    for (uint32_t min = 0; min < 4; min++)
+        for (uint32_t place = 1; place <= 5; place++) {
+            struct writing w;
+            char expected[64];
+            begin(&w, (struct text_output_options){
+                          .stop_tokens = stops, .stop_token_count = 1, .min_tokens = min});
+            for (uint32_t i = 1; i < place; i++) push(&w, 'a');
+            push(&w, T_THE);
+            snprintf(expected, sizeof(expected), "%.*s%s", (int)place - 1, "aaaaa",
+                     place <= min ? " the" : "");
+            finish(&w, FINISH_STOP, FINISH_STOP, expected);
+        }
+}
+
 static void test_special_tokens_are_hidden_unless_wanted(void **state) {
     (void)state;
     for (int keep = 0; keep < 2; keep++) {
@@ -242,6 +261,7 @@ int main(void) {
         cmocka_unit_test(test_include_stop_keeps_the_stop_string),
         cmocka_unit_test(test_stop_strings_are_ignored_before_min_tokens),
         cmocka_unit_test(test_stop_tokens_are_text_before_min_tokens_and_with_include_stop),
+        cmocka_unit_test(test_a_stop_token_is_text_exactly_up_to_min_tokens),
         cmocka_unit_test(test_special_tokens_are_hidden_unless_wanted),
         cmocka_unit_test(test_an_ignored_end_token_is_hidden_and_the_text_goes_on),
         cmocka_unit_test(test_the_caller_can_show_some_special_tokens),

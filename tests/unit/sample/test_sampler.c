@@ -435,6 +435,39 @@ static void test_logprobs_are_the_models_own(void **state) {
     sampler_destroy(s);
 }
 
+/* Temperature, top_p, top_k, min_p, penalties and biases choose the token; they do not change what
+ * is reported of it. */
+static void test_settings_that_choose_change_no_logprob(void **state) {
+    (void)state;
+    const float logits[] = {1.0f, 3.0f, 2.5f, 0.0f, -1.0f, -2.0f};
+    const float temperatures[] = {0.0f, 0.1f, 0.5f, 1.0f, 1.7f, 2.0f};
+    struct logit_bias bias = {4, 3.0f};
+    double log_sum = 0;
+    for (int i = 0; i < 6; i++) log_sum += exp((double)logits[i]);
+    log_sum = log(log_sum);
+    for (int n = 0; n < 6 * 16; n++) {
+        struct sample_params p = sample_params_default();
+        p.temperature = temperatures[n % 6];
+        p.top_logprobs = 6;
+        if (n / 6 & 1) p.top_p = 0.7f;
+        if (n / 6 & 2) p.top_k = 3;
+        if (n / 6 & 4) p.presence_penalty = 1.0f;
+        if (n / 6 & 8) p.bias = &bias, p.bias_count = 1;
+        struct sampler *s = create_fine(&p, 6, 0);
+        for (uint64_t at = 0; at < 20; at++) {
+            struct sample_result got;
+            assert_int_equal(pick(s, row_sampler, logits, at, &got), ST_OK);
+            double expected = (double)logits[got.chosen.token] - log_sum;
+            assert_true(fabs((double)got.chosen.logprob - expected) < 1e-6);
+            for (uint32_t i = 0; i < got.top_count; i++) {
+                expected = (double)logits[got.top[i].token] - log_sum;
+                assert_true(fabs((double)got.top[i].logprob - expected) < 1e-6);
+            }
+        }
+        sampler_destroy(s);
+    }
+}
+
 static void test_a_choice_is_the_same_without_logprobs(void **state) {
     (void)state;
     float logits[300];
@@ -658,6 +691,7 @@ int main(void) {
         cmocka_unit_test(test_draws_follow_the_softmax),
         cmocka_unit_test(test_a_draw_depends_on_seed_and_position_only),
         cmocka_unit_test(test_logprobs_are_the_models_own),
+        cmocka_unit_test(test_settings_that_choose_change_no_logprob),
         cmocka_unit_test(test_a_choice_is_the_same_without_logprobs),
         cmocka_unit_test(test_top_logprobs_of_a_big_vocabulary_are_in_rank_order),
         cmocka_unit_test(test_rollback_and_fork_agree_with_a_plain_list),

@@ -338,6 +338,86 @@ static void test_several_prompts_and_choices_have_their_own_indices(void **state
     rig_close(&g);
 }
 
+/* ---- numbers that are reported ---- */
+
+static struct generation *run_body(struct rig *g, const char *body, struct received *h) {
+    received_init(h);
+    struct generation *r = generation_make(g, body, 0);
+    r->is_findable = true; /* it stays after its end */
+    generation_start(r, sink_make(r, h, 0));
+    assert_true(rig_until(g, rig_is_quiet));
+    return r;
+}
+
+/* The text of an answer, from its events. */
+static void text_of(const struct generation *r, struct buf *out) {
+    buf_init(out, 1 << 16);
+    for (uint32_t i = 0; i < event_log_count(r->answer.log); i++) {
+        struct api_event e = event_log_at(r->answer.log, i);
+        if (e.kind == EVENT_TEXT) buf_put_str(out, e.text);
+    }
+}
+
+/* Every token of this model's answers is a word. A stop string that ends with the k-th token leaves
+ * exactly k tokens in the usage, however many the engine had computed by then. */
+static void test_the_usage_of_a_stopped_answer_ends_with_its_last_token(void **state) {
+    (void)state;
+    struct rig g;
+    struct received h;
+    char body[512];
+    rig_open(&g, &(struct rig_options){.step_us = 0});
+    for (uint32_t tokens = 1; tokens <= 12; tokens++) {
+        struct buf text;
+        snprintf(body, sizeof(body),
+                 "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":%u,\"seed\":3}", tokens);
+        struct generation *whole = run_body(&g, body, &h);
+        assert_int_equal(answer_completion_tokens(&whole->answer), tokens);
+        text_of(whole, &text);
+        received_deinit(&h);
+        snprintf(body, sizeof(body),
+                 "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":40,\"seed\":3,"
+                 "\"stop\":[\"%s\"]}",
+                 buf_text(&text));
+        struct generation *cut = run_body(&g, body, &h);
+        assert_int_equal(answer_completion_tokens(&cut->answer), tokens);
+        assert_int_equal(cut->answer.choices[0].finish, FINISH_STOP);
+        assert_int_equal(cut->answer.prompt_tokens, whole->answer.prompt_tokens);
+        received_deinit(&h);
+        buf_deinit(&text);
+    }
+    rig_close(&g);
+}
+
+/* Whether the choices run together, wait for each other or are preempted: the prompt was cached
+ * once. */
+static void test_cached_tokens_count_a_prompt_once_for_all_its_choices(void **state) {
+    (void)state;
+    static const char *const together[] = {"max_seqs=8", NULL};
+    static const char *const one_by_one[] = {"max_seqs=1", NULL};
+    static const char *const tight[] = {"max_seqs=8", "kv_blocks=8", "preempt=recompute", NULL};
+    static const char *const *const knobs[] = {together, one_by_one, tight};
+    enum { PROMPT = 33 };
+    char body[1024], prompt[PROMPT * 2] = "5";
+    for (int i = 1; i < PROMPT; i++) memcpy(prompt + 2 * i - 1, ",6", 2);
+    for (int k = 0; k < 3; k++)
+        for (uint32_t n = 1; n <= 4; n++) {
+            struct rig g;
+            struct received h;
+            rig_open(&g, &(struct rig_options){.step_us = 0, .knobs = knobs[k]});
+            for (uint32_t again = 0; again < 2; again++) {
+                snprintf(body, sizeof(body),
+                         "{\"model\":\"t\",\"prompt\":[%s],\"max_tokens\":20,\"n\":%u}", prompt,
+                         again ? n : 1);
+                struct generation *r = run_body(&g, body, &h);
+                assert_int_equal(r->answer.cached_tokens, again ? PROMPT / 16 * 16 : 0);
+                assert_int_equal(r->answer.prompt_tokens, PROMPT);
+                assert_int_equal(answer_completion_tokens(&r->answer), 20 * (again ? n : 1));
+                received_deinit(&h);
+            }
+            rig_close(&g);
+        }
+}
+
 static void test_the_oldest_kept_generations_are_removed_first(void **state) {
     (void)state;
     struct rig g;
@@ -676,6 +756,8 @@ int main(void) {
         cmocka_unit_test(test_queue_time_ends_when_a_sequence_enters_the_batch),
         cmocka_unit_test(test_a_deadline_ends_a_generation),
         cmocka_unit_test(test_several_prompts_and_choices_have_their_own_indices),
+        cmocka_unit_test(test_the_usage_of_a_stopped_answer_ends_with_its_last_token),
+        cmocka_unit_test(test_cached_tokens_count_a_prompt_once_for_all_its_choices),
         cmocka_unit_test(test_the_oldest_kept_generations_are_removed_first),
         cmocka_unit_test(test_a_generation_too_large_to_be_kept_removes_no_other),
         cmocka_unit_test(test_a_tenant_never_removes_the_kept_answers_of_another),
