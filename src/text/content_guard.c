@@ -142,14 +142,14 @@ struct marking {
 };
 
 static void search_text(struct marking *m, struct str text) {
-    static const char lead[] = {(char)0xEF, (char)0xB7};
+    static const uint8_t lead[] = {0xEF, 0xB7};
     m->is_needed = m->is_needed || next_mark(m->g, text, 0) < text.len;
     for (size_t at = 0; at + MARK_BYTES <= text.len; at++) {
         const char *found = memchr(text.ptr + at, lead[0], text.len - at - MARK_BYTES + 1);
         if (!found) return;
         at = (size_t)(found - text.ptr);
-        uint8_t last = (uint8_t)found[2];
-        if (found[1] == lead[1] && last >= 0x90 && last < 0xB0) m->used |= 1u << (last - 0x90);
+        uint8_t second = (uint8_t)found[1], last = (uint8_t)found[2];
+        if (second == lead[1] && last >= 0x90 && last < 0xB0) m->used |= 1u << (last - 0x90);
     }
 }
 
