@@ -19,6 +19,7 @@
 enum {
     SCAN_MAX = 64,
     SLOW_FACTOR = 16,
+    IDLE_AFTER_MS = 250,
 };
 
 struct candidate {
@@ -53,7 +54,10 @@ static bool is_candidate(struct conn *c, struct candidate *out) {
     out->rate = rate_of(c, is_read ? conn_read_since(c) : c->wait_bytes);
     switch (c->wait) {
     case WAIT_LINGER:
-    case WAIT_IDLE:
+        return true;
+    case WAIT_IDLE: /* a new connection may send its request any moment: it is the last choice */
+        out->is_slow = waited_ms(c) < IDLE_AFTER_MS;
+        if (out->is_slow) out->rate = UINT64_MAX;
         return true;
     case WAIT_HANDSHAKE:
     case WAIT_HEAD:

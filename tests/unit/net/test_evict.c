@@ -175,6 +175,10 @@ static void test_the_peer_with_the_most_connections_loses_one(void **state) {
     assert_true(conns_make_room(r.root.server));
     assert_int_equal(find_closed(&r), 2); /* the oldest of peer 3; 0 are unix sockets */
     bring(&r, 2, 1, IDLE);
+    assert_true(conns_make_room(r.root.server)); /* one that was just used is no idle one */
+    assert_int_equal(find_closed(&r), 0);        /* the oldest: each peer has two now */
+    bring(&r, 0, 4, BUSY);
+    pass_ms(&r, 300);
     assert_true(conns_make_room(r.root.server)); /* an idle one of any peer comes before */
     assert_int_equal(find_closed(&r), 2);
     end(&r);
