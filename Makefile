@@ -23,7 +23,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: bench-peers test-arm test-gpu bench-gpu build-cuda help
+.PHONY: test-abuse bench-peers test-arm test-gpu bench-gpu build-cuda help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # Targets run one after another; ninja and run_tests use all cores.
@@ -85,6 +85,17 @@ test-identity: build/stamps/test ## compare answers in a batch with answers alon
 	@tools/build build test_batch_identity jitney -DJITNEY_TESTS=ON
 	@$(JITNEY) pull smollm2
 	@JITNEY_IDENTITY=full build/tests/test_batch_identity
+
+test-abuse: build/stamps/test ## attack servers on loopback for some minutes and measure what other clients notice
+	@tools/build build jitney
+	@$(PYTHON) tests/abuse/abuse.py
+	@$(PYTHON) tests/abuse/abuse.py --policy fair --attack many_chats --attack long_chats \
+	    --attack long_tokenizes --attack clients_that_leave
+	@$(JITNEY) pull smollm2
+	@$(PYTHON) tests/abuse/abuse.py --model smollm2 --runner local --requests 100 --seconds 60 \
+	    --attack h2_zero_window_documents --attack slow_readers --attack many_chats
+	@$(PYTHON) tests/abuse/fairness.py
+	@$(PYTHON) tests/abuse/prefix_probe.py --trials 10000
 
 test-arm: build/stamps/arm ## run kernel, golden and batch tests compiled for 64-bit Arm, in qemu
 	@tools/build build jitney

@@ -1,0 +1,388 @@
+"""The attacks of tests/abuse, one function for each class and transport.
+
+Each runs on one connection (or some) until the server ends it or time is up, and is then run again.
+`needs_key`: without a key the server refuses it at the head, which is a class of its own and is
+tried, too. `only_keyed`: pointless without one.
+"""
+
+import asyncio
+import json
+import os
+import struct
+from dataclasses import dataclass
+from typing import Callable
+
+CHAT = "/v1/chat/completions"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Attack:
+    line: str  # the class: what it wants to exhaust
+    count: int  # connections at once
+    run: Callable
+    only_keyed: bool = False
+
+
+ATTACKS = {}
+
+
+def attack(line, count, only_keyed=False):
+    def add(function):
+        ATTACKS[function.__name__] = Attack(line, count, function, only_keyed)
+        return function
+    return add
+
+
+def chat_body(tokens, text="Hello", **fields):
+    return json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": tokens,
+                       **fields}).encode()
+
+
+# --- HTTP/2 by hand: the frames that an honest library would not send ---
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(
+        ">I", stream) + payload
+
+
+def literal(name, value):
+    """A header that is not indexed, with lengths below 127."""
+    name, value = name.encode(), value.encode()
+    long = lambda text: bytes([127]) + varint(len(text) - 127) if len(text) >= 127 else bytes(  # noqa: E731
+        [len(text)])
+    return b"\0" + long(name) + name + long(value) + value
+
+
+def varint(number):
+    out = b""
+    while number >= 128:
+        out += bytes([number % 128 + 128])
+        number //= 128
+    return out + bytes([number])
+
+
+def h2_request(target, stream, method, path, body=None, extra=()):
+    fields = [(":method", method), (":scheme", "http"), (":path", path),
+              (":authority", f"{target.host}:{target.port}"), *extra]
+    if target.key:
+        fields.append(("authorization", f"Bearer {target.key}"))
+    if body is not None:
+        fields += [("content-type", "application/json"), ("content-length", str(len(body)))]
+    block = b"".join(literal(*field) for field in fields)
+    flags = END_HEADERS | (0 if body is not None else END_STREAM)
+    out = frame(HEADERS, flags, stream, block)
+    if body is not None:
+        out += frame(DATA, END_STREAM, stream, body)
+    return out
+
+
+async def h2_open(target, window=0):
+    connection = await target.connect(receive_buffer=4096)
+    await connection.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, window)))
+    return connection
+
+
+# --- replies that nobody reads ---
+
+async def h2_unread(target, make):
+    connection = await h2_open(target)
+    try:
+        for wave in range(20):
+            block = b"".join(make(1 + 2 * (100 * wave + i)) for i in range(100))
+            await connection.send(block)
+            await asyncio.sleep(0.2)
+        await connection.until_closed(10)
+    finally:
+        connection.close()
+
+
+@attack("unread replies", 200)
+async def h2_zero_window_documents(target):
+    await h2_unread(target, lambda stream: h2_request(target, stream, "GET", "/openapi.json"))
+
+
+@attack("unread replies", 60, only_keyed=True)
+async def h2_zero_window_tokenize(target):
+    body = json.dumps({"prompt": "word " * 1500}).encode()
+    await h2_unread(target, lambda stream: h2_request(target, stream, "POST", "/tokenize", body))
+
+
+@attack("unread replies", 200)
+async def h1_unread_documents(target):
+    connection = await target.connect(receive_buffer=4096)
+    try:
+        for _ in range(100):
+            await connection.send(target.head("GET", "/openapi.json") * 20)
+            await asyncio.sleep(0.05)
+        await connection.until_closed(10)
+    finally:
+        connection.close()
+
+
+@attack("unread replies", 60, only_keyed=True)
+async def h1_unread_streams(target):
+    connection = await target.connect(receive_buffer=4096)
+    try:
+        await connection.send(target.post(CHAT, chat_body(4000, stream=True, logprobs=True,
+                                                          top_logprobs=20)))
+        await connection.until_closed(20)
+    finally:
+        connection.close()
+
+
+# --- bodies that nobody needs ---
+
+async def slow_body(target, method, path, length, headers=()):
+    connection = await target.connect()
+    try:
+        await connection.send(target.head(method, path, f"content-length: {length}", *headers))
+        sent = 0
+        while sent < length - 1 and not target.is_over:
+            await connection.send(b" " * min(65536, length - 1 - sent))
+            sent += 65536
+        await connection.until_closed(10)
+    finally:
+        connection.close()
+
+
+@attack("bodies", 65)
+async def bodies_of_probes(target):
+    await slow_body(target, "GET", "/livez", 8 * MIB)
+
+
+@attack("bodies", 65)
+async def bodies_of_deletes(target):
+    await slow_body(target, "DELETE", "/v1/requests/x", 8 * MIB)
+
+
+@attack("bodies", 65)
+async def bodies_of_chats(target):
+    await slow_body(target, "POST", CHAT, 8 * MIB, ["content-type: application/json"])
+
+
+@attack("bodies", 65)
+async def bodies_of_unknown_paths(target):
+    await slow_body(target, "POST", "/nowhere", 8 * MIB)
+
+
+@attack("bodies", 65)
+async def chunked_bodies(target):
+    connection = await target.connect()
+    try:
+        await connection.send(target.head("POST", CHAT, "transfer-encoding: chunked"))
+        for _ in range(120):
+            await connection.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
+        await connection.until_closed(10)
+    finally:
+        connection.close()
+
+
+@attack("bodies", 40)
+async def h2_bodies(target):
+    connection = await h2_open(target, 65535)
+    try:
+        for stream in range(1, 40, 2):
+            await connection.send(h2_request(target, stream, "POST", CHAT, b"")[:-9])
+            for _ in range(4):
+                await connection.send(frame(DATA, 0, stream, b" " * 16000))
+        await connection.until_closed(10)
+    finally:
+        connection.close()
+
+
+@attack("bodies", 40, only_keyed=True)
+async def unknown_fields(target):
+    """Requests that are answered later and carry seven megabytes that nobody asked for."""
+    connection = await target.connect()
+    try:
+        body = chat_body(2000, padding="x" * (7 * MIB))
+        await connection.send(target.post(CHAT, body, "prefer: respond-async"))
+        await connection.receive()
+    finally:
+        connection.close()
+
+
+# --- slow on purpose ---
+
+@attack("slow heads", 300)
+async def slow_heads(target):
+    connection = await target.connect()
+    try:
+        for byte in target.head("GET", "/openapi.json", "x: " + "y" * 200):
+            await connection.send(bytes([byte]))
+            await asyncio.sleep(2)
+    finally:
+        connection.close()
+
+
+@attack("slow readers", 300)
+async def slow_readers(target):
+    connection = await target.connect(receive_buffer=2048)
+    try:
+        await connection.send(target.head("GET", "/openapi.json") * 50)
+        while not target.is_over:
+            await connection.receive(1)
+            await asyncio.sleep(2)
+    finally:
+        connection.close()
+
+
+@attack("slow readers", 300)
+async def h2_slow_windows(target):
+    connection = await h2_open(target)
+    try:
+        await connection.send(h2_request(target, 1, "GET", "/openapi.json"))
+        while not target.is_over:
+            await connection.send(frame(WINDOW, 0, 1, struct.pack(">I", 1)))
+            await asyncio.sleep(2)
+    finally:
+        connection.close()
+
+
+@attack("slow readers", 60, only_keyed=True)
+async def ws_slow_readers(target):
+    connection = await target.connect(receive_buffer=2048)
+    try:
+        key = "x3JJHMbDL1EzLkh9GBhXDw=="
+        await connection.send(target.head(
+            "GET", "/v1/stream", "connection: upgrade", "upgrade: websocket",
+            f"sec-websocket-key: {key}", "sec-websocket-version: 13"))
+        await connection.receive()
+        await connection.send(ws_text(chat_body(4000, ignore_eos=True)))
+        while not target.is_over:
+            await connection.receive(1)
+            await asyncio.sleep(2)
+    finally:
+        connection.close()
+
+
+def ws_text(data):
+    mask = os.urandom(4)
+    head = bytes([0x81])
+    head += bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0xFE]) + struct.pack(
+        ">H", len(data))
+    return head + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+
+
+@attack("connections", 400)
+async def idle_connections(target):
+    connection = await target.connect()
+    try:
+        await connection.until_closed(30)
+    finally:
+        connection.close()
+
+
+@attack("connections", 50)
+async def reconnects(target):
+    connection = await target.connect()
+    await connection.send(b"GET")
+    connection.close()
+
+
+# --- frames of HTTP/2 that cost more to handle than to send ---
+
+@attack("HTTP/2 floods", 20)
+async def h2_rapid_resets(target):
+    connection = await h2_open(target, 65535)
+    try:
+        for stream in range(1, 20001, 2):
+            await connection.send(h2_request(target, stream, "POST", CHAT, None) +
+                                  frame(RST, 0, stream, struct.pack(">I", 8)))
+    finally:
+        connection.close()
+
+
+@attack("HTTP/2 floods", 20)
+async def h2_pings(target):
+    connection = await h2_open(target, 65535)
+    try:
+        while not target.is_over:
+            await connection.send(frame(PING, 0, 0, b"12345678") * 500)
+    finally:
+        connection.close()
+
+
+@attack("HTTP/2 floods", 20)
+async def h2_settings(target):
+    connection = await h2_open(target, 65535)
+    try:
+        while not target.is_over:
+            await connection.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 1)) * 500)
+    finally:
+        connection.close()
+
+
+@attack("HTTP/2 floods", 20)
+async def h2_continuations(target):
+    connection = await h2_open(target, 65535)
+    try:
+        await connection.send(frame(HEADERS, 0, 1, literal("a", "b")))
+        while not target.is_over:
+            await connection.send(frame(CONTINUATION, 0, 1, literal("a", "b")) * 500)
+    finally:
+        connection.close()
+
+
+# --- work ---
+
+@attack("shared workers", 24, only_keyed=True)
+async def long_tokenizes(target):
+    await ask(target, target.post("/tokenize", json.dumps({"prompt": "word " * 200000}).encode()))
+
+
+@attack("shared workers", 24, only_keyed=True)
+async def long_chats(target):
+    await ask(target, target.post(CHAT, chat_body(1, "word " * 100000)))
+
+
+@attack("the queue", 100, only_keyed=True)
+async def many_chats(target):
+    await ask(target, target.post(CHAT, chat_body(200, os.urandom(400).hex(), n=4)))
+
+
+@attack("the queue", 60, only_keyed=True)
+async def clients_that_leave(target):
+    connection = await target.connect()
+    await connection.send(target.post(CHAT, chat_body(500, stream=True)))
+    connection.close()
+
+
+@attack("kept answers", 30, only_keyed=True)
+async def kept_answers(target):
+    await ask(target, target.post(CHAT, chat_body(300, logprobs=True, top_logprobs=20),
+                                  "x-jitney-keep: true"))
+
+
+@attack("embeddings", 30, only_keyed=True)
+async def embeddings_of_clients_that_leave(target):
+    texts = ["word " * 200] * 400
+    connection = await target.connect()
+    await connection.send(target.post("/v1/embeddings", json.dumps({"input": texts}).encode()))
+    connection.close()
+
+
+@attack("broken requests", 50)
+async def nonsense(target):
+    connection = await target.connect()
+    try:
+        await connection.send(os.urandom(2000))
+        await connection.receive()
+    finally:
+        connection.close()
+
+
+async def ask(target, request):
+    connection = await target.connect()
+    try:
+        await connection.send(request)
+        while b"\r\n0\r\n\r\n" not in await connection.receive():
+            pass
+    finally:
+        connection.close()
