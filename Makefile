@@ -143,13 +143,13 @@ bench-server: build/stamps/test ## measure the HTTP server alone, with a runner 
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tools/bench_server
 
-test-gpu: build/stamps/run ## check the device cuda on this machine's GPU: ops, sampling, models, bits of steps
+test-gpu: build/stamps/run ## check the device cuda on this machine's GPU: ops, sampling, models, bits of steps and answers
 	@tools/gpu_check pack build/gpu
-	@build/gpu/run rows products attention sampling models steps --variants ,graphs=off
+	@build/gpu/run rows products attention sampling models steps batches --variants ,graphs=off
 
-bench-gpu: build/stamps/run ## measure steps of real shapes on this machine's GPU
+bench-gpu: build/stamps/run ## measure the whole program on this machine's GPU: figures beside their bars
 	@tools/gpu_check pack build/gpu
-	@build/gpu/run time
+	@build/gpu/run --json build/gpu/figures.json $(FLAGS)
 
 bench-peers: build/stamps/run ## compare jitney with llama.cpp, OpenVINO, vLLM and torch: FLAGS="--quick"
 	@tools/build build jitney bench_peer_worker bench_peaks

@@ -143,6 +143,36 @@ def test_an_engine_whose_steps_all_fail_fails_livez_and_ends_the_process(model, 
         server.kill()
 
 
+def test_a_lost_device_fails_requests_with_a_sentence_and_ends_the_process(model):
+    server = start(model, "--device", "delayed:lose=4,jitter=0")
+    try:
+        failed = [server.plain("POST", "/v1/chat/completions", body_of()) for _ in range(9)]
+        assert {reply.status for reply in failed} <= {500, 503}
+        assert "step" in failed[0].error["message"]
+        assert server.process.wait(15) not in (0, None)
+        assert any("every step of the engine fails" in line for line in server.lines)
+    finally:
+        server.kill()
+
+
+def kv_mib(server):
+    line = next(line for line in server.lines if "kv_mib=" in line)
+    return int(line.rpartition("kv_mib=")[2].split()[0])
+
+
+def test_the_kv_cache_takes_what_gpu_memory_leaves(model):
+    flags = ("--device", "delayed:memory=400000000,jitter=0", "--set", "max_seqs=1024")
+    with start(model, *flags) as server:
+        usual = kv_mib(server)
+        assert 0 < usual < 381 * 0.9 - 256  # MiB of the device, and the reserve
+        assert server.post("/v1/chat/completions", body_of()).status == 200
+    with start(model, *flags, env={"JITNEY_GPU_MEMORY": "1"}) as server:
+        assert usual + 30 < kv_mib(server) < 381 - 256
+    code, _, stderr = run("serve", model, *flags, "--port", "0", "--gpu-memory", "0.67")
+    assert code == UNAVAILABLE
+    assert "--gpu-memory 0.67 of that is 255; weights take 0" in stderr.decode()
+
+
 # --- draining ---
 
 def status_of(server, path):

@@ -629,6 +629,37 @@ PARTS = ["profile", "decode", "http", "prompt", "offline_128_128", "trace_256", 
          "offline_1000_1000", "hf_ratio", "full", "offline_128_2048", "checks"]
 
 
+# What the project aims at on one H200, by key and kind.
+BARS = {
+    "decode_b1": {"bf16": 245, "q8_0": 350, "q4_k": 400, "fp8": 330, "qwen3-0.6B-bf16": 1300},
+    "decode_b8": {"bf16": 1720},
+    "decode_b32": {"bf16": 5750},
+    "decode_b128": {"bf16": 16900},
+    "decode_b256": {"bf16": 21000, "fp8": 34000, "qwen3-0.6B-bf16": 48500},
+    "prompt_2k": {"bf16": 40000},
+    "prompt_32k": {"bf16": 22000},
+    "offline_128_128": {"bf16": 15351, "fp8": 27911},
+    "offline_128_2048": {"bf16": 14422, "fp8": 26221},
+    "offline_1000_1000": {"bf16": 9759, "fp8": 17744},
+    "trace_256": {"bf16": 24500},
+    "http_128": {"bf16": 12000},
+    "hf_ratio": {"bf16": 24},
+    "attention": {"decode_b32_4k_percent": 82, "chunk_2k_tflops": 365, "chunk_8k_tflops": 480,
+                  "chunk_2k_after_4k_tflops": 450},
+}
+
+
+def table(figures):
+    """Figures beside their bars, a line each."""
+    lines = [f"{'figure':<20}{'of':<26}{'measured':>10}{'bar':>9}{'ratio':>7}"]
+    for key, values in figures.items():
+        for kind, value in values.items() if isinstance(values, dict) else ():
+            bar = BARS.get(key, {}).get(kind)
+            if bar and isinstance(value, (int, float)):
+                lines.append(f"{key:<20}{kind:<26}{value:>10.1f}{bar:>9}{value / bar:>7.2f}")
+    return "\n".join(lines)
+
+
 def begin_models(bench, parts):
     """Models are written while other parts run, the first that is needed first."""
     if bench.args.tiny:
@@ -672,7 +703,8 @@ def main():
     for maker in bench.makers.values():
         if maker.poll() is None:
             maker.kill()
-    print(json.dumps(bench.figures), flush=True)
+    print(json.dumps(bench.figures))
+    print(table(bench.figures), flush=True)
     return 1 if failed else 0
 
 

@@ -42,3 +42,11 @@ def test_lengths_are_the_same_in_every_run_and_within_their_range():
     lengths = figures.lognormal_requests(256)
     assert lengths == figures.lognormal_requests(256)
     assert all(4 <= n <= 1024 for pair in lengths for n in pair)
+
+
+def test_the_table_has_the_figures_that_have_a_bar():
+    text = figures.table({"decode_b1": {"bf16": 122.5, "q8_0": 700}, "seconds": {"bare": 1.0},
+                          "http_128": {"ttft_ms": {"p99": 3}}})
+    lines = [line.split() for line in text.splitlines()[1:]]
+    assert lines == [["decode_b1", "bf16", "122.5", "245", "0.50"],
+                     ["decode_b1", "q8_0", "700.0", "350", "2.00"]]
