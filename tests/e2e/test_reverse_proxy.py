@@ -113,7 +113,8 @@ def test_streams_http2_keys_and_websockets_pass_through_nginx(model, certificate
     keys = tmp_path / "keys"
     keys.write_text("sk-one rpm=100\n")
     key = ("-H", "authorization: Bearer sk-one")
-    with start(model, "--api-key-file", keys, "--log-level", "debug") as server, \
+    with start(model, "--api-key-file", keys, "--trusted-proxy", "127.0.0.1", "--log-level",
+               "debug") as server, \
             Proxy(server, certificate, tmp_path) as proxy:
         assert proxy.curl("/v1/models")[0] == 401
         status, version, body = proxy.curl("/v1/models", *key)
