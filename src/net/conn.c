@@ -32,7 +32,7 @@
 
 enum {
     HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
-    TRIM_BYTES = 16 << 20,         /* a smaller peak stays with the C library */
+    TRIM_BYTES = 4 << 20,          /* a smaller peak stays with the C library */
     CONN_BYTES = 16384,            /* of a connection, as far as trim() counts it */
     SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
     TURN_NS =

@@ -20,6 +20,7 @@ enum {
     BACKLOG_MAX = 64 << 10,    /* of the socket; with more, bytes stay in the streams' queues */
     QUEUE_KEEP_BYTES = 16384,  /* a larger queue is freed when it is empty */
     QUEUE_SHIFT_BYTES = 65536, /* sent bytes at the front of a queue before the rest is moved */
+    STREAM_BYTES = 1024,       /* of a stream that waits, beside what is queued */
     HEADERS_MAX = 64,          /* of a response */
     OWN_HEADERS = 3,           /* :status, date, content-length */
     ERROR_BODY_MAX = 65536,
@@ -32,9 +33,12 @@ static struct str all_of(const struct h2_stream *st) {
 
 size_t h2_queued(const struct h2_stream *st) { return all_of(st).len - st->sent; }
 
-/* A document is counted by nobody: its memory does not grow with the streams that send it. */
+/* The memory of a document does not grow with the streams that send it; the streams themselves
+ * count. */
 static void charge(struct h2_stream *st) {
-    conn_charge(st->h2->conn, st->owner, &st->charged, st->document ? 0 : h2_queued(st));
+    const size_t queued = h2_queued(st);
+    const size_t bytes = STREAM_BYTES + (st->document ? 0 : queued);
+    conn_charge(st->h2->conn, st->owner, &st->charged, queued ? bytes : 0);
 }
 
 /* Bytes wait where none did: from now on the peer must let them pass at the least rate. */
