@@ -260,7 +260,6 @@ const struct api_field api_fields[] = {
     /* --- accepted, without effect --- */
     ROW("metadata", EP_OPENAI, MAP,
         "Notes of the client; the server does not use them.", IGNORED, RANGE(0, 16)),
-    ROW("store", EP_OPENAI, BOOL, "Whether to store the answer; this server stores none.", IGNORED),
     ROW("service_tier", EP_OPENAI | EP_MESSAGES, TEXT,
         "The service tier; this server has one.", IGNORED, RANGE(0, NAME_MAX)),
     ROW("safety_identifier", EP_OPENAI, TEXT, "The end user.", IGNORED, RANGE(0, NAME_MAX)),
@@ -304,6 +303,7 @@ const struct api_field api_fields[] = {
     ROW("modalities", EP_CHAT, LIST, "The media types of the answer.", RANGE(0, 4)),
     ROW("modalities[]", EP_CHAT, TEXT, "The type; only text is supported.", WORDS("text")),
     ROW("audio", EP_CHAT, MAP, "answers are text only.", REFUSED),
+    ROW("store", EP_OPENAI, ANY, "answers are not stored; leave it out, or set it to false.", REFUSED),
     ROW("web_search_options", EP_CHAT, ANY,
         "the server does not connect to other services.", REFUSED),
     ROW("prediction", EP_CHAT, ANY, "predicted outputs are not used.", REFUSED),

@@ -21,7 +21,7 @@ static const struct codec_case responses_cases[] = {
      .body =
          "{\"model\":\"tiny\",\"instructions\":\"Be brief.\",\"input\":[{\"role\":\"user\","
          "\"content\":\"a\"}],\"max_output_tokens\":7,\"temperature\":0.25,\"top_p\":0.5,"
-         "\"stream\":true,\"metadata\":{\"k\":\"v\"},\"truncation\":\"disabled\",\"store\":true,"
+         "\"stream\":true,\"metadata\":{\"k\":\"v\"},\"truncation\":\"disabled\",\"store\":false,"
          "\"reasoning\":{\"effort\":\"low\"},\"text\":{\"format\":{\"type\":\"text\"}},"
          "\"user\":\"u1\",\"parallel_tool_calls\":false,\"seed\":5}",
      .finish = FINISH_LENGTH,

@@ -63,6 +63,7 @@ static const struct bad_body bad[] = {
     {"{\"input\":[{\"type\":\"computer_call\",\"id\":\"x\"}]}", "input[0].type", "not supported"},
     {"{" IN "\"previous_response_id\":\"resp_1\"}", "previous_response_id", "not supported"},
     {"{" IN "\"background\":true}", "background", "not supported"},
+    {"{" IN "\"store\":true}", "store", "answers are not stored"},
     {"{" IN "\"conversation\":{\"id\":\"c\"}}", "conversation", "not supported"},
     {"{" IN "\"prompt\":{\"id\":\"p\"}}", "prompt", "not supported"},
     {"{" IN "\"truncation\":\"auto\"}", "truncation", "disabled"},
