@@ -13,6 +13,7 @@ figure is an object by weight type, as docs/gpu.md describes.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -426,8 +427,60 @@ def part_http(bench):
         bench.keep("http_128", "bf16", round(run["output_throughput"], 1))
         bench.keep("http_128", "ttft_ms", {k: round(v, 1) for k, v in run.items()
                                            if "ttft" in k and isinstance(v, (int, float))})
+        bench.keep("http_128", "ttft_ms_after_first", first_token_ms(
+            server.port, os.path.basename(model)[:-len(".gguf")], clients, 4, tokens))
         bench.keep("http_128", "tpot_ms", {k: round(v, 2) for k, v in run.items()
                                            if "tpot" in k and isinstance(v, (int, float))})
+
+
+def first_token_ms(port, model, clients, requests, tokens):
+    """Times to the first token of clients that send one request after another, without each
+    client's first: those arrive all at once."""
+    times, failures = [], []
+
+    def client(seed):
+        rng = random.Random(seed)
+        for i in range(requests):
+            body = {"prompt": [rng.randrange(256) for _ in range(tokens)], "max_tokens": tokens,
+                    "stream": True, "ignore_eos": True, "model": model}
+            began, first = time.time(), None
+            try:
+                for _ in events_of(port, body):
+                    first = first or time.time()
+            except OSError as error:
+                failures.append(str(error))
+            if first and i > 0:
+                times.append(1000 * (first - began))
+
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures or not times:
+        raise RuntimeError(f"{len(failures)} requests failed: {failures[:1]}")
+    ordered = sorted(times)
+    return {"p50": round(ordered[len(ordered) // 2], 1),
+            "p99": round(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], 1),
+            "requests": len(ordered)}
+
+
+def events_of(port, body):
+    """Pieces of a streamed answer, as they arrive; the head and the first event come first."""
+    data = json.dumps(body).encode()
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
+            f"\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n").encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+        s.sendall(head + data)
+        seen = b""
+        while b"data: " not in seen:
+            piece = s.recv(65536)
+            if not piece:
+                raise OSError(f"no event came: {seen[-200:]!r}")
+            seen += piece
+        yield seen
+        while piece := s.recv(65536):
+            yield piece
 
 
 def gpu_memory_mib():
@@ -441,21 +494,17 @@ def gpu_memory_mib():
 
 def one_request(port, rng, failures):
     """A streamed answer; three in ten clients disconnect early."""
-    body = json.dumps({"prompt": [rng.randrange(256) for _ in range(rng.randint(4, 300))],
-                       "max_tokens": rng.randint(4, 120), "stream": True, "ignore_eos": True,
-                       "model": "leak"}).encode()
-    head = (f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
-            f"\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n").encode()
+    body = {"prompt": [rng.randrange(256) for _ in range(rng.randint(4, 300))],
+            "max_tokens": rng.randint(4, 120), "stream": True, "ignore_eos": True,
+            "model": "leak"}
     cancels = rng.random() < 0.3
     stop_after = rng.randint(1, 3000)
+    data = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
-            s.sendall(head + body)
-            data = b""
-            while True:
-                piece = s.recv(65536)
+        with contextlib.closing(events_of(port, body)) as events:
+            for piece in events:
                 data += piece
-                if not piece or (cancels and len(data) > stop_after):
+                if cancels and len(data) > stop_after:
                     break
         if not cancels and b"[DONE]" not in data:
             failures.append(data[-300:].decode(errors="replace"))
