@@ -34,8 +34,8 @@ static const char *const templates[] = {
     "{% for m in messages %}<|begin|>{{ m.content|trim }}<|end|>{% endfor %}",
     "{% for m in messages %}<|begin|>{{ m.content.split('\n')[-1] }}<|end|>{% endfor %}",
     "{% for m in messages %}<|begin|>{{ m.content|replace('word', 'noun') }}<|end|>{% endfor %}",
-    "{% for m in messages %}{% set x %}<|begin|>{{ m.content }}{% endset %}{{ x }}<|end|>"
-    "{% endfor %}",
+    ("{% for m in messages %}{% set x %}<|begin|>{{ m.content }}{% endset %}{{ x }}<|end|>"
+     "{% endfor %}"),
     "{% for m in messages %}<|begin|>{{ m|tojson }}<|end|>{% endfor %}",
 };
 enum { TEMPLATES = sizeof(templates) / sizeof(templates[0]) };
