@@ -1,7 +1,8 @@
 /* net/http.c - the server: limits, create, drain, close, destroy.
  *
- * Entry points: http_raise_fd_limit, http_server_create, http_set_limits, http_server_drain,
- * http_server_close, http_server_destroy, http_stats, server_close_handles.
+ * Entry points: http_raise_fd_limit, http_connections_allowed, http_server_create,
+ * http_set_limits, http_server_drain, http_server_close, http_server_destroy, http_stats,
+ * server_close_handles.
  */
 #include "net/http.h"
 
@@ -38,7 +39,7 @@ void http_raise_fd_limit(uint64_t *before, uint64_t *after) {
     if (setrlimit(RLIMIT_NOFILE, &limit) == 0) *after = hard;
 }
 
-static uint32_t connections_allowed(void) {
+uint32_t http_connections_allowed(void) {
     struct rlimit limit = {0};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return CONNECTIONS_MIN;
     if (limit.rlim_cur >= UINT32_MAX) return UINT32_MAX;
@@ -67,7 +68,7 @@ void http_set_limits(struct http_server *s, const struct http_limits *limits) {
     FALLBACK(l.bodies_bytes,
              l.body_bytes < UINT64_MAX / BODIES ? l.body_bytes * BODIES : UINT64_MAX);
     FALLBACK(l.share, SHARE);
-    FALLBACK(l.connections, connections_allowed());
+    FALLBACK(l.connections, http_connections_allowed());
     FALLBACK(l.peer_connections, l.connections > 1 ? l.connections / 2 : 1);
     const uint32_t part = l.connections / RESERVE_PART;
     FALLBACK(l.reserve, part < RESERVE_MAX ? part : RESERVE_MAX);

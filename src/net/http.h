@@ -104,6 +104,9 @@ struct http_options {
  * limit. Call it before http_server_create, which derives the limit of connections from it. */
 void http_raise_fd_limit(uint64_t *before, uint64_t *after);
 
+/* How many connections the limit of descriptors allows. */
+uint32_t http_connections_allowed(void);
+
 /* Also makes the process ignore SIGPIPE, unless the caller has set a handler: a write to a client
  * that has disconnected must return an error and not end the process. */
 enum status http_server_create(struct uv_loop_s *loop, const struct http_options *options,

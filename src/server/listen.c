@@ -11,7 +11,17 @@
 #include "server/server_int.h"
 #include "server/work_queue.h"
 
+enum { CONNECTION_BYTES = 64 << 10 }; /* of --memory-max for each connection, by default */
+
 static int64_t ms_of(double seconds) { return (int64_t)(seconds * 1000); }
+
+/* An idle connection holds up to 30 KiB (HTTP/2 with TLS), which --memory-max must bear too. */
+static uint32_t connections(const struct server *s) {
+    const uint64_t by_memory = s->memory.total / CONNECTION_BYTES;
+    const uint32_t by_files = http_connections_allowed();
+    if (s->settings.connections_max > 0) return (uint32_t)s->settings.connections_max;
+    return by_memory < by_files ? (uint32_t)by_memory : by_files;
+}
 
 /* 0 selects the default of http_limits. */
 static uint32_t peer_connections(const struct settings *t) {
@@ -31,7 +41,7 @@ void lifecycle_limits(const struct server *s, struct http_limits *out) {
                                 .bodies_bytes = s->memory.bodies,
                                 .heads_bytes = s->memory.replies / 5,
                                 .replies_bytes = s->memory.replies / 5 * 3,
-                                .connections = (uint32_t)t->connections_max,
+                                .connections = connections(s),
                                 .peer_connections = peer_connections(t),
                                 .rate = (uint32_t)t->rate_min,
                                 .backlog_bytes = STREAM_BACKLOG_BYTES,

@@ -150,6 +150,16 @@ def test_no_limit_of_a_peer_and_a_limit_of_its_own(model):
         close_all(server, held)
 
 
+def test_memory_limits_connections_by_default(model):
+    flags = ("--runner", "sim:5000", "--memory-max", "16M", "--body-max", "1M", "--keep-memory",
+             "1M", "--connections-per-peer", "0")
+    with Server(model, *flags) as server:  # 256 places, 8 of which are reserved
+        held = [connect(server) for _ in range(300)]
+        assert wait_until(lambda: server.metrics()["jitney:http_connections_evicted_total"] >= 44)
+        assert server.metrics()["jitney:http_connections"] <= 256
+        close_all(server, held)
+
+
 def test_a_trusted_proxy_must_be_an_address(model):
     code, _, err = run("serve", str(model), "--port", "0", "--trusted-proxy", "proxy.example")
     assert code == 65
