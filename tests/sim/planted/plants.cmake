@@ -70,7 +70,7 @@ plant("the key of a block leaves out the key before it" kv/cache.c
 
 plant("keys leave out the tenant's salt" kv/cache.c
 [==[struct kv_key before = i == 0]==]
-[==[if (PLANT) salt = (struct kv_salt){0, 0};
+[==[salt = PLANT ? (struct kv_salt){0, 0} : salt;
     struct kv_key before = i == 0]==])
 also(kv/match.c
 [==[block != KV_PREFIX_NONE && kv_salt_eq(g->info[block].salt, salt);]==]
