@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/size_text.h"
 #include "base/tree.h"
 #include "config/env.h"
 #include "hub/progress.h"
@@ -97,22 +99,83 @@ static struct str error_line(struct str log) {
     return str_take(error.len ? error : last, 240);
 }
 
-static enum outcome read_log(const struct pip_run *r, enum status *st, struct err *err) {
+/* The line of the log in which pip names a broken connection; empty if there is none. */
+static struct str connection_line(struct str log) {
+    static const char *const marks[] = {"connection broken by", "name resolution",
+                                        "Failed to establish a new connection", "timed out"};
+    const char *found = NULL;
+    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]) && !found; i++)
+        found = strstr(log.ptr, marks[i]);
+    if (!found) return (struct str){"", 0};
+    /* The errno is what a person understands: "[Errno 101] Network is unreachable". */
+    struct str line = {found, strcspn(found, "\n")};
+    const char *code = strstr(found, "[Errno ");
+    if (code && code < line.ptr + line.len) line = (struct str){code, strcspn(code, "'\"\n")};
+    return str_take(line, 160);
+}
+
+/* Whether the disk of the folder has less than `bytes` left; false if nobody knows. */
+static bool lacks_room(const struct pip_run *r, uint64_t bytes) {
+    struct statvfs disk;
+    if (statvfs(r->folder, &disk) != 0 || disk.f_blocks == 0) return false;
+    return (uint64_t)disk.f_bavail * disk.f_frsize < bytes;
+}
+
+/* A full disk often leaves no message: pip cannot write to its log either. It needs the wheel
+ * twice for a moment. */
+static bool is_disk_full(const struct pip_run *r, const char *log, bool has_error) {
+    static const char *const marks[] = {"No space left on device", "Errno 28",
+                                        "Disk quota exceeded"};
+    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+        if (strstr(log, marks[i])) return true;
+    uint64_t wheel_bytes = r->progress ? r->progress->total_bytes : 0;
+    return lacks_room(r, has_error ? wheel_bytes : 2 * wheel_bytes);
+}
+
+static enum status report_full(const struct pip_run *r, struct err *err) {
+    char size[SIZE_TEXT_BYTES];
+    return err_set(err, ST_IO,
+                   "pip could not download %s: the disk of %s is full; free %s, or set "
+                   "JITNEY_CACHE to a folder on another disk",
+                   r->requirement, r->folder,
+                   size_text(2 * (r->progress ? r->progress->total_bytes : 0), size));
+}
+
+static enum status report_failure(const struct pip_run *r, struct str log, int code,
+                                  struct err *err) {
+    struct str line = error_line(log);
+    struct str connection = connection_line(log);
+    if (connection.len)
+        return err_set(err, ST_UNAVAILABLE,
+                       "pip could not download %s: no connection to the package index: %.*s; "
+                       "check the network, HTTPS_PROXY and PIP_INDEX_URL, or give a wheel with "
+                       "--wheel (the whole output is in %s)",
+                       r->requirement, STR_ARG(connection), r->log_path);
+    if (is_disk_full(r, log.ptr, str_starts(line, STR("ERROR")))) return report_full(r, err);
+    if (line.len == 0 && code < 0)
+        return err_set(err, ST_UNAVAILABLE,
+                       "pip could not download %s: a signal ended it and it wrote no message",
+                       r->requirement);
+    if (line.len == 0)
+        return err_set(err, ST_UNAVAILABLE,
+                       "pip could not download %s: it ended with exit code %d and wrote no "
+                       "message; run `pip download --no-deps %s` to see why",
+                       r->requirement, code, r->requirement);
+    return err_set(err, ST_UNAVAILABLE,
+                   "pip could not download %s: %.*s (the whole output is in %s)", r->requirement,
+                   STR_ARG(line), r->log_path);
+}
+
+static enum outcome read_log(const struct pip_run *r, int code, enum status *st, struct err *err) {
     struct buf log;
     buf_init(&log, LOG_BYTES_MAX);
     file_read(r->log_path, &log, NULL);
-    const char *text = buf_text(&log);
+    struct str text = {buf_text(&log), log.len};
     enum outcome outcome = PIP_FAILED;
-    struct str line = error_line(buf_str(&log));
-    if (strstr(text, "No module named pip"))
+    if (strstr(text.ptr, "No module named pip"))
         outcome = PIP_ABSENT;
-    else if (strstr(text, "No space left on device") || strstr(text, "Errno 28"))
-        *st = err_set(err, ST_IO, "pip could not download %s: the disk of %s is full",
-                      r->requirement, r->folder);
     else
-        *st = err_set(err, ST_UNAVAILABLE,
-                      "pip could not download %s: %.*s (the whole output is in %s)", r->requirement,
-                      STR_ARG(line), r->log_path);
+        *st = report_failure(r, text, code, err);
     buf_deinit(&log);
     return outcome;
 }
@@ -123,6 +186,10 @@ static enum outcome run_one(const struct pip_run *r, const char *const *runner, 
     pid_t pid;
     fill_args(r, runner, argv);
     int rc = spawn(r, argv, environment, &pid);
+    if (rc == ENOSPC || rc == EDQUOT) {
+        *st = report_full(r, err); /* no room even for the log */
+        return PIP_FAILED;
+    }
     if (rc == ENOENT || rc == EACCES || rc == ENOTDIR) return PIP_ABSENT;
     if (rc != 0) {
         *st = err_set(err, ST_UNAVAILABLE, "cannot run %s: %s", argv[0], strerror(rc));
@@ -131,7 +198,7 @@ static enum outcome run_one(const struct pip_run *r, const char *const *runner, 
     int code = watch(r, pid);
     if (code == 0) return PIP_DONE;
     /* The child exits with 127 if it could not execute the program. */
-    return code == 127 ? PIP_ABSENT : read_log(r, st, err);
+    return code == 127 ? PIP_ABSENT : read_log(r, code, st, err);
 }
 
 enum status pip_download(const char *package, const char *version, const char *folder,

@@ -141,12 +141,15 @@ static bool sum_differs(const struct manifest *m, const struct pull_options *opt
 }
 
 /* Files with a new modification time are read again; if their checksums still match, the manifest
- * gets the new times. */
+ * gets the new times. In a cache that may only be read it keeps the old ones, and the next pull
+ * reads the files again. */
 static bool is_whole(struct manifest *m, const char *folder) {
     bool touched;
     if (manifest_check(m, folder, &touched, NULL) != ST_OK) return false;
     if (!touched) return true;
-    return manifest_verify(m, folder, NULL) == ST_OK && manifest_write(m, folder, NULL) == ST_OK;
+    if (manifest_verify(m, folder, NULL) != ST_OK) return false;
+    manifest_write(m, folder, NULL);
+    return true;
 }
 
 static enum status check_cache(const struct model_cache *cache, const struct pull_target *target,

