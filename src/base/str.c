@@ -40,6 +40,12 @@ struct str str_take(struct str s, size_t bytes) {
     return (struct str){s.ptr, bytes < s.len ? bytes : s.len};
 }
 
+void str_store(struct str s, char *out, size_t bytes) {
+    s = str_take(s, bytes - 1);
+    if (s.len > 0) memcpy(out, s.ptr, s.len);
+    out[s.len] = 0;
+}
+
 struct str str_trim(struct str s) {
     while (s.len && isspace((unsigned char)s.ptr[0])) s = str_skip(s, 1);
     while (s.len && isspace((unsigned char)s.ptr[s.len - 1])) s.len--;

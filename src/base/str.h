@@ -28,6 +28,9 @@ struct str str_skip(struct str s, size_t bytes);
 struct str str_take(struct str s, size_t bytes); /* the first `bytes`, or all */
 struct str str_trim(struct str s);               /* ASCII white space off both ends */
 
+/* Copy into an array of `bytes` bytes, with a NUL at the end; what does not fit is left out. */
+void str_store(struct str s, char *out, size_t bytes);
+
 /* Whole string as a number, strictly: no blanks, no sign for u64, no wrap. false if not. */
 bool str_to_u64(struct str s, uint64_t *out);
 bool str_to_i64(struct str s, int64_t *out);

@@ -133,9 +133,8 @@ static void init_request(struct http_request *req, struct server *s, struct http
     req->arrived_us = clock_now(&clock_real);
     server_make_id(s, req->id);
     struct str given = http_find(req->head, "x-request-id");
-    bool is_usable = is_printable_id(given);
-    snprintf(req->request_id, sizeof(req->request_id), "%.*s", is_usable ? (int)given.len : 24,
-             is_usable ? given.ptr : req->id);
+    str_store(is_printable_id(given) ? given : str_of(req->id), req->request_id,
+              sizeof(req->request_id));
     req->route = routes_find(req->head->method, req->head->path, &req->arg, &req->allowed_methods);
     req->codec = routes_codec(req->route, req->head->path);
 }

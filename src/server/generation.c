@@ -1,7 +1,6 @@
 /* server/generation.c - see server/generation.h: create, destroy, and the end. */
 #include "server/generation.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "api/event_writer.h"
@@ -72,8 +71,8 @@ static enum status fill_generation(struct generation *gen, const struct generati
     if (gen->request.smooth_ms > 0)
         TRY(smoother_create(gen->request.smooth_ms * 1000, gen->all->options.log_bytes,
                             &gen->smoother));
-    snprintf(a->id, sizeof(a->id), "%.*s", STR_ARG(spec->id));
-    snprintf(gen->request_id, sizeof(gen->request_id), "%.*s", STR_ARG(spec->request_id));
+    str_store(spec->id, a->id, sizeof(a->id));
+    str_store(spec->request_id, gen->request_id, sizeof(gen->request_id));
     gen->prompts.ctx_tokens = spec->model->ctx_tokens;
     a->request = &gen->request;
     a->tokenizer = spec->model->tokenizer;
