@@ -172,6 +172,7 @@ enum {
     S_KEPT_ANSWERS,
     S_KEPT_BYTES,
     S_ANSWERS_BYTES,
+    S_EMBEDDINGS_BYTES,
     S_WORK_ITEMS,
     S_WORK_BYTES,
     S_MEMORY_MAX,
@@ -191,6 +192,7 @@ static const struct row server_gauges[SERVER_GAUGES] = {
     [S_KEPT_ANSWERS] = {"jitney:kept_answers", "Finished answers that can be fetched again."},
     [S_KEPT_BYTES] = {"jitney:kept_answers_bytes", "Memory of the kept answers."},
     [S_ANSWERS_BYTES] = {"jitney:answers_bytes", "Memory of answers under way and kept."},
+    [S_EMBEDDINGS_BYTES] = {"jitney:embeddings_bytes", "Memory of requests for embeddings."},
     [S_WORK_ITEMS] = {"jitney:work_items",
                       "Requests whose text is being prepared, or waits for that."},
     [S_WORK_BYTES] = {"jitney:work_bytes", "Memory of those requests."},
@@ -613,6 +615,7 @@ static void pull_process(struct server_metrics *m) {
 
 static void pull_memory(struct server_metrics *m, const struct metrics_pull *pull) {
     gauge_set(m->gauges[S_ANSWERS_BYTES], (double)pull->answers_bytes);
+    gauge_set(m->gauges[S_EMBEDDINGS_BYTES], (double)pull->embeddings_bytes);
     gauge_set(m->gauges[S_WORK_ITEMS], (double)pull->work_items);
     gauge_set(m->gauges[S_WORK_BYTES], (double)pull->work_bytes);
     gauge_set(m->gauges[S_MEMORY_MAX], (double)pull->memory_max);

@@ -71,7 +71,8 @@ struct metrics_pull {
     uint64_t answers_bytes,
         answers_refused; /* memory of answers; requests refused for want of it */
     uint64_t work_items, work_bytes, work_refused; /* for libuv's pool */
-    uint64_t memory_max;                           /* --memory-max */
+    uint64_t embeddings_bytes;
+    uint64_t memory_max; /* --memory-max */
     uint64_t lost_log_lines, lost_spans;
 };
 /* About 20 KiB for each model. */

@@ -19,6 +19,7 @@ struct key;
 
 struct account {
     struct work_lane lane;        /* its work in libuv's pool */
+    struct share embeddings;      /* memory of its requests for embeddings */
     struct share answers, kept;   /* memory of its generations; of those that are kept */
     struct list kept_generations; /* the oldest first */
 };

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/accounts.h"
 #include "server/handlers.h"
 #include "server/http_request.h"
 #include "server/registry.h"
@@ -24,6 +25,7 @@ static const size_t BODY_BYTES_MAX = (size_t)1 << 28;
 enum {
     EMBED_RETRY_MS = 1000,       /* until a pass has shown how long one takes */
     POOL_FROM_FLOATS = 32 << 10, /* writing one takes about 100 ns */
+    FLOAT_TEXT_BYTES = 13,       /* in an answer */
 };
 
 struct embedding;
@@ -48,10 +50,13 @@ struct embedding {
     embed_put_fn *put;
     struct buf body;
     int64_t began_us;
+    struct account *account; /* NULL: nothing is charged */
+    uint64_t charged_bytes;
 };
 
 static void destroy(struct embedding *t) {
     t->server->embeds--;
+    if (t->account) share_give(&t->server->embeddings, &t->account->embeddings, t->charged_bytes);
     embed_request_deinit(&t->request);
     prompts_deinit(&t->prompts);
     buf_deinit(&t->body);
@@ -183,6 +188,32 @@ static enum status make_jobs(struct embedding *t) {
     return ST_OK;
 }
 
+/* Of its body, tokens, vectors and answer. */
+static uint64_t bytes_of(const struct embedding *t) {
+    uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
+    return t->base.bytes + tokens_of(t) * sizeof(int32_t) +
+           t->prompts.count * (sizeof(t->jobs[0]) + sizeof(t->vectors[0])) +
+           floats * (sizeof(float) + FLOAT_TEXT_BYTES);
+}
+
+static enum status reserve_memory(struct embedding *t) {
+    struct server *s = t->server;
+    struct account *account = accounts_find(s->accounts, t->base.key);
+    uint64_t bytes = bytes_of(t);
+    enum status st = ST_OK;
+    if (!account)
+        st = ST_NOMEM;
+    else if (!share_take(&s->embeddings, &account->embeddings, bytes))
+        st = s->embeddings.used + bytes > s->embeddings.max ? ST_UNAVAILABLE : ST_FULL;
+    if (st != ST_OK) {
+        generation_put_refusal(st, &t->base.error);
+        return st;
+    }
+    t->account = account;
+    t->charged_bytes = bytes;
+    return ST_OK;
+}
+
 /* All texts, or none. */
 static void submit(struct embedding *t) {
     struct task *task = &t->base;
@@ -219,6 +250,7 @@ static void on_prepared(struct task *task) {
     struct embedding *t = (struct embedding *)task;
     bool is_wanted = task->http && t->prompts.count > 0; /* Ollama's clients may send no text */
     if (task->status == ST_OK && is_wanted) task->status = reserve_tokens(t);
+    if (task->status == ST_OK && is_wanted) task->status = reserve_memory(t);
     if (task->status == ST_OK && is_wanted) task->status = make_jobs(t);
     if (task->status == ST_OK && is_wanted) submit(t);
     if (t->left == 0) finish(t);
@@ -246,6 +278,7 @@ static enum status check(struct http_request *req, struct embedding *t, struct a
 static enum status read_body(struct task *task, struct json *doc) {
     struct embedding *t = (struct embedding *)task;
     api_request_init(&t->request.text, task->codec);
+    task->bytes = json_memory(doc);
     return t->read(doc, &t->request, &task->error);
 }
 

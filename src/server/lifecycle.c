@@ -433,7 +433,9 @@ static enum status make_parts(struct server *s, struct err *err) {
     TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
     TRY(http_server_create(&s->loop, &http, &s->http, err));
     TRY(lifecycle_listen(s, err));
-    return generations_create(&generations, &s->generations, err);
+    TRY(generations_create(&generations, &s->generations, err));
+    lifecycle_share_memory(s);
+    return ST_OK;
 }
 
 static enum status start(struct server *s, struct err *err) {

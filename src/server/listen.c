@@ -60,6 +60,8 @@ void lifecycle_share_memory(struct server *s) {
     bool is_single = keys_facts(s->keys).keys < 2;
     work_queue_set(s->work, s->memory.work, s->settings.body_max, is_single);
     generations_set_memory(s->generations, s->memory.answers, is_single);
+    s->embeddings.max = s->memory.embeddings;
+    s->embeddings.is_single = is_single;
 }
 
 static void print_listening(const char *where) {

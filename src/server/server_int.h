@@ -11,6 +11,7 @@
 #include "access/access.h"
 #include "access/keys.h"
 #include "base/list.h"
+#include "base/share.h"
 #include "config/settings.h"
 #include "net/http.h"
 #include "report/notify.h"
@@ -39,6 +40,7 @@ struct server {
     struct keys *keys;
     struct access_rules access_rules;
     struct memory_plan memory;
+    struct budget embeddings; /* memory of requests for embeddings */
     struct accounts *accounts;
     struct work_queue *work; /* for libuv's pool */
     struct log *log;

@@ -163,6 +163,7 @@ void handle_metrics(struct http_request *req) {
     struct work_queue_stats work = work_queue_stats(s->work);
     struct metrics_pull pull = {.http = &http,
                                 .answers_bytes = generations.bytes,
+                                .embeddings_bytes = s->embeddings.used,
                                 .answers_refused = generations.refused,
                                 .work_items = (uint64_t)work.waiting + work.running,
                                 .work_bytes = work.bytes,

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from cli_lib import JITNEY
+from cli_lib import GOLDEN, JITNEY
 from server_lib import FAST, Server, http_request, read_all, tiny_model, wait_until
 
 JUNK = "x" * (1 << 20)
@@ -124,6 +124,16 @@ def test_one_tenants_answers_never_remove_anothers(model, tmp_path):
         assert find("one", mine) == 200
         assert find("two", others[-1]) == 200
         assert find("two", others[0]) == 404
+
+
+def test_embeddings_have_a_budget():
+    with Server(GOLDEN / "bert", "--memory-max", "16M", "--body-max", "1M") as server:
+        assert server.post("/v1/embeddings", {"input": ["a"] * 8}).status == 200
+        assert server.metrics()["jitney:embeddings_bytes"] == 0
+        reply = server.plain("POST", "/v1/embeddings", {"input": ["a"] * 2048})
+        assert (reply.status, reply.error["code"]) == (503, "memory_full")
+        assert reply.headers["retry-after"]
+        assert server.metrics()["jitney:embeddings_bytes"] == 0
 
 
 @pytest.mark.parametrize("flags, words", [

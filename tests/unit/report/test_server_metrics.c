@@ -188,7 +188,8 @@ static void test_figures_of_engine_and_network_are_printed(void **state) {
                                 .work_items = 3,
                                 .work_bytes = 5002,
                                 .work_refused = 4,
-                                .memory_max = 5003};
+                                .memory_max = 5003,
+                                .embeddings_bytes = 5004};
     pull.engines[model] = &engine;
     const char *page = print(m, &pull, &out);
     assert_true(value(page, "vllm:num_requests_waiting") == 3);
@@ -211,6 +212,7 @@ static void test_figures_of_engine_and_network_are_printed(void **state) {
     assert_true(exposition_value(page, "jitney:kept_answers_bytes") == 999);
     assert_true(exposition_value(page, "jitney:trace_spans_lost_total") == 6);
     assert_true(exposition_value(page, "jitney:answers_bytes") == 5001);
+    assert_true(exposition_value(page, "jitney:embeddings_bytes") == 5004);
     assert_true(exposition_value(page, "jitney:answers_refused_total") == 2);
     assert_true(exposition_value(page, "jitney:work_items") == 3);
     assert_true(exposition_value(page, "jitney:work_bytes") == 5002);
