@@ -70,10 +70,11 @@ struct jitney; /* an open model */
 
 struct jitney_options {
     size_t size;
-    uint32_t threads;       /* at most 256; 0: as many as the process may use */
-    uint32_t ctx_tokens;    /* the longest sequence; 0: the model's own, at most 8192 */
-    uint64_t kv_bytes;      /* memory for the KV cache; 0: 1 GiB, or less if max_seqs needs less */
-    const char *policy;     /* NULL: "chunked" */
+    uint32_t threads;    /* at most 256; 0: as many as the process may use */
+    uint32_t ctx_tokens; /* the longest sequence; 0: the model's own, at most 8192 */
+    uint64_t kv_bytes;   /* memory for the KV cache; 0: 1 GiB (on a GPU what 0.9 of its free memory
+                               leaves beside the weights), or less if max_seqs needs less */
+    const char *policy;  /* NULL: "chunked" */
     const char *const *set; /* "knob=value", NULL-terminated, or NULL. Overrides the above. */
     void (*on_progress)(void *ctx, double share); /* while loading, 0 to 1; may be NULL */
     void *progress_ctx;

@@ -112,8 +112,12 @@ void loaded_model_unlock(struct loaded_model *loaded) {
 /* Without weights nothing is run: one thread is enough to ask the device for KV sizes. */
 static enum status open_device(struct loaded_model *loaded, const struct loaded_model_options *o,
                                struct err *err) {
-    struct device_options device = {
-        .name = o->device, .threads = loaded->threads, .isa = o->isa, .placement = o->placement};
+    struct device_options device = {.name = o->device,
+                                    .threads = loaded->threads,
+                                    .isa = o->isa,
+                                    .placement = o->placement,
+                                    .keep_dir = o->weights.dir,
+                                    .keeps_new = o->weights.max_bytes > 0};
     if (o->no_weights)
         device = (struct device_options){.name = o->device, .threads = 1, .placement = "off"};
     TRY(device_open(&device, &loaded->device, err));

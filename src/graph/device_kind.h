@@ -19,6 +19,8 @@ struct device_options {
     uint32_t threads;      /* of the host that may compute; at least 1 */
     const char *isa;       /* of a device that computes on the host; NULL: "auto" */
     const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
+    const char *keep_dir;  /* where a device may keep what it has measured; NULL: nowhere */
+    bool keeps_new;        /* it may write there, too */
 };
 
 /* `args`: what follows the colon in the device's name; empty if there is none. */

@@ -173,6 +173,8 @@ enum status cuda_device_open(const struct cuda_choice *choice, struct device *ou
                   .row_output = sizeof(struct row_output)},
         .card = choice->card,
         .cublaslt_dirs = dirs,
+        .keep_dir = choice->keep_dir,
+        .keeps_new = choice->keeps_new,
         .switches = choice->switches,
     };
     return open(&options, out, err);
@@ -197,8 +199,9 @@ static enum status check(struct str args, struct err *err) {
 static enum status open_cuda(const struct device_options *o, struct str args, struct device *out,
                              struct err *err) {
     struct cuda_choice choice;
-    (void)o;
     TRY(cuda_parse(args, &choice, err));
+    choice.keep_dir = o->keep_dir;
+    choice.keeps_new = o->keeps_new;
     return cuda_device_open(&choice, out, err);
 }
 

@@ -23,13 +23,17 @@
 #include "base/mem.h"
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/kept.h"
+#include "kernels/cuda/library.h"
 
 /* It stays when it is closed: half a gigabyte is not mapped again for the next device. */
 enum { OPEN_FLAGS = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE };
-enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 4096, CANDIDATES = 16, PATH_BYTES = 1024 };
+enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 4096, CANDIDATES = 16, PATH_BYTES = 4096 };
+enum { NAME_BYTES = 512 };
 
 /* The functions that are called, by their names. */
 #define BLAS_FUNCTIONS(F)                                                                          \
+    F(cublasLtGetVersion)                                                                          \
     F(cublasLtCreate)                                                                              \
     F(cublasLtDestroy)                                                                             \
     F(cublasLtMatmul)                                                                              \
@@ -52,6 +56,8 @@ struct blas_functions {
     BLAS_FUNCTIONS(DECLARE)
 };
 
+enum { OF_A_RANGE = 1 << 30 }; /* beside the rows of a key */
+
 /* What an algorithm is chosen by. */
 struct choice_key {
     uint32_t form, rows, weights, cols, dst_floats, dst_align;
@@ -60,6 +66,7 @@ struct choice_key {
 struct choice {
     struct choice_key key;
     bool is_known, has_algo;
+    bool is_timed; /* it was the fastest, in this run or in an earlier one */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -72,7 +79,13 @@ struct cuda_blas {
     cublasLtMatmulDesc_t product;
     void *workspace;
     struct choice choices[CHOICES];
+    char keep_dir[PATH_BYTES]; /* "": algorithms are not kept */
+    char made_for[NAME_BYTES]; /* kernels/cuda/kept.h */
+    bool keeps_new, has_new;
 };
+
+_Static_assert(sizeof(struct choice_key) == CUDA_KEPT_KEY * sizeof(uint32_t), "kept as it is");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == CUDA_KEPT_ALGO * sizeof(uint64_t), "kept as it is");
 
 /* ---- finding the library ---- */
 
@@ -120,8 +133,61 @@ static bool make_product(struct cuda_blas *b) {
                                                sizeof(transposed)) == CUBLAS_STATUS_SUCCESS;
 }
 
-enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cuda_blas **out,
-                           struct err *err) {
+static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *key) {
+    uint32_t hash = key->form;
+    const uint32_t parts[] = {key->rows, key->weights, key->cols, key->dst_floats, key->dst_align};
+    for (int i = 0; i < 5; i++) hash = (hash ^ parts[i]) * 0x9E3779B1u;
+    struct choice *c = &b->choices[(hash >> 16) % CHOICES];
+    if (memcmp(&c->key, key, sizeof(*key)) != 0) *c = (struct choice){.key = *key};
+    return c;
+}
+
+/* ---- algorithms of an earlier run ---- */
+
+static void read_kept(struct cuda_blas *b, const struct cuda_device *dev,
+                      const struct cuda_library_options *o) {
+    size_t version = b->f.cublasLtGetVersion();
+    struct cuda_kept *list = mem_alloc_array(CHOICES, sizeof(*list));
+    if (!list || strlen(o->keep_dir) >= sizeof(b->keep_dir)) {
+        mem_free(list);
+        return;
+    }
+    memcpy(b->keep_dir, o->keep_dir, strlen(o->keep_dir) + 1);
+    b->keeps_new = o->keeps_new;
+    snprintf(b->made_for, sizeof(b->made_for), "%s, cuBLASLt %zu, jitney %s%s", dev->card_name,
+             version, JITNEY_VERSION, b->any_sums ? ", any sums" : "");
+    uint32_t count = cuda_kept_read(b->keep_dir, b->made_for, list, CHOICES);
+    for (uint32_t i = 0; i < count; i++) {
+        struct choice_key key;
+        memcpy(&key, list[i].key, sizeof(key));
+        struct choice *c = find_choice(b, &key);
+        memcpy(&c->algo, list[i].algo, sizeof(c->algo));
+        c->is_known = c->has_algo = c->is_timed = true;
+    }
+    mem_free(list);
+}
+
+/* A folder that cannot be written costs the next run some time and nothing else. */
+static void write_kept(const struct cuda_blas *b) {
+    struct err ignored = {{0}};
+    uint32_t count = 0;
+    if (!b->has_new || !b->keeps_new) return;
+    struct cuda_kept *list = mem_alloc_array(CHOICES, sizeof(*list));
+    for (int i = 0; list && i < CHOICES; i++) {
+        const struct choice *c = &b->choices[i];
+        if (!c->is_timed) continue;
+        memcpy(list[count].key, &c->key, sizeof(c->key));
+        memcpy(list[count++].algo, &c->algo, sizeof(c->algo));
+    }
+    if (list) (void)cuda_kept_write(b->keep_dir, b->made_for, list, count, &ignored);
+    mem_free(list);
+}
+
+/* ---- opening and closing ---- */
+
+enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_options *options,
+                           struct cuda_blas **out, struct err *err) {
+    const char *dirs = options->cublaslt_dirs;
     struct cuda_blas *b = mem_zalloc(sizeof(*b));
     if (!b) return err_set(err, ST_NOMEM, "cuda: out of memory for cuBLASLt");
     enum status st = ST_OK;
@@ -141,12 +207,14 @@ enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cud
         cuda_blas_close(b);
         return st;
     }
+    if (b->is_timed && options->keep_dir) read_kept(b, dev, options);
     *out = b;
     return ST_OK;
 }
 
 void cuda_blas_close(struct cuda_blas *b) {
     if (!b) return;
+    write_kept(b);
     cudaFree(b->workspace);
     if (b->product) b->f.cublasLtMatmulDescDestroy(b->product);
     if (b->handle) b->f.cublasLtDestroy(b->handle);
@@ -399,8 +467,6 @@ static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t 
 
 /* ---- choices ---- */
 
-enum { OF_A_RANGE = 1 << 30 }; /* beside the rows of a key */
-
 /* Algorithms are timed once for a range of rows, with the last of them: an algorithm that suits 200
  * rows may take half as long again for 256. */
 static uint32_t range_of(uint32_t rows) {
@@ -422,16 +488,9 @@ static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t
     c->has_algo = list.count > 0;
     if (list.count == 0) return;
     c->algo = list.algos[0];
-    if (is_timed && list.count > 1) time_algos(b, g, rows, &list, c, stream);
-}
-
-static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *key) {
-    uint32_t hash = key->form;
-    const uint32_t parts[] = {key->rows, key->weights, key->cols, key->dst_floats, key->dst_align};
-    for (int i = 0; i < 5; i++) hash = (hash ^ parts[i]) * 0x9E3779B1u;
-    struct choice *c = &b->choices[(hash >> 16) % CHOICES];
-    if (memcmp(&c->key, key, sizeof(*key)) != 0) *c = (struct choice){.key = *key};
-    return c;
+    if (is_timed && list.count > 1)
+        c->is_timed = time_algos(b, g, rows, &list, c, stream) && c->has_algo;
+    b->has_new = b->has_new || c->is_timed;
 }
 
 /* With the algorithm of a number of rows, or of the range it lies in. */

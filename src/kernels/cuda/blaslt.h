@@ -12,11 +12,13 @@
 struct CUstream_st; /* cudaStream_t points to it */
 struct cuda_blas;
 struct cuda_device;
+struct cuda_library_options;
 
-/* ST_MISSING says where the library was looked for. */
-enum status cuda_blas_open(struct cuda_device *dev, const char *dirs, struct cuda_blas **out,
-                           struct err *err);
-void cuda_blas_close(struct cuda_blas *b); /* NULL is fine */
+/* ST_MISSING says where the library was looked for. Algorithms that were kept are read. */
+enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_options *options,
+                           struct cuda_blas **out, struct err *err);
+/* New algorithms are kept. NULL is fine. */
+void cuda_blas_close(struct cuda_blas *b);
 
 /* dst[m][n] = sum over k of x[m][k] * w[n][k], plus dst[m][n] if `add`; split-K is 1. */
 struct cuda_gemm {

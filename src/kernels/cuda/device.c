@@ -219,7 +219,7 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
     cuda_attention_mma_prepare();
     TRY(cuda_check("preparing kernels", err));
     if (o->switches.without_cublaslt) return ST_OK;
-    return cuda_blas_open(dev, o->cublaslt_dirs, &dev->blas, err);
+    return cuda_blas_open(dev, o, &dev->blas, err);
 }
 
 __attribute__((visibility("default"))) cuda_library_open_fn jitney_cuda_open;

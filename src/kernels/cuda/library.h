@@ -48,6 +48,8 @@ struct cuda_library_options {
     int card;                  /* the number of the GPU */
     const char *cublaslt_dirs; /* where libcublasLt.so may lie beside the usual places: a list with
                                   colons; NULL: nowhere */
+    const char *keep_dir;      /* of kernels/cuda/kept.h; NULL: nothing is kept */
+    bool keeps_new;            /* what is found is written there */
     struct cuda_switches switches;
 };
 
