@@ -57,13 +57,13 @@ struct request_bounds {
 struct choice {
     struct request *request;
     uint32_t index;
-    int32_t *tokens; /* prompt, then answer */
+    _Atomic unsigned ready; /* tokens, prompt included, that may be read */
+    int32_t *tokens;        /* prompt, then answer */
     uint32_t prompt_tokens, total_max;
     struct token_logprob *logprobs; /* NULL: not wanted */
     struct sample_result *tops;     /* NULL: not wanted */
     struct sampler *sampler;        /* the engine thread's once submitted */
 
-    _Atomic unsigned ready;  /* tokens, prompt included, that may be read */
     _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
     /* The engine thread's. */

@@ -63,6 +63,8 @@ static void open_pages(void) {
     close(fd);
     size_t at = pages.page - offsetof(struct choice, finish);
     _Static_assert(offsetof(struct choice, ready) < offsetof(struct choice, finish), "the order");
+    _Static_assert(offsetof(struct choice, finish) % _Alignof(struct choice) == 0,
+                   "a page's start");
     pages.read = (struct choice *)(void *)(pages.reader + at);
     pages.write = (struct choice *)(void *)(pages.writer + at);
     pages.is_published = false;
