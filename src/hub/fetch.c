@@ -72,6 +72,23 @@ bool fetch_url_ok(const char *url) {
            str_starts(s, STR("file:///"));
 }
 
+bool fetch_url_is_plain(const char *url) {
+    static const char *const own[] = {"localhost", "127.", "[::1]"};
+    char shown[FETCH_URL_BYTES];
+    fetch_public_url(url, shown, sizeof(shown)); /* without user and password */
+    struct str s = str_of(shown);
+    if (!str_starts(s, STR("http://"))) return false;
+    struct str host = str_skip(s, 7);
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        if (!str_starts(host, str_of(own[i]))) continue;
+        size_t len = strlen(own[i]);
+        size_t name_len = strcspn(host.ptr, "/:");
+        bool digits = strspn(host.ptr, "0123456789.") == name_len; /* not 127.example.org */
+        if (i == 1 ? digits : len == host.len || strchr("/:", host.ptr[len])) return false;
+    }
+    return true;
+}
+
 static bool is_file_url(const char *url) { return str_starts(str_of(url), STR("file:")); }
 
 void fetch_public_url(const char *url, char *out, size_t out_bytes) {

@@ -62,6 +62,9 @@ enum status fetch_text(struct fetch *f, const char *url, struct buf *out,
 /* http://, https:// or file:// and no blanks or control characters. */
 bool fetch_url_ok(const char *url);
 
+/* Whether the bytes travel without encryption: http to another machine. */
+bool fetch_url_is_plain(const char *url);
+
 /* The address without what may be secret: user, password, query and fragment. */
 void fetch_public_url(const char *url, char *out, size_t out_bytes);
 

@@ -86,6 +86,9 @@ static enum status parse_row(struct hub_list *list, const struct json *row, stru
     file->bytes = (uint64_t)bytes;
     struct str oid = json_str(json_get(lfs, "oid"));
     if (is_sha256(oid)) memcpy(file->sha256, oid.ptr, oid.len);
+    /* The row of a large file has git's name for a pointer to it, not for its bytes. */
+    struct str blob = json_str(json_get(row, "oid"));
+    if (json_kind(lfs) != JS_MAP && git_hex_ok(blob)) memcpy(file->blob, blob.ptr, blob.len);
     return ST_OK;
 }
 
@@ -101,11 +104,41 @@ enum status hub_list_parse(struct hub_list *list, struct str json, struct err *e
     return st;
 }
 
+static enum status read_commit(struct hub_list *list, struct str json, struct err *err) {
+    struct json *doc;
+    enum status st = json_parse(json, &json_limits_model_file, &doc, err);
+    if (st != ST_OK) return err_prefix(err, st, "the hub's description of the repository");
+    struct str sha = json_str(json_get(doc, "sha"));
+    if (git_hex_ok(sha))
+        memcpy(list->commit, sha.ptr, sha.len);
+    else
+        st = err_set(err, ST_BAD,
+                     "the hub's description of the repository has no commit (\"sha\": 40 "
+                     "hexadecimal digits)");
+    json_destroy(doc);
+    return st;
+}
+
+static enum status fetch_commit(struct hub_list *list, struct fetch *fetch, const char *endpoint,
+                                const char *repo, struct err *err) {
+    char url[FETCH_URL_BYTES];
+    int need = snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", endpoint, repo);
+    if (need < 0 || need >= (int)sizeof(url))
+        return err_set(err, ST_BAD, "%s: address too long", endpoint);
+    struct buf page;
+    buf_init(&page, PAGE_BYTES_MAX);
+    enum status st = fetch_text(fetch, url, &page, NULL, err);
+    if (st == ST_OK) st = read_commit(list, buf_str(&page), err);
+    buf_deinit(&page);
+    return st;
+}
+
 enum status hub_list_fetch(struct hub_list *list, struct fetch *fetch, const char *endpoint,
                            const char *repo, struct err *err) {
     char url[FETCH_URL_BYTES], next[FETCH_URL_BYTES];
-    int need =
-        snprintf(url, sizeof(url), "%s/api/models/%s/tree/main?recursive=true", endpoint, repo);
+    TRY(fetch_commit(list, fetch, endpoint, repo, err));
+    int need = snprintf(url, sizeof(url), "%s/api/models/%s/tree/%s?recursive=true", endpoint, repo,
+                        list->commit);
     if (need < 0 || need >= (int)sizeof(url))
         return err_set(err, ST_BAD, "%s: address too long", endpoint);
     struct buf page;
@@ -260,9 +293,9 @@ enum status hub_choose(struct hub_list *list, const char *repo, const char *patt
     return refuse_no_match(list, repo, pattern ? pattern : "", err);
 }
 
-bool hub_file_url(const char *endpoint, const char *repo, const char *path,
+bool hub_file_url(const char *endpoint, const char *repo, const char *commit, const char *path,
                   char url[FETCH_URL_BYTES]) {
-    int used = snprintf(url, FETCH_URL_BYTES, "%s/%s/resolve/main/", endpoint, repo);
+    int used = snprintf(url, FETCH_URL_BYTES, "%s/%s/resolve/%s/", endpoint, repo, commit);
     if (used < 0 || used >= FETCH_URL_BYTES) return false;
     size_t len = (size_t)used;
     for (const char *p = path; *p; p++) {

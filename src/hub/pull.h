@@ -41,6 +41,7 @@ struct pull_options {
     uint32_t stall_s;         /* end a connection that sends nothing for this long       */
     progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
+    void (*on_warning)(const char *text); /* may be NULL */
 };
 
 struct pull_result {

@@ -377,8 +377,18 @@ def test_a_server_that_does_not_listen_is_unavailable(cache, server):
     other = Server()
     other.server_close()
     cache.fails(UNAVAILABLE, "pull", other.url + "/t.gguf")
-    cache.fails(UNAVAILABLE, "pull", "http://no-such-host.invalid/t.gguf")
+    cache.fails(UNAVAILABLE, "pull", "https://no-such-host.invalid/t.gguf")
     assert cache.state("t") is None
+
+
+def test_http_to_another_machine_gives_a_warning(cache):
+    url = "http://user:secret@no-such-host.invalid/t.gguf"
+    warning = "jitney: warning: http://no-such-host.invalid"
+    for args, env in (([url], {}), (["org/x"], {"HF_ENDPOINT": "http://no-such-host.invalid"})):
+        done = cache.run("pull", *args, env=env)
+        assert done.returncode == UNAVAILABLE and done.stderr.startswith(warning), done.stderr
+        assert "secret" not in done.stderr
+    cache.fails(UNAVAILABLE, "pull", url, "--sha256", "0" * 64)  # one line: no warning
 
 
 def test_a_stalled_connection_is_closed_and_its_bytes_kept(cache, server):
@@ -586,18 +596,33 @@ def test_an_unknown_name_gets_a_suggestion(cache):
 # --- the hub -----------------------------------------------------------------------------------
 
 
+COMMIT = "c0ffee" + "0" * 34
+
+
+def git_blob(body):
+    return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
+
+
+def tree(server, repo, page, **how):
+    """Serve `page` as the list of files of the repository's newest commit; returns its Route."""
+    server.routes[f"/api/models/{repo}/revision/main"] = Route(
+        json.dumps({"id": repo, "sha": COMMIT}).encode(), type="application/json")
+    route = server.routes[f"/api/models/{repo}/tree/{COMMIT}"] = Route(page, **how)
+    return route
+
+
 def hub(server, repo, files, lfs=True, **how):
     """Serve `files` (path -> bytes) as a repository; returns path -> Route."""
     rows = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": "dir"}]
     routes = {}
     for path, body in files.items():
-        row = {"type": "file", "oid": "0" * 40, "size": len(body), "path": path}
+        row = {"type": "file", "oid": git_blob(body), "size": len(body), "path": path}
         if lfs and len(body) > 1000:
+            row["oid"] = git_blob(b"a pointer to the file")
             row["lfs"] = {"oid": sha256(body), "size": len(body), "pointerSize": 134}
         rows.append(row)
-        routes[path] = server.routes[f"/{repo}/resolve/main/{path}"] = Route(body, **how)
-    server.routes[f"/api/models/{repo}/tree/main"] = Route(json.dumps(rows).encode(),
-                                                          type="application/json")
+        routes[path] = server.routes[f"/{repo}/resolve/{COMMIT}/{path}"] = Route(body, **how)
+    tree(server, repo, json.dumps(rows).encode(), type="application/json")
     return routes
 
 
@@ -677,10 +702,9 @@ def test_bytes_that_are_not_those_of_the_listing_are_refused(cache, server, wron
 def test_a_listing_of_several_pages_is_read_to_its_end(cache, server):
     body = gguf_bytes(40)
     hub(server, "org/many", {"m.gguf": body})
-    last = server.routes["/api/models/org/many/tree/main"]
+    last = server.routes[f"/api/models/org/many/tree/{COMMIT}"]
     server.routes["/page2"] = last
-    server.routes["/api/models/org/many/tree/main"] = Route(
-        b"[]", link=f'<{server.url}/page2?cursor=x>; rel="next"')
+    tree(server, "org/many", b"[]", link=f'<{server.url}/page2?cursor=x>; rel="next"')
     cache.ok("pull", "org/many")
     assert cache.file("org/many") == body
 
@@ -695,10 +719,45 @@ def test_a_listing_cannot_lead_out_of_the_cache(cache, server):
 
 @pytest.mark.parametrize("page", [b"", b"{}", b"[", b"<html>", b"[" * 100000])
 def test_a_broken_listing_is_refused(cache, server, page):
-    server.routes["/api/models/org/x/tree/main"] = Route(page)
+    tree(server, "org/x", page)
     done = cache.run("pull", "org/x")
     assert done.returncode in (BAD, MISSING), done.stderr
     assert cache.state("org/x") is None
+
+
+@pytest.mark.parametrize("page", [b"", b"{}", b"[]", b'{"sha": "main"}', b'{"sha": "../../x"}'])
+def test_a_repository_without_a_commit_is_refused(cache, server, page):
+    listing = tree(server, "org/x", b"[]")
+    server.routes["/api/models/org/x/revision/main"].body = page
+    cache.fails(BAD, "pull", "org/x")
+    assert not listing.requests
+
+
+def test_a_download_stays_with_the_commit_it_began_with(cache, server):
+    body = gguf_bytes(44)
+    hub(server, "org/moving", {"m.gguf": body})
+    listing = server.routes[f"/api/models/org/moving/tree/{COMMIT}"]
+    for path in ("resolve/main/m.gguf", "resolve/" + "f" * 40 + "/m.gguf"):
+        server.routes["/org/moving/" + path] = Route(gguf_bytes(45))
+    cache.ok("pull", "org/moving")
+    assert cache.file("org/moving") == body and len(listing.requests) == 1
+    manifest = json.loads((cache.models / "org+moving" / "jitney.json").read_text())
+    assert manifest["commit"] == COMMIT and manifest["source"] == "hf:org/moving"
+    os.utime(cache.models / "org+moving" / "m.gguf", (1, 1))
+    assert "already" in cache.ok("pull", "org/moving")  # writes the manifest again
+    assert json.loads((cache.models / "org+moving" / "jitney.json").read_text())["commit"] == COMMIT
+
+
+def test_a_small_file_of_the_hub_is_checked(cache, server):
+    files = {"config.json": b'{"model_type": "llama"}', "model.safetensors": gguf_bytes(46)}
+    routes = hub(server, "org/small", files)
+    routes["config.json"].body = b'{"model_type": "gemma"}'  # as long, but not the same
+    text = cache.fails(BAD, "pull", "org/small")
+    assert "config.json" in text and git_blob(files["config.json"]) in text
+    assert cache.state("org/small") in (None, "partial")
+    routes["config.json"].body = files["config.json"]
+    cache.ok("pull", "org/small")
+    assert (cache.models / "org+small" / "config.json").read_bytes() == files["config.json"]
 
 
 def test_a_missing_repository_is_reported_as_missing(cache, server):
@@ -714,7 +773,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(cache, server):
     cache.ok("pull", "org/gated", env={"HF_TOKEN": "hf_secret"})
     assert cache.file("org/gated") == body
     assert routes["m.gguf"].requests[0]["Authorization"] == "Bearer hf_secret"
-    listing = server.routes["/api/models/org/gated/tree/main"]
+    listing = server.routes[f"/api/models/org/gated/tree/{COMMIT}"]
     assert listing.requests[0]["Authorization"] == "Bearer hf_secret"
     assert "Authorization" not in cdn.requests[0]
     assert "hf_secret" not in (cache.models / "org+gated" / "jitney.json").read_text()

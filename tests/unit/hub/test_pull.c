@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "hub/fetch.h"
@@ -190,12 +192,53 @@ static void test_hostile_rows_of_a_listing_are_left_out(void **state) {
 static void test_addresses_are_escaped_and_secrets_left_out(void **state) {
     (void)state;
     char url[FETCH_URL_BYTES];
-    assert_true(hub_file_url("http://h", "o/n", "a b/c?d#e%.gguf", url));
-    assert_string_equal(url, "http://h/o/n/resolve/main/a%20b/c%3Fd%23e%25.gguf");
+    assert_true(hub_file_url("http://h", "o/n", "c0ffee", "a b/c?d#e%.gguf", url));
+    assert_string_equal(url, "http://h/o/n/resolve/c0ffee/a%20b/c%3Fd%23e%25.gguf");
     fetch_public_url("https://user:secret@host:1/p@q/x?token=abc#frag", url, sizeof(url));
     assert_string_equal(url, "https://host:1/p@q/x");
     fetch_public_url("https://user@host?x@y", url, sizeof(url));
     assert_string_equal(url, "https://host");
+}
+
+static void test_http_to_another_machine_is_plain(void **state) {
+    (void)state;
+    static const char *const plain[] = {"http://h/x", "http://localhost.example.org/x",
+                                        "http://127.example.org/x", "http://127.0.0.1@h/x",
+                                        "http://10.0.0.1:80"};
+    static const char *const fine[] = {"https://h/x",
+                                       "file:///x",
+                                       "http://localhost/x",
+                                       "http://localhost",
+                                       "http://127.0.0.1:8080/x",
+                                       "http://127.3.2.1",
+                                       "http://[::1]:80/x"};
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+        if (!fetch_url_is_plain(plain[i])) fail_msg("%s", plain[i]);
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
+        if (fetch_url_is_plain(fine[i])) fail_msg("%s", fine[i]);
+}
+
+/* The expected names are those of `git hash-object`. */
+static void test_the_name_of_bytes_is_that_of_git(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes, *name;
+    } rows[] = {{"", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"},
+                {"hello\n", "ce013625030ba8dba906f756967f9e9ca394464a"}};
+    char path[] = "/tmp/git_blob.XXXXXX", found[GIT_HEX_BYTES];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t len = strlen(rows[i].bytes);
+        assert_int_equal(write(fd, rows[i].bytes, len), len);
+        assert_int_equal(git_blob_file(path, found, NULL), ST_OK);
+        assert_string_equal(found, rows[i].name);
+        assert_true(git_hex_ok(str_of(found)));
+    }
+    close(fd);
+    unlink(path);
+    assert_int_equal(git_blob_file(path, found, NULL), ST_MISSING);
+    assert_false(git_hex_ok(STR("main")));
 }
 
 int main(void) {
@@ -207,6 +250,8 @@ int main(void) {
         cmocka_unit_test(test_without_gguf_the_safetensors_and_their_companions_are_wanted),
         cmocka_unit_test(test_hostile_rows_of_a_listing_are_left_out),
         cmocka_unit_test(test_addresses_are_escaped_and_secrets_left_out),
+        cmocka_unit_test(test_http_to_another_machine_is_plain),
+        cmocka_unit_test(test_the_name_of_bytes_is_that_of_git),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }
