@@ -242,14 +242,15 @@ static enum status start_fetch(struct pull *p, const char *bearer, struct err *e
     return fetch_create(&p->fetch, &settings, err);
 }
 
-/* Without https anybody on the way can read the token and change the files; the hub's checksums come
- * the same way. */
+/* Without https every machine on the way can read the token and change the files, the hub's
+ * checksums included. */
 static void warn_if_plain(const struct pull *p, const char *url) {
     char shown[256], text[400];
     if (!p->options->on_warning || !fetch_url_is_plain(url)) return;
     fetch_public_url(url, shown, sizeof(shown));
     snprintf(text, sizeof(text),
-             "%s: http is not encrypted, anybody on the way can change the model; use https, or "
+             "%s: http is not encrypted, and every machine on the way can change the model; use "
+             "https, or "
              "--sha256 with an address",
              shown);
     p->options->on_warning(text);
