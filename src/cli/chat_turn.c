@@ -10,14 +10,15 @@
 #include "cli/interrupt.h"
 #include "text/tokenizer.h"
 
-enum { NEARLY_FULL_PERCENT = 80 };
+enum { NEARLY_FULL_PERCENT = 80, NOTE_BYTES = 4096 };
 
 void chat_note(const char *fmt, ...) {
+    char text[NOTE_BYTES];
     va_list list;
     va_start(list, fmt);
-    vfprintf(stderr, fmt, list);
+    vsnprintf(text, sizeof(text), fmt, list);
     va_end(list);
-    fputc('\n', stderr);
+    note_write(text);
 }
 
 /* The prompt for all that was said, if it leaves room for an answer. */

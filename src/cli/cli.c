@@ -10,8 +10,9 @@
 
 #include "base/buf.h"
 #include "cli/cli_int.h"
+#include "cli/terminal_text.h"
 
-enum { HELP_BYTES_MAX = 1 << 16 };
+enum { HELP_BYTES_MAX = 1 << 16, TERMINAL_BYTES_MAX = 1 << 30, MESSAGE_BYTES = 1024 };
 
 enum exit_code exit_of(enum status st) {
     switch (st) {
@@ -58,10 +59,32 @@ static enum status out_failed(struct err *err) {
     return err_set(err, ST_IO, "standard output: %s", strerror(errno));
 }
 
-enum status out_write(struct str bytes, struct err *err) {
+static enum status write_bytes(struct str bytes, struct err *err) {
     if (bytes.len > 0 && fwrite(bytes.ptr, 1, bytes.len, stdout) != bytes.len)
         return out_failed(err);
     return ST_OK;
+}
+
+enum status out_write(struct str bytes, struct err *err) {
+    if (!isatty(STDOUT_FILENO)) return write_bytes(bytes, err);
+    struct buf shown;
+    buf_init(&shown, TERMINAL_BYTES_MAX);
+    terminal_text_put(&shown, bytes);
+    enum status st = buf_status(&shown);
+    st = st == ST_OK ? write_bytes(buf_str(&shown), err) : err_set(err, st, "out of memory");
+    buf_deinit(&shown);
+    return st;
+}
+
+void note_write(const char *text) {
+    struct buf shown;
+    buf_init(&shown, TERMINAL_BYTES_MAX);
+    if (isatty(STDERR_FILENO))
+        terminal_text_put(&shown, str_of(text));
+    else
+        buf_put_text(&shown, text);
+    fprintf(stderr, "%s\n", buf_text(&shown));
+    buf_deinit(&shown);
 }
 
 enum status out_flush(struct err *err) { return fflush(stdout) == 0 ? ST_OK : out_failed(err); }
@@ -146,6 +169,10 @@ int cli_main(int argc, char **argv) {
         code = exit_of(flushed);
         err = flush_err;
     }
-    if (code != EXIT_FINE && err.text[0]) fprintf(stderr, "jitney: %s\n", err.text);
+    if (code != EXIT_FINE && err.text[0]) {
+        char message[MESSAGE_BYTES];
+        snprintf(message, sizeof(message), "jitney: %s", err.text);
+        note_write(message);
+    }
     return (int)code;
 }

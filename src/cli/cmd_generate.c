@@ -1,6 +1,7 @@
 /* cli/cmd_generate.c - `jitney generate`: one prompt, one answer. */
 #include <float.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -23,7 +24,7 @@ static const struct flag flags[] = {
      .letter = 'p',
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "The prompt; \"-\" reads all of standard input."},
+     .help = "The prompt; \"-\" reads all of standard input, as does leaving out -p and -f."},
     {.name = "file",
      .letter = 'f',
      .kind = FLAG_TEXT,
@@ -84,8 +85,9 @@ struct job {
 };
 
 static enum exit_code check_flags(const struct args *a, struct err *err) {
-    if (!args_text(a, "prompt") && !args_text(a, "file"))
-        return usage_set(err, "generate: no prompt; give -p TEXT, -p - or -f FILE");
+    if (!args_text(a, "prompt") && !args_text(a, "file") && isatty(STDIN_FILENO))
+        return usage_set(err, "generate: no prompt; give -p TEXT or -f FILE, or write the prompt "
+                              "to standard input (echo TEXT | jitney generate MODEL)");
     if (args_text(a, "prompt") && args_text(a, "file"))
         return usage_set(err, "generate: give -p or -f, not both");
     if (args_text(a, "system") && !args_on(a, "chat"))
@@ -104,6 +106,12 @@ static enum exit_code check_flags(const struct args *a, struct err *err) {
 
 static enum status read_prompt(const struct args *a, struct buf *out, struct err *err) {
     const char *text = args_text(a, "prompt");
+    if (!text && !args_text(a, "file")) {
+        TRY(file_read("-", out, err));
+        if (out->len > 0) return ST_OK;
+        return err_set(err, ST_BAD,
+                       "generate: no prompt; standard input is empty: give -p TEXT or -f FILE");
+    }
     if (!text) return file_read(args_text(a, "file"), out, err);
     if (str_is(str_of(text), "-")) return file_read("-", out, err);
     buf_put_text(out, text);
@@ -268,7 +276,7 @@ extern const struct command cmd_generate;
 const struct command cmd_generate = {
     .name = "generate",
     .summary = "Continue a text, or answer one message",
-    .operands = "-p TEXT",
+    .operands = "[-p TEXT]",
     .about =
         "Prints the continuation of the prompt as the model generates it. With --chat the prompt "
         "is "

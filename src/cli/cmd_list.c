@@ -12,6 +12,9 @@ enum { LIST_BYTES_MAX = 64 << 20, COLUMN_COUNT = 5, CELL_BYTES = MODEL_PATH_BYTE
 
 static const struct flag flags[] = {
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON list instead of a table."},
+    {.name = "names",
+     .kind = FLAG_BOOL,
+     .help = "Print only the names of the models in the cache, one on each line."},
     {0},
 };
 
@@ -67,6 +70,11 @@ static void put_table(const struct model_list *list, struct buf *out) {
     }
 }
 
+static void put_names(const struct model_list *list, struct buf *out) {
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->rows[i].state == MODEL_CACHED) buf_printf(out, "%s\n", list->rows[i].name);
+}
+
 static void put_key(struct buf *out, const char *key, const char *value) {
     buf_printf(out, ", \"%s\": ", key);
     buf_put_json_string(out, str_of(value));
@@ -93,6 +101,8 @@ static enum exit_code run(const struct args *args, struct err *err) {
     struct env_settings env;
     struct model_cache cache;
     struct model_list list;
+    if (args_on(args, "json") && args_on(args, "names"))
+        return usage_set(err, "list: give --json or --names, not both");
     env_read(&env);
     enum status st = model_cache_init(&cache, &env, err);
     if (st == ST_OK) st = model_list_create(&cache, &list, err);
@@ -101,6 +111,8 @@ static enum exit_code run(const struct args *args, struct err *err) {
     buf_init(&out, LIST_BYTES_MAX);
     if (args_on(args, "json"))
         put_json(&list, &out);
+    else if (args_on(args, "names"))
+        put_names(&list, &out);
     else
         put_table(&list, &out);
     st = buf_status(&out);

@@ -95,7 +95,11 @@ static enum exit_code parse_target(const struct model_cache *cache, const char *
     return exit_of(err_set(err, st, "unknown model %s%s", text, hint));
 }
 
-static void show_warning(const char *text) { fprintf(stderr, "jitney: warning: %s\n", text); }
+static void show_warning(const char *text) {
+    char line[ERR_TEXT_BYTES];
+    snprintf(line, sizeof(line), "jitney: warning: %s", text);
+    note_write(line);
+}
 
 static enum exit_code pull_one(const struct args *args, const struct model_cache *cache,
                                const struct env_settings *env, const char *text, struct err *err) {

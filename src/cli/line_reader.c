@@ -1,4 +1,6 @@
 /* cli/line_reader.c - see cli/line_reader.h. */
+#define _XOPEN_SOURCE 700 /* wcwidth */
+#define _DEFAULT_SOURCE
 #include "cli/line_reader.h"
 
 #include <errno.h>
@@ -6,9 +8,12 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -24,15 +29,47 @@ struct line_reader {
     char *history_path; /* heap or NULL */
     const char *prompt; /* during line_reader_next */
     bool interrupted;
+    uint32_t columns;    /* of the window when the line was last drawn; 0: not yet drawn */
     uint32_t have, used; /* bytes read ahead */
     char ahead[READ_BYTES];
 };
 
 enum { BYTE_END = -1, BYTE_INTERRUPT = -2 };
 
+/* SIGWINCH only has to end poll(); the width is read after it. */
+static void on_window_change(int signal_number) { (void)signal_number; }
+
+/* In how many columns the prompt and the line up to the cursor are shown. */
+static uint32_t width_to_cursor(const struct line_reader *r) {
+    uint32_t width = (uint32_t)strlen(r->prompt);
+    const LineInfoW *line = el_wline(r->edit);
+    for (const wchar_t *c = line->buffer; c < line->cursor; c++) {
+        int columns = wcwidth(*c);
+        if (columns > 0) width += (uint32_t)columns;
+    }
+    return width;
+}
+
+/* Draw the line again when the window has another width. The terminal has wrapped what it shows at
+ * the new width, so the prompt is as many rows above the cursor as the text has full rows. */
+static void follow_window(struct line_reader *r) {
+    struct winsize size;
+    if (!r->edit || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return;
+    uint32_t before = r->columns;
+    r->columns = size.ws_col;
+    if (before == 0 || before == r->columns) return;
+    uint32_t rows = width_to_cursor(r) / r->columns;
+    if (rows > 0) printf("\033[%uA", rows);
+    printf("\r\033[J");
+    fflush(stdout);
+    el_resize(r->edit);
+    el_set(r->edit, EL_REFRESH);
+}
+
 /* Fill `ahead`: more than 0 when there are bytes, else BYTE_END or BYTE_INTERRUPT. */
 static int read_ahead(struct line_reader *r) {
     for (;;) {
+        follow_window(r);
         struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_fd(r->interrupt), POLLIN, 0}};
         if (poll(fds, 2, -1) < 0) {
             if (errno == EINTR) continue;
@@ -96,6 +133,7 @@ static bool start_editing(struct line_reader *r) {
     r->edit = el_init("jitney", stdin, stdout, stderr);
     r->history = history_init();
     if (!r->edit || !r->history) return false;
+    sigaction(SIGWINCH, &(struct sigaction){.sa_handler = on_window_change}, NULL);
     el_set(r->edit, EL_CLIENTDATA, r);
     el_set(r->edit, EL_PROMPT, give_prompt);
     el_set(r->edit, EL_EDITOR, "emacs");
@@ -123,7 +161,10 @@ enum status line_reader_open(bool edit, const char *history_path, struct interru
 
 void line_reader_close(struct line_reader *r) {
     if (!r) return;
-    if (r->edit) el_end(r->edit);
+    if (r->edit) {
+        signal(SIGWINCH, SIG_DFL);
+        el_end(r->edit);
+    }
     if (r->history) {
         HistEvent event;
         /* A history that cannot be saved is not an error. */
@@ -137,6 +178,8 @@ void line_reader_close(struct line_reader *r) {
 static enum line_result next_edited(struct line_reader *r, const char *prompt, struct buf *out) {
     r->prompt = prompt;
     r->interrupted = false;
+    r->columns = 0;
+    el_resize(r->edit); /* the window may have changed during the answer */
     int count = 0;
     /* el_gets would show the prompt first and set the terminal after it; a Ctrl-D in between
      * would be lost. */

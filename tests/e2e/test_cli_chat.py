@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -207,6 +208,23 @@ def test_a_person_asks_and_leaves_with_ctrl_d(person, model, term):
     else:  # no prompt to wait for; the terminal keeps the Ctrl-D until it is read
         p.type("\x04")
         assert p.exit_code() == 0
+
+
+def test_a_resized_window_gets_the_line_drawn_again(person):
+    """Twice narrower and once wider; the cursor goes up as many rows as the terminal has wrapped."""
+    p = person(*STEADY)
+    termios.tcsetwinsize(p.fd, (24, 80))
+    p.wait_for("> ")
+    p.type("/set nosuchsetting 12345")  # with the prompt 26 columns
+    p.wait_for("12345")
+    for columns, drawn in ((20, r"\x1b\[1A\r\x1b\[J> /set nosuchsettin.*g 12345"),
+                           (10, r"\x1b\[2A\r\x1b\[J> /set nos.*uchsetting.* 12345"),
+                           (60, r"\r\x1b\[J> /set nosuchsetting 12345")):
+        termios.tcsetwinsize(p.fd, (24, columns))
+        assert "1A" not in p.wait_for(f"(?s){drawn}") or columns == 20
+    p.type("\r")
+    p.wait_for("unknown setting \"nosuchsetting\"")
+    p.leave()
 
 
 def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(person):

@@ -7,11 +7,13 @@ import json
 import math
 import os
 import platform
+import pty
 import struct
+import subprocess
 
 import pytest
 
-from cli_lib import BAD, CREATE, GOLDEN, USAGE, answer, out, refusal, run, talking_model
+from cli_lib import BAD, CREATE, GOLDEN, JITNEY, USAGE, answer, out, refusal, run, talking_model
 
 LLAMA = GOLDEN / "llama"
 LONG = "The quick brown fox jumps over the lazy dog. " * 2
@@ -173,6 +175,34 @@ def test_prompts_from_file_and_standard_input(tmp_path):
     expected = answer("generate", LLAMA, "-p", "Hello\n", *STEADY)["tokens"]
     assert answer("generate", LLAMA, "-f", path, *STEADY)["tokens"] == expected
     assert answer("generate", LLAMA, "-p", "-", *STEADY, stdin="Hello\n")["tokens"] == expected
+    assert answer("generate", LLAMA, *STEADY, stdin="Hello\n")["tokens"] == expected
+    assert "standard input is empty" in refusal(BAD, "generate", LLAMA)
+
+
+def shown_on_a_terminal(*args):
+    """What a run writes to a terminal, as standard output and error."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([JITNEY, *map(str, args)], stdin=subprocess.DEVNULL, stdout=theirs,
+                             stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:
+        pass  # the other end is closed
+    os.close(ours)
+    child.wait(60)
+    return shown
+
+
+def test_an_answer_cannot_control_the_terminal(tmp_path):
+    escape = out("tokenize", LLAMA, stdin=b"\x1b").decode().strip()
+    always = ["-p", "Hello", "-n", "3", "--logit-bias", f"{escape}=100"]
+    assert out("generate", LLAMA, *always) == b"\x1b\x1b\x1b\n"
+    assert shown_on_a_terminal("generate", LLAMA, *always) == b"\\x1b\\x1b\\x1b\r\n"
+    error = shown_on_a_terminal("generate", tmp_path / "\x1b[2Jnone.gguf", "-p", "x")
+    assert b"\\x1b[2Jnone" in error and b"\x1b" not in error
 
 
 def test_bad_utf8_in_a_prompt_is_replaced(tmp_path):

@@ -207,6 +207,27 @@ def test_bash_completes_commands_flags_and_words():
     assert "--url" not in complete_in_bash(script, "jitney tokenize --")
 
 
+def test_bash_completes_policies_and_models(tmp_path, monkeypatch):
+    script = run("completion", "bash").out
+    policies = json.loads(run("knobs", "--json").out)["policies"]
+    for command in ("serve", "replay"):
+        assert complete_in_bash(script, f"jitney {command} --policy ") == [
+            p["name"] for p in policies]
+    assert complete_in_bash(script, "jitney pull sm") == ["smollm2"]
+    folder = tmp_path / "models" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "x.gguf").write_bytes(b"GGUF")
+    (folder / "jitney.json").write_text(json.dumps(
+        {"name": "mine", "source": "", "entry": "x.gguf",
+         "files": [{"path": "x.gguf", "bytes": 4, "sha256": "", "mtime_ns": 0}]}))
+    monkeypatch.setenv("JITNEY_CACHE", str(tmp_path))
+    assert run("list", "--names").out == "mine\n"
+    for line in ("chat ", "serve m", "rm ", "generate -m ", "chat --model mi"):
+        assert complete_in_bash(script, f"{cli_lib.JITNEY} {line}") == ["mine"], line
+    assert complete_in_bash(script, f"{cli_lib.JITNEY} chat -n ") == []
+    assert run("list", "--names", "--json").code == 64
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completions_are_scripts_of_their_shell(shell, tmp_path):
     got = run("completion", shell)
