@@ -31,7 +31,7 @@ static void put_words(struct buf *out, const struct flag *f) {
 
 /* Whether the first operand is a model of the cache. */
 static bool names_model(const struct command *c) {
-    return c->takes_model || strcmp(c->name, "rm") == 0;
+    return c->takes_model || strcmp(c->name, "rm") == 0 || strcmp(c->name, "serve") == 0;
 }
 
 static void put_known_models(struct buf *out) {
@@ -78,7 +78,7 @@ static void put_bash_models(struct buf *out) {
         if (!names_model(*c)) continue;
         const char *name = (*c)->name;
         buf_printf(out, "    \"%s %s\"", name, name);
-        if ((*c)->takes_model) buf_printf(out, "|\"%s -m\"|\"%s --model\"", name, name);
+        if (strcmp(name, "rm") != 0) buf_printf(out, "|\"%s -m\"|\"%s --model\"", name, name);
         buf_put_text(out, ") words=$(\"${COMP_WORDS[0]}\" list --names 2>/dev/null) ;;\n");
     }
     buf_put_text(out, "    \"pull pull\") words='");

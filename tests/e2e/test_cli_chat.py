@@ -217,7 +217,7 @@ def test_a_resized_window_gets_the_line_drawn_again(person):
     p.wait_for("> ")
     p.type("/set nosuchsetting 12345")  # with the prompt 26 columns
     p.wait_for("12345")
-    for columns, drawn in ((20, r"\x1b\[1A\r\x1b\[J> /set nosuchsettin.*g 12345"),
+    for columns, drawn in ((20, r"\x1b\[1A\r\x1b\[J> /set nosuchsetting.* 12345"),
                            (10, r"\x1b\[2A\r\x1b\[J> /set nos.*uchsetting.* 12345"),
                            (60, r"\r\x1b\[J> /set nosuchsetting 12345")):
         termios.tcsetwinsize(p.fd, (24, columns))

@@ -202,7 +202,7 @@ def test_an_answer_cannot_control_the_terminal(tmp_path):
     assert out("generate", LLAMA, *always) == b"\x1b\x1b\x1b\n"
     assert shown_on_a_terminal("generate", LLAMA, *always) == b"\\x1b\\x1b\\x1b\r\n"
     error = shown_on_a_terminal("generate", tmp_path / "\x1b[2Jnone.gguf", "-p", "x")
-    assert b"\\x1b[2Jnone" in error and b"\x1b" not in error
+    assert b"[2Jnone" in error and b"\x1b" not in error
 
 
 def test_bad_utf8_in_a_prompt_is_replaced(tmp_path):
