@@ -113,8 +113,8 @@ enum exit_code args_parse(const struct command *c, int argc, char **argv, struct
                           struct err *err);
 void args_destroy(struct args *a); /* NULL is fine */
 
-/* Standard output, checked. EPIPE gives ST_IO and leaves `err` empty. Control characters of the text
- * do not reach a terminal, see cli/terminal_text.h. */
+/* Standard output, checked. EPIPE gives ST_IO and leaves `err` empty. Control characters of the
+ * text do not reach a terminal, see cli/terminal_text.h. */
 enum status out_write(struct str bytes, struct err *err);
 enum status out_flush(struct err *err);
 

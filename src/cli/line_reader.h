@@ -1,7 +1,8 @@
 /* cli/line_reader.h - lines from a person or from a pipe.
  *
- * On a terminal libedit edits the line and keeps a history, which is saved between runs. Elsewhere
- * lines are read unchanged. A window of another size gets the line drawn again. Ctrl-C arrives through struct interrupt.
+ * On a terminal libedit edits the line and keeps a history, which is saved between runs. The line
+ * is drawn again when the window changes its width. Elsewhere lines are read unchanged. Ctrl-C
+ * arrives through struct interrupt.
  *
  * Lifetime: open, close (which saves the history). Thread: the main thread.
  */
