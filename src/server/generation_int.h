@@ -56,8 +56,9 @@ void generation_cancel_work(struct generation *gen); /* unless the pool has begu
 void generation_release_parts(struct generation *gen);
 
 /* ---- generation_deliver.c ---- */
-/* Call every sink: there are new events, or the generation has failed. */
-void generation_deliver(struct generation *gen);
+/* Call every sink: there are new events, or the generation has failed. Not inlined, because it is a
+ * hop of docs/a-request.md and tools/trace_request sees calls alone. */
+__attribute__((noinline)) void generation_deliver(struct generation *gen);
 void generation_stop_smoothing(struct generation *gen); /* drop what its smoother holds */
 void generations_on_smooth(uv_timer_t *timer);
 
