@@ -277,7 +277,6 @@ static enum status walk(struct field_check *c, const struct json *v, const char 
     if (json_kind(v) != JS_MAP) return ST_OK;
     char name[NAME_BYTES_MAX];
     size_t len = strcspn(path, ".[");
-    if (path[len] == 0) return walk_on(c, json_get(v, path), path + len, false);
     CHECK(len < sizeof(name));
     memcpy(name, path, len);
     name[len] = 0;
