@@ -180,6 +180,7 @@ void cuda_read(const void *from, size_t bytes, uint32_t *sink, uint32_t multipro
 /* ---- sample.cu ---- */
 
 enum { CUDA_SLOT_EMPTY = -1 }; /* no token was sampled into the slot */
+enum { CUDA_SCAN_TOKENS = 4096 };
 struct cuda_sample {
     float *logits; /* rows of row_floats; edits change them */
     size_t row_floats;
@@ -187,7 +188,8 @@ struct cuda_sample {
     const struct sampling *samplings;
     const struct logit_edit *edits;
     const uint64_t *deny;
-    float *saved; /* [edits]: logits before they were edited */
+    float *saved;    /* [edits]: logits before they were edited */
+    uint64_t *scans; /* [output_count][CUDA_SCAN_TOKENS of a row each]: the best of them */
     int32_t *slots;
     struct row_output *outputs;
 };

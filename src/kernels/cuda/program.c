@@ -40,6 +40,7 @@ struct device_program {
     struct step_sizes table_sizes; /* that the graphs' tables have */
     int32_t *slots;                /* [slot_count] the token that was last sampled into each */
     float *saved;                  /* [edits_max] */
+    uint64_t *scans;               /* scan_bytes */
     struct row_output *outputs;    /* [outputs_max] */
     uint8_t *tables;               /* the card's copy of a step's memory */
     size_t table_bytes;
@@ -53,6 +54,12 @@ static const struct tape_value *output_value(const struct device_program *p) {
 
 static size_t slab_bytes(const struct device_program *p) {
     return tape_slab_bytes(p->options.tape);
+}
+
+/* What sampling finds in the parts of each row. */
+static size_t scan_bytes(const struct device_program *p) {
+    size_t parts = output_value(p)->cols / CUDA_SCAN_TOKENS + (size_t)1;
+    return p->options.sizes.outputs_max * parts * sizeof(uint64_t);
 }
 
 /* ---- making ---- */
@@ -80,6 +87,7 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     cudaMemset(p->slots, 0xff, p->options.slot_count * sizeof(int32_t)); /* CUDA_SLOT_EMPTY */
     cudaDeviceSynchronize();
     TRY(take(p, "edited logits", (n->edits_max + 1) * sizeof(float), &p->saved, err));
+    TRY(take(p, "parts of logits", scan_bytes(p), &p->scans, err));
     return take(p, "results", n->outputs_max * sizeof(struct row_output), &p->outputs, err);
 }
 
@@ -176,6 +184,7 @@ void cuda_program_destroy(struct device_program *p) {
     cuda_give(p->dev, p->runs.table, p->runs.cap * sizeof(p->runs.table[0]));
     cuda_give(p->dev, p->slots, p->options.slot_count * sizeof(int32_t));
     cuda_give(p->dev, p->saved, (n->edits_max + 1) * sizeof(float));
+    cuda_give(p->dev, p->scans, scan_bytes(p));
     cuda_give(p->dev, p->outputs, n->outputs_max * sizeof(struct row_output));
     cuda_give(p->dev, p->tables, p->table_bytes);
     mem_free(p);
@@ -286,7 +295,7 @@ static void run_rows(struct device_program *p, const struct step *step, struct p
                               .runs_group = p->runs.group,
                           }};
     run.x.is_whole = p->dev->switches.whole && !run.x.runs.table &&
-                     cuda_step_is_whole(step, p->runs.kv_heads, p->dev->multiprocessors);
+                     cuda_step_is_whole(step, p->runs.kv_heads, p->dev);
     const struct cuda_graph_key key = {.rows = step->row_count,
                                        .outputs = step->output_count,
                                        .seqs = step->seq_count,
@@ -309,6 +318,7 @@ static void sample(const struct device_program *p, const struct step *step, stru
         .edits = table_at(p, step, step->tables.edits),
         .deny = table_at(p, step, step->tables.deny),
         .saved = p->saved,
+        .scans = p->scans,
         .slots = p->slots,
         .outputs = p->outputs,
     };

@@ -1,11 +1,12 @@
 /* kernels/cuda/sample.cu - from logits to a token, as graph/sampling.h defines it, to the bit.
  *
- * Mapping: a block of 1024 threads owns an output row and goes along it several times; neighbours
- * read neighbouring logits. Nothing is stored for a token but its logit. A cut is a number and an
- * id, and every token can be compared with them. The kernel finds a cut by dividing the bits of the
- * numbers into 2048 bins three times, then the ids of the tokens whose numbers are equal.
- * Cost: a walk along the row is some 4 us for 128k tokens; greedy takes one, temperature three,
- * top-k and top-p five more each, logprobs one and one for each candidate.
+ * Mapping: blocks of 256 threads find the best of 4096 logits each. Then a block of 1024 threads
+ * owns an output row and goes along it as often as its sampling needs; neighbours read neighbouring
+ * logits, each of them 16 at once. Nothing is stored for a token but its logit. A cut is a number
+ * and an id, and every token can be compared with them. The kernel finds a cut by dividing the bits
+ * of the numbers into 2048 bins three times, then the ids of the tokens whose numbers are equal.
+ * Cost: greedy takes no walk along the row, temperature two, top-k and top-p five more each,
+ * logprobs one and one for each candidate.
  */
 #include "kernels/cuda/sample_block.cuh"
 
@@ -47,11 +48,28 @@ static __device__ inline unsigned long long weight_at(const struct sample_row &r
     return cut_keeps(r.by_weight, logit, id) ? weight : 0;
 }
 
+static constexpr uint32_t WALK = 16; /* logits that a thread reads at once */
+
+/* each(id, logit) for all of the thread's tokens. */
+template <typename F> static __device__ inline void walk(const struct sample_row &r, F each) {
+    for (uint32_t first = threadIdx.x; first < r.vocab; first += WALK * SAMPLE_THREADS) {
+        float some[WALK];
+#pragma unroll
+        for (uint32_t k = 0; k < WALK; k++) {
+            uint32_t id = first + k * SAMPLE_THREADS;
+            some[k] = id < r.vocab ? r.logit[id] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < WALK; k++) {
+            uint32_t id = first + k * SAMPLE_THREADS;
+            if (id < r.vocab) each(id, tame(some[k]));
+        }
+    }
+}
+
 static __device__ unsigned long long row_sum(const struct sample_row &r, struct sample_shared *m) {
     unsigned long long sum = 0;
-#pragma unroll 4
-    for (uint32_t id = threadIdx.x; id < r.vocab; id += SAMPLE_THREADS)
-        sum += weight_at(r, id, tame(r.logit[id]));
+    walk(r, [&](uint32_t id, float logit) { sum += weight_at(r, id, logit); });
     return block_sum(sum, m);
 }
 
@@ -70,20 +88,55 @@ static __device__ inline float rank_logit(unsigned long long rank) {
 static __device__ unsigned long long best_below(const struct sample_row &r,
                                                 unsigned long long limit, struct sample_shared *m) {
     unsigned long long best = 0;
-#pragma unroll 4
-    for (uint32_t id = threadIdx.x; id < r.vocab; id += SAMPLE_THREADS) {
-        unsigned long long rank = rank_of(tame(r.logit[id]), id);
+    walk(r, [&](uint32_t id, float logit) {
+        unsigned long long rank = rank_of(logit, id);
         best = rank < limit && rank > best ? rank : best;
-    }
+    });
     return block_max(best, m);
 }
 
-static __device__ bool row_has_nan(const struct sample_row &r) {
-    int found = 0;
-#pragma unroll 4
-    for (uint32_t id = threadIdx.x; id < r.vocab; id += SAMPLE_THREADS)
-        found |= r.logit[id] != r.logit[id];
-    return __syncthreads_or(found);
+static constexpr uint32_t SCAN_THREADS = 256, SCAN_WARPS = SCAN_THREADS / 32;
+static constexpr unsigned long long RANK_NAN = ~0ull; /* above all ranks */
+static_assert(CUDA_SCAN_TOKENS == SCAN_THREADS * WALK, "a block's share of a row");
+
+/* The best of a part of a row, before any edit; RANK_NAN if there is a NaN. */
+static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(struct cuda_sample a) {
+    __shared__ unsigned long long bests[SCAN_WARPS];
+    const float *logit = a.logits + blockIdx.y * a.row_floats;
+    uint32_t first = blockIdx.x * CUDA_SCAN_TOKENS + threadIdx.x;
+    unsigned long long best = 0;
+    float some[WALK];
+#pragma unroll
+    for (uint32_t k = 0; k < WALK; k++) {
+        uint32_t id = first + k * SCAN_THREADS;
+        some[k] = id < a.vocab ? logit[id] : -DEVICE_INF;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < WALK; k++) {
+        uint32_t id = first + k * SCAN_THREADS;
+        unsigned long long rank = rank_of(tame(some[k]), id);
+        if (id < a.vocab) best = max(best, some[k] != some[k] ? RANK_NAN : rank);
+    }
+    for (int width = 16; width > 0; width /= 2)
+        best = max(best, __shfl_xor_sync(0xffffffffu, best, width));
+    if (threadIdx.x % 32 == 0) bests[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (uint32_t w = 1; w < SCAN_WARPS; w++) best = max(best, bests[w]);
+    a.scans[blockIdx.y * gridDim.x + blockIdx.x] = best;
+}
+
+static inline __host__ __device__ uint32_t scan_count(uint32_t vocab) {
+    return (vocab + CUDA_SCAN_TOKENS - 1) / CUDA_SCAN_TOKENS;
+}
+
+static __device__ unsigned long long best_of_scans(const struct cuda_sample &a,
+                                                   struct sample_shared *m) {
+    uint32_t count = scan_count(a.vocab);
+    unsigned long long best = 0;
+    for (uint32_t i = threadIdx.x; i < count; i += SAMPLE_THREADS)
+        best = max(best, (unsigned long long)a.scans[blockIdx.x * count + i]);
+    return block_max(best, m);
 }
 
 /* ---- cuts ---- */
@@ -109,13 +162,12 @@ mass_at(const struct sample_row &r, const struct selection &s, uint32_t id, floa
 static __device__ void bin_numbers(const struct sample_row &r, const struct selection &s,
                                    uint32_t known, uint32_t shift, struct sample_shared *m) {
     bins_clear(m);
-    for (uint32_t id = threadIdx.x; id < r.vocab; id += SAMPLE_THREADS) {
-        float logit = tame(r.logit[id]);
+    walk(r, [&](uint32_t id, float logit) {
         uint32_t order = order_of(number_at(r, s, logit));
         unsigned long long above = (unsigned long long)(order ^ known) >> shift >> BIN_BITS;
         unsigned long long mass = above ? 0 : mass_at(r, s, id, logit);
         if (mass) atomicAdd(&m->bins[order >> shift & (BINS - 1)], mass);
-    }
+    });
 }
 
 /* Ids of those whose number is `order`, likewise. */
@@ -123,13 +175,11 @@ static __device__ void bin_ids(const struct sample_row &r, const struct selectio
                                uint32_t order, uint32_t known, uint32_t shift,
                                struct sample_shared *m) {
     bins_clear(m);
-    for (uint32_t id = threadIdx.x; id < r.vocab; id += SAMPLE_THREADS) {
-        float logit = tame(r.logit[id]);
-        if (order_of(number_at(r, s, logit)) != order || (id ^ known) >> shift >> BIN_BITS)
-            continue;
+    walk(r, [&](uint32_t id, float logit) {
+        if (order_of(number_at(r, s, logit)) != order || (id ^ known) >> shift >> BIN_BITS) return;
         unsigned long long mass = mass_at(r, s, id, logit);
         if (mass) atomicAdd(&m->bins[id >> shift & (BINS - 1)], mass);
-    }
+    });
 }
 
 /* The shortest prefix, largest numbers first and then lowest ids, whose masses reach s.wanted. */
@@ -157,8 +207,7 @@ static __device__ unsigned long long share_of(float share, unsigned long long su
 
 static __device__ void cut_count(struct sample_row *r, uint32_t top_k, struct sample_shared *m) {
     unsigned long long there = 0;
-    for (uint32_t id = threadIdx.x; id < r->vocab; id += SAMPLE_THREADS)
-        there += tame(r->logit[id]) > -DEVICE_INF;
+    walk(*r, [&](uint32_t, float logit) { there += logit > -DEVICE_INF; });
     if (block_sum(there, m) <= top_k) return;
     struct selection s = {false, MASS_ONE, top_k};
     r->by_count = find_cut(*r, s, m);
@@ -167,13 +216,12 @@ static __device__ void cut_count(struct sample_row *r, uint32_t top_k, struct sa
 static __device__ void cut_typical(struct sample_row *r, float share, struct sample_shared *m) {
     unsigned long long sum = 0;
     long long products = 0; /* each cut to a whole number, so that the sum has no order */
-    for (uint32_t id = threadIdx.x; id < r->vocab; id += SAMPLE_THREADS) {
-        float logit = tame(r->logit[id]);
+    walk(*r, [&](uint32_t id, float logit) {
         unsigned long long weight = weight_at(*r, id, logit);
         sum += weight;
         if (weight)
             products += (long long)((double)(long long)weight * (double)exponent_at(*r, logit));
-    }
+    });
     sum = block_sum(sum, m);
     products = (long long)block_sum((unsigned long long)products, m);
     r->mean = (float)((double)products / (double)sum);
@@ -191,8 +239,7 @@ static __device__ void cut_top(struct sample_row *r, float share, struct sample_
 
 static __device__ void cut_min(struct sample_row *r, float ratio, struct sample_shared *m) {
     unsigned long long most = 0;
-    for (uint32_t id = threadIdx.x; id < r->vocab; id += SAMPLE_THREADS)
-        most = max(most, weight_at(*r, id, tame(r->logit[id])));
+    walk(*r, [&](uint32_t id, float logit) { most = max(most, weight_at(*r, id, logit)); });
     most = block_max(most, m);
     r->weight_min = (unsigned long long)ceil((double)ratio * (double)most);
 }
@@ -234,18 +281,34 @@ static __device__ uint32_t find_in_run(const struct sample_row &r, uint32_t firs
     return first; /* not reached: target is less than the sum of the run */
 }
 
+static constexpr uint32_t RUNS_AT_ONCE = 8; /* of a warp */
+
 /* Ids are cut into at most BINS runs, whose sums go into the bins. */
 static __device__ uint32_t find_id(const struct sample_row &r, unsigned long long target,
                                    struct sample_shared *m) {
     uint32_t run = ((r.vocab + BINS - 1) / BINS + 31) / 32 * 32;
     uint32_t lane = threadIdx.x % 32, runs = (r.vocab + run - 1) / run;
     bins_clear(m);
-    for (uint32_t b = threadIdx.x / 32; b < runs; b += SAMPLE_WARPS) {
-        unsigned long long sum = 0;
-        for (uint32_t id = b * run + lane; id < min((b + 1) * run, r.vocab); id += 32)
-            sum += weight_at(r, id, tame(r.logit[id]));
-        for (int width = 16; width > 0; width /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, width);
-        if (lane == 0) m->bins[b] = sum;
+    for (uint32_t first = threadIdx.x / 32; first < runs; first += RUNS_AT_ONCE * SAMPLE_WARPS) {
+        unsigned long long sum[RUNS_AT_ONCE] = {0};
+        for (uint32_t i = lane; i < run; i += 32) {
+            float some[RUNS_AT_ONCE];
+#pragma unroll
+            for (uint32_t k = 0; k < RUNS_AT_ONCE; k++) {
+                uint32_t id = (first + k * SAMPLE_WARPS) * run + i;
+                some[k] = id < r.vocab ? r.logit[id] : -DEVICE_INF;
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < RUNS_AT_ONCE; k++)
+                sum[k] += weight_at(r, (first + k * SAMPLE_WARPS) * run + i, tame(some[k]));
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < RUNS_AT_ONCE; k++) {
+            for (int width = 16; width > 0; width /= 2)
+                sum[k] += __shfl_xor_sync(0xffffffffu, sum[k], width);
+            if (lane == 0 && first + k * SAMPLE_WARPS < runs)
+                m->bins[first + k * SAMPLE_WARPS] = sum[k];
+        }
     }
     unsigned long long before = 0;
     uint32_t bin = bins_find(m, false, target + 1, &before);
@@ -409,9 +472,9 @@ static __device__ struct edit_list edits_of(const struct cuda_sample &a, const s
 static __device__ bool sample_row_run(const struct cuda_sample &a, const struct sampling &s,
                                       struct sample_row *r, struct sample_result *out,
                                       struct sample_shared *m) {
-    if (row_has_nan(*r)) return false;
     bool is_score = s.kind == SAMPLING_SCORE;
-    unsigned long long best = best_below(*r, ~0ull, m);
+    unsigned long long best = best_of_scans(a, m);
+    if (best == RANK_NAN) return false;
     r->top = rank_logit(best);
     struct model_share share = {r->top, 0.0};
     if (s.wants_logprob || is_score) share = fill_logprobs(*r, best, s.top_count, out, m);
@@ -461,5 +524,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS) sample_kernel(struct cu
 
 void cuda_sample(const struct cuda_sample *a, struct CUstream_st *stream) {
     if (a->output_count == 0) return;
+    dim3 scans(scan_count(a->vocab), a->output_count);
+    scan_kernel<<<scans, SCAN_THREADS, 0, stream>>>(*a);
     sample_kernel<<<a->output_count, SAMPLE_THREADS, 0, stream>>>(*a);
 }
