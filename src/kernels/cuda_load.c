@@ -47,6 +47,11 @@ static const struct {
     {"sums=any", offsetof(struct cuda_switches, any_sums), true},
     {"whole=on", offsetof(struct cuda_switches, whole), true},
     {"whole=off", offsetof(struct cuda_switches, whole), false},
+    {"whole=always", offsetof(struct cuda_switches, whole_always), true},
+    {"bulk=on", offsetof(struct cuda_switches, bulk), true},
+    {"bulk=off", offsetof(struct cuda_switches, bulk), false},
+    {"groups=on", offsetof(struct cuda_switches, groups), true},
+    {"groups=off", offsetof(struct cuda_switches, groups), false},
     {"upload=on", offsetof(struct cuda_switches, upload), true},
     {"upload=off", offsetof(struct cuda_switches, upload), false},
     {"lean=on", offsetof(struct cuda_switches, lean), true},
@@ -56,6 +61,8 @@ enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
 
 /* Those that are on unless they are turned off. */
 static const struct cuda_switches usual = {.few_rows = true,
+                                           .bulk = true,
+                                           .groups = true,
                                            .lean = true,
                                            .whole = true,
                                            .overlap = true,
@@ -94,7 +101,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
                    "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
                    ",codes=plain|few|many "
                    ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,sums=any "
-                   ",whole=on|off ,upload=on|off "
+                   ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
                    ",lean=on|off behind it",
                    STR_ARG(args));
 }

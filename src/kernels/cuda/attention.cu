@@ -76,7 +76,8 @@ static __device__ inline float2 load_value(const struct segment_places &s, uint3
         return make_float2(v[0], v[1]);
     }
     const uint8_t *side = s.tile[j / CUDA_TILE_TOKENS] + s.side_bytes;
-    size_t at = cuda_v_index(j % CUDA_TILE_TOKENS, d, head_dim);
+    enum kv_type type = SOURCE == FROM_F32 ? KV_F32 : SOURCE == FROM_F16 ? KV_F16 : KV_I8;
+    size_t at = cuda_v_index(type, j % CUDA_TILE_TOKENS, d, head_dim);
     if (SOURCE == FROM_F32) return *(const float2 *)(side + at * 4);
     if (SOURCE == FROM_F16) return __half22float2(*(const __half2 *)(side + at * 2));
     char2 both = *(const char2 *)(side + at);

@@ -1,252 +1,17 @@
-/* kernels/cuda/attention_mma.cu - attention over a cache of f16 on tensor cores, heads of 64 and
- * 128 dimensions.
+/* kernels/cuda/attention_mma.cu - attention_mma.cuh for rows that are few or in short runs, and the
+ * entry points for all.
  *
- * Queries are rounded to f16. In segments of 256 absolute positions, in tiles of 64:
- *
- *     s_j = sum over d of q[d] * k_j[d]     mma, rising d in steps of 16; then the soft cap
- *     m = max(m, max s_j)                   o and l times 2^((old m - m) * c)
- *     p_j = 2^(s_j * c - m * c)             rounded to f16; c is scale * log2 e
- *     o[d] += sum of p_j * v_j[d]           mma, rising j in steps of 16; l += sum of p_j likewise
- *
- * The segments are joined in rising order, the result is o / l. A place that is not attended has
- * p = 0 and changes no bit, so a row's bits do not depend on which rows share its block.
- *
- * Mapping: 4 warps. A "query" is a row and a head; those of a block share a KV head. Short runs
- * (decoding): 16 queries and one segment; each warp takes 16 tokens of a tile, then a quarter of
- * the dimensions. Long runs (prompts): 64 queries, 16 to a warp, and all segments. Tiles come by
- * cp.async into two buffers; K as it lies, which suits ldmatrix, V with 16-byte piece p of token t
- * at p ^ (t & 7).
+ * Mapping: 4 warps, 16 queries and one segment, or all where there are many rows; each warp takes 16
+ * tokens of a tile, then a quarter of the dimensions. Tiles come by cp.async into two buffers, as
+ * they lie.
  * Cost: decoding reads K and V once for all queries of a KV head; 64 KB in flight for each block.
  */
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device_launch.cuh"
-#include "kernels/cuda/device_mma.cuh"
-#include "kernels/cuda/device_rows.cuh"
-#include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/device_async.cuh"
 
-static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, TILE = 64, WARPS = 4, THREADS = WARPS * 32;
-static constexpr uint32_t KV_TILES = TILE / CUDA_TILE_TOKENS, STAGES = 2;
-static constexpr float LOG2E = 1.44269504f;
-static_assert(KV_TILES == WARPS, "a warp brings one KV tile");
-
-template <int D> struct mma_dims {
-    static constexpr uint32_t side = CUDA_TILE_TOKENS * D * 2; /* bytes of K or V of a KV tile */
-    static constexpr uint32_t stage = KV_TILES * 2 * side;
-    static constexpr uint32_t pieces = D / 8; /* of a token: 16 bytes each */
-    static constexpr uint32_t steps = D / 16;
-    static constexpr uint32_t kept = D / 2; /* numbers that a thread holds of 16 queries' result */
-};
-
-/* ---- what a block and a thread work on ---- */
-
-/* Positions [first, end) that are attended; none if both are 0. */
-struct reach {
-    uint32_t first, end;
-};
-
-static __device__ inline struct reach reach_of(const struct cuda_attention &a, int32_t pos) {
-    if (pos < 0) return {0, 0};
-    uint32_t end = (uint32_t)pos + 1;
-    return {a.window > 0 && end > a.window ? end - a.window : 0, end};
-}
-
-/* All that rows of the run attend to: their positions rise. */
-static __device__ struct reach reach_of_run(const struct cuda_attention &a,
-                                            const struct cuda_row_run &run) {
-    uint32_t low = 0, high = run.count;
-    while (low < run.count && a.pos[run.first + low] < 0) low++;
-    while (high > low && a.pos[run.first + high - 1] < 0) high--;
-    if (low == high) return {0, 0};
-    return {reach_of(a, a.pos[run.first + low]).first,
-            reach_of(a, a.pos[run.first + high - 1]).end};
-}
-
-/* One query of a thread's two: rows lane / 4 and lane / 4 + 8 of the warp's 16. */
-struct query {
-    uint32_t row, head;
-    struct reach reach; /* {0, 0}: there is no such query */
-};
-
-static __device__ struct query query_of(const struct cuda_attention &a,
-                                        const struct cuda_row_run &run, uint32_t kv_head,
-                                        uint32_t i) {
-    uint32_t group = a.heads / a.kv_heads, row = run.first + i / group;
-    struct query q = {row, kv_head * group + i % group, {0, 0}};
-    if (i / group < run.count) q.reach = reach_of(a, a.pos[row]);
-    return q;
-}
-
-/* Operand a of all steps over d. */
-template <int D>
-static __device__ void load_queries(const struct cuda_attention &a, const struct query q[2],
-                                    uint32_t out[mma_dims<D>::steps][4]) {
-#pragma unroll
-    for (uint32_t i = 0; i < mma_dims<D>::steps * 4; i++) {
-        const struct query &mine = q[i % 2];
-        uint32_t d = i / 4 * 16 + i % 4 / 2 * 8 + threadIdx.x % 4 * 2;
-        float2 two = make_float2(0.0f, 0.0f);
-        if (mine.reach.end > 0)
-            two = *(const float2 *)(mat_f32(a.q, mine.row) + (size_t)mine.head * D + d);
-        two.x = fminf(fmaxf(two.x, -65504.0f), 65504.0f);
-        two.y = fminf(fmaxf(two.y, -65504.0f), 65504.0f);
-        out[i / 4][i % 4] = pack_halves(two.x, two.y);
-    }
-}
-
-/* ---- bringing tiles ---- */
-
-/* The warp's KV tile of tile `t`: NULL where nothing is attended. */
-static __device__ const uint8_t *find_tile(const struct cuda_attention &a, const uint32_t *blocks,
-                                           struct reach all, uint32_t kv_head, uint32_t t) {
-    uint32_t kv_tile = t * KV_TILES + threadIdx.x / 32;
-    uint32_t first = kv_tile * CUDA_TILE_TOKENS;
-    if (first >= all.end || first + CUDA_TILE_TOKENS <= all.first) return NULL;
-    return cuda_kv_tile(&a.kv, blocks, kv_tile, a.layer, kv_head);
-}
-
-template <int D>
-static __device__ void bring(const uint8_t *tile, const uint8_t *any, uint32_t t, struct reach all,
-                             uint32_t stage) {
-    using dims = mma_dims<D>;
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    uint32_t first = t * TILE + warp * CUDA_TILE_TOKENS, to = stage + warp * 2 * dims::side;
-    const uint8_t *from = tile ? tile : any;
-#pragma unroll
-    for (uint32_t i = lane; i < dims::side / 16; i += 32) {
-        uint32_t token = i / dims::pieces, piece = i % dims::pieces;
-        bool is_inside = tile && first + token >= all.first && first + token < all.end;
-        copy_16(to + i * 16, from + i * 16, tile != NULL);
-        copy_16(to + dims::side + token * D * 2 + (piece ^ (token & 7)) * 16,
-                from + dims::side + i * 16, is_inside);
-    }
-}
-
-/* ---- products ---- */
-
-/* Scores of 16 queries and the 16 tokens of a KV tile. */
-template <int D>
-static __device__ inline void score_tile(const uint32_t q[mma_dims<D>::steps][4], uint32_t keys,
-                                         float s[2][4]) {
-    uint32_t lane = threadIdx.x % 32, token = lane % 8 + lane / 16 * 8;
-#pragma unroll
-    for (uint32_t step = 0; step < mma_dims<D>::steps; step++) {
-        uint32_t b[4], octet = 2 * step + lane / 8 % 2;
-        ldmatrix_x4(b, keys + (octet * CUDA_TILE_TOKENS + token) * 16);
-        mma_16x8x16<false>(s[0], q[step], b);
-        mma_16x8x16<false>(s[1], q[step], b + 2);
-    }
-}
-
-/* out += p * V for 16 tokens and COLS dimensions from `octet` * 8 on. */
-template <int D, int COLS>
-static __device__ inline void add_values(const uint32_t p[4], uint32_t values, uint32_t octet,
-                                         float out[COLS / 8][4]) {
-    uint32_t lane = threadIdx.x % 32, token = lane % 8 + lane / 8 % 2 * 8;
-#pragma unroll
-    for (uint32_t i = 0; i < COLS / 16; i++) {
-        uint32_t b[4], piece = octet + 2 * i + lane / 16;
-        ldmatrix_x4_turned(b, values + token * D * 2 + (piece ^ (token & 7)) * 16);
-        mma_16x8x16<false>(out[2 * i], p, b);
-        mma_16x8x16<false>(out[2 * i + 1], p, b + 2);
-    }
-}
-
-/* ---- scores and weights ---- */
-
-static __device__ inline float exponent_factor(const struct cuda_attention &a) {
-    return a.softcap > 0.0f ? LOG2E : a.scale * LOG2E;
-}
-
-/* Soft cap and mask; `first` is the position of s[0][0]'s token column 0. */
-template <int N>
-static __device__ inline void mask_scores(const struct cuda_attention &a, const struct query q[2],
-                                          uint32_t first, float s[N][4]) {
-    uint32_t end = first + N * 8;
-    bool is_whole = first >= q[0].reach.first && first >= q[1].reach.first &&
-                    end <= q[0].reach.end && end <= q[1].reach.end;
-    if (is_whole && !(a.softcap > 0.0f)) return;
-#pragma unroll
-    for (int i = 0; i < N * 4; i++) {
-        uint32_t j = first + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-        const struct reach &r = q[i % 4 / 2].reach;
-        float &score = s[i / 4][i % 4];
-        if (a.softcap > 0.0f) score = a.softcap * fm_tanh(score * a.scale / a.softcap);
-        score = j >= r.first && j < r.end ? score : -DEVICE_INF;
-    }
-}
-
-/* The largest of the thread's and its three neighbours' scores of query i. */
-template <int N> static __device__ inline float max_of(const float s[N][4], int i) {
-    float max = -DEVICE_INF;
-#pragma unroll
-    for (int n = 0; n < N; n++) max = fmaxf(max, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
-    max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
-    return fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
-}
-
-/* A maximum that can be subtracted: before the first attended place there is none. */
-static __device__ inline float base_of(float max) { return max > -DEVICE_INF ? max : 0.0f; }
-
-template <int N>
-static __device__ inline void weights_of(const float max[2], float factor, float s[N][4]) {
-#pragma unroll
-    for (int i = 0; i < N * 4; i++) {
-        float base = base_of(max[i % 4 / 2]) * factor;
-        s[i / 4][i % 4] = exp2_fast(fmaf(s[i / 4][i % 4], factor, -base));
-    }
-}
-
-/* A new maximum: all sums so far in its terms. */
-template <int N>
-static __device__ inline void rescale(const float top[2], float factor, float max[2],
-                                      float out[N][4], float sum[4]) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float next = fmaxf(max[i], top[i]);
-        float by = exp2_fast((max[i] - base_of(next)) * factor);
-        max[i] = next;
-        sum[2 * i] *= by;
-        sum[2 * i + 1] *= by;
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            out[n][2 * i] *= by;
-            out[n][2 * i + 1] *= by;
-        }
-    }
-}
-
-/* ---- joining segments ---- */
-
-/* What both sides of a join are multiplied by; the joint maximum and sum are put in place. */
-struct join_factors {
-    float a, b;
-};
-
-static __device__ inline struct join_factors join_of(float *all_max, float *all_sum, float max,
-                                                     float sum, float factor) {
-    float most = fmaxf(*all_max, max), base = base_of(most);
-    struct join_factors f = {exp2_fast((*all_max - base) * factor),
-                             exp2_fast((max - base) * factor)};
-    *all_max = most;
-    *all_sum = fmaf(sum, f.b, *all_sum * f.a);
-    return f;
-}
-
-static __device__ inline float join_one(struct join_factors f, float all, float part) {
-    return fmaf(part, f.b, all * f.a);
-}
-
-/* ---- results ---- */
-
-template <int D>
-static __device__ inline void store_two(const struct cuda_attention &a, const struct query &q,
-                                        uint32_t d, float x, float y) {
-    if (a.dst.base) *(float2 *)(mat_f32(a.dst, q.row) + (size_t)q.head * D + d) = make_float2(x, y);
-    if (!a.half.x) return;
-    store_half(a.half, q.row, q.head * D + d, x);
-    store_half(a.half, q.row, q.head * D + d + 1, y);
-}
+/* ---- what a block works on ---- */
 
 /* Of one query and segment: D numbers, the maximum, the sum. */
 template <int D>
@@ -259,6 +24,25 @@ static __device__ float *part_of(const struct cuda_attention &a, const struct qu
 static __device__ struct cuda_row_run run_of(const struct cuda_row_run *table, uint32_t i) {
     if (!table) return {i, 1};
     return table[i];
+}
+
+/* ---- bringing tiles ---- */
+
+/* The warp's KV tile; values of tokens that are not attended become zeros. */
+template <int D>
+static __device__ void bring(const uint8_t *tile, const uint8_t *any, uint32_t t, struct reach all,
+                             uint32_t stage) {
+    using dims = mma_dims<D>;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t first = t * TILE + warp * CUDA_TILE_TOKENS, to = stage + warp * 2 * dims::side;
+    const uint8_t *from = tile ? tile : any;
+#pragma unroll
+    for (uint32_t i = lane; i < dims::side / 16; i += 32) {
+        uint32_t token = first + i % CUDA_TILE_TOKENS;
+        bool is_inside = tile && token >= all.first && token < all.end;
+        copy_16(to + i * 16, from + i * 16, tile != NULL);
+        copy_16(to + dims::side + i * 16, from + dims::side + i * 16, is_inside);
+    }
 }
 
 /* ---- short runs ---- */
@@ -309,8 +93,6 @@ template <int D> struct short_work {
 /* Sums of a segment: the warp's quarter of the dimensions. */
 template <int D> struct short_sums { float max[2], sum[4], out[D / 32][4]; };
 
-static constexpr uint32_t PER_SEGMENT = SEGMENT / TILE;
-
 static __device__ inline uint32_t first_tile(uint32_t segment, struct reach all) {
     return max(segment * PER_SEGMENT, all.first / TILE);
 }
@@ -325,19 +107,44 @@ static __device__ void bring_first(const struct cuda_attention &a, const struct 
     copies_commit();
 }
 
+/* Tile `t`, which lies in `stage`. */
+template <int D>
+static __device__ inline void attend_tile(const struct cuda_attention &a,
+                                          const struct short_work<D> &w, uint32_t t, uint32_t stage,
+                                          struct short_sums<D> *sums) {
+    using dims = mma_dims<D>;
+    const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const struct short_shared &m = *w.shared;
+    float s[2][4] = {{0.0f}}, top[2], factor = exponent_factor(a);
+    score_tile<D, AS_IN_CACHE>(w.frags, stage + warp * 2 * dims::side, s);
+    if (a.softcap > 0.0f)
+        mask_scores<2, true>(a, w.q, t * TILE + warp * CUDA_TILE_TOKENS, s);
+    else
+        mask_scores<2, false>(a, w.q, t * TILE + warp * CUDA_TILE_TOKENS, s);
+    share_weights(factor, sums->max, s, top, w.shared);
+    rescale<D / 32>(top, factor, sums->max, sums->out, sums->sum);
+#pragma unroll
+    for (uint32_t i = 0; i < KV_TILES; i++) {
+        uint32_t p[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            p[k] = *(const uint32_t *)&m.p[lane / 4 + k % 2 * 8][i * 16 + k / 2 * 8 + lane % 4 * 2];
+        add_values<D / 4, AS_IN_CACHE>(p, stage + i * 2 * dims::side + dims::side, warp * (D / 32),
+                                       sums->out);
+        mma_16x8x16<false>(sums->sum, p, ones);
+    }
+}
+
 /* A segment whose first tile is on its way. Where the block goes on with the next segment, the
  * first tile of that is on its way at the end. */
 template <int D>
 static __device__ void attend_short(const struct cuda_attention &a, const struct short_work<D> &w,
                                     uint32_t segment, struct short_sums<D> *sums) {
     using dims = mma_dims<D>;
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const struct short_shared &m = *w.shared;
     uint32_t from = first_tile(segment, w.all);
     uint32_t to = min((segment + 1) * PER_SEGMENT, (w.all.end + TILE - 1) / TILE);
     uint32_t last = a.segments > 1 ? to : (w.all.end + TILE - 1) / TILE;
-    const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
-    float factor = exponent_factor(a);
     const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
         uint32_t stage = w.ring + t % STAGES * dims::stage;
@@ -347,23 +154,53 @@ static __device__ void attend_short(const struct cuda_attention &a, const struct
         next = find_tile(a, w.blocks, w.all, w.kv_head, t + 2);
         copies_wait<1>();
         __syncthreads();
-        float s[2][4] = {{0.0f}}, top[2];
-        score_tile<D>(w.frags, stage + warp * 2 * dims::side, s);
-        mask_scores<2>(a, w.q, t * TILE + warp * CUDA_TILE_TOKENS, s);
-        share_weights(factor, sums->max, s, top, w.shared);
-        rescale<D / 32>(top, factor, sums->max, sums->out, sums->sum);
-#pragma unroll
-        for (uint32_t i = 0; i < KV_TILES; i++) {
-            uint32_t p[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                p[k] = *(const uint32_t *)&m
-                            .p[lane / 4 + k % 2 * 8][i * 16 + k / 2 * 8 + lane % 4 * 2];
-            add_values<D, D / 4>(p, stage + i * 2 * dims::side + dims::side, warp * (D / 32),
-                                 sums->out);
-            mma_16x8x16<false>(sums->sum, p, ones);
-        }
+        attend_tile<D>(a, w, t, stage, sums);
         __syncthreads(); /* this tile's buffer is free for the next but one */
+    }
+}
+
+/* Of all segments so far. */
+template <int D> struct all_sums { float max[2], sum[2], out[D / 32][4]; };
+
+template <int D> static __device__ inline void clear_sums(struct short_sums<D> *s) {
+    s->max[0] = s->max[1] = -DEVICE_INF;
+#pragma unroll
+    for (uint32_t n = 0; n < 4; n++) s->sum[n] = 0.0f;
+#pragma unroll
+    for (uint32_t n = 0; n < D / 8; n++) s->out[n / 4][n % 4] = 0.0f;
+}
+
+template <int D> static __device__ inline void clear_all(struct all_sums<D> *s) {
+    s->max[0] = s->max[1] = -DEVICE_INF;
+    s->sum[0] = s->sum[1] = 0.0f;
+#pragma unroll
+    for (uint32_t n = 0; n < D / 8; n++) s->out[n / 4][n % 4] = 0.0f;
+}
+
+template <int D>
+static __device__ inline void join_segment(float factor, const struct short_sums<D> &s,
+                                           struct all_sums<D> *all) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        struct join_factors f = join_of(&all->max[i], &all->sum[i], s.max[i], s.sum[2 * i], factor);
+#pragma unroll
+        for (uint32_t n = 0; n < D / 16; n++) {
+            float *one = &all->out[n / 2][2 * i + n % 2];
+            *one = join_one(f, *one, s.out[n / 2][2 * i + n % 2]);
+        }
+    }
+}
+
+template <int D>
+static __device__ inline void store_all(const struct cuda_attention &a, const struct query q[2],
+                                        const struct all_sums<D> &all) {
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (uint32_t n = 0; n < D / 16; n++) {
+        uint32_t i = n % 2, d = warp * (D / 4) + n / 2 * 8 + lane % 4 * 2;
+        if (q[i].reach.end == 0) continue;
+        store_two<D>(a, q[i], d, all.out[n / 2][2 * i] / all.sum[i],
+                     all.out[n / 2][2 * i + 1] / all.sum[i]);
     }
 }
 
@@ -394,59 +231,39 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ struct short_shared m;
     admit_next_kernel();
     struct cuda_row_run run = run_of(table, blockIdx.x);
-    struct reach all = reach_of_run(a, run);
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, kv_head = blockIdx.y;
-    uint32_t from = all.first / SEGMENT + blockIdx.z, end = (all.end + SEGMENT - 1) / SEGMENT;
+    struct reach reach = reach_of_run(a, run);
+    uint32_t lane = threadIdx.x % 32, kv_head = blockIdx.y;
+    uint32_t from = reach.first / SEGMENT + blockIdx.z, end = (reach.end + SEGMENT - 1) / SEGMENT;
     bool is_idle = from >= end;
     struct short_work<D> w;
     w.blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
     w.q[0] = query_of(a, run, kv_head, lane / 4);
     w.q[1] = query_of(a, run, kv_head, lane / 4 + 8);
-    w.all = all;
+    w.all = reach;
     w.kv_head = kv_head;
     w.ring = shared_address(buffers);
     w.shared = &m;
-    bool is_old = !table && !is_idle && (first_tile(from, all) + 1) * TILE < all.end;
+    bool is_old = !table && !is_idle && (first_tile(from, reach) + 1) * TILE < reach.end;
     if (is_old) bring_first<D>(a, w, from);
     wait_for_inputs();
     if (is_idle) return;
     if (!is_old) bring_first<D>(a, w, from);
     load_queries<D>(a, w.q, w.frags);
-    float factor = exponent_factor(a), all_out[D / 32][4];
-    float all_max[2] = {-DEVICE_INF, -DEVICE_INF}, all_sum[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (uint32_t n = 0; n < D / 8; n++) all_out[n / 4][n % 4] = 0.0f;
+    struct all_sums<D> all;
+    clear_all<D>(&all);
     if (a.segments > 1) end = from + 1;
     for (uint32_t segment = from; segment < end; segment++) {
-        struct short_sums<D> s = {
-            {-DEVICE_INF, -DEVICE_INF}, {0.0f}, {
-                { 0.0f }
-            }
-        };
+        struct short_sums<D> s;
+        clear_sums<D>(&s);
         attend_short<D>(a, w, segment, &s);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if (a.segments > 1) {
-                store_part<D>(a, w.q[i], segment, i, s);
-                continue;
-            }
-            struct join_factors f =
-                join_of(&all_max[i], &all_sum[i], s.max[i], s.sum[2 * i], factor);
-#pragma unroll
-            for (uint32_t n = 0; n < D / 16; n++) {
-                float *one = &all_out[n / 2][2 * i + n % 2];
-                *one = join_one(f, *one, s.out[n / 2][2 * i + n % 2]);
-            }
+        if (a.segments > 1) {
+            store_part<D>(a, w.q[0], segment, 0, s);
+            store_part<D>(a, w.q[1], segment, 1, s);
+        } else {
+            join_segment<D>(exponent_factor(a), s, &all);
         }
     }
-    if (a.segments > 1) return;
-#pragma unroll
-    for (uint32_t n = 0; n < D / 16; n++) {
-        uint32_t i = n % 2, d = warp * (D / 4) + n / 2 * 8 + lane % 4 * 2;
-        if (w.q[i].reach.end == 0) continue;
-        store_two<D>(a, w.q[i], d, all_out[n / 2][2 * i] / all_sum[i],
-                     all_out[n / 2][2 * i + 1] / all_sum[i]);
-    }
+    if (a.segments == 1) store_all<D>(a, w.q, all);
 }
 
 /* A block owns a run, of which a warp owns a query; a thread every 32nd pair of dimensions. */
@@ -479,137 +296,161 @@ static __global__ void __launch_bounds__(THREADS)
         store_two<D>(a, q, n * 64 + threadIdx.x % 32 * 2, out[n].x / sum, out[n].y / sum);
 }
 
-/* ---- long runs ---- */
+/* ---- many sequences ---- */
 
-/* Numbers of earlier segments wait in shared memory: number k of thread t at k * THREADS + t. */
+/* The newest rows of sequences, each with all of its segments (Hopper). A block goes on from one row
+ * and KV head to another; tiles come by bulk copies, the first of the next row while the last of this
+ * one is worked on. A row that is not live has one tile, of which nothing is attended. */
+struct whole_item {
+    const uint32_t *blocks;
+    struct reach all;
+    uint32_t row, kv_head, from, to; /* tiles */
+};
+
+static __device__ inline struct whole_item item_of(const struct cuda_attention &a, uint32_t i,
+                                                   int32_t pos, uint32_t seq) {
+    struct whole_item item;
+    item.blocks = a.blocks + seq * a.blocks_stride;
+    item.all = reach_of(a, pos);
+    item.row = i / a.kv_heads;
+    item.kv_head = i % a.kv_heads;
+    item.from = item.all.first / TILE;
+    item.to = max(item.from + 1, (item.all.end + TILE - 1) / TILE);
+    return item;
+}
+
+/* The warp's KV tile of tile `t`: all warps together bring the tile. */
 template <int D>
-static __device__ void join_long(float factor, const float max[2], const float sum[4],
-                                 const float out[D / 8][4], bool is_first, float *kept,
-                                 float all_max[2], float all_sum[2]) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        struct join_factors f = join_of(&all_max[i], &all_sum[i], max[i], sum[2 * i], factor);
-#pragma unroll
-        for (uint32_t n = 0; n < D / 4; n++) {
-            float *one = kept + (2 * n + i) * THREADS + threadIdx.x;
-            *one = join_one(f, is_first ? 0.0f : *one, out[n / 2][2 * i + n % 2]);
-        }
+static __device__ inline void bring_whole(const struct cuda_attention &a,
+                                          const struct whole_item &item, uint32_t t, uint32_t stage,
+                                          uint32_t arrival) {
+    static constexpr uint32_t bytes = 2 * mma_dims<D>::side;
+    const uint8_t *tile = find_tile(a, item.blocks, item.all, item.kv_head, t);
+    if (threadIdx.x % 32 != 0) return;
+    arrival_expect(arrival, tile ? bytes : 0);
+    if (tile) copy_bulk(stage + threadIdx.x / 32 * bytes, tile, bytes, arrival);
+}
+
+/* Values of tokens that are not attended become zeros: they may be anything, and 0 times that must
+ * be 0. A warp does those that it has brought; all read them behind the next barrier. */
+template <int D>
+static __device__ inline void clean_values(const struct reach &all, uint32_t t, uint8_t *stage) {
+    uint32_t warp = threadIdx.x / 32, first = t * TILE + warp * CUDA_TILE_TOKENS;
+    if (first >= all.first && first + CUDA_TILE_TOKENS <= all.end) return;
+    uint8_t *values = stage + (2 * warp + 1) * mma_dims<D>::side;
+    for (uint32_t i = threadIdx.x % 32; i < mma_dims<D>::side / 16; i += 32) {
+        uint32_t token = first + i % CUDA_TILE_TOKENS;
+        if (token < all.first || token >= all.end) *(uint4 *)(values + i * 16) = uint4{0, 0, 0, 0};
     }
+    fence_async();
 }
 
 template <int D>
-static __global__ void __launch_bounds__(THREADS, 2)
-    long_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
-    begin_kernel();
+static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
+    whole_kernel(struct cuda_attention a, uint32_t items) {
     using dims = mma_dims<D>;
     extern __shared__ __align__(128) uint8_t buffers[];
-    struct cuda_row_run run = table[blockIdx.x];
-    struct reach all = reach_of_run(a, run);
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, kv_head = blockIdx.y;
-    if (all.end == 0) return;
-    const uint32_t *blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
-    struct query q[2] = {query_of(a, run, kv_head, warp * 16 + lane / 4),
-                         query_of(a, run, kv_head, warp * 16 + lane / 4 + 8)};
-    uint32_t frags[dims::steps][4], ring = shared_address(buffers);
-    float *kept = (float *)(buffers + STAGES * dims::stage), factor = exponent_factor(a);
-    float all_max[2] = {-DEVICE_INF, -DEVICE_INF}, all_sum[2] = {0.0f, 0.0f};
-    float max[2] = {-DEVICE_INF, -DEVICE_INF}, sum[4] = {0.0f}, out[D / 8][4] = {{0.0f}};
-    const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
-    load_queries<D>(a, q, frags);
-    uint32_t from = all.first / TILE, to = (all.end + TILE - 1) / TILE;
-    const uint8_t *next = find_tile(a, blocks, all, kv_head, from);
-    bring<D>(next, a.kv.base, from, all, ring + from % STAGES * dims::stage);
-    copies_commit();
-    next = find_tile(a, blocks, all, kv_head, from + 1);
-    for (uint32_t t = from; t < to; t++) {
-        uint32_t stage = ring + t % STAGES * dims::stage;
-        if (t + 1 < to)
-            bring<D>(next, a.kv.base, t + 1, all, ring + (t + 1) % STAGES * dims::stage);
-        copies_commit();
-        next = find_tile(a, blocks, all, kv_head, t + 2);
-        copies_wait<1>();
-        __syncthreads();
-        float s[TILE / 8][4] = {{0.0f}}, top[2];
-#pragma unroll
-        for (uint32_t i = 0; i < KV_TILES; i++)
-            score_tile<D>(frags, stage + i * 2 * dims::side, s + 2 * i);
-        mask_scores<TILE / 8>(a, q, t * TILE, s);
-        top[0] = max_of<TILE / 8>(s, 0);
-        top[1] = max_of<TILE / 8>(s, 1);
-        rescale<D / 8>(top, factor, max, out, sum);
-        weights_of<TILE / 8>(max, factor, s);
-#pragma unroll
-        for (uint32_t i = 0; i < KV_TILES; i++) {
-            uint32_t p[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                p[k] =
-                    pack_halves(s[2 * i + k / 2][2 * (k % 2)], s[2 * i + k / 2][2 * (k % 2) + 1]);
-            add_values<D, D>(p, stage + i * 2 * dims::side + dims::side, 0, out);
-            mma_16x8x16<false>(sum, p, ones);
-        }
-        if ((t + 1) % (SEGMENT / TILE) == 0 || t + 1 == to) {
-            bool is_first = t / (SEGMENT / TILE) == from / (SEGMENT / TILE);
-            join_long<D>(factor, max, sum, out, is_first, kept, all_max, all_sum);
-#pragma unroll
-            for (uint32_t n = 0; n < D / 2; n++) out[n / 4][n % 4] = 0.0f;
-            max[0] = max[1] = -DEVICE_INF;
-            sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
-        }
-        __syncthreads(); /* this tile's buffer is free for the next but one */
+    __shared__ struct short_shared m;
+    __shared__ __align__(8) uint64_t arrivals[STAGES];
+    admit_next_kernel();
+    uint32_t lane = threadIdx.x % 32, i = blockIdx.x, done = 0; /* tiles */
+    uint32_t ring = shared_address(buffers), arrival = shared_address(arrivals);
+    struct whole_item item = item_of(a, i, a.pos[i / a.kv_heads], a.seq[i / a.kv_heads]);
+    if (threadIdx.x == 0) {
+        for (uint32_t k = 0; k < STAGES; k++) arrival_init(arrival + k * 8, WARPS);
+        arrivals_publish();
     }
-#pragma unroll
-    for (uint32_t n = 0; n < D / 4; n++) {
-        uint32_t i = n % 2, k = n / 2; /* dimensions k * 8 + ... of query i */
-        if (q[i].reach.end == 0) continue;
-        const float *two = kept + (4 * k + i) * THREADS + threadIdx.x;
-        store_two<D>(a, q[i], k * 8 + lane % 4 * 2, two[0] / all_sum[i],
-                     two[2 * THREADS] / all_sum[i]);
+    __syncthreads();
+    bool is_old = (item.from + 1) * TILE < item.all.end; /* without the newest token */
+    if (is_old) bring_whole<D>(a, item, item.from, ring, arrival);
+    wait_for_inputs();
+    if (!is_old) bring_whole<D>(a, item, item.from, ring, arrival);
+    for (; i < items; i += gridDim.x) {
+        uint32_t next = i + gridDim.x, next_row = min(next, items - 1) / a.kv_heads;
+        int32_t next_pos = a.pos[next_row];
+        uint32_t next_seq = a.seq[next_row];
+        const struct cuda_row_run run = {item.row, 1};
+        struct whole_item following = item;
+        struct short_work<D> w;
+        struct short_sums<D> sums;
+        struct all_sums<D> all;
+        w.q[0] = query_of(a, run, item.kv_head, lane / 4);
+        w.q[1] = query_of(a, run, item.kv_head, lane / 4 + 8);
+        w.shared = &m;
+        load_queries<D>(a, w.q, w.frags);
+        clear_sums<D>(&sums);
+        clear_all<D>(&all);
+        for (uint32_t t = item.from; t < item.to; t++, done++) {
+            uint32_t stage = done % STAGES * dims::stage, ahead = (done + 1) % STAGES;
+            bool is_last = t + 1 == item.to;
+            uint32_t to = ring + ahead * dims::stage, comes = arrival + ahead * 8;
+            if (!is_last) bring_whole<D>(a, item, t + 1, to, comes);
+            if (is_last && next < items) {
+                following = item_of(a, next, next_pos, next_seq);
+                bring_whole<D>(a, following, following.from, to, comes);
+            }
+            arrival_wait(arrival + done % STAGES * 8, done / STAGES);
+            clean_values<D>(item.all, t, buffers + stage);
+            attend_tile<D>(a, w, t, ring + stage, &sums);
+            __syncthreads(); /* this tile's buffer is free for the next but one */
+            if ((t + 1) % PER_SEGMENT != 0 && !is_last) continue;
+            join_segment<D>(exponent_factor(a), sums, &all);
+            clear_sums<D>(&sums);
+        }
+        store_all<D>(a, w.q, all);
+        item = following;
     }
 }
 
 /* ---- launching ---- */
 
 template <int D>
-static void launch_width(const struct cuda_attention *a, const struct cuda_row_runs *runs,
+static void launch_short(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                          const struct cuda_queue *queue) {
-    using dims = mma_dims<D>;
-    uint32_t ring = STAGES * dims::stage, kept = dims::kept * THREADS * sizeof(float);
     uint32_t group = a->heads / a->kv_heads, rows = runs->table ? CUDA_SHORT_QUERIES / group : 1;
     dim3 parts(runs->short_count, a->kv_heads, a->segments);
     dim3 joins(runs->short_count, rows, (a->heads + WARPS - 1) / WARPS);
-    dim3 longs(runs->long_count, a->kv_heads);
-    if (runs->short_count > 0)
-        launch(queue, short_kernel<D>, parts, THREADS, ring, *a, runs->table);
-    if (runs->short_count > 0 && a->segments > 1)
-        launch(queue, join_kernel<D>, joins, THREADS, 0, *a, runs->table);
-    const struct cuda_row_run *table = runs->table + runs->short_count;
-    if (runs->long_count > 0) launch(queue, long_kernel<D>, longs, THREADS, ring + kept, *a, table);
+    launch(queue, short_kernel<D>, parts, THREADS, STAGES * mma_dims<D>::stage, *a, runs->table);
+    if (a->segments > 1) launch(queue, join_kernel<D>, joins, THREADS, 0, *a, runs->table);
+}
+
+template <int D>
+static void launch_whole(const struct cuda_attention *a, uint32_t rows,
+                         const struct cuda_queue *queue) {
+    uint32_t items = rows * a->kv_heads, most = CUDA_WHOLE_BLOCKS * a->multiprocessors;
+    launch(queue, whole_kernel<D>, items < most ? items : most, THREADS,
+           STAGES * mma_dims<D>::stage, *a, items);
 }
 
 template <int D> static void prepare(void) {
-    uint32_t ring = STAGES * mma_dims<D>::stage;
-    uint32_t kept = mma_dims<D>::kept * THREADS * sizeof(float);
-    cudaFuncSetAttribute(short_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring);
-    cudaFuncSetAttribute(long_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)(ring + kept));
+    cudaFuncSetAttribute(short_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)(STAGES * mma_dims<D>::stage));
+    cudaFuncSetAttribute(whole_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)(STAGES * mma_dims<D>::stage));
 }
 
 void cuda_attention_mma_prepare(void) {
     prepare<64>();
     prepare<128>();
+    cuda_attention_long_prepare();
 }
 
 bool cuda_attention_mma_can(const struct cuda_attention *a) {
-    if (!a->kv.base || a->kv.type != KV_F16 || a->heads / a->kv_heads > CUDA_SHORT_QUERIES)
-        return false;
-    return a->head_dim == 64 || a->head_dim == 128;
+    return a->kv.base && cuda_attends_mma(a->kv.type, a->head_dim) &&
+           a->heads / a->kv_heads <= CUDA_SHORT_QUERIES;
 }
 
 void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                         const struct cuda_queue *queue) {
-    if (a->head_dim == 64)
-        launch_width<64>(a, runs, queue);
-    else
-        launch_width<128>(a, runs, queue);
+    bool is_whole = !runs->table && a->segments == 1;
+    if (runs->short_count > 0 && is_whole && a->is_bulk && a->head_dim == 64)
+        launch_whole<64>(a, runs->short_count, queue);
+    else if (runs->short_count > 0 && is_whole && a->is_bulk)
+        launch_whole<128>(a, runs->short_count, queue);
+    else if (runs->short_count > 0 && a->head_dim == 64)
+        launch_short<64>(a, runs, queue);
+    else if (runs->short_count > 0)
+        launch_short<128>(a, runs, queue);
+    if (runs->long_count > 0)
+        cuda_attention_long(a, runs->table + runs->short_count, runs->long_count, queue);
 }

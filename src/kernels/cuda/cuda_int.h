@@ -140,7 +140,7 @@ enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct progr
 /* Returns how many ops were launched: this one and those behind it that are fused with it. */
 uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op);
 uint32_t cuda_step_segments(const struct step *s);
-bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, uint32_t multiprocessors);
+bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, const struct cuda_device *dev);
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
 
 /* ---- fuse.c ---- */

@@ -190,14 +190,19 @@ static enum status check_driver(int card, struct err *err) {
                    card, count);
 }
 
+/* What needs Hopper's own machine code: later cards run the code that all have. */
+static void turn_off_hopper(struct cuda_switches *s) {
+    s->overlap = s->few_rows = s->few_codes = s->bulk = s->groups = false;
+}
+
 static enum status check_card(struct cuda_device *dev, struct err *err) {
     struct cudaDeviceProp prop;
     if (cudaGetDeviceProperties(&prop, dev->card) != cudaSuccess)
         return cuda_check("asking for the card's properties", err);
     snprintf(dev->card_name, sizeof(dev->card_name), "%s", prop.name);
     dev->multiprocessors = (uint32_t)prop.multiProcessorCount;
-    if (prop.major < HOPPER_MAJOR || prop.sharedMemPerBlockOptin < SHARED_BYTES_OF_FEW)
-        dev->switches.overlap = dev->switches.few_rows = dev->switches.few_codes = false;
+    if (prop.major != HOPPER_MAJOR || prop.sharedMemPerBlockOptin < SHARED_BYTES_OF_FEW)
+        turn_off_hopper(&dev->switches);
     if (prop.major >= MAJOR_MIN) return ST_OK;
     return err_set(err, ST_BAD,
                    "cuda: card %d, %s, has compute capability %d.%d; %d.0 (Ampere) or later is "

@@ -67,6 +67,9 @@ struct cuda_attention {
     struct cuda_half half; /* the result in 16 bits as well: cuda_attention_mma alone */
     uint32_t segments;     /* 1: a block does all of a row's; else as many blocks, joined after */
     float *parts;          /* [rows][heads][segments][head_dim + 2]: out, max, sum */
+    bool is_bulk; /* decoding without parts goes on from row to row, by bulk copies (Hopper) */
+    uint32_t multiprocessors;
+    bool by_groups; /* long runs: products by wgmma (Hopper) */
 };
 void cuda_attention(const struct cuda_attention *a, const struct cuda_queue *queue);
 
@@ -83,11 +86,17 @@ struct cuda_row_runs {
 };
 /* Rows of a short and of a long run: at most so many queries that share a KV head. */
 enum { CUDA_SHORT_QUERIES = 16, CUDA_LONG_QUERIES = 64 };
+enum { CUDA_WHOLE_BLOCKS = 3 }; /* of attention to whole sequences, on a multiprocessor */
 
 bool cuda_attention_mma_can(const struct cuda_attention *a);
 void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                         const struct cuda_queue *queue);
 void cuda_attention_mma_prepare(void); /* once for each card */
+
+/* The part of cuda_attention_mma that does `count` long runs. */
+void cuda_attention_long(const struct cuda_attention *a, const struct cuda_row_run *table,
+                         uint32_t count, const struct cuda_queue *queue);
+void cuda_attention_long_prepare(void);
 
 size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);
 

@@ -5,7 +5,8 @@
  *
  *     K: [head_dim / 8][CUDA_TILE_TOKENS][8]   a thread owns a token and reads 8 dimensions at
  *                                              once, its neighbours the 16 bytes next to them
- *     V: [CUDA_TILE_TOKENS][head_dim]
+ *     V: [CUDA_TILE_TOKENS][head_dim]         or as K, where tensor cores attend (cuda_attends_mma):
+ *                                              ldmatrix and wgmma then read it as it lies
  *
  * Behind the bytes of K and of V, KV_I8 keeps an f16 scale for each token.
  *
@@ -20,6 +21,7 @@
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +45,11 @@ struct cuda_kv {
     uint32_t tiles_per_block;
     uint8_t *base;
 };
+
+/* Caches that attention_mma.cuh is for. */
+BOTH_SIDES bool cuda_attends_mma(enum kv_type type, uint32_t head_dim) {
+    return type == KV_F16 && (head_dim == 64 || head_dim == 128);
+}
 
 BOTH_SIDES size_t cuda_kv_elem_bytes(enum kv_type type) {
     return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
@@ -77,7 +84,8 @@ BOTH_SIDES uint8_t *cuda_kv_tile(const struct cuda_kv *kv, const uint32_t *block
 BOTH_SIDES size_t cuda_k_index(uint32_t token, uint32_t d) {
     return ((size_t)(d / CUDA_K_RUN) * CUDA_TILE_TOKENS + token) * CUDA_K_RUN + d % CUDA_K_RUN;
 }
-BOTH_SIDES size_t cuda_v_index(uint32_t token, uint32_t d, uint32_t head_dim) {
+BOTH_SIDES size_t cuda_v_index(enum kv_type type, uint32_t token, uint32_t d, uint32_t head_dim) {
+    if (cuda_attends_mma(type, head_dim)) return cuda_k_index(token, d);
     return (size_t)token * head_dim + d;
 }
 

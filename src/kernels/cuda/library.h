@@ -37,6 +37,9 @@ struct cuda_switches {
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool any_sums;         /* and may add up in any order: a row's bits depend on the others */
     bool whole;            /* attention of many rows does a sequence in one block */
+    bool whole_always;     /* also of few rows, for tests */
+    bool bulk;             /* and goes on from one to the next, by bulk copies (sm_90a) */
+    bool groups;           /* attention of prompts by wgmma (sm_90a) */
     bool upload;           /* large weights are copied by several threads */
     bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16
                               bits alone are not written as floats */

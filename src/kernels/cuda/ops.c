@@ -10,7 +10,6 @@
 
 enum {
     BLOCKS_PER_PROCESSOR = 8,  /* of attention; with fewer, segments are shared out */
-    ATTENTION_BLOCKS = 3,      /* of attention on tensor cores that fit on a multiprocessor */
     PART_FLOATS_MAX = 16 << 20 /* of attention's parts: 64 MiB */
 };
 
@@ -403,14 +402,15 @@ uint32_t cuda_step_segments(const struct step *s) {
 
 /* A decoding step whose sequences, each attended to by one block for a KV head, keep the card busy:
  * the longest takes no longer than all together. Segments apart then only cost their joining. */
-bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, uint32_t multiprocessors) {
+bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, const struct cuda_device *dev) {
     uint64_t all = 0, longest = 0;
+    if (dev->switches.whole_always) return true;
     for (uint32_t r = 0; r < s->row_count; r++) {
         uint64_t tokens = s->pos[r] < 0 ? 0 : (uint64_t)s->pos[r] + 1;
         all += tokens;
         if (tokens > longest) longest = tokens;
     }
-    return all * kv_heads >= longest * ATTENTION_BLOCKS * multiprocessors;
+    return all * kv_heads >= longest * CUDA_WHOLE_BLOCKS * dev->multiprocessors;
 }
 
 /* The most segments that a row of the step attends to; perhaps a few more. */
@@ -438,7 +438,10 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
                                .q = q,
                                .dst = floats_of(x, o->dst, &q, o->q.cols),
                                .segments = 1,
-                               .parts = x->scratch->parts};
+                               .parts = x->scratch->parts,
+                               .is_bulk = x->dev->switches.bulk,
+                               .multiprocessors = x->dev->multiprocessors,
+                               .by_groups = x->dev->switches.groups};
     uint32_t segments = segments_needed(x, o->window);
     bool fits = cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats;
     bool is_mma = !x->dev->switches.plain_attention && cuda_attention_mma_can(&a) &&

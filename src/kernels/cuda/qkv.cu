@@ -44,7 +44,8 @@ static __device__ void write_side(const struct cuda_kv &kv, const float *x, bool
         if (lane == 0) ((__half *)(tile + cuda_kv_scales_offset(kv.head_dim)))[token] = half;
     }
     for (uint32_t d = lane; d < kv.head_dim; d += 32) {
-        size_t at = is_value ? cuda_v_index(token, d, kv.head_dim) : cuda_k_index(token, d);
+        size_t at =
+            is_value ? cuda_v_index(kv.type, token, d, kv.head_dim) : cuda_k_index(token, d);
         if (kv.type == KV_F32)
             ((float *)tile)[at] = x[d];
         else if (kv.type == KV_F16)

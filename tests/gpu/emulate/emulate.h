@@ -99,6 +99,7 @@ static inline uint32_t __ballot_sync(uint32_t, int flag) {
     for (int i = 0; i < 32; i++) out |= (uint32_t)(all[i] & 1) << i;
     return out;
 }
+static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
 template <typename T> static inline T emu_bits(const void *from) {

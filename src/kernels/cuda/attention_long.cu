@@ -1,0 +1,203 @@
+/* kernels/cuda/attention_long.cu - attention_mma.cuh for prompts: runs of many rows.
+ *
+ * Mapping: 4 warps and 64 queries, 16 to a warp; all segments, tile after tile. The longest runs come
+ * first. Tiles come by cp.async into two buffers: of keys and of values, 64 tokens of a piece side by
+ * side. Products by wgmma where there is one (Hopper), else by mma.sync: the same bits.
+ */
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/device_async.cuh"
+#include "kernels/cuda/device_wgmma.cuh"
+
+static constexpr uint32_t SIDE_BY_SIDE = TILE * 16; /* from a piece to the next */
+
+/* The warp's KV tile to its place among the 64 tokens; values that are not attended become zeros. */
+template <int D>
+static __device__ inline void bring(const uint8_t *tile, const uint8_t *any, uint32_t t,
+                                    struct reach all, uint32_t stage) {
+    using dims = mma_dims<D>;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t first = t * TILE + warp * CUDA_TILE_TOKENS, to = stage + warp * AS_IN_CACHE;
+    const uint8_t *from = tile ? tile : any;
+#pragma unroll
+    for (uint32_t i = lane; i < dims::side / 16; i += 32) {
+        uint32_t at = i / CUDA_TILE_TOKENS * SIDE_BY_SIDE + i % CUDA_TILE_TOKENS * 16;
+        uint32_t token = first + i % CUDA_TILE_TOKENS;
+        bool is_inside = tile && token >= all.first && token < all.end;
+        copy_16(to + at, from + i * 16, tile != NULL);
+        copy_16(to + dims::stage / 2 + at, from + dims::side + i * 16, is_inside);
+    }
+}
+
+/* ---- products ---- */
+
+template <int D, bool IS_WG>
+static __device__ inline void score(const uint32_t q[mma_dims<D>::steps][4], uint32_t keys,
+                                    float s[TILE / 8][4]) {
+    if (!IS_WG) {
+#pragma unroll
+        for (uint32_t i = 0; i < KV_TILES; i++)
+            score_tile<D, SIDE_BY_SIDE>(q, keys + i * AS_IN_CACHE, s + 2 * i);
+        return;
+    }
+    wgmma_hold<TILE>(s);
+    wgmma_begin();
+#pragma unroll
+    for (uint32_t step = 0; step < mma_dims<D>::steps; step++)
+        wgmma_64<false>(s, q[step],
+                        wgmma_operand(keys + 2 * step * SIDE_BY_SIDE, SIDE_BY_SIDE, 128));
+    wgmma_end();
+    wgmma_wait();
+    wgmma_hold<TILE>(s);
+}
+
+/* out += p * V and sum += p * 1, 16 tokens after 16. */
+template <int D, bool IS_WG>
+static __device__ inline void add_tile(const float s[TILE / 8][4], uint32_t values,
+                                       float out[D / 8][4], float sum[4]) {
+    const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
+    uint32_t p[KV_TILES][4];
+#pragma unroll
+    for (uint32_t i = 0; i < KV_TILES; i++) pack_weights(s + 2 * i, p[i]);
+    if (IS_WG) {
+        wgmma_hold<D>(out);
+        wgmma_begin();
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < KV_TILES; i++) {
+        uint32_t at = values + i * AS_IN_CACHE;
+        if (!IS_WG)
+            add_values<D, SIDE_BY_SIDE>(p[i], at, 0, out);
+        else if (D == 64)
+            wgmma_64<true>(out, p[i], wgmma_operand(at, 128, SIDE_BY_SIDE));
+        else
+            wgmma_128<true>(out, p[i], wgmma_operand(at, 128, SIDE_BY_SIDE));
+    }
+    if (IS_WG) wgmma_end();
+#pragma unroll
+    for (uint32_t i = 0; i < KV_TILES; i++) mma_16x8x16<false>(sum, p[i], ones);
+    if (!IS_WG) return;
+    wgmma_wait();
+    wgmma_hold<D>(out);
+}
+
+/* ---- the kernel ---- */
+
+/* Numbers of earlier segments wait in shared memory: number k of thread t at k * THREADS + t. */
+template <int D>
+static __device__ void join_long(float factor, const float max[2], const float sum[4],
+                                 const float out[D / 8][4], bool is_first, float *kept,
+                                 float all_max[2], float all_sum[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        struct join_factors f = join_of(&all_max[i], &all_sum[i], max[i], sum[2 * i], factor);
+#pragma unroll
+        for (uint32_t n = 0; n < D / 4; n++) {
+            float *one = kept + (2 * n + i) * THREADS + threadIdx.x;
+            *one = join_one(f, is_first ? 0.0f : *one, out[n / 2][2 * i + n % 2]);
+        }
+    }
+}
+
+template <int D, bool IS_WG, bool HAS_CAP>
+static __global__ void __launch_bounds__(THREADS, 2)
+    long_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
+    begin_kernel();
+    using dims = mma_dims<D>;
+    extern __shared__ __align__(128) uint8_t buffers[];
+    struct cuda_row_run run = table[gridDim.y - 1 - blockIdx.y];
+    struct reach all = reach_of_run(a, run);
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, kv_head = blockIdx.x;
+    if (all.end == 0) return;
+    const uint32_t *blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
+    struct query q[2] = {query_of(a, run, kv_head, warp * 16 + lane / 4),
+                         query_of(a, run, kv_head, warp * 16 + lane / 4 + 8)};
+    uint32_t frags[dims::steps][4], ring = shared_address(buffers);
+    float *kept = (float *)(buffers + STAGES * dims::stage), factor = exponent_factor(a);
+    float all_max[2] = {-DEVICE_INF, -DEVICE_INF}, all_sum[2] = {0.0f, 0.0f};
+    float max[2] = {-DEVICE_INF, -DEVICE_INF}, sum[4] = {0.0f}, out[D / 8][4] = {{0.0f}};
+    load_queries<D>(a, q, frags);
+    uint32_t from = all.first / TILE, to = (all.end + TILE - 1) / TILE;
+    const uint8_t *next = find_tile(a, blocks, all, kv_head, from);
+    bring<D>(next, a.kv.base, from, all, ring + from % STAGES * dims::stage);
+    copies_commit();
+    next = find_tile(a, blocks, all, kv_head, from + 1);
+    for (uint32_t t = from; t < to; t++) {
+        uint32_t stage = ring + t % STAGES * dims::stage;
+        if (t + 1 < to)
+            bring<D>(next, a.kv.base, t + 1, all, ring + (t + 1) % STAGES * dims::stage);
+        copies_commit();
+        next = find_tile(a, blocks, all, kv_head, t + 2);
+        copies_wait<1>();
+        if (IS_WG) fence_async();
+        __syncthreads();
+        float s[TILE / 8][4] = {{0.0f}}, top[2];
+        score<D, IS_WG>(frags, stage, s);
+        mask_scores<TILE / 8, HAS_CAP>(a, q, t * TILE, s);
+        top[0] = max_of<TILE / 8>(s, 0);
+        top[1] = max_of<TILE / 8>(s, 1);
+        rescale<D / 8>(top, factor, max, out, sum);
+        weights_of<TILE / 8>(max, factor, s);
+        add_tile<D, IS_WG>(s, stage + dims::stage / 2, out, sum);
+        if ((t + 1) % PER_SEGMENT == 0 || t + 1 == to) {
+            bool is_first = t / PER_SEGMENT == from / PER_SEGMENT;
+            join_long<D>(factor, max, sum, out, is_first, kept, all_max, all_sum);
+#pragma unroll
+            for (uint32_t n = 0; n < D / 2; n++) out[n / 4][n % 4] = 0.0f;
+            max[0] = max[1] = -DEVICE_INF;
+            sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
+        }
+        __syncthreads(); /* this tile's buffer is free for the next but one */
+    }
+#pragma unroll
+    for (uint32_t n = 0; n < D / 4; n++) {
+        uint32_t i = n % 2, k = n / 2; /* dimensions k * 8 + ... of query i */
+        if (q[i].reach.end == 0) continue;
+        const float *two = kept + (4 * k + i) * THREADS + threadIdx.x;
+        store_two<D>(a, q[i], k * 8 + lane % 4 * 2, two[0] / all_sum[i],
+                     two[2 * THREADS] / all_sum[i]);
+    }
+}
+
+/* ---- launching ---- */
+
+template <int D> static constexpr uint32_t shared_bytes(void) {
+    return STAGES * mma_dims<D>::stage + mma_dims<D>::kept * THREADS * (uint32_t)sizeof(float);
+}
+
+template <int D, bool IS_WG>
+static void launch_long(const struct cuda_attention *a, const struct cuda_row_run *table,
+                        uint32_t count, const struct cuda_queue *queue) {
+    dim3 grid(a->kv_heads, count);
+    if (a->softcap > 0.0f)
+        launch(queue, long_kernel<D, IS_WG, true>, grid, THREADS, shared_bytes<D>(), *a, table);
+    else
+        launch(queue, long_kernel<D, IS_WG, false>, grid, THREADS, shared_bytes<D>(), *a, table);
+}
+
+template <int D, bool IS_WG> static void prepare(void) {
+    cudaFuncSetAttribute(long_kernel<D, IS_WG, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)shared_bytes<D>());
+    cudaFuncSetAttribute(long_kernel<D, IS_WG, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)shared_bytes<D>());
+}
+
+void cuda_attention_long_prepare(void) {
+    prepare<64, false>();
+    prepare<64, true>();
+    prepare<128, false>();
+    prepare<128, true>();
+}
+
+void cuda_attention_long(const struct cuda_attention *a, const struct cuda_row_run *table,
+                         uint32_t count, const struct cuda_queue *queue) {
+    if (a->head_dim == 64 && a->by_groups)
+        launch_long<64, true>(a, table, count, queue);
+    else if (a->head_dim == 64)
+        launch_long<64, false>(a, table, count, queue);
+    else if (a->by_groups)
+        launch_long<128, true>(a, table, count, queue);
+    else
+        launch_long<128, false>(a, table, count, queue);
+}

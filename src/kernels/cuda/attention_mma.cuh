@@ -1,0 +1,252 @@
+/* kernels/cuda/attention_mma.cuh - attention over a cache of f16 on tensor cores, heads of 64 and 128
+ * dimensions: its definition, and the steps that its kernels share.
+ *
+ * Queries are rounded to f16. In segments of 256 absolute positions, in tiles of 64:
+ *
+ *     s_j = sum over d of q[d] * k_j[d]     mma, rising d in steps of 16; then the soft cap
+ *     m = max(m, max s_j)                   o and l times 2^((old m - m) * c)
+ *     p_j = 2^(s_j * c - m * c)             rounded to f16; c is scale * log2 e
+ *     o[d] += sum of p_j * v_j[d]           mma, rising j in steps of 16; l += sum of p_j likewise
+ *
+ * The segments are joined in rising order, the result is o / l. A place that is not attended has
+ * p = 0 and changes no bit, so a row's bits do not depend on which rows share its block. A "query"
+ * is a row and a head; those of a block share a KV head.
+ *
+ *     attention_mma.cu    few rows: 16 queries to a block
+ *     attention_long.cu   prompts: 64 queries to a block
+ */
+#ifndef KERNELS_CUDA_ATTENTION_MMA_CUH
+#define KERNELS_CUDA_ATTENTION_MMA_CUH
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device_launch.cuh"
+#include "kernels/cuda/device_mma.cuh"
+#include "kernels/cuda/device_rows.cuh"
+#include "kernels/cuda/launch_attention.h"
+
+static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, TILE = 64, PER_SEGMENT = SEGMENT / TILE;
+static constexpr uint32_t WARPS = 4,
+                          THREADS = WARPS * 32; /* of a block, but for attention_warp.cu */
+static constexpr uint32_t KV_TILES = TILE / CUDA_TILE_TOKENS, STAGES = 2;
+static constexpr float LOG2E = 1.44269504f;
+static_assert(KV_TILES == WARPS, "a warp brings one KV tile");
+
+template <int D> struct mma_dims {
+    static constexpr uint32_t side = CUDA_TILE_TOKENS * D * 2; /* bytes of K or V of a KV tile */
+    static constexpr uint32_t stage = KV_TILES * 2 * side;
+    static constexpr uint32_t steps = D / 16;
+    static constexpr uint32_t kept = D / 2; /* numbers that a thread holds of 16 queries' result */
+};
+
+/* ---- what a block and a thread work on ---- */
+
+/* Positions [first, end) that are attended; none if both are 0. */
+struct reach {
+    uint32_t first, end;
+};
+
+static __device__ inline struct reach reach_of(const struct cuda_attention &a, int32_t pos) {
+    if (pos < 0) return {0, 0};
+    uint32_t end = (uint32_t)pos + 1;
+    return {a.window > 0 && end > a.window ? end - a.window : 0, end};
+}
+
+/* All that rows of the run attend to: their positions rise. */
+static __device__ inline struct reach reach_of_run(const struct cuda_attention &a,
+                                                   const struct cuda_row_run &run) {
+    uint32_t low = 0, high = run.count;
+    while (low < run.count && a.pos[run.first + low] < 0) low++;
+    while (high > low && a.pos[run.first + high - 1] < 0) high--;
+    if (low == high) return {0, 0};
+    return {reach_of(a, a.pos[run.first + low]).first,
+            reach_of(a, a.pos[run.first + high - 1]).end};
+}
+
+/* One query of a thread's two: rows lane / 4 and lane / 4 + 8 of the warp's 16. */
+struct query {
+    uint32_t row, head;
+    struct reach reach; /* {0, 0}: there is no such query */
+};
+
+static __device__ inline struct query query_of(const struct cuda_attention &a,
+                                               const struct cuda_row_run &run, uint32_t kv_head,
+                                               uint32_t i) {
+    uint32_t group = a.heads / a.kv_heads, row = run.first + i / group;
+    struct query q = {row, kv_head * group + i % group, {0, 0}};
+    if (i / group < run.count) q.reach = reach_of(a, a.pos[row]);
+    return q;
+}
+
+/* Operand a of all steps over d. */
+template <int D>
+static __device__ inline void load_queries(const struct cuda_attention &a, const struct query q[2],
+                                           uint32_t out[mma_dims<D>::steps][4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < mma_dims<D>::steps * 4; i++) {
+        const struct query &mine = q[i % 2];
+        uint32_t d = i / 4 * 16 + i % 4 / 2 * 8 + threadIdx.x % 4 * 2;
+        float2 two = make_float2(0.0f, 0.0f);
+        if (mine.reach.end > 0)
+            two = *(const float2 *)(mat_f32(a.q, mine.row) + (size_t)mine.head * D + d);
+        two.x = fminf(fmaxf(two.x, -65504.0f), 65504.0f);
+        two.y = fminf(fmaxf(two.y, -65504.0f), 65504.0f);
+        out[i / 4][i % 4] = pack_halves(two.x, two.y);
+    }
+}
+
+/* ---- finding tiles ---- */
+
+/* The warp's KV tile of tile `t`: NULL where nothing is attended. */
+static __device__ inline const uint8_t *find_tile(const struct cuda_attention &a,
+                                                  const uint32_t *blocks, struct reach all,
+                                                  uint32_t kv_head, uint32_t t) {
+    uint32_t kv_tile = t * KV_TILES + threadIdx.x / 32;
+    uint32_t first = kv_tile * CUDA_TILE_TOKENS;
+    if (first >= all.end || first + CUDA_TILE_TOKENS <= all.first) return NULL;
+    return cuda_kv_tile(&a.kv, blocks, kv_tile, a.layer, kv_head);
+}
+
+/* ---- products ---- */
+
+/* In shared memory, 16-byte piece p (dimensions 8 * p and on) of token t lies at p * NEXT + t * 16, of
+ * keys and of values: as in the cache, or with more tokens side by side. */
+static constexpr uint32_t AS_IN_CACHE = CUDA_TILE_TOKENS * 16;
+
+/* Scores of 16 queries and 16 tokens. */
+template <int D, int NEXT>
+static __device__ inline void score_tile(const uint32_t q[mma_dims<D>::steps][4], uint32_t keys,
+                                         float s[2][4]) {
+    uint32_t lane = threadIdx.x % 32, token = lane % 8 + lane / 16 * 8;
+#pragma unroll
+    for (uint32_t step = 0; step < mma_dims<D>::steps; step++) {
+        uint32_t b[4], piece = 2 * step + lane / 8 % 2;
+        ldmatrix_x4(b, keys + piece * NEXT + token * 16);
+        mma_16x8x16<false>(s[0], q[step], b);
+        mma_16x8x16<false>(s[1], q[step], b + 2);
+    }
+}
+
+/* out += p * V for 16 tokens and COLS dimensions from piece `first` on. */
+template <int COLS, int NEXT>
+static __device__ inline void add_values(const uint32_t p[4], uint32_t values, uint32_t first,
+                                         float out[COLS / 8][4]) {
+    uint32_t lane = threadIdx.x % 32, token = lane % 8 + lane / 8 % 2 * 8;
+#pragma unroll
+    for (uint32_t i = 0; i < COLS / 16; i++) {
+        uint32_t b[4], piece = first + 2 * i + lane / 16;
+        ldmatrix_x4_turned(b, values + piece * NEXT + token * 16);
+        mma_16x8x16<false>(out[2 * i], p, b);
+        mma_16x8x16<false>(out[2 * i + 1], p, b + 2);
+    }
+}
+
+/* ---- scores and weights ---- */
+
+static __device__ inline float exponent_factor(const struct cuda_attention &a) {
+    return a.softcap > 0.0f ? LOG2E : a.scale * LOG2E;
+}
+
+/* Are all positions from `first` on attended, or is there no such query? */
+static __device__ inline bool is_covered(const struct reach &r, uint32_t first, uint32_t count) {
+    return r.end == 0 || (first >= r.first && first + count <= r.end);
+}
+
+/* Soft cap and mask; `first` is the position of s[0][0]'s token column 0. */
+template <int N, bool HAS_CAP>
+static __device__ inline void mask_scores(const struct cuda_attention &a, const struct query q[2],
+                                          uint32_t first, float s[N][4]) {
+    bool is_whole = is_covered(q[0].reach, first, N * 8) && is_covered(q[1].reach, first, N * 8);
+    if (is_whole && !HAS_CAP) return;
+#pragma unroll
+    for (int i = 0; i < N * 4; i++) {
+        uint32_t j = first + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        const struct reach &r = q[i % 4 / 2].reach;
+        float &score = s[i / 4][i % 4];
+        if (HAS_CAP) score = a.softcap * fm_tanh(score * a.scale / a.softcap);
+        score = j >= r.first && j < r.end ? score : -DEVICE_INF;
+    }
+}
+
+/* The largest of the thread's and its three neighbours' scores of query i. */
+template <int N> static __device__ inline float max_of(const float s[N][4], int i) {
+    float max = -DEVICE_INF;
+#pragma unroll
+    for (int n = 0; n < N; n++) max = fmaxf(max, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
+    max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
+    return fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
+}
+
+/* A maximum that can be subtracted: before the first attended place there is none. */
+static __device__ inline float base_of(float max) { return max > -DEVICE_INF ? max : 0.0f; }
+
+template <int N>
+static __device__ inline void weights_of(const float max[2], float factor, float s[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N * 4; i++) {
+        float base = base_of(max[i % 4 / 2]) * factor;
+        s[i / 4][i % 4] = exp2_fast(fmaf(s[i / 4][i % 4], factor, -base));
+    }
+}
+
+/* Weights of 16 tokens as operand a: those of s[0] and s[1]. */
+static __device__ inline void pack_weights(const float s[2][4], uint32_t p[4]) {
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        p[k] = pack_halves(s[k / 2][2 * (k % 2)], s[k / 2][2 * (k % 2) + 1]);
+}
+
+/* A new maximum: all sums so far in its terms. Where no lane has one they would be multiplied by 1. */
+template <int N>
+static __device__ inline void rescale(const float top[2], float factor, float max[2],
+                                      float out[N][4], float sum[4]) {
+    bool is_same = top[0] <= max[0] && top[1] <= max[1];
+    if (!__ballot_sync(0xffffffffu, !is_same)) return;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float next = fmaxf(max[i], top[i]);
+        float by = exp2_fast((max[i] - base_of(next)) * factor);
+        max[i] = next;
+        sum[2 * i] *= by;
+        sum[2 * i + 1] *= by;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            out[n][2 * i] *= by;
+            out[n][2 * i + 1] *= by;
+        }
+    }
+}
+
+/* ---- joining segments ---- */
+
+/* What both sides of a join are multiplied by; the joint maximum and sum are put in place. */
+struct join_factors {
+    float a, b;
+};
+
+static __device__ inline struct join_factors join_of(float *all_max, float *all_sum, float max,
+                                                     float sum, float factor) {
+    float most = fmaxf(*all_max, max), base = base_of(most);
+    struct join_factors f = {exp2_fast((*all_max - base) * factor),
+                             exp2_fast((max - base) * factor)};
+    *all_max = most;
+    *all_sum = fmaf(sum, f.b, *all_sum * f.a);
+    return f;
+}
+
+static __device__ inline float join_one(struct join_factors f, float all, float part) {
+    return fmaf(part, f.b, all * f.a);
+}
+
+/* ---- results ---- */
+
+template <int D>
+static __device__ inline void store_two(const struct cuda_attention &a, const struct query &q,
+                                        uint32_t d, float x, float y) {
+    if (a.dst.base) *(float2 *)(mat_f32(a.dst, q.row) + (size_t)q.head * D + d) = make_float2(x, y);
+    if (!a.half.x) return;
+    store_half(a.half, q.row, q.head * D + d, x);
+    store_half(a.half, q.row, q.head * D + d + 1, y);
+}
+
+#endif
