@@ -40,6 +40,8 @@ static const struct {
     {"overlap=off", offsetof(struct cuda_switches, overlap), false},
     {"few=on", offsetof(struct cuda_switches, few_rows), true},
     {"few=off", offsetof(struct cuda_switches, few_rows), false},
+    {"two=on", offsetof(struct cuda_switches, two_rows), true},
+    {"two=off", offsetof(struct cuda_switches, two_rows), false},
     {"gated=on", offsetof(struct cuda_switches, gated), true},
     {"gated=off", offsetof(struct cuda_switches, gated), false},
     {"timed=on", offsetof(struct cuda_switches, timed), true},
@@ -61,6 +63,7 @@ enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
 
 /* Those that are on unless they are turned off. */
 static const struct cuda_switches usual = {.few_rows = true,
+                                           .two_rows = true,
                                            .bulk = true,
                                            .groups = true,
                                            .lean = true,
@@ -100,7 +103,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
                    "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
                    "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
                    ",codes=plain|few|many "
-                   ",overlap=on|off ,few=on|off ,gated=on|off ,timed=on|off ,sums=any "
+                   ",overlap=on|off ,few=on|off ,two=on|off ,gated=on|off ,timed=on|off ,sums=any "
                    ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
                    ",lean=on|off behind it",
                    STR_ARG(args));

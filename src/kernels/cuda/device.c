@@ -192,7 +192,7 @@ static enum status check_driver(int card, struct err *err) {
 
 /* What needs Hopper's own machine code: later cards run the code that all have. */
 static void turn_off_hopper(struct cuda_switches *s) {
-    s->overlap = s->few_rows = s->few_codes = s->bulk = s->groups = false;
+    s->overlap = s->few_rows = s->two_rows = s->few_codes = s->bulk = s->groups = false;
 }
 
 static enum status check_card(struct cuda_device *dev, struct err *err) {
@@ -219,6 +219,7 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
         return cuda_check("opening the card", err);
     cuda_product_mma_prepare();
     if (dev->switches.few_rows) cuda_product_few_prepare();
+    if (dev->switches.two_rows) cuda_product_two_prepare();
     if (dev->switches.few_codes) cuda_product_codes_few_prepare();
     cuda_product_codes_mma_prepare();
     cuda_attention_mma_prepare();

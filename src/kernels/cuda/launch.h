@@ -149,6 +149,11 @@ bool cuda_product_few_can(const struct cuda_product *a);
 void cuda_product_few(const struct cuda_few *a, const struct cuda_queue *queue);
 void cuda_product_few_prepare(void); /* once for each card, before its first product */
 
+/* Likewise for one row and two, with fewer instructions; not of every size. */
+bool cuda_product_two_can(const struct cuda_product *a);
+void cuda_product_two(const struct cuda_few *f, const struct cuda_queue *queue);
+void cuda_product_two_prepare(void);
+
 /* Likewise for quantised weights; not of every width. */
 bool cuda_product_codes_few_can(const struct cuda_product *a);
 void cuda_product_codes_few(const struct cuda_product *a, uint32_t multiprocessors,

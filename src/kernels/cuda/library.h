@@ -32,6 +32,7 @@ struct cuda_switches {
     bool plain_codes;      /* products of quantised weights by dp4a alone */
     bool overlap;          /* a kernel starts before the one in front of it has ended */
     bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
+    bool two_rows;         /* and those of 1 or 2 rows by kernels with fewer instructions */
     bool gated;            /* and these do the act behind a product of gates and ups */
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */

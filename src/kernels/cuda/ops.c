@@ -212,10 +212,17 @@ static bool is_few(const struct cuda_run *x, const struct cuda_product *a) {
     return x->dev->switches.few_rows && cuda_product_few_can(a);
 }
 
+static void launch_few(const struct cuda_run *x, const struct cuda_few *f) {
+    if (x->dev->switches.two_rows && cuda_product_two_can(&f->product))
+        cuda_product_two(f, &x->queue);
+    else
+        cuda_product_few(f, &x->queue);
+}
+
 static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
     const struct cuda_few few = {.product = *a, .multiprocessors = x->dev->multiprocessors};
     if (is_few(x, a))
-        cuda_product_few(&few, &x->queue);
+        launch_few(x, &few);
     else if (x->dev->switches.few_codes && !x->dev->switches.plain_codes &&
              cuda_product_codes_few_can(a))
         cuda_product_codes_few(a, x->dev->multiprocessors, &x->queue);
@@ -313,7 +320,7 @@ static bool launch_gated(const struct cuda_run *x, const struct op *op) {
     f.gated = (struct cuda_half){.x = x->scratch->x[act->half_to],
                                  .form = act->half->form,
                                  .row_elems = act->half->row_elems};
-    cuda_product_few(&f, &x->queue);
+    launch_few(x, &f);
     return true;
 }
 
