@@ -1,8 +1,9 @@
 /* kernels/cuda/qkv.cu - what happens to queries, keys and values between their product and
  * attention: norms of heads, rotation, and writing keys and values to the cache.
  *
- * Mapping: a warp owns a head of a row. cuda_kv_write is the last step alone, cuda_qkv all of them
- * in one launch; both give the same bits as the ops one by one.
+ * Mapping: a warp owns a head of a row, or some heads where there are many rows. cuda_kv_write is
+ * the last step alone, cuda_qkv all of them in one launch; both give the same bits as the ops one
+ * by one.
  */
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
@@ -11,6 +12,7 @@
 #include "kernels/cuda/launch_attention.h"
 
 static constexpr uint32_t QKV_WARPS = 4, QKV_HEAD_MAX = CUDA_QKV_HEAD_MAX;
+static constexpr uint32_t QKV_SOME_ROWS = 256, QKV_MANY_ROWS = 1024; /* that keep more warps busy */
 
 /* ---- writing ---- */
 
@@ -117,22 +119,14 @@ static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, co
     __syncwarp();
 }
 
-/* Heads of a row, in order: queries, keys, values. Tables and frequencies are there before the
- * kernels in front have ended, so sines and cosines are made while they run. */
-static __global__ void qkv_kernel(struct cuda_qkv a) {
-    __shared__ float heads[QKV_WARPS][QKV_HEAD_MAX];
-    struct turns t;
-    admit_next_kernel();
-    uint32_t row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t head = blockIdx.y * QKV_WARPS + warp, queries = a.q.cols / a.kv.head_dim;
+/* One head of a row: queries, keys and values, in this order. `mine` is the warp's. */
+static __device__ inline void do_head(const struct cuda_qkv &a, uint32_t row, uint32_t head,
+                                      const struct turns &t, float *mine) {
+    uint32_t lane = threadIdx.x % 32, queries = a.q.cols / a.kv.head_dim;
     bool is_query = head < queries, is_value = head >= queries + a.kv.heads;
-    if (!is_value) find_turns(a, (float)a.pos[row], &t);
-    wait_for_inputs();
-    if (a.pos[row] < 0 || head >= queries + 2 * a.kv.heads) return;
     uint32_t kv_head = is_query ? 0 : (head - queries) % a.kv.heads, pos = (uint32_t)a.pos[row];
     const struct cuda_mat &from = is_query ? a.q : is_value ? a.v : a.k;
     float *x = mat_f32(from, row) + (size_t)(is_query ? head : kv_head) * a.kv.head_dim;
-    float *mine = heads[warp];
     for (uint32_t i = lane; i < a.kv.head_dim; i += 32) mine[i] = x[i];
     __syncwarp();
     if (!is_value) {
@@ -146,9 +140,28 @@ static __global__ void qkv_kernel(struct cuda_qkv a) {
     write_side(a.kv, mine, is_value, pos % CUDA_TILE_TOKENS, tile);
 }
 
+/* A warp does every so many heads of a row, whose sines and cosines it makes once: while the
+ * kernels in front run, as tables and frequencies are there before they have ended. */
+static __global__ void qkv_kernel(struct cuda_qkv a) {
+    __shared__ float heads[QKV_WARPS][QKV_HEAD_MAX];
+    struct turns t;
+    admit_next_kernel();
+    uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
+    uint32_t count = a.q.cols / a.kv.head_dim + 2 * a.kv.heads;
+    find_turns(a, (float)a.pos[row], &t);
+    wait_for_inputs();
+    if (a.pos[row] < 0) return;
+    for (uint32_t h = blockIdx.y * QKV_WARPS + warp; h < count; h += gridDim.y * QKV_WARPS) {
+        do_head(a, row, h, t, heads[warp]);
+        __syncwarp();
+    }
+}
+
 void cuda_qkv(const struct cuda_qkv *a, const struct cuda_queue *queue) {
-    uint32_t heads = a->q.cols / a->kv.head_dim + 2 * a->kv.heads;
-    if (a->q.row_count == 0) return;
-    dim3 grid(a->q.row_count, (heads + QKV_WARPS - 1) / QKV_WARPS);
+    uint32_t rows = a->q.row_count, heads = a->q.cols / a->kv.head_dim + 2 * a->kv.heads;
+    uint32_t of_a_warp = rows < QKV_SOME_ROWS ? 1 : rows < QKV_MANY_ROWS ? 4 : 10;
+    uint32_t at_once = of_a_warp * QKV_WARPS;
+    if (rows == 0) return;
+    dim3 grid(rows, (heads + at_once - 1) / at_once);
     launch(queue, qkv_kernel, grid, QKV_WARPS * 32, 0, *a);
 }
