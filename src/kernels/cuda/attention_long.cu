@@ -1,18 +1,20 @@
 /* kernels/cuda/attention_long.cu - attention_mma.cuh for prompts: runs of many rows.
  *
- * Mapping: 4 warps and 64 queries, 16 to a warp; all segments, tile after tile. The longest runs come
- * first. Tiles come by cp.async into two buffers: of keys and of values, 64 tokens of a piece side by
- * side. Products by wgmma where there is one (Hopper), else by mma.sync: the same bits.
+ * Mapping: 4 warps and 64 queries, 16 to a warp; all segments, tile after tile. The longest runs
+ * come first. Tiles come by cp.async into two buffers: of keys and of values, 64 tokens of a piece
+ * side by side. Products by wgmma where there is one (Hopper), else by mma.sync: the same bits.
  */
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/device_async.cuh"
 #include "kernels/cuda/device_wgmma.cuh"
 
 static constexpr uint32_t SIDE_BY_SIDE = TILE * 16; /* from a piece to the next */
 
-/* The warp's KV tile to its place among the 64 tokens; values that are not attended become zeros. */
+/* The warp's KV tile to its place among the 64 tokens; values of tokens that are not attended
+ * become zeros. */
 template <int D>
 static __device__ inline void bring(const uint8_t *tile, const uint8_t *any, uint32_t t,
                                     struct reach all, uint32_t stage) {

@@ -1,14 +1,15 @@
 /* kernels/cuda/attention_mma.cu - attention_mma.cuh for rows that are few or in short runs, and the
  * entry points for all.
  *
- * Mapping: 4 warps, 16 queries and one segment, or all where there are many rows; each warp takes 16
- * tokens of a tile, then a quarter of the dimensions. Tiles come by cp.async into two buffers, as
- * they lie.
+ * Mapping: 4 warps, 16 queries and one segment, or all where there are many rows; each warp takes
+ * 16 tokens of a tile, then a quarter of the dimensions. Tiles come by cp.async into two buffers,
+ * as they lie.
  * Cost: decoding reads K and V once for all queries of a KV head; 64 KB in flight for each block.
  */
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/device_async.cuh"
 
 /* ---- what a block works on ---- */
@@ -298,9 +299,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- many sequences ---- */
 
-/* The newest rows of sequences, each with all of its segments (Hopper). A block goes on from one row
- * and KV head to another; tiles come by bulk copies, the first of the next row while the last of this
- * one is worked on. A row that is not live has one tile, of which nothing is attended. */
+/* The newest rows of sequences, each with all of its segments (Hopper). A block goes on from one
+ * row and KV head to another; tiles come by bulk copies, the first of the next row while the last
+ * of this one is worked on. A row that is not live has one tile, of which nothing is attended. */
 struct whole_item {
     const uint32_t *blocks;
     struct reach all;

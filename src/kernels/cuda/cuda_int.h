@@ -16,6 +16,7 @@
 #include "graph/weight.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_sample.h"
 #include "kernels/cuda/library.h"
 
 enum { CUDA_MMA_COLS = 64 };  /* rows of 16-bit weights are filled up to a multiple of it */

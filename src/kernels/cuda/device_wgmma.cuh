@@ -1,5 +1,5 @@
-/* kernels/cuda/device_wgmma.cuh - products of a warpgroup (4 warps, Hopper's own machine code alone):
- * 64 rows of a, in registers as mma.sync has them, 16 to a warp; b in shared memory.
+/* kernels/cuda/device_wgmma.cuh - products of a warpgroup (4 warps, Hopper's own machine code
+ * alone): 64 rows of a, in registers as mma.sync has them, 16 to a warp; b in shared memory.
  *
  * The bits are those of mma.sync with the same steps of k.
  */

@@ -18,7 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "graph/sampling.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/operands.h"
 #include "kernels/cuda/queue.h"
@@ -181,24 +180,6 @@ void cuda_finish(const struct cuda_finish *a, const struct cuda_queue *queue);
 /* Read so much, for measuring; `sink` is a number that may be written. */
 void cuda_read(const void *from, size_t bytes, uint32_t *sink, uint32_t multiprocessors,
                struct CUstream_st *stream);
-
-/* ---- sample.cu ---- */
-
-enum { CUDA_SLOT_EMPTY = -1 }; /* no token was sampled into the slot */
-enum { CUDA_SCAN_TOKENS = 4096 };
-struct cuda_sample {
-    float *logits; /* rows of row_floats; edits change them */
-    size_t row_floats;
-    uint32_t vocab, output_count;
-    const struct sampling *samplings;
-    const struct logit_edit *edits;
-    const uint64_t *deny;
-    float *saved;    /* [edits]: logits before they were edited */
-    uint64_t *scans; /* [output_count][CUDA_SCAN_TOKENS of a row each]: the best of them */
-    int32_t *slots;
-    struct row_output *outputs;
-};
-void cuda_sample(const struct cuda_sample *a, struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

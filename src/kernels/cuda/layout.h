@@ -5,8 +5,8 @@
  *
  *     K: [head_dim / 8][CUDA_TILE_TOKENS][8]   a thread owns a token and reads 8 dimensions at
  *                                              once, its neighbours the 16 bytes next to them
- *     V: [CUDA_TILE_TOKENS][head_dim]         or as K, where tensor cores attend (cuda_attends_mma):
- *                                              ldmatrix and wgmma then read it as it lies
+ *     V: [CUDA_TILE_TOKENS][head_dim]          or as K where tensor cores attend
+ *                                              (cuda_attends_mma), which read it as it lies
  *
  * Behind the bytes of K and of V, KV_I8 keeps an f16 scale for each token.
  *

@@ -6,7 +6,7 @@
 #define KERNELS_CUDA_SAMPLE_BLOCK_CUH
 
 #include "kernels/cuda/device_math.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch_sample.h"
 
 static constexpr uint32_t SAMPLE_THREADS = 1024, SAMPLE_WARPS = SAMPLE_THREADS / 32;
 static constexpr uint32_t BIN_BITS = 11, BINS = 1u << BIN_BITS;
