@@ -1,7 +1,7 @@
 /* examples/chat.c - several questions to one model, answered at the same time.
  *
  *     cc chat.c -o chat $(pkg-config --cflags --libs jitney)
- *     ./chat smollm2 "What is the capital of France?" "Why is the sky blue?"
+ *     ./chat smollm2 "Name three primary colors." "Why is the sky blue?"
  *
  * All questions share the steps of the model; each answer is printed when it is complete. A
  * question gets the same answer whichever other questions run at the same time.

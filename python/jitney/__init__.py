@@ -5,7 +5,7 @@
     with LLM("smollm2") as llm:
         for answer in llm.generate(["The sky is", "The sea is"], max_tokens=16, temperature=0):
             print(answer.text)
-        print(llm.chat("What is the capital of France?").text)
+        print(llm.chat("Why is the sky blue?").text)
 
         async for piece in llm.stream("Tell me a story."):
             print(piece.text, end="")

@@ -223,9 +223,25 @@ static enum tls_step step_of(struct tls_session *s, int result) {
     }
 }
 
+/* A client that begins with plain HTTP could not read a TLS alert; it gets a response that it can
+ * read, and the connection ends. */
+static void answer_plain_http(struct tls_session *s, size_t out_len) {
+    static const char body[] = "This port speaks TLS: begin the address with https://\n";
+    s->out->len = out_len;
+    buf_printf(s->out,
+               "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n"
+               "Connection: close\r\n\r\n%s",
+               sizeof(body) - 1, body);
+}
+
 enum tls_step tls_session_handshake(struct tls_session *s) {
     ERR_clear_error();
-    return step_of(s, SSL_do_handshake(s->ssl));
+    const size_t out_len = s->out->len;
+    const int result = SSL_do_handshake(s->ssl);
+    const bool is_http = result <= 0 && ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST;
+    const enum tls_step step = step_of(s, result);
+    if (is_http && step == TLS_FAILED) answer_plain_http(s, out_len);
+    return step;
 }
 
 bool tls_session_is_h2(const struct tls_session *s) {

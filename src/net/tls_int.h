@@ -26,6 +26,8 @@ void tls_session_destroy(struct tls_session *s); /* NULL is fine */
 
 /* Lend ciphertext: call handshake or read until they return TLS_MORE; then all of it is used. */
 void tls_session_feed(struct tls_session *s, struct str cipher);
+/* TLS_FAILED: what is in `out` may be sent before the connection ends: an alert, or for a client
+ * that speaks plain HTTP a response with status 400. */
 enum tls_step tls_session_handshake(struct tls_session *s);
 bool tls_session_is_h2(const struct tls_session *s); /* ALPN has selected h2 */
 /* TLS_DONE: *got bytes are in `plain`; TLS_EOF: the peer has sent close_notify. */

@@ -464,6 +464,20 @@ def wait_secure(client, server):
 
 
 @needs_openssl
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "PUT"])
+def test_plain_http_to_a_tls_port_is_told_so(secure, method):
+    port = int(secure.url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), 10) as client:
+        client.sendall(f"{method} /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        reply = b""
+        while piece := client.recv(4096):
+            reply += piece
+    head, _, text = reply.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"https://" in text
+    assert f"Content-Length: {len(text)}".encode() in head
+
+
+@needs_openssl
 @pytest.mark.parametrize("http2", [False, True])
 def test_tls_speaks_both_versions(secure, http2):
     with http_client(verify=False, http2=http2) as client:
