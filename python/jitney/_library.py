@@ -1,7 +1,8 @@
 """libjitney.so as ctypes sees it: include/jitney.h, struct by struct.
 
 The library is looked for in this order: the file that JITNEY_LIBRARY names; build/ of the source
-tree that this file lies in; lib/ of the Python environment; where the system's loader looks.
+tree that this file lies in; the folder of this file, where pip puts it; lib/ of the Python
+environment; where the system's loader looks.
 """
 import ctypes
 import ctypes.util
@@ -184,6 +185,7 @@ def candidates():
     if named:
         return [named]
     found = [Path(__file__).resolve().parents[2] / "build" / "libjitney.so"]
+    found.append(Path(__file__).resolve().parent / SONAME)
     found += [Path(prefix) / "lib" / SONAME for prefix in (sys.prefix, "/usr/local")]
     names = [str(path) for path in found if path.exists()]
     return names + [SONAME, ctypes.util.find_library("jitney") or "libjitney.so"]

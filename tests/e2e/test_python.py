@@ -126,6 +126,29 @@ def test_the_library_is_found_under_an_installed_prefix(tmp_path):
     assert done.stdout.strip() == jitney.version(), done.stderr
 
 
+@pytest.mark.skipif(not (ROOT / "build" / "build.ninja").exists(),
+                    reason="build/ is not configured: pip would compile the whole library")
+def test_pip_installs_the_library_and_leaves_the_tree_as_it_was(tmp_path):
+    def files():
+        own = ROOT / "python" / "jitney" / "__pycache__"
+        return sorted(p for p in (ROOT / "python").rglob("*") if own not in (p, p.parent))
+
+    before = files()
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
+         "--disable-pip-version-check", "--target", str(site), str(ROOT / "python")],
+        capture_output=True, text=True, check=False)
+    if "No module named pip" in done.stderr:
+        pytest.skip("pip is not installed")
+    assert done.returncode == 0, done.stderr
+    assert files() == before
+    assert (site / "jitney" / "libjitney.so.0").exists()
+    code = "import jitney; print(jitney.version(), jitney.__file__)"
+    done = python(code, JITNEY_LIBRARY="", PYTHONPATH=str(site))
+    assert done.stdout.split() == [jitney.version(), str(site / "jitney" / "__init__.py")]
+
+
 def test_versions_agree():
     version = jitney.version()
     assert jitney.__version__ == version
