@@ -95,6 +95,25 @@ def test_a_damaged_byte_is_found_by_verify(model, cache):
     assert load_once(model, cache, "--verify") == (True, right)
 
 
+@pytest.mark.parametrize("change", ["mode", "owner"])
+def test_weights_that_others_could_have_written_are_not_used(model, cache, change):
+    assert not load_once(model, cache)[0]
+    image = images(cache)[0]
+    if change == "mode":
+        image.chmod(0o666)
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    else:
+        os.chown(image, 12345, -1)
+    with start(model, cache) as server:
+        assert not uses_kept(server)
+        words = "lets other users write" if change == "mode" else "belongs to user 12345"
+        assert wait_until(lambda: logged(server, words)), server.lines
+        assert wait_until(lambda: logged(server, "MiB")), server.lines
+    assert images(cache)[0].stat().st_mode & 0o22 == 0
+    assert load_once(model, cache)[0]
+
+
 def test_commands_use_what_a_server_has_kept(model, cache):
     env = {"JITNEY_CACHE": str(cache)}
     args = ("generate", "-m", model, "--temp", "0", "-n", "8", "-p", "Hello")

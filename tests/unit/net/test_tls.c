@@ -399,7 +399,7 @@ static void test_an_encrypted_key_is_refused_without_asking_for_the_password(voi
     files_deinit(&files);
 }
 
-static void test_plaintext_on_a_tls_port_closes_the_connection(void **state) {
+static void test_plaintext_on_a_tls_port_gets_a_sentence_and_is_closed(void **state) {
     (void)state;
     const struct http_limits limits = {.handshake_ms = 100};
     struct rig r;
@@ -409,7 +409,8 @@ static void test_plaintext_on_a_tls_port_closes_the_connection(void **state) {
     client_connect(&silent, r.port);
     client_send(&r.f, &plain, STR(ASK));
     assert_true(client_wait(&r.f, &plain, NULL));
-    assert_false(client_has(&plain, "HTTP"));
+    assert_true(client_has(&plain, "HTTP/1.1 400 Bad Request"));
+    assert_true(client_has(&plain, "https://"));
     assert_true(client_wait(&r.f, &silent, NULL));
     client_close(&plain);
     client_close(&silent);
@@ -430,7 +431,7 @@ int main(void) {
         cmocka_unit_test(test_a_reloaded_certificate_is_used_for_new_connections_only),
         cmocka_unit_test(test_files_that_cannot_be_used_are_named),
         cmocka_unit_test(test_an_encrypted_key_is_refused_without_asking_for_the_password),
-        cmocka_unit_test(test_plaintext_on_a_tls_port_closes_the_connection),
+        cmocka_unit_test(test_plaintext_on_a_tls_port_gets_a_sentence_and_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
