@@ -7,7 +7,8 @@
  * Order. Connections without a request go first, then those that are slow: a request that is
  * arriving, or a response that is read at less than SLOW_FACTOR times the least rate. Among them
  * the peer with the most connections loses one, the slowest first and the oldest of equally slow
- * ones. Where a response is being produced, or read fast enough, the connection stays.
+ * ones; what has begun just now counts as the fastest. Where a response is being produced, or read
+ * fast enough, the connection stays.
  *
  * To bound the time, only the first SCAN_MAX connections of each queue are compared: those that
  * have waited longest.
@@ -19,7 +20,7 @@
 enum {
     SCAN_MAX = 64,
     SLOW_FACTOR = 16,
-    IDLE_AFTER_MS = 250,
+    NEW_MS = 250, /* what began later has had no time to be slow or idle */
 };
 
 struct candidate {
@@ -47,17 +48,16 @@ static bool is_slow_reader(const struct conn *c, uint64_t rate) {
 /* False: it must stay. */
 static bool is_candidate(struct conn *c, struct candidate *out) {
     const enum conn_use use = c->wait == WAIT_TICK && c->proto->use ? c->proto->use(c) : USE_BUSY;
-    const bool is_read = c->wait == WAIT_WRITE;
+    const bool is_read = c->wait == WAIT_WRITE, is_new = !is_read && waited_ms(c) < NEW_MS;
     *out = (struct candidate){.conn = c,
                               .conns = c->account->is_exempt ? 1 : c->account->conns.count,
                               .since_ms = c->wait_since_ms};
-    out->rate = rate_of(c, is_read ? conn_read_since(c) : c->wait_bytes);
+    out->rate = is_new ? UINT64_MAX : rate_of(c, is_read ? conn_read_since(c) : c->wait_bytes);
     switch (c->wait) {
     case WAIT_LINGER:
         return true;
-    case WAIT_IDLE: /* a new connection may send its request any moment: it is the last choice */
-        out->is_slow = waited_ms(c) < IDLE_AFTER_MS;
-        if (out->is_slow) out->rate = UINT64_MAX;
+    case WAIT_IDLE: /* it may send its request any moment */
+        out->is_slow = is_new;
         return true;
     case WAIT_HANDSHAKE:
     case WAIT_HEAD:

@@ -184,6 +184,30 @@ static void test_the_peer_with_the_most_connections_loses_one(void **state) {
     end(&r);
 }
 
+/* Nothing of the newest request has arrived yet, and two bytes a second of the others. */
+static void test_a_request_that_has_just_begun_is_not_the_slowest(void **state) {
+    (void)state;
+    static const enum state states[] = {HEAD, BODY_};
+    for (size_t k = 0; k < sizeof(states) / sizeof(states[0]); k++) {
+        struct room r;
+        begin(&r, &(struct http_limits){.reserve = 1});
+        r.root.server->limits.reserve = 0;
+        for (int i = 0; i < PLACES - 1; i++) bring(&r, i, 1 + (uint64_t)i, BODY_);
+        for (int s = 0; s < 3; s++) {
+            pass_ms(&r, 1000);
+            for (int i = 0; i < PLACES - 1; i++) fake_send(&r.peers[i], STR("xx"));
+        }
+        bring(&r, PLACES - 1, PLACES, states[k]);
+        assert_true(conns_make_room(r.root.server));
+        assert_int_equal(find_closed(&r), 0);
+        pass_ms(&r, 1000); /* nothing more has arrived of it: now it is */
+        bring(&r, 0, 1, BUSY);
+        assert_true(conns_make_room(r.root.server));
+        assert_int_equal(find_closed(&r), PLACES - 1);
+        end(&r);
+    }
+}
+
 /* ---- peers ---- */
 
 static void test_a_peer_has_at_most_its_number_of_connections(void **state) {
@@ -304,6 +328,7 @@ int main(void) {
         cmocka_unit_test(test_the_idlest_goes_first_then_the_slowest_and_busy_ones_stay),
         cmocka_unit_test(test_the_slowest_reader_goes_before_a_less_slow_one),
         cmocka_unit_test(test_the_peer_with_the_most_connections_loses_one),
+        cmocka_unit_test(test_a_request_that_has_just_begun_is_not_the_slowest),
         cmocka_unit_test(test_a_peer_has_at_most_its_number_of_connections),
         cmocka_unit_test(test_half_of_the_connections_is_the_default_for_a_peer),
         cmocka_unit_test(test_the_last_places_are_reserved),
