@@ -187,7 +187,8 @@ enum http_room replies_room(const struct conn *c, const struct account *owner) {
 uint32_t exchange_admit(struct http_exchange *x) {
     struct http_server *s = x->conn->server;
     struct account *holder = holder_of(x->conn, x->owner);
-    const uint32_t bytes = x->head_bytes + EXCHANGE_BYTES;
+    const uint32_t target = (uint32_t)(x->head.path.len + x->head.query.len);
+    const uint32_t bytes = x->head_bytes + target + EXCHANGE_BYTES;
     uint32_t status = 0;
     if (holder && holder->heads_bytes + bytes > s->limits.heads_bytes / s->limits.share)
         status = 429;

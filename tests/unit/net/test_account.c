@@ -316,6 +316,26 @@ static void test_heads_of_all_together_have_a_limit(void **state) {
     end(&r);
 }
 
+static void test_a_long_target_counts_as_part_of_the_head(void **state) {
+    (void)state;
+    enum { LONG = 4000 };
+    struct room r;
+    struct buf text;
+    buf_init(&text, FAKE_OUT_MAX);
+    buf_put_text(&text, "GET /hold?");
+    for (int i = 0; i < LONG; i++) buf_put_char(&text, 'x');
+    buf_put_text(&text, " HTTP/1.1\r\nHost: a\r\n\r\n");
+    begin(&r, &(struct http_limits){0});
+    assert_true(fake_connect(&r.peers[0]));
+    fake_send(&r.peers[0], buf_str(&text));
+    assert_int_equal(r.root.held_count, 1);
+    assert_in_range(r.root.server->heads_bytes, LONG, 2 * LONG);
+    fake_answer_held(&r.root);
+    assert_int_equal(r.root.server->heads_bytes, 0);
+    buf_deinit(&text);
+    end(&r);
+}
+
 /* ---- queued responses ---- */
 
 enum { BODY = 10000, KILO = 1000 };
@@ -589,6 +609,7 @@ int main(void) {
         cmocka_unit_test(test_a_dropped_body_gives_its_room_back),
         cmocka_unit_test(test_heads_of_requests_under_way_have_a_limit),
         cmocka_unit_test(test_heads_of_all_together_have_a_limit),
+        cmocka_unit_test(test_a_long_target_counts_as_part_of_the_head),
         cmocka_unit_test(test_what_a_client_does_not_read_is_counted_four_times),
         cmocka_unit_test(test_a_peer_or_owner_over_its_share_of_replies_is_refused),
         cmocka_unit_test(test_all_replies_together_have_a_limit),
