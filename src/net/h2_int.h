@@ -75,6 +75,7 @@ struct h2 {
     struct bucket resets;
     struct bucket frames;
     bool is_trimmed;         /* idle, and h2_mem_trim was called */
+    int64_t checked_ms;      /* when the deadlines of streams were last checked */
     struct list allocations; /* of the session */
     struct h2_allocation *frame_allocation;
 };

@@ -7,7 +7,9 @@
  * Deadlines. While streams are open a periodic tick (WAIT_TICK) checks each of them: its head must
  * arrive within head_ms, its body at the least rate, measured over body_ms, and within
  * body_total_ms (408); the peer must open its window at the least rate, measured over write_ms (the
- * stream is reset). From the first tick without streams on the connection is idle.
+ * stream is reset). While bytes wait to be sent WAIT_WRITE takes the place of the tick, so the checks
+ * are also made after input and writes: a client that reads without end must not evade them. From
+ * the first tick without streams on the connection is idle.
  *
  * Floods. Two leaky buckets count what a peer may not do too often. One counts streams that are
  * reset before any of their response was sent, by the peer (rapid reset) or by us because of an
@@ -435,9 +437,75 @@ static void update_wait(struct h2 *h) {
     if (h->has_settings && h->conn->wait_wanted != kind) conn_wait(h->conn, kind);
 }
 
+/* ---- deadlines ---- */
+
+/* Streams share their connection, so each must pass its part of the least rate. */
+static bool is_read_too_slowly(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    if (!h2_queued(st) || now_ms - st->mark_ms < l->write_ms) return false;
+    const uint64_t must = rate_bytes(l, l->write_ms) / st->h2->streams.count;
+    if (st->out - st->mark_out < (st->mark_due < must ? st->mark_due : must)) return true;
+    if (st->out == st->mark_out) return true;
+    h2_start_rate(st);
+    return false;
+}
+
+/* Has less arrived in body_ms than the least rate asks for, or took all of it too long? */
+static bool is_sent_too_slowly(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    if (now_ms - st->began_ms >= l->body_total_ms) return true;
+    if (now_ms - st->since_ms < l->body_ms) return false;
+    if (st->arrived < rate_bytes(l, l->body_ms)) return true;
+    st->since_ms = now_ms;
+    st->arrived = 0;
+    return false;
+}
+
+/* False: the connection must end. */
+static bool check_stream(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
+    struct http_stats *stats = &st->h2->conn->server->stats;
+    if (st->is_closed) return true; /* the handler is notified next */
+    if (!st->has_head) return now_ms - st->since_ms < l->head_ms;
+    const bool wants_body = !st->has_request && is_unanswered(st);
+    if (wants_body) {
+        st->resets_early = is_sent_too_slowly(st, l, now_ms);
+        stats->slow += st->resets_early;
+        if (st->resets_early) h2_refuse(st, 408, "timeout while reading the request body");
+    } else if (!st->is_reset && is_read_too_slowly(st, l, now_ms)) {
+        stats->slow++;
+        h2_reset(st, NGHTTP2_CANCEL);
+    } else if (st->is_discarding && is_sent_too_slowly(st, l, now_ms)) {
+        h2_reset(st, NGHTTP2_NO_ERROR);
+    }
+    return true;
+}
+
+static void check_streams(struct h2 *h) {
+    const struct http_limits *l = &h->conn->server->limits;
+    const int64_t now_ms = h2_now_ms(h);
+    bool is_fine = true;
+    h->checked_ms = now_ms;
+    for (struct list_link *at = h->streams.first; at; at = at->next)
+        is_fine = check_stream(h2_stream_at(at), l, now_ms) && is_fine;
+    /* A head that is not complete blocks all other frames, so the whole connection ends. */
+    if (!is_fine) end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
+    if (!h->streams.first && !nghttp2_session_want_write(h->session)) {
+        h2_mem_trim(h);
+        h->is_trimmed = true;
+    }
+    conn_wait(h->conn, WAIT_TICK);
+}
+
+/* The tick comes later or not at all while bytes wait to be sent. */
+static bool is_check_due(const struct h2 *h) {
+    if (!h->streams.first || h->is_ending || h->is_over) return false;
+    return h2_now_ms(h) - h->checked_ms >= h->conn->server->wait_ms[WAIT_TICK];
+}
+
+/* ---- what the loop calls ---- */
+
 /* The last step of everything that the loop calls: send, notify the handler, set the deadline. */
 static void flush_and_notify(struct conn *c) {
     struct h2 *h = c->state;
+    if (is_check_due(h)) check_streams(h);
     h2_flush(h);
     notify_handler(h);
     if (c->has_failed) return;
@@ -469,61 +537,6 @@ static void on_bytes(struct conn *c, struct str bytes) {
     if (used >= 0 && h->is_cut) conn_hold(c, str_skip(bytes, (size_t)used));
     if (c->held.len) conn_release(c);
     flush_and_notify(c);
-}
-
-/* ---- deadlines ---- */
-
-/* Streams share their connection, so each must pass its part of the least rate. */
-static bool is_read_too_slowly(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
-    if (!h2_queued(st) || now_ms - st->mark_ms < l->write_ms) return false;
-    const uint64_t must = rate_bytes(l, l->write_ms) / st->h2->streams.count;
-    if (st->out - st->mark_out < (st->mark_due < must ? st->mark_due : must)) return true;
-    if (st->out == st->mark_out) return true;
-    h2_start_rate(st);
-    return false;
-}
-
-/* Has less arrived in body_ms than the least rate asks for, or took all of it too long? */
-static bool is_sent_too_slowly(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
-    if (now_ms - st->began_ms >= l->body_total_ms) return true;
-    if (now_ms - st->since_ms < l->body_ms) return false;
-    if (st->arrived < rate_bytes(l, l->body_ms)) return true;
-    st->since_ms = now_ms;
-    st->arrived = 0;
-    return false;
-}
-
-/* False: the connection must end. */
-static bool check_stream(struct h2_stream *st, const struct http_limits *l, int64_t now_ms) {
-    struct http_stats *stats = &st->h2->conn->server->stats;
-    if (!st->has_head) return now_ms - st->since_ms < l->head_ms;
-    const bool wants_body = !st->has_request && is_unanswered(st);
-    if (wants_body) {
-        st->resets_early = is_sent_too_slowly(st, l, now_ms);
-        stats->slow += st->resets_early;
-        if (st->resets_early) h2_refuse(st, 408, "timeout while reading the request body");
-    } else if (!st->is_reset && is_read_too_slowly(st, l, now_ms)) {
-        stats->slow++;
-        h2_reset(st, NGHTTP2_CANCEL);
-    } else if (st->is_discarding && is_sent_too_slowly(st, l, now_ms)) {
-        h2_reset(st, NGHTTP2_NO_ERROR);
-    }
-    return true;
-}
-
-static void check_streams(struct h2 *h) {
-    const struct http_limits *l = &h->conn->server->limits;
-    const int64_t now_ms = h2_now_ms(h);
-    bool is_fine = true;
-    for (struct list_link *at = h->streams.first; at; at = at->next)
-        is_fine = check_stream(h2_stream_at(at), l, now_ms) && is_fine;
-    /* A head that is not complete blocks all other frames, so the whole connection ends. */
-    if (!is_fine) end_session(h, NGHTTP2_ENHANCE_YOUR_CALM);
-    if (!h->streams.first && !nghttp2_session_want_write(h->session)) {
-        h2_mem_trim(h);
-        h->is_trimmed = true;
-    }
-    conn_wait(h->conn, WAIT_TICK);
 }
 
 static void on_deadline(struct conn *c, enum wait_kind kind) {

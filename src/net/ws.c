@@ -322,6 +322,19 @@ static void update_reading(struct ws *ws) {
     if (must_pause != ws->conn->is_paused) conn_pause(ws->conn, must_pause);
 }
 
+/* A message must arrive at the least rate, measured from its start, and in body_total_ms. */
+static bool is_message_slow(const struct ws *ws) {
+    const struct http_limits *l = &ws->conn->server->limits;
+    const int64_t took_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
+    if (took_ms >= l->body_total_ms) return true;
+    return took_ms >= l->body_ms && ws->message.len < rate_bytes(l, took_ms);
+}
+
+static void refuse_slow(struct ws *ws) {
+    ws->conn->server->stats.slow++;
+    fail(ws, WS_POLICY_VIOLATION);
+}
+
 static void on_bytes(struct conn *c, struct str bytes) {
     struct ws *ws = c->state;
     ws->in = bytes;
@@ -330,6 +343,10 @@ static void on_bytes(struct conn *c, struct str bytes) {
     while (read_piece(ws)) {
     }
     if (ws->is_over) return;
+    if (!ws->is_closing && is_message_slow(ws)) { /* there is no tick while bytes wait to be sent */
+        refuse_slow(ws);
+        return;
+    }
     ws_flush(ws);
     update_reading(ws);
 }
@@ -358,14 +375,6 @@ static bool has_missed_ping(struct ws *ws) {
     return false;
 }
 
-/* A message must arrive at the least rate, measured from its start, and in body_total_ms. */
-static bool is_message_slow(const struct ws *ws) {
-    const struct http_limits *l = &ws->conn->server->limits;
-    const int64_t took_ms = ws->in_message ? now_ms(ws) - ws->message_ms : 0;
-    if (took_ms >= l->body_total_ms) return true;
-    return took_ms >= l->body_ms && ws->message.len < rate_bytes(l, took_ms);
-}
-
 static void on_deadline(struct conn *c, enum wait_kind kind) {
     (void)kind;
     struct ws *ws = c->state;
@@ -376,8 +385,7 @@ static void on_deadline(struct conn *c, enum wait_kind kind) {
         return;
     }
     if (is_message_slow(ws)) {
-        c->server->stats.slow++;
-        fail(ws, WS_POLICY_VIOLATION);
+        refuse_slow(ws);
         return;
     }
     if (silent_ms >= ws->ping_ms && !ws->is_pinged && !ws->is_closing) {

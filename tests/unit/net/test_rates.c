@@ -210,6 +210,39 @@ static void test_a_body_on_http2_below_the_least_rate_is_refused(void **state) {
     fake_deinit(&f);
 }
 
+/* A client that reads one stream at the least rate, without end, has to send bodies all the same. */
+static void test_a_reader_of_http2_does_not_evade_the_rate_of_its_bodies(void **state) {
+    (void)state;
+    struct fake f;
+    struct h2_client c;
+    begin(&f);
+    h2_client_init(&c, &f, false);
+    assert_int_equal(nghttp2_session_set_local_window_size(c.session, 0, 0, 1 << 30), 0);
+    const nghttp2_settings_entry wide = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 1 << 30};
+    assert_int_equal(nghttp2_submit_settings(c.session, 0, &wide, 1), 0);
+    h2_ask(&c, "POST", "/echo", "x")->is_held = true;
+    h2_ask(&c, "GET", "/hold", NULL);
+    h2_pump(&c);
+    f.room = 0;
+    http_reply(f.held[0], &(struct http_reply){.status = 200, .body = {text, BODY}});
+    for (int s = 0; s < 3 * WRITE_S && f.incompletes == 0; s++) {
+        fake_pass_ms(&f, SECOND);
+        assert_non_null(f.conn);
+        assert_true(f.is_writing);
+        if (f.conn->sending.len - f.taken > 2 * RATE) {
+            fake_take(&f, 2 * RATE);
+        } else { /* the write ends, and the next one begins */
+            f.is_writing = false;
+            f.taken = 0;
+            conn_sent(f.conn, 0);
+        }
+    }
+    assert_int_equal(f.incompletes, 1);
+    assert_int_equal(f.server->stats.slow, 1);
+    h2_client_deinit(&c);
+    fake_deinit(&f);
+}
+
 /* ---- WebSocket ---- */
 
 enum { TEXT_PART = 0x01, MORE = 0x00, PING = 0x89, PONG = 0x8a };
@@ -243,6 +276,25 @@ static void test_a_message_below_the_least_rate_is_refused(void **state) {
     assert_in_range(send_message_at(1, 3 * BODY_S), BODY_S - 1, BODY_S + 2);
     assert_in_range(send_message_at(RATE / 2, 3 * BODY_S), BODY_S - 1, BODY_S + 2);
     assert_int_equal(send_message_at(RATE + 10, 3 * BODY_S), 3 * BODY_S);
+}
+
+static void test_a_reader_on_a_websocket_does_not_evade_the_rate_of_its_message(void **state) {
+    (void)state;
+    struct ws_bench b;
+    begin_ws(&b);
+    ws_say(&b, TEXT_PART, STR("x"));
+    b.f.room = 0;
+    ws_send(b.ws, (struct str){text, BODY / 4});
+    ws_flush(b.ws);
+    int s = 0;
+    for (; !b.closed && b.code == 0 && s < 3 * BODY_S; s++) {
+        fake_pass_ms(&b.f, SECOND);
+        fake_take(&b.f, 2 * RATE);
+        ws_say(&b, MORE, STR("x"));
+    }
+    assert_in_range(s, BODY_S - 1, BODY_S + 2);
+    assert_int_equal(b.f.server->stats.slow, 1);
+    ws_bench_deinit(&b);
 }
 
 static void test_pings_without_end_close_a_websocket(void **state) {
@@ -291,7 +343,9 @@ int main(void) {
         cmocka_unit_test(test_streams_share_the_least_rate_of_their_connection),
         cmocka_unit_test(test_a_body_below_the_least_rate_is_refused),
         cmocka_unit_test(test_a_body_on_http2_below_the_least_rate_is_refused),
+        cmocka_unit_test(test_a_reader_of_http2_does_not_evade_the_rate_of_its_bodies),
         cmocka_unit_test(test_a_message_below_the_least_rate_is_refused),
+        cmocka_unit_test(test_a_reader_on_a_websocket_does_not_evade_the_rate_of_its_message),
         cmocka_unit_test(test_pings_without_end_close_a_websocket),
         cmocka_unit_test(test_a_websocket_that_reads_a_byte_now_and_then_is_disconnected),
     };
