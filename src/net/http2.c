@@ -7,9 +7,9 @@
  * Deadlines. While streams are open a periodic tick (WAIT_TICK) checks each of them: its head must
  * arrive within head_ms, its body at the least rate, measured over body_ms, and within
  * body_total_ms (408); the peer must open its window at the least rate, measured over write_ms (the
- * stream is reset). While bytes wait to be sent WAIT_WRITE takes the place of the tick, so the checks
- * are also made after input and writes: a client that reads without end must not evade them. From
- * the first tick without streams on the connection is idle.
+ * stream is reset). While bytes wait to be sent WAIT_WRITE takes the place of the tick, so the
+ * checks are also made after input and writes: a client that reads without end must not evade them.
+ * From the first tick without streams on the connection is idle.
  *
  * Floods. Two leaky buckets count what a peer may not do too often. One counts streams that are
  * reset before any of their response was sent, by the peer (rapid reset) or by us because of an

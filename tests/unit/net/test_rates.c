@@ -210,7 +210,7 @@ static void test_a_body_on_http2_below_the_least_rate_is_refused(void **state) {
     fake_deinit(&f);
 }
 
-/* A client that reads one stream at the least rate, without end, has to send bodies all the same. */
+/* Who reads one stream at the least rate, without end, has to send bodies all the same. */
 static void test_a_reader_of_http2_does_not_evade_the_rate_of_its_bodies(void **state) {
     (void)state;
     struct fake f;
