@@ -1,0 +1,56 @@
+/* Goal:   keys and values of a tile of the CUDA device's cache have a place each, inside the tile.
+ * Method: the functions of kernels/cuda/layout.h, which the kernels use, on the host; all tokens
+ *         and dimensions of every format. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "kernels/cuda/layout.h"
+
+enum { DIM_MAX = 256 };
+static const uint32_t dims[] = {8, 24, 32, 64, 80, 96, 128, 256};
+static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8};
+
+static void check_side(enum kv_type type, uint32_t dim, bool is_value) {
+    static uint8_t seen[CUDA_TILE_TOKENS * DIM_MAX];
+    size_t places = cuda_kv_side_bytes(type, dim) / cuda_kv_elem_bytes(type);
+    memset(seen, 0, sizeof(seen));
+    for (uint32_t token = 0; token < CUDA_TILE_TOKENS; token++)
+        for (uint32_t d = 0; d < dim; d++) {
+            size_t at = is_value ? cuda_v_index(type, token, d, dim) : cuda_k_index(token, d);
+            assert_in_range(at, 0, places - 1);
+            assert_in_range(at, 0, (size_t)CUDA_TILE_TOKENS * dim - 1); /* scales come behind */
+            assert_int_equal(seen[at]++, 0);
+        }
+}
+
+static void test_every_number_of_a_tile_has_its_own_place(void **state) {
+    (void)state;
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+        for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+            check_side(types[t], dims[i], false);
+            check_side(types[t], dims[i], true);
+        }
+}
+
+/* Tensor cores read 8 tokens of 8 dimensions as 128 bytes in a row. */
+static void test_values_lie_as_keys_where_tensor_cores_attend(void **state) {
+    (void)state;
+    for (uint32_t token = 0; token < CUDA_TILE_TOKENS; token++)
+        for (uint32_t d = 0; d < 128; d++)
+            assert_int_equal(cuda_v_index(KV_F16, token, d, 128), cuda_k_index(token, d));
+    assert_int_equal(cuda_v_index(KV_F16, 9, 64, 128) * 2 % 128, 16);
+    assert_int_equal(cuda_v_index(KV_I8, 3, 5, 128), 3 * 128 + 5);
+    assert_int_equal(cuda_v_index(KV_F16, 3, 5, 96), 3 * 96 + 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_number_of_a_tile_has_its_own_place),
+        cmocka_unit_test(test_values_lie_as_keys_where_tensor_cores_attend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
