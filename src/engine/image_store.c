@@ -45,20 +45,6 @@ enum status image_store_path(const struct image_store *s, const struct image_key
     return err_set(err, ST_CREATE, "%s: name too long", s->dir);
 }
 
-enum status image_store_check(const char *path, struct err *err) {
-    struct stat info;
-    if (lstat(path, &info) != 0) return ST_OK; /* who opens it says why */
-    if (!S_ISREG(info.st_mode)) return err_set(err, ST_BAD, "%s: not a plain file", path);
-    if (info.st_uid != 0 && info.st_uid != geteuid())
-        return err_set(err, ST_BAD, "%s: belongs to user %u, expected root or user %u", path,
-                       (unsigned)info.st_uid, (unsigned)geteuid());
-    if (info.st_mode & (S_IWGRP | S_IWOTH))
-        return err_set(err, ST_BAD,
-                       "%s: mode %03o lets other users write to it, expected only its owner", path,
-                       (unsigned)info.st_mode & 0777);
-    return ST_OK;
-}
-
 void image_store_touch(const char *path) {
     (void)utimensat(AT_FDCWD, path, NULL, 0); /* of a folder that is not ours it does not matter */
 }

@@ -40,10 +40,6 @@ struct image_key {
 enum status image_store_path(const struct image_store *s, const struct image_key *key,
                              char path[IMAGE_PATH_BYTES], struct err *err);
 
-/* An image is used as it is, so only this user or root may have written it. ST_BAD: it has another
- * owner, others may write to it, or it is not a plain file. ST_OK also where there is none. */
-enum status image_store_check(const char *path, struct err *err);
-
 /* Note that it was used. */
 void image_store_touch(const char *path);
 

@@ -89,8 +89,7 @@ static bool is_private(const struct model_file *file) {
 static void open_image(struct weight_cache *c, bool verify) {
     struct device_image image = {.path = c->path, .key = buf_str(&c->key), .verify = verify};
     struct err why = {{0}};
-    enum status st = image_store_check(c->path, &why);
-    if (st == ST_OK) st = c->device.images->open(c->device.self, &image, &why);
+    enum status st = c->device.images->open(c->device.self, &image, &why);
     if (st == ST_OK || st == ST_MISSING) return;
     c->note = why;
     if (st == ST_BAD) (void)unlink(c->path);

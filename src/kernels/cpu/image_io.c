@@ -75,6 +75,10 @@ static enum status read_head(struct image_source *s, const char *path, const str
         return err_set(err, ST_IO,
                        "belongs to user %u, who owns neither this process nor the folder",
                        (unsigned)info.st_uid);
+    if (info.st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(err, ST_BAD,
+                       "mode %03o lets other users write to it, expected only its owner",
+                       (unsigned)info.st_mode & 0777);
     uint64_t file_bytes = (uint64_t)info.st_size;
     if (!read_at(s->fd, fixed, sizeof(fixed), 0)) return say_read(err, "its head");
     TRY(image_head_bytes((struct str){(const char *)fixed, sizeof(fixed)}, file_bytes, &bytes,
