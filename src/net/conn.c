@@ -180,6 +180,8 @@ static bool is_late(struct http_server *s) {
     return now_ns - s->turn_ns > TURN_NS;
 }
 
+static void receive_tls(struct conn *c, struct str cipher);
+
 /* Late input is handled by deferred calls, in which all peers have their turn. */
 static void deliver(struct conn *c, struct str bytes) {
     if (is_ending(c)) return;
@@ -198,7 +200,10 @@ static void deliver_held(struct conn *c) {
     buf_init(&c->held, HELD_MAX);
     c->is_release_due = false;
     c->is_full = false;
-    if (held.len) c->proto->on_bytes(c, buf_str(&held));
+    if (held.len && c->proto)
+        c->proto->on_bytes(c, buf_str(&held));
+    else if (held.len)
+        receive_tls(c, buf_str(&held));
     buf_deinit(&held);
     if (!c->is_closing) update_reading(c);
 }
@@ -556,10 +561,15 @@ void conn_received(struct conn *c, struct str bytes) {
     c->server->stats.bytes_in += bytes.len;
     c->wait_bytes += bytes.len;
     if (is_ending(c)) return;
-    if (c->tls)
+    const bool has_handshake = c->tls && !c->proto; /* which costs a millisecond of the processor */
+    if (has_handshake && (c->held.len || is_late(c->server))) {
+        conn_hold(c, bytes);
+        conn_release(c);
+    } else if (c->tls) {
         receive_tls(c, bytes);
-    else
+    } else {
         deliver(c, bytes);
+    }
 }
 
 void conn_eof(struct conn *c, int status) {

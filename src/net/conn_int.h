@@ -62,7 +62,7 @@ struct conn {
     } req;
     struct buf sending; /* the write under way: the kernel reads it, so it must not move */
     struct buf pending; /* to be sent after `sending` */
-    struct buf held;    /* input that the protocol takes later (conn_hold) */
+    struct buf held;    /* input for later (conn_hold): the protocol's, or of the TLS handshake */
     uint64_t written;   /* bytes that were given to the connection to send */
     uint64_t mark_read; /* when WAIT_WRITE began: how many of them the peer had acknowledged, */
     uint64_t mark_due;  /* and how many waited */

@@ -419,6 +419,87 @@ static void test_plaintext_on_a_tls_port_gets_a_sentence_and_is_closed(void **st
     rig_deinit(&r);
 }
 
+/* ---- handshakes while the loop is late ---- */
+
+enum { LATE_NS = 6000000 };
+static uint64_t late_ns;
+static uint64_t late_clock(void) { return late_ns += LATE_NS; }
+
+/* A client without a socket. */
+struct bench_client {
+    struct fake f;
+    SSL *ssl;
+};
+
+static void send_output(struct bench_client *c) {
+    char *bytes;
+    BIO *out = SSL_get_wbio(c->ssl);
+    const long len = BIO_get_mem_data(out, &bytes);
+    if (len > 0) conn_received(c->f.conn, (struct str){bytes, (size_t)len});
+    (void)BIO_reset(out);
+}
+
+static void bench_connect(struct rig *r, struct bench_client *c, uint64_t address) {
+    *c = (struct bench_client){.f = {.server = r->f.server, .room = SIZE_MAX}};
+    buf_init(&c->f.out, FAKE_OUT_MAX);
+    c->f.conn = conn_create(c->f.server, &fake_transport);
+    assert_non_null(c->f.conn);
+    c->f.conn->uv.handle.data = &c->f;
+    struct account *a = accounts_get(&c->f.server->peers, (struct account_id){1, address});
+    assert_non_null(a);
+    conn_set_account(c->f.conn, a);
+    conn_open(c->f.conn, r->tls);
+    c->ssl = SSL_new(r->ctx);
+    assert_non_null(c->ssl);
+    SSL_set_bio(c->ssl, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    SSL_set_connect_state(c->ssl);
+    assert_int_equal(SSL_do_handshake(c->ssl), -1);
+}
+
+static void bench_disconnect(struct bench_client *c) {
+    fake_disconnect(&c->f);
+    buf_deinit(&c->f.out);
+    SSL_free(c->ssl);
+}
+
+static void take_input(struct bench_client *c) {
+    assert_int_equal(BIO_write(SSL_get_rbio(c->ssl), c->f.out.ptr, (int)c->f.out.len),
+                     (int)c->f.out.len);
+    buf_clear(&c->f.out);
+}
+
+/* A handshake is work: peers have their turn with it, as with requests. */
+static void test_peers_have_their_turn_with_handshakes(void **state) {
+    (void)state;
+    enum { CLIENTS = 4 };
+    struct rig r;
+    struct bench_client c[CLIENTS];
+    char text[1024] = "";
+    rig_init(&r, NULL);
+    for (uint64_t i = 0; i < CLIENTS; i++) bench_connect(&r, &c[i], i < CLIENTS - 1 ? 1 : 2);
+    r.f.server->clock_ns = late_clock;
+    for (int i = 0; i < CLIENTS; i++) send_output(&c[i]);
+    assert_true(c[0].f.out.len > 0); /* the turn had just begun */
+    for (int i = 1; i < CLIENTS; i++) assert_int_equal(c[i].f.out.len, 0);
+    conns_verify(r.f.server);
+    static const int order[] = {1, 3, 2}; /* the only one of peer 2 came last */
+    for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++) {
+        conns_run_deferred(&r.f.server->defer_idle); /* there is time for one */
+        for (size_t j = 0; j < sizeof(order) / sizeof(order[0]); j++)
+            assert_int_equal(c[order[j]].f.out.len > 0, j <= k);
+    }
+    take_input(&c[2]);
+    assert_int_equal(SSL_do_handshake(c[2].ssl), 1);
+    assert_int_equal(SSL_write(c[2].ssl, ASK, sizeof(ASK) - 1), sizeof(ASK) - 1);
+    send_output(&c[2]);
+    fake_run_loop(&c[2].f);
+    take_input(&c[2]);
+    assert_true(SSL_read(c[2].ssl, text, sizeof(text) - 1) > 0);
+    assert_non_null(strstr(text, "HTTP/1.1 200"));
+    for (int i = 0; i < CLIENTS; i++) bench_disconnect(&c[i]);
+    rig_deinit(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_served_over_both_versions),
@@ -432,6 +513,7 @@ int main(void) {
         cmocka_unit_test(test_files_that_cannot_be_used_are_named),
         cmocka_unit_test(test_an_encrypted_key_is_refused_without_asking_for_the_password),
         cmocka_unit_test(test_plaintext_on_a_tls_port_gets_a_sentence_and_is_closed),
+        cmocka_unit_test(test_peers_have_their_turn_with_handshakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
