@@ -126,6 +126,7 @@ static void collect_step(struct local *l) {
     CHECK(l->step_count > 0);
     struct local_step *s = &l->steps[l->first_step];
     struct local_plan *p = s->plan;
+    CHECK(p);
     struct device_result result;
     struct err err = {{0}};
     enum status st = pass_collect(l->loaded, &l->pass, &result, &err);

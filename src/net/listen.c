@@ -97,7 +97,7 @@ static bool is_trusted(const struct http_server *s, const uint8_t address[16]) {
 
 enum status http_set_trusted(struct http_server *s, char *const *items, uint32_t count,
                              struct err *err) {
-    struct network networks[HTTP_TRUSTED_MAX];
+    struct network networks[HTTP_TRUSTED_MAX] = {0};
     CHECK(count <= HTTP_TRUSTED_MAX);
     for (uint32_t i = 0; i < count; i++)
         if (!network_parse(items[i], &networks[i]))
