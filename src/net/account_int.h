@@ -35,7 +35,7 @@ struct account_id {
 struct account {
     struct account_id id;
     struct list_link link; /* in its table */
-    struct list conns;     /* of a peer: oldest first */
+    struct list conns;     /* of a peer */
     struct list deferred;  /* those whose deferred call is due */
     struct list_link turn; /* of a peer with deferred calls: in http_server.deferred */
     bool is_exempt;        /* a peer without limits */

@@ -11,7 +11,8 @@
  * fast enough, the connection stays.
  *
  * To bound the time, only the first SCAN_MAX connections of each queue are compared: those that
- * have waited longest.
+ * have waited longest. Of one peer's connections others are compared the next time, because those
+ * with long responses stay where they are in its list.
  *
  * Entry points: conns_make_room, conn_admit.
  */
@@ -111,6 +112,11 @@ bool conns_make_room(struct http_server *s) {
     return evict(&best) || s->stats.connections < s->limits.connections;
 }
 
+static void rotate(struct list *list) {
+    for (uint32_t i = 0; i < SCAN_MAX && i < list->count; i++)
+        list_push_last(list, list_pop_first(list));
+}
+
 bool conn_admit(struct conn *c) {
     struct http_server *s = c->server;
     struct candidate best = {0};
@@ -119,6 +125,7 @@ bool conn_admit(struct conn *c) {
     if (c->account->is_exempt || c->account->conns.count <= s->limits.peer_connections) return true;
     compare(&c->account->conns, LINK_PEER, c, &best);
     if (evict(&best)) return true;
+    rotate(&c->account->conns);
     s->stats.refused++;
     s->stats.peer_refused++;
     return false;

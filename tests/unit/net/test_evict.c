@@ -240,6 +240,32 @@ static void test_half_of_the_connections_is_the_default_for_a_peer(void **state)
     end(&r);
 }
 
+/* More long responses than are compared at a time do not hide an idle connection. */
+static void test_an_idle_connection_behind_many_busy_ones_is_found(void **state) {
+    (void)state;
+    enum { MANY = 100 };
+    static struct fake busy[MANY];
+    struct room r;
+    begin(&r, &(struct http_limits){.connections = 2 * MANY, .peer_connections = MANY + 1});
+    for (int i = 0; i < MANY; i++) {
+        busy[i] = (struct fake){.server = r.root.server, .address = 1};
+        buf_init(&busy[i].out, FAKE_OUT_MAX);
+        assert_true(fake_connect(&busy[i]));
+        assert_true(conn_admit(busy[i].conn));
+        fake_send(&busy[i], STR(HOLD));
+        r.root.held_count = 0;
+    }
+    bring(&r, 0, 1, IDLE);
+    assert_false(arrive(&r, 1, 1)); /* the first ones are all busy; */
+    assert_true(arrive(&r, 2, 1));  /* now the others are compared */
+    assert_int_equal(find_closed(&r), 0);
+    for (int i = 0; i < MANY; i++) {
+        fake_disconnect(&busy[i]);
+        buf_deinit(&busy[i].out);
+    }
+    end(&r);
+}
+
 /* ---- the reserve ---- */
 
 static void test_the_last_places_are_reserved(void **state) {
@@ -330,6 +356,7 @@ int main(void) {
         cmocka_unit_test(test_the_peer_with_the_most_connections_loses_one),
         cmocka_unit_test(test_a_request_that_has_just_begun_is_not_the_slowest),
         cmocka_unit_test(test_a_peer_has_at_most_its_number_of_connections),
+        cmocka_unit_test(test_an_idle_connection_behind_many_busy_ones_is_found),
         cmocka_unit_test(test_half_of_the_connections_is_the_default_for_a_peer),
         cmocka_unit_test(test_the_last_places_are_reserved),
         cmocka_unit_test(test_http2_connections_are_evicted_if_idle_or_slow),
