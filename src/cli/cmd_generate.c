@@ -106,16 +106,17 @@ static enum exit_code check_flags(const struct args *a, struct err *err) {
 
 static enum status read_prompt(const struct args *a, struct buf *out, struct err *err) {
     const char *text = args_text(a, "prompt");
-    if (!text && !args_text(a, "file")) {
-        TRY(file_read("-", out, err));
-        if (out->len > 0) return ST_OK;
-        return err_set(err, ST_BAD,
-                       "generate: no prompt; standard input is empty: give -p TEXT or -f FILE");
-    }
+    if (!text && !args_text(a, "file")) return file_read("-", out, err);
     if (!text) return file_read(args_text(a, "file"), out, err);
     if (str_is(str_of(text), "-")) return file_read("-", out, err);
     buf_put_text(out, text);
     return buf_status(out) == ST_OK ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
+}
+
+/* An empty standard input counts as a prompt only where -p or -f names it. */
+static enum exit_code check_given(const struct args *a, const struct buf *text, struct err *err) {
+    if (text->len > 0 || args_text(a, "prompt") || args_text(a, "file")) return EXIT_FINE;
+    return usage_set(err, "generate: no prompt; standard input is empty: give -p TEXT or -f FILE");
 }
 
 static enum status encode_chat(struct job *j, struct str text, struct err *err) {
@@ -263,7 +264,10 @@ static enum exit_code run(const struct args *args, struct err *err) {
     buf_init(&text, PROMPT_BYTES_MAX);
     if (code == EXIT_FINE) {
         enum status st = read_prompt(args, &text, err);
-        if (st == ST_OK) st = prepare(&j, buf_str(&text), err);
+        code = st == ST_OK ? check_given(args, &text, err) : exit_of(st);
+    }
+    if (code == EXIT_FINE) {
+        enum status st = prepare(&j, buf_str(&text), err);
         if (st == ST_OK) st = generate(&j, err);
         code = exit_of(st);
     }

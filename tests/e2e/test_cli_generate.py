@@ -176,7 +176,7 @@ def test_prompts_from_file_and_standard_input(tmp_path):
     assert answer("generate", LLAMA, "-f", path, *STEADY)["tokens"] == expected
     assert answer("generate", LLAMA, "-p", "-", *STEADY, stdin="Hello\n")["tokens"] == expected
     assert answer("generate", LLAMA, *STEADY, stdin="Hello\n")["tokens"] == expected
-    assert "standard input is empty" in refusal(BAD, "generate", LLAMA)
+    assert "standard input is empty" in refusal(USAGE, "generate", LLAMA)
 
 
 def shown_on_a_terminal(*args):
