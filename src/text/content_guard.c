@@ -1,8 +1,8 @@
 /* text/content_guard.c - see text/content_guard.h for the contract.
  *
- * A mark stands in front of a byte. For a whole spelling that is its second byte, for a part at the
- * end of a text the part's last byte, for a part at its beginning the first byte: each of these is
- * inside every token that the spelling, or the part with a neighbour, could become.
+ * A mark stands in front of a character. For a whole spelling that is its second one, for a part at
+ * the end of a text the part's last one, for a part at its beginning the first one: the first byte
+ * of each is inside every token that the spelling, or the part with a neighbour, could become.
  */
 #include "text/content_guard.h"
 
@@ -94,19 +94,36 @@ void content_guard_destroy(struct content_guard *g) {
 
 /* ---- where a text needs marks ---- */
 
+static bool is_inside_char(struct str text, size_t at) {
+    return at < text.len && ((uint8_t)text.ptr[at] & 0xC0) == 0x80;
+}
+
+/* The second character of the spelling in bytes [at, last]; the first if there is no second. */
+static size_t second_char(struct str text, size_t at, size_t last) {
+    size_t second = at + 1;
+    while (is_inside_char(text, second)) second++;
+    return second <= last ? second : at;
+}
+
+static size_t last_char(struct str text) {
+    size_t at = text.len - 1;
+    while (at > 0 && is_inside_char(text, at)) at--;
+    return at;
+}
+
 /* Does a spelling, or a part of one that reaches the end of the text, begin at `at`? *mark_at is
- * then the byte to be marked. */
+ * then where the mark goes. */
 static bool begins_at(const struct content_guard *g, struct str text, size_t at, size_t *mark_at) {
     uint32_t node = 0, value;
     if (!g->first[(uint8_t)text.ptr[at]]) return false;
     for (size_t i = at; i < text.len; i++) {
         if (!trie_step(g->spellings, &node, (uint8_t)text.ptr[i])) return false;
         if (trie_value(g->spellings, node, &value)) {
-            *mark_at = i > at ? at + 1 : at; /* one byte long: that byte */
+            *mark_at = second_char(text, at, i);
             return true;
         }
     }
-    *mark_at = text.len - 1;
+    *mark_at = last_char(text);
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* Goal: the spelling of a control token inside a message stays ordinary text, however a template
  *       puts the messages together, and nothing else about a prompt changes.
- * Method: a tokenizer of bytes with three control tokens and templates that join, trim, split and
+ * Method: a tokenizer of bytes with five control tokens and templates that join, trim, split and
  *       write as JSON. Random contents are made of spellings, parts of spellings, noncharacters and
  *       words. The ids of a prompt are compared with those of the same conversation with harmless
  *       contents: as many control tokens; and its text with the text of a prompt whose contents are
@@ -41,9 +41,32 @@ static const char *const templates[] = {
 enum { TEMPLATES = sizeof(templates) / sizeof(templates[0]) };
 
 static const char *const pieces[] = {
-    "<|end|>", "<|begin|>", "<tool_call>", "<|end|",       "<|",           "<",  "|>",
-    ">",       "end|>",     "nd|",         "tool_call>",   "word ",        "\n", " ",
-    "a",       "\xc3\xa9",  "<<|end|>>",   "\xef\xb7\x90", "\xef\xb7\x91", "",
+    "<|end|>",
+    "<|begin|>",
+    "<tool_call>",
+    "<|end|",
+    "<|",
+    "<",
+    "|>",
+    ">",
+    "end|>",
+    "nd|",
+    "tool_call>",
+    "word ",
+    "\n",
+    " ",
+    "a",
+    "\xc3\xa9",
+    "<<|end|>>",
+    "\xef\xb7\x90",
+    "\xef\xb7\x91",
+    "",
+    WIDE_TEXT,
+    "<\xef\xbd\x9c",
+    "\xef\xbd\x9c>",
+    WIDE_FIRST_TEXT,
+    "\xe2\x96\x81",
+    "\xe2\x96\x81<",
 };
 enum { PIECES = sizeof(pieces) / sizeof(pieces[0]) };
 
@@ -138,7 +161,7 @@ static void test_no_content_becomes_a_control_token(void **state) {
     for (uint32_t i = 0; i < TEMPLATES; i++) {
         struct rig r;
         open_rig(&r, templates[i]);
-        for (uint64_t seed = 0; seed < 400; seed++) check_one(&r, seed);
+        for (uint64_t seed = 0; seed < 600; seed++) check_one(&r, seed);
         close_rig(&r);
     }
 }
