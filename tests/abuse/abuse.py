@@ -38,6 +38,8 @@ KEYS = "victim-key name=victim tenant=victim\n" \
 MEMORY_MAX = 256 << 20
 LIVEZ_S, SLACK_S = 0.1, 0.005
 AFTER_S = 5
+COUNTED = ("http_bodies_bytes", "http_queued_bytes", "embeddings_bytes", "work_bytes", "work_items",
+           "answers_under_way")
 
 
 @dataclass
@@ -105,9 +107,12 @@ class Watched:
         for name in ("vllm:num_requests_running", "vllm:num_requests_waiting"):
             if found.get(name):
                 left.append(f"{name} {found[name]:g}")
-        for name, value in found.items():
-            if name.startswith("jitney:") and name.endswith("_bytes_queued") and value > 1 << 20:
-                left.append(f"{name} {value:g}")
+        for name in COUNTED:
+            if found["jitney:" + name] > 0:
+                left.append(f"{name} {found['jitney:' + name]:g}")
+        answers = found["jitney:answers_bytes"] - found["jitney:kept_answers_bytes"]
+        if answers > 0:
+            left.append(f"answers that are not kept {answers:g}")
         if self.server.descriptors() > self.descriptors + 4:
             left.append(f"{self.server.descriptors()} descriptors, were {self.descriptors}")
         return left
@@ -143,13 +148,15 @@ def try_attack(watched, name, keyed, how):
     victim.failures.clear()
     key = ["attacker-key"] if keyed else []
     probe = Probe(server)
-    with attacking(server, name, how.seconds + 5, key):
+    with attacking(server, name, how.seconds + 5, key) as attacker:
         probe.start()
         times = victim.measure(how.requests, how.seconds)
         grown = resident(server.pid) - before
         probe.stop()
     outcome = Outcome(name, keyed, percentile(quiet, 0.99) * 1e3, percentile(times, 0.99) * 1e3,
                       percentile(probe.times, 0.99) * 1e3, grown / (1 << 20), len(times))
+    if attacker.returncode > 0:
+        outcome.problems.append("the attacker is broken; it says why")
     if not wait_until(lambda: not watched.leftovers(), AFTER_S, 0.1):
         outcome.problems.append("left over: " + ", ".join(watched.leftovers()))
     judge(outcome, victim, probe, how)

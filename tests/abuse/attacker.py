@@ -4,7 +4,8 @@ usage: attacker.py HOST PORT ATTACK SECONDS [KEY]
 
 It prints "begun" when its first wave is out, runs until SECONDS are over or its standard input is
 closed, closes everything and ends with 0. What the server does to its connections (closing them,
-refusing them, not reading) is no failure of the attacker: it tries again.
+refusing them, not reading) is no failure of the attacker: it tries again. It ends with 1 if an
+attack has a mistake of its own.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import os
 import socket
 import sys
 import time
+import traceback
 
 BYTES_PER_S = 10_000_000
 ADDRESS = "127.0.0.2"
@@ -105,7 +107,8 @@ class Connection:
 
 
 async def repeat(target, count, attack):
-    """`count` tasks that each run attack(target) again and again until time is up."""
+    """`count` tasks that each run attack(target) again and again until time is up. Returns the
+    mistakes of those that ended before."""
     async def one():
         while not target.is_over:
             with contextlib.suppress(*LEFT):
@@ -117,7 +120,8 @@ async def repeat(target, count, attack):
     await asyncio.wait(tasks, timeout=max(0.1, target.until - time.monotonic() + 0.5))
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    return [end for end in ends if isinstance(end, Exception) and not isinstance(end, LEFT)]
 
 
 async def watch_stdin(target):
@@ -132,12 +136,16 @@ async def main(host, port, name, seconds, key):
     attack = ATTACKS[name]
     target = Target(host, int(port), key, float(seconds))
     watcher = asyncio.create_task(watch_stdin(target))
-    await repeat(target, attack.count, attack.run)
+    mistakes = await repeat(target, attack.count, attack.run)
     watcher.cancel()
+    if mistakes:
+        traceback.print_exception(mistakes[0])
+    return 1 if mistakes else 0
 
 
 if __name__ == "__main__":
     os.nice(19)
+    code = 1
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main(*sys.argv[1:5], sys.argv[5] if len(sys.argv) > 5 else ""))
-    os._exit(0)  # the thread that waits for standard input does not end by itself
+        code = asyncio.run(main(*sys.argv[1:5], sys.argv[5] if len(sys.argv) > 5 else ""))
+    os._exit(code)  # the thread that waits for standard input does not end by itself
