@@ -143,9 +143,11 @@ static bool continues_spelling(const struct content_guard *g, struct str text) {
 static size_t next_mark(const struct content_guard *g, struct str text, size_t from) {
     size_t mark_at;
     if (from == 0 && text.len > 0 && continues_spelling(g, text)) return 0;
-    for (size_t at = from > 0 ? from - 1 : 0; at < text.len; at++)
-        if (begins_at(g, text, at, &mark_at) && mark_at >= from) return mark_at;
-    return text.len;
+    /* A part that reaches the end is marked there; a spelling inside it comes first. */
+    size_t first = text.len;
+    for (size_t at = from > 0 ? from - 1 : 0; at < first; at++)
+        if (begins_at(g, text, at, &mark_at) && mark_at >= from && mark_at < first) first = mark_at;
+    return first;
 }
 
 /* ---- trees ---- */

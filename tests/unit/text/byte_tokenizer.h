@@ -12,11 +12,24 @@
 #include "base/utf8.h"
 #include "text/tokenizer.h"
 
-enum { T_END = 256, T_BEGIN, T_THE, T_HELLO, T_WORLD, T_CALL, T_WIDE, T_WIDE_FIRST, T_VOCAB };
+enum {
+    T_END = 256,
+    T_BEGIN,
+    T_THE,
+    T_HELLO,
+    T_WORLD,
+    T_CALL,
+    T_WIDE,
+    T_WIDE_FIRST,
+    T_NEST,
+    T_VOCAB
+};
 
 /* Control tokens with characters of several bytes, inside and at the beginning. */
 #define WIDE_TEXT "<\xef\xbd\x9cw\xef\xbd\x9c>"
 #define WIDE_FIRST_TEXT "\xe2\x96\x81<P>"
+/* One that contains another. */
+#define NEST_TEXT "<a<|end|>bc"
 
 /* GPT-2's letter for a byte, as JSON text. */
 static inline void byte_tokenizer_put_byte(struct buf *out, uint32_t byte) {
@@ -50,6 +63,8 @@ static inline void byte_tokenizer_put(struct buf *out) {
     byte_tokenizer_put_added(out, T_WIDE, WIDE_TEXT, true);
     buf_put_char(out, ',');
     byte_tokenizer_put_added(out, T_WIDE_FIRST, WIDE_FIRST_TEXT, true);
+    buf_put_char(out, ',');
+    byte_tokenizer_put_added(out, T_NEST, NEST_TEXT, true);
     buf_put_text(out, "],\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
     for (uint32_t i = 0; i < 256; i++) {
         byte_tokenizer_put_byte(out, i);
@@ -58,7 +73,8 @@ static inline void byte_tokenizer_put(struct buf *out) {
     buf_printf(out, "\"<|end|>\":%d,\"<|begin|>\":%d,\"\xc4\xa0the\":%d,\"Hello\":%d,", T_END,
                T_BEGIN, T_THE, T_HELLO);
     buf_printf(out, "\"\xc4\xa0world\":%d,\"<tool_call>\":%d,", T_WORLD, T_CALL);
-    buf_printf(out, "\"" WIDE_TEXT "\":%d,\"" WIDE_FIRST_TEXT "\":%d}}}", T_WIDE, T_WIDE_FIRST);
+    buf_printf(out, "\"" WIDE_TEXT "\":%d,\"" WIDE_FIRST_TEXT "\":%d,", T_WIDE, T_WIDE_FIRST);
+    buf_printf(out, "\"" NEST_TEXT "\":%d}}}", T_NEST);
 }
 
 static inline struct tokenizer *byte_tokenizer(struct str template) {

@@ -1,6 +1,6 @@
 /* Goal: the spelling of a control token inside a message stays ordinary text, however a template
  *       puts the messages together, and nothing else about a prompt changes.
- * Method: a tokenizer of bytes with five control tokens and templates that join, trim, split and
+ * Method: a tokenizer of bytes with six control tokens and templates that join, trim, split and
  *       write as JSON. Random contents are made of spellings, parts of spellings, noncharacters and
  *       words. The ids of a prompt are compared with those of the same conversation with harmless
  *       contents: as many control tokens; and its text with the text of a prompt whose contents are
@@ -58,6 +58,7 @@ static const char *const pieces[] = {
     "a",
     "\xc3\xa9",
     "<<|end|>>",
+    "<a<|end|>b",
     "\xef\xb7\x90",
     "\xef\xb7\x91",
     "",
