@@ -111,6 +111,17 @@ static size_t last_char(struct str text) {
     return at;
 }
 
+/* Letters, digits, blanks: every text begins and ends with some, and templates compare whole words
+ * ("text", "function"). Of a spelling in two texts one has its signs, and that one is marked. */
+static bool is_word(struct str part) {
+    for (size_t i = 0; i < part.len; i++) {
+        char c = part.ptr[i];
+        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!is_letter && c != '_' && c != ' ') return false;
+    }
+    return true;
+}
+
 /* Does a spelling, or a part of one that reaches the end of the text, begin at `at`? *mark_at is
  * then where the mark goes. */
 static bool begins_at(const struct content_guard *g, struct str text, size_t at, size_t *mark_at) {
@@ -124,7 +135,7 @@ static bool begins_at(const struct content_guard *g, struct str text, size_t at,
         }
     }
     *mark_at = last_char(text);
-    return true;
+    return !is_word(str_skip(text, at));
 }
 
 /* Is the beginning of the text the end of a spelling? */
@@ -134,7 +145,7 @@ static bool continues_spelling(const struct content_guard *g, struct str text) {
         uint32_t node = 0;
         size_t left = len;
         while (left > 0 && trie_step(g->reversed, &node, (uint8_t)text.ptr[left - 1])) left--;
-        if (left == 0) return true;
+        if (left == 0 && !is_word(str_take(text, len))) return true;
     }
     return false;
 }
