@@ -13,8 +13,9 @@
  *                           of a special token (struct plain_bytes)
  *
  * A part of a spelling at the beginning or end of a text is marked as well, unless it has letters,
- * digits and blanks alone, because a template may put two texts side by side. Texts without any such part are handed on unchanged, and so their
- * prompts are the same to the byte. The text of assistants is not marked: it is the model's own.
+ * digits and blanks alone, because a template may put two texts side by side. Texts without any
+ * such part are handed on unchanged, and so their prompts are the same to the byte. The text of
+ * assistants is not marked: it is the model's own.
  *
  * Lifetime: create with a tokenizer that outlives it, destroy; the marked trees: mark, deinit.
  * Thread: any number at once, each with trees of its own.
