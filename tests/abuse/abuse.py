@@ -144,15 +144,15 @@ def try_attack(watched, name, keyed, how):
     """One attack, measured before, during and after."""
     server, victim = watched.server, watched.victim
     before = resident(server.pid)
+    probe = Probe(server, lambda: resident(server.pid))
     quiet = victim.measure(how.requests, how.seconds)
     victim.failures.clear()
     key = ["attacker-key"] if keyed else []
-    probe = Probe(server)
     with attacking(server, name, how.seconds + 5, key) as attacker:
         probe.start()
         times = victim.measure(how.requests, how.seconds)
-        grown = resident(server.pid) - before
         probe.stop()
+    grown = probe.peak - before
     outcome = Outcome(name, keyed, percentile(quiet, 0.99) * 1e3, percentile(times, 0.99) * 1e3,
                       percentile(probe.times, 0.99) * 1e3, grown / (1 << 20), len(times))
     if attacker.returncode > 0:

@@ -102,7 +102,10 @@ class Connection:
         """Reads nothing; returns when time is up. A closed connection shows at the next send."""
         await asyncio.sleep(min(timeout, max(0, self.target.until - time.monotonic())))
 
-    def close(self):
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
         self.sock.close()
 
 

@@ -91,15 +91,12 @@ async def h2_open(target, window=0):
 # --- replies that nobody reads ---
 
 async def h2_unread(target, make):
-    connection = await h2_open(target)
-    try:
+    async with await h2_open(target) as connection:
         for wave in range(20):
             block = b"".join(make(1 + 2 * (100 * wave + i)) for i in range(100))
             await connection.send(block)
             await asyncio.sleep(0.2)
         await connection.until_closed(10)
-    finally:
-        connection.close()
 
 
 @attack("unread replies", 200)
@@ -115,40 +112,31 @@ async def h2_zero_window_tokenize(target):
 
 @attack("unread replies", 200)
 async def h1_unread_documents(target):
-    connection = await target.connect(receive_buffer=4096)
-    try:
+    async with await target.connect(receive_buffer=4096) as connection:
         for _ in range(100):
             await connection.send(target.head("GET", "/openapi.json") * 20)
             await asyncio.sleep(0.05)
         await connection.until_closed(10)
-    finally:
-        connection.close()
 
 
 @attack("unread replies", 60, only_keyed=True)
 async def h1_unread_streams(target):
-    connection = await target.connect(receive_buffer=4096)
-    try:
+    async with await target.connect(receive_buffer=4096) as connection:
         await connection.send(target.post(CHAT, chat_body(4000, stream=True, logprobs=True,
                                                           top_logprobs=20)))
         await connection.until_closed(20)
-    finally:
-        connection.close()
 
 
 # --- bodies that nobody needs ---
 
 async def slow_body(target, method, path, length, headers=()):
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         await connection.send(target.head(method, path, f"content-length: {length}", *headers))
         sent = 0
         while sent < length - 1 and not target.is_over:
             await connection.send(b" " * min(65536, length - 1 - sent))
             sent += 65536
         await connection.until_closed(10)
-    finally:
-        connection.close()
 
 
 @attack("bodies", 65)
@@ -173,82 +161,63 @@ async def bodies_of_unknown_paths(target):
 
 @attack("bodies", 65)
 async def chunked_bodies(target):
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         await connection.send(target.head("POST", CHAT, "transfer-encoding: chunked"))
         for _ in range(120):
             await connection.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
         await connection.until_closed(10)
-    finally:
-        connection.close()
 
 
 @attack("bodies", 40)
 async def h2_bodies(target):
-    connection = await h2_open(target, 65535)
-    try:
+    async with await h2_open(target, 65535) as connection:
         for stream in range(1, 40, 2):
             await connection.send(h2_request(target, stream, "POST", CHAT, b"")[:-9])
             for _ in range(4):
                 await connection.send(frame(DATA, 0, stream, b" " * 16000))
         await connection.until_closed(10)
-    finally:
-        connection.close()
 
 
 @attack("bodies", 40, only_keyed=True)
 async def unknown_fields(target):
     """Requests that are answered later and carry seven megabytes that nobody asked for."""
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         body = chat_body(2000, padding="x" * (7 * MIB))
         await connection.send(target.post(CHAT, body, "prefer: respond-async"))
         await connection.receive()
-    finally:
-        connection.close()
 
 
 # --- slow on purpose ---
 
 @attack("slow heads", 300)
 async def slow_heads(target):
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         for byte in target.head("GET", "/openapi.json", "x: " + "y" * 200):
             await connection.send(bytes([byte]))
             await asyncio.sleep(2)
-    finally:
-        connection.close()
 
 
 @attack("slow readers", 300)
 async def slow_readers(target):
-    connection = await target.connect(receive_buffer=2048)
-    try:
+    async with await target.connect(receive_buffer=2048) as connection:
         await connection.send(target.head("GET", "/openapi.json") * 50)
         while not target.is_over:
             await connection.receive(1)
             await asyncio.sleep(2)
-    finally:
-        connection.close()
 
 
 @attack("slow readers", 300)
 async def h2_slow_windows(target):
-    connection = await h2_open(target)
-    try:
+    async with await h2_open(target) as connection:
         await connection.send(h2_request(target, 1, "GET", "/openapi.json"))
         while not target.is_over:
             await connection.send(frame(WINDOW, 0, 1, struct.pack(">I", 1)))
             await asyncio.sleep(2)
-    finally:
-        connection.close()
 
 
 @attack("slow readers", 60, only_keyed=True)
 async def ws_slow_readers(target):
-    connection = await target.connect(receive_buffer=2048)
-    try:
+    async with await target.connect(receive_buffer=2048) as connection:
         key = "x3JJHMbDL1EzLkh9GBhXDw=="
         await connection.send(target.head(
             "GET", "/v1/stream", "connection: upgrade", "upgrade: websocket",
@@ -258,8 +227,6 @@ async def ws_slow_readers(target):
         while not target.is_over:
             await connection.receive(1)
             await asyncio.sleep(2)
-    finally:
-        connection.close()
 
 
 def ws_text(data):
@@ -272,62 +239,46 @@ def ws_text(data):
 
 @attack("connections", 400)
 async def idle_connections(target):
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         await connection.until_closed(30)
-    finally:
-        connection.close()
 
 
 @attack("connections", 50)
 async def reconnects(target):
-    connection = await target.connect()
-    await connection.send(b"GET")
-    connection.close()
+    async with await target.connect() as connection:
+        await connection.send(b"GET")
 
 
 # --- frames of HTTP/2 that cost more to handle than to send ---
 
 @attack("HTTP/2 floods", 20)
 async def h2_rapid_resets(target):
-    connection = await h2_open(target, 65535)
-    try:
+    async with await h2_open(target, 65535) as connection:
         for stream in range(1, 20001, 2):
             await connection.send(h2_request(target, stream, "POST", CHAT, None) +
                                   frame(RST, 0, stream, struct.pack(">I", 8)))
-    finally:
-        connection.close()
 
 
 @attack("HTTP/2 floods", 20)
 async def h2_pings(target):
-    connection = await h2_open(target, 65535)
-    try:
+    async with await h2_open(target, 65535) as connection:
         while not target.is_over:
             await connection.send(frame(PING, 0, 0, b"12345678") * 500)
-    finally:
-        connection.close()
 
 
 @attack("HTTP/2 floods", 20)
 async def h2_settings(target):
-    connection = await h2_open(target, 65535)
-    try:
+    async with await h2_open(target, 65535) as connection:
         while not target.is_over:
             await connection.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 1)) * 500)
-    finally:
-        connection.close()
 
 
 @attack("HTTP/2 floods", 20)
 async def h2_continuations(target):
-    connection = await h2_open(target, 65535)
-    try:
+    async with await h2_open(target, 65535) as connection:
         await connection.send(frame(HEADERS, 0, 1, literal("a", "b")))
         while not target.is_over:
             await connection.send(frame(CONTINUATION, 0, 1, literal("a", "b")) * 500)
-    finally:
-        connection.close()
 
 
 # --- work ---
@@ -349,9 +300,8 @@ async def many_chats(target):
 
 @attack("the queue", 60, only_keyed=True)
 async def clients_that_leave(target):
-    connection = await target.connect()
-    await connection.send(target.post(CHAT, chat_body(500, stream=True)))
-    connection.close()
+    async with await target.connect() as connection:
+        await connection.send(target.post(CHAT, chat_body(500, stream=True)))
 
 
 @attack("kept answers", 30, only_keyed=True)
@@ -363,26 +313,19 @@ async def kept_answers(target):
 @attack("embeddings", 30, only_keyed=True)
 async def embeddings_of_clients_that_leave(target):
     texts = ["word " * 200] * 400
-    connection = await target.connect()
-    await connection.send(target.post("/v1/embeddings", json.dumps({"input": texts}).encode()))
-    connection.close()
+    async with await target.connect() as connection:
+        await connection.send(target.post("/v1/embeddings", json.dumps({"input": texts}).encode()))
 
 
 @attack("broken requests", 50)
 async def nonsense(target):
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         await connection.send(os.urandom(2000))
         await connection.receive()
-    finally:
-        connection.close()
 
 
 async def ask(target, request):
-    connection = await target.connect()
-    try:
+    async with await target.connect() as connection:
         await connection.send(request)
         while b"\r\n0\r\n\r\n" not in await connection.receive():
             pass
-    finally:
-        connection.close()

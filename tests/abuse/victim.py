@@ -55,11 +55,13 @@ class Victim:
 
 
 class Probe(threading.Thread):
-    """Asks for /livez again and again, each time on a new connection."""
+    """Asks for /livez again and again, each time on a new connection, and keeps the largest value
+    of `level()`."""
 
-    def __init__(self, server, pause=0.02):
+    def __init__(self, server, level, pause=0.02):
         super().__init__(daemon=True)
-        self.server, self.pause = server, pause
+        self.server, self.level, self.pause = server, level, pause
+        self.peak = level()
         self.times, self.failures = [], []
         self.stopping = threading.Event()
 
@@ -73,6 +75,7 @@ class Probe(threading.Thread):
             except (OSError, http.client.HTTPException) as error:
                 self.failures.append(repr(error))
             self.times.append(time.perf_counter() - began)
+            self.peak = max(self.peak, self.level())
             time.sleep(self.pause)
 
     def stop(self):
