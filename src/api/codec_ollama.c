@@ -132,6 +132,7 @@ static void put_call_line(struct encoder *e) {
     put_text(true, STR(""), &e->scratch);
     buf_put_text(&e->scratch, ",\"tool_calls\":[");
     if (!put_call(e->answer, &item, &e->scratch)) {
+        if (buf_status(&e->scratch) != ST_OK) e->status = buf_status(&e->scratch);
         put_call_as_text(e, &item);
         return;
     }

@@ -29,17 +29,19 @@ static bool takes(const struct answer_item *item, bool has_item, const struct ap
     }
 }
 
-static bool is_object(struct str args) {
+/* Out of memory: `text` gets that status. */
+static bool is_object(struct str args, struct buf *text) {
     struct json *doc = NULL;
-    bool is_map =
-        json_parse(args, &json_limits_request, &doc, NULL) == ST_OK && json_kind(doc) == JS_MAP;
+    enum status st = json_parse(args, &json_limits_request, &doc, NULL);
+    bool is_map = json_kind(doc) == JS_MAP;
+    if (st == ST_NOMEM) text->status = st;
     json_destroy(doc);
     return is_map;
 }
 
 /* The call is given as text if its arguments have no other form. */
 static void check_call(struct answer_items *it, struct answer_item *item) {
-    if (!item->is_call || it->form == ARGS_AS_TEXT || is_object(item->text)) return;
+    if (!item->is_call || it->form == ARGS_AS_TEXT || is_object(item->text, &it->text)) return;
     struct buf args = it->text;
     buf_init(&it->text, ITEM_BYTES_MAX);
     buf_put_str(&it->text, item->name);
