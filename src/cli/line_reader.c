@@ -36,7 +36,9 @@ struct line_reader {
 
 enum { BYTE_END = -1, BYTE_INTERRUPT = -2 };
 
-/* SIGWINCH only has to end poll(); the width is read after it. */
+/* SIGWINCH only has to end poll(); the width is read after it. The signal may come just before
+ * poll(), or to another thread, so the width is also read WINDOW_LOOK_MS later. */
+enum { WINDOW_LOOK_MS = 250 };
 static void on_window_change(int signal_number) { (void)signal_number; }
 
 /* In how many columns the prompt and the line up to the cursor are shown. */
@@ -71,7 +73,7 @@ static int read_ahead(struct line_reader *r) {
     for (;;) {
         follow_window(r);
         struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_fd(r->interrupt), POLLIN, 0}};
-        if (poll(fds, 2, -1) < 0) {
+        if (poll(fds, 2, r->edit ? WINDOW_LOOK_MS : -1) < 0) {
             if (errno == EINTR) continue;
             return BYTE_END;
         }
