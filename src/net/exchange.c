@@ -213,8 +213,11 @@ uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
     return 503;
 }
 
-const char *exchange_body_sentence(uint32_t status) {
-    if (status == 413) return "the request body is too large";
+const char *exchange_body_sentence(const struct http_exchange *x, uint32_t status) {
+    if (status == 413 && x->body_max == 0)
+        return "no request body is accepted here; send the request without a body";
+    if (status == 413)
+        return "the request body is longer than this path accepts; send a shorter one";
     if (status == 429)
         return "requests of this client hold their share of the server's memory; try again when "
                "some of them have ended";

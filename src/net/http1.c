@@ -415,11 +415,11 @@ static void begin_body(struct conn *c, bool has_more) {
     const bool is_open = h->x && !h->x->is_answered;
     const uint32_t status = is_open ? exchange_admit(h->x) : 0;
     if (status) {
-        refuse(c, status, exchange_body_sentence(status));
+        refuse(c, status, exchange_body_sentence(h->x, status));
         return;
     }
     if (is_open && h->state == H1_BODY && h->body_left > h->x->body_max) {
-        refuse(c, 413, exchange_body_sentence(413));
+        refuse(c, 413, exchange_body_sentence(h->x, 413));
         return;
     }
     if (is_open && h->wants_continue && !has_more && h->state != H1_ANSWER) {
@@ -507,7 +507,7 @@ static bool add_body(struct conn *c, struct str bytes) {
     const struct h1 *h = c->state;
     if (!h->x || h->x->is_answered) return true;
     const uint32_t status = exchange_body_add(h->x, bytes);
-    if (status) refuse(c, status, exchange_body_sentence(status));
+    if (status) refuse(c, status, exchange_body_sentence(h->x, status));
     return status == 0;
 }
 

@@ -208,7 +208,7 @@ static void expect_body(struct h2_stream *st) {
     const struct str expect = http_find(head, "expect");
     uint64_t bytes;
     if (length.ptr && str_to_u64(length, &bytes) && bytes > st->x->body_max)
-        h2_refuse(st, 413, exchange_body_sentence(413));
+        h2_refuse(st, 413, exchange_body_sentence(st->x, 413));
     else if (expect.ptr && !text_is_nocase(expect, "100-continue"))
         h2_refuse(st, 417, "unsupported Expect header: expected \"100-continue\"");
     else if (expect.ptr)
@@ -239,7 +239,7 @@ static void finish_head(struct h2_stream *st, bool has_body) {
     if (s->handler->on_head) s->handler->on_head(s->ctx, st->x);
     const uint32_t status = is_unanswered(st) ? exchange_admit(st->x) : 0;
     if (status)
-        h2_refuse(st, status, exchange_body_sentence(status));
+        h2_refuse(st, status, exchange_body_sentence(st->x, status));
     else if (has_body && is_unanswered(st))
         expect_body(st);
 }
@@ -259,7 +259,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         return callback_result(h);
     }
     const uint32_t status = exchange_body_add(st->x, (struct str){(const char *)data, len});
-    if (status) h2_refuse(st, status, exchange_body_sentence(status));
+    if (status) h2_refuse(st, status, exchange_body_sentence(st->x, status));
     return callback_result(h);
 }
 

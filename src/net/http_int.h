@@ -70,7 +70,8 @@ uint32_t exchange_admit(struct http_exchange *x);
 /* 0: added; 413: over its limit; 429: its owner or peer has its share already; 503: out of memory,
  * or all bodies together are over their limit. Does not call the handler. */
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes);
-const char *exchange_body_sentence(uint32_t status); /* what to say of these */
+/* The message of an error response with one of these statuses. */
+const char *exchange_body_sentence(const struct http_exchange *x, uint32_t status);
 /* The same for bytes that are not an exchange's. charge: 0, 429 or 503. */
 uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes);
 void bodies_release(struct conn *c, struct account *owner, size_t bytes);
