@@ -149,7 +149,8 @@ static void count_tokens(struct generation *gen, uint32_t i, uint32_t before, in
     struct generation_choice *mine = &gen->choices[i];
     struct server_metrics *metrics = gen->all->options.metrics;
     if (mine->taken == before) return;
-    if (gen->answer.first_token_us == 0) gen->answer.first_token_us = now_us;
+    /* Read again: `now_us` may be older than the token, which the engine posted meanwhile. */
+    if (gen->answer.first_token_us == 0) gen->answer.first_token_us = clock_now(&clock_real);
     int64_t gap_us = mine->last_us ? now_us - mine->last_us : -1;
     mine->last_us = now_us;
     if (metrics)
