@@ -302,22 +302,29 @@ static struct flight *flight_at(struct engine *e, uint32_t place) {
     return &e->flights[(e->flight_first + place) % FLIGHTS];
 }
 
+/* `now_us`, just read from the engine's clock, on the real one: what scheduling takes is measured
+ * also where time is simulated. */
+static int64_t real_us(const struct engine *e, int64_t now_us) {
+    return e->clock == &clock_real ? now_us : clock_now(&clock_real);
+}
+
 /* Plan the next step and give it to the runner, also while another one is under way. False: there
  * was nothing to plan. */
 static bool submit_next(struct engine *e, int64_t now_us) {
     CHECK(e->flight_count < FLIGHTS);
     struct flight *f = flight_at(e, e->flight_count);
     f->began_us = now_us;
-    f->sched_us = -clock_now(&clock_real);
+    f->sched_us = -real_us(e, now_us);
     f->err = (struct err){0};
     inbox_take_all(e, now_us); /* new and cancelled requests */
     if (e->is_draining) return false;
     sched_plan(e->sched, now_us, &f->plan); /* who runs, how many tokens, which KV blocks */
-    f->sched_us += clock_now(&clock_real);
+    int64_t planned_us = clock_now(&clock_real);
+    f->sched_us += planned_us;
     e->is_draining = f->plan.wants_drain && e->flight_count > 0;
     if (f->plan.row_count == 0 && f->plan.moves.count == 0) return false;
     e->flight_count++;
-    f->submit_us = -clock_now(&clock_real);
+    f->submit_us = -planned_us;
     f->submitted = e->runner.submit(e->runner.self, &f->plan, &f->err);
     f->submit_us += clock_now(&clock_real);
     if (f->submitted != ST_OK) e->is_draining = true;
@@ -332,7 +339,7 @@ static enum status collect_oldest(struct engine *e) {
     enum status st = f->submitted;
     if (st == ST_OK) st = e->runner.collect(e->runner.self, &result, &f->err);
     int64_t now_us = clock_now(e->clock);
-    f->sched_us -= clock_now(&clock_real);
+    f->sched_us -= real_us(e, now_us);
     if (st == ST_OK)
         sched_apply(e->sched, &f->plan, &result, now_us); /* advance, finish, free           */
     else
@@ -343,8 +350,9 @@ static enum status collect_oldest(struct engine *e) {
     e->is_draining = (e->is_draining || st != ST_OK) && e->flight_count > 0;
     keep_numbers(e, &f->plan); /* before clients act on what they see        */
     outbox_publish(e, now_us); /* new tokens and ends, to the clients        */
-    f->sched_us += clock_now(&clock_real);
-    record_step(e, f, st, clock_now(e->clock));
+    int64_t end_us = clock_now(e->clock);
+    f->sched_us += real_us(e, end_us);
+    record_step(e, f, st, end_us);
     return st;
 }
 

@@ -76,7 +76,9 @@ static bool has_no_body(uint32_t status) { return status < 200 || status == 204 
 static void put_head(struct buf *out, struct conn *c, uint32_t status,
                      const struct http_header *headers, uint32_t count) {
     struct h1 *h = c->state;
-    buf_printf(out, "HTTP/1.1 %u ", status);
+    buf_put_text(out, "HTTP/1.1 ");
+    buf_put_uint(out, status);
+    buf_put_char(out, ' ');
     buf_put_text(out, http_status_text(status));
     buf_put(out, "\r\n", 2);
     for (uint32_t i = 0; i < count; i++) {

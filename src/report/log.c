@@ -124,7 +124,8 @@ static bool is_word(struct str s) {
 static void put_value(struct buf *out, enum log_format format, const struct log_field *f) {
     switch (f->kind) {
     case LOG_INT:
-        buf_printf(out, "%lld", (long long)f->integer);
+        if (f->integer < 0) buf_put_char(out, '-');
+        buf_put_uint(out, f->integer < 0 ? -(uint64_t)f->integer : (uint64_t)f->integer);
         return;
     case LOG_REAL:
         if (isfinite(f->real))
@@ -146,10 +147,15 @@ static void put_line(struct buf *out, enum log_format format, enum log_level lev
     bool json = format == FORMAT_JSON;
     buf_put_text(out, json ? "{\"ts\":\"" : "ts=");
     put_time(out);
-    buf_printf(out, json ? "\",\"level\":\"%s\",\"event\":\"%s\"" : " level=%s event=%s",
-               level_names[level], event);
+    buf_put_text(out, json ? "\",\"level\":\"" : " level=");
+    buf_put_text(out, level_names[level]);
+    buf_put_text(out, json ? "\",\"event\":\"" : " event=");
+    buf_put_text(out, event);
+    if (json) buf_put_char(out, '"');
     for (uint32_t i = 0; i < count; i++) {
-        buf_printf(out, json ? ",\"%s\":" : " %s=", fields[i].name);
+        buf_put_text(out, json ? ",\"" : " ");
+        buf_put_text(out, fields[i].name);
+        buf_put_text(out, json ? "\":" : "=");
         put_value(out, format, &fields[i]);
     }
     buf_put_text(out, json ? "}\n" : "\n");
