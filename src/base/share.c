@@ -10,6 +10,12 @@ uint64_t share_limit(const struct budget *b, const struct share *s) {
     return part > least ? part : least;
 }
 
+uint64_t share_most(const struct budget *b) {
+    struct budget unused = *b;
+    unused.holders = 0;
+    return share_limit(&unused, &(struct share){0});
+}
+
 uint64_t share_room(const struct budget *b, const struct share *s) {
     uint64_t limit = share_limit(b, s);
     uint64_t own = limit > s->held ? limit - s->held : 0;

@@ -37,6 +37,8 @@ struct share {
 
 /* How much the tenant may hold now, with what it holds already. */
 uint64_t share_limit(const struct budget *b, const struct share *s);
+/* How much a tenant may hold when no other holds any: nothing larger ever fits. */
+uint64_t share_most(const struct budget *b);
 /* How much more it may take now: within its limit, and within what is left of the budget. */
 uint64_t share_room(const struct budget *b, const struct share *s);
 

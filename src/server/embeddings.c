@@ -18,6 +18,7 @@
 #include "server/handlers.h"
 #include "server/http_request.h"
 #include "server/registry.h"
+#include "server/shortage.h"
 #include "server/task_int.h"
 #include "server/text_request.h"
 
@@ -85,7 +86,10 @@ static void write_body(struct task *task) {
 
 static void send_answer(struct task *task) {
     struct embedding *t = (struct embedding *)task;
-    if (task->http) respond_json(task->http, &t->body);
+    if (task->http && task->status != ST_OK)
+        respond_error(task->http, &task->error); /* the pool did not take it */
+    else if (task->http)
+        respond_json(task->http, &t->body);
     destroy(t);
 }
 
@@ -200,13 +204,9 @@ static enum status reserve_memory(struct embedding *t) {
     struct server *s = t->server;
     struct account *account = accounts_find(s->accounts, t->base.key);
     uint64_t bytes = bytes_of(t);
-    enum status st = ST_OK;
-    if (!account)
-        st = ST_NOMEM;
-    else if (!share_take(&s->embeddings, &account->embeddings, bytes))
-        st = s->embeddings.used + bytes > s->embeddings.max ? ST_UNAVAILABLE : ST_FULL;
-    if (st != ST_OK) {
-        generation_put_refusal(st, &t->base.error);
+    if (!account || !share_take(&s->embeddings, &account->embeddings, bytes)) {
+        enum status st = account ? shortage_status(&s->embeddings, bytes, bytes) : ST_NOMEM;
+        shortage_put(SHORTAGE_EMBEDDINGS, st, bytes, share_most(&s->embeddings), &t->base.error);
         return st;
     }
     t->account = account;

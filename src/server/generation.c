@@ -10,6 +10,7 @@
 #include "server/accounts.h"
 #include "server/registry.h"
 #include "server/generation_int.h"
+#include "server/shortage.h"
 #include "server/sink.h"
 #include "server/smoother.h"
 
@@ -125,10 +126,11 @@ static void free_parts(struct generation *gen) {
 }
 
 enum status generation_create(struct generations *all, const struct generation_spec *spec,
-                              struct generation **out) {
+                              struct generation **out, struct api_error *e) {
     struct generation *gen = mem_zalloc(sizeof(*gen));
     if (!gen) {
         api_request_deinit(spec->request);
+        shortage_put(SHORTAGE_ANSWERS, ST_NOMEM, 0, 0, e);
         return ST_NOMEM;
     }
     *gen = (struct generation){.all = all,
@@ -138,9 +140,10 @@ enum status generation_create(struct generations *all, const struct generation_s
                                .request = *spec->request};
     api_request_init(spec->request, gen->request.codec);
     enum status st = fill_generation(gen, spec);
-    if (st == ST_OK) st = generation_charge(gen, 0);
+    if (st == ST_OK) st = generation_charge(gen, 0, e);
     if (st == ST_OK) st = make_choices(gen);
     if (st != ST_OK) {
+        if (st == ST_NOMEM) shortage_put(SHORTAGE_ANSWERS, st, 0, 0, e);
         free_parts(gen);
         return st;
     }

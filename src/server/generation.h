@@ -137,11 +137,10 @@ struct generation_spec {
     int64_t arrived_us;
 };
 /* ST_FULL: its tenant has used up its share of the memory for answers. ST_UNAVAILABLE: all tenants
- * together have used it up. ST_NOMEM. */
+ * together have used it up. ST_BAD: it is larger than its tenant's share can be. ST_NOMEM. `e` has
+ * the error for the client. */
 enum status generation_create(struct generations *all, const struct generation_spec *spec,
-                              struct generation **out);
-/* The error for a client whose request was refused with such a status. */
-void generation_put_refusal(enum status st, struct api_error *e);
+                              struct generation **out, struct api_error *e);
 
 /* Add a sink to a generation that was started, and call it. The generation may be freed. */
 void generation_join_sink(struct generation *gen, struct sink *s);

@@ -95,11 +95,8 @@ static void charge_log(struct generation *gen) {
     uint64_t log = event_log_bytes(gen->answer.log);
     if (log < gen->log_charged_at) return;
     gen->log_charged_at = log + LOG_STEP_BYTES;
-    enum status st = generation_grow(gen, LOG_STEP_BYTES);
-    if (st == ST_OK) return;
     struct api_error e = {0};
-    generation_put_refusal(st, &e);
-    generation_fail(gen, &e);
+    if (generation_grow(gen, LOG_STEP_BYTES, &e) != ST_OK) generation_fail(gen, &e);
 }
 
 static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason finish) {

@@ -65,12 +65,12 @@ void generations_on_smooth(uv_timer_t *timer);
 /* ---- generation_keep.c ---- */
 void generation_index_add(struct generation *gen); /* makes it findable by its ids */
 void generation_index_remove(struct generation *gen);
-/* Charge its tenant what the generation holds now and `more`. ST_FULL, ST_UNAVAILABLE: as in
- * generation_create. */
-enum status generation_charge(struct generation *gen, uint64_t more);
+/* Charge its tenant what the generation holds now and `more`. ST_BAD, ST_FULL, ST_UNAVAILABLE: as
+ * in generation_create. `e` may be NULL. */
+enum status generation_charge(struct generation *gen, uint64_t more, struct api_error *e);
 /* The same for the log of a generation under way, which may take more than its tenant's share while
- * there is room. ST_UNAVAILABLE: there is none. */
-enum status generation_grow(struct generation *gen, uint64_t more);
+ * there is room. ST_UNAVAILABLE: there is none. ST_BAD: the answer alone is larger than all. */
+enum status generation_grow(struct generation *gen, uint64_t more, struct api_error *e);
 void generation_discharge(struct generation *gen); /* all of it; it is being freed */
 bool generation_keep(struct generation *gen);      /* false: there is no room for it */
 void generation_unkeep(struct generation *gen);

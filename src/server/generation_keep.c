@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "server/accounts.h"
 #include "server/generation_int.h"
-
-enum { RETRY_MS = 1000 };
+#include "server/shortage.h"
 
 static uint32_t bucket_of(struct str id) {
     return (uint32_t)(XXH3_64bits(id.ptr, id.len) % GENERATION_BUCKETS);
@@ -109,19 +108,28 @@ static bool drop_own_oldest(const struct account *account) {
 
 /* ---- memory ---- */
 
-enum status generation_charge(struct generation *gen, uint64_t more) {
+/* The error of a charge that was refused; `e` may be NULL. */
+static enum status refuse(struct generations *all, enum status st, uint64_t bytes, uint64_t most,
+                          struct api_error *e) {
+    all->refused++;
+    if (e) shortage_put(SHORTAGE_ANSWERS, st, bytes, most, e);
+    return st;
+}
+
+enum status generation_charge(struct generation *gen, uint64_t more, struct api_error *e) {
     struct generations *all = gen->all;
     struct share *share = &gen->account->answers;
+    const uint64_t most = share_most(&all->answers);
     uint64_t bytes = bytes_of(gen) + more, before = gen->charged_bytes;
     if (bytes <= before) {
         share_give(&all->answers, share, before - bytes);
         gen->charged_bytes = bytes;
         return ST_OK;
     }
+    if (bytes > most) return refuse(all, ST_BAD, bytes, most, e); /* and nothing is dropped */
     while (!share_take(&all->answers, share, bytes - before)) {
         if (drop_own_oldest(gen->account)) continue;
-        all->refused++;
-        return all->answers.used + (bytes - before) > all->answers.max ? ST_UNAVAILABLE : ST_FULL;
+        return refuse(all, shortage_status(&all->answers, bytes, bytes - before), bytes, most, e);
     }
     gen->charged_bytes = bytes;
     return ST_OK;
@@ -130,17 +138,16 @@ enum status generation_charge(struct generation *gen, uint64_t more) {
 /* A tenant within its share may go on even if others have used up the total; one above its share
  * may go on while there is room. So an arriving tenant makes no answer of another fail, and the
  * tenants that hold too much give way when memory runs out. */
-enum status generation_grow(struct generation *gen, uint64_t more) {
+enum status generation_grow(struct generation *gen, uint64_t more, struct api_error *e) {
     struct generations *all = gen->all;
     struct share *share = &gen->account->answers;
     uint64_t bytes = bytes_of(gen) + more, before = gen->charged_bytes;
     if (bytes <= before) return ST_OK;
-    uint64_t added = bytes - before;
+    uint64_t added = bytes - before, most = all->answers.max;
+    if (bytes > most) return refuse(all, ST_BAD, bytes, most, e);
     while (all->answers.used + added > all->answers.max &&
            share->held + added > share_limit(&all->answers, share)) {
-        if (drop_own_oldest(gen->account)) continue;
-        all->refused++;
-        return ST_UNAVAILABLE;
+        if (!drop_own_oldest(gen->account)) return refuse(all, ST_UNAVAILABLE, bytes, most, e);
     }
     share_add(&all->answers, share, added);
     gen->charged_bytes = bytes;
@@ -150,19 +157,6 @@ enum status generation_grow(struct generation *gen, uint64_t more) {
 void generation_discharge(struct generation *gen) {
     if (gen->account) share_give(&gen->all->answers, &gen->account->answers, gen->charged_bytes);
     gen->charged_bytes = 0;
-}
-
-void generation_put_refusal(enum status st, struct api_error *e) {
-    if (st == ST_FULL)
-        api_refuse(e, 429, NULL, "memory_share_full",
-                   "the answers of this API key use up its share of the server's memory; try again "
-                   "later");
-    else if (st == ST_UNAVAILABLE)
-        api_refuse(e, 503, NULL, "memory_full",
-                   "the server's memory for answers is used up; try again later");
-    else
-        api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
-    e->retry_after_ms = RETRY_MS;
 }
 
 void generations_set_memory(struct generations *all, uint64_t answers_bytes, bool is_single) {
@@ -198,7 +192,7 @@ static bool may_fit(const struct generation *gen) {
 bool generation_keep(struct generation *gen) {
     struct generations *all = gen->all;
     CHECK(!gen->is_kept);
-    if (generation_charge(gen, 0) != ST_OK || !may_fit(gen)) return false;
+    if (generation_charge(gen, 0, NULL) != ST_OK || !may_fit(gen)) return false;
     gen->kept_bytes = gen->charged_bytes;
     while (!share_take(&all->keep, &gen->account->kept, gen->kept_bytes))
         CHECK(drop_own_oldest(gen->account));

@@ -16,7 +16,6 @@
 #include "server/registry.h"
 #include "server/generation_int.h"
 #include "server/sink.h"
-#include "server/task_int.h"
 
 struct generation_work {
     struct work_item item; /* first: the pool's queue gives it back */
@@ -104,15 +103,16 @@ static uint64_t bytes_of(const struct request_spec *spec) {
     return spec->n * choice + (spec->want_prompt_logprobs ? spec->prompt_tokens * entry : 0);
 }
 
-static enum status reserve(struct generation *gen, const struct request_spec *spec,
-                           struct api_error *e) {
-    uint64_t bytes = bytes_of(spec);
-    enum status st = generation_charge(gen, bytes);
-    if (st == ST_OK)
-        gen->engine_bytes += bytes;
-    else
-        generation_put_refusal(st, e);
-    return st;
+/* For all prompts together: of a request that does not fit as a whole nothing is submitted. */
+static enum status reserve_memory(struct generation *gen, struct api_error *e) {
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < gen->prompts.count; p++) {
+        struct request_spec spec = spec_of(gen, &gen->prompts.list[p], &gen->parts[p]);
+        bytes += bytes_of(&spec);
+    }
+    TRY(generation_charge(gen, bytes, e));
+    gen->engine_bytes = bytes;
+    return ST_OK;
 }
 
 static enum status submit_part(struct generation *gen, uint32_t p, struct api_error *e) {
@@ -121,7 +121,6 @@ static enum status submit_part(struct generation *gen, uint32_t p, struct api_er
     struct err err = {0};
     *part = (struct generation_part){.generation = gen, .first = p * gen->request.n};
     struct request_spec spec = spec_of(gen, prompt, part);
-    TRY(reserve(gen, &spec, e));
     enum status st = engine_submit(gen->model->engine, &spec, &part->request, &err);
     if (st == ST_FULL) {
         refuse_full(gen, e);
@@ -140,6 +139,7 @@ static enum status submit_part(struct generation *gen, uint32_t p, struct api_er
 }
 
 static enum status submit_parts(struct generation *gen, struct api_error *e) {
+    TRY(reserve_memory(gen, e));
     for (uint32_t p = 0; p < gen->prompts.count; p++) TRY(submit_part(gen, p, e));
     return ST_OK;
 }
@@ -173,7 +173,7 @@ static void drop_prompts(struct generation *gen) {
     prompts_deinit(&gen->prompts);
     mem_free(gen->work);
     gen->work = NULL;
-    enum status st = generation_charge(gen, 0);
+    enum status st = generation_charge(gen, 0, NULL);
     CHECK(st == ST_OK); /* it is less */
 }
 
@@ -190,7 +190,7 @@ static void on_prepared(struct work_item *item) { take_prompts((struct generatio
 
 static void refuse_work(struct generation *gen, enum status st) {
     struct api_error e = {0};
-    task_put_refusal(st, &e);
+    work_queue_refuse(gen->all->options.work, st, gen->request.prompt_bytes, &e);
     generation_fail(gen, &e);
 }
 

@@ -97,6 +97,8 @@ static bool whole_advance(struct sink *s) {
     if (!req) return true;
     if (!is_fine)
         respond_error(req, &a->failure);
+    else if (p->whole && p->whole->base.status != ST_OK)
+        respond_error(req, &p->whole->base.error); /* the pool did not take it */
     else if (p->whole)
         respond_json(req, &p->whole->body);
     else

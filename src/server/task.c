@@ -7,8 +7,6 @@
 #include "server/accounts.h"
 #include "server/http_request.h"
 
-enum { RETRY_MS = 1000 };
-
 /* Also of work that was not done: refused, or cancelled. */
 static void end(struct task *task) {
     mem_free(task->body_copy);
@@ -37,19 +35,6 @@ static void pool_is_done(struct work_item *item) {
     end(task);
 }
 
-void task_put_refusal(enum status st, struct api_error *e) {
-    if (st == ST_FULL)
-        api_refuse(e, 429, NULL, "work_share_full",
-                   "requests of this API key that are being prepared use up its share of the "
-                   "server; try again later");
-    else if (st == ST_UNAVAILABLE)
-        api_refuse(e, 503, NULL, "work_queue_full",
-                   "too many requests are being prepared; try again later");
-    else
-        api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
-    e->retry_after_ms = RETRY_MS;
-}
-
 static enum status push(struct task *task, struct server *s) {
     struct account *account = accounts_find(s->accounts, task->key);
     if (!account) return ST_NOMEM;
@@ -69,7 +54,7 @@ void task_run_alone(struct task *task, struct server *s, bool in_pool) {
     }
     if (st != ST_OK) {
         task->status = st;
-        task_put_refusal(st, &task->error);
+        work_queue_refuse(s->work, st, task->item.bytes, &task->error);
     } else {
         task->work(task);
     }

@@ -69,7 +69,5 @@ void task_run(struct task *task, struct http_request *req, bool in_pool);
 void task_run_alone(struct task *task, struct server *s, bool in_pool);
 /* Its client has gone away: if it waits for a thread, `done` is called now, without the work. */
 void task_cancel(struct task *task);
-/* The error for a client whose work was refused with `st` by work_queue_push. */
-void task_put_refusal(enum status st, struct api_error *e);
 
 #endif

@@ -128,10 +128,9 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
         return st;
     }
     if (!spec->request->has_seed) spec->request->sample.seed = random_seed();
-    st = generation_create(s->generations, spec, out);
+    st = generation_create(s->generations, spec, out, e);
     if (st != ST_OK) {
         keys_end(s->keys, spec->key, 0, 0, spec->arrived_us);
-        generation_put_refusal(st, e);
         return ST_BAD;
     }
     struct generation *gen = *out;

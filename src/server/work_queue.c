@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "server/shortage.h"
 
 enum { THREADS_DEFAULT = 4 /* libuv's */, THREADS_MAX = 64, LONG_FROM_BYTES = 64 << 10 };
 
@@ -81,6 +82,7 @@ static enum status take_room(struct work_queue *q, struct work_lane *lane,
         1 <= share_room(&q->items, &lane->items) && w->bytes <= share_room(&q->bytes, &lane->bytes);
     if (!fits && !w->is_continuing) {
         q->refused++;
+        if (w->bytes > share_most(&q->bytes)) return ST_BAD;
         return is_full ? ST_UNAVAILABLE : ST_FULL;
     }
     share_add(&q->items, &lane->items, 1);
@@ -201,6 +203,11 @@ enum status work_queue_push(struct work_queue *q, struct work_lane *lane, struct
     enqueue(w);
     start_waiting(q);
     return ST_OK;
+}
+
+void work_queue_refuse(const struct work_queue *q, enum status st, uint64_t bytes,
+                       struct api_error *e) {
+    shortage_put(SHORTAGE_WORK, st, bytes, share_most(&q->bytes), e);
 }
 
 bool work_queue_cancel(struct work_item *w) {

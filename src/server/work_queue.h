@@ -29,6 +29,7 @@
 #include "base/share.h"
 #include "base/status.h"
 
+struct api_error;
 struct uv_loop_s;
 struct work_queue; /* opaque */
 
@@ -73,8 +74,12 @@ void work_queue_destroy(struct work_queue *q); /* NULL is fine */
 void work_queue_set(struct work_queue *q, uint64_t bytes_max, uint64_t bytes_least, bool is_single);
 
 /* Run `w->run` in the pool, then `w->done` here, never from within this call. ST_FULL: its tenant's
- * share is used up. ST_UNAVAILABLE: the whole queue is full. In both cases nothing was queued. */
+ * share is used up. ST_UNAVAILABLE: the whole queue is full. ST_BAD: it is larger than its tenant's
+ * share can be. In all these cases nothing was queued. */
 enum status work_queue_push(struct work_queue *q, struct work_lane *lane, struct work_item *w);
+/* The error for a client whose work of `bytes` was refused with `st`. */
+void work_queue_refuse(const struct work_queue *q, enum status st, uint64_t bytes,
+                       struct api_error *e);
 /* True: `w` was waiting, or is not in a queue; it is removed and `done` will not be called. False:
  * it is running, and `done` follows. */
 bool work_queue_cancel(struct work_item *w);

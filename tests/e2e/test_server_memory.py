@@ -131,8 +131,11 @@ def test_embeddings_have_a_budget():
         assert server.post("/v1/embeddings", {"input": ["a"] * 8}).status == 200
         assert server.metrics()["jitney:embeddings_bytes"] == 0
         reply = server.plain("POST", "/v1/embeddings", {"input": ["a"] * 2048})
-        assert (reply.status, reply.error["code"]) == (503, "memory_full")
-        assert reply.headers["retry-after"]
+        assert (reply.status, reply.error["code"]) == (413, "memory_share_exceeded")
+        assert str((16 << 20) // 8) in reply.error["message"]  # what there is
+        assert "--memory-max" in reply.error["message"]
+        assert "retry-after" not in reply.headers
+        assert reply.headers["x-should-retry"] == "false"
         assert server.metrics()["jitney:embeddings_bytes"] == 0
 
 

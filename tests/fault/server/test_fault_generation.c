@@ -53,11 +53,13 @@ static struct generation *begin(struct rig *g, struct received *h,
                                 const struct generation_spec *ask, long n) {
     struct generation *r = NULL;
     fail_alloc_at(n);
-    enum status st = generation_create(g->generations, ask, &r);
+    struct api_error e = {0};
+    enum status st = generation_create(g->generations, ask, &r, &e);
     bool failed = fail_alloc_stop();
     if (st != ST_OK) {
         assert_true(failed);
         assert_int_equal(st, ST_NOMEM);
+        assert_string_equal(e.code, "out_of_memory");
         h->refused++;
         return NULL;
     }

@@ -45,6 +45,23 @@ static void test_a_tenant_may_always_hold_the_least_but_never_above_the_total(vo
     assert_true(share_take(&b, &s[3], 0));
 }
 
+static void test_the_most_that_fits_does_not_depend_on_what_is_held(void **state) {
+    (void)state;
+    struct budget b = {.max = 100, .least = 20};
+    struct share s[3] = {{0}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(share_most(&b), 50);
+        assert_true(share_take(&b, &s[i], 20));
+    }
+    b.least = 70;
+    assert_int_equal(share_most(&b), 70);
+    b.least = 200;
+    assert_int_equal(share_most(&b), 100);
+    b.is_single = true;
+    b.least = 0;
+    assert_int_equal(share_most(&b), 100);
+}
+
 static void test_a_single_tenant_may_hold_everything(void **state) {
     (void)state;
     struct budget b = {.max = 100, .is_single = true};
@@ -95,6 +112,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_a_budget_is_divided_among_holders_and_one_more),
         cmocka_unit_test(test_a_tenant_may_always_hold_the_least_but_never_above_the_total),
+        cmocka_unit_test(test_the_most_that_fits_does_not_depend_on_what_is_held),
         cmocka_unit_test(test_a_single_tenant_may_hold_everything),
         cmocka_unit_test(test_random_takes_and_gives_follow_the_rule),
     };

@@ -243,7 +243,7 @@ static inline struct generation *generation_make_by(struct rig *g, const char *c
     ask.request = &q;
     ask.arrived_us = clock_now(&clock_real);
     struct generation *r;
-    assert_int_equal(generation_create(g->generations, &ask, &r), ST_OK);
+    assert_int_equal(generation_create(g->generations, &ask, &r, &e), ST_OK);
     return r;
 }
 

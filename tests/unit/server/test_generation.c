@@ -512,21 +512,57 @@ static void test_a_tenant_at_its_share_of_memory_is_refused_and_others_are_not(v
     q.held_bytes = 60000;
     struct generation_spec ask = {
         .model = &g.model, .key = &tenants[0], .id = STR("x"), .request = &q};
-    assert_int_equal(generation_create(g.generations, &ask, &r), ST_FULL);
-    generation_put_refusal(ST_FULL, &e);
+    assert_int_equal(generation_create(g.generations, &ask, &r, &e), ST_FULL);
     assert_int_equal(e.status, 429);
     assert_true(e.retry_after_ms > 0);
     api_request_init(&q, codec_find("openai.completions"));
-    q.held_bytes = 200000;
+    struct generation *second = generation_make_by(&g, "openai.completions", SMALL, 90000,
+                                                   (struct generation_spec){.key = &tenants[2]});
+    q.held_bytes = 72000;
     ask.key = &tenants[1];
-    assert_int_equal(generation_create(g.generations, &ask, &r), ST_UNAVAILABLE);
+    assert_int_equal(generation_create(g.generations, &ask, &r, &e), ST_UNAVAILABLE);
+    assert_int_equal(e.status, 503);
     struct generation *other = generation_make_by(&g, "openai.completions", SMALL, 50000,
                                                   (struct generation_spec){.key = &tenants[1]});
     assert_int_equal(generations_stats(g.generations).refused, 2);
     generation_start(first, NULL); /* cancelled at once */
+    generation_start(second, NULL);
     generation_start(other, NULL);
     assert_true(rig_until(&g, rig_is_quiet));
     assert_int_equal(generations_stats(g.generations).bytes, 0);
+    rig_close(&g);
+}
+
+/* Nothing is dropped for a request that does not fit even if its tenant is alone. */
+static void test_a_request_larger_than_its_share_is_refused_for_good(void **state) {
+    (void)state;
+    struct rig g;
+    struct received h;
+    struct api_request q;
+    struct api_error e = {0};
+    struct generation *r;
+    rig_open(&g, &(struct rig_options){.answers_bytes = 300000, .has_tenants = true});
+    keep_answer(&g, &tenants[0], 50000);
+    api_request_init(&q, codec_find("openai.completions"));
+    q.held_bytes = 150001;
+    struct generation_spec ask = {
+        .model = &g.model, .key = &tenants[0], .id = STR("x"), .request = &q};
+    assert_int_equal(generation_create(g.generations, &ask, &r, &e), ST_BAD);
+    assert_int_equal(e.status, 413);
+    assert_string_equal(e.code, "memory_share_exceeded");
+    assert_non_null(strstr(e.message.text, " 150000"));
+    assert_int_equal(e.retry_after_ms, 0);
+    received_init(&h); /* the first of the prompts would fit, all together do not */
+    r = generation_make_by(&g, "openai.completions",
+                           "{\"model\":\"t\",\"prompt\":[\"a\",\"b\",\"c\"],\"n\":4,"
+                           "\"max_tokens\":100,\"logprobs\":1}",
+                           0, (struct generation_spec){.key = &tenants[0]});
+    generation_start(r, sink_make(r, &h, 0));
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_int_equal(h.error.status, 413);
+    assert_int_equal(h.pieces, 0);
+    assert_non_null(generation_find(g.generations, &tenants[0], STR("000000000001")));
+    received_deinit(&h);
     rig_close(&g);
 }
 
@@ -541,8 +577,9 @@ static void test_a_log_that_grows_over_the_memory_fails_its_generation(void **st
         &g, "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":1000,\"stream\":true}", 0);
     generation_start(r, sink_make(r, &h, 0));
     assert_true(rig_until(&g, rig_is_quiet));
-    assert_int_equal(h.error.status, 503);
-    assert_string_equal(h.error.code, "memory_full");
+    assert_int_equal(h.error.status, 413);
+    assert_string_equal(h.error.code, "memory_share_exceeded");
+    assert_non_null(strstr(h.error.message.text, " 20000"));
     assert_int_equal(generations_stats(g.generations).bytes, 0);
     received_deinit(&h);
     rig_close(&g);
@@ -767,6 +804,7 @@ int main(void) {
         cmocka_unit_test(test_a_generation_too_large_to_be_kept_removes_no_other),
         cmocka_unit_test(test_a_tenant_never_removes_the_kept_answers_of_another),
         cmocka_unit_test(test_a_tenant_at_its_share_of_memory_is_refused_and_others_are_not),
+        cmocka_unit_test(test_a_request_larger_than_its_share_is_refused_for_good),
         cmocka_unit_test(test_a_log_that_grows_over_the_memory_fails_its_generation),
         cmocka_unit_test(test_a_request_id_of_another_key_hides_nothing),
         cmocka_unit_test(test_kept_generations_are_freed_when_their_time_is_over),

@@ -1,8 +1,10 @@
 /* Goal:   the server ends in time whatever a model's threads do: a load that never ends, an
  *         embedder that hangs, texts that wait in one; and the file of a unix socket is removed.
+ *         An answer that libuv's pool does not write ends with an error, never as an empty reply.
  * Method: the whole server in a process of its own, listening on a unix socket; opening a model
- *         and a forward pass can be made to take for ever. The parent is client and operator.
- * wrap: service_open cpu_program_submit */
+ *         and a forward pass can be made to take for ever, and the pool to refuse answers. The
+ *         parent is client and operator.
+ * wrap: service_open cpu_program_submit work_queue_push */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,6 +25,7 @@
 #include "engine/service.h"
 #include "kernels/cpu/program.h"
 #include "server/server.h"
+#include "server/work_queue.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
@@ -37,6 +40,7 @@ const char *__tsan_default_options(void) { return "atexit_sleep_ms=0"; }
 
 /* How the child's model behaves; set before the fork. */
 static enum { FINE, NEVER_LOADS, PASS_HANGS, PASS_IS_SLOW } model_is;
+static bool writes_no_answers; /* in the pool */
 
 enum status __real_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
@@ -46,6 +50,17 @@ enum status __real_cpu_program_submit(void *self, struct device_program *p, cons
                                       struct err *err);
 enum status __wrap_cpu_program_submit(void *self, struct device_program *p, const struct step *step,
                                       struct err *err);
+
+enum status __real_work_queue_push(struct work_queue *q, struct work_lane *lane,
+                                   struct work_item *w);
+enum status __wrap_work_queue_push(struct work_queue *q, struct work_lane *lane,
+                                   struct work_item *w);
+
+enum status __wrap_work_queue_push(struct work_queue *q, struct work_lane *lane,
+                                   struct work_item *w) {
+    if (writes_no_answers && w->is_continuing) return ST_NOMEM;
+    return __real_work_queue_push(q, lane, w);
+}
 
 static void sleep_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -243,6 +258,33 @@ static void test_texts_in_an_embedder_do_not_delay_the_end(void **state) {
     close(fd);
 }
 
+static void check_unwritten(const char *model, const char *path, const char *body) {
+    struct rig rig = {.manager = -1};
+    char reply[REPLY_BYTES] = "";
+    model_is = FINE;
+    writes_no_answers = true;
+    start(&rig, model);
+    writes_no_answers = false;
+    await_status(&rig, "/readyz", 200);
+    int fd = send_request(&rig, "POST", path, body);
+    assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
+    assert_non_null(strstr(reply, "HTTP/1.1 503 "));
+    assert_non_null(strstr(reply, "out_of_memory"));
+    kill(rig.child, SIGTERM);
+    assert_int_equal(await_end(&rig), ST_OK);
+    close(fd);
+}
+
+static void test_an_answer_that_the_pool_does_not_write_is_an_error(void **state) {
+    (void)state;
+    char body[BODY_BYTES];
+    put_texts(body, 1200); /* of 32 numbers each */
+    check_unwritten(MODELS "bert", "/v1/embeddings", body);
+    check_unwritten(MODELS "llama", "/v1/completions",
+                    "{\"prompt\":[5,6],\"n\":16,\"max_tokens\":64,\"ignore_eos\":true,"
+                    "\"logprobs\":5}");
+}
+
 /* Has the manager received `word`? */
 static bool was_told(const struct rig *rig, const char *word) {
     char message[REPLY_BYTES];
@@ -281,6 +323,7 @@ int main(void) {
         cmocka_unit_test(test_a_reload_while_a_model_loads_does_not_report_ready),
         cmocka_unit_test(test_texts_that_exceed_the_embedders_queue_are_refused_at_once),
         cmocka_unit_test(test_texts_in_an_embedder_do_not_delay_the_end),
+        cmocka_unit_test(test_an_answer_that_the_pool_does_not_write_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

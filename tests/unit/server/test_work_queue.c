@@ -157,12 +157,14 @@ static void test_limits_hold_for_a_tenant_and_in_total(void **state) {
     struct work_lane one = {0}, two = {0}, three = {0};
     struct item a[8], b[8], large = make('x', 601), rest = make('r', 1), other = make('o', 1);
     (void)state;
-    assert_int_equal(work_queue_push(q, &one, &large.base), ST_FULL); /* half of the bytes */
+    assert_int_equal(work_queue_push(q, &one, &large.base), ST_BAD); /* half of the bytes */
+    large = make('x', 600);
     for (int i = 0; i < 4; i++) {
         a[i] = make('a', 1);
         assert_int_equal(work_queue_push(q, &one, &a[i].base), ST_OK);
     }
-    assert_int_equal(work_queue_push(q, &one, &rest.base), ST_FULL); /* half of the items */
+    assert_int_equal(work_queue_push(q, &one, &rest.base), ST_FULL);  /* half of the items */
+    assert_int_equal(work_queue_push(q, &one, &large.base), ST_FULL); /* of which it has some */
     b[0] = make('b', 300);
     assert_int_equal(work_queue_push(q, &two, &b[0].base), ST_OK);
     b[1] = make('b', 1);
@@ -175,7 +177,7 @@ static void test_limits_hold_for_a_tenant_and_in_total(void **state) {
     b[3] = make('d', 1);
     struct work_lane four = {0};
     assert_int_equal(work_queue_push(q, &four, &b[3].base), ST_UNAVAILABLE);
-    assert_int_equal(work_queue_stats(q).refused, 4);
+    assert_int_equal(work_queue_stats(q).refused, 5);
     assert_false(large.has_run);
     finish_all(q);
 }
