@@ -121,18 +121,24 @@ static void trim(struct http_server *s) {
     mem_trim();
 }
 
+static bool has_waits(const struct http_server *s) {
+    for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++)
+        if (s->waits[kind].first) return true;
+    return false;
+}
+
+/* A deadline may put its connection into a queue that was looked at before, so the sweep asks for
+ * connections that wait only when all queues are done. */
 void conns_sweep(uv_timer_t *timer) {
     struct http_server *s = timer->data;
-    bool is_empty = true;
     trim(s);
     for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
         struct conn *c;
         while ((c = conn_at(s->waits[kind].first, LINK_WAIT)) &&
                now_ms(s) - c->wait_since_ms >= s->wait_ms[kind])
             deadline_passed(c, (enum wait_kind)kind);
-        if (s->waits[kind].first) is_empty = false;
     }
-    if (is_empty) uv_timer_stop(timer);
+    if (!has_waits(s)) uv_timer_stop(timer);
 }
 
 /* ---- reading ---- */
@@ -705,6 +711,7 @@ void conns_verify(const struct http_server *s) {
         }
     }
     CHECK(in_waits == waiting);
+    CHECK(in_waits == 0 || uv_is_active((const uv_handle_t *)&s->sweep));
     list_verify(&s->deferred);
     for (struct list_link *l = s->deferred.first; l; l = l->next) {
         const struct account *a = LIST_ITEM(l, struct account, turn);

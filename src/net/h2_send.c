@@ -87,9 +87,15 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *out, si
     return (ssize_t)len;
 }
 
+/* nghttp2 ends a connection with broken frames by itself; end_session() has counted the others. */
+static void count_fault(const struct h2 *h, uint32_t code) {
+    if (code != NGHTTP2_NO_ERROR && !h->is_ending) h->conn->server->stats.protocol_errors++;
+}
+
 int h2_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {
     struct h2 *h = ctx;
     const bool is_data = frame->hd.type == NGHTTP2_DATA;
+    if (frame->hd.type == NGHTTP2_GOAWAY) count_fault(h, frame->goaway.error_code);
     if (!is_data && frame->hd.type != NGHTTP2_HEADERS) return 0;
     if (is_data) h->frames.count -= h->frames.count < DATA_CREDIT ? h->frames.count : DATA_CREDIT;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);

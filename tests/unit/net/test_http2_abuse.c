@@ -505,6 +505,7 @@ static void test_protocol_errors_end_the_connection_and_notify_the_handler(void 
         flood(&b, buf_str(&bytes));
         assert_int_equal(b.f.gones, 1);
         check_sent_away(&b, cases[i].code);
+        assert_int_equal(http_stats(b.f.server).protocol_errors, 1);
         buf_deinit(&bytes);
         end(&b);
     }
