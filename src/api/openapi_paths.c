@@ -15,8 +15,11 @@
 
 /* clang-format off */
 const struct openapi_operation openapi_operations[] = {
-    ROW("get", "/", "page", "A page that says what is served here.", OPENAI,
-        .media = "text/plain text/html", .is_open = true),
+    ROW("get", "/", "page", "The page for browsers; for others a text that says what is served.",
+        OPENAI, .media = "text/plain text/html", .is_open = true),
+    ROW("get", "/page/{id}", "pageFile", "A file of the page.", OPENAI,
+        .media = "text/html text/css text/javascript image/svg+xml", .is_open = true,
+        .params = PARAM_ID),
     ROW("post", "/v1/chat/completions", "createChatCompletion", "Answer a conversation.", OPENAI,
         .body = EP_CHAT, .answer = "ChatCompletion", .events = "ChatChunk", .media = SSE, ASKS),
     ROW("post", "/v1/completions", "createCompletion", "Continue a text.", OPENAI,

@@ -34,7 +34,10 @@ void handle_health(struct http_request *req);
 void handle_metrics(struct http_request *req);
 void handle_version(struct http_request *req);
 void handle_openapi(struct http_request *req);
+
+/* ---- page.c ---- */
 void handle_page(struct http_request *req);
+void handle_page_file(struct http_request *req);
 
 /* ---- ollama.c ---- */
 void handle_ollama_tags(struct http_request *req);

@@ -477,6 +477,7 @@ static void destroy(struct server *s) {
     tracer_destroy(s->tracer);
     server_metrics_destroy(s->metrics);
     http_document_unpin(s->openapi);
+    for (uint32_t i = 0; i < PAGE_FILES_MAX; i++) http_document_unpin(s->page[i]);
     keys_destroy(s->keys);
     notify_close(&s->notify);
     CHECK(uv_loop_close(&s->loop) == 0);

@@ -61,6 +61,7 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/health", ACCESS_OPEN, CHAT, handle_health, ROUTE_PROBE, BODY_NONE},
     {HTTP_GET, "/version", ACCESS_OPEN, CHAT, handle_version, ROUTE_INFO, BODY_NONE},
     {HTTP_GET, "/", ACCESS_OPEN, CHAT, handle_page, ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/page/*", ACCESS_OPEN, CHAT, handle_page_file, ROUTE_INFO, BODY_NONE},
 };
 enum { ROUTES = sizeof(routes) / sizeof(routes[0]) };
 

@@ -14,6 +14,7 @@
 #include "base/share.h"
 #include "config/settings.h"
 #include "net/http.h"
+#include "page/page.h"
 #include "report/notify.h"
 #include "report/server_metrics.h"
 #include "server/generation.h"
@@ -49,6 +50,7 @@ struct server {
     struct notify notify;
     char url[512];                 /* "http://127.0.0.1:8080" */
     struct http_document *openapi; /* /openapi.json: it is constant, so all responses share it */
+    struct http_document *page[PAGE_FILES_MAX]; /* likewise the files of the page, by page_at */
 
     bool is_loaded;   /* every model is ready or has failed */
     bool is_draining; /* no new work is accepted */

@@ -1,4 +1,4 @@
-/* server/service_info.c - models, health, version, metrics, the OpenAPI document and the page. */
+/* server/service_info.c - models, health, version, metrics and the OpenAPI document. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +7,7 @@
 #include "api/tools.h"
 #include "base/buf.h"
 #include "engine/embedder.h"
+#include "page/page.h"
 #include "server/handlers.h"
 #include "server/lifecycle.h"
 #include "report/log.h"
@@ -189,7 +190,7 @@ void handle_metrics(struct http_request *req) {
     buf_deinit(&body);
 }
 
-/* ---- pages ---- */
+/* ---- documents ---- */
 
 enum status server_make_documents(struct server *s) {
     struct buf text;
@@ -197,99 +198,14 @@ enum status server_make_documents(struct server *s) {
     openapi_put(&text);
     if (buf_status(&text) == ST_OK) s->openapi = http_document_create(buf_str(&text));
     buf_deinit(&text);
-    return s->openapi ? ST_OK : ST_NOMEM;
+    if (!s->openapi) return ST_NOMEM;
+    for (uint32_t i = 0; i < page_count(); i++) {
+        s->page[i] = http_document_create(page_at(i)->bytes);
+        if (!s->page[i]) return ST_NOMEM;
+    }
+    return ST_OK;
 }
 
 void handle_openapi(struct http_request *req) {
     respond(req, &(struct response){.status = 200, .document = req->server->openapi});
-}
-
-static void put_html(struct buf *out, struct str text) {
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.ptr[i];
-        if (c == '<')
-            buf_put_text(out, "&lt;");
-        else if (c == '&')
-            buf_put_text(out, "&amp;");
-        else if (c == '"')
-            buf_put_text(out, "&quot;");
-        else
-            buf_put_char(out, c);
-    }
-}
-
-static void put_models(const struct server *s, bool is_html, struct buf *out) {
-    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        const struct served_model *m = registry_at(s->registry, i);
-        buf_put_text(out, is_html ? "<li><code>" : "  ");
-        if (is_html)
-            put_html(out, str_of(m->name));
-        else
-            buf_put_text(out, m->name);
-        buf_printf(out, is_html ? "</code> %s%s</li>\n" : "  %s%s\n", load_state_name(m->state),
-                   m->is_encoder ? ", embeddings" : "");
-    }
-}
-
-static void put_call(const struct http_request *req, struct buf *out) {
-    const struct server *s = req->server;
-    struct str host = req->head->host.len > 0 ? req->head->host : STR("localhost");
-    buf_printf(out, "curl -s %s://%.*s/v1/chat/completions", req->head->is_tls ? "https" : "http",
-               STR_ARG(host));
-    if (s->settings.api_key_file) buf_put_text(out, " -H 'authorization: Bearer KEY'");
-    buf_printf(out,
-               " -H 'content-type: application/json' -d "
-               "'{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'",
-               registry_default(s->registry)->name);
-}
-
-static void put_page(const struct http_request *req, struct buf *out) {
-    struct buf call;
-    buf_init(&call, INFO_BYTES_MAX);
-    put_call(req, &call);
-    buf_put_text(out,
-                 "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
-                 "<meta name=\"viewport\" content=\"width=device-width\">"
-                 "<title>jitney</title>\n<h1>jitney is running</h1>\n<p>It serves:</p>\n<ul>\n");
-    put_models(req->server, true, out);
-    buf_put_text(out, "</ul>\n<p>Call it as you would call OpenAI:</p>\n<pre>");
-    put_html(out, buf_str(&call));
-    buf_put_text(out, "</pre>\n<p><a href=\"/openapi.json\">OpenAPI</a> &middot; "
-                      "<a href=\"/v1/models\">models</a> &middot; "
-                      "<a href=\"/metrics\">metrics</a></p>\n</html>\n");
-    buf_deinit(&call);
-}
-
-static bool wants_html(const struct http_request *req) {
-    struct str accept = http_find(req->head, "accept");
-    for (size_t i = 0; i < accept.len; i++)
-        if (str_starts(str_skip(accept, i), STR("text/html"))) return true;
-    return false;
-}
-
-void handle_page(struct http_request *req) {
-    struct buf body;
-    bool is_html = wants_html(req);
-    buf_init(&body, INFO_BYTES_MAX);
-    if (is_html) {
-        put_page(req, &body);
-    } else {
-        buf_put_text(&body, "jitney is running and serves\n");
-        put_models(req->server, false, &body);
-        buf_put_text(&body, "Call it as you would call OpenAI:\n  ");
-        put_call(req, &body);
-        buf_put_char(&body, '\n');
-    }
-    static const struct http_header headers[] = {
-        {{"content-security-policy", 23}, {"default-src 'none'", 18}},
-        {{"cache-control", 13}, {"no-store", 8}},
-        {{"vary", 4}, {"accept", 6}},
-    };
-    respond(req, &(struct response){.status = 200,
-                                    .type = is_html ? "text/html; charset=utf-8"
-                                                    : "text/plain; charset=utf-8",
-                                    .body = buf_str(&body),
-                                    .headers = headers,
-                                    .header_count = 3});
-    buf_deinit(&body);
 }
