@@ -2,11 +2,11 @@
 #include "net/http_int.h"
 
 bool bucket_add(struct bucket *t, int64_t now_ms, uint32_t per_s, uint32_t burst) {
-    const int64_t leaked = (now_ms - t->at_ms) * per_s / 1000;
-    if (leaked > 0) {
-        t->count -= leaked < t->count ? (uint32_t)leaked : t->count;
-        t->at_ms = now_ms;
-    }
+    const int64_t thousandths = (now_ms - t->at_ms) * per_s + t->leaked_thousandths;
+    const int64_t leaked = thousandths / 1000;
+    t->count -= leaked < t->count ? (uint32_t)leaked : t->count;
+    t->leaked_thousandths = t->count ? (uint32_t)(thousandths % 1000) : 0;
+    t->at_ms = now_ms;
     return ++t->count > burst;
 }
 

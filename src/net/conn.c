@@ -90,7 +90,13 @@ static void start_write_wait(struct conn *c) {
     c->mark_read = c->written - c->mark_due;
 }
 
-uint64_t conn_read_since(const struct conn *c) { return c->written - due_of(c) - c->mark_read; }
+/* For a unix socket the kernel counts whole buffers, each larger than its bytes, until the last
+ * byte of one is read. So more may be due than before, although some bytes were read: that is no
+ * progress. */
+uint64_t conn_read_since(const struct conn *c) {
+    const uint64_t read = c->written - due_of(c), more = read - c->mark_read;
+    return more <= INT64_MAX ? more : 0;
+}
 
 /* Has the peer read, since start_write_wait, what it must read in write_ms? */
 static bool has_kept_rate(const struct conn *c) {

@@ -112,9 +112,10 @@ void conn_closed(struct conn *c); /* frees it */
 uint64_t
 conn_read_since(const struct conn *c); /* bytes that the peer read since WAIT_WRITE began */
 
-/* evict.c. conns_make_room: close a connection if all places but the reserve are taken; false: all
- * places are taken. conn_admit: a new connection, with its account; false: it must be closed. */
-bool conns_make_room(struct http_server *s);
+/* evict.c. conns_make_room: a place for `newcomer`, or for one more if NULL; if all places but
+ * the reserve are taken another connection is closed. False: all places are taken.
+ * conn_admit: a new connection, with its account; false: it must be closed. */
+bool conns_make_room(struct http_server *s, const struct conn *newcomer);
 bool conn_admit(struct conn *c);
 
 /* Called by the server's timer and idle handle. */

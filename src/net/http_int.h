@@ -138,6 +138,7 @@ struct http_server {
 /* A leaky bucket: counts what a peer does, and forgets at a fixed rate. */
 struct bucket {
     uint32_t count;
+    uint32_t leaked_thousandths; /* of the next one: so that no fraction is lost */
     int64_t at_ms;
 };
 /* Count one; true: the bucket overflows. */

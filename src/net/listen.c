@@ -1,9 +1,8 @@
 /* net/listen.c - listening sockets and accepting connections.
  *
- * Too many connections. When the limit is reached a new connection evicts the one that has been
- * idle longest. If no connection is idle it evicts one whose request is not complete, the longest
- * silent first, so that clients that open many connections and send little shut nobody out. If all
- * connections are being served the new one is closed. The limit is below that of descriptors. If
+ * Too many connections. A new connection is accepted before anything is decided, because only then
+ * its peer is known. net/evict.c says whether it stays, and which other one is closed for it. The
+ * limit is below that of descriptors. If
  * descriptors run out all the same, libuv uses one that it keeps in reserve to accept and close the
  * waiting connections, so that the loop does not spin on a listener that stays readable.
  *
@@ -182,7 +181,7 @@ static void on_connection(uv_stream_t *stream, int status) {
         s->stats.refused++;
         return;
     }
-    struct conn *c = conns_make_room(s) ? conn_create(s, &transport_uv) : NULL;
+    struct conn *c = conn_create(s, &transport_uv);
     if (!c) {
         refuse(l);
         return;

@@ -20,10 +20,11 @@ enum { FAKE_OUT_MAX = 64 << 20, FAKE_HELD_MAX = 8 };
 struct fake {
     uv_loop_t loop;
     struct http_server *server;
-    struct conn *conn; /* NULL once it is closed */
-    struct buf out;    /* what the client has received */
-    size_t taken;      /* bytes of the write under way that the kernel has taken */
-    size_t room;       /* bytes that the kernel takes before it returns UV_EAGAIN */
+    struct conn *conn;   /* NULL once it is closed */
+    struct buf out;      /* what the client has received */
+    size_t taken;        /* bytes of the write under way that the kernel has taken */
+    size_t room;         /* bytes that the kernel takes before it returns UV_EAGAIN */
+    size_t kernel_bytes; /* in the kernel's send queue, as it says */
     bool is_writing, is_shut, is_closed, is_reading;
     struct http_exchange *held[FAKE_HELD_MAX]; /* /hold, without a response yet */
     uint32_t held_count;
@@ -60,6 +61,8 @@ static inline size_t fake_unsent(const struct conn *c) {
     return fake_of(c)->is_writing ? c->sending.len - fake_of(c)->taken : 0;
 }
 
+static inline size_t fake_queued(const struct conn *c) { return fake_of(c)->kernel_bytes; }
+
 static inline void fake_read(struct conn *c, bool on) { fake_of(c)->is_reading = on; }
 
 static inline int fake_shutdown(struct conn *c) {
@@ -74,6 +77,7 @@ static const struct transport fake_transport = {
     .try_write = fake_try_write,
     .write = fake_write,
     .unsent = fake_unsent,
+    .queued = fake_queued,
     .read = fake_read,
     .shutdown = fake_shutdown,
     .close = fake_close,

@@ -51,7 +51,6 @@ static void end(struct room *r) {
 static bool arrive(struct room *r, int i, uint64_t address) {
     struct fake *f = &r->peers[i];
     f->address = address;
-    if (!conns_make_room(r->root.server)) return false;
     assert_true(fake_connect(f));
     if (conn_admit(f->conn)) return true;
     fake_disconnect(f);
@@ -124,10 +123,10 @@ static void test_the_idlest_goes_first_then_the_slowest_and_busy_ones_stay(void 
     for (int i = 0; i < PLACES; i++) bring(&r, i, 1 + (uint64_t)i, states[i]);
     pass_ms(&r, 500); /* not 1000: the one that lingers would close */
     assert_int_equal(find_closed(&r), -1);
-    assert_true(conns_make_room(r.root.server));
+    assert_true(conns_make_room(r.root.server, NULL));
     assert_int_equal(find_closed(&r), 3); /* idle for as long, and older */
     bring(&r, 3, 20, BUSY);
-    assert_true(conns_make_room(r.root.server));
+    assert_true(conns_make_room(r.root.server, NULL));
     assert_int_equal(find_closed(&r), 4);
     bring(&r, 4, 21, BUSY);
     pass_ms(&r, 2500);
@@ -135,11 +134,12 @@ static void test_the_idlest_goes_first_then_the_slowest_and_busy_ones_stay(void 
     fake_take(&r.peers[6], 10);
     static const int order[] = {5, 1, 6}; /* nothing has arrived since; 4 bytes a second */
     for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++) {
-        assert_true(conns_make_room(r.root.server));
+        assert_true(conns_make_room(r.root.server, NULL));
         assert_int_equal(find_closed(&r), order[k]);
         bring(&r, order[k], 30 + k, BUSY);
     }
-    assert_false(conns_make_room(r.root.server)); /* the quick reader and the busy ones stay */
+    assert_false(
+        conns_make_room(r.root.server, NULL)); /* the quick reader and the busy ones stay */
     assert_int_equal(find_closed(&r), -1);
     assert_int_equal(http_stats(r.root.server).evicted, 5);
     end(&r);
@@ -154,7 +154,7 @@ static void test_the_slowest_reader_goes_before_a_less_slow_one(void **state) {
     pass_ms(&r, 3000);
     for (int i = 0; i < PLACES; i++) fake_take(&r.peers[i], 1000 + 10 * ((i + 5) % PLACES));
     for (int k = 0; k < PLACES; k++) { /* 3, 4, 5, ... */
-        assert_true(conns_make_room(r.root.server));
+        assert_true(conns_make_room(r.root.server, NULL));
         const int closed = find_closed(&r);
         assert_int_equal(closed, (3 + k) % PLACES);
         bring(&r, closed, 30, BUSY);
@@ -172,15 +172,46 @@ static void test_the_peer_with_the_most_connections_loses_one(void **state) {
         bring(&r, i, addresses[i], HEAD);
         pass_ms(&r, 10);
     }
-    assert_true(conns_make_room(r.root.server));
+    assert_true(conns_make_room(r.root.server, NULL));
     assert_int_equal(find_closed(&r), 2); /* the oldest of peer 3; 0 are unix sockets */
     bring(&r, 2, 1, IDLE);
-    assert_true(conns_make_room(r.root.server)); /* one that was just used is no idle one */
-    assert_int_equal(find_closed(&r), 0);        /* the oldest: each peer has two now */
+    assert_true(conns_make_room(r.root.server, NULL)); /* one that was just used is no idle one */
+    assert_int_equal(find_closed(&r), 0);              /* the oldest: each peer has two now */
     bring(&r, 0, 4, BUSY);
     pass_ms(&r, 300);
-    assert_true(conns_make_room(r.root.server)); /* an idle one of any peer comes before */
+    assert_true(conns_make_room(r.root.server, NULL)); /* an idle one of any peer comes before */
     assert_int_equal(find_closed(&r), 2);
+    end(&r);
+}
+
+/* One client with many slow connections does not cost others their idle ones. */
+static void test_the_slow_ones_of_a_large_peer_go_before_idle_ones_of_others(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.reserve = 1});
+    r.root.server->limits.reserve = 0;
+    for (int i = 0; i < PLACES; i++) bring(&r, i, i < 5 ? 1 : 2, i < 5 ? HEAD : IDLE);
+    pass_ms(&r, 300);
+    assert_true(arrive(&r, PLACES, 3));
+    assert_int_equal(find_closed(&r), 0);
+    assert_true(arrive(&r, PLACES + 1, 3)); /* four are not many: now an idle one goes */
+    assert_int_equal(find_closed(&r), 5);
+    end(&r);
+}
+
+static void test_a_peer_at_its_limit_costs_nobody_else_a_connection(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.reserve = 1, .peer_connections = 3});
+    r.root.server->limits.reserve = 0;
+    for (int i = 0; i < 3; i++) bring(&r, i, 1, BUSY);
+    for (int i = 3; i < PLACES; i++) bring(&r, i, 10 + (uint64_t)i, IDLE);
+    pass_ms(&r, 300);
+    assert_false(arrive(&r, PLACES, 1));
+    assert_int_equal(find_closed(&r), -1);
+    assert_int_equal(http_stats(r.root.server).evicted, 0);
+    assert_true(arrive(&r, PLACES, 2));
+    assert_int_equal(find_closed(&r), 3);
     end(&r);
 }
 
@@ -198,11 +229,11 @@ static void test_a_request_that_has_just_begun_is_not_the_slowest(void **state) 
             for (int i = 0; i < PLACES - 1; i++) fake_send(&r.peers[i], STR("xx"));
         }
         bring(&r, PLACES - 1, PLACES, states[k]);
-        assert_true(conns_make_room(r.root.server));
+        assert_true(conns_make_room(r.root.server, NULL));
         assert_int_equal(find_closed(&r), 0);
         pass_ms(&r, 1000); /* nothing more has arrived of it: now it is */
         bring(&r, 0, 1, BUSY);
-        assert_true(conns_make_room(r.root.server));
+        assert_true(conns_make_room(r.root.server, NULL));
         assert_int_equal(find_closed(&r), PLACES - 1);
         end(&r);
     }
@@ -319,7 +350,7 @@ static void test_http2_connections_are_evicted_if_idle_or_slow(void **state) {
         if (s) s->is_held = cases[k].is_held;
         h2_pump(&c);
         pass_ms(&r, 3000);
-        assert_int_equal(conns_make_room(r.root.server), cases[k].is_evicted);
+        assert_int_equal(conns_make_room(r.root.server, NULL), cases[k].is_evicted);
         assert_int_equal(find_closed(&r), cases[k].is_evicted ? 0 : -1);
         h2_client_deinit(&c);
         end(&r);
@@ -343,7 +374,7 @@ static void test_websockets_are_evicted_while_no_answer_is_under_way(void **stat
         b.options.handler = &handler;
         assert_true(fake_connect(&b.f));
         fake_send(&b.f, STR(WS_HELLO_TO("/")));
-        assert_int_equal(conns_make_room(b.f.server), idle);
+        assert_int_equal(conns_make_room(b.f.server, NULL), idle);
         assert_int_equal(b.closed, idle);
         ws_bench_deinit(&b);
     }
@@ -354,6 +385,8 @@ int main(void) {
         cmocka_unit_test(test_the_idlest_goes_first_then_the_slowest_and_busy_ones_stay),
         cmocka_unit_test(test_the_slowest_reader_goes_before_a_less_slow_one),
         cmocka_unit_test(test_the_peer_with_the_most_connections_loses_one),
+        cmocka_unit_test(test_the_slow_ones_of_a_large_peer_go_before_idle_ones_of_others),
+        cmocka_unit_test(test_a_peer_at_its_limit_costs_nobody_else_a_connection),
         cmocka_unit_test(test_a_request_that_has_just_begun_is_not_the_slowest),
         cmocka_unit_test(test_a_peer_has_at_most_its_number_of_connections),
         cmocka_unit_test(test_an_idle_connection_behind_many_busy_ones_is_found),

@@ -73,6 +73,39 @@ static void test_a_reader_at_the_least_rate_gets_everything(void **state) {
     fake_deinit(&f);
 }
 
+/* As for a unix socket: a byte is read and the kernel takes a buffer, which counts for more than
+ * its bytes. */
+static void test_a_kernel_queue_that_grows_is_no_progress(void **state) {
+    (void)state;
+    struct fake f;
+    int s = 0;
+    begin(&f);
+    fake_send(&f, STR(HOLD));
+    f.room = 0;
+    http_reply(f.held[0], &(struct http_reply){.status = 200, .body = {text, BODY}});
+    for (; s < 3 * WRITE_S && f.conn; s++) {
+        f.kernel_bytes += 1000;
+        fake_take(&f, 900);
+        fake_pass_ms(&f, SECOND);
+    }
+    assert_in_range(s, WRITE_S - 2, WRITE_S + 2);
+    fake_deinit(&f);
+}
+
+/* Ten a second are allowed for ever, at whatever times they come. */
+static void test_a_bucket_loses_no_fraction(void **state) {
+    (void)state;
+    static const int64_t steps_ms[] = {1, 7, 66, 99, 150, 333};
+    for (size_t i = 0; i < sizeof(steps_ms) / sizeof(steps_ms[0]); i++) {
+        struct bucket b = {0};
+        uint32_t added = 0;
+        for (int64_t t = 0; t < 100 * SECOND; t += steps_ms[i])
+            for (; added * SECOND < t * 10; added++) assert_false(bucket_add(&b, t, 10, 8));
+        for (int k = 0; k < 8; k++) (void)bucket_add(&b, 100 * SECOND, 10, 8);
+        assert_true(bucket_add(&b, 100 * SECOND, 10, 8));
+    }
+}
+
 /* New bytes (heartbeats, tokens) do not start the time again. */
 static void test_heartbeats_do_not_keep_a_slow_reader(void **state) {
     (void)state;
@@ -365,6 +398,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reader_below_the_least_rate_is_disconnected),
         cmocka_unit_test(test_a_reader_at_the_least_rate_gets_everything),
+        cmocka_unit_test(test_a_kernel_queue_that_grows_is_no_progress),
+        cmocka_unit_test(test_a_bucket_loses_no_fraction),
         cmocka_unit_test(test_heartbeats_do_not_keep_a_slow_reader),
         cmocka_unit_test(test_the_end_of_a_write_does_not_start_the_time_again),
         cmocka_unit_test(test_a_window_opened_byte_by_byte_resets_its_stream),
