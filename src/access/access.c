@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -207,10 +208,15 @@ static enum status refuse_limit(const struct key_refusal *why, struct api_error 
                           "limit of %" PRIu64 " %s; it cannot succeed later either: send a shorter "
                           "prompt or ask for a higher limit",
                           why->wanted, why->max, why->limit);
+    char wanted[96] = "";
+    if (why->wanted)
+        snprintf(wanted, sizeof(wanted),
+                 ", and this request needs %" PRIu64 " for its prompt and its longest answer",
+                 why->wanted);
     api_refuse(e, 429, NULL, "rate_limit_exceeded",
                "this API key has reached its limit of %s: %" PRIu64 " of %" PRIu64
-               " are used or reserved, and this request needs %" PRIu64,
-               why->limit, why->taken, why->max, why->wanted);
+               " are used or reserved%s",
+               why->limit, why->taken, why->max, wanted);
     e->retry_after_ms = why->wait_ms;
     return ST_BAD;
 }

@@ -61,7 +61,7 @@ struct key_refusal {
     const char *limit; /* "requests per minute", "tokens per minute", "concurrent requests" */
     uint64_t max;
     uint64_t taken;  /* used in the last minute, and reserved by requests under way */
-    uint64_t wanted; /* by this request */
+    uint64_t wanted; /* tokens of this request; 0: it is not known, or no tokens are limited */
     int64_t wait_ms; /* when to try again; 0: it is always refused */
 };
 

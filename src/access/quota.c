@@ -65,7 +65,6 @@ bool quota_allows(struct quota *q, const struct quota_limits *limits, int64_t no
         *why = (struct key_refusal){.limit = "concurrent requests",
                                     .max = limits->concurrent,
                                     .taken = q->under_way,
-                                    .wanted = 1,
                                     .wait_ms = UNKNOWN_WAIT_MS};
         return false;
     }
@@ -74,11 +73,12 @@ bool quota_allows(struct quota *q, const struct quota_limits *limits, int64_t no
             .limit = "requests per minute",
             .max = limits->rpm,
             .taken = q->request_sum,
-            .wanted = 1,
             .wait_ms = wait_for(q, false, q->request_sum - limits->rpm + 1, now_us)};
         return false;
     }
-    return quota_allows_tokens(q, limits, 1, now_us, why);
+    if (quota_allows_tokens(q, limits, 1, now_us, why)) return true;
+    why->wanted = 0; /* its tokens are counted later */
+    return false;
 }
 
 void quota_begin(struct quota *q, int64_t now_us) {

@@ -374,7 +374,8 @@ static void test_tokens_above_the_limit_are_refused_for_now_or_for_good(void **s
     assert_int_equal(access_reserve(w.keys, key, &next, 1000000, &e), ST_BAD);
     assert_int_equal(e.status, 429);
     assert_string_equal(e.code, "rate_limit_exceeded");
-    assert_non_null(strstr(e.message.text, "80 of 100 are used or reserved"));
+    assert_non_null(strstr(e.message.text, "80 of 100 are used or reserved, "));
+    assert_non_null(strstr(e.message.text, "this request needs 80 "));
     assert_true(e.retry_after_ms > 0);
     assert_int_equal(access_reserve(w.keys, key, &large, 1000000, &e), ST_BAD);
     assert_int_equal(e.status, 400); /* clients try 429 again */
@@ -386,7 +387,14 @@ static void test_tokens_above_the_limit_are_refused_for_now_or_for_good(void **s
     assert_int_equal(access_reserve(w.keys, key, &next, 2000000, &e), ST_BAD);
     next.answer_tokens = 50;
     assert_int_equal(access_reserve(w.keys, key, &next, 2000000, &e), ST_OK);
-    keys_end(w.keys, key, next.reserved, 0, 3000000);
+    struct key_claim rest = {.prompt_tokens = 1};
+    keys_end(w.keys, key, next.reserved, 69, 3000000);
+    assert_int_equal(access_begin(w.keys, key, 3000000, &e), ST_OK);
+    assert_int_equal(access_reserve(w.keys, key, &rest, 3000000, &e), ST_OK);
+    assert_int_equal(access_begin(w.keys, key, 3000000, &e), ST_BAD);
+    assert_non_null(strstr(e.message.text, "100 of 100 are used or reserved"));
+    assert_null(strstr(e.message.text, "needs")); /* nobody knows yet */
+    keys_end(w.keys, key, rest.reserved, 0, 3000000);
     world_close(&w);
 }
 
