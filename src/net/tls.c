@@ -24,6 +24,7 @@ struct tls_session {
     SSL *ssl;
     struct str in;   /* lent ciphertext that has not been read */
     struct buf *out; /* the caller's */
+    char first;      /* byte that has arrived; 0: none */
     bool is_failed;  /* nothing may be written any more, not even close_notify */
 };
 
@@ -205,7 +206,10 @@ void tls_session_destroy(struct tls_session *s) {
     mem_free(s);
 }
 
-void tls_session_feed(struct tls_session *s, struct str cipher) { s->in = cipher; }
+void tls_session_feed(struct tls_session *s, struct str cipher) {
+    s->in = cipher;
+    if (!s->first && cipher.len) s->first = cipher.ptr[0];
+}
 
 static enum tls_step step_of(struct tls_session *s, int result) {
     switch (SSL_get_error(s->ssl, result)) {
@@ -225,22 +229,32 @@ static enum tls_step step_of(struct tls_session *s, int result) {
 
 /* A client that begins with plain HTTP could not read a TLS alert; it gets a response that it can
  * read, and the connection ends. */
-static void answer_plain_http(struct tls_session *s, size_t out_len) {
+static void answer_plain_http(struct tls_session *s, bool is_http2, size_t out_len) {
     static const char body[] = "This port speaks TLS: begin the address with https://\n";
     s->out->len = out_len;
+    if (is_http2) { /* SETTINGS, then GOAWAY with INADEQUATE_SECURITY and the sentence */
+        static const char frames[] = "\0\0\0\4\0\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0\0\0\0\0\0\14";
+        buf_put(s->out, frames, sizeof(frames) - 1);
+        if (buf_status(s->out) == ST_OK) s->out->ptr[out_len + 11] = 8 + sizeof(body) - 1;
+        buf_put_text(s->out, body);
+        return;
+    }
     buf_printf(s->out,
                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n"
                "Connection: close\r\n\r\n%s",
                sizeof(body) - 1, body);
 }
 
+/* A method of HTTP, or HTTP/2's preface, begins with a capital letter; no TLS record does. */
+static bool is_method(char first) { return first >= 'A' && first <= 'Z'; }
+
 enum tls_step tls_session_handshake(struct tls_session *s) {
     ERR_clear_error();
     const size_t out_len = s->out->len;
-    const int result = SSL_do_handshake(s->ssl);
-    const bool is_http = result <= 0 && ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST;
-    const enum tls_step step = step_of(s, result);
-    if (is_http && step == TLS_FAILED) answer_plain_http(s, out_len);
+    const struct str in = s->in;
+    const enum tls_step step = step_of(s, SSL_do_handshake(s->ssl));
+    if (step == TLS_FAILED && is_method(s->first))
+        answer_plain_http(s, str_starts(in, STR("PRI * HTTP/2")), out_len);
     return step;
 }
 

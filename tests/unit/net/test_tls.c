@@ -411,11 +411,41 @@ static void test_plaintext_on_a_tls_port_gets_a_sentence_and_is_closed(void **st
     assert_true(client_wait(&r.f, &plain, NULL));
     assert_true(client_has(&plain, "HTTP/1.1 400 Bad Request"));
     assert_true(client_has(&plain, "https://"));
-    assert_true(client_wait(&r.f, &silent, NULL));
     client_close(&plain);
+    assert_true(client_wait(&r.f, &silent, NULL));
     client_close(&silent);
     client_run_ms(&r.f, 20);
     assert_int_equal(http_stats(r.f.server).connections, 0);
+    rig_deinit(&r);
+}
+
+/* OpenSSL itself recognises only GET, POST, HEAD and PUT. */
+static void test_every_method_gets_the_sentence_and_http2_gets_it_in_a_frame(void **state) {
+    (void)state;
+    static const char *const begins[] = {"DELETE /a HTTP/1.1\r\n", "OPTIONS * HTTP/1.1\r\n",
+                                         "PATCH /a HTTP/1.1\r\n", "GET / HTTP/1.1\r\n",
+                                         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
+    struct rig r;
+    rig_init(&r, &(struct http_limits){0});
+    for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+        struct client plain;
+        client_connect(&plain, r.port);
+        client_send(&r.f, &plain, str_of(begins[i]));
+        assert_true(client_wait(&r.f, &plain, NULL));
+        const bool is_http2 = begins[i][1] == 'R';
+        const struct str in = buf_str(&plain.in);
+        assert_int_equal(str_starts(in, STR("HTTP/1.1 400 Bad Request")), !is_http2);
+        assert_true(in.len > 40);
+        assert_true(str_is(str_skip(in, in.len - 22), "address with https://\n"));
+        if (is_http2) { /* SETTINGS, GOAWAY, INADEQUATE_SECURITY, and no byte too many */
+            assert_int_equal(in.ptr[3], 4);
+            assert_int_equal(in.ptr[12], 7);
+            assert_int_equal(in.ptr[25], 12);
+            assert_int_equal(in.len, 9 + 9 + (size_t)in.ptr[11]);
+        }
+        client_close(&plain);
+    }
+    client_run_ms(&r.f, 20);
     rig_deinit(&r);
 }
 
@@ -513,6 +543,7 @@ int main(void) {
         cmocka_unit_test(test_files_that_cannot_be_used_are_named),
         cmocka_unit_test(test_an_encrypted_key_is_refused_without_asking_for_the_password),
         cmocka_unit_test(test_plaintext_on_a_tls_port_gets_a_sentence_and_is_closed),
+        cmocka_unit_test(test_every_method_gets_the_sentence_and_http2_gets_it_in_a_frame),
         cmocka_unit_test(test_peers_have_their_turn_with_handshakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
