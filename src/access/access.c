@@ -237,3 +237,10 @@ int32_t access_priority(const struct keys *keys, const struct key *key, int32_t 
     if (!key || key == keys_anyone(keys)) return wanted;
     return wanted < key->priority ? wanted : key->priority;
 }
+
+void access_bound_targets(const struct key *key, int64_t *ttft_us, int64_t *tpot_us) {
+    const int64_t ttft_min_us = key ? (int64_t)key->ttft_ms * 1000 : 0;
+    const int64_t tpot_min_us = key ? (int64_t)key->tpot_ms * 1000 : 0;
+    if (*ttft_us > 0 && *ttft_us < ttft_min_us) *ttft_us = ttft_min_us;
+    if (*tpot_us > 0 && *tpot_us < tpot_min_us) *tpot_us = tpot_min_us;
+}

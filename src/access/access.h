@@ -73,6 +73,8 @@ enum status access_reserve(struct keys *keys, const struct key *key, struct key_
 /* The priority of a request: `wanted`, but at most that of its key (0 where the key file does not
  * say). Larger is more important. Without keys, any. */
 int32_t access_priority(const struct keys *keys, const struct key *key, int32_t wanted);
+/* A request's targets, 0 if it has none, are raised to the tightest that its key may have. */
+void access_bound_targets(const struct key *key, int64_t *ttft_us, int64_t *tpot_us);
 
 /* An address that only this machine can reach: loopback in any spelling, or "localhost". */
 bool access_host_is_loopback(const char *host);

@@ -144,12 +144,16 @@ static enum status read_word(struct str word, struct draft *d, struct err *err) 
         ok = take_name(value, d->tenant);
     else if (for_key && str_is(name, "priority"))
         ok = take_priority(value, &d->key.priority);
+    else if (for_key && str_is(name, "ttft"))
+        ok = take_count(value, &d->key.ttft_ms);
+    else if (for_key && str_is(name, "tpot"))
+        ok = take_count(value, &d->key.tpot_ms);
     else if (for_key && str_is(name, "admin"))
         ok = d->key.is_admin = !equals;
     else /* it may be part of a key, so it is not shown */
         return err_set(err, ST_BAD,
                        "unknown option; known: name= tenant= rpm= tpm= concurrent= priority= "
-                       "admin");
+                       "ttft= tpot= admin");
     return ok ? ST_OK : err_set(err, ST_BAD, "invalid value of %.*s=", STR_ARG(name));
 }
 

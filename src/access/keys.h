@@ -1,8 +1,9 @@
 /* access/keys.h - API keys: which exist, whose they are, and how much each may use.
  *
  * A file of lines: KEY [name=NAME] [tenant=NAME] [rpm=N] [tpm=N] [concurrent=N] [priority=N]
- * [admin]; '#' begins a comment. Keys are stored as keyed hashes and compared in constant time.
- * The file is read again when it changes or on SIGHUP; an invalid file changes nothing.
+ * [ttft=MS] [tpot=MS] [admin]; '#' begins a comment. Keys are stored as keyed hashes and compared
+ * in constant time. The file is read again when it changes or on SIGHUP; an invalid file changes
+ * nothing.
  *
  * Limits count the last minute: requests (rpm), tokens of prompts and answers (tpm); and the
  * requests under way at one time (concurrent). A line @TENANT [rpm=N] [tpm=N] [concurrent=N]
@@ -35,6 +36,7 @@ struct key {
     uint32_t tenant;               /* equal names of tenants have equal numbers */
     uint32_t rpm, tpm, concurrent; /* 0: no limit */
     int32_t priority;
+    uint32_t ttft_ms, tpot_ms; /* the tightest targets of its requests; 0: any */
     bool is_admin;
 };
 

@@ -100,6 +100,7 @@ static enum status read_headers(const struct server *s, const struct http_head *
     q->smooth_ms = q->stream ? smooth_us / 1000 : 0;
     TRY(read_priority(head, &q->urgency, e));
     q->urgency.priority = access_priority(s->keys, spec->key, q->urgency.priority);
+    access_bound_targets(spec->key, &q->urgency.ttft_target_us, &q->urgency.tpot_target_us);
     return ST_OK;
 }
 

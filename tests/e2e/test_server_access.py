@@ -287,6 +287,37 @@ def test_a_key_cannot_raise_its_priority(model, tmp_path):
         assert ends[0] < min(later)
 
 
+def test_a_key_cannot_have_tighter_targets_than_its_own(model, tmp_path):
+    """Of two that wait the one with the earlier target runs first; a tenant's is raised to 60 s."""
+    keys = tmp_path / "keys"
+    keys.write_text("plain ttft=60000\nquick\n")
+    with start(model, *SLOW, "--api-key-file", keys, "--policy", "deadline", "--set",
+               "max_seqs=1") as server:
+        ended = []
+
+        def ask(key, tokens, target_ms):
+            reply = server.plain("POST", "/v1/chat/completions",
+                                 chat(tokens, ttft_target_ms=target_ms), bearer(key))
+            assert reply.status == 200, reply.body
+            ended.append(key)
+
+        def has(count, state):
+            text = server.plain("GET", "/metrics", headers=bearer("quick")).body.decode()
+            return f'vllm:num_requests_{state}{{model_name="tiny"}} {count}' in text
+
+        threads = []
+        for key, tokens, target_ms, state in (("first", 200, 0, "running"),
+                                              ("plain", 80, 10000, "waiting"),
+                                              ("quick", 80, 30000, "waiting")):
+            threads.append(threading.Thread(target=ask, args=(
+                key.replace("first", "quick"), tokens, target_ms)))
+            threads[-1].start()
+            assert wait_until(lambda: has(max(1, len(threads) - 1), state), 10)
+        for thread in threads:
+            thread.join(60)
+        assert ended == ["quick", "quick", "plain"]
+
+
 # --- the queue ---
 
 def is_queued(server, key, **fields):

@@ -398,6 +398,29 @@ static void test_tokens_above_the_limit_are_refused_for_now_or_for_good(void **s
     world_close(&w);
 }
 
+static void test_targets_are_not_tighter_than_those_of_the_key(void **state) {
+    (void)state;
+    static const struct {
+        int64_t wanted_us, ttft_us, tpot_us;
+    } cases[] = {{0, 0, 0},
+                 {1, 500000, 20000},
+                 {20000, 500000, 20000},
+                 {500000, 500000, 500000},
+                 {500001, 500001, 500001},
+                 {INT64_MAX, INT64_MAX, INT64_MAX}};
+    const struct key bound = {.ttft_ms = 500, .tpot_ms = 20}, any = {.priority = 0};
+    const struct key *const unbound[] = {&any, NULL};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int64_t ttft_us = cases[i].wanted_us, tpot_us = cases[i].wanted_us;
+        for (int k = 0; k < 2; k++) access_bound_targets(unbound[k], &ttft_us, &tpot_us);
+        assert_int_equal(ttft_us, cases[i].wanted_us);
+        assert_int_equal(tpot_us, cases[i].wanted_us);
+        access_bound_targets(&bound, &ttft_us, &tpot_us);
+        assert_int_equal(ttft_us, cases[i].ttft_us);
+        assert_int_equal(tpot_us, cases[i].tpot_us);
+    }
+}
+
 static void test_a_keys_priority_can_be_lowered_and_not_raised(void **state) {
     (void)state;
     static const struct {
@@ -438,6 +461,7 @@ int main(void) {
         cmocka_unit_test(test_a_key_that_was_removed_while_the_body_arrived_is_refused),
         cmocka_unit_test(test_a_key_over_its_limit_may_not_begin),
         cmocka_unit_test(test_tokens_above_the_limit_are_refused_for_now_or_for_good),
+        cmocka_unit_test(test_targets_are_not_tighter_than_those_of_the_key),
         cmocka_unit_test(test_a_keys_priority_can_be_lowered_and_not_raised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,7 +56,7 @@ static void test_a_line_has_all_options_of_a_key(void **state) {
                              "sk-one\n"
                              "\n"
                              "  sk-two name=bob tenant=lab rpm=60 tpm=9000 concurrent=4 "
-                             "priority=-2 admin # boss\r\n"
+                             "priority=-2 ttft=500 tpot=20 admin # boss\r\n"
                              "sk-three tenant=lab\n"
                              "sk#four tenant=lob\n");
     assert_null(keys_anyone(k));
@@ -71,6 +71,9 @@ static void test_a_line_has_all_options_of_a_key(void **state) {
     assert_int_equal(two->tpm, 9000);
     assert_int_equal(two->concurrent, 4);
     assert_int_equal(two->priority, -2);
+    assert_int_equal(two->ttft_ms, 500);
+    assert_int_equal(two->tpot_ms, 20);
+    assert_int_equal(one->ttft_ms, 0);
     assert_true(two->is_admin);
     assert_int_equal(two->tenant, three->tenant);
     assert_true(one->tenant != two->tenant);
@@ -95,9 +98,11 @@ static void test_errors_of_a_key_file_do_not_show_its_secrets(void **state) {
         {"ok\nsecret rpm=x\n", ":2: invalid value of rpm="},
         {"secret rpm=4294967296\n", ":1: invalid value of rpm="},
         {"secret priority=1001\n", ":1: invalid value of priority="},
+        {"secret ttft=-1\n", ":1: invalid value of ttft="},
+        {"secret tpot=\n", ":1: invalid value of tpot="},
         {"secret admin=yes\n", ":1: invalid value of admin="},
         {"secret more\n", ":1: unknown option; known: name= tenant= rpm= tpm= concurrent= "
-                          "priority= admin"},
+                          "priority= ttft= tpot= admin"},
         {"@lab admin\nsecret\n", ":1: unknown option; known: name="},
         {"secret\nother\nsecret rpm=1\n", ":3: duplicate key; it is already defined on line 1"},
         {"@a\n@a\nsecret\n", ":2: duplicate tenant; it is already defined on line 1"},
