@@ -142,7 +142,7 @@ enum status tokenize_answer_put(const struct tokenize_request *r, const struct t
 }
 
 enum status detokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
-                                  struct buf *out, struct api_error *e) {
+                                  uint64_t text_max, struct buf *out, struct api_error *e) {
     const struct api_prompt *p = &r->text.prompts[0];
     for (uint32_t i = 0; i < p->count; i++)
         if ((uint32_t)p->ids[i] >= tokenizer_vocab(t))
@@ -150,8 +150,16 @@ enum status detokenize_answer_put(const struct tokenize_request *r, const struct
                               "Invalid 'tokens': %d is not a token of the model, which has %u.",
                               p->ids[i], tokenizer_vocab(t));
     struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
+    buf_init(&text, text_max ? text_max : TEXT_BYTES_MAX);
     enum status st = tokenizer_decode(t, p->ids, p->count, false, &text);
+    if (buf_status(&text) == ST_FULL) {
+        st = api_refuse(e, 413, NULL, "text_too_long",
+                        "the text of these %u tokens is longer than %zu bytes, the limit of this "
+                        "server (--text-max)",
+                        p->count, text.max);
+        buf_deinit(&text);
+        return st;
+    }
     PUT(out, "{\"prompt\":");
     buf_put_json_string(out, buf_str(&text));
     PUT(out, ",\"content\":");

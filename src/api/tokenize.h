@@ -42,9 +42,10 @@ void tokenize_request_deinit(struct tokenize_request *r);
 enum status tokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
                                 const int32_t *ids, uint32_t count, uint32_t ctx_tokens,
                                 struct buf *out);
-/* {"prompt", "content"}, the same text twice. ST_BAD: the model has no token of an id. */
+/* {"prompt", "content"}, the same text twice. ST_BAD: the model has no token of an id, or the text
+ * has more than `text_max` bytes (0: any length up to 64 MiB). */
 enum status detokenize_answer_put(const struct tokenize_request *r, const struct tokenizer *t,
-                                  struct buf *out, struct api_error *e);
+                                  uint64_t text_max, struct buf *out, struct api_error *e);
 /* {"prompt"} */
 void template_answer_put(struct str prompt, struct buf *out);
 

@@ -65,8 +65,8 @@ static void tokenize(struct task *task) {
 
 static void detokenize(struct task *task) {
     struct token_task *t = (struct token_task *)task;
-    enum status st =
-        detokenize_answer_put(&t->request, t->model->tokenizer, &t->body, &task->error);
+    enum status st = detokenize_answer_put(&t->request, t->model->tokenizer, t->text_max, &t->body,
+                                           &task->error);
     if (st == ST_BAD) task->status = st;
     if (st == ST_NOMEM) t->body.status = st;
 }

@@ -87,6 +87,11 @@ def test_a_text_over_the_limit_is_refused_before_it_is_tokenised(model):
             assert "2048" in reply.json["error"]["message"]
         assert server.plain("POST", "/tokenize", {"messages": messages}).status == 413
         assert server.post("/tokenize", {"content": "a" * 2048}).status == 200
+        ids = server.post("/tokenize", {"content": "a" * 1024}).json["tokens"]
+        assert server.post("/detokenize", {"tokens": ids}).json["content"] == "a" * 1024
+        reply = server.plain("POST", "/detokenize", {"tokens": ids * 3})
+        assert (reply.status, reply.error["code"]) == (413, "text_too_long")
+        assert f"{3 * len(ids)} tokens" in reply.error["message"] and "2048" in reply.error["message"]
 
 
 def test_fields_that_nobody_reads_are_not_held(model):

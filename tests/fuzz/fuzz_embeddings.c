@@ -52,7 +52,7 @@ static void detokenize(struct json *doc, const struct tokenizer *t, struct buf *
     struct tokenize_request r;
     struct api_error e = {0};
     if (detokenize_request_read(doc, &r, &e) == ST_OK &&
-        detokenize_answer_put(&r, t, out, &e) == ST_OK)
+        detokenize_answer_put(&r, t, 0, out, &e) == ST_OK)
         check_out(out);
     tokenize_request_deinit(&r);
 }

@@ -99,7 +99,7 @@ static enum status read_tokens(const char *body) {
     struct buf out;
     buf_init(&out, 1 << 16);
     enum status st = detokenize_request_read(parse(body), &r, &e);
-    if (st == ST_OK) st = detokenize_answer_put(&r, tokenizer, &out, &e);
+    if (st == ST_OK) st = detokenize_answer_put(&r, tokenizer, 0, &out, &e);
     r.with_pieces = r.with_texts = true;
     if (st == ST_OK)
         st = tokenize_answer_put(&r, tokenizer, r.text.prompts[0].ids, r.text.prompts[0].count, 9,

@@ -181,7 +181,7 @@ static enum status detokenize(const struct tokenizer *t, const char *body, struc
                               struct api_error *e) {
     struct tokenize_request r;
     enum status st = detokenize_request_read(parse(body), &r, e);
-    if (st == ST_OK) st = detokenize_answer_put(&r, t, out, e);
+    if (st == ST_OK) st = detokenize_answer_put(&r, t, 0, out, e);
     tokenize_request_deinit(&r);
     return st;
 }
