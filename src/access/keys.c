@@ -563,16 +563,19 @@ void keys_drop(struct keys *k, const struct key *key, uint32_t queue, uint32_t p
     if (t) share_give(&k->places[q], &t->places[q], places);
 }
 
+bool keys_has_others(const struct keys *k, const struct key *key) {
+    return k && key && tenant_of(k, key) && k->key_count >= 2;
+}
+
 uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places) {
-    struct budget queue = {
-        .max = places, .least = 1, .is_single = !tenant_of(k, key) || k->key_count < 2};
+    struct budget queue = {.max = places, .least = 1, .is_single = !keys_has_others(k, key)};
     return (uint32_t)share_limit(&queue, &(struct share){0});
 }
 
 uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t queue, uint32_t places) {
     const struct tenant *t = tenant_of(k, key);
     uint32_t q = number_of(queue);
-    if (!t || k->key_count < 2) return places;
+    if (!keys_has_others(k, key)) return places;
     struct budget all = {.max = places, .least = 1, .holders = k->places[q].holders};
     uint64_t limit = share_limit(&all, &t->places[q]);
     return limit <= t->places[q].held ? 0 : (uint32_t)(limit - t->places[q].held);

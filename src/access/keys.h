@@ -95,6 +95,9 @@ uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t queue,
 /* How many it may hold when no other tenant holds any. */
 uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places);
 
+/* Are there other keys, so that the key's tenant has a share and not everything? */
+bool keys_has_others(const struct keys *k, const struct key *key);
+
 /* For the x-ratelimit-* headers; UINT32_MAX where there is no limit. */
 struct key_room {
     uint32_t requests_left, tokens_left;

@@ -111,6 +111,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .choice = c->index,
                               .parent = parent,
                               .tenant = r->tenant,
+                              .has_share = r->has_share,
                               .salt = r->salt,
                               .urgency = r->urgency,
                               .tokens = c->tokens,

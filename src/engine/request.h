@@ -42,6 +42,7 @@ struct request_spec {
     logits_tap_fn *on_logits;
     void *logits_ctx;
     uint32_t tenant;
+    bool has_share;         /* there are other tenants: this one must not take everything */
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
     void *user;             /* the client's own */
@@ -85,6 +86,7 @@ struct request {
     uint64_t id;
     uint32_t n;
     uint32_t tenant;
+    bool has_share;
     struct kv_salt salt; /* engine_submit sets it */
     struct urgency urgency;
     bool ignore_end;

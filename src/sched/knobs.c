@@ -49,6 +49,9 @@ static const struct row rows[] = {
      "KV blocks that fit in the spill store; 0: no swapping"},
     {"watermark", KIND_REAL, AT(watermark), 0, 0.5, "share", NULL,
      "share of the KV blocks that must stay free when a sequence is admitted"},
+    {"tenant_reserve", KIND_REAL, AT(tenant_reserve), 0, 0.5, "share", NULL,
+     "share of the batch slots and of the KV blocks that a tenant above its share leaves to other "
+     "tenants, if the server has several; 0: none"},
     {"queue_max", KIND_COUNT, AT(queue_max), 1, 1048576, "sequences", NULL,
      "sequences that may wait beside max_seqs that run; a request over max_seqs + queue_max is "
      "refused"},
@@ -113,6 +116,7 @@ struct knobs knobs_default(void) {
         .preempt_max = 3,
         .spill_blocks = 256,
         .watermark = 0.01,
+        .tenant_reserve = 0.125,
         .queue_max = 1024,
         .static_wait_ms = 100,
         .dynamic_batch = 8,

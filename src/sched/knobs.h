@@ -29,6 +29,7 @@ struct knobs {
     uint32_t preempt_max;  /* times that one sequence may be preempted */
     uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */
     double watermark;      /* share of the blocks that admission leaves free */
+    double tenant_reserve; /* share of slots and blocks that a tenant above its share leaves */
     uint32_t queue_max;    /* sequences accepted beside max_seqs; they wait */
     uint32_t threads;      /* 0: the default of base/pool.h */
 

@@ -6,7 +6,7 @@
 int64_t fcfs_key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
     (void)view;
-    return seq->arrived_us;
+    return seq->order;
 }
 
 /* The one that arrived last; of equals the last in the array. */

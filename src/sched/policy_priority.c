@@ -15,7 +15,7 @@ static int64_t clamp_priority(int32_t p) {
 static int64_t key(const void *state, const struct sched_seq *seq, const struct sched_view *view) {
     (void)state;
     (void)view;
-    int64_t arrival = seq->arrived_us & (((int64_t)1 << ARRIVAL_BITS) - 1);
+    int64_t arrival = seq->order & (((int64_t)1 << ARRIVAL_BITS) - 1);
     return -clamp_priority(seq->urgency.priority) * ((int64_t)1 << ARRIVAL_BITS) + arrival;
 }
 

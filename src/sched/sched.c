@@ -69,8 +69,9 @@ static enum status create_tables(struct sched *s) {
     s->order = mem_zalloc_array(seqs, sizeof(s->order[0]));
     s->rows = mem_zalloc_array(seqs, sizeof(s->rows[0]));
     s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
+    s->shares.tenants = sched_share_create();
     if (!s->slots || !s->running || !s->buckets || !s->candidates || !s->order || !s->rows ||
-        !s->state)
+        !s->state || !s->shares.tenants)
         return ST_NOMEM;
     for (uint32_t b = 0; b < buckets; b++) s->buckets[b] = SEQ_NONE;
     s->free_first = SEQ_NONE;
@@ -133,6 +134,7 @@ void sched_destroy(struct sched *s) {
     mem_free(s->order);
     mem_free(s->rows);
     mem_free(s->state);
+    mem_free(s->shares.tenants);
     mem_free(s);
 }
 
@@ -159,6 +161,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
         .seq = {.request = in->request,
                 .choice = in->choice,
                 .tenant = in->tenant,
+                .has_share = in->has_share,
                 .salt = in->salt,
                 .reads_no_prefix = in->reads_no_prefix,
                 .one_row_at_a_time = in->one_row_at_a_time,
@@ -238,6 +241,7 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
     seq_idx i = slot_take(s, in);
     struct sched_seq *seq = seq_at(s, i);
     seq->arrived_us = now_us;
+    sched_share_submit(s, i, now_us);
     seq->key = INT64_MAX; /* last in the queue until sched_rekey below */
     if (can_fork(s, in)) {
         seq->state = SEQ_FORKING;

@@ -64,6 +64,7 @@ struct sched_submit {
     uint32_t choice;
     seq_idx parent; /* SEQ_NONE for choice 0 */
     uint32_t tenant;
+    bool has_share; /* there are other tenants: its tenant must not take everything */
     struct kv_salt salt;
     struct urgency urgency;
     int32_t *tokens; /* borrowed until the last event of the sequence was taken */

@@ -67,17 +67,25 @@ static uint64_t pending_blocks(struct planning *p) {
 }
 
 /* How many blocks must be available before a sequence that needs `need` more is admitted. */
-static uint64_t wanted_blocks(struct planning *p, uint32_t need) {
+static uint64_t wanted_blocks(struct planning *p, seq_idx i, uint32_t need) {
     const struct sched *s = p->s;
     if (s->running_count == 0 || s->policy->reserves_all) return need;
+    uint64_t wanted = need + pending_blocks(p), available = kv_cache_available(s->kv);
+    uint32_t for_others =
+        sched_share_spare(s, i, need, available > wanted ? available - wanted : 0);
     uint32_t spare = watermark(s);
     if (spare < p->keep_free) spare = p->keep_free;
-    return need + pending_blocks(p) + spare;
+    if (spare < for_others) spare = for_others;
+    s->slots[i].seen_above = for_others > 0;
+    return wanted + spare;
 }
 
 static bool reservation_fits(const struct sched *s, seq_idx i) {
-    uint64_t all = s->reserved_blocks + sched_blocks_for(s, seq_at(s, i)->total_max);
-    return all + sched_kept_blocks(s) <= s->knobs.kv_blocks;
+    uint32_t need = sched_blocks_for(s, seq_at(s, i)->total_max);
+    uint64_t all = s->reserved_blocks + need + sched_kept_blocks(s), max = s->knobs.kv_blocks;
+    if (all > max || s->running_count == 0) return all <= max;
+    s->slots[i].seen_above = sched_share_spare(s, i, need, max - all) > 0;
+    return !s->slots[i].seen_above;
 }
 
 /* If no sequence runs, the first of the queue must fit: retained blocks are released for it
@@ -90,13 +98,18 @@ static void release_kept_if_idle(struct sched *s) {
 static bool memory_fits(struct planning *p, seq_idx i, uint32_t need) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
-    uint64_t wanted = wanted_blocks(p, need);
+    uint64_t wanted = wanted_blocks(p, i, need);
     bool fits = wanted <= kv_cache_available(s->kv);
     if (fits && s->policy->reserves_all) fits = reservation_fits(s, i);
     if (fits) return true;
     slot->seen_epoch = s->epoch;
     slot->seen_need = wanted < UINT32_MAX ? (uint32_t)wanted : UINT32_MAX;
     return false;
+}
+
+/* memory_fits was false. */
+static enum admission no_memory(const struct slot *slot) {
+    return slot->seen_above ? ADMIT_ABOVE_SHARE : ADMIT_NO_MEMORY;
 }
 
 /* ---- starting to run ---- */
@@ -130,7 +143,7 @@ static void add_first_row(struct planning *p, seq_idx i, uint32_t count) {
 /* If nothing has changed since the last attempt, the result is the same. */
 static bool is_unchanged(const struct sched *s, const struct slot *slot, enum admission *out) {
     if (slot->seen_epoch != s->epoch || s->running_count == 0) return false;
-    *out = slot->seen_promised ? ADMIT_SKIP : ADMIT_NO_MEMORY;
+    *out = slot->seen_promised ? ADMIT_SKIP : no_memory(slot);
     if (slot->seen_promised) return true;
     return slot->seen_need > 0 && kv_cache_available(s->kv) < slot->seen_need;
 }
@@ -170,6 +183,7 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
     enum admission known;
     if (is_unchanged(s, slot, &known)) return known;
     slot->seen_need = 0;
+    slot->seen_above = false;
 
     struct kv_match match = look_up(s, &slot->seq);
     if (waits_for_promise(s, slot, match)) return ADMIT_SKIP;
@@ -179,7 +193,7 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
     release_kept_if_idle(s);
     kv_seq kv;
     uint32_t computed;
-    if (!memory_fits(p, i, at_least) || !open_tables(p, i, &kv, &computed)) return ADMIT_NO_MEMORY;
+    if (!memory_fits(p, i, at_least) || !open_tables(p, i, &kv, &computed)) return no_memory(slot);
     CHECK(computed == match.tokens);
 
     if (slot->seq.preempt_count == 0)
@@ -199,8 +213,9 @@ static enum admission admit_swapped(struct planning *p, seq_idx i) {
     /* The plan under way swaps it out; if that plan fails there is nothing to swap in. */
     if (count == 0 || sched_used_until(s, i) > 0) return ADMIT_NO_TOKENS;
     release_kept_if_idle(s);
+    slot->seen_above = false;
     if (!memory_fits(p, i, kv_seq_need(s->kv, slot->seq.kv, slot->seq.total)))
-        return ADMIT_NO_MEMORY;
+        return no_memory(slot);
     if (kv_seq_swap_in(s->kv, slot->seq.kv, &p->plan->moves) != ST_OK) {
         /* The list of moves is full. If it has no moves yet, it is too short for this sequence. */
         if (p->plan->moves.count == 0) sched_drop_blocks(s, i);
@@ -221,7 +236,8 @@ enum admission sched_admit(struct planning *p, seq_idx i) {
 
 /* It shares the prompt's blocks; it needs a copy of the last block, and one more. */
 bool sched_fork_fits(const struct sched *s, seq_idx child) {
-    if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) return false;
+    if (!sched_share_may_run(s, child)) return false;
     if (s->policy->reserves_all) return reservation_fits(s, child);
-    return kv_cache_available(s->kv) >= 2 + watermark(s);
+    uint64_t available = kv_cache_available(s->kv), wanted = 2 + watermark(s);
+    return available >= wanted && sched_share_spare(s, child, 2, available - 2) == 0;
 }

@@ -6,6 +6,7 @@
  *     sched_ahead.c   what an ahead plan assumes; ended sequences that a plan under way uses
  *     sched_admit.c   whether a waiting sequence is admitted, and with how many tokens
  *     sched_memory.c  blocks for a row; which sequence is preempted
+ *     sched_share.c   what one tenant may take while there are others
  *     sched_apply.c   the results of a plan
  *     sched_verify.c  every invariant
  *
@@ -18,6 +19,7 @@
 #include "kv/cache.h"
 #include "sched/heap.h"
 #include "sched/sched.h"
+#include "sched/share.h"
 #include "sched/slot.h"
 
 enum { PLANS_UNDER_WAY_MAX = 2 };
@@ -44,10 +46,11 @@ struct sched {
     seq_idx oldest_running;     /* the running one that was submitted first; SEQ_NONE: none runs */
     uint32_t running_count, swapped_count, forking_count, live_count;
     uint32_t decode_count, prefill_count; /* of running_count */
-    uint32_t held_batch_slots; /* of ended sequences that the policy does not refill yet */
-    uint32_t live_max;         /* sequences that may be live at one time */
-    uint64_t reserved_blocks;  /* of RUNNING sequences, if the policy reserves */
-    uint64_t queue_tokens;     /* tokens that the sequences of the queue still have to compute */
+    uint32_t held_batch_slots;  /* of ended sequences that the policy does not refill yet */
+    uint32_t live_max;          /* sequences that may be live at one time */
+    uint64_t reserved_blocks;   /* of RUNNING sequences, if the policy reserves */
+    struct sched_shares shares; /* of tenants */
+    uint64_t queue_tokens;      /* tokens that the sequences of the queue still have to compute */
 
     seq_idx event_first, event_last;
     seq_idx linger_first; /* ended sequences that a plan under way uses */
@@ -122,8 +125,8 @@ void sched_set_timer(struct sched *s, seq_idx i);
 
 void sched_running_add(struct sched *s, seq_idx i); /* becomes RUNNING */
 void sched_running_remove(struct sched *s, seq_idx i);
-void sched_update_phase(struct sched *s,
-                        seq_idx i); /* prompt or decode, after `computed` changed */
+/* Prompt or decode, after `computed` changed. */
+void sched_update_phase(struct sched *s, seq_idx i);
 /* Blocks reserved for a sequence; 0 if the policy does not reserve. */
 uint32_t sched_reservation(const struct sched *s, seq_idx i);
 void sched_event_push(struct sched *s, seq_idx i);
@@ -156,7 +159,6 @@ void sched_end_lingering(struct sched *s, uint64_t number);
 /* ---- sched_memory.c ---- */
 /* Blocks for the positions below `tokens`; may preempt others. False: the sequence must wait. */
 bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens);
-
 /* Free the blocks and put the sequence into the queue, to be recomputed. */
 void sched_drop_blocks(struct sched *s, seq_idx i);
 
@@ -164,8 +166,7 @@ void sched_drop_blocks(struct sched *s, seq_idx i);
  * together could not make so many blocks available. */
 bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks);
 
-/* Blocks that are kept by retention hints (the largest number of any group); and release all of
- * them, true if there were any. */
+/* Blocks kept by retention hints (the largest number of any group); release all, true if any. */
 uint32_t sched_kept_blocks(const struct sched *s);
 bool sched_release_kept(struct sched *s);
 
@@ -177,7 +178,8 @@ enum admission {
     ADMITTED,
     ADMIT_SKIP, /* another sequence computes its prefix: later ones of the queue may go first */
     ADMIT_NO_MEMORY,
-    ADMIT_NO_TOKENS, /* the step has no tokens left for it */
+    ADMIT_ABOVE_SHARE, /* no memory for its tenant: those of other tenants may go first */
+    ADMIT_NO_TOKENS,   /* the step has no tokens left for it */
 };
 
 /* On ADMIT_NO_MEMORY seen_need of its slot is the number of blocks that must become available. */
@@ -185,10 +187,8 @@ enum admission sched_admit(struct planning *p, seq_idx i);
 
 /* Prompt tokens that sequence i may compute now, from position `first` on; 0: none. */
 uint32_t sched_chunk(const struct planning *p, seq_idx i, uint32_t first);
-
 /* The sequence starts to run, with these block tables. */
 void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us);
-
 /* May a choice start to run beside its parent now? */
 bool sched_fork_fits(const struct sched *s, seq_idx child);
 

@@ -106,7 +106,21 @@ bool sched_release_kept(struct sched *s) {
     return true;
 }
 
-enum victims { VICTIMS_BEHIND, VICTIMS_UNPROTECTED, VICTIMS_ALL };
+/* Each includes those before it. */
+enum victims {
+    VICTIMS_OWN_BEHIND,  /* of the same tenant, later in policy order */
+    VICTIMS_BEHIND,      /* later in policy order */
+    VICTIMS_UNPROTECTED, /* that may be preempted once more */
+    VICTIMS_ABOVE_SHARE, /* of no tenant within its share */
+    VICTIMS_ALL,
+};
+
+/* With shares a sequence takes blocks from its own tenant, and from tenants above their share. */
+static bool may_take_from(const struct sched *s, seq_idx for_seq, seq_idx i) {
+    const struct sched_seq *from = seq_at(s, i), *to = seq_at(s, for_seq);
+    if (from->tenant == to->tenant || !from->has_share) return true;
+    return sched_share_is_above(s, i, 0);
+}
 
 /* A sequence that this plan has admitted is not preempted by it. */
 static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_seq,
@@ -114,7 +128,11 @@ static bool is_candidate(const struct planning *p, seq_idx i, seq_idx for_seq,
     const struct sched *s = p->s;
     if (i == for_seq || s->slots[i].admitted_in == s->plan_number) return false;
     if (victims == VICTIMS_ALL) return true;
+    if (!may_take_from(s, for_seq, i)) return false;
+    if (victims == VICTIMS_ABOVE_SHARE) return true;
     if (is_protected(s, i)) return false;
+    bool is_own = seq_at(s, i)->tenant == seq_at(s, for_seq)->tenant;
+    if (victims == VICTIMS_OWN_BEHIND && !is_own) return false;
     return victims == VICTIMS_UNPROTECTED || sched_goes_before(s, for_seq, i);
 }
 
@@ -149,6 +167,7 @@ static bool preempt_for(struct planning *p, seq_idx for_seq) {
     if (count == 0 && sched_release_kept(p->s)) return true;
     bool is_oldest_running = for_seq == p->s->oldest_running;
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_UNPROTECTED);
+    if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ABOVE_SHARE);
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ALL);
     if (count == 0 || needs_drain(p)) return false;
     preempt(p, pick(p, count), PREEMPT_MEMORY);
@@ -169,10 +188,29 @@ static bool grow(struct planning *p, struct slot *slot, uint32_t tokens) {
     return st == ST_OK;
 }
 
+/* A tenant above its share does not take the blocks that it leaves to others: one of its own
+ * sequences is preempted instead. False: there is none, the sequence must wait. The oldest running
+ * sequence then takes what it needs (I5), and so does one whose blocks are reserved. */
+static bool stays_within_share(struct planning *p, seq_idx i, uint32_t tokens) {
+    struct sched *s = p->s;
+    if (!seq_at(s, i)->has_share || s->policy->reserves_all) return true;
+    for (;;) {
+        uint32_t need = kv_seq_need(s->kv, seq_at(s, i)->kv, tokens);
+        uint32_t available = kv_cache_available(s->kv);
+        uint32_t left = available > need ? available - need : 0;
+        if (need == 0 || sched_share_spare(s, i, need, left) == 0) return true;
+        uint32_t count = collect(p, i, VICTIMS_OWN_BEHIND);
+        if (count == 0) return i == s->oldest_running;
+        if (needs_drain(p)) return false;
+        preempt(p, pick(p, count), PREEMPT_MEMORY);
+    }
+}
+
 bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     if (tokens <= slot->seq.writable_end) return true;
+    if (!stays_within_share(p, i, tokens)) return false;
     for (;;) {
         if (grow(p, slot, end_of_block(s, tokens))) return true;
         /* There are enough blocks, so the list of moves is full: wait for the next step. */

@@ -33,10 +33,12 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
     bool samples = count == seq_left(seq);
     seq->planned = count;
     slot->row_in = p->s->plan_number;
-    if (seq_is_prefilling(seq))
+    if (seq_is_prefilling(seq)) {
         p->has_prompt = true;
-    else if (p->has_prompt)
+        sched_share_took_turn(p->s, i);
+    } else if (p->has_prompt) {
         p->is_mixed = true;
+    }
     plan->rows[plan->row_count++] = (struct plan_row){.seq = i,
                                                       .first = seq->computed,
                                                       .count = count,
@@ -211,10 +213,19 @@ static void plan_queue_front(struct planning *p, struct skipped *a, seq_idx i) {
         if (!sched_displace(p, i, 0)) p->is_admitting = false;
         return;
     }
+    if (!sched_share_may_run(s, i) || sched_share_is_skipped(s, i)) {
+        sched_share_skip(s, i);
+        skip_for_plan(p, a, i);
+        return;
+    }
     switch (sched_admit(p, i)) {
     case ADMITTED:
         break;
     case ADMIT_SKIP:
+        skip_for_plan(p, a, i);
+        break;
+    case ADMIT_ABOVE_SHARE:
+        sched_share_skip(s, i);
         skip_for_plan(p, a, i);
         break;
     case ADMIT_NO_MEMORY:
@@ -237,14 +248,26 @@ static void gather_prompts(const struct planning *p) {
     }
 }
 
+/* The running prompt that is next, by tenants' turns and policy order: a loop, because few prompts
+ * run at a time. */
+static seq_idx first_prompt(const struct sched *s) {
+    seq_idx first = heap_top(&s->prompts);
+    if (s->shares.live_count == 0) return first;
+    for (uint32_t n = 1; n < s->prompts.count; n++)
+        if (sched_share_goes_before(s, s->prompts.entries[n].seq, first))
+            first = s->prompts.entries[n].seq;
+    return first;
+}
+
 static void plan_prompts_and_queue(struct planning *p) {
     struct sched *s = p->s;
     struct skipped skipped = {.count = 0};
     gather_prompts(p);
     while (!p->is_solo && p->plan->token_count < s->knobs.max_step_tokens) {
-        seq_idx waiting = queue_front(p), running = heap_top(&s->prompts);
+        seq_idx waiting = queue_front(p), running = first_prompt(s);
         if (waiting == SEQ_NONE && running == SEQ_NONE) break;
-        if (running == SEQ_NONE || (waiting != SEQ_NONE && sched_goes_before(s, waiting, running)))
+        if (running == SEQ_NONE ||
+            (waiting != SEQ_NONE && sched_share_goes_before(s, waiting, running)))
             plan_queue_front(p, &skipped, waiting);
         else
             plan_running_prompt(p, running);

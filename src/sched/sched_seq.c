@@ -69,6 +69,7 @@ void sched_set_timer(struct sched *s, seq_idx i) {
 
 void sched_rekey(struct sched *s, seq_idx i) {
     struct sched_seq *seq = seq_at(s, i);
+    sched_share_reorder(s, i);
     int64_t key = s->policy->key(s->state, seq, &s->view);
     if (key != seq->key) {
         seq->key = key;
@@ -174,6 +175,7 @@ void sched_running_add(struct sched *s, seq_idx i) {
         s->oldest_running = i;
     seq->state = SEQ_RUNNING;
     seq->run_steps = 0;
+    sched_share_start(s, i);
     s->reserved_blocks += sched_reservation(s, i);
     slot->is_prefilling = seq_is_prefilling(seq);
     if (slot->is_prefilling)
@@ -192,6 +194,7 @@ void sched_running_remove(struct sched *s, seq_idx i) {
     s->running[seq->run_idx] = last;
     seq_at(s, last)->run_idx = seq->run_idx;
     if (s->oldest_running == i) s->oldest_running = find_oldest_running(s);
+    sched_share_stop(s, i);
     s->reserved_blocks -= sched_reservation(s, i);
     if (slot->is_prefilling)
         s->prefill_count--;
@@ -273,6 +276,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     if (until > 0) sched_linger(s, i, until, has_kv, is_running);
     drop_timer(s, i);
     s->live_count--;
+    sched_share_end(s, i);
     s->finished++;
     if (why == FINISH_STOP || why == FINISH_LENGTH)
         s->mean_output += OUTPUT_LEARN_RATE * (seq_generated(&slot->seq) - s->mean_output);

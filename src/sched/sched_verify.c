@@ -164,6 +164,7 @@ void sched_verify(const struct sched *s) {
     verify_lists(s, &c);
     verify_rows(s);
     verify_counts(s, &c);
+    sched_share_verify(s);
     kv_cache_verify(s->kv);
     if (s->policy->verify) s->policy->verify(s->state);
 }

@@ -102,7 +102,8 @@ struct sched_seq {
 
     union policy_notes policy;
     int64_t arrived_us, admitted_us, first_token_us;
-    seq_idx next; /* in the scheduler's lists */
+    int64_t order; /* its place in the order of arrival; with has_share tenants take turns in it */
+    seq_idx next;  /* in the scheduler's lists */
     uint32_t preempt_count;
     uint32_t cached_tokens; /* of the prompt, found in the prefix cache at its first admission */
     seq_idx fork_parent;    /* FORKING: the choice whose prompt it waits for */
@@ -111,6 +112,7 @@ struct sched_seq {
     uint64_t request; /* the engine's number for the request */
     struct kv_salt salt;
     uint32_t tenant;
+    bool has_share;         /* it may take only what its tenant's share allows */
     bool reads_no_prefix;   /* it takes nothing from the prefix cache */
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
     struct urgency urgency;

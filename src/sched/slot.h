@@ -18,6 +18,7 @@ struct slot {
 
     /* What every step uses. */
     uint64_t serial;     /* order of submission; it never changes */
+    int64_t place;       /* has_share: in the order of its tenant */
     seq_idx child_first; /* FORKING choices that wait for its prompt, linked by seq.next */
     seq_idx event_next;  /* in the list of sequences with an event */
     /* Tokens of its row in the older of two plans under way. They count as computed although that
@@ -39,6 +40,7 @@ struct slot {
     uint64_t seen_epoch;
     uint32_t seen_need;     /* blocks that must become available; 0: not tried */
     uint32_t seen_match;    /* tokens of its prefix that the cache had */
+    bool seen_above;        /* its tenant was above its share of the blocks */
     bool seen_promised;     /* another sequence was computing the next block */
     uint32_t promise_looks; /* attempts since seen_match last grew */
 };

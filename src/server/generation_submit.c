@@ -85,6 +85,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .want_prompt_logprobs = q->prompt_logprobs,
                                 .cache_salt = q->cache_salt,
                                 .tenant = gen->key ? gen->key->tenant : 0,
+                                .has_share = keys_has_others(gen->all->options.keys, gen->key),
                                 .urgency = q->urgency,
                                 .user = part};
     spec.sample.top_logprobs = q->top_logprobs;

@@ -42,6 +42,7 @@ static const char *const count_names[WORLD_COUNTS] = {
     [COUNT_PREEMPT_PAST_MAX] = "preempted past preempt_max, by the oldest",
     [COUNT_PREFIX_HITS] = "prefix hits",
     [COUNT_PROMISE_WAITS] = "passed while waiting for a prefix",
+    [COUNT_SHARES] = "admitted into the reserve of a tenant's share",
     [COUNT_FORKS] = "choices that shared a prompt",
     [COUNT_EVICTIONS] = "blocks evicted",
     [COUNT_WINDOW_STEPS] = "steps with windows",

@@ -69,6 +69,7 @@ enum world_count {
     COUNT_PREEMPT_PAST_MAX,
     COUNT_PREFIX_HITS,
     COUNT_PROMISE_WAITS,
+    COUNT_SHARES,
     COUNT_FORKS,
     COUNT_EVICTIONS,
     COUNT_WINDOW_STEPS, /* in worlds with windows */

@@ -162,4 +162,7 @@ void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault);
 void world_check_step(struct world *w);
 void world_check_end(struct world *w);
 
+/* Do the rules for several tenants hold (has_share)? By a number that is drawn anyway. */
+static inline bool world_has_shares(const struct world *w) { return w->habits.tenants > 2; }
+
 #endif

@@ -138,7 +138,8 @@ static void check_preempted(struct world *w, const struct plan *plan) {
  * computed here from the sequences; otherwise the keys that the scheduler holds are compared. */
 static bool comes_before(const struct world *w, const struct sched_seq *waiting,
                          const struct sched_seq *admitted) {
-    if (w->policy->key == fcfs_key) return waiting->arrived_us < admitted->arrived_us;
+    if (w->policy->key == fcfs_key && waiting->tenant == admitted->tenant)
+        return waiting->arrived_us < admitted->arrived_us;
     if (w->policy == sched_policy_find("priority") &&
         waiting->urgency.priority != admitted->urgency.priority)
         return waiting->urgency.priority > admitted->urgency.priority;
@@ -152,7 +153,28 @@ static bool comes_before(const struct world *w, const struct sched_seq *waiting,
     return waiting->key < admitted->key;
 }
 
-/* Only a sequence that waits for a prefix that another computes may be skipped. */
+static uint32_t running_of(const struct world *w, uint32_t tenant) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < w->live_count; i++) {
+        const struct client *c = &w->clients[w->live[i]];
+        for (uint32_t k = 0; k < c->n; k++) {
+            if (!choice_of(c, k)->is_live) continue;
+            const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, k)->seq);
+            count += seq->state == SEQ_RUNNING && seq->tenant == tenant;
+        }
+    }
+    return count;
+}
+
+/* A tenant may have reached its share only if it runs something. Others then pass it. */
+static bool may_be_above_share(const struct world *w, const struct sched_seq *waiting,
+                               const struct sched_seq *admitted) {
+    return world_has_shares(w) && waiting->tenant != admitted->tenant &&
+           running_of(w, waiting->tenant) > 0;
+}
+
+/* Only a sequence that waits for a prefix that another computes may be skipped, or one whose
+ * tenant has reached its share. */
 static void check_passed(struct world *w, const struct sched_seq *admitted) {
     for (uint32_t i = 0; i < w->live_count; i++) {
         const struct client *c = &w->clients[w->live[i]];
@@ -160,7 +182,7 @@ static void check_passed(struct world *w, const struct sched_seq *admitted) {
             if (!choice_of(c, k)->is_live) continue;
             const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, k)->seq);
             if (seq->state != SEQ_WAITING && seq->state != SEQ_SWAPPED) continue;
-            if (!comes_before(w, seq, admitted)) continue;
+            if (!comes_before(w, seq, admitted) || may_be_above_share(w, seq, admitted)) continue;
             struct kv_match match =
                 kv_cache_match(sched_kv(w->sched), seq->salt, seq->tokens, seq->total);
             if (match.is_promised && seq->state == SEQ_WAITING) {
@@ -182,17 +204,44 @@ static bool is_first_row(const struct world *w, const struct sched_seq *seq) {
     return world_client_of(w, seq->request)->choices[seq->choice].first_turn == w->turn;
 }
 
+/* Admitted by this plan; a choice that shares its parent's prompt was admitted before. */
+static bool is_admitted_now(const struct world *w, const struct sched_seq *seq) {
+    return seq->admitted_us == w->began_us && seq->run_steps == 0 && seq->choice == 0 &&
+           is_first_row(w, seq);
+}
+
 static void check_order(struct world *w, const struct plan *plan) {
     /* A sequence preempted just now is skipped; and one that waits for a prefix may by now have
      * lost the beginning of it to one that was admitted after it was passed. */
     if (plan->preempted_count > 0 || sched_stats(w->sched).kv.evicted_blocks != w->evicted) return;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
-        /* Admitted by this plan; a choice that shares its parent's prompt was seated before. */
-        if (seq->admitted_us == w->began_us && seq->run_steps == 0 && seq->choice == 0 &&
-            is_first_row(w, seq))
-            check_passed(w, seq);
+        if (is_admitted_now(w, seq)) check_passed(w, seq);
     }
+}
+
+/* ---- tenants ---- */
+
+/* If a plan admits sequences of one tenant only, the last one must leave the reserve to others
+ * unless its tenant has less than half of the batch, the most that a share can be. */
+static void check_shares(struct world *w, const struct plan *plan) {
+    uint32_t max = w->knobs->max_seqs, free_count = max - plan->running_count;
+    uint32_t reserve = (uint32_t)(w->knobs->tenant_reserve * max);
+    const struct sched_seq *last = NULL;
+    if (reserve == 0 && w->knobs->tenant_reserve > 0 && max > 1) reserve = 1;
+    if (!world_has_shares(w) || plan->preempted_count > 0 || free_count >= reserve) return;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
+        if (seq->run_steps > 0) continue;
+        if (last && last->tenant != seq->tenant) return; /* it may be the later one */
+        if (!last || is_admitted_now(w, seq)) last = seq;
+    }
+    if (!last || !is_admitted_now(w, last)) return;
+    uint32_t before = running_of(w, last->tenant) - 1;
+    world_tally(w, COUNT_SHARES);
+    if (before > 0 && before >= max / 2)
+        world_wrong(w, "tenant %u runs %u of %u and leaves %u to others, expected %u", last->tenant,
+                    before + 1, max, free_count, reserve);
 }
 
 /* ---- moves and faults ---- */
@@ -286,6 +335,7 @@ void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault) 
     if (w->out->is_wrong) return;
     check_preempted(w, plan);
     check_order(w, plan);
+    check_shares(w, plan);
     tally_moves(w, plan);
     if (plan->wants_drain) world_tally(w, COUNT_DRAINED);
     if (w->is_draining) return;

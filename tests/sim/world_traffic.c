@@ -223,6 +223,7 @@ static void submit_one(struct world *w) {
                                 .ignore_end = world_chance(w, 0.2),
                                 .want_logprobs = world_chance(w, 0.1),
                                 .tenant = prompt.tenant,
+                                .has_share = world_has_shares(w),
                                 .cache_salt = {salt, (size_t)salt_bytes}};
     spec.sample.temperature = 0;
     spec.sample.seed = rng_next(&w->rng);

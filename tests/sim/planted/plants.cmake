@@ -131,6 +131,9 @@ plant("a step has one token too many" sched/sched_plan.c
 plant("one sequence too many runs" sched/sched_plan.c
 [==[if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) {]==]
 [==[if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs + PLANT) {]==])
+also(sched/sched_share.c
+[==[if (used >= max) return false;]==]
+[==[if (used >= max + PLANT) return false;]==])
 
 plant("a plan's attended tokens are miscounted" sched/sched_plan.c
 [==[plan->attended_tokens += cost_attended(seq->computed, count);]==]
@@ -147,8 +150,8 @@ plant("a request that would just fit is refused" sched/sched.c
 # ---- scheduler: who goes first ----
 
 plant("first come, last served" sched/policy_fcfs.c
-[==[return seq->arrived_us;]==]
-[==[return PLANT ? -seq->arrived_us : seq->arrived_us;]==])
+[==[return seq->order;]==]
+[==[return PLANT ? -seq->order : seq->order;]==])
 
 plant("the least important goes first" sched/policy_priority.c
 [==[return -clamp_priority(seq->urgency.priority)]==]
@@ -326,6 +329,25 @@ plant("a sequence is computed past its last token" sched/sched_ahead.c
 plant("a parent goes on before its prompt is shared" sched/sched_ahead.c
 [==[return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;]==]
 [==[return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens && !PLANT;]==])
+
+# ---- tenants ----
+
+plant("a tenant takes the batch slots that it should leave" sched/sched_share.c
+[==[return runs < max / (other_tenants(s, i) + 2);]==]
+[==[return PLANT || runs < max / (other_tenants(s, i) + 2);]==])
+
+plant("a sequence passes an older one of its tenant" sched/sched_share.c
+[==[return seq_at(s, i)->has_share && use_of(s, i)->skipped_in == s->plan_number;]==]
+[==[return !PLANT && seq_at(s, i)->has_share && use_of(s, i)->skipped_in == s->plan_number;]==])
+
+plant("a preempted sequence still counts as running for its tenant" sched/sched_share.c
+[==[s->shares.running_tenants -= --use_of(s, i)->running == 0;]==]
+[==[if (PLANT && s->running_count > 1) return;
+    s->shares.running_tenants -= --use_of(s, i)->running == 0;]==])
+
+plant("what a tenant has waited for is not forgotten when it leaves" sched/sched_share.c
+[==[if (--t->live == 0) t->last_place = t->shift = 0;]==]
+[==[if (--t->live == 0 && !PLANT) t->last_place = t->shift = 0;]==])
 
 # ---- engine ----
 

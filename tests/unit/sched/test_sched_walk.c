@@ -49,6 +49,7 @@ static struct sched_options draw_options(struct rng *rng, const struct sched_pol
     o.knobs.spill_blocks = chance(&w, 30) ? 0 : draw(&w, 1, 64);
     o.knobs.watermark = chance(&w, 50) ? 0 : 0.1;
     o.knobs.queue_max = draw(&w, 4, 40);
+    o.knobs.tenant_reserve = chance(&w, 50) ? 0.125 : 0.5;
     o.knobs.static_wait_ms = draw(&w, 0, 5);
     o.knobs.dynamic_window_ms = draw(&w, 0, 5);
     o.knobs.mlfq_quantum_ms = draw(&w, 1, 20);
@@ -68,7 +69,8 @@ static void submit_some(struct world *w) {
     in.max_tokens = draw(w, 1, is_writer ? ctx / 2 : 10);
     in.end_after = chance(w, 50) ? draw(w, 1, in.max_tokens) : 0;
     if (in.end_after == in.max_tokens) in.end_after = 0;
-    in.tenant = draw(w, 1, 2);
+    in.tenant = draw(w, 1, 3);
+    in.has_share = w->options.knobs.queue_max % 2 == 0; /* half of the worlds */
     in.urgency.priority = (int32_t)draw(w, 0, 2);
     if (chance(w, 20)) in.urgency.expires_us = w->now_us + draw(w, 1, 60000);
     if (chance(w, 30)) in.urgency.ttft_target_us = draw(w, 1, 60000);

@@ -331,7 +331,7 @@ struct world_submit {
     uint64_t request;   /* 0: the next number */
     uint32_t choice, tenant;
     seq_idx parent;
-    bool is_fork, one_row_at_a_time;
+    bool is_fork, one_row_at_a_time, has_share;
     struct urgency urgency;
 };
 
@@ -356,6 +356,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .choice = in.choice,
                                   .parent = in.is_fork ? in.parent : SEQ_NONE,
                                   .tenant = in.tenant,
+                                  .has_share = in.has_share,
                                   .salt = {.low = in.tenant},
                                   .urgency = in.urgency,
                                   .one_row_at_a_time = in.one_row_at_a_time,
