@@ -28,9 +28,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 from attacks import ATTACKS  # noqa: E402
-from cli_lib import JITNEY, talking_model  # noqa: E402
-from server_lib import Server, wait_until  # noqa: E402
-from victim import Probe, Victim, percentile  # noqa: E402
+from cli_lib import JITNEY  # noqa: E402
+from server_lib import Server, tiny_model, wait_until  # noqa: E402
+from victim import Folders, Probe, Victim, percentile  # noqa: E402
 
 KEYS = "victim-key name=victim tenant=victim\n" \
        "attacker-key name=attacker tenant=attacker concurrent=64\n" \
@@ -51,13 +51,14 @@ class Outcome:
     livez_ms: float
     grown_mib: float
     requests: int
+    statuses: str  # that the attacker got, where it reads them
     problems: list = field(default_factory=list)
 
     @property
     def row(self):
         return (f"{self.attack:34} {'key' if self.keyed else '-':4} {self.requests:5} "
                 f"{self.quiet_ms:7.1f} {self.ttft_ms:7.1f} {self.livez_ms:7.1f} "
-                f"{self.grown_mib:7.0f}  {'; '.join(self.problems) or 'ok'}")
+                f"{self.grown_mib:7.0f}  {'; '.join(self.problems) or 'ok'}  [{self.statuses}]")
 
 
 HEAD = f"{'attack':34} {'key':4} {'n':>5} {'quiet':>7} {'ttft':>7} {'livez':>7} {'MiB':>7}"
@@ -79,7 +80,7 @@ class Watched:
         keys = Path(self.folder.name) / "keys"
         keys.write_text(KEYS)
         self.server = Server(model, "--api-key-file", keys, "--memory-max", str(MEMORY_MAX),
-                             "--connections-max", "256", *flags, program=program)
+                             "--connections-max", "256", "--set", "kv_blocks=2048", *flags, program=program)
         self.victim = Victim(self.server, "victim-key")
         self.victim.measure(20, 5)
         self.resident = resident(self.server.pid)
@@ -154,7 +155,8 @@ def try_attack(watched, name, keyed, how):
         probe.stop()
     grown = probe.peak - before
     outcome = Outcome(name, keyed, percentile(quiet, 0.99) * 1e3, percentile(times, 0.99) * 1e3,
-                      percentile(probe.times, 0.99) * 1e3, grown / (1 << 20), len(times))
+                      percentile(probe.times, 0.99) * 1e3, grown / (1 << 20), len(times),
+                      attacker.stdout.read().decode().strip())
     if attacker.returncode > 0:
         outcome.problems.append("the attacker is broken; it says why")
     if not wait_until(lambda: not watched.leftovers(), AFTER_S, 0.1):
@@ -205,7 +207,7 @@ def main():
     how = How(options.requests, options.seconds, options.policy)
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        model = options.model or talking_model(Path(folder) / "tiny")
+        model = options.model or tiny_model(Folders(Path(folder)))
         watched = Watched(model, "--runner", options.runner, "--policy", options.policy,
                           program=options.server)
         print(HEAD)

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import Counter
 
 BYTES_PER_S = 10_000_000
 ADDRESS = "127.0.0.2"
@@ -43,6 +44,7 @@ class Target:
         self.until = time.monotonic() + seconds
         self.budget = Budget()
         self.begun = False
+        self.statuses = Counter()
 
     @property
     def is_over(self):
@@ -81,7 +83,7 @@ class Target:
 
 class Connection:
     def __init__(self, target, sock):
-        self.target, self.sock = target, sock
+        self.target, self.sock, self.has_status = target, sock, False
         self.loop = asyncio.get_running_loop()
 
     async def send(self, data):
@@ -96,6 +98,9 @@ class Connection:
         data = await asyncio.wait_for(self.loop.sock_recv(self.sock, count), timeout)
         if not data:
             raise EOFError
+        if not self.has_status and data.startswith(b"HTTP/1.1 "):
+            self.target.statuses[data[9:12].decode()] += 1
+            self.has_status = True
         return data
 
     async def until_closed(self, timeout):
@@ -141,6 +146,7 @@ async def main(host, port, name, seconds, key):
     watcher = asyncio.create_task(watch_stdin(target))
     mistakes = await repeat(target, attack.count, attack.run)
     watcher.cancel()
+    print(*(f"{status}:{count}" for status, count in sorted(target.statuses.items())))
     if mistakes:
         traceback.print_exception(mistakes[0])
     return 1 if mistakes else 0
@@ -151,4 +157,5 @@ if __name__ == "__main__":
     code = 1
     with contextlib.suppress(KeyboardInterrupt):
         code = asyncio.run(main(*sys.argv[1:5], sys.argv[5] if len(sys.argv) > 5 else ""))
+    sys.stdout.flush()
     os._exit(code)  # the thread that waits for standard input does not end by itself

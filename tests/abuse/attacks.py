@@ -8,6 +8,7 @@ tried, too. `only_keyed`: pointless without one.
 import asyncio
 import json
 import os
+import re
 import struct
 from dataclasses import dataclass
 from typing import Callable
@@ -298,6 +299,26 @@ async def many_chats(target):
     await ask(target, target.post(CHAT, chat_body(200, os.urandom(400).hex(), n=4)))
 
 
+@attack("the batch", 60, only_keyed=True)
+async def long_answers(target):
+    """Fills the batch with answers that take long."""
+    await ask(target, target.post(CHAT, chat_body(4000, os.urandom(8).hex(), ignore_eos=True)))
+
+
+@attack("the batch", 60, only_keyed=True)
+async def long_prompts(target):
+    """Fills every step with prompts of 6,000 tokens that no cache has."""
+    text = os.urandom(8).hex() + " word" * 1500
+    await ask(target, target.post(CHAT, chat_body(1, text)))
+
+
+@attack("KV blocks", 60, only_keyed=True)
+async def long_contexts(target):
+    """Fills the KV cache: long prompts and long answers."""
+    text = os.urandom(8).hex() + " word" * 750
+    await ask(target, target.post(CHAT, chat_body(4000, text, ignore_eos=True)))
+
+
 @attack("the queue", 60, only_keyed=True)
 async def clients_that_leave(target):
     async with await target.connect() as connection:
@@ -324,8 +345,18 @@ async def nonsense(target):
         await connection.receive()
 
 
-async def ask(target, request):
+async def ask(target, request, timeout=60):
+    """A request and its whole response, as an honest client would read it."""
     async with await target.connect() as connection:
         await connection.send(request)
-        while b"\r\n0\r\n\r\n" not in await connection.receive():
-            pass
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += await connection.receive(timeout=timeout)
+        head, _, rest = data.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        left = int(length[1]) - len(rest) if length else None
+        while left is None or left > 0:
+            if left is None and rest.endswith(b"\r\n0\r\n\r\n"):
+                break
+            rest = rest[-8:] + await connection.receive(timeout=timeout)
+            left = None if left is None else left - len(rest) + 8

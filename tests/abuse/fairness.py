@@ -22,9 +22,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1] / "e2e")]
 
 from server_lib import Server, tiny_model  # noqa: E402  pylint: disable=wrong-import-position
+from victim import Folders  # noqa: E402
 
 STEP_US, SEATS = 4000, 4
 ANSWER_TOKENS = 24
@@ -145,18 +146,6 @@ def check_queue(model, folder, policy, times):
     print(f"{policy}: few: {few.answers} answers, refused {few.refusals or 'none'}; "
           f"many: {many.answers} answers, refused {many.refusals}")
     return few.answers == 4 * times and set(many.refusals) == {"queue_share_full"}
-
-
-class Folders:
-    """As pytest's factory of folders, for tiny_model."""
-
-    def __init__(self, root):
-        self.root = root
-
-    def mktemp(self, name):
-        path = self.root / name
-        path.mkdir()
-        return path
 
 
 def run(small=False):

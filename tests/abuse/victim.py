@@ -86,3 +86,15 @@ class Probe(threading.Thread):
 def percentile(values, share):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+class Folders:
+    """As pytest's factory of folders, for tiny_model."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def mktemp(self, name):
+        path = self.root / name
+        path.mkdir()
+        return path
