@@ -40,7 +40,7 @@ struct http_stats {
     uint64_t peer_refused;           /* of them because of peer_connections */
     uint64_t evicted;                /* connections that were closed for new ones */
     uint64_t slow;            /* bodies, messages, streams and connections below the least rate */
-    uint64_t protocol_errors; /* error responses that the server sent by itself */
+    uint64_t protocol_errors; /* errors that the server sent by itself: responses, GOAWAY */
     uint64_t bytes_in, bytes_out, writes;
     uint64_t bodies_bytes;   /* of request bodies and WebSocket messages, held now */
     uint64_t bodies_refused; /* since the start: over the budget or a share of it */

@@ -466,7 +466,7 @@ void server_metrics_generation(struct server_metrics *m, const struct metrics_ge
     histogram_observe(h[M_REQUEST_LONGEST], r->longest_tokens, 1);
     if (r->max_tokens) histogram_observe(h[M_REQUEST_MAX_TOKENS], r->max_tokens, 1);
     histogram_observe(h[M_REQUEST_N], r->n ? r->n : 1, 1);
-    double gaps = (double)r->completion_tokens / (r->n ? r->n : 1) - 1;
+    double gaps = (double)r->completion_tokens / (r->choices ? r->choices : 1) - 1;
     if (gaps > 0 && r->first_token_us > 0 && r->finished_us >= r->first_token_us)
         histogram_observe(h[M_TPOT], seconds(r->finished_us - r->first_token_us) / gaps, 1);
 }

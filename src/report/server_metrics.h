@@ -53,6 +53,7 @@ struct metrics_generation {
     uint32_t model;
     enum finish_reason finish; /* of its first choice */
     uint32_t prompt_tokens, completion_tokens, max_tokens, n;
+    uint32_t choices;        /* n for each of its prompts */
     uint32_t longest_tokens; /* of its longest choice */
     int64_t arrived_us, started_us, first_token_us, finished_us;
 };

@@ -8,13 +8,15 @@
 #include "server/registry.h"
 #include "server/server_int.h"
 
-static int64_t wall_us(int64_t at_us) {
-    if (at_us == 0) return 0;
+/* From our clock to the time since 1970. Taken once for all moments of a request, so that their
+ * differences stay as they were. */
+static int64_t wall_offset_us(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    int64_t now_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-    return now_us - (clock_now(&clock_real) - at_us);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 - clock_now(&clock_real);
 }
+
+static int64_t wall_us(int64_t at_us, int64_t offset_us) { return at_us ? at_us + offset_us : 0; }
 
 static enum finish_reason finish_of(const struct generation *gen) {
     switch (gen->answer.failure.status) {
@@ -76,6 +78,7 @@ static void log_prompt(struct server *s, const struct generation *gen) {
 static void trace_generation(struct server *s, const struct generation *gen) {
     const struct answer *a = &gen->answer;
     if (!s->tracer) return;
+    int64_t offset_us = wall_offset_us();
     struct trace_request t = {.id = gen->trace,
                               .request_id = gen->request_id,
                               .model = gen->model->name,
@@ -89,10 +92,10 @@ static void trace_generation(struct server *s, const struct generation *gen) {
                               .n = gen->request.n,
                               .temperature = (double)gen->request.sample.temperature,
                               .top_p = (double)gen->request.sample.top_p,
-                              .arrived_us = wall_us(a->arrived_us),
-                              .started_us = wall_us(gen->started_us),
-                              .first_token_us = wall_us(a->first_token_us),
-                              .finished_us = wall_us(a->finished_us)};
+                              .arrived_us = wall_us(a->arrived_us, offset_us),
+                              .started_us = wall_us(gen->started_us, offset_us),
+                              .first_token_us = wall_us(a->first_token_us, offset_us),
+                              .finished_us = wall_us(a->finished_us, offset_us)};
     tracer_add(s->tracer, &t);
 }
 
@@ -114,6 +117,7 @@ void generation_report(void *ctx, struct generation *gen) {
                                    .max_tokens =
                                        gen->request.has_max_tokens ? gen->request.max_tokens : 0,
                                    .n = gen->request.n,
+                                   .choices = a->choice_count,
                                    .longest_tokens = longest_of(a),
                                    .arrived_us = a->arrived_us,
                                    .started_us = gen->started_us,

@@ -63,6 +63,13 @@ class Reply:
         return [json.loads(data) for _, _, data in self.events if data != "[DONE]"]
 
 
+def check_retry(status, headers):
+    """Whoever waits for as many seconds as retry-after says has waited for retry-after-ms."""
+    if "retry-after-ms" in headers:
+        assert status in (429, 503), status
+        assert int(headers["retry-after"]) == -(-int(headers["retry-after-ms"]) // 1000) >= 1
+
+
 def parse_events(text):
     """Server-sent events as (name, id, data); comments are left out."""
     events = []
@@ -233,6 +240,7 @@ class Server:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.getheaders()}
+            check_retry(response.status, found)
             return Reply(response.status, found, response.read())
         finally:
             connection.close()

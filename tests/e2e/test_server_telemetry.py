@@ -94,6 +94,22 @@ def test_a_request_becomes_spans_of_the_callers_trace(model):
         assert collector.paths[0] == "/v1/traces"
 
 
+def test_the_parts_of_a_trace_follow_each_other(model):
+    """Each step takes 20 ms or more, so the answer's eleven tokens take ten steps after the
+    first."""
+    with Collector() as collector:
+        with Server(model, "--runner", "sim:20000", "--otlp-endpoint", collector.url) as server:
+            assert server.chat(max_tokens=11, ignore_eos=True).status == 200
+            assert wait_until(lambda: collector.spans, 10)
+    parts = {span["name"]: (int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]))
+             for span in collector.spans}
+    request, queue, prefill, decode = (parts[name] for name in (
+        "llm_request", "queue", "prefill", "decode"))
+    assert request[0] == queue[0] and queue[1] == prefill[0]
+    assert prefill[1] == decode[0] and decode[1] == request[1]
+    assert prefill[1] - prefill[0] >= 0.02e9 and decode[1] - decode[0] >= 0.15e9
+
+
 def families_of(page):
     parser = pytest.importorskip("prometheus_client.parser")
     return {family.name: family for family in parser.text_string_to_metric_families(page)}
