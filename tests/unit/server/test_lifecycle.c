@@ -1,15 +1,19 @@
 /* Goal:   the server ends in time whatever a model's threads do: a load that never ends, an
  *         embedder that hangs, texts that wait in one; and the file of a unix socket is removed.
+ *         What is under way at a signal is answered, wherever it is: in libuv's pool, in the
+ *         embedder, on a WebSocket.
  *         An answer that libuv's pool does not write ends with an error, never as an empty reply.
  * Method: the whole server in a process of its own, listening on a unix socket; opening a model
- *         and a forward pass can be made to take for ever, and the pool to refuse answers. The
- *         parent is client and operator.
+ *         and a forward pass can be made to take for ever, and the pool to refuse answers. A file
+ *         is a gate: what is under way stops there until the test makes the file. The parent is
+ *         client and operator.
  * wrap: service_open cpu_program_submit work_queue_push */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +31,17 @@
 #include "server/server.h"
 #include "server/work_queue.h"
 
+#define GOING_AWAY "\x03\xe9" /* 1001: why a WebSocket closes */
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
-enum { TRIES = 1000, REPLY_BYTES = 4096, PATH_BYTES = 64, BODY_BYTES = 16384, TEXTS = 400 };
+enum {
+    TRIES = 1000,
+    REPLY_BYTES = 4096,
+    PATH_BYTES = 64,
+    BODY_BYTES = 16384,
+    TEXTS = 400,
+    LONG_BYTES = 80 << 10
+};
 
 /* Times that are far enough apart to be distinguished on a busy machine. */
 enum { SLOW_PASS_MS = 20000, IN_SECONDS_US = 10000000, AT_ONCE_US = 1900000 };
@@ -39,8 +51,10 @@ const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "atexit_sleep_ms=0"; }
 
 /* How the child's model behaves; set before the fork. */
-static enum { FINE, NEVER_LOADS, PASS_HANGS, PASS_IS_SLOW } model_is;
+static enum { FINE, NEVER_LOADS, PASS_HANGS, PASS_IS_SLOW, PASS_AT_GATE } model_is;
 static bool writes_no_answers; /* in the pool */
+static bool has_gate;          /* for work in the pool */
+static const char *drain_s = "0.2";
 
 enum status __real_service_open(struct service *s, const char *path,
                                 const struct service_options *o, struct err *err);
@@ -56,15 +70,42 @@ enum status __real_work_queue_push(struct work_queue *q, struct work_lane *lane,
 enum status __wrap_work_queue_push(struct work_queue *q, struct work_lane *lane,
                                    struct work_item *w);
 
-enum status __wrap_work_queue_push(struct work_queue *q, struct work_lane *lane,
-                                   struct work_item *w) {
-    if (writes_no_answers && w->is_continuing) return ST_NOMEM;
-    return __real_work_queue_push(q, lane, w);
-}
-
 static void sleep_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     nanosleep(&t, NULL);
+}
+
+/* In the child's folder, which is its working folder: the child has reached the gate, and the gate
+ * is open. */
+static const char REACHED[] = "reached", OPEN[] = "open";
+
+static void make_file(const char *name) {
+    int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd);
+}
+
+static void wait_at_gate(void) {
+    make_file(REACHED);
+    while (access(OPEN, F_OK) != 0) sleep_ms(5);
+}
+
+/* One item at a time: more are not needed. */
+static void (*run_behind_gate)(struct work_item *w);
+
+static void run_at_gate(struct work_item *w) {
+    wait_at_gate();
+    run_behind_gate(w);
+}
+
+enum status __wrap_work_queue_push(struct work_queue *q, struct work_lane *lane,
+                                   struct work_item *w) {
+    if (writes_no_answers && w->is_continuing) return ST_NOMEM;
+    if (has_gate) {
+        has_gate = false;
+        run_behind_gate = w->run;
+        w->run = run_at_gate;
+    }
+    return __real_work_queue_push(q, lane, w);
 }
 
 enum status __wrap_service_open(struct service *s, const char *path,
@@ -77,6 +118,7 @@ enum status __wrap_cpu_program_submit(void *self, struct device_program *p, cons
                                       struct err *err) {
     while (model_is == PASS_HANGS) sleep_ms(1000);
     if (model_is == PASS_IS_SLOW) sleep_ms(SLOW_PASS_MS);
+    if (model_is == PASS_AT_GATE) wait_at_gate();
     return __real_cpu_program_submit(self, p, step, err);
 }
 
@@ -95,11 +137,12 @@ static void serve(const struct rig *rig, const char *model) {
     struct settings s;
     struct err err = {0};
     alarm(60);
+    if (chdir(rig->folder) != 0) _exit(92);
     if (settings_init(&s) != ST_OK) _exit(91);
     set(&s, "model", model);
     set(&s, "uds", rig->path);
-    set(&s, "watchdog-s", model_is == PASS_IS_SLOW ? "60" : "0.3");
-    set(&s, "drain-s", "0.2");
+    set(&s, "watchdog-s", model_is >= PASS_IS_SLOW ? "60" : "0.3");
+    set(&s, "drain-s", drain_s);
     set(&s, "log-level", "error");
     enum status st = server_run(&s, &err);
     _exit((int)st);
@@ -315,6 +358,139 @@ static void test_a_reload_while_a_model_loads_does_not_report_ready(void **state
     close(rig.manager);
 }
 
+/* ---- what is under way at a signal ---- */
+
+static char gate_body[LONG_BYTES + 256];
+
+/* Start a server, and let a request of it reach the gate; `fd` is its connection. */
+static void start_at_gate(struct rig *rig, const char *model, bool in_pool) {
+    *rig = (struct rig){.manager = -1};
+    model_is = in_pool ? FINE : PASS_AT_GATE;
+    has_gate = in_pool;
+    drain_s = "30";
+    start(rig, model);
+    has_gate = false;
+    drain_s = "0.2";
+    model_is = FINE;
+    await_status(rig, "/readyz", 200);
+}
+
+static void in_folder(const struct rig *rig, const char *name, char out[PATH_BYTES + 16]) {
+    snprintf(out, PATH_BYTES + 16, "%s/%s", rig->folder, name);
+}
+
+static void await_gate(const struct rig *rig) {
+    char path[PATH_BYTES + 16];
+    in_folder(rig, REACHED, path);
+    for (int i = 0; i < TRIES; i++) {
+        if (access(path, F_OK) == 0) return;
+        sleep_ms(10);
+    }
+    fail_msg("the request never reaches the gate");
+}
+
+/* The server drains when the gate opens. */
+static void signal_and_open(const struct rig *rig) {
+    char path[PATH_BYTES + 16];
+    kill(rig->child, SIGTERM);
+    await_status(rig, "/readyz", 503);
+    in_folder(rig, OPEN, path);
+    make_file(path);
+}
+
+static void end_at_gate(const struct rig *rig) {
+    static const char *const names[] = {REACHED, OPEN};
+    char path[PATH_BYTES + 16];
+    int status = 0;
+    assert_int_equal(waitpid(rig->child, &status, 0), rig->child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), ST_OK);
+    for (int i = 0; i < 2; i++) {
+        in_folder(rig, names[i], path);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(rig->folder), 0);
+}
+
+/* A request with so many bytes of text that its body is parsed in the pool. */
+static void put_long_body(const char *before, const char *after) {
+    size_t len = (size_t)snprintf(gate_body, sizeof(gate_body), "%s", before);
+    memset(gate_body + len, 'x', LONG_BYTES);
+    snprintf(gate_body + len + LONG_BYTES, sizeof(gate_body) - len - LONG_BYTES, "%s", after);
+}
+
+static void test_requests_under_way_at_a_signal_are_answered(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *path, *body;
+        bool in_pool;
+    } cases[] = {
+        {MODELS "bert", "/v1/embeddings", "{\"input\":[5,6]}", false},   /* in the embedder */
+        {MODELS "bert", "/v1/embeddings", "{\"input\":\"text\"}", true}, /* its text in the pool */
+        {MODELS "llama", "/v1/completions", "{\"prompt\":[5,6],\"max_tokens\":2}", true},
+        {MODELS "llama", "/v1/completions", "{\"prompt\":[5,6],\"max_tokens\":2}", false},
+        {MODELS "llama", "/tokenize", NULL, true}, /* its body in the pool */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig;
+        char reply[REPLY_BYTES] = "";
+        put_long_body("{\"content\":\"a\",\"x\":\"", "\"}");
+        start_at_gate(&rig, cases[i].model, cases[i].in_pool);
+        int fd =
+            send_request(&rig, "POST", cases[i].path, cases[i].body ? cases[i].body : gate_body);
+        await_gate(&rig);
+        signal_and_open(&rig);
+        assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
+        if (!strstr(reply, "HTTP/1.1 200 ")) fail_msg("case %zu: %s", i, reply);
+        end_at_gate(&rig);
+        close(fd);
+    }
+}
+
+/* A message of a WebSocket, with a mask of zeros. */
+static void send_message(int fd, const char *text) {
+    size_t len = strlen(text);
+    unsigned char head[14] = {0x81, 0xFF};
+    for (int i = 0; i < 8; i++) head[2 + i] = (unsigned char)((uint64_t)len >> (56 - 8 * i));
+    assert_int_equal(write(fd, head, sizeof(head)), sizeof(head));
+    assert_int_equal(write(fd, text, len), (ssize_t)len);
+}
+
+static bool has_bytes(const char *in, size_t len, const char *bytes) {
+    for (size_t i = 0; i + strlen(bytes) <= len; i++)
+        if (memcmp(in + i, bytes, strlen(bytes)) == 0) return true;
+    return false;
+}
+
+/* Its message is read when the signal comes: it is refused, and the client hears that before the
+ * connection closes. */
+static void test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply(void **state) {
+    (void)state;
+    static const char upgrade[] = "GET /v1/stream HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\n"
+                                  "connection: upgrade\r\nsec-websocket-version: 13\r\n"
+                                  "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    struct rig rig;
+    char reply[REPLY_BYTES] = "";
+    size_t len = 0;
+    start_at_gate(&rig, MODELS "llama", true);
+    int fd = connect_to(&rig);
+    assert_int_equal(write(fd, upgrade, sizeof(upgrade) - 1), sizeof(upgrade) - 1);
+    assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
+    assert_non_null(strstr(reply, "HTTP/1.1 101 "));
+    put_long_body("{\"path\":\"/v1/completions\",\"body\":{\"prompt\":[5,6],\"x\":\"", "\"}}");
+    send_message(fd, gate_body);
+    await_gate(&rig);
+    signal_and_open(&rig);
+    for (ssize_t got; (got = read(fd, reply + len, sizeof(reply) - 1 - len)) > 0;) {
+        len += (size_t)got;
+        if (has_bytes(reply, len, GOING_AWAY)) break;
+    }
+    assert_true(has_bytes(reply, len, "shutting_down"));
+    assert_true(has_bytes(reply, len, GOING_AWAY));
+    close(fd);
+    end_at_gate(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_signal_while_a_model_loads_ends_it_in_seconds),
@@ -324,6 +500,8 @@ int main(void) {
         cmocka_unit_test(test_texts_that_exceed_the_embedders_queue_are_refused_at_once),
         cmocka_unit_test(test_texts_in_an_embedder_do_not_delay_the_end),
         cmocka_unit_test(test_an_answer_that_the_pool_does_not_write_is_an_error),
+        cmocka_unit_test(test_requests_under_way_at_a_signal_are_answered),
+        cmocka_unit_test(test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
