@@ -11,7 +11,8 @@ import subprocess
 import pytest
 
 from cli_lib import GOLDEN, JITNEY
-from server_lib import FAST, Server, http_request, read_all, tiny_model, wait_until
+from server_lib import (FAST, Server, http_request, read_all, read_until, tiny_model,
+                        wait_until)
 
 JUNK = "x" * (1 << 20)
 
@@ -154,3 +155,66 @@ def test_a_bound_that_is_too_small_is_refused_at_the_start(model, flags, words):
     assert done.returncode != 0
     for word in words:
         assert word in done.stderr
+
+
+def test_a_second_key_divides_the_memory_of_answers(model, tmp_path):
+    """Two MiB are half of what 16 MiB leave for answers. A request that is refused for its size
+    gives back its place among the key's concurrent ones."""
+    keys = tmp_path / "keys"
+    keys.write_text("one concurrent=1\n")
+    body = {"prompt": "x" * ((2 << 20) - 100), "max_tokens": 1}
+    with Server(model, *FAST, "--memory-max", "16M", "--body-max", "2M", "--text-max", "2M",
+                "--api-key-file", keys) as server:
+        def ask():
+            return server.plain("POST", "/v1/completions", body, headers=bearer("one"))
+        assert ask().error["code"] == "context_length_exceeded"
+        keys.write_text("one concurrent=1\ntwo\n")
+        assert wait_until(lambda: any("the key file has changed" in line for line in server.lines))
+        for _ in range(3):
+            reply = ask()
+            assert (reply.status, reply.error["code"]) == (413, "memory_share_exceeded")
+
+
+def open_websocket(server, key):
+    sock = server.connect()
+    sock.sendall(http_request("GET", "/v1/stream", upgrade="websocket", connection="upgrade",
+                              sec_websocket_version="13", authorization=f"Bearer {key}",
+                              sec_websocket_key="AAAAAAAAAAAAAAAAAAAAAA=="))
+    assert read_until(sock, b"\r\n\r\n").startswith(b"HTTP/1.1 101 ")
+    return sock
+
+
+def send_message(sock, body):
+    """As one frame whose mask is zero."""
+    text = json.dumps(body).encode()
+    assert len(text) < 126
+    sock.sendall(bytes([0x81, 0x80 + len(text)]) + bytes(4) + text)
+
+
+def test_responses_that_are_not_read_refuse_further_requests_of_their_key(model, tmp_path):
+    """A key's part is a quarter of 9.6 MiB. The ids of the text are 12 MB, of which the kernel takes
+    a few."""
+    keys = tmp_path / "keys"
+    keys.write_text("one\ntwo\n")
+    text = json.dumps({"content": "x y " * 860_000}).encode()
+    with Server(model, *FAST, "--memory-max", "64M", "--body-max", "4M", "--text-max", "4M",
+                "--api-key-file", keys) as server:
+        socket_of_one, socket_of_two = open_websocket(server, "one"), open_websocket(server, "two")
+        unread = server.connect()
+        unread.sendall(http_request("POST", "/tokenize", text, authorization="Bearer one"))
+
+        def ask(key):
+            return server.plain("POST", "/v1/chat/completions", chat_of(), headers=bearer(key))
+        assert wait_until(lambda: ask("one").status == 429)
+        assert ask("one").error["code"] == "unread_responses"
+        assert ask("two").status == 200
+        send_message(socket_of_one, chat_of())
+        assert b"unread_responses" in read_until(socket_of_one, b"[DONE]")
+        send_message(socket_of_two, chat_of())
+        assert b"unread_responses" not in read_until(socket_of_two, b"[DONE]")
+        unread.close()
+        assert wait_until(lambda: ask("one").status == 200)
+        send_message(socket_of_one, chat_of())
+        assert b"unread_responses" not in read_until(socket_of_one, b"[DONE]")
+        for sock in (socket_of_one, socket_of_two):
+            sock.close()
