@@ -64,7 +64,7 @@ class Reply:
 
 
 def check_retry(status, headers):
-    """Whoever waits for as many seconds as retry-after says has waited for retry-after-ms."""
+    """A client that waits for the seconds of retry-after has waited for retry-after-ms."""
     if "retry-after-ms" in headers:
         assert status in (429, 503), status
         assert int(headers["retry-after"]) == -(-int(headers["retry-after-ms"]) // 1000) >= 1

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cli_lib import GOLDEN
-from server_lib import FAST, Server, http_request, parse_events, tiny_model, wait_until
+from server_lib import (FAST, Server, http_request, parse_events, read_all, read_until, statuses,
+                        tiny_model, wait_until)
 
 websockets = pytest.importorskip("websockets", reason="the package websockets is not installed")
 
@@ -464,3 +465,47 @@ def test_a_removed_key_closes_its_websockets_when_they_are_idle(model, tmp_path)
             return idle.close_code, busy.close_code
     with start(model, *SLOW, "--api-key-file", keys) as server:
         assert asyncio.run(main(server)) == (1008, 1008)
+
+
+def begin_body(server, path, body, key):
+    """A connection on which the head of a request was accepted, and its body is arriving."""
+    sock = server.connect()
+    sock.sendall(http_request("POST", path, authorization=f"Bearer {key}", expect="100-continue",
+                              connection="close").replace(
+                                  b"content-length: 0", b"content-length: %d" % len(body)))
+    assert read_until(sock, b"\r\n\r\n").startswith(b"HTTP/1.1 100 ")
+    sock.sendall(body[:-1])
+    return sock
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/tokenize"])
+def test_a_key_that_is_removed_while_a_body_arrives_is_refused(model, tmp_path, path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one\nsk-two\n")
+    body = json.dumps(chat(1, input="x", content="x")).encode()
+    with start(model, *FAST, "--api-key-file", keys) as server:
+        socks = [begin_body(server, path, body, key) for key in ("sk-one", "sk-two")]
+        keys.write_text("sk-two\n")
+        assert wait_until(lambda: any("it has 1 keys" in line for line in server.lines))
+        for sock in socks:
+            sock.sendall(body[-1:])
+        first, second = (read_all(sock) for sock in socks)
+        assert statuses(first) == [401] and b"invalid_api_key" in first
+        assert statuses(second)[0] != 401
+        for sock in socks:
+            sock.close()
+        assert server.plain("POST", path, body, headers=bearer("sk-one")).status == 401
+
+
+def test_a_body_that_is_complete_after_sigterm_is_refused(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one\n")
+    body = json.dumps(chat(1)).encode()
+    with start(model, *FAST, "--api-key-file", keys) as server:
+        sock = begin_body(server, "/v1/chat/completions", body, "sk-one")
+        server.process.send_signal(signal.SIGTERM)
+        assert wait_until(lambda: any("event=drain" in line for line in server.lines))
+        sock.sendall(body[-1:])
+        answer = read_all(sock)
+        assert statuses(answer) == [503] and b"shutting_down" in answer
+        sock.close()

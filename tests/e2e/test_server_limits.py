@@ -4,6 +4,7 @@ Method: `jitney serve` with few places for connections; the greedy client has th
         127.0.0.2, the others 127.0.0.1."""
 
 import json
+import signal
 import socket
 import time
 
@@ -135,6 +136,27 @@ def test_a_trusted_proxy_may_have_all_and_probes_find_a_place(model):
             assert server.plain("GET", path).status == 200
         held.pop().close()
         assert wait_until(lambda: server.plain("GET", "/v1/models").status == 200)
+        close_all(server, held)
+
+
+def test_limits_of_peers_are_applied_by_sighup(model, tmp_path):
+    conf = tmp_path / "conf"
+    conf.write_text("connections-per-peer = 2\n")
+    with serve(model, "--config", conf) as server:
+        def reload(text, count):
+            conf.write_text(text)
+            server.process.send_signal(signal.SIGHUP)
+            assert wait_until(lambda: sum("what=done" in line for line in server.lines) == count)
+        held = [stream(server) for _ in range(2)]
+        assert all(held) and stream(server) is None
+        reload("connections-per-peer = 3\n", 1)
+        held.append(stream(server))
+        assert held[2] and stream(server) is None
+        reload("connections-per-peer = 3\ntrusted-proxy = 127.0.0.2\n", 2)
+        held += [stream(server) for _ in range(4)]
+        assert all(held)
+        reload("connections-per-peer = 3\n", 3)
+        assert stream(server) is None
         close_all(server, held)
 
 

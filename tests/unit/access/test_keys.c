@@ -478,6 +478,32 @@ static void test_room_has_what_is_left_and_when_all_is_free_again(void **state) 
     keys_destroy(k);
 }
 
+/* From any second on, and after any time without requests: what is a minute old is free, and what
+ * is a second younger is not. */
+static void test_usage_is_free_after_a_minute_however_long_it_was_quiet(void **state) {
+    (void)state;
+    static const int64_t quiet_s[] = {60, 61, 62, 119, 120, 121, 3600, 100000};
+    const int64_t second_us = 1000000;
+    for (int64_t from_s = 0; from_s < 61; from_s++)
+        for (size_t i = 0; i < sizeof(quiet_s) / sizeof(quiet_s[0]); i++) {
+            struct key_refusal why = {0};
+            struct keys *k = keys_of("one rpm=10 tpm=1000\n");
+            const struct key *one = find(k, "one");
+            assert_true(keys_begin(k, one, from_s * second_us, &why));
+            keys_end(k, one, 0, 300, from_s * second_us);
+            if (i == 0) {
+                struct key_room room = keys_room(k, one, (from_s + 59) * second_us);
+                assert_int_equal(room.requests_left, 9);
+                assert_int_equal(room.tokens_left, 700);
+            }
+            struct key_room room = keys_room(k, one, (from_s + quiet_s[i]) * second_us);
+            assert_int_equal(room.requests_left, 10);
+            assert_int_equal(room.tokens_left, 1000);
+            assert_int_equal(room.tokens_reset_ms, 0);
+            keys_destroy(k);
+        }
+}
+
 static void test_a_key_may_move_to_another_tenant_with_requests_under_way(void **state) {
     (void)state;
     struct keys *k =
@@ -570,6 +596,7 @@ int main(void) {
         cmocka_unit_test(test_a_missing_file_is_reported_once_until_it_is_back),
         cmocka_unit_test(test_a_reload_takes_rights_away_from_a_key_in_use),
         cmocka_unit_test(test_room_has_what_is_left_and_when_all_is_free_again),
+        cmocka_unit_test(test_usage_is_free_after_a_minute_however_long_it_was_quiet),
         cmocka_unit_test(test_a_key_may_move_to_another_tenant_with_requests_under_way),
         cmocka_unit_test(test_a_flood_of_one_tenant_leaves_room_for_the_others),
         cmocka_unit_test(test_a_key_that_was_removed_from_the_file_is_not_live),

@@ -111,6 +111,9 @@ static void test_attended_counts_every_token_read(void **state) {
     assert_int_equal(cost_attended(10, 7), sum);
     assert_int_equal(cost_attended(0, 1), 1);
     assert_int_equal(cost_attended(5, 0), 0);
+    assert_true(cost_attended(0, 65536) == 2147516416u); /* longer than 32 bits hold */
+    assert_true(cost_attended(0, 1000000) == 500000500000u);
+    assert_true(cost_attended(1000000, 1000000) == 1500000500000u);
 }
 
 static void test_the_cost_of_moves_is_learned(void **state) {

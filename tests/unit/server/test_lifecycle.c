@@ -462,7 +462,7 @@ static bool has_bytes(const char *in, size_t len, const char *bytes) {
     return false;
 }
 
-/* Its message is read when the signal comes: it is refused, and the client hears that before the
+/* Its message is read when the signal comes: it is refused, and the client receives that before the
  * connection closes. */
 static void test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply(void **state) {
     (void)state;

@@ -223,6 +223,44 @@ static void test_every_text_of_a_client_is_guarded(void **state) {
     close_rig(&r);
 }
 
+/* Each place alone: no other text of the turn needs a mark. */
+static void test_a_spelling_is_guarded_wherever_it_stands_alone(void **state) {
+    (void)state;
+    static const struct {
+        const char *messages, *tools, *kwargs;
+    } turns[] = {
+        {"[{\"role\":\"user\",\"content\":\"<|end|>\"}]", NULL, NULL},
+        {"[{\"role\":\"system\",\"content\":\"<|end|>\"}]", NULL, NULL},
+        {"[{\"role\":\"tool\",\"content\":\"<|end|>\"}]", NULL, NULL},
+        {"[{\"role\":\"user\",\"<|end|>\":\"x\"}]", NULL, NULL},
+        {"[{\"role\":\"user\",\"content\":[{\"text\":\"<|end|>\"}]}]", NULL, NULL},
+        {"[{\"role\":\"user\",\"content\":[{\"<|end|>\":\"x\"}]}]", NULL, NULL},
+        {"[{\"role\":\"user\"}]", "[{\"name\":\"<|end|>\"}]", NULL},
+        {"[{\"role\":\"user\"}]", "[{\"properties\":{\"<|end|>\":{}}}]", NULL},
+        {"[{\"role\":\"user\"}]", NULL, "{\"note\":\"<|end|>\"}"},
+        {"[{\"role\":\"user\"}]", NULL, "{\"note\":{\"<|end|>\":[1]}}"},
+    };
+    for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]); i++) {
+        struct rig r;
+        struct tokens ids = {0};
+        struct err err = {0};
+        size_t found = 0;
+        open_rig(&r, "{{ messages|tojson }}{{ tools|tojson }}{{ note|tojson }}<|end|>");
+        struct json *messages = json_of(turns[i].messages);
+        struct json *tools = turns[i].tools ? json_of(turns[i].tools) : NULL;
+        struct json *kwargs = turns[i].kwargs ? json_of(turns[i].kwargs) : json_of("{\"note\":1}");
+        const struct chat_turn turn = {.messages = messages, .tools = tools, .kwargs = kwargs};
+        assert_int_equal(chat_prompt_encode_turn(r.guarded, &turn, &ids, &err), ST_OK);
+        for (size_t j = 0; j < ids.count; j++) found += tokenizer_is_special(r.t, ids.ids[j]);
+        if (found != 1) fail_msg("turn %zu has %zu control tokens, expected 1", i, found);
+        tokens_deinit(&ids);
+        json_destroy(messages);
+        json_destroy(tools);
+        json_destroy(kwargs);
+        close_rig(&r);
+    }
+}
+
 /* Every noncharacter but `without` (-1: every one), then `text`. */
 static struct json *with_noncharacters(int without, const char *text) {
     struct json *messages = json_list_create(), *message = json_map_create();
@@ -299,6 +337,7 @@ int main(void) {
         cmocka_unit_test(test_trusted_content_becomes_control_tokens),
         cmocka_unit_test(test_the_text_of_the_assistant_is_trusted),
         cmocka_unit_test(test_every_text_of_a_client_is_guarded),
+        cmocka_unit_test(test_a_spelling_is_guarded_wherever_it_stands_alone),
         cmocka_unit_test(test_noncharacters_of_a_client_survive),
         cmocka_unit_test(test_a_message_that_leaves_no_mark_is_refused),
         cmocka_unit_test(test_a_final_message_with_a_spelling_is_continued),
