@@ -471,6 +471,15 @@ void server_metrics_generation(struct server_metrics *m, const struct metrics_ge
         histogram_observe(h[M_TPOT], seconds(r->finished_us - r->first_token_us) / gaps, 1);
 }
 
+void server_metrics_embedding(struct server_metrics *m, const struct metrics_generation *r) {
+    struct model *row = model_at(m, r->model);
+    if (!row) return;
+    counter_add(row->ends[end_of(r->finish)], 1);
+    counter_add(row->counters[M_PROMPT_TOKENS], r->prompt_tokens);
+    observe_span(row->histograms[M_E2E], r->arrived_us, r->finished_us);
+    histogram_observe(row->histograms[M_REQUEST_PROMPT], r->prompt_tokens, 1);
+}
+
 static struct route *route_get(struct server_metrics *m, const char *name) {
     for (uint32_t i = 0; i < m->route_count; i++)
         if (m->routes[i].name == name || strcmp(m->routes[i].name, name) == 0) return &m->routes[i];

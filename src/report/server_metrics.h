@@ -58,6 +58,9 @@ struct metrics_generation {
     int64_t arrived_us, started_us, first_token_us, finished_us;
 };
 void server_metrics_generation(struct server_metrics *m, const struct metrics_generation *r);
+/* A request for embeddings that has ended: `prompt_tokens` were computed. Of the other fields
+ * `model`, `finish` and the times of arrival and end are used. */
+void server_metrics_embedding(struct server_metrics *m, const struct metrics_generation *r);
 
 /* `route`: the pattern of the table of routes, or "other"; never the path that the client sent. */
 void server_metrics_response(struct server_metrics *m, const char *route, uint32_t status,

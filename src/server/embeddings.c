@@ -101,10 +101,29 @@ static uint64_t computed_tokens(const struct embedding *t) {
     return tokens;
 }
 
+/* One that was refused before the model got it is counted by its response alone. */
+static void count(const struct embedding *t, uint64_t tokens, int64_t now_us) {
+    const struct task *task = &t->base;
+    enum finish_reason finish = FINISH_STOP;
+    if (!task->http || task->error.status == 499 || task->error.status == 504)
+        finish = FINISH_CANCELLED;
+    else if (task->status != ST_OK)
+        finish = FINISH_ERROR;
+    server_metrics_embedding(t->server->metrics,
+                             &(struct metrics_generation){.model = t->model->metrics_idx,
+                                                          .finish = finish,
+                                                          .prompt_tokens = (uint32_t)tokens,
+                                                          .arrived_us = t->began_us,
+                                                          .finished_us = now_us});
+}
+
 /* Every job has its result. */
 static void finish(struct embedding *t) {
     struct task *task = &t->base;
-    keys_end(t->server->keys, task->key, t->reserved, computed_tokens(t), clock_now(&clock_real));
+    const uint64_t tokens = computed_tokens(t);
+    const int64_t now_us = clock_now(&clock_real);
+    keys_end(t->server->keys, task->key, t->reserved, tokens, now_us);
+    if (t->was_submitted) count(t, tokens, now_us);
     if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
         task->work = write_body;

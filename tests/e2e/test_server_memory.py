@@ -134,8 +134,12 @@ def test_one_tenants_answers_never_remove_anothers(model, tmp_path):
 
 def test_embeddings_have_a_budget():
     with Server(GOLDEN / "bert", "--memory-max", "16M", "--body-max", "1M") as server:
-        assert server.post("/v1/embeddings", {"input": ["a"] * 8}).status == 200
-        assert server.metrics()["jitney:embeddings_bytes"] == 0
+        done = server.post("/v1/embeddings", {"input": ["a"] * 8})
+        assert done.status == 200
+        found = server.metrics()
+        assert found["jitney:embeddings_bytes"] == 0
+        assert found["vllm:prompt_tokens_total"] == done.json["usage"]["prompt_tokens"] > 0
+        assert found["vllm:e2e_request_latency_seconds_count"] == 1
         reply = server.plain("POST", "/v1/embeddings", {"input": ["a"] * 2048})
         assert (reply.status, reply.error["code"]) == (413, "memory_share_exceeded")
         assert str((16 << 20) // 8) in reply.error["message"]  # what there is

@@ -136,6 +136,35 @@ static void test_a_generation_is_counted_once_in_each_metric(void **state) {
     server_metrics_destroy(m);
 }
 
+static void test_an_embedding_counts_its_tokens_time_and_end(void **state) {
+    (void)state;
+    uint32_t model;
+    struct buf out;
+    struct server_metrics *m = metrics_of(&model);
+    struct metrics_generation r = {.model = model,
+                                   .finish = FINISH_STOP,
+                                   .prompt_tokens = 30,
+                                   .arrived_us = 1000000,
+                                   .finished_us = 1500000};
+    server_metrics_embedding(m, &r);
+    r.finish = FINISH_CANCELLED;
+    r.prompt_tokens = 5;
+    server_metrics_embedding(m, &r);
+    r.model = METRICS_MODELS_MAX; /* without rows */
+    server_metrics_embedding(m, &r);
+    const char *page = print(m, &(struct metrics_pull){0}, &out);
+    assert_true(value(page, "vllm:prompt_tokens_total") == 35);
+    assert_true(value(page, "vllm:request_prompt_tokens_count") == 2);
+    assert_true(value(page, "vllm:e2e_request_latency_seconds_sum") == 1);
+    assert_true(value(page, "vllm:generation_tokens_total") == 0);
+    assert_true(exposition_value(page, "vllm:request_success_total{model_name=\"smol\\\"lm\","
+                                       "finished_reason=\"stop\"}") == 1);
+    assert_true(exposition_value(page, "vllm:request_success_total{model_name=\"smol\\\"lm\","
+                                       "finished_reason=\"abort\"}") == 1);
+    buf_deinit(&out);
+    server_metrics_destroy(m);
+}
+
 static void test_a_generation_that_never_started_has_no_times(void **state) {
     (void)state;
     uint32_t model;
@@ -408,6 +437,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_metric_that_dashboards_read_is_printed),
         cmocka_unit_test(test_a_generation_is_counted_once_in_each_metric),
+        cmocka_unit_test(test_an_embedding_counts_its_tokens_time_and_end),
         cmocka_unit_test(test_a_generation_that_never_started_has_no_times),
         cmocka_unit_test(test_choices_share_the_time_of_their_request),
         cmocka_unit_test(test_figures_of_an_engine_are_printed),
