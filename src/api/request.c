@@ -41,8 +41,8 @@ static enum status copy_short(struct api_request *r) {
 }
 
 static enum status copy_prompts(struct api_request *r) {
-    struct str *texts[API_PROMPTS_MAX];
-    CHECK(r->prompt_count <= API_PROMPTS_MAX);
+    struct str *texts[API_INPUTS_MAX];
+    CHECK(r->prompt_count <= API_INPUTS_MAX);
     for (uint32_t i = 0; i < r->prompt_count; i++) {
         texts[i] = &r->prompts[i].text;
         r->prompt_bytes += r->prompts[i].count * sizeof(r->prompts[i].ids[0]);
@@ -70,7 +70,7 @@ static enum status copy_field(const struct json *from, const char *path, struct 
 
 static enum status repeated_fields(const struct api_request *r, struct json **out) {
     *out = NULL;
-    if (!r->codec->repeated) return ST_OK;
+    if (!r->codec || !r->codec->repeated) return ST_OK;
     struct json *map = json_map_create();
     enum status st = map ? ST_OK : ST_NOMEM;
     for (const char *const *path = r->codec->repeated; *path && st == ST_OK; path++)

@@ -297,8 +297,11 @@ static enum status check(struct http_request *req, struct embedding *t, struct a
 static enum status read_body(struct task *task, struct json *doc) {
     struct embedding *t = (struct embedding *)task;
     api_request_init(&t->request.text, task->codec);
-    task->bytes = json_memory(doc);
-    return t->read(doc, &t->request, &task->error);
+    TRY(t->read(doc, &t->request, &task->error));
+    t->request.format = str_is(t->request.format, "base64") ? STR("base64") : STR("");
+    TRY(api_request_drop_body(&t->request.text));
+    task->bytes = api_request_bytes(&t->request.text);
+    return ST_OK;
 }
 
 static void on_body_read(struct task *task) {

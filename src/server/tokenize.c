@@ -103,8 +103,10 @@ static void finish(struct task *task) {
 static enum status read_body(struct task *task, struct json *doc) {
     struct token_task *t = (struct token_task *)task;
     api_request_init(&t->request.text, task->codec);
-    task->bytes = json_memory(doc);
-    return t->read(doc, &t->request, &task->error);
+    TRY(t->read(doc, &t->request, &task->error));
+    TRY(api_request_drop_body(&t->request.text));
+    task->bytes = api_request_bytes(&t->request.text);
+    return ST_OK;
 }
 
 /* The model that is named, and the key's limits. ST_OK: keys_end must follow. */

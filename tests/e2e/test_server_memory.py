@@ -5,7 +5,7 @@ Method: small floods against `jitney serve` with a simulated runner; latencies, 
         can be fetched afterwards."""
 
 import json
-import socket
+import select
 import subprocess
 
 import pytest
@@ -38,12 +38,12 @@ def test_a_chat_does_not_wait_behind_long_texts(model):
         clients = [server.connect(60) for _ in range(12)]
         for client in clients:
             client.sendall(request)
-        clients[0].recv(1, socket.MSG_PEEK)  # all were parsed: parsing precedes tokenising
+        select.select(clients, [], [], 60)  # all were parsed: parsing precedes tokenising
         assert server.chat().status == 200
         left = server.metrics()["jitney:work_items"]
         replies = [read_all(client) for client in clients]
         assert all(reply.startswith(b"HTTP/1.1 200") for reply in replies)
-        assert left >= 6  # in the order of arrival it would be four: those that are running
+        assert left >= 5  # in the order of arrival it would be four: those that are running
         assert server.metrics()["jitney:work_bytes"] == 0
 
 

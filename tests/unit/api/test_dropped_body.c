@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "api/codec.h"
+#include "api/embeddings.h"
 #include "api/request.h"
 #include "base/buf.h"
 #include "base/json.h"
@@ -54,6 +55,30 @@ static void test_an_unknown_field_is_not_held(void **state) {
         assert_in_range(api_request_bytes(&r), 0, 4096);
         api_request_deinit(&r);
     }
+}
+
+/* Requests for embeddings have no codec that repeats fields, and the most texts. */
+static void test_the_inputs_of_embeddings_outlive_the_body(void **state) {
+    (void)state;
+    struct embed_request r;
+    struct json *doc;
+    struct buf text;
+    struct err err = {0};
+    struct api_error e = {0};
+    buf_init(&text, JUNK_BYTES);
+    buf_put_text(&text, "{\"model\":\"m\",\"input\":[");
+    for (int i = 0; i < API_INPUTS_MAX; i++) buf_printf(&text, "%s\"t%d\"", i ? "," : "", i);
+    buf_put_text(&text, "]}");
+    assert_int_equal(json_parse(buf_str(&text), &json_limits_request, &doc, &err), ST_OK);
+    buf_deinit(&text);
+    assert_int_equal(embed_request_read(doc, &r, &e), ST_OK);
+    assert_int_equal(api_request_drop_body(&r.text), ST_OK);
+    assert_null(r.text.doc);
+    assert_true(str_is(r.text.model, "m"));
+    assert_int_equal(r.text.prompt_count, API_INPUTS_MAX);
+    assert_true(str_is(r.text.prompts[API_INPUTS_MAX - 1].text, "t2047"));
+    assert_in_range(api_request_bytes(&r.text), API_INPUTS_MAX * 2, API_INPUTS_MAX * 8);
+    embed_request_deinit(&r);
 }
 
 static void test_texts_outlive_the_body(void **state) {
@@ -130,6 +155,7 @@ static void test_the_memory_of_a_tree_counts_values_and_not_only_texts(void **st
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_an_unknown_field_is_not_held),
+        cmocka_unit_test(test_the_inputs_of_embeddings_outlive_the_body),
         cmocka_unit_test(test_texts_outlive_the_body),
         cmocka_unit_test(test_a_text_that_was_not_given_stays_so),
         cmocka_unit_test(test_an_echoed_prompt_is_kept_and_counted),
