@@ -626,6 +626,38 @@ static void test_embeddings_have_the_same_bits(void **state) {
         }
 }
 
+/* Row i of the table holds the number i: the one of the position, or of the token. */
+static void test_embeddings_are_the_rows_of_long_tables(void **state) {
+    (void)state;
+    enum { TABLE_ROWS = 300000, COLS = 8, ROWS = 5 };
+    static const uint32_t firsts[] = {0, 32766, 65534, 131070, TABLE_ROWS - ROWS};
+    float *table = mem_alloc_array(TABLE_ROWS, COLS * sizeof(*table));
+    assert_non_null(table);
+    for (uint32_t i = 0; i < TABLE_ROWS * COLS; i++) table[i] = (float)(i / COLS);
+    struct weight w = weight_vector(STR("table"), table, COLS);
+    w.use = WEIGHT_TABLE;
+    w.rows = TABLE_ROWS;
+    w.bytes *= TABLE_ROWS;
+    for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]); f++)
+        for (int source = EMBED_TOKEN; source <= EMBED_POSITION; source++) {
+            struct rig_steps steps;
+            struct rig r = {.value_count = 1, .step = rig_one_seq(&steps, ROWS, firsts[f])};
+            for (uint32_t i = 0; i < ROWS; i++) steps.token[i] = (int32_t)(firsts[f] + i);
+            r.values[0] = f32_value(COLS);
+            r.op.kind = OP_EMBED;
+            r.op.embed = (struct op_embed){.table = &w,
+                                           .source = (enum embed_source)source,
+                                           .scale = 1.0f,
+                                           .dst = rig_operand(&r, 0)};
+            struct rig_result got = rig_run(&r, "ref", 1);
+            for (uint32_t row = 0; row < ROWS; row++)
+                for (uint32_t c = 0; c < COLS; c++)
+                    assert_true(rig_row(&got, 0, row)[c] == (float)(firsts[f] + row));
+            rig_free(&got);
+        }
+    mem_free(table);
+}
+
 static void test_pooling_has_the_same_bits_and_unit_length(void **state) {
     (void)state;
     for (int kind = POOL_MEAN; kind <= POOL_LAST; kind++) {
@@ -748,6 +780,7 @@ int main(void) {
         cmocka_unit_test(test_vector_functions_equal_the_scalar_ones),
         cmocka_unit_test(test_small_ops_have_the_same_bits),
         cmocka_unit_test(test_embeddings_have_the_same_bits),
+        cmocka_unit_test(test_embeddings_are_the_rows_of_long_tables),
         cmocka_unit_test(test_pooling_has_the_same_bits_and_unit_length),
         cmocka_unit_test(test_routing_picks_the_likeliest_and_has_the_same_bits),
         cmocka_unit_test(test_equal_logits_are_routed_to_the_lower_number),

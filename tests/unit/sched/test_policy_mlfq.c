@@ -112,6 +112,27 @@ static void test_a_request_that_waits_too_long_moves_to_the_first_queue(void **s
     world_close(&w);
 }
 
+/* The policy wants a block for each of eight running sequences; a quarter of 16 are four. The
+ * sequences fill their blocks one after the other. */
+static void test_at_most_a_quarter_of_the_pool_is_kept_free(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = world_options("mlfq", 16, 8, 8);
+    o.knobs.mlfq_starve_ms = 100000;
+    o.knobs.watermark = 0;
+    world_open(&w, &o);
+    for (uint32_t i = 0; i < 9; i++) submit(&w, i % 8 + 1, 40); /* the ninth waits */
+    uint32_t least = 16;
+    while (sched_stats(w.s).swapped_out == 0) {
+        uint32_t free_blocks = kv_cache_available(sched_kv(w.s));
+        if (sched_stats(w.s).running == 8 && free_blocks < least) least = free_blocks;
+        assert_true(world_step(&w));
+    }
+    assert_in_range(least, 3, 4); /* with fewer one is swapped out */
+    world_drain(&w, 5000);
+    world_close(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_request_joins_the_queue_whose_quantum_covers_its_prompt),
@@ -119,6 +140,7 @@ int main(void) {
         cmocka_unit_test(test_a_short_answer_displaces_long_ones_of_a_full_batch),
         cmocka_unit_test(test_at_most_a_quarter_of_max_seqs_are_preempted_at_one_time),
         cmocka_unit_test(test_a_request_that_waits_too_long_moves_to_the_first_queue),
+        cmocka_unit_test(test_at_most_a_quarter_of_the_pool_is_kept_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
