@@ -162,6 +162,22 @@ static void test_the_slowest_reader_goes_before_a_less_slow_one(void **state) {
     end(&r);
 }
 
+/* The kernel takes a response in large parts: for two seconds nothing is known of its reader. */
+static void test_a_reader_is_not_slow_before_two_seconds(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.reserve = 1});
+    r.root.server->limits.reserve = 0;
+    for (int i = 0; i < PLACES; i++) bring(&r, i, 1 + (uint64_t)i, SLOW_READER);
+    pass_ms(&r, 1990);
+    assert_false(conns_make_room(r.root.server, NULL));
+    assert_int_equal(find_closed(&r), -1);
+    pass_ms(&r, 20);
+    assert_true(conns_make_room(r.root.server, NULL));
+    assert_int_equal(find_closed(&r), 0);
+    end(&r);
+}
+
 static void test_the_peer_with_the_most_connections_loses_one(void **state) {
     (void)state;
     struct room r;
@@ -384,6 +400,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_idlest_goes_first_then_the_slowest_and_busy_ones_stay),
         cmocka_unit_test(test_the_slowest_reader_goes_before_a_less_slow_one),
+        cmocka_unit_test(test_a_reader_is_not_slow_before_two_seconds),
         cmocka_unit_test(test_the_peer_with_the_most_connections_loses_one),
         cmocka_unit_test(test_the_slow_ones_of_a_large_peer_go_before_idle_ones_of_others),
         cmocka_unit_test(test_a_peer_at_its_limit_costs_nobody_else_a_connection),

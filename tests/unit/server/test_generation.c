@@ -262,6 +262,33 @@ static void test_a_full_queue_is_refused_with_a_time_to_try_again(void **state) 
     rig_close(&g);
 }
 
+/* The loop takes 1,024 choices, serves the sockets, and must come back for the rest by itself: the
+ * engine has nothing more to say. */
+static void test_more_output_than_one_turn_takes_is_delivered(void **state) {
+    (void)state;
+    enum { REQUESTS = 80 }; /* of 16 choices each */
+    static const char *const knobs[] = {"max_seqs=2048", "queue_max=2048", "kv_blocks=4096", NULL};
+    static struct received h[REQUESTS];
+    struct rig g;
+    bool did_work = true;
+    rig_open_unstarted(&g, &(struct rig_options){.knobs = knobs});
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        received_init(&h[i]);
+        struct generation *r =
+            generation_make(&g, "{\"model\":\"t\",\"prompt\":[5,6],\"n\":16,\"max_tokens\":1}", 0);
+        generation_start(r, sink_make(r, &h[i], 0));
+    }
+    assert_true(rig_until(&g, rig_is_prepared));
+    while (did_work) assert_int_equal(engine_step(g.service.engine, &did_work), ST_OK);
+    assert_true(rig_until(&g, rig_is_quiet));
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        assert_int_equal(h[i].ended, 1);
+        assert_int_equal(h[i].error.status, 0);
+        received_deinit(&h[i]);
+    }
+    rig_close(&g);
+}
+
 static void test_a_failure_ends_a_running_generation_with_an_error(void **state) {
     (void)state;
     struct rig g;
@@ -794,6 +821,7 @@ int main(void) {
         cmocka_unit_test(test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised),
         cmocka_unit_test(test_messages_are_freed_once_the_prompt_is_made),
         cmocka_unit_test(test_a_full_queue_is_refused_with_a_time_to_try_again),
+        cmocka_unit_test(test_more_output_than_one_turn_takes_is_delivered),
         cmocka_unit_test(test_a_failure_ends_a_running_generation_with_an_error),
         cmocka_unit_test(test_queue_time_ends_when_a_sequence_enters_the_batch),
         cmocka_unit_test(test_a_deadline_ends_a_generation),
